@@ -1,0 +1,292 @@
+// Package build makes packages: the archives that hosts download, unpack and
+// switch to. Release engineers reach it through `muster package build`, tests
+// and the demo call it; it talks to nobody.
+//
+// An archive is reproducible byte for byte: the same files and the same Go
+// release give the same archive wherever and whenever it is built. So entries
+// come in a fixed order with one time for all, no owner, and a mode of 0755 or
+// 0644 and nothing between.
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// Archive formats.
+const (
+	TarGz = "tar.gz"
+	Zip   = "zip"
+)
+
+const (
+	// CommitFile holds the hash at the top of a package. Agents that know no
+	// manifest look for it.
+	CommitFile = ".muster-agent.active.commit"
+
+	// program is the file without which a package cannot be started.
+	program = "muster-agent"
+
+	// stateDir is where the agent keeps its state inside a versioned home; a
+	// package that brought one would overwrite it.
+	stateDir = "run"
+
+	// derivedHashLength is the length of a git commit, which a derived hash
+	// stands in for.
+	derivedHashLength = 40
+)
+
+// DefaultTime is what entries are dated when the caller says nothing: the first
+// moment that zip can write.
+func DefaultTime() time.Time { return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// Spec says what goes into a package.
+type Spec struct {
+	// Manifest gives Version, Snapshot, Hash, OS and Arch. VersionedHome and
+	// PathMappings are derived and must be empty. An empty Hash is derived
+	// from the names, modes and contents of Files.
+	Manifest manifest.Package
+	// Files are the files of the versioned home, in any order.
+	Files []File
+	// Format is TarGz or Zip; empty means TarGz.
+	Format string
+	// Time dates every entry; zero means DefaultTime.
+	Time time.Time
+}
+
+// File is one file of the versioned home.
+type File struct {
+	Name string // slash-separated, relative to the home
+	Path string // where the builder finds it
+	// Mode: only whether it can be executed counts. Zero takes that from the
+	// file at Path.
+	Mode fs.FileMode
+}
+
+// Build writes the package to w and returns its manifest. After an error w
+// holds a part of an archive, to be thrown away.
+func Build(ctx context.Context, spec Spec, w io.Writer) (manifest.Manifest, error) {
+	files, err := survey(ctx, spec)
+	if err != nil {
+		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
+	}
+	m := describe(spec.Manifest, files)
+	text, err := m.Encode()
+	if err != nil {
+		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
+	}
+	entries := layout(m, text, files)
+	if err := write(ctx, spec, entries, w); err != nil {
+		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
+	}
+	return m, nil
+}
+
+// source is a file that was read once, for its size and digest.
+type source struct {
+	File
+	mode   fs.FileMode
+	size   int64
+	digest [sha256.Size]byte
+}
+
+// survey checks and reads every file, and orders them by name.
+func survey(ctx context.Context, spec Spec) ([]source, error) {
+	if spec.Manifest.VersionedHome != "" || len(spec.Manifest.PathMappings) > 0 {
+		return nil, errors.New("versioned home and path mappings are derived, leave them empty")
+	}
+	files := make([]source, 0, len(spec.Files))
+	for _, f := range spec.Files {
+		if err := checkName(f.Name); err != nil {
+			return nil, err
+		}
+		s, err := readSource(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, s)
+	}
+	slices.SortFunc(files, func(a, b source) int { return strings.Compare(a.Name, b.Name) })
+	return files, checkSet(files, spec.Manifest.OS)
+}
+
+func checkName(name string) error {
+	switch {
+	case name == "" || name != path.Clean(name) || !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, `\:`):
+		return fmt.Errorf("file name %q: want a relative path such as muster-agent or plugins/disk", name)
+	case name == manifest.FileName:
+		return fmt.Errorf("file name %q: the builder writes that file", name)
+	case name == stateDir || strings.HasPrefix(name, stateDir+"/"):
+		return fmt.Errorf("file name %q: %s/ belongs to the agent's state", name, stateDir)
+	}
+	return nil
+}
+
+// checkSet looks at the files together. They are sorted.
+func checkSet(files []source, goos string) error {
+	names := make(map[string]bool, len(files))
+	for _, f := range files {
+		if names[f.Name] {
+			return fmt.Errorf("file name %q is given twice", f.Name)
+		}
+		names[f.Name] = true
+	}
+	for _, f := range files {
+		for dir := path.Dir(f.Name); dir != "."; dir = path.Dir(dir) {
+			if names[dir] {
+				return fmt.Errorf("file name %q: %s is a file as well", f.Name, dir)
+			}
+		}
+	}
+	want := program
+	if goos == "windows" {
+		want += ".exe"
+	}
+	if !names[want] {
+		return fmt.Errorf("no file is named %s, and a package without it cannot be started: add --file %s=PATH", want, want)
+	}
+	return nil
+}
+
+func readSource(ctx context.Context, f File) (source, error) {
+	in, err := os.Open(f.Path)
+	if err != nil {
+		return source{}, fmt.Errorf("file %s: %w", f.Name, err)
+	}
+	defer in.Close()
+	fi, err := in.Stat()
+	if err != nil {
+		return source{}, fmt.Errorf("file %s: %w", f.Name, err)
+	}
+	if !fi.Mode().IsRegular() {
+		return source{}, fmt.Errorf("file %s: %s is not a regular file", f.Name, f.Path)
+	}
+	mode := f.Mode
+	if mode == 0 {
+		mode = fi.Mode()
+	}
+	h := sha256.New()
+	n, err := io.Copy(h, contextReader{ctx, in})
+	if err != nil {
+		return source{}, fmt.Errorf("file %s: %w", f.Name, err)
+	}
+	s := source{File: f, mode: plainMode(mode), size: n}
+	h.Sum(s.digest[:0])
+	return s, nil
+}
+
+// plainMode is the only thing a package keeps of a mode, so that the builder's
+// umask does not show.
+func plainMode(mode fs.FileMode) fs.FileMode {
+	if mode&0o111 != 0 {
+		return 0o755
+	}
+	return 0o644
+}
+
+// describe completes the manifest: the archive's home is named after the hash
+// alone, as agents without a manifest expect it, and mapped to one that names
+// the version too.
+func describe(p manifest.Package, files []source) manifest.Manifest {
+	if p.Hash == "" {
+		p.Hash = contentHash(files)
+	}
+	p.VersionedHome = "data/muster-agent-" + p.Identity().ShortHash()
+	home := "data/muster-agent-" + p.Identity().String()
+	p.PathMappings = []map[string]string{{
+		p.VersionedHome:   home,
+		manifest.FileName: home + "/" + manifest.FileName,
+	}}
+	return manifest.Manifest{APIVersion: manifest.APIVersion, Kind: manifest.Kind, Package: p}
+}
+
+// contentHash stands in for a commit. Lengths are written before names, so that
+// no two sets of files give one stream.
+func contentHash(files []source) string {
+	h := sha256.New()
+	for _, f := range files {
+		var head [12]byte
+		binary.BigEndian.PutUint64(head[:], uint64(len(f.Name)))
+		binary.BigEndian.PutUint32(head[8:], uint32(f.mode))
+		h.Write(head[:])
+		io.WriteString(h, f.Name) //nolint:errcheck // a hash cannot fail
+		h.Write(f.digest[:])
+	}
+	return hex.EncodeToString(h.Sum(nil))[:derivedHashLength]
+}
+
+// entry is one member of the archive: a folder, some text, or a file.
+type entry struct {
+	name string // without a slash at its end
+	mode fs.FileMode
+	text []byte
+	file *source
+}
+
+func (e entry) isDir() bool { return e.mode.IsDir() }
+
+func (e entry) size() int64 {
+	if e.file != nil {
+		return e.file.size
+	}
+	return int64(len(e.text))
+}
+
+// layout orders the members: the manifest and the commit first, so that whoever
+// reads a stream knows at once what follows, then folders before what they hold.
+func layout(m manifest.Manifest, text []byte, files []source) []entry {
+	p := m.Package
+	top := TopFolder(p)
+	entries := []entry{
+		{name: top, mode: fs.ModeDir | 0o755},
+		{name: top + "/" + manifest.FileName, mode: 0o644, text: text},
+		{name: top + "/" + CommitFile, mode: 0o644, text: []byte(p.Hash + "\n")},
+	}
+	seen := map[string]bool{top: true}
+	for i := range files {
+		name := path.Join(top, p.VersionedHome, files[i].Name)
+		entries = append(entries, newFolders(path.Dir(name), seen)...)
+		entries = append(entries, entry{name: name, mode: files[i].mode, file: &files[i]})
+	}
+	return entries
+}
+
+func newFolders(dir string, seen map[string]bool) []entry {
+	if seen[dir] {
+		return nil
+	}
+	above := newFolders(path.Dir(dir), seen)
+	seen[dir] = true
+	return append(above, entry{name: dir, mode: fs.ModeDir | 0o755})
+}
+
+// TopFolder is the one folder at the top of a package's archive.
+func TopFolder(p manifest.Package) string {
+	return strings.TrimSuffix(manifest.ArchiveName(p.FullVersion(), p.OS, p.Arch, ""), ".")
+}
+
+// contextReader ends a long copy when its caller gives up.
+type contextReader struct {
+	ctx context.Context //nolint:containedctx // lives as long as one copy
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

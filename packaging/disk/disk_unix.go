@@ -1,0 +1,36 @@
+//go:build unix
+
+package disk
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func syncDirIn(root *os.Root, name string) error {
+	d, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+func free(path string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	//nolint:unconvert,gosec // the field types differ between Unix systems
+	return int64(st.Bavail) * int64(st.Bsize), nil
+}

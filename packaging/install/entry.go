@@ -1,0 +1,128 @@
+package install
+
+import (
+	"archive/tar"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/klauspost/compress/zip"
+	"github.com/mholt/archiver/v4"
+)
+
+const (
+	// MaxNameLength is the longest name one folder entry may have on every
+	// file system we run on, in bytes.
+	MaxNameLength = 255
+	// MaxPathLength bounds a whole path in bytes. Windows stops at 260 where
+	// long paths are off, Linux at 4096; real packages stay far below.
+	MaxPathLength = 1024
+)
+
+// checkedEntry is an entry whose name may be used.
+type checkedEntry struct {
+	name string // clean, slash-separated, as in the archive but without a leading ./
+	dir  bool
+	mode fs.FileMode // 0755 or 0644
+}
+
+// checkEntry is the gate between the archive library and everything else.
+func checkEntry(f archiver.FileInfo) (checkedEntry, error) {
+	name, err := cleanName(f.NameInArchive)
+	if err != nil {
+		return checkedEntry{}, err
+	}
+	if why := forbiddenKind(f); why != "" {
+		return checkedEntry{}, &RefusedError{f.NameInArchive, why}
+	}
+	mode := fs.FileMode(0o644)
+	if f.Mode()&0o111 != 0 {
+		mode = 0o755
+	}
+	return checkedEntry{name: name, dir: f.IsDir(), mode: mode}, nil
+}
+
+// cleanName refuses rather than repairs: a name that has two spellings would
+// pass a check under one and be written under the other. The one exception is
+// the leading ./ that `tar -C folder .` writes.
+func cleanName(raw string) (string, error) {
+	refuse := func(format string, args ...any) (string, error) {
+		return "", &RefusedError{raw, fmt.Sprintf(format, args...)}
+	}
+	name := strings.TrimSuffix(raw, "/")
+	if name == "." {
+		return name, nil
+	}
+	name = strings.TrimPrefix(name, "./")
+	switch {
+	case raw == "" || name == "":
+		return refuse("has no name")
+	case strings.HasPrefix(raw, "/"):
+		return refuse("is an absolute path")
+	case strings.Contains(raw, `\`):
+		return refuse("has a backslash in its name")
+	case strings.Contains(raw, ":"):
+		return refuse("has a colon in its name, which is a drive or a stream on Windows")
+	case !utf8.ValidString(raw) || strings.ContainsFunc(raw, unicode.IsControl):
+		return refuse("has control characters or broken UTF-8 in its name")
+	case len(name) > MaxPathLength:
+		return refuse("has a path of more than %d bytes", MaxPathLength)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "..":
+			return refuse("leads out of the package through ..")
+		case part == "" || part == ".":
+			return refuse("has a path that is not in its shortest form, which is %q", path.Clean(name))
+		case len(part) > MaxNameLength:
+			return refuse("has a name of more than %d bytes", MaxNameLength)
+		}
+	}
+	return name, nil
+}
+
+// forbiddenKind says why an entry may not be unpacked, whatever it is called.
+func forbiddenKind(f archiver.FileInfo) string {
+	switch h := f.Header.(type) {
+	case *tar.Header:
+		return forbiddenTar(h.Typeflag)
+	case zip.FileHeader:
+		return forbiddenZip(h)
+	}
+	return fmt.Sprintf("has a header of an unknown kind (%T)", f.Header)
+}
+
+func forbiddenTar(flag byte) string {
+	switch flag {
+	case tar.TypeReg, tar.TypeDir:
+		return ""
+	case tar.TypeSymlink:
+		return "is a symbolic link"
+	case tar.TypeLink:
+		return "is a hard link"
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return "is a device or a pipe"
+	}
+	return fmt.Sprintf("is neither a file nor a folder (tar type %q)", flag)
+}
+
+func forbiddenZip(h zip.FileHeader) string {
+	const encrypted = 1 // bit 0 of the flags
+	mode := h.Mode()
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "is a symbolic link"
+	case !mode.IsDir() && !mode.IsRegular():
+		return "is a device or a pipe"
+	case h.Flags&encrypted != 0:
+		return "is encrypted"
+	// The archive library brings more methods, each with a decoder of its own
+	// to trust; packages need none of them.
+	case h.Method != zip.Store && h.Method != zip.Deflate:
+		return fmt.Sprintf("is compressed by method %d, want store or deflate", h.Method)
+	}
+	return ""
+}

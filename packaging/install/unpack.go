@@ -1,0 +1,199 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// StagingPrefix begins the names of folders under data/ that are being filled
+// or emptied. Whoever finds one while no upgrade runs may remove it: it is the
+// left-over of a crash.
+const StagingPrefix = ".unpack-"
+
+const (
+	dataDir   = "data"
+	opUnpack  = "unpack"
+	opRemove  = "remove version"
+	opReadPkg = "read package"
+)
+
+// Unpack brings the package in an archive to the host whose top folder is top,
+// and returns the package's description; its Home is then complete and durable.
+// It makes no link and starts nothing. Whatever fails, and whenever the machine
+// dies, no part of a home is left (a crash may leave a folder with
+// [StagingPrefix], which the next Unpack of that package removes).
+//
+// Unpack does not ask whether the archive may be trusted, nor whether the
+// package fits the host: see package trust and manifest.Package.Fits.
+func Unpack(ctx context.Context, d disk.Disk, archivePath, top string) (manifest.Package, error) {
+	p, err := unpack(ctx, d, archivePath, top, defaultLimits())
+	if err != nil {
+		return manifest.Package{}, fmt.Errorf("unpack %s: %w", filepath.Base(archivePath), err)
+	}
+	return p, nil
+}
+
+func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits) (manifest.Package, error) {
+	var none manifest.Package
+	f, err := d.OpenFile(opReadPkg, archivePath, os.O_RDONLY, 0)
+	if err != nil {
+		return none, err
+	}
+	defer f.Close()
+	c, err := survey(ctx, f, l)
+	if err != nil {
+		return none, err
+	}
+	p := c.manifest.Package
+	if err := prepare(d, top, p, c.unpacked); err != nil {
+		return none, err
+	}
+	home := filepath.Join(top, filepath.FromSlash(p.Home()))
+	staging := stagingOf(home)
+	err = stage(d, staging, func(root disk.Root) error {
+		w := &writer{root: root, contents: c, left: len(c.places), folders: map[string]bool{}}
+		if err := read(ctx, f, l, w.visit); err != nil {
+			return err
+		}
+		return w.finish()
+	})
+	if err == nil {
+		err = d.Rename(opUnpack, staging, home)
+	}
+	if err != nil {
+		return none, errors.Join(err, d.RemoveAll(opUnpack, staging))
+	}
+	if err := d.SyncDir(opUnpack, filepath.Dir(home)); err != nil {
+		// Whole, but perhaps gone after a power cut: so it does not count.
+		return none, errors.Join(err, d.RemoveAll(opUnpack, home))
+	}
+	return p, nil
+}
+
+func stagingOf(home string) string {
+	return filepath.Join(filepath.Dir(home), StagingPrefix+filepath.Base(home))
+}
+
+// prepare refuses what can be known not to work before anything is written.
+func prepare(d disk.Disk, top string, p manifest.Package, size int64) error {
+	home := filepath.Join(top, filepath.FromSlash(p.Home()))
+	switch _, err := d.Lstat(opUnpack, home); {
+	case err == nil:
+		return fmt.Errorf("%s is at %s: %w", p.Identity(), p.Home(), ErrExists)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := d.MkdirAll(opUnpack, filepath.Dir(home), 0o755); err != nil {
+		return err
+	}
+	if err := d.SyncDir(opUnpack, top); err != nil {
+		return err
+	}
+	free, err := d.Free(opUnpack, filepath.Dir(home))
+	if err != nil {
+		return err
+	}
+	if free < size {
+		return fmt.Errorf("%w: %s needs %d MiB, %s has %d MiB: remove old versions or files",
+			ErrNoSpace, p.Identity(), size>>20+1, filepath.Dir(home), free>>20)
+	}
+	return nil
+}
+
+// stage fills a fresh folder and makes everything in it durable. The folder
+// itself is left to the caller, also after an error.
+func stage(d disk.Disk, staging string, fill func(disk.Root) error) (err error) {
+	if err := d.RemoveAll(opUnpack, staging); err != nil {
+		return err
+	}
+	if err := d.MkdirAll(opUnpack, staging, 0o755); err != nil {
+		return err
+	}
+	root, err := d.OpenRoot(opUnpack, staging)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	return fill(root)
+}
+
+// writer puts entries into the staging folder. It runs during the second
+// reading of an archive whose every entry has passed the first.
+type writer struct {
+	root     disk.Root
+	contents *contents // of the first reading
+	left     int       // files still to come
+	folders  map[string]bool
+}
+
+func (w *writer) visit(e checkedEntry, content io.Reader) error {
+	if e.dir {
+		return nil
+	}
+	name, err := belowTop(e, w.contents.top)
+	if err != nil {
+		return err
+	}
+	place, ok := w.contents.places[name]
+	if !ok {
+		return nil
+	}
+	w.left--
+	if err := w.makeFolders(path.Dir(place)); err != nil {
+		return err
+	}
+	return w.writeFile(place, e.mode, content)
+}
+
+func (w *writer) makeFolders(dir string) error {
+	if w.folders[dir] || dir == "." {
+		return nil
+	}
+	if err := w.root.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for ; dir != "."; dir = path.Dir(dir) {
+		w.folders[dir] = true
+	}
+	return nil
+}
+
+func (w *writer) writeFile(name string, mode fs.FileMode, content io.Reader) error {
+	f, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// finish makes the names durable, as writeFile did with the contents. The
+// deepest folders come first, so that no folder promises more than there is.
+func (w *writer) finish() error {
+	if w.left != 0 {
+		return errors.New("the archive changed while it was read")
+	}
+	// A folder sorts before what is in it, so backwards is deepest first.
+	folders := slices.Sorted(maps.Keys(w.folders))
+	slices.Reverse(folders)
+	for _, dir := range append(folders, ".") {
+		if err := w.root.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package fakepkg
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Evil is a package that must be refused, whoever signed it.
+type Evil struct {
+	Name    string // what is wrong, for the name of a test
+	Entries []Entry
+	// Why is a part of the reason that the refusal must give.
+	Why string
+	// Only is "tar.gz" or "zip" where the other format cannot express it.
+	Only string
+}
+
+// EvilPackages are packages of one version with one thing wrong each. Apart
+// from that every one of them is sound.
+func EvilPackages(t testing.TB, version string) []Evil {
+	t.Helper()
+	p := Describe(version)
+	top := Top(p)
+	home := top + "/" + p.VersionedHome
+	with := func(extra ...Entry) []Entry { return append(Sound(t, p), extra...) }
+	without := func(part string) []Entry {
+		var kept []Entry
+		for _, e := range Sound(t, p) {
+			if !strings.Contains(e.Name, part) {
+				kept = append(kept, e)
+			}
+		}
+		return kept
+	}
+	return []Evil{
+		{Name: "path that climbs", Entries: with(Entry{Name: home + "/../../../../evil", Body: "x"}), Why: "leads out of the package through .."},
+		{Name: "path that climbs and comes back", Entries: with(Entry{Name: home + "/../" + p.VersionedHome + "/evil", Body: "x"}), Why: "leads out of the package through .."},
+		{Name: "path that begins with a climb", Entries: with(Entry{Name: "../evil", Body: "x"}), Why: "leads out of the package through .."},
+		{Name: "absolute path", Entries: with(Entry{Name: "/tmp/evil", Body: "x"}), Why: "is an absolute path"},
+		{Name: "backslash", Entries: with(Entry{Name: home + `/..\..\evil`, Body: "x"}), Why: "has a backslash"},
+		{Name: "drive letter", Entries: with(Entry{Name: "C:/evil", Body: "x"}), Why: "has a colon"},
+		{Name: "newline in a name", Entries: with(Entry{Name: home + "/a\nb", Body: "x"}), Why: "control characters"},
+		{Name: "empty part in a path", Entries: with(Entry{Name: home + "//evil", Body: "x"}), Why: "not in its shortest form"},
+		{Name: "dot in a path", Entries: with(Entry{Name: home + "/./evil", Body: "x"}), Why: "not in its shortest form"},
+		{Name: "name too long", Entries: with(Entry{Name: home + "/" + strings.Repeat("n", 256), Body: "x"}), Why: "more than 255 bytes"},
+		{Name: "path too long", Entries: with(Entry{Name: home + strings.Repeat("/deeper", 200), Body: "x"}), Why: "more than 1024 bytes"},
+		{Name: "symbolic link", Entries: with(Entry{Name: home + "/link", Kind: Symlink, Link: "../../../.."}), Why: "is a symbolic link"},
+		{Name: "write through a symbolic link", Entries: with(
+			Entry{Name: home + "/link", Kind: Symlink, Link: "/tmp"}, Entry{Name: home + "/link/evil", Body: "x"}), Why: "is a symbolic link"},
+		{Name: "hard link", Entries: with(Entry{Name: home + "/link", Kind: Hardlink, Link: "../../../../etc/passwd"}), Why: "is a hard link", Only: "tar.gz"},
+		{Name: "device", Entries: with(Entry{Name: home + "/null", Kind: CharDevice}), Why: "is a device"},
+		{Name: "pipe", Entries: with(Entry{Name: home + "/pipe", Kind: Fifo}), Why: "is a device or a pipe"},
+		{Name: "same name twice", Entries: with(Entry{Name: home + "/muster-agent", Body: "other"}), Why: "is in the archive twice"},
+		{Name: "manifest twice", Entries: with(Manifest(t, p)), Why: "is in the archive twice"},
+		{Name: "file used as a folder", Entries: with(Entry{Name: home + "/muster-agent/evil", Body: "x"}), Why: "which is a file"},
+		{Name: "file used as a folder where nothing is unpacked", Entries: with(
+			Entry{Name: top + "/README", Body: "x"}, Entry{Name: top + "/README/evil", Body: "x"}), Why: "which is a file"},
+		{Name: "folder used as a file", Entries: with(Entry{Name: home + "/x/y", Body: "x"}, Entry{Name: home + "/x", Body: "x"}), Why: "is in the archive twice"},
+		{Name: "two names for one place", Entries: with(
+			Entry{Name: top + "/data/muster-agent-" + p.Identity().String() + "/muster-agent", Body: "other"}), Why: "map to the same file"},
+		{Name: "file for another home", Entries: with(Entry{Name: top + "/data/muster-agent-9.9.9-abcdef/muster-agent", Body: "x"}), Why: "outside the versioned home"},
+		{Name: "file over the active commit", Entries: with(Entry{Name: top + "/data/active.commit", Body: "x"}), Why: "outside the versioned home"},
+		{Name: "second top folder", Entries: with(Entry{Name: "other/evil", Body: "x"}), Why: "beside the package's top folder"},
+		{Name: "file beside the top folder", Entries: with(Entry{Name: "evil", Body: "x"}), Why: "beside the package's top folder"},
+		{Name: "no folder at all", Entries: []Entry{{Name: "muster-agent", Body: "x", Mode: 0o755}}, Why: "want everything in one folder"},
+		{Name: "no manifest", Entries: without("manifest.yaml"), Why: "has no manifest.yaml"},
+		{Name: "manifest that is not one", Entries: append(without("manifest.yaml"), Entry{Name: top + "/manifest.yaml", Body: "version: [\n"}), Why: "cannot be used"},
+		{Name: "manifest that leads out", Entries: append(without("manifest.yaml"), Entry{Name: top + "/manifest.yaml", Body: escapingManifest}), Why: "package.path-mappings[0]"},
+		{Name: "manifest that never ends", Entries: append(without("manifest.yaml"), Entry{Name: top + "/manifest.yaml", Zeros: 1 << 20}), Why: "more than 65536 bytes"},
+		{Name: "nothing for the home", Entries: []Entry{{Name: top + "/", Kind: Folder}, {Name: top + "/README", Body: "x"}, unmapped(t, version)}, Why: "none of its files"},
+		{Name: "too many entries", Entries: with(many(home, 10_000)...), Why: "at most 10000 entries"},
+		{Name: "compression bomb", Entries: with(Entry{Name: home + "/bomb", Zeros: 18 << 20}), Why: "unpacks to too much"},
+		{Name: "bomb in a file that is not unpacked", Entries: with(Entry{Name: top + "/bomb", Zeros: 18 << 20}), Why: "unpacks to too much"},
+		{Name: "encrypted file", Entries: with(Entry{Name: home + "/secret", Body: "x", ZipFlags: 1}), Why: "is encrypted", Only: "zip"},
+		{Name: "exotic compression", Entries: with(Entry{Name: home + "/x", Body: "x", ZipMethod: 93}), Why: "compressed by method 93", Only: "zip"},
+	}
+}
+
+const escapingManifest = `version: muster/v1
+kind: PackageManifest
+package:
+  version: 1.1.0
+  hash: 3f2a9c
+  os: linux
+  arch: amd64
+  versioned-home: data/muster-agent-3f2a9c
+  path-mappings:
+    - data/muster-agent-3f2a9c: data/../../evil
+`
+
+// unmapped is a sound manifest whose file itself goes nowhere.
+func unmapped(t testing.TB, version string) Entry {
+	p := Describe(version)
+	delete(p.PathMappings[0], "manifest.yaml")
+	return Manifest(t, p)
+}
+
+func many(home string, n int) []Entry {
+	entries := make([]Entry, n)
+	for i := range entries {
+		entries[i].Name = fmt.Sprintf("%s/many/%d", home, i)
+	}
+	return entries
+}
