@@ -1,0 +1,304 @@
+// Package host is the machine the watcher runs on: the agent's process, the
+// service manager or the lack of one, and the agent's control socket. The
+// watcher's loop reaches all three through it.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/kardianos/service"
+
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+	"github.com/muster-fleet/muster/watcher/watch"
+)
+
+const (
+	// DefaultStopTimeout: an agent that stops closes its polls and tells its
+	// components, which take seconds.
+	DefaultStopTimeout = 10 * time.Second
+
+	// killTimeout bounds the wait for a killed process to be gone: only the
+	// kernel can still hold it.
+	killTimeout = 3 * time.Second
+
+	stopPoll = 50 * time.Millisecond
+
+	// serviceTimeout bounds one order to the service manager; systemd gives a
+	// unit 90 s to stop before it kills it.
+	serviceTimeout = 2 * time.Minute
+
+	// maxAgentLog bounds the log an agent started here writes to; it is moved
+	// aside at the next start when larger.
+	maxAgentLog = 8 << 20
+
+	agentLog = "data/agent.log"
+)
+
+// Manager is the part of a service manager the watcher needs, as of
+// kardianos/service.
+type Manager interface {
+	Start() error
+	Restart() error
+}
+
+// Host is one machine's agent. The zero value of every field but Top is useful.
+type Host struct {
+	Top string // absolute
+	// Service is the name the agent is installed under; empty when nobody
+	// supervises it and it is started here.
+	Service string
+	// Manager is asked for the service; nil means the machine's own.
+	Manager Manager
+	// Dial reaches the control socket; nil means probe.DialSocket(Top).
+	Dial probe.Dialer
+	// StopTimeout is how long an agent may take to stop by itself before it is
+	// killed; 0 means DefaultStopTimeout.
+	StopTimeout time.Duration
+
+	mu       sync.Mutex
+	child    *child
+	exits    int
+	restarts restartCount
+}
+
+// child is an agent started here. This process is its parent and so the only one
+// that learns how it ended.
+type child struct {
+	process *os.Process
+	done    chan struct{}
+}
+
+func (c *child) running() bool {
+	if c == nil {
+		return false
+	}
+	select {
+	case <-c.done:
+		return false
+	default:
+		return true
+	}
+}
+
+var _ watch.Host = (*Host)(nil)
+
+// Agent looks at the agent's process. An agent started here counts from its
+// start on, before it has taken its lock.
+func (h *Host) Agent() watch.Process {
+	p := findAgent(h.Top)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !p.Alive && h.child.running() {
+		p = watch.Process{Alive: true, PID: h.child.process.Pid}
+	}
+	p.Exits = h.exits
+	if h.Service != "" {
+		p.Exits += h.restarts.count(h.Service, p)
+	}
+	return p
+}
+
+// Health asks the agent.
+func (h *Host) Health(ctx context.Context) (probe.Health, error) {
+	dial := h.Dial
+	if dial == nil {
+		dial = probe.DialSocket(h.Top)
+	}
+	return probe.Client{Dial: dial}.Health(ctx)
+}
+
+// Start starts the agent the pointer leads to as a process of its own session,
+// which outlives the watcher. Its output goes to data/agent.log.
+func (h *Host) Start() error {
+	out, err := openAgentLog(filepath.Join(h.Top, agentLog))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	// Resolved first: the process is to be known by the version it runs, and
+	// Windows does not start a program through a link without .exe.
+	program, err := filepath.EvalSymlinks(filepath.Join(h.Top, marker.AgentLink))
+	if err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	cmd := exec.Command(program, "run", "--top", h.Top)
+	cmd.Dir = h.Top
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = detached()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	c := &child{process: cmd.Process, done: make(chan struct{})}
+	h.mu.Lock()
+	h.child = c
+	h.mu.Unlock()
+	go h.reap(cmd, c)
+	return nil
+}
+
+// reap counts the end of an agent started here. One that ended because another
+// agent already runs did not crash.
+func (h *Host) reap(cmd *exec.Cmd, c *child) {
+	_ = cmd.Wait() // how it ended makes no difference: it should not have
+	other := findAgent(h.Top)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !other.Alive || other.PID == c.process.Pid {
+		h.exits++
+	}
+	close(c.done)
+}
+
+// Restart ends the running agent and has the pointer's one started. To a service
+// manager this is one order, which it carries out to the end also when it stops
+// the watcher along with the agent.
+func (h *Host) Restart() error {
+	if h.Service == "" {
+		if err := h.stop(); err != nil {
+			return err
+		}
+		return h.Start()
+	}
+	manager, err := h.manager()
+	if err != nil {
+		return err
+	}
+	err = bounded("restart", h.Service, manager.Restart)
+	if err == nil {
+		return nil
+	}
+	// Some managers restart only what runs, and one that cannot stop the agent
+	// can still start it once it is gone.
+	if serr := h.stop(); serr != nil {
+		return errors.Join(err, serr)
+	}
+	if serr := bounded("start", h.Service, manager.Start); serr != nil {
+		return errors.Join(err, serr)
+	}
+	return nil
+}
+
+func (h *Host) manager() (Manager, error) {
+	if h.Manager != nil {
+		return h.Manager, nil
+	}
+	m, err := service.New(notAService{}, &service.Config{Name: h.Service})
+	if err != nil {
+		return nil, fmt.Errorf("service %s: %w", h.Service, err)
+	}
+	return m, nil
+}
+
+// notAService satisfies the library, which starts and stops by name here.
+type notAService struct{}
+
+func (notAService) Start(service.Service) error { return nil }
+func (notAService) Stop(service.Service) error  { return nil }
+
+// bounded: the library waits for the manager's program without a bound. One that
+// hangs is left behind, it ends with the watcher.
+func bounded(order, name string, do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	t := time.NewTimer(serviceTimeout)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("%s service %s: %w", order, name, err)
+		}
+		return nil
+	case <-t.C:
+		return fmt.Errorf("%s service %s: the service manager did not answer within %s", order, name, serviceTimeout)
+	}
+}
+
+// stop ends the agent's process, and one started here that never got as far as
+// taking its lock: first as it likes, then by force.
+func (h *Host) stop() error {
+	h.mu.Lock()
+	c := h.child
+	h.mu.Unlock()
+	if err := h.stopProcess(); err != nil {
+		return err
+	}
+	if !c.running() {
+		return nil
+	}
+	_ = terminate(c.process) // it may have ended just now
+	if waitFor(h.stopTimeout(), func() bool { return !c.running() }) {
+		return nil
+	}
+	_ = c.process.Kill()
+	if !waitFor(killTimeout, func() bool { return !c.running() }) {
+		return fmt.Errorf("stop the agent: process %d does not end, not even when killed", c.process.Pid)
+	}
+	return nil
+}
+
+func (h *Host) stopProcess() error {
+	p := findAgent(h.Top)
+	if !p.Alive {
+		return nil
+	}
+	if p.PID == 0 {
+		return fmt.Errorf("stop the agent: %s is held but names no process: stop the agent by hand", marker.AgentLockFile)
+	}
+	// The handle is taken before the second look, which proves that the process
+	// it stands for is the agent: a number alone may by now be another process.
+	process, err := os.FindProcess(p.PID)
+	if err != nil {
+		return nil // no such process: it has ended
+	}
+	defer process.Release() //nolint:errcheck // frees memory only
+	is := func() bool { now := findAgent(h.Top); return now.Alive && now.PID == p.PID }
+	if !is() {
+		return nil
+	}
+	gone := func() bool { return !is() }
+	if err := terminate(process); err == nil && waitFor(h.stopTimeout(), gone) {
+		return nil
+	}
+	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop the agent: process %d: %w", p.PID, err)
+	}
+	if !waitFor(killTimeout, gone) {
+		return fmt.Errorf("stop the agent: process %d does not end, not even when killed", p.PID)
+	}
+	return nil
+}
+
+func (h *Host) stopTimeout() time.Duration {
+	if h.StopTimeout == 0 {
+		return DefaultStopTimeout
+	}
+	return h.StopTimeout
+}
+
+func waitFor(d time.Duration, done func() bool) bool {
+	for deadline := time.Now().Add(d); ; time.Sleep(stopPoll) {
+		if done() {
+			return true
+		}
+		if !time.Now().Before(deadline) {
+			return false
+		}
+	}
+}
+
+func openAgentLog(path string) (*os.File, error) {
+	if fi, err := os.Stat(path); err == nil && fi.Size() > maxAgentLog {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"io"
+	"os"
+	"sync"
+)
+
+// logFile is where the watcher logs, relative to the top folder.
+const logFile = "data/watcher.log"
+
+// maxLog bounds the log: some thousand lines, the watches of many upgrades. One
+// older file of that size is kept beside it, as watcher.log.1.
+const maxLog = 1 << 20
+
+// logPerm: readable for the group, since support reads it; it holds no secrets.
+const logPerm = 0o640
+
+// boundedLog appends to a file and moves it aside when it is full.
+type boundedLog struct {
+	mu   sync.Mutex
+	path string
+	file *os.File
+	size int64
+}
+
+func openLog(path string) (io.WriteCloser, error) {
+	l := &boundedLog{path: path}
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *boundedLog) open() error {
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, logPerm)
+	if err != nil {
+		return err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return err
+	}
+	l.file, l.size = f, fi.Size()
+	return nil
+}
+
+// Write keeps a line whole. A log that cannot be moved aside is cut off: it must
+// stay bounded, and it must not stop the watch.
+func (l *boundedLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.size+int64(len(line)) > maxLog && l.size > 0 {
+		l.file.Close()
+		if err := os.Rename(l.path, l.path+".1"); err != nil {
+			os.Remove(l.path)
+		}
+		if err := l.open(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := l.file.Write(line)
+	l.size += int64(n)
+	return n, err
+}
+
+func (l *boundedLog) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.file.Close()
+}

@@ -1,0 +1,235 @@
+// Package marker is the hand-over on disk between the agent, which switches a
+// host to a new version, and the watcher, which judges that version. The whole
+// format is in this file.
+//
+// Each file has one writer. The agent writes the marker before it moves the
+// pointer, and never again; the watcher removes it when it is done. The watcher
+// writes the outcome; the agent reads it, reports it to the server, and removes
+// it when the next upgrade begins. So neither ever overwrites what the other
+// wrote, and no lock is needed.
+package marker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// Names of the things on a host, relative to its top folder.
+const (
+	AgentLink   = "muster-agent"   // the one pointer: decides which version runs
+	WatcherLink = "muster-watcher" // the watcher that watches the next upgrade
+
+	DataDir          = "data"
+	MarkerFile       = "data/upgrade-marker"
+	OutcomeFile      = "data/upgrade-outcome"
+	ActiveCommitFile = "data/active.commit"
+	WatcherLockFile  = "data/watcher.lock"
+	AgentLockFile    = "data/agent.lock"
+)
+
+// Version is the version of both formats here. A watcher refuses a newer one
+// (see [Read]), and says which it understands with --marker-version.
+const Version = 1
+
+// Install is one version on the host.
+type Install struct {
+	manifest.Identity
+	// Home is the versioned home relative to the top folder, slash-separated:
+	// data/muster-agent-1.1.0-3f2a9c.
+	Home string `json:"home"`
+}
+
+// Marker says that a host is being moved from one version to another.
+type Marker struct {
+	// ActionID is the server's id of the UPGRADE action; empty for an upgrade
+	// asked for on the host itself.
+	ActionID  string    `json:"action_id,omitempty"`
+	From      Install   `json:"from"`
+	To        Install   `json:"to"`
+	CreatedAt time.Time `json:"created_at"`
+	Rules     Rules     `json:"rules"`
+	Restart   Restart   `json:"restart"`
+}
+
+// Rules are the watcher's settings, fixed when the upgrade begins so that the
+// version under judgement cannot change them.
+type Rules struct {
+	// Interval is the time between two health samples.
+	Interval Duration `json:"interval"`
+	// Grace is how long the new version is watched before it is good.
+	Grace Duration `json:"grace"`
+	// FailedFor is how long a FAILED state, or silence of the control socket,
+	// may last.
+	FailedFor Duration `json:"failed_for"`
+	// MaxCrashes is how many times the agent's process may go away during the
+	// watch; one more rolls back.
+	MaxCrashes int `json:"max_crashes"`
+}
+
+// Defaults, each with its argument.
+const (
+	// DefaultInterval: three samples fit in the time a service manager waits
+	// before it restarts a crashed program.
+	DefaultInterval = 10 * time.Second
+	// DefaultGrace: long enough for a slow start, a policy and some polls,
+	// short enough that an operator still watches the rollout.
+	DefaultGrace = 10 * time.Minute
+	// DefaultFailedFor: three samples at the default interval, so that one
+	// unlucky sample never rolls back.
+	DefaultFailedFor = 30 * time.Second
+	// DefaultMaxCrashes: one crash may be an operator's kill, two bad luck.
+	DefaultMaxCrashes = 2
+)
+
+// DefaultRules are the rules of an agent whose configuration says nothing.
+func DefaultRules() Rules {
+	return Rules{
+		Interval:   Duration(DefaultInterval),
+		Grace:      Duration(DefaultGrace),
+		FailedFor:  Duration(DefaultFailedFor),
+		MaxCrashes: DefaultMaxCrashes,
+	}
+}
+
+// Restart says how the agent is started again after the pointer has moved back.
+type Restart struct {
+	// Service is the name the agent is installed under with the host's service
+	// manager. Empty: nobody supervises the agent, the watcher starts
+	// <top>/muster-agent itself, detached.
+	Service string `json:"service,omitempty"`
+}
+
+// Result is how a watch ended.
+type Result string
+
+const (
+	Committed      Result = "committed"       // the new version is good and stays
+	RolledBack     Result = "rolled_back"     // the previous version runs again
+	RollbackFailed Result = "rollback_failed" // neither could be brought to run
+)
+
+// Outcome is what the watcher leaves behind.
+type Outcome struct {
+	ActionID string    `json:"action_id,omitempty"`
+	From     Install   `json:"from"`
+	To       Install   `json:"to"`
+	Result   Result    `json:"result"`
+	Reason   *Reason   `json:"reason,omitempty"` // nil when committed
+	At       time.Time `json:"at"`
+}
+
+// Reason is why a version was not kept.
+type Reason struct {
+	Code ReasonCode `json:"code"`
+	// Text is a full sentence for people, with the figures that decided.
+	Text string `json:"text"`
+}
+
+// ReasonCode is append-only: servers and dashboards group by it.
+type ReasonCode string
+
+const (
+	ReasonCrashLoop       ReasonCode = "crash_loop"       // the process went away too often
+	ReasonAgentFailed     ReasonCode = "agent_failed"     // it says FAILED, for too long
+	ReasonComponentFailed ReasonCode = "component_failed" // a component says FAILED, for too long
+	ReasonControlLost     ReasonCode = "control_lost"     // runs, but does not answer its control socket
+	ReasonWrongVersion    ReasonCode = "wrong_version"    // another version than the new one answers
+	ReasonNotStarted      ReasonCode = "not_started"      // it never ran at all
+	ReasonManual          ReasonCode = "manual"           // an operator asked
+)
+
+// Write stores the marker of the host under top.
+func Write(d disk.Disk, top string, m Marker) error {
+	if err := m.validate(); err != nil {
+		return fmt.Errorf("write upgrade marker: %w", err)
+	}
+	return disk.WriteRecord(d, "upgrade marker", filepath.Join(top, MarkerFile), "marker", Version, m)
+}
+
+// Read returns the marker, or nil when no upgrade is pending. A marker that
+// cannot be trusted counts as none, with err telling why: callers log it and go
+// on, they neither refuse to start nor roll back.
+func Read(d disk.Disk, top string) (*Marker, error) {
+	var m Marker
+	err := disk.ReadRecord(d, "upgrade marker", filepath.Join(top, MarkerFile), "marker", Version, &m)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = m.validate()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
+// Remove ends the watch.
+func Remove(d disk.Disk, top string) error {
+	return disk.RemoveRecord(d, "upgrade marker", filepath.Join(top, MarkerFile))
+}
+
+// WriteOutcome stores how the watch ended. It is written before the marker is
+// removed: a crash between the two repeats the end, it does not lose it.
+func WriteOutcome(d disk.Disk, top string, o Outcome) error {
+	return disk.WriteRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", Version, o)
+}
+
+// ReadOutcome returns the outcome of the last watched upgrade, or nil when there
+// is none. A damaged one counts as none, with err telling why.
+func ReadOutcome(d disk.Disk, top string) (*Outcome, error) {
+	var o Outcome
+	err := disk.ReadRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", Version, &o)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &o, nil
+}
+
+// RemoveOutcome forgets the last outcome.
+func RemoveOutcome(d disk.Disk, top string) error {
+	return disk.RemoveRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile))
+}
+
+func (m Marker) validate() error {
+	for name, home := range map[string]string{"from.home": m.From.Home, "to.home": m.To.Home} {
+		// The watcher removes the loser's home: a home that is not exactly
+		// data/<folder> could make it remove something else.
+		if path.Dir(home) != DataDir || strings.ContainsAny(home, `\:`) || path.Clean(home) != home {
+			return fmt.Errorf("%s: is %q, want data/<folder>", name, home)
+		}
+	}
+	if m.From.Home == m.To.Home {
+		return fmt.Errorf("from.home, to.home: are both %q", m.From.Home)
+	}
+	if m.Rules.Interval <= 0 || m.Rules.Grace <= 0 || m.Rules.FailedFor <= 0 || m.Rules.MaxCrashes < 0 {
+		return errors.New("rules: every duration must be above zero and max_crashes not below")
+	}
+	return nil
+}
+
+// Duration is a time.Duration that reads and writes as text such as "10m".
+type Duration time.Duration
+
+func (d Duration) String() string               { return time.Duration(d).String() }
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return err
+	}
+	*d = Duration(v)
+	return nil
+}

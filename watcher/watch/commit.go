@@ -1,0 +1,97 @@
+package watch
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// Names in the data folder that a commit cleans up.
+const (
+	homePrefix   = "muster-agent-"
+	unpackPrefix = ".unpack-"
+	downloadsDir = "downloads"
+)
+
+// commit keeps the new version. The order: decision, so that a crash repeats the
+// commit and not the watch; outcome, which the agent reports; clean-up; marker.
+// The clean-up comes before the marker goes since the agent begins no other
+// upgrade while it stands: so no home, staging folder or download removed here
+// can be one that is being made.
+func (w *Watch) commit(m marker.Marker) (marker.Outcome, error) {
+	o := marker.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: marker.Committed, At: time.Now()}
+	w.writeDecision(decide(m, marker.Committed, nil))
+	if err := marker.WriteOutcome(w.Disk, w.Top, o); err != nil {
+		return o, err
+	}
+	// What cannot be removed costs space and is tried again by the next commit.
+	if err := w.cleanUp(m); err != nil {
+		w.Log.Warn("not everything old could be removed", "error", err)
+	}
+	return o, w.removeMarker()
+}
+
+// cleanUp removes every version but the new one and the one before, which stays
+// for a rollback by hand, and what unpacking and downloading left behind.
+func (w *Watch) cleanUp(m marker.Marker) error {
+	entries, err := w.Disk.ReadDir(opCleanUp, filepath.Join(w.Top, marker.DataDir))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		home := path.Join(marker.DataDir, e.Name())
+		switch {
+		case !e.IsDir() || home == m.To.Home || home == m.From.Home:
+		case strings.HasPrefix(e.Name(), homePrefix):
+			errs = append(errs, w.removeHome(opCleanUp, home))
+		case strings.HasPrefix(e.Name(), unpackPrefix):
+			errs = append(errs, w.Disk.RemoveAll(opCleanUp, filepath.Join(w.Top, marker.DataDir, e.Name())))
+		}
+	}
+	return errors.Join(append(errs, w.cleanDownloads(m))...)
+}
+
+// cleanDownloads removes what belongs to upgrades that are over: the archives of
+// this one, and files last written before it switched. What is newer is a
+// download for an upgrade that waits for this one to end.
+func (w *Watch) cleanDownloads(m marker.Marker) error {
+	dir := filepath.Join(w.Top, marker.DataDir, downloadsDir)
+	entries, err := w.Disk.ReadDir(opCleanUp, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		fi, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if archiveOf(e.Name(), m.To.Identity) || fi.ModTime().Before(m.CreatedAt) {
+			errs = append(errs, w.Disk.RemoveAll(opCleanUp, filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// archiveOf: 1.1.0-rc.1 is not an archive of 1.1.0, so the platform is required
+// to follow the version; its name does not begin with a digit or a pre-release.
+func archiveOf(name string, id manifest.Identity) bool {
+	full := manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
+	rest, ok := strings.CutPrefix(name, homePrefix+full+"-")
+	return ok && (strings.HasPrefix(rest, "linux-") || strings.HasPrefix(rest, "darwin-") ||
+		strings.HasPrefix(rest, "windows-") || strings.HasPrefix(rest, "freebsd-"))
+}

@@ -1,0 +1,270 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// faultDisk asks before and after every operation that changes the disk whether
+// it goes wrong there.
+type faultDisk struct {
+	disk.Disk
+	// before may return an error, which the operation then returns undone; both
+	// may panic, which is a watcher killed at that moment.
+	before func(call, op, path string) error
+	after  func(call, op, path string)
+}
+
+func (d faultDisk) do(call, op, path string, act func() error) error {
+	if d.before != nil {
+		if err := d.before(call, op, path); err != nil {
+			return &disk.Error{Op: op, Err: &fs.PathError{Op: call, Path: path, Err: err}}
+		}
+	}
+	err := act()
+	if d.after != nil {
+		d.after(call, op, path)
+	}
+	return err
+}
+
+func (d faultDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (f disk.File, err error) {
+	if flag&(os.O_WRONLY|os.O_RDWR) == 0 {
+		return d.Disk.OpenFile(op, path, flag, perm)
+	}
+	err = d.do("open", op, path, func() error { f, err = d.Disk.OpenFile(op, path, flag, perm); return err })
+	return f, err
+}
+
+func (d faultDisk) Rename(op, from, to string) error {
+	return d.do("rename", op, to, func() error { return d.Disk.Rename(op, from, to) })
+}
+
+func (d faultDisk) Remove(op, path string) error {
+	return d.do("remove", op, path, func() error { return d.Disk.Remove(op, path) })
+}
+
+// RemoveAll goes wrong in the middle, too: with the program gone and the rest
+// still there.
+func (d faultDisk) RemoveAll(op, path string) error {
+	err := d.do("remove program", op, path, func() error {
+		return d.Disk.Remove(op, filepath.Join(path, marker.AgentLink))
+	})
+	return errors.Join(err, d.do("remove all", op, path, func() error { return d.Disk.RemoveAll(op, path) }))
+}
+
+func (d faultDisk) Symlink(op, target, link string) error {
+	return d.do("symlink", op, link, func() error { return d.Disk.Symlink(op, target, link) })
+}
+
+func (d faultDisk) SyncDir(op, path string) error {
+	return d.do("sync", op, path, func() error { return d.Disk.SyncDir(op, path) })
+}
+
+// ending is one way a watch ends, to be gone through operation by operation.
+type ending struct {
+	name    string
+	prepare func(s *site)
+	result  marker.Result
+	reason  marker.ReasonCode
+}
+
+func (e ending) home(s *site) string {
+	if e.result == marker.Committed {
+		return s.m.To.Home
+	}
+	return s.m.From.Home
+}
+
+var endings = []ending{
+	{
+		name: "commit", result: marker.Committed,
+		prepare: func(s *site) {
+			s.m.Rules.Grace = marker.Duration(20 * time.Second)
+			s.must(marker.Write(disk.OS{}, s.top, s.m))
+			s.install("data/muster-agent-0.9.0-0a0a0a")
+			s.handOver(time.Second)
+		},
+	},
+	{
+		name: "rollback", result: marker.RolledBack, reason: marker.ReasonCrashLoop,
+		prepare: func(s *site) {
+			s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
+			s.handOver(time.Second)
+		},
+	},
+}
+
+// operations lists the changes a watch makes to the disk, in order.
+func operations(t *testing.T, e ending) []string {
+	var ops []string
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		e.prepare(s)
+		s.disk = faultDisk{Disk: disk.OS{}, before: func(call, op, path string) error {
+			rel, _ := filepath.Rel(s.top, path)
+			ops = append(ops, fmt.Sprintf("%s: %s %s", op, call, rel))
+			return nil
+		}}
+		if _, err := s.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.wantSettled(e.result, e.home(s))
+	})
+	return ops
+}
+
+type killed struct{}
+
+// runUntilKilled runs a watch that may be killed in it.
+func (s *site) runUntilKilled() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if r != any(killed{}) {
+				panic(r)
+			}
+			err = errors.New("killed")
+		}
+	}()
+	_, err = s.run(s.t.Context())
+	return err
+}
+
+// A watcher that is killed before or after any change to the disk leaves a
+// pointer that leads to a program, and the next watcher comes to the same end for
+// the same reason, whether the host went on running or was switched off.
+func TestAKillBetweenAnyTwoOperations(t *testing.T) {
+	for _, e := range endings {
+		ops := operations(t, e)
+		if len(ops) < 15 {
+			t.Fatalf("%s changes the disk %d times only: %v", e.name, len(ops), ops)
+		}
+		for n, name := range ops {
+			for _, when := range []string{"before", "after"} {
+				for _, power := range []string{"on", "cut"} {
+					t.Run(fmt.Sprintf("%s/%d %s %s/power %s", e.name, n, when, name, power), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { killAt(t, e, n, when, power) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func killAt(t *testing.T, e ending, n int, when, power string) {
+	s := newSite(t)
+	e.prepare(s)
+	count := -1
+	s.disk = faultDisk{
+		Disk: disk.OS{},
+		before: func(string, string, string) error {
+			if count++; count == n && when == "before" {
+				panic(killed{})
+			}
+			return nil
+		},
+		after: func(string, string, string) {
+			if count == n && when == "after" {
+				panic(killed{})
+			}
+		},
+	}
+	if err := s.runUntilKilled(); err == nil {
+		t.Fatal("the watcher was not killed")
+	}
+	if _, err := os.Stat(filepath.Join(s.top, marker.AgentLink)); err != nil {
+		t.Fatalf("after the kill the pointer leads nowhere: %v", err)
+	}
+	if power == "cut" {
+		s.host.home = ""
+	}
+	s.disk = disk.OS{}
+	pending := s.exists(marker.MarkerFile)
+	if _, err := s.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if power == "cut" && s.host.runs() == "" && (!pending || e.result == marker.Committed) {
+		// To start an agent whose watch is decided is the host's business.
+		_ = s.host.Start()
+	}
+	if !pending {
+		// Killed past the end: the decision of a marker that is gone is left.
+		s.must(disk.RemoveRecord(disk.OS{}, "test", filepath.Join(s.top, decisionFile)))
+	}
+	s.wantSettled(e.result, e.home(s))
+	o, err := marker.ReadOutcome(disk.OS{}, s.top)
+	if err != nil || (o.Reason != nil && o.Reason.Code != e.reason) {
+		t.Errorf("outcome %+v, %v; want reason %q", o, err, e.reason)
+	}
+	if e.result == marker.RolledBack && s.exists(s.m.To.Home) {
+		t.Error("the bad version is still on the disk")
+	}
+	if e.result == marker.Committed && (s.exists("data/muster-agent-0.9.0-0a0a0a") || !s.exists(s.m.From.Home)) {
+		t.Error("not exactly the new version and the one before are on the disk")
+	}
+}
+
+// An operation that fails once is made up for by the same watcher.
+func TestAnyOperationFailsOnce(t *testing.T) {
+	for _, e := range endings {
+		for n, name := range operations(t, e) {
+			t.Run(fmt.Sprintf("%s/%d %s", e.name, n, name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newSite(t)
+					e.prepare(s)
+					count := -1
+					s.disk = faultDisk{Disk: disk.OS{}, before: func(string, string, string) error {
+						if count++; count == n {
+							return syscall.EIO
+						}
+						return nil
+					}}
+					if _, err := s.run(t.Context()); err != nil {
+						t.Fatalf("%v\n%s", err, s.lines)
+					}
+					s.must(disk.RemoveRecord(disk.OS{}, "test", filepath.Join(s.top, decisionFile)))
+					s.wantSettled(e.result, e.home(s))
+				})
+			})
+		}
+	}
+}
+
+// A disk on which nothing new can be written still lets the good version run; the
+// records are caught up by the next watcher when there is room again.
+func TestFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		endings[1].prepare(s)
+		s.disk = faultDisk{Disk: disk.OS{}, before: func(call, _, _ string) error {
+			if call == "open" {
+				return syscall.ENOSPC
+			}
+			return nil
+		}}
+		if _, err := s.run(t.Context()); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("error is %v, want that the disk is full", err)
+		}
+		if s.leads(marker.AgentLink) != s.m.From.Home || s.host.runs() != s.m.From.Home {
+			t.Fatalf("the pointer leads to %s and %s runs, want the previous version", s.leads(marker.AgentLink), s.host.runs())
+		}
+		if !s.exists(marker.MarkerFile) {
+			t.Fatal("the marker is gone with nothing told")
+		}
+		s.disk = disk.OS{}
+		if _, err := s.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+	})
+}

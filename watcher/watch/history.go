@@ -1,0 +1,145 @@
+package watch
+
+import (
+	"time"
+
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// maxGap is the longest time between two samples that counts as watched. The
+// loop samples every second and asks with a timeout of one, so a longer gap
+// means that the host was suspended, its clock jumped, or the watcher itself
+// was starved: nobody looked, so nothing that happened in it is known.
+const maxGap = 15 * time.Second
+
+// History is all that the verdict needs to remember of the samples so far. It is
+// a value of bounded size: time is kept as sums of the gaps between samples, never
+// as points in time, so that neither a suspended host nor a changed clock
+// shortens a watch or lengthens a silence. The zero value is a watch that begins.
+type History struct {
+	begun bool
+	at    time.Time // of the last sample
+	alive bool
+	pid   int // the last one known
+	cond  condition
+
+	arrived  bool // the new version has answered at least once
+	departed bool // the one departure that is the restart itself has been seen
+	wentAway int  // departures seen between samples, that one left out
+	exits    int  // as counted by the host
+
+	total   time.Duration // since the watch began
+	watched time.Duration // since the new version arrived
+	healthy int           // answers with nothing to complain about
+	wellRun int           // answers in a row, up to the last, that were well
+
+	// How long each condition has lasted without a break, up to now.
+	gone, silent, previous, foreign, agentFailed, bad time.Duration
+	components                                        map[string]time.Duration
+
+	verdict Verdict
+}
+
+// Add returns the history with one more sample. Once a verdict has fallen the
+// history no longer changes.
+func (h History) Add(m marker.Marker, s Sample) History {
+	if h.verdict.Kind != Wait {
+		return h
+	}
+	newProcess := s.PID != 0 && h.pid != 0 && s.PID != h.pid
+	gap := h.gapTo(s.At)
+	before := h.cond
+	h.countDeparture(s, newProcess)
+	h.cond = before.next(m, s, newProcess)
+	h.exits = max(h.exits, s.Exits)
+
+	h.total += gap
+	if h.arrived {
+		h.watched += gap
+	}
+	h.gone = lasting(h.gone, gap, before.kind == gone, h.cond.kind == gone)
+	h.silent = lasting(h.silent, gap, before.kind == silent, h.cond.kind == silent)
+	h.previous = lasting(h.previous, gap, before.kind == previous, h.cond.kind == previous)
+	h.foreign = lasting(h.foreign, gap, before.kind == foreign, h.cond.kind == foreign)
+	h.agentFailed = lasting(h.agentFailed, gap, before.agentFailed(), h.cond.agentFailed())
+	h.bad = lasting(h.bad, gap, before.bad(), h.cond.bad())
+	h.components = lastingComponents(h.components, gap, h.cond)
+
+	h.countAnswer(s)
+	h.begun, h.at, h.alive = true, s.At, s.Alive
+	if s.PID != 0 {
+		h.pid = s.PID
+	}
+	h.verdict = judge(m, h)
+	return h
+}
+
+func (h *History) gapTo(at time.Time) time.Duration {
+	gap := at.Sub(h.at)
+	if !h.begun || gap < 0 || gap > maxGap {
+		return 0
+	}
+	return gap
+}
+
+// countDeparture: the first process to go before the new version has answered is
+// the old version making room, not a crash.
+func (h *History) countDeparture(s Sample, newProcess bool) {
+	if !h.begun || !h.alive || (s.Alive && !newProcess) {
+		return
+	}
+	if !h.arrived && !h.departed {
+		h.departed = true
+		return
+	}
+	h.wentAway++
+}
+
+func (h *History) countAnswer(s Sample) {
+	if h.cond.kind == running {
+		h.arrived = true
+	}
+	switch {
+	case !h.cond.well():
+		h.wellRun = 0
+	case s.Health != nil:
+		h.wellRun++
+	}
+	if s.Health != nil && h.cond.healthy() {
+		h.healthy++
+	}
+}
+
+// crashes: the host and the samples count the same ends, each missing some.
+func (h History) crashes() int { return max(h.wentAway, h.exits) }
+
+// NeedsAnswer says that the agent should be asked at the next sample whatever
+// the interval: what is known is bad, or is not known.
+func (h History) NeedsAnswer() bool { return !h.cond.well() }
+
+// Gone is how long the agent's process has been gone, by two samples or more.
+func (h History) Gone() time.Duration { return h.gone }
+
+func lasting(sum, gap time.Duration, before, now bool) time.Duration {
+	if !before || !now {
+		return 0
+	}
+	return sum + gap
+}
+
+// lastingComponents makes a new map: histories share nothing.
+func lastingComponents(sums map[string]time.Duration, gap time.Duration, c condition) map[string]time.Duration {
+	failed := c.failedComponents()
+	if len(failed) == 0 {
+		return nil
+	}
+	next := make(map[string]time.Duration, len(failed))
+	for _, comp := range failed {
+		if sum, ok := sums[comp.ID]; ok {
+			next[comp.ID] = sum + gap
+		} else {
+			next[comp.ID] = 0
+		}
+	}
+	return next
+}

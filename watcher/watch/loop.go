@@ -1,0 +1,344 @@
+// Package watch judges the version a host was just moved to, and keeps it or
+// puts the previous one back. The program muster-watcher runs one [Watch]; what
+// it knows of the upgrade comes from the marker, what it learns of the agent
+// through a [Host].
+//
+// The verdict is a pure function of the samples taken (verdict.go, history.go).
+// The loop takes one sample a second and asks for the verdict; rollback.go and
+// commit.go carry it out in steps that may be repeated after a crash.
+package watch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const (
+	// tick is the time between two looks at the agent's process, and between
+	// two questions while something is wrong: a crash loop is decided in
+	// seconds whatever the interval of the rules. A look costs two file reads.
+	tick = time.Second
+
+	// settleAttempts bounds how often a verdict is tried to be carried out,
+	// with settlePause before the second attempt and twice as long before each
+	// further one: a disk that is full or busy for half a minute is outlasted.
+	settleAttempts = 6
+	settlePause    = time.Second
+)
+
+// Host is the agent as the watcher can reach it.
+type Host interface {
+	// Agent looks at the agent's process, without asking it.
+	Agent() Process
+	// Health asks the agent; see probe.Client, which bounds the question.
+	Health(ctx context.Context) (probe.Health, error)
+	// Start starts what the pointer leads to, for a host where no service
+	// manager does. It returns when the process was started.
+	Start() error
+	// Restart ends the agent that runs, if one does, and has the one started
+	// that the pointer leads to. It returns within a bounded time; that the
+	// agent runs is not known by then.
+	Restart() error
+}
+
+// Process is the agent's process.
+type Process struct {
+	Alive bool
+	PID   int    // 0 if the host cannot tell
+	Home  string // versioned home its program lies in, "" if the host cannot tell
+	Exits int    // see Sample
+}
+
+// Watch is the watch of one host. Every field is required.
+type Watch struct {
+	Top  string // absolute
+	Disk disk.Disk
+	Host Host
+	Log  *slog.Logger
+}
+
+// plan is what to do with the host.
+type plan struct {
+	do     action
+	reason marker.Reason // of a rollback, or why the host is left alone
+	keep   keepHome
+}
+
+type action int
+
+const (
+	goOnWatching action = iota
+	awaitSwitch         // the pointer does not lead to the new version yet
+	keepNew
+	putBack
+	leaveAlone
+)
+
+// Run watches the upgrade the marker on the host tells of, until it is kept or
+// rolled back, and returns the outcome. The outcome is nil when there is nothing
+// to watch or the host is left alone. When ctx ends before the verdict Run
+// returns its error and the marker stays for the next watcher; after the verdict
+// Run finishes first.
+func (w *Watch) Run(ctx context.Context) (*marker.Outcome, error) {
+	m, err := marker.Read(w.Disk, w.Top)
+	if err != nil {
+		w.Log.Warn("the upgrade marker cannot be read and counts as none", "error", err)
+		return nil, nil
+	}
+	if m == nil {
+		return nil, nil
+	}
+	p, err := w.plan(ctx, *m)
+	if err != nil {
+		return nil, err
+	}
+	switch p.do {
+	case keepNew:
+		return w.settle(ctx, func(context.Context) (marker.Outcome, error) { return w.commit(*m) })
+	case putBack:
+		w.Log.Warn("rolling back", "from", m.To.String(), "to", m.From.String(), "code", p.reason.Code, "reason", p.reason.Text)
+		return w.settle(ctx, func(ctx context.Context) (marker.Outcome, error) {
+			return w.rollBack(ctx, *m, p.reason, p.keep)
+		})
+	}
+	w.Log.Warn("the host is left as it is", "reason", p.reason.Text)
+	return nil, nil
+}
+
+func (w *Watch) plan(ctx context.Context, m marker.Marker) (plan, error) {
+	d, err := w.readDecision(m)
+	if err != nil {
+		w.Log.Warn("an earlier decision cannot be read and counts as none", "error", err)
+	}
+	home, err := w.linkHome(opPointer, marker.AgentLink)
+	if err != nil {
+		return plan{}, err
+	}
+	p := resume(m, d, home)
+	if p.do == awaitSwitch {
+		if p, err = w.awaitSwitch(ctx, m); err != nil {
+			return plan{}, err
+		}
+	}
+	if p.do == goOnWatching {
+		return w.watch(ctx, m)
+	}
+	return p, nil
+}
+
+// resume decides what a watcher that starts has to do, from the decision an
+// earlier one may have left and from where the pointer leads.
+func resume(m marker.Marker, d *decision, home string) plan {
+	switch {
+	case home != "" && home != m.To.Home && home != m.From.Home:
+		return plan{do: leaveAlone, reason: marker.Reason{Text: fmt.Sprintf(
+			"the pointer %s leads to %s, which is neither %s nor %s of the marker: someone else switched this host",
+			marker.AgentLink, home, m.To.Home, m.From.Home)}}
+	case d != nil && d.Result == marker.RolledBack && d.Reason != nil:
+		return plan{do: putBack, reason: *d.Reason}
+	case d != nil && d.Result == marker.Committed && home == m.To.Home:
+		return plan{do: keepNew}
+	case d != nil && d.Result == marker.Committed && home == m.From.Home:
+		return plan{do: putBack, reason: movedBack(m)}
+	case home == m.From.Home:
+		return plan{do: awaitSwitch}
+	}
+	return plan{do: goOnWatching}
+}
+
+func movedBack(m marker.Marker) marker.Reason {
+	return marker.Reason{Code: marker.ReasonManual, Text: fmt.Sprintf(
+		"The pointer was moved from %s back to %s by someone else while it was watched.", m.To, m.From)}
+}
+
+// awaitSwitch waits for the agent that wrote the marker to move the pointer: a
+// watcher started by the marker's mere presence comes between the two.
+func (w *Watch) awaitSwitch(ctx context.Context, m marker.Marker) (plan, error) {
+	w.Log.Info("waiting for the agent to switch", "to", m.To.String(), "at_most", handOver)
+	for waited := time.Duration(0); waited < handOver; waited += tick {
+		if err := pause(ctx, tick); err != nil {
+			return plan{}, err
+		}
+		if p := w.withdrawn(m); p != nil {
+			return *p, nil
+		}
+		home, err := w.linkHome(opPointer, marker.AgentLink)
+		if err != nil {
+			return plan{}, err
+		}
+		if p := resume(m, nil, home); p.do != awaitSwitch {
+			return p, nil
+		}
+	}
+	// The new home stays: an agent that is only slow may still move the pointer
+	// to it. If not, its journal or the next commit removes it.
+	return plan{do: putBack, keep: keepBad, reason: marker.Reason{Code: marker.ReasonNotStarted, Text: fmt.Sprintf(
+		"%s was never started: %s after the upgrade began the pointer still led to %s.", m.To, handOver, m.From)}}, nil
+}
+
+// withdrawn returns a plan if the marker is no longer the one being watched: the
+// agent took it back, or the agent is being uninstalled. A marker that cannot be
+// read in the middle of a watch changes nothing, it was read before.
+func (w *Watch) withdrawn(m marker.Marker) *plan {
+	now, err := marker.Read(w.Disk, w.Top)
+	if err != nil || (now != nil && now.CreatedAt.Equal(m.CreatedAt) && now.To.Home == m.To.Home) {
+		return nil
+	}
+	text := "the upgrade marker was removed while the version was watched"
+	if now != nil {
+		text = "the upgrade marker is now about another upgrade, to " + now.To.String()
+	}
+	return &plan{do: leaveAlone, reason: marker.Reason{Text: text}}
+}
+
+// state is what the loop carries from round to round.
+type state struct {
+	history History
+	asked   time.Time
+	missing time.Duration // how long the pointer has been missing
+	said    string        // last line of Waiting that was logged
+	saidAt  time.Time
+}
+
+func (w *Watch) watch(ctx context.Context, m marker.Marker) (plan, error) {
+	w.Log.Info("watching", "version", m.To.String(), "previous", m.From.String(), "interval", m.Rules.Interval.String(),
+		"grace", m.Rules.Grace.String(), "failed_for", m.Rules.FailedFor.String(), "max_crashes", m.Rules.MaxCrashes,
+		"service", m.Restart.Service)
+	var s state
+	for {
+		if p := w.round(ctx, m, &s); p.do != goOnWatching {
+			return p, nil
+		}
+		if err := pause(ctx, min(tick, time.Duration(m.Rules.Interval))); err != nil {
+			w.Log.Info("stopping before a verdict, the next watcher goes on", "waiting", Waiting(m, s.history))
+			return plan{}, err
+		}
+	}
+}
+
+// round takes one look and decides.
+func (w *Watch) round(ctx context.Context, m marker.Marker, s *state) plan {
+	if p := w.withdrawn(m); p != nil {
+		return *p
+	}
+	if p, ok := w.pointerMoved(m, s); !ok {
+		return p
+	}
+	due := s.history.NeedsAnswer() || time.Since(s.asked) >= time.Duration(m.Rules.Interval)
+	sample := w.sample(ctx, due)
+	if ctx.Err() != nil {
+		// The question was cut short: that is not the agent's silence.
+		return plan{}
+	}
+	if sample.Health != nil || sample.Err != nil {
+		s.asked = sample.At
+	}
+	s.history = s.history.Add(m, sample)
+	switch v := Judge(s.history); v.Kind {
+	case Good:
+		w.Log.Info("the new version is good", "waiting", Waiting(m, s.history))
+		return plan{do: keepNew}
+	case RollBack:
+		return plan{do: putBack, reason: v.Reason}
+	}
+	w.say(m, s)
+	w.supervise(m, s.history)
+	return plan{}
+}
+
+// pointerMoved returns ok as long as the pointer leads to the new version. One
+// that is missing is waited for as a failure is: an agent being uninstalled takes
+// the marker along within moments.
+func (w *Watch) pointerMoved(m marker.Marker, s *state) (p plan, ok bool) {
+	home, err := w.linkHome(opPointer, marker.AgentLink)
+	if err != nil || home == m.To.Home {
+		s.missing = 0
+		return plan{}, true
+	}
+	if home == m.From.Home {
+		return plan{do: putBack, reason: movedBack(m)}, false
+	}
+	if home != "" {
+		return resume(m, nil, home), false
+	}
+	if s.missing += min(tick, time.Duration(m.Rules.Interval)); s.missing < time.Duration(m.Rules.FailedFor) {
+		return plan{}, false
+	}
+	return plan{do: putBack, reason: marker.Reason{Code: marker.ReasonNotStarted, Text: fmt.Sprintf(
+		"The pointer %s was missing for %s, so nothing could start %s.", marker.AgentLink, s.missing, m.To)}}, false
+}
+
+// sample looks at the process and, if ask says so or the process is not where it
+// was last seen, asks for health. An answer proves a process where none is seen.
+func (w *Watch) sample(ctx context.Context, ask bool) Sample {
+	p := w.Host.Agent()
+	s := Sample{At: time.Now(), Alive: p.Alive, PID: p.PID, Exits: p.Exits}
+	if !ask && p.Alive {
+		return s
+	}
+	h, err := w.Host.Health(ctx)
+	if err != nil {
+		s.Err = err
+		return s
+	}
+	s.Health, s.Alive = &h, true
+	if s.PID == 0 {
+		s.PID = h.PID
+	}
+	return s
+}
+
+// supervise starts the agent again where no service manager does it. The second
+// look in a row that finds no process decides: an agent that replaces itself in
+// place may be between its two programs in the first.
+func (w *Watch) supervise(m marker.Marker, h History) {
+	if m.Restart.Service != "" || h.Gone() == 0 {
+		return
+	}
+	if err := w.Host.Start(); err != nil {
+		w.Log.Error("the agent could not be started", "error", err)
+		return
+	}
+	w.Log.Warn("the agent was gone and was started again", "ends_so_far", h.crashes())
+}
+
+// sayAgain is the time after which an unchanged watch is logged again.
+const sayAgain = time.Minute
+
+func (w *Watch) say(m marker.Marker, s *state) {
+	now := fmt.Sprint(s.history.cond.kind, s.history.cond.health.State, s.history.crashes())
+	if now == s.said && time.Since(s.saidAt) < sayAgain {
+		return
+	}
+	s.said, s.saidAt = now, time.Now()
+	w.Log.Info("watching", "waiting", Waiting(m, s.history))
+}
+
+// settle carries a verdict out. It no longer follows ctx: half a rollback is
+// worse than a late end.
+func (w *Watch) settle(ctx context.Context, act func(context.Context) (marker.Outcome, error)) (*marker.Outcome, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
+	defer cancel()
+	wait := settlePause
+	for attempt := 1; ; attempt++ {
+		o, err := act(ctx)
+		if err == nil {
+			w.Log.Info("the watch is over", "result", o.Result, "version", o.To.String(), "previous", o.From.String())
+			return &o, nil
+		}
+		if attempt == settleAttempts || ctx.Err() != nil {
+			return nil, fmt.Errorf("the verdict could not be carried out in %d attempts, run muster-watcher again to go on: %w", attempt, err)
+		}
+		w.Log.Warn("the verdict could not be carried out yet", "attempt", attempt, "of", settleAttempts, "error", err)
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+		wait *= 2
+	}
+}

@@ -1,0 +1,288 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// Each story runs in virtual time, against a real disk and a scripted agent.
+func inTime(t *testing.T, name string, f func(t *testing.T, s *site)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { f(t, newSite(t)) })
+	})
+}
+
+func TestLoop(t *testing.T) {
+	inTime(t, "a good version is kept after the grace, the one before stays", func(t *testing.T, s *site) {
+		s.handOver(3 * time.Second)
+		begin := time.Now()
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Result != marker.Committed || o.Reason != nil {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.Committed, s.m.To.Home)
+		if !s.exists(s.m.From.Home) {
+			t.Error("the previous version was removed")
+		}
+		if took := time.Since(begin); took < 10*time.Minute || took > 11*time.Minute {
+			t.Errorf("took %v, want the grace of 10m and the hand-over", took)
+		}
+		if s.host.restarts+s.host.starts != 0 {
+			t.Error("a good version was started or restarted by the watcher")
+		}
+	})
+
+	inTime(t, "a version that crashes at start is gone in seconds", func(t *testing.T, s *site) {
+		s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
+		s.handOver(2 * time.Second)
+		begin := time.Now()
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Result != marker.RolledBack || o.Reason.Code != marker.ReasonCrashLoop {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("took %v, want 15 s at most", took)
+		}
+		if s.exists(s.m.To.Home) {
+			t.Error("the bad version is still on the disk")
+		}
+	})
+
+	inTime(t, "a service manager's crash loop likewise", func(t *testing.T, s *site) {
+		s.m.Restart.Service = "muster-agent"
+		s.must(marker.Write(disk.OS{}, s.top, s.m))
+		s.host.manager = 2 * time.Second
+		s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
+		s.handOver(2 * time.Second)
+		begin := time.Now()
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != marker.ReasonCrashLoop {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("took %v, want 15 s at most", took)
+		}
+		if strings.Contains(s.lines.String(), "was started again") {
+			t.Error("the watcher started an agent that a service manager looks after")
+		}
+	})
+
+	inTime(t, "a version that turns unhealthy later goes back", func(t *testing.T, s *site) {
+		s.host.lives[s.m.To.Home] = life{health: func(age time.Duration) (probe.Health, error) {
+			h := probe.Health{Identity: newID, State: probe.Healthy}
+			if age > 4*time.Minute {
+				h.State, h.Message = probe.Failed, "cannot write"
+			}
+			return h, nil
+		}}
+		s.handOver(time.Second)
+		begin := time.Now()
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != marker.ReasonAgentFailed {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		if took := time.Since(begin); took < 4*time.Minute+30*time.Second || took > 5*time.Minute {
+			t.Errorf("took %v, want four and a half minutes and an interval", took)
+		}
+	})
+
+	inTime(t, "two crashes are survived: the watcher is the supervisor", func(t *testing.T, s *site) {
+		crashes := 0
+		s.host.lives[s.m.To.Home] = life{health: func(age time.Duration) (probe.Health, error) {
+			if age > time.Minute && crashes < 2 {
+				crashes++
+				s.host.home = ""
+				return probe.Health{}, errors.New("connection reset")
+			}
+			return probe.Health{Identity: newID, State: probe.Healthy}, nil
+		}}
+		s.handOver(time.Second)
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Result != marker.Committed {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.Committed, s.m.To.Home)
+		if s.host.starts != 2 {
+			t.Errorf("started %d times, want 2", s.host.starts)
+		}
+	})
+
+	inTime(t, "a stop before the verdict leaves the marker, the next watcher goes on", func(t *testing.T, s *site) {
+		s.handOver(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if o, err := s.run(ctx); o != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("outcome %+v, %v; want none and the reason to stop", o, err)
+		}
+		if !s.exists(marker.MarkerFile) || s.exists(decisionFile) || s.leads(marker.AgentLink) != s.m.To.Home {
+			t.Fatal("a stopped watcher changed the host")
+		}
+		if o, err := s.run(t.Context()); err != nil || o.Result != marker.Committed {
+			t.Fatalf("outcome %+v, %v", o, err)
+		}
+		s.wantSettled(marker.Committed, s.m.To.Home)
+	})
+
+	inTime(t, "a stop during a rollback finishes it", func(t *testing.T, s *site) {
+		s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
+		old := s.host.lives[s.m.From.Home]
+		ctx, cancel := context.WithCancel(t.Context())
+		// The old version takes 20 s to answer; the stop comes in the middle.
+		s.host.lives[s.m.From.Home] = life{health: func(age time.Duration) (probe.Health, error) {
+			if s.host.restarts > 0 && age < 20*time.Second {
+				cancel()
+				return probe.Health{}, errors.New("not yet")
+			}
+			return old.health(age)
+		}}
+		s.handOver(time.Second)
+		if o, err := s.run(ctx); err != nil || o.Result != marker.RolledBack {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		if ctx.Err() == nil {
+			t.Fatal("the stop never came")
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+	})
+}
+
+func TestWhatTheWatcherFindsAtStart(t *testing.T) {
+	left := func(t *testing.T, s *site, o *marker.Outcome, err error) {
+		t.Helper()
+		if o != nil || err != nil {
+			t.Errorf("outcome %+v, %v; want the host left alone\n%s", o, err, s.lines)
+		}
+		if s.host.restarts+s.host.starts > 0 {
+			t.Error("an agent was started")
+		}
+	}
+
+	inTime(t, "no marker", func(t *testing.T, s *site) {
+		s.must(marker.Remove(disk.OS{}, s.top))
+		o, err := s.run(t.Context())
+		left(t, s, o, err)
+	})
+
+	inTime(t, "a damaged marker is none, never a rollback", func(t *testing.T, s *site) {
+		s.must(os.WriteFile(filepath.Join(s.top, marker.MarkerFile), []byte("\x00\x00\x00\x00"), 0o600))
+		s.must(os.RemoveAll(filepath.Join(s.top, marker.MarkerFile+".prev")))
+		o, err := s.run(t.Context())
+		left(t, s, o, err)
+		if s.leads(marker.AgentLink) != s.m.To.Home {
+			t.Error("the pointer was moved")
+		}
+	})
+
+	inTime(t, "a pointer to a third version is someone else's", func(t *testing.T, s *site) {
+		s.install("data/muster-agent-2.0.0-cccccc")
+		s.pointTo("data/muster-agent-2.0.0-cccccc")
+		o, err := s.run(t.Context())
+		left(t, s, o, err)
+		if !s.exists(marker.MarkerFile) {
+			t.Error("the marker was removed")
+		}
+		if !strings.Contains(s.lines.String(), "neither") {
+			t.Errorf("the log does not say why: %s", s.lines)
+		}
+	})
+
+	inTime(t, "an upgrade that never switched ends as rolled back", func(t *testing.T, s *site) {
+		s.pointTo(s.m.From.Home)
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Result != marker.RolledBack || o.Reason.Code != marker.ReasonNotStarted {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		if s.host.restarts != 0 {
+			t.Error("the version that runs all the time was restarted")
+		}
+		if !s.exists(s.m.To.Home) {
+			t.Error("the new home was removed, although a slow agent may still switch to it")
+		}
+	})
+
+	inTime(t, "a watcher that is faster than the agent waits for the switch", func(t *testing.T, s *site) {
+		s.pointTo(s.m.From.Home)
+		time.AfterFunc(10*time.Second, func() { s.pointTo(s.m.To.Home) })
+		s.handOver(11 * time.Second)
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.Committed, s.m.To.Home)
+	})
+
+	inTime(t, "an agent that takes its upgrade back ends the watch", func(t *testing.T, s *site) {
+		s.pointTo(s.m.From.Home)
+		time.AfterFunc(10*time.Second, func() { s.must(marker.Remove(disk.OS{}, s.top)) })
+		o, err := s.run(t.Context())
+		left(t, s, o, err)
+	})
+
+	inTime(t, "an uninstall ends the watch", func(t *testing.T, s *site) {
+		s.handOver(time.Second)
+		time.AfterFunc(time.Minute, func() {
+			s.must(os.Remove(filepath.Join(s.top, marker.AgentLink)))
+			time.Sleep(5 * time.Second)
+			s.must(os.RemoveAll(s.top))
+		})
+		o, err := s.run(t.Context())
+		left(t, s, o, err)
+		if s.exists(".") {
+			t.Error("something was written into the removed folder")
+		}
+	})
+
+	inTime(t, "a host that was off longer than the grace is watched in full", func(t *testing.T, s *site) {
+		s.host.home = ""
+		time.Sleep(3 * time.Hour)
+		begin := time.Now()
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		if took := time.Since(begin); took < 10*time.Minute {
+			t.Errorf("watched %v, want the whole grace", took)
+		}
+	})
+
+	inTime(t, "a power cut with a broken version still rolls back", func(t *testing.T, s *site) {
+		s.host.home = ""
+		s.host.lives[s.m.To.Home] = life{dies: time.Millisecond}
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.RolledBack {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+	})
+
+	inTime(t, "a pointer moved back by hand during the watch", func(t *testing.T, s *site) {
+		s.handOver(time.Second)
+		time.AfterFunc(time.Minute, func() { s.pointTo(s.m.From.Home) })
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Result != marker.RolledBack || o.Reason.Code != marker.ReasonManual {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+	})
+
+	inTime(t, "a missing pointer is put back", func(t *testing.T, s *site) {
+		s.handOver(time.Second)
+		s.must(os.Remove(filepath.Join(s.top, marker.AgentLink)))
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != marker.ReasonNotStarted {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.RolledBack, s.m.From.Home)
+	})
+}

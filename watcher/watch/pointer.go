@@ -1,0 +1,111 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"runtime"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// Labels of the disk operations, as errors and fault tests name them. The marker
+// package labels its own.
+const (
+	opDecision     = "decision"
+	opPointer      = "pointer"
+	opWatcherLink  = "watcher link"
+	opActiveCommit = "active commit"
+	opRemoveHome   = "remove home"
+	opCleanUp      = "clean up"
+)
+
+// program is the name of a link's target inside a versioned home: what stands at
+// the top under the link's own name.
+func program(link string) string {
+	if runtime.GOOS == "windows" {
+		return link + ".exe"
+	}
+	return link
+}
+
+// linkHome is the versioned home the link name at the top leads to, or "" when
+// there is no such link.
+func (w *Watch) linkHome(op, name string) (string, error) {
+	target, err := w.Disk.Readlink(op, filepath.Join(w.Top, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if filepath.IsAbs(target) {
+		if target, err = filepath.Rel(w.Top, target); err != nil {
+			return "", err
+		}
+	}
+	return path.Dir(path.Clean(filepath.ToSlash(target))), nil
+}
+
+// point makes the link name lead into home.
+func (w *Watch) point(op, name, home string) error {
+	if now, err := w.linkHome(op, name); err == nil && now == home {
+		return nil
+	}
+	return disk.Point(w.Disk, op, filepath.FromSlash(home+"/"+program(name)), filepath.Join(w.Top, name))
+}
+
+// has says whether home holds the program of the link name.
+func (w *Watch) has(op, name, home string) (bool, error) {
+	fi, err := w.Disk.Lstat(op, filepath.Join(w.Top, filepath.FromSlash(home), program(name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return fi.Mode().IsRegular(), nil
+}
+
+// inUse says whether something on the host still needs home: the pointer, the
+// watcher link, or the agent that runs.
+func (w *Watch) inUse(op, home string) (by string, err error) {
+	for _, link := range []string{marker.AgentLink, marker.WatcherLink} {
+		now, err := w.linkHome(op, link)
+		if err != nil {
+			return "", err
+		}
+		if now == home {
+			return link + " leads to it", nil
+		}
+	}
+	if p := w.Host.Agent(); p.Alive && p.Home == home {
+		return "the agent runs from it", nil
+	}
+	return "", nil
+}
+
+// removeHome removes a versioned home unless it is in use. What it finds is read
+// right before the removal: a decision made earlier may be out of date, and
+// removing the version that runs is the one mistake nothing repairs.
+func (w *Watch) removeHome(op, home string) error {
+	if path.Dir(home) != marker.DataDir {
+		return fmt.Errorf("%s: %q is not data/<folder>", op, home)
+	}
+	by, err := w.inUse(op, home)
+	if err != nil {
+		return err
+	}
+	if by != "" {
+		w.Log.Warn("home is left, it is in use", "home", home, "because", by)
+		return nil
+	}
+	if err := w.Disk.RemoveAll(op, filepath.Join(w.Top, filepath.FromSlash(home))); err != nil {
+		return err
+	}
+	w.Log.Info("home removed", "home", home)
+	return w.Disk.SyncDir(op, filepath.Join(w.Top, marker.DataDir))
+}

@@ -1,0 +1,179 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+const (
+	// startTimeout bounds the wait for the previous version to answer: it
+	// started within seconds before, and a host under load gets a minute.
+	startTimeout = 60 * time.Second
+
+	// startRetry is the time between two orders to start it. A service manager
+	// that refuses because of too many starts forgets them within seconds.
+	startRetry = 15 * time.Second
+
+	// startPoll is the time between two questions whether it answers.
+	startPoll = time.Second
+
+	// rollbackDeadline bounds a whole rollback: settleAttempts, each with its
+	// start timeout and a stop that may take as long. What hangs longer is the
+	// disk, and the next watcher goes on.
+	rollbackDeadline = 10 * time.Minute
+)
+
+// rollBack brings the version before back. Every step may be repeated, and a
+// watcher killed between any two goes on with the same list:
+//
+//  1. decision       why, so that a watcher started after a crash can still say it
+//  2. pointer        back to the previous version
+//  3. watcher link   likewise, if that version brought a watcher
+//  4. active commit  likewise
+//  5. restart        until the previous version answers
+//  6. outcome        for the agent, which reports it
+//  7. home           of the bad version removed
+//  8. marker         removed, then the decision
+//
+// The pointer moves while the bad version may still run, not after it was
+// stopped: from step 2 on, whoever starts the agent (this watcher, the service
+// manager, a reboot) starts the good version. Stopping first would leave, after
+// a crash in between, a stopped host with a pointer to a broken program. The
+// outcome waits for the good version to answer, since only then is it true. The
+// marker goes last: as long as it stands the next watcher repeats what is left,
+// and the agent begins no other upgrade whose files the removal could meet.
+func (w *Watch) rollBack(ctx context.Context, m marker.Marker, reason marker.Reason, keep keepHome) (marker.Outcome, error) {
+	result := marker.RolledBack
+	outcome := func() marker.Outcome {
+		return marker.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: result, Reason: &reason, At: time.Now()}
+	}
+	w.writeDecision(decide(m, marker.RolledBack, &reason))
+	runnable, err := w.has(opPointer, marker.AgentLink, m.From.Home)
+	if err != nil {
+		return outcome(), err
+	}
+	if !runnable {
+		result = marker.RollbackFailed
+		reason.Text += fmt.Sprintf(" %s could not be put back: %s/%s is missing.", m.From, m.From.Home, program(marker.AgentLink))
+		return outcome(), w.conclude(outcome(), keepBad)
+	}
+	if err := w.point(opPointer, marker.AgentLink, m.From.Home); err != nil {
+		return outcome(), err
+	}
+	// A disk too full for a file still has room to move a link: what fails here
+	// does not keep the good version from starting, the caller tries it again.
+	late := errors.Join(w.pointWatcher(m), w.writeActiveCommit(m.From.Hash))
+
+	if err := w.startPrevious(ctx, m); err != nil {
+		if ctx.Err() != nil {
+			return outcome(), err
+		}
+		result = marker.RollbackFailed
+		reason.Text += fmt.Sprintf(" %s was put back but did not start: %s.", m.From, cause(err))
+		// Neither runs: whoever repairs the host wants both.
+		keep = keepBad
+	}
+	if late != nil {
+		return outcome(), late
+	}
+	return outcome(), w.conclude(outcome(), keep)
+}
+
+// keepHome says whether the home of the version that lost stays on the host.
+type keepHome bool
+
+const (
+	removeBad keepHome = false
+	keepBad   keepHome = true
+)
+
+func (w *Watch) pointWatcher(m marker.Marker) error {
+	has, err := w.has(opWatcherLink, marker.WatcherLink, m.From.Home)
+	if err != nil || !has {
+		return err
+	}
+	return w.point(opWatcherLink, marker.WatcherLink, m.From.Home)
+}
+
+func (w *Watch) writeActiveCommit(hash string) error {
+	return disk.WriteFile(w.Disk, opActiveCommit, filepath.Join(w.Top, marker.ActiveCommitFile), []byte(hash+"\n"), 0o644)
+}
+
+// startPrevious returns when the version before answers on its control socket.
+// It does not ask for good health: the host is as it was before the upgrade.
+func (w *Watch) startPrevious(ctx context.Context, m marker.Marker) error {
+	var (
+		last     error
+		ordered  time.Time
+		deadline = time.Now().Add(startTimeout)
+	)
+	for {
+		c := condition{}.next(m, w.sample(ctx, true), false)
+		if c.kind == previous {
+			return nil
+		}
+		// A process that is there and silent may be the good version starting:
+		// only the first order is given whatever is there.
+		if ordered.IsZero() || (time.Since(ordered) >= startRetry && c.kind != silent) {
+			if err := w.Host.Restart(); err != nil {
+				last = err
+				w.Log.Error("the agent could not be restarted", "version", m.From.String(), "error", err)
+			}
+			ordered = time.Now()
+		} else if c.kind == silent {
+			last = c.err
+		}
+		if !time.Now().Before(deadline) {
+			if last == nil {
+				last = errors.New("no process was there")
+			}
+			return fmt.Errorf("no answer within %s: %w", startTimeout, last)
+		}
+		if err := pause(ctx, startPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// conclude ends a rollback on the disk.
+func (w *Watch) conclude(o marker.Outcome, keep keepHome) error {
+	if err := marker.WriteOutcome(w.Disk, w.Top, o); err != nil {
+		return err
+	}
+	if keep == removeBad {
+		// A home that cannot be removed costs space, a marker that stays costs
+		// the next upgrade: it is left for the clean-up of the next commit.
+		if err := w.removeHome(opRemoveHome, o.To.Home); err != nil {
+			w.Log.Warn("home is left, it cannot be removed", "home", o.To.Home, "error", err)
+		}
+	}
+	return w.removeMarker()
+}
+
+// removeMarker: the decision goes after the marker. The other way round a crash
+// in between would have the next watcher judge again what is already decided.
+func (w *Watch) removeMarker() error {
+	if err := marker.Remove(w.Disk, w.Top); err != nil {
+		return err
+	}
+	w.removeDecision()
+	return nil
+}
+
+// pause waits, or returns why ctx ended.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

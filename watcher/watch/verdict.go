@@ -1,0 +1,189 @@
+package watch
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const (
+	// minHealthy is how many healthy answers a version must have given, and how
+	// many good ones in a row at the end: one is luck, and an answer at start
+	// says nothing about the grace period.
+	minHealthy = 3
+
+	// mixFactor bounds, in FailedFor, a time that is bad throughout while no
+	// single fault lasts: one share each for a process that is gone, one that
+	// is silent and one that says FAILED.
+	mixFactor = 3
+
+	// limitFactor bounds the watch of a version that never becomes bad for long
+	// nor quite good, in Grace (and mixFactor FailedFor beside it, so that a
+	// very short grace still leaves time to start): after it the last answer
+	// decides. Twice, since a server that is down for a while should not decide.
+	limitFactor = 2
+
+	// handOver is how long the previous version may still answer, or the
+	// pointer still lead to it, before the new one counts as never started: an
+	// agent stops its components before it hands over.
+	handOver = 30 * time.Second
+)
+
+// Kind is what to do about the new version.
+type Kind int
+
+// The verdicts.
+const (
+	Wait Kind = iota
+	Good
+	RollBack
+)
+
+func (k Kind) String() string { return [...]string{"wait", "good", "roll back"}[k] }
+
+// Verdict on the new version. Reason is set when it is rolled back.
+type Verdict struct {
+	Kind   Kind
+	Reason marker.Reason
+}
+
+// Judge returns the verdict on the samples in h. It takes no clock: time counts
+// only as far as samples were taken in it. A verdict other than Wait is final.
+func Judge(h History) Verdict { return h.verdict }
+
+func judge(m marker.Marker, h History) Verdict {
+	if r := fault(m, h); r != nil {
+		return Verdict{Kind: RollBack, Reason: *r}
+	}
+	grace := time.Duration(m.Rules.Grace)
+	if h.watched >= grace && h.healthy >= minHealthy && h.wellRun >= minHealthy {
+		return Verdict{Kind: Good}
+	}
+	limit := limitFactor*grace + mixFactor*time.Duration(m.Rules.FailedFor)
+	if h.total < limit || h.cond.kind == unknown || h.handingOver() {
+		return Verdict{}
+	}
+	if h.cond.well() {
+		return Verdict{Kind: Good}
+	}
+	return Verdict{Kind: RollBack, Reason: blame(h,
+		fmt.Sprintf("%s did not become healthy within %s", m.To, round(h.total)))}
+}
+
+// handingOver says that the version before still answers as it may for a while.
+func (h History) handingOver() bool {
+	return h.cond.kind == previous && !h.arrived && h.previous < handOver
+}
+
+// fault returns why the version must go now, or nil.
+func fault(m marker.Marker, h History) *marker.Reason {
+	lasts := func(d time.Duration) bool { return d >= time.Duration(m.Rules.FailedFor) }
+	reason := func(code marker.ReasonCode, format string, args ...any) *marker.Reason {
+		return &marker.Reason{Code: code, Text: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case h.crashes() > m.Rules.MaxCrashes:
+		return reason(marker.ReasonCrashLoop, "The process of %s ended %d times within %s; %d are allowed.",
+			m.To, h.crashes(), round(h.total), m.Rules.MaxCrashes)
+	case lasts(h.gone) && !h.arrived:
+		return reason(marker.ReasonNotStarted, "%s did not start: no process was there for %s.", m.To, round(h.gone))
+	case lasts(h.gone):
+		return reason(marker.ReasonCrashLoop, "The process of %s ended and nothing started it again for %s.", m.To, round(h.gone))
+	case !h.arrived && h.previous >= handOver:
+		return reason(marker.ReasonNotStarted, "%s was never started: %s still answered after %s.", m.To, m.From, round(h.previous))
+	case h.arrived && lasts(h.previous):
+		return reason(marker.ReasonWrongVersion, "%s answered for %s in place of %s.", m.From, round(h.previous), m.To)
+	case lasts(h.foreign):
+		return reason(marker.ReasonWrongVersion, "%s answered for %s in place of %s.", h.cond.health.Identity, round(h.foreign), m.To)
+	case lasts(h.silent):
+		return reason(marker.ReasonControlLost, "%s runs but did not answer on its control socket for %s: %s.",
+			m.To, round(h.silent), cause(h.cond.err))
+	}
+	// Components before the agent: its state is the worst of theirs, and the
+	// component is what somebody has to mend.
+	for _, c := range h.cond.failedComponents() {
+		if d := h.components[c.ID]; lasts(d) {
+			return reason(marker.ReasonComponentFailed, "Component %s of %s reported FAILED for %s%s.", c.ID, m.To, round(d), quote(c.Message))
+		}
+	}
+	if lasts(h.agentFailed) {
+		return reason(marker.ReasonAgentFailed, "%s reported FAILED for %s%s.", m.To, round(h.agentFailed), quote(h.cond.health.Message))
+	}
+	if h.bad >= mixFactor*time.Duration(m.Rules.FailedFor) {
+		r := blame(h, fmt.Sprintf("%s was not well at any time for %s", m.To, round(h.bad)))
+		return &r
+	}
+	return nil
+}
+
+// blame names the reason by the condition the agent is in at the end.
+func blame(h History, what string) marker.Reason {
+	c := h.cond
+	failed := c.failedComponents()
+	switch {
+	case c.kind == gone && !h.arrived:
+		return marker.Reason{Code: marker.ReasonNotStarted, Text: what + "; at the end no process was there."}
+	case c.kind == gone:
+		return marker.Reason{Code: marker.ReasonCrashLoop, Text: what + "; at the end its process was gone."}
+	case c.kind == silent:
+		return marker.Reason{Code: marker.ReasonControlLost, Text: fmt.Sprintf("%s; at the end it did not answer: %s.", what, cause(c.err))}
+	case c.kind == previous || c.kind == foreign:
+		return marker.Reason{Code: marker.ReasonWrongVersion, Text: fmt.Sprintf("%s; at the end %s answered.", what, c.health.Identity)}
+	case len(failed) > 0:
+		return marker.Reason{Code: marker.ReasonComponentFailed, Text: fmt.Sprintf("%s; at the end component %s was FAILED%s.",
+			what, failed[0].ID, quote(failed[0].Message))}
+	}
+	return marker.Reason{Code: marker.ReasonAgentFailed, Text: fmt.Sprintf("%s; at the end it reported %s%s.",
+		what, strings.ToUpper(string(c.health.State)), quote(c.health.Message))}
+}
+
+// Waiting is a sentence on what the watch still waits for.
+func Waiting(m marker.Marker, h History) string {
+	switch {
+	case h.cond.kind == previous:
+		return fmt.Sprintf("%s still answers, waiting for %s", m.From, m.To)
+	case !h.arrived:
+		return fmt.Sprintf("waiting for %s to answer (%d ends of its process so far)", m.To, h.crashes())
+	case h.cond.bad():
+		return fmt.Sprintf("%s has not been well for %s", m.To, round(h.bad))
+	}
+	state := h.cond.health.State
+	if h.cond.kind != running {
+		state = probe.Starting
+	}
+	return fmt.Sprintf("%s is %s: watched %s of %s, %d healthy answers (at least %d)",
+		m.To, state, round(h.watched), m.Rules.Grace, h.healthy, minHealthy)
+}
+
+// maxQuote bounds what an agent's own message adds to a reason: the reason goes
+// to the server and stays there.
+const maxQuote = 300
+
+func quote(message string) string {
+	message = strings.TrimSpace(message)
+	if message == "" {
+		return ""
+	}
+	if len(message) > maxQuote {
+		message = strings.ToValidUTF8(message[:maxQuote], "") + "…"
+	}
+	return fmt.Sprintf(" (%q)", message)
+}
+
+func cause(err error) string {
+	if err == nil {
+		return "no answer"
+	}
+	return strings.TrimSuffix(strings.TrimSpace(err.Error()), ".")
+}
+
+// round keeps the figures of a reason readable, also under rules of milliseconds.
+func round(d time.Duration) time.Duration {
+	if d < time.Minute {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}

@@ -1,0 +1,395 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+var (
+	oldID   = manifest.Identity{Version: "1.0.0", Hash: "9be1f0aa"}
+	newID   = manifest.Identity{Version: "1.1.0", Hash: "3f2a9cbb"}
+	thirdID = manifest.Identity{Version: "0.9.0", Hash: "0a0a0a0a"}
+	noon    = time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+	errMute = errors.New("connection refused")
+)
+
+// testMarker is an upgrade from 1.0.0 to 1.1.0 under the default rules.
+func testMarker() marker.Marker {
+	return marker.Marker{
+		ActionID:  "a-1",
+		From:      marker.Install{Identity: oldID, Home: "data/muster-agent-1.0.0-9be1f0"},
+		To:        marker.Install{Identity: newID, Home: "data/muster-agent-1.1.0-3f2a9c"},
+		CreatedAt: noon,
+		Rules:     marker.DefaultRules(),
+	}
+}
+
+func answer(id manifest.Identity, state probe.State, failed ...string) *probe.Health {
+	h := &probe.Health{Identity: id, State: state, PID: 100, Message: "disk is full"}
+	for _, c := range failed {
+		h.Components = append(h.Components, probe.Component{ID: c, State: probe.Failed, Message: "exit 1"})
+	}
+	return h
+}
+
+// seen makes samples one second apart, as the loop does when something is wrong.
+func seen(seconds int, s Sample) []Sample {
+	out := make([]Sample, seconds)
+	for i := range out {
+		out[i] = s
+	}
+	return out
+}
+
+func alive(h *probe.Health) Sample { return Sample{Alive: true, PID: 100, Health: h} }
+
+var (
+	isHealthy = alive(answer(newID, probe.Healthy))
+	isGone    = Sample{Err: probe.ErrNotRunning}
+	isMute    = Sample{Alive: true, PID: 100, Err: errMute}
+	isOld     = alive(answer(oldID, probe.Healthy))
+	justAlive = Sample{Alive: true, PID: 100}
+)
+
+// story replays samples a second apart from noon and returns the verdict with
+// the second it fell in.
+func story(m marker.Marker, parts ...[]Sample) (Verdict, History, int) {
+	var h History
+	n := 0
+	for _, part := range parts {
+		for _, s := range part {
+			s.At = noon.Add(time.Duration(n) * time.Second)
+			h = h.Add(m, s)
+			if v := Judge(h); v.Kind != Wait {
+				return v, h, n
+			}
+			n++
+		}
+	}
+	return Judge(h), h, n
+}
+
+func TestVerdict(t *testing.T) {
+	crash := func(n int) []Sample { // n times: gone for a second, back for two under a new number
+		var out []Sample
+		for i := range n {
+			out = append(out, isGone)
+			back := isHealthy
+			back.PID = 200 + i
+			out = append(out, seen(2, back)...)
+		}
+		return out
+	}
+	exits := func(n int) Sample { s := isGone; s.Exits = n; return s }
+	tests := []struct {
+		name  string
+		parts [][]Sample
+		want  Kind
+		code  marker.ReasonCode
+		by    int // the verdict falls at this second
+		text  string
+	}{
+		{"nothing seen yet", nil, Wait, "", 0, ""},
+		{"healthy for the whole grace", [][]Sample{seen(601, isHealthy)}, Good, "", 600, ""},
+		{"healthy, a second too short", [][]Sample{seen(600, isHealthy)}, Wait, "", 600, ""},
+		{"the old version hands over, then all is well", [][]Sample{seen(10, isOld), seen(2, isGone), seen(601, isHealthy)}, Good, "", 612, ""},
+		{"alive the whole grace but asked only twice", [][]Sample{seen(2, isHealthy), seen(700, justAlive)}, Wait, "", 702, ""},
+		{"failed at the end of the grace", [][]Sample{seen(590, isHealthy), seen(20, alive(answer(newID, probe.Failed)))}, Wait, "", 610, ""},
+		{"failed at the end, then well again", [][]Sample{
+			seen(590, isHealthy), seen(20, alive(answer(newID, probe.Failed))), seen(3, isHealthy),
+		}, Good, "", 612, ""},
+
+		{"two crashes are allowed", [][]Sample{seen(5, isHealthy), crash(2), seen(20, Sample{Alive: true, PID: 201})}, Wait, "", 40, ""},
+		{
+			"a third rolls back, at once",
+			[][]Sample{seen(5, isHealthy), crash(3)},
+			RollBack, marker.ReasonCrashLoop, 11,
+			"The process of 1.1.0-3f2a9c ended 3 times within 11s; 2 are allowed.",
+		},
+		{"the number changes without a gap", [][]Sample{
+			seen(5, isHealthy), {{Alive: true, PID: 101}, {Alive: true, PID: 102}, {Alive: true, PID: 103}},
+		}, RollBack, marker.ReasonCrashLoop, 7, "ended 3 times"},
+		{
+			"the host counts ends that fall between two looks",
+			[][]Sample{seen(2, isOld), {isGone, exits(1), exits(2), exits(3)}},
+			RollBack, marker.ReasonCrashLoop, 5, "ended 3 times",
+		},
+		{"the samples and the host count the same ends once", [][]Sample{
+			seen(5, isHealthy), {exits(1)}, seen(2, Sample{Alive: true, PID: 101, Exits: 1}), {exits(2)}, seen(2, Sample{Alive: true, PID: 102, Exits: 2}),
+		}, Wait, "", 20, ""},
+		{"making room for the new version is no crash", [][]Sample{seen(2, isOld), {isGone}, seen(2, isMute), crash(2)}, Wait, "", 20, ""},
+
+		{"never a process", [][]Sample{seen(31, isGone)}, RollBack, marker.ReasonNotStarted, 30, "no process was there for 30s"},
+		{
+			"gone and not started again",
+			[][]Sample{seen(5, isHealthy), seen(31, isGone)},
+			RollBack, marker.ReasonCrashLoop, 35,
+			"nothing started it again for 30s",
+		},
+		{"gone a second too short", [][]Sample{seen(5, isHealthy), seen(30, isGone), seen(2, isHealthy)}, Wait, "", 40, ""},
+		{"the old version never goes", [][]Sample{seen(31, isOld)}, RollBack, marker.ReasonNotStarted, 30, "1.0.0-9be1f0 still answered after 30s"},
+		{"the old version comes back", [][]Sample{seen(5, isHealthy), seen(31, isOld)}, RollBack, marker.ReasonWrongVersion, 35, "in place of 1.1.0"},
+		{
+			"a third version answers",
+			[][]Sample{seen(31, alive(answer(thirdID, probe.Healthy)))},
+			RollBack, marker.ReasonWrongVersion, 30,
+			"0.9.0-0a0a0a answered for 30s in place of 1.1.0-3f2a9c.",
+		},
+		{"another build of the same version answers", [][]Sample{
+			seen(31, alive(answer(manifest.Identity{Version: "1.1.0", Hash: "ffffffff"}, probe.Healthy))),
+		}, RollBack, marker.ReasonWrongVersion, 30, "1.1.0-ffffff"},
+
+		{
+			"mute while alive",
+			[][]Sample{seen(5, isHealthy), seen(31, isMute)},
+			RollBack, marker.ReasonControlLost, 35,
+			"did not answer on its control socket for 30s: connection refused.",
+		},
+		{"mute, asked only now and then", [][]Sample{seen(5, isHealthy), {isMute}, seen(30, justAlive)}, RollBack, marker.ReasonControlLost, 35, ""},
+		{"one answer breaks the silence", [][]Sample{seen(29, isMute), {isHealthy}, seen(29, isMute), {isHealthy}}, Wait, "", 70, ""},
+
+		{
+			"failed",
+			[][]Sample{seen(5, isHealthy), seen(31, alive(answer(newID, probe.Failed)))},
+			RollBack, marker.ReasonAgentFailed, 35,
+			`1.1.0-3f2a9c reported FAILED for 30s ("disk is full").`,
+		},
+		{
+			"a failed component",
+			[][]Sample{seen(5, isHealthy), seen(31, alive(answer(newID, probe.Healthy, "logs")))},
+			RollBack,
+			marker.ReasonComponentFailed, 35, `Component logs of 1.1.0-3f2a9c reported FAILED for 30s ("exit 1").`,
+		},
+		{"two components that take turns", [][]Sample{
+			seen(20, alive(answer(newID, probe.Healthy, "logs"))), seen(1, isHealthy), seen(20, alive(answer(newID, probe.Healthy, "metrics"))),
+		}, Wait, "", 50, ""},
+		{"bad all the time in turns", [][]Sample{
+			seen(5, isHealthy), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute),
+		}, RollBack, marker.ReasonControlLost, 95, "was not well at any time for 1m30s"},
+
+		{"degraded for ever is kept in the end", [][]Sample{seen(1400, alive(answer(newID, probe.Degraded)))}, Good, "", 1290, ""},
+		{
+			"starting for ever is not",
+			[][]Sample{seen(1400, alive(answer(newID, probe.Starting)))},
+			RollBack, marker.ReasonAgentFailed, 1290,
+			"did not become healthy within 21m30s; at the end it reported STARTING",
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			v, h, at := story(testMarker(), tc.parts...)
+			if v.Kind != tc.want || v.Reason.Code != tc.code {
+				t.Fatalf("after %d s: %v %+v, want %v %s; %s", at, v.Kind, v.Reason, tc.want, tc.code, Waiting(testMarker(), h))
+			}
+			if tc.want != Wait && at != tc.by {
+				t.Errorf("the verdict fell after %d s, want %d", at, tc.by)
+			}
+			if !strings.Contains(v.Reason.Text, tc.text) {
+				t.Errorf("reason is %q, want it to say %q", v.Reason.Text, tc.text)
+			}
+		})
+	}
+}
+
+// The link to the server is not the new version's: neither what it says of it nor
+// the DEGRADED that comes with it counts against it.
+func TestServerTroubleNeverRollsBack(t *testing.T) {
+	h := answer(newID, probe.Degraded)
+	h.Fleet = probe.Fleet{State: probe.Failed, Error: "429 Too Many Requests"}
+	v, _, at := story(testMarker(), seen(5, isHealthy), seen(3000, alive(h)))
+	if v.Kind != Good {
+		t.Errorf("verdict %v %+v after %d s, want good", v.Kind, v.Reason, at)
+	}
+}
+
+func TestTimeNobodyWatchedDoesNotCount(t *testing.T) {
+	at := func(s Sample, after time.Duration) Sample { s.At = noon.Add(after); return s }
+	replay := func(samples ...Sample) (Verdict, History) {
+		var h History
+		for _, s := range samples {
+			h = h.Add(testMarker(), s)
+		}
+		return Judge(h), h
+	}
+	t.Run("a silence over a suspend", func(t *testing.T) {
+		v, h := replay(at(isHealthy, 0), at(isMute, time.Second), at(isMute, 3*time.Hour), at(isMute, 3*time.Hour+time.Second))
+		if v.Kind != Wait || h.silent != time.Second {
+			t.Errorf("verdict %v, silence %v, want a second of silence and no verdict", v, h.silent)
+		}
+	})
+	t.Run("a grace over a suspend", func(t *testing.T) {
+		v, h := replay(at(isHealthy, 0), at(isHealthy, time.Second), at(isHealthy, time.Hour), at(isHealthy, time.Hour+time.Second))
+		if v.Kind != Wait || h.watched != 2*time.Second {
+			t.Errorf("verdict %v, watched %v, want two seconds watched and no verdict", v, h.watched)
+		}
+	})
+	t.Run("a clock set back", func(t *testing.T) {
+		v, h := replay(at(isHealthy, 0), at(isMute, -time.Hour), at(isMute, -time.Hour+2*time.Second))
+		if v.Kind != Wait || h.silent != 2*time.Second {
+			t.Errorf("verdict %v, silence %v, want two seconds of silence and no verdict", v, h.silent)
+		}
+	})
+	t.Run("a marker from last year", func(t *testing.T) {
+		m := testMarker()
+		m.CreatedAt = noon.AddDate(-1, 0, 0)
+		if v, _, _ := story(m, seen(5, isHealthy)); v.Kind != Wait {
+			t.Errorf("verdict %v, want the whole grace to be watched", v)
+		}
+	})
+}
+
+// agentLife draws samples as a host gives them: conditions that last for a while,
+// a process that is replaced now and then, at most a few seconds between samples.
+type agentLife struct {
+	at   time.Time
+	pid  int
+	now  Sample
+	left int
+}
+
+func newLife() *agentLife { return &agentLife{at: noon, pid: 100} }
+
+func (l *agentLife) next(rt *rapid.T) Sample {
+	if l.left == 0 {
+		l.left = rapid.IntRange(1, 25).Draw(rt, "lasts")
+		l.now = rapid.SampledFrom([]Sample{
+			isHealthy, isHealthy, isHealthy, isGone, isMute, isOld, justAlive,
+			alive(answer(newID, probe.Failed)), alive(answer(newID, probe.Degraded)), alive(answer(newID, probe.Starting)),
+			alive(answer(newID, probe.Healthy, "logs")), alive(answer(thirdID, probe.Healthy)),
+		}).Draw(rt, "sample")
+		if rapid.IntRange(0, 9).Draw(rt, "replaced") == 0 {
+			l.pid++
+		}
+	}
+	l.left--
+	l.at = l.at.Add(time.Duration(rapid.IntRange(1, 3000).Draw(rt, "ms")) * time.Millisecond)
+	s := l.now
+	s.At = l.at
+	if s.Alive {
+		s.PID = l.pid
+	}
+	return s
+}
+
+func quickRules(rt *rapid.T) marker.Marker {
+	m := testMarker()
+	m.Rules.Grace = marker.Duration(time.Duration(rapid.IntRange(1, 60).Draw(rt, "grace")) * time.Second)
+	m.Rules.FailedFor = marker.Duration(time.Duration(rapid.IntRange(1, 20).Draw(rt, "failed for")) * time.Second)
+	m.Rules.MaxCrashes = rapid.IntRange(0, 4).Draw(rt, "max crashes")
+	return m
+}
+
+func TestAVerdictIsFinal(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, life := quickRules(rt), newLife()
+		var h History
+		var fallen Verdict
+		for range rapid.IntRange(1, 120).Draw(rt, "samples") {
+			h = h.Add(m, life.next(rt))
+			v := Judge(h)
+			if fallen.Kind != Wait && v != fallen {
+				rt.Fatalf("verdict %v became %v", fallen, v)
+			}
+			fallen = v
+			if v.Kind == RollBack && (v.Reason.Code == "" || !strings.HasSuffix(v.Reason.Text, ".")) {
+				rt.Fatalf("reason %+v is not a code with a full sentence", v.Reason)
+			}
+		}
+	})
+}
+
+// Whatever else a version that runs and answers DEGRADED says of its server, and
+// however the samples fall, it is never rolled back and in the end kept.
+func TestDegradedNeverRollsBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, at := quickRules(rt), noon
+		var h History
+		for range 400 {
+			at = at.Add(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
+			s := justAlive
+			if rapid.Bool().Draw(rt, "asked") {
+				s.Health = answer(newID, rapid.SampledFrom([]probe.State{probe.Degraded, probe.Healthy}).Draw(rt, "state"))
+				s.Health.Fleet.State = probe.Failed
+			}
+			s.At = at
+			h = h.Add(m, s)
+			if v := Judge(h); v.Kind == RollBack {
+				rt.Fatalf("rolled back: %+v", v.Reason)
+			}
+		}
+	})
+}
+
+// A gap of any length between two samples never brings a rollback that the same
+// samples without the gap would not have brought.
+func TestAGapNeverRollsBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, life := quickRules(rt), newLife()
+		gap := maxGap + time.Duration(rapid.IntRange(1, 100000).Draw(rt, "gap seconds"))*time.Second
+		cut := rapid.IntRange(1, 60).Draw(rt, "cut")
+		if rapid.Bool().Draw(rt, "backwards") {
+			gap = -gap
+		}
+		var with, without History
+		for i := range 150 {
+			s := life.next(rt)
+			without = without.Add(m, s)
+			if i >= cut {
+				s.At = s.At.Add(gap)
+			}
+			with = with.Add(m, s)
+			if Judge(with).Kind == RollBack && Judge(without).Kind == Wait {
+				rt.Fatalf("the gap of %v rolled back: %+v", gap, Judge(with).Reason)
+			}
+			if Judge(with).Kind == Good && Judge(without).Kind == Wait {
+				rt.Fatalf("the gap of %v shortened the watch", gap)
+			}
+			if Judge(without).Kind != Wait {
+				return
+			}
+		}
+	})
+}
+
+// Every watch comes to a verdict: no mix of samples keeps it waiting for ever.
+func TestEveryWatchEnds(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, life := quickRules(rt), newLife()
+		var h History
+		limit := limitFactor*time.Duration(m.Rules.Grace) + mixFactor*time.Duration(m.Rules.FailedFor) + handOver
+		for life.at.Sub(noon) <= limit+10*time.Second {
+			h = h.Add(m, life.next(rt))
+			if Judge(h).Kind != Wait {
+				return
+			}
+		}
+		// Only a process that was not asked yet is waited for beyond the limit,
+		// and the loop asks it at the next sample.
+		h = h.Add(m, Sample{At: life.at.Add(time.Second), Alive: true, PID: h.pid, Health: answer(newID, probe.Degraded)})
+		if Judge(h).Kind == Wait {
+			rt.Fatalf("no verdict after %v: %s", h.total, Waiting(m, h))
+		}
+	})
+}
+
+func TestHistoriesShareNothing(t *testing.T) {
+	m := testMarker()
+	bad := alive(answer(newID, probe.Healthy, "logs"))
+	bad.At = noon
+	h := History{}.Add(m, bad)
+	bad.At = noon.Add(2 * time.Second)
+	a, b := h.Add(m, bad), h.Add(m, bad)
+	a = a.Add(m, Sample{At: noon.Add(4 * time.Second), Alive: true, PID: 100})
+	if got := fmt.Sprint(h.components, b.components, a.components); got != "map[logs:0s] map[logs:2s] map[logs:4s]" {
+		t.Errorf("sums are %s, want each history to keep its own", got)
+	}
+}
