@@ -1,0 +1,336 @@
+// Package agentapi is the wire format between agents and the server: Fleet
+// Server's protocol, version 2023-06-01. Agents encode it, the server decodes
+// it, and either side may be Elastic's. It imports nothing of ours.
+package agentapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// APIVersion is the value of the Elastic-Api-Version header. Absent means this.
+const APIVersion = "2023-06-01"
+
+// Headers of the protocol.
+const (
+	HeaderAPIVersion = "Elastic-Api-Version"
+	HeaderRequestID  = "X-Request-Id"
+)
+
+// Paths, with {id} for the agent's id.
+const (
+	PathStatus  = "/api/status"
+	PathEnroll  = "/api/fleet/agents/enroll"
+	PathCheckin = "/api/fleet/agents/{id}/checkin"
+	PathAcks    = "/api/fleet/agents/{id}/acks"
+	// PathArtifacts serves packages by file name, with ranges: the default
+	// source of an UPGRADE. <name>.minisig beside an archive is its signature.
+	PathArtifacts = "/artifacts/"
+)
+
+// Request body limits, in bytes after decompression unless said otherwise.
+const (
+	MaxEnrollBody      = 512 << 10
+	MaxCheckinBody     = 1 << 20 // on the wire
+	MaxCheckinInflated = 20 << 20
+	MaxAcksBody        = 2 << 20
+)
+
+// Status is the answer of GET /api/status: HTTP 200 if Status is HEALTHY, else
+// 503. Version is present only when the caller showed a valid key.
+type Status struct {
+	Name    string         `json:"name"`
+	Status  string         `json:"status"`
+	Version *StatusVersion `json:"version,omitempty"`
+}
+
+// StatusVersion is the server's build.
+type StatusVersion struct {
+	Number    string `json:"number"`
+	BuildHash string `json:"build_hash,omitempty"`
+	BuildTime string `json:"build_time,omitempty"`
+}
+
+// Values of Status.Status.
+const (
+	StatusHealthy  = "HEALTHY"
+	StatusDegraded = "DEGRADED"
+	StatusStarting = "STARTING"
+)
+
+// EnrollRequest is authorised by an enrollment key.
+type EnrollRequest struct {
+	// Type is PERMANENT; EPHEMERAL and TEMPORARY pass too.
+	Type string `json:"type"`
+	// ID asks for this agent id; with ReplaceToken it takes over the agent
+	// that has it.
+	ID           string         `json:"id,omitempty"`
+	EnrollmentID string         `json:"enrollment_id,omitempty"`
+	ReplaceToken string         `json:"replace_token,omitempty"`
+	SharedID     string         `json:"shared_id,omitempty"` // ignored, as by Fleet Server
+	Metadata     EnrollMetadata `json:"metadata"`
+}
+
+// EnrollMetadata describes the host.
+type EnrollMetadata struct {
+	Local        json.RawMessage `json:"local,omitempty"`
+	UserProvided json.RawMessage `json:"user_provided,omitempty"`
+	Tags         []string        `json:"tags,omitempty"`
+}
+
+// EnrollResponse has action "created".
+type EnrollResponse struct {
+	Action string     `json:"action"`
+	Item   EnrollItem `json:"item"`
+}
+
+// EnrollItem is the new agent. AccessAPIKey is shown this once: base64(id:secret)
+// as the Authorization header wants it.
+type EnrollItem struct {
+	ID                   string            `json:"id"`
+	Active               bool              `json:"active"`
+	PolicyID             string            `json:"policy_id"`
+	Type                 string            `json:"type"`
+	EnrolledAt           time.Time         `json:"enrolled_at"`
+	UserProvidedMetadata json.RawMessage   `json:"user_provided_metadata"`
+	LocalMetadata        json.RawMessage   `json:"local_metadata"`
+	AccessAPIKeyID       string            `json:"access_api_key_id"`
+	AccessAPIKey         string            `json:"access_api_key"`
+	Status               string            `json:"status"`
+	Tags                 []string          `json:"tags"`
+	Actions              []json.RawMessage `json:"actions"`
+}
+
+// CheckinRequest is the body of a long poll.
+type CheckinRequest struct {
+	// Status is required: online, error, degraded, starting, …
+	Status     string          `json:"status"`
+	Message    string          `json:"message"`
+	AckToken   string          `json:"ack_token,omitempty"`
+	LocalMeta  json.RawMessage `json:"local_metadata,omitempty"`
+	Components json.RawMessage `json:"components,omitempty"`
+	// PollTimeout is a Go duration: how long the agent is ready to wait.
+	PollTimeout       string          `json:"poll_timeout,omitempty"`
+	UpgradeDetails    *UpgradeDetails `json:"upgrade_details,omitempty"`
+	AgentPolicyID     string          `json:"agent_policy_id,omitempty"`
+	PolicyRevisionIdx int64           `json:"policy_revision_idx,omitempty"`
+	Upgrade           *CheckinUpgrade `json:"upgrade,omitempty"`
+}
+
+// CheckinUpgrade lists the versions the host could go back to.
+type CheckinUpgrade struct {
+	Rollbacks []Rollback `json:"rollbacks,omitempty"`
+}
+
+// Rollback is one such version.
+type Rollback struct {
+	Version    string    `json:"version"`
+	ValidUntil time.Time `json:"valid_until"`
+}
+
+// Component of a check-in, as far as the server reads it.
+type Component struct {
+	ID      string          `json:"id"`
+	Type    string          `json:"type"`
+	Status  string          `json:"status"`
+	Message string          `json:"message"`
+	Units   json.RawMessage `json:"units,omitempty"`
+}
+
+// UpgradeState is a phase of an upgrade.
+type UpgradeState string
+
+// The phases. COMPLETED is never sent: the details become absent.
+const (
+	UpgradeRequested   UpgradeState = "UPG_REQUESTED"
+	UpgradeScheduled   UpgradeState = "UPG_SCHEDULED"
+	UpgradeDownloading UpgradeState = "UPG_DOWNLOADING"
+	UpgradeExtracting  UpgradeState = "UPG_EXTRACTING"
+	UpgradeReplacing   UpgradeState = "UPG_REPLACING"
+	UpgradeRestarting  UpgradeState = "UPG_RESTARTING"
+	UpgradeWatching    UpgradeState = "UPG_WATCHING"
+	UpgradeRollback    UpgradeState = "UPG_ROLLBACK"
+	UpgradeFailed      UpgradeState = "UPG_FAILED"
+)
+
+// Known says whether s is one of the phases.
+func (s UpgradeState) Known() bool {
+	switch s {
+	case UpgradeRequested, UpgradeScheduled, UpgradeDownloading, UpgradeExtracting, UpgradeReplacing,
+		UpgradeRestarting, UpgradeWatching, UpgradeRollback, UpgradeFailed:
+		return true
+	}
+	return false
+}
+
+// Over says whether the upgrade has ended without success.
+func (s UpgradeState) Over() bool { return s == UpgradeRollback || s == UpgradeFailed }
+
+// UpgradeDetails is what an agent says about its upgrade.
+type UpgradeDetails struct {
+	TargetVersion string          `json:"target_version"`
+	ActionID      string          `json:"action_id"`
+	State         UpgradeState    `json:"state"`
+	Metadata      UpgradeMetadata `json:"metadata,omitzero"`
+}
+
+// UpgradeMetadata is read by state: ScheduledAt in SCHEDULED, the download and
+// retry fields in DOWNLOADING, the rest in FAILED and ROLLBACK.
+type UpgradeMetadata struct {
+	ScheduledAt     *time.Time   `json:"scheduled_at,omitempty"`
+	DownloadPercent float64      `json:"download_percent,omitempty"` // 0 to 100
+	DownloadRate    Rate         `json:"download_rate,omitempty"`
+	RetryErrorMsg   string       `json:"retry_error_msg,omitempty"`
+	RetryUntil      *time.Time   `json:"retry_until,omitempty"`
+	FailedState     UpgradeState `json:"failed_state,omitempty"`
+	ErrorMsg        string       `json:"error_msg,omitempty"`
+	// Reason is for people ("watch failed" from Elastic's agents).
+	Reason string `json:"reason,omitempty"`
+	// ReasonCode is Muster's typed reason, such as crash_loop.
+	ReasonCode string `json:"reason_code,omitempty"`
+}
+
+// Rate is in bytes per second. Elastic's agents send a number or text such as
+// "10kBps".
+type Rate float64
+
+// UnmarshalJSON takes both spellings.
+func (r *Rate) UnmarshalJSON(b []byte) error {
+	var number float64
+	if err := json.Unmarshal(b, &number); err == nil {
+		*r = Rate(number)
+		return nil
+	}
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("download_rate: want a number or text such as %q", "10kBps")
+	}
+	digits := strings.TrimRight(s, "BGMTkps")
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		return fmt.Errorf("download_rate: is %q, want a number or text such as %q", s, "10kBps")
+	}
+	unit := s[len(digits):]
+	factor, ok := map[string]float64{"": 1, "Bps": 1, "kBps": 1e3, "MBps": 1e6, "GBps": 1e9, "TBps": 1e12}[unit]
+	if !ok {
+		return fmt.Errorf("download_rate: is %q, its unit %q is unknown", s, unit)
+	}
+	// JSON has no word for them, so they could not be passed on.
+	if n *= factor; math.IsNaN(n) || math.IsInf(n, 0) {
+		return fmt.Errorf("download_rate: is %q, want a finite number", s)
+	}
+	*r = Rate(n)
+	return nil
+}
+
+// CheckinResponse has action "checkin". AckToken is "" when nothing was
+// delivered: the agent keeps the one it has.
+type CheckinResponse struct {
+	AckToken string   `json:"ack_token"`
+	Action   string   `json:"action"`
+	Actions  []Action `json:"actions"`
+}
+
+// ActionType is the type of an action.
+type ActionType string
+
+// Action types the server hands to agents.
+const (
+	ActionUpgrade      ActionType = "UPGRADE"
+	ActionUnenroll     ActionType = "UNENROLL"
+	ActionPolicyChange ActionType = "POLICY_CHANGE"
+	ActionCancel       ActionType = "CANCEL"
+)
+
+// Action is one thing an agent is asked to do.
+type Action struct {
+	ID        string     `json:"id"`
+	AgentID   string     `json:"agent_id"`
+	Type      ActionType `json:"type"`
+	CreatedAt time.Time  `json:"created_at"`
+	InputType string     `json:"input_type"`
+	// Data's shape depends on Type: UpgradeData, CancelData, PolicyChangeData.
+	Data       json.RawMessage `json:"data,omitempty"`
+	StartTime  *time.Time      `json:"start_time,omitempty"`
+	Expiration *time.Time      `json:"expiration,omitempty"`
+}
+
+// UpgradeData is the data of an UPGRADE.
+type UpgradeData struct {
+	Version string `json:"version"` // full version, 1.1.0 or 1.1.0-SNAPSHOT
+	// SourceURI is a base URL that holds <archive> and <archive>.minisig; empty
+	// means the server's own PathArtifacts.
+	SourceURI string `json:"source_uri,omitempty"`
+	Rollback  bool   `json:"rollback,omitempty"`
+	// Force installs a version although it was rolled back on the host before.
+	// Elastic's agents pass it over.
+	Force bool `json:"force,omitempty"`
+}
+
+// CancelData is the data of a CANCEL.
+type CancelData struct {
+	TargetID string `json:"target_id"`
+}
+
+// PolicyChangeData is the data of a POLICY_CHANGE, whose id is
+// policy:<id>:<revision>.
+type PolicyChangeData struct {
+	Policy json.RawMessage `json:"policy"`
+}
+
+// AckRequest tells the results of actions.
+type AckRequest struct {
+	Events []AckEvent `json:"events"`
+}
+
+// AckEvent is the result of one action. Error set means it failed.
+type AckEvent struct {
+	Type      string          `json:"type"`    // ACTION_RESULT
+	Subtype   string          `json:"subtype"` // ACKNOWLEDGED
+	AgentID   string          `json:"agent_id"`
+	ActionID  string          `json:"action_id"`
+	Message   string          `json:"message"`
+	Timestamp time.Time       `json:"timestamp"`
+	Error     string          `json:"error,omitempty"`
+	Payload   *AckPayload     `json:"payload,omitempty"`
+	Data      json.RawMessage `json:"data,omitempty"`
+}
+
+// Constant fields of an AckEvent.
+const (
+	AckType    = "ACTION_RESULT"
+	AckSubtype = "ACKNOWLEDGED"
+)
+
+// AckPayload goes with a failed UPGRADE.
+type AckPayload struct {
+	Retry        bool `json:"retry"`
+	RetryAttempt int  `json:"retry_attempt"`
+}
+
+// AckResponse has action "acks" and one item per event, in order. The HTTP
+// status is the highest item status.
+type AckResponse struct {
+	Action string    `json:"action"`
+	Errors bool      `json:"errors,omitempty"`
+	Items  []AckItem `json:"items"`
+}
+
+// AckItem is the answer to one event.
+type AckItem struct {
+	Status  int    `json:"status"`
+	Message string `json:"message,omitempty"`
+}
+
+// Error is the body of every refusal.
+type Error struct {
+	StatusCode int    `json:"statusCode"`
+	Code       string `json:"error"`
+	Message    string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }
