@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/agent/setup"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// tokenVariable keeps the enrollment token out of the process list.
+const tokenVariable = "MUSTER_ENROLLMENT_TOKEN" //nolint:gosec // a name, not a token
+
+func enrollmentFlags(c *cobra.Command, e *setup.Enrollment) {
+	f := c.Flags()
+	f.StringVar(&e.URL, "url", "", "URL of the server's agent port, such as https://fleet.example.com:8220")
+	f.StringVar(&e.Token, "token", "", "enrollment token (or set $"+tokenVariable+")")
+	f.StringVar(&e.CAPin, "ca-pin", "", "sha256:<hex> of the server's CA, as the server prints it (default: the host's own CAs)")
+	f.StringArrayVar(&e.TrustKeys, "trust-key", nil, "public key of a publisher whose packages may be installed, or a file with it; may be repeated")
+	f.StringSliceVar(&e.Tags, "tag", nil, "tag of this agent; may be repeated")
+}
+
+func fromEnvironment(e *setup.Enrollment) {
+	if e.Token == "" {
+		e.Token = os.Getenv(tokenVariable)
+	}
+}
+
+func installCommand() *cobra.Command {
+	var (
+		top, archive string
+		noService    bool
+		e            setup.Enrollment
+	)
+	c := &cobra.Command{
+		Use:   "install",
+		Short: "Install the agent on this host, and enrol it",
+		Long: `Install the agent on this host, from --package or from the unpacked package this
+program lies in. With --url and a token it is enrolled as well. It becomes a
+service of the host unless --no-service says otherwise. If anything fails, the
+host is left as it was.`,
+		Example: `  muster-agent install --url https://fleet.example.com:8220 --token T \
+      --ca-pin sha256:… --trust-key RWQ…
+  muster-agent install --top ./agent1 --no-service --package muster-agent-1.0.0-linux-amd64.tar.gz --trust-key key.pub`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			fromEnvironment(&e)
+			if top == "" {
+				top = daemon.DefaultTop // never the folder the program was unpacked in
+			}
+			top, err := resolveTop(top)
+			if err != nil {
+				return err
+			}
+			exe, err := daemon.Executable()
+			if err != nil {
+				return err
+			}
+			i := setup.Installation{Disk: disk.OS{}, Top: top, Package: archive, Executable: exe, TrustKeys: e.TrustKeys}
+			if e.URL != "" || c.Flags().Changed("token") {
+				i.Enrollment = &e
+			}
+			if !noService {
+				i.Services = setup.Manager{}
+			}
+			done, err := i.Run(c.Context())
+			if err != nil {
+				return err
+			}
+			return printInstalled(c, top, done)
+		},
+	}
+	topFlag(c, &top)
+	enrollmentFlags(c, &e)
+	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it")
+	c.Flags().BoolVar(&noService, "no-service", false, "do not register a service; something else runs `muster-agent run`")
+	return c
+}
+
+func printInstalled(c *cobra.Command, top string, done setup.Installed) error {
+	w := c.OutOrStdout()
+	fmt.Fprintf(w, "Installed muster-agent %s in %s.\n", done.Version, top)
+	if done.Identity != nil {
+		fmt.Fprintf(w, "Enrolled with %s as %s.\n", done.Identity.ServerURL, done.Identity.AgentID)
+	} else {
+		fmt.Fprintf(w, "Not enrolled yet: %s/muster-agent enroll --url … --token … --trust-key …\n", top)
+	}
+	if done.Service != "" {
+		_, err := fmt.Fprintf(w, "Runs as service %s.\n", done.Service)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "Start it with: %s/muster-agent run --top %s\n", top, top)
+	return err
+}
+
+func enrollCommand() *cobra.Command {
+	var (
+		top string
+		e   setup.Enrollment
+	)
+	c := &cobra.Command{
+		Use:     "enroll",
+		Short:   "Introduce the installed agent to a server",
+		Example: `  muster-agent enroll --url https://fleet.example.com:8220 --token T --ca-pin sha256:… --trust-key RWQ…`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			fromEnvironment(&e)
+			top, err := resolveTop(top)
+			if err != nil {
+				return err
+			}
+			running, err := ownVersion(top)
+			if err != nil {
+				return err
+			}
+			id, err := setup.Enroll(c.Context(), disk.OS{}, top, e, running.Identity, host.Read())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "Enrolled with %s as %s.\n", id.ServerURL, id.AgentID)
+			if _, err := (probe.Client{Dial: probe.DialSocket(top)}).Health(c.Context()); err == nil {
+				fmt.Fprintln(c.OutOrStdout(), "The running agent still uses its old identity: restart it.")
+			}
+			return nil
+		},
+	}
+	topFlag(c, &top)
+	enrollmentFlags(c, &e)
+	return c
+}
+
+func uninstallCommand() *cobra.Command {
+	var (
+		top string
+		yes bool
+	)
+	c := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the agent from this host",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			top, err := resolveTop(top)
+			if err != nil {
+				return err
+			}
+			if !yes {
+				fmt.Fprintf(c.OutOrStdout(), "Remove the agent in %s, with its identity and state? [y/N] ", top)
+				var answer string
+				_, _ = fmt.Fscanln(c.InOrStdin(), &answer) // no answer is no
+				if !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
+					return fmt.Errorf("nothing was removed: answer y, or pass --yes")
+				}
+			}
+			running, err := ownVersion(top)
+			if err != nil {
+				return err
+			}
+			return uninstall(c, top, running.Identity)
+		},
+	}
+	topFlag(c, &top)
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return c
+}
+
+func uninstall(c *cobra.Command, top string, running manifest.Identity) error {
+	r := setup.Removal{Disk: disk.OS{}, Top: top, Services: setup.Manager{}, Lock: daemon.FileLock, Running: running}
+	out, err := r.Run(c.Context())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), "Removed the agent from %s.\n", top)
+	if out.ServerTold != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "The server could not be told (%v): remove the agent there too.\n", out.ServerTold)
+	}
+	if len(out.Left) > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "Left alone in %s, since the agent did not put it there: %s\n", top, strings.Join(out.Left, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"runtime"
+
+	"github.com/kardianos/service"
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+func runCommand() *cobra.Command {
+	var top string
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Run the agent in the foreground, as the service manager does",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			top, err := resolveTop(top)
+			if err != nil {
+				return err
+			}
+			if runtime.GOOS == "windows" && !service.Interactive() {
+				return runAsWindowsService(c.Context(), top)
+			}
+			return run(c.Context(), top)
+		},
+	}
+	topFlag(c, &top)
+	return c
+}
+
+func run(ctx context.Context, top string) error {
+	options, log, err := daemon.Installed(top, version)
+	if err != nil {
+		return err
+	}
+	err = daemon.Agent{Options: options}.Run(ctx)
+	return errors.Join(err, log.Close())
+}
+
+// ownVersion is the version of this program; top is "" where it does not matter.
+func ownVersion(top string) (marker.Install, error) {
+	exe, err := daemon.Executable()
+	if err != nil {
+		return marker.Install{}, err
+	}
+	if top == "" {
+		top, _ = daemon.Locate(exe)
+	}
+	return daemon.RunningVersion(disk.OS{}, top, exe, version)
+}
+
+// runAsWindowsService answers the service control manager, which does not send
+// signals.
+func runAsWindowsService(ctx context.Context, top string) error {
+	p := &windowsProgram{top: top, done: make(chan error, 1)}
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	s, err := service.New(p, &service.Config{Name: "muster-agent"})
+	if err != nil {
+		return err
+	}
+	return s.Run()
+}
+
+type windowsProgram struct {
+	top    string
+	ctx    context.Context //nolint:containedctx // Start has no other way to get it
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func (p *windowsProgram) Start(service.Service) error {
+	go func() { p.done <- run(p.ctx, p.top) }()
+	return nil
+}
+
+func (p *windowsProgram) Stop(service.Service) error {
+	p.cancel()
+	return <-p.done
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+func statusCommand() *cobra.Command {
+	var top, output string
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the agent on this host is; exits 0 only when it is healthy",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if output != "human" && output != "json" {
+				return fmt.Errorf("-o is %q, want human or json", output)
+			}
+			top, err := resolveTop(top)
+			if err != nil {
+				return err
+			}
+			h, err := askHealth(c, top)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				enc := json.NewEncoder(c.OutOrStdout())
+				enc.SetIndent("", "  ")
+				err = enc.Encode(h)
+			} else {
+				err = printHealth(c.OutOrStdout(), h, time.Now())
+			}
+			if err != nil {
+				return err
+			}
+			if h.State != probe.Healthy {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	topFlag(c, &top)
+	c.Flags().StringVarP(&output, "output", "o", "human", "human or json")
+	return c
+}
+
+func askHealth(c *cobra.Command, top string) (probe.Health, error) {
+	h, err := probe.Client{Dial: probe.DialSocket(top)}.Health(c.Context())
+	return h, explainNotRunning(err, top)
+}
+
+func explainNotRunning(err error, top string) error {
+	if errors.Is(err, probe.ErrNotRunning) {
+		return fmt.Errorf("%w in %s (start its service, or %s/muster-agent run; --top names another place)", err, top, top)
+	}
+	return err
+}
+
+func printHealth(w io.Writer, h probe.Health, now time.Time) error {
+	type line struct{ name, state, message string }
+	lines := []line{{"agent", string(h.State), h.Message}}
+	f := h.Fleet
+	contact := "no contact yet"
+	if f.LastCheckin != nil {
+		contact = "last contact " + now.Sub(*f.LastCheckin).Round(time.Second).String() + " ago"
+	}
+	switch {
+	case f.URL == "":
+		lines = append(lines, line{"server", "none", "not enrolled"})
+	case f.Error != "":
+		lines = append(lines, line{"server", string(f.State), f.URL + ", " + contact + ": " + f.Error})
+	default:
+		lines = append(lines, line{"server", string(f.State), f.URL + ", " + contact})
+	}
+	for _, c := range h.Components {
+		lines = append(lines, line{"component " + c.ID, string(c.State), c.Message})
+	}
+	if h.Upgrade != nil {
+		lines = append(lines, line{"upgrade", h.Upgrade.State, upgradeText(*h.Upgrade)})
+	}
+	if _, err := fmt.Fprintf(w, "muster-agent %s, process %d, up %s\n", h.Identity, h.PID, now.Sub(h.StartedAt).Round(time.Second)); err != nil {
+		return err
+	}
+	for i, l := range lines {
+		branch := "├─"
+		if i == len(lines)-1 {
+			branch = "└─"
+		}
+		if l.message != "" {
+			l.message = "  " + l.message
+		}
+		if _, err := fmt.Fprintf(w, "%s %s: %s%s\n", branch, l.name, l.state, l.message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func upgradeText(u probe.Upgrade) string {
+	s := "to " + u.TargetVersion
+	if u.Percent > 0 {
+		s += fmt.Sprintf(", %.0f %% at %.1f MB/s", u.Percent, u.BytesPerSecond/1e6)
+	}
+	if u.Message != "" {
+		s += ": " + u.Message
+	}
+	return s
+}

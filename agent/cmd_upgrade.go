@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/agent/backoff"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const (
+	// followEvery is how often a followed upgrade is looked at.
+	followEvery = 500 * time.Millisecond
+	// silentFor is how long the agent may not answer while it is followed: the
+	// restart, and a rollback with its waits.
+	silentFor = 2 * time.Minute
+)
+
+func upgradeCommand() *cobra.Command {
+	var (
+		top    string
+		noWait bool
+		req    probe.UpgradeRequest
+	)
+	c := &cobra.Command{
+		Use:   "upgrade VERSION",
+		Short: "Upgrade this host, and show how it goes until the new version is kept or rolled back",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			top, err := resolveTop(top)
+			if err != nil {
+				return err
+			}
+			req.Version = args[0]
+			client := probe.Client{Dial: probe.DialSocket(top)}
+			if err := client.Upgrade(c.Context(), req); err != nil {
+				return explainNotRunning(err, top)
+			}
+			if noWait {
+				_, err := fmt.Fprintf(c.OutOrStdout(), "Upgrade to %s accepted; muster-agent status shows how it goes.\n", req.Version)
+				return err
+			}
+			return follow(c, client, req.Version)
+		},
+	}
+	topFlag(c, &top)
+	c.Flags().BoolVar(&noWait, "no-wait", false, "return once the agent has accepted")
+	c.Flags().StringVar(&req.SourceURI, "source-uri", "", "folder of packages to fetch from (default: the agent's server)")
+	c.Flags().BoolVar(&req.Force, "force", false, "install a version although it was rolled back on this host before")
+	return c
+}
+
+// follow prints each phase until the upgrade is over.
+func follow(c *cobra.Command, client probe.Client, version string) error {
+	out, last := c.OutOrStdout(), ""
+	answered := time.Now()
+	for {
+		h, err := client.Health(c.Context())
+		if err == nil {
+			answered = time.Now()
+			line, over, verr := judge(h, version)
+			if line != last && line != "" {
+				fmt.Fprintln(out, line)
+				last = line
+			}
+			if over {
+				return verr
+			}
+		} else if time.Since(answered) > silentFor {
+			return fmt.Errorf("the agent has not answered for %s: %w (see data/agent.log and data/watcher.log)", silentFor, err)
+		}
+		if err := backoff.Sleep(c.Context(), followEvery); err != nil {
+			if errors.Is(err, context.Canceled) {
+				return errors.New("no longer followed; the upgrade itself goes on")
+			}
+			return err
+		}
+	}
+}
+
+// judge reads one health document. The agent speaks of the upgrade from the
+// moment it has accepted it.
+func judge(h probe.Health, version string) (line string, over bool, err error) {
+	u := h.Upgrade
+	full := manifest.Package{Version: h.Version, Snapshot: h.Snapshot}.FullVersion()
+	switch {
+	case u == nil && full == version:
+		return "Version " + version + " was found good and stays.", true, nil
+	case u == nil:
+		return "", true, fmt.Errorf("version %s runs, and the agent says nothing about an upgrade to %s (see data/agent.log)", full, version)
+	case agentapi.UpgradeState(u.State).Over():
+		return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
+	}
+	return fmt.Sprintf("%s %s", u.State, upgradeText(*u)), false, nil
+}

@@ -1,0 +1,212 @@
+// Package config is agent.yml, the settings an operator may change on a host.
+// Install writes it as a template that documents every key; the daemon reads
+// it at start. A key that is absent means the default, so an empty file, or
+// none, is a complete configuration.
+package config
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// FileName is the configuration's name in the top folder.
+const FileName = "agent.yml"
+
+// Template is the commented file that install writes.
+//
+//go:embed agent.yml
+var Template []byte
+
+const (
+	// DefaultPollTimeout: Fleet's rule takes two minutes off, so the server
+	// holds a poll for five minutes, which home routers and proxies let stand.
+	DefaultPollTimeout = 7 * time.Minute
+	// MinPollTimeout: below it the server's own minimum of one minute, plus the
+	// time an answer takes, would end every poll early.
+	MinPollTimeout = 90 * time.Second
+)
+
+// Config is the file.
+type Config struct {
+	Server  Server  `yaml:"server"`
+	Host    Host    `yaml:"host"`
+	Log     Log     `yaml:"log"`
+	Upgrade Upgrade `yaml:"upgrade"`
+	Checkin Checkin `yaml:"checkin"`
+}
+
+// Server overrides what enrolment stored.
+type Server struct {
+	URL string `yaml:"url"`
+}
+
+// Host is how the host is called.
+type Host struct {
+	// Name replaces the machine's host name in what is reported.
+	Name string `yaml:"name"`
+}
+
+// Log is what the agent writes about itself.
+type Log struct {
+	Level slog.Level `yaml:"level"`
+}
+
+// Upgrade is how this host moves to another version.
+type Upgrade struct {
+	Watch    Watch    `yaml:"watch"`
+	Download Download `yaml:"download"`
+}
+
+// Watch is copied into the marker when an upgrade begins.
+type Watch struct {
+	Interval   time.Duration `yaml:"interval"`
+	Grace      time.Duration `yaml:"grace"`
+	FailedFor  time.Duration `yaml:"failed_for"`
+	MaxCrashes int           `yaml:"max_crashes"`
+}
+
+// Rules are the watch settings as the marker carries them.
+func (w Watch) Rules() marker.Rules {
+	return marker.Rules{
+		Interval:   marker.Duration(w.Interval),
+		Grace:      marker.Duration(w.Grace),
+		FailedFor:  marker.Duration(w.FailedFor),
+		MaxCrashes: w.MaxCrashes,
+	}
+}
+
+// Download is how packages are fetched.
+type Download struct {
+	// RateLimit is in bytes per second; 0 means no limit.
+	RateLimit int64 `yaml:"rate_limit"`
+}
+
+// Checkin is the long poll.
+type Checkin struct {
+	PollTimeout time.Duration `yaml:"poll_timeout"`
+}
+
+// Default is the configuration of a host whose file says nothing.
+func Default() Config {
+	return Config{
+		Log: Log{Level: slog.LevelInfo},
+		Upgrade: Upgrade{Watch: Watch{
+			Interval:   marker.DefaultInterval,
+			Grace:      marker.DefaultGrace,
+			FailedFor:  marker.DefaultFailedFor,
+			MaxCrashes: marker.DefaultMaxCrashes,
+		}},
+		Checkin: Checkin{PollTimeout: DefaultPollTimeout},
+	}
+}
+
+// Load reads the configuration of the host under top. No file means the
+// defaults.
+func Load(d disk.Disk, top string) (Config, error) {
+	path := filepath.Join(top, FileName)
+	data, err := d.ReadFile("configuration", path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Default(), nil
+	}
+	if err != nil {
+		return Config{}, err
+	}
+	return Parse(path, data)
+}
+
+// Parse reads data over the defaults. name is the file's name for errors, each
+// of which says the line and the key.
+func Parse(name string, data []byte) (Config, error) {
+	c := Default()
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return Config{}, fmt.Errorf("%s: %w", name, readable(err))
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(data, &root); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", name, err)
+	}
+	var errs []error
+	for key, problem := range c.problems() {
+		errs = append(errs, fmt.Errorf("%s: line %d: %s: %s", name, lineOf(&root, key), key, problem))
+	}
+	return c, errors.Join(errs...)
+}
+
+func (c Config) problems() map[string]string {
+	p := map[string]string{}
+	if s := c.Server.URL; s != "" {
+		if u, err := url.Parse(s); err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+			p["server.url"] = fmt.Sprintf("is %q, want https://host:port", s)
+		}
+	}
+	w := c.Upgrade.Watch
+	for key, d := range map[string]time.Duration{
+		"upgrade.watch.interval": w.Interval, "upgrade.watch.grace": w.Grace, "upgrade.watch.failed_for": w.FailedFor,
+	} {
+		if d <= 0 {
+			p[key] = fmt.Sprintf("is %s, want a duration above zero such as 30s", d)
+		}
+	}
+	if w.MaxCrashes < 0 {
+		p["upgrade.watch.max_crashes"] = fmt.Sprintf("is %d, want 0 or more", w.MaxCrashes)
+	}
+	if c.Upgrade.Download.RateLimit < 0 {
+		p["upgrade.download.rate_limit"] = fmt.Sprintf("is %d, want bytes per second, or 0 for no limit", c.Upgrade.Download.RateLimit)
+	}
+	if c.Checkin.PollTimeout < MinPollTimeout {
+		p["checkin.poll_timeout"] = fmt.Sprintf("is %s, want %s or more", c.Checkin.PollTimeout, MinPollTimeout)
+	}
+	return p
+}
+
+// lineOf finds a dotted key in a document, or 1 where the default is at fault.
+func lineOf(root *yaml.Node, dotted string) int {
+	if len(root.Content) == 0 {
+		return 1
+	}
+	node, line := root.Content[0], 1
+	for _, key := range strings.Split(dotted, ".") {
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == key {
+				node, line = node.Content[i+1], node.Content[i].Line
+				break
+			}
+		}
+	}
+	return line
+}
+
+var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// readable replaces Go's words in the parser's errors by the operator's.
+func readable(err error) error {
+	var t *yaml.TypeError
+	if !errors.As(err, &t) {
+		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	for i, e := range t.Errors {
+		e = unknownField.ReplaceAllString(e, "key $1 is not known; the keys are documented in the file that install wrote")
+		e = strings.NewReplacer("cannot unmarshal !!str", "cannot read", "cannot unmarshal !!int", "cannot read",
+			"into time.Duration", "as a duration such as 30s or 10m",
+			"into int64", "as a whole number", "into int", "as a whole number").Replace(e)
+		t.Errors[i] = e
+	}
+	return errors.New(strings.Join(t.Errors, "; "))
+}

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+func TestTheTemplateSaysTheDefaults(t *testing.T) {
+	got, err := Parse("agent.yml", Template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != Default() {
+		t.Errorf("template gives %+v, defaults are %+v", got, Default())
+	}
+}
+
+func TestAbsentMeansDefault(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "server: {}\n", "log:\n"} {
+		if got, err := Parse("agent.yml", []byte(text)); err != nil || got != Default() {
+			t.Errorf("%q gives %+v, %v", text, got, err)
+		}
+	}
+	if got, err := Load(disk.OS{}, t.TempDir()); err != nil || got != Default() {
+		t.Errorf("no file gives %+v, %v", got, err)
+	}
+}
+
+func TestOneKeyLeavesTheOthers(t *testing.T) {
+	got, err := Parse("agent.yml", []byte("upgrade:\n  watch:\n    grace: 5s\nlog: {level: debug}\n"))
+	want := Default()
+	want.Upgrade.Watch.Grace = 5 * time.Second
+	want.Log.Level = -4
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestErrorsNameFileLineAndKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"server:\n  urls: x\n":                          "agent.yml: line 2: key urls is not known",
+		"upgrade:\n  watch:\n    grace: soon\n":         "agent.yml: line 3: cannot read `soon` as a duration such as 30s or 10m",
+		"upgrade:\n  watch:\n    grace: -1s\n":          "agent.yml: line 3: upgrade.watch.grace: is -1s",
+		"upgrade: {watch: {max_crashes: -1}}\n":         "agent.yml: line 1: upgrade.watch.max_crashes: is -1",
+		"\ncheckin:\n  poll_timeout: 10s\n":             "agent.yml: line 3: checkin.poll_timeout: is 10s, want 1m30s or more",
+		"server:\n  url: fleet.example.com\n":           "agent.yml: line 2: server.url: is \"fleet.example.com\", want https://host:port",
+		"upgrade:\n  download:\n    rate_limit: fast\n": "agent.yml: line 3: cannot read `fast` as a whole number",
+		"upgrade: {download: {rate_limit: -1}}\n":       "upgrade.download.rate_limit: is -1",
+		"log: [": "agent.yml: line 1",
+	} {
+		_, err := Parse("agent.yml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+// Package control serves an agent's control socket: its health, for the watcher
+// and the command line, and upgrades asked for on the host itself. The client is
+// package watcher/probe. Whoever may open the socket's file may use it, so the
+// file belongs to the agent's user alone.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const (
+	// maxRequest bounds a request body; a real one has some hundred bytes.
+	maxRequest = 64 << 10
+	// answerTimeout bounds one request and its answer: callers wait one second.
+	answerTimeout = 5 * time.Second
+	// staleTimeout is how long a socket found on disk gets to show that
+	// somebody serves it.
+	staleTimeout = time.Second
+)
+
+// ErrBusy is returned by Server.Upgrade while another upgrade runs.
+var ErrBusy = errors.New("another upgrade is under way")
+
+// Server answers on the control socket.
+type Server struct {
+	// Health is answered from memory: it must not wait for network or disk.
+	Health func() probe.Health
+	// Upgrade accepts an upgrade; an error that is ErrBusy becomes 409, any
+	// other 400.
+	Upgrade func(probe.UpgradeRequest) error
+	Log     *slog.Logger
+}
+
+// Serve answers on l until ctx ends.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: answerTimeout,
+		ReadTimeout:       answerTimeout,
+		WriteTimeout:      answerTimeout,
+		ErrorLog:          slog.NewLogLogger(s.log().Handler(), slog.LevelWarn),
+	}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	return nil
+}
+
+// Handler is the socket's API.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, s.Health())
+	})
+	mux.HandleFunc("POST /v1/upgrade", s.upgrade)
+	return mux
+}
+
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
+	var req probe.UpgradeRequest
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&req); err != nil {
+		refuse(w, http.StatusBadRequest, fmt.Errorf("request body: %w", err))
+		return
+	}
+	err := s.Upgrade(req)
+	switch {
+	case err == nil:
+		answer(w, http.StatusAccepted, struct{}{})
+	case errors.Is(err, ErrBusy):
+		refuse(w, http.StatusConflict, err)
+	default:
+		refuse(w, http.StatusBadRequest, err)
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	answer(w, status, map[string]string{"message": err.Error()})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the caller has gone: nobody to tell
+}
+
+func (s *Server) log() *slog.Logger {
+	if s.Log != nil {
+		return s.Log
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// Listen opens the control socket of the agent under top. A socket file that a
+// dead agent left behind is replaced; one that answers is not.
+func Listen(top string) (net.Listener, error) {
+	path := probe.SocketPath(top)
+	if fi, err := os.Lstat(path); err == nil {
+		if fi.Mode().Type() != fs.ModeSocket {
+			return nil, fmt.Errorf("control socket: %s is there and is not a socket: remove it", path)
+		}
+		if c, err := net.DialTimeout("unix", path, staleTimeout); err == nil {
+			c.Close()
+			return nil, fmt.Errorf("control socket: an agent already answers on %s", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("control socket: %w", err)
+		}
+	}
+	l, err := listenPrivate(path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return l, nil
+}
+
+func listenPrivate(path string) (net.Listener, error) {
+	// Listening and then changing the mode would leave a moment in which others
+	// may connect. The umask is the process's, so it is not an alternative in a
+	// program with other goroutines: the socket is made under a name nobody
+	// knows in a folder of its own, and moved.
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	tmp := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	// The listener would remove the name it was made under; ours has moved.
+	l.SetUnlinkOnClose(false)
+	err = os.Chmod(tmp, 0o600)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return &listener{UnixListener: l, path: path}, nil
+}
+
+// listener removes its socket's file when it is closed.
+type listener struct {
+	*net.UnixListener
+	path string
+}
+
+func (l *listener) Close() error {
+	err := l.UnixListener.Close()
+	if rerr := os.Remove(l.path); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
+}
+
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }

@@ -1,0 +1,350 @@
+// Package daemon is the running agent: it puts the parts together and decides
+// which of them has the word. The program's main hands it the real machine
+// ([Installed]); a test may hand it connections, disks and processes of its own,
+// and run thousands in one process: nothing here is package-level state. That is
+// also why this is not part of package main, which nobody can import.
+//
+// Who talks to whom: the gateway puts actions into the queue; the upgrade loop
+// takes them out and runs the executor; the watch loop reads what the watcher
+// leaves on disk; all three change what the next check-in and the control socket
+// say.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/backoff"
+	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/control"
+	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/gateway"
+	"github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+const (
+	// StopTimeout is how long the end of the agent may take; service managers
+	// kill after ten seconds at the earliest.
+	StopTimeout = 5 * time.Second
+	// flushTimeout is how long a restart waits for the phase to be told.
+	flushTimeout = time.Second
+)
+
+// Options is everything an agent gets from outside.
+type Options struct {
+	// Top is the host's top folder, absolute.
+	Top string
+	// Running is the version this process is. An empty Home means a build that
+	// was not installed from a package: it runs, but cannot upgrade.
+	Running marker.Install
+	// GOOS and GOARCH decide which packages fit.
+	GOOS, GOARCH string
+	PID          int
+	Config       config.Config
+	// Identity is nil on a host that is not enrolled: the agent then only
+	// answers its control socket.
+	Identity *identity.Identity
+	Host     host.Info
+	Disk     disk.Disk
+	// HTTP reaches the agent's own server, Other every other package source.
+	HTTP, Other *http.Client
+	// Verifier decides what may be installed; nil means nothing may.
+	Verifier trust.Verifier
+	// Control is the control socket; nil serves none. Run closes it.
+	Control net.Listener
+	// Lock takes the lock file at path without waiting, writes content into it
+	// unless that is empty, and returns how to release it; ErrLocked if another
+	// process has it.
+	Lock     func(path, content string) (release func() error, err error)
+	Watchers upgrade.Watchers
+	// Exec replaces this process by the version the pointer leads to, and
+	// returns only an error. A test's Exec returns nil, and then Run returns
+	// ErrReplaced.
+	Exec func() error
+	// Reap collects an ended child of a process this one replaced; nil if there
+	// can be none.
+	Reap func(pid int) (gone bool)
+	// Service is the agent's name with the service manager; empty if it has
+	// none.
+	Service string
+	// Components are the workloads to run.
+	Components []Component
+	// Rand returns a number in [0,1); nil means math/rand.
+	Rand func() float64
+	Log  *slog.Logger
+}
+
+var (
+	// ErrLocked says that another process holds a lock.
+	ErrLocked = errors.New("another process holds the lock")
+	// ErrReplaced says that the process is to be replaced by the version the
+	// pointer now leads to.
+	ErrReplaced = errors.New("the agent was replaced by another version")
+)
+
+// Agent is one agent of one host.
+type Agent struct {
+	Options Options
+}
+
+// daemon is a running agent.
+type daemon struct {
+	Options
+	log        *slog.Logger
+	queue      *queue.Queue
+	executor   *upgrade.Executor
+	loop       *gateway.Loop // nil without an identity
+	acks       *gateway.AckSender
+	changes    *gateway.Changes
+	components *components
+	started    time.Time
+	metadata   []byte
+
+	// stop ends everything; its cause is what Run returns.
+	stop context.CancelCauseFunc
+
+	mu       sync.Mutex
+	upgrade  *agentapi.UpgradeDetails // what is reported, nil for nothing
+	watching chan struct{}            // open while a marker is on the host
+}
+
+// Run runs the agent until ctx ends, which is no error.
+func (a Agent) Run(ctx context.Context) error {
+	d, err := a.build()
+	if err != nil {
+		return err
+	}
+	if d.Control != nil {
+		defer d.Control.Close()
+	}
+	release, err := d.Lock(filepath.Join(d.Top, marker.AgentLockFile), strconv.Itoa(d.PID)+"\n")
+	if errors.Is(err, ErrLocked) {
+		return fmt.Errorf("another agent already runs from %s: %w", d.Top, err)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, d.stop = context.WithCancelCause(ctx)
+	defer d.stop(nil)
+	err = d.run(ctx)
+	return errors.Join(err, release())
+}
+
+func (a Agent) build() (*daemon, error) {
+	o := a.Options
+	d := &daemon{Options: o, log: o.Log, changes: &gateway.Changes{}, started: time.Now()}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	agentID := ""
+	if o.Identity != nil {
+		agentID = o.Identity.AgentID
+	}
+	var err error
+	d.queue, err = queue.Open(o.Disk, queue.Path(d.stateHome()), agentID)
+	if errors.Is(err, disk.ErrDamaged) {
+		d.log.Warn("the queue was unreadable and starts empty; the server sends again what was not confirmed", "error", err)
+	} else if err != nil {
+		return nil, err
+	}
+	d.components = newComponents(o.Components, d.changes.Urgent, d.log)
+	d.buildGateway()
+	d.buildExecutor()
+	return d, nil
+}
+
+// stateHome is where run/ lies: the versioned home, or for a build that has
+// none, a folder of its own under data.
+func (d *daemon) stateHome() string {
+	home := d.Running.Home
+	if home == "" {
+		home = path.Join(marker.DataDir, "development")
+	}
+	return filepath.Join(d.Top, filepath.FromSlash(home))
+}
+
+func (d *daemon) fullVersion() string {
+	return manifest.Package{Version: d.Running.Version, Snapshot: d.Running.Snapshot}.FullVersion()
+}
+
+func (d *daemon) serverURL() string {
+	switch {
+	case d.Config.Server.URL != "":
+		return d.Config.Server.URL
+	case d.Identity != nil:
+		return d.Identity.ServerURL
+	}
+	return ""
+}
+
+func (d *daemon) client() *gateway.Client {
+	return &gateway.Client{
+		HTTP: d.HTTP, URL: d.serverURL(),
+		AgentID: d.Identity.AgentID, APIKey: d.Identity.APIKey, Version: d.fullVersion(),
+	}
+}
+
+func (d *daemon) buildGateway() {
+	if d.Identity == nil {
+		return
+	}
+	client := d.client()
+	d.metadata = d.Host.Metadata(host.Agent{
+		ID: d.Identity.AgentID, Version: d.fullVersion(), Snapshot: d.Running.Snapshot,
+		Build: d.Running.Identity.String(), LogLevel: logLevel(d.Config.Log.Level),
+	})
+	d.loop = &gateway.Loop{
+		Server: client, Report: d.report, Deliver: d.deliver, Changes: d.changes,
+		URL: client.URL, Rand: d.Rand, Log: d.log,
+	}
+	d.acks = &gateway.AckSender{Server: client, Outbox: d.queue, Rand: d.Rand, Log: d.log}
+}
+
+func (d *daemon) buildExecutor() {
+	fetcher := &download.Fetcher{
+		Disk: d.Disk, RateLimit: d.Config.Upgrade.Download.RateLimit, Rand: d.Rand,
+		Source: download.Source{Other: d.Other, UserAgent: "Muster Agent v" + d.fullVersion()},
+	}
+	d.executor = &upgrade.Executor{
+		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,
+		Verifier: d.Verifier, Downloader: fetcher, Watchers: d.Watchers,
+		Rules: d.Config.Upgrade.Watch.Rules(), Restart: marker.Restart{Service: d.Service},
+		HandOver: d.handOver, Report: d.setUpgrade, Log: d.log,
+	}
+	if d.Identity != nil {
+		client := d.client()
+		fetcher.Source.Own, fetcher.Source.Origin, fetcher.Source.Authorize = d.HTTP, client.URL, client.Authorize
+		d.executor.Source = client.URL + agentapi.PathArtifacts
+	}
+}
+
+// run settles what an earlier process left behind, and then starts the parts.
+func (d *daemon) run(ctx context.Context) error {
+	d.log.Info("agent starts", "version", d.Running.Identity.String(), "home", d.Running.Home, "top", d.Top,
+		"development_build", d.Running.Home == "")
+	watcherPID, err := d.settleJournal()
+	if err != nil {
+		return err
+	}
+	d.settleStart()
+
+	var parts sync.WaitGroup
+	if d.Control != nil {
+		parts.Go(func() { d.serveControl(ctx) })
+	}
+	d.components.start(ctx)
+	parts.Go(func() { d.components.watch(ctx) })
+	if d.loop != nil && !d.queue.Unenrolled() {
+		parts.Go(func() { d.talk(ctx) })
+	}
+	parts.Go(func() { d.upgrades(ctx) })
+	parts.Go(func() { d.watchMarker(ctx, watcherPID) })
+
+	<-ctx.Done()
+	d.components.stop(StopTimeout)
+	if !waitAtMost(&parts, StopTimeout) {
+		d.log.Warn("not every part of the agent ended in time", "timeout", StopTimeout.String())
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, ErrReplaced) {
+		return cause
+	}
+	d.log.Info("agent stops")
+	return nil
+}
+
+func waitAtMost(w *sync.WaitGroup, limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		w.Wait()
+		close(done)
+	}()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+func (d *daemon) serveControl(ctx context.Context) {
+	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Log: d.log}
+	if err := s.Serve(ctx, d.Control); err != nil {
+		d.log.Error("nobody can ask this agent for its health", "error", err)
+	}
+}
+
+// talk runs the gateway and the ack sender until ctx ends, or the server has
+// unenrolled this agent and knows that it was heard.
+func (d *daemon) talk(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var both sync.WaitGroup
+	both.Go(func() { d.loop.Run(ctx) })
+	both.Go(func() { d.acks.Run(ctx) })
+	for ctx.Err() == nil {
+		changed := d.queue.Changed()
+		if d.queue.Unenrolled() && len(d.queue.Acks(1)) == 0 {
+			d.log.Warn("the server has unenrolled this agent; enrol it again to bring it back")
+			cancel()
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	both.Wait()
+}
+
+// deliver stores an answer of the server.
+func (d *daemon) deliver(resp agentapi.CheckinResponse) error {
+	for _, a := range resp.Actions {
+		d.log.Info("action received", "action", a.ID, "type", a.Type)
+	}
+	return d.queue.Accept(resp.Actions, resp.AckToken, time.Now(), d.executor.Cancel)
+}
+
+// handOver replaces this process by the version in home.
+func (d *daemon) handOver(ctx context.Context, r upgrade.Request, home string) error {
+	flush, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if d.loop != nil && d.changes.Flush(flush) != nil {
+		d.log.Info("the server was not told of the restart in time; the new version tells it")
+	}
+	d.components.stop(StopTimeout)
+	err := d.queue.HandOver(r.ID, func() error {
+		// Once more: it has changed since the first copy.
+		if err := disk.CopyTree(d.Disk, "hand over", filepath.Join(d.stateHome(), "run"), filepath.Join(home, "run")); err != nil {
+			return err
+		}
+		d.log.Info("agent restarts as another version", "version", r.Version)
+		return d.Exec()
+	})
+	if err != nil {
+		d.components.restart()
+	}
+	return err
+}
+
+func (d *daemon) backoff(base time.Duration) *backoff.Backoff {
+	return &backoff.Backoff{Base: base, Rand: d.Rand}
+}

@@ -1,0 +1,410 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/control"
+	"github.com/muster-fleet/muster/agent/gateway"
+	"github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/packaging/build"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// machine is a host whose agent is started again as often as it is replaced, in
+// this process. The test plays the watcher.
+type machine struct {
+	t      *testing.T
+	top    string
+	server *fakeserver.Server
+	key    trust.PrivateKey
+	ring   trust.Keyring
+	client *http.Client
+
+	components []Component
+	execErr    error
+
+	mu      sync.Mutex
+	started int // watchers
+	cancel  context.CancelFunc
+	ended   chan error
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	top, err := os.MkdirTemp("", "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if top, err = filepath.EvalSymlinks(top); err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t: t, top: top, server: fakeserver.New(t)}
+	pub, key, err := trust.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.key, m.ring = key, trust.Keyring{pub}
+	if m.client, err = (gateway.Trust{Fingerprint: m.server.CAPin}).HTTPClient(m.server.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(top, "data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := install.Unpack(context.Background(), disk.OS{}, m.publish("1.0.0"), top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for link, program := range map[string]string{marker.AgentLink: "muster-agent", marker.WatcherLink: "muster-watcher"} {
+		if err := os.Symlink(filepath.Join(p.Home(), program), filepath.Join(top, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		m.stop()
+		m.client.CloseIdleConnections()
+		os.RemoveAll(top)
+	})
+	return m
+}
+
+func (m *machine) publish(version string) string {
+	m.t.Helper()
+	dir := m.t.TempDir()
+	var files []build.File
+	for _, name := range []string{"muster-agent", "muster-watcher"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(name+version), 0o755); err != nil {
+			m.t.Fatal(err)
+		}
+		files = append(files, build.File{Name: name, Path: path, Mode: 0o755})
+	}
+	name := manifest.ArchiveName(version, "linux", "amd64", "tar.gz")
+	var buf bytes.Buffer
+	if _, err := build.Build(context.Background(), build.Spec{Manifest: manifest.Package{Version: version, OS: "linux", Arch: "amd64"}, Files: files}, &buf); err != nil {
+		m.t.Fatal(err)
+	}
+	sig, err := m.key.Sign(name, bytes.NewReader(buf.Bytes()))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.server.Publish(name, buf.Bytes())
+	m.server.Publish(name+trust.SignatureSuffix, sig)
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	return path
+}
+
+func (m *machine) options() Options {
+	m.t.Helper()
+	exe, err := filepath.EvalSymlinks(filepath.Join(m.top, marker.AgentLink))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	running, err := RunningVersion(disk.OS{}, m.top, exe, "dev")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	socket, err := control.Listen(m.top)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return Options{
+		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: config.Default(),
+		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
+		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Other: http.DefaultClient, Verifier: m.ring,
+		Control: socket, Lock: FileLock, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components,
+	}
+}
+
+func (m *machine) MarkerVersion(context.Context, string) (int, error) { return marker.Version, nil }
+func (m *machine) PID() int                                           { return 0 }
+func (m *machine) Stop() error                                        { return nil }
+
+func (m *machine) Start(context.Context, string, string) (upgrade.Watcher, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.started++
+	return m, nil
+}
+
+// start runs the agent, and each version that replaces it.
+func (m *machine) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel, m.ended = cancel, make(chan error, 1)
+	first := m.options()
+	go func() {
+		o := first
+		for {
+			err := Agent{Options: o}.Run(ctx)
+			if !errors.Is(err, ErrReplaced) {
+				m.ended <- err
+				return
+			}
+			o = m.options()
+		}
+	}()
+}
+
+func (m *machine) stop() {
+	if m.cancel == nil {
+		return
+	}
+	m.cancel()
+	m.cancel = nil
+	select {
+	case err := <-m.ended:
+		if err != nil {
+			m.t.Errorf("agent ended with %v", err)
+		}
+	case <-time.After(2 * StopTimeout):
+		m.t.Error("the agent does not stop")
+	}
+}
+
+// end plays the watcher's last act.
+func (m *machine) end(result marker.Result, reason *marker.Reason) {
+	m.t.Helper()
+	d := disk.OS{}
+	mk, err := marker.Read(d, m.top)
+	if err != nil || mk == nil {
+		m.t.Fatalf("marker %v, %v", mk, err)
+	}
+	if result == marker.RolledBack {
+		m.stop()
+		if err := disk.Point(d, "test", filepath.FromSlash(mk.From.Home+"/muster-agent"), filepath.Join(m.top, marker.AgentLink)); err != nil {
+			m.t.Fatal(err)
+		}
+		m.start()
+	}
+	o := marker.Outcome{ActionID: mk.ActionID, From: mk.From, To: mk.To, Result: result, Reason: reason, At: time.Now().UTC()}
+	if err := errors.Join(marker.WriteOutcome(d, m.top, o), marker.Remove(d, m.top)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) lastIs(what string, ok func(fakeserver.Checkin) bool) {
+	m.t.Helper()
+	m.server.Wait(m.t, what, 10*time.Second, func() bool {
+		all := m.server.Checkins()
+		return len(all) > 0 && ok(all[len(all)-1])
+	})
+}
+
+func state(c fakeserver.Checkin) agentapi.UpgradeState {
+	if c.UpgradeDetails == nil {
+		return ""
+	}
+	return c.UpgradeDetails.State
+}
+
+func (m *machine) ack(action string) agentapi.AckEvent {
+	m.t.Helper()
+	var found *agentapi.AckEvent
+	m.server.Wait(m.t, "ack of "+action, 10*time.Second, func() bool {
+		for _, a := range m.server.Acks() {
+			if a.ActionID == action {
+				found = &a
+			}
+		}
+		return found != nil
+	})
+	return *found
+}
+
+func TestAVersionIsSwitchedToWatchedAndKept(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool {
+		return c.UserAgent == "Elastic Agent v1.1.0" && state(c) == agentapi.UpgradeWatching && c.UpgradeDetails.ActionID == "a1"
+	})
+	if a := m.ack("a1"); a.Error != "" || a.Message != "upgraded to 1.1.0" {
+		t.Errorf("ack %+v", a)
+	}
+	// While it is watched a second upgrade waits.
+	m.publish("1.2.0")
+	m.server.Upgrade("a2", "1.2.0")
+	m.lastIs("the second action is confirmed", func(c fakeserver.Checkin) bool { return c.AckToken == "2" })
+	if got := state(m.server.Checkins()[len(m.server.Checkins())-1]); got != agentapi.UpgradeWatching {
+		t.Errorf("state %s while watching", got)
+	}
+	m.end(marker.Committed, nil)
+	m.lastIs("1.2.0 is watched next", func(c fakeserver.Checkin) bool {
+		return c.UserAgent == "Elastic Agent v1.2.0" && state(c) == agentapi.UpgradeWatching
+	})
+	m.end(marker.Committed, nil)
+	m.lastIs("nothing is left to say", func(c fakeserver.Checkin) bool { return c.UpgradeDetails == nil })
+	if n := len(m.server.Acks()); n != 2 {
+		t.Errorf("%d acks, want one for each action", n)
+	}
+}
+
+func TestAVersionThatWasPutBackSaysSoUntilTheNextUpgrade(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	m.start()
+	// asked for on the host, so that the only result a server hears is the reason
+	err := probe.Client{Dial: probe.DialSocket(m.top)}.Upgrade(context.Background(), probe.UpgradeRequest{Version: "1.1.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool {
+		return c.UserAgent == "Elastic Agent v1.1.0" && state(c) == agentapi.UpgradeWatching
+	})
+	err = probe.Client{Dial: probe.DialSocket(m.top)}.Upgrade(context.Background(), probe.UpgradeRequest{Version: "1.2.0"})
+	if err == nil || !strings.Contains(err.Error(), "being watched") {
+		t.Errorf("a second upgrade while watching: %v", err)
+	}
+	m.end(marker.RolledBack, &marker.Reason{Code: marker.ReasonAgentFailed, Text: "The agent said FAILED for 30s."})
+	rolledBack := func(c fakeserver.Checkin) bool {
+		return c.UserAgent == "Elastic Agent v1.0.0" && state(c) == agentapi.UpgradeRollback &&
+			c.UpgradeDetails.Metadata.ReasonCode == "agent_failed" && strings.Contains(c.UpgradeDetails.Metadata.ErrorMsg, "FAILED for 30s")
+	}
+	m.lastIs("the rollback is told", rolledBack)
+	before := len(m.server.Checkins())
+	m.stop()
+	m.start()
+	m.server.Wait(t, "a check-in after a restart", 10*time.Second, func() bool { return len(m.server.Checkins()) > before })
+	m.lastIs("the rollback is still told", rolledBack)
+
+	m.server.Upgrade("a2", "1.1.0")
+	if a := m.ack("a2"); !strings.Contains(a.Error, "failed here before") {
+		t.Errorf("ack %+v", a)
+	}
+	m.lastIs("the refusal is told", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeFailed })
+}
+
+func TestAnAgentThatCannotBeReplacedGoesOn(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	m.execErr = errors.New("exec format error")
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	if a := m.ack("a1"); !strings.Contains(a.Error, "exec format error") {
+		t.Errorf("ack %+v", a)
+	}
+	m.lastIs("1.0.0 tells the failure", func(c fakeserver.Checkin) bool {
+		return c.UserAgent == "Elastic Agent v1.0.0" && state(c) == agentapi.UpgradeFailed && c.UpgradeDetails.Metadata.FailedState == agentapi.UpgradeRestarting
+	})
+	if mk, err := marker.Read(disk.OS{}, m.top); mk != nil || err != nil {
+		t.Errorf("marker %v, %v", mk, err)
+	}
+}
+
+func TestAFailureAndAScheduledUpgradeAreTold(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.server.Upgrade("a1", "9.9.9")
+	if a := m.ack("a1"); !strings.Contains(a.Error, "muster package push") {
+		t.Errorf("ack %+v", a)
+	}
+	m.lastIs("the failure is told", func(c fakeserver.Checkin) bool {
+		return state(c) == agentapi.UpgradeFailed && c.UpgradeDetails.ActionID == "a1"
+	})
+	at := time.Now().Add(time.Hour)
+	m.server.Send(agentapi.Action{ID: "a2", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"1.1.0"}`), StartTime: &at})
+	m.lastIs("the schedule is told", func(c fakeserver.Checkin) bool {
+		return state(c) == agentapi.UpgradeScheduled && c.UpgradeDetails.Metadata.ScheduledAt.Equal(at)
+	})
+	m.server.Send(agentapi.Action{ID: "a3", Type: agentapi.ActionCancel, Data: []byte(`{"target_id":"a2"}`)})
+	if a := m.ack("a2"); a.Error != "cancelled" {
+		t.Errorf("ack %+v", a)
+	}
+	m.lastIs("what was told before comes back", func(c fakeserver.Checkin) bool {
+		return state(c) == agentapi.UpgradeFailed && c.UpgradeDetails.ActionID == "a1"
+	})
+}
+
+// workload is a component that does what the test wants.
+type workload struct{ run func(context.Context) error }
+
+func (workload) ID() string                    { return "w1" }
+func (workload) Type() string                  { return "test" }
+func (workload) Status() (probe.State, string) { return probe.Healthy, "" }
+func (w workload) Run(ctx context.Context) error {
+	return w.run(ctx)
+}
+
+func TestAFailedComponentFailsTheAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		run  func(context.Context) error
+		want string
+	}{
+		"panic": {func(context.Context) error { panic("oh no") }, "panic: oh no"},
+		"error": {func(context.Context) error { return errors.New("disk on fire") }, "disk on fire"},
+		"end":   {func(context.Context) error { return nil }, "ended by itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.components = []Component{workload{c.run}}
+			m.start()
+			m.lastIs("the failure is told", func(r fakeserver.Checkin) bool {
+				return r.Status == "error" && strings.Contains(r.Message, c.want) && strings.Contains(string(r.Components), `"FAILED"`)
+			})
+			h, err := probe.Client{Dial: probe.DialSocket(m.top)}.Health(context.Background())
+			if err != nil || h.State != probe.Failed || len(h.Components) != 1 || h.Components[0].Message != c.want {
+				t.Errorf("health %+v, %v", h, err)
+			}
+		})
+	}
+}
+
+func TestAnUnenrolledAgentStopsTalking(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.server.Send(agentapi.Action{ID: "u", Type: agentapi.ActionUnenroll})
+	if a := m.ack("u"); a.Error != "" {
+		t.Errorf("ack %+v", a)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		h, err := probe.Client{Dial: probe.DialSocket(m.top)}.Health(context.Background())
+		if err == nil && h.State == probe.Degraded && strings.Contains(h.Message, "unenrolled") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("health %+v, %v", h, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestOnlyOneAgentRunsFromAFolder(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.lastIs("the first checks in", func(fakeserver.Checkin) bool { return true })
+	if _, err := control.Listen(m.top); err == nil || !strings.Contains(err.Error(), "already answers") {
+		t.Errorf("a second control socket: %v", err)
+	}
+	o := Options{Top: m.top, Lock: FileLock, Disk: disk.OS{}, Running: marker.Install{Identity: manifest.Identity{Version: "1.0.0"}, Home: "data/x"}}
+	if err := (Agent{Options: o}).Run(context.Background()); !errors.Is(err, ErrLocked) {
+		t.Errorf("a second agent ended with %v", err)
+	}
+}

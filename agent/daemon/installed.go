@@ -1,0 +1,236 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/gofrs/flock"
+
+	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/control"
+	"github.com/muster-fleet/muster/agent/gateway"
+	"github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/agent/logfile"
+	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+const (
+	// DefaultTop is where an agent is installed when nobody says otherwise.
+	DefaultTop = "/opt/muster"
+	// LogFile is the agent's log, relative to the top folder.
+	LogFile = "data/agent.log"
+	// ServiceFile names the service the agent was installed as, relative to the
+	// top folder; absent if it has none.
+	ServiceFile = "data/service"
+)
+
+// Locate finds the installation a program belongs to: <top>/data/<home>/program.
+// home is "" for a program that lies elsewhere.
+func Locate(executable string) (top, home string) {
+	folder := filepath.Dir(executable)
+	data := filepath.Dir(folder)
+	if filepath.Base(data) != marker.DataDir {
+		return "", ""
+	}
+	return filepath.Dir(data), path.Join(marker.DataDir, filepath.Base(folder))
+}
+
+// Executable is the path of the running program with every link resolved.
+func Executable() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(exe)
+}
+
+// RunningVersion reads the version of record from the manifest beside the
+// program. Without one, or where the program is not under top, it is the
+// compiled version, and the home is empty.
+func RunningVersion(d disk.Disk, top, executable, compiled string) (marker.Install, error) {
+	in, home := Locate(executable)
+	if in != top {
+		home = ""
+	}
+	file := filepath.Join(filepath.Dir(executable), manifest.FileName)
+	f, err := d.OpenFile("running version", file, os.O_RDONLY, 0)
+	if home == "" || errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = f.Close()
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return developmentVersion(compiled), err
+	}
+	if err != nil {
+		return marker.Install{}, err
+	}
+	defer f.Close()
+	m, err := manifest.Parse(f)
+	if err != nil {
+		return marker.Install{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return marker.Install{Identity: m.Package.Identity(), Home: home}, nil
+}
+
+func developmentVersion(compiled string) marker.Install {
+	version, snapshot := manifest.SplitSnapshot(compiled)
+	if _, err := manifest.ParseVersion(version); err != nil {
+		// The protocol wants three numbers.
+		version, snapshot = "0.0.0", true
+	}
+	return marker.Install{Identity: manifest.Identity{Version: version, Snapshot: snapshot}}
+}
+
+// Installed returns the options of the agent installed under top, on the real
+// machine. compiled is the version built into the program. The caller closes the
+// returned log after Run.
+func Installed(top, compiled string) (Options, io.Closer, error) {
+	d := disk.OS{}
+	cfg, err := config.Load(d, top)
+	if err != nil {
+		return Options{}, nil, err
+	}
+	log, closer, err := openLog(d, top, cfg.Log.Level)
+	if err != nil {
+		return Options{}, nil, err
+	}
+	o, err := installed(d, top, compiled, cfg, log)
+	if err != nil {
+		// Into the log as well: under a service manager nobody reads our
+		// standard error.
+		log.Error("the agent cannot start", "error", err)
+		return Options{}, nil, errors.Join(err, closer.Close())
+	}
+	return o, closer, nil
+}
+
+func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.Logger) (Options, error) {
+	exe, err := Executable()
+	if err != nil {
+		return Options{}, err
+	}
+	running, err := RunningVersion(d, top, exe, compiled)
+	if err != nil {
+		return Options{}, err
+	}
+	o := Options{
+		Top: top, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
+		Config: cfg, Host: host.Read(), Disk: d, Other: &http.Client{},
+		Lock: FileLock, Watchers: upgrade.Programs{}, Reap: upgrade.Reap, Log: log,
+		Exec: func() error { return reexec(filepath.Join(top, marker.AgentLink)) },
+	}
+	if cfg.Host.Name != "" {
+		o.Host.Hostname = cfg.Host.Name
+	}
+	if o.Service, err = readService(d, top); err != nil {
+		return o, err
+	}
+	if err := o.enrolled(); err != nil {
+		return o, err
+	}
+	o.Control, err = control.Listen(top)
+	return o, err
+}
+
+// enrolled fills in what enrolment gave this host, if it was enrolled.
+func (o *Options) enrolled() error {
+	id, err := identity.Load(o.Disk, o.Top)
+	if errors.Is(err, identity.ErrNotEnrolled) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	o.Identity = id
+	server := id.ServerURL
+	if o.Config.Server.URL != "" {
+		server = o.Config.Server.URL
+	}
+	if o.HTTP, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).HTTPClient(server, nil); err != nil {
+		return err
+	}
+	ring, err := trust.ParseKeyring(id.TrustedKeys)
+	if err != nil {
+		return fmt.Errorf("identity: trusted_keys: %w; enrol this host again with --trust-key", err)
+	}
+	if len(ring) > 0 {
+		o.Verifier = ring
+	}
+	return nil
+}
+
+func readService(d disk.Disk, top string) (string, error) {
+	data, err := d.ReadFile("service name", filepath.Join(top, filepath.FromSlash(ServiceFile)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(data)), err
+}
+
+// openLog logs to the log file and to standard error, but once where both are
+// one file, as when the watcher has started this agent.
+func openLog(d disk.Disk, top string, level slog.Level) (*slog.Logger, io.Closer, error) {
+	name := filepath.Join(top, filepath.FromSlash(LogFile))
+	file, err := logfile.Open(d, name, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: is %s a Muster installation, and may you write there?", err, top)
+	}
+	out := io.Writer(file)
+	if !sameFile(os.Stderr, name) {
+		// Standard error first: a full disk must not silence it.
+		out = io.MultiWriter(ignoreErrors{os.Stderr}, file)
+	}
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), file, nil
+}
+
+// ignoreErrors keeps a closed standard error from stopping the log file.
+type ignoreErrors struct{ w io.Writer }
+
+func (i ignoreErrors) Write(p []byte) (int, error) {
+	_, _ = i.w.Write(p) // see the type
+	return len(p), nil
+}
+
+func sameFile(f *os.File, name string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(name)
+	return err == nil && os.SameFile(a, b)
+}
+
+// FileLock takes a lock file of the machine; see Options.Lock. The lock ends
+// with the process at the latest.
+func FileLock(path, content string) (release func() error, err error) {
+	l := flock.New(path)
+	got, err := l.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	if !got {
+		return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
+	}
+	if content != "" {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), l.Unlock())
+		}
+	}
+	return l.Unlock, nil
+}

@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// setUpgrade changes what is said about the upgrade.
+func (d *daemon) setUpgrade(u agentapi.UpgradeDetails, progress bool) {
+	d.mu.Lock()
+	d.upgrade = &u
+	d.mu.Unlock()
+	if progress {
+		d.changes.Progress()
+		return
+	}
+	d.log.Info("upgrade", "state", u.State, "version", u.TargetVersion, "error", u.Metadata.ErrorMsg)
+	d.changes.Urgent()
+}
+
+func (d *daemon) clearUpgrade() {
+	d.mu.Lock()
+	d.upgrade = nil
+	d.mu.Unlock()
+	d.changes.Urgent()
+}
+
+func (d *daemon) currentUpgrade() *agentapi.UpgradeDetails {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.upgrade == nil {
+		return nil
+	}
+	u := *d.upgrade
+	return &u
+}
+
+// health is what the control socket answers.
+func (d *daemon) health() probe.Health {
+	h := probe.Health{
+		Identity: d.Running.Identity, Home: d.Running.Home, PID: d.PID, StartedAt: d.started,
+		Components: d.components.status(),
+	}
+	h.State, h.Message = d.own()
+	h.State, h.Message = worst(h.State, h.Message, h.Components)
+	if d.Identity != nil {
+		h.AgentID = d.Identity.AgentID
+		h.Fleet = d.loop.Fleet(time.Now())
+	}
+	if u := d.currentUpgrade(); u != nil {
+		h.Upgrade = &probe.Upgrade{
+			ActionID: u.ActionID, TargetVersion: u.TargetVersion, State: string(u.State),
+			Percent: u.Metadata.DownloadPercent, BytesPerSecond: float64(u.Metadata.DownloadRate),
+			Message: upgradeMessage(u.Metadata),
+		}
+	}
+	return h
+}
+
+func upgradeMessage(m agentapi.UpgradeMetadata) string {
+	switch {
+	case m.ErrorMsg != "":
+		return m.ErrorMsg
+	case m.RetryErrorMsg != "":
+		return m.RetryErrorMsg
+	case m.ScheduledAt != nil:
+		return "scheduled for " + m.ScheduledAt.UTC().Format(time.RFC3339)
+	}
+	return m.Reason
+}
+
+// own is the state of the agent without its components. The server being out of
+// reach is not part of it: that is the link's state, and no fault of this
+// version.
+func (d *daemon) own() (probe.State, string) {
+	switch {
+	case d.Identity == nil:
+		return probe.Degraded, "this host is not enrolled"
+	case d.queue.Unenrolled():
+		return probe.Degraded, "the server has unenrolled this agent"
+	}
+	return probe.Healthy, ""
+}
+
+// rank orders states from good to bad.
+func rank(s probe.State) int {
+	switch s {
+	case probe.Healthy:
+		return 0
+	case probe.Starting:
+		return 1
+	case probe.Stopping:
+		return 2
+	case probe.Degraded:
+		return 3
+	}
+	return 4 // failed, and whatever is not known
+}
+
+// worst is the agent's state together with its components'.
+func worst(state probe.State, message string, components []probe.Component) (probe.State, string) {
+	for _, c := range components {
+		if rank(c.State) > rank(state) {
+			state, message = c.State, fmt.Sprintf("component %s: %s", c.ID, c.Message)
+		}
+	}
+	return state, message
+}
+
+// report is what the next check-in says.
+func (d *daemon) report() agentapi.CheckinRequest {
+	h := d.health()
+	r := agentapi.CheckinRequest{
+		Status:         wireStatus(h.State),
+		Message:        h.Message,
+		AckToken:       d.queue.AckToken(),
+		LocalMeta:      d.metadata,
+		Components:     wireComponents(h.Components),
+		PollTimeout:    d.Config.Checkin.PollTimeout.String(),
+		UpgradeDetails: d.currentUpgrade(),
+	}
+	r.AgentPolicyID, r.PolicyRevisionIdx = d.queue.Policy()
+	return r
+}
+
+func wireStatus(s probe.State) string {
+	switch s {
+	case probe.Healthy:
+		return "online"
+	case probe.Starting:
+		return "starting"
+	case probe.Degraded, probe.Stopping:
+		return "degraded"
+	}
+	return "error"
+}
+
+// wireComponents spells states as Elastic's agents do: HEALTHY.
+func wireComponents(list []probe.Component) json.RawMessage {
+	out := make([]agentapi.Component, 0, len(list))
+	for _, c := range list {
+		out = append(out, agentapi.Component{ID: c.ID, Type: c.Type, Status: strings.ToUpper(string(c.State)), Message: c.Message})
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		panic("daemon: strings cannot fail to encode: " + err.Error())
+	}
+	return b
+}
+
+func fullVersion(id manifest.Identity) string {
+	return manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
+}
+
+func logLevel(l slog.Level) string { return strings.ToLower(l.String()) }

@@ -1,0 +1,231 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/queue"
+	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+const (
+	// markerPoll is how often the marker is looked for while there is one: the
+	// end of a watch is to be known within a second.
+	markerPoll = 250 * time.Millisecond
+	// watcherCheck is how often, at first, the watcher is looked for.
+	watcherCheck = 5 * time.Second
+	// reapFor is how long an ended watcher is waited for.
+	reapFor = 30 * time.Second
+)
+
+// settleJournal settles an upgrade that an earlier process left in the middle.
+func (d *daemon) settleJournal() (watcherPID int, err error) {
+	left, err := d.executor.Resolve()
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case left == nil:
+	case left.Failure != nil:
+		d.log.Warn("an interrupted upgrade was undone", "version", left.Request.Version, "error", left.Failure)
+		d.finish(left.Request.ID, failed(left.Request, left.Failure))
+	case left.Resume:
+		d.log.Info("an interrupted upgrade begins again", "version", left.Request.Version)
+	case left.HandedOver:
+		return left.WatcherPID, nil
+	}
+	return 0, nil
+}
+
+// settleStart says what the files on the host mean for the version that runs.
+func (d *daemon) settleStart() {
+	m, err := marker.Read(d.Disk, d.Top)
+	if err != nil {
+		d.log.Warn("an unreadable upgrade marker is passed over", "error", err)
+	}
+	if m != nil {
+		d.beginWatching(m)
+		return
+	}
+	failure, err := upgrade.LastFailure(d.Disk, d.Top)
+	if err != nil {
+		d.log.Warn("an unreadable report of a failed upgrade is passed over", "error", err)
+	}
+	if failure != nil {
+		d.setUpgrade(*failure, false)
+		return
+	}
+	d.settleOutcome()
+}
+
+// beginWatching says that this version is under judgement, or was put back.
+func (d *daemon) beginWatching(m *marker.Marker) {
+	d.mu.Lock()
+	if d.watching == nil {
+		d.watching = make(chan struct{})
+	}
+	d.mu.Unlock()
+	details := agentapi.UpgradeDetails{TargetVersion: fullVersion(m.To.Identity), ActionID: m.ActionID}
+	switch d.Running {
+	case m.To:
+		details.State = agentapi.UpgradeWatching
+		d.setUpgrade(details, false)
+		d.finish(d.actionOf(m.ActionID), queue.Result{Message: "upgraded to " + details.TargetVersion})
+	case m.From:
+		details.State = agentapi.UpgradeRollback
+		details.Metadata.FailedState = agentapi.UpgradeWatching
+		// The reason follows with the outcome, which the watcher is about to
+		// write.
+		d.setUpgrade(details, false)
+	default:
+		d.log.Warn("the upgrade marker is about other versions than the one that runs", "from", m.From.Home, "to", m.To.Home, "running", d.Running.Home)
+	}
+}
+
+// actionOf is the queue's id of a marker's action: one asked for on the host has
+// none in the marker.
+func (d *daemon) actionOf(actionID string) string {
+	if actionID != "" {
+		return actionID
+	}
+	if item := d.queue.Begun(); item != nil && item.Local {
+		return item.Action.ID
+	}
+	return ""
+}
+
+// settleOutcome says how the last watch ended.
+func (d *daemon) settleOutcome() {
+	o, err := marker.ReadOutcome(d.Disk, d.Top)
+	if err != nil {
+		d.log.Warn("an unreadable upgrade outcome is passed over", "error", err)
+	}
+	switch {
+	case o == nil, o.Result == marker.Committed, o.Result == marker.RolledBack && d.Running != o.From,
+		d.Running != o.From && d.Running != o.To:
+		if o != nil && o.Result == marker.Committed && d.Running == o.To {
+			d.log.Info("this version was found good and stays", "version", fullVersion(o.To.Identity))
+			d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgraded to " + fullVersion(o.To.Identity)})
+		}
+		d.clearUpgrade()
+		return
+	}
+	d.settleRollback(o)
+}
+
+func (d *daemon) settleRollback(o *marker.Outcome) {
+	version := fullVersion(o.To.Identity)
+	reason := marker.Reason{Text: "no reason was given"}
+	if o.Reason != nil {
+		reason = *o.Reason
+	}
+	text := "version " + version + " was rolled back: " + reason.Text
+	state := agentapi.UpgradeRollback
+	if o.Result == marker.RollbackFailed {
+		text = "version " + version + " failed, and going back failed too: " + reason.Text
+		state = agentapi.UpgradeFailed
+	}
+	if reason.Code != marker.ReasonManual {
+		err := upgrade.RememberFailed(d.Disk, d.Top, upgrade.FailedVersion{Identity: o.To.Identity, Reason: reason.Text, At: o.At})
+		if err != nil {
+			d.log.Warn("a version that failed here was not remembered", "version", version, "error", err)
+		}
+	}
+	d.setUpgrade(agentapi.UpgradeDetails{
+		TargetVersion: version, ActionID: o.ActionID, State: state,
+		Metadata: agentapi.UpgradeMetadata{
+			FailedState: agentapi.UpgradeWatching, ErrorMsg: text, Reason: reason.Text, ReasonCode: string(reason.Code),
+		},
+	}, false)
+	d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgrade to " + version + " was rolled back", Error: text})
+}
+
+// watched returns a channel that is closed when the watch ends, nil when none is
+// under way.
+func (d *daemon) watched() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.watching == nil {
+		return nil
+	}
+	return d.watching
+}
+
+// watchMarker waits for the watcher to finish, and sees to it that there is one.
+func (d *daemon) watchMarker(ctx context.Context, watcherPID int) {
+	if d.watched() == nil {
+		return
+	}
+	again := d.backoff(watcherCheck)
+	var check time.Time // of the watcher; zero is at once
+	tick := time.NewTicker(markerPoll)
+	defer tick.Stop()
+	for d.markerThere() {
+		if now := time.Now(); !now.Before(check) {
+			d.ensureWatcher(ctx)
+			check = now.Add(max(watcherCheck, again.Next()))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	d.settleStart()
+	d.mu.Lock()
+	close(d.watching)
+	d.watching = nil
+	d.mu.Unlock()
+	d.reap(ctx, watcherPID, tick.C)
+}
+
+func (d *daemon) markerThere() bool {
+	_, err := d.Disk.Lstat("upgrade marker", filepath.Join(d.Top, marker.MarkerFile))
+	return err == nil || !errors.Is(err, fs.ErrNotExist)
+}
+
+// ensureWatcher starts a watcher if none holds the lock: one that was killed, or
+// that went with a power cut, must not leave this version unwatched.
+func (d *daemon) ensureWatcher(ctx context.Context) {
+	release, err := d.Lock(filepath.Join(d.Top, marker.WatcherLockFile), "")
+	if errors.Is(err, ErrLocked) {
+		return
+	}
+	if err == nil {
+		err = release()
+	}
+	if err != nil {
+		d.log.Warn("cannot tell whether a watcher runs", "error", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, upgrade.WatcherReady)
+	defer cancel()
+	w, err := d.Watchers.Start(ctx, filepath.Join(d.Top, marker.WatcherLink), d.Top)
+	switch {
+	case err == nil:
+		d.log.Info("watcher started, since none was at work", "pid", w.PID())
+	case errors.Is(err, upgrade.ErrNothingToWatch):
+		d.log.Info("watcher left again", "why", err)
+	case ctx.Err() == nil:
+		d.log.Error("watcher not started: this version is not watched", "error", err)
+	}
+}
+
+// reap collects the watcher that the process before this one started.
+func (d *daemon) reap(ctx context.Context, pid int, tick <-chan time.Time) {
+	if pid == 0 || d.Reap == nil {
+		return
+	}
+	for end := time.Now().Add(reapFor); time.Now().Before(end) && !d.Reap(pid); {
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/backoff"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// ackBatch is how many results go in one request: some 30 KB.
+const ackBatch = 100
+
+// Outbox is where results wait for the server.
+type Outbox interface {
+	// Acks returns up to n results, oldest first.
+	Acks(n int) []agentapi.AckEvent
+	// DropAcks forgets those the server has answered for.
+	DropAcks([]agentapi.AckEvent) error
+	// Changed returns a channel that is closed at the next change.
+	Changed() <-chan struct{}
+}
+
+// AckClient is what the sender asks of a client.
+type AckClient interface {
+	Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi.AckResponse, error)
+}
+
+var _ AckClient = (*Client)(nil)
+
+// AckSender sends results until the server has answered for each one.
+type AckSender struct {
+	Server AckClient
+	Outbox Outbox
+	// Rand returns a number in [0,1); nil means math/rand.
+	Rand func() float64
+	Log  *slog.Logger
+}
+
+// Run sends until ctx ends.
+func (s *AckSender) Run(ctx context.Context) {
+	b := backoff.Backoff{Rand: s.Rand}
+	batch := ackBatch
+	for ctx.Err() == nil {
+		changed := s.Outbox.Changed()
+		events := s.Outbox.Acks(batch)
+		if len(events) == 0 {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		resp, err := s.Server.Acks(ctx, events)
+		answered := settled(events, resp, err)
+		if derr := s.Outbox.DropAcks(answered); derr != nil {
+			err = errors.Join(err, derr)
+			answered = nil
+		}
+		if err == nil && len(answered) == len(events) {
+			b.Reset()
+			batch = ackBatch
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		// One result the server cannot read must not hold up the others: from
+		// here on they go one by one until one passes.
+		if refusedWhole(err) {
+			batch = 1
+		}
+		if len(answered) > 0 {
+			b.Reset()
+		}
+		wait := b.Next()
+		var refusal *StatusError
+		if errors.As(err, &refusal) && refusal.RetryAfter > 0 {
+			wait = max(wait, refusal.RetryAfter)
+		}
+		if s.Log != nil {
+			s.Log.Warn("results not confirmed by the server", "waiting", len(events)-len(answered), "error", err,
+				"again_in", wait.Round(time.Millisecond).String())
+		}
+		_ = backoff.Sleep(ctx, wait) // an ended ctx ends the loop
+	}
+}
+
+// settled picks the results that need not be sent again: those the server took,
+// does not know (it forgot the action), or will never take.
+func settled(events []agentapi.AckEvent, resp agentapi.AckResponse, err error) []agentapi.AckEvent {
+	if err != nil {
+		if len(events) == 1 && refusedWhole(err) {
+			return events
+		}
+		return nil
+	}
+	var out []agentapi.AckEvent
+	for i, item := range resp.Items {
+		if !retryable(item.Status) {
+			out = append(out, events[i])
+		}
+	}
+	return out
+}
+
+// refusedWhole: the request itself is at fault, so sending it again as it is
+// cannot help.
+func refusedWhole(err error) bool {
+	var refusal *StatusError
+	return errors.As(err, &refusal) && (refusal.HTTPStatus == http.StatusBadRequest || refusal.HTTPStatus == http.StatusRequestEntityTooLarge)
+}
+
+func retryable(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	}
+	return status >= 500 || status < 200
+}

@@ -1,0 +1,233 @@
+// Package gateway is the agent's side of the check-in protocol: a client that
+// speaks it ([Client]), the loop that keeps one long poll open ([Loop]) and the
+// sender of results ([AckSender]). It talks to Muster's server or to a Fleet
+// Server, and knows nothing of upgrades: the daemon hands it what to report and
+// takes the actions that come back.
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/muster-fleet/muster/agent/backoff"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+const (
+	// RequestTimeout bounds every call but the long poll.
+	RequestTimeout = 30 * time.Second
+	// pollMargin is what a poll may take beyond the time the agent asked for:
+	// the answer of a busy server.
+	pollMargin = 30 * time.Second
+	// maxAnswer bounds an answer: a Fleet policy can have megabytes.
+	maxAnswer = 32 << 20
+	// maxErrorBody bounds what is read of a refusal.
+	maxErrorBody = 64 << 10
+)
+
+// Client is one agent's connection to its server. It is safe for concurrent use.
+type Client struct {
+	// HTTP is required; see [Trust.HTTPClient].
+	HTTP *http.Client
+	// URL is the server's base URL.
+	URL string
+	// AgentID and APIKey are what enrolment gave; empty before it.
+	AgentID string
+	APIKey  string
+	// Version is the full version this agent reports.
+	Version string
+}
+
+// UserAgent is what the protocol demands: real Fleet Servers refuse any other
+// product, and read the version from it.
+func UserAgent(version string) string { return "Elastic Agent v" + version }
+
+// StatusError is a refusal of the server.
+type StatusError struct {
+	HTTPStatus int
+	Code       string // such as ErrUnauthorized; empty where the answer was not JSON
+	Message    string
+	// RetryAfter is what the server asked for; zero if nothing.
+	RetryAfter time.Duration
+}
+
+func (e *StatusError) Error() string {
+	s := fmt.Sprintf("server answered %d", e.HTTPStatus)
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	return s
+}
+
+// Enroll asks for an agent id and key.
+func (c *Client) Enroll(ctx context.Context, token string, r agentapi.EnrollRequest) (agentapi.EnrollResponse, error) {
+	var resp agentapi.EnrollResponse
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	err := c.post(ctx, agentapi.PathEnroll, token, r, &resp)
+	if err == nil && (resp.Item.ID == "" || resp.Item.AccessAPIKey == "") {
+		err = errors.New("the server's answer to enroll has no agent id or key: is this URL a Fleet or Muster server?")
+	}
+	return resp, err
+}
+
+// Checkin holds one long poll open. sent, if not nil, is called once when the
+// whole request has left this host.
+func (c *Client) Checkin(ctx context.Context, r agentapi.CheckinRequest, sent func()) (agentapi.CheckinResponse, error) {
+	var resp agentapi.CheckinResponse
+	wait, err := time.ParseDuration(r.PollTimeout)
+	if err != nil {
+		return resp, fmt.Errorf("poll_timeout: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait+pollMargin)
+	defer cancel()
+	if sent != nil {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			WroteRequest: func(info httptrace.WroteRequestInfo) {
+				if info.Err == nil {
+					sent()
+				}
+			},
+		})
+	}
+	err = c.post(ctx, c.agentPath(agentapi.PathCheckin), c.APIKey, r, &resp)
+	return resp, err
+}
+
+// Acks tells results. An answer with items counts whatever its HTTP status is:
+// the status is only the highest of theirs.
+func (c *Client) Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi.AckResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	resp, body, err := c.do(ctx, http.MethodPost, c.agentPath(agentapi.PathAcks), c.APIKey, agentapi.AckRequest{Events: events})
+	if err != nil {
+		return agentapi.AckResponse{}, err
+	}
+	var out agentapi.AckResponse
+	if json.Unmarshal(body, &out) == nil && out.Action == "acks" && len(out.Items) == len(events) {
+		return out, nil
+	}
+	if resp.StatusCode == http.StatusOK {
+		return out, fmt.Errorf("acks: server answered for %d of %d results", len(out.Items), len(events))
+	}
+	return out, statusError(resp, body)
+}
+
+// Status asks whether the server is well.
+func (c *Client) Status(ctx context.Context) (agentapi.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	resp, body, err := c.do(ctx, http.MethodGet, agentapi.PathStatus, c.APIKey, nil)
+	if err != nil {
+		return agentapi.Status{}, err
+	}
+	var s agentapi.Status
+	if json.Unmarshal(body, &s) != nil || s.Status == "" {
+		return s, statusError(resp, body)
+	}
+	return s, nil
+}
+
+// pathAudit is where an agent that is being removed says so.
+const pathAudit = "/api/fleet/agents/{id}/audit/unenroll"
+
+// Uninstalled tells the server that this agent is being removed from its host.
+func (c *Client) Uninstalled(ctx context.Context, at time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	resp, body, err := c.do(ctx, http.MethodPost, c.agentPath(pathAudit), c.APIKey, map[string]any{
+		"reason": "uninstall", "timestamp": at.UTC(),
+	})
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = statusError(resp, body)
+	}
+	return err
+}
+
+func (c *Client) agentPath(pattern string) string {
+	return strings.Replace(pattern, "{id}", url.PathEscape(c.AgentID), 1)
+}
+
+// Authorize adds the agent's credentials and name to a request that goes to its
+// own server.
+func (c *Client) Authorize(r *http.Request) {
+	if c.APIKey != "" {
+		r.Header.Set("Authorization", "ApiKey "+c.APIKey)
+	}
+	r.Header.Set("User-Agent", UserAgent(c.Version))
+}
+
+func (c *Client) post(ctx context.Context, path, key string, in, out any) error {
+	resp, body, err := c.do(ctx, http.MethodPost, path, key, in)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return statusError(resp, body)
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("%s: the answer is not what the protocol says: %w", path, err)
+	}
+	return nil
+}
+
+func (c *Client) do(ctx context.Context, method, path, key string, in any) (*http.Response, []byte, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", path, err)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.URL, "/")+path, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("User-Agent", UserAgent(c.Version))
+	req.Header.Set(agentapi.HeaderAPIVersion, agentapi.APIVersion)
+	req.Header.Set(agentapi.HeaderRequestID, uuid.NewString())
+	if key != "" {
+		req.Header.Set("Authorization", "ApiKey "+key)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, nil, explain(err, c.URL)
+	}
+	defer resp.Body.Close()
+	limit := int64(maxAnswer)
+	if resp.StatusCode != http.StatusOK {
+		limit = maxErrorBody
+	}
+	b, err := io.ReadAll(io.LimitReader(resp.Body, limit))
+	if err != nil {
+		return nil, nil, explain(err, c.URL)
+	}
+	return resp, b, nil
+}
+
+func statusError(resp *http.Response, body []byte) error {
+	e := &StatusError{HTTPStatus: resp.StatusCode, RetryAfter: backoff.RetryAfter(resp.Header, time.Now())}
+	var a agentapi.Error
+	if json.Unmarshal(body, &a) == nil {
+		e.Code, e.Message = a.Code, a.Message
+	}
+	if e.Message == "" {
+		e.Message = http.StatusText(resp.StatusCode)
+	}
+	return e
+}

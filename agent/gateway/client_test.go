@@ -1,0 +1,259 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/gateway"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/testing/fakeserver"
+)
+
+func client(t *testing.T, url string, trust gateway.Trust, at ...string) *gateway.Client {
+	t.Helper()
+	var dial func(context.Context, string, string) (net.Conn, error)
+	if len(at) > 0 { // the name in url leads there
+		dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(at[0], "https://"))
+		}
+	}
+	h, err := trust.HTTPClient(url, dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.CloseIdleConnections)
+	return &gateway.Client{HTTP: h, URL: url, AgentID: "agent-1", APIKey: "key-agent-1", Version: "1.2.3"}
+}
+
+func TestEveryRequestCarriesWhatTheProtocolDemands(t *testing.T) {
+	s := fakeserver.New(t)
+	var got http.Header
+	s.Before = func(_ http.ResponseWriter, r *http.Request) bool { got = r.Header.Clone(); return false }
+	s.Hold = time.Millisecond
+	c := client(t, s.URL, gateway.Trust{Fingerprint: s.CAPin})
+	sent := 0
+	if _, err := c.Checkin(context.Background(), agentapi.CheckinRequest{Status: "online", PollTimeout: "2m"}, func() { sent++ }); err != nil {
+		t.Fatal(err)
+	}
+	if sent != 1 {
+		t.Errorf("told %d times that the request was sent", sent)
+	}
+	for header, want := range map[string]string{
+		"Authorization": "ApiKey key-agent-1", "Elastic-Api-Version": "2023-06-01", "User-Agent": "Elastic Agent v1.2.3",
+	} {
+		if got.Get(header) != want {
+			t.Errorf("%s is %q, want %q", header, got.Get(header), want)
+		}
+	}
+	if len(got.Get("X-Request-Id")) != 36 {
+		t.Errorf("X-Request-Id is %q", got.Get("X-Request-Id"))
+	}
+}
+
+func TestWhichServersAreTrusted(t *testing.T) {
+	s, other := fakeserver.New(t), fakeserver.New(t)
+	pem, err := gateway.Trust{Fingerprint: s.CAPin}.FetchCA(context.Background(), s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		trust gateway.Trust
+		url   string
+		want  string // "" is trusted
+		is    error
+	}{
+		{name: "pinned", trust: gateway.Trust{Fingerprint: s.CAPin}, url: s.URL},
+		{name: "pinned, in capitals and with colons", trust: gateway.Trust{Fingerprint: "SHA256:" + strings.ToUpper(s.CAPin[7:9]) + ":" + s.CAPin[9:]}, url: s.URL},
+		{name: "known CA", trust: gateway.Trust{CAPEM: pem}, url: s.URL},
+		{name: "another server's pin", trust: gateway.Trust{Fingerprint: other.CAPin}, url: s.URL, is: capin.ErrMismatch, want: "compare --ca-pin"},
+		{name: "another server's CA", trust: gateway.Trust{CAPEM: pem}, url: other.URL, want: "pass --ca-pin"},
+		{name: "no pin", url: s.URL, want: "pass --ca-pin"},
+		{name: "a name the certificate is not for", trust: gateway.Trust{Fingerprint: s.CAPin}, url: "https://elsewhere.test", want: "use a name or address the certificate is for"},
+		{name: "nobody listens", trust: gateway.Trust{Fingerprint: s.CAPin}, url: "https://127.0.0.1:1", want: "nobody listens there"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var at []string
+			if strings.HasSuffix(c.url, ".test") {
+				at = []string{s.URL}
+			}
+			_, err := client(t, c.url, c.trust, at...).Enroll(context.Background(), fakeserver.Token, agentapi.EnrollRequest{})
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("not trusted: %v", err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("error %v, want %q", err, c.want)
+			case c.is != nil && !errors.Is(err, c.is):
+				t.Errorf("error %v, want %v", err, c.is)
+			}
+		})
+	}
+}
+
+func TestARedirectDoesNotCarryTheKeyAway(t *testing.T) {
+	var mu sync.Mutex
+	visits := 0
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { mu.Lock(); visits++; mu.Unlock() }))
+	defer thief.Close()
+	s := fakeserver.New(t)
+	s.Before = func(w http.ResponseWriter, r *http.Request) bool {
+		http.Redirect(w, r, thief.URL, http.StatusTemporaryRedirect)
+		return true
+	}
+	_, err := client(t, s.URL, gateway.Trust{Fingerprint: s.CAPin}).Checkin(context.Background(), agentapi.CheckinRequest{PollTimeout: "2m"}, nil)
+	mu.Lock()
+	defer mu.Unlock()
+	if err == nil || visits != 0 {
+		t.Errorf("error %v, %d visits", err, visits)
+	}
+}
+
+func TestRefusalsSayWhyAndWhenToComeBack(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Retry-After", "7")
+		fakeserver.Refuse(w, http.StatusTooManyRequests, "RateLimit", "slow down")
+		return true
+	}
+	_, err := client(t, s.URL, gateway.Trust{Fingerprint: s.CAPin}).Checkin(context.Background(), agentapi.CheckinRequest{PollTimeout: "2m"}, nil)
+	var refusal *gateway.StatusError
+	if !errors.As(err, &refusal) || refusal.HTTPStatus != 429 || refusal.Code != "RateLimit" || refusal.Message != "slow down" || refusal.RetryAfter != 7*time.Second {
+		t.Errorf("error %+v", err)
+	}
+}
+
+func TestAcksCountByItemWhateverTheStatus(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"action":"acks","errors":true,"items":[{"status":200},{"status":404,"message":"unknown"}]}`))
+		return true
+	}
+	resp, err := client(t, s.URL, gateway.Trust{Fingerprint: s.CAPin}).Acks(context.Background(), make([]agentapi.AckEvent, 2))
+	if err != nil || len(resp.Items) != 2 || resp.Items[1].Status != 404 {
+		t.Errorf("%+v, %v", resp, err)
+	}
+}
+
+// outbox is results in memory.
+type outbox struct {
+	mu      sync.Mutex
+	events  []agentapi.AckEvent
+	changed chan struct{}
+}
+
+func (o *outbox) Acks(n int) []agentapi.AckEvent {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.events[:min(n, len(o.events))])
+}
+
+func (o *outbox) DropAcks(gone []agentapi.AckEvent) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = slices.DeleteFunc(o.events, func(e agentapi.AckEvent) bool {
+		return slices.ContainsFunc(gone, func(g agentapi.AckEvent) bool { return g.ActionID == e.ActionID })
+	})
+	return nil
+}
+
+func (o *outbox) Changed() <-chan struct{} { return o.changed }
+
+func (o *outbox) left() (ids []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.events {
+		ids = append(ids, e.ActionID)
+	}
+	return ids
+}
+
+type ackScript func(n int, events []agentapi.AckEvent) (agentapi.AckResponse, error)
+
+type ackServer struct {
+	mu     sync.Mutex
+	n      int
+	answer ackScript
+}
+
+func (a *ackServer) Acks(_ context.Context, e []agentapi.AckEvent) (agentapi.AckResponse, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n++
+	return a.answer(a.n, e)
+}
+
+func items(e []agentapi.AckEvent, status func(id string) int) (r agentapi.AckResponse) {
+	for _, x := range e {
+		r.Items = append(r.Items, agentapi.AckItem{Status: status(x.ActionID)})
+	}
+	return r
+}
+
+func TestResultsAreSentUntilTheServerHasAnsweredForEach(t *testing.T) {
+	ok := func(string) int { return 200 }
+	for _, c := range []struct {
+		name   string
+		answer ackScript
+		calls  int
+	}{
+		{"all taken", func(_ int, e []agentapi.AckEvent) (agentapi.AckResponse, error) { return items(e, ok), nil }, 1},
+		{"one unknown", func(_ int, e []agentapi.AckEvent) (agentapi.AckResponse, error) {
+			return items(e, func(id string) int {
+				if id == "b" {
+					return 404
+				}
+				return 200
+			}), nil
+		}, 1},
+		{"one busy for a while", func(n int, e []agentapi.AckEvent) (agentapi.AckResponse, error) {
+			return items(e, func(id string) int {
+				if id == "b" && n < 4 {
+					return 503
+				}
+				return 200
+			}), nil
+		}, 4},
+		{"server away", func(n int, e []agentapi.AckEvent) (agentapi.AckResponse, error) {
+			if n < 6 {
+				return agentapi.AckResponse{}, errors.New("connection refused")
+			}
+			return items(e, ok), nil
+		}, 6},
+		{"one that makes the server refuse all", func(_ int, e []agentapi.AckEvent) (agentapi.AckResponse, error) {
+			for _, x := range e {
+				if x.ActionID == "b" {
+					return agentapi.AckResponse{}, &gateway.StatusError{HTTPStatus: 400}
+				}
+			}
+			return items(e, ok), nil
+		}, 5}, // all; a; b and c; b, given up; c
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &outbox{changed: make(chan struct{}), events: []agentapi.AckEvent{{ActionID: "a"}, {ActionID: "b"}, {ActionID: "c"}}}
+				a := &ackServer{answer: c.answer}
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan struct{})
+				go func() { (&gateway.AckSender{Server: a, Outbox: o}).Run(ctx); close(done) }()
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				cancel()
+				<-done
+				if left := o.left(); len(left) > 0 || a.n != c.calls {
+					t.Errorf("left %v after %d calls, want none after %d", left, a.n, c.calls)
+				}
+			})
+		})
+	}
+}

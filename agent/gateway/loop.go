@@ -1,0 +1,330 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/backoff"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const (
+	// overlapLimit is how long an older poll may stay open beside a newer one.
+	// Muster's server answers it at once; a Fleet Server does not.
+	overlapLimit = 2 * time.Second
+	// urgentGap lets changes that come together travel together, and bounds
+	// what a component that flaps can cost.
+	urgentGap = 100 * time.Millisecond
+	// progressGap: people read figures once a second at best.
+	progressGap = time.Second
+	// pause stands between two polls where the server did not hold the first:
+	// one that answers at once, for whatever reason, must not be hammered. It
+	// is varied by half.
+	pause = time.Second
+	// heldFor is from when on a poll counts as held by the server; the next one
+	// then follows without a pause.
+	heldFor = 5 * time.Second
+
+	// unauthorizedLimit is how many 401 in a row count as a lost key rather
+	// than a server that is being restored.
+	unauthorizedLimit = 5
+	// UnauthorizedWait is the wait from then on. An operator may bring the key
+	// back, so the agent goes on for ever; it never unenrols itself.
+	UnauthorizedWait = 10 * time.Minute
+)
+
+// Server is what the loop asks of a client.
+type Server interface {
+	Checkin(ctx context.Context, r agentapi.CheckinRequest, sent func()) (agentapi.CheckinResponse, error)
+}
+
+var _ Server = (*Client)(nil)
+
+// Loop keeps one long poll open, and opens a second beside it when there is
+// something new to say.
+type Loop struct {
+	Server Server
+	// Report builds what the next poll says. It is called right before the poll
+	// is sent, so a poll never carries an older phase than one before it.
+	Report func() agentapi.CheckinRequest
+	// Deliver stores an answer. The next poll, which confirms the ack token, is
+	// sent after it has returned; after an error the answer counts as lost and
+	// the server will send it again.
+	Deliver func(agentapi.CheckinResponse) error
+	// Changes wakes the loop.
+	Changes *Changes
+	// URL is for Fleet, which people read.
+	URL string
+	// Rand returns a number in [0,1); nil means math/rand.
+	Rand func() float64
+	Log  *slog.Logger
+
+	mu   sync.Mutex
+	link link
+}
+
+// link is what Fleet tells.
+type link struct {
+	answered time.Time // last answer
+	parked   time.Time // when the newest poll was sent; zero if none is open
+	err      string
+}
+
+// poll is one check-in that is under way.
+type poll struct {
+	started  time.Time
+	sent     atomic.Bool
+	replaced time.Time // when a newer poll began; zero for the newest
+	cancel   context.CancelFunc
+}
+
+type result struct {
+	poll *poll
+	resp agentapi.CheckinResponse
+	err  error
+}
+
+// run is the loop's own state; only the goroutine of Run touches it.
+type run struct {
+	polls     []*poll // oldest first, at most two
+	urgent    uint64  // the counts the newest poll carries
+	progress  uint64
+	lastStart time.Time
+	// retry: the newest poll failed, so what it carried is still to be told,
+	// also while an older one is open.
+	retry bool
+	// blocked: after an error nothing is sent before it. paused: between polls;
+	// an urgent change does not wait for it.
+	blocked, paused time.Time
+	unauthorized    int
+	backoff         backoff.Backoff
+}
+
+// Run polls until ctx ends, and then waits for the polls it has opened.
+func (l *Loop) Run(ctx context.Context) {
+	r := &run{backoff: backoff.Backoff{Rand: l.Rand}}
+	results := make(chan result)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		urgent, progress, wake := l.Changes.counts()
+		start, wait := r.next(urgent, progress, time.Now())
+		if start {
+			l.start(ctx, r, urgent, progress, results)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-wake:
+		case <-timer.C:
+		case res := <-results:
+			r.remove(res.poll)
+			l.finish(ctx, r, res)
+		case <-ctx.Done():
+		}
+	}
+	for _, p := range r.polls {
+		p.cancel()
+	}
+	for len(r.polls) > 0 {
+		res := <-results
+		r.remove(res.poll)
+		if res.err != nil {
+			continue
+		}
+		if err := l.deliver(res.resp); err != nil {
+			l.log().Warn("the last answer of the server was not stored; it will send it again", "error", err)
+		}
+	}
+}
+
+// idle is the longest the loop sleeps without a reason to wake.
+const idle = time.Hour
+
+// next decides whether a poll starts now, and otherwise when to look again. It
+// cancels what has been replaced for too long.
+func (r *run) next(urgent, progress uint64, now time.Time) (start bool, wait time.Duration) {
+	var at time.Time
+	news := urgent != r.urgent || r.retry
+	switch {
+	case len(r.polls) == 0:
+		at = r.paused
+		if urgent != r.urgent {
+			at = r.lastStart.Add(urgentGap)
+		}
+	case len(r.polls) > 1:
+		older := r.polls[0]
+		if over := older.replaced.Add(overlapLimit); now.Before(over) {
+			return false, over.Sub(now)
+		}
+		older.cancel() // its result removes it
+		return false, idle
+	case news:
+		at = r.lastStart.Add(urgentGap)
+	case !r.polls[0].sent.Load():
+		return false, idle // figures can wait; being sent wakes the loop
+	case progress != r.progress:
+		at = r.lastStart.Add(progressGap)
+	default:
+		return false, idle
+	}
+	if at.Before(r.blocked) {
+		at = r.blocked
+	}
+	if at.After(now) {
+		return false, at.Sub(now)
+	}
+	// The newer report must not overtake the older one. While that is still on
+	// its way out of this host the newer one waits; if it cannot get out, it
+	// goes.
+	if len(r.polls) == 1 && !r.polls[0].sent.Load() {
+		if over := r.polls[0].started.Add(overlapLimit); now.Before(over) {
+			return false, over.Sub(now)
+		}
+		r.polls[0].cancel()
+		return false, idle
+	}
+	return true, 0
+}
+
+func (l *Loop) start(ctx context.Context, r *run, urgent, progress uint64, results chan<- result) {
+	now := time.Now()
+	for _, p := range r.polls {
+		p.replaced = now
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &poll{started: now, cancel: cancel}
+	r.polls = append(r.polls, p)
+	r.urgent, r.progress, r.retry, r.lastStart = urgent, progress, false, now
+	req := l.Report()
+	go func() {
+		defer cancel()
+		resp, err := l.Server.Checkin(ctx, req, func() {
+			p.sent.Store(true)
+			l.note(func(k *link) { k.parked = time.Now() })
+			l.Changes.markSent(urgent) // wakes Run as well
+		})
+		results <- result{poll: p, resp: resp, err: err}
+	}()
+}
+
+func (r *run) remove(p *poll) {
+	kept := r.polls[:0]
+	for _, q := range r.polls {
+		if q != p {
+			kept = append(kept, q)
+		}
+	}
+	r.polls = kept
+}
+
+func (l *Loop) finish(ctx context.Context, r *run, res result) {
+	now := time.Now()
+	err := res.err
+	if err == nil {
+		err = l.deliver(res.resp)
+	}
+	newest := res.poll.replaced.IsZero()
+	switch {
+	case err == nil:
+		r.backoff.Reset()
+		r.unauthorized = 0
+		l.note(func(k *link) { k.answered, k.err = now, "" })
+		if newest {
+			r.paused = now
+			if now.Sub(res.poll.started) < heldFor {
+				r.paused = now.Add(pause/2 + time.Duration(l.random()*float64(pause)))
+			}
+		}
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return
+	case !newest || errors.Is(err, context.Canceled):
+		// Cancelled by us, or replaced: the newer poll is what counts.
+	default:
+		r.retry = true
+		r.blocked = now.Add(l.waitAfter(r, err))
+		l.note(func(k *link) { k.err = err.Error() })
+		l.log().Warn("check-in failed", "error", err, "again_in", r.blocked.Sub(now).Round(time.Millisecond).String())
+	}
+	if newest {
+		l.note(func(k *link) { k.parked = time.Time{} })
+	}
+}
+
+func (l *Loop) waitAfter(r *run, err error) time.Duration {
+	wait := r.backoff.Next()
+	var refusal *StatusError
+	if !errors.As(err, &refusal) {
+		r.unauthorized = 0
+		return wait
+	}
+	if refusal.HTTPStatus == http.StatusUnauthorized {
+		r.unauthorized++
+	} else {
+		r.unauthorized = 0
+	}
+	if r.unauthorized >= unauthorizedLimit {
+		wait = UnauthorizedWait/2 + time.Duration(l.random()*float64(UnauthorizedWait))
+	}
+	if refusal.RetryAfter > 0 {
+		// A tenth more at random, so that a fleet told the same does not come
+		// back as one.
+		wait = refusal.RetryAfter + time.Duration(l.random()*float64(refusal.RetryAfter)/10)
+	}
+	return wait
+}
+
+func (l *Loop) deliver(resp agentapi.CheckinResponse) error {
+	if len(resp.Actions) == 0 && resp.AckToken == "" {
+		return nil
+	}
+	return l.Deliver(resp)
+}
+
+// Fleet is the state of the link, from memory.
+func (l *Loop) Fleet(now time.Time) probe.Fleet {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.link
+	f := probe.Fleet{URL: l.URL, State: probe.Starting, Error: k.err}
+	// An open poll that stands for a while is a sign of life as good as an
+	// answer: the connection, and its TLS, are with the server.
+	if !k.parked.IsZero() && now.Sub(k.parked) >= overlapLimit && k.parked.After(k.answered) {
+		k.answered, f.Error = k.parked, ""
+	}
+	if !k.answered.IsZero() {
+		at := k.answered
+		f.LastCheckin, f.State = &at, probe.Healthy
+	}
+	if f.Error != "" {
+		f.State = probe.Degraded
+	}
+	return f
+}
+
+func (l *Loop) note(change func(*link)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.link)
+}
+
+func (l *Loop) random() float64 {
+	if l.Rand != nil {
+		return l.Rand()
+	}
+	return rand.Float64()
+}
+
+func (l *Loop) log() *slog.Logger {
+	if l.Log != nil {
+		return l.Log
+	}
+	return slog.New(slog.DiscardHandler)
+}

@@ -1,0 +1,44 @@
+package host
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+func TestOSRelease(t *testing.T) {
+	for text, want := range map[string]OS{
+		"PRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"13\"\nID=debian\n": {
+			Family: "debian", Full: "Debian GNU/Linux 13 (trixie)", Name: "Debian GNU/Linux", Platform: "debian", Type: "linux", Version: "13",
+		},
+		"ID=rocky\nID_LIKE=\"rhel centos fedora\"\nVERSION_ID='9.4'\n# ID=x\n": {Family: "redhat", Platform: "rocky", Type: "linux", Version: "9.4"},
+		"ID=linuxmint\nID_LIKE=\"ubuntu debian\"":                              {Family: "debian", Platform: "linuxmint", Type: "linux"},
+		"ID=void\n": {Family: "void", Platform: "void", Type: "linux"},
+		"nonsense":  {Type: "linux"},
+	} {
+		if got := ParseOSRelease([]byte(text)); got != want {
+			t.Errorf("%q gives %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+func TestMetadataHasFleetsShape(t *testing.T) {
+	raw := Info{ID: "m1", Hostname: "web-1", Architecture: "x86_64", OS: OS{Platform: "debian"}}.Metadata(
+		Agent{ID: "a1", Version: "1.1.0-SNAPSHOT", Snapshot: true, Build: "1.1.0-SNAPSHOT-abcdef", LogLevel: "info"})
+	var got map[string]map[string]any
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	agent, ok := got["elastic"]["agent"].(map[string]any)
+	if !ok || agent["id"] != "a1" || agent["version"] != "1.1.0-SNAPSHOT" || agent["snapshot"] != true || agent["upgradeable"] != true {
+		t.Errorf("elastic.agent is %v", got["elastic"])
+	}
+	if h := got["host"]; h["hostname"] != "web-1" || h["name"] != "web-1" || h["architecture"] != "x86_64" || h["id"] != "m1" {
+		t.Errorf("host is %v", h)
+	}
+	if ips, ok := got["host"]["ip"].([]any); !ok || len(ips) != 0 {
+		t.Errorf("host.ip is %v, want an empty list", got["host"]["ip"])
+	}
+	if got["os"]["platform"] != "debian" {
+		t.Errorf("os is %v", got["os"])
+	}
+}

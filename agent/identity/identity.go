@@ -1,0 +1,91 @@
+// Package identity is the file identity in a host's top folder: who this agent
+// is, which server it belongs to and whose packages it installs. Enrolment
+// writes it, the daemon reads it. It holds the agent's API key, so nobody but
+// the owner may read it.
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+const (
+	// FileName is the identity's name in the top folder.
+	FileName = "identity"
+
+	kind    = "identity"
+	version = 1
+)
+
+// Identity is what enrolment gave this host.
+type Identity struct {
+	AgentID string `json:"agent_id"`
+	// APIKey is base64(id:secret), as the Authorization header wants it.
+	APIKey    string `json:"api_key"`
+	ServerURL string `json:"server_url"`
+	// CAPEM is the certificate the server's must chain to. With it empty,
+	// CAFingerprint decides; with both empty, the host's own roots.
+	CAPEM string `json:"ca_pem,omitempty"`
+	// CAFingerprint is sha256:<hex> of that certificate's DER form.
+	CAFingerprint string `json:"ca_fingerprint,omitempty"`
+	// TrustedKeys are the publishers whose packages may be installed here.
+	// They come from the operator who enrols the host, never from the server:
+	// a stolen server must not be able to ship code.
+	TrustedKeys []string  `json:"trusted_keys"`
+	EnrolledAt  time.Time `json:"enrolled_at"`
+}
+
+// ErrNotEnrolled says that the host has no identity yet.
+var ErrNotEnrolled = errors.New("this host is not enrolled: run muster-agent enroll --url <server> --token <enrollment token> --trust-key <publisher key>")
+
+// Load reads the identity of the host under top.
+func Load(d disk.Disk, top string) (*Identity, error) {
+	path := filepath.Join(top, FileName)
+	var id Identity
+	err := disk.ReadRecord(d, "identity", path, kind, version, &id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotEnrolled
+	}
+	if errors.Is(err, disk.ErrDamaged) {
+		return nil, fmt.Errorf("%w; remove %s and enrol this host again", err, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := id.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it and enrol this host again", path, err)
+	}
+	return &id, nil
+}
+
+// Save writes the identity of the host under top.
+func Save(d disk.Disk, top string, id Identity) error {
+	if err := id.validate(); err != nil {
+		return fmt.Errorf("identity: %w", err)
+	}
+	return disk.WriteRecord(d, "identity", filepath.Join(top, FileName), kind, version, id)
+}
+
+// Remove forgets who this host was.
+func Remove(d disk.Disk, top string) error {
+	return disk.RemoveRecord(d, "identity", filepath.Join(top, FileName))
+}
+
+func (id Identity) validate() error {
+	u, err := url.Parse(id.ServerURL)
+	switch {
+	case id.AgentID == "":
+		return errors.New("agent_id: is empty")
+	case id.APIKey == "":
+		return errors.New("api_key: is empty")
+	case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
+		return fmt.Errorf("server_url: is %q, want https://host:port", id.ServerURL)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+// Package logfile is the file an agent logs to beside its standard error: it
+// appends, and keeps one older file so that the pair never outgrows its bound.
+package logfile
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+// DefaultMaxBytes: some 50,000 lines, weeks of an idle agent, in a size that
+// can be mailed.
+const DefaultMaxBytes = 10 << 20
+
+const op = "agent log"
+
+// File is an open log file. It is safe for concurrent use.
+type File struct {
+	disk disk.Disk
+	path string
+	max  int64
+
+	mu   sync.Mutex
+	file disk.File
+	size int64
+}
+
+// Open opens or creates the log file at path. maxBytes 0 means
+// [DefaultMaxBytes].
+func Open(d disk.Disk, path string, maxBytes int64) (*File, error) {
+	if maxBytes <= 0 {
+		maxBytes = DefaultMaxBytes
+	}
+	if err := d.MkdirAll(op, filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f := &File{disk: d, path: path, max: maxBytes}
+	if err := f.open(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *File) open() error {
+	file, err := f.disk.OpenFile(op, f.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return err
+	}
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	f.file, f.size = file, size
+	return nil
+}
+
+// Write appends one line. A full disk costs log lines, never the agent: the
+// error goes to slog, which drops it.
+func (f *File) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file == nil {
+		return 0, os.ErrClosed
+	}
+	if f.size > 0 && f.size+int64(len(p)) > f.max {
+		if err := f.rotate(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := f.file.Write(p)
+	f.size += int64(n)
+	return n, err
+}
+
+func (f *File) rotate() error {
+	if err := f.file.Close(); err != nil {
+		return err
+	}
+	f.file = nil
+	rerr := f.disk.Rename(op, f.path, f.path+".1")
+	// Also after a failed rename: better a file above its bound than none.
+	if err := f.open(); err != nil {
+		return err
+	}
+	return rerr
+}
+
+// Close closes the file.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file == nil {
+		return nil
+	}
+	err := f.file.Close()
+	f.file = nil
+	return err
+}

@@ -1,0 +1,100 @@
+// Command muster-agent runs on every host of a fleet: it checks in with the
+// server and upgrades itself when told to. The work is in the packages beside
+// it, above all agent/daemon; this one reads flags, asks, and prints.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/agent/daemon"
+)
+
+// version is set by the linker. What an installed agent reports is the version
+// in its package's manifest.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	err := newCommand().ExecuteContext(ctx)
+	var code exitCode
+	switch {
+	case err == nil:
+	case errors.As(err, &code):
+		os.Exit(int(code))
+	default:
+		fmt.Fprintln(os.Stderr, "muster-agent:", err)
+		os.Exit(1)
+	}
+}
+
+// exitCode ends the program with a status, without another word.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "muster-agent",
+		Short:         "The agent of a Muster fleet on this host",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version,
+	}
+	root.AddCommand(installCommand(), enrollCommand(), runCommand(), statusCommand(), upgradeCommand(), uninstallCommand(), versionCommand())
+	return root
+}
+
+// topFlag adds --top. Its value is resolved by resolveTop.
+func topFlag(c *cobra.Command, top *string) {
+	c.Flags().StringVar(top, "top", "", "folder the agent is installed in (default: where this program is installed, else "+daemon.DefaultTop+")")
+}
+
+// resolveTop gives the top folder, absolute and without links, so that every
+// program of an installation spells it, and the control socket's name, the same.
+func resolveTop(top string) (string, error) {
+	if top == "" {
+		top = daemon.DefaultTop
+		if exe, err := daemon.Executable(); err == nil {
+			if found, _ := daemon.Locate(exe); found != "" {
+				top = found
+			}
+		}
+	}
+	top, err := filepath.Abs(top)
+	if err != nil {
+		return "", fmt.Errorf("--top: %w", err)
+	}
+	if real, err := filepath.EvalSymlinks(top); err == nil {
+		top = real
+	}
+	return top, nil
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			running, err := ownVersion("")
+			if err != nil {
+				return err
+			}
+			suffix := ""
+			if running.Home == "" {
+				suffix = " (development build)"
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "muster-agent %s%s\n", running.Identity, suffix)
+			return err
+		},
+	}
+}

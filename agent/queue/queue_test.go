@@ -1,0 +1,300 @@
+package queue
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) *time.Time {
+	t := noon.Add(d)
+	return &t
+}
+
+func upgradeTo(id string, created time.Duration) agentapi.Action {
+	return agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: noon.Add(created), Data: json.RawMessage(`{"version":"1.1.0"}`)}
+}
+
+func cancelOf(id, target string) agentapi.Action {
+	return agentapi.Action{ID: id, Type: agentapi.ActionCancel, Data: json.RawMessage(`{"target_id":"` + target + `"}`)}
+}
+
+// story is a queue on a real disk that can be opened again.
+type story struct {
+	t    testing.TB
+	path string
+	*Queue
+}
+
+func newStory(t testing.TB, dir string) *story {
+	s := &story{t: t, path: Path(dir)}
+	s.reopen("agent-1")
+	return s
+}
+
+func (s *story) reopen(agent string) {
+	q, err := Open(disk.OS{}, s.path, agent)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Queue = q
+}
+
+func (s *story) accept(actions ...agentapi.Action) {
+	s.t.Helper()
+	if err := s.Accept(actions, "", noon, func(string) bool { return false }); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *story) pending() (ids []string) {
+	for _, i := range s.state.Pending {
+		ids = append(ids, i.Action.ID)
+	}
+	return ids
+}
+
+// results are the queued acks as "id" or "id: error".
+func (s *story) results() (out []string) {
+	for _, a := range s.Acks(MaxAcks) {
+		r := a.ActionID
+		if a.Error != "" {
+			r += ": " + a.Error
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func TestWhatHappensToActions(t *testing.T) {
+	expired := upgradeTo("old", 0)
+	expired.Expiration = at(-time.Minute)
+	for _, c := range []struct {
+		name    string
+		actions []agentapi.Action
+		pending []string
+		results []string
+	}{
+		{"an upgrade waits", []agentapi.Action{upgradeTo("a", 0)}, []string{"a"}, nil},
+		{"delivered twice, it waits once", []agentapi.Action{upgradeTo("a", 0), upgradeTo("a", 0)}, []string{"a"}, nil},
+		{"a newer one takes its place", []agentapi.Action{upgradeTo("a", 0), upgradeTo("b", time.Minute)}, []string{"b"}, []string{"a: superseded by the newer upgrade b"}},
+		{"delivered the other way round too", []agentapi.Action{upgradeTo("b", time.Minute), upgradeTo("a", 0)}, []string{"b"}, []string{"a: superseded by the newer upgrade b"}},
+		{"expired before it came", []agentapi.Action{expired}, nil, []string{"old: expired at 2026-03-01T11:59:00Z, before it could begin"}},
+		{"cancelled", []agentapi.Action{upgradeTo("a", 0), cancelOf("c", "a")}, nil, []string{"a: cancelled", "c"}},
+		{"cancelled before it came", []agentapi.Action{cancelOf("c", "a"), upgradeTo("a", 0)}, nil, []string{"c"}},
+		{"a cancel that names nothing", []agentapi.Action{cancelOf("c", "")}, nil, []string{"c: data.target_id: names no action to cancel"}},
+		{"a policy", []agentapi.Action{{ID: "policy:p1:7", Type: agentapi.ActionPolicyChange}}, nil, []string{"policy:p1:7"}},
+		{"what this agent does not know", []agentapi.Action{{ID: "x", Type: "MIGRATE"}}, nil, []string{`x: this agent does not understand actions of type "MIGRATE"`}},
+		{"unenrolled", []agentapi.Action{upgradeTo("a", 0), {ID: "u", Type: agentapi.ActionUnenroll}}, nil, []string{"a: the agent was unenrolled", "u"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStory(t, t.TempDir())
+			s.accept(c.actions...)
+			check := func(when string) {
+				if got := s.pending(); !slices.Equal(got, c.pending) {
+					t.Errorf("%s: pending %v, want %v", when, got, c.pending)
+				}
+				if got := s.results(); !slices.Equal(got, c.results) {
+					t.Errorf("%s: results %v, want %v", when, got, c.results)
+				}
+			}
+			check("at once")
+			s.reopen("agent-1")
+			check("after a restart")
+			s.accept(c.actions...)
+			check("delivered again")
+		})
+	}
+}
+
+func TestAnUpgradeThatHasBegun(t *testing.T) {
+	s := newStory(t, t.TempDir())
+	s.accept(upgradeTo("a", 0))
+	if err := s.Begin("a"); err != nil {
+		t.Fatal(err)
+	}
+	s.accept(upgradeTo("b", time.Minute))
+	if got := s.pending(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("pending %v: what runs is not superseded", got)
+	}
+	s.accept(cancelOf("c1", "a"))
+	if got := s.results(); len(got) != 1 || !strings.Contains(got[0], "can no longer be cancelled") {
+		t.Errorf("results %v", got)
+	}
+	asked := ""
+	if err := s.Accept([]agentapi.Action{cancelOf("c2", "a")}, "", noon, func(id string) bool { asked = id; return true }); err != nil {
+		t.Fatal(err)
+	}
+	if asked != "a" || s.results()[1] != "c2" {
+		t.Errorf("asked to cancel %q, results %v", asked, s.results())
+	}
+	s.reopen("agent-1")
+	if item, _, err := s.Next(noon.Add(100 * time.Hour)); err != nil || item == nil || item.Action.ID != "a" || item.Attempts != 1 {
+		t.Errorf("after a restart next is %+v, %v", item, err)
+	}
+	if err := s.Finish("a", Result{Message: "done"}, noon); err != nil {
+		t.Fatal(err)
+	}
+	if item, _, err := s.Next(noon); err != nil || item == nil || item.Action.ID != "b" {
+		t.Errorf("then next is %+v, %v", item, err)
+	}
+	if err := s.Finish("a", Result{Error: "rolled back"}, noon); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.results()); n != 3 {
+		t.Errorf("an action got a second result: %v", s.results())
+	}
+}
+
+func TestTimes(t *testing.T) {
+	s := newStory(t, t.TempDir())
+	a := upgradeTo("a", 0)
+	a.StartTime, a.Expiration = at(time.Hour), at(2*time.Hour)
+	s.accept(a)
+	if item, again, _ := s.Next(noon); item != nil || !again.Equal(*a.StartTime) {
+		t.Errorf("at noon: %+v, again %s", item, again)
+	}
+	if item, _, _ := s.Next(noon.Add(time.Hour)); item == nil || item.Action.ID != "a" {
+		t.Errorf("when due: %+v", item)
+	}
+	if item, _, _ := s.Next(noon.Add(2 * time.Hour)); item != nil {
+		t.Errorf("when expired: %+v", item)
+	}
+	if got := s.results(); len(got) != 1 || !strings.Contains(got[0], "expired") {
+		t.Errorf("results %v", got)
+	}
+}
+
+func TestTheTokenOutlivesEmptyAnswersAndRestarts(t *testing.T) {
+	s := newStory(t, t.TempDir())
+	for _, token := range []string{"t1", ""} {
+		if err := s.Accept(nil, token, noon, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.reopen("agent-1")
+	if s.AckToken() != "t1" {
+		t.Errorf("token %q", s.AckToken())
+	}
+	s.reopen("agent-2")
+	if s.AckToken() != "" {
+		t.Error("another agent got this one's token")
+	}
+}
+
+func TestAnUnreadableQueueStartsEmptyAndSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	s := newStory(t, dir)
+	s.accept(upgradeTo("a", 0))
+	for _, f := range []string{s.path, s.path + ".prev"} {
+		if err := os.WriteFile(f, []byte("\x00\x00\x00"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q, err := Open(disk.OS{}, s.path, "agent-1")
+	if !errors.Is(err, disk.ErrDamaged) || q == nil {
+		t.Fatalf("queue %v, error %v", q, err)
+	}
+	if err := q.Accept([]agentapi.Action{upgradeTo("a", 0)}, "", noon, nil); err != nil || q.Waiting() == nil {
+		t.Errorf("it does not work: %v", err)
+	}
+}
+
+type fullDisk struct{ disk.OS }
+
+func (fullDisk) Rename(op, _, _ string) error {
+	return &disk.Error{Op: op, Err: errors.New("no space left on device")}
+}
+
+func TestWhatCouldNotBeStoredDidNotHappen(t *testing.T) {
+	q, err := Open(fullDisk{}, Path(t.TempDir()), "agent-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Accept([]agentapi.Action{upgradeTo("a", 0)}, "t1", noon, nil); err == nil {
+		t.Error("no error from a full disk")
+	}
+	if q.Waiting() != nil || q.AckToken() != "" {
+		t.Error("the queue acts on what it did not store")
+	}
+}
+
+func TestHandOverMarksWhatTheCopyHolds(t *testing.T) {
+	s := newStory(t, t.TempDir())
+	other := t.TempDir()
+	s.accept(upgradeTo("a", 0))
+	err := s.HandOver("a", func() error {
+		return disk.CopyTree(disk.OS{}, "test", filepath.Dir(s.path), filepath.Join(other, "run"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next := newStory(t, other); next.Waiting() == nil || !next.Waiting().HandedOver {
+		t.Error("the new version does not see that it was handed over")
+	}
+	if err := s.HandOver("a", func() error { return errors.New("exec failed") }); err == nil || s.Waiting().HandedOver {
+		t.Errorf("after a failed hand-over: %v, %+v", err, s.Waiting())
+	}
+}
+
+// Whatever comes in whatever order: at most one upgrade waits, everything
+// accepted ends in exactly one result or still waits, and bounds hold.
+func TestEveryActionEndsOnce(t *testing.T) {
+	dir := t.TempDir()
+	n := 0
+	rapid.Check(t, func(r *rapid.T) {
+		n++
+		s := newStory(t, filepath.Join(dir, strings.Repeat("x", n%50), time.Duration(n).String()))
+		seen := map[string]bool{}
+		ids := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
+		r.Repeat(map[string]func(*rapid.T){
+			"upgrade": func(r *rapid.T) {
+				id := ids.Draw(r, "id")
+				seen[id] = true
+				s.accept(upgradeTo(id, time.Duration(rapid.IntRange(0, 9).Draw(r, "created"))*time.Minute))
+			},
+			"cancel": func(r *rapid.T) {
+				id := "cancel-" + ids.Draw(r, "id")
+				seen[id] = true
+				s.accept(cancelOf(id, ids.Draw(r, "target")))
+			},
+			"restart": func(*rapid.T) { s.reopen("agent-1") },
+			"finish": func(r *rapid.T) {
+				if w := s.Waiting(); w != nil {
+					if err := s.Finish(w.Action.ID, Result{}, noon); err != nil {
+						r.Fatal(err)
+					}
+				}
+			},
+			"": func(r *rapid.T) {
+				if len(s.pending()) > 1 {
+					r.Fatalf("pending %v", s.pending())
+				}
+				count := map[string]int{}
+				for _, a := range s.Acks(MaxAcks) {
+					count[a.ActionID]++
+				}
+				for _, id := range s.pending() {
+					count[id]++
+				}
+				for id := range seen {
+					if count[id] > 1 || (count[id] == 0 && !slices.Contains(s.state.Done, id)) {
+						r.Fatalf("action %s counted %d times", id, count[id])
+					}
+				}
+			},
+		})
+	})
+}

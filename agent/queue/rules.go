@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// Result is how an action ended.
+type Result struct {
+	Message string
+	Error   string // empty: it succeeded
+}
+
+func (s *state) clone() state {
+	c := *s
+	c.Pending = slices.Clone(s.Pending)
+	c.Acks = slices.Clone(s.Acks)
+	c.Done = slices.Clone(s.Done)
+	return c
+}
+
+// accept files one action. An id seen before is dropped: servers send again
+// what an ack token did not confirm.
+func (s *state) accept(a agentapi.Action, now time.Time, cancelRunning func(string) bool) {
+	if a.ID == "" || slices.Contains(s.Done, a.ID) || s.find(a.ID) >= 0 {
+		return
+	}
+	switch a.Type {
+	case agentapi.ActionUpgrade:
+		s.acceptUpgrade(a, now)
+	case agentapi.ActionCancel:
+		s.finish(a.ID, s.cancel(a, now, cancelRunning), now)
+	case agentapi.ActionPolicyChange:
+		s.finish(a.ID, s.acceptPolicy(a.ID), now)
+	case agentapi.ActionUnenroll:
+		s.Unenrolled = true
+		for _, i := range slices.Clone(s.Pending) {
+			s.finish(i.Action.ID, Result{Error: "the agent was unenrolled"}, now)
+		}
+		s.finish(a.ID, Result{Message: "unenrolled"}, now)
+	default:
+		s.finish(a.ID, Result{Error: fmt.Sprintf("this agent does not understand actions of type %q", a.Type)}, now)
+	}
+}
+
+func (s *state) acceptUpgrade(a agentapi.Action, now time.Time) {
+	item := Item{Action: a, ReceivedAt: now}
+	if item.expired(now) {
+		s.finish(a.ID, item.expiredResult(), now)
+		return
+	}
+	for _, older := range slices.Clone(s.Pending) {
+		if older.Attempts > 0 {
+			continue // runs already: this one waits for its end
+		}
+		if older.Action.CreatedAt.After(a.CreatedAt) {
+			s.finish(a.ID, supersededBy(older.Action.ID), now)
+			return
+		}
+		s.finish(older.Action.ID, supersededBy(a.ID), now)
+	}
+	if len(s.Pending) >= MaxPending {
+		s.finish(a.ID, Result{Error: fmt.Sprintf("the agent already has %d actions waiting", len(s.Pending))}, now)
+		return
+	}
+	s.Pending = append(s.Pending, item)
+}
+
+func supersededBy(id string) Result {
+	return Result{Error: "superseded by the newer upgrade " + id}
+}
+
+// acceptPolicy keeps the revision, so that the server sees it was received.
+func (s *state) acceptPolicy(id string) Result {
+	rest, ok := strings.CutPrefix(id, "policy:")
+	colon := strings.LastIndexByte(rest, ':')
+	if !ok || colon < 0 {
+		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", id)}
+	}
+	revision, err := strconv.ParseInt(rest[colon+1:], 10, 64)
+	if err != nil {
+		return Result{Error: fmt.Sprintf("action id is %q, want policy:<id>:<revision>", id)}
+	}
+	s.PolicyID, s.PolicyRevision = rest[:colon], revision
+	return Result{Message: "policy received"}
+}
+
+func (s *state) cancel(a agentapi.Action, now time.Time, cancelRunning func(string) bool) Result {
+	var data agentapi.CancelData
+	if err := json.Unmarshal(a.Data, &data); err != nil || data.TargetID == "" {
+		return Result{Error: "data.target_id: names no action to cancel"}
+	}
+	i := s.find(data.TargetID)
+	switch {
+	case i < 0 && slices.Contains(s.Done, data.TargetID):
+		return Result{Error: fmt.Sprintf("action %s has already ended", data.TargetID)}
+	case i < 0:
+		// Not here yet, perhaps never: remembered, so that it does not run if
+		// it comes later.
+		s.remember(data.TargetID)
+		return Result{Message: "cancelled before it arrived"}
+	case s.Pending[i].Attempts == 0:
+		s.finish(data.TargetID, Result{Error: "cancelled"}, now)
+		return Result{Message: "cancelled"}
+	case !s.Pending[i].HandedOver && cancelRunning != nil && cancelRunning(data.TargetID):
+		return Result{Message: "is being cancelled"}
+	}
+	return Result{Error: fmt.Sprintf("action %s can no longer be cancelled: the new version is being started", data.TargetID)}
+}
+
+// next picks what runs now: begun items first, then the earliest due.
+func (s *state) next(now time.Time) (*Item, time.Time) {
+	if len(s.Pending) == 0 {
+		return nil, time.Time{}
+	}
+	first := slices.MinFunc(s.Pending, byOrder)
+	if first.Attempts > 0 || !first.Due().After(now) {
+		return &first, time.Time{}
+	}
+	again := first.Due()
+	for _, i := range s.Pending {
+		if e := i.Action.Expiration; e != nil && e.Before(again) {
+			again = *e
+		}
+	}
+	return nil, again
+}
+
+func byOrder(a, b Item) int {
+	if (a.Attempts > 0) != (b.Attempts > 0) {
+		if a.Attempts > 0 {
+			return -1
+		}
+		return 1
+	}
+	return a.Due().Compare(b.Due())
+}
+
+func (s *state) expire(now time.Time) {
+	for _, i := range slices.Clone(s.Pending) {
+		if i.expired(now) {
+			s.finish(i.Action.ID, i.expiredResult(), now)
+		}
+	}
+}
+
+// expired: an upgrade that has begun is finished, whatever the time.
+func (i Item) expired(now time.Time) bool {
+	return i.Attempts == 0 && i.Action.Expiration != nil && !now.Before(*i.Action.Expiration)
+}
+
+func (i Item) expiredResult() Result {
+	return Result{Error: fmt.Sprintf("expired at %s, before it could begin", i.Action.Expiration.UTC().Format(time.RFC3339))}
+}
+
+// finish ends an action once: its result is queued, its id remembered.
+func (s *state) finish(id string, r Result, now time.Time) {
+	if slices.Contains(s.Done, id) {
+		return
+	}
+	local := false
+	if i := s.find(id); i >= 0 {
+		local = s.Pending[i].Local
+		s.Pending = slices.Delete(s.Pending, i, i+1)
+	}
+	s.remember(id)
+	if local {
+		return
+	}
+	e := agentapi.AckEvent{
+		Type: agentapi.AckType, Subtype: agentapi.AckSubtype,
+		AgentID: s.AgentID, ActionID: id, Timestamp: now.UTC(), Message: r.Message, Error: r.Error,
+	}
+	if e.Message == "" {
+		e.Message = r.Error
+	}
+	s.Acks = append(s.Acks, e)
+	if extra := len(s.Acks) - MaxAcks; extra > 0 {
+		s.Acks = slices.Delete(s.Acks, 0, extra)
+	}
+}
+
+func (s *state) remember(id string) {
+	s.Done = append(s.Done, id)
+	if extra := len(s.Done) - MaxDone; extra > 0 {
+		s.Done = slices.Delete(s.Done, 0, extra)
+	}
+}
+
+func (s *state) find(id string) int {
+	return slices.IndexFunc(s.Pending, func(i Item) bool { return i.Action.ID == id })
+}
+
+func (s *state) item(id string, change func(*Item)) error {
+	i := s.find(id)
+	if i < 0 {
+		return fmt.Errorf("action %s is not in the queue", id)
+	}
+	change(&s.Pending[i])
+	return nil
+}

@@ -1,0 +1,284 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+
+	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const (
+	opInstall = "install"
+
+	agentProgram   = "muster-agent"
+	watcherProgram = "muster-watcher"
+)
+
+// Services is the host's service manager.
+type Services interface {
+	// Install registers the agent under top, and returns the service's name.
+	Install(top string) (name string, err error)
+	Start(name, top string) error
+	// Remove stops the service and takes it off; one that is not there is no
+	// error.
+	Remove(name, top string) error
+}
+
+// Installation is what to install, and how.
+type Installation struct {
+	Disk disk.Disk
+	Top  string // absolute
+	// Package is an archive to install, with its signature beside it. Empty:
+	// the version the running program belongs to.
+	Package string
+	// Executable is the running program.
+	Executable string
+	// Enrollment is nil for a host that is to be enrolled later. Its keys, or
+	// TrustKeys, decide whether Package may be installed.
+	Enrollment *Enrollment
+	TrustKeys  []string
+	// Services is nil for an agent that something else starts.
+	Services Services
+}
+
+// Installed is what came of it.
+type Installed struct {
+	Version  manifest.Identity
+	Service  string
+	Identity *identity.Identity
+}
+
+// Run installs. After an error the host is as before.
+func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
+	var out Installed
+	existed, err := i.checkTop()
+	if err != nil {
+		return out, err
+	}
+	if i.Enrollment != nil {
+		if _, err := i.Enrollment.check(); err != nil {
+			return out, err
+		}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, i.undo(existed, out.Service))
+		}
+	}()
+	for _, dir := range []string{i.Top, filepath.Join(i.Top, marker.DataDir)} {
+		if err := i.Disk.MkdirAll(opInstall, dir, 0o755); err != nil {
+			return out, err
+		}
+	}
+	pkg, err := i.unpack(ctx)
+	if err != nil {
+		return out, err
+	}
+	out.Version = pkg.Identity()
+	if err := i.layOut(pkg); err != nil {
+		return out, err
+	}
+	if i.Services != nil {
+		if out.Service, err = i.installService(); err != nil {
+			return out, err
+		}
+	}
+	if i.Enrollment != nil {
+		out.Identity, err = Enroll(ctx, i.Disk, i.Top, *i.Enrollment, out.Version, host.Read())
+		if err != nil {
+			return out, err
+		}
+	}
+	if i.Services != nil {
+		if err := i.Services.Start(out.Service, i.Top); err != nil {
+			return out, fmt.Errorf("start service %s: %w (install with --no-service to start the agent yourself)", out.Service, err)
+		}
+	}
+	return out, nil
+}
+
+// checkTop refuses a folder that holds anything, and says what to do about it.
+func (i Installation) checkTop() (existed bool, err error) {
+	entries, err := i.Disk.ReadDir(opInstall, i.Top)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		if e.Name() == marker.AgentLink {
+			return true, fmt.Errorf("an agent is already installed in %s: upgrade it with `muster-agent upgrade VERSION`, enrol it anew with `muster-agent enroll`, or remove it first with `muster-agent uninstall`", i.Top)
+		}
+	}
+	if len(entries) > 0 {
+		return true, fmt.Errorf("%s is not empty (it holds %s): choose another folder with --top, or empty this one", i.Top, entries[0].Name())
+	}
+	return true, nil
+}
+
+func (i Installation) unpack(ctx context.Context) (manifest.Package, error) {
+	if i.Package == "" {
+		return i.copyRunning()
+	}
+	keys := i.TrustKeys
+	if len(keys) == 0 && i.Enrollment != nil {
+		keys = i.Enrollment.TrustKeys
+	}
+	ring, err := ParseKeys(keys)
+	if err != nil {
+		return manifest.Package{}, err
+	}
+	if err := i.verify(ring); err != nil {
+		return manifest.Package{}, err
+	}
+	c, err := install.InspectOn(ctx, i.Disk, i.Package)
+	if err != nil {
+		return manifest.Package{}, err
+	}
+	if err := c.Manifest.Package.Fits(runtime.GOOS, runtime.GOARCH); err != nil {
+		return manifest.Package{}, err
+	}
+	return install.Unpack(ctx, i.Disk, i.Package, i.Top)
+}
+
+func (i Installation) verify(v trust.Verifier) error {
+	signature, err := i.Disk.ReadFile(opInstall, i.Package+trust.SignatureSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: a package's signature lies beside it; make one with `muster package sign`", err)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := i.Disk.OpenFile(opInstall, i.Package, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = v.Verify(filepath.Base(i.Package), f, signature)
+	return err
+}
+
+// copyRunning installs the version the running program belongs to: from an
+// unpacked archive, where the manifest is two folders up, or from a home.
+func (i Installation) copyRunning() (manifest.Package, error) {
+	folder := filepath.Dir(i.Executable)
+	var m *manifest.Manifest
+	for _, file := range []string{filepath.Join(folder, manifest.FileName), filepath.Join(folder, "..", "..", manifest.FileName)} {
+		f, err := i.Disk.OpenFile(opInstall, file, os.O_RDONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return manifest.Package{}, err
+		}
+		m, err = manifest.Parse(f)
+		f.Close()
+		if err != nil {
+			return manifest.Package{}, fmt.Errorf("%s: %w", file, err)
+		}
+		break
+	}
+	if m == nil {
+		return manifest.Package{}, fmt.Errorf("there is no %s beside %s, so it is not from a package: pass --package ARCHIVE", manifest.FileName, i.Executable)
+	}
+	if err := m.Package.Fits(runtime.GOOS, runtime.GOARCH); err != nil {
+		return manifest.Package{}, err
+	}
+	return m.Package, i.copyHome(folder, m)
+}
+
+// copyHome copies programs and manifest, not another host's state, and gives the
+// home its name when it is whole.
+func (i Installation) copyHome(folder string, m *manifest.Manifest) error {
+	home := filepath.Join(i.Top, filepath.FromSlash(m.Package.Home()))
+	staging := filepath.Join(i.Top, marker.DataDir, install.StagingPrefix+filepath.Base(home))
+	if err := disk.CopyTree(i.Disk, opInstall, folder, staging); err != nil {
+		return err
+	}
+	if err := i.Disk.RemoveAll(opInstall, filepath.Join(staging, "run")); err != nil {
+		return err
+	}
+	data, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	if err := disk.WriteFile(i.Disk, opInstall, filepath.Join(staging, manifest.FileName), data, 0o644); err != nil {
+		return err
+	}
+	if err := i.Disk.Rename(opInstall, staging, home); err != nil {
+		return err
+	}
+	return i.Disk.SyncDir(opInstall, filepath.Dir(home))
+}
+
+// layOut makes the links and files beside the home.
+func (i Installation) layOut(p manifest.Package) error {
+	for link, program := range map[string]string{marker.AgentLink: agentProgram, marker.WatcherLink: watcherProgram} {
+		target := path.Join(p.Home(), program)
+		if _, err := i.Disk.Lstat(opInstall, filepath.Join(i.Top, filepath.FromSlash(target))); err != nil {
+			return fmt.Errorf("package has no program %s: %w", program, err)
+		}
+		if err := disk.Point(i.Disk, opInstall, filepath.FromSlash(target), filepath.Join(i.Top, link)); err != nil {
+			return err
+		}
+	}
+	if err := disk.WriteFile(i.Disk, opInstall, filepath.Join(i.Top, filepath.FromSlash(marker.ActiveCommitFile)), []byte(p.Hash+"\n"), 0o644); err != nil {
+		return err
+	}
+	return disk.WriteFile(i.Disk, opInstall, filepath.Join(i.Top, config.FileName), config.Template, 0o644)
+}
+
+func (i Installation) installService() (string, error) {
+	name, err := i.Services.Install(i.Top)
+	if err != nil {
+		return "", fmt.Errorf("register the agent as a service: %w (install with --no-service to start it yourself)", err)
+	}
+	file := filepath.Join(i.Top, filepath.FromSlash(daemon.ServiceFile))
+	return name, disk.WriteFile(i.Disk, opInstall, file, []byte(name+"\n"), 0o644)
+}
+
+// undo takes away what was installed. The folder was empty before, or was not
+// there.
+func (i Installation) undo(existed bool, service string) error {
+	var errs []error
+	if service != "" {
+		errs = append(errs, i.Services.Remove(service, i.Top))
+	}
+	errs = append(errs, removeInstalled(i.Disk, i.Top))
+	if !existed {
+		errs = append(errs, i.Disk.Remove(opInstall, i.Top))
+	}
+	return errors.Join(errs...)
+}
+
+// removeInstalled removes everything an installation puts under top, and nothing
+// else.
+func removeInstalled(d disk.Disk, top string) error {
+	var errs []error
+	// The link first: from then on nothing here can be started.
+	for _, name := range []string{
+		marker.AgentLink, marker.AgentLink + ".new", marker.WatcherLink, marker.WatcherLink + ".new",
+		identity.FileName, identity.FileName + ".prev", identity.FileName + ".new", identity.FileName + ".prev.new",
+		config.FileName, config.FileName + ".new",
+	} {
+		errs = append(errs, d.Remove(opInstall, filepath.Join(top, name)))
+	}
+	errs = append(errs, d.Remove(opInstall, probe.SocketPath(top)), d.RemoveAll(opInstall, filepath.Join(top, marker.DataDir)))
+	return errors.Join(errs...)
+}

@@ -1,0 +1,238 @@
+package setup
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/packaging/build"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// publisher makes signed packages.
+type publisher struct {
+	pub trust.PublicKey
+	key trust.PrivateKey
+}
+
+func newPublisher(t *testing.T) publisher {
+	t.Helper()
+	pub, key, err := trust.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return publisher{pub, key}
+}
+
+func (p publisher) pack(t *testing.T, goos string) string {
+	t.Helper()
+	dir := t.TempDir()
+	spec := build.Spec{Manifest: manifest.Package{Version: "1.0.0", OS: goos, Arch: runtime.GOARCH}}
+	for _, name := range []string{agentProgram, watcherProgram} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		spec.Files = append(spec.Files, build.File{Name: name, Path: path, Mode: 0o755})
+	}
+	var buf bytes.Buffer
+	if _, err := build.Build(context.Background(), spec, &buf); err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(dir, manifest.ArchiveName("1.0.0", goos, runtime.GOARCH, "tar.gz"))
+	sig, err := p.key.Sign(filepath.Base(archive), bytes.NewReader(buf.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, data := range map[string][]byte{archive: buf.Bytes(), archive + trust.SignatureSuffix: sig} {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return archive
+}
+
+// manager is a service manager that notes what it is asked.
+type manager struct {
+	asked    []string
+	startErr error
+}
+
+func (m *manager) Install(string) (string, error) {
+	m.asked = append(m.asked, "install")
+	return "muster-test", nil
+}
+
+func (m *manager) Start(name, _ string) error {
+	m.asked = append(m.asked, "start "+name)
+	return m.startErr
+}
+
+func (m *manager) Remove(name, _ string) error {
+	m.asked = append(m.asked, "remove "+name)
+	return nil
+}
+
+func TestInstallEnrolAndUninstall(t *testing.T) {
+	s, p, m := fakeserver.New(t), newPublisher(t), &manager{}
+	top := filepath.Join(t.TempDir(), "h")
+	i := Installation{
+		Disk: disk.OS{}, Top: top, Package: p.pack(t, runtime.GOOS), Services: m,
+		Enrollment: &Enrollment{URL: s.URL + "/", Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
+	}
+	done, err := i.Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := identity.Load(disk.OS{}, top)
+	if err != nil || id.AgentID != "agent-1" || id.ServerURL != s.URL || id.CAFingerprint != s.CAPin ||
+		!strings.Contains(id.CAPEM, "BEGIN CERTIFICATE") || !slices.Equal(id.TrustedKeys, []string{p.pub.String()}) {
+		t.Errorf("identity %+v, %v", id, err)
+	}
+	if done.Version.Version != "1.0.0" || done.Service != "muster-test" {
+		t.Errorf("installed %+v", done)
+	}
+	for _, link := range []string{marker.AgentLink, marker.WatcherLink} {
+		target, err := os.Readlink(filepath.Join(top, link))
+		if err != nil || filepath.IsAbs(target) {
+			t.Errorf("%s leads to %q, %v; want a relative target", link, target, err)
+		}
+		if _, err := os.Stat(filepath.Join(top, link)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := i.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "muster-agent upgrade VERSION") {
+		t.Errorf("installed twice: %v", err)
+	}
+
+	if err := os.WriteFile(filepath.Join(top, "notes.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := Removal{Disk: disk.OS{}, Top: top, Services: m, Lock: daemon.FileLock, Running: done.Version}
+	release, err := daemon.FileLock(filepath.Join(top, marker.WatcherLockFile), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "being watched") {
+		t.Errorf("uninstalled under a watcher: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.Run(context.Background())
+	if err != nil || out.ServerTold != nil || !slices.Equal(out.Left, []string{"notes.txt"}) {
+		t.Errorf("removed %+v, %v", out, err)
+	}
+	if want := []string{"install", "start muster-test", "remove muster-test"}; !slices.Equal(m.asked, want) {
+		t.Errorf("service manager was asked %v, want %v", m.asked, want)
+	}
+	if _, err := r.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "no agent is installed") {
+		t.Errorf("uninstalled twice: %v", err)
+	}
+}
+
+func TestAFailedInstallationLeavesNothing(t *testing.T) {
+	p := newPublisher(t)
+	for _, c := range []struct {
+		name  string
+		spoil func(*testing.T, *Installation, *manager)
+		want  string
+	}{
+		{"wrong token", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.Token = "x" }, "enrollment token was not accepted"},
+		{"no token", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.Token = "" }, "MUSTER_ENROLLMENT_TOKEN"},
+		{"wrong CA", func(t *testing.T, i *Installation, _ *manager) { i.Enrollment.CAPin = fakeserver.New(t).CAPin }, "compare --ca-pin"},
+		{"pin that is none", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.CAPin = "abc" }, "64 hexadecimal digits"},
+		{"no publisher", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.TrustKeys = nil }, "could never upgrade"},
+		{"another publisher", func(t *testing.T, i *Installation, _ *manager) {
+			i.Enrollment.TrustKeys = []string{newPublisher(t).pub.String()}
+		}, trust.ErrUntrustedKey.Error()},
+		{"key in the clear", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.URL = "http://fleet.example.com:8220" }, "use https"},
+		{"nobody listens", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.URL = "https://127.0.0.1:1" }, "nobody listens there"},
+		{"no signature", func(t *testing.T, i *Installation, _ *manager) {
+			if err := os.Remove(i.Package + trust.SignatureSuffix); err != nil {
+				t.Fatal(err)
+			}
+		}, "muster package sign"},
+		{"another platform", func(t *testing.T, i *Installation, _ *manager) { i.Package = p.pack(t, "plan9") }, "package is for plan9"},
+		{"no package", func(t *testing.T, i *Installation, _ *manager) {
+			i.Package, i.Executable = "", filepath.Join(t.TempDir(), agentProgram)
+		}, "pass --package"},
+		{"service does not start", func(_ *testing.T, _ *Installation, m *manager) { m.startErr = errors.New("masked") }, "--no-service"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, m := fakeserver.New(t), &manager{}
+			top := filepath.Join(t.TempDir(), "h")
+			i := Installation{
+				Disk: disk.OS{}, Top: top, Package: p.pack(t, runtime.GOOS), Services: m,
+				Enrollment: &Enrollment{URL: s.URL, Token: fakeserver.Token, CAPin: s.CAPin, TrustKeys: []string{p.pub.String()}},
+			}
+			c.spoil(t, &i, m)
+			_, err := i.Run(context.Background())
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			if _, err := os.Lstat(top); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s is left: %v", top, err)
+			}
+			if slices.Contains(m.asked, "install") != slices.Contains(m.asked, "remove muster-test") {
+				t.Errorf("service manager was asked %v", m.asked)
+			}
+		})
+	}
+}
+
+func TestAForeignFolderIsRefusedAndUntouched(t *testing.T) {
+	p, top := newPublisher(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(top, "thesis.txt"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Installation{Disk: disk.OS{}, Top: top, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}.Run(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "thesis.txt") {
+		t.Errorf("error %v", err)
+	}
+	if entries, _ := os.ReadDir(top); len(entries) != 1 {
+		t.Errorf("in the folder: %v", entries)
+	}
+}
+
+func TestInstallFromTheUnpackedPackageTheProgramLiesIn(t *testing.T) {
+	p := newPublisher(t)
+	first := filepath.Join(t.TempDir(), "h")
+	i := Installation{Disk: disk.OS{}, Top: first, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}
+	if _, err := i.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := filepath.EvalSymlinks(filepath.Join(first, marker.AgentLink))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(filepath.Dir(exe), "run", "queue")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(state), 0o700), os.WriteFile(state, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(t.TempDir(), "h")
+	if _, err := (Installation{Disk: disk.OS{}, Top: second, Executable: exe}).Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(second, marker.DataDir, filepath.Base(filepath.Dir(exe)))
+	if _, err := os.Stat(filepath.Join(home, manifest.FileName)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(home, "run")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("the other host's state came along")
+	}
+}

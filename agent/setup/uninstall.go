@@ -1,0 +1,135 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/agent/gateway"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// farewellTimeout is how long the server may take to hear that an agent leaves.
+const farewellTimeout = 5 * time.Second
+
+// Removal is what to take away.
+type Removal struct {
+	Disk     disk.Disk
+	Top      string
+	Services Services
+	// Lock takes a lock file, as daemon.Options.Lock does.
+	Lock func(path, content string) (release func() error, err error)
+	// Running is the version that is told to the server.
+	Running manifest.Identity
+}
+
+// Removed is what came of it.
+type Removed struct {
+	// ServerTold is nil if the server knows; it never stops a removal.
+	ServerTold error
+	// Left are names in the top folder that nobody installed.
+	Left []string
+}
+
+// Run stops and removes the agent under r.Top.
+func (r Removal) Run(ctx context.Context) (Removed, error) {
+	var out Removed
+	if _, err := r.Disk.Lstat("uninstall", filepath.Join(r.Top, marker.AgentLink)); errors.Is(err, fs.ErrNotExist) {
+		return out, fmt.Errorf("no agent is installed in %s: say where with --top", r.Top)
+	} else if err != nil {
+		return out, err
+	}
+	// A watcher would start, behind our back, what we remove.
+	if err := r.refuseLocked(marker.WatcherLockFile, "an upgrade is being watched: uninstall when it is over (see muster-agent status)"); err != nil {
+		return out, err
+	}
+	if err := r.stopService(); err != nil {
+		return out, err
+	}
+	if err := r.refuseLocked(marker.AgentLockFile, "the agent is running: stop it first"); err != nil {
+		return out, err
+	}
+	out.ServerTold = r.farewell(ctx)
+	if err := removeInstalled(r.Disk, r.Top); err != nil {
+		return out, err
+	}
+	entries, err := r.Disk.ReadDir("uninstall", r.Top)
+	if err != nil {
+		return out, err
+	}
+	if len(entries) == 0 {
+		return out, r.Disk.Remove("uninstall", r.Top)
+	}
+	for _, e := range entries {
+		out.Left = append(out.Left, e.Name())
+	}
+	return out, nil
+}
+
+func (r Removal) refuseLocked(file, why string) error {
+	release, err := r.Lock(filepath.Join(r.Top, filepath.FromSlash(file)), "")
+	if errors.Is(err, daemon.ErrLocked) {
+		return fmt.Errorf("%s: %w", why, err)
+	}
+	if err != nil {
+		return err
+	}
+	return release()
+}
+
+func (r Removal) stopService() error {
+	data, err := r.Disk.ReadFile("uninstall", filepath.Join(r.Top, filepath.FromSlash(daemon.ServiceFile)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	name := strings.TrimSpace(string(data))
+	if err := r.Services.Remove(name, r.Top); err != nil {
+		return fmt.Errorf("remove service %s: %w", name, err)
+	}
+	return r.waitStopped()
+}
+
+// waitStopped gives a stopped service's process the time to leave.
+func (r Removal) waitStopped() error {
+	client := probe.Client{Dial: probe.DialSocket(r.Top)}
+	for end := time.Now().Add(daemon.StopTimeout + time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if _, err := client.Health(context.Background()); errors.Is(err, probe.ErrNotRunning) {
+			return nil
+		}
+	}
+	return nil // the lock decides
+}
+
+func (r Removal) farewell(ctx context.Context) error {
+	id, err := identity.Load(r.Disk, r.Top)
+	if errors.Is(err, identity.ErrNotEnrolled) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	client, err := (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).HTTPClient(id.ServerURL, nil)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
+	defer cancel()
+	g := &gateway.Client{
+		HTTP: client, URL: id.ServerURL, AgentID: id.AgentID, APIKey: id.APIKey,
+		Version: manifest.Package{Version: r.Running.Version, Snapshot: r.Running.Snapshot}.FullVersion(),
+	}
+	return g.Uninstalled(ctx, time.Now())
+}

@@ -1,0 +1,129 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// notOurs are what an upgrade leaves for the server to hear of.
+const failureFiles = "data/upgrade-failure"
+
+var wanted = Request{ID: "a1", ActionID: "a1", Version: "1.1.0"}
+
+// Every call an upgrade makes to the disk fails once, one after the other; in
+// the end the new program cannot be started either, so every run has to undo.
+// What cannot be undone at once must be undone at the next start.
+func TestAFailureAtAnyDiskCallLeavesTheHostAsItWas(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	total := 0
+	for n := 1; ; n++ {
+		d := &faultDisk{failAt: n}
+		h := newHost(t, s, d)
+		h.executor.HandOver = func(context.Context, Request, string) error { return errors.New("exec format error") }
+		before := h.tree(t)
+		err := h.executor.Upgrade(context.Background(), wanted)
+		if err == nil {
+			t.Fatalf("call %d (%s): the upgrade says it succeeded", n, d.failed)
+		}
+		if h.watchers.started != h.watchers.stopped {
+			t.Errorf("call %d (%s): a watcher is left running", n, d.failed)
+		}
+		// A new process finds a sound disk.
+		if _, err := h.newExecutor(s, disk.OS{}).Resolve(); err != nil {
+			t.Errorf("call %d (%s): resolve: %v", n, d.failed, err)
+		}
+		sameTree(t, before, h.tree(t, failureFiles))
+		if t.Failed() {
+			t.Fatalf("after call %d (%s): %v", n, d.failed, err)
+		}
+		if d.failed == "" {
+			total = n - 1
+			break
+		}
+	}
+	t.Logf("%d disk calls were failed", total)
+	if total < 100 {
+		t.Errorf("only %d disk calls: is the disk still handed in everywhere?", total)
+	}
+}
+
+// The process is killed at every call to the disk. At the next start the host is
+// either as it was, or switched with the watcher in charge; never in between.
+func TestACrashAtAnyDiskCallLeavesARunnableHost(t *testing.T) {
+	t.Run("on the way", func(t *testing.T) { crashEverywhere(t, nil) })
+	t.Run("on the way and back", func(t *testing.T) { crashEverywhere(t, errors.New("exec format error")) })
+}
+
+func crashEverywhere(t *testing.T, handOver error) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	switched := 0
+	for n := 1; ; n++ {
+		d := &faultDisk{failAt: n, dead: true}
+		h := newHost(t, s, d)
+		h.executor.HandOver = func(context.Context, Request, string) error { return handOver }
+		before := h.tree(t)
+		err := h.executor.Upgrade(context.Background(), wanted)
+		if d.failed == "" {
+			if (err != nil) != (handOver != nil) {
+				t.Fatalf("the undisturbed upgrade ended with %v", err)
+			}
+			break
+		}
+		e := h.newExecutor(s, disk.OS{})
+		if h.pointsAt(t) == "data/muster-agent-1.1.0-bbbbbb" {
+			e.Running = version("1.1.0", "bbbbbb") // it is the new version that starts
+		}
+		left, err := e.Resolve()
+		if err != nil {
+			t.Fatalf("crash at call %d (%s): resolve: %v", n, d.failed, err)
+		}
+		if left != nil && left.HandedOver {
+			switched++
+			m, err := marker.Read(disk.OS{}, h.top)
+			if m == nil || err != nil || m.To.Home != h.pointsAt(t) {
+				t.Fatalf("crash at call %d (%s): switched to %s with marker %v, %v", n, d.failed, h.pointsAt(t), m, err)
+			}
+			commit, err := os.ReadFile(filepath.Join(h.top, marker.ActiveCommitFile))
+			if err != nil || string(commit) != "bbbbbb\n" {
+				t.Fatalf("crash at call %d (%s): switched with active commit %q, %v", n, d.failed, commit, err)
+			}
+			continue
+		}
+		skip := []string{failureFiles}
+		if left != nil && left.Resume {
+			skip = append(skip, "data/downloads")
+		} else if left == nil {
+			// Killed while the journal was written for the first time.
+			skip = append(skip, JournalFile+".new")
+		}
+		sameTree(t, before, h.tree(t, skip...))
+		if t.Failed() {
+			t.Fatalf("after a crash at call %d (%s)", n, d.failed)
+		}
+	}
+	if switched == 0 {
+		t.Error("no crash came after the switch: does the test still reach it?")
+	}
+}
+
+// pointsAt is the home the pointer leads to; it must hold a program.
+func (h *testHost) pointsAt(t *testing.T) string {
+	t.Helper()
+	target, err := os.Readlink(filepath.Join(h.top, marker.AgentLink))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(filepath.Join(h.top, target)); err != nil || fi.Mode()&0o100 == 0 {
+		t.Fatalf("the pointer leads to %s: %v", target, err)
+	}
+	return strings.TrimSuffix(filepath.ToSlash(target), "/"+agentName)
+}

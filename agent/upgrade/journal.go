@@ -1,0 +1,156 @@
+package upgrade
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// Names of the executor's files, relative to the top folder.
+const (
+	JournalFile = "data/upgrade-journal"
+	// FailureFile is the failed upgrade that is reported until the next begins.
+	FailureFile = "data/upgrade-failure"
+	// FailedVersionsFile lists the versions that were rolled back here.
+	FailedVersionsFile = "data/failed-versions"
+
+	recordVersion = 1
+	journalKind   = "journal"
+	failureKind   = "failure"
+	failedKind    = "failed-versions"
+
+	opJournal = "upgrade journal"
+	opFailure = "upgrade failure"
+	opFailed  = "failed versions"
+
+	// maxFailedVersions: nobody tries more broken versions on one host and
+	// still wants to know about the first.
+	maxFailedVersions = 50
+)
+
+// journal is what undoing needs to know. It is on disk from before the first
+// step acts until the upgrade has failed or the new version runs.
+type journal struct {
+	Request Request        `json:"request"`
+	From    marker.Install `json:"from"`
+	// To is known once the package has been read.
+	To      marker.Install `json:"to,omitzero"`
+	Archive string         `json:"archive"` // file name in data/downloads
+	Begun   []string       `json:"begun"`
+	// Reused: the home of To was on the host before, and is not ours to remove.
+	Reused bool `json:"reused,omitempty"`
+	// OldPointer, OldWatcher and OldCommit are what was there before; empty:
+	// nothing was.
+	OldPointer string `json:"old_pointer,omitempty"`
+	OldWatcher string `json:"old_watcher,omitempty"`
+	OldCommit  string `json:"old_commit,omitempty"`
+	WatcherPID int    `json:"watcher_pid,omitempty"`
+
+	// Undoing is set before the first undo acts, with why.
+	Undoing      bool                  `json:"undoing,omitempty"`
+	KeepDownload bool                  `json:"keep_download,omitempty"`
+	FailedState  agentapi.UpgradeState `json:"failed_state,omitempty"`
+	FailedStep   string                `json:"failed_step,omitempty"`
+	FailedError  string                `json:"failed_error,omitempty"`
+}
+
+func (j *journal) begun(step string) bool { return slices.Contains(j.Begun, step) }
+
+func (j *journal) write(d disk.Disk, top string) error {
+	return disk.WriteRecord(d, opJournal, filepath.Join(top, JournalFile), journalKind, recordVersion, j)
+}
+
+func removeJournal(d disk.Disk, top string) error {
+	return disk.RemoveRecord(d, opJournal, filepath.Join(top, JournalFile))
+}
+
+// readJournal returns nil when there is none. A damaged one counts as none.
+func readJournal(d disk.Disk, top string) (*journal, error) {
+	var j journal
+	err := disk.ReadRecord(d, opJournal, filepath.Join(top, JournalFile), journalKind, recordVersion, &j)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &j, nil
+}
+
+func saveFailure(d disk.Disk, top string, f agentapi.UpgradeDetails) error {
+	return disk.WriteRecord(d, opFailure, filepath.Join(top, FailureFile), failureKind, recordVersion, f)
+}
+
+func removeFailure(d disk.Disk, top string) error {
+	return disk.RemoveRecord(d, opFailure, filepath.Join(top, FailureFile))
+}
+
+// LastFailure is the failed upgrade to report, nil when there is none.
+func LastFailure(d disk.Disk, top string) (*agentapi.UpgradeDetails, error) {
+	var f agentapi.UpgradeDetails
+	err := disk.ReadRecord(d, opFailure, filepath.Join(top, FailureFile), failureKind, recordVersion, &f)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+// FailedVersion is a version that was rolled back on this host.
+type FailedVersion struct {
+	manifest.Identity
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// RememberFailed notes that a version was rolled back here. Noting it again
+// changes nothing.
+func RememberFailed(d disk.Disk, top string, f FailedVersion) error {
+	list, err := failedVersions(d, top)
+	if err != nil && !errors.Is(err, disk.ErrDamaged) {
+		return err
+	}
+	if slices.ContainsFunc(list, func(k FailedVersion) bool { return k.Identity == f.Identity && k.At.Equal(f.At) }) {
+		return nil
+	}
+	list = append(slices.DeleteFunc(list, func(k FailedVersion) bool { return k.Identity == f.Identity }), f)
+	if extra := len(list) - maxFailedVersions; extra > 0 {
+		list = list[extra:]
+	}
+	return disk.WriteRecord(d, opFailed, filepath.Join(top, FailedVersionsFile), failedKind, recordVersion, list)
+}
+
+func failedVersions(d disk.Disk, top string) ([]FailedVersion, error) {
+	var list []FailedVersion
+	err := disk.ReadRecord(d, opFailed, filepath.Join(top, FailedVersionsFile), failedKind, recordVersion, &list)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return list, err
+}
+
+// refuseFailed refuses a version that was rolled back here before. A damaged
+// list refuses nothing.
+func refuseFailed(d disk.Disk, top string, match func(manifest.Identity) bool) error {
+	list, err := failedVersions(d, top)
+	if err != nil && !errors.Is(err, disk.ErrDamaged) {
+		return err
+	}
+	for _, f := range list {
+		if match(f.Identity) {
+			return fmt.Errorf("version %s failed here before, on %s: %s (muster-agent upgrade --force installs it all the same)",
+				fullVersion(f.Identity), f.At.UTC().Format(time.DateOnly), f.Reason)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package upgrade
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// Leftover is what an earlier process left behind.
+type Leftover struct {
+	Request Request
+	// HandedOver: the switch was made, and the watcher decides. WatcherPID is
+	// the watcher that was started, a child of this process if it was replaced
+	// in place; 0 if unknown.
+	HandedOver bool
+	WatcherPID int
+	// Resume: nothing but the download had begun; the upgrade begins again.
+	Resume bool
+	// Failure: the upgrade was undone.
+	Failure *Failure
+}
+
+// Resolve settles what the journal says an earlier process left behind; nil when
+// there is nothing. It is called once, before anything else of the upgrade.
+func (e *Executor) Resolve() (*Leftover, error) {
+	j, err := readJournal(e.Disk, e.Top)
+	if err != nil {
+		// Unreadable means that no upgrade is pending; what it would have
+		// undone is at worst an unused folder.
+		e.log().Warn("an unreadable upgrade journal is removed", "error", err)
+		return nil, removeJournal(e.Disk, e.Top)
+	}
+	if j == nil {
+		return nil, nil
+	}
+	left := &Leftover{Request: j.Request, WatcherPID: j.WatcherPID}
+	over, err := e.handedOver(j)
+	if err != nil {
+		return nil, err
+	}
+	if over {
+		left.HandedOver = true
+		if err := e.repairCommit(j); err != nil {
+			return nil, err
+		}
+		return left, removeJournal(e.Disk, e.Top)
+	}
+	f := e.leftoverFailure(j)
+	err = e.fail(j, f)
+	left.Resume = errors.Is(err, ErrStopping)
+	if !left.Resume {
+		left.Failure = f
+	}
+	return left, nil
+}
+
+// handedOver says whether the watcher owns what is on the host.
+func (e *Executor) handedOver(j *journal) (bool, error) {
+	if j.To.Home == "" {
+		return false, nil
+	}
+	target, err := readlink(e.Disk, stepPointer, e.path(marker.AgentLink))
+	if err != nil {
+		return false, err
+	}
+	if path.Dir(filepath.ToSlash(target)) == j.To.Home && (!j.Undoing || e.Running.Home == j.To.Home) {
+		// Also where undoing had begun: the pointer goes back before the marker
+		// goes, so the new version runs with its marker in place, and must not
+		// remove itself.
+		return true, nil
+	}
+	if j.Undoing {
+		return false, nil
+	}
+	// The pointer leads back, and not by our undoing: the watcher moved it. The
+	// step after the pointer had begun, so the pointer had been moved durably.
+	if j.begun(stepCommit) {
+		return true, nil
+	}
+	o, err := marker.ReadOutcome(e.Disk, e.Top)
+	if err != nil {
+		e.log().Warn("an unreadable upgrade outcome is passed over", "error", err)
+	}
+	return o != nil && j.begun(stepPointer) && o.ActionID == j.Request.ActionID && o.To == j.To, nil
+}
+
+// repairCommit writes the active commit of a new version that came up although
+// the one before died between the pointer and the commit.
+func (e *Executor) repairCommit(j *journal) error {
+	if e.Running.Home != j.To.Home {
+		return nil
+	}
+	file, want := e.path(marker.ActiveCommitFile), j.To.Hash+"\n"
+	if now, err := e.Disk.ReadFile(stepCommit, file); err == nil && string(now) == want {
+		return nil
+	}
+	return disk.WriteFile(e.Disk, stepCommit, file, []byte(want), 0o644)
+}
+
+// leftoverFailure says why the upgrade in j did not happen.
+func (e *Executor) leftoverFailure(j *journal) *Failure {
+	if j.Undoing {
+		err := errors.New(j.FailedError)
+		if j.FailedError == ErrStopping.Error() {
+			err = ErrStopping
+		}
+		return &Failure{State: j.FailedState, Step: j.FailedStep, Err: err}
+	}
+	last := ""
+	if len(j.Begun) > 0 {
+		last = j.Begun[len(j.Begun)-1]
+	}
+	f := &Failure{State: agentapi.UpgradeRequested, Step: last}
+	for _, s := range steps {
+		if s.name == last {
+			f.State = s.phase
+		}
+	}
+	switch last {
+	case "", stepDownload, stepVerify, stepRead:
+		f.Err = ErrStopping // nothing but a file in downloads: it is begun again
+	default:
+		f.Err = fmt.Errorf("interrupted in step %q when the agent stopped; the host is as it was before, upgrade again", last)
+	}
+	return f
+}

@@ -1,0 +1,339 @@
+package upgrade
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// Names of the steps, as journals and messages carry them.
+const (
+	stepDownload    = "download"
+	stepVerify      = "verify"
+	stepRead        = "read package"
+	stepUnpack      = "unpack"
+	stepState       = "copy state"
+	stepMarker      = "marker"
+	stepWatcherLink = "watcher link"
+	stepPointer     = "pointer"
+	stepCommit      = "active commit"
+	stepWatcher     = "start watcher"
+	stepRestart     = "restart"
+)
+
+// step is one part of an upgrade.
+type step struct {
+	name  string
+	phase agentapi.UpgradeState
+	// final steps can no longer be cancelled by the operator.
+	final bool
+	// done, where set, says that there is nothing to do.
+	done func(*work) bool
+	do   func(context.Context, *work) error
+	// undo brings back what was before do, also when do did half its work or
+	// none. nil: do leaves nothing behind.
+	undo func(*Executor, *journal) error
+}
+
+// steps in their order. The marker comes before the pointer, so that there is no
+// moment in which a new version could start unwatched.
+var steps = []step{
+	{name: stepDownload, phase: agentapi.UpgradeDownloading, do: doDownload, undo: undoDownload},
+	{name: stepVerify, phase: agentapi.UpgradeExtracting, do: doVerify},
+	{name: stepRead, phase: agentapi.UpgradeExtracting, do: doRead},
+	{name: stepUnpack, phase: agentapi.UpgradeExtracting, done: homeReused, do: doUnpack, undo: undoUnpack},
+	{name: stepState, phase: agentapi.UpgradeReplacing, do: doState},
+	{name: stepMarker, phase: agentapi.UpgradeReplacing, final: true, do: doMarker, undo: undoMarker},
+	{name: stepWatcherLink, phase: agentapi.UpgradeReplacing, final: true, do: doWatcherLink, undo: undoWatcherLink},
+	{name: stepPointer, phase: agentapi.UpgradeReplacing, final: true, do: doPointer, undo: undoPointer},
+	{name: stepCommit, phase: agentapi.UpgradeReplacing, final: true, do: doCommit, undo: undoCommit},
+	{name: stepWatcher, phase: agentapi.UpgradeReplacing, final: true, do: doWatcher},
+	{name: stepRestart, phase: agentapi.UpgradeRestarting, final: true, do: doRestart},
+}
+
+// work is what one upgrade knows beyond its journal.
+type work struct {
+	*Executor
+	j         *journal
+	signature []byte
+	watcher   Watcher
+}
+
+func (w *work) archive() string { return w.path(path.Join(downloadsDir, w.j.Archive)) }
+
+func doDownload(ctx context.Context, w *work) error {
+	r := w.j.Request
+	// The signature first: without one the archive is not worth its bytes.
+	sig, err := w.Downloader.Small(ctx, w.sourceURL(r, w.j.Archive+trust.SignatureSuffix))
+	if err != nil {
+		return err
+	}
+	w.signature = sig
+	return w.Downloader.Fetch(ctx, w.sourceURL(r, w.j.Archive), w.path(downloadsDir), w.j.Archive, func(p download.Progress) {
+		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
+		if !p.RetryAt.IsZero() {
+			m.RetryUntil = &p.RetryAt
+		}
+		w.report(r, agentapi.UpgradeDownloading, m, true)
+	})
+}
+
+func undoDownload(e *Executor, j *journal) error {
+	if j.KeepDownload {
+		return nil
+	}
+	dir := e.path(downloadsDir)
+	if err := download.Discard(e.Disk, dir, j.Archive); err != nil {
+		return err
+	}
+	// Only an empty folder goes: another version's download may lie there.
+	entries, err := e.Disk.ReadDir(opJournal, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || len(entries) > 0 {
+		return err
+	}
+	return e.Disk.Remove(opJournal, dir)
+}
+
+func doVerify(_ context.Context, w *work) error {
+	f, err := w.Disk.OpenFile("verify", w.archive(), os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s, err := w.Verifier.Verify(w.j.Archive, f, w.signature)
+	if err != nil {
+		return err
+	}
+	w.log().Info("package is signed by a trusted publisher", "archive", w.j.Archive, "key", s.KeyID)
+	return nil
+}
+
+func doRead(ctx context.Context, w *work) error {
+	c, err := install.InspectOn(ctx, w.Disk, w.archive())
+	if err != nil {
+		return err
+	}
+	p := c.Manifest.Package
+	if err := p.Fits(w.GOOS, w.GOARCH); err != nil {
+		return err
+	}
+	if p.FullVersion() != w.j.Request.Version {
+		return fmt.Errorf("package holds version %s, %s was asked for", p.FullVersion(), w.j.Request.Version)
+	}
+	if p.Identity() == w.Running.Identity {
+		return fmt.Errorf("version %s already runs here", p.Identity())
+	}
+	if !w.j.Request.Force {
+		if err := refuseFailed(w.Disk, w.Top, func(id manifest.Identity) bool { return id == p.Identity() }); err != nil {
+			return err
+		}
+	}
+	w.j.To = marker.Install{Identity: p.Identity(), Home: p.Home()}
+	if w.j.To.Home == w.Running.Home {
+		return fmt.Errorf("package would unpack over the running version in %s", w.Running.Home)
+	}
+	return w.findReusable(p)
+}
+
+// findReusable looks for the home on the host: the watcher keeps the previous
+// version, and homes are whole or absent. It is written into the journal before
+// unpacking begins, so that undoing never takes it away.
+func (w *work) findReusable(p manifest.Package) error {
+	const op = "installed version"
+	if _, err := w.Disk.Lstat(op, w.path(p.Home())); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	data, err := w.Disk.ReadFile(op, w.path(path.Join(p.Home(), manifest.FileName)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	m, err := manifest.Parse(bytes.NewReader(data))
+	if err != nil || m.Package.Identity() != p.Identity() {
+		return fmt.Errorf("%s holds something else than version %s: remove that folder and upgrade again", w.path(p.Home()), p.Identity())
+	}
+	w.j.Reused = true
+	return nil
+}
+
+func homeReused(w *work) bool { return w.j.Reused }
+
+func doUnpack(ctx context.Context, w *work) error {
+	_, err := install.Unpack(ctx, w.Disk, w.archive(), w.Top)
+	return err
+}
+
+func undoUnpack(e *Executor, j *journal) error {
+	if j.Reused {
+		return nil
+	}
+	staging := e.path(path.Join(marker.DataDir, install.StagingPrefix+path.Base(j.To.Home)))
+	return errors.Join(e.Disk.RemoveAll(stepUnpack, staging), install.Remove(e.Disk, e.Top, j.To.Home))
+}
+
+func doState(_ context.Context, w *work) error {
+	return disk.CopyTree(w.Disk, stepState, w.path(path.Join(w.Running.Home, "run")), w.path(path.Join(w.j.To.Home, "run")))
+}
+
+func doMarker(_ context.Context, w *work) error {
+	return marker.Write(w.Disk, w.Top, marker.Marker{
+		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To,
+		CreatedAt: time.Now().UTC(), Rules: w.Rules, Restart: w.Restart,
+	})
+}
+
+func undoMarker(e *Executor, _ *journal) error {
+	return errors.Join(e.Disk.Remove(stepMarker, e.path(marker.MarkerFile)+".new"), marker.Remove(e.Disk, e.Top))
+}
+
+// doWatcherLink picks the watcher: the new version's if it understands our
+// marker, since it knows the new version best; else the one that is there.
+func doWatcherLink(ctx context.Context, w *work) error {
+	old, err := readlink(w.Disk, stepWatcherLink, w.path(marker.WatcherLink))
+	if err != nil {
+		return err
+	}
+	rel := path.Join(w.j.To.Home, watcherName)
+	if why := w.watcherUnfit(ctx, w.path(rel)); why != nil {
+		w.log().Info("the previous watcher watches: the new version's cannot", "why", why)
+		if old == "" {
+			return fmt.Errorf("no watcher: the package's cannot be used (%w) and there is none at %s", why, w.path(marker.WatcherLink))
+		}
+		return nil
+	}
+	return w.point(stepWatcherLink, rel, marker.WatcherLink, &w.j.OldWatcher, old)
+}
+
+func (w *work) watcherUnfit(ctx context.Context, program string) error {
+	if _, err := w.Disk.Lstat(stepWatcherLink, program); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
+	defer cancel()
+	version, err := w.Watchers.MarkerVersion(ctx, program)
+	if err == nil && version < marker.Version {
+		err = fmt.Errorf("it understands markers up to version %d, this one is %d", version, marker.Version)
+	}
+	return err
+}
+
+func undoWatcherLink(e *Executor, j *journal) error {
+	return e.pointBack(stepWatcherLink, j.OldWatcher, marker.WatcherLink)
+}
+
+func doPointer(_ context.Context, w *work) error {
+	old, err := readlink(w.Disk, stepPointer, w.path(marker.AgentLink))
+	if err != nil {
+		return err
+	}
+	rel := path.Join(w.j.To.Home, agentName)
+	fi, err := w.Disk.Lstat(stepPointer, w.path(rel))
+	if err != nil {
+		return fmt.Errorf("package has no program %s: %w", agentName, err)
+	}
+	if !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0 {
+		return fmt.Errorf("%s of the package cannot be executed", agentName)
+	}
+	return w.point(stepPointer, rel, marker.AgentLink, &w.j.OldPointer, old)
+}
+
+func undoPointer(e *Executor, j *journal) error {
+	return e.pointBack(stepPointer, j.OldPointer, marker.AgentLink)
+}
+
+// point moves a link after noting in the journal where it led.
+func (w *work) point(op, target, link string, note *string, old string) error {
+	*note = old
+	if err := w.j.write(w.Disk, w.Top); err != nil {
+		return err
+	}
+	return disk.Point(w.Disk, op, filepath.FromSlash(target), w.path(link))
+}
+
+// pointBack restores a link. Nothing noted means that it was not touched. The
+// left-over of an interrupted move goes too: it would lead into the home that is
+// about to be removed.
+func (e *Executor) pointBack(op, old, link string) error {
+	if err := e.Disk.Remove(op, e.path(link)+".new"); err != nil {
+		return err
+	}
+	now, err := readlink(e.Disk, op, e.path(link))
+	if err != nil || old == "" || now == old {
+		return err
+	}
+	return disk.Point(e.Disk, op, old, e.path(link))
+}
+
+// readlink returns "" for a link that is not there.
+func readlink(d disk.Disk, op, link string) (string, error) {
+	target, err := d.Readlink(op, link)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return target, err
+}
+
+func doCommit(_ context.Context, w *work) error {
+	old, err := w.Disk.ReadFile(stepCommit, w.path(marker.ActiveCommitFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	w.j.OldCommit = string(old)
+	if err := w.j.write(w.Disk, w.Top); err != nil {
+		return err
+	}
+	return disk.WriteFile(w.Disk, stepCommit, w.path(marker.ActiveCommitFile), []byte(w.j.To.Hash+"\n"), 0o644)
+}
+
+func undoCommit(e *Executor, j *journal) error {
+	file := e.path(marker.ActiveCommitFile)
+	if err := e.Disk.Remove(stepCommit, file+".new"); err != nil {
+		return err
+	}
+	now, err := e.Disk.ReadFile(stepCommit, file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && j.OldCommit == "":
+		return nil
+	case err == nil && string(now) == j.OldCommit, err == nil && string(now) != j.To.Hash+"\n":
+		return nil
+	case j.OldCommit == "":
+		return e.Disk.Remove(stepCommit, file)
+	}
+	return disk.WriteFile(e.Disk, stepCommit, file, []byte(j.OldCommit), 0o644)
+}
+
+func doWatcher(ctx context.Context, w *work) error {
+	ctx, cancel := context.WithTimeout(ctx, WatcherReady)
+	defer cancel()
+	watcher, err := w.Watchers.Start(ctx, w.path(marker.WatcherLink), w.Top)
+	if err != nil {
+		return fmt.Errorf("watcher: %w", err)
+	}
+	w.watcher = watcher
+	w.j.WatcherPID = watcher.PID()
+	return nil
+}
+
+func doRestart(ctx context.Context, w *work) error {
+	err := w.HandOver(ctx, w.j.Request, w.path(w.j.To.Home))
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("start version %s in place: %w", w.j.Request.Version, err)
+}

@@ -1,0 +1,276 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+func TestAnUpgradeSwitchesTheHost(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	h := newHost(t, s, disk.OS{})
+	var pointed string
+	h.executor.HandOver = func(_ context.Context, r Request, home string) error {
+		pointed = h.pointsAt(t)
+		if home != filepath.Join(h.top, pointed) {
+			t.Errorf("handed over to %s, the pointer leads to %s", home, pointed)
+		}
+		return nil
+	}
+	if err := h.executor.Upgrade(context.Background(), wanted); err != nil {
+		t.Fatal(err)
+	}
+	if pointed != "data/muster-agent-1.1.0-bbbbbb" || h.watchers.started != 1 || h.watchers.stopped != 0 {
+		t.Errorf("pointer at %q, %d watchers started, %d stopped", pointed, h.watchers.started, h.watchers.stopped)
+	}
+	after := h.tree(t)
+	for _, name := range []string{"/run/queue", "/run/deep/file"} {
+		if !strings.HasSuffix(after[pointed+name], after["data/muster-agent-1.0.0-aaaaaa"+name][10:]) {
+			t.Errorf("state %s was not copied: %q", name, after[pointed+name])
+		}
+	}
+	m, err := marker.Read(disk.OS{}, h.top)
+	if err != nil || m == nil || m.ActionID != "a1" || m.From != version("1.0.0", "aaaaaa") || m.To != version("1.1.0", "bbbbbb") {
+		t.Errorf("marker %+v, %v", m, err)
+	}
+	var states []agentapi.UpgradeState
+	for _, u := range h.reports {
+		states = append(states, u.State)
+	}
+	want := []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeReplacing, agentapi.UpgradeRestarting}
+	if got := slices.Compact(states); !slices.Equal(got, want) {
+		t.Errorf("phases %v, want %v", got, want)
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	evil := newSource(t)
+	for _, c := range []struct {
+		name    string
+		asked   string
+		prepare func(*testing.T, *source, *testHost)
+		want    string
+		is      error
+	}{
+		{name: "running version", asked: "1.0.0", want: "already runs here"},
+		{name: "nobody published it", asked: "1.1.0", want: "muster package push"},
+		{
+			name: "another platform", asked: "1.1.0", want: "package is for darwin/amd64",
+			prepare: func(t *testing.T, s *source, _ *testHost) {
+				s.publish(t, "1.1.0", manifest.Package{Version: "1.1.0", Hash: "bbbbbb", OS: "darwin", Arch: "amd64"})
+			},
+		},
+		{
+			name: "another version inside", asked: "1.1.0", want: "holds version 0.9.0, 1.1.0 was asked for",
+			prepare: func(t *testing.T, s *source, _ *testHost) { s.publish(t, "1.1.0", pkg("0.9.0", "bbbbbb")) },
+		},
+		{
+			name: "same identity as a snapshot", asked: "1.0.0-SNAPSHOT", want: "already runs here",
+			prepare: func(t *testing.T, s *source, h *testHost) {
+				p := pkg("1.0.0", "aaaaaa")
+				p.Snapshot = true
+				s.publish(t, "1.0.0-SNAPSHOT", p)
+				h.executor.Running.Snapshot = true
+			},
+		},
+		{
+			name: "a publisher nobody trusts here", asked: "1.1.0", is: trust.ErrUntrustedKey,
+			prepare: func(t *testing.T, s *source, _ *testHost) {
+				evil.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+				for name, data := range evil.files {
+					s.files[name] = data
+				}
+			},
+		},
+		{
+			name: "bytes changed after signing", asked: "1.1.0", is: trust.ErrBadSignature,
+			prepare: func(t *testing.T, s *source, _ *testHost) {
+				s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+				s.files[manifest.ArchiveName("1.1.0", "linux", "amd64", archiveFormat)][100] ^= 1
+			},
+		},
+		{
+			name: "an older archive under a newer name", asked: "1.1.0", is: trust.ErrBadSignature,
+			prepare: func(t *testing.T, s *source, _ *testHost) {
+				s.publish(t, "0.9.0", pkg("0.9.0", "cccccc"))
+				for _, suffix := range []string{"", trust.SignatureSuffix} {
+					s.files[manifest.ArchiveName("1.1.0", "linux", "amd64", archiveFormat)+suffix] = s.files[manifest.ArchiveName("0.9.0", "linux", "amd64", archiveFormat)+suffix]
+				}
+			},
+		},
+		{
+			name: "no keys", asked: "1.1.0", is: trust.ErrNoKeys,
+			prepare: func(_ *testing.T, _ *source, h *testHost) { h.executor.Verifier = nil },
+		},
+		{
+			name: "rolled back here before", asked: "1.1.0", want: "failed here before, on 2026-01-02: it crashed",
+			prepare: func(t *testing.T, _ *source, h *testHost) { h.remember(t) },
+		},
+		{
+			name: "no program inside", asked: "1.1.0", want: "no program",
+			prepare: func(t *testing.T, s *source, h *testHost) {
+				s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+				h.executor.Watchers = removeProgram{h}
+			},
+		},
+		{
+			name: "a watcher that does not come up", asked: "1.1.0", want: "watcher: it left",
+			prepare: func(t *testing.T, s *source, h *testHost) {
+				s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+				h.watchers.startErr = errors.New("it left")
+			},
+		},
+		{
+			name: "another switch is watched", asked: "1.1.0", is: ErrBusy,
+			prepare: func(t *testing.T, _ *source, h *testHost) {
+				err := marker.Write(disk.OS{}, h.top, marker.Marker{From: version("1.0.0", "aaaaaa"), To: version("1.2.0", "dddddd"), Rules: marker.DefaultRules()})
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSource(t)
+			h := newHost(t, s, disk.OS{})
+			if c.prepare != nil {
+				c.prepare(t, s, h)
+			}
+			before := h.tree(t)
+			err := h.executor.Upgrade(context.Background(), Request{ID: "a1", ActionID: "a1", Version: c.asked})
+			var f *Failure
+			if !errors.As(err, &f) || !strings.Contains(err.Error(), c.want) || (c.is != nil && !errors.Is(err, c.is)) {
+				t.Errorf("error %v, want %q / %v", err, c.want, c.is)
+			}
+			sameTree(t, before, h.tree(t, failureFiles))
+			told, err := LastFailure(disk.OS{}, h.top)
+			if err != nil || told == nil || told.State != agentapi.UpgradeFailed || told.Metadata.ErrorMsg == "" {
+				t.Errorf("stored for the server: %+v, %v", told, err)
+			}
+		})
+	}
+}
+
+// removeProgram takes the new program away while its watcher is being asked.
+type removeProgram struct{ h *testHost }
+
+func (r removeProgram) MarkerVersion(_ context.Context, path string) (int, error) {
+	return marker.Version, os.Remove(filepath.Join(filepath.Dir(path), agentName))
+}
+
+func (r removeProgram) Start(context.Context, string, string) (Watcher, error) {
+	return nil, errors.New("never asked")
+}
+
+func (h *testHost) remember(t *testing.T) {
+	t.Helper()
+	err := RememberFailed(disk.OS{}, h.top, FailedVersion{
+		Identity: manifest.Identity{Version: "1.1.0", Hash: "bbbbbb"}, Reason: "it crashed", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestForceInstallsAVersionThatFailedHere(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	h := newHost(t, s, disk.OS{})
+	h.remember(t)
+	r := wanted
+	r.Force = true
+	if err := h.executor.Upgrade(context.Background(), r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAKeptVersionIsUsedAgainAndNeverRemoved(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	h := newHost(t, s, disk.OS{})
+	if err := h.executor.Upgrade(context.Background(), wanted); err != nil {
+		t.Fatal(err)
+	}
+	// The new version runs, is kept, and goes back to the one before.
+	if err := errors.Join(removeJournal(disk.OS{}, h.top), marker.Remove(disk.OS{}, h.top)); err != nil {
+		t.Fatal(err)
+	}
+	p := pkg("1.0.0", "aaaaaa")
+	s.publish(t, "1.0.0", p)
+	m := manifest.Manifest{APIVersion: manifest.APIVersion, Kind: manifest.Kind, Package: p}
+	m.Package.VersionedHome = "data/muster-agent-1.0.0-aaaaaa"
+	data, err := m.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(h.top, "data/muster-agent-1.0.0-aaaaaa")
+	if err := os.WriteFile(filepath.Join(old, manifest.FileName), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.executor.Running = version("1.1.0", "bbbbbb")
+	h.watchers.startErr = errors.New("no")
+	if err := h.executor.Upgrade(context.Background(), Request{ID: "b", Version: "1.0.0"}); err == nil {
+		t.Fatal("succeeded without a watcher")
+	}
+	if got := h.pointsAt(t); got != "data/muster-agent-1.1.0-bbbbbb" {
+		t.Errorf("pointer at %s", got)
+	}
+	if _, err := os.Stat(filepath.Join(old, agentName)); err != nil {
+		t.Errorf("the kept version is gone: %v", err)
+	}
+	h.watchers.startErr = nil
+	if err := h.executor.Upgrade(context.Background(), Request{ID: "c", Version: "1.0.0"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.pointsAt(t); got != "data/muster-agent-1.0.0-aaaaaa" {
+		t.Errorf("pointer at %s", got)
+	}
+}
+
+func TestTheOldWatcherWatchesWhereTheNewOneCannot(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	h := newHost(t, s, disk.OS{})
+	h.watchers.version = marker.Version - 1
+	if err := h.executor.Upgrade(context.Background(), wanted); err != nil {
+		t.Fatal(err)
+	}
+	if target, _ := os.Readlink(filepath.Join(h.top, marker.WatcherLink)); !strings.Contains(target, "1.0.0") {
+		t.Errorf("watcher is %s", target)
+	}
+}
+
+func TestAnOperatorCancels(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	h := newHost(t, s, disk.OS{})
+	before := h.tree(t)
+	e := h.executor
+	e.Report = func(u agentapi.UpgradeDetails, _ bool) {
+		if u.State == agentapi.UpgradeExtracting && !e.Cancel("a1") {
+			t.Error("refused to cancel while extracting")
+		}
+		if u.State == agentapi.UpgradeRestarting && e.Cancel("a1") {
+			t.Error("cancelled while restarting")
+		}
+	}
+	if err := e.Upgrade(context.Background(), wanted); !errors.Is(err, ErrCancelled) {
+		t.Errorf("error %v", err)
+	}
+	sameTree(t, before, h.tree(t, failureFiles))
+	if e.Cancel("a1") {
+		t.Error("cancelled what had ended")
+	}
+}

@@ -1,0 +1,121 @@
+package upgrade
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// watcherReadyLine is what a watcher prints once it watches.
+	watcherReadyLine = "watching"
+	// watcherStop is how long a watcher may take to leave before it is killed;
+	// it has nothing to finish while it only watches.
+	watcherStop = 5 * time.Second
+)
+
+// Programs starts real watchers.
+type Programs struct{}
+
+var _ Watchers = Programs{}
+
+// MarkerVersion runs `<path> --marker-version`.
+func (Programs) MarkerVersion(ctx context.Context, path string) (int, error) {
+	cmd := exec.CommandContext(ctx, path, "--marker-version")
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("%s --marker-version: %w", path, err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		return 0, fmt.Errorf("%s --marker-version: answered %q, want a number", path, strings.TrimSpace(string(out)))
+	}
+	return n, nil
+}
+
+// ErrNothingToWatch says that a watcher left at once, because there is no marker
+// or another watcher is at work.
+var ErrNothingToWatch = errors.New("it left at once")
+
+// Start runs `<path> --top <top>` in a session of its own and waits for its line
+// "watching".
+func (Programs) Start(ctx context.Context, path, top string) (Watcher, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	cmd := exec.Command(path, "--top", top)
+	// It logs to a file of its own; its standard error must not be a pipe that
+	// breaks with this process.
+	cmd.Stdout = w
+	cmd.Dir = top
+	detach(cmd)
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return nil, err
+	}
+	p := &program{cmd: cmd, gone: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.gone)
+	}()
+	if err := p.ready(ctx, r); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
+}
+
+type program struct {
+	cmd  *exec.Cmd
+	gone chan struct{}
+	err  error // of Wait, set before gone is closed
+}
+
+func (p *program) ready(ctx context.Context, r *os.File) error {
+	line := make(chan string, 1)
+	go func() {
+		text, _ := bufio.NewReader(r).ReadString('\n') // "" when it left without a word
+		line <- strings.TrimSpace(text)
+	}()
+	select {
+	case text := <-line:
+		if text == watcherReadyLine {
+			return nil
+		}
+		return fmt.Errorf("%s: %w, saying %q (see data/watcher.log)", p.cmd.Path, ErrNothingToWatch, text)
+	case <-ctx.Done():
+		// Closing the pipe, which our caller does, ends the reader.
+		return fmt.Errorf("%s: did not say %q in time: %w", p.cmd.Path, watcherReadyLine, context.Cause(ctx))
+	}
+}
+
+// PID is the watcher's process id.
+func (p *program) PID() int { return p.cmd.Process.Pid }
+
+// Stop asks the watcher to leave, and kills it if it does not.
+func (p *program) Stop() error {
+	err := terminate(p.cmd.Process)
+	if errors.Is(err, os.ErrProcessDone) {
+		<-p.gone
+		return nil
+	}
+	select {
+	case <-p.gone:
+		return nil
+	case <-time.After(watcherStop):
+	}
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-p.gone
+	return nil
+}

@@ -1,0 +1,317 @@
+// Package fakeserver is a small real server of the agent protocol for tests of
+// the agent: it enrols, parks polls, delivers actions and keeps what agents say,
+// in memory, over real TLS. It stands in for no part of Muster's own server,
+// which must not be imported by the agent.
+package fakeserver
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentapi/capin"
+)
+
+// Token is the one enrollment token that is accepted.
+const Token = "enroll-me"
+
+// Server is the server. Its fields may be changed before the first request.
+type Server struct {
+	// URL, CAPin and Close are set by New.
+	URL   string
+	CAPin string
+	// Hold is how long a poll is parked; zero means ten seconds.
+	Hold time.Duration
+	// KeepOlder leaves an older poll of an agent parked when a newer one comes,
+	// as Fleet Server does.
+	KeepOlder bool
+	// Before is called before a request is handled; true means that it has
+	// answered.
+	Before func(w http.ResponseWriter, r *http.Request) bool
+
+	http *httptest.Server
+
+	mu       sync.Mutex
+	changed  chan struct{}
+	agents   int
+	packages map[string][]byte
+	actions  []agentapi.Action
+	checkins []Checkin
+	acks     []agentapi.AckEvent
+	polls    map[string]chan struct{}
+}
+
+// Checkin is a check-in as it arrived.
+type Checkin struct {
+	agentapi.CheckinRequest
+	AgentID   string
+	UserAgent string
+	At        time.Time
+}
+
+// New starts a server that ends with the test.
+func New(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{packages: map[string][]byte{}, polls: map[string]chan struct{}{}, changed: make(chan struct{})}
+	ca, cert := certificates(t)
+	s.CAPin = capin.Of(ca.Raw)
+	s.http = httptest.NewUnstartedServer(s)
+	s.http.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.http.StartTLS()
+	s.URL = s.http.URL
+	t.Cleanup(func() {
+		s.http.CloseClientConnections()
+		s.http.Close()
+	})
+	return s
+}
+
+// Publish serves data as a package file.
+func (s *Server) Publish(name string, data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.packages[name] = data
+}
+
+// Send delivers an action to every agent.
+func (s *Server) Send(a agentapi.Action) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.actions = append(s.actions, a)
+	s.wake()
+}
+
+// Upgrade delivers an UPGRADE.
+func (s *Server) Upgrade(id, version string) {
+	data, err := json.Marshal(agentapi.UpgradeData{Version: version})
+	if err != nil {
+		panic(err)
+	}
+	s.Send(agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: data})
+}
+
+// Checkins are all check-ins so far.
+func (s *Server) Checkins() []Checkin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.checkins)
+}
+
+// Acks are all results so far.
+func (s *Server) Acks() []agentapi.AckEvent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.acks)
+}
+
+// Wait waits until ok holds, which is asked again at every change.
+func (s *Server) Wait(t testing.TB, what string, limit time.Duration, ok func() bool) {
+	t.Helper()
+	deadline := time.After(limit)
+	for {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		if ok() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			for _, c := range s.Checkins() {
+				t.Logf("check-in %s %s %s %+v", c.UserAgent, c.Status, c.Message, c.UpgradeDetails)
+			}
+			t.Fatalf("not within %s: %s\nacks: %+v", limit, what, s.Acks())
+		}
+	}
+}
+
+// wake is called with mu held.
+func (s *Server) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.Before != nil && s.Before(w, r) {
+		return
+	}
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case r.URL.Path == agentapi.PathEnroll:
+		s.enroll(w, r)
+	case !strings.HasPrefix(r.Header.Get("Authorization"), "ApiKey key-"):
+		Refuse(w, http.StatusUnauthorized, "ErrUnauthorized", "no such key")
+	case strings.HasPrefix(r.URL.Path, agentapi.PathArtifacts):
+		s.artifact(w, r)
+	case strings.HasSuffix(r.URL.Path, "/checkin"):
+		s.checkin(w, r, parts[3])
+	case strings.HasSuffix(r.URL.Path, "/acks"):
+		s.ack(w, r)
+	case strings.HasSuffix(r.URL.Path, "/audit/unenroll"):
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// Refuse answers as the protocol does.
+func Refuse(w http.ResponseWriter, status int, code, message string) {
+	w.WriteHeader(status)
+	answer(w, agentapi.Error{StatusCode: status, Code: code, Message: message})
+}
+
+func answer(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) } // the agent has gone
+
+func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "ApiKey "+Token {
+		Refuse(w, http.StatusUnauthorized, "ErrUnauthorized", "unauthorized")
+		return
+	}
+	s.mu.Lock()
+	s.agents++
+	id := fmt.Sprintf("agent-%d", s.agents)
+	s.mu.Unlock()
+	answer(w, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{ID: id, AccessAPIKey: "key-" + id}})
+}
+
+func (s *Server) artifact(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, agentapi.PathArtifacts)
+	s.mu.Lock()
+	data, ok := s.packages[name]
+	s.mu.Unlock()
+	if !ok {
+		Refuse(w, http.StatusNotFound, "NotFound", "no such package")
+		return
+	}
+	w.Header().Set("ETag", fmt.Sprintf("%q", fmt.Sprint(name, len(data))))
+	http.ServeContent(w, r, name, time.Time{}, strings.NewReader(string(data)))
+}
+
+func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
+	var req agentapi.CheckinRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		Refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
+		return
+	}
+	replaced := make(chan struct{})
+	s.mu.Lock()
+	if older := s.polls[agent]; older != nil && !s.KeepOlder {
+		close(older)
+	}
+	s.polls[agent] = replaced
+	s.checkins = append(s.checkins, Checkin{CheckinRequest: req, AgentID: agent, UserAgent: r.UserAgent(), At: time.Now()})
+	s.wake()
+	s.mu.Unlock()
+	hold := s.Hold
+	if hold == 0 {
+		hold = 10 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), hold)
+	defer cancel()
+	resp := s.park(ctx, req.AckToken, replaced)
+	s.mu.Lock()
+	if s.polls[agent] == replaced {
+		delete(s.polls, agent)
+	}
+	s.mu.Unlock()
+	answer(w, resp)
+}
+
+// park waits for an action beyond the token, which is the number of actions the
+// agent has.
+func (s *Server) park(ctx context.Context, token string, replaced <-chan struct{}) agentapi.CheckinResponse {
+	resp := agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}}
+	seen := 0
+	_, _ = fmt.Sscan(token, &seen) // no token is none seen
+	for {
+		s.mu.Lock()
+		if len(s.actions) > seen {
+			resp.Actions = slices.Clone(s.actions[seen:])
+			resp.AckToken = fmt.Sprint(len(s.actions))
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		if len(resp.Actions) > 0 {
+			return resp
+		}
+		select {
+		case <-changed:
+		case <-replaced:
+			return resp
+		case <-ctx.Done():
+			return resp
+		}
+	}
+}
+
+func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
+	var req agentapi.AckRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		Refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
+		return
+	}
+	resp := agentapi.AckResponse{Action: "acks"}
+	s.mu.Lock()
+	for _, e := range req.Events {
+		s.acks = append(s.acks, e)
+		resp.Items = append(resp.Items, agentapi.AckItem{Status: http.StatusOK})
+	}
+	s.wake()
+	s.mu.Unlock()
+	answer(w, resp)
+}
+
+// certificates makes a CA and a certificate of it for this host's loopback.
+func certificates(t testing.TB) (*x509.Certificate, tls.Certificate) {
+	t.Helper()
+	caKey, leafKey := key(t), key(t)
+	now := time.Now()
+	caTemplate := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, caTemplate, caTemplate, caKey.Public(), caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := x509.ParseCertificate(caDER)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "test server"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, ca, leafKey.Public(), caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca, tls.Certificate{Certificate: [][]byte{leafDER, caDER}, PrivateKey: leafKey}
+}
+
+func key(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
