@@ -1,0 +1,148 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// Action is one thing some agents are asked to do: one document, however many
+// agents. It does not change once created, but for CancelledAt.
+type Action struct {
+	ID   string              `json:"action_id"`
+	Seq  int64               `json:"-"` // the store's, growing over all replicas
+	Type agentapi.ActionType `json:"type"`
+	Data json.RawMessage     `json:"data,omitempty"`
+	// Agents it is delivered to.
+	Agents []string `json:"agents"`
+	// Actioned is how many agents the operator chose, the refused among them.
+	Actioned int `json:"actioned"`
+
+	CreatedAt time.Time `json:"@timestamp"`
+	CreatedBy string    `json:"user_id"`
+	// StartTime is when the first agent begins; nil means at once.
+	StartTime *time.Time `json:"start_time,omitempty"`
+	// RolloutSeconds spreads the starts: agent i of n begins i/n of it later.
+	RolloutSeconds int        `json:"rollout_duration_seconds,omitempty"`
+	Expiration     *time.Time `json:"expiration,omitempty"`
+	CancelledAt    *time.Time `json:"cancelled_at,omitempty"`
+	Revision       int64      `json:"-"`
+}
+
+// DefaultExpiration is how long an UPGRADE waits for an agent that is away:
+// Fleet's month.
+const DefaultExpiration = 30 * 24 * time.Hour
+
+// ForAgent is the action as it goes over the wire to one agent. Its start is the
+// same whenever it is delivered, so an agent that was away keeps its place.
+func (a Action) ForAgent(agentID string) agentapi.Action {
+	w := agentapi.Action{
+		ID: a.ID, AgentID: agentID, Type: a.Type, CreatedAt: a.CreatedAt,
+		Data: a.Data, StartTime: a.StartTime, Expiration: a.Expiration,
+	}
+	if a.StartTime != nil && a.RolloutSeconds > 0 {
+		for i, id := range a.Agents {
+			if id == agentID {
+				start := a.StartTime.Add(share(time.Duration(a.RolloutSeconds)*time.Second, i, len(a.Agents)))
+				w.StartTime = &start
+				break
+			}
+		}
+	}
+	return w
+}
+
+// share is i/n of d. Three days times 100,000 agents would overflow, so the
+// division comes first and the remainder is added.
+func share(d time.Duration, i, n int) time.Duration {
+	whole, part, parts := int64(d), int64(i), int64(n)
+	return time.Duration(whole/parts*part + whole%parts*part/parts)
+}
+
+// Upgrade returns the data of an UPGRADE, zero for other types.
+func (a Action) Upgrade() agentapi.UpgradeData {
+	var d agentapi.UpgradeData
+	if a.Type == agentapi.ActionUpgrade {
+		_ = json.Unmarshal(a.Data, &d) // written by us
+	}
+	return d
+}
+
+// Expired says whether the action is no longer delivered.
+func (a Action) Expired(now time.Time) bool { return a.Expiration != nil && !now.Before(*a.Expiration) }
+
+// Result is what became of an action on one agent. Its id is action_id:agent_id.
+type Result struct {
+	ActionID  string    `json:"action_id"`
+	AgentID   string    `json:"agent_id"`
+	Hostname  string    `json:"hostname"`
+	Message   string    `json:"message,omitempty"`
+	Error     string    `json:"error,omitempty"` // empty: it succeeded
+	Timestamp time.Time `json:"@timestamp"`
+	Revision  int64     `json:"-"`
+}
+
+// ResultID is the id of a result document: a second acknowledgement of the same
+// action by the same agent meets the first.
+func ResultID(actionID, agentID string) string { return actionID + ":" + agentID }
+
+// Supersedes says whether r replaces an earlier result. An error after success
+// does: a rolled back upgrade was acknowledged as soon as the new version ran.
+// Nothing else does, so a repeated acknowledgement changes nothing.
+func (r Result) Supersedes(earlier Result) bool { return earlier.Error == "" && r.Error != "" }
+
+// ResultCounts are the results of one action.
+type ResultCounts struct {
+	Acked  int // without error
+	Failed int
+	Last   time.Time
+}
+
+// ActionState is how far an action has come.
+type ActionState string
+
+const (
+	ActionComplete      ActionState = "COMPLETE"
+	ActionExpired       ActionState = "EXPIRED"
+	ActionCancelled     ActionState = "CANCELLED"
+	ActionFailed        ActionState = "FAILED"
+	ActionInProgress    ActionState = "IN_PROGRESS"
+	ActionRolloutPassed ActionState = "ROLLOUT_PASSED"
+)
+
+// StateAt follows Kibana's rules, but that an expired UPGRADE says so: with an
+// expiration on each, nobody is helped by IN_PROGRESS for ever.
+func (a Action) StateAt(counts ResultCounts, now time.Time) ActionState {
+	switch {
+	case a.CancelledAt != nil:
+		return ActionCancelled
+	case counts.Acked+counts.Failed >= a.Actioned && counts.Failed > 0:
+		return ActionFailed
+	case counts.Acked+counts.Failed >= a.Actioned:
+		return ActionComplete
+	case a.Expired(now):
+		return ActionExpired
+	case a.StartTime != nil && a.RolloutSeconds > 0 && now.After(a.StartTime.Add(time.Duration(a.RolloutSeconds)*time.Second)):
+		return ActionRolloutPassed
+	}
+	return ActionInProgress
+}
+
+// CheckCancel says whether the action can be cancelled at now.
+func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
+	if a.Type != agentapi.ActionUpgrade {
+		return Errorf(Invalid, "action %s is of type %s: only an UPGRADE can be cancelled", a.ID, a.Type)
+	}
+	switch state := a.StateAt(counts, now); state {
+	case ActionInProgress, ActionRolloutPassed, ActionCancelled:
+		return nil // cancelling twice is no error
+	default:
+		return Errorf(Conflict, "action %s is over (%s): there is nothing left to cancel", a.ID, state)
+	}
+}
+
+// CancelID is the id of the CANCEL that belongs to an action, so that cancelling
+// twice makes one document.
+func CancelID(actionID string) string { return fmt.Sprintf("cancel-%s", actionID) }

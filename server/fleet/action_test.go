@@ -1,0 +1,130 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+func TestARolloutSpreadsTheStarts(t *testing.T) {
+	a := Action{ID: "act", Type: agentapi.ActionUpgrade, StartTime: &now, RolloutSeconds: 600}
+	for i := range 10 {
+		a.Agents = append(a.Agents, fmt.Sprint("agent-", i))
+	}
+	for i, id := range a.Agents {
+		want := now.Add(time.Duration(i) * time.Minute)
+		for range 2 { // whenever it is delivered
+			if got := a.ForAgent(id).StartTime; got == nil || !got.Equal(want) {
+				t.Errorf("%s starts at %v, want %s", id, got, want)
+			}
+		}
+	}
+	if got := a.ForAgent("stranger").StartTime; !got.Equal(now) {
+		t.Errorf("an agent that is not in the list starts at %v", got)
+	}
+	a.RolloutSeconds = 0
+	if got := a.ForAgent("agent-9").StartTime; !got.Equal(now) {
+		t.Errorf("without a rollout the last starts at %v", got)
+	}
+	a.StartTime, a.RolloutSeconds = nil, 600
+	if got := a.ForAgent("agent-9").StartTime; got != nil {
+		t.Errorf("without a start the last starts at %v", got)
+	}
+}
+
+// A year for 100,000 agents: no step of the sum may overflow.
+func TestALongRolloutOfALargeFleetEndsInTime(t *testing.T) {
+	a := Action{StartTime: &now, RolloutSeconds: 365 * 24 * 3600}
+	for i := range 100_000 {
+		a.Agents = append(a.Agents, fmt.Sprint(i))
+	}
+	end := now.Add(365 * 24 * time.Hour)
+	last := now.Add(-1)
+	for _, i := range []int{0, 1, 50_000, 99_998, 99_999} {
+		start := *a.ForAgent(fmt.Sprint(i)).StartTime
+		if !start.After(last) || !start.Before(end) {
+			t.Errorf("agent %d starts at %s, after one that starts at %s", i, start, last)
+		}
+		last = start
+	}
+	if want := now.Add(365 * 12 * time.Hour); !a.ForAgent("50000").StartTime.Equal(want) {
+		t.Errorf("the middle starts at %s, want %s", a.ForAgent("50000").StartTime, want)
+	}
+}
+
+func TestAnActionForAnAgentSaysWhatItMust(t *testing.T) {
+	a := Action{
+		ID: "act", Type: agentapi.ActionUpgrade, Data: json.RawMessage(`{"version":"1.1.0","source_uri":"https://x"}`),
+		Agents: []string{"a"}, CreatedAt: now, Expiration: ago(-time.Hour),
+	}
+	w := a.ForAgent("a")
+	if w.ID != "act" || w.AgentID != "a" || w.Type != agentapi.ActionUpgrade || string(w.Data) != string(a.Data) || !w.CreatedAt.Equal(now) || w.Expiration != a.Expiration {
+		t.Errorf("on the wire it is %+v", w)
+	}
+	if d := a.Upgrade(); d.Version != "1.1.0" || d.SourceURI != "https://x" {
+		t.Errorf("its upgrade is %+v", d)
+	}
+	a.Type = agentapi.ActionCancel
+	if d := a.Upgrade(); d != (agentapi.UpgradeData{}) {
+		t.Errorf("a CANCEL has the upgrade %+v", d)
+	}
+}
+
+func TestHowFarAnActionHasCome(t *testing.T) {
+	plain := Action{Type: agentapi.ActionUpgrade, Actioned: 3}
+	with := func(change func(*Action)) Action { a := plain; change(&a); return a }
+	cancelled := with(func(a *Action) { a.CancelledAt = &now })
+	expired := with(func(a *Action) { a.Expiration = &now })
+	rollout := func(begun time.Duration) Action {
+		return with(func(a *Action) { a.StartTime, a.RolloutSeconds = ago(begun), 60 })
+	}
+	for _, row := range []struct {
+		name   string
+		action Action
+		counts ResultCounts
+		want   ActionState
+		cancel bool // it can be cancelled
+	}{
+		{"nobody has answered", plain, ResultCounts{}, ActionInProgress, true},
+		{"one is missing", plain, ResultCounts{Acked: 1, Failed: 1}, ActionInProgress, true},
+		{"all did it", plain, ResultCounts{Acked: 3}, ActionComplete, false},
+		{"all have answered, one failed", plain, ResultCounts{Acked: 2, Failed: 1}, ActionFailed, false},
+		{"more answers than agents", plain, ResultCounts{Acked: 4}, ActionComplete, false},
+		{"cancelled", cancelled, ResultCounts{Acked: 1}, ActionCancelled, true},
+		{"cancelled after all had answered", cancelled, ResultCounts{Acked: 2, Failed: 1}, ActionCancelled, true},
+		{"expired", expired, ResultCounts{Acked: 2}, ActionExpired, false},
+		{"all did it before it expired", expired, ResultCounts{Acked: 3}, ActionComplete, false},
+		{"expires in a moment", with(func(a *Action) { a.Expiration = ago(-1) }), ResultCounts{}, ActionInProgress, true},
+		{"amid its rollout", rollout(time.Minute), ResultCounts{}, ActionInProgress, true},
+		{"past its rollout", rollout(time.Minute + 1), ResultCounts{}, ActionRolloutPassed, true},
+		{"all did it past its rollout", rollout(time.Hour), ResultCounts{Acked: 3}, ActionComplete, false},
+		{"a start alone has no rollout to pass", with(func(a *Action) { a.StartTime = ago(time.Hour) }), ResultCounts{}, ActionInProgress, true},
+	} {
+		if got := row.action.StateAt(row.counts, now); got != row.want {
+			t.Errorf("%s: %s, want %s", row.name, got, row.want)
+		}
+		err := row.action.CheckCancel(row.counts, now)
+		if row.cancel != (err == nil) || (err != nil && KindOf(err) != Conflict) {
+			t.Errorf("%s: cancelling it gives %v", row.name, err)
+		}
+	}
+	unenroll := Action{Type: agentapi.ActionUnenroll, Actioned: 1}
+	if err := unenroll.CheckCancel(ResultCounts{}, now); KindOf(err) != Invalid {
+		t.Errorf("cancelling an UNENROLL gives %v", err)
+	}
+}
+
+func TestOnlyAnErrorAfterSuccessSupersedes(t *testing.T) {
+	good, bad := Result{}, Result{Error: "rolled back"}
+	for _, row := range []struct {
+		later, earlier Result
+		want           bool
+	}{{good, good, false}, {good, bad, false}, {bad, bad, false}, {bad, good, true}} {
+		if got := row.later.Supersedes(row.earlier); got != row.want {
+			t.Errorf("%q after %q: %v", row.later.Error, row.earlier.Error, got)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"strings"
+	"time"
+)
+
+// Credential is an API key as its holder shows it: base64(id:secret) after
+// "ApiKey " in the Authorization header.
+type Credential struct {
+	ID     string
+	Secret string
+}
+
+// NewCredential makes a random credential.
+func NewCredential() Credential { return Credential{ID: NewID()[:20], Secret: newSecret()} }
+
+// Encode is the form keys are handed out in.
+func (c Credential) Encode() string {
+	return base64.StdEncoding.EncodeToString([]byte(c.ID + ":" + c.Secret))
+}
+
+// Hash is all that is stored of the secret. A plain SHA-256 is right: the secret
+// has 256 random bits, so there is nothing to guess that a slow hash would
+// protect, and every check-in pays for this.
+func (c Credential) Hash() string {
+	sum := sha256.Sum256([]byte(c.Secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// Matches compares with a stored hash in constant time.
+func (c Credential) Matches(hash string) bool {
+	return hash != "" && subtle.ConstantTimeCompare([]byte(c.Hash()), []byte(hash)) == 1
+}
+
+// ParseCredential reads what Encode made.
+func ParseCredential(s string) (Credential, error) {
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
+	if err != nil {
+		return Credential{}, Errorf(Unauthorized, "the API key is not base64: copy it whole")
+	}
+	id, secret, ok := strings.Cut(string(b), ":")
+	if !ok || id == "" || secret == "" || strings.Contains(secret, ":") {
+		return Credential{}, Errorf(Unauthorized, "the API key is not of the form base64(id:secret): copy it whole")
+	}
+	return Credential{ID: id, Secret: secret}, nil
+}
+
+// EnrollmentKey lets hosts enrol into a policy.
+type EnrollmentKey struct {
+	ID        string     `json:"api_key_id"` // id of the credential, and of the document
+	Hash      string     `json:"hash"`
+	Name      string     `json:"name"`
+	PolicyID  string     `json:"policy_id"`
+	Active    bool       `json:"active"`
+	CreatedAt time.Time  `json:"created_at"`
+	ExpireAt  *time.Time `json:"expire_at,omitempty"`
+	Revision  int64      `json:"-"`
+}
+
+// Usable says whether the key enrols at now.
+func (k EnrollmentKey) Usable(now time.Time) error {
+	switch {
+	case !k.Active:
+		return &Error{Kind: Unauthorized, Code: "ErrUnauthorized", Message: "the enrollment key has been revoked: ask for a new one"}
+	case k.ExpireAt != nil && !now.Before(*k.ExpireAt):
+		return &Error{Kind: Unauthorized, Code: "ErrUnauthorized", Message: "the enrollment key expired at " + k.ExpireAt.Format(time.RFC3339) + ": ask for a new one"}
+	}
+	return nil
+}
+
+// AdminKey opens the admin API.
+type AdminKey struct {
+	ID        string    `json:"id"` // id of the credential
+	Hash      string    `json:"hash"`
+	Name      string    `json:"name"`
+	Active    bool      `json:"active"`
+	CreatedAt time.Time `json:"created_at"`
+	Revision  int64     `json:"-"`
+}
+
+// PublisherKey is a public key whose packages the server takes in.
+type PublisherKey struct {
+	ID        string    `json:"id"` // 16 hexadecimal digits
+	PublicKey string    `json:"public_key"`
+	Name      string    `json:"name"`
+	AddedAt   time.Time `json:"added_at"`
+	AddedBy   string    `json:"added_by"`
+	Revision  int64     `json:"-"`
+}

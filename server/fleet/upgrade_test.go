@@ -1,0 +1,564 @@
+package fleet
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// host is an agent's document with the clock of its story. An action is "act",
+// a target 1.1.0, and what ran before 1.0.0, unless said otherwise.
+type host struct {
+	*testing.T
+	Agent
+	now time.Time
+}
+
+func newHost(t *testing.T) *host {
+	return &host{T: t, Agent: Agent{ID: "a", Active: true, Version: "1.0.0"}, now: now}
+}
+
+func begun(t *testing.T) *host {
+	h := newHost(t)
+	h.BeginUpgrade("act", "1.1.0", h.now)
+	h.want(UpgradeStarted, true)
+	return h
+}
+
+func (h *host) after(d time.Duration) *host { h.now = h.now.Add(d); return h }
+
+// checkin reports a version and the phase of an action, "" for no details.
+func (h *host) checkin(version string, state agentapi.UpgradeState) bool {
+	return h.checkinOf("act", version, state)
+}
+
+func (h *host) checkinOf(actionID, version string, state agentapi.UpgradeState) bool {
+	var d *agentapi.UpgradeDetails
+	if state != "" {
+		d = &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: actionID, State: state}
+		if state.Over() {
+			d.Metadata = agentapi.UpgradeMetadata{ErrorMsg: "the reason", FailedState: agentapi.UpgradeWatching}
+		}
+	}
+	h.Last.At = &h.now
+	return h.ObserveUpgrade(version, d, h.now)
+}
+
+// want judges the fields people see, and that they go together.
+func (h *host) want(status UpgradeStatus, upgrading bool) {
+	h.Helper()
+	if h.UpgradeStatus != status || h.Upgrading() != upgrading {
+		h.Fatalf("status is %q, upgrading %v; want %q, %v\n%+v", h.UpgradeStatus, h.Upgrading(), status, upgrading, h.Agent)
+	}
+	if upgrading != (status == UpgradeStarted) {
+		h.Fatalf("status is %q while upgrading is %v", h.UpgradeStatus, h.Upgrading())
+	}
+}
+
+func (h *host) wantUpgraded(at time.Time) {
+	h.Helper()
+	h.want(UpgradeNone, false)
+	if h.UpgradedAt == nil || !h.UpgradedAt.Equal(at) || h.UpgradeStartedAt != nil {
+		h.Fatalf("upgraded at %v, want %s; started at %v, want never", h.UpgradedAt, at, h.UpgradeStartedAt)
+	}
+	if r, ok := h.UpgradeResult(h.now); h.UpgradeActionID != "" && (!ok || r.Error != "" || r.ActionID != h.UpgradeActionID) {
+		h.Fatalf("the result is %+v, %v", r, ok)
+	}
+}
+
+func (h *host) wantFailed(status UpgradeStatus, reason string) {
+	h.Helper()
+	h.want(status, false)
+	if h.UpgradedAt != nil || h.UpgradeStartedAt != nil {
+		h.Fatalf("upgraded at %v, started at %v after a failure", h.UpgradedAt, h.UpgradeStartedAt)
+	}
+	if d := h.UpgradeDetails; d == nil || !d.State.Over() || !strings.Contains(d.Metadata.ErrorMsg, reason) {
+		h.Fatalf("details are %+v, want the reason %q", d, reason)
+	}
+	if r, ok := h.UpgradeResult(h.now); h.UpgradeActionID != "" && (!ok || !strings.Contains(r.Error, reason)) {
+		h.Fatalf("the result is %+v, %v, want the reason %q", r, ok, reason)
+	}
+}
+
+func TestAnUpgradeThatGoesWell(t *testing.T) {
+	h := begun(t)
+	for _, phase := range []agentapi.UpgradeState{
+		agentapi.UpgradeRequested, agentapi.UpgradeScheduled, agentapi.UpgradeDownloading, agentapi.UpgradeExtracting,
+		agentapi.UpgradeReplacing, agentapi.UpgradeRestarting,
+	} {
+		if !h.after(time.Second).checkin("1.0.0", phase) {
+			t.Fatalf("phase %s changed nothing", phase)
+		}
+		h.want(UpgradeStarted, true)
+		if h.UpgradeDetails.State != phase {
+			t.Fatalf("details show %s in phase %s", h.UpgradeDetails.State, phase)
+		}
+		if h.checkin("1.0.0", phase) {
+			t.Fatalf("phase %s said twice was a change", phase)
+		}
+	}
+	h.after(time.Second).checkin("1.1.0", agentapi.UpgradeWatching)
+	reached := h.now
+	h.wantUpgraded(reached)
+	if h.ObserveAck("act", "", false, h.after(time.Second).now) {
+		t.Fatal("the acknowledgement after the check-in was a change")
+	}
+	h.after(time.Minute).checkin("1.1.0", "")
+	h.wantUpgraded(reached)
+	if h.UpgradeDetails != nil {
+		t.Fatalf("details stay after the watch: %+v", h.UpgradeDetails)
+	}
+	if h.after(time.Minute).checkin("1.1.0", "") {
+		t.Fatal("a later check-in was a change")
+	}
+}
+
+func TestALostAcknowledgementIsNotNeeded(t *testing.T) {
+	h := begun(t)
+	h.checkin("1.0.0", agentapi.UpgradeDownloading)
+	h.after(time.Minute).checkin("1.1.0", "")
+	h.wantUpgraded(h.now)
+}
+
+func TestAnAcknowledgementAloneIsNoSuccess(t *testing.T) {
+	h := begun(t)
+	h.ObserveAck("act", "", false, h.now)
+	h.want(UpgradeStarted, true)
+	if _, ok := h.UpgradeResult(h.now); ok {
+		t.Fatal("there is a result while it runs")
+	}
+	h.after(time.Minute).checkin("1.1.0", "")
+	h.wantUpgraded(h.now)
+}
+
+func TestAnAcknowledgementAfterTheNewVersionWasSeen(t *testing.T) {
+	h := newHost(t)
+	h.BeginUpgrade("act", "1.1.0", h.now)
+	h.Version = "1.1.0" // told in the ack's own request
+	h.ObserveAck("act", "", false, h.after(time.Second).now)
+	h.wantUpgraded(h.now)
+}
+
+func TestAFailedStart(t *testing.T) {
+	t.Run("told in the acknowledgement", func(t *testing.T) {
+		h := begun(t)
+		h.ObserveAck("act", "no space left", false, h.now)
+		h.wantFailed(UpgradeFailed, "no space left")
+		if got := h.UpgradeDetails.Metadata.FailedState; got != agentapi.UpgradeRequested {
+			t.Errorf("failed in %s", got)
+		}
+		h.after(time.Minute).checkin("1.0.0", "")
+		h.wantFailed(UpgradeFailed, "no space left") // the reason stays to be read
+	})
+	t.Run("told in the check-in, then acknowledged", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeExtracting)
+		h.checkin("1.0.0", agentapi.UpgradeFailed)
+		h.wantFailed(UpgradeFailed, "the reason")
+		if h.ObserveAck("act", "another wording", false, h.now) {
+			t.Error("the acknowledgement changed the reason")
+		}
+	})
+	t.Run("acknowledged amid the download, then told in the check-in", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeDownloading)
+		h.ObserveAck("act", "no space left", false, h.now)
+		h.wantFailed(UpgradeFailed, "no space left")
+		if got := h.UpgradeDetails.Metadata.FailedState; got != agentapi.UpgradeDownloading {
+			t.Errorf("failed in %s", got)
+		}
+		h.checkin("1.0.0", agentapi.UpgradeFailed)
+		h.wantFailed(UpgradeFailed, "the reason")
+	})
+	t.Run("that the agent tries again", func(t *testing.T) {
+		h := begun(t)
+		if h.ObserveAck("act", "timeout", true, h.now) {
+			t.Error("an attempt that is repeated was a change")
+		}
+		h.want(UpgradeStarted, true)
+	})
+	t.Run("and a second attempt by a new action", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeFailed)
+		h.BeginUpgrade("again", "1.1.0", h.after(time.Hour).now)
+		h.want(UpgradeStarted, true)
+		if h.UpgradeDetails != nil {
+			t.Error("the old reason stands beside the new attempt")
+		}
+		if h.checkin("1.0.0", agentapi.UpgradeFailed) { // repeated until it takes up the new one
+			t.Error("stale details were a change")
+		}
+		if h.ObserveAck("act", "stale", false, h.now) {
+			t.Error("a stale acknowledgement was a change")
+		}
+		h.want(UpgradeStarted, true)
+		h.after(time.Minute).checkinOf("again", "1.1.0", agentapi.UpgradeWatching)
+		h.wantUpgraded(h.now)
+	})
+}
+
+func TestARollback(t *testing.T) {
+	t.Run("before the new version was seen", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeRestarting)
+		h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeRollback)
+		h.wantFailed(UpgradeRolledBack, "the reason")
+	})
+	t.Run("after the new version ran", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.1.0", agentapi.UpgradeWatching)
+		h.wantUpgraded(h.now)
+		h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeRollback)
+		h.wantFailed(UpgradeRolledBack, "the reason")
+		if h.ObserveAck("act", "rolled back", false, h.now) {
+			t.Error("the acknowledgement changed the reason")
+		}
+		h.after(time.Minute).checkin("1.0.0", "") // some agents forget it
+		h.wantFailed(UpgradeRolledBack, "the reason")
+		if h.Version != "1.0.0" {
+			t.Errorf("version is %s", h.Version)
+		}
+	})
+	t.Run("whose acknowledgement comes first", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.1.0", agentapi.UpgradeWatching)
+		h.ObserveAck("act", "rolled back", false, h.now)
+		h.checkin("1.0.0", agentapi.UpgradeRollback)
+		h.wantFailed(UpgradeRolledBack, "the reason")
+	})
+	t.Run("said again and again is said once", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeRollback)
+		if h.checkin("1.0.0", agentapi.UpgradeRollback) {
+			t.Error("the second time was a change")
+		}
+	})
+}
+
+func TestAnAgentThatForgetsItsUpgrade(t *testing.T) {
+	h := begun(t)
+	if h.checkin("1.0.0", "") {
+		t.Error("a check-in before it took up the action was a change")
+	}
+	h.want(UpgradeStarted, true)
+	h.checkin("1.0.0", agentapi.UpgradeDownloading)
+	h.after(time.Minute).checkin("1.0.0", "")
+	h.wantFailed(UpgradeFailed, "stopped reporting the upgrade in UPG_DOWNLOADING and still runs 1.0.0")
+}
+
+func TestACancelledUpgrade(t *testing.T) {
+	h := begun(t)
+	if h.CancelUpgrade("another") {
+		t.Error("cancelling another action was a change")
+	}
+	h.checkin("1.0.0", agentapi.UpgradeScheduled)
+	if !h.CancelUpgrade("act") || h.CancelUpgrade("act") {
+		t.Error("cancelling is one change")
+	}
+	h.want(UpgradeNone, false)
+	if _, ok := h.UpgradeResult(h.now); ok || h.UpgradedAt != nil {
+		t.Error("a cancelled upgrade has a result")
+	}
+	h.checkin("1.0.0", agentapi.UpgradeScheduled) // the CANCEL is still on its way
+	h.want(UpgradeNone, false)
+	h.checkin("1.0.0", "")
+	h.want(UpgradeNone, false)
+	if h.UpgradeDetails != nil {
+		t.Errorf("details stay: %+v", h.UpgradeDetails)
+	}
+}
+
+func TestAnUpgradeAskedForOnTheHost(t *testing.T) {
+	h := newHost(t)
+	for range 2 { // the second as well as the first
+		h.Version = "1.0.0"
+		h.after(time.Hour).checkinOf("", "1.0.0", agentapi.UpgradeDownloading)
+		h.want(UpgradeStarted, true)
+		if h.UpgradeTarget != "1.1.0" || h.UpgradeDetails == nil {
+			t.Fatalf("target is %q, details %+v", h.UpgradeTarget, h.UpgradeDetails)
+		}
+		started := *h.UpgradeStartedAt
+		h.after(time.Second).checkinOf("", "1.0.0", agentapi.UpgradeExtracting)
+		if !h.UpgradeStartedAt.Equal(started) {
+			t.Fatal("it started twice")
+		}
+		h.after(time.Minute).checkinOf("", "1.1.0", agentapi.UpgradeWatching)
+		reached := h.now
+		h.wantUpgraded(reached)
+		if h.after(time.Minute).checkinOf("", "1.1.0", agentapi.UpgradeWatching) {
+			t.Fatal("being watched was a change")
+		}
+		h.after(time.Minute).checkinOf("", "1.1.0", "")
+		h.wantUpgraded(reached)
+	}
+	h.Version = "1.0.0"
+	h.checkinOf("", "1.0.0", agentapi.UpgradeDownloading)
+	h.checkinOf("", "1.0.0", agentapi.UpgradeFailed)
+	h.wantFailed(UpgradeFailed, "the reason")
+	h.checkinOf("", "1.0.0", agentapi.UpgradeDownloading) // and tried again
+	h.want(UpgradeStarted, true)
+}
+
+func TestAnUpgradeOnTheHostDoesNotStandInForOurs(t *testing.T) {
+	h := begun(t)
+	h.checkin("1.0.0", agentapi.UpgradeScheduled)
+	if h.checkinOf("", "1.0.0", agentapi.UpgradeDownloading) {
+		t.Error("it was a change")
+	}
+	if h.UpgradeActionID != "act" || h.UpgradeDetails.State != agentapi.UpgradeScheduled {
+		t.Errorf("ours is now %q in %s", h.UpgradeActionID, h.UpgradeDetails.State)
+	}
+}
+
+func TestAPresumedFailureIsTakenBackWhenTheVersionRuns(t *testing.T) {
+	expired := Action{ID: "act", Expiration: &now}
+	for name, state := range map[string]agentapi.UpgradeState{"being watched": agentapi.UpgradeWatching, "without details": ""} {
+		t.Run(name, func(t *testing.T) {
+			h := begun(t)
+			h.SettleUpgrade(&expired, nil, h.now)
+			h.wantFailed(UpgradeFailed, "expired")
+			h.after(time.Hour).checkin("1.1.0", state)
+			h.wantUpgraded(h.now)
+			if (h.UpgradeDetails != nil) != (state != "") {
+				t.Errorf("details are %+v", h.UpgradeDetails)
+			}
+		})
+	}
+	t.Run("but not while the agent itself says that it failed", func(t *testing.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeFailed)
+		h.checkin("1.1.0", agentapi.UpgradeFailed)
+		h.wantFailed(UpgradeFailed, "the reason")
+	})
+}
+
+func TestSettlingWhatNoMessageWillEnd(t *testing.T) {
+	action := &Action{ID: "act", Expiration: ago(-time.Hour)}
+	expired, cancelled := &Action{ID: "act", Expiration: ago(0)}, &Action{ID: "act", CancelledAt: ago(0)}
+	ack := func(errText string, age time.Duration) *Result {
+		return &Result{Timestamp: now.Add(-age), Error: errText}
+	}
+	for _, row := range []struct {
+		name    string
+		age     time.Duration // since it began
+		phase   agentapi.UpgradeState
+		action  *Action
+		result  *Result
+		lastAge time.Duration // since the last check-in
+		want    UpgradeStatus
+		reason  string
+	}{
+		{"under way", time.Hour, "", action, nil, 0, UpgradeStarted, ""},
+		{"its action is still being made", CreateGrace - 1, "", nil, nil, 0, UpgradeStarted, ""},
+		{"its action was never made", CreateGrace, "", nil, nil, 0, UpgradeFailed, "never created"},
+		{"expired before the agent came", time.Hour, "", expired, nil, 0, UpgradeFailed, "expired at 2026-03-03T10:00:00Z"},
+		{"expired while scheduled", time.Hour, agentapi.UpgradeScheduled, expired, nil, 0, UpgradeFailed, "expired"},
+		{"expired while downloading", time.Hour, agentapi.UpgradeDownloading, expired, nil, 0, UpgradeStarted, ""},
+		{"expired after it was acknowledged", time.Hour, "", expired, ack("", time.Minute), 0, UpgradeStarted, ""},
+		{"cancelled before the agent began", time.Hour, agentapi.UpgradeScheduled, cancelled, nil, 0, UpgradeNone, ""},
+		{"cancelled too late", time.Hour, agentapi.UpgradeDownloading, cancelled, nil, 0, UpgradeStarted, ""},
+		{"acknowledged with an error that was not taken in", time.Hour, agentapi.UpgradeDownloading, action, ack("no space left", 0), 0, UpgradeFailed, "no space left"},
+		{"just acknowledged", time.Hour, "", action, ack("", AckGrace), 0, UpgradeStarted, ""},
+		{"long acknowledged, and the old version checks in", time.Hour, "", action, ack("", AckGrace+2), 1, UpgradeFailed, "acknowledged the upgrade"},
+		{"long acknowledged, and silent since", time.Hour, "", action, ack("", AckGrace+2), 10 * time.Minute, UpgradeStarted, ""},
+		{"long acknowledged, and at work", time.Hour, agentapi.UpgradeReplacing, action, ack("", AckGrace+2), 1, UpgradeStarted, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := newHost(t)
+			h.BeginUpgrade("act", "1.1.0", now.Add(-row.age))
+			if row.phase != "" {
+				h.checkin("1.0.0", row.phase)
+			}
+			h.Last.At = ago(row.lastAge)
+			changed := h.SettleUpgrade(row.action, row.result, now)
+			h.want(row.want, row.want == UpgradeStarted)
+			if changed != (row.want != UpgradeStarted) {
+				t.Errorf("changed is %v", changed)
+			}
+			if row.want == UpgradeFailed {
+				h.wantFailed(UpgradeFailed, row.reason)
+			}
+			if h.SettleUpgrade(row.action, row.result, now) {
+				t.Error("settling twice was a change")
+			}
+		})
+	}
+	h := newHost(t)
+	h.checkinOf("", "1.0.0", agentapi.UpgradeDownloading)
+	if h.SettleUpgrade(nil, nil, now.Add(time.Hour)) {
+		t.Error("an upgrade asked for on the host has no action that could be missing")
+	}
+}
+
+// Whatever came before, an agent does not stay "updating" once it has said how
+// its upgrade ended, or once the bounds of SettleUpgrade have passed.
+func TestNothingLeavesAnAgentUpdating(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &upgradeModel{agent: Agent{ID: "a", Active: true, Version: "1.0.0"}, now: now}
+		t.Repeat(map[string]func(*rapid.T){
+			"":         s.invariants,
+			"begin":    s.begin,
+			"check in": s.checkin,
+			"ack":      s.ack,
+			"cancel":   s.cancel,
+			"settle":   s.settle,
+			"end":      s.end,
+			"give up":  s.giveUp,
+		})
+	})
+}
+
+type upgradeModel struct {
+	agent   Agent
+	now     time.Time
+	actions int
+}
+
+func (s *upgradeModel) tick(t *rapid.T) {
+	s.now = s.now.Add(time.Duration(rapid.IntRange(1, 900).Draw(t, "seconds")) * time.Second)
+}
+
+func (s *upgradeModel) invariants(t *rapid.T) {
+	a := s.agent
+	if a.Upgrading() != (a.UpgradeStatus == UpgradeStarted) || (a.UpgradeStartedAt != nil && a.UpgradedAt != nil) {
+		t.Fatalf("fields contradict each other: %+v", a)
+	}
+	if a.UpgradedAt != nil && a.UpgradeStatus != UpgradeNone {
+		t.Fatalf("upgraded, and yet %s", a.UpgradeStatus)
+	}
+	if r, ok := a.UpgradeResult(s.now); ok && a.Upgrading() {
+		t.Fatalf("a result while it runs: %+v", r)
+	}
+}
+
+func (s *upgradeModel) begin(t *rapid.T) {
+	s.tick(t)
+	s.actions++
+	s.agent.BeginUpgrade(string(rune('a'+s.actions%26)), rapid.SampledFrom(versions).Draw(t, "target"), s.now)
+}
+
+var (
+	versions = []string{"1.0.0", "1.1.0", "1.2.0"}
+	states   = []agentapi.UpgradeState{
+		agentapi.UpgradeRequested, agentapi.UpgradeScheduled, agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeReplacing,
+		agentapi.UpgradeRestarting, agentapi.UpgradeWatching, agentapi.UpgradeRollback, agentapi.UpgradeFailed,
+	}
+)
+
+func (s *upgradeModel) observe(version string, d *agentapi.UpgradeDetails) {
+	at := s.now
+	s.agent.Last.At = &at
+	s.agent.ObserveUpgrade(version, d, s.now)
+}
+
+// details are of the upgrade the server knows, of one of the host, or stale.
+func (s *upgradeModel) details(t *rapid.T) *agentapi.UpgradeDetails {
+	if rapid.Bool().Draw(t, "none") {
+		return nil
+	}
+	return &agentapi.UpgradeDetails{
+		ActionID:      rapid.SampledFrom([]string{s.agent.UpgradeActionID, "", "stale"}).Draw(t, "action"),
+		TargetVersion: rapid.SampledFrom(versions).Draw(t, "target"), State: rapid.SampledFrom(states).Draw(t, "state"),
+	}
+}
+
+func (s *upgradeModel) checkin(t *rapid.T) {
+	s.tick(t)
+	s.observe(rapid.SampledFrom(append(versions, "")).Draw(t, "version"), s.details(t))
+}
+
+func (s *upgradeModel) ack(t *rapid.T) {
+	s.tick(t)
+	id := rapid.SampledFrom([]string{s.agent.UpgradeActionID, "stale"}).Draw(t, "action")
+	s.agent.ObserveAck(id, rapid.SampledFrom([]string{"", "failed"}).Draw(t, "error"), rapid.Bool().Draw(t, "retry"), s.now)
+}
+
+func (s *upgradeModel) cancel(t *rapid.T) {
+	s.tick(t)
+	s.agent.CancelUpgrade(rapid.SampledFrom([]string{s.agent.UpgradeActionID, "stale"}).Draw(t, "action"))
+}
+
+func (s *upgradeModel) settle(t *rapid.T) {
+	s.tick(t)
+	var action *Action
+	if rapid.Bool().Draw(t, "found") {
+		action = &Action{ID: s.agent.UpgradeActionID}
+		if rapid.Bool().Draw(t, "expires") {
+			action.Expiration = &s.now
+		}
+		if rapid.Bool().Draw(t, "cancelled") {
+			action.CancelledAt = &s.now
+		}
+	}
+	var result *Result
+	if rapid.Bool().Draw(t, "answered") {
+		result = &Result{Timestamp: s.now.Add(-time.Hour), Error: rapid.SampledFrom([]string{"", "failed"}).Draw(t, "error")}
+	}
+	s.agent.SettleUpgrade(action, result, s.now)
+}
+
+// end is an agent that says how its upgrade ended, in one of the ways there are.
+func (s *upgradeModel) end(t *rapid.T) {
+	s.tick(t)
+	a := &s.agent
+	if !a.Upgrading() {
+		return
+	}
+	target := a.UpgradeTarget
+	over := func(state agentapi.UpgradeState) *agentapi.UpgradeDetails {
+		return &agentapi.UpgradeDetails{ActionID: a.UpgradeActionID, TargetVersion: target, State: state}
+	}
+	switch way := rapid.SampledFrom([]string{"failed", "rolled back", "error acknowledged", "runs", "runs, watched", "forgot"}).Draw(t, "way"); way {
+	case "failed":
+		s.observe("1.0.0", over(agentapi.UpgradeFailed))
+	case "rolled back":
+		s.observe("1.0.0", over(agentapi.UpgradeRollback))
+	case "error acknowledged":
+		a.ObserveAck(a.UpgradeActionID, "failed", false, s.now)
+	case "runs":
+		s.observe(target, nil)
+	case "runs, watched":
+		s.observe(target, over(agentapi.UpgradeWatching))
+	case "forgot":
+		s.observe("1.0.0", over(agentapi.UpgradeDownloading))
+		s.observe("1.0.0", nil)
+	}
+	if a.Upgrading() {
+		t.Fatalf("still updating: %+v", a)
+	}
+}
+
+// giveUp is the settling of an upgrade whose agent has not begun, past every
+// bound.
+func (s *upgradeModel) giveUp(t *rapid.T) {
+	a := &s.agent
+	working := a.UpgradeDetails != nil && a.UpgradeDetails.State != agentapi.UpgradeRequested && a.UpgradeDetails.State != agentapi.UpgradeScheduled
+	if !a.Upgrading() || a.UpgradeActionID == "" || working {
+		s.tick(t)
+		return
+	}
+	switch way := rapid.SampledFrom([]string{"no action", "expired", "cancelled", "acknowledged without effect", "failed"}).Draw(t, "way"); way {
+	case "no action":
+		s.now = s.now.Add(CreateGrace)
+		a.SettleUpgrade(nil, nil, s.now)
+	case "expired":
+		a.SettleUpgrade(&Action{ID: a.UpgradeActionID, Expiration: &s.now}, nil, s.now)
+	case "cancelled":
+		a.SettleUpgrade(&Action{ID: a.UpgradeActionID, CancelledAt: &s.now}, nil, s.now)
+	case "acknowledged without effect":
+		acked := s.now
+		s.now = s.now.Add(AckGrace + time.Second)
+		at := s.now
+		a.Last.At = &at
+		a.SettleUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: acked}, s.now)
+	case "failed":
+		a.SettleUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: s.now, Error: "failed"}, s.now)
+	}
+	if a.Upgrading() {
+		t.Fatalf("still updating: %+v", a)
+	}
+}

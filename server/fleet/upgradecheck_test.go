@@ -1,0 +1,121 @@
+package fleet
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+var catalog = Catalog{
+	{Version: "1.0.0", OS: "linux", Arch: "amd64"},
+	{Version: "1.1.0", OS: "linux", Arch: "amd64"},
+	{Version: "1.1.0", OS: "linux", Arch: "arm64"},
+	{Version: "1.10.0", OS: "windows", Arch: "amd64"},
+	{Version: "2.0.0-SNAPSHOT"},
+}
+
+func upgradeable(version string) Agent {
+	return Agent{
+		ID: "a", Active: true, Version: version,
+		LocalMetadata: []byte(`{"elastic":{"agent":{"upgradeable":true}},"host":{"architecture":"x86_64"},"os":{"type":"linux"}}`),
+	}
+}
+
+func TestWhyNotThisAgent(t *testing.T) {
+	to := func(v string) UpgradeWish { return UpgradeWish{Version: v} }
+	forced := UpgradeWish{Version: "1.0.0", Force: true}
+	for _, row := range []struct {
+		name   string
+		change func(*Agent)
+		wish   UpgradeWish
+		want   string // a part of the refusal, "" for none
+	}{
+		{"it can", nil, to("1.1.0"), ""},
+		{"to a package for any platform", nil, to("2.0.0-SNAPSHOT"), ""},
+		{"unenrolled", func(a *Agent) { a.Active = false }, forced, "is unenrolled"},
+		{"being unenrolled", func(a *Agent) { a.UnenrollmentStartedAt = &now }, forced, "being unenrolled"},
+		{"in a container", func(a *Agent) { a.LocalMetadata = nil }, forced, "container"},
+		{"no package for its system", nil, UpgradeWish{Version: "1.10.0", Force: true}, "no package of version 1.10.0 for linux/x86_64"},
+		{"the package lies elsewhere", nil, UpgradeWish{Version: "1.10.0", SourceURI: "https://x"}, ""},
+		{"already under way", func(a *Agent) { a.BeginUpgrade("act", "1.1.0", now) }, to("2.0.0-SNAPSHOT"), "already being upgraded to 1.1.0"},
+		{"already under way, forced", func(a *Agent) { a.BeginUpgrade("act", "1.1.0", now) }, forced, ""},
+		{"still watched", func(a *Agent) {
+			a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeWatching, TargetVersion: "1.0.1"}
+		}, to("1.1.0"), "still being watched after its upgrade to 1.0.1"},
+		{"after a failure", func(a *Agent) { a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeFailed} }, to("1.1.0"), ""},
+		{"same version", func(a *Agent) { a.Version = "1.1.0" }, to("1.1.0"), "already runs 1.1.0"},
+		{"down", func(a *Agent) { a.Version = "1.1.0" }, to("1.0.0"), "needs force"},
+		{"down, forced", func(a *Agent) { a.Version = "1.1.0" }, forced, ""},
+		{"unknown version", func(a *Agent) { a.Version = "" }, to("1.1.0"), "cannot be compared"},
+	} {
+		a := upgradeable("1.0.0")
+		if row.change != nil {
+			row.change(&a)
+		}
+		err := a.CheckUpgrade(row.wish, catalog)
+		if (row.want == "") != (err == nil) || (err != nil && (KindOf(err) != Invalid || !strings.Contains(err.Error(), row.want))) {
+			t.Errorf("%s: %v, want %q", row.name, err, row.want)
+		}
+	}
+}
+
+func TestWhatIsWrongWithAWishWhateverTheAgent(t *testing.T) {
+	for _, row := range []struct {
+		wish UpgradeWish
+		in   Catalog
+		want string
+	}{
+		{UpgradeWish{Version: "1.1.0"}, catalog, ""},
+		{UpgradeWish{Version: "7.0.0", SourceURI: "https://x"}, catalog, ""},
+		{UpgradeWish{}, catalog, "[request body.version]: is missing"},
+		{UpgradeWish{Version: "1.1"}, catalog, `[request body.version]: version is "1.1"`},
+		{UpgradeWish{Version: "7.0.0"}, catalog, "published are [2.0.0-SNAPSHOT 1.10.0 1.1.0 1.0.0]"},
+		{UpgradeWish{Version: "7.0.0"}, nil, "nothing is published yet"},
+	} {
+		err := row.wish.Check(row.in)
+		if (row.want == "") != (err == nil) || (err != nil && (KindOf(err) != Invalid || !strings.Contains(err.Error(), row.want))) {
+			t.Errorf("%+v: %v, want %q", row.wish, err, row.want)
+		}
+	}
+}
+
+func TestACatalogKnowsPlatformsInBothSpellings(t *testing.T) {
+	for _, row := range []struct {
+		version, os, arch string
+		want              bool
+	}{
+		{"1.1.0", "linux", "arm64", true},
+		{"1.1.0", "linux", "aarch64", true},
+		{"1.1.0", "linux", "x86_64", true},
+		{"1.0.0", "linux", "aarch64", false},
+		{"1.10.0", "linux", "amd64", false},
+		{"1.10.0", "", "", true},
+		{"2.0.0-SNAPSHOT", "plan9", "mips", true},
+		{"2.0.0", "linux", "amd64", false},
+	} {
+		if got := catalog.Has(row.version, row.os, row.arch); got != row.want {
+			t.Errorf("%s for %s/%s: %v", row.version, row.os, row.arch, got)
+		}
+	}
+	if got, want := catalog.Versions(), []string{"2.0.0-SNAPSHOT", "1.10.0", "1.1.0", "1.0.0"}; !slices.Equal(got, want) {
+		t.Errorf("versions are %v, want %v", got, want)
+	}
+}
+
+func TestAnErrorKeepsItsKindAndCause(t *testing.T) {
+	cause := FieldError("body.x", "is %q", "y")
+	err := Errorf(Conflict, "doing it: %w", cause)
+	if KindOf(err) != Conflict || !errors.Is(err.Unwrap(), cause) || err.Error() != `doing it: [request body.x]: is "y"` {
+		t.Errorf("error is %q of kind %s with cause %v", err, KindOf(err), err.Unwrap())
+	}
+	if KindOf(cause) != Invalid || KindOf(nil) != Internal {
+		t.Errorf("kinds are %s and %s", KindOf(cause), KindOf(nil))
+	}
+	a, b := NewID(), NewID()
+	if len(a) != 26 || a == b || strings.Trim(a, "abcdefghijklmnopqrstuvwxyz234567") != "" {
+		t.Errorf("ids are %q and %q", a, b)
+	}
+}
