@@ -1,0 +1,187 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+type actions struct{ s *Store }
+
+func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
+	doc, err := encode("action", a.ID, a)
+	if err != nil {
+		return 0, err
+	}
+	id, expiration, cancelled := a.ID, fromTimePtr(a.Expiration), fromTimePtr(a.CancelledAt)
+	// In the order of the clustered key: neighbours share pages.
+	targets := slices.Clone(a.Agents)
+	slices.Sort(targets)
+	targets = slices.Compact(targets)
+	return apply(ctx, c.s, "create action", func(t *tx) (int64, error) {
+		// Seq is given out under the write lock and becomes visible with the
+		// commit, so no reader ever sees a later one first.
+		var seq int64
+		err := t.get(`INSERT INTO actions (id, rev, expiration, cancelled_at, doc) VALUES (?, 1, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING seq`,
+			[]any{id, expiration, cancelled, doc}, &seq)
+		if errors.Is(err, sql.ErrNoRows) {
+			return 0, exists("action", id)
+		}
+		if err != nil {
+			return 0, err
+		}
+		for _, agent := range targets {
+			if _, err := t.exec(`INSERT INTO action_targets (agent_id, seq) VALUES (?, ?)`, agent, seq); err != nil {
+				return 0, err
+			}
+		}
+		return seq, nil
+	})
+}
+
+func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
+	list, err := c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE id = ?`, id)
+	switch {
+	case err != nil:
+		return fleet.Action{}, err
+	case len(list) == 0:
+		return fleet.Action{}, missing("action", id)
+	}
+	return list[0], nil
+}
+
+func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
+	return c.s.write(ctx, "cancel action", func(t *tx) error {
+		n, err := t.exec(`UPDATE actions SET rev = rev + 1, cancelled_at = ? WHERE id = ? AND cancelled_at IS NULL`, fromTime(at), id)
+		if err != nil || n > 0 {
+			return err
+		}
+		var there int
+		err = t.get(`SELECT 1 FROM actions WHERE id = ?`, []any{id}, &there)
+		if errors.Is(err, sql.ErrNoRows) {
+			return missing("action", id)
+		}
+		return err
+	})
+}
+
+func (c actions) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error) {
+	return c.many(ctx, `SELECT t.seq, a.rev, a.cancelled_at FROM action_targets t CROSS JOIN actions a ON a.seq = t.seq
+		WHERE t.agent_id = ? AND t.seq > ? AND (a.expiration IS NULL OR a.expiration > ?) ORDER BY t.seq LIMIT ?`,
+		agentID, after, fromTime(now), max(limit, 0))
+}
+
+func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
+	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ?`, after, max(limit, 0))
+}
+
+func (c actions) LastSeq(ctx context.Context) (int64, error) {
+	var seq int64
+	err := c.s.get(ctx, `SELECT coalesce(max(seq), 0) FROM actions`, nil, &seq)
+	return seq, err
+}
+
+func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, error) {
+	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? OFFSET ?`, max(limit, 0), max(offset, 0))
+}
+
+// many reads which actions there are, and then each, most often from memory.
+func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.Action, error) {
+	type head struct {
+		seq, rev  int64
+		cancelled sql.NullInt64
+	}
+	var heads []head
+	err := c.s.each(ctx, query, args, func(scan scan) error {
+		var h head
+		err := scan(&h.seq, &h.rev, &h.cancelled)
+		heads = append(heads, h)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]fleet.Action, 0, len(heads))
+	for _, h := range heads {
+		a, err := c.document(ctx, h.seq)
+		if err != nil {
+			return nil, err
+		}
+		a.CancelledAt, a.Revision = toTimePtr(h.cancelled), revision(h.seq, h.rev)
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// document returns a copy of what does not change of an action.
+func (c actions) document(ctx context.Context, seq int64) (fleet.Action, error) {
+	if a, ok := c.s.actions.get(seq); ok {
+		return cloneAction(a), nil
+	}
+	var doc string
+	if err := c.s.get(ctx, `SELECT doc FROM actions WHERE seq = ?`, []any{seq}, &doc); err != nil {
+		return fleet.Action{}, err
+	}
+	var a fleet.Action
+	if err := decode("action", "", doc, &a); err != nil {
+		return a, err
+	}
+	a.Seq = seq
+	c.s.actions.put(a, len(doc))
+	return cloneAction(a), nil
+}
+
+func cloneAction(a fleet.Action) fleet.Action {
+	a.Data = slices.Clone(a.Data)
+	a.Agents = slices.Clone(a.Agents)
+	a.StartTime = cloneTime(a.StartTime)
+	a.Expiration = cloneTime(a.Expiration)
+	return a
+}
+
+func cloneTime(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	c := *t
+	return &c
+}
+
+// maxActionCache bounds the encoded size of the actions kept in memory. An
+// action for 10,000 agents has 300 KB, and all of them ask for it within a
+// second of its creation: decoding it for each would take a minute.
+const maxActionCache = 32 << 20
+
+// actionCache keeps decoded actions; they do not change, but for what many
+// reads anew each time.
+type actionCache struct {
+	mu    sync.Mutex
+	bySeq map[int64]fleet.Action
+	size  int
+}
+
+func (c *actionCache) get(seq int64) (fleet.Action, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.bySeq[seq]
+	return a, ok
+}
+
+func (c *actionCache) put(a fleet.Action, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.bySeq[a.Seq]; ok || size > maxActionCache {
+		return
+	}
+	if c.bySeq == nil || c.size+size > maxActionCache {
+		// Starting over is simple and rare: what is asked for comes back.
+		c.bySeq, c.size = map[int64]fleet.Action{}, 0
+	}
+	c.bySeq[a.Seq] = a
+	c.size += size
+}

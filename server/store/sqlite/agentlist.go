@@ -1,0 +1,174 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// sortColumn is what each sort orders by, of facts as f and hot as h. NULL, which
+// is "never", comes before every number.
+func sortColumn(by store.AgentSort) (string, error) {
+	switch by {
+	case "", store.ByEnrolledAt:
+		return "f.enrolled_at", nil
+	case store.ByLastCheckin:
+		return "h.last_checkin", nil
+	case store.ByHostname:
+		return "f.hostname", nil
+	case store.ByVersion:
+		return "f.version_key", nil
+	case store.ByPolicy:
+		return "f.policy_id", nil
+	}
+	return "", fleet.FieldError("query.sortField", "agents cannot be sorted by %q: use %s, %s, %s, %s or %s", string(by),
+		store.ByEnrolledAt, store.ByLastCheckin, store.ByHostname, store.ByVersion, store.ByPolicy)
+}
+
+// condition is a WHERE clause on facts as f and hot as h, with what stands
+// before it.
+type condition struct {
+	with, where string
+	hot         bool // it looks at hot
+	args        []any
+}
+
+func filterCondition(f store.AgentFilter) (condition, error) {
+	var c condition
+	var where []string
+	if len(f.SeenSince) > 0 {
+		since := make(map[string]int64, len(f.SeenSince))
+		latest := int64(math.MinInt64)
+		for policy, at := range f.SeenSince {
+			since[policy] = fromTime(at)
+			latest = max(latest, since[policy])
+		}
+		list, err := json.Marshal(since)
+		if err != nil {
+			return c, err // strings and numbers can be encoded
+		}
+		c.with, c.hot = `WITH seen (policy_id, since) AS MATERIALIZED (SELECT key, value FROM json_each(?)) `, true
+		// Nearly all agents were seen after the latest of the times: then the
+		// policy need not be looked up.
+		where = append(where, `(coalesce(h.last_checkin, f.enrolled_at) >= ? OR coalesce(h.last_checkin, f.enrolled_at)
+			>= coalesce((SELECT since FROM seen WHERE seen.policy_id = f.policy_id), h.last_checkin, f.enrolled_at))`)
+		c.args = append(c.args, string(list), latest)
+	}
+	if f.PolicyID != "" {
+		where = append(where, `f.policy_id = ?`)
+		c.args = append(c.args, f.PolicyID)
+	}
+	if f.ActiveOnly {
+		where = append(where, `f.active`)
+	}
+	if f.VersionBelow != "" {
+		// What is no version has an empty key.
+		where = append(where, `f.version_key <> '' AND f.version_key < ?`)
+		c.args = append(c.args, fleet.VersionKey(f.VersionBelow))
+	}
+	if len(where) > 0 {
+		c.where = ` WHERE ` + strings.Join(where, ` AND `)
+	}
+	return c, nil
+}
+
+// joinHot is left out where it can be: every row of facts has one of hot, and
+// finding it costs as much as the rest.
+const joinHot = ` JOIN hot h ON h.rid = f.rid`
+
+// listQueries returns the query of the page and that of the total. The page takes
+// args, the limit and the offset, the total takes args.
+func listQueries(q store.AgentQuery) (page, total string, args []any, err error) {
+	column, err := sortColumn(q.Sort)
+	if err != nil {
+		return "", "", nil, err
+	}
+	cond, err := filterCondition(q.AgentFilter)
+	if err != nil {
+		return "", "", nil, err
+	}
+	direction := ""
+	if q.Desc {
+		direction = " DESC"
+	}
+	from := ` FROM facts f`
+	if cond.hot {
+		from += joinHot
+	}
+	total = cond.with + `SELECT count(*)` + from + cond.where
+	if q.Sort == store.ByLastCheckin && !cond.hot {
+		from += joinHot
+	}
+	// The page is cut before the documents are joined: a document is read only
+	// for what is shown.
+	page = fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
+		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? OFFSET ?) p JOIN agents a ON a.rid = p.rid JOIN hot h ON h.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
+		cond.with, agentColumns, column, from+cond.where, direction)
+	return page, total, cond.args, nil
+}
+
+func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
+	page, count, args, err := listQueries(q)
+	if err != nil {
+		return nil, 0, err
+	}
+	// One snapshot, so that the page and the total fit.
+	tx, err := g.s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return nil, 0, g.s.fault("list agents", err)
+	}
+	defer tx.Rollback() // nothing was written
+	var total int
+	if err := tx.QueryRowContext(ctx, count, args...).Scan(&total); err != nil {
+		return nil, 0, g.s.fault("list agents", err)
+	}
+	rows, err := tx.QueryContext(ctx, page, append(args, max(q.Limit, 0), max(q.Offset, 0))...)
+	if err != nil {
+		return nil, 0, g.s.fault("list agents", err)
+	}
+	out := []fleet.Agent{}
+	err = eachRow(rows, func(scan scan) error {
+		a, err := scanAgent(scan)
+		out = append(out, a)
+		return err
+	})
+	if err != nil {
+		return nil, 0, g.s.fault("list agents", err)
+	}
+	return out, total, nil
+}
+
+func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
+	cond, err := filterCondition(filter)
+	if err != nil {
+		return err
+	}
+	// A column costs more than what is in it: three flags come as one number.
+	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT f.id, f.active + 2*f.unenrolling + 4*(f.upgrading_since IS NOT NULL),
+		f.policy_id, f.enrolled_at, h.last_checkin, h.status, f.audit_unenrolled FROM facts f`+joinHot+cond.where, cond.args...)
+	if err != nil {
+		return g.s.fault("read agents", err)
+	}
+	err = eachRow(rows, func(scan scan) error {
+		var (
+			id              string
+			facts           fleet.StatusFacts
+			flags, enrolled int64
+			last            sql.NullInt64
+		)
+		if err := scan(&id, &flags, &facts.PolicyID, &enrolled, &last, &facts.LastCheckinStatus, &facts.AuditUnenrolledReason); err != nil {
+			return err
+		}
+		facts.Active, facts.Unenrolling, facts.Upgrading = flags&1 != 0, flags&2 != 0, flags&4 != 0
+		facts.EnrolledAt, facts.LastCheckin = toTime(enrolled), toTimePtr(last)
+		f(id, facts)
+		return nil
+	})
+	return g.s.fault("read agents", err)
+}

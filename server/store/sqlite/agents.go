@@ -1,0 +1,352 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+type agents struct{ s *Store }
+
+// agentRow is an agent as it goes into the tables. It is made before the
+// transaction, so that encoding holds up nobody, and so that nothing of the
+// caller's is read after a call that was given up.
+type agentRow struct {
+	id, accessKey string
+	revision      int64
+	doc           string
+	lastCheckin   any
+	status        string
+	message       string
+	facts         [9]any // in the order of the table, without rid
+}
+
+func newAgentRow(a *fleet.Agent) (agentRow, error) {
+	doc, err := encode("agent", a.ID, a)
+	if err != nil {
+		return agentRow{}, err
+	}
+	f := a.Facts()
+	var upgradingSince any
+	if f.Upgrading {
+		upgradingSince = fromTime(*a.UpgradeStartedAt)
+	}
+	return agentRow{
+		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: doc,
+		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message,
+		facts: [...]any{
+			a.ID, f.Active, f.Unenrolling, upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
+			f.AuditUnenrolledReason, a.Hostname(), fleet.VersionKey(a.Version),
+		},
+	}, nil
+}
+
+func encode(noun, id string, v any) (string, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", fleet.Errorf(fleet.Internal, "%s %s cannot be encoded: %w", noun, id, err)
+	}
+	return string(b), nil
+}
+
+func decode(noun, id, doc string, v any) error {
+	if err := json.Unmarshal([]byte(doc), v); err != nil {
+		return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be read: %w", noun, id, err)
+	}
+	return nil
+}
+
+func (g agents) Create(ctx context.Context, a fleet.Agent) error {
+	row, err := newAgentRow(&a)
+	if err != nil {
+		return err
+	}
+	return g.s.write(ctx, "create agent", func(t *tx) error { return createAgent(t, row) })
+}
+
+func createAgent(t *tx, row agentRow) error {
+	var rid int64
+	err := t.get(`INSERT INTO agents (id, rev, access_key_id, doc) VALUES (?, 1, ?, ?) ON CONFLICT DO NOTHING RETURNING rid`,
+		[]any{row.id, row.accessKey, row.doc}, &rid)
+	if errors.Is(err, sql.ErrNoRows) {
+		return fleet.Errorf(fleet.Conflict, "agent %s, or another with its access key, exists already", row.id)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := t.exec(`INSERT INTO hot (rid, last_checkin, status, message) VALUES (?, ?, ?, ?)`,
+		rid, row.lastCheckin, row.status, row.message); err != nil {
+		return err
+	}
+	_, err = t.exec(`INSERT INTO facts (rid, id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{rid}, row.facts[:]...)...)
+	return err
+}
+
+// agentColumns are what scanAgent reads, of agents as a and hot as h.
+const agentColumns = `a.rid, a.rev, a.doc, h.last_checkin, h.status, h.message`
+
+func scanAgent(scan scan) (fleet.Agent, error) {
+	var (
+		a        fleet.Agent
+		rid, rev int64
+		doc      string
+		last     sql.NullInt64
+		seen     fleet.LastSeen
+	)
+	if err := scan(&rid, &rev, &doc, &last, &seen.Status, &seen.Message); err != nil {
+		return a, err
+	}
+	if err := decode("agent", fmt.Sprintf("in row %d", rid), doc, &a); err != nil {
+		return a, err
+	}
+	seen.At = toTimePtr(last)
+	a.Last, a.Revision = seen, revision(rid, rev)
+	return a, nil
+}
+
+func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
+	return g.one(ctx, missing("agent", id),
+		`SELECT `+agentColumns+` FROM agents a JOIN hot h ON h.rid = a.rid WHERE a.id = ?`, id)
+}
+
+func (g agents) ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, error) {
+	return g.one(ctx, fleet.Errorf(fleet.NotFound, "no agent has the access key %s", keyID),
+		`SELECT `+agentColumns+` FROM agents a JOIN hot h ON h.rid = a.rid WHERE a.access_key_id = ? AND a.access_key_id <> ''`, keyID)
+}
+
+func (g agents) one(ctx context.Context, none error, query string, arg any) (fleet.Agent, error) {
+	var a fleet.Agent
+	found := false
+	err := g.s.each(ctx, query, []any{arg}, func(scan scan) (err error) {
+		a, err = scanAgent(scan)
+		found = true
+		return err
+	})
+	if err == nil && !found {
+		err = none
+	}
+	if err != nil {
+		return fleet.Agent{}, err
+	}
+	return a, nil
+}
+
+func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error) {
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return nil, err // strings can be encoded
+	}
+	return g.many(ctx, `SELECT `+agentColumns+` FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value
+		JOIN hot h ON h.rid = a.rid ORDER BY j.id`, string(list))
+}
+
+func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit int) ([]fleet.Agent, error) {
+	since := int64(math.MinInt64)
+	if !after.At.IsZero() {
+		since = fromTime(after.At)
+	}
+	return g.many(ctx, `SELECT `+agentColumns+` FROM facts f JOIN agents a ON a.rid = f.rid JOIN hot h ON h.rid = f.rid
+		WHERE f.upgrading_since IS NOT NULL AND (f.upgrading_since, f.id) > (?, ?) ORDER BY f.upgrading_since, f.id LIMIT ?`,
+		since, after.ID, max(limit, 0))
+}
+
+func (g agents) many(ctx context.Context, query string, args ...any) ([]fleet.Agent, error) {
+	out := []fleet.Agent{}
+	err := g.s.each(ctx, query, args, func(scan scan) error {
+		a, err := scanAgent(scan)
+		out = append(out, a)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
+	row, err := newAgentRow(&a)
+	if err != nil {
+		return 0, err
+	}
+	return apply(ctx, g.s, "update agent", func(t *tx) (int64, error) { return updateAgent(t, row) })
+}
+
+func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, error) {
+	rows := make([]agentRow, len(list))
+	for i := range list {
+		var err error
+		if rows[i], err = newAgentRow(&list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) {
+		errs := make([]error, len(rows))
+		for i, row := range rows {
+			_, err := updateAgent(t, row)
+			if refusal := (*fleet.Error)(nil); err != nil && !errors.As(err, &refusal) {
+				return nil, err
+			}
+			errs[i] = err
+		}
+		return errs, nil
+	})
+}
+
+// updateAgent changes nothing when it returns a fleet.Error.
+func updateAgent(t *tx, row agentRow) (int64, error) {
+	var rid, rev int64
+	err := t.get(`SELECT rid, rev FROM agents WHERE id = ?`, []any{row.id}, &rid, &rev)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, missing("agent", row.id)
+	case err != nil:
+		return 0, err
+	case revision(rid, rev) != row.revision:
+		return 0, changed("agent", row.id)
+	}
+	_, err = t.exec(`UPDATE agents SET rev = rev + 1, access_key_id = ?, doc = ? WHERE rid = ?`, row.accessKey, row.doc, rid)
+	if code(err) == sqlite3.SQLITE_CONSTRAINT {
+		return 0, fleet.Errorf(fleet.Conflict, "another agent has the access key of agent %s", row.id)
+	}
+	if err != nil {
+		return 0, err
+	}
+	// Most changes of a document are not to these: then no index is touched.
+	_, err = t.exec(`UPDATE facts SET (id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key)
+		= (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) WHERE rid = ?1
+		AND (id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key)
+		IS NOT (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`, append([]any{rid}, row.facts[:]...)...)
+	if err != nil {
+		return 0, err
+	}
+	return revision(rid, rev+1), nil
+}
+
+func (g agents) Delete(ctx context.Context, id string) error {
+	return g.s.write(ctx, "delete agent", func(t *tx) error {
+		_, err := t.exec(`DELETE FROM agents WHERE id = ?`, id) // its other rows cascade
+		return err
+	})
+}
+
+func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
+	rows, err := g.s.rids.resolve(ctx, g.s, touches)
+	if err != nil {
+		return err
+	}
+	return g.s.write(ctx, "write when agents were last seen", func(t *tx) error {
+		for _, r := range rows {
+			n, err := touchAgent(t, r)
+			if err == nil && n == 0 {
+				err = touchSuccessor(t, r)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func touchAgent(t *tx, r touchRow) (int64, error) {
+	return t.exec(`UPDATE hot SET last_checkin = ?2, status = iif(?3 = '', status, ?3), message = iif(?3 = '', message, ?4)
+		WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`, r.rid, fromTime(r.At), r.Status, r.Message)
+}
+
+// touchSuccessor handles a touch that changed nothing: it is older than what is
+// there, or the agent was deleted and created anew since its row was learnt.
+func touchSuccessor(t *tx, r touchRow) error {
+	known := r.rid
+	err := t.get(`SELECT rid FROM agents WHERE id = ?`, []any{r.AgentID}, &r.rid)
+	if errors.Is(err, sql.ErrNoRows) || (err == nil && r.rid == known) {
+		return nil
+	}
+	if err == nil {
+		_, err = touchAgent(t, r)
+	}
+	return err
+}
+
+// maxRids bounds the memory of ridCache: some 20 MB when full.
+const maxRids = 1 << 18
+
+// ridCache remembers which row an agent is in, which spares a flush of the fleet
+// one look into an index an agent. A row number is never used again: an entry of
+// an agent that was deleted meanwhile touches nobody else.
+type ridCache struct {
+	mu   sync.Mutex
+	rids map[string]int64
+}
+
+type touchRow struct {
+	rid int64
+	fleet.Touch
+}
+
+// resolve returns the touches of known agents in the order of their rows, so
+// that the flush goes through the table once.
+func (c *ridCache) resolve(ctx context.Context, s *Store, touches []fleet.Touch) ([]touchRow, error) {
+	rows := make([]touchRow, 0, len(touches))
+	var unknown []int
+	c.mu.Lock()
+	for i, t := range touches {
+		if rid, ok := c.rids[t.AgentID]; ok {
+			rows = append(rows, touchRow{rid, t})
+		} else {
+			unknown = append(unknown, i)
+		}
+	}
+	c.mu.Unlock()
+	found := map[string]int64{}
+	if len(unknown) > 0 {
+		ids := make([]string, len(unknown))
+		for i, at := range unknown {
+			ids[i] = touches[at].AgentID
+		}
+		list, err := json.Marshal(ids)
+		if err != nil {
+			return nil, err // strings can be encoded
+		}
+		err = s.each(ctx, `SELECT a.id, a.rid FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value`, []any{string(list)}, func(scan scan) error {
+			var id string
+			var rid int64
+			err := scan(&id, &rid)
+			found[id] = rid
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, at := range unknown {
+			if rid, ok := found[touches[at].AgentID]; ok {
+				rows = append(rows, touchRow{rid, touches[at]})
+			}
+		}
+		c.add(found)
+	}
+	slices.SortStableFunc(rows, func(a, b touchRow) int { return cmp.Compare(a.rid, b.rid) })
+	return rows, nil
+}
+
+func (c *ridCache) add(found map[string]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rids == nil || len(c.rids)+len(found) > maxRids {
+		c.rids = map[string]int64{}
+	}
+	for id, rid := range found {
+		c.rids[id] = rid
+	}
+}

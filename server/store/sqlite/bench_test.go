@@ -1,0 +1,336 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// benchAgents is the fleet the goals are set for.
+const benchAgents = 100_000
+
+var (
+	benchOnce  sync.Once
+	benchPath  string
+	benchStart = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if benchPath != "" {
+		_ = os.RemoveAll(filepath.Dir(benchPath))
+	}
+	os.Exit(code)
+}
+
+func benchID(i int) string { return fmt.Sprintf("%08x-%016x", uint32(i)*2654435761, i) } //nolint:gosec // spread, not secret
+
+func benchAgent(i int) fleet.Agent {
+	a := fleet.Agent{
+		ID: benchID(i), Type: "PERMANENT", Active: true, PolicyID: fmt.Sprintf("policy-%d", i%10), PolicyRev: 3,
+		AccessKeyID: "k" + benchID(i), AccessKeyHash: "5f2a9c1be0d94f7c5f2a9c1be0d94f7c5f2a9c1be0d94f7c5f2a9c1be0d94f7c",
+		EnrolledAt: benchStart.Add(time.Duration(i) * time.Second), Version: fmt.Sprintf("1.%d.0", i%7), Tags: []string{"prod", "linux"},
+		Last: fleet.LastSeen{At: new(time.Time), Status: "online", Message: "Running"},
+		LocalMetadata: fmt.Appendf(nil, `{"elastic":{"agent":{"id":%q,"version":"1.0.0","snapshot":false,"upgradeable":true,"log_level":"info"}},`+
+			`"host":{"hostname":"host-%06d.example.internal","name":"host-%06d","architecture":"x86_64","id":"5f2a9c1be0d94f7c","ip":["10.0.0.%d/24","fe80::1/64"],"mac":["02:42:ac:11:00:02"]},`+
+			`"os":{"family":"debian","kernel":"6.18.0-amd64","platform":"debian","version":"13 (trixie)","name":"Debian GNU/Linux","full":"Debian GNU/Linux trixie(13)","type":"linux"}}`,
+			benchID(i), i, i, i%250),
+		Components: []byte(`[{"id":"log-default","type":"log","status":"HEALTHY","message":"Healthy: communicating with pid '1234'","units":[{"id":"log-default","type":"output","status":"HEALTHY","message":"Healthy"}]}]`),
+	}
+	*a.Last.At = benchStart.Add(time.Duration(i*7919%benchAgents) * time.Millisecond)
+	return a
+}
+
+// benchStore opens a file with the whole fleet, which the first benchmark makes.
+func benchStore(b *testing.B) *Store {
+	b.Helper()
+	benchOnce.Do(func() {
+		dir, err := os.MkdirTemp("", "m")
+		if err != nil {
+			b.Fatal(err)
+		}
+		benchPath = filepath.Join(dir, "muster.db")
+		s, err := Open(context.Background(), benchPath, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for w := range 64 {
+			all.Go(func() {
+				for i := w; i < benchAgents; i += 64 {
+					if err := s.Agents().Create(context.Background(), benchAgent(i)); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	})
+	s, err := Open(b.Context(), benchPath, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	if info, err := os.Stat(benchPath); err == nil {
+		b.ReportMetric(float64(info.Size())/1e6, "file-MB")
+	}
+	return s
+}
+
+// measure begins to count the processor's time, which another load on the machine
+// changes little, and returns what reports it for each operation.
+func measure(b *testing.B) (report func()) {
+	b.Helper()
+	spent := func() float64 {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return float64(u.Utime.Nano() + u.Stime.Nano())
+	}
+	begin := spent()
+	return func() { b.ReportMetric((spent()-begin)/1e3/float64(b.N), "cpu-µs/op") }
+}
+
+// BenchmarkTouch flushes a third of the fleet, in no order.
+func BenchmarkTouch(b *testing.B) {
+	s := benchStore(b)
+	const batch = 33_000
+	round := 0
+	order := rand.New(rand.NewPCG(1, 2)).Perm(benchAgents) //nolint:gosec // a benchmark
+	touches := make([]fleet.Touch, batch)
+	report := measure(b)
+	for b.Loop() {
+		round++
+		for i := range touches {
+			t := fleet.Touch{AgentID: benchID(order[(i+round*batch)%benchAgents]), At: benchStart.Add(time.Duration(round) * time.Hour)}
+			if i%20 == 0 {
+				t.Status, t.Message = "degraded", "one of four"
+			}
+			touches[i] = t
+		}
+		if err := s.Agents().Touch(b.Context(), touches); err != nil {
+			b.Fatal(err)
+		}
+	}
+	report()
+	b.ReportMetric(float64(batch*b.N)/b.Elapsed().Seconds(), "agents/s")
+}
+
+func BenchmarkGet(b *testing.B) {
+	s := benchStore(b)
+	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a benchmark
+	report := measure(b)
+	for b.Loop() {
+		if _, err := s.Agents().Get(b.Context(), benchID(r.IntN(benchAgents))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	report()
+}
+
+func BenchmarkByAccessKey(b *testing.B) {
+	s := benchStore(b)
+	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a benchmark
+	report := measure(b)
+	for b.Loop() {
+		if _, err := s.Agents().ByAccessKey(b.Context(), "k"+benchID(r.IntN(benchAgents))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	report()
+}
+
+// BenchmarkByAccessKeyParallel is the start of a shift: all check in at once.
+func BenchmarkByAccessKeyParallel(b *testing.B) {
+	s := benchStore(b)
+	b.ResetTimer()
+	defer measure(b)()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			if _, err := s.Agents().ByAccessKey(b.Context(), "k"+benchID(rand.IntN(benchAgents))); err != nil { //nolint:gosec // a benchmark
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	s := benchStore(b)
+	for name, parallel := range map[string]int{"one after the other": 1, "200 at once": 100} { // times two processors
+		b.Run(name, func(b *testing.B) {
+			b.SetParallelism(parallel)
+			one := func() {
+				_, err := store.UpdateAgent(b.Context(), s.Agents(), benchID(rand.IntN(benchAgents)), func(a *fleet.Agent) bool { //nolint:gosec // a benchmark
+					a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeDownloading, Metadata: agentapi.UpgradeMetadata{DownloadPercent: rand.Float64()}} //nolint:gosec // a benchmark
+					return true
+				})
+				if err != nil {
+					b.Error(err)
+				}
+			}
+			if parallel == 1 {
+				report := measure(b)
+				for b.Loop() {
+					one()
+				}
+				report()
+				return
+			}
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					one()
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	s := benchStore(b)
+	for _, by := range []store.AgentSort{store.ByEnrolledAt, store.ByHostname, store.ByVersion, store.ByLastCheckin} {
+		for name, q := range map[string]store.AgentQuery{
+			"first page":          {},
+			"page at 50,000":      {Offset: 50_000},
+			"of a policy, active": {AgentFilter: store.AgentFilter{PolicyID: "policy-3", ActiveOnly: true}},
+			"seen lately": {AgentFilter: store.AgentFilter{SeenSince: map[string]time.Time{
+				"policy-1": benchStart, "policy-2": benchStart, "policy-3": benchStart, "policy-4": benchStart, "policy-5": benchStart,
+			}}},
+		} {
+			b.Run(string(by)+"/"+name, func(b *testing.B) {
+				q.Sort, q.Limit = by, 20
+				report := measure(b)
+				for b.Loop() {
+					if _, _, err := s.Agents().List(b.Context(), q); err != nil {
+						b.Fatal(err)
+					}
+				}
+				report()
+			})
+		}
+	}
+}
+
+func BenchmarkFacts(b *testing.B) {
+	s := benchStore(b)
+	report := measure(b)
+	for b.Loop() {
+		n := 0
+		if err := s.Agents().Facts(b.Context(), store.AgentFilter{}, func(string, fleet.StatusFacts) { n++ }); err != nil || n != benchAgents {
+			b.Fatal(n, err)
+		}
+	}
+	report()
+}
+
+func benchAction(id string, n int) fleet.Action {
+	a := fleet.Action{ID: id, Type: agentapi.ActionUpgrade, Data: []byte(`{"version":"1.1.0"}`), CreatedAt: benchStart, Actioned: n}
+	for i := range n {
+		a.Agents = append(a.Agents, benchID(i))
+	}
+	return a
+}
+
+func BenchmarkCreateAction(b *testing.B) {
+	s := benchStore(b)
+	for _, n := range []int{1, 10_000, 100_000} {
+		a := benchAction("", n)
+		b.Run(fmt.Sprintf("for %d agents", n), func(b *testing.B) {
+			report := measure(b)
+			for b.Loop() {
+				a.ID = fleet.NewID()
+				if _, err := s.Actions().Create(b.Context(), a); err != nil {
+					b.Fatal(err)
+				}
+			}
+			report()
+		})
+	}
+}
+
+// BenchmarkPending is what each of 10,000 agents asks after an upgrade of all.
+func BenchmarkPending(b *testing.B) {
+	s := fresh(b)
+	if _, err := s.Actions().Create(b.Context(), benchAction("act", 10_000)); err != nil {
+		b.Fatal(err)
+	}
+	for name, id := range map[string]string{"one for 10,000 agents": benchID(77), "none": "nobody"} {
+		b.Run(name, func(b *testing.B) {
+			report := measure(b)
+			for b.Loop() {
+				if _, err := s.Actions().Pending(b.Context(), id, 0, benchStart, 100); err != nil {
+					b.Fatal(err)
+				}
+			}
+			report()
+		})
+	}
+}
+
+func BenchmarkPutResults(b *testing.B) {
+	s := fresh(b)
+	i := 0
+	b.Run("one", func(b *testing.B) {
+		report := measure(b)
+		for b.Loop() {
+			i++
+			if _, err := s.Results().Put(b.Context(), []fleet.Result{{ActionID: "act", AgentID: fmt.Sprint(i), Timestamp: benchStart}}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		report()
+	})
+	b.Run("100 together", func(b *testing.B) {
+		list := make([]fleet.Result, 100)
+		report := measure(b)
+		for b.Loop() {
+			for k := range list {
+				i++
+				list[k] = fleet.Result{ActionID: "act", AgentID: fmt.Sprint(i), Timestamp: benchStart}
+			}
+			if _, err := s.Results().Put(b.Context(), list); err != nil {
+				b.Fatal(err)
+			}
+		}
+		report()
+	})
+	b.Run("counts", func(b *testing.B) {
+		report := measure(b)
+		for b.Loop() {
+			if _, err := s.Results().Counts(b.Context(), []string{"act"}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		report()
+	})
+}
+
+func BenchmarkQuickCheck(b *testing.B) {
+	s := benchStore(b)
+	report := measure(b)
+	for b.Loop() {
+		var verdict string
+		if err := s.readers.QueryRow(`PRAGMA quick_check`).Scan(&verdict); err != nil || verdict != "ok" {
+			b.Fatal(verdict, err)
+		}
+	}
+	report()
+}

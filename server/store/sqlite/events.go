@@ -1,0 +1,76 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+type events struct{ s *Store }
+
+func (e events) Append(ctx context.Context, list []fleet.Event) error {
+	docs := make([]string, len(list))
+	for i, ev := range list {
+		var err error
+		if docs[i], err = encode("event", ev.Type, ev); err != nil {
+			return err
+		}
+	}
+	return e.s.write(ctx, "append events", func(t *tx) error {
+		for _, doc := range docs {
+			if _, err := t.exec(`INSERT INTO events (doc) VALUES (?)`, doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
+	out := []fleet.Event{}
+	err := e.s.each(ctx, `SELECT seq, doc FROM events WHERE seq > ? ORDER BY seq LIMIT ?`, []any{after, max(limit, 0)}, func(scan scan) error {
+		var seq int64
+		var doc string
+		var ev fleet.Event
+		if err := scan(&seq, &doc); err != nil {
+			return err
+		}
+		if err := decode("event", fmt.Sprint(seq), doc, &ev); err != nil {
+			return err
+		}
+		ev.Seq = seq
+		out = append(out, ev)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (e events) Bounds(ctx context.Context) (first, last int64, err error) {
+	err = e.s.get(ctx, `SELECT coalesce((SELECT min(seq) FROM events), 0), coalesce((SELECT max(seq) FROM events), 0)`, nil, &first, &last)
+	return first, last, err
+}
+
+// trimBatch bounds how many events one transaction removes, and so how long
+// other writers wait: some 10 ms.
+const trimBatch = 5_000
+
+func (e events) Trim(ctx context.Context, keep int) error {
+	// What is older than the newest to go at the start; what is appended
+	// meanwhile is the next call's.
+	var last int64
+	if err := e.s.get(ctx, `SELECT coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?), 0)`, []any{max(keep, 0)}, &last); err != nil {
+		return err
+	}
+	for {
+		n, err := apply(ctx, e.s, "trim events", func(t *tx) (int64, error) {
+			return t.exec(`DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE seq <= ? ORDER BY seq LIMIT ?)`, last, trimBatch)
+		})
+		if err != nil || n < trimBatch {
+			return err
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	modernc "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// fault turns an error of SQLite into a fleet.Error that says what to try. Errors
+// that are fleet.Errors already, nil, and sql.ErrNoRows, which only this package
+// sees, pass through.
+func (s *Store) fault(op string, err error) error { return fault(s.path, op, err) }
+
+func fault(path, op string, err error) error {
+	var known *fleet.Error
+	switch {
+	case err == nil || errors.As(err, &known) || errors.Is(err, sql.ErrNoRows):
+		return err
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return unavailable(op, err, "the caller stopped waiting for the store")
+	case errors.Is(err, errClosed) || errors.Is(err, sql.ErrConnDone) || strings.Contains(err.Error(), "database is closed"):
+		// database/sql has no value for the last.
+		return unavailable(op, err, "the store is closed: the server is shutting down")
+	}
+	if advice, ok := adviceFor(err); ok {
+		return unavailable(op, err, "database %s: %s", path, advice)
+	}
+	return unavailable(op, err, "database %s: %s failed: %v", path, op, err)
+}
+
+func unavailable(op string, err error, format string, args ...any) error {
+	return &fleet.Error{Kind: fleet.Unavailable, Message: fmt.Sprintf(format, args...), Err: fmt.Errorf("%s: %w", op, err)}
+}
+
+const damaged = "it is damaged: stop the server, keep a copy, and restore a backup or salvage it with `sqlite3 FILE .recover`"
+
+// adviceFor says what is wrong and what to try.
+func adviceFor(err error) (string, bool) {
+	switch code(err) {
+	case sqlite3.SQLITE_FULL:
+		return "the disk is full: free some space", true
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return "it is locked by another process: stop that process, or try again", true
+	case sqlite3.SQLITE_CORRUPT:
+		return damaged, true
+	case sqlite3.SQLITE_NOTADB:
+		return "it is not a database: name another file, or move this one away", true
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH:
+		return "it cannot be written: check the owner and the mode of the file, of its folder and of the files beside it that end in -wal and -shm", true
+	case sqlite3.SQLITE_CANTOPEN:
+		return "it cannot be opened: check that its folder exists and that this user may write there", true
+	case sqlite3.SQLITE_IOERR:
+		return "the disk does not read or write: look into the system's log for errors of the disk", true
+	case sqlite3.SQLITE_INTERRUPT:
+		return "the caller stopped waiting", true
+	}
+	return "", false
+}
+
+// code is SQLite's primary result code, 0 if err is not SQLite's.
+func code(err error) int {
+	var e *modernc.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}

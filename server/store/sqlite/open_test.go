@@ -1,0 +1,348 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/require"
+)
+
+// fast waits little for a lock that will not go away.
+var fast = Options{BusyTimeout: 50 * time.Millisecond}
+
+func mustOpen(t testing.TB, path string) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), path, fast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// written makes a file with an agent in it.
+func written(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "muster.db")
+	s, err := Open(t.Context(), path, fast)
+	if err == nil {
+		err = s.Agents().Create(t.Context(), fleet.Agent{ID: "a", AccessKeyID: "k"})
+	}
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func wantRefusal(t *testing.T, path string, words ...string) {
+	t.Helper()
+	s, err := Open(t.Context(), path, fast)
+	if err == nil {
+		_ = s.Close()
+		t.Fatalf("%s was opened", path)
+	}
+	for _, word := range append(words, path) {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("the refusal does not say %q: %v", word, err)
+		}
+	}
+}
+
+func TestOnlyItsOwnerReadsTheFile(t *testing.T) {
+	require.System(t, "linux", "darwin") // Windows has no file modes: the folder's access list decides
+	path := written(t)
+	if err := os.Chmod(path, 0o644); err != nil { // by a careless restore
+		t.Fatal(err)
+	}
+	s := mustOpen(t, path)
+	if err := s.Agents().Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		info, err := os.Stat(path + suffix)
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v: %v", path+suffix, info.Mode(), err)
+		}
+	}
+}
+
+func TestAnyNameOfAFileWillDo(t *testing.T) {
+	for _, name := range []string{"a b.db", "100%.db", "q?x=1&_pragma=query_only(1).db", "#1.db", "ü%41.db", "c:d.db"} {
+		if runtime.GOOS == "windows" && strings.ContainsAny(name, "?:") {
+			continue
+		}
+		path := filepath.Join(t.TempDir(), name)
+		s := mustOpen(t, path)
+		if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "a"}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(path); err != nil || s.Path() != path {
+			t.Errorf("%s: path is %s: %v", name, s.Path(), err)
+		}
+	}
+}
+
+func TestARelativePathHoldsWhenTheFolderChanges(t *testing.T) {
+	folder := t.TempDir()
+	t.Chdir(folder)
+	s := mustOpen(t, "muster.db")
+	t.Chdir(t.TempDir())
+	s.writer.dropConnSoon(t)
+	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	again := mustOpen(t, filepath.Join(folder, "muster.db"))
+	if !there(t, again, "a") || s.Path() != again.Path() {
+		t.Errorf("it was written elsewhere; the paths are %s and %s", s.Path(), again.Path())
+	}
+}
+
+// dropConnSoon makes the next write begin on a new connection.
+func (w *writer) dropConnSoon(t *testing.T) {
+	t.Helper()
+	err := w.run(t.Context(), func(*tx) error {
+		if err := w.exec(t.Context(), `ROLLBACK`); err != nil {
+			return err
+		}
+		return errors.New("there is nothing left to commit")
+	})
+	if err == nil {
+		t.Fatal("a transaction that was lost ended well")
+	}
+}
+
+func TestWhatCannotBeOpenedIsNamed(t *testing.T) {
+	folder := t.TempDir()
+	text := filepath.Join(folder, "notes.txt")
+	if err := os.WriteFile(text, bytes.Repeat([]byte("not a database\n"), 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short := filepath.Join(folder, "short")
+	if err := os.WriteFile(short, []byte("SQLite format 3\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, filepath.Join(folder, "missing", "muster.db"), "folder does not exist", "make it")
+	wantRefusal(t, folder, "is a directory")
+	wantRefusal(t, text, "is not an SQLite file", "another file")
+	wantRefusal(t, short, "is not an SQLite file")
+	if b, err := os.ReadFile(text); err != nil || !bytes.HasPrefix(b, []byte("not a database")) {
+		t.Errorf("the file was changed: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder was made: %v", err)
+	}
+}
+
+func TestAFileOfAnotherProgramIsLeftAlone(t *testing.T) {
+	for name, statements := range map[string]string{
+		"with its own mark": `PRAGMA application_id = 7; CREATE TABLE t (x)`,
+		"without a mark":    `CREATE TABLE t (x)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "other.db")
+			db, err := sql.Open("sqlite", uri(path))
+			if err == nil {
+				_, err = db.Exec(statements)
+			}
+			if err == nil {
+				err = db.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantRefusal(t, path, "belongs to another program", "another file")
+			db, err = sql.Open("sqlite", uri(path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close() // only read
+			var tables int
+			if err := db.QueryRow(`SELECT count(*) FROM sqlite_schema`).Scan(&tables); err != nil || tables != 1 {
+				t.Errorf("it has %d tables: %v", tables, err)
+			}
+		})
+	}
+}
+
+func TestAFileOfANewerMusterIsNotTouched(t *testing.T) {
+	path := written(t)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest, err := newestSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.BigEndian.PutUint32(data[60:], uint32(newest+1)) //nolint:gosec // a small number
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, path, "newer Muster", fmt.Sprintf("schema %d", newest+1), fmt.Sprintf("up to %d", newest))
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(data, after) {
+		t.Errorf("the file was changed: %v", err)
+	}
+	if beside, err := filepath.Glob(path + "-*"); err != nil || len(beside) > 0 {
+		t.Errorf("files were made beside it: %v %v", beside, err)
+	}
+}
+
+// A newer Muster may have been killed before its header reached the file itself.
+func TestANewerSchemaThatStandsOnlyInTheLogIsSeen(t *testing.T) {
+	path := written(t)
+	newer, err := sql.Open("sqlite", uri(path)+"?_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer newer.Close() // it stands for the killed process
+	if _, err := newer.Exec(`PRAGMA user_version = 999`); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, path, "newer Muster", "schema 999")
+}
+
+func TestADamagedFileIsReported(t *testing.T) {
+	t.Run("cut short", func(t *testing.T) {
+		path := written(t)
+		if err := os.Truncate(path, 4096*2+100); err != nil {
+			t.Fatal(err)
+		}
+		wantRefusal(t, path, "is damaged", "restore a backup")
+	})
+	t.Run("overwritten", func(t *testing.T) {
+		path := written(t)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(bytes.Repeat([]byte{0xAA}, int(info.Size())-4096), 4096); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantRefusal(t, path, "is damaged", "restore a backup")
+	})
+}
+
+func TestAFileThatAnotherProcessLocksIsReported(t *testing.T) {
+	path := written(t)
+	other, err := sql.Open("sqlite", uri(path)+"?_pragma=locking_mode(EXCLUSIVE)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.SetMaxOpenConns(1)
+	defer other.Close() // it stands for another process
+	if _, err := other.Exec(`BEGIN EXCLUSIVE; DELETE FROM settings`); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, path, "locked by another process", "try again")
+}
+
+// While a backup or another server holds the lock, writes wait and then say so;
+// reads go on.
+func TestALockThatLastsMakesWritesUnavailable(t *testing.T) {
+	path := written(t)
+	s := mustOpen(t, path)
+	other, err := sql.Open("sqlite", uri(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.SetMaxOpenConns(1)
+	defer other.Close() // it stands for another process
+	if _, err := other.Exec(`BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	err = s.Agents().Create(t.Context(), fleet.Agent{ID: "b"})
+	if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "locked by another process") {
+		t.Errorf("while it is locked: %v", err)
+	}
+	if _, err := s.Agents().Get(t.Context(), "a"); err != nil {
+		t.Errorf("reading while it is locked: %v", err)
+	}
+	if _, err := other.Exec(`ROLLBACK`); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "b"}); err != nil {
+		t.Errorf("after it was unlocked: %v", err)
+	}
+}
+
+func TestManyProcessesMayMakeTheFileAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "muster.db")
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			s, err := Open(t.Context(), path, Options{})
+			if err != nil {
+				t.Errorf("process %d: %v", i, err)
+				return
+			}
+			if err := s.Agents().Create(t.Context(), fleet.Agent{ID: fmt.Sprint(i)}); err != nil {
+				t.Errorf("process %d: %v", i, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("process %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	s := mustOpen(t, path)
+	n := 0
+	for i := range 6 {
+		if _, err := s.Agents().Get(t.Context(), fmt.Sprint(i)); err == nil {
+			n++
+		}
+	}
+	if n != 6 {
+		t.Errorf("%d of 6 agents are there", n)
+	}
+}
+
+func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
+	newest, err := newestSchema()
+	if err != nil || newest < 1 {
+		t.Fatalf("newest is %d: %v", newest, err)
+	}
+	for v := range newest {
+		if step, err := migrationFor(v + 1); err != nil || strings.TrimSpace(step) == "" {
+			t.Errorf("schema %d: %v", v+1, err)
+		}
+	}
+	if _, err := migrationFor(newest + 1); err == nil {
+		t.Error("there is a migration behind the newest")
+	}
+}
+
+func TestACallerThatStopsWaitingStopsTheOpening(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s, err := Open(ctx, filepath.Join(t.TempDir(), "muster.db"), Options{})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("opened %v: %v", s, err)
+	}
+}

@@ -1,0 +1,158 @@
+package sqlite
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// What is asked for at every check-in must not become slower with the fleet: no
+// query walks a table from end to end, but for those that are about all of it.
+func TestQueriesFindTheirRowsByIndex(t *testing.T) {
+	s, ctx := fresh(t), t.Context()
+	now := time.Now()
+	must := func(err error) {
+		t.Helper()
+		if err != nil && fleet.KindOf(err) != fleet.NotFound {
+			t.Fatal(err)
+		}
+	}
+	// Every call once, so that its statements are kept.
+	must(s.Agents().Create(ctx, fleet.Agent{ID: "a", AccessKeyID: "k"}))
+	a, err := s.Agents().Get(ctx, "a")
+	must(err)
+	_, err = s.Agents().Update(ctx, a)
+	must(err)
+	_, err = s.Agents().ByAccessKey(ctx, "k")
+	must(err)
+	_, err = s.Agents().GetMany(ctx, []string{"a"})
+	must(err)
+	_, err = s.Agents().Upgrading(ctx, store.UpgradingSince{}, 1)
+	must(err)
+	must(s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: now}, {AgentID: "a", At: now.Add(-1)}}))
+	_, err = s.Actions().Create(ctx, fleet.Action{ID: "x", Agents: []string{"a"}})
+	must(err)
+	_, err = s.Actions().Create(ctx, fleet.Action{ID: "x"})
+	if fleet.KindOf(err) != fleet.Conflict {
+		t.Fatal(err)
+	}
+	_, err = s.Actions().Get(ctx, "x")
+	must(err)
+	must(s.Actions().Cancel(ctx, "none", now))
+	_, err = s.Actions().Pending(ctx, "a", 0, now, 1)
+	must(err)
+	_, err = s.Actions().After(ctx, 0, 1)
+	must(err)
+	_, err = s.Actions().List(ctx, 0, 1)
+	must(err)
+	_, err = s.Actions().LastSeq(ctx)
+	must(err)
+	for _, text := range []string{"", "failed"} {
+		_, err = s.Results().Put(ctx, []fleet.Result{{ActionID: "x", AgentID: "a", Error: text}})
+		must(err)
+	}
+	_, err = s.Results().Get(ctx, "x", "a")
+	must(err)
+	_, err = s.Results().Errors(ctx, "x", 1)
+	must(err)
+	_, err = s.Results().Counts(ctx, []string{"x"})
+	must(err)
+	must(s.Policies().Create(ctx, fleet.Policy{ID: "p"}))
+	p, err := s.Policies().Get(ctx, "p")
+	must(err)
+	must(s.Policies().Update(ctx, p))
+	_, _, err = s.Policies().List(ctx, 0, 1)
+	must(err)
+	must(s.Policies().Delete(ctx, "p"))
+	must(s.Events().Append(ctx, []fleet.Event{{}}))
+	_, err = s.Events().After(ctx, 0, 1)
+	must(err)
+	_, _, err = s.Events().Bounds(ctx)
+	must(err)
+	must(s.Events().Trim(ctx, 0))
+	_, err = s.Settings().GetOrPut(ctx, "n", nil)
+	must(err)
+	must(s.Agents().Delete(ctx, "a"))
+
+	queries := map[string]bool{}
+	for q := range s.stmts {
+		queries[q] = true
+	}
+	must(s.writer.run(ctx, func(x *tx) error {
+		for q := range x.w.stmts {
+			queries[q] = true
+		}
+		return nil
+	}))
+	for _, by := range []store.AgentSort{store.ByEnrolledAt, store.ByHostname, store.ByVersion, store.ByPolicy} {
+		page, _, _, err := listQueries(store.AgentQuery{Sort: by, Desc: true})
+		must(err)
+		queries[page] = true
+	}
+	if len(queries) < 35 {
+		t.Fatalf("only %d queries were kept", len(queries))
+	}
+	for q := range queries {
+		if word, _, _ := strings.Cut(strings.TrimSpace(q), " "); word != "SELECT" && word != "WITH" && word != "UPDATE" && word != "DELETE" {
+			continue
+		}
+		for _, step := range plan(t, s, q) {
+			if strings.HasPrefix(step, "SCAN") && !scanIsRight(step, q) {
+				t.Errorf("%s\nof %s", step, strings.Join(strings.Fields(q), " "))
+			}
+		}
+	}
+}
+
+// scanIsRight knows the walks that end early or go over the caller's own list.
+func scanIsRight(step, query string) bool {
+	switch {
+	case strings.HasPrefix(step, "SCAN j VIRTUAL TABLE"): // ids handed in
+	case strings.HasPrefix(step, "SCAN f USING") && strings.Contains(query, "LIMIT"): // along the index of the order
+	case step == "SCAN p", step == "SCAN n", step == "SCAN page LEFT-JOIN", step == "SCAN CONSTANT ROW": // a page
+	case strings.HasPrefix(step, "SCAN (subquery"):
+	case step == "SCAN actions", step == "SCAN events", strings.HasPrefix(step, "SCAN events USING"):
+		return strings.Contains(query, "ORDER BY seq DESC LIMIT") // from the end
+	default:
+		return false
+	}
+	return true
+}
+
+func plan(t *testing.T, s *Store, query string) (steps []string) {
+	t.Helper()
+	args := make([]any, 12)
+	rows, err := s.readers.QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+query, args[:parameters(query)]...)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	err = eachRow(rows, func(scan scan) error {
+		var id, parent, unused int
+		var step string
+		err := scan(&id, &parent, &unused, &step)
+		steps = append(steps, step)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// parameters counts the values a query takes: ?1, ?2, … or each ?.
+func parameters(query string) int {
+	numbered := 0
+	for i := range 12 {
+		if strings.Contains(query, fmt.Sprintf("?%d", i+1)) {
+			numbered = i + 1
+		}
+	}
+	if numbered > 0 {
+		return numbered
+	}
+	return strings.Count(query, "?")
+}

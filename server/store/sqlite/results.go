@@ -1,0 +1,145 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+type results struct{ s *Store }
+
+func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
+	list = slices.Clone(list)
+	docs := make([]string, len(list))
+	for i, res := range list {
+		var err error
+		if docs[i], err = encode("result", fleet.ResultID(res.ActionID, res.AgentID), res); err != nil {
+			return nil, err
+		}
+	}
+	return apply(ctx, r.s, "store results", func(t *tx) ([]bool, error) {
+		changed := make([]bool, len(list))
+		for i, res := range list {
+			var err error
+			if changed[i], err = putResult(t, res, docs[i]); err != nil {
+				return nil, err
+			}
+		}
+		return changed, nil
+	})
+}
+
+func putResult(t *tx, res fleet.Result, doc string) (bool, error) {
+	at := fromTime(res.Timestamp)
+	var rid int64
+	var earlier string
+	err := t.get(`SELECT rid, doc FROM results WHERE action_id = ? AND agent_id = ?`, []any{res.ActionID, res.AgentID}, &rid, &earlier)
+	if errors.Is(err, sql.ErrNoRows) {
+		if _, err := t.exec(`INSERT INTO results (action_id, agent_id, rev, failed, at, doc) VALUES (?, ?, 1, ?, ?, ?)`,
+			res.ActionID, res.AgentID, res.Error != "", at, doc); err != nil {
+			return false, err
+		}
+		return true, countResult(t, res, nil)
+	}
+	if err != nil {
+		return false, err
+	}
+	var old fleet.Result
+	if err := decode("result", fleet.ResultID(res.ActionID, res.AgentID), earlier, &old); err != nil {
+		return false, err
+	}
+	if !res.Supersedes(old) {
+		return false, nil
+	}
+	if _, err := t.exec(`UPDATE results SET rev = rev + 1, failed = ?, at = ?, doc = ? WHERE rid = ?`, res.Error != "", at, doc, rid); err != nil {
+		return false, err
+	}
+	return true, countResult(t, res, &old)
+}
+
+// countResult counts res, and no longer what it replaced.
+func countResult(t *tx, res fleet.Result, replaced *fleet.Result) error {
+	var acked, failed int
+	count := func(r fleet.Result, n int) {
+		if r.Error == "" {
+			acked += n
+		} else {
+			failed += n
+		}
+	}
+	count(res, 1)
+	if replaced != nil {
+		count(*replaced, -1)
+	}
+	_, err := t.exec(`INSERT INTO result_counts (action_id, acked, failed, last) VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT DO UPDATE SET acked = acked + ?2, failed = failed + ?3, last = max(last, ?4)`,
+		res.ActionID, acked, failed, fromTime(res.Timestamp))
+	return err
+}
+
+func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Result, error) {
+	list, err := r.many(ctx, `SELECT rid, rev, doc FROM results WHERE action_id = ? AND agent_id = ?`, actionID, agentID)
+	switch {
+	case err != nil:
+		return fleet.Result{}, err
+	case len(list) == 0:
+		return fleet.Result{}, missing("result", fleet.ResultID(actionID, agentID))
+	}
+	return list[0], nil
+}
+
+func (r results) Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error) {
+	return r.many(ctx, `SELECT rid, rev, doc FROM results WHERE action_id = ? AND failed ORDER BY at DESC, agent_id LIMIT ?`, actionID, max(limit, 0))
+}
+
+func (r results) many(ctx context.Context, query string, args ...any) ([]fleet.Result, error) {
+	out := []fleet.Result{}
+	err := r.s.each(ctx, query, args, func(scan scan) error {
+		var (
+			rid, rev int64
+			doc      string
+			res      fleet.Result
+		)
+		if err := scan(&rid, &rev, &doc); err != nil {
+			return err
+		}
+		if err := decode("result", "", doc, &res); err != nil {
+			return err
+		}
+		res.Revision = revision(rid, rev)
+		out = append(out, res)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (r results) Counts(ctx context.Context, actionIDs []string) (map[string]fleet.ResultCounts, error) {
+	ids, err := json.Marshal(actionIDs)
+	if err != nil {
+		return nil, err // strings can be encoded
+	}
+	out := make(map[string]fleet.ResultCounts, len(actionIDs))
+	err = r.s.each(ctx, `SELECT c.action_id, c.acked, c.failed, c.last FROM json_each(?) j CROSS JOIN result_counts c ON c.action_id = j.value`,
+		[]any{string(ids)}, func(scan scan) error {
+			var (
+				id   string
+				c    fleet.ResultCounts
+				last int64
+			)
+			err := scan(&id, &c.Acked, &c.Failed, &last)
+			c.Last = toTime(last)
+			out[id] = c
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}

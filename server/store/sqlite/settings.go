@@ -1,0 +1,27 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+)
+
+type settings struct{ s *Store }
+
+func (g settings) GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error) {
+	var stored []byte
+	err := g.s.get(ctx, `SELECT value FROM settings WHERE name = ?`, []any{name}, &stored)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return stored, err
+	}
+	v = append([]byte{}, v...) // not nil, which would be NULL
+	return apply(ctx, g.s, "store setting", func(t *tx) ([]byte, error) {
+		if _, err := t.exec(`INSERT INTO settings (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING`, name, v); err != nil {
+			return nil, err
+		}
+		var stored []byte
+		err := t.get(`SELECT value FROM settings WHERE name = ?`, []any{name}, &stored)
+		return slices.Clone(stored), err
+	})
+}

@@ -1,0 +1,147 @@
+// Package sqlite keeps the server's documents in one SQLite file: the store that
+// `muster server` uses when none is configured. It implements the interfaces of
+// package store, is proved by storetest, and is the only place with SQL.
+//
+// Several processes of one machine may open the same file. Why the tables are as
+// they are stands in DESIGN.md.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Defaults of [Options].
+const (
+	// DefaultReaders is how many reads run at once. SQLite is bound by the
+	// processor, so more than a few only take memory (a page cache each).
+	DefaultReaders = 4
+	// DefaultBusyTimeout is how long a write waits for another process. The
+	// longest transaction, an action for 100,000 agents, takes a second or two.
+	DefaultBusyTimeout = 5 * time.Second
+)
+
+// Options of Open; the zero value is right for a server.
+type Options struct {
+	Readers     int           // zero: DefaultReaders
+	BusyTimeout time.Duration // zero: DefaultBusyTimeout
+}
+
+// Store is an open file. It is safe for concurrent use.
+type Store struct {
+	path    string
+	readers *sql.DB
+	writer  *writer
+
+	stmtsMu sync.Mutex
+	stmts   map[string]*sql.Stmt // of readers, by their text
+
+	rids    ridCache
+	actions actionCache
+}
+
+var _ store.Store = (*Store)(nil)
+
+func (s *Store) Agents() store.Agents   { return agents{s} }
+func (s *Store) Actions() store.Actions { return actions{s} }
+func (s *Store) Results() store.Results { return results{s} }
+
+func (s *Store) Policies() store.Collection[fleet.Policy] {
+	return collection[fleet.Policy]{s, "policy", func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) Packages() store.Collection[fleet.Package] {
+	return collection[fleet.Package]{s, "package", func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision }}
+}
+
+func (s *Store) EnrollmentKeys() store.Collection[fleet.EnrollmentKey] {
+	return collection[fleet.EnrollmentKey]{s, "enrollment key", func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) AdminKeys() store.Collection[fleet.AdminKey] {
+	return collection[fleet.AdminKey]{s, "admin key", func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) PublisherKeys() store.Collection[fleet.PublisherKey] {
+	return collection[fleet.PublisherKey]{s, "publisher key", func(v *fleet.PublisherKey) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) Events() store.Events     { return events{s} }
+func (s *Store) Settings() store.Settings { return settings{s} }
+
+// Path of the file.
+func (s *Store) Path() string { return s.path }
+
+// Ping reads the file's first page.
+func (s *Store) Ping(ctx context.Context) error {
+	var version int
+	return s.get(ctx, `PRAGMA user_version`, nil, &version)
+}
+
+// Close waits for writes that have begun. Those that wait their turn, and every
+// later call, fail as Unavailable.
+func (s *Store) Close() error {
+	s.writer.close()
+	// Readers first: the last connection to close empties the log into the file.
+	err := s.readers.Close()
+	if werr := s.writer.db.Close(); err == nil {
+		err = werr
+	}
+	return s.fault("close", err)
+}
+
+// stmt returns a prepared statement of the readers. It is for the fixed queries
+// of this package, so what is kept is bounded.
+func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+	s.stmtsMu.Lock()
+	defer s.stmtsMu.Unlock()
+	if st, ok := s.stmts[query]; ok {
+		return st, nil
+	}
+	st, err := s.readers.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	s.stmts[query] = st
+	return st, nil
+}
+
+// get reads one row of a fixed query; sql.ErrNoRows comes back as it is.
+func (s *Store) get(ctx context.Context, query string, args []any, dest ...any) error {
+	st, err := s.stmt(ctx, query)
+	if err == nil {
+		err = st.QueryRowContext(ctx, args...).Scan(dest...)
+	}
+	return s.fault("read", err)
+}
+
+// each calls f for every row of a fixed query.
+func (s *Store) each(ctx context.Context, query string, args []any, f func(scan) error) error {
+	st, err := s.stmt(ctx, query)
+	if err != nil {
+		return s.fault("read", err)
+	}
+	rows, err := st.QueryContext(ctx, args...)
+	if err != nil {
+		return s.fault("read", err)
+	}
+	return s.fault("read", eachRow(rows, f))
+}
+
+// scan reads the columns of one row.
+type scan func(dest ...any) error
+
+func eachRow(rows *sql.Rows, f func(scan) error) error {
+	defer rows.Close() // Err tells
+	for rows.Next() {
+		if err := f(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

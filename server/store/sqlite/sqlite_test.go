@@ -1,0 +1,20 @@
+package sqlite_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/storetest"
+)
+
+func TestContract(t *testing.T) {
+	storetest.Run(t, storetest.Config{
+		Place: func(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") },
+		Open: func(ctx context.Context, place string) (store.Store, error) {
+			return sqlite.Open(ctx, place, sqlite.Options{})
+		},
+	})
+}

@@ -1,0 +1,294 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+func fresh(t testing.TB) *Store {
+	t.Helper()
+	return mustOpen(t, filepath.Join(t.TempDir(), "muster.db"))
+}
+
+// idle is a writer whose loop the test plays itself, group by group. It borrows
+// the connection of a store that has not written yet.
+func idle(t *testing.T, s *Store) *writer {
+	t.Helper()
+	w := &writer{db: s.writer.db}
+	t.Cleanup(w.dropConn)
+	return w
+}
+
+func creating(t *testing.T, id string) *write {
+	t.Helper()
+	row, err := newAgentRow(&fleet.Agent{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &write{ctx: t.Context(), do: func(x *tx) error { return createAgent(x, row) }}
+}
+
+func there(t *testing.T, s *Store, id string) bool {
+	t.Helper()
+	_, err := s.Agents().Get(t.Context(), id)
+	if err != nil && fleet.KindOf(err) != fleet.NotFound {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestWritesThatShareATransactionDoNotShareErrors(t *testing.T) {
+	s := fresh(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	half := creating(t, "half")
+	create := half.do
+	half.do = func(x *tx) error {
+		if err := create(x); err != nil {
+			return err
+		}
+		return errors.New("after its first half")
+	}
+	left := creating(t, "left")
+	left.ctx = gone
+	group := []*write{creating(t, "a"), creating(t, "b"), creating(t, "a"), half, left, creating(t, "c")}
+	if err := idle(t, s).commit(group); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []func(error) bool{
+		0: func(err error) bool { return err == nil },
+		1: func(err error) bool { return err == nil },
+		2: func(err error) bool { return fleet.KindOf(err) == fleet.Conflict },
+		3: func(err error) bool { return err != nil && err.Error() == "after its first half" },
+		4: func(err error) bool { return errors.Is(err, context.Canceled) },
+		5: func(err error) bool { return err == nil },
+	} {
+		if !want(group[i].err) {
+			t.Errorf("write %d: %v", i, group[i].err)
+		}
+	}
+	for id, want := range map[string]bool{"a": true, "b": true, "c": true, "half": false, "left": false} {
+		if there(t, s, id) != want {
+			t.Errorf("%s is there: %v", id, !want)
+		}
+	}
+}
+
+func TestATransactionThatIsLostIsLostForAll(t *testing.T) {
+	s := fresh(t)
+	w := idle(t, s)
+	lost := &write{ctx: t.Context(), do: func(x *tx) error {
+		if _, err := x.exec(`ROLLBACK`); err != nil { // as SQLite itself does when it cannot go on
+			return err
+		}
+		return errors.New("it could not go on")
+	}}
+	if err := w.commit([]*write{creating(t, "a"), lost, creating(t, "b")}); err == nil || err.Error() != "it could not go on" {
+		t.Fatalf("the transaction ended with %v", err)
+	}
+	if there(t, s, "a") || there(t, s, "b") {
+		t.Error("parts of it are there")
+	}
+	if err := w.commit([]*write{creating(t, "a")}); err != nil || !there(t, s, "a") {
+		t.Errorf("the next one: %v", err)
+	}
+}
+
+func TestAFullDiskSaysSoAndNothingIsHalfWritten(t *testing.T) {
+	s := fresh(t)
+	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "before"}); err != nil {
+		t.Fatal(err)
+	}
+	// A limit on the file's pages gives the error a full disk gives.
+	err := s.writer.run(t.Context(), func(x *tx) error {
+		var pages, limit int
+		if err := x.get(`PRAGMA page_count`, nil, &pages); err != nil {
+			return err
+		}
+		st, err := x.w.conn.PrepareContext(context.Background(), fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+2))
+		if err != nil {
+			return err
+		}
+		defer st.Close() // of a statement that has run
+		return st.QueryRow().Scan(&limit)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents := make([]string, 10_000)
+	for i := range agents {
+		agents[i] = fmt.Sprint("agent-", i)
+	}
+	_, err = s.Actions().Create(t.Context(), fleet.Action{ID: "big", Agents: agents})
+	if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(err.Error(), s.Path()) {
+		t.Fatalf("creating it gave %v", err)
+	}
+	if _, err := s.Actions().Get(t.Context(), "big"); fleet.KindOf(err) != fleet.NotFound {
+		t.Errorf("reading it gave %v", err)
+	}
+	if list, err := s.Actions().Pending(t.Context(), "agent-1", 0, time.Now(), 1); err != nil || len(list) != 0 {
+		t.Errorf("an agent would be given %v: %v", list, err)
+	}
+	if !there(t, s, "before") {
+		t.Error("what was there before is gone")
+	}
+	// Space has been made: a new connection has no limit.
+	s.writer.dropConnSoon(t)
+	if _, err := s.Actions().Create(t.Context(), fleet.Action{ID: "big", Agents: agents}); err != nil {
+		t.Errorf("with space again: %v", err)
+	}
+}
+
+// hold keeps the writer busy with a transaction until release is called.
+func hold(t *testing.T, s *Store) (release func()) {
+	t.Helper()
+	begun, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- s.writer.run(context.Background(), func(*tx) error { close(begun); <-end; return nil })
+	}()
+	<-begun
+	return func() {
+		close(end)
+		if err := <-done; err != nil {
+			t.Errorf("the write that held the writer: %v", err)
+		}
+	}
+}
+
+func TestACallerThatStopsWaitingIsLetGoAtOnce(t *testing.T) {
+	s := fresh(t)
+	release := hold(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	err := s.Agents().Create(ctx, fleet.Agent{ID: "late"}) // returns though the writer is held
+	if fleet.KindOf(err) != fleet.Unavailable || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it was told %v", err)
+	}
+	release()
+	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "next"}); err != nil {
+		t.Error(err)
+	}
+	if there(t, s, "late") {
+		t.Error("a write that had not begun was made")
+	}
+}
+
+func TestACallerIsLetGoAlsoAmidATransaction(t *testing.T) {
+	w := &writer{queue: make(chan *write), stop: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan error)
+	go func() { told <- w.run(ctx, func(*tx) error { return nil }) }()
+	job := <-w.queue // the loop has it
+	cancel()
+	if err := <-told; !errors.Is(err, context.Canceled) {
+		t.Errorf("it was told %v", err)
+	}
+	job.done <- nil // and the loop is not held up by a caller that has gone
+}
+
+func TestClosingEndsThoseThatWaitTheirTurn(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := hold(t, s)
+	var waiting sync.WaitGroup
+	for i := range 3 {
+		waiting.Go(func() {
+			if err := s.Agents().Create(t.Context(), fleet.Agent{ID: fmt.Sprint(i)}); err != nil && fleet.KindOf(err) != fleet.Unavailable {
+				t.Errorf("a write that waited: %v", err)
+			}
+		})
+	}
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		t.Fatalf("closed amid a write: %v", err)
+	case <-time.After(20 * time.Millisecond): // it waits; longer would not show more
+	}
+	release()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	waiting.Wait()
+	if err := s.Close(); err != nil {
+		t.Errorf("closing twice: %v", err)
+	}
+}
+
+func TestACloseLeavesNothingRunning(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		if err := s.Agents().Create(t.Context(), fleet.Agent{ID: fmt.Sprint(i)}); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := s.Agents().List(t.Context(), store.AgentQuery{Limit: 5}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	left, err := filepath.Glob(s.Path() + "*")
+	if err != nil || len(left) != 1 {
+		t.Errorf("files left: %v %v", left, err)
+	}
+}
+
+// The fleet simulator runs servers in virtual time.
+func TestItWorksInVirtualTime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "muster.db")
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(t.Context(), path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				id := fmt.Sprint(i)
+				if err := s.Agents().Create(t.Context(), fleet.Agent{ID: id}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Hour)
+				if err := s.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: id, At: time.Now(), Status: "online"}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if passed := time.Since(begin); passed != time.Hour {
+			t.Errorf("%s have passed", passed)
+		}
+		seen := 0
+		err = s.Agents().Facts(t.Context(), store.AgentFilter{}, func(_ string, f fleet.StatusFacts) {
+			if f.LastCheckin != nil && f.LastCheckin.Equal(begin.Add(time.Hour)) {
+				seen++
+			}
+		})
+		if err != nil || seen != 20 {
+			t.Errorf("%d of 20 agents were seen: %v", seen, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

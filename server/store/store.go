@@ -1,0 +1,214 @@
+// Package store is what the server needs of a place to keep things: one small
+// interface per noun, and the rules all implementations keep. The domain
+// packages call it; store/sqlite implements it, and storetest is the proof that
+// an implementation keeps the rules.
+//
+// # Rules
+//
+// Nothing is shared with the caller: values go in and out as copies.
+//
+// A method that returned nil has made its effect durable. One that returned an
+// error may have had its effect or not: callers repeat, and every effect is
+// such that repeating it does no harm (ids are chosen by the caller).
+//
+// Changes are guarded by revisions: Update takes a value with the Revision that
+// Get returned, and fails with a fleet.Error of kind Conflict when another
+// writer came first. See [UpdateAgent] for the loop around it.
+//
+// Errors are fleet.Errors of kind NotFound, Conflict or Unavailable. Unavailable
+// means that the same call may succeed later.
+//
+// Several processes may use one store at once. Nothing tells one of them that
+// another has written, so whoever waits for actions or events asks with After
+// every now and then; see action.Feed and event.Stream.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// Store is the whole of it.
+type Store interface {
+	Agents() Agents
+	Actions() Actions
+	Results() Results
+	Policies() Collection[fleet.Policy]
+	Packages() Collection[fleet.Package]
+	EnrollmentKeys() Collection[fleet.EnrollmentKey]
+	AdminKeys() Collection[fleet.AdminKey]
+	PublisherKeys() Collection[fleet.PublisherKey]
+	Events() Events
+	Settings() Settings
+	// Ping says whether the store answers.
+	Ping(ctx context.Context) error
+	Close() error
+}
+
+// Agents keeps agent documents.
+type Agents interface {
+	// Create fails with Conflict if the id or the access key id is taken.
+	Create(ctx context.Context, a fleet.Agent) error
+	Get(ctx context.Context, id string) (fleet.Agent, error)
+	// GetMany returns those of the ids that exist, in the order asked for.
+	GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error)
+	ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, error)
+	// Update replaces the document, but for what Touch writes. It returns the
+	// new revision.
+	Update(ctx context.Context, a fleet.Agent) (int64, error)
+	// UpdateMany is Update for each, in one durable write where the store can;
+	// the errors stand at the index of their agent.
+	UpdateMany(ctx context.Context, agents []fleet.Agent) ([]error, error)
+	// Delete removes the document; a missing one is no error.
+	Delete(ctx context.Context, id string) error
+	// Touch writes when agents were last seen, all in one durable write. It
+	// changes no revision. Unknown agents are passed over, and so is a touch
+	// older than what is there. One with an empty Status moves the time only.
+	Touch(ctx context.Context, touches []fleet.Touch) error
+	List(ctx context.Context, q AgentQuery) (agents []fleet.Agent, total int, err error)
+	// Facts calls f for every agent of the filter, in no order. f must not call
+	// the store.
+	Facts(ctx context.Context, filter AgentFilter, f func(id string, facts fleet.StatusFacts)) error
+	// Upgrading returns up to limit agents that are being upgraded and stand
+	// behind after, those longest so first; ties are ordered by id.
+	Upgrading(ctx context.Context, after UpgradingSince, limit int) ([]fleet.Agent, error)
+}
+
+// UpgradingSince is a place in the order of Agents.Upgrading: that of the agent
+// ID, whose upgrade started At. The zero value is before all.
+type UpgradingSince struct {
+	At time.Time
+	ID string
+}
+
+// AgentFilter selects agents; the zero value selects all.
+type AgentFilter struct {
+	PolicyID   string
+	ActiveOnly bool // not the unenrolled
+	// SeenSince leaves out the agents of a policy whose last activity is
+	// before the time given for it.
+	SeenSince map[string]time.Time
+	// VersionBelow keeps agents whose version is known and below this one.
+	VersionBelow string
+}
+
+// AgentQuery is one page.
+type AgentQuery struct {
+	AgentFilter
+	Sort   AgentSort // zero: ByEnrolledAt
+	Desc   bool
+	Offset int
+	Limit  int // zero: the total alone
+}
+
+// AgentSort is a field agents can be listed by. Ties are broken by id, so pages
+// never overlap. Desc turns the whole order around, ties included.
+type AgentSort string
+
+// The sort fields, with the names the API gives them.
+const (
+	ByEnrolledAt  AgentSort = "enrolled_at"
+	ByLastCheckin AgentSort = "last_checkin" // never checked in sorts as earliest
+	ByHostname    AgentSort = "local_metadata.host.hostname"
+	ByVersion     AgentSort = "agent.version" // as versions, not as text
+	ByPolicy      AgentSort = "policy_id"
+)
+
+// Actions keeps actions in one order over all processes.
+type Actions interface {
+	// Create assigns Seq: above that of every action that any reader has seen.
+	// It fails with Conflict if the id exists.
+	Create(ctx context.Context, a fleet.Action) (seq int64, err error)
+	Get(ctx context.Context, id string) (fleet.Action, error)
+	// Cancel sets CancelledAt if it is not set.
+	Cancel(ctx context.Context, id string, at time.Time) error
+	// Pending returns actions for an agent with a Seq above after that have not
+	// expired at now, lowest Seq first.
+	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error)
+	// After returns actions with a Seq above after, lowest first. It never
+	// skips: when it has returned an action, no action with a lower Seq appears
+	// later.
+	After(ctx context.Context, after int64, limit int) ([]fleet.Action, error)
+	// LastSeq is the highest Seq there is, 0 without actions.
+	LastSeq(ctx context.Context) (int64, error)
+	// List returns actions, newest first.
+	List(ctx context.Context, offset, limit int) ([]fleet.Action, error)
+}
+
+// Results keeps what became of actions.
+type Results interface {
+	// Put stores each result unless one with its id is there which it does not
+	// supersede (fleet.Result.Supersedes), all in one durable write. changed
+	// stands at the index of its result.
+	Put(ctx context.Context, results []fleet.Result) (changed []bool, err error)
+	Get(ctx context.Context, actionID, agentID string) (fleet.Result, error)
+	// Errors returns the latest failed results of an action, newest first.
+	Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error)
+	// Counts returns the counts of each action; one without results is absent.
+	Counts(ctx context.Context, actionIDs []string) (map[string]fleet.ResultCounts, error)
+}
+
+// Collection keeps the documents of a noun of which there are hundreds, not
+// millions.
+type Collection[T any] interface {
+	// Create fails with Conflict if the id exists.
+	Create(ctx context.Context, v T) error
+	Get(ctx context.Context, id string) (T, error)
+	// Update replaces the value if its revision is still the stored one.
+	Update(ctx context.Context, v T) error
+	// Delete removes the value; a missing one is no error.
+	Delete(ctx context.Context, id string) error
+	// List returns values, newest first, and how many there are in all. A limit
+	// of 0 returns all from offset on.
+	List(ctx context.Context, offset, limit int) ([]T, int, error)
+}
+
+// Events keeps what happened, in one order over all processes.
+type Events interface {
+	// Append assigns Seq to each event, in order.
+	Append(ctx context.Context, events []fleet.Event) error
+	// After returns events with a Seq above after, lowest first; as for
+	// Actions, it never skips.
+	After(ctx context.Context, after int64, limit int) ([]fleet.Event, error)
+	// Bounds returns the lowest and highest Seq kept, 0 and 0 without events.
+	Bounds(ctx context.Context) (first, last int64, err error)
+	// Trim removes the oldest so that at most keep remain.
+	Trim(ctx context.Context, keep int) error
+}
+
+// Settings keeps small values all replicas share, such as the key that signs
+// sessions.
+type Settings interface {
+	// GetOrPut returns the value under name, storing v first if there is none.
+	GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error)
+}
+
+// updateTries bounds UpdateAgent. Two writers of one agent are its check-in and
+// an operator; losing eight times in a row to them does not happen.
+const updateTries = 8
+
+// UpdateAgent reads an agent, lets change alter it and writes it back, again
+// from the start when another writer came between. change says whether there is
+// anything to write; it may be called several times. The agent returned is what
+// is stored.
+func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fleet.Agent) bool) (fleet.Agent, error) {
+	for try := 1; ; try++ {
+		a, err := agents.Get(ctx, id)
+		if err != nil {
+			return fleet.Agent{}, err
+		}
+		if !change(&a) {
+			return a, nil
+		}
+		rev, err := agents.Update(ctx, a)
+		if err == nil {
+			a.Revision = rev
+			return a, nil
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == updateTries {
+			return fleet.Agent{}, err
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// population is a fleet in which every field that lists sort or filter by has
+// both ties and differences.
+func population() []fleet.Agent {
+	versions := []string{"1.9.0", "1.10.0", "1.10.0-rc.2", "1.10.0-rc.10", "1.10.0-SNAPSHOT", "", "2.0.0"}
+	hosts := []string{"web-1", "web-10", "web-2", "Db", "äpfel"}
+	policies := []string{"default", "canary", "edge"}
+	var list []fleet.Agent
+	for i := range 60 {
+		// The ids are in no order that any field follows.
+		a := agent(fmt.Sprintf("agent-%02d", i*37%60))
+		a.EnrolledAt = at(time.Duration(i%7) * time.Minute)
+		a.PolicyID = policies[i%len(policies)]
+		a.Version = versions[i%len(versions)]
+		a.LocalMetadata = fmt.Appendf(nil, `{"host":{"hostname":%q}}`, hosts[i%len(hosts)])
+		if i%4 != 0 {
+			a.Last = fleet.LastSeen{At: atPtr(time.Duration(i%6) * time.Hour), Status: []string{"online", "error", "degraded"}[i%3]}
+		}
+		if i%9 == 0 {
+			a.Active = false
+		}
+		if i%10 == 3 {
+			a.BeginUpgrade("act", "2.0.0", at(time.Duration(-i)*time.Minute))
+		}
+		if i%11 == 0 {
+			a.UnenrollmentStartedAt = atPtr(time.Minute)
+		}
+		if i%13 == 0 {
+			a.AuditUnenrolledReason = "orphaned"
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// less is what each sort means.
+var less = map[store.AgentSort]func(a, b fleet.Agent) int{
+	store.ByEnrolledAt: func(a, b fleet.Agent) int { return a.EnrolledAt.Compare(b.EnrolledAt) },
+	store.ByLastCheckin: func(a, b fleet.Agent) int {
+		var x, y time.Time
+		if a.Last.At != nil {
+			x = *a.Last.At
+		}
+		if b.Last.At != nil {
+			y = *b.Last.At
+		}
+		return x.Compare(y)
+	},
+	store.ByHostname: func(a, b fleet.Agent) int { return strings.Compare(a.Hostname(), b.Hostname()) },
+	store.ByVersion:  func(a, b fleet.Agent) int { return compareVersions(a.Version, b.Version) },
+	store.ByPolicy:   func(a, b fleet.Agent) int { return strings.Compare(a.PolicyID, b.PolicyID) },
+}
+
+// compareVersions puts what is no version first.
+func compareVersions(a, b string) int {
+	return strings.Compare(fleet.VersionKey(a), fleet.VersionKey(b))
+}
+
+func keep(list []fleet.Agent, f store.AgentFilter) []fleet.Agent {
+	var out []fleet.Agent
+	for _, a := range list {
+		since, limited := f.SeenSince[a.PolicyID]
+		if (f.PolicyID == "" || a.PolicyID == f.PolicyID) &&
+			(!f.ActiveOnly || a.Active) &&
+			(!limited || !a.LastActivity().Before(since)) &&
+			(f.VersionBelow == "" || (a.Version != "" && compareVersions(a.Version, f.VersionBelow) < 0)) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+var filters = map[string]store.AgentFilter{
+	"all":                  {},
+	"of a policy":          {PolicyID: "canary"},
+	"of no policy":         {PolicyID: "nothing"},
+	"active":               {ActiveOnly: true},
+	"seen lately":          {SeenSince: map[string]time.Time{"default": at(2 * time.Hour), "edge": at(4 * time.Hour)}},
+	"below a version":      {VersionBelow: "1.10.0"},
+	"below a prerelease":   {VersionBelow: "1.10.0-rc.10"},
+	"all of it at once":    {PolicyID: "edge", ActiveOnly: true, SeenSince: map[string]time.Time{"edge": at(time.Hour)}, VersionBelow: "2.0.0"},
+	"of another's timeout": {SeenSince: map[string]time.Time{"nothing": at(9 * time.Hour)}},
+}
+
+func testAgentLists(t *testing.T, cfg Config) {
+	ctx := t.Context()
+	s := cfg.open(t)
+	fleetOf := population()
+	for _, a := range fleetOf {
+		must(t, s.Agents().Create(ctx, a))
+	}
+	cfg.eventually(t, func() error { // so that what follows finds all, whichever of it is run
+		_, total, err := s.Agents().List(ctx, store.AgentQuery{})
+		if err != nil || total != len(fleetOf) {
+			return fmt.Errorf("%d agents, want %d: %w", total, len(fleetOf), err)
+		}
+		return nil
+	})
+
+	// listed is the whole list, page by page.
+	listed := func(q store.AgentQuery) ([]fleet.Agent, error) {
+		var out []fleet.Agent
+		for {
+			page, total, err := s.Agents().List(ctx, q)
+			if err != nil {
+				return nil, err
+			}
+			if len(page) > q.Limit {
+				return nil, fmt.Errorf("a page has %d agents, limit is %d", len(page), q.Limit)
+			}
+			out = append(out, page...)
+			if q.Offset += q.Limit; q.Offset >= total+q.Limit {
+				if len(out) != total {
+					return nil, fmt.Errorf("pages have %d agents, the total is %d", len(out), total)
+				}
+				return out, nil
+			}
+		}
+	}
+
+	for by, cmp := range less {
+		for _, desc := range []bool{false, true} {
+			t.Run(fmt.Sprintf("sorted by %s, descending %v, pages neither overlap nor leave out", by, desc), func(t *testing.T) {
+				want := slices.Clone(fleetOf)
+				slices.SortFunc(want, func(a, b fleet.Agent) int {
+					n := cmp(a, b)
+					if n == 0 {
+						n = strings.Compare(a.ID, b.ID)
+					}
+					if desc {
+						n = -n
+					}
+					return n
+				})
+				cfg.eventually(t, func() error {
+					got, err := listed(store.AgentQuery{Sort: by, Desc: desc, Limit: 7})
+					if err != nil {
+						return err
+					}
+					return differs(ids(got), ids(want))
+				})
+			})
+		}
+	}
+
+	for name, filter := range filters {
+		t.Run("the list and the facts of agents "+name+" are of the same agents", func(t *testing.T) {
+			want := keep(fleetOf, filter)
+			slices.SortFunc(want, func(a, b fleet.Agent) int { return strings.Compare(a.ID, b.ID) })
+			cfg.eventually(t, func() error {
+				got, err := listed(store.AgentQuery{AgentFilter: filter, Limit: 100})
+				if err != nil {
+					return err
+				}
+				slices.SortFunc(got, func(a, b fleet.Agent) int { return strings.Compare(a.ID, b.ID) })
+				return differs(ids(got), ids(want))
+			})
+			wantFacts := map[string]fleet.StatusFacts{}
+			for _, a := range want {
+				stored := value(s.Agents().Get(ctx, a.ID))(t)
+				wantFacts[a.ID] = stored.Facts()
+			}
+			cfg.eventually(t, func() error {
+				got := map[string]fleet.StatusFacts{}
+				if err := s.Agents().Facts(ctx, filter, func(id string, f fleet.StatusFacts) { got[id] = f }); err != nil {
+					return err
+				}
+				return differs(got, wantFacts)
+			})
+		})
+	}
+
+	t.Run("without a sort they come by enrolment, without a limit comes the total alone", func(t *testing.T) {
+		want, _, err := s.Agents().List(ctx, store.AgentQuery{Sort: store.ByEnrolledAt, Limit: 10})
+		must(t, err)
+		got, total, err := s.Agents().List(ctx, store.AgentQuery{Limit: 10})
+		must(t, err)
+		equal(t, ids(got), ids(want))
+		none, again, err := s.Agents().List(ctx, store.AgentQuery{})
+		must(t, err)
+		if len(none) != 0 || total != len(fleetOf) || again != total {
+			t.Fatalf("%d agents, totals %d and %d, want 0 and %d", len(none), total, again, len(fleetOf))
+		}
+	})
+
+	t.Run("a listed agent is whole", func(t *testing.T) {
+		page, _, err := s.Agents().List(ctx, store.AgentQuery{Limit: 5, Sort: store.ByLastCheckin, Desc: true})
+		must(t, err)
+		for _, got := range page {
+			want := value(s.Agents().Get(ctx, got.ID))(t)
+			sameAgent(t, got, want)
+			if got.Revision != want.Revision {
+				t.Fatalf("revision is %d in the list, %d alone", got.Revision, want.Revision)
+			}
+		}
+	})
+
+	t.Run("agents being upgraded come longest first", func(t *testing.T) {
+		var want []fleet.Agent
+		for _, a := range fleetOf {
+			if a.Upgrading() {
+				want = append(want, a)
+			}
+		}
+		slices.SortFunc(want, func(a, b fleet.Agent) int { return a.UpgradeStartedAt.Compare(*b.UpgradeStartedAt) })
+		for _, limit := range []int{len(want), 2, 100} {
+			cfg.eventually(t, func() error {
+				got, err := s.Agents().Upgrading(ctx, store.UpgradingSince{}, limit)
+				if err != nil {
+					return err
+				}
+				return differs(ids(got), ids(want[:min(limit, len(want))]))
+			})
+		}
+		// One at a time, each from where the last stood: all, once, in order.
+		var (
+			paged []fleet.Agent
+			after store.UpgradingSince
+		)
+		for range len(want) + 1 {
+			got, err := s.Agents().Upgrading(ctx, after, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) == 0 {
+				break
+			}
+			paged = append(paged, got...)
+			after = store.UpgradingSince{At: *got[0].UpgradeStartedAt, ID: got[0].ID}
+		}
+		if err := differs(ids(paged), ids(want)); err != nil {
+			t.Error(err)
+		}
+	})
+
+	t.Run("a list follows changes, touches and removals", func(t *testing.T) {
+		s := cfg.open(t)
+		for _, id := range []string{"a", "b", "c"} {
+			must(t, s.Agents().Create(ctx, agent(id)))
+		}
+		a := value(s.Agents().Get(ctx, "a"))(t)
+		a.Version, a.PolicyID, a.Active = "3.0.0", "edge", false
+		a.LocalMetadata = []byte(`{"host":{"hostname":"zz"}}`)
+		a.BeginUpgrade("act", "4.0.0", base)
+		value(s.Agents().Update(ctx, a))(t)
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "b", At: at(time.Hour), Status: "online"}}))
+		must(t, s.Agents().Delete(ctx, "c"))
+		wants := map[string]struct {
+			query store.AgentQuery
+			want  []string
+		}{
+			"last of all by version":  {store.AgentQuery{Sort: store.ByVersion, Limit: 9}, []string{"b", "a"}},
+			"last of all by hostname": {store.AgentQuery{Sort: store.ByHostname, Limit: 9}, []string{"b", "a"}},
+			"first, never seen":       {store.AgentQuery{Sort: store.ByLastCheckin, Limit: 9}, []string{"a", "b"}},
+			"in its new policy":       {store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: "edge"}, Limit: 9}, []string{"a"}},
+			"no longer active":        {store.AgentQuery{AgentFilter: store.AgentFilter{ActiveOnly: true}, Limit: 9}, []string{"b"}},
+		}
+		for name, w := range wants {
+			cfg.eventually(t, func() error {
+				got, _, err := s.Agents().List(ctx, w.query)
+				if err == nil {
+					err = differs(ids(got), w.want)
+				}
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				return nil
+			})
+		}
+		upgrading := func(want ...string) func() error {
+			return func() error {
+				got, err := s.Agents().Upgrading(ctx, store.UpgradingSince{}, 9)
+				if err != nil {
+					return err
+				}
+				return differs(ids(got), append([]string{}, want...))
+			}
+		}
+		cfg.eventually(t, upgrading("a"))
+		a = value(s.Agents().Get(ctx, "a"))(t)
+		a.ObserveUpgrade("4.0.0", nil, base)
+		value(s.Agents().Update(ctx, a))(t)
+		cfg.eventually(t, upgrading())
+	})
+}

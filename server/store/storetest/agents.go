@@ -1,0 +1,361 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+func agent(id string) fleet.Agent {
+	return fleet.Agent{ID: id, Type: "PERMANENT", Active: true, PolicyID: "default", AccessKeyID: "key-" + id, EnrolledAt: base, Version: "1.0.0", Tags: []string{}}
+}
+
+// fullAgent has a value in every field.
+func fullAgent(id string) fleet.Agent {
+	a := agent(id)
+	a.PolicyRev, a.EnrollmentID, a.ReplaceTokenHash, a.AccessKeyHash = 4, "enrolment", "aa", "bb"
+	a.UnenrolledAt, a.UnenrolledReason = atPtr(time.Hour), "manual"
+	a.UnenrollmentStartedAt = atPtr(time.Minute)
+	a.AuditUnenrolledReason, a.AuditUnenrolledTime = "uninstall", atPtr(2*time.Hour)
+	a.Last = fleet.LastSeen{At: atPtr(time.Second + 250*time.Millisecond), Status: "degraded", Message: "half of it runs <&> äöü"}
+	a.LocalMetadata = json.RawMessage(`{"host": {"hostname": "db-1"}, "elastic": {"agent": {"upgradeable": true}}, "n": 12345678901234}`)
+	a.UserMetadata = json.RawMessage(`{"rack": "<4>"}`)
+	a.Components = json.RawMessage(`[{"id":"logs","status":"HEALTHY"}]`)
+	a.Tags = []string{"prod", "db"}
+	a.ActionSeq = 1 << 40
+	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
+	a.UpgradeActionID, a.UpgradeTarget = "act", "1.1.0"
+	a.UpgradeDetails = &agentapi.UpgradeDetails{
+		TargetVersion: "1.1.0", ActionID: "act", State: agentapi.UpgradeDownloading,
+		Metadata: agentapi.UpgradeMetadata{DownloadPercent: 12.5, DownloadRate: 1000, RetryUntil: atPtr(time.Hour)},
+	}
+	return a
+}
+
+// sameAgent compares all but the revision, with what JSON leaves out.
+func sameAgent(t *testing.T, got, want fleet.Agent) {
+	t.Helper()
+	equal(t, got, want)
+	equal(t, got.Last, want.Last)
+	equal(t, got.Facts(), want.Facts())
+}
+
+func testAgents(t *testing.T, cfg Config) {
+	ctx := t.Context()
+
+	t.Run("an agent comes back as it went in", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		for _, want := range []fleet.Agent{fullAgent("full"), agent("plain"), {ID: "bare", AccessKeyID: "key-bare"}} {
+			must(t, agents.Create(ctx, want))
+			got := value(agents.Get(ctx, want.ID))(t)
+			sameAgent(t, got, want)
+			sameAgent(t, value(agents.ByAccessKey(ctx, want.AccessKeyID))(t), want)
+
+			got.Version, got.Tags, got.UpgradeDetails = "1.1.0", nil, nil
+			rev := value(agents.Update(ctx, got))(t)
+			again := value(agents.Get(ctx, want.ID))(t)
+			sameAgent(t, again, got)
+			if again.Revision != rev || rev == got.Revision {
+				t.Fatalf("revision is %d, Update returned %d, and it was %d before", again.Revision, rev, got.Revision)
+			}
+		}
+	})
+
+	t.Run("what a caller does with its value changes nothing in the store", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		mine := fullAgent("a")
+		must(t, agents.Create(ctx, mine))
+		spoil := func(a fleet.Agent) {
+			a.Tags[0] = "spoilt"
+			a.LocalMetadata[2] = 'X'
+			*a.UpgradeStartedAt = base.Add(-time.Hour)
+			*a.Last.At = base.Add(-time.Hour)
+			a.UpgradeDetails.ActionID = "spoilt"
+		}
+		spoil(mine)
+		sameAgent(t, value(agents.Get(ctx, "a"))(t), fullAgent("a"))
+		spoil(value(agents.Get(ctx, "a"))(t))
+		sameAgent(t, value(agents.Get(ctx, "a"))(t), fullAgent("a"))
+	})
+
+	t.Run("an id or an access key that is taken is refused", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		must(t, agents.Create(ctx, agent("a")))
+		same := agent("a")
+		same.AccessKeyID = "another"
+		wantKind(t, agents.Create(ctx, same), fleet.Conflict)
+		thief := agent("b")
+		thief.AccessKeyID = "key-a"
+		wantKind(t, agents.Create(ctx, thief), fleet.Conflict)
+		_, err := agents.Get(ctx, "b")
+		wantKind(t, err, fleet.NotFound)
+		_, err = agents.ByAccessKey(ctx, "another")
+		wantKind(t, err, fleet.NotFound)
+		sameAgent(t, value(agents.ByAccessKey(ctx, "key-a"))(t), agent("a"))
+	})
+
+	t.Run("a replaced access key opens the agent, the old one no longer does", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		must(t, agents.Create(ctx, agent("a")))
+		a := value(agents.Get(ctx, "a"))(t)
+		a.AccessKeyID = "new"
+		value(agents.Update(ctx, a))(t)
+		sameAgent(t, value(agents.ByAccessKey(ctx, "new"))(t), a)
+		_, err := agents.ByAccessKey(ctx, "key-a")
+		wantKind(t, err, fleet.NotFound)
+		b := agent("b") // and the old one is free
+		b.AccessKeyID = "key-a"
+		must(t, agents.Create(ctx, b))
+	})
+
+	t.Run("a missing agent is not found, by whatever name", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		_, err := agents.Get(ctx, "nobody")
+		wantKind(t, err, fleet.NotFound)
+		_, err = agents.ByAccessKey(ctx, "nothing")
+		wantKind(t, err, fleet.NotFound)
+		_, err = agents.ByAccessKey(ctx, "")
+		wantKind(t, err, fleet.NotFound)
+		_, err = agents.Update(ctx, agent("nobody"))
+		wantKind(t, err, fleet.NotFound)
+		must(t, agents.Delete(ctx, "nobody"))
+	})
+
+	t.Run("several agents come in the order asked for, without the missing", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		for _, id := range []string{"a", "b", "c"} {
+			must(t, agents.Create(ctx, agent(id)))
+		}
+		for _, tc := range [][2][]string{
+			{{"c", "nobody", "a"}, {"c", "a"}},
+			{{"nobody"}, {}},
+			{nil, {}},
+		} {
+			equal(t, ids(value(agents.GetMany(ctx, tc[0]))(t)), tc[1])
+		}
+	})
+
+	t.Run("a change that another has overtaken is refused", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		must(t, agents.Create(ctx, agent("a")))
+		mine := value(agents.Get(ctx, "a"))(t)
+		theirs := mine
+		theirs.Version = "2.0.0"
+		value(agents.Update(ctx, theirs))(t)
+		mine.Version = "3.0.0"
+		_, err := agents.Update(ctx, mine)
+		wantKind(t, err, fleet.Conflict)
+		if v := value(agents.Get(ctx, "a"))(t).Version; v != "2.0.0" {
+			t.Fatalf("version is %s: the refused change was made", v)
+		}
+	})
+
+	t.Run("what was read of a deleted agent cannot overwrite its successor", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		must(t, agents.Create(ctx, agent("a")))
+		old := value(agents.Get(ctx, "a"))(t)
+		must(t, agents.Delete(ctx, "a"))
+		must(t, agents.Delete(ctx, "a"))
+		_, err := agents.Get(ctx, "a")
+		wantKind(t, err, fleet.NotFound)
+		_, err = agents.ByAccessKey(ctx, "key-a")
+		wantKind(t, err, fleet.NotFound)
+		must(t, agents.Create(ctx, agent("a")))
+		_, err = agents.Update(ctx, old)
+		wantKind(t, err, fleet.Conflict)
+	})
+
+	t.Run("many changes at once each have their own outcome", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		for _, id := range []string{"a", "b", "c"} {
+			must(t, agents.Create(ctx, agent(id)))
+		}
+		list := value(agents.GetMany(ctx, []string{"a", "b", "c"}))(t)
+		overtaken := list[1]
+		value(agents.Update(ctx, overtaken))(t)
+		for i := range list {
+			list[i].Version = "2.0.0"
+		}
+		errs := value(agents.UpdateMany(ctx, []fleet.Agent{list[0], list[1], agent("nobody"), list[2]}))(t)
+		if len(errs) != 4 || errs[0] != nil || errs[3] != nil {
+			t.Fatalf("errors are %v", errs)
+		}
+		wantKind(t, errs[1], fleet.Conflict)
+		wantKind(t, errs[2], fleet.NotFound)
+		var versions []string
+		for _, a := range value(agents.GetMany(ctx, []string{"a", "b", "c"}))(t) {
+			versions = append(versions, a.Version)
+		}
+		equal(t, versions, []string{"2.0.0", "1.0.0", "2.0.0"})
+		if errs := value(agents.UpdateMany(ctx, nil))(t); len(errs) != 0 {
+			t.Fatalf("no changes gave errors %v", errs)
+		}
+	})
+
+	t.Run("changes from two processes at once lose nothing", func(t *testing.T) {
+		place := cfg.Place(t)
+		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		must(t, stores[0].Agents().Create(ctx, agent("a")))
+		const writers, each = 8, 10
+		var all sync.WaitGroup
+		for w := range writers {
+			all.Go(func() {
+				for range each {
+					if err := countUp(ctx, stores[w%2].Agents(), "a"); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		for _, s := range stores {
+			if n := value(s.Agents().Get(ctx, "a"))(t).ActionSeq; n != writers*each {
+				t.Fatalf("%d changes of %d are there", n, writers*each)
+			}
+		}
+	})
+
+	t.Run("a caller that has gone away is told so", func(t *testing.T) {
+		s := cfg.open(t)
+		must(t, s.Agents().Create(ctx, agent("a")))
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err := s.Agents().Get(gone, "a")
+		wantGone(t, err)
+		wantGone(t, s.Agents().Create(gone, agent("b")))
+		_, _, err = s.Agents().List(gone, store.AgentQuery{Limit: 1})
+		wantGone(t, err)
+		must(t, s.Ping(ctx)) // and nobody else
+		must(t, s.Agents().Create(ctx, agent("c")))
+	})
+}
+
+func wantGone(t *testing.T, err error) {
+	t.Helper()
+	wantKind(t, err, fleet.Unavailable)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v does not wrap context.Canceled", err)
+	}
+}
+
+func ids(list []fleet.Agent) []string {
+	out := []string{}
+	for _, a := range list {
+		out = append(out, a.ID)
+	}
+	return out
+}
+
+// countUp adds one to ActionSeq, again whenever another writer comes first.
+func countUp(ctx context.Context, agents store.Agents, id string) error {
+	const tries = 1000 // 80 changes cannot overtake one more often
+	for range tries {
+		a, err := agents.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		a.ActionSeq++
+		_, err = agents.Update(ctx, a)
+		if fleet.KindOf(err) != fleet.Conflict || err == nil {
+			return err
+		}
+	}
+	return fmt.Errorf("overtaken %d times", tries)
+}
+
+func testTouch(t *testing.T, cfg Config) {
+	ctx := t.Context()
+	lastOf := func(t *testing.T, s store.Store, id string, want fleet.LastSeen) {
+		t.Helper()
+		equal(t, value(s.Agents().Get(ctx, id))(t).Last, want)
+	}
+
+	t.Run("a touch moves the time, and status and message if it has them", func(t *testing.T) {
+		s := cfg.open(t)
+		must(t, s.Agents().Create(ctx, agent("a")))
+		lastOf(t, s, "a", fleet.LastSeen{})
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), Status: "online", Message: "all well"}}))
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), Status: "online", Message: "all well"})
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(2 * time.Second)}}))
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(2 * time.Second), Status: "online", Message: "all well"})
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(3 * time.Second), Status: "error"}}))
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(3 * time.Second), Status: "error"})
+	})
+
+	t.Run("a touch older than what is there is passed over", func(t *testing.T) {
+		s := cfg.open(t)
+		must(t, s.Agents().Create(ctx, agent("a")))
+		now := fleet.Touch{AgentID: "a", At: at(time.Minute), Status: "online", Message: "new"}
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{now}))
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), Status: "error", Message: "old"}}))
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{now})) // repeated after an unclear answer
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Minute), Status: "online", Message: "new"})
+	})
+
+	t.Run("of two touches of one agent in a batch the later counts", func(t *testing.T) {
+		s := cfg.open(t)
+		must(t, s.Agents().Create(ctx, agent("a")))
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{
+			{AgentID: "a", At: at(2 * time.Second), Status: "degraded"}, {AgentID: "a", At: at(time.Second), Status: "online"},
+		}))
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(2 * time.Second), Status: "degraded"})
+	})
+
+	t.Run("a batch touches those that exist and passes over the rest", func(t *testing.T) {
+		s := cfg.open(t)
+		var touches []fleet.Touch
+		for i := range 50 {
+			id := fmt.Sprintf("agent-%02d", i)
+			if i%5 != 0 {
+				must(t, s.Agents().Create(ctx, agent(id)))
+			}
+			touches = append(touches, fleet.Touch{AgentID: id, At: at(time.Duration(i) * time.Second), Status: "online"})
+		}
+		must(t, s.Agents().Touch(ctx, touches))
+		must(t, s.Agents().Touch(ctx, nil))
+		for i, touch := range touches {
+			a, err := s.Agents().Get(ctx, touch.AgentID)
+			if i%5 == 0 {
+				wantKind(t, err, fleet.NotFound)
+				continue
+			}
+			must(t, err)
+			equal(t, a.Last, fleet.LastSeen{At: &touch.At, Status: "online"})
+		}
+	})
+
+	t.Run("a touch and a change do not disturb each other", func(t *testing.T) {
+		s := cfg.open(t)
+		must(t, s.Agents().Create(ctx, agent("a")))
+		a := value(s.Agents().Get(ctx, "a"))(t)
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), Status: "online"}}))
+		if rev := value(s.Agents().Get(ctx, "a"))(t).Revision; rev != a.Revision {
+			t.Fatalf("a touch changed the revision from %d to %d", a.Revision, rev)
+		}
+		a.Version = "2.0.0" // read before the touch, and so without it
+		value(s.Agents().Update(ctx, a))(t)
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), Status: "online"})
+	})
+
+	t.Run("an agent created anew under its old id can be touched", func(t *testing.T) {
+		place := cfg.Place(t)
+		s, other := cfg.reopen(t, place), cfg.reopen(t, place)
+		must(t, s.Agents().Create(ctx, agent("a")))
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Minute), Status: "error"}}))
+		must(t, other.Agents().Delete(ctx, "a"))
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(2 * time.Minute), Status: "error"}}))
+		must(t, other.Agents().Create(ctx, agent("a")))
+		lastOf(t, s, "a", fleet.LastSeen{})
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), Status: "online"}}))
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), Status: "online"})
+	})
+}

@@ -1,0 +1,198 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+func testCollections(t *testing.T, cfg Config) {
+	when := func(i int) time.Time { return at(time.Duration(i) * time.Minute) }
+	noun[fleet.Policy]{
+		of: store.Store.Policies,
+		make: func(i int) fleet.Policy {
+			return fleet.Policy{
+				ID: fmt.Sprint("policy-", i), Name: "Edge <1>", Namespace: "default", Description: "d", MonitoringEnabled: []string{"logs"},
+				PolicyRev: 3, InactivityTimeout: time.Hour, Protected: true, UpdatedAt: when(i), UpdatedBy: "admin",
+			}
+		},
+		head:   func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Policy, n int) { v.PolicyRev = int64(n) },
+		spoil:  func(v *fleet.Policy) { v.MonitoringEnabled[0] = "spoilt" },
+	}.test(t, cfg, "policies")
+	noun[fleet.Package]{
+		of: store.Store.Packages,
+		make: func(i int) fleet.Package {
+			return fleet.Package{
+				File: fmt.Sprintf("muster-agent-1.%d.0-linux-amd64.tar.gz", i), Version: "1.0.0-SNAPSHOT", Snapshot: true, Hash: "3f2a9c", OS: "linux",
+				Arch: "amd64", Size: 1 << 33, SHA256: "aa", SHA512: "bb", KeyID: "k", PushedAt: when(i), PushedBy: "admin", Signature: []byte{0, 1, 255},
+			}
+		},
+		head:   func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision },
+		change: func(v *fleet.Package, n int) { v.Size = int64(n) },
+		spoil:  func(v *fleet.Package) { v.Signature[0] = 'X' },
+	}.test(t, cfg, "packages")
+	noun[fleet.EnrollmentKey]{
+		of: store.Store.EnrollmentKeys,
+		make: func(i int) fleet.EnrollmentKey {
+			return fleet.EnrollmentKey{ID: fmt.Sprint("key-", i), Hash: "aa", Name: "n", PolicyID: "default", Active: true, CreatedAt: when(i), ExpireAt: atPtr(time.Hour)}
+		},
+		head:   func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.EnrollmentKey, n int) { v.Name = fmt.Sprint(n) },
+		spoil:  func(v *fleet.EnrollmentKey) { *v.ExpireAt = base },
+	}.test(t, cfg, "enrollment keys")
+	noun[fleet.AdminKey]{
+		of: store.Store.AdminKeys,
+		make: func(i int) fleet.AdminKey {
+			return fleet.AdminKey{ID: fmt.Sprint("key-", i), Hash: "aa", Name: "n", Active: true, CreatedAt: when(i)}
+		},
+		head:   func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.AdminKey, n int) { v.Name = fmt.Sprint(n) },
+		spoil:  func(v *fleet.AdminKey) { v.Name = "spoilt" },
+	}.test(t, cfg, "admin keys")
+	noun[fleet.PublisherKey]{
+		of: store.Store.PublisherKeys,
+		make: func(i int) fleet.PublisherKey {
+			return fleet.PublisherKey{ID: fmt.Sprintf("%016x", i), PublicKey: "RWQ", Name: "ci", AddedAt: when(i), AddedBy: "admin"}
+		},
+		head:   func(v *fleet.PublisherKey) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.PublisherKey, n int) { v.Name = fmt.Sprint(n) },
+		spoil:  func(v *fleet.PublisherKey) { v.Name = "spoilt" },
+	}.test(t, cfg, "publisher keys")
+
+	t.Run("equal ids of different nouns do not meet", func(t *testing.T) {
+		ctx, s := t.Context(), cfg.open(t)
+		must(t, s.AdminKeys().Create(ctx, fleet.AdminKey{ID: "same"}))
+		must(t, s.EnrollmentKeys().Create(ctx, fleet.EnrollmentKey{ID: "same"}))
+		must(t, s.AdminKeys().Delete(ctx, "same"))
+		value(s.EnrollmentKeys().Get(ctx, "same"))(t)
+	})
+}
+
+// noun is what the suite must know of a kind of document.
+type noun[T any] struct {
+	of     func(store.Store) store.Collection[T]
+	make   func(i int) T // later for a higher i
+	head   func(*T) (id string, revision *int64)
+	change func(v *T, n int)
+	spoil  func(*T) // through what v points to
+}
+
+func (n noun[T]) id(v T) string { id, _ := n.head(&v); return id }
+
+func (n noun[T]) revision(v T) int64 { _, r := n.head(&v); return *r }
+
+func (n noun[T]) test(t *testing.T, cfg Config, name string) {
+	ctx := t.Context()
+
+	t.Run(name+" are kept, changed and removed", func(t *testing.T) {
+		c := n.of(cfg.open(t))
+		want := n.make(1)
+		id := n.id(want)
+		_, err := c.Get(ctx, id)
+		wantKind(t, err, fleet.NotFound)
+		wantKind(t, c.Update(ctx, want), fleet.NotFound)
+		must(t, c.Create(ctx, want))
+		wantKind(t, c.Create(ctx, want), fleet.Conflict)
+
+		n.spoil(&want)
+		want = n.make(1)
+		got := value(c.Get(ctx, id))(t)
+		equal(t, got, want)
+		n.spoil(&got)
+		got = value(c.Get(ctx, id))(t)
+		equal(t, got, want)
+
+		old := got
+		n.change(&got, 7)
+		must(t, c.Update(ctx, got))
+		equal(t, value(c.Get(ctx, id))(t), got)
+		n.change(&old, 8)
+		wantKind(t, c.Update(ctx, old), fleet.Conflict)
+		equal(t, value(c.Get(ctx, id))(t), got)
+
+		now := value(c.Get(ctx, id))(t)
+		must(t, c.Delete(ctx, id))
+		must(t, c.Delete(ctx, id))
+		_, err = c.Get(ctx, id)
+		wantKind(t, err, fleet.NotFound)
+		must(t, c.Create(ctx, n.make(1)))
+		wantKind(t, c.Update(ctx, now), fleet.Conflict) // of its predecessor
+	})
+
+	t.Run(name+" are listed newest first, in pages", func(t *testing.T) {
+		c := n.of(cfg.open(t))
+		list, total, err := c.List(ctx, 0, 0)
+		must(t, err)
+		if len(list) != 0 || total != 0 {
+			t.Fatalf("an empty store lists %d of %d", len(list), total)
+		}
+		want := []string{}
+		for i := range 7 {
+			must(t, c.Create(ctx, n.make(i)))
+			want = append(want, n.id(n.make(i)))
+		}
+		slices.Reverse(want)
+		for _, page := range []struct{ offset, limit, from, to int }{
+			{0, 0, 0, 7}, {0, 3, 0, 3}, {3, 3, 3, 6}, {6, 3, 6, 7}, {7, 3, 7, 7}, {5, 0, 5, 7}, {9, 0, 7, 7},
+		} {
+			cfg.eventually(t, func() error {
+				list, total, err := c.List(ctx, page.offset, page.limit)
+				if err != nil || total != 7 {
+					return fmt.Errorf("total is %d, want 7: %w", total, err)
+				}
+				got := []string{}
+				for _, v := range list {
+					got = append(got, n.id(v))
+				}
+				return differs(got, want[page.from:page.to])
+			})
+		}
+		// A listed value can be changed as one that was read alone.
+		list, _, err = c.List(ctx, 0, 1)
+		must(t, err)
+		if alone := value(c.Get(ctx, n.id(list[0])))(t); n.revision(list[0]) != n.revision(alone) {
+			t.Fatalf("revision is %d in the list, %d alone", n.revision(list[0]), n.revision(alone))
+		}
+		n.change(&list[0], 9)
+		must(t, c.Update(ctx, list[0]))
+	})
+
+	t.Run("of several who change one of the "+name+" from the same state one succeeds", func(t *testing.T) {
+		place := cfg.Place(t)
+		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		must(t, n.of(stores[0]).Create(ctx, n.make(1)))
+		start := value(n.of(stores[0]).Get(ctx, n.id(n.make(1))))(t)
+		var all sync.WaitGroup
+		results := make([]error, 6)
+		for w := range results {
+			all.Go(func() {
+				mine := start
+				n.change(&mine, 100+w)
+				results[w] = n.of(stores[w%2]).Update(ctx, mine)
+			})
+		}
+		all.Wait()
+		won := 0
+		for w, err := range results {
+			if err != nil {
+				wantKind(t, err, fleet.Conflict)
+				continue
+			}
+			won++
+			want := start
+			n.change(&want, 100+w)
+			for _, s := range stores {
+				equal(t, value(n.of(s).Get(ctx, n.id(start)))(t), want)
+			}
+		}
+		if won != 1 {
+			t.Fatalf("%d changes succeeded", won)
+		}
+	})
+}

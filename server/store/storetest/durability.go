@@ -1,0 +1,238 @@
+package storetest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// placeVariable tells a copy of the test program that it is the process to be
+// killed, and where it writes.
+const placeVariable = "MUSTER_STORETEST_PLACE"
+
+func testDurability(t *testing.T, cfg Config) {
+	ctx := t.Context()
+
+	t.Run("what was written is there after closing and opening", func(t *testing.T) {
+		place := cfg.Place(t)
+		s, err := cfg.Open(ctx, place)
+		must(t, err)
+		must(t, s.Agents().Create(ctx, fullAgent("a")))
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Hour), Status: "online"}}))
+		seq := value(s.Actions().Create(ctx, upgradeAction("act", "a")))(t)
+		must(t, s.Actions().Cancel(ctx, "act", base))
+		value(s.Results().Put(ctx, []fleet.Result{result("act", "a", "", time.Second)}))(t)
+		must(t, s.Policies().Create(ctx, fleet.Policy{ID: "p"}))
+		must(t, s.Events().Append(ctx, []fleet.Event{event(1)}))
+		value(s.Settings().GetOrPut(ctx, "key", []byte("v")))(t)
+		before := value(s.Agents().Get(ctx, "a"))(t)
+		must(t, s.Close())
+
+		s = cfg.reopen(t, place)
+		after := value(s.Agents().Get(ctx, "a"))(t)
+		sameAgent(t, after, before)
+		if after.Revision != before.Revision {
+			t.Fatalf("revision was %d and is %d", before.Revision, after.Revision)
+		}
+		act := value(s.Actions().Get(ctx, "act"))(t)
+		if act.Seq != seq || act.CancelledAt == nil {
+			t.Fatalf("the action is %+v", act)
+		}
+		if next := value(s.Actions().Create(ctx, upgradeAction("next", "a")))(t); next <= seq {
+			t.Fatalf("number %d was given again, the last was %d", next, seq)
+		}
+		value(s.Results().Get(ctx, "act", "a"))(t)
+		value(s.Policies().Get(ctx, "p"))(t)
+		cfg.eventually(t, func() error {
+			list, err := s.Events().After(ctx, 0, 9)
+			if err != nil || len(list) != 1 {
+				return fmt.Errorf("%d events, want 1: %w", len(list), err)
+			}
+			return nil
+		})
+		if v := value(s.Settings().GetOrPut(ctx, "key", []byte("other")))(t); string(v) != "v" {
+			t.Fatalf("the setting is %q", v)
+		}
+	})
+
+	t.Run("a closed store says so", func(t *testing.T) {
+		s, err := cfg.Open(ctx, cfg.Place(t))
+		must(t, err)
+		must(t, s.Ping(ctx))
+		must(t, s.Close())
+		wantKind(t, s.Ping(ctx), fleet.Unavailable)
+		wantKind(t, s.Agents().Create(ctx, agent("a")), fleet.Unavailable)
+		_, err = s.Agents().Get(ctx, "a")
+		wantKind(t, err, fleet.Unavailable)
+		_, err = s.Actions().Create(ctx, upgradeAction("act", "a"))
+		wantKind(t, err, fleet.Unavailable)
+		_, _, err = s.Agents().List(ctx, store.AgentQuery{Limit: 1})
+		wantKind(t, err, fleet.Unavailable)
+	})
+
+	t.Run("closing while calls run loses nothing they were promised", func(t *testing.T) {
+		place := cfg.Place(t)
+		s, err := cfg.Open(ctx, place)
+		must(t, err)
+		var mu sync.Mutex
+		var promised []string
+		var all sync.WaitGroup
+		begun := make(chan struct{}, 100)
+		for w := range 4 {
+			all.Go(func() {
+				for i := 0; ; i++ {
+					id := fmt.Sprintf("w%d-%d", w, i)
+					if err := s.Agents().Create(ctx, agent(id)); err != nil {
+						wantClosed(t, err)
+						return
+					}
+					mu.Lock()
+					promised = append(promised, id)
+					mu.Unlock()
+					select {
+					case begun <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+		for range 20 {
+			<-begun
+		}
+		must(t, s.Close())
+		all.Wait()
+		list := value(cfg.reopen(t, place).Agents().GetMany(ctx, promised))(t)
+		if len(list) != len(promised) {
+			t.Fatalf("%d of %d agents are there", len(list), len(promised))
+		}
+	})
+
+	t.Run("a process killed amid its writes loses nothing it was promised", func(t *testing.T) {
+		if place := os.Getenv(placeVariable); place != "" {
+			writeUntilKilled(t, cfg, place)
+			return
+		}
+		for round := range 3 {
+			promised, place := killAWriter(t, cfg)
+			s := cfg.reopen(t, place)
+			for _, id := range promised {
+				checkPromise(t, s, id)
+			}
+			if len(promised) < 20 {
+				t.Fatalf("round %d: only %d writes before the kill", round, len(promised))
+			}
+			// Nothing the dead process held keeps others from writing.
+			must(t, s.Agents().Create(ctx, agent("after")))
+		}
+	})
+}
+
+func wantClosed(t *testing.T, err error) {
+	if fleet.KindOf(err) != fleet.Unavailable {
+		t.Errorf("error is %v (%s), want one of kind %s", err, fleet.KindOf(err), fleet.Unavailable)
+	}
+}
+
+// writeUntilKilled writes from several goroutines and prints the name of each
+// write that was promised.
+func writeUntilKilled(t *testing.T, cfg Config, place string) {
+	s, err := cfg.Open(t.Context(), place)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // should nobody kill it
+	defer cancel()
+	var all sync.WaitGroup
+	for w := range 4 {
+		all.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				id := fmt.Sprintf("w%d-%d", w, i)
+				if err := writeAll(ctx, s, id); err != nil {
+					t.Error(err)
+					return
+				}
+				fmt.Printf("promised %s\n", id)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// writeAll makes one write of each kind.
+func writeAll(ctx context.Context, s store.Store, id string) error {
+	if err := s.Agents().Create(ctx, agent(id)); err != nil {
+		return err
+	}
+	if _, err := store.UpdateAgent(ctx, s.Agents(), id, func(a *fleet.Agent) bool { a.Version = "2.0.0"; return true }); err != nil {
+		return err
+	}
+	if _, err := s.Actions().Create(ctx, upgradeAction(id, id)); err != nil {
+		return err
+	}
+	if _, err := s.Results().Put(ctx, []fleet.Result{result(id, id, "", 0)}); err != nil {
+		return err
+	}
+	if err := s.Policies().Create(ctx, fleet.Policy{ID: id}); err != nil {
+		return err
+	}
+	return s.Agents().Touch(ctx, []fleet.Touch{{AgentID: id, At: base, Status: "online"}})
+}
+
+func checkPromise(t *testing.T, s store.Store, id string) {
+	t.Helper()
+	ctx := t.Context()
+	a := value(s.Agents().Get(ctx, id))(t)
+	if a.Version != "2.0.0" || a.Last.Status != "online" {
+		t.Fatalf("agent %s is at version %q with status %q", id, a.Version, a.Last.Status)
+	}
+	value(s.Actions().Get(ctx, id))(t)
+	value(s.Results().Get(ctx, id, id))(t)
+	value(s.Policies().Get(ctx, id))(t)
+}
+
+// killAWriter runs this test in a second process, kills it amid its writes and
+// returns what it was promised until then.
+func killAWriter(t *testing.T, cfg Config) (promised []string, place string) {
+	t.Helper()
+	place = cfg.Place(t)
+	self, err := os.Executable()
+	must(t, err)
+	parts := strings.Split(t.Name(), "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	child := exec.CommandContext(t.Context(), self, "-test.run", strings.Join(parts, "/"), "-test.timeout", "2m") //nolint:gosec // this program
+	child.Env = append(os.Environ(), placeVariable+"="+place)
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	must(t, err)
+	must(t, child.Start())
+	lines := bufio.NewScanner(out)
+	var other []string
+	for lines.Scan() {
+		id, ok := strings.CutPrefix(lines.Text(), "promised ")
+		if !ok {
+			other = append(other, lines.Text())
+			continue
+		}
+		if promised = append(promised, id); len(promised) == 20 {
+			must(t, child.Process.Kill())
+		}
+	}
+	if err := child.Wait(); err == nil || errors.Is(err, context.Canceled) {
+		t.Fatalf("the writer ended by itself after %d writes: %v\n%s", len(promised), err, strings.Join(other, "\n"))
+	}
+	if len(promised) == 0 {
+		t.Fatalf("the writer wrote nothing:\n%s", strings.Join(other, "\n"))
+	}
+	return promised, place
+}

@@ -1,0 +1,147 @@
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+func event(i int) fleet.Event {
+	return fleet.Event{At: at(time.Duration(i) * time.Second), Type: fleet.EventAgentStatus, Subject: fmt.Sprint("agent-", i), Actor: "admin", Data: json.RawMessage(`{"status":"online"}`)}
+}
+
+func testEvents(t *testing.T, cfg Config) {
+	ctx := t.Context()
+	bounds := func(t *testing.T, s store.Store, wantFirst, wantLast int64) {
+		t.Helper()
+		cfg.eventually(t, func() error {
+			first, last, err := s.Events().Bounds(ctx)
+			if err != nil || first != wantFirst || last != wantLast {
+				return fmt.Errorf("bounds are %d and %d, want %d and %d: %w", first, last, wantFirst, wantLast, err)
+			}
+			return nil
+		})
+	}
+	// read returns n events once they are there.
+	read := func(t *testing.T, s store.Store, after int64, n int) (list []fleet.Event) {
+		t.Helper()
+		cfg.eventually(t, func() (err error) {
+			if list, err = s.Events().After(ctx, after, n+1); err != nil || len(list) != n {
+				return fmt.Errorf("%d events, want %d: %w", len(list), n, err)
+			}
+			return nil
+		})
+		return list
+	}
+
+	t.Run("events come back as they went in, in their order", func(t *testing.T) {
+		s := cfg.open(t)
+		bounds(t, s, 0, 0)
+		if list := value(s.Events().After(ctx, 0, 10))(t); len(list) != 0 {
+			t.Fatalf("there are events: %v", list)
+		}
+		must(t, s.Events().Append(ctx, []fleet.Event{event(0), event(1), {Type: "bare"}}))
+		must(t, s.Events().Append(ctx, nil))
+		must(t, s.Events().Append(ctx, []fleet.Event{event(3)}))
+		list := read(t, s, 0, 4)
+		for i, want := range []fleet.Event{event(0), event(1), {Type: "bare"}, event(3)} {
+			if i > 0 && list[i].Seq <= list[i-1].Seq {
+				t.Fatalf("numbers do not grow: %d after %d", list[i].Seq, list[i-1].Seq)
+			}
+			want.Seq = list[i].Seq
+			equal(t, list[i], want)
+		}
+		bounds(t, s, list[0].Seq, list[3].Seq)
+		equal(t, value(s.Events().After(ctx, list[1].Seq, 1))(t), list[2:3])
+		equal(t, value(s.Events().After(ctx, list[3].Seq, 9))(t), []fleet.Event{})
+	})
+
+	t.Run("trimming removes the oldest, and numbers go on", func(t *testing.T) {
+		s := cfg.open(t)
+		var list []fleet.Event
+		for i := range 10 {
+			list = append(list, event(i))
+		}
+		must(t, s.Events().Append(ctx, list))
+		list = read(t, s, 0, 10)
+		must(t, s.Events().Trim(ctx, 100))
+		must(t, s.Events().Trim(ctx, 10))
+		equal(t, read(t, s, 0, 10), list)
+		must(t, s.Events().Trim(ctx, 3))
+		equal(t, read(t, s, 0, 3), list[7:])
+		bounds(t, s, list[7].Seq, list[9].Seq)
+		must(t, s.Events().Trim(ctx, 0))
+		read(t, s, 0, 0)
+		must(t, s.Events().Append(ctx, []fleet.Event{event(11)}))
+		if next := read(t, s, 0, 1); next[0].Seq <= list[9].Seq {
+			t.Fatalf("number %d was given again, the last was %d", next[0].Seq, list[9].Seq)
+		}
+	})
+
+	t.Run("readers that follow eight writers in two processes see every event once and in order", func(t *testing.T) {
+		place := cfg.Place(t)
+		h := history{
+			stores: []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)},
+			write: func(ctx context.Context, s store.Store, id string) (int64, error) {
+				return 0, s.Events().Append(ctx, []fleet.Event{{Type: id, At: base}})
+			},
+			read: func(ctx context.Context, s store.Store, after int64) (seen []seen, err error) {
+				list, err := s.Events().After(ctx, after, 3)
+				for _, e := range list {
+					seen = append(seen, sighting(e.Seq, e.Type))
+				}
+				return seen, err
+			},
+			last: func(ctx context.Context, s store.Store) (int64, error) {
+				_, last, err := s.Events().Bounds(ctx)
+				return last, err
+			},
+		}
+		h.check(t, cfg)
+	})
+}
+
+func testSettings(t *testing.T, cfg Config) {
+	ctx := t.Context()
+
+	t.Run("a value once put stays", func(t *testing.T) {
+		s := cfg.open(t)
+		for name, first := range map[string][]byte{"key": {0, 1, 2, 255}, "empty": {}} {
+			for _, v := range [][]byte{first, []byte("later")} {
+				got := value(s.Settings().GetOrPut(ctx, name, v))(t)
+				if string(got) != string(first) {
+					t.Fatalf("%s is %q, want %q", name, got, first)
+				}
+				clear(got) // the caller's own
+			}
+		}
+	})
+
+	t.Run("all who ask at once get the same value", func(t *testing.T) {
+		place := cfg.Place(t)
+		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		got := make([]string, 12)
+		var all sync.WaitGroup
+		for i := range got {
+			all.Go(func() {
+				v, err := stores[i%2].Settings().GetOrPut(ctx, "key", fmt.Append(nil, "value ", i))
+				if err != nil {
+					t.Error(err)
+				}
+				got[i] = string(v)
+			})
+		}
+		all.Wait()
+		for i, v := range got {
+			if v != got[0] || v == "" {
+				t.Fatalf("caller %d got %q, caller 0 got %q", i, v, got[0])
+			}
+		}
+	})
+}

@@ -1,0 +1,161 @@
+package storetest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+func result(action, agent, errText string, after time.Duration) fleet.Result {
+	return fleet.Result{ActionID: action, AgentID: agent, Hostname: "host-" + agent, Message: "did it", Error: errText, Timestamp: at(after)}
+}
+
+func testResults(t *testing.T, cfg Config) {
+	ctx := t.Context()
+	put := func(t *testing.T, s store.Store, results []fleet.Result, want ...bool) {
+		t.Helper()
+		equal(t, value(s.Results().Put(ctx, results))(t), want)
+	}
+	counts := func(t *testing.T, s store.Store, action string, want fleet.ResultCounts) {
+		t.Helper()
+		cfg.eventually(t, func() error {
+			got, err := s.Results().Counts(ctx, []string{action})
+			if err != nil {
+				return err
+			}
+			return differs(got, map[string]fleet.ResultCounts{action: want})
+		})
+	}
+
+	t.Run("a result comes back as it went in", func(t *testing.T) {
+		s := cfg.open(t)
+		good, bad := result("act", "a", "", time.Second), result("act", "b", "no space <left>", 2*time.Second)
+		put(t, s, []fleet.Result{good, bad}, true, true)
+		equal(t, value(s.Results().Get(ctx, "act", "a"))(t), good)
+		equal(t, value(s.Results().Get(ctx, "act", "b"))(t), bad)
+		_, err := s.Results().Get(ctx, "act", "c")
+		wantKind(t, err, fleet.NotFound)
+		_, err = s.Results().Get(ctx, "other", "a")
+		wantKind(t, err, fleet.NotFound)
+		if changed := value(s.Results().Put(ctx, nil))(t); len(changed) != 0 {
+			t.Fatalf("no results changed %v", changed)
+		}
+	})
+
+	for _, tc := range []struct {
+		name          string
+		first, second string // errors
+		changed       bool
+	}{
+		{"success repeated changes nothing", "", "", false},
+		{"failure repeated changes nothing", "first", "second", false},
+		{"success after failure changes nothing", "failed", "", false},
+		{"failure after success replaces it", "", "rolled back", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, together := range []bool{false, true} {
+				s := cfg.open(t)
+				first, second := result("act", "a", tc.first, time.Second), result("act", "a", tc.second, time.Minute)
+				if together {
+					put(t, s, []fleet.Result{first, second}, true, tc.changed)
+				} else {
+					put(t, s, []fleet.Result{first}, true)
+					put(t, s, []fleet.Result{second}, tc.changed)
+				}
+				want := first
+				if tc.changed {
+					want = second
+				}
+				equal(t, value(s.Results().Get(ctx, "act", "a"))(t), want)
+				n := fleet.ResultCounts{Acked: 1, Last: want.Timestamp}
+				if want.Error != "" {
+					n.Acked, n.Failed = 0, 1
+				}
+				counts(t, s, "act", n)
+			}
+		})
+	}
+
+	t.Run("counts are by action, and one without results is absent", func(t *testing.T) {
+		s := cfg.open(t)
+		var list []fleet.Result
+		for i := range 30 {
+			errText := ""
+			if i%3 == 0 {
+				errText = "failed"
+			}
+			list = append(list, result("act", fmt.Sprint("agent-", i), errText, time.Duration(i)*time.Second))
+		}
+		list = append(list, result("other", "agent-1", "", time.Hour))
+		value(s.Results().Put(ctx, list))(t)
+		want := map[string]fleet.ResultCounts{"act": {Acked: 20, Failed: 10, Last: at(29 * time.Second)}, "other": {Acked: 1, Last: at(time.Hour)}}
+		cfg.eventually(t, func() error {
+			got, err := s.Results().Counts(ctx, []string{"act", "other", "none"})
+			if err != nil {
+				return err
+			}
+			return differs(got, want)
+		})
+		if got := value(s.Results().Counts(ctx, nil))(t); len(got) != 0 {
+			t.Fatalf("no actions have counts %v", got)
+		}
+	})
+
+	t.Run("errors are those of the action, newest first", func(t *testing.T) {
+		s := cfg.open(t)
+		value(s.Results().Put(ctx, []fleet.Result{
+			result("act", "a", "old", time.Second), result("act", "b", "", 2*time.Second), result("act", "c", "new", 3*time.Second),
+			result("act", "d", "middle", 2*time.Second), result("other", "a", "another's", time.Hour),
+		}))(t)
+		for limit, want := range map[int][]string{10: {"new", "middle", "old"}, 2: {"new", "middle"}} {
+			cfg.eventually(t, func() error {
+				list, err := s.Results().Errors(ctx, "act", limit)
+				if err != nil {
+					return err
+				}
+				got := []string{}
+				for _, r := range list {
+					got = append(got, r.Error)
+				}
+				return differs(got, want)
+			})
+		}
+	})
+
+	t.Run("the same result sent to two processes at once counts once", func(t *testing.T) {
+		place := cfg.Place(t)
+		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		const agents, senders = 20, 6
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		taken := map[string]int{}
+		for w := range senders {
+			all.Go(func() {
+				for i := range agents {
+					r := result("act", fmt.Sprint("agent-", i), "", time.Second)
+					changed, err := stores[w%2].Results().Put(ctx, []fleet.Result{r})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if changed[0] {
+						mu.Lock()
+						taken[r.AgentID]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		all.Wait()
+		for id, n := range taken {
+			if n != 1 {
+				t.Errorf("the result of %s was taken in %d times", id, n)
+			}
+		}
+		counts(t, stores[0], "act", fleet.ResultCounts{Acked: agents, Last: at(time.Second)})
+	})
+}
