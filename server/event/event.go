@@ -1,0 +1,175 @@
+// Package event is the one ordered stream of what happened. The domain packages
+// publish to it; server-sent events read it (webhooks and the audit trail will).
+// The store keeps the order, so every replica shows every reader the same
+// stream, and a reader that was away goes on where it stopped.
+package event
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// PollInterval is how often the store is asked for what other replicas
+	// published. Half of the second in which an operator sees what happens.
+	PollInterval = 500 * time.Millisecond
+	// ReadBatch bounds one read of the store.
+	ReadBatch = 500
+	// DefaultKeep is how many events the store keeps: some days of a busy
+	// fleet, and at 300 bytes each not more than 60 MB.
+	DefaultKeep = 200_000
+	// TrimInterval is how often older ones are removed.
+	TrimInterval = 10 * time.Minute
+)
+
+// Stream publishes and reads events. Run must be running for readers to see
+// what other replicas publish; nothing else depends on it.
+type Stream struct {
+	Store store.Events
+	Log   *slog.Logger
+	Now   clock.Clock
+	// Keep overrides DefaultKeep.
+	Keep int
+
+	mu   sync.Mutex
+	last int64         // highest sequence number known to exist
+	wake chan struct{} // closed when last grows
+}
+
+// Publish appends events; At is set here where it is zero, Seq by the store. An event that cannot be
+// stored is logged and lost: the change it tells of has been made, and readers
+// fetch the lists anew now and then.
+func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
+	if len(events) == 0 {
+		return
+	}
+	for i := range events {
+		if events[i].At.IsZero() {
+			events[i].At = s.Now.UTC()
+		}
+	}
+	// The caller may be a request that has been answered or cut off: what
+	// happened has happened.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := s.Store.Append(ctx, events); err != nil {
+		s.Log.Error("events lost", "count", len(events), "first", events[0].Type, "error", err)
+		return
+	}
+	s.refresh(ctx)
+}
+
+// Data makes the data of an event.
+func Data(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("event data: %v", err)) // a type that cannot be encoded is a mistake in the code
+	}
+	return b
+}
+
+// Run asks the store for news until ctx ends, and trims it.
+func (s *Stream) Run(ctx context.Context) {
+	poll := time.NewTicker(PollInterval)
+	defer poll.Stop()
+	trim := time.NewTicker(TrimInterval)
+	defer trim.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+			s.refresh(ctx)
+		case <-trim.C:
+			keep := s.Keep
+			if keep == 0 {
+				keep = DefaultKeep
+			}
+			if err := s.Store.Trim(ctx, keep); err != nil && ctx.Err() == nil {
+				s.Log.Warn("trim events", "error", err)
+			}
+		}
+	}
+}
+
+// refresh learns the highest sequence number and wakes readers if it has grown.
+func (s *Stream) refresh(ctx context.Context) {
+	_, last, err := s.Store.Bounds(ctx)
+	if err != nil {
+		return // the readers' own reads tell them
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last <= s.last {
+		return
+	}
+	s.last = last
+	if s.wake != nil {
+		close(s.wake)
+		s.wake = nil
+	}
+}
+
+func (s *Stream) grown() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wake == nil {
+		s.wake = make(chan struct{})
+	}
+	return s.wake
+}
+
+// Reader reads the stream from one place on.
+type Reader struct {
+	stream *Stream
+	after  int64
+}
+
+// ErrGone says that events after the place asked for are no longer kept.
+var ErrGone = fleet.Errorf(fleet.NotFound, "events after that id are no longer kept")
+
+// Reader returns a reader of the events behind after; nil begins with what
+// happens next.
+func (s *Stream) Reader(ctx context.Context, after *int64) (*Reader, error) {
+	first, last, err := s.Store.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{stream: s, after: last}
+	if after != nil {
+		r.after = *after
+		if *after > last || (first > 0 && *after < first-1) {
+			r.after = last
+			return r, ErrGone // a reader that goes on from now is still usable
+		}
+	}
+	return r, nil
+}
+
+// Next returns the next events, waiting for at least one until ctx ends.
+func (r *Reader) Next(ctx context.Context) ([]fleet.Event, error) {
+	for {
+		grown := r.stream.grown() // before the read, so that nothing falls between
+		events, err := r.stream.Store.After(ctx, r.after, ReadBatch)
+		if err != nil {
+			return nil, err
+		}
+		if len(events) > 0 {
+			r.after = events[len(events)-1].Seq
+			return events, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-grown:
+		}
+	}
+}

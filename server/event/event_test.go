@@ -1,0 +1,200 @@
+package event_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// process is one server on the file at path.
+func process(t *testing.T, path string) *event.Stream {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); stream.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return stream
+}
+
+func place(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") }
+
+func publish(t *testing.T, s *event.Stream, subjects ...string) {
+	t.Helper()
+	for _, subject := range subjects {
+		s.Publish(t.Context(), fleet.Event{Type: fleet.EventAgentStatus, Subject: subject})
+	}
+}
+
+func reader(t *testing.T, s *event.Stream, after *int64) *event.Reader {
+	t.Helper()
+	r, err := s.Reader(t.Context(), after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// wants reads until the subjects have come, in order, and returns the last Seq.
+func wants(t *testing.T, r *event.Reader, subjects ...string) int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var last int64
+	for len(subjects) > 0 {
+		events, err := r.Next(ctx)
+		if err != nil {
+			t.Fatalf("while waiting for %v: %v", subjects, err)
+		}
+		for _, e := range events {
+			if len(subjects) == 0 || e.Subject != subjects[0] || e.Seq <= last || e.At.IsZero() {
+				t.Fatalf("event is %+v behind %d, want one about %v", e, last, subjects)
+			}
+			last, subjects = e.Seq, subjects[1:]
+		}
+	}
+	return last
+}
+
+func TestReadersSeeWhatHappensInOrder(t *testing.T) {
+	s := process(t, place(t))
+	publish(t, s, "before")
+	one, two := reader(t, s, nil), reader(t, s, nil)
+	publish(t, s, "a", "b")
+	seq := wants(t, one, "a", "b")
+	publish(t, s, "c")
+	wants(t, one, "c")
+	wants(t, two, "a", "b", "c")
+
+	// A third was away since b.
+	wants(t, reader(t, s, &seq), "c")
+	zero := int64(0)
+	wants(t, reader(t, s, &zero), "before", "a", "b", "c")
+}
+
+func TestAReaderWaits(t *testing.T) {
+	s := process(t, place(t))
+	r := reader(t, s, nil)
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if events, err := r.Next(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v, %v of an empty stream", events, err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		events, err := r.Next(t.Context())
+		if err == nil && (len(events) != 1 || events[0].Subject != "a") {
+			err = fmt.Errorf("events are %+v", events)
+		}
+		got <- err
+	}()
+	publish(t, s, "a")
+	select {
+	case err := <-got:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the reader was not woken within 20 s")
+	}
+}
+
+func TestMoreEventsThanOneRead(t *testing.T) {
+	s := process(t, place(t))
+	r := reader(t, s, nil)
+	var events []fleet.Event
+	var subjects []string
+	for i := range event.ReadBatch + 10 {
+		subjects = append(subjects, fmt.Sprint("agent-", i))
+		events = append(events, fleet.Event{Type: fleet.EventAgentStatus, Subject: subjects[i]})
+	}
+	s.Publish(t.Context(), events...)
+	wants(t, r, subjects...)
+}
+
+func TestEventsOfAnotherProcessAreSeen(t *testing.T) {
+	path := place(t)
+	here, there := process(t, path), process(t, path)
+	r := reader(t, here, nil)
+	publish(t, there, "a")
+	publish(t, here, "b")
+	publish(t, there, "c")
+	wants(t, r, "a", "b", "c")
+}
+
+func TestWhatIsNoLongerKeptIsSaidToBeGone(t *testing.T) {
+	s := process(t, place(t))
+	publish(t, s, "a", "b", "c", "d")
+	if err := s.Store.Trim(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		after int64
+		gone  bool
+	}{{0, true}, {1, true}, {2, false}, {3, false}, {4, false}, {99, true}} {
+		r, err := s.Reader(t.Context(), &c.after)
+		if errors.Is(err, event.ErrGone) != c.gone || (!c.gone && err != nil) {
+			t.Errorf("after %d: error %v, want gone %t", c.after, err, c.gone)
+		}
+		if c.gone {
+			publish(t, s, "new")
+			wants(t, r, "new") // and it can go on from there
+			if err := s.Store.Trim(t.Context(), 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestAnEventOutlivesTheRequestThatMadeIt(t *testing.T) {
+	s := process(t, place(t))
+	r := reader(t, s, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.Publish(ctx, fleet.Event{Type: fleet.EventAgentStatus, Subject: "a"})
+	wants(t, r, "a")
+}
+
+func TestTheTimeGivenIsKept(t *testing.T) {
+	s := process(t, place(t))
+	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	s.Now = func() time.Time { return now.In(time.FixedZone("CET", 3600)) }
+	r := reader(t, s, nil)
+	s.Publish(t.Context(), fleet.Event{Subject: "a"}, fleet.Event{Subject: "b", At: now.Add(-time.Hour)})
+	events, err := r.Next(t.Context())
+	if err != nil || len(events) != 2 || !events[0].At.Equal(now) || !events[1].At.Equal(now.Add(-time.Hour)) {
+		t.Errorf("events are %+v, %v", events, err)
+	}
+}
+
+// brokenEvents is a store that takes no events.
+type brokenEvents struct{ store.Events }
+
+func (brokenEvents) Append(context.Context, []fleet.Event) error {
+	return errors.New("the store is away")
+}
+
+func TestAnEventThatCannotBeStoredIsLost(t *testing.T) {
+	s := &event.Stream{Store: brokenEvents{}, Log: slog.New(slog.DiscardHandler)}
+	s.Publish(t.Context(), fleet.Event{Subject: "a"}) // what it tells of has been made
+	s.Publish(t.Context())                            // nothing at all
+}
