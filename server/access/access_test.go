@@ -1,0 +1,162 @@
+package access_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+func open(t *testing.T, path string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func service(t *testing.T, s *sqlite.Store, now *time.Time) *access.Service {
+	t.Helper()
+	a, err := access.New(t.Context(), s, func() time.Time { return *now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func place(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") }
+
+func wantRefused(t *testing.T, err error, text string) {
+	t.Helper()
+	if err == nil || fleet.KindOf(err) != fleet.Unauthorized || !strings.Contains(err.Error(), text) {
+		t.Errorf("error is %v, want a refusal that says %q", err, text)
+	}
+}
+
+func revoke(t *testing.T, s *sqlite.Store, id string) {
+	t.Helper()
+	k, err := s.AdminKeys().Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Active = false
+	if err := s.AdminKeys().Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheFirstKeyIsMadeOnce(t *testing.T) {
+	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	s := open(t, place(t))
+	a := service(t, s, &now)
+	cred, made, err := a.FirstKey(t.Context())
+	if err != nil || !made {
+		t.Fatalf("made %t, %v", made, err)
+	}
+	if k, err := a.Authenticate(t.Context(), cred); err != nil || k.Name != "first key" || !k.CreatedAt.Equal(now) {
+		t.Errorf("it opens %+v, %v", k, err)
+	}
+	if cred, made, err := a.FirstKey(t.Context()); err != nil || made || cred != (fleet.Credential{}) {
+		t.Errorf("at the second start: made %t, %v", made, err)
+	}
+}
+
+func TestKeysThatOpenNothing(t *testing.T) {
+	now := time.Now()
+	s := open(t, place(t))
+	a := service(t, s, &now)
+	k, cred, err := a.CreateKey(t.Context(), "ci")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(k.Hash, cred.Secret) {
+		t.Error("the secret is stored")
+	}
+	for _, bad := range []fleet.Credential{{}, {ID: cred.ID}, {ID: "unknown", Secret: cred.Secret}, {ID: cred.ID, Secret: cred.Secret + "x"}} {
+		_, err := a.Authenticate(t.Context(), bad)
+		wantRefused(t, err, "muster admin-key")
+	}
+	revoke(t, s, k.ID)
+	_, err = a.Authenticate(t.Context(), cred)
+	wantRefused(t, err, "revoked")
+}
+
+func TestASessionLastsAWorkingDay(t *testing.T) {
+	now := time.Date(2026, 3, 3, 10, 0, 0, 500, time.UTC)
+	path := place(t)
+	s := open(t, path)
+	a := service(t, s, &now)
+	k, cred, err := a.CreateKey(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, expires := a.NewSession(k)
+	if strings.Contains(value, cred.Secret) || strings.ContainsAny(value, " ;,\"\\") {
+		t.Errorf("cookie is %q", value)
+	}
+	// Any replica knows it, also after a restart.
+	replica := service(t, open(t, path), &now)
+	for _, a := range []*access.Service{a, replica} {
+		got, until, err := a.Session(t.Context(), value)
+		if err != nil || got.ID != k.ID || !until.Equal(expires) {
+			t.Errorf("session of %+v until %s, %v", got, until, err)
+		}
+	}
+	now = expires.Add(-time.Second)
+	if _, _, err := a.Session(t.Context(), value); err != nil {
+		t.Errorf("a second before its end: %v", err)
+	}
+	now = expires
+	_, _, err = a.Session(t.Context(), value)
+	wantRefused(t, err, "has ended")
+}
+
+func TestSessionsThatWereTamperedWith(t *testing.T) {
+	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	s := open(t, place(t))
+	a := service(t, s, &now)
+	k, _, err := a.CreateKey(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, expires := a.NewSession(k)
+	later := strings.Replace(value, "."+fmt.Sprint(expires.Unix())+".", "."+fmt.Sprint(expires.Unix()+3600)+".", 1)
+	if later == value {
+		t.Fatal("the cookie does not hold its end where the test thinks")
+	}
+	stranger, _ := service(t, open(t, place(t)), &now).NewSession(k)
+	for _, bad := range []string{"", ".", "..", k.ID, value[:len(value)-1], value + "x", "x" + value, later, stranger, strings.ToUpper(value)} {
+		_, _, err := a.Session(t.Context(), bad)
+		wantRefused(t, err, "log in again")
+	}
+}
+
+func TestASessionEndsWithItsKey(t *testing.T) {
+	now := time.Now()
+	s := open(t, place(t))
+	a := service(t, s, &now)
+	k, _, err := a.CreateKey(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, _ := a.NewSession(k)
+	revoke(t, s, k.ID)
+	_, _, err = a.Session(t.Context(), value)
+	wantRefused(t, err, "revoked")
+	if err := s.AdminKeys().Delete(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = a.Session(t.Context(), value)
+	wantRefused(t, err, "not valid")
+}

@@ -1,0 +1,261 @@
+// Package enrollment lets hosts in: it makes and revokes enrollment keys, and
+// turns a host that shows one into an agent with a key of its own.
+package enrollment
+
+import (
+	"context"
+	"crypto/pbkdf2"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Service enrols.
+type Service struct {
+	Store  store.Store
+	Events *event.Stream
+	Now    clock.Clock
+}
+
+// CreateKey makes an enrollment key for a policy. The credential is not stored:
+// it is now or never. A lifetime of 0 is for ever.
+func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime time.Duration, actor string) (fleet.EnrollmentKey, fleet.Credential, error) {
+	if lifetime < 0 {
+		return fleet.EnrollmentKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is in the past: leave it out for a key that does not expire")
+	}
+	if _, err := s.Store.Policies().Get(ctx, policyID); err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			err = fleet.FieldError("body.policy_id", "there is no policy %q: see `muster policies list`", policyID)
+		}
+		return fleet.EnrollmentKey{}, fleet.Credential{}, err
+	}
+	cred := fleet.NewCredential()
+	k := fleet.EnrollmentKey{ID: cred.ID, Hash: cred.Hash(), Name: strings.TrimSpace(name + " (" + cred.ID + ")"), PolicyID: policyID, Active: true, CreatedAt: s.Now.UTC()}
+	if lifetime > 0 {
+		at := k.CreatedAt.Add(lifetime)
+		k.ExpireAt = &at
+	}
+	if err := s.Store.EnrollmentKeys().Create(ctx, k); err != nil {
+		return fleet.EnrollmentKey{}, fleet.Credential{}, err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyCreated, Subject: k.ID, Actor: actor, Data: event.Data(map[string]string{"policy_id": policyID, "name": k.Name})})
+	return k, cred, nil
+}
+
+// revokeTries bounds the race with another revocation.
+const revokeTries = 4
+
+// RevokeKey makes a key useless. Agents it let in stay.
+func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
+	for try := 1; ; try++ {
+		k, err := s.Store.EnrollmentKeys().Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !k.Active {
+			return nil
+		}
+		k.Active = false
+		err = s.Store.EnrollmentKeys().Update(ctx, k)
+		if err == nil {
+			break
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == revokeTries {
+			return err
+		}
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyRevoked, Subject: id, Actor: actor})
+	return nil
+}
+
+// errToken is for every token that does not match: it does not tell which part
+// is wrong.
+func errToken() error {
+	return &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrUnauthorized", Message: "the enrollment token is not valid here: copy it whole, or make a new one with `muster keys create`"}
+}
+
+// Authenticate checks an enrollment credential.
+func (s *Service) Authenticate(ctx context.Context, cred fleet.Credential) (fleet.EnrollmentKey, error) {
+	k, err := s.Store.EnrollmentKeys().Get(ctx, cred.ID)
+	if fleet.KindOf(err) == fleet.NotFound && err != nil {
+		return k, errToken()
+	}
+	if err != nil {
+		return k, err
+	}
+	if !cred.Matches(k.Hash) {
+		return k, errToken()
+	}
+	return k, k.Usable(s.Now.UTC())
+}
+
+// Enroll makes an agent. The credential is the agent's own, shown this once.
+func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agentapi.EnrollRequest) (fleet.Agent, fleet.Credential, error) {
+	// null is what clients in other languages send for nothing.
+	for _, raw := range []*json.RawMessage{&req.Metadata.Local, &req.Metadata.UserProvided} {
+		if string(*raw) == "null" {
+			*raw = nil
+		}
+	}
+	if err := check(req); err != nil {
+		return fleet.Agent{}, fleet.Credential{}, err
+	}
+	// What was asked of an earlier agent with this id is not asked of this one.
+	seq, err := s.Store.Actions().LastSeq(ctx)
+	if err != nil {
+		return fleet.Agent{}, fleet.Credential{}, err
+	}
+	cred := fleet.NewCredential()
+	a := fleet.Agent{
+		ID: req.ID, Type: req.Type, Active: true, PolicyID: key.PolicyID, EnrollmentID: req.EnrollmentID,
+		AccessKeyID: cred.ID, AccessKeyHash: cred.Hash(), EnrolledAt: s.Now.UTC(), ActionSeq: seq,
+		LocalMetadata: req.Metadata.Local, UserMetadata: req.Metadata.UserProvided, Tags: tags(req.Metadata.Tags),
+	}
+	if a.ID == "" {
+		a.ID = fleet.NewID()
+	}
+	a.LocalMetadata = withAgentID(a.LocalMetadata, a.ID)
+	a.Version = a.Host().FullVersion()
+	if req.ReplaceToken != "" {
+		hash, err := hashToken(req.ReplaceToken, a.ID)
+		if err != nil {
+			return fleet.Agent{}, fleet.Credential{}, err
+		}
+		a.ReplaceTokenHash = hash
+	}
+	err = s.Store.Agents().Create(ctx, a)
+	if fleet.KindOf(err) == fleet.Conflict && err != nil && req.ID != "" {
+		err = s.replace(ctx, a)
+	}
+	if err != nil {
+		return fleet.Agent{}, fleet.Credential{}, err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventAgentEnrolled, Subject: a.ID, Data: event.Data(map[string]string{"policy_id": a.PolicyID, "hostname": a.Hostname()})})
+	return a, cred, nil
+}
+
+// replace puts a in the place of the agent that has its id.
+func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
+	old, err := s.Store.Agents().Get(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	if old.ReplaceTokenHash == "" || subtle.ConstantTimeCompare([]byte(old.ReplaceTokenHash), []byte(a.ReplaceTokenHash)) != 1 || old.PolicyID != a.PolicyID {
+		return &fleet.Error{Kind: fleet.Forbidden, Code: "AgentNotReplaceable", Message: "an agent with id " + a.ID + " exists: enrol with its replace_token and a key of its policy, or without an id"}
+	}
+	if old.Upgrading() && old.UpgradeActionID != "" {
+		// Its action would wait for ever for an agent that is no more.
+		r := fleet.Result{ActionID: old.UpgradeActionID, AgentID: old.ID, Hostname: old.Hostname(), Error: "the host enrolled again before the upgrade was done", Timestamp: a.EnrolledAt}
+		if _, err := s.Store.Results().Put(ctx, []fleet.Result{r}); err != nil {
+			return err
+		}
+	}
+	a.Revision = old.Revision
+	_, err = s.Store.Agents().Update(ctx, a)
+	return err
+}
+
+// Left notes that an agent says it is gone from its host, and why: uninstall,
+// orphaned or key_revoked. Its next check-in takes that back.
+func (s *Service) Left(ctx context.Context, agentID, reason string) error {
+	switch reason {
+	case "uninstall", "orphaned", "key_revoked":
+	default:
+		return fleet.FieldError("body.reason", "is %q, want uninstall, orphaned or key_revoked", reason)
+	}
+	var orphaned bool
+	now := s.Now.UTC()
+	_, err := store.UpdateAgent(ctx, s.Store.Agents(), agentID, func(a *fleet.Agent) bool {
+		if orphaned = a.AuditUnenrolledReason == "orphaned"; orphaned {
+			return false
+		}
+		a.AuditUnenrolledReason, a.AuditUnenrolledTime = reason, &now
+		return true
+	})
+	switch {
+	case err != nil:
+		return err
+	case orphaned:
+		return &fleet.Error{Kind: fleet.Conflict, Code: "ErrAuditReasonConflict", Message: "the agent is known to be orphaned already"}
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventAgentStatus, Subject: agentID, Data: event.Data(map[string]string{"status": reason})})
+	return nil
+}
+
+// MaxTags and maxIDLength bound what a host may say of itself.
+const (
+	MaxTags     = 100
+	maxIDLength = 128
+)
+
+func check(req agentapi.EnrollRequest) error {
+	switch req.Type {
+	case "PERMANENT", "EPHEMERAL", "TEMPORARY":
+	default:
+		return fleet.FieldError("body.type", "is %q, want PERMANENT", req.Type)
+	}
+	if len(req.Metadata.Tags) > MaxTags {
+		return fleet.FieldError("body.metadata.tags", "has %d tags, at most %d are taken", len(req.Metadata.Tags), MaxTags)
+	}
+	if len(req.ID) > maxIDLength || strings.HasPrefix(req.ID, ".") || strings.ContainsFunc(req.ID, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
+	}) {
+		return fleet.FieldError("body.id", "is %q, want at most %d letters, digits, '-', '_' or '.', and no '.' at the start", req.ID, maxIDLength)
+	}
+	for field, raw := range map[string]json.RawMessage{"body.metadata.local": req.Metadata.Local, "body.metadata.user_provided": req.Metadata.UserProvided} {
+		var m map[string]any
+		if len(raw) > 0 && json.Unmarshal(raw, &m) != nil {
+			return fleet.FieldError(field, "want a JSON object")
+		}
+	}
+	return nil
+}
+
+func tags(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if out == nil {
+		out = []string{}
+	}
+	return out
+}
+
+// withAgentID sets elastic.agent.id, as Fleet Server does.
+func withAgentID(local json.RawMessage, id string) json.RawMessage {
+	m := map[string]any{}
+	if len(local) > 0 {
+		_ = json.Unmarshal(local, &m) // checked to be an object
+	}
+	elastic, _ := m["elastic"].(map[string]any)
+	if elastic == nil {
+		elastic = map[string]any{}
+	}
+	agent, _ := elastic["agent"].(map[string]any)
+	if agent == nil {
+		agent = map[string]any{}
+	}
+	agent["id"] = id
+	elastic["agent"] = agent
+	m["elastic"] = elastic
+	return event.Data(m)
+}
+
+// hashRounds slows down guessing: hosts choose replace tokens themselves, and
+// they are checked once in an agent's life.
+const hashRounds = 100_000
+
+func hashToken(token, agentID string) (string, error) {
+	b, err := pbkdf2.Key(sha512.New, token, []byte(agentID), hashRounds, 32)
+	return hex.EncodeToString(b), err
+}
