@@ -1,0 +1,328 @@
+// Package artifact keeps published packages: it takes in signed archives,
+// checks them before anybody can fetch them, and serves them to agents. Its
+// checks spare operators a failed rollout; they are not what protects a host,
+// which trusts only the publisher keys pinned at its enrolment.
+package artifact
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// MaxPackage bounds an archive: three times the largest agent known to us.
+const MaxPackage = 2 << 30
+
+// Service keeps the bytes in Dir and the rest in the store.
+type Service struct {
+	Dir    string
+	Disk   disk.Disk
+	Store  store.Store
+	Events *event.Stream
+	Log    *slog.Logger
+	Now    clock.Clock
+	// MaxSize overrides MaxPackage when above zero.
+	MaxSize int64
+}
+
+// Push takes in an archive under its file name. It is either published whole or
+// not at all.
+func (s *Service) Push(ctx context.Context, file string, signature []byte, body io.Reader, actor string) (fleet.Package, error) {
+	if err := checkName(file); err != nil {
+		return fleet.Package{}, err
+	}
+	keyring, err := s.keyring(ctx)
+	if err != nil {
+		return fleet.Package{}, err
+	}
+	if err := s.Disk.MkdirAll("packages", s.Dir, 0o700); err != nil {
+		return fleet.Package{}, s.onDisk(err)
+	}
+	tmp := filepath.Join(s.Dir, ".push-"+fleet.NewID())
+	defer func() {
+		if err := s.Disk.Remove("push", tmp); err != nil {
+			s.Log.Warn("left-over of a push", "file", tmp, "error", err)
+		}
+	}()
+	p, err := s.receive(tmp, body)
+	if err != nil {
+		return fleet.Package{}, err
+	}
+	p.File, p.Signature, p.PushedAt, p.PushedBy = file, signature, s.Now.UTC(), actor
+	if err := s.verify(ctx, keyring, tmp, &p); err != nil {
+		return fleet.Package{}, err
+	}
+	if old, err := s.Store.Packages().Get(ctx, file); err == nil {
+		return s.pushAgain(ctx, tmp, old, p)
+	} else if fleet.KindOf(err) != fleet.NotFound {
+		return fleet.Package{}, err
+	}
+	// The bytes before the record: a record says that they can be fetched.
+	if err := s.publish(tmp, p); err != nil {
+		return fleet.Package{}, err
+	}
+	err = s.Store.Packages().Create(ctx, p)
+	if err != nil && fleet.KindOf(err) == fleet.Conflict {
+		return s.overtaken(ctx, p)
+	}
+	if err != nil {
+		return fleet.Package{}, err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPackagePushed, Subject: file, Actor: actor, Data: event.Data(map[string]string{"version": p.Version, "os": p.OS, "arch": p.Arch})})
+	return p, nil
+}
+
+// pushAgain answers the push of a name that is published.
+func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Package) (fleet.Package, error) {
+	if old.SHA256 != p.SHA256 {
+		return fleet.Package{}, otherContent(old)
+	}
+	if err := s.publish(tmp, old); err != nil { // the file may have been lost
+		return fleet.Package{}, err
+	}
+	if bytes.Equal(old.Signature, p.Signature) {
+		return old, nil
+	}
+	// Signed anew, as when a publisher changes keys: hosts that trust only the
+	// new one wait for this.
+	old.Signature, old.KeyID = p.Signature, p.KeyID
+	if err := s.Store.Packages().Update(ctx, old); err != nil {
+		return fleet.Package{}, err
+	}
+	return s.Store.Packages().Get(ctx, old.File)
+}
+
+// overtaken answers a push during which another of the same name was published.
+func (s *Service) overtaken(ctx context.Context, p fleet.Package) (fleet.Package, error) {
+	old, err := s.Store.Packages().Get(ctx, p.File)
+	switch {
+	case err != nil:
+		return fleet.Package{}, err
+	case old.SHA256 == p.SHA256:
+		return old, nil
+	}
+	return fleet.Package{}, errors.Join(otherContent(old), s.Disk.Remove("withdraw", s.path(p)))
+}
+
+func otherContent(old fleet.Package) error {
+	return fleet.Errorf(fleet.Conflict, "%s is published already with other content (sha256 %s): give the build a new version, or withdraw it first", old.File, old.SHA256)
+}
+
+// receive writes body to path and returns its size and digests.
+func (s *Service) receive(path string, body io.Reader) (p fleet.Package, err error) {
+	f, err := s.Disk.OpenFile("push", path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return p, s.onDisk(err)
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = s.onDisk(cerr)
+		}
+	}()
+	limit := int64(MaxPackage)
+	if s.MaxSize > 0 {
+		limit = s.MaxSize
+	}
+	h256, h512 := sha256.New(), sha512.New()
+	from := &sender{r: io.LimitReader(body, limit+1)}
+	p.Size, err = io.Copy(io.MultiWriter(f, h256, h512), from)
+	switch {
+	case from.err != nil:
+		return p, fleet.Errorf(fleet.Invalid, "the package did not arrive whole: %w", from.err)
+	case err != nil:
+		return p, s.onDisk(err)
+	case p.Size > limit:
+		return p, fleet.Errorf(fleet.TooLarge, "the package has more than %d bytes", limit)
+	case p.Size == 0:
+		return p, fleet.FieldError("body", "is empty: send the archive")
+	}
+	p.SHA256, p.SHA512 = hex.EncodeToString(h256.Sum(nil)), hex.EncodeToString(h512.Sum(nil))
+	return p, s.onDisk(f.Sync())
+}
+
+// onDisk says what to do about an error of the server's disk.
+func (s *Service) onDisk(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return fleet.Errorf(fleet.Unavailable, "the server's disk is full: free some space under %s and push again: %w", s.Dir, err)
+	}
+	return err
+}
+
+// sender keeps the error of the sending side, which the writing side must not be
+// blamed for, nor the other way round.
+type sender struct {
+	r   io.Reader
+	err error
+}
+
+func (s *sender) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// verify checks signature, manifest and name, and completes p.
+func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string, p *fleet.Package) error {
+	f, err := s.Disk.OpenFile("push", path, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	statement, err := keyring.Verify(p.File, f, p.Signature)
+	switch {
+	case errors.Is(err, trust.ErrNoKeys):
+		return fleet.Errorf(fleet.Invalid, "the server knows no publisher key yet: add yours with `muster package trust KEY.pub`")
+	case errors.Is(err, trust.ErrUntrustedKey):
+		return fleet.Errorf(fleet.Invalid, "%w: add the key with `muster package trust KEY.pub` if it is yours", err)
+	case err != nil:
+		return fleet.Errorf(fleet.Invalid, "%w", err)
+	}
+	p.KeyID = statement.KeyID
+	contents, err := install.InspectOn(ctx, s.Disk, path)
+	if err != nil {
+		return fleet.Errorf(fleet.Invalid, "%s: %w", p.File, err)
+	}
+	pkg := contents.Manifest.Package
+	format := "tar.gz"
+	if strings.HasSuffix(p.File, ".zip") {
+		format = "zip"
+	}
+	if want := manifest.ArchiveName(pkg.FullVersion(), pkg.OS, pkg.Arch, format); want != p.File {
+		return fleet.FieldError("path.file", "is %s, but by its manifest the package is %s", p.File, want)
+	}
+	p.Version, p.Snapshot, p.Hash, p.OS, p.Arch = pkg.FullVersion(), pkg.Snapshot, pkg.Hash, pkg.OS, pkg.Arch
+	return nil
+}
+
+// path is where the bytes lie: under their digest, so that two pushes of one
+// name at the same time cannot mix one's record with the other's bytes.
+func (s *Service) path(p fleet.Package) string { return filepath.Join(s.Dir, p.SHA256) }
+
+func (s *Service) publish(tmp string, p fleet.Package) error {
+	if err := s.Disk.Rename("publish", tmp, s.path(p)); err != nil {
+		return err
+	}
+	return s.Disk.SyncDir("publish", s.Dir)
+}
+
+// Delete withdraws a package. Downloads under way may finish.
+func (s *Service) Delete(ctx context.Context, file, actor string) error {
+	p, err := s.Store.Packages().Get(ctx, file)
+	if err != nil {
+		return err
+	}
+	if err := s.Store.Packages().Delete(ctx, file); err != nil {
+		return err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPackageDeleted, Subject: file, Actor: actor})
+	return s.Disk.Remove("withdraw", s.path(p))
+}
+
+// Serve answers a GET or HEAD of a package, with ranges, or of its signature.
+func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) error {
+	file, isSignature := strings.CutSuffix(name, trust.SignatureSuffix)
+	p, err := s.Store.Packages().Get(r.Context(), file)
+	if err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			err = fleet.Errorf(fleet.NotFound, "no package %s is published: publish it with `muster package push`", file)
+		}
+		return err
+	}
+	if isSignature {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write(p.Signature)
+		return nil
+	}
+	f, err := s.Disk.OpenFile("serve package", s.path(p), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fleet.Errorf(fleet.Unavailable, "the bytes of %s are missing on this server: push it again", file)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// A strong tag of the content: a resumed download of other bytes starts over.
+	w.Header().Set("ETag", `"`+p.SHA256+`"`)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, "", p.PushedAt, f)
+	return nil
+}
+
+// AddKey accepts packages signed by a key from now on.
+func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.PublisherKey, error) {
+	key, err := trust.ParsePublicKey(text)
+	if err != nil {
+		return fleet.PublisherKey{}, fleet.FieldError("body.public_key", "%w", err)
+	}
+	k := fleet.PublisherKey{ID: key.ID(), PublicKey: key.String(), Name: name, AddedAt: s.Now.UTC(), AddedBy: actor}
+	err = s.Store.PublisherKeys().Create(ctx, k)
+	if fleet.KindOf(err) == fleet.Conflict && err != nil {
+		return s.Store.PublisherKeys().Get(ctx, k.ID)
+	}
+	if err != nil {
+		return fleet.PublisherKey{}, err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventKeyCreated, Subject: k.ID, Actor: actor, Data: event.Data(map[string]string{"publisher": name})})
+	return k, nil
+}
+
+func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {
+	keys, _, err := s.Store.PublisherKeys().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	texts := make([]string, len(keys))
+	for i, k := range keys {
+		texts[i] = k.PublicKey
+	}
+	return trust.ParseKeyring(texts)
+}
+
+// CleanUp removes what interrupted pushes left. Call it before serving.
+func (s *Service) CleanUp() error {
+	entries, err := s.Disk.ReadDir("clean up packages", s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".push-") {
+			if err := s.Disk.Remove("clean up packages", filepath.Join(s.Dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkName(file string) error {
+	if filepath.Base(file) != file || strings.ContainsAny(file, `\:`) || !strings.HasPrefix(file, "muster-agent-") ||
+		!(strings.HasSuffix(file, ".tar.gz") || strings.HasSuffix(file, ".zip")) {
+		return fleet.FieldError("path.file", "is %q, want a name such as %s", file, manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz"))
+	}
+	return nil
+}
