@@ -1,0 +1,361 @@
+// Package action is what operators ask of agents and what became of it: it
+// creates actions, hands their existence to the parked polls, takes in
+// acknowledgements, cancels, and settles what no message will end. The admin
+// and agent handlers call it; delivery itself is the check-in's.
+package action
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// MaxAgents bounds the agents of one action, as in Kibana.
+const MaxAgents = 10_000
+
+// Service creates actions and takes in what agents answer.
+type Service struct {
+	Store  store.Store
+	Feed   *Feed
+	Events *event.Stream
+	Log    *slog.Logger
+	Now    clock.Clock
+
+	settled store.UpgradingSince // how far the last round of Settle came
+}
+
+// UpgradeOrder is an upgrade of some agents.
+type UpgradeOrder struct {
+	fleet.UpgradeWish
+	AgentIDs       []string
+	StartTime      *time.Time
+	RolloutSeconds int
+	// Actor is who asks: the name of the admin key.
+	Actor string
+}
+
+// Verdict is whether, and why not, one agent would be upgraded.
+type Verdict struct {
+	Agent fleet.Agent
+	Err   error // nil: it will
+}
+
+// Preview says what an order would do to each agent, in the order asked for.
+// The order itself does exactly this to each of them, unless an agent has
+// changed meanwhile.
+func (s *Service) Preview(ctx context.Context, o UpgradeOrder) ([]Verdict, error) {
+	if len(o.AgentIDs) == 0 {
+		// An empty list never means all: that has upgraded fleets by accident.
+		return nil, fleet.FieldError("body.agents", "is empty: name at least one agent")
+	}
+	if len(o.AgentIDs) > MaxAgents {
+		return nil, fleet.FieldError("body.agents", "names %d agents, at most %d can be upgraded by one action", len(o.AgentIDs), MaxAgents)
+	}
+	ids := slices.Clone(o.AgentIDs)
+	slices.Sort(ids)
+	for i := 1; i < len(ids); i++ {
+		if ids[i] == ids[i-1] {
+			return nil, fleet.FieldError("body.agents", "names agent %s twice", ids[i])
+		}
+	}
+	catalog, err := s.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Check(catalog); err != nil {
+		return nil, err
+	}
+	found, err := s.Store.Agents().GetMany(ctx, o.AgentIDs)
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[string]fleet.Agent, len(found))
+	for _, a := range found {
+		byID[a.ID] = a
+	}
+	verdicts := make([]Verdict, len(o.AgentIDs))
+	for i, id := range o.AgentIDs {
+		a, ok := byID[id]
+		if !ok {
+			v := &verdicts[i]
+			v.Agent, v.Err = notFound(id)
+			continue
+		}
+		verdicts[i] = Verdict{a, a.CheckUpgrade(o.UpgradeWish, catalog)}
+	}
+	return verdicts, nil
+}
+
+func notFound(id string) (fleet.Agent, error) {
+	return fleet.Agent{ID: id}, fleet.Errorf(fleet.NotFound, "Agent %s not found", id)
+}
+
+// Upgrade creates one UPGRADE action. Agents that cannot be upgraded become
+// error results of it.
+//
+// The agents are marked before the action exists: the other way round, a fast
+// agent could be done before its mark is written and look "updating" for ever.
+// A crash in between leaves marks without an action, which Settle clears.
+func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, error) {
+	now := s.Now.UTC()
+	if o.RolloutSeconds > 0 && o.StartTime == nil {
+		o.StartTime = &now
+	}
+	verdicts, err := s.Preview(ctx, o)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	a := fleet.Action{
+		ID: fleet.NewID(), Type: agentapi.ActionUpgrade, Actioned: len(verdicts), CreatedAt: now, CreatedBy: o.Actor,
+		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds,
+		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}),
+	}
+	expiration := now.Add(fleet.DefaultExpiration)
+	if o.StartTime != nil {
+		expiration = o.StartTime.Add(fleet.DefaultExpiration)
+	}
+	a.Expiration = &expiration
+
+	refused, err := s.mark(ctx, &a, verdicts, o, now)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	if len(refused) > 0 {
+		if _, err := s.Store.Results().Put(ctx, refused); err != nil {
+			return fleet.Action{}, err
+		}
+	}
+	if err := s.create(ctx, &a); err != nil {
+		return fleet.Action{}, err
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCreated, Subject: a.ID, Actor: o.Actor, Data: event.Data(map[string]any{
+		"type": a.Type, "version": o.Version, "agents": len(a.Agents), "refused": len(refused),
+	})})
+	// The marks changed what these agents look like.
+	s.Events.Publish(ctx, upgradeEvents(a)...)
+	return a, nil
+}
+
+// markTries bounds how often agents that changed under us are looked at again.
+const markTries = 4
+
+// mark writes the begin of the upgrade into every agent that can take it, and
+// lists them in the action. The others become results.
+func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict, o UpgradeOrder, now time.Time) ([]fleet.Result, error) {
+	var refused []fleet.Result
+	refuse := func(agent fleet.Agent, err error) {
+		refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: err.Error(), Timestamp: now})
+	}
+	catalog, err := s.Catalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var todo []fleet.Agent
+	for _, v := range verdicts {
+		if v.Err != nil {
+			refuse(v.Agent, v.Err)
+			continue
+		}
+		todo = append(todo, v.Agent)
+	}
+	for try := 1; len(todo) > 0; try++ {
+		for i := range todo {
+			todo[i].BeginUpgrade(a.ID, o.Version, now)
+		}
+		errs, err := s.Store.Agents().UpdateMany(ctx, todo)
+		if err != nil {
+			return nil, err
+		}
+		var again []string
+		for i, err := range errs {
+			switch {
+			case err == nil:
+				a.Agents = append(a.Agents, todo[i].ID)
+			case fleet.KindOf(err) == fleet.Conflict && try < markTries:
+				again = append(again, todo[i].ID)
+			default:
+				refuse(todo[i], err)
+			}
+		}
+		if len(again) == 0 {
+			break
+		}
+		fresh, err := s.Store.Agents().GetMany(ctx, again)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range again {
+			if !slices.ContainsFunc(fresh, func(a fleet.Agent) bool { return a.ID == id }) {
+				refuse(notFound(id))
+			}
+		}
+		todo = todo[:0:0]
+		for _, agent := range fresh {
+			if err := agent.CheckUpgrade(o.UpgradeWish, catalog); err != nil {
+				refuse(agent, err)
+				continue
+			}
+			todo = append(todo, agent)
+		}
+	}
+	return refused, nil
+}
+
+// Unenroll asks an agent to leave; with revoke it is put out at once.
+func (s *Service) Unenroll(ctx context.Context, agentID string, revoke bool, actor string) error {
+	now := s.Now.UTC()
+	var active bool
+	_, err := store.UpdateAgent(ctx, s.Store.Agents(), agentID, func(a *fleet.Agent) bool {
+		switch active = a.Active; {
+		case active && revoke:
+			putOut(a, now, "revoked")
+		case active && a.UnenrollmentStartedAt == nil:
+			a.UnenrollmentStartedAt = &now
+		default:
+			return false
+		}
+		return true
+	})
+	if err != nil || !active {
+		return err
+	}
+	if !revoke {
+		// Also when it was asked before: the action may have expired, or the
+		// first request died here.
+		a := fleet.Action{ID: fleet.NewID(), Type: agentapi.ActionUnenroll, Agents: []string{agentID}, Actioned: 1, CreatedAt: now, CreatedBy: actor}
+		expiration := now.Add(fleet.DefaultExpiration)
+		a.Expiration = &expiration
+		if err := s.create(ctx, &a); err != nil {
+			return err
+		}
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventAgentUnenrolled, Subject: agentID, Actor: actor, Data: event.Data(map[string]bool{"revoked": revoke})})
+	return nil
+}
+
+func putOut(a *fleet.Agent, now time.Time, reason string) {
+	a.Active, a.UnenrolledAt, a.UnenrolledReason = false, &now, reason
+	a.AccessKeyHash = "" // no secret matches it
+}
+
+// Cancel calls an upgrade off where it has not begun. Agents that have begun
+// decide for themselves whether they still can.
+func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Action, error) {
+	target, err := s.Store.Actions().Get(ctx, actionID)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	counts, err := s.Store.Results().Counts(ctx, []string{actionID})
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	now := s.Now.UTC()
+	if err := target.CheckCancel(counts[actionID], now); err != nil {
+		return fleet.Action{}, err
+	}
+	if err := s.Store.Actions().Cancel(ctx, actionID, now); err != nil {
+		return fleet.Action{}, err
+	}
+	c := fleet.Action{
+		ID: fleet.CancelID(actionID), Type: agentapi.ActionCancel, Agents: target.Agents, Actioned: len(target.Agents),
+		CreatedAt: now, CreatedBy: actor, Expiration: target.Expiration, Data: event.Data(agentapi.CancelData{TargetID: actionID}),
+	}
+	err = s.create(ctx, &c)
+	if fleet.KindOf(err) == fleet.Conflict { // cancelled before
+		return s.Store.Actions().Get(ctx, c.ID)
+	}
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	// Those that never got it are free at once; the rest when they answer.
+	agents, err := s.Store.Agents().GetMany(ctx, target.Agents)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	for _, a := range agents {
+		if a.UpgradeDetails == nil || a.UpgradeDetails.State == agentapi.UpgradeScheduled || a.UpgradeDetails.State == agentapi.UpgradeRequested {
+			if _, err := store.UpdateAgent(ctx, s.Store.Agents(), a.ID, func(a *fleet.Agent) bool { return a.CancelUpgrade(actionID) }); err != nil {
+				return fleet.Action{}, err
+			}
+		}
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCancelled, Subject: actionID, Actor: actor})
+	s.Events.Publish(ctx, upgradeEvents(target)...)
+	return c, nil
+}
+
+// Catalog is what is published.
+func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) {
+	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
+	return packages, err
+}
+
+func (s *Service) create(ctx context.Context, a *fleet.Action) error {
+	seq, err := s.Store.Actions().Create(ctx, *a)
+	if err != nil {
+		return err
+	}
+	a.Seq = seq
+	s.Feed.Signal()
+	return nil
+}
+
+// upgradeEventsMax is the most agents an action names one by one on the stream;
+// readers fetch the list anew for more.
+const upgradeEventsMax = 100
+
+func upgradeEvents(a fleet.Action) []fleet.Event {
+	data := event.Data(map[string]string{"action_id": a.ID})
+	if len(a.Agents) > upgradeEventsMax {
+		return []fleet.Event{{Type: fleet.EventAgentUpgrade, Data: data}}
+	}
+	events := make([]fleet.Event, len(a.Agents))
+	for i, id := range a.Agents {
+		events[i] = fleet.Event{Type: fleet.EventAgentUpgrade, Subject: id, Data: data}
+	}
+	return events
+}
+
+// Status is an action and what became of it.
+type Status struct {
+	fleet.Action
+	State  fleet.ActionState
+	Counts fleet.ResultCounts
+	Errors []fleet.Result
+}
+
+// List returns the statuses of actions, newest first, without the CANCELs: they
+// show in what they cancelled.
+func (s *Service) List(ctx context.Context, offset, limit, errorSize int) ([]Status, error) {
+	actions, err := s.Store.Actions().List(ctx, offset, limit)
+	if err != nil {
+		return nil, err
+	}
+	actions = slices.DeleteFunc(actions, func(a fleet.Action) bool { return a.Type == agentapi.ActionCancel })
+	ids := make([]string, len(actions))
+	for i, a := range actions {
+		ids[i] = a.ID
+	}
+	counts, err := s.Store.Results().Counts(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	now := s.Now.UTC()
+	out := make([]Status, len(actions))
+	for i, a := range actions {
+		out[i] = Status{Action: a, Counts: counts[a.ID], State: a.StateAt(counts[a.ID], now), Errors: []fleet.Result{}}
+		if counts[a.ID].Failed > 0 && errorSize > 0 {
+			if out[i].Errors, err = s.Store.Results().Errors(ctx, a.ID, errorSize); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}

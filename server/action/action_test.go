@@ -1,0 +1,201 @@
+package action_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// world is the service on a real store, at a time of its own.
+type world struct {
+	t       *testing.T
+	path    string
+	store   *faultyStore
+	service *action.Service
+	now     time.Time
+}
+
+func newWorld(t *testing.T, agents ...string) *world {
+	t.Helper()
+	w := &world{t: t, path: filepath.Join(t.TempDir(), "muster.db"), now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
+	w.store = &faultyStore{Store: w.open()}
+	w.service = w.serve(w.store)
+	for _, id := range agents {
+		w.enrol(id, "1.0.0")
+	}
+	for _, v := range []string{"1.1.0", "1.2.0"} {
+		w.must(w.store.Packages().Create(t.Context(), fleet.Package{File: "muster-agent-" + v + "-linux-amd64.tar.gz", Version: v, OS: "linux", Arch: "amd64"}))
+	}
+	return w
+}
+
+func (w *world) open() store.Store {
+	w.t.Helper()
+	s, err := sqlite.Open(w.t.Context(), w.path, sqlite.Options{})
+	w.must(err)
+	w.t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return s
+}
+
+func (w *world) serve(s store.Store) *action.Service {
+	w.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	feed, err := action.NewFeed(w.t.Context(), s.Actions(), func(...string) {}, log)
+	w.must(err)
+	return &action.Service{Store: s, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: func() time.Time { return w.now }}
+}
+
+func (w *world) enrol(id, version string) {
+	w.t.Helper()
+	meta := fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":"host-%s","architecture":"x86_64"},"os":{"type":"linux"}}`, version, id)
+	w.must(w.store.Agents().Create(w.t.Context(), fleet.Agent{
+		ID: id, Type: "PERMANENT", Active: true, PolicyID: "default", AccessKeyID: "key-" + id, AccessKeyHash: "hash", EnrolledAt: w.now,
+		Version: version, LocalMetadata: json.RawMessage(meta), Tags: []string{},
+	}))
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) wantKind(err error, kind fleet.Kind, text string) {
+	w.t.Helper()
+	if err == nil || fleet.KindOf(err) != kind || !strings.Contains(err.Error(), text) {
+		w.t.Fatalf("error is %v (%s), want one of kind %s that says %q", err, fleet.KindOf(err), kind, text)
+	}
+}
+
+func (w *world) agent(id string) fleet.Agent {
+	w.t.Helper()
+	a, err := w.store.Agents().Get(w.t.Context(), id)
+	w.must(err)
+	return a
+}
+
+func (w *world) upgrading(id string) bool {
+	w.t.Helper()
+	a := w.agent(id)
+	return a.Upgrading()
+}
+
+func (w *world) change(id string, f func(*fleet.Agent)) {
+	w.t.Helper()
+	_, err := store.UpdateAgent(w.t.Context(), w.store.Agents(), id, func(a *fleet.Agent) bool { f(a); return true })
+	w.must(err)
+}
+
+func (w *world) result(a fleet.Action, id string) *fleet.Result {
+	w.t.Helper()
+	r, err := w.store.Results().Get(w.t.Context(), a.ID, id)
+	if fleet.KindOf(err) == fleet.NotFound {
+		return nil
+	}
+	w.must(err)
+	return &r
+}
+
+func order(version string, ids ...string) action.UpgradeOrder {
+	return action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: version}, AgentIDs: ids, Actor: "ann"}
+}
+
+func (w *world) upgrade(ids ...string) fleet.Action {
+	w.t.Helper()
+	a, err := w.service.Upgrade(w.t.Context(), order("1.1.0", ids...))
+	w.must(err)
+	return a
+}
+
+func (w *world) status(a fleet.Action) action.Status {
+	w.t.Helper()
+	list, err := w.service.List(w.t.Context(), 0, 100, 100)
+	w.must(err)
+	i := slices.IndexFunc(list, func(s action.Status) bool { return s.ID == a.ID })
+	if i < 0 {
+		w.t.Fatalf("action %s is not listed", a.ID)
+	}
+	return list[i]
+}
+
+// eventTypes are the types on the stream after the first n.
+func (w *world) eventTypes(n int) []string {
+	w.t.Helper()
+	list, err := w.store.Events().After(w.t.Context(), int64(n), 1_000)
+	w.must(err)
+	var types []string
+	for _, e := range list {
+		types = append(types, e.Type)
+	}
+	return types
+}
+
+// faultyStore lets a test come between two writes.
+type faultyStore struct {
+	store.Store
+	updateMany func() error // before each
+	update     func() error // before each
+	create     func() error // of an action, before each
+}
+
+func (s *faultyStore) Agents() store.Agents   { return faultyAgents{s.Store.Agents(), s} }
+func (s *faultyStore) Actions() store.Actions { return faultyActions{s.Store.Actions(), s} }
+
+func call(f func() error) error {
+	if f == nil {
+		return nil
+	}
+	return f()
+}
+
+type faultyAgents struct {
+	store.Agents
+	s *faultyStore
+}
+
+func (a faultyAgents) UpdateMany(ctx context.Context, agents []fleet.Agent) ([]error, error) {
+	if err := call(a.s.updateMany); err != nil {
+		return nil, err
+	}
+	return a.Agents.UpdateMany(ctx, agents)
+}
+
+func (a faultyAgents) Update(ctx context.Context, agent fleet.Agent) (int64, error) {
+	if err := call(a.s.update); err != nil {
+		return 0, err
+	}
+	return a.Agents.Update(ctx, agent)
+}
+
+type faultyActions struct {
+	store.Actions
+	s *faultyStore
+}
+
+func (a faultyActions) Create(ctx context.Context, act fleet.Action) (int64, error) {
+	if err := call(a.s.create); err != nil {
+		return 0, err
+	}
+	return a.Actions.Create(ctx, act)
+}
+
+var errAway = fleet.Errorf(fleet.Unavailable, "the store is away")
+
+func away() error { return errAway }

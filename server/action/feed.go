@@ -1,0 +1,79 @@
+package action
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// FeedInterval is how often the store is asked for actions that other
+	// replicas created; those of this process are signalled.
+	FeedInterval = 500 * time.Millisecond
+	// feedBatch bounds one read.
+	feedBatch = 100
+)
+
+// Feed wakes the parked polls of agents that an action is for.
+type Feed struct {
+	Actions store.Actions
+	Wake    func(agentIDs ...string)
+	Log     *slog.Logger
+
+	signal chan struct{}
+	last   int64
+}
+
+// NewFeed makes a feed that reports actions created from now on; earlier ones
+// are found by each check-in itself.
+func NewFeed(ctx context.Context, actions store.Actions, wake func(agentIDs ...string), log *slog.Logger) (*Feed, error) {
+	last, err := actions.LastSeq(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Feed{Actions: actions, Wake: wake, Log: log, signal: make(chan struct{}, 1), last: last}, nil
+}
+
+// Signal says that an action was created in this process.
+func (f *Feed) Signal() {
+	select {
+	case f.signal <- struct{}{}:
+	default: // a round is due anyway
+	}
+}
+
+// Run does a round at every signal and every FeedInterval, until ctx ends.
+func (f *Feed) Run(ctx context.Context) {
+	tick := time.NewTicker(FeedInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.signal:
+		case <-tick.C:
+		}
+		if err := f.round(ctx); err != nil && ctx.Err() == nil {
+			f.Log.Warn("new actions wait for the store", "error", err)
+		}
+	}
+}
+
+// round wakes the agents of every action since the last round.
+func (f *Feed) round(ctx context.Context) error {
+	for {
+		actions, err := f.Actions.After(ctx, f.last, feedBatch)
+		if err != nil {
+			return err
+		}
+		for _, a := range actions {
+			f.Wake(a.Agents...)
+			f.last = a.Seq
+		}
+		if len(actions) < feedBatch {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package action
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// SettleInterval is how often upgrades that no message will end are looked
+	// for. The shortest bound of the rule is a minute.
+	SettleInterval = 30 * time.Second
+	// settleBatch bounds one round; the next goes on behind it, so that agents
+	// that wait for weeks do not keep the others from being looked at. 1,000 are
+	// some 100 ms of a store.
+	settleBatch = 1_000
+)
+
+// Settle does a round every SettleInterval until ctx ends. Any number of
+// replicas may: what one has settled, the others find settled.
+func (s *Service) Settle(ctx context.Context) {
+	tick := time.NewTicker(SettleInterval)
+	defer tick.Stop()
+	for {
+		if err := s.SettleOnce(ctx); err != nil && ctx.Err() == nil {
+			s.Log.Warn("settle upgrades", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// SettleOnce looks at the next agents that are being upgraded, the longest so
+// first, and ends what is over. It is not for concurrent use.
+func (s *Service) SettleOnce(ctx context.Context) error {
+	agents, err := s.Store.Agents().Upgrading(ctx, s.settled, settleBatch)
+	if err != nil {
+		return err
+	}
+	s.settled = store.UpgradingSince{}
+	if len(agents) == settleBatch {
+		last := agents[len(agents)-1]
+		s.settled = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
+	}
+	now := s.Now.UTC()
+	for _, agent := range agents {
+		if agent.UpgradeActionID == "" {
+			continue // begun on the host itself
+		}
+		act, err := optional(s.Store.Actions().Get(ctx, agent.UpgradeActionID))
+		if err != nil {
+			return err
+		}
+		result, err := optional(s.Store.Results().Get(ctx, agent.UpgradeActionID, agent.ID))
+		if err != nil {
+			return err
+		}
+		if !agent.SettleUpgrade(act, result, now) {
+			continue
+		}
+		if err := s.settle(ctx, agent, act, result, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle writes the end of an upgrade; agent is already as it ends.
+func (s *Service) settle(ctx context.Context, agent fleet.Agent, act *fleet.Action, result *fleet.Result, now time.Time) error {
+	events := []fleet.Event{agent.UpgradeEvent()}
+	if r, ended := agent.UpgradeResult(now); ended && act != nil {
+		// The result before the document, as at a check-in: a document that has
+		// ended is not looked at again. It takes the place of an
+		// acknowledgement that nothing came of.
+		changed, err := s.Store.Results().Put(ctx, []fleet.Result{r})
+		if err != nil {
+			return err
+		}
+		if changed[0] {
+			events = append(events, fleet.Event{
+				Type: fleet.EventActionResult, Subject: act.ID,
+				Data: event.Data(map[string]string{"agent_id": agent.ID, "error": r.Error, "message": r.Message}),
+			})
+		}
+	}
+	if _, err := store.UpdateAgent(ctx, s.Store.Agents(), agent.ID, func(a *fleet.Agent) bool { return a.SettleUpgrade(act, result, now) }); err != nil {
+		return err
+	}
+	s.Log.Info("upgrade settled", "agent", agent.ID, "action", agent.UpgradeActionID, "status", agent.UpgradeStatus)
+	s.Events.Publish(ctx, events...)
+	return nil
+}
+
+// optional turns NotFound into nil.
+func optional[T any](v T, err error) (*T, error) {
+	switch {
+	case err == nil:
+		return &v, nil
+	case fleet.KindOf(err) == fleet.NotFound:
+		return nil, nil
+	}
+	return nil, err
+}

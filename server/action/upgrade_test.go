@@ -1,0 +1,302 @@
+package action_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+func TestTheOrderDoesWhatThePreviewSaid(t *testing.T) {
+	w := newWorld(t, "good", "there", "gone", "stuck")
+	w.change("there", func(a *fleet.Agent) { a.Version = "1.1.0" })
+	w.change("gone", func(a *fleet.Agent) { a.Active = false })
+	w.change("stuck", func(a *fleet.Agent) { a.LocalMetadata = nil })
+	ids := []string{"stuck", "good", "unknown", "there", "gone"}
+	verdicts, err := w.service.Preview(t.Context(), order("1.1.0", ids...))
+	w.must(err)
+	if w.upgrading("good") {
+		t.Error("a preview has begun the upgrade")
+	}
+	up := w.upgrade(ids...)
+	if up.Actioned != len(ids) || !slices.Equal(up.Agents, []string{"good"}) || up.Expiration == nil || up.Seq == 0 {
+		t.Errorf("action is %+v", up)
+	}
+	for i, v := range verdicts {
+		if v.Agent.ID != ids[i] {
+			t.Errorf("verdict %d is about %s, want %s", i, v.Agent.ID, ids[i])
+		}
+		r := w.result(up, ids[i])
+		switch {
+		case v.Err == nil && (r != nil || !w.upgrading(ids[i])):
+			t.Errorf("%s was to be upgraded, its result is %v", ids[i], r)
+		case v.Err != nil && (r == nil || r.Error != v.Err.Error()):
+			t.Errorf("%s was to be refused with %q, its result is %v", ids[i], v.Err, r)
+		}
+	}
+	if verdicts[1].Err != nil || verdicts[0].Err == nil || verdicts[2].Err == nil || verdicts[3].Err == nil || verdicts[4].Err == nil {
+		t.Errorf("verdicts are %v", verdicts)
+	}
+	a := w.agent("good")
+	if a.UpgradeActionID != up.ID || a.UpgradeTarget != "1.1.0" || a.UpgradeStatus != fleet.UpgradeStarted || !a.UpgradeStartedAt.Equal(w.now) {
+		t.Errorf("the agent's mark is %+v", a)
+	}
+	if s := w.status(up); s.State != fleet.ActionInProgress || s.Counts.Failed != 4 || len(s.Errors) != 4 {
+		t.Errorf("status is %s with %+v", s.State, s.Counts)
+	}
+	if types := w.eventTypes(0); !slices.Equal(types, []string{fleet.EventActionCreated, fleet.EventAgentUpgrade}) {
+		t.Errorf("events are %v", types)
+	}
+}
+
+func TestOrdersThatAreWrongChangeNothing(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	many := make([]string, action.MaxAgents+1)
+	for i := range many {
+		many[i] = fmt.Sprint("agent-", i)
+	}
+	for _, c := range []struct {
+		order action.UpgradeOrder
+		says  string
+	}{
+		{order("1.1.0"), "body.agents]: is empty"},
+		{order("1.1.0", "a", "b", "a"), "names agent a twice"},
+		{order("1.1.0", many...), "at most 10000"},
+		{order("", "a"), "body.version]: is missing"},
+		{order("next", "a"), "body.version]: version is \"next\""},
+		{order("9.9.9", "a"), "published are [1.2.0 1.1.0]"},
+	} {
+		_, err := w.service.Preview(t.Context(), c.order)
+		w.wantKind(err, fleet.Invalid, c.says)
+		_, err = w.service.Upgrade(t.Context(), c.order)
+		w.wantKind(err, fleet.Invalid, c.says)
+	}
+	if list, err := w.service.List(t.Context(), 0, 10, 10); err != nil || len(list) != 0 {
+		t.Errorf("actions are %v, %v", list, err)
+	}
+	if w.upgrading("a") {
+		t.Error("an agent was marked")
+	}
+}
+
+func TestAnOrderForRefusedAgentsOnlyIsOver(t *testing.T) {
+	w := newWorld(t)
+	up := w.upgrade("nobody")
+	if s := w.status(up); s.State != fleet.ActionFailed || len(s.Errors) != 1 || s.Errors[0].Error != "Agent nobody not found" {
+		t.Errorf("status is %s with %+v", s.State, s.Errors)
+	}
+}
+
+func TestAnAgentThatChangesMeanwhileIsLookedAtAgain(t *testing.T) {
+	w := newWorld(t, "touched", "overtaken", "deleted", "calm")
+	first := true
+	w.store.updateMany = func() error {
+		if first {
+			first = false
+			w.change("touched", func(a *fleet.Agent) { a.Tags = []string{"edge"} })
+			w.change("overtaken", func(a *fleet.Agent) { a.BeginUpgrade("another", "1.2.0", w.now) })
+			w.change("deleted", func(a *fleet.Agent) { a.Tags = []string{"old"} })
+			return nil
+		}
+		return w.store.Store.Agents().Delete(t.Context(), "deleted")
+	}
+	up := w.upgrade("touched", "overtaken", "deleted", "calm")
+	slices.Sort(up.Agents)
+	if !slices.Equal(up.Agents, []string{"calm", "touched"}) {
+		t.Errorf("delivered to %v", up.Agents)
+	}
+	if a := w.agent("touched"); a.UpgradeActionID != up.ID || !slices.Equal(a.Tags, []string{"edge"}) {
+		t.Errorf("the other writer's change is lost: %+v", a)
+	}
+	if a := w.agent("overtaken"); a.UpgradeActionID != "another" || w.result(up, "overtaken") == nil {
+		t.Errorf("overtaken: action %s, result %v", a.UpgradeActionID, w.result(up, "overtaken"))
+	}
+	if r := w.result(up, "deleted"); r == nil || r.Error == "" {
+		t.Errorf("the deleted agent has no result: the action would never be over")
+	}
+}
+
+func TestAnAgentDeletedBetweenTheTriesIsCounted(t *testing.T) {
+	w := newWorld(t, "deleted")
+	w.store.updateMany = func() error {
+		// Another writer comes first, and then it is gone.
+		w.change("deleted", func(a *fleet.Agent) { a.Tags = []string{"x"} })
+		w.store.updateMany = func() error { return nil }
+		return nil
+	}
+	agents := w.store.Store.Agents()
+	w.service.Store = &deletesOnConflict{faultyStore: w.store, delete: func() { w.must(agents.Delete(t.Context(), "deleted")) }}
+	up := w.upgrade("deleted")
+	if r := w.result(up, "deleted"); r == nil || r.Error != "Agent deleted not found" {
+		t.Errorf("result is %v", r)
+	}
+}
+
+func TestAgentsThatNeverHoldStillAreRefused(t *testing.T) {
+	w := newWorld(t, "busy")
+	tries := 0
+	w.store.updateMany = func() error {
+		tries++
+		w.change("busy", func(a *fleet.Agent) { a.Tags = []string{fmt.Sprint(tries)} })
+		return nil
+	}
+	up := w.upgrade("busy")
+	if r := w.result(up, "busy"); r == nil || r.Error == "" || tries < 2 || tries > 10 {
+		t.Errorf("after %d tries the result is %v", tries, r)
+	}
+	if w.upgrading("busy") {
+		t.Error("it is marked though it was refused")
+	}
+}
+
+func TestARolloutSpreadsTheStarts(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	o := order("1.1.0", "a", "b")
+	o.RolloutSeconds = 600
+	up, err := w.service.Upgrade(t.Context(), o)
+	w.must(err)
+	if !up.StartTime.Equal(w.now) || !up.ForAgent("b").StartTime.Equal(w.now.Add(5*time.Minute)) {
+		t.Errorf("starts are %s and %s", up.StartTime, up.ForAgent("b").StartTime)
+	}
+	start := w.now.Add(48 * time.Hour)
+	o = order("1.1.0", "a")
+	o.StartTime, o.Force = &start, true
+	up, err = w.service.Upgrade(t.Context(), o)
+	w.must(err)
+	if want := start.Add(fleet.DefaultExpiration); !up.Expiration.Equal(want) {
+		t.Errorf("expires at %s, want %s, counted from its start", up.Expiration, want)
+	}
+}
+
+// The server dies, or the store goes away, between the marks and the action.
+func TestMarksWithoutAnActionAreCleared(t *testing.T) {
+	w := newWorld(t, "a")
+	w.store.create = away
+	_, err := w.service.Upgrade(t.Context(), order("1.1.0", "a"))
+	w.wantKind(err, fleet.Unavailable, "away")
+	w.store.create = nil
+	w.now = w.now.Add(fleet.CreateGrace - time.Second)
+	w.must(w.service.SettleOnce(t.Context()))
+	if !w.upgrading("a") {
+		t.Error("cleared while the action may still be coming")
+	}
+	w.now = w.now.Add(2 * time.Second)
+	w.must(w.service.SettleOnce(t.Context()))
+	if a := w.agent("a"); a.Upgrading() || a.UpgradeStatus != fleet.UpgradeFailed || a.UpgradeDetails.Metadata.ErrorMsg == "" {
+		t.Errorf("after the grace: %q, %+v", a.UpgradeStatus, a.UpgradeDetails)
+	}
+	w.upgrade("a") // it can be tried again
+}
+
+func TestCancel(t *testing.T) {
+	w := newWorld(t, "waiting", "begun")
+	up := w.upgrade("waiting", "begun")
+	w.change("begun", func(a *fleet.Agent) {
+		a.UpgradeDetails = &agentapi.UpgradeDetails{ActionID: up.ID, TargetVersion: "1.1.0", State: agentapi.UpgradeReplacing}
+	})
+	n := len(w.eventTypes(0))
+	c, err := w.service.Cancel(t.Context(), up.ID, "ann")
+	w.must(err)
+	if c.Type != agentapi.ActionCancel || c.ID != fleet.CancelID(up.ID) || !slices.Equal(c.Agents, up.Agents) || c.Seq <= up.Seq {
+		t.Errorf("CANCEL is %+v", c)
+	}
+	if a := w.agent("waiting"); a.Upgrading() || a.UpgradeStatus != fleet.UpgradeNone {
+		t.Errorf("the agent that had not begun is %q", a.UpgradeStatus)
+	}
+	if !w.upgrading("begun") {
+		t.Error("the agent that had begun was not asked")
+	}
+	if s := w.status(up); s.State != fleet.ActionCancelled {
+		t.Errorf("state is %s", s.State)
+	}
+	if types := w.eventTypes(n); len(types) == 0 || types[0] != fleet.EventActionCancelled {
+		t.Errorf("events are %v", types)
+	}
+	again, err := w.service.Cancel(t.Context(), up.ID, "bob")
+	if err != nil || again.ID != c.ID || again.Seq != c.Seq {
+		t.Errorf("cancelled twice: %+v, %v", again, err)
+	}
+	// It could still stop, and says so.
+	items := w.service.Ack(t.Context(), w.agent("begun"), []agentapi.AckEvent{{ActionID: c.ID, AgentID: "begun"}})
+	if items[0].Status != 200 || w.upgrading("begun") {
+		t.Errorf("after its ack: %+v, upgrading %t", items, w.upgrading("begun"))
+	}
+	list, err := w.service.List(t.Context(), 0, 10, 10)
+	if err != nil || len(list) != 1 {
+		t.Errorf("listed are %d actions, %v: a CANCEL shows in what it cancelled", len(list), err)
+	}
+}
+
+func TestCancelThatDiedHalfWayIsDoneByTheNext(t *testing.T) {
+	w := newWorld(t, "a")
+	up := w.upgrade("a")
+	w.store.create = away
+	_, err := w.service.Cancel(t.Context(), up.ID, "ann")
+	w.wantKind(err, fleet.Unavailable, "away")
+	w.store.create = nil
+	_, err = w.service.Cancel(t.Context(), up.ID, "ann")
+	w.must(err)
+	if w.upgrading("a") {
+		t.Error("the agent is still upgrading")
+	}
+	if _, err := w.store.Actions().Get(t.Context(), fleet.CancelID(up.ID)); err != nil {
+		t.Errorf("CANCEL: %v", err)
+	}
+}
+
+func TestWhatCannotBeCancelled(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	_, err := w.service.Cancel(t.Context(), "unknown", "ann")
+	w.wantKind(err, fleet.NotFound, "unknown")
+
+	w.must(w.service.Unenroll(t.Context(), "b", false, "ann"))
+	list, err := w.service.List(t.Context(), 0, 10, 10)
+	w.must(err)
+	_, err = w.service.Cancel(t.Context(), list[0].ID, "ann")
+	w.wantKind(err, fleet.Invalid, "only an UPGRADE")
+
+	up := w.upgrade("a")
+	w.service.Ack(t.Context(), w.agent("a"), []agentapi.AckEvent{{ActionID: up.ID}})
+	_, err = w.service.Cancel(t.Context(), up.ID, "ann")
+	w.wantKind(err, fleet.Conflict, "COMPLETE")
+}
+
+func TestUnenroll(t *testing.T) {
+	w := newWorld(t, "asked", "revoked")
+	w.must(w.service.Unenroll(t.Context(), "asked", false, "ann"))
+	a := w.agent("asked")
+	if !a.Active || a.UnenrollmentStartedAt == nil || a.AccessKeyHash == "" {
+		t.Errorf("the agent that was asked to leave is %+v", a)
+	}
+	pending, err := w.store.Actions().Pending(t.Context(), "asked", 0, w.now, 10)
+	w.must(err)
+	if len(pending) != 1 || pending[0].Type != agentapi.ActionUnenroll {
+		t.Fatalf("pending are %+v", pending)
+	}
+	n := len(w.eventTypes(0))
+	w.service.Ack(t.Context(), a, []agentapi.AckEvent{{ActionID: pending[0].ID}})
+	a = w.agent("asked")
+	if a.Active || a.UnenrolledReason != "unenrolled" || a.AccessKeyHash != "" || a.UnenrolledAt == nil {
+		t.Errorf("after it left: %+v", a)
+	}
+	if types := w.eventTypes(n); !slices.Contains(types, fleet.EventAgentUnenrolled) {
+		t.Errorf("events are %v", types)
+	}
+
+	w.must(w.service.Unenroll(t.Context(), "revoked", true, "ann"))
+	a = w.agent("revoked")
+	if a.Active || a.UnenrolledReason != "revoked" || (fleet.Credential{}).Matches(a.AccessKeyHash) {
+		t.Errorf("after its key was revoked: %+v", a)
+	}
+	n = len(w.eventTypes(0))
+	w.must(w.service.Unenroll(t.Context(), "revoked", true, "ann")) // again: nothing to do
+	w.must(w.service.Unenroll(t.Context(), "revoked", false, "ann"))
+	if types := w.eventTypes(n); len(types) != 0 {
+		t.Errorf("events of nothing: %v", types)
+	}
+	w.wantKind(w.service.Unenroll(t.Context(), "unknown", true, "ann"), fleet.NotFound, "unknown")
+}

@@ -1,0 +1,171 @@
+package checkin
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Blocking is the Parker that lets the handler's goroutine wait. It works with
+// every kind of connection on every system; it costs a goroutine and the
+// request's buffers for each agent. The zero value is ready.
+type Blocking struct {
+	mu     sync.Mutex
+	polls  map[string]*waiting
+	inside int // calls of Park, those of superseded polls among them
+	closed bool
+	idle   chan struct{} // closed when the last of them leaves after Close
+}
+
+type waiting struct {
+	wake      chan struct{} // capacity 1: a wake during a look is not lost
+	supersede chan struct{} // closed when a newer poll took the place, or at Close
+}
+
+var _ Parker = (*Blocking)(nil)
+
+// Park waits in the caller's goroutine and returns when p is answered.
+func (b *Blocking) Park(p Poll) {
+	w := b.enter(p.AgentID)
+	if w == nil {
+		write(p.Writer, p.Empty)
+		return
+	}
+	defer b.leave(p.AgentID, w)
+
+	ctx := p.Request.Context()
+	deadline := time.NewTimer(time.Until(p.Deadline))
+	defer deadline.Stop()
+	var retry <-chan time.Time
+	for {
+		answer, err := p.Look(ctx)
+		switch {
+		case answer != nil:
+			if w.superseded() {
+				answer = &p.Empty
+			}
+			write(p.Writer, *answer)
+			return
+		case err != nil && ctx.Err() == nil:
+			retry = time.After(RetryLook)
+		}
+		select {
+		case <-w.wake:
+		case <-retry:
+			retry = nil
+		case <-w.supersede:
+			write(p.Writer, p.Empty)
+			return
+		case <-deadline.C:
+			write(p.Writer, p.Empty)
+			return
+		case <-ctx.Done():
+			return // hung up
+		}
+	}
+}
+
+// enter makes the poll known and ends an older one. nil means closed.
+func (b *Blocking) enter(agentID string) *waiting {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	if older := b.polls[agentID]; older != nil {
+		close(older.supersede)
+	}
+	if b.polls == nil {
+		b.polls = map[string]*waiting{}
+	}
+	w := &waiting{wake: make(chan struct{}, 1), supersede: make(chan struct{})}
+	b.polls[agentID] = w
+	b.inside++
+	return w
+}
+
+func (w *waiting) superseded() bool {
+	select {
+	case <-w.supersede:
+		return true
+	default:
+		return false
+	}
+}
+
+// leave forgets the poll, unless a newer one has its place: that one's wake-ups
+// must not be lost because an older connection ends late.
+func (b *Blocking) leave(agentID string, w *waiting) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.polls[agentID] == w {
+		delete(b.polls, agentID)
+	}
+	if b.inside--; b.idle != nil && b.inside == 0 {
+		close(b.idle)
+		b.idle = nil
+	}
+}
+
+func (b *Blocking) Wake(agentIDs ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range agentIDs {
+		if w := b.polls[id]; w != nil {
+			select {
+			case w.wake <- struct{}{}:
+			default: // it is about to look anyway
+			}
+		}
+	}
+}
+
+func (b *Blocking) Parked(f func(agentID string)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id := range b.polls {
+		f(id)
+	}
+}
+
+func (b *Blocking) Count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.polls)
+}
+
+func (b *Blocking) Close(ctx context.Context) error {
+	b.mu.Lock()
+	if !b.closed {
+		b.closed = true
+		for _, w := range b.polls {
+			close(w.supersede)
+		}
+	}
+	if b.inside == 0 {
+		b.mu.Unlock()
+		return nil
+	}
+	if b.idle == nil {
+		b.idle = make(chan struct{})
+	}
+	idle := b.idle
+	b.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// write sends an answer. An error means that the client is gone: its next
+// check-in gets the same actions, for it has not shown their token.
+func write(w http.ResponseWriter, a Answer) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(a.Body)))
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body)
+}

@@ -1,0 +1,285 @@
+package checkin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Defaults of the long poll, Fleet Server's.
+const (
+	// DefaultPoll is below the idle limits of common proxies and NAT tables.
+	DefaultPoll = 5 * time.Minute
+	// DefaultPollJitter keeps a fleet that started together from polling
+	// together for ever.
+	DefaultPollJitter = 30 * time.Second
+	// pollMargin is taken off the time an agent says it waits, for the way back.
+	pollMargin = 2 * time.Minute
+	minPoll    = time.Minute
+	maxPoll    = time.Hour
+
+	// MaxActions bounds the actions of one answer; the rest comes with the next.
+	MaxActions = 100
+)
+
+// Service takes in check-ins.
+type Service struct {
+	Agents  store.Agents
+	Actions store.Actions
+	Results store.Results
+	Parker  Parker
+	Ledger  *Ledger
+	Events  *event.Stream
+	Log     *slog.Logger
+	Now     clock.Clock
+	// Poll and PollJitter override the defaults when above zero.
+	Poll       time.Duration
+	PollJitter time.Duration
+}
+
+// Handle answers the check-in of an authenticated agent, at once or by parking
+// it. An error means that nothing has been written to w.
+func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Agent, req agentapi.CheckinRequest) error {
+	ctx := r.Context()
+	if req.Status == "" {
+		return fleet.FieldError("body.status", "is missing: say online, degraded, error or starting")
+	}
+	timeout, err := s.pollTime(req.PollTimeout)
+	if err != nil {
+		return err
+	}
+	if req.LocalMeta, err = objectOrNothing("body.local_metadata", req.LocalMeta); err != nil {
+		return err
+	}
+	if isNull(req.Components) {
+		req.Components = nil
+	}
+	now := s.Now.UTC()
+	s.Ledger.Seen(fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message})
+
+	after, err := s.takeIn(ctx, agent, req, now)
+	if err != nil {
+		s.Log.Warn("check-in waits for the store", "agent", agent.ID, "error", err)
+	}
+	stored := err == nil
+	look := func(ctx context.Context) (*Answer, error) {
+		if !stored {
+			// The store was away, and the agent is better parked than retrying:
+			// what it said is kept here until it is written.
+			if after, err = s.takeIn(ctx, agent, req, now); err != nil {
+				return nil, err
+			}
+			stored = true
+		}
+		return s.look(ctx, agent.ID, after)
+	}
+
+	deadline := time.Now().Add(timeout)
+	// net/http's own write limit is for ordinary requests.
+	_ = http.NewResponseController(w).SetWriteDeadline(deadline.Add(time.Minute))
+	s.Parker.Park(Poll{
+		AgentID: agent.ID, Deadline: deadline, Writer: w, Request: r,
+		Look: look, Empty: encode(agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}}),
+	})
+	return nil
+}
+
+// takeIn writes what the check-in changes about the agent, if anything, and
+// returns the sequence number behind which the agent's next actions are.
+func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, err error) {
+	token, err := s.token(ctx, agent, req.AckToken)
+	if err != nil {
+		return 0, err
+	}
+	// A token older than what the server knows is believed: the agent was rolled
+	// back, and what came after it went to a version that is gone.
+	after = cmp.Or(token, agent.ActionSeq)
+	var upgradeChanged bool
+	apply := func(a *fleet.Agent) bool {
+		said := fleet.Agent{LocalMetadata: req.LocalMeta}
+		upgradeChanged = a.ObserveUpgrade(said.Host().FullVersion(), req.UpgradeDetails, now)
+		changed := upgradeChanged
+		if len(req.LocalMeta) > 0 && !sameJSON(a.LocalMetadata, req.LocalMeta) {
+			a.LocalMetadata, changed = req.LocalMeta, true
+		}
+		if len(req.Components) > 0 && !sameJSON(a.Components, req.Components) {
+			a.Components, changed = req.Components, true
+		}
+		if token > a.ActionSeq {
+			a.ActionSeq, changed = token, true
+		}
+		if req.PolicyRevisionIdx > a.PolicyRev && req.AgentPolicyID == a.PolicyID {
+			a.PolicyRev, changed = req.PolicyRevisionIdx, true
+		}
+		if a.AuditUnenrolledReason != "" {
+			// It said it was uninstalled, and here it is.
+			a.AuditUnenrolledReason, a.AuditUnenrolledTime, changed = "", nil, true
+		}
+		return changed
+	}
+	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
+	first := agent
+	if apply(&first) {
+		// The result before the document: were the document first, a crash in
+		// between would leave an ended upgrade without a result, and the next
+		// check-in would see nothing to do.
+		if r, ended := first.UpgradeResult(now); ended && upgradeChanged {
+			changed, err := s.Results.Put(ctx, []fleet.Result{r})
+			if err != nil {
+				return 0, err
+			}
+			if changed[0] {
+				defer s.Events.Publish(ctx, fleet.Event{
+					Type: fleet.EventActionResult, Subject: r.ActionID,
+					Data: event.Data(map[string]string{"agent_id": r.AgentID, "error": r.Error, "message": r.Message}),
+				})
+			}
+		}
+		// Something changes: do it on the stored document, not on the copy the
+		// authentication read.
+		stored, err := store.UpdateAgent(ctx, s.Agents, agent.ID, apply)
+		if err != nil {
+			return 0, err
+		}
+		agent = stored
+	}
+	if !upgradeChanged && !statusChanged {
+		return after, nil
+	}
+	// The status must be there when readers of the event look.
+	s.Ledger.Flush(ctx)
+	e := fleet.Event{Type: fleet.EventAgentStatus, Subject: agent.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message})}
+	if upgradeChanged {
+		e = agent.UpgradeEvent()
+	}
+	s.Events.Publish(ctx, e)
+	return after, nil
+}
+
+// look finds what the agent has not been given yet.
+func (s *Service) look(ctx context.Context, agentID string, after int64) (*Answer, error) {
+	pending, err := s.Actions.Pending(ctx, agentID, after, s.Now.UTC(), MaxActions)
+	if err != nil || len(pending) == 0 {
+		return nil, err
+	}
+	resp := agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}}
+	for _, a := range pending {
+		deliver, err := s.deliverable(ctx, a, agentID)
+		if err != nil {
+			return nil, err
+		}
+		if deliver {
+			resp.Actions = append(resp.Actions, a.ForAgent(agentID))
+		}
+		resp.AckToken = strconv.FormatInt(a.Seq, 10)
+	}
+	answer := encode(resp)
+	return &answer, nil
+}
+
+// deliverable says whether there is still a point in handing over an action. One
+// cancelled before it was handed over is passed over (its CANCEL still goes out,
+// for it may have been), and so is one the agent has answered: an agent that was
+// rolled back shows the token of before, and must not be given again what it has
+// done since.
+func (s *Service) deliverable(ctx context.Context, a fleet.Action, agentID string) (bool, error) {
+	if a.CancelledAt != nil {
+		return false, nil
+	}
+	_, err := s.Results.Get(ctx, a.ID, agentID)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return true, nil
+	}
+	return false, err
+}
+
+// pollTime is how long to park: Fleet Server's rules.
+func (s *Service) pollTime(asked string) (time.Duration, error) {
+	poll, jitter := DefaultPoll, DefaultPollJitter
+	if s.Poll > 0 {
+		poll, jitter = s.Poll, s.PollJitter
+	}
+	if asked != "" {
+		d, err := time.ParseDuration(asked)
+		if err != nil || d < 0 {
+			return 0, fleet.FieldError("body.poll_timeout", "is %q, want a duration such as 5m", asked)
+		}
+		if d > 0 {
+			poll = max(min(d-pollMargin, maxPoll), minPoll)
+		}
+	}
+	if jitter > 0 {
+		poll -= rand.N(jitter)
+	}
+	return poll, nil
+}
+
+// token is the sequence number that an ack token stands for. As in Fleet Server,
+// one that says nothing is as good as none. So is one of the future, which a
+// store put back from a backup leaves agents with: it would keep every action
+// from them until as many have been made again.
+func (s *Service) token(ctx context.Context, agent fleet.Agent, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	token, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && token <= agent.ActionSeq {
+		return token, nil // the usual case asks the store for nothing
+	}
+	var last int64
+	if err == nil {
+		if last, err = s.Actions.LastSeq(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if err != nil || token > last {
+		s.Log.Debug("ack token is not ours", "agent", agent.ID, "token", text)
+		return 0, nil
+	}
+	return token, nil
+}
+
+// sameJSON compares values, not spellings: a store may space, order or escape
+// JSON anew, and a document must not be written at every check-in for that.
+func sameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var va, vb any
+	return json.Unmarshal(a, &va) == nil && json.Unmarshal(b, &vb) == nil && reflect.DeepEqual(va, vb)
+}
+
+func isNull(b json.RawMessage) bool { return string(b) == "null" }
+
+// objectOrNothing takes null for absent: nothing is what clients in other
+// languages mean by it, and not that the host has lost its name.
+func objectOrNothing(field string, b json.RawMessage) (json.RawMessage, error) {
+	if len(b) == 0 || isNull(b) {
+		return nil, nil
+	}
+	if b[0] != '{' {
+		return nil, fleet.FieldError(field, "want a JSON object")
+	}
+	return b, nil
+}
+
+func encode(resp agentapi.CheckinResponse) Answer {
+	b, err := json.Marshal(resp)
+	if err != nil {
+		panic("check-in answer: " + err.Error()) // a type of ours
+	}
+	return Answer{Status: http.StatusOK, Body: b}
+}

@@ -1,0 +1,320 @@
+package checkin_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+func TestAnActionReachesAParkedAgentOnce(t *testing.T) {
+	w := newWorld(t)
+	p := w.checkin(agentapi.CheckinRequest{}).parked()
+	up := w.upgrade()
+	resp := p.delivers(up.ID)
+	if resp.AckToken != strconv.FormatInt(up.Seq, 10) {
+		t.Errorf("ack token is %q, want the action's sequence number %d", resp.AckToken, up.Seq)
+	}
+	var data agentapi.UpgradeData
+	if err := json.Unmarshal(resp.Actions[0].Data, &data); err != nil || data.Version != "1.1.0" {
+		t.Errorf("data is %s, want version 1.1.0", resp.Actions[0].Data)
+	}
+
+	// The answer is lost: the agent shows no token and gets it again, at once.
+	again := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID)
+
+	// It shows the token, and from then on the server remembers without it.
+	w.checkin(agentapi.CheckinRequest{AckToken: again.AckToken}).parked().leave()
+	if got := w.agent().ActionSeq; got != up.Seq {
+		t.Errorf("the agent's sequence number is %d, want %d", got, up.Seq)
+	}
+	p = w.checkin(agentapi.CheckinRequest{}).parked()
+
+	_, err := w.actions.Cancel(t.Context(), up.ID, "ann")
+	w.must(err)
+	p.delivers(fleet.CancelID(up.ID))
+}
+
+func TestAnActionCancelledBeforeDeliveryIsNotDelivered(t *testing.T) {
+	w := newWorld(t)
+	up := w.upgrade()
+	c, err := w.actions.Cancel(t.Context(), up.ID, "ann")
+	w.must(err)
+	resp := w.checkin(agentapi.CheckinRequest{}).delivers(c.ID)
+	if resp.Actions[0].Type != agentapi.ActionCancel {
+		t.Errorf("delivered a %s", resp.Actions[0].Type)
+	}
+	w.checkin(agentapi.CheckinRequest{AckToken: resp.AckToken}).parked()
+}
+
+func TestAnExpiredActionIsNotDelivered(t *testing.T) {
+	w := newWorld(t)
+	past := time.Now().Add(-time.Second)
+	_, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "late", Type: agentapi.ActionUpgrade, Agents: []string{agentID}, Actioned: 1, Expiration: &past})
+	w.must(err)
+	w.checkin(agentapi.CheckinRequest{}).parked()
+}
+
+func TestMoreActionsThanOneAnswerHolds(t *testing.T) {
+	w := newWorld(t)
+	for i := range checkin.MaxActions + 5 {
+		_, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: fmt.Sprint("a", i), Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
+		w.must(err)
+	}
+	first := w.checkin(agentapi.CheckinRequest{}).response()
+	if len(first.Actions) != checkin.MaxActions || first.Actions[0].ID != "a0" {
+		t.Fatalf("%d actions from %s on, want %d from a0 on", len(first.Actions), first.Actions[0].ID, checkin.MaxActions)
+	}
+	second := w.checkin(agentapi.CheckinRequest{AckToken: first.AckToken}).response()
+	if len(second.Actions) != 5 || second.Actions[0].ID != fmt.Sprint("a", checkin.MaxActions) {
+		t.Fatalf("the rest is %d actions from %s on", len(second.Actions), second.Actions[0].ID)
+	}
+}
+
+func TestATokenThatIsNotOursCountsAsNone(t *testing.T) {
+	for _, token := range []string{"x1f", "1.5", "-1", "99999999999999999999", "9223372036854775807", "4711"} {
+		t.Run(token, func(t *testing.T) {
+			w := newWorld(t)
+			up := w.upgrade()
+			w.checkin(agentapi.CheckinRequest{AckToken: token}).delivers(up.ID)
+			if got := w.agent().ActionSeq; got != 0 {
+				t.Errorf("the agent's sequence number has become %d", got)
+			}
+		})
+	}
+}
+
+// An agent that was rolled back shows the token of its old state.
+func TestAnOlderTokenIsBelieved(t *testing.T) {
+	w := newWorld(t)
+	one, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "one", Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
+	w.must(err)
+	two, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "two", Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
+	w.must(err)
+	w.checkin(agentapi.CheckinRequest{AckToken: fmt.Sprint(two)}).parked().leave()
+	w.checkin(agentapi.CheckinRequest{AckToken: fmt.Sprint(one)}).delivers("two")
+	if got := w.agent().ActionSeq; got != two {
+		t.Errorf("the agent's sequence number went back to %d", got)
+	}
+}
+
+func TestPhasesAreWrittenAtOnce(t *testing.T) {
+	w := newWorld(t)
+	up := w.upgrade()
+	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
+	n := len(w.events(0))
+	for _, state := range []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeReplacing} {
+		d := w.details(up, state)
+		d.Metadata.DownloadPercent = 40
+		w.checkin(agentapi.CheckinRequest{AckToken: token, UpgradeDetails: d}).parked()
+		// The agent reports the next phase by a new poll: the older is over.
+		if got := w.agent().UpgradeDetails; got == nil || got.State != state || got.Metadata.DownloadPercent != 40 {
+			t.Errorf("details are %+v, want %s", got, state)
+		}
+		news := w.events(n)
+		if len(news) != 1 || news[0].Type != fleet.EventAgentUpgrade || news[0].Subject != agentID || !strings.Contains(string(news[0].Data), string(state)) {
+			t.Errorf("events in %s are %+v", state, news)
+		}
+		n++
+		w.must(w.parker.Close(t.Context()))
+		w.parker = &checkin.Blocking{}
+		w.service.Parker = w.parker
+	}
+}
+
+func TestTheVersionThatRunsEndsTheUpgrade(t *testing.T) {
+	w := newWorld(t)
+	up := w.upgrade()
+	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
+	w.checkin(agentapi.CheckinRequest{AckToken: token, LocalMeta: json.RawMessage(metadata("1.1.0")), UpgradeDetails: w.details(up, agentapi.UpgradeWatching)}).parked().leave()
+	a := w.agent()
+	if a.Version != "1.1.0" || a.Upgrading() || a.UpgradedAt == nil || a.UpgradeStatus != fleet.UpgradeNone {
+		t.Errorf("after the target checked in: version %s, status %q, upgraded at %v", a.Version, a.UpgradeStatus, a.UpgradedAt)
+	}
+	// The acknowledgement is lost; the result is there all the same.
+	r, err := w.store.Results().Get(t.Context(), up.ID, agentID)
+	if err != nil || r.Error != "" || r.Hostname != "web" {
+		t.Errorf("result is %+v, %v", r, err)
+	}
+
+	// The watcher puts the old version back.
+	d := w.details(up, agentapi.UpgradeRollback)
+	d.Metadata.Reason, d.Metadata.ReasonCode = "it crashed four times", "crash_loop"
+	w.checkin(agentapi.CheckinRequest{LocalMeta: json.RawMessage(metadata("1.0.0")), UpgradeDetails: d}).parked().leave()
+	a = w.agent()
+	if a.Version != "1.0.0" || a.UpgradeStatus != fleet.UpgradeRolledBack || a.UpgradedAt != nil || a.Upgrading() {
+		t.Errorf("after the rollback: version %s, status %q", a.Version, a.UpgradeStatus)
+	}
+	if r, err = w.store.Results().Get(t.Context(), up.ID, agentID); err != nil || r.Error != "it crashed four times" {
+		t.Errorf("result is %+v, %v", r, err)
+	}
+}
+
+// A dead server between the two writes of an ended upgrade: the next check-in
+// writes what is missing.
+func TestAnEndedUpgradeIsWrittenAfterACrash(t *testing.T) {
+	w := newWorld(t)
+	up := w.upgrade()
+	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
+	req := agentapi.CheckinRequest{AckToken: token, LocalMeta: json.RawMessage(metadata("1.1.0"))}
+	w.agents.away.Store(true)
+	w.checkin(req).parked().leave() // the result is written, the document is not
+	if _, err := w.store.Results().Get(t.Context(), up.ID, agentID); err != nil {
+		t.Fatalf("result: %v", err)
+	}
+	if a := w.agent(); !a.Upgrading() {
+		t.Fatal("the document was written though the store was away")
+	}
+	w.agents.away.Store(false)
+	w.checkin(req).parked().leave()
+	if a := w.agent(); a.Upgrading() || a.Version != "1.1.0" {
+		t.Errorf("after the next check-in: version %s, upgrading %t", a.Version, a.Upgrading())
+	}
+}
+
+func TestWhatIsSaidWhileTheStoreIsAwayIsWrittenLater(t *testing.T) {
+	w := newWorld(t)
+	up := w.upgrade()
+	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
+	w.agents.away.Store(true)
+	p := w.checkin(agentapi.CheckinRequest{AckToken: token, UpgradeDetails: w.details(up, agentapi.UpgradeDownloading)}).parked()
+	w.parker.Wake(agentID) // it tries, in vain
+	p.parked()
+	w.agents.away.Store(false)
+	w.eventually(func() error {
+		w.parker.Wake(agentID)
+		if a := w.agent(); a.UpgradeDetails == nil || a.ActionSeq != up.Seq {
+			return fmt.Errorf("details are %v, sequence number %d", a.UpgradeDetails, a.ActionSeq)
+		}
+		return nil
+	})
+	p.parked() // nothing new is there for it
+}
+
+func TestACheckinThatSaysNothingNewWritesNoDocument(t *testing.T) {
+	w := newWorld(t)
+	meta := `{ "os": {"type":"linux", "name":"AT&T <Linux>"}, "elastic": {"agent":{"upgradeable":true,"version":"1.0.0"}} }`
+	components := `[{"id": "log", "message": "1 > 0"}]`
+	req := agentapi.CheckinRequest{LocalMeta: json.RawMessage(meta), Components: json.RawMessage(components)}
+	w.checkin(req).parked().leave()
+	before, n := w.agent(), len(w.events(0))
+	if before.Host().OS.Type != "linux" || len(before.Components) == 0 {
+		t.Fatalf("metadata are %s, components %s", before.LocalMetadata, before.Components)
+	}
+	for _, meta := range []string{meta, `{"elastic":{"agent":{"version":"1.0.0","upgradeable":true}},"os":{"name":"AT\u0026T <Linux>","type":"linux"}}`, "null", ""} {
+		req.LocalMeta = json.RawMessage(meta)
+		w.checkin(req).parked().leave()
+		if got := w.agent(); got.Revision != before.Revision || string(got.LocalMetadata) != string(before.LocalMetadata) {
+			t.Errorf("metadata %q were written anew: %s", meta, got.LocalMetadata)
+		}
+	}
+	if news := w.events(n); len(news) != 0 {
+		t.Errorf("events of nothing: %+v", news)
+	}
+	req.Components = json.RawMessage("null")
+	w.checkin(req).parked().leave()
+	if got := w.agent(); string(got.Components) != string(before.Components) {
+		t.Errorf("null has replaced the components by %s", got.Components)
+	}
+}
+
+func TestAChangedStatusIsThereWhenItsEventIs(t *testing.T) {
+	w := newWorld(t)
+	w.checkin(agentapi.CheckinRequest{}).parked().leave()
+	n := len(w.events(0))
+	w.checkin(agentapi.CheckinRequest{Status: "degraded", Message: "disk is slow"}).parked()
+	news := w.events(n)
+	if len(news) != 1 || news[0].Type != fleet.EventAgentStatus {
+		t.Fatalf("events are %+v", news)
+	}
+	if last := w.agent().Last; last.Status != "degraded" || last.Message != "disk is slow" || last.At == nil {
+		t.Errorf("last seen is %+v", last)
+	}
+}
+
+func TestAnAgentThatWasUninstalledAndChecksInIsNot(t *testing.T) {
+	w := newWorld(t)
+	a, now := w.agent(), time.Now().UTC()
+	a.AuditUnenrolledReason, a.AuditUnenrolledTime = "uninstall", &now
+	_, err := w.store.Agents().Update(t.Context(), a)
+	w.must(err)
+	w.checkin(agentapi.CheckinRequest{}).parked()
+	if a := w.agent(); a.AuditUnenrolledReason != "" || a.AuditUnenrolledTime != nil {
+		t.Errorf("reason is %q", a.AuditUnenrolledReason)
+	}
+}
+
+func TestSnapshotsReportTheirFullVersion(t *testing.T) {
+	w := newWorld(t)
+	w.checkin(agentapi.CheckinRequest{LocalMeta: json.RawMessage(`{"elastic":{"agent":{"version":"1.1.0","snapshot":true}}}`)}).parked()
+	if got := w.agent().Version; got != "1.1.0-SNAPSHOT" {
+		t.Errorf("version is %s", got)
+	}
+}
+
+func TestBadCheckinsNameTheField(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		req   agentapi.CheckinRequest
+		field string
+	}{
+		{agentapi.CheckinRequest{}, "body.status"},
+		{agentapi.CheckinRequest{Status: "online", PollTimeout: "five"}, "body.poll_timeout"},
+		{agentapi.CheckinRequest{Status: "online", PollTimeout: "-1m"}, "body.poll_timeout"},
+		{agentapi.CheckinRequest{Status: "online", LocalMeta: json.RawMessage(`["web"]`)}, "body.local_metadata"},
+	} {
+		rec := httptest.NewRecorder()
+		err := w.service.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(), c.req)
+		if fleet.KindOf(err) != fleet.Invalid || err == nil || !strings.Contains(err.Error(), c.field) {
+			t.Errorf("error is %v, want one that names %s", err, c.field)
+		}
+		if rec.Body.Len() > 0 {
+			t.Errorf("%s: an answer was written: %s", c.field, rec.Body)
+		}
+	}
+	if last := w.agent().Last; last.At != nil {
+		t.Errorf("a refused check-in counts as seen: %+v", last)
+	}
+}
+
+// deadlines notes how long polls may stay, and answers them.
+type deadlines struct {
+	checkin.Blocking
+	park time.Duration
+}
+
+func (d *deadlines) Park(p checkin.Poll) { d.park = time.Until(p.Deadline) }
+
+func TestHowLongAPollIsParked(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		asked        string
+		poll, jitter time.Duration // the server's
+		least, most  time.Duration
+	}{
+		{"", 0, 0, checkin.DefaultPoll - checkin.DefaultPollJitter, checkin.DefaultPoll},
+		{"0s", 0, 0, checkin.DefaultPoll - checkin.DefaultPollJitter, checkin.DefaultPoll},
+		{"", 10 * time.Second, 0, 10 * time.Second, 10 * time.Second},
+		{"", 10 * time.Second, time.Second, 9 * time.Second, 10 * time.Second},
+		{"10m", time.Minute, 0, 8 * time.Minute, 8 * time.Minute}, // two minutes for the way
+		{"1s", 10 * time.Minute, 0, time.Minute, time.Minute},     // never a busy loop
+		{"24h", 10 * time.Minute, 0, time.Hour, time.Hour},
+	} {
+		d := &deadlines{}
+		w.service.Parker, w.service.Poll, w.service.PollJitter = d, c.poll, c.jitter
+		err := w.service.Handle(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(),
+			agentapi.CheckinRequest{Status: "online", PollTimeout: c.asked})
+		// The check-in itself takes some of it.
+		if err != nil || d.park > c.most || d.park < c.least-time.Second {
+			t.Errorf("asked %q of a server with %s: parked for %s, error %v; want %s to %s", c.asked, c.poll, d.park, err, c.least, c.most)
+		}
+	}
+}

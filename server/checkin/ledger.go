@@ -1,0 +1,111 @@
+package checkin
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// FlushInterval is how often last-seen writes go to the store together. An
+	// operator reads "2 s ago" as now; a fleet of 100,000 makes some 7,000 rows
+	// of it, which is one short transaction.
+	FlushInterval = 2 * time.Second
+	// RetouchInterval is how often a parked agent counts as seen: a tenth of
+	// the time after which it would be offline.
+	RetouchInterval = fleet.OfflineAfter / 10
+)
+
+// Ledger gathers when agents were seen and writes it to the store in bulk. At
+// most FlushInterval of it is lost in a crash, and the next poll brings it back.
+type Ledger struct {
+	Agents store.Agents
+	Parker Parker
+	Log    *slog.Logger
+
+	mu      sync.Mutex
+	pending map[string]fleet.Touch
+	flush   chan struct{} // closed when the latest flush, and all before it, have ended
+}
+
+// Seen notes a check-in. A later one of the same agent replaces it, so the
+// ledger holds at most one entry an agent however long the store is away.
+func (l *Ledger) Seen(t fleet.Touch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pending == nil {
+		l.pending = map[string]fleet.Touch{}
+	}
+	old, ok := l.pending[t.AgentID]
+	if ok && t.At.Before(old.At) {
+		// A write that failed comes back here, behind a retouch that came
+		// meanwhile: what the agent said must not be lost to that.
+		if old.Status == "" {
+			old.Status, old.Message = t.Status, t.Message
+			l.pending[t.AgentID] = old
+		}
+		return
+	}
+	if t.Status == "" {
+		t.Status, t.Message = old.Status, old.Message
+	}
+	l.pending[t.AgentID] = t
+}
+
+// Run writes until ctx ends, and once more then.
+func (l *Ledger) Run(ctx context.Context) {
+	flush := time.NewTicker(FlushInterval)
+	defer flush.Stop()
+	retouch := time.NewTicker(RetouchInterval)
+	defer retouch.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), FlushInterval)
+			defer cancel()
+			l.Flush(last)
+			return
+		case now := <-retouch.C:
+			l.Parker.Parked(func(id string) { l.Seen(fleet.Touch{AgentID: id, At: now.UTC()}) })
+		case <-flush.C:
+			l.Flush(ctx)
+		}
+	}
+}
+
+// Flush writes what is pending. What could not be written stays. It returns when
+// everything seen before the call has been tried, also by a flush that was under
+// way already.
+func (l *Ledger) Flush(ctx context.Context) {
+	l.mu.Lock()
+	batch, before, done := l.pending, l.flush, make(chan struct{})
+	l.pending, l.flush = nil, done
+	l.mu.Unlock()
+	defer close(done)
+	if len(batch) > 0 {
+		l.write(ctx, batch)
+	}
+	if before != nil {
+		select {
+		case <-before:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (l *Ledger) write(ctx context.Context, batch map[string]fleet.Touch) {
+	touches := make([]fleet.Touch, 0, len(batch))
+	for _, t := range batch {
+		touches = append(touches, t)
+	}
+	if err := l.Agents.Touch(ctx, touches); err != nil {
+		l.Log.Warn("last-seen writes wait for the store", "agents", len(touches), "error", err)
+		for _, t := range touches {
+			l.Seen(t)
+		}
+	}
+}

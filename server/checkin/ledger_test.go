@@ -1,0 +1,214 @@
+package checkin_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// touched is a store that keeps touches and counts the writes.
+type touched struct {
+	store.Agents
+	mu     sync.Mutex
+	writes int
+	seen   map[string]fleet.Touch
+	away   bool
+	before func() // each write
+}
+
+func (s *touched) Touch(_ context.Context, touches []fleet.Touch) error {
+	if s.before != nil {
+		s.before()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if s.away {
+		return errors.New("the store is away")
+	}
+	for _, t := range touches {
+		if t.Status == "" {
+			t.Status, t.Message = s.seen[t.AgentID].Status, s.seen[t.AgentID].Message
+		}
+		s.seen[t.AgentID] = t
+	}
+	return nil
+}
+
+func (s *touched) set(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+func (s *touched) now() (int, map[string]fleet.Touch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes, maps.Clone(s.seen)
+}
+
+type parkedAgents struct {
+	checkin.Blocking
+	ids []string
+}
+
+func (p *parkedAgents) Parked(f func(string)) {
+	for _, id := range p.ids {
+		f(id)
+	}
+}
+
+// ledger runs one in a bubble.
+func ledger(t *testing.T, s *touched, parked ...string) *checkin.Ledger {
+	s.seen = map[string]fleet.Touch{}
+	l := &checkin.Ledger{Agents: s, Parker: &parkedAgents{ids: parked}, Log: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); l.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	synctest.Wait()
+	return l
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestLedgerGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &touched{}
+		l := ledger(t, s)
+		begin := time.Now()
+		for range 100 {
+			l.Seen(fleet.Touch{AgentID: "a", At: time.Now(), Status: "online"})
+			l.Seen(fleet.Touch{AgentID: "b", At: time.Now(), Status: "online"})
+			time.Sleep(time.Millisecond)
+		}
+		l.Seen(fleet.Touch{AgentID: "a", At: begin, Status: "starting"}) // overtaken on the way
+		pass(checkin.FlushInterval)
+		writes, seen := s.now()
+		if writes != 1 || len(seen) != 2 || seen["a"].Status != "online" || !seen["a"].At.Equal(begin.Add(99*time.Millisecond)) {
+			t.Errorf("%d writes left %+v", writes, seen)
+		}
+		pass(3 * checkin.FlushInterval)
+		if writes, _ := s.now(); writes != 1 {
+			t.Errorf("%d writes of nothing", writes-1)
+		}
+	})
+}
+
+func TestLedgerKeepsWhatTheStoreDoesNotTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &touched{}
+		l := ledger(t, s, "a")
+		s.set(true)
+		said := time.Now()
+		l.Seen(fleet.Touch{AgentID: "a", At: said, Status: "degraded", Message: "disk is slow"})
+		l.Seen(fleet.Touch{AgentID: "b", At: said, Status: "online"})
+		// Long enough that the parked agent is retouched meanwhile.
+		pass(checkin.RetouchInterval + checkin.FlushInterval)
+		l.Seen(fleet.Touch{AgentID: "b", At: time.Now(), Status: "error"})
+		s.set(false)
+		pass(checkin.FlushInterval)
+		_, seen := s.now()
+		if a := seen["a"]; a.Status != "degraded" || a.Message != "disk is slow" || !a.At.Equal(said.Add(checkin.RetouchInterval)) {
+			t.Errorf("a is %+v, want what it said before the retouch", a)
+		}
+		if b := seen["b"]; b.Status != "error" {
+			t.Errorf("b is %+v, want its later word", b)
+		}
+	})
+}
+
+// A write fails while the retouch of the same agent comes in.
+func TestLedgerKeepsAStatusBehindARetouch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &touched{}
+		l := ledger(t, s)
+		s.set(true)
+		said := time.Now()
+		var once sync.Once
+		s.before = func() {
+			once.Do(func() { l.Seen(fleet.Touch{AgentID: "a", At: said.Add(time.Second)}) })
+		}
+		l.Seen(fleet.Touch{AgentID: "a", At: said, Status: "degraded"})
+		l.Flush(t.Context())
+		s.set(false)
+		l.Flush(t.Context())
+		if _, seen := s.now(); seen["a"].Status != "degraded" || !seen["a"].At.Equal(said.Add(time.Second)) {
+			t.Errorf("a is %+v, want degraded, seen at the retouch", seen["a"])
+		}
+	})
+}
+
+func TestLedgerRetouchesParkedAgents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &touched{}
+		l := ledger(t, s, "a")
+		begin := time.Now()
+		l.Seen(fleet.Touch{AgentID: "a", At: begin, Status: "degraded"})
+		for i := range 4 {
+			pass(checkin.RetouchInterval)
+			pass(checkin.FlushInterval)
+			_, seen := s.now()
+			if a := seen["a"]; time.Since(a.At) > checkin.RetouchInterval || a.Status != "degraded" {
+				t.Errorf("after %d intervals a is %+v", i+1, a)
+			}
+		}
+		if _, seen := s.now(); time.Since(begin) <= 2*time.Minute || seen["a"].At.Sub(begin) < 2*time.Minute {
+			t.Errorf("seen %s after its check-in, want to go on while it is parked", seen["a"].At.Sub(begin))
+		}
+	})
+}
+
+// A check-in whose touch another flush is writing must not tell of it before.
+func TestFlushWaitsForTheOneUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		writing, release := make(chan struct{}), make(chan struct{})
+		s := &touched{before: func() { close(writing); <-release }}
+		l := ledger(t, s)
+		l.Seen(fleet.Touch{AgentID: "a", At: time.Now(), Status: "degraded"})
+		go l.Flush(context.Background())
+		<-writing
+		flushed := make(chan struct{})
+		go func() { l.Flush(context.Background()); close(flushed) }()
+		synctest.Wait()
+		select {
+		case <-flushed:
+			t.Error("flush returned while the touch was being written")
+		default:
+		}
+		given, cancel := context.WithCancel(context.Background())
+		cancel()
+		l.Flush(given) // does not wait for ever
+		close(release)
+		<-flushed
+		if _, seen := s.now(); seen["a"].Status != "degraded" {
+			t.Errorf("a is %+v", seen["a"])
+		}
+	})
+}
+
+func TestLedgerWritesWhenItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &touched{seen: map[string]fleet.Touch{}}
+		l := &checkin.Ledger{Agents: s, Parker: &checkin.Blocking{}, Log: slog.New(slog.DiscardHandler)}
+		l.Seen(fleet.Touch{AgentID: "a", At: time.Now(), Status: "online"})
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		l.Run(ctx)
+		if _, seen := s.now(); seen["a"].Status != "online" {
+			t.Errorf("lost at the end: %+v", seen)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package parktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/checkin"
+)
+
+const (
+	// patience is how long a test waits for what must happen; a busy machine
+	// needs some of it.
+	patience = 20 * time.Second
+	// calm is how long a test watches that something does not happen.
+	calm = 50 * time.Millisecond
+	// long is a deadline that no test reaches.
+	long = 5 * time.Minute
+
+	emptyBody = `{"action":"checkin","actions":[]}`
+)
+
+// yard is a parker behind a server, and agents that poll it.
+type yard struct {
+	t      *testing.T
+	parker checkin.Parker
+	server *httptest.Server
+	client *http.Client
+	proto  string
+	plans  sync.Map // poll id → *poll
+	ids    atomic.Int64
+}
+
+// poll is one request of an agent.
+type poll struct {
+	agent    string
+	deadline time.Duration
+	look     func(ctx context.Context) (*checkin.Answer, error)
+
+	looks   atomic.Int32
+	looking atomic.Bool
+	reused  atomic.Bool // the connection
+	hangUp  context.CancelFunc
+	done    chan struct{}
+	body    string // after done
+	err     error
+}
+
+func newYard(t *testing.T, p checkin.Parker, proto string) *yard {
+	y := &yard{t: t, parker: p, proto: proto}
+	y.server = httptest.NewUnstartedServer(http.HandlerFunc(y.park))
+	y.server.Config.ErrorLog = log.New(io.Discard, "", 0)                  // clients hang up on purpose
+	y.server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2_000} // the storm's, on one connection
+	y.server.EnableHTTP2 = proto == "HTTP/2.0"
+	y.server.StartTLS()
+	y.client = y.server.Client()
+	y.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 2_000
+	return y
+}
+
+// shut ends the test as a server does: the parker first.
+func (y *yard) shut() {
+	y.t.Helper()
+	if err := y.close(patience); err != nil {
+		y.t.Errorf("close: %v, with %d polls left", err, y.parker.Count())
+	}
+	y.client.CloseIdleConnections()
+	y.server.Close()
+}
+
+func (y *yard) close(within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return y.parker.Close(ctx)
+}
+
+// park is the handler: what the check-in service does.
+func (y *yard) park(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	plan, _ := y.plans.Load(r.Header.Get("Poll"))
+	p := plan.(*poll)
+	y.parker.Park(checkin.Poll{
+		AgentID: p.agent, Deadline: time.Now().Add(p.deadline), Writer: w, Request: r,
+		Look: func(ctx context.Context) (*checkin.Answer, error) {
+			if p.looking.Swap(true) {
+				y.t.Errorf("two looks at a time for agent %s", p.agent)
+			}
+			defer p.looking.Store(false)
+			p.looks.Add(1)
+			return p.look(ctx)
+		},
+		Empty: checkin.Answer{Status: http.StatusOK, Body: []byte(emptyBody)},
+	})
+}
+
+func answer(body string) *checkin.Answer {
+	return &checkin.Answer{Status: http.StatusOK, Body: []byte(body)}
+}
+
+func nothing(context.Context) (*checkin.Answer, error) { return nil, nil }
+
+// begin sends a poll.
+func (y *yard) begin(p *poll) *poll {
+	id := fmt.Sprint(y.ids.Add(1))
+	y.plans.Store(id, p)
+	ctx, hangUp := context.WithCancel(httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		GotConn: func(c httptrace.GotConnInfo) { p.reused.Store(c.Reused) },
+	}))
+	p.hangUp, p.done = hangUp, make(chan struct{})
+	go func() {
+		defer close(p.done)
+		defer hangUp()
+		p.body, p.err = y.send(ctx, id)
+	}()
+	return p
+}
+
+func (y *yard) send(ctx context.Context, id string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, y.server.URL, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Poll", id)
+	resp, err := y.client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return "", err
+	case resp.Proto != y.proto:
+		return "", fmt.Errorf("answered with %s, want %s", resp.Proto, y.proto)
+	case resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json":
+		return "", fmt.Errorf("answered with %s and type %q", resp.Status, resp.Header.Get("Content-Type"))
+	case resp.ContentLength != int64(len(body)):
+		return "", fmt.Errorf("Content-Length is %d for %d bytes", resp.ContentLength, len(body))
+	}
+	return string(body), nil
+}
+
+// parked sends a poll and returns when it is parked and has looked.
+func (y *yard) parked(p *poll) *poll {
+	y.t.Helper()
+	y.begin(p)
+	y.eventually(func() error {
+		if p.looks.Load() == 0 || p.looking.Load() {
+			return errors.New("the poll has not looked")
+		}
+		return nil
+	})
+	return p
+}
+
+// wants waits for the answer of a poll.
+func (y *yard) wants(p *poll, body string) {
+	y.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		y.t.Fatalf("agent %s: no answer within %s", p.agent, patience)
+	}
+	if p.err != nil || p.body != body {
+		y.t.Fatalf("agent %s: answer is %q, error %v; want %q", p.agent, p.body, p.err, body)
+	}
+}
+
+// still wants a poll to stay parked.
+func (y *yard) still(p *poll) {
+	y.t.Helper()
+	select {
+	case <-p.done:
+		y.t.Fatalf("agent %s: answered %q, error %v; want it to stay parked", p.agent, p.body, p.err)
+	case <-time.After(calm):
+	}
+}
+
+func (y *yard) count(n int) {
+	y.t.Helper()
+	y.eventually(func() error {
+		if got := y.parker.Count(); got != n {
+			return fmt.Errorf("%d polls are parked, want %d", got, n)
+		}
+		return nil
+	})
+}
+
+func (y *yard) eventually(check func() error) {
+	y.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			y.t.Fatalf("after %s: %v", patience, err)
+		}
+	}
+}
+
+// mailbox is what waits for one agent. Its look takes one thing at a time.
+type mailbox struct {
+	mu    sync.Mutex
+	mails []string
+}
+
+func (m *mailbox) put(body string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mails = append(m.mails, body)
+}
+
+func (m *mailbox) look(context.Context) (*checkin.Answer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.mails) == 0 {
+		return nil, nil
+	}
+	body := m.mails[0]
+	m.mails = m.mails[1:]
+	return answer(body), nil
+}

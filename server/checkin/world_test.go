@@ -1,0 +1,222 @@
+package checkin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// world is a server without its handlers: the real store, and one agent.
+type world struct {
+	t       *testing.T
+	store   *sqlite.Store
+	agents  *awayAgents
+	parker  *checkin.Blocking
+	service *checkin.Service
+	actions *action.Service
+}
+
+const agentID = "web-1"
+
+func metadata(version string) string {
+	return fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":"web","architecture":"amd64"},"os":{"type":"linux"}}`, version)
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	w := &world{t: t, store: s, agents: &awayAgents{Agents: s.Agents()}, parker: &checkin.Blocking{}}
+	events := &event.Stream{Store: s.Events(), Log: log}
+	feed, err := action.NewFeed(t.Context(), s.Actions(), w.parker.Wake, log)
+	w.must(err)
+	w.actions = &action.Service{Store: s, Feed: feed, Events: events, Log: log}
+	w.service = &checkin.Service{
+		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Parker: w.parker, Events: events, Log: log,
+		Ledger: &checkin.Ledger{Agents: s.Agents(), Parker: w.parker, Log: log},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	fed := make(chan struct{})
+	go func() { defer close(fed); feed.Run(ctx) }()
+	t.Cleanup(func() {
+		if err := w.parker.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		stop()
+		<-fed
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.must(s.Agents().Create(t.Context(), fleet.Agent{
+		ID: agentID, Type: "PERMANENT", Active: true, PolicyID: "default", AccessKeyID: "key-1", EnrolledAt: time.Now().UTC(),
+		Version: "1.0.0", LocalMetadata: json.RawMessage(metadata("1.0.0")), Tags: []string{},
+	}))
+	w.must(s.Packages().Create(t.Context(), fleet.Package{File: "muster-agent-1.1.0-linux-amd64.tar.gz", Version: "1.1.0", OS: "linux", Arch: "amd64"}))
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) agent() fleet.Agent {
+	w.t.Helper()
+	a, err := w.store.Agents().Get(w.t.Context(), agentID)
+	w.must(err)
+	return a
+}
+
+func (w *world) upgrade() fleet.Action {
+	w.t.Helper()
+	a, err := w.actions.Upgrade(w.t.Context(), action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.1.0"}, AgentIDs: []string{agentID}, Actor: "ann"})
+	w.must(err)
+	return a
+}
+
+func (w *world) details(a fleet.Action, state agentapi.UpgradeState) *agentapi.UpgradeDetails {
+	return &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: a.ID, State: state}
+}
+
+// poll is a check-in under way.
+type poll struct {
+	w      *world
+	done   chan struct{}
+	answer *httptest.ResponseRecorder
+	err    error
+	hangUp context.CancelFunc
+}
+
+// checkin sends what the agent says, with status online if it says none.
+func (w *world) checkin(req agentapi.CheckinRequest) *poll {
+	w.t.Helper()
+	if req.Status == "" {
+		req.Status = "online"
+	}
+	agent := w.agent() // as the authentication reads it
+	ctx, hangUp := context.WithCancel(context.Background())
+	p := &poll{w: w, done: make(chan struct{}), answer: httptest.NewRecorder(), hangUp: hangUp}
+	go func() {
+		defer close(p.done)
+		p.err = w.service.Handle(p.answer, httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx), agent, req)
+	}()
+	return p
+}
+
+// parked waits until the poll is parked.
+func (p *poll) parked() *poll {
+	p.w.t.Helper()
+	p.w.eventually(func() error {
+		select {
+		case <-p.done:
+			p.w.t.Fatalf("answered %s, error %v; want it parked", p.answer.Body, p.err)
+		default:
+		}
+		if p.w.parker.Count() == 0 {
+			return errors.New("the poll is not parked")
+		}
+		return nil
+	})
+	return p
+}
+
+// leave hangs up and waits until nobody is parked.
+func (p *poll) leave() {
+	p.w.t.Helper()
+	p.hangUp()
+	<-p.done
+	if n := p.w.parker.Count(); n != 0 {
+		p.w.t.Fatalf("%d polls are parked after hanging up", n)
+	}
+}
+
+// response waits for the answer.
+func (p *poll) response() agentapi.CheckinResponse {
+	p.w.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		p.w.t.Fatal("no answer within 20 s")
+	}
+	p.w.must(p.err)
+	var resp agentapi.CheckinResponse
+	p.w.must(json.Unmarshal(p.answer.Body.Bytes(), &resp))
+	if p.answer.Code != http.StatusOK || resp.Action != "checkin" || resp.Actions == nil {
+		p.w.t.Fatalf("answer is %d %s", p.answer.Code, p.answer.Body)
+	}
+	return resp
+}
+
+// delivers wants the actions with these ids in the answer.
+func (p *poll) delivers(ids ...string) agentapi.CheckinResponse {
+	p.w.t.Helper()
+	resp := p.response()
+	var got []string
+	for _, a := range resp.Actions {
+		got = append(got, a.ID)
+		if a.AgentID != agentID {
+			p.w.t.Errorf("action %s is for agent %q", a.ID, a.AgentID)
+		}
+	}
+	if strings.Join(got, " ") != strings.Join(ids, " ") {
+		p.w.t.Fatalf("delivered %v, want %v", got, ids)
+	}
+	return resp
+}
+
+func (w *world) eventually(check func() error) {
+	w.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("after 20 s: %v", err)
+		}
+	}
+}
+
+// events are the types on the stream after the first n.
+func (w *world) events(n int) []fleet.Event {
+	w.t.Helper()
+	list, err := w.store.Events().After(w.t.Context(), int64(n), 1_000)
+	w.must(err)
+	return list
+}
+
+// awayAgents is a store whose writes of agents can fail.
+type awayAgents struct {
+	store.Agents
+	away atomic.Bool
+}
+
+func (a *awayAgents) Update(ctx context.Context, agent fleet.Agent) (int64, error) {
+	if a.away.Load() {
+		return 0, fleet.Errorf(fleet.Unavailable, "the store is away")
+	}
+	return a.Agents.Update(ctx, agent)
+}
