@@ -1,0 +1,86 @@
+import { expect, test } from "vitest";
+import { agent, details } from "~/testing/agent";
+import { effectsOf, EVENT_TYPES, patchList } from "./events";
+import { History, PER_AGENT, phaseTimes } from "./history";
+import { keys } from "./queries";
+import type { Agent, AgentList, FleetEvent } from "./types";
+
+function event(type: string, subject: string, data?: Record<string, unknown>, seq = 1, at = "2026-01-02T12:00:00Z"): FleetEvent {
+  return { seq, at, type, subject, data };
+}
+const list = (...items: Agent[]): AgentList => ({ items, total: items.length, page: 1, perPage: 10_000 });
+const map = (...items: Agent[]) => new Map(items.map((a) => [a.id, a]));
+
+test("an event with its agent patches, one without makes the lists be read again", () => {
+  const a = agent();
+  expect(effectsOf(event("agent.upgrade", a.id, { agent: a })).patch).toBe(a);
+  const bare = effectsOf(event("agent.status", a.id));
+  expect(bare.patch).toBeUndefined();
+  expect(bare.stale).toContainEqual(keys.agents);
+});
+
+test("an open preview is asked again when an upgrade begins or ends, not for each percent", () => {
+  const stale = (a: Agent) => effectsOf(event("agent.upgrade", a.id, { agent: a })).stale;
+  expect(stale(agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: 3 }) }))).toEqual([]);
+  for (const ended of [agent(), agent({ upgrade_details: details("UPG_ROLLBACK") }), agent({ upgrade_details: details("UPG_REQUESTED") })]) {
+    expect(stale(ended)).toEqual([keys.preview]);
+  }
+});
+
+test("every type the server may send makes something stale or patches something", () => {
+  for (const type of EVENT_TYPES) {
+    const { patch, stale } = effectsOf(event(type, "x"));
+    expect(patch !== undefined || stale.length > 0, type).toBe(true);
+  }
+  expect(effectsOf(event("weather.changed", "x"))).toEqual({ stale: [] });
+});
+
+test("a known agent changes in its place", () => {
+  const [a, b] = [agent({ host: "a" }), agent({ host: "b" })];
+  const fresh = { ...b, status: "updating" as const };
+  expect(patchList(list(a, b), map(fresh), false)).toEqual(list(a, fresh));
+});
+
+test("a new agent comes first and counts", () => {
+  const patched = patchList({ ...list(agent({ host: "a" })), total: 41 }, map(agent({ host: "new" })), false);
+  expect(patched.items.map((x) => x.id)).toEqual(["id-of-new", "id-of-a"]);
+  expect(patched.total).toBe(42);
+});
+
+test("an agent that left goes from a list without the inactive, and stays in one with them", () => {
+  const a = agent({ host: "a" });
+  const gone = { ...a, status: "unenrolled" as const };
+  expect(patchList(list(a), map(gone), false)).toEqual({ ...list(), total: 0 });
+  expect(patchList(list(a), map(gone), true)).toEqual(list(gone));
+});
+
+test("without a change the list is the same object, so nothing is drawn", () => {
+  const before = list(agent({ host: "a" }));
+  expect(patchList(before, new Map(), false)).toBe(before);
+  expect(patchList(before, map(agent({ host: "x", status: "unenrolled" })), false)).toBe(before);
+});
+
+test("what was seen of an agent is kept, newest first, progress as one entry", () => {
+  const history = new History(null);
+  const up = (seq: number, state: "UPG_DOWNLOADING" | "UPG_EXTRACTING", percent?: number) =>
+    history.add(event("agent.upgrade", "a", { agent: agent({ id: "a", upgrade_details: details(state, { download_percent: percent }) }) }, seq, `2026-01-02T12:00:0${seq}Z`));
+  up(1, "UPG_DOWNLOADING", 10);
+  up(2, "UPG_DOWNLOADING", 60);
+  up(3, "UPG_EXTRACTING");
+  up(3, "UPG_EXTRACTING"); // a resumed stream repeats itself
+  expect(history.of("a").map((e) => e.state)).toEqual(["UPG_EXTRACTING", "UPG_DOWNLOADING"]);
+  expect(phaseTimes(history.of("a"), "action-1").get("UPG_DOWNLOADING")).toBe("2026-01-02T12:00:01Z");
+  expect(phaseTimes(history.of("a"), "another").size).toBe(0);
+});
+
+test("what is kept of one agent is bounded, and survives a reload", () => {
+  const storage = new Map<string, string>();
+  const session = { getItem: (k: string) => storage.get(k) ?? null, setItem: (k: string, v: string) => void storage.set(k, v) };
+  const history = new History(session);
+  for (let i = 1; i <= PER_AGENT + 5; i++) history.add(event("agent.status", "a", { agent: agent({ id: "a" }) }, i));
+  expect(history.of("a")).toHaveLength(PER_AGENT);
+  history.save();
+  expect(new History(session).of("a")).toEqual(history.of("a"));
+  storage.set("muster-events-seen", "{broken");
+  expect(new History(session).of("a")).toEqual([]);
+});

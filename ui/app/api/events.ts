@@ -1,0 +1,70 @@
+/** What an event of the stream means for what the pages hold: pure functions, the stream itself is in hooks. */
+import type { QueryKey } from "@tanstack/react-query";
+import { keys } from "./queries";
+import type { Agent, AgentList, FleetEvent } from "./types";
+import { groupOf, HIDDEN_GROUPS } from "~/util/status";
+
+/** The types the server sends by name. EventSource delivers only names that were asked for. */
+export const EVENT_TYPES = [
+  "agent.enrolled", "agent.status", "agent.upgrade", "agent.unenrolled",
+  "action.created", "action.result", "action.cancelled",
+  "package.pushed", "package.deleted",
+  "key.created", "key.revoked", "policy.created",
+] as const;
+
+export interface Effects {
+  /** The agent as it is now: it replaces the one in every cache. */
+  patch?: Agent;
+  /** What must be read again. */
+  stale: QueryKey[];
+}
+
+export function effectsOf(event: FleetEvent): Effects {
+  const [noun] = event.type.split(".");
+  switch (noun) {
+    case "agent": {
+      const agent = event.data?.agent as Agent | undefined;
+      if (agent?.id) return { patch: agent, stale: changesPreview(event, agent) ? [keys.preview] : [] };
+      return { stale: [keys.agents, keys.preview] };
+    }
+    case "action":
+      return { stale: [keys.actions] };
+    case "package":
+      return { stale: [keys.packages, keys.versions, keys.preview] };
+    case "key":
+      // Publisher keys are among what a host is told when it enrols.
+      return { stale: [keys.enrollmentKeys, keys.publisherKeys, keys.server] };
+    case "policy":
+      return { stale: [keys.policies] };
+    default:
+      return { stale: [] };
+  }
+}
+
+/** Progress within an upgrade changes no preview; its beginning and its end do. */
+function changesPreview(event: FleetEvent, agent: Agent): boolean {
+  const state = agent.upgrade_details?.state;
+  return event.type !== "agent.upgrade" || !state || ["UPG_REQUESTED", "UPG_SCHEDULED", "UPG_FAILED", "UPG_ROLLBACK"].includes(state);
+}
+
+/**
+ * patchList puts agents into a list: known ones in their place, new ones first,
+ * and those that a list without inactive agents must not show taken out.
+ * Without a change the same list comes back, so that nothing is drawn again.
+ */
+export function patchList(list: AgentList, patches: ReadonlyMap<string, Agent>, showInactive: boolean): AgentList {
+  if (patches.size === 0) return list;
+  const hidden = (a: Agent) => !showInactive && HIDDEN_GROUPS.includes(groupOf(a.status));
+  const left = new Map(patches);
+  let removed = 0;
+  const items: Agent[] = [];
+  for (const old of list.items) {
+    const fresh = left.get(old.id);
+    left.delete(old.id);
+    if (fresh && hidden(fresh)) removed++;
+    else items.push(fresh ?? old);
+  }
+  const added = [...left.values()].filter((a) => !hidden(a));
+  if (added.length === 0 && removed === 0 && left.size === patches.size) return list;
+  return { ...list, items: [...added, ...items], total: list.total + added.length - removed };
+}

@@ -1,0 +1,109 @@
+/** Every query of the pages and its key: the one place that says what is cached under which name. */
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { call } from "./client";
+
+/** More than this the server does not return in one page; see listAgents in the OpenAPI document. */
+export const MAX_AGENTS = 10_000;
+/** Up to this many agents the list is small enough to be read again every POLL_MS even while events flow. */
+export const SMALL_FLEET = 1_000;
+/** How often lists are read again on their own: last check-ins move without events, and a stream may be cut unnoticed. */
+export const POLL_MS = 30_000;
+/** The same for a large fleet that events keep fresh: one list of 10,000 agents is about 12 MB. */
+export const SLOW_POLL_MS = 300_000;
+
+export const keys = {
+  session: ["session"] as const,
+  server: ["server"] as const,
+  agents: ["agents"] as const,
+  agentList: (showInactive: boolean) => ["agents", "list", { showInactive }] as const,
+  agent: (id: string) => ["agents", "one", id] as const,
+  actions: ["actions"] as const,
+  versions: ["versions"] as const,
+  packages: ["packages"] as const,
+  publisherKeys: ["publisher-keys"] as const,
+  enrollmentKeys: ["enrollment-keys"] as const,
+  policies: ["policies"] as const,
+  preview: ["preview"] as const,
+};
+
+export const sessionQuery = queryOptions({
+  queryKey: keys.session,
+  queryFn: ({ signal }) => call("get", "/api/v1/session", { signal }),
+  staleTime: POLL_MS,
+});
+
+export const serverQuery = queryOptions({
+  queryKey: keys.server,
+  queryFn: ({ signal }) => call("get", "/api/v1/server", { signal }),
+});
+
+export const agentListQuery = (showInactive: boolean) =>
+  queryOptions({
+    queryKey: keys.agentList(showInactive),
+    queryFn: ({ signal }) =>
+      call("get", "/api/fleet/agents", {
+        query: { perPage: MAX_AGENTS, showInactive, sortField: "enrolled_at", sortOrder: "desc" },
+        signal,
+      }),
+    placeholderData: keepPreviousData,
+  });
+
+export const agentQuery = (id: string) =>
+  queryOptions({
+    queryKey: keys.agent(id),
+    queryFn: async ({ signal }) =>
+      (await call("get", "/api/fleet/agents/{agentId}", { path: { agentId: id }, signal })).item,
+    refetchInterval: POLL_MS,
+  });
+
+/** The activity page shows this many actions; older ones are in the audit trail. */
+export const ACTIONS_SHOWN = 100;
+
+export const actionsQuery = queryOptions({
+  queryKey: keys.actions,
+  queryFn: async ({ signal }) =>
+    (await call("get", "/api/fleet/agents/action_status", { query: { perPage: ACTIONS_SHOWN, errorSize: 100 }, signal })).items,
+  refetchInterval: POLL_MS,
+});
+
+export const versionsQuery = queryOptions({
+  queryKey: keys.versions,
+  queryFn: async ({ signal }) => (await call("get", "/api/fleet/agents/available_versions", { signal })).items,
+});
+
+export const packagesQuery = queryOptions({
+  queryKey: keys.packages,
+  queryFn: async ({ signal }) => (await call("get", "/api/v1/packages", { signal })).items,
+});
+
+export const publisherKeysQuery = queryOptions({
+  queryKey: keys.publisherKeys,
+  queryFn: async ({ signal }) => (await call("get", "/api/v1/publisher_keys", { signal })).items,
+});
+
+export const enrollmentKeysQuery = queryOptions({
+  queryKey: keys.enrollmentKeys,
+  queryFn: ({ signal }) => call("get", "/api/fleet/enrollment_api_keys", { query: { perPage: 1000 }, signal }),
+});
+
+export const policiesQuery = queryOptions({
+  queryKey: keys.policies,
+  queryFn: async ({ signal }) => (await call("get", "/api/fleet/agent_policies", { query: { perPage: 1000 }, signal })).items,
+});
+
+export interface PreviewInput {
+  agents: string[];
+  version: string;
+  source_uri?: string;
+  force: boolean;
+}
+
+export const previewQuery = (input: PreviewInput) =>
+  queryOptions({
+    queryKey: [...keys.preview, input] as const,
+    queryFn: ({ signal }) => call("post", "/api/v1/upgrade_preview", { body: input, signal }),
+    enabled: input.version !== "" && input.agents.length > 0,
+    staleTime: 0,
+    gcTime: 60_000,
+    retry: false,
+  });

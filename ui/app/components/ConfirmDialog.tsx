@@ -1,0 +1,33 @@
+import { Button, Group, Modal, Stack, Text } from "@mantine/core";
+import type { ReactNode } from "react";
+import { messageOf } from "~/api/client";
+import { useReturnFocus } from "~/hooks/useReturnFocus";
+import { Callout } from "./Callout";
+
+interface Props {
+  title: string;
+  children: ReactNode;
+  /** A verb and its object, such as "Cancel upgrade": what is pressed is what happens. */
+  confirm: string;
+  keep?: string;
+  busy: boolean;
+  error: unknown;
+  onConfirm: () => void;
+  onClose: () => void;
+}
+
+export function ConfirmDialog({ title, children, confirm, keep = "Keep", busy, error, onConfirm, onClose }: Props) {
+  useReturnFocus();
+  return (
+    <Modal opened onClose={onClose} title={<Text fw={600}>{title}</Text>} centered closeButtonProps={{ "aria-label": "Close" }}>
+      <Stack>
+        <Text size="sm" component="div">{children}</Text>
+        {error ? <Callout kind="error">{messageOf(error)}</Callout> : null}
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={onClose} data-autofocus>{keep}</Button>
+          <Button color="red.8" loading={busy} onClick={onConfirm}>{confirm}</Button>
+        </Group>
+      </Stack>
+    </Modal>
+  );
+}

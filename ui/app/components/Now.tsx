@@ -1,0 +1,32 @@
+import { useQuery } from "@tanstack/react-query";
+import { createContext, useContext, type ReactNode } from "react";
+import { serverQuery } from "~/api/queries";
+import { useNow } from "~/hooks/useNow";
+import { exact, relative } from "~/util/time";
+
+const Context = createContext(0);
+
+/** A browser's clock this far from the server's may as well be the way the answer took. */
+const SKEW_MS = 2_000;
+
+/**
+ * One clock for the page, the server's: a host last seen "3 minutes ago" must
+ * not depend on the operator's laptop. Only what shows a relative time is drawn
+ * again when it ticks.
+ */
+export function NowProvider({ children }: { children: ReactNode }) {
+  const { data, dataUpdatedAt } = useQuery(serverQuery);
+  const skew = data ? Date.parse(data.now) - dataUpdatedAt : 0;
+  return <Context value={useNow() + (Math.abs(skew) > SKEW_MS ? skew : 0)}>{children}</Context>;
+}
+
+export function useClock(): number {
+  return useContext(Context);
+}
+
+/** A time as people say it, exact on hover. */
+export function Ago({ at, never = "never" }: { at: string | null | undefined; never?: string }) {
+  const now = useClock();
+  if (!at) return <span>{never}</span>;
+  return <time dateTime={at} title={exact(at)}>{relative(at, now)}</time>;
+}

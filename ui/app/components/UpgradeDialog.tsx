@@ -1,0 +1,252 @@
+import {
+  Button, Checkbox, Collapse, Group, Modal, ScrollArea, SegmentedControl, Select, Stack, Text, TextInput, UnstyledButton,
+} from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { IconArrowRight, IconCheck, IconChevronDown, IconChevronRight, IconInfoCircle, IconMinus } from "@tabler/icons-react";
+import { useId, useMemo, useState } from "react";
+import { messageOf } from "~/api/client";
+import { startUpgrade } from "~/api/upgrade";
+import { keys, previewQuery, versionsQuery } from "~/api/queries";
+import type { Agent, UpgradePreview, UpgradePreviewItem } from "~/api/types";
+import { useReturnFocus } from "~/hooks/useReturnFocus";
+import { hostOf } from "~/util/facts";
+import {
+  defaultRollout, localNow, planUpgrade, ROLLOUTS, ROLLOUT_FROM_AGENTS, type UpgradeForm, whyNotStart,
+} from "~/util/upgradeForm";
+import { compareVersions } from "~/util/version";
+import { plural } from "~/util/words";
+import { Callout } from "./Callout";
+import { ReasonButton } from "./ReasonButton";
+import { TextLink } from "./TextLink";
+import { useToast } from "./Toasts";
+import classes from "./UpgradeDialog.module.css";
+
+const OTHER = "other";
+/** A version typed by hand is previewed once the typing pauses. */
+const TYPING_PAUSE_MS = 300;
+/** More lines than this nobody reads; the counts above the list are complete. */
+const LINES = 200;
+
+interface Props {
+  agents: Agent[];
+  /** The version and force of an upgrade that is to be tried again. */
+  again?: { version: string; force: boolean };
+  onClose: () => void;
+  onDone?: () => void;
+}
+
+export function UpgradeDialog({ agents, again, onClose, onDone }: Props) {
+  useReturnFocus();
+  const client = useQueryClient();
+  const toast = useToast();
+  const versions = useQuery(versionsQuery);
+  const list = useMemo(() => [...(versions.data ?? [])].sort((a, b) => compareVersions(b, a)), [versions.data]);
+
+  const [picked, setPicked] = useState<string | null>(again?.version ?? null);
+  const [typed, setTyped] = useState("");
+  const [advanced, setAdvanced] = useState(false);
+  const [form, setForm] = useState<UpgradeForm>(() => ({
+    source: "", force: again?.force ?? false, later: false, startAt: "", rollout: defaultRollout(agents.length),
+  }));
+  const set = (change: Partial<UpgradeForm>) => setForm((old) => ({ ...old, ...change }));
+
+  const choice = picked ?? list[0] ?? (versions.isSuccess ? OTHER : "");
+  const version = choice === OTHER ? typed.trim() : choice;
+
+  const [question] = useDebouncedValue(
+    useMemo(
+      () => ({ agents: agents.map((a) => a.id), version, force: form.force, source_uri: form.source.trim() || undefined }),
+      [agents, version, form.force, form.source],
+    ),
+    choice === OTHER || form.source ? TYPING_PAUSE_MS : 0,
+  );
+  const preview = useQuery({ ...previewQuery(question), placeholderData: keepPreviousData });
+  const current = preview.isSuccess && !preview.isPlaceholderData && question.version === version ? preview.data : undefined;
+  const why = whyNotStart(form, version, current, preview.error, Date.now());
+
+  const start = useMutation({
+    mutationFn: () => startUpgrade(planUpgrade(form, current!)),
+    onSuccess: () => {
+      const n = current!.will;
+      toast({
+        kind: "done",
+        title: form.later ? `Upgrade of ${plural(n, "agent")} is scheduled` : `Upgrading ${plural(n, "agent")} to ${version}`,
+        body: <TextLink to="/activity" size="sm">Follow it under Activity</TextLink>,
+      });
+      void client.invalidateQueries({ queryKey: keys.agents });
+      void client.invalidateQueries({ queryKey: keys.actions });
+      onDone?.();
+      onClose();
+    },
+  });
+
+  const whenId = useId();
+  const one = agents.length === 1 ? agents[0] : undefined;
+  return (
+    <Modal
+      opened
+      onClose={onClose}
+      size="lg"
+      title={<Text fw={600} size="lg">{one ? `Upgrade ${hostOf(one)}` : `Upgrade ${plural(agents.length, "agent")}`}</Text>}
+      closeButtonProps={{ "aria-label": "Close" }}
+    >
+      <form
+        onSubmit={(e) => {
+          e.preventDefault();
+          if (!why && !start.isPending) start.mutate();
+        }}
+      >
+        <Stack gap="md">
+          <Group grow align="flex-start">
+            <Select
+              label="Version"
+              data-autofocus
+              allowDeselect={false}
+              searchable
+              openOnFocus={false}
+              nothingFoundMessage="No package has such a version"
+              placeholder={versions.isPending ? "Reading the versions…" : undefined}
+              data={[
+                ...list.map((v, i) => ({ value: v, label: i === 0 ? `${v} (newest)` : v })),
+                { value: OTHER, label: "Another version…" },
+              ]}
+              value={choice || null}
+              onChange={(v) => setPicked(v)}
+              error={versions.error ? messageOf(versions.error) : undefined}
+            />
+            {choice === OTHER ? (
+              <TextInput
+                label="Another version"
+                placeholder="1.2.3"
+                value={typed}
+                onChange={(e) => setTyped(e.currentTarget.value)}
+                description={list.length === 0 ? "No package is published on this server yet." : undefined}
+              />
+            ) : null}
+          </Group>
+
+          <div className={classes.when}>
+            <div>
+              <Text size="sm" fw={500} id={whenId} mb={4}>Start</Text>
+              <SegmentedControl
+                aria-labelledby={whenId}
+                data={[{ value: "now", label: "Now" }, { value: "later", label: "At a time" }]}
+                value={form.later ? "later" : "now"}
+                onChange={(v) => set({ later: v === "later", startAt: form.startAt || localNow(Date.now() + 3_600_000) })}
+              />
+            </div>
+            {form.later ? (
+              <TextInput
+                type="datetime-local"
+                label="Start time"
+                min={localNow(Date.now())}
+                value={form.startAt}
+                onChange={(e) => set({ startAt: e.currentTarget.value })}
+              />
+            ) : null}
+            {agents.length > ROLLOUT_FROM_AGENTS ? (
+              <Select
+                label="Spread the starts over"
+                allowDeselect={false}
+                data={ROLLOUTS.map((r) => ({ value: String(r.seconds), label: r.label }))}
+                value={String(form.rollout)}
+                onChange={(v) => set({ rollout: Number(v ?? 0) })}
+              />
+            ) : null}
+          </div>
+
+          <div>
+            <UnstyledButton className={classes.more} aria-expanded={advanced} onClick={() => setAdvanced(!advanced)}>
+              {advanced ? <IconChevronDown size={15} aria-hidden /> : <IconChevronRight size={15} aria-hidden />} Advanced
+            </UnstyledButton>
+            <Collapse expanded={advanced}>
+              <TextInput
+                mt={6}
+                label="Fetch the package from"
+                description="An address the agents reach. Empty: this server."
+                placeholder="https://packages.example.com/muster"
+                value={form.source}
+                onChange={(e) => set({ source: e.currentTarget.value })}
+              />
+            </Collapse>
+            <Checkbox
+              mt="sm"
+              checked={form.force}
+              onChange={(e) => set({ force: e.currentTarget.checked })}
+              label="Force"
+              description="Also upgrade agents that are upgrading already, run this version, would go to an older one, or have refused it after a rollback."
+            />
+          </div>
+
+          <Preview preview={preview.data} stale={!current} loading={preview.isFetching} error={preview.error} version={version} agents={agents} />
+
+          {start.isError ? (
+            <Callout kind="error" title="The upgrade was not started">{messageOf(start.error)}</Callout>
+          ) : null}
+
+          <Group justify="flex-end" gap="sm" className={classes.foot}>
+            <Text size="xs" c="dimmed" className={classes.reason} aria-live="polite">{why ?? ""}</Text>
+            <Button variant="default" onClick={onClose}>Close</Button>
+            <ReasonButton type="submit" reason={why} loading={start.isPending}>
+              {form.later ? "Schedule upgrade of" : "Upgrade"} {plural(current?.will ?? preview.data?.will ?? agents.length, "agent")}
+            </ReasonButton>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}
+
+interface PreviewProps {
+  preview?: UpgradePreview;
+  stale: boolean;
+  loading: boolean;
+  error: unknown;
+  version: string;
+  agents: Agent[];
+}
+
+function Preview({ preview, stale, loading, error, version, agents }: PreviewProps) {
+  if (error) {
+    return <Callout kind="error" title="No preview">{messageOf(error)}</Callout>;
+  }
+  if (!preview) {
+    return <Text size="sm" c="dimmed" role="status">{loading ? "Working out what would happen…" : "Choose a version to see what would happen."}</Text>;
+  }
+  // What will not happen comes first: it is what an operator has to decide about.
+  const items = [...preview.items].sort((a, b) => Number(a.will) - Number(b.will));
+  return (
+    <section aria-label="Preview" className={classes.preview} data-stale={stale || undefined}>
+      <Text size="sm" fw={600} className={classes.verdict} role="status">
+        {preview.will > 0 ? `${plural(preview.will, "agent")} will be upgraded` : "No agent will be upgraded"}
+        {preview.wont > 0 ? `; ${preview.wont.toLocaleString()} will not` : ""}
+      </Text>
+      <ScrollArea.Autosize mah={230} type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Each agent" }}>
+        <ul className={classes.items}>
+          {items.slice(0, LINES).map((item) => <PreviewLine key={item.agent_id} item={item} to={preview.version || version} agents={agents} />)}
+        </ul>
+        {items.length > LINES ? <Text size="xs" c="dimmed" p="xs">and {(items.length - LINES).toLocaleString()} more</Text> : null}
+      </ScrollArea.Autosize>
+    </section>
+  );
+}
+
+function PreviewLine({ item, to, agents }: { item: UpgradePreviewItem; to: string; agents: Agent[] }) {
+  const agent = agents.length <= LINES ? agents.find((a) => a.id === item.agent_id) : undefined;
+  return (
+    <li className={classes.item} data-will={item.will || undefined}>
+      {item.will ? <IconCheck size={15} aria-label="Will be upgraded:" /> : <IconMinus size={15} aria-label="Will not be upgraded:" />}
+      <span className={classes.host}>{item.hostname || (agent ? hostOf(agent) : item.agent_id)}</span>
+      <span className={`mono ${classes.versions}`}>
+        {item.version}
+        {item.will ? <><IconArrowRight size={12} aria-label="to" />{to}</> : null}
+      </span>
+      {item.reason ? (
+        <span className={classes.why}>
+          {item.will ? <IconInfoCircle size={13} aria-hidden /> : null} {item.reason}
+        </span>
+      ) : null}
+    </li>
+  );
+}

@@ -1,0 +1,140 @@
+import { QueryClient } from "@tanstack/react-query";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { History } from "~/api/history";
+import { keys } from "~/api/queries";
+import type { AgentList, FleetEvent } from "~/api/types";
+import { agent, details } from "~/testing/agent";
+import { followEvents, PATCH_EVERY_MS, REFETCH_EVERY_MS, REOPEN_MS } from "./useEvents";
+
+/** A stream a test can speak through. */
+class Stream extends EventTarget {
+  readyState: number = EventSource.OPEN;
+  onopen: (() => void) | null = null;
+  onerror: (() => void) | null = null;
+  constructor(readonly url: string) {
+    super();
+  }
+  close() {
+    this.readyState = EventSource.CLOSED;
+  }
+  say(event: FleetEvent) {
+    this.dispatchEvent(new MessageEvent(event.type, { data: JSON.stringify(event), lastEventId: String(event.seq) }));
+  }
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  vi.stubGlobal("EventSource", { CONNECTING: 0, OPEN: 1, CLOSED: 2 });
+});
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+function follow() {
+  const client = new QueryClient();
+  const streams: Stream[] = [];
+  const states: string[] = [];
+  const stop = followEvents(client, new History(null), (s) => states.push(s), (url) => {
+    const s = new Stream(url);
+    streams.push(s);
+    return s as unknown as EventSource;
+  });
+  return { client, streams, states, stop };
+}
+
+const upgrade = (seq: number, percent: number): FleetEvent => ({
+  seq, at: "2026-01-02T12:00:00Z", type: "agent.upgrade", subject: "id-of-web-01",
+  data: { agent: agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: percent }) }) },
+});
+
+test("a change reaches the list within a fifth of a second, without reading the list again", () => {
+  const { client, streams, stop } = follow();
+  client.setQueryData<AgentList>(keys.agentList(false), { items: [agent()], total: 1, page: 1, perPage: 10 });
+  const refetch = vi.spyOn(client, "invalidateQueries");
+  streams[0]!.onopen!();
+  refetch.mockClear();
+  streams[0]!.say(upgrade(1, 10));
+  streams[0]!.say(upgrade(2, 42));
+  vi.advanceTimersByTime(PATCH_EVERY_MS);
+  expect(client.getQueryData<AgentList>(keys.agentList(false))!.items[0]!.upgrade_details!.metadata!.download_percent).toBe(42);
+  vi.advanceTimersByTime(REFETCH_EVERY_MS);
+  expect(refetch.mock.calls.map(([f]) => f!.queryKey)).not.toContainEqual(keys.agents);
+  stop();
+});
+
+test("a list that was read before an event and arrives after it does not undo it", async () => {
+  const { client, streams, stop } = follow();
+  let arrive: (list: AgentList) => void = () => {};
+  const reading = client.fetchQuery({ queryKey: keys.agentList(false), queryFn: () => new Promise<AgentList>((r) => { arrive = r; }) });
+  await vi.advanceTimersByTimeAsync(0);
+  streams[0]!.say(upgrade(1, 42));
+  await vi.advanceTimersByTimeAsync(PATCH_EVERY_MS);
+  arrive({ items: [agent()], total: 1, page: 1, perPage: 10 });
+  await reading;
+  await vi.advanceTimersByTimeAsync(0);
+  expect(client.getQueryData<AgentList>(keys.agentList(false))!.items[0]!.upgrade_details?.metadata?.download_percent).toBe(42);
+  stop();
+});
+
+test("a hundred events make one reading of the actions in half a second", () => {
+  const { client, streams, stop } = follow();
+  const refetch = vi.spyOn(client, "invalidateQueries");
+  for (let seq = 1; seq <= 100; seq++) streams[0]!.say({ seq, at: "2026-01-02T12:00:00Z", type: "action.result", subject: "a" });
+  expect(refetch).not.toHaveBeenCalled();
+  vi.advanceTimersByTime(REFETCH_EVERY_MS);
+  expect(refetch.mock.calls.map(([f]) => f!.queryKey)).toEqual([keys.actions]);
+  stop();
+});
+
+test("a stream that is refused is opened again behind the last event, ever more slowly", () => {
+  const { streams, states, stop } = follow();
+  streams[0]!.onopen!();
+  streams[0]!.say(upgrade(7, 1));
+  streams[0]!.readyState = EventSource.CLOSED;
+  streams[0]!.onerror!();
+  expect(states).toEqual(["connecting", "live", "reconnecting"]);
+  vi.advanceTimersByTime(REOPEN_MS);
+  expect(streams[1]!.url).toBe("/api/v1/events?after=7");
+  streams[1]!.readyState = EventSource.CLOSED;
+  streams[1]!.onerror!();
+  vi.advanceTimersByTime(REOPEN_MS);
+  expect(streams).toHaveLength(2);
+  vi.advanceTimersByTime(REOPEN_MS);
+  expect(streams).toHaveLength(3);
+  streams[2]!.onopen!();
+  expect(states.at(-1)).toBe("live");
+  stop();
+});
+
+test("a stream the browser itself reopens is left alone", () => {
+  const { streams, stop } = follow();
+  streams[0]!.readyState = EventSource.CONNECTING;
+  streams[0]!.onerror!();
+  vi.advanceTimersByTime(60_000);
+  expect(streams).toHaveLength(1);
+  stop();
+});
+
+test("after a reset everything is read again", () => {
+  const { client, streams, stop } = follow();
+  const refetch = vi.spyOn(client, "invalidateQueries");
+  streams[0]!.dispatchEvent(new MessageEvent("reset", { data: "{}", lastEventId: "90" }));
+  expect(refetch).toHaveBeenCalledWith();
+  streams[0]!.readyState = EventSource.CLOSED;
+  streams[0]!.onerror!();
+  vi.advanceTimersByTime(REOPEN_MS);
+  expect(streams[1]!.url).toBe("/api/v1/events?after=90");
+  stop();
+});
+
+test("what is no event does no harm, and after stop nothing happens", () => {
+  const { client, streams, stop } = follow();
+  streams[0]!.dispatchEvent(new MessageEvent("agent.status", { data: "not json" }));
+  streams[0]!.say({ seq: 3, at: "2026-01-02T12:00:00Z", type: "action.created", subject: "a" });
+  const refetch = vi.spyOn(client, "invalidateQueries");
+  stop();
+  vi.advanceTimersByTime(60_000);
+  expect(refetch).not.toHaveBeenCalled();
+  expect(streams[0]!.readyState).toBe(EventSource.CLOSED);
+});

@@ -1,0 +1,199 @@
+/** The one event stream of the page, and the caches it keeps fresh. */
+import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
+import { createContext, useContext, useEffect, useMemo, useState, useSyncExternalStore, type ReactNode } from "react";
+import { EVENT_TYPES, effectsOf, patchList } from "~/api/events";
+import { History, type SeenEvent } from "~/api/history";
+import { keys } from "~/api/queries";
+import type { Agent, AgentList, FleetEvent } from "~/api/types";
+
+/** Changes are drawn together at most this often: 1,000 agents that download would otherwise redraw the table 1,000 times. */
+export const PATCH_EVERY_MS = 200;
+/** Lists are read again at most twice a second, whatever the stream brings. */
+export const REFETCH_EVERY_MS = 500;
+/** First and longest wait before a stream the browser has given up on is opened again. */
+export const REOPEN_MS = 1_000;
+export const REOPEN_MAX_MS = 30_000;
+
+export type StreamState = "connecting" | "live" | "reconnecting";
+
+interface Events {
+  state: StreamState;
+  history: History;
+}
+
+const Context = createContext<Events | null>(null);
+
+export function EventsProvider({ children }: { children: ReactNode }) {
+  const client = useQueryClient();
+  const [state, setState] = useState<StreamState>("connecting");
+  const [history] = useState(() => new History(sessionStore()));
+
+  useEffect(() => {
+    const stop = followEvents(client, history, setState, (url) => new EventSource(url));
+    const save = () => history.save();
+    window.addEventListener("pagehide", save);
+    return () => {
+      window.removeEventListener("pagehide", save);
+      history.save();
+      stop();
+    };
+  }, [client, history]);
+
+  return <Context value={useMemo(() => ({ state, history }), [state, history])}>{children}</Context>;
+}
+
+export function useStreamState(): StreamState {
+  return useEvents().state;
+}
+
+export function useHistory(): History {
+  return useEvents().history;
+}
+
+export function useSeenEvents(agentId: string): readonly SeenEvent[] {
+  const { history } = useEvents();
+  return useSyncExternalStore(history.subscribe, () => history.of(agentId));
+}
+
+function useEvents(): Events {
+  const events = useContext(Context);
+  if (!events) throw new Error("EventsProvider is missing above this component");
+  return events;
+}
+
+function sessionStore(): Storage | null {
+  try {
+    return window.sessionStorage;
+  } catch {
+    return null; // switched off by the browser's settings
+  }
+}
+
+/** followEvents keeps a stream open until the returned function is called. */
+export function followEvents(
+  client: QueryClient,
+  history: History,
+  onState: (state: StreamState) => void,
+  open: (url: string) => EventSource,
+): () => void {
+  const updates = new Updates(client);
+  let source: EventSource | null = null;
+  let lastSeq = 0;
+  let failures = 0;
+  let wasOpen = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let stopped = false;
+
+  const receive = (message: MessageEvent<string>) => {
+    let event: FleetEvent;
+    try {
+      event = JSON.parse(message.data) as FleetEvent;
+    } catch {
+      return; // not an event of ours; the next poll makes up for it
+    }
+    lastSeq = Math.max(lastSeq, event.seq);
+    history.add(event);
+    updates.take(event);
+  };
+
+  const connect = () => {
+    source = open(lastSeq > 0 ? `/api/v1/events?after=${lastSeq}` : "/api/v1/events");
+    source.onopen = () => {
+      failures = 0;
+      onState("live");
+      // Between the first reading of a list and the first open, or while a
+      // stream was down without an id to resume from, events may have passed.
+      if (!wasOpen || lastSeq === 0) void client.invalidateQueries({ queryKey: keys.agents });
+      wasOpen = true;
+    };
+    source.onerror = () => {
+      onState(wasOpen ? "reconnecting" : "connecting");
+      if (source?.readyState !== EventSource.CLOSED || stopped) return; // the browser itself tries again
+      // A refusal: perhaps the session is over. Asking for it leads to the login page if so.
+      void client.invalidateQueries({ queryKey: keys.session });
+      const wait = Math.min(REOPEN_MAX_MS, REOPEN_MS * 2 ** failures++);
+      timer = setTimeout(connect, wait);
+    };
+    for (const type of EVENT_TYPES) source.addEventListener(type, receive as EventListener);
+    source.addEventListener("reset", (message) => {
+      lastSeq = Math.max(lastSeq, Number((message as MessageEvent).lastEventId) || 0);
+      void client.invalidateQueries();
+    });
+  };
+
+  onState("connecting");
+  connect();
+  return () => {
+    stopped = true;
+    clearTimeout(timer);
+    source?.close();
+    updates.stop();
+  };
+}
+
+/** Updates collects what events mean and acts on it at a bounded pace. */
+class Updates {
+  private patches = new Map<string, Agent>();
+  private stale = new Map<string, QueryKey>();
+  /** What came while lists were being read: those were perhaps read before it. */
+  private during = new Map<string, Agent>();
+  private unsubscribe: () => void;
+  private patchTimer: ReturnType<typeof setTimeout> | undefined;
+  private staleTimer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private client: QueryClient) {
+    this.unsubscribe = client.getQueryCache().subscribe(({ query, ...event }) => {
+      const arrived = event.type === "updated" && event.action.type === "success" && !event.action.manual;
+      if (!arrived || query.queryKey[0] !== keys.agents[0] || this.during.size === 0) return;
+      this.patch(this.during);
+      if (client.isFetching({ queryKey: keys.agents }) === 0) this.during = new Map();
+    });
+  }
+
+  take(event: FleetEvent): void {
+    const effects = effectsOf(event);
+    if (effects.patch) {
+      this.patches.set(effects.patch.id, effects.patch);
+      this.patchTimer ??= setTimeout(this.applyPatches, PATCH_EVERY_MS);
+    }
+    for (const key of effects.stale) this.markStale(key);
+  }
+
+  stop(): void {
+    clearTimeout(this.patchTimer);
+    clearTimeout(this.staleTimer);
+    this.unsubscribe();
+  }
+
+  private markStale(key: QueryKey): void {
+    this.stale.set(JSON.stringify(key), key);
+    this.staleTimer ??= setTimeout(this.refetch, REFETCH_EVERY_MS);
+  }
+
+  private applyPatches = (): void => {
+    this.patchTimer = undefined;
+    const patches = this.patches;
+    this.patches = new Map();
+    this.patch(patches);
+    if (this.client.isFetching({ queryKey: keys.agents }) === 0) return;
+    // Put in again when the list is there. Reading it once more instead would,
+    // in a large fleet on the move, never end.
+    for (const [id, agent] of patches) this.during.set(id, agent);
+  };
+
+  private patch(patches: ReadonlyMap<string, Agent>): void {
+    for (const showInactive of [false, true]) {
+      this.client.setQueryData<AgentList>(keys.agentList(showInactive), (list) => list && patchList(list, patches, showInactive));
+    }
+    for (const agent of patches.values()) {
+      this.client.setQueryData<Agent>(keys.agent(agent.id), (old) => (old ? agent : undefined));
+    }
+  }
+
+  private refetch = (): void => {
+    this.staleTimer = undefined;
+    const stale = [...this.stale.values()];
+    this.stale.clear();
+    for (const queryKey of stale) void this.client.invalidateQueries({ queryKey });
+  };
+}

@@ -1,0 +1,233 @@
+import { Badge, Button, Group, Stack, Table, Text } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { IconArrowBackUp, IconArrowLeft, IconCircleArrowUp } from "@tabler/icons-react";
+import { getRouteApi } from "@tanstack/react-router";
+import { useState } from "react";
+import { ApiError } from "~/api/client";
+import { agentQuery } from "~/api/queries";
+import type { Agent } from "~/api/types";
+import { AgentMenu } from "~/components/AgentMenu";
+import { Empty, Facts, Loading, LoadError, PageHead, Panel } from "~/components/Blocks";
+import { Callout } from "~/components/Callout";
+import { CopyIcon } from "~/components/CopyBlock";
+import { EventList } from "~/components/EventList";
+import { Ago, useClock } from "~/components/Now";
+import { PhaseStepper } from "~/components/PhaseStepper";
+import { ReasonButton } from "~/components/ReasonButton";
+import { StatusBadge } from "~/components/StatusBadge";
+import { TextLink } from "~/components/TextLink";
+import { UnenrollDialog } from "~/components/UnenrollDialog";
+import { UpgradeDialog } from "~/components/UpgradeDialog";
+import { PhaseLine } from "~/components/VersionCell";
+import { useNewestVersion, usePolicyName } from "~/hooks/useAgents";
+import { useSeenEvents } from "~/hooks/useEvents";
+import { whyNotUpgrade } from "~/util/allowed";
+import { archOf, flatten, hostOf, osOf, osVersionOf } from "~/util/facts";
+import { adviceFor, phaseOf } from "~/util/phase";
+import { exact } from "~/util/time";
+import { compareVersions } from "~/util/version";
+import { sentence } from "~/util/words";
+import classes from "./AgentPage.module.css";
+
+const route = getRouteApi("/shell/agents/$agentId");
+
+interface Upgrading {
+  again?: { version: string; force: boolean };
+}
+
+export function AgentPage() {
+  const { agentId } = route.useParams();
+  const query = useQuery(agentQuery(agentId));
+  const policyName = usePolicyName();
+  const newest = useNewestVersion();
+  const [upgrading, setUpgrading] = useState<Upgrading | null>(null);
+  const [leaving, setLeaving] = useState(false);
+  const agent = query.data;
+
+  if (!agent) {
+    return (
+      <>
+        <Back />
+        <PageHead title="Agent" />
+        {query.error instanceof ApiError && query.error.statusCode === 404 ? (
+          <Panel><Empty title="There is no such agent">It may have been removed. Its id is <span className="mono">{agentId}</span>.</Empty></Panel>
+        ) : query.isError ? <LoadError what="The agent" error={query.error} onRetry={() => void query.refetch()} /> : <Panel><Loading /></Panel>}
+      </>
+    );
+  }
+
+  const noUpgrade = whyNotUpgrade(agent);
+  const newer = newest && compareVersions(newest, agent.agent.version) > 0;
+  return (
+    <>
+      <Back />
+      <PageHead
+        title={hostOf(agent)}
+        hint={
+          <Group gap="xs" mt={4}>
+            <StatusBadge status={agent.status} />
+            <span>runs <span className="mono">{agent.agent.version}</span></span>
+            {agent.tags.map((t) => <Badge key={t} size="sm" variant="default" radius="sm" tt="none" fw={500}>{t}</Badge>)}
+          </Group>
+        }
+      >
+        <ReasonButton
+          leftSection={<IconCircleArrowUp size={16} aria-hidden />}
+          variant={newer ? "filled" : "default"}
+          reason={noUpgrade}
+          onClick={() => setUpgrading({})}
+        >
+          Upgrade…
+        </ReasonButton>
+        <AgentMenu agent={agent} onUpgrade={() => setUpgrading({})} onUnenroll={() => setLeaving(true)} />
+      </PageHead>
+
+      <Stack gap="md">
+        {query.isError ? <LoadError what="The newest state of the agent" error={query.error} onRetry={() => void query.refetch()} /> : null}
+        <UpgradePanel agent={agent} onAgain={(again) => setUpgrading({ again })} />
+        <div className={classes.columns}>
+          <Stack gap="md">
+            <Panel title="Agent"><AgentFacts agent={agent} policy={policyName(agent.policy_id)} /></Panel>
+            <Panel title="Components" flush><Components agent={agent} /></Panel>
+          </Stack>
+          <Stack gap="md">
+            <Panel title="Recent events" flush><EventList agent={agent} /></Panel>
+            <Panel title="Metadata"><Metadata agent={agent} /></Panel>
+          </Stack>
+        </div>
+      </Stack>
+
+      {upgrading ? <UpgradeDialog agents={[agent]} again={upgrading.again} onClose={() => setUpgrading(null)} /> : null}
+      {leaving ? <UnenrollDialog agent={agent} onClose={() => setLeaving(false)} /> : null}
+    </>
+  );
+}
+
+function Back() {
+  return (
+    <TextLink to="/agents" size="sm" className={classes.back}>
+      <IconArrowLeft size={14} aria-hidden /> Agents
+    </TextLink>
+  );
+}
+
+function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { version: string; force: boolean }) => void }) {
+  const now = useClock();
+  const seen = useSeenEvents(agent.id);
+  const phase = phaseOf(agent, now);
+  const details = agent.upgrade_details;
+
+  if (phase.kind === "none") {
+    if (!agent.upgraded_at) return null;
+    return (
+      <Callout kind="good">
+        The last upgrade went well: it arrived <Ago at={agent.upgraded_at} />, and the host runs <span className="mono">{agent.agent.version}</span>.
+      </Callout>
+    );
+  }
+
+  const ended = phase.kind === "failed" || phase.kind === "rolled_back" ? phase : null;
+  const moving = phase.kind === "running" || phase.kind === "scheduled" ? phase : null;
+  return (
+    <Panel
+      title={ended ? (phase.kind === "failed" ? "Last upgrade failed" : "Last upgrade was rolled back") : `Upgrade${phase.target ? ` to ${phase.target}` : ""}`}
+      aside={details ? <span className={classes.word}>{details.state}</span> : null}
+    >
+      <Stack gap="md">
+        {ended ? (
+          <Callout
+            kind={ended.kind === "failed" ? "error" : "warning"}
+            icon={ended.kind === "failed" ? undefined : <IconArrowBackUp size={18} aria-hidden />}
+            title={ended.kind === "failed" ? `Upgrade to ${ended.target || "the new version"} failed` : `Rolled back from ${ended.target || "the new version"}`}
+          >
+            <Stack gap={6} align="flex-start">
+              <span>{ended.reason ? sentence(ended.reason) : "The agent gave no reason."}</span>
+              {details?.metadata?.reason_code ? <span>Reason code <span className="mono">{details.metadata.reason_code}</span></span> : null}
+              <span>The host runs {agent.agent.version}. {adviceFor(details?.metadata?.reason_code)}</span>
+              <Button
+                size="xs"
+                variant="default"
+                mt={4}
+                onClick={() => onAgain(ended.target ? { version: ended.target, force: ended.kind === "rolled_back" } : undefined)}
+              >
+                Upgrade again…
+              </Button>
+            </Stack>
+          </Callout>
+        ) : null}
+        {moving ? (
+          <div>
+            <PhaseLine phase={{ ...moving, warning: undefined }} />
+            {/* Without the percent: a screen reader should hear phases, not every step of a download. */}
+            <div className="sr-only" aria-live="polite">{moving.text.replace(/ \d+ %.*$/, "")}</div>
+            {moving.warning ? (
+              <Callout kind="warning">{moving.warning}</Callout>
+            ) : null}
+          </div>
+        ) : null}
+        {details ? <PhaseStepper details={details} startedAt={agent.upgrade_started_at} seen={seen} /> : null}
+        {details ? (
+          <Text size="xs" c="dimmed">
+            Action <TextLink to="/activity" hash={details.action_id} inherit className="mono">{details.action_id}</TextLink>.
+            {" "}Times are when this browser saw a phase begin.
+          </Text>
+        ) : null}
+      </Stack>
+    </Panel>
+  );
+}
+
+function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
+  return (
+    <Facts rows={[
+      ["Agent id", <Group key="id" gap={4} wrap="nowrap"><span className="mono">{agent.id}</span><CopyIcon text={agent.id} label="Copy the agent id" /></Group>],
+      ["Status", <span key="s" className="mono">{agent.status}</span>],
+      ["Last check-in", <Ago key="l" at={agent.last_checkin} />],
+      ["Said at check-in", [agent.last_checkin_status, agent.last_checkin_message].filter(Boolean).join(": ")],
+      ["Version", <span key="v" className="mono">{agent.agent.version}</span>],
+      ["Policy", agent.policy_revision ? `${policy} (revision ${agent.policy_revision})` : policy],
+      ["Operating system", [osOf(agent), osVersionOf(agent)].filter(Boolean).join(" ")],
+      ["Architecture", archOf(agent)],
+      ["Enrolled", <time key="e" dateTime={agent.enrolled_at}>{exact(agent.enrolled_at)}</time>],
+      ...(agent.upgrade_started_at ? [["Upgrade started", exact(agent.upgrade_started_at)] as [string, string]] : []),
+      ["Last upgraded", agent.upgraded_at ? exact(agent.upgraded_at) : "never"],
+      ...(agent.unenrolled_at ? [["Unenrolled", exact(agent.unenrolled_at)] as [string, string]] : []),
+      ...(agent.unenrolled_reason ? [["Why unenrolled", agent.unenrolled_reason] as [string, string]] : []),
+    ]} />
+  );
+}
+
+function Components({ agent }: { agent: Agent }) {
+  if (agent.components.length === 0) return <Empty title="No components">This agent runs no workloads.</Empty>;
+  return (
+    <Table fz="sm" verticalSpacing={6} horizontalSpacing="md">
+      <Table.Thead>
+        <Table.Tr><Table.Th scope="col">Component</Table.Th><Table.Th scope="col">Health</Table.Th><Table.Th scope="col">Says</Table.Th></Table.Tr>
+      </Table.Thead>
+      <Table.Tbody>
+        {agent.components.map((c) => (
+          <Table.Tr key={c.id}>
+            <Table.Th scope="row" fw={500} className={classes.cell}>{c.id}<div className={classes.sub}>{c.type}</div></Table.Th>
+            <Table.Td><span className={classes.health} data-health={healthOf(c.status)}>{c.status || "UNKNOWN"}</span></Table.Td>
+            <Table.Td className={classes.cell}>{c.message}</Table.Td>
+          </Table.Tr>
+        ))}
+      </Table.Tbody>
+    </Table>
+  );
+}
+
+function healthOf(status: string): string {
+  switch (status.toUpperCase()) {
+    case "HEALTHY": return "good";
+    case "DEGRADED": case "STARTING": case "CONFIGURING": case "STOPPING": return "warn";
+    case "FAILED": return "bad";
+    default: return "quiet";
+  }
+}
+
+function Metadata({ agent }: { agent: Agent }) {
+  const rows = [...flatten(agent.local_metadata), ...flatten(agent.user_provided_metadata, "user")];
+  if (rows.length === 0) return <Text size="sm" c="dimmed">The agent has sent none yet.</Text>;
+  return <Facts rows={rows.map(([k, v]) => [k, <span key={k} className="mono">{v}</span>])} />;
+}

@@ -1,0 +1,135 @@
+import { ActionIcon, Menu, Tooltip, UnstyledButton, useMantineColorScheme } from "@mantine/core";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { IconDeviceDesktop, IconLogout, IconMoon, IconSun, IconUserCircle, IconCheck } from "@tabler/icons-react";
+import { Link, Outlet, useLocation, useNavigate } from "@tanstack/react-router";
+import { useEffect, useRef } from "react";
+import { call } from "~/api/client";
+import { serverQuery, sessionQuery } from "~/api/queries";
+import { Logo } from "~/components/Logo";
+import { NowProvider } from "~/components/Now";
+import { EventsProvider, useHistory, useStreamState, type StreamState } from "~/hooks/useEvents";
+import classes from "./Shell.module.css";
+
+const pages = [
+  { to: "/agents", label: "Agents" },
+  { to: "/activity", label: "Activity" },
+  { to: "/packages", label: "Packages" },
+  { to: "/enroll", label: "Enrollment" },
+] as const;
+
+export function Shell() {
+  useFocusOnNewPage();
+  return (
+    <EventsProvider>
+      <NowProvider>
+        <a className={classes.skip} href="#main">Skip to the content</a>
+        <header className={classes.header}>
+          <Link to="/agents" className={classes.brand} aria-label="Muster, agents"><Logo /> <span>Muster</span></Link>
+          <nav className={classes.nav} aria-label="Pages">
+            {pages.map((page) => (
+              <Link key={page.to} to={page.to} className={classes.tab} activeProps={{ "data-active": true, "aria-current": "page" }}>
+                {page.label}
+              </Link>
+            ))}
+          </nav>
+          <div className={classes.tools}>
+            <Live />
+            <SchemeToggle />
+            <UserMenu />
+          </div>
+        </header>
+        <main id="main" className={classes.main} tabIndex={-1}><Outlet /></main>
+      </NowProvider>
+    </EventsProvider>
+  );
+}
+
+/** A new page begins at its top for the keyboard and the screen reader too. */
+function useFocusOnNewPage(): void {
+  const path = useLocation({ select: (l) => l.pathname });
+  const shown = useRef(path);
+  useEffect(() => {
+    if (shown.current === path) return;
+    shown.current = path;
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }, [path]);
+}
+
+const liveWords: Record<StreamState, { label: string; hint: string }> = {
+  connecting: { label: "Connecting…", hint: "The stream of changes is being opened. Until then the page is read again every 30 seconds." },
+  live: { label: "Live", hint: "Changes appear as they happen." },
+  reconnecting: { label: "Reconnecting…", hint: "The stream of changes was cut. The page is read again every 30 seconds until it is back." },
+};
+
+function Live() {
+  const state = useStreamState();
+  const { label, hint } = liveWords[state];
+  return (
+    <Tooltip label={hint}>
+      <span className={classes.live} data-state={state} role="status" tabIndex={0}>
+        <span className={classes.dot} aria-hidden />
+        {label}
+      </span>
+    </Tooltip>
+  );
+}
+
+const schemes = [
+  { value: "light", label: "Light", Icon: IconSun },
+  { value: "dark", label: "Dark", Icon: IconMoon },
+  { value: "auto", label: "Like the system", Icon: IconDeviceDesktop },
+] as const;
+
+function SchemeToggle() {
+  const { colorScheme, setColorScheme } = useMantineColorScheme();
+  const Current = (schemes.find((s) => s.value === colorScheme) ?? schemes[2]).Icon;
+  return (
+    <Menu position="bottom-end" width={190}>
+      <Menu.Target>
+        <ActionIcon variant="subtle" color="gray" size="lg" aria-label={`Colours: ${colorScheme}`}><Current size={18} aria-hidden /></ActionIcon>
+      </Menu.Target>
+      <Menu.Dropdown>
+        {schemes.map(({ value, label, Icon }) => (
+          <Menu.Item
+            key={value}
+            leftSection={<Icon size={16} aria-hidden />}
+            rightSection={colorScheme === value ? <IconCheck size={14} aria-label="chosen" /> : null}
+            onClick={() => setColorScheme(value)}
+          >
+            {label}
+          </Menu.Item>
+        ))}
+      </Menu.Dropdown>
+    </Menu>
+  );
+}
+
+function UserMenu() {
+  const client = useQueryClient();
+  const history = useHistory();
+  const navigate = useNavigate();
+  const { data: session } = useQuery(sessionQuery);
+  const { data: server } = useQuery(serverQuery);
+  const logOut = useMutation({
+    mutationFn: () => call("delete", "/api/v1/session"),
+    onSuccess: async () => {
+      history.clear();
+      await navigate({ to: "/login" });
+      client.clear();
+    },
+  });
+  return (
+    <Menu position="bottom-end" width={220}>
+      <Menu.Target>
+        <UnstyledButton className={classes.user} aria-label={`Account ${session?.name ?? ""}`}>
+          <IconUserCircle size={20} aria-hidden />
+          <span className={classes.userName}>{session?.name}</span>
+        </UnstyledButton>
+      </Menu.Target>
+      <Menu.Dropdown>
+        <Menu.Label>Logged in as {session?.name ?? "…"}{server ? <><br />Server {server.version}</> : null}</Menu.Label>
+        <Menu.Item leftSection={<IconLogout size={16} aria-hidden />} disabled={logOut.isPending} onClick={() => logOut.mutate()}>Log out</Menu.Item>
+      </Menu.Dropdown>
+    </Menu>
+  );
+}

@@ -1,0 +1,79 @@
+/** The map of the pages. What a page shows is in its address: searches can be shared and survive a reload. */
+import type { QueryClient } from "@tanstack/react-query";
+import { createRootRouteWithContext, createRoute, createRouter, Outlet, redirect } from "@tanstack/react-router";
+import { ApiError } from "./api/client";
+import { sessionQuery } from "./api/queries";
+import { Toasts } from "./components/Toasts";
+import { ErrorPage, NotFoundPage } from "./pages/ErrorPage";
+import { ActivityPage } from "./pages/ActivityPage";
+import { AgentPage } from "./pages/AgentPage";
+import { AgentsPage } from "./pages/AgentsPage";
+import { EnrollPage } from "./pages/EnrollPage";
+import { LoginPage } from "./pages/LoginPage";
+import { PackagesPage } from "./pages/PackagesPage";
+import { Shell } from "./pages/Shell";
+import { localPath } from "./util/paths";
+import { parseAgentsSearch } from "./util/search";
+
+interface Context {
+  client: QueryClient;
+}
+
+const root = createRootRouteWithContext<Context>()({ component: Root, notFoundComponent: NotFoundPage });
+
+/** Messages outlive the page that caused them, and may link to another one. */
+function Root() {
+  return <Toasts><Outlet /></Toasts>;
+}
+
+const login = createRoute({
+  getParentRoute: () => root,
+  path: "/login",
+  validateSearch: (s: Record<string, unknown>): { from?: string } => ({ from: localPath(s.from) }),
+  component: LoginPage,
+});
+
+const shell = createRoute({
+  getParentRoute: () => root,
+  id: "shell",
+  component: Shell,
+  errorComponent: ErrorPage,
+  beforeLoad: async ({ context, location }) => {
+    try {
+      await context.client.ensureQueryData(sessionQuery);
+    } catch (error) {
+      if (error instanceof ApiError && error.statusCode === 401) {
+        throw redirect({ to: "/login", search: { from: localPath(location.href) } });
+      }
+      throw error;
+    }
+  },
+});
+
+const index = createRoute({
+  getParentRoute: () => shell,
+  path: "/",
+  beforeLoad: () => {
+    throw redirect({ to: "/agents" });
+  },
+});
+
+const agents = createRoute({
+  getParentRoute: () => shell, path: "/agents", component: AgentsPage, validateSearch: parseAgentsSearch,
+});
+const agent = createRoute({ getParentRoute: () => shell, path: "/agents/$agentId", component: AgentPage });
+const activity = createRoute({ getParentRoute: () => shell, path: "/activity", component: ActivityPage });
+const packages = createRoute({ getParentRoute: () => shell, path: "/packages", component: PackagesPage });
+const enroll = createRoute({ getParentRoute: () => shell, path: "/enroll", component: EnrollPage });
+
+const tree = root.addChildren([login, shell.addChildren([index, agents, agent, activity, packages, enroll])]);
+
+export function makeRouter(client: QueryClient) {
+  return createRouter({ routeTree: tree, context: { client }, defaultPreload: false, scrollRestoration: true });
+}
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: ReturnType<typeof makeRouter>;
+  }
+}

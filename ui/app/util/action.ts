@@ -1,0 +1,70 @@
+/** What became of an action, in one sentence and four numbers. */
+import type { ActionStatus } from "~/api/types";
+import { plural } from "./words";
+
+export interface Progress {
+  total: number;
+  done: number;
+  failed: number;
+  waiting: number;
+}
+
+/** progressOf always adds up: done + failed + waiting = total. */
+export function progressOf(a: ActionStatus): Progress {
+  const total = Math.max(a.nbAgentsActioned, a.nbAgentsActionCreated);
+  const done = Math.min(total, a.nbAgentsAck);
+  const failed = Math.min(total - done, a.nbAgentsFailed);
+  return { total, done, failed, waiting: total - done - failed };
+}
+
+export function isScheduled(a: ActionStatus, now: number): boolean {
+  return a.status === "IN_PROGRESS" && !!a.startTime && Date.parse(a.startTime) > now;
+}
+
+const verbs: Record<string, { doing: string; did: string; noun: string }> = {
+  UPGRADE: { doing: "Upgrading", did: "Upgraded", noun: "Upgrade" },
+  UNENROLL: { doing: "Unenrolling", did: "Unenrolled", noun: "Unenrollment" },
+  FORCE_UNENROLL: { doing: "Putting out", did: "Put out", noun: "Forced unenrollment" },
+  CANCEL: { doing: "Cancelling for", did: "Cancelled for", noun: "Cancellation" },
+};
+
+export function actionTitle(a: ActionStatus, now: number): string {
+  const { total, done, failed, waiting } = progressOf(a);
+  const verb = verbs[a.type] ?? { doing: `${a.type}:`, did: `${a.type}:`, noun: a.type };
+  const to = a.version ? ` to ${a.version}` : "";
+  const agents = plural(total, "agent");
+  const some = done === total ? agents : `${done.toLocaleString()} of ${agents}`;
+  switch (a.status) {
+    case "IN_PROGRESS":
+      return isScheduled(a, now) ? `${verb.noun} of ${agents}${to} is scheduled` : `${verb.doing} ${some}${to}`;
+    case "COMPLETE":
+      return failed > 0 ? `${verb.did} ${some}${to}, ${failed.toLocaleString()} failed` : `${verb.did} ${some}${to}`;
+    case "FAILED":
+      return done > 0 ? `${verb.did} ${some}${to}, ${failed.toLocaleString()} failed` : `${verb.noun} of ${agents}${to} failed`;
+    case "CANCELLED":
+      return `${verb.noun} of ${agents}${to} was cancelled${done > 0 ? `, ${done.toLocaleString()} done before` : ""}`;
+    case "EXPIRED":
+      return `${verb.noun} of ${agents}${to} expired${waiting > 0 ? `, ${waiting.toLocaleString()} never answered` : ""}`;
+    case "ROLLOUT_PASSED":
+      return `${verb.doing} ${some}${to}, past its rollout period`;
+    default:
+      return `${verb.noun} of ${agents}${to}: ${a.status}`;
+  }
+}
+
+export const actionStatusLabel: Record<ActionStatus["status"], string> = {
+  IN_PROGRESS: "In progress",
+  COMPLETE: "Complete",
+  FAILED: "Failed",
+  CANCELLED: "Cancelled",
+  EXPIRED: "Expired",
+  ROLLOUT_PASSED: "Rollout period passed",
+};
+
+/** What a Cancel can still reach; null when it can be pressed, otherwise why not. */
+export function whyNotCancel(a: ActionStatus): string | null {
+  if (a.type !== "UPGRADE") return "Only upgrades can be cancelled.";
+  if (a.status !== "IN_PROGRESS" && a.status !== "ROLLOUT_PASSED") return "This upgrade is over.";
+  if (progressOf(a).waiting === 0) return "Every agent has answered already.";
+  return null;
+}

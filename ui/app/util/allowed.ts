@@ -1,0 +1,19 @@
+/**
+ * What can be asked of an agent, with the reason where it cannot. Mirrors only
+ * what makes a dialog pointless; the server's preview decides the rest.
+ */
+import type { Agent } from "~/api/types";
+import { canUpgrade } from "./facts";
+
+export function whyNotUpgrade(agent: Agent): string | null {
+  if (agent.status === "unenrolled" || !agent.active) return "It has left the fleet.";
+  if (agent.status === "unenrolling") return "It is leaving the fleet.";
+  if (agent.status === "uninstalled") return "It was uninstalled from its host.";
+  if (!canUpgrade(agent)) return "It cannot replace itself: it runs in a container or was not installed.";
+  return null;
+}
+
+export function whyNotUnenroll(agent: Agent): string | null {
+  if (agent.status === "unenrolled" || !agent.active) return "It has left the fleet already.";
+  return null;
+}

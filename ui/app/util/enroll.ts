@@ -1,0 +1,13 @@
+/** The command that enrols a host, to be run in the folder of an unpacked agent package. */
+import type { Server } from "~/api/types";
+import { shellQuote } from "./words";
+
+export function enrollCommand(server: Pick<Server, "agent_url" | "ca_pin" | "publisher_keys">, token: string): string {
+  const flags = [
+    ["--url", server.agent_url],
+    ["--token", token],
+    ["--ca-pin", server.ca_pin],
+    ...server.publisher_keys.map((key) => ["--trust-key", key]),
+  ];
+  return ["sudo ./muster-agent install", ...flags.map(([flag, value]) => `  ${flag} ${shellQuote(value!)}`)].join(" \\\n");
+}

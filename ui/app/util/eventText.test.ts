@@ -1,0 +1,39 @@
+import { expect, test } from "vitest";
+import { phaseTimes, type SeenEvent } from "~/api/history";
+import { agent } from "~/testing/agent";
+import { eventText, lastingEvents, mergeEvents } from "./eventText";
+
+const at = (minute: number) => `2026-01-02T12:${String(minute).padStart(2, "0")}:00Z`;
+const up = (change: Partial<SeenEvent>, minute = 0): SeenEvent => ({ seq: minute, at: at(minute), type: "agent.upgrade", ...change });
+
+test.each([
+  [up({ upgrade: "started", version: "1.0.0" }), "Upgrade requested"],
+  [up({ state: "UPG_DOWNLOADING", target: "1.1.0" }), "Downloading"],
+  [up({ state: "UPG_ROLLBACK", target: "1.2.0", reason: "it crashed" }), "Rolled back from 1.2.0: it crashed"],
+  [up({ state: "UPG_FAILED", target: "1.2.0" }), "Upgrade to 1.2.0 failed"],
+  [up({ version: "1.1.0" }), "Upgrade over, runs 1.1.0"],
+  [{ ...up({}), type: "agent.status", status: "offline" }, "Status became offline"],
+  [{ ...up({}), type: "action.result", reason: "no space left" }, "Answered the action with an error: no space left"],
+  [{ ...up({}), type: "agent.painted" }, "agent.painted"],
+] as [SeenEvent, string][])("%o reads %s", (event, want) => {
+  expect(eventText(event)).toBe(want);
+});
+
+test("a request counts to the upgrade whose phases follow, not to one before", () => {
+  const seen = [
+    up({ upgrade: "started", state: "UPG_EXTRACTING", action: "second" }, 9),
+    up({ upgrade: "started" }, 8),
+    up({ version: "1.1.0" }, 5),
+    up({ upgrade: "started", state: "UPG_WATCHING", action: "first" }, 4),
+    up({ upgrade: "started" }, 1),
+  ];
+  expect(phaseTimes(seen, "first")).toEqual(new Map([["UPG_REQUESTED", at(1)], ["UPG_WATCHING", at(4)]]));
+  expect(phaseTimes(seen, "second")).toEqual(new Map([["UPG_REQUESTED", at(8)], ["UPG_EXTRACTING", at(9)]]));
+});
+
+test("the record's own times fill in what this browser was too late to see, and repeat nothing", () => {
+  const a = agent({ enrolled_at: at(0), upgraded_at: at(30) });
+  const seen = [up({ version: "1.1.0" }, 30), up({ state: "UPG_DOWNLOADING" }, 20)];
+  expect(mergeEvents(seen, lastingEvents(a)).map(eventText)).toEqual(["Upgrade over, runs 1.1.0", "Downloading", "Enrolled"]);
+  expect(mergeEvents([], lastingEvents(a)).map(eventText)).toEqual(["Upgrade over, runs 1.0.0", "Enrolled"]);
+});

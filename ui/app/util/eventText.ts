@@ -1,0 +1,46 @@
+/** Events of one agent as sentences. */
+import type { Agent } from "~/api/types";
+import { isRequest, type SeenEvent } from "~/api/history";
+import { STEPS } from "./phase";
+
+export function eventText(e: SeenEvent): string {
+  const to = e.target ? ` to ${e.target}` : "";
+  switch (e.type) {
+    case "agent.enrolled":
+      return "Enrolled";
+    case "agent.unenrolled":
+      return "Left the fleet";
+    case "agent.status":
+      return e.status ? `Status became ${e.status}` : "Status changed";
+    case "agent.upgrade":
+      return upgradeText(e, to);
+    case "action.result":
+      return e.reason ? `Answered the action with an error: ${e.reason}` : "Answered the action";
+    default:
+      return e.type;
+  }
+}
+
+function upgradeText(e: SeenEvent, to: string): string {
+  if (isRequest(e)) return "Upgrade requested";
+  if (!e.state) return e.version ? `Upgrade over, runs ${e.version}` : "Upgrade changed";
+  if (e.state === "UPG_ROLLBACK") return `Rolled back${e.target ? ` from ${e.target}` : ""}${e.reason ? `: ${e.reason}` : ""}`;
+  if (e.state === "UPG_FAILED") return `Upgrade${to} failed${e.reason ? `: ${e.reason}` : ""}`;
+  if (e.state === "UPG_SCHEDULED") return `Upgrade${to} scheduled`;
+  if (e.state === "UPG_REQUESTED") return `Upgrade${to} requested`;
+  return STEPS.find((s) => s.state === e.state)?.doing ?? e.state;
+}
+
+/** The facts the agent's record keeps for ever, as events older than anything this browser saw. */
+export function lastingEvents(agent: Agent): SeenEvent[] {
+  const out: SeenEvent[] = [{ seq: -1, at: agent.enrolled_at, type: "agent.enrolled" }];
+  if (agent.upgraded_at) out.push({ seq: -2, at: agent.upgraded_at, type: "agent.upgrade", version: agent.agent.version });
+  if (agent.unenrolled_at) out.push({ seq: -3, at: agent.unenrolled_at, type: "agent.unenrolled" });
+  return out;
+}
+
+/** mergeEvents puts both in one list, newest first, without telling the same thing twice. */
+export function mergeEvents(seen: readonly SeenEvent[], lasting: readonly SeenEvent[]): SeenEvent[] {
+  const oldest = seen.length > 0 ? Date.parse(seen[seen.length - 1]!.at) : Infinity;
+  return [...seen, ...lasting.filter((e) => Date.parse(e.at) < oldest)].sort((a, b) => Date.parse(b.at) - Date.parse(a.at) || b.seq - a.seq);
+}

@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+import { agent, details } from "~/testing/agent";
+import type { Agent } from "~/api/types";
+import { adviceFor, phaseOf, STEPS, STUCK_AFTER_MS } from "./phase";
+
+const now = Date.parse("2026-01-02T12:00:00Z");
+const started = "2026-01-02T11:59:00Z";
+
+const cases: [name: string, a: Agent, kind: string, text: string | RegExp][] = [
+  ["no upgrade", agent(), "none", ""],
+  ["requested", agent({ upgrade_details: details("UPG_REQUESTED") }), "scheduled", "Waiting for the agent to take the upgrade"],
+  ["requested of an absent host", agent({ status: "offline", upgrade_details: details("UPG_REQUESTED") }), "scheduled", "Upgrades when the agent is back"],
+  ["scheduled", agent({ upgrade_details: details("UPG_SCHEDULED", { scheduled_at: "2026-01-02T12:12:00Z" }) }), "scheduled", /^Starts in 12 min/],
+  ["download with figures", agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: 42.7, download_rate: 12_000_000 }) }), "running", "Downloading 42 % at 12 MB/s"],
+  ["download at its start", agent({ upgrade_details: details("UPG_DOWNLOADING") }), "running", "Downloading"],
+  ["download of a stalled line", agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: 5, download_rate: 0 }) }), "running", "Downloading 5 %"],
+  ["unpack", agent({ upgrade_details: details("UPG_EXTRACTING") }), "running", "Unpacking"],
+  ["switch", agent({ upgrade_details: details("UPG_REPLACING") }), "running", "Switching to the new version"],
+  ["restart", agent({ upgrade_details: details("UPG_RESTARTING") }), "running", "Restarting"],
+  ["watch", agent({ upgrade_details: details("UPG_WATCHING") }), "running", "Watching the new version"],
+  ["rolled back", agent({ upgrade_status: "rolled_back", upgrade_details: details("UPG_ROLLBACK", { reason: "it crashed 3 times", reason_code: "crash_loop" }) }), "rolled_back", "Rolled back: it crashed 3 times"],
+  ["failed", agent({ upgrade_status: "failed", upgrade_details: details("UPG_FAILED", { failed_state: "UPG_DOWNLOADING", error_msg: "404" }) }), "failed", "Failed while downloading: 404"],
+  ["failed without a word", agent({ upgrade_details: details("UPG_FAILED") }), "failed", "Upgrade failed"],
+  ["an agent that reports no details", agent({ upgrade_status: "started" }), "running", "Upgrading"],
+  ["failed, without details", agent({ upgrade_status: "failed" }), "failed", "Upgrade failed"],
+  ["rolled back, without details", agent({ upgrade_status: "rolled_back" }), "rolled_back", "Rolled back"],
+  ["a phase of a newer agent", agent({ upgrade_details: details("UPG_DREAMING" as "UPG_WATCHING") }), "running", "In phase UPG_DREAMING"],
+];
+
+test.each(cases)("%s", (_, a, kind, text) => {
+  const phase = phaseOf(a, now);
+  expect(phase.kind).toBe(kind);
+  if (phase.kind !== "none") expect(phase.text).toMatch(text instanceof RegExp ? text : new RegExp(`^${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`));
+});
+
+test("a download that is retried says why and until when", () => {
+  const phase = phaseOf(agent({ upgrade_details: details("UPG_DOWNLOADING", { retry_error_msg: "connection refused", retry_until: "2026-01-02T14:00:00Z" }) }), now);
+  expect(phase).toMatchObject({ warning: expect.stringMatching(/^Connection refused\. Retrying, giving up in 2 hr/) });
+});
+
+test("a percentage outside its bounds does not leave the bar", () => {
+  expect(phaseOf(agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: 130 }) }), now)).toMatchObject({ percent: 100 });
+  expect(phaseOf(agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: -2 }) }), now)).toMatchObject({ percent: 0 });
+});
+
+test("only an upgrade under way for long is called stuck, never one that waits for its time", () => {
+  const long = new Date(now - STUCK_AFTER_MS - 1).toISOString();
+  expect(phaseOf(agent({ upgrade_started_at: long, upgrade_details: details("UPG_EXTRACTING") }), now)).toHaveProperty("warning", expect.stringMatching(/may be stuck/));
+  expect(phaseOf(agent({ upgrade_started_at: started, upgrade_details: details("UPG_EXTRACTING") }), now)).toHaveProperty("warning", undefined);
+  expect(phaseOf(agent({ upgrade_started_at: long, upgrade_details: details("UPG_SCHEDULED", { scheduled_at: "2026-01-03T12:00:00Z" }) }), now)).not.toHaveProperty("warning");
+});
+
+test("every code a watcher gives has advice of its own, and an unknown one a general one", () => {
+  const codes = ["crash_loop", "agent_failed", "component_failed", "control_lost", "wrong_version", "not_started", "manual"];
+  const texts = codes.map(adviceFor);
+  expect(new Set(texts).size).toBe(codes.length);
+  expect(texts).not.toContain(adviceFor("something_new"));
+  expect(adviceFor(undefined)).toBe(adviceFor("something_new"));
+});
+
+test("the steps are the phases of a good upgrade, each once", () => {
+  expect(STEPS.map((s) => s.state)).toEqual(["UPG_REQUESTED", "UPG_DOWNLOADING", "UPG_EXTRACTING", "UPG_REPLACING", "UPG_RESTARTING", "UPG_WATCHING"]);
+});

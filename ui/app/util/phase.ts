@@ -1,0 +1,128 @@
+/** Where an agent stands with its upgrade, in words: (agent, now) → phase. */
+import type { Agent, UpgradeState } from "~/api/types";
+import { relative } from "./time";
+import { sentence, size } from "./words";
+
+export type Phase =
+  | { kind: "none" }
+  | { kind: "scheduled" | "running"; target: string; state?: UpgradeState; text: string; percent?: number; warning?: string }
+  | { kind: "rolled_back" | "failed"; target: string; state?: UpgradeState; text: string; reason: string };
+
+/** The phases of an upgrade that goes well, in their order. SCHEDULED is a wait before them, not one of them. */
+export const STEPS: readonly { state: UpgradeState; title: string; doing: string }[] = [
+  { state: "UPG_REQUESTED", title: "Requested", doing: "Waiting for the agent to take the upgrade" },
+  { state: "UPG_DOWNLOADING", title: "Download", doing: "Downloading" },
+  { state: "UPG_EXTRACTING", title: "Unpack", doing: "Unpacking" },
+  { state: "UPG_REPLACING", title: "Switch", doing: "Switching to the new version" },
+  { state: "UPG_RESTARTING", title: "Restart", doing: "Restarting" },
+  { state: "UPG_WATCHING", title: "Watch", doing: "Watching the new version" },
+];
+
+/** An upgrade that has said nothing for this long is worth a look; Kibana's Fleet calls one stuck after the same time. */
+export const STUCK_AFTER_MS = 2 * 3_600_000;
+
+export function phaseOf(agent: Agent, now: number): Phase {
+  const details = agent.upgrade_details;
+  if (details) {
+    const target = details.target_version;
+    const meta = details.metadata ?? {};
+    switch (details.state) {
+      case "UPG_ROLLBACK": {
+        const reason = meta.reason || meta.error_msg || "";
+        return { kind: "rolled_back", target, state: details.state, reason, text: colon("Rolled back", reason) };
+      }
+      case "UPG_FAILED": {
+        const reason = meta.error_msg || meta.reason || "";
+        return { kind: "failed", target, state: details.state, reason, text: colon(failedWords(meta.failed_state), reason) };
+      }
+      case "UPG_SCHEDULED":
+        return {
+          kind: "scheduled", target, state: details.state,
+          text: meta.scheduled_at ? `Starts ${relative(meta.scheduled_at, now)}` : "Scheduled",
+        };
+      case "UPG_DOWNLOADING":
+        return {
+          kind: "running", target, state: details.state,
+          text: downloadText(meta.download_percent, meta.download_rate),
+          percent: clampPercent(meta.download_percent),
+          warning: meta.retry_error_msg ? retryText(meta.retry_error_msg, meta.retry_until, now) : stuck(agent, now),
+        };
+      default: {
+        const step = STEPS.find((s) => s.state === details.state);
+        return {
+          // Until the agent takes it there is nothing that could move.
+          kind: details.state === "UPG_REQUESTED" ? "scheduled" : "running", target, state: details.state,
+          text: agent.status === "offline" && details.state === "UPG_REQUESTED"
+            ? "Upgrades when the agent is back"
+            : step?.doing ?? `In phase ${details.state}`,
+          warning: stuck(agent, now),
+        };
+      }
+    }
+  }
+  // Without details: an agent that reports none, or one that has not answered yet.
+  switch (agent.upgrade_status) {
+    case "started":
+      return { kind: "running", target: "", text: "Upgrading", warning: stuck(agent, now) };
+    case "failed":
+      return { kind: "failed", target: "", text: "Upgrade failed", reason: "" };
+    case "rolled_back":
+      return { kind: "rolled_back", target: "", text: "Rolled back", reason: "" };
+    default:
+      return { kind: "none" };
+  }
+}
+
+function stuck(agent: Agent, now: number): string | undefined {
+  if (!agent.upgrade_started_at) return undefined;
+  if (now - Date.parse(agent.upgrade_started_at) < STUCK_AFTER_MS) return undefined;
+  return `Began ${relative(agent.upgrade_started_at, now)} and may be stuck. Upgrade again with force, or look at the host.`;
+}
+
+function downloadText(percent?: number, rate?: number): string {
+  const p = clampPercent(percent);
+  if (p === undefined) return "Downloading";
+  return `Downloading ${Math.floor(p)} %${rate && rate > 0 ? ` at ${size(rate)}/s` : ""}`;
+}
+
+function retryText(message: string, until: string | undefined, now: number): string {
+  return `${sentence(message)} Retrying${until ? `, giving up ${relative(until, now)}` : ""}.`;
+}
+
+function clampPercent(percent?: number): number | undefined {
+  return percent === undefined ? undefined : Math.min(100, Math.max(0, percent));
+}
+
+function colon(what: string, reason: string): string {
+  return reason === "" ? what : `${what}: ${reason}`;
+}
+
+const failedWhile: Partial<Record<UpgradeState, string>> = {
+  UPG_REQUESTED: "Failed before it began",
+  UPG_SCHEDULED: "Failed before it began",
+  UPG_DOWNLOADING: "Failed while downloading",
+  UPG_EXTRACTING: "Failed while unpacking",
+  UPG_REPLACING: "Failed while switching versions",
+  UPG_RESTARTING: "Failed while restarting",
+  UPG_WATCHING: "Failed while being watched",
+  UPG_ROLLBACK: "Failed while rolling back",
+};
+
+function failedWords(state?: UpgradeState): string {
+  return (state && failedWhile[state]) || "Upgrade failed";
+}
+
+/** What to do next, for the codes a watcher and an agent give; see watcher/marker. */
+const advice: Record<string, string> = {
+  crash_loop: "Look at the agent's log on the host, fix the package and publish it under a new version.",
+  agent_failed: "The new version started and then reported itself as failed. Its log on the host says why.",
+  component_failed: "A component did not become healthy under the new version. Check that component on the host, then upgrade again.",
+  control_lost: "The new version ran but answered nobody. Look at the agent's log on the host.",
+  wrong_version: "The package holds another version than its name says. Build and publish it again.",
+  not_started: "The new version never ran. Check that the package is built for this host's system and architecture.",
+  manual: "Somebody asked for the previous version. Upgrade again when the cause is gone.",
+};
+
+export function adviceFor(code: string | undefined): string {
+  return (code && advice[code]) || "Once the cause is gone, upgrade again.";
+}

@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+import type { UpgradePreview } from "~/api/types";
+import { defaultRollout, localNow, planUpgrade, ROLLOUTS, type UpgradeForm, whyNotStart } from "./upgradeForm";
+
+const now = Date.parse("2026-01-02T12:00:00Z");
+const plain: UpgradeForm = { source: "", force: false, later: false, startAt: "", rollout: 0 };
+
+function preview(...will: boolean[]): UpgradePreview {
+  const items = will.map((w, i) => ({ agent_id: `a${i}`, hostname: `web-${i}`, version: "1.0.0", will: w }));
+  return { version: "1.1.0", will: will.filter(Boolean).length, wont: will.filter((w) => !w).length, items };
+}
+
+test("the button says why it cannot be pressed", () => {
+  const why = (form: Partial<UpgradeForm>, version = "1.1.0", p: UpgradePreview | undefined = preview(true), error: unknown = null) =>
+    whyNotStart({ ...plain, ...form }, version, p, error, now);
+  expect(why({})).toBeNull();
+  expect(why({}, "")).toMatch(/Choose a version/);
+  expect(why({}, "latest")).toMatch(/not a version/);
+  expect(why({ later: true })).toMatch(/Choose a start time/);
+  expect(why({ later: true, startAt: localNow(now - 60_000) })).toMatch(/has passed/);
+  expect(why({ later: true, startAt: localNow(now + 120_000) })).toBeNull();
+  expect(why({}, "1.1.0", preview(false, false))).toMatch(/None of these agents/);
+  expect(why({}, "1.1.0", preview(true), new Error("x"))).toMatch(/Without a preview/);
+  expect(whyNotStart(plain, "1.1.0", undefined, null, now)).toMatch(/Working out/);
+});
+
+test("one agent now is the call for one agent", () => {
+  expect(planUpgrade({ ...plain, source: " https://p.example/ " }, preview(true, false))).toEqual({
+    kind: "one", agentId: "a0", body: { version: "1.1.0", source_uri: "https://p.example/", force: false },
+  });
+});
+
+test("several, or one at a later time, are a bulk call with exactly the agents the preview promised", () => {
+  expect(planUpgrade({ ...plain, force: true, rollout: 3600 }, preview(true, false, true))).toEqual({
+    kind: "bulk",
+    body: { agents: ["a0", "a2"], version: "1.1.0", source_uri: undefined, force: true, includeInactive: true, start_time: undefined, rollout_duration_seconds: 3600 },
+  });
+  const later = planUpgrade({ ...plain, later: true, startAt: localNow(now) }, preview(true));
+  expect(later).toMatchObject({ kind: "bulk", body: { agents: ["a0"], start_time: "2026-01-02T12:00:00.000Z", rollout_duration_seconds: undefined } });
+});
+
+test("a large upgrade is spread unless somebody says otherwise, in times the API takes", () => {
+  expect(defaultRollout(10)).toBe(0);
+  expect(defaultRollout(11)).toBe(3600);
+  expect(ROLLOUTS.map((r) => r.seconds)).toContain(3600);
+  for (const { seconds } of ROLLOUTS) expect(seconds === 0 || seconds >= 600).toBe(true);
+});

@@ -1,0 +1,80 @@
+/** The rules of the upgrade dialog: what its fields mean, and why its button may not be pressed. */
+import type { UpgradePreview } from "~/api/types";
+import { isVersion } from "./version";
+
+export interface UpgradeForm {
+  /** Where agents fetch the package; empty means this server. */
+  source: string;
+  force: boolean;
+  later: boolean;
+  /** As a datetime-local field has it: local time without a zone. */
+  startAt: string;
+  /** Seconds over which the starts are spread; 0 is at once. */
+  rollout: number;
+}
+
+/** Above this many agents starts can be spread, and are unless the operator says otherwise: the same threshold as Kibana's. */
+export const ROLLOUT_FROM_AGENTS = 10;
+
+/** The API takes at least 600 seconds. */
+export const ROLLOUTS = [
+  { seconds: 0, label: "All at once" },
+  { seconds: 600, label: "10 minutes" },
+  ...[1, 2, 4, 8, 12, 24, 48].map((h) => ({ seconds: h * 3600, label: h === 1 ? "1 hour" : `${h} hours` })),
+];
+
+export function defaultRollout(agents: number): number {
+  return agents > ROLLOUT_FROM_AGENTS ? 3600 : 0;
+}
+
+/** localNow is a time as a datetime-local field wants it. */
+export function localNow(ms: number): string {
+  const d = new Date(ms);
+  const two = (n: number) => String(n).padStart(2, "0");
+  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}T${two(d.getHours())}:${two(d.getMinutes())}`;
+}
+
+/** whyNotStart is null when the button may be pressed. */
+export function whyNotStart(
+  form: UpgradeForm, version: string, preview: UpgradePreview | undefined, previewError: unknown, now: number,
+): string | null {
+  if (version === "") return "Choose a version first.";
+  if (!isVersion(version)) return `“${version}” is not a version. It has the form 1.2.3.`;
+  if (form.later) {
+    const at = Date.parse(form.startAt);
+    if (Number.isNaN(at)) return "Choose a start time.";
+    if (at <= now) return "The start time has passed.";
+  }
+  if (previewError) return "Without a preview nothing is started.";
+  if (!preview) return "Working out what would happen…";
+  if (preview.will === 0) return "None of these agents would be upgraded.";
+  return null;
+}
+
+export type UpgradeCall =
+  | { kind: "one"; agentId: string; body: { version: string; source_uri?: string; force: boolean } }
+  | {
+    kind: "bulk";
+    body: {
+      agents: string[]; version: string; source_uri?: string; force: boolean; includeInactive: true;
+      start_time?: string; rollout_duration_seconds?: number;
+    };
+  };
+
+/**
+ * planUpgrade turns a form and its preview into the one call that does what was
+ * shown: only agents the preview said will be upgraded are in it.
+ */
+export function planUpgrade(form: UpgradeForm, preview: UpgradePreview): UpgradeCall {
+  const agents = preview.items.filter((i) => i.will).map((i) => i.agent_id);
+  const common = { version: preview.version, source_uri: form.source.trim() || undefined, force: form.force };
+  if (agents.length === 1 && !form.later) return { kind: "one", agentId: agents[0]!, body: common };
+  return {
+    kind: "bulk",
+    body: {
+      agents, ...common, includeInactive: true,
+      start_time: form.later ? new Date(form.startAt).toISOString() : undefined,
+      rollout_duration_seconds: form.rollout > 0 ? form.rollout : undefined,
+    },
+  };
+}

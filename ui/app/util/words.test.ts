@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import { enrollCommand } from "./enroll";
+import { cleanKey, keyFromHash } from "./login";
+import { plural, sentence, shellQuote, size } from "./words";
+import { localPath } from "./paths";
+
+test.each([[0, "0 B"], [999, "999 B"], [1_500, "1.5 kB"], [12_000_000, "12 MB"], [999_600, "1.0 MB"], [-3, "0 B"]])("%d bytes are %s", (n, want) => {
+  expect(size(n)).toBe(want);
+});
+
+test("counts have the right noun", () => {
+  expect([plural(1, "agent"), plural(2, "agent"), plural(0, "agent")]).toEqual(["1 agent", "2 agents", "0 agents"]);
+});
+
+test("a text from elsewhere becomes one sentence", () => {
+  expect([sentence("no space left"), sentence("Stop!"), sentence(" ")]).toEqual(["No space left.", "Stop!", ""]);
+});
+
+test("what a shell would change is quoted, the rest stays readable", () => {
+  expect(shellQuote("https://h:8220/x")).toBe("https://h:8220/x");
+  expect(shellQuote("a b")).toBe("'a b'");
+  expect(shellQuote("it's; rm -rf $HOME")).toBe(`'it'\\''s; rm -rf $HOME'`);
+});
+
+test("the command names every publisher key, and none it does not have", () => {
+  const server = { agent_url: "https://m:8220", ca_pin: "sha256:ab", publisher_keys: ["RWQa", "RWQb"] };
+  const command = enrollCommand(server, "dG9rZW4=");
+  expect(command.replaceAll(" \\\n ", "")).toBe("sudo ./muster-agent install --url https://m:8220 --token dG9rZW4= --ca-pin sha256:ab --trust-key RWQa --trust-key RWQb");
+  expect(enrollCommand({ ...server, publisher_keys: [] }, "t")).not.toContain("--trust-key");
+});
+
+test("a login link gives its key whole, and nothing else is taken for one", () => {
+  expect(keyFromHash("#key=a+b/c==")).toBe("a+b/c==");
+  expect(keyFromHash("#key=a%2Bb%3D")).toBe("a+b=");
+  expect(keyFromHash("#key=%")).toBe("%");
+  expect(keyFromHash("#key=")).toBeNull();
+  expect(keyFromHash("#agents")).toBeNull();
+});
+
+test("a pasted key is taken with what was copied around it", () => {
+  expect(cleanKey("  Authorization: ApiKey YTpi\n")).toBe("YTpi");
+  expect(cleanKey("YT pi")).toBe("YTpi");
+});
+
+test("after the login only a page of this site is opened", () => {
+  expect(localPath("/agents?q=web")).toBe("/agents?q=web");
+  for (const bad of ["https://evil.example", "//evil.example", "/\\evil.example", "agents", "/", 7]) expect(localPath(bad)).toBeUndefined();
+});

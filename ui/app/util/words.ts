@@ -1,0 +1,31 @@
+/** Small phrases: counts, sizes, quoting. */
+
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${n.toLocaleString()} ${n === 1 ? one : many}`;
+}
+
+const units = ["B", "kB", "MB", "GB", "TB"];
+
+/** size is decimal, as disks and networks are sold and measured. */
+export function size(bytes: number): string {
+  let n = Math.max(0, bytes);
+  let unit = 0;
+  while (n >= 999.5 && unit < units.length - 1) {
+    n /= 1000;
+    unit++;
+  }
+  return `${n < 10 && unit > 0 ? n.toFixed(1) : Math.round(n)} ${units[unit]}`;
+}
+
+/** shellQuote leaves plain words alone, so that a command stays readable. */
+export function shellQuote(word: string): string {
+  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+/** sentence ends a text taken from elsewhere with a full stop, once. */
+export function sentence(text: string): string {
+  const t = text.trim();
+  if (t === "") return "";
+  const upper = t[0]!.toUpperCase() + t.slice(1);
+  return /[.!?…]$/.test(upper) ? upper : `${upper}.`;
+}

@@ -1,0 +1,306 @@
+/**
+ * A fleet that moves, for looking at the pages without a server. It speaks the
+ * types of the admin API; where it lies is listed in ../DESIGN.md.
+ */
+import type {
+  ActionStatus, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, UpgradePreview, UpgradeState,
+} from "../app/api/types";
+import { compareVersions } from "../app/util/version.ts";
+
+/** What the mock's versions do to an agent. */
+export const VERSIONS = {
+  "1.0.0": "good",
+  "1.1.0": "good",
+  "1.2.0": "crashes",
+  "1.3.0": "unhealthy",
+} as const;
+
+interface Running {
+  agentId: string;
+  actionId: string;
+  from: string;
+  target: string;
+  step: number;
+  wait: number;
+  percent: number;
+}
+
+const HOSTS = ["web-01", "web-02", "web-03", "api-01", "api-02", "db-01", "db-02", "cache-01", "edge-ams-01", "edge-fra-01", "build-01", "build-02"];
+
+export class MockFleet {
+  agents = new Map<string, Agent>();
+  actions: ActionStatus[] = [];
+  packages: Package[] = [];
+  policies: Policy[] = [];
+  keys: EnrollmentKey[] = [];
+  publisherKeys: PublisherKey[] = [];
+  private running: Running[] = [];
+  private events: FleetEvent[] = [];
+  private listeners = new Set<(e: FleetEvent) => void>();
+  private seq = 0;
+  private ids = 0;
+
+  constructor(private now: () => number, size: number) {
+    this.policies = [policy("default", "Default policy", now()), policy("edge", "Edge sites", now())];
+    this.publisherKeys = [{ id: "a1b2c3d4e5f60718", public_key: "RWQYB/bl1MOyoZ1bXvVnyPtnLrPOVTvd6EWXOkrQfGvZxJDvmKs4Ip9E", name: "release 2026", added_at: iso(now() - 9e7), added_by: "first admin key" }];
+    this.packages = Object.keys(VERSIONS).flatMap((v, i) => ["amd64", "arm64"].map((arch) => pkg(v, arch, now() - (4 - i) * 36e5)));
+    for (let i = 0; i < size; i++) {
+      const a = this.agent(i);
+      this.agents.set(a.id, a);
+    }
+    if (size > 0) this.keys.push(this.key("first hosts", "default", now() - 86_400_000));
+  }
+
+  tick(): void {
+    for (const r of [...this.running]) this.advance(r);
+    for (const a of this.agents.values()) {
+      if (a.status !== "offline" && a.active) a.last_checkin = iso(this.now() - (hash(a.id) % 20) * 1000);
+    }
+  }
+
+  list(showInactive: boolean): Agent[] {
+    return [...this.agents.values()].filter((a) => showInactive || !["inactive", "unenrolled"].includes(a.status));
+  }
+
+  preview(ids: string[], version: string, force: boolean): UpgradePreview {
+    const items = ids.map((id) => {
+      const a = this.agents.get(id);
+      if (!a) return { agent_id: id, hostname: id, version: "", will: false, reason: "There is no such agent." };
+      const reason = this.whyNot(a, version, force);
+      const offline = a.status === "offline" ? "It is offline and upgrades when it is back." : undefined;
+      return { agent_id: id, hostname: host(a), version: a.agent.version, will: !reason, reason: reason ?? offline };
+    });
+    return { version, will: items.filter((i) => i.will).length, wont: items.filter((i) => !i.will).length, items };
+  }
+
+  upgrade(ids: string[], version: string, force: boolean, start?: string, rollout?: number): string {
+    const actionId = this.id("action");
+    const preview = this.preview(ids, version, force);
+    const action: ActionStatus = {
+      actionId, type: "UPGRADE", status: "IN_PROGRESS", version, creationTime: iso(this.now()), startTime: start ?? iso(this.now()),
+      expiration: iso(this.now() + 30 * 864e5), nbAgentsActioned: ids.length, nbAgentsActionCreated: preview.will, nbAgentsAck: 0,
+      nbAgentsFailed: 0, hasRolloutPeriod: !!rollout, created_by: "first admin key", latestErrors: [],
+    };
+    this.actions.unshift(action);
+    this.emit("action.created", actionId, {}, "first admin key");
+    const later = start && Date.parse(start) > this.now();
+    for (const item of preview.items) {
+      const a = this.agents.get(item.agent_id);
+      if (!item.will || !a) {
+        this.finish(actionId, item.agent_id, item.reason ?? "refused");
+        continue;
+      }
+      a.upgrade_details = { target_version: version, action_id: actionId, state: later ? "UPG_SCHEDULED" : "UPG_REQUESTED", metadata: later ? { scheduled_at: start } : {} };
+      a.upgrade_started_at = iso(this.now());
+      a.upgraded_at = null;
+      a.upgrade_status = "started";
+      if (a.status !== "offline") a.status = "updating";
+      this.changed(a);
+      if (!later && a.status !== "offline") this.running.push({ agentId: a.id, actionId, from: a.agent.version, target: version, step: 0, wait: hash(a.id) % 4, percent: 0 });
+    }
+    return actionId;
+  }
+
+  cancel(actionId: string): boolean {
+    const action = this.actions.find((a) => a.actionId === actionId);
+    if (!action || action.status !== "IN_PROGRESS") return false;
+    action.status = "CANCELLED";
+    action.cancellationTime = iso(this.now());
+    for (const a of this.agents.values()) {
+      const d = a.upgrade_details;
+      if (d?.action_id !== actionId || !["UPG_REQUESTED", "UPG_SCHEDULED"].includes(d.state)) continue;
+      this.running = this.running.filter((r) => r.agentId !== a.id);
+      Object.assign(a, { upgrade_details: null, upgrade_started_at: null, upgrade_status: null, status: a.status === "offline" ? "offline" : "online" });
+      this.changed(a);
+    }
+    this.emit("action.cancelled", actionId, {}, "first admin key");
+    return true;
+  }
+
+  unenroll(id: string): void {
+    const a = this.agents.get(id);
+    if (!a) return;
+    Object.assign(a, { active: false, status: "unenrolled", unenrolled_at: iso(this.now()) });
+    this.emit("agent.unenrolled", id, { agent: copy(a) }, "first admin key");
+  }
+
+  createKey(name: string, policyId: string, lifetime?: string): EnrollmentKey {
+    const key = this.key(name, policyId, this.now());
+    if (lifetime) key.expire_at = iso(this.now() + Number.parseInt(lifetime) * 36e5);
+    this.keys.unshift(key);
+    this.emit("key.created", key.id, {}, "first admin key");
+    return { ...key, api_key: Buffer.from(`${key.api_key_id}:mock-secret-of-${key.id}`).toString("base64") };
+  }
+
+  subscribe(listener: (e: FleetEvent) => void, after: number | null): () => void {
+    if (after !== null) this.events.filter((e) => e.seq > after).forEach(listener);
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  emit(type: string, subject: string, data: Record<string, unknown>, actor = ""): void {
+    const event: FleetEvent = { seq: ++this.seq, at: iso(this.now()), type, subject, actor, data };
+    this.events = [...this.events.slice(-999), event];
+    this.listeners.forEach((l) => l(event));
+  }
+
+  private advance(r: Running): void {
+    const a = this.agents.get(r.agentId)!;
+    if (r.wait-- > 0) return;
+    const to = (state: UpgradeState, metadata: NonNullable<Agent["upgrade_details"]>["metadata"] = {}) => {
+      a.upgrade_details = { target_version: r.target, action_id: r.actionId, state, metadata };
+      this.changed(a);
+    };
+    const after = VERSIONS[r.target as keyof typeof VERSIONS];
+    switch (r.step) {
+      case 0:
+        r.step++;
+        return to("UPG_DOWNLOADING", { download_percent: 0 });
+      case 1:
+        r.percent = Math.min(100, r.percent + 9 + (hash(a.id + r.percent) % 14));
+        to("UPG_DOWNLOADING", { download_percent: r.percent, download_rate: 9e6 + (hash(a.id) % 60) * 1e5 });
+        if (host(a) === "db-02" && r.percent > 40) {
+          return this.end(r, a, "UPG_FAILED", { failed_state: "UPG_DOWNLOADING", error_msg: "the archive's checksum does not match its manifest; push the package again" }, "failed");
+        }
+        if (r.percent >= 100) r.step++;
+        return;
+      case 2:
+        r.step++;
+        return to("UPG_EXTRACTING");
+      case 3:
+        r.step++;
+        return to("UPG_REPLACING");
+      case 4:
+        r.step++;
+        r.wait = 1;
+        return to("UPG_RESTARTING");
+      case 5:
+        r.step++;
+        r.wait = 4;
+        a.agent.version = r.target;
+        return to("UPG_WATCHING");
+      default:
+        if (after === "good" || after === undefined) {
+          Object.assign(a, { upgrade_details: null, upgrade_status: null, upgraded_at: iso(this.now()), upgrade_started_at: null, status: "online" });
+          this.running = this.running.filter((x) => x !== r);
+          this.changed(a);
+          return this.finish(r.actionId, a.id);
+        }
+        a.agent.version = r.from;
+        return this.end(r, a, "UPG_ROLLBACK", after === "crashes"
+          ? { reason: "the process went away 3 times within 14 s", reason_code: "crash_loop" }
+          : { reason: "the component collector said FAILED for 30 s: cannot open its port", reason_code: "component_failed" }, "rolled_back");
+    }
+  }
+
+  private end(r: Running, a: Agent, state: UpgradeState, metadata: NonNullable<Agent["upgrade_details"]>["metadata"], status: "failed" | "rolled_back"): void {
+    a.upgrade_details = { target_version: r.target, action_id: r.actionId, state, metadata };
+    Object.assign(a, { upgrade_status: status, upgrade_started_at: null, status: "online" });
+    this.running = this.running.filter((x) => x !== r);
+    this.changed(a);
+    this.finish(r.actionId, a.id, metadata?.reason ?? metadata?.error_msg);
+  }
+
+  private finish(actionId: string, agentId: string, error?: string): void {
+    const action = this.actions.find((a) => a.actionId === actionId)!;
+    if (error) {
+      action.nbAgentsFailed++;
+      const a = this.agents.get(agentId);
+      action.latestErrors.unshift({ agentId, hostname: a && host(a), error, timestamp: iso(this.now()) });
+    } else {
+      action.nbAgentsAck++;
+    }
+    if (action.nbAgentsAck + action.nbAgentsFailed >= action.nbAgentsActioned) {
+      action.status = action.nbAgentsAck === 0 ? "FAILED" : "COMPLETE";
+      action.completionTime = iso(this.now());
+    }
+    this.emit("action.result", actionId, { agent_id: agentId, error });
+  }
+
+  private changed(a: Agent): void {
+    this.emit("agent.upgrade", a.id, { agent: copy(a) });
+  }
+
+  private whyNot(a: Agent, version: string, force: boolean): string | undefined {
+    if (!a.active) return "It has left the fleet.";
+    if (!this.packages.some((p) => p.version === version)) return `No package ${version} is published for linux/amd64.`;
+    if ((a.local_metadata as { elastic: { agent: { upgradeable: boolean } } }).elastic.agent.upgradeable === false) {
+      return "It cannot be upgraded from here: it runs in a container or is not installed as a service.";
+    }
+    if (force) return undefined;
+    if (this.running.some((r) => r.agentId === a.id)) return `It is already being upgraded to ${a.upgrade_details?.target_version}.`;
+    const d = compareVersions(version, a.agent.version);
+    if (d === 0) return `It runs ${version} already.`;
+    if (d < 0) return `It runs ${a.agent.version}; going down to ${version} needs force.`;
+    return undefined;
+  }
+
+  private agent(i: number): Agent {
+    const name = HOSTS[i] ?? `node-${String(i).padStart(5, "0")}`;
+    const id = `5d1e${String(i).padStart(4, "0")}-7a90-4c1b-9f3e-${String(hash(name)).padStart(12, "0").slice(0, 12)}`;
+    const offline = i === 9 || (i > 20 && i % 23 === 0);
+    const bad = i === 4 || (i > 20 && i % 31 === 0);
+    const edge = name.startsWith("edge");
+    return {
+      id, type: "PERMANENT", active: true, status: offline ? "offline" : bad ? "degraded" : "online",
+      enrolled_at: iso(this.now() - 864e5 * (3 + (i % 5))), policy_id: edge ? "edge" : "default", policy_revision: 2,
+      last_checkin: iso(this.now() - (offline ? 47 * 6e4 : (i % 20) * 1000)), last_checkin_status: bad ? "degraded" : "online",
+      last_checkin_message: bad ? "collector: 2 of 3 outputs are reachable" : "Running",
+      agent: { id, version: i === 3 ? "1.1.0" : "1.0.0" },
+      local_metadata: {
+        host: { hostname: name, architecture: i % 3 === 2 ? "arm64" : "amd64", ip: [`10.0.${i >> 8}.${i & 255}/24`] },
+        os: { name: "Debian GNU/Linux", version: "12", family: "linux", kernel: "6.1.0-30" },
+        elastic: { agent: { id, version: "1.0.0", snapshot: false, upgradeable: i !== 11, "build.original": "1.0.0 (build: 9be1f0)" } },
+      },
+      user_provided_metadata: {}, tags: edge ? ["edge", name.slice(5, 8)] : name.startsWith("db") ? ["prod", "stateful"] : ["prod"],
+      packages: [],
+      components: [
+        { id: "collector", type: "process", status: bad ? "DEGRADED" : "HEALTHY", message: bad ? "2 of 3 outputs are reachable" : "Healthy" },
+        { id: "heartbeat", type: "process", status: "HEALTHY", message: "Healthy" },
+      ],
+      upgrade_started_at: null, upgraded_at: i === 3 ? iso(this.now() - 72e5) : null, upgrade_status: null, upgrade_details: null,
+    };
+  }
+
+  private key(name: string, policyId: string, at: number): EnrollmentKey {
+    const id = this.id("key");
+    return { id, active: true, api_key_id: `api-${id}`, name, policy_id: policyId, created_at: iso(at) };
+  }
+
+  private id(noun: string): string {
+    return `${noun}-${String(++this.ids).padStart(4, "0")}-6f1c2a`;
+  }
+}
+
+export function iso(ms: number): string {
+  return new Date(ms).toISOString();
+}
+
+function host(a: Agent): string {
+  return (a.local_metadata as { host: { hostname: string } }).host.hostname;
+}
+
+function copy(a: Agent): Agent {
+  return structuredClone(a);
+}
+
+function hash(text: string): number {
+  let h = 7;
+  for (const c of text) h = (h * 31 + c.charCodeAt(0)) >>> 0;
+  return h;
+}
+
+function pkg(version: string, arch: string, at: number): Package {
+  const h = hash(version + arch).toString(16).padStart(8, "0");
+  return {
+    file: `muster-agent-${version}-linux-${arch}.tar.gz`, version, snapshot: false, hash: h.repeat(5), os: "linux", arch,
+    size: 11_400_000 + (hash(h) % 900_000), sha256: h.repeat(8), sha512: h.repeat(16), key_id: "a1b2c3d4e5f60718", pushed_at: iso(at), pushed_by: "first admin key",
+  };
+}
+
+function policy(id: string, name: string, at: number): Policy {
+  return {
+    id, name, namespace: "default", revision: 2, status: "active", is_managed: false, is_protected: false,
+    updated_at: iso(at), updated_by: "first admin key", package_policies: [], agents: 0,
+  };
+}

@@ -1,0 +1,128 @@
+/** The admin API over a MockFleet, as a plain Node request handler. */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { FleetEvent } from "../app/api/types";
+import type { MockFleet } from "./fleet.ts";
+
+const COOKIE = "muster_session=mock";
+/** The key the mock refuses, for looking at the login error. */
+const WRONG_KEY = "wrong";
+
+type Body = Record<string, unknown>;
+interface Call {
+  fleet: MockFleet;
+  url: URL;
+  args: string[];
+  body: Body;
+}
+type Answer = [status: number, body: unknown];
+type Route = [method: string, path: RegExp, handle: (c: Call) => Answer];
+
+const ok = (body: unknown): Answer => [200, body];
+const refuse = (status: number, error: string, message: string): Answer => [status, { statusCode: status, error, message }];
+const words = (v: unknown): string[] => (Array.isArray(v) ? v.map(String) : []);
+const page = <T>(items: T[]) => ({ items, total: items.length, page: 1, perPage: Math.max(20, items.length) });
+
+const routes: Route[] = [
+  ["GET", /^\/api\/v1\/session$/, () => ok({ name: "first admin key", expires_at: new Date(Date.now() + 36e5).toISOString() })],
+  ["GET", /^\/api\/v1\/server$/, ({ fleet }) => ok({
+    version: "1.0.0", agent_url: "https://muster.example.com:8220",
+    ca_pin: "sha256:5f0c4d2e8a91b7c63f0d2e8a91b7c65f0c4d2e8a91b7c63f0d2e8a91b7c65f0c",
+    publisher_keys: fleet.publisherKeys.map((k) => k.public_key), now: new Date().toISOString(),
+  })],
+  ["GET", /^\/api\/fleet\/agents$/, ({ fleet, url }) => ok({ ...page(fleet.list(url.searchParams.get("showInactive") === "true")), perPage: 10_000 })],
+  ["GET", /^\/api\/fleet\/agents\/action_status$/, ({ fleet }) => ok({ items: fleet.actions })],
+  ["GET", /^\/api\/fleet\/agents\/available_versions$/, ({ fleet }) => ok({ items: [...new Set(fleet.packages.map((p) => p.version))].reverse() })],
+  ["POST", /^\/api\/fleet\/agents\/bulk_upgrade$/, ({ fleet, body }) =>
+    ok({ actionId: fleet.upgrade(words(body.agents), String(body.version), body.force === true, body.start_time as string | undefined, body.rollout_duration_seconds as number | undefined) })],
+  ["POST", /^\/api\/fleet\/agents\/actions\/([^/]+)\/cancel$/, ({ fleet, args }) =>
+    fleet.cancel(args[0]!)
+      ? ok({ item: { id: `cancel-${args[0]}`, type: "CANCEL", created_at: new Date().toISOString() } })
+      : refuse(409, "Conflict", "The action is over; nothing is left to cancel.")],
+  ["GET", /^\/api\/fleet\/agents\/([^/]+)$/, ({ fleet, args }) => {
+    const agent = fleet.agents.get(args[0]!);
+    return agent ? ok({ item: agent }) : refuse(404, "Not Found", `There is no agent ${args[0]}.`);
+  }],
+  ["POST", /^\/api\/fleet\/agents\/([^/]+)\/upgrade$/, ({ fleet, args, body }) => {
+    const [item] = fleet.preview([args[0]!], String(body.version), body.force === true).items;
+    return item?.will ? ok({ actionId: fleet.upgrade([args[0]!], String(body.version), body.force === true) }) : refuse(400, "Bad Request", item?.reason ?? "refused");
+  }],
+  ["POST", /^\/api\/fleet\/agents\/([^/]+)\/unenroll$/, ({ fleet, args }) => (fleet.unenroll(args[0]!), ok({}))],
+  ["POST", /^\/api\/v1\/upgrade_preview$/, ({ fleet, body }) => ok(fleet.preview(words(body.agents), String(body.version), body.force === true))],
+  ["GET", /^\/api\/fleet\/enrollment_api_keys$/, ({ fleet }) => ok(page(fleet.keys))],
+  ["POST", /^\/api\/fleet\/enrollment_api_keys$/, ({ fleet, body }) =>
+    ok({ action: "created", item: fleet.createKey(String(body.name ?? ""), String(body.policy_id), body.expiration as string | undefined) })],
+  ["DELETE", /^\/api\/fleet\/enrollment_api_keys\/([^/]+)$/, ({ fleet, args }) => {
+    const key = fleet.keys.find((k) => k.id === args[0]);
+    if (!key) return refuse(404, "Not Found", `There is no enrollment key ${args[0]}.`);
+    key.active = false;
+    fleet.emit("key.revoked", key.id, {});
+    return ok({ action: "deleted" });
+  }],
+  ["GET", /^\/api\/fleet\/agent_policies$/, ({ fleet }) => ok(page(fleet.policies))],
+  ["GET", /^\/api\/v1\/packages$/, ({ fleet }) => ok({ items: fleet.packages })],
+  ["DELETE", /^\/api\/v1\/packages\/([^/]+)$/, ({ fleet, args }) => {
+    fleet.packages = fleet.packages.filter((p) => p.file !== args[0]);
+    fleet.emit("package.deleted", args[0]!, {});
+    return ok({ action: "deleted" });
+  }],
+  ["GET", /^\/api\/v1\/publisher_keys$/, ({ fleet }) => ok({ items: fleet.publisherKeys })],
+  ["POST", /^\/api\/v1\/publisher_keys$/, ({ fleet, body }) => {
+    if (!/^RW/.test(String(body.public_key))) return refuse(400, "Bad Request", "public_key is not a minisign key; paste the line that starts with RW.");
+    const item = { id: `${Date.now().toString(16)}00000`.slice(0, 16), public_key: String(body.public_key), name: String(body.name ?? ""), added_at: new Date().toISOString(), added_by: "first admin key" };
+    fleet.publisherKeys.push(item);
+    return ok({ item });
+  }],
+];
+
+export async function answer(fleet: MockFleet, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const url = new URL(req.url ?? "/", "http://mock");
+  const body = await readBody(req);
+  const loggedIn = (req.headers.cookie ?? "").includes(COOKIE);
+  if (url.pathname === "/api/v1/session" && req.method !== "GET") return session(req, res, body);
+  if (!loggedIn) return send(res, refuse(401, "Unauthorized", "Log in with an admin API key."));
+  if (req.method !== "GET" && !req.headers["kbn-xsrf"]) return send(res, refuse(400, "Bad Request", "The header kbn-xsrf is missing."));
+  if (url.pathname === "/api/v1/events") return stream(fleet, url, req, res);
+  for (const [method, path, handle] of routes) {
+    const match = method === req.method ? path.exec(url.pathname) : null;
+    if (match) return send(res, handle({ fleet, url, args: match.slice(1).map(decodeURIComponent), body }));
+  }
+  send(res, refuse(404, "Not Found", `${req.method} ${url.pathname} is not part of the mock.`));
+}
+
+function session(req: IncomingMessage, res: ServerResponse, body: Body): void {
+  if (req.method === "DELETE") {
+    res.setHeader("Set-Cookie", "muster_session=; Path=/; Max-Age=0");
+    return send(res, ok({}));
+  }
+  if (!body.api_key || body.api_key === WRONG_KEY) return send(res, refuse(401, "Unauthorized", "No admin key has this id and secret. Paste it whole, as the server printed it."));
+  res.setHeader("Set-Cookie", `${COOKIE}; Path=/; HttpOnly; SameSite=Strict`);
+  send(res, ok({ name: "first admin key", expires_at: new Date(Date.now() + 36e5).toISOString() }));
+}
+
+function stream(fleet: MockFleet, url: URL, req: IncomingMessage, res: ServerResponse): void {
+  res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no" });
+  res.write(": hello\n\n");
+  const resume = req.headers["last-event-id"] ?? url.searchParams.get("after");
+  const write = (e: FleetEvent) => res.write(`id: ${e.seq}\nevent: ${e.type}\ndata: ${JSON.stringify(e)}\n\n`);
+  const stop = fleet.subscribe(write, resume === null || resume === undefined ? null : Number(resume));
+  const alive = setInterval(() => res.write(": alive\n\n"), 15_000);
+  req.on("close", () => {
+    clearInterval(alive);
+    stop();
+  });
+}
+
+function send(res: ServerResponse, [status, body]: Answer): void {
+  res.writeHead(status, { "Content-Type": "application/json", "Cache-Control": "no-store" });
+  res.end(JSON.stringify(body));
+}
+
+async function readBody(req: IncomingMessage): Promise<Body> {
+  let text = "";
+  for await (const chunk of req) text += String(chunk);
+  try {
+    return text === "" ? {} : (JSON.parse(text) as Body);
+  } catch {
+    return {};
+  }
+}

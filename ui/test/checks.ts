@@ -1,0 +1,29 @@
+import AxeBuilder from "@axe-core/playwright";
+import { expect, type Page } from "@playwright/test";
+
+/** No violation that axe calls serious or critical; what it found is in the failure. */
+export async function expectAccessible(page: Page, what: string): Promise<void> {
+  // An opening menu or dialog is half transparent for a moment, and its contrast with it.
+  await page.waitForFunction(() => document.getAnimations().every((a) => a.playState !== "running" || a.effect?.getTiming().iterations === Infinity));
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  const bad = violations
+    .filter((v) => v.impact === "serious" || v.impact === "critical")
+    .map((v) => `${v.id}: ${v.help}\n${v.nodes.slice(0, 5).map((n) => `  ${n.target.join(" ")} ${n.failureSummary ?? ""}`).join("\n")}`);
+  expect(bad, `axe on ${what}`).toEqual([]);
+}
+
+/** Collects what a browser complains about: scripts that throw, and what the Content-Security-Policy stopped. */
+export function watchComplaints(page: Page): string[] {
+  const complaints: string[] = [];
+  page.on("pageerror", (error) => complaints.push(`${error.name}: ${error.message}`));
+  page.on("console", (message) => {
+    if (message.type() === "error" && /content security policy|refused to/i.test(message.text())) complaints.push(message.text());
+  });
+  return complaints;
+}
+
+/** Nothing sticks out of the page sideways. */
+export async function expectNoSidewaysScroll(page: Page): Promise<void> {
+  const { content, window } = await page.evaluate(() => ({ content: document.documentElement.scrollWidth, window: innerWidth }));
+  expect(content, "the page is wider than its window").toBeLessThanOrEqual(window);
+}

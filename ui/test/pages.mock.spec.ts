@@ -1,0 +1,189 @@
+// How the pages behave where a real fleet would have to be bent into shape:
+// empty, large, mixed, refused. The mock fleet answers.
+import { expect, test, type Page } from "@playwright/test";
+import { expectAccessible, expectNoSidewaysScroll } from "./checks";
+import { PORTS } from "./playwright.mock.config";
+
+const at = (fleet: keyof typeof PORTS, path = "/") => `http://localhost:${PORTS[fleet]}${path}`;
+
+async function open(page: Page, fleet: keyof typeof PORTS, path = "/agents"): Promise<void> {
+  await page.context().addCookies([{ name: "muster_session", value: "mock", url: at(fleet) }]);
+  await page.goto(at(fleet, path));
+}
+
+const rows = (page: Page) => page.getByRole("row").filter({ has: page.getByRole("rowheader") });
+
+test("without a session the login page comes first and leads back", async ({ page }) => {
+  await page.goto(at("twelve", "/agents?q=web&sort=version"));
+  await expect(page).toHaveURL(/\/login\?from=/);
+  await expectAccessible(page, "the login page");
+  const key = page.getByLabel("Admin API key", { exact: true });
+  await expect(page.getByRole("button", { name: "Log in" })).toBeDisabled();
+  await key.fill("wrong");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("alert")).toContainText("This key is not accepted");
+  await key.fill("bW9jazprZXk=");
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(at("twelve", "/agents?q=web&sort=version"));
+  await expect(rows(page)).toHaveCount(3);
+});
+
+test("a session that ends leads to the login page", async ({ page }) => {
+  await open(page, "twelve", "/packages");
+  await expect(page.getByRole("heading", { name: "Packages" })).toBeVisible();
+  await page.context().clearCookies();
+  await page.getByRole("navigation").getByRole("link", { name: "Enrollment" }).click();
+  await expect(page).toHaveURL(/\/login\?from=%2Fenroll/);
+});
+
+test("a click on a status shows its agents, and the address remembers", async ({ page }) => {
+  await open(page, "twelve");
+  await page.getByRole("button", { name: /Offline/ }).click();
+  await expect(rows(page)).toHaveCount(1);
+  await expect(page).toHaveURL(/status=/);
+  await page.reload();
+  await expect(rows(page)).toHaveCount(1);
+  await page.goBack();
+  await expect(rows(page)).toHaveCount(12);
+});
+
+test("only agents in sight are upgraded, and the preview says why not the others", async ({ page }) => {
+  await open(page, "twelve");
+  await page.getByRole("checkbox", { name: /^Select all 12/ }).check();
+  await page.getByRole("textbox", { name: /^Filter by/ }).fill("build");
+  await expect(rows(page)).toHaveCount(2);
+  await page.getByRole("button", { name: "Upgrade 2 agents…" }).click();
+  const dialog = page.getByRole("dialog");
+  await expect(dialog.getByText("1 agent will be upgraded; 1 will not")).toBeVisible();
+  await expect(dialog.getByRole("listitem").first()).toContainText("It cannot be upgraded from here");
+  await expect(dialog.getByRole("button", { name: "Upgrade 1 agent", exact: true })).toBeEnabled();
+});
+
+test("a version nobody can go to leaves the button with its reason", async ({ page }) => {
+  await open(page, "twelve", "/agents?q=build-01");
+  await page.getByRole("checkbox", { name: "Select build-01" }).check();
+  await page.getByRole("button", { name: "Upgrade 1 agent…" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByRole("combobox", { name: "Version" }).click();
+  await page.getByRole("option", { name: "Another version…" }).click();
+  await dialog.getByRole("textbox", { name: "Another version" }).fill("nine");
+  await expect(dialog.getByRole("button", { name: /^Upgrade 1 agent$|^Upgrade 0/ })).toBeDisabled();
+  await expect(dialog.getByText("“nine” is not a version. It has the form 1.2.3.").first()).toBeVisible();
+  await dialog.getByRole("textbox", { name: "Another version" }).fill("9.9.9");
+  await expect(dialog.getByText("No package 9.9.9 is published")).toBeVisible();
+  await expect(dialog.getByText("None of these agents would be upgraded.").first()).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(dialog).toBeHidden();
+  await expect(page.getByRole("button", { name: "Upgrade 1 agent…" })).toBeFocused();
+});
+
+test("a scheduled upgrade waits, and can be cancelled", async ({ page }) => {
+  await open(page, "twelve", "/agents?q=web-03");
+  await page.getByRole("button", { name: "Actions for web-03" }).click();
+  await page.getByRole("menuitem", { name: /^Upgrade/ }).click();
+  const dialog = page.getByRole("dialog");
+  await expect(dialog).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(page.getByRole("button", { name: "Actions for web-03" })).toBeFocused();
+  await page.getByRole("button", { name: "Actions for web-03" }).click();
+  await page.getByRole("menuitem", { name: /^Upgrade/ }).click();
+  await dialog.getByText("At a time").click();
+  await expect(dialog.getByLabel("Start time")).toBeVisible();
+  await dialog.getByRole("button", { name: "Schedule upgrade of 1 agent" }).click();
+  await expect(rows(page).first()).toContainText(/Starts in (1 hr|5\d min|60 min)/);
+  await page.getByRole("link", { name: "Follow it under Activity" }).click();
+  const action = page.getByRole("listitem", { name: /is scheduled$/ });
+  await action.getByRole("button", { name: "Cancel…" }).click();
+  const confirm = page.getByRole("dialog", { name: "Cancel this upgrade?" });
+  await expectAccessible(page, "the question before a cancel");
+  await confirm.getByRole("button", { name: "Cancel upgrade" }).click();
+  await expect(page.getByRole("listitem", { name: /was cancelled$/ })).toBeVisible();
+});
+
+test("an empty fleet shows how to fill it", async ({ page }) => {
+  await open(page, "none");
+  await expect(page.getByText("No agent has enrolled yet")).toBeVisible();
+  await expectAccessible(page, "an empty fleet");
+  await page.getByRole("button", { name: "Add the first agent" }).click();
+  const dialog = page.getByRole("dialog", { name: "Add an agent" });
+  await dialog.getByRole("button", { name: "Create key and show command" }).click();
+  const command = dialog.getByLabel("Command that enrols a host");
+  await expect(command).toContainText("muster-agent install");
+  for (const flag of ["--url", "--token", "--ca-pin", "--trust-key"]) await expect(command).toContainText(flag);
+  await expectAccessible(page, "the command that enrols a host");
+  await dialog.getByRole("button", { name: "Done" }).click();
+  await page.getByRole("navigation").getByRole("link", { name: "Enrollment" }).click();
+  await page.getByRole("button", { name: /^Revoke / }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Revoke key" }).click();
+  await expect(page.getByRole("cell", { name: "Revoked" })).toBeVisible();
+});
+
+test("five thousand agents scroll, filter and sort, with few rows in the document", async ({ page }) => {
+  await open(page, "many");
+  await expect(rows(page).first()).toBeVisible();
+  await expect(page.getByRole("table")).toHaveAttribute("aria-rowcount", "5001");
+  expect(await rows(page).count()).toBeLessThan(80);
+  await page.getByRole("button", { name: "Host" }).click();
+  await expect(rows(page).first()).toContainText("web-03");
+  await page.evaluate(() => window.scrollTo(0, document.documentElement.scrollHeight));
+  await expect(rows(page).last()).toContainText("api-01");
+  await page.getByRole("textbox", { name: /^Filter by/ }).fill("node-0499");
+  await expect(rows(page)).toHaveCount(10);
+});
+
+test("the keyboard reaches everything", async ({ page }) => {
+  await open(page, "twelve");
+  await expect(rows(page).first()).toBeVisible();
+  await page.keyboard.press("Tab");
+  await expect(page.getByRole("link", { name: "Skip to the content" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("main")).toBeFocused();
+  await page.getByRole("checkbox", { name: "Select api-01" }).focus();
+  await page.keyboard.press("Space");
+  await page.keyboard.press("Tab");
+  await expect(page.getByRole("link", { name: "api-01" })).toBeFocused();
+  await page.keyboard.press("Tab");
+  await expect(page.getByRole("button", { name: "Actions for api-01" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("menuitem", { name: /^Upgrade/ })).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(page.getByRole("button", { name: "Actions for api-01" })).toBeFocused();
+});
+
+test("every page fits a telephone", async ({ page }) => {
+  await page.setViewportSize({ width: 400, height: 800 });
+  await open(page, "twelve");
+  await expect(rows(page)).toHaveCount(12);
+  await expectNoSidewaysScroll(page);
+  await expectAccessible(page, "the agents on a telephone");
+  for (const name of ["Activity", "Packages", "Enrollment"]) {
+    await page.getByRole("navigation").getByRole("link", { name }).click();
+    await expect(page.getByRole("heading", { name, level: 1 })).toBeVisible();
+    await expectNoSidewaysScroll(page);
+  }
+  await page.getByRole("navigation").getByRole("link", { name: "Agents" }).click();
+  await page.getByRole("link", { name: "web-01" }).click();
+  await expect(page.getByRole("heading", { name: "web-01" })).toBeVisible();
+  await expectNoSidewaysScroll(page);
+});
+
+test("the chosen colours stay, and log out ends the session", async ({ page }) => {
+  await open(page, "twelve");
+  await page.getByRole("button", { name: /^Colours/ }).click();
+  await page.getByRole("menuitem", { name: "Dark" }).click();
+  await expect(page.locator("html")).toHaveAttribute("data-mantine-color-scheme", "dark");
+  await page.reload();
+  await expect(page.locator("html")).toHaveAttribute("data-mantine-color-scheme", "dark");
+  await page.getByRole("button", { name: /^Account/ }).click();
+  await page.getByRole("menuitem", { name: "Log out" }).click();
+  await expect(page).toHaveURL(/\/login$/);
+  await page.goto(at("twelve", "/agents"));
+  await expect(page).toHaveURL(/\/login\?from=/);
+});
+
+test("an agent that is not there says so", async ({ page }) => {
+  await open(page, "twelve", "/agents/nobody");
+  await expect(page.getByText("There is no such agent")).toBeVisible();
+  await open(page, "twelve", "/nowhere");
+  await expect(page.getByText("There is no such page")).toBeVisible();
+});
