@@ -1,0 +1,300 @@
+// Package admin serves the admin API, on port 8221: Kibana's Fleet calls under
+// /api/fleet, Muster's own under /api/v1, and the web UI beside them. Each
+// handler parses, calls one domain function and renders adminapi's types.
+package admin
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/enrollment"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// APIVersion is Kibana's public API version, answered in Elastic-Api-Version.
+const APIVersion = "2023-10-31"
+
+// Handlers are the admin API's.
+type Handlers struct {
+	API        httpapi.API
+	Store      store.Store
+	Access     *access.Service
+	Enrollment *enrollment.Service
+	Policies   *policy.Service
+	Actions    *action.Service
+	Artifacts  *artifact.Service
+	Events     *event.Stream
+	// UI serves everything that is not the API.
+	UI http.Handler
+	// Server is what a host needs to know to enrol.
+	Server adminapi.Server
+	// Draining is closed when the server shuts down: streams, which would last
+	// for ever, end then. nil means never.
+	Draining <-chan struct{}
+	Now      clock.Clock
+}
+
+// Handler returns the routes.
+func (h *Handlers) Handler() http.Handler {
+	e := h.API.New()
+	e.Use(h.apiVersion)
+	e.NoRoute(func(c *gin.Context) {
+		if strings.HasPrefix(c.Request.URL.Path, "/api/") {
+			h.API.Fail(c, fleet.Errorf(fleet.NotFound, "there is nothing at %s %s", c.Request.Method, c.Request.URL.Path))
+			return
+		}
+		c.Status(http.StatusOK) // gin has set 404 here; the UI says otherwise where it must
+		h.UI.ServeHTTP(c.Writer, c.Request)
+	})
+	on := h.API.Handle
+
+	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
+	e.POST("/api/v1/session", on(h.logIn))
+	e.DELETE("/api/v1/session", on(h.logOut))
+
+	authed := e.Group("/", h.authenticate)
+	authed.GET("/api/status", on(h.kibanaStatus))
+	authed.GET("/api/v1/session", on(h.session))
+	authed.GET("/api/v1/server", on(h.server))
+	authed.GET("/api/v1/events", on(h.events))
+	authed.POST("/api/v1/upgrade_preview", on(h.previewUpgrade))
+	authed.GET("/api/v1/packages", on(h.listPackages))
+	authed.PUT("/api/v1/packages/:file", on(h.pushPackage))
+	authed.DELETE("/api/v1/packages/:file", on(h.deletePackage))
+	authed.GET("/api/v1/publisher_keys", on(h.listPublisherKeys))
+	authed.POST("/api/v1/publisher_keys", on(h.addPublisherKey))
+
+	fl := authed.Group("/api/fleet", h.xsrf)
+	fl.GET("/agent_status", on(h.agentStatus))
+	fl.GET("/agents", on(h.listAgents))
+	fl.GET("/agents/:agentId", on(h.getAgent))
+	fl.POST("/agents/:agentId/upgrade", on(h.upgradeAgent))
+	fl.POST("/agents/:agentId/unenroll", on(h.unenrollAgent))
+	fl.POST("/agents/bulk_upgrade", on(h.bulkUpgrade))
+	fl.GET("/agents/action_status", on(h.actionStatus))
+	fl.GET("/agents/available_versions", on(h.availableVersions))
+	fl.POST("/agents/actions/:actionId/cancel", on(h.cancelAction))
+	fl.GET("/enrollment_api_keys", on(h.listKeys))
+	fl.POST("/enrollment_api_keys", on(h.createKey))
+	fl.GET("/enrollment_api_keys/:keyId", on(h.getKey))
+	fl.DELETE("/enrollment_api_keys/:keyId", on(h.revokeKey))
+	fl.GET("/agent_policies", on(h.listPolicies))
+	fl.POST("/agent_policies", on(h.createPolicy))
+	fl.GET("/agent_policies/:policyId", on(h.getPolicy))
+	return e
+}
+
+func (h *Handlers) apiVersion(c *gin.Context) {
+	if !strings.HasPrefix(c.Request.URL.Path, "/api/") {
+		return
+	}
+	c.Header(agentapi.HeaderAPIVersion, APIVersion)
+	c.Header("Cache-Control", "no-store")
+	if v := c.GetHeader(agentapi.HeaderAPIVersion); v != "" && v != APIVersion {
+		h.API.Fail(c, fleet.Errorf(fleet.Invalid, "No version %q available for [%s] [%s]. Available versions are: [%s]",
+			v, strings.ToLower(c.Request.Method), c.Request.URL.Path, APIVersion))
+	}
+}
+
+const (
+	sessionCookie = "muster_session"
+	actorKey      = "actor"
+	byCookieKey   = "by-cookie"
+	expiresKey    = "expires"
+)
+
+// authenticate takes the Authorization header, or else the session cookie.
+func (h *Handlers) authenticate(c *gin.Context) {
+	if c.GetHeader("Authorization") == "" {
+		if value, err := c.Cookie(sessionCookie); err == nil {
+			key, expires, err := h.Access.Session(c.Request.Context(), value)
+			if err != nil {
+				h.API.Fail(c, err)
+				return
+			}
+			c.Set(actorKey, key.Name)
+			c.Set(expiresKey, expires)
+			c.Set(byCookieKey, true)
+			if err := checkXSRF(c); err != nil {
+				h.API.Fail(c, err)
+			}
+			return
+		}
+	}
+	cred, err := httpapi.Credential(c)
+	if err == nil {
+		var key fleet.AdminKey
+		key, err = h.Access.Authenticate(c.Request.Context(), cred)
+		c.Set(actorKey, key.Name)
+	}
+	if err != nil {
+		h.API.Fail(c, err)
+	}
+}
+
+// xsrf demands the header that Kibana demands: a page of another origin cannot
+// set it.
+func (h *Handlers) xsrf(c *gin.Context) {
+	if err := checkXSRF(c); err != nil {
+		h.API.Fail(c, err)
+	}
+}
+
+func checkXSRF(c *gin.Context) error {
+	switch c.Request.Method {
+	case http.MethodGet, http.MethodHead:
+		return nil
+	}
+	if c.GetHeader("kbn-xsrf") == "" && c.GetHeader("kbn-version") == "" {
+		return fleet.Errorf(fleet.Invalid, "Request must contain a kbn-xsrf header.")
+	}
+	return nil
+}
+
+func actor(c *gin.Context) string { return c.GetString(actorKey) }
+
+// maxBody bounds a JSON request: 10,000 agent ids of 40 bytes fit twice.
+const maxBody = 1 << 20
+
+func decode(c *gin.Context, v any) error { return httpapi.Decode(c, maxBody, v) }
+
+func (h *Handlers) logIn(c *gin.Context) error {
+	var req adminapi.LogInRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	cred, err := fleet.ParseCredential(req.ApiKey)
+	if err != nil {
+		return err
+	}
+	key, err := h.Access.Authenticate(c.Request.Context(), cred)
+	if err != nil {
+		return err
+	}
+	value, expires := h.Access.NewSession(key)
+	setCookie(c, value, int(access.SessionLifetime.Seconds()))
+	c.JSON(http.StatusOK, adminapi.Session{Name: key.Name, ExpiresAt: expires})
+	return nil
+}
+
+func (h *Handlers) logOut(c *gin.Context) error {
+	setCookie(c, "", -1)
+	c.JSON(http.StatusOK, adminapi.Empty{})
+	return nil
+}
+
+func setCookie(c *gin.Context, value string, maxAge int) {
+	http.SetCookie(c.Writer, &http.Cookie{
+		Name: sessionCookie, Value: value, Path: "/", MaxAge: maxAge,
+		HttpOnly: true, Secure: true, SameSite: http.SameSiteStrictMode,
+	})
+}
+
+func (h *Handlers) session(c *gin.Context) error {
+	s := adminapi.Session{Name: actor(c), ExpiresAt: c.GetTime(expiresKey)}
+	if s.ExpiresAt.IsZero() { // by key: as long as the key
+		s.ExpiresAt = h.Now.UTC().Add(access.SessionLifetime)
+	}
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+func (h *Handlers) kibanaStatus(c *gin.Context) error {
+	s := adminapi.KibanaStatus{Name: "muster"}
+	s.Version.Number, s.Version.BuildSnapshot = strings.CutSuffix(h.Server.Version, "-SNAPSHOT")
+	s.Status.Overall.Level, s.Status.Overall.Summary = "available", "The server answers"
+	if err := h.Store.Ping(c.Request.Context()); err != nil {
+		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", "The store does not answer: "+err.Error()
+	}
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+func (h *Handlers) server(c *gin.Context) error {
+	s := h.Server
+	s.Now = h.Now.UTC()
+	keys, _, err := h.Store.PublisherKeys().List(c.Request.Context(), 0, 0)
+	if err != nil {
+		return err
+	}
+	s.PublisherKeys = []string{}
+	for _, k := range keys {
+		s.PublisherKeys = append(s.PublisherKeys, k.PublicKey)
+	}
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+// maxPage bounds page; with the largest perPage the product is no overflow.
+const maxPage = 1 << 20
+
+// page reads page and perPage of a list; pages count from first.
+func page(c *gin.Context, first int) (number, size int, err error) {
+	if number, err = queryInt(c, "page", first, first, maxPage); err != nil {
+		return 0, 0, err
+	}
+	// Not 0: to the store that means all there are.
+	size, err = queryInt(c, "perPage", 20, 1, 1000)
+	return number, size, err
+}
+
+func queryInt(c *gin.Context, name string, def, low, high int) (int, error) {
+	s := c.Query(name)
+	if s == "" {
+		return def, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < low || n > high {
+		return 0, fleet.FieldError("query."+name, "is %q, want a number from %d to %d", s, low, high)
+	}
+	return n, nil
+}
+
+func queryBool(c *gin.Context, name string) (bool, error) {
+	switch s := c.Query(name); s {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, fleet.FieldError("query."+name, "is %q, want true or false", s)
+	}
+}
+
+// noQuery refuses a query in KQL until there is KQL: to ignore it would select
+// agents that were not meant.
+func noQuery(kuery string) error {
+	if strings.TrimSpace(kuery) != "" {
+		return fleet.FieldError("query.kuery", "queries are not understood by this version: leave kuery out")
+	}
+	return nil
+}
+
+func ptr[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+func each[A, B any](in []A, f func(A) B) []B {
+	out := make([]B, len(in))
+	for i, v := range in {
+		out[i] = f(v)
+	}
+	return out
+}

@@ -1,0 +1,389 @@
+package admin_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+)
+
+func quick(o *replica.Options) {
+	o.Config.Check.Poll, o.Config.Check.PollJitter = time.Second, 0
+}
+
+// refused compares a refusal; says is a part of its message.
+func refused(t *testing.T, what string, got replicatest.Answer, status int, says string) {
+	t.Helper()
+	e := got.Refusal()
+	if got.Status != status || e.StatusCode != status || e.Code != http.StatusText(status) || e.Message == "" || !strings.Contains(e.Message, says) {
+		t.Errorf("%s answered %d %s\nwant %d %q", what, got.Status, got.Body, status, says)
+	}
+}
+
+func TestKibanasRules(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	key := "ApiKey " + s.AdminKey
+	do := func(method, path string, h http.Header, body any) replicatest.Answer {
+		got, err := s.Do(t.Context(), replicatest.Request{Method: method, URL: s.AdminURL + path, Header: h, Body: body})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	policy := `{"name":"x","namespace":"default"}`
+	got := do("POST", "/api/fleet/agent_policies", replicatest.With("Authorization", key), policy)
+	if got.Status != 400 || got.Refusal().Message != "Request must contain a kbn-xsrf header." {
+		t.Errorf("without kbn-xsrf: %d %s", got.Status, got.Body)
+	}
+	if got := do("POST", "/api/fleet/agent_policies", replicatest.With("Authorization", key, "kbn-version", "9.1.0"), policy); got.Status != 200 {
+		t.Errorf("with kbn-version: %d %s", got.Status, got.Body)
+	}
+	got = do("GET", "/api/fleet/agents", replicatest.With("Authorization", key, "Elastic-Api-Version", "2030-01-01"), nil)
+	if want := `No version "2030-01-01" available for [get] [/api/fleet/agents]. Available versions are: [2023-10-31]`; got.Status != 400 || got.Refusal().Message != want {
+		t.Errorf("an unknown version: %d %s", got.Status, got.Body)
+	}
+	if got := do("GET", "/api/fleet/agents", replicatest.With("Authorization", key, "Elastic-Api-Version", "2023-10-31"), nil); got.Status != 200 {
+		t.Errorf("Kibana's version: %d %s", got.Status, got.Body)
+	}
+	refused(t, "no key", do("GET", "/api/fleet/agents", nil, nil), 401, "Authorization header is missing")
+	refused(t, "a strange key", do("GET", "/api/fleet/agents", replicatest.With("Authorization", "ApiKey "+fleet.NewCredential().Encode()), nil), 401, "muster admin-key")
+	refused(t, "half a key", do("GET", "/api/fleet/agents", replicatest.With("Authorization", "ApiKey abc"), nil), 401, "copy it whole")
+	refused(t, "a token of agents", do("GET", "/api/fleet/agents", replicatest.With("Authorization", "ApiKey "+s.Token), nil), 401, "muster admin-key")
+	refused(t, "an unknown path", s.Admin("GET", "/api/fleet/elsewhere", nil), 404, "/api/fleet/elsewhere")
+	refused(t, "an unknown method", s.Admin("PATCH", "/api/fleet/agents", nil), 405, "PATCH")
+	if got := s.Admin("GET", "/api/fleet/agents/nobody", nil); got.Status != 404 || got.Refusal().Message != "Agent nobody not found" {
+		t.Errorf("an unknown agent: %d %s", got.Status, got.Body)
+	}
+	refused(t, "upgrading nobody", s.Admin("POST", "/api/fleet/agents/nobody/upgrade", `{"version":"1.0.0","source_uri":"https://x"}`), 404, "Agent nobody not found")
+	refused(t, "unenrolling nobody", s.Admin("POST", "/api/fleet/agents/nobody/unenroll", nil), 404, "Agent nobody not found")
+}
+
+func TestListsAndCounts(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.1.0", "1.10.0")
+	var ids []string
+	for i, version := range []string{"1.0.0", "1.9.0", "1.10.0"} {
+		a := s.Enroll(fmt.Sprintf("web-%d", i), version)
+		ids = append(ids, a.ID)
+		if i == 0 {
+			a.MustCheckin(nil)
+		}
+	}
+	gone := s.Enroll("web-9", "1.0.0")
+	s.Admin("POST", "/api/fleet/agents/"+gone.ID+"/unenroll", `{"revoke":true}`)
+	list := func(query string) adminapi.AgentList {
+		t.Helper()
+		return replicatest.Decode[adminapi.AgentList](t, s.Admin("GET", "/api/fleet/agents?"+query, nil))
+	}
+	names := func(l adminapi.AgentList) (out []string) {
+		for _, a := range l.Items {
+			out = append(out, strings.TrimPrefix(a.LocalMetadata["host"].(map[string]any)["hostname"].(string), "web-"))
+		}
+		return out
+	}
+	for query, want := range map[string]string{
+		"":                                 "2 1 0", // newest first
+		"sortOrder=asc":                    "0 1 2",
+		"showInactive=true":                "9 2 1 0",
+		"sortField=agent.version":          "2 1 0", // as versions, not as text
+		"sortField=last_checkin&perPage=1": "0",
+		"sortField=local_metadata.host.hostname&sortOrder=asc&page=2&perPage=2": "2",
+		"sortField=policy_id":  "2 1 0",
+		"perPage=0":            "",
+		"page=10000&perPage=1": "",
+		"showUpgradeable=true": "1 0", // those below the newest package
+		"kuery=+":              "2 1 0",
+	} {
+		if query == "sortField=policy_id" {
+			if got := list(query); got.Total != 3 {
+				t.Errorf("%s found %d", query, got.Total)
+			}
+			continue
+		}
+		if got := strings.Join(names(list(query)), " "); got != want {
+			t.Errorf("%q lists %q, want %q", query, got, want)
+		}
+	}
+	summary := *list("getStatusSummary=true&showInactive=true").StatusSummary
+	if len(summary) != 11 || summary["enrolling"] != 2 || summary["online"] != 1 || summary["unenrolled"] != 1 {
+		t.Errorf("the summary is %v", summary)
+	}
+
+	s.Admin("POST", "/api/fleet/agents/"+ids[0]+"/upgrade", `{"version":"1.1.0","source_uri":""}`)
+	got := replicatest.Decode[adminapi.AgentStatusResponse](t, s.Admin("GET", "/api/fleet/agent_status", nil)).Results
+	if want := (adminapi.AgentStatusCounts{All: 4, Active: 3, Updating: 3, Unenrolled: 1}); got != want {
+		t.Errorf("the counts are %+v, want %+v", got, want)
+	}
+	if got := replicatest.Decode[adminapi.AgentStatusResponse](t, s.Admin("GET", "/api/fleet/agent_status?policyId=other", nil)).Results; got.All != 0 {
+		t.Errorf("another policy has %+v", got)
+	}
+	versions := replicatest.Decode[adminapi.VersionList](t, s.Admin("GET", "/api/fleet/agents/available_versions", nil)).Items
+	if !slices.Equal(versions, []string{"1.10.0", "1.1.0"}) {
+		t.Errorf("available are %v", versions)
+	}
+}
+
+func TestBadParametersAreNamed(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	for path, says := range map[string]string{
+		"/api/fleet/agents?page=0":                               "[request query.page]",
+		"/api/fleet/agents?page=x":                               "[request query.page]",
+		"/api/fleet/agents?page=99999999999999999999":            "[request query.page]",
+		"/api/fleet/agents?perPage=-1":                           "[request query.perPage]",
+		"/api/fleet/agents?perPage=10001":                        "[request query.perPage]",
+		"/api/fleet/agents?page=101&perPage=100":                 "[request query.perPage]",
+		"/api/fleet/agents?sortField=components":                 "[request query.sortField]",
+		"/api/fleet/agents?sortOrder=up":                         "[request query.sortOrder]",
+		"/api/fleet/agents?showInactive=yes":                     "[request query.showInactive]",
+		"/api/fleet/agents?showUpgradeable=1":                    "[request query.showUpgradeable]",
+		"/api/fleet/agents?getStatusSummary=x":                   "[request query.getStatusSummary]",
+		"/api/fleet/agents?kuery=status:online":                  "[request query.kuery]",
+		"/api/fleet/agent_status?kuery=status:online":            "[request query.kuery]",
+		"/api/fleet/enrollment_api_keys?kuery=policy_id:default": "[request query.kuery]",
+		"/api/fleet/enrollment_api_keys?perPage=0":               "[request query.perPage]",
+		"/api/fleet/enrollment_api_keys?page=0":                  "[request query.page]",
+		"/api/fleet/agent_policies?perPage=1001":                 "[request query.perPage]",
+		"/api/fleet/agent_policies?kuery=name:x":                 "[request query.kuery]",
+		"/api/fleet/agents/action_status?page=-1":                "[request query.page]",
+		"/api/fleet/agents/action_status?perPage=0":              "[request query.perPage]",
+		"/api/fleet/agents/action_status?errorSize=101":          "[request query.errorSize]",
+		"/api/v1/events?after=-1":                                "[request query.after]",
+		"/api/v1/events?after=now":                               "[request query.after]",
+	} {
+		refused(t, path, s.Admin("GET", path, nil), 400, says)
+	}
+	for _, c := range []struct{ method, path, body, says string }{
+		{"POST", "/api/fleet/agents/x/upgrade", `{}`, "[request body.version]"},
+		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"newest"}`, "[request body.version]"},
+		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"9.9.9"}`, "muster package push"},
+		{"POST", "/api/fleet/agents/x/upgrade", `{"version":1}`, "[request body.version]: is a JSON number, want a string"},
+		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"1.0.0","force":"yes"}`, "[request body.force]"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u"}`, "[request body.agents]"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":[]}`, "[request body.agents]: is empty"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":""}`, "[request body.agents]: is a query"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":[1]}`, "[request body.agents]: want a list"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a","a"]}`, "twice"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"rollout_duration_seconds":599}`, "[request body.rollout_duration_seconds]"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"rollout_duration_seconds":9000000000000000000}`, "[request body.rollout_duration_seconds]"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"start_time":"2001-01-01T00:00:00Z"}`, "[request body.start_time]"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"start_time":"9999-01-01T00:00:00Z"}`, "[request body.start_time]"},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":["a"],"start_time":"noon"}`, "noon"},
+		{"POST", "/api/v1/upgrade_preview", `{"version":"1.0.0","agents":"all"}`, "[request body.agents]"},
+		{"POST", "/api/fleet/enrollment_api_keys", `{"name":"x"}`, "[request body.policy_id]"},
+		{"POST", "/api/fleet/enrollment_api_keys", `{"policy_id":"default","expiration":"soon"}`, "[request body.expiration]"},
+		{"POST", "/api/fleet/enrollment_api_keys", `{"policy_id":"default","expiration":"-1h"}`, "[request body.expiration]"},
+		{"POST", "/api/fleet/agent_policies", `{"namespace":"default"}`, "[request body.name]"},
+		{"POST", "/api/fleet/agent_policies", `{"name":"x"}`, "[request body.namespace]"},
+		{"POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","id":"a/b"}`, "[request body.id]"},
+		{"POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","inactivity_timeout":-1}`, "[request body.inactivity_timeout]"},
+		{"POST", "/api/fleet/agent_policies", `{"name":"x","namespace":"default","inactivity_timeout":9000000000000000000}`, "[request body.inactivity_timeout]"},
+		{"POST", "/api/v1/publisher_keys", `{"public_key":"RWQ"}`, "[request body.public_key]"},
+		{"PUT", "/api/v1/packages/muster-agent-1.0.0-linux-amd64.tar.gz", "bytes", "[request header.Muster-Signature]"},
+		{"POST", "/api/v1/session", `{"api_key":7}`, "[request body.api_key]"},
+	} {
+		refused(t, c.method+" "+c.path+" "+c.body, s.Admin(c.method, c.path, c.body), 400, c.says)
+	}
+	refused(t, "a policy's name again", s.Admin("POST", "/api/fleet/agent_policies", `{"name":"Default policy","namespace":"default"}`), 409, "choose another name")
+	for _, path := range []string{"/api/fleet/enrollment_api_keys/x", "/api/fleet/agent_policies/x", "/api/fleet/agents/a%2Fb"} {
+		refused(t, path, s.Admin("GET", path, nil), 404, "")
+	}
+	refused(t, "revoking nothing", s.Admin("DELETE", "/api/fleet/enrollment_api_keys/x", nil), 404, "")
+	refused(t, "withdrawing nothing", s.Admin("DELETE", "/api/v1/packages/x", nil), 404, "")
+	refused(t, "cancelling nothing", s.Admin("POST", "/api/fleet/agents/actions/x/cancel", nil), 404, "")
+}
+
+// Whatever is sent, the server answers with a refusal of its own words: never
+// with a panic, and never with a change.
+func TestGarbageIsRefused(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	a := s.Enroll("web-01", "1.0.0")
+	deep := strings.Repeat("[", 20_000)
+	for call := range loadSpec(t).operations(t) {
+		method, path, _ := strings.Cut(call, " ")
+		if method != http.MethodPost {
+			continue
+		}
+		path = strings.ReplaceAll(parameter.ReplaceAllString(path, a.ID), "{file}", "x")
+		for _, body := range []string{
+			"", " ", "null", "true", "0", `""`, "[]", "{", "}", "{}", "{}{}", "[[]]", `{"":""}`, "\x00", "\xff\xfe{}", "\xef\xbb\xbf{}", deep,
+			`{"agents":null,"version":null,"public_key":null,"policy_id":null,"name":null,"namespace":null,"api_key":null}`,
+			`{"agents":{},"version":[],"public_key":{},"policy_id":1,"name":false,"namespace":{},"api_key":[]}`,
+			`{"agents":[null,"",{}],"version":"1.0.0","source_uri":"x"}`,
+			`{"version":"` + strings.Repeat("9", 5000) + `","agents":["x"]}`,
+			`{"version":"1.0.0\u0000","agents":["x"],"api_key":"\u0000","policy_id":"\u0000","name":"\ud800"}`,
+		} {
+			got := s.Admin(method, path, body)
+			if got.Status >= 500 || (got.Status >= 400 && got.Refusal().Message == "") {
+				t.Errorf("%s with %.60q answered %d %s", call, body, got.Status, got.Body)
+			}
+		}
+	}
+}
+
+func TestAnUpgradeOfOneAgentIsRefusedWithItsReason(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.1.0", "1.2.0")
+	enrol := func(meta string) *replicatest.Agent {
+		got := s.Agents("POST", "/api/fleet/agents/enroll", s.Token, `{"type":"PERMANENT","metadata":{"local":`+meta+`}}`)
+		var out struct{ Item struct{ ID string } }
+		decode(t, got, &out)
+		return &replicatest.Agent{ID: out.Item.ID}
+	}
+	unenrolled, leaving, busy := s.Enroll("a", "1.0.0"), s.Enroll("b", "1.0.0"), s.Enroll("c", "1.0.0")
+	s.Admin("POST", "/api/fleet/agents/"+unenrolled.ID+"/unenroll", `{"revoke":true}`)
+	s.Admin("POST", "/api/fleet/agents/"+leaving.ID+"/unenroll", nil)
+	upgrade := func(a *replicatest.Agent, body string) replicatest.Answer {
+		return s.Admin("POST", "/api/fleet/agents/"+a.ID+"/upgrade", body)
+	}
+	if got := upgrade(busy, `{"version":"1.1.0"}`); got.Status != 200 {
+		t.Fatalf("upgrade: %s", got.Body)
+	}
+	container := enrol(`{"elastic":{"agent":{"version":"1.0.0","upgradeable":false}},"os":{"type":"linux"},"host":{"architecture":"amd64"}}`)
+	mac := enrol(`{"elastic":{"agent":{"version":"1.0.0","upgradeable":true}},"os":{"type":"darwin"},"host":{"architecture":"arm64"}}`)
+	for _, c := range []struct {
+		agent *replicatest.Agent
+		body  string
+		says  string
+	}{
+		{unenrolled, `{"version":"1.1.0"}`, "is unenrolled"},
+		{leaving, `{"version":"1.1.0"}`, "is being unenrolled"},
+		{busy, `{"version":"1.2.0"}`, "is already being upgraded to 1.1.0"},
+		{container, `{"version":"1.1.0"}`, "may run in a container"},
+		{mac, `{"version":"1.1.0"}`, "no package of version 1.1.0 for darwin/arm64"},
+		{s.Enroll("d", "1.1.0"), `{"version":"1.1.0"}`, "already runs 1.1.0"},
+		{s.Enroll("e", "1.2.0"), `{"version":"1.1.0"}`, "going down to 1.1.0 needs force"},
+		{s.Enroll("f", "1.0.0"), `{"version":"1.3.0"}`, "published are [1.2.0 1.1.0]"},
+	} {
+		refused(t, c.body, upgrade(c.agent, c.body), 400, c.says)
+	}
+	if got := upgrade(busy, `{"version":"1.2.0","force":true}`); got.Status != 200 {
+		t.Errorf("with force: %d %s", got.Status, got.Body)
+	}
+}
+
+func TestABulkUpgradeGoesOnWithoutThoseThatCannot(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	good, done := s.Enroll("good", "1.0.0"), s.Enroll("done", "1.1.0")
+	body := map[string]any{"version": "1.1.0", "agents": []string{good.ID, done.ID, "gone"}, "source_uri": ""}
+	preview := replicatest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/upgrade_preview", body))
+	if preview.Will != 1 || preview.Wont != 2 || !preview.Items[0].Will || *preview.Items[2].Reason != "Agent gone not found" {
+		t.Errorf("the preview is %+v", preview)
+	}
+	upgrading := func(a *replicatest.Agent) bool {
+		doc := s.Fleet(a.ID)
+		return doc.Upgrading()
+	}
+	if upgrading(good) {
+		t.Fatal("the preview began the upgrade")
+	}
+	id := replicatest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", body)).ActionId
+	status := func() adminapi.ActionStatus {
+		return replicatest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
+	}
+	got := status()
+	if got.ActionId != id || got.Status != adminapi.INPROGRESS || got.NbAgentsActioned != 3 || got.NbAgentsActionCreated != 1 || got.NbAgentsFailed != 2 || len(got.LatestErrors) != 2 || *got.CreatedBy != "first key" {
+		t.Errorf("the action stands as %+v", got)
+	}
+	if upgrading(done) || !upgrading(good) {
+		t.Error("the wrong agents are marked")
+	}
+	for range 2 { // cancelling twice is no error
+		if got := s.Admin("POST", "/api/fleet/agents/actions/"+id+"/cancel", nil); got.Status != 200 {
+			t.Errorf("cancel: %d %s", got.Status, got.Body)
+		}
+	}
+	if got := status(); got.Status != adminapi.CANCELLED || got.CancellationTime == nil {
+		t.Errorf("after the cancel it stands as %+v", got)
+	}
+	if upgrading(good) {
+		t.Error("the agent still counts as updating")
+	}
+}
+
+func TestKeysAndPoliciesAsElasticsClientsMakeThem(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	// elastic-agent-libs sends an empty name.
+	created := replicatest.Decode[adminapi.EnrollmentKeyCreated](t, s.Admin("POST", "/api/fleet/enrollment_api_keys", `{"name":"","policy_id":"default"}`))
+	if created.Action != "created" || created.Item.ApiKey == nil || created.Item.Name != "("+created.Item.Id+")" {
+		t.Errorf("the key is %+v", created)
+	}
+	list := replicatest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", "/api/fleet/enrollment_api_keys", nil))
+	for _, k := range list.Items {
+		if k.ApiKey != nil {
+			t.Error("the list shows secrets")
+		}
+	}
+	if list.Total != 2 || len(list.Items) != 2 {
+		t.Errorf("there are %d keys, %d shown", list.Total, len(list.Items))
+	}
+	if got := replicatest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", "/api/fleet/enrollment_api_keys?page=2&perPage=1", nil)); len(got.Items) != 1 || got.Total != 2 {
+		t.Errorf("page 2 of 1 has %d of %d", len(got.Items), got.Total)
+	}
+	policy := replicatest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies", `{"name":"p","namespace":"default","is_protected":false,"id":"p-1"}`)).Item
+	if policy.Id != "p-1" || policy.Revision != 1 || policy.UpdatedBy != "first key" {
+		t.Errorf("the policy is %+v", policy)
+	}
+}
+
+func TestAPackageIsPushedOnce(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	p := s.Publisher()
+	archive := p.Archive(t.TempDir(), "1.1.0")
+	first := replicatest.Decode[adminapi.PackageItem](t, p.Push(archive)).Item
+	again := replicatest.Decode[adminapi.PackageItem](t, p.Push(archive)).Item
+	if first.Sha256 != again.Sha256 || !first.PushedAt.Equal(again.PushedAt) || *first.PushedBy != "first key" {
+		t.Errorf("pushed twice it is %+v and %+v", first, again)
+	}
+	escaped := "/api/v1/packages/" + url.PathEscape("../muster-agent-1.1.0-linux-amd64.tar.gz")
+	got, err := s.Do(t.Context(), replicatest.Request{
+		Method: "PUT", URL: s.AdminURL + escaped, Body: "x",
+		Header: replicatest.With("Authorization", "ApiKey "+s.AdminKey, "Muster-Signature", "eA=="),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "a name with a path", got, 400, "[request path.file]")
+}
+
+func TestThePagesAreServedBesideTheAPI(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	got, err := s.Do(t.Context(), replicatest.Request{Method: "GET", URL: s.AdminURL + "/agents"})
+	if err != nil || got.Status != 200 && got.Status != 503 || !strings.HasPrefix(got.Header.Get("Content-Type"), "text/html") {
+		t.Errorf("a page answered %d %v, %v", got.Status, got.Header, err)
+	}
+	got, err = s.Do(t.Context(), replicatest.Request{Method: "GET", URL: s.AdminURL + "/api/nothing"})
+	if err != nil || got.Status != 404 || got.Refusal().Message == "" {
+		t.Errorf("an unknown call answered %d %s, %v", got.Status, got.Body, err)
+	}
+}
+
+func TestAnOutageOfTheStoreIsSaid(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	if err := s.Store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := s.Admin("GET", "/api/fleet/agents", nil)
+	refused(t, "the list", got, 503, "")
+	if got.Header.Get("Retry-After") == "" {
+		t.Error("there is no Retry-After")
+	}
+}

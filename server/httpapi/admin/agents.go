@@ -1,0 +1,367 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// maxWindow is how deep a list can be paged, as in Kibana.
+const maxWindow = 10_000
+
+var sorts = map[string]store.AgentSort{
+	"": store.ByEnrolledAt, "enrolled_at": store.ByEnrolledAt, "last_checkin": store.ByLastCheckin,
+	"local_metadata.host.hostname": store.ByHostname, "agent.version": store.ByVersion, "policy_id": store.ByPolicy,
+}
+
+func (h *Handlers) listAgents(c *gin.Context) error {
+	ctx := c.Request.Context()
+	if err := noQuery(c.Query("kuery")); err != nil {
+		return err
+	}
+	number, err := queryInt(c, "page", 1, 1, maxPage)
+	if err != nil {
+		return err
+	}
+	size, err := queryInt(c, "perPage", 20, 0, maxWindow)
+	if err != nil {
+		return err
+	}
+	if number*size > maxWindow {
+		return fleet.FieldError("query.perPage", "page × perPage is %d, at most %d agents can be paged through", number*size, maxWindow)
+	}
+	q := store.AgentQuery{Offset: (number - 1) * size, Limit: size, Desc: true}
+	var ok bool
+	if q.Sort, ok = sorts[c.Query("sortField")]; !ok {
+		return fleet.FieldError("query.sortField", "is %q: agents cannot be sorted by it", c.Query("sortField"))
+	}
+	switch order := c.Query("sortOrder"); order {
+	case "", "desc":
+	case "asc":
+		q.Desc = false
+	default:
+		return fleet.FieldError("query.sortOrder", "is %q, want asc or desc", order)
+	}
+	flags := map[string]bool{}
+	for _, name := range []string{"showInactive", "showUpgradeable", "getStatusSummary"} {
+		if flags[name], err = queryBool(c, name); err != nil {
+			return err
+		}
+	}
+	timeouts, err := h.Policies.Timeouts(ctx)
+	if err != nil {
+		return err
+	}
+	now := h.Now.UTC()
+	if !flags["showInactive"] {
+		q.AgentFilter = notInactive(timeouts, now)
+	}
+	if flags["showUpgradeable"] {
+		catalog, err := h.Actions.Catalog(ctx)
+		if err != nil {
+			return err
+		}
+		versions := catalog.Versions()
+		if len(versions) == 0 {
+			versions = []string{"0.0.0"} // nothing is published: nobody is below it
+		}
+		q.VersionBelow = versions[0]
+	}
+	agents, total, err := h.Store.Agents().List(ctx, q)
+	if err != nil {
+		return err
+	}
+	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(agents)), Total: total, Page: number, PerPage: size}
+	for i := range agents {
+		out.Items[i] = renderAgent(&agents[i], timeouts, now)
+	}
+	if flags["getStatusSummary"] {
+		counts, err := h.countStatuses(ctx, q.AgentFilter, timeouts, now)
+		if err != nil {
+			return err
+		}
+		summary := adminapi.StatusSummary{}
+		for _, s := range fleet.Statuses {
+			summary[string(s)] = counts[s]
+		}
+		out.StatusSummary = &summary
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+// notInactive is the filter behind showInactive=false: neither unenrolled nor
+// silent past their policy's timeout.
+func notInactive(timeouts map[string]time.Duration, now time.Time) store.AgentFilter {
+	f := store.AgentFilter{ActiveOnly: true, SeenSince: map[string]time.Time{}}
+	for policy, d := range timeouts {
+		if d > 0 {
+			f.SeenSince[policy] = now.Add(-d)
+		}
+	}
+	return f
+}
+
+func (h *Handlers) countStatuses(ctx context.Context, f store.AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Status]int, error) {
+	counts := map[fleet.Status]int{}
+	err := h.Store.Agents().Facts(ctx, f, func(_ string, facts fleet.StatusFacts) {
+		counts[facts.StatusAt(now, timeouts[facts.PolicyID])]++
+	})
+	return counts, err
+}
+
+func (h *Handlers) getAgent(c *gin.Context) error {
+	a, err := h.Store.Agents().Get(c.Request.Context(), c.Param("agentId"))
+	if err != nil {
+		return agentNotFound(err, c.Param("agentId"))
+	}
+	timeouts, err := h.Policies.Timeouts(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.AgentItem{Item: renderAgent(&a, timeouts, h.Now.UTC())})
+	return nil
+}
+
+func agentNotFound(err error, id string) error {
+	if fleet.KindOf(err) == fleet.NotFound {
+		return fleet.Errorf(fleet.NotFound, "Agent %s not found", id)
+	}
+	return err
+}
+
+func (h *Handlers) agentStatus(c *gin.Context) error {
+	if err := noQuery(c.Query("kuery")); err != nil {
+		return err
+	}
+	timeouts, err := h.Policies.Timeouts(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	n, err := h.countStatuses(c.Request.Context(), store.AgentFilter{PolicyID: c.Query("policyId")}, timeouts, h.Now.UTC())
+	if err != nil {
+		return err
+	}
+	r := adminapi.AgentStatusCounts{
+		Online: n[fleet.StatusOnline], Offline: n[fleet.StatusOffline], Inactive: n[fleet.StatusInactive],
+		Unenrolled: n[fleet.StatusUnenrolled], Orphaned: n[fleet.StatusOrphaned], Uninstalled: n[fleet.StatusUninstalled],
+		Error:    n[fleet.StatusError] + n[fleet.StatusDegraded],
+		Updating: n[fleet.StatusUpdating] + n[fleet.StatusEnrolling] + n[fleet.StatusUnenrolling],
+	}
+	for _, count := range n {
+		r.All += count
+	}
+	r.Active = r.All - r.Unenrolled - r.Inactive
+	c.JSON(http.StatusOK, adminapi.AgentStatusResponse{Results: r})
+	return nil
+}
+
+func (h *Handlers) upgradeAgent(c *gin.Context) error {
+	var req adminapi.UpgradeRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	id := c.Param("agentId")
+	o := action.UpgradeOrder{UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: []string{id}, Actor: actor(c)}
+	// For one agent a refusal is the answer, not a result to look up.
+	verdicts, err := h.Actions.Preview(c.Request.Context(), o)
+	if err != nil {
+		return err
+	}
+	if verdicts[0].Err != nil {
+		return verdicts[0].Err
+	}
+	a, err := h.Actions.Upgrade(c.Request.Context(), o)
+	if err != nil {
+		return err
+	}
+	if len(a.Agents) == 0 {
+		return fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile: look at it and try again", id)
+	}
+	c.JSON(http.StatusOK, adminapi.UpgradeResponse{ActionId: &a.ID})
+	return nil
+}
+
+func (h *Handlers) bulkUpgrade(c *gin.Context) error {
+	var req adminapi.BulkUpgradeRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, err := selection(req.Agents)
+	if err != nil {
+		return err
+	}
+	o := action.UpgradeOrder{UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: ids, StartTime: req.StartTime, Actor: actor(c)}
+	if req.RolloutDurationSeconds != nil {
+		o.RolloutSeconds = *req.RolloutDurationSeconds
+	}
+	if err := checkTimes(req, h.Now.UTC()); err != nil {
+		return err
+	}
+	a, err := h.Actions.Upgrade(c.Request.Context(), o)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionCreated{ActionId: a.ID})
+	return nil
+}
+
+const (
+	minRollout = 10 * time.Minute // Kibana's
+	// maxRollout: the last agent must be able to begin before the action expires.
+	maxRollout = fleet.DefaultExpiration
+	// maxAhead is how far ahead an upgrade can be planned; beyond a year it is a
+	// slip of the pen.
+	maxAhead = 365 * 24 * time.Hour
+)
+
+func checkTimes(req adminapi.BulkUpgradeRequest, now time.Time) error {
+	if s := req.RolloutDurationSeconds; s != nil && (*s < int(minRollout.Seconds()) || *s > int(maxRollout.Seconds())) {
+		return fleet.FieldError("body.rollout_duration_seconds", "is %d, want %d to %d, or leave it out to start all at once",
+			*s, int(minRollout.Seconds()), int(maxRollout.Seconds()))
+	}
+	t := req.StartTime
+	switch {
+	case t == nil:
+	case !now.Before(t.Add(fleet.DefaultExpiration)):
+		return fleet.FieldError("body.start_time", "is %s: an action that began then has expired by now", t.Format(time.RFC3339))
+	case t.After(now.Add(maxAhead)):
+		return fleet.FieldError("body.start_time", "is %s, want a time within a year from now", t.Format(time.RFC3339))
+	}
+	return nil
+}
+
+func wish(version string, source *string, force *bool) fleet.UpgradeWish {
+	w := fleet.UpgradeWish{Version: strings.TrimSpace(version)}
+	if source != nil {
+		w.SourceURI = *source
+	}
+	w.Force = force != nil && *force
+	return w
+}
+
+func selection(raw json.RawMessage) ([]string, error) {
+	var ids []string
+	if err := json.Unmarshal(raw, &ids); err == nil {
+		return ids, nil
+	}
+	var kuery string
+	if err := json.Unmarshal(raw, &kuery); err != nil {
+		return nil, fleet.FieldError("body.agents", "want a list of agent ids")
+	}
+	return nil, fleet.FieldError("body.agents", "is a query: queries are not understood by this version, name agents by their ids")
+}
+
+func (h *Handlers) previewUpgrade(c *gin.Context) error {
+	var req adminapi.UpgradePreviewRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	verdicts, err := h.Actions.Preview(c.Request.Context(), action.UpgradeOrder{UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: req.Agents})
+	if err != nil {
+		return err
+	}
+	timeouts, err := h.Policies.Timeouts(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	out := adminapi.UpgradePreview{Version: req.Version, Items: make([]adminapi.UpgradePreviewItem, len(verdicts))}
+	for i, v := range verdicts {
+		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
+		switch {
+		case v.Err != nil:
+			item.Reason = ptr(v.Err.Error())
+			out.Wont++
+		default:
+			out.Will++
+			if s := v.Agent.Facts().StatusAt(h.Now.UTC(), timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
+				item.Reason = ptr(fmt.Sprintf("is %s: it upgrades when it is back within %d days", s, fleet.DefaultExpiration/(24*time.Hour)))
+			}
+		}
+		out.Items[i] = item
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+func (h *Handlers) unenrollAgent(c *gin.Context) error {
+	var req adminapi.UnenrollRequest
+	if c.Request.ContentLength != 0 {
+		if err := decode(c, &req); err != nil {
+			return err
+		}
+	}
+	id := c.Param("agentId")
+	err := h.Actions.Unenroll(c.Request.Context(), id, req.Revoke != nil && *req.Revoke, actor(c))
+	if err != nil {
+		return agentNotFound(err, id)
+	}
+	c.JSON(http.StatusOK, adminapi.Empty{})
+	return nil
+}
+
+func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Time) adminapi.Agent {
+	out := adminapi.Agent{
+		Id: a.ID, Type: a.Type, Active: a.Active, PolicyId: a.PolicyID, PolicyRevision: ptr(a.PolicyRev),
+		Status:     adminapi.AgentStatus(a.Facts().StatusAt(now, timeouts[a.PolicyID])),
+		EnrolledAt: a.EnrolledAt, UnenrolledAt: a.UnenrolledAt, UnenrolledReason: ptr(a.UnenrolledReason), UnenrollmentStartedAt: a.UnenrollmentStartedAt,
+		LastCheckin: a.Last.At, LastCheckinStatus: ptr(a.Last.Status), LastCheckinMessage: ptr(a.Last.Message),
+		Agent: adminapi.AgentRef{Id: a.ID, Version: a.Version}, AccessApiKeyId: &a.AccessKeyID,
+		Tags: a.Tags, Packages: []string{}, Components: renderComponents(a.Components),
+		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
+		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: object(a.LocalMetadata),
+	}
+	if out.Tags == nil {
+		out.Tags = []string{}
+	}
+	if user := object(a.UserMetadata); len(user) > 0 {
+		out.UserProvidedMetadata = &user
+	}
+	return out
+}
+
+func object(raw json.RawMessage) map[string]any {
+	m := map[string]any{}
+	_ = json.Unmarshal(raw, &m) // checked when it came in
+	if m == nil {               // null
+		m = map[string]any{}
+	}
+	return m
+}
+
+func renderDetails(d *agentapi.UpgradeDetails) *adminapi.UpgradeDetails {
+	if d == nil {
+		return nil
+	}
+	m := d.Metadata
+	out := adminapi.UpgradeMetadata{
+		ScheduledAt: m.ScheduledAt, RetryErrorMsg: ptr(m.RetryErrorMsg), RetryUntil: m.RetryUntil,
+		FailedState: (*adminapi.UpgradeState)(ptr(string(m.FailedState))), ErrorMsg: ptr(m.ErrorMsg), Reason: ptr(m.Reason), ReasonCode: ptr(m.ReasonCode),
+	}
+	if d.State == agentapi.UpgradeDownloading { // where 0 % says something
+		percent, rate := m.DownloadPercent, float64(m.DownloadRate)
+		out.DownloadPercent, out.DownloadRate = &percent, &rate
+	}
+	return &adminapi.UpgradeDetails{TargetVersion: d.TargetVersion, ActionId: d.ActionID, State: adminapi.UpgradeState(d.State), Metadata: &out}
+}
+
+func renderComponents(raw json.RawMessage) []adminapi.Component {
+	var in []agentapi.Component
+	_ = json.Unmarshal(raw, &in) // other people's agents send what they like
+	out := make([]adminapi.Component, len(in))
+	for i, c := range in {
+		out[i] = adminapi.Component{Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message}
+	}
+	return out
+}

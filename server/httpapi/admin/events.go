@@ -1,0 +1,138 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+const (
+	// keepAlive is how often a silent stream gets a comment line: below the
+	// 30 s after which common proxies close an idle connection.
+	keepAlive = 15 * time.Second
+	// streamWrite bounds the writing of one batch to one reader; a slower one
+	// is cut off and resumes.
+	streamWrite = 10 * time.Second
+)
+
+// events serves the stream until the reader leaves.
+func (h *Handlers) events(c *gin.Context) error {
+	after, err := resumeAt(c)
+	if err != nil {
+		return err
+	}
+	ctx, leave := context.WithCancel(c.Request.Context())
+	defer leave()
+	go func() {
+		select {
+		case <-h.Draining:
+			leave()
+		case <-ctx.Done():
+		}
+	}()
+	reader, err := h.Events.Reader(ctx, after)
+	gone := errors.Is(err, event.ErrGone)
+	if err != nil && !gone {
+		return err
+	}
+	c.Header("Content-Type", "text/event-stream")
+	c.Header("X-Accel-Buffering", "no")
+	c.Status(http.StatusOK)
+	out := http.NewResponseController(c.Writer)
+	send := func(text string) error {
+		_ = out.SetWriteDeadline(time.Now().Add(streamWrite))
+		// Over HTTP/2 a limit ends the stream also while nothing is written.
+		defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
+		if _, err := c.Writer.WriteString(text); err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	hello := ": muster\nretry: 1000\n\n"
+	if gone {
+		hello += "event: reset\ndata: {}\n\n"
+	}
+	for err = send(hello); err == nil; {
+		wait, cancel := context.WithTimeout(ctx, keepAlive)
+		var events []fleet.Event
+		events, err = reader.Next(wait)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, context.DeadlineExceeded):
+			err = send(": still here\n\n")
+		case err != nil:
+			return nil // the store is away: the reader comes back and resumes
+		default:
+			err = send(h.frames(ctx, events))
+		}
+	}
+	return nil
+}
+
+func resumeAt(c *gin.Context) (*int64, error) {
+	// The header first: a browser that reconnects sends it beside the address it
+	// began with.
+	for _, from := range []struct{ field, s string }{{"header.Last-Event-ID", c.GetHeader("Last-Event-ID")}, {"query.after", c.Query("after")}} {
+		if from.s == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(from.s, 10, 64)
+		if err != nil || n < 0 {
+			return nil, fleet.FieldError(from.field, "is %q, want the id of an event", from.s)
+		}
+		return &n, nil
+	}
+	return nil, nil
+}
+
+// frames renders events. Those about agents carry the agent as it is now, so
+// that readers need not ask for each.
+func (h *Handlers) frames(ctx context.Context, events []fleet.Event) string {
+	var ids []string
+	seen := map[string]bool{}
+	for _, e := range events {
+		if strings.HasPrefix(e.Type, "agent.") && e.Subject != "" && !seen[e.Subject] {
+			seen[e.Subject] = true
+			ids = append(ids, e.Subject)
+		}
+	}
+	agents := map[string]adminapi.Agent{}
+	if len(ids) > 0 {
+		found, err := h.Store.Agents().GetMany(ctx, ids)
+		timeouts, terr := h.Policies.Timeouts(ctx)
+		if err == nil && terr == nil { // without them readers ask
+			for i := range found {
+				agents[found[i].ID] = renderAgent(&found[i], timeouts, h.Now.UTC())
+			}
+		}
+	}
+	var b strings.Builder
+	for _, e := range events {
+		out := adminapi.Event{Seq: e.Seq, At: e.At, Type: e.Type, Subject: e.Subject, Actor: ptr(e.Actor)}
+		data := map[string]any{}
+		if len(e.Data) > 0 {
+			_ = json.Unmarshal(e.Data, &data) // written by us
+		}
+		if a, ok := agents[e.Subject]; ok {
+			data["agent"] = a
+		}
+		if len(data) > 0 {
+			out.Data = &data
+		}
+		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Type, event.Data(out))
+	}
+	return b.String()
+}

@@ -1,0 +1,278 @@
+package admin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+)
+
+// schema is the part of OpenAPI the specification uses.
+type schema struct {
+	Ref        string             `yaml:"$ref"`
+	Type       string             `yaml:"type"`
+	Format     string             `yaml:"format"`
+	Enum       []string           `yaml:"enum"`
+	Nullable   bool               `yaml:"nullable"`
+	Required   []string           `yaml:"required"`
+	Properties map[string]*schema `yaml:"properties"`
+	Items      *schema            `yaml:"items"`
+	AllOf      []*schema          `yaml:"allOf"`
+	// Additional is true, or a schema.
+	Additional any `yaml:"additionalProperties"`
+}
+
+type operation struct {
+	OperationID string `yaml:"operationId"`
+	Responses   map[string]struct {
+		Content map[string]struct {
+			Schema *schema `yaml:"schema"`
+		} `yaml:"content"`
+	} `yaml:"responses"`
+}
+
+type spec struct {
+	Paths      map[string]map[string]yaml.Node `yaml:"paths"`
+	Components struct {
+		Schemas map[string]*schema `yaml:"schemas"`
+	} `yaml:"components"`
+}
+
+func loadSpec(t *testing.T) spec {
+	t.Helper()
+	var s spec
+	if err := yaml.Unmarshal(adminapi.Spec, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// operations are the calls of the specification, by method and path.
+func (s spec) operations(t *testing.T) map[string]operation {
+	t.Helper()
+	out := map[string]operation{}
+	for path, methods := range s.Paths {
+		for method, node := range methods {
+			if method == "parameters" {
+				continue
+			}
+			var op operation
+			if err := node.Decode(&op); err != nil {
+				t.Fatalf("%s %s: %v", method, path, err)
+			}
+			out[strings.ToUpper(method)+" "+path] = op
+		}
+	}
+	return out
+}
+
+// check compares a JSON value with its schema and returns what is wrong.
+func (s spec) check(at string, want *schema, v any) []string {
+	for want.Ref != "" {
+		want = s.Components.Schemas[strings.TrimPrefix(want.Ref, "#/components/schemas/")]
+	}
+	if v == nil {
+		if want.Nullable {
+			return nil
+		}
+		return []string{at + " is null"}
+	}
+	if len(want.AllOf) > 0 {
+		return s.check(at, want.AllOf[0], v)
+	}
+	wrong := func() []string { return []string{fmt.Sprintf("%s is %v, want %s", at, v, want.Type)} }
+	switch want.Type {
+	case "object":
+		m, ok := v.(map[string]any)
+		if !ok {
+			return wrong()
+		}
+		return s.checkObject(at, want, m)
+	case "array":
+		list, ok := v.([]any)
+		if !ok {
+			return wrong()
+		}
+		var bad []string
+		for i, item := range list {
+			bad = append(bad, s.check(fmt.Sprintf("%s[%d]", at, i), want.Items, item)...)
+		}
+		return bad
+	case "string":
+		text, ok := v.(string)
+		if !ok || (len(want.Enum) > 0 && !slices.Contains(want.Enum, text)) {
+			return wrong()
+		}
+		if _, err := time.Parse(time.RFC3339Nano, text); want.Format == "date-time" && err != nil {
+			return []string{at + ": " + err.Error()}
+		}
+	case "boolean":
+		if _, ok := v.(bool); !ok {
+			return wrong()
+		}
+	case "integer":
+		if n, ok := v.(float64); !ok || n != float64(int64(n)) {
+			return wrong()
+		}
+	case "number":
+		if _, ok := v.(float64); !ok {
+			return wrong()
+		}
+	default:
+		return []string{at + ": this test does not know the type " + want.Type}
+	}
+	return nil
+}
+
+func (s spec) checkObject(at string, want *schema, m map[string]any) []string {
+	var bad []string
+	for _, name := range want.Required {
+		if _, ok := m[name]; !ok {
+			bad = append(bad, at+"."+name+" is missing")
+		}
+	}
+	for name, v := range m {
+		switch p := want.Properties[name]; {
+		case p != nil:
+			bad = append(bad, s.check(at+"."+name, p, v)...)
+		case want.Additional == nil && len(want.Properties) > 0:
+			bad = append(bad, at+"."+name+" is not in the specification")
+		}
+	}
+	return bad
+}
+
+var parameter = regexp.MustCompile(`\{(\w+)\}`)
+
+func TestEveryPathOfTheSpecificationIsServed(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	for call, op := range loadSpec(t).operations(t) {
+		method, path, _ := strings.Cut(call, " ")
+		// Without a key the router answers what is not there, and the handlers
+		// do not run.
+		got, err := s.Do(t.Context(), replicatest.Request{Method: method, URL: s.AdminURL + parameter.ReplaceAllString(path, "x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := http.StatusUnauthorized
+		switch op.OperationID {
+		case "logIn":
+			want = http.StatusBadRequest // its body is empty
+		case "logOut":
+			want = http.StatusOK
+		}
+		if got.Status != want {
+			t.Errorf("%s answered %d %s", call, got.Status, got.Body)
+		}
+	}
+}
+
+func TestEveryRouteIsInTheSpecification(t *testing.T) {
+	t.Parallel()
+	specified := loadSpec(t).operations(t)
+	routes := routesOf(t)
+	for _, r := range routes {
+		if _, ok := specified[r]; !ok && r != "GET /api/openapi.yaml" {
+			t.Errorf("the route %s is not in openapi.yaml", r)
+		}
+	}
+	for call := range specified {
+		if !slices.Contains(routes, call) {
+			t.Errorf("%s of openapi.yaml has no route", call)
+		}
+	}
+}
+
+// Every call of the specification once, in an order in which each succeeds, its
+// answer compared with its schema.
+func TestAnswersKeepToTheSpecification(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	want := loadSpec(t)
+	calls := want.operations(t)
+	left := maps.Clone(calls)
+	delete(left, "GET /api/v1/events") // a stream: see TestEvents
+
+	p := s.Publisher()
+	delete(left, "POST /api/v1/publisher_keys")
+	p.Publish("1.1.0", "1.2.0-SNAPSHOT")
+	delete(left, "PUT /api/v1/packages/{file}")
+	a, b, c := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0"), s.Enroll("web-03", "1.0.0")
+	a.MustCheckin(nil)
+
+	do := func(call string, body any, params ...string) map[string]any {
+		t.Helper()
+		op, ok := calls[call]
+		if !ok {
+			t.Fatalf("%s is not in the specification", call)
+		}
+		delete(left, call)
+		method, path, _ := strings.Cut(call, " ")
+		for _, v := range params {
+			path = strings.Replace(path, parameter.FindString(path), v, 1)
+		}
+		got := s.Admin(method, path, body)
+		if got.Status != http.StatusOK {
+			t.Fatalf("%s answered %d %s", call, got.Status, got.Body)
+		}
+		var v map[string]any
+		if err := json.Unmarshal(got.Body, &v); err != nil {
+			t.Fatalf("%s: %v", call, err)
+		}
+		for _, bad := range want.check(call, op.Responses["200"].Content["application/json"].Schema, v) {
+			t.Errorf("%s\nin %s", bad, got.Body)
+		}
+		if got.Header.Get("Elastic-Api-Version") != "2023-10-31" || got.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s has the headers %v", call, got.Header)
+		}
+		return v
+	}
+	do("GET /api/status", nil)
+	do("GET /api/v1/server", nil)
+	do("GET /api/v1/session", nil)
+	do("POST /api/v1/session", map[string]string{"api_key": s.AdminKey})
+	do("DELETE /api/v1/session", nil)
+	do("GET /api/v1/packages", nil)
+	do("GET /api/v1/publisher_keys", nil)
+	do("GET /api/fleet/agents/available_versions", nil)
+	do("POST /api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
+	bulk := do("POST /api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID}})
+	do("POST /api/fleet/agents/{agentId}/upgrade", map[string]any{"version": "1.1.0"}, c.ID)
+	details := replicatest.Details(bulk["actionId"].(string), "1.1.0", "UPG_DOWNLOADING")
+	details.Metadata.DownloadPercent = 40
+	a.MustCheckin(details)
+	do("GET /api/fleet/agents", nil)
+	do("GET /api/fleet/agents/{agentId}", nil, a.ID)
+	do("GET /api/fleet/agent_status", nil)
+	do("GET /api/fleet/agents/action_status", nil)
+	do("POST /api/fleet/agents/actions/{actionId}/cancel", nil, bulk["actionId"].(string))
+	do("POST /api/fleet/agents/{agentId}/unenroll", map[string]bool{"revoke": true}, b.ID)
+	do("GET /api/fleet/agents/{agentId}", nil, b.ID)
+	policy := do("POST /api/fleet/agent_policies", map[string]any{"name": "lab", "namespace": "default", "monitoring_enabled": []string{"logs"}})
+	do("GET /api/fleet/agent_policies", nil)
+	do("GET /api/fleet/agent_policies/{policyId}", nil, policy["item"].(map[string]any)["id"].(string))
+	key := do("POST /api/fleet/enrollment_api_keys", map[string]any{"policy_id": "default", "name": "", "expiration": "24h"})
+	id := key["item"].(map[string]any)["id"].(string)
+	do("GET /api/fleet/enrollment_api_keys", nil)
+	do("GET /api/fleet/enrollment_api_keys/{keyId}", nil, id)
+	do("DELETE /api/fleet/enrollment_api_keys/{keyId}", nil, id)
+	do("DELETE /api/v1/packages/{file}", nil, "muster-agent-1.1.0-linux-amd64.tar.gz")
+	for call := range left {
+		t.Errorf("%s was not tried", call)
+	}
+	if got := s.Admin(http.MethodGet, "/api/openapi.yaml", nil); !bytes.Equal(got.Body, adminapi.Spec) {
+		t.Error("the specification that is served is another")
+	}
+}

@@ -1,0 +1,283 @@
+// Package agents serves the agent protocol: Fleet Server's, on port 8220. Each
+// handler parses, calls one domain function and renders.
+package agents
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/enrollment"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Handlers are the protocol's.
+type Handlers struct {
+	API        httpapi.API
+	Store      store.Store
+	Enrollment *enrollment.Service
+	Checkin    *checkin.Service
+	Actions    *action.Service
+	Artifacts  *artifact.Service
+	// Version is the server's.
+	Version string
+}
+
+// Handler returns the routes.
+func (h *Handlers) Handler() http.Handler {
+	e := h.API.New()
+	e.Use(h.apiVersion)
+	e.GET(agentapi.PathStatus, h.API.Handle(h.status))
+	e.POST(agentapi.PathEnroll, h.API.Handle(h.enroll))
+	e.POST("/api/fleet/agents/:id/checkin", h.API.Handle(h.checkin))
+	e.POST("/api/fleet/agents/:id/acks", h.API.Handle(h.acks))
+	e.POST("/api/fleet/agents/:id/audit/unenroll", h.API.Handle(h.auditUnenroll))
+	e.GET(agentapi.PathArtifacts+":file", h.API.Handle(h.artifact))
+	e.HEAD(agentapi.PathArtifacts+":file", h.API.Handle(h.artifact))
+	return e
+}
+
+func (h *Handlers) apiVersion(c *gin.Context) {
+	c.Header(agentapi.HeaderAPIVersion, agentapi.APIVersion)
+	if v := c.GetHeader(agentapi.HeaderAPIVersion); v != "" && v != agentapi.APIVersion {
+		code := "ErrUnsupportedAPIVersion"
+		if _, err := time.Parse(time.DateOnly, v); err != nil {
+			code = "ErrInvalidAPIVersionFormat"
+		}
+		h.API.Fail(c, &fleet.Error{
+			Kind: fleet.Invalid, Code: code, Field: "header " + agentapi.HeaderAPIVersion,
+			Message: "is " + v + ", this server speaks " + agentapi.APIVersion,
+		})
+	}
+}
+
+// pingTimeout bounds the question whether the store answers.
+const pingTimeout = 2 * time.Second
+
+func (h *Handlers) status(c *gin.Context) error {
+	s := agentapi.Status{Name: "muster", Status: agentapi.StatusHealthy}
+	code := http.StatusOK
+	ctx, cancel := context.WithTimeout(c.Request.Context(), pingTimeout)
+	defer cancel()
+	if err := h.Store.Ping(ctx); err != nil {
+		s.Status, code = agentapi.StatusDegraded, http.StatusServiceUnavailable
+	} else if cred, err := credential(c); err == nil {
+		if a, err := h.Store.Agents().ByAccessKey(ctx, cred.ID); err == nil && cred.Matches(a.AccessKeyHash) {
+			s.Version = &agentapi.StatusVersion{Number: h.Version}
+		}
+	}
+	c.JSON(code, s)
+	return nil
+}
+
+func (h *Handlers) enroll(c *gin.Context) error {
+	cred, err := credential(c)
+	if err != nil {
+		return err
+	}
+	key, err := h.Enrollment.Authenticate(c.Request.Context(), cred)
+	if err != nil {
+		return err
+	}
+	var req agentapi.EnrollRequest
+	if err := httpapi.Decode(c, agentapi.MaxEnrollBody, &req); err != nil {
+		return err
+	}
+	req.Metadata.Local, req.Metadata.UserProvided = notNull(req.Metadata.Local), notNull(req.Metadata.UserProvided)
+	a, own, err := h.Enrollment.Enroll(c.Request.Context(), key, req)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{
+		ID: a.ID, Active: true, PolicyID: a.PolicyID, Type: a.Type, EnrolledAt: a.EnrolledAt,
+		UserProvidedMetadata: orObject(a.UserMetadata), LocalMetadata: orObject(a.LocalMetadata),
+		AccessAPIKeyID: own.ID, AccessAPIKey: own.Encode(), Status: "online", Tags: a.Tags,
+		Actions: []json.RawMessage{},
+	}})
+	return nil
+}
+
+func orObject(b []byte) []byte {
+	if len(b) == 0 {
+		return []byte("{}")
+	}
+	return b
+}
+
+// credential reads the Authorization header. A key that cannot be read is a bad
+// request here, as in Fleet Server: agents that see a 401 often enough take
+// themselves for dismissed.
+func credential(c *gin.Context) (fleet.Credential, error) {
+	cred, err := httpapi.Credential(c)
+	var fe *fleet.Error
+	if errors.As(err, &fe) && fe.Code == "" {
+		err = &fleet.Error{Kind: fleet.Invalid, Code: "ErrMalformedToken", Message: fe.Message, Err: err}
+	}
+	return cred, err
+}
+
+// agent authenticates the agent whose id is in the path, or any agent where the
+// path has none.
+func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
+	cred, err := credential(c)
+	if err != nil {
+		return fleet.Agent{}, err
+	}
+	a, err := h.Store.Agents().ByAccessKey(c.Request.Context(), cred.ID)
+	switch {
+	case err != nil && fleet.KindOf(err) != fleet.NotFound:
+		// The store is away. This must not look like a bad key: agents would
+		// take it for a dismissal.
+		return a, err
+	case err == nil && !a.Active:
+		return a, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrAgentInactive", Message: "this agent is unenrolled: enrol the host again"}
+	case err != nil || !cred.Matches(a.AccessKeyHash):
+		return a, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrUnauthorized", Message: "the agent's API key is not valid here: enrol the host again"}
+	}
+	if id := c.Param("id"); id != "" && id != a.ID {
+		return a, &fleet.Error{Kind: fleet.Forbidden, Code: "ErrAgentIdentity", Message: "this API key belongs to another agent than " + id}
+	}
+	return a, nil
+}
+
+func (h *Handlers) checkin(c *gin.Context) error {
+	a, err := h.agent(c)
+	if err != nil {
+		return err
+	}
+	var req agentapi.CheckinRequest
+	if err := decodeCheckin(c, &req); err != nil {
+		return err
+	}
+	if err := checkCheckin(&req); err != nil {
+		return err
+	}
+	return h.Checkin.Handle(c.Writer, c.Request, a, req)
+}
+
+// decodeCheckin reads the body, which may be gzip.
+func decodeCheckin(c *gin.Context, req *agentapi.CheckinRequest) error {
+	if !strings.EqualFold(c.GetHeader("Content-Encoding"), "gzip") {
+		return httpapi.Decode(c, agentapi.MaxCheckinBody, req)
+	}
+	z, err := gzip.NewReader(http.MaxBytesReader(c.Writer, c.Request.Body, agentapi.MaxCheckinBody))
+	if err != nil {
+		return fleet.FieldError("body", "is not gzip, though Content-Encoding says so: %w", err)
+	}
+	defer z.Close()
+	inflated := &limited{r: z, left: agentapi.MaxCheckinInflated}
+	err = httpapi.DecodeJSON(inflated, req)
+	if inflated.left < 0 {
+		return fleet.FieldError("body", "has more than %d bytes when unpacked", agentapi.MaxCheckinInflated)
+	}
+	return err
+}
+
+// checkCheckin refuses what decodes but has no meaning. A null is as good as
+// nothing: some encoders write it for what is absent.
+func checkCheckin(req *agentapi.CheckinRequest) error {
+	if d := req.UpgradeDetails; d != nil && !d.State.Known() {
+		return fleet.FieldError("body.upgrade_details.state", "is %q, want one of the UPG_ states", d.State)
+	}
+	req.LocalMeta, req.Components = notNull(req.LocalMeta), notNull(req.Components)
+	if len(req.LocalMeta) > 0 && req.LocalMeta[0] != '{' {
+		return fleet.FieldError("body.local_metadata", "want a JSON object")
+	}
+	if len(req.Components) > 0 && req.Components[0] != '[' {
+		return fleet.FieldError("body.components", "want a JSON list")
+	}
+	return nil
+}
+
+func notNull(raw json.RawMessage) json.RawMessage {
+	if string(raw) == "null" {
+		return nil
+	}
+	return raw
+}
+
+// limited ends with an error behind its limit, where io.LimitReader would end
+// as if the body were whole.
+type limited struct {
+	r    io.Reader
+	left int64
+}
+
+var errTooLong = errors.New("too long")
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, errTooLong
+	}
+	return n, err
+}
+
+func (h *Handlers) acks(c *gin.Context) error {
+	a, err := h.agent(c)
+	if err != nil {
+		return err
+	}
+	var req agentapi.AckRequest
+	if err := httpapi.Decode(c, agentapi.MaxAcksBody, &req); err != nil {
+		return err
+	}
+	resp := agentapi.AckResponse{Action: "acks", Items: h.Actions.Ack(c.Request.Context(), a, req.Events)}
+	status := http.StatusOK
+	for _, item := range resp.Items {
+		status = max(status, item.Status)
+	}
+	resp.Errors = status != http.StatusOK
+	if status == http.StatusServiceUnavailable {
+		c.Header("Retry-After", httpapi.RetryAfterSeconds())
+	}
+	c.JSON(status, resp)
+	return nil
+}
+
+// auditUnenrollMax bounds the body of audit/unenroll, as in Fleet Server.
+const auditUnenrollMax = 1 << 10
+
+func (h *Handlers) auditUnenroll(c *gin.Context) error {
+	a, err := h.agent(c)
+	if err != nil {
+		return err
+	}
+	var req struct {
+		Reason    string    `json:"reason"`
+		Timestamp time.Time `json:"timestamp"`
+	}
+	if err := httpapi.Decode(c, auditUnenrollMax, &req); err != nil {
+		return err
+	}
+	if err := h.Enrollment.Left(c.Request.Context(), a.ID, req.Reason); err != nil {
+		return err
+	}
+	c.Status(http.StatusOK)
+	return nil
+}
+
+// downloadTimeout bounds one answer with bytes of a package: 2 GiB at 300 kB/s.
+// A slower host resumes with a range.
+const downloadTimeout = 2 * time.Hour
+
+func (h *Handlers) artifact(c *gin.Context) error {
+	if _, err := h.agent(c); err != nil {
+		return err
+	}
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(downloadTimeout))
+	return h.Artifacts.Serve(c.Writer, c.Request, c.Param("file"))
+}

@@ -1,0 +1,150 @@
+package agents_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+var agentQuery = store.AgentQuery{Limit: 10}
+
+func zipped(t *testing.T, r io.Reader) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.Copy(z, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// spaces are what JSON may have any number of.
+type spaces struct{}
+
+func (spaces) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	a, other := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
+	key, token := "ApiKey "+a.Key, "ApiKey "+s.Token
+	checkin, acks := a.Path("checkin"), a.Path("acks")
+	good := `{"status":"online"}`
+	sound := zipped(t, strings.NewReader(good))
+	type headers = http.Header
+	auth := func(more ...string) headers {
+		return replicatest.With(append([]string{"Authorization", key}, more...)...)
+	}
+	enrol := replicatest.With("Authorization", token)
+
+	for _, c := range []struct {
+		name         string
+		method, path string
+		header       headers
+		body         any
+		status       int
+		code, says   string // the message contains it
+	}{
+		// Who asks.
+		{"no key", "POST", checkin, headers{}, good, 401, "ErrNoAuthHeader", "Authorization header is missing"},
+		{"two keys", "POST", checkin, headers{"Authorization": {key, key}}, good, 400, "ErrMalformedHeader", "more than one"},
+		{"another scheme", "POST", checkin, replicatest.With("Authorization", "Basic "+a.Key), good, 400, "ErrMalformedHeader", "ApiKey"},
+		{"no scheme", "POST", checkin, replicatest.With("Authorization", a.Key), good, 400, "ErrMalformedHeader", "ApiKey"},
+		{"a key that is not base64", "POST", checkin, replicatest.With("Authorization", "ApiKey ???"), good, 400, "ErrMalformedToken", "not base64"},
+		{"a key without a secret", "POST", checkin, replicatest.With("Authorization", "ApiKey aWQ6"), good, 400, "ErrMalformedToken", "base64(id:secret)"},
+		{"a key with two colons", "POST", checkin, replicatest.With("Authorization", "ApiKey YTpiOmM="), good, 400, "ErrMalformedToken", "base64(id:secret)"},
+		{"an unknown key", "POST", checkin, replicatest.With("Authorization", "ApiKey "+fleet.NewCredential().Encode()), good, 401, "ErrUnauthorized", "enrol the host again"},
+		{"a wrong secret", "POST", checkin, replicatest.With("Authorization", "ApiKey "+fleet.Credential{ID: s.Fleet(a.ID).AccessKeyID, Secret: "guess"}.Encode()), good, 401, "ErrUnauthorized", "enrol the host again"},
+		{"an enrollment token", "POST", checkin, enrol, good, 401, "ErrUnauthorized", ""},
+		{"another agent's id", "POST", other.Path("checkin"), auth(), good, 403, "ErrAgentIdentity", other.ID},
+		{"acks for another agent", "POST", other.Path("acks"), auth(), `{"events":[]}`, 403, "ErrAgentIdentity", other.ID},
+		{"an agent's key enrols nobody", "POST", agentapi.PathEnroll, auth(), `{"type":"PERMANENT"}`, 401, "ErrUnauthorized", "enrollment token"},
+		{"a package for nobody", "GET", agentapi.PathArtifacts + "x.tar.gz", headers{}, nil, 401, "ErrNoAuthHeader", ""},
+
+		// How it is asked.
+		{"an unknown version", "POST", checkin, auth("Elastic-Api-Version", "2024-01-01"), good, 400, "ErrUnsupportedAPIVersion", "2023-06-01"},
+		{"a version that is none", "POST", checkin, auth("Elastic-Api-Version", "v1"), good, 400, "ErrInvalidAPIVersionFormat", "2023-06-01"},
+		{"an unknown path", "GET", "/api/fleet/elsewhere", auth(), nil, 404, "NotFound", "/api/fleet/elsewhere"},
+		{"an unknown method", "DELETE", checkin, auth(), nil, 405, "Method Not Allowed", "DELETE"},
+		{"an unknown package", "GET", agentapi.PathArtifacts + "x.tar.gz", auth(), nil, 404, "NotFound", "x.tar.gz"},
+
+		// What is said.
+		{"nothing", "POST", checkin, auth(), "", 400, "BadRequest", "is empty"},
+		{"no JSON", "POST", checkin, auth(), "status=online", 400, "BadRequest", "is not JSON"},
+		{"half a body", "POST", checkin, auth(), `{"status":"onl`, 400, "BadRequest", "ends early"},
+		{"two values", "POST", checkin, auth(), good + good, 400, "BadRequest", "behind its JSON value"},
+		{"a bracket too many", "POST", checkin, auth(), good + "}", 400, "BadRequest", "behind its JSON value"},
+		{"a list", "POST", checkin, auth(), "[]", 400, "BadRequest", "[request body]: is a JSON array, want an object"},
+		{"no status", "POST", checkin, auth(), "{}", 400, "BadRequest", "[request body.status]: is missing"},
+		{"a status that is a number", "POST", checkin, auth(), `{"status":1}`, 400, "BadRequest", "[request body.status]: is a JSON number, want a string"},
+		{"metadata that is text", "POST", checkin, auth(), `{"status":"online","local_metadata":"x"}`, 400, "BadRequest", "body.local_metadata"},
+		{"components that are an object", "POST", checkin, auth(), `{"status":"online","components":{}}`, 400, "BadRequest", "body.components"},
+		{"a poll time that is none", "POST", checkin, auth(), `{"status":"online","poll_timeout":"soon"}`, 400, "BadRequest", "body.poll_timeout"},
+		{"a negative poll time", "POST", checkin, auth(), `{"status":"online","poll_timeout":"-5m"}`, 400, "BadRequest", "body.poll_timeout"},
+		{"an unknown phase", "POST", checkin, auth(), `{"status":"online","upgrade_details":{"state":"UPG_DREAMING"}}`, 400, "BadRequest", "body.upgrade_details.state"},
+		{"progress that is text", "POST", checkin, auth(), `{"status":"online","upgrade_details":{"metadata":{"download_percent":"half"}}}`, 400, "BadRequest", "body.upgrade_details.metadata.download_percent"},
+		{"a rate in furlongs", "POST", checkin, auth(), `{"status":"online","upgrade_details":{"metadata":{"download_rate":"3 fpf"}}}`, 400, "BadRequest", "download_rate"},
+		{"a time that is none", "POST", acks, auth(), `{"events":[{"timestamp":"yesterday"}]}`, 400, "BadRequest", "yesterday"},
+		{"events that are none", "POST", acks, auth(), `{"events":{}}`, 400, "BadRequest", "[request body.events]: is a JSON object, want a list"},
+		{"an unknown type", "POST", agentapi.PathEnroll, enrol, `{"type":"VISITOR"}`, 400, "BadRequest", "body.type"},
+		{"an id with a path", "POST", agentapi.PathEnroll, enrol, `{"type":"PERMANENT","id":"../x"}`, 400, "BadRequest", "body.id"},
+		{"metadata that is a list", "POST", agentapi.PathEnroll, enrol, `{"type":"PERMANENT","metadata":{"local":[]}}`, 400, "BadRequest", "body.metadata.local"},
+
+		// How much is said.
+		{"a long check-in", "POST", checkin, auth(), good + strings.Repeat(" ", agentapi.MaxCheckinBody), 400, "BadRequest", "more than 1048576 bytes"},
+		{"a long message", "POST", checkin, auth(), `{"status":"` + strings.Repeat("x", agentapi.MaxCheckinBody), 400, "BadRequest", "more than 1048576 bytes"},
+		{"long acks", "POST", acks, auth(), `{"x":"` + strings.Repeat("x", agentapi.MaxAcksBody), 400, "BadRequest", "more than 2097152 bytes"},
+		{"a long enrolment", "POST", agentapi.PathEnroll, enrol, `{"x":"` + strings.Repeat("x", agentapi.MaxEnrollBody), 400, "BadRequest", "more than 524288 bytes"},
+		{"gzip that is none", "POST", checkin, auth("Content-Encoding", "gzip"), good, 400, "BadRequest", "is not gzip"},
+		{"gzip cut short", "POST", checkin, auth("Content-Encoding", "gzip"), sound[:len(sound)-4], 400, "BadRequest", "ends early"},
+		{"gzip with a wrong sum", "POST", checkin, auth("Content-Encoding", "gzip"), append(bytes.Clone(sound[:len(sound)-8]), "12345678"...), 400, "BadRequest", "checksum"},
+		{"a bomb", "POST", checkin, auth("Content-Encoding", "gzip"), zipped(t, io.LimitReader(spaces{}, agentapi.MaxCheckinInflated+1)), 400, "BadRequest", "20971520 bytes when unpacked"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := s.Do(t.Context(), replicatest.Request{Method: c.method, URL: s.AgentURL + c.path, Header: c.header, Body: c.body})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := got.Refusal()
+			if got.Status != c.status || e.StatusCode != c.status || e.Code != c.code || !strings.Contains(e.Message, c.says) || e.Message == "" {
+				t.Errorf("answered %d %s\nwant %d %s %q", got.Status, got.Body, c.status, c.code, c.says)
+			}
+			if got.Header.Get("Elastic-Api-Version") != agentapi.APIVersion || got.Header.Get("X-Request-Id") == "" {
+				t.Errorf("headers are %v", got.Header)
+			}
+		})
+	}
+	if got, err := s.Do(t.Context(), replicatest.Request{Method: "POST", URL: s.AgentURL + checkin, Header: auth("Content-Encoding", "GZIP"), Body: sound}); err != nil || got.Status != 200 {
+		t.Errorf("a sound gzip body answered %d %s, %v", got.Status, got.Body, err)
+	}
+}
+
+func TestRequestsKeepTheirNames(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	for sent, kept := range map[string]bool{"r-17": true, "": false, "two words": false, strings.Repeat("x", 129): false} {
+		got, err := s.Do(t.Context(), replicatest.Request{Method: "GET", URL: s.AgentURL + agentapi.PathStatus, Header: replicatest.With("X-Request-Id", sent)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := got.Header.Get("X-Request-Id"); id == "" || (id == sent) != kept {
+			t.Errorf("X-Request-Id %q came back as %q", sent, id)
+		}
+	}
+}

@@ -1,0 +1,326 @@
+package agents_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+)
+
+// quick makes a check-in with nothing to do end after a second.
+func quick(o *replica.Options) {
+	o.Config.Check.Poll, o.Config.Check.PollJitter = time.Second, 0
+}
+
+func upgrade(t *testing.T, s *replicatest.Server, a *replicatest.Agent, version string) string {
+	t.Helper()
+	got := s.Admin(http.MethodPost, "/api/fleet/agents/"+a.ID+"/upgrade", map[string]string{"version": version})
+	return *replicatest.Decode[adminapi.UpgradeResponse](t, got).ActionId
+}
+
+// seen is what people see of an agent.
+func seen(t *testing.T, s *replicatest.Server, a *replicatest.Agent) adminapi.Agent {
+	t.Helper()
+	return replicatest.Decode[adminapi.AgentItem](t, s.Admin(http.MethodGet, "/api/fleet/agents/"+a.ID, nil)).Item
+}
+
+func TestAHostEnrolsAndIsUpgraded(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.0.0", "1.1.0")
+	a := s.Enroll("web-01", "1.0.0")
+	if got := seen(t, s, a); got.Status != adminapi.StatusEnrolling || got.Agent.Version != "1.0.0" {
+		t.Fatalf("a new agent is %s with version %s", got.Status, got.Agent.Version)
+	}
+
+	first := a.MustCheckin(nil)
+	if first.Action != "checkin" || first.Actions == nil || len(first.Actions) != 0 || first.AckToken != "" {
+		t.Fatalf("a check-in with nothing to do got %+v", first)
+	}
+	if got := seen(t, s, a); got.Status != adminapi.StatusOnline {
+		t.Fatalf("the agent that checked in is %s", got.Status)
+	}
+
+	id := upgrade(t, s, a, "1.1.0")
+	if got := seen(t, s, a); got.Status != adminapi.StatusUpdating || got.UpgradeStartedAt == nil {
+		t.Fatalf("the agent asked to upgrade is %s", got.Status)
+	}
+	second := a.MustCheckin(nil)
+	if len(second.Actions) != 1 || second.Actions[0].ID != id || second.Actions[0].Type != agentapi.ActionUpgrade ||
+		second.Actions[0].AgentID != a.ID || second.AckToken == "" {
+		t.Fatalf("the upgrade was delivered as %+v", second)
+	}
+	var data agentapi.UpgradeData
+	if err := json.Unmarshal(second.Actions[0].Data, &data); err != nil || data.Version != "1.1.0" || data.SourceURI != "" {
+		t.Fatalf("its data is %s", second.Actions[0].Data)
+	}
+
+	for _, phase := range []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeReplacing, agentapi.UpgradeRestarting} {
+		a.MustCheckin(replicatest.Details(id, "1.1.0", phase))
+		if got := seen(t, s, a); got.UpgradeDetails == nil || string(got.UpgradeDetails.State) != string(phase) {
+			t.Fatalf("in %s people see %+v", phase, got.UpgradeDetails)
+		}
+	}
+	if got := a.Ack("", id); got.Status != http.StatusOK {
+		t.Fatalf("the ack answered %s", got.Body)
+	}
+	if got := seen(t, s, a); got.UpgradeStartedAt == nil || got.UpgradedAt != nil {
+		t.Fatal("an ack alone was taken for success")
+	}
+	a.Version = "1.1.0"
+	a.MustCheckin(replicatest.Details(id, "1.1.0", agentapi.UpgradeWatching))
+	a.MustCheckin(nil)
+	got := seen(t, s, a)
+	if got.Status != adminapi.StatusOnline || got.Agent.Version != "1.1.0" || got.UpgradedAt == nil || got.UpgradeStartedAt != nil || got.UpgradeDetails != nil || got.UpgradeStatus != nil {
+		t.Fatalf("after the upgrade people see %+v", got)
+	}
+}
+
+func TestAParkedAgentGetsItsActionWithinASecond(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	s.Publisher().Publish("1.1.0")
+	a := s.Enroll("web-01", "1.0.0")
+	type answer struct {
+		resp agentapi.CheckinResponse
+		err  error
+		at   time.Time
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), replicatest.Patience)
+		defer cancel()
+		resp, err := a.Checkin(ctx, s, nil)
+		answers <- answer{resp, err, time.Now()}
+	}()
+	s.Parked(a)
+	asked := time.Now()
+	id := upgrade(t, s, a, "1.1.0")
+	got := <-answers
+	if got.err != nil || len(got.resp.Actions) != 1 || got.resp.Actions[0].ID != id {
+		t.Fatalf("the poll was answered with %+v, %v", got.resp, got.err)
+	}
+	if took := got.at.Sub(asked); took > time.Second {
+		t.Errorf("that took %s", took)
+	}
+}
+
+func TestARolledBackUpgradeKeepsItsReason(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	a := s.Enroll("web-01", "1.0.0")
+	id := upgrade(t, s, a, "1.1.0")
+	a.MustCheckin(nil)
+	a.Ack("", id)
+	a.Version = "1.1.0"
+	a.MustCheckin(replicatest.Details(id, "1.1.0", agentapi.UpgradeWatching))
+	a.Version = "1.0.0"
+	details := replicatest.Details(id, "1.1.0", agentapi.UpgradeRollback)
+	details.Metadata.Reason, details.Metadata.ReasonCode = "it crashed 3 times", "crash_loop"
+	a.MustCheckin(details)
+
+	got := seen(t, s, a)
+	if got.UpgradeStatus == nil || *got.UpgradeStatus != adminapi.RolledBack || got.UpgradeStartedAt != nil || got.Status != adminapi.StatusOnline ||
+		*got.UpgradeDetails.Metadata.ReasonCode != "crash_loop" {
+		t.Fatalf("after the rollback people see %+v", got)
+	}
+	list := replicatest.Decode[adminapi.ActionStatusList](t, s.Admin(http.MethodGet, "/api/fleet/agents/action_status", nil))
+	if len(list.Items) != 1 || list.Items[0].Status != adminapi.FAILED || len(list.Items[0].LatestErrors) != 1 || list.Items[0].LatestErrors[0].Error != "it crashed 3 times" {
+		t.Fatalf("the action stands as %+v", list.Items)
+	}
+}
+
+func TestAcksAreAnsweredOneByOne(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	a := s.Enroll("web-01", "1.0.0")
+	id := upgrade(t, s, a, "1.1.0")
+	ack := func(body any) (int, agentapi.AckResponse) {
+		got := s.Agents(http.MethodPost, a.Path("acks"), a.Key, body)
+		var resp agentapi.AckResponse
+		if err := json.Unmarshal(got.Body, &resp); err != nil {
+			t.Fatalf("%v: %s", err, got.Body)
+		}
+		return got.Status, resp
+	}
+	event := func(agent, action string) agentapi.AckEvent {
+		return agentapi.AckEvent{Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: agent, ActionID: action}
+	}
+	for _, c := range []struct {
+		name   string
+		events []agentapi.AckEvent
+		items  []int
+		status int // the highest
+	}{
+		{"one", []agentapi.AckEvent{event(a.ID, id)}, []int{200}, 200},
+		{"the same again", []agentapi.AckEvent{event(a.ID, id)}, []int{200}, 200},
+		{"none", []agentapi.AckEvent{}, []int{}, 200},
+		{"an unknown one between", []agentapi.AckEvent{event(a.ID, id), event(a.ID, "gone"), event(a.ID, id)}, []int{200, 404, 200}, 404},
+		{"another agent's", []agentapi.AckEvent{event("other", id), event(a.ID, id)}, []int{400, 200}, 400},
+		{"one without a name", []agentapi.AckEvent{event(a.ID, "")}, []int{400}, 400},
+		{"a policy, of which there is no document", []agentapi.AckEvent{event(a.ID, "policy:default:1")}, []int{200}, 200},
+	} {
+		status, resp := ack(agentapi.AckRequest{Events: c.events})
+		if status != c.status || resp.Action != "acks" || len(resp.Items) != len(c.items) || resp.Errors != (c.status != 200) {
+			t.Errorf("%s: answered %d %+v", c.name, status, resp)
+			continue
+		}
+		for i, item := range resp.Items {
+			if item.Status != c.items[i] {
+				t.Errorf("%s: item %d is %+v, want %d", c.name, i, item, c.items[i])
+			}
+		}
+	}
+}
+
+func TestKeysOfLeaversStopWorking(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	a := s.Enroll("web-01", "1.0.0")
+	if got := s.Admin(http.MethodPost, "/api/fleet/agents/"+a.ID+"/unenroll", map[string]bool{"revoke": true}); got.Status != http.StatusOK {
+		t.Fatalf("unenroll: %s", got.Body)
+	}
+	got := s.Agents(http.MethodPost, a.Path("checkin"), a.Key, `{"status":"online"}`)
+	if got.Status != http.StatusUnauthorized || got.Refusal().Code != "ErrAgentInactive" {
+		t.Errorf("the check-in of an agent that was put out answered %d %s", got.Status, got.Body)
+	}
+
+	leaving := s.Enroll("web-02", "1.0.0")
+	s.Admin(http.MethodPost, "/api/fleet/agents/"+leaving.ID+"/unenroll", nil)
+	asked := leaving.MustCheckin(nil)
+	if len(asked.Actions) != 1 || asked.Actions[0].Type != agentapi.ActionUnenroll {
+		t.Fatalf("the agent asked to leave got %+v", asked)
+	}
+	leaving.Ack("", asked.Actions[0].ID)
+	if got := s.Agents(http.MethodPost, leaving.Path("checkin"), leaving.Key, `{"status":"online"}`); got.Refusal().Code != "ErrAgentInactive" {
+		t.Errorf("the agent that left still checks in: %d %s", got.Status, got.Body)
+	}
+}
+
+func TestTokensThatDoNotEnrol(t *testing.T) {
+	t.Parallel()
+	var ahead atomic.Int64 // of the real clock
+	s := replicatest.Start(t, func(o *replica.Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	create := func(expiration string) adminapi.EnrollmentKey {
+		return replicatest.Decode[adminapi.EnrollmentKeyCreated](t, s.Admin(http.MethodPost, "/api/fleet/enrollment_api_keys",
+			map[string]string{"name": "k", "policy_id": "default", "expiration": expiration})).Item
+	}
+	revoked, expired := create(""), create("1h")
+	s.Admin(http.MethodDelete, "/api/fleet/enrollment_api_keys/"+revoked.Id, nil)
+	ahead.Store(int64(time.Hour))
+	for _, c := range []struct{ name, token, says string }{
+		{"of another server", fleet.NewCredential().Encode(), "muster keys create"},
+		{"with a wrong secret", fleet.Credential{ID: expired.Id, Secret: "guess"}.Encode(), "muster keys create"},
+		{"revoked", *revoked.ApiKey, "has been revoked"},
+		{"expired", *expired.ApiKey, "expired at"},
+		{"that opens the admin API", s.AdminKey, "muster keys create"},
+	} {
+		got := s.Agents(http.MethodPost, agentapi.PathEnroll, c.token, agentapi.EnrollRequest{Type: "PERMANENT"})
+		if e := got.Refusal(); got.Status != http.StatusUnauthorized || e.Code != "ErrUnauthorized" || !strings.Contains(e.Message, c.says) {
+			t.Errorf("a token %s answered %d %s", c.name, got.Status, got.Body)
+		}
+	}
+	if _, n, err := s.Store.Agents().List(t.Context(), agentQuery); err != nil || n != 0 {
+		t.Errorf("%d agents were let in, %v", n, err)
+	}
+}
+
+func TestWhatIsNullIsAbsent(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	got := replicatest.Decode[agentapi.EnrollResponse](t, s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token,
+		`{"type":"PERMANENT","metadata":{"local":null,"user_provided":null,"tags":null}}`))
+	a := &replicatest.Agent{ID: got.Item.ID, Key: got.Item.AccessAPIKey}
+	if answer := s.Agents(http.MethodPost, a.Path("checkin"), a.Key, `{"status":"online","local_metadata":null,"components":null,"upgrade_details":null,"upgrade":{}}`); answer.Status != http.StatusOK {
+		t.Fatalf("check-in: %s", answer.Body)
+	}
+	if agent := seen(t, s, a); agent.LocalMetadata == nil || agent.Components == nil || agent.Tags == nil {
+		t.Errorf("people see %+v", agent)
+	}
+}
+
+func TestAnUninstalledAgentSaysSo(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	a := s.Enroll("web-01", "1.0.0")
+	a.MustCheckin(nil)
+	say := func(reason string) replicatest.Answer {
+		return s.Agents(http.MethodPost, a.Path("audit/unenroll"), a.Key, map[string]any{"reason": reason, "timestamp": time.Now()})
+	}
+	if got := say("bored"); got.Status != http.StatusBadRequest || !strings.Contains(got.Refusal().Message, "body.reason") {
+		t.Errorf("an unknown reason answered %d %s", got.Status, got.Body)
+	}
+	if got := say("uninstall"); got.Status != http.StatusOK || len(got.Body) != 0 {
+		t.Errorf("uninstall answered %d %s", got.Status, got.Body)
+	}
+	if got := seen(t, s, a); got.Status != adminapi.StatusUninstalled {
+		t.Errorf("the uninstalled agent is %s", got.Status)
+	}
+	say("orphaned")
+	if got := say("uninstall"); got.Status != http.StatusConflict || got.Refusal().Code != "ErrAuditReasonConflict" {
+		t.Errorf("a second opinion answered %d %s", got.Status, got.Body)
+	}
+	a.MustCheckin(nil)
+	if got := seen(t, s, a); got.Status != adminapi.StatusOnline {
+		t.Errorf("the agent that came back is %s", got.Status)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t)
+	a := s.Enroll("web-01", "1.0.0")
+	for _, c := range []struct {
+		name, key, version string
+	}{{"nobody", "", ""}, {"an agent", a.Key, replicatest.Version}, {"a stranger", fleet.NewCredential().Encode(), ""}} {
+		got := replicatest.Decode[agentapi.Status](t, s.Agents(http.MethodGet, agentapi.PathStatus, c.key, nil))
+		version := ""
+		if got.Version != nil {
+			version = got.Version.Number
+		}
+		if got.Status != agentapi.StatusHealthy || version != c.version {
+			t.Errorf("%s is told %+v, version %q", c.name, got, version)
+		}
+	}
+}
+
+// A store that is away must never look like a bad key: agents would take it for
+// a dismissal.
+func TestAnOutageOfTheStoreDismissesNobody(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	a := s.Enroll("web-01", "1.0.0")
+	if err := s.Store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []struct{ method, path, key, body string }{
+		{http.MethodPost, a.Path("checkin"), a.Key, `{"status":"online"}`},
+		{http.MethodPost, a.Path("acks"), a.Key, `{"events":[{"action_id":"x"}]}`},
+		{http.MethodPost, a.Path("audit/unenroll"), a.Key, `{"reason":"uninstall"}`},
+		{http.MethodPost, agentapi.PathEnroll, s.Token, `{"type":"PERMANENT"}`},
+		{http.MethodGet, agentapi.PathArtifacts + "muster-agent-1.1.0-linux-amd64.tar.gz", a.Key, ""},
+		{http.MethodPost, a.Path("checkin"), fleet.NewCredential().Encode(), `{"status":"online"}`},
+	} {
+		got := s.Agents(r.method, r.path, r.key, r.body)
+		if got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "5" || got.Refusal().Message == "" {
+			t.Errorf("%s %s answered %d %s, Retry-After %q", r.method, r.path, got.Status, got.Body, got.Header.Get("Retry-After"))
+		}
+	}
+	if got := s.Agents(http.MethodGet, agentapi.PathStatus, "", nil); got.Status != http.StatusServiceUnavailable || !strings.Contains(string(got.Body), agentapi.StatusDegraded) {
+		t.Errorf("status answered %d %s", got.Status, got.Body)
+	}
+}

@@ -1,0 +1,169 @@
+// Package httpapi is what the two HTTP interfaces have in common: how a request
+// is logged, bounded and authorised, and the one table from a refusal's kind to
+// its HTTP status. httpapi/agents and httpapi/admin hold the handlers. gin stays
+// below this package.
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// statuses is the table. Code is the word agents see; people see the status's
+// own text.
+var statuses = map[fleet.Kind]struct {
+	status int
+	code   string
+}{
+	fleet.Invalid:      {http.StatusBadRequest, "BadRequest"},
+	fleet.NotFound:     {http.StatusNotFound, "NotFound"},
+	fleet.Conflict:     {http.StatusConflict, "Conflict"},
+	fleet.Unauthorized: {http.StatusUnauthorized, "Unauthorized"},
+	fleet.Forbidden:    {http.StatusForbidden, "Forbidden"},
+	fleet.TooMany:      {http.StatusTooManyRequests, "RateLimit"},
+	fleet.TooLarge:     {http.StatusRequestEntityTooLarge, "ErrPayloadSizeTooLarge"},
+	fleet.Unavailable:  {http.StatusServiceUnavailable, "ServiceUnavailable"},
+	fleet.Internal:     {http.StatusInternalServerError, "InternalServerError"},
+}
+
+// RetryAfter is what a refused client is told to wait when the store is away.
+const RetryAfter = 5 * time.Second
+
+// RetryAfterSeconds is RetryAfter as the header has it.
+func RetryAfterSeconds() string { return strconv.Itoa(int(RetryAfter.Seconds())) }
+
+// API is one HTTP interface.
+type API struct {
+	Log *slog.Logger
+	// PlainCodes shows the status's text in the error field instead of agents'
+	// code words.
+	PlainCodes bool
+}
+
+// New makes a gin engine with what every request passes through.
+func (a API) New() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	e.HandleMethodNotAllowed = true
+	e.UseRawPath = true // an escaped slash in an id stays one
+	e.Use(a.requestID, a.log, a.recover)
+	e.NoRoute(func(c *gin.Context) {
+		a.Fail(c, fleet.Errorf(fleet.NotFound, "there is nothing at %s %s", c.Request.Method, c.Request.URL.Path))
+	})
+	e.NoMethod(func(c *gin.Context) {
+		c.AbortWithStatusJSON(http.StatusMethodNotAllowed, agentapi.Error{
+			StatusCode: http.StatusMethodNotAllowed, Code: http.StatusText(http.StatusMethodNotAllowed),
+			Message: fmt.Sprintf("%s does not take %s", c.Request.URL.Path, c.Request.Method),
+		})
+	})
+	return e
+}
+
+// statusClientGone is what the log says of a request whose client did not wait,
+// as in Fleet Server. Nobody receives it.
+const statusClientGone = 499
+
+// Fail answers with err. Causes and internal errors go to the log, not to the
+// client.
+func (a API) Fail(c *gin.Context, err error) {
+	if c.Writer.Written() || c.Request.Context().Err() != nil {
+		a.Log.Debug("request cut off", "path", c.Request.URL.Path, "error", err)
+		c.AbortWithStatus(statusClientGone)
+		return
+	}
+	kind := fleet.KindOf(err)
+	row := statuses[kind]
+	body := agentapi.Error{StatusCode: row.status, Code: row.code, Message: err.Error()}
+	var fe *fleet.Error
+	if errors.As(err, &fe) {
+		body.Message = fe.Error()
+		if fe.Code != "" {
+			body.Code = fe.Code
+		}
+	}
+	if a.PlainCodes {
+		body.Code = http.StatusText(row.status)
+	}
+	switch kind {
+	case fleet.Internal:
+		a.Log.Error("request failed", "method", c.Request.Method, "path", c.Request.URL.Path, "request_id", c.GetString(requestIDKey), "error", err)
+		body.Message = "the server made a mistake; its log has the details under request id " + c.GetString(requestIDKey)
+	case fleet.Unavailable, fleet.TooMany:
+		c.Header("Retry-After", RetryAfterSeconds())
+	}
+	c.AbortWithStatusJSON(row.status, body)
+}
+
+// Handle turns a handler that may fail into gin's.
+func (a API) Handle(h func(*gin.Context) error) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if err := h(c); err != nil {
+			a.Fail(c, err)
+		}
+	}
+}
+
+const requestIDKey = "request-id"
+
+// maxRequestID bounds what is echoed and logged of a client's own id.
+const maxRequestID = 128
+
+func (a API) requestID(c *gin.Context) {
+	id := c.GetHeader(agentapi.HeaderRequestID)
+	if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, func(r rune) bool { return r < '!' || r > '~' }) {
+		id = fleet.NewID()
+	}
+	c.Set(requestIDKey, id)
+	c.Header(agentapi.HeaderRequestID, id)
+}
+
+func (a API) log(c *gin.Context) {
+	start := time.Now()
+	c.Next()
+	level := slog.LevelDebug
+	if c.Writer.Status() >= http.StatusInternalServerError {
+		level = slog.LevelWarn
+	}
+	a.Log.Log(c.Request.Context(), level, "request", "method", c.Request.Method, "path", c.Request.URL.Path,
+		"status", c.Writer.Status(), "took", time.Since(start).Round(time.Microsecond), "from", c.Request.RemoteAddr)
+}
+
+func (a API) recover(c *gin.Context) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if r == http.ErrAbortHandler { //nolint:errorlint // it is panicked as it is
+			panic(r)
+		}
+		a.Fail(c, fmt.Errorf("panic: %v", r))
+	}()
+	c.Next()
+}
+
+// Credential reads the Authorization header.
+func Credential(c *gin.Context) (fleet.Credential, error) {
+	headers := c.Request.Header.Values("Authorization")
+	switch {
+	case len(headers) == 0:
+		return fleet.Credential{}, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrNoAuthHeader", Message: "the Authorization header is missing: send \"ApiKey <key>\""}
+	case len(headers) > 1:
+		return fleet.Credential{}, &fleet.Error{Kind: fleet.Invalid, Code: "ErrMalformedHeader", Message: "there is more than one Authorization header"}
+	}
+	scheme, token, ok := strings.Cut(headers[0], " ")
+	if !ok || !strings.EqualFold(scheme, "ApiKey") {
+		return fleet.Credential{}, &fleet.Error{Kind: fleet.Invalid, Code: "ErrMalformedHeader", Message: "the Authorization header is not of the form \"ApiKey <key>\""}
+	}
+	return fleet.ParseCredential(token)
+}

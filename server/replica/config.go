@@ -1,0 +1,152 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Config is the server's configuration file. Every key may be left out.
+type Config struct {
+	// Data is the folder of everything the server keeps.
+	Data   string        `yaml:"data"`
+	Agents AgentsConfig  `yaml:"agents"`
+	Admin  AdminConfig   `yaml:"admin"`
+	TLS    TLSConfig     `yaml:"tls"`
+	Check  CheckinConfig `yaml:"checkin"`
+	Log    LogConfig     `yaml:"log"`
+}
+
+// AgentsConfig is the listener agents connect to.
+type AgentsConfig struct {
+	Listen string `yaml:"listen"`
+	// URL is what agents are told to connect to; empty: made from the host's
+	// name and Listen.
+	URL string `yaml:"url"`
+}
+
+// AdminConfig is the listener of the admin API and the UI.
+type AdminConfig struct {
+	Listen string `yaml:"listen"`
+	URL    string `yaml:"url"`
+}
+
+// TLSConfig says which certificate to serve with.
+type TLSConfig struct {
+	// Names are added to those the server finds out itself.
+	Names []string `yaml:"names"`
+	// Certificate and Key replace the server's own CA; both or neither.
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
+}
+
+// CheckinConfig is the long poll.
+type CheckinConfig struct {
+	Poll       time.Duration `yaml:"poll"`
+	PollJitter time.Duration `yaml:"poll_jitter"`
+}
+
+// LogConfig is the log on standard error.
+type LogConfig struct {
+	Level slog.Level `yaml:"level"`
+}
+
+// Example is the configuration file with every key, its default and its meaning.
+const Example = `# Muster server. Every key may be left out; what stands here are the defaults.
+
+# data: /var/lib/muster     # folder of everything the server keeps: store, CA, packages.
+                            # For users other than root: ~/.local/share/muster
+
+agents:
+  listen: ":8220"           # where agents connect
+  # url: https://fleet.example.com:8220   # what agents are told to connect to; made from the host's name
+admin:
+  listen: ":8221"           # admin API and web UI
+  # url: https://fleet.example.com:8221
+tls:
+  names: []                 # more names and addresses for the server's certificate
+  # certificate: /etc/muster/server.pem   # your own chain instead of the server's CA; agents pin its last certificate
+  # key: /etc/muster/server.key
+checkin:
+  poll: 5m                  # how long a check-in with nothing to do is held open
+  poll_jitter: 30s          # taken off at random, so that a fleet does not poll in step
+log:
+  level: info               # debug, info, warn or error
+`
+
+// Defaults are the configuration of an empty file.
+func Defaults() Config {
+	return Config{
+		Data:   defaultData(),
+		Agents: AgentsConfig{Listen: ":8220"},
+		Admin:  AdminConfig{Listen: ":8221"},
+		Check:  CheckinConfig{Poll: 5 * time.Minute, PollJitter: 30 * time.Second},
+	}
+}
+
+func defaultData() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/muster"
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "muster")
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(home, ".local", "share", "muster")
+	}
+	return "muster-data"
+}
+
+// Load reads a configuration file over the defaults.
+func Load(path string) (Config, error) {
+	c := Defaults()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("configuration: %w", err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("configuration %s: %w (see `muster server --example-config`)", path, err)
+	}
+	return c, nil
+}
+
+// Validate checks every key.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+	if c.Data == "" {
+		bad("data", "is empty: name a folder")
+	}
+	for _, l := range []struct{ name, listen, url string }{{"agents", c.Agents.Listen, c.Agents.URL}, {"admin", c.Admin.Listen, c.Admin.URL}} {
+		if _, _, err := net.SplitHostPort(l.listen); err != nil {
+			bad(l.name+".listen", "is %q, want host:port such as 0.0.0.0:8220", l.listen)
+		}
+		if p, err := url.Parse(l.url); l.url != "" && (err != nil || p.Scheme != "https" || p.Host == "" || strings.Trim(p.Path, "/") != "") {
+			bad(l.name+".url", "is %q, want https://host:port", l.url)
+		}
+	}
+	if (c.TLS.Certificate == "") != (c.TLS.Key == "") {
+		bad("tls", "certificate and key go together: give both or neither")
+	}
+	if c.Check.Poll < time.Second {
+		bad("checkin.poll", "is %s, want at least 1s", c.Check.Poll)
+	}
+	if c.Check.PollJitter < 0 || c.Check.PollJitter >= c.Check.Poll {
+		bad("checkin.poll_jitter", "is %s, want less than checkin.poll (%s)", c.Check.PollJitter, c.Check.Poll)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,274 @@
+// Package replica is one muster server: it builds the parts in order, serves
+// both listeners, and shuts down in reverse. It is a package of its own, apart
+// from the main program, so that a test can run several in one process over
+// listeners and clocks of its own.
+package replica
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/enrollment"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/httpapi/admin"
+	"github.com/muster-fleet/muster/server/httpapi/agents"
+	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/ui"
+)
+
+// Drain is how long a shutdown may take: parked polls are answered at once, so
+// this is for downloads and requests under way.
+const Drain = 10 * time.Second
+
+// Options are what a replica is made of.
+type Options struct {
+	Config Config
+	// Store is required; the replica does not close it.
+	Store   store.Store
+	Version string
+	Log     *slog.Logger
+	// AgentListener and AdminListener replace listening on the configured
+	// addresses. They carry plain connections; TLS is put on top.
+	AgentListener net.Listener
+	AdminListener net.Listener
+	Now           clock.Clock
+}
+
+// Replica is a server that is ready to run.
+type Replica struct {
+	opts    Options
+	log     *slog.Logger
+	parker  *checkin.Blocking
+	ledger  *checkin.Ledger
+	feed    *action.Feed
+	events  *event.Stream
+	actions *action.Service
+	enroll  *enrollment.Service
+	access  *access.Service
+
+	agentListener, adminListener net.Listener
+	agentServer, adminServer     *http.Server
+	draining                     chan struct{} // closed when Run begins to end
+	info                         Info
+}
+
+// Info is where a running replica is found.
+type Info struct {
+	Version  string `json:"version"`
+	AgentURL string `json:"agent_url"`
+	AdminURL string `json:"admin_url"`
+	CAPin    string `json:"ca_pin"`
+	// CAFile is the CA's certificate, empty with an operator's own.
+	CAFile string `json:"ca_file,omitempty"`
+	Data   string `json:"data"`
+}
+
+// New builds a replica and opens its listeners; Run must follow.
+func New(ctx context.Context, o Options) (_ *Replica, err error) {
+	if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	r := &Replica{opts: o, log: o.Log, parker: &checkin.Blocking{}, draining: make(chan struct{})}
+	tlsConfig, err := r.certificates()
+	if err != nil {
+		return nil, err
+	}
+	if r.agentListener, err = listen(o.AgentListener, "agents.listen", o.Config.Agents.Listen, "--agents-listen"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.agentListener.Close()
+			if r.adminListener != nil {
+				r.adminListener.Close()
+			}
+		}
+	}()
+	if r.adminListener, err = listen(o.AdminListener, "admin.listen", o.Config.Admin.Listen, "--admin-listen"); err != nil {
+		return nil, err
+	}
+	r.info.Version, r.info.Data = o.Version, o.Config.Data
+	r.info.AgentURL = baseURL(o.Config.Agents.URL, o.Config.Agents.Listen, r.agentListener)
+	r.info.AdminURL = baseURL(o.Config.Admin.URL, o.Config.Admin.Listen, r.adminListener)
+	if err := r.build(ctx, tlsConfig); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Replica) certificates() (*tls.Config, error) {
+	c := r.opts.Config
+	if c.TLS.Certificate != "" {
+		config, pin, err := authority.Files(c.TLS.Certificate, c.TLS.Key)
+		r.info.CAPin = pin
+		return config, err
+	}
+	names := slices.Clone(c.TLS.Names)
+	for _, u := range []string{c.Agents.URL, c.Admin.URL} {
+		if p, err := url.Parse(u); err == nil && p.Hostname() != "" {
+			names = append(names, p.Hostname())
+		}
+	}
+	dir := filepath.Join(c.Data, "tls")
+	a, err := authority.Open(disk.OS{}, dir, authority.Names(names...), r.opts.Now)
+	if err != nil {
+		return nil, err
+	}
+	r.info.CAPin, r.info.CAFile = a.Pin(), filepath.Join(dir, "ca.crt")
+	return a.TLS(), nil
+}
+
+func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
+	o, s := r.opts, r.opts.Store
+	r.events = &event.Stream{Store: s.Events(), Log: r.log, Now: o.Now}
+	policies := &policy.Service{Store: s, Events: r.events, Now: o.Now}
+	if err := policies.EnsureDefault(ctx); err != nil {
+		return err
+	}
+	var err error
+	if r.access, err = access.New(ctx, s, o.Now); err != nil {
+		return err
+	}
+	if r.feed, err = action.NewFeed(ctx, s.Actions(), r.parker.Wake, r.log); err != nil {
+		return err
+	}
+	r.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: r.parker, Log: r.log}
+	r.actions = &action.Service{Store: s, Feed: r.feed, Events: r.events, Log: r.log, Now: o.Now}
+	r.enroll = &enrollment.Service{Store: s, Events: r.events, Now: o.Now}
+	artifacts := &artifact.Service{Dir: filepath.Join(o.Config.Data, "packages"), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now}
+	if err := artifacts.CleanUp(); err != nil {
+		return err
+	}
+	check := &checkin.Service{
+		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: r.parker, Ledger: r.ledger, Events: r.events, Log: r.log, Now: o.Now,
+		Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
+	}
+	agentRoutes := &agents.Handlers{
+		API: httpapi.API{Log: r.log}, Store: s, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: artifacts, Version: o.Version,
+	}
+	adminRoutes := &admin.Handlers{
+		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
+		Actions: r.actions, Artifacts: artifacts, Events: r.events, UI: ui.Handler(), Now: o.Now, Draining: r.draining,
+		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
+	}
+	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)
+	r.adminServer = httpapi.NewServer(adminRoutes.Handler(), r.log)
+	r.agentServer.TLSConfig, r.adminServer.TLSConfig = tlsConfig, tlsConfig.Clone()
+	return nil
+}
+
+func listen(given net.Listener, key, addr, flag string) (net.Listener, error) {
+	if given != nil {
+		return given, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: is another server running? choose another address with %s", key, err, flag)
+	}
+	return l, nil
+}
+
+// baseURL is what to connect to: as configured, or the host's name where the
+// listener takes connections from everywhere.
+func baseURL(configured, addr string, l net.Listener) string {
+	if configured != "" {
+		return strings.TrimRight(configured, "/")
+	}
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return "https://" + addr
+	}
+	if want, _, err := net.SplitHostPort(addr); err == nil && want != "" {
+		host = want
+	}
+	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+		host = "localhost"
+		if name, err := os.Hostname(); err == nil && name != "" {
+			host = name
+		}
+	}
+	return "https://" + net.JoinHostPort(host, port)
+}
+
+// Info says where the replica is found.
+func (r *Replica) Info() Info { return r.info }
+
+// FirstKeys makes an admin key and an enrollment key, if there is no admin key
+// yet; ok says that it did. Their credentials are shown this once.
+func (r *Replica) FirstKeys(ctx context.Context) (adminKey, enrollmentKey fleet.Credential, ok bool, err error) {
+	adminKey, ok, err = r.access.FirstKey(ctx)
+	if err != nil || !ok {
+		return adminKey, enrollmentKey, false, err
+	}
+	_, enrollmentKey, err = r.enroll.CreateKey(ctx, "first key", fleet.DefaultPolicyID, 0, "muster")
+	return adminKey, enrollmentKey, err == nil, err
+}
+
+// Run serves until ctx ends, then drains. It returns nil after an orderly end.
+func (r *Replica) Run(ctx context.Context) error {
+	// The loops outlive the listeners, so that what the last requests said is
+	// written.
+	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
+	var running sync.WaitGroup
+	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle} {
+		running.Go(func() { loop(loops) })
+	}
+	failed := make(chan error, 2)
+	for _, s := range []struct {
+		server   *http.Server
+		listener net.Listener
+	}{{r.agentServer, r.agentListener}, {r.adminServer, r.adminListener}} {
+		running.Go(func() {
+			if err := s.server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), Drain)
+	defer cancel()
+	close(r.draining)
+	if perr := r.parker.Close(drain); perr != nil {
+		r.log.Warn("some polls were not answered in time", "parked", r.parker.Count())
+	}
+	var ending sync.WaitGroup // at once, so that neither takes new requests while the other drains
+	for _, s := range []*http.Server{r.agentServer, r.adminServer} {
+		ending.Go(func() {
+			if s.Shutdown(drain) != nil {
+				s.Close()
+			}
+		})
+	}
+	ending.Wait()
+	stopLoops()
+	running.Wait()
+	return err
+}

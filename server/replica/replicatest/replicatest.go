@@ -1,0 +1,473 @@
+// Package replicatest runs whole replicas inside tests: a real store in a
+// temporary folder, both listeners with TLS, and the few requests that every
+// story begins with. Tests of the HTTP interfaces, of the replica and of the
+// command line use it; nothing that is shipped does.
+package replicatest
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/testing/fakepkg"
+)
+
+// Version is what the replicas say they are.
+const Version = "0.1.0-test"
+
+// Server is a running replica with a fresh store.
+type Server struct {
+	replica.Info
+	Store *sqlite.Store
+	// AdminKey and Token are of the first start; a second replica on the same
+	// data has none.
+	AdminKey string
+	Token    string
+	// Client trusts the server's CA and nothing else.
+	Client *http.Client
+
+	t    testing.TB
+	stop context.CancelFunc
+	done chan error
+}
+
+// Start runs a replica until the test ends.
+func Start(t testing.TB, change ...func(*replica.Options)) *Server {
+	t.Helper()
+	// Not t.TempDir: its name holds the test's.
+	dir, err := os.MkdirTemp("", "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return StartOn(t, dir, change...)
+}
+
+// StartOn runs a replica on the data in dir, which another may be using.
+func StartOn(t testing.TB, dir string, change ...func(*replica.Options)) *Server {
+	t.Helper()
+	ctx := context.Background()
+	db, err := sqlite.Open(ctx, filepath.Join(dir, "muster.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := replica.Options{Config: replica.Defaults(), Store: db, Version: Version, Log: slog.New(slog.DiscardHandler)}
+	o.Config.Data = dir
+	o.Config.Agents.Listen, o.Config.Admin.Listen = "127.0.0.1:0", "127.0.0.1:0"
+	for _, f := range change {
+		f(&o)
+	}
+	r, err := replica.New(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Info: r.Info(), Store: db, t: t, done: make(chan error, 1)}
+	admin, token, first, err := r.FirstKeys(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first {
+		s.AdminKey, s.Token = admin.Encode(), token.Encode()
+	}
+	s.Client = s.NewClient(o)
+	running, stop := context.WithCancel(ctx)
+	s.stop = stop
+	go func() { s.done <- r.Run(running) }()
+	t.Cleanup(func() {
+		s.Client.CloseIdleConnections()
+		if err := s.Stop(); err != nil {
+			t.Errorf("the replica ended with: %v", err)
+		}
+		db.Close()
+	})
+	return s
+}
+
+// Stop ends the replica and waits for it. Later calls do nothing.
+func (s *Server) Stop() error {
+	s.stop()
+	err, ok := <-s.done
+	if ok {
+		close(s.done)
+	}
+	return err
+}
+
+// NewClient makes a client with connections of its own. It reaches replicas on
+// pipes too: o is what the replica was made of.
+func (s *Server) NewClient(o replica.Options) *http.Client {
+	u, err := url.Parse(s.AgentURL)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	config, err := capin.TLSConfig(s.CAPin, u.Hostname())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	if agents, ok := o.AgentListener.(*Pipes); ok {
+		admin := o.AdminListener.(*Pipes)
+		transport.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
+			if addr == admin.name {
+				return admin.dial(ctx)
+			}
+			return agents.dial(ctx)
+		}
+	}
+	return &http.Client{Transport: transport}
+}
+
+// OnPipes serves on connections in memory, which stand still in the virtual time
+// of testing/synctest as real ones do not.
+func OnPipes(o *replica.Options) {
+	o.Config.Agents.URL, o.Config.Admin.URL = "https://localhost:8220", "https://localhost:8221"
+	o.AgentListener, o.AdminListener = newPipes("localhost:8220"), newPipes("localhost:8221")
+}
+
+// Pipes is a listener whose connections are pipes.
+type Pipes struct {
+	name   string
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newPipes(name string) *Pipes {
+	return &Pipes{name: name, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (p *Pipes) dial(ctx context.Context) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	select {
+	case p.conns <- theirs:
+		return ours, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *Pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *Pipes) Close() error {
+	select {
+	case <-p.closed:
+	default:
+		close(p.closed)
+	}
+	return nil
+}
+
+func (p *Pipes) Addr() net.Addr { return pipeAddr(p.name) }
+
+type pipeAddr string
+
+func (pipeAddr) Network() string  { return "pipe" }
+func (a pipeAddr) String() string { return string(a) }
+
+// Answer is a whole answer.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Refusal reads an error body; the zero value if it is none.
+func (a Answer) Refusal() agentapi.Error {
+	var e agentapi.Error
+	_ = json.Unmarshal(a.Body, &e) // the caller compares
+	return e
+}
+
+// Decode reads a 200 answer as T, and fails the test at anything else, and at
+// fields that T does not have.
+func Decode[T any](t testing.TB, a Answer) T {
+	t.Helper()
+	var v T
+	dec := json.NewDecoder(bytes.NewReader(a.Body))
+	dec.DisallowUnknownFields()
+	if a.Status != http.StatusOK {
+		t.Fatalf("the answer is %d: %s", a.Status, a.Body)
+	}
+	if err := dec.Decode(&v); err != nil {
+		t.Fatalf("the answer does not decode: %v\n%s", err, a.Body)
+	}
+	return v
+}
+
+// Request is one request, with what its zero value leaves out.
+type Request struct {
+	Method, URL string
+	Header      http.Header
+	// Body is sent as it is if it is a string, []byte or io.Reader, else as JSON.
+	Body any
+}
+
+// Do sends a request and reads the whole answer.
+func (s *Server) Do(ctx context.Context, r Request) (Answer, error) {
+	var body io.Reader
+	switch b := r.Body.(type) {
+	case nil:
+	case string:
+		body = bytes.NewReader([]byte(b))
+	case []byte:
+		body = bytes.NewReader(b)
+	case io.Reader:
+		body = b
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			return Answer{}, err
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, body)
+	if err != nil {
+		return Answer{}, err
+	}
+	for k, v := range r.Header {
+		req.Header[http.CanonicalHeaderKey(k)] = v
+	}
+	resp, err := s.Client.Do(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return Answer{resp.StatusCode, resp.Header, b}, err
+}
+
+// With is headers from names and values in turn; an empty value leaves the
+// header out.
+func With(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			h[http.CanonicalHeaderKey(pairs[i])] = []string{pairs[i+1]}
+		}
+	}
+	return h
+}
+
+func (s *Server) must(r Request) Answer {
+	s.t.Helper()
+	a, err := s.Do(context.Background(), r)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", r.Method, r.URL, err)
+	}
+	return a
+}
+
+// Admin sends a request to the admin API with the first admin key.
+func (s *Server) Admin(method, path string, body any) Answer {
+	s.t.Helper()
+	return s.must(Request{method, s.AdminURL + path, With("Authorization", "ApiKey "+s.AdminKey, "kbn-xsrf", "test"), body})
+}
+
+// Agents sends a request to the agents' listener with a key, or without one.
+func (s *Server) Agents(method, path, key string, body any) Answer {
+	s.t.Helper()
+	h := With()
+	if key != "" {
+		h = With("Authorization", "ApiKey "+key)
+	}
+	return s.must(Request{method, s.AgentURL + path, h, body})
+}
+
+// Agent is an enrolled agent, as its host knows it.
+type Agent struct {
+	ID, Key, Host, Version string
+	// Token is the last ack token.
+	Token string
+
+	server *Server
+}
+
+// Metadata is what a host with the agent installed says of itself.
+func Metadata(host, version string) json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":%q,"architecture":"amd64"},"os":{"type":"linux"}}`, version, host))
+}
+
+// Enroll enrols a host.
+func (s *Server) Enroll(host, version string) *Agent {
+	s.t.Helper()
+	req := agentapi.EnrollRequest{Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: Metadata(host, version)}}
+	got := Decode[agentapi.EnrollResponse](s.t, s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, req))
+	return &Agent{ID: got.Item.ID, Key: got.Item.AccessAPIKey, Host: host, Version: version, server: s}
+}
+
+// Path is the path of one of the agent's own calls: checkin, acks.
+func (a *Agent) Path(call string) string { return "/api/fleet/agents/" + a.ID + "/" + call }
+
+// Checkin polls at s, which may be another replica than the agent enrolled at,
+// and keeps the ack token. details is its upgrade, or nil.
+func (a *Agent) Checkin(ctx context.Context, s *Server, details *agentapi.UpgradeDetails) (agentapi.CheckinResponse, error) {
+	var out agentapi.CheckinResponse
+	got, err := s.Do(ctx, Request{http.MethodPost, s.AgentURL + a.Path("checkin"), With("Authorization", "ApiKey "+a.Key), agentapi.CheckinRequest{
+		Status: "online", Message: "Running", AckToken: a.Token, LocalMeta: Metadata(a.Host, a.Version), UpgradeDetails: details,
+	}})
+	if err != nil {
+		return out, err
+	}
+	if got.Status != http.StatusOK {
+		return out, fmt.Errorf("check-in answered %d: %s", got.Status, got.Body)
+	}
+	if err := json.Unmarshal(got.Body, &out); err != nil {
+		return out, err
+	}
+	if out.AckToken != "" {
+		a.Token = out.AckToken
+	}
+	return out, nil
+}
+
+// MustCheckin is Checkin at the agent's own server, within a deadline.
+func (a *Agent) MustCheckin(details *agentapi.UpgradeDetails) agentapi.CheckinResponse {
+	a.server.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	out, err := a.Checkin(ctx, a.server, details)
+	if err != nil {
+		a.server.t.Fatal(err)
+	}
+	return out
+}
+
+// Ack acknowledges actions; errText is empty for success.
+func (a *Agent) Ack(errText string, actionIDs ...string) Answer {
+	a.server.t.Helper()
+	var req agentapi.AckRequest
+	for _, id := range actionIDs {
+		req.Events = append(req.Events, agentapi.AckEvent{Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: a.ID, ActionID: id, Error: errText})
+	}
+	return a.server.Agents(http.MethodPost, a.Path("acks"), a.Key, req)
+}
+
+// Patience is how long a test waits for what should happen at once.
+const Patience = 20 * time.Second
+
+// Eventually waits until ok returns "", and else fails with what it said last.
+func Eventually(t testing.TB, what string, ok func() string) {
+	t.Helper()
+	end := time.Now().Add(Patience)
+	for {
+		state := ok()
+		if state == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s: %s", what, state)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Parked waits until the agent's poll is parked: its check-in has been taken in.
+func (s *Server) Parked(a *Agent) {
+	s.t.Helper()
+	Eventually(s.t, "the check-in of "+a.Host, func() string {
+		got, err := s.Store.Agents().Get(context.Background(), a.ID)
+		switch {
+		case err != nil:
+			return err.Error()
+		case got.Last.At == nil:
+			return "it has not checked in"
+		}
+		return ""
+	})
+}
+
+// Publisher signs packages the server takes in.
+type Publisher struct {
+	Key    trust.PrivateKey
+	server *Server
+}
+
+// Publisher makes a publisher key and adds it to the server.
+func (s *Server) Publisher() Publisher {
+	s.t.Helper()
+	public, private, err := trust.GenerateKey(nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if a := s.Admin(http.MethodPost, "/api/v1/publisher_keys", map[string]string{"public_key": public.String(), "name": "release"}); a.Status != http.StatusOK {
+		s.t.Fatalf("publisher key: %s", a.Body)
+	}
+	return Publisher{private, s}
+}
+
+// Archive writes a signed package of a version into dir and returns its path.
+func (p Publisher) Archive(dir, version string) string {
+	p.server.t.Helper()
+	pkg := fakepkg.Describe(version)
+	path := fakepkg.Write(p.server.t, dir, "muster-agent-"+version+"-linux-amd64.tar.gz", fakepkg.Sound(p.server.t, pkg))
+	fakepkg.Sign(p.server.t, path, p.Key)
+	return path
+}
+
+// Publish pushes packages of these versions.
+func (p Publisher) Publish(versions ...string) {
+	p.server.t.Helper()
+	dir := p.server.t.TempDir()
+	for _, v := range versions {
+		if a := p.Push(p.Archive(dir, v)); a.Status != http.StatusOK {
+			p.server.t.Fatalf("push %s: %s", v, a.Body)
+		}
+	}
+}
+
+// Push sends an archive with the signature beside it.
+func (p Publisher) Push(archive string) Answer {
+	p.server.t.Helper()
+	body, err := os.ReadFile(archive)
+	if err != nil {
+		p.server.t.Fatal(err)
+	}
+	signature, err := os.ReadFile(archive + trust.SignatureSuffix)
+	if err != nil {
+		p.server.t.Fatal(err)
+	}
+	return p.server.must(Request{
+		http.MethodPut, p.server.AdminURL + "/api/v1/packages/" + filepath.Base(archive),
+		With("Authorization", "ApiKey "+p.server.AdminKey, "Muster-Signature", base64.StdEncoding.EncodeToString(signature)), body,
+	})
+}
+
+// Details is an upgrade in a phase.
+func Details(actionID, version string, state agentapi.UpgradeState) *agentapi.UpgradeDetails {
+	return &agentapi.UpgradeDetails{ActionID: actionID, TargetVersion: version, State: state}
+}
+
+// Fleet reads an agent's document.
+func (s *Server) Fleet(id string) fleet.Agent {
+	s.t.Helper()
+	a, err := s.Store.Agents().Get(context.Background(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a
+}
