@@ -1,0 +1,340 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *app) newAgents() *cobra.Command {
+	cmd := &cobra.Command{Use: "agents", Short: "List, inspect and upgrade agents"}
+	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsUnenroll())
+	return cmd
+}
+
+// pageSize is how many agents one request asks for.
+const pageSize = 1000
+
+func (a *app) newAgentsList() *cobra.Command {
+	var inactive bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List agents",
+		Example: "  muster agents list\n  muster agents list -o json | jq '.items[].id'",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all := adminapi.AgentList{Items: []adminapi.Agent{}, Page: 1}
+			for page := 1; ; page++ {
+				q := url.Values{"page": {fmt.Sprint(page)}, "perPage": {fmt.Sprint(pageSize)}, "sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"}}
+				if inactive {
+					q.Set("showInactive", "true")
+				}
+				list, err := call[adminapi.AgentList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents?"+q.Encode(), nil)
+				if err != nil {
+					return err
+				}
+				all.Items = append(all.Items, list.Items...)
+				all.Total = list.Total
+				if len(list.Items) < pageSize || page*pageSize >= 10_000 {
+					break
+				}
+			}
+			all.PerPage = len(all.Items)
+			return a.show(cmd.OutOrStdout(), all, func(w io.Writer) {
+				now := time.Now()
+				table(w, "ID\tHOST\tSTATUS\tVERSION\tUPGRADE\tLAST SEEN", func(add func(...any)) {
+					for _, g := range all.Items {
+						add(g.Id, hostname(g), g.Status, g.Agent.Version, upgradePhase(g), ago(g.LastCheckin, now))
+					}
+				})
+				if all.Total > len(all.Items) {
+					fmt.Fprintf(w, "… and %d more\n", all.Total-len(all.Items))
+				}
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&inactive, "inactive", false, "also agents that are inactive or unenrolled")
+	return cmd
+}
+
+func (a *app) newAgentsGet() *cobra.Command {
+	return &cobra.Command{
+		Use:               "get AGENT",
+		Short:             "Show one agent",
+		Args:              oneArg("one agent id"),
+		ValidArgsFunction: a.completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.AgentItem](cmd.Context(), a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(args[0]), nil)
+			if err != nil {
+				return err
+			}
+			g := got.Item
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				fmt.Fprintf(w, "%s  %s\n", hostname(g), g.Id)
+				fmt.Fprintf(w, "  status     %s\n  version    %s\n  policy     %s\n  enrolled   %s\n  last seen  %s\n",
+					g.Status, g.Agent.Version, g.PolicyId, g.EnrolledAt.Local().Format(time.DateTime), ago(g.LastCheckin, time.Now()))
+				if m := deref(g.LastCheckinMessage); m != "" {
+					fmt.Fprintf(w, "  says       %s\n", m)
+				}
+				if p := upgradePhase(g); p != "" {
+					fmt.Fprintf(w, "  upgrade    %s\n", p)
+				}
+				for _, c := range g.Components {
+					fmt.Fprintf(w, "  component  %s (%s): %s %s\n", c.Id, c.Type, c.Status, c.Message)
+				}
+			})
+		},
+	}
+}
+
+func (a *app) newAgentsUpgrade() *cobra.Command {
+	var (
+		req     adminapi.BulkUpgradeRequest
+		source  string
+		force   bool
+		dryRun  bool
+		wait    bool
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "upgrade AGENT… --version VERSION",
+		Short: "Upgrade agents",
+		Long: `Upgrades the agents named by id. --dry-run shows what would happen to each and
+changes nothing. --wait follows the upgrade to its end and exits with 0 only if
+every agent runs the new version.`,
+		Example: `  muster agents upgrade 4kz… 7qd… --version 1.1.0 --dry-run
+  muster agents upgrade 4kz… --version 1.1.0 --wait`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no agents are named: `muster agents list` shows their ids")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if req.Version == "" {
+				return &usageError{errors.New("--version is missing: `muster package list` shows what is published")}
+			}
+			if source != "" {
+				req.SourceUri = &source
+			}
+			if force {
+				req.Force = &force
+			}
+			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/upgrade_preview",
+				adminapi.UpgradePreviewRequest{Agents: args, Version: req.Version, SourceUri: req.SourceUri, Force: req.Force})
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printPreview(w, preview) })
+			}
+			if preview.Will == 0 {
+				printPreview(cmd.ErrOrStderr(), preview)
+				return errors.New("none of the agents can be upgraded")
+			}
+			req.Agents = mustJSON(args)
+			created, err := call[adminapi.ActionCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_upgrade", req)
+			if err != nil {
+				return err
+			}
+			if !wait {
+				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+					fmt.Fprintf(w, "Upgrading %d of %d agents to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, len(args), req.Version, created.ActionId)
+				})
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return a.waitForUpgrade(ctx, cmd, created, preview)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
+	f.StringVar(&source, "source-uri", "", "where hosts fetch the package instead of the server")
+	f.BoolVar(&force, "force", false, "also when an agent is already upgrading, runs that version, or would go down")
+	f.BoolVar(&dryRun, "dry-run", false, "show what would happen, change nothing")
+	f.BoolVar(&wait, "wait", false, "wait until every agent is done")
+	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits")
+	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
+	return cmd
+}
+
+// waitInterval is how often --wait asks: phases last seconds.
+const waitInterval = time.Second
+
+// waitForUpgrade prints each agent's phases as they change, until all are done:
+// watched as well as acknowledged, for only then the version stays. A server
+// that does not answer is waited for too.
+func (a *app) waitForUpgrade(ctx context.Context, cmd *cobra.Command, action adminapi.ActionCreated, preview adminapi.UpgradePreview) error {
+	say := func(host, phase string) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), host, phase)
+	}
+	waiting := map[string]string{} // agent id to the phase last shown
+	failed := 0
+	for _, i := range preview.Items {
+		if i.Will {
+			waiting[i.AgentId] = ""
+			continue
+		}
+		failed++
+		say(firstOf(i.Hostname, i.AgentId), deref(i.Reason))
+	}
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	for {
+		for id, shown := range waiting {
+			got, err := call[adminapi.AgentItem](ctx, a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(id), nil)
+			var refused *refusal
+			switch {
+			case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+				return err
+			case err != nil:
+				if ctx.Err() == nil && shown != err.Error() {
+					say(id, err.Error())
+					waiting[id] = err.Error()
+				}
+				continue
+			}
+			phase, over, good := upgradeOutcome(got.Item, preview.Version)
+			if shown != phase {
+				say(hostname(got.Item), phase)
+				waiting[id] = phase
+			}
+			if over {
+				delete(waiting, id)
+			}
+			if over && !good {
+				failed++
+			}
+		}
+		if len(waiting) == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("still waiting for %d of %d agents: %w", len(waiting), len(preview.Items), ctx.Err())
+		case <-tick.C:
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d agents were not upgraded: see `muster actions list`", failed, len(preview.Items))
+	}
+	return a.show(cmd.OutOrStdout(), action, func(w io.Writer) {
+		fmt.Fprintf(w, "%d agents upgraded by action %s\n", len(preview.Items), action.ActionId)
+	})
+}
+
+// upgradeOutcome is how far an agent's upgrade is, in words, and whether it has
+// ended, well or not. What runs decides: an upgrade that was cancelled leaves no
+// other trace.
+func upgradeOutcome(g adminapi.Agent, target string) (phase string, over, good bool) {
+	phase = firstOf(upgradePhase(g), "runs "+g.Agent.Version)
+	switch {
+	case g.UpgradeStatus != nil && *g.UpgradeStatus == adminapi.RolledBack && upgradeReason(g.UpgradeDetails) == "":
+		// The old version is back; the watcher's reason comes a moment later.
+		return phase, false, false
+	case g.UpgradeStatus != nil && *g.UpgradeStatus != adminapi.Started:
+		return phase, true, false
+	case g.UpgradeStartedAt != nil || g.UpgradeDetails != nil:
+		return phase, false, false
+	}
+	return phase, true, g.Agent.Version == target
+}
+
+func printPreview(w io.Writer, p adminapi.UpgradePreview) {
+	fmt.Fprintf(w, "%d would be upgraded to %s, %d would not:\n", p.Will, p.Version, p.Wont)
+	table(w, "HOST\tRUNS\tUPGRADE\tREMARK", func(add func(...any)) {
+		for _, i := range p.Items {
+			will := "no"
+			if i.Will {
+				will = "yes"
+			}
+			add(i.Hostname, i.Version, will, deref(i.Reason))
+		}
+	})
+}
+
+func (a *app) newAgentsUnenroll() *cobra.Command {
+	var revoke bool
+	cmd := &cobra.Command{
+		Use:               "unenroll AGENT",
+		Short:             "Ask an agent to leave, or put it out",
+		Args:              oneArg("one agent id"),
+		ValidArgsFunction: a.completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.Empty](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/"+url.PathEscape(args[0])+"/unenroll", adminapi.UnenrollRequest{Revoke: &revoke})
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "done") })
+		},
+	}
+	cmd.Flags().BoolVar(&revoke, "revoke", false, "at once, without asking the agent: its key no longer works")
+	return cmd
+}
+
+func hostname(g adminapi.Agent) string {
+	host, _ := g.LocalMetadata["host"].(map[string]any)
+	if name, _ := host["hostname"].(string); name != "" {
+		return name
+	}
+	return g.Id
+}
+
+// upgradePhase is the upgrade in a few words, empty when there is none.
+func upgradePhase(g adminapi.Agent) string {
+	d := g.UpgradeDetails
+	if d == nil {
+		if g.UpgradeStartedAt != nil {
+			return "requested"
+		}
+		return ""
+	}
+	words := strings.ToLower(strings.TrimPrefix(string(d.State), "UPG_")) + " " + d.TargetVersion
+	if m := d.Metadata; m != nil {
+		if m.DownloadPercent != nil && d.State == adminapi.UpgradeDownloading {
+			words += fmt.Sprintf(" %.0f %%", *m.DownloadPercent)
+		}
+		if text := upgradeReason(d); text != "" {
+			words += ": " + text
+		}
+	}
+	return words
+}
+
+// upgradeReason is why an upgrade ended badly, or what it struggles with.
+func upgradeReason(d *adminapi.UpgradeDetails) string {
+	if d == nil || d.Metadata == nil {
+		return ""
+	}
+	return firstOf(deref(d.Metadata.Reason), deref(d.Metadata.ErrorMsg), deref(d.Metadata.RetryErrorMsg))
+}
+
+func (a *app) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	list, err := call[adminapi.AgentList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents?perPage=1000", nil)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, g := range list.Items {
+		out = append(out, g.Id+"\t"+hostname(g)+" "+g.Agent.Version)
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeVersions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	list, err := call[adminapi.VersionList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents/available_versions", nil)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return list.Items, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,200 @@
+// Package cli is the operator's command line: `muster server` runs a server,
+// every other command talks to the admin API of one.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/cli/packagecmd"
+)
+
+// Main runs the command in os.Args and returns the exit code: 0 done, 1 failed,
+// 2 not understood.
+func Main(version string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return Run(ctx, New(version))
+}
+
+// interrupted is the exit code shells give a program that Ctrl-C ended.
+const interrupted = 130
+
+// Run runs the command and returns the exit code; what went wrong goes to its
+// standard error.
+func Run(ctx context.Context, root *cobra.Command) int {
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintln(root.ErrOrStderr(), "muster: interrupted")
+		return interrupted
+	}
+	fmt.Fprintln(root.ErrOrStderr(), "muster:", err)
+	if errors.As(err, &usage) {
+		return 2
+	}
+	return 1
+}
+
+type usageError struct{ error }
+
+// app is what the commands share.
+type app struct {
+	version string
+	target  target
+	output  string
+}
+
+// New returns the whole command.
+func New(version string) *cobra.Command {
+	a := &app{version: version}
+	root := &cobra.Command{
+		Use:   "muster",
+		Short: "Fleet check-in server with self-upgrading agents",
+		Long: `muster server runs the server. The other commands talk to its admin API: log in
+once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER_CA_PIN.`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &usageError{fmt.Errorf("%w (see `%s --help`)", err, c.CommandPath())}
+	})
+	a.target.flags(root.PersistentFlags())
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "human", "output form: human or json")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.output != "human" && a.output != "json" {
+			return &usageError{fmt.Errorf("--output is %q, want human or json", a.output)}
+		}
+		return nil
+	}
+	root.AddCommand(a.newServer(), a.newAdminKey(), a.newLogin(), a.newStatus(), a.newAgents(), a.newActions(), a.newKeys(), a.newPolicies(), a.newPackage(), a.newEvents())
+	strict(root)
+	return root
+}
+
+// strict makes every wrong argument, and every word that is no command, a usage
+// error. By itself cobra answers `muster agents lst` with the help text and
+// success.
+func strict(cmd *cobra.Command) {
+	if !cmd.Runnable() {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.Help()
+			}
+			return &usageError{unknownCommand(c, args[0])}
+		}
+	} else if check := cmd.Args; check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return &usageError{err}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+}
+
+func unknownCommand(c *cobra.Command, word string) error {
+	if c.SuggestionsMinimumDistance <= 0 {
+		c.SuggestionsMinimumDistance = 2 // cobra's own default
+	}
+	if near := c.SuggestionsFor(word); len(near) > 0 {
+		return fmt.Errorf("%s has no command %q: did you mean %s?", c.CommandPath(), word, strings.Join(near, " or "))
+	}
+	return fmt.Errorf("%s has no command %q (see `%s --help`)", c.CommandPath(), word, c.CommandPath())
+}
+
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no arguments, %q is one (see `%s --help`)", c.CommandPath(), args[0], c.CommandPath())
+}
+
+func (a *app) newPackage() *cobra.Command {
+	cmd := packagecmd.New()
+	cmd.AddCommand(a.newPackageList(), a.newPackagePush(), a.newPackageTrust(), a.newPackageWithdraw())
+	return cmd
+}
+
+// show prints v as JSON, or lets human print it.
+func (a *app) show(w io.Writer, v any, human func(io.Writer)) error {
+	if a.output == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	}
+	human(w)
+	return nil
+}
+
+// table prints rows in columns under a heading.
+func table(w io.Writer, heading string, rows func(add func(cells ...any))) {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, heading)
+	rows(func(cells ...any) {
+		for i, c := range cells {
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			fmt.Fprint(t, c)
+		}
+		fmt.Fprintln(t)
+	})
+	t.Flush()
+}
+
+// ago is a time as people say it.
+func ago(t *time.Time, now time.Time) string {
+	if t == nil {
+		return "never"
+	}
+	d := now.Sub(*t)
+	switch {
+	case d < 10*time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%d s ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h ago", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+}
+
+func deref[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}
+
+// oneArg demands one argument, whose meaning the error names.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return fmt.Errorf("want %s (see `%s --help`)", what, c.CommandPath())
+	}
+}

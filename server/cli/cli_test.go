@@ -1,0 +1,516 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/cli"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/testing/fakepkg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// operator is somebody at a shell with a home of their own.
+type operator struct {
+	t    *testing.T
+	home string
+}
+
+func newOperator(t *testing.T) operator {
+	t.Helper()
+	home := t.TempDir()
+	for name, value := range map[string]string{
+		"HOME": home, "XDG_CONFIG_HOME": filepath.Join(home, ".config"), "AppData": home,
+		"MUSTER_URL": "", "MUSTER_API_KEY": "", "MUSTER_CA_PIN": "",
+	} {
+		t.Setenv(name, value)
+	}
+	return operator{t, home}
+}
+
+// done is a command that has ended.
+type done struct {
+	code     int
+	out, err string
+}
+
+// locked is a buffer that a test may read while a command writes.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start runs `muster args…`; the channel gets its exit code.
+func (o operator) start(ctx context.Context, stdin string, args ...string) (out, errOut *locked, ended <-chan int) {
+	out, errOut = &locked{}, &locked{}
+	cmd := cli.New(replicatest.Version)
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(stdin))
+	cmd.SetOut(out)
+	cmd.SetErr(errOut)
+	code := make(chan int, 1)
+	go func() { code <- cli.Run(ctx, cmd) }()
+	return out, errOut, code
+}
+
+func (o operator) try(args ...string) done { return o.tryWith("", args...) }
+
+func (o operator) tryWith(stdin string, args ...string) done {
+	ctx, cancel := context.WithTimeout(context.Background(), replicatest.Patience)
+	defer cancel()
+	out, errOut, ended := o.start(ctx, stdin, args...)
+	return done{<-ended, out.String(), errOut.String()}
+}
+
+// run is try for what must succeed; it returns standard output.
+func (o operator) run(args ...string) string {
+	o.t.Helper()
+	got := o.try(args...)
+	if got.code != 0 {
+		o.t.Fatalf("muster %s: exit code %d: %s", strings.Join(args, " "), got.code, got.err)
+	}
+	return got.out
+}
+
+// fails is try for what must not; the message contains each of says.
+func (o operator) fails(code int, args []string, says ...string) {
+	o.t.Helper()
+	o.failed(o.try(args...), code, args, says...)
+}
+
+func (o operator) failed(got done, code int, args []string, says ...string) {
+	o.t.Helper()
+	if got.code != code || !strings.Contains("\n"+got.err, "\nmuster: ") {
+		o.t.Errorf("muster %s: exit code %d, want %d: %s", strings.Join(args, " "), got.code, code, got.err)
+	}
+	for _, s := range says {
+		if !strings.Contains(got.err, s) {
+			o.t.Errorf("muster %s says %q, want %q", strings.Join(args, " "), got.err, s)
+		}
+	}
+}
+
+// asJSON runs a command with -o json and decodes what it prints.
+func asJSON[T any](o operator, args ...string) T {
+	o.t.Helper()
+	var v T
+	text := o.run(append(args, "-o", "json")...)
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&v); err != nil {
+		o.t.Fatalf("muster %s -o json: %v: %s", strings.Join(args, " "), err, text)
+	}
+	return v
+}
+
+func (o operator) contains(text string, want ...string) {
+	o.t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			o.t.Errorf("%q is not in\n%s", w, text)
+		}
+	}
+}
+
+// login logs in with the first key.
+func (o operator) login(s *replicatest.Server) {
+	o.t.Helper()
+	if got := o.tryWith(s.AdminKey+"\n", "login", "--url", s.AdminURL, "--ca-pin", s.CAPin); got.code != 0 {
+		o.t.Fatalf("login: %s", got.err)
+	}
+}
+
+func quick(o *replica.Options) {
+	o.Config.Check.Poll, o.Config.Check.PollJitter = 50*time.Millisecond+time.Second, 0
+}
+
+func TestLoggingIn(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t)
+	login := []string{"login", "--url", s.AdminURL, "--ca-pin", s.CAPin}
+
+	o.fails(1, []string{"agents", "list"}, "not logged in", "muster login --url")
+	o.fails(2, []string{"login"}, "--url is missing")
+	o.failed(o.tryWith("", login...), 1, login, "no admin key on standard input")
+	o.failed(o.tryWith(fleet.NewCredential().Encode(), login...), 1, login, "not valid here", "muster admin-key")
+	wrongPin := []string{"login", "--url", s.AdminURL, "--ca-pin", "sha256:" + strings.Repeat("00", 32)}
+	o.failed(o.tryWith(s.AdminKey, wrongPin...), 1, wrongPin, "does not come from the pinned CA", "compare --ca-pin")
+	noPin := []string{"login", "--url", s.AdminURL}
+	o.failed(o.tryWith(s.AdminKey, noPin...), 1, noPin, "pass --ca-pin")
+	badPin := []string{"login", "--url", s.AdminURL, "--ca-pin", "abc"}
+	o.failed(o.tryWith(s.AdminKey, badPin...), 1, badPin, "--ca-pin", "64 hexadecimal digits")
+	plain := []string{"login", "--url", strings.Replace(s.AdminURL, "https", "http", 1)}
+	o.failed(o.tryWith(s.AdminKey, plain...), 1, plain, "want https://host:port")
+	if _, err := os.Stat(filepath.Join(o.home, ".config", "muster")); err == nil {
+		t.Error("a login that failed left something")
+	}
+
+	o.contains(o.tryWith(s.AdminKey+"\n", login...).out, "Logged in to "+s.AdminURL, `"first key"`)
+	file := filepath.Join(o.home, ".config", "muster", "context.yml")
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the context file is %v, %v", info, err)
+	}
+	o.contains(o.run("agents", "list"), "HOST")
+	// A slash more is the same server; another server has not the same key.
+	o.run("agents", "list", "--url", s.AdminURL+"/")
+	o.fails(1, []string{"agents", "list", "--url", "https://other:8221"}, "not logged in")
+
+	keyFile := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(keyFile, []byte(s.AdminKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := asJSON[adminapi.Session](o, append(login, "--api-key-file", keyFile)...); got.Name != "first key" {
+		t.Errorf("the session is %+v", got)
+	}
+	if err := os.WriteFile(file, []byte("urls: x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.fails(1, []string{"agents", "list"}, "context.yml", "log in again")
+
+	t.Setenv("MUSTER_URL", s.AdminURL)
+	t.Setenv("MUSTER_API_KEY", s.AdminKey)
+	t.Setenv("MUSTER_CA_PIN", s.CAPin)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	o.run("status")
+}
+
+func TestAServerThatIsNotThere(t *testing.T) {
+	o := newOperator(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("MUSTER_URL", "https://"+l.Addr().String())
+	t.Setenv("MUSTER_API_KEY", fleet.NewCredential().Encode())
+	l.Close()
+	o.fails(1, []string{"status"}, "nobody listens at https://"+l.Addr().String(), "is the server running?")
+}
+
+func TestWhatIsNotUnderstood(t *testing.T) {
+	o := newOperator(t)
+	for _, c := range []struct {
+		line, says string
+	}{
+		{"agnets", "did you mean agents?"},
+		{"agents lst", "or list?"},
+		{"package pull", "has no command"},
+		{"agents list all", "takes no arguments"},
+		{"agents list --al", "unknown flag"},
+		{"agents get", "want one agent id"},
+		{"agents get a b", "want one agent id"},
+		{"agents upgrade --version 1.0.0", "no agents are named"},
+		{"agents upgrade a", "--version is missing"},
+		{"agents upgrade a --version 1 --timeout soon", "--timeout"},
+		{"actions cancel", "want one action id"},
+		{"keys revoke", "want one key id"},
+		{"policies create", "the policy's name"},
+		{"package push", "no archive is named"},
+		{"package inspect", "no archive is named"},
+		{"status -o xml", "--output is \"xml\""},
+		{"server now", "takes no arguments"},
+	} {
+		args := strings.Fields(c.line)
+		o.fails(2, args, c.says)
+	}
+	for _, line := range []string{"", "agents", "package", "--help", "agents upgrade --help", "--version"} {
+		if got := o.try(strings.Fields(line)...); got.code != 0 || got.out == "" {
+			t.Errorf("muster %s: exit code %d, %q", line, got.code, got.out+got.err)
+		}
+	}
+}
+
+func TestAnOperatorLooksAtTheFleet(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t, quick)
+	o.login(s)
+	a, b := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
+	a.MustCheckin(nil)
+	o.contains(o.run("agents", "list"), "web-01", "online", "now", "web-02", "enrolling", "never")
+	o.contains(o.run("agents", "get", a.ID), "web-01", "says       Running")
+	if got := asJSON[adminapi.AgentItem](o, "agents", "get", a.ID); got.Item.Id != a.ID {
+		t.Errorf("get shows %s", got.Item.Id)
+	}
+	o.fails(1, []string{"agents", "get", "nobody"}, "Agent nobody not found")
+	o.contains(o.run("status"), "healthy      1", "all          2")
+	if got := asJSON[adminapi.AgentStatusResponse](o, "status"); got.Results.All != 2 {
+		t.Errorf("status is %+v", got)
+	}
+	asJSON[adminapi.Empty](o, "agents", "unenroll", b.ID, "--revoke")
+	if got := asJSON[adminapi.AgentList](o, "agents", "list"); got.Total != 1 {
+		t.Errorf("%d agents are listed", got.Total)
+	}
+	if got := asJSON[adminapi.AgentList](o, "agents", "list", "--inactive"); got.Total != 2 {
+		t.Errorf("with the inactive ones %d are listed", got.Total)
+	}
+}
+
+func TestKeysAndPolicies(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t)
+	o.login(s)
+	o.contains(o.run("policies", "list"), "default", "Default policy")
+	if got := o.run("policies", "create", "web servers", "--id", "web"); got != "web\n" {
+		t.Errorf("create prints %q", got)
+	}
+	o.fails(1, []string{"policies", "create", "web servers"}, "choose another name")
+	asJSON[adminapi.PolicyItem](o, "policies", "create", "others")
+	if got := asJSON[adminapi.PolicyList](o, "policies", "list"); got.Total != 3 {
+		t.Errorf("there are %d policies", got.Total)
+	}
+
+	o.contains(o.run("keys", "create", "--policy", "web", "--expires", "24h"), "muster-agent install --url "+s.AgentURL, s.CAPin, "<publisher key>")
+	p := s.Publisher()
+	o.contains(o.run("keys", "create"), "--trust-key "+p.Key.Public().String())
+	o.fails(1, []string{"keys", "create", "--policy", "none"}, "body.policy_id", "muster policies list")
+	o.fails(1, []string{"keys", "create", "--expires", "soon"}, "body.expiration")
+	k := asJSON[adminapi.EnrollmentKeyCreated](o, "keys", "create", "--name", "lab")
+	s.Token = *k.Item.ApiKey
+	s.Enroll("web-01", "1.0.0")
+	o.contains(o.run("keys", "list"), "lab ("+k.Item.Id+")", "never", "first key")
+	asJSON[adminapi.ActionWord](o, "keys", "revoke", k.Item.Id)
+	if got := s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, agentapi.EnrollRequest{Type: "PERMANENT"}); got.Status != http.StatusUnauthorized {
+		t.Errorf("the revoked token answered %d", got.Status)
+	}
+	if got := o.run("keys", "revoke", k.Item.Id); got != "revoked\n" {
+		t.Errorf("revoking twice prints %q", got)
+	}
+	o.fails(1, []string{"keys", "revoke", "none"})
+}
+
+func TestPackages(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t)
+	o.login(s)
+	public, private, err := trust.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	pub := filepath.Join(dir, "release.pub")
+	if err := os.WriteFile(pub, public.File(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name := "muster-agent-1.1.0-linux-amd64.tar.gz"
+	archive := fakepkg.Write(t, dir, name, fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
+	o.fails(1, []string{"package", "push", archive}, archive, "sign it first with `muster package sign")
+	fakepkg.Sign(t, archive, private)
+	o.fails(1, []string{"package", "push", archive}, archive, "muster package trust")
+	o.contains(o.run("package", "trust", pub, "--name", "release"), public.ID())
+	asJSON[adminapi.PublisherKeyItem](o, "package", "trust", public.String())
+	o.fails(1, []string{"package", "trust", "no-such.pub"}, "body.public_key")
+	o.contains(o.run("package", "push", archive), "published 1.1.0 for linux/amd64")
+	o.run("package", "push", archive) // changes nothing
+	o.contains(o.run("package", "list"), "1.1.0", "linux/amd64", public.ID())
+	if got := asJSON[adminapi.PackageList](o, "package", "list"); len(got.Items) != 1 || got.Items[0].File != name {
+		t.Errorf("published are %+v", got)
+	}
+	o.fails(1, []string{"package", "push", filepath.Join(dir, "none.tar.gz")}, "none.tar.gz")
+	fakepkg.FlipBit(t, archive)
+	o.fails(1, []string{"package", "push", archive}, archive)
+	asJSON[adminapi.ActionWord](o, "package", "withdraw", name)
+	o.fails(1, []string{"package", "withdraw", name})
+}
+
+func TestAnUpgradeFromTheCommandLine(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t, quick)
+	o.login(s)
+	s.Publisher().Publish("1.1.0", "1.2.0")
+	good, current := s.Enroll("good", "1.0.0"), s.Enroll("current", "1.1.0")
+
+	o.fails(1, []string{"agents", "upgrade", good.ID, "--version", "7.0.0"}, "no package of version 7.0.0", "muster package push")
+	dry := o.run("agents", "upgrade", good.ID, current.ID, "--version", "1.1.0", "--dry-run")
+	o.contains(dry, "1 would be upgraded to 1.1.0, 1 would not", "already runs 1.1.0")
+	if got := asJSON[adminapi.UpgradePreview](o, "agents", "upgrade", good.ID, "--version", "1.1.0", "--dry-run"); got.Will != 1 {
+		t.Errorf("the dry run says %+v", got)
+	}
+	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 0 {
+		t.Fatal("a dry run made an action")
+	}
+	o.fails(1, []string{"agents", "upgrade", current.ID, "--version", "1.1.0"}, "already runs 1.1.0", "none of the agents can be upgraded")
+
+	action := asJSON[adminapi.ActionCreated](o, "agents", "upgrade", good.ID, "--version", "1.1.0").ActionId
+	o.contains(o.run("actions", "list"), action, "UPGRADE", "IN_PROGRESS", "first key")
+	o.contains(o.run("agents", "list"), "requested")
+	o.contains(o.run("actions", "cancel", action), "cancelled")
+	o.contains(o.run("actions", "list"), "CANCELLED")
+	o.fails(1, []string{"actions", "cancel", "none"})
+	o.contains(o.run("agents", "upgrade", good.ID, "--version", "1.2.0", "--source-uri", "https://mirror.example", "--force"), "Upgrading 1 of 1 agents to 1.2.0")
+}
+
+// waitFor starts an upgrade with --wait and returns its action.
+func (o operator) waitFor(s *replicatest.Server, a *replicatest.Agent, args ...string) (action string, out, errOut *locked, ended <-chan int) {
+	o.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), replicatest.Patience)
+	o.t.Cleanup(cancel)
+	out, errOut, ended = o.start(ctx, "", append([]string{"agents", "upgrade", "--wait"}, args...)...)
+	replicatest.Eventually(o.t, "the action", func() string {
+		doc := s.Fleet(a.ID)
+		action = doc.UpgradeActionID
+		if !doc.Upgrading() {
+			return "so far: " + errOut.String()
+		}
+		return ""
+	})
+	replicatest.Eventually(o.t, "the first phase", func() string {
+		if !strings.Contains(errOut.String(), "requested") {
+			return "so far: " + errOut.String()
+		}
+		return ""
+	})
+	return action, out, errOut, ended
+}
+
+func TestWaitingForAnUpgrade(t *testing.T) {
+	t.Run("that ends well", func(t *testing.T) {
+		o := newOperator(t)
+		s := replicatest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.1.0")
+		a := s.Enroll("web-01", "1.0.0")
+		id, out, errOut, ended := o.waitFor(s, a, a.ID, "--version", "1.1.0", "-o", "json")
+		a.MustCheckin(nil)
+		a.Ack("", id)
+		a.Version = "1.1.0"
+		a.MustCheckin(replicatest.Details(id, "1.1.0", agentapi.UpgradeWatching))
+		replicatest.Eventually(t, "the watch to be shown", func() string {
+			if !strings.Contains(errOut.String(), "watching 1.1.0") {
+				return "so far: " + errOut.String()
+			}
+			return ""
+		})
+		a.MustCheckin(nil)
+		if code := <-ended; code != 0 || !strings.Contains(out.String(), id) || !json.Valid([]byte(out.String())) {
+			t.Errorf("exit code %d: %s\n%s", code, out, errOut)
+		}
+		o.contains(errOut.String(), "runs 1.1.0")
+	})
+	t.Run("that is rolled back", func(t *testing.T) {
+		o := newOperator(t)
+		s := replicatest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.1.0")
+		a := s.Enroll("web-01", "1.0.0")
+		id, out, errOut, ended := o.waitFor(s, a, a.ID, "--version", "1.1.0")
+		details := replicatest.Details(id, "1.1.0", agentapi.UpgradeRollback)
+		details.Metadata.Reason = "it crashed 3 times"
+		a.MustCheckin(details)
+		if code := <-ended; code != 1 || out.String() != "" {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+		o.contains(errOut.String(), "it crashed 3 times", "1 of 1 agents were not upgraded")
+	})
+	t.Run("that is cancelled", func(t *testing.T) {
+		o := newOperator(t)
+		s := replicatest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.1.0")
+		a := s.Enroll("web-01", "1.0.0")
+		id, _, errOut, ended := o.waitFor(s, a, a.ID, "--version", "1.1.0")
+		o.run("actions", "cancel", id)
+		if code := <-ended; code != 1 {
+			t.Errorf("exit code %d", code)
+		}
+		o.contains(errOut.String(), "runs 1.0.0", "1 of 1 agents were not upgraded")
+	})
+	t.Run("of which one agent cannot", func(t *testing.T) {
+		o := newOperator(t)
+		s := replicatest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.1.0")
+		a, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0")
+		_, _, errOut, ended := o.waitFor(s, a, a.ID, current.ID, "--version", "1.1.0")
+		a.Version = "1.1.0"
+		a.MustCheckin(nil)
+		if code := <-ended; code != 1 {
+			t.Errorf("exit code %d", code)
+		}
+		o.contains(errOut.String(), "already runs 1.1.0", "1 of 2 agents were not upgraded")
+	})
+	t.Run("that takes too long", func(t *testing.T) {
+		o := newOperator(t)
+		s := replicatest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.1.0")
+		a := s.Enroll("web-01", "1.0.0")
+		o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--wait", "--timeout", "1s"}, "still waiting for 1 of 1 agents")
+	})
+}
+
+func TestFollowingEvents(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t)
+	o.login(s)
+	ctx, leave := context.WithCancel(t.Context())
+	out, errOut, ended := o.start(ctx, "", "events", "--after", "0")
+	a := s.Enroll("web-01", "1.0.0")
+	replicatest.Eventually(t, "the event", func() string {
+		if !strings.Contains(out.String(), a.ID) {
+			return "so far: " + out.String() + errOut.String()
+		}
+		return ""
+	})
+	leave()
+	if code := <-ended; code != 0 {
+		t.Errorf("Ctrl-C gives exit code %d", code)
+	}
+	var last adminapi.Event
+	for line := range strings.Lines(out.String()) {
+		last = adminapi.Event{}
+		if err := json.Unmarshal([]byte(line), &last); err != nil {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+	if last.Type != fleet.EventAgentEnrolled || last.Subject != a.ID {
+		t.Errorf("the last event is %+v", last)
+	}
+	o.fails(1, []string{"events", "--after", "-1"}, "query.after")
+	o.fails(1, []string{"events", "--after", "99999"}, "no longer kept")
+
+	out, errOut, ended = o.start(t.Context(), "", "events", "--after", "0")
+	replicatest.Eventually(t, "the event", func() string {
+		if !strings.Contains(out.String(), a.ID) {
+			return "so far: " + out.String() + errOut.String()
+		}
+		return ""
+	})
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-ended; code != 1 {
+		t.Errorf("the end of the server gives exit code %d", code)
+	}
+	o.contains(errOut.String(), "muster events --after ")
+}

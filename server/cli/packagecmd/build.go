@@ -1,0 +1,146 @@
+package packagecmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/packaging/build"
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+type buildOptions struct {
+	files    []string
+	version  string
+	hash     string
+	snapshot bool
+	goos     string
+	goarch   string
+	format   string
+	out      string
+}
+
+func newBuild() *cobra.Command {
+	var o buildOptions
+	cmd := &cobra.Command{
+		Use:   "build --version VERSION --file NAME=PATH...",
+		Short: "Build a package from files",
+		Long: `Build writes a package whose versioned home holds the given files. The same
+files give the same archive, byte for byte; its entries are dated 1980-01-01, or
+by $SOURCE_DATE_EPOCH (seconds since 1970) where that is set.`,
+		Example: `  muster package build --version 1.1.0 \
+    --file muster-agent=bin/muster-agent --file muster-watcher=bin/muster-watcher
+
+  muster package build --version 1.2.0-SNAPSHOT --hash $(git rev-parse HEAD) \
+    --os windows --arch amd64 --format zip --file muster-agent.exe=bin/muster-agent.exe`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE:         func(cmd *cobra.Command, _ []string) error { return runBuild(cmd, o) },
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&o.files, "file", nil, "file of the package as NAME=PATH; repeat for more")
+	f.StringVar(&o.version, "version", "", "version, such as 1.1.0 or 1.1.0-SNAPSHOT")
+	f.StringVar(&o.hash, "hash", "", "commit the files were built from (default: derived from the files)")
+	f.BoolVar(&o.snapshot, "snapshot", false, "mark the package as a snapshot")
+	f.StringVar(&o.goos, "os", runtime.GOOS, "operating system of the hosts, in Go's words")
+	f.StringVar(&o.goarch, "arch", runtime.GOARCH, "processor of the hosts, in Go's words")
+	f.StringVar(&o.format, "format", build.TarGz, "tar.gz or zip")
+	f.StringVar(&o.out, "out", "", "archive to write, or a folder for it (default: muster-agent-VERSION-OS-ARCH.FORMAT here)")
+	return cmd
+}
+
+func runBuild(cmd *cobra.Command, o buildOptions) error {
+	spec, err := o.spec(os.Getenv("SOURCE_DATE_EPOCH"))
+	if err != nil {
+		return err
+	}
+	name := manifest.ArchiveName(spec.Manifest.FullVersion(), o.goos, o.goarch, o.format)
+	out := outPath(o.out, name)
+	p := newProgress(cmd.ErrOrStderr(), "building "+name)
+	var m manifest.Manifest
+	err = writeWhole(out, 0o644, func(w io.Writer) error {
+		m, err = build.Build(cmd.Context(), spec, p.writer(w))
+		return err
+	})
+	p.done()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n  version %s, hash %s, for %s/%s\n", out, m.Package.FullVersion(), m.Package.Hash, o.goos, o.goarch)
+	if base := filepath.Base(out); base != name {
+		// Agents build the name from the version; another one is never asked for.
+		fmt.Fprintf(cmd.ErrOrStderr(), "Note: agents ask for this package as %s, not %s.\n", name, base)
+	}
+	return err
+}
+
+func (o buildOptions) spec(sourceDateEpoch string) (build.Spec, error) {
+	var none build.Spec
+	if o.version == "" {
+		return none, hinted(errors.New("--version is missing"), "--version 1.1.0")
+	}
+	version, snapshot := manifest.SplitSnapshot(o.version)
+	if _, err := manifest.ParseVersion(version); err != nil {
+		return none, fmt.Errorf("--version: %w", err)
+	}
+	files, err := parseFiles(o.files)
+	if err != nil {
+		return none, err
+	}
+	at, err := parseEpoch(sourceDateEpoch)
+	if err != nil {
+		return none, err
+	}
+	return build.Spec{
+		Manifest: manifest.Package{
+			Version: version, Snapshot: snapshot || o.snapshot, Hash: strings.ToLower(o.hash), OS: o.goos, Arch: o.goarch,
+		},
+		Files:  files,
+		Format: o.format,
+		Time:   at,
+	}, nil
+}
+
+func parseFiles(args []string) ([]build.File, error) {
+	if len(args) == 0 {
+		return nil, hinted(errors.New("--file is missing: the package would be empty"), "--file muster-agent=PATH")
+	}
+	files := make([]build.File, len(args))
+	for i, arg := range args {
+		name, path, ok := strings.Cut(arg, "=")
+		if !ok || name == "" || path == "" {
+			return nil, hinted(fmt.Errorf("--file is %q, want NAME=PATH", arg), "--file muster-agent=%s", arg)
+		}
+		files[i] = build.File{Name: name, Path: path}
+	}
+	return files, nil
+}
+
+func parseEpoch(s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	seconds, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("$SOURCE_DATE_EPOCH is %q, want seconds since 1970 or nothing", s)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+func outPath(out, name string) string {
+	if out == "" {
+		return name
+	}
+	if fi, err := os.Stat(out); err == nil && fi.IsDir() || strings.HasSuffix(out, "/") {
+		return filepath.Join(out, name)
+	}
+	return out
+}

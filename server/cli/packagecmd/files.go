@@ -1,0 +1,131 @@
+package packagecmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+// writeWhole writes a file that may be too large for memory: it appears under
+// its name when it is complete and durable, or not at all.
+func writeWhole(path string, perm fs.FileMode, fill func(io.Writer) error) error {
+	d, op := disk.OS{}, "write "+filepath.Base(path)
+	if err := d.MkdirAll(op, filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err := d.Remove(op, tmp); err != nil {
+		return err
+	}
+	f, err := d.OpenFile(op, tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return err
+	}
+	err = fill(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = d.Rename(op, tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, d.Remove(op, tmp))
+	}
+	return d.SyncDir(op, filepath.Dir(path))
+}
+
+// progressEvery is how often the line moves: often enough to show life, seldom
+// enough not to flicker.
+const progressEvery = 200 * time.Millisecond
+
+// progress is one line that tells how many bytes went by. It shows only on a
+// terminal.
+type progress struct {
+	w     io.Writer // nil: show nothing
+	what  string
+	bytes int64
+	next  time.Time
+}
+
+func newProgress(w io.Writer, what string) *progress {
+	p := &progress{what: what, next: time.Now().Add(progressEvery)}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.w = w
+	}
+	return p
+}
+
+func (p *progress) add(n int) {
+	p.bytes += int64(n)
+	if now := time.Now(); p.w != nil && now.After(p.next) {
+		p.next = now.Add(progressEvery)
+		fmt.Fprintf(p.w, "\r\x1b[K%s: %s", p.what, sizeText(p.bytes))
+	}
+}
+
+func (p *progress) done() {
+	if p.w != nil {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+func (p *progress) writer(w io.Writer) io.Writer { return progressWriter{w, p} }
+func (p *progress) reader(r io.Reader) io.Reader {
+	return io.TeeReader(r, progressWriter{io.Discard, p})
+}
+
+type progressWriter struct {
+	w io.Writer
+	p *progress
+}
+
+func (w progressWriter) Write(b []byte) (int, error) {
+	n, err := w.w.Write(b)
+	w.p.add(n)
+	return n, err
+}
+
+// progressDisk lets progress see what is read of an archive.
+type progressDisk struct {
+	disk.OS
+	p *progress
+}
+
+func (d progressDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.OS.OpenFile(op, path, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return progressFile{f, d.p}, nil
+}
+
+type progressFile struct {
+	disk.File
+	p *progress
+}
+
+func (f progressFile) Read(b []byte) (int, error) {
+	n, err := f.File.Read(b)
+	f.p.add(n)
+	return n, err
+}
+
+func sizeText(n int64) string {
+	const kib, mib = 1 << 10, 1 << 20
+	switch {
+	case n >= mib:
+		return fmt.Sprintf("%.1f MiB", float64(n)/mib)
+	case n >= kib:
+		return fmt.Sprintf("%.1f KiB", float64(n)/kib)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,136 @@
+package packagecmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/trust"
+)
+
+func newInspect() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "inspect ARCHIVE",
+		Short: "Show what a package holds, or why a host would refuse it",
+		Long: `Inspect reads a whole package as a host would before unpacking it, and writes
+nothing. It does not check the signature: see verify.`,
+		Example: `  muster package inspect muster-agent-1.1.0-linux-amd64.tar.gz
+  muster package inspect -o json muster-agent-1.1.0-linux-amd64.tar.gz`,
+		Args:         oneArchive,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			c, err := inspect(cmd.Context(), cmd.ErrOrStderr(), args[0])
+			if err != nil {
+				return err
+			}
+			r := newInspectReport(args[0], c)
+			if output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), r)
+			}
+			return r.writeHuman(cmd.OutOrStdout())
+		},
+	}
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func inspect(ctx context.Context, stderr io.Writer, archive string) (*install.Contents, error) {
+	p := newProgress(stderr, "reading "+filepath.Base(archive))
+	defer p.done()
+	c, err := install.InspectOn(ctx, progressDisk{p: p}, archive)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, hinted(err, "muster package build, or name the archive with its folder")
+	}
+	return c, err
+}
+
+// inspectReport is what -o json prints; its keys stay as they are.
+type inspectReport struct {
+	Archive      string       `json:"archive"`
+	Size         int64        `json:"size"`
+	SHA256       string       `json:"sha256"`
+	Version      string       `json:"version"`
+	Snapshot     bool         `json:"snapshot"`
+	Hash         string       `json:"hash"`
+	OS           string       `json:"os,omitempty"`
+	Arch         string       `json:"arch,omitempty"`
+	Home         string       `json:"home"`
+	UnpackedSize int64        `json:"unpacked_size"`
+	Files        []fileReport `json:"files"`
+	// HasSignature says that a signature file lies beside the archive. Whether
+	// it is true is what verify tells.
+	HasSignature bool `json:"has_signature"`
+}
+
+type fileReport struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+	Mode string `json:"mode"` // 0755 or 0644
+}
+
+func newInspectReport(archive string, c *install.Contents) inspectReport {
+	p := c.Manifest.Package
+	r := inspectReport{
+		Archive: filepath.Base(archive), Size: c.Size, SHA256: c.SHA256,
+		Version: p.Version, Snapshot: p.Snapshot, Hash: p.Hash, OS: p.OS, Arch: p.Arch,
+		Home: p.Home(), UnpackedSize: c.UnpackedSize,
+	}
+	for _, f := range c.Files {
+		r.Files = append(r.Files, fileReport{f.Name, f.Size, fmt.Sprintf("%04o", f.Mode)})
+	}
+	_, err := os.Stat(archive + trust.SignatureSuffix)
+	r.HasSignature = err == nil
+	return r
+}
+
+func (r inspectReport) writeHuman(w io.Writer) error {
+	platform := "any"
+	if r.OS != "" {
+		platform = r.OS + "/" + r.Arch
+	}
+	version := r.Version
+	if r.Snapshot {
+		version += "-SNAPSHOT"
+	}
+	signature := "none: sign it with `muster package sign`"
+	if r.HasSignature {
+		signature = r.Archive + trust.SignatureSuffix + ", not checked: see `muster package verify`"
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "%s\n", r.Archive)
+	for _, row := range [][2]string{
+		{"version", version},
+		{"hash", r.Hash},
+		{"platform", platform},
+		{"home", r.Home},
+		{"archive", sizeText(r.Size) + ", sha256:" + r.SHA256},
+		{"unpacked", fmt.Sprintf("%s in %d files", sizeText(r.UnpackedSize), len(r.Files))},
+		{"signature", signature},
+	} {
+		fmt.Fprintf(tw, "  %s\t%s\n", row[0], row[1])
+	}
+	fmt.Fprintln(tw)
+	for _, f := range r.Files {
+		fmt.Fprintf(tw, "  %s\t%s\t%s\n", f.Mode, sizeText(f.Size), f.Name)
+	}
+	return tw.Flush()
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

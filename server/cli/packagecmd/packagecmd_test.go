@@ -1,0 +1,352 @@
+package packagecmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/testing/fakepkg"
+)
+
+// release is a folder a release engineer works in.
+type release struct {
+	t   *testing.T
+	dir string
+}
+
+func newRelease(t *testing.T) release {
+	t.Helper()
+	r := release{t, t.TempDir()}
+	t.Chdir(r.dir)
+	t.Setenv(passwordEnv, "")
+	t.Setenv("SOURCE_DATE_EPOCH", "")
+	r.write("bin/muster-agent", "agent", 0o755)
+	r.write("bin/muster-watcher", "watcher", 0o755)
+	r.write("bin/notes.txt", "notes", 0o644)
+	return r
+}
+
+func (r release) write(name, body string, mode os.FileMode) {
+	r.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(body), mode); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// try runs `muster package` with arguments.
+func (r release) try(args ...string) (stdout string, err error) {
+	r.t.Helper()
+	var out, errOut bytes.Buffer
+	cmd := New()
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(""))
+	cmd.SetOut(&out)
+	cmd.SetErr(&errOut)
+	cmd.SilenceErrors = true
+	err = cmd.ExecuteContext(r.t.Context())
+	if strings.Contains(errOut.String(), "\x1b") || strings.Contains(errOut.String(), "\r") {
+		r.t.Errorf("package %v writes a progress line to what is no terminal: %q", args, errOut.String())
+	}
+	return out.String(), err
+}
+
+func (r release) run(args ...string) string {
+	r.t.Helper()
+	out, err := r.try(args...)
+	if err != nil {
+		r.t.Fatalf("package %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// refuses expects an error with every one of the words.
+func (r release) refuses(words []string, args ...string) {
+	r.t.Helper()
+	_, err := r.try(args...)
+	if err == nil {
+		r.t.Errorf("package %s works, want an error", strings.Join(args, " "))
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			r.t.Errorf("package %s says\n%v\nwithout %q", strings.Join(args, " "), err, word)
+		}
+	}
+}
+
+func (r release) files() []string {
+	r.t.Helper()
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+var build110 = []string{
+	"build", "--version", "1.1.0", "--os", "linux", "--arch", "amd64",
+	"--file", "muster-agent=bin/muster-agent", "--file", "muster-watcher=bin/muster-watcher", "--file", "notes.txt=bin/notes.txt",
+}
+
+const archive110 = "muster-agent-1.1.0-linux-amd64.tar.gz"
+
+func TestAReleaseFromKeyToVerifiedPackage(t *testing.T) {
+	r := newRelease(t)
+	out := r.run("keygen", "--key", "release.key", "--no-password")
+	if !strings.Contains(out, "--trust-key RW") {
+		t.Errorf("keygen does not say how hosts come to trust the key:\n%s", out)
+	}
+	if out := r.run(build110...); !strings.Contains(out, archive110) {
+		t.Errorf("build does not say what it wrote:\n%s", out)
+	}
+	r.run("sign", "--key", "release.key", archive110)
+	if out := r.run("verify", "--key", "release.pub", archive110); !strings.Contains(out, "good signature") {
+		t.Errorf("verify says\n%s", out)
+	}
+	want := []string{"bin", archive110, archive110 + ".minisig", "release.key", "release.pub"}
+	if got := r.files(); !slices.Equal(got, want) {
+		t.Errorf("the folder holds %v, want %v", got, want)
+	}
+	if fi, err := os.Stat("release.key"); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("the private key's mode is %v, %v", fi.Mode(), err)
+	}
+
+	var s struct {
+		KeyID    string `json:"key_id"`
+		FileName string `json:"file_name"`
+	}
+	pub, err := os.ReadFile("release.pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := strings.Split(string(pub), "\n")[1]
+	decode(t, r.run("verify", "-o", "json", "--key", bare, archive110), &s)
+	if s.FileName != archive110 || len(s.KeyID) != 16 {
+		t.Errorf("verify -o json gives %+v", s)
+	}
+}
+
+func decode(t *testing.T, text string, v any) {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(text))
+	if err := dec.Decode(v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+}
+
+func TestInspectShowsThePackage(t *testing.T) {
+	r := newRelease(t)
+	r.run(append(build110, "--snapshot", "--hash", "ABCDEF0123456789")...)
+	const archive = "muster-agent-1.1.0-SNAPSHOT-linux-amd64.tar.gz"
+	human := r.run("inspect", archive)
+	for _, word := range []string{"1.1.0-SNAPSHOT", "abcdef0123456789", "linux/amd64", "data/muster-agent-1.1.0-SNAPSHOT-abcdef", "0755", "muster-agent-abcdef/muster-agent", "none: sign it"} {
+		if !strings.Contains(human, word) {
+			t.Errorf("inspect shows\n%s\nwithout %q", human, word)
+		}
+	}
+	var report inspectReport
+	decode(t, r.run("inspect", "-o", "json", archive), &report)
+	if report.Version != "1.1.0" || !report.Snapshot || report.Hash != "abcdef0123456789" || report.HasSignature || len(report.SHA256) != 64 {
+		t.Errorf("inspect -o json gives %+v", report)
+	}
+	modes := map[string]string{}
+	for _, f := range report.Files {
+		modes[filepath.Base(f.Name)] = f.Mode
+	}
+	if modes["muster-agent"] != "0755" || modes["notes.txt"] != "0644" {
+		t.Errorf("modes are %v", modes)
+	}
+}
+
+func TestTheSameReleaseTwiceIsTheSame(t *testing.T) {
+	r := newRelease(t)
+	r.run("keygen", "--key", "release.key", "--no-password")
+	var archives, signatures [2]string
+	for i := range archives {
+		r.run(append(build110, "--out", "out/")...)
+		path := filepath.Join("out", archive110)
+		r.run("sign", "--key", "release.key", path)
+		archives[i], signatures[i] = read(t, path), read(t, path+".minisig")
+	}
+	if archives[0] != archives[1] || signatures[0] != signatures[1] {
+		t.Error("two runs differ")
+	}
+	t.Setenv("SOURCE_DATE_EPOCH", "1790000000")
+	r.run(append(build110, "--out", "dated.tar.gz")...)
+	if read(t, "dated.tar.gz") == archives[0] {
+		t.Error("$SOURCE_DATE_EPOCH does not count")
+	}
+	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
+	r.refuses([]string{"$SOURCE_DATE_EPOCH", `"yesterday"`}, build110...)
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestZipForWindows(t *testing.T) {
+	r := newRelease(t)
+	r.run("build", "--version", "1.1.0-SNAPSHOT", "--os", "windows", "--arch", "arm64", "--format", "zip", "--file", "muster-agent.exe=bin/muster-agent")
+	var report inspectReport
+	decode(t, r.run("inspect", "-o", "json", "muster-agent-1.1.0-SNAPSHOT-windows-arm64.zip"), &report)
+	if report.OS != "windows" || report.Arch != "arm64" || !report.Snapshot {
+		t.Errorf("got %+v", report)
+	}
+}
+
+func TestAPasswordIsNeeded(t *testing.T) {
+	r := newRelease(t)
+	r.refuses([]string{"no terminal", "--password-file", "$" + passwordEnv, "--no-password"}, "keygen", "--key", "release.key")
+	r.write("empty", "\n", 0o600)
+	r.refuses([]string{"empty is empty"}, "keygen", "--key", "release.key", "--password-file", "empty")
+	r.refuses([]string{"contradict"}, "keygen", "--key", "release.key", "--password-file", "empty", "--no-password")
+	if got := r.files(); slices.Contains(got, "release.key") || slices.Contains(got, "release.pub") {
+		t.Fatalf("a refused keygen leaves %v", got)
+	}
+
+	r.write("password", "correct horse\n", 0o600)
+	r.run("keygen", "--key", "release.key", "--password-file", "password")
+	r.run(build110...)
+	r.refuses([]string{"no terminal", "--password-file"}, "sign", "--key", "release.key", archive110)
+	t.Setenv(passwordEnv, "correct horse")
+	r.run("sign", "--key", "release.key", archive110)
+	r.run("verify", "--key", "release.pub", archive110)
+}
+
+func TestAKeyIsNeverWrittenOver(t *testing.T) {
+	r := newRelease(t)
+	r.run("keygen", "--key", "release.key", "--no-password")
+	before := read(t, "release.key")
+	r.refuses([]string{"release.key exists", "Try:"}, "keygen", "--key", "release.key", "--no-password")
+	if read(t, "release.key") != before {
+		t.Error("the key was written over")
+	}
+	r.write("other.pub", "somebody's", 0o644)
+	r.refuses([]string{"other.pub exists"}, "keygen", "--key", "other.key", "--no-password")
+	if slices.Contains(r.files(), "other.key") {
+		t.Error("half a pair was written")
+	}
+	if !strings.Contains(before, "NOT ENCRYPTED") {
+		t.Errorf("a key without password does not say so:\n%s", before)
+	}
+}
+
+func TestTamperedPackagesDoNotVerify(t *testing.T) {
+	r := newRelease(t)
+	r.run("keygen", "--key", "release.key", "--no-password")
+	r.run("keygen", "--key", "stranger.key", "--no-password")
+	r.run(build110...)
+	r.refuses([]string{".minisig", "muster package sign"}, "verify", "--key", "release.pub", archive110)
+	r.run("sign", "--key", "stranger.key", archive110)
+	r.refuses([]string{"not trusted", "signed by key"}, "verify", "--key", "release.pub", archive110)
+	r.run("verify", "--key", "release.pub", "--key", "stranger.pub", archive110)
+	r.run("sign", "--key", "release.key", archive110)
+
+	const renamed = "muster-agent-1.2.0-linux-amd64.tar.gz"
+	r.write(renamed, read(t, archive110), 0o644)
+	r.write(renamed+".minisig", read(t, archive110+".minisig"), 0o644)
+	r.refuses([]string{"made for " + archive110}, "verify", "--key", "release.pub", renamed)
+
+	fakepkg.FlipBit(t, archive110)
+	r.refuses([]string{"signature does not match"}, "verify", "--key", "release.pub", archive110)
+}
+
+func TestOnlyWhatHostsWouldTakeIsSigned(t *testing.T) {
+	r := newRelease(t)
+	r.run("keygen", "--key", "release.key", "--no-password")
+	r.run(append(build110, "--out", "latest.tar.gz")...)
+	r.refuses([]string{"mv latest.tar.gz " + archive110}, "sign", "--key", "release.key", "latest.tar.gz")
+	r.write("text.tar.gz", "no archive", 0o644)
+	r.refuses([]string{"text.tar.gz", "neither a tar.gz nor a zip"}, "sign", "--key", "release.key", "text.tar.gz")
+	for _, evil := range fakepkg.EvilPackages(t, "1.1.0") {
+		if evil.Name != "symbolic link" {
+			continue
+		}
+		fakepkg.Write(t, r.dir, archive110, evil.Entries)
+		r.refuses([]string{evil.Why}, "sign", "--key", "release.key", archive110)
+		r.refuses([]string{evil.Why}, "inspect", archive110)
+	}
+	for _, name := range r.files() {
+		if strings.HasSuffix(name, ".minisig") {
+			t.Errorf("%s was written", name)
+		}
+	}
+}
+
+func TestMistakesAreAnsweredWithTheNextStep(t *testing.T) {
+	r := newRelease(t)
+	r.run("keygen", "--key", "release.key", "--no-password")
+	r.run(build110...)
+	for _, tc := range []struct {
+		args  []string
+		words []string
+	}{
+		{[]string{"build"}, []string{"--version is missing", "Try:"}},
+		{[]string{"build", "--version", "1.1"}, []string{"--version", "three numbers"}},
+		{[]string{"build", "--version", "1.1.0"}, []string{"--file is missing", "muster-agent="}},
+		{[]string{"build", "--version", "1.1.0", "--file", "bin/muster-agent"}, []string{"NAME=PATH", "muster-agent=bin/muster-agent"}},
+		{[]string{"build", "--version", "1.1.0", "--file", "muster-agent=absent"}, []string{"muster-agent", "absent"}},
+		{[]string{"build", "--version", "1.1.0", "--os", "linux", "--file", "agent=bin/muster-agent"}, []string{"no file is named muster-agent"}},
+		{append(slices.Clone(build110), "--format", "rar"), []string{`"rar"`, "tar.gz or zip"}},
+		{append(slices.Clone(build110), "--hash", "main"), []string{"package.hash"}},
+		{[]string{"inspect"}, []string{"no archive is named"}},
+		{[]string{"inspect", "a", "b"}, []string{"2 archives"}},
+		{[]string{"inspect", "absent.zip"}, []string{"absent.zip", "muster package build"}},
+		{[]string{"inspect", "-o", "yaml", archive110}, []string{"--output", "human or json"}},
+		{[]string{"sign", archive110}, []string{"--key is missing", "keygen"}},
+		{[]string{"sign", "--key", "absent.key", archive110}, []string{"absent.key", "keygen"}},
+		{[]string{"sign", "--key", "release.pub", archive110}, []string{"release.pub", "private key"}},
+		{[]string{"verify", archive110}, []string{"--key is missing"}},
+		{[]string{"verify", "--key", "absent.pub", archive110}, []string{"absent.pub", "neither a file"}},
+	} {
+		r.refuses(tc.words, tc.args...)
+	}
+	if got, want := r.files(), []string{"bin", archive110, "release.key", "release.pub"}; !slices.Equal(got, want) {
+		t.Errorf("the mistakes left %v, want %v", got, want)
+	}
+}
+
+func TestAFailedBuildKeepsTheOldArchive(t *testing.T) {
+	r := newRelease(t)
+	r.run(build110...)
+	before := read(t, archive110)
+	if err := os.Remove("bin/notes.txt"); err != nil {
+		t.Fatal(err)
+	}
+	r.refuses([]string{"notes.txt"}, build110...)
+	if read(t, archive110) != before {
+		t.Error("the archive changed")
+	}
+	if got, want := r.files(), []string{"bin", archive110}; !slices.Equal(got, want) {
+		t.Errorf("the folder holds %v, want %v", got, want)
+	}
+}
+
+func TestEverySubcommandHasHelp(t *testing.T) {
+	for _, cmd := range New().Commands() {
+		if cmd.Short == "" || cmd.Example == "" {
+			t.Errorf("%s has no short text or no example", cmd.Name())
+		}
+		for line := range strings.SplitSeq(cmd.Example, "\n") {
+			if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "muster" && fields[2] != cmd.Name() {
+				t.Errorf("the example of %s shows %q", cmd.Name(), line)
+			}
+		}
+	}
+}

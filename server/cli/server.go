@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// storeFile is the embedded store in the data folder.
+const storeFile = "muster.db"
+
+func (a *app) newServer() *cobra.Command {
+	var (
+		configFile, data, agentsListen, adminListen string
+		example                                     bool
+	)
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run the server: agents on 8220, admin API and web UI on 8221",
+		Long: `Runs the check-in server, the admin API and the web UI in one process, with all
+it keeps in one folder. At its first start it makes a CA, an admin key and an
+enrollment key, and prints what to do next. Ctrl-C stops it: parked agents are
+answered, requests under way may finish.`,
+		Example: `  muster server
+  muster server --data /srv/muster --config /etc/muster/server.yml
+  muster server --example-config > server.yml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if example {
+				_, err := io.WriteString(cmd.OutOrStdout(), replica.Example)
+				return err
+			}
+			config := replica.Defaults()
+			if configFile != "" {
+				var err error
+				if config, err = replica.Load(configFile); err != nil {
+					return err
+				}
+			}
+			config.Data = firstOf(data, config.Data)
+			config.Agents.Listen = firstOf(agentsListen, config.Agents.Listen)
+			config.Admin.Listen = firstOf(adminListen, config.Admin.Listen)
+			return a.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&configFile, "config", "", "configuration file (YAML)")
+	f.StringVar(&data, "data", "", "folder of everything the server keeps (default "+replica.Defaults().Data+")")
+	f.StringVar(&agentsListen, "agents-listen", "", "address for agents (default :8220)")
+	f.StringVar(&adminListen, "admin-listen", "", "address for the admin API and the UI (default :8221)")
+	f.BoolVar(&example, "example-config", false, "print a configuration file with every key explained, and exit")
+	return cmd
+}
+
+// started is what a server prints when it runs; -o json prints it on one line.
+type started struct {
+	replica.Info
+	// First start only; shown this once.
+	AdminKey      string `json:"admin_key,omitempty"`
+	LoginURL      string `json:"login_url,omitempty"`
+	EnrollToken   string `json:"enrollment_token,omitempty"`
+	EnrollCommand string `json:"enroll_command,omitempty"`
+}
+
+func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Config) error {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(logTo, &slog.HandlerOptions{Level: config.Log.Level}))
+	s, err := openStore(ctx, config.Data)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			log.Error("close the store", "error", err)
+		}
+	}()
+	r, err := replica.New(ctx, replica.Options{Config: config, Store: s, Version: a.version, Log: log})
+	if err != nil {
+		return err
+	}
+	info := started{Info: r.Info()}
+	adminKey, token, first, err := r.FirstKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if first {
+		info.AdminKey, info.EnrollToken = adminKey.Encode(), token.Encode()
+		info.LoginURL = info.AdminURL + "/login#key=" + info.AdminKey
+		info.EnrollCommand = enrollCommand(info.AgentURL, info.EnrollToken, info.CAPin)
+	}
+	if a.output == "json" {
+		err = json.NewEncoder(out).Encode(info)
+	} else {
+		_, err = io.WriteString(out, info.human())
+	}
+	if err != nil {
+		return err
+	}
+	err = r.Run(ctx)
+	log.Info("server stopped")
+	return err
+}
+
+func openStore(ctx context.Context, data string) (*sqlite.Store, error) {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w: choose another with --data", err)
+	}
+	return sqlite.Open(ctx, filepath.Join(data, storeFile), sqlite.Options{})
+}
+
+func enrollCommand(url, token, pin string) string {
+	return "muster-agent install --url " + url + " --token " + token + " --ca-pin " + pin + " --trust-key <publisher key>"
+}
+
+func (s started) human() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Muster %s is running.\n\n", s.Version)
+	fmt.Fprintf(&b, "  Web UI and admin API   %s\n", s.AdminURL)
+	fmt.Fprintf(&b, "  Agents connect to      %s\n", s.AgentURL)
+	fmt.Fprintf(&b, "  CA pin                 %s\n", s.CAPin)
+	fmt.Fprintf(&b, "  Data                   %s\n", s.Data)
+	if s.AdminKey == "" {
+		b.WriteString("\nLost the admin key? Make another with `muster admin-key`.\n")
+		return b.String()
+	}
+	fmt.Fprintf(&b, `
+First start. The admin key is shown this once:
+
+  %s
+
+Log in to the web UI (your browser will ask about the new CA once):
+  %s
+Log in on the command line:
+  muster login --url %s --ca-pin %s
+Enrol a host, from an unpacked package, with the public key you sign packages with:
+  %s
+`, s.AdminKey, s.LoginURL, s.AdminURL, s.CAPin, s.EnrollCommand)
+	return b.String()
+}
+
+func (a *app) newAdminKey() *cobra.Command {
+	var data, name string
+	cmd := &cobra.Command{
+		Use:   "admin-key",
+		Short: "Make an admin key, on the server's own machine",
+		Long:  "Makes an admin key by writing to the server's data folder, whether or not the server runs. The key is shown once.",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path := filepath.Join(data, storeFile)
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Errorf("there is no server's data in %s: name its folder with --data: %w", data, err)
+			}
+			s, err := openStore(cmd.Context(), data)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			svc, err := access.New(cmd.Context(), s, nil)
+			if err != nil {
+				return err
+			}
+			k, cred, err := svc.CreateKey(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), map[string]string{"id": k.ID, "name": k.Name, "api_key": cred.Encode()}, func(w io.Writer) {
+				fmt.Fprintln(w, cred.Encode())
+			})
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", replica.Defaults().Data, "the server's data folder")
+	cmd.Flags().StringVar(&name, "name", "made on the server", "name of the key, shown wherever it acts")
+	return cmd
+}

@@ -1,0 +1,97 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+)
+
+type started struct {
+	AdminURL      string `json:"admin_url"`
+	CAPin         string `json:"ca_pin"`
+	AdminKey      string `json:"admin_key"`
+	LoginURL      string `json:"login_url"`
+	EnrollCommand string `json:"enroll_command"`
+}
+
+// serve runs `muster server` on data until the function returned is called.
+func (o operator) serve(data string) (started, func() int) {
+	o.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	o.t.Cleanup(stop)
+	out, errOut, ended := o.start(ctx, "", "server", "--data", data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "-o", "json")
+	var info started
+	replicatest.Eventually(o.t, "the server", func() string {
+		if !strings.HasSuffix(out.String(), "\n") {
+			return "so far: " + errOut.String()
+		}
+		if err := json.Unmarshal([]byte(out.String()), &info); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return info, func() int { stop(); return <-ended }
+}
+
+func TestAFirstStart(t *testing.T) {
+	o := newOperator(t)
+	data := filepath.Join(t.TempDir(), "new", "data")
+	o.fails(1, []string{"admin-key", "--data", data}, "there is no server's data in "+data)
+
+	first, stop := o.serve(data)
+	if first.AdminKey == "" || first.LoginURL != first.AdminURL+"/login#key="+first.AdminKey || !strings.Contains(first.EnrollCommand, first.CAPin) {
+		t.Errorf("the first start says %+v", first)
+	}
+	if info, err := os.Stat(data); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the data folder is %v, %v", info, err)
+	}
+	if got := o.tryWith(first.AdminKey, "login", "--url", first.AdminURL, "--ca-pin", first.CAPin); got.code != 0 {
+		t.Fatalf("login: %s", got.err)
+	}
+	o.run("status")
+
+	// While the server runs.
+	key := strings.TrimSpace(o.run("admin-key", "--data", data, "--name", "spare"))
+	t.Setenv("MUSTER_API_KEY", key)
+	o.run("status")
+	if got := asJSON[map[string]string](o, "admin-key", "--data", data); got["api_key"] == "" || got["id"] == "" {
+		t.Errorf("admin-key prints %v", got)
+	}
+	port := strings.TrimPrefix(first.AdminURL, "https://")
+	o.fails(1, []string{"server", "--data", t.TempDir(), "--agents-listen", port, "--admin-listen", "127.0.0.1:0"}, "address already in use", "--agents-listen")
+	if code := stop(); code != 0 {
+		t.Errorf("Ctrl-C gives exit code %d", code)
+	}
+	o.fails(1, []string{"status"}, "nobody listens")
+
+	second, stop := o.serve(data)
+	defer stop()
+	if second.AdminKey != "" || second.CAPin != first.CAPin {
+		t.Errorf("the second start says %+v", second)
+	}
+}
+
+func TestConfiguration(t *testing.T) {
+	o := newOperator(t)
+	if got := o.run("server", "--example-config"); got != replica.Example {
+		t.Errorf("the example is\n%s", got)
+	}
+	bad := filepath.Join(t.TempDir(), "server.yml")
+	if err := os.WriteFile(bad, []byte("agents:\n  listn: ':8220'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.fails(1, []string{"server", "--config", bad}, bad, "line 2", "listn", "--example-config")
+	o.fails(1, []string{"server", "--config", bad + ".none"}, "no such file")
+	o.fails(1, []string{"server", "--data", t.TempDir(), "--agents-listen", "8220"}, "agents.listen")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.fails(1, []string{"server", "--data", filepath.Join(file, "data")}, "data folder", "--data")
+}
