@@ -1,0 +1,78 @@
+//go:build mage
+
+// The targets of this repository, run as `go tool mage TARGET`. They only name
+// the work; packages under testing/ do it.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/muster-fleet/muster/testing/demo"
+	"github.com/muster-fleet/muster/testing/suite"
+	"github.com/muster-fleet/muster/testing/toolchain"
+)
+
+// Setup installs what is missing on a Debian machine, and says what to install elsewhere.
+func Setup(ctx context.Context) error { return toolchain.Setup(ctx, os.Stdout) }
+
+// Demo runs a server and three agents on this machine, with good and bad packages to upgrade to.
+func Demo(ctx context.Context,
+	// perform the upgrades, check them, and end
+	auto *bool,
+) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return demo.Run(ctx, demo.Options{Root: root(), Auto: auto != nil && *auto, Out: os.Stdout})
+}
+
+// Build builds the web UI and the three programs into build/bin.
+func Build(ctx context.Context) error {
+	if err := Ui(ctx); err != nil {
+		return err
+	}
+	_, err := toolchain.BuildPrograms(ctx, root(), filepath.Join(root(), "build", "bin"), os.Getenv("MUSTER_VERSION"), os.Stdout)
+	return err
+}
+
+// Ui builds the web UI into ui/dist, from where it is embedded.
+//
+//nolint:staticcheck // mage lists UI as uI
+func Ui(ctx context.Context) error { return toolchain.BuildUI(ctx, root(), os.Stdout) }
+
+// Test runs every test this machine can run, after Setup.
+func Test(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	if err := Setup(ctx); err != nil {
+		return err
+	}
+	return suite.Test(ctx, root(), os.Stdout)
+}
+
+// Lint checks the code's form.
+func Lint(ctx context.Context) error { return suite.Lint(ctx, root(), os.Stdout) }
+
+// Fmt formats the code and generates what is generated.
+func Fmt(ctx context.Context) error { return suite.Format(ctx, root(), os.Stdout) }
+
+// Bench runs the benchmarks.
+func Bench(ctx context.Context) error { return suite.Bench(ctx, root(), os.Stdout) }
+
+// Clean removes what the other targets built.
+func Clean() error { return suite.Clean(root()) }
+
+func root() string {
+	dir, err := toolchain.Root()
+	if err != nil {
+		panic(err) // mage runs in the repository
+	}
+	return dir
+}
+
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}

@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/require"
+	"github.com/muster-fleet/muster/testing/toolchain"
+)
+
+// The job of the product as its user does it: in a browser, against a real
+// server and real agents. The story itself is ui/test/upgrade.spec.ts.
+func TestUpgradeInTheBrowser(t *testing.T) {
+	root, err := toolchain.Root()
+	check(t, err)
+	chromium := require.Program(t, "chromium")
+	npx := require.Program(t, "npx")
+	require.Path(t, filepath.Join(root, "ui", "node_modules", ".package-lock.json"), "run `go tool mage test`, or `npm ci` in ui")
+	require.Path(t, filepath.Join(root, "ui", "dist", "index.html"), "run `go tool mage ui`")
+
+	w := newWorld(t, lab.HostOptions{}, "web-01", "web-02", "db-01")
+	w.publish("1.1.0", w.Programs.Agent)
+	w.publish("1.3.0", w.Programs.Sickly)
+
+	// Screenshots are kept: what a person would see is a result too.
+	artifacts := filepath.Join(root, "testing", "artifacts")
+	check(t, os.MkdirAll(artifacts, 0o755))
+	out := &logWriter{t}
+	err = toolchain.Run(t.Context(), out, filepath.Join(root, "ui"), []string{
+		"MUSTER_UI_LOGIN=" + w.server.Info.LoginURL, "MUSTER_UI_VERSION=1.1.0", "MUSTER_UI_BROKEN=1.3.0",
+		"MUSTER_UI_ARTIFACTS=" + artifacts, "MUSTER_CHROMIUM=" + chromium,
+	}, npx, "playwright", "test", "--config", "test/playwright.config.ts", "--reporter=list")
+	check(t, err)
+	for _, shot := range []string{"agents-upgraded.png", "agents-rolled-back.png"} {
+		if fi, err := os.Stat(filepath.Join(artifacts, shot)); err != nil || fi.Size() == 0 {
+			t.Errorf("screenshot %s: %v", shot, err)
+		}
+	}
+}
+
+type logWriter struct{ t *testing.T }
+
+func (l *logWriter) Write(p []byte) (int, error) {
+	l.t.Logf("%s", p)
+	return len(p), nil
+}

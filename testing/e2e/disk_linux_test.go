@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/require"
+)
+
+// A real file system that is too small for a second version.
+func TestAnUpgradeThatDoesNotFitIsRefusedAndLeavesNothing(t *testing.T) {
+	require.Root(t)
+	w := newWorld(t, lab.HostOptions{})
+	top := filepath.Join(w.Dir, "small")
+	check(t, os.MkdirAll(top, 0o755))
+	// The first version fits with a little to spare.
+	need := size(t, w.Programs.Agent) + size(t, w.Programs.Watcher) + 3<<20
+	check(t, syscall.Mount("tmpfs", top, "tmpfs", 0, fmt.Sprintf("size=%d", need+size(t, w.archives["1.0.0"])/2)))
+	t.Cleanup(func() {
+		if err := syscall.Unmount(top, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "small", lab.HostOptions{})
+	check(t, err)
+	t.Cleanup(func() { check(t, h.Stop()) }) // before the unmount
+	check(t, h.Start())
+	w.hosts = append(w.hosts, h)
+	w.identify()
+	before := tree(t, h)
+
+	w.publish("1.1.0", w.Programs.Agent)
+	w.upgrade("1.1.0", h)
+	a := w.wait(h, "has refused", func(a adminapi.Agent) bool { return a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.Failed })
+	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, "space") && !strings.Contains(text, "full") {
+		t.Errorf("it refused with %q, want a word about space", text)
+	}
+	w.onDisk(h, "1.0.0")
+	w.result(h, "1.1.0", *a.UpgradeDetails.Metadata.ErrorMsg)
+	if after := tree(t, h); !slices.Equal(before, after) {
+		t.Errorf("the host has changed:\n before %v\n after  %v", before, after)
+	}
+}

@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/testing/lab"
+)
+
+// What somebody does who sits at the host: look, upgrade, take it away.
+func TestAHostIsUpgradedAndUninstalledFromItsOwnCommandLine(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01")
+	ctx, h := t.Context(), w.hosts[0]
+
+	says := func(want string, args ...string) {
+		t.Helper()
+		if out, err := h.CLI(ctx, args...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("muster-agent %s: %v\n%s\nwant a word of %q", args, err, out, want)
+		}
+	}
+	refuses := func(want string, args ...string) {
+		t.Helper()
+		if out, err := h.CLI(ctx, args...); err == nil || !strings.Contains(err.Error()+out, want) {
+			t.Errorf("muster-agent %s: %v\n%s\nwant a refusal with %q", args, err, out, want)
+		}
+	}
+	says("agent: healthy", "status")
+	says(`"state": "healthy"`, "status", "-o", "json")
+	refuses("muster package push", "upgrade", "9.9.9")
+	refuses("three numbers", "upgrade", "latest")
+
+	w.publish("1.1.0", w.Programs.Agent)
+	says("1.1.0 was found good", "upgrade", "1.1.0")
+	w.onDisk(h, "1.1.0")
+	// The server was not asked, and knows.
+	w.wait(h, "is known to run 1.1.0", func(a adminapi.Agent) bool {
+		return a.Agent.Version == "1.1.0" && a.UpgradeDetails == nil && a.UpgradedAt != nil && a.Status == adminapi.StatusOnline
+	})
+	refuses("already runs here", "upgrade", "1.1.0")
+
+	refuses("stop it first", "uninstall", "--yes")
+	check(t, h.Stop())
+	refuses("not running", "status")
+	says("Removed", "uninstall", "--yes")
+	if _, err := os.Lstat(h.Top); !os.IsNotExist(err) {
+		t.Errorf("after uninstall %s is still there: %v", h.Top, err)
+	}
+	w.wait(h, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == adminapi.StatusUninstalled })
+}

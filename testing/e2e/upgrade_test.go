@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/testing/lab"
+)
+
+func TestThreeHostsMoveToAGoodVersion(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01", "web-02", "db-01")
+	w.publish("1.1.0", w.Programs.Agent)
+	w.upgrade("1.1.0", w.hosts...)
+	for _, h := range w.hosts {
+		w.upgraded(h, "1.1.0")
+		// What was passed through within one tick of the reporter may be left
+		// out; the order never changes.
+		order := []string{"UPG_REQUESTED", "UPG_DOWNLOADING", "UPG_EXTRACTING", "UPG_REPLACING", "UPG_RESTARTING", "UPG_WATCHING"}
+		phases := w.seen(h)
+		if !slices.IsSortedFunc(phases, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) }) || !slices.Contains(phases, "UPG_WATCHING") {
+			t.Errorf("%s went through %v", h.Name, phases)
+		}
+		// The version before stays for a way back.
+		homes, err := filepath.Glob(filepath.Join(h.Top, "data", "muster-agent-1.0.0-*"))
+		if err != nil || len(homes) != 1 {
+			t.Errorf("homes of 1.0.0 on %s: %v, %v", h.Name, homes, err)
+		}
+	}
+}
+
+func TestAVersionThatDiesAtStartIsRolledBackAndNotTriedAgain(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01")
+	h := w.hosts[0]
+	w.publish("1.2.0", w.Programs.Crasher)
+	w.upgrade("1.2.0", h)
+	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
+
+	// The host remembers.
+	w.upgrade("1.2.0", h)
+	a := w.wait(h, "refuses 1.2.0", func(a adminapi.Agent) bool { return a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.Failed })
+	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, "1.2.0") || !strings.Contains(text, "before") {
+		t.Errorf("the second try failed with %q, want that it failed here before", text)
+	}
+	w.onDisk(h, "1.0.0")
+
+	// And it still takes a good one.
+	w.publish("1.2.1", w.Programs.Agent)
+	w.upgrade("1.2.1", h)
+	w.upgraded(h, "1.2.1")
+}
+
+func TestAVersionThatTurnsUnhealthyIsRolledBack(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{Grace: 20 * time.Second}, "web-01")
+	w.publish("1.3.0", w.Programs.Sickly)
+	w.upgrade("1.3.0", w.hosts[0])
+	w.rolledBack(w.hosts[0], "1.3.0", "1.0.0", "component_failed")
+}
+
+// slow makes a download last some seconds.
+var slow = lab.HostOptions{DownloadRate: 3 << 20}
+
+func TestTheServerIsKilledDuringADownload(t *testing.T) {
+	w := newWorld(t, slow, "web-01")
+	h := w.hosts[0]
+	w.publish("1.1.0", w.Programs.Agent)
+	w.upgrade("1.1.0", h)
+	w.waitPhase(h, adminapi.UpgradeDownloading)
+	part := waitForPart(t, h)
+	check(t, w.server.Kill())
+	before := size(t, part)
+	check(t, w.server.Start(t.Context()))
+	eventually(t, "the download goes on where it was", func() error {
+		if now := size(t, part); now < before {
+			t.Fatalf("it began again: %d bytes, were %d", now, before)
+		}
+		if _, err := os.Lstat(part); err == nil {
+			return errStillThere
+		}
+		return nil
+	})
+	w.upgraded(h, "1.1.0")
+}
+
+func TestTheServerIsKilledDuringTheWatch(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01")
+	h := w.hosts[0]
+	w.publish("1.1.0", w.Programs.Agent)
+	w.upgrade("1.1.0", h)
+	w.waitPhase(h, adminapi.UpgradeWatching)
+	check(t, w.server.Kill())
+	// The watch ends while nobody listens: a server that is away must not cost
+	// a good version its place.
+	eventually(t, "the watcher is done", func() error {
+		if _, err := os.Lstat(filepath.Join(h.Top, "data", "upgrade-marker")); err == nil {
+			return errStillThere
+		}
+		return nil
+	})
+	w.onDisk(h, "1.1.0")
+	check(t, w.server.Start(t.Context()))
+	w.upgraded(h, "1.1.0")
+}
+
+func TestTheServerIsKilledBeforeTheAck(t *testing.T) {
+	w := newWorld(t, slow, "web-01")
+	h := w.hosts[0]
+	w.publish("1.1.0", w.Programs.Agent)
+	w.upgrade("1.1.0", h)
+	// Away from the download's last byte on: neither phases nor the
+	// acknowledgement find anybody.
+	w.waitPhase(h, adminapi.UpgradeDownloading)
+	part := waitForPart(t, h)
+	eventually(t, "the archive is there", func() error {
+		if _, err := os.Lstat(part); err == nil {
+			return errStillThere
+		}
+		return nil
+	})
+	check(t, w.server.Kill())
+	eventually(t, "the pointer leads to 1.1.0", func() error {
+		runs, err := h.Runs()
+		if err == nil && !strings.HasPrefix(runs, "1.1.0-") {
+			return errStillThere
+		}
+		return err
+	})
+	check(t, w.server.Start(t.Context()))
+	w.upgraded(h, "1.1.0")
+}
+
+func TestATamperedPackageIsRefused(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01")
+	h := w.hosts[0]
+	archive, err := w.publisher.Package(t.Context(), "1.1.0", w.Programs.Agent)
+	check(t, err)
+	flip(t, archive)
+
+	t.Run("by the server", func(t *testing.T) {
+		err := w.server.Publish(t.Context(), w.publisher, archive)
+		if err == nil || !strings.Contains(err.Error(), "signature") {
+			t.Errorf("pushing it: %v, want a word about its signature", err)
+		}
+	})
+	t.Run("by the agent, from a source of its own", func(t *testing.T) {
+		w.refusedFrom(t, h, filepath.Dir(archive), "signature")
+	})
+	t.Run("by the agent, signed by somebody else", func(t *testing.T) {
+		stranger, err := w.NewPublisher(t.Context(), "stranger")
+		check(t, err)
+		archive, err := stranger.Package(t.Context(), "1.1.0", w.Programs.Agent)
+		check(t, err)
+		w.refusedFrom(t, h, filepath.Dir(archive), "trust")
+	})
+}
+
+// refusedFrom upgrades a host to 1.1.0 from a folder served over HTTP, and checks
+// that it refuses for a reason with a word in it, and is as before.
+func (w *world) refusedFrom(t *testing.T, h *lab.Host, dir, word string) {
+	t.Helper()
+	mirror := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer mirror.Close()
+	before := tree(t, h)
+	_, err := w.server.CLI(t.Context(), "agents", "upgrade", "--version", "1.1.0", "--source-uri", mirror.URL, h.ID)
+	check(t, err)
+	action := newest(t, w.server)
+	a := w.wait(h, "has refused", func(a adminapi.Agent) bool {
+		return a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.Failed && a.UpgradeDetails.ActionId == action
+	})
+	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, word) {
+		t.Errorf("it refused with %q, want a word about %s", text, word)
+	}
+	w.onDisk(h, "1.0.0")
+	w.result(h, "1.1.0", *a.UpgradeDetails.Metadata.ErrorMsg)
+	if after := tree(t, h); !slices.Equal(before, after) {
+		t.Errorf("the host has changed:\n before %v\n after  %v", before, after)
+	}
+}
+
+func newest(t *testing.T, s *lab.Server) string {
+	t.Helper()
+	list, err := lab.Get[adminapi.ActionStatusList](t.Context(), s, "/api/fleet/agents/action_status?perPage=1")
+	check(t, err)
+	return list.Items[0].ActionId
+}
+
+// tree lists the versions and links of a host; state and logs may change.
+func tree(t *testing.T, h *lab.Host) []string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(h.Top, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(h.Top, path)
+		if e.IsDir() && e.Name() == "run" {
+			return filepath.SkipDir
+		}
+		if dir := filepath.Dir(rel); dir == "." || strings.HasPrefix(dir, "data/muster-agent-") {
+			names = append(names, rel)
+		}
+		return nil
+	})
+	check(t, err)
+	return names
+}
+
+func flip(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	check(t, err)
+	b[len(b)/2] ^= 1
+	check(t, os.WriteFile(path, b, 0o644))
+}
+
+type stillThere struct{}
+
+func (stillThere) Error() string { return "it is still there" }
+
+var errStillThere = stillThere{}
+
+func waitForPart(t *testing.T, h *lab.Host) string {
+	t.Helper()
+	var part string
+	eventually(t, "bytes have arrived", func() error {
+		parts, err := filepath.Glob(filepath.Join(h.Top, "data", "downloads", "*.part"))
+		if err != nil {
+			return err
+		}
+		for _, p := range parts {
+			if size(t, p) > 1<<20 {
+				part = p
+				return nil
+			}
+		}
+		return errStillThere
+	})
+	return part
+}
+
+// size of a file; one that has just been renamed has become whole.
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	fi, err := os.Stat(path)
+	if err != nil {
+		return 1 << 60
+	}
+	return fi.Size()
+}

@@ -1,0 +1,328 @@
+// Package lab runs a small fleet of real programs on this machine: one server,
+// some agents installed in folders of their own, and a publisher that builds and
+// signs packages. The demo and the end-to-end tests are written on it. It starts
+// programs the way their users do and looks at them through the same doors.
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/testing/toolchain"
+)
+
+// Lab is a folder with everything in it.
+type Lab struct {
+	Dir      string
+	Programs toolchain.Programs
+}
+
+// program runs one to its end and returns what it printed.
+func (l *Lab) program(ctx context.Context, env []string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.Env = append(os.Environ(), env...)
+	c.Stdout, c.Stderr, c.Dir = &stdout, &stderr, l.Dir
+	if err := c.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(args[0]), args[1], err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// Publisher builds and signs packages.
+type Publisher struct {
+	lab *Lab
+	// PublicKey is what hosts trust, in one line.
+	PublicKey string
+	keyFile   string
+}
+
+// NewPublisher makes a signing key.
+func (l *Lab) NewPublisher(ctx context.Context, name string) (*Publisher, error) {
+	p := &Publisher{lab: l, keyFile: filepath.Join(l.Dir, name+".key")}
+	if _, err := l.program(ctx, nil, l.Programs.Muster, "package", "keygen", "--key", p.keyFile, "--no-password"); err != nil {
+		return nil, err
+	}
+	pub, err := os.ReadFile(strings.TrimSuffix(p.keyFile, ".key") + ".pub")
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(strings.TrimSpace(string(pub)), "\n")
+	p.PublicKey = lines[len(lines)-1]
+	return p, nil
+}
+
+// Package builds and signs a package of a version whose muster-agent is the
+// given program, and returns the archive.
+func (p *Publisher) Package(ctx context.Context, version, agent string) (string, error) {
+	archive := filepath.Join(p.lab.Dir, "packages", manifest.ArchiveName(version, runtime.GOOS, runtime.GOARCH, "tar.gz"))
+	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
+		return "", err
+	}
+	_, err := p.lab.program(ctx, nil, p.lab.Programs.Muster, "package", "build", "--version", version, "--out", archive,
+		"--file", "muster-agent="+agent, "--file", "muster-watcher="+p.lab.Programs.Watcher)
+	if err != nil {
+		return "", err
+	}
+	return archive, p.Sign(ctx, archive)
+}
+
+// Sign writes the signature beside an archive.
+func (p *Publisher) Sign(ctx context.Context, archive string) error {
+	_, err := p.lab.program(ctx, nil, p.lab.Programs.Muster, "package", "sign", "--key", p.keyFile, archive)
+	return err
+}
+
+// Server is a muster server in a folder of its own. It keeps its ports when it
+// is started again.
+type Server struct {
+	lab  *Lab
+	Data string
+	Info ServerInfo
+	cmd  *exec.Cmd
+	done chan struct{}
+	log  *os.File
+}
+
+// ServerInfo is what `muster server -o json` prints.
+type ServerInfo struct {
+	AgentURL    string `json:"agent_url"`
+	AdminURL    string `json:"admin_url"`
+	CAPin       string `json:"ca_pin"`
+	AdminKey    string `json:"admin_key"`
+	LoginURL    string `json:"login_url"`
+	EnrollToken string `json:"enrollment_token"`
+}
+
+// StartServer starts a server in a fresh folder, on free ports of loopback.
+func (l *Lab) StartServer(ctx context.Context) (*Server, error) {
+	s := &Server{lab: l, Data: filepath.Join(l.Dir, "server")}
+	return s, s.start(ctx, "127.0.0.1:0", "127.0.0.1:0")
+}
+
+// Start starts a stopped server again on the same ports.
+func (s *Server) Start(ctx context.Context) error {
+	keep := s.Info
+	err := s.start(ctx, strings.TrimPrefix(keep.AgentURL, "https://"), strings.TrimPrefix(keep.AdminURL, "https://"))
+	s.Info.AdminKey, s.Info.LoginURL, s.Info.EnrollToken = keep.AdminKey, keep.LoginURL, keep.EnrollToken
+	return err
+}
+
+// StartTimeout bounds the start of a program: on a loaded machine a cold start
+// takes some seconds.
+const StartTimeout = 60 * time.Second
+
+func (s *Server) start(ctx context.Context, agents, admin string) error {
+	log, err := os.OpenFile(filepath.Join(s.lab.Dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	c := exec.Command(s.lab.Programs.Muster, "server", "-o", "json", "--data", s.Data, "--agents-listen", agents, "--admin-listen", admin)
+	c.SysProcAttr = ownGroup()
+	c.Stderr = log
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		return errors.Join(err, log.Close())
+	}
+	if err := c.Start(); err != nil {
+		return errors.Join(err, log.Close())
+	}
+	s.cmd, s.log, s.done = c, log, make(chan struct{})
+	first := make(chan error, 1)
+	go func() {
+		first <- json.NewDecoder(stdout).Decode(&s.Info)
+		_, _ = io.Copy(io.Discard, stdout)
+		_ = c.Wait() // how it ended is the log's to tell
+		close(s.done)
+	}()
+	select {
+	case err = <-first:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-time.After(StartTimeout):
+		err = errors.New("no answer")
+	}
+	if err != nil {
+		_ = s.Kill()
+		text, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("the server did not start: %w: %s", err, lastLines(text))
+	}
+	return nil
+}
+
+// Stop ends the server as Ctrl-C does.
+func (s *Server) Stop() error { return s.end(syscall.SIGTERM) }
+
+// Kill ends it without a chance to write anything.
+func (s *Server) Kill() error { return s.end(syscall.SIGKILL) }
+
+func (s *Server) end(sig syscall.Signal) error {
+	if s.cmd == nil {
+		return nil
+	}
+	_ = s.cmd.Process.Signal(sig) // it may have ended
+	select {
+	case <-s.done:
+	case <-time.After(20 * time.Second): // above the server's own drain
+		_ = s.cmd.Process.Kill()
+		<-s.done
+		return errors.New("the server did not stop in time")
+	}
+	s.cmd = nil
+	return s.log.Close()
+}
+
+// CLI runs the operator's command line against the server.
+func (s *Server) CLI(ctx context.Context, args ...string) (string, error) {
+	env := []string{"MUSTER_URL=" + s.Info.AdminURL, "MUSTER_API_KEY=" + s.Info.AdminKey, "MUSTER_CA_PIN=" + s.Info.CAPin}
+	return s.lab.program(ctx, env, append([]string{s.lab.Programs.Muster}, args...)...)
+}
+
+// Publish lets the server take in a publisher's packages, and pushes some.
+func (s *Server) Publish(ctx context.Context, p *Publisher, archives ...string) error {
+	if _, err := s.CLI(ctx, "package", "trust", p.PublicKey); err != nil {
+		return err
+	}
+	_, err := s.CLI(ctx, append([]string{"package", "push"}, archives...)...)
+	return err
+}
+
+// Host is an installed agent.
+type Host struct {
+	lab  *Lab
+	Name string
+	Top  string
+	ID   string
+}
+
+// HostOptions are an agent's settings; the zero value has the rules of the real
+// thing in seconds.
+type HostOptions struct {
+	// Grace is how long upgrades are watched; zero means DefaultGrace.
+	Grace time.Duration
+	// DownloadRate is a limit in bytes per second; zero means none.
+	DownloadRate int64
+}
+
+// DefaultGrace is long enough for the lab's sickly release to show.
+const DefaultGrace = 4 * time.Second
+
+const hostConfig = `host:
+  name: %s
+upgrade:
+  watch:
+    interval: 500ms
+    grace: %s
+    failed_for: 2s
+    max_crashes: 2
+  download:
+    rate_limit: %d
+`
+
+// Install installs an agent from a package and enrols it.
+func (l *Lab) Install(ctx context.Context, s *Server, p *Publisher, archive, name string, o HostOptions) (*Host, error) {
+	if o.Grace == 0 {
+		o.Grace = DefaultGrace
+	}
+	h := &Host{lab: l, Name: name, Top: filepath.Join(l.Dir, name)}
+	_, err := l.InstallCommand(ctx, h.Top, "--package", archive,
+		"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin, "--trust-key", p.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(h.Top, "agent.yml"), fmt.Appendf(nil, hostConfig, name, o.Grace, o.DownloadRate), 0o600); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// InstallCommand runs `muster-agent install --no-service` with more flags.
+func (l *Lab) InstallCommand(ctx context.Context, top string, flags ...string) (string, error) {
+	return l.program(ctx, nil, append([]string{l.Programs.Agent, "install", "--top", top, "--no-service"}, flags...)...)
+}
+
+// Start runs the agent as its user would without a service manager. It is not
+// waited for: it may be replaced by another process in the course of an upgrade.
+func (h *Host) Start() error {
+	c := exec.Command(filepath.Join(h.Top, "muster-agent"), "run", "--top", h.Top)
+	c.SysProcAttr = ownGroup()
+	if err := c.Start(); err != nil {
+		return err
+	}
+	go func() { _ = c.Wait() }() // no zombies
+	return nil
+}
+
+// CLI runs the agent's own command line on the host.
+func (h *Host) CLI(ctx context.Context, args ...string) (string, error) {
+	return h.lab.program(ctx, nil, append([]string{filepath.Join(h.Top, "muster-agent")}, args...)...)
+}
+
+// Runs is the version the host's pointer leads to.
+func (h *Host) Runs() (string, error) {
+	target, err := os.Readlink(filepath.Join(h.Top, "muster-agent"))
+	return strings.TrimPrefix(filepath.Base(filepath.Dir(target)), "muster-agent-"), err
+}
+
+// Processes are the ids of the processes whose program lies in the host's
+// folder: the agent, and a watcher, whoever started them.
+func (h *Host) Processes() ([]int, error) {
+	top := h.Top
+	if real, err := filepath.EvalSymlinks(top); err == nil { // else it was uninstalled
+		top = real
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("find the processes of %s: %w", h.Top, err)
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe")); err == nil && strings.HasPrefix(exe, top+string(filepath.Separator)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// Stop ends everything that runs from the host's folder.
+func (h *Host) Stop() error {
+	for round := range 100 {
+		pids, err := h.Processes()
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		sig := syscall.SIGTERM
+		if round >= 60 {
+			sig = syscall.SIGKILL
+		}
+		// The watcher, which would start the agent again, is among them; a few
+		// rounds catch what it started meanwhile.
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, sig)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return fmt.Errorf("processes of %s do not end", h.Top)
+}
+
+func lastLines(b []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-5):], "\n")
+}

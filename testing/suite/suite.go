@@ -1,0 +1,113 @@
+// Package suite is what `go tool mage test`, `lint`, `fmt`, `bench` and `clean`
+// do: it puts the tools of several languages into one run with one result.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/testing/toolchain"
+)
+
+// goTimeout bounds the Go tests of one package: a deadlock ends with its
+// goroutines printed.
+const goTimeout = "10m"
+
+// toolsModfile pins the tools whose dependencies should not become the
+// product's.
+const toolsModfile = "testing/tools/tools.mod"
+
+// Test runs everything: the form of the code first, for it is quick to fail.
+func Test(ctx context.Context, root string, out io.Writer) error {
+	began := time.Now()
+	if err := toolchain.BuildUI(ctx, root, out); err != nil {
+		return fmt.Errorf("%w: the browser test needs the web UI", err)
+	}
+	for _, step := range []struct {
+		name string
+		run  func(context.Context, string, io.Writer) error
+	}{
+		{"lint", Lint},
+		{"web UI", testUI},
+		{"other systems", vetOtherSystems},
+		{"Go", testGo},
+	} {
+		fmt.Fprintf(out, "── %s (%s)\n", step.name, time.Since(began).Round(time.Second))
+		if err := step.run(ctx, root, out); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	fmt.Fprintf(out, "All tests passed in %s.\n", time.Since(began).Round(time.Second))
+	return nil
+}
+
+func testUI(ctx context.Context, root string, out io.Writer) error {
+	if err := toolchain.InstallUI(ctx, root, out); err != nil {
+		return err
+	}
+	ui := filepath.Join(root, "ui")
+	if err := toolchain.Run(ctx, out, ui, nil, "npm", "run", "--silent", "typecheck"); err != nil {
+		return err
+	}
+	return toolchain.Run(ctx, out, ui, nil, "npm", "test", "--silent")
+}
+
+// vetOtherSystems compiles and vets what runs on hosts for the systems that are
+// not tested here.
+func vetOtherSystems(ctx context.Context, root string, out io.Writer) error {
+	for _, goos := range []string{"windows", "darwin"} {
+		if err := toolchain.Run(ctx, out, root, []string{"GOOS=" + goos, "CGO_ENABLED=0"}, "go", "vet", "./agent/...", "./watcher/...", "./packaging/..."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func testGo(ctx context.Context, root string, out io.Writer) error {
+	return toolchain.Run(ctx, out, root, nil, "go", "tool", "gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--",
+		"-race", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
+}
+
+// Lint checks form: formatting, vet, and the linters of .golangci.yml.
+func Lint(ctx context.Context, root string, out io.Writer) error {
+	return toolchain.Run(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "run", "./...")
+}
+
+// Format formats the code and generates what is generated.
+func Format(ctx context.Context, root string, out io.Writer) error {
+	if err := toolchain.Run(ctx, out, root, nil, "go", "generate", "./server/adminapi"); err != nil {
+		return err
+	}
+	if err := toolchain.InstallUI(ctx, root, out); err != nil {
+		return err
+	}
+	if err := toolchain.Run(ctx, out, filepath.Join(root, "ui"), nil, "npm", "run", "--silent", "generate"); err != nil {
+		return err
+	}
+	return toolchain.Run(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "fmt", "./...")
+}
+
+// Bench runs the benchmarks of every package.
+func Bench(ctx context.Context, root string, out io.Writer) error {
+	return toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-run=^$", "-bench=.", "-benchmem", "./...")
+}
+
+// Clean removes what was built.
+func Clean(root string) error {
+	errs := []error{os.RemoveAll(filepath.Join(root, "build")), os.RemoveAll(filepath.Join(root, "testing", "artifacts")), os.RemoveAll(filepath.Join(root, "ui", "node_modules"))}
+	dist := filepath.Join(root, "ui", "dist")
+	entries, err := os.ReadDir(dist)
+	errs = append(errs, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			errs = append(errs, os.RemoveAll(filepath.Join(dist, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,206 @@
+// Package toolchain gets a machine ready to build and test Muster: it installs
+// what is missing, builds the web UI, and builds the programs. The magefile's
+// targets and the tests that run real programs call it.
+package toolchain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Root finds the repository's top folder from the current one upwards.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if b, err := os.ReadFile(filepath.Join(d, "go.mod")); err == nil && bytes.Contains(b, []byte("module github.com/muster-fleet/muster\n")) {
+			return d, nil
+		}
+		if d == filepath.Dir(d) {
+			return "", fmt.Errorf("%s is not inside the repository", dir)
+		}
+	}
+}
+
+// debianPackages are what the tests need beyond Go, Node and git: for each, a
+// program that shows it is there.
+var debianPackages = []struct{ program, name string }{
+	{"chromium", "chromium"},                   // browser tests
+	{"fc-list", "fontconfig"},                  // and something to draw text with
+	{"minisign", "minisign"},                   // the other implementation of our signatures
+	{"unzip", "unzip"},                         // the other reader of our zip files
+	{"fonts-dejavu-core", "fonts-dejavu-core"}, // by its folder, see have
+}
+
+func have(program string) bool {
+	if program == "fonts-dejavu-core" {
+		_, err := os.Stat("/usr/share/fonts/truetype/dejavu")
+		return err == nil
+	}
+	_, err := exec.LookPath(program)
+	return err == nil
+}
+
+// Missing lists the Debian packages that are not installed.
+func Missing() []string {
+	var out []string
+	for _, p := range debianPackages {
+		if !have(p.program) {
+			out = append(out, p.name)
+		}
+	}
+	return out
+}
+
+// Setup installs what is missing, when it can: as root on Debian. Elsewhere it
+// says what to install; that is no error, for the suites that need it say so
+// themselves.
+func Setup(ctx context.Context, out io.Writer) error {
+	missing := Missing()
+	if len(missing) == 0 {
+		return nil
+	}
+	install := append([]string{"apt-get", "install", "-y", "--no-install-recommends"}, missing...)
+	_, err := exec.LookPath("apt-get")
+	if runtime.GOOS != "linux" || err != nil || os.Geteuid() != 0 {
+		fmt.Fprintf(out, "Not installed: %s. Suites that need them will be skipped. On Debian:\n  sudo apt-get update && sudo %s\n",
+			strings.Join(missing, ", "), strings.Join(install, " "))
+		return nil
+	}
+	fmt.Fprintf(out, "Installing %s …\n", strings.Join(missing, ", "))
+	for _, args := range [][]string{{"apt-get", "update", "-q"}, install} {
+		if err := quietly(ctx, out, "", []string{"DEBIAN_FRONTEND=noninteractive"}, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BuildUI builds the web UI into ui/dist, unless it is newer than its sources.
+func BuildUI(ctx context.Context, root string, out io.Writer) error {
+	ui := filepath.Join(root, "ui")
+	fresh, err := uiFresh(ui)
+	if err != nil || fresh {
+		return err
+	}
+	if err := InstallUI(ctx, root, out); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "Building the web UI …")
+	return quietly(ctx, out, ui, nil, "npm", "run", "build")
+}
+
+// InstallUI fetches what the web UI is built with, as its lock file says.
+func InstallUI(ctx context.Context, root string, out io.Writer) error {
+	if _, err := exec.LookPath("npm"); err != nil {
+		return errors.New("npm is not installed: install Node 20 or newer")
+	}
+	ui := filepath.Join(root, "ui")
+	lock, err := os.Stat(filepath.Join(ui, "package-lock.json"))
+	if err != nil {
+		return err
+	}
+	// npm writes this file at the end of an installation.
+	if done, err := os.Stat(filepath.Join(ui, "node_modules", ".package-lock.json")); err == nil && done.ModTime().After(lock.ModTime()) {
+		return nil
+	}
+	fmt.Fprintln(out, "Fetching what the web UI is built with …")
+	return quietly(ctx, out, ui, nil, "npm", "ci", "--no-audit", "--no-fund")
+}
+
+func uiFresh(ui string) (bool, error) {
+	built, err := os.Stat(filepath.Join(ui, "dist", "index.html"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	fresh := true
+	for _, source := range []string{"app", "public", "index.html", "package-lock.json", "vite.config.ts"} {
+		err := filepath.WalkDir(filepath.Join(ui, source), func(_ string, e fs.DirEntry, err error) error {
+			if err != nil {
+				if errors.Is(err, fs.ErrNotExist) {
+					return nil
+				}
+				return err
+			}
+			fi, err := e.Info()
+			fresh = fresh && err == nil && (e.IsDir() || fi.ModTime().Before(built.ModTime()))
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return fresh, nil
+}
+
+// Programs are the paths of what BuildPrograms built.
+type Programs struct {
+	Muster, Agent, Watcher string
+	// Crasher and Sickly stand in broken packages for the agent.
+	Crasher, Sickly string
+}
+
+// Tags are the build tags of every program. nomsgpack leaves a codec out of gin
+// that nothing here uses, and with it half of the program.
+const Tags = "nomsgpack"
+
+// BuildPrograms builds the three programs, and the broken ones for tests, into
+// dir. version goes into muster; an agent's is its package's.
+func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer) (Programs, error) {
+	p := Programs{
+		Muster: filepath.Join(dir, "muster"), Agent: filepath.Join(dir, "muster-agent"), Watcher: filepath.Join(dir, "muster-watcher"),
+		Crasher: filepath.Join(dir, "broken", "crasher"), Sickly: filepath.Join(dir, "broken", "sickly"),
+	}
+	fmt.Fprintln(out, "Building the programs …")
+	for pkg, to := range map[string]string{"./server": p.Muster, "./agent": p.Agent, "./watcher": p.Watcher, "./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/sickly": p.Sickly} {
+		ldflags := "-s -w"
+		if version != "" {
+			ldflags += " -X main.version=" + version
+		}
+		if err := quietly(ctx, out, root, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-tags", Tags, "-ldflags", ldflags, "-o", to, pkg); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// stopGrace is how long an interrupted command may take to end.
+const stopGrace = 5 * time.Second
+
+// Run runs a command with its output on out; it is interrupted when ctx ends.
+func Run(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.Dir, c.Stdout, c.Stderr = dir, out, out
+	c.Env = append(os.Environ(), env...)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = stopGrace
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// quietly shows a command's output only if it fails.
+func quietly(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
+	var buf bytes.Buffer
+	err := Run(ctx, &buf, dir, env, args...)
+	if err != nil {
+		_, _ = out.Write(buf.Bytes()) // err says more than a failed write
+	}
+	return err
+}
