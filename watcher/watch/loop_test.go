@@ -18,7 +18,13 @@ import (
 // Each story runs in virtual time, against a real disk and a scripted agent.
 func inTime(t *testing.T, name string, f func(t *testing.T, s *site)) {
 	t.Run(name, func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { f(t, newSite(t)) })
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t)
+			// A story's own timers may still be at work on the folder that goes
+			// with the test.
+			defer synctest.Wait()
+			f(t, s)
+		})
 	})
 }
 
