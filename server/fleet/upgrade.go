@@ -54,6 +54,11 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 		// up the new one, or of an action cancelled and forgotten.
 		return changed
 	}
+	if a.endedBadly() && !details.State.Over() {
+		// A report from before the end, overtaken by it on another connection.
+		// Should the upgrade go on all the same, the version that runs tells.
+		return changed
+	}
 	if !reflect.DeepEqual(a.UpgradeDetails, details) {
 		a.UpgradeDetails = details
 		changed = true
@@ -226,6 +231,12 @@ func (a *Agent) reached(now time.Time) bool {
 	}
 	a.UpgradeStartedAt, a.UpgradedAt, a.UpgradeStatus = nil, &now, UpgradeNone
 	return true
+}
+
+// endedBadly says whether the last upgrade failed or was rolled back, with its
+// reason known.
+func (a *Agent) endedBadly() bool {
+	return a.UpgradeStatus != UpgradeNone && a.UpgradeStatus != UpgradeStarted && a.UpgradeDetails != nil && a.UpgradeDetails.State.Over()
 }
 
 func (a *Agent) endBadly(s UpgradeStatus) {

@@ -154,6 +154,14 @@ func TestAFailedStart(t *testing.T) {
 		h.after(time.Minute).checkin("1.0.0", "")
 		h.wantFailed(UpgradeFailed, "no space left") // the reason stays to be read
 	})
+	t.Run("told while an earlier report is still on its way", func(t *testing.T) {
+		h := begun(t)
+		h.ObserveAck("act", "no space left", false, h.now)
+		if h.checkin("1.0.0", agentapi.UpgradeRequested) {
+			t.Error("the report that was overtaken changed something")
+		}
+		h.wantFailed(UpgradeFailed, "no space left")
+	})
 	t.Run("told in the check-in, then acknowledged", func(t *testing.T) {
 		h := begun(t)
 		h.checkin("1.0.0", agentapi.UpgradeExtracting)
