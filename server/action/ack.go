@@ -61,10 +61,7 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 			return err
 		}
 		if changed[0] {
-			defer s.Events.Publish(ctx, fleet.Event{
-				Type: fleet.EventActionResult, Subject: a.ID,
-				Data: event.Data(map[string]string{"agent_id": agent.ID, "error": e.Error, "message": e.Message}),
-			})
+			defer s.Events.Publish(ctx, r.Event())
 		}
 	}
 	// Also for a repeated acknowledgement: the first may have died here.

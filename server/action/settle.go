@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -83,10 +82,7 @@ func (s *Service) settle(ctx context.Context, agent fleet.Agent, act *fleet.Acti
 			return err
 		}
 		if changed[0] {
-			events = append(events, fleet.Event{
-				Type: fleet.EventActionResult, Subject: act.ID,
-				Data: event.Data(map[string]string{"agent_id": agent.ID, "error": r.Error, "message": r.Message}),
-			})
+			events = append(events, r.Event())
 		}
 	}
 	if _, err := store.UpdateAgent(ctx, s.Store.Agents(), agent.ID, func(a *fleet.Agent) bool { return a.SettleUpgrade(act, result, now) }); err != nil {

@@ -142,10 +142,7 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 				return 0, err
 			}
 			if changed[0] {
-				defer s.Events.Publish(ctx, fleet.Event{
-					Type: fleet.EventActionResult, Subject: r.ActionID,
-					Data: event.Data(map[string]string{"agent_id": r.AgentID, "error": r.Error, "message": r.Message}),
-				})
+				defer s.Events.Publish(ctx, r.Event())
 			}
 		}
 		// Something changes: do it on the stored document, not on the copy the

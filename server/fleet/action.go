@@ -93,6 +93,15 @@ func ResultID(actionID, agentID string) string { return actionID + ":" + agentID
 // Nothing else does, so a repeated acknowledgement changes nothing.
 func (r Result) Supersedes(earlier Result) bool { return earlier.Error == "" && r.Error != "" }
 
+// Event tells of the result.
+func (r Result) Event() Event {
+	data, err := json.Marshal(map[string]string{"agent_id": r.AgentID, "error": r.Error, "message": r.Message})
+	if err != nil {
+		panic(err) // three texts
+	}
+	return Event{Type: EventActionResult, Subject: r.ActionID, Data: data}
+}
+
 // ResultCounts are the results of one action.
 type ResultCounts struct {
 	Acked  int // without error
