@@ -64,6 +64,8 @@ type Package struct {
 	// PathMappings say which path of the package becomes which path under the
 	// top folder of a host: prefix to prefix, first match wins.
 	PathMappings []map[string]string `yaml:"path-mappings,omitempty"`
+	// Checks are asked of this version while the watcher judges it.
+	Checks []Check `yaml:"checks,omitempty"`
 }
 
 // Identity is what makes two packages the same or not.
@@ -197,6 +199,14 @@ func (m *Manifest) Validate() error {
 			} else if !strings.HasPrefix(to, "data/") {
 				bad(fmt.Sprintf("package.path-mappings[%d]", i), "%q leads to %q, which is not under data/", from, to)
 			}
+		}
+	}
+	if len(p.Checks) > MaxChecks {
+		bad("package.checks", "has %d checks, want at most %d", len(p.Checks), MaxChecks)
+	}
+	for i, c := range p.Checks {
+		if err := c.problem(); err != nil {
+			bad(fmt.Sprintf("package.checks[%d]", i), "%q: %v", c.Name, err)
 		}
 	}
 	// Exactly data/<one folder>: the clean-up of old versions removes whole

@@ -30,6 +30,11 @@ const (
 	// PathArtifacts serves packages by file name, with ranges: the default
 	// source of an UPGRADE. <name>.minisig beside an archive is its signature.
 	PathArtifacts = "/artifacts/"
+	// PathTrust serves the publishers' metadata by file name, such as
+	// timestamp.json and 3.root.json; see package packaging/trust.
+	PathTrust = "/trust/"
+	// PathBeacon takes a [Beacon], authorised by the watcher's key.
+	PathBeacon = "/api/fleet/agents/{id}/beacon"
 )
 
 // Request body limits, in bytes after decompression unless said otherwise.
@@ -38,6 +43,7 @@ const (
 	MaxCheckinBody     = 1 << 20 // on the wire
 	MaxCheckinInflated = 20 << 20
 	MaxAcksBody        = 2 << 20
+	MaxBeaconBody      = 64 << 10
 )
 
 // Status is the answer of GET /api/status: HTTP 200 if Status is HEALTHY, else
@@ -103,6 +109,9 @@ type EnrollItem struct {
 	Status               string            `json:"status"`
 	Tags                 []string          `json:"tags"`
 	Actions              []json.RawMessage `json:"actions"`
+	// WatcherAPIKey is Muster's addition, shown this once: it may send beacons
+	// for this agent and nothing else.
+	WatcherAPIKey string `json:"watcher_api_key,omitempty"`
 }
 
 // CheckinRequest is the body of a long poll.

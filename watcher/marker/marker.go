@@ -31,13 +31,21 @@ const (
 	MarkerFile       = "data/upgrade-marker"
 	OutcomeFile      = "data/upgrade-outcome"
 	ActiveCommitFile = "data/active.commit"
+	PreviousFile     = "data/previous-version"
+	RequestFile      = "data/rollback-request"
 	WatcherLockFile  = "data/watcher.lock"
 	AgentLockFile    = "data/agent.lock"
 )
 
-// Version is the version of both formats here. A watcher refuses a newer one
+// Version is the version of the marker's format. A watcher refuses a newer one
 // (see [Read]), and says which it understands with --marker-version.
-const Version = 1
+//
+//   - 1: from, to, rules, restart
+//   - 2: rules.checks; a watcher that knows only 1 would pass them over
+const Version = 2
+
+// recordVersion is the version of the other formats here.
+const recordVersion = 1
 
 // Install is one version on the host.
 type Install struct {
@@ -72,6 +80,8 @@ type Rules struct {
 	// MaxCrashes is how many times the agent's process may go away during the
 	// watch; one more rolls back.
 	MaxCrashes int `json:"max_crashes"`
+	// Checks are the package's own, as its manifest has them.
+	Checks []manifest.Check `json:"checks,omitempty"`
 }
 
 // Defaults, each with its argument.
@@ -144,6 +154,8 @@ const (
 	ReasonWrongVersion    ReasonCode = "wrong_version"    // another version than the new one answers
 	ReasonNotStarted      ReasonCode = "not_started"      // it never ran at all
 	ReasonManual          ReasonCode = "manual"           // an operator asked
+	ReasonCheckFailed     ReasonCode = "check_failed"     // a check of the package failed, for too long
+	ReasonCheckinLost     ReasonCode = "checkin_lost"     // it reaches its server no more, though the watcher does
 )
 
 // Write stores the marker of the host under top.
@@ -180,14 +192,14 @@ func Remove(d disk.Disk, top string) error {
 // WriteOutcome stores how the watch ended. It is written before the marker is
 // removed: a crash between the two repeats the end, it does not lose it.
 func WriteOutcome(d disk.Disk, top string, o Outcome) error {
-	return disk.WriteRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", Version, o)
+	return disk.WriteRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", recordVersion, o)
 }
 
 // ReadOutcome returns the outcome of the last watched upgrade, or nil when there
 // is none. A damaged one counts as none, with err telling why.
 func ReadOutcome(d disk.Disk, top string) (*Outcome, error) {
 	var o Outcome
-	err := disk.ReadRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", Version, &o)
+	err := disk.ReadRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", recordVersion, &o)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -202,12 +214,91 @@ func RemoveOutcome(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile))
 }
 
+// Previous is the version that was replaced last and is kept on the host for a
+// rollback by hand. The watcher writes it when it commits; the agent removes it
+// together with the home when its time is over.
+type Previous struct {
+	Install
+	ReplacedBy Install   `json:"replaced_by"`
+	ReplacedAt time.Time `json:"replaced_at"`
+}
+
+// WritePrevious stores which version is kept.
+func WritePrevious(d disk.Disk, top string, p Previous) error {
+	return disk.WriteRecord(d, "previous version", filepath.Join(top, PreviousFile), "previous", recordVersion, p)
+}
+
+// ReadPrevious returns the version that is kept, or nil when there is none. A
+// damaged record counts as none, with err telling why.
+func ReadPrevious(d disk.Disk, top string) (*Previous, error) {
+	var p Previous
+	err := disk.ReadRecord(d, "previous version", filepath.Join(top, PreviousFile), "previous", recordVersion, &p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = checkHome("home", p.Home)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+// RemovePrevious forgets the version that was kept.
+func RemovePrevious(d disk.Disk, top string) error {
+	return disk.RemoveRecord(d, "previous version", filepath.Join(top, PreviousFile))
+}
+
+// Request asks the watcher to end a watch by going back, whatever the new
+// version's health. The agent or its command line writes it; the watcher removes
+// it together with the marker.
+type Request struct {
+	// ToHome is the home of the version under judgement: a request that is left
+	// over from another watch asks for nothing.
+	ToHome string `json:"to_home"`
+	// Why is a full sentence: who asked, and what for.
+	Why string    `json:"why"`
+	At  time.Time `json:"at"`
+}
+
+// WriteRequest asks for a rollback.
+func WriteRequest(d disk.Disk, top string, r Request) error {
+	return disk.WriteRecord(d, "rollback request", filepath.Join(top, RequestFile), "rollback-request", recordVersion, r)
+}
+
+// ReadRequest returns the request, or nil when nobody asks. A damaged one counts
+// as none, with err telling why.
+func ReadRequest(d disk.Disk, top string) (*Request, error) {
+	var r Request
+	err := disk.ReadRecord(d, "rollback request", filepath.Join(top, RequestFile), "rollback-request", recordVersion, &r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// RemoveRequest takes the request back.
+func RemoveRequest(d disk.Disk, top string) error {
+	return disk.RemoveRecord(d, "rollback request", filepath.Join(top, RequestFile))
+}
+
+// checkHome: the watcher removes the loser's home, and a home that is not exactly
+// data/<folder> could make it remove something else.
+func checkHome(name, home string) error {
+	if path.Dir(home) != DataDir || strings.ContainsAny(home, `\:`) || path.Clean(home) != home {
+		return fmt.Errorf("%s: is %q, want data/<folder>", name, home)
+	}
+	return nil
+}
+
 func (m Marker) validate() error {
 	for name, home := range map[string]string{"from.home": m.From.Home, "to.home": m.To.Home} {
-		// The watcher removes the loser's home: a home that is not exactly
-		// data/<folder> could make it remove something else.
-		if path.Dir(home) != DataDir || strings.ContainsAny(home, `\:`) || path.Clean(home) != home {
-			return fmt.Errorf("%s: is %q, want data/<folder>", name, home)
+		if err := checkHome(name, home); err != nil {
+			return err
 		}
 	}
 	if m.From.Home == m.To.Home {

@@ -45,6 +45,16 @@ type Health struct {
 	Components []Component `json:"components,omitempty"`
 	Fleet      Fleet       `json:"fleet"`
 	Upgrade    *Upgrade    `json:"upgrade,omitempty"`
+	// Rollbacks are the kept versions this host could go back to.
+	Rollbacks []Rollback `json:"rollbacks,omitempty"`
+}
+
+// Rollback is a kept version and whether the host is ready to go back to it.
+type Rollback struct {
+	Version    string    `json:"version"` // full version
+	ValidUntil time.Time `json:"valid_until"`
+	// Problem is why it could not be started; empty when it is ready.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Component is one workload.
@@ -83,6 +93,9 @@ type UpgradeRequest struct {
 	SourceURI string `json:"source_uri,omitempty"`
 	// Force installs a version although it was rolled back on this host.
 	Force bool `json:"force,omitempty"`
+	// Rollback goes back to a kept version instead: nothing is downloaded.
+	// Version may then be empty, for the one there is.
+	Rollback bool `json:"rollback,omitempty"`
 }
 
 // socketName is the control socket's name in the top folder.
