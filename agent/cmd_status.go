@@ -82,6 +82,13 @@ func printHealth(w io.Writer, h probe.Health, now time.Time) error {
 	for _, c := range h.Components {
 		lines = append(lines, line{"component " + c.ID, string(c.State), c.Message})
 	}
+	for _, r := range h.Rollbacks {
+		state, message := "ready", "until "+r.ValidUntil.Local().Format(time.DateTime)
+		if r.Problem != "" {
+			state, message = "not ready", r.Problem
+		}
+		lines = append(lines, line{"rollback to " + r.Version, state, message})
+	}
 	if h.Upgrade != nil {
 		lines = append(lines, line{"upgrade", h.Upgrade.State, upgradeText(*h.Upgrade)})
 	}

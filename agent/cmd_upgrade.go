@@ -46,7 +46,7 @@ func upgradeCommand() *cobra.Command {
 				_, err := fmt.Fprintf(c.OutOrStdout(), "Upgrade to %s accepted; muster-agent status shows how it goes.\n", req.Version)
 				return err
 			}
-			return follow(c, client, req.Version)
+			return follow(c, client, func(h probe.Health) (string, bool, error) { return judge(h, req.Version) })
 		},
 	}
 	topFlag(c, &top)
@@ -56,15 +56,15 @@ func upgradeCommand() *cobra.Command {
 	return c
 }
 
-// follow prints each phase until the upgrade is over.
-func follow(c *cobra.Command, client probe.Client, version string) error {
+// follow prints each phase until judge says that it is over.
+func follow(c *cobra.Command, client probe.Client, judge func(probe.Health) (line string, over bool, err error)) error {
 	out, last := c.OutOrStdout(), ""
 	answered := time.Now()
 	for {
 		h, err := client.Health(c.Context())
 		if err == nil {
 			answered = time.Now()
-			line, over, verr := judge(h, version)
+			line, over, verr := judge(h)
 			if line != last && line != "" {
 				fmt.Fprintln(out, line)
 				last = line
@@ -88,14 +88,19 @@ func follow(c *cobra.Command, client probe.Client, version string) error {
 // moment it has accepted it.
 func judge(h probe.Health, version string) (line string, over bool, err error) {
 	u := h.Upgrade
-	full := manifest.Package{Version: h.Version, Snapshot: h.Snapshot}.FullVersion()
 	switch {
-	case u == nil && full == version:
+	case u == nil && full(h.Identity) == version:
 		return "Version " + version + " was found good and stays.", true, nil
 	case u == nil:
-		return "", true, fmt.Errorf("version %s runs, and the agent says nothing about an upgrade to %s (see data/agent.log)", full, version)
-	case agentapi.UpgradeState(u.State).Over():
+		return "", true, fmt.Errorf("version %s runs, and the agent says nothing about an upgrade to %s (see data/agent.log)", full(h.Identity), version)
+	case overState(u.State):
 		return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
 	}
 	return fmt.Sprintf("%s %s", u.State, upgradeText(*u)), false, nil
+}
+
+func overState(state string) bool { return agentapi.UpgradeState(state).Over() }
+
+func full(id manifest.Identity) string {
+	return manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
 }

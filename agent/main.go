@@ -49,7 +49,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version,
 	}
-	root.AddCommand(installCommand(), enrollCommand(), runCommand(), statusCommand(), upgradeCommand(), uninstallCommand(), versionCommand())
+	root.AddCommand(installCommand(), enrollCommand(), runCommand(), statusCommand(), upgradeCommand(), rollbackCommand(), uninstallCommand(), versionCommand())
 	return root
 }
 

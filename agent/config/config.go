@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,17 @@ const (
 	// MinPollTimeout: below it the server's own minimum of one minute, plus the
 	// time an answer takes, would end every poll early.
 	MinPollTimeout = 90 * time.Second
+	// DefaultKeepPrevious: a fault that shows once a week still shows in time.
+	DefaultKeepPrevious = 7 * 24 * time.Hour
+	// MaxRetries bounds the tries of one upgrade.
+	MaxRetries = 20
 )
+
+// DefaultRetry begins soon, for a link that was away for a moment, and ends after
+// two hours in all, when a person should look.
+var DefaultRetry = []time.Duration{
+	time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
+}
 
 // Config is the file.
 type Config struct {
@@ -68,8 +79,12 @@ type Log struct {
 
 // Upgrade is how this host moves to another version.
 type Upgrade struct {
-	Watch    Watch    `yaml:"watch"`
-	Download Download `yaml:"download"`
+	// Retry are the waits between the tries of one upgrade.
+	Retry []time.Duration `yaml:"retry"`
+	// KeepPrevious is how long the version before can be gone back to.
+	KeepPrevious time.Duration `yaml:"keep_previous"`
+	Watch        Watch         `yaml:"watch"`
+	Download     Download      `yaml:"download"`
 }
 
 // Watch is copied into the marker when an upgrade begins.
@@ -94,6 +109,8 @@ func (w Watch) Rules() marker.Rules {
 type Download struct {
 	// RateLimit is in bytes per second; 0 means no limit.
 	RateLimit int64 `yaml:"rate_limit"`
+	// Sources are base URLs tried before the agent's own server.
+	Sources []string `yaml:"sources"`
 }
 
 // Checkin is the long poll.
@@ -105,12 +122,17 @@ type Checkin struct {
 func Default() Config {
 	return Config{
 		Log: Log{Level: slog.LevelInfo},
-		Upgrade: Upgrade{Watch: Watch{
-			Interval:   marker.DefaultInterval,
-			Grace:      marker.DefaultGrace,
-			FailedFor:  marker.DefaultFailedFor,
-			MaxCrashes: marker.DefaultMaxCrashes,
-		}},
+		Upgrade: Upgrade{
+			Retry:        slices.Clone(DefaultRetry),
+			KeepPrevious: DefaultKeepPrevious,
+			Watch: Watch{
+				Interval:   marker.DefaultInterval,
+				Grace:      marker.DefaultGrace,
+				FailedFor:  marker.DefaultFailedFor,
+				MaxCrashes: marker.DefaultMaxCrashes,
+			},
+			Download: Download{Sources: []string{}},
+		},
 		Checkin: Checkin{PollTimeout: DefaultPollTimeout},
 	}
 }
@@ -166,6 +188,22 @@ func (c Config) problems() map[string]string {
 	}
 	if w.MaxCrashes < 0 {
 		p["upgrade.watch.max_crashes"] = fmt.Sprintf("is %d, want 0 or more", w.MaxCrashes)
+	}
+	if len(c.Upgrade.Retry) > MaxRetries {
+		p["upgrade.retry"] = fmt.Sprintf("has %d waits, want at most %d", len(c.Upgrade.Retry), MaxRetries)
+	}
+	for _, d := range c.Upgrade.Retry {
+		if d <= 0 {
+			p["upgrade.retry"] = fmt.Sprintf("holds %s, want durations above zero such as 5m", d)
+		}
+	}
+	if c.Upgrade.KeepPrevious < 0 {
+		p["upgrade.keep_previous"] = fmt.Sprintf("is %s, want 0 or more", c.Upgrade.KeepPrevious)
+	}
+	for _, s := range c.Upgrade.Download.Sources {
+		if u, err := url.Parse(s); err != nil || (u.Scheme != "file" && (u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"))) {
+			p["upgrade.download.sources"] = fmt.Sprintf("holds %q, want https://host/folder, or file:///folder", s)
+		}
 	}
 	if c.Upgrade.Download.RateLimit < 0 {
 		p["upgrade.download.rate_limit"] = fmt.Sprintf("is %d, want bytes per second, or 0 for no limit", c.Upgrade.Download.RateLimit)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -13,18 +14,18 @@ func TestTheTemplateSaysTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != Default() {
+	if !reflect.DeepEqual(got, Default()) {
 		t.Errorf("template gives %+v, defaults are %+v", got, Default())
 	}
 }
 
 func TestAbsentMeansDefault(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "server: {}\n", "log:\n"} {
-		if got, err := Parse("agent.yml", []byte(text)); err != nil || got != Default() {
+		if got, err := Parse("agent.yml", []byte(text)); err != nil || !reflect.DeepEqual(got, Default()) {
 			t.Errorf("%q gives %+v, %v", text, got, err)
 		}
 	}
-	if got, err := Load(disk.OS{}, t.TempDir()); err != nil || got != Default() {
+	if got, err := Load(disk.OS{}, t.TempDir()); err != nil || !reflect.DeepEqual(got, Default()) {
 		t.Errorf("no file gives %+v, %v", got, err)
 	}
 }
@@ -34,7 +35,7 @@ func TestOneKeyLeavesTheOthers(t *testing.T) {
 	want := Default()
 	want.Upgrade.Watch.Grace = 5 * time.Second
 	want.Log.Level = -4
-	if err != nil || got != want {
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

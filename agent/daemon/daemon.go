@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -37,12 +38,16 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 const (
 	// StopTimeout is how long the end of the agent may take; service managers
 	// kill after ten seconds at the earliest.
 	StopTimeout = 5 * time.Second
+	// DropDir is where packages may be laid down for the agent to find, relative
+	// to the top folder.
+	DropDir = "data/drop"
 	// flushTimeout is how long a restart waits for the phase to be told.
 	flushTimeout = time.Second
 )
@@ -65,8 +70,8 @@ type Options struct {
 	Disk     disk.Disk
 	// HTTP reaches the agent's own server, Other every other package source.
 	HTTP, Other *http.Client
-	// Verifier decides what may be installed; nil means nothing may.
-	Verifier trust.Verifier
+	// Trust decides what may be installed; nil means nothing may.
+	Trust trust.Authority
 	// Control is the control socket; nil serves none. Run closes it.
 	Control net.Listener
 	// Lock takes the lock file at path without waiting, writes content into it
@@ -74,6 +79,9 @@ type Options struct {
 	// process has it.
 	Lock     func(path, content string) (release func() error, err error)
 	Watchers upgrade.Watchers
+	// Startable runs a kept agent's program far enough to know that it starts;
+	// nil asks nobody.
+	Startable func(ctx context.Context, program string) error
 	// Exec replaces this process by the version the pointer leads to, and
 	// returns only an error. A test's Exec returns nil, and then Run returns
 	// ErrReplaced.
@@ -123,6 +131,8 @@ type daemon struct {
 	mu       sync.Mutex
 	upgrade  *agentapi.UpgradeDetails // what is reported, nil for nothing
 	watching chan struct{}            // open while a marker is on the host
+	// rollbacks is what was last known of the versions to go back to.
+	rollbacks []probe.Rollback
 }
 
 // Run runs the agent until ctx ends, which is no error.
@@ -224,15 +234,23 @@ func (d *daemon) buildExecutor() {
 	}
 	d.executor = &upgrade.Executor{
 		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,
-		Verifier: d.Verifier, Downloader: fetcher, Watchers: d.Watchers,
+		Trust: d.Trust, Downloader: fetcher, Watchers: d.Watchers, Startable: d.Startable,
+		Sources: d.sources(), RollbackWindow: d.Config.Upgrade.KeepPrevious,
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: marker.Restart{Service: d.Service},
 		HandOver: d.handOver, Report: d.setUpgrade, Log: d.log,
 	}
 	if d.Identity != nil {
 		client := d.client()
 		fetcher.Source.Own, fetcher.Source.Origin, fetcher.Source.Authorize = d.HTTP, client.URL, client.Authorize
-		d.executor.Source = client.URL + agentapi.PathArtifacts
+		d.executor.Sources = append(d.executor.Sources, client.URL+agentapi.PathArtifacts)
 	}
+}
+
+// sources are the places of packages that this host knows beside its server:
+// first what somebody has laid down on the host itself.
+func (d *daemon) sources() []string {
+	drop := url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(d.Top, filepath.FromSlash(DropDir)))}
+	return append([]string{drop.String()}, d.Config.Upgrade.Download.Sources...)
 }
 
 // run settles what an earlier process left behind, and then starts the parts.
@@ -256,6 +274,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	parts.Go(func() { d.upgrades(ctx) })
 	parts.Go(func() { d.watchMarker(ctx, watcherPID) })
+	parts.Go(func() { d.watchKept(ctx) })
 
 	<-ctx.Done()
 	d.components.stop(StopTimeout)

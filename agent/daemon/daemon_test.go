@@ -46,11 +46,13 @@ type machine struct {
 
 	components []Component
 	execErr    error
+	retry      []time.Duration // nil for the default
 
-	mu      sync.Mutex
-	started int // watchers
-	cancel  context.CancelFunc
-	ended   chan error
+	mu         sync.Mutex
+	started    int // watchers
+	watcherErr error
+	cancel     context.CancelFunc
+	ended      chan error
 }
 
 func newMachine(t *testing.T) *machine {
@@ -134,10 +136,14 @@ func (m *machine) options() Options {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	cfg := config.Default()
+	if m.retry != nil {
+		cfg.Upgrade.Retry = m.retry
+	}
 	return Options{
-		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: config.Default(),
+		Top: m.top, Running: running, GOOS: "linux", GOARCH: "amd64", PID: os.Getpid(), Config: cfg,
 		Identity: &identity.Identity{AgentID: "agent-1", APIKey: "key-agent-1", ServerURL: m.server.URL},
-		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Other: http.DefaultClient, Verifier: m.ring,
+		Host:     host.Info{Hostname: "h"}, Disk: disk.OS{}, HTTP: m.client, Other: http.DefaultClient, Trust: m.ring,
 		Control: socket, Lock: FileLock, Watchers: m, Exec: func() error { return m.execErr }, Components: m.components,
 	}
 }
@@ -149,6 +155,9 @@ func (m *machine) Stop() error                                        { return n
 func (m *machine) Start(context.Context, string, string) (upgrade.Watcher, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.watcherErr != nil {
+		return nil, m.watcherErr
+	}
 	m.started++
 	return m, nil
 }

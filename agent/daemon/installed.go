@@ -132,7 +132,7 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	o := Options{
 		Top: top, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
 		Config: cfg, Host: host.Read(), Disk: d, Other: &http.Client{},
-		Lock: FileLock, Watchers: upgrade.Programs{}, Reap: upgrade.Reap, Log: log,
+		Lock: FileLock, Watchers: upgrade.Programs{}, Startable: upgrade.Programs{}.Startable, Reap: upgrade.Reap, Log: log,
 		Exec: func() error { return reexec(filepath.Join(top, marker.AgentLink)) },
 	}
 	if cfg.Host.Name != "" {
@@ -170,7 +170,7 @@ func (o *Options) enrolled() error {
 		return fmt.Errorf("identity: trusted_keys: %w; enrol this host again with --trust-key", err)
 	}
 	if len(ring) > 0 {
-		o.Verifier = ring
+		o.Trust = ring
 	}
 	return nil
 }

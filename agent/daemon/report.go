@@ -46,7 +46,7 @@ func (d *daemon) currentUpgrade() *agentapi.UpgradeDetails {
 func (d *daemon) health() probe.Health {
 	h := probe.Health{
 		Identity: d.Running.Identity, Home: d.Running.Home, PID: d.PID, StartedAt: d.started,
-		Components: d.components.status(),
+		Components: d.components.status(), Rollbacks: d.knownRollbacks(),
 	}
 	h.State, h.Message = d.own()
 	h.State, h.Message = worst(h.State, h.Message, h.Components)
@@ -68,10 +68,12 @@ func upgradeMessage(m agentapi.UpgradeMetadata) string {
 	switch {
 	case m.ErrorMsg != "":
 		return m.ErrorMsg
-	case m.RetryErrorMsg != "":
-		return m.RetryErrorMsg
+	case m.ScheduledAt != nil && m.RetryErrorMsg != "":
+		return fmt.Sprintf("retry %d at %s: %s", m.RetryAttempt, m.ScheduledAt.UTC().Format(time.RFC3339), m.RetryErrorMsg)
 	case m.ScheduledAt != nil:
 		return "scheduled for " + m.ScheduledAt.UTC().Format(time.RFC3339)
+	case m.RetryErrorMsg != "":
+		return m.RetryErrorMsg
 	}
 	return m.Reason
 }
@@ -125,6 +127,7 @@ func (d *daemon) report() agentapi.CheckinRequest {
 		Components:     wireComponents(h.Components),
 		PollTimeout:    d.Config.Checkin.PollTimeout.String(),
 		UpgradeDetails: d.currentUpgrade(),
+		Upgrade:        offered(h.Rollbacks),
 	}
 	r.AgentPolicyID, r.PolicyRevisionIdx = d.queue.Policy()
 	return r

@@ -22,31 +22,30 @@ import (
 const queueRetry = 10 * time.Second
 
 // upgrades runs what is due in the queue, one at a time. While a version is
-// being watched everything waits: the server's actions stay in the queue, and if
-// the version is rolled back the server sends them again to the one before,
-// whose ack token is older.
+// being watched everything but a rollback waits: the server's actions stay in
+// the queue, and if the version is rolled back the server sends them again to
+// the one before, whose ack token is older.
 func (d *daemon) upgrades(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := d.queue.Changed()
-		if watching := d.watched(); watching != nil {
-			select {
-			case <-watching:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		item, again, err := d.queue.Next(time.Now())
-		if err != nil {
-			d.log.Error("the queue cannot be written", "error", err, "again_in", queueRetry.String())
-			again = time.Now().Add(queueRetry)
-		}
-		if item != nil && err == nil {
-			if d.upgradeTo(ctx, *item) {
-				continue
-			}
-			again = time.Now().Add(queueRetry)
+		watching := d.watched()
+		again := time.Time{}
+		if watching != nil {
+			d.askToGoBack()
 		} else {
-			d.reportWaiting()
+			item, next, err := d.queue.Next(time.Now())
+			again = next
+			switch {
+			case err != nil:
+				d.log.Error("the queue cannot be written", "error", err, "again_in", queueRetry.String())
+				again = time.Now().Add(queueRetry)
+			case item == nil:
+				d.reportWaiting()
+			case d.upgradeTo(ctx, *item):
+				continue
+			default:
+				again = time.Now().Add(queueRetry)
+			}
 		}
 		wait := time.Until(again)
 		if again.IsZero() {
@@ -55,6 +54,7 @@ func (d *daemon) upgrades(ctx context.Context) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-changed:
+		case <-watching: // nil, and so never ready, while nothing is watched
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -62,8 +62,8 @@ func (d *daemon) upgrades(ctx context.Context) {
 	}
 }
 
-// reportWaiting says what is scheduled, and takes that back when it no longer
-// is.
+// reportWaiting says what is scheduled or put off, and takes that back when it no
+// longer is.
 func (d *daemon) reportWaiting() {
 	item := d.queue.Waiting()
 	now := d.currentUpgrade()
@@ -77,13 +77,13 @@ func (d *daemon) reportWaiting() {
 	if err != nil {
 		return // told when it is due
 	}
-	if now != nil && now.State == agentapi.UpgradeScheduled && now.ActionID == r.ActionID {
+	at := item.Due()
+	if now != nil && now.State == agentapi.UpgradeScheduled && now.ActionID == r.ActionID && now.Metadata.ScheduledAt.Equal(at) {
 		return
 	}
-	at := item.Due()
 	d.setUpgrade(agentapi.UpgradeDetails{
 		TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeScheduled,
-		Metadata: agentapi.UpgradeMetadata{ScheduledAt: &at},
+		Metadata: agentapi.UpgradeMetadata{ScheduledAt: &at, RetryErrorMsg: item.LastError, RetryAttempt: item.Retries},
 	}, false)
 }
 
@@ -96,11 +96,17 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 		return d.finish(r.ID, queue.Result{Message: "upgraded to " + r.Version})
 	case item.HandedOver:
 		err = fmt.Errorf("the host was switched to version %s, but %s runs, and nothing on the host says why", r.Version, d.fullVersion())
+	case item.Stop != "":
+		// Stopped, and the agent died before it was undone. The journal has
+		// been settled since.
+		err = errors.New(item.Stop)
+	case r.Rollback && r.Version == d.fullVersion():
+		return d.finish(r.ID, queue.Result{Message: "version " + r.Version + " runs here"})
 	case err == nil && item.Attempts >= queue.MaxAttempts:
 		err = fmt.Errorf("given up after it was interrupted %d times", item.Attempts)
 	}
 	if err != nil {
-		return d.finish(r.ID, failed(r, d.executor.Refuse(r, err)))
+		return d.concludeUpgrade(r, upgrade.Refuse(err))
 	}
 	if err := d.queue.Begin(r.ID); err != nil {
 		d.log.Error("upgrade not begun: the queue cannot be written", "error", err)
@@ -113,6 +119,7 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(upgrade.ErrStopping) })()
 	err = d.executor.Upgrade(work, r)
+	var failure *upgrade.Failure
 	switch {
 	case err == nil:
 		d.stop(ErrReplaced)
@@ -120,12 +127,35 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	case errors.Is(err, upgrade.ErrStopping):
 		d.log.Info("upgrade interrupted; it begins again when the agent starts", "version", r.Version)
 		return true
+	case !errors.As(err, &failure):
+		failure = upgrade.Refuse(err)
 	}
-	return d.finish(r.ID, failed(r, err))
+	return d.settleFailure(item, r, failure)
 }
 
-func failed(r upgrade.Request, err error) queue.Result {
-	return queue.Result{Message: "upgrade to " + r.Version + " failed", Error: err.Error()}
+// settleFailure puts an upgrade off that may succeed later, and ends any other.
+func (d *daemon) settleFailure(item queue.Item, r upgrade.Request, f *upgrade.Failure) bool {
+	ladder := d.Config.Upgrade.Retry
+	// A person on the host sees the failure and decides.
+	if !f.Temporary || item.Local || item.Retries >= len(ladder) {
+		if item.Retries > 0 {
+			f.Err = fmt.Errorf("given up after %d tries: %w", item.Retries+1, f.Err)
+		}
+		return d.concludeUpgrade(r, f)
+	}
+	at := time.Now().Add(ladder[item.Retries])
+	d.log.Warn("upgrade failed and is tried again", "version", r.Version, "error", f, "at", at, "retry", item.Retries+1, "of", len(ladder))
+	if err := d.queue.PutOff(r.ID, at, f.Error()); err != nil {
+		d.log.Error("an upgrade was not put off: the queue cannot be written", "error", err)
+		return false
+	}
+	return true
+}
+
+// concludeUpgrade ends an upgrade that failed for good.
+func (d *daemon) concludeUpgrade(r upgrade.Request, f *upgrade.Failure) bool {
+	d.executor.Conclude(r, f)
+	return d.finish(r.ID, queue.Result{Message: "upgrade to " + r.Version + " failed", Error: f.Error()})
 }
 
 // finish ends an action; false if that could not be stored.
@@ -140,8 +170,11 @@ func (d *daemon) finish(id string, r queue.Result) bool {
 	return true
 }
 
-// acceptLocal takes an upgrade asked for on the host.
+// acceptLocal takes an upgrade or a rollback asked for on the host.
 func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
+	if req.Rollback {
+		return d.acceptRollback(req)
+	}
 	if _, err := manifest.ParseVersion(req.Version); err != nil {
 		return err
 	}
@@ -154,10 +187,15 @@ func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
 	if d.watched() != nil {
 		return fmt.Errorf("%w: version %s is being watched", control.ErrBusy, d.fullVersion())
 	}
+	return d.addLocal(req)
+}
+
+// addLocal puts a request of the host into the queue.
+func (d *daemon) addLocal(req probe.UpgradeRequest) error {
 	if item := d.queue.Waiting(); item != nil {
 		return fmt.Errorf("%w: action %s is waiting or running", control.ErrBusy, item.Action.ID)
 	}
-	data, err := json.Marshal(map[string]any{"version": req.Version, "source_uri": req.SourceURI, "force": req.Force})
+	data, err := json.Marshal(agentapi.UpgradeData{Version: req.Version, SourceURI: req.SourceURI, Force: req.Force, Rollback: req.Rollback})
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,10 @@ func (d *daemon) settleJournal() (watcherPID int, err error) {
 	switch {
 	case left == nil:
 	case left.Failure != nil:
-		d.log.Warn("an interrupted upgrade was undone", "version", left.Request.Version, "error", left.Failure)
-		d.finish(left.Request.ID, failed(left.Request, left.Failure))
+		d.log.Warn("an upgrade that had failed was undone", "version", left.Request.Version, "error", left.Failure)
+		if item := d.queue.Begun(); item != nil && item.Action.ID == left.Request.ID {
+			d.settleFailure(*item, left.Request, left.Failure)
+		}
 	case left.Resume:
 		d.log.Info("an interrupted upgrade begins again", "version", left.Request.Version)
 	case left.HandedOver:
@@ -77,6 +79,7 @@ func (d *daemon) beginWatching(m *marker.Marker) {
 		d.setUpgrade(details, false)
 		d.finish(d.actionOf(m.ActionID), queue.Result{Message: "upgraded to " + details.TargetVersion})
 	case m.From:
+		d.adopt(m)
 		details.State = agentapi.UpgradeRollback
 		details.Metadata.FailedState = agentapi.UpgradeWatching
 		// The reason follows with the outcome, which the watcher is about to
@@ -84,6 +87,15 @@ func (d *daemon) beginWatching(m *marker.Marker) {
 		d.setUpgrade(details, false)
 	default:
 		d.log.Warn("the upgrade marker is about other versions than the one that runs", "from", m.From.Home, "to", m.To.Home, "running", d.Running.Home)
+	}
+}
+
+// adopt takes over what the version that was put back from has answered: the
+// server sends those actions again, and they must not be done again.
+func (d *daemon) adopt(m *marker.Marker) {
+	home := filepath.Join(d.Top, filepath.FromSlash(m.To.Home))
+	if err := d.queue.Adopt(queue.Path(home)); err != nil {
+		d.log.Warn("what the other version answered is not known; the server may send actions again", "version", m.To.String(), "error", err)
 	}
 }
 

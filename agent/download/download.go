@@ -1,7 +1,8 @@
-// Package download fetches packages over links that break: it goes on where it
-// stopped, within one attempt series and over restarts of the agent, and says
-// how far it is. The upgrade executor calls it. What it fetches is not trusted;
-// package trust judges the result.
+// Package download fetches packages over links that break. It asks several
+// sources in order, goes on where it stopped, within one series of attempts and
+// over restarts of the agent and power cuts, and says every second how far it
+// is. The upgrade executor calls it. What it fetches is not trusted; package
+// trust judges the result. See DESIGN.md beside this file.
 package download
 
 import (
@@ -10,22 +11,23 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
 const (
-	// MaxAttempts is how often in a row nothing may arrive before the download
-	// is given up. With full jitter under a minute that is some eight minutes:
-	// a server's restart or a failover, but not a source that is gone.
+	// MaxAttempts is how often in a row a source may be asked without a new byte
+	// before it is given up. With full jitter under a minute that is some eight
+	// minutes: a server's restart or a failover, but not a source that is gone. A
+	// server that asks for more patience each time gets at most this many times
+	// backoff.MaxRetryAfter, not a year.
 	MaxAttempts = 20
+	// MinProgress is how much has to be new for the attempts to count from zero
+	// again. A source that gives a byte at a time would otherwise never be given
+	// up; one that breaks off every few kB is served.
+	MinProgress = 1 << 10
 	// StallTimeout ends an attempt in which nothing arrives.
 	StallTimeout = time.Minute
 	// MaxSize bounds a package: half of what install unpacks at most.
@@ -37,11 +39,24 @@ const (
 	SpaceMargin = 16 << 20
 	// ReportEvery is the time between two progress reports.
 	ReportEvery = time.Second
+	// RateWindow is what the reported rate is the mean of: long enough to read,
+	// short enough to show a stall before somebody asks.
+	RateWindow = 5 * time.Second
 
-	op          = "download"
-	partSuffix  = ".part"
-	stateSuffix = ".part.state"
-	bufferSize  = 64 << 10
+	// NoteEvery and NoteInterval bound what a power cut or a kill costs. A note
+	// makes the bytes so far durable, at the price of some ten syncs: a 40 MB
+	// package on a fast link makes five, a link of 50 kB/s one in 1.5 MB.
+	NoteEvery    = 8 << 20
+	NoteInterval = 30 * time.Second
+
+	op       = "download"
+	opNote   = "download note"
+	opSource = "package source"
+
+	partSuffix = ".part"
+	noteSuffix = ".part.state"
+	doneSuffix = ".done"
+	bufferSize = 64 << 10
 )
 
 // Source is an origin and the client to use there.
@@ -59,218 +74,164 @@ type Source struct {
 	UserAgent string
 }
 
-// Fetcher downloads into one folder.
+// Fetcher downloads into one folder. Its methods take the URLs of one file in
+// the order of preference: https://, http:// and file:// (a folder of this host).
+// Two of them must not fetch one name into one folder at the same time.
 type Fetcher struct {
 	Disk   disk.Disk
 	Source Source
-	// RateLimit is in bytes per second; 0 means none.
+	// RateLimit is in bytes per second, for what comes over the network; 0 means
+	// none.
 	RateLimit int64
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
+
+	testOnlyNoteEvery int64 // instead of NoteEvery
 }
 
-// Progress is how far a download is.
-type Progress struct {
-	Percent        float64 // 0 to 100; 0 while the size is not known
-	BytesPerSecond float64
-	// Retry is why the last attempt broke off, and RetryAt when the next
-	// begins; zero while bytes arrive.
-	Retry   string
-	RetryAt time.Time
+// Info is what a source says about a file before it is fetched.
+type Info struct {
+	URL  string // the source that has it
+	Size int64  // bytes; -1 if the source does not say
 }
 
-// ErrNotFound says that the source does not have the package.
-var ErrNotFound = errors.New("not found")
-
-// permanentError ends the attempts: trying again would give the same.
-type permanentError struct{ err error }
-
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
-
-func permanent(format string, args ...any) error {
-	return &permanentError{fmt.Errorf(format, args...)}
+// Want is what is known about a file before it is fetched.
+type Want struct {
+	Size   int64  // bytes; -1 for unknown
+	SHA512 string // hex; "" for unknown
 }
 
-// refusal is an answer that is worth another attempt.
-type refusal struct {
-	status     string
-	retryAfter time.Duration
-}
-
-func (e *refusal) Error() string { return "server answered " + e.status }
-
-// Kept says whether a failed download leaves its first part behind for a later
-// one: it does when the link is at fault, and not when the disk or the source is.
-func Kept(err error) bool {
-	var p *permanentError
-	return err != nil && !errors.As(err, &p)
+// Stat asks for a file's size, of the first source that has it.
+func (f *Fetcher) Stat(ctx context.Context, urls []string) (Info, error) {
+	var info Info
+	err := f.fromAny(ctx, urls, nil, func(ctx context.Context, s *source) (bool, error) {
+		return false, watched(ctx, func(ctx context.Context, _ *watchdog) error {
+			size, err := f.size(ctx, s)
+			info = Info{URL: s.raw, Size: size}
+			return err
+		})
+	})
+	if err != nil {
+		return Info{}, err
+	}
+	return info, nil
 }
 
 // Small fetches a file of up to [MaxSmall] bytes into memory.
-func (f *Fetcher) Small(ctx context.Context, rawURL string) ([]byte, error) {
+func (f *Fetcher) Small(ctx context.Context, urls []string) ([]byte, error) {
 	var data []byte
-	err := f.retry(ctx, nil, func(ctx context.Context) (bool, error) {
-		resp, err := f.get(ctx, rawURL, nil)
-		if err != nil {
-			return false, err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return false, answerError(resp, rawURL)
-		}
-		data, err = io.ReadAll(io.LimitReader(resp.Body, MaxSmall+1))
-		if len(data) > MaxSmall {
-			return false, permanent("%s has more than %d bytes", rawURL, MaxSmall)
-		}
-		return false, err
+	err := f.fromAny(ctx, urls, nil, func(ctx context.Context, s *source) (bool, error) {
+		return false, watched(ctx, func(ctx context.Context, dog *watchdog) error {
+			a, err := f.open(ctx, s, 0, "")
+			if err != nil {
+				return err
+			}
+			defer a.body.Close()
+			data, err = io.ReadAll(io.LimitReader(dog.watch(a.body), MaxSmall+1))
+			if len(data) > MaxSmall {
+				return refused("has more than %d bytes: that is no signature or metadata; check the URL", MaxSmall)
+			}
+			return err
+		})
 	})
-	return data, err
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
 }
 
-// Fetch downloads rawURL to dir/name and returns when the file is durable. A
-// file that is there already counts as downloaded. report, if not nil, is
-// called about every second.
-func (f *Fetcher) Fetch(ctx context.Context, rawURL, dir, name string, report func(Progress)) error {
-	final := filepath.Join(dir, name)
-	if fi, err := f.Disk.Lstat(op, final); err == nil && fi.Mode().IsRegular() {
-		return nil
-	}
-	if err := f.Disk.MkdirAll(op, dir, 0o700); err != nil {
-		return &permanentError{err}
+// Fetch downloads a file to dir/name and returns when it is durable there. A
+// file that is there already and has the wanted digest is not asked for again;
+// without a digest, one that an earlier Fetch finished and that is still as it
+// was then.
+//
+// report, if not nil, is called about every second, also while nothing arrives,
+// by one goroutine at a time and never after Fetch has returned; it must not
+// block. Of an error, [Kept] and [Temporary] tell what it means; when ctx ends it
+// is ctx's cause.
+func (f *Fetcher) Fetch(ctx context.Context, urls []string, dir, name string, want Want, report func(Progress)) error {
+	if err := want.check(); err != nil {
+		return err
 	}
 	if report == nil {
 		report = func(Progress) {}
 	}
-	p := &part{fetcher: f, url: rawURL, path: final + partSuffix, statePath: final + stateSuffix, report: report}
-	defer p.close()
-	if err := p.open(); err != nil {
-		return &permanentError{err}
+	final := filepath.Join(dir, name)
+	if err := f.makeDir(dir); err != nil {
+		return ending(err)
 	}
-	if err := f.retry(ctx, report, p.attempt); err != nil {
+	switch there, err := f.accept(ctx, final, want); {
+	case err != nil:
+		return ending(err)
+	case there:
+		report(Progress{Percent: 100})
+		return nil
+	}
+	if err := f.fetch(ctx, urls, final, want, report); err != nil {
 		return err
 	}
-	if err := p.commit(final); err != nil {
-		return &permanentError{err}
-	}
 	report(Progress{Percent: 100})
+	return nil
+}
+
+func (f *Fetcher) fetch(ctx context.Context, urls []string, final string, want Want, report func(Progress)) (err error) {
+	meter := startMeter(report, want.Size)
+	defer meter.stop()
+	p := newPart(f, final, want, meter)
+	defer func() { p.end(Kept(err)) }()
+	if err := p.open(ctx); err != nil {
+		return ending(err)
+	}
+	meter.first()
+	if err := f.fromAny(ctx, urls, meter.wait, p.attempt); err != nil {
+		return err
+	}
+	return ending(p.commit(final))
+}
+
+// makeDir makes dir durable too: in a folder that a power cut takes away no file
+// is safe.
+func (f *Fetcher) makeDir(dir string) error {
+	if fi, err := f.Disk.Lstat(op, dir); err == nil && fi.IsDir() {
+		return nil
+	}
+	if err := f.Disk.MkdirAll(op, dir, 0o700); err != nil {
+		return onDisk(dir, err)
+	}
+	if err := f.Disk.SyncDir(op, filepath.Dir(dir)); err != nil {
+		return onDisk(dir, err)
+	}
 	return nil
 }
 
 // Discard removes what a download of name has left in dir, finished or not.
 func Discard(d disk.Disk, dir, name string) error {
 	final := filepath.Join(dir, name)
-	return errors.Join(d.Remove(op, final+partSuffix), d.Remove(op, final+stateSuffix),
-		d.Remove(op, final+stateSuffix+".new"), d.Remove(op, final))
+	err := errors.Join(removeLeftovers(d, final), d.Remove(op, final))
+	if _, serr := d.Lstat(op, dir); serr != nil {
+		return err // no folder, nothing to make durable
+	}
+	return errors.Join(err, d.SyncDir(op, dir))
 }
 
-// retry repeats attempt until it succeeds, fails for good, or fails MaxAttempts
-// times in a row without progress.
-func (f *Fetcher) retry(ctx context.Context, report func(Progress), attempt func(context.Context) (progressed bool, err error)) error {
-	b := backoff.Backoff{Rand: f.Rand}
-	for {
-		progressed, err := attempt(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		var end *permanentError
-		if errors.As(err, &end) {
-			return err
-		}
-		if progressed {
-			b.Reset()
-		}
-		wait := b.Next()
-		if b.Failures() >= MaxAttempts {
-			return fmt.Errorf("gave up after %d attempts in a row without a byte: %w", MaxAttempts, err)
-		}
-		var r *refusal
-		if errors.As(err, &r) {
-			wait = max(wait, r.retryAfter)
-		}
-		if report != nil {
-			report(Progress{Retry: err.Error(), RetryAt: time.Now().Add(wait)})
-		}
-		if err := backoff.Sleep(ctx, wait); err != nil {
-			return err
-		}
-	}
+// removeLeftovers removes all names beside final that a download may leave. A note
+// goes before its part does: it must never come to lie beside another.
+func removeLeftovers(d disk.Disk, final string) error {
+	return errors.Join(removeNote(d, final+noteSuffix), removeNote(d, final+doneSuffix), d.Remove(op, final+partSuffix))
 }
 
-func (f *Fetcher) get(ctx context.Context, rawURL string, header http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, rawURL, nil)
-	if err != nil {
-		return nil, permanent("package source %q: %v", rawURL, err)
+// removeNote removes a record with what an interrupted write leaves of it.
+func removeNote(d disk.Disk, path string) error {
+	var errs []error
+	for _, suffix := range []string{".prev.new", ".prev", ".new", ""} {
+		errs = append(errs, d.Remove(opNote, path+suffix))
 	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
-	client := f.Source.Other
-	if SameOrigin(req.URL, f.Source.Origin) {
-		client = f.Source.Own
-		f.Source.Authorize(req)
-	} else {
-		req.Header.Set("User-Agent", f.Source.UserAgent)
-	}
-	// A transparent gunzip would make offsets mean something else.
-	req.Header.Set("Accept-Encoding", "identity")
-	return client.Do(req)
+	return errors.Join(errs...)
 }
 
-// SameOrigin says whether u has the scheme, host and port of base.
-func SameOrigin(u *url.URL, base string) bool {
-	b, err := url.Parse(base)
-	return err == nil && u.Scheme == b.Scheme && strings.EqualFold(u.Hostname(), b.Hostname()) && port(u) == port(b)
-}
-
-func port(u *url.URL) string {
-	switch {
-	case u.Port() != "":
-		return u.Port()
-	case u.Scheme == "https":
-		return "443"
+func (w Want) check() error {
+	if w.SHA512 == "" || validDigest(w.SHA512) {
+		return nil
 	}
-	return "80"
+	return ending(&fault{ours: true, lasting: true, err: fmt.Errorf("want.sha512: is %q, want 128 hexadecimal digits, or none if it is not known", w.SHA512)})
 }
-
-// answerError sorts an answer other than the wanted one.
-func answerError(resp *http.Response, rawURL string) error {
-	switch code := resp.StatusCode; {
-	case code == http.StatusNotFound || code == http.StatusGone:
-		return &permanentError{fmt.Errorf("package %s %w at %s: publish it with `muster package push`", filepath.Base(resp.Request.URL.Path), ErrNotFound, rawURL)}
-	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
-		return &refusal{status: resp.Status, retryAfter: backoff.RetryAfter(resp.Header, time.Now())}
-	case code >= 300 && code < 400:
-		return permanent("%s redirects to %q, another server than this agent was enrolled with: name that place as source_uri", rawURL, resp.Header.Get("Location"))
-	}
-	return permanent("%s: server answered %s", rawURL, resp.Status)
-}
-
-// wholeSize reads the size of the whole file from an answer, -1 if unknown.
-func wholeSize(resp *http.Response) int64 {
-	if resp.StatusCode != http.StatusPartialContent {
-		return resp.ContentLength
-	}
-	_, total, _ := strings.Cut(resp.Header.Get("Content-Range"), "/")
-	n, err := strconv.ParseInt(total, 10, 64)
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
-// rangeStart reads where a partial answer begins, -1 if it does not say.
-func rangeStart(resp *http.Response) int64 {
-	span, _ := strings.CutPrefix(resp.Header.Get("Content-Range"), "bytes ")
-	first, _, _ := strings.Cut(span, "-")
-	n, err := strconv.ParseInt(first, 10, 64)
-	if err != nil {
-		return -1
-	}
-	return n
-}
-
-const openPart = os.O_RDWR | os.O_CREATE

@@ -1,263 +1,433 @@
 package download
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
+	"crypto/sha512"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
-	"net/http"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/backoff"
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
 // part is a download that may have begun in an earlier process.
 type part struct {
-	fetcher         *Fetcher
-	url             string
-	path, statePath string
-	report          func(Progress)
+	fetcher        *Fetcher
+	want           Want
+	path, notePath string
+	meter          *meter
+	limit          *limiter
+	buf            []byte
 
-	file  disk.File
-	have  int64
-	state partState
+	file disk.File
+	out  *bufio.Writer // what is written reaches the file in steps of one size
+	sum  hash.Hash     // of the first have bytes
+
+	beginning
+	// mixed: not all bytes came from one source in this process.
+	mixed bool
+	// strict: what came from several sources was not the package; from now on a
+	// part belongs to one source although the digest is known.
+	strict bool
+	// high is how far the file has got at most, as last counted as progress.
+	high int64
+	// noted is how much the note on disk says, at notedAt.
+	noted   int64
+	notedAt time.Time
 }
 
-// partState lies beside the part: which file it is the beginning of. Without it,
-// or when it does not fit, the download begins anew.
-type partState struct {
-	URL  string `json:"url"`
-	ETag string `json:"etag"`
+// beginning is which file the part is the beginning of.
+type beginning struct {
+	url, tag string
+	have     int64
+	size     int64 // of the whole file; -1 unknown
 }
 
-func (p *part) open() error {
-	file, err := p.fetcher.Disk.OpenFile(op, p.path, openPart, 0o600)
+func newPart(f *Fetcher, final string, want Want, m *meter) *part {
+	return &part{
+		fetcher: f, want: want, path: final + partSuffix, notePath: final + noteSuffix, meter: m,
+		limit: newLimiter(f.RateLimit), buf: make([]byte, bufferSize), sum: sha512.New(),
+		beginning: beginning{size: want.Size}, notedAt: time.Now(),
+	}
+}
+
+// open takes up what an earlier process has left, if it is certain.
+func (p *part) open(ctx context.Context) error {
+	d := p.fetcher.Disk
+	file, err := d.OpenFile(op, p.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return onDisk(p.path, err)
+	}
+	p.file, p.out = file, bufio.NewWriterSize(file, bufferSize)
+	var n partNote
+	nerr := disk.ReadRecord(d, opNote, p.notePath, noteKind, noteVersion, &n)
+	if nerr == nil && n.fits(p.want) {
+		ok, err := p.takeUp(ctx, n)
+		if ok || err != nil {
+			return err
+		}
+	}
+	if !errors.Is(nerr, fs.ErrNotExist) {
+		p.noted = n.Length + 1 // whatever it says, it goes
+	}
+	return p.restart()
+}
+
+// takeUp cuts the part to the bytes that are on disk for certain, and looks
+// whether they still are what they were.
+func (p *part) takeUp(ctx context.Context, n partNote) (bool, error) {
+	fi, err := p.file.Stat()
+	if err != nil || fi.Size() < n.Length {
+		return false, nil
+	}
+	if _, err := p.file.Seek(0, io.SeekStart); err != nil {
+		return false, onDisk(p.path, err)
+	}
+	read, err := hashUpTo(ctx, p.sum, p.file, n.Length)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	if err != nil || read != n.Length || !sameDigest(digestOf(p.sum), n.SHA512) {
+		return false, nil
+	}
+	if err := p.file.Truncate(n.Length); err != nil {
+		return false, onDisk(p.path, err)
+	}
+	if _, err := p.file.Seek(n.Length, io.SeekStart); err != nil {
+		return false, onDisk(p.path, err)
+	}
+	p.url, p.tag, p.have, p.size = n.URL, n.Tag, n.Length, n.Size
+	if p.want.Size >= 0 {
+		p.size = p.want.Size
+	}
+	p.noted, p.high, p.mixed = n.Length, n.Length, true
+	p.meter.stands(p.have, p.size)
+	return true, nil
+}
+
+// restart makes the part empty. Its note goes before the bytes do.
+func (p *part) restart() error {
+	if p.noted > 0 {
+		if err := disk.RemoveRecord(p.fetcher.Disk, opNote, p.notePath); err != nil {
+			return onDisk(p.notePath, err)
+		}
+		p.noted = 0
+	}
+	if err := p.file.Truncate(0); err != nil {
+		return onDisk(p.path, err)
+	}
+	if _, err := p.file.Seek(0, io.SeekStart); err != nil {
+		return onDisk(p.path, err)
+	}
+	p.out.Reset(p.file)
+	p.sum.Reset()
+	p.beginning, p.mixed = beginning{size: p.want.Size}, false
+	p.meter.stands(0, p.size)
+	return nil
+}
+
+// proof: the digest will tell in the end, so bytes may come from anywhere.
+func (p *part) proof() bool { return p.want.SHA512 != "" && !p.strict }
+
+// attempt asks a source for what is missing, appends what comes and compares the
+// whole with what is wanted.
+func (p *part) attempt(ctx context.Context, s *source) (moved bool, err error) {
+	p.meter.attempt()
+	if p.size < 0 || p.have < p.size {
+		err = watched(ctx, func(ctx context.Context, dog *watchdog) error { return p.request(ctx, dog, s) })
+	}
+	if moved = p.have-p.high >= MinProgress; moved {
+		p.high = p.have
+	}
+	if err == nil {
+		err = p.compare()
+	}
+	return moved, err
+}
+
+func (p *part) request(ctx context.Context, dog *watchdog, s *source) error {
+	from, tag := p.resumeAt(s)
+	a, err := p.fetcher.open(ctx, s, from, tag)
+	var beyond *beyondEnd
+	if errors.As(err, &beyond) {
+		return p.atEnd(beyond)
+	}
 	if err != nil {
 		return err
 	}
-	p.file = file
-	if p.have, err = file.Seek(0, io.SeekEnd); err != nil {
-		return fmt.Errorf("%s: %w", p.path, err)
+	defer a.body.Close()
+	if err := p.checkSize(a.size); err != nil {
+		return err
 	}
-	if data, err := p.fetcher.Disk.ReadFile(op, p.statePath); err == nil {
-		// Damaged is as good as absent.
-		_ = json.Unmarshal(data, &p.state)
+	if err := p.join(s, a); err != nil {
+		return err
 	}
-	if p.have > 0 && (p.state.URL != p.url || p.state.ETag == "") {
-		return p.restart()
+	if err := p.checkSpace(); err != nil {
+		return err
+	}
+	return p.copy(ctx, dog.watch(a.body), a.start, s.url.Scheme != schemeFile)
+}
+
+// resumeAt is what to ask a source for. Without a digest a source is asked for
+// the rest only of the file it has begun.
+func (p *part) resumeAt(s *source) (from int64, tag string) {
+	if s.raw == p.url && p.tag != "" {
+		return p.have, p.tag
+	}
+	if p.proof() {
+		return p.have, ""
+	}
+	return 0, ""
+}
+
+// atEnd: the source has no byte behind those that are here.
+func (p *part) atEnd(b *beyondEnd) error {
+	if err := p.checkSize(b.size); err != nil {
+		return err
+	}
+	if b.size == p.have {
+		p.size = b.size // the part is the whole file: only the commit was missing
+		return nil
+	}
+	if err := p.restart(); err != nil {
+		return err
+	}
+	return b
+}
+
+// checkSize refuses what is not the wanted file by its size.
+func (p *part) checkSize(size int64) error {
+	switch {
+	case size > MaxSize:
+		return refused("has %d bytes, the limit is %d: check the URL", size, int64(MaxSize))
+	case size >= 0 && p.want.Size >= 0 && size != p.want.Size:
+		return refused("has %d bytes, %d were promised: replace the file there by the one that was published", size, p.want.Size)
 	}
 	return nil
 }
 
-func (p *part) restart() error {
-	p.have, p.state = 0, partState{}
-	if err := p.file.Truncate(0); err != nil {
-		return fmt.Errorf("%s: %w", p.path, err)
-	}
-	_, err := p.file.Seek(0, io.SeekStart)
-	return err
-}
-
-func (p *part) close() {
-	if p.file != nil {
-		_ = p.file.Close() // after commit it is closed already; else the part is worth what was synced
-		p.file = nil
-	}
-}
-
-// attempt asks for what is missing and appends what comes.
-func (p *part) attempt(ctx context.Context) (progressed bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stall := time.AfterFunc(StallTimeout, func() { cancel(errStalled) })
-	defer stall.Stop()
-	before := p.have
-	err = p.request(ctx, func() { stall.Reset(StallTimeout) })
-	if errors.Is(context.Cause(ctx), errStalled) {
-		err = errStalled
-	}
-	return p.have > before, err
-}
-
-var errStalled = fmt.Errorf("nothing arrived for %s", StallTimeout)
-
-func (p *part) request(ctx context.Context, alive func()) error {
-	header := http.Header{}
-	if p.have > 0 {
-		header.Set("Range", fmt.Sprintf("bytes=%d-", p.have))
-		// A package published anew under the same name is another file.
-		header.Set("If-Range", p.state.ETag)
-	}
-	resp, err := p.fetcher.get(ctx, p.url, header)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	switch {
-	case resp.StatusCode == http.StatusOK, resp.StatusCode == http.StatusPartialContent && rangeStart(resp) != p.have:
-		if resp.StatusCode == http.StatusPartialContent {
-			if err := p.restart(); err != nil {
-				return &permanentError{err}
-			}
-			return fmt.Errorf("%s answered another range than was asked for", p.url)
-		}
-		if err := p.begin(resp); err != nil {
-			return &permanentError{err}
-		}
-	case resp.StatusCode == http.StatusPartialContent:
-	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		if wholeSize416(resp) == p.have {
-			return nil // the part is the whole file: only the commit was missing
-		}
+// join makes the part ready for the bytes of an answer, which may be the rest of
+// it, the whole file once more, or another file.
+func (p *part) join(s *source, a answer) error {
+	if p.have > 0 && !p.continues(s.raw, a, p.proof()) {
 		if err := p.restart(); err != nil {
-			return &permanentError{err}
+			return err
 		}
-		return errors.New("the file at the source has changed")
-	default:
-		return answerError(resp, p.url)
+		if a.start > 0 {
+			return errors.New("the file at the source has changed")
+		}
 	}
-	size := wholeSize(resp)
-	if err := p.checkSpace(size); err != nil {
-		return err
+	if p.have > 0 && s.raw != p.url {
+		p.mixed = true
 	}
-	return p.copy(ctx, resp.Body, size, alive)
+	p.url, p.tag = s.raw, a.tag
+	if p.size < 0 {
+		p.size = a.size
+	}
+	p.meter.stands(p.have, p.size)
+	return nil
 }
 
-// wholeSize416 reads "bytes */1234".
-func wholeSize416(resp *http.Response) int64 {
-	var n int64
-	if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes */%d", &n); err != nil {
-		return -1
+// continues says whether an answer is of the file that has begun. Where the same
+// place sends it with another tag it is not, and no digest is needed to see it.
+func (b beginning) continues(url string, a answer, proof bool) bool {
+	if b.size >= 0 && a.size >= 0 && b.size != a.size {
+		return false
 	}
-	return n
+	if url != b.url {
+		return proof
+	}
+	if b.tag != "" && (a.tag == b.tag || a.tag == "" && a.start > 0) {
+		return true // a part of it without a tag: it was asked for under the tag
+	}
+	return proof && a.tag == b.tag
 }
 
-// begin starts a file from its first byte and notes which one it is.
-func (p *part) begin(resp *http.Response) error {
-	if err := p.restart(); err != nil {
-		return err
-	}
-	// A weak tag does not promise equal bytes.
-	if tag := resp.Header.Get("ETag"); tag != "" && !strings.HasPrefix(tag, "W/") {
-		p.state = partState{URL: p.url, ETag: tag}
-	}
-	data, err := json.Marshal(p.state)
-	if err != nil {
-		return err
-	}
-	return disk.WriteFile(p.fetcher.Disk, op, p.statePath, data, 0o600)
-}
-
-func (p *part) checkSpace(size int64) error {
-	if size < 0 {
+func (p *part) checkSpace() error {
+	if p.size < 0 {
 		return nil
-	}
-	if size > MaxSize {
-		return permanent("%s has %d bytes, the limit is %d", p.url, size, int64(MaxSize))
 	}
 	dir := filepath.Dir(p.path)
 	free, err := p.fetcher.Disk.Free(op, dir)
 	if err != nil {
-		return &permanentError{err}
+		return onDisk(dir, err)
 	}
-	if need := size - p.have + SpaceMargin; free < need {
-		return permanent("not enough disk space in %s: the download needs %d bytes, %d are free; free some and upgrade again", dir, need, free)
+	if need := p.size - p.have + SpaceMargin; free < need {
+		return &fault{ours: true, err: fmt.Errorf("not enough disk space in %s: the download needs %d bytes, %d are free; free some and upgrade again", dir, need, free)}
 	}
 	return nil
 }
 
-func (p *part) copy(ctx context.Context, body io.Reader, size int64, alive func()) error {
-	buf := make([]byte, bufferSize)
-	meter := newMeter(p.have, size, p.report)
+// copy appends what is new of a body whose first byte is the file's byte at.
+func (p *part) copy(ctx context.Context, body io.Reader, at int64, limited bool) error {
+	limit := p.limit
+	if !limited {
+		limit = nil
+	}
 	for {
-		n, err := body.Read(buf)
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // a file gives no error of its own
+		}
+		n, err := body.Read(p.buf[:limit.chunk(len(p.buf))])
 		if n > 0 {
-			alive()
-			if p.have+int64(n) > MaxSize {
-				return permanent("%s has more than %d bytes", p.url, int64(MaxSize))
+			p.meter.came(n)
+			known := min(max(p.have-at, 0), int64(n))
+			if werr := p.add(p.buf[known:n]); werr != nil {
+				return werr
 			}
-			if _, werr := p.file.Write(buf[:n]); werr != nil {
-				return &permanentError{fmt.Errorf("%s: %w", p.path, werr)}
-			}
-			p.have += int64(n)
-			meter.add(int64(n), time.Now())
-			if err := p.throttle(ctx, n); err != nil {
-				return err
+			at += int64(n)
+			if lerr := limit.pay(ctx, n); lerr != nil {
+				return lerr
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF) && (size < 0 || p.have == size):
-			return nil
-		case errors.Is(err, io.EOF):
-			return fmt.Errorf("the connection ended after %d of %d bytes", p.have, size)
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return p.finish(at, errors.Is(err, io.EOF))
 		case err != nil:
 			return err
 		}
 	}
 }
 
-// throttle sleeps for as long as n bytes may take.
-func (p *part) throttle(ctx context.Context, n int) error {
-	limit := p.fetcher.RateLimit
-	if limit <= 0 {
+// finish: nothing comes any more, by the source's word or because the connection
+// broke.
+func (p *part) finish(at int64, orderly bool) error {
+	if p.size < 0 && at == p.have && orderly {
+		p.size = at // the source did not say before
+	}
+	switch {
+	case p.size >= 0 && at < p.size:
+		return fmt.Errorf("the connection ended after %d of %d bytes", at, p.size)
+	case p.size < 0 || at < p.have:
+		return fmt.Errorf("the connection ended after %d bytes", at)
+	}
+	return nil
+}
+
+func (p *part) add(data []byte) error {
+	limit := int64(MaxSize)
+	if p.size >= 0 {
+		limit = p.size
+	}
+	if p.have+int64(len(data)) > limit {
+		return refused("sends more than the %d bytes it should have: replace the file there by the one that was published", limit)
+	}
+	if _, err := p.out.Write(data); err != nil {
+		return onDisk(p.path, err)
+	}
+	p.sum.Write(data)
+	p.have += int64(len(data))
+	p.meter.stands(p.have, p.size)
+	if fresh := p.have - p.noted; fresh >= p.noteEvery() || fresh > 0 && time.Since(p.notedAt) >= NoteInterval {
+		return p.note()
+	}
+	return nil
+}
+
+func (p *part) noteEvery() int64 {
+	if p.fetcher.testOnlyNoteEvery > 0 {
+		return p.fetcher.testOnlyNoteEvery
+	}
+	return NoteEvery
+}
+
+// note makes the bytes so far durable and says so. The bytes first.
+func (p *part) note() error {
+	p.notedAt = time.Now()
+	if p.want.SHA512 == "" && p.tag == "" {
+		return nil // nobody could go on with it
+	}
+	if err := p.sync(); err != nil {
+		return err
+	}
+	n := partNote{Digest: p.want.SHA512, URL: p.url, Tag: p.tag, Size: p.size, Length: p.have, SHA512: digestOf(p.sum)}
+	if err := disk.WriteRecord(p.fetcher.Disk, opNote, p.notePath, noteKind, noteVersion, n); err != nil {
+		return onDisk(p.notePath, err)
+	}
+	p.noted = p.have
+	return nil
+}
+
+func (p *part) sync() error {
+	if err := p.out.Flush(); err != nil {
+		return onDisk(p.path, err)
+	}
+	if err := p.file.Sync(); err != nil {
+		return onDisk(p.path, err)
+	}
+	return nil
+}
+
+// compare looks whether the whole file is the wanted one. A file that one source
+// has given is that source's fault; one put together is nobody's yet.
+func (p *part) compare() error {
+	got := digestOf(p.sum)
+	if p.want.SHA512 == "" || sameDigest(got, p.want.SHA512) {
 		return nil
 	}
-	return backoff.Sleep(ctx, time.Duration(int64(n)*int64(time.Second)/limit))
+	mixed := p.mixed
+	p.strict = p.strict || mixed
+	p.high = 0 // it may have to arrive once more; this can happen once per source
+	if err := p.restart(); err != nil {
+		return err
+	}
+	if mixed {
+		return errors.New("what several answers have brought is not the file that was promised: it is fetched anew")
+	}
+	return refused("has another content than was promised (sha512 %.16s…, want %.16s…): replace the file there by the one that was published", got, p.want.SHA512)
 }
 
 // commit makes the file durable under its name.
 func (p *part) commit(final string) error {
 	d := p.fetcher.Disk
-	if err := p.file.Sync(); err != nil {
-		return fmt.Errorf("%s: %w", p.path, err)
+	if err := p.sync(); err != nil {
+		return err
 	}
 	err := p.file.Close()
 	p.file = nil
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.path, err)
+		return onDisk(p.path, err)
+	}
+	if p.want.SHA512 == "" {
+		// Before the file has its name: without it the file would be fetched again.
+		done := doneNote{URL: p.url, Tag: p.tag, Size: p.have, SHA512: digestOf(p.sum)}
+		if err := disk.WriteRecord(d, opNote, final+doneSuffix, doneKind, doneVersion, done); err != nil {
+			return onDisk(final+doneSuffix, err)
+		}
 	}
 	if err := d.Rename(op, p.path, final); err != nil {
-		return err
+		return onDisk(final, err)
 	}
-	if err := d.Remove(op, p.statePath); err != nil {
-		return err
+	if err := d.SyncDir(op, filepath.Dir(final)); err != nil {
+		return onDisk(final, err)
 	}
-	return d.SyncDir(op, filepath.Dir(final))
+	// Not before the rename is durable: a part without its note begins anew.
+	if err := removeNote(d, p.notePath); err != nil {
+		return onDisk(p.notePath, err)
+	}
+	return nil
 }
 
-// meter turns bytes into a report a second.
-type meter struct {
-	have, size  int64
-	since       int64 // bytes since the last report
-	last        time.Time
-	report      func(Progress)
-	everyReport time.Duration
-}
-
-func newMeter(have, size int64, report func(Progress)) *meter {
-	m := &meter{have: have, size: size, last: time.Now(), report: report, everyReport: ReportEvery}
-	report(Progress{Percent: m.percent()})
-	return m
-}
-
-func (m *meter) add(n int64, now time.Time) {
-	m.have += n
-	m.since += n
-	elapsed := now.Sub(m.last)
-	if elapsed < m.everyReport {
+// end closes the part: kept with a note, for whoever goes on with it, or removed.
+// After a commit there is nothing left to do.
+func (p *part) end(keep bool) {
+	if p.file == nil {
 		return
 	}
-	m.report(Progress{Percent: m.percent(), BytesPerSecond: float64(m.since) / elapsed.Seconds()})
-	m.since, m.last = 0, now
-}
-
-func (m *meter) percent() float64 {
-	if m.size <= 0 {
-		return 0
+	if keep && p.have > p.noted {
+		_ = p.note() // then the part is worth what was noted before
 	}
-	return min(100, 100*float64(m.have)/float64(m.size))
+	_ = p.file.Close()
+	p.file = nil
+	if !keep {
+		// The caller's Discard tries again, and says why where it cannot.
+		_ = removeLeftovers(p.fetcher.Disk, strings.TrimSuffix(p.path, partSuffix))
+	}
 }

@@ -48,9 +48,17 @@ type Item struct {
 	// Local marks one asked for on the host itself: no server knows its id.
 	Local      bool      `json:"local,omitempty"`
 	ReceivedAt time.Time `json:"received_at"`
-	// Attempts counts how often it was begun; above zero it is running, or was
-	// when the agent stopped.
+	// Attempts counts how often this try was begun; above zero it is running, or
+	// was when the agent stopped.
 	Attempts int `json:"attempts,omitempty"`
+	// Retries counts the tries that failed and were put off; NotBefore is when
+	// the next begins, and LastError why the last one ended.
+	Retries   int       `json:"retries,omitempty"`
+	NotBefore time.Time `json:"not_before,omitzero"`
+	LastError string    `json:"last_error,omitempty"`
+	// Stop is why what had begun is to end: an operator's CANCEL, or a newer
+	// upgrade. It is stored before anybody is told that the upgrade was stopped.
+	Stop string `json:"stop,omitempty"`
 	// HandedOver is set when this version has done its part, and the new one is
 	// about to be started.
 	HandedOver bool `json:"handed_over,omitempty"`
@@ -58,7 +66,10 @@ type Item struct {
 
 // Due is when the item may begin.
 func (i Item) Due() time.Time {
-	if i.Action.StartTime != nil {
+	switch {
+	case !i.NotBefore.IsZero():
+		return i.NotBefore
+	case i.Action.StartTime != nil:
 		return *i.Action.StartTime
 	}
 	return i.ReceivedAt
@@ -145,13 +156,15 @@ func (q *Queue) Unenrolled() bool {
 	return q.state.Unenrolled
 }
 
-// Accept stores the actions and the token of one answer. cancelRunning is asked
-// when a CANCEL names an upgrade that has begun; it says whether the upgrade
-// could still be stopped.
-func (q *Queue) Accept(actions []agentapi.Action, token string, now time.Time, cancelRunning func(actionID string) bool) error {
+// Stopper asks an upgrade that has begun to end, and says whether it still can.
+type Stopper func(actionID, why string) bool
+
+// Accept stores the actions and the token of one answer. stop is called when a
+// CANCEL or a newer upgrade ends one that has begun.
+func (q *Queue) Accept(actions []agentapi.Action, token string, now time.Time, stop Stopper) error {
 	return q.update(func(s *state) error {
 		for _, a := range actions {
-			s.accept(a, now, cancelRunning)
+			s.accept(a, now, stop)
 		}
 		if token != "" {
 			s.AckToken = token
@@ -222,6 +235,36 @@ func (q *Queue) Begun() *Item {
 func (q *Queue) Begin(id string) error {
 	return q.update(func(s *state) error {
 		return s.item(id, func(i *Item) { i.Attempts++ })
+	})
+}
+
+// PutOff ends one try of an upgrade; the next begins at the time given.
+func (q *Queue) PutOff(id string, at time.Time, why string) error {
+	return q.update(func(s *state) error {
+		return s.item(id, func(i *Item) {
+			i.Attempts = 0
+			i.Retries++
+			i.NotBefore, i.LastError = at, why
+		})
+	})
+}
+
+// Adopt takes over what another version of this agent answered before it was
+// replaced by this one: its actions are not done again, and results it could not
+// tell any more are told. path is its queue; one that is not there, or cannot be
+// read, changes nothing, with err telling why.
+func (q *Queue) Adopt(path string) error {
+	var other state
+	err := disk.ReadRecord(q.disk, op, path, kind, version, &other)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return q.update(func(s *state) error {
+		s.adopt(other)
+		return nil
 	})
 }
 

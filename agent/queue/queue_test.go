@@ -54,7 +54,7 @@ func (s *story) reopen(agent string) {
 
 func (s *story) accept(actions ...agentapi.Action) {
 	s.t.Helper()
-	if err := s.Accept(actions, "", noon, func(string) bool { return false }); err != nil {
+	if err := s.Accept(actions, "", noon, func(string, string) bool { return false }); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -119,29 +119,79 @@ func TestWhatHappensToActions(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeThatHasBegun(t *testing.T) {
-	s := newStory(t, t.TempDir())
+// stopping answers for an executor, and remembers what it was asked.
+type stopping struct {
+	can   bool
+	asked []string
+}
+
+func (s *stopping) stop(id, why string) bool {
+	s.asked = append(s.asked, id+": "+why)
+	return s.can
+}
+
+func (s *story) acceptWith(stop *stopping, actions ...agentapi.Action) {
+	s.t.Helper()
+	if err := s.Accept(actions, "", noon, stop.stop); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *story) begin(id string) {
+	s.t.Helper()
+	if err := s.Begin(id); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestANewerUpgradeEndsTheOneUnderWay(t *testing.T) {
+	s, ex := newStory(t, t.TempDir()), &stopping{can: true}
 	s.accept(upgradeTo("a", 0))
-	if err := s.Begin("a"); err != nil {
-		t.Fatal(err)
+	s.begin("a")
+	same := upgradeTo("a2", time.Second)
+	s.acceptWith(ex, same)
+	if len(ex.asked) != 0 {
+		t.Errorf("asked to stop for the same work: %v", ex.asked)
 	}
-	s.accept(upgradeTo("b", time.Minute))
+	newer := upgradeTo("b", time.Minute)
+	newer.Data = json.RawMessage(`{"version":"1.2.0"}`)
+	s.acceptWith(ex, newer)
+	if !slices.Equal(ex.asked, []string{"a: superseded by the newer upgrade b"}) {
+		t.Errorf("asked %v", ex.asked)
+	}
+	// Killed before the executor could end it: it is not begun again.
+	s.reopen("agent-1")
+	if item, _, err := s.Next(noon); err != nil || item == nil || item.Action.ID != "a" || item.Stop == "" {
+		t.Errorf("after a restart next is %+v, %v", item, err)
+	}
+	late := upgradeTo("z", -time.Hour)
+	s.acceptWith(ex, late)
+	if got := s.results(); !slices.Equal(got, []string{"a2: superseded by the newer upgrade b", "z: superseded by the newer upgrade a"}) {
+		t.Errorf("results %v", got)
+	}
+}
+
+func TestAnUpgradeThatHasBegun(t *testing.T) {
+	s, firm := newStory(t, t.TempDir()), &stopping{}
+	s.accept(upgradeTo("a", 0))
+	s.begin("a")
+	b := upgradeTo("b", time.Minute)
+	b.Data = json.RawMessage(`{"version":"1.2.0"}`)
+	s.acceptWith(firm, b)
 	if got := s.pending(); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("pending %v: what runs is not superseded", got)
+		t.Errorf("pending %v: what can no longer be stopped is waited for", got)
 	}
-	s.accept(cancelOf("c1", "a"))
+	s.acceptWith(firm, cancelOf("c1", "a"))
 	if got := s.results(); len(got) != 1 || !strings.Contains(got[0], "can no longer be cancelled") {
 		t.Errorf("results %v", got)
 	}
-	asked := ""
-	if err := s.Accept([]agentapi.Action{cancelOf("c2", "a")}, "", noon, func(id string) bool { asked = id; return true }); err != nil {
-		t.Fatal(err)
-	}
-	if asked != "a" || s.results()[1] != "c2" {
-		t.Errorf("asked to cancel %q, results %v", asked, s.results())
+	ready := &stopping{can: true}
+	s.acceptWith(ready, cancelOf("c2", "a"))
+	if !slices.Equal(ready.asked, []string{"a: cancelled"}) || s.results()[1] != "c2" {
+		t.Errorf("asked %v, results %v", ready.asked, s.results())
 	}
 	s.reopen("agent-1")
-	if item, _, err := s.Next(noon.Add(100 * time.Hour)); err != nil || item == nil || item.Action.ID != "a" || item.Attempts != 1 {
+	if item, _, err := s.Next(noon.Add(100 * time.Hour)); err != nil || item == nil || item.Action.ID != "a" || item.Attempts != 1 || item.Stop != "cancelled" {
 		t.Errorf("after a restart next is %+v, %v", item, err)
 	}
 	if err := s.Finish("a", Result{Message: "done"}, noon); err != nil {
@@ -155,6 +205,78 @@ func TestAnUpgradeThatHasBegun(t *testing.T) {
 	}
 	if n := len(s.results()); n != 3 {
 		t.Errorf("an action got a second result: %v", s.results())
+	}
+}
+
+func TestATryThatFailedIsPutOffAcrossRestarts(t *testing.T) {
+	s := newStory(t, t.TempDir())
+	a := upgradeTo("a", 0)
+	a.Expiration = at(time.Hour)
+	s.accept(a)
+	s.begin("a")
+	if err := s.PutOff("a", noon.Add(5*time.Minute), "no route to host"); err != nil {
+		t.Fatal(err)
+	}
+	s.reopen("agent-1")
+	if item, again, _ := s.Next(noon); item != nil || !again.Equal(noon.Add(5*time.Minute)) {
+		t.Errorf("at once: %+v, again %s", item, again)
+	}
+	item, _, _ := s.Next(noon.Add(5 * time.Minute))
+	if item == nil || item.Retries != 1 || item.Attempts != 0 {
+		t.Fatalf("when due: %+v", item)
+	}
+	// While it waits a CANCEL or a newer upgrade ends it at once.
+	s.accept(cancelOf("c", "a"))
+	if got := s.results(); !slices.Equal(got, []string{"a: cancelled", "c"}) {
+		t.Errorf("results %v", got)
+	}
+
+	late := newStory(t, t.TempDir())
+	late.accept(a)
+	late.begin("a")
+	if err := late.PutOff("a", noon.Add(2*time.Hour), "no route to host"); err != nil {
+		t.Fatal(err)
+	}
+	if _, again, _ := late.Next(noon); !again.Equal(*a.Expiration) {
+		t.Errorf("looked at again at %s, want when it expires", again)
+	}
+	if item, _, _ := late.Next(noon.Add(time.Hour)); item != nil || !strings.Contains(late.results()[0], "after 1 tries; the last one: no route to host") {
+		t.Errorf("expired: %+v, %v", item, late.results())
+	}
+}
+
+// The bad version has answered actions and is gone; the version that runs again
+// has an older state of its own.
+func TestNothingIsDoneTwiceAfterARollback(t *testing.T) {
+	old, bad := newStory(t, t.TempDir()), newStory(t, t.TempDir())
+	for _, s := range []*story{old, bad} {
+		s.accept(upgradeTo("switch", 0))
+		s.begin("switch")
+	}
+	if err := bad.Finish("switch", Result{Message: "upgraded"}, noon); err != nil {
+		t.Fatal(err)
+	}
+	policy := agentapi.Action{ID: "policy:p1:7", Type: agentapi.ActionPolicyChange}
+	bad.accept(policy, upgradeTo("later", time.Hour))
+	if err := old.Adopt(bad.path); err != nil {
+		t.Fatal(err)
+	}
+	if got := old.results(); !slices.Equal(got, []string{"policy:p1:7"}) {
+		t.Errorf("results to tell: %v", got)
+	}
+	// The server sends everything behind the older token again.
+	old.accept(policy, upgradeTo("switch", 0), upgradeTo("later", time.Hour))
+	if err := old.Finish("switch", Result{Error: "rolled back"}, noon); err != nil {
+		t.Fatal(err)
+	}
+	if got := old.results(); !slices.Equal(got, []string{"policy:p1:7", "switch: rolled back"}) {
+		t.Errorf("results %v", got)
+	}
+	if got := old.pending(); !slices.Equal(got, []string{"later"}) {
+		t.Errorf("pending %v", got)
+	}
+	if err := old.Adopt(filepath.Join(t.TempDir(), "none")); err != nil {
+		t.Errorf("no other queue: %v", err)
 	}
 }
 

@@ -27,15 +27,15 @@ func (s *state) clone() state {
 
 // accept files one action. An id seen before is dropped: servers send again
 // what an ack token did not confirm.
-func (s *state) accept(a agentapi.Action, now time.Time, cancelRunning func(string) bool) {
+func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 	if a.ID == "" || slices.Contains(s.Done, a.ID) || s.find(a.ID) >= 0 {
 		return
 	}
 	switch a.Type {
 	case agentapi.ActionUpgrade:
-		s.acceptUpgrade(a, now)
+		s.acceptUpgrade(a, now, stop)
 	case agentapi.ActionCancel:
-		s.finish(a.ID, s.cancel(a, now, cancelRunning), now)
+		s.finish(a.ID, s.cancel(a, now, stop), now)
 	case agentapi.ActionPolicyChange:
 		s.finish(a.ID, s.acceptPolicy(a.ID), now)
 	case agentapi.ActionUnenroll:
@@ -49,27 +49,47 @@ func (s *state) accept(a agentapi.Action, now time.Time, cancelRunning func(stri
 	}
 }
 
-func (s *state) acceptUpgrade(a agentapi.Action, now time.Time) {
+func (s *state) acceptUpgrade(a agentapi.Action, now time.Time, stop Stopper) {
 	item := Item{Action: a, ReceivedAt: now}
 	if item.expired(now) {
 		s.finish(a.ID, item.expiredResult(), now)
 		return
 	}
 	for _, older := range slices.Clone(s.Pending) {
-		if older.Attempts > 0 {
-			continue // runs already: this one waits for its end
-		}
-		if older.Action.CreatedAt.After(a.CreatedAt) {
+		switch {
+		case older.Action.CreatedAt.After(a.CreatedAt):
 			s.finish(a.ID, supersededBy(older.Action.ID), now)
 			return
+		case older.Attempts == 0:
+			s.finish(older.Action.ID, supersededBy(a.ID), now)
+		case !sameWork(older.Action, a):
+			// It ends by itself, at a point where it can be undone. Where it no
+			// longer can, this one waits for its end.
+			s.stop(older.Action.ID, supersededBy(a.ID).Error, stop)
 		}
-		s.finish(older.Action.ID, supersededBy(a.ID), now)
 	}
 	if len(s.Pending) >= MaxPending {
 		s.finish(a.ID, Result{Error: fmt.Sprintf("the agent already has %d actions waiting", len(s.Pending))}, now)
 		return
 	}
 	s.Pending = append(s.Pending, item)
+}
+
+// sameWork says that two upgrades ask for the same thing, so that the one under
+// way need not end for the other.
+func sameWork(a, b agentapi.Action) bool {
+	var x, y agentapi.UpgradeData
+	return json.Unmarshal(a.Data, &x) == nil && json.Unmarshal(b.Data, &y) == nil && x == y
+}
+
+// stop notes why an upgrade that has begun is to end, if it still can.
+func (s *state) stop(id, why string, stop Stopper) bool {
+	i := s.find(id)
+	if i < 0 || s.Pending[i].HandedOver || stop == nil || !stop(id, why) {
+		return false
+	}
+	s.Pending[i].Stop = why
+	return true
 }
 
 func supersededBy(id string) Result {
@@ -91,7 +111,7 @@ func (s *state) acceptPolicy(id string) Result {
 	return Result{Message: "policy received"}
 }
 
-func (s *state) cancel(a agentapi.Action, now time.Time, cancelRunning func(string) bool) Result {
+func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 	var data agentapi.CancelData
 	if err := json.Unmarshal(a.Data, &data); err != nil || data.TargetID == "" {
 		return Result{Error: "data.target_id: names no action to cancel"}
@@ -108,7 +128,7 @@ func (s *state) cancel(a agentapi.Action, now time.Time, cancelRunning func(stri
 	case s.Pending[i].Attempts == 0:
 		s.finish(data.TargetID, Result{Error: "cancelled"}, now)
 		return Result{Message: "cancelled"}
-	case !s.Pending[i].HandedOver && cancelRunning != nil && cancelRunning(data.TargetID):
+	case s.stop(data.TargetID, "cancelled", stop):
 		return Result{Message: "is being cancelled"}
 	}
 	return Result{Error: fmt.Sprintf("action %s can no longer be cancelled: the new version is being started", data.TargetID)}
@@ -156,6 +176,10 @@ func (i Item) expired(now time.Time) bool {
 }
 
 func (i Item) expiredResult() Result {
+	if i.Retries > 0 {
+		return Result{Error: fmt.Sprintf("expired at %s, after %d tries; the last one: %s",
+			i.Action.Expiration.UTC().Format(time.RFC3339), i.Retries, i.LastError)}
+	}
 	return Result{Error: fmt.Sprintf("expired at %s, before it could begin", i.Action.Expiration.UTC().Format(time.RFC3339))}
 }
 
@@ -180,6 +204,34 @@ func (s *state) finish(id string, r Result, now time.Time) {
 	if e.Message == "" {
 		e.Message = r.Error
 	}
+	s.tell(e)
+}
+
+// adopt merges what another version answered. Its upgrades are left out: those
+// the server still wants it sends again, since our ack token is the older one.
+func (s *state) adopt(other state) {
+	if other.AgentID != s.AgentID {
+		return
+	}
+	for _, id := range other.Done {
+		// What is pending here is this version's own: the switch that failed.
+		if s.find(id) < 0 && !slices.Contains(s.Done, id) {
+			s.remember(id)
+		}
+	}
+	for _, e := range other.Acks {
+		known := slices.ContainsFunc(s.Acks, func(k agentapi.AckEvent) bool { return k.ActionID == e.ActionID })
+		if s.find(e.ActionID) < 0 && !known {
+			s.tell(e)
+		}
+	}
+	if other.PolicyRevision > s.PolicyRevision && other.PolicyID == s.PolicyID {
+		s.PolicyRevision = other.PolicyRevision
+	}
+	s.Unenrolled = s.Unenrolled || other.Unenrolled
+}
+
+func (s *state) tell(e agentapi.AckEvent) {
 	s.Acks = append(s.Acks, e)
 	if extra := len(s.Acks) - MaxAcks; extra > 0 {
 		s.Acks = slices.Delete(s.Acks, 0, extra)

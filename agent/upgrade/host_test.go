@@ -133,7 +133,7 @@ func newHost(t *testing.T, s *source, d disk.Disk) *testHost {
 func (h *testHost) newExecutor(s *source, d disk.Disk) *Executor {
 	return &Executor{
 		Disk: d, Top: h.top, GOOS: "linux", GOARCH: "amd64", Running: version("1.0.0", "aaaaaa"),
-		Verifier: s.ring, Source: s.url, Watchers: h.watchers, Rules: marker.DefaultRules(),
+		Trust: s.ring, Sources: []string{s.url}, RollbackWindow: 7 * 24 * time.Hour, Watchers: h.watchers, Rules: marker.DefaultRules(),
 		Downloader: &download.Fetcher{Disk: d, Source: download.Source{Other: http.DefaultClient}, Rand: func() float64 { return 0 }},
 		HandOver:   func(context.Context, Request, string) error { return nil },
 		Report:     func(u agentapi.UpgradeDetails, _ bool) { h.reports = append(h.reports, u) },

@@ -60,6 +60,7 @@ type journal struct {
 	FailedState  agentapi.UpgradeState `json:"failed_state,omitempty"`
 	FailedStep   string                `json:"failed_step,omitempty"`
 	FailedError  string                `json:"failed_error,omitempty"`
+	FailedForNow bool                  `json:"failed_for_now,omitempty"` // Failure.Temporary
 }
 
 func (j *journal) begun(step string) bool { return slices.Contains(j.Begun, step) }

@@ -2,12 +2,10 @@ package upgrade
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -19,9 +17,10 @@ type Leftover struct {
 	// in place; 0 if unknown.
 	HandedOver bool
 	WatcherPID int
-	// Resume: nothing but the download had begun; the upgrade begins again.
+	// Resume: what had begun was undone, all but the download; the upgrade begins
+	// again.
 	Resume bool
-	// Failure: the upgrade was undone.
+	// Failure: the upgrade had failed, and was undone.
 	Failure *Failure
 }
 
@@ -50,12 +49,12 @@ func (e *Executor) Resolve() (*Leftover, error) {
 		}
 		return left, removeJournal(e.Disk, e.Top)
 	}
-	f := e.leftoverFailure(j)
-	err = e.fail(j, f)
-	left.Resume = errors.Is(err, ErrStopping)
-	if !left.Resume {
+	f := leftoverFailure(j)
+	if err := e.fail(j, f); !errors.Is(err, ErrStopping) {
 		left.Failure = f
+		return left, nil
 	}
+	left.Resume = true
 	return left, nil
 }
 
@@ -102,30 +101,11 @@ func (e *Executor) repairCommit(j *journal) error {
 	return disk.WriteFile(e.Disk, stepCommit, file, []byte(want), 0o644)
 }
 
-// leftoverFailure says why the upgrade in j did not happen.
-func (e *Executor) leftoverFailure(j *journal) *Failure {
-	if j.Undoing {
-		err := errors.New(j.FailedError)
-		if j.FailedError == ErrStopping.Error() {
-			err = ErrStopping
-		}
-		return &Failure{State: j.FailedState, Step: j.FailedStep, Err: err}
+// leftoverFailure says why the upgrade in j did not happen. One that was only
+// interrupted is begun again.
+func leftoverFailure(j *journal) *Failure {
+	if !j.Undoing || j.FailedError == ErrStopping.Error() {
+		return &Failure{Err: ErrStopping}
 	}
-	last := ""
-	if len(j.Begun) > 0 {
-		last = j.Begun[len(j.Begun)-1]
-	}
-	f := &Failure{State: agentapi.UpgradeRequested, Step: last}
-	for _, s := range steps {
-		if s.name == last {
-			f.State = s.phase
-		}
-	}
-	switch last {
-	case "", stepDownload, stepVerify, stepRead:
-		f.Err = ErrStopping // nothing but a file in downloads: it is begun again
-	default:
-		f.Err = fmt.Errorf("interrupted in step %q when the agent stopped; the host is as it was before, upgrade again", last)
-	}
-	return f
+	return &Failure{State: j.FailedState, Step: j.FailedStep, Err: errors.New(j.FailedError), Temporary: j.FailedForNow}
 }

@@ -22,6 +22,7 @@ import (
 
 // Names of the steps, as journals and messages carry them.
 const (
+	stepPreflight   = "preflight"
 	stepDownload    = "download"
 	stepVerify      = "verify"
 	stepRead        = "read package"
@@ -39,6 +40,11 @@ const (
 type step struct {
 	name  string
 	phase agentapi.UpgradeState
+	// timeout bounds do. Where do waits for the disk alone it is noticed only
+	// once the disk has answered.
+	timeout time.Duration
+	// fetches: not done by a rollback, whose version is on the host.
+	fetches bool
 	// final steps can no longer be cancelled by the operator.
 	final bool
 	// done, where set, says that there is nothing to do.
@@ -49,47 +55,60 @@ type step struct {
 	undo func(*Executor, *journal) error
 }
 
+// Timeouts of the steps, each for the slowest host that should still succeed.
+const (
+	// preflightTimeout: a few small files over a link with several attempts.
+	preflightTimeout = 10 * time.Minute
+	// downloadTimeout: the largest package over a link of 25 kB/s. A link on
+	// which nothing comes is given up long before.
+	downloadTimeout = 24 * time.Hour
+	// readTimeout: 2 GB from a disk that gives 4 MB/s.
+	readTimeout = 10 * time.Minute
+	// unpackTimeout: 4 GB written and synced at the same rate.
+	unpackTimeout = 30 * time.Minute
+	// linkTimeout: a few small files, on a disk that others keep busy.
+	linkTimeout = time.Minute
+)
+
 // steps in their order. The marker comes before the pointer, so that there is no
 // moment in which a new version could start unwatched.
 var steps = []step{
-	{name: stepDownload, phase: agentapi.UpgradeDownloading, do: doDownload, undo: undoDownload},
-	{name: stepVerify, phase: agentapi.UpgradeExtracting, do: doVerify},
-	{name: stepRead, phase: agentapi.UpgradeExtracting, do: doRead},
-	{name: stepUnpack, phase: agentapi.UpgradeExtracting, done: homeReused, do: doUnpack, undo: undoUnpack},
-	{name: stepState, phase: agentapi.UpgradeReplacing, do: doState},
-	{name: stepMarker, phase: agentapi.UpgradeReplacing, final: true, do: doMarker, undo: undoMarker},
-	{name: stepWatcherLink, phase: agentapi.UpgradeReplacing, final: true, do: doWatcherLink, undo: undoWatcherLink},
-	{name: stepPointer, phase: agentapi.UpgradeReplacing, final: true, do: doPointer, undo: undoPointer},
-	{name: stepCommit, phase: agentapi.UpgradeReplacing, final: true, do: doCommit, undo: undoCommit},
-	{name: stepWatcher, phase: agentapi.UpgradeReplacing, final: true, do: doWatcher},
-	{name: stepRestart, phase: agentapi.UpgradeRestarting, final: true, do: doRestart},
+	{name: stepPreflight, phase: agentapi.UpgradeRequested, timeout: preflightTimeout, do: doPreflight, undo: undoPreflight},
+	{name: stepDownload, phase: agentapi.UpgradeDownloading, timeout: downloadTimeout, fetches: true, do: doDownload, undo: undoDownload},
+	{name: stepVerify, phase: agentapi.UpgradeExtracting, timeout: readTimeout, fetches: true, do: doVerify},
+	{name: stepRead, phase: agentapi.UpgradeExtracting, timeout: readTimeout, fetches: true, do: doRead},
+	{name: stepUnpack, phase: agentapi.UpgradeExtracting, timeout: unpackTimeout, fetches: true, done: homeReused, do: doUnpack, undo: undoUnpack},
+	{name: stepState, phase: agentapi.UpgradeReplacing, timeout: readTimeout, do: doState},
+	{name: stepMarker, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, do: doMarker, undo: undoMarker},
+	{name: stepWatcherLink, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, do: doWatcherLink, undo: undoWatcherLink},
+	{name: stepPointer, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, final: true, do: doPointer, undo: undoPointer},
+	{name: stepCommit, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, final: true, do: doCommit, undo: undoCommit},
+	{name: stepWatcher, phase: agentapi.UpgradeReplacing, timeout: WatcherReady, final: true, do: doWatcher},
+	{name: stepRestart, phase: agentapi.UpgradeRestarting, timeout: linkTimeout, final: true, do: doRestart},
 }
 
 // work is what one upgrade knows beyond its journal.
 type work struct {
 	*Executor
-	j         *journal
-	signature []byte
-	watcher   Watcher
+	j       *journal
+	expect  *trust.Expectation
+	checks  []manifest.Check
+	watcher Watcher
 }
 
-func (w *work) archive() string { return w.path(path.Join(downloadsDir, w.j.Archive)) }
-
 func doDownload(ctx context.Context, w *work) error {
-	r := w.j.Request
-	// The signature first: without one the archive is not worth its bytes.
-	sig, err := w.Downloader.Small(ctx, w.sourceURL(r, w.j.Archive+trust.SignatureSuffix))
-	if err != nil {
+	if err := w.pruneDownloads(); err != nil {
 		return err
 	}
-	w.signature = sig
-	return w.Downloader.Fetch(ctx, w.sourceURL(r, w.j.Archive), w.path(downloadsDir), w.j.Archive, func(p download.Progress) {
+	r := w.j.Request
+	want := download.Want{Size: w.expect.Size, SHA512: w.expect.SHA512}
+	return FromLink(w.Downloader.Fetch(ctx, w.urls(w.j.Archive), w.path(downloadsDir), w.j.Archive, want, func(p download.Progress) {
 		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
 		if !p.RetryAt.IsZero() {
 			m.RetryUntil = &p.RetryAt
 		}
 		w.report(r, agentapi.UpgradeDownloading, m, true)
-	})
+	}))
 }
 
 func undoDownload(e *Executor, j *journal) error {
@@ -117,11 +136,11 @@ func doVerify(_ context.Context, w *work) error {
 		return err
 	}
 	defer f.Close()
-	s, err := w.Verifier.Verify(w.j.Archive, f, w.signature)
+	s, err := w.expect.Verify(f)
 	if err != nil {
 		return err
 	}
-	w.log().Info("package is signed by a trusted publisher", "archive", w.j.Archive, "key", s.KeyID)
+	w.log().Info("package is from a trusted publisher", "archive", w.j.Archive, "key", s.KeyID)
 	return nil
 }
 
@@ -145,6 +164,7 @@ func doRead(ctx context.Context, w *work) error {
 			return err
 		}
 	}
+	w.checks = p.Checks
 	w.j.To = marker.Install{Identity: p.Identity(), Home: p.Home()}
 	if w.j.To.Home == w.Running.Home {
 		return fmt.Errorf("package would unpack over the running version in %s", w.Running.Home)
@@ -192,9 +212,12 @@ func doState(_ context.Context, w *work) error {
 }
 
 func doMarker(_ context.Context, w *work) error {
+	rules := w.Rules
+	// Those of the version that comes: it knows what it has to do.
+	rules.Checks = w.checks
 	return marker.Write(w.Disk, w.Top, marker.Marker{
 		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To,
-		CreatedAt: time.Now().UTC(), Rules: w.Rules, Restart: w.Restart,
+		CreatedAt: time.Now().UTC(), Rules: rules, Restart: w.Restart,
 	})
 }
 
@@ -242,15 +265,10 @@ func doPointer(_ context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	rel := path.Join(w.j.To.Home, agentName)
-	fi, err := w.Disk.Lstat(stepPointer, w.path(rel))
-	if err != nil {
-		return fmt.Errorf("package has no program %s: %w", agentName, err)
+	if err := w.executable(w.j.To.Home, agentName); err != nil {
+		return err
 	}
-	if !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("%s of the package cannot be executed", agentName)
-	}
-	return w.point(stepPointer, rel, marker.AgentLink, &w.j.OldPointer, old)
+	return w.point(stepPointer, path.Join(w.j.To.Home, agentName), marker.AgentLink, &w.j.OldPointer, old)
 }
 
 func undoPointer(e *Executor, j *journal) error {
@@ -319,8 +337,6 @@ func undoCommit(e *Executor, j *journal) error {
 }
 
 func doWatcher(ctx context.Context, w *work) error {
-	ctx, cancel := context.WithTimeout(ctx, WatcherReady)
-	defer cancel()
 	watcher, err := w.Watchers.Start(ctx, w.path(marker.WatcherLink), w.Top)
 	if err != nil {
 		return fmt.Errorf("watcher: %w", err)

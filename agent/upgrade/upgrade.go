@@ -14,14 +14,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -32,8 +34,8 @@ const (
 	// WatcherReady is how long a watcher may take from its start to its line
 	// "watching": it has to read one small file and take a lock.
 	WatcherReady = 30 * time.Second
-	// HandshakeTimeout is how long a watcher may take to say which marker it
-	// understands.
+	// HandshakeTimeout is how long a program of a package may take to say which
+	// marker it understands, or that it can be started at all.
 	HandshakeTimeout = 5 * time.Second
 
 	archiveFormat = "tar.gz"
@@ -42,10 +44,12 @@ const (
 	agentName     = "muster-agent"
 )
 
-// Downloader fetches files; see download.Fetcher.
+// Downloader fetches files, from the first of several URLs that has them; see
+// download.Fetcher.
 type Downloader interface {
-	Small(ctx context.Context, url string) ([]byte, error)
-	Fetch(ctx context.Context, url, dir, name string, report func(download.Progress)) error
+	Stat(ctx context.Context, urls []string) (download.Info, error)
+	Small(ctx context.Context, urls []string) ([]byte, error)
+	Fetch(ctx context.Context, urls []string, dir, name string, want download.Want, report func(download.Progress)) error
 }
 
 // Watcher is a watcher that has been started.
@@ -72,15 +76,21 @@ type Executor struct {
 	GOOS, GOARCH string
 	// Running is the version that runs this code.
 	Running marker.Install
-	// Verifier decides what may be installed; nil refuses everything.
-	Verifier   trust.Verifier
+	// Trust decides what may be installed; nil refuses everything.
+	Trust      trust.Authority
 	Downloader Downloader
 	Watchers   Watchers
-	// Source is the base URL of packages where an action names none.
-	Source string
+	// Startable runs a kept agent's program, far enough to know that it starts;
+	// nil asks nobody.
+	Startable func(ctx context.Context, program string) error
+	// Sources are base URLs of packages in the order they are tried. What an
+	// action names comes before them.
+	Sources []string
 	// Rules and Restart go into the marker.
 	Rules   marker.Rules
 	Restart marker.Restart
+	// RollbackWindow is how long the version before is kept.
+	RollbackWindow time.Duration
 	// HandOver replaces the running process by the new version, whose home is
 	// given. It returns only if that failed.
 	HandOver func(ctx context.Context, r Request, home string) error
@@ -102,6 +112,9 @@ type Request struct {
 	SourceURI string `json:"source_uri,omitempty"`
 	// Force installs a version although it was rolled back here before.
 	Force bool `json:"force,omitempty"`
+	// Rollback goes back to the version that is kept on the host. Version may
+	// then be empty.
+	Rollback bool `json:"rollback,omitempty"`
 }
 
 // ParseRequest reads an UPGRADE action's data.
@@ -110,25 +123,36 @@ func ParseRequest(id, actionID string, data json.RawMessage) (Request, error) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return Request{ID: id, ActionID: actionID}, fmt.Errorf("action data: %w", err)
 	}
-	r := Request{ID: id, ActionID: actionID, Version: d.Version, SourceURI: d.SourceURI, Force: d.Force}
+	r := Request{ID: id, ActionID: actionID, Version: d.Version, SourceURI: d.SourceURI, Force: d.Force, Rollback: d.Rollback}
+	if d.Rollback && d.Version == "" {
+		return r, nil
+	}
 	if _, err := manifest.ParseVersion(d.Version); err != nil {
 		return r, fmt.Errorf("action data.version: %w", err)
-	}
-	if d.Rollback {
-		return r, errors.New("action data.rollback: this agent goes back only on the watcher's word; upgrade to the older version instead")
 	}
 	return r, nil
 }
 
 var (
-	// ErrCancelled is the cause of an upgrade the operator stopped.
+	// ErrCancelled is the cause of an upgrade that was stopped by its operator,
+	// or by a newer one.
 	ErrCancelled = errors.New("cancelled")
 	// ErrStopping is the cause of an upgrade that the end of the agent
 	// interrupted. It goes on when the agent starts again.
 	ErrStopping = errors.New("the agent is stopping")
 	// ErrBusy says that a switch is still being watched.
 	ErrBusy = errors.New("the last upgrade is still being watched")
+	// ErrNoSpace says that the package does not fit on the disk.
+	ErrNoSpace = errors.New("not enough disk space")
+	// ErrStepTimeout says that a step did not end.
+	ErrStepTimeout = errors.New("timeout")
 )
+
+// stopped is ErrCancelled with the reason for it.
+type stopped string
+
+func (s stopped) Error() string        { return string(s) }
+func (s stopped) Is(target error) bool { return target == ErrCancelled } //nolint:errorlint // identity is meant
 
 // Failure is an upgrade that did not happen. The host is as before.
 type Failure struct {
@@ -136,6 +160,8 @@ type Failure struct {
 	State agentapi.UpgradeState
 	Step  string
 	Err   error
+	// Temporary: the same upgrade may succeed later.
+	Temporary bool
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
@@ -143,49 +169,105 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // Upgrade carries out r. It does not return when it succeeds in a process that
 // can be replaced; where HandOver returns nil it returns nil. Otherwise the error
-// is a *Failure, or ErrStopping if the upgrade is to be begun again later.
+// is a *Failure, or ErrStopping if the upgrade is to be begun again later. The
+// caller tells the server, with [Executor.Conclude], once it will not try again.
 func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	e.setRunning(r.ID, cancel)
 	defer e.setRunning("", nil)
 
-	err := e.preflight(r)
-	if err == nil {
-		err = errors.Join(marker.RemoveOutcome(e.Disk, e.Top), removeFailure(e.Disk, e.Top))
-	}
-	if err != nil {
-		return e.Refuse(r, err)
+	if err := e.undoLeftover(); err != nil {
+		return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Temporary: true}
 	}
 	j := &journal{Request: r, From: e.Running, Archive: manifest.ArchiveName(r.Version, e.GOOS, e.GOARCH, archiveFormat)}
 	w := &work{Executor: e, j: j}
-	var phase agentapi.UpgradeState
+	phase := agentapi.UpgradeRequested // told by whoever took the request
 	for _, s := range steps {
+		if s.fetches && r.Rollback {
+			continue
+		}
 		if s.phase != phase {
 			phase = s.phase
-			e.report(r, phase, agentapi.UpgradeMetadata{}, false)
+			e.report(j.Request, phase, agentapi.UpgradeMetadata{}, false)
 		}
 		if err := w.step(ctx, s); err != nil {
+			f := &Failure{State: s.phase, Step: s.name, Err: err, Temporary: temporary(s.name, err)}
 			// The watcher goes before anything is undone: a pointer moved back
 			// under its eyes would look like a rollback to it.
-			err = errors.Join(err, w.stopWatcher())
-			return e.fail(j, &Failure{State: s.phase, Step: s.name, Err: err})
+			f.Err = errors.Join(err, w.stopWatcher())
+			return e.fail(j, f)
 		}
 	}
 	return nil
 }
 
-// Refuse ends an upgrade that cannot begin; it is reported like any other that
-// failed.
-func (e *Executor) Refuse(r Request, why error) error {
-	return e.fail(&journal{Request: r, From: e.Running}, &Failure{State: agentapi.UpgradeRequested, Step: "preflight", Err: why})
+// undoLeftover finishes the undoing of an earlier upgrade that could not be
+// finished then, on a full disk say. Its journal must not be written over.
+func (e *Executor) undoLeftover() error {
+	j, err := readJournal(e.Disk, e.Top)
+	if errors.Is(err, disk.ErrDamaged) {
+		return nil
+	}
+	if err != nil || j == nil {
+		return err
+	}
+	if err := e.undo(j); err != nil {
+		return fmt.Errorf("an earlier upgrade to %s could not be undone: %w", j.Request.Version, err)
+	}
+	return removeJournal(e.Disk, e.Top)
+}
+
+// Refuse is the failure of an upgrade that cannot begin.
+func Refuse(why error) *Failure {
+	return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: why}
+}
+
+// Conclude stores a failure that is final, and reports it until the next upgrade
+// begins.
+func (e *Executor) Conclude(r Request, f *Failure) {
+	details := e.details(r, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error()})
+	if err := saveFailure(e.Disk, e.Top, details); err != nil {
+		e.log().Warn("the failure of an upgrade was not stored", "error", err)
+	}
+	e.Report(details, false)
+}
+
+// temporary says whether an upgrade that failed so may succeed when it is tried
+// again: the link, the server, a disk that is full or busy, a host under load.
+func temporary(step string, err error) bool {
+	var refused *install.RefusedError
+	var onDisk *disk.Error
+	switch {
+	case errors.Is(err, ErrCancelled), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
+		errors.Is(err, fs.ErrNotExist): // something the package should hold
+		return false
+	case errors.Is(err, ErrStepTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
+		return true
+	}
+	var link *linkError
+	return errors.As(err, &link) || step == stepWatcher
+}
+
+// linkError is a download that failed for a reason that may pass.
+type linkError struct{ err error }
+
+func (e *linkError) Error() string { return e.err.Error() }
+func (e *linkError) Unwrap() error { return e.err }
+
+// FromLink marks an error of the downloader, so that an upgrade it ends is tried
+// again if that may help.
+func FromLink(err error) error {
+	if err == nil || !download.Temporary(err) {
+		return err
+	}
+	return &linkError{err}
 }
 
 // step does one step, unless ctx has ended or the step has nothing to do.
 func (w *work) step(ctx context.Context, s step) error {
 	if s.final {
-		// From here on the operator cannot cancel: the marker is about to be
-		// acted on.
+		// From here on the operator cannot cancel: the pointer is about to move.
 		w.setRunning(w.j.Request.ID, nil)
 	}
 	if ctx.Err() != nil {
@@ -201,9 +283,11 @@ func (w *work) step(ctx context.Context, s step) error {
 		return nil
 	}
 	w.log().Info("upgrade step", "step", s.name, "version", w.j.Request.Version)
-	err := s.do(ctx, w)
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
+	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("%w: %s took longer than %s", ErrStepTimeout, s.name, s.timeout))
+	defer cancel()
+	err := s.do(limited, w)
+	if err != nil && limited.Err() != nil {
+		return context.Cause(limited)
 	}
 	return err
 }
@@ -218,39 +302,26 @@ func (w *work) stopWatcher() error {
 	return nil
 }
 
-// fail undoes what j has begun, and stores the failure for the server. It
-// returns f, with what could not be undone added.
+// fail undoes what j has begun. It returns f, with what could not be undone
+// added, or ErrStopping.
 func (e *Executor) fail(j *journal, f *Failure) error {
 	stopping := errors.Is(f.Err, ErrStopping)
-	keepDownload := stopping || (f.Step == stepDownload && download.Kept(f.Err) && !errors.Is(f.Err, ErrCancelled))
-	j.Undoing, j.KeepDownload = true, keepDownload
-	j.FailedState, j.FailedStep, j.FailedError = f.State, f.Step, f.Err.Error()
-	if len(j.Begun) > 0 {
-		if err := j.write(e.Disk, e.Top); err != nil {
-			e.log().Warn("the undoing of an upgrade was not written down first", "error", err)
-		}
+	j.Undoing, j.KeepDownload = true, stopping || f.Temporary
+	j.FailedState, j.FailedStep, j.FailedError, j.FailedForNow = f.State, f.Step, f.Err.Error(), f.Temporary
+	if err := j.write(e.Disk, e.Top); err != nil {
+		e.log().Warn("the undoing of an upgrade was not written down first", "error", err)
 	}
-	uerr := e.undo(j)
-	if uerr != nil {
-		// The journal stays: the next start tries again.
-		f.Err = fmt.Errorf("%w; and the host could not be put back as it was: %w; the agent tries again when it starts", f.Err, uerr)
+	err := e.undo(j)
+	if err == nil {
+		err = removeJournal(e.Disk, e.Top)
 	}
-	if uerr == nil && stopping {
-		uerr = removeJournal(e.Disk, e.Top)
+	if err != nil {
+		// The journal stays: the next upgrade, or the next start, tries again.
+		f.Err = fmt.Errorf("%w; and the host could not be put back as it was: %w", f.Err, err)
 	}
 	if stopping {
-		return errors.Join(ErrStopping, uerr)
+		return errors.Join(ErrStopping, err)
 	}
-	details := e.details(j.Request, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error()})
-	if err := saveFailure(e.Disk, e.Top, details); err != nil {
-		e.log().Warn("the failure of an upgrade was not stored", "error", err)
-	}
-	if uerr == nil && len(j.Begun) > 0 {
-		if err := removeJournal(e.Disk, e.Top); err != nil {
-			e.log().Warn("the journal of a failed upgrade was not removed", "error", err)
-		}
-	}
-	e.Report(details, false)
 	return f
 }
 
@@ -271,14 +342,15 @@ func (e *Executor) undo(j *journal) error {
 	return nil
 }
 
-// Cancel stops the upgrade with the given id, if it runs and can be stopped.
-func (e *Executor) Cancel(id string) bool {
+// Cancel stops the upgrade with the given id, if it runs and can be stopped. Its
+// failure then says why.
+func (e *Executor) Cancel(id, why string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running != id || e.cancel == nil {
 		return false
 	}
-	e.cancel(ErrCancelled)
+	e.cancel(stopped(why))
 	return true
 }
 
@@ -286,40 +358,6 @@ func (e *Executor) setRunning(id string, cancel context.CancelCauseFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.running, e.cancel = id, cancel
-}
-
-// preflight refuses what needs no download to be refused.
-func (e *Executor) preflight(r Request) error {
-	m, err := marker.Read(e.Disk, e.Top)
-	if err != nil {
-		e.log().Warn("an unreadable upgrade marker is passed over", "error", err)
-	}
-	if m != nil {
-		return fmt.Errorf("%w (to %s)", ErrBusy, fullVersion(m.To.Identity))
-	}
-	if e.Running.Home == "" {
-		return errors.New("this is a development build, not an installed version: run muster-agent install first")
-	}
-	version, snapshot := manifest.SplitSnapshot(r.Version)
-	// Builds of one snapshot differ by hash, which only the package tells.
-	if !snapshot && !e.Running.Snapshot && version == e.Running.Version && !r.Force {
-		return fmt.Errorf("version %s already runs here", r.Version)
-	}
-	if e.Verifier == nil {
-		return fmt.Errorf("%w: enrol this host with --trust-key to let it upgrade", trust.ErrNoKeys)
-	}
-	if !snapshot && !r.Force {
-		return refuseFailed(e.Disk, e.Top, func(id manifest.Identity) bool { return fullVersion(id) == r.Version })
-	}
-	return nil
-}
-
-func (e *Executor) sourceURL(r Request, name string) string {
-	base := e.Source
-	if r.SourceURI != "" {
-		base = r.SourceURI
-	}
-	return strings.TrimRight(base, "/") + "/" + name
 }
 
 func (e *Executor) report(r Request, state agentapi.UpgradeState, m agentapi.UpgradeMetadata, progress bool) {

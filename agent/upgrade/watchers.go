@@ -40,6 +40,16 @@ func (Programs) MarkerVersion(ctx context.Context, path string) (int, error) {
 	return n, nil
 }
 
+// Startable runs `<path> version`, and wants it to end well.
+func (Programs) Startable(ctx context.Context, path string) error {
+	cmd := exec.CommandContext(ctx, path, "version")
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s version: %w (%.200q)", path, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
 // ErrNothingToWatch says that a watcher left at once, because there is no marker
 // or another watcher is at work.
 var ErrNothingToWatch = errors.New("it left at once")

@@ -195,6 +195,7 @@ type UpgradeMetadata struct {
 	DownloadRate    Rate         `json:"download_rate,omitempty"`
 	RetryErrorMsg   string       `json:"retry_error_msg,omitempty"`
 	RetryUntil      *time.Time   `json:"retry_until,omitempty"`
+	RetryAttempt    int          `json:"retry_attempt,omitempty"`
 	FailedState     UpgradeState `json:"failed_state,omitempty"`
 	ErrorMsg        string       `json:"error_msg,omitempty"`
 	// Reason is for people ("watch failed" from Elastic's agents).

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+func rollbackCommand() *cobra.Command {
+	var (
+		top    string
+		noWait bool
+	)
+	c := &cobra.Command{
+		Use:   "rollback [VERSION]",
+		Short: "Go back to the version before, which is kept on this host for a while",
+		Long: `Go back to the version before, which is kept on this host for a while.
+
+Nothing is downloaded. While a new version is still being watched the watcher
+puts the one before back; later the agent switches as for an upgrade, and the
+watcher judges the version that comes back. muster-agent status shows what this
+host could go back to.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			top, err := resolveTop(top)
+			if err != nil {
+				return err
+			}
+			req := probe.UpgradeRequest{Rollback: true}
+			if len(args) > 0 {
+				req.Version = args[0]
+			}
+			client := probe.Client{Dial: probe.DialSocket(top)}
+			before, target, err := rollbackTarget(c.Context(), client, top)
+			if err != nil {
+				return err
+			}
+			if req.Version != "" && target != req.Version {
+				return fmt.Errorf("version %s is not kept on this host, %s is", req.Version, target)
+			}
+			req.Version = target
+			if before {
+				err = client.Upgrade(c.Context(), req)
+			} else {
+				err = askWatcher(top)
+			}
+			if err != nil {
+				return err
+			}
+			if noWait {
+				_, err := fmt.Fprintf(c.OutOrStdout(), "Going back to %s; muster-agent status shows how it goes.\n", target)
+				return err
+			}
+			return followRollback(c, client, target)
+		},
+	}
+	topFlag(c, &top)
+	c.Flags().BoolVar(&noWait, "no-wait", false, "return once it was accepted")
+	return c
+}
+
+// rollbackTarget finds the version to go back to: from the agent, or where it
+// does not answer, from the marker of the upgrade that may be why.
+func rollbackTarget(ctx context.Context, client probe.Client, top string) (answers bool, version string, err error) {
+	h, err := client.Health(ctx)
+	if err == nil {
+		for _, r := range h.Rollbacks {
+			if r.Problem == "" {
+				return true, r.Version, nil
+			}
+			err = fmt.Errorf("version %s cannot be gone back to: %s", r.Version, r.Problem)
+		}
+		if err == nil {
+			err = errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
+		}
+		return true, "", err
+	}
+	m, merr := marker.Read(disk.OS{}, top)
+	if merr != nil || m == nil {
+		return false, "", errors.Join(explainNotRunning(err, top), merr)
+	}
+	return false, full(m.From.Identity), nil
+}
+
+// askWatcher asks the watcher past an agent that does not answer.
+func askWatcher(top string) error {
+	m, err := marker.Read(disk.OS{}, top)
+	if err != nil || m == nil {
+		return errors.Join(errors.New("the watch has just ended: look at muster-agent status"), err)
+	}
+	return marker.WriteRequest(disk.OS{}, top, marker.Request{ToHome: m.To.Home, Why: "Asked for on the host.", At: time.Now().UTC()})
+}
+
+// followRollback waits until the version runs and nobody watches it any more.
+func followRollback(c *cobra.Command, client probe.Client, version string) error {
+	return follow(c, client, func(h probe.Health) (line string, over bool, err error) {
+		u := h.Upgrade
+		switch {
+		case full(h.Identity) == version && (u == nil || u.TargetVersion != version):
+			return "Version " + version + " runs again.", true, nil
+		case u == nil:
+			return "", true, fmt.Errorf("version %s runs, and the agent says nothing about a rollback (see data/agent.log)", full(h.Identity))
+		case u.TargetVersion == version && overState(u.State):
+			return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
+		}
+		return fmt.Sprintf("%s %s", u.State, upgradeText(*u)), false, nil
+	})
+}

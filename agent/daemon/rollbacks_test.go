@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+func (m *machine) ask(r probe.UpgradeRequest) error {
+	return probe.Client{Dial: probe.DialSocket(m.top)}.Upgrade(context.Background(), r)
+}
+
+// commit plays a watcher that keeps the new version, and the one before it.
+func (m *machine) commit() {
+	m.t.Helper()
+	mk, err := marker.Read(disk.OS{}, m.top)
+	if err != nil || mk == nil {
+		m.t.Fatalf("marker %v, %v", mk, err)
+	}
+	if err := marker.WritePrevious(disk.OS{}, m.top, marker.Previous{Install: mk.From, ReplacedBy: mk.To, ReplacedAt: time.Now()}); err != nil {
+		m.t.Fatal(err)
+	}
+	m.end(marker.Committed, nil)
+}
+
+func offers(c fakeserver.Checkin, version string) bool {
+	return c.Upgrade != nil && len(c.Upgrade.Rollbacks) == 1 && c.Upgrade.Rollbacks[0].Version == version &&
+		time.Until(c.Upgrade.Rollbacks[0].ValidUntil) > 6*24*time.Hour
+}
+
+func runs(c fakeserver.Checkin, version string) bool { return c.UserAgent == "Elastic Agent v"+version }
+
+func TestAHostGoesBackToTheVersionItKept(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	m.start()
+	if err := m.ask(probe.UpgradeRequest{Rollback: true}); err == nil || !strings.Contains(err.Error(), "no earlier version is kept") {
+		t.Errorf("with nothing to go back to: %v", err)
+	}
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("1.1.0 is watched, and the one before is offered", func(c fakeserver.Checkin) bool {
+		return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching && offers(c, "1.0.0")
+	})
+	m.commit()
+	m.lastIs("1.1.0 is kept", func(c fakeserver.Checkin) bool { return c.UpgradeDetails == nil && offers(c, "1.0.0") })
+
+	m.server.Send(agentapi.Action{ID: "r0", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"0.9.0","rollback":true}`)})
+	if a := m.ack("r0"); !strings.Contains(a.Error, "0.9.0 is not kept on this host, 1.0.0 is") {
+		t.Errorf("ack %+v", a)
+	}
+	m.server.Send(agentapi.Action{ID: "r1", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"1.0.0","rollback":true}`)})
+	m.lastIs("1.0.0 is watched", func(c fakeserver.Checkin) bool {
+		return runs(c, "1.0.0") && state(c) == agentapi.UpgradeWatching && c.UpgradeDetails.ActionID == "r1" && offers(c, "1.1.0")
+	})
+	if a := m.ack("r1"); a.Error != "" {
+		t.Errorf("ack %+v", a)
+	}
+	for _, c := range m.server.Checkins() {
+		if c.UpgradeDetails != nil && c.UpgradeDetails.ActionID == "r1" && c.UpgradeDetails.State == agentapi.UpgradeDownloading {
+			t.Error("a rollback says that it downloads")
+		}
+	}
+}
+
+func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool { return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching })
+	m.ack("a1")
+	rollback := agentapi.Action{ID: "r1", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"1.0.0","rollback":true}`)}
+	m.server.Send(rollback)
+	if a := m.ack("r1"); a.Error != "" {
+		t.Errorf("ack %+v", a)
+	}
+	r, err := marker.ReadRequest(disk.OS{}, m.top)
+	if err != nil || r == nil || !strings.Contains(r.Why, "action r1") || !strings.Contains(r.ToHome, "1.1.0") {
+		t.Fatalf("request %+v, %v", r, err)
+	}
+	m.end(marker.RolledBack, &marker.Reason{Code: marker.ReasonManual, Text: r.Why})
+	m.lastIs("the rollback is told", func(c fakeserver.Checkin) bool {
+		return runs(c, "1.0.0") && state(c) == agentapi.UpgradeRollback && c.UpgradeDetails.Metadata.ReasonCode == "manual"
+	})
+	// Sent again to the version whose state is older: it has run its course.
+	m.server.Send(rollback)
+	m.server.Upgrade("a2", "1.1.0") // an operator's word is no fault of the version
+	m.lastIs("1.1.0 is watched again", func(c fakeserver.Checkin) bool {
+		return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching && c.UpgradeDetails.ActionID == "a2"
+	})
+	if err := m.ask(probe.UpgradeRequest{Rollback: true}); err != nil {
+		t.Errorf("asked on the host while watched: %v", err)
+	}
+	if r, err := marker.ReadRequest(disk.OS{}, m.top); err != nil || r == nil {
+		t.Errorf("request %+v, %v", r, err)
+	}
+}
+
+func TestAnUpgradeThatFailsForNowIsTriedAgain(t *testing.T) {
+	m := newMachine(t)
+	m.retry = []time.Duration{500 * time.Millisecond, time.Hour}
+	archive := agentapi.PathArtifacts + manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz")
+	var fetched atomic.Int32
+	m.server.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && r.URL.Path == archive && r.Header.Get("Range") == "" {
+			fetched.Add(1)
+		}
+		return false
+	}
+	m.publish("1.1.0")
+	m.watcherErr = context.DeadlineExceeded // the host is too busy to start one
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	putOff := func(n int) func(fakeserver.Checkin) bool {
+		return func(c fakeserver.Checkin) bool {
+			return state(c) == agentapi.UpgradeScheduled && c.UpgradeDetails.Metadata.RetryAttempt == n &&
+				strings.Contains(c.UpgradeDetails.Metadata.RetryErrorMsg, "watcher: ")
+		}
+	}
+	m.lastIs("the second try is put off for an hour", putOff(2))
+	m.stop()
+	m.start()
+	m.lastIs("it still is after a restart", putOff(2))
+	for _, c := range m.server.Checkins() {
+		if state(c) == agentapi.UpgradeFailed {
+			t.Errorf("told as failed: %+v", c.UpgradeDetails)
+		}
+	}
+	if n := fetched.Load(); n != 1 {
+		t.Errorf("the archive was fetched %d times", n)
+	}
+	m.mu.Lock()
+	m.watcherErr = nil
+	m.mu.Unlock()
+	m.server.Upgrade("a2", "1.1.0") // who does not want to wait asks again
+	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool {
+		return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching && c.UpgradeDetails.ActionID == "a2"
+	})
+	if a := m.ack("a1"); a.Error != "superseded by the newer upgrade a2" {
+		t.Errorf("ack %+v", a)
+	}
+	if n := fetched.Load(); n != 1 {
+		t.Errorf("the archive was fetched %d times", n)
+	}
+}
+
+func TestACancelEndsAnUpgradeUnderWay(t *testing.T) {
+	m := newMachine(t)
+	m.publish("1.1.0")
+	archive := agentapi.PathArtifacts + manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz")
+	m.server.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || r.URL.Path != archive {
+			return false
+		}
+		<-r.Context().Done() // a source that never answers
+		return true
+	}
+	m.start()
+	m.server.Upgrade("a1", "1.1.0")
+	m.lastIs("it downloads", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeDownloading })
+	m.server.Send(agentapi.Action{ID: "c1", Type: agentapi.ActionCancel, Data: []byte(`{"target_id":"a1"}`)})
+	if a := m.ack("a1"); a.Error != "cancelled" {
+		t.Errorf("ack %+v", a)
+	}
+	if a := m.ack("c1"); a.Error != "" {
+		t.Errorf("ack of the cancel %+v", a)
+	}
+}

@@ -1,0 +1,117 @@
+package download
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+const (
+	schemeFile = "file"
+	// maxLinks is how many links in a row may lead to a source: a drop folder has
+	// one, such as latest → 1.1.0, on a mount that may be reached by another.
+	maxLinks = 4
+)
+
+// openFile opens a file of this host as a source. It is resumed like any other:
+// the folder may be a slow network mount.
+func (f *Fetcher) openFile(s *source, from int64, tag string) (answer, error) {
+	fi, err := f.lookAt(s)
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{size: fi.Size(), tag: fileTag(fi)}
+	if tag != "" && tag != a.tag {
+		from = 0
+	}
+	if from >= a.size && from > 0 {
+		return a, &beyondEnd{a.size}
+	}
+	path, err := filePath(s)
+	if err != nil {
+		return a, err
+	}
+	file, err := f.Disk.OpenFile(opSource, path, os.O_RDONLY, 0)
+	if err != nil {
+		return a, fileError(err)
+	}
+	a.body, a.start = file, from
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		file.Close()
+		return a, fileError(err)
+	}
+	return a, nil
+}
+
+// fileTag stands in for an ETag.
+func fileTag(fi fs.FileInfo) string {
+	return fmt.Sprintf(`"%d-%d"`, fi.Size(), fi.ModTime().UnixNano())
+}
+
+// lookAt follows links by hand, so that nothing but a regular file is ever
+// opened: opening a pipe blocks, and opening a device may do anything.
+func (f *Fetcher) lookAt(s *source) (fs.FileInfo, error) {
+	path, err := filePath(s)
+	if err != nil {
+		return nil, err
+	}
+	for range maxLinks + 1 {
+		fi, err := f.Disk.Lstat(opSource, path)
+		switch {
+		case err != nil:
+			return nil, fileError(err)
+		case fi.Mode().IsRegular():
+			return fi, nil
+		case fi.Mode().Type() != fs.ModeSymlink:
+			return nil, refused("is no regular file: name the archive itself")
+		}
+		target, err := f.Disk.Readlink(opSource, path)
+		if err != nil {
+			return nil, fileError(err)
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return nil, refused("leads through more than %d links: name the archive itself", maxLinks)
+}
+
+// filePath is the path a file URL names on this system.
+func filePath(s *source) (string, error) {
+	path := s.url.Path
+	switch host := s.url.Host; {
+	case path == "":
+		return "", refused("names no file: write file:///path")
+	case host == "" || host == "localhost":
+		// Windows: file:///C:/drop
+		if len(path) > 2 && path[2] == ':' && runtime.GOOS == "windows" {
+			path = path[1:]
+		}
+	case runtime.GOOS == "windows":
+		path = `//` + host + path
+	default:
+		return "", refused("names the host %q: write file:///path for a folder of this host", host)
+	}
+	if strings.ContainsRune(path, 0) {
+		return "", refused("holds a zero byte: write file:///path")
+	}
+	return filepath.FromSlash(path), nil
+}
+
+// fileError sorts an error of a source on this host. An error of its disk is the
+// source's: another may still have the file.
+func fileError(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return refused("%w: put the package there, under that name", ErrNotFound)
+	case errors.Is(err, fs.ErrPermission):
+		return refused("%w: let the agent's user read it", err)
+	}
+	return err
+}

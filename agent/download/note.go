@@ -1,0 +1,151 @@
+package download
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+const (
+	noteKind    = "download-part"
+	doneKind    = "download-done"
+	noteVersion = 1
+	doneVersion = 1
+)
+
+// partNote lies beside a part: which file it is the beginning of, and how much of
+// it is on disk for certain. Bytes behind that may be zeros after a power cut.
+// Without a note, or when it does not fit, the download begins anew.
+type partNote struct {
+	// Digest is the SHA-512 of the whole file. Where it is known the part belongs
+	// to it; else to URL and Tag.
+	Digest string `json:"digest,omitempty"`
+	URL    string `json:"url"`
+	Tag    string `json:"tag,omitempty"`
+	Size   int64  `json:"size"` // of the whole file; -1 unknown
+	Length int64  `json:"length"`
+	SHA512 string `json:"sha512"` // of the first Length bytes
+}
+
+// fits says whether the part may be the beginning of what is wanted.
+func (n partNote) fits(want Want) bool {
+	switch {
+	case n.Length <= 0, !sameDigest(n.Digest, want.SHA512):
+		return false
+	case want.SHA512 == "" && n.Tag == "":
+		return false // nothing would tell another file from this one
+	case want.Size < 0:
+		return true
+	}
+	return n.Length <= want.Size && (n.Size < 0 || n.Size == want.Size)
+}
+
+// doneNote lies beside a file that was finished without a digest to compare it
+// with: a later process takes the file only if it is still this one.
+type doneNote struct {
+	URL    string `json:"url"`
+	Tag    string `json:"tag,omitempty"`
+	Size   int64  `json:"size"`
+	SHA512 string `json:"sha512"`
+}
+
+func validDigest(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha512.Size
+}
+
+func sameDigest(a, b string) bool { return strings.EqualFold(a, b) }
+
+func digestOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+
+// accept says whether final is there already, as it is wanted. What is there and
+// is not wanted is removed.
+func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, error) {
+	fi, err := f.Disk.Lstat(op, final)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, onDisk(final, err)
+	}
+	good := fi.Mode().IsRegular()
+	if good {
+		if good, err = f.isWanted(ctx, final, want); err != nil {
+			return false, err
+		}
+	}
+	dir := filepath.Dir(final)
+	if good {
+		// The rename may not be durable yet, if a crash came right after it.
+		if err := f.Disk.SyncDir(op, dir); err != nil {
+			return false, onDisk(dir, err)
+		}
+		if err := errors.Join(removeNote(f.Disk, final+noteSuffix), f.Disk.Remove(op, final+partSuffix)); err != nil {
+			return false, onDisk(dir, err)
+		}
+		return true, nil
+	}
+	if err := errors.Join(f.Disk.Remove(op, final), disk.RemoveRecord(f.Disk, opNote, final+doneSuffix)); err != nil {
+		return false, onDisk(final, err)
+	}
+	return false, nil
+}
+
+// isWanted reads the whole file. One that cannot be read is not wanted.
+func (f *Fetcher) isWanted(ctx context.Context, final string, want Want) (bool, error) {
+	digest, size := want.SHA512, want.Size
+	if digest == "" {
+		var done doneNote
+		if err := disk.ReadRecord(f.Disk, opNote, final+doneSuffix, doneKind, doneVersion, &done); err != nil {
+			return false, nil
+		}
+		if size >= 0 && size != done.Size {
+			return false, nil
+		}
+		digest, size = done.SHA512, done.Size
+	}
+	file, err := f.Disk.OpenFile(op, final, os.O_RDWR, 0)
+	if err != nil {
+		return false, nil
+	}
+	defer file.Close()
+	h := sha512.New()
+	n, err := hashUpTo(ctx, h, file, MaxSize+1)
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	if err != nil || size >= 0 && n != size || !sameDigest(digestOf(h), digest) {
+		return false, nil
+	}
+	// Somebody may have put it there by hand, a second ago.
+	if err := file.Sync(); err != nil {
+		return false, onDisk(final, err)
+	}
+	return true, nil
+}
+
+// hashUpTo adds up to n bytes of r to h. A file ends before that or not.
+func hashUpTo(ctx context.Context, h hash.Hash, r io.Reader, n int64) (int64, error) {
+	const step = 1 << 20 // between two looks at ctx
+	var read int64
+	for read < n && ctx.Err() == nil {
+		m, err := io.CopyN(h, r, min(step, n-read))
+		read += m
+		if errors.Is(err, io.EOF) {
+			return read, nil
+		}
+		if err != nil {
+			return read, err
+		}
+	}
+	return read, ctx.Err()
+}

@@ -1,0 +1,286 @@
+package download
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestTheRateLimitIsExactOverTime(t *testing.T) {
+	for _, c := range []struct{ limit, seconds int }{
+		{1000, 10}, {1000, 120}, {50_000, 10}, {34_000, 10}, {1 << 19, 10}, {7, 100},
+	} {
+		t.Run(fmt.Sprintf("%d B/s for %d s", c.limit, c.seconds), func(t *testing.T) {
+			data := noise(1, c.limit*c.seconds)
+			inWorld(t, func(w *world) {
+				h := w.host("one", data)
+				f := w.fetcher()
+				f.RateLimit = int64(c.limit)
+				var waits int
+				begun := time.Now()
+				if err := f.Fetch(w.Context(), []string{h.url}, w.dir, "p", anything, func(p Progress) {
+					if p.Retry != "" {
+						waits++
+					}
+				}); err != nil {
+					t.Fatal(err)
+				}
+				took := time.Since(begun)
+				w.holds(data, "p.done")
+				if off := took.Seconds()/float64(c.seconds) - 1; math.Abs(off) > 0.05 || waits > 0 {
+					t.Errorf("it took %s, %.1f %% off, with %d breaks", took, 100*off, waits)
+				}
+			})
+		})
+	}
+}
+
+// Above what a timer can tell apart, the bucket and not the wait keeps the rate.
+func TestTheLimiterIsExactAtAnyRate(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		limit := rapid.Int64Range(1, 20<<30).Draw(r, "bytes per second")
+		reads := rapid.SliceOfN(rapid.IntRange(1, bufferSize), 1, 50).Draw(r, "reads")
+		var took time.Duration
+		var total, most int64
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(limit)
+			begun := time.Now()
+			for _, n := range reads {
+				n = l.chunk(n)
+				total += int64(n)
+				before := time.Now()
+				if err := l.pay(t.Context(), n); err != nil {
+					t.Error(err)
+				}
+				most = max(most, int64(time.Since(before)))
+			}
+			took = time.Since(begun)
+		})
+		burst := max(limit/burstsPerSecond, 1)
+		least := time.Duration(float64(total-burst) / float64(limit) * float64(time.Second))
+		if slack := time.Millisecond; took < least-slack || took > max(least, 0)+time.Second/burstsPerSecond+slack {
+			r.Fatalf("%d bytes at %d B/s took %s, want %s", total, limit, took, least)
+		}
+		if time.Duration(most) > time.Second {
+			r.Fatalf("one wait took %s", time.Duration(most))
+		}
+	})
+}
+
+func TestALimitedLinkThatBreaksEarnsNoBursts(t *testing.T) {
+	data := noise(1, 100_000)
+	inWorld(t, func(w *world) {
+		h := w.host("one", data)
+		h.always = breaks(2000)
+		f := w.fetcher()
+		f.RateLimit, f.Rand = 10_000, func() float64 { return 0 }
+		begun := time.Now()
+		if err := f.Fetch(w.Context(), []string{h.url}, w.dir, "p", anything, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.holds(data, "p.done")
+		if took := time.Since(begun); took < 9500*time.Millisecond {
+			t.Errorf("100 kB at 10 kB/s took %s", took)
+		}
+	})
+}
+
+// 34 kB/s for the 40 MB of a package is twenty minutes; no wait may add up to a
+// time limit. Here it is a byte every 50 s, below which it would be a stall.
+func TestASlowLinkIsNoStall(t *testing.T) {
+	t.Run("50 kB/s", func(t *testing.T) {
+		data := noise(1, 3<<20)
+		both(t, data, func(w *world, want Want) {
+			h := w.host("one", data, trickles(50_000, serve))
+			begun := time.Now()
+			var lowest, highest float64
+			w.fetch([]string{h.url}, want, func(p Progress) {
+				if since := time.Since(begun); since > RateWindow && p.Percent < 100 {
+					lowest, highest = min(lowest, p.BytesPerSecond-50_000), max(highest, p.BytesPerSecond-50_000)
+				}
+			})
+			w.holds(data, done(want)...)
+			if took := time.Since(begun); took < time.Minute || len(h.ranges()) != 1 {
+				w.Errorf("it took %s and %d requests", took, len(h.ranges()))
+			}
+			if lowest < -2500 || highest > 2500 {
+				w.Errorf("the rate said was off by %v to %v", lowest, highest)
+			}
+		})
+	})
+	t.Run("a byte every 50 s", func(t *testing.T) {
+		data := noise(1, 200)
+		both(t, data, func(w *world, want Want) {
+			h := w.host("one", data)
+			h.always = func(h *host, rw http.ResponseWriter, _ *http.Request) {
+				rw.Header().Set("Content-Length", "200")
+				for _, b := range h.data {
+					time.Sleep(50 * time.Second)
+					_, _ = rw.Write([]byte{b})
+					rw.(http.Flusher).Flush()
+				}
+			}
+			w.fetch([]string{h.url}, want, nil)
+			w.holds(data, done(want)...)
+			if len(h.ranges()) != 1 {
+				w.Errorf("%d requests", len(h.ranges()))
+			}
+		})
+	})
+}
+
+func TestAStalledDownloadIsCutAndGoesOn(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		silent := func(_ *host, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		h := w.host("one", data, stalls(300_000), silent, stalls(400_000))
+		begun := time.Now()
+		var reports []Progress
+		w.fetch([]string{h.url}, want, func(p Progress) { reports = append(reports, p) })
+		w.holds(data, done(want)...)
+		if took := time.Since(begun); took < 3*StallTimeout || took > 3*StallTimeout+10*time.Second {
+			w.Errorf("it took %s", took)
+		}
+		if got := h.ranges(); got[1] != from(300_000) || got[2] != from(300_000) || got[3] != from(700_000) {
+			w.Errorf("it asked for %q", got)
+		}
+		var stalled, waits int
+		for _, p := range reports {
+			if p.BytesPerSecond == 0 && p.Retry == "" {
+				stalled++
+			}
+			if p.Retry != "" {
+				waits++
+				if want := h.url + ": nothing arrived for 1m0s"; p.Retry != want {
+					t.Errorf("it says %q, want %q", p.Retry, want)
+				}
+			}
+		}
+		// Each second of the three minutes but those of the sliding mean.
+		if stalled < 3*(60-5-1) || waits != 3 {
+			w.Errorf("%d reports of a stall, %d of a wait", stalled, waits)
+		}
+	})
+}
+
+func TestALinkThatDiesEveryFewKilobytesFinishes(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data)
+		h.always = breaks(4 << 10)
+		w.fetch([]string{h.url}, want, nil)
+		w.holds(data, done(want)...)
+		if n := len(h.ranges()); n != 256 {
+			w.Errorf("%d requests", n)
+		}
+	})
+}
+
+// Anything else is a source that keeps a host busy for nothing.
+func TestBytesThatAreNotNewDoNotCount(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		n := 0
+		h := w.host("one", data)
+		h.always = func(h *host, rw http.ResponseWriter, r *http.Request) {
+			n++
+			rw.Header().Set("ETag", fmt.Sprintf(`"%d"`, n)) // each time another file, it says
+			http.ServeContent(&counted{ResponseWriter: rw, left: 500_000, end: func() { panic(http.ErrAbortHandler) }}, r, "", time.Time{}, sectionOf(h.data))
+		}
+		err := w.fetcher().Fetch(w.Context(), []string{h.url}, w.dir, "p", want, nil)
+		if !Temporary(err) || n > 2*MaxAttempts {
+			w.Errorf("%v after %d requests", err, n)
+		}
+	})
+}
+
+func sectionOf(data []byte) io.ReadSeeker { return io.NewSectionReader(readerAt(data), 0, int64(len(data))) }
+
+type readerAt []byte
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return copy(p, r[off:]), nil }
+
+func TestProgressComesEverySecondAndEndsAtAHundred(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data, trickles(50_000, breaks(500_000)), trickles(50_000, serve))
+		begun := time.Now()
+		var at []time.Duration
+		var reports []Progress
+		w.fetch([]string{h.url}, want, func(p Progress) {
+			at, reports = append(at, time.Since(begun)), append(reports, p)
+		})
+		if at[0] != 0 || reports[0] != (Progress{}) {
+			w.Errorf("the first report came after %s: %+v", at[0], reports[0])
+		}
+		if last := reports[len(reports)-1]; last != (Progress{Percent: 100}) {
+			w.Errorf("the last report is %+v", last)
+		}
+		for i := 1; i < len(reports); i++ {
+			if at[i]-at[i-1] > 2*ReportEvery || reports[i].Percent < reports[i-1].Percent || reports[i].Percent > 100 {
+				w.Errorf("report %d after %s: %+v follows %+v", i, at[i], reports[i], reports[i-1])
+			}
+			if p := reports[i]; p.Retry != "" && (p.Percent < 40 || !p.RetryAt.After(begun.Add(at[i]))) {
+				w.Errorf("a wait is reported as %+v at %s", p, at[i])
+			}
+		}
+		if n := len(reports); n < 20 || n > 30 {
+			w.Errorf("%d reports in %s", n, at[len(at)-1])
+		}
+	})
+}
+
+func TestNoReportComesAfterTheEnd(t *testing.T) {
+	data := noise(1, 1<<20)
+	inWorld(t, func(w *world) {
+		h := w.host("one", data, stalls(1000))
+		ctx, cancel := context.WithCancelCause(w.Context())
+		enough := errors.New("enough")
+		time.AfterFunc(10500*time.Millisecond, func() { cancel(enough) })
+		ended := false
+		begun := time.Now()
+		err := w.fetcher().Fetch(ctx, []string{h.url}, w.dir, "p", anything, func(Progress) {
+			if ended {
+				t.Error("a report came late")
+			}
+		})
+		ended = true
+		if !errors.Is(err, enough) || time.Since(begun) != 10500*time.Millisecond || !Kept(err) {
+			t.Errorf("%v after %s", err, time.Since(begun))
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// The window's mean is that of the bytes that came in it, whatever the pattern.
+func TestTheRateIsTheMeanOfTheWindow(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		came := rapid.SliceOfN(rapid.Int64Range(0, 1<<20), 1, 60).Draw(r, "bytes in each second")
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		var w window
+		w.reset(now)
+		for i, n := range came {
+			w.total += n
+			now = now.Add(time.Second)
+			var sum, seconds int64
+			for j := max(0, i-int(RateWindow/time.Second)+1); j <= i; j++ {
+				sum, seconds = sum+came[j], seconds+1
+			}
+			want := float64(sum) / float64(seconds)
+			if got := w.rate(now); math.Abs(got-want) > 1e-6*(1+want) {
+				r.Fatalf("after %d s: %v, want %v", i+1, got, want)
+			}
+		}
+		if len(w.marks) > 10 {
+			r.Fatalf("it keeps %d marks", len(w.marks))
+		}
+	})
+}

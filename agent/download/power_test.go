@@ -1,0 +1,204 @@
+package download
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+const (
+	testDir   = "/data/downloads"
+	testSize  = 100_000
+	testEvery = 30_000 // between two notes
+	testRead  = 10_000 // more than comes at once over a pipe
+)
+
+// onMemDisk downloads over HTTP or from a folder onto d.
+func (w *world) onMemDisk(d *memDisk, urls []string, want Want) error {
+	f := w.fetcher()
+	f.Disk, f.testOnlyNoteEvery = d, testEvery
+	return f.Fetch(w.Context(), urls, testDir, "p", want, nil)
+}
+
+// converges says what is wrong with the disk after a further, undisturbed fetch.
+func (w *world) converges(d *memDisk, urls []string, want Want, data []byte) error {
+	if err := w.onMemDisk(d, urls, want); err != nil {
+		return fmt.Errorf("the next fetch fails: %w", err)
+	}
+	if i := d.names[testDir+"/p"]; i == nil || !bytes.Equal(i.data, data) || !bytes.Equal(i.synced, data) || d.durable[testDir+"/p"] != i {
+		return errors.New("the file is not there, durable and whole")
+	}
+	// What lies beside it is the note, and for a while what an interrupted write
+	// of a note leaves, which Discard knows.
+	left := slices.DeleteFunc(d.list(testDir), func(name string) bool { return strings.HasPrefix(name, "p.done") })
+	if !slices.Equal(left, []string{"p"}) {
+		return fmt.Errorf("the folder holds %q", left)
+	}
+	if err := Discard(d, testDir, "p"); err != nil || len(d.list(testDir)) > 0 {
+		return fmt.Errorf("discarding leaves %q, %w", d.list(testDir), err)
+	}
+	return nil
+}
+
+// eachSource runs a story with the file on a server and in a folder, without and
+// with a known digest.
+func eachSource(t *testing.T, data []byte, story func(w *world, h *host, url string, want Want)) {
+	for _, kind := range []string{"http", "file"} {
+		t.Run(kind, func(t *testing.T) {
+			both(t, data, func(w *world, want Want) {
+				h := w.host("one", data)
+				url := h.url
+				if kind == "file" {
+					url = "file:///drop/p"
+				}
+				story(w, h, url, want)
+			})
+		})
+	}
+}
+
+func (w *world) newMemDisk(data []byte) *memDisk {
+	d := newMemDisk(w.T)
+	d.folders["/data"] = true
+	d.put("/drop/p", data)
+	return d
+}
+
+func TestAFailureAtAnyDiskCallIsGotOver(t *testing.T) {
+	data := noise(1, testSize)
+	eachSource(t, data, func(w *world, _ *host, url string, want Want) {
+		for n := 1; ; n++ {
+			d := w.newMemDisk(data)
+			d.failAt = n
+			err := w.onMemDisk(d, []string{url}, want)
+			if len(d.calls) < n {
+				if n < 50 {
+					w.Errorf("only %d calls were made: is the disk handed in everywhere?", n)
+				}
+				w.Logf("%d calls were failed", n-1)
+				return
+			}
+			if call := d.calls[n-1]; err != nil && !strings.Contains(err.Error(), "input/output error") {
+				w.Errorf("call %d (%s) failed: the error is %v", n, call, err)
+			}
+			d.failAt = 0
+			if err := w.converges(d, []string{url}, want, data); err != nil {
+				w.Fatalf("call %d (%s) failed: %v", n, d.calls[n-1], err)
+			}
+		}
+	})
+}
+
+// crash runs a download that dies at call n, and says what the disk looks like
+// then. Beyond the last call the power fails right after the end.
+func (w *world) crash(d *memDisk, n int, urls []string, want Want) (over bool) {
+	d.calls, d.failAt, d.dead = nil, n, true
+	_ = w.onMemDisk(d, urls, want)
+	over = len(d.calls) < n
+	d.failAt, d.dead = 0, false
+	return over
+}
+
+// crashEverywhere checks each call and each model, tells what went wrong until
+// told to stop, and returns the number of calls. Beside the right bytes it wants
+// few of them to be fetched again.
+func (w *world) crashEverywhere(h *host, want Want, data []byte, skip func(string) bool, tell func(string) bool) int {
+	for n := 1; ; n++ {
+		for _, model := range models {
+			d := w.newMemDisk(data)
+			d.skip = skip
+			over := w.crash(d, n, []string{h.url}, want)
+			where := "after the end"
+			if !over {
+				where = fmt.Sprintf("call %d (%s)", n, d.calls[n-1])
+			}
+			had, before := d.part(testDir), len(h.requests())
+			err := w.converges(d.after(model), []string{h.url}, want, data)
+			most := len(data) - had + testEvery + testRead // a note may be in the making
+			if over {
+				most = 0
+			}
+			if fetched := h.sentSince(before); err == nil && fetched > most {
+				err = fmt.Errorf("%d bytes were there, %d were fetched again", had, fetched)
+			}
+			if err != nil && !tell(fmt.Sprintf("%s, %s: %v", where, model, err)) {
+				return n
+			}
+			if over && model == models[len(models)-1] {
+				return n - 1
+			}
+		}
+	}
+}
+
+// sentSince is how many bytes were asked for from the nth request on.
+func (h *host) sentSince(n int) int {
+	sum := 0
+	for _, asked := range h.ranges()[n:] {
+		var start int
+		_, _ = fmt.Sscanf(asked, "bytes=%d-", &start)
+		sum += len(h.data) - start
+	}
+	return sum
+}
+
+func TestAPowerCutAtAnyDiskCallCostsLittle(t *testing.T) {
+	data := noise(1, testSize)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data)
+		calls := w.crashEverywhere(h, want, data, nil, func(bad string) bool { w.Error(bad); return true })
+		w.Logf("%d calls with %d models each", calls, len(models))
+	})
+}
+
+// The model of a power cut is worth something only if it finds what it is for.
+func TestAMissingSyncIsFound(t *testing.T) {
+	data := noise(1, testSize)
+	for _, missing := range []string{"sync p.part", "syncdir downloads", "sync p.part.state.new", "sync p.done.new"} {
+		t.Run(missing, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				h := w.host("one", data)
+				skip := func(call string) bool { return call == missing }
+				found := ""
+				w.crashEverywhere(h, anything, data, skip, func(bad string) bool { found = bad; return false })
+				if found == "" {
+					w.Fatal("nothing went wrong without it")
+				}
+				w.Log(found)
+			})
+		})
+	}
+}
+
+func TestManyPowerCutsInARow(t *testing.T) {
+	data := noise(1, testSize)
+	rapid.Check(t, func(r *rapid.T) {
+		type cut struct {
+			call  int
+			model string
+		}
+		cuts := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) cut {
+			return cut{rapid.IntRange(1, 120).Draw(r, "call"), rapid.SampledFrom(models).Draw(r, "model")}
+		}), 1, 6).Draw(r, "cuts")
+		want := rapid.SampledFrom([]Want{anything, wantOf(data)}).Draw(r, "want")
+		breakAt := rapid.IntRange(0, len(data)).Draw(r, "the link breaks at")
+		var err error
+		inWorld(t, func(w *world) {
+			h := w.host("one", data, breaks(breakAt))
+			d := w.newMemDisk(data)
+			for _, c := range cuts {
+				w.crash(d, c.call, []string{h.url}, want)
+				d = d.after(c.model)
+			}
+			err = w.converges(d, []string{h.url}, want, data)
+		})
+		if err != nil {
+			r.Fatal(err)
+		}
+	})
+}

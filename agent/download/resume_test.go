@@ -1,0 +1,409 @@
+package download
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+// both runs a story without and with a known digest.
+func both(t *testing.T, data []byte, story func(w *world, want Want)) {
+	t.Helper()
+	for name, want := range map[string]Want{"digest not known": anything, "digest known": wantOf(data)} {
+		t.Run(name, func(t *testing.T) { inWorld(t, func(w *world) { story(w, want) }) })
+	}
+}
+
+// done is what lies beside a file that was fetched without a digest.
+func done(want Want) []string {
+	if want.SHA512 == "" {
+		return []string{"p.done"}
+	}
+	return nil
+}
+
+func TestADownloadGoesOnWhereItBroke(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data, breaks(300_000), breaks(300_000), breaks(300_000))
+		w.fetch([]string{h.url}, want, nil)
+		w.holds(data, done(want)...)
+		if got := h.ranges(); !slices.Equal(got, []string{"", from(300_000), from(600_000), from(900_000)}) {
+			w.Errorf("it asked for %q", got)
+		}
+		for i, r := range h.requests()[1:] {
+			if r.Header.Get("If-Range") != h.tag {
+				w.Errorf("request %d has If-Range %q", i+1, r.Header.Get("If-Range"))
+			}
+		}
+	})
+}
+
+func TestADownloadGoesOnAfterARestart(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data, breaks(700_001))
+		w.stopAfter(1, h, []string{h.url}, want)
+		w.fetch([]string{h.url}, want, nil)
+		w.holds(data, done(want)...)
+		if got := h.ranges(); !slices.Equal(got, []string{"", from(700_001)}) {
+			w.Errorf("it asked for %q", got)
+		}
+	})
+}
+
+func TestWhatWasDownloadedIsNotAskedForAgain(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data)
+		for range 3 {
+			w.fetch([]string{h.url}, want, nil)
+		}
+		w.holds(data, done(want)...)
+		if got := h.ranges(); len(got) != 1 {
+			w.Errorf("%d requests", len(got))
+		}
+		// Nor when nobody is there to ask.
+		w.fetch([]string{"http://nobody/p"}, want, nil)
+	})
+}
+
+func TestAFinishedFileThatWasDamagedIsFetchedAgain(t *testing.T) {
+	data := noise(1, 1<<20)
+	for name, damage := range map[string]func(path string) error{
+		"cut":   func(path string) error { return os.Truncate(path, 700_000) },
+		"zeros": func(path string) error { return os.WriteFile(path, make([]byte, len(data)), 0o600) },
+		"one byte": func(path string) error {
+			b := bytes.Clone(data)
+			b[500_000] ^= 1
+			return os.WriteFile(path, b, 0o600)
+		},
+		"longer": func(path string) error { return os.WriteFile(path, append(bytes.Clone(data), 0), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, data, func(w *world, want Want) {
+				h := w.host("one", data)
+				w.fetch([]string{h.url}, want, nil)
+				if err := damage(filepath.Join(w.dir, "p")); err != nil {
+					w.Fatal(err)
+				}
+				w.fetch([]string{h.url}, want, nil)
+				w.holds(data, done(want)...)
+				if got := h.ranges(); !slices.Equal(got, []string{"", ""}) {
+					w.Errorf("it asked for %q", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAFileWithoutANoteIsTakenOnItsDigestOnly(t *testing.T) {
+	data := noise(1, 100_000)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data)
+		if err := os.WriteFile(filepath.Join(w.dir, "p"), data, 0o600); err != nil {
+			w.Fatal(err)
+		}
+		w.fetch([]string{h.url}, want, nil)
+		w.holds(data, done(want)...)
+		if asked := len(h.ranges()); asked != map[bool]int{true: 0, false: 1}[want.SHA512 != ""] {
+			w.Errorf("%d requests", asked)
+		}
+	})
+}
+
+func TestAFilePublishedAnewBeginsAnew(t *testing.T) {
+	old, data := noise(1, 1<<20), noise(2, 900_000)
+	both(t, data, func(w *world, want Want) {
+		if want.Size >= 0 {
+			want.Size = -1 // or the old one would be refused at once
+		}
+		h := w.host("one", old, breaks(500_000))
+		again := func(p Progress) {
+			if p.Retry != "" {
+				h.publish(data, `"2"`)
+			}
+		}
+		w.fetch([]string{h.url}, want, again)
+		w.holds(data, done(want)...)
+		if got := h.ranges(); !slices.Equal(got, []string{"", from(500_000)}) {
+			w.Errorf("it asked for %q", got)
+		}
+	})
+}
+
+func TestAFilePublishedAnewBetweenTwoProcessesBeginsAnew(t *testing.T) {
+	old, data := noise(1, 1<<20), noise(2, 900_000)
+	inWorld(t, func(w *world) {
+		h := w.host("one", old, breaks(950_000))
+		w.stopAfter(1, h, []string{h.url}, anything)
+		h.publish(data, `"2"`)
+		w.fetch([]string{h.url}, anything, nil)
+		w.holds(data, "p.done")
+	})
+}
+
+// Some servers honour a range although the file is another one by now.
+func TestAnOtherTagOnARangeIsSeen(t *testing.T) {
+	old, data := noise(1, 1<<20), noise(2, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", old, breaks(500_000))
+		h.always = without(serve, "If-Range")
+		w.fetch([]string{h.url}, want, func(p Progress) {
+			if p.Retry != "" {
+				h.publish(data, `"2"`)
+			}
+		})
+		w.holds(data, done(want)...)
+	})
+}
+
+func TestAServerWithoutTagsIsResumedOnTheDigestOnly(t *testing.T) {
+	data := noise(1, 1<<20)
+	for _, tag := range []string{"", `W/"weak"`} {
+		both(t, data, func(w *world, want Want) {
+			h := w.host("one", data, breaks(500_000))
+			h.tag = tag
+			w.fetch([]string{h.url}, want, nil)
+			w.holds(data, done(want)...)
+			wanted := ""
+			if want.SHA512 != "" {
+				wanted = from(500_000)
+			}
+			if got := h.ranges(); got[1] != wanted || h.requests()[1].Header.Get("If-Range") != "" {
+				w.Errorf("it asked for %q, If-Range %q", got, h.requests()[1].Header.Get("If-Range"))
+			}
+		})
+	}
+}
+
+// A server that ignores ranges sends the file from its first byte each time. What
+// is here stays: the next break may come sooner than the last.
+func TestAServerThatIgnoresRangesTakesNothingAway(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		ignores := func(then behaviour) behaviour { return without(then, "Range") }
+		h := w.host("one", data, breaks(800_000), ignores(breaks(100_000)), ignores(breaks(900_000)))
+		var percents []float64
+		w.fetch([]string{h.url}, want, func(p Progress) {
+			if p.Retry != "" {
+				percents = append(percents, p.Percent)
+			}
+		})
+		w.holds(data, done(want)...)
+		if len(percents) != 3 || percents[1] != percents[0] || percents[2] < percents[1] {
+			w.Errorf("it was at %v %%", percents)
+		}
+		if got := h.ranges()[3]; got != from(900_000) {
+			w.Errorf("in the end it asked for %q", got)
+		}
+	})
+}
+
+func TestAWrongContentRangeIsNotBelieved(t *testing.T) {
+	data := noise(1, 1<<20)
+	for name, wrong := range map[string]string{
+		"another start": "bytes 400000-1048575/1048576", "none": "", "no numbers": "bytes x-y/z",
+		"before itself": "bytes 500000-1048575/1000", "another unit": "lines 500000-1048575/1048576",
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, data, func(w *world, want Want) {
+				h := w.host("one", data, breaks(500_000))
+				h.always = func(h *host, rw http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Range") == "" {
+						serve(h, rw, r)
+						return
+					}
+					rw.Header().Set("ETag", h.tag)
+					rw.Header().Set("Content-Range", wrong)
+					rw.WriteHeader(http.StatusPartialContent)
+					_, _ = rw.Write(data[400_000:])
+				}
+				w.fetch([]string{h.url}, want, nil)
+				w.holds(data, done(want)...)
+				if got := h.ranges(); !slices.Equal(got, []string{"", from(500_000), ""}) {
+					w.Errorf("it asked for %q", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAWholePartIsOnlyCommitted(t *testing.T) {
+	data := noise(1, 1<<20)
+	t.Run("of a known size", func(t *testing.T) {
+		both(t, data, func(w *world, want Want) {
+			h := w.host("one", data)
+			w.leavePart(partNote{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: int64(len(data))}, data)
+			w.fetch([]string{h.url}, want, nil)
+			w.holds(data, done(want)...)
+			if got := h.ranges(); len(got) != 0 {
+				w.Errorf("it asked for %q", got)
+			}
+		})
+	})
+	t.Run("of an unknown size: 416 tells", func(t *testing.T) {
+		both(t, data, func(w *world, want Want) {
+			want.Size = -1
+			h := w.host("one", data)
+			w.leavePart(partNote{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: -1}, data)
+			w.fetch([]string{h.url}, want, nil)
+			w.holds(data, done(want)...)
+			if got := h.ranges(); !slices.Equal(got, []string{from(len(data))}) {
+				w.Errorf("it asked for %q", got)
+			}
+		})
+	})
+	t.Run("longer than the file: begins anew", func(t *testing.T) {
+		both(t, data, func(w *world, want Want) {
+			want.Size = -1
+			h := w.host("one", data)
+			w.leavePart(partNote{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: -1}, append(bytes.Clone(data), 1, 2, 3))
+			w.fetch([]string{h.url}, want, nil)
+			w.holds(data, done(want)...)
+		})
+	})
+	t.Run("416 without a size: the whole is asked for", func(t *testing.T) {
+		both(t, data, func(w *world, want Want) {
+			h := w.host("one", data, breaks(500_000), answers(http.StatusRequestedRangeNotSatisfiable))
+			w.fetch([]string{h.url}, want, nil)
+			w.holds(data, done(want)...)
+		})
+	})
+}
+
+// leavePart is what an earlier process left; n is completed.
+func (w *world) leavePart(n partNote, data []byte) {
+	w.Helper()
+	path := filepath.Join(w.dir, "p")
+	if err := os.WriteFile(path+partSuffix, data, 0o600); err != nil {
+		w.Fatal(err)
+	}
+	n.Length, n.SHA512 = int64(len(data)), wantOf(data).SHA512
+	if err := disk.WriteRecord(disk.OS{}, "test", path+noteSuffix, noteKind, noteVersion, n); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func TestAPartThatIsNotWhatItsNoteSaysBeginsAnew(t *testing.T) {
+	data := noise(1, 1<<20)
+	part := filepath.Join("p" + partSuffix)
+	note := "p" + noteSuffix
+	for name, damage := range map[string]func(dir string) error{
+		"the part is shorter": func(dir string) error { return os.Truncate(filepath.Join(dir, part), 100_000) },
+		"the part is zeros": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, part), make([]byte, 700_000), 0o600)
+		},
+		"the part is gone":    func(dir string) error { return os.Remove(filepath.Join(dir, part)) },
+		"the note is gone":    func(dir string) error { return os.Remove(filepath.Join(dir, note)) },
+		"the note is damaged": func(dir string) error { return os.Truncate(filepath.Join(dir, note), 50) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, data, func(w *world, want Want) {
+				h := w.host("one", data, breaks(700_000))
+				w.stopAfter(1, h, []string{h.url}, want)
+				if err := damage(w.dir); err != nil {
+					w.Fatal(err)
+				}
+				w.fetch([]string{h.url}, want, nil)
+				w.holds(data, done(want)...)
+				if got := h.ranges(); !slices.Equal(got, []string{"", ""}) {
+					w.Errorf("it asked for %q", got)
+				}
+			})
+		})
+	}
+}
+
+// A power cut may leave anything behind the bytes that were noted.
+func TestWhatLiesBehindTheNotedBytesIsCutOff(t *testing.T) {
+	data := noise(1, 1<<20)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data, breaks(700_000))
+		w.stopAfter(1, h, []string{h.url}, want)
+		f, err := os.OpenFile(filepath.Join(w.dir, "p"+partSuffix), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if _, err := f.Write(make([]byte, 100_000)); err != nil {
+			w.Fatal(err)
+		}
+		f.Close()
+		w.fetch([]string{h.url}, want, nil)
+		w.holds(data, done(want)...)
+		if got := h.ranges(); got[1] != from(700_000) {
+			w.Errorf("it asked for %q", got)
+		}
+	})
+}
+
+func TestAPartOfAnotherFileBeginsAnew(t *testing.T) {
+	data, other := noise(1, 1<<20), noise(2, 1<<20)
+	inWorld(t, func(w *world) {
+		h := w.host("one", other, breaks(700_000))
+		w.stopAfter(1, h, []string{h.url}, wantOf(other))
+		h.publish(data, `"2"`)
+		w.fetch([]string{h.url}, wantOf(data), nil)
+		w.holds(data)
+		if got := h.ranges(); got[1] != "" {
+			w.Errorf("it asked for %q", got)
+		}
+	})
+}
+
+func TestAPartBelongsToItsDigestWhereverTheRestIs(t *testing.T) {
+	data := noise(1, 1<<20)
+	t.Run("in one process", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			one, two := w.host("one", data, breaks(300_000)), w.host("two", data)
+			one.always, two.tag = answers(http.StatusServiceUnavailable), `"another"`
+			w.fetch([]string{one.url, two.url}, wantOf(data), nil)
+			w.holds(data)
+			if got := two.ranges(); !slices.Equal(got, []string{from(300_000)}) || two.requests()[0].Header.Get("If-Range") != "" {
+				w.Errorf("it asked the other source for %q", got)
+			}
+		})
+	})
+	t.Run("in the next", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			one, two := w.host("one", data, breaks(300_000)), w.host("two", data)
+			w.stopAfter(1, one, []string{one.url}, wantOf(data))
+			w.fetch([]string{two.url}, wantOf(data), nil)
+			w.holds(data)
+			if got := two.ranges(); !slices.Equal(got, []string{from(300_000)}) {
+				w.Errorf("it asked the other source for %q", got)
+			}
+		})
+	})
+	t.Run("but without one to its URL", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			one, two := w.host("one", data, breaks(300_000)), w.host("two", data)
+			w.stopAfter(1, one, []string{one.url}, anything)
+			w.fetch([]string{two.url}, anything, nil)
+			w.holds(data, "p.done")
+			if got := two.ranges(); !slices.Equal(got, []string{""}) {
+				w.Errorf("it asked the other source for %q", got)
+			}
+		})
+	})
+}
+
+// Two sources that differ must not go on spoiling each other's beginnings.
+func TestSourcesThatDifferAreTakenApart(t *testing.T) {
+	data, evil := noise(1, 1<<20), noise(2, 1<<20)
+	inWorld(t, func(w *world) {
+		one, two := w.host("one", evil, breaks(300_000)), w.host("two", data)
+		busy := answers(http.StatusServiceUnavailable)
+		one.plan = append(one.plan, busy) // then the second continues what the first began
+		w.fetch([]string{one.url, two.url}, wantOf(data), nil)
+		w.holds(data)
+		if total := len(one.ranges()) + len(two.ranges()); total > 6 {
+			w.Errorf("it took %d requests: %q, %q", total, one.ranges(), two.ranges())
+		}
+	})
+}

@@ -1,0 +1,221 @@
+package download
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever servers do, a download with a digest ends with the file or with an
+// error, and one without ends with a file that one of them has served.
+func TestNoMisbehaviourGivesWrongBytes(t *testing.T) {
+	data, evil := noise(1, 40_000), noise(2, 40_000)
+	chunked := func(h *host, w http.ResponseWriter, _ *http.Request) {
+		w.(http.Flusher).Flush()
+		_, _ = w.Write(h.data)
+	}
+	shifted := func(h *host, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Range", "bytes 7-39999/40000")
+		w.WriteHeader(http.StatusPartialContent)
+		_, _ = w.Write(h.data[7:])
+	}
+	misbehaviours := []func(n int) behaviour{
+		func(int) behaviour { return serve }, breaks, stalls, breaks,
+		func(n int) behaviour { return without(breaks(n), "Range") },
+		func(n int) behaviour { return without(breaks(n), "If-Range") },
+		func(int) behaviour { return chunked }, func(int) behaviour { return shifted },
+		func(int) behaviour { return answers(503, "Retry-After", "7") }, func(int) behaviour { return answers(404) },
+		func(int) behaviour { return answers(416) }, func(int) behaviour { return answers(416, "Content-Range", "bytes */123") },
+		func(int) behaviour { return answers(206) }, func(int) behaviour { return answers(204) },
+		func(n int) behaviour {
+			return func(h *host, w http.ResponseWriter, r *http.Request) {
+				h.publish(h.data, fmt.Sprintf(`"%d"`, n))
+				breaks(n)(h, w, r)
+			}
+		},
+	}
+	plan := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) behaviour {
+		return rapid.SampledFrom(misbehaviours).Draw(r, "does")(rapid.IntRange(0, len(data)).Draw(r, "n"))
+	}), 0, 8)
+	rapid.Check(t, func(r *rapid.T) {
+		type server struct {
+			evil bool
+			tag  string
+			plan []behaviour
+		}
+		servers := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) server {
+			return server{rapid.Bool().Draw(r, "evil"), rapid.SampledFrom([]string{"", `"1"`, `"2"`, `W/"3"`}).Draw(r, "tag"), plan.Draw(r, "plan")}
+		}), 1, 3).Draw(r, "servers")
+		want := rapid.SampledFrom([]Want{anything, wantOf(data), {Size: 40_000}, {Size: -1, SHA512: wantOf(data).SHA512}}).Draw(r, "want")
+		// A server that changes its bytes under one strong tag cannot be seen
+		// through without a digest; those here do not.
+		var err error
+		var got []byte
+		inWorld(t, func(w *world) {
+			var urls []string
+			for i, s := range servers {
+				content := data
+				if s.evil {
+					content = evil
+				}
+				h := w.host(fmt.Sprintf("s%d", i), content, s.plan...)
+				h.tag = s.tag
+				urls = append(urls, h.url)
+			}
+			last := 0.0
+			if err = w.fetcher().Fetch(w.Context(), urls, w.dir, "p", want, func(p Progress) { last = p.Percent }); err == nil {
+				got, err = os.ReadFile(filepath.Join(w.dir, "p"))
+				if last != 100 {
+					err = fmt.Errorf("the last report is %v %%", last)
+				}
+				return
+			}
+			if _, serr := os.Lstat(filepath.Join(w.dir, "p")); serr == nil {
+				err = errors.New("it failed and left a file")
+				return
+			}
+			var e *ended
+			if !errors.As(err, &e) {
+				return
+			}
+			err = nil // a plain failure is an end too
+		})
+		if err != nil {
+			r.Fatal(err)
+		}
+		if got != nil && !bytes.Equal(got, data) && (want.SHA512 != "" || !bytes.Equal(got, evil)) {
+			r.Fatalf("it ended with %d other bytes", len(got))
+		}
+	})
+}
+
+func TestSourcesAreAskedInOrder(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		sources := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) *source {
+			return &source{
+				gone: rapid.Bool().Draw(r, "gone"), vain: rapid.IntRange(0, MaxAttempts).Draw(r, "vain"),
+				notBefore: now.Add(time.Duration(rapid.IntRange(-5, 5).Draw(r, "not before")) * time.Second),
+			}
+		}), 1, 6).Draw(r, "sources")
+		first := sources[rapid.IntRange(0, len(sources)-1).Draw(r, "first")]
+		got := order(sources, first, now)
+		at := -1
+		for i, s := range got {
+			if s.gone || s.vain >= MaxAttempts || now.Before(s.notBefore) {
+				r.Fatalf("source %d is asked out of turn", slices.Index(sources, s))
+			}
+			if s == first && i != 0 {
+				r.Fatal("the first one is not the first")
+			}
+			if s != first {
+				if next := slices.Index(sources, s); next <= at {
+					r.Fatalf("source %d comes after %d", next, at)
+				} else {
+					at = next
+				}
+			}
+		}
+		usable := slices.DeleteFunc(slices.Clone(sources), func(s *source) bool { return !s.worthAsking() })
+		if len(usable) == 0 {
+			return
+		}
+		pause := time.Duration(rapid.IntRange(0, 60).Draw(r, "pause")) * time.Second
+		next := nextRound(sources, now, pause)
+		if next.Before(now.Add(pause)) || len(order(sources, nil, next)) == 0 {
+			r.Fatalf("at %s nobody may be asked", next.Sub(now))
+		}
+		if len(got) > 0 && !next.Equal(now.Add(pause)) {
+			r.Fatalf("it waits %s although one may be asked", next.Sub(now))
+		}
+	})
+}
+
+func TestContentRange(t *testing.T) {
+	for text, want := range map[string]struct {
+		start, size int64
+		ok          bool
+	}{
+		"bytes 10-19/20":  {10, 20, true},
+		"bytes 0-0/1":     {0, 1, true},
+		"bytes 10-19/*":   {10, -1, true},
+		"bytes 10-19":     {-1, -1, false},
+		"bytes 20-29/20":  {-1, -1, false},
+		"bytes -1-19/20":  {-1, -1, false},
+		"bytes x-19/20":   {-1, -1, false},
+		"bytes */20":      {-1, -1, false},
+		"bytes 10-19/x":   {-1, -1, false},
+		"":                {-1, -1, false},
+		"bytes 1 0-19/20": {-1, -1, false},
+	} {
+		start, size, ok := contentRange(http.Header{"Content-Range": {text}})
+		if start != want.start || size != want.size || ok != want.ok {
+			t.Errorf("%q is %d, %d, %t, want %+v", text, start, size, ok, want)
+		}
+	}
+	for text, want := range map[string]int64{"bytes */20": 20, "bytes */0": 0, "bytes */*": -1, "bytes */-1": -1, "bytes 1-2/3": -1, "": -1} {
+		if size, ok := sizeBehind416(http.Header{"Content-Range": {text}}); ok != (want >= 0) || ok && size != want {
+			t.Errorf("%q is %d, %t, want %d", text, size, ok, want)
+		}
+	}
+}
+
+func TestWhichAnswersContinueAPart(t *testing.T) {
+	part := beginning{url: "a", tag: "t", have: 10, size: 20}
+	untagged := beginning{url: "a", have: 10, size: 20}
+	for _, c := range []struct {
+		name                   string
+		part                   beginning
+		url                    string
+		answer                 answer
+		withDigest, withoutOne bool
+	}{
+		{"the rest", part, "a", answer{start: 10, size: 20, tag: "t"}, true, true},
+		{"the rest, its tag left out", part, "a", answer{start: 10, size: 20}, true, true},
+		{"the whole once more", part, "a", answer{size: 20, tag: "t"}, true, true},
+		{"the whole, of unknown size", part, "a", answer{size: -1, tag: "t"}, true, true},
+		{"the whole without its tag", part, "a", answer{size: 20}, false, false},
+		{"another tag", part, "a", answer{start: 10, size: 20, tag: "u"}, false, false},
+		{"another size", part, "a", answer{start: 10, size: 21, tag: "t"}, false, false},
+		{"another place", part, "b", answer{start: 10, size: 20, tag: "t"}, true, false},
+		{"another place and tag", part, "b", answer{start: 10, size: 20, tag: "u"}, true, false},
+		{"another place and size", part, "b", answer{start: 10, size: 21, tag: "t"}, false, false},
+		{"no tags", untagged, "a", answer{start: 10, size: 20}, true, false},
+		{"a tag at last", untagged, "a", answer{start: 10, size: 20, tag: "t"}, false, false},
+	} {
+		if got := c.part.continues(c.url, c.answer, true); got != c.withDigest {
+			t.Errorf("%s, digest known: %t", c.name, got)
+		}
+		if got := c.part.continues(c.url, c.answer, false); got != c.withoutOne {
+			t.Errorf("%s, digest not known: %t", c.name, got)
+		}
+	}
+}
+
+func TestSameOrigin(t *testing.T) {
+	for raw, want := range map[string]bool{
+		"https://fleet:8220/x": true, "https://FLEET:8220/": true, "http://fleet:8220/x": false,
+		"https://fleet/x": false, "https://fleet.example:8220/x": false, "https://fleet:8220@evil/x": false,
+	} {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := SameOrigin(u, "https://fleet:8220"); got != want {
+			t.Errorf("%s is of the same origin: %t", raw, got)
+		}
+	}
+	u, _ := url.Parse("https://fleet:443/x")
+	if !SameOrigin(u, "https://fleet") || SameOrigin(u, "") {
+		t.Error("the default port, or no origin at all, is taken wrongly")
+	}
+}

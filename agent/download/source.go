@@ -1,0 +1,216 @@
+package download
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/backoff"
+)
+
+// answer is what a source sends of a file.
+type answer struct {
+	body  io.ReadCloser
+	start int64 // the body's first byte in the file
+	size  int64 // of the whole file; -1 unknown
+	// tag changes when the bytes do; "" where the source promises no such thing.
+	tag string
+}
+
+// beyondEnd is the answer to a request for bytes behind a file's last one.
+type beyondEnd struct{ size int64 }
+
+func (e *beyondEnd) Error() string {
+	return fmt.Sprintf("the file at the source has only %d bytes now", e.size)
+}
+
+// open asks for the file from a byte on. tag, if not "", says which file is
+// meant: another is sent from its first byte on. A source may also answer from
+// the first byte because it knows no ranges.
+func (f *Fetcher) open(ctx context.Context, s *source, from int64, tag string) (answer, error) {
+	if s.wholeOnly {
+		from = 0
+	}
+	if s.url.Scheme == schemeFile {
+		return f.openFile(s, from, tag)
+	}
+	header := http.Header{}
+	if from > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+		if tag != "" {
+			header.Set("If-Range", tag)
+		}
+	}
+	resp, err := f.ask(ctx, http.MethodGet, s, header)
+	if err != nil {
+		return answer{}, err
+	}
+	a, err := readAnswer(resp, from)
+	if err != nil {
+		resp.Body.Close()
+		s.wholeOnly = s.wholeOnly || errors.Is(err, errBadRange)
+	}
+	return a, err
+}
+
+// errBadRange: the source, or a proxy before it, says it knows ranges and does
+// not.
+var errBadRange = errors.New("answered another range than was asked for")
+
+func readAnswer(resp *http.Response, from int64) (answer, error) {
+	a := answer{body: resp.Body, size: resp.ContentLength, tag: strongTag(resp.Header)}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return a, nil
+	case http.StatusPartialContent:
+		start, size, ok := contentRange(resp.Header)
+		if !ok || start != from {
+			return a, errBadRange
+		}
+		a.start, a.size = start, size
+		return a, nil
+	case http.StatusRequestedRangeNotSatisfiable:
+		size, ok := sizeBehind416(resp.Header)
+		if from == 0 || !ok {
+			return a, errBadRange
+		}
+		return a, &beyondEnd{size}
+	}
+	return a, answerError(resp)
+}
+
+// size asks for a file's size, -1 if the source does not say.
+func (f *Fetcher) size(ctx context.Context, s *source) (int64, error) {
+	if s.url.Scheme == schemeFile {
+		fi, err := f.lookAt(s)
+		if err != nil {
+			return 0, err
+		}
+		return fi.Size(), nil
+	}
+	resp, err := f.ask(ctx, http.MethodHead, s, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return resp.ContentLength, nil
+	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		// A signed URL is good for a GET only, and some servers know no HEAD.
+		return f.sizeByGet(ctx, s)
+	}
+	return 0, answerError(resp)
+}
+
+// sizeByGet asks for the first byte, which an answer to comes with the size.
+func (f *Fetcher) sizeByGet(ctx context.Context, s *source) (int64, error) {
+	resp, err := f.ask(ctx, http.MethodGet, s, http.Header{"Range": {"bytes=0-0"}})
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return resp.ContentLength, nil
+	case http.StatusPartialContent:
+		_, size, _ := contentRange(resp.Header)
+		return size, nil
+	case http.StatusRequestedRangeNotSatisfiable:
+		return 0, nil // there is no first byte
+	}
+	return 0, answerError(resp)
+}
+
+func (f *Fetcher) ask(ctx context.Context, method string, s *source, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.raw, nil)
+	if err != nil {
+		return nil, refused("%w: check the URL", err)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	client := f.Source.Other
+	if SameOrigin(req.URL, f.Source.Origin) {
+		client = f.Source.Own
+		f.Source.Authorize(req)
+	} else {
+		req.Header.Set("User-Agent", f.Source.UserAgent)
+	}
+	// A transparent gunzip would make offsets mean something else.
+	req.Header.Set("Accept-Encoding", "identity")
+	return client.Do(req)
+}
+
+// SameOrigin says whether u has the scheme, host and port of base.
+func SameOrigin(u *url.URL, base string) bool {
+	b, err := url.Parse(base)
+	return err == nil && u.Scheme == b.Scheme && strings.EqualFold(u.Hostname(), b.Hostname()) && port(u) == port(b)
+}
+
+func port(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
+}
+
+// answerError sorts an answer other than the wanted one, and says what to do
+// about those that waiting does not change.
+func answerError(resp *http.Response) error {
+	switch code := resp.StatusCode; {
+	case code == http.StatusNotFound || code == http.StatusGone:
+		return refused("%w: publish it with `muster package push`, or name another place as source_uri", ErrNotFound)
+	case code == http.StatusRequestTimeout || code == http.StatusTooEarly || code == http.StatusTooManyRequests || code >= 500:
+		return &fault{err: fmt.Errorf("server answered %s", resp.Status), retryAfter: backoff.RetryAfter(resp.Header, time.Now())}
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return refused("server answered %s: an agent has a key for its own server only, enrol it again if that is this one; else let the source serve without credentials", resp.Status)
+	case code == http.StatusProxyAuthRequired:
+		return refused("a proxy answered %s: put its credentials into HTTPS_PROXY of the agent's service, or name the host in NO_PROXY", resp.Status)
+	case code >= 300 && code < 400:
+		return refused("redirects to %q, another server than this agent was enrolled with: name that place as source_uri", resp.Header.Get("Location"))
+	}
+	return refused("server answered %s: check the URL of the source", resp.Status)
+}
+
+// strongTag leaves out a weak tag, which does not promise equal bytes.
+func strongTag(h http.Header) string {
+	if tag := h.Get("ETag"); !strings.HasPrefix(tag, "W/") {
+		return tag
+	}
+	return ""
+}
+
+// contentRange reads "bytes 10-19/20"; size is -1 for "bytes 10-19/*".
+func contentRange(h http.Header) (start, size int64, ok bool) {
+	span, total, found := strings.Cut(strings.TrimPrefix(h.Get("Content-Range"), "bytes "), "/")
+	first, _, dash := strings.Cut(span, "-")
+	start, err := strconv.ParseInt(first, 10, 64)
+	if !found || !dash || err != nil || start < 0 {
+		return -1, -1, false
+	}
+	size, err = strconv.ParseInt(total, 10, 64)
+	switch {
+	case total == "*":
+		return start, -1, true
+	case err != nil || size <= start:
+		return -1, -1, false
+	}
+	return start, size, true
+}
+
+// sizeBehind416 reads "bytes */1234".
+func sizeBehind416(h http.Header) (int64, bool) {
+	total, found := strings.CutPrefix(h.Get("Content-Range"), "bytes */")
+	n, err := strconv.ParseInt(total, 10, 64)
+	return n, found && err == nil && n >= 0
+}

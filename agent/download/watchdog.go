@@ -1,0 +1,45 @@
+package download
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+var errStalled = fmt.Errorf("nothing arrived for %s", StallTimeout)
+
+// watchdog ends an attempt in which the source keeps silent. It rests while this
+// side is busy: with its disk, or with keeping to the rate limit.
+type watchdog struct{ timer *time.Timer }
+
+// watched runs one attempt under a watchdog, which is on from the start.
+func watched(ctx context.Context, do func(context.Context, *watchdog) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	dog := &watchdog{time.AfterFunc(StallTimeout, func() { cancel(errStalled) })}
+	defer dog.timer.Stop()
+	err := do(ctx, dog)
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
+		return errStalled
+	}
+	return err
+}
+
+// watch returns r, with the watchdog on during each Read only.
+func (d *watchdog) watch(r io.Reader) io.Reader {
+	d.timer.Stop()
+	return watchedReader{r, d.timer}
+}
+
+type watchedReader struct {
+	io.Reader
+	timer *time.Timer
+}
+
+func (r watchedReader) Read(p []byte) (int, error) {
+	r.timer.Reset(StallTimeout)
+	defer r.timer.Stop()
+	return r.Reader.Read(p)
+}

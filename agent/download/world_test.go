@@ -1,0 +1,310 @@
+package download
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+// world is a network of HTTP servers in virtual time, and a host that downloads
+// from them to its disk.
+type world struct {
+	*testing.T
+	dir    string
+	client *http.Client
+
+	mu    sync.Mutex
+	hosts map[string]*host
+}
+
+func inWorld(t *testing.T, story func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, dir: t.TempDir(), hosts: map[string]*host{}}
+		w.client = &http.Client{Transport: &http.Transport{DialContext: w.dial}}
+		t.Cleanup(w.client.CloseIdleConnections)
+		story(w)
+	})
+}
+
+func (w *world) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	name, _, _ := strings.Cut(addr, ":")
+	w.mu.Lock()
+	h := w.hosts[name]
+	w.mu.Unlock()
+	if h == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	here, there := net.Pipe()
+	select {
+	case h.conns <- there:
+		return here, nil
+	case <-h.done:
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (w *world) fetcher() *Fetcher {
+	return &Fetcher{Disk: disk.OS{}, Source: Source{Other: w.client, UserAgent: "test"}}
+}
+
+// fetch downloads to the file "p" and fails the test if that fails.
+func (w *world) fetch(urls []string, want Want, report func(Progress)) {
+	w.Helper()
+	if err := w.fetcher().Fetch(w.Context(), urls, w.dir, "p", want, report); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// stopAfter downloads until the host has sent its nth answer, and then ends as a
+// process does that is told to stop.
+func (w *world) stopAfter(n int, h *host, urls []string, want Want) {
+	w.Helper()
+	ctx, cancel := context.WithCancelCause(w.Context())
+	stopping := errors.New("stopping")
+	err := w.fetcher().Fetch(ctx, urls, w.dir, "p", want, func(p Progress) {
+		if p.Retry != "" && len(h.requests()) >= n {
+			cancel(stopping)
+		}
+	})
+	if !errors.Is(err, stopping) || !Kept(err) || Temporary(err) {
+		w.Fatalf("error %v, kept %t, temporary %t", err, Kept(err), Temporary(err))
+	}
+}
+
+// holds fails unless the file has these bytes and nothing lies beside it but
+// what is named.
+func (w *world) holds(want []byte, beside ...string) {
+	w.Helper()
+	got, err := os.ReadFile(filepath.Join(w.dir, "p"))
+	if err != nil || !bytes.Equal(got, want) {
+		w.Errorf("the file has %d bytes, want %d equal ones (%v)", len(got), len(want), err)
+	}
+	if left := names(w.T, w.dir); !slices.Equal(left, append([]string{"p"}, beside...)) {
+		w.Errorf("the folder holds %q, want p and %q", left, beside)
+	}
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// host serves one file under every path, and misbehaves as its plan says.
+type host struct {
+	url   string
+	conns chan net.Conn
+	done  chan struct{}
+
+	mu    sync.Mutex
+	data  []byte
+	tag   string
+	asked []*http.Request
+	// plan says how the nth request (from 0) is answered; nil, or beyond its end:
+	// as it should be.
+	plan []behaviour
+	// always is for every request without a plan.
+	always behaviour
+}
+
+type behaviour func(h *host, w http.ResponseWriter, r *http.Request)
+
+func (w *world) host(name string, data []byte, plan ...behaviour) *host {
+	h := &host{
+		url: "http://" + name + "/p", data: data, tag: `"1"`, plan: plan,
+		conns: make(chan net.Conn), done: make(chan struct{}),
+	}
+	srv := &http.Server{Handler: h}
+	w.mu.Lock()
+	w.hosts[name] = h
+	w.mu.Unlock()
+	var served sync.WaitGroup
+	served.Go(func() { _ = srv.Serve(h) })
+	w.Cleanup(func() {
+		if err := srv.Close(); err != nil {
+			w.Error(err)
+		}
+		served.Wait()
+	})
+	return h
+}
+
+func (h *host) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+func (h *host) Close() error   { close(h.done); return nil }
+func (h *host) Addr() net.Addr { return &net.UnixAddr{Name: h.url} }
+
+func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	n := len(h.asked)
+	h.asked = append(h.asked, r.Clone(context.Background()))
+	do := h.always
+	if n < len(h.plan) && h.plan[n] != nil {
+		do = h.plan[n]
+	}
+	h.mu.Unlock()
+	if do == nil {
+		do = serve
+	}
+	do(h, w, r)
+}
+
+func (h *host) requests() []*http.Request {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.asked)
+}
+
+// ranges are the Range headers of all requests.
+func (h *host) ranges() []string {
+	var out []string
+	for _, r := range h.requests() {
+		out = append(out, r.Header.Get("Range"))
+	}
+	return out
+}
+
+// publish replaces the file.
+func (h *host) publish(data []byte, tag string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.data, h.tag = data, tag
+}
+
+func serve(h *host, w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	data, tag := h.data, h.tag
+	h.mu.Unlock()
+	if tag != "" {
+		w.Header().Set("ETag", tag)
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// breaks drops the connection after n bytes of the body.
+func breaks(n int) behaviour {
+	return func(h *host, w http.ResponseWriter, r *http.Request) {
+		serve(h, &counted{ResponseWriter: w, left: n, end: func() { panic(http.ErrAbortHandler) }}, r)
+	}
+}
+
+// stalls sends n bytes of the body and then nothing more.
+func stalls(n int) behaviour {
+	return func(h *host, w http.ResponseWriter, r *http.Request) {
+		serve(h, &counted{ResponseWriter: w, left: n, end: func() { <-r.Context().Done(); panic(http.ErrAbortHandler) }}, r)
+	}
+}
+
+// trickles sends in steps of a tenth of a second.
+func trickles(bytesPerSecond int, then behaviour) behaviour {
+	return func(h *host, w http.ResponseWriter, r *http.Request) {
+		then(h, &slow{w, bytesPerSecond}, r)
+	}
+}
+
+func answers(status int, header ...string) behaviour {
+	return func(_ *host, w http.ResponseWriter, _ *http.Request) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(status)
+	}
+}
+
+// without takes headers off the request, as a server that does not know them.
+func without(then behaviour, header ...string) behaviour {
+	return func(h *host, w http.ResponseWriter, r *http.Request) {
+		for _, name := range header {
+			r.Header.Del(name)
+		}
+		then(h, w, r)
+	}
+}
+
+type counted struct {
+	http.ResponseWriter
+	left int
+	end  func()
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	if len(p) > c.left {
+		_, _ = c.ResponseWriter.Write(p[:c.left])
+		c.ResponseWriter.(http.Flusher).Flush()
+		c.end()
+	}
+	c.left -= len(p)
+	return c.ResponseWriter.Write(p)
+}
+
+func (c *counted) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
+
+type slow struct {
+	http.ResponseWriter
+	bytesPerSecond int
+}
+
+func (s *slow) Write(p []byte) (int, error) {
+	sent := 0
+	for part := range slices.Chunk(p, s.bytesPerSecond/10) {
+		time.Sleep(time.Duration(len(part)) * time.Second / time.Duration(s.bytesPerSecond))
+		n, err := s.ResponseWriter.Write(part)
+		if sent += n; err != nil {
+			return sent, err
+		}
+		s.Flush()
+	}
+	return sent, nil
+}
+
+func (s *slow) Flush() { s.ResponseWriter.(http.Flusher).Flush() }
+
+// noise is a file nobody can compress or guess, of its own for each seed.
+func noise(seed byte, size int) []byte {
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(data)
+	return data
+}
+
+func wantOf(data []byte) Want {
+	sum := sha512.Sum512(data)
+	return Want{Size: int64(len(data)), SHA512: hex.EncodeToString(sum[:])}
+}
+
+var anything = Want{Size: -1}
+
+func from(n int) string { return fmt.Sprintf("bytes=%d-", n) }

@@ -1,0 +1,306 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// publisher is an authority that says what the test wants.
+type publisher struct{ expect trust.Expectation }
+
+func (p publisher) Expect(context.Context, string, trust.Fetch) (*trust.Expectation, error) {
+	e := p.expect
+	e.Verify = func(io.Reader) (trust.Statement, error) { return trust.Statement{}, nil }
+	return &e, nil
+}
+
+// smallDisk has room for free bytes.
+type smallDisk struct {
+	disk.OS
+	free int64
+}
+
+func (d smallDisk) Free(string, string) (int64, error) { return d.free, nil }
+
+// readOnly refuses to make anything directly in the folder.
+type readOnly struct {
+	disk.OS
+	folder string
+}
+
+func (d readOnly) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	if filepath.Dir(path) == d.folder && flag&os.O_CREATE != 0 {
+		return nil, &disk.Error{Op: op, Err: &os.PathError{Op: "open", Path: path, Err: fs.ErrPermission}}
+	}
+	return d.OS.OpenFile(op, path, flag, perm)
+}
+
+func TestWhatPreflightFindsBeforeAnythingIsDownloaded(t *testing.T) {
+	const MB = 1 << 20
+	for _, c := range []struct {
+		name      string
+		expect    trust.Expectation
+		disk      func(top string) disk.Disk
+		force     bool
+		want      string
+		is        error
+		temporary bool
+	}{
+		{name: "no room for archive and tree", expect: trust.Expectation{Size: 40 * MB, Unpacked: 100 * MB}, disk: func(string) disk.Disk { return smallDisk{free: 165 * MB} }, want: "needs 178.3 MB (archive 41.9 MB, unpacked 104.9 MB", is: ErrNoSpace, temporary: true},
+		{name: "no room for a tree whose size nobody says", expect: trust.Expectation{Size: 40 * MB, Unpacked: -1}, disk: func(string) disk.Disk { return smallDisk{free: 150 * MB} }, is: ErrNoSpace, temporary: true},
+		{name: "below the signed floor", expect: trust.Expectation{Size: -1, Unpacked: -1, Floor: "1.2.0"}, want: "below 1.2.0, the lowest version its publishers still allow"},
+		{name: "below the signed floor, forced", force: true, expect: trust.Expectation{Size: -1, Unpacked: -1, Floor: "1.2.0"}, want: "below 1.2.0"},
+		{name: "no right to move the pointer", expect: trust.Expectation{Size: -1, Unpacked: -1}, disk: func(top string) disk.Disk { return readOnly{folder: top} }, want: "may not write in"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSource(t)
+			s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+			h := newHost(t, s, disk.OS{})
+			if c.disk != nil {
+				h.executor.Disk = c.disk(h.top)
+			}
+			h.executor.Trust = publisher{c.expect}
+			before := h.tree(t)
+			r := wanted
+			r.Force = c.force
+			err := h.executor.Upgrade(context.Background(), r)
+			var f *Failure
+			if !errors.As(err, &f) || !strings.Contains(err.Error(), c.want) || (c.is != nil && !errors.Is(err, c.is)) {
+				t.Fatalf("error %v, want %q / %v", err, c.want, c.is)
+			}
+			if f.State != agentapi.UpgradeRequested || f.Temporary != c.temporary {
+				t.Errorf("failed in %s, temporary %v", f.State, f.Temporary)
+			}
+			for _, u := range h.reports {
+				if u.State == agentapi.UpgradeDownloading {
+					t.Error("it says that it downloads")
+				}
+			}
+			sameTree(t, before, h.tree(t))
+		})
+	}
+}
+
+// keep puts a version beside the running one, as the watcher leaves it there.
+func (h *testHost) keep(t *testing.T, s *source, number, hash string) marker.Install {
+	t.Helper()
+	v := version(number, hash)
+	name := manifest.ArchiveName(number, "linux", "amd64", archiveFormat)
+	if s.files[name] == nil {
+		s.publish(t, number, pkg(number, hash))
+	}
+	archive := filepath.Join(t.TempDir(), name)
+	must(t, os.WriteFile(archive, s.files[name], 0o600))
+	_, err := install.Unpack(context.Background(), disk.OS{}, archive, h.top)
+	must(t, err)
+	must(t, marker.WritePrevious(disk.OS{}, h.top, marker.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now()}))
+	return v
+}
+
+var back = Request{ID: "r1", ActionID: "r1", Rollback: true}
+
+func TestARollbackSwitchesToTheKeptVersionWithoutADownload(t *testing.T) {
+	s := newSource(t)
+	h := newHost(t, s, disk.OS{})
+	v := h.keep(t, s, "0.9.0", "cccccc")
+	s.files = nil // and without a server
+	h.executor.Trust = nil
+	if err := h.executor.Upgrade(context.Background(), back); err != nil {
+		t.Fatal(err)
+	}
+	m, err := marker.Read(disk.OS{}, h.top)
+	if err != nil || m == nil || m.To != v || m.From != h.executor.Running || m.ActionID != "r1" {
+		t.Errorf("marker %+v, %v", m, err)
+	}
+	if got := h.pointsAt(t); got != v.Home {
+		t.Errorf("pointer at %s", got)
+	}
+	if h.reports[0].State != agentapi.UpgradeReplacing || h.reports[0].TargetVersion != "0.9.0" {
+		t.Errorf("first told %+v", h.reports[0])
+	}
+}
+
+func TestAKeptVersionThatWouldNotStartIsNotGoneBackTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, h *testHost, home string)
+		want  string
+	}{
+		"program gone": {func(t *testing.T, _ *testHost, home string) { must(t, os.Remove(filepath.Join(home, agentName))) }, "no program muster-agent"},
+		"manifest zeroed": {func(t *testing.T, _ *testHost, home string) {
+			must(t, os.WriteFile(filepath.Join(home, "manifest.yaml"), make([]byte, 200), 0o600))
+		}, "manifest.yaml"},
+		"does not start": {func(_ *testing.T, h *testHost, _ string) {
+			h.executor.Startable = func(context.Context, string) error { return errors.New("missing library") }
+		}, "missing library"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSource(t)
+			h := newHost(t, s, disk.OS{})
+			v := h.keep(t, s, "0.9.0", "cccccc")
+			c.spoil(t, h, filepath.Join(h.top, v.Home))
+			k, err := h.executor.Kept(context.Background())
+			if err != nil || k == nil || !strings.Contains(k.Problem, c.want) {
+				t.Fatalf("kept %+v, %v", k, err)
+			}
+			before := h.tree(t)
+			if err := h.executor.Upgrade(context.Background(), back); err == nil || !strings.Contains(err.Error(), "cannot be gone back to: ") {
+				t.Errorf("error %v", err)
+			}
+			sameTree(t, before, h.tree(t))
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheKeptVersionGoesWhenItsTimeIsOver(t *testing.T) {
+	s := newSource(t)
+	h := newHost(t, s, disk.OS{})
+	v := h.keep(t, s, "0.9.0", "cccccc")
+	there := func() bool { _, err := os.Stat(filepath.Join(h.top, v.Home)); return err == nil }
+	now := time.Now()
+	must(t, h.executor.DropKept(now.Add(6*24*time.Hour)))
+	must(t, h.executor.DropKept(now.Add(-1000*time.Hour))) // the clock is wrong
+	if k, _ := h.executor.Kept(context.Background()); k == nil || !there() {
+		t.Fatal("gone too early")
+	}
+	// Not while a switch is watched: it may be the version to go back to.
+	must(t, marker.Write(disk.OS{}, h.top, marker.Marker{From: v, To: h.executor.Running, Rules: marker.DefaultRules()}))
+	must(t, h.executor.DropKept(now.Add(8*24*time.Hour)))
+	if !there() {
+		t.Fatal("gone while it may be needed")
+	}
+	must(t, marker.Remove(disk.OS{}, h.top))
+	must(t, h.executor.DropKept(now.Add(8*24*time.Hour)))
+	if k, err := h.executor.Kept(context.Background()); k != nil || err != nil || there() {
+		t.Errorf("kept %+v, %v", k, err)
+	}
+}
+
+// A rollback must survive what an upgrade survives.
+func TestACrashAtAnyDiskCallOfARollbackLeavesARunnableHost(t *testing.T) {
+	s := newSource(t)
+	for n := 1; ; n++ {
+		h := newHost(t, s, disk.OS{})
+		v := h.keep(t, s, "0.9.0", "cccccc")
+		before := h.tree(t, "data/"+filepath.Base(v.Home)+"/run")
+		d := &faultDisk{failAt: n, dead: true}
+		h.executor.Disk = d
+		_ = h.executor.Upgrade(context.Background(), back) // killed somewhere
+		if d.failed == "" {
+			if n < 50 {
+				t.Errorf("only %d disk calls", n)
+			}
+			return
+		}
+		e := h.newExecutor(s, disk.OS{})
+		if h.pointsAt(t) == v.Home {
+			e.Running = v
+		}
+		left, err := e.Resolve()
+		if err != nil {
+			t.Fatalf("crash at call %d (%s): resolve: %v", n, d.failed, err)
+		}
+		if left != nil && left.HandedOver {
+			if m, err := marker.Read(disk.OS{}, h.top); m == nil || err != nil || h.pointsAt(t) != v.Home {
+				t.Fatalf("crash at call %d (%s): at %s with marker %v, %v", n, d.failed, h.pointsAt(t), m, err)
+			}
+			continue
+		}
+		sameTree(t, before, h.tree(t, "data/"+filepath.Base(v.Home)+"/run", JournalFile+".new"))
+		if t.Failed() {
+			t.Fatalf("after a crash at call %d (%s)", n, d.failed)
+		}
+	}
+}
+
+func TestWhatCouldNotBeUndoneIsUndoneBeforeTheNextUpgrade(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	s.publish(t, "1.2.0", pkg("1.2.0", "dddddd"))
+	h := newHost(t, s, disk.OS{})
+	before := h.tree(t)
+	h.executor.Disk = stuckPointer{OS: disk.OS{}, top: h.top, stuck: new(bool)}
+	*h.executor.Disk.(stuckPointer).stuck = false
+	h.executor.HandOver = func(context.Context, Request, string) error {
+		*h.executor.Disk.(stuckPointer).stuck = true
+		return errors.New("exec format error")
+	}
+	if err := h.executor.Upgrade(context.Background(), wanted); err == nil || !strings.Contains(err.Error(), "could not be put back as it was") {
+		t.Fatalf("error %v", err)
+	}
+	if got := h.pointsAt(t); got != "data/muster-agent-1.1.0-bbbbbb" {
+		t.Fatalf("the test's disk let the pointer move to %s", got)
+	}
+	*h.executor.Disk.(stuckPointer).stuck = false
+	if err := h.executor.Upgrade(context.Background(), Request{ID: "b", Version: "9.9.9"}); err == nil {
+		t.Fatal("upgraded to a version nobody published")
+	}
+	sameTree(t, before, h.tree(t, "data/downloads"))
+}
+
+// stuckPointer cannot move the pointer while stuck is set.
+type stuckPointer struct {
+	disk.OS
+	top   string
+	stuck *bool
+}
+
+func (d stuckPointer) Rename(op, from, to string) error {
+	if *d.stuck && to == filepath.Join(d.top, marker.AgentLink) {
+		return &disk.Error{Op: op, Err: errFault}
+	}
+	return d.OS.Rename(op, from, to)
+}
+
+func TestACancelIsHeardUntilThePointerMoves(t *testing.T) {
+	s := newSource(t)
+	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
+	h := newHost(t, s, disk.OS{})
+	before := h.tree(t)
+	h.executor.Watchers = cancelling{h}
+	err := h.executor.Upgrade(context.Background(), wanted)
+	var f *Failure
+	if !errors.As(err, &f) || !errors.Is(err, ErrCancelled) || err.Error() != "superseded by b" || f.Temporary {
+		t.Errorf("failure %+v", f)
+	}
+	sameTree(t, before, h.tree(t))
+}
+
+// cancelling stops the upgrade when the marker is written and the pointer has not
+// moved.
+type cancelling struct{ h *testHost }
+
+func (c cancelling) MarkerVersion(ctx context.Context, _ string) (int, error) {
+	if m, err := marker.Read(disk.OS{}, c.h.top); m == nil || err != nil {
+		return 0, errors.New("no marker yet")
+	}
+	if !c.h.executor.Cancel(wanted.ID, "superseded by b") {
+		return 0, errors.New("not heard")
+	}
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+func (c cancelling) Start(context.Context, string, string) (Watcher, error) {
+	return nil, errors.New("never asked")
+}
