@@ -22,12 +22,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-const (
-	opInstall = "install"
-
-	agentProgram   = "muster-agent"
-	watcherProgram = "muster-watcher"
-)
+const opInstall = "install"
 
 // Services is the host's service manager.
 type Services interface {
@@ -229,12 +224,12 @@ func (i Installation) copyHome(folder string, m *manifest.Manifest) error {
 
 // layOut makes the links and files beside the home.
 func (i Installation) layOut(p manifest.Package) error {
-	for link, program := range map[string]string{marker.AgentLink: agentProgram, marker.WatcherLink: watcherProgram} {
+	for _, program := range []string{marker.AgentLink, marker.WatcherLink} {
 		target := path.Join(p.Home(), program)
 		if _, err := i.Disk.Lstat(opInstall, filepath.Join(i.Top, filepath.FromSlash(target))); err != nil {
 			return fmt.Errorf("package has no program %s: %w", program, err)
 		}
-		if err := disk.Point(i.Disk, opInstall, filepath.FromSlash(target), filepath.Join(i.Top, link)); err != nil {
+		if err := disk.Point(i.Disk, opInstall, filepath.FromSlash(target), filepath.Join(i.Top, program)); err != nil {
 			return err
 		}
 	}

@@ -42,7 +42,7 @@ func (p publisher) pack(t *testing.T, goos string) string {
 	t.Helper()
 	dir := t.TempDir()
 	spec := build.Spec{Manifest: manifest.Package{Version: "1.0.0", OS: goos, Arch: runtime.GOARCH}}
-	for _, name := range []string{agentProgram, watcherProgram} {
+	for _, name := range []string{marker.AgentLink, marker.WatcherLink} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(name), 0o755); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestAFailedInstallationLeavesNothing(t *testing.T) {
 		}, "muster package sign"},
 		{"another platform", func(t *testing.T, i *Installation, _ *manager) { i.Package = p.pack(t, "plan9") }, "package is for plan9"},
 		{"no package", func(t *testing.T, i *Installation, _ *manager) {
-			i.Package, i.Executable = "", filepath.Join(t.TempDir(), agentProgram)
+			i.Package, i.Executable = "", filepath.Join(t.TempDir(), marker.AgentLink)
 		}, "pass --package"},
 		{"service does not start", func(_ *testing.T, _ *Installation, m *manager) { m.startErr = errors.New("masked") }, "--no-service"},
 	} {

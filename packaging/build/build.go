@@ -151,10 +151,7 @@ func checkSet(files []source, goos string) error {
 			}
 		}
 	}
-	want := program
-	if goos == "windows" {
-		want += ".exe"
-	}
+	want := manifest.ProgramName(goos, program)
 	if !names[want] {
 		return fmt.Errorf("no file is named %s, and a package without it cannot be started: add --file %s=PATH", want, want)
 	}

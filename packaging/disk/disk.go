@@ -91,7 +91,7 @@ func (OS) MkdirAll(op, path string, perm fs.FileMode) error {
 	return wrap(op, os.MkdirAll(path, perm))
 }
 
-func (OS) Rename(op, from, to string) error { return wrap(op, os.Rename(from, to)) }
+func (OS) Rename(op, from, to string) error { return wrap(op, rename(from, to)) }
 
 func (OS) Remove(op, path string) error {
 	err := os.Remove(path)

@@ -10,7 +10,8 @@
 // folders and regular files exist here.
 //
 // A home is whole or absent: it is unpacked and synced under another name in
-// the same folder, and renamed when complete.
+// the same folder, and renamed when complete. Every home has a manifest.yaml,
+// whether its package had one or is of the generation before.
 package install
 
 import (
@@ -56,7 +57,12 @@ func (e *RefusedError) Error() string {
 
 // Contents is what an archive holds.
 type Contents struct {
-	Manifest     *manifest.Manifest
+	// Manifest has OS and Arch also where the archive's own does not say them,
+	// as far as its programs tell.
+	Manifest *manifest.Manifest
+	// Legacy: the archive has no manifest. Manifest was made of the files that
+	// tell version and hash in such a package; see manifest.Legacy.
+	Legacy       bool
 	Files        []Entry
 	UnpackedSize int64  // bytes of all files
 	SHA256       string // of the archive itself
@@ -99,6 +105,7 @@ func InspectOn(ctx context.Context, d disk.Disk, archivePath string) (*Contents,
 	}
 	return &Contents{
 		Manifest:     c.manifest,
+		Legacy:       c.legacy,
 		Files:        c.files,
 		UnpackedSize: c.unpacked,
 		SHA256:       hex.EncodeToString(h.Sum(nil)),

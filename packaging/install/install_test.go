@@ -180,7 +180,17 @@ package:
 // TestEvilPackages is the promise of this package: whatever an archive holds,
 // it is refused for a stated reason and the host stays as it was.
 func TestEvilPackages(t *testing.T) {
-	for _, evil := range fakepkg.EvilPackages(t, "1.1.0") {
+	for generation, packages := range map[string][]fakepkg.Evil{
+		"manifest": fakepkg.EvilPackages(t, "1.1.0"),
+		"legacy":   fakepkg.EvilLegacyPackages("1.1.0"),
+	} {
+		t.Run(generation, func(t *testing.T) { refuseAll(t, packages) })
+	}
+}
+
+func refuseAll(t *testing.T, packages []fakepkg.Evil) {
+	t.Helper()
+	for _, evil := range packages {
 		for _, format := range formats {
 			if evil.Only != "" && evil.Only != format {
 				continue

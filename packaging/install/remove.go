@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -40,7 +41,7 @@ func removeHome(d disk.Disk, top, home string) error {
 	if !fi.IsDir() {
 		return errors.New("is not a folder")
 	}
-	if err := refuseInUse(d, top, full); err != nil {
+	if err := refuseInUse(d, top, filepath.FromSlash(home)); err != nil {
 		return err
 	}
 	doomed := stagingOf(full)
@@ -62,9 +63,18 @@ func isHome(home string) bool {
 		!strings.HasPrefix(base, ".") && !strings.ContainsAny(base, `\:`)
 }
 
+// refuseInUse looks where the links of the top folder lead, in whatever spelling:
+// through other links, from the root, or over a top folder that is itself one. A
+// link that leads nowhere any more counts by its text.
 func refuseInUse(d disk.Disk, top, home string) error {
-	home, err := filepath.Abs(home)
+	top, err := filepath.Abs(top)
 	if err != nil {
+		return err
+	}
+	if top, err = resolve(d, "", top); err != nil {
+		return err
+	}
+	if home, err = resolve(d, top, home); err != nil {
 		return err
 	}
 	entries, err := d.ReadDir(opRemove, top)
@@ -75,23 +85,25 @@ func refuseInUse(d disk.Disk, top, home string) error {
 		if e.Type()&fs.ModeSymlink == 0 {
 			continue
 		}
-		target, err := d.Readlink(opRemove, filepath.Join(top, e.Name()))
+		target, err := resolve(d, top, e.Name())
+		if errors.Is(err, errLoop) {
+			continue // nothing can be started through it
+		}
 		if err != nil {
 			return err
 		}
-		if target, err = absolute(top, target); err != nil {
-			return err
-		}
-		if target == home || strings.HasPrefix(target, home+string(filepath.Separator)) {
+		if within(runtime.GOOS, target, home) {
 			return fmt.Errorf("%w: the link %s leads to it", ErrInUse, e.Name())
 		}
 	}
 	return nil
 }
 
-func absolute(dir, target string) (string, error) {
-	if !filepath.IsAbs(target) {
-		target = filepath.Join(dir, target)
+// within says whether a path is a folder or lies in it. Windows and macOS take
+// two spellings that differ in case for one name.
+func within(goos, path, dir string) bool {
+	if goos == "windows" || goos == "darwin" {
+		path, dir = strings.ToLower(path), strings.ToLower(dir)
 	}
-	return filepath.Abs(target)
+	return path == dir || strings.HasPrefix(path, dir+string(filepath.Separator))
 }

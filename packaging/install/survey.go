@@ -42,16 +42,19 @@ func (l limits) forArchive(size int64) int64 {
 // contents is what a first reading of an archive tells.
 type contents struct {
 	manifest *manifest.Manifest
+	legacy   bool // the manifest was made here
 	files    []Entry
 	unpacked int64
-	top      string            // the archive's top folder
-	places   map[string]string // see plan
+	top      string              // the archive's top folder
+	places   map[string]string   // see plan
+	old      legacyFiles         // by name in the archive, as the next
+	programs map[string]platform // those that could be started
 }
 
 // survey reads every byte of an archive and decides whether it could be
 // unpacked, so that an archive that is refused never touches the disk.
 func survey(ctx context.Context, f archiveFile, l limits) (*contents, error) {
-	c := &contents{}
+	c := &contents{old: legacyFiles{}, programs: map[string]platform{}}
 	seen := newSeen()
 	err := read(ctx, f, l, func(e checkedEntry, content io.Reader) error {
 		if e.name == "." {
@@ -78,18 +81,51 @@ func survey(ctx context.Context, f archiveFile, l limits) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.manifest == nil {
-		return nil, &RefusedError{Why: fmt.Sprintf("it has no %s in its top folder, so it is no Muster package", manifest.FileName)}
-	}
-	c.places, err = plan(c.files, c.manifest.Package)
-	return c, err
+	return c, c.settle()
 }
 
-// take reads a file's content; only the manifest's is kept.
-func (c *contents) take(name string, content io.Reader) (int64, error) {
-	if name != manifest.FileName {
-		return io.Copy(io.Discard, content)
+// settle decides what the files come to, once all have been seen.
+func (c *contents) settle() (err error) {
+	if c.legacy = c.manifest == nil; c.legacy {
+		if c.manifest, err = c.old.manifest(); err != nil {
+			return err
+		}
 	}
+	if c.places, err = plan(c.files, c.manifest.Package); err != nil {
+		return err
+	}
+	if c.legacy {
+		if err := ownManifest(c.places); err != nil {
+			return err
+		}
+	}
+	return settlePlatform(&c.manifest.Package, c.programs, c.places)
+}
+
+// take reads a file's content and keeps what tells about the package.
+func (c *contents) take(name string, content io.Reader) (int64, error) {
+	switch {
+	case name == manifest.FileName:
+		return c.takeManifest(name, content)
+	case isLegacyFile(name):
+		return c.old.take(name, content)
+	case isProgram(name):
+		return c.takeProgram(name, content)
+	}
+	return io.Copy(io.Discard, content)
+}
+
+func (c *contents) takeProgram(name string, content io.Reader) (int64, error) {
+	head, err := io.ReadAll(io.LimitReader(content, headLength))
+	if err != nil {
+		return 0, err
+	}
+	c.programs[name] = platformOf(head)
+	rest, err := io.Copy(io.Discard, content)
+	return int64(len(head)) + rest, err
+}
+
+func (c *contents) takeManifest(name string, content io.Reader) (int64, error) {
 	counted := &countingReader{r: content}
 	m, err := manifest.Parse(counted)
 	if err != nil {

@@ -29,7 +29,8 @@ const (
 )
 
 // Unpack brings the package in an archive to the host whose top folder is top,
-// and returns the package's description; its Home is then complete and durable.
+// and returns the package's description; its Home is then complete and durable,
+// and holds a manifest.yaml also where the archive brings none to put there.
 // It makes no link and starts nothing. Whatever fails, and whenever the machine
 // dies, no part of a home is left (a crash may leave a folder with
 // [StagingPrefix], which the next Unpack of that package removes).
@@ -66,12 +67,16 @@ func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits)
 		if err := read(ctx, f, l, w.visit); err != nil {
 			return err
 		}
+		if err := w.writeManifest(); err != nil {
+			return err
+		}
 		return w.finish()
 	})
 	if err == nil {
 		err = d.Rename(opUnpack, staging, home)
 	}
 	if err != nil {
+		err = outOfSpace(d, err, p, filepath.Dir(home), c.unpacked)
 		return none, errors.Join(err, d.RemoveAll(opUnpack, staging))
 	}
 	if err := d.SyncDir(opUnpack, filepath.Dir(home)); err != nil {
@@ -104,9 +109,8 @@ func prepare(d disk.Disk, top string, p manifest.Package, size int64) error {
 	if err != nil {
 		return err
 	}
-	if free < size {
-		return fmt.Errorf("%w: %s needs %d MiB, %s has %d MiB: remove old versions or files",
-			ErrNoSpace, p.Identity(), size>>20+1, filepath.Dir(home), free>>20)
+	if free < Need(size) {
+		return noSpace(p, filepath.Dir(home), size, free)
 	}
 	return nil
 }

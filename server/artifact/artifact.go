@@ -209,6 +209,10 @@ func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string
 	if strings.HasSuffix(p.File, ".zip") {
 		format = "zip"
 	}
+	if pkg.OS == "" || pkg.Arch == "" {
+		// Agents are offered what fits them, by these two.
+		return fleet.FieldError("body", "does not say which platform it is for, and its muster-agent is not a program that would tell: set os and arch in its %s", manifest.FileName)
+	}
 	if want := manifest.ArchiveName(pkg.FullVersion(), pkg.OS, pkg.Arch, format); want != p.File {
 		return fleet.FieldError("path.file", "is %s, but by its manifest the package is %s", p.File, want)
 	}

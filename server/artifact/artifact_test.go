@@ -276,6 +276,33 @@ func TestAPublisherChangesKeys(t *testing.T) {
 	}
 }
 
+func TestALegacyPackageIsPublishedByWhatItsProgramTells(t *testing.T) {
+	w := newWorld(t)
+	described := fakepkg.DescribeLegacy("1.1.0")
+	legacy := func(agent string) parcel {
+		dir := t.TempDir()
+		agentFile, watcherFile := filepath.Join(dir, "a"), filepath.Join(dir, "w")
+		for file, body := range map[string]string{agentFile: agent, watcherFile: "#!/bin/sh\n"} {
+			if err := os.WriteFile(file, []byte(body), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		name := manifest.ArchiveName("1.1.0", "linux", "arm64", build.TarGz)
+		path := fakepkg.Write(t, dir, name, fakepkg.Legacy(t, described, agentFile, watcherFile))
+		fakepkg.Sign(t, path, w.key)
+		return w.read(path)
+	}
+	_, err := w.push(legacy("#!/bin/sh\n"))
+	w.wantKind(err, fleet.Invalid, "set os and arch")
+	_, err = w.push(legacy(fakepkg.Program("linux", "amd64")))
+	w.wantKind(err, fleet.Invalid, "by its manifest the package is muster-agent-1.1.0-linux-amd64.tar.gz")
+	p := w.pushed(legacy(fakepkg.Program("linux", "arm64")))
+	if p.Version != "1.1.0" || p.Hash != described.Hash || p.OS != "linux" || p.Arch != "arm64" {
+		t.Errorf("record is %+v", p)
+	}
+	w.holds(p)
+}
+
 func TestPackagesThatAreRefused(t *testing.T) {
 	w := newWorld(t)
 	in := w.build("1.1.0", "better")
@@ -311,7 +338,7 @@ func TestPackagesThatAreRefused(t *testing.T) {
 		})
 	}
 	w.t = t
-	evil := fakepkg.EvilPackages(t, "1.1.0")
+	evil := append(fakepkg.EvilPackages(t, "1.1.0"), fakepkg.EvilLegacyPackages("1.1.0")...)
 	for _, e := range evil {
 		name := in.name
 		if e.Only == build.Zip {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/lab"
 )
 
@@ -70,8 +71,10 @@ func TestUpgradesThatCannotBeAreRefusedBeforeTheyBegin(t *testing.T) {
 	w := newWorld(t, lab.HostOptions{}, "web-01")
 	ctx, h := t.Context(), w.hosts[0]
 	windows := filepath.Join(w.Dir, "muster-agent-1.1.0-windows-amd64.zip")
+	program := filepath.Join(w.Dir, "program.exe")
+	check(t, os.WriteFile(program, []byte(fakepkg.Program("windows", "amd64")), 0o755))
 	out, err := exec.CommandContext(ctx, w.Programs.Muster, "package", "build", "--version", "1.1.0", "--os", "windows", "--arch", "amd64",
-		"--format", "zip", "--out", windows, "--file", "muster-agent.exe="+w.Programs.Agent).CombinedOutput()
+		"--format", "zip", "--out", windows, "--file", "muster-agent.exe="+program).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -2,8 +2,11 @@ package fakepkg
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
 // Evil is a package that must be refused, whoever signed it.
@@ -21,21 +24,54 @@ type Evil struct {
 func EvilPackages(t testing.TB, version string) []Evil {
 	t.Helper()
 	p := Describe(version)
-	top := Top(p)
-	home := top + "/" + p.VersionedHome
-	with := func(extra ...Entry) []Entry { return append(Sound(t, p), extra...) }
-	without := func(part string) []Entry {
-		var kept []Entry
-		for _, e := range Sound(t, p) {
-			if !strings.Contains(e.Name, part) {
-				kept = append(kept, e)
-			}
+	b := base{p: p, sound: Sound(t, p), top: Top(p), home: Top(p) + "/" + p.VersionedHome}
+	return append(b.evil(), []Evil{
+		{Name: "manifest twice", Entries: b.with(Manifest(t, p)), Why: "is in the archive twice"},
+		{Name: "two names for one place", Entries: b.with(
+			Entry{Name: b.top + "/data/muster-agent-" + p.Identity().String() + "/muster-agent", Body: "other"}), Why: "map to the same file"},
+		{Name: "no folder at all", Entries: []Entry{{Name: "muster-agent", Body: "x", Mode: 0o755}}, Why: "want everything in one folder"},
+		{Name: "no manifest", Entries: b.without("manifest.yaml"), Why: "has no manifest.yaml"},
+		{Name: "manifest that is not one", Entries: append(b.without("manifest.yaml"), Entry{Name: b.top + "/manifest.yaml", Body: "version: [\n"}), Why: "cannot be used"},
+		{Name: "manifest that leads out", Entries: append(b.without("manifest.yaml"), Entry{Name: b.top + "/manifest.yaml", Body: escapingManifest}), Why: "package.path-mappings[0]"},
+		{Name: "manifest that never ends", Entries: append(b.without("manifest.yaml"), Entry{Name: b.top + "/manifest.yaml", Zeros: 1 << 20}), Why: "more than 65536 bytes"},
+		{Name: "program for another system", Entries: b.replace(b.home+"/muster-agent", Program("windows", "amd64")), Why: "is a program for windows/amd64"},
+		{Name: "program for another machine", Entries: b.replace(b.home+"/muster-agent", Program("linux", "riscv64")), Why: "is a program for linux/riscv64"},
+		// Counted before the generation is known: 10,000 files once are enough.
+		{Name: "too many entries", Entries: b.with(many(b.home, 10_000)...), Why: "at most 10000 entries"},
+		{Name: "nothing for the home", Entries: []Entry{{Name: b.top + "/", Kind: Folder}, {Name: b.top + "/README", Body: "x"}, unmapped(t, version)}, Why: "none of its files"},
+	}...)
+}
+
+// base is the sound package that evil ones are made of, of either generation.
+type base struct {
+	p         manifest.Package
+	sound     []Entry
+	top, home string
+}
+
+func (b base) with(extra ...Entry) []Entry { return append(slices.Clone(b.sound), extra...) }
+
+// replace gives a file another content.
+func (b base) replace(name, body string) []Entry {
+	entries := slices.Clone(b.sound)
+	for i := range entries {
+		if entries[i].Name == name {
+			entries[i].Body = body
 		}
-		return kept
 	}
+	return entries
+}
+
+func (b base) without(part string) []Entry {
+	return slices.DeleteFunc(slices.Clone(b.sound), func(e Entry) bool { return strings.Contains(e.Name, part) })
+}
+
+// evil are the packages that are wrong whatever says which version they hold.
+func (b base) evil() []Evil {
+	top, home, with := b.top, b.home, b.with
 	return []Evil{
 		{Name: "path that climbs", Entries: with(Entry{Name: home + "/../../../../evil", Body: "x"}), Why: "leads out of the package through .."},
-		{Name: "path that climbs and comes back", Entries: with(Entry{Name: home + "/../" + p.VersionedHome + "/evil", Body: "x"}), Why: "leads out of the package through .."},
+		{Name: "path that climbs and comes back", Entries: with(Entry{Name: home + "/../" + b.p.VersionedHome + "/evil", Body: "x"}), Why: "leads out of the package through .."},
 		{Name: "path that begins with a climb", Entries: with(Entry{Name: "../evil", Body: "x"}), Why: "leads out of the package through .."},
 		{Name: "absolute path", Entries: with(Entry{Name: "/tmp/evil", Body: "x"}), Why: "is an absolute path"},
 		{Name: "backslash", Entries: with(Entry{Name: home + `/..\..\evil`, Body: "x"}), Why: "has a backslash"},
@@ -52,26 +88,18 @@ func EvilPackages(t testing.TB, version string) []Evil {
 		{Name: "device", Entries: with(Entry{Name: home + "/null", Kind: CharDevice}), Why: "is a device"},
 		{Name: "pipe", Entries: with(Entry{Name: home + "/pipe", Kind: Fifo}), Why: "is a device or a pipe"},
 		{Name: "same name twice", Entries: with(Entry{Name: home + "/muster-agent", Body: "other"}), Why: "is in the archive twice"},
-		{Name: "manifest twice", Entries: with(Manifest(t, p)), Why: "is in the archive twice"},
 		{Name: "file used as a folder", Entries: with(Entry{Name: home + "/muster-agent/evil", Body: "x"}), Why: "which is a file"},
 		{Name: "file used as a folder where nothing is unpacked", Entries: with(
 			Entry{Name: top + "/README", Body: "x"}, Entry{Name: top + "/README/evil", Body: "x"}), Why: "which is a file"},
 		{Name: "folder used as a file", Entries: with(Entry{Name: home + "/x/y", Body: "x"}, Entry{Name: home + "/x", Body: "x"}), Why: "is in the archive twice"},
-		{Name: "two names for one place", Entries: with(
-			Entry{Name: top + "/data/muster-agent-" + p.Identity().String() + "/muster-agent", Body: "other"}), Why: "map to the same file"},
 		{Name: "file for another home", Entries: with(Entry{Name: top + "/data/muster-agent-9.9.9-abcdef/muster-agent", Body: "x"}), Why: "outside the versioned home"},
 		{Name: "file over the active commit", Entries: with(Entry{Name: top + "/data/active.commit", Body: "x"}), Why: "outside the versioned home"},
 		{Name: "second top folder", Entries: with(Entry{Name: "other/evil", Body: "x"}), Why: "beside the package's top folder"},
 		{Name: "file beside the top folder", Entries: with(Entry{Name: "evil", Body: "x"}), Why: "beside the package's top folder"},
-		{Name: "no folder at all", Entries: []Entry{{Name: "muster-agent", Body: "x", Mode: 0o755}}, Why: "want everything in one folder"},
-		{Name: "no manifest", Entries: without("manifest.yaml"), Why: "has no manifest.yaml"},
-		{Name: "manifest that is not one", Entries: append(without("manifest.yaml"), Entry{Name: top + "/manifest.yaml", Body: "version: [\n"}), Why: "cannot be used"},
-		{Name: "manifest that leads out", Entries: append(without("manifest.yaml"), Entry{Name: top + "/manifest.yaml", Body: escapingManifest}), Why: "package.path-mappings[0]"},
-		{Name: "manifest that never ends", Entries: append(without("manifest.yaml"), Entry{Name: top + "/manifest.yaml", Zeros: 1 << 20}), Why: "more than 65536 bytes"},
-		{Name: "nothing for the home", Entries: []Entry{{Name: top + "/", Kind: Folder}, {Name: top + "/README", Body: "x"}, unmapped(t, version)}, Why: "none of its files"},
-		{Name: "too many entries", Entries: with(many(home, 10_000)...), Why: "at most 10000 entries"},
 		{Name: "compression bomb", Entries: with(Entry{Name: home + "/bomb", Zeros: 18 << 20}), Why: "unpacks to too much"},
 		{Name: "bomb in a file that is not unpacked", Entries: with(Entry{Name: top + "/bomb", Zeros: 18 << 20}), Why: "unpacks to too much"},
+		{Name: "watcher for another machine than the agent", Entries: base{sound: b.replace(home+"/muster-agent", Program("linux", "amd64"))}.
+			replace(home+"/muster-watcher", Program("linux", "arm64")), Why: "is a program for linux/arm64, but the package is for linux/amd64"},
 		{Name: "encrypted file", Entries: with(Entry{Name: home + "/secret", Body: "x", ZipFlags: 1}), Why: "is encrypted", Only: "zip"},
 		{Name: "exotic compression", Entries: with(Entry{Name: home + "/x", Body: "x", ZipMethod: 93}), Why: "compressed by method 93", Only: "zip"},
 	}

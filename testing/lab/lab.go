@@ -68,16 +68,34 @@ func (l *Lab) NewPublisher(ctx context.Context, name string) (*Publisher, error)
 // Package builds and signs a package of a version whose muster-agent is the
 // given program, and returns the archive.
 func (p *Publisher) Package(ctx context.Context, version, agent string) (string, error) {
+	return p.PackageOf(ctx, version, agent, p.lab.Programs.Watcher)
+}
+
+// PackageOf is Package with another muster-watcher than the lab's own, and with
+// more flags of `muster package build`.
+func (p *Publisher) PackageOf(ctx context.Context, version, agent, watcher string, flags ...string) (string, error) {
 	archive := filepath.Join(p.lab.Dir, "packages", manifest.ArchiveName(version, runtime.GOOS, runtime.GOARCH, "tar.gz"))
 	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 		return "", err
 	}
-	_, err := p.lab.program(ctx, nil, p.lab.Programs.Muster, "package", "build", "--version", version, "--out", archive,
-		"--file", "muster-agent="+agent, "--file", "muster-watcher="+p.lab.Programs.Watcher)
+	args := append([]string{
+		p.lab.Programs.Muster, "package", "build", "--version", version, "--out", archive,
+		"--file", "muster-agent=" + agent, "--file", "muster-watcher=" + watcher,
+	}, flags...)
+	_, err := p.lab.program(ctx, nil, args...)
 	if err != nil {
 		return "", err
 	}
 	return archive, p.Sign(ctx, archive)
+}
+
+// Add signs an archive that was built elsewhere, under the name hosts ask for.
+func (p *Publisher) Add(ctx context.Context, version, archive string) (string, error) {
+	named := filepath.Join(p.lab.Dir, "packages", manifest.ArchiveName(version, runtime.GOOS, runtime.GOARCH, "tar.gz"))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(named), 0o755), os.Rename(archive, named)); err != nil {
+		return "", err
+	}
+	return named, p.Sign(ctx, named)
 }
 
 // Sign writes the signature beside an archive.

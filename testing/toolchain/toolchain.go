@@ -153,6 +153,8 @@ type Programs struct {
 	Muster, Agent, Watcher string
 	// Crasher and Sickly stand in broken packages for the agent.
 	Crasher, Sickly string
+	// OldWatcher is a watcher that understands only the first upgrade marker.
+	OldWatcher string
 }
 
 // Tags are the build tags of every program. nomsgpack leaves a codec out of gin
@@ -165,9 +167,10 @@ func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer
 	p := Programs{
 		Muster: filepath.Join(dir, "muster"), Agent: filepath.Join(dir, "muster-agent"), Watcher: filepath.Join(dir, "muster-watcher"),
 		Crasher: filepath.Join(dir, "broken", "crasher"), Sickly: filepath.Join(dir, "broken", "sickly"),
+		OldWatcher: filepath.Join(dir, "broken", "oldwatcher"),
 	}
 	fmt.Fprintln(out, "Building the programs …")
-	for pkg, to := range map[string]string{"./server": p.Muster, "./agent": p.Agent, "./watcher": p.Watcher, "./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/sickly": p.Sickly} {
+	for pkg, to := range map[string]string{"./server": p.Muster, "./agent": p.Agent, "./watcher": p.Watcher, "./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/sickly": p.Sickly, "./testing/fakepkg/oldwatcher": p.OldWatcher} {
 		ldflags := "-s -w"
 		if version != "" {
 			ldflags += " -X main.version=" + version

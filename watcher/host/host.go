@@ -123,8 +123,7 @@ func (h *Host) Start() error {
 		return err
 	}
 	defer out.Close()
-	// Resolved first: the process is to be known by the version it runs, and
-	// Windows does not start a program through a link without .exe.
+	// Resolved first: the process is to be known by the version it runs.
 	program, err := filepath.EvalSymlinks(filepath.Join(h.Top, marker.AgentLink))
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)

@@ -83,6 +83,5 @@ func homeIn(top, program string) (string, bool) {
 		return "", false
 	}
 	home := path.Dir(filepath.ToSlash(rel))
-	name := strings.TrimSuffix(path.Base(filepath.ToSlash(rel)), ".exe")
-	return home, path.Dir(home) == marker.DataDir && name == marker.AgentLink
+	return home, path.Dir(home) == marker.DataDir && path.Base(filepath.ToSlash(rel)) == marker.AgentLink
 }

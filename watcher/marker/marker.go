@@ -22,10 +22,11 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// Names of the things on a host, relative to its top folder.
+// Names of the things on a host, relative to its top folder. A link has the name
+// of the program it leads to.
 const (
-	AgentLink   = "muster-agent"   // the one pointer: decides which version runs
-	WatcherLink = "muster-watcher" // the watcher that watches the next upgrade
+	AgentLink   = "muster-agent" + exe   // the one pointer: decides which version runs
+	WatcherLink = "muster-watcher" + exe // the watcher that watches the next upgrade
 
 	DataDir          = "data"
 	MarkerFile       = "data/upgrade-marker"

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
-	"runtime"
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/watcher/marker"
@@ -22,15 +21,6 @@ const (
 	opRemoveHome   = "remove home"
 	opCleanUp      = "clean up"
 )
-
-// program is the name of a link's target inside a versioned home: what stands at
-// the top under the link's own name.
-func program(link string) string {
-	if runtime.GOOS == "windows" {
-		return link + ".exe"
-	}
-	return link
-}
 
 // linkHome is the versioned home the link name at the top leads to, or "" when
 // there is no such link.
@@ -50,17 +40,17 @@ func (w *Watch) linkHome(op, name string) (string, error) {
 	return path.Dir(path.Clean(filepath.ToSlash(target))), nil
 }
 
-// point makes the link name lead into home.
+// point makes the link name lead to the program of that name in home.
 func (w *Watch) point(op, name, home string) error {
 	if now, err := w.linkHome(op, name); err == nil && now == home {
 		return nil
 	}
-	return disk.Point(w.Disk, op, filepath.FromSlash(home+"/"+program(name)), filepath.Join(w.Top, name))
+	return disk.Point(w.Disk, op, filepath.FromSlash(home+"/"+name), filepath.Join(w.Top, name))
 }
 
 // has says whether home holds the program of the link name.
 func (w *Watch) has(op, name, home string) (bool, error) {
-	fi, err := w.Disk.Lstat(op, filepath.Join(w.Top, filepath.FromSlash(home), program(name)))
+	fi, err := w.Disk.Lstat(op, filepath.Join(w.Top, filepath.FromSlash(home), name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

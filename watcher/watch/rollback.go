@@ -60,7 +60,7 @@ func (w *Watch) rollBack(ctx context.Context, m marker.Marker, reason marker.Rea
 	}
 	if !runnable {
 		result = marker.RollbackFailed
-		reason.Text += fmt.Sprintf(" %s could not be put back: %s/%s is missing.", m.From, m.From.Home, program(marker.AgentLink))
+		reason.Text += fmt.Sprintf(" %s could not be put back: %s/%s is missing.", m.From, m.From.Home, marker.AgentLink)
 		return outcome(), w.conclude(outcome(), keepBad)
 	}
 	if err := w.point(opPointer, marker.AgentLink, m.From.Home); err != nil {

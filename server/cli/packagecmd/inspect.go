@@ -1,6 +1,7 @@
 package packagecmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,6 +69,7 @@ type inspectReport struct {
 	OS           string       `json:"os,omitempty"`
 	Arch         string       `json:"arch,omitempty"`
 	Home         string       `json:"home"`
+	Legacy       bool         `json:"legacy"` // no manifest.yaml in the archive
 	UnpackedSize int64        `json:"unpacked_size"`
 	Files        []fileReport `json:"files"`
 	// HasSignature says that a signature file lies beside the archive. Whether
@@ -86,7 +88,7 @@ func newInspectReport(archive string, c *install.Contents) inspectReport {
 	r := inspectReport{
 		Archive: filepath.Base(archive), Size: c.Size, SHA256: c.SHA256,
 		Version: p.Version, Snapshot: p.Snapshot, Hash: p.Hash, OS: p.OS, Arch: p.Arch,
-		Home: p.Home(), UnpackedSize: c.UnpackedSize,
+		Home: p.Home(), Legacy: c.Legacy, UnpackedSize: c.UnpackedSize,
 	}
 	for _, f := range c.Files {
 		r.Files = append(r.Files, fileReport{f.Name, f.Size, fmt.Sprintf("%04o", f.Mode)})
@@ -99,7 +101,11 @@ func newInspectReport(archive string, c *install.Contents) inspectReport {
 func (r inspectReport) writeHuman(w io.Writer) error {
 	platform := "any"
 	if r.OS != "" {
-		platform = r.OS + "/" + r.Arch
+		platform = r.OS + "/" + cmp.Or(r.Arch, "any")
+	}
+	generation := "with a manifest"
+	if r.Legacy {
+		generation = "legacy: no manifest, version and hash are from files of their own"
 	}
 	version := r.Version
 	if r.Snapshot {
@@ -115,6 +121,7 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 		{"version", version},
 		{"hash", r.Hash},
 		{"platform", platform},
+		{"generation", generation},
 		{"home", r.Home},
 		{"archive", sizeText(r.Size) + ", sha256:" + r.SHA256},
 		{"unpacked", fmt.Sprintf("%s in %d files", sizeText(r.UnpackedSize), len(r.Files))},

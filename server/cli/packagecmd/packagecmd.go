@@ -19,7 +19,9 @@ func New() *cobra.Command {
 		Short: "Build, sign and inspect packages",
 		Long: `A package is the archive an agent downloads to upgrade itself: a tar.gz or
 zip file with a manifest.yaml, and beside it a signature that names the archive.
-Hosts install only packages that are signed by a key they trust.`,
+Hosts install only packages that are signed by a key they trust. Packages of the
+generation before, which have a package.version and a commit file instead of a
+manifest, can be inspected, signed, pushed and installed too.`,
 		Example: `  muster package keygen --key release.key
   muster package build --version 1.1.0 --file muster-agent=bin/muster-agent --file muster-watcher=bin/muster-watcher
   muster package sign --key release.key muster-agent-1.1.0-linux-amd64.tar.gz

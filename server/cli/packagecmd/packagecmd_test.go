@@ -169,6 +169,35 @@ func TestInspectShowsThePackage(t *testing.T) {
 	}
 }
 
+func TestALegacyPackageIsInspectedAndSigned(t *testing.T) {
+	r := newRelease(t)
+	p := fakepkg.DescribeLegacy("1.1.0-SNAPSHOT")
+	entries := fakepkg.SoundLegacy(p)
+	for i := range entries {
+		if strings.HasSuffix(entries[i].Name, "/muster-agent") {
+			entries[i].Body = fakepkg.Program("linux", "arm64")
+		}
+	}
+	fakepkg.Write(t, r.dir, "download.tar.gz", entries)
+	human := r.run("inspect", "download.tar.gz")
+	for _, word := range []string{"1.1.0-SNAPSHOT", p.Hash, "linux/arm64", "legacy: no manifest", "data/muster-agent-3f2a9c", "package.version"} {
+		if !strings.Contains(human, word) {
+			t.Errorf("inspect shows\n%s\nwithout %q", human, word)
+		}
+	}
+	var report inspectReport
+	decode(t, r.run("inspect", "-o", "json", "download.tar.gz"), &report)
+	if !report.Legacy || report.OS != "linux" || report.Arch != "arm64" {
+		t.Errorf("inspect -o json gives %+v", report)
+	}
+	// Its program tells for which hosts it is, and so how they will ask for it.
+	r.run("keygen", "--key", "release.key", "--no-password")
+	const name = "muster-agent-1.1.0-SNAPSHOT-linux-arm64.tar.gz"
+	r.refuses([]string{"mv download.tar.gz " + name}, "sign", "--key", "release.key", "download.tar.gz")
+	fakepkg.Write(t, r.dir, name, entries)
+	r.run("sign", "--key", "release.key", name)
+}
+
 func TestTheSameReleaseTwiceIsTheSame(t *testing.T) {
 	r := newRelease(t)
 	r.run("keygen", "--key", "release.key", "--no-password")

@@ -1,0 +1,57 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+const opReadHome = "read version"
+
+// ErrDamagedHome says that a versioned home is there but cannot be what its name
+// says. It stands for no version: callers neither start it nor take it for
+// another one. Where no link leads into it, [Remove] takes it away.
+var ErrDamagedHome = errors.New("installed version is damaged")
+
+// ReadHome tells which package a versioned home holds; home is relative to top
+// and slash-separated, as manifest.Package.Home gives it. It returns
+// fs.ErrNotExist when the home is not there, and [ErrDamagedHome] when its
+// manifest cannot be read (a power cut can leave a file of zeros), is one of
+// another home, or has no program beside it. Whether the program starts, it does
+// not ask.
+func ReadHome(d disk.Disk, top, home string) (manifest.Package, error) {
+	var none manifest.Package
+	if !isHome(home) {
+		return none, fmt.Errorf("read version %s: want data/<folder of one version>", home)
+	}
+	full := filepath.Join(top, filepath.FromSlash(home))
+	if _, err := d.Lstat(opReadHome, full); err != nil {
+		return none, err
+	}
+	damaged := func(why error) error { return fmt.Errorf("%s: %w: %w", full, ErrDamagedHome, why) }
+	text, err := d.ReadFile(opReadHome, filepath.Join(full, manifest.FileName))
+	if err != nil {
+		return none, damaged(err)
+	}
+	m, err := manifest.Parse(bytes.NewReader(text))
+	if err != nil {
+		return none, damaged(err)
+	}
+	if m.Package.Home() != home {
+		return none, damaged(fmt.Errorf("its %s is the one of %s", manifest.FileName, m.Package.Home()))
+	}
+	program := filepath.Join(full, manifest.ProgramName(runtime.GOOS, "muster-agent"))
+	fi, err := d.Lstat(opReadHome, program)
+	if err == nil && (!fi.Mode().IsRegular() || fi.Size() == 0) {
+		err = fmt.Errorf("%s is no program", filepath.Base(program))
+	}
+	if err != nil {
+		return none, damaged(err)
+	}
+	return m.Package, nil
+}

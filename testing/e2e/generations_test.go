@@ -1,0 +1,197 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/lab"
+)
+
+// Both directions of the watcher rule, on one host: the newer of the two watchers
+// that understand the marker is the one that watches.
+func TestTheWatcherThatUnderstandsTheMarkerWatches(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01")
+	h := w.hosts[0]
+
+	// The package's watcher is of an older kind: the host's own stays.
+	w.add("1.1.0", w.packageWith("1.1.0", w.Programs.OldWatcher))
+	w.upgrade("1.1.0", h)
+	w.upgraded(h, "1.1.0")
+	watchedBy(t, h, "1.0.0")
+	log, err := os.ReadFile(filepath.Join(h.Top, "data", "watcher.log"))
+	if err != nil || !strings.Contains(string(log), "result=committed version=1.1.0-") {
+		t.Errorf("the watcher did not judge 1.1.0: %v\n%s", err, log)
+	}
+
+	// The next package's is current again: it takes over.
+	w.publish("1.2.0", w.Programs.Agent)
+	w.upgrade("1.2.0", h)
+	w.upgraded(h, "1.2.0")
+	watchedBy(t, h, "1.2.0")
+}
+
+func TestAHostWithAnOldWatcherTakesTheNewOne(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{})
+	w.archives["0.9.0"] = w.packageWith("0.9.0", w.Programs.OldWatcher)
+	h := w.install("0.9.0", "old")
+	watchedBy(t, h, "0.9.0")
+
+	// A version that dies shows that it is the new watcher which decides: the
+	// old one would have refused the marker, and nobody would have gone back.
+	w.publish("1.1.0", w.Programs.Crasher)
+	w.upgrade("1.1.0", h)
+	w.rolledBack(h, "1.1.0", "0.9.0", "crash_loop")
+
+	w.publish("1.2.0", w.Programs.Agent)
+	w.upgrade("1.2.0", h)
+	w.upgraded(h, "1.2.0")
+	watchedBy(t, h, "1.2.0")
+}
+
+func TestAHostMovesToALegacyPackageAndOn(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01")
+	h := w.hosts[0]
+	w.add("1.1.0", w.legacy("1.1.0", "abcdef0123"))
+	w.upgrade("1.1.0", h)
+	w.upgradedLegacy(h, "1.1.0", "abcdef")
+
+	w.publish("1.2.0", w.Programs.Agent)
+	w.upgrade("1.2.0", h)
+	w.upgraded(h, "1.2.0")
+	// The version before stays for a way back, whatever its home is called.
+	if p, err := install.ReadHome(disk.OS{}, h.Top, "data/muster-agent-abcdef"); err != nil || p.Version != "1.1.0" {
+		t.Errorf("the home of 1.1.0 holds %q, %v", p.Version, err)
+	}
+}
+
+func TestAHostInstalledFromALegacyPackageMovesOn(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{})
+	w.archives["0.9.0"] = w.legacy("0.9.0", "abcdef0123")
+	h := w.install("0.9.0", "old")
+	w.wait(h, "runs 0.9.0", func(a adminapi.Agent) bool { return a.Agent.Version == "0.9.0" })
+
+	w.publish("1.1.0", w.Programs.Crasher)
+	w.upgrade("1.1.0", h)
+	a := w.wait(h, "is back at 0.9.0", func(a adminapi.Agent) bool {
+		return a.Agent.Version == "0.9.0" && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack && reasonCode(a) != ""
+	})
+	if got := reasonCode(a); got != "crash_loop" {
+		t.Errorf("it was rolled back for %q", got)
+	}
+
+	w.publish("1.2.0", w.Programs.Agent)
+	w.upgrade("1.2.0", h)
+	w.upgraded(h, "1.2.0")
+}
+
+// Version, snapshot and hash together say whether two packages are one. Of a
+// snapshot only the package itself tells, since there are many builds of one
+// version; so the host is asked, which reads it.
+func TestThePackageThatRunsIsRefusedInEitherGeneration(t *testing.T) {
+	const version, hash = "1.1.0-SNAPSHOT", "abcdef0123"
+	generations := map[string]func(*world) string{
+		"manifest": func(w *world) string { return w.packageOf(version, hash) },
+		"legacy":   func(w *world) string { return w.legacy(version, hash) },
+	}
+	for published, publish := range generations {
+		t.Run(published+" is published", func(t *testing.T) {
+			w := newWorld(t, lab.HostOptions{})
+			for running, make := range generations {
+				w.archives[version] = make(w)
+				w.install(version, running)
+			}
+			w.add(version, publish(w))
+			for _, h := range w.hosts {
+				before := tree(t, h)
+				out, err := h.CLI(t.Context(), "upgrade", version)
+				if err == nil || !strings.Contains(err.Error()+out, version+"-abcdef already runs here") {
+					t.Errorf("%s runs: %v\n%s\nwant a refusal because it already runs here", h.Name, err, out)
+				}
+				if after := tree(t, h); !slices.Equal(before, after) {
+					t.Errorf("the host has changed:\n before %v\n after  %v", before, after)
+				}
+			}
+		})
+	}
+}
+
+// install brings up one more host from an archive of a version.
+func (w *world) install(version, name string) *lab.Host {
+	w.t.Helper()
+	h, err := w.Install(w.t.Context(), w.server, w.publisher, w.archives[version], name, lab.HostOptions{})
+	check(w.t, err)
+	w.hosts = append(w.hosts, h)
+	check(w.t, h.Start())
+	w.identify()
+	return h
+}
+
+// add publishes an archive that is made already.
+func (w *world) add(version, archive string) {
+	w.t.Helper()
+	w.archives[version] = archive
+	check(w.t, w.server.Publish(w.t.Context(), w.publisher, archive))
+}
+
+func (w *world) packageWith(version, watcher string) string {
+	w.t.Helper()
+	archive, err := w.publisher.PackageOf(w.t.Context(), version, w.Programs.Agent, watcher)
+	check(w.t, err)
+	return archive
+}
+
+func (w *world) packageOf(version, hash string) string {
+	w.t.Helper()
+	archive, err := w.publisher.PackageOf(w.t.Context(), version, w.Programs.Agent, w.Programs.Watcher, "--hash", hash)
+	check(w.t, err)
+	return archive
+}
+
+// legacy makes a package without a manifest, with the real programs in it.
+func (w *world) legacy(version, hash string) string {
+	w.t.Helper()
+	p := fakepkg.DescribeLegacy(version)
+	p.Hash, p.OS, p.Arch = hash, runtime.GOOS, runtime.GOARCH
+	p.VersionedHome = "data/muster-agent-" + p.Identity().ShortHash()
+	archive := fakepkg.Write(w.t, w.Dir, "legacy.tar.gz", fakepkg.Legacy(w.t, p, w.Programs.Agent, w.Programs.Watcher))
+	named, err := w.publisher.Add(w.t.Context(), version, archive)
+	check(w.t, err)
+	return named
+}
+
+// upgradedLegacy is upgraded for a version whose home is named by its hash alone.
+func (w *world) upgradedLegacy(h *lab.Host, version, hash string) {
+	w.t.Helper()
+	w.wait(h, "has been upgraded to "+version, func(a adminapi.Agent) bool {
+		return a.Agent.Version == version && a.UpgradeDetails == nil && a.UpgradeStartedAt == nil && a.UpgradedAt != nil
+	})
+	eventually(w.t, h.Name+" is settled on disk", func() error {
+		if _, err := os.Lstat(filepath.Join(h.Top, "data", "upgrade-marker")); err == nil {
+			return errStillThere
+		}
+		return nil
+	})
+	if runs, err := h.Runs(); err != nil || runs != hash {
+		w.t.Errorf("the pointer leads to %s, %v, want %s", runs, err, hash)
+	}
+	w.result(h, version, "")
+}
+
+// watchedBy checks which version's watcher a host uses.
+func watchedBy(t *testing.T, h *lab.Host, version string) {
+	t.Helper()
+	target, err := os.Readlink(filepath.Join(h.Top, "muster-watcher"))
+	check(t, err)
+	p, err := install.ReadHome(disk.OS{}, h.Top, filepath.ToSlash(filepath.Dir(target)))
+	if err != nil || p.FullVersion() != version {
+		t.Errorf("the watcher is the one of %s (%s, %v), want the one of %s", p.FullVersion(), target, err, version)
+	}
+}

@@ -1,0 +1,47 @@
+// Command oldwatcher stands in a package where muster-watcher should: the watcher
+// of a release that knows the first format of the upgrade marker and no other. It
+// says so when asked, and refuses to watch what it cannot read.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// understands is the newest format this release had heard of.
+const understands = 1
+
+func main() {
+	top := flag.String("top", "/opt/muster", "the `folder` the agent is installed in")
+	markerVersion := flag.Bool("marker-version", false, "print the version of the upgrade marker this watcher understands, and exit")
+	flag.Parse()
+	if *markerVersion {
+		fmt.Println(understands)
+		return
+	}
+	if err := watch(*top); err != nil {
+		fmt.Fprintln(os.Stderr, "muster-watcher:", err)
+		os.Exit(1)
+	}
+}
+
+func watch(top string) error {
+	var m json.RawMessage
+	err := disk.ReadRecord(disk.OS{}, "upgrade marker", filepath.Join(top, marker.MarkerFile), "marker", understands, &m)
+	if errors.Is(err, fs.ErrNotExist) {
+		fmt.Println("nothing to watch")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("a marker of format %d: no agent of this test writes one", understands)
+}

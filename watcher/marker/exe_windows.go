@@ -1,0 +1,5 @@
+package marker
+
+// exe ends the names of programs, and so of the links that start them: Windows
+// starts nothing by a name without it.
+const exe = ".exe"
