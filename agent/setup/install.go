@@ -216,6 +216,9 @@ func (i Installation) copyHome(folder string, m *manifest.Manifest) error {
 	if err := disk.WriteFile(i.Disk, opInstall, filepath.Join(staging, manifest.FileName), data, 0o644); err != nil {
 		return err
 	}
+	if err := install.RecordDigests(i.Disk, staging); err != nil {
+		return err
+	}
 	if err := i.Disk.Rename(opInstall, staging, home); err != nil {
 		return err
 	}

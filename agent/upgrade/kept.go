@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path"
@@ -45,26 +44,25 @@ func (e *Executor) Kept(ctx context.Context) (*Kept, error) {
 // ready says why a version on the host could not be gone back to; its checks come
 // from its manifest.
 func (e *Executor) ready(ctx context.Context, v marker.Install) ([]manifest.Check, error) {
-	data, err := e.Disk.ReadFile(opKept, e.path(path.Join(v.Home, manifest.FileName)))
+	p, err := install.ReadHome(e.Disk, e.Top, v.Home)
+	if err == nil {
+		err = install.CheckIntact(ctx, e.Disk, e.Top, v.Home)
+	}
 	if err != nil {
 		return nil, err
 	}
-	m, err := manifest.Parse(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	if m.Package.Identity() != v.Identity {
-		return nil, fmt.Errorf("%s holds %s, not %s", v.Home, m.Package.Identity(), v.Identity)
+	if p.Identity() != v.Identity {
+		return nil, fmt.Errorf("%s holds %s, not %s", v.Home, p.Identity(), v.Identity)
 	}
 	if err := e.executable(v.Home, agentName); err != nil {
 		return nil, err
 	}
 	if e.Startable == nil {
-		return m.Package.Checks, nil
+		return p.Checks, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
-	return m.Package.Checks, e.Startable(ctx, e.path(path.Join(v.Home, agentName)))
+	return p.Checks, e.Startable(ctx, e.path(path.Join(v.Home, agentName)))
 }
 
 // executable says why a program of a home cannot be run.
@@ -73,7 +71,9 @@ func (e *Executor) executable(home, program string) error {
 	if err != nil {
 		return fmt.Errorf("package has no program %s: %w", program, err)
 	}
-	if !fi.Mode().IsRegular() || fi.Mode().Perm()&0o111 == 0 {
+	// On Windows what can be executed is told by the name.
+	may := fi.Mode().Perm()&0o111 != 0 || e.GOOS == "windows"
+	if !fi.Mode().IsRegular() || !may {
 		return fmt.Errorf("%s of the package cannot be executed", program)
 	}
 	return nil

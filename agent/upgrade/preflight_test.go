@@ -139,7 +139,7 @@ func TestAKeptVersionThatWouldNotStartIsNotGoneBackTo(t *testing.T) {
 		spoil func(t *testing.T, h *testHost, home string)
 		want  string
 	}{
-		"program gone": {func(t *testing.T, _ *testHost, home string) { must(t, os.Remove(filepath.Join(home, agentName))) }, "no program muster-agent"},
+		"program gone": {func(t *testing.T, _ *testHost, home string) { must(t, os.Remove(filepath.Join(home, agentName))) }, "is damaged"},
 		"manifest zeroed": {func(t *testing.T, _ *testHost, home string) {
 			must(t, os.WriteFile(filepath.Join(home, "manifest.yaml"), make([]byte, 200), 0o600))
 		}, "manifest.yaml"},

@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -169,23 +168,29 @@ func doRead(ctx context.Context, w *work) error {
 	if w.j.To.Home == w.Running.Home {
 		return fmt.Errorf("package would unpack over the running version in %s", w.Running.Home)
 	}
-	return w.findReusable(p)
+	return w.findReusable(ctx, p)
 }
 
 // findReusable looks for the home on the host: the watcher keeps the previous
 // version, and homes are whole or absent. It is written into the journal before
-// unpacking begins, so that undoing never takes it away.
-func (w *work) findReusable(p manifest.Package) error {
-	const op = "installed version"
-	if _, err := w.Disk.Lstat(op, w.path(p.Home())); errors.Is(err, fs.ErrNotExist) {
+// unpacking begins, so that undoing never takes it away. What a disk has damaged
+// since is removed, and unpacked again.
+func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
+	there, err := install.ReadHome(w.Disk, w.Top, p.Home())
+	if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, install.ErrDamagedHome) {
 		return nil
 	}
-	data, err := w.Disk.ReadFile(op, w.path(path.Join(p.Home(), manifest.FileName)))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err == nil {
+		err = install.CheckIntact(ctx, w.Disk, w.Top, p.Home())
+	}
+	if errors.Is(err, install.ErrDamagedHome) {
+		w.log().Warn("a damaged version on the host is replaced", "home", p.Home(), "error", err)
+		return install.Remove(w.Disk, w.Top, p.Home())
+	}
+	if err != nil {
 		return err
 	}
-	m, err := manifest.Parse(bytes.NewReader(data))
-	if err != nil || m.Package.Identity() != p.Identity() {
+	if there.Identity() != p.Identity() {
 		return fmt.Errorf("%s holds something else than version %s: remove that folder and upgrade again", w.path(p.Home()), p.Identity())
 	}
 	w.j.Reused = true

@@ -40,8 +40,8 @@ const (
 
 	archiveFormat = "tar.gz"
 	downloadsDir  = "data/downloads"
-	watcherName   = "muster-watcher"
-	agentName     = "muster-agent"
+	watcherName   = marker.WatcherLink
+	agentName     = marker.AgentLink
 )
 
 // Downloader fetches files, from the first of several URLs that has them; see

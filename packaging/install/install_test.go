@@ -45,6 +45,7 @@ func TestAPackageBecomesAHome(t *testing.T) {
 			want := map[string]string{
 				"data/":                      "drwxr-xr-x",
 				home + "/":                   "drwxr-xr-x",
+				home + "/.digests":           "-rw-r--r--",
 				home + "/manifest.yaml":      "-rw-r--r--",
 				home + "/muster-agent":       "-rwxr-xr-x",
 				home + "/muster-watcher":     "-rwxr-xr-x",
@@ -487,6 +488,7 @@ func TestEveryFailureLeavesTheHostAsItWas(t *testing.T) {
 		"create muster-agent", "write muster-agent", "sync muster-agent",
 		"create muster-watcher", "write muster-watcher", "sync muster-watcher",
 		"mkdir plugins", "create disk", "write disk", "sync disk",
+		"create .digests", "write .digests", "sync .digests",
 		"syncdir plugins", "syncdir .", "rename " + home, "syncdir data",
 	}
 	if !slices.Equal(calls, want) {

@@ -43,6 +43,7 @@ func TestALegacyPackageBecomesAHomeThatSaysWhatItHolds(t *testing.T) {
 			want := map[string]string{
 				"data/":                   "drwxr-xr-x",
 				home + "/":                "drwxr-xr-x",
+				home + "/.digests":        "-rw-r--r--",
 				home + "/manifest.yaml":   "-rw-r--r--",
 				home + "/package.version": "-rw-r--r--",
 				home + "/muster-agent":    "-rwxr-xr-x",
@@ -132,7 +133,7 @@ func TestALegacyHomeIsWholeOrAbsent(t *testing.T) {
 	if _, err := Unpack(t.Context(), failingDisk{calls: &calls}, archive, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	const tail = "create manifest.yaml|write manifest.yaml|sync manifest.yaml|syncdir .|rename muster-agent-3f2a9c|syncdir data"
+	const tail = "create manifest.yaml|write manifest.yaml|sync manifest.yaml|create .digests|write .digests|sync .digests|syncdir .|rename muster-agent-3f2a9c|syncdir data"
 	if !strings.HasSuffix(strings.Join(calls, "|"), tail) {
 		t.Errorf("the calls are %q, want them to end with %s", calls, tail)
 	}

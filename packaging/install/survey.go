@@ -204,6 +204,9 @@ func plan(files []Entry, p manifest.Package) (map[string]string, error) {
 		if !ok {
 			return nil, &RefusedError{f.Name, fmt.Sprintf("maps to %s, which is outside the versioned home %s", mapped, p.Home())}
 		}
+		if inHome == digestsFile {
+			return nil, &RefusedError{f.Name, "maps to a name that unpacking keeps for itself"}
+		}
 		if other, taken := sources[inHome]; taken {
 			return nil, &RefusedError{f.Name, fmt.Sprintf("and %q map to the same file %s", other, mapped)}
 		}

@@ -1,7 +1,9 @@
 package install
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -63,11 +65,14 @@ func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits)
 	home := filepath.Join(top, filepath.FromSlash(p.Home()))
 	staging := stagingOf(home)
 	err = stage(d, staging, func(root disk.Root) error {
-		w := &writer{root: root, contents: c, left: len(c.places), folders: map[string]bool{}}
+		w := &writer{root: root, contents: c, left: len(c.places), folders: map[string]bool{}, digests: digests{}}
 		if err := read(ctx, f, l, w.visit); err != nil {
 			return err
 		}
 		if err := w.writeManifest(); err != nil {
+			return err
+		}
+		if err := w.writeFile(digestsFile, 0o644, bytes.NewReader(w.digests.encode())); err != nil {
 			return err
 		}
 		return w.finish()
@@ -139,6 +144,7 @@ type writer struct {
 	contents *contents // of the first reading
 	left     int       // files still to come
 	folders  map[string]bool
+	digests  digests // of what was written so far
 }
 
 func (w *writer) visit(e checkedEntry, content io.Reader) error {
@@ -178,10 +184,12 @@ func (w *writer) writeFile(name string, mode fs.FileMode, content io.Reader) err
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, content)
+	h := sha256.New()
+	_, err = io.Copy(io.MultiWriter(f, h), content)
 	if err == nil {
 		err = f.Sync()
 	}
+	w.digests[name] = [sha256.Size]byte(h.Sum(nil))
 	return errors.Join(err, f.Close())
 }
 

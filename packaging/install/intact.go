@@ -1,0 +1,140 @@
+package install
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+const (
+	// digestsFile lies in a home and says what its files were when they were
+	// installed, a line each as sha256sum writes them. It is no protection
+	// against people, who could write it too, but against disks and accidents:
+	// a version is gone back to weeks after it was installed.
+	digestsFile = ".digests"
+
+	opIntact = "check version"
+
+	// runDir is the home's state, which changes.
+	runDir = "run"
+)
+
+// digests are the SHA-256 of a home's files, by their place in it.
+type digests map[string][sha256.Size]byte
+
+func (g digests) encode() []byte {
+	var buf bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(g)) {
+		sum := g[name]
+		fmt.Fprintf(&buf, "%s  %s\n", hex.EncodeToString(sum[:]), name)
+	}
+	return buf.Bytes()
+}
+
+func parseDigests(text []byte) (digests, error) {
+	g := digests{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		sum, name, ok := bytes.Cut(lines.Bytes(), []byte("  "))
+		var digest [sha256.Size]byte
+		if n, err := hex.Decode(digest[:], sum); !ok || err != nil || n != len(digest) || len(name) == 0 {
+			return nil, fmt.Errorf("%s is damaged", digestsFile)
+		}
+		g[string(name)] = digest
+	}
+	if len(g) == 0 {
+		return nil, fmt.Errorf("%s is empty", digestsFile)
+	}
+	return g, lines.Err()
+}
+
+// CheckIntact reads every file of a versioned home and says whether it still is
+// what was installed: [ErrDamagedHome] if not. A home from before digests were
+// kept passes.
+func CheckIntact(ctx context.Context, d disk.Disk, top, home string) error {
+	if _, err := ReadHome(d, top, home); err != nil {
+		return err
+	}
+	full := filepath.Join(top, filepath.FromSlash(home))
+	text, err := d.ReadFile(opIntact, filepath.Join(full, digestsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	want, err := parseDigests(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", full, ErrDamagedHome, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		got, err := digestOf(d, filepath.Join(full, filepath.FromSlash(name)))
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", full, ErrDamagedHome, err)
+		}
+		if got != want[name] {
+			return fmt.Errorf("%s: %w: %s is not what was installed", full, ErrDamagedHome, name)
+		}
+	}
+	return nil
+}
+
+func digestOf(d disk.Disk, file string) (sum [sha256.Size]byte, err error) {
+	f, err := d.OpenFile(opIntact, file, os.O_RDONLY, 0)
+	if err != nil {
+		return sum, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return sum, err
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
+}
+
+// RecordDigests notes what the files of a folder are that is to become a home,
+// for [CheckIntact]. Unpack does so by itself.
+func RecordDigests(d disk.Disk, folder string) error {
+	g := digests{}
+	if err := g.walk(d, folder, "."); err != nil {
+		return err
+	}
+	return disk.WriteFile(d, opUnpack, filepath.Join(folder, digestsFile), g.encode(), 0o644)
+}
+
+func (g digests) walk(d disk.Disk, folder, dir string) error {
+	entries, err := d.ReadDir(opUnpack, filepath.Join(folder, filepath.FromSlash(dir)))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		switch {
+		case name == runDir || name == digestsFile:
+		case e.IsDir():
+			err = g.walk(d, folder, name)
+		case e.Type().IsRegular():
+			g[name], err = digestOf(d, filepath.Join(folder, filepath.FromSlash(name)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

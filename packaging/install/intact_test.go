@@ -1,0 +1,72 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/testing/fakepkg"
+)
+
+// What disks and people do to a version that lies on a host for weeks.
+func TestAVersionThatWasDamagedSinceIsNoticed(t *testing.T) {
+	for name, spoil := range map[string]func(home string) error{
+		"one byte": func(home string) error {
+			f, err := os.OpenFile(filepath.Join(home, "muster-agent"), os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt([]byte{0xff}, 7)
+			return errors.Join(err, f.Close())
+		},
+		"a file cut short":  func(home string) error { return os.Truncate(filepath.Join(home, "muster-watcher"), 3) },
+		"a file gone":       func(home string) error { return os.Remove(filepath.Join(home, "muster-watcher")) },
+		"zeroed manifest":   func(home string) error { return os.WriteFile(filepath.Join(home, "manifest.yaml"), make([]byte, 99), 0o600) },
+		"digests of zeros":  func(home string) error { return os.WriteFile(filepath.Join(home, digestsFile), make([]byte, 99), 0o600) },
+		"digests cut short": func(home string) error { return os.Truncate(filepath.Join(home, digestsFile), 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			p, err := Unpack(context.Background(), disk.OS{}, fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0"))), top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			home := filepath.Join(top, p.Home())
+			// State is no part of it.
+			if err := errors.Join(os.Mkdir(filepath.Join(home, "run"), 0o700), os.WriteFile(filepath.Join(home, "run", "queue"), []byte("x"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if err := CheckIntact(context.Background(), disk.OS{}, top, p.Home()); err != nil {
+				t.Fatalf("as installed: %v", err)
+			}
+			if err := spoil(home); err != nil {
+				t.Fatal(err)
+			}
+			if err := CheckIntact(context.Background(), disk.OS{}, top, p.Home()); !errors.Is(err, ErrDamagedHome) {
+				t.Errorf("error %v, want %v", err, ErrDamagedHome)
+			}
+		})
+	}
+}
+
+func TestDigestsOfACopiedHomeAreTheUnpackedOnes(t *testing.T) {
+	top := t.TempDir()
+	p, err := Unpack(context.Background(), disk.OS{}, fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0"))), top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(top, p.Home())
+	unpacked, err := os.ReadFile(filepath.Join(home, digestsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := RecordDigests(disk.OS{}, home); err != nil {
+		t.Fatal(err)
+	}
+	if recorded, err := os.ReadFile(filepath.Join(home, digestsFile)); err != nil || string(recorded) != string(unpacked) {
+		t.Errorf("recorded\n%s\nwant\n%s, %v", recorded, unpacked, err)
+	}
+}
