@@ -34,7 +34,7 @@ func TestAFailureAtAnyDiskCallLeavesTheHostAsItWas(t *testing.T) {
 			t.Errorf("call %d (%s): a watcher is left running", n, d.failed)
 		}
 		// A new process finds a sound disk.
-		if _, err := h.newExecutor(s, disk.OS{}).Resolve(); err != nil {
+		if _, err := h.newExecutor(s, &faultDisk{}).Resolve(); err != nil {
 			t.Errorf("call %d (%s): resolve: %v", n, d.failed, err)
 		}
 		sameTree(t, before, h.tree(t, "data/downloads")) // kept for the next try
@@ -75,7 +75,7 @@ func crashEverywhere(t *testing.T, handOver error) {
 			}
 			break
 		}
-		e := h.newExecutor(s, disk.OS{})
+		e := h.newExecutor(s, &faultDisk{})
 		if h.pointsAt(t) == "data/muster-agent-1.1.0-bbbbbb" {
 			e.Running = version("1.1.0", "bbbbbb") // it is the new version that starts
 		}

@@ -219,7 +219,8 @@ func (f *fakeWatchers) Stop() error {
 	return nil
 }
 
-// faultDisk fails the call with the number failAt, counted from one; with dead
+// faultDisk fails the call with the number failAt, counted from one (zero: none),
+// and never waits for the disk; with dead
 // set, every later call fails too, as if the process had been killed there.
 type faultDisk struct {
 	disk.OS
@@ -327,8 +328,24 @@ func (f *faultDisk) OpenRoot(op, path string) (disk.Root, error) {
 	if err := f.fault(op, "open root", path); err != nil {
 		return nil, err
 	}
-	return f.OS.OpenRoot(op, path)
+	root, err := f.OS.OpenRoot(op, path)
+	return quickRoot{root}, err
 }
+
+// quickRoot does not wait for the disk; what it does is failed one by one in
+// package install.
+type quickRoot struct{ disk.Root }
+
+func (r quickRoot) SyncDir(string) error { return nil }
+
+func (r quickRoot) OpenFile(name string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := r.Root.OpenFile(name, flag, perm)
+	return quickFile{f}, err
+}
+
+type quickFile struct{ disk.File }
+
+func (quickFile) Sync() error { return nil }
 
 func (f *faultDisk) Free(op, path string) (int64, error) {
 	if err := f.fault(op, "free", path); err != nil {

@@ -105,9 +105,9 @@ func (h *testHost) keep(t *testing.T, s *source, number, hash string) marker.Ins
 	}
 	archive := filepath.Join(t.TempDir(), name)
 	must(t, os.WriteFile(archive, s.files[name], 0o600))
-	_, err := install.Unpack(context.Background(), disk.OS{}, archive, h.top)
+	_, err := install.Unpack(context.Background(), &faultDisk{}, archive, h.top)
 	must(t, err)
-	must(t, marker.WritePrevious(disk.OS{}, h.top, marker.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now()}))
+	must(t, marker.WritePrevious(&faultDisk{}, h.top, marker.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now()}))
 	return v
 }
 
@@ -212,7 +212,7 @@ func TestACrashAtAnyDiskCallOfARollbackLeavesARunnableHost(t *testing.T) {
 			}
 			return
 		}
-		e := h.newExecutor(s, disk.OS{})
+		e := h.newExecutor(s, &faultDisk{})
 		if h.pointsAt(t) == v.Home {
 			e.Running = v
 		}
