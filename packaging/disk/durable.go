@@ -47,6 +47,13 @@ func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
 
 // Point makes the symbolic link at link point to target as one step. target is
 // taken relative to the folder of link, so that an installation can be moved.
+//
+// On Linux and macOS rename(2) replaces one link by another without a moment in
+// between, and Go's Sync of the folder makes it last; on macOS that is
+// F_FULLFSYNC, without which the drive's own cache could still lose it. Windows'
+// rename (MoveFileEx) replaces a link to a file likewise, and NTFS journals it; a
+// running program has the target open, not the link. There, only an
+// administrator may make links, which a service of LocalSystem is.
 func Point(d Disk, op, target, link string) error {
 	tmp := link + ".new"
 	if err := d.Remove(op, tmp); err != nil {

@@ -66,15 +66,20 @@ func (l *Lab) NewPublisher(ctx context.Context, name string) (*Publisher, error)
 }
 
 // Package builds and signs a package of a version whose muster-agent is the
-// given program, and returns the archive.
-func (p *Publisher) Package(ctx context.Context, version, agent string) (string, error) {
+// given program, with more files as NAME=PATH, and returns the archive.
+func (p *Publisher) Package(ctx context.Context, version, agent string, more ...string) (string, error) {
 	archive := filepath.Join(p.lab.Dir, "packages", manifest.ArchiveName(version, runtime.GOOS, runtime.GOARCH, "tar.gz"))
 	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 		return "", err
 	}
-	_, err := p.lab.program(ctx, nil, p.lab.Programs.Muster, "package", "build", "--version", version, "--out", archive,
-		"--file", "muster-agent="+agent, "--file", "muster-watcher="+p.lab.Programs.Watcher)
-	if err != nil {
+	args := []string{
+		p.lab.Programs.Muster, "package", "build", "--version", version, "--out", archive,
+		"--file", "muster-agent=" + agent, "--file", "muster-watcher=" + p.lab.Programs.Watcher,
+	}
+	for _, file := range more {
+		args = append(args, "--file", file)
+	}
+	if _, err := p.lab.program(ctx, nil, args...); err != nil {
 		return "", err
 	}
 	return archive, p.Sign(ctx, archive)
@@ -215,6 +220,8 @@ type HostOptions struct {
 	Grace time.Duration
 	// DownloadRate is a limit in bytes per second; zero means none.
 	DownloadRate int64
+	// Defaults leaves every setting as it is installed, apart from the name.
+	Defaults bool
 }
 
 // DefaultGrace is long enough for the lab's sickly release to show.
@@ -243,7 +250,11 @@ func (l *Lab) Install(ctx context.Context, s *Server, p *Publisher, archive, nam
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(h.Top, "agent.yml"), fmt.Appendf(nil, hostConfig, name, o.Grace, o.DownloadRate), 0o600); err != nil {
+	config := fmt.Appendf(nil, hostConfig, name, o.Grace, o.DownloadRate)
+	if o.Defaults {
+		config = fmt.Appendf(nil, "host: {name: %s}\n", name)
+	}
+	if err := os.WriteFile(filepath.Join(h.Top, "agent.yml"), config, 0o600); err != nil {
 		return nil, err
 	}
 	return h, nil
