@@ -159,8 +159,13 @@ func takeLock(ctx context.Context, lock *flock.Flock) (bool, error) {
 	return held, err
 }
 
-// say prints one line. Nobody listening is no failure: the watch is what counts.
+// say prints one line, and tells systemd that the start is over: a watcher that
+// finds nothing to do has started well too. Nobody listening is no failure: the
+// watch is what counts.
 func say(stdout io.Writer, line string) error {
+	if err := notifyReady(); err != nil {
+		slog.Warn("systemd was not told that the watcher is ready", "error", err)
+	}
 	_, err := fmt.Fprintln(stdout, line)
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return nil

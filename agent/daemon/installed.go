@@ -132,7 +132,7 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	o := Options{
 		Top: top, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
 		Config: cfg, Host: host.Read(), Disk: d, Other: &http.Client{},
-		Lock: FileLock, Watchers: upgrade.Programs{}, Startable: upgrade.Programs{}.Startable, Reap: upgrade.Reap, Log: log,
+		Lock: FileLock, Startable: upgrade.Programs{}.Startable, Reap: upgrade.Reap, Log: log,
 		Exec: func() error { return reexec(filepath.Join(top, marker.AgentLink)) },
 	}
 	if cfg.Host.Name != "" {
@@ -141,6 +141,7 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	if o.Service, err = readService(d, top); err != nil {
 		return o, err
 	}
+	o.Watchers = upgrade.Programs{Service: o.Service}
 	if err := o.enrolled(); err != nil {
 		return o, err
 	}

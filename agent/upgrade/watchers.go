@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-fleet/muster/agent/units"
 )
 
 const (
@@ -21,7 +23,11 @@ const (
 )
 
 // Programs starts real watchers.
-type Programs struct{}
+type Programs struct {
+	// Service is the agent's name with the service manager; empty if it has
+	// none.
+	Service string
+}
 
 var _ Watchers = Programs{}
 
@@ -54,9 +60,27 @@ func (Programs) Startable(ctx context.Context, path string) error {
 // or another watcher is at work.
 var ErrNothingToWatch = errors.New("it left at once")
 
-// Start runs `<path> --top <top>` in a session of its own and waits for its line
-// "watching".
-func (Programs) Start(ctx context.Context, path, top string) (Watcher, error) {
+// Start starts the watcher's own unit where systemd has one: what the service
+// manager does to the agent then does not reach it. Elsewhere it runs
+// `<path> --top <top>` in a session of its own. It returns when the watcher
+// watches.
+func (p Programs) Start(ctx context.Context, path, top string) (Watcher, error) {
+	if p.Service != "" {
+		w, err := units.StartWatcher(ctx, p.Service)
+		switch {
+		case err == nil:
+			return w, nil
+		case errors.Is(err, units.ErrNothingToWatch):
+			return nil, fmt.Errorf("%w: %w", ErrNothingToWatch, err)
+		case !errors.Is(err, units.ErrNoUnit):
+			return nil, err
+		}
+	}
+	return startProcess(ctx, path, top)
+}
+
+// startProcess waits for the watcher's line "watching".
+func startProcess(ctx context.Context, path, top string) (Watcher, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

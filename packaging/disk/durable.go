@@ -48,13 +48,15 @@ func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
 // Point makes the symbolic link at link point to target as one step. target is
 // taken relative to the folder of link, so that an installation can be moved.
 //
-// On Windows a symbolic link wants the right to make one, which a service has
-// that runs as LocalSystem, an administrator has, and anybody has in developer
-// mode; without it the error is that of the system, and nothing has changed. A
-// junction would want no right, but leads to folders only, and its path is
-// absolute. The name of a program that runs cannot be taken by another file, that
-// of a link to it can: the system holds the program and not the link. None of
-// this is tested on Windows.
+// On Linux and macOS rename(2) replaces one link by another without a moment in
+// between, and Sync of the folder makes it last. On Windows MoveFileEx replaces a
+// link to a file likewise. A symbolic link there wants the right to make one,
+// which a service has that runs as LocalSystem, an administrator has, and anybody
+// has in developer mode; without it the error is that of the system, and nothing
+// has changed. A junction would want no right, but leads to folders only, and its
+// path is absolute. The name of a program that runs cannot be taken by another
+// file, that of a link to it can: the system holds the program and not the link.
+// None of this is tested on Windows.
 func Point(d Disk, op, target, link string) error {
 	tmp := link + ".new"
 	if err := d.Remove(op, tmp); err != nil {

@@ -118,20 +118,26 @@ func (w *world) publish(version, agent string) {
 
 func (w *world) identify() {
 	w.t.Helper()
-	eventually(w.t, "every host is online", func() error {
+	for _, h := range w.hosts {
+		w.online(h)
+	}
+}
+
+// online waits until a host is online, and learns its id.
+func (w *world) online(h *lab.Host) {
+	w.t.Helper()
+	eventually(w.t, h.Name+" is online", func() error {
 		agents, err := w.server.Agents(w.t.Context())
 		if err != nil {
 			return err
 		}
-		for _, h := range w.hosts {
-			i := slices.IndexFunc(agents, func(a adminapi.Agent) bool {
-				return lab.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline
-			})
-			if i < 0 {
-				return fmt.Errorf("%s is not", h.Name)
-			}
-			h.ID = agents[i].Id
+		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool {
+			return lab.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline
+		})
+		if i < 0 {
+			return fmt.Errorf("it is not among %d agents", len(agents))
 		}
+		h.ID = agents[i].Id
 		return nil
 	})
 }

@@ -66,9 +66,13 @@ func (l *Lab) NewPublisher(ctx context.Context, name string) (*Publisher, error)
 }
 
 // Package builds and signs a package of a version whose muster-agent is the
-// given program, and returns the archive.
-func (p *Publisher) Package(ctx context.Context, version, agent string) (string, error) {
-	return p.PackageOf(ctx, version, agent, p.lab.Programs.Watcher)
+// given program, with more files as NAME=PATH, and returns the archive.
+func (p *Publisher) Package(ctx context.Context, version, agent string, more ...string) (string, error) {
+	var flags []string
+	for _, file := range more {
+		flags = append(flags, "--file", file)
+	}
+	return p.PackageOf(ctx, version, agent, p.lab.Programs.Watcher, flags...)
 }
 
 // PackageOf is Package with another muster-watcher than the lab's own, and with
@@ -233,6 +237,8 @@ type HostOptions struct {
 	Grace time.Duration
 	// DownloadRate is a limit in bytes per second; zero means none.
 	DownloadRate int64
+	// Defaults leaves every setting as it is installed, apart from the name.
+	Defaults bool
 }
 
 // DefaultGrace is long enough for the lab's sickly release to show.
@@ -261,7 +267,11 @@ func (l *Lab) Install(ctx context.Context, s *Server, p *Publisher, archive, nam
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(h.Top, "agent.yml"), fmt.Appendf(nil, hostConfig, name, o.Grace, o.DownloadRate), 0o600); err != nil {
+	config := fmt.Appendf(nil, hostConfig, name, o.Grace, o.DownloadRate)
+	if o.Defaults {
+		config = fmt.Appendf(nil, "host: {name: %s}\n", name)
+	}
+	if err := os.WriteFile(filepath.Join(h.Top, "agent.yml"), config, 0o600); err != nil {
 		return nil, err
 	}
 	return h, nil

@@ -33,6 +33,15 @@ func Path(t testing.TB, path, remedy string) {
 	}
 }
 
+// Made demands something that had to be fetched or made first; err says why it
+// was not, remedy what to do.
+func Made(t testing.TB, err error, remedy string) {
+	t.Helper()
+	if err != nil {
+		miss(t, err.Error(), remedy)
+	}
+}
+
 // Root demands the rights of root, which a service or another user's files need.
 func Root(t testing.TB) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package require
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -51,6 +52,8 @@ func TestWhatIsMissingSkipsAndFailsInCI(t *testing.T) {
 		{"one that is not", func(t testing.TB) { Program(t, "no-such-program") }, "skipped", "failed", "no-such-program is not installed"},
 		{"a folder that is there", func(t testing.TB) { Path(t, here, "") }, "went on", "went on", ""},
 		{"one that is not", func(t testing.TB) { Path(t, filepath.Join(here, "x"), "build it") }, "skipped", "failed", "build it"},
+		{"what could be made", func(t testing.TB) { Made(t, nil, "") }, "went on", "went on", ""},
+		{"what could not", func(t testing.TB) { Made(t, errors.New("no route"), "plug it in") }, "skipped", "failed", "no route"},
 		{"this system", func(t testing.TB) { System(t, "plan9", runtime.GOOS) }, "went on", "went on", ""},
 		{"another system", func(t testing.TB) { System(t, "plan9", "aix") }, "skipped", "skipped", "plan9 and aix"},
 	} {

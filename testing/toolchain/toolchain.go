@@ -41,6 +41,8 @@ var debianPackages = []struct{ program, name string }{
 	{"fc-list", "fontconfig"},                  // and something to draw text with
 	{"minisign", "minisign"},                   // the other implementation of our signatures
 	{"unzip", "unzip"},                         // the other reader of our zip files
+	{"debootstrap", "debootstrap"},             // machines with a real systemd
+	{"systemd-nspawn", "systemd-container"},    // and what runs them
 	{"fonts-dejavu-core", "fonts-dejavu-core"}, // by its folder, see have
 }
 
@@ -151,10 +153,12 @@ func uiFresh(ui string) (bool, error) {
 // Programs are the paths of what BuildPrograms built.
 type Programs struct {
 	Muster, Agent, Watcher string
-	// Crasher and Sickly stand in broken packages for the agent.
-	Crasher, Sickly string
+	// These stand in broken packages for the agent.
+	Crasher, CrashLooper, Sickly string
 	// OldWatcher is a watcher that understands only the first upgrade marker.
 	OldWatcher string
+	// Beater is the agent with a component that writes down when it runs.
+	Beater string
 }
 
 // Tags are the build tags of every program. nomsgpack leaves a codec out of gin
@@ -166,11 +170,15 @@ const Tags = "nomsgpack"
 func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer) (Programs, error) {
 	p := Programs{
 		Muster: filepath.Join(dir, "muster"), Agent: filepath.Join(dir, "muster-agent"), Watcher: filepath.Join(dir, "muster-watcher"),
-		Crasher: filepath.Join(dir, "broken", "crasher"), Sickly: filepath.Join(dir, "broken", "sickly"),
-		OldWatcher: filepath.Join(dir, "broken", "oldwatcher"),
+		Crasher: filepath.Join(dir, "broken", "crasher"), CrashLooper: filepath.Join(dir, "broken", "crashlooper"), Sickly: filepath.Join(dir, "broken", "sickly"),
+		OldWatcher: filepath.Join(dir, "broken", "oldwatcher"), Beater: filepath.Join(dir, "beater"),
 	}
 	fmt.Fprintln(out, "Building the programs …")
-	for pkg, to := range map[string]string{"./server": p.Muster, "./agent": p.Agent, "./watcher": p.Watcher, "./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/sickly": p.Sickly, "./testing/fakepkg/oldwatcher": p.OldWatcher} {
+	for pkg, to := range map[string]string{
+		"./server": p.Muster, "./agent": p.Agent, "./watcher": p.Watcher,
+		"./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/crashlooper": p.CrashLooper, "./testing/fakepkg/sickly": p.Sickly,
+		"./testing/fakepkg/oldwatcher": p.OldWatcher, "./testing/fakepkg/beater": p.Beater,
+	} {
 		ldflags := "-s -w"
 		if version != "" {
 			ldflags += " -X main.version=" + version

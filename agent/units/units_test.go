@@ -1,0 +1,181 @@
+package units
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/testing/require"
+)
+
+func TestUnitsQuoteTheTopFolder(t *testing.T) {
+	const top = "/srv/100% my $HOME"
+	agent, watcher := AgentSystemd(top), WatcherSystemd(top)
+	for unit, lines := range map[string][]string{
+		agent: {
+			`ExecStart="/srv/100%% my $HOME/muster-agent" run --top "/srv/100%% my $$HOME"`,
+			`RequiresMountsFor="/srv/100%% my $HOME"`,
+			"KillMode=process", "Restart=always", "StartLimitIntervalSec=0",
+		},
+		watcher: {
+			`ExecStart="/srv/100%% my $HOME/muster-watcher" --top "/srv/100%% my $$HOME"`,
+			// The rest of the line is the path: quotes would be part of it.
+			"ConditionPathExists=/srv/100%% my $HOME/data/upgrade-marker",
+			"Type=notify", "NotifyAccess=main", "Restart=on-failure", "StartLimitIntervalSec=0", "WantedBy=multi-user.target",
+		},
+	} {
+		for _, line := range lines {
+			if !strings.Contains(unit, "\n"+line+"\n") {
+				t.Errorf("no line %q in\n%s", line, unit)
+			}
+		}
+	}
+	for _, tie := range []string{"After=muster", "Before=", "Requires=", "PartOf=", "BindsTo=", "Conflicts=", "KillMode="} {
+		if strings.Contains(watcher, tie) {
+			t.Errorf("the watcher's unit is tied to something by %s:\n%s", tie, watcher)
+		}
+	}
+}
+
+func TestATopFolderNoServiceStartsFromIsRefusedWithAHint(t *testing.T) {
+	for top, ok := range map[string]bool{
+		"/opt/muster": true, "/srv/100% my $HOME agent": true, "/srv/müster": true,
+		`/srv/"x"`: false, "/srv/it's": false, "/srv/{{x}}": false, "/srv/a\nb": false, "/srv/\x1b": false,
+	} {
+		err := CheckTop(top)
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", top, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "--top") {
+			t.Errorf("%q: %v, which does not say what to do", top, err)
+		}
+	}
+}
+
+func TestTheLaunchdJobIsXMLAndEndsWithTheWatch(t *testing.T) {
+	job := WatcherLaunchd("muster-agent-watcher", "/opt/a & b <c>")
+	var words []string
+	for d := xml.NewDecoder(strings.NewReader(job)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, job)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			if token.Name.Local == "true" || token.Name.Local == "false" {
+				words = append(words, token.Name.Local)
+			}
+		case xml.CharData:
+			if s := strings.TrimSpace(string(token)); s != "" {
+				words = append(words, s)
+			}
+		}
+	}
+	want := []string{
+		"Label", "muster-agent-watcher", "ProgramArguments", "/opt/a & b <c>/muster-watcher", "--top", "/opt/a & b <c>",
+		"RunAtLoad", "true", "KeepAlive", "SuccessfulExit", "false",
+	}
+	if !slices.Equal(words, want) {
+		t.Errorf("it says %q, want %q", words, want)
+	}
+}
+
+// A shell reads both definitions.
+func TestOtherDefinitionsQuoteForTheShell(t *testing.T) {
+	sh := require.Program(t, "sh")
+	const top = `/srv/it's $HOME "x"`
+	read := func(script string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), sh, "-c", script).Output()
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, script)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	want := top + "/muster-watcher|--top|" + top
+	_, command, _ := strings.Cut(WatcherUpstart(top), "\nexec ")
+	if got := read(`set -- ` + strings.TrimSpace(command) + `; IFS='|'; echo "$*"`); got != want {
+		t.Errorf("Upstart runs %q, want %q", got, want)
+	}
+	// openrc-run sources the file and evaluates the two words.
+	if got := read(strings.TrimPrefix(WatcherOpenRC(top), "#!/sbin/openrc-run\n") + `eval set -- '"$command"' "$command_args"; IFS='|'; echo "$*"`); got != want {
+		t.Errorf("OpenRC runs %q, want %q", got, want)
+	}
+}
+
+// manager is a systemd that knows one unit, and answers as told.
+type manager struct {
+	before, after string // of show
+	startErr      error
+	hangs         bool
+	asked         []string
+}
+
+func (m *manager) ctl(ctx context.Context, args ...string) (string, error) {
+	m.asked = append(m.asked, args[0])
+	switch args[0] {
+	case "show":
+		if slices.Contains(m.asked, "start") {
+			return m.after, nil
+		}
+		return m.before, nil
+	case "start":
+		if m.hangs {
+			<-ctx.Done()
+			return "", errors.New("signal: killed")
+		}
+		return "", m.startErr
+	}
+	return "", nil
+}
+
+func TestAWatcherThatDoesNotWatchIsStoppedSoThatAnotherCan(t *testing.T) {
+	const loaded = "LoadState=loaded\nActiveState=inactive\nMainPID=0\n"
+	failed := errors.New("Job for w.service failed")
+	for what, test := range map[string]struct {
+		m     manager
+		pid   int
+		err   error // nil is a watcher
+		says  string
+		order string
+	}{
+		"it watches":                      {manager{before: loaded, after: "ActiveState=active\nMainPID=17\n"}, 17, nil, "", "show start show"},
+		"one watches already":             {manager{before: "LoadState=loaded\nActiveState=active\nMainPID=16\n", after: "ActiveState=active\nMainPID=16\n"}, 16, nil, "", "show start show"},
+		"no unit":                         {manager{before: "LoadState=not-found\n"}, 0, ErrNoUnit, "not-found", "show"},
+		"a masked unit":                   {manager{before: "LoadState=masked\n"}, 0, ErrNoUnit, "masked", "show"},
+		"no marker":                       {manager{before: loaded, after: "ActiveState=inactive\nConditionResult=no\n"}, 0, ErrNothingToWatch, "", "show start show"},
+		"it fails":                        {manager{before: loaded, after: "ActiveState=activating\nResult=exit-code\n", startErr: failed}, 0, failed, "", "show start show stop"},
+		"it ends at once":                 {manager{before: loaded, after: "ActiveState=inactive\nConditionResult=yes\nResult=success\n"}, 0, failed, "has ended (success)", "show start show stop"},
+		"it does not say that it watches": {manager{before: loaded, hangs: true}, 0, failed, "in time", "show start stop"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			w, err := start(ctx, test.m.ctl, "w.service")
+			if (err == nil) != (test.err == nil) {
+				t.Fatalf("error %v", err)
+			}
+			if err == nil && w.PID() != test.pid {
+				t.Errorf("process %d, want %d", w.PID(), test.pid)
+			}
+			if err != nil && test.says == "" && !errors.Is(err, test.err) {
+				t.Errorf("error %v, want %v", err, test.err)
+			}
+			if err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("error %v, want a word of %q", err, test.says)
+			}
+			if got := strings.Join(test.m.asked, " "); got != test.order {
+				t.Errorf("systemd was asked %s, want %s", got, test.order)
+			}
+		})
+	}
+}

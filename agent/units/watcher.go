@@ -1,0 +1,142 @@
+package units
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// askTimeout bounds a question to systemd, which answers in milliseconds.
+	askTimeout = 5 * time.Second
+	// stopTimeout is above the unit's TimeoutStopSec, after which systemd kills.
+	stopTimeout = 30 * time.Second
+)
+
+var (
+	// ErrNoUnit says that the host's service manager has no unit for the watcher,
+	// or is not systemd: whoever wants a watcher starts it as a process.
+	ErrNoUnit = errors.New("no unit of systemd for the watcher")
+	// ErrNothingToWatch says that there is no marker.
+	ErrNothingToWatch = errors.New("the watcher was not started: there is no upgrade marker")
+)
+
+// Systemctl runs systemctl with arguments and returns its standard output.
+type Systemctl func(ctx context.Context, args ...string) (string, error)
+
+// Watcher is a watcher that runs as a unit of its own.
+type Watcher struct {
+	unit string
+	pid  int
+	ctl  Systemctl
+}
+
+// StartWatcher starts the watcher's unit beside the agent's service of the given
+// name, and returns when it watches. A unit that is not there by the end of ctx
+// is stopped again: whoever then starts a watcher another way is alone.
+func StartWatcher(ctx context.Context, agent string) (*Watcher, error) {
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		return nil, fmt.Errorf("%w: this host does not run systemd", ErrNoUnit)
+	}
+	return start(ctx, systemctl, WatcherName(agent)+".service")
+}
+
+func start(ctx context.Context, ctl Systemctl, unit string) (*Watcher, error) {
+	w := &Watcher{unit: unit, ctl: ctl}
+	before, err := w.show(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s := before["LoadState"]; s != "loaded" {
+		return nil, fmt.Errorf("%w: %s is %s", ErrNoUnit, unit, s)
+	}
+	_, startErr := ctl(ctx, "start", unit)
+	if startErr != nil && ctx.Err() != nil {
+		return nil, errors.Join(fmt.Errorf("%s did not watch in time: %w", unit, context.Cause(ctx)), w.Stop())
+	}
+	after, err := w.show(ctx)
+	if err != nil {
+		return nil, errors.Join(startErr, err, w.Stop())
+	}
+	switch {
+	case after["ActiveState"] == "active":
+		w.pid, _ = strconv.Atoi(after["MainPID"])
+		return w, nil
+	case startErr == nil && after["ConditionResult"] == "no":
+		return nil, fmt.Errorf("%s: %w", unit, ErrNothingToWatch)
+	case startErr == nil:
+		startErr = fmt.Errorf("%s has ended (%s)", unit, after["Result"])
+	}
+	// systemd would try again for ever, against whoever watches instead.
+	return nil, errors.Join(startErr, w.Stop())
+}
+
+// PID is the watcher's process id, 0 if it has ended meanwhile.
+func (w *Watcher) PID() int { return w.pid }
+
+// Stop stops the unit, and returns when its process is gone.
+func (w *Watcher) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	_, err := w.ctl(ctx, "stop", w.unit)
+	return err
+}
+
+// Running says whether a service of systemd runs, starts or stops.
+func Running(service string) (bool, error) {
+	state, err := activeState(service)
+	return state != "inactive" && state != "failed", err
+}
+
+// Forget clears what systemd remembers of how a removed service ended; it would
+// list it as failed until the next boot.
+func Forget(service string) error {
+	state, err := activeState(service)
+	if err != nil || state != "failed" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	_, err = systemctl(ctx, "reset-failed", service+".service")
+	return err
+}
+
+func activeState(service string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	state, err := systemctl(ctx, "show", "--property=ActiveState", "--value", service+".service")
+	return strings.TrimSpace(state), err
+}
+
+func (w *Watcher) show(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := w.ctl(ctx, "show", "--property=LoadState,ActiveState,MainPID,ConditionResult,Result", w.unit)
+	if err != nil {
+		return nil, err
+	}
+	properties := map[string]string{}
+	for line := range strings.Lines(out) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			properties[name] = value
+		}
+	}
+	return properties, nil
+}
+
+func systemctl(ctx context.Context, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	c := exec.CommandContext(ctx, "systemctl", append([]string{"--no-ask-password"}, args...)...)
+	c.Stdout, c.Stderr = &stdout, &stderr
+	c.WaitDelay = time.Second
+	if err := c.Run(); err != nil {
+		return "", fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}

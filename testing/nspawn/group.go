@@ -1,0 +1,115 @@
+//go:build linux
+
+package nspawn
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// makeGroups makes a control group for one machine in each hierarchy that
+// systemd uses. Without one of its own, two machines would take the same group
+// for their root, and each would find the other's services in it.
+func makeGroups() ([]string, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	parents := hierarchies(string(mounts), string(own))
+	if len(parents) == 0 {
+		return nil, errors.New("no control groups are mounted in which systemd could run")
+	}
+	// The same name in each: the container keeps its groups in step.
+	first, err := os.MkdirTemp(parents[0], "muster-")
+	if err != nil {
+		return nil, fmt.Errorf("control group for a machine: %w", err)
+	}
+	groups := []string{first}
+	for _, p := range parents[1:] {
+		g := filepath.Join(p, filepath.Base(first))
+		if err := os.Mkdir(g, 0o755); err != nil {
+			return nil, errors.Join(fmt.Errorf("control group for a machine: %w", err), removeGroups(groups))
+		}
+		groups = append(groups, g)
+	}
+	return groups, nil
+}
+
+// hierarchies gives the folder of this process's own group in version 2, and in
+// version 1's hierarchy named systemd if there is one.
+func hierarchies(mountinfo, own string) []string {
+	paths := map[string]string{} // of the own group, by controllers
+	for line := range strings.Lines(own) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			paths[f[1]] = f[2]
+		}
+	}
+	var out []string
+	for line := range strings.Lines(mountinfo) {
+		before, after, _ := strings.Cut(line, " - ")
+		at, kind := strings.Fields(before), strings.Fields(after)
+		if len(at) < 5 || len(kind) < 3 {
+			continue
+		}
+		controllers := "-"
+		switch {
+		case kind[0] == "cgroup2":
+			controllers = ""
+		case kind[0] == "cgroup" && slices.Contains(strings.Split(kind[2], ","), "name=systemd"):
+			controllers = "name=systemd"
+		}
+		if path, ok := paths[controllers]; ok {
+			out = append(out, filepath.Join(at[4], path))
+		}
+	}
+	return out
+}
+
+// removeGroups removes control groups with those below them, which a container
+// leaves behind. A killed process may stay in its group for a moment.
+func removeGroups(groups []string) error {
+	var errs []error
+	for _, g := range groups {
+		for deadline := time.Now().Add(goneTimeout); ; time.Sleep(poll) {
+			err := removeTree(g)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+				errs = append(errs, err)
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	// Its files go with it: only the kernel can remove them.
+	return syscall.Rmdir(dir)
+}

@@ -1,0 +1,318 @@
+//go:build linux
+
+// Package nspawn runs machines with a real systemd for tests: each is a
+// systemd-nspawn container on a disk of its own, an ext4 image, whose power can
+// be cut. End-to-end tests install the agent in one as a service; nothing that
+// is shipped imports it. It needs root, debootstrap and systemd-nspawn.
+//
+// A machine shares the network of the one it runs on: a server on loopback is on
+// loopback inside too. Nothing of it is mounted outside its own mount namespace,
+// so that what a killed test leaves behind ends with its last process.
+package nspawn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// bootTimeout: a boot takes a second; a loaded machine gets sixty.
+	bootTimeout = 60 * time.Second
+	// goneTimeout bounds what only the kernel still has to do: end killed
+	// processes, let go of a disk.
+	goneTimeout = 20 * time.Second
+	// offTimeout is for an orderly shutdown, in which a unit may use up its
+	// TimeoutStopSec.
+	offTimeout = 60 * time.Second
+
+	poll = 20 * time.Millisecond
+)
+
+// mountOptions make the disk as forgetful as a file system may be: nothing is
+// written out because it is due, nor because of a rename, only because somebody
+// asked for it.
+const mountOptions = "loop,noauto_da_alloc,commit=300"
+
+// start joins the machine's control groups and mounts its disk, seen by nobody
+// else, and becomes the container. It is process 1 of its own namespace, so the
+// kernel ends with it all that runs in the machine. 0 is itself.
+const start = `set -e
+for group in $GROUPS_OF_MACHINE; do echo 0 >"$group/cgroup.procs"; done
+mount -t proc proc /proc
+mount -o ` + mountOptions + ` "$DISK" "$ROOT"
+exec "$@"
+`
+
+// Machine is a machine that is on or off.
+type Machine struct {
+	// Name is its host name.
+	Name string
+
+	dir    string
+	share  []string
+	groups []string
+
+	cmd     *exec.Cmd // nil while it is off
+	done    chan struct{}
+	pid1    int
+	console *os.File
+}
+
+// New makes a machine that is off. Its disk lies in dir, which is the caller's
+// to remove after Close. Folders in share can be read inside under their own
+// names.
+func New(ctx context.Context, dir, name string, share ...string) (*Machine, error) {
+	base, err := Prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{Name: name, dir: dir, share: share}
+	if err := os.MkdirAll(m.root(), 0o755); err != nil {
+		return nil, err
+	}
+	// cp keeps the holes: nine tenths of the image.
+	if _, err := run(ctx, "cp", "--sparse=always", "--reflink=auto", base, m.disk()); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Machine) disk() string { return filepath.Join(m.dir, "disk.ext4") }
+func (m *Machine) root() string { return filepath.Join(m.dir, "root") }
+
+// Boot switches the machine on, and returns when systemd says that it is up.
+func (m *Machine) Boot(ctx context.Context) error {
+	if m.cmd != nil {
+		return fmt.Errorf("machine %s is on", m.Name)
+	}
+	if err := m.switchOn(); err != nil {
+		return fmt.Errorf("machine %s: %w", m.Name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	for {
+		err := m.isUp(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(poll):
+			continue
+		case <-m.done:
+		case <-ctx.Done():
+		}
+		text, _ := os.ReadFile(m.console.Name())
+		return errors.Join(fmt.Errorf("machine %s did not boot: %w; its console says:\n%s", m.Name, err, text), m.cut())
+	}
+}
+
+// isUp returns nil when systemd has started all that it will.
+func (m *Machine) isUp(ctx context.Context) error {
+	if m.pid1 == 0 {
+		if m.pid1 = firstProcess(m.cmd.Process.Pid); m.pid1 == 0 {
+			return errors.New("it has no first process")
+		}
+	}
+	// It exits with an error for every state but running.
+	state, err := m.Run(ctx, "systemctl", "is-system-running")
+	if state = strings.TrimSpace(state); state == "running" || state == "degraded" {
+		return nil
+	}
+	return fmt.Errorf("it is %q: %w", state, err)
+}
+
+func (m *Machine) switchOn() (err error) {
+	if m.groups, err = makeGroups(); err != nil {
+		return err
+	}
+	if m.console, err = os.OpenFile(filepath.Join(m.dir, "console.txt"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		return err
+	}
+	args := []string{
+		"-c", start, "sh", "systemd-nspawn", "--quiet", "--directory", m.root(), "--boot", "--machine", m.Name, "--hostname", m.Name,
+		"--register=no", "--keep-unit", "--console=pipe", "--resolv-conf=off", "--timezone=off", "--link-journal=no",
+	}
+	for _, s := range m.share {
+		args = append(args, "--bind-ro="+s)
+	}
+	c := exec.Command("sh", args...)
+	c.Env = append(os.Environ(), "GROUPS_OF_MACHINE="+strings.Join(m.groups, " "), "DISK="+m.disk(), "ROOT="+m.root())
+	c.Stdout, c.Stderr = m.console, m.console
+	// The machine ends with this process, however that ends.
+	c.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL, Setsid: true,
+	}
+	m.cmd, m.done, m.pid1 = c, make(chan struct{}), 0
+	started := make(chan error, 1)
+	go func() {
+		// The signal is sent when the thread ends that started the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(m.done)
+		err := c.Start()
+		started <- err
+		if err == nil {
+			_ = c.Wait() // its end is what is waited for, however it was
+		}
+	}()
+	if err := <-started; err != nil {
+		m.cmd = nil
+		return errors.Join(err, m.console.Close(), removeGroups(m.groups))
+	}
+	return nil
+}
+
+// firstProcess finds the child that is process 1 inside, 0 if there is none yet.
+func firstProcess(nspawn int) int {
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", nspawn))
+	for _, child := range strings.Fields(string(children)) {
+		status, _ := os.ReadFile("/proc/" + child + "/status")
+		for line := range strings.Lines(string(status)) {
+			ids, ok := strings.CutPrefix(line, "NSpid:")
+			// Its numbers here, beside the container's own process, and inside.
+			if f := strings.Fields(ids); ok && len(f) == 3 && f[2] == "1" {
+				pid, _ := strconv.Atoi(f[0])
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// Run runs a program inside to its end and returns its standard output.
+func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
+	if m.pid1 == 0 {
+		return "", fmt.Errorf("machine %s is off", m.Name)
+	}
+	enter := []string{"nsenter", "--target", strconv.Itoa(m.pid1), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"}
+	return run(ctx, append(enter, args...)...)
+}
+
+// Path is where a file inside is seen from outside while the machine is on.
+func (m *Machine) Path(inside string) string {
+	return filepath.Join("/proc", strconv.Itoa(m.pid1), "root", inside)
+}
+
+const (
+	// shutDownFS is FS_IOC_SHUTDOWN, and withoutJournal its argument for a crash:
+	// from this call on nothing reaches the disk, not even the journal's rest.
+	shutDownFS     = 0x8004587d
+	withoutJournal = 2
+)
+
+// PowerCut switches the machine off as an unplugged one: every process ends at
+// once, and what the file system has not been asked to write is lost. The next
+// boot replays the file system's journal.
+//
+// The processes end before the disk does, by an instant: the other way round
+// they would see it fail, and might still tell somebody.
+func (m *Machine) PowerCut() error {
+	if m.pid1 == 0 {
+		return fmt.Errorf("machine %s is off", m.Name)
+	}
+	// Open, it keeps the disk mounted, which unmounting would write out.
+	root, err := os.Open(m.Path("/"))
+	if err != nil {
+		return err
+	}
+	if err := m.killAll(); err != nil {
+		root.Close()
+		return err
+	}
+	err = unix.IoctlSetPointerInt(int(root.Fd()), shutDownFS, withoutJournal)
+	root.Close()
+	if err != nil {
+		err = fmt.Errorf("machine %s: stop its disk: %w", m.Name, err)
+	}
+	return errors.Join(err, m.off(goneTimeout))
+}
+
+// killAll returns when every process is gone.
+func (m *Machine) killAll() error {
+	_ = m.cmd.Process.Kill() // it may have ended
+	select {
+	case <-m.done:
+		return nil
+	case <-time.After(goneTimeout):
+		return fmt.Errorf("machine %s: killed processes do not end within %s", m.Name, goneTimeout)
+	}
+}
+
+// cut switches the machine off without regard to what its disk gets to keep.
+func (m *Machine) cut() error {
+	return errors.Join(m.killAll(), m.off(goneTimeout))
+}
+
+// PowerOff shuts the machine down in order.
+func (m *Machine) PowerOff(ctx context.Context) error {
+	// The connection to systemd may break before the answer.
+	_, _ = m.Run(ctx, "systemctl", "--no-block", "poweroff")
+	if err := m.off(offTimeout); err != nil {
+		return errors.Join(err, m.cut())
+	}
+	return nil
+}
+
+// off waits until the machine is gone and its disk is free.
+func (m *Machine) off(timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	select {
+	case <-m.done:
+	case <-time.After(timeout):
+		return fmt.Errorf("machine %s is still on after %s", m.Name, timeout)
+	}
+	m.cmd, m.pid1 = nil, 0
+	errs := []error{m.console.Close()}
+	for m.inUse() {
+		if time.Now().After(deadline) {
+			errs = append(errs, fmt.Errorf("machine %s: its disk is still in use after %s", m.Name, timeout))
+			break
+		}
+		time.Sleep(poll)
+	}
+	return errors.Join(append(errs, removeGroups(m.groups))...)
+}
+
+// inUse says that a loop device still has the disk.
+func (m *Machine) inUse() bool {
+	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, f := range files {
+		if name, _ := os.ReadFile(f); strings.TrimSpace(string(name)) == m.disk() {
+			return true
+		}
+	}
+	return false
+}
+
+// Close switches the machine off, if it is on, and removes its disk.
+func (m *Machine) Close() error {
+	var err error
+	if m.cmd != nil {
+		err = m.cut()
+	}
+	return errors.Join(err, os.Remove(m.disk()))
+}
+
+// run runs a program; its error holds what it said.
+func run(ctx context.Context, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.Stdout, c.Stderr = &stdout, &stderr
+	c.WaitDelay = time.Second
+	if err := c.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,110 @@
+//go:build linux
+
+package nspawn
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// release is a Debian release and where it comes from.
+type release struct {
+	codename string
+	mirror   string
+	keyring  string // "" for debootstrap's own
+}
+
+// thisRelease is the one this machine runs, from where it gets it.
+func thisRelease() (release, error) {
+	osRelease, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return release{}, err
+	}
+	r := release{codename: value(string(osRelease), "VERSION_CODENAME")}
+	if r.codename == "" {
+		return r, fmt.Errorf("/etc/os-release names no VERSION_CODENAME: test machines are made on Debian and its kin")
+	}
+	files, _ := filepath.Glob("/etc/apt/sources.list.d/*")
+	for _, file := range append([]string{"/etc/apt/sources.list"}, files...) {
+		text, _ := os.ReadFile(file) // one that is not there has no sources
+		if r.mirror, r.keyring = source(filepath.Ext(file), string(text), r.codename); r.mirror != "" {
+			return r, nil
+		}
+	}
+	return r, fmt.Errorf("no source in /etc/apt has the component main of %s over http or https", r.codename)
+}
+
+// value finds KEY=value, with or without quotes.
+func value(text, key string) string {
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), key+"="); ok {
+			return strings.Trim(v, `"'`)
+		}
+	}
+	return ""
+}
+
+// source finds the first source of a release's component main in a file of apt's,
+// in the form that its extension says.
+func source(extension, text, codename string) (mirror, keyring string) {
+	if extension == ".sources" {
+		for stanza := range strings.SplitSeq(text, "\n\n") {
+			if mirror, keyring = fromStanza(stanza, codename); mirror != "" {
+				return mirror, keyring
+			}
+		}
+		return "", ""
+	}
+	for line := range strings.Lines(text) {
+		if mirror = fromLine(line, codename); mirror != "" {
+			return mirror, ""
+		}
+	}
+	return "", ""
+}
+
+func fromStanza(text, codename string) (mirror, keyring string) {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, v, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, " ") {
+			fields[strings.ToLower(name)] = strings.TrimSpace(v)
+		}
+	}
+	has := func(field, word string) bool { return slices.Contains(strings.Fields(fields[field]), word) }
+	if !has("types", "deb") || !has("suites", codename) || !has("components", "main") || fields["enabled"] == "no" {
+		return "", ""
+	}
+	// A key in the file itself, not beside it, is debootstrap's own as well.
+	if k := fields["signed-by"]; strings.HasPrefix(k, "/") {
+		keyring = k
+	}
+	for _, uri := range strings.Fields(fields["uris"]) {
+		if fetchable(uri) {
+			return uri, keyring
+		}
+	}
+	return "", ""
+}
+
+func fromLine(line, codename string) string {
+	f := strings.Fields(line)
+	if len(f) == 0 || f[0] != "deb" {
+		return ""
+	}
+	f = f[1:]
+	if len(f) > 0 && strings.HasPrefix(f[0], "[") {
+		end := slices.IndexFunc(f, func(s string) bool { return strings.HasSuffix(s, "]") })
+		f = f[end+1:]
+	}
+	if len(f) < 3 || f[1] != codename || !slices.Contains(f[2:], "main") || !fetchable(f[0]) {
+		return ""
+	}
+	return f[0]
+}
+
+func fetchable(uri string) bool {
+	return strings.HasPrefix(uri, "http://") || strings.HasPrefix(uri, "https://")
+}
