@@ -202,7 +202,9 @@ func TestBytesThatAreNotNewDoNotCount(t *testing.T) {
 	})
 }
 
-func sectionOf(data []byte) io.ReadSeeker { return io.NewSectionReader(readerAt(data), 0, int64(len(data))) }
+func sectionOf(data []byte) io.ReadSeeker {
+	return io.NewSectionReader(readerAt(data), 0, int64(len(data)))
+}
 
 type readerAt []byte
 

@@ -22,10 +22,14 @@ func TestAVersionThatWasDamagedSinceIsNoticed(t *testing.T) {
 			_, err = f.WriteAt([]byte{0xff}, 7)
 			return errors.Join(err, f.Close())
 		},
-		"a file cut short":  func(home string) error { return os.Truncate(filepath.Join(home, "muster-watcher"), 3) },
-		"a file gone":       func(home string) error { return os.Remove(filepath.Join(home, "muster-watcher")) },
-		"zeroed manifest":   func(home string) error { return os.WriteFile(filepath.Join(home, "manifest.yaml"), make([]byte, 99), 0o600) },
-		"digests of zeros":  func(home string) error { return os.WriteFile(filepath.Join(home, digestsFile), make([]byte, 99), 0o600) },
+		"a file cut short": func(home string) error { return os.Truncate(filepath.Join(home, "muster-watcher"), 3) },
+		"a file gone":      func(home string) error { return os.Remove(filepath.Join(home, "muster-watcher")) },
+		"zeroed manifest": func(home string) error {
+			return os.WriteFile(filepath.Join(home, "manifest.yaml"), make([]byte, 99), 0o600)
+		},
+		"digests of zeros": func(home string) error {
+			return os.WriteFile(filepath.Join(home, digestsFile), make([]byte, 99), 0o600)
+		},
 		"digests cut short": func(home string) error { return os.Truncate(filepath.Join(home, digestsFile), 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
