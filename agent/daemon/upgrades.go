@@ -78,13 +78,14 @@ func (d *daemon) reportWaiting() {
 		return // told when it is due
 	}
 	at := item.Due()
+	m := agentapi.UpgradeMetadata{ScheduledAt: &at, RetryErrorMsg: item.LastError}
+	if item.Retries > 0 {
+		m.RetryAttempt, m.RetryLimit = item.Retries, len(d.Config.Upgrade.Retry)
+	}
 	if now != nil && now.State == agentapi.UpgradeScheduled && now.ActionID == r.ActionID && now.Metadata.ScheduledAt.Equal(at) {
 		return
 	}
-	d.setUpgrade(agentapi.UpgradeDetails{
-		TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeScheduled,
-		Metadata: agentapi.UpgradeMetadata{ScheduledAt: &at, RetryErrorMsg: item.LastError, RetryAttempt: item.Retries},
-	}, false)
+	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeScheduled, Metadata: m}, false)
 }
 
 // upgradeTo runs one upgrade to its end. false means that the queue could not be

@@ -53,7 +53,9 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 		return fleet.Errorf(fleet.NotFound, "action %s is not for agent %s", a.ID, agent.ID)
 	}
 	retry := e.Payload != nil && e.Payload.Retry
-	if !retry {
+	// One that was called off in flight has no result, as one that had not begun.
+	calledOff := a.CancelledAt != nil && strings.HasPrefix(e.Error, agentapi.Cancelled)
+	if !retry && !calledOff {
 		// The result first: it is durable before anybody acts on it.
 		r := fleet.Result{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Message: e.Message, Error: e.Error, Timestamp: s.Now.UTC()}
 		changed, err := s.Store.Results().Put(ctx, []fleet.Result{r})

@@ -51,19 +51,8 @@ type Verdict struct {
 // The order itself does exactly this to each of them, unless an agent has
 // changed meanwhile.
 func (s *Service) Preview(ctx context.Context, o UpgradeOrder) ([]Verdict, error) {
-	if len(o.AgentIDs) == 0 {
-		// An empty list never means all: that has upgraded fleets by accident.
-		return nil, fleet.FieldError("body.agents", "is empty: name at least one agent")
-	}
-	if len(o.AgentIDs) > MaxAgents {
-		return nil, fleet.FieldError("body.agents", "names %d agents, at most %d can be upgraded by one action", len(o.AgentIDs), MaxAgents)
-	}
-	ids := slices.Clone(o.AgentIDs)
-	slices.Sort(ids)
-	for i := 1; i < len(ids); i++ {
-		if ids[i] == ids[i-1] {
-			return nil, fleet.FieldError("body.agents", "names agent %s twice", ids[i])
-		}
+	if err := checkAgents(o.AgentIDs); err != nil {
+		return nil, err
 	}
 	catalog, err := s.Catalog(ctx)
 	if err != nil {
@@ -72,7 +61,31 @@ func (s *Service) Preview(ctx context.Context, o UpgradeOrder) ([]Verdict, error
 	if err := o.Check(catalog); err != nil {
 		return nil, err
 	}
-	found, err := s.Store.Agents().GetMany(ctx, o.AgentIDs)
+	return s.judge(ctx, o.AgentIDs, func(a *fleet.Agent) error { return a.CheckUpgrade(o.UpgradeWish, catalog) })
+}
+
+// checkAgents says what is wrong with the agents named, whatever they are.
+func checkAgents(agentIDs []string) error {
+	if len(agentIDs) == 0 {
+		// An empty list never means all: that has upgraded fleets by accident.
+		return fleet.FieldError("body.agents", "is empty: name at least one agent")
+	}
+	if len(agentIDs) > MaxAgents {
+		return fleet.FieldError("body.agents", "names %d agents, at most %d can be upgraded by one action", len(agentIDs), MaxAgents)
+	}
+	ids := slices.Clone(agentIDs)
+	slices.Sort(ids)
+	for i := 1; i < len(ids); i++ {
+		if ids[i] == ids[i-1] {
+			return fleet.FieldError("body.agents", "names agent %s twice", ids[i])
+		}
+	}
+	return nil
+}
+
+// judge gives each agent its verdict, in the order of the ids.
+func (s *Service) judge(ctx context.Context, ids []string, check func(*fleet.Agent) error) ([]Verdict, error) {
+	found, err := s.Store.Agents().GetMany(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -80,15 +93,15 @@ func (s *Service) Preview(ctx context.Context, o UpgradeOrder) ([]Verdict, error
 	for _, a := range found {
 		byID[a.ID] = a
 	}
-	verdicts := make([]Verdict, len(o.AgentIDs))
-	for i, id := range o.AgentIDs {
+	verdicts := make([]Verdict, len(ids))
+	for i, id := range ids {
 		a, ok := byID[id]
 		if !ok {
 			v := &verdicts[i]
 			v.Agent, v.Err = notFound(id)
 			continue
 		}
-		verdicts[i] = Verdict{a, a.CheckUpgrade(o.UpgradeWish, catalog)}
+		verdicts[i] = Verdict{a, check(&a)}
 	}
 	return verdicts, nil
 }
@@ -122,8 +135,25 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 		expiration = o.StartTime.Add(fleet.DefaultExpiration)
 	}
 	a.Expiration = &expiration
+	catalog, err := s.Catalog(ctx)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	return s.order(ctx, a, verdicts, step{
+		check: func(agent *fleet.Agent) error { return agent.CheckUpgrade(o.UpgradeWish, catalog) },
+		begin: func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, now) },
+	})
+}
 
-	refused, err := s.mark(ctx, &a, verdicts, o, now)
+// step is what an action begins on each agent.
+type step struct {
+	check func(*fleet.Agent) error // again, on an agent that changed meanwhile
+	begin func(*fleet.Agent)
+}
+
+// order marks the agents, creates the action and tells of both.
+func (s *Service) order(ctx context.Context, a fleet.Action, verdicts []Verdict, do step) (fleet.Action, error) {
+	refused, err := s.mark(ctx, &a, verdicts, do)
 	if err != nil {
 		return fleet.Action{}, err
 	}
@@ -135,9 +165,11 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if err := s.create(ctx, &a); err != nil {
 		return fleet.Action{}, err
 	}
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCreated, Subject: a.ID, Actor: o.Actor, Data: event.Data(map[string]any{
-		"type": a.Type, "version": o.Version, "agents": len(a.Agents), "refused": len(refused),
-	})})
+	data := map[string]any{"type": a.Type, "version": a.Upgrade().Version, "agents": len(a.Agents), "refused": len(refused)}
+	if a.Upgrade().Rollback {
+		data["rollback"] = true
+	}
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCreated, Subject: a.ID, Actor: a.CreatedBy, Data: event.Data(data)})
 	// The marks changed what these agents look like.
 	s.Events.Publish(ctx, upgradeEvents(a)...)
 	return a, nil
@@ -148,14 +180,10 @@ const markTries = 4
 
 // mark writes the begin of the upgrade into every agent that can take it, and
 // lists them in the action. The others become results.
-func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict, o UpgradeOrder, now time.Time) ([]fleet.Result, error) {
+func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict, do step) ([]fleet.Result, error) {
 	var refused []fleet.Result
 	refuse := func(agent fleet.Agent, err error) {
-		refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: err.Error(), Timestamp: now})
-	}
-	catalog, err := s.Catalog(ctx)
-	if err != nil {
-		return nil, err
+		refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: err.Error(), Timestamp: a.CreatedAt})
 	}
 	var todo []fleet.Agent
 	for _, v := range verdicts {
@@ -167,7 +195,7 @@ func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict,
 	}
 	for try := 1; len(todo) > 0; try++ {
 		for i := range todo {
-			todo[i].BeginUpgrade(a.ID, o.Version, now)
+			do.begin(&todo[i])
 		}
 		errs, err := s.Store.Agents().UpdateMany(ctx, todo)
 		if err != nil {
@@ -198,7 +226,7 @@ func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict,
 		}
 		todo = todo[:0:0]
 		for _, agent := range fresh {
-			if err := agent.CheckUpgrade(o.UpgradeWish, catalog); err != nil {
+			if err := do.check(&agent); err != nil {
 				refuse(agent, err)
 				continue
 			}
@@ -242,7 +270,7 @@ func (s *Service) Unenroll(ctx context.Context, agentID string, revoke bool, act
 
 func putOut(a *fleet.Agent, now time.Time, reason string) {
 	a.Active, a.UnenrolledAt, a.UnenrolledReason = false, &now, reason
-	a.AccessKeyHash = "" // no secret matches it
+	a.AccessKeyHash, a.WatcherKeyHash = "", "" // no secret matches it
 }
 
 // Cancel calls an upgrade off where it has not begun. Agents that have begun

@@ -73,17 +73,15 @@ func (s *Service) SettleOnce(ctx context.Context) error {
 // settle writes the end of an upgrade; agent is already as it ends.
 func (s *Service) settle(ctx context.Context, agent fleet.Agent, act *fleet.Action, result *fleet.Result, now time.Time) error {
 	events := []fleet.Event{agent.UpgradeEvent()}
-	if r, ended := agent.UpgradeResult(now); ended && act != nil {
+	if results := agent.UpgradeResults(now); act != nil && len(results) > 0 {
 		// The result before the document, as at a check-in: a document that has
 		// ended is not looked at again. It takes the place of an
 		// acknowledgement that nothing came of.
-		changed, err := s.Store.Results().Put(ctx, []fleet.Result{r})
+		changed, err := s.Store.Results().Put(ctx, results)
 		if err != nil {
 			return err
 		}
-		if changed[0] {
-			events = append(events, r.Event())
-		}
+		events = append(events, fleet.ResultEvents(results, changed)...)
 	}
 	if _, err := store.UpdateAgent(ctx, s.Store.Agents(), agent.ID, func(a *fleet.Agent) bool { return a.SettleUpgrade(act, result, now) }); err != nil {
 		return err

@@ -104,6 +104,33 @@ func (e AgentStatus) Valid() bool {
 	}
 }
 
+// Defines values for DiagnosisCode.
+const (
+	DiagnosisAgentCutOff    DiagnosisCode = "agent_cut_off"
+	DiagnosisAgentDown      DiagnosisCode = "agent_down"
+	DiagnosisNoSign         DiagnosisCode = "no_sign"
+	DiagnosisRollbackFailed DiagnosisCode = "rollback_failed"
+	DiagnosisRolledBack     DiagnosisCode = "rolled_back"
+)
+
+// Valid indicates whether the value is a known member of the DiagnosisCode enum.
+func (e DiagnosisCode) Valid() bool {
+	switch e {
+	case DiagnosisAgentCutOff:
+		return true
+	case DiagnosisAgentDown:
+		return true
+	case DiagnosisNoSign:
+		return true
+	case DiagnosisRollbackFailed:
+		return true
+	case DiagnosisRolledBack:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for UpgradeState.
 const (
 	UpgradeDownloading UpgradeState = "UPG_DOWNLOADING"
@@ -137,6 +164,33 @@ func (e UpgradeState) Valid() bool {
 	case UpgradeScheduled:
 		return true
 	case UpgradeWatching:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WatchStage.
+const (
+	WatchCommitted      WatchStage = "committed"
+	WatchRollbackFailed WatchStage = "rollback_failed"
+	WatchRolledBack     WatchStage = "rolled_back"
+	WatchRollingBack    WatchStage = "rolling_back"
+	WatchWatching       WatchStage = "watching"
+)
+
+// Valid indicates whether the value is a known member of the WatchStage enum.
+func (e WatchStage) Valid() bool {
+	switch e {
+	case WatchCommitted:
+		return true
+	case WatchRollbackFailed:
+		return true
+	case WatchRolledBack:
+		return true
+	case WatchRollingBack:
+		return true
+	case WatchWatching:
 		return true
 	default:
 		return false
@@ -222,10 +276,13 @@ type ActionStatus struct {
 	NbAgentsActionCreated int `json:"nbAgentsActionCreated"`
 
 	// NbAgentsActioned Agents the operator selected
-	NbAgentsActioned int                `json:"nbAgentsActioned"`
-	NbAgentsFailed   int                `json:"nbAgentsFailed"`
-	StartTime        *time.Time         `json:"startTime,omitempty"`
-	Status           ActionStatusStatus `json:"status"`
+	NbAgentsActioned int `json:"nbAgentsActioned"`
+	NbAgentsFailed   int `json:"nbAgentsFailed"`
+
+	// Rollback It goes back to a kept version
+	Rollback  *bool              `json:"rollback,omitempty"`
+	StartTime *time.Time         `json:"startTime,omitempty"`
+	Status    ActionStatusStatus `json:"status"`
 
 	// Type Example: UPGRADE
 	Type    string  `json:"type"`
@@ -244,6 +301,11 @@ type ActionStatusList struct {
 type ActionWord struct {
 	// Action deleted, created
 	Action string `json:"action"`
+}
+
+// ActionsCreated defines model for ActionsCreated.
+type ActionsCreated struct {
+	ActionIds []string `json:"actionIds"`
 }
 
 // AddPublisherKeyRequest defines model for AddPublisherKeyRequest.
@@ -269,15 +331,22 @@ type Agent struct {
 	Packages       []string               `json:"packages"`
 	PolicyId       string                 `json:"policy_id"`
 	PolicyRevision *int64                 `json:"policy_revision,omitempty"`
-	Status         AgentStatus            `json:"status"`
-	Tags           []string               `json:"tags"`
+
+	// Rollback What a rollback would do now
+	Rollback *RollbackVerdict `json:"rollback,omitempty"`
+	Status   AgentStatus      `json:"status"`
+	Tags     []string         `json:"tags"`
 
 	// Type Example: PERMANENT
 	Type                  string          `json:"type"`
 	UnenrolledAt          *time.Time      `json:"unenrolled_at,omitempty"`
 	UnenrolledReason      *string         `json:"unenrolled_reason,omitempty"`
 	UnenrollmentStartedAt *time.Time      `json:"unenrollment_started_at,omitempty"`
+	Upgrade               *AgentUpgrade   `json:"upgrade,omitempty"`
 	UpgradeDetails        *UpgradeDetails `json:"upgrade_details"`
+
+	// UpgradeRollback The upgrade these fields tell of is a rollback an operator asked for
+	UpgradeRollback *bool `json:"upgrade_rollback,omitempty"`
 
 	// UpgradeStartedAt Set while an upgrade is under way
 	UpgradeStartedAt *time.Time `json:"upgrade_started_at"`
@@ -288,6 +357,9 @@ type Agent struct {
 	// UpgradedAt When the agent last checked in with the version it was asked for
 	UpgradedAt           *time.Time              `json:"upgraded_at"`
 	UserProvidedMetadata *map[string]interface{} `json:"user_provided_metadata,omitempty"`
+
+	// Watch What the watcher on the host last told of an upgrade
+	Watch *Watch `json:"watch,omitempty"`
 }
 
 // AgentUpgradeStatus How the last upgrade stands; null when it succeeded or there was none
@@ -351,6 +423,20 @@ type AgentStatusResponse struct {
 	Results AgentStatusCounts `json:"results"`
 }
 
+// AgentUpgrade defines model for AgentUpgrade.
+type AgentUpgrade struct {
+	// Rollbacks The versions the host has kept, as the agent says
+	Rollbacks *[]KeptVersion `json:"rollbacks,omitempty"`
+}
+
+// BulkRollbackRequest defines model for BulkRollbackRequest.
+type BulkRollbackRequest struct {
+	// Agents Ids, at most 10000. (A query instead of ids comes with KQL.)
+	Agents          AgentSelection `json:"agents"`
+	BatchSize       *int           `json:"batchSize,omitempty"`
+	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+}
+
 // BulkUpgradeRequest defines model for BulkUpgradeRequest.
 type BulkUpgradeRequest struct {
 	// Agents Ids, at most 10000. (A query instead of ids comes with KQL.)
@@ -409,6 +495,15 @@ type CreatePolicyRequest struct {
 	Namespace string `json:"namespace"`
 }
 
+// Diagnosis Why the agent is not heard of; absent while it is
+type Diagnosis struct {
+	Code DiagnosisCode `json:"code"`
+	Text string        `json:"text"`
+}
+
+// DiagnosisCode defines model for Diagnosis.Code.
+type DiagnosisCode string
+
 // Empty defines model for Empty.
 type Empty = map[string]interface{}
 
@@ -466,8 +561,14 @@ type Event struct {
 	// Subject Id of the agent
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created
 	Type string `json:"type"`
+}
+
+// KeptVersion defines model for KeptVersion.
+type KeptVersion struct {
+	ValidUntil time.Time `json:"valid_until"`
+	Version    string    `json:"version"`
 }
 
 // KibanaStatus defines model for KibanaStatus.
@@ -585,6 +686,53 @@ type PublisherKeyList struct {
 	Items []PublisherKey `json:"items"`
 }
 
+// RollbackPreview defines model for RollbackPreview.
+type RollbackPreview struct {
+	Items []RollbackPreviewItem `json:"items"`
+
+	// Will How many agents would be rolled back
+	Will int `json:"will"`
+	Wont int `json:"wont"`
+}
+
+// RollbackPreviewItem defines model for RollbackPreviewItem.
+type RollbackPreviewItem struct {
+	AgentId  string `json:"agent_id"`
+	Hostname string `json:"hostname"`
+
+	// Reason Why not, or what to expect
+	Reason *string `json:"reason,omitempty"`
+
+	// To Where it would go back to
+	To *string `json:"to,omitempty"`
+
+	// ValidUntil Absent while an upgrade is being watched
+	ValidUntil *time.Time `json:"valid_until,omitempty"`
+
+	// Version What it runs now
+	Version string `json:"version"`
+	Will    bool   `json:"will"`
+}
+
+// RollbackPreviewRequest defines model for RollbackPreviewRequest.
+type RollbackPreviewRequest struct {
+	Agents []string `json:"agents"`
+}
+
+// RollbackVerdict What a rollback would do now
+type RollbackVerdict struct {
+	Available bool `json:"available"`
+
+	// Reason Why it is not available
+	Reason *string `json:"reason,omitempty"`
+
+	// ValidUntil Until when; absent while an upgrade is being watched, when it is possible as long as the watch lasts
+	ValidUntil *time.Time `json:"valid_until,omitempty"`
+
+	// Version Where it would go back to
+	Version *string `json:"version,omitempty"`
+}
+
 // Server defines model for Server.
 type Server struct {
 	// AgentUrl What agents connect to
@@ -642,10 +790,18 @@ type UpgradeMetadata struct {
 	// ReasonCode The same as a word
 	//
 	// Example: crash_loop
-	ReasonCode    *string    `json:"reason_code,omitempty"`
-	RetryErrorMsg *string    `json:"retry_error_msg,omitempty"`
-	RetryUntil    *time.Time `json:"retry_until,omitempty"`
-	ScheduledAt   *time.Time `json:"scheduled_at,omitempty"`
+	ReasonCode *string `json:"reason_code,omitempty"`
+
+	// RetryAttempt Attempts after the first
+	RetryAttempt  *int    `json:"retry_attempt,omitempty"`
+	RetryErrorMsg *string `json:"retry_error_msg,omitempty"`
+
+	// RetryLimit How many of them there are at most
+	RetryLimit *int `json:"retry_limit,omitempty"`
+
+	// RetryUntil No attempt begins after it
+	RetryUntil  *time.Time `json:"retry_until,omitempty"`
+	ScheduledAt *time.Time `json:"scheduled_at,omitempty"`
 }
 
 // UpgradePreview defines model for UpgradePreview.
@@ -703,6 +859,59 @@ type UpgradeState string
 // VersionList defines model for VersionList.
 type VersionList struct {
 	Items []string `json:"items"`
+}
+
+// Watch What the watcher on the host last told of an upgrade
+type Watch struct {
+	// ActionId Empty for an upgrade asked for on the host
+	ActionId *string `json:"action_id,omitempty"`
+
+	// Agent What the watcher sees of the agent
+	Agent WatchedAgent `json:"agent"`
+
+	// At By the host's clock
+	At time.Time `json:"at"`
+
+	// Diagnosis Why the agent is not heard of; absent while it is
+	Diagnosis *Diagnosis   `json:"diagnosis,omitempty"`
+	From      string       `json:"from"`
+	Reason    *WatchReason `json:"reason,omitempty"`
+
+	// ReceivedAt By the server's; written every 30 s while nothing else changes
+	ReceivedAt time.Time  `json:"received_at"`
+	Stage      WatchStage `json:"stage"`
+	To         string     `json:"to"`
+
+	// Waiting What the watcher waits for
+	Waiting *string `json:"waiting,omitempty"`
+}
+
+// WatchStage defines model for Watch.Stage.
+type WatchStage string
+
+// WatchReason defines model for WatchReason.
+type WatchReason struct {
+	// Code Example: crash_loop
+	Code string `json:"code"`
+	Text string `json:"text"`
+}
+
+// WatchedAgent What the watcher sees of the agent
+type WatchedAgent struct {
+	// Alive Its process is there
+	Alive bool `json:"alive"`
+
+	// Crashes Ends of its process in this watch
+	Crashes int `json:"crashes"`
+
+	// LastCheckin When it last heard this server
+	LastCheckin *time.Time `json:"last_checkin,omitempty"`
+
+	// State Its own health; absent when it does not answer
+	//
+	// Example: healthy
+	State   *string `json:"state,omitempty"`
+	Version *string `json:"version,omitempty"`
 }
 
 // AgentId defines model for agentId.
@@ -775,6 +984,9 @@ type PushPackageParams struct {
 // CreatePolicyJSONRequestBody defines body for CreatePolicy for application/json ContentType.
 type CreatePolicyJSONRequestBody = CreatePolicyRequest
 
+// BulkRollbackAgentsJSONRequestBody defines body for BulkRollbackAgents for application/json ContentType.
+type BulkRollbackAgentsJSONRequestBody = BulkRollbackRequest
+
 // BulkUpgradeAgentsJSONRequestBody defines body for BulkUpgradeAgents for application/json ContentType.
 type BulkUpgradeAgentsJSONRequestBody = BulkUpgradeRequest
 
@@ -789,6 +1001,9 @@ type CreateEnrollmentKeyJSONRequestBody = CreateEnrollmentKeyRequest
 
 // AddPublisherKeyJSONRequestBody defines body for AddPublisherKey for application/json ContentType.
 type AddPublisherKeyJSONRequestBody = AddPublisherKeyRequest
+
+// PreviewRollbackJSONRequestBody defines body for PreviewRollback for application/json ContentType.
+type PreviewRollbackJSONRequestBody = RollbackPreviewRequest
 
 // LogInJSONRequestBody defines body for LogIn for application/json ContentType.
 type LogInJSONRequestBody = LogInRequest

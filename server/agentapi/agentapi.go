@@ -187,17 +187,22 @@ type UpgradeDetails struct {
 	Metadata      UpgradeMetadata `json:"metadata,omitzero"`
 }
 
-// UpgradeMetadata is read by state: ScheduledAt in SCHEDULED, the download and
-// retry fields in DOWNLOADING, the rest in FAILED and ROLLBACK.
+// UpgradeMetadata is read by state: ScheduledAt in SCHEDULED, the download fields
+// in DOWNLOADING, the retry fields in both, the rest in FAILED and ROLLBACK. An
+// agent that will try again goes back to SCHEDULED: ScheduledAt is then the next
+// attempt, RetryErrorMsg what ended the last.
 type UpgradeMetadata struct {
-	ScheduledAt     *time.Time   `json:"scheduled_at,omitempty"`
-	DownloadPercent float64      `json:"download_percent,omitempty"` // 0 to 100
-	DownloadRate    Rate         `json:"download_rate,omitempty"`
-	RetryErrorMsg   string       `json:"retry_error_msg,omitempty"`
-	RetryUntil      *time.Time   `json:"retry_until,omitempty"`
-	RetryAttempt    int          `json:"retry_attempt,omitempty"`
-	FailedState     UpgradeState `json:"failed_state,omitempty"`
-	ErrorMsg        string       `json:"error_msg,omitempty"`
+	ScheduledAt     *time.Time `json:"scheduled_at,omitempty"`
+	DownloadPercent float64    `json:"download_percent,omitempty"` // 0 to 100
+	DownloadRate    Rate       `json:"download_rate,omitempty"`
+	RetryErrorMsg   string     `json:"retry_error_msg,omitempty"`
+	RetryUntil      *time.Time `json:"retry_until,omitempty"` // no attempt begins after it
+	// RetryAttempt counts the attempts after the first, and RetryLimit is how many
+	// there are at most. Fleet Server has neither.
+	RetryAttempt int          `json:"retry_attempt,omitempty"`
+	RetryLimit   int          `json:"retry_limit,omitempty"`
+	FailedState  UpgradeState `json:"failed_state,omitempty"`
+	ErrorMsg     string       `json:"error_msg,omitempty"`
 	// Reason is for people ("watch failed" from Elastic's agents).
 	Reason string `json:"reason,omitempty"`
 	// ReasonCode is Muster's typed reason, such as crash_loop.
@@ -315,6 +320,10 @@ const (
 	AckType    = "ACTION_RESULT"
 	AckSubtype = "ACKNOWLEDGED"
 )
+
+// Cancelled begins the error of an UPGRADE that a CANCEL ended, in its
+// acknowledgement and in FAILED details.
+const Cancelled = "cancelled"
 
 // AckPayload goes with a failed UPGRADE.
 type AckPayload struct {

@@ -54,7 +54,7 @@ func TestEnrolment(t *testing.T) {
 	a := roundTrip[EnrollResponse](t, `{"action": "created", "item": {
 		"id": "a1", "active": true, "policy_id": "default", "type": "PERMANENT", "enrolled_at": "2026-03-03T10:00:00Z",
 		"user_provided_metadata": {}, "local_metadata": {"elastic": {"agent": {"id": "a1"}}}, "access_api_key_id": "k", "access_api_key": "azpz",
-		"status": "online", "tags": ["a"], "actions": []}}`)
+		"status": "online", "tags": ["a"], "actions": [], "watcher_api_key": "dzpz"}}`)
 	if a.Item.AccessAPIKey != "azpz" || !a.Item.EnrolledAt.Equal(at) || a.Item.Actions == nil {
 		t.Errorf("read as %+v", a)
 	}
@@ -143,6 +143,8 @@ func TestUpgradeDetailsByPhase(t *testing.T) {
 	for _, sample := range []string{
 		`{"target_version": "1.1.0", "action_id": "act", "state": "UPG_REQUESTED"}`,
 		`{"target_version": "1.1.0", "action_id": "act", "state": "UPG_SCHEDULED", "metadata": {"scheduled_at": "2026-03-03T10:00:00Z"}}`,
+		`{"target_version": "1.1.0", "action_id": "act", "state": "UPG_SCHEDULED", "metadata": {"scheduled_at": "2026-03-03T10:00:00Z",
+			"retry_error_msg": "no route", "retry_until": "2026-03-03T12:00:00Z", "retry_attempt": 2, "retry_limit": 6}}`,
 		`{"target_version": "1.1.0", "action_id": "", "state": "UPG_WATCHING"}`,
 		`{"target_version": "1.1.0", "action_id": "act", "state": "UPG_FAILED", "metadata": {"failed_state": "UPG_EXTRACTING", "error_msg": "no space"}}`,
 		`{"target_version": "1.1.0", "action_id": "act", "state": "UPG_ROLLBACK", "metadata": {"reason": "watch failed", "reason_code": "crash_loop"}}`,
@@ -161,6 +163,26 @@ func TestUpgradeDetailsByPhase(t *testing.T) {
 	}
 	if d := roundTrip[UpgradeDetails](t, `{"target_version": "2.0.0", "action_id": "act", "state": "UPG_FUTURE"}`); d.State != "UPG_FUTURE" {
 		t.Errorf("a phase of a later agent is read as %q", d.State)
+	}
+}
+
+func TestBeacons(t *testing.T) {
+	b := roundTrip[Beacon](t, `{"action_id": "act", "from": "1.0.0", "to": "1.1.0", "stage": "rolling_back",
+		"agent": {"alive": true, "state": "failed", "version": "1.1.0", "crashes": 2, "last_checkin": "2026-03-03T10:00:00Z"},
+		"reason": {"code": "crash_loop", "text": "it crashed twice"}, "waiting": "for the process to end", "at": "2026-03-03T10:00:00Z"}`)
+	if !b.At.Equal(at) || b.Agent.Crashes != 2 || b.Reason.Code != "crash_loop" {
+		t.Errorf("read as %+v", b)
+	}
+	roundTrip[Beacon](t, `{"from": "1.0.0", "to": "1.1.0", "stage": "watching", "agent": {"alive": false, "crashes": 0}, "at": "2026-03-03T10:00:00Z"}`)
+	for stage, over := range map[BeaconStage]bool{
+		BeaconWatching: false, BeaconRollingBack: false, BeaconCommitted: true, BeaconRolledBack: true, BeaconRollbackFailed: true,
+	} {
+		if !stage.Known() || stage.Over() != over {
+			t.Errorf("%s is known: %v, over: %v", stage, stage.Known(), stage.Over())
+		}
+	}
+	if BeaconStage("hoping").Known() || BeaconStage("").Known() {
+		t.Error("stages are known that do not exist")
 	}
 }
 

@@ -118,6 +118,9 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 		if len(req.Components) > 0 && !sameJSON(a.Components, req.Components) {
 			a.Components, changed = req.Components, true
 		}
+		if req.Upgrade != nil && !reflect.DeepEqual(a.Kept, *req.Upgrade) {
+			a.Kept, changed = *req.Upgrade, true
+		}
 		if token > a.ActionSeq {
 			a.ActionSeq, changed = token, true
 		}
@@ -136,14 +139,12 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 		// The result before the document: were the document first, a crash in
 		// between would leave an ended upgrade without a result, and the next
 		// check-in would see nothing to do.
-		if r, ended := first.UpgradeResult(now); ended && upgradeChanged {
-			changed, err := s.Results.Put(ctx, []fleet.Result{r})
+		if results := first.UpgradeResults(now); upgradeChanged && len(results) > 0 {
+			changed, err := s.Results.Put(ctx, results)
 			if err != nil {
 				return 0, err
 			}
-			if changed[0] {
-				defer s.Events.Publish(ctx, r.Event())
-			}
+			defer s.Events.Publish(ctx, fleet.ResultEvents(results, changed)...)
 		}
 		// Something changes: do it on the stored document, not on the copy the
 		// authentication read.

@@ -31,7 +31,7 @@ func (a *app) newActions() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				table(w, "ACTION\tTYPE\tSTATUS\tVERSION\tDONE\tFAILED\tAGENTS\tCREATED\tBY", func(add func(...any)) {
 					for _, s := range got.Items {
-						add(s.ActionId, s.Type, s.Status, deref(s.Version), s.NbAgentsAck, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
+						add(s.ActionId, actionType(s), s.Status, deref(s.Version), s.NbAgentsAck, s.NbAgentsFailed, s.NbAgentsActioned, s.CreationTime.Local().Format(time.DateTime), deref(s.CreatedBy))
 					}
 				})
 				for _, s := range got.Items {
@@ -45,7 +45,7 @@ func (a *app) newActions() *cobra.Command {
 	list.Flags().IntVar(&limit, "limit", 20, "how many")
 	cancel := &cobra.Command{
 		Use:   "cancel ACTION",
-		Short: "Cancel an upgrade where it has not begun",
+		Short: "Cancel an upgrade that is not in place yet",
 		Args:  oneArg("one action id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			got, err := call[adminapi.CancelResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/actions/"+url.PathEscape(args[0])+"/cancel", nil)
@@ -268,4 +268,12 @@ func mustJSON(v any) json.RawMessage {
 		panic(err) // types of ours
 	}
 	return b
+}
+
+// actionType tells a rollback from an upgrade, which it is to the agents.
+func actionType(s adminapi.ActionStatus) string {
+	if deref(s.Rollback) {
+		return "ROLLBACK"
+	}
+	return s.Type
 }

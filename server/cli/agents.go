@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +15,8 @@ import (
 )
 
 func (a *app) newAgents() *cobra.Command {
-	cmd := &cobra.Command{Use: "agents", Short: "List, inspect and upgrade agents"}
-	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsUnenroll())
+	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, upgrade and roll back agents"}
+	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsRollback(), a.newAgentsUnenroll())
 	return cmd
 }
 
@@ -88,6 +87,10 @@ func (a *app) newAgentsGet() *cobra.Command {
 				if p := upgradePhase(g); p != "" {
 					fmt.Fprintf(w, "  upgrade    %s\n", p)
 				}
+				fmt.Fprintf(w, "  rollback   %s\n", rollbackWords(g.Rollback))
+				if g.Watch != nil {
+					fmt.Fprintf(w, "  watcher    %s\n", watchWords(*g.Watch, time.Now()))
+				}
 				for _, c := range g.Components {
 					fmt.Fprintf(w, "  component  %s (%s): %s %s\n", c.Id, c.Type, c.Status, c.Message)
 				}
@@ -113,12 +116,7 @@ changes nothing. --wait follows the upgrade to its end and exits with 0 only if
 every agent runs the new version.`,
 		Example: `  muster agents upgrade 4kz… 7qd… --version 1.1.0 --dry-run
   muster agents upgrade 4kz… --version 1.1.0 --wait`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("no agents are named: `muster agents list` shows their ids")
-			}
-			return nil
-		},
+		Args:              someAgents,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Version == "" {
@@ -154,7 +152,16 @@ every agent runs the new version.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return a.waitForUpgrade(ctx, cmd, created, preview)
+			failed, err := a.waitForUpgrades(ctx, cmd, awaitUpgrade(preview))
+			switch {
+			case err != nil:
+				return err
+			case failed > 0:
+				return fmt.Errorf("%d of %d agents were not upgraded: see `muster actions list`", failed, len(preview.Items))
+			}
+			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+				fmt.Fprintf(w, "%d agents upgraded by action %s\n", len(preview.Items), created.ActionId)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -166,88 +173,6 @@ every agent runs the new version.`,
 	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits")
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	return cmd
-}
-
-// waitInterval is how often --wait asks: phases last seconds.
-const waitInterval = time.Second
-
-// waitForUpgrade prints each agent's phases as they change, until all are done:
-// watched as well as acknowledged, for only then the version stays. A server
-// that does not answer is waited for too.
-func (a *app) waitForUpgrade(ctx context.Context, cmd *cobra.Command, action adminapi.ActionCreated, preview adminapi.UpgradePreview) error {
-	say := func(host, phase string) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), host, phase)
-	}
-	waiting := map[string]string{} // agent id to the phase last shown
-	failed := 0
-	for _, i := range preview.Items {
-		if i.Will {
-			waiting[i.AgentId] = ""
-			continue
-		}
-		failed++
-		say(firstOf(i.Hostname, i.AgentId), deref(i.Reason))
-	}
-	tick := time.NewTicker(waitInterval)
-	defer tick.Stop()
-	for {
-		for id, shown := range waiting {
-			got, err := call[adminapi.AgentItem](ctx, a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(id), nil)
-			var refused *refusal
-			switch {
-			case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
-				return err
-			case err != nil:
-				if ctx.Err() == nil && shown != err.Error() {
-					say(id, err.Error())
-					waiting[id] = err.Error()
-				}
-				continue
-			}
-			phase, over, good := upgradeOutcome(got.Item, preview.Version)
-			if shown != phase {
-				say(hostname(got.Item), phase)
-				waiting[id] = phase
-			}
-			if over {
-				delete(waiting, id)
-			}
-			if over && !good {
-				failed++
-			}
-		}
-		if len(waiting) == 0 {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("still waiting for %d of %d agents: %w", len(waiting), len(preview.Items), ctx.Err())
-		case <-tick.C:
-		}
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %d agents were not upgraded: see `muster actions list`", failed, len(preview.Items))
-	}
-	return a.show(cmd.OutOrStdout(), action, func(w io.Writer) {
-		fmt.Fprintf(w, "%d agents upgraded by action %s\n", len(preview.Items), action.ActionId)
-	})
-}
-
-// upgradeOutcome is how far an agent's upgrade is, in words, and whether it has
-// ended, well or not. What runs decides: an upgrade that was cancelled leaves no
-// other trace.
-func upgradeOutcome(g adminapi.Agent, target string) (phase string, over, good bool) {
-	phase = firstOf(upgradePhase(g), "runs "+g.Agent.Version)
-	switch {
-	case g.UpgradeStatus != nil && *g.UpgradeStatus == adminapi.RolledBack && upgradeReason(g.UpgradeDetails) == "":
-		// The old version is back; the watcher's reason comes a moment later.
-		return phase, false, false
-	case g.UpgradeStatus != nil && *g.UpgradeStatus != adminapi.Started:
-		return phase, true, false
-	case g.UpgradeStartedAt != nil || g.UpgradeDetails != nil:
-		return phase, false, false
-	}
-	return phase, true, g.Agent.Version == target
 }
 
 func printPreview(w io.Writer, p adminapi.UpgradePreview) {
@@ -282,41 +207,19 @@ func (a *app) newAgentsUnenroll() *cobra.Command {
 	return cmd
 }
 
+func someAgents(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("no agents are named: `muster agents list` shows their ids")
+	}
+	return nil
+}
+
 func hostname(g adminapi.Agent) string {
 	host, _ := g.LocalMetadata["host"].(map[string]any)
 	if name, _ := host["hostname"].(string); name != "" {
 		return name
 	}
 	return g.Id
-}
-
-// upgradePhase is the upgrade in a few words, empty when there is none.
-func upgradePhase(g adminapi.Agent) string {
-	d := g.UpgradeDetails
-	if d == nil {
-		if g.UpgradeStartedAt != nil {
-			return "requested"
-		}
-		return ""
-	}
-	words := strings.ToLower(strings.TrimPrefix(string(d.State), "UPG_")) + " " + d.TargetVersion
-	if m := d.Metadata; m != nil {
-		if m.DownloadPercent != nil && d.State == adminapi.UpgradeDownloading {
-			words += fmt.Sprintf(" %.0f %%", *m.DownloadPercent)
-		}
-		if text := upgradeReason(d); text != "" {
-			words += ": " + text
-		}
-	}
-	return words
-}
-
-// upgradeReason is why an upgrade ended badly, or what it struggles with.
-func upgradeReason(d *adminapi.UpgradeDetails) string {
-	if d == nil || d.Metadata == nil {
-		return ""
-	}
-	return firstOf(deref(d.Metadata.Reason), deref(d.Metadata.ErrorMsg), deref(d.Metadata.RetryErrorMsg))
 }
 
 func (a *app) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -99,8 +99,16 @@ func (s *Service) Authenticate(ctx context.Context, cred fleet.Credential) (flee
 	return k, k.Usable(s.Now.UTC())
 }
 
-// Enroll makes an agent. The credential is the agent's own, shown this once.
-func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agentapi.EnrollRequest) (fleet.Agent, fleet.Credential, error) {
+// Credentials are what a host is given when it enrols, shown this once.
+type Credentials struct {
+	Agent fleet.Credential
+	// Watcher is good for the beacons of this agent and nothing else: the watcher
+	// speaks when the agent cannot, and must not be able to act as it.
+	Watcher fleet.Credential
+}
+
+// Enroll makes an agent.
+func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agentapi.EnrollRequest) (fleet.Agent, Credentials, error) {
 	// null is what clients in other languages send for nothing.
 	for _, raw := range []*json.RawMessage{&req.Metadata.Local, &req.Metadata.UserProvided} {
 		if string(*raw) == "null" {
@@ -108,17 +116,18 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 		}
 	}
 	if err := check(req); err != nil {
-		return fleet.Agent{}, fleet.Credential{}, err
+		return fleet.Agent{}, Credentials{}, err
 	}
 	// What was asked of an earlier agent with this id is not asked of this one.
 	seq, err := s.Store.Actions().LastSeq(ctx)
 	if err != nil {
-		return fleet.Agent{}, fleet.Credential{}, err
+		return fleet.Agent{}, Credentials{}, err
 	}
-	cred := fleet.NewCredential()
+	own := Credentials{Agent: fleet.NewCredential(), Watcher: fleet.NewCredential()}
 	a := fleet.Agent{
 		ID: req.ID, Type: req.Type, Active: true, PolicyID: key.PolicyID, EnrollmentID: req.EnrollmentID,
-		AccessKeyID: cred.ID, AccessKeyHash: cred.Hash(), EnrolledAt: s.Now.UTC(), ActionSeq: seq,
+		AccessKeyID: own.Agent.ID, AccessKeyHash: own.Agent.Hash(),
+		WatcherKeyID: own.Watcher.ID, WatcherKeyHash: own.Watcher.Hash(), EnrolledAt: s.Now.UTC(), ActionSeq: seq,
 		LocalMetadata: req.Metadata.Local, UserMetadata: req.Metadata.UserProvided, Tags: tags(req.Metadata.Tags),
 	}
 	if a.ID == "" {
@@ -129,7 +138,7 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 	if req.ReplaceToken != "" {
 		hash, err := hashToken(req.ReplaceToken, a.ID)
 		if err != nil {
-			return fleet.Agent{}, fleet.Credential{}, err
+			return fleet.Agent{}, Credentials{}, err
 		}
 		a.ReplaceTokenHash = hash
 	}
@@ -138,10 +147,10 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 		err = s.replace(ctx, a)
 	}
 	if err != nil {
-		return fleet.Agent{}, fleet.Credential{}, err
+		return fleet.Agent{}, Credentials{}, err
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventAgentEnrolled, Subject: a.ID, Data: event.Data(map[string]string{"policy_id": a.PolicyID, "hostname": a.Hostname()})})
-	return a, cred, nil
+	return a, own, nil
 }
 
 // replace puts a in the place of the agent that has its id.

@@ -71,7 +71,7 @@ func (w *world) enrol(k fleet.EnrollmentKey, req agentapi.EnrollRequest) fleet.A
 	return a
 }
 
-func (w *world) enroll(k fleet.EnrollmentKey, req agentapi.EnrollRequest) (fleet.Agent, fleet.Credential, error) {
+func (w *world) enroll(k fleet.EnrollmentKey, req agentapi.EnrollRequest) (fleet.Agent, enrollment.Credentials, error) {
 	if req.Type == "" {
 		req.Type = "PERMANENT"
 	}
@@ -99,9 +99,12 @@ func TestATokenLetsHostsIn(t *testing.T) {
 	if !strings.Contains(string(a.LocalMetadata), `"id":"`+a.ID+`"`) {
 		t.Errorf("metadata are %s, want elastic.agent.id in them", a.LocalMetadata)
 	}
-	stored, err := w.store.Agents().ByAccessKey(t.Context(), own.ID)
-	if err != nil || stored.ID != a.ID || !own.Matches(stored.AccessKeyHash) {
+	stored, err := w.store.Agents().ByAccessKey(t.Context(), own.Agent.ID)
+	if err != nil || stored.ID != a.ID || !own.Agent.Matches(stored.AccessKeyHash) {
 		t.Errorf("its own key opens %+v, %v", stored, err)
+	}
+	if stored.WatcherKeyID != own.Watcher.ID || !own.Watcher.Matches(stored.WatcherKeyHash) || own.Watcher.Matches(stored.AccessKeyHash) || own.Agent.Matches(stored.WatcherKeyHash) {
+		t.Errorf("its watcher's key is %+v, the agent is %+v", own.Watcher, stored)
 	}
 	other := w.enrol(got, agentapi.EnrollRequest{})
 	if other.ID == a.ID || other.Tags == nil {
@@ -217,10 +220,10 @@ func TestAHostThatHasTheReplaceTokenTakesItsPlaceAgain(t *testing.T) {
 	w.now = w.now.Add(time.Hour)
 	_, newKey, err := w.enroll(k, req)
 	w.must(err)
-	if _, err := w.store.Agents().ByAccessKey(t.Context(), oldKey.ID); fleet.KindOf(err) != fleet.NotFound {
+	if _, err := w.store.Agents().ByAccessKey(t.Context(), oldKey.Agent.ID); fleet.KindOf(err) != fleet.NotFound {
 		t.Errorf("the old key still opens: %v", err)
 	}
-	a, err := w.store.Agents().ByAccessKey(t.Context(), newKey.ID)
+	a, err := w.store.Agents().ByAccessKey(t.Context(), newKey.Agent.ID)
 	w.must(err)
 	if a.ID != "web-1" || !a.EnrolledAt.Equal(w.now) || a.Upgrading() || a.ActionSeq != seq {
 		t.Errorf("agent is %+v; what was asked of the old one must not reach it", a)

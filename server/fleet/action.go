@@ -102,6 +102,17 @@ func (r Result) Event() Event {
 	return Event{Type: EventActionResult, Subject: r.ActionID, Data: data}
 }
 
+// ResultEvents tell of those results that were a change.
+func ResultEvents(results []Result, changed []bool) []Event {
+	var events []Event
+	for i, r := range results {
+		if changed[i] {
+			events = append(events, r.Event())
+		}
+	}
+	return events
+}
+
 // ResultCounts are the results of one action.
 type ResultCounts struct {
 	Acked  int // without error

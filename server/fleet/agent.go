@@ -22,6 +22,10 @@ type Agent struct {
 
 	AccessKeyID   string `json:"access_api_key_id"`
 	AccessKeyHash string `json:"access_api_key_hash"`
+	// The watcher's key, good for beacons alone. Agents of before there were
+	// beacons have none.
+	WatcherKeyID   string `json:"watcher_api_key_id,omitempty"`
+	WatcherKeyHash string `json:"watcher_api_key_hash,omitempty"`
 
 	EnrolledAt            time.Time  `json:"enrolled_at"`
 	UnenrolledAt          *time.Time `json:"unenrolled_at,omitempty"`
@@ -52,6 +56,18 @@ type Agent struct {
 	// last one.
 	UpgradeActionID string `json:"upgrade_action_id,omitempty"`
 	UpgradeTarget   string `json:"upgrade_target,omitempty"`
+	UpgradeFrom     string `json:"upgrade_from,omitempty"` // what ran when it began
+	// UpgradeRollback says that it is, or was, a rollback an operator asked for.
+	UpgradeRollback bool `json:"upgrade_rollback,omitempty"`
+	// Undoes is the upgrade that was being watched when such a rollback began.
+	Undoes *UndoneUpgrade `json:"undoes,omitempty"`
+	// UpgradeEndTold says that the agent itself has said how its upgrade ended
+	// badly: then its watcher does not have the last word.
+	UpgradeEndTold bool `json:"upgrade_end_told,omitempty"`
+	// Kept is what the host could go back to.
+	Kept agentapi.CheckinUpgrade `json:"upgrade,omitzero"`
+	// Watch is what the host's watcher said last, nil before it ever spoke.
+	Watch *Watch `json:"watch,omitempty"`
 
 	// Revision is the store's, for optimistic concurrency.
 	Revision int64 `json:"-"`
@@ -212,6 +228,7 @@ const (
 	EventAgentEnrolled   = "agent.enrolled"
 	EventAgentStatus     = "agent.status"
 	EventAgentUpgrade    = "agent.upgrade"
+	EventAgentWatch      = "agent.watch"
 	EventAgentUnenrolled = "agent.unenrolled"
 	EventActionCreated   = "action.created"
 	EventActionResult    = "action.result"

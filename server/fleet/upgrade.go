@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -16,6 +17,10 @@ import (
 //	             │                                            │
 //	             ├─ FAILED reported, or acked with an error   └─ ROLLBACK reported: rolled_back
 //	             └─ settled: action gone, expired, or acked but the old version stays: failed
+//
+// An agent that failed and will try again goes back to SCHEDULED: nothing ends.
+// What the watcher of the host says of the end is in watch.go, rollbacks that an
+// operator asks for in rollback.go.
 //
 // An acknowledgement alone never ends an upgrade well: it says that the agent
 // took the action, the version that checks in says what runs. And nothing but
@@ -32,6 +37,8 @@ func (a *Agent) BeginUpgrade(actionID, target string, now time.Time) {
 	a.UpgradeDetails = nil
 	a.UpgradeActionID = actionID
 	a.UpgradeTarget = target
+	a.UpgradeFrom = a.Version
+	a.UpgradeRollback, a.Undoes, a.UpgradeEndTold = false, nil, false
 }
 
 // ObserveUpgrade takes in what a check-in says: the version that runs, and the
@@ -45,6 +52,7 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 	if details == nil {
 		return a.observeNoDetails(now) || changed
 	}
+	changed = a.observeUndone(details, now) || changed
 	if a.beganOnHost(details) {
 		a.BeginUpgrade("", details.TargetVersion, now)
 		changed = true
@@ -59,9 +67,16 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 		// Should the upgrade go on all the same, the version that runs tells.
 		return changed
 	}
+	if details.State == agentapi.UpgradeFailed && wasCancelled(details.Metadata.ErrorMsg) {
+		return a.dropCancelled(details.ActionID) || changed
+	}
+	details = a.withReason(details)
 	if !reflect.DeepEqual(a.UpgradeDetails, details) {
 		a.UpgradeDetails = details
 		changed = true
+	}
+	if details.State.Over() && !a.UpgradeEndTold {
+		a.UpgradeEndTold, changed = true, true
 	}
 	switch {
 	case details.State == agentapi.UpgradeRollback && a.UpgradeStatus != UpgradeRolledBack:
@@ -80,10 +95,33 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 // was aimed at begins to run after all: what runs decides.
 func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 	denied := d != nil && (d.State.Over() || d.ActionID != a.UpgradeActionID)
+	if w := a.Watch; w != nil && w.Stage == agentapi.BeaconRollbackFailed && w.ActionID == a.UpgradeActionID {
+		denied = true // it runs because it could not be put back
+	}
 	if a.UpgradeStatus == UpgradeFailed && a.runsTarget() && !denied {
-		a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails = &now, UpgradeNone, nil
+		a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradeEndTold = &now, UpgradeNone, nil, false
 	}
 }
+
+// withReason keeps the reason for a rollback when the agent says that it was
+// rolled back, but does not yet know why: its watcher may have said so before.
+func (a *Agent) withReason(d *agentapi.UpgradeDetails) *agentapi.UpgradeDetails {
+	old := a.UpgradeDetails
+	if d.State != agentapi.UpgradeRollback || cause(d) != "" || old == nil || old.State != d.State {
+		return d
+	}
+	kept := *d
+	kept.Metadata.Reason, kept.Metadata.ReasonCode, kept.Metadata.ErrorMsg = old.Metadata.Reason, old.Metadata.ReasonCode, old.Metadata.ErrorMsg
+	return &kept
+}
+
+// cause is why an upgrade ended, as a sentence; empty when that is not known.
+func cause(d *agentapi.UpgradeDetails) string {
+	return cmp.Or(d.Metadata.ErrorMsg, d.Metadata.Reason)
+}
+
+// wasCancelled says whether an error is that of an upgrade called off in flight.
+func wasCancelled(errText string) bool { return strings.HasPrefix(errText, agentapi.Cancelled) }
 
 // beganOnHost says whether the details are the first news of an upgrade that was
 // asked for on the host itself: nobody told us, so it begins with them.
@@ -134,6 +172,9 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 		// the target had been reached: then the details follow.
 		return false
 	}
+	if wasCancelled(errText) {
+		return a.CancelUpgrade(actionID) // before the CANCEL itself is acknowledged
+	}
 	phase := agentapi.UpgradeRequested
 	if d := a.UpgradeDetails; d != nil {
 		phase = d.State
@@ -151,7 +192,18 @@ func (a *Agent) CancelUpgrade(actionID string) bool {
 		return false
 	}
 	a.UpgradeStartedAt, a.UpgradeStatus, a.UpgradeDetails = nil, UpgradeNone, nil
+	a.resume()
 	return true
+}
+
+// dropCancelled takes in that the agent says its upgrade was called off. A phase
+// it reported while the CANCEL was on its way goes too.
+func (a *Agent) dropCancelled(actionID string) bool {
+	late := a.UpgradeStatus == UpgradeNone && a.UpgradedAt == nil && a.UpgradeDetails != nil
+	if late {
+		a.UpgradeDetails = nil
+	}
+	return a.CancelUpgrade(actionID) || late
 }
 
 // Bounds of [Agent.SettleUpgrade].
@@ -189,7 +241,13 @@ func (a *Agent) SettleUpgrade(action *Action, result *Result, now time.Time) boo
 	case result != nil && !begun && now.Sub(result.Timestamp) > AckGrace && a.Last.At != nil && a.Last.At.After(result.Timestamp.Add(AckGrace)):
 		a.fail(fmt.Sprintf("the agent acknowledged the upgrade at %s and still runs %s", result.Timestamp.Format(time.RFC3339), a.Version), phase)
 	case result == nil && !begun && action.Expired(now):
-		a.fail(fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339)), phase)
+		text := fmt.Sprintf("the action expired at %s before the agent began", action.Expiration.Format(time.RFC3339))
+		if a.retrying() {
+			text = fmt.Sprintf("the action expired at %s while the agent waited to try again: %s", action.Expiration.Format(time.RFC3339), a.UpgradeDetails.Metadata.RetryErrorMsg)
+		}
+		a.fail(text, phase)
+	case a.rolledBackUnseen(now):
+		a.fail(fmt.Sprintf("the watcher put %s back at %s, and the agent has not checked in since", a.UpgradeTarget, a.Watch.ReceivedAt.Format(time.RFC3339)), phase)
 	default:
 		return false
 	}
@@ -209,7 +267,7 @@ func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 		if a.UpgradeDetails == nil {
 			return Result{}, false
 		}
-		r.Error = cmp.Or(a.UpgradeDetails.Metadata.ErrorMsg, a.UpgradeDetails.Metadata.Reason)
+		r.Error = cause(a.UpgradeDetails)
 		if r.Error == "" {
 			// The old version is back before the watcher has said why: the
 			// reason follows, and a result is written once.
@@ -217,10 +275,19 @@ func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 		}
 	case a.UpgradedAt != nil:
 		r.Message = "upgraded to " + a.UpgradeTarget
+		if a.UpgradeRollback {
+			r.Message = "rolled back to " + a.UpgradeTarget
+		}
 	default:
 		return Result{}, false // cancelled
 	}
 	return r, true
+}
+
+// retrying says whether the agent has failed and waits to try again.
+func (a *Agent) retrying() bool {
+	d := a.UpgradeDetails
+	return d != nil && d.State == agentapi.UpgradeScheduled && d.Metadata.RetryErrorMsg != ""
 }
 
 func (a *Agent) runsTarget() bool { return a.UpgradeTarget != "" && a.Version == a.UpgradeTarget }

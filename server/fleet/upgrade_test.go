@@ -280,6 +280,107 @@ func TestACancelledUpgrade(t *testing.T) {
 	}
 }
 
+// The agent and the server hear of a CANCEL in several ways, in any order.
+func TestAnUpgradeCalledOffInFlight(t *testing.T) {
+	says := map[string]func(*host){
+		"cancel acknowledged":  func(h *host) { h.CancelUpgrade("act") },
+		"upgrade acknowledged": func(h *host) { h.ObserveAck("act", "cancelled", false, h.now) },
+		"FAILED":               func(h *host) { h.failed("act", "cancelled: an operator asked") },
+		"no details":           func(h *host) { h.checkin("1.0.0", "") },
+		"a late report":        func(h *host) { h.checkin("1.0.0", agentapi.UpgradeExtracting) },
+	}
+	for _, order := range [][]string{
+		{"cancel acknowledged", "upgrade acknowledged", "no details"},
+		{"cancel acknowledged", "upgrade acknowledged", "FAILED"},
+		{"upgrade acknowledged", "cancel acknowledged", "FAILED", "no details"},
+		{"FAILED", "cancel acknowledged", "upgrade acknowledged"},
+		{"cancel acknowledged", "a late report", "FAILED"},
+		{"cancel acknowledged", "a late report", "upgrade acknowledged", "no details"},
+		{"upgrade acknowledged", "a late report", "FAILED", "FAILED"},
+	} {
+		t.Run(strings.Join(order, ", "), func(t *testing.T) {
+			h := begun(t)
+			h.checkin("1.0.0", agentapi.UpgradeDownloading)
+			for _, name := range order {
+				says[name](h.after(time.Second))
+			}
+			h.want(UpgradeNone, false)
+			if _, ok := h.UpgradeResult(h.now); ok || h.UpgradedAt != nil || h.UpgradeDetails != nil {
+				t.Errorf("upgraded at %v, result %v, details %+v", h.UpgradedAt, ok, h.UpgradeDetails)
+			}
+		})
+	}
+}
+
+func (h *host) failed(actionID, text string) bool {
+	return h.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{
+		ActionID: actionID, TargetVersion: "1.1.0", State: agentapi.UpgradeFailed,
+		Metadata: agentapi.UpgradeMetadata{FailedState: agentapi.UpgradeDownloading, ErrorMsg: text},
+	}, h.now)
+}
+
+// The ladder of retries: an agent that failed reports when it tries again.
+func TestAnAgentThatTriesAgain(t *testing.T) {
+	for _, phase := range []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeReplacing} {
+		t.Run("after "+string(phase), func(t *testing.T) {
+			h := begun(t)
+			for attempt := 1; attempt <= 3; attempt++ {
+				h.after(time.Minute).checkin("1.0.0", phase)
+				h.want(UpgradeStarted, true)
+				next := h.now.Add(5 * time.Minute)
+				if !h.after(time.Second).waits(next, attempt) {
+					t.Fatal("waiting to try again was no change")
+				}
+				h.ObserveAck("act", "no route to host", true, h.now)
+				h.want(UpgradeStarted, true)
+				if d := h.UpgradeDetails; d.State != agentapi.UpgradeScheduled || d.Metadata.RetryAttempt != attempt || !d.Metadata.ScheduledAt.Equal(next) {
+					t.Fatalf("details are %+v", d)
+				}
+				if h.SettleUpgrade(&Action{ID: "act", Expiration: &next}, nil, h.now) {
+					t.Fatal("it was given up")
+				}
+			}
+			h.after(time.Hour).checkin("1.0.0", agentapi.UpgradeDownloading)
+			h.after(time.Minute).checkin("1.1.0", agentapi.UpgradeWatching)
+			h.wantUpgraded(h.now)
+		})
+	}
+	t.Run("and gives up", func(t *testing.T) {
+		h := begun(t)
+		h.waits(h.now.Add(time.Minute), 6)
+		h.failed("act", "no route to host, after 7 attempts")
+		h.wantFailed(UpgradeFailed, "after 7 attempts")
+	})
+	t.Run("until the action expires", func(t *testing.T) {
+		h := begun(t)
+		h.waits(h.now.Add(time.Hour), 6)
+		h.SettleUpgrade(&Action{ID: "act", Expiration: &h.now}, nil, h.now)
+		h.wantFailed(UpgradeFailed, "while the agent waited to try again: no route to host")
+	})
+}
+
+func (h *host) waits(next time.Time, attempt int) bool {
+	return h.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{
+		ActionID: "act", TargetVersion: "1.1.0", State: agentapi.UpgradeScheduled,
+		Metadata: agentapi.UpgradeMetadata{ScheduledAt: &next, RetryErrorMsg: "no route to host", RetryAttempt: attempt, RetryLimit: 6},
+	}, h.now)
+}
+
+func TestALateReportOfASupersededUpgradeChangesNothing(t *testing.T) {
+	h := begun(t)
+	h.checkin("1.0.0", agentapi.UpgradeDownloading)
+	h.BeginUpgrade("newer", "1.2.0", h.after(time.Minute).now)
+	before := h.Agent
+	const text = "superseded by the newer upgrade newer"
+	if h.ObserveAck("act", text, false, h.now) || h.failed("act", text) || h.checkin("1.0.0", agentapi.UpgradeExtracting) {
+		t.Errorf("it was a change: %+v", h.Agent)
+	}
+	h.want(UpgradeStarted, true)
+	if h.UpgradeActionID != "newer" || h.UpgradeTarget != before.UpgradeTarget || h.UpgradeDetails != nil {
+		t.Errorf("under way is %+v", h.Agent)
+	}
+}
+
 func TestAnUpgradeAskedForOnTheHost(t *testing.T) {
 	h := newHost(t)
 	for range 2 { // the second as well as the first
@@ -416,6 +517,8 @@ func TestNothingLeavesAnAgentUpdating(t *testing.T) {
 			"settle":   s.settle,
 			"end":      s.end,
 			"give up":  s.giveUp,
+			"beacon":   s.beacon,
+			"go back":  s.rollBack,
 		})
 	})
 }
@@ -509,6 +612,46 @@ func (s *upgradeModel) settle(t *rapid.T) {
 	s.agent.SettleUpgrade(action, result, s.now)
 }
 
+func (s *upgradeModel) beacon(t *rapid.T) {
+	s.tick(t)
+	b := agentapi.Beacon{
+		ActionID: rapid.SampledFrom([]string{s.agent.UpgradeActionID, "", "stale"}).Draw(t, "action"),
+		From:     rapid.SampledFrom(versions).Draw(t, "from"), To: rapid.SampledFrom(versions).Draw(t, "to"),
+		Stage: rapid.SampledFrom(stages).Draw(t, "stage"), Reason: &agentapi.BeaconCause{Code: "crash_loop", Text: "it crashed"},
+		At: s.now, Agent: agentapi.BeaconAgent{Alive: rapid.Bool().Draw(t, "alive"), Version: rapid.SampledFrom(versions).Draw(t, "answers")},
+	}
+	if u := s.agent.Undoes; u != nil && rapid.Bool().Draw(t, "of what is undone") {
+		b.ActionID, b.From, b.To = u.ActionID, u.From, u.To
+	}
+	mine := b.ActionID == s.agent.UpgradeActionID && b.ActionID != ""
+	news := s.agent.ObserveBeacon(b, s.now)
+	if (news.Stage || news.Upgrade) && !news.Write {
+		t.Fatalf("told and not written: %+v", news)
+	}
+	if mine && news.Write && endsBadly(b.Stage) && s.agent.Upgrading() {
+		t.Fatalf("still updating after %s: %+v", b.Stage, s.agent)
+	}
+	s.agent.Diagnose(s.now)
+}
+
+var stages = []agentapi.BeaconStage{
+	agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconCommitted, agentapi.BeaconRolledBack, agentapi.BeaconRollbackFailed,
+}
+
+func (s *upgradeModel) rollBack(t *rapid.T) {
+	s.tick(t)
+	s.agent.Kept.Rollbacks = []agentapi.Rollback{{Version: rapid.SampledFrom(versions).Draw(t, "kept"), ValidUntil: s.now.Add(time.Hour)}}
+	to, err := s.agent.CheckRollback(s.now)
+	if err != nil {
+		return
+	}
+	if to.Version == "" || to.Version == s.agent.Version && s.agent.UpgradeDetails == nil && s.agent.Watch == nil {
+		t.Fatalf("it would go back to %+v", to)
+	}
+	s.actions++
+	s.agent.BeginRollback(string(rune('a'+s.actions%26)), to.Version, s.now)
+}
+
 // end is an agent that says how its upgrade ended, in one of the ways there are.
 func (s *upgradeModel) end(t *rapid.T) {
 	s.tick(t)
@@ -549,6 +692,7 @@ func (s *upgradeModel) giveUp(t *rapid.T) {
 		s.tick(t)
 		return
 	}
+	id := a.UpgradeActionID
 	switch way := rapid.SampledFrom([]string{"no action", "expired", "cancelled", "acknowledged without effect", "failed"}).Draw(t, "way"); way {
 	case "no action":
 		s.now = s.now.Add(CreateGrace)
@@ -566,7 +710,7 @@ func (s *upgradeModel) giveUp(t *rapid.T) {
 	case "failed":
 		a.SettleUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: s.now, Error: "failed"}, s.now)
 	}
-	if a.Upgrading() {
+	if a.Upgrading() && a.UpgradeActionID == id { // not what a rollback that was called off was to undo
 		t.Fatalf("still updating: %+v", a)
 	}
 }

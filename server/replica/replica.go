@@ -26,6 +26,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/enrollment"
@@ -168,6 +169,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	agentRoutes := &agents.Handlers{
 		API: httpapi.API{Log: r.log}, Store: s, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: artifacts, Version: o.Version,
+		Beacons: &beacon.Service{Agents: s.Agents(), Results: s.Results(), Events: r.events, Now: o.Now},
 	}
 	adminRoutes := &admin.Handlers{
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,

@@ -41,7 +41,7 @@ var shipped = []string{"packaging/...", "watcher/...", "agent/...", "server/..."
 
 // domain is the part of the server that knows nouns and rules, not technology.
 var domain = []string{
-	"server/access/...", "server/action/...", "server/artifact/...", "server/authority/...", "server/checkin/...", "server/enrollment/...", "server/event/...",
+	"server/access/...", "server/action/...", "server/artifact/...", "server/authority/...", "server/beacon/...", "server/checkin/...", "server/enrollment/...", "server/event/...",
 	"server/fleet/...", "server/kql/...", "server/policy/...", "server/rollout/...", "server/store",
 }
 

@@ -3,7 +3,7 @@
  * types of the admin API; where it lies is listed in ../DESIGN.md.
  */
 import type {
-  ActionStatus, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, UpgradePreview, UpgradeState,
+  ActionStatus, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, RollbackPreview, UpgradePreview, UpgradeState, Watch,
 } from "../app/api/types";
 import { compareVersions } from "../app/util/version.ts";
 
@@ -23,7 +23,11 @@ interface Running {
   step: number;
   wait: number;
   percent: number;
+  tries: number;
 }
+
+/** How long the mock's hosts keep the version before: a week. */
+const KEEP_MS = 7 * 864e5;
 
 const HOSTS = ["web-01", "web-02", "web-03", "api-01", "api-02", "db-01", "db-02", "cache-01", "edge-ams-01", "edge-fra-01", "build-01", "build-02"];
 
@@ -94,9 +98,52 @@ export class MockFleet {
       a.upgrade_started_at = iso(this.now());
       a.upgraded_at = null;
       a.upgrade_status = "started";
+      a.upgrade_rollback = undefined;
       if (a.status !== "offline") a.status = "updating";
       this.changed(a);
-      if (!later && a.status !== "offline") this.running.push({ agentId: a.id, actionId, from: a.agent.version, target: version, step: 0, wait: hash(a.id) % 4, percent: 0 });
+      if (!later && a.status !== "offline") this.running.push({ agentId: a.id, actionId, from: a.agent.version, target: version, step: 0, wait: hash(a.id) % 4, percent: 0, tries: 0 });
+    }
+    return actionId;
+  }
+
+  previewRollback(ids: string[]): RollbackPreview {
+    const items = ids.map((id) => {
+      const a = this.agents.get(id);
+      if (!a) return { agent_id: id, hostname: id, version: "", will: false, reason: `Agent ${id} not found` };
+      const r = this.verdict(a)!;
+      return { agent_id: id, hostname: host(a), version: a.agent.version, will: r.available, to: r.version, valid_until: r.valid_until, reason: r.reason };
+    });
+    return { will: items.filter((i) => i.will).length, wont: items.filter((i) => !i.will).length, items };
+  }
+
+  rollback(ids: string[]): string[] {
+    const items = this.previewRollback(ids).items;
+    const versions = [...new Set(items.flatMap((i) => (i.will ? [i.to!] : [])))].sort(compareVersions).reverse();
+    return versions.map((version, n) => this.goBack(version, items.filter((i) => i.to === version || (n === 0 && !i.will)).map((i) => i.agent_id)));
+  }
+
+  private goBack(version: string, ids: string[]): string {
+    const actionId = this.id("action");
+    this.actions.unshift({
+      actionId, type: "UPGRADE", rollback: true, status: "IN_PROGRESS", version, creationTime: iso(this.now()), expiration: iso(this.now() + KEEP_MS),
+      nbAgentsActioned: ids.length, nbAgentsActionCreated: ids.length, nbAgentsAck: 0, nbAgentsFailed: 0, hasRolloutPeriod: false,
+      created_by: "first admin key", latestErrors: [],
+    });
+    this.emit("action.created", actionId, {}, "first admin key");
+    for (const id of ids) {
+      const a = this.agents.get(id);
+      const verdict = a && this.verdict(a)!;
+      if (!a || !verdict?.available) {
+        this.finish(actionId, id, verdict?.reason ?? `Agent ${id} not found`);
+        continue;
+      }
+      const watched = this.running.find((r) => r.agentId === id);
+      this.running = this.running.filter((r) => r !== watched);
+      Object.assign(a, { upgrade_details: null, upgrade_started_at: iso(this.now()), upgraded_at: null, upgrade_status: "started", upgrade_rollback: true, status: "updating" });
+      this.changed(a);
+      if (watched) this.finish(watched.actionId, id, `an operator rolled it back to ${version}`);
+      // What is watched is undone by its watcher; otherwise the agent switches.
+      this.running.push({ agentId: id, actionId, from: a.agent.version, target: version, step: watched ? 7 : 3, wait: 4, percent: 0, tries: 0 });
     }
     return actionId;
   }
@@ -162,6 +209,10 @@ export class MockFleet {
         if (host(a) === "db-02" && r.percent > 40) {
           return this.end(r, a, "UPG_FAILED", { failed_state: "UPG_DOWNLOADING", error_msg: "the archive's checksum does not match its manifest; push the package again" }, "failed");
         }
+        if (host(a) === "cache-01" && r.percent > 40 && r.tries === 0) {
+          Object.assign(r, { tries: 1, percent: 0, wait: 12 });
+          return to("UPG_SCHEDULED", { scheduled_at: iso(this.now() + 6e4), retry_error_msg: "no route to host", retry_attempt: 1, retry_limit: 6 });
+        }
         if (r.percent >= 100) r.step++;
         return;
       case 2:
@@ -176,17 +227,22 @@ export class MockFleet {
         return to("UPG_RESTARTING");
       case 5:
         r.step++;
-        r.wait = 4;
+        r.wait = 8;
         a.agent.version = r.target;
-        return to("UPG_WATCHING");
+        to("UPG_WATCHING");
+        return this.watch(a, r, "watching");
       default:
-        if (after === "good" || after === undefined) {
+        if (after === "good" || after === undefined || r.step === 7) {
           Object.assign(a, { upgrade_details: null, upgrade_status: null, upgraded_at: iso(this.now()), upgrade_started_at: null, status: "online" });
+          a.agent.version = r.target;
+          a.upgrade = a.upgrade_rollback ? undefined : { rollbacks: [{ version: r.from, valid_until: iso(this.now() + KEEP_MS) }] };
           this.running = this.running.filter((x) => x !== r);
+          if (a.watch) a.watch.stage = r.step === 7 ? "rolled_back" : "committed";
           this.changed(a);
           return this.finish(r.actionId, a.id);
         }
         a.agent.version = r.from;
+        this.watch(a, r, "rolled_back");
         return this.end(r, a, "UPG_ROLLBACK", after === "crashes"
           ? { reason: "the process went away 3 times within 14 s", reason_code: "crash_loop" }
           : { reason: "the component collector said FAILED for 30 s: cannot open its port", reason_code: "component_failed" }, "rolled_back");
@@ -217,7 +273,28 @@ export class MockFleet {
     this.emit("action.result", actionId, { agent_id: agentId, error });
   }
 
+  private watch(a: Agent, r: Running, stage: Watch["stage"]): void {
+    const at = iso(this.now());
+    a.watch = {
+      action_id: r.actionId, from: r.from, to: r.target, stage, at, received_at: at,
+      agent: { alive: true, state: "healthy", version: a.agent.version, crashes: 0, last_checkin: at },
+      waiting: stage === "watching" ? "for healthy samples until the grace period is over" : undefined,
+    };
+    this.emit("agent.watch", a.id, { agent: copy(a) });
+  }
+
+  /** Where an agent could go back to: the rules of the server, as far as the mock has them. */
+  private verdict(a: Agent): Agent["rollback"] {
+    const watched = a.upgrade_details?.state === "UPG_WATCHING" ? this.running.find((r) => r.agentId === a.id) : undefined;
+    if (watched) return { available: true, version: watched.from };
+    if (a.upgrade_started_at) return { available: false, reason: `agent ${a.id} is already being upgraded: cancel that, or wait until it is watched` };
+    const kept = a.upgrade?.rollbacks?.find((r) => Date.parse(r.valid_until) > this.now());
+    if (!kept) return { available: false, reason: `upgrade rollback not available for agent: agent ${a.id} keeps no earlier version` };
+    return { available: true, ...kept };
+  }
+
   private changed(a: Agent): void {
+    a.rollback = this.verdict(a);
     this.emit("agent.upgrade", a.id, { agent: copy(a) });
   }
 
@@ -241,7 +318,7 @@ export class MockFleet {
     const offline = i === 9 || (i > 20 && i % 23 === 0);
     const bad = i === 4 || (i > 20 && i % 31 === 0);
     const edge = name.startsWith("edge");
-    return {
+    const a: Agent = {
       id, type: "PERMANENT", active: true, status: offline ? "offline" : bad ? "degraded" : "online",
       enrolled_at: iso(this.now() - 864e5 * (3 + (i % 5))), policy_id: edge ? "edge" : "default", policy_revision: 2,
       last_checkin: iso(this.now() - (offline ? 47 * 6e4 : (i % 20) * 1000)), last_checkin_status: bad ? "degraded" : "online",
@@ -260,6 +337,10 @@ export class MockFleet {
       ],
       upgrade_started_at: null, upgraded_at: i === 3 ? iso(this.now() - 72e5) : null, upgrade_status: null, upgrade_details: null,
     };
+    if (i === 3) a.upgrade = { rollbacks: [{ version: "1.0.0", valid_until: iso(this.now() + 5 * 864e5) }] };
+    if (i === 9) silence(a, this.now());
+    a.rollback = this.verdict(a);
+    return a;
   }
 
   private key(name: string, policyId: string, at: number): EnrollmentKey {
@@ -288,6 +369,20 @@ function hash(text: string): number {
   let h = 7;
   for (const c of text) h = (h * 31 + c.charCodeAt(0)) >>> 0;
   return h;
+}
+
+/** An agent that was rolled back, and has not been heard of since; its watcher was. */
+function silence(a: Agent, now: number): void {
+  const at = iso(now - 45 * 6e4);
+  const reason = { code: "crash_loop", text: "the process went away 3 times within 14 s" };
+  const metadata = { reason: reason.text, reason_code: reason.code };
+  a.upgrade_status = "rolled_back";
+  a.upgrade_details = { target_version: "1.1.0", action_id: "action-0000-6f1c2a", state: "UPG_ROLLBACK", metadata };
+  a.watch = {
+    action_id: "action-0000-6f1c2a", from: "1.0.0", to: "1.1.0", stage: "rolled_back", at, received_at: at, reason,
+    agent: { alive: false, crashes: 3 },
+    diagnosis: { code: "rolled_back", text: `The host was rolled back to 1.0.0 (${reason.text}), and the agent has not checked in since` },
+  };
 }
 
 function pkg(version: string, arch: string, at: number): Package {

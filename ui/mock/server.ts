@@ -47,6 +47,12 @@ const routes: Route[] = [
     return item?.will ? ok({ actionId: fleet.upgrade([args[0]!], String(body.version), body.force === true) }) : refuse(400, "Bad Request", item?.reason ?? "refused");
   }],
   ["POST", /^\/api\/fleet\/agents\/([^/]+)\/unenroll$/, ({ fleet, args }) => (fleet.unenroll(args[0]!), ok({}))],
+  ["POST", /^\/api\/v1\/rollback_preview$/, ({ fleet, body }) => ok(fleet.previewRollback(words(body.agents)))],
+  ["POST", /^\/api\/fleet\/agents\/bulk_rollback$/, ({ fleet, body }) => ok({ actionIds: fleet.rollback(words(body.agents)) })],
+  ["POST", /^\/api\/fleet\/agents\/([^/]+)\/rollback$/, ({ fleet, args }) => {
+    const [item] = fleet.previewRollback([args[0]!]).items;
+    return item?.will ? ok({ actionId: fleet.rollback([args[0]!])[0] }) : refuse(400, "Bad Request", item?.reason ?? "refused");
+  }],
   ["POST", /^\/api\/v1\/upgrade_preview$/, ({ fleet, body }) => ok(fleet.preview(words(body.agents), String(body.version), body.force === true))],
   ["GET", /^\/api\/fleet\/enrollment_api_keys$/, ({ fleet }) => ok(page(fleet.keys))],
   ["POST", /^\/api\/fleet\/enrollment_api_keys$/, ({ fleet, body }) =>

@@ -100,6 +100,79 @@ test("a scheduled upgrade waits, and can be cancelled", async ({ page }) => {
   await expect(page.getByRole("listitem", { name: /was cancelled$/ })).toBeVisible();
 });
 
+test("an agent goes back to the version it keeps, and says why where it cannot", async ({ page }) => {
+  await open(page, "twelve", "/agents?q=db-01");
+  await page.getByRole("link", { name: "db-01" }).click();
+  const button = page.getByRole("button", { name: "Roll back…" });
+  await expect(button).toBeDisabled();
+  await expect(button).toHaveAccessibleDescription(/Upgrade rollback not available for agent/);
+
+  await open(page, "twelve", "/agents?q=api-01");
+  await page.getByRole("link", { name: "api-01" }).click();
+  await expect(page.getByRole("definition").filter({ hasText: /^1\.0\.0, until / })).toBeVisible();
+  await button.click();
+  const dialog = page.getByRole("dialog", { name: "Roll back api-01?" });
+  await expect(dialog.getByRole("listitem")).toContainText(/1\.1\.0\s*1\.0\.0/);
+  await expect(dialog.getByRole("listitem")).toContainText("Possible until");
+  await expectAccessible(page, "the question before a rollback");
+  await page.keyboard.press("Escape");
+  await expect(button).toBeFocused();
+  await button.click();
+  await dialog.getByRole("button", { name: "Roll back 1 agent to 1.0.0" }).click();
+  await expect(page.getByText("The last rollback went well")).toBeVisible({ timeout: 30_000 });
+  await expect(button).toBeDisabled();
+  await page.getByRole("navigation").getByRole("link", { name: "Activity" }).click();
+  await expect(page.getByRole("listitem", { name: "Rolled back 1 agent to 1.0.0" })).toBeVisible();
+});
+
+test("a version that is being watched is rolled back from the page that shows its watcher", async ({ page }) => {
+  await open(page, "twelve", "/agents?q=db-01");
+  await page.getByRole("button", { name: "Actions for db-01" }).click();
+  await page.getByRole("menuitem", { name: /^Upgrade/ }).click();
+  await page.getByRole("dialog").getByRole("combobox", { name: "Version" }).click();
+  await page.getByRole("option", { name: "1.1.0" }).click();
+  await page.getByRole("button", { name: "Upgrade 1 agent", exact: true }).click();
+  await page.getByRole("link", { name: "db-01" }).click();
+  await expect(page.getByRole("region", { name: "Watcher on the host" })).toContainText("running, healthy", { timeout: 30_000 });
+  await page.getByRole("button", { name: "Roll back…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Roll back 1 agent to 1.0.0" }).click();
+  await expect(page.getByText("The last rollback went well")).toBeVisible({ timeout: 30_000 });
+});
+
+test("many agents go back at once, and those that cannot say why", async ({ page }) => {
+  await open(page, "twelve", "/agents?q=edge");
+  await page.getByRole("checkbox", { name: /^Select all 2/ }).check();
+  await page.getByRole("region", { name: "Selection" }).getByRole("button", { name: "Roll back…" }).click();
+  const dialog = page.getByRole("dialog", { name: "Roll back 2 agents?" });
+  await expect(dialog.getByText("No agent will go back; 2 will not")).toBeVisible();
+  await expect(dialog.getByRole("listitem").first()).toContainText("keeps no earlier version");
+  const confirm = dialog.getByRole("button", { name: /^Roll back 0 agents/ });
+  await expect(confirm).toBeDisabled();
+  await expect(confirm).toHaveAccessibleDescription("None of these agents can go back.");
+  await expectAccessible(page, "a rollback nobody can do");
+});
+
+test("a silent agent is explained by what its watcher saw", async ({ page }) => {
+  await open(page, "twelve", "/agents?q=edge-fra-01");
+  await page.getByRole("link", { name: "edge-fra-01" }).click();
+  const panel = page.getByRole("region", { name: "Watcher on the host" });
+  await expect(panel).toContainText("Rolled back, and silent since");
+  await expect(panel).toContainText("not running; ended 3 times");
+  await expectAccessible(page, "what a watcher saw");
+});
+
+test("an agent that tries again says when and why", async ({ page }) => {
+  await open(page, "twelve", "/agents?q=cache-01");
+  await page.getByRole("button", { name: "Actions for cache-01" }).click();
+  await page.getByRole("menuitem", { name: /^Upgrade/ }).click();
+  await page.getByRole("dialog").getByRole("combobox", { name: "Version" }).click();
+  await page.getByRole("option", { name: "1.1.0" }).click();
+  await page.getByRole("button", { name: "Upgrade 1 agent", exact: true }).click();
+  await expect(rows(page).first()).toContainText(/Retry 1 of 6 at \d+:\d+/, { timeout: 30_000 });
+  await expect(rows(page).first()).toContainText("No route to host.");
+  await expect(rows(page).first()).toContainText("1.1.0", { timeout: 30_000 });
+});
+
 test("an empty fleet shows how to fill it", async ({ page }) => {
   await open(page, "none");
   await expect(page.getByText("No agent has enrolled yet")).toBeVisible();

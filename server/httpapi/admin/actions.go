@@ -28,7 +28,7 @@ func (h *Handlers) actionStatus(c *gin.Context) error {
 			ActionId: s.ID, Type: string(s.Type), Status: adminapi.ActionStatusStatus(s.State), Version: ptr(s.Upgrade().Version),
 			StartTime: s.StartTime, Expiration: s.Expiration, CreationTime: s.CreatedAt, CancellationTime: s.CancelledAt,
 			NbAgentsActioned: s.Actioned, NbAgentsActionCreated: len(s.Agents), NbAgentsAck: s.Counts.Acked, NbAgentsFailed: s.Counts.Failed,
-			HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
+			Rollback: ptr(s.Upgrade().Rollback), HasRolloutPeriod: s.RolloutSeconds > 0, CreatedBy: ptr(s.CreatedBy), LatestErrors: make([]adminapi.ActionError, len(s.Errors)),
 		}
 		if s.State == fleet.ActionComplete || s.State == fleet.ActionFailed {
 			a.CompletionTime = ptr(s.Counts.Last)

@@ -321,6 +321,7 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		Tags: a.Tags, Packages: []string{}, Components: renderComponents(a.Components),
 		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
 		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: object(a.LocalMetadata),
+		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderKept(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
 	}
 	if out.Tags == nil {
 		out.Tags = []string{}
@@ -346,7 +347,7 @@ func renderDetails(d *agentapi.UpgradeDetails) *adminapi.UpgradeDetails {
 	}
 	m := d.Metadata
 	out := adminapi.UpgradeMetadata{
-		ScheduledAt: m.ScheduledAt, RetryErrorMsg: ptr(m.RetryErrorMsg), RetryUntil: m.RetryUntil,
+		ScheduledAt: m.ScheduledAt, RetryErrorMsg: ptr(m.RetryErrorMsg), RetryUntil: m.RetryUntil, RetryAttempt: ptr(m.RetryAttempt), RetryLimit: ptr(m.RetryLimit),
 		FailedState: (*adminapi.UpgradeState)(ptr(string(m.FailedState))), ErrorMsg: ptr(m.ErrorMsg), Reason: ptr(m.Reason), ReasonCode: ptr(m.ReasonCode),
 	}
 	if d.State == agentapi.UpgradeDownloading { // where 0 % says something

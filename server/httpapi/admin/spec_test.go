@@ -15,6 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
@@ -253,6 +254,18 @@ func TestAnswersKeepToTheSpecification(t *testing.T) {
 	details := replicatest.Details(bulk["actionId"].(string), "1.1.0", "UPG_DOWNLOADING")
 	details.Metadata.DownloadPercent = 40
 	a.MustCheckin(details)
+	beacon := replicatest.Beacon(bulk["actionId"].(string), agentapi.BeaconWatching)
+	beacon.Reason, beacon.Agent.LastCheckin = &agentapi.BeaconCause{Code: "agent_failed", Text: "for 30 s"}, &beacon.At
+	a.Beacon(beacon)
+	d, e := s.Enroll("web-04", "1.1.0"), s.Enroll("web-05", "1.1.0")
+	for _, agent := range []*replicatest.Agent{d, e} {
+		agent.Kept = keeps("1.0.0", time.Hour)
+		agent.MustCheckin(nil)
+	}
+	do("POST /api/v1/rollback_preview", map[string]any{"agents": []string{a.ID, d.ID, "gone"}})
+	do("GET /api/fleet/agents/{agentId}", nil, d.ID)
+	do("POST /api/fleet/agents/{agentId}/rollback", nil, d.ID)
+	do("POST /api/fleet/agents/bulk_rollback", map[string]any{"agents": []string{d.ID, e.ID}})
 	do("GET /api/fleet/agents", nil)
 	do("GET /api/fleet/agents/{agentId}", nil, a.ID)
 	do("GET /api/fleet/agent_status", nil)

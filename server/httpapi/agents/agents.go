@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -31,6 +33,7 @@ type Handlers struct {
 	Enrollment *enrollment.Service
 	Checkin    *checkin.Service
 	Actions    *action.Service
+	Beacons    *beacon.Service
 	Artifacts  *artifact.Service
 	// Version is the server's.
 	Version string
@@ -44,6 +47,7 @@ func (h *Handlers) Handler() http.Handler {
 	e.POST(agentapi.PathEnroll, h.API.Handle(h.enroll))
 	e.POST("/api/fleet/agents/:id/checkin", h.API.Handle(h.checkin))
 	e.POST("/api/fleet/agents/:id/acks", h.API.Handle(h.acks))
+	e.POST("/api/fleet/agents/:id/beacon", h.API.Handle(h.beacon))
 	e.POST("/api/fleet/agents/:id/audit/unenroll", h.API.Handle(h.auditUnenroll))
 	e.GET(agentapi.PathArtifacts+":file", h.API.Handle(h.artifact))
 	e.HEAD(agentapi.PathArtifacts+":file", h.API.Handle(h.artifact))
@@ -104,8 +108,8 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	c.JSON(http.StatusOK, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{
 		ID: a.ID, Active: true, PolicyID: a.PolicyID, Type: a.Type, EnrolledAt: a.EnrolledAt,
 		UserProvidedMetadata: orObject(a.UserMetadata), LocalMetadata: orObject(a.LocalMetadata),
-		AccessAPIKeyID: own.ID, AccessAPIKey: own.Encode(), Status: "online", Tags: a.Tags,
-		Actions: []json.RawMessage{},
+		AccessAPIKeyID: own.Agent.ID, AccessAPIKey: own.Agent.Encode(), Status: "online", Tags: a.Tags,
+		Actions: []json.RawMessage{}, WatcherAPIKey: own.Watcher.Encode(),
 	}})
 	return nil
 }
@@ -192,12 +196,38 @@ func checkCheckin(req *agentapi.CheckinRequest) error {
 	if d := req.UpgradeDetails; d != nil && !d.State.Known() {
 		return fleet.FieldError("body.upgrade_details.state", "is %q, want one of the UPG_ states", d.State)
 	}
+	if err := checkRollbacks(req.Upgrade); err != nil {
+		return err
+	}
 	req.LocalMeta, req.Components = notNull(req.LocalMeta), notNull(req.Components)
 	if len(req.LocalMeta) > 0 && req.LocalMeta[0] != '{' {
 		return fleet.FieldError("body.local_metadata", "want a JSON object")
 	}
 	if len(req.Components) > 0 && req.Components[0] != '[' {
 		return fleet.FieldError("body.components", "want a JSON list")
+	}
+	return nil
+}
+
+const (
+	// maxRollbacks bounds the versions a host says it keeps: a host keeps two or
+	// three, for they take space.
+	maxRollbacks = 32
+	// maxVersionLength bounds one of them: 1.2.3-SNAPSHOT+build fits many times.
+	maxVersionLength = 128
+)
+
+func checkRollbacks(u *agentapi.CheckinUpgrade) error {
+	if u == nil {
+		return nil
+	}
+	if len(u.Rollbacks) > maxRollbacks {
+		return fleet.FieldError("body.upgrade.rollbacks", "has %d entries, at most %d are taken", len(u.Rollbacks), maxRollbacks)
+	}
+	for i, r := range u.Rollbacks {
+		if r.Version == "" || len(r.Version) > maxVersionLength {
+			return fleet.FieldError(fmt.Sprintf("body.upgrade.rollbacks[%d].version", i), "has %d bytes, want 1 to %d", len(r.Version), maxVersionLength)
+		}
 	}
 	return nil
 }
@@ -245,6 +275,45 @@ func (h *Handlers) acks(c *gin.Context) error {
 		c.Header("Retry-After", httpapi.RetryAfterSeconds())
 	}
 	c.JSON(status, resp)
+	return nil
+}
+
+// watcher authenticates the watcher of the agent whose id is in the path. An
+// agent that does not exist is not told from a wrong key.
+func (h *Handlers) watcher(c *gin.Context) (fleet.Agent, error) {
+	cred, err := credential(c)
+	if err != nil {
+		return fleet.Agent{}, err
+	}
+	a, err := h.Store.Agents().Get(c.Request.Context(), c.Param("id"))
+	known := err == nil && a.WatcherKeyID != "" && cred.ID == a.WatcherKeyID
+	switch {
+	case err != nil && fleet.KindOf(err) != fleet.NotFound:
+		return a, err // the store is away: it must not look like a bad key
+	case known && !a.Active:
+		return a, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrAgentInactive", Message: "this agent is unenrolled: enrol the host again"}
+	case !known || !cred.Matches(a.WatcherKeyHash):
+		return a, &fleet.Error{
+			Kind: fleet.Unauthorized, Code: "ErrUnauthorized",
+			Message: "this is not the key of the agent's watcher: beacons take watcher_api_key of the agent's enrolment, no other",
+		}
+	}
+	return a, nil
+}
+
+func (h *Handlers) beacon(c *gin.Context) error {
+	a, err := h.watcher(c)
+	if err != nil {
+		return err
+	}
+	var b agentapi.Beacon
+	if err := httpapi.Decode(c, agentapi.MaxBeaconBody, &b); err != nil {
+		return err
+	}
+	if err := h.Beacons.Take(c.Request.Context(), a, b); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
 	return nil
 }
 

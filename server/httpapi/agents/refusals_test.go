@@ -44,7 +44,8 @@ func TestRefusals(t *testing.T) {
 	s := replicatest.Start(t, quick)
 	a, other := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
 	key, token := "ApiKey "+a.Key, "ApiKey "+s.Token
-	checkin, acks := a.Path("checkin"), a.Path("acks")
+	checkin, acks, beacon := a.Path("checkin"), a.Path("acks"), a.Path("beacon")
+	sees, watcher := replicatest.Beacon("act", agentapi.BeaconWatching), replicatest.With("Authorization", "ApiKey "+a.WatcherKey)
 	good := `{"status":"online"}`
 	sound := zipped(t, strings.NewReader(good))
 	type headers = http.Header
@@ -75,6 +76,17 @@ func TestRefusals(t *testing.T) {
 		{"another agent's id", "POST", other.Path("checkin"), auth(), good, 403, "ErrAgentIdentity", other.ID},
 		{"acks for another agent", "POST", other.Path("acks"), auth(), `{"events":[]}`, 403, "ErrAgentIdentity", other.ID},
 		{"an agent's key enrols nobody", "POST", agentapi.PathEnroll, auth(), `{"type":"PERMANENT"}`, 401, "ErrUnauthorized", "enrollment token"},
+		{"a watcher's key does not check in", "POST", checkin, watcher, good, 401, "ErrUnauthorized", "enrol the host again"},
+		{"nor does it acknowledge", "POST", acks, watcher, `{"events":[]}`, 401, "ErrUnauthorized", ""},
+		{"nor does it fetch packages", "GET", agentapi.PathArtifacts + "x.tar.gz", watcher, nil, 401, "ErrUnauthorized", ""},
+		{"nor does it enrol", "POST", agentapi.PathEnroll, watcher, `{"type":"PERMANENT"}`, 401, "ErrUnauthorized", "enrollment token"},
+		{"nor does it take leave", "POST", a.Path("audit/unenroll"), watcher, `{"reason":"uninstall"}`, 401, "ErrUnauthorized", ""},
+		{"an agent's key sends no beacon", "POST", beacon, auth(), sees, 401, "ErrUnauthorized", "watcher_api_key"},
+		{"a token sends no beacon", "POST", beacon, enrol, sees, 401, "ErrUnauthorized", "watcher_api_key"},
+		{"another agent's watcher", "POST", other.Path("beacon"), watcher, sees, 401, "ErrUnauthorized", "watcher_api_key"},
+		{"the watcher of nobody", "POST", "/api/fleet/agents/nobody/beacon", watcher, sees, 401, "ErrUnauthorized", "watcher_api_key"},
+		{"a watcher with a wrong secret", "POST", beacon, replicatest.With("Authorization", "ApiKey "+fleet.Credential{ID: s.Fleet(a.ID).WatcherKeyID, Secret: "guess"}.Encode()), sees, 401, "ErrUnauthorized", "watcher_api_key"},
+		{"a beacon without a key", "POST", beacon, headers{}, sees, 401, "ErrNoAuthHeader", ""},
 		{"a package for nobody", "GET", agentapi.PathArtifacts + "x.tar.gz", headers{}, nil, 401, "ErrNoAuthHeader", ""},
 
 		// How it is asked.
@@ -102,6 +114,13 @@ func TestRefusals(t *testing.T) {
 		{"a rate in furlongs", "POST", checkin, auth(), `{"status":"online","upgrade_details":{"metadata":{"download_rate":"3 fpf"}}}`, 400, "BadRequest", "download_rate"},
 		{"a time that is none", "POST", acks, auth(), `{"events":[{"timestamp":"yesterday"}]}`, 400, "BadRequest", "yesterday"},
 		{"events that are none", "POST", acks, auth(), `{"events":{}}`, 400, "BadRequest", "[request body.events]: is a JSON object, want a list"},
+		{"a beacon of nothing", "POST", beacon, watcher, "", 400, "BadRequest", "is empty"},
+		{"a beacon without a stage", "POST", beacon, watcher, "{}", 400, "BadRequest", "[request body.stage]: is \"\", want watching"},
+		{"a beacon without versions", "POST", beacon, watcher, `{"stage":"watching"}`, 400, "BadRequest", "[request body.from]"},
+		{"a beacon of another form", "POST", beacon, watcher, `{"agent":{"alive":"yes"}}`, 400, "BadRequest", "[request body.agent.alive]: is a JSON string, want true or false"},
+		{"a rollback without a reason", "POST", beacon, watcher, `{"stage":"rolled_back","from":"1.0.0","to":"1.1.0","at":"2026-03-03T10:00:00Z"}`, 400, "BadRequest", "[request body.reason]: is missing"},
+		{"too many kept versions", "POST", checkin, auth(), `{"status":"online","upgrade":{"rollbacks":[` + strings.Repeat(`{"version":"1.0.0"},`, 32) + `{"version":"1.0.0"}]}}`, 400, "BadRequest", "[request body.upgrade.rollbacks]: has 33 entries"},
+		{"a kept version without a name", "POST", checkin, auth(), `{"status":"online","upgrade":{"rollbacks":[{"version":"1.0.0"},{}]}}`, 400, "BadRequest", "[request body.upgrade.rollbacks[1].version]"},
 		{"an unknown type", "POST", agentapi.PathEnroll, enrol, `{"type":"VISITOR"}`, 400, "BadRequest", "body.type"},
 		{"an id with a path", "POST", agentapi.PathEnroll, enrol, `{"type":"PERMANENT","id":"../x"}`, 400, "BadRequest", "body.id"},
 		{"metadata that is a list", "POST", agentapi.PathEnroll, enrol, `{"type":"PERMANENT","metadata":{"local":[]}}`, 400, "BadRequest", "body.metadata.local"},
@@ -110,6 +129,7 @@ func TestRefusals(t *testing.T) {
 		{"a long check-in", "POST", checkin, auth(), good + strings.Repeat(" ", agentapi.MaxCheckinBody), 400, "BadRequest", "more than 1048576 bytes"},
 		{"a long message", "POST", checkin, auth(), `{"status":"` + strings.Repeat("x", agentapi.MaxCheckinBody), 400, "BadRequest", "more than 1048576 bytes"},
 		{"long acks", "POST", acks, auth(), `{"x":"` + strings.Repeat("x", agentapi.MaxAcksBody), 400, "BadRequest", "more than 2097152 bytes"},
+		{"a long beacon", "POST", beacon, watcher, `{"waiting":"` + strings.Repeat("x", agentapi.MaxBeaconBody), 400, "BadRequest", "more than 65536 bytes"},
 		{"a long enrolment", "POST", agentapi.PathEnroll, enrol, `{"x":"` + strings.Repeat("x", agentapi.MaxEnrollBody), 400, "BadRequest", "more than 524288 bytes"},
 		{"gzip that is none", "POST", checkin, auth("Content-Encoding", "gzip"), good, 400, "BadRequest", "is not gzip"},
 		{"gzip cut short", "POST", checkin, auth("Content-Encoding", "gzip"), sound[:len(sound)-4], 400, "BadRequest", "ends early"},

@@ -311,9 +311,11 @@ func TestAnOutageOfTheStoreDismissesNobody(t *testing.T) {
 		{http.MethodPost, a.Path("checkin"), a.Key, `{"status":"online"}`},
 		{http.MethodPost, a.Path("acks"), a.Key, `{"events":[{"action_id":"x"}]}`},
 		{http.MethodPost, a.Path("audit/unenroll"), a.Key, `{"reason":"uninstall"}`},
+		{http.MethodPost, a.Path("beacon"), a.WatcherKey, `{"stage":"watching"}`},
 		{http.MethodPost, agentapi.PathEnroll, s.Token, `{"type":"PERMANENT"}`},
 		{http.MethodGet, agentapi.PathArtifacts + "muster-agent-1.1.0-linux-amd64.tar.gz", a.Key, ""},
 		{http.MethodPost, a.Path("checkin"), fleet.NewCredential().Encode(), `{"status":"online"}`},
+		{http.MethodPost, a.Path("beacon"), fleet.NewCredential().Encode(), `{"stage":"watching"}`},
 	} {
 		got := s.Agents(r.method, r.path, r.key, r.body)
 		if got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "5" || got.Refusal().Message == "" {

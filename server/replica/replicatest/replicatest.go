@@ -303,6 +303,10 @@ type Agent struct {
 	ID, Key, Host, Version string
 	// Token is the last ack token.
 	Token string
+	// WatcherKey is the watcher's, good for beacons.
+	WatcherKey string
+	// Kept is what check-ins say the host could go back to; nil says nothing.
+	Kept []agentapi.Rollback
 
 	server *Server
 }
@@ -317,7 +321,7 @@ func (s *Server) Enroll(host, version string) *Agent {
 	s.t.Helper()
 	req := agentapi.EnrollRequest{Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: Metadata(host, version)}}
 	got := Decode[agentapi.EnrollResponse](s.t, s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, req))
-	return &Agent{ID: got.Item.ID, Key: got.Item.AccessAPIKey, Host: host, Version: version, server: s}
+	return &Agent{ID: got.Item.ID, Key: got.Item.AccessAPIKey, WatcherKey: got.Item.WatcherAPIKey, Host: host, Version: version, server: s}
 }
 
 // Path is the path of one of the agent's own calls: checkin, acks.
@@ -327,9 +331,11 @@ func (a *Agent) Path(call string) string { return "/api/fleet/agents/" + a.ID + 
 // and keeps the ack token. details is its upgrade, or nil.
 func (a *Agent) Checkin(ctx context.Context, s *Server, details *agentapi.UpgradeDetails) (agentapi.CheckinResponse, error) {
 	var out agentapi.CheckinResponse
-	got, err := s.Do(ctx, Request{http.MethodPost, s.AgentURL + a.Path("checkin"), With("Authorization", "ApiKey "+a.Key), agentapi.CheckinRequest{
-		Status: "online", Message: "Running", AckToken: a.Token, LocalMeta: Metadata(a.Host, a.Version), UpgradeDetails: details,
-	}})
+	req := agentapi.CheckinRequest{Status: "online", Message: "Running", AckToken: a.Token, LocalMeta: Metadata(a.Host, a.Version), UpgradeDetails: details}
+	if a.Kept != nil {
+		req.Upgrade = &agentapi.CheckinUpgrade{Rollbacks: a.Kept}
+	}
+	got, err := s.Do(ctx, Request{http.MethodPost, s.AgentURL + a.Path("checkin"), With("Authorization", "ApiKey "+a.Key), req})
 	if err != nil {
 		return out, err
 	}
@@ -365,6 +371,27 @@ func (a *Agent) Ack(errText string, actionIDs ...string) Answer {
 		req.Events = append(req.Events, agentapi.AckEvent{Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: a.ID, ActionID: id, Error: errText})
 	}
 	return a.server.Agents(http.MethodPost, a.Path("acks"), a.Key, req)
+}
+
+// Beacon is what the agent's watcher tells of an upgrade from 1.0.0 to 1.1.0 in
+// which it sees a sound agent; stages that end badly have a reason.
+func Beacon(actionID string, stage agentapi.BeaconStage) agentapi.Beacon {
+	b := agentapi.Beacon{
+		ActionID: actionID, From: "1.0.0", To: "1.1.0", Stage: stage, At: time.Now().UTC(),
+		Agent: agentapi.BeaconAgent{Alive: true, State: "healthy", Version: "1.1.0"}, Waiting: "for 3 more healthy samples",
+	}
+	if stage != agentapi.BeaconWatching && stage != agentapi.BeaconCommitted {
+		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: "it crashed 3 times"}
+	}
+	return b
+}
+
+// Beacon sends one with the watcher's key.
+func (a *Agent) Beacon(b agentapi.Beacon) {
+	a.server.t.Helper()
+	if got := a.server.Agents(http.MethodPost, a.Path("beacon"), a.WatcherKey, b); got.Status != http.StatusNoContent || len(got.Body) != 0 {
+		a.server.t.Fatalf("the beacon answered %d: %s", got.Status, got.Body)
+	}
 }
 
 // Patience is how long a test waits for what should happen at once.

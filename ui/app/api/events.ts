@@ -6,7 +6,7 @@ import { groupOf, HIDDEN_GROUPS } from "~/util/status";
 
 /** The types the server sends by name. EventSource delivers only names that were asked for. */
 export const EVENT_TYPES = [
-  "agent.enrolled", "agent.status", "agent.upgrade", "agent.unenrolled",
+  "agent.enrolled", "agent.status", "agent.upgrade", "agent.watch", "agent.unenrolled",
   "action.created", "action.result", "action.cancelled",
   "package.pushed", "package.deleted",
   "key.created", "key.revoked", "policy.created",

@@ -17,6 +17,8 @@ export interface SeenEvent {
   state?: UpgradeState;
   target?: string;
   action?: string;
+  /** How far the watcher on the host is. */
+  stage?: string;
   /** The error or the reason, where there is one. */
   reason?: string;
 }
@@ -97,6 +99,7 @@ function condense(event: FleetEvent): SeenEvent {
   const agent = event.data?.agent as Agent | undefined;
   const details = agent?.upgrade_details;
   const error = event.data?.error;
+  const watch = event.type === "agent.watch" ? agent?.watch : undefined;
   return {
     seq: event.seq,
     at: event.at,
@@ -106,9 +109,10 @@ function condense(event: FleetEvent): SeenEvent {
     version: agent?.agent?.version,
     upgrade: agent?.upgrade_status ?? undefined,
     state: details?.state,
-    target: details?.target_version,
+    target: watch?.to ?? details?.target_version,
+    stage: watch?.stage,
     action: details?.action_id,
-    reason: details?.metadata?.reason || details?.metadata?.error_msg || (typeof error === "string" ? error : undefined),
+    reason: watch?.reason?.text || details?.metadata?.reason || details?.metadata?.error_msg || (typeof error === "string" ? error : undefined),
   };
 }
 

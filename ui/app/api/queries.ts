@@ -91,6 +91,15 @@ export const policiesQuery = queryOptions({
   queryFn: async ({ signal }) => (await call("get", "/api/fleet/agent_policies", { query: { perPage: 1000 }, signal })).items,
 });
 
+export const rollbackPreviewQuery = (agents: string[]) =>
+  queryOptions({
+    queryKey: [...keys.preview, "rollback", agents] as const,
+    queryFn: ({ signal }) => call("post", "/api/v1/rollback_preview", { body: { agents }, signal }),
+    staleTime: 0,
+    gcTime: 60_000,
+    retry: false,
+  });
+
 export interface PreviewInput {
   agents: string[];
   version: string;

@@ -36,6 +36,7 @@ interface Props {
   selection: RowSelectionState;
   onSelection: (selection: RowSelectionState) => void;
   onUpgrade: (agent: Agent) => void;
+  onRollback: (agent: Agent) => void;
   onUnenroll: (agent: Agent) => void;
 }
 
@@ -103,6 +104,7 @@ export function AgentTable(props: Props) {
           newest={props.newest}
           onToggle={row.getToggleSelectedHandler()}
           onUpgrade={props.onUpgrade}
+          onRollback={props.onRollback}
           onUnenroll={props.onUnenroll}
         />
       )} />
@@ -168,10 +170,11 @@ interface RowProps {
   newest?: string;
   onToggle: (event: unknown) => void;
   onUpgrade: (agent: Agent) => void;
+  onRollback: (agent: Agent) => void;
   onUnenroll: (agent: Agent) => void;
 }
 
-const AgentRowView = memo(function AgentRowView({ agent, index, picked, policy, newest, onToggle, onUpgrade, onUnenroll }: RowProps) {
+const AgentRowView = memo(function AgentRowView({ agent, index, picked, policy, newest, onToggle, onUpgrade, onRollback, onUnenroll }: RowProps) {
   const host = hostOf(agent);
   return (
     <tr aria-rowindex={index + 2} data-picked={picked || undefined}>
@@ -192,10 +195,10 @@ const AgentRowView = memo(function AgentRowView({ agent, index, picked, policy, 
           {agent.tags.map((tag) => <Badge key={tag} size="sm" variant="default" radius="sm" tt="none" fw={500}>{tag}</Badge>)}
         </Group>
       </td>
-      <td className={classes.menu}><AgentMenu agent={agent} onUpgrade={onUpgrade} onUnenroll={onUnenroll} /></td>
+      <td className={classes.menu}><AgentMenu agent={agent} onUpgrade={onUpgrade} onRollback={onRollback} onUnenroll={onUnenroll} /></td>
     </tr>
   );
 }, (a, b) =>
   // onToggle is made anew with every drawing of the table but always does the same for the same row.
   a.agent === b.agent && a.index === b.index && a.picked === b.picked && a.policy === b.policy && a.newest === b.newest &&
-  a.onUpgrade === b.onUpgrade && a.onUnenroll === b.onUnenroll);
+  a.onUpgrade === b.onUpgrade && a.onRollback === b.onRollback && a.onUnenroll === b.onUnenroll);

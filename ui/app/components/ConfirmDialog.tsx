@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import { messageOf } from "~/api/client";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
 import { Callout } from "./Callout";
+import { ReasonButton } from "./ReasonButton";
 
 interface Props {
   title: string;
@@ -10,13 +11,15 @@ interface Props {
   /** A verb and its object, such as "Cancel upgrade": what is pressed is what happens. */
   confirm: string;
   keep?: string;
+  /** Why it cannot be confirmed, if it cannot. */
+  reason?: string | null;
   busy: boolean;
   error: unknown;
   onConfirm: () => void;
   onClose: () => void;
 }
 
-export function ConfirmDialog({ title, children, confirm, keep = "Keep", busy, error, onConfirm, onClose }: Props) {
+export function ConfirmDialog({ title, children, confirm, keep = "Keep", reason = null, busy, error, onConfirm, onClose }: Props) {
   useReturnFocus();
   return (
     <Modal opened onClose={onClose} title={<Text fw={600}>{title}</Text>} centered closeButtonProps={{ "aria-label": "Close" }}>
@@ -25,7 +28,7 @@ export function ConfirmDialog({ title, children, confirm, keep = "Keep", busy, e
         {error ? <Callout kind="error">{messageOf(error)}</Callout> : null}
         <Group justify="flex-end" gap="xs">
           <Button variant="default" onClick={onClose} data-autofocus>{keep}</Button>
-          <Button color="red.8" loading={busy} onClick={onConfirm}>{confirm}</Button>
+          <ReasonButton color="red.8" reason={reason} loading={busy} onClick={onConfirm}>{confirm}</ReasonButton>
         </Group>
       </Stack>
     </Modal>

@@ -151,7 +151,7 @@ function CancelDialog({ action, onClose }: { action: ActionStatus; onClose: () =
   const cancel = useMutation({
     mutationFn: () => call("post", "/api/fleet/agents/actions/{actionId}/cancel", { path: { actionId: action.actionId } }),
     onSuccess: () => {
-      toast({ kind: "done", title: "The upgrade is cancelled where it had not begun" });
+      toast({ kind: "done", title: "The upgrade is cancelled where the new version is not in place yet" });
       void client.invalidateQueries({ queryKey: keys.actions });
       void client.invalidateQueries({ queryKey: keys.agents });
       onClose();
@@ -168,7 +168,7 @@ function CancelDialog({ action, onClose }: { action: ActionStatus; onClose: () =
       onClose={onClose}
     >
       {plural(waiting, "agent")} {waiting === 1 ? "has" : "have"} not answered yet. Those that have not begun will stay on their version;
-      an agent that has begun finishes, and nothing already upgraded is undone.
+      an agent that has begun stops if the new version is not in place yet, and nothing already upgraded is undone.
     </ConfirmDialog>
   );
 }

@@ -14,16 +14,19 @@ import { EventList } from "~/components/EventList";
 import { Ago, useClock } from "~/components/Now";
 import { PhaseStepper } from "~/components/PhaseStepper";
 import { ReasonButton } from "~/components/ReasonButton";
+import { RollbackDialog } from "~/components/RollbackDialog";
 import { StatusBadge } from "~/components/StatusBadge";
 import { TextLink } from "~/components/TextLink";
 import { UnenrollDialog } from "~/components/UnenrollDialog";
 import { UpgradeDialog } from "~/components/UpgradeDialog";
 import { PhaseLine } from "~/components/VersionCell";
+import { WatchPanel } from "~/components/WatchPanel";
 import { useNewestVersion, usePolicyName } from "~/hooks/useAgents";
 import { useSeenEvents } from "~/hooks/useEvents";
-import { whyNotUpgrade } from "~/util/allowed";
+import { whyNotRollback, whyNotUpgrade } from "~/util/allowed";
 import { archOf, flatten, hostOf, osOf, osVersionOf } from "~/util/facts";
-import { adviceFor, phaseOf } from "~/util/phase";
+import { adviceFor, phaseOf, runsWords } from "~/util/phase";
+import { backTo } from "~/util/rollback";
 import { exact } from "~/util/time";
 import { compareVersions } from "~/util/version";
 import { sentence } from "~/util/words";
@@ -41,6 +44,7 @@ export function AgentPage() {
   const policyName = usePolicyName();
   const newest = useNewestVersion();
   const [upgrading, setUpgrading] = useState<Upgrading | null>(null);
+  const [goingBack, setGoingBack] = useState(false);
   const [leaving, setLeaving] = useState(false);
   const agent = query.data;
 
@@ -79,12 +83,21 @@ export function AgentPage() {
         >
           Upgrade…
         </ReasonButton>
-        <AgentMenu agent={agent} onUpgrade={() => setUpgrading({})} onUnenroll={() => setLeaving(true)} />
+        <ReasonButton
+          leftSection={<IconArrowBackUp size={16} aria-hidden />}
+          variant="default"
+          reason={whyNotRollback(agent)}
+          onClick={() => setGoingBack(true)}
+        >
+          Roll back…
+        </ReasonButton>
+        <AgentMenu agent={agent} onUpgrade={() => setUpgrading({})} onRollback={() => setGoingBack(true)} onUnenroll={() => setLeaving(true)} />
       </PageHead>
 
       <Stack gap="md">
         {query.isError ? <LoadError what="The newest state of the agent" error={query.error} onRetry={() => void query.refetch()} /> : null}
         <UpgradePanel agent={agent} onAgain={(again) => setUpgrading({ again })} />
+        <WatchPanel agent={agent} />
         <div className={classes.columns}>
           <Stack gap="md">
             <Panel title="Agent"><AgentFacts agent={agent} policy={policyName(agent.policy_id)} /></Panel>
@@ -98,6 +111,7 @@ export function AgentPage() {
       </Stack>
 
       {upgrading ? <UpgradeDialog agents={[agent]} again={upgrading.again} onClose={() => setUpgrading(null)} /> : null}
+      {goingBack ? <RollbackDialog agents={[agent]} onClose={() => setGoingBack(false)} /> : null}
       {leaving ? <UnenrollDialog agent={agent} onClose={() => setLeaving(false)} /> : null}
     </>
   );
@@ -121,16 +135,17 @@ function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { ve
     if (!agent.upgraded_at) return null;
     return (
       <Callout kind="good">
-        The last upgrade went well: it arrived <Ago at={agent.upgraded_at} />, and the host runs <span className="mono">{agent.agent.version}</span>.
+        The last {agent.upgrade_rollback ? "rollback" : "upgrade"} went well: it arrived <Ago at={agent.upgraded_at} />, and the host runs <span className="mono">{agent.agent.version}</span>.
       </Callout>
     );
   }
 
   const ended = phase.kind === "failed" || phase.kind === "rolled_back" ? phase : null;
+  const noun = agent.upgrade_rollback ? "Rollback" : "Upgrade";
   const moving = phase.kind === "running" || phase.kind === "scheduled" ? phase : null;
   return (
     <Panel
-      title={ended ? (phase.kind === "failed" ? "Last upgrade failed" : "Last upgrade was rolled back") : `Upgrade${phase.target ? ` to ${phase.target}` : ""}`}
+      title={ended ? (phase.kind === "failed" ? `Last ${noun.toLowerCase()} failed` : `Last ${noun.toLowerCase()} was rolled back`) : `${noun}${phase.target ? ` to ${phase.target}` : ""}`}
       aside={details ? <span className={classes.word}>{details.state}</span> : null}
     >
       <Stack gap="md">
@@ -138,20 +153,22 @@ function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { ve
           <Callout
             kind={ended.kind === "failed" ? "error" : "warning"}
             icon={ended.kind === "failed" ? undefined : <IconArrowBackUp size={18} aria-hidden />}
-            title={ended.kind === "failed" ? `Upgrade to ${ended.target || "the new version"} failed` : `Rolled back from ${ended.target || "the new version"}`}
+            title={ended.kind === "failed" ? `${noun} to ${ended.target || "the new version"} failed` : `Rolled back from ${ended.target || "the new version"}`}
           >
             <Stack gap={6} align="flex-start">
               <span>{ended.reason ? sentence(ended.reason) : "The agent gave no reason."}</span>
               {details?.metadata?.reason_code ? <span>Reason code <span className="mono">{details.metadata.reason_code}</span></span> : null}
-              <span>The host runs {agent.agent.version}. {adviceFor(details?.metadata?.reason_code)}</span>
-              <Button
-                size="xs"
-                variant="default"
-                mt={4}
-                onClick={() => onAgain(ended.target ? { version: ended.target, force: ended.kind === "rolled_back" } : undefined)}
-              >
-                Upgrade again…
-              </Button>
+              <span>{runsWords(agent, ended)} {adviceFor(details?.metadata?.reason_code)}</span>
+              {agent.upgrade_rollback ? null : (
+                <Button
+                  size="xs"
+                  variant="default"
+                  mt={4}
+                  onClick={() => onAgain(ended.target ? { version: ended.target, force: ended.kind === "rolled_back" } : undefined)}
+                >
+                  Upgrade again…
+                </Button>
+              )}
             </Stack>
           </Callout>
         ) : null}
@@ -185,6 +202,7 @@ function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
       ["Last check-in", <Ago key="l" at={agent.last_checkin} />],
       ["Said at check-in", [agent.last_checkin_status, agent.last_checkin_message].filter(Boolean).join(": ")],
       ["Version", <span key="v" className="mono">{agent.agent.version}</span>],
+      ["Could go back to", backTo(agent)],
       ["Policy", agent.policy_revision ? `${policy} (revision ${agent.policy_revision})` : policy],
       ["Operating system", [osOf(agent), osVersionOf(agent)].filter(Boolean).join(" ")],
       ["Architecture", archOf(agent)],

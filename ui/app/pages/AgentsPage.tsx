@@ -11,6 +11,7 @@ import { AgentTable } from "~/components/AgentTable";
 import { Empty, Loading, LoadError, PageHead } from "~/components/Blocks";
 import { Callout } from "~/components/Callout";
 import { ReasonButton } from "~/components/ReasonButton";
+import { RollbackDialog } from "~/components/RollbackDialog";
 import { StatusSummary } from "~/components/StatusSummary";
 import { UnenrollDialog } from "~/components/UnenrollDialog";
 import { UpgradeDialog } from "~/components/UpgradeDialog";
@@ -56,9 +57,11 @@ export function AgentsPage() {
   const selected = useMemo(() => shown.filter((a) => selection[a.id]), [shown, selection]);
 
   const [upgrading, setUpgrading] = useState<Agent[] | null>(null);
+  const [goingBack, setGoingBack] = useState<Agent[] | null>(null);
   const [leaving, setLeaving] = useState<Agent | null>(null);
   const [adding, setAdding] = useState(false);
   const upgradeOne = useCallback((a: Agent) => setUpgrading([a]), []);
+  const rollBackOne = useCallback((a: Agent) => setGoingBack([a]), []);
 
   return (
     <>
@@ -106,6 +109,7 @@ export function AgentsPage() {
                 selection={selection}
                 onSelection={setSelection}
                 onUpgrade={upgradeOne}
+                onRollback={rollBackOne}
                 onUnenroll={setLeaving}
               />
             )}
@@ -113,7 +117,8 @@ export function AgentsPage() {
         </>
       ) : list.isPending ? <Paper className={classes.table}><Loading rows={8} /></Paper> : null}
 
-      <SelectionBar count={selected.length} of={shown.length} onClear={() => setSelection({})} onUpgrade={() => setUpgrading(selected)} />
+      <SelectionBar count={selected.length} of={shown.length} onClear={() => setSelection({})} onUpgrade={() => setUpgrading(selected)} onRollback={() => setGoingBack(selected)} />
+      {goingBack ? <RollbackDialog agents={goingBack} onClose={() => setGoingBack(null)} onDone={() => setSelection({})} /> : null}
       {upgrading ? <UpgradeDialog agents={upgrading} onClose={() => setUpgrading(null)} onDone={() => setSelection({})} /> : null}
       {leaving ? <UnenrollDialog agent={leaving} onClose={() => setLeaving(null)} /> : null}
       {adding ? <AddAgentDialog onClose={() => setAdding(false)} /> : null}
@@ -191,12 +196,21 @@ function Filters({ search, set, policyName }: FilterProps) {
   );
 }
 
-function SelectionBar({ count, of, onClear, onUpgrade }: { count: number; of: number; onClear: () => void; onUpgrade: () => void }) {
+interface SelectionProps {
+  count: number;
+  of: number;
+  onClear: () => void;
+  onUpgrade: () => void;
+  onRollback: () => void;
+}
+
+function SelectionBar({ count, of, onClear, onUpgrade, onRollback }: SelectionProps) {
   if (count === 0) return null;
   return (
     <div className={classes.selection} role="region" aria-label="Selection">
       <Text size="sm" fw={600}>{count.toLocaleString()} of {of.toLocaleString()}<span className={classes.wide}> shown</span> selected</Text>
       <Button size="xs" variant="default" onClick={onClear}>Clear</Button>
+      <Button size="xs" variant="default" onClick={onRollback}>Roll back…</Button>
       <Button size="xs" onClick={onUpgrade}>Upgrade…</Button>
     </div>
   );

@@ -22,6 +22,8 @@ test.each([
   [{ status: "EXPIRED", nbAgentsAck: 6 }, "Upgrade of 9 agents to 1.1.0 expired, 3 never answered"],
   [{ status: "ROLLOUT_PASSED", nbAgentsAck: 6 }, "Upgrading 6 of 9 agents to 1.1.0, past its rollout period"],
   [{ status: "COMPLETE", nbAgentsActioned: 1, nbAgentsActionCreated: 1, nbAgentsAck: 1 }, "Upgraded 1 agent to 1.1.0"],
+  [{ rollback: true, version: "1.0.0", nbAgentsAck: 5 }, "Rolling back 5 of 9 agents to 1.0.0"],
+  [{ rollback: true, version: "1.0.0", status: "FAILED", nbAgentsFailed: 9 }, "Rollback of 9 agents to 1.0.0 failed"],
   [{ type: "UNENROLL", version: undefined, status: "COMPLETE", nbAgentsAck: 9 }, "Unenrolled 9 agents"],
 ] as [Partial<ActionStatus>, string][])("%o reads %s", (change, want) => {
   expect(actionTitle(action(change), now)).toBe(want);

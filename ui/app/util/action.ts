@@ -25,12 +25,13 @@ const verbs: Record<string, { doing: string; did: string; noun: string }> = {
   UPGRADE: { doing: "Upgrading", did: "Upgraded", noun: "Upgrade" },
   UNENROLL: { doing: "Unenrolling", did: "Unenrolled", noun: "Unenrollment" },
   FORCE_UNENROLL: { doing: "Putting out", did: "Put out", noun: "Forced unenrollment" },
+  ROLLBACK: { doing: "Rolling back", did: "Rolled back", noun: "Rollback" },
   CANCEL: { doing: "Cancelling for", did: "Cancelled for", noun: "Cancellation" },
 };
 
 export function actionTitle(a: ActionStatus, now: number): string {
   const { total, done, failed, waiting } = progressOf(a);
-  const verb = verbs[a.type] ?? { doing: `${a.type}:`, did: `${a.type}:`, noun: a.type };
+  const verb = verbs[a.rollback ? "ROLLBACK" : a.type] ?? { doing: `${a.type}:`, did: `${a.type}:`, noun: a.type };
   const to = a.version ? ` to ${a.version}` : "";
   const agents = plural(total, "agent");
   const some = done === total ? agents : `${done.toLocaleString()} of ${agents}`;

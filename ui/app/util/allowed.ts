@@ -4,6 +4,7 @@
  */
 import type { Agent } from "~/api/types";
 import { canUpgrade } from "./facts";
+import { sentence } from "./words";
 
 export function whyNotUpgrade(agent: Agent): string | null {
   if (agent.status === "unenrolled" || !agent.active) return "It has left the fleet.";
@@ -11,6 +12,12 @@ export function whyNotUpgrade(agent: Agent): string | null {
   if (agent.status === "uninstalled") return "It was uninstalled from its host.";
   if (!canUpgrade(agent)) return "It cannot replace itself: it runs in a container or was not installed.";
   return null;
+}
+
+/** The server decides; its words are shown as they are. */
+export function whyNotRollback(agent: Agent): string | null {
+  if (agent.rollback?.available) return null;
+  return sentence(agent.rollback?.reason ?? "This server does not say whether it could go back");
 }
 
 export function whyNotUnenroll(agent: Agent): string | null {

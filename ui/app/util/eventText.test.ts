@@ -14,6 +14,9 @@ test.each([
   [up({ version: "1.1.0" }), "Upgrade over, runs 1.1.0"],
   [{ ...up({}), type: "agent.status", status: "offline" }, "Status became offline"],
   [{ ...up({}), type: "action.result", reason: "no space left" }, "Answered the action with an error: no space left"],
+  [{ ...up({}), type: "agent.watch", stage: "watching", target: "1.1.0" }, "The watcher judges 1.1.0"],
+  [{ ...up({}), type: "agent.watch", stage: "rolled_back", target: "1.1.0", reason: "it crashed" }, "The watcher rolled back from 1.1.0: it crashed"],
+  [{ ...up({}), type: "agent.watch" }, "The watcher spoke"],
   [{ ...up({}), type: "agent.painted" }, "agent.painted"],
 ] as [SeenEvent, string][])("%o reads %s", (event, want) => {
   expect(eventText(event)).toBe(want);

@@ -14,6 +14,8 @@ export function eventText(e: SeenEvent): string {
       return e.status ? `Status became ${e.status}` : "Status changed";
     case "agent.upgrade":
       return upgradeText(e, to);
+    case "agent.watch":
+      return watchText(e);
     case "action.result":
       return e.reason ? `Answered the action with an error: ${e.reason}` : "Answered the action";
     default:
@@ -29,6 +31,19 @@ function upgradeText(e: SeenEvent, to: string): string {
   if (e.state === "UPG_SCHEDULED") return `Upgrade${to} scheduled`;
   if (e.state === "UPG_REQUESTED") return `Upgrade${to} requested`;
   return STEPS.find((s) => s.state === e.state)?.doing ?? e.state;
+}
+
+const stages: Record<string, (target: string) => string> = {
+  watching: (target) => `The watcher judges ${target}`,
+  rolling_back: (target) => `The watcher rolls back from ${target}`,
+  rolled_back: (target) => `The watcher rolled back from ${target}`,
+  rollback_failed: (target) => `The watcher could not roll back from ${target}`,
+  committed: (target) => `The watcher found ${target} good`,
+};
+
+function watchText(e: SeenEvent): string {
+  const words = (e.stage && stages[e.stage]?.(e.target ?? "the new version")) || "The watcher spoke";
+  return e.reason && e.stage !== "watching" && e.stage !== "committed" ? `${words}: ${e.reason}` : words;
 }
 
 /** The facts the agent's record keeps for ever, as events older than anything this browser saw. */

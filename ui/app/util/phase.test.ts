@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { agent, details } from "~/testing/agent";
 import type { Agent } from "~/api/types";
-import { adviceFor, phaseOf, STEPS, STUCK_AFTER_MS } from "./phase";
+import { hourMinute } from "./time";
+import { adviceFor, phaseOf, runsWords, STEPS, STUCK_AFTER_MS } from "./phase";
 
 const now = Date.parse("2026-01-02T12:00:00Z");
 const started = "2026-01-02T11:59:00Z";
@@ -33,6 +34,26 @@ test.each(cases)("%s", (_, a, kind, text) => {
   if (phase.kind !== "none") expect(phase.text).toMatch(text instanceof RegExp ? text : new RegExp(`^${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`));
 });
 
+test("an agent that failed and tries again says which attempt, when, and what went wrong", () => {
+  const at = "2026-01-02T12:05:00Z";
+  const retry = (meta: object) => phaseOf(agent({ upgrade_started_at: started, upgrade_details: details("UPG_SCHEDULED", { scheduled_at: at, retry_error_msg: "no route to host", ...meta }) }), now);
+  expect(retry({ retry_attempt: 2, retry_limit: 6 })).toMatchObject({ kind: "scheduled", text: `Retry 2 of 6 at ${hourMinute(at)}`, warning: "No route to host." });
+  expect(retry({ retry_attempt: 2 })).toMatchObject({ text: `Retry 2 at ${hourMinute(at)}` });
+  expect(retry({})).toMatchObject({ text: `Retry at ${hourMinute(at)}` });
+  expect(retry({ scheduled_at: undefined })).toMatchObject({ text: "Retry" });
+});
+
+test("what runs is said only of a version that has checked in", () => {
+  const words = (kind: "rolled_back" | "failed", version: string) => runsWords(agent({ version }), { kind, target: "1.1.0" });
+  expect(words("rolled_back", "1.0.0")).toBe("The host runs 1.0.0.");
+  expect(words("rolled_back", "1.1.0")).toBe("The older version has not checked in yet.");
+  expect(words("failed", "1.1.0")).toBe("The host runs 1.1.0.");
+});
+
+test("a rollback is not called an upgrade", () => {
+  expect(phaseOf(agent({ upgrade_status: "started", upgrade_rollback: true }), now)).toMatchObject({ kind: "running", text: "Rolling back" });
+});
+
 test("a download that is retried says why and until when", () => {
   const phase = phaseOf(agent({ upgrade_details: details("UPG_DOWNLOADING", { retry_error_msg: "connection refused", retry_until: "2026-01-02T14:00:00Z" }) }), now);
   expect(phase).toMatchObject({ warning: expect.stringMatching(/^Connection refused\. Retrying, giving up in 2 hr/) });
@@ -51,7 +72,7 @@ test("only an upgrade under way for long is called stuck, never one that waits f
 });
 
 test("every code a watcher gives has advice of its own, and an unknown one a general one", () => {
-  const codes = ["crash_loop", "agent_failed", "component_failed", "control_lost", "wrong_version", "not_started", "manual"];
+  const codes = ["crash_loop", "agent_failed", "component_failed", "control_lost", "wrong_version", "not_started", "check_failed", "checkin_lost", "manual"];
   const texts = codes.map(adviceFor);
   expect(new Set(texts).size).toBe(codes.length);
   expect(texts).not.toContain(adviceFor("something_new"));

@@ -1,6 +1,6 @@
 /** Where an agent stands with its upgrade, in words: (agent, now) → phase. */
-import type { Agent, UpgradeState } from "~/api/types";
-import { relative } from "./time";
+import type { Agent, UpgradeDetails, UpgradeState } from "~/api/types";
+import { hourMinute, relative } from "./time";
 import { sentence, size } from "./words";
 
 export type Phase =
@@ -36,6 +36,9 @@ export function phaseOf(agent: Agent, now: number): Phase {
         return { kind: "failed", target, state: details.state, reason, text: colon(failedWords(meta.failed_state), reason) };
       }
       case "UPG_SCHEDULED":
+        if (meta.retry_error_msg) {
+          return { kind: "scheduled", target, state: details.state, text: nextTry(meta), warning: sentence(meta.retry_error_msg) };
+        }
         return {
           kind: "scheduled", target, state: details.state,
           text: meta.scheduled_at ? `Starts ${relative(meta.scheduled_at, now)}` : "Scheduled",
@@ -63,7 +66,7 @@ export function phaseOf(agent: Agent, now: number): Phase {
   // Without details: an agent that reports none, or one that has not answered yet.
   switch (agent.upgrade_status) {
     case "started":
-      return { kind: "running", target: "", text: "Upgrading", warning: stuck(agent, now) };
+      return { kind: "running", target: "", text: agent.upgrade_rollback ? "Rolling back" : "Upgrading", warning: stuck(agent, now) };
     case "failed":
       return { kind: "failed", target: "", text: "Upgrade failed", reason: "" };
     case "rolled_back":
@@ -71,6 +74,13 @@ export function phaseOf(agent: Agent, now: number): Phase {
     default:
       return { kind: "none" };
   }
+}
+
+/** What runs after an upgrade has ended badly: the watcher's word may be there before the older version has checked in. */
+export function runsWords(agent: Agent, ended: { kind: "rolled_back" | "failed"; target: string }): string {
+  return ended.kind === "rolled_back" && agent.agent.version === ended.target
+    ? "The older version has not checked in yet."
+    : `The host runs ${agent.agent.version}.`;
 }
 
 function stuck(agent: Agent, now: number): string | undefined {
@@ -87,6 +97,12 @@ function downloadText(percent?: number, rate?: number): string {
 
 function retryText(message: string, until: string | undefined, now: number): string {
   return `${sentence(message)} Retrying${until ? `, giving up ${relative(until, now)}` : ""}.`;
+}
+
+/** When an agent that failed tries again: its next attempt, of how many. */
+function nextTry(meta: NonNullable<UpgradeDetails["metadata"]>): string {
+  const which = meta.retry_attempt ? ` ${meta.retry_attempt}${meta.retry_limit ? ` of ${meta.retry_limit}` : ""}` : "";
+  return `Retry${which}${meta.scheduled_at ? ` at ${hourMinute(meta.scheduled_at)}` : ""}`;
 }
 
 function clampPercent(percent?: number): number | undefined {
@@ -120,6 +136,8 @@ const advice: Record<string, string> = {
   control_lost: "The new version ran but answered nobody. Look at the agent's log on the host.",
   wrong_version: "The package holds another version than its name says. Build and publish it again.",
   not_started: "The new version never ran. Check that the package is built for this host's system and architecture.",
+  check_failed: "A check that the package brings did not pass. Its name is in the reason; look at what it checks on the host.",
+  checkin_lost: "The new version lost this server, though the host still reached it. Check what the new version changes about the connection.",
   manual: "Somebody asked for the previous version. Upgrade again when the cause is gone.",
 };
 

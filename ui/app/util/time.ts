@@ -32,6 +32,13 @@ export function clock(iso: string | null | undefined, locale?: string): string {
   return new Date(at).toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 }
 
+/** hourMinute is for what comes within hours. */
+export function hourMinute(iso: string | null | undefined, locale?: string): string {
+  const at = iso ? Date.parse(iso) : NaN;
+  if (Number.isNaN(at)) return "";
+  return new Date(at).toLocaleTimeString(locale, { hour: "2-digit", minute: "2-digit" });
+}
+
 export function sameDay(a: string, b: string): boolean {
   return new Date(a).toDateString() === new Date(b).toDateString();
 }

@@ -115,6 +115,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/fleet/agents/{agentId}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Roll one agent back to the version it has kept
+         * @description Without a body. The agent goes back to the version it kept last; while an upgrade is being watched, to the version before that upgrade. "rollback" of the agent says which, or why not.
+         */
+        post: operations["rollbackAgent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/bulk_rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Roll many agents back, with one action for each version they go back to
+         * @description Agents that cannot be rolled back do not fail the call, unless none can: each becomes an error result of the first action, with its reason.
+         */
+        post: operations["bulkRollbackAgents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/fleet/agents/action_status": {
         parameters: {
             query?: never;
@@ -141,7 +183,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cancel an upgrade where it has not begun */
+        /**
+         * Cancel an upgrade
+         * @description Where it has not begun, it ends at once. An agent that has begun stops if the new version is not in place yet, and says so.
+         */
         post: operations["cancelAction"];
         delete?: never;
         options?: never;
@@ -269,6 +314,23 @@ export interface paths {
         put?: never;
         /** What an upgrade would do to each agent; changes nothing */
         post: operations["previewUpgrade"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollback_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** What a rollback would do to each agent; changes nothing */
+        post: operations["previewRollback"];
         delete?: never;
         options?: never;
         head?: never;
@@ -457,6 +519,86 @@ export interface components {
              */
             upgrade_status: "started" | "failed" | "rolled_back" | null;
             upgrade_details: components["schemas"]["UpgradeDetails"] | null;
+            /** @description The upgrade these fields tell of is a rollback an operator asked for */
+            upgrade_rollback?: boolean;
+            upgrade?: components["schemas"]["AgentUpgrade"];
+            rollback?: components["schemas"]["RollbackVerdict"];
+            watch?: components["schemas"]["Watch"];
+        };
+        AgentUpgrade: {
+            /** @description The versions the host has kept, as the agent says */
+            rollbacks?: components["schemas"]["KeptVersion"][];
+        };
+        KeptVersion: {
+            version: string;
+            /** Format: date-time */
+            valid_until: string;
+        };
+        /** @description What a rollback would do now */
+        RollbackVerdict: {
+            available: boolean;
+            /** @description Where it would go back to */
+            version?: string;
+            /**
+             * Format: date-time
+             * @description Until when; absent while an upgrade is being watched, when it is possible as long as the watch lasts
+             */
+            valid_until?: string;
+            /** @description Why it is not available */
+            reason?: string;
+        };
+        /** @description What the watcher on the host last told of an upgrade */
+        Watch: {
+            /** @description Empty for an upgrade asked for on the host */
+            action_id?: string;
+            from: string;
+            to: string;
+            /** @enum {string} */
+            stage: "watching" | "rolling_back" | "committed" | "rolled_back" | "rollback_failed";
+            agent: components["schemas"]["WatchedAgent"];
+            reason?: components["schemas"]["WatchReason"];
+            /** @description What the watcher waits for */
+            waiting?: string;
+            /**
+             * Format: date-time
+             * @description By the host's clock
+             */
+            at: string;
+            /**
+             * Format: date-time
+             * @description By the server's; written every 30 s while nothing else changes
+             */
+            received_at: string;
+            diagnosis?: components["schemas"]["Diagnosis"];
+        };
+        /** @description What the watcher sees of the agent */
+        WatchedAgent: {
+            /** @description Its process is there */
+            alive: boolean;
+            /**
+             * @description Its own health; absent when it does not answer
+             * @example healthy
+             */
+            state?: string;
+            version?: string;
+            /** @description Ends of its process in this watch */
+            crashes: number;
+            /**
+             * Format: date-time
+             * @description When it last heard this server
+             */
+            last_checkin?: string;
+        };
+        WatchReason: {
+            /** @example crash_loop */
+            code: string;
+            text: string;
+        };
+        /** @description Why the agent is not heard of; absent while it is */
+        Diagnosis: {
+            /** @enum {string} */
+            code: "agent_down" | "agent_cut_off" | "no_sign" | "rolled_back" | "rollback_failed";
+            text: string;
         };
         AgentRef: {
             id: string;
@@ -490,8 +632,15 @@ export interface components {
              */
             download_rate?: number;
             retry_error_msg?: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description No attempt begins after it
+             */
             retry_until?: string;
+            /** @description Attempts after the first */
+            retry_attempt?: number;
+            /** @description How many of them there are at most */
+            retry_limit?: number;
             failed_state?: components["schemas"]["UpgradeState"];
             error_msg?: string;
             /** @description Why a version was not kept */
@@ -575,6 +724,39 @@ export interface components {
         ActionCreated: {
             actionId: string;
         };
+        ActionsCreated: {
+            actionIds: string[];
+        };
+        BulkRollbackRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            batchSize?: number;
+            includeInactive?: boolean;
+        };
+        RollbackPreviewRequest: {
+            agents: string[];
+        };
+        RollbackPreview: {
+            /** @description How many agents would be rolled back */
+            will: number;
+            wont: number;
+            items: components["schemas"]["RollbackPreviewItem"][];
+        };
+        RollbackPreviewItem: {
+            agent_id: string;
+            hostname: string;
+            /** @description What it runs now */
+            version: string;
+            will: boolean;
+            /** @description Where it would go back to */
+            to?: string;
+            /**
+             * Format: date-time
+             * @description Absent while an upgrade is being watched
+             */
+            valid_until?: string;
+            /** @description Why not, or what to expect */
+            reason?: string;
+        };
         UpgradePreviewRequest: {
             agents: string[];
             version: string;
@@ -607,6 +789,8 @@ export interface components {
             /** @enum {string} */
             status: "COMPLETE" | "EXPIRED" | "CANCELLED" | "FAILED" | "IN_PROGRESS" | "ROLLOUT_PASSED";
             version?: string;
+            /** @description It goes back to a kept version */
+            rollback?: boolean;
             /** Format: date-time */
             startTime?: string;
             /** Format: date-time */
@@ -780,7 +964,7 @@ export interface components {
             seq: number;
             /** Format: date-time */
             at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created */
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created */
             type: string;
             /** @description Id of the agent */
             subject: string;
@@ -1003,6 +1187,54 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ActionCreated"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    rollbackAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The action is on its way */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionCreated"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    bulkRollbackAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkRollbackRequest"];
+            };
+        };
+        responses: {
+            /** @description The actions */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionsCreated"];
                 };
             };
             default: components["responses"]["Error"];
@@ -1290,6 +1522,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UpgradePreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewRollback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RollbackPreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RollbackPreview"];
                 };
             };
             default: components["responses"]["Error"];

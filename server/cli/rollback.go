@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *app) newAgentsRollback() *cobra.Command {
+	var (
+		dryRun  bool
+		wait    bool
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "rollback AGENT…",
+		Short: "Roll agents back to the version they have kept",
+		Long: `Rolls the agents named by id back to the version they kept last. While an
+upgrade is being watched, that is the version before it. --dry-run shows where
+each would go and changes nothing. --wait follows the rollback to its end and
+exits with 0 only if every agent runs the older version.`,
+		Example: `  muster agents rollback 4kz… 7qd… --dry-run
+  muster agents rollback 4kz… --wait`,
+		Args:              someAgents,
+		ValidArgsFunction: a.completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			preview, err := call[adminapi.RollbackPreview](cmd.Context(), a, http.MethodPost, "/api/v1/rollback_preview", adminapi.RollbackPreviewRequest{Agents: args})
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printRollbackPreview(w, preview) })
+			}
+			if preview.Will == 0 {
+				printRollbackPreview(cmd.ErrOrStderr(), preview)
+				return errors.New("none of the agents can be rolled back")
+			}
+			created, err := call[adminapi.ActionsCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_rollback", adminapi.BulkRollbackRequest{Agents: mustJSON(args)})
+			if err != nil {
+				return err
+			}
+			actions := "action " + strings.Join(created.ActionIds, ", ")
+			if !wait {
+				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+					fmt.Fprintf(w, "Rolling back %d of %d agents: %s\nFollow it with `muster actions list`.\n", preview.Will, len(args), actions)
+				})
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			failed, err := a.waitForUpgrades(ctx, cmd, awaitRollback(preview))
+			switch {
+			case err != nil:
+				return err
+			case failed > 0:
+				return fmt.Errorf("%d of %d agents were not rolled back: see `muster actions list`", failed, len(preview.Items))
+			}
+			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+				fmt.Fprintf(w, "%d agents rolled back by %s\n", len(preview.Items), actions)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&dryRun, "dry-run", false, "show what would happen, change nothing")
+	f.BoolVar(&wait, "wait", false, "wait until every agent is done")
+	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits")
+	return cmd
+}
+
+func printRollbackPreview(w io.Writer, p adminapi.RollbackPreview) {
+	fmt.Fprintf(w, "%d would be rolled back, %d would not:\n", p.Will, p.Wont)
+	table(w, "HOST\tRUNS\tBACK TO\tUNTIL\tREMARK", func(add func(...any)) {
+		for _, i := range p.Items {
+			to, until := "no", "–"
+			if i.Will {
+				to, until = deref(i.To), "the watch ends"
+			}
+			if i.ValidUntil != nil {
+				until = i.ValidUntil.Local().Format(time.DateTime)
+			}
+			add(i.Hostname, i.Version, to, until, deref(i.Reason))
+		}
+	})
+}

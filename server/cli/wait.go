@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+// waitInterval is how often --wait asks: phases last seconds.
+const waitInterval = time.Second
+
+// awaited is an agent whose upgrade or rollback --wait follows.
+type awaited struct {
+	id, host, target string
+	refused          string // why it does not begin, empty if it does
+}
+
+func awaitUpgrade(p adminapi.UpgradePreview) []awaited {
+	var list []awaited
+	for _, i := range p.Items {
+		one := awaited{id: i.AgentId, host: i.Hostname, target: p.Version}
+		if !i.Will {
+			one.refused = deref(i.Reason)
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+func awaitRollback(p adminapi.RollbackPreview) []awaited {
+	var list []awaited
+	for _, i := range p.Items {
+		one := awaited{id: i.AgentId, host: i.Hostname, target: deref(i.To)}
+		if !i.Will {
+			one.refused = deref(i.Reason)
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// waitForUpgrades prints each agent's phases as they change, until all are done:
+// watched as well as acknowledged, for only then the version stays. A server that
+// does not answer is waited for too. It returns how many did not reach their
+// target.
+func (a *app) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []awaited) (failed int, err error) {
+	say := func(host, phase string) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), host, phase)
+	}
+	waiting := map[string]string{} // agent id to the phase last shown
+	target := map[string]string{}
+	for _, one := range agents {
+		if one.refused == "" {
+			waiting[one.id], target[one.id] = "", one.target
+			continue
+		}
+		failed++
+		say(firstOf(one.host, one.id), one.refused)
+	}
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	for {
+		for id, shown := range waiting {
+			got, err := call[adminapi.AgentItem](ctx, a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(id), nil)
+			var refused *refusal
+			switch {
+			case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+				return failed, err
+			case err != nil:
+				if ctx.Err() == nil && shown != err.Error() {
+					say(id, err.Error())
+					waiting[id] = err.Error()
+				}
+				continue
+			}
+			phase, over, good := upgradeOutcome(got.Item, target[id])
+			if shown != phase {
+				say(hostname(got.Item), phase)
+				waiting[id] = phase
+			}
+			if over {
+				delete(waiting, id)
+			}
+			if over && !good {
+				failed++
+			}
+		}
+		if len(waiting) == 0 {
+			return failed, nil
+		}
+		select {
+		case <-ctx.Done():
+			return failed, fmt.Errorf("still waiting for %d of %d agents: %w", len(waiting), len(agents), ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// upgradeOutcome is how far an agent's upgrade is, in words, and whether it has
+// ended, well or not. What runs decides: an upgrade that was cancelled leaves no
+// other trace.
+func upgradeOutcome(g adminapi.Agent, target string) (phase string, over, good bool) {
+	phase = firstOf(upgradePhase(g), "runs "+g.Agent.Version)
+	switch {
+	case g.UpgradeStatus != nil && *g.UpgradeStatus == adminapi.RolledBack && upgradeReason(g.UpgradeDetails) == "":
+		// The old version is back; the watcher's reason comes a moment later.
+		return phase, false, false
+	case g.UpgradeStatus != nil && *g.UpgradeStatus != adminapi.Started:
+		return phase, true, false
+	case g.UpgradeStartedAt != nil || g.UpgradeDetails != nil:
+		return phase, false, false
+	}
+	return phase, true, g.Agent.Version == target
+}

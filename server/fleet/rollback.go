@@ -1,0 +1,184 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// A rollback is an UPGRADE to a version the host has kept. It ends as upgrades
+// do: well when the older version checks in.
+//
+// It may be asked for while an upgrade is still being watched, which is when it
+// is wanted most. The agent then has nothing to switch: its watcher undoes the
+// upgrade that is watched, and the agent reports ROLLBACK of that one. So the
+// rollback remembers which it undoes.
+
+// UndoneUpgrade is an upgrade that was being watched when its rollback was asked
+// for, with what is needed to take it up again should the rollback come to
+// nothing.
+type UndoneUpgrade struct {
+	ActionID   string     `json:"action_id,omitempty"` // empty for one asked for on the host
+	From       string     `json:"from,omitempty"`
+	To         string     `json:"to"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	UpgradedAt *time.Time `json:"upgraded_at,omitempty"`
+	Rollback   bool       `json:"rollback,omitempty"`
+	// Details are those of the watch, nil if only the watcher told of it.
+	Details *agentapi.UpgradeDetails `json:"details,omitempty"`
+	// Reason is what the host said about its end.
+	Reason string `json:"reason,omitempty"`
+}
+
+func (u *UndoneUpgrade) is(actionID, to string) bool {
+	return u != nil && u.ActionID == actionID && u.To == to
+}
+
+// RollbackWindow is how long agents keep the version before, unless they say
+// otherwise: a week shows what only a Sunday's load shows.
+const RollbackWindow = 7 * 24 * time.Hour
+
+// The refusals of Kibana, whose clients may look for these words.
+const (
+	errNoRollback      = "upgrade rollback not available for agent"
+	errRollbackExpired = "upgrade rollback window has expired"
+)
+
+// CheckRollback says to which version the agent would be rolled back, or why it
+// cannot be. ValidUntil is zero while an upgrade is watched: then it is possible
+// as long as the watch lasts, and on after it for as long as the agent then says.
+// The text is shown to operators as it is.
+func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
+	var none agentapi.Rollback
+	switch {
+	case !a.Active:
+		return none, Errorf(Invalid, "agent %s is unenrolled", a.ID)
+	case a.UnenrollmentStartedAt != nil:
+		return none, Errorf(Invalid, "agent %s is being unenrolled", a.ID)
+	case a.Upgrading() && a.UpgradeRollback && a.UpgradeDetails == nil:
+		return none, Errorf(Invalid, "agent %s is already being rolled back to %s", a.ID, a.UpgradeTarget)
+	}
+	if from, ok := a.watchedFrom(now); ok {
+		return agentapi.Rollback{Version: from}, nil
+	}
+	if a.Upgrading() {
+		return none, Errorf(Invalid, "agent %s is already being upgraded to %s: cancel that, or wait until it is watched", a.ID, a.UpgradeTarget)
+	}
+	var latest agentapi.Rollback
+	for _, r := range a.Kept.Rollbacks {
+		if r.Version != a.Version && r.ValidUntil.After(latest.ValidUntil) {
+			latest = r
+		}
+	}
+	switch {
+	case latest.Version == "":
+		return none, Errorf(Invalid, errNoRollback+": agent %s keeps no earlier version", a.ID)
+	case !now.Before(latest.ValidUntil):
+		return none, Errorf(Invalid, errRollbackExpired+": agent %s kept %s until %s", a.ID, latest.Version, latest.ValidUntil.Format(time.RFC3339))
+	}
+	return latest, nil
+}
+
+// watchedFrom is the version that ran before the upgrade being watched; ok is
+// false while none is.
+func (a *Agent) watchedFrom(now time.Time) (from string, ok bool) {
+	d, w := a.UpgradeDetails, a.Watch
+	of := w != nil && w.ActionID == a.UpgradeActionID && w.To == a.UpgradeTarget
+	switch {
+	case d != nil && d.State == agentapi.UpgradeWatching:
+	case of && a.Upgrading() && w.Stage == agentapi.BeaconWatching && w.Fresh(now):
+		// The new version has not come so far as to say so itself.
+	default:
+		return "", false
+	}
+	from = a.UpgradeFrom
+	if of {
+		from = w.From
+	}
+	return from, from != "" && from != a.UpgradeTarget
+}
+
+// BeginRollback marks the agent as being rolled back by an action.
+func (a *Agent) BeginRollback(actionID, target string, now time.Time) {
+	var undoes *UndoneUpgrade
+	if from, ok := a.watchedFrom(now); ok {
+		undoes = &UndoneUpgrade{
+			ActionID: a.UpgradeActionID, From: from, To: a.UpgradeTarget,
+			StartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, Rollback: a.UpgradeRollback, Details: a.UpgradeDetails,
+		}
+	}
+	a.BeginUpgrade(actionID, target, now)
+	a.UpgradeRollback, a.Undoes = true, undoes
+}
+
+// observeUndone takes in that the agent says that the upgrade its rollback undoes
+// has ended badly, which is what the rollback was for. It says whether the
+// document changed.
+func (a *Agent) observeUndone(d *agentapi.UpgradeDetails, now time.Time) bool {
+	if !d.State.Over() || !a.Undoes.is(d.ActionID, d.TargetVersion) {
+		return false
+	}
+	if !a.Upgrading() {
+		return a.resumeUndone()
+	}
+	noted := a.noteUndone(cause(d))
+	return a.reached(now) || noted
+}
+
+func (a *Agent) noteUndone(reason string) bool {
+	if reason == "" || a.Undoes.Reason != "" {
+		return false
+	}
+	a.Undoes.Reason = reason
+	return true
+}
+
+// resumeUndone takes the undone upgrade up again if its rollback had failed: it
+// was undone all the same, and that is the news.
+func (a *Agent) resumeUndone() bool {
+	if a.UpgradedAt != nil {
+		return false
+	}
+	a.resume()
+	return true
+}
+
+// resume takes up again the upgrade whose rollback came to nothing.
+func (a *Agent) resume() {
+	u := a.Undoes
+	if u == nil {
+		return
+	}
+	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom, a.UpgradeRollback = u.ActionID, u.To, u.From, u.Rollback
+	a.UpgradeStartedAt, a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails = u.StartedAt, u.UpgradedAt, UpgradeNone, u.Details
+	if a.Upgrading() {
+		a.UpgradeStatus = UpgradeStarted
+	}
+	a.Undoes, a.UpgradeEndTold = nil, false
+}
+
+// rolledBackUnseen says whether the watcher has undone an upgrade as asked, and
+// the older version has not been heard of since.
+func (a *Agent) rolledBackUnseen(now time.Time) bool {
+	w := a.Watch
+	return a.Upgrading() && w != nil && a.Undoes.is(w.ActionID, w.To) && w.Stage == agentapi.BeaconRolledBack &&
+		now.Sub(w.ReceivedAt) > AckGrace
+}
+
+// UpgradeResults are UpgradeResult and, after a rollback, the result of the
+// upgrade that it undid.
+func (a *Agent) UpgradeResults(now time.Time) []Result {
+	r, ok := a.UpgradeResult(now)
+	if !ok {
+		return nil
+	}
+	results := []Result{r}
+	if u := a.Undoes; u != nil && u.ActionID != "" && a.UpgradedAt != nil {
+		undone := Result{ActionID: u.ActionID, AgentID: a.ID, Hostname: r.Hostname, Timestamp: now, Error: u.Reason}
+		if undone.Error == "" {
+			undone.Error = "an operator rolled it back to " + a.UpgradeTarget
+		}
+		results = append(results, undone)
+	}
+	return results
+}

@@ -1,0 +1,285 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// While a new version is judged, its host speaks with two voices: the agent,
+// which may be what is broken, and the watcher. The watcher's word ends an
+// upgrade when the agent is silent; where both have spoken, the agent's own word
+// on the end stands, in whichever order they came.
+
+// Watch is the last beacon of a host's watcher, as far as it was written down.
+type Watch struct {
+	agentapi.Beacon
+	ReceivedAt time.Time `json:"received_at"`
+}
+
+const (
+	// BeaconWrite is how often a beacon that says nothing new is written down: as
+	// often as a parked agent counts as seen.
+	BeaconWrite = 30 * time.Second
+	// BeaconFresh is how long a beacon counts as a sign of life: three writes, so
+	// that one lost on the way is not yet silence.
+	BeaconFresh = 3 * BeaconWrite
+)
+
+// Fresh says whether the watcher was heard of lately.
+func (w *Watch) Fresh(now time.Time) bool { return now.Sub(w.ReceivedAt) <= BeaconFresh }
+
+// Bounds of what a beacon may say, in bytes. Reasons quote the end of a log.
+const (
+	maxBeaconWord = 256
+	maxBeaconText = 8 << 10
+)
+
+// CheckBeacon says what is wrong with a beacon whatever the agent.
+func CheckBeacon(b agentapi.Beacon) error {
+	if !b.Stage.Known() {
+		return FieldError("body.stage", "is %q, want watching, rolling_back, committed, rolled_back or rollback_failed", b.Stage)
+	}
+	for _, v := range []struct{ field, version string }{{"body.from", b.From}, {"body.to", b.To}} {
+		if _, err := manifest.ParseVersion(v.version); err != nil {
+			return FieldError(v.field, "%w", err)
+		}
+	}
+	var reason agentapi.BeaconCause
+	if b.Reason != nil {
+		reason = *b.Reason
+	}
+	for _, t := range []struct {
+		field, text string
+		limit       int
+	}{
+		{"body.action_id", b.ActionID, maxBeaconWord},
+		{"body.agent.state", b.Agent.State, maxBeaconWord},
+		{"body.agent.version", b.Agent.Version, maxBeaconWord},
+		{"body.reason.code", reason.Code, maxBeaconWord},
+		{"body.reason.text", reason.Text, maxBeaconText},
+		{"body.waiting", b.Waiting, maxBeaconText},
+	} {
+		if len(t.text) > t.limit {
+			return FieldError(t.field, "has %d bytes, at most %d are taken", len(t.text), t.limit)
+		}
+	}
+	switch {
+	case b.Reason != nil && (reason.Code == "" || reason.Text == ""):
+		return FieldError("body.reason", "want a code, such as crash_loop, and a text")
+	case b.At.IsZero():
+		return FieldError("body.at", "is missing: say when it was sent, such as 2026-01-31T12:00:00Z")
+	case b.Agent.Crashes < 0:
+		return FieldError("body.agent.crashes", "is %d, want 0 or more", b.Agent.Crashes)
+	case b.Reason == nil && endsBadly(b.Stage):
+		return FieldError("body.reason", "is missing: say why stage %s came", b.Stage)
+	}
+	return nil
+}
+
+func endsBadly(s agentapi.BeaconStage) bool {
+	return s == agentapi.BeaconRollingBack || s == agentapi.BeaconRolledBack || s == agentapi.BeaconRollbackFailed
+}
+
+// BeaconNews is what a beacon changed.
+type BeaconNews struct {
+	Write   bool // the document changed
+	Stage   bool // so did the stage of the watch, or its reason
+	Upgrade bool // so did the upgrade
+}
+
+// ObserveBeacon takes in a beacon that CheckBeacon found sound. One that says
+// nothing new changes the document every BeaconWrite only.
+func (a *Agent) ObserveBeacon(b agentapi.Beacon, now time.Time) BeaconNews {
+	old := a.Watch
+	if old != nil && a.overtaken(old, b) {
+		return BeaconNews{}
+	}
+	news := BeaconNews{Upgrade: endsBadly(b.Stage) && a.endByWatch(b, now)}
+	news.Stage = old == nil || !old.sameUpgrade(b) || old.Stage != b.Stage || !reflect.DeepEqual(old.Reason, b.Reason)
+	news.Write = news.Upgrade || news.Stage || !sameSight(old.Agent, b.Agent) || now.Sub(old.ReceivedAt) >= BeaconWrite
+	if news.Write {
+		a.Watch = &Watch{Beacon: b, ReceivedAt: now}
+	}
+	return news
+}
+
+func (w *Watch) sameUpgrade(b agentapi.Beacon) bool {
+	return w.ActionID == b.ActionID && w.From == b.From && w.To == b.To
+}
+
+// sameSight leaves out the time of the last check-in, which moves by itself.
+func sameSight(a, b agentapi.BeaconAgent) bool {
+	a.LastCheckin, b.LastCheckin = nil, nil
+	return a == b
+}
+
+// overtaken says whether a beacon comes too late: what w says came after it.
+// Host clocks jump, so times count only where nothing else tells.
+func (a *Agent) overtaken(w *Watch, b agentapi.Beacon) bool {
+	if w.sameUpgrade(b) {
+		anew := b.ActionID == "" && w.Stage.Over() && b.At.After(w.At) // the host tries the same once more
+		return !anew && stageOrder[b.Stage] < stageOrder[w.Stage]
+	}
+	if b.ActionID != "" {
+		// Of the action under way it is the first word, of another the last.
+		if current := a.UpgradeActionID; b.ActionID == current || w.ActionID == current {
+			return b.ActionID != current
+		}
+	}
+	return b.At.Before(w.At)
+}
+
+// stageOrder is the order stages come in. A rollback that failed is tried again
+// when the host starts.
+var stageOrder = map[agentapi.BeaconStage]int{
+	agentapi.BeaconWatching: 0, agentapi.BeaconRollingBack: 1, agentapi.BeaconRollbackFailed: 2, agentapi.BeaconRolledBack: 3, agentapi.BeaconCommitted: 3,
+}
+
+// endByWatch ends an upgrade as its watcher says. It says whether it did.
+func (a *Agent) endByWatch(b agentapi.Beacon, now time.Time) bool {
+	if a.Undoes.is(b.ActionID, b.To) {
+		if a.Upgrading() {
+			return a.undoneByWatch(b, now)
+		}
+		a.resumeUndone()
+	}
+	if !a.concernedBy(b, now) {
+		return false
+	}
+	if a.UpgradeEndTold {
+		return a.addReason(b)
+	}
+	status, details := a.watchEnd(b)
+	if a.UpgradeStatus == status && reflect.DeepEqual(a.UpgradeDetails, details) {
+		return false
+	}
+	a.endBadly(status)
+	a.UpgradeDetails = details
+	return true
+}
+
+// undoneByWatch takes in how the upgrade ends whose rollback was asked for. That
+// the older version is in place is not yet that it runs: it has to answer.
+func (a *Agent) undoneByWatch(b agentapi.Beacon, now time.Time) bool {
+	changed := a.noteUndone(b.Reason.Text)
+	switch {
+	case b.Stage == agentapi.BeaconRollbackFailed:
+		a.fail(b.Reason.Text, agentapi.UpgradeRollback)
+	case b.Stage == agentapi.BeaconRolledBack && b.Agent.Version == a.UpgradeTarget:
+		a.Version = b.Agent.Version
+		a.reached(now)
+	default:
+		return changed
+	}
+	return true
+}
+
+// concernedBy says whether the beacon is about the agent's upgrade. One that was
+// asked for on the host, and whose agent never came to tell of it, begins here.
+func (a *Agent) concernedBy(b agentapi.Beacon, now time.Time) bool {
+	switch {
+	case b.ActionID != "":
+		return b.ActionID == a.UpgradeActionID
+	case a.UpgradeActionID == "" && a.UpgradeTarget == b.To:
+		return true
+	case a.Upgrading():
+		return false // ours goes on until it ends
+	}
+	a.BeginUpgrade("", b.To, now)
+	a.UpgradeFrom = b.From
+	return true
+}
+
+func (a *Agent) watchEnd(b agentapi.Beacon) (UpgradeStatus, *agentapi.UpgradeDetails) {
+	d := &agentapi.UpgradeDetails{TargetVersion: a.UpgradeTarget, ActionID: a.UpgradeActionID}
+	d.Metadata.Reason, d.Metadata.ReasonCode = b.Reason.Text, b.Reason.Code
+	if b.Stage == agentapi.BeaconRollbackFailed {
+		d.State, d.Metadata.FailedState = agentapi.UpgradeFailed, agentapi.UpgradeRollback
+		d.Metadata.ErrorMsg = fmt.Sprintf("going back to %s failed: %s", b.From, b.Reason.Text)
+		return UpgradeFailed, d
+	}
+	d.State = agentapi.UpgradeRollback
+	return UpgradeRolledBack, d
+}
+
+// addReason adds what the agent did not know when it said that it was rolled
+// back.
+func (a *Agent) addReason(b agentapi.Beacon) bool {
+	d := a.UpgradeDetails
+	if d == nil || d.State != agentapi.UpgradeRollback || cause(d) != "" {
+		return false
+	}
+	told := *d
+	told.Metadata.Reason, told.Metadata.ReasonCode = b.Reason.Text, b.Reason.Code
+	a.UpgradeDetails = &told
+	return true
+}
+
+// WatchEvent tells how the watch of the agent's upgrade stands.
+func (a *Agent) WatchEvent() Event {
+	w := a.Watch
+	data, err := json.Marshal(map[string]any{"action_id": w.ActionID, "from": w.From, "to": w.To, "stage": w.Stage, "reason": w.Reason})
+	if err != nil {
+		panic(err) // types of ours
+	}
+	return Event{Type: EventAgentWatch, Subject: a.ID, Data: data}
+}
+
+// Diagnosis is why an agent that is upgraded is not heard of. Append only.
+type Diagnosis string
+
+const (
+	// DiagnosisNone: the agent checks in, or nothing is known that would explain
+	// its silence.
+	DiagnosisNone           Diagnosis = ""
+	DiagnosisAgentDown      Diagnosis = "agent_down"      // the host is there, the agent is not
+	DiagnosisAgentCutOff    Diagnosis = "agent_cut_off"   // the agent runs, and does not reach the server
+	DiagnosisNoSign         Diagnosis = "no_sign"         // neither is heard of
+	DiagnosisRolledBack     Diagnosis = "rolled_back"     // put back, and silent since
+	DiagnosisRollbackFailed Diagnosis = "rollback_failed" // could not be put back
+)
+
+// silentAfter is when an agent whose version is being judged counts as silent:
+// three of the writes that a parked one makes.
+const silentAfter = BeaconFresh
+
+// Diagnose tells apart, for an agent that is silent while its upgrade is watched
+// or since that ended badly, what may be the matter. The text is a sentence for
+// people.
+func (a *Agent) Diagnose(now time.Time) (Diagnosis, string) {
+	w := a.Watch
+	seen := a.LastActivity()
+	if w == nil || !a.Active || now.Sub(seen) <= silentAfter {
+		return DiagnosisNone, ""
+	}
+	silent := "has not checked in since " + seen.UTC().Format(time.RFC3339)
+	switch {
+	case w.Stage == agentapi.BeaconCommitted:
+		return DiagnosisNone, ""
+	case w.Stage.Over() && seen.After(w.ReceivedAt):
+		return DiagnosisNone, "" // it came back: a later silence has other reasons
+	case w.Stage == agentapi.BeaconRollbackFailed:
+		return DiagnosisRollbackFailed, fmt.Sprintf("The host could not go back to %s (%s), and the agent %s: it needs a visit", w.From, w.Reason.Text, silent)
+	case w.Stage == agentapi.BeaconRolledBack:
+		return DiagnosisRolledBack, fmt.Sprintf("The host was rolled back to %s (%s), and the agent %s", w.From, w.Reason.Text, silent)
+	case !w.Fresh(now):
+		return DiagnosisNoSign, fmt.Sprintf("No sign from the host since %s, neither from the agent nor from its watcher: network or power", latest(seen, w.ReceivedAt).UTC().Format(time.RFC3339))
+	case !w.Agent.Alive:
+		return DiagnosisAgentDown, fmt.Sprintf("The host is there, but the agent's process is not (it ended %d times): its watcher decides whether to roll back", w.Agent.Crashes)
+	case w.Agent.State == "":
+		return DiagnosisAgentDown, "The host is there, and the agent's process too, but it does not answer its watcher"
+	}
+	return DiagnosisAgentCutOff, fmt.Sprintf("The agent runs on its host (%s), but %s: something between it and this server", w.Agent.State, silent)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

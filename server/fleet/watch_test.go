@@ -1,0 +1,362 @@
+package fleet
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// beacon is of the upgrade act from 1.0.0 to 1.1.0, whose watcher says at the
+// time of the story that the stage has come.
+func (h *host) beacon(stage agentapi.BeaconStage, change ...func(*agentapi.Beacon)) BeaconNews {
+	h.Helper()
+	b := agentapi.Beacon{
+		ActionID: "act", From: "1.0.0", To: "1.1.0", Stage: stage, At: h.now,
+		Agent: agentapi.BeaconAgent{Alive: true, State: "healthy", Version: "1.1.0"},
+	}
+	if endsBadly(stage) {
+		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: "it crashed 3 times"}
+	}
+	for _, f := range change {
+		f(&b)
+	}
+	if err := CheckBeacon(b); err != nil {
+		h.Fatal(err)
+	}
+	return h.ObserveBeacon(b, h.now)
+}
+
+func of(actionID string) func(*agentapi.Beacon) {
+	return func(b *agentapi.Beacon) { b.ActionID = actionID }
+}
+
+func dead(b *agentapi.Beacon) { b.Agent = agentapi.BeaconAgent{Crashes: 3} }
+
+// rolledBackReport is what an agent says that knows why it was rolled back.
+func (h *host) rolledBackReport() {
+	h.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{
+		TargetVersion: "1.1.0", ActionID: "act", State: agentapi.UpgradeRollback,
+		Metadata: agentapi.UpgradeMetadata{Reason: "in the agent's words", ReasonCode: "crash_loop", ErrorMsg: "in the agent's words"},
+	}, h.now)
+}
+
+func (h *host) wantRolledBack(reason string) {
+	h.Helper()
+	h.want(UpgradeRolledBack, false)
+	d := h.UpgradeDetails
+	if d == nil || d.State != agentapi.UpgradeRollback || d.ActionID != h.UpgradeActionID || d.TargetVersion != "1.1.0" || d.Metadata.Reason != reason || d.Metadata.ReasonCode != "crash_loop" {
+		h.Fatalf("details are %+v, want ROLLBACK with %q", d, reason)
+	}
+	if h.UpgradedAt != nil || h.UpgradeStartedAt != nil {
+		h.Fatalf("upgraded at %v, started at %v", h.UpgradedAt, h.UpgradeStartedAt)
+	}
+	if r, ok := h.UpgradeResult(h.now); h.UpgradeActionID != "" && (!ok || r.Error != reason) {
+		h.Fatalf("the result is %+v, %v", r, ok)
+	}
+}
+
+func TestAnAgentThatNeverChecksInAgainWasRolledBack(t *testing.T) {
+	for _, stage := range []agentapi.BeaconStage{agentapi.BeaconRollingBack, agentapi.BeaconRolledBack} {
+		for name, came := range map[string]agentapi.UpgradeState{"never seen with the new version": agentapi.UpgradeRestarting, "seen with it": agentapi.UpgradeWatching} {
+			t.Run(string(stage)+", "+name, func(t *testing.T) {
+				h := begun(t)
+				version := map[agentapi.UpgradeState]string{agentapi.UpgradeRestarting: "1.0.0", agentapi.UpgradeWatching: "1.1.0"}[came]
+				h.checkin(version, came)
+				h.after(time.Minute).beacon(agentapi.BeaconWatching)
+				if news := h.after(time.Minute).beacon(stage, dead); !news.Upgrade || !news.Stage || !news.Write {
+					t.Errorf("the news are %+v", news)
+				}
+				h.wantRolledBack("it crashed 3 times")
+				if news := h.beacon(stage, dead); news != (BeaconNews{}) {
+					t.Errorf("said twice: %+v", news)
+				}
+			})
+		}
+	}
+}
+
+func TestARollbackThatFailsIsAFailure(t *testing.T) {
+	h := begun(t)
+	h.checkin("1.0.0", agentapi.UpgradeRestarting)
+	h.beacon(agentapi.BeaconRollingBack, dead)
+	h.after(time.Second).beacon(agentapi.BeaconRollbackFailed, dead)
+	h.wantFailed(UpgradeFailed, "going back to 1.0.0 failed: it crashed 3 times")
+	if got := h.UpgradeDetails.Metadata.FailedState; got != agentapi.UpgradeRollback {
+		t.Errorf("failed in %s", got)
+	}
+	// The new version, which could not be put back, checks in: that is no success.
+	h.after(time.Minute).checkin("1.1.0", "")
+	h.wantFailed(UpgradeFailed, "going back")
+	// The host starts, and its watcher tries again.
+	h.after(time.Hour).beacon(agentapi.BeaconRolledBack)
+	h.wantRolledBack("it crashed 3 times")
+}
+
+// Whichever comes first, people read the same.
+func TestTheAgentsOwnWordOnTheEndStands(t *testing.T) {
+	watcher := func(h *host) { h.beacon(agentapi.BeaconRolledBack) }
+	agent := (*host).rolledBackReport
+	silent := func(h *host) { // rolled back, but it does not know why yet
+		h.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: "act", State: agentapi.UpgradeRollback}, h.now)
+	}
+	forgets := func(h *host) { h.checkin("1.0.0", "") } // the old version knows nothing
+	late := func(h *host) { h.checkin("1.1.0", agentapi.UpgradeWatching) }
+	ack := func(h *host) { h.ObserveAck("act", "rolled back", false, h.now) }
+	for name, row := range map[string]struct {
+		order  []func(*host)
+		reason string
+	}{
+		"watcher, agent":                       {[]func(*host){watcher, agent}, "in the agent's words"},
+		"agent, watcher":                       {[]func(*host){agent, watcher}, "in the agent's words"},
+		"watcher, agent, watcher":              {[]func(*host){watcher, agent, watcher}, "in the agent's words"},
+		"watcher, agent without a reason":      {[]func(*host){watcher, silent}, "it crashed 3 times"},
+		"agent without a reason, watcher":      {[]func(*host){silent, watcher}, "it crashed 3 times"},
+		"all three":                            {[]func(*host){silent, watcher, agent}, "in the agent's words"},
+		"watcher, agent that forgets":          {[]func(*host){watcher, forgets}, "it crashed 3 times"},
+		"agent that forgets, watcher":          {[]func(*host){forgets, watcher}, "it crashed 3 times"},
+		"watcher, a late report":               {[]func(*host){watcher, late}, "it crashed 3 times"},
+		"watcher, a late report, agent":        {[]func(*host){watcher, late, agent}, "in the agent's words"},
+		"acknowledged with an error, watcher":  {[]func(*host){ack, watcher}, "it crashed 3 times"},
+		"watcher, acknowledged with an error":  {[]func(*host){watcher, ack}, "it crashed 3 times"},
+		"agent, then a rollback said to begin": {[]func(*host){agent, func(h *host) { h.beacon(agentapi.BeaconRollingBack) }}, "in the agent's words"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := begun(t)
+			h.checkin("1.0.0", agentapi.UpgradeRestarting)
+			for _, say := range row.order {
+				say(h.after(time.Second))
+			}
+			h.wantRolledBack(row.reason)
+			before := *h.UpgradeDetails
+			for _, say := range row.order {
+				say(h) // all of it once more
+			}
+			h.wantRolledBack(row.reason)
+			if !reflect.DeepEqual(*h.UpgradeDetails, before) {
+				t.Errorf("said twice, it is another: %+v", h.UpgradeDetails)
+			}
+		})
+	}
+}
+
+func TestBeaconsThatComeTooLate(t *testing.T) {
+	t.Run("of the same watch", func(t *testing.T) {
+		h := begun(t)
+		h.beacon(agentapi.BeaconRolledBack)
+		for _, stage := range []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRollbackFailed} {
+			if news := h.after(time.Hour).beacon(stage); news != (BeaconNews{}) {
+				t.Errorf("%s: %+v", stage, news)
+			}
+		}
+		h.wantRolledBack("it crashed 3 times")
+		if h.Watch.Stage != agentapi.BeaconRolledBack {
+			t.Errorf("stage is %s", h.Watch.Stage)
+		}
+	})
+	t.Run("of an earlier action", func(t *testing.T) {
+		h := begun(t)
+		h.beacon(agentapi.BeaconWatching)
+		h.BeginUpgrade("again", "1.1.0", h.after(time.Hour).now)
+		if news := h.beacon(agentapi.BeaconRolledBack); news.Upgrade || h.UpgradeStatus != UpgradeStarted {
+			t.Errorf("it ended the newer upgrade: %+v", news)
+		}
+		h.after(time.Minute).beacon(agentapi.BeaconWatching, of("again"))
+		if news := h.beacon(agentapi.BeaconRollbackFailed); news != (BeaconNews{}) || h.Watch.ActionID != "again" {
+			t.Errorf("it took the newer one's place: %+v", news)
+		}
+		h.want(UpgradeStarted, true)
+	})
+	t.Run("of an earlier watch of the host's own", func(t *testing.T) {
+		h := newHost(t)
+		early := h.now
+		h.after(time.Hour).beacon(agentapi.BeaconWatching, of(""), func(b *agentapi.Beacon) { b.To = "1.2.0" })
+		news := h.beacon(agentapi.BeaconRolledBack, of(""), func(b *agentapi.Beacon) { b.At = early })
+		if news != (BeaconNews{}) || h.Watch.To != "1.2.0" || h.UpgradeStatus != UpgradeNone {
+			t.Errorf("it took the newer one's place: %+v", news)
+		}
+	})
+	t.Run("of an action nobody knows", func(t *testing.T) {
+		h := newHost(t)
+		if news := h.beacon(agentapi.BeaconRolledBack, of("forged")); news.Upgrade || h.UpgradeStatus != UpgradeNone {
+			t.Errorf("it ended an upgrade: %+v", news)
+		}
+	})
+}
+
+func TestTheWatchOfAnUpgradeAskedForOnTheHost(t *testing.T) {
+	h := newHost(t)
+	// The agent never came to tell of it.
+	h.beacon(agentapi.BeaconWatching, of(""))
+	h.want(UpgradeNone, false)
+	h.after(time.Minute).beacon(agentapi.BeaconRolledBack, of(""), dead)
+	h.wantRolledBack("it crashed 3 times")
+	h.checkinOf("", "1.0.0", agentapi.UpgradeRollback)
+	h.want(UpgradeRolledBack, false)
+
+	// The same once more: a watch of its own, which goes well.
+	h.after(time.Hour).checkinOf("", "1.0.0", agentapi.UpgradeReplacing)
+	h.want(UpgradeStarted, true)
+	if news := h.after(time.Minute).beacon(agentapi.BeaconWatching, of("")); !news.Stage {
+		t.Errorf("the second watch is taken for a late beacon of the first: %+v", news)
+	}
+	h.checkinOf("", "1.1.0", agentapi.UpgradeWatching)
+	h.after(time.Minute).beacon(agentapi.BeaconCommitted, of(""))
+	h.checkinOf("", "1.1.0", "")
+	h.want(UpgradeNone, false)
+	if h.UpgradedAt == nil || h.Watch.Stage != agentapi.BeaconCommitted {
+		t.Errorf("upgraded at %v, watch %+v", h.UpgradedAt, h.Watch)
+	}
+
+	// While one of ours is under way, one of the host does not end it.
+	h = begun(t)
+	if news := h.beacon(agentapi.BeaconRolledBack, of("")); news.Upgrade {
+		t.Errorf("it ended ours: %+v", news)
+	}
+	h.want(UpgradeStarted, true)
+}
+
+func TestABeaconThatSaysNothingNewIsSeldomWritten(t *testing.T) {
+	h := begun(t)
+	if news := h.beacon(agentapi.BeaconWatching); news != (BeaconNews{Write: true, Stage: true}) {
+		t.Errorf("the first: %+v", news)
+	}
+	writes := 0
+	for range 30 { // two minutes and a half
+		checkin := h.after(5 * time.Second).now
+		news := h.beacon(agentapi.BeaconWatching, func(b *agentapi.Beacon) { b.Agent.LastCheckin, b.Waiting = &checkin, checkin.String() })
+		if news.Stage || news.Upgrade {
+			t.Fatalf("it is told: %+v", news)
+		}
+		if news.Write {
+			writes++
+			if !h.Watch.ReceivedAt.Equal(h.now) || h.Watch.Waiting != checkin.String() {
+				t.Fatalf("written is %+v", h.Watch)
+			}
+		}
+	}
+	if writes != 5 {
+		t.Errorf("written %d times, want every %s", writes, BeaconWrite)
+	}
+	for name, change := range map[string]func(*agentapi.Beacon){
+		"its process is gone": func(b *agentapi.Beacon) { b.Agent.Alive = false },
+		"it does not answer":  func(b *agentapi.Beacon) { b.Agent.State = "" },
+		"another answers":     func(b *agentapi.Beacon) { b.Agent.Version = "1.0.0" },
+		"it crashed":          func(b *agentapi.Beacon) { b.Agent.Crashes = 1 },
+	} {
+		h.beacon(agentapi.BeaconWatching)
+		if news := h.beacon(agentapi.BeaconWatching, change); news != (BeaconNews{Write: true}) {
+			t.Errorf("%s: %+v", name, news)
+		}
+	}
+}
+
+func TestWhySilent(t *testing.T) {
+	gone := func(b *agentapi.Beacon) { b.Agent = agentapi.BeaconAgent{Crashes: 2} }
+	hung := func(b *agentapi.Beacon) { b.Agent.State = "" }
+	fine := func(*agentapi.Beacon) {}
+	for _, row := range []struct {
+		name      string
+		stage     agentapi.BeaconStage // "" for no beacon ever
+		sees      func(*agentapi.Beacon)
+		beaconAge time.Duration
+		seenAge   time.Duration // since the last check-in
+		want      Diagnosis
+		says      string
+	}{
+		{"no watcher", "", fine, 0, time.Hour, DiagnosisNone, ""},
+		{"it checks in", agentapi.BeaconWatching, fine, 0, time.Minute, DiagnosisNone, ""},
+		{"it checks in, and the watcher is silent", agentapi.BeaconWatching, fine, time.Hour, time.Minute, DiagnosisNone, ""},
+		{"its process is gone", agentapi.BeaconWatching, gone, time.Minute, 2 * time.Minute, DiagnosisAgentDown, "it ended 2 times"},
+		{"it hangs", agentapi.BeaconWatching, hung, time.Minute, 2 * time.Minute, DiagnosisAgentDown, "does not answer"},
+		{"it runs and does not come through", agentapi.BeaconWatching, fine, BeaconFresh, 2 * time.Minute, DiagnosisAgentCutOff, "has not checked in since 2026-03-03T09:58:00Z"},
+		{"while it is rolled back", agentapi.BeaconRollingBack, gone, time.Second, 2 * time.Minute, DiagnosisAgentDown, ""},
+		{"neither is heard of", agentapi.BeaconWatching, fine, BeaconFresh + 1, time.Hour, DiagnosisNoSign, "network or power"},
+		{"nor while it is rolled back", agentapi.BeaconRollingBack, fine, time.Hour, 2 * time.Hour, DiagnosisNoSign, "since 2026-03-03T09:00:00Z"},
+		{"rolled back, and silent since", agentapi.BeaconRolledBack, fine, time.Hour, 2 * time.Hour, DiagnosisRolledBack, "rolled back to 1.0.0 (it crashed 3 times)"},
+		{"rolled back, came back, silent later", agentapi.BeaconRolledBack, fine, 3 * time.Hour, 2 * time.Hour, DiagnosisNone, ""},
+		{"could not be rolled back", agentapi.BeaconRollbackFailed, gone, time.Hour, 2 * time.Hour, DiagnosisRollbackFailed, "needs a visit"},
+		{"good, and silent later", agentapi.BeaconCommitted, fine, time.Hour, 2 * time.Hour, DiagnosisNone, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := begun(t)
+			if row.stage != "" {
+				h.now = now.Add(-row.beaconAge)
+				h.beacon(row.stage, row.sees)
+			}
+			h.Last.At = ago(row.seenAge)
+			got, text := h.Diagnose(now)
+			if got != row.want || !strings.Contains(text, row.says) || (text == "") != (got == DiagnosisNone) {
+				t.Errorf("it is %q: %s", got, text)
+			}
+		})
+	}
+}
+
+func TestWhatIsWrongWithABeacon(t *testing.T) {
+	good := agentapi.Beacon{From: "1.0.0", To: "1.1.0-SNAPSHOT", Stage: agentapi.BeaconWatching, At: now}
+	if err := CheckBeacon(good); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", maxBeaconText+1)
+	for field, change := range map[string]func(*agentapi.Beacon){
+		"body.stage":         func(b *agentapi.Beacon) { b.Stage = "hoping" },
+		"body.from":          func(b *agentapi.Beacon) { b.From = "" },
+		"body.to":            func(b *agentapi.Beacon) { b.To = "next" },
+		"body.at":            func(b *agentapi.Beacon) { b.At = time.Time{} },
+		"body.action_id":     func(b *agentapi.Beacon) { b.ActionID = long },
+		"body.waiting":       func(b *agentapi.Beacon) { b.Waiting = long },
+		"body.agent.state":   func(b *agentapi.Beacon) { b.Agent.State = long },
+		"body.agent.version": func(b *agentapi.Beacon) { b.Agent.Version = long },
+		"body.agent.crashes": func(b *agentapi.Beacon) { b.Agent.Crashes = -1 },
+		"body.reason":        func(b *agentapi.Beacon) { b.Stage = agentapi.BeaconRolledBack },
+		"body.reason.code":   func(b *agentapi.Beacon) { b.Reason = &agentapi.BeaconCause{Code: long, Text: "x"} },
+		"body.reason.text":   func(b *agentapi.Beacon) { b.Reason = &agentapi.BeaconCause{Code: "x", Text: long} },
+	} {
+		b := good
+		change(&b)
+		if err := CheckBeacon(b); err == nil || KindOf(err) != Invalid || !strings.Contains(err.Error(), "[request "+field+"]") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	for _, r := range []agentapi.BeaconCause{{Code: "crash_loop"}, {Text: "it crashed"}} {
+		b := good
+		b.Reason = &r
+		if err := CheckBeacon(b); err == nil || !strings.Contains(err.Error(), "[request body.reason]") {
+			t.Errorf("half a reason %+v: %v", r, err)
+		}
+	}
+}
+
+// However the words of agent and watcher of one rolled back upgrade are mixed and
+// repeated, the document ends the same.
+func TestTheOrderOfWordsDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := begun(t)
+		h.checkin("1.0.0", agentapi.UpgradeRestarting)
+		words := []func(){
+			func() { h.beacon(agentapi.BeaconWatching) },
+			func() { h.beacon(agentapi.BeaconRollingBack, dead) },
+			func() { h.beacon(agentapi.BeaconRolledBack) },
+			func() { h.checkin("1.0.0", "") },
+			func() { h.checkin("1.1.0", agentapi.UpgradeWatching) },
+			func() { h.ObserveAck("act", "rolled back", false, h.now) },
+			h.rolledBackReport,
+		}
+		order := rapid.Permutation(append(words, words...)).Draw(rt, "order")
+		for _, say := range order {
+			h.after(time.Second)
+			say()
+		}
+		if d := h.UpgradeDetails; h.UpgradeStatus != UpgradeRolledBack || d == nil || d.State != agentapi.UpgradeRollback || d.Metadata.Reason != "in the agent's words" {
+			rt.Fatalf("it ended %q with %+v", h.UpgradeStatus, d)
+		}
+		if r, ok := h.UpgradeResult(h.now); !ok || r.Error != "in the agent's words" {
+			rt.Fatalf("its result is %+v, %v", r, ok)
+		}
+	})
+}

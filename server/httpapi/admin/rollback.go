@@ -1,0 +1,115 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+func (h *Handlers) rollbackAgent(c *gin.Context) error {
+	id := c.Param("agentId")
+	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: []string{id}, Actor: actor(c)})
+	if err != nil {
+		return err
+	}
+	if len(actions[0].Agents) == 0 {
+		return fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile: look at it and try again", id)
+	}
+	c.JSON(http.StatusOK, adminapi.ActionCreated{ActionId: actions[0].ID})
+	return nil
+}
+
+func (h *Handlers) bulkRollback(c *gin.Context) error {
+	var req adminapi.BulkRollbackRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, err := selection(req.Agents)
+	if err != nil {
+		return err
+	}
+	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: ids, Actor: actor(c)})
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionsCreated{ActionIds: each(actions, func(a fleet.Action) string { return a.ID })})
+	return nil
+}
+
+func (h *Handlers) previewRollback(c *gin.Context) error {
+	var req adminapi.RollbackPreviewRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	verdicts, err := h.Actions.PreviewRollback(c.Request.Context(), action.RollbackOrder{AgentIDs: req.Agents})
+	if err != nil {
+		return err
+	}
+	timeouts, err := h.Policies.Timeouts(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	now := h.Now.UTC()
+	out := adminapi.RollbackPreview{Items: make([]adminapi.RollbackPreviewItem, len(verdicts))}
+	for i, v := range verdicts {
+		item := adminapi.RollbackPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
+		if v.Err != nil {
+			item.Reason = ptr(v.Err.Error())
+			out.Wont++
+		} else {
+			item.To, item.ValidUntil = &v.To.Version, ptr(v.To.ValidUntil)
+			out.Will++
+			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
+				item.Reason = ptr(fmt.Sprintf("is %s: it goes back if it returns in time", s))
+			}
+		}
+		out.Items[i] = item
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+func renderKept(a *fleet.Agent) *adminapi.AgentUpgrade {
+	if len(a.Kept.Rollbacks) == 0 {
+		return nil
+	}
+	kept := make([]adminapi.KeptVersion, len(a.Kept.Rollbacks))
+	for i, r := range a.Kept.Rollbacks {
+		kept[i] = adminapi.KeptVersion{Version: r.Version, ValidUntil: r.ValidUntil}
+	}
+	return &adminapi.AgentUpgrade{Rollbacks: &kept}
+}
+
+func renderRollback(a *fleet.Agent, now time.Time) *adminapi.RollbackVerdict {
+	to, err := a.CheckRollback(now)
+	if err != nil {
+		return &adminapi.RollbackVerdict{Reason: ptr(err.Error())}
+	}
+	return &adminapi.RollbackVerdict{Available: true, Version: &to.Version, ValidUntil: ptr(to.ValidUntil)}
+}
+
+func renderWatch(a *fleet.Agent, now time.Time) *adminapi.Watch {
+	w := a.Watch
+	if w == nil {
+		return nil
+	}
+	out := &adminapi.Watch{
+		ActionId: ptr(w.ActionID), From: w.From, To: w.To, Stage: adminapi.WatchStage(w.Stage), Waiting: ptr(w.Waiting), At: w.At, ReceivedAt: w.ReceivedAt,
+		Agent: adminapi.WatchedAgent{
+			Alive: w.Agent.Alive, State: ptr(w.Agent.State), Version: ptr(w.Agent.Version), Crashes: w.Agent.Crashes, LastCheckin: w.Agent.LastCheckin,
+		},
+	}
+	if w.Reason != nil {
+		out.Reason = &adminapi.WatchReason{Code: w.Reason.Code, Text: w.Reason.Text}
+	}
+	if code, text := a.Diagnose(now); code != fleet.DiagnosisNone {
+		out.Diagnosis = &adminapi.Diagnosis{Code: adminapi.DiagnosisCode(code), Text: text}
+	}
+	return out
+}

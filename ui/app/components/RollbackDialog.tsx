@@ -1,0 +1,98 @@
+import { ScrollArea, Stack, Text } from "@mantine/core";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { IconArrowRight, IconCheck, IconMinus } from "@tabler/icons-react";
+import { messageOf } from "~/api/client";
+import { keys, rollbackPreviewQuery } from "~/api/queries";
+import type { Agent, RollbackPreview, RollbackPreviewItem } from "~/api/types";
+import { startRollback } from "~/api/upgrade";
+import { hostOf } from "~/util/facts";
+import { confirmText, limit, whyNotGoBack } from "~/util/rollback";
+import { plural } from "~/util/words";
+import { Callout } from "./Callout";
+import { ConfirmDialog } from "./ConfirmDialog";
+import { TextLink } from "./TextLink";
+import { useToast } from "./Toasts";
+import classes from "./UpgradeDialog.module.css";
+
+/** More lines than this nobody reads; the counts above the list are complete. */
+const LINES = 200;
+
+interface Props {
+  agents: Agent[];
+  onClose: () => void;
+  onDone?: () => void;
+}
+
+/** Asks before agents go back, and says for each to which version and until when it could. */
+export function RollbackDialog({ agents, onClose, onDone }: Props) {
+  const client = useQueryClient();
+  const toast = useToast();
+  const preview = useQuery(rollbackPreviewQuery(agents.map((a) => a.id)));
+  const start = useMutation({
+    // Only those the preview said will go: what was shown is what happens.
+    mutationFn: () => startRollback(preview.data!.items.filter((i) => i.will).map((i) => i.agent_id)),
+    onSuccess: () => {
+      toast({
+        kind: "done",
+        title: confirmText(preview.data, agents.length).replace(/^Roll back/, "Rolling back"),
+        body: <TextLink to="/activity" size="sm">Follow it under Activity</TextLink>,
+      });
+      void client.invalidateQueries({ queryKey: keys.agents });
+      void client.invalidateQueries({ queryKey: keys.actions });
+      onDone?.();
+      onClose();
+    },
+  });
+  const one = agents.length === 1 ? agents[0] : undefined;
+  return (
+    <ConfirmDialog
+      title={one ? `Roll back ${hostOf(one)}?` : `Roll back ${plural(agents.length, "agent")}?`}
+      confirm={confirmText(preview.data, agents.length)}
+      reason={whyNotGoBack(preview.data, preview.error)}
+      busy={start.isPending}
+      error={start.error}
+      onConfirm={() => start.mutate()}
+      onClose={onClose}
+    >
+      <Stack gap="sm">
+        <span>Each agent goes back to the version it has kept. An upgrade that is being watched ends, and what it brought is undone.</span>
+        {preview.error ? <Callout kind="error" title="No preview">{messageOf(preview.error)}</Callout> : null}
+        {preview.data ? <Preview preview={preview.data} /> : null}
+      </Stack>
+    </ConfirmDialog>
+  );
+}
+
+function Preview({ preview }: { preview: RollbackPreview }) {
+  // What will not happen comes first: it is what an operator has to decide about.
+  const items = [...preview.items].sort((a, b) => Number(a.will) - Number(b.will));
+  return (
+    <section aria-label="Preview" className={classes.preview}>
+      <Text size="sm" fw={600} className={classes.verdict} role="status">
+        {preview.will > 0 ? `${plural(preview.will, "agent")} will go back` : "No agent will go back"}
+        {preview.wont > 0 ? `; ${preview.wont.toLocaleString()} will not` : ""}
+      </Text>
+      <ScrollArea.Autosize mah={230} type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Each agent" }}>
+        <ul className={classes.items}>
+          {items.slice(0, LINES).map((item) => <Line key={item.agent_id} item={item} />)}
+        </ul>
+        {items.length > LINES ? <Text size="xs" c="dimmed" p="xs">and {(items.length - LINES).toLocaleString()} more</Text> : null}
+      </ScrollArea.Autosize>
+    </section>
+  );
+}
+
+function Line({ item }: { item: RollbackPreviewItem }) {
+  const remarks = [item.will ? `Possible ${limit(item.valid_until)}` : "", item.reason ?? ""].filter(Boolean).join("; ");
+  return (
+    <li className={classes.item} data-will={item.will || undefined}>
+      {item.will ? <IconCheck size={15} aria-label="Will go back:" /> : <IconMinus size={15} aria-label="Will not go back:" />}
+      <span className={classes.host}>{item.hostname || item.agent_id}</span>
+      <span className={`mono ${classes.versions}`}>
+        {item.version}
+        {item.will ? <><IconArrowRight size={12} aria-label="to" />{item.to}</> : null}
+      </span>
+      {remarks ? <span className={classes.why}>{remarks}</span> : null}
+    </li>
+  );
+}
