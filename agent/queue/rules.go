@@ -126,9 +126,9 @@ func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 		s.remember(data.TargetID)
 		return Result{Message: "cancelled before it arrived"}
 	case s.Pending[i].Attempts == 0:
-		s.finish(data.TargetID, Result{Error: "cancelled"}, now)
+		s.finish(data.TargetID, Result{Error: agentapi.Cancelled}, now)
 		return Result{Message: "cancelled"}
-	case s.stop(data.TargetID, "cancelled", stop):
+	case s.stop(data.TargetID, agentapi.Cancelled, stop):
 		return Result{Message: "is being cancelled"}
 	}
 	return Result{Error: fmt.Sprintf("action %s can no longer be cancelled: the new version is being started", data.TargetID)}
