@@ -50,9 +50,11 @@ type Verifier interface {
 
 // Statement is what a trusted publisher says about an archive.
 type Statement struct {
-	KeyID    string `json:"key_id"` // 16 hexadecimal digits
+	// KeyID is 16 hexadecimal digits; where several people sign, those of each,
+	// with commas.
+	KeyID    string `json:"key_id"`
 	FileName string `json:"file_name"`
-	// Comment is the whole trusted comment.
+	// Comment is the whole trusted comment, or which signed files say so.
 	Comment string `json:"comment"`
 }
 

@@ -86,6 +86,14 @@ var bans = []ban{
 		reason: "it decides about bytes it is given: who fetches or opens them must not be able to weaken the decision",
 	},
 	{
+		from: []string{"packaging/trust/tuf"}, to: []string{"//..."}, only: []string{"//packaging/trust", "//packaging/disk", "//packaging/manifest"},
+		reason: "it decides as packaging/trust does, and besides keeps what it verified on disk and knows archives by their names",
+	},
+	{
+		from: []string{"packaging/trust/tuf"}, to: []string{"net", "net/...", "os", "os/..."},
+		reason: "who fetches is handed in, and every call to the disk has a label, so that a test can fail it",
+	},
+	{
 		from: []string{"watcher/marker"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/manifest"},
 		reason: "an old watcher and a new agent meet over it: the whole format is in one place",
 	},
@@ -166,6 +174,9 @@ var bans = []ban{
 	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
 	only("archive/...", "what is written and what is read of archives is in two packages", "packaging/build", "packaging/install", "testing/fakepkg"),
 	only("aead.dev/minisign", "whether bytes may be installed is decided in one package", "packaging/trust"),
+	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which looks every file over first", "packaging/trust/tuf"),
+	only("github.com/sigstore/sigstore", "it comes with go-tuf, for its keys", "packaging/trust/tuf"),
+	only("github.com/secure-systems-lab/go-securesystemslib", "it comes with go-tuf, for what exactly is signed", "packaging/trust/tuf"),
 	only("github.com/kardianos/service", "the service manager is asked by those who install and by those who restart", "agent", "agent/setup", "watcher/host"),
 	only("github.com/spf13/cobra", "flags end at the programs", "agent", "server/cli/..."),
 	only("github.com/spf13/pflag", "flags end at the programs", "agent", "server/cli/..."),

@@ -1,0 +1,330 @@
+package tuf_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
+)
+
+// host is an agent's side: a folder with the first root pinned.
+type host struct {
+	t    testing.TB
+	dir  string
+	repo *tuftest.Repo
+	now  func() time.Time
+}
+
+func newHost(t testing.TB, repo *tuftest.Repo) *host {
+	t.Helper()
+	h := &host{t: t, dir: filepath.Join(t.TempDir(), "trust"), repo: repo}
+	h.now = func() time.Time { return repo.Now }
+	if err := tuf.Pin(disk.OS{}, h.dir, repo.State.Roots[0]); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// clone is another host in the same state.
+func (h *host) clone() *host {
+	h.t.Helper()
+	c := *h
+	c.dir = filepath.Join(h.t.TempDir(), "trust")
+	if err := os.CopyFS(c.dir, os.DirFS(h.dir)); err != nil {
+		h.t.Fatal(err)
+	}
+	return &c
+}
+
+// client is a fresh one each time: nothing may depend on what a process remembers.
+func (h *host) client() *tuf.Client {
+	return &tuf.Client{Disk: disk.OS{}, Dir: h.dir, Fetch: h.repo.Fetch, Now: h.now}
+}
+
+func (h *host) expect(name string) (*trust.Expectation, error) {
+	return h.client().Expect(h.t.Context(), name, nil)
+}
+
+// installs asks for an archive and checks the bytes that are served for it.
+func (h *host) installs(name string) error {
+	e, err := h.expect(name)
+	if err != nil {
+		return err
+	}
+	data, err := h.repo.Fetch(h.t.Context(), name, e.Size)
+	if err != nil {
+		return err
+	}
+	_, err = e.Verify(bytes.NewReader(data))
+	return err
+}
+
+func (h *host) mustInstall(name string) {
+	h.t.Helper()
+	if err := h.installs(name); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// mustRefuse wants a kind of refusal whose text says each of the words.
+func (h *host) mustRefuse(name string, kind error, says ...string) {
+	h.t.Helper()
+	err := h.installs(name)
+	if !errors.Is(err, kind) {
+		h.t.Fatalf("%s: got %v, want an error that is %q", name, err, kind)
+	}
+	for _, s := range says {
+		if !strings.Contains(err.Error(), s) {
+			h.t.Errorf("%q does not say %q", err, s)
+		}
+	}
+}
+
+func TestAnAgentLearnsWhatThePublishersSay(t *testing.T) {
+	repo := tuftest.New(t)
+	repo.Release("1.0.0", "old")
+	name := repo.Release("1.1.0", "archive")
+	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("1.0.0") })
+	h := newHost(t, repo)
+	e, err := h.expect(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Size != 7 || e.Unpacked != 21 || len(e.SHA512) != 128 || e.Floor != "1.0.0" {
+		t.Errorf("expectation is %+v", e)
+	}
+	s, err := e.Verify(strings.NewReader("archive"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.FileName != name || len(strings.Split(s.KeyID, ",")) != 3 || !strings.Contains(s.Comment, "ted (") || !strings.Contains(s.Comment, "version 3") {
+		t.Errorf("statement is %+v", s)
+	}
+	for content, says := range map[string]string{"archivE": "changed or damaged", "archive and more": "more than the 7 bytes", "arch": "4 bytes, the publishers signed 7"} {
+		s, err := e.Verify(strings.NewReader(content))
+		if !errors.Is(err, tuf.ErrMismatch) || !strings.Contains(err.Error(), says) || s != (trust.Statement{}) {
+			t.Errorf("%q: got %+v, %v", content, s, err)
+		}
+	}
+	errDisk := errors.New("input/output error")
+	if _, err := e.Verify(iotest.ErrReader(errDisk)); !errors.Is(err, errDisk) || errors.Is(err, tuf.ErrMismatch) {
+		t.Errorf("a read error became %v", err)
+	}
+}
+
+func TestWhatIsNotSignedIsAnsweredWithWhatIs(t *testing.T) {
+	repo := tuftest.New(t)
+	for _, v := range []string{"1.0.0", "1.2.0", "1.10.0"} {
+		repo.Release(v, v)
+	}
+	h := newHost(t, repo)
+	_, err := h.expect("muster-agent-9.9.9-linux-amd64.tar.gz")
+	var unknown *tuf.UnknownTargetError
+	if !errors.As(err, &unknown) || !errors.Is(err, tuf.ErrUnknownTarget) || strings.Join(unknown.Versions, " ") != "1.10.0 1.2.0 1.0.0" {
+		t.Errorf("got %v", err)
+	}
+	_, err = h.expect("muster-agent-1.0.0-plan9-mips.tar.gz")
+	if !errors.Is(err, tuf.ErrUnknownTarget) || !strings.Contains(err.Error(), "none for this platform") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAHostWithoutARootSaysHowToGetOne(t *testing.T) {
+	repo := tuftest.New(t)
+	name := repo.Release("1.0.0", "x")
+	h := newHost(t, repo)
+	h.dir = t.TempDir()
+	h.mustRefuse(name, tuf.ErrNotPinned, "--trust-root")
+}
+
+func TestASecondRefreshFetchesOnlyWhatCouldHaveChanged(t *testing.T) {
+	repo := tuftest.New(t)
+	name := repo.Release("1.0.0", "x")
+	h := newHost(t, repo)
+	var asked []string
+	fetch := func(ctx context.Context, name string, limit int64) ([]byte, error) {
+		asked = append(asked, name)
+		return repo.Fetch(ctx, name, limit)
+	}
+	for range 2 {
+		asked = nil
+		c := h.client()
+		c.Fetch = fetch
+		if _, err := c.Expect(t.Context(), name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(asked, " "); got != "2.root.json timestamp.json" {
+		t.Errorf("the second refresh asks for %s", got)
+	}
+}
+
+// Damage on the host's own disk costs a fetch, never the ability to upgrade, and
+// never trust in the wrong file.
+func TestDamagedFilesAreFetchedAnew(t *testing.T) {
+	repo := tuftest.New(t)
+	h := newHost(t, repo)
+	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
+	name := repo.Release("1.1.0", "y")
+	h.mustInstall(name)
+	next := repo.Release("1.2.0", "z")
+	for _, file := range []string{"root.json", "timestamp.json", "snapshot.json", "targets.json", "pinned-root.json"} {
+		for kind, damage := range map[string]func([]byte) []byte{
+			"emptied":  func([]byte) []byte { return nil },
+			"zeroed":   func(b []byte) []byte { return make([]byte, len(b)) },
+			"cut":      func(b []byte) []byte { return b[:len(b)/2] },
+			"edited":   func(b []byte) []byte { return bytes.Replace(b, []byte(`"version":`), []byte(`"version":1`), 1) },
+			"of nulls": func([]byte) []byte { return []byte(`{"signed":{"_type":"root"},"signatures":null}`) },
+		} {
+			t.Run(file+" "+kind, func(t *testing.T) {
+				h := h.clone()
+				h.t = t
+				path := filepath.Join(h.dir, file)
+				data, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, damage(data), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				h.mustInstall(next)
+			})
+		}
+	}
+}
+
+func TestTwoDamagedRootsAreNoTrust(t *testing.T) {
+	repo := tuftest.New(t)
+	name := repo.Release("1.0.0", "x")
+	h := newHost(t, repo)
+	h.mustInstall(name)
+	for _, file := range []string{"root.json", "pinned-root.json"} {
+		if err := os.WriteFile(filepath.Join(h.dir, file), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.mustRefuse(name, tuf.ErrNotPinned, "--trust-root")
+}
+
+func TestPinningAnotherRootForgetsTheFirst(t *testing.T) {
+	first, second := tuftest.New(t), tuftest.New(t)
+	h := newHost(t, first)
+	first.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
+	h.mustInstall(first.Release("2.0.0", "x"))
+	name := second.Release("1.0.0", "y")
+	h.repo = second
+	if err := h.installs(name); err == nil {
+		t.Fatal("another publisher's package is installed under the first one's root")
+	}
+	if err := tuf.Pin(disk.OS{}, h.dir, second.State.Roots[0]); err != nil {
+		t.Fatal(err)
+	}
+	h.mustInstall(name)
+	if pinned, err := tuf.Pinned(disk.OS{}, h.dir); !pinned || err != nil {
+		t.Errorf("pinned is %v, %v", pinned, err)
+	}
+	if pinned, err := tuf.Pinned(disk.OS{}, t.TempDir()); pinned || err != nil {
+		t.Errorf("nothing is pinned, but %v, %v", pinned, err)
+	}
+}
+
+func TestPinningTheSameRootAgainKeepsWhatWasReached(t *testing.T) {
+	repo := tuftest.New(t)
+	h := newHost(t, repo)
+	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
+	h.mustInstall(repo.Release("1.0.0", "x"))
+	if err := tuf.Pin(disk.OS{}, h.dir, repo.State.Roots[0]); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(h.dir, "root.json")); err != nil || !bytes.Equal(data, repo.State.Root()) {
+		t.Errorf("the newest root is gone: %v", err)
+	}
+	for _, bad := range [][]byte{nil, []byte("{}"), repo.State.Targets} {
+		if err := tuf.Pin(disk.OS{}, h.dir, bad); !errors.Is(err, tuf.ErrMalformed) {
+			t.Errorf("pinning %.20q: got %v", bad, err)
+		}
+	}
+}
+
+func TestARootIsFoundByItsDigest(t *testing.T) {
+	repo := tuftest.New(t)
+	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
+	for _, root := range repo.State.Roots {
+		got, err := tuf.FetchRoot(t.Context(), repo.Fetch, tuf.Digest(root))
+		if err != nil || !bytes.Equal(got, root) {
+			t.Errorf("got %v", err)
+		}
+	}
+	other := tuftest.New(t)
+	if _, err := tuf.FetchRoot(t.Context(), repo.Fetch, tuf.Digest(other.State.Root())); !errors.Is(err, tuf.ErrDigest) || !strings.Contains(err.Error(), "none of the server's 2 root files") {
+		t.Errorf("another server's root: got %v", err)
+	}
+	for _, bad := range []string{"", "sha256:", "sha256:ABC", "md5:" + strings.Repeat("0", 64), strings.Repeat("0", 64)} {
+		if _, err := tuf.FetchRoot(t.Context(), repo.Fetch, bad); !errors.Is(err, tuf.ErrDigest) || !strings.Contains(err.Error(), "sha256sum") {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+	down := errors.New("connection refused")
+	_, err := tuf.FetchRoot(t.Context(), func(context.Context, string, int64) ([]byte, error) { return nil, down }, tuf.Digest(repo.State.Root()))
+	if !errors.Is(err, down) {
+		t.Errorf("a server that is down: got %v", err)
+	}
+}
+
+func TestAnAgentThatSleptThroughFiveRotationsCatchesUp(t *testing.T) {
+	repo := tuftest.New(t)
+	h := newHost(t, repo)
+	h.mustInstall(repo.Release("1.0.0", "x"))
+	for range 5 {
+		// Every key is replaced each time, half a year apart: the roots in between
+		// have expired when the agent wakes up.
+		repo.Now = repo.Now.Add(tuf.RootLife / 2)
+		for _, name := range []string{"rosa", "ruth", "rolf"} {
+			repo.RootKeys = append(repo.RootKeys, tuftest.Key(t, name))
+			repo.TargetsKeys = append(repo.TargetsKeys, tuftest.Key(t, "t"+name))
+		}
+		repo.Online = append(repo.Online, tuftest.Key(t, "server"))
+		repo.Rotate(func(s *tuf.RootSpec) {
+			s.Root.Keys = tuftest.Public(repo.RootKeys[len(repo.RootKeys)-3:]...)
+			s.Targets.Keys = tuftest.Public(repo.TargetsKeys[len(repo.TargetsKeys)-3:]...)
+			s.Snapshot = repo.Online[len(repo.Online)-1].Public()
+			s.Timestamp = s.Snapshot
+		})
+	}
+	h.mustInstall(repo.Release("1.1.0", "y"))
+	if data, err := os.ReadFile(filepath.Join(h.dir, "root.json")); err != nil || !bytes.Equal(data, repo.State.Roots[5]) {
+		t.Errorf("the sixth root is not the one that is kept: %v", err)
+	}
+	if data, err := os.ReadFile(filepath.Join(h.dir, "pinned-root.json")); err != nil || !bytes.Equal(data, repo.State.Roots[0]) {
+		t.Errorf("the pinned root is not the first: %v", err)
+	}
+}
+
+func TestExpectIsSafeToCallAtOnce(t *testing.T) {
+	repo := tuftest.New(t)
+	name := repo.Release("1.0.0", "x")
+	h := newHost(t, repo)
+	c := h.client()
+	results := make(chan error)
+	for range 4 {
+		go func() {
+			_, err := c.Expect(t.Context(), name, nil)
+			results <- err
+		}()
+	}
+	for range 4 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package tuf
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Kinds of refusal, for errors.Is. Every error's text says what to do next.
+var (
+	// ErrExpired: a role's file is too old; see [ExpiredError].
+	ErrExpired = errors.New("has expired")
+	// ErrThreshold: too few of the role's keys have signed; see [ThresholdError].
+	ErrThreshold = errors.New("not enough signatures")
+	// ErrRollback: an older state is offered than this host has seen.
+	ErrRollback = errors.New("is older than what is already trusted")
+	// ErrUnknownTarget: no publisher signed an archive of that name; see
+	// [UnknownTargetError].
+	ErrUnknownTarget = errors.New("is not among the signed packages")
+	// ErrMismatch: length, hash or version is not what the signed file that
+	// names it says.
+	ErrMismatch = errors.New("is not what was signed")
+	// ErrMalformed: the file cannot be what its role says, whoever signed it.
+	ErrMalformed = errors.New("is not valid")
+	// ErrTooLong: a source sent more than its file may have.
+	ErrTooLong = errors.New("is too long")
+	// ErrNotServed: the source has no such file.
+	ErrNotServed = errors.New("is not there")
+	// ErrNotPinned: the host has no root to begin with.
+	ErrNotPinned = errors.New("no trusted root is pinned on this host: enrol it again with --trust-root")
+	// ErrUnfinished: more roots than are followed at once.
+	ErrUnfinished = errors.New("more root rotations than one refresh follows: what was reached is kept, try again")
+	// ErrNotSigner: the key does not belong to the role.
+	ErrNotSigner = errors.New("key does not sign this file")
+)
+
+// ExpiredError says which role expired, and who can renew it.
+type ExpiredError struct {
+	Role    Role
+	Version int64
+	Since   time.Time
+	Now     time.Time // by the clock of whoever refuses
+	// Who must sign: "at least 2 of ann (3f2a…), bob (77c0…)".
+	Who string
+}
+
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("%s %s %s on %s (it is %s by this clock): nothing new can be installed until %s",
+		e.Role, number(e.Version), ErrExpired, stamp(e.Since), stamp(e.Now), e.remedy())
+}
+
+func (e *ExpiredError) remedy() string {
+	if e.Role.Offline() {
+		return e.Who + " sign a new one and it is published"
+	}
+	return "the server signs a new one, which it does every few hours: check that it runs, that nothing in between answers from a cache, and both clocks"
+}
+
+func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
+
+// ThresholdError says whose signatures are missing.
+type ThresholdError struct{ Progress }
+
+func (e *ThresholdError) Error() string { return e.String() }
+
+func (e *ThresholdError) Is(target error) bool { return target == ErrThreshold }
+
+// UnknownTargetError says what there is instead.
+type UnknownTargetError struct {
+	FileName string
+	// Versions signed for the same platform, newest first.
+	Versions []string
+}
+
+func (e *UnknownTargetError) Error() string {
+	const enough = 5
+	what := "there is none for this platform"
+	if n := len(e.Versions); n > 0 {
+		what = "for this platform there are " + strings.Join(e.Versions[:min(n, enough)], ", ")
+		if n > enough {
+			what += fmt.Sprintf(" and %d older", n-enough)
+		}
+	}
+	return fmt.Sprintf("%s %s: %s; the publishers must sign it and publish their targets file", e.FileName, ErrUnknownTarget, what)
+}
+
+func (e *UnknownTargetError) Is(target error) bool { return target == ErrUnknownTarget }
+
+func number(version int64) string { return fmt.Sprintf("version %d", version) }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// malformed names the field that is wrong.
+func malformed(role Role, field, format string, args ...any) error {
+	return fmt.Errorf("%s file %w: %s: %s", role, ErrMalformed, field, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,82 @@
+package tuf
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/muster-fleet/muster/packaging/trust"
+)
+
+// Expect implements [trust.Authority]: it asks the repository what the publishers
+// say today. Nothing is fetched from beside the archive.
+func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*trust.Expectation, error) {
+	c.one.Lock()
+	defer c.one.Unlock()
+	ch, err := c.refresh(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s may not be installed: %w", fileName, err)
+	}
+	said, err := contents(ch.targetsType())
+	if err != nil {
+		return nil, err
+	}
+	target, err := said.find(fileName)
+	if err != nil {
+		return nil, err
+	}
+	statement := trust.Statement{
+		KeyID: shortIDs(ch.signers()), FileName: fileName,
+		Comment: fmt.Sprintf("targets %s under root %s, signed by %s", number(said.Version), number(ch.rootType().Version), labels(ch.signers())),
+	}
+	return &trust.Expectation{
+		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Floor: said.Floor,
+		Verify: func(archive io.Reader) (trust.Statement, error) {
+			if err := target.verify(archive); err != nil {
+				return trust.Statement{}, err
+			}
+			return statement, nil
+		},
+	}, nil
+}
+
+func shortIDs(keys []PublicKey) string {
+	ids := make([]string, len(keys))
+	for i, k := range keys {
+		ids[i] = k.Short()
+	}
+	return strings.Join(ids, ",")
+}
+
+func (c Contents) find(fileName string) (Target, error) {
+	unknown := &UnknownTargetError{FileName: fileName}
+	for _, t := range c.Targets {
+		if t.FileName() == fileName {
+			return t, nil
+		}
+		if strings.HasSuffix(fileName, "-"+t.OS+"-"+t.Arch+"."+t.Format) {
+			unknown.Versions = append(unknown.Versions, t.Version)
+		}
+	}
+	return Target{}, unknown
+}
+
+// verify reads no more than one byte too many.
+func (t Target) verify(archive io.Reader) error {
+	digest := sha512.New()
+	n, err := io.Copy(digest, io.LimitReader(archive, t.Size+1))
+	switch sum := hex.EncodeToString(digest.Sum(nil)); {
+	case err != nil:
+		return fmt.Errorf("read %s: %w", t.FileName(), err)
+	case n > t.Size:
+		return fmt.Errorf("%s %w: it has more than the %d bytes the publishers signed", t.FileName(), ErrMismatch, t.Size)
+	case n < t.Size:
+		return fmt.Errorf("%s %w: it has %d bytes, the publishers signed %d; the download may be incomplete", t.FileName(), ErrMismatch, n, t.Size)
+	case sum != t.SHA512:
+		return fmt.Errorf("%s %w: its SHA-512 is %s…, the publishers signed %s…: it was changed or damaged on the way", t.FileName(), ErrMismatch, sum[:16], t.SHA512[:16])
+	}
+	return nil
+}

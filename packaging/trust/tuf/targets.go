@@ -1,0 +1,257 @@
+package tuf
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/theupdateframework/go-tuf/v2/metadata"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// floorField is the lowest full version a host may be moved to, in the signed
+// part of a targets file. The specification has no such field, and keeps unknown
+// ones under the signature.
+const floorField = "x-muster-floor"
+
+const hashName = "sha512"
+
+// formats are the kinds of archive there are.
+var formats = []string{"tar.gz", "zip"}
+
+// Target is what the publishers sign about one archive.
+type Target struct {
+	Version  string // full version, as in the archive's name
+	OS, Arch string // Go's names
+	Format   string // "tar.gz" or "zip"
+	Size     int64  // bytes
+	Unpacked int64  // bytes of what it holds
+	SHA512   string // hexadecimal, lower case
+}
+
+// FileName is the target's name.
+func (t Target) FileName() string {
+	return manifest.ArchiveName(t.Version, t.OS, t.Arch, t.Format)
+}
+
+// custom is the part of a target the specification leaves to us.
+type custom struct {
+	Version      string `json:"version"`
+	OS           string `json:"os"`
+	Arch         string `json:"arch"`
+	UnpackedSize int64  `json:"unpacked_size"`
+}
+
+var (
+	sha512Form   = regexp.MustCompile(`^[0-9a-f]{128}$`)
+	platformForm = regexp.MustCompile(`^[a-z0-9]{1,32}$`)
+)
+
+// Validate checks every field and names the one that is wrong.
+func (t Target) Validate() error {
+	if _, err := manifest.ParseVersion(t.Version); err != nil {
+		return err
+	}
+	switch {
+	case !platformForm.MatchString(t.OS):
+		return fmt.Errorf("os: is %q, want one of Go's names such as linux", t.OS)
+	case !platformForm.MatchString(t.Arch):
+		return fmt.Errorf("arch: is %q, want one of Go's names such as amd64", t.Arch)
+	case !slices.Contains(formats, t.Format):
+		return fmt.Errorf("format: is %q, want one of %s", t.Format, strings.Join(formats, ", "))
+	case t.Size < 1:
+		return fmt.Errorf("size: is %d bytes, want more", t.Size)
+	case t.Unpacked < 1:
+		return fmt.Errorf("unpacked_size: is %d bytes, want more", t.Unpacked)
+	case !sha512Form.MatchString(t.SHA512):
+		return fmt.Errorf("sha512: is %q, want 128 lower-case hexadecimal digits", t.SHA512)
+	}
+	return nil
+}
+
+// targetOf reads an entry of a targets file. Name and custom part say the same
+// thing twice; where they differ, one of them would be believed wrongly.
+func targetOf(name string, file *metadata.TargetFiles) (Target, error) {
+	field := "targets." + name
+	var c custom
+	if file.Custom == nil {
+		return Target{}, malformed(RoleTargets, field+".custom", "is missing")
+	}
+	if err := json.Unmarshal(*file.Custom, &c); err != nil {
+		return Target{}, malformed(RoleTargets, field+".custom", "%v", err)
+	}
+	t := Target{
+		Version: c.Version, OS: c.OS, Arch: c.Arch, Size: file.Length, Unpacked: c.UnpackedSize,
+		SHA512: hex.EncodeToString(file.Hashes[hashName]),
+	}
+	for _, t.Format = range formats {
+		if strings.HasSuffix(name, "."+t.Format) {
+			break
+		}
+	}
+	if err := t.Validate(); err != nil {
+		return Target{}, malformed(RoleTargets, field, "%v", err)
+	}
+	if t.FileName() != name {
+		return Target{}, malformed(RoleTargets, field+".custom", "describes %s", t.FileName())
+	}
+	return t, nil
+}
+
+func floorOf(targets *metadata.TargetsType) (string, error) {
+	value, ok := targets.UnrecognizedFields[floorField]
+	if !ok {
+		return "", nil
+	}
+	floor, ok := value.(string)
+	if !ok {
+		return "", malformed(RoleTargets, floorField, "is %v, want a version", value)
+	}
+	if _, err := manifest.ParseVersion(floor); err != nil {
+		return "", malformed(RoleTargets, floorField, "%v", err)
+	}
+	return floor, nil
+}
+
+// Contents is what a targets file says.
+type Contents struct {
+	Version int64
+	Expires time.Time
+	// Floor is the lowest full version a host may be moved to, except back by an
+	// operator's word; empty when there is none.
+	Floor string
+	// Targets, newest version first.
+	Targets []Target
+}
+
+// ContentsOf reads a targets file; nothing of it is verified.
+func ContentsOf(targets []byte) (Contents, error) {
+	meta, err := decodeTargets(targets)
+	if err != nil {
+		return Contents{}, err
+	}
+	return contents(&meta.Signed)
+}
+
+func contents(targets *metadata.TargetsType) (Contents, error) {
+	if targets.Delegations != nil {
+		return Contents{}, malformed(RoleTargets, "delegations", "are there: all packages are signed in this one file")
+	}
+	c := Contents{Version: targets.Version, Expires: targets.Expires}
+	var err error
+	if c.Floor, err = floorOf(targets); err != nil {
+		return Contents{}, err
+	}
+	keys := map[string]string{} // a version's key takes longer to make than to compare
+	for _, name := range slices.Sorted(maps.Keys(targets.Targets)) {
+		t, err := targetOf(name, targets.Targets[name])
+		if err != nil {
+			return Contents{}, err
+		}
+		c.Targets = append(c.Targets, t)
+		keys[t.Version] = manifest.VersionKey(t.Version)
+	}
+	slices.SortStableFunc(c.Targets, func(a, b Target) int { return strings.Compare(keys[b.Version], keys[a.Version]) })
+	return c, nil
+}
+
+// Edit is a change to a targets file that nobody has signed yet.
+type Edit struct {
+	meta *metadata.Metadata[metadata.TargetsType]
+}
+
+// EditTargets begins a change. published is the file as it was signed last, nil
+// for the first. What somebody has signed is never changed: the edit gets the
+// next number. A file without signatures keeps its own, so that it can be
+// prepared in several steps.
+func EditTargets(published []byte, expires time.Time) (*Edit, error) {
+	expires, err := checkExpiry("expires", expires)
+	if err != nil {
+		return nil, err
+	}
+	if published == nil {
+		return &Edit{metadata.Targets(expires)}, nil
+	}
+	meta, err := decodeTargets(published)
+	if err != nil {
+		return nil, err
+	}
+	if len(meta.Signatures) > 0 {
+		meta.Signed.Version++
+	}
+	meta.Signed.Expires = expires
+	meta.Signatures = []metadata.Signature{}
+	return &Edit{meta}, nil
+}
+
+// AddTarget adds an archive. The same one again is no error, other bytes under a
+// name that is taken are.
+func (e *Edit) AddTarget(t Target) error {
+	if err := t.Validate(); err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	name := t.FileName()
+	if have := e.meta.Signed.Targets[name]; have != nil {
+		if old, err := targetOf(name, have); err == nil && old == t {
+			return nil
+		}
+		return fmt.Errorf("target %s: is there already with other bytes: hosts may run them, so give the new ones a version of their own (or remove it first)", name)
+	}
+	hash, err := hex.DecodeString(t.SHA512)
+	if err != nil {
+		return fmt.Errorf("target %s: sha512: %w", name, err)
+	}
+	text, err := json.Marshal(custom{t.Version, t.OS, t.Arch, t.Unpacked})
+	if err != nil {
+		return fmt.Errorf("target %s: %w", name, err)
+	}
+	raw := json.RawMessage(text)
+	e.meta.Signed.Targets[name] = &metadata.TargetFiles{
+		Path: name, Length: t.Size, Hashes: metadata.Hashes{hashName: hash}, Custom: &raw,
+	}
+	return nil
+}
+
+// RemoveTarget takes an archive back: no host installs it any more.
+func (e *Edit) RemoveTarget(fileName string) error {
+	if e.meta.Signed.Targets[fileName] == nil {
+		return fmt.Errorf("target %s: %w", fileName, ErrUnknownTarget)
+	}
+	delete(e.meta.Signed.Targets, fileName)
+	return nil
+}
+
+// SetFloor sets the lowest full version a host may be moved to; "" is none.
+func (e *Edit) SetFloor(version string) error {
+	if version == "" {
+		delete(e.meta.Signed.UnrecognizedFields, floorField)
+		return nil
+	}
+	if _, err := manifest.ParseVersion(version); err != nil {
+		return fmt.Errorf("floor: %w", err)
+	}
+	if e.meta.Signed.UnrecognizedFields == nil {
+		e.meta.Signed.UnrecognizedFields = map[string]any{}
+	}
+	e.meta.Signed.UnrecognizedFields[floorField] = version
+	return nil
+}
+
+// Bytes is the file to sign.
+func (e *Edit) Bytes() ([]byte, error) {
+	if _, err := contents(&e.meta.Signed); err != nil {
+		return nil, err
+	}
+	data, err := encode(RoleTargets, e.meta)
+	if errors.Is(err, ErrTooLong) {
+		return nil, fmt.Errorf("%w: remove archives that nobody installs any more", err)
+	}
+	return data, err
+}

@@ -1,0 +1,250 @@
+// Package tuftest is a publisher and a server in memory, for tests of what
+// believes them: keys, signed files, archives, and a source that serves them. A
+// test plays the attacker by changing what is served.
+package tuftest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha512"
+	"encoding/hex"
+	"io/fs"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+)
+
+// Repo is a publisher with its people's keys and a server with its own. Fields
+// may be changed between calls; nothing but Fetch may be called concurrently.
+type Repo struct {
+	// RootKeys and TargetsKeys are all offline keys there are, whether the newest
+	// root names them or not: every one that may sign does.
+	RootKeys, TargetsKeys []tuf.PrivateKey
+	Online                tuf.Online
+	State                 tuf.Repository
+	Now                   time.Time
+
+	t  testing.TB
+	mu sync.Mutex
+	// served is what the source gives: all that was ever published, or what an
+	// attacker put there.
+	served map[string][]byte
+}
+
+// New makes a repository without packages: two of three people sign root, two of
+// three others sign targets, one online key signs the rest.
+func New(t testing.TB) *Repo {
+	t.Helper()
+	r := &Repo{t: t, Now: time.Now().UTC().Truncate(time.Second), served: map[string][]byte{}}
+	r.RootKeys = []tuf.PrivateKey{Key(t, "rosa"), Key(t, "ruth"), Key(t, "rolf")}
+	r.TargetsKeys = []tuf.PrivateKey{Key(t, "ted"), Key(t, "tina"), Key(t, "tom")}
+	r.Online = tuf.Online{Key(t, "server")}
+	online := r.Online[0].Public()
+	root, err := tuf.NewRoot(tuf.RootSpec{
+		Root:     tuf.Signers{Keys: Public(r.RootKeys...), Threshold: 2},
+		Targets:  tuf.Signers{Keys: Public(r.TargetsKeys...), Threshold: 2},
+		Snapshot: online, Timestamp: online, Expires: r.Now.Add(tuf.RootLife),
+	})
+	r.must(err)
+	r.Publish(r.SignBy(root, nil, r.RootKeys...))
+	return r
+}
+
+// Key makes a private key.
+func Key(t testing.TB, name string) tuf.PrivateKey {
+	t.Helper()
+	k, err := tuf.GenerateKey(rand.Reader, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Public are the public keys.
+func Public(keys ...tuf.PrivateKey) []tuf.PublicKey {
+	var public []tuf.PublicKey
+	for _, k := range keys {
+		public = append(public, k.Public())
+	}
+	return public
+}
+
+// Archive is a package for linux/amd64, as far as trust looks at it: a name and
+// bytes.
+func Archive(version, content string) (tuf.Target, []byte) {
+	sum := sha512.Sum512([]byte(content))
+	return tuf.Target{
+		Version: version, OS: "linux", Arch: "amd64", Format: "tar.gz",
+		Size: int64(len(content)), Unpacked: 3 * int64(len(content)), SHA512: hex.EncodeToString(sum[:]),
+	}, []byte(content)
+}
+
+// SignBy has each key sign the file, whether or not that is enough.
+func (r *Repo) SignBy(file, trusted []byte, keys ...tuf.PrivateKey) []byte {
+	r.t.Helper()
+	for _, k := range keys {
+		var err error
+		file, err = tuf.Sign(file, trusted, k)
+		r.must(err)
+	}
+	return file
+}
+
+// Release signs a further version whose archive holds content, and publishes it.
+// It returns the archive's name.
+func (r *Repo) Release(version, content string) string {
+	r.t.Helper()
+	target, data := Archive(version, content)
+	r.PublishTargets(func(e *tuf.Edit) error { return e.AddTarget(target) })
+	r.Serve(target.FileName(), data)
+	return target.FileName()
+}
+
+// EditTargets changes the published targets; nobody has signed the result.
+func (r *Repo) EditTargets(change func(*tuf.Edit) error) []byte {
+	r.t.Helper()
+	e, err := tuf.EditTargets(r.State.Targets, r.Now.Add(tuf.TargetsLife))
+	r.must(err)
+	r.must(change(e))
+	file, err := e.Bytes()
+	r.must(err)
+	return file
+}
+
+// PublishTargets changes the published targets, has all who may sign them, and
+// publishes.
+func (r *Repo) PublishTargets(change func(*tuf.Edit) error) {
+	r.t.Helper()
+	root := r.State.Root()
+	r.Publish(r.SignBy(r.EditTargets(change), root, r.signers(root)...))
+}
+
+// signers are those of the targets' keys that a root names.
+func (r *Repo) signers(root []byte) []tuf.PrivateKey {
+	spec, err := tuf.SpecOf(root)
+	r.must(err)
+	return named(r.TargetsKeys, spec.Targets)
+}
+
+func named(keys []tuf.PrivateKey, by ...tuf.Signers) []tuf.PrivateKey {
+	var all []tuf.PrivateKey
+	for _, k := range keys {
+		for _, s := range by {
+			if containsKey(s.Keys, k.Public()) {
+				all = append(all, k)
+				break
+			}
+		}
+	}
+	return all
+}
+
+func containsKey(keys []tuf.PublicKey, k tuf.PublicKey) bool {
+	for _, have := range keys {
+		if have.Equal(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// NextRoot changes what the newest root says; nobody has signed the result.
+func (r *Repo) NextRoot(change func(*tuf.RootSpec)) []byte {
+	r.t.Helper()
+	spec, err := tuf.SpecOf(r.State.Root())
+	r.must(err)
+	spec.Expires = r.Now.Add(tuf.RootLife)
+	change(&spec)
+	next, err := tuf.NextRoot(r.State.Root(), spec)
+	r.must(err)
+	return next
+}
+
+// Rotate publishes the next root, signed by all who may, with targets signed anew
+// where there are any.
+func (r *Repo) Rotate(change func(*tuf.RootSpec)) {
+	r.t.Helper()
+	root := r.NextRoot(change)
+	before, err := tuf.SpecOf(r.State.Root())
+	r.must(err)
+	after, err := tuf.SpecOf(root)
+	r.must(err)
+	files := [][]byte{r.SignBy(root, r.State.Root(), named(r.RootKeys, before.Root, after.Root)...)}
+	if r.State.Targets != nil {
+		targets := r.EditTargets(func(*tuf.Edit) error { return nil })
+		files = append(files, r.SignBy(targets, root, r.signers(root)...))
+	}
+	r.Publish(files...)
+}
+
+// Publish hands files to the server, which signs what is online and serves all.
+func (r *Repo) Publish(files ...[]byte) {
+	r.t.Helper()
+	state, err := tuf.Accept(r.State, r.Now, files...)
+	r.must(err)
+	r.install(state)
+}
+
+// Resign is what the server does every few hours.
+func (r *Repo) Resign() {
+	r.t.Helper()
+	r.install(r.State)
+}
+
+func (r *Repo) install(state tuf.Repository) {
+	r.t.Helper()
+	state, err := r.Online.Sign(state, r.Now)
+	r.must(err)
+	changed, err := tuf.Changes(r.State, state)
+	r.must(err)
+	for _, f := range changed {
+		r.Serve(f.Name, f.Data)
+	}
+	r.State = state
+}
+
+// Serve puts bytes under a name; nil takes the name away.
+func (r *Repo) Serve(name string, data []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if data == nil {
+		delete(r.served, name)
+		return
+	}
+	r.served[name] = data
+}
+
+// Served is a copy of all that is served, for [Repo.Restore].
+func (r *Repo) Served() map[string][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.served)
+}
+
+// Restore serves what was served before, and nothing else.
+func (r *Repo) Restore(served map[string][]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.served = maps.Clone(served)
+}
+
+// Fetch is a [tuf.Fetch] from this repository.
+func (r *Repo) Fetch(_ context.Context, name string, _ int64) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, ok := r.served[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "fetch", Path: name, Err: fs.ErrNotExist}
+	}
+	return data, nil
+}
+
+func (r *Repo) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
