@@ -23,6 +23,7 @@ func enrollmentFlags(c *cobra.Command, e *setup.Enrollment) {
 	f.StringVar(&e.URL, "url", "", "URL of the server's agent port, such as https://fleet.example.com:8220")
 	f.StringVar(&e.Token, "token", "", "enrollment token (or set $"+tokenVariable+")")
 	f.StringVar(&e.CAPin, "ca-pin", "", "sha256:<hex> of the server's CA, as the server prints it (default: the host's own CAs)")
+	f.StringVar(&e.TrustRoot, "trust-root", "", "sha256:<hex> of the publishers' root file, as `muster package keys` shows it, or such a file")
 	f.StringArrayVar(&e.TrustKeys, "trust-key", nil, "public key of a publisher whose packages may be installed, or a file with it; may be repeated")
 	f.StringSliceVar(&e.Tags, "tag", nil, "tag of this agent; may be repeated")
 }
@@ -47,7 +48,7 @@ program lies in. With --url and a token it is enrolled as well. It becomes a
 service of the host unless --no-service says otherwise. If anything fails, the
 host is left as it was.`,
 		Example: `  muster-agent install --url https://fleet.example.com:8220 --token T \
-      --ca-pin sha256:… --trust-key RWQ…
+      --ca-pin sha256:… --trust-root sha256:…
   muster-agent install --top ./agent1 --no-service --package muster-agent-1.0.0-linux-amd64.tar.gz --trust-key key.pub`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -79,7 +80,7 @@ host is left as it was.`,
 	}
 	topFlag(c, &top)
 	enrollmentFlags(c, &e)
-	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it")
+	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it unless --trust-root decides")
 	c.Flags().BoolVar(&noService, "no-service", false, "do not register a service; something else runs `muster-agent run`")
 	return c
 }
@@ -90,7 +91,7 @@ func printInstalled(c *cobra.Command, top string, done setup.Installed) error {
 	if done.Identity != nil {
 		fmt.Fprintf(w, "Enrolled with %s as %s.\n", done.Identity.ServerURL, done.Identity.AgentID)
 	} else {
-		fmt.Fprintf(w, "Not enrolled yet: %s/muster-agent enroll --url … --token … --trust-key …\n", top)
+		fmt.Fprintf(w, "Not enrolled yet: %s/muster-agent enroll --url … --token … --trust-root …\n", top)
 	}
 	if done.Service != "" {
 		_, err := fmt.Fprintf(w, "Runs as service %s.\n", done.Service)
@@ -108,7 +109,7 @@ func enrollCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "enroll",
 		Short:   "Introduce the installed agent to a server",
-		Example: `  muster-agent enroll --url https://fleet.example.com:8220 --token T --ca-pin sha256:… --trust-key RWQ…`,
+		Example: `  muster-agent enroll --url https://fleet.example.com:8220 --token T --ca-pin sha256:… --trust-root sha256:…`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			fromEnvironment(&e)

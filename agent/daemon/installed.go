@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -36,6 +38,9 @@ const (
 	// ServiceFile names the service the agent was installed as, relative to the
 	// top folder; absent if it has none.
 	ServiceFile = "data/service"
+	// TrustDir holds the publishers' root and what was verified under it,
+	// relative to the top folder.
+	TrustDir = "data/trust"
 )
 
 // Locate finds the installation a program belongs to: <top>/data/<home>/program.
@@ -166,14 +171,33 @@ func (o *Options) enrolled() error {
 	if o.HTTP, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).HTTPClient(server, nil); err != nil {
 		return err
 	}
+	dir := filepath.Join(o.Top, filepath.FromSlash(TrustDir))
+	// One that cannot be read is believed all the same: it says so when it is
+	// asked, and no key stands in for it.
+	if pinned, err := tuf.Pinned(o.Disk, dir); pinned || err != nil {
+		o.Trust = trustOf(o.Disk, dir, &gateway.Client{HTTP: o.HTTP, URL: server}, o.Log)
+		return nil
+	}
 	ring, err := trust.ParseKeyring(id.TrustedKeys)
 	if err != nil {
-		return fmt.Errorf("identity: trusted_keys: %w; enrol this host again with --trust-key", err)
+		return fmt.Errorf("identity: trusted_keys: %w; enrol this host again with --trust-root", err)
 	}
 	if len(ring) > 0 {
 		o.Trust = ring
 	}
 	return nil
+}
+
+// trustOf believes the publishers' signed lists, which it fetches from the server.
+func trustOf(d disk.Disk, dir string, server *gateway.Client, log *slog.Logger) trust.Authority {
+	fetch := func(ctx context.Context, name string, limit int64) ([]byte, error) {
+		data, err := server.TrustFile(ctx, name, limit)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			err = upgrade.ForNow(err)
+		}
+		return data, err
+	}
+	return &tuf.Client{Disk: d, Dir: dir, Fetch: fetch, Log: log}
 }
 
 func readService(d disk.Disk, top string) (string, error) {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -122,6 +123,32 @@ func (c *Client) Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi
 		return out, fmt.Errorf("acks: server answered for %d of %d results", len(out.Items), len(events))
 	}
 	return out, statusError(resp, body)
+}
+
+// TrustFile fetches one of the publishers' signed lists; see tuf.Fetch. It needs
+// no credentials: whoever serves the lists, the signatures decide.
+func (c *Client) TrustFile(ctx context.Context, name string, limit int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+agentapi.PathTrust+url.PathEscape(name), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("%s: %w", req.URL, fs.ErrNotExist)
+	case resp.StatusCode != http.StatusOK:
+		return nil, statusError(resp, data)
+	}
+	return data, nil
 }
 
 // Status asks whether the server is well.

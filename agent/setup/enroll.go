@@ -11,15 +11,18 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
@@ -30,6 +33,9 @@ type Enrollment struct {
 	Token string
 	// CAPin is sha256:<hex> of the server's CA; empty means the host's roots.
 	CAPin string
+	// TrustRoot is sha256:<hex> of the publishers' root file, which the server
+	// has, or the name of a file that is one. It outweighs TrustKeys.
+	TrustRoot string
 	// TrustKeys are publisher keys, or names of files that hold one.
 	TrustKeys []string
 	Tags      []string
@@ -51,7 +57,15 @@ func (e Enrollment) check() (trust.Keyring, error) {
 			return nil, fmt.Errorf("--ca-pin: %w", err)
 		}
 	}
-	return ParseKeys(e.TrustKeys)
+	if e.TrustRoot == "" {
+		return ParseKeys(e.TrustKeys)
+	}
+	if strings.HasPrefix(e.TrustRoot, "sha256:") {
+		if err := tuf.CheckDigest(e.TrustRoot); err != nil {
+			return nil, fmt.Errorf("--trust-root: %w", err)
+		}
+	}
+	return nil, nil
 }
 
 func loopback(hostname string) bool {
@@ -62,7 +76,7 @@ func loopback(hostname string) bool {
 // ParseKeys reads publisher keys, each given as text or as the name of a file.
 func ParseKeys(given []string) (trust.Keyring, error) {
 	if len(given) == 0 {
-		return nil, fmt.Errorf("%w: pass --trust-key with the publisher's public key, or this agent could never upgrade", trust.ErrNoKeys)
+		return nil, fmt.Errorf("%w: pass --trust-root, or --trust-key with the publisher's public key, or this agent could never upgrade", trust.ErrNoKeys)
 	}
 	texts := make([]string, len(given))
 	for i, g := range given {
@@ -78,38 +92,97 @@ func ParseKeys(given []string) (trust.Keyring, error) {
 	return ring, nil
 }
 
-// Enroll introduces the host under top to a server and stores its identity.
-// running is the version the agent will report.
-func Enroll(ctx context.Context, d disk.Disk, top string, e Enrollment, running manifest.Identity, h host.Info) (*identity.Identity, error) {
+// introduction is an enrolment whose server and publishers are known, and that
+// has changed nothing yet.
+type introduction struct {
+	Enrollment
+	id     identity.Identity
+	ring   trust.Keyring // of hosts without a root
+	root   []byte
+	server *gateway.Client
+}
+
+// prepare asks the server for what the operator has named by digest.
+func (e Enrollment) prepare(ctx context.Context) (*introduction, error) {
 	ring, err := e.check()
 	if err != nil {
 		return nil, err
 	}
-	id := identity.Identity{ServerURL: strings.TrimRight(e.URL, "/"), EnrolledAt: time.Now().UTC()}
+	in := &introduction{Enrollment: e, ring: ring, id: identity.Identity{ServerURL: strings.TrimRight(e.URL, "/")}}
 	for _, k := range ring {
-		id.TrustedKeys = append(id.TrustedKeys, k.String())
+		in.id.TrustedKeys = append(in.id.TrustedKeys, k.String())
 	}
-	if err := pinCA(ctx, e, &id); err != nil {
+	if err := pinCA(ctx, e, &in.id); err != nil {
 		return nil, err
 	}
-	client, err := (gateway.Trust{CAPEM: id.CAPEM}).HTTPClient(id.ServerURL, nil)
+	client, err := (gateway.Trust{CAPEM: in.id.CAPEM}).HTTPClient(in.id.ServerURL, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer client.CloseIdleConnections()
+	in.server = &gateway.Client{HTTP: client, URL: in.id.ServerURL}
+	if e.TrustRoot != "" {
+		if in.root, err = in.fetchRoot(ctx); err != nil {
+			in.close()
+			return nil, fmt.Errorf("--trust-root: %w", err)
+		}
+	}
+	return in, nil
+}
+
+func (in *introduction) close() { in.server.HTTP.CloseIdleConnections() }
+
+func (in *introduction) fetchRoot(ctx context.Context) ([]byte, error) {
+	if !strings.HasPrefix(in.TrustRoot, "sha256:") {
+		return os.ReadFile(in.TrustRoot)
+	}
+	return tuf.FetchRoot(ctx, in.server.TrustFile, in.TrustRoot)
+}
+
+// pin makes the root the one this host believes, and gives who then decides what
+// may be installed.
+func (in *introduction) pin(d disk.Disk, top string) (trust.Authority, error) {
+	dir := filepath.Join(top, filepath.FromSlash(daemon.TrustDir))
+	if in.root == nil {
+		// What an earlier enrolment trusted must not decide any more.
+		return in.ring, d.RemoveAll(opEnroll, dir)
+	}
+	if err := tuf.Pin(d, dir, in.root); err != nil {
+		return nil, fmt.Errorf("--trust-root: %w", err)
+	}
+	return &tuf.Client{Disk: d, Dir: dir, Fetch: in.server.TrustFile}, nil
+}
+
+const opEnroll = "enroll"
+
+// Enroll introduces the host under top to a server and stores its identity.
+// running is the version the agent will report.
+func Enroll(ctx context.Context, d disk.Disk, top string, e Enrollment, running manifest.Identity, h host.Info) (*identity.Identity, error) {
+	in, err := e.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer in.close()
+	return in.enroll(ctx, d, top, running, h)
+}
+
+func (in *introduction) enroll(ctx context.Context, d disk.Disk, top string, running manifest.Identity, h host.Info) (*identity.Identity, error) {
 	full := manifest.Package{Version: running.Version, Snapshot: running.Snapshot}.FullVersion()
-	g := &gateway.Client{HTTP: client, URL: id.ServerURL, Version: full}
-	resp, err := g.Enroll(ctx, e.Token, agentapi.EnrollRequest{
+	in.server.Version = full
+	resp, err := in.server.Enroll(ctx, in.Token, agentapi.EnrollRequest{
 		Type: "PERMANENT",
 		Metadata: agentapi.EnrollMetadata{
 			Local: h.Metadata(host.Agent{Version: full, Snapshot: running.Snapshot, Build: running.String(), LogLevel: "info"}),
-			Tags:  e.Tags,
+			Tags:  in.Tags,
 		},
 	})
 	if err != nil {
 		return nil, explainEnroll(err)
 	}
-	id.AgentID, id.APIKey = resp.Item.ID, resp.Item.AccessAPIKey
+	if _, err := in.pin(d, top); err != nil {
+		return nil, err
+	}
+	id := in.id
+	id.AgentID, id.APIKey, id.EnrolledAt = resp.Item.ID, resp.Item.AccessAPIKey, time.Now().UTC()
 	if err := identity.Save(d, top, id); err != nil {
 		return nil, err
 	}

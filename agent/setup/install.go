@@ -65,10 +65,12 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	if err != nil {
 		return out, err
 	}
+	var in *introduction
 	if i.Enrollment != nil {
-		if _, err := i.Enrollment.check(); err != nil {
+		if in, err = i.Enrollment.prepare(ctx); err != nil {
 			return out, err
 		}
+		defer in.close()
 	}
 	defer func() {
 		if err != nil {
@@ -80,7 +82,7 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 			return out, err
 		}
 	}
-	pkg, err := i.unpack(ctx)
+	pkg, err := i.unpack(ctx, in)
 	if err != nil {
 		return out, err
 	}
@@ -93,8 +95,8 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 			return out, err
 		}
 	}
-	if i.Enrollment != nil {
-		out.Identity, err = Enroll(ctx, i.Disk, i.Top, *i.Enrollment, out.Version, host.Read())
+	if in != nil {
+		out.Identity, err = in.enroll(ctx, i.Disk, i.Top, out.Version, host.Read())
 		if err != nil {
 			return out, err
 		}
@@ -127,19 +129,15 @@ func (i Installation) checkTop() (existed bool, err error) {
 	return true, nil
 }
 
-func (i Installation) unpack(ctx context.Context) (manifest.Package, error) {
+func (i Installation) unpack(ctx context.Context, in *introduction) (manifest.Package, error) {
 	if i.Package == "" {
 		return i.copyRunning()
 	}
-	keys := i.TrustKeys
-	if len(keys) == 0 && i.Enrollment != nil {
-		keys = i.Enrollment.TrustKeys
-	}
-	ring, err := ParseKeys(keys)
+	authority, err := i.authority(in)
 	if err != nil {
 		return manifest.Package{}, err
 	}
-	if err := i.verify(ring); err != nil {
+	if err := i.verify(ctx, authority); err != nil {
 		return manifest.Package{}, err
 	}
 	c, err := install.InspectOn(ctx, i.Disk, i.Package)
@@ -152,11 +150,23 @@ func (i Installation) unpack(ctx context.Context) (manifest.Package, error) {
 	return install.Unpack(ctx, i.Disk, i.Package, i.Top)
 }
 
-func (i Installation) verify(v trust.Verifier) error {
-	signature, err := i.Disk.ReadFile(opInstall, i.Package+trust.SignatureSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: a package's signature lies beside it; make one with `muster package sign`", err)
+// authority decides whether the package may be installed: what the host will
+// trust later, or the keys that were named for this package alone.
+func (i Installation) authority(in *introduction) (trust.Authority, error) {
+	if in != nil {
+		return in.pin(i.Disk, i.Top)
 	}
+	return ParseKeys(i.TrustKeys)
+}
+
+func (i Installation) verify(ctx context.Context, authority trust.Authority) error {
+	expect, err := authority.Expect(ctx, filepath.Base(i.Package), func(_ context.Context, name string) ([]byte, error) {
+		data, err := i.Disk.ReadFile(opInstall, filepath.Join(filepath.Dir(i.Package), name))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: a package's signature lies beside it; make one with `muster package sign`", err)
+		}
+		return data, err
+	})
 	if err != nil {
 		return err
 	}
@@ -165,7 +175,7 @@ func (i Installation) verify(v trust.Verifier) error {
 		return err
 	}
 	defer f.Close()
-	_, err = v.Verify(filepath.Base(i.Package), f, signature)
+	_, err = expect.Verify(f)
 	return err
 }
 

@@ -100,7 +100,7 @@ func (w *work) checkRights() error {
 func (w *work) checkPackage(ctx context.Context) error {
 	expect, err := w.Trust.Expect(ctx, w.j.Archive, func(ctx context.Context, name string) ([]byte, error) {
 		data, err := w.Downloader.Small(ctx, w.urls(name))
-		return data, FromLink(err)
+		return data, fromLink(err)
 	})
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (w *work) checkPackage(ctx context.Context) error {
 	}
 	info, err := w.Downloader.Stat(ctx, w.urls(w.j.Archive))
 	if err != nil {
-		return FromLink(err)
+		return fromLink(err)
 	}
 	size := expect.Size
 	if size < 0 {

@@ -101,7 +101,7 @@ func doDownload(ctx context.Context, w *work) error {
 	}
 	r := w.j.Request
 	want := download.Want{Size: w.expect.Size, SHA512: w.expect.SHA512}
-	return FromLink(w.Downloader.Fetch(ctx, w.urls(w.j.Archive), w.path(downloadsDir), w.j.Archive, want, func(p download.Progress) {
+	return fromLink(w.Downloader.Fetch(ctx, w.urls(w.j.Archive), w.path(downloadsDir), w.j.Archive, want, func(p download.Progress) {
 		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
 		if !p.RetryAt.IsZero() {
 			m.RetryUntil = &p.RetryAt

@@ -245,23 +245,30 @@ func temporary(step string, err error) bool {
 	case errors.Is(err, ErrStepTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
 		return true
 	}
-	var link *linkError
-	return errors.As(err, &link) || step == stepWatcher
+	var passing *passingError
+	return errors.As(err, &passing) || step == stepWatcher
 }
 
-// linkError is a download that failed for a reason that may pass.
-type linkError struct{ err error }
+// passingError may be gone when the upgrade is tried again.
+type passingError struct{ err error }
 
-func (e *linkError) Error() string { return e.err.Error() }
-func (e *linkError) Unwrap() error { return e.err }
+func (e *passingError) Error() string { return e.err.Error() }
+func (e *passingError) Unwrap() error { return e.err }
 
-// FromLink marks an error of the downloader, so that an upgrade it ends is tried
-// again if that may help.
-func FromLink(err error) error {
-	if err == nil || !download.Temporary(err) {
-		return err
+// ForNow marks an error that may be gone when the upgrade is tried again.
+func ForNow(err error) error {
+	if err == nil {
+		return nil
 	}
-	return &linkError{err}
+	return &passingError{err}
+}
+
+// fromLink marks an error of the downloader, if another try may help.
+func fromLink(err error) error {
+	if download.Temporary(err) {
+		return ForNow(err)
+	}
+	return err
 }
 
 // step does one step, unless ctx has ended or the step has nothing to do.
