@@ -21,6 +21,7 @@ const (
 	opActiveCommit = "active commit"
 	opRemoveHome   = "remove home"
 	opCleanUp      = "clean up"
+	opPrevious     = "previous version"
 )
 
 // program is the name of a link's target inside a versioned home: what stands at
