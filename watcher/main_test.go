@@ -39,7 +39,7 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	programs.watcher, programs.agent = filepath.Join(dir, "muster-watcher"), filepath.Join(dir, "muster-agent")
 	for out, pkg := range map[string]string{programs.watcher: ".", programs.agent: "./testdata/agent"} {
-		if msg, err := exec.Command("go", "build", "-o", out, pkg).CombinedOutput(); err != nil {
+		if msg, err := releaseBuild(out, pkg).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, msg)
 			return 1
 		}
@@ -385,4 +385,11 @@ func TestTheLogIsBounded(t *testing.T) {
 	if len(entries) != 2 {
 		t.Errorf("%d files, want the log and one before it", len(entries))
 	}
+}
+
+// releaseBuild builds as releases are built.
+func releaseBuild(out, pkg string) *exec.Cmd {
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", "nomsgpack", "-ldflags", "-s -w", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return cmd
 }

@@ -5,28 +5,32 @@ package main
 import (
 	"net"
 	"os"
-	"strings"
+	"time"
 )
 
-// notifyReady tells systemd that the watcher's unit has started. It does nothing
-// for a watcher that is not a unit.
-func notifyReady() error {
-	address := os.Getenv("NOTIFY_SOCKET")
-	if address == "" {
+// notifyTimeout: systemd takes the message at once, or is gone.
+const notifyTimeout = time.Second
+
+// notifyReady tells systemd that the start of a unit of Type=notify is over, with
+// the text `systemctl status` shows. Without a socket nobody waits. The variable
+// is taken away, so that no agent and no check started from here speaks for the
+// watcher.
+func notifyReady(status string) error {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
 		return nil
 	}
-	// Not for the agent that a rollback may start from here.
 	if err := os.Unsetenv("NOTIFY_SOCKET"); err != nil {
 		return err
 	}
-	if name, abstract := strings.CutPrefix(address, "@"); abstract {
-		address = "\x00" + name
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: address, Net: "unixgram"})
+	conn, err := net.DialTimeout("unixgram", path, notifyTimeout) // a name that begins with @ is an abstract one
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_, err = conn.Write([]byte("READY=1"))
+	if err := conn.SetWriteDeadline(time.Now().Add(notifyTimeout)); err != nil {
+		return err
+	}
+	_, err = conn.Write([]byte("READY=1\nSTATUS=" + status + "\n"))
 	return err
 }

@@ -75,6 +75,21 @@ type link struct {
 	answered time.Time // last answer
 	parked   time.Time // when the newest poll was sent; zero if none is open
 	err      string
+	failed   int // tries in a row
+	status   int // of the last failed one; 0 if no answer came
+}
+
+// fail notes a failed check-in. One that was answered and could only not be
+// stored is no failed try: the server was heard.
+func (k *link) fail(err error, unheard bool) {
+	k.err, k.failed, k.status = err.Error(), k.failed+1, 0
+	if !unheard {
+		k.failed = 0
+	}
+	var refusal *StatusError
+	if errors.As(err, &refusal) {
+		k.status = refusal.HTTPStatus
+	}
 }
 
 // poll is one check-in that is under way.
@@ -236,7 +251,7 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 	case err == nil:
 		r.backoff.Reset()
 		r.unauthorized = 0
-		l.note(func(k *link) { k.answered, k.err = now, "" })
+		l.note(func(k *link) { k.answered, k.err, k.failed, k.status = now, "", 0, 0 })
 		if newest {
 			r.paused = now
 			if now.Sub(res.poll.started) < heldFor {
@@ -250,7 +265,7 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 	default:
 		r.retry = true
 		r.blocked = now.Add(l.waitAfter(r, err))
-		l.note(func(k *link) { k.err = err.Error() })
+		l.note(func(k *link) { k.fail(err, res.err != nil) })
 		l.log().Warn("check-in failed", "error", err, "again_in", r.blocked.Sub(now).Round(time.Millisecond).String())
 	}
 	if newest {
@@ -293,11 +308,11 @@ func (l *Loop) Fleet(now time.Time) probe.Fleet {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.link
-	f := probe.Fleet{URL: l.URL, State: probe.Starting, Error: k.err}
+	f := probe.Fleet{URL: l.URL, State: probe.Starting, Error: k.err, FailedTries: k.failed, LastStatus: k.status}
 	// An open poll that stands for a while is a sign of life as good as an
 	// answer: the connection, and its TLS, are with the server.
 	if !k.parked.IsZero() && now.Sub(k.parked) >= overlapLimit && k.parked.After(k.answered) {
-		k.answered, f.Error = k.parked, ""
+		k.answered, f.Error, f.FailedTries, f.LastStatus = k.parked, "", 0, 0
 	}
 	if !k.answered.IsZero() {
 		at := k.answered

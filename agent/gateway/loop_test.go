@@ -238,8 +238,12 @@ func TestAfterFailures(t *testing.T) {
 						t.Errorf("wait %d was %s, want %s", i, got, want)
 					}
 				}
-				if f := l.Fleet(time.Now()); f.State != probe.Degraded || f.Error == "" {
-					t.Errorf("link is %+v", f)
+				f := l.Fleet(time.Now())
+				if f.State != probe.Degraded || f.Error == "" || f.FailedTries != len(c.want)+1 {
+					t.Errorf("link is %+v, want %d failed tries", f, len(c.want)+1)
+				}
+				if refusal := new(StatusError); errors.As(c.err, &refusal) && f.LastStatus != refusal.HTTPStatus {
+					t.Errorf("link is %+v, want status %d", f, refusal.HTTPStatus)
 				}
 			})
 		})

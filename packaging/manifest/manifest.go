@@ -205,7 +205,7 @@ func (m *Manifest) Validate() error {
 		bad("package.checks", "has %d checks, want at most %d", len(p.Checks), MaxChecks)
 	}
 	for i, c := range p.Checks {
-		if err := c.problem(); err != nil {
+		if err := c.Validate(); err != nil {
 			bad(fmt.Sprintf("package.checks[%d]", i), "%q: %v", c.Name, err)
 		}
 	}

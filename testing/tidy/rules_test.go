@@ -10,8 +10,8 @@ import (
 // may import testing besides.
 var areas = []row{
 	{"packaging", nil, "packages are built and judged by publishers who have no server and no agent"},
-	{"watcher", []string{"packaging"}, "the watcher must work when the agent it judges does not: it shares no code that decides anything with it"},
-	{"agent", []string{"packaging", "watcher/marker", "watcher/probe", "server/agentapi"}, "what the agent links runs on every host: of the others it takes formats only"},
+	{"watcher", []string{"packaging", "server/agentapi"}, "the watcher must work when the agent it judges does not: it shares no code that decides anything with it"},
+	{"agent", []string{"packaging", "watcher/marker", "watcher/probe", "watcher/beacon", "server/agentapi"}, "what the agent links runs on every host: of the others it takes formats only"},
 	{"server", []string{"packaging", "ui"}, "the server knows agents and watchers by what they say on the wire"},
 	{"ui", nil, "the UI is a client of the admin API; the server embeds it, not the other way round"},
 	{"testing", []string{"packaging", "watcher", "agent", "server", "ui"}, ""},
@@ -98,8 +98,17 @@ var bans = []ban{
 		reason: "an old watcher and a new agent meet over it: the whole format is in one place",
 	},
 	{
+		from: []string{"watcher/beacon"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//server/agentapi/..."},
+		reason: "the agent links it to write the watcher's credential, and links no watcher with it",
+	},
+	{
 		from: []string{"watcher/probe"}, to: []string{"//..."}, only: []string{"//packaging/manifest"},
 		reason: "an old watcher asks a new agent through it: the whole format is in one place",
+	},
+
+	{
+		from: []string{"watcher/..."}, unless: []string{"watcher/beacon", "watcher/report"}, to: []string{"//server/..."},
+		reason: "two packages speak to the server, in the wire types of both ends; the verdict knows only that something is told",
 	},
 
 	// Decide in pure functions.

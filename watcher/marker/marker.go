@@ -308,6 +308,14 @@ func (m Marker) validate() error {
 	if m.Rules.Interval <= 0 || m.Rules.Grace <= 0 || m.Rules.FailedFor <= 0 || m.Rules.MaxCrashes < 0 {
 		return errors.New("rules: every duration must be above zero and max_crashes not below")
 	}
+	if n := len(m.Rules.Checks); n > manifest.MaxChecks {
+		return fmt.Errorf("rules.checks: has %d checks, want at most %d", n, manifest.MaxChecks)
+	}
+	for i, c := range m.Rules.Checks {
+		if err := c.Validate(); err != nil {
+			return fmt.Errorf("rules.checks[%d]: %q: %w", i, c.Name, err)
+		}
+	}
 	return nil
 }
 

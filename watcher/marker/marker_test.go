@@ -31,9 +31,15 @@ func example() Marker {
 		From:      Install{Identity: manifest.Identity{Version: "1.0.0", Hash: "9be1f0aa"}, Home: "data/muster-agent-1.0.0-9be1f0"},
 		To:        Install{Identity: manifest.Identity{Version: "1.1.0", Snapshot: true, Hash: "3f2a9cbb"}, Home: "data/muster-agent-1.1.0-SNAPSHOT-3f2a9c"},
 		CreatedAt: time.Date(2026, 3, 10, 12, 0, 0, 123456789, time.UTC),
-		Rules:     DefaultRules(),
+		Rules:     rules(),
 		Restart:   Restart{Service: "muster-agent"},
 	}
+}
+
+func rules() Rules {
+	r := DefaultRules()
+	r.Checks = []manifest.Check{{Name: "page", HTTP: "http://127.0.0.1:8080/health", Timeout: time.Second}, {Name: "own", Exec: []string{"check", "-q"}}}
+	return r
 }
 
 func TestAMarkerIsReadAsItWasWritten(t *testing.T) {
@@ -57,6 +63,43 @@ func TestAMarkerIsReadAsItWasWritten(t *testing.T) {
 	}
 	if err := Remove(disk.OS{}, top); err != nil {
 		t.Errorf("removing what is not there: %v", err)
+	}
+}
+
+func TestAKeptVersionAndARequestAreReadAsTheyWereWritten(t *testing.T) {
+	top, m := host(t), example()
+	if p, err := ReadPrevious(disk.OS{}, top); p != nil || err != nil {
+		t.Errorf("without a kept version: %+v, %v", p, err)
+	}
+	if r, err := ReadRequest(disk.OS{}, top); r != nil || err != nil {
+		t.Errorf("without a request: %+v, %v", r, err)
+	}
+	p := Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: m.CreatedAt}
+	r := Request{ToHome: m.To.Home, Why: "Ann asked.", At: m.CreatedAt}
+	if err := errors.Join(WritePrevious(disk.OS{}, top, p), WriteRequest(disk.OS{}, top, r)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadPrevious(disk.OS{}, top); err != nil || !reflect.DeepEqual(*got, p) {
+		t.Errorf("kept version %+v, %v; want %+v", got, err, p)
+	}
+	if got, err := ReadRequest(disk.OS{}, top); err != nil || !reflect.DeepEqual(*got, r) {
+		t.Errorf("request %+v, %v; want %+v", got, err, r)
+	}
+	p.Home = "etc"
+	if err := WritePrevious(disk.OS{}, top, p); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadPrevious(disk.OS{}, top); got != nil || err == nil || !strings.Contains(err.Error(), "home") {
+		t.Errorf("a home outside data: %+v, %v; want none", got, err)
+	}
+	if err := errors.Join(RemovePrevious(disk.OS{}, top), RemoveRequest(disk.OS{}, top)); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := ReadPrevious(disk.OS{}, top); p != nil || err != nil {
+		t.Errorf("after RemovePrevious: %+v, %v", p, err)
+	}
+	if r, err := ReadRequest(disk.OS{}, top); r != nil || err != nil {
+		t.Errorf("after RemoveRequest: %+v, %v", r, err)
 	}
 }
 
@@ -173,6 +216,8 @@ func TestAMarkerIsChecked(t *testing.T) {
 		{"no grace", func(m *Marker) { m.Rules.Grace = -1 }, "rules"},
 		{"no patience", func(m *Marker) { m.Rules.FailedFor = 0 }, "rules"},
 		{"fewer than no crashes", func(m *Marker) { m.Rules.MaxCrashes = -1 }, "rules"},
+		{"a check that asks nothing", func(m *Marker) { m.Rules.Checks = []manifest.Check{{Name: "empty"}} }, `rules.checks[0]: "empty": wants exactly one`},
+		{"too many checks", func(m *Marker) { m.Rules.Checks = make([]manifest.Check, manifest.MaxChecks+1) }, "has 21 checks"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

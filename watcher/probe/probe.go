@@ -73,6 +73,11 @@ type Fleet struct {
 	// is parked; nil before the first.
 	LastCheckin *time.Time `json:"last_checkin,omitempty"`
 	Error       string     `json:"error,omitempty"`
+	// FailedTries is how many check-ins in a row have failed since then, and
+	// LastStatus the HTTP status the last of them was refused with: 0 where no
+	// answer came. The watcher tells by them whose the trouble is.
+	FailedTries int `json:"failed_tries,omitempty"`
+	LastStatus  int `json:"last_status,omitempty"`
 }
 
 // Upgrade is an upgrade in progress, or the last one when it did not succeed.

@@ -20,13 +20,18 @@ const (
 )
 
 // commit keeps the new version. The order: decision, so that a crash repeats the
-// commit and not the watch; outcome, which the agent reports; clean-up; marker.
+// commit and not the watch; the record of the version that is kept, which has to
+// be there when the outcome says so; outcome, which the agent reports; clean-up;
+// marker.
 // The clean-up comes before the marker goes since the agent begins no other
 // upgrade while it stands: so no home, staging folder or download removed here
 // can be one that is being made.
 func (w *Watch) commit(m marker.Marker) (marker.Outcome, error) {
 	o := marker.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: marker.Committed, At: time.Now()}
 	w.writeDecision(decide(m, marker.Committed, nil))
+	if err := w.recordPrevious(m, o.At); err != nil {
+		return o, err
+	}
 	if err := marker.WriteOutcome(w.Disk, w.Top, o); err != nil {
 		return o, err
 	}

@@ -91,8 +91,14 @@ var endings = []ending{
 		name: "commit", result: marker.Committed,
 		prepare: func(s *site) {
 			s.m.Rules.Grace = marker.Duration(20 * time.Second)
-			s.must(marker.Write(disk.OS{}, s.top, s.m))
+			s.must(marker.Write(quickDisk{}, s.top, s.m))
 			s.install("data/muster-agent-0.9.0-0a0a0a")
+			// A version kept before, and a request that nobody took back.
+			s.must(marker.WritePrevious(quickDisk{}, s.top, marker.Previous{
+				Install:    marker.Install{Identity: thirdID, Home: "data/muster-agent-0.9.0-0a0a0a"},
+				ReplacedBy: s.m.From, ReplacedAt: time.Now(),
+			}))
+			s.ask("data/muster-agent-0.8.0-080808", "Old.")
 			s.handOver(time.Second)
 		},
 	},
@@ -103,6 +109,16 @@ var endings = []ending{
 			s.handOver(time.Second)
 		},
 	},
+	{
+		// A kept version was gone back to, and somebody asks for the newer one
+		// again: the request and the record of the kept version go.
+		name: "request", result: marker.RolledBack, reason: marker.ReasonManual,
+		prepare: func(s *site) {
+			s.must(marker.WritePrevious(quickDisk{}, s.top, marker.Previous{Install: s.m.To, ReplacedBy: s.m.From, ReplacedAt: time.Now()}))
+			s.ask(s.m.To.Home, "Ann asked.")
+			s.host.home = s.m.To.Home
+		},
+	},
 }
 
 // operations lists the changes a watch makes to the disk, in order.
@@ -111,7 +127,7 @@ func operations(t *testing.T, e ending) []string {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		e.prepare(s)
-		s.disk = faultDisk{Disk: disk.OS{}, before: func(call, op, path string) error {
+		s.disk = faultDisk{Disk: quickDisk{}, before: func(call, op, path string) error {
 			rel, _ := filepath.Rel(s.top, path)
 			ops = append(ops, fmt.Sprintf("%s: %s %s", op, call, rel))
 			return nil
@@ -166,7 +182,7 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 	e.prepare(s)
 	count := -1
 	s.disk = faultDisk{
-		Disk: disk.OS{},
+		Disk: quickDisk{},
 		before: func(string, string, string) error {
 			if count++; count == n && when == "before" {
 				panic(killed{})
@@ -188,7 +204,7 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 	if power == "cut" {
 		s.host.home = ""
 	}
-	s.disk = disk.OS{}
+	s.disk = quickDisk{}
 	pending := s.exists(marker.MarkerFile)
 	if _, err := s.run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -199,10 +215,10 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 	}
 	if !pending {
 		// Killed past the end: the decision of a marker that is gone is left.
-		s.must(disk.RemoveRecord(disk.OS{}, "test", filepath.Join(s.top, decisionFile)))
+		s.must(disk.RemoveRecord(quickDisk{}, "test", filepath.Join(s.top, decisionFile)))
 	}
 	s.wantSettled(e.result, e.home(s))
-	o, err := marker.ReadOutcome(disk.OS{}, s.top)
+	o, err := marker.ReadOutcome(quickDisk{}, s.top)
 	if err != nil || (o.Reason != nil && o.Reason.Code != e.reason) {
 		t.Errorf("outcome %+v, %v; want reason %q", o, err, e.reason)
 	}
@@ -223,7 +239,7 @@ func TestAnyOperationFailsOnce(t *testing.T) {
 					s := newSite(t)
 					e.prepare(s)
 					count := -1
-					s.disk = faultDisk{Disk: disk.OS{}, before: func(string, string, string) error {
+					s.disk = faultDisk{Disk: quickDisk{}, before: func(string, string, string) error {
 						if count++; count == n {
 							return syscall.EIO
 						}
@@ -232,7 +248,7 @@ func TestAnyOperationFailsOnce(t *testing.T) {
 					if _, err := s.run(t.Context()); err != nil {
 						t.Fatalf("%v\n%s", err, s.lines)
 					}
-					s.must(disk.RemoveRecord(disk.OS{}, "test", filepath.Join(s.top, decisionFile)))
+					s.must(disk.RemoveRecord(quickDisk{}, "test", filepath.Join(s.top, decisionFile)))
 					s.wantSettled(e.result, e.home(s))
 				})
 			})
@@ -246,7 +262,7 @@ func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
 		endings[1].prepare(s)
-		s.disk = faultDisk{Disk: disk.OS{}, before: func(call, _, _ string) error {
+		s.disk = faultDisk{Disk: quickDisk{}, before: func(call, _, _ string) error {
 			if call == "open" {
 				return syscall.ENOSPC
 			}
@@ -261,7 +277,7 @@ func TestFullDisk(t *testing.T) {
 		if !s.exists(marker.MarkerFile) {
 			t.Fatal("the marker is gone with nothing told")
 		}
-		s.disk = disk.OS{}
+		s.disk = quickDisk{}
 		if _, err := s.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -33,9 +33,13 @@ type History struct {
 	healthy int           // answers with nothing to complain about
 	wellRun int           // answers in a row, up to the last, that were well
 
+	life   int          // counts the agent's lives; see Life
+	checks []checkState // in this life, by their index in the rules; nil before the first try
+	line   line
+
 	// How long each condition has lasted without a break, up to now.
-	gone, silent, previous, foreign, agentFailed, bad time.Duration
-	components                                        map[string]time.Duration
+	gone, silent, answering, previous, foreign, agentFailed, bad time.Duration
+	components                                                   map[string]time.Duration
 
 	verdict Verdict
 }
@@ -47,11 +51,14 @@ func (h History) Add(m marker.Marker, s Sample) History {
 		return h
 	}
 	newProcess := s.PID != 0 && h.pid != 0 && s.PID != h.pid
-	gap := h.gapTo(s.At)
+	gap, jumped := h.gapTo(s.At)
 	before := h.cond
 	h.countDeparture(s, newProcess)
 	h.cond = before.next(m, s, newProcess)
 	h.exits = max(h.exits, s.Exits)
+	if newProcess || (h.cond.kind != running && h.cond.kind != silent) {
+		h.life, h.checks = h.life+1, nil
+	}
 
 	h.total += gap
 	if h.arrived {
@@ -59,6 +66,7 @@ func (h History) Add(m marker.Marker, s Sample) History {
 	}
 	h.gone = lasting(h.gone, gap, before.kind == gone, h.cond.kind == gone)
 	h.silent = lasting(h.silent, gap, before.kind == silent, h.cond.kind == silent)
+	h.answering = lasting(h.answering, gap, before.kind == running && !newProcess, h.cond.kind == running)
 	h.previous = lasting(h.previous, gap, before.kind == previous, h.cond.kind == previous)
 	h.foreign = lasting(h.foreign, gap, before.kind == foreign, h.cond.kind == foreign)
 	h.agentFailed = lasting(h.agentFailed, gap, before.agentFailed(), h.cond.agentFailed())
@@ -66,6 +74,8 @@ func (h History) Add(m marker.Marker, s Sample) History {
 	h.components = lastingComponents(h.components, gap, h.cond)
 
 	h.countAnswer(s)
+	h.countTries(m, s)
+	h.line = h.line.next(m, h, s, gap, jumped)
 	h.begun, h.at, h.alive = true, s.At, s.Alive
 	if s.PID != 0 {
 		h.pid = s.PID
@@ -74,12 +84,12 @@ func (h History) Add(m marker.Marker, s Sample) History {
 	return h
 }
 
-func (h *History) gapTo(at time.Time) time.Duration {
-	gap := at.Sub(h.at)
-	if !h.begun || gap < 0 || gap > maxGap {
-		return 0
+func (h *History) gapTo(at time.Time) (gap time.Duration, jumped bool) {
+	gap = at.Sub(h.at)
+	if gap < 0 || gap > maxGap || !h.begun {
+		return 0, h.begun
 	}
-	return gap
+	return gap, false
 }
 
 // countDeparture: the first process to go before the new version has answered is
@@ -116,6 +126,14 @@ func (h History) crashes() int { return max(h.wentAway, h.exits) }
 // NeedsAnswer says that the agent should be asked at the next sample whatever
 // the interval: what is known is bad, or is not known.
 func (h History) NeedsAnswer() bool { return !h.cond.well() }
+
+// Life changes whenever another process of the agent may be the one that runs: a
+// try of a check that began in another life says nothing of this one.
+func (h History) Life() int { return h.life }
+
+// Answering says that the new version runs and answers, so that its checks may be
+// tried.
+func (h History) Answering() bool { return h.cond.kind == running }
 
 // Gone is how long the agent's process has been gone, by two samples or more.
 func (h History) Gone() time.Duration { return h.gone }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +18,24 @@ import (
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
+
+// quickDisk is the machine's disk with syncs that cost nothing: what a power cut
+// leaves of unsynced writes is not looked at here, and there are thousands.
+type quickDisk struct{ disk.OS }
+
+func (quickDisk) SyncDir(string, string) error { return nil }
+
+func (d quickDisk) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.OS.OpenFile(op, path, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return quickFile{f}, nil
+}
+
+type quickFile struct{ disk.File }
+
+func (quickFile) Sync() error { return nil }
 
 // life is how a version behaves once its process was started.
 type life struct {
@@ -39,6 +58,9 @@ type scriptedHost struct {
 	// manager restarts an ended agent after this long; 0 means nobody does.
 	manager time.Duration
 	refuse  error // what Restart answers, if not nil
+	// check answers the package's checks, called with the host's lock held; nil
+	// passes them all.
+	check func(name string) error
 
 	mu       sync.Mutex
 	home     string
@@ -48,21 +70,32 @@ type scriptedHost struct {
 	exits    int
 	starts   int
 	restarts int
+	checked  int
 }
 
+// update brings the host to the present: what has ended and was started again
+// since it was last looked at did so at its own time.
 func (h *scriptedHost) update() {
-	if h.home != "" {
-		if d := h.lives[h.home].dies; d > 0 && time.Since(h.started) >= d {
+	for {
+		switch d := h.lives[h.home].dies; {
+		case h.home != "" && d > 0 && time.Since(h.started) >= d:
 			h.home, h.ended = "", h.started.Add(d)
-			h.exits++
+			if h.manager == 0 {
+				h.exits++
+			}
+		case h.home == "" && h.manager > 0 && !h.ended.IsZero() && time.Since(h.ended) >= h.manager:
+			h.exits++ // systemd counts restarts, when it restarts
+			h.begin(h.ended.Add(h.manager))
+			if h.home == "" {
+				return // there is no program to start
+			}
+		default:
+			return
 		}
 	}
-	if h.home == "" && h.manager > 0 && !h.ended.IsZero() && time.Since(h.ended) >= h.manager {
-		h.begin()
-	}
 }
 
-func (h *scriptedHost) begin() {
+func (h *scriptedHost) begin(at time.Time) {
 	target, err := os.Readlink(filepath.Join(h.top, marker.AgentLink))
 	if err != nil {
 		return
@@ -72,7 +105,7 @@ func (h *scriptedHost) begin() {
 		return
 	}
 	h.pid++
-	h.home, h.started, h.starts = home, time.Now(), h.starts+1
+	h.home, h.started, h.starts = home, at, h.starts+1
 }
 
 // become is an agent that replaces itself in place: same number, other program.
@@ -115,7 +148,7 @@ func (h *scriptedHost) Health(context.Context) (probe.Health, error) {
 func (h *scriptedHost) Start() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.begin()
+	h.begin(time.Now())
 	return nil
 }
 
@@ -127,8 +160,22 @@ func (h *scriptedHost) Restart() error {
 		return h.refuse
 	}
 	h.home = ""
-	h.begin()
+	h.begin(time.Now())
 	return nil
+}
+
+func (h *scriptedHost) Check(_ context.Context, home string, c manifest.Check) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.update()
+	h.checked++
+	if h.home != home {
+		return errors.New("connection refused")
+	}
+	if h.check == nil {
+		return nil
+	}
+	return h.check(c.Name)
 }
 
 // site is an installation on a real disk in a temporary folder, switched to the
@@ -140,18 +187,22 @@ type site struct {
 	disk  disk.Disk
 	host  *scriptedHost
 	lines *bytes.Buffer
+	// server is told if told is set; without, the watcher has no credential.
+	server *scriptedServer
+	told   bool
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
 	top := t.TempDir()
-	s := &site{t: t, top: top, m: testMarker(), disk: disk.OS{}, lines: new(bytes.Buffer)}
+	s := &site{t: t, top: top, m: testMarker(), disk: quickDisk{}, lines: new(bytes.Buffer)}
 	s.m.CreatedAt = time.Now()
 	for _, in := range []marker.Install{s.m.From, s.m.To} {
 		s.install(in.Home)
 	}
 	s.must(os.MkdirAll(filepath.Join(top, "data/downloads"), 0o700))
-	s.must(marker.Write(disk.OS{}, top, s.m))
+	s.server = &scriptedServer{s: s}
+	s.must(marker.Write(quickDisk{}, top, s.m))
 	s.pointTo(s.m.To.Home)
 	s.host = &scriptedHost{top: top, home: s.m.From.Home, pid: 100, started: time.Now(), lives: map[string]life{
 		s.m.From.Home: lives(oldID), s.m.To.Home: lives(newID),
@@ -175,7 +226,7 @@ func (s *site) install(home string) {
 
 func (s *site) pointTo(home string) {
 	for _, name := range []string{marker.AgentLink, marker.WatcherLink} {
-		s.must(disk.Point(disk.OS{}, "test", home+"/"+name, filepath.Join(s.top, name)))
+		s.must(disk.Point(quickDisk{}, "test", home+"/"+name, filepath.Join(s.top, name)))
 	}
 	s.must(os.WriteFile(filepath.Join(s.top, marker.ActiveCommitFile), []byte(home), 0o600))
 }
@@ -186,7 +237,46 @@ func (s *site) handOver(d time.Duration) {
 }
 
 func (s *site) watch() *Watch {
-	return &Watch{Top: s.top, Disk: s.disk, Host: s.host, Log: slog.New(slog.NewTextHandler(s.lines, nil))}
+	w := &Watch{Top: s.top, Disk: s.disk, Host: s.host, Log: slog.New(slog.NewTextHandler(s.lines, nil))}
+	if s.told {
+		w.Server = s.server
+	}
+	return w
+}
+
+// scriptedServer takes every report at once, or none.
+type scriptedServer struct {
+	s         *site
+	away      bool
+	hangs     bool // Flush lasts as long as it may
+	good, bad int
+
+	reports []Report
+	pointer []string // where the pointer led when each came
+}
+
+func (s *scriptedServer) URL() string { return serverURL }
+
+func (s *scriptedServer) Tell(r Report) {
+	if s.away {
+		s.bad++
+		return
+	}
+	s.good++
+	s.reports = append(s.reports, r)
+	s.pointer = append(s.pointer, s.s.leads(marker.AgentLink))
+}
+
+func (s *scriptedServer) Flush(ctx context.Context) {
+	if s.hangs {
+		<-ctx.Done()
+	}
+}
+
+func (s *scriptedServer) Contact() (good, bad int) {
+	good, bad = s.good, s.bad
+	s.good, s.bad = 0, 0
+	return good, bad
 }
 
 func (s *site) run(ctx context.Context) (*marker.Outcome, error) { return s.watch().Run(ctx) }
@@ -218,9 +308,17 @@ func (s *site) settled(want marker.Result, home string) error {
 	}
 	check(s.exists(home+"/"+marker.AgentLink), "%s has no program", home)
 	check(s.host.runs() == home, "runs %q, want %s", s.host.runs(), home)
-	o, err := marker.ReadOutcome(disk.OS{}, s.top)
+	p, err := marker.ReadPrevious(quickDisk{}, s.top)
+	check(err == nil && (p == nil || s.exists(p.Home+"/"+marker.AgentLink)), "the kept version is %+v (%v), and its program is not there", p, err)
+	if want == marker.Committed {
+		check(p != nil && p.Home == s.m.From.Home && p.ReplacedBy == s.m.To && !p.ReplacedAt.IsZero(), "the kept version is %+v, want %s", p, s.m.From.Home)
+	}
+	o, err := marker.ReadOutcome(quickDisk{}, s.top)
 	check(err == nil && o != nil && o.Result == want, "outcome %+v, %v; want %s", o, err, want)
-	for _, name := range []string{marker.MarkerFile, marker.MarkerFile + ".prev", decisionFile, decisionFile + ".prev"} {
+	for _, name := range []string{
+		marker.MarkerFile, marker.MarkerFile + ".prev", decisionFile, decisionFile + ".prev",
+		marker.RequestFile, marker.RequestFile + ".prev",
+	} {
 		check(!s.exists(name), "%s is still there", name)
 	}
 	return errors.Join(errs...)

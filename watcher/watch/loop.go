@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -45,6 +46,10 @@ type Host interface {
 	// that the pointer leads to. It returns within a bounded time; that the
 	// agent runs is not known by then.
 	Restart() error
+	// Check tries a check of the package whose versioned home is home, once: nil
+	// if it passes, else why not. It returns within a second of ctx's end and
+	// leaves nothing running. Several may be under way at once.
+	Check(ctx context.Context, home string, c manifest.Check) error
 }
 
 // Process is the agent's process.
@@ -55,12 +60,17 @@ type Process struct {
 	Exits int    // see Sample
 }
 
-// Watch is the watch of one host. Every field is required.
+// Watch is the watch of one host. Every field but Server is required.
 type Watch struct {
 	Top  string // absolute
 	Disk disk.Disk
 	Host Host
 	Log  *slog.Logger
+	// Server is told how the watch goes; nil where the watcher has no
+	// credential. The last report may still be on its way when Run returns.
+	Server Server
+
+	refused string // home a request was refused for, see requested
 }
 
 // plan is what to do with the host.
@@ -68,6 +78,7 @@ type plan struct {
 	do     action
 	reason marker.Reason // of a rollback, or why the host is left alone
 	keep   keepHome
+	seen   History // of the agent, by the watch that came to this plan
 }
 
 type action int
@@ -98,17 +109,23 @@ func (w *Watch) Run(ctx context.Context) (*marker.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
+	var o *marker.Outcome
 	switch p.do {
 	case keepNew:
-		return w.settle(ctx, func(context.Context) (marker.Outcome, error) { return w.commit(*m) })
+		o, err = w.settle(ctx, func(context.Context) (marker.Outcome, error) { return w.commit(*m) })
 	case putBack:
 		w.Log.Warn("rolling back", "from", m.To.String(), "to", m.From.String(), "code", p.reason.Code, "reason", p.reason.Text)
-		return w.settle(ctx, func(ctx context.Context) (marker.Outcome, error) {
+		w.announce(ctx, *m, p.seen, p.reason)
+		o, err = w.settle(ctx, func(ctx context.Context) (marker.Outcome, error) {
 			return w.rollBack(ctx, *m, p.reason, p.keep)
 		})
+	default:
+		w.Log.Warn("the host is left as it is", "reason", p.reason.Text)
 	}
-	w.Log.Warn("the host is left as it is", "reason", p.reason.Text)
-	return nil, nil
+	if o != nil {
+		w.conclusion(ctx, *m, p.seen, *o)
+	}
+	return o, err
 }
 
 func (w *Watch) plan(ctx context.Context, m marker.Marker) (plan, error) {
@@ -161,6 +178,7 @@ func movedBack(m marker.Marker) marker.Reason {
 // watcher started by the marker's mere presence comes between the two.
 func (w *Watch) awaitSwitch(ctx context.Context, m marker.Marker) (plan, error) {
 	w.Log.Info("waiting for the agent to switch", "to", m.To.String(), "at_most", handOver)
+	w.tell(History{}.report(m, Watching))
 	for waited := time.Duration(0); waited < handOver; waited += tick {
 		if err := pause(ctx, tick); err != nil {
 			return plan{}, err
@@ -178,8 +196,12 @@ func (w *Watch) awaitSwitch(ctx context.Context, m marker.Marker) (plan, error) 
 	}
 	// The new home stays: an agent that is only slow may still move the pointer
 	// to it. If not, its journal or the next commit removes it.
-	return plan{do: putBack, keep: keepBad, reason: marker.Reason{Code: marker.ReasonNotStarted, Text: fmt.Sprintf(
-		"%s was never started: %s after the upgrade began the pointer still led to %s.", m.To, handOver, m.From)}}, nil
+	p := plan{do: putBack, keep: keepBad, reason: marker.Reason{Code: marker.ReasonNotStarted, Text: fmt.Sprintf(
+		"%s was never started: %s after the upgrade began the pointer still led to %s.", m.To, handOver, m.From)}}
+	if r := w.requested(m); r != nil {
+		p.reason = *r
+	}
+	return p, nil
 }
 
 // withdrawn returns a plan if the marker is no longer the one being watched: the
@@ -204,15 +226,20 @@ type state struct {
 	missing time.Duration // how long the pointer has been missing
 	said    string        // last line of Waiting that was logged
 	saidAt  time.Time
+	told    string // mood of the last report
+	toldAt  time.Time
+	checker *checker
 }
 
 func (w *Watch) watch(ctx context.Context, m marker.Marker) (plan, error) {
 	w.Log.Info("watching", "version", m.To.String(), "previous", m.From.String(), "interval", m.Rules.Interval.String(),
 		"grace", m.Rules.Grace.String(), "failed_for", m.Rules.FailedFor.String(), "max_crashes", m.Rules.MaxCrashes,
 		"service", m.Restart.Service)
-	var s state
+	s := state{checker: newChecker(w.Host, m)}
+	defer s.checker.stop()
 	for {
 		if p := w.round(ctx, m, &s); p.do != goOnWatching {
+			p.seen = s.history
 			return p, nil
 		}
 		if err := pause(ctx, min(tick, time.Duration(m.Rules.Interval))); err != nil {
@@ -230,6 +257,9 @@ func (w *Watch) round(ctx context.Context, m marker.Marker, s *state) plan {
 	if p, ok := w.pointerMoved(m, s); !ok {
 		return p
 	}
+	if r := w.requested(m); r != nil {
+		return plan{do: putBack, reason: *r}
+	}
 	due := s.history.NeedsAnswer() || time.Since(s.asked) >= time.Duration(m.Rules.Interval)
 	sample := w.sample(ctx, due)
 	if ctx.Err() != nil {
@@ -239,6 +269,7 @@ func (w *Watch) round(ctx context.Context, m marker.Marker, s *state) plan {
 	if sample.Health != nil || sample.Err != nil {
 		s.asked = sample.At
 	}
+	sample.Tries, sample.Server = s.checker.collect(), w.contact()
 	s.history = s.history.Add(m, sample)
 	switch v := Judge(s.history); v.Kind {
 	case Good:
@@ -249,6 +280,7 @@ func (w *Watch) round(ctx context.Context, m marker.Marker, s *state) plan {
 	}
 	w.say(m, s)
 	w.supervise(m, s.history)
+	s.checker.start(ctx, s.history)
 	return plan{}
 }
 
@@ -312,11 +344,15 @@ func (w *Watch) supervise(m marker.Marker, h History) {
 const sayAgain = time.Minute
 
 func (w *Watch) say(m marker.Marker, s *state) {
-	now := fmt.Sprint(s.history.cond.kind, s.history.cond.health.State, s.history.crashes())
-	if now == s.said && time.Since(s.saidAt) < sayAgain {
+	mood := s.history.mood(m)
+	if mood != s.told || time.Since(s.toldAt) >= reportEvery(m) {
+		s.told, s.toldAt = mood, time.Now()
+		w.tell(s.history.report(m, Watching))
+	}
+	if mood == s.said && time.Since(s.saidAt) < sayAgain {
 		return
 	}
-	s.said, s.saidAt = now, time.Now()
+	s.said, s.saidAt = mood, time.Now()
 	w.Log.Info("watching", "waiting", Waiting(m, s.history))
 }
 

@@ -20,6 +20,7 @@ const (
 	opActiveCommit = "active commit"
 	opRemoveHome   = "remove home"
 	opCleanUp      = "clean up"
+	opPrevious     = "previous version"
 )
 
 // linkHome is the versioned home the link name at the top leads to, or "" when

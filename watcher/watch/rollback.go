@@ -38,8 +38,9 @@ const (
 //  4. active commit  likewise
 //  5. restart        until the previous version answers
 //  6. outcome        for the agent, which reports it
-//  7. home           of the bad version removed
-//  8. marker         removed, then the decision
+//  7. home           of the bad version removed, and the record of a kept
+//     version if that was it
+//  8. marker         removed, between the request and the decision
 //
 // The pointer moves while the bad version may still run, not after it was
 // stopped: from step 2 on, whoever starts the agent (this watcher, the service
@@ -153,12 +154,20 @@ func (w *Watch) conclude(o marker.Outcome, keep keepHome) error {
 			w.Log.Warn("home is left, it cannot be removed", "home", o.To.Home, "error", err)
 		}
 	}
+	if err := w.dropPrevious(); err != nil {
+		return err
+	}
 	return w.removeMarker()
 }
 
 // removeMarker: the decision goes after the marker. The other way round a crash
-// in between would have the next watcher judge again what is already decided.
+// in between would have the next watcher judge again what is already decided. A
+// request to go back goes before it: left behind, it would end the next watch of
+// the same version.
 func (w *Watch) removeMarker() error {
+	if err := marker.RemoveRequest(w.Disk, w.Top); err != nil {
+		return err
+	}
 	if err := marker.Remove(w.Disk, w.Top); err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func TestCommitCleansUp(t *testing.T) {
 		}
 		s.install("data/muster-agent-0.8.0-080808")
 		s.install("data/muster-agent-0.9.0-0a0a0a")
-		s.must(disk.Point(disk.OS{}, "test", "data/muster-agent-0.9.0-0a0a0a/"+marker.WatcherLink, filepath.Join(s.top, marker.WatcherLink)))
+		s.must(disk.Point(quickDisk{}, "test", "data/muster-agent-0.9.0-0a0a0a/"+marker.WatcherLink, filepath.Join(s.top, marker.WatcherLink)))
 		write("data/.unpack-muster-agent-1.2.0-dddddd/half", time.Hour)
 		write("data/downloads/muster-agent-1.1.0-linux-amd64.tar.gz", -time.Minute)
 		write("data/downloads/muster-agent-1.1.0-linux-amd64.tar.gz.minisig", -time.Minute)
@@ -144,7 +144,7 @@ func TestCommitCleansUp(t *testing.T) {
 			"data/active.commit", "data/agent.log", "data/downloads",
 			"data/muster-agent-0.9.0-0a0a0a", // the watcher link leads to it
 			"data/muster-agent-1.0.0-9be1f0", "data/muster-agent-1.1.0-3f2a9c",
-			"data/other", "data/upgrade-outcome",
+			"data/other", "data/previous-version", "data/upgrade-outcome",
 			"data/downloads/muster-agent-1.1.0-rc.1-linux-amd64.tar.gz",
 			"data/downloads/muster-agent-1.2.0-linux-amd64.tar.gz.part", // waits for its turn
 		}

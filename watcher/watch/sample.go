@@ -21,6 +21,10 @@ type Sample struct {
 	Exits  int
 	Health *probe.Health
 	Err    error
+	// Tries are those of the package's checks that have ended since the last
+	// sample, and Server what the watcher's own reports have met in that time.
+	Tries  []Try
+	Server Contact
 }
 
 // kind is the watcher's belief about the agent after a sample.

@@ -21,9 +21,10 @@ const (
 	mixFactor = 3
 
 	// limitFactor bounds the watch of a version that never becomes bad for long
-	// nor quite good, in Grace (and mixFactor FailedFor beside it, so that a
-	// very short grace still leaves time to start): after it the last answer
-	// decides. Twice, since a server that is down for a while should not decide.
+	// nor quite good, in Grace (and lostFactor FailedFor beside it, the longest
+	// of the faults, so that a very short grace still leaves time for each):
+	// after it the last answer decides. Twice, since a server that is down for
+	// a while should not decide.
 	limitFactor = 2
 
 	// handOver is how long the previous version may still answer, or the
@@ -59,15 +60,23 @@ func judge(m marker.Marker, h History) Verdict {
 		return Verdict{Kind: RollBack, Reason: *r}
 	}
 	grace := time.Duration(m.Rules.Grace)
-	if h.watched >= grace && h.healthy >= minHealthy && h.wellRun >= minHealthy {
+	check, state, open := openCheck(m, h)
+	if h.watched >= grace && h.healthy >= minHealthy && h.wellRun >= minHealthy && !open && !h.line.losing() {
 		return Verdict{Kind: Good}
 	}
-	limit := limitFactor*grace + mixFactor*time.Duration(m.Rules.FailedFor)
+	limit := limitFactor*grace + lostFactor*time.Duration(m.Rules.FailedFor)
 	if h.total < limit || h.cond.kind == unknown || h.handingOver() {
 		return Verdict{}
 	}
 	if h.cond.well() {
-		return Verdict{Kind: Good}
+		switch {
+		case !open:
+			return Verdict{Kind: Good}
+		case !state.tried() && h.total < limit+untriedLimit:
+			return Verdict{}
+		}
+		return Verdict{Kind: RollBack, Reason: *checkReason("%s did not become healthy within %s; at the end check %q did not pass%s.",
+			m.To, round(h.total), check.Name, because(state.err))}
 	}
 	return Verdict{Kind: RollBack, Reason: blame(h,
 		fmt.Sprintf("%s did not become healthy within %s", m.To, round(h.total)))}
@@ -112,6 +121,13 @@ func fault(m marker.Marker, h History) *marker.Reason {
 	if lasts(h.agentFailed) {
 		return reason(marker.ReasonAgentFailed, "%s reported FAILED for %s%s.", m.To, round(h.agentFailed), quote(h.cond.health.Message))
 	}
+	// After the agent's own word: a component that is FAILED fails its check too.
+	if r := failedCheck(m, h); r != nil {
+		return r
+	}
+	if r := lostCheckins(m, h); r != nil {
+		return r
+	}
 	if h.bad >= mixFactor*time.Duration(m.Rules.FailedFor) {
 		r := blame(h, fmt.Sprintf("%s was not well at any time for %s", m.To, round(h.bad)))
 		return &r
@@ -153,6 +169,15 @@ func Waiting(m marker.Marker, h History) string {
 	state := h.cond.health.State
 	if h.cond.kind != running {
 		state = probe.Starting
+	}
+	check, c, open := openCheck(m, h)
+	switch {
+	case open && c.failures > 0:
+		return fmt.Sprintf("check %q of %s has failed %d times of %d%s", check.Name, m.To, c.failures, check.WithDefaults().Threshold, because(c.err))
+	case open && h.watched >= time.Duration(m.Rules.Grace):
+		return fmt.Sprintf("waiting for check %q of %s to pass", check.Name, m.To)
+	case h.line.losing() && h.line.lost > 0:
+		return fmt.Sprintf("%s has not heard its server for %s, the watcher has", m.To, round(h.line.lost))
 	}
 	return fmt.Sprintf("%s is %s: watched %s of %s, %d healthy answers (at least %d)",
 		m.To, state, round(h.watched), m.Rules.Grace, h.healthy, minHealthy)

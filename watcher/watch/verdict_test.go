@@ -176,12 +176,12 @@ func TestVerdict(t *testing.T) {
 			seen(5, isHealthy), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute),
 		}, RollBack, marker.ReasonControlLost, 95, "was not well at any time for 1m30s"},
 
-		{"degraded for ever is kept in the end", [][]Sample{seen(1400, alive(answer(newID, probe.Degraded)))}, Good, "", 1290, ""},
+		{"degraded for ever is kept in the end", [][]Sample{seen(1400, alive(answer(newID, probe.Degraded)))}, Good, "", 1380, ""},
 		{
 			"starting for ever is not",
 			[][]Sample{seen(1400, alive(answer(newID, probe.Starting)))},
-			RollBack, marker.ReasonAgentFailed, 1290,
-			"did not become healthy within 21m30s; at the end it reported STARTING",
+			RollBack, marker.ReasonAgentFailed, 1380,
+			"did not become healthy within 23m0s; at the end it reported STARTING",
 		},
 	}
 	for _, tc := range tests {
@@ -290,11 +290,12 @@ func quickRules(rt *rapid.T) marker.Marker {
 
 func TestAVerdictIsFinal(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m, life := quickRules(rt), newLife()
+		m, life := quickRules(rt), wholeLife{newLife(), &fleetLife{}}
+		m.Rules.Checks = withChecks(2).Rules.Checks
 		var h History
 		var fallen Verdict
 		for range rapid.IntRange(1, 120).Draw(rt, "samples") {
-			h = h.Add(m, life.next(rt))
+			h = h.Add(m, life.next(rt, m, h))
 			v := Judge(h)
 			if fallen.Kind != Wait && v != fallen {
 				rt.Fatalf("verdict %v became %v", fallen, v)
@@ -365,7 +366,7 @@ func TestEveryWatchEnds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, life := quickRules(rt), newLife()
 		var h History
-		limit := limitFactor*time.Duration(m.Rules.Grace) + mixFactor*time.Duration(m.Rules.FailedFor) + handOver
+		limit := limitFactor*time.Duration(m.Rules.Grace) + lostFactor*time.Duration(m.Rules.FailedFor) + handOver
 		for life.at.Sub(noon) <= limit+10*time.Second {
 			h = h.Add(m, life.next(rt))
 			if Judge(h).Kind != Wait {
@@ -375,6 +376,32 @@ func TestEveryWatchEnds(t *testing.T) {
 		// Only a process that was not asked yet is waited for beyond the limit,
 		// and the loop asks it at the next sample.
 		h = h.Add(m, Sample{At: life.at.Add(time.Second), Alive: true, PID: h.pid, Health: answer(newID, probe.Degraded)})
+		if Judge(h).Kind == Wait {
+			rt.Fatalf("no verdict after %v: %s", h.total, Waiting(m, h))
+		}
+	})
+}
+
+// Nor does any mix of what checks and servers do beside it, not even a check that
+// is never tried.
+func TestEveryWatchWithChecksEnds(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, life := quickRules(rt), wholeLife{newLife(), &fleetLife{}}
+		m.Rules.Checks = withChecks(2).Rules.Checks
+		silent := rapid.Bool().Draw(rt, "no try ever ends")
+		var h History
+		limit := limitFactor*time.Duration(m.Rules.Grace) + lostFactor*time.Duration(m.Rules.FailedFor) + handOver + untriedLimit
+		for life.agent.at.Sub(noon) <= limit+10*time.Second {
+			s := life.next(rt, m, h)
+			if silent {
+				s.Tries = nil
+			}
+			h = h.Add(m, s)
+			if Judge(h).Kind != Wait {
+				return
+			}
+		}
+		h = h.Add(m, Sample{At: life.agent.at.Add(time.Second), Alive: true, PID: h.pid, Health: answer(newID, probe.Degraded)})
 		if Judge(h).Kind == Wait {
 			rt.Fatalf("no verdict after %v: %s", h.total, Waiting(m, h))
 		}

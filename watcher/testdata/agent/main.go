@@ -31,6 +31,7 @@ type script struct {
 	Mute           bool            // never answers
 	IgnoreTerm     bool            // stops only when killed
 	HandsOver      bool            // replaces itself in place when the pointer moves
+	Fleet          probe.Fleet     // what it says of its server
 }
 
 func main() {
@@ -113,6 +114,10 @@ func serve(top, home string, s script) error {
 	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h := probe.Health{
 			Identity: s.Identity, Home: "data/" + filepath.Base(home), PID: os.Getpid(), StartedAt: started, State: probe.Healthy,
+			Fleet: s.Fleet,
+		}
+		if h.Fleet.FailedTries > 0 { // one more each second
+			h.Fleet.FailedTries += int(time.Since(started) / time.Second)
 		}
 		if d := time.Duration(s.UnhealthyAfter); d > 0 && time.Since(started) > d {
 			h.State, h.Message = probe.Failed, "out of luck"

@@ -1,0 +1,142 @@
+package beacon
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentapi/capin"
+)
+
+const (
+	// sendTimeout bounds one beacon: three SYN retries on a lossy link, as for
+	// the agent's own connections.
+	sendTimeout = 10 * time.Second
+
+	// maxAnswer is how much of a refusal is read, to be logged.
+	maxAnswer = 4 << 10
+)
+
+// maxRetryAfter bounds what a server may ask for: within the default grace it still
+// hears of the watch.
+const maxRetryAfter = 5 * time.Minute
+
+// Client sends beacons to one server.
+type Client struct {
+	id      Identity
+	http    *http.Client
+	version string
+}
+
+// NewClient returns the client for id. version is the watcher's own. dial nil
+// means the network.
+func NewClient(id Identity, version string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*Client, error) {
+	if err := id.validate(); err != nil {
+		return nil, err
+	}
+	config, err := id.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	return &Client{id: id, version: version, http: &http.Client{
+		Transport: &http.Transport{
+			Proxy:           http.ProxyFromEnvironment,
+			DialContext:     dial,
+			TLSClientConfig: config,
+			// Each beacon makes a connection of its own, as a new agent has to:
+			// one that was kept would prove that the server can be reached when
+			// nobody new can reach it.
+			DisableKeepAlives: true,
+		},
+		// A redirect would carry the key to a place nobody enrolled it with.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+func (id Identity) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	switch {
+	case id.CAPEM != "":
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM([]byte(id.CAPEM)) {
+			return nil, fmt.Errorf("%s: ca_pem: holds no certificate", IdentityFile)
+		}
+	case id.CAFingerprint != "":
+		u, err := url.Parse(id.ServerURL)
+		if err != nil {
+			return nil, err
+		}
+		return capin.TLSConfig(id.CAFingerprint, u.Hostname())
+	}
+	return config, nil
+}
+
+// URL is the server's base URL.
+func (c *Client) URL() string { return c.id.ServerURL }
+
+// RefusedError is a server that answered and did not take the beacon.
+type RefusedError struct {
+	HTTPStatus int
+	Message    string
+	// RetryAfter is what the server asked for; zero if nothing.
+	RetryAfter time.Duration
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("server answered %d: %s", e.HTTPStatus, cmp.Or(e.Message, http.StatusText(e.HTTPStatus)))
+}
+
+// Send sends one beacon, within ten seconds.
+func (c *Client) Send(ctx context.Context, b agentapi.Beacon) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	body, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	path := strings.ReplaceAll(agentapi.PathBeacon, "{id}", url.PathEscape(c.id.AgentID))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(c.id.ServerURL, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "Muster Watcher v"+c.version)
+	req.Header.Set(agentapi.HeaderAPIVersion, agentapi.APIVersion)
+	req.Header.Set("Authorization", "ApiKey "+c.id.APIKey)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err // names the method and the URL
+	}
+	defer resp.Body.Close()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // it only explains
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return nil
+	}
+	refusal := &RefusedError{HTTPStatus: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
+	var e agentapi.Error
+	if json.Unmarshal(answer, &e) == nil {
+		refusal.Message = e.Message
+	}
+	return refusal
+}
+
+// retryAfter reads the header of that name in seconds, the form servers use.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(min(seconds, int(maxRetryAfter/time.Second))) * time.Second
+}

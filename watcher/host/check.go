@@ -1,0 +1,135 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+const (
+	// maxCheckOutput is how much of the end of a check's output, or of the
+	// beginning of an answer, is kept to be quoted: an error's last lines.
+	maxCheckOutput = 300
+
+	// checkWaitDelay bounds the wait for the output of a program that was
+	// killed, or has ended and left others behind that hold it.
+	checkWaitDelay = 500 * time.Millisecond
+
+	// maxRedirects within the host: a slash that was missing, a login page.
+	maxRedirects = 3
+)
+
+// Check tries a check of the package. It lasts at most until ctx ends and what
+// the program then needs to be killed, half a second.
+func (h *Host) Check(ctx context.Context, home string, c manifest.Check) error {
+	switch {
+	case len(c.Exec) > 0:
+		return h.execCheck(ctx, home, c.Exec)
+	case c.HTTP != "":
+		return httpCheck(ctx, c.HTTP)
+	}
+	return tcpCheck(ctx, c.TCP)
+}
+
+func (h *Host) execCheck(ctx context.Context, home string, argv []string) error {
+	dir := filepath.Join(h.Top, filepath.FromSlash(home))
+	program := argv[0]
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(dir, filepath.FromSlash(program))
+	}
+	cmd := exec.CommandContext(ctx, program, argv[1:]...)
+	cmd.Dir = dir
+	out := &tail{}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.WaitDelay = checkWaitDelay
+	ownGroup(cmd)
+	cmd.Cancel = func() error { return killGroup(cmd.Process) }
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		// It has passed, and left others behind that hold its output.
+		_ = killGroup(cmd.Process) // those that left the group are no longer its own
+		return nil
+	}
+	if err == nil {
+		return nil
+	}
+	said := ""
+	if text := bytes.TrimSpace(out.bytes()); len(text) > 0 {
+		said = fmt.Sprintf(", saying %q", text)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: no end in time, killed%s", argv[0], said)
+	}
+	return fmt.Errorf("%s: %w%s", argv[0], err, said)
+}
+
+// tail keeps the end of what is written. exec writes both streams from one
+// goroutine, as they are the same writer.
+type tail struct{ kept []byte }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p[max(0, len(p)-maxCheckOutput):]...)
+	t.kept = t.kept[max(0, len(t.kept)-maxCheckOutput):]
+	return len(p), nil
+}
+
+func (t *tail) bytes() []byte { return bytes.ToValidUTF8(t.kept, nil) }
+
+var errOffHost = errors.New("redirects to another host")
+
+// httpCheck asks without a proxy: the URL is on this host. Who answers to https
+// is not verified, since a certificate for 127.0.0.1 is nobody's: the question is
+// whether it is well, and nothing secret is sent.
+func httpCheck(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	client := http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		},
+		CheckRedirect: func(next *http.Request, before []*http.Request) error {
+			if next.URL.Hostname() != before[0].URL.Hostname() {
+				return fmt.Errorf("%w, %s", errOffHost, next.URL.Host)
+			}
+			if len(before) > maxRedirects {
+				return fmt.Errorf("redirects more than %d times", maxRedirects)
+			}
+			return nil
+		},
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err // names the method and the URL
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return nil
+	}
+	// The body only explains; one that does not come is left out.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxCheckOutput))
+	if body = bytes.TrimSpace(bytes.ToValidUTF8(body, nil)); len(body) > 0 {
+		return fmt.Errorf("GET %s answered %s, saying %q", url, resp.Status, body)
+	}
+	return fmt.Errorf("GET %s answered %s", url, resp.Status)
+}
+
+func tcpCheck(ctx context.Context, addr string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err // names the address
+	}
+	return conn.Close()
+}

@@ -1,0 +1,177 @@
+//go:build linux
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+)
+
+// checkHost has a versioned home with programs by name.
+func checkHost(t *testing.T, programs map[string]string) *Host {
+	t.Helper()
+	h := &Host{Top: t.TempDir()}
+	must(t, os.MkdirAll(filepath.Join(h.Top, home), 0o700))
+	for name, script := range programs {
+		must(t, os.WriteFile(filepath.Join(h.Top, home, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+	}
+	return h
+}
+
+func try(t *testing.T, h *Host, within time.Duration, c manifest.Check) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	return h.Check(ctx, home, c)
+}
+
+const plenty = 20 * time.Second
+
+func TestAProgramChecks(t *testing.T) {
+	h := checkHost(t, map[string]string{
+		"ok":    `test "$1" = "a b" && test -e ok`, // its folder is the home, its arguments are not split
+		"bad":   `echo first; echo "no such table" >&2; exit 3`,
+		"chat":  `i=0; while [ $i -lt 2000 ]; do echo "line $i of much"; i=$((i+1)); done; exit 1`,
+		"split": `echo "$#"; exit 1`,
+	})
+	tests := []struct {
+		name string
+		exec []string
+		want []string // in the error; nil passes
+	}{
+		{"in the home", []string{"ok", "a b"}, nil},
+		{"an absolute one", []string{"/bin/sh", "-c", "exit 0"}, nil},
+		{"that fails", []string{"bad"}, []string{"bad: exit status 3", "no such table"}},
+		{"that talks is quoted by its end", []string{"chat"}, []string{"line 1999 of much"}},
+		{"without a shell between", []string{"split", "$HOME; exit 0 | cat"}, []string{`saying "1"`}},
+		{"that is not there", []string{"gone"}, []string{"no such file"}},
+		{"by a name a shell would search for", []string{"true"}, []string{"no such file"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			err := try(t, h, plenty, manifest.Check{Exec: tc.exec})
+			if tc.want == nil && err != nil {
+				t.Fatalf("failed: %v", err)
+			}
+			for _, want := range tc.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error is %v, want it to say %q", err, want)
+				}
+			}
+			if err != nil && len(err.Error()) > maxCheckOutput+100 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// What hangs is killed, and so is what it has started.
+func TestAProgramThatHangsIsKilledWithItsChildren(t *testing.T) {
+	h := checkHost(t, map[string]string{"hang": `sleep 300 & echo $! > child; echo waiting for a lock; wait`})
+	begin := time.Now()
+	err := try(t, h, 500*time.Millisecond, manifest.Check{Exec: []string{"hang"}})
+	if err == nil || !strings.Contains(err.Error(), "no end in time, killed") || !strings.Contains(err.Error(), "waiting for a lock") {
+		t.Errorf("error is %v", err)
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("took %v, want the timeout and an instant", took)
+	}
+	wantGone(t, filepath.Join(h.Top, home, "child"))
+}
+
+// One that leaves something running which holds its output passes, and takes it
+// along.
+func TestAProgramThatLeavesAChildPasses(t *testing.T) {
+	h := checkHost(t, map[string]string{"leave": `sleep 300 & echo $! > child; exit 0`})
+	if err := try(t, h, plenty, manifest.Check{Exec: []string{"leave"}}); err != nil {
+		t.Errorf("failed: %v", err)
+	}
+	wantGone(t, filepath.Join(h.Top, home, "child"))
+}
+
+func wantGone(t *testing.T, pidFile string) {
+	t.Helper()
+	b, err := os.ReadFile(pidFile)
+	must(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	must(t, err)
+	ended := func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ")
+	}
+	if !waitFor(5*time.Second, ended) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		t.Errorf("its child %d is still there", pid)
+	}
+}
+
+func TestAPageChecks(t *testing.T) {
+	mux := http.NewServeMux()
+	status := func(path string, code int, body string) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); fmt.Fprint(w, body) })
+	}
+	status("/ok", 204, "")
+	status("/sick", 503, "disk is full")
+	status("/large", 500, strings.Repeat("x", 1<<20))
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusFound) })
+	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) })
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://example.com/ok", http.StatusFound)
+	})
+	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	plain, secure := httptest.NewServer(mux), httptest.NewTLSServer(mux)
+	defer plain.Close()
+	defer secure.Close()
+	tests := []struct {
+		name, url string
+		within    time.Duration
+		want      string // in the error; empty passes
+	}{
+		{"2xx", plain.URL + "/ok", plenty, ""},
+		{"with a certificate nobody knows", secure.URL + "/ok", plenty, ""},
+		{"503", plain.URL + "/sick", plenty, `/sick answered 503 Service Unavailable, saying "disk is full"`},
+		{"a large answer", plain.URL + "/large", plenty, "xxx"},
+		{"moved within the host", plain.URL + "/moved", plenty, ""},
+		{"moved to another", plain.URL + "/away", plenty, "redirects to another host, example.com"},
+		{"moved in a circle", plain.URL + "/round", plenty, "more than 3 times"},
+		{"no answer", plain.URL + "/slow", 200 * time.Millisecond, "deadline exceeded"},
+		{"nobody there", "http://127.0.0.1:1/", plenty, "connection refused"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			err := try(t, &Host{Top: "/nonexistent"}, tc.within, manifest.Check{HTTP: tc.url})
+			if (tc.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("error is %v, want %q", err, tc.want)
+			}
+			if err != nil && len(err.Error()) > maxCheckOutput+200 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+func TestAPortChecks(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	c := manifest.Check{TCP: l.Addr().String()}
+	if err := try(t, &Host{}, plenty, c); err != nil {
+		t.Errorf("open: %v", err)
+	}
+	must(t, l.Close())
+	if err := try(t, &Host{}, plenty, c); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("closed: %v", err)
+	}
+}

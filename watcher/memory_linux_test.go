@@ -1,0 +1,34 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// maxRSS is what a watcher may take on every host of a fleet, in kB.
+const maxRSS = 12 << 10
+
+// The watcher runs beside what a host is for: it stays small with a beacon over
+// TLS each second and checks of every kind.
+func TestAWatcherIsSmall(t *testing.T) {
+	t.Parallel()
+	h, s := newSite(t, nil), newTold(t)
+	h.m.Rules.Grace, h.m.Rules.FailedFor = marker.Duration(time.Minute), marker.Duration(time.Second)
+	h.m.Rules.Interval = marker.Duration(200 * time.Millisecond)
+	h.m.Rules.Checks = []manifest.Check{{Name: "program", Exec: []string{"/bin/true"}}, {Name: "page", HTTP: s.URL, Threshold: 1000}}
+	h.credential(s)
+	h.switched()
+	cmd := h.watcher(sayWatching)
+	h.waitFor("five beacons", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.beacons) >= 5 })
+	kB, err := rss(cmd.Process.Pid)
+	h.must(err)
+	t.Logf("%d kB resident", kB)
+	if kB > maxRSS {
+		t.Errorf("%d kB resident, want at most %d", kB, maxRSS)
+	}
+	h.must(cmd.Process.Kill())
+	_ = cmd.Wait()
+}

@@ -1,0 +1,241 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/watcher/beacon"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// told is a server over TLS that takes the beacons of one host.
+type told struct {
+	*httptest.Server
+	mu      sync.Mutex
+	beacons []agentapi.Beacon
+}
+
+func newTold(t *testing.T) *told {
+	t.Helper()
+	s := &told{}
+	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var b agentapi.Beacon
+		if r.URL.Path != "/api/fleet/agents/agent-1/beacon" || r.Header.Get("Authorization") != "ApiKey watcher-key" ||
+			json.NewDecoder(r.Body).Decode(&b) != nil || !b.Stage.Known() {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		s.mu.Lock()
+		s.beacons = append(s.beacons, b)
+		s.mu.Unlock()
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *told) stages() []agentapi.BeaconStage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []agentapi.BeaconStage
+	for _, b := range s.beacons {
+		out = append(out, b.Stage)
+	}
+	return slices.Compact(out)
+}
+
+func (s *told) last() agentapi.Beacon {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.beacons) == 0 {
+		return agentapi.Beacon{}
+	}
+	return s.beacons[len(s.beacons)-1]
+}
+
+func (h *site) credential(s *told) {
+	h.t.Helper()
+	h.must(beacon.Save(disk.OS{}, h.top, beacon.Identity{
+		AgentID: "agent-1", APIKey: "watcher-key", ServerURL: s.URL,
+		CAPEM: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})),
+	}))
+}
+
+func TestTheServerIsTold(t *testing.T) {
+	t.Run("of a version that crashes, before it goes and after", func(t *testing.T) {
+		t.Parallel()
+		h, s := newSite(t, script{"CrashAtStart": true}), newTold(t)
+		h.credential(s)
+		h.switched()
+		h.ends(h.watcher(sayWatching))
+		h.wantEnd(marker.RolledBack, marker.ReasonCrashLoop, "1.0.0")
+		want := []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRolledBack}
+		if got := s.stages(); !slices.Equal(got, want) {
+			t.Errorf("stages %v, want %v\n%s", got, want, h.log())
+		}
+		b := s.last()
+		if b.ActionID != "a-1" || b.From != "1.0.0" || b.To != "1.1.0" || b.Reason == nil || b.Reason.Code != "crash_loop" ||
+			!b.Agent.Alive || b.Agent.Version != "1.0.0" || b.Agent.Crashes < 3 {
+			t.Errorf("the last beacon is %+v", b)
+		}
+	})
+
+	t.Run("a server that is not there holds up nothing", func(t *testing.T) {
+		t.Parallel()
+		h, s := newSite(t, script{"CrashAtStart": true}), newTold(t)
+		h.credential(s)
+		s.Server.Close()
+		h.switched()
+		begin := time.Now()
+		cmd := h.watcher(sayWatching)
+		h.waitFor("the marker is gone", func() bool { return !h.exists(marker.MarkerFile) })
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("took %v, want seconds", took)
+		}
+		h.wantEnd(marker.RolledBack, marker.ReasonCrashLoop, "1.0.0")
+		// While it still tries to tell, the next upgrade finds the lock free.
+		h.waitFor("the lock is free", func() bool {
+			out, err := exec.Command(filepath.Join(h.top, marker.WatcherLink), "--top", h.top).Output()
+			return err == nil && string(out) == sayNothing+"\n"
+		})
+		h.must(cmd.Process.Signal(os.Interrupt))
+		h.ends(cmd)
+	})
+
+	t.Run("a version that lost its key goes back, the watcher's still being good", func(t *testing.T) {
+		t.Parallel()
+		s := newTold(t)
+		h := newSite(t, script{"Fleet": probe.Fleet{
+			URL: s.URL, State: probe.Degraded, Error: "server answered 401: key not accepted", FailedTries: 1, LastStatus: 401,
+		}})
+		h.m.Rules.FailedFor, h.m.Rules.Grace = marker.Duration(time.Second), marker.Duration(time.Minute)
+		h.credential(s)
+		h.switched()
+		h.ends(h.watcher(sayWatching))
+		h.wantEnd(marker.RolledBack, marker.ReasonCheckinLost, "1.0.0")
+		if b := s.last(); b.Reason == nil || !strings.Contains(b.Reason.Text, "401") {
+			t.Errorf("the last beacon is %+v", b)
+		}
+	})
+}
+
+func TestTheChecksOfThePackage(t *testing.T) {
+	t.Run("one that goes on failing rolls back", func(t *testing.T) {
+		t.Parallel()
+		h := newSite(t, nil)
+		h.m.Rules.FailedFor, h.m.Rules.Grace = marker.Duration(time.Second), marker.Duration(time.Minute)
+		h.m.Rules.Checks = []manifest.Check{{Name: "own state", Exec: []string{"/bin/sh", "-c", "echo no state here; exit 7"}}}
+		h.switched()
+		h.ends(h.watcher(sayWatching))
+		h.wantEnd(marker.RolledBack, marker.ReasonCheckFailed, "1.0.0")
+		o, err := marker.ReadOutcome(disk.OS{}, h.top)
+		h.must(err)
+		for _, want := range []string{`"own state"`, "exit status 7", "no state here"} {
+			if !strings.Contains(o.Reason.Text, want) {
+				t.Errorf("reason %q, want it to name %s", o.Reason.Text, want)
+			}
+		}
+	})
+
+	t.Run("those that pass are part of a good version", func(t *testing.T) {
+		t.Parallel()
+		h, s := newSite(t, nil), newTold(t)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		h.must(err)
+		defer l.Close()
+		web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		defer web.Close()
+		h.m.Rules.Checks = []manifest.Check{
+			{Name: "program", Exec: []string{"script-check", "ok"}},
+			{Name: "port", TCP: l.Addr().String()},
+			{Name: "page", HTTP: web.URL},
+		}
+		h.must(os.WriteFile(filepath.Join(h.top, h.m.To.Home, "script-check"), []byte("#!/bin/sh\ntest \"$1\" = ok && test -e muster-agent\n"), 0o700))
+		h.credential(s)
+		h.switched()
+		h.ends(h.watcher(sayWatching))
+		h.wantEnd(marker.Committed, "", "1.1.0")
+		want := []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconCommitted}
+		if got := s.stages(); !slices.Equal(got, want) {
+			t.Errorf("stages %v, want %v\n%s", got, want, h.log())
+		}
+	})
+}
+
+func TestARequestEndsTheWatch(t *testing.T) {
+	t.Parallel()
+	h := newSite(t, nil)
+	h.m.Rules.Grace = marker.Duration(time.Minute)
+	h.switched()
+	cmd := h.watcher(sayWatching)
+	h.waitFor("the new version answers", func() bool { return h.version() == "1.1.0" })
+	h.must(marker.WriteRequest(disk.OS{}, h.top, marker.Request{ToHome: h.m.To.Home, Why: "Ann asked, it is slow.", At: time.Now()}))
+	h.ends(cmd)
+	h.wantEnd(marker.RolledBack, marker.ReasonManual, "1.0.0")
+	if h.exists(marker.RequestFile) {
+		t.Error("the request is still there")
+	}
+}
+
+// A unit of Type=notify is started when the watcher watches, and when there is
+// nothing to watch: else systemd would start it for ever.
+func TestSystemdIsToldOfTheStart(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, says string
+		switched   bool
+	}{
+		{"watching", sayWatching, true},
+		{"nothing to watch", sayNothing, false},
+	} {
+		h := newSite(t, nil)
+		path := filepath.Join(h.top, "notify")
+		l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+		h.must(err)
+		h.point(h.m.From.Home)
+		if tc.switched {
+			h.switched()
+		}
+		cmd := exec.Command(filepath.Join(h.top, marker.WatcherLink), "--top", h.top)
+		cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
+		h.must(cmd.Start())
+		h.must(l.SetReadDeadline(time.Now().Add(patience)))
+		b := make([]byte, 200)
+		n, err := l.Read(b)
+		if want := "READY=1\nSTATUS=" + tc.says + "\n"; err != nil || string(b[:n]) != want {
+			t.Errorf("%s: told %q, %v; want %q", tc.name, b[:n], err, want)
+		}
+		h.must(cmd.Process.Signal(os.Interrupt))
+		h.ends(cmd)
+		h.must(l.Close())
+	}
+}
+
+// rss is the resident memory of a process in kB.
+func rss(pid int) (kB int, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(b), "VmRSS:")
+	_, err = fmt.Sscan(rest, &kB)
+	return kB, err
+}

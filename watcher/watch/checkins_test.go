@@ -1,0 +1,264 @@
+package watch
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+const serverURL = "https://fleet.example.com:8220"
+
+// way is a second of an agent's way to its server and the watcher's.
+type way struct {
+	state   probe.State
+	failed  int // tries in a row
+	status  int
+	checkin int // second of noon at which it last heard the server; 0 means never
+	url     string
+	server  Contact
+}
+
+func (w way) sample() Sample {
+	h := answer(newID, probe.Degraded)
+	h.Fleet = probe.Fleet{URL: w.url, State: w.state, FailedTries: w.failed, LastStatus: w.status, Error: "no way there"}
+	if w.url == "" {
+		h.Fleet.URL = serverURL
+	}
+	if w.checkin > 0 {
+		at := noon.Add(time.Duration(w.checkin) * time.Second)
+		h.Fleet.LastCheckin = &at
+	}
+	s := alive(h)
+	s.Server = w.server
+	return s
+}
+
+// deafFor is an agent that fails to hear its server from the first second on,
+// trying again each 20 s, while the watcher's beacon each 30 s ends as server says.
+func deafFor(seconds int, change func(second int, w *way)) []Sample {
+	out := make([]Sample, seconds)
+	for i := range out {
+		w := way{state: probe.Degraded, failed: 1 + i/20, checkin: 1, server: Contact{URL: serverURL}}
+		if i%30 == 0 {
+			w.server.Good = 1
+		}
+		if change != nil {
+			change(i, &w)
+		}
+		out[i] = w.sample()
+	}
+	return out
+}
+
+func TestVerdictOnLostCheckins(t *testing.T) {
+	at := func(from int, change func(w *way)) func(int, *way) {
+		return func(i int, w *way) {
+			if i >= from {
+				change(w)
+			}
+		}
+	}
+	always := func(change func(w *way)) func(int, *way) { return at(0, change) }
+	tests := []struct {
+		name string
+		part []Sample
+		want Kind
+		by   int
+		text string
+	}{
+		{"the watcher reaches the server, the agent does not", deafFor(400, nil), RollBack, 181, "has not heard its server for 3m0s, while the watcher reached it 6 times: 9 check-ins failed (\"no way there\")."},
+		{"a key that is refused", deafFor(400, always(func(w *way) { w.status = 401 })), RollBack, 181, "3m0s"},
+		{"it does not even try", deafFor(400, always(func(w *way) { w.state, w.failed, w.checkin = probe.Starting, 0, 0 })), RollBack, 180, "it did not try"},
+		{"a second too short", deafFor(181, nil), Wait, 0, ""},
+
+		{"a parked poll is heard", deafFor(599, always(func(w *way) { w.state, w.failed = probe.Healthy, 0 })), Wait, 0, ""},
+		{"heard now and then", deafFor(599, func(i int, w *way) { w.checkin, w.failed = 1+i/150, i%150/20 }), Wait, 0, ""},
+		{"no credential of the watcher", deafFor(599, always(func(w *way) { w.server = Contact{} })), Wait, 0, ""},
+		{"the watcher cannot reach the server either", deafFor(599, func(i int, w *way) { w.server.Good, w.server.Bad = 0, w.server.Good }), Wait, 0, ""},
+		{"no beacon ends", deafFor(599, func(i int, w *way) { w.server.Good = 0 }), Wait, 0, ""},
+		{"one beacon, then none", deafFor(599, at(1, func(w *way) { w.server.Good = 0 })), Wait, 0, ""},
+		{"a beacon fails now and then", deafFor(599, func(i int, w *way) {
+			if i%150 == 149 {
+				w.server.Bad = 1
+			}
+		}), Wait, 0, ""},
+		{"two beacons in three minutes are too few", deafFor(400, func(i int, w *way) {
+			if w.server.Good = 0; i%85 == 0 {
+				w.server.Good = 1
+			}
+		}), RollBack, 255, "reached it 3 times"},
+		{"beacons too far apart prove nothing", deafFor(599, func(i int, w *way) {
+			if w.server.Good = 0; i%100 == 0 {
+				w.server.Good = 1
+			}
+		}), Wait, 0, ""},
+		{"it tried before the first beacon, and waits since", deafFor(599, always(func(w *way) { w.failed = 7 })), Wait, 0, ""},
+		{"another server than the watcher's", deafFor(599, always(func(w *way) { w.url = "https://other.example.com" })), Wait, 0, ""},
+		{"the same server, spelled with a slash", deafFor(400, always(func(w *way) { w.url = serverURL + "/" })), RollBack, 181, ""},
+		{"the server is busy", deafFor(599, always(func(w *way) { w.status = 429 })), Wait, 0, ""},
+		{"the server is broken", deafFor(599, always(func(w *way) { w.status = 503 })), Wait, 0, ""},
+		{"broken once in three minutes", deafFor(599, func(i int, w *way) {
+			if i%150 == 149 {
+				w.status = 500
+			}
+		}), Wait, 0, ""},
+		{"it waits to try again after the server was away", deafFor(599, func(i int, w *way) {
+			if w.failed = 7; i < 60 {
+				w.server.Good, w.server.Bad = 0, w.server.Good
+			}
+		}), Wait, 0, ""},
+		{"its answers could not be stored", deafFor(599, always(func(w *way) { w.failed = 0 })), Wait, 0, ""},
+		{"an agent that does not tell of its tries", deafFor(599, always(func(w *way) { w.failed, w.checkin = 0, 0 })), Wait, 0, ""},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			v, h, by := story(testMarker(), tc.part)
+			if v.Kind != tc.want || (tc.want == RollBack && v.Reason.Code != marker.ReasonCheckinLost) {
+				t.Fatalf("after %d s: %v %+v, want %v; %+v", by, v.Kind, v.Reason, tc.want, h.line)
+			}
+			if tc.want == RollBack && by != tc.by {
+				t.Errorf("the verdict fell after %d s, want %d", by, tc.by)
+			}
+			if !strings.Contains(v.Reason.Text, tc.text) {
+				t.Errorf("reason is %q, want it to say %q", v.Reason.Text, tc.text)
+			}
+		})
+	}
+
+	t.Run("a loss that shows at the end of the grace is waited for", func(t *testing.T) {
+		healthy := alive(answer(newID, probe.Healthy))
+		late := deafFor(400, nil)
+		for i := range late {
+			late[i].Health.State = probe.Healthy
+		}
+		v, _, by := story(testMarker(), seen(500, healthy), late)
+		if v.Kind != RollBack || v.Reason.Code != marker.ReasonCheckinLost || by < 660 {
+			t.Errorf("after %d s: %v %+v, want the loss to decide", by, v.Kind, v.Reason)
+		}
+	})
+}
+
+// fleetLife draws an agent's way to its server that has troubles of all kinds,
+// and the watcher's beside it. serverOnly leaves out what is the agent's alone:
+// then every failure of the agent is the server's refusal, or the watcher's
+// beacons fail as well.
+type fleetLife struct {
+	serverOnly bool
+	left       int
+	trouble    string
+	failed     int
+	checkin    *time.Time
+}
+
+func (l *fleetLife) next(rt *rapid.T, s Sample) Sample {
+	if l.left == 0 {
+		l.left = rapid.IntRange(1, 200).Draw(rt, "trouble lasts")
+		troubles := []string{"none", "none", "server busy", "server down", "network"}
+		if !l.serverOnly {
+			troubles = append(troubles, "key refused", "does not try", "tls")
+		}
+		l.trouble = rapid.SampledFrom(troubles).Draw(rt, "trouble")
+	}
+	l.left--
+	s.Server.URL = serverURL
+	beacon := rapid.IntRange(0, 9).Draw(rt, "beacon") == 0
+	if s.Health == nil {
+		return s
+	}
+	h := *s.Health
+	h.Fleet = probe.Fleet{URL: serverURL, State: probe.Degraded}
+	if l.trouble != "does not try" && rapid.IntRange(0, 4).Draw(rt, "tries") == 0 {
+		l.failed++
+	}
+	good := true
+	switch l.trouble {
+	case "none":
+		l.failed = 0
+		h.Fleet.State = probe.Healthy
+		if beacon {
+			at := s.At
+			l.checkin = &at
+		}
+	case "server busy":
+		h.Fleet.LastStatus = 429
+	case "server down":
+		h.Fleet.LastStatus, good = 503, false
+	case "network":
+		good, beacon = false, true
+	case "key refused":
+		h.Fleet.LastStatus = 401
+	case "does not try":
+		h.Fleet.State, l.failed, l.checkin = probe.Starting, 0, nil
+	}
+	if beacon && good {
+		s.Server.Good = 1
+	} else if beacon {
+		s.Server.Bad = 1
+	}
+	h.Fleet.FailedTries, h.Fleet.LastCheckin = l.failed, l.checkin
+	s.Health = &h
+	return s
+}
+
+// Whatever a server does (refuse, be away, be out of reach) and however that
+// falls together with a version that runs and is well otherwise: it stays.
+func TestTheServersTroublesAloneNeverRollBack(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, fleet, at := quickRules(rt), &fleetLife{serverOnly: true}, noon
+		var h History
+		for range 400 {
+			at = at.Add(time.Duration(rapid.IntRange(0, 20000).Draw(rt, "ms")) * time.Millisecond)
+			s := alive(answer(newID, rapid.SampledFrom([]probe.State{probe.Degraded, probe.Healthy}).Draw(rt, "state")))
+			s.At = at
+			h = h.Add(m, fleet.next(rt, s))
+			if v := Judge(h); v.Kind == RollBack {
+				rt.Fatalf("rolled back: %+v", v.Reason)
+			}
+		}
+	})
+}
+
+// Without a credential of the watcher nothing an agent says of its server counts.
+func TestWithoutACredentialNoCheckinIsJudged(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m, fleet, at := quickRules(rt), &fleetLife{}, noon
+		var h History
+		for range 300 {
+			at = at.Add(time.Duration(rapid.IntRange(0, 3000).Draw(rt, "ms")) * time.Millisecond)
+			s := alive(answer(newID, probe.Degraded))
+			s.At = at
+			s = fleet.next(rt, s)
+			s.Server = Contact{}
+			h = h.Add(m, s)
+			if v := Judge(h); v.Kind == RollBack {
+				rt.Fatalf("rolled back: %+v", v.Reason)
+			}
+		}
+	})
+}
+
+// A version that has really lost its server is found, if it is bad for longer
+// than the rule and the watcher's reports get there: for every pace of its tries
+// up to a third of the rule's time.
+func TestALostServerIsFound(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := testMarker()
+		pace := rapid.IntRange(1, 60).Draw(rt, "seconds between tries")
+		status := rapid.SampledFrom([]int{0, 400, 401, 403, 404}).Draw(rt, "status")
+		offset := rapid.IntRange(0, 29).Draw(rt, "second of the first beacon")
+		v, h, by := story(m, deafFor(599, func(i int, w *way) {
+			w.failed, w.status, w.server.Good = 1+i/pace, status, 0
+			if i%30 == offset {
+				w.server.Good = 1
+			}
+		}))
+		if v.Kind != RollBack || v.Reason.Code != marker.ReasonCheckinLost {
+			rt.Fatalf("after %d s: %v %+v; %+v", by, v.Kind, v.Reason, h.line)
+		}
+	})
+}

@@ -1,0 +1,38 @@
+package watch
+
+import (
+	"time"
+
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+// recordPrevious writes down which version is kept for a rollback by hand. One
+// that has lost its program cannot be gone back to and is not promised.
+func (w *Watch) recordPrevious(m marker.Marker, now time.Time) error {
+	startable, err := w.has(opPrevious, marker.AgentLink, m.From.Home)
+	if err != nil {
+		return err
+	}
+	if !startable {
+		w.Log.Warn("the version before cannot be kept for a rollback, its program is missing", "home", m.From.Home)
+		return marker.RemovePrevious(w.Disk, w.Top)
+	}
+	return marker.WritePrevious(w.Disk, w.Top, marker.Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: now})
+}
+
+// dropPrevious forgets a kept version whose home is gone: it was the one that
+// was gone back to by hand, and has just lost. Otherwise the version that was
+// kept at the last commit is still the one before this.
+func (w *Watch) dropPrevious() error {
+	p, err := marker.ReadPrevious(w.Disk, w.Top)
+	if err != nil {
+		w.Log.Warn("the record of the kept version cannot be read and counts as none", "error", err)
+	}
+	if p == nil {
+		return nil
+	}
+	if there, err := w.has(opPrevious, marker.AgentLink, p.Home); err != nil || there {
+		return err
+	}
+	return marker.RemovePrevious(w.Disk, w.Top)
+}
