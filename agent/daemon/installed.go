@@ -27,6 +27,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -171,6 +172,7 @@ func (o *Options) enrolled() error {
 	if o.HTTP, err = (gateway.Trust{CAPEM: id.CAPEM, Fingerprint: id.CAFingerprint}).HTTPClient(server, nil); err != nil {
 		return err
 	}
+	o.followServer(server)
 	dir := filepath.Join(o.Top, filepath.FromSlash(TrustDir))
 	// One that cannot be read is believed all the same: it says so when it is
 	// asked, and no key stands in for it.
@@ -186,6 +188,18 @@ func (o *Options) enrolled() error {
 		o.Trust = ring
 	}
 	return nil
+}
+
+// followServer has the watcher talk to the server the agent talks to.
+func (o *Options) followServer(server string) {
+	w, err := beacon.Load(o.Disk, o.Top)
+	if err == nil && w != nil && w.ServerURL != server {
+		w.ServerURL = server
+		err = beacon.Save(o.Disk, o.Top, *w)
+	}
+	if err != nil {
+		o.Log.Warn("the watcher cannot tell the server what it sees", "error", err)
+	}
 }
 
 // trustOf believes the publishers' signed lists, which it fetches from the server.

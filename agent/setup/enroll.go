@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/watcher/beacon"
 )
 
 // Enrollment is what an operator says to introduce a host to its server.
@@ -183,10 +184,24 @@ func (in *introduction) enroll(ctx context.Context, d disk.Disk, top string, run
 	}
 	id := in.id
 	id.AgentID, id.APIKey, id.EnrolledAt = resp.Item.ID, resp.Item.AccessAPIKey, time.Now().UTC()
+	if err := saveWatcher(d, top, id, resp.Item.WatcherAPIKey); err != nil {
+		return nil, err
+	}
 	if err := identity.Save(d, top, id); err != nil {
 		return nil, err
 	}
 	return &id, nil
+}
+
+// saveWatcher stores the watcher's own credential. A Fleet Server gives none: its
+// hosts send no beacons.
+func saveWatcher(d disk.Disk, top string, id identity.Identity, key string) error {
+	if key == "" {
+		return beacon.Remove(d, top)
+	}
+	return beacon.Save(d, top, beacon.Identity{
+		AgentID: id.AgentID, APIKey: key, ServerURL: id.ServerURL, CAPEM: id.CAPEM, CAFingerprint: id.CAFingerprint,
+	})
 }
 
 func pinCA(ctx context.Context, e Enrollment, id *identity.Identity) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -283,6 +284,7 @@ func removeInstalled(d disk.Disk, top string) error {
 	for _, name := range []string{
 		marker.AgentLink, marker.AgentLink + ".new", marker.WatcherLink, marker.WatcherLink + ".new",
 		identity.FileName, identity.FileName + ".prev", identity.FileName + ".new", identity.FileName + ".prev.new",
+		beacon.IdentityFile, beacon.IdentityFile + ".prev", beacon.IdentityFile + ".new", beacon.IdentityFile + ".prev.new",
 		config.FileName, config.FileName + ".new",
 	} {
 		errs = append(errs, d.Remove(opInstall, filepath.Join(top, name)))

@@ -124,11 +124,11 @@ func (m *manager) ctl(ctx context.Context, args ...string) (string, error) {
 	m.asked = append(m.asked, args[0])
 	switch args[0] {
 	case "show":
-		if slices.Contains(m.asked, "start") {
+		if slices.Contains(m.asked, "restart") {
 			return m.after, nil
 		}
 		return m.before, nil
-	case "start":
+	case "restart":
 		if m.hangs {
 			<-ctx.Done()
 			return "", errors.New("signal: killed")
@@ -148,14 +148,14 @@ func TestAWatcherThatDoesNotWatchIsStoppedSoThatAnotherCan(t *testing.T) {
 		says  string
 		order string
 	}{
-		"it watches":                      {manager{before: loaded, after: "ActiveState=active\nMainPID=17\n"}, 17, nil, "", "show start show"},
-		"one watches already":             {manager{before: "LoadState=loaded\nActiveState=active\nMainPID=16\n", after: "ActiveState=active\nMainPID=16\n"}, 16, nil, "", "show start show"},
+		"it watches":                      {manager{before: loaded, after: "ActiveState=active\nMainPID=17\n"}, 17, nil, "", "show restart show"},
+		"one watches already":             {manager{before: "LoadState=loaded\nActiveState=active\nMainPID=16\n", after: "ActiveState=active\nMainPID=16\n"}, 16, nil, "", "show restart show"},
 		"no unit":                         {manager{before: "LoadState=not-found\n"}, 0, ErrNoUnit, "not-found", "show"},
 		"a masked unit":                   {manager{before: "LoadState=masked\n"}, 0, ErrNoUnit, "masked", "show"},
-		"no marker":                       {manager{before: loaded, after: "ActiveState=inactive\nConditionResult=no\n"}, 0, ErrNothingToWatch, "", "show start show"},
-		"it fails":                        {manager{before: loaded, after: "ActiveState=activating\nResult=exit-code\n", startErr: failed}, 0, failed, "", "show start show stop"},
-		"it ends at once":                 {manager{before: loaded, after: "ActiveState=inactive\nConditionResult=yes\nResult=success\n"}, 0, failed, "has ended (success)", "show start show stop"},
-		"it does not say that it watches": {manager{before: loaded, hangs: true}, 0, failed, "in time", "show start stop"},
+		"no marker":                       {manager{before: loaded, after: "ActiveState=inactive\nConditionResult=no\n"}, 0, ErrNothingToWatch, "", "show restart show"},
+		"it fails":                        {manager{before: loaded, after: "ActiveState=activating\nResult=exit-code\n", startErr: failed}, 0, failed, "", "show restart show stop"},
+		"it ends at once":                 {manager{before: loaded, after: "ActiveState=inactive\nConditionResult=yes\nResult=success\n"}, 0, failed, "has ended (success)", "show restart show stop"},
+		"it does not say that it watches": {manager{before: loaded, hangs: true}, 0, failed, "in time", "show restart stop"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

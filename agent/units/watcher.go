@@ -56,7 +56,9 @@ func start(ctx context.Context, ctl Systemctl, unit string) (*Watcher, error) {
 	if s := before["LoadState"]; s != "loaded" {
 		return nil, fmt.Errorf("%w: %s is %s", ErrNoUnit, unit, s)
 	}
-	_, startErr := ctl(ctx, "start", unit)
+	// Not start: a watcher of an earlier marker that is just leaving would be taken
+	// for one that watches.
+	_, startErr := ctl(ctx, "restart", unit)
 	if startErr != nil && ctx.Err() != nil {
 		return nil, errors.Join(fmt.Errorf("%s did not watch in time: %w", unit, context.Cause(ctx)), w.Stop())
 	}

@@ -217,6 +217,10 @@ func doState(_ context.Context, w *work) error {
 }
 
 func doMarker(_ context.Context, w *work) error {
+	// One that is left over from another watch must not end this one.
+	if err := marker.RemoveRequest(w.Disk, w.Top); err != nil {
+		return err
+	}
 	rules := w.Rules
 	// Those of the version that comes: it knows what it has to do.
 	rules.Checks = w.checks
