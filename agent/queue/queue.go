@@ -101,6 +101,8 @@ type Queue struct {
 	disk disk.Disk
 	path string
 
+	made bool // the folder is there, and durable; under writing
+
 	// writing is held while a change is stored; mu only while the state in
 	// memory is read or replaced, so that a slow disk never holds up a reader.
 	writing sync.Mutex
@@ -337,7 +339,7 @@ func (q *Queue) store(change func(*state) error) error {
 	if err := change(&next); err != nil {
 		return err
 	}
-	if err := q.disk.MkdirAll(op, filepath.Dir(q.path), 0o700); err != nil {
+	if err := q.makeFolder(); err != nil {
 		return err
 	}
 	if err := disk.WriteRecord(q.disk, op, q.path, kind, version, next); err != nil {
@@ -348,5 +350,23 @@ func (q *Queue) store(change func(*state) error) error {
 	q.state = next
 	close(q.changed)
 	q.changed = make(chan struct{})
+	return nil
+}
+
+// makeFolder makes the queue's folder, and its name durable: a power cut that
+// takes the folder takes the queue, whatever was synced in it. Called with
+// writing held.
+func (q *Queue) makeFolder() error {
+	if q.made {
+		return nil
+	}
+	folder := filepath.Dir(q.path)
+	if err := q.disk.MkdirAll(op, folder, 0o700); err != nil {
+		return err
+	}
+	if err := q.disk.SyncDir(op, filepath.Dir(folder)); err != nil {
+		return err
+	}
+	q.made = true
 	return nil
 }

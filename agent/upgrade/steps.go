@@ -69,8 +69,10 @@ const (
 	linkTimeout = time.Minute
 )
 
-// steps in their order. The marker comes before the pointer, so that there is no
-// moment in which a new version could start unwatched.
+// steps in their order. The marker and the watcher come before the pointer, so
+// that there is no moment in which a new version could start unwatched: a process
+// killed right after the pointer moved comes back as a version that may not start
+// at all, and then a watcher is all there is.
 var steps = []step{
 	{name: stepPreflight, phase: agentapi.UpgradeRequested, timeout: preflightTimeout, do: doPreflight, undo: undoPreflight},
 	{name: stepDownload, phase: agentapi.UpgradeDownloading, timeout: downloadTimeout, fetches: true, do: doDownload, undo: undoDownload},
@@ -80,19 +82,18 @@ var steps = []step{
 	{name: stepState, phase: agentapi.UpgradeReplacing, timeout: readTimeout, do: doState},
 	{name: stepMarker, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, do: doMarker, undo: undoMarker},
 	{name: stepWatcherLink, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, do: doWatcherLink, undo: undoWatcherLink},
+	{name: stepWatcher, phase: agentapi.UpgradeReplacing, timeout: WatcherReady, do: doWatcher, undo: undoWatcher},
 	{name: stepPointer, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, final: true, do: doPointer, undo: undoPointer},
 	{name: stepCommit, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, final: true, do: doCommit, undo: undoCommit},
-	{name: stepWatcher, phase: agentapi.UpgradeReplacing, timeout: WatcherReady, final: true, do: doWatcher},
 	{name: stepRestart, phase: agentapi.UpgradeRestarting, timeout: linkTimeout, final: true, do: doRestart},
 }
 
 // work is what one upgrade knows beyond its journal.
 type work struct {
 	*Executor
-	j       *journal
-	expect  *trust.Expectation
-	checks  []manifest.Check
-	watcher Watcher
+	j      *journal
+	expect *trust.Expectation
+	checks []manifest.Check
 }
 
 func doDownload(ctx context.Context, w *work) error {
@@ -274,9 +275,6 @@ func doPointer(_ context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	if err := w.executable(w.j.To.Home, agentName); err != nil {
-		return err
-	}
 	return w.point(stepPointer, path.Join(w.j.To.Home, agentName), marker.AgentLink, &w.j.OldPointer, old)
 }
 
@@ -346,12 +344,30 @@ func undoCommit(e *Executor, j *journal) error {
 }
 
 func doWatcher(ctx context.Context, w *work) error {
+	// The last moment to refuse what nobody could start.
+	if err := w.executable(w.j.To.Home, agentName); err != nil {
+		return err
+	}
 	watcher, err := w.Watchers.Start(ctx, w.path(marker.WatcherLink), w.Top)
 	if err != nil {
 		return fmt.Errorf("watcher: %w", err)
 	}
 	w.watcher = watcher
 	w.j.WatcherPID = watcher.PID()
+	return nil
+}
+
+// undoWatcher stops the watcher this process has started. It comes after the
+// pointer has gone back: until then somebody must be there to put it back. One
+// that an earlier process started leaves when the marker goes.
+func undoWatcher(e *Executor, _ *journal) error {
+	if e.watcher == nil {
+		return nil
+	}
+	if err := e.watcher.Stop(); err != nil {
+		return fmt.Errorf("stop watcher: %w", err)
+	}
+	e.watcher = nil
 	return nil
 }
 

@@ -98,6 +98,8 @@ type Executor struct {
 	Report func(d agentapi.UpgradeDetails, progress bool)
 	Log    *slog.Logger
 
+	watcher Watcher // started by the upgrade under way, nil if none
+
 	mu      sync.Mutex
 	running string // id of the request under way
 	cancel  context.CancelCauseFunc
@@ -180,6 +182,7 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	if err := e.undoLeftover(); err != nil {
 		return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Temporary: true}
 	}
+	e.watcher = nil
 	j := &journal{Request: r, From: e.Running, Archive: manifest.ArchiveName(r.Version, e.GOOS, e.GOARCH, archiveFormat)}
 	w := &work{Executor: e, j: j}
 	phase := agentapi.UpgradeRequested // told by whoever took the request
@@ -192,11 +195,7 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 			e.report(j.Request, phase, agentapi.UpgradeMetadata{}, false)
 		}
 		if err := w.step(ctx, s); err != nil {
-			f := &Failure{State: s.phase, Step: s.name, Err: err, Temporary: temporary(s.name, err)}
-			// The watcher goes before anything is undone: a pointer moved back
-			// under its eyes would look like a rollback to it.
-			f.Err = errors.Join(err, w.stopWatcher())
-			return e.fail(j, f)
+			return e.fail(j, &Failure{State: s.phase, Step: s.name, Err: err, Temporary: temporary(s.name, err)})
 		}
 	}
 	return nil
@@ -297,16 +296,6 @@ func (w *work) step(ctx context.Context, s step) error {
 		return context.Cause(limited)
 	}
 	return err
-}
-
-func (w *work) stopWatcher() error {
-	if w.watcher == nil {
-		return nil
-	}
-	if err := w.watcher.Stop(); err != nil {
-		return fmt.Errorf("stop watcher: %w", err)
-	}
-	return nil
 }
 
 // fail undoes what j has begun. It returns f, with what could not be undone
