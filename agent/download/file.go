@@ -20,15 +20,12 @@ const (
 
 // openFile opens a file of this host as a source. It is resumed like any other:
 // the folder may be a slow network mount.
-func (f *Fetcher) openFile(s *source, from int64, tag string) (answer, error) {
+func (f *Fetcher) openFile(s *source, from int64) (answer, error) {
 	fi, err := f.lookAt(s)
 	if err != nil {
 		return answer{}, err
 	}
 	a := answer{size: fi.Size(), tag: fileTag(fi)}
-	if tag != "" && tag != a.tag {
-		from = 0
-	}
 	if from >= a.size && from > 0 {
 		return a, &beyondEnd{a.size}
 	}

@@ -1,17 +1,20 @@
 package download
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/packaging/disk"
 )
 
 func TestTheRateLimitIsExactOverTime(t *testing.T) {
@@ -137,6 +140,30 @@ func TestASlowLinkIsNoStall(t *testing.T) {
 	})
 }
 
+func TestASlowDownloadIsNotedByTheClock(t *testing.T) {
+	data := noise(1, 3<<20)
+	both(t, data, func(w *world, want Want) {
+		h := w.host("one", data, trickles(50_000, serve))
+		begun, looked := time.Now(), 0
+		w.fetch([]string{h.url}, want, func(Progress) {
+			since := time.Since(begun)
+			if since < NoteInterval+2*time.Second {
+				return
+			}
+			var n partNote
+			err := disk.ReadRecord(disk.OS{}, "test", filepath.Join(w.dir, "p"+noteSuffix), noteKind, noteVersion, &n)
+			if least := int64((since - NoteInterval - 2*time.Second).Seconds() * 50_000); err == nil && n.Length >= least {
+				looked++
+			} else if since < time.Minute {
+				w.Errorf("after %s the note says %d bytes (%v), want %d", since, n.Length, err, least)
+			}
+		})
+		if looked < 20 {
+			w.Errorf("it was noted %d times", looked)
+		}
+	})
+}
+
 func TestAStalledDownloadIsCutAndGoesOn(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
@@ -184,6 +211,24 @@ func TestALinkThatDiesEveryFewKilobytesFinishes(t *testing.T) {
 	})
 }
 
+// A source that gives a byte now and then would keep a host busy for years; it
+// takes a kilobyte in as many attempts as are allowed for nothing.
+func TestTooLittleAtATimeIsGivenUp(t *testing.T) {
+	data := noise(1, 10_000)
+	for each, ends := range map[int]bool{MinProgress/MaxAttempts - 1: false, MinProgress / 8: true} {
+		t.Run(fmt.Sprint(each), func(t *testing.T) {
+			both(t, data, func(w *world, want Want) {
+				h := w.host("one", data)
+				h.always = breaks(each)
+				err := w.fetcher().Fetch(w.Context(), []string{h.url}, w.dir, "p", want, nil)
+				if (err == nil) != ends || !ends && (len(h.ranges()) != MaxAttempts || !Temporary(err)) {
+					w.Errorf("%v after %d requests", err, len(h.ranges()))
+				}
+			})
+		})
+	}
+}
+
 // Anything else is a source that keeps a host busy for nothing.
 func TestBytesThatAreNotNewDoNotCount(t *testing.T) {
 	data := noise(1, 1<<20)
@@ -193,7 +238,7 @@ func TestBytesThatAreNotNewDoNotCount(t *testing.T) {
 		h.always = func(h *host, rw http.ResponseWriter, r *http.Request) {
 			n++
 			rw.Header().Set("ETag", fmt.Sprintf(`"%d"`, n)) // each time another file, it says
-			http.ServeContent(&counted{ResponseWriter: rw, left: 500_000, end: func() { panic(http.ErrAbortHandler) }}, r, "", time.Time{}, sectionOf(h.data))
+			http.ServeContent(&counted{ResponseWriter: rw, left: 500_000, end: func() { panic(http.ErrAbortHandler) }}, r, "", time.Time{}, bytes.NewReader(h.data))
 		}
 		err := w.fetcher().Fetch(w.Context(), []string{h.url}, w.dir, "p", want, nil)
 		if !Temporary(err) || n > 2*MaxAttempts {
@@ -201,14 +246,6 @@ func TestBytesThatAreNotNewDoNotCount(t *testing.T) {
 		}
 	})
 }
-
-func sectionOf(data []byte) io.ReadSeeker {
-	return io.NewSectionReader(readerAt(data), 0, int64(len(data)))
-}
-
-type readerAt []byte
-
-func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return copy(p, r[off:]), nil }
 
 func TestProgressComesEverySecondAndEndsAtAHundred(t *testing.T) {
 	data := noise(1, 1<<20)

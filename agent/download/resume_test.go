@@ -2,6 +2,7 @@ package download
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -292,8 +293,7 @@ func (w *world) leavePart(n partNote, data []byte) {
 
 func TestAPartThatIsNotWhatItsNoteSaysBeginsAnew(t *testing.T) {
 	data := noise(1, 1<<20)
-	part := filepath.Join("p" + partSuffix)
-	note := "p" + noteSuffix
+	part, note := "p"+partSuffix, "p"+noteSuffix
 	for name, damage := range map[string]func(dir string) error{
 		"the part is shorter": func(dir string) error { return os.Truncate(filepath.Join(dir, part), 100_000) },
 		"the part is zeros": func(dir string) error {
@@ -396,14 +396,50 @@ func TestAPartBelongsToItsDigestWhereverTheRestIs(t *testing.T) {
 // Two sources that differ must not go on spoiling each other's beginnings.
 func TestSourcesThatDifferAreTakenApart(t *testing.T) {
 	data, evil := noise(1, 1<<20), noise(2, 1<<20)
-	inWorld(t, func(w *world) {
-		one, two := w.host("one", evil, breaks(300_000)), w.host("two", data)
-		busy := answers(http.StatusServiceUnavailable)
-		one.plan = append(one.plan, busy) // then the second continues what the first began
-		w.fetch([]string{one.url, two.url}, wantOf(data), nil)
-		w.holds(data)
-		if total := len(one.ranges()) + len(two.ranges()); total > 6 {
-			w.Errorf("it took %d requests: %q, %q", total, one.ranges(), two.ranges())
+	for name, always := range map[string]bool{"once": false, "for ever": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				one, two := w.host("one", evil), w.host("two", data)
+				if always {
+					two.plan = []behaviour{nil, answers(http.StatusServiceUnavailable)}
+				}
+				n := 0
+				one.always = func(h *host, rw http.ResponseWriter, r *http.Request) {
+					n++
+					switch {
+					case n%2 == 0: // now the second continues what the first began
+						answers(http.StatusServiceUnavailable)(h, rw, r)
+					case n == 1 || always:
+						breaks(300_000)(h, rw, r)
+					default:
+						serve(h, rw, r)
+					}
+				}
+				w.fetch([]string{one.url, two.url}, wantOf(data), nil)
+				w.holds(data)
+				if total := len(one.ranges()) + len(two.ranges()); total > 7 {
+					w.Errorf("it took %d requests: %q, %q", total, one.ranges(), two.ranges())
+				}
+			})
+		})
+	}
+}
+
+// What an earlier process has left may be wrong; whoever gives the rest is not to
+// blame, and what comes instead may come in small pieces.
+func TestAWrongBeginningIsNotTheSourcesFault(t *testing.T) {
+	data, evil := noise(1, 200_000), noise(2, 200_000)
+	for _, had := range []int{100_000, 200_000} {
+		for name, always := range map[string]behaviour{"a sound link": serve, "one that breaks": breaks(4 << 10)} {
+			t.Run(fmt.Sprintf("%d bytes of it, %s", had, name), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					h := w.host("one", data)
+					h.always = always
+					w.leavePart(partNote{Digest: wantOf(data).SHA512, URL: h.url, Tag: h.tag, Size: int64(len(data))}, evil[:had])
+					w.fetch([]string{h.url}, wantOf(data), nil)
+					w.holds(data)
+				})
+			})
 		}
-	})
+	}
 }

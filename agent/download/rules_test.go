@@ -2,6 +2,7 @@ package download
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -197,6 +200,21 @@ func TestWhichAnswersContinueAPart(t *testing.T) {
 		}
 		if got := c.part.continues(c.url, c.answer, false); got != c.withoutOne {
 			t.Errorf("%s, digest not known: %t", c.name, got)
+		}
+	}
+}
+
+func TestErrorsOfCertificatesSayWhatToDo(t *testing.T) {
+	for want, err := range map[string]error{
+		"install its CA":       x509.UnknownAuthorityError{Cert: &x509.Certificate{}},
+		"as its certificate":   x509.HostnameError{Certificate: &x509.Certificate{}, Host: "one"},
+		"check the clock":      x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired},
+		"connection reset":     syscall.ECONNRESET,
+		"nothing arrived for ": errStalled,
+	} {
+		got := linkError(&url.Error{Op: "Get", URL: "https://user:secret@one/p", Err: err})
+		if !strings.Contains(got.Error(), want) || strings.Contains(got.Error(), "secret") {
+			t.Errorf("%v is told as %q, want %q", err, got, want)
 		}
 	}
 }

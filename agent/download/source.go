@@ -38,7 +38,7 @@ func (f *Fetcher) open(ctx context.Context, s *source, from int64, tag string) (
 		from = 0
 	}
 	if s.url.Scheme == schemeFile {
-		return f.openFile(s, from, tag)
+		return f.openFile(s, from)
 	}
 	header := http.Header{}
 	if from > 0 {

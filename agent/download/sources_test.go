@@ -89,6 +89,10 @@ func TestABodyOfUnknownLengthIsHeldToThePromise(t *testing.T) {
 		long.always, short.always = chunked, chunked
 		w.fetch([]string{long.url, short.url, good.url}, wantOf(data), nil)
 		w.holds(data)
+		err := w.fetcher().Fetch(w.Context(), []string{long.url}, w.dir, "q", Want{Size: int64(len(data))}, nil)
+		if err == nil || Temporary(err) || !strings.Contains(err.Error(), "sends more than the 100000 bytes") {
+			w.Errorf("too long: %v", err)
+		}
 	})
 }
 
@@ -141,6 +145,7 @@ func TestWhatEndsADownload(t *testing.T) {
 		{name: "a proxy", hosts: one(answers(407)), says: []string{"407", "HTTPS_PROXY"}},
 		{name: "odd", hosts: one(answers(418)), says: []string{"418", "check the URL"}},
 		{name: "another place", hosts: one(answers(302, "Location", "http://elsewhere/")), says: []string{"http://elsewhere/", "source_uri"}},
+		{name: "absurd", hosts: one(answers(200, "Content-Length", "3221225472")), says: []string{"has 3221225472 bytes, the limit is 2147483648", "check the URL"}},
 		{name: "other bytes", hosts: one(serve), want: wantOf(noise(2, 1000)), says: []string{"another content", "replace the file"}},
 		{name: "another size", hosts: one(serve), want: Want{Size: 999}, says: []string{"has 1000 bytes, 999 were promised", "replace the file"}},
 		{
@@ -361,6 +366,8 @@ func TestRetryAfterIsKeptTo(t *testing.T) {
 				w.fetch([]string{h.url}, want, func(p Progress) {
 					if p.Retry != "" {
 						at = append(at, p.RetryAt)
+					} else if len(at) > 0 && time.Now().Before(at[len(at)-1]) {
+						w.Errorf("%+v hides why it waits", p)
 					}
 				})
 				w.holds(data, done(want)...)

@@ -10,11 +10,11 @@ import (
 
 var errStalled = fmt.Errorf("nothing arrived for %s", StallTimeout)
 
-// watchdog ends an attempt in which the source keeps silent. It rests while this
-// side is busy: with its disk, or with keeping to the rate limit.
+// watchdog ends an attempt in which the source keeps silent. Between two reads it
+// rests: then this side is busy, with its disk or with keeping to the rate limit.
 type watchdog struct{ timer *time.Timer }
 
-// watched runs one attempt under a watchdog, which is on from the start.
+// watched runs one attempt under a watchdog, which is on until the first read.
 func watched(ctx context.Context, do func(context.Context, *watchdog) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -28,10 +28,7 @@ func watched(ctx context.Context, do func(context.Context, *watchdog) error) err
 }
 
 // watch returns r, with the watchdog on during each Read only.
-func (d *watchdog) watch(r io.Reader) io.Reader {
-	d.timer.Stop()
-	return watchedReader{r, d.timer}
-}
+func (d *watchdog) watch(r io.Reader) io.Reader { return watchedReader{r, d.timer} }
 
 type watchedReader struct {
 	io.Reader
