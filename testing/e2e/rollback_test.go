@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/testing/lab"
+)
+
+// offers says whether the server knows that a host can go back to a version.
+func offers(a adminapi.Agent, version string) bool {
+	return a.Rollback != nil && a.Rollback.Available && a.Rollback.Version != nil && *a.Rollback.Version == version
+}
+
+func TestAnOperatorSendsAHostBackToTheVersionItKept(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01")
+	h := w.hosts[0]
+	w.publish("1.1.0", w.Programs.Agent)
+	w.upgrade("1.1.0", h)
+	w.upgraded(h, "1.1.0")
+	a := w.wait(h, "offers 1.0.0, and its watcher has said that 1.1.0 stays", func(a adminapi.Agent) bool {
+		return offers(a, "1.0.0") && a.Watch != nil && a.Watch.Stage == adminapi.WatchCommitted
+	})
+	if until := *a.Rollback.ValidUntil; time.Until(until) < 6*24*time.Hour {
+		t.Errorf("it can go back until %s, want for a week", until)
+	}
+	_, err := w.server.CLI(t.Context(), "agents", "rollback", h.ID)
+	check(t, err)
+	w.wait(h, "runs 1.0.0 again, kept by its watcher", func(a adminapi.Agent) bool {
+		return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil && a.UpgradeDetails == nil && offers(a, "1.1.0")
+	})
+	w.onDisk(h, "1.0.0")
+	w.result(h, "1.0.0", "")
+	// Nothing was downloaded, so a server without packages does for the way back.
+	if left, err := filepath.Glob(filepath.Join(h.Top, "data", "downloads", "*")); err != nil || len(left) > 0 {
+		t.Errorf("downloads: %v, %v", left, err)
+	}
+	// And forward again, on the host itself.
+	if out, err := h.CLI(t.Context(), "rollback"); err != nil || !strings.Contains(out, "Version 1.1.0 runs again") {
+		t.Errorf("muster-agent rollback: %v\n%s", err, out)
+	}
+	w.onDisk(h, "1.1.0")
+}
+
+func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{Grace: 10 * time.Minute}, "web-01", "web-02")
+	w.publish("1.1.0", w.Programs.Agent)
+	w.upgrade("1.1.0", w.hosts...)
+	for _, h := range w.hosts {
+		w.wait(h, "is watched, and can go back", func(a adminapi.Agent) bool {
+			return a.UpgradeDetails != nil && a.UpgradeDetails.State == adminapi.UpgradeWatching && offers(a, "1.0.0")
+		})
+	}
+	_, err := w.server.CLI(t.Context(), "agents", "rollback", w.hosts[0].ID)
+	check(t, err)
+	if out, err := w.hosts[1].CLI(t.Context(), "rollback", "1.0.0"); err != nil || !strings.Contains(out, "Version 1.0.0 runs again") {
+		t.Errorf("muster-agent rollback: %v\n%s", err, out)
+	}
+	// What the server was asked for is what happened; what was asked for on the
+	// host ends the upgrade the server had asked for.
+	for _, end := range []struct {
+		h      *lab.Host
+		reason string
+	}{{w.hosts[0], ""}, {w.hosts[1], "manual"}} {
+		w.wait(end.h, "runs 1.0.0 again", func(a adminapi.Agent) bool {
+			return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil && a.Status == adminapi.StatusOnline && reasonCode(a) == end.reason
+		})
+		w.onDisk(end.h, "1.0.0")
+	}
+	// An operator's word is no fault of the version: it may be tried again.
+	w.upgrade("1.1.0", w.hosts[0])
+	w.waitPhase(w.hosts[0], adminapi.UpgradeWatching)
+}
+
+// The new version never comes up and takes the agent's word with it: what the
+// server knows, it knows from the watcher.
+func TestTheServerHearsOfARollbackFromTheWatcher(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{}, "web-01")
+	h := w.hosts[0]
+	w.publish("1.2.0", w.Programs.Crasher)
+	w.upgrade("1.2.0", h)
+	w.wait(h, "is told of by its watcher", func(a adminapi.Agent) bool {
+		return a.Watch != nil && a.Watch.To == "1.2.0" && a.Watch.Stage == adminapi.WatchRolledBack && a.Watch.Reason != nil && a.Watch.Reason.Code == "crash_loop"
+	})
+	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
+	// The credential is the watcher's own, and for the owner alone.
+	fi, err := os.Stat(filepath.Join(h.Top, "watcher-identity"))
+	if err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("the watcher's credential: %v, %v", fi, err)
+	}
+}
