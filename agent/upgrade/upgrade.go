@@ -154,7 +154,7 @@ var (
 type stopped string
 
 func (s stopped) Error() string        { return string(s) }
-func (s stopped) Is(target error) bool { return target == ErrCancelled } //nolint:errorlint // identity is meant
+func (s stopped) Is(target error) bool { return target == ErrCancelled }
 
 // Failure is an upgrade that did not happen. The host is as before.
 type Failure struct {
