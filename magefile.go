@@ -62,6 +62,13 @@ func Fmt(ctx context.Context) error { return suite.Format(ctx, root(), os.Stdout
 // Bench runs the benchmarks.
 func Bench(ctx context.Context) error { return suite.Bench(ctx, root(), os.Stdout) }
 
+// Proof interrupts an upgrade at every call there is, and writes what became of the hosts to testing/faults/PROOF.md.
+func Proof(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Proof(ctx, root(), os.Stdout)
+}
+
 // Clean removes what the other targets built.
 func Clean() error { return suite.Clean(root()) }
 

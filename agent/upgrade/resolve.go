@@ -81,11 +81,28 @@ func (e *Executor) handedOver(j *journal) (bool, error) {
 	if j.begun(stepCommit) {
 		return true, nil
 	}
+	return j.begun(stepPointer) && e.decided(j), nil
+}
+
+// decided says whether a watcher has judged the switch in j, and so moved the
+// pointer back, or is about to.
+func (e *Executor) decided(j *journal) bool {
+	m, err := marker.Read(e.Disk, e.Top)
+	if err != nil {
+		e.log().Warn("an unreadable upgrade marker is passed over", "error", err)
+	}
+	if m != nil && m.To == j.To {
+		d, err := marker.ReadDecision(e.Disk, e.Top, *m)
+		if err != nil {
+			e.log().Warn("an unreadable decision is passed over", "error", err)
+		}
+		return d != nil
+	}
 	o, err := marker.ReadOutcome(e.Disk, e.Top)
 	if err != nil {
 		e.log().Warn("an unreadable upgrade outcome is passed over", "error", err)
 	}
-	return o != nil && j.begun(stepPointer) && o.ActionID == j.Request.ActionID && o.To == j.To, nil
+	return o != nil && o.ActionID == j.Request.ActionID && o.To == j.To
 }
 
 // repairCommit writes the active commit of a new version that came up although

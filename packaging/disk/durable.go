@@ -178,8 +178,8 @@ func parseRecord(data []byte, kind string, version int) ([]byte, error) {
 // CopyTree copies the folders and regular files under from to to, which may
 // exist, and makes them durable. Sockets, links and locks are passed over: they
 // belong to the process that made them. So is a file that goes away while the
-// copy runs, as the temporary files of a living process do. A from that is not
-// there copies nothing.
+// copy runs, as the temporary files of a living process do. A file that is in to
+// already is replaced as one step. A from that is not there copies nothing.
 func CopyTree(d Disk, op, from, to string) error {
 	copied, err := copyFolder(d, op, from, to)
 	if err != nil || !copied {
@@ -215,7 +215,7 @@ func copyFolder(d Disk, op, from, to string) (copied bool, err error) {
 	return true, d.SyncDir(op, to)
 }
 
-func copyFile(d Disk, op, from, to string) (err error) {
+func copyFile(d Disk, op, from, to string) error {
 	in, err := d.OpenFile(op, from, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -228,11 +228,20 @@ func copyFile(d Disk, op, from, to string) (err error) {
 	if err != nil {
 		return wrapOnce(op, err)
 	}
-	// An older copy is removed, not truncated, so that the mode is copied too.
-	if err := d.Remove(op, to); err != nil {
+	// An older copy stays until the new one is whole: it may be the state of a
+	// version that is about to run.
+	tmp := to + ".new"
+	if err := d.Remove(op, tmp); err != nil {
 		return err
 	}
-	out, err := d.OpenFile(op, to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fi.Mode().Perm())
+	if err := writeCopy(d, op, tmp, in, fi.Mode().Perm()); err != nil {
+		return errors.Join(err, d.Remove(op, tmp))
+	}
+	return d.Rename(op, tmp, to)
+}
+
+func writeCopy(d Disk, op, to string, in io.Reader, perm fs.FileMode) (err error) {
+	out, err := d.OpenFile(op, to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -47,14 +48,20 @@ type Server struct {
 
 	http *httptest.Server
 
-	mu       sync.Mutex
-	changed  chan struct{}
+	mu      sync.Mutex
+	changed chan struct{}
+	memory  Memory
+	polls   map[string]chan struct{}
+}
+
+// Memory is what a server knows, so that a story can be told again from its
+// middle. Whoever has one only reads it.
+type Memory struct {
 	agents   int
 	packages map[string][]byte
 	actions  []agentapi.Action
 	checkins []Checkin
 	acks     []agentapi.AckEvent
-	polls    map[string]chan struct{}
 }
 
 // Checkin is a check-in as it arrived.
@@ -65,10 +72,38 @@ type Checkin struct {
 	At        time.Time
 }
 
+// NewHandler is a server without a listener, which knows what m says: a handler
+// for connections that the test makes. Its URL, CAPin and Close are not set.
+func NewHandler(m Memory) *Server {
+	m.packages = maps.Clone(m.packages)
+	if m.packages == nil {
+		m.packages = map[string][]byte{}
+	}
+	// What is appended must not land in the memory of another server.
+	m.actions, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.checkins), slices.Clip(m.acks)
+	return &Server{memory: m, polls: map[string]chan struct{}{}, changed: make(chan struct{})}
+}
+
+// Memory is what the server knows now.
+func (s *Server) Memory() Memory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.memory
+	m.packages = maps.Clone(m.packages)
+	m.actions, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.checkins), slices.Clip(m.acks)
+	return m
+}
+
+// Checkins are all check-ins the memory holds.
+func (m Memory) Checkins() []Checkin { return m.checkins }
+
+// Acks are all results the memory holds.
+func (m Memory) Acks() []agentapi.AckEvent { return m.acks }
+
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{packages: map[string][]byte{}, polls: map[string]chan struct{}{}, changed: make(chan struct{})}
+	s := NewHandler(Memory{})
 	ca, cert := certificates(t)
 	s.CAPin = capin.Of(ca.Raw)
 	s.http = httptest.NewUnstartedServer(s)
@@ -86,14 +121,14 @@ func New(t testing.TB) *Server {
 func (s *Server) Publish(name string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.packages[name] = data
+	s.memory.packages[name] = data
 }
 
 // Send delivers an action to every agent.
 func (s *Server) Send(a agentapi.Action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.actions = append(s.actions, a)
+	s.memory.actions = append(s.memory.actions, a)
 	s.wake()
 }
 
@@ -110,14 +145,14 @@ func (s *Server) Upgrade(id, version string) {
 func (s *Server) Checkins() []Checkin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.checkins)
+	return slices.Clone(s.memory.checkins)
 }
 
 // Acks are all results so far.
 func (s *Server) Acks() []agentapi.AckEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.acks)
+	return slices.Clone(s.memory.acks)
 }
 
 // Wait waits until ok holds, which is asked again at every change.
@@ -184,8 +219,8 @@ func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	s.agents++
-	id := fmt.Sprintf("agent-%d", s.agents)
+	s.memory.agents++
+	id := fmt.Sprintf("agent-%d", s.memory.agents)
 	s.mu.Unlock()
 	answer(w, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{ID: id, AccessAPIKey: "key-" + id}})
 }
@@ -193,7 +228,7 @@ func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
 func (s *Server) artifact(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, agentapi.PathArtifacts)
 	s.mu.Lock()
-	data, ok := s.packages[name]
+	data, ok := s.memory.packages[name]
 	s.mu.Unlock()
 	if !ok {
 		Refuse(w, http.StatusNotFound, "NotFound", "no such package")
@@ -215,7 +250,7 @@ func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
 		close(older)
 	}
 	s.polls[agent] = replaced
-	s.checkins = append(s.checkins, Checkin{CheckinRequest: req, AgentID: agent, UserAgent: r.UserAgent(), At: time.Now()})
+	s.memory.checkins = append(s.memory.checkins, Checkin{CheckinRequest: req, AgentID: agent, UserAgent: r.UserAgent(), At: time.Now()})
 	s.wake()
 	s.mu.Unlock()
 	hold := s.Hold
@@ -241,9 +276,9 @@ func (s *Server) park(ctx context.Context, token string, replaced <-chan struct{
 	_, _ = fmt.Sscan(token, &seen) // no token is none seen
 	for {
 		s.mu.Lock()
-		if len(s.actions) > seen {
-			resp.Actions = slices.Clone(s.actions[seen:])
-			resp.AckToken = fmt.Sprint(len(s.actions))
+		if len(s.memory.actions) > seen {
+			resp.Actions = slices.Clone(s.memory.actions[seen:])
+			resp.AckToken = fmt.Sprint(len(s.memory.actions))
 		}
 		changed := s.changed
 		s.mu.Unlock()
@@ -269,7 +304,7 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 	resp := agentapi.AckResponse{Action: "acks"}
 	s.mu.Lock()
 	for _, e := range req.Events {
-		s.acks = append(s.acks, e)
+		s.memory.acks = append(s.memory.acks, e)
 		resp.Items = append(resp.Items, agentapi.AckItem{Status: http.StatusOK})
 	}
 	s.wake()

@@ -1,5 +1,5 @@
-// Package suite is what `go tool mage test`, `lint`, `fmt`, `bench` and `clean`
-// do: it puts the tools of several languages into one run with one result.
+// Package suite is what `go tool mage test`, `lint`, `fmt`, `bench`, `proof` and
+// `clean` do: it puts the tools of several languages into one run with one result.
 package suite
 
 import (
@@ -19,6 +19,10 @@ import (
 // goroutines printed.
 const goTimeout = "10m"
 
+// proofTimeout bounds the crash proof, which takes some minutes on two cores: it
+// also tries every sync that is known to be redundant.
+const proofTimeout = "60m"
+
 // toolsModfile pins the tools whose dependencies should not become the
 // product's.
 const toolsModfile = "testing/tools/tools.mod"
@@ -37,6 +41,7 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 		{"web UI", testUI},
 		{"other systems", vetOtherSystems},
 		{"Go", testGo},
+		{"crash proof", testFaults},
 	} {
 		fmt.Fprintf(out, "── %s (%s)\n", step.name, time.Since(began).Round(time.Second))
 		if err := step.run(ctx, root, out); err != nil {
@@ -74,6 +79,12 @@ func testGo(ctx context.Context, root string, out io.Writer) error {
 		"-race", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
 }
 
+// testFaults interrupts an upgrade at every call; under the race detector, with
+// everything else, only at one in four.
+func testFaults(ctx context.Context, root string, out io.Writer) error {
+	return toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./testing/faults")
+}
+
 // Lint checks form: formatting, vet, and the linters of .golangci.yml.
 func Lint(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.Run(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "run", "./...")
@@ -96,6 +107,21 @@ func Format(ctx context.Context, root string, out io.Writer) error {
 // Bench runs the benchmarks of every package.
 func Bench(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-run=^$", "-bench=.", "-benchmem", "./...")
+}
+
+// Proof runs the whole crash proof, tells of its progress, and writes its tables
+// to testing/faults/PROOF.md.
+func Proof(ctx context.Context, root string, out io.Writer) error {
+	faults := filepath.Join(root, "testing", "faults")
+	program := filepath.Join(root, "build", "faults.test")
+	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+		return err
+	}
+	// Built and then run, since `go test` would keep back what it prints.
+	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-c", "-tags="+toolchain.Tags, "-o", program, "./testing/faults"); err != nil {
+		return err
+	}
+	return toolchain.Run(ctx, out, faults, []string{"MUSTER_PROOF=" + filepath.Join(faults, "PROOF.md")}, program, "-test.timeout="+proofTimeout)
 }
 
 // Clean removes what was built.

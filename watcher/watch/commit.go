@@ -28,7 +28,7 @@ const (
 // can be one that is being made.
 func (w *Watch) commit(m marker.Marker) (marker.Outcome, error) {
 	o := marker.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: marker.Committed, At: time.Now()}
-	w.writeDecision(decide(m, marker.Committed, nil))
+	w.writeDecision(marker.Decide(m, marker.Committed, nil))
 	if err := w.recordPrevious(m, o.At); err != nil {
 		return o, err
 	}

@@ -215,7 +215,7 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 	}
 	if !pending {
 		// Killed past the end: the decision of a marker that is gone is left.
-		s.must(disk.RemoveRecord(quickDisk{}, "test", filepath.Join(s.top, decisionFile)))
+		s.must(disk.RemoveRecord(quickDisk{}, "test", filepath.Join(s.top, marker.DecisionFile)))
 	}
 	s.wantSettled(e.result, e.home(s))
 	o, err := marker.ReadOutcome(quickDisk{}, s.top)
@@ -248,7 +248,7 @@ func TestAnyOperationFailsOnce(t *testing.T) {
 					if _, err := s.run(t.Context()); err != nil {
 						t.Fatalf("%v\n%s", err, s.lines)
 					}
-					s.must(disk.RemoveRecord(quickDisk{}, "test", filepath.Join(s.top, decisionFile)))
+					s.must(disk.RemoveRecord(quickDisk{}, "test", filepath.Join(s.top, marker.DecisionFile)))
 					s.wantSettled(e.result, e.home(s))
 				})
 			})

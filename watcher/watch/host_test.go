@@ -316,7 +316,7 @@ func (s *site) settled(want marker.Result, home string) error {
 	o, err := marker.ReadOutcome(quickDisk{}, s.top)
 	check(err == nil && o != nil && o.Result == want, "outcome %+v, %v; want %s", o, err, want)
 	for _, name := range []string{
-		marker.MarkerFile, marker.MarkerFile + ".prev", decisionFile, decisionFile + ".prev",
+		marker.MarkerFile, marker.MarkerFile + ".prev", marker.DecisionFile, marker.DecisionFile + ".prev",
 		marker.RequestFile, marker.RequestFile + ".prev",
 	} {
 		check(!s.exists(name), "%s is still there", name)

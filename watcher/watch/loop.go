@@ -71,6 +71,7 @@ type Watch struct {
 	Server Server
 
 	refused string // home a request was refused for, see requested
+	exits   int    // the host's count when the marker being watched was found
 }
 
 // plan is what to do with the host.
@@ -89,7 +90,13 @@ const (
 	keepNew
 	putBack
 	leaveAlone
+	watchNext // the marker has made room for another one
 )
+
+// maxMarkers bounds how many markers one watcher follows. The agent writes a new
+// one when it begins again after a crash, which it does a handful of times; a
+// later watcher goes on.
+const maxMarkers = 10
 
 // Run watches the upgrade the marker on the host tells of, until it is kept or
 // rolled back, and returns the outcome. The outcome is nil when there is nothing
@@ -97,39 +104,51 @@ const (
 // returns its error and the marker stays for the next watcher; after the verdict
 // Run finishes first.
 func (w *Watch) Run(ctx context.Context) (*marker.Outcome, error) {
-	m, err := marker.Read(w.Disk, w.Top)
-	if err != nil {
-		w.Log.Warn("the upgrade marker cannot be read and counts as none", "error", err)
-		return nil, nil
+	for range maxMarkers {
+		m, err := marker.Read(w.Disk, w.Top)
+		if err != nil {
+			w.Log.Warn("the upgrade marker cannot be read and counts as none", "error", err)
+			return nil, nil
+		}
+		if m == nil {
+			return nil, nil
+		}
+		p, err := w.plan(ctx, *m)
+		if err != nil {
+			return nil, err
+		}
+		if p.do != watchNext {
+			return w.carryOut(ctx, *m, p)
+		}
+		w.Log.Info("watching again", "why", p.reason.Text)
+		// The ends so far are not the next version's.
+		w.exits = w.Host.Agent().Exits
 	}
-	if m == nil {
-		return nil, nil
-	}
-	p, err := w.plan(ctx, *m)
-	if err != nil {
-		return nil, err
-	}
-	var o *marker.Outcome
+	return nil, fmt.Errorf("the upgrade marker changed %d times in one watch", maxMarkers)
+}
+
+// carryOut does what was decided.
+func (w *Watch) carryOut(ctx context.Context, m marker.Marker, p plan) (o *marker.Outcome, err error) {
 	switch p.do {
 	case keepNew:
-		o, err = w.settle(ctx, func(context.Context) (marker.Outcome, error) { return w.commit(*m) })
+		o, err = w.settle(ctx, func(context.Context) (marker.Outcome, error) { return w.commit(m) })
 	case putBack:
 		w.Log.Warn("rolling back", "from", m.To.String(), "to", m.From.String(), "code", p.reason.Code, "reason", p.reason.Text)
-		w.announce(ctx, *m, p.seen, p.reason)
+		w.announce(ctx, m, p.seen, p.reason)
 		o, err = w.settle(ctx, func(ctx context.Context) (marker.Outcome, error) {
-			return w.rollBack(ctx, *m, p.reason, p.keep)
+			return w.rollBack(ctx, m, p.reason, p.keep)
 		})
 	default:
 		w.Log.Warn("the host is left as it is", "reason", p.reason.Text)
 	}
 	if o != nil {
-		w.conclusion(ctx, *m, p.seen, *o)
+		w.conclusion(ctx, m, p.seen, *o)
 	}
 	return o, err
 }
 
 func (w *Watch) plan(ctx context.Context, m marker.Marker) (plan, error) {
-	d, err := w.readDecision(m)
+	d, err := marker.ReadDecision(w.Disk, w.Top, m)
 	if err != nil {
 		w.Log.Warn("an earlier decision cannot be read and counts as none", "error", err)
 	}
@@ -151,7 +170,7 @@ func (w *Watch) plan(ctx context.Context, m marker.Marker) (plan, error) {
 
 // resume decides what a watcher that starts has to do, from the decision an
 // earlier one may have left and from where the pointer leads.
-func resume(m marker.Marker, d *decision, home string) plan {
+func resume(m marker.Marker, d *marker.Decision, home string) plan {
 	switch {
 	case home != "" && home != m.To.Home && home != m.From.Home:
 		return plan{do: leaveAlone, reason: marker.Reason{Text: fmt.Sprintf(
@@ -212,11 +231,10 @@ func (w *Watch) withdrawn(m marker.Marker) *plan {
 	if err != nil || (now != nil && now.CreatedAt.Equal(m.CreatedAt) && now.To.Home == m.To.Home) {
 		return nil
 	}
-	text := "the upgrade marker was removed while the version was watched"
 	if now != nil {
-		text = "the upgrade marker is now about another upgrade, to " + now.To.String()
+		return &plan{do: watchNext, reason: marker.Reason{Text: "the upgrade marker is now about another upgrade, to " + now.To.String()}}
 	}
-	return &plan{do: leaveAlone, reason: marker.Reason{Text: text}}
+	return &plan{do: leaveAlone, reason: marker.Reason{Text: "the upgrade marker was removed while the version was watched"}}
 }
 
 // state is what the loop carries from round to round.
@@ -310,7 +328,7 @@ func (w *Watch) pointerMoved(m marker.Marker, s *state) (p plan, ok bool) {
 // was last seen, asks for health. An answer proves a process where none is seen.
 func (w *Watch) sample(ctx context.Context, ask bool) Sample {
 	p := w.Host.Agent()
-	s := Sample{At: time.Now(), Alive: p.Alive, PID: p.PID, Exits: p.Exits}
+	s := Sample{At: time.Now(), Alive: p.Alive, PID: p.PID, Exits: max(0, p.Exits-w.exits)}
 	if !ask && p.Alive {
 		return s
 	}

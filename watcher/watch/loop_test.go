@@ -95,7 +95,7 @@ func TestLoop(t *testing.T) {
 		if o, err := s.run(ctx); o != nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("outcome %+v, %v; want none and the reason to stop", o, err)
 		}
-		if !s.exists(marker.MarkerFile) || s.exists(decisionFile) || s.leads(marker.AgentLink) != s.m.To.Home {
+		if !s.exists(marker.MarkerFile) || s.exists(marker.DecisionFile) || s.leads(marker.AgentLink) != s.m.To.Home {
 			t.Fatal("a stopped watcher changed the host")
 		}
 		if o, err := s.run(t.Context()); err != nil || o.Result != marker.Committed {
@@ -154,7 +154,7 @@ func TestACrashLoopIsDecidedInSeconds(t *testing.T) {
 			switched := time.Now().Add(handOver)
 			var decided time.Time
 			s.disk = faultDisk{Disk: quickDisk{}, before: func(_, op, _ string) error {
-				if op == opDecision && decided.IsZero() {
+				if op == "decision" && decided.IsZero() {
 					decided = time.Now()
 				}
 				return nil

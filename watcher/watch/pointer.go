@@ -14,7 +14,6 @@ import (
 // Labels of the disk operations, as errors and fault tests name them. The marker
 // package labels its own.
 const (
-	opDecision     = "decision"
 	opPointer      = "pointer"
 	opWatcherLink  = "watcher link"
 	opActiveCommit = "active commit"

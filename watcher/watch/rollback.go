@@ -54,7 +54,7 @@ func (w *Watch) rollBack(ctx context.Context, m marker.Marker, reason marker.Rea
 	outcome := func() marker.Outcome {
 		return marker.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: result, Reason: &reason, At: time.Now()}
 	}
-	w.writeDecision(decide(m, marker.RolledBack, &reason))
+	w.writeDecision(marker.Decide(m, marker.RolledBack, &reason))
 	runnable, err := w.has(opPointer, marker.AgentLink, m.From.Home)
 	if err != nil {
 		return outcome(), err
@@ -160,6 +160,14 @@ func (w *Watch) conclude(o marker.Outcome, keep keepHome) error {
 	return w.removeMarker()
 }
 
+// writeDecision: one that cannot be written, on a full disk say, must not hold
+// up a rollback. It is missed only if somebody is killed as well.
+func (w *Watch) writeDecision(d marker.Decision) {
+	if err := marker.WriteDecision(w.Disk, w.Top, d); err != nil {
+		w.Log.Warn("the decision cannot be recorded, going on without", "error", err)
+	}
+}
+
 // removeMarker: the decision goes after the marker. The other way round a crash
 // in between would have the next watcher judge again what is already decided. A
 // request to go back goes before it: left behind, it would end the next watch of
@@ -171,7 +179,9 @@ func (w *Watch) removeMarker() error {
 	if err := marker.Remove(w.Disk, w.Top); err != nil {
 		return err
 	}
-	w.removeDecision()
+	if err := marker.RemoveDecision(w.Disk, w.Top); err != nil {
+		w.Log.Warn("the decision that was carried out cannot be removed and is left", "error", err)
+	}
 	return nil
 }
 

@@ -98,7 +98,7 @@ func TestRollback(t *testing.T) {
 	inTime(t, "a decision about another upgrade is none", func(t *testing.T, s *site) {
 		other := s.m
 		other.CreatedAt = s.m.CreatedAt.Add(-time.Hour)
-		s.watch().writeDecision(decide(other, marker.RolledBack, &marker.Reason{Code: marker.ReasonManual, Text: "Old."}))
+		s.watch().writeDecision(marker.Decide(other, marker.RolledBack, &marker.Reason{Code: marker.ReasonManual, Text: "Old."}))
 		s.handOver(time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
 			t.Fatalf("outcome %+v, %v", o, err)

@@ -1,0 +1,168 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/daemon"
+	hostinfo "github.com/muster-fleet/muster/agent/host"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+)
+
+// runAgent has the program live its life. It does what the agent's main does,
+// with the host's parts.
+func (h *host) runAgent(p *process) {
+	h.mu.Lock()
+	h.agent = p
+	h.mu.Unlock()
+	if h.isOff() {
+		p.kill()
+		return
+	}
+	h.log.Info("agent's process starts", "version", p.program.version, "pid", p.pid)
+	switch p.program.life {
+	case exits:
+		p.kill()
+		return
+	case crashes:
+		t := time.AfterFunc(crashAfter, p.kill)
+		h.all.Go(func() { <-p.dead; t.Stop() })
+	}
+	h.all.Go(func() {
+		defer p.kill()
+		o, err := p.options()
+		if err == nil {
+			err = daemon.Agent{Options: o}.Run(p.ctx)
+		}
+		if p.alive() {
+			h.log.Info("agent's process ends", "version", p.program.version, "error", err)
+		}
+	})
+}
+
+// options are what daemon.Installed makes of a real machine, from the same files.
+func (p *process) options() (daemon.Options, error) {
+	o := daemon.Options{
+		Top: top, GOOS: goos, GOARCH: goarch, PID: p.pid, Host: hostinfo.Info{Hostname: "host"},
+		Disk: p.disk, HTTP: &http.Client{Transport: link{p}}, Other: &http.Client{Transport: link{p}},
+		Control: p.control, Lock: p.agentLock, Watchers: units{p}, Exec: p.exec, Service: serviceName,
+		Components: []daemon.Component{workload{p.program.life}},
+		Rand:       func() float64 { return 0.5 }, Log: p.host.log.With("process", p.String()),
+	}
+	var err error
+	if o.Config, err = config.Load(p.disk, top); err != nil {
+		return o, err
+	}
+	if o.Running, err = daemon.RunningVersion(p.disk, top, p.program.file, "dev"); err != nil {
+		return o, err
+	}
+	if o.Identity, err = identity.Load(p.disk, top); err != nil {
+		return o, err
+	}
+	ring, err := trust.ParseKeyring(o.Identity.TrustedKeys)
+	if err != nil {
+		return o, err
+	}
+	o.Trust = ring
+	return o, nil
+}
+
+func (p *process) agentLock(path, _ string) (func() error, error) {
+	release, err := p.lock(path, "held")
+	if err != nil && p.alive() {
+		err = fmt.Errorf("%w: %w", daemon.ErrLocked, err)
+	}
+	return release, err
+}
+
+// exec replaces the process by the program the pointer leads to: what runs here
+// does nothing any more, and what comes has its number.
+func (p *process) exec() error {
+	if err := p.act("exec agent", path.Join(top, marker.AgentLink)); err != nil {
+		return err
+	}
+	h := p.host
+	prog, err := h.load(marker.AgentLink)
+	if err != nil {
+		return err
+	}
+	p.next = h.newProcess(prog, p.pid)
+	p.kill()
+	h.runAgent(p.next)
+	return nil
+}
+
+// workload is the component of a simulated agent.
+type workload struct{ life life }
+
+func (w workload) ID() string   { return "workload" }
+func (w workload) Type() string { return "simulated" }
+
+func (w workload) Status() (probe.State, string) {
+	if w.life == sickly {
+		return probe.Failed, "it does not get along with this version"
+	}
+	return probe.Healthy, ""
+}
+
+func (w workload) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// units is how the agent starts watchers: through the service manager.
+type units struct{ p *process }
+
+var _ upgrade.Watchers = units{}
+
+func (u units) MarkerVersion(_ context.Context, file string) (int, error) {
+	if err := u.p.act("ask watcher", file); err != nil {
+		return 0, err
+	}
+	prog, err := loadFile(u.p.host.outside(), filepath.Clean(file))
+	if err != nil {
+		return 0, err
+	}
+	if prog.kind != "watcher" {
+		return 0, fmt.Errorf("%s is no watcher", file)
+	}
+	return marker.Version, nil
+}
+
+func (u units) Start(_ context.Context, file, _ string) (upgrade.Watcher, error) {
+	if err := u.p.act("start watcher", file); err != nil {
+		return nil, err
+	}
+	err := u.p.host.startWatcherUnit()
+	if errors.Is(err, errNothing) {
+		err = upgrade.ErrNothingToWatch
+	}
+	if !u.p.alive() {
+		err = errDead // whoever is dead by now learns nothing
+	}
+	if err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// PID and Stop are of the started watcher.
+func (u units) PID() int { return 0 }
+
+func (u units) Stop() error {
+	if err := u.p.act("stop watcher", marker.WatcherLink); err != nil {
+		return err
+	}
+	u.p.host.stopWatcherUnit()
+	return nil
+}

@@ -1,0 +1,219 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/testing/faults/simdisk"
+)
+
+// seed chooses the pairs of faults; `-args -seed 7` tries others.
+var seed = flag.Uint64("seed", 1, "chooses which pairs of faults are tried")
+
+// proofVariable names the file that the tables are written to.
+const proofVariable = "MUSTER_PROOF"
+
+var found = newProof(os.Getenv(proofVariable) != "")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if file := os.Getenv(proofVariable); file != "" && code == 0 {
+		if err := os.WriteFile(file, []byte(found.markdown()), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		fmt.Print(found.markdown())
+	}
+	os.Exit(code)
+}
+
+// The undisturbed story of every scenario is told, and then once more for every
+// call in it and every way to be interrupted there.
+func TestAHostComesOutOfEveryFault(t *testing.T) {
+	k := newKit(t)
+	next := k.further(t)
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			w, e := s.begin(t, k)
+			how, points := record(t, w, e, nil)
+			if s.undisturbed != "" && how != s.undisturbed {
+				t.Fatalf("without a fault the story ends with the %s version, want the %s", how, s.undisturbed)
+			}
+			if len(points) < 50 {
+				t.Fatalf("only %d calls: is the disk still handed in everywhere?", len(points))
+			}
+			b := &book{t: t, points: points, memo: newMemo(), tally: found.scenario(s, points)}
+			for _, m := range models {
+				t.Run(string(m), func(t *testing.T) {
+					t.Parallel()
+					for i, p := range points {
+						if i%slower != 0 {
+							continue
+						}
+						t.Run(p.name, func(t *testing.T) { b.interrupt(t, m, i, w, e, &next) })
+					}
+					found.progress("%s/%s: done, %d worlds so far", s.name, m, b.memo.size())
+				})
+			}
+		})
+	}
+}
+
+// book is one scenario with all its calls.
+type book struct {
+	t      *testing.T
+	points []point
+	memo   *memo
+	tally  *tally
+}
+
+// interrupt tells what becomes of the story that is interrupted at one call.
+func (b *book) interrupt(t *testing.T, m model, i int, w world, e expectation, f *further) {
+	p := b.points[i]
+	check := func(t *testing.T, r result) {
+		t.Helper()
+		b.tally.count(m, p, r.end)
+		if r.end == endBad {
+			t.Errorf("%s\n\n%s", replay(t), r.complaint(b.points, i))
+		}
+	}
+	switch m {
+	case modelKill:
+		if i == len(b.points)-1 {
+			return // nobody makes a call any more
+		}
+		if i%furtherEvery != 0 {
+			f = nil
+		}
+		check(t, killAt(t, w, e, p.name, f))
+	case modelHalt:
+		check(t, b.memo.goOn(t, p.afterHalt(), e, f))
+	case modelLose:
+		check(t, b.memo.goOn(t, p.afterCut(simdisk.Lose), e, f))
+	case modelTorn:
+		for _, c := range p.world.fs.Cuts()[1:] {
+			t.Run(c.String(), func(t *testing.T) { check(t, b.memo.goOn(t, p.afterCut(c), e, f)) })
+		}
+	}
+}
+
+// replay is the command that tells one story again.
+func replay(t *testing.T) string {
+	parts := strings.Split(t.Name(), "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return fmt.Sprintf("to tell it again: go test ./testing/faults -run '%s'", strings.Join(parts, "/"))
+}
+
+// slower is by how much less is tried under the race detector, which takes some
+// eight times as long and looks for something else: one call in four. The tests
+// run without it as well, see testing/suite.
+var slower = func() int {
+	info, ok := debug.ReadBuildInfo()
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return 4
+	}
+	return 1
+}()
+
+// pairsPerScenario bounds what two faults in one upgrade are tried for: all pairs
+// would be some hundred thousand for each scenario.
+const pairsPerScenario = 120
+
+// A second fault hits the host while it comes out of the first.
+func TestAHostComesOutOfTwoFaults(t *testing.T) {
+	k := newKit(t)
+	for i, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			w, e := s.begin(t, k)
+			_, points := record(t, w, e, nil)
+			tally := found.pair(s)
+			t.Parallel()
+			random := rand.New(rand.NewPCG(*seed, uint64(i)))
+			for n := range pairsPerScenario / slower {
+				first := points[random.IntN(len(points)-1)]
+				numbers := [4]int{random.Int(), random.Int(), random.Int(), random.Int()}
+				t.Run(fmt.Sprint(n+1), func(t *testing.T) {
+					p := newPair(t, w, e, first, nil, numbers)
+					r := goOn(t, p.world, e, nil)
+					tally.count(modelHalt, first, r.end)
+					if r.end == endBad {
+						t.Errorf("%s -args -seed %d\n\nfirst %s before\n%s\n%s before\n%s\n%s", replay(t), *seed,
+							p.how[0], around(points, first.number-1), p.how[1], around(p.between, p.second), strings.Join(r.wrong, "\n")+"\n"+r.log)
+					}
+				})
+			}
+		})
+	}
+}
+
+// pair is a world after two faults.
+type pair struct {
+	world   world
+	how     [2]string
+	between []point // the calls after the first fault
+	second  int     // before which of them the second came, from 0
+}
+
+// newPair tells the story between the faults. The numbers choose: how the first
+// fault hits, in which way, at which call after it the second, in which way.
+func newPair(t *testing.T, w world, e expectation, first point, skip func(simdisk.Call) bool, numbers [4]int) pair {
+	t.Helper()
+	var p pair
+	switch numbers[0] % 3 {
+	case 0:
+		// The process is killed, and the rest of the same boot is what comes
+		// between the faults.
+		k := &killer{name: first.name, seen: names{}}
+		p.how[0] = "the process is killed"
+		_, p.between = recordWith(t, w, e, skip, k.before)
+		if first.number < len(p.between) {
+			p.between = p.between[first.number:]
+		}
+	case 1:
+		p.how[0] = "all processes die"
+		_, p.between = record(t, first.afterHalt(), e, skip)
+	case 2:
+		cuts := first.world.fs.Cuts()
+		c := cuts[numbers[1]%len(cuts)]
+		p.how[0] = "power cut " + c.String()
+		_, p.between = record(t, first.afterCut(c), e, skip)
+	}
+	p.second = numbers[2] % len(p.between)
+	at := p.between[p.second]
+	cuts := at.world.fs.Cuts()
+	if n := numbers[3] % (len(cuts) + 1); n == len(cuts) {
+		p.how[1], p.world = "then all processes die", at.afterHalt()
+	} else {
+		p.how[1], p.world = "then power cut "+cuts[n].String(), at.afterCut(cuts[n])
+	}
+	return p
+}
+
+// What is enumerated is the same whoever tells it: else a call might be missed,
+// and a fault could not be met again.
+func TestAStoryIsTheSameEachTime(t *testing.T) {
+	k := newKit(t)
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			w, e := s.begin(t, k)
+			t.Parallel()
+			_, first := record(t, w, e, nil)
+			_, second := record(t, w, e, nil)
+			for i := range max(len(first), len(second)) {
+				if i >= min(len(first), len(second)) || first[i].String() != second[i].String() {
+					t.Fatalf("told twice, the stories of %d and %d calls part at\n%s\n%s", len(first), len(second), around(first, i), around(second, i))
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,200 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/identity"
+	"github.com/muster-fleet/muster/packaging/build"
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/testing/fakeserver"
+	"github.com/muster-fleet/muster/testing/faults/simdisk"
+	"github.com/muster-fleet/muster/watcher/marker"
+)
+
+const (
+	goos, goarch = "linux", "amd64"
+	agentID      = "agent-1"
+	serverURL    = "http://fleet.test"
+)
+
+// settings shorten what only costs virtual time: the watch of a good version
+// takes three quarters of a minute. No bound depends on them.
+const settings = "upgrade:\n  watch:\n    grace: 45s\n    interval: 5s\n    failed_for: 15s\n"
+
+// holdPoll is how long the server parks a poll, as a real one does.
+const holdPoll = 5 * time.Minute
+
+// release is one published version.
+type release struct {
+	install marker.Install
+	// home is what the versioned home holds when it is whole, as simdisk's Tree
+	// has it.
+	home    map[string]string
+	archive string // file name
+	packed  []byte
+	sig     []byte
+}
+
+// kit is what is made once for all hosts: keys and signed packages, built and
+// unpacked by the real code.
+type kit struct {
+	public   trust.PublicKey
+	key      trust.PrivateKey
+	releases map[string]*release
+}
+
+func newKit(t testing.TB) *kit {
+	t.Helper()
+	// The same key each time: a replayed fault meets the same bytes.
+	public, key, err := trust.GenerateKey(rand.NewChaCha8([32]byte{1}))
+	must(t, err)
+	return &kit{public: public, key: key, releases: map[string]*release{}}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// name tells releases of one version apart by how they fare.
+func name(version string, agent, watcher life) string {
+	return version + " " + string(agent) + " " + string(watcher)
+}
+
+// release builds, signs and unpacks a version whose agent and watcher fare so.
+func (k *kit) release(t testing.TB, version string, agent, watcher life) *release {
+	t.Helper()
+	if r := k.releases[name(version, agent, watcher)]; r != nil {
+		return r
+	}
+	r := &release{archive: manifest.ArchiveName(version, goos, goarch, "tar.gz")}
+	dir := t.TempDir()
+	var files []build.File
+	for name, text := range map[string]string{
+		marker.AgentLink:   program{kind: "agent", version: version, life: agent}.text(),
+		marker.WatcherLink: program{kind: "watcher", version: version, life: watcher}.text(),
+	} {
+		file := filepath.Join(dir, name)
+		must(t, os.WriteFile(file, []byte(text), 0o600))
+		files = append(files, build.File{Name: name, Path: file, Mode: 0o755})
+	}
+	var packed bytes.Buffer
+	m, err := build.Build(context.Background(), build.Spec{
+		Manifest: manifest.Package{Version: version, OS: goos, Arch: goarch}, Files: files,
+	}, &packed)
+	must(t, err)
+	r.packed = packed.Bytes()
+	r.sig, err = k.key.Sign(r.archive, bytes.NewReader(r.packed))
+	must(t, err)
+	r.install = marker.Install{Identity: m.Package.Identity(), Home: m.Package.Home()}
+	f := simdisk.New()
+	must(t, unpack(f.View(noHook), r))
+	r.home = f.Tree(path.Join(top, r.install.Home))
+	k.releases[name(version, agent, watcher)] = r
+	return r
+}
+
+func noHook(simdisk.Call) error { return nil }
+
+func unpack(d disk.Disk, r *release) error {
+	file := path.Join("/", r.archive)
+	if err := d.MkdirAll("test", path.Join(top, marker.DataDir), 0o755); err != nil {
+		return err
+	}
+	if err := disk.WriteFile(d, "test", file, r.packed, 0o600); err != nil {
+		return err
+	}
+	if _, err := install.Unpack(context.Background(), d, file, top); err != nil {
+		return err
+	}
+	return d.Remove("test", file)
+}
+
+// world is what outlives a boot: a disk, and what the server knows.
+type world struct {
+	fs     *simdisk.FS
+	memory fakeserver.Memory
+	// at is how long the story has taken so far; each bubble begins at the same
+	// moment, and sleeps until then.
+	at time.Duration
+}
+
+// installed is a host with one version installed and enrolled, as the installer
+// leaves it, and a server that has packages.
+func (k *kit) installed(t testing.TB, runs *release, published ...*release) world {
+	t.Helper()
+	f := simdisk.New()
+	d := f.View(noHook)
+	must(t, unpack(d, runs))
+	for _, link := range []string{marker.AgentLink, marker.WatcherLink} {
+		must(t, disk.Point(d, "test", path.Join(runs.install.Home, link), path.Join(top, link)))
+	}
+	must(t, disk.WriteFile(d, "test", path.Join(top, marker.ActiveCommitFile), []byte(runs.install.Hash+"\n"), 0o644))
+	must(t, disk.WriteFile(d, "test", path.Join(top, config.FileName), []byte(settings), 0o644))
+	must(t, identity.Save(d, top, identity.Identity{
+		AgentID: agentID, APIKey: "key-" + agentID, ServerURL: serverURL, TrustedKeys: []string{k.public.String()},
+	}))
+	f.Settle()
+	s := fakeserver.NewHandler(fakeserver.Memory{})
+	for _, r := range published {
+		publish(s, r)
+	}
+	return world{fs: f, memory: s.Memory()}
+}
+
+func publish(s *fakeserver.Server, r *release) {
+	s.Publish(r.archive, r.packed)
+	s.Publish(r.archive+trust.SignatureSuffix, r.sig)
+}
+
+// story runs a host from a world on, in a bubble of virtual time, until tell
+// returns.
+func story(t *testing.T, w world, log *slog.Logger, before func(*process, simdisk.Call) error, tell func(*host)) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		time.Sleep(w.at)
+		s := fakeserver.NewHandler(w.memory)
+		s.Hold = holdPoll
+		h := boot(w.fs, s, log, before)
+		defer func() {
+			h.powerOff()
+			h.all.Wait()
+		}()
+		tell(h)
+	})
+}
+
+// elapsed is how long the bubble's story has taken. Every bubble begins at this
+// moment.
+func elapsed() time.Duration {
+	return time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+}
+
+// relative is a path as people know it: below the top folder.
+func relative(p string) string {
+	if p == top {
+		return "."
+	}
+	return strings.TrimPrefix(p, top+"/")
+}
+
+func describe(by string, op, call, p string) string {
+	return fmt.Sprintf("%-14s %-16s %-14s %s", by, op, call, relative(p))
+}

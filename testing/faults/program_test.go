@@ -1,0 +1,61 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// program is what an executable file of a simulated package does.
+type program struct {
+	kind    string // agent or watcher
+	version string
+	life    life
+	// file and home are where it was loaded from.
+	file, home string
+}
+
+// life is how an agent fares once it was started.
+type life string
+
+const (
+	good    life = "good"
+	exits   life = "exits"   // at once, before it has done anything
+	crashes life = "crashes" // after crashAfter
+	sickly  life = "sickly"  // runs, with a component that has failed
+	garbage life = "garbage" // is no program: exec refuses it
+)
+
+// crashAfter is long enough for an agent to come up, check in and say that the
+// upgrade succeeded, which is the hardest lie to take back.
+const crashAfter = 4 * time.Second
+
+const (
+	programHead = "simulated program\n"
+	programTail = "end\n"
+)
+
+// text is the file's content: a head, a body and a tail, so that no part of it
+// passes for the whole.
+func (p program) text() string {
+	if p.life == garbage {
+		return "this is for another machine\n"
+	}
+	return fmt.Sprintf("%s%s %s %s\n%s", programHead, p.kind, p.version, p.life, programTail)
+}
+
+func parseProgram(text string) (program, error) {
+	body, head := strings.CutPrefix(text, programHead)
+	body, tail := strings.CutSuffix(body, programTail)
+	f := strings.Fields(body)
+	if !head || !tail || len(f) != 3 || strings.Contains(text, "\x00") {
+		return program{}, syscall.ENOEXEC
+	}
+	p := program{kind: f[0], version: f[1], life: life(f[2])}
+	if p.text() != text {
+		return program{}, errors.New("the program was changed")
+	}
+	return p, nil
+}

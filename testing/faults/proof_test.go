@@ -1,0 +1,195 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// proof collects what the tests find, for the table.
+type proof struct {
+	loud  bool
+	began time.Time
+
+	mu        sync.Mutex
+	scenarios []*tally
+	pairs     []*tally
+	syncs     map[string]syncResult
+}
+
+// syncResult is what became of leaving one sync out.
+type syncResult struct {
+	calls int    // how many calls it is, over all scenarios
+	found string // the first fault that ends badly without it; empty if none
+	why   string // why none does
+}
+
+func newProof(loud bool) *proof {
+	return &proof{loud: loud, began: time.Now(), syncs: map[string]syncResult{}}
+}
+
+// progress tells whoever waits for the table.
+func (f *proof) progress(format string, args ...any) {
+	if f.loud {
+		fmt.Fprintf(os.Stderr, "%6s  %s\n", time.Since(f.began).Round(time.Second), fmt.Sprintf(format, args...))
+	}
+}
+
+// tally counts the ends of one scenario.
+type tally struct {
+	scenario scenario
+	calls    map[string]int // by label
+
+	mu     sync.Mutex
+	ends   map[model]map[end]int
+	labels map[string]map[end]int
+}
+
+func newTally(s scenario) *tally {
+	return &tally{scenario: s, calls: map[string]int{}, ends: map[model]map[end]int{}, labels: map[string]map[end]int{}}
+}
+
+func (f *proof) scenario(s scenario, points []point) *tally {
+	t := newTally(s)
+	for _, p := range points[:len(points)-1] {
+		if !p.call.Half {
+			t.calls[p.call.Op]++
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scenarios = append(f.scenarios, t)
+	return t
+}
+
+func (f *proof) pair(s scenario) *tally {
+	t := newTally(s)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pairs = append(f.pairs, t)
+	return t
+}
+
+func (f *proof) sync(site string, r syncResult) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.syncs[site] = r
+}
+
+func (t *tally) count(m model, p point, e end) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ends[m] == nil {
+		t.ends[m] = map[end]int{}
+	}
+	t.ends[m][e]++
+	if t.labels[p.call.Op] == nil {
+		t.labels[p.call.Op] = map[end]int{}
+	}
+	t.labels[p.call.Op][e]++
+}
+
+func sum(counts map[end]int) int {
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+const preamble = `# Crash proof
+
+Written by ` + "`go tool mage proof`" + `. Every call of an upgrade that changes something, on the disk or among processes, is interrupted in
+every way there is, and the host must come out of it by itself: exactly one whole version that the pointer leads to and that
+answers, nothing pending, and the server told what became of the upgrade. [DESIGN.md](DESIGN.md) says how, and what is taken for granted.
+
+- **kill**: the process that was about to make the call is killed; the others and the machine go on
+- **halt**: all processes end at once; what they wrote is kept
+- **lose**: the power is cut; what was not synced is lost
+- **torn**: the power is cut; of what was not synced some survives, in each of the ways of ` + "`simdisk`" + `
+
+`
+
+// markdown is the table. It names no machine and no time, so that it changes only
+// when what it shows does.
+func (f *proof) markdown() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	b.WriteString(preamble)
+	total := map[end]int{}
+	f.scenarioTable(&b, total)
+	fmt.Fprintf(&b, "\n**%d faults, %d bad ends.**\n\n", sum(total), total[endBad])
+	f.labelTable(&b)
+	f.pairTable(&b)
+	f.syncTable(&b)
+	return b.String()
+}
+
+func (f *proof) scenarioTable(b *strings.Builder, total map[end]int) {
+	b.WriteString("## By scenario\n\n")
+	for _, t := range f.scenarios {
+		fmt.Fprintf(b, "- `%s`: %s\n", t.scenario.name, t.scenario.about)
+	}
+	b.WriteString("\n| scenario | calls | model | faults | ends with the new version | with the old | bad |\n|---|--:|---|--:|--:|--:|--:|\n")
+	for _, t := range f.scenarios {
+		calls := 0
+		for _, n := range t.calls {
+			calls += n
+		}
+		for _, m := range models {
+			ends := t.ends[m]
+			fmt.Fprintf(b, "| %s | %d | %s | %d | %d | %d | %d |\n", t.scenario.name, calls, m, sum(ends), ends[endNew], ends[endOld], ends[endBad])
+			for e, n := range ends {
+				total[e] += n
+			}
+		}
+	}
+}
+
+func (f *proof) labelTable(b *strings.Builder) {
+	calls, ends := map[string]int{}, map[string]map[end]int{}
+	for _, t := range f.scenarios {
+		for l, n := range t.calls {
+			calls[l] += n
+		}
+		for l, counts := range t.labels {
+			if ends[l] == nil {
+				ends[l] = map[end]int{}
+			}
+			for e, n := range counts {
+				ends[l][e] += n
+			}
+		}
+	}
+	b.WriteString("## By label\n\n| label of the call | calls | faults | bad |\n|---|--:|--:|--:|\n")
+	for _, l := range slices.Sorted(maps.Keys(ends)) {
+		fmt.Fprintf(b, "| %s | %d | %d | %d |\n", l, calls[l], sum(ends[l]), ends[l][endBad])
+	}
+}
+
+func (f *proof) pairTable(b *strings.Builder) {
+	b.WriteString("\n## Two faults in one upgrade\n\nThe second hits while the host comes out of the first. Sampled with a fixed seed.\n\n")
+	b.WriteString("| scenario | pairs | ends with the new version | with the old | bad |\n|---|--:|--:|--:|--:|\n")
+	for _, t := range f.pairs {
+		ends := t.ends[modelHalt]
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %d |\n", t.scenario.name, sum(ends), ends[endNew], ends[endOld], ends[endBad])
+	}
+}
+
+func (f *proof) syncTable(b *strings.Builder) {
+	b.WriteString("\n## Syncs left out\n\nThe model of a power cut is itself tested: without one of these syncs some fault must end badly, or it is said why none does.\n\n")
+	b.WriteString("| sync | calls | without it |\n|---|--:|---|\n")
+	for _, site := range slices.Sorted(maps.Keys(f.syncs)) {
+		r := f.syncs[site]
+		what := "bad end: `" + r.found + "`"
+		if r.found == "" {
+			what = "nothing: " + r.why
+		}
+		fmt.Fprintf(b, "| `%s` | %d | %s |\n", site, r.calls, what)
+	}
+}

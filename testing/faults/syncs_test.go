@@ -1,0 +1,233 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/testing/faults/simdisk"
+)
+
+// redundant are the syncs without which no fault ends badly, and why not. They
+// stay all the same: each keeps a promise of the package that makes it, and costs
+// less than to remember what else keeps it here.
+// A prefix that ends with $ is the whole name.
+var redundant = []struct{ prefix, why string }{
+	{"active commit syncdir", "the journal's next entry, or the outcome, lies in the same folder and is synced before anything rests on it"},
+	{"copy state sync ", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
+	{"copy state syncdir <home>$", "the hand-over, which follows, syncs the same folder"},
+	{"hand over", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
+	{"decision syncdir", "without the decision the watch is repeated, the marker still stands; once it is acted on, the outcome syncs the folder"},
+	{"download", "an archive is believed only after its signature was checked; a damaged one is removed and fetched again"},
+	{"failed versions", "written again at every start as long as the outcome is there"},
+	{"previous version", "a lost or damaged record counts as none: there is then no version to go back to, and the next commit writes it again"},
+	{"queue", "a lost queue loses its ack token too, so the server sends again what was not confirmed, and the journal knows what had begun; what only the queue knows, results on their way and the time of the next try, has no part in these stories"},
+	{"remove home syncdir", "removing the marker, which follows, syncs the same folder"},
+	{"remove version syncdir", "removing the journal, which follows, syncs the same folder"},
+	{"rollback request syncdir", "a request that comes back names a home that is not being watched"},
+	{"unpack syncdir .", "the folder data has its name since the installation"},
+	{"unpack syncdir data", "copying the state syncs the home, and the journal's next entry its name, before the pointer moves"},
+	{"upgrade journal sync data/upgrade-journal.prev.new", "read only if the journal is damaged, and that is synced"},
+	{"upgrade marker syncdir", "the journal's next entry lies in the same folder and is synced before the pointer moves"},
+	{"upgrade outcome syncdir", "removing the marker, which follows, syncs the same folder"},
+}
+
+// together are syncs that cover for one another, in threes and fours: one left out
+// shows nothing, so all are.
+var together = map[string][]string{
+	"every sync of the names in a new home": {
+		"unpack syncdir data/.unpack-<home>", "copy state syncdir <home>", "hand over syncdir <home>", "queue syncdir <home>",
+	},
+	"every sync of the names in data before the pointer moves": {
+		"unpack syncdir data", "upgrade journal syncdir data", "upgrade marker syncdir data", "active commit syncdir data",
+	},
+}
+
+// redundantStride: of what is known to be redundant every test tries a part, and
+// `go tool mage proof` all.
+const redundantStride = 25
+
+// pairsWithoutSync are tried where no single loss ends badly.
+const pairsWithoutSync = 60
+
+func whyRedundant(site string) string {
+	for _, r := range redundant {
+		whole, exact := strings.CutSuffix(r.prefix, "$")
+		if site == whole || (!exact && strings.HasPrefix(site, r.prefix)) {
+			return r.why
+		}
+	}
+	return ""
+}
+
+// site names a sync in the code, whatever version it is made for.
+func (e expectation) site(c simdisk.Call) string {
+	if c.Kind != simdisk.Sync {
+		return ""
+	}
+	home := strings.NewReplacer(
+		e.old.install.Home, "<home>", e.new.install.Home, "<home>",
+		strings.TrimPrefix(e.new.install.Home, "data/"), "<home>", e.new.archive, "<archive>",
+	)
+	return fmt.Sprintf("%s %s %s", c.Op, c.Name, home.Replace(relative(c.Path)))
+}
+
+// told is a scenario whose faults, with all syncs in place, are known to end well.
+type told struct {
+	scenario scenario
+	world    world
+	e        expectation
+	points   []point
+	sites    map[string]int
+	worlds   map[key]bool
+}
+
+func tellAll(t *testing.T, k *kit) []*told {
+	t.Helper()
+	var all []*told
+	for _, s := range scenarios {
+		b := &told{scenario: s, sites: map[string]int{}, worlds: map[key]bool{}}
+		b.world, b.e = s.begin(t, k)
+		_, b.points = record(t, b.world, b.e, nil)
+		for _, p := range b.points {
+			if site := b.e.site(p.call); site != "" {
+				b.sites[site]++
+			}
+			for _, c := range p.world.fs.Cuts() {
+				b.worlds[p.afterCut(c).key()] = true
+			}
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// A sync that is deliberately left out is found: else the model of a power cut is
+// too kind, or the sync is there for nothing.
+func TestARemovedSyncIsFound(t *testing.T) {
+	all := tellAll(t, newKit(t))
+	calls := map[string]int{}
+	for _, b := range all {
+		for site, n := range b.sites {
+			calls[site] += n
+		}
+	}
+	if len(calls) < 30 {
+		t.Fatalf("only %d syncs are known: %v", len(calls), calls)
+	}
+	for i, site := range slices.Sorted(maps.Keys(calls)) {
+		if i%slower != 0 {
+			continue
+		}
+		t.Run(site, func(t *testing.T) {
+			t.Parallel()
+			why := whyRedundant(site)
+			stride := 1
+			if why != "" && os.Getenv(proofVariable) == "" {
+				stride = redundantStride * slower
+			}
+			bad := leaveOut(t, all, []string{site}, stride)
+			switch {
+			case bad == "" && why == "":
+				t.Errorf("nothing ends badly without the sync %q: is it needed? If not, say why not in the list of redundant syncs", site)
+			case bad != "" && why != "":
+				t.Errorf("the sync %q is listed as redundant, but without it this ends badly: %s", site, bad)
+			}
+			found.sync(site, syncResult{calls: calls[site], found: bad, why: why})
+			found.progress("without %s: %s%s", site, bad, why)
+		})
+	}
+	for name, sites := range together {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := 0
+			for _, site := range sites {
+				if calls[site] == 0 {
+					t.Errorf("no story makes the sync %q any more", site)
+				}
+				n += calls[site]
+			}
+			bad := leaveOut(t, all, sites, 1)
+			if bad == "" {
+				t.Errorf("nothing ends badly without all of %q", sites)
+			}
+			found.sync(name, syncResult{calls: n, found: bad})
+		})
+	}
+}
+
+// leaveOut names the first fault that ends badly without some syncs: plain losses
+// first, for they find most, then some pairs of faults, then torn writes, of which
+// there are most.
+func leaveOut(t *testing.T, all []*told, sites []string, stride int) string {
+	t.Helper()
+	all = slices.DeleteFunc(slices.Clone(all), func(b *told) bool {
+		return !slices.ContainsFunc(sites, func(site string) bool { return b.sites[site] > 0 })
+	})
+	points := make([][]point, len(all))
+	for i, b := range all {
+		_, points[i] = record(t, b.world, b.e, b.skips(sites))
+	}
+	losses := func(f *simdisk.FS) []simdisk.Cut { return f.Cuts()[:1] }
+	torn := func(f *simdisk.FS) []simdisk.Cut { return f.Cuts()[1:] }
+	single := func(cuts func(*simdisk.FS) []simdisk.Cut) string {
+		for i, b := range all {
+			if bad := b.firstBad(t, points[i], cuts, stride); bad != "" {
+				return bad
+			}
+		}
+		return ""
+	}
+	if bad := single(losses); bad != "" {
+		return bad
+	}
+	if stride == 1 {
+		if bad := all[0].firstBadPair(t, sites); bad != "" {
+			return bad
+		}
+	}
+	return single(torn)
+}
+
+func (b *told) skips(sites []string) func(simdisk.Call) bool {
+	return func(c simdisk.Call) bool { return slices.Contains(sites, b.e.site(c)) }
+}
+
+func (b *told) firstBad(t *testing.T, points []point, cuts func(*simdisk.FS) []simdisk.Cut, stride int) string {
+	t.Helper()
+	seen, n := map[key]bool{}, 0
+	for _, p := range points {
+		for _, c := range cuts(p.world.fs) {
+			w := p.afterCut(c)
+			k := w.key()
+			if seen[k] || b.worlds[k] {
+				continue // it ends well with the sync, too
+			}
+			seen[k] = true
+			if n++; n%stride != 0 {
+				continue
+			}
+			if r := tell(t, w, b.e, nil, quiet); r.end == endBad {
+				return fmt.Sprintf("%s/%s/%s", b.scenario.name, p.name, c)
+			}
+		}
+	}
+	return ""
+}
+
+func (b *told) firstBadPair(t *testing.T, sites []string) string {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, 1))
+	for range pairsWithoutSync {
+		first := b.points[random.IntN(len(b.points)-1)]
+		p := newPair(t, b.world, b.e, first, b.skips(sites), [4]int{random.Int(), random.Int(), random.Int(), random.Int()})
+		if r := tell(t, p.world, b.e, nil, quiet); r.end == endBad {
+			return fmt.Sprintf("%s/%s: %s; %s", b.scenario.name, first.name, p.how[0], p.how[1])
+		}
+	}
+	return ""
+}

@@ -1,0 +1,124 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
+	"github.com/muster-fleet/muster/watcher/watch"
+)
+
+var errKilled = errors.New("killed")
+
+// runWatcher runs a watcher to its end, as its main does; nil is exit code 0.
+func (h *host) runWatcher(say func(error)) error {
+	prog, err := h.load(marker.WatcherLink)
+	if err != nil {
+		return err
+	}
+	p := h.newProcess(prog, 0)
+	h.mu.Lock()
+	h.watcher = p
+	base := h.restarts
+	h.mu.Unlock()
+	if h.isOff() {
+		p.kill()
+	}
+	end := make(chan error, 1)
+	h.all.Go(func() {
+		err := p.watch(say, base)
+		end <- err
+		p.kill()
+	})
+	select {
+	case err = <-end:
+	case <-p.dead:
+		err = errKilled
+	}
+	<-p.dead
+	return err
+}
+
+func (p *process) watch(say func(error), base int) error {
+	log := p.host.log.With("process", p.String())
+	m, err := marker.Read(p.disk, top)
+	if m == nil {
+		log.Info("nothing to watch", "error", err)
+		say(errNothing)
+		return nil
+	}
+	release, err := p.lock(path.Join(top, marker.WatcherLockFile), "another watcher is watching")
+	if err != nil {
+		say(errNothing)
+		return nil
+	}
+	defer release() //nolint:errcheck // ends with the process
+	say(nil)
+	w := watch.Watch{Top: top, Disk: p.disk, Host: machine{p, base}, Log: log}
+	_, err = w.Run(p.ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil // asked to stop
+	}
+	return err
+}
+
+// machine is the host as its watcher reaches it.
+type machine struct {
+	p    *process
+	base int // restarts when the watch began
+}
+
+var _ watch.Host = machine{}
+
+func (m machine) Agent() watch.Process {
+	h := m.p.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	exits := h.restarts - m.base
+	if !h.agent.alive() {
+		return watch.Process{Exits: exits}
+	}
+	return watch.Process{Alive: true, PID: h.agent.pid, Home: h.agent.program.home, Exits: exits}
+}
+
+func (m machine) Health(ctx context.Context) (probe.Health, error) {
+	if !m.p.alive() {
+		return probe.Health{}, errDead
+	}
+	return m.p.host.health(ctx)
+}
+
+// health asks whatever agent runs.
+func (h *host) health(ctx context.Context) (probe.Health, error) {
+	h.mu.Lock()
+	p := h.agent
+	h.mu.Unlock()
+	dial := func(ctx context.Context) (net.Conn, error) {
+		if p == nil {
+			return nil, net.ErrClosed
+		}
+		return p.control.dial(ctx)
+	}
+	return probe.Client{Dial: dial}.Health(ctx)
+}
+
+// Check is never asked for: the packages of the proof have no checks of their own,
+// and a check changes nothing on the host.
+func (m machine) Check(context.Context, string, manifest.Check) error {
+	return errors.New("no package has checks")
+}
+
+// Start is never asked for: the agent has a service manager.
+func (m machine) Start() error { return errors.New("the service manager starts the agent") }
+
+func (m machine) Restart() error {
+	if err := m.p.act("restart service", serviceName); err != nil {
+		return err
+	}
+	m.p.host.restartAgent()
+	return nil
+}
