@@ -27,6 +27,8 @@ type Service struct {
 	Events *event.Stream
 	Log    *slog.Logger
 	Now    clock.Clock
+	// Judge sets Withheld of packages that hosts will not install; nil sets none.
+	Judge func(ctx context.Context, packages []fleet.Package) error
 
 	settled store.UpgradingSince // how far the last round of Settle came
 }
@@ -322,6 +324,9 @@ func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Act
 // Catalog is what is published.
 func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) {
 	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
+	if err == nil && s.Judge != nil {
+		err = s.Judge(ctx, packages)
+	}
 	return packages, err
 }
 

@@ -561,7 +561,7 @@ type Event struct {
 	// Subject Id of the agent
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored
 	Type string `json:"type"`
 }
 
@@ -600,7 +600,7 @@ type Package struct {
 	File string `json:"file"`
 	Hash string `json:"hash"`
 
-	// KeyId The publisher key that signed it
+	// KeyId The publisher key that signed it; empty when it has no signature of its own
 	KeyId    string    `json:"key_id"`
 	Os       string    `json:"os"`
 	PushedAt time.Time `json:"pushed_at"`
@@ -608,12 +608,18 @@ type Package struct {
 	Sha256   string    `json:"sha256"`
 	Sha512   string    `json:"sha512"`
 
+	// Signed The signed targets file names it, and hosts that trust the root install it; absent when no root is published
+	Signed *bool `json:"signed,omitempty"`
+
 	// Size bytes
 	Size     int64 `json:"size"`
 	Snapshot bool  `json:"snapshot"`
 
 	// Version With -SNAPSHOT where it is one
 	Version string `json:"version"`
+
+	// Withheld Why such hosts do not install it
+	Withheld *string `json:"withheld,omitempty"`
 }
 
 // PackageItem defines model for PackageItem.
@@ -659,6 +665,12 @@ type PolicyList struct {
 	Page    int      `json:"page"`
 	PerPage int      `json:"perPage"`
 	Total   int      `json:"total"`
+}
+
+// PublishTrustFilesRequest defines model for PublishTrustFilesRequest.
+type PublishTrustFilesRequest struct {
+	// Files Signed roots and at most one targets file, each in base64
+	Files [][]byte `json:"files"`
 }
 
 // PublisherKey defines model for PublisherKey.
@@ -746,7 +758,10 @@ type Server struct {
 	// Now The server's clock
 	Now           time.Time `json:"now"`
 	PublisherKeys []string  `json:"publisher_keys"`
-	Version       string    `json:"version"`
+
+	// TrustRoot sha256:<hex> of the newest root, for --trust-root; absent when none is published
+	TrustRoot *string `json:"trust_root,omitempty"`
+	Version   string  `json:"version"`
 }
 
 // Session defines model for Session.
@@ -759,6 +774,90 @@ type Session struct {
 
 // StatusSummary A count for each status that was asked for
 type StatusSummary map[string]int
+
+// Trust The publishers' signed metadata, as of The Update Framework
+type Trust struct {
+	// Floor The lowest version a host may be moved to; absent when there is none
+	Floor *string `json:"floor,omitempty"`
+
+	// OnlineKeys The server's public keys, the one for new roots first
+	OnlineKeys []string `json:"online_keys"`
+
+	// Problem Why this server cannot sign; absent while it can
+	Problem *string `json:"problem,omitempty"`
+
+	// Published There is a root
+	Published bool `json:"published"`
+
+	// Root A file that people sign
+	Root *TrustRole `json:"root,omitempty"`
+
+	// Snapshot A file that the server signs
+	Snapshot *TrustOnlineRole `json:"snapshot,omitempty"`
+
+	// TargetCount Archives that targets names
+	TargetCount int `json:"target_count"`
+
+	// Targets A file that people sign
+	Targets *TrustRole `json:"targets,omitempty"`
+
+	// Timestamp A file that the server signs
+	Timestamp *TrustOnlineRole `json:"timestamp,omitempty"`
+
+	// TrustRoot sha256:<hex> of the newest root, for --trust-root
+	TrustRoot *string `json:"trust_root,omitempty"`
+
+	// Warnings Which files expire soon and who must sign
+	Warnings []string `json:"warnings"`
+}
+
+// TrustFile defines model for TrustFile.
+type TrustFile struct {
+	// Data The file's bytes in base64
+	Data []byte `json:"data"`
+
+	// Name Example: 1.root.json
+	Name string `json:"name"`
+}
+
+// TrustFileList defines model for TrustFileList.
+type TrustFileList struct {
+	Items []TrustFile `json:"items"`
+}
+
+// TrustKey defines model for TrustKey.
+type TrustKey struct {
+	// Id 64 hexadecimal digits
+	Id string `json:"id"`
+
+	// Name Whose it is; may be empty
+	Name string `json:"name"`
+
+	// PublicKey Example: muster-tuf-ed25519 … ann
+	PublicKey string `json:"public_key"`
+
+	// Signed It signed the published file
+	Signed bool `json:"signed"`
+}
+
+// TrustOnlineRole A file that the server signs
+type TrustOnlineRole struct {
+	Expires time.Time `json:"expires"`
+	Version int64     `json:"version"`
+}
+
+// TrustRole A file that people sign
+type TrustRole struct {
+	Expires time.Time `json:"expires"`
+
+	// File Example: 3.root.json
+	File string     `json:"file"`
+	Keys []TrustKey `json:"keys"`
+
+	// Threshold How many of the keys have to sign
+	Threshold int   `json:"threshold"`
+	Version   int64 `json:"version"`
+}
 
 // UnenrollRequest defines model for UnenrollRequest.
 type UnenrollRequest struct {
@@ -977,8 +1076,8 @@ type StreamEventsParams struct {
 
 // PushPackageParams defines parameters for PushPackage.
 type PushPackageParams struct {
-	// MusterSignature The .minisig file in base64
-	MusterSignature []byte `json:"Muster-Signature"`
+	// MusterSignature The .minisig file in base64; may be left out when a root is published
+	MusterSignature *[]byte `json:"Muster-Signature,omitempty"`
 }
 
 // CreatePolicyJSONRequestBody defines body for CreatePolicy for application/json ContentType.
@@ -1007,6 +1106,9 @@ type PreviewRollbackJSONRequestBody = RollbackPreviewRequest
 
 // LogInJSONRequestBody defines body for LogIn for application/json ContentType.
 type LogInJSONRequestBody = LogInRequest
+
+// PublishTrustFilesJSONRequestBody defines body for PublishTrustFiles for application/json ContentType.
+type PublishTrustFilesJSONRequestBody = PublishTrustFilesRequest
 
 // PreviewUpgradeJSONRequestBody defines body for PreviewUpgrade for application/json ContentType.
 type PreviewUpgradeJSONRequestBody = UpgradePreviewRequest

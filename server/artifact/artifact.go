@@ -41,6 +41,10 @@ type Service struct {
 	Events *event.Stream
 	Log    *slog.Logger
 	Now    clock.Clock
+	// Rooted says whether the publishers have published a root; nil is never. Then
+	// a package may come without a signature of its own: the signed targets file
+	// names it, before or after it is pushed.
+	Rooted func(ctx context.Context) (bool, error)
 	// MaxSize overrides MaxPackage when above zero.
 	MaxSize int64
 }
@@ -49,6 +53,9 @@ type Service struct {
 // not at all.
 func (s *Service) Push(ctx context.Context, file string, signature []byte, body io.Reader, actor string) (fleet.Package, error) {
 	if err := checkName(file); err != nil {
+		return fleet.Package{}, err
+	}
+	if err := s.checkSigned(ctx, signature); err != nil {
 		return fleet.Package{}, err
 	}
 	keyring, err := s.keyring(ctx)
@@ -92,6 +99,24 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	return p, nil
 }
 
+// checkSigned refuses a package without a signature before its bytes come.
+func (s *Service) checkSigned(ctx context.Context, signature []byte) error {
+	if len(signature) > 0 {
+		return nil
+	}
+	rooted := false
+	if s.Rooted != nil {
+		var err error
+		if rooted, err = s.Rooted(ctx); err != nil {
+			return err
+		}
+	}
+	if rooted {
+		return nil
+	}
+	return fleet.FieldError("header.Muster-Signature", "want the .minisig file in base64: make one with `muster package sign`, or publish a root with `muster package keys publish` and sign targets instead")
+}
+
 // pushAgain answers the push of a name that is published.
 func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Package) (fleet.Package, error) {
 	if old.SHA256 != p.SHA256 {
@@ -100,7 +125,7 @@ func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Packag
 	if err := s.publish(tmp, old); err != nil { // the file may have been lost
 		return fleet.Package{}, err
 	}
-	if bytes.Equal(old.Signature, p.Signature) {
+	if len(p.Signature) == 0 || bytes.Equal(old.Signature, p.Signature) {
 		return old, nil
 	}
 	// Signed anew, as when a publisher changes keys: hosts that trust only the
@@ -190,7 +215,10 @@ func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string
 		return err
 	}
 	defer f.Close()
-	statement, err := keyring.Verify(p.File, f, p.Signature)
+	var statement trust.Statement
+	if len(p.Signature) > 0 {
+		statement, err = keyring.Verify(p.File, f, p.Signature)
+	}
 	switch {
 	case errors.Is(err, trust.ErrNoKeys):
 		return fleet.Errorf(fleet.Invalid, "the server knows no publisher key yet: add yours with `muster package trust KEY.pub`")
@@ -253,6 +281,9 @@ func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) err
 			err = fleet.Errorf(fleet.NotFound, "no package %s is published: publish it with `muster package push`", file)
 		}
 		return err
+	}
+	if isSignature && len(p.Signature) == 0 {
+		return fleet.Errorf(fleet.NotFound, "%s has no signature of its own: hosts that trust the publishers' root need none, others cannot install it", file)
 	}
 	if isSignature {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -99,10 +99,7 @@ func (a *app) newKeys() *cobra.Command {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				command := enrollCommand(info.AgentUrl, deref(got.Item.ApiKey), info.CaPin)
-				if len(info.PublisherKeys) > 0 {
-					command = strings.Replace(command, "<publisher key>", strings.Join(info.PublisherKeys, " --trust-key "), 1)
-				}
+				command := enrollCommand(info.AgentUrl, deref(got.Item.ApiKey), info.CaPin, trustFlags(info.TrustRoot, info.PublisherKeys))
 				fmt.Fprintf(w, "%s\n\nEnrol a host, from an unpacked package:\n  %s\n", deref(got.Item.ApiKey), command)
 			})
 		},

@@ -132,6 +132,7 @@ func noArgs(c *cobra.Command, args []string) error {
 func (a *app) newPackage() *cobra.Command {
 	cmd := packagecmd.New()
 	cmd.AddCommand(a.newPackageList(), a.newPackagePush(), a.newPackageTrust(), a.newPackageWithdraw())
+	packagecmd.AddTrust(cmd, remote{a})
 	return cmd
 }
 

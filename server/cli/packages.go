@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +20,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/cli/packagecmd"
 )
 
 func (a *app) newPackageList() *cobra.Command {
@@ -27,27 +31,56 @@ func (a *app) newPackageList() *cobra.Command {
 		Short: "List what the server has published",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := call[adminapi.PackageList](cmd.Context(), a, http.MethodGet, "/api/v1/packages", nil)
+			got, err := a.packages(cmd.Context())
 			if err != nil {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				table(w, "VERSION\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tPUSHED", func(add func(...any)) {
+				table(w, "VERSION\tPLATFORM\tSIZE\tHASH\tSIGNED BY\tIN TARGETS\tPUSHED", func(add func(...any)) {
 					for _, p := range got.Items {
-						add(p.Version, p.Os+"/"+p.Arch, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))], p.KeyId, p.PushedAt.Local().Format(time.DateTime))
+						add(p.Version, p.Os+"/"+p.Arch, fmt.Sprintf("%.1f MB", float64(p.Size)/1e6), p.Hash[:min(12, len(p.Hash))],
+							firstOf(p.KeyId, "-"), inTargets(p), p.PushedAt.Local().Format(time.DateTime))
 					}
 				})
+				for _, p := range got.Items {
+					if p.Withheld != nil {
+						fmt.Fprintf(w, "%s: hosts that trust the root do not install it: %s\n", p.File, *p.Withheld)
+					}
+				}
 			})
 		},
 	}
 }
 
+func (a *app) packages(ctx context.Context) (adminapi.PackageList, error) {
+	return call[adminapi.PackageList](ctx, a, http.MethodGet, "/api/v1/packages", nil)
+}
+
+func inTargets(p adminapi.Package) string {
+	switch {
+	case p.Signed == nil:
+		return "-"
+	case *p.Signed:
+		return "yes"
+	}
+	return "no"
+}
+
 func (a *app) newPackagePush() *cobra.Command {
-	return &cobra.Command{
-		Use:     "push ARCHIVE…",
-		Short:   "Publish signed packages on the server",
-		Long:    "Publishes archives, each with its signature ARCHIVE.minisig beside it. Pushing the same bytes again changes nothing.",
-		Example: "  muster package push muster-agent-1.1.0-linux-amd64.tar.gz",
+	edit := packagecmd.TargetsEdit{Remote: remote{a}}
+	var floor string
+	cmd := &cobra.Command{
+		Use:   "push ARCHIVE…",
+		Short: "Publish packages on the server",
+		Long: `Publishes archives. Pushing the same bytes again changes nothing.
+
+With --targets-key they are also named in the signed targets file, for hosts that
+were enrolled with --trust-root (see keys); a server without a root gets yours.
+When more people have to sign, the packages wait on the server and the file is
+written for the next. For hosts enrolled with --trust-key each archive needs its
+signature ARCHIVE.minisig beside it.`,
+		Example: `  muster package push muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key
+  muster package push muster-agent-1.1.0-linux-amd64.tar.gz`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("no archive is named")
@@ -55,55 +88,133 @@ func (a *app) newPackagePush() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(edit.Keys) > 0 {
+				return a.pushSigned(cmd, edit, floor, args)
+			}
+			if floor != "" {
+				return &usageError{errors.New("--floor is signed with the package: give --targets-key too")}
+			}
 			for _, archive := range args {
-				if err := a.push(cmd, archive); err != nil {
+				p, err := a.push(cmd, archive)
+				if err != nil {
 					return fmt.Errorf("%s: %w", archive, err)
+				}
+				if err := a.showPushed(cmd, p); err != nil {
+					return err
 				}
 			}
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&floor, "floor", "", "also sign the lowest version a host may be moved to")
+	edit.AddFlags(cmd)
+	return cmd
 }
 
-func (a *app) push(cmd *cobra.Command, archive string) error {
+func (a *app) showPushed(cmd *cobra.Command, p adminapi.Package) error {
+	return a.show(cmd.OutOrStdout(), adminapi.PackageItem{Item: p}, func(w io.Writer) {
+		fmt.Fprintf(w, "published %s for %s/%s (sha256 %s)\n", p.Version, p.Os, p.Arch, p.Sha256)
+		if p.Withheld != nil {
+			fmt.Fprintf(w, "  hosts that trust the root do not install it yet: %s\n", *p.Withheld)
+		}
+	})
+}
+
+// pushSigned pushes archives and signs for them. All that can be wrong with keys
+// and archives is found before the first byte is sent. The archives come before
+// the file that names them, so that no host is sent for what is not there.
+func (a *app) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, floor string, archives []string) error {
+	ctx := cmd.Context()
+	prepared, err := edit.Prepare(cmd)
+	if err != nil {
+		return err
+	}
+	var targets []tuf.Target
+	for _, archive := range archives {
+		t, err := packagecmd.TargetOf(cmd, archive)
+		if err != nil {
+			return fmt.Errorf("%s: %w", archive, err)
+		}
+		targets = append(targets, t)
+	}
+	if err := prepared.PublishRoots(ctx); err != nil {
+		return err
+	}
+	for _, archive := range archives {
+		if _, err := a.push(cmd, archive); err != nil {
+			return fmt.Errorf("%s: %w", archive, err)
+		}
+	}
+	signed, err := prepared.Run(ctx, packagecmd.Adding(targets, floor))
+	if err != nil {
+		return err
+	}
+	list, err := a.packages(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range list.Items {
+		if slices.ContainsFunc(targets, func(t tuf.Target) bool { return t.FileName() == p.File }) {
+			if err := a.showPushed(cmd, p); err != nil {
+				return err
+			}
+		}
+	}
+	return a.show(cmd.OutOrStdout(), signed, signed.Human)
+}
+
+// signatureOf reads the signature beside an archive. One that is signed for in the
+// targets file, now or later, needs none.
+func (a *app) signatureOf(ctx context.Context, archive string) ([]byte, error) {
+	signature, err := os.ReadFile(archive + trust.SignatureSuffix)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return signature, err
+	}
+	state, terr := remote{a}.state(ctx)
+	switch {
+	case terr != nil:
+		return nil, terr
+	case state.Published:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%w: sign it first with `muster package sign --key KEY %s`, or sign for it with --targets-key", err, archive)
+}
+
+func (a *app) push(cmd *cobra.Command, archive string) (adminapi.Package, error) {
+	var got adminapi.PackageItem
 	t, err := a.target.resolve()
 	if err != nil {
-		return err
+		return got.Item, err
 	}
-	signature, err := os.ReadFile(archive + trust.SignatureSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: sign it first with `muster package sign --key KEY %s`", err, archive)
-	}
+	signature, err := a.signatureOf(cmd.Context(), archive)
 	if err != nil {
-		return err
+		return got.Item, err
 	}
 	f, err := os.Open(archive)
 	if err != nil {
-		return err
+		return got.Item, err
 	}
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
-		return err
+		return got.Item, err
 	}
 	name := filepath.Base(archive)
 	body := io.Reader(f)
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		body = &progress{r: f, total: fi.Size(), out: cmd.ErrOrStderr(), name: name}
 	}
-	header := http.Header{"Muster-Signature": {base64.StdEncoding.EncodeToString(signature)}, "Content-Type": {"application/octet-stream"}}
+	header := http.Header{"Content-Type": {"application/octet-stream"}}
+	if len(signature) > 0 {
+		header["Muster-Signature"] = []string{base64.StdEncoding.EncodeToString(signature)}
+	}
 	resp, err := t.do(cmd.Context(), http.MethodPut, "/api/v1/packages/"+url.PathEscape(name), header, body, fi.Size())
 	if err != nil {
-		return err
+		return got.Item, err
 	}
 	defer resp.Body.Close()
-	var got adminapi.PackageItem
-	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
-		return err
-	}
-	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-		fmt.Fprintf(w, "published %s for %s/%s (sha256 %s)\n", got.Item.Version, got.Item.Os, got.Item.Arch, got.Item.Sha256)
-	})
+	err = json.NewDecoder(resp.Body).Decode(&got)
+	return got.Item, err
 }
 
 // progress tells how far an upload is, once a second.
@@ -134,8 +245,8 @@ func (a *app) newPackageTrust() *cobra.Command {
 		Use:   "trust KEY",
 		Short: "Let the server take in packages signed by a publisher key",
 		Long: `Adds a public key, given as a .pub file or as text, to those whose packages the
-server takes in. It does not change what enrolled agents trust: that is fixed at
-their enrolment.`,
+server takes in, for hosts enrolled with --trust-key. It does not change what
+enrolled agents trust: that is fixed at their enrolment.`,
 		Example: "  muster package trust release.pub --name release",
 		Args:    oneArg("one public key, as a file or as text"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -155,16 +266,71 @@ their enrolment.`,
 }
 
 func (a *app) newPackageWithdraw() *cobra.Command {
-	return &cobra.Command{
+	edit := packagecmd.TargetsEdit{Remote: remote{a}}
+	cmd := &cobra.Command{
 		Use:   "withdraw FILE",
 		Short: "Withdraw a package from the server",
-		Args:  oneArg("the name of one published archive"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/packages/"+url.PathEscape(args[0]), nil)
+		Long: `Takes an archive off the server. With --targets-key it is also taken out of the
+signed targets file, so that no host installs it from anywhere.`,
+		Example: `  muster package withdraw muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key`,
+		Args:    oneArg("the name of one published archive"),
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			list, err := a.packages(cmd.Context())
 			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			var names []string
+			for _, p := range list.Items {
+				names = append(names, p.File)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withdraw(cmd, edit, args[0])
+		},
+	}
+	edit.AddFlags(cmd)
+	return cmd
+}
+
+func (a *app) withdraw(cmd *cobra.Command, edit packagecmd.TargetsEdit, file string) error {
+	if len(edit.Keys) > 0 {
+		prepared, err := edit.Prepare(cmd)
+		if err != nil {
+			return err
+		}
+		// The signature first: what no host may install may lie around.
+		signed, err := prepared.Run(cmd.Context(), func(e *tuf.Edit) error {
+			if err := e.RemoveTarget(file); !errors.Is(err, tuf.ErrUnknownTarget) {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "withdrawn") })
-		},
+			return nil // it was never signed for
+		})
+		if err != nil {
+			return err
+		}
+		if a.output != "json" {
+			signed.Human(cmd.OutOrStdout())
+		}
+	} else {
+		a.warnOfSigned(cmd, file)
+	}
+	got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/packages/"+url.PathEscape(file), nil)
+	if err != nil {
+		return err
+	}
+	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "withdrawn") })
+}
+
+// warnOfSigned: hosts may have another source than the server.
+func (a *app) warnOfSigned(cmd *cobra.Command, file string) {
+	list, err := a.packages(cmd.Context())
+	if err != nil {
+		return // the call that follows says it
+	}
+	for _, p := range list.Items {
+		if p.File == file && deref(p.Signed) {
+			fmt.Fprintln(cmd.ErrOrStderr(), "The signed targets file still names it: hosts install it where they find it. Take it out with --targets-key.")
+		}
 	}
 }

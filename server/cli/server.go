@@ -99,7 +99,7 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 	if first {
 		info.AdminKey, info.EnrollToken = adminKey.Encode(), token.Encode()
 		info.LoginURL = info.AdminURL + "/login#key=" + info.AdminKey
-		info.EnrollCommand = enrollCommand(info.AgentURL, info.EnrollToken, info.CAPin)
+		info.EnrollCommand = enrollCommand(info.AgentURL, info.EnrollToken, info.CAPin, trustFlags(nil, nil))
 	}
 	if a.output == "json" {
 		err = json.NewEncoder(out).Encode(info)
@@ -121,8 +121,20 @@ func openStore(ctx context.Context, data string) (*sqlite.Store, error) {
 	return sqlite.Open(ctx, filepath.Join(data, storeFile), sqlite.Options{})
 }
 
-func enrollCommand(url, token, pin string) string {
-	return "muster-agent install --url " + url + " --token " + token + " --ca-pin " + pin + " --trust-key <publisher key>"
+func enrollCommand(url, token, pin, trust string) string {
+	return "muster-agent install --url " + url + " --token " + token + " --ca-pin " + pin + " " + trust
+}
+
+// trustFlags say whom a new host trusts: the publishers' root where one is
+// published, for then hosts need no other keys.
+func trustFlags(root *string, publisherKeys []string) string {
+	switch {
+	case root != nil:
+		return "--trust-root " + *root
+	case len(publisherKeys) > 0:
+		return "--trust-key " + strings.Join(publisherKeys, " --trust-key ")
+	}
+	return "--trust-key <publisher key>"
 }
 
 func (s started) human() string {

@@ -198,6 +198,9 @@ type Package struct {
 	// Signature is the .minisig file.
 	Signature []byte `json:"signature"`
 	Revision  int64  `json:"-"`
+	// Withheld says why hosts that trust the publishers' root will not install
+	// it; empty where they will, or no root is published. It is not stored.
+	Withheld string `json:"-"`
 }
 
 // Event is one thing that happened. Seq grows from event to event over all

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -324,20 +325,34 @@ type Catalog []Package
 // Has says whether there is a package of a full version for a platform; an empty
 // platform asks for any.
 func (c Catalog) Has(version, os, arch string) bool {
-	for _, p := range c {
-		if p.Version == version && (os == "" || p.OS == "" || p.OS == os) && (arch == "" || p.Arch == "" || p.Arch == goArch(arch)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c, func(p Package) bool { return p.fits(version, os, arch) })
 }
 
-// Versions are the distinct full versions, newest first.
+func (p Package) fits(version, os, arch string) bool {
+	return p.Version == version && (os == "" || p.OS == "" || p.OS == os) && (arch == "" || p.Arch == "" || p.Arch == goArch(arch))
+}
+
+// checkSigned says why hosts would refuse every package that Has finds.
+func (c Catalog) checkSigned(version, os, arch string) error {
+	var why error
+	for _, p := range c {
+		switch {
+		case !p.fits(version, os, arch):
+		case p.Withheld == "":
+			return nil
+		case why == nil:
+			why = Errorf(Invalid, "hosts will not install %s: %s (those enrolled with --trust-key alone would: force it for them)", p.File, p.Withheld)
+		}
+	}
+	return why
+}
+
+// Versions are the distinct full versions that can be installed, newest first.
 func (c Catalog) Versions() []string {
 	seen := map[string]bool{}
 	out := []string{}
 	for _, p := range c {
-		if !seen[p.Version] {
+		if !seen[p.Version] && p.Withheld == "" {
 			seen[p.Version] = true
 			out = append(out, p.Version)
 		}
@@ -372,7 +387,13 @@ func (w UpgradeWish) Check(c Catalog) error {
 	if _, err := manifest.ParseVersion(w.Version); err != nil {
 		return FieldError("body.version", "%w", err)
 	}
-	if w.SourceURI != "" || c.Has(w.Version, "", "") {
+	if w.SourceURI != "" {
+		return nil
+	}
+	if c.Has(w.Version, "", "") {
+		if err := c.checkSigned(w.Version, "", ""); err != nil && !w.Force {
+			return FieldError("body.version", "%w", err)
+		}
 		return nil
 	}
 	published := "nothing is published yet"
@@ -397,6 +418,8 @@ func (a *Agent) CheckUpgrade(w UpgradeWish, c Catalog) error {
 		return Errorf(Invalid, "there is no package of version %s for %s/%s", w.Version, host.OS.Type, host.Host.Architecture)
 	case w.Force:
 		return nil
+	case w.SourceURI == "" && c.checkSigned(w.Version, host.OS.Type, host.Host.Architecture) != nil:
+		return c.checkSigned(w.Version, host.OS.Type, host.Host.Architecture)
 	case a.Upgrading():
 		return Errorf(Invalid, "agent %s is already being upgraded to %s", a.ID, a.UpgradeTarget)
 	case a.UpgradeDetails != nil && !a.UpgradeDetails.State.Over():

@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/artifact/repository"
 	"github.com/muster-fleet/muster/server/authority"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
@@ -69,6 +70,7 @@ type Replica struct {
 	actions *action.Service
 	enroll  *enrollment.Service
 	access  *access.Service
+	trust   *repository.Service
 
 	agentListener, adminListener net.Listener
 	agentServer, adminServer     *http.Server
@@ -163,6 +165,12 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	if err := artifacts.CleanUp(); err != nil {
 		return err
 	}
+	if r.trust, err = repository.Open(&repository.Service{
+		Dir: filepath.Join(o.Config.Data, "trust"), Disk: disk.OS{}, Files: s.TrustFiles(), Events: r.events, Log: r.log, Now: o.Now,
+	}); err != nil {
+		return err
+	}
+	artifacts.Rooted, r.actions.Judge = r.trust.Rooted, r.trust.Judge
 	check := &checkin.Service{
 		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: r.parker, Ledger: r.ledger, Events: r.events, Log: r.log, Now: o.Now,
 		Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
@@ -170,10 +178,11 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	agentRoutes := &agents.Handlers{
 		API: httpapi.API{Log: r.log}, Store: s, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: artifacts, Version: o.Version,
 		Beacons: &beacon.Service{Agents: s.Agents(), Results: s.Results(), Events: r.events, Now: o.Now},
+		Trust:   r.trust,
 	}
 	adminRoutes := &admin.Handlers{
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
-		Actions: r.actions, Artifacts: artifacts, Events: r.events, UI: ui.Handler(), Now: o.Now, Draining: r.draining,
+		Actions: r.actions, Artifacts: artifacts, Trust: r.trust, Events: r.events, UI: ui.Handler(), Now: o.Now, Draining: r.draining,
 		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
 	}
 	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)
@@ -236,7 +245,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle} {
+	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run} {
 		running.Go(func() { loop(loops) })
 	}
 	failed := make(chan error, 2)

@@ -40,6 +40,8 @@ type Store interface {
 	EnrollmentKeys() Collection[fleet.EnrollmentKey]
 	AdminKeys() Collection[fleet.AdminKey]
 	PublisherKeys() Collection[fleet.PublisherKey]
+	// TrustFiles are small, but for one: a megabyte at most.
+	TrustFiles() Collection[fleet.TrustFile]
 	Events() Events
 	Settings() Settings
 	// Ping says whether the store answers.

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/artifact/repository"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/event"
@@ -36,6 +37,7 @@ type Handlers struct {
 	Policies   *policy.Service
 	Actions    *action.Service
 	Artifacts  *artifact.Service
+	Trust      *repository.Service
 	Events     *event.Stream
 	// UI serves everything that is not the API.
 	UI http.Handler
@@ -77,6 +79,9 @@ func (h *Handlers) Handler() http.Handler {
 	authed.DELETE("/api/v1/packages/:file", on(h.deletePackage))
 	authed.GET("/api/v1/publisher_keys", on(h.listPublisherKeys))
 	authed.POST("/api/v1/publisher_keys", on(h.addPublisherKey))
+	authed.GET("/api/v1/trust", on(h.trust))
+	authed.GET("/api/v1/trust/files", on(h.listTrustFiles))
+	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))
 
 	fl := authed.Group("/api/fleet", h.xsrf)
 	fl.GET("/agent_status", on(h.agentStatus))
@@ -221,6 +226,8 @@ func (h *Handlers) kibanaStatus(c *gin.Context) error {
 	s.Status.Overall.Level, s.Status.Overall.Summary = "available", "The server answers"
 	if err := h.Store.Ping(c.Request.Context()); err != nil {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", "The store does not answer: "+err.Error()
+	} else if problem := h.Trust.Problem(); problem != "" {
+		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
 	}
 	c.JSON(http.StatusOK, s)
 	return nil
@@ -237,6 +244,11 @@ func (h *Handlers) server(c *gin.Context) error {
 	for _, k := range keys {
 		s.PublisherKeys = append(s.PublisherKeys, k.PublicKey)
 	}
+	view, err := h.Trust.View(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	s.TrustRoot = trustRoot(view)
 	c.JSON(http.StatusOK, s)
 	return nil
 }

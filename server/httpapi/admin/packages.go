@@ -26,14 +26,18 @@ func (h *Handlers) listPackages(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	judged, err := h.judge(c, packages)
+	if err != nil {
+		return err
+	}
 	order := map[string]int{}
 	for i, v := range fleet.Catalog(packages).Versions() {
 		order[v] = i
 	}
-	slices.SortFunc(packages, func(a, b fleet.Package) int {
+	slices.SortFunc(judged, func(a, b adminapi.Package) int {
 		return cmp.Or(cmp.Compare(order[a.Version], order[b.Version]), cmp.Compare(a.File, b.File))
 	})
-	c.JSON(http.StatusOK, adminapi.PackageList{Items: each(packages, renderPackage)})
+	c.JSON(http.StatusOK, adminapi.PackageList{Items: judged})
 	return nil
 }
 
@@ -42,8 +46,8 @@ const pushTimeout = 2 * time.Hour
 
 func (h *Handlers) pushPackage(c *gin.Context) error {
 	signature, err := base64.StdEncoding.DecodeString(c.GetHeader("Muster-Signature"))
-	if err != nil || len(signature) == 0 {
-		return fleet.FieldError("header.Muster-Signature", "want the .minisig file in base64: make one with `muster package sign`")
+	if err != nil {
+		return fleet.FieldError("header.Muster-Signature", "is not base64: send the .minisig file in base64, or leave it out: %w", err)
 	}
 	rc := http.NewResponseController(c.Writer)
 	_ = rc.SetReadDeadline(time.Now().Add(pushTimeout))
@@ -53,7 +57,11 @@ func (h *Handlers) pushPackage(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, adminapi.PackageItem{Item: renderPackage(p)})
+	judged, err := h.judge(c, []fleet.Package{p})
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.PackageItem{Item: judged[0]})
 	return nil
 }
 

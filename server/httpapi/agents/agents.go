@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/artifact/repository"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/enrollment"
@@ -35,6 +36,7 @@ type Handlers struct {
 	Actions    *action.Service
 	Beacons    *beacon.Service
 	Artifacts  *artifact.Service
+	Trust      *repository.Service
 	// Version is the server's.
 	Version string
 }
@@ -51,6 +53,8 @@ func (h *Handlers) Handler() http.Handler {
 	e.POST("/api/fleet/agents/:id/audit/unenroll", h.API.Handle(h.auditUnenroll))
 	e.GET(agentapi.PathArtifacts+":file", h.API.Handle(h.artifact))
 	e.HEAD(agentapi.PathArtifacts+":file", h.API.Handle(h.artifact))
+	e.GET(agentapi.PathTrust+":name", h.API.Handle(h.trust))
+	e.HEAD(agentapi.PathTrust+":name", h.API.Handle(h.trust))
 	return e
 }
 

@@ -71,6 +71,10 @@ func (s *Store) PublisherKeys() store.Collection[fleet.PublisherKey] {
 	return collection[fleet.PublisherKey]{s, "publisher key", func(v *fleet.PublisherKey) (string, *int64) { return v.ID, &v.Revision }}
 }
 
+func (s *Store) TrustFiles() store.Collection[fleet.TrustFile] {
+	return collection[fleet.TrustFile]{s, "trust file", func(v *fleet.TrustFile) (string, *int64) { return v.ID, &v.Revision }}
+}
+
 func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
 

@@ -64,6 +64,15 @@ func testCollections(t *testing.T, cfg Config) {
 		change: func(v *fleet.PublisherKey, n int) { v.Name = fmt.Sprint(n) },
 		spoil:  func(v *fleet.PublisherKey) { v.Name = "spoilt" },
 	}.test(t, cfg, "publisher keys")
+	noun[fleet.TrustFile]{
+		of: store.Store.TrustFiles,
+		make: func(i int) fleet.TrustFile {
+			return fleet.TrustFile{ID: fmt.Sprintf("sha256:%064x", i), Data: []byte{0, 1, 255}, AddedAt: when(i)}
+		},
+		head:   func(v *fleet.TrustFile) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.TrustFile, n int) { v.Data = []byte(fmt.Sprint(n)) },
+		spoil:  func(v *fleet.TrustFile) { v.Data[0] = 'X' },
+	}.test(t, cfg, "trust files")
 
 	t.Run("equal ids of different nouns do not meet", func(t *testing.T) {
 		ctx, s := t.Context(), cfg.open(t)

@@ -49,14 +49,14 @@ export function AddAgentDialog({ onClose }: { onClose: () => void }) {
           <>
             <Text size="sm">On each host, unpack an agent package and run this in its folder. The host appears in the list within seconds.</Text>
             <CopyBlock text={enrollCommand(server.data, secret)} label="Command that enrols a host" />
-            {server.data.publisher_keys.length === 0 ? (
+            {server.data.publisher_keys.length === 0 && !server.data.trust_root ? (
               <Callout kind="warning" title="These agents will refuse every upgrade">
                 The server knows no publisher key, so the command names none to trust. Add one under Packages first, then make this command again.
               </Callout>
             ) : null}
             <Text size="xs" c="dimmed">
               The token is shown only now. The server keeps no copy; revoke it under Enrollment when the hosts are in.
-              With <span className="mono">--ca-pin</span> an agent talks to no other server; with <span className="mono">--trust-key</span> it installs only packages signed by that key.
+              With <span className="mono">--ca-pin</span> an agent talks to no other server; with <span className="mono">--trust-root</span> or <span className="mono">--trust-key</span> it installs only what the publishers have signed.
             </Text>
             <Group justify="flex-end"><Button onClick={onClose}>Done</Button></Group>
           </>

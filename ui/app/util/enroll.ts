@@ -2,12 +2,13 @@
 import type { Server } from "~/api/types";
 import { shellQuote } from "./words";
 
-export function enrollCommand(server: Pick<Server, "agent_url" | "ca_pin" | "publisher_keys">, token: string): string {
+export function enrollCommand(server: Pick<Server, "agent_url" | "ca_pin" | "publisher_keys" | "trust_root">, token: string): string {
   const flags = [
     ["--url", server.agent_url],
     ["--token", token],
     ["--ca-pin", server.ca_pin],
-    ...server.publisher_keys.map((key) => ["--trust-key", key]),
+    // A host that trusts the publishers' root believes no single key beside it.
+    ...(server.trust_root ? [["--trust-root", server.trust_root]] : server.publisher_keys.map((key) => ["--trust-key", key])),
   ];
   return ["sudo ./muster-agent install", ...flags.map(([flag, value]) => `  ${flag} ${shellQuote(value!)}`)].join(" \\\n");
 }

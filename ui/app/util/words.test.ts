@@ -27,6 +27,9 @@ test("the command names every publisher key, and none it does not have", () => {
   const command = enrollCommand(server, "dG9rZW4=");
   expect(command.replaceAll(" \\\n ", "")).toBe("sudo ./muster-agent install --url https://m:8220 --token dG9rZW4= --ca-pin sha256:ab --trust-key RWQa --trust-key RWQb");
   expect(enrollCommand({ ...server, publisher_keys: [] }, "t")).not.toContain("--trust-key");
+  const rooted = enrollCommand({ ...server, trust_root: "sha256:cd" }, "t");
+  expect(rooted).toContain("--trust-root sha256:cd");
+  expect(rooted).not.toContain("--trust-key");
 });
 
 test("a login link gives its key whole, and nothing else is taken for one", () => {

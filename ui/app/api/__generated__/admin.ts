@@ -387,7 +387,7 @@ export interface paths {
         get?: never;
         /**
          * Publish a signed package
-         * @description The body is the archive. It is kept only if its signature is by a known publisher key and its manifest agrees with its name. Pushing the same bytes again changes nothing; other bytes under a name that is taken are refused with 409.
+         * @description The body is the archive. It is kept only if its signature is by a known publisher key and its manifest agrees with its name. When a root is published it may come without a signature, before or after the signed targets file that names it. Pushing the same bytes again changes nothing; other bytes under a name that is taken are refused with 409.
          */
         put: operations["pushPackage"];
         post?: never;
@@ -413,6 +413,44 @@ export interface paths {
          * @description It changes what the server takes in, never what an enrolled agent trusts.
          */
         post: operations["addPublisherKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/trust": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How the publishers' signed metadata stands */
+        get: operations["getTrust"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/trust/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All roots and the newest targets file, as they were published */
+        get: operations["listTrustFiles"];
+        put?: never;
+        /**
+         * Publish signed roots and targets, all or none
+         * @description What agents would refuse is refused: missing signatures, a version that is not the next, an expired file. What is published already changes nothing. At most 4 MiB at once.
+         */
+        post: operations["publishTrustFiles"];
         delete?: never;
         options?: never;
         head?: never;
@@ -847,8 +885,12 @@ export interface components {
             size: number;
             sha256: string;
             sha512: string;
-            /** @description The publisher key that signed it */
+            /** @description The publisher key that signed it; empty when it has no signature of its own */
             key_id: string;
+            /** @description The signed targets file names it, and hosts that trust the root install it; absent when no root is published */
+            signed?: boolean;
+            /** @description Why such hosts do not install it */
+            withheld?: string;
             /** Format: date-time */
             pushed_at: string;
             pushed_by?: string;
@@ -881,6 +923,72 @@ export interface components {
         AddPublisherKeyRequest: {
             public_key: string;
             name?: string;
+        };
+        /** @description The publishers' signed metadata, as of The Update Framework */
+        Trust: {
+            /** @description There is a root */
+            published: boolean;
+            /** @description sha256:<hex> of the newest root, for --trust-root */
+            trust_root?: string;
+            root?: components["schemas"]["TrustRole"];
+            targets?: components["schemas"]["TrustRole"];
+            snapshot?: components["schemas"]["TrustOnlineRole"];
+            timestamp?: components["schemas"]["TrustOnlineRole"];
+            /** @description The lowest version a host may be moved to; absent when there is none */
+            floor?: string;
+            /** @description Archives that targets names */
+            target_count: number;
+            /** @description The server's public keys, the one for new roots first */
+            online_keys: string[];
+            /** @description Why this server cannot sign; absent while it can */
+            problem?: string;
+            /** @description Which files expire soon and who must sign */
+            warnings: string[];
+        };
+        /** @description A file that people sign */
+        TrustRole: {
+            /** @example 3.root.json */
+            file: string;
+            /** Format: int64 */
+            version: number;
+            /** Format: date-time */
+            expires: string;
+            /** @description How many of the keys have to sign */
+            threshold: number;
+            keys: components["schemas"]["TrustKey"][];
+        };
+        /** @description A file that the server signs */
+        TrustOnlineRole: {
+            /** Format: int64 */
+            version: number;
+            /** Format: date-time */
+            expires: string;
+        };
+        TrustKey: {
+            /** @description 64 hexadecimal digits */
+            id: string;
+            /** @description Whose it is; may be empty */
+            name: string;
+            /** @example muster-tuf-ed25519 … ann */
+            public_key: string;
+            /** @description It signed the published file */
+            signed: boolean;
+        };
+        TrustFile: {
+            /** @example 1.root.json */
+            name: string;
+            /**
+             * Format: byte
+             * @description The file's bytes in base64
+             */
+            data: string;
+        };
+        TrustFileList: {
+            items: components["schemas"]["TrustFile"][];
+        };
+        PublishTrustFilesRequest: {
+            /** @description Signed roots and at most one targets file, each in base64 */
+            files: string[];
         };
         EnrollmentKey: {
             id: string;
@@ -964,7 +1072,7 @@ export interface components {
             seq: number;
             /** Format: date-time */
             at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created */
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored */
             type: string;
             /** @description Id of the agent */
             subject: string;
@@ -999,6 +1107,8 @@ export interface components {
             /** @description sha256:<hex> of the CA certificate in DER */
             ca_pin: string;
             publisher_keys: string[];
+            /** @description sha256:<hex> of the newest root, for --trust-root; absent when none is published */
+            trust_root?: string;
             /**
              * Format: date-time
              * @description The server's clock
@@ -1601,9 +1711,9 @@ export interface operations {
     pushPackage: {
         parameters: {
             query?: never;
-            header: {
-                /** @description The .minisig file in base64 */
-                "Muster-Signature": string;
+            header?: {
+                /** @description The .minisig file in base64; may be left out when a root is published */
+                "Muster-Signature"?: string;
             };
             path: {
                 /** @description The archive's name, such as muster-agent-1.1.0-linux-amd64.tar.gz */
@@ -1694,6 +1804,73 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PublisherKeyItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getTrust: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Trust"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listTrustFiles: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The files */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TrustFileList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    publishTrustFiles: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PublishTrustFilesRequest"];
+            };
+        };
+        responses: {
+            /** @description The state after it */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Trust"];
                 };
             };
             default: components["responses"]["Error"];

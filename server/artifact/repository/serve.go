@@ -1,0 +1,54 @@
+package repository
+
+import (
+	"bytes"
+	"net/http"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// fileName is what agents may ask for; sixteen digits hold every version.
+var fileName = regexp.MustCompile(`^(timestamp|[1-9][0-9]{0,15}\.(root|targets|snapshot))\.json$`)
+
+// immutable: a file with its version in the name never changes.
+const immutable = "public, max-age=31536000, immutable"
+
+// Serve answers a GET or HEAD of a file by its name. It asks for no key: the
+// files prove themselves, and a host reads them before it is enrolled.
+func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) error {
+	// Until it is found: the next root is asked for before there is one.
+	w.Header().Set("Cache-Control", "no-cache")
+	if !fileName.MatchString(name) {
+		return fleet.Errorf(fleet.NotFound, "there is no signed file of that name: want %s or one such as %s", tuf.TimestampFile, tuf.FileName(tuf.RoleRoot, 1))
+	}
+	h, _, err := s.head(r.Context())
+	if err != nil {
+		return err
+	}
+	data := h.Timestamp
+	if name != tuf.TimestampFile {
+		i := slices.IndexFunc(h.Files, func(e entry) bool { return e.Name == name })
+		if i < 0 {
+			return notPublished(name)
+		}
+		if data, err = s.bytes(r.Context(), h.Files[i]); err != nil {
+			return err
+		}
+		w.Header().Set("Cache-Control", immutable)
+	}
+	if data == nil {
+		return notPublished(name)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", `"`+tuf.Digest(data)+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	return nil
+}
+
+func notPublished(name string) error {
+	return fleet.Errorf(fleet.NotFound, "%s is not published here: publishers do that with `muster package keys publish`", name)
+}

@@ -1,0 +1,194 @@
+package repository
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// headID is the document that says which files count. It alone is ever changed,
+// so a publication is one write: whole or not at all, whichever replica makes it.
+const headID = "head"
+
+// head is small: agents ask for the timestamp, and for a root that is not there
+// yet, at every refresh.
+type head struct {
+	Files     []entry `json:"files"`
+	Timestamp []byte  `json:"timestamp,omitempty"`
+}
+
+// entry is a file whose bytes lie under their digest in a document of their own.
+type entry struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+	// Until is when a file that was replaced may go; nil is one that counts.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// supersededLife is how long a replaced file is still served, to agents that read
+// the timestamp before it: a refresh takes three files, each within FetchTimeout,
+// three times over.
+const supersededLife = 9 * tuf.FetchTimeout
+
+// state is the head with what it names.
+type state struct {
+	head       head
+	revision   int64
+	repository tuf.Repository
+}
+
+// errChanged says that another replica wrote first.
+var errChanged = errors.New("the signed metadata changed meanwhile")
+
+func (s *Service) head(ctx context.Context) (h head, revision int64, err error) {
+	doc, err := s.Files.Get(ctx, headID)
+	if fleet.KindOf(err) == fleet.NotFound {
+		return head{}, 0, nil
+	}
+	if err != nil {
+		return head{}, 0, err
+	}
+	if err := json.Unmarshal(doc.Data, &h); err != nil {
+		return head{}, 0, fmt.Errorf("trust files: head: %w", err)
+	}
+	return h, doc.Revision, nil
+}
+
+func (s *Service) load(ctx context.Context) (state, error) {
+	h, revision, err := s.head(ctx)
+	if err != nil {
+		return state{}, err
+	}
+	var files [][]byte
+	counting := map[string]bool{}
+	for _, e := range h.Files {
+		if e.Until != nil {
+			continue
+		}
+		counting[e.Digest] = true
+		data, err := s.bytes(ctx, e)
+		if err != nil {
+			return state{}, err
+		}
+		files = append(files, data)
+	}
+	if h.Timestamp != nil {
+		files = append(files, h.Timestamp)
+	}
+	s.forget(counting)
+	r, err := tuf.NewRepository(files...)
+	return state{h, revision, r}, err
+}
+
+// bytes never changes under a digest, so what was read once is kept.
+func (s *Service) bytes(ctx context.Context, e entry) ([]byte, error) {
+	s.mu.Lock()
+	data, ok := s.read[e.Digest]
+	s.mu.Unlock()
+	if ok {
+		return data, nil
+	}
+	doc, err := s.Files.Get(ctx, e.Digest)
+	if fleet.KindOf(err) == fleet.NotFound {
+		return nil, fleet.Errorf(fleet.Unavailable, "the store has lost %s (%s): publish it again with `muster package keys publish`: %w", e.Name, e.Digest, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read[e.Digest] = doc.Data
+	return doc.Data, nil
+}
+
+// forget keeps the memory as small as what counts.
+func (s *Service) forget(counting map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for digest := range s.read {
+		if !counting[digest] {
+			delete(s.read, digest)
+		}
+	}
+}
+
+// save makes r what is served, if nobody wrote since from was loaded. Files that
+// were written for a head which then was not are found again by the next upload
+// of the same bytes; nothing points to them meanwhile.
+func (s *Service) save(ctx context.Context, from state, r tuf.Repository) error {
+	now := s.Now.UTC()
+	next, fresh, err := nextHead(from.head, r, now)
+	if err != nil {
+		return err
+	}
+	for digest, data := range fresh {
+		err := s.Files.Create(ctx, fleet.TrustFile{ID: digest, Data: data, AddedAt: now})
+		if err != nil && fleet.KindOf(err) != fleet.Conflict {
+			return err
+		}
+	}
+	text, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("trust files: head: %w", err)
+	}
+	doc := fleet.TrustFile{ID: headID, Data: text, AddedAt: now, Revision: from.revision}
+	if from.revision == 0 {
+		err = s.Files.Create(ctx, doc)
+	} else {
+		err = s.Files.Update(ctx, doc)
+	}
+	if err != nil && fleet.KindOf(err) == fleet.Conflict {
+		return fleet.Errorf(fleet.Conflict, "%w: try again", errChanged)
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range from.head.Files {
+		if !slices.ContainsFunc(next.Files, func(n entry) bool { return n.Digest == e.Digest }) {
+			if err := s.Files.Delete(ctx, e.Digest); err != nil {
+				s.Log.Warn("a signed file that nobody asks for is left in the store", "file", e.Name, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// nextHead names the files of r, and for a while those they replace. fresh are the
+// bytes that the head before did not name, by digest.
+func nextHead(before head, r tuf.Repository, now time.Time) (next head, fresh map[string][]byte, err error) {
+	fresh = map[string][]byte{}
+	next.Timestamp = r.Timestamp
+	for _, data := range append(slices.Clone(r.Roots), r.Targets, r.Snapshot) {
+		if data == nil {
+			continue
+		}
+		info, err := tuf.Inspect(data)
+		if err != nil {
+			return head{}, nil, err
+		}
+		e := entry{Name: info.FileName, Digest: tuf.Digest(data)}
+		if !slices.ContainsFunc(before.Files, func(b entry) bool { return b.Digest == e.Digest }) {
+			fresh[e.Digest] = data
+		}
+		next.Files = append(next.Files, e)
+	}
+	for _, e := range before.Files {
+		if slices.ContainsFunc(next.Files, func(n entry) bool { return n.Name == e.Name }) {
+			continue
+		}
+		if e.Until == nil {
+			until := now.Add(supersededLife)
+			e.Until = &until
+		}
+		if now.Before(*e.Until) {
+			next.Files = append(next.Files, e)
+		}
+	}
+	return next, fresh, nil
+}

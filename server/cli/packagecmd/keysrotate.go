@@ -1,0 +1,322 @@
+package packagecmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+)
+
+// rotation are the flags of keys rotate.
+type rotation struct {
+	add, remove, replace, threshold []string
+	online                          string
+}
+
+func newKeysRotate(remote Remote) *cobra.Command {
+	var o rotation
+	var root, output string
+	var keys []string
+	var password passwordSource
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make the next root: other keys, thresholds, or a later expiry",
+		Long: `Rotate makes the root after the newest in the folder, good for another year, with
+the changes that the flags name; ROLE is root or targets. Enough of the old root
+keys must sign it, and enough of the new ones. Hosts follow root by root, however
+long they slept.
+
+After a theft: a stolen root or targets key is replaced (below the threshold the
+thief could do nothing with it); for a stolen server set up a new one and name its
+key with --online-key. If the new root takes away keys that signed the targets
+file, make that anew with renew and publish both at once.`,
+		Example: `  muster package keys rotate --root release --replace targets=bob:ben.pub --key ann.key
+  muster package keys rotate --root release --add root=eve.pub --threshold root=2
+  muster package keys rotate --root release --online-key server --key ann.key --key bob.key`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			r, err := o.run(cmd, remote, root, keys, password)
+			return show(cmd, output, r, r.Human, err)
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&o.add, "add", nil, "ROLE=PUBLIC_KEY: a further key, as a file or as text")
+	f.StringArrayVar(&o.remove, "remove", nil, "ROLE=KEY: a key by its name or the start of its id")
+	f.StringArrayVar(&o.replace, "replace", nil, "ROLE=KEY:PUBLIC_KEY: another key in the place of one")
+	f.StringArrayVar(&o.threshold, "threshold", nil, "ROLE=N: how many keys must sign")
+	f.StringVar(&o.online, "online-key", "", `public key of the server, as a file or as text; "server" asks it`)
+	f.StringVar(&root, "root", ".", "folder of your signed files, or the newest root file")
+	f.StringArrayVar(&keys, "key", nil, "private key file to sign with at once; repeat for more")
+	password.addFlag(cmd)
+	_ = cmd.MarkFlagFilename("key", "key")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func (o rotation) run(cmd *cobra.Command, remote Remote, root string, keyFiles []string, password passwordSource) (Signed, error) {
+	s, err := openShelf(root)
+	if err != nil {
+		return Signed{}, err
+	}
+	newest, err := s.mustRoot()
+	if err != nil {
+		return Signed{}, err
+	}
+	spec, err := tuf.SpecOf(newest)
+	if err != nil {
+		return Signed{}, err
+	}
+	if err := o.change(cmd, remote, &spec); err != nil {
+		return Signed{}, err
+	}
+	spec.Expires = time.Now().Add(tuf.RootLife)
+	file, err := tuf.NextRoot(newest, spec)
+	if err != nil {
+		return Signed{}, err
+	}
+	keys, err := readSigners(cmd, keyFiles, password)
+	if err != nil {
+		return Signed{}, err
+	}
+	for _, k := range keys {
+		if file, err = tuf.Sign(file, newest, k); err != nil {
+			return Signed{}, err
+		}
+	}
+	progress, err := tuf.Signatures(file, newest)
+	if err != nil {
+		return Signed{}, err
+	}
+	info, err := tuf.Inspect(file)
+	if err != nil {
+		return Signed{}, err
+	}
+	r := Signed{File: filepath.Join(s.dir, info.FileName), Version: info.Version, Changed: true, Expires: info.Expires, Signatures: progress.String()}
+	if err := draftAt(r.File, file); err != nil {
+		return Signed{}, err
+	}
+	return r, writeSigned(r.File, file)
+}
+
+func (o rotation) change(cmd *cobra.Command, remote Remote, spec *tuf.RootSpec) error {
+	for _, f := range []struct {
+		flag   string
+		values []string
+		apply  func(flag string, s *tuf.Signers, value string) error
+	}{
+		{"--replace", o.replace, replaceKey},
+		{"--remove", o.remove, removeKey},
+		{"--add", o.add, addKey},
+		{"--threshold", o.threshold, setThreshold},
+	} {
+		for _, v := range f.values {
+			role, value, ok := strings.Cut(v, "=")
+			signers := map[string]*tuf.Signers{"root": &spec.Root, "targets": &spec.Targets}[role]
+			if !ok || signers == nil || value == "" {
+				return fmt.Errorf("%s %s: want root=… or targets=…", f.flag, v)
+			}
+			if err := f.apply(f.flag+" "+v, signers, value); err != nil {
+				return err
+			}
+		}
+	}
+	if o.online == "" {
+		return nil
+	}
+	online, err := onlineKey(cmd.Context(), remote, o.online)
+	if err != nil {
+		return err
+	}
+	spec.Snapshot, spec.Timestamp = online, online
+	return nil
+}
+
+func addKey(flag string, s *tuf.Signers, value string) error {
+	k, err := readPublic(flag, value)
+	if err != nil {
+		return err
+	}
+	s.Keys = append(slices.Clone(s.Keys), k)
+	return nil
+}
+
+func removeKey(flag string, s *tuf.Signers, value string) error {
+	i, err := findKey(flag, s, value)
+	if err == nil {
+		s.Keys = slices.Delete(slices.Clone(s.Keys), i, i+1)
+	}
+	return err
+}
+
+func replaceKey(flag string, s *tuf.Signers, value string) error {
+	old, public, ok := strings.Cut(value, ":")
+	if !ok {
+		return fmt.Errorf("%s: want KEY:PUBLIC_KEY, such as root=bob:ben.pub", flag)
+	}
+	if err := removeKey(flag, s, old); err != nil {
+		return err
+	}
+	return addKey(flag, s, public)
+}
+
+func setThreshold(flag string, s *tuf.Signers, value string) error {
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return fmt.Errorf("%s: want a number", flag)
+	}
+	s.Threshold = n
+	return nil
+}
+
+// shortestID is how much of a key's id names it: with fewer digits two keys of a
+// root may be meant.
+const shortestID = 8
+
+func findKey(flag string, s *tuf.Signers, value string) (int, error) {
+	var found, labels []string
+	at := -1
+	for i, k := range s.Keys {
+		labels = append(labels, k.Label())
+		if k.Name == value || len(value) >= shortestID && strings.HasPrefix(k.ID(), value) {
+			found, at = append(found, k.Label()), i
+		}
+	}
+	switch len(found) {
+	case 0:
+		return 0, fmt.Errorf("%s: is none of the keys %s", flag, strings.Join(labels, ", "))
+	case 1:
+		return at, nil
+	}
+	return 0, fmt.Errorf("%s: may be any of %s: give the id", flag, strings.Join(found, ", "))
+}
+
+func newKeysPublish(remote Remote) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "publish FILE…",
+		Short: "Upload signed root and targets files to the server",
+		Long: `Publishes files that enough people have signed. The server takes all or none, and
+refuses what hosts would refuse. To restore a server, publish all roots and the
+newest targets file.`,
+		Example: `  muster package keys publish release/1.root.json
+  muster package keys publish release/2.root.json release/5.targets.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no signed file is named")
+			}
+			return nil
+		},
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			var files [][]byte
+			for _, path := range args {
+				f, err := readSignedFile(path)
+				if err != nil {
+					return err
+				}
+				files = append(files, f.data)
+			}
+			trustRoot, err := remote.Publish(cmd.Context(), files...)
+			if err != nil {
+				return err
+			}
+			return show(cmd, output, map[string]string{"trust_root": trustRoot}, func(w io.Writer) {
+				fmt.Fprintf(w, "published %s\n  new hosts trust it with --trust-root %s\n", strings.Join(args, ", "), trustRoot)
+			}, nil)
+		},
+	}
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func newKeysFetch(remote Remote) *cobra.Command {
+	var root, digest, output string
+	cmd := &cobra.Command{
+		Use:   "fetch",
+		Short: "Bring the server's root and targets files into your folder",
+		Long: `Fetch follows the server's roots from the newest in the folder, and takes its targets
+file, as far as they are signed. A folder without any root begins with the one whose
+digest --trust-root gives; get the digest from a colleague, not from the server.`,
+		Example: `  muster package keys fetch --root release
+  muster package keys fetch --root release --trust-root sha256:5f2a…`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			names, err := fetchFiles(cmd, remote, root, digest)
+			return show(cmd, output, map[string][]string{"files": names}, func(w io.Writer) {
+				for _, name := range names {
+					fmt.Fprintln(w, filepath.Join(root, name))
+				}
+				if len(names) == 0 {
+					fmt.Fprintln(w, "nothing new")
+				}
+			}, err)
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", ".", "folder of your signed files")
+	cmd.Flags().StringVar(&digest, "trust-root", "", "digest of the root to begin with, sha256:…")
+	_ = cmd.MarkFlagDirname("root")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func fetchFiles(cmd *cobra.Command, remote Remote, dir, digest string) ([]string, error) {
+	if digest != "" {
+		if err := tuf.CheckDigest(digest); err != nil {
+			return nil, fmt.Errorf("--trust-root: %w", err)
+		}
+	}
+	s, err := openShelf(dir)
+	if err != nil {
+		return nil, err
+	}
+	if s.single {
+		return nil, fmt.Errorf("--root %s: is a file, want a folder to write to", dir)
+	}
+	files, err := remote.Files(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	if s.root() == nil && digest != "" {
+		i := slices.IndexFunc(files, func(f []byte) bool { return tuf.Digest(f) == digest })
+		if i < 0 {
+			return nil, fmt.Errorf("--trust-root: none of the server's files has it: compare it with your colleague's, and check which server this is: %w", tuf.ErrDigest)
+		}
+		info, err := tuf.Inspect(files[i])
+		if err != nil {
+			return nil, err
+		}
+		s.roots = [][]byte{files[i]}
+		if err := s.keep([]tuf.File{{Name: info.FileName, Data: files[i]}}); err != nil {
+			return nil, err
+		}
+		names = append(names, info.FileName)
+	}
+	fresh, err := s.follow(files)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range fresh {
+		names = append(names, f.Name)
+	}
+	return names, s.keep(fresh)
+}

@@ -1,0 +1,184 @@
+package packagecmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+)
+
+func newKeysShow(remote Remote) *cobra.Command {
+	var root, output string
+	var server bool
+	cmd := &cobra.Command{
+		Use:   "show FILE…",
+		Short: "Show what a signed file says, who signed it and who has still to",
+		Long: `Shows root and targets files. Whose signatures count says the root before: it is
+looked for in the folder of the file, or where --root says. With --server it shows
+what the server has published and whether it can sign.`,
+		Example: `  muster package keys show release/2.root.json
+  muster package keys show --server`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if server == (len(args) > 0) {
+				return errors.New("want signed files such as 1.root.json, or --server")
+			}
+			return nil
+		},
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if server {
+				return remote.Show(cmd.Context(), cmd.OutOrStdout(), output == outputJSON)
+			}
+			var reports []fileStatus
+			for _, path := range args {
+				r, err := statusOf(path, root)
+				if err != nil {
+					return err
+				}
+				reports = append(reports, r)
+			}
+			return show(cmd, output, reports, func(w io.Writer) {
+				for _, r := range reports {
+					r.human(w)
+				}
+			}, nil)
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", "", "folder of your signed files, or one root file (default: the file's folder)")
+	cmd.Flags().BoolVar(&server, "server", false, "show what the server has published")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+// fileStatus is what show -o json prints of a file; its keys stay as they are.
+type fileStatus struct {
+	File    string    `json:"file"`
+	Role    tuf.Role  `json:"role"`
+	Version int64     `json:"version"`
+	Expires time.Time `json:"expires"`
+	// Complete says that hosts believe it; Signatures says who has signed.
+	Complete   bool   `json:"complete"`
+	Signatures string `json:"signatures"`
+	// Digest is for --trust-root, of a root.
+	Digest  string       `json:"digest,omitempty"`
+	Keys    []keyStatus  `json:"keys,omitempty"`
+	Floor   string       `json:"floor,omitempty"`
+	Targets []tuf.Target `json:"targets,omitempty"`
+}
+
+type keyStatus struct {
+	Role      tuf.Role `json:"role"`
+	Threshold int      `json:"threshold"`
+	Name      string   `json:"name,omitempty"`
+	ID        string   `json:"id"`
+	PublicKey string   `json:"public_key"`
+}
+
+func statusOf(path, root string) (fileStatus, error) {
+	f, err := readSignedFile(path)
+	if err != nil {
+		return fileStatus{}, err
+	}
+	r := fileStatus{File: path, Role: f.Role, Version: f.Version, Expires: f.Expires}
+	r.Complete, r.Signatures = progressOf(f, path, root)
+	switch f.Role {
+	case tuf.RoleRoot:
+		spec, err := tuf.SpecOf(f.data)
+		if err != nil {
+			return r, err
+		}
+		r.Digest, r.Keys = tuf.Digest(f.data), keysIn(spec)
+	case tuf.RoleTargets:
+		said, err := tuf.ContentsOf(f.data)
+		if err != nil {
+			return r, err
+		}
+		r.Floor, r.Targets = said.Floor, said.Targets
+	default:
+	}
+	return r, nil
+}
+
+// progressOf says who signed, or why that cannot be told here.
+func progressOf(f signedFile, path, root string) (done bool, text string) {
+	s, err := shelfBeside(path, root)
+	if err != nil {
+		return false, "not known: " + firstLine(err)
+	}
+	trusted, err := s.trustedFor(f)
+	if err != nil {
+		return false, "not known: " + firstLine(err)
+	}
+	p, err := tuf.Signatures(f.data, trusted)
+	if err != nil {
+		return false, "not known: " + err.Error()
+	}
+	return p.Done(), p.String()
+}
+
+func keysIn(spec tuf.RootSpec) []keyStatus {
+	var all []keyStatus
+	for _, r := range []struct {
+		role tuf.Role
+		tuf.Signers
+	}{
+		{tuf.RoleRoot, spec.Root},
+		{tuf.RoleTargets, spec.Targets},
+		{tuf.RoleSnapshot, tuf.Signers{Keys: []tuf.PublicKey{spec.Snapshot}, Threshold: 1}},
+		{tuf.RoleTimestamp, tuf.Signers{Keys: []tuf.PublicKey{spec.Timestamp}, Threshold: 1}},
+	} {
+		for _, k := range r.Keys {
+			all = append(all, keyStatus{r.role, r.Threshold, k.Name, k.ID(), k.String()})
+		}
+	}
+	return all
+}
+
+func (r fileStatus) human(w io.Writer) {
+	fmt.Fprintf(w, "%s\n  %s\n  good until %s\n", r.File, r.Signatures, r.Expires.Format(time.DateOnly))
+	if r.Digest != "" {
+		fmt.Fprintf(w, "  --trust-root %s\n", r.Digest)
+	}
+	var last tuf.Role
+	for _, k := range r.Keys {
+		if k.Role != last {
+			fmt.Fprintf(w, "  %s: %d of these keys sign\n", k.Role, k.Threshold)
+			last = k.Role
+		}
+		fmt.Fprintf(w, "    %s  %s\n", k.ID[:16], k.Name)
+	}
+	if r.Role == tuf.RoleTargets {
+		for _, line := range describe(r.Floor, r.Targets) {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+	}
+}
+
+// describe is what a targets file says, a line each, in words that can be compared
+// between two.
+func describe(floor string, targets []tuf.Target) []string {
+	lines := []string{}
+	if floor != "" {
+		lines = append(lines, "floor "+floor)
+	}
+	for _, t := range targets {
+		lines = append(lines, fmt.Sprintf("%s  %s  sha512 %s…", t.FileName(), sizeText(t.Size), t.SHA512[:16]))
+	}
+	return lines
+}
+
+// shelfBeside is the shelf that root names, or the folder of a file.
+func shelfBeside(path, root string) (*shelf, error) {
+	if root == "" {
+		root = filepath.Dir(path)
+	}
+	return openShelf(root)
+}

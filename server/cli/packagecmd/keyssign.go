@@ -1,0 +1,203 @@
+package packagecmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+)
+
+func newKeysSign() *cobra.Command {
+	var keys []string
+	var root, output string
+	var password passwordSource
+	cmd := &cobra.Command{
+		Use:   "sign FILE --key KEY",
+		Short: "Add a signature to a root or targets file",
+		Long: `Sign says what the file changes and adds your signature to it, in its place. Compare
+before you pass it on: with your key you say that hosts may install it. Several
+people sign one after the other, or each a copy, which merge joins.`,
+		Example: `  muster package keys sign release/2.root.json --key ann.key
+  muster package keys sign 7.targets.json --key bob.key --root release`,
+		Args:         oneSigned,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if len(keys) == 0 {
+				return hinted(errors.New("--key is missing"), "muster package keys sign %s --key ann.key", args[0])
+			}
+			r, changes, err := signFile(cmd, args[0], root, keys, password)
+			return show(cmd, output, r, func(w io.Writer) {
+				for _, c := range changes {
+					fmt.Fprintf(w, "  %s\n", c)
+				}
+				r.Human(w)
+			}, err)
+		},
+	}
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "private key file to sign with; repeat for more")
+	cmd.Flags().StringVar(&root, "root", "", "folder of your signed files, or one root file (default: the file's folder)")
+	password.addFlag(cmd)
+	_ = cmd.MarkFlagFilename("key", "key")
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func oneSigned(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return hinted(fmt.Errorf("%d files are named, want one", len(args)), "%s 2.root.json", cmd.CommandPath())
+}
+
+func signFile(cmd *cobra.Command, path, root string, keyFiles []string, password passwordSource) (Signed, []string, error) {
+	f, err := readSignedFile(path)
+	if err != nil {
+		return Signed{}, nil, err
+	}
+	s, err := shelfBeside(path, root)
+	if err != nil {
+		return Signed{}, nil, err
+	}
+	trusted, err := s.trustedFor(f)
+	if err != nil {
+		return Signed{}, nil, err
+	}
+	changes, err := changesOf(f, s)
+	if err != nil {
+		return Signed{}, nil, err
+	}
+	keys, err := readSigners(cmd, keyFiles, password)
+	if err != nil {
+		return Signed{}, nil, err
+	}
+	data := f.data
+	for _, k := range keys {
+		if data, err = tuf.Sign(data, trusted, k); err != nil {
+			return Signed{}, nil, err
+		}
+	}
+	progress, err := tuf.Signatures(data, trusted)
+	if err != nil {
+		return Signed{}, nil, err
+	}
+	if err := writeSigned(path, data); err != nil {
+		return Signed{}, nil, err
+	}
+	return Signed{File: path, Version: f.Version, Changed: true, Expires: f.Expires, Signatures: progress.String()}, changes, nil
+}
+
+// changesOf compares a file with what is known of the state before it.
+func changesOf(f signedFile, s *shelf) ([]string, error) {
+	var before, after []string
+	if f.Role == tuf.RoleRoot {
+		spec, err := tuf.SpecOf(f.data)
+		if err != nil {
+			return nil, err
+		}
+		after = describeRoot(spec)
+		if previous, err := s.rootOf(f.Version); err == nil && previous != nil {
+			spec, err := tuf.SpecOf(previous)
+			if err != nil {
+				return nil, err
+			}
+			before = describeRoot(spec)
+		}
+		return difference(before, after), nil
+	}
+	said, err := tuf.ContentsOf(f.data)
+	if err != nil {
+		return nil, err
+	}
+	after = describe(said.Floor, said.Targets)
+	if s.targets != nil {
+		said, err := tuf.ContentsOf(s.targets)
+		if err != nil {
+			return nil, err
+		}
+		before = describe(said.Floor, said.Targets)
+	}
+	return difference(before, after), nil
+}
+
+func describeRoot(spec tuf.RootSpec) []string {
+	lines := []string{
+		fmt.Sprintf("root: %d must sign", spec.Root.Threshold), fmt.Sprintf("targets: %d must sign", spec.Targets.Threshold),
+		"good until " + spec.Expires.Format(time.DateOnly),
+	}
+	for _, k := range keysIn(spec) {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s key %s %s", k.Role, k.ID[:16], k.Name)))
+	}
+	return lines
+}
+
+// difference is what a diff shows: - for what goes, + for what comes.
+func difference(before, after []string) []string {
+	var out []string
+	for _, line := range before {
+		if !slices.Contains(after, line) {
+			out = append(out, "- "+line)
+		}
+	}
+	for _, line := range after {
+		if !slices.Contains(before, line) {
+			out = append(out, "+ "+line)
+		}
+	}
+	return out
+}
+
+func firstLine(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return text
+}
+
+func newKeysMerge() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "merge FILE COPY",
+		Short: "Join the signatures of two copies of one file",
+		Example: `  muster package keys merge 2.root.json from-bob/2.root.json
+  muster package keys merge a/2.root.json b/2.root.json --out 2.root.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("%d files are named, want two copies of one signed file", len(args))
+			}
+			return nil
+		},
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := readSignedFile(args[0])
+			if err != nil {
+				return err
+			}
+			b, err := readSignedFile(args[1])
+			if err != nil {
+				return err
+			}
+			merged, err := tuf.Merge(a.data, b.data)
+			if err != nil {
+				return err
+			}
+			if out == "" {
+				out = args[0]
+			}
+			if err := writeSigned(out, merged); err != nil {
+				return err
+			}
+			_, text := progressOf(signedFile{a.Info, merged}, out, "")
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n  %s\n", out, text)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "file to write (default: the first)")
+	return cmd
+}
