@@ -237,6 +237,9 @@ type HostOptions struct {
 	Grace time.Duration
 	// DownloadRate is a limit in bytes per second; zero means none.
 	DownloadRate int64
+	// TrustRoot is the digest of the publishers' root the host pins; empty
+	// means that it trusts the publisher's key instead.
+	TrustRoot string
 	// Defaults leaves every setting as it is installed, apart from the name.
 	Defaults bool
 }
@@ -262,8 +265,12 @@ func (l *Lab) Install(ctx context.Context, s *Server, p *Publisher, archive, nam
 		o.Grace = DefaultGrace
 	}
 	h := &Host{lab: l, Name: name, Top: filepath.Join(l.Dir, name)}
-	_, err := l.InstallCommand(ctx, h.Top, "--package", archive,
-		"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin, "--trust-key", p.PublicKey)
+	trust := []string{"--trust-key", p.PublicKey}
+	if o.TrustRoot != "" {
+		trust = []string{"--trust-root", o.TrustRoot}
+	}
+	_, err := l.InstallCommand(ctx, h.Top, append(trust, "--package", archive,
+		"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin)...)
 	if err != nil {
 		return nil, err
 	}

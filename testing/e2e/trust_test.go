@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/testing/lab"
+)
+
+// publishers make a root with keys of their own, and sign the archives so far.
+func (w *world) publishers() (targetsKey, digest string) {
+	w.t.Helper()
+	dir := filepath.Join(w.Dir, "release")
+	out, err := w.server.CLI(w.t.Context(), "package", "keys", "init", "--dir", dir, "--no-password", "-o", "json")
+	check(w.t, err)
+	var made struct {
+		TrustRoot string `json:"trust_root"`
+	}
+	check(w.t, json.Unmarshal([]byte(out), &made))
+	targetsKey = filepath.Join(dir, "targets-1.key")
+	w.push("1.0.0", targetsKey)
+	return targetsKey, made.TrustRoot
+}
+
+func (w *world) push(version, targetsKey string) {
+	w.t.Helper()
+	archive := w.archives[version]
+	if archive == "" {
+		var err error
+		archive, err = w.publisher.Package(w.t.Context(), version, w.Programs.Agent)
+		check(w.t, err)
+		w.archives[version] = archive
+	}
+	_, err := w.server.CLI(w.t.Context(), "package", "push", archive, "--targets-key", targetsKey)
+	check(w.t, err)
+}
+
+// refused waits for the end of an upgrade that a host does not begin.
+func (w *world) refused(h *lab.Host, word string) {
+	w.t.Helper()
+	action := newest(w.t, w.server)
+	a := w.wait(h, "has refused", func(a adminapi.Agent) bool {
+		return a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.Failed && a.UpgradeDetails.ActionId == action
+	})
+	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, word) {
+		w.t.Errorf("%s refused with %q, want a word about %q", h.Name, text, word)
+	}
+}
+
+func TestAHostThatPinnedARootBelievesItsPublishersAlone(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{})
+	key, digest := w.publishers()
+	// Nothing but the root speaks for the archive it is installed from.
+	check(t, os.Remove(w.archives["1.0.0"]+".minisig"))
+	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", lab.HostOptions{TrustRoot: digest})
+	check(t, err)
+	w.hosts = append(w.hosts, h)
+	check(t, h.Start())
+	w.identify()
+
+	w.push("1.1.0", key)
+	w.upgrade("1.1.0", h)
+	w.upgraded(h, "1.1.0")
+
+	// A package that one key alone has signed, which the server would hand out.
+	w.publish("1.2.0", w.Programs.Agent)
+	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.2.0", h.ID)
+	check(t, err)
+	w.refused(h, "muster-agent-1.2.0")
+
+	// What the publishers no longer stand for is not gone to, except back.
+	_, err = w.server.CLI(t.Context(), "package", "floor", "1.1.0", "--targets-key", key)
+	check(t, err)
+	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.0.0", h.ID)
+	check(t, err)
+	w.refused(h, "below 1.1.0")
+	_, err = w.server.CLI(t.Context(), "agents", "rollback", h.ID)
+	check(t, err)
+	w.wait(h, "runs 1.0.0 again", func(a adminapi.Agent) bool { return a.Agent.Version == "1.0.0" && a.UpgradeStartedAt == nil })
+	w.onDisk(h, "1.0.0")
+}
+
+// The mirror may hold what it likes: what the publishers said is what is
+// installed, and the next source has it.
+func TestAMirrorThatLiesIsPassedOver(t *testing.T) {
+	w := newWorld(t, lab.HostOptions{})
+	key, digest := w.publishers()
+	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", lab.HostOptions{TrustRoot: digest})
+	check(t, err)
+	w.hosts = append(w.hosts, h)
+	check(t, h.Start())
+	w.identify()
+	w.push("1.1.0", key)
+
+	data, err := os.ReadFile(w.archives["1.1.0"])
+	check(t, err)
+	data[len(data)/2] ^= 1
+	asked := make(chan struct{}, 100)
+	mirror := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			asked <- struct{}{}
+		}
+		_, _ = rw.Write(data) // the agent may have gone
+	}))
+	defer mirror.Close()
+	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--version", "1.1.0", "--source-uri", mirror.URL, h.ID)
+	check(t, err)
+	w.upgraded(h, "1.1.0")
+	if len(asked) == 0 {
+		t.Error("the mirror was never asked")
+	}
+}
