@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -26,6 +27,7 @@ type buildOptions struct {
 	goarch   string
 	format   string
 	out      string
+	checks   string
 }
 
 func newBuild() *cobra.Command {
@@ -40,7 +42,13 @@ by $SOURCE_DATE_EPOCH (seconds since 1970) where that is set.`,
     --file muster-agent=bin/muster-agent --file muster-watcher=bin/muster-watcher
 
   muster package build --version 1.2.0-SNAPSHOT --hash $(git rev-parse HEAD) \
-    --os windows --arch amd64 --format zip --file muster-agent.exe=bin/muster-agent.exe`,
+    --os windows --arch amd64 --format zip --file muster-agent.exe=bin/muster-agent.exe
+
+  muster package build --version 1.1.0 --file muster-agent=… --file muster-watcher=… --checks checks.yml
+  with checks.yml:
+    - {name: answers, http: "http://127.0.0.1:8080/health", timeout: 2s, threshold: 3}
+    - {name: listens, tcp: "127.0.0.1:9000"}
+    - {name: disk, exec: [plugins/check-disk, --free, 10%]}`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE:         func(cmd *cobra.Command, _ []string) error { return runBuild(cmd, o) },
@@ -53,6 +61,7 @@ by $SOURCE_DATE_EPOCH (seconds since 1970) where that is set.`,
 	f.StringVar(&o.goos, "os", runtime.GOOS, "operating system of the hosts, in Go's words")
 	f.StringVar(&o.goarch, "arch", runtime.GOARCH, "processor of the hosts, in Go's words")
 	f.StringVar(&o.format, "format", build.TarGz, "tar.gz or zip")
+	f.StringVar(&o.checks, "checks", "", "YAML file with checks that the watcher asks of this version before it is kept")
 	f.StringVar(&o.out, "out", "", "archive to write, or a folder for it (default: muster-agent-VERSION-OS-ARCH.FORMAT here)")
 	return cmd
 }
@@ -99,9 +108,14 @@ func (o buildOptions) spec(sourceDateEpoch string) (build.Spec, error) {
 	if err != nil {
 		return none, err
 	}
+	checks, err := readChecks(o.checks)
+	if err != nil {
+		return none, err
+	}
 	return build.Spec{
 		Manifest: manifest.Package{
 			Version: version, Snapshot: snapshot || o.snapshot, Hash: strings.ToLower(o.hash), OS: o.goos, Arch: o.goarch,
+			Checks: checks,
 		},
 		Files:  files,
 		Format: o.format,
@@ -122,6 +136,31 @@ func parseFiles(args []string) ([]build.File, error) {
 		files[i] = build.File{Name: name, Path: path}
 	}
 	return files, nil
+}
+
+// readChecks reads a list of checks; a key it does not know is an error, since a
+// check that is not made is worse than none.
+func readChecks(file string) ([]manifest.Check, error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("--checks: %w", err)
+	}
+	defer f.Close()
+	var checks []manifest.Check
+	dec := yaml.NewDecoder(f)
+	dec.KnownFields(true)
+	if err := dec.Decode(&checks); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("--checks: %s: want a list such as `- {name: listens, tcp: \"127.0.0.1:9000\"}`: %w", file, err)
+	}
+	for i, c := range checks {
+		if err := c.Validate(); err != nil {
+			return nil, fmt.Errorf("--checks: %s: [%d] %q: %w", file, i, c.Name, err)
+		}
+	}
+	return checks, nil
 }
 
 func parseEpoch(s string) (time.Time, error) {
