@@ -107,20 +107,21 @@ func (d *demo) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("built and signed %s, %s, %s and %s", first, better, broken, sickly)
+	d.say("built %s, %s, %s and %s", first, better, broken, sickly)
 	if d.server, err = d.lab.StartServer(ctx); err != nil {
 		return err
 	}
 	d.say("server runs: agents %s, UI %s", d.server.Info.AgentURL, d.server.Info.AdminURL)
-	if err := d.server.Publish(ctx, publisher, archives[better], archives[broken], archives[sickly]); err != nil {
+	_, root, err := d.server.Publishers(ctx, publisher, archives[first], archives[better], archives[broken], archives[sickly])
+	if err != nil {
 		return err
 	}
-	d.say("published %s, %s and %s", better, broken, sickly)
+	d.say("published all four, signed by keys that hosts trust by the root %s", root)
 	if err := d.server.Follow(ctx, d.show); err != nil {
 		return err
 	}
 	for _, name := range hostNames {
-		h, err := d.lab.Install(ctx, d.server, publisher, archives[first], name, lab.HostOptions{Grace: grace})
+		h, err := d.lab.Install(ctx, d.server, publisher, archives[first], name, lab.HostOptions{Grace: grace, TrustRoot: root})
 		if err != nil {
 			return err
 		}

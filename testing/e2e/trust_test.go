@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,29 +14,17 @@ import (
 // publishers make a root with keys of their own, and sign the archives so far.
 func (w *world) publishers() (targetsKey, digest string) {
 	w.t.Helper()
-	dir := filepath.Join(w.Dir, "release")
-	out, err := w.server.CLI(w.t.Context(), "package", "keys", "init", "--dir", dir, "--no-password", "-o", "json")
+	targetsKey, digest, err := w.server.Publishers(w.t.Context(), w.publisher, w.archives["1.0.0"])
 	check(w.t, err)
-	var made struct {
-		TrustRoot string `json:"trust_root"`
-	}
-	check(w.t, json.Unmarshal([]byte(out), &made))
-	targetsKey = filepath.Join(dir, "targets-1.key")
-	w.push("1.0.0", targetsKey)
-	return targetsKey, made.TrustRoot
+	return targetsKey, digest
 }
 
 func (w *world) push(version, targetsKey string) {
 	w.t.Helper()
-	archive := w.archives[version]
-	if archive == "" {
-		var err error
-		archive, err = w.publisher.Package(w.t.Context(), version, w.Programs.Agent)
-		check(w.t, err)
-		w.archives[version] = archive
-	}
-	_, err := w.server.CLI(w.t.Context(), "package", "push", archive, "--targets-key", targetsKey)
+	archive, err := w.publisher.Package(w.t.Context(), version, w.Programs.Agent)
 	check(w.t, err)
+	w.archives[version] = archive
+	check(w.t, w.server.Push(w.t.Context(), targetsKey, archive))
 }
 
 // refused waits for the end of an upgrade that a host does not begin.

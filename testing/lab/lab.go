@@ -222,6 +222,35 @@ func (s *Server) Publish(ctx context.Context, p *Publisher, archives ...string) 
 	return err
 }
 
+// Publishers make a root with one key for each role in a folder of the lab, and
+// publish p's archives under it. It returns the key that signs more, and the
+// digest that hosts pin.
+func (s *Server) Publishers(ctx context.Context, p *Publisher, archives ...string) (targetsKey, digest string, err error) {
+	// The archives have p's signatures beside them, which a server checks too.
+	if _, err := s.CLI(ctx, "package", "trust", p.PublicKey); err != nil {
+		return "", "", err
+	}
+	dir := filepath.Join(s.lab.Dir, "release")
+	out, err := s.CLI(ctx, "package", "keys", "init", "--dir", dir, "--no-password", "-o", "json")
+	if err != nil {
+		return "", "", err
+	}
+	var made struct {
+		TrustRoot string `json:"trust_root"`
+	}
+	if err := json.Unmarshal([]byte(out), &made); err != nil {
+		return "", "", fmt.Errorf("muster package keys init: %w", err)
+	}
+	targetsKey = filepath.Join(dir, "targets-1.key")
+	return targetsKey, made.TrustRoot, s.Push(ctx, targetsKey, archives...)
+}
+
+// Push publishes archives, signed by a key that [Server.Publishers] made.
+func (s *Server) Push(ctx context.Context, targetsKey string, archives ...string) error {
+	_, err := s.CLI(ctx, append([]string{"package", "push", "--targets-key", targetsKey}, archives...)...)
+	return err
+}
+
 // Host is an installed agent.
 type Host struct {
 	lab  *Lab
