@@ -143,7 +143,7 @@ func (u units) Start(_ context.Context, file, _ string) (upgrade.Watcher, error)
 	if err := u.p.act("start watcher", file); err != nil {
 		return nil, err
 	}
-	err := u.p.host.startWatcherUnit()
+	err := u.p.host.restartWatcherUnit()
 	if errors.Is(err, errNothing) {
 		err = upgrade.ErrNothingToWatch
 	}

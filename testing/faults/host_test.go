@@ -55,9 +55,11 @@ type host struct {
 	agent    *process // the last one started
 	watcher  *process // likewise
 	watching bool     // the watcher's unit is active
-	locks    map[string]*process
-	restarts int           // of the agent's unit by itself
-	ordered  chan struct{} // an order to start the agent's unit at once
+	// unitEnded is closed when it is no longer; nil before its first start.
+	unitEnded chan struct{}
+	locks     map[string]*process
+	restarts  int           // of the agent's unit by itself
+	ordered   chan struct{} // an order to start the agent's unit at once
 }
 
 // boot switches the host on: both units start, the watcher's only if there is
@@ -318,6 +320,8 @@ func (h *host) startWatcherUnit() error {
 		return nil
 	}
 	h.watching = true
+	ended := make(chan struct{})
+	h.unitEnded = ended
 	h.mu.Unlock()
 	ready := make(chan error, 1)
 	say := func(err error) {
@@ -331,6 +335,7 @@ func (h *host) startWatcherUnit() error {
 			h.mu.Lock()
 			h.watching = false
 			h.mu.Unlock()
+			close(ended)
 			say(errNothing)
 		}()
 		for h.condition() {
@@ -349,6 +354,25 @@ func (h *host) startWatcherUnit() error {
 		}
 	})
 	return <-ready
+}
+
+// restartWatcherUnit is `systemctl restart`, which is what the agent asks for: a
+// watcher that is just leaving would else be taken for one that watches.
+func (h *host) restartWatcherUnit() error {
+	h.mu.Lock()
+	ended := h.unitEnded
+	h.mu.Unlock()
+	for ended != nil {
+		h.stopWatcherUnit() // none yet, where the unit is only just starting
+		select {
+		case <-ended:
+			ended = nil
+		case <-h.off:
+			return errDead
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return h.startWatcherUnit()
 }
 
 // condition is the unit's ConditionPathExists.
