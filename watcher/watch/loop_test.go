@@ -104,6 +104,26 @@ func TestLoop(t *testing.T) {
 		s.wantSettled(marker.Committed, s.m.To.Home)
 	})
 
+	inTime(t, "an upgrade that begins again is followed with its new marker", func(t *testing.T, s *site) {
+		// The agent that wrote the first marker died before it switched; the one
+		// that comes up takes that marker back, and writes its own.
+		s.pointTo(s.m.From.Home)
+		s.host.exits = 3 // ends of before: not the new version's
+		time.AfterFunc(2*time.Second, func() {
+			s.m.CreatedAt = s.m.CreatedAt.Add(time.Minute)
+			s.must(marker.Write(quickDisk{}, s.top, s.m))
+		})
+		time.AfterFunc(4*time.Second, func() {
+			s.pointTo(s.m.To.Home)
+			s.handOver(time.Second)
+		})
+		o, err := s.run(t.Context())
+		if err != nil || o == nil || o.Result != marker.Committed || !strings.Contains(s.lines.String(), "watching again") {
+			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
+		}
+		s.wantSettled(marker.Committed, s.m.To.Home)
+	})
+
 	inTime(t, "a stop during a rollback finishes it", func(t *testing.T, s *site) {
 		s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
 		old := s.host.lives[s.m.From.Home]
