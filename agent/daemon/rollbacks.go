@@ -82,19 +82,19 @@ func offered(all []probe.Rollback) *agentapi.CheckinUpgrade {
 	return &up
 }
 
-// acceptRollback takes a rollback asked for on the host.
+// acceptRollback takes a rollback asked for on the host. Like all that the control
+// socket answers it rests on memory: looking at the kept version takes longer than
+// who asks waits, and preflight does so anyhow.
 func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 	if d.watched() != nil {
 		return d.requestRollback("Asked for on the host.")
 	}
-	k, err := d.executor.Kept(context.Background())
+	kept := d.knownRollbacks()
 	switch {
-	case err != nil:
-		return err
-	case k == nil:
+	case len(kept) == 0:
 		return errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
 	case req.Version == "":
-		req.Version = fullVersion(k.Identity)
+		req.Version = kept[0].Version
 	}
 	return d.addLocal(req)
 }

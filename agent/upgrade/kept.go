@@ -44,10 +44,7 @@ func (e *Executor) Kept(ctx context.Context) (*Kept, error) {
 // ready says why a version on the host could not be gone back to; its checks come
 // from its manifest.
 func (e *Executor) ready(ctx context.Context, v marker.Install) ([]manifest.Check, error) {
-	p, err := install.ReadHome(e.Disk, e.Top, v.Home)
-	if err == nil {
-		err = install.CheckIntact(ctx, e.Disk, e.Top, v.Home)
-	}
+	p, err := install.CheckIntact(ctx, e.Disk, e.Top, v.Home)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/watcher/marker"
@@ -148,7 +149,7 @@ func (w *work) checkSpace(size, unpacked int64) error {
 		return err
 	}
 	have := download.Have(w.Disk, w.path(downloadsDir), w.j.Archive)
-	need := max(0, size-have)*11/10 + unpacked*11/10 + download.SpaceMargin
+	need := install.Need(max(0, size-have)) + install.Need(unpacked) + download.SpaceMargin
 	if free >= need {
 		return nil
 	}

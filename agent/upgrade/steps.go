@@ -177,12 +177,9 @@ func doRead(ctx context.Context, w *work) error {
 // unpacking begins, so that undoing never takes it away. What a disk has damaged
 // since is removed, and unpacked again.
 func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
-	there, err := install.ReadHome(w.Disk, w.Top, p.Home())
+	there, err := install.CheckIntact(ctx, w.Disk, w.Top, p.Home())
 	if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, install.ErrDamagedHome) {
 		return nil
-	}
-	if err == nil {
-		err = install.CheckIntact(ctx, w.Disk, w.Top, p.Home())
 	}
 	if errors.Is(err, install.ErrDamagedHome) {
 		w.log().Warn("a damaged version on the host is replaced", "home", p.Home(), "error", err)

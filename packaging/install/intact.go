@@ -17,6 +17,7 @@ import (
 	"slices"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
 const (
@@ -61,14 +62,18 @@ func parseDigests(text []byte) (digests, error) {
 	return g, lines.Err()
 }
 
-// CheckIntact reads every file of a versioned home and says whether it still is
-// what was installed: [ErrDamagedHome] if not. A home from before digests were
-// kept passes.
-func CheckIntact(ctx context.Context, d disk.Disk, top, home string) error {
-	if _, err := ReadHome(d, top, home); err != nil {
-		return err
+// CheckIntact is [ReadHome] for a home that is to be started: it also reads every
+// file, and returns [ErrDamagedHome] if one is not what was installed. A home from
+// before digests were kept passes.
+func CheckIntact(ctx context.Context, d disk.Disk, top, home string) (manifest.Package, error) {
+	p, err := ReadHome(d, top, home)
+	if err == nil {
+		err = checkDigests(ctx, d, filepath.Join(top, filepath.FromSlash(home)))
 	}
-	full := filepath.Join(top, filepath.FromSlash(home))
+	return p, err
+}
+
+func checkDigests(ctx context.Context, d disk.Disk, full string) error {
 	text, err := d.ReadFile(opIntact, filepath.Join(full, digestsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -43,13 +43,13 @@ func TestAVersionThatWasDamagedSinceIsNoticed(t *testing.T) {
 			if err := errors.Join(os.Mkdir(filepath.Join(home, "run"), 0o700), os.WriteFile(filepath.Join(home, "run", "queue"), []byte("x"), 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			if err := CheckIntact(context.Background(), disk.OS{}, top, p.Home()); err != nil {
+			if _, err := CheckIntact(context.Background(), disk.OS{}, top, p.Home()); err != nil {
 				t.Fatalf("as installed: %v", err)
 			}
 			if err := spoil(home); err != nil {
 				t.Fatal(err)
 			}
-			if err := CheckIntact(context.Background(), disk.OS{}, top, p.Home()); !errors.Is(err, ErrDamagedHome) {
+			if _, err := CheckIntact(context.Background(), disk.OS{}, top, p.Home()); !errors.Is(err, ErrDamagedHome) {
 				t.Errorf("error %v, want %v", err, ErrDamagedHome)
 			}
 		})
