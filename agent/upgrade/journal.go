@@ -75,15 +75,7 @@ func removeJournal(d disk.Disk, top string) error {
 
 // readJournal returns nil when there is none. A damaged one counts as none.
 func readJournal(d disk.Disk, top string) (*journal, error) {
-	var j journal
-	err := disk.ReadRecord(d, opJournal, filepath.Join(top, JournalFile), journalKind, recordVersion, &j)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &j, nil
+	return disk.FindRecord[journal](d, opJournal, filepath.Join(top, JournalFile), journalKind, recordVersion)
 }
 
 func saveFailure(d disk.Disk, top string, f agentapi.UpgradeDetails) error {
@@ -96,15 +88,7 @@ func removeFailure(d disk.Disk, top string) error {
 
 // LastFailure is the failed upgrade to report, nil when there is none.
 func LastFailure(d disk.Disk, top string) (*agentapi.UpgradeDetails, error) {
-	var f agentapi.UpgradeDetails
-	err := disk.ReadRecord(d, opFailure, filepath.Join(top, FailureFile), failureKind, recordVersion, &f)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &f, nil
+	return disk.FindRecord[agentapi.UpgradeDetails](d, opFailure, filepath.Join(top, FailureFile), failureKind, recordVersion)
 }
 
 // FailedVersion is a version that was rolled back on this host.

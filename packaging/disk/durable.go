@@ -143,6 +143,20 @@ func ReadRecord(d Disk, op, path, kind string, version int, v any) error {
 	return nil
 }
 
+// FindRecord is [ReadRecord] for a record that need not be there: nil when it is
+// not.
+func FindRecord[T any](d Disk, op, path, kind string, version int) (*T, error) {
+	v := new(T)
+	err := ReadRecord(d, op, path, kind, version, v)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return v, nil
+}
+
 // RemoveRecord removes a record and its previous copy. The copy goes first: a
 // crash in between must not bring an older state back.
 func RemoveRecord(d Disk, op, path string) error {

@@ -4,9 +4,7 @@
 package beacon
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"path/filepath"
 
@@ -40,18 +38,14 @@ type Identity struct {
 // the server gives out none, or the host was enrolled before it did. A damaged
 // one counts as none, with err telling why.
 func Load(d disk.Disk, top string) (*Identity, error) {
-	var id Identity
-	err := disk.ReadRecord(d, "watcher identity", filepath.Join(top, IdentityFile), identityKind, identityVersion, &id)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
+	id, err := disk.FindRecord[Identity](d, "watcher identity", filepath.Join(top, IdentityFile), identityKind, identityVersion)
+	if err == nil && id != nil {
 		err = id.validate()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; enrol this host again for a new one", err)
 	}
-	return &id, nil
+	return id, nil
 }
 
 // Save writes the credential of the host under top, for the owner alone.

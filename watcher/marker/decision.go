@@ -1,8 +1,6 @@
 package marker
 
 import (
-	"errors"
-	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -50,18 +48,11 @@ func WriteDecision(d disk.Disk, top string, decision Decision) error {
 // counts as none, with err telling why: where the pointer leads still says what
 // was decided.
 func ReadDecision(d disk.Disk, top string, m Marker) (*Decision, error) {
-	var decision Decision
-	err := disk.ReadRecord(d, opDecision, filepath.Join(top, DecisionFile), "decision", recordVersion, &decision)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	decision, err := disk.FindRecord[Decision](d, opDecision, filepath.Join(top, DecisionFile), "decision", recordVersion)
+	if err != nil || decision == nil || !decision.about(m) {
 		return nil, err
 	}
-	if !decision.about(m) {
-		return nil, nil
-	}
-	return &decision, nil
+	return decision, nil
 }
 
 // RemoveDecision forgets the decision. One that stays fits no later marker.

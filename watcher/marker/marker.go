@@ -12,7 +12,6 @@ package marker
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"strings"
@@ -171,18 +170,14 @@ func Write(d disk.Disk, top string, m Marker) error {
 // cannot be trusted counts as none, with err telling why: callers log it and go
 // on, they neither refuse to start nor roll back.
 func Read(d disk.Disk, top string) (*Marker, error) {
-	var m Marker
-	err := disk.ReadRecord(d, "upgrade marker", filepath.Join(top, MarkerFile), "marker", Version, &m)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
+	m, err := disk.FindRecord[Marker](d, "upgrade marker", filepath.Join(top, MarkerFile), "marker", Version)
+	if err == nil && m != nil {
 		err = m.validate()
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &m, nil
+	return m, nil
 }
 
 // Remove ends the watch.
@@ -199,15 +194,7 @@ func WriteOutcome(d disk.Disk, top string, o Outcome) error {
 // ReadOutcome returns the outcome of the last watched upgrade, or nil when there
 // is none. A damaged one counts as none, with err telling why.
 func ReadOutcome(d disk.Disk, top string) (*Outcome, error) {
-	var o Outcome
-	err := disk.ReadRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", recordVersion, &o)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &o, nil
+	return disk.FindRecord[Outcome](d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", recordVersion)
 }
 
 // RemoveOutcome forgets the last outcome.
@@ -232,18 +219,14 @@ func WritePrevious(d disk.Disk, top string, p Previous) error {
 // ReadPrevious returns the version that is kept, or nil when there is none. A
 // damaged record counts as none, with err telling why.
 func ReadPrevious(d disk.Disk, top string) (*Previous, error) {
-	var p Previous
-	err := disk.ReadRecord(d, "previous version", filepath.Join(top, PreviousFile), "previous", recordVersion, &p)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
+	p, err := disk.FindRecord[Previous](d, "previous version", filepath.Join(top, PreviousFile), "previous", recordVersion)
+	if err == nil && p != nil {
 		err = checkHome("home", p.Home)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &p, nil
+	return p, nil
 }
 
 // RemovePrevious forgets the version that was kept.
@@ -271,15 +254,7 @@ func WriteRequest(d disk.Disk, top string, r Request) error {
 // ReadRequest returns the request, or nil when nobody asks. A damaged one counts
 // as none, with err telling why.
 func ReadRequest(d disk.Disk, top string) (*Request, error) {
-	var r Request
-	err := disk.ReadRecord(d, "rollback request", filepath.Join(top, RequestFile), "rollback-request", recordVersion, &r)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &r, nil
+	return disk.FindRecord[Request](d, "rollback request", filepath.Join(top, RequestFile), "rollback-request", recordVersion)
 }
 
 // RemoveRequest takes the request back.
