@@ -66,6 +66,17 @@ type Agent struct {
 	UpgradeEndTold bool `json:"upgrade_end_told,omitempty"`
 	// Kept is what the host could go back to.
 	Kept agentapi.CheckinUpgrade `json:"upgrade,omitzero"`
+	// VersionSince is when Version first checked in.
+	VersionSince *time.Time `json:"version_since,omitempty"`
+	// HealthySince is since when the agent has said without a break that it is
+	// well; nil while it does not.
+	HealthySince *time.Time `json:"healthy_since,omitempty"`
+	// LastHealthyVersion is the last one that was well while nobody watched it any
+	// more: where a rollback goes.
+	LastHealthyVersion string `json:"last_healthy_version,omitempty"`
+	// UsualGap is how long the agent is usually silent at most, 0 before it ever
+	// was for longer than parked agents are.
+	UsualGap Duration `json:"usual_gap,omitempty"`
 	// Watch is what the host's watcher said last, nil before it ever spoke.
 	Watch *Watch `json:"watch,omitempty"`
 

@@ -42,6 +42,17 @@ type Store interface {
 	PublisherKeys() Collection[fleet.PublisherKey]
 	// TrustFiles are small, but for one: a megabyte at most.
 	TrustFiles() Collection[fleet.TrustFile]
+	Rollouts() Rollouts
+	Targets() Targets
+	Previews() Collection[fleet.Preview]
+	Leases() Collection[fleet.Lease]
+	PolicyLocks() Collection[fleet.PolicyLock]
+	ExposureRules() Collection[fleet.ExposureRule]
+	Freezes() Collection[fleet.Freeze]
+	Incidents() Collection[fleet.Incident]
+	Webhooks() Collection[fleet.Webhook]
+	DeadLetters() Collection[fleet.DeadLetter]
+	Audit() Audit
 	Events() Events
 	Settings() Settings
 	// Ping says whether the store answers.
@@ -73,6 +84,12 @@ type Agents interface {
 	// Facts calls f for every agent of the filter, in no order. f must not call
 	// the store.
 	Facts(ctx context.Context, filter AgentFilter, f func(id string, facts fleet.StatusFacts)) error
+	// Each calls f with every agent of the filter, in no order. f must not call
+	// the store.
+	Each(ctx context.Context, filter AgentFilter, f func(fleet.Agent)) error
+	// Census calls f for every agent that is not unenrolled, in no order. f must
+	// not call the store.
+	Census(ctx context.Context, f func(fleet.Census)) error
 	// Upgrading returns up to limit agents that are being upgraded and stand
 	// behind after, those longest so first; ties are ordered by id.
 	Upgrading(ctx context.Context, after UpgradingSince, limit int) ([]fleet.Agent, error)
@@ -165,6 +182,69 @@ type Collection[T any] interface {
 	// List returns values, newest first, and how many there are in all. A limit
 	// of 0 returns all from offset on.
 	List(ctx context.Context, offset, limit int) ([]T, int, error)
+}
+
+// Rollouts keeps rollouts. Documents of rollouts with many batches are some
+// 300 KB, so those that are over are not read again and again.
+type Rollouts interface {
+	Collection[fleet.Rollout]
+	// Active returns the rollouts that are running, paused or being cancelled, by
+	// id and revision alone, oldest first.
+	Active(ctx context.Context) ([]RolloutHead, error)
+}
+
+// RolloutHead says which rollout, and whether it has changed.
+type RolloutHead struct {
+	ID       string
+	Revision int64
+}
+
+// Targets keeps the agents of rollouts, up to fleet.MaxTargets each.
+type Targets interface {
+	// Create stores targets, all in one durable write; those that exist are left
+	// as they are.
+	Create(ctx context.Context, targets []fleet.Target) error
+	Get(ctx context.Context, rolloutID, agentID string) (fleet.Target, error)
+	// GetMany returns those of the agents that are targets of the rollout, in the
+	// order asked for.
+	GetMany(ctx context.Context, rolloutID string, agentIDs []string) ([]fleet.Target, error)
+	// UpdateMany replaces each target whose revision is still the stored one, all
+	// in one durable write; revisions and errors stand at the index of their
+	// target.
+	UpdateMany(ctx context.Context, targets []fleet.Target) (revisions []int64, errs []error, err error)
+	// Each calls f with every target of a rollout, by Order. f must not call the
+	// store.
+	Each(ctx context.Context, rolloutID string, f func(fleet.Target)) error
+	// List returns a page of the targets of a rollout, by Order, and how many
+	// there are in all.
+	List(ctx context.Context, q TargetQuery) ([]fleet.Target, int, error)
+	// ByAgent returns the targets an agent was, the latest rollout first.
+	ByAgent(ctx context.Context, agentID string, limit int) ([]fleet.Target, error)
+}
+
+// TargetQuery is one page of the targets of a rollout.
+type TargetQuery struct {
+	RolloutID string
+	States    []fleet.TargetState // none: all
+	Batch     *int                // nil: all
+	Offset    int
+	Limit     int // zero: the total alone
+}
+
+// Audit keeps who did what. Entries never change.
+type Audit interface {
+	// Append stores entries; one whose id is there is passed over.
+	Append(ctx context.Context, entries []fleet.AuditEntry) error
+	// List returns entries, newest first, and how many there are in all.
+	List(ctx context.Context, q AuditQuery) ([]fleet.AuditEntry, int, error)
+}
+
+// AuditQuery is one page of the audit trail.
+type AuditQuery struct {
+	Subject string     // empty: all
+	Until   *time.Time // entries at or before this time; nil: all
+	Offset  int
+	Limit   int // zero: the total alone
 }
 
 // Events keeps what happened, in one order over all processes.

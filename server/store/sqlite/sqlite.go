@@ -75,6 +75,41 @@ func (s *Store) TrustFiles() store.Collection[fleet.TrustFile] {
 	return collection[fleet.TrustFile]{s, "trust file", func(v *fleet.TrustFile) (string, *int64) { return v.ID, &v.Revision }}
 }
 
+func (s *Store) Previews() store.Collection[fleet.Preview] {
+	return collection[fleet.Preview]{s, "preview", func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision }}
+}
+
+func (s *Store) Leases() store.Collection[fleet.Lease] {
+	return collection[fleet.Lease]{s, "lease", func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) PolicyLocks() store.Collection[fleet.PolicyLock] {
+	return collection[fleet.PolicyLock]{s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision }}
+}
+
+func (s *Store) ExposureRules() store.Collection[fleet.ExposureRule] {
+	return collection[fleet.ExposureRule]{s, "exposure rule", func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) Freezes() store.Collection[fleet.Freeze] {
+	return collection[fleet.Freeze]{s, "freeze", func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) Incidents() store.Collection[fleet.Incident] {
+	return collection[fleet.Incident]{s, "incident", func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) Webhooks() store.Collection[fleet.Webhook] {
+	return collection[fleet.Webhook]{s, "webhook", func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) DeadLetters() store.Collection[fleet.DeadLetter] {
+	return collection[fleet.DeadLetter]{s, "dead letter", func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision }}
+}
+
+func (s *Store) Rollouts() store.Rollouts { return rollouts{s} }
+func (s *Store) Targets() store.Targets   { return targets{s} }
+func (s *Store) Audit() store.Audit       { return audit{s} }
 func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
 

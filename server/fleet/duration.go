@@ -1,0 +1,32 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Duration is a time.Duration that documents and files spell as people do: "10m".
+type Duration time.Duration
+
+// D is the duration as the standard library has it.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalJSON spells it as a text.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// UnmarshalJSON reads a text such as "10m".
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("is %s, want a duration such as %q", b, "10m")
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("is %q, want a duration such as %q", s, "10m")
+	}
+	*d = Duration(v)
+	return nil
+}

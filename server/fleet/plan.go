@@ -1,0 +1,257 @@
+package fleet
+
+import "time"
+
+// Plan is what an operator asks of a rollout. It does not change once the
+// rollout is started. Absent values mean the defaults named here.
+type Plan struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+
+	// Profile and UpgradeID name an upgrade manifest (upgrades/<profile>/<id>.yaml),
+	// which then gives version, artifacts and migration; otherwise these are said
+	// here.
+	Profile      string `json:"profile,omitempty"`
+	UpgradeID    string `json:"upgrade_id,omitempty"`
+	ManifestHash string `json:"manifest_hash,omitempty"` // sha256:… of the manifest's raw bytes
+
+	// Version is the full version to reach. A rollback has none: each of its
+	// targets goes back to a version of its own.
+	Version string `json:"version,omitempty"`
+	// SourceVersion keeps the rollout to agents that run this; empty: any.
+	SourceVersion string `json:"source_version,omitempty"`
+	// Artifacts pin what is installed, one for each platform. Left out, they are
+	// taken from what is published when the rollout is created.
+	Artifacts []Artifact `json:"artifacts,omitempty"`
+	SourceURI string     `json:"source_uri,omitempty"`
+	Force     bool       `json:"force,omitempty"` // UpgradeWish.Force
+
+	Migration Migration `json:"migration,omitzero"`
+	Select    Selector  `json:"select,omitzero"`
+	// LateJoiners says whether agents that come to match Select after the start
+	// join: ignore (the default) or join.
+	LateJoiners LateJoiners `json:"late_joiners,omitempty"`
+
+	Strategy Strategy    `json:"strategy"`
+	Limits   Limits      `json:"limits,omitzero"`
+	Failure  FailureRule `json:"failure,omitzero"`
+	Health   HealthRule  `json:"health,omitzero"`
+	Pace     Pace        `json:"pace,omitzero"`
+}
+
+// Artifact pins the bytes of one platform.
+type Artifact struct {
+	OS   string `json:"os,omitempty"` // empty: any
+	Arch string `json:"arch,omitempty"`
+	// Runtime is how it is run: self (an agent's own package, the default),
+	// systemd or docker.
+	Runtime Runtime `json:"runtime,omitempty"`
+	URL     string  `json:"url,omitempty"`
+	// Checksum is sha256:… or sha512:… and hex; for docker the image's digest.
+	Checksum string `json:"checksum"`
+	Size     int64  `json:"size,omitempty"` // bytes; 0: not known
+}
+
+// Runtime is how an artifact is run.
+type Runtime string
+
+// The runtimes.
+const (
+	RuntimeSelf    Runtime = "self"
+	RuntimeSystemd Runtime = "systemd"
+	RuntimeDocker  Runtime = "docker"
+)
+
+// MigrationType is what a version does to the state it finds.
+type MigrationType string
+
+// The migration types. They decide how far a rollback can be trusted.
+const (
+	MigrationNone       MigrationType = "none"       // tier 1: binary and configuration are put back
+	MigrationCompatible MigrationType = "compatible" // tier 2: the old version reads what the new one wrote
+	MigrationBreaking   MigrationType = "breaking"   // tier 3: it may not
+)
+
+// Tier is how much a rollback guarantees: 1 all, 2 compatible state, 3 neither.
+func (t MigrationType) Tier() int {
+	switch t {
+	case MigrationBreaking:
+		return 3
+	case MigrationCompatible:
+		return 2
+	}
+	return 1
+}
+
+// Migration of state. A breaking one demands a recovery plan, canaries, an
+// approval, and that the risk is acknowledged.
+type Migration struct {
+	Type                 MigrationType `json:"type,omitempty"` // empty: none
+	RecoveryPlan         string        `json:"recovery_plan,omitempty"`
+	AcknowledgeStateRisk bool          `json:"acknowledge_state_risk,omitempty"`
+}
+
+// Selector chooses agents: those that every given part matches. A selector
+// without any part is refused: nothing never means all.
+type Selector struct {
+	All      bool                `json:"all,omitempty"` // the whole fleet, said on purpose
+	Agents   []string            `json:"agents,omitempty"`
+	Policies []string            `json:"policies,omitempty"`
+	Labels   map[string][]string `json:"labels,omitempty"`  // label → one of these values; see Agent.Label
+	Exclude  map[string][]string `json:"exclude,omitempty"` // label → none of these values
+	// ExcludeAgents are left out by id.
+	ExcludeAgents []string `json:"exclude_agents,omitempty"`
+}
+
+// LateJoiners is what happens to agents that match only after the start.
+type LateJoiners string
+
+// What can happen to them.
+const (
+	LateIgnore LateJoiners = "ignore"
+	LateJoin   LateJoiners = "join"
+)
+
+// StrategyKind is the shape of a rollout.
+type StrategyKind string
+
+// The strategies.
+const (
+	Rolling   StrategyKind = "rolling"
+	Canary    StrategyKind = "canary"
+	AllAtOnce StrategyKind = "all_at_once"
+	Rings     StrategyKind = "rings"
+)
+
+// Strategy cuts the targets into batches.
+type Strategy struct {
+	Kind StrategyKind `json:"kind"`
+	// BatchSize or BatchPercent (of all targets, rounded up) is how many go
+	// together; neither: DefaultBatchPercent.
+	BatchSize    int     `json:"batch_size,omitempty"`
+	BatchPercent float64 `json:"batch_percent,omitempty"`
+
+	Canary *CanaryRule `json:"canary,omitempty"` // of canary; rings may have it too
+	Rings  *RingRule   `json:"rings,omitempty"`  // of rings
+
+	// Of all_at_once, for dates that cannot be moved:
+	ForceContinue  bool       `json:"force_continue,omitempty"`  // failures never stop it
+	SkipValidation bool       `json:"skip_validation,omitempty"` // reaching the version is enough
+	Deadline       *time.Time `json:"deadline,omitempty"`        // nothing is offered after it
+}
+
+// CanaryRule chooses the first batch. It is watched for twice Health.Wait.
+type CanaryRule struct {
+	Size    int     `json:"size,omitempty"` // or
+	Percent float64 `json:"percent,omitempty"`
+	// Pick is random (the default; the same for the same plan and fleet) or
+	// stratified: the fewest agents that cover the cells of Over.
+	Pick     CanaryPick `json:"pick,omitempty"`
+	Over     []string   `json:"over,omitempty"`     // labels; empty: os, arch, version
+	Approval bool       `json:"approval,omitempty"` // an operator must approve the rest; breaking migrations imply it
+}
+
+// CanaryPick is how canaries are chosen.
+type CanaryPick string
+
+// The ways to choose.
+const (
+	PickRandom     CanaryPick = "random"
+	PickStratified CanaryPick = "stratified"
+)
+
+// RingRule orders agents by a number they carry. Lower rings come first.
+type RingRule struct {
+	By      string `json:"by,omitempty"`      // label whose value is the ring; empty: ring
+	Default int    `json:"default,omitempty"` // ring of agents without one
+	Only    []int  `json:"only,omitempty"`    // rings of this rollout; empty: all
+	Force   bool   `json:"force,omitempty"`   // although lower rings do not run this version
+}
+
+// Limits bound how many agents are being upgraded at one time.
+type Limits struct {
+	MaxParallel int          `json:"max_parallel,omitempty"` // 0: DefaultMaxParallel
+	Per         []LabelLimit `json:"per,omitempty"`          // at most MaxLabelLimits
+}
+
+// LabelLimit bounds, for each value of a label, how many of its agents are being
+// upgraded at one time: a disruption budget.
+type LabelLimit struct {
+	Label string `json:"label"`
+	Max   int    `json:"max"`
+}
+
+// FailureRule stops a rollout. Either crossing is enough: Count failures, or
+// Percent of those attempted.
+type FailureRule struct {
+	Count   *int     `json:"count,omitempty"`   // pause at this many; nil with nil Percent: DefaultFailureCount
+	Percent *float64 `json:"percent,omitempty"` // pause above it
+	Retries int      `json:"retries,omitempty"` // of a target that failed without harm, such as a stale one
+}
+
+// HealthRule says when an upgraded agent counts as well.
+type HealthRule struct {
+	Wait        Duration `json:"wait,omitempty"`         // 0: DefaultHealthWait
+	StaleAfter  Duration `json:"stale_after,omitempty"`  // 0: DefaultStaleAfter
+	SilentAfter Duration `json:"silent_after,omitempty"` // floor of an agent's usual gap; 0: DefaultSilentAfter
+	MaxCrashes  int      `json:"max_crashes,omitempty"`  // this many ends of its process are a crash loop; 0: DefaultMaxCrashes
+}
+
+// Pace says when, and how fast.
+type Pace struct {
+	Soak           Duration `json:"soak,omitempty"` // between a batch's end and the next
+	PauseOnSuccess bool     `json:"pause_on_success,omitempty"`
+	Windows        []Window `json:"windows,omitempty"` // offers only inside one; none: always
+	// OfferFor is how long an offer waits for an agent that is away; 0: DefaultOfferFor.
+	OfferFor Duration `json:"offer_for,omitempty"`
+	// WaitFor bounds every other wait: a batch in flight, an approval. 0: DefaultWaitFor.
+	WaitFor Duration `json:"wait_for,omitempty"`
+	// Emergency leaves out soak, windows, freezes and observation; limits, failure
+	// rule and exposure budget stay.
+	Emergency bool `json:"emergency,omitempty"`
+}
+
+// Window is a stretch of local time on some weekdays. To at or before From ends
+// on the next day.
+type Window struct {
+	Days []string `json:"days,omitempty"` // mon … sun; empty: every day
+	From string   `json:"from"`           // 22:00
+	To   string   `json:"to"`             // 04:00
+	Zone string   `json:"zone,omitempty"` // such as Europe/Berlin; empty: UTC
+}
+
+// Defaults of a plan.
+const (
+	// DefaultBatchPercent makes ten batches: enough to see a bad version in the
+	// first, few enough to end on the same day.
+	DefaultBatchPercent = 10
+	// DefaultMaxParallel is what a server of two cores serves a package to at a
+	// time without anybody waiting for the network.
+	DefaultMaxParallel = 500
+	// DefaultFailureCount is Longhouse's: one failure may be the host, three are
+	// the version.
+	DefaultFailureCount = 3
+	// DefaultHealthWait is the watcher's own grace period.
+	DefaultHealthWait = 10 * time.Minute
+	// DefaultStaleAfter: a target in flight without a sign for so long has failed.
+	DefaultStaleAfter = 5 * time.Minute
+	// DefaultSilentAfter: four writes of a parked agent's last-seen time.
+	DefaultSilentAfter = 2 * time.Minute
+	// DefaultMaxCrashes is the watcher's.
+	DefaultMaxCrashes = 3
+	// DefaultOfferFor outlasts a weekend and a day off.
+	DefaultOfferFor = 7 * 24 * time.Hour
+	// DefaultWaitFor leaves an approval a weekend too.
+	DefaultWaitFor = 7 * 24 * time.Hour
+	// DefaultCanarySize finds a fault of one host in ten with 65 %; more belong
+	// in a plan that knows its fleet.
+	DefaultCanarySize = 10
+
+	// MaxTargets bounds a rollout.
+	MaxTargets = 1_000_000
+	// MaxBatches keeps a rollout's document small enough to be written at each
+	// step; larger batches, or two rollouts, do the same.
+	MaxBatches = 1_000
+	// MaxLabelLimits bounds Limits.Per.
+	MaxLabelLimits = 4
+)
