@@ -185,7 +185,8 @@ type Collection[T any] interface {
 }
 
 // Rollouts keeps rollouts. Documents of rollouts with many batches are some
-// 300 KB, so those that are over are not read again and again.
+// 300 KB, so those that are over are not read again and again. Delete removes the
+// targets, too.
 type Rollouts interface {
 	Collection[fleet.Rollout]
 	// Active returns the rollouts that are running, paused or being cancelled, by
@@ -218,7 +219,8 @@ type Targets interface {
 	// List returns a page of the targets of a rollout, by Order, and how many
 	// there are in all.
 	List(ctx context.Context, q TargetQuery) ([]fleet.Target, int, error)
-	// ByAgent returns the targets an agent was, the latest rollout first.
+	// ByAgent returns the targets an agent was, the latest rollout first: the one
+	// that got its first targets last.
 	ByAgent(ctx context.Context, agentID string, limit int) ([]fleet.Target, error)
 }
 

@@ -118,28 +118,14 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	if err != nil {
 		return nil, 0, err
 	}
-	// One snapshot, so that the page and the total fit.
-	tx, err := g.s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return nil, 0, g.s.fault("list agents", err)
-	}
-	defer tx.Rollback() // nothing was written
-	var total int
-	if err := tx.QueryRowContext(ctx, count, args...).Scan(&total); err != nil {
-		return nil, 0, g.s.fault("list agents", err)
-	}
-	rows, err := tx.QueryContext(ctx, page, append(args, max(q.Limit, 0), max(q.Offset, 0))...)
-	if err != nil {
-		return nil, 0, g.s.fault("list agents", err)
-	}
 	out := []fleet.Agent{}
-	err = eachRow(rows, func(scan scan) error {
+	total, err := g.s.page(ctx, "list agents", count, page, args, q.Offset, max(q.Limit, 0), func(scan scan) error {
 		a, err := scanAgent(scan)
 		out = append(out, a)
 		return err
 	})
 	if err != nil {
-		return nil, 0, g.s.fault("list agents", err)
+		return nil, 0, err
 	}
 	return out, total, nil
 }

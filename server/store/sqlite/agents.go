@@ -29,8 +29,12 @@ type agentRow struct {
 	lastCheckin   any
 	status        string
 	message       string
-	facts         [9]any // in the order of the table, without rid
+	facts         [13]any // in the order of factColumns
 }
+
+// factColumns are those of facts, without rid.
+const factColumns = `id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key,
+	version, version_since, healthy_since, labels`
 
 func newAgentRow(a *fleet.Agent) (agentRow, error) {
 	doc, err := encode("agent", a.ID, a)
@@ -48,6 +52,7 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 		facts: [...]any{
 			a.ID, f.Active, f.Unenrolling, upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
 			f.AuditUnenrolledReason, a.Hostname(), fleet.VersionKey(a.Version),
+			a.Version, fromTimePtr(a.VersionSince), fromTimePtr(a.HealthySince), fleet.EncodeLabels(a.Labels()),
 		},
 	}, nil
 }
@@ -89,8 +94,7 @@ func createAgent(t *tx, row agentRow) error {
 		rid, row.lastCheckin, row.status, row.message); err != nil {
 		return err
 	}
-	_, err = t.exec(`INSERT INTO facts (rid, id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{rid}, row.facts[:]...)...)
+	_, err = t.exec(`INSERT INTO facts (rid, `+factColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{rid}, row.facts[:]...)...)
 	return err
 }
 
@@ -98,22 +102,29 @@ func createAgent(t *tx, row agentRow) error {
 const agentColumns = `a.rid, a.rev, a.doc, h.last_checkin, h.status, h.message`
 
 func scanAgent(scan scan) (fleet.Agent, error) {
+	read, err := agentDocument(scan)
+	if err != nil {
+		return fleet.Agent{}, err
+	}
+	return read()
+}
+
+func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
 	var (
-		a        fleet.Agent
 		rid, rev int64
 		doc      string
 		last     sql.NullInt64
 		seen     fleet.LastSeen
 	)
-	if err := scan(&rid, &rev, &doc, &last, &seen.Status, &seen.Message); err != nil {
-		return a, err
-	}
-	if err := decode("agent", fmt.Sprintf("in row %d", rid), doc, &a); err != nil {
-		return a, err
-	}
-	seen.At = toTimePtr(last)
-	a.Last, a.Revision = seen, revision(rid, rev)
-	return a, nil
+	err = scan(&rid, &rev, &doc, &last, &seen.Status, &seen.Message)
+	return func() (a fleet.Agent, err error) {
+		if err := decode("agent", fmt.Sprintf("in row %d", rid), doc, &a); err != nil {
+			return a, err
+		}
+		seen.At = toTimePtr(last)
+		a.Last, a.Revision = seen, revision(rid, rev)
+		return a, nil
+	}, err
 }
 
 func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
@@ -224,10 +235,8 @@ func updateAgent(t *tx, row agentRow) (int64, error) {
 		return 0, err
 	}
 	// Most changes of a document are not to these: then no index is touched.
-	_, err = t.exec(`UPDATE facts SET (id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key)
-		= (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) WHERE rid = ?1
-		AND (id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key)
-		IS NOT (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`, append([]any{rid}, row.facts[:]...)...)
+	_, err = t.exec(`UPDATE facts SET (`+factColumns+`) = (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) WHERE rid = ?1
+		AND (`+factColumns+`) IS NOT (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)`, append([]any{rid}, row.facts[:]...)...)
 	if err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -333,4 +334,134 @@ func BenchmarkQuickCheck(b *testing.B) {
 		}
 	}
 	report()
+}
+
+// BenchmarkCensus is what the exposure budget reads, every few seconds.
+func BenchmarkCensus(b *testing.B) {
+	s := benchStore(b)
+	report := measure(b)
+	for b.Loop() {
+		n := 0
+		if err := s.Agents().Census(b.Context(), func(fleet.Census) { n++ }); err != nil || n != benchAgents {
+			b.Fatal(n, err)
+		}
+	}
+	report()
+}
+
+// BenchmarkEach reads the fleet as a preview does.
+func BenchmarkEach(b *testing.B) {
+	s := benchStore(b)
+	for name, filter := range map[string]store.AgentFilter{"all": {}, "of a policy": {PolicyID: "policy-3"}} {
+		b.Run(name, func(b *testing.B) {
+			report := measure(b)
+			for b.Loop() {
+				if err := s.Agents().Each(b.Context(), filter, func(fleet.Agent) {}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			report()
+		})
+	}
+}
+
+// benchTargets are as they stand at the start of a rollout, or at its end with
+// what happened on the way.
+func benchTargets(rollout string, n int, ended bool) []fleet.Target {
+	list := make([]fleet.Target, n)
+	for i := range list {
+		t := fleet.Target{
+			RolloutID: rollout, AgentID: benchID(i), Hostname: fmt.Sprintf("host-%06d.example.internal", i), Batch: i / 1000, Order: i,
+			State: fleet.TargetPending, From: "1.0.0", To: "1.1.0", Values: []string{"berlin"}, Site: "berlin",
+		}
+		if ended {
+			t.State, t.Code, t.ActionID, t.Attempts = fleet.TargetSucceeded, fleet.WhyHealthy, rollout+"-1-"+t.AgentID, 1
+			t.OfferedAt, t.ReachedAt, t.SignAt, t.EndedAt = &benchStart, &benchStart, &benchStart, &benchStart
+			for _, state := range []fleet.TargetState{fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying, fleet.TargetSucceeded} {
+				t.History = append(t.History, fleet.TargetChange{At: benchStart, State: state, Phase: "UPG_WATCHING"})
+			}
+		}
+		list[i] = t
+	}
+	return list
+}
+
+func BenchmarkCreateTargets(b *testing.B) {
+	s := fresh(b)
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			list := benchTargets("", n, false)
+			report := measure(b)
+			for b.Loop() {
+				id := fleet.NewID()
+				for i := range list {
+					list[i].RolloutID = id
+				}
+				if err := s.Targets().Create(b.Context(), list); err != nil {
+					b.Fatal(err)
+				}
+			}
+			report()
+		})
+	}
+}
+
+// BenchmarkTargets is what a rollout of 10,000, or of 100,000, asks of its targets.
+func BenchmarkTargets(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		s := fresh(b)
+		for _, id := range []string{"at the start", "at the end"} {
+			if err := s.Targets().Create(b.Context(), benchTargets(id, n, id == "at the end")); err != nil {
+				b.Fatal(err)
+			}
+			b.Run(fmt.Sprintf("each of %d, %s", n, id), func(b *testing.B) {
+				report := measure(b)
+				for b.Loop() {
+					if err := s.Targets().Each(b.Context(), id, func(fleet.Target) {}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				report()
+			})
+		}
+		b.Run(fmt.Sprintf("a batch of 1,000 of %d changes", n), func(b *testing.B) {
+			ids := make([]string, 1000)
+			for i := range ids {
+				ids[i] = benchID(n/2 + i)
+			}
+			list, err := s.Targets().GetMany(b.Context(), "at the end", ids)
+			if err != nil || len(list) != len(ids) {
+				b.Fatal(len(list), err)
+			}
+			report := measure(b)
+			for round := 0; b.Loop(); round++ {
+				for i := range list {
+					list[i].State = []fleet.TargetState{fleet.TargetFailed, fleet.TargetVerifying}[(i+round)%2]
+				}
+				revisions, errs, err := s.Targets().UpdateMany(b.Context(), list)
+				if err := errors.Join(append(errs, err)...); err != nil {
+					b.Fatal(err)
+				}
+				for i := range list {
+					list[i].Revision = revisions[i]
+				}
+			}
+			report()
+		})
+		last := n/1000 - 1
+		for name, q := range map[string]store.TargetQuery{
+			"all": {}, "the last of all": {Offset: n - 20}, "of the last batch": {Batch: &last}, "in one state": {States: []fleet.TargetState{fleet.TargetFailed}},
+		} {
+			b.Run(fmt.Sprintf("page of %d, %s", n, name), func(b *testing.B) {
+				q.RolloutID, q.Limit = "at the end", 20
+				report := measure(b)
+				for b.Loop() {
+					if _, _, err := s.Targets().List(b.Context(), q); err != nil {
+						b.Fatal(err)
+					}
+				}
+				report()
+			})
+		}
+	}
 }

@@ -76,7 +76,27 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	must(s.Events().Trim(ctx, 0))
 	_, err = s.Settings().GetOrPut(ctx, "n", nil)
 	must(err)
+	must(s.Agents().Census(ctx, func(fleet.Census) {}))
 	must(s.Agents().Delete(ctx, "a"))
+	must(s.Rollouts().Create(ctx, fleet.Rollout{ID: "r"}))
+	r, err := s.Rollouts().Get(ctx, "r")
+	must(err)
+	must(s.Rollouts().Update(ctx, r))
+	_, err = s.Rollouts().Active(ctx)
+	must(err)
+	target := fleet.Target{RolloutID: "r", AgentID: "a"}
+	must(s.Targets().Create(ctx, []fleet.Target{target}))
+	_, _, err = s.Targets().UpdateMany(ctx, []fleet.Target{target})
+	must(err)
+	_, err = s.Targets().Get(ctx, "r", "a")
+	must(err)
+	_, err = s.Targets().GetMany(ctx, "r", []string{"a"})
+	must(err)
+	must(s.Targets().Each(ctx, "r", func(fleet.Target) {}))
+	_, err = s.Targets().ByAgent(ctx, "a", 1)
+	must(err)
+	must(s.Rollouts().Delete(ctx, "r"))
+	must(s.Audit().Append(ctx, []fleet.AuditEntry{{ID: "e"}}))
 
 	queries := map[string]bool{}
 	for q := range s.stmts {
@@ -93,7 +113,14 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 		must(err)
 		queries[page] = true
 	}
-	if len(queries) < 35 {
+	for _, q := range []string{targetCount, targetPage, rolloutPage} {
+		queries[q] = true
+	}
+	for _, subject := range []string{"", "r"} {
+		page, total, _ := auditQueries(store.AuditQuery{Subject: subject})
+		queries[page], queries[total] = true, true
+	}
+	if len(queries) < 60 {
 		t.Fatalf("only %d queries were kept", len(queries))
 	}
 	for q := range queries {
@@ -112,6 +139,10 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 func scanIsRight(step, query string) bool {
 	switch {
 	case strings.HasPrefix(step, "SCAN j VIRTUAL TABLE"): // ids handed in
+	case query == censusQuery: // of the whole fleet
+	case step == "SCAN rollouts USING COVERING INDEX rollouts_active": // of those that are active
+	case step == "SCAN rollouts": // from the end
+		return query == rolloutPage
 	case strings.HasPrefix(step, "SCAN f USING") && strings.Contains(query, "LIMIT"): // along the index of the order
 	case step == "SCAN p", step == "SCAN n", step == "SCAN page LEFT-JOIN", step == "SCAN CONSTANT ROW": // a page
 	case strings.HasPrefix(step, "SCAN (subquery"):
@@ -125,7 +156,7 @@ func scanIsRight(step, query string) bool {
 
 func plan(t *testing.T, s *Store, query string) (steps []string) {
 	t.Helper()
-	args := make([]any, 12)
+	args := make([]any, maxParameters)
 	rows, err := s.readers.QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+query, args[:parameters(query)]...)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
@@ -143,10 +174,13 @@ func plan(t *testing.T, s *Store, query string) (steps []string) {
 	return steps
 }
 
+// maxParameters is as many as any query takes.
+const maxParameters = 16
+
 // parameters counts the values a query takes: ?1, ?2, … or each ?.
 func parameters(query string) int {
 	numbered := 0
-	for i := range 12 {
+	for i := range maxParameters {
 		if strings.Contains(query, fmt.Sprintf("?%d", i+1)) {
 			numbered = i + 1
 		}

@@ -2,52 +2,121 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
 
-type (
-	rollouts struct{ s *Store }
-	targets  struct{ s *Store }
-	audit    struct{ s *Store }
-)
+type rollouts struct{ s *Store }
 
-func (r rollouts) Create(ctx context.Context, v fleet.Rollout) error         { panic("unwritten") }
-func (r rollouts) Get(ctx context.Context, id string) (fleet.Rollout, error) { panic("unwritten") }
-func (r rollouts) Update(ctx context.Context, v fleet.Rollout) error         { panic("unwritten") }
-func (r rollouts) Delete(ctx context.Context, id string) error               { panic("unwritten") }
-func (r rollouts) Active(ctx context.Context) ([]store.RolloutHead, error)   { panic("unwritten") }
+func (r rollouts) Create(ctx context.Context, v fleet.Rollout) error {
+	doc, err := encode("rollout", v.ID, v)
+	if err != nil {
+		return err
+	}
+	id, active := v.ID, v.State.Active()
+	return r.s.write(ctx, "create rollout", func(t *tx) error {
+		n, err := t.exec(`INSERT INTO rollouts (id, rev, active, doc) VALUES (?, 1, ?, ?) ON CONFLICT DO NOTHING`, id, active, doc)
+		if err == nil && n == 0 {
+			err = exists("rollout", id)
+		}
+		return err
+	})
+}
+
+func (r rollouts) Get(ctx context.Context, id string) (fleet.Rollout, error) {
+	var rid, rev int64
+	var doc string
+	err := r.s.get(ctx, `SELECT rid, rev, doc FROM rollouts WHERE id = ?`, []any{id}, &rid, &rev, &doc)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = missing("rollout", id)
+	}
+	if err != nil {
+		return fleet.Rollout{}, err
+	}
+	return readRollout(rid, rev, doc)
+}
+
+func readRollout(rid, rev int64, doc string) (v fleet.Rollout, err error) {
+	err = decode("rollout", "", doc, &v)
+	v.Revision = revision(rid, rev)
+	return v, err
+}
+
+func (r rollouts) Update(ctx context.Context, v fleet.Rollout) error {
+	doc, err := encode("rollout", v.ID, v)
+	if err != nil {
+		return err
+	}
+	id, want, active := v.ID, v.Revision, v.State.Active()
+	return r.s.write(ctx, "update rollout", func(t *tx) error {
+		var rid, rev int64
+		err := t.get(`SELECT rid, rev FROM rollouts WHERE id = ?`, []any{id}, &rid, &rev)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return missing("rollout", id)
+		case err != nil:
+			return err
+		case revision(rid, rev) != want:
+			return changed("rollout", id)
+		}
+		_, err = t.exec(`UPDATE rollouts SET rev = rev + 1, active = ?, doc = ? WHERE rid = ?`, active, doc, rid)
+		return err
+	})
+}
+
+func (r rollouts) Delete(ctx context.Context, id string) error {
+	return r.s.write(ctx, "delete rollout", func(t *tx) error {
+		for _, statement := range []string{
+			`DELETE FROM targets WHERE list = (SELECT list FROM target_lists WHERE rollout_id = ?)`,
+			`DELETE FROM target_lists WHERE rollout_id = ?`,
+			`DELETE FROM rollouts WHERE id = ?`,
+		} {
+			if _, err := t.exec(statement, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const rolloutPage = `SELECT rid, rev, doc FROM rollouts ORDER BY rid DESC LIMIT ? OFFSET ?`
+
 func (r rollouts) List(ctx context.Context, offset, limit int) ([]fleet.Rollout, int, error) {
-	panic("unwritten")
+	if limit == 0 {
+		limit = -1 // SQLite's "no limit"
+	}
+	out := []fleet.Rollout{}
+	total, err := r.s.page(ctx, "list rollouts", `SELECT count(*) FROM rollouts`, rolloutPage, nil, offset, limit, func(scan scan) error {
+		var rid, rev int64
+		var doc string
+		if err := scan(&rid, &rev, &doc); err != nil {
+			return err
+		}
+		v, err := readRollout(rid, rev, doc)
+		out = append(out, v)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, total, nil
 }
 
-func (t targets) Create(ctx context.Context, list []fleet.Target) error { panic("unwritten") }
-func (t targets) Get(ctx context.Context, rolloutID, agentID string) (fleet.Target, error) {
-	panic("unwritten")
+func (r rollouts) Active(ctx context.Context) ([]store.RolloutHead, error) {
+	out := []store.RolloutHead{}
+	err := r.s.each(ctx, `SELECT rid, rev, id FROM rollouts WHERE active ORDER BY rid`, nil, func(scan scan) error {
+		var rid, rev int64
+		var head store.RolloutHead
+		err := scan(&rid, &rev, &head.ID)
+		head.Revision = revision(rid, rev)
+		out = append(out, head)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
-func (t targets) GetMany(ctx context.Context, rolloutID string, ids []string) ([]fleet.Target, error) {
-	panic("unwritten")
-}
-func (t targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, []error, error) {
-	panic("unwritten")
-}
-func (t targets) Each(ctx context.Context, rolloutID string, f func(fleet.Target)) error {
-	panic("unwritten")
-}
-func (t targets) List(ctx context.Context, q store.TargetQuery) ([]fleet.Target, int, error) {
-	panic("unwritten")
-}
-func (t targets) ByAgent(ctx context.Context, agentID string, limit int) ([]fleet.Target, error) {
-	panic("unwritten")
-}
-
-func (a audit) Append(ctx context.Context, list []fleet.AuditEntry) error { panic("unwritten") }
-func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry, int, error) {
-	panic("unwritten")
-}
-
-func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet.Agent)) error {
-	panic("unwritten")
-}
-func (g agents) Census(ctx context.Context, f func(fleet.Census)) error { panic("unwritten") }

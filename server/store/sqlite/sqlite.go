@@ -9,6 +9,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -172,6 +174,25 @@ func (s *Store) each(ctx context.Context, query string, args []any, f func(scan)
 	return s.fault("read", eachRow(rows, f))
 }
 
+// page calls f for the rows of one page and returns how many there are in all,
+// both from one snapshot so that they fit. count takes args, query takes args, the
+// limit (-1 for none) and the offset.
+func (s *Store) page(ctx context.Context, op, count, query string, args []any, offset, limit int, f func(scan) error) (total int, err error) {
+	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return 0, s.fault(op, err)
+	}
+	defer tx.Rollback() // nothing was written
+	if err := tx.QueryRowContext(ctx, count, args...).Scan(&total); err != nil || limit == 0 {
+		return total, s.fault(op, err)
+	}
+	rows, err := tx.QueryContext(ctx, query, append(args[:len(args):len(args)], limit, max(offset, 0))...)
+	if err == nil {
+		err = eachRow(rows, f)
+	}
+	return total, s.fault(op, err)
+}
+
 // scan reads the columns of one row.
 type scan func(dest ...any) error
 
@@ -183,4 +204,51 @@ func eachRow(rows *sql.Rows, f func(scan) error) error {
 		}
 	}
 	return rows.Err()
+}
+
+// documentsAhead is how many rows are read before their documents are decoded:
+// enough that starting goroutines costs nothing, few enough to hold in memory.
+const documentsAhead = 512
+
+// eachDocument calls f with the value of every row, in their order. Decoding is
+// most of the work, so all processors share it. row reads one and returns what
+// decodes it, which must not need anything of another.
+func eachDocument[T any](rows *sql.Rows, row func(scan) (func() (T, error), error), f func(T)) error {
+	pending := make([]func() (T, error), 0, documentsAhead)
+	values := make([]T, documentsAhead)
+	errs := make([]error, runtime.GOMAXPROCS(0)) // one for each goroutine
+	flush := func() error {
+		var all sync.WaitGroup
+		for w := range errs {
+			all.Go(func() {
+				errs[w] = nil
+				for i := w; i < len(pending) && errs[w] == nil; i += len(errs) {
+					values[i], errs[w] = pending[i]()
+				}
+			})
+		}
+		all.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		for i := range pending {
+			f(values[i])
+		}
+		pending = pending[:0]
+		return nil
+	}
+	err := eachRow(rows, func(scan scan) error {
+		read, err := row(scan)
+		if err != nil {
+			return err
+		}
+		if pending = append(pending, read); len(pending) == cap(pending) {
+			return flush()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
 }

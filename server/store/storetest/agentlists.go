@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -178,6 +179,23 @@ func testAgentLists(t *testing.T, cfg Config) {
 					return err
 				}
 				return differs(got, wantFacts)
+			})
+			cfg.eventually(t, func() error {
+				got := []fleet.Agent{}
+				if err := s.Agents().Each(ctx, filter, func(a fleet.Agent) { got = append(got, a) }); err != nil {
+					return err
+				}
+				slices.SortFunc(got, func(a, b fleet.Agent) int { return strings.Compare(a.ID, b.ID) })
+				if err := differs(ids(got), ids(want)); err != nil {
+					return err
+				}
+				for _, a := range got {
+					alone := value(s.Agents().Get(ctx, a.ID))(t)
+					if err := errors.Join(differs(a, alone), differs(a.Last, alone.Last), differs(a.Revision, alone.Revision)); err != nil {
+						return fmt.Errorf("agent %s: %w", a.ID, err)
+					}
+				}
+				return nil
 			})
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ func agent(id string) fleet.Agent {
 func fullAgent(id string) fleet.Agent {
 	a := agent(id)
 	a.PolicyRev, a.EnrollmentID, a.ReplaceTokenHash, a.AccessKeyHash = 4, "enrolment", "aa", "bb"
+	a.WatcherKeyID, a.WatcherKeyHash = "watcher", "cc"
 	a.UnenrolledAt, a.UnenrolledReason = atPtr(time.Hour), "manual"
 	a.UnenrollmentStartedAt = atPtr(time.Minute)
 	a.AuditUnenrolledReason, a.AuditUnenrolledTime = "uninstall", atPtr(2*time.Hour)
@@ -32,7 +34,13 @@ func fullAgent(id string) fleet.Agent {
 	a.Tags = []string{"prod", "db"}
 	a.ActionSeq = 1 << 40
 	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
-	a.UpgradeActionID, a.UpgradeTarget = "act", "1.1.0"
+	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom = "act", "1.1.0", "1.0.0"
+	a.UpgradeRollback, a.UpgradeEndTold, a.UpgradedAt = true, true, atPtr(4*time.Minute)
+	a.Undoes = &fleet.UndoneUpgrade{ActionID: "before", From: "0.9.0", To: "1.0.0", StartedAt: atPtr(time.Minute)}
+	a.Kept.Rollbacks = []agentapi.Rollback{{Version: "0.9.0", ValidUntil: at(time.Hour)}}
+	a.VersionSince, a.HealthySince = atPtr(5*time.Minute), atPtr(6*time.Minute)
+	a.LastHealthyVersion, a.UsualGap = "0.9.0", fleet.Duration(90*time.Second)
+	a.Watch = &fleet.Watch{ReceivedAt: at(7 * time.Minute)}
 	a.UpgradeDetails = &agentapi.UpgradeDetails{
 		TargetVersion: "1.1.0", ActionID: "act", State: agentapi.UpgradeDownloading,
 		Metadata: agentapi.UpgradeMetadata{DownloadPercent: 12.5, DownloadRate: 1000, RetryUntil: atPtr(time.Hour)},
@@ -50,6 +58,15 @@ func sameAgent(t *testing.T, got, want fleet.Agent) {
 
 func testAgents(t *testing.T, cfg Config) {
 	ctx := t.Context()
+
+	t.Run("the full agent has a value in every field", func(t *testing.T) {
+		v := reflect.ValueOf(fullAgent("a"))
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Revision" {
+				t.Errorf("it has no %s", name)
+			}
+		}
+	})
 
 	t.Run("an agent comes back as it went in", func(t *testing.T) {
 		agents := cfg.open(t).Agents()

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -73,6 +74,93 @@ func testCollections(t *testing.T, cfg Config) {
 		change: func(v *fleet.TrustFile, n int) { v.Data = []byte(fmt.Sprint(n)) },
 		spoil:  func(v *fleet.TrustFile) { v.Data[0] = 'X' },
 	}.test(t, cfg, "trust files")
+	noun[fleet.Preview]{
+		of: store.Store.Previews,
+		make: func(i int) fleet.Preview {
+			return fleet.Preview{
+				Hash: fmt.Sprintf("sha256:%064x", i), RolloutID: "r", At: when(i),
+				Targets:  []fleet.PreviewTarget{{AgentID: "a", Hostname: "<h>", From: "1.0.0", To: "1.1.0", Values: []string{"berlin"}, Online: true, Bytes: 1 << 40}},
+				Skipped:  []fleet.SkippedAgent{{AgentID: "b", Code: fleet.WhySame, Text: "runs 1.1.0 already"}},
+				Coverage: &fleet.Coverage{Over: []string{"os"}, Cells: 3, Covered: 2, Agents: 0.975, Uncovered: []fleet.Cell{{Values: []string{"linux"}, Agents: 1}}},
+				Estimate: fleet.Duration(90 * time.Second), Exposure: &fleet.Exposure{Version: "1.1.0", Limit: 5}, Warnings: []string{"w"},
+			}
+		},
+		head:   func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision },
+		change: func(v *fleet.Preview, n int) { v.Offline = n },
+		spoil:  func(v *fleet.Preview) { v.Targets[0].Values[0], v.Exposure.Limit = "spoilt", 9 },
+	}.test(t, cfg, "previews")
+	noun[fleet.Lease]{
+		of:     store.Store.Leases,
+		make:   func(i int) fleet.Lease { return fleet.Lease{ID: fmt.Sprint("rollout/", i), Holder: "host-1", Beat: 1} },
+		head:   func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Lease, n int) { v.Beat = int64(n) },
+		spoil:  func(v *fleet.Lease) { v.Holder = "spoilt" },
+	}.test(t, cfg, "leases")
+	noun[fleet.PolicyLock]{
+		of: store.Store.PolicyLocks,
+		make: func(i int) fleet.PolicyLock {
+			return fleet.PolicyLock{PolicyID: fmt.Sprint("policy-", i), RolloutID: "r", At: when(i)}
+		},
+		head:   func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision },
+		change: func(v *fleet.PolicyLock, n int) { v.RolloutID = fmt.Sprint(n) },
+		spoil:  func(v *fleet.PolicyLock) { v.RolloutID = "spoilt" },
+	}.test(t, cfg, "policy locks")
+	noun[fleet.ExposureRule]{
+		of: store.Store.ExposureRules,
+		make: func(i int) fleet.ExposureRule {
+			return fleet.ExposureRule{
+				ID: fmt.Sprint("rule-", i), Enabled: true, Percent: 12.5, HealthyHours: 1000, Per: []fleet.ExposureLabel{{Label: "site", Percent: 50}},
+				UpdatedAt: when(i), UpdatedBy: "admin",
+			}
+		},
+		head:   func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.ExposureRule, n int) { v.Percent = float64(n) },
+		spoil:  func(v *fleet.ExposureRule) { v.Per[0].Label = "spoilt" },
+	}.test(t, cfg, "exposure rules")
+	noun[fleet.Freeze]{
+		of: store.Store.Freezes,
+		make: func(i int) fleet.Freeze {
+			return fleet.Freeze{ID: fmt.Sprint("freeze-", i), Name: "year's end", From: base, To: at(time.Hour), CreatedAt: when(i), CreatedBy: "admin"}
+		},
+		head:   func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Freeze, n int) { v.Name = fmt.Sprint(n) },
+		spoil:  func(v *fleet.Freeze) { v.Name = "spoilt" },
+	}.test(t, cfg, "freezes")
+	noun[fleet.Incident]{
+		of: store.Store.Incidents,
+		make: func(i int) fleet.Incident {
+			return fleet.Incident{
+				ID: fmt.Sprint("upgrade_failed:r:a", i), Category: fleet.IncidentUpgradeFailed, Severity: "critical", State: fleet.IncidentAcked, Title: "t", Text: "<x>",
+				RolloutID: "r", AgentID: "a", Hostname: "h", RecoveryPlan: "p", OpenedAt: when(i), Acked: &fleet.Decision{By: "admin", At: base, Why: "w"}, Count: 2,
+			}
+		},
+		head:   func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Incident, n int) { v.Count = n },
+		spoil:  func(v *fleet.Incident) { v.Acked.By = "spoilt" },
+	}.test(t, cfg, "incidents")
+	noun[fleet.Webhook]{
+		of: store.Store.Webhooks,
+		make: func(i int) fleet.Webhook {
+			return fleet.Webhook{
+				ID: fmt.Sprint("hook-", i), Name: "chat", URL: "https://chat.example/?a=1&b=2", Secret: "s", Events: []string{fleet.EventRolloutPaused},
+				After: 1 << 40, CreatedAt: when(i), CreatedBy: "admin",
+			}
+		},
+		head:   func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.Webhook, n int) { v.After = int64(n) },
+		spoil:  func(v *fleet.Webhook) { v.Events[0] = "spoilt" },
+	}.test(t, cfg, "webhooks")
+	noun[fleet.DeadLetter]{
+		of: store.Store.DeadLetters,
+		make: func(i int) fleet.DeadLetter {
+			return fleet.DeadLetter{
+				ID: fmt.Sprint("hook:", i), WebhookID: "hook", Type: fleet.EventRolloutPaused, Body: json.RawMessage(`{"id": "r"}`), Error: "410 Gone", Attempts: 8, At: when(i),
+			}
+		},
+		head:   func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision },
+		change: func(v *fleet.DeadLetter, n int) { v.Attempts = n },
+		spoil:  func(v *fleet.DeadLetter) { v.Body[2] = 'X' },
+	}.test(t, cfg, "dead letters")
 
 	t.Run("equal ids of different nouns do not meet", func(t *testing.T) {
 		ctx, s := t.Context(), cfg.open(t)

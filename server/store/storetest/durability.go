@@ -36,6 +36,10 @@ func testDurability(t *testing.T, cfg Config) {
 		must(t, s.Policies().Create(ctx, fleet.Policy{ID: "p"}))
 		must(t, s.Events().Append(ctx, []fleet.Event{event(1)}))
 		value(s.Settings().GetOrPut(ctx, "key", []byte("v")))(t)
+		must(t, s.Rollouts().Create(ctx, rollout("r", fleet.RolloutRunning)))
+		must(t, s.Targets().Create(ctx, []fleet.Target{fullTarget("r", "a")}))
+		must(t, s.Audit().Append(ctx, []fleet.AuditEntry{auditEntry("e", "r", 0)}))
+		aim := value(s.Targets().Get(ctx, "r", "a"))(t)
 		before := value(s.Agents().Get(ctx, "a"))(t)
 		must(t, s.Close())
 
@@ -60,6 +64,17 @@ func testDurability(t *testing.T, cfg Config) {
 				return fmt.Errorf("%d events, want 1: %w", len(list), err)
 			}
 			return nil
+		})
+		equal(t, value(s.Rollouts().Get(ctx, "r"))(t), rollout("r", fleet.RolloutRunning))
+		if got := value(s.Targets().Get(ctx, "r", "a"))(t); got.Revision != aim.Revision {
+			t.Fatalf("revision of the target was %d and is %d", aim.Revision, got.Revision)
+		}
+		cfg.eventually(t, func() error {
+			list, total, err := s.Audit().List(ctx, store.AuditQuery{Subject: "r", Limit: 9})
+			if total != 1 || len(list) != 1 {
+				err = fmt.Errorf("%d of %d audit entries, want 1: %w", len(list), total, err)
+			}
+			return err
 		})
 		if v := value(s.Settings().GetOrPut(ctx, "key", []byte("other")))(t); string(v) != "v" {
 			t.Fatalf("the setting is %q", v)
@@ -184,6 +199,25 @@ func writeAll(ctx context.Context, s store.Store, id string) error {
 	if err := s.Policies().Create(ctx, fleet.Policy{ID: id}); err != nil {
 		return err
 	}
+	if err := s.Rollouts().Create(ctx, rollout(id, fleet.RolloutRunning)); err != nil {
+		return err
+	}
+	if err := s.Targets().Create(ctx, []fleet.Target{target(id, "x", 0), target(id, "y", 1)}); err != nil {
+		return err
+	}
+	list, err := s.Targets().GetMany(ctx, id, []string{"x", "y"})
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		list[i].State = fleet.TargetOffered
+	}
+	if _, errs, err := s.Targets().UpdateMany(ctx, list); err != nil || errors.Join(errs...) != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	if err := s.Audit().Append(ctx, []fleet.AuditEntry{auditEntry(id, id, 0)}); err != nil {
+		return err
+	}
 	return s.Agents().Touch(ctx, []fleet.Touch{{AgentID: id, At: base, Status: "online"}})
 }
 
@@ -197,6 +231,15 @@ func checkPromise(t *testing.T, s store.Store, id string) {
 	value(s.Actions().Get(ctx, id))(t)
 	value(s.Results().Get(ctx, id, id))(t)
 	value(s.Policies().Get(ctx, id))(t)
+	value(s.Rollouts().Get(ctx, id))(t)
+	for _, name := range []string{"x", "y"} {
+		if v := value(s.Targets().Get(ctx, id, name))(t); v.State != fleet.TargetOffered {
+			t.Fatalf("target %s:%s is %s", id, name, v.State)
+		}
+	}
+	list, _, err := s.Audit().List(ctx, store.AuditQuery{Subject: id, Limit: 9})
+	must(t, err)
+	equal(t, list, []fleet.AuditEntry{auditEntry(id, id, 0)})
 }
 
 // killAWriter runs this test in a second process, kills it amid its writes and

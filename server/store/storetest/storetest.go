@@ -1,10 +1,11 @@
 // Package storetest is the contract of package store as a test suite. The tests
 // of every store run it; a store that passes can take the place of another.
 //
-// What a store may show late is what it finds by searching: lists, facts,
-// upgrading agents, counts, pending actions, actions and events after a number.
-// It shows them within Config.ListLag. What is asked for by id or access key is
-// there as soon as the write returned, in every process.
+// What a store may show late is what it finds by searching: lists, facts, the
+// census, each of the agents or targets, upgrading agents, active rollouts, counts,
+// pending actions, actions and events after a number. It shows them within
+// Config.ListLag. What is asked for by id or access key is there as soon as the
+// write returned, in every process.
 package storetest
 
 import (
@@ -45,6 +46,10 @@ func Run(t *testing.T, cfg Config) {
 		{"actions", testActions},
 		{"results", testResults},
 		{"collections", testCollections},
+		{"rollouts", testRollouts},
+		{"targets", testTargets},
+		{"audit", testAudit},
+		{"census", testCensus},
 		{"events", testEvents},
 		{"settings", testSettings},
 		{"durability", testDurability},

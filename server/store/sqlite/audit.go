@@ -1,0 +1,69 @@
+package sqlite
+
+import (
+	"context"
+	"math"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+type audit struct{ s *Store }
+
+func (a audit) Append(ctx context.Context, list []fleet.AuditEntry) error {
+	type row struct {
+		id, subject string
+		at          int64
+		doc         string
+	}
+	rows := make([]row, len(list))
+	for i, e := range list {
+		doc, err := encode("audit entry", e.ID, e)
+		if err != nil {
+			return err
+		}
+		rows[i] = row{e.ID, e.Subject, fromTime(e.At), doc}
+	}
+	return a.s.write(ctx, "append to the audit trail", func(t *tx) error {
+		for _, r := range rows {
+			if _, err := t.exec(`INSERT INTO audit (id, subject, at, doc) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`, r.id, r.subject, r.at, r.doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// auditQueries returns the query of the page, which takes args, the limit and the
+// offset, and that of the total, which takes args.
+func auditQueries(q store.AuditQuery) (page, total string, args []any) {
+	where, args := ` FROM audit WHERE at <= ?`, []any{int64(math.MaxInt64)}
+	if q.Until != nil {
+		args[0] = fromTime(*q.Until)
+	}
+	if q.Subject != "" {
+		where += ` AND subject = ?`
+		args = append(args, q.Subject)
+	}
+	// Of one moment the one written later is the newer.
+	return `SELECT id, doc` + where + ` ORDER BY at DESC, seq DESC LIMIT ? OFFSET ?`, `SELECT count(*)` + where, args
+}
+
+func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry, int, error) {
+	page, count, args := auditQueries(q)
+	out := []fleet.AuditEntry{}
+	total, err := a.s.page(ctx, "list the audit trail", count, page, args, q.Offset, max(q.Limit, 0), func(scan scan) error {
+		var id, doc string
+		if err := scan(&id, &doc); err != nil {
+			return err
+		}
+		var e fleet.AuditEntry
+		err := decode("audit entry", id, doc, &e)
+		out = append(out, e)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, total, nil
+}

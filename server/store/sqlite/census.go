@@ -1,0 +1,53 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet.Agent)) error {
+	cond, err := filterCondition(filter)
+	if err != nil {
+		return err
+	}
+	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT `+agentColumns+` FROM facts f`+joinHot+` JOIN agents a ON a.rid = f.rid`+cond.where, cond.args...)
+	if err != nil {
+		return g.s.fault("read agents", err)
+	}
+	return g.s.fault("read agents", eachDocument(rows, agentDocument, f))
+}
+
+// censusQuery gives the document where the labels have not been written yet.
+// One is told from the other by its brace, which labels spell as %7B.
+const censusQuery = `SELECT f.id, f.policy_id, f.version, f.version_since, f.healthy_since, h.last_checkin,
+	coalesce(f.labels, (SELECT doc FROM agents a WHERE a.rid = f.rid)) FROM facts f` + joinHot + ` WHERE f.active`
+
+func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
+	return g.s.each(ctx, censusQuery, nil, func(scan scan) error {
+		c := fleet.Census{Active: true}
+		var since, healthy, last sql.NullInt64
+		if err := scan(&c.ID, &c.PolicyID, &c.Version, &since, &healthy, &last, &c.Labels); err != nil {
+			return err
+		}
+		if since.Valid {
+			c.VersionSince = toTime(since.Int64)
+		}
+		if healthy.Valid {
+			c.HealthySince = toTime(healthy.Int64)
+		}
+		c.LastCheckin = toTimePtr(last)
+		if strings.HasPrefix(c.Labels, "{") {
+			var a fleet.Agent
+			if err := decode("agent", c.ID, c.Labels, &a); err != nil {
+				return err
+			}
+			c.Labels = fleet.EncodeLabels(a.Labels())
+		}
+		f(c)
+		return nil
+	})
+}
