@@ -83,9 +83,8 @@ func (s *Service) apply(ctx context.Context, agentID string, a fleet.Action, err
 			return changed
 		}
 	case agentapi.ActionCancel:
-		target := strings.TrimPrefix(a.ID, fleet.CancelID(""))
 		change = func(agent *fleet.Agent) bool {
-			changed = errText == "" && agent.CancelUpgrade(target)
+			changed = errText == "" && agent.CancelUpgrade(a.Cancels())
 			return changed
 		}
 	case agentapi.ActionUnenroll:

@@ -29,6 +29,9 @@ type Service struct {
 	Now    clock.Clock
 	// Judge sets Withheld of packages that hosts will not install; nil sets none.
 	Judge func(ctx context.Context, packages []fleet.Package) error
+	// Locks says of agents that a rollout has which one, as a sentence by agent:
+	// single orders are refused for them. nil: none has any.
+	Locks func(ctx context.Context, agents []fleet.Agent) (map[string]string, error)
 
 	settled store.UpgradingSince // how far the last round of Settle came
 }
@@ -63,7 +66,38 @@ func (s *Service) Preview(ctx context.Context, o UpgradeOrder) ([]Verdict, error
 	if err := o.Check(catalog); err != nil {
 		return nil, err
 	}
-	return s.judge(ctx, o.AgentIDs, func(a *fleet.Agent) error { return a.CheckUpgrade(o.UpgradeWish, catalog) })
+	verdicts, err := s.judge(ctx, o.AgentIDs, func(a *fleet.Agent) error { return a.CheckUpgrade(o.UpgradeWish, catalog) })
+	if err != nil {
+		return nil, err
+	}
+	return verdicts, s.checkLocks(ctx, verdicts)
+}
+
+// checkLocks refuses the agents that a rollout has: it would take an upgrade of
+// somebody else's for a failure of its own.
+func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict) error {
+	if s.Locks == nil {
+		return nil
+	}
+	var free []fleet.Agent
+	for _, v := range verdicts {
+		if v.Err == nil {
+			free = append(free, v.Agent)
+		}
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	locked, err := s.Locks(ctx, free)
+	if err != nil {
+		return err
+	}
+	for i := range verdicts {
+		if why, ok := locked[verdicts[i].Agent.ID]; ok && verdicts[i].Err == nil {
+			verdicts[i].Err = fleet.Errorf(fleet.Conflict, "%s", why)
+		}
+	}
+	return nil
 }
 
 // checkAgents says what is wrong with the agents named, whatever they are.
@@ -160,33 +194,40 @@ func (s *Service) order(ctx context.Context, a fleet.Action, verdicts []Verdict,
 		return fleet.Action{}, err
 	}
 	if len(refused) > 0 {
-		if _, err := s.Store.Results().Put(ctx, refused); err != nil {
+		results := make([]fleet.Result, len(refused))
+		for i, v := range refused {
+			results[i] = fleet.Result{ActionID: a.ID, AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error(), Timestamp: a.CreatedAt}
+		}
+		if _, err := s.Store.Results().Put(ctx, results); err != nil {
 			return fleet.Action{}, err
 		}
 	}
 	if err := s.create(ctx, &a); err != nil {
 		return fleet.Action{}, err
 	}
-	data := map[string]any{"type": a.Type, "version": a.Upgrade().Version, "agents": len(a.Agents), "refused": len(refused)}
+	s.tell(ctx, a, len(refused))
+	return a, nil
+}
+
+// tell tells of a new action, and of its marks: they changed what its agents
+// look like.
+func (s *Service) tell(ctx context.Context, a fleet.Action, refused int) {
+	data := map[string]any{"type": a.Type, "version": a.Upgrade().Version, "agents": len(a.Agents), "refused": refused}
 	if a.Upgrade().Rollback {
 		data["rollback"] = true
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCreated, Subject: a.ID, Actor: a.CreatedBy, Data: event.Data(data)})
-	// The marks changed what these agents look like.
 	s.Events.Publish(ctx, upgradeEvents(a)...)
-	return a, nil
 }
 
 // markTries bounds how often agents that changed under us are looked at again.
 const markTries = 4
 
 // mark writes the begin of the upgrade into every agent that can take it, and
-// lists them in the action. The others become results.
-func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict, do step) ([]fleet.Result, error) {
-	var refused []fleet.Result
-	refuse := func(agent fleet.Agent, err error) {
-		refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: err.Error(), Timestamp: a.CreatedAt})
-	}
+// lists them in the action. The others are returned.
+func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict, do step) ([]Verdict, error) {
+	var refused []Verdict
+	refuse := func(agent fleet.Agent, err error) { refused = append(refused, Verdict{agent, err}) }
 	var todo []fleet.Agent
 	for _, v := range verdicts {
 		if v.Err != nil {

@@ -2,9 +2,17 @@ package action
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // Offer is a rollout's UPGRADE of some agents.
@@ -19,10 +27,170 @@ type Offer struct {
 	Actor      string
 }
 
+// ErrOtherOffer refuses an agent because the action of that id is there, and is
+// not for it: another executor has used the id. Offer it again under a new one.
+var ErrOtherOffer = errors.New("the action of this id is for other agents")
+
 // Offer makes an UPGRADE for those of the agents that can take it, and says why
 // the others cannot. If the action is there already, it says the same again.
+//
+// The refused get no result: the rollout keeps its own record of them, and an
+// action without agents is not made at all. After a crash between the marks and
+// the action, offering again finds the marks and makes the action.
 func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error, err error) {
-	panic("unwritten")
+	if err := checkAgents(o.AgentIDs); err != nil {
+		return nil, err
+	}
+	act, err := optional(s.Store.Actions().Get(ctx, o.ID))
+	if err != nil {
+		return nil, err
+	}
+	do, err := s.offerStep(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if act != nil {
+		return s.offered(ctx, *act, o, do)
+	}
+	gone, err := s.withdrawn(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	now := s.Now.UTC()
+	a := fleet.Action{
+		ID: o.ID, Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor, Expiration: &o.Expiration,
+		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Rollback: o.Rollback, Force: o.Force && !o.Rollback}),
+	}
+	verdicts, err := s.judge(ctx, o.AgentIDs, func(agent *fleet.Agent) error {
+		switch {
+		case gone[agent.ID]:
+			return fleet.Errorf(fleet.Conflict, "the offer to agent %s was taken back", agent.ID)
+		case marked(agent, o.ID):
+			return nil
+		}
+		return do.check(agent)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var unmarked []Verdict
+	for _, v := range verdicts {
+		if v.Err == nil && marked(&v.Agent, o.ID) {
+			a.Agents = append(a.Agents, v.Agent.ID) // before a crash
+			continue
+		}
+		unmarked = append(unmarked, v)
+	}
+	refusals, err := s.mark(ctx, &a, unmarked, do)
+	if err != nil {
+		return nil, err
+	}
+	refused = map[string]error{}
+	for _, v := range refusals {
+		refused[v.Agent.ID] = v.Err
+	}
+	if len(a.Agents) == 0 {
+		return refused, nil
+	}
+	a.Actioned = len(a.Agents)
+	switch err := s.create(ctx, &a); {
+	case err != nil && fleet.KindOf(err) == fleet.Conflict: // another executor came first
+		made, err := s.Store.Actions().Get(ctx, o.ID)
+		if err != nil {
+			return nil, err
+		}
+		return s.offered(ctx, made, o, do)
+	case err != nil:
+		return nil, err
+	}
+	s.tell(ctx, a, len(refused))
+	return refused, nil
+}
+
+// offered says of an offer that was made before who was refused, and why.
+func (s *Service) offered(ctx context.Context, a fleet.Action, o Offer, do step) (map[string]error, error) {
+	has := make(map[string]bool, len(a.Agents))
+	for _, id := range a.Agents {
+		has[id] = true
+	}
+	refused := map[string]error{}
+	left := slices.DeleteFunc(slices.Clone(o.AgentIDs), func(id string) bool { return has[id] })
+	if len(left) == 0 {
+		return refused, nil
+	}
+	verdicts, err := s.judge(ctx, left, do.check)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range verdicts {
+		if refused[v.Agent.ID] = v.Err; v.Err == nil {
+			refused[v.Agent.ID] = ErrOtherOffer
+		}
+	}
+	return refused, nil
+}
+
+// offerStep is what the offer begins on each agent.
+func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
+	now := s.Now.UTC()
+	runs := func(agent *fleet.Agent) error {
+		if agent.Version == o.Version {
+			// Also with force: a rollout moves agents, it installs nothing anew.
+			return fleet.Errorf(fleet.Invalid, "agent %s already runs %s", agent.ID, agent.Version)
+		}
+		return nil
+	}
+	if o.Rollback {
+		return step{
+			check: func(agent *fleet.Agent) error {
+				if err := runs(agent); err != nil {
+					return err
+				}
+				to, err := agent.CheckRollback(now)
+				if err == nil && to.Version != o.Version {
+					err = fleet.Errorf(fleet.Invalid, "agent %s would go back to %s, not to %s", agent.ID, to.Version, o.Version)
+				}
+				return err
+			},
+			begin: func(agent *fleet.Agent) { agent.BeginRollback(o.ID, o.Version, now) },
+		}, nil
+	}
+	catalog, err := s.Catalog(ctx)
+	if err != nil {
+		return step{}, err
+	}
+	return step{
+		check: func(agent *fleet.Agent) error {
+			if err := runs(agent); err != nil {
+				return err
+			}
+			return agent.CheckUpgrade(o.UpgradeWish, catalog)
+		},
+		begin: func(agent *fleet.Agent) { agent.BeginUpgrade(o.ID, o.Version, now) },
+	}, nil
+}
+
+// marked says whether the agent bears the mark of an action.
+func marked(a *fleet.Agent, actionID string) bool {
+	return a.UpgradeActionID == actionID && a.Upgrading()
+}
+
+// withdrawn are the agents whose offer was taken back before its action was
+// there: an executor that slept meanwhile must not make it all the same.
+func (s *Service) withdrawn(ctx context.Context, o Offer) (map[string]bool, error) {
+	counts, err := s.Store.Results().Counts(ctx, []string{o.ID})
+	if err != nil || counts[o.ID] == (fleet.ResultCounts{}) {
+		return nil, err
+	}
+	gone := map[string]bool{}
+	for _, id := range o.AgentIDs {
+		r, err := optional(s.Store.Results().Get(ctx, o.ID, id))
+		if err != nil {
+			return nil, err
+		}
+		gone[id] = r != nil
+	}
+	return gone, nil
 }
 
 // Withdrawal takes an offer back from agents that have not begun.
@@ -34,6 +202,117 @@ type Withdrawal struct {
 	Actor    string
 }
 
+// WithdrawalID names the CANCEL that takes an offer back from these agents: the
+// same for the same ones.
+func WithdrawalID(actionID string, agentIDs []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(agentIDs)), "\n")))
+	return fleet.CancelID(actionID) + "-" + hex.EncodeToString(sum[:6])
+}
+
 // Withdraw makes sure that those who have not been handed the action never are,
 // and asks the others to leave it. To withdraw twice is to withdraw once.
-func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error { panic("unwritten") }
+//
+// Agents that have begun are passed over. One that began at the same moment may
+// go on: then what it says replaces the result, and its document what is done to
+// it here.
+func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
+	if err := checkAgents(w.AgentIDs); err != nil {
+		return err
+	}
+	now := s.Now.UTC()
+	agents, err := s.Store.Agents().GetMany(ctx, w.AgentIDs)
+	if err != nil {
+		return err
+	}
+	agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool { return !a.Withdrawable(w.ActionID) })
+	if len(agents) == 0 {
+		return nil
+	}
+	act, err := optional(s.Store.Actions().Get(ctx, w.ActionID))
+	if err != nil {
+		return err
+	}
+	// The results first: from here on no check-in hands the action over.
+	results := make([]fleet.Result, len(agents))
+	ids := make([]string, len(agents))
+	for i := range agents {
+		results[i], ids[i] = fleet.Withdrawal(w.ActionID, &agents[i], w.Why, now), agents[i].ID
+	}
+	changed, err := s.Store.Results().Put(ctx, results)
+	if err != nil {
+		return err
+	}
+	if err := s.free(ctx, w.ActionID, agents); err != nil {
+		return err
+	}
+	var events []fleet.Event
+	if act != nil { // else nobody was handed it
+		c := fleet.Action{
+			ID: w.ID, Type: agentapi.ActionCancel, Agents: ids, Actioned: len(ids), CreatedAt: now, CreatedBy: w.Actor,
+			Expiration: act.Expiration, Data: event.Data(agentapi.CancelData{TargetID: w.ActionID}),
+		}
+		switch err := s.create(ctx, &c); {
+		case err != nil && fleet.KindOf(err) == fleet.Conflict: // withdrawn before
+			return nil
+		case err != nil:
+			return err
+		}
+		act.Agents = ids
+		events = upgradeEvents(*act)
+	}
+	s.Events.Publish(ctx, append(fleet.ResultEvents(results, changed), events...)...)
+	return nil
+}
+
+// free takes the marks of an action off agents that have not answered it yet;
+// the rest when they answer the CANCEL.
+func (s *Service) free(ctx context.Context, actionID string, agents []fleet.Agent) error {
+	for try := 1; ; try++ {
+		todo := slices.DeleteFunc(agents, func(a fleet.Agent) bool {
+			d := a.UpgradeDetails
+			waiting := d == nil || d.State == agentapi.UpgradeScheduled || d.State == agentapi.UpgradeRequested
+			return !waiting || !marked(&a, actionID)
+		})
+		for i := range todo {
+			todo[i].CancelUpgrade(actionID)
+		}
+		if len(todo) == 0 {
+			return nil
+		}
+		errs, err := s.Store.Agents().UpdateMany(ctx, todo)
+		if err != nil {
+			return err
+		}
+		var again []string
+		for i, err := range errs {
+			switch {
+			case err == nil || fleet.KindOf(err) == fleet.NotFound:
+			case fleet.KindOf(err) == fleet.Conflict && try < markTries:
+				again = append(again, todo[i].ID)
+			default:
+				return err
+			}
+		}
+		if len(again) == 0 {
+			return nil
+		}
+		if agents, err = s.Store.Agents().GetMany(ctx, again); err != nil {
+			return err
+		}
+	}
+}
+
+// GiveUp ends the upgrade of an agent of which nothing more will come, as a
+// failure. The agent may still prove it wrong.
+func (s *Service) GiveUp(ctx context.Context, agent fleet.Agent, why string) error {
+	r := fleet.Result{ActionID: agent.UpgradeActionID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: why, Timestamp: s.Now.UTC()}
+	changed, err := s.Store.Results().Put(ctx, []fleet.Result{r})
+	if err != nil {
+		return err
+	}
+	s.Events.Publish(ctx, fleet.ResultEvents([]fleet.Result{r}, changed)...)
+	_, err = store.UpdateAgent(ctx, s.Store.Agents(), agent.ID, func(a *fleet.Agent) bool {
+		return marked(a, r.ActionID) && a.GiveUpUpgrade(why)
+	})
+	return err
+}

@@ -36,6 +36,9 @@ func (s *Service) PreviewRollback(ctx context.Context, o RollbackOrder) ([]Rollb
 	if err != nil {
 		return nil, err
 	}
+	if err := s.checkLocks(ctx, verdicts); err != nil {
+		return nil, err
+	}
 	out := make([]RollbackVerdict, len(verdicts))
 	for i, v := range verdicts {
 		out[i] = RollbackVerdict{Agent: v.Agent, Err: v.Err}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -48,6 +49,9 @@ type Service struct {
 	// Poll and PollJitter override the defaults when above zero.
 	Poll       time.Duration
 	PollJitter time.Duration
+
+	first     sync.Once
+	listening time.Time // since the first check-in of this process
 }
 
 // Handle answers the check-in of an authenticated agent, at once or by parking
@@ -68,6 +72,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 		req.Components = nil
 	}
 	now := s.Now.UTC()
+	s.first.Do(func() { s.listening = now })
 	s.Ledger.Seen(fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message})
 
 	after, err := s.takeIn(ctx, agent, req, now)
@@ -108,10 +113,13 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 	// back, and what came after it went to a version that is gone.
 	after = cmp.Or(token, agent.ActionSeq)
 	var upgradeChanged bool
+	// As the authentication read it: the ledger may write this very check-in
+	// before the document is read again.
+	gap := agent.Last.Gap(s.listening, now)
 	apply := func(a *fleet.Agent) bool {
 		said := fleet.Agent{LocalMetadata: req.LocalMeta}
 		upgradeChanged = a.ObserveUpgrade(said.Host().FullVersion(), req.UpgradeDetails, now)
-		changed := upgradeChanged
+		changed := a.ObserveHealth(req.Status, gap, now) || upgradeChanged
 		if len(req.LocalMeta) > 0 && !sameJSON(a.LocalMetadata, req.LocalMeta) {
 			a.LocalMetadata, changed = req.LocalMeta, true
 		}

@@ -318,3 +318,27 @@ func TestHowLongAPollIsParked(t *testing.T) {
 		}
 	}
 }
+
+func TestACheckinTellsHowTheAgentIs(t *testing.T) {
+	w := newWorld(t)
+	clock := time.Now().UTC()
+	w.service.Now = func() time.Time { return clock }
+	first := clock
+	w.checkin(agentapi.CheckinRequest{}).parked().leave()
+	if a := w.agent(); a.VersionSince == nil || !a.HealthySince.Equal(first) || a.LastHealthyVersion != "1.0.0" || a.UsualGap != 0 {
+		t.Fatalf("after the first check-in: version since %v, healthy since %v, last healthy %q", a.VersionSince, a.HealthySince, a.LastHealthyVersion)
+	}
+	w.service.Ledger.Flush(t.Context())
+	clock = clock.Add(time.Hour)
+	w.checkin(agentapi.CheckinRequest{}).parked().leave()
+	if a := w.agent(); a.UsualGap.D() != time.Hour || !a.HealthySince.Equal(clock) {
+		t.Errorf("after an hour of silence: usual gap %s, healthy since %v", a.UsualGap, a.HealthySince)
+	}
+	w.service.Ledger.Flush(t.Context())
+	back := w.agent()
+	clock = clock.Add(time.Minute)
+	w.checkin(agentapi.CheckinRequest{}).parked().leave()
+	if a := w.agent(); a.Revision != back.Revision {
+		t.Error("an ordinary check-in has written the document")
+	}
+}

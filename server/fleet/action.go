@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -70,6 +71,15 @@ func (a Action) Upgrade() agentapi.UpgradeData {
 	return d
 }
 
+// Cancels is the action that a CANCEL is about, empty for other types.
+func (a Action) Cancels() string {
+	var d agentapi.CancelData
+	if a.Type == agentapi.ActionCancel {
+		_ = json.Unmarshal(a.Data, &d) // written by us
+	}
+	return d.TargetID
+}
+
 // Expired says whether the action is no longer delivered.
 func (a Action) Expired(now time.Time) bool { return a.Expiration != nil && !now.Before(*a.Expiration) }
 
@@ -90,8 +100,30 @@ func ResultID(actionID, agentID string) string { return actionID + ":" + agentID
 
 // Supersedes says whether r replaces an earlier result. An error after success
 // does: a rolled back upgrade was acknowledged as soon as the new version ran.
-// Nothing else does, so a repeated acknowledgement changes nothing.
-func (r Result) Supersedes(earlier Result) bool { return earlier.Error == "" && r.Error != "" }
+// So does what the host says of an offer that was taken back: it may have gone
+// on all the same. A withdrawal itself replaces nothing. Nothing else does, so a
+// repeated acknowledgement changes nothing.
+func (r Result) Supersedes(earlier Result) bool {
+	switch {
+	case r.Withdrawn():
+		return false
+	case earlier.Withdrawn():
+		return !wasCancelled(r.Error) // which is what it was asked to say
+	}
+	return earlier.Error == "" && r.Error != ""
+}
+
+// withdrawn begins the error of a result that only says that an offer was taken
+// back: whether the host has begun is for the host to say.
+const withdrawn = "withdrawn: "
+
+// Withdrawal is the result of an agent whose offer was taken back.
+func Withdrawal(actionID string, a *Agent, why string, now time.Time) Result {
+	return Result{ActionID: actionID, AgentID: a.ID, Hostname: a.Hostname(), Error: withdrawn + why, Timestamp: now}
+}
+
+// Withdrawn says whether it is such a result.
+func (r Result) Withdrawn() bool { return strings.HasPrefix(r.Error, withdrawn) }
 
 // Event tells of the result.
 func (r Result) Event() Event {

@@ -117,6 +117,29 @@ func TestHowFarAnActionHasCome(t *testing.T) {
 	}
 }
 
+func TestWhatTheHostSaysSupersedesAWithdrawal(t *testing.T) {
+	agent := Agent{ID: "a"}
+	withdrawn := Withdrawal("act", &agent, "too many failed", time.Now())
+	again := Withdrawal("act", &agent, "paused", time.Now())
+	good, bad, cancelled := Result{Message: "upgraded"}, Result{Error: "the disk is full"}, Result{Error: agentapi.Cancelled}
+	for _, row := range []struct {
+		name           string
+		earlier, later Result
+		want           bool
+	}{
+		{"it went on and is good", withdrawn, good, true},
+		{"it went on and failed", withdrawn, bad, true},
+		{"it left it, as it was asked to", withdrawn, cancelled, false},
+		{"withdrawn twice", withdrawn, again, false},
+		{"withdrawn when it was done", good, withdrawn, false},
+		{"withdrawn when it had failed", bad, withdrawn, false},
+	} {
+		if got := row.later.Supersedes(row.earlier); got != row.want {
+			t.Errorf("%s: it supersedes is %v", row.name, got)
+		}
+	}
+}
+
 func TestOnlyAnErrorAfterSuccessSupersedes(t *testing.T) {
 	good, bad := Result{}, Result{Error: "rolled back"}
 	for _, row := range []struct {

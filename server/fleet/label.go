@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -48,25 +47,24 @@ func (a *Agent) Label(name string) string {
 	return a.Labels()[name]
 }
 
-// EncodeLabels makes one text of labels, for Census; DecodeLabels reads it.
+// EncodeLabels makes one text of labels, a line each, for Census; DecodeLabel
+// reads it. Names with an equals sign, which no label of a tag can have, are left
+// out; line breaks in values become spaces.
 func EncodeLabels(labels map[string]string) string {
 	var b strings.Builder
-	for i, name := range slices.Sorted(maps.Keys(labels)) {
-		if i > 0 {
-			b.WriteByte('&')
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if !strings.ContainsAny(name, "=\n") {
+			b.WriteString(name + "=" + strings.ReplaceAll(labels[name], "\n", " ") + "\n")
 		}
-		b.WriteString(url.QueryEscape(name) + "=" + url.QueryEscape(labels[name]))
 	}
 	return b.String()
 }
 
-// DecodeLabel finds one label in the text of EncodeLabels.
+// DecodeLabel finds one label in the text of EncodeLabels; empty: it is not there.
 func DecodeLabel(encoded, name string) string {
-	name = url.QueryEscape(name)
-	for pair := range strings.SplitSeq(encoded, "&") {
-		if k, v, _ := strings.Cut(pair, "="); k == name {
-			value, _ := url.QueryUnescape(v)
-			return value
+	for line := range strings.Lines(encoded) {
+		if value, ok := strings.CutPrefix(line, name); ok && value[0] == '=' {
+			return value[1 : len(value)-1]
 		}
 	}
 	return ""

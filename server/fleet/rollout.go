@@ -12,8 +12,11 @@ type Rollout struct {
 	ID    string       `json:"id"`
 	State RolloutState `json:"state"`
 	Plan  Plan         `json:"plan"`
-	// Pin is the preview that was started, nil before.
+	// Pin is the preview that was started, nil before. On a draft it says that a
+	// start was interrupted: starting again finishes it.
 	Pin *Pin `json:"pin,omitempty"`
+	// Previews are the hashes of the previews kept for it, newest last.
+	Previews []string `json:"previews,omitempty"`
 	// Policies are those of its targets: each is locked to this rollout while it
 	// is active.
 	Policies []string `json:"policies,omitempty"`
@@ -50,8 +53,11 @@ type Rollout struct {
 	CreatedBy string     `json:"created_by"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	StartedBy string     `json:"started_by,omitempty"`
-	EndedAt   *time.Time `json:"ended_at,omitempty"`
-	Revision  int64      `json:"-"`
+	// RunningSince is nil while it does not run: deadlines of waits count from it,
+	// so that a pause uses up none of them.
+	RunningSince *time.Time `json:"running_since,omitempty"`
+	EndedAt      *time.Time `json:"ended_at,omitempty"`
+	Revision     int64      `json:"-"`
 }
 
 // RolloutState is where a rollout is.

@@ -47,7 +47,7 @@ func (a *Agent) BeginUpgrade(actionID, target string, now time.Time) {
 func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails, now time.Time) bool {
 	changed := a.Version != version && version != ""
 	if changed {
-		a.Version = version
+		a.runs(version, now)
 		a.arrivedLate(details, now)
 	}
 	if details == nil {
@@ -92,16 +92,25 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 	return changed
 }
 
-// arrivedLate takes back a failure that was only presumed, when the version that
-// was aimed at begins to run after all: what runs decides.
+// arrivedLate takes back a failure that was only presumed, and a withdrawal that
+// came too late, when the version that was aimed at begins to run after all:
+// what runs decides.
 func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 	denied := d != nil && (d.State.Over() || d.ActionID != a.UpgradeActionID)
 	if w := a.Watch; w != nil && w.Stage == agentapi.BeaconRollbackFailed && w.ActionID == a.UpgradeActionID {
 		denied = true // it runs because it could not be put back
 	}
-	if a.UpgradeStatus == UpgradeFailed && a.runsTarget() && !denied {
+	// Of an upgrade that was called off only the agent can say that it went on:
+	// the same version may have come to the host in another way.
+	wentOn := a.calledOff() && d != nil
+	if (a.UpgradeStatus == UpgradeFailed || wentOn) && a.runsTarget() && !denied {
 		a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradeEndTold = &now, UpgradeNone, nil, false
 	}
+}
+
+// calledOff says whether the last upgrade was cancelled or withdrawn.
+func (a *Agent) calledOff() bool {
+	return a.UpgradeActionID != "" && a.UpgradeStatus == UpgradeNone && a.UpgradeStartedAt == nil && a.UpgradedAt == nil
 }
 
 // withReason keeps the reason for a rollback when the agent says that it was
@@ -237,6 +246,10 @@ func (a *Agent) SettleUpgrade(action *Action, result *Result, now time.Time) boo
 		a.fail("the action was never created: try again", phase)
 	case action.CancelledAt != nil && !begun:
 		return a.CancelUpgrade(action.ID)
+	case result != nil && result.Withdrawn():
+		// The host has begun, or it answers the CANCEL, or else it is given up
+		// when its rollout has ended.
+		return !begun && a.CancelUpgrade(action.ID)
 	case result != nil && result.Error != "":
 		a.fail(result.Error, phase)
 	case result != nil && !begun && now.Sub(result.Timestamp) > AckGrace && a.Last.At != nil && a.Last.At.After(result.Timestamp.Add(AckGrace)):
@@ -253,6 +266,44 @@ func (a *Agent) SettleUpgrade(action *Action, result *Result, now time.Time) boo
 		return false
 	}
 	return true
+}
+
+// GiveUpUpgrade ends an upgrade that is not waited for any longer.
+func (a *Agent) GiveUpUpgrade(why string) bool {
+	if !a.Upgrading() {
+		return false
+	}
+	phase := agentapi.UpgradeRequested
+	if a.UpgradeDetails != nil {
+		phase = a.UpgradeDetails.State
+	}
+	a.fail(why, phase)
+	return true
+}
+
+// HostChanging says whether an agent in this phase has begun to change its host.
+// Before that an upgrade can be taken back without a trace.
+func HostChanging(s agentapi.UpgradeState) bool {
+	switch s {
+	case "", agentapi.UpgradeRequested, agentapi.UpgradeScheduled, agentapi.UpgradeDownloading:
+		return false
+	}
+	return true
+}
+
+// Withdrawable says whether the offer of an action can still be taken back from
+// the agent, as far as is known: it has neither begun nor answered.
+func (a *Agent) Withdrawable(actionID string) bool {
+	if a.UpgradeActionID != actionID {
+		return true // it never took it, or has gone on to another
+	}
+	if d := a.UpgradeDetails; d != nil && HostChanging(d.State) {
+		return false
+	}
+	if w := a.Watch; w != nil && w.ActionID == actionID {
+		return false
+	}
+	return a.Upgrading() || a.calledOff()
 }
 
 // UpgradeResult is the result of the agent's last upgrade as its document tells

@@ -171,7 +171,7 @@ func (a *Agent) undoneByWatch(b agentapi.Beacon, now time.Time) bool {
 	case b.Stage == agentapi.BeaconRollbackFailed:
 		a.fail(b.Reason.Text, agentapi.UpgradeRollback)
 	case b.Stage == agentapi.BeaconRolledBack && b.Agent.Version == a.UpgradeTarget:
-		a.Version = b.Agent.Version
+		a.runs(b.Agent.Version, now)
 		a.reached(now)
 	default:
 		return changed

@@ -1,0 +1,106 @@
+package fleet
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// RolloutEventData is the data of an event about a rollout: what notifications,
+// metrics and the page of a rollout show without reading its document.
+type RolloutEventData struct {
+	Name     string       `json:"name"`
+	Version  string       `json:"version,omitempty"` // empty for a rollback: each target has its own
+	Strategy StrategyKind `json:"strategy"`
+	State    RolloutState `json:"state"`
+	// Seconds since the start; until the end, once it is over. 0 for a draft.
+	Seconds float64 `json:"seconds"`
+	Counts  Counts  `json:"counts"`
+	// Batch is the latest that has begun, counted from 0; -1 before the first.
+	Batch   int `json:"batch"`
+	Batches int `json:"batches"`
+	// Stop says why it is paused.
+	Stop         *Stop  `json:"stop,omitempty"`
+	Waiting      []Wait `json:"waiting,omitempty"`
+	RollbackOf   string `json:"rollback_of,omitempty"`
+	RolledBackBy string `json:"rolled_back_by,omitempty"`
+}
+
+// TargetEventData is the data of an event about one agent of a rollout.
+type TargetEventData struct {
+	RolloutID   string      `json:"rollout_id"`
+	RolloutName string      `json:"rollout_name"`
+	Hostname    string      `json:"hostname"`
+	From        string      `json:"from"`
+	To          string      `json:"to"`
+	Batch       int         `json:"batch"`
+	State       TargetState `json:"state"`
+	// Phase is the target's state as what happens on the host: see TargetPhase.
+	Phase string `json:"phase"`
+	// Reported is what the agent itself calls it, such as UPG_DOWNLOADING.
+	Reported string     `json:"reported,omitempty"`
+	Code     ReasonCode `json:"code,omitempty"`
+	Error    string     `json:"error,omitempty"`
+	// Seconds since the offer of this attempt; until the end, once it is over. 0
+	// before an offer.
+	Seconds float64 `json:"seconds"`
+	Attempt int     `json:"attempt"`
+}
+
+// RolloutEvent tells how a rollout stands. It has no actor: commands set theirs.
+func RolloutEvent(typ string, r *Rollout, now time.Time) Event {
+	d := RolloutEventData{
+		Name: r.Plan.Name, Version: r.Plan.Version, Strategy: r.Plan.Strategy.Kind, State: r.State, Counts: r.Counts,
+		Batch: -1, Batches: len(r.Batches), Stop: r.Stop, Waiting: r.Waiting, RollbackOf: r.RollbackOf, RolledBackBy: r.RolledBackBy,
+		Seconds: secondsBetween(r.StartedAt, r.EndedAt, now),
+	}
+	for i := range r.Batches {
+		if r.Batches[i].StartedAt != nil {
+			d.Batch = r.Batches[i].Index
+		}
+	}
+	return Event{At: now, Type: typ, Subject: r.ID, Data: eventData(d)}
+}
+
+// TargetEvent tells how one agent of a rollout stands. Its subject is the agent.
+func TargetEvent(typ string, r *Rollout, t *Target, now time.Time) Event {
+	return Event{At: now, Type: typ, Subject: t.AgentID, Data: eventData(TargetEventData{
+		RolloutID: r.ID, RolloutName: r.Plan.Name, Hostname: t.Hostname, From: t.From, To: t.To, Batch: t.Batch,
+		State: t.State, Phase: TargetPhase(t.State), Reported: t.Phase, Code: t.Code, Error: t.Error,
+		Seconds: secondsBetween(t.OfferedAt, t.EndedAt, now), Attempt: t.Attempts,
+	})}
+}
+
+// TargetPhase names what happens on the host in a state, in few words that do
+// not change with the agent's kind: preparing, mutating, verifying; empty where
+// nothing does.
+func TargetPhase(s TargetState) string {
+	switch s {
+	case TargetOffered:
+		return "preparing"
+	case TargetUpgrading:
+		return "mutating"
+	case TargetVerifying:
+		return "verifying"
+	}
+	return ""
+}
+
+// secondsBetween is 0 without a beginning, and never below: an attempt that is
+// offered again still has the end of the one before for a moment.
+func secondsBetween(from, to *time.Time, now time.Time) float64 {
+	if from == nil {
+		return 0
+	}
+	if to == nil || to.Before(*from) {
+		to = &now
+	}
+	return max(to.Sub(*from), 0).Seconds()
+}
+
+func eventData(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // types of ours
+	}
+	return b
+}
