@@ -3,6 +3,9 @@ package rollout
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/action"
@@ -36,120 +39,345 @@ type Manifests interface {
 // Word is who commands, and why.
 type Word struct{ Actor, Why string }
 
+// maxWhy bounds a reason, in bytes: it is repeated in documents, entries and
+// notifications.
+const maxWhy = 2 << 10
+
+func (w Word) check() error {
+	if len(w.Why) > maxWhy {
+		return fleet.FieldError("body.why", "has %d bytes, at most %d are taken", len(w.Why), maxWhy)
+	}
+	return nil
+}
+
+// needWhy refuses a command that goes past a gate without a reason.
+func (w Word) needWhy(format string, args ...any) error {
+	if strings.TrimSpace(w.Why) != "" {
+		return nil
+	}
+	e := fleet.Errorf(fleet.Invalid, format, args...)
+	return fleet.FieldError("body.why", "is missing: %s", e.Message)
+}
+
+func (w Word) decision(now time.Time) fleet.Decision {
+	return fleet.Decision{By: w.Actor, At: now, Why: w.Why}
+}
+
+// keptPreviews is how many previews of a draft are kept: enough to compare with
+// what a colleague saw; one of 10,000 agents has some two megabytes.
+const keptPreviews = 5
+
 // Create makes a draft.
 func (s *Service) Create(ctx context.Context, p fleet.Plan, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+	if err := w.check(); err != nil {
+		return fleet.Rollout{}, err
+	}
+	if err := s.complete(ctx, &p); err != nil {
+		return fleet.Rollout{}, err
+	}
+	if err := s.checkFree(ctx, &p.Select); err != nil {
+		return fleet.Rollout{}, err
+	}
+	now := s.Now.UTC()
+	r := fleet.Rollout{ID: fleet.NewID(), State: fleet.RolloutDraft, Plan: p, CreatedAt: now, CreatedBy: w.Actor}
+	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
+		return fleet.Rollout{}, err
+	}
+	if err := s.record(ctx, &r, "create", w, "created the draft", now); err != nil {
+		return fleet.Rollout{}, err
+	}
+	s.publish(ctx, fleet.EventRolloutCreated, &r, w, now)
+	return r, nil
 }
+
+// complete fills in what the plan leaves out, and checks it.
+func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
+	var manifest *UpgradeManifest
+	if p.UpgradeID != "" {
+		m, err := s.GetManifest(ctx, p.Profile, p.UpgradeID)
+		if err != nil {
+			return err
+		}
+		manifest = &m
+	}
+	catalog, err := s.Actions.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	if err := Resolve(p, manifest, catalog); err != nil {
+		return err
+	}
+	return Check(p)
+}
+
+// checkFree refuses a plan that chooses agents of a policy which an active
+// rollout has. A start would be refused all the same; at its creation the
+// operator can still choose.
+func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
+	held, err := s.holders(ctx)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	policies := map[string]bool{}
+	err = s.Store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) {
+		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && Matches(sel, &a) {
+			policies[a.PolicyID] = true
+		}
+	})
+	if err != nil || len(policies) == 0 {
+		return err
+	}
+	ids := make([]string, 0, len(policies))
+	for id := range policies {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return lockedError(ids[0], held[ids[0]])
+}
+
+func lockedError(policy string, h Holder) error {
+	e := fleet.Errorf(fleet.Conflict, "rollout %q (%s) is active on policy %s: wait until it has ended, or cancel it", h.Name, h.ID, policy)
+	e.Code = errActiveRollout
+	return e
+}
+
+// errActiveRollout is the code of the one-rollout-for-each-policy rule.
+const errActiveRollout = "rollout_policy_locked"
 
 // DryRun previews a plan without keeping anything.
 func (s *Service) DryRun(ctx context.Context, p fleet.Plan) (fleet.Preview, error) {
-	panic("unwritten")
+	if err := s.complete(ctx, &p); err != nil {
+		return fleet.Preview{}, err
+	}
+	pre, _, err := s.survey(ctx, &fleet.Rollout{State: fleet.RolloutDraft, Plan: p})
+	return pre, err
 }
 
 // Preview previews a draft and keeps the preview, so that its hash can be
 // presented at the start.
-func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error) { panic("unwritten") }
-
-// Start begins a draft as previewed. A *DriftError says how the fleet has
-// changed since; acceptDrift starts all the same, with the fleet as it is now.
-func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error) {
+	r, err := s.Get(ctx, id)
+	if err != nil {
+		return fleet.Preview{}, err
+	}
+	if r.State != fleet.RolloutDraft {
+		return fleet.Preview{}, fleet.Errorf(fleet.Conflict, "%s is %s: only drafts are previewed; what was started is preview %s", title(&r), r.State, r.Pin.Hash)
+	}
+	if r.RollbackOf != "" {
+		return fleet.Preview{}, interruptedRollback(&r)
+	}
+	pre, _, err := s.survey(ctx, &r)
+	if err != nil {
+		return fleet.Preview{}, err
+	}
+	return pre, s.keep(ctx, id, pre)
 }
 
-// DriftError refuses a start because the fleet has changed since the preview.
-type DriftError struct {
-	Drift fleet.Drift
-	Now   fleet.Preview // what it would be
+// keep stores a preview under its hash, and drops the oldest of its rollout. The
+// list of hashes is written before the preview and after what is dropped, so a
+// crash in between leaves a hash without a preview, never a preview nobody drops.
+func (s *Service) keep(ctx context.Context, id string, pre fleet.Preview) error {
+	for try := 1; ; try++ {
+		r, err := s.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		if r.State != fleet.RolloutDraft || r.Pin != nil {
+			break // started meanwhile: only what was pinned is kept
+		}
+		hashes := slices.DeleteFunc(slices.Clone(r.Previews), func(h string) bool { return h == pre.Hash })
+		hashes = append(hashes, pre.Hash)
+		if slices.Equal(hashes, r.Previews) {
+			break
+		}
+		for len(hashes) > keptPreviews {
+			if err := s.dropPreview(ctx, id, hashes[0]); err != nil {
+				return err
+			}
+			hashes = hashes[1:]
+		}
+		r.Previews = hashes
+		err = s.Store.Rollouts().Update(ctx, r)
+		if err == nil {
+			break
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return err
+		}
+	}
+	return s.putPreview(ctx, pre, true)
 }
 
-func (e *DriftError) Error() string { panic("unwritten") }
+// putPreview stores a preview. Rollouts with the same plan share a hash, and so
+// one preview: who started with it owns it, before that who previewed last. One
+// that is there and the rollout's own is left, unless its times shall be fresh:
+// nothing else in it can differ.
+func (s *Service) putPreview(ctx context.Context, pre fleet.Preview, fresh bool) error {
+	previews := s.Store.Previews()
+	for try := 1; ; try++ {
+		old, err := previews.Get(ctx, pre.Hash)
+		switch {
+		case err == nil && old.RolloutID == pre.RolloutID && !fresh:
+			return nil
+		case err == nil:
+			var theirs bool
+			if theirs, err = s.pinnedBy(ctx, old.RolloutID, pre); err != nil || theirs {
+				return err
+			}
+			pre.Revision = old.Revision
+			err = previews.Update(ctx, pre)
+		case fleet.KindOf(err) == fleet.NotFound:
+			err = previews.Create(ctx, pre)
+		}
+		if err == nil {
+			return nil
+		}
+		if kind := fleet.KindOf(err); (kind != fleet.Conflict && kind != fleet.NotFound) || try == changeTries {
+			return err
+		}
+	}
+}
+
+// pinnedBy says whether another rollout was started with this preview.
+func (s *Service) pinnedBy(ctx context.Context, id string, pre fleet.Preview) (bool, error) {
+	if id == pre.RolloutID {
+		return false, nil
+	}
+	owner, err := s.Store.Rollouts().Get(ctx, id)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return false, nil
+	}
+	return owner.Pin != nil && owner.Pin.Hash == pre.Hash, err
+}
+
+// dropPreview removes a preview that belongs to the rollout.
+func (s *Service) dropPreview(ctx context.Context, id, hash string) error {
+	pre, err := s.Store.Previews().Get(ctx, hash)
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case pre.RolloutID != id:
+		return nil
+	}
+	return s.Store.Previews().Delete(ctx, hash)
+}
 
 // Delete removes a draft.
-func (s *Service) Delete(ctx context.Context, id string, w Word) error { panic("unwritten") }
-
-// Pause pauses after the current batch, or at once: then what has not begun is
-// taken back.
-func (s *Service) Pause(ctx context.Context, id string, atOnce bool, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+func (s *Service) Delete(ctx context.Context, id string, w Word) error {
+	if err := w.check(); err != nil {
+		return err
+	}
+	r, err := s.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.State.Active():
+		return fleet.Errorf(fleet.Conflict, "%s is %s: only drafts can be deleted; cancel it", title(&r), r.State)
+	case r.State != fleet.RolloutDraft:
+		return fleet.Errorf(fleet.Conflict, "%s has ended (%s): it is kept as a record, only drafts can be deleted", title(&r), r.State)
+	case r.Pin != nil:
+		// Its targets may be there, and nothing would ever remove them.
+		return fleet.Errorf(fleet.Conflict, "%s: its start was interrupted; start it again with preview %s, then cancel it", title(&r), r.Pin.Hash)
+	}
+	for _, hash := range r.Previews {
+		if err := s.dropPreview(ctx, id, hash); err != nil {
+			return err
+		}
+	}
+	if err := s.record(ctx, &r, "delete", w, "deleted the draft", s.Now.UTC()); err != nil {
+		return err
+	}
+	return s.Store.Rollouts().Delete(ctx, id)
 }
 
-// Resume goes on. After a gate it needs a reason.
-func (s *Service) Resume(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+// Get returns a rollout.
+func (s *Service) Get(ctx context.Context, id string) (fleet.Rollout, error) {
+	r, err := s.Store.Rollouts().Get(ctx, id)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return r, fleet.Errorf(fleet.NotFound, "there is no rollout %s: `muster rollouts list` shows those there are", id)
+	}
+	return r, err
 }
 
-// Force goes on although a threshold was crossed, and forgives what has failed
-// so far. It needs a reason.
-func (s *Service) Force(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+// List returns rollouts, newest first, and how many there are.
+func (s *Service) List(ctx context.Context, offset, limit int) ([]fleet.Rollout, int, error) {
+	return s.Store.Rollouts().List(ctx, offset, limit)
 }
 
-// Approve lets a rollout go on behind its canaries.
-func (s *Service) Approve(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+// ListTargets returns a page of a rollout's targets, and how many there are.
+func (s *Service) ListTargets(ctx context.Context, q store.TargetQuery) ([]fleet.Target, int, error) {
+	if _, err := s.Get(ctx, q.RolloutID); err != nil {
+		return nil, 0, err
+	}
+	return s.Store.Targets().List(ctx, q)
 }
 
-// Cancel offers nothing more; what has begun ends by itself.
-func (s *Service) Cancel(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+// Trail returns who did what with a rollout, newest first; also with one that has
+// been deleted.
+func (s *Service) Trail(ctx context.Context, id string, offset, limit int) ([]fleet.AuditEntry, int, error) {
+	return s.Store.Audit().List(ctx, store.AuditQuery{Subject: id, Offset: offset, Limit: limit})
 }
 
-// Retry puts failed, withdrawn and expired targets back in line; no agents: all
-// that failed.
-func (s *Service) Retry(ctx context.Context, id string, agents []string, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+// GetPreview returns a preview that is kept.
+func (s *Service) GetPreview(ctx context.Context, hash string) (fleet.Preview, error) {
+	pre, err := s.Store.Previews().Get(ctx, hash)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return pre, fleet.Errorf(fleet.NotFound, "preview %s is not kept (of a draft the last %d are, of what was started the pinned one): preview the rollout again", hash, keptPreviews)
+	}
+	return pre, err
 }
 
-// Skip leaves targets out.
-func (s *Service) Skip(ctx context.Context, id string, agents []string, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+// ListManifests returns the upgrade manifests there are.
+func (s *Service) ListManifests(ctx context.Context) ([]UpgradeManifest, error) {
+	if s.Manifests == nil {
+		return []UpgradeManifest{}, nil
+	}
+	return s.Manifests.List(ctx)
 }
 
-// Scope of a rollback.
-type Scope string
-
-// The scopes.
-const (
-	ScopeFailed Scope = "failed" // what failed, wherever it stands
-	ScopeAll    Scope = "all"    // and what succeeded
-)
-
-// Rollback makes and starts a rollout that puts targets back to their last
-// healthy versions, without canaries. Asked again it returns the same one.
-func (s *Service) Rollback(ctx context.Context, id string, scope Scope, w Word) (fleet.Rollout, error) {
-	panic("unwritten")
+// GetManifest returns an upgrade manifest.
+func (s *Service) GetManifest(ctx context.Context, profile, id string) (UpgradeManifest, error) {
+	if s.Manifests == nil {
+		return UpgradeManifest{}, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: this server has none", profile, id)
+	}
+	return s.Manifests.Get(ctx, profile, id)
 }
 
-// Explanation is why an agent runs what it runs and not the version of a rollout.
-type Explanation struct {
-	AgentID string    `json:"agent_id"`
-	At      time.Time `json:"at"`
-	// Rollout is nil when no rollout has anything to do with the agent.
-	RolloutID   string `json:"rollout_id,omitempty"`
-	RolloutName string `json:"rollout_name,omitempty"`
-	// Summary is the answer in one sentence; Chain how it comes about, the widest
-	// reason first.
-	Summary string   `json:"summary"`
-	Chain   []Reason `json:"chain"`
-	// Next is what will change it, or what to do.
-	Next string `json:"next,omitempty"`
+// title is a rollout as messages name it.
+func title(r *fleet.Rollout) string {
+	if r.Plan.Name == "" {
+		return "rollout " + r.ID
+	}
+	return "rollout “" + r.Plan.Name + "” (" + r.ID + ")"
 }
 
-// Reason is one link of an explanation.
-type Reason struct {
-	Code  fleet.ReasonCode `json:"code"`
-	Text  string           `json:"text"`
-	Since *time.Time       `json:"since,omitempty"`
-	Until *time.Time       `json:"until,omitempty"`
+// interruptedRollback refuses what only plain drafts can have done.
+func interruptedRollback(r *fleet.Rollout) error {
+	return fleet.Errorf(fleet.Conflict, "%s is a rollback whose start was interrupted: ask for the rollback of %s again", title(r), r.RollbackOf)
 }
 
-// Why explains an agent. An empty rollout means the one that has it, or had it
-// last; a zero at means now.
-func (s *Service) Why(ctx context.Context, agentID, rolloutID string, at time.Time) (Explanation, error) {
-	panic("unwritten")
+// record writes an entry of the audit trail. Its id is made of what the command
+// changes, so that a command that is tried again makes no second one. It comes
+// before the change: one that is lost to a crash was asked for, and a change
+// without an entry would be worse.
+func (s *Service) record(ctx context.Context, r *fleet.Rollout, verb string, w Word, text string, now time.Time) error {
+	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
+		ID: r.ID + "-g" + strconv.FormatInt(r.Generation, 10) + "-" + verb, At: now, Actor: w.Actor, Verb: "rollout." + verb, Subject: r.ID, Why: w.Why,
+		Text: w.Actor + " " + text,
+	}})
 }
 
-// Lock names the rollout that has the agents, by agent, for those that one has.
-func (s *Service) Lock(ctx context.Context, agents []fleet.Agent) (map[string]Holder, error) {
-	panic("unwritten")
+func (s *Service) publish(ctx context.Context, typ string, r *fleet.Rollout, w Word, now time.Time) {
+	e := fleet.RolloutEvent(typ, r, now)
+	e.Actor = w.Actor
+	s.Events.Publish(ctx, e)
+}
+
+func (s *Service) signal() {
+	if s.Signal != nil {
+		s.Signal()
+	}
 }

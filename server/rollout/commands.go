@@ -1,0 +1,385 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+const (
+	// changeTries bounds how often a change is made again because another writer
+	// came first: the reconciler writes a rollout a few times a second, operators
+	// far less often, so losing eight times in a row does not happen.
+	changeTries = 8
+	// maxOrders bounds the orders that wait to be carried out; the reconciler takes
+	// them all in one round.
+	maxOrders = 100
+	// maxOrderAgents bounds the agents of one order, which the rollout's document
+	// carries until it is carried out.
+	maxOrderAgents = 1_000
+)
+
+// command is one verb of operators. decide alters the rollout, and says what that
+// means as words that follow the actor's name; none: there is nothing to change.
+// It does no I/O, and may be called several times.
+type command struct {
+	verb   string
+	decide func(r *fleet.Rollout, w Word, now time.Time) (text string, err error)
+	// event is what the command is on the stream; empty: progress.
+	event string
+}
+
+// command carries out a command. Everybody who asks for the same gets the same
+// answer, whoever came first.
+func (s *Service) command(ctx context.Context, id string, w Word, c command) (fleet.Rollout, error) {
+	if err := w.check(); err != nil {
+		return fleet.Rollout{}, err
+	}
+	for try := 1; ; try++ {
+		r, err := s.Get(ctx, id)
+		if err != nil {
+			return r, err
+		}
+		now := s.Now.UTC()
+		before := r.State
+		text, err := c.decide(&r, w, now)
+		if err != nil || text == "" {
+			return r, err
+		}
+		if before == fleet.RolloutPaused && r.State == fleet.RolloutRunning {
+			if err := s.retake(ctx, &r, now); err != nil {
+				return r, err
+			}
+		}
+		r.Generation++
+		if err := s.record(ctx, &r, c.verb, w, text, now); err != nil {
+			return r, err
+		}
+		err = s.Store.Rollouts().Update(ctx, r)
+		if err == nil {
+			typ := c.event
+			if typ == "" || r.State == before {
+				typ = fleet.EventRolloutProgress
+			}
+			s.publish(ctx, typ, &r, w, now)
+			s.signal()
+			return r, nil
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return r, err
+		}
+	}
+}
+
+// retake makes sure of a paused rollout's policies: its rollback took them over,
+// and when that ended another rollout may have come.
+func (s *Service) retake(ctx context.Context, r *fleet.Rollout, now time.Time) error {
+	if by := r.RolledBackBy; by != "" {
+		back, err := s.Store.Rollouts().Get(ctx, by)
+		switch {
+		case err == nil && back.State.Active():
+			return fleet.Errorf(fleet.Conflict, "%s is being rolled back by %s: cancel that first, or wait until it has ended", title(r), title(&back))
+		case err != nil && fleet.KindOf(err) != fleet.NotFound:
+			return err
+		}
+	}
+	return s.takeLocks(ctx, r, r.Policies, r.RolledBackBy, now)
+}
+
+// Pause pauses after the current batch, or at once: then what has not begun is
+// taken back.
+func (s *Service) Pause(ctx context.Context, id string, atOnce bool, w Word) (fleet.Rollout, error) {
+	return s.command(ctx, id, w, command{verb: "pause", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+		return pause(r, atOnce, w, now)
+	}})
+}
+
+// Resume goes on. After a gate it needs a reason: the failures so far are
+// accepted with it, and no longer count.
+func (s *Service) Resume(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
+	return s.command(ctx, id, w, command{verb: "resume", event: fleet.EventRolloutResumed, decide: resume})
+}
+
+// Force goes on although a threshold was crossed: the failures so far are
+// forgiven, and the threshold stops it no more. It needs a reason.
+func (s *Service) Force(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
+	return s.command(ctx, id, w, command{verb: "force", event: fleet.EventRolloutResumed, decide: force})
+}
+
+// Approve lets a rollout go on behind its canaries.
+func (s *Service) Approve(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
+	return s.command(ctx, id, w, command{verb: "approve", decide: approve})
+}
+
+// Cancel offers nothing more; what has begun ends by itself.
+func (s *Service) Cancel(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
+	return s.command(ctx, id, w, command{verb: "cancel", decide: cancel})
+}
+
+// Retry puts failed, withdrawn and expired targets back in line; no agents: all
+// that failed.
+func (s *Service) Retry(ctx context.Context, id string, agents []string, w Word) (fleet.Rollout, error) {
+	if err := s.checkTargets(ctx, id, agents, retryable, "retry: it is %s; targets that failed, or whose offer was withdrawn or has expired, can be"); err != nil {
+		return fleet.Rollout{}, err
+	}
+	return s.command(ctx, id, w, command{verb: "retry", decide: func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+		return retry(r, agents, w, now)
+	}})
+}
+
+// Skip leaves targets out.
+func (s *Service) Skip(ctx context.Context, id string, agents []string, w Word) (fleet.Rollout, error) {
+	if len(agents) == 0 {
+		return fleet.Rollout{}, fleet.FieldError("body.agents", "is empty: name at least one agent to leave out")
+	}
+	if err := s.checkTargets(ctx, id, agents, skippable, "skip: it is %s; targets that have not begun, or failed, can be"); err != nil {
+		return fleet.Rollout{}, err
+	}
+	return s.command(ctx, id, w, command{verb: "skip", decide: func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+		return skip(r, agents, w, now)
+	}})
+}
+
+// retryable and skippable say of a target's state whether an order can change it.
+// What an order wants already is no error: it was asked for twice.
+func retryable(s fleet.TargetState) bool {
+	switch s {
+	case fleet.TargetFailed, fleet.TargetRolledBack, fleet.TargetWithdrawn, fleet.TargetExpired, fleet.TargetPending:
+		return true
+	}
+	return false
+}
+
+func skippable(s fleet.TargetState) bool {
+	return retryable(s) || s == fleet.TargetHeld || s == fleet.TargetOffered || s == fleet.TargetSkipped
+}
+
+// checkTargets refuses an order for agents it could do nothing to.
+func (s *Service) checkTargets(ctx context.Context, id string, agents []string, fits func(fleet.TargetState) bool, cannot string) error {
+	if len(agents) > maxOrderAgents {
+		return fleet.FieldError("body.agents", "names %d agents, at most %d can be ordered at once", len(agents), maxOrderAgents)
+	}
+	r, err := s.Get(ctx, id)
+	if err != nil || len(agents) == 0 || !r.State.Active() {
+		return err // the command itself refuses the wrong states
+	}
+	targets, err := s.Store.Targets().GetMany(ctx, id, agents)
+	if err != nil {
+		return err
+	}
+	byAgent := make(map[string]fleet.Target, len(targets))
+	for _, t := range targets {
+		byAgent[t.AgentID] = t
+	}
+	for _, agent := range agents {
+		t, ok := byAgent[agent]
+		switch {
+		case !ok:
+			return fleet.Errorf(fleet.NotFound, "agent %s is no target of %s: `muster agents why %s --rollout %s` says why", agent, title(&r), agent, id)
+		case !fits(t.State):
+			return fleet.Errorf(fleet.Conflict, "agent %s (%s) cannot be told to "+cannot, agent, t.Hostname, t.State)
+		}
+	}
+	return nil
+}
+
+// refuse says that a rollout is in no state for the verb, and what can be done
+// instead.
+func refuse(r *fleet.Rollout, verb string) error {
+	switch r.State {
+	case fleet.RolloutDraft:
+		return fleet.Errorf(fleet.Conflict, "%s has not been started, so there is nothing to %s: start it, or delete it", title(r), verb)
+	case fleet.RolloutCancelling:
+		return fleet.Errorf(fleet.Conflict, "%s is being cancelled, it is too late to %s: wait until what has begun has ended", title(r), verb)
+	}
+	return fleet.Errorf(fleet.Conflict, "%s has ended (%s), it is too late to %s: roll back, or make another rollout", title(r), r.State, verb)
+}
+
+func pause(r *fleet.Rollout, atOnce bool, w Word, now time.Time) (string, error) {
+	switch {
+	case r.State == fleet.RolloutPaused:
+		return "", nil
+	case r.State != fleet.RolloutRunning:
+		return "", refuse(r, "pause")
+	case !atOnce && r.PauseAsked != nil:
+		return "", nil
+	case !atOnce:
+		d := w.decision(now)
+		r.PauseAsked = &d
+		return "asked to pause it after the current batch", nil
+	}
+	r.Stop = &fleet.Stop{Kind: fleet.StopOperator, Text: because(w.Actor+" paused it at once", w), By: w.Actor, At: now, Batch: currentBatch(r)}
+	r.State, r.PauseAsked, r.RunningSince = fleet.RolloutPaused, nil, nil
+	return "paused it at once; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, w, now)
+}
+
+func resume(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+	switch {
+	case r.State == fleet.RolloutRunning && r.PauseAsked != nil:
+		r.PauseAsked = nil
+		return "took back that it pauses after the current batch", nil
+	case r.State == fleet.RolloutRunning:
+		return "", nil
+	case r.State != fleet.RolloutPaused:
+		return "", refuse(r, "resume")
+	}
+	if r.Stop != nil && r.Stop.Kind.Gate() {
+		if err := w.needWhy("%s stopped by itself (%s); say why it may go on all the same", title(r), r.Stop.Text); err != nil {
+			return "", err
+		}
+		if err := checkDeadline(r, now); err != nil {
+			return "", err
+		}
+	}
+	return goOn(r, "resumed it"), nil
+}
+
+func force(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+	switch {
+	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
+		return "", refuse(r, "force")
+	case r.State == fleet.RolloutRunning && r.Forced != nil:
+		return "", nil
+	}
+	if err := w.needWhy("with force no number of failures stops %s any more; say why", title(r)); err != nil {
+		return "", err
+	}
+	if err := checkDeadline(r, now); err != nil {
+		return "", err
+	}
+	d := w.decision(now)
+	r.Forced = &d
+	if r.State == fleet.RolloutRunning {
+		r.Forgiven = r.Counts.Bad()
+		return "forced it: failures stop it no more", nil
+	}
+	return goOn(r, "forced it: failures stop it no more"), nil
+}
+
+// checkDeadline refuses to go on behind the plan's deadline: it would stop again
+// at once.
+func checkDeadline(r *fleet.Rollout, now time.Time) error {
+	if d := r.Plan.Strategy.Deadline; d != nil && !now.Before(*d) {
+		return fleet.Errorf(fleet.Conflict, "the deadline of %s was %s, nothing is offered after it: cancel it, and make another rollout for the rest", title(r), d.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// goOn lets a paused rollout run. What has failed until now is forgiven: the
+// operator has seen it, and otherwise it would stop again at once.
+func goOn(r *fleet.Rollout, text string) string {
+	r.State, r.Stop, r.PauseAsked = fleet.RolloutRunning, nil, nil
+	if bad := r.Counts.Bad(); bad > 0 {
+		r.Forgiven = bad
+		text += fmt.Sprintf("; %d failures until now no longer count", bad)
+	}
+	return text
+}
+
+func approve(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+	switch {
+	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
+		return "", refuse(r, "approve")
+	case r.Approved != nil:
+		return "", nil
+	case !needsApproval(&r.Plan):
+		return "", fleet.Errorf(fleet.Conflict, "there is nothing to approve: the plan of %s asks for no approval", title(r))
+	}
+	for _, b := range r.Batches {
+		if b.Kind == fleet.BatchCanary && b.EndedAt == nil {
+			return "", fleet.Errorf(fleet.Conflict, "the canaries of %s are not done (%d of %d are): approve them when they are", title(r), b.Counts.Total-b.Counts.Pending-b.Counts.InFlight(), b.Counts.Total)
+		}
+	}
+	d := w.decision(now)
+	r.Approved = &d
+	return "approved what follows the canaries", nil
+}
+
+func cancel(r *fleet.Rollout, _ Word, _ time.Time) (string, error) {
+	switch r.State {
+	case fleet.RolloutCancelling, fleet.RolloutCancelled:
+		return "", nil
+	case fleet.RolloutRunning, fleet.RolloutPaused:
+		r.State, r.Stop, r.PauseAsked, r.RunningSince = fleet.RolloutCancelling, nil, nil, nil
+		return "cancelled it; what has begun ends by itself", nil
+	}
+	return "", refuse(r, "cancel")
+}
+
+func retry(r *fleet.Rollout, agents []string, w Word, now time.Time) (string, error) {
+	if r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused {
+		return "", refuse(r, "retry")
+	}
+	switch {
+	case ordered(r, fleet.OrderRetry, agents):
+		return "", nil
+	case len(agents) == 0 && r.Counts.Bad() == 0:
+		return "", fleet.Errorf(fleet.Conflict, "no target of %s has failed: name the agents to retry others, such as withdrawn ones", title(r))
+	}
+	what := fmt.Sprintf("put %s back in line", named(agents, "all that failed"))
+	if r.State == fleet.RolloutPaused {
+		what += "; they are offered the version when it is resumed"
+	}
+	return what, addOrder(r, fleet.OrderRetry, agents, w, now)
+}
+
+func skip(r *fleet.Rollout, agents []string, w Word, now time.Time) (string, error) {
+	if r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused {
+		return "", refuse(r, "skip")
+	}
+	if ordered(r, fleet.OrderSkip, agents) {
+		return "", nil
+	}
+	return "left out " + named(agents, ""), addOrder(r, fleet.OrderSkip, agents, w, now)
+}
+
+// ordered says whether the same waits to be carried out.
+func ordered(r *fleet.Rollout, kind fleet.OrderKind, agents []string) bool {
+	return slices.ContainsFunc(r.Orders, func(o fleet.Order) bool { return o.Kind == kind && slices.Equal(o.Agents, agents) })
+}
+
+func addOrder(r *fleet.Rollout, kind fleet.OrderKind, agents []string, w Word, now time.Time) error {
+	if len(r.Orders) >= maxOrders {
+		return fleet.Errorf(fleet.TooMany, "%s has %d orders that are not carried out yet: try again in a moment", title(r), len(r.Orders))
+	}
+	// The generation this change will have makes the id: each has at most one of
+	// a kind.
+	r.Orders = append(slices.Clone(r.Orders), fleet.Order{
+		ID: r.ID + "-g" + strconv.FormatInt(r.Generation+1, 10) + "-" + string(kind), Kind: kind, Agents: slices.Clone(agents), Decision: w.decision(now),
+	})
+	return nil
+}
+
+// named are some agents as a sentence has them.
+func named(agents []string, none string) string {
+	const most = 5
+	switch {
+	case len(agents) == 0:
+		return none
+	case len(agents) <= most:
+		return strings.Join(agents, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(agents[:most], ", "), len(agents)-most)
+}
+
+func because(text string, w Word) string {
+	if why := strings.TrimSpace(w.Why); why != "" {
+		return text + ": " + why
+	}
+	return text
+}
+
+// currentBatch is the first that is not cleared, or the last.
+func currentBatch(r *fleet.Rollout) int {
+	for i := range r.Batches {
+		if r.Batches[i].ClearedAt == nil {
+			return i
+		}
+	}
+	return max(len(r.Batches)-1, 0)
+}

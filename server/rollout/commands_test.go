@@ -1,0 +1,226 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+var theHour = time.Date(2026, 3, 3, 12, 0, 0, 0, time.UTC)
+
+// inState is a rollout of ten agents, three of which have failed.
+func inState(state fleet.RolloutState, change ...func(*fleet.Rollout)) fleet.Rollout {
+	started := theHour.Add(-time.Hour)
+	r := fleet.Rollout{
+		ID: "r1", State: state, Generation: 4, Counts: fleet.Counts{Total: 10, Pending: 4, Succeeded: 3, Failed: 2, RolledBack: 1},
+		Plan:    fleet.Plan{Name: "spring", Version: "1.2.0"},
+		Batches: []fleet.Batch{{ClearedAt: &started}, {Index: 1}, {Index: 2}},
+	}
+	if state != fleet.RolloutDraft {
+		r.StartedAt = &started
+	}
+	for _, f := range change {
+		f(&r)
+	}
+	return r
+}
+
+func stoppedBy(kind fleet.StopKind) func(*fleet.Rollout) {
+	return func(r *fleet.Rollout) {
+		r.Stop = &fleet.Stop{Kind: kind, Text: "3 of 6 failed, the plan stops at 3", By: "muster", At: theHour.Add(-time.Minute)}
+	}
+}
+
+type verb struct {
+	name string
+	do   func(r *fleet.Rollout, w Word, now time.Time) (string, error)
+}
+
+var verbs = []verb{
+	{"pause", func(r *fleet.Rollout, w Word, now time.Time) (string, error) { return pause(r, false, w, now) }},
+	{"pause now", func(r *fleet.Rollout, w Word, now time.Time) (string, error) { return pause(r, true, w, now) }},
+	{"resume", resume},
+	{"force", force},
+	{"approve", approve},
+	{"cancel", cancel},
+	{"retry", func(r *fleet.Rollout, w Word, now time.Time) (string, error) { return retry(r, nil, w, now) }},
+	{"skip", func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+		return skip(r, []string{"a1"}, w, now)
+	}},
+}
+
+// The table says what each command does in each state: "-" nothing, for it is so
+// already; "!words" refused with these words; else the state it leads to.
+func TestEveryCommandInEveryState(t *testing.T) {
+	needsApprovalNow := func(r *fleet.Rollout) {
+		r.Plan.Strategy.Canary = &fleet.CanaryRule{Approval: true}
+		r.Batches[0].Kind, r.Batches[0].EndedAt = fleet.BatchCanary, r.StartedAt
+	}
+	canariesRun := func(r *fleet.Rollout) {
+		needsApprovalNow(r)
+		r.Batches[0].EndedAt = nil
+	}
+	approved := func(r *fleet.Rollout) { r.Approved = &fleet.Decision{By: "kim"} }
+	forced := func(r *fleet.Rollout) { r.Forced = &fleet.Decision{By: "kim"} }
+	pauseAsked := func(r *fleet.Rollout) { r.PauseAsked = &fleet.Decision{By: "kim"} }
+	noneFailed := func(r *fleet.Rollout) { r.Counts = fleet.Counts{Total: 10, Pending: 10} }
+	late := func(r *fleet.Rollout) { r.Plan.Strategy.Deadline = r.StartedAt }
+	const (
+		started = "!has not been started"
+		too     = "!it is too late"
+	)
+	for _, c := range []struct {
+		state fleet.RolloutState
+		with  func(*fleet.Rollout)
+		want  map[string]string
+	}{
+		{fleet.RolloutDraft, nil, map[string]string{
+			"pause": started, "pause now": started, "resume": started, "force": started, "approve": started, "cancel": started, "retry": started, "skip": started,
+		}},
+		{fleet.RolloutRunning, nil, map[string]string{
+			"pause": "running", "pause now": "paused", "resume": "-", "force": "running", "approve": "!asks for no approval", "cancel": "cancelling", "retry": "running", "skip": "running",
+		}},
+		{fleet.RolloutRunning, pauseAsked, map[string]string{"pause": "-", "pause now": "paused", "resume": "running"}},
+		{fleet.RolloutRunning, forced, map[string]string{"force": "-"}},
+		{fleet.RolloutRunning, noneFailed, map[string]string{"retry": "!no target of"}},
+		{fleet.RolloutRunning, needsApprovalNow, map[string]string{"approve": "running"}},
+		{fleet.RolloutRunning, canariesRun, map[string]string{"approve": "!are not done"}},
+		{fleet.RolloutRunning, approved, map[string]string{"approve": "-"}},
+		{fleet.RolloutRunning, late, map[string]string{"force": "!nothing is offered after it"}},
+		{fleet.RolloutPaused, stoppedBy(fleet.StopOperator), map[string]string{
+			"pause": "-", "pause now": "-", "resume": "running", "force": "running", "cancel": "cancelling", "retry": "paused", "skip": "paused",
+		}},
+		{fleet.RolloutPaused, stoppedBy(fleet.StopThreshold), map[string]string{"resume": "running", "force": "running", "cancel": "cancelling"}},
+		{fleet.RolloutPaused, func(r *fleet.Rollout) { stoppedBy(fleet.StopDeadline)(r); late(r) }, map[string]string{"resume": "!nothing is offered after it", "cancel": "cancelling"}},
+		{fleet.RolloutCancelling, nil, map[string]string{
+			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "cancel": "-", "retry": too, "skip": too,
+		}},
+		{fleet.RolloutCancelled, nil, map[string]string{"cancel": "-", "pause": too, "resume": too, "retry": too}},
+		{fleet.RolloutCompleted, nil, map[string]string{
+			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "cancel": too, "retry": too, "skip": too,
+		}},
+		{fleet.RolloutFailed, nil, map[string]string{"cancel": too, "retry": too}},
+		{fleet.RolloutRolledBack, nil, map[string]string{"cancel": too, "resume": too}},
+	} {
+		for _, v := range verbs {
+			want, ok := c.want[v.name]
+			if !ok {
+				continue
+			}
+			r := inState(c.state)
+			if c.with != nil {
+				c.with(&r)
+			}
+			name := fmt.Sprintf("%s of a %s rollout (stop %v) gives %s", v.name, c.state, r.Stop, want)
+			before := r
+			text, err := v.do(&r, Word{"kim", "I looked"}, theHour)
+			switch words, refused := strings.CutPrefix(want, "!"); {
+			case refused:
+				if err == nil || fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), words) {
+					t.Errorf("%s: %v", name, err)
+				}
+			case err != nil:
+				t.Errorf("%s: %v", name, err)
+			case want == "-":
+				if text != "" || fmt.Sprint(before) != fmt.Sprint(r) {
+					t.Errorf("%s: %q, it is now %+v", name, text, r)
+				}
+			default:
+				if text == "" || string(r.State) != want {
+					t.Errorf("%s: %q, it is now %s", name, text, r.State)
+				}
+				again := r
+				if text, err := v.do(&again, Word{"kim", "I looked"}, theHour.Add(time.Second)); err != nil || text != "" {
+					t.Errorf("%s: asked again it says %q, %v", name, text, err)
+				}
+			}
+		}
+	}
+}
+
+func TestGoingPastAGateNeedsAReason(t *testing.T) {
+	for _, kind := range []fleet.StopKind{fleet.StopThreshold, fleet.StopCanary, fleet.StopExposure, fleet.StopDeadline} {
+		for _, why := range []string{"", "  \n"} {
+			r := inState(fleet.RolloutPaused, stoppedBy(kind))
+			_, err := resume(&r, Word{Actor: "kim", Why: why}, theHour)
+			var refusal *fleet.Error
+			if !errors.As(err, &refusal) || refusal.Field != "body.why" || r.State != fleet.RolloutPaused {
+				t.Errorf("resume after %s with the reason %q: %v, state %s", kind, why, err, r.State)
+			}
+		}
+	}
+	for _, kind := range []fleet.StopKind{fleet.StopOperator, fleet.StopSuccess, fleet.StopRollback} {
+		r := inState(fleet.RolloutPaused, stoppedBy(kind))
+		if _, err := resume(&r, Word{Actor: "kim"}, theHour); err != nil || r.State != fleet.RolloutRunning || r.Stop != nil {
+			t.Errorf("resume after %s: %v, state %s", kind, err, r.State)
+		}
+	}
+	r := inState(fleet.RolloutRunning)
+	if _, err := force(&r, Word{Actor: "kim"}, theHour); err == nil || r.Forced != nil {
+		t.Errorf("force without a reason: %v", err)
+	}
+}
+
+func TestGoingOnForgivesWhatHasFailed(t *testing.T) {
+	r := inState(fleet.RolloutPaused, stoppedBy(fleet.StopThreshold))
+	text, err := resume(&r, Word{"kim", "three old hosts"}, theHour)
+	if err != nil || r.Forgiven != 3 || r.Forced != nil || !strings.Contains(text, "3 failures") {
+		t.Errorf("resumed with %d forgiven, %q, %v", r.Forgiven, text, err)
+	}
+	r = inState(fleet.RolloutPaused, stoppedBy(fleet.StopThreshold))
+	if _, err := force(&r, Word{"kim", "the date stands"}, theHour); err != nil || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
+		t.Errorf("forced: %+v, %v", r, err)
+	}
+}
+
+func TestPauseAtOnceTakesOffersBack(t *testing.T) {
+	r := inState(fleet.RolloutRunning)
+	if _, err := pause(&r, true, Word{"kim", "the site is on fire"}, theHour); err != nil {
+		t.Fatal(err)
+	}
+	s := r.Stop
+	if s == nil || s.Kind != fleet.StopOperator || s.By != "kim" || s.Batch != 1 || !strings.Contains(s.Text, "the site is on fire") {
+		t.Errorf("stop is %+v", s)
+	}
+	if len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderWithdraw || r.Orders[0].ID != "r1-g5-withdraw" {
+		t.Errorf("orders are %+v", r.Orders)
+	}
+}
+
+func TestOrdersAreBounded(t *testing.T) {
+	r := inState(fleet.RolloutRunning)
+	for i := range maxOrders {
+		if _, err := skip(&r, []string{fmt.Sprint("a", i)}, Word{Actor: "kim"}, theHour); err != nil {
+			t.Fatal(err)
+		}
+		r.Generation++
+	}
+	if _, err := skip(&r, []string{"one more"}, Word{Actor: "kim"}, theHour); fleet.KindOf(err) != fleet.TooMany {
+		t.Errorf("one order too many: %v", err)
+	}
+	ids := map[string]bool{}
+	for _, o := range r.Orders {
+		ids[o.ID] = true
+	}
+	if len(ids) != maxOrders {
+		t.Errorf("%d orders have %d ids", maxOrders, len(ids))
+	}
+}
+
+// An order appended to one copy of a rollout must not show in another.
+func TestCommandsLeaveTheDocumentReadAlone(t *testing.T) {
+	r := inState(fleet.RolloutRunning)
+	r.Orders = slices.Grow([]fleet.Order{{ID: "before"}}, 4)
+	copied := r
+	if _, err := skip(&copied, []string{"a1"}, Word{Actor: "kim"}, theHour); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Orders[:2][1]; got.ID != "" {
+		t.Errorf("the order %s stands in the other copy", got.ID)
+	}
+}

@@ -1,0 +1,127 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// ErrExposure is the code of a plan that could break the exposure budget.
+const ErrExposure = "rollout_exposure"
+
+// roundingHours is what sums of hours may be off by.
+const roundingHours = 1e-6
+
+// siteNumbers are the places in Room.Sites of one target's label values.
+type siteNumbers []int32
+
+type labelValue struct{ label, value string }
+
+// siteIndex finds them.
+type siteIndex struct {
+	labels []string
+	number map[labelValue]int32
+}
+
+func numberSites(room *Room) siteIndex {
+	index := siteIndex{number: map[labelValue]int32{}}
+	if room == nil {
+		return index
+	}
+	for i, site := range room.Sites {
+		index.number[labelValue{site.Label, site.Value}] = int32(i)
+		if !slices.Contains(index.labels, site.Label) {
+			index.labels = append(index.labels, site.Label)
+		}
+	}
+	return index
+}
+
+func (x siteIndex) of(a *subject) siteNumbers {
+	var of siteNumbers
+	for _, label := range x.labels {
+		if n, ok := x.number[labelValue{label, a.label(label)}]; ok {
+			of = append(of, n)
+		}
+	}
+	return of
+}
+
+// sitesOf are those of all targets, in order.
+func sitesOf(cuts []batchCut) []siteNumbers {
+	var all []siteNumbers
+	for _, c := range cuts {
+		for _, pk := range c.picks {
+			all = append(all, pk.sites)
+		}
+	}
+	return all
+}
+
+// checkExposure refuses a plan that could break the budget: it lets the batches
+// go as fast as ever they may, counting of health only what is certain by then,
+// which is what the waits of the plan guarantee. Emergencies have no exception:
+// the budget is there for those in a hurry.
+func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *Room, sites []siteNumbers) error {
+	hours, needed := room.HealthyHours, room.NeededHours
+	exposed, running, next := room.Exposed, 0, 0
+	bySite := make([]int, len(room.Sites))
+	for i, site := range room.Sites {
+		bySite[i] = site.Exposed
+	}
+	for _, b := range pre.Batches {
+		for begun := 0; begun < b.Size; begun += parallel(p) {
+			if hours >= needed-roundingHours {
+				return nil // proven, and hours only grow
+			}
+			wave := min(parallel(p), b.Size-begun)
+			over := overrun{batch: b.Index, version: p.Version, hours: hours, needed: needed, running: running}
+			exposed += wave
+			if exposed > room.Limit {
+				return over.refuse("of the fleet", exposed, room.Fleet, room.Limit)
+			}
+			if sites != nil {
+				for _, of := range sites[next : next+wave] {
+					for _, i := range of {
+						bySite[i]++
+					}
+				}
+			}
+			next += wave
+			for i, site := range room.Sites {
+				// What is over without this plan is not its doing.
+				if bySite[i] > site.Limit && bySite[i] > site.Exposed {
+					return over.refuse(fmt.Sprintf("of those with %s %s", site.Label, site.Value), bySite[i], site.Fleet, site.Limit)
+				}
+			}
+			running += wave
+			hours += float64(running) * planHealthWait(p).Hours()
+		}
+		hours += float64(running) * gap(p, b.Kind).Hours()
+	}
+	return nil
+}
+
+// overrun is where a plan goes too far.
+type overrun struct {
+	batch         int
+	version       string
+	hours, needed float64
+	running       int // agents that have the version by then
+}
+
+func (o overrun) refuse(of string, exposed, total, limit int) error {
+	advice := fmt.Sprintf("begin with %s at most", count(limit, "agent", "agents"))
+	if o.running > 0 {
+		wait := time.Duration(math.Ceil((o.needed-o.hours-roundingHours)/float64(o.running)*60)) * time.Minute
+		advice = fmt.Sprintf("soak for about %s longer before it, or make batches smaller", shortSpan(fleet.Duration(wait)))
+	}
+	e := fleet.Errorf(fleet.Conflict,
+		"batch %d could bring %s to %d %s (%.3g %% of %d), where the exposure budget lets %d have it before %.4g h of health; only %.3g h are certain by then: %s",
+		o.batch, o.version, exposed, of, 100*float64(exposed)/float64(max(1, total)), total, limit, o.needed, o.hours, advice)
+	e.Code = ErrExposure
+	return e
+}

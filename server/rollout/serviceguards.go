@@ -1,0 +1,194 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// The exposure rule and the freeze calendar, which no plan can leave out.
+
+// Defaults of the exposure rule: a tenth of the fleet for a day's worth of one
+// agent's health.
+const (
+	defaultExposurePercent      = 10
+	defaultExposureHealthyHours = 24
+)
+
+const (
+	// maxFreeze bounds a freeze, so that a year typed wrong does not stop all
+	// rollouts for a century.
+	maxFreeze = 366 * 24 * time.Hour
+	// maxFreezes bounds the calendar: all of it is read at each round.
+	maxFreezes = 500
+	// maxGuardName bounds names people give, in bytes.
+	maxGuardName = 200
+)
+
+// Subjects in the audit trail of what belongs to no rollout.
+const (
+	subjectExposure = "exposure"
+	subjectFreezes  = "freezes"
+)
+
+// Exposure returns the exposure rule; a disabled one where none was set.
+func (s *Service) Exposure(ctx context.Context) (fleet.ExposureRule, error) {
+	rule, err := s.Store.ExposureRules().Get(ctx, fleet.ExposureRuleID)
+	if err != nil && fleet.KindOf(err) == fleet.NotFound {
+		return fleet.ExposureRule{ID: fleet.ExposureRuleID, Percent: defaultExposurePercent, HealthyHours: defaultExposureHealthyHours}, nil
+	}
+	return rule, err
+}
+
+// SetExposure replaces the exposure rule. It holds from the next round on, also
+// for rollouts under way.
+func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, w Word) (fleet.ExposureRule, error) {
+	if err := w.check(); err != nil {
+		return r, err
+	}
+	if err := checkExposureRule(r); err != nil {
+		return r, err
+	}
+	rules := s.Store.ExposureRules()
+	now := s.Now.UTC()
+	r.ID, r.UpdatedAt, r.UpdatedBy = fleet.ExposureRuleID, now, w.Actor
+	text := w.Actor + " switched the exposure rule off"
+	if r.Enabled {
+		text = fmt.Sprintf("%s set the exposure rule: %v %% of the fleet until a version has had %v healthy agent-hours", w.Actor, r.Percent, r.HealthyHours)
+	}
+	if err := s.recordGuard(ctx, subjectExposure, "exposure.set", text, w, now); err != nil {
+		return r, err
+	}
+	for try := 1; ; try++ {
+		old, err := rules.Get(ctx, r.ID)
+		switch {
+		case err == nil:
+			r.Revision = old.Revision
+			err = rules.Update(ctx, r)
+		case fleet.KindOf(err) == fleet.NotFound:
+			err = rules.Create(ctx, r)
+		}
+		if err == nil {
+			s.signal()
+			return r, nil
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return r, err
+		}
+	}
+}
+
+func checkExposureRule(r fleet.ExposureRule) error {
+	// Written so that no NaN passes.
+	share := func(p float64) bool { return p > 0 && p <= 100 }
+	switch {
+	case !share(r.Percent):
+		return fleet.FieldError("body.percent", "is %v, want more than 0 and at most 100", r.Percent)
+	case !(r.HealthyHours >= 0 && r.HealthyHours <= 1e9):
+		return fleet.FieldError("body.healthy_hours", "is %v, want 0 or more agent-hours", r.HealthyHours)
+	case len(r.Per) > fleet.MaxLabelLimits:
+		return fleet.FieldError("body.per", "names %d labels, at most %d can be bounded", len(r.Per), fleet.MaxLabelLimits)
+	}
+	seen := map[string]bool{}
+	for i, l := range r.Per {
+		switch {
+		case l.Label == "" || len(l.Label) > maxGuardName:
+			return fleet.FieldError(fmt.Sprintf("body.per[%d].label", i), "is empty or too long: name a label, such as site")
+		case seen[l.Label]:
+			return fleet.FieldError(fmt.Sprintf("body.per[%d].label", i), "names %s twice", l.Label)
+		case !share(l.Percent):
+			return fleet.FieldError(fmt.Sprintf("body.per[%d].percent", i), "is %v, want more than 0 and at most 100", l.Percent)
+		}
+		seen[l.Label] = true
+	}
+	return nil
+}
+
+// ListFreezes returns the freeze calendar, newest first.
+func (s *Service) ListFreezes(ctx context.Context) ([]fleet.Freeze, error) {
+	list, _, err := s.Store.Freezes().List(ctx, 0, 0)
+	return list, err
+}
+
+// CreateFreeze adds a freeze; an empty id is chosen, and one given makes that
+// asking twice adds one.
+func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, w Word) (fleet.Freeze, error) {
+	now := s.Now.UTC()
+	f.Name = strings.TrimSpace(f.Name)
+	switch err := w.check(); {
+	case err != nil:
+		return f, err
+	case f.Name == "" || len(f.Name) > maxGuardName:
+		return f, fleet.FieldError("body.name", "has %d bytes, want 1 to %d: say what the freeze is for", len(f.Name), maxGuardName)
+	case len(f.ID) > maxGuardName:
+		return f, fleet.FieldError("body.id", "has %d bytes, at most %d are taken", len(f.ID), maxGuardName)
+	case f.From.IsZero():
+		return f, fleet.FieldError("body.from", "is missing: say when the freeze begins, such as 2026-12-20T00:00:00Z")
+	case !f.To.After(f.From):
+		return f, fleet.FieldError("body.to", "is %s, want a time after from (%s)", f.To.Format(time.RFC3339), f.From.Format(time.RFC3339))
+	case !f.To.After(now):
+		return f, fleet.FieldError("body.to", "is %s, which has passed", f.To.Format(time.RFC3339))
+	case f.To.Sub(f.From) > maxFreeze:
+		return f, fleet.FieldError("body.to", "is more than a year after from: make several freezes if that is meant")
+	}
+	all, err := s.ListFreezes(ctx)
+	if err != nil {
+		return f, err
+	}
+	if len(all) >= maxFreezes {
+		return f, fleet.Errorf(fleet.Conflict, "there are %d freezes already: remove those that have passed", len(all))
+	}
+	if f.ID == "" {
+		f.ID = fleet.NewID()
+	}
+	for _, old := range all {
+		if old.ID != f.ID {
+			continue
+		}
+		if old.Name == f.Name && old.From.Equal(f.From) && old.To.Equal(f.To) {
+			return old, nil
+		}
+		return f, fleet.Errorf(fleet.Conflict, "a freeze with id %s exists (%s): choose another id", f.ID, old.Name)
+	}
+	f.From, f.To, f.CreatedAt, f.CreatedBy = f.From.UTC(), f.To.UTC(), now, w.Actor
+	text := w.Actor + " added the freeze “" + f.Name + "” from " + f.From.Format(time.RFC3339) + " to " + f.To.Format(time.RFC3339)
+	if err := s.recordGuard(ctx, subjectFreezes, "freeze.create", text, w, now); err != nil {
+		return f, err
+	}
+	if err := s.Store.Freezes().Create(ctx, f); err != nil {
+		return f, err
+	}
+	s.signal()
+	return f, nil
+}
+
+// DeleteFreeze removes a freeze.
+func (s *Service) DeleteFreeze(ctx context.Context, id string, w Word) error {
+	if err := w.check(); err != nil {
+		return err
+	}
+	f, err := s.Store.Freezes().Get(ctx, id)
+	if err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			return fleet.Errorf(fleet.NotFound, "there is no freeze %s: `muster freezes list` shows those there are", id)
+		}
+		return err
+	}
+	if err := s.recordGuard(ctx, subjectFreezes, "freeze.delete", w.Actor+" removed the freeze “"+f.Name+"”", w, s.Now.UTC()); err != nil {
+		return err
+	}
+	if err := s.Store.Freezes().Delete(ctx, id); err != nil {
+		return err
+	}
+	s.signal()
+	return nil
+}
+
+func (s *Service) recordGuard(ctx context.Context, subject, verb, text string, w Word, now time.Time) error {
+	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
+		ID: fleet.NewID(), At: now, Actor: w.Actor, Verb: verb, Subject: subject, Why: w.Why, Text: text,
+	}})
+}

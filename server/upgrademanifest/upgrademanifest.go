@@ -1,0 +1,236 @@
+// Package upgrademanifest reads upgrade manifests: files in which the people who
+// make a version say once what upgrading to it means. The operator of a rollout
+// then names the manifest instead of repeating it.
+//
+// The files lie in one folder as <profile>/<id>.yaml and are read when they are
+// asked for, so that a new one needs no restart. testdata has one with every key
+// explained.
+package upgrademanifest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/packaging/manifest"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
+)
+
+const (
+	// maxSize bounds a file. A recovery plan of many pages has 50 kB.
+	maxSize = 256 << 10
+	// maxFiles bounds a listing, which reads them all.
+	maxFiles = 1_000
+	// maxNames is how many names a refusal offers.
+	maxNames = 20
+)
+
+const extension = ".yaml"
+
+// nameForm keeps names to what is one plain file name on every system.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// Dir is a folder of upgrade manifests. It need not exist: then there are none.
+// It implements rollout.Manifests.
+type Dir struct{ Path string }
+
+var _ rollout.Manifests = Dir{}
+
+// document is the file. The risk is acknowledged by who starts a rollout, not
+// here.
+type document struct {
+	Description   string     `yaml:"description"`
+	Version       string     `yaml:"version"`
+	SourceVersion string     `yaml:"source_version"`
+	SourceURI     string     `yaml:"source_uri"`
+	Artifacts     []artifact `yaml:"artifacts"`
+	Migration     migration  `yaml:"migration"`
+}
+
+type artifact struct {
+	OS       string        `yaml:"os"`
+	Arch     string        `yaml:"arch"`
+	Runtime  fleet.Runtime `yaml:"runtime"`
+	URL      string        `yaml:"url"`
+	Checksum string        `yaml:"checksum"`
+	Size     int64         `yaml:"size"`
+}
+
+type migration struct {
+	Type         fleet.MigrationType `yaml:"type"`
+	RecoveryPlan string              `yaml:"recovery_plan"`
+}
+
+// Get reads one manifest.
+func (d Dir) Get(_ context.Context, profile, id string) (rollout.UpgradeManifest, error) {
+	var none rollout.UpgradeManifest
+	for _, name := range []struct{ field, value string }{{"profile", profile}, {"upgrade_id", id}} {
+		if !nameForm.MatchString(name.value) {
+			return none, fleet.FieldError("body.plan."+name.field, "is %q, want letters, digits, dots, dashes and underscores, the first a letter or digit", name.value)
+		}
+	}
+	root, err := os.OpenRoot(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s, nor any other: the folder for them is not there", profile, id)
+	}
+	if err != nil {
+		return none, fmt.Errorf("open the folder of upgrade manifests: %w", err)
+	}
+	defer root.Close()
+	m, err := read(root, profile, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: %s", profile, id, there(root))
+	}
+	return m, err
+}
+
+// List reads all manifests, by profile and id. One that cannot be used is listed
+// with its error: the others are as good as before.
+func (d Dir) List(ctx context.Context) ([]rollout.UpgradeManifest, error) {
+	root, err := os.OpenRoot(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []rollout.UpgradeManifest{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of upgrade manifests: %w", err)
+	}
+	defer root.Close()
+	names, err := list(root)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > maxFiles {
+		return nil, fleet.Errorf(fleet.TooLarge, "there are %d upgrade manifests, which are more than %d: move old ones to another folder", len(names), maxFiles)
+	}
+	out := make([]rollout.UpgradeManifest, 0, len(names))
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		profile, id, _ := strings.Cut(name, "/")
+		m, err := read(root, profile, id)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			m = rollout.UpgradeManifest{Profile: profile, ID: id, Error: err.Error()}
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// list gives the names profile/id of all files, sorted. What is no manifest by
+// its name, such as a README, is passed over.
+func list(root *os.Root) ([]string, error) {
+	files, err := fs.Glob(root.FS(), "*/*"+extension)
+	if err != nil {
+		return nil, fmt.Errorf("list upgrade manifests: %w", err)
+	}
+	var names []string
+	for _, file := range files {
+		name := strings.TrimSuffix(file, extension)
+		profile, id := path.Split(name)
+		if nameForm.MatchString(strings.TrimSuffix(profile, "/")) && nameForm.MatchString(id) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// there says which manifests there are.
+func there(root *os.Root) string {
+	names, err := list(root)
+	switch {
+	case err != nil || len(names) == 0:
+		return "there is none at all"
+	case len(names) > maxNames:
+		return fmt.Sprintf("there are %s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+	}
+	return "there are " + strings.Join(names, ", ")
+}
+
+// read opens below root alone, so that no name and no link leads out of it.
+func read(root *os.Root, profile, id string) (rollout.UpgradeManifest, error) {
+	var none rollout.UpgradeManifest
+	name := path.Join(profile, id+extension)
+	info, err := root.Stat(name)
+	if err != nil {
+		return none, fmt.Errorf("read the upgrade manifest %s: %w", name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return none, fleet.Errorf(fleet.Invalid, "the upgrade manifest %s is no file", name) // a pipe would never end
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		return none, fmt.Errorf("read the upgrade manifest %s: %w", name, err)
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(io.LimitReader(file, maxSize+1))
+	switch {
+	case err != nil:
+		return none, fmt.Errorf("read the upgrade manifest %s: %w", name, err)
+	case len(raw) > maxSize:
+		return none, fleet.Errorf(fleet.Invalid, "the upgrade manifest %s has more than %d bytes", name, maxSize)
+	}
+	m, err := parse(raw)
+	if err != nil {
+		return none, fleet.Errorf(fleet.Invalid, "the upgrade manifest %s cannot be used: %w", name, err)
+	}
+	m.Profile, m.ID = profile, id
+	return m, nil
+}
+
+// parse reads a file's bytes, which its hash is made of: a changed comment is a
+// changed manifest, for comments are read by people who decide.
+func parse(raw []byte) (rollout.UpgradeManifest, error) {
+	var (
+		none rollout.UpgradeManifest
+		doc  document
+	)
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	dec.KnownFields(true)
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return none, errors.New("it is empty")
+	} else if err != nil {
+		return none, err
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return none, errors.New("it has a second document behind ---")
+	}
+	if doc.Version == "" {
+		return none, errors.New("version is missing: name the version to reach, such as 1.2.3")
+	}
+	if _, err := manifest.ParseVersion(doc.Version); err != nil {
+		return none, err
+	}
+	if doc.SourceVersion != "" {
+		if _, err := manifest.ParseVersion(doc.SourceVersion); err != nil {
+			return none, fmt.Errorf("source_version: %w", err)
+		}
+	}
+	sum := sha256.Sum256(raw)
+	m := rollout.UpgradeManifest{
+		Description: doc.Description, Version: doc.Version, Source: doc.SourceVersion, SourceURI: doc.SourceURI,
+		Migration:   fleet.Migration{Type: doc.Migration.Type, RecoveryPlan: doc.Migration.RecoveryPlan},
+		ContentHash: "sha256:" + hex.EncodeToString(sum[:]),
+	}
+	for _, a := range doc.Artifacts {
+		m.Artifacts = append(m.Artifacts, fleet.Artifact(a))
+	}
+	return m, nil
+}

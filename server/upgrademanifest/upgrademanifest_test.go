@@ -1,0 +1,179 @@
+package upgrademanifest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
+)
+
+// folder writes files below a folder of their own.
+func folder(t *testing.T, files map[string]string) Dir {
+	t.Helper()
+	d := Dir{Path: t.TempDir()}
+	for name, content := range files {
+		path := filepath.Join(d.Path, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// The example explains every key; this keeps it true.
+func TestTheExample(t *testing.T) {
+	d := Dir{Path: filepath.Join("testdata", "upgrades")}
+	m, err := d.Get(t.Context(), "edge", "2.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join("testdata", "upgrades", "edge", "2.0.0.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(raw)
+	if m.ContentHash != "sha256:"+hex.EncodeToString(sum[:]) {
+		t.Errorf("hash %s is not that of the bytes", m.ContentHash)
+	}
+	if m.Profile != "edge" || m.ID != "2.0.0" || m.Version != "2.0.0" || m.Source != "1.9.4" || m.SourceURI == "" || m.Description == "" ||
+		len(m.Artifacts) != 2 || m.Artifacts[0].Size != 41943040 || m.Artifacts[0].Runtime != fleet.RuntimeSelf ||
+		m.Migration.Type != fleet.MigrationBreaking || !strings.Contains(m.Migration.RecoveryPlan, "Restore its state folder") {
+		t.Errorf("%+v", m)
+	}
+	for _, doc := range []any{document{}, artifact{}, migration{}} {
+		for i := range reflect.TypeOf(doc).NumField() {
+			if key := reflect.TypeOf(doc).Field(i).Tag.Get("yaml"); !strings.Contains(string(raw), key+":") {
+				t.Errorf("the example does not explain %s", key)
+			}
+		}
+	}
+	p := fleet.Plan{Name: "x", Profile: "edge", UpgradeID: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Canary}}
+	p.Migration.AcknowledgeStateRisk = true
+	if err := rollout.Resolve(&p, &m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := rollout.Check(&p); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFileIsReadWhenItIsAskedFor(t *testing.T) {
+	d := folder(t, map[string]string{"p/a.yaml": "version: 1.0.0\n"})
+	first, err := d.Get(t.Context(), "p", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.Path, "p", "a.yaml"), []byte("# now with a comment\nversion: 1.0.0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second, err := d.Get(t.Context(), "p", "a")
+	if err != nil || second.Version != first.Version || second.ContentHash == first.ContentHash {
+		t.Errorf("%v: %+v after %+v", err, second, first)
+	}
+}
+
+func TestWhatCannotBeUsedIsNamed(t *testing.T) {
+	long := "version: 1.0.0\ndescription: " + strings.Repeat("x", maxSize)
+	d := folder(t, map[string]string{
+		"p/unknown.yaml": "version: 1.0.0\nsise: 1.0.1\n", "p/nested.yaml": "version: 1.0.0\nmigration:\n  kind: none\n",
+		"p/empty.yaml": "# nothing\n", "p/versionless.yaml": "description: x\n", "p/half.yaml": "version: 1.0\n", "p/source.yaml": "version: 1.0.0\nsource_version: x\n",
+		"p/two.yaml": "version: 1.0.0\n---\nversion: 1.0.1\n", "p/long.yaml": long, "p/list.yaml": "- version: 1.0.0\n", "p/risk.yaml": "version: 1.0.0\nmigration: {acknowledge_state_risk: true}\n",
+		"p/folder.yaml/x": "", "p/good.yaml": "version: 1.0.0\n", "q/other.yaml": "version: 1.0.0\n",
+	})
+	for _, row := range []struct {
+		profile, id string
+		kind        fleet.Kind
+		want        string
+	}{
+		{"p", "unknown", fleet.Invalid, "line 2: field sise not found"},
+		{"p", "nested", fleet.Invalid, "line 3: field kind not found"},
+		{"p", "empty", fleet.Invalid, "p/empty.yaml cannot be used: it is empty"},
+		{"p", "versionless", fleet.Invalid, "version is missing"},
+		{"p", "half", fleet.Invalid, "three numbers"},
+		{"p", "source", fleet.Invalid, "source_version: "},
+		{"p", "two", fleet.Invalid, "second document"},
+		{"p", "long", fleet.Invalid, "more than 262144 bytes"},
+		{"p", "list", fleet.Invalid, "cannot unmarshal"},
+		{"p", "risk", fleet.Invalid, "acknowledge_state_risk"},
+		{"p", "folder", fleet.Invalid, "is no file"},
+		{"p", "gone", fleet.NotFound, "there is no upgrade manifest p/gone: there are p/empty, p/folder, p/good"},
+		{"nowhere", "good", fleet.NotFound, "q/other"},
+		{"..", "p", fleet.Invalid, "[request body.plan.profile]"},
+		{"p", "../q/other", fleet.Invalid, "[request body.plan.upgrade_id]"},
+		{"p", "", fleet.Invalid, "[request body.plan.upgrade_id]"},
+		{"p", "a\x00b", fleet.Invalid, "letters, digits"},
+	} {
+		_, err := d.Get(t.Context(), row.profile, row.id)
+		if fleet.KindOf(err) != row.kind || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s/%s: %s %v, want %s %q", row.profile, row.id, fleet.KindOf(err), err, row.kind, row.want)
+		}
+	}
+}
+
+func TestALinkLeadsNowhereElse(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Log("links need rights there")
+		return
+	}
+	secret := filepath.Join(t.TempDir(), "secret.yaml")
+	if err := os.WriteFile(secret, []byte("version: 1.0.0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := folder(t, map[string]string{"p/a.yaml": "version: 1.0.0\n"})
+	if err := os.Symlink(secret, filepath.Join(d.Path, "p", "out.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := d.Get(t.Context(), "p", "out"); err == nil {
+		t.Errorf("read from outside: %+v", m)
+	}
+	if err := os.Symlink("a.yaml", filepath.Join(d.Path, "p", "in.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Get(t.Context(), "p", "in"); err != nil {
+		t.Errorf("a link within the folder: %v", err)
+	}
+}
+
+func TestTheListIsSortedAndOneBadFileSpoilsNoOther(t *testing.T) {
+	d := folder(t, map[string]string{
+		"q/1.yaml": "version: 1.0.0\n", "p/2.yaml": "version: 2.0.0\n", "p/10.yaml": "version: oops\n", "README.md": "", "p/notes.txt": "", "p/.hidden.yaml": "", "p/deep/3.yaml": "version: 3.0.0\n", "top.yaml": "version: 1.0.0\n",
+	})
+	all, err := d.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range all {
+		got = append(got, m.Profile+"/"+m.ID+" "+m.Version)
+		if (m.Error != "") != (m.ID == "10") || (m.Error == "") != (m.ContentHash != "") {
+			t.Errorf("%+v", m)
+		}
+	}
+	if want := []string{"p/10 ", "p/2 2.0.0", "q/1 1.0.0"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestWithoutAFolderThereAreNone(t *testing.T) {
+	d := Dir{Path: filepath.Join(t.TempDir(), "none")}
+	if all, err := d.List(t.Context()); err != nil || len(all) != 0 || all == nil {
+		t.Errorf("%v, %v", all, err)
+	}
+	if _, err := d.Get(t.Context(), "p", "a"); fleet.KindOf(err) != fleet.NotFound {
+		t.Errorf("%v", err)
+	}
+	empty := Dir{Path: t.TempDir()}
+	if _, err := empty.Get(t.Context(), "p", "a"); fleet.KindOf(err) != fleet.NotFound || !strings.Contains(err.Error(), "there is none at all") {
+		t.Errorf("%v", err)
+	}
+}
