@@ -1,0 +1,263 @@
+// Package incident keeps what needs a person: an agent that a rollout has left
+// in a state nobody but a person can mend. The reconciler opens incidents, people
+// acknowledge and resolve them, and webhooks tell of each change.
+package incident
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// KeepResolved is how long a resolved incident can be looked up: a quarter,
+	// as long as reviews look back.
+	KeepResolved = 90 * 24 * time.Hour
+	// MaxPerRollout bounds the incidents of one category that a rollout has at a
+	// time. Nobody works through more one by one; one more incident, of no
+	// agent, stands for the rest, and the rollout's targets tell which they are.
+	MaxPerRollout = 500
+	// tries bounds the loop around a change. Several people who click at the
+	// same moment are two or three.
+	tries = 8
+)
+
+// System is the actor of what no person did.
+const System = "muster"
+
+// Service keeps incidents.
+type Service struct {
+	Store  store.Collection[fleet.Incident]
+	Events *event.Stream
+	Audit  store.Audit
+	Log    *slog.Logger
+	Now    clock.Clock
+}
+
+// ID is the id of the incident of a cause.
+func ID(category fleet.IncidentKind, rolloutID, agentID string) string {
+	return string(category) + ":" + rolloutID + ":" + agentID
+}
+
+// Open opens an incident, or one that was resolved again. One that is open or
+// acknowledged stays as it is.
+func (s *Service) Open(ctx context.Context, i fleet.Incident) error {
+	title, severity, ok := describe(i.Category)
+	if !ok {
+		return fleet.FieldError("category", "is %q, want %s, %s or %s", i.Category, fleet.IncidentUpgradeFailed, fleet.IncidentRollbackFailed, fleet.IncidentStalled)
+	}
+	i.ID = ID(i.Category, i.RolloutID, i.AgentID)
+	if i.Title == "" {
+		i.Title = fmt.Sprintf(title, cmp.Or(i.Hostname, i.AgentID, "more agents"))
+	}
+	i.Severity = cmp.Or(i.Severity, severity)
+	i.State, i.OpenedAt, i.Acked, i.Resolved, i.Count = fleet.IncidentOpen, s.Now.UTC(), nil, nil, 1
+	for try := 1; ; try++ {
+		err := s.open(ctx, i)
+		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == tries {
+			return err
+		}
+	}
+}
+
+func (s *Service) open(ctx context.Context, i fleet.Incident) error {
+	old, err := s.Store.Get(ctx, i.ID)
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.NotFound:
+		full, err := s.makeRoom(ctx, i)
+		if err != nil {
+			return err
+		}
+		if full && i.AgentID != "" {
+			i.Title = fmt.Sprintf("More than %d agents of one rollout have the same trouble", MaxPerRollout)
+			i.Text = "These and all further ones are among the rollout's failed targets: look for what they have in common before visiting hosts."
+			i.AgentID, i.Hostname = "", ""
+			i.ID = ID(i.Category, i.RolloutID, "")
+			return s.open(ctx, i)
+		}
+		if err := s.Store.Create(ctx, i); err != nil {
+			return err
+		}
+		s.Log.Warn("incident opened", "incident", i.ID, "title", i.Title)
+		s.tell(ctx, i, System)
+		return s.record(ctx, i)
+	case err != nil:
+		return err
+	case old.State != fleet.IncidentResolved:
+		return s.record(ctx, old) // lost if a crash came after the incident was written
+	}
+	i.Count, i.Revision = old.Count+1, old.Revision
+	if err := s.Store.Update(ctx, i); err != nil {
+		return err
+	}
+	s.tell(ctx, i, System)
+	return s.record(ctx, i)
+}
+
+// describe gives the title of a category, which names a host, and its severity.
+func describe(k fleet.IncidentKind) (title, severity string, ok bool) {
+	switch k {
+	case fleet.IncidentUpgradeFailed:
+		return "The upgrade of %s failed, and so did putting the old version back", "critical", true
+	case fleet.IncidentRollbackFailed:
+		return "The rollback of %s failed", "critical", true
+	case fleet.IncidentStalled:
+		return "%s runs the new version, but has not become healthy", "warning", true
+	}
+	return "", "", false
+}
+
+// makeRoom removes what was resolved long ago and says whether the incident's
+// rollout has as many as it may.
+func (s *Service) makeRoom(ctx context.Context, i fleet.Incident) (full bool, err error) {
+	all, _, err := s.Store.List(ctx, 0, 0)
+	if err != nil {
+		return false, err
+	}
+	before := s.Now.UTC().Add(-KeepResolved)
+	siblings := 0
+	for _, other := range all {
+		switch {
+		case other.State == fleet.IncidentResolved && other.Resolved != nil && other.Resolved.At.Before(before):
+			if err := s.Store.Delete(ctx, other.ID); err != nil {
+				return false, err
+			}
+		case other.Category == i.Category && other.RolloutID == i.RolloutID:
+			siblings++
+		}
+	}
+	return siblings >= MaxPerRollout, nil
+}
+
+// List returns a page of the incidents in a state, or of all when it is empty:
+// those opened last come first. The second value is how many there are.
+func (s *Service) List(ctx context.Context, state fleet.IncidentState, offset, limit int) ([]fleet.Incident, int, error) {
+	switch state {
+	case "", fleet.IncidentOpen, fleet.IncidentAcked, fleet.IncidentResolved:
+	default:
+		return nil, 0, fleet.FieldError("query.state", "is %q, want %s, %s or %s", state, fleet.IncidentOpen, fleet.IncidentAcked, fleet.IncidentResolved)
+	}
+	all, _, err := s.Store.List(ctx, 0, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	if state != "" {
+		all = slices.DeleteFunc(all, func(i fleet.Incident) bool { return i.State != state })
+	}
+	slices.SortStableFunc(all, func(a, b fleet.Incident) int { return b.OpenedAt.Compare(a.OpenedAt) })
+	total := len(all)
+	from := min(max(offset, 0), total)
+	to := total
+	if limit > 0 {
+		to = min(from+limit, total)
+	}
+	return all[from:to], total, nil
+}
+
+// Get returns one incident.
+func (s *Service) Get(ctx context.Context, id string) (fleet.Incident, error) {
+	return s.Store.Get(ctx, id)
+}
+
+// Ack says that somebody looks after the incident. Who did so first stays.
+func (s *Service) Ack(ctx context.Context, id, actor, why string) (fleet.Incident, error) {
+	return s.change(ctx, id, actor, func(i *fleet.Incident, d *fleet.Decision) (bool, error) {
+		switch i.State {
+		case fleet.IncidentAcked:
+			return false, nil
+		case fleet.IncidentResolved:
+			return false, fleet.Errorf(fleet.Conflict, "incident %s was resolved%s: there is nothing left to acknowledge", i.ID, by(i.Resolved))
+		}
+		i.State, i.Acked = fleet.IncidentAcked, d
+		return true, nil
+	}, why)
+}
+
+// Resolve says that the cause is mended. Who did so first stays. It opens again
+// if the same happens again.
+func (s *Service) Resolve(ctx context.Context, id, actor, why string) (fleet.Incident, error) {
+	return s.change(ctx, id, actor, func(i *fleet.Incident, d *fleet.Decision) (bool, error) {
+		if i.State == fleet.IncidentResolved {
+			return false, nil
+		}
+		i.State, i.Resolved = fleet.IncidentResolved, d
+		return true, nil
+	}, why)
+}
+
+func (s *Service) change(ctx context.Context, id, actor string, f func(*fleet.Incident, *fleet.Decision) (bool, error), why string) (fleet.Incident, error) {
+	for try := 1; ; try++ {
+		i, err := s.Store.Get(ctx, id)
+		if err != nil {
+			return fleet.Incident{}, err
+		}
+		changed, err := f(&i, &fleet.Decision{By: actor, At: s.Now.UTC(), Why: why})
+		if err != nil {
+			return fleet.Incident{}, err
+		}
+		if !changed {
+			return i, s.record(ctx, i) // as in open
+		}
+		err = s.Store.Update(ctx, i)
+		if err == nil {
+			s.tell(ctx, i, actor)
+			return i, s.record(ctx, i)
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == tries {
+			return fleet.Incident{}, err
+		}
+	}
+}
+
+func by(d *fleet.Decision) string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf(" by %s at %s", d.By, d.At.Format(time.RFC3339))
+}
+
+// Data is the data of fleet.EventIncident.
+type Data struct {
+	ID        string              `json:"id"`
+	Category  fleet.IncidentKind  `json:"category"`
+	Severity  string              `json:"severity"`
+	State     fleet.IncidentState `json:"state"`
+	Title     string              `json:"title"`
+	Text      string              `json:"text"`
+	RolloutID string              `json:"rollout_id,omitempty"`
+	AgentID   string              `json:"agent_id,omitempty"`
+	Hostname  string              `json:"hostname,omitempty"`
+	Count     int                 `json:"count"`
+}
+
+func (s *Service) tell(ctx context.Context, i fleet.Incident, actor string) {
+	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventIncident, Subject: i.ID, Actor: actor, Data: event.Data(Data{
+		ID: i.ID, Category: i.Category, Severity: i.Severity, State: i.State, Title: i.Title, Text: i.Text,
+		RolloutID: i.RolloutID, AgentID: i.AgentID, Hostname: i.Hostname, Count: i.Count,
+	})})
+}
+
+// record writes the audit entry of the state the incident is in. Its id follows
+// from the incident, so that it can be written again without harm.
+func (s *Service) record(ctx context.Context, i fleet.Incident) error {
+	e := fleet.AuditEntry{
+		At: i.OpenedAt, Actor: System, Verb: "incident.open", Subject: cmp.Or(i.RolloutID, i.ID), Text: i.Title,
+		Data: event.Data(map[string]string{"incident_id": i.ID, "agent_id": i.AgentID}),
+	}
+	switch {
+	case i.State == fleet.IncidentResolved && i.Resolved != nil:
+		e.At, e.Actor, e.Why, e.Verb, e.Text = i.Resolved.At, i.Resolved.By, i.Resolved.Why, "incident.resolve", "Resolved: "+i.Title
+	case i.State == fleet.IncidentAcked && i.Acked != nil:
+		e.At, e.Actor, e.Why, e.Verb, e.Text = i.Acked.At, i.Acked.By, i.Acked.Why, "incident.ack", "Acknowledged: "+i.Title
+	}
+	e.ID = fmt.Sprintf("%s:%s:%d", e.Verb, i.ID, i.Count)
+	return s.Audit.Append(ctx, []fleet.AuditEntry{e})
+}

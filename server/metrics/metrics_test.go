@@ -1,0 +1,213 @@
+package metrics_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/metrics"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+type world struct {
+	*metrics.Metrics
+
+	t      *testing.T
+	s      *sqlite.Store
+	events *event.Stream
+}
+
+// bubble runs f under virtual time with metrics that count.
+func bubble(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		w := &world{t: t, s: s, events: &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)}}
+		w.Metrics = metrics.New(s, w.events, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.events.Run(ctx) })
+		running.Go(func() { w.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		synctest.Wait()
+		f(t, w)
+	})
+}
+
+// scrape are the lines that begin with the prefix, histograms' buckets left out.
+func (w *world) scrape(prefix string) string {
+	w.t.Helper()
+	synctest.Wait()
+	rec := httptest.NewRecorder()
+	w.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	if rec.Code != http.StatusOK {
+		w.t.Fatalf("status %d: %s", rec.Code, rec.Body)
+	}
+	var out []string
+	for line := range strings.Lines(rec.Body.String()) {
+		if strings.HasPrefix(line, prefix) && !strings.Contains(line, "_bucket{") {
+			out = append(out, strings.TrimSpace(strings.TrimPrefix(line, prefix)))
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "\n")
+}
+
+func (w *world) scrapes(prefix string, want ...string) {
+	w.t.Helper()
+	slices.Sort(want)
+	if got := w.scrape(prefix); got != strings.Join(want, "\n") {
+		w.t.Errorf("%s…:\n%s\nwant\n%s", prefix, got, strings.Join(want, "\n"))
+	}
+}
+
+func TestWhatHappensIsCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		start := time.Now().UTC()
+		later := start.Add(90 * time.Second)
+		r := &fleet.Rollout{ID: "r1", State: fleet.RolloutCompleted, Plan: fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.Canary}}, StartedAt: &start, EndedAt: &later}
+		failed := *r
+		failed.State, failed.Plan.Strategy.Kind = fleet.RolloutFailed, "odd"
+		target := func(s fleet.TargetState) fleet.Event {
+			return fleet.TargetEvent(fleet.EventTargetCompleted, r, &fleet.Target{AgentID: "a", State: s, OfferedAt: &start, EndedAt: &later}, later)
+		}
+		w.events.Publish(t.Context(),
+			fleet.RolloutEvent(fleet.EventRolloutStarted, r, later), // has not ended
+			fleet.RolloutEvent(fleet.EventRolloutCompleted, r, later),
+			fleet.RolloutEvent(fleet.EventRolloutCompleted, r, later),
+			fleet.RolloutEvent(fleet.EventRolloutFailed, &failed, later),
+			target(fleet.TargetSucceeded), target(fleet.TargetSucceeded), target(fleet.TargetRolledBack), target("odd"),
+			fleet.Event{Type: fleet.EventTargetCompleted, Subject: "a", Data: []byte(`[]`)},
+		)
+		w.scrapes("muster_rollout_total", `{status="completed",strategy="canary"} 2`, `{status="failed",strategy="other"} 1`)
+		w.scrapes("muster_rollout_duration_seconds",
+			`_count{status="completed",strategy="canary"} 2`, `_sum{status="completed",strategy="canary"} 180`,
+			`_count{status="failed",strategy="other"} 1`, `_sum{status="failed",strategy="other"} 90`)
+		w.scrapes("muster_rollout_target_upgrades_total", `{status="other"} 1`, `{status="rolled_back"} 1`, `{status="succeeded"} 2`)
+		if got := w.scrape("muster_rollout_target_upgrade_duration_seconds"); !strings.Contains(got, `_sum{status="succeeded"} 180`) {
+			t.Errorf("durations are %s", got)
+		}
+		if w.scrape("go_goroutines") == "" || w.scrape("process_start_time_seconds") == "" {
+			t.Error("the process tells nothing of itself")
+		}
+	})
+}
+
+func TestActiveRolloutsHaveSeries(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.scrapes("muster_rollout_active", "0")
+		r := fleet.Rollout{ID: "r1", State: fleet.RolloutRunning, Counts: fleet.Counts{Total: 8, Pending: 3, Held: 1, Offered: 1, Verifying: 1, Succeeded: 2}}
+		if err := w.s.Rollouts().Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		w.scrapes("muster_rollout_active", "0") // as read ten seconds ago at most
+		time.Sleep(metrics.FreshFor)
+		w.scrapes("muster_rollout_active", "1")
+		w.scrapes("muster_rollout_progress", `{rollout="r1"} 0.25`)
+		w.scrapes("muster_rollout_target_phase", `{phase="mutating",rollout="r1"} 0`, `{phase="preparing",rollout="r1"} 1`, `{phase="verifying",rollout="r1"} 1`)
+
+		stored, err := w.s.Rollouts().Get(t.Context(), "r1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored.Counts.Verifying, stored.Counts.Succeeded = 0, 3
+		if err := w.s.Rollouts().Update(t.Context(), stored); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(metrics.FreshFor)
+		w.scrapes("muster_rollout_progress", `{rollout="r1"} 0.375`)
+
+		if stored, err = w.s.Rollouts().Get(t.Context(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		stored.State = fleet.RolloutCompleted
+		if err := w.s.Rollouts().Update(t.Context(), stored); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(metrics.FreshFor)
+		w.scrapes("muster_rollout_active", "0")
+		w.scrapes("muster_rollout_progress")
+		w.scrapes("muster_rollout_target_phase")
+	})
+}
+
+func TestAgentsAndIncidentsAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		now := time.Now().UTC()
+		for n, status := range []string{"online", "online", "degraded", ""} {
+			id := fmt.Sprint("a", n)
+			if err := w.s.Agents().Create(t.Context(), fleet.Agent{ID: id, AccessKeyID: id, Active: true, EnrolledAt: now}); err != nil {
+				t.Fatal(err)
+			}
+			if status != "" {
+				if err := w.s.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: id, At: now, Status: status}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for n, state := range []fleet.IncidentState{fleet.IncidentOpen, fleet.IncidentAcked, fleet.IncidentResolved} {
+			if err := w.s.Incidents().Create(t.Context(), fleet.Incident{ID: fmt.Sprint(n), Category: fleet.IncidentStalled, State: state}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.scrapes("muster_incidents_open", `{category="upgrade_failed"} 0`, `{category="upgrade_rollback_failed"} 0`, `{category="upgrade_stalled"} 2`)
+		if got := w.scrape("muster_agents"); !strings.Contains(got, `{status="online"} 2`) || !strings.Contains(got, `{status="degraded"} 1`) ||
+			!strings.Contains(got, `{status="enrolling"} 1`) || !strings.Contains(got, `{status="offline"} 0`) {
+			t.Errorf("agents are\n%s", got)
+		}
+	})
+}
+
+// away is a store that does not answer for agents, and counts how often it is
+// asked.
+type away struct {
+	store.Store
+	asked int
+}
+
+func (a *away) Policies() store.Collection[fleet.Policy] {
+	a.asked++
+	return silent{}
+}
+
+type silent struct{ store.Collection[fleet.Policy] }
+
+func (silent) List(context.Context, int, int) ([]fleet.Policy, int, error) {
+	return nil, 0, fleet.Errorf(fleet.Unavailable, "the store is away")
+}
+
+func TestAStoreThatIsAwayIsSaidSo(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.scrapes("muster_store_up", "1")
+		a := &away{Store: w.s}
+		w.Metrics = metrics.New(a, w.events, nil)
+		for range 5 {
+			w.scrapes("muster_store_up", "0")
+		}
+		w.scrapes("muster_agents")
+		if a.asked != 1 {
+			t.Errorf("six scrapes asked %d times", a.asked)
+		}
+		if w.scrape("go_goroutines") == "" {
+			t.Error("what needs no store is left out too")
+		}
+	})
+}

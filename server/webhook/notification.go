@@ -1,0 +1,100 @@
+package webhook
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// Ping is the type of the notification that Test sends.
+const Ping = "ping"
+
+// usual are the event types a webhook hears of that names none. rollout.progress
+// comes every second of a rollout, so it has to be asked for.
+var usual = []string{
+	fleet.EventRolloutCreated, fleet.EventRolloutStarted, fleet.EventRolloutPaused, fleet.EventRolloutResumed,
+	fleet.EventRolloutCompleted, fleet.EventRolloutFailed, fleet.EventRolloutCancelled,
+	fleet.EventRollbackStarted, fleet.EventRollbackDone, fleet.EventIncident,
+}
+
+// Types are the event types a webhook can hear of.
+func Types() []string { return append(slices.Clone(usual), fleet.EventRolloutProgress) }
+
+func wants(w *fleet.Webhook, typ string) bool {
+	if len(w.Events) > 0 {
+		return slices.Contains(w.Events, typ)
+	}
+	return slices.Contains(usual, typ)
+}
+
+// Notification is the body of a delivery.
+type Notification struct {
+	ID   string    `json:"id"` // as in the header Muster-Delivery
+	Type string    `json:"type"`
+	At   time.Time `json:"at"`
+	// Actor is who caused it; empty: the rollout itself.
+	Actor string `json:"actor,omitempty"`
+	// Text is a sentence. Chats that take a JSON object with a text show it as it
+	// is.
+	Text    string   `json:"text"`
+	Rollout *Rollout `json:"rollout,omitempty"`
+	// Incident is incident.Data.
+	Incident json.RawMessage `json:"incident,omitempty"`
+}
+
+// Rollout is the rollout a notification is about.
+type Rollout struct {
+	ID string `json:"id"`
+	fleet.RolloutEventData
+}
+
+func deliveryID(webhookID string, seq int64) string { return fmt.Sprintf("%s:%d", webhookID, seq) }
+
+// notify makes the body that tells a webhook of an event.
+func notify(webhookID string, e fleet.Event) []byte {
+	n := Notification{ID: deliveryID(webhookID, e.Seq), Type: e.Type, At: e.At, Actor: e.Actor}
+	switch {
+	case e.Type == fleet.EventIncident:
+		n.Incident = e.Data
+		var said struct{ Title, State string }
+		_ = json.Unmarshal(e.Data, &said) // without data the sentence is shorter
+		n.Text = strings.TrimPrefix(fmt.Sprintf("%s (incident %s)", said.Title, said.State), " ")
+	case strings.HasPrefix(e.Type, "rollout."):
+		n.Rollout = &Rollout{ID: e.Subject}
+		_ = json.Unmarshal(e.Data, &n.Rollout.RolloutEventData) // as above
+		n.Text = sentence(e.Type, n.Rollout, e.Actor)
+	}
+	return event.Data(n)
+}
+
+func sentence(typ string, r *Rollout, actor string) string {
+	name := r.ID
+	if r.Name != "" {
+		name = fmt.Sprintf("%q", r.Name)
+	}
+	_, verb, _ := strings.Cut(typ, ".")
+	text := "Rollout " + name + " " + map[string]string{
+		fleet.EventRolloutCreated: "was created", fleet.EventRolloutStarted: "has started", fleet.EventRolloutProgress: "goes on",
+		fleet.EventRolloutPaused: "is paused", fleet.EventRolloutResumed: "goes on again", fleet.EventRolloutCompleted: "is completed",
+		fleet.EventRolloutFailed: "has failed", fleet.EventRolloutCancelled: "was cancelled",
+		fleet.EventRollbackStarted: "is being rolled back", fleet.EventRollbackDone: "was rolled back",
+	}[typ]
+	if strings.HasSuffix(text, " ") {
+		text += strings.ReplaceAll(verb, "_", " ")
+	}
+	if actor != "" {
+		text += " (" + actor + ")"
+	}
+	if r.Stop != nil && typ == fleet.EventRolloutPaused {
+		text += ": " + strings.TrimSuffix(r.Stop.Text, ".")
+	}
+	if c := r.Counts; c.Total > 0 {
+		text += fmt.Sprintf(". Of %d agents %d succeeded, %d failed, %d are under way", c.Total, c.Succeeded, c.Bad(), c.InFlight())
+	}
+	return text + "."
+}

@@ -1,0 +1,113 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// PostTimeout bounds one delivery, answer included. A receiver that needs longer
+// should answer first and work later.
+const PostTimeout = 10 * time.Second
+
+// answerMax is how much of a receiver's answer is read: enough for its reason.
+const answerMax = 512
+
+// Ladder is how long to wait before each further try. A restart of the receiver
+// is over by the second step, one of its host by the fourth; the last leaves
+// whoever was called about it some minutes. After that the notification is old
+// news, and those behind it should go out.
+var Ladder = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
+
+// failure is a delivery that was not taken.
+type failure struct {
+	text string
+	// again says whether the same may be taken later.
+	again bool
+	// after is what the receiver asked to be left alone for.
+	after time.Duration
+}
+
+// post sends one body once.
+func (s *Service) post(ctx context.Context, w fleet.Webhook, typ, delivery string, body []byte) *failure {
+	ctx, cancel := context.WithTimeout(ctx, PostTimeout)
+	defer cancel()
+	now := s.Now.UTC()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
+	if err != nil {
+		return &failure{text: "its address is not one: " + reason(err)}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "muster")
+	req.Header.Set(HeaderEvent, typ)
+	req.Header.Set(HeaderDelivery, delivery)
+	req.Header.Set(HeaderSignature, Sign(w.Secret, body, now))
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if s.Client != nil {
+		client.Transport = s.Client.Transport
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return &failure{text: reason(err), again: true}
+	}
+	defer resp.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, answerMax)) // the status decides
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	f := &failure{text: fmt.Sprintf("the receiver answered %s", resp.Status), after: retryAfter(resp.Header.Get("Retry-After"), now)}
+	if text := strings.TrimSpace(strings.ToValidUTF8(string(said), "")); text != "" {
+		f.text += ": " + text
+	}
+	switch code := resp.StatusCode; {
+	case code/100 == 3:
+		f.text += " (redirects are not followed: give the address itself)"
+	case code/100 == 5, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests:
+		f.again = true
+	}
+	return f
+}
+
+// reason is an error without the address, which may have a token in it.
+func reason(err error) string {
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		if ue.Timeout() {
+			return fmt.Sprintf("no answer within %v", PostTimeout)
+		}
+		err = ue.Err
+	}
+	return err.Error()
+}
+
+// retryAfter reads the header of that name: seconds, or a date. 0: neither.
+func retryAfter(text string, now time.Time) time.Duration {
+	if text == "" {
+		return 0
+	}
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
+}
+
+// pause is how long to wait after the given number of tries failed; ok is false
+// when it was the last. A receiver may ask for more, up to the longest step.
+func (f *failure) pause(tries int) (_ time.Duration, ok bool) {
+	if !f.again || tries > len(Ladder) {
+		return 0, false
+	}
+	return max(Ladder[tries-1], min(f.after, Ladder[len(Ladder)-1])), true
+}

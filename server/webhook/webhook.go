@@ -1,0 +1,255 @@
+// Package webhook tells other systems of rollouts and incidents: it reads the
+// event stream from where each webhook stopped, and posts what the webhook wants
+// to hear, signed, one after the other. A receiver that is away is tried again
+// for some minutes, then what it missed becomes a dead letter that can be sent
+// again by hand. Each webhook goes at its own pace: a dead one holds up no other.
+//
+// Only admins make webhooks, and an address inside the network is what most of
+// them want, so addresses are not judged. A receiver's answer shows only as a
+// status and a short excerpt, and redirects are not followed.
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// MaxWebhooks bounds how many there are: each reads the stream by itself. An
+	// organisation that needs more has a message bus, which needs one.
+	MaxWebhooks = 50
+	// KeepDeadLetters bounds the dead letters of all webhooks together. Of a
+	// receiver that was away for longer, the newest are kept.
+	KeepDeadLetters = 1000
+	// minSecret is what a secret must have at least, in characters: shorter ones
+	// can be guessed from one delivery.
+	minSecret = 16
+	maxName   = 100
+	maxURL    = 2000
+	// changeTries bounds the loop around a change: a delivery and an operator
+	// write one document.
+	changeTries = 8
+)
+
+// Service keeps webhooks and delivers to them.
+type Service struct {
+	Store  store.Store
+	Events *event.Stream
+	Log    *slog.Logger
+	Now    clock.Clock
+	// Client overrides how receivers are reached; nil: the standard transport.
+	// Its time limit and what it does about redirects are set here.
+	Client *http.Client
+
+	mu    sync.Mutex
+	woken chan struct{} // a look is asked for; see wake
+	desks map[string]*desk
+	news  int64 // sequence number of the last event that may interest a webhook
+	// No event in (quietFrom, quietTo] interests any webhook.
+	quietFrom, quietTo int64
+}
+
+// Create makes a webhook that hears of what happens from now on. A secret is made
+// when none is given; it is shown in this answer alone.
+func (s *Service) Create(ctx context.Context, w fleet.Webhook, actor string) (fleet.Webhook, error) {
+	u, err := checkURL(w.URL)
+	if err != nil {
+		return fleet.Webhook{}, err
+	}
+	w.Name = cmp.Or(strings.TrimSpace(w.Name), u.Host)
+	switch {
+	case len(w.Name) > maxName:
+		return fleet.Webhook{}, fleet.FieldError("body.name", "has %d characters, at most %d", len(w.Name), maxName)
+	case w.Secret != "" && len(w.Secret) < minSecret:
+		return fleet.Webhook{}, fleet.FieldError("body.secret", "has %d characters, at least %d: leave it out to have one made", len(w.Secret), minSecret)
+	}
+	for i, typ := range w.Events {
+		if !slices.Contains(Types(), typ) {
+			return fleet.Webhook{}, fleet.FieldError(fmt.Sprintf("body.events[%d]", i), "is %q, want some of %s", typ, strings.Join(Types(), ", "))
+		}
+	}
+	all, _, err := s.Store.Webhooks().List(ctx, 0, 0)
+	if err != nil {
+		return fleet.Webhook{}, err
+	}
+	if len(all) >= MaxWebhooks {
+		return fleet.Webhook{}, fleet.Errorf(fleet.Conflict, "there are %d webhooks, as many as may be: delete one first", len(all))
+	}
+	_, last, err := s.Store.Events().Bounds(ctx)
+	if err != nil {
+		return fleet.Webhook{}, err
+	}
+	w.ID, w.After, w.CreatedAt, w.CreatedBy = fleet.NewID(), last, s.Now.UTC(), actor
+	if w.Secret == "" {
+		w.Secret = "whsec_" + strings.ToLower(rand.Text()+rand.Text())
+	}
+	if err := s.Store.Webhooks().Create(ctx, w); err != nil {
+		return fleet.Webhook{}, err
+	}
+	s.wake()
+	return w, s.record(ctx, "create:"+w.ID, w, actor, "webhook.create", "made webhook "+w.Name)
+}
+
+func checkURL(text string) (*url.URL, error) {
+	const field = "body.url"
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return nil, fleet.FieldError(field, "is missing: say where to post to, such as https://example.com/muster")
+	case len(text) > maxURL:
+		return nil, fleet.FieldError(field, "has %d characters, at most %d", len(text), maxURL)
+	case err != nil:
+		return nil, fleet.FieldError(field, "is not an address: want one such as https://example.com/muster")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, fleet.FieldError(field, "begins with %q, want https:// (or http:// inside a network you trust: anybody on the way can read it)", u.Scheme)
+	case u.Hostname() == "":
+		return nil, fleet.FieldError(field, "names no host, want one such as https://example.com/muster")
+	case u.User != nil:
+		return nil, fleet.FieldError(field, "has a user in it, which would show in lists: the receiver can check the signature instead")
+	case u.Fragment != "":
+		return nil, fleet.FieldError(field, "has a fragment (#%s), which is never sent: leave it out", u.Fragment)
+	}
+	return u, nil
+}
+
+// List returns all webhooks, newest first, without their secrets.
+func (s *Service) List(ctx context.Context) ([]fleet.Webhook, error) {
+	all, _, err := s.Store.Webhooks().List(ctx, 0, 0)
+	for i := range all {
+		all[i].Secret = ""
+	}
+	return all, err
+}
+
+// Delete removes a webhook and its dead letters. A missing one is no error.
+func (s *Service) Delete(ctx context.Context, id, actor string) error {
+	w, err := s.Store.Webhooks().Get(ctx, id)
+	if err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			return nil
+		}
+		return err
+	}
+	letters, _, err := s.Store.DeadLetters().List(ctx, 0, 0)
+	if err != nil {
+		return err
+	}
+	for _, l := range letters {
+		if l.WebhookID == id {
+			if err := s.Store.DeadLetters().Delete(ctx, l.ID); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.Store.Leases().Delete(ctx, leaseID(id)); err != nil {
+		return err
+	}
+	if err := s.Store.Webhooks().Delete(ctx, id); err != nil {
+		return err
+	}
+	return s.record(ctx, "delete:"+id, w, actor, "webhook.delete", "deleted webhook "+w.Name)
+}
+
+// SetDisabled stops deliveries, or lets them go on. What happened while a webhook
+// was disabled is not sent later: nobody who enables one wants last week's news.
+func (s *Service) SetDisabled(ctx context.Context, id string, disabled bool, actor string) (fleet.Webhook, error) {
+	_, last, err := s.Store.Events().Bounds(ctx)
+	if err != nil {
+		return fleet.Webhook{}, err
+	}
+	changed := false
+	w, err := s.change(ctx, id, func(w *fleet.Webhook) bool {
+		changed = w.Disabled != disabled
+		if changed && !disabled {
+			w.After = max(w.After, last)
+		}
+		w.Disabled = disabled
+		return changed
+	})
+	if err != nil || !changed {
+		w.Secret = ""
+		return w, err
+	}
+	s.wake()
+	verb, text := "webhook.enable", "enabled webhook "+w.Name
+	if disabled {
+		verb, text = "webhook.disable", "disabled webhook "+w.Name
+	}
+	err = s.record(ctx, fmt.Sprintf("%s:%s:%s", verb, id, fleet.NewID()), w, actor, verb, text)
+	w.Secret = ""
+	return w, err
+}
+
+// Test sends a ping, once and now. The error says what the receiver answered.
+func (s *Service) Test(ctx context.Context, id string) error {
+	w, err := s.Store.Webhooks().Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	n := Notification{ID: id + ":ping:" + fleet.NewID(), Type: Ping, At: s.Now.UTC(), Text: "Muster can reach this webhook."}
+	if f := s.post(ctx, w, Ping, n.ID, event.Data(n)); f != nil {
+		return fleet.Errorf(fleet.Unavailable, "webhook %s: %s", w.Name, f.text)
+	}
+	return nil
+}
+
+// DeadLetters returns a page of what could not be delivered, newest first, and
+// how many there are.
+func (s *Service) DeadLetters(ctx context.Context, offset, limit int) ([]fleet.DeadLetter, int, error) {
+	return s.Store.DeadLetters().List(ctx, offset, limit)
+}
+
+// Redeliver sends a dead letter once more, now, and removes it when it is taken.
+// The error says what the receiver answered.
+func (s *Service) Redeliver(ctx context.Context, id string) error {
+	l, err := s.Store.DeadLetters().Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	w, err := s.Store.Webhooks().Get(ctx, l.WebhookID)
+	if err != nil {
+		return err
+	}
+	f := s.post(ctx, w, l.Type, l.ID, l.Body)
+	if f == nil {
+		return s.Store.DeadLetters().Delete(ctx, id)
+	}
+	l.Error = f.text
+	l.Attempts++
+	if err := s.Store.DeadLetters().Update(ctx, l); err != nil && fleet.KindOf(err) != fleet.Conflict && fleet.KindOf(err) != fleet.NotFound {
+		return err
+	}
+	return fleet.Errorf(fleet.Unavailable, "webhook %s: %s", w.Name, f.text)
+}
+
+// change alters a webhook; f says whether there is anything to write, and may be
+// called several times.
+func (s *Service) change(ctx context.Context, id string, f func(*fleet.Webhook) bool) (fleet.Webhook, error) {
+	for try := 1; ; try++ {
+		w, err := s.Store.Webhooks().Get(ctx, id)
+		if err != nil || !f(&w) {
+			return w, err
+		}
+		err = s.Store.Webhooks().Update(ctx, w)
+		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == changeTries {
+			return w, err
+		}
+	}
+}
+
+func (s *Service) record(ctx context.Context, id string, w fleet.Webhook, actor, verb, text string) error {
+	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{ID: "webhook:" + id, At: s.Now.UTC(), Actor: actor, Verb: verb, Subject: w.ID, Text: actor + " " + text}})
+}
