@@ -104,6 +104,66 @@ func (e AgentStatus) Valid() bool {
 	}
 }
 
+// Defines values for ArtifactRuntime.
+const (
+	RuntimeDocker  ArtifactRuntime = "docker"
+	RuntimeSelf    ArtifactRuntime = "self"
+	RuntimeSystemd ArtifactRuntime = "systemd"
+)
+
+// Valid indicates whether the value is a known member of the ArtifactRuntime enum.
+func (e ArtifactRuntime) Valid() bool {
+	switch e {
+	case RuntimeDocker:
+		return true
+	case RuntimeSelf:
+		return true
+	case RuntimeSystemd:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for BatchKind.
+const (
+	BatchCanary  BatchKind = "canary"
+	BatchLate    BatchKind = "late"
+	BatchRegular BatchKind = "regular"
+)
+
+// Valid indicates whether the value is a known member of the BatchKind enum.
+func (e BatchKind) Valid() bool {
+	switch e {
+	case BatchCanary:
+		return true
+	case BatchLate:
+		return true
+	case BatchRegular:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CanaryRulePick.
+const (
+	PickRandom     CanaryRulePick = "random"
+	PickStratified CanaryRulePick = "stratified"
+)
+
+// Valid indicates whether the value is a known member of the CanaryRulePick enum.
+func (e CanaryRulePick) Valid() bool {
+	switch e {
+	case PickRandom:
+		return true
+	case PickStratified:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DiagnosisCode.
 const (
 	DiagnosisAgentCutOff    DiagnosisCode = "agent_cut_off"
@@ -125,6 +185,285 @@ func (e DiagnosisCode) Valid() bool {
 	case DiagnosisRollbackFailed:
 		return true
 	case DiagnosisRolledBack:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for IncidentCategory.
+const (
+	IncidentRollbackFailed IncidentCategory = "upgrade_rollback_failed"
+	IncidentStalled        IncidentCategory = "upgrade_stalled"
+	IncidentUpgradeFailed  IncidentCategory = "upgrade_failed"
+)
+
+// Valid indicates whether the value is a known member of the IncidentCategory enum.
+func (e IncidentCategory) Valid() bool {
+	switch e {
+	case IncidentRollbackFailed:
+		return true
+	case IncidentStalled:
+		return true
+	case IncidentUpgradeFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for IncidentSeverity.
+const (
+	SeverityCritical IncidentSeverity = "critical"
+	SeverityWarning  IncidentSeverity = "warning"
+)
+
+// Valid indicates whether the value is a known member of the IncidentSeverity enum.
+func (e IncidentSeverity) Valid() bool {
+	switch e {
+	case SeverityCritical:
+		return true
+	case SeverityWarning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for IncidentState.
+const (
+	IncidentAcked    IncidentState = "acknowledged"
+	IncidentOpen     IncidentState = "open"
+	IncidentResolved IncidentState = "resolved"
+)
+
+// Valid indicates whether the value is a known member of the IncidentState enum.
+func (e IncidentState) Valid() bool {
+	switch e {
+	case IncidentAcked:
+		return true
+	case IncidentOpen:
+		return true
+	case IncidentResolved:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for MigrationType.
+const (
+	MigrationBreaking   MigrationType = "breaking"
+	MigrationCompatible MigrationType = "compatible"
+	MigrationNone       MigrationType = "none"
+)
+
+// Valid indicates whether the value is a known member of the MigrationType enum.
+func (e MigrationType) Valid() bool {
+	switch e {
+	case MigrationBreaking:
+		return true
+	case MigrationCompatible:
+		return true
+	case MigrationNone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for OrderKind.
+const (
+	OrderRetry    OrderKind = "retry"
+	OrderSkip     OrderKind = "skip"
+	OrderWithdraw OrderKind = "withdraw"
+)
+
+// Valid indicates whether the value is a known member of the OrderKind enum.
+func (e OrderKind) Valid() bool {
+	switch e {
+	case OrderRetry:
+		return true
+	case OrderSkip:
+		return true
+	case OrderWithdraw:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PlanLateJoiners.
+const (
+	LateIgnore PlanLateJoiners = "ignore"
+	LateJoin   PlanLateJoiners = "join"
+)
+
+// Valid indicates whether the value is a known member of the PlanLateJoiners enum.
+func (e PlanLateJoiners) Valid() bool {
+	switch e {
+	case LateIgnore:
+		return true
+	case LateJoin:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for RollbackScope.
+const (
+	RollbackAllTargets    RollbackScope = "all"
+	RollbackFailedTargets RollbackScope = "failed"
+)
+
+// Valid indicates whether the value is a known member of the RollbackScope enum.
+func (e RollbackScope) Valid() bool {
+	switch e {
+	case RollbackAllTargets:
+		return true
+	case RollbackFailedTargets:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for RolloutState.
+const (
+	RolloutCancelled  RolloutState = "cancelled"
+	RolloutCancelling RolloutState = "cancelling"
+	RolloutCompleted  RolloutState = "completed"
+	RolloutDraft      RolloutState = "draft"
+	RolloutFailed     RolloutState = "failed"
+	RolloutPaused     RolloutState = "paused"
+	RolloutRolledBack RolloutState = "rolled_back"
+	RolloutRunning    RolloutState = "running"
+)
+
+// Valid indicates whether the value is a known member of the RolloutState enum.
+func (e RolloutState) Valid() bool {
+	switch e {
+	case RolloutCancelled:
+		return true
+	case RolloutCancelling:
+		return true
+	case RolloutCompleted:
+		return true
+	case RolloutDraft:
+		return true
+	case RolloutFailed:
+		return true
+	case RolloutPaused:
+		return true
+	case RolloutRolledBack:
+		return true
+	case RolloutRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StopKind.
+const (
+	StopCanary    StopKind = "canary"
+	StopDeadline  StopKind = "deadline"
+	StopExposure  StopKind = "exposure"
+	StopOperator  StopKind = "operator"
+	StopRollback  StopKind = "rollback"
+	StopSuccess   StopKind = "success"
+	StopThreshold StopKind = "threshold"
+)
+
+// Valid indicates whether the value is a known member of the StopKind enum.
+func (e StopKind) Valid() bool {
+	switch e {
+	case StopCanary:
+		return true
+	case StopDeadline:
+		return true
+	case StopExposure:
+		return true
+	case StopOperator:
+		return true
+	case StopRollback:
+		return true
+	case StopSuccess:
+		return true
+	case StopThreshold:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for StrategyKind.
+const (
+	StrategyAllAtOnce StrategyKind = "all_at_once"
+	StrategyCanary    StrategyKind = "canary"
+	StrategyRings     StrategyKind = "rings"
+	StrategyRolling   StrategyKind = "rolling"
+)
+
+// Valid indicates whether the value is a known member of the StrategyKind enum.
+func (e StrategyKind) Valid() bool {
+	switch e {
+	case StrategyAllAtOnce:
+		return true
+	case StrategyCanary:
+		return true
+	case StrategyRings:
+		return true
+	case StrategyRolling:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TargetState.
+const (
+	TargetCancelled  TargetState = "cancelled"
+	TargetExpired    TargetState = "expired"
+	TargetFailed     TargetState = "failed"
+	TargetHeld       TargetState = "held"
+	TargetOffered    TargetState = "offered"
+	TargetPending    TargetState = "pending"
+	TargetRolledBack TargetState = "rolled_back"
+	TargetSkipped    TargetState = "skipped"
+	TargetSucceeded  TargetState = "succeeded"
+	TargetUpgrading  TargetState = "upgrading"
+	TargetVerifying  TargetState = "verifying"
+	TargetWithdrawn  TargetState = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the TargetState enum.
+func (e TargetState) Valid() bool {
+	switch e {
+	case TargetCancelled:
+		return true
+	case TargetExpired:
+		return true
+	case TargetFailed:
+		return true
+	case TargetHeld:
+		return true
+	case TargetOffered:
+		return true
+	case TargetPending:
+		return true
+	case TargetRolledBack:
+		return true
+	case TargetSkipped:
+		return true
+	case TargetSucceeded:
+		return true
+	case TargetUpgrading:
+		return true
+	case TargetVerifying:
+		return true
+	case TargetWithdrawn:
 		return true
 	default:
 		return false
@@ -316,15 +655,21 @@ type AddPublisherKeyRequest struct {
 
 // Agent defines model for Agent.
 type Agent struct {
-	AccessApiKeyId     *string     `json:"access_api_key_id,omitempty"`
-	Active             bool        `json:"active"`
-	Agent              AgentRef    `json:"agent"`
-	Components         []Component `json:"components"`
-	EnrolledAt         time.Time   `json:"enrolled_at"`
-	Id                 string      `json:"id"`
-	LastCheckin        *time.Time  `json:"last_checkin,omitempty"`
-	LastCheckinMessage *string     `json:"last_checkin_message,omitempty"`
-	LastCheckinStatus  *string     `json:"last_checkin_status,omitempty"`
+	AccessApiKeyId *string     `json:"access_api_key_id,omitempty"`
+	Active         bool        `json:"active"`
+	Agent          AgentRef    `json:"agent"`
+	Components     []Component `json:"components"`
+
+	// DesiredVersion What it shall run: the version of the rollout that has it, else that of the upgrade under way, else what it runs
+	DesiredVersion     *string    `json:"desired_version,omitempty"`
+	EnrolledAt         time.Time  `json:"enrolled_at"`
+	Id                 string     `json:"id"`
+	LastCheckin        *time.Time `json:"last_checkin,omitempty"`
+	LastCheckinMessage *string    `json:"last_checkin_message,omitempty"`
+	LastCheckinStatus  *string    `json:"last_checkin_status,omitempty"`
+
+	// LastHealthyVersion The last version it was well with; absent while there is none
+	LastHealthyVersion *string `json:"last_healthy_version,omitempty"`
 
 	// LocalMetadata host.hostname, os.*, elastic.agent.* as the agent sent them
 	LocalMetadata  map[string]interface{} `json:"local_metadata"`
@@ -334,8 +679,11 @@ type Agent struct {
 
 	// Rollback What a rollback would do now
 	Rollback *RollbackVerdict `json:"rollback,omitempty"`
-	Status   AgentStatus      `json:"status"`
-	Tags     []string         `json:"tags"`
+
+	// Rollout The active rollout that has the agent
+	Rollout *RolloutRef `json:"rollout,omitempty"`
+	Status  AgentStatus `json:"status"`
+	Tags    []string    `json:"tags"`
 
 	// Type Example: PERMANENT
 	Type                  string          `json:"type"`
@@ -429,6 +777,73 @@ type AgentUpgrade struct {
 	Rollbacks *[]KeptVersion `json:"rollbacks,omitempty"`
 }
 
+// Artifact defines model for Artifact.
+type Artifact struct {
+	Arch *string `json:"arch,omitempty"`
+
+	// Checksum Example: sha512:…
+	Checksum string `json:"checksum"`
+
+	// Os absent means any
+	Os *string `json:"os,omitempty"`
+
+	// Runtime How it is run; self is an agent's own package
+	Runtime *ArtifactRuntime `json:"runtime,omitempty"`
+
+	// Size bytes; absent: not known
+	Size *int64  `json:"size,omitempty"`
+	Url  *string `json:"url,omitempty"`
+}
+
+// ArtifactRuntime How it is run; self is an agent's own package
+type ArtifactRuntime string
+
+// AuditEntry defines model for AuditEntry.
+type AuditEntry struct {
+	// Actor Name of the admin key or user; muster for the rollout's own steps
+	Actor string                  `json:"actor"`
+	At    time.Time               `json:"at"`
+	Data  *map[string]interface{} `json:"data,omitempty"`
+	Id    string                  `json:"id"`
+
+	// Subject Id of the rollout
+	Subject string `json:"subject"`
+	Text    string `json:"text"`
+
+	// Verb Example: rollout.pause
+	Verb string  `json:"verb"`
+	Why  *string `json:"why,omitempty"`
+}
+
+// AuditList defines model for AuditList.
+type AuditList struct {
+	Items   []AuditEntry `json:"items"`
+	Page    int          `json:"page"`
+	PerPage int          `json:"perPage"`
+	Total   int          `json:"total"`
+}
+
+// Batch defines model for Batch.
+type Batch struct {
+	// ClearedAt Observation, soak and approval were over too
+	ClearedAt *time.Time `json:"cleared_at,omitempty"`
+
+	// Counts Targets by state; they add up to total
+	Counts Counts `json:"counts"`
+
+	// EndedAt All but absent agents were done
+	EndedAt *time.Time `json:"ended_at,omitempty"`
+	Index   int        `json:"index"`
+	Kind    BatchKind  `json:"kind"`
+	Ring    int        `json:"ring"`
+
+	// StartedAt First offer
+	StartedAt *time.Time `json:"started_at,omitempty"`
+}
+
+// BatchKind defines model for BatchKind.
+type BatchKind string
+
 // BulkRollbackRequest defines model for BulkRollbackRequest.
 type BulkRollbackRequest struct {
 	// Agents Ids, at most 10000. (A query instead of ids comes with KQL.)
@@ -455,6 +870,21 @@ type BulkUpgradeRequest struct {
 	Version   string     `json:"version"`
 }
 
+// CanaryRule defines model for CanaryRule.
+type CanaryRule struct {
+	// Approval An operator must approve the rest
+	Approval *bool `json:"approval,omitempty"`
+
+	// Over Labels that stratified covers; absent: os, arch, version
+	Over    *[]string       `json:"over,omitempty"`
+	Percent *float64        `json:"percent,omitempty"`
+	Pick    *CanaryRulePick `json:"pick,omitempty"`
+	Size    *int            `json:"size,omitempty"`
+}
+
+// CanaryRulePick defines model for CanaryRule.Pick.
+type CanaryRulePick string
+
 // CancelResponse defines model for CancelResponse.
 type CancelResponse struct {
 	Item struct {
@@ -462,6 +892,12 @@ type CancelResponse struct {
 		Id        string    `json:"id"`
 		Type      string    `json:"type"`
 	} `json:"item"`
+}
+
+// Cell defines model for Cell.
+type Cell struct {
+	Agents int      `json:"agents"`
+	Values []string `json:"values"`
 }
 
 // Component defines model for Component.
@@ -472,6 +908,33 @@ type Component struct {
 	Type    string `json:"type"`
 }
 
+// Counts Targets by state; they add up to total
+type Counts struct {
+	Cancelled  int `json:"cancelled"`
+	Expired    int `json:"expired"`
+	Failed     int `json:"failed"`
+	Held       int `json:"held"`
+	Offered    int `json:"offered"`
+	Pending    int `json:"pending"`
+	RolledBack int `json:"rolled_back"`
+	Skipped    int `json:"skipped"`
+	Succeeded  int `json:"succeeded"`
+	Total      int `json:"total"`
+	Upgrading  int `json:"upgrading"`
+	Verifying  int `json:"verifying"`
+	Withdrawn  int `json:"withdrawn"`
+}
+
+// Coverage How much of the fleet's variety the canaries stand for
+type Coverage struct {
+	// Agents Share of targets whose cell has a canary, 0 to 1
+	Agents    float64  `json:"agents"`
+	Cells     int      `json:"cells"`
+	Covered   int      `json:"covered"`
+	Over      []string `json:"over"`
+	Uncovered []Cell   `json:"uncovered"`
+}
+
 // CreateEnrollmentKeyRequest defines model for CreateEnrollmentKeyRequest.
 type CreateEnrollmentKeyRequest struct {
 	// Expiration A Go duration such as 24h after which it no longer enrols; empty means never
@@ -480,6 +943,14 @@ type CreateEnrollmentKeyRequest struct {
 	// Name May be empty
 	Name     *string `json:"name,omitempty"`
 	PolicyId string  `json:"policy_id"`
+}
+
+// CreateFreezeRequest defines model for CreateFreezeRequest.
+type CreateFreezeRequest struct {
+	From time.Time `json:"from"`
+	Name string    `json:"name"`
+	To   time.Time `json:"to"`
+	Why  *string   `json:"why,omitempty"`
 }
 
 // CreatePolicyRequest defines model for CreatePolicyRequest.
@@ -495,6 +966,51 @@ type CreatePolicyRequest struct {
 	Namespace string `json:"namespace"`
 }
 
+// CreateRolloutRequest defines model for CreateRolloutRequest.
+type CreateRolloutRequest struct {
+	// Plan What an operator asks of a rollout. What is absent has a default.
+	Plan Plan    `json:"plan"`
+	Why  *string `json:"why,omitempty"`
+}
+
+// CreateWebhookRequest defines model for CreateWebhookRequest.
+type CreateWebhookRequest struct {
+	Events *[]string `json:"events,omitempty"`
+	Name   string    `json:"name"`
+
+	// Secret Absent: one is made
+	Secret *string `json:"secret,omitempty"`
+
+	// Url Example: https://hooks.example.com/muster
+	Url string `json:"url"`
+}
+
+// DeadLetter A notification that could not be delivered
+type DeadLetter struct {
+	At        time.Time              `json:"at"`
+	Attempts  int                    `json:"attempts"`
+	Body      map[string]interface{} `json:"body"`
+	Error     string                 `json:"error"`
+	Id        string                 `json:"id"`
+	Type      string                 `json:"type"`
+	WebhookId string                 `json:"webhook_id"`
+}
+
+// DeadLetterList defines model for DeadLetterList.
+type DeadLetterList struct {
+	Items   []DeadLetter `json:"items"`
+	Page    int          `json:"page"`
+	PerPage int          `json:"perPage"`
+	Total   int          `json:"total"`
+}
+
+// Decision Who said something, when and why
+type Decision struct {
+	At  time.Time `json:"at"`
+	By  string    `json:"by"`
+	Why *string   `json:"why,omitempty"`
+}
+
 // Diagnosis Why the agent is not heard of; absent while it is
 type Diagnosis struct {
 	Code DiagnosisCode `json:"code"`
@@ -503,6 +1019,42 @@ type Diagnosis struct {
 
 // DiagnosisCode defines model for Diagnosis.Code.
 type DiagnosisCode string
+
+// Drift How the fleet differs from a preview
+type Drift struct {
+	Added   []DriftItem `json:"added"`
+	Changed []DriftItem `json:"changed"`
+	Removed []DriftItem `json:"removed"`
+}
+
+// DriftItem defines model for DriftItem.
+type DriftItem struct {
+	AgentId  string `json:"agent_id"`
+	Hostname string `json:"hostname"`
+	Text     string `json:"text"`
+}
+
+// DriftRefusal An error; drift and what follows are there only if the fleet has changed since the preview
+type DriftRefusal struct {
+	Code *string `json:"code,omitempty"`
+
+	// Drift How the fleet differs from a preview
+	Drift *Drift `json:"drift,omitempty"`
+	Error string `json:"error"`
+
+	// Hash Of the preview as it would be now
+	Hash       *string `json:"hash,omitempty"`
+	Message    string  `json:"message"`
+	StatusCode int     `json:"statusCode"`
+
+	// Targets How many there would be now
+	Targets *int `json:"targets,omitempty"`
+}
+
+// Duration As Go writes it
+//
+// Example: 10m0s
+type Duration = string
 
 // Empty defines model for Empty.
 type Empty = map[string]interface{}
@@ -543,9 +1095,13 @@ type EnrollmentKeyList struct {
 
 // Error defines model for Error.
 type Error struct {
-	Error      string `json:"error"`
-	Message    string `json:"message"`
-	StatusCode int    `json:"statusCode"`
+	// Code Which rule was broken, where rules have names
+	//
+	// Example: rollout_checksum_missing
+	Code       *string `json:"code,omitempty"`
+	Error      string  `json:"error"`
+	Message    string  `json:"message"`
+	StatusCode int     `json:"statusCode"`
 }
 
 // Event defines model for Event.
@@ -558,12 +1114,184 @@ type Event struct {
 	// Seq Grows by one or more from event to event
 	Seq int64 `json:"seq"`
 
-	// Subject Id of the agent
+	// Subject Id of the agent, action, package, key, policy, rollout or incident it is about
 	Subject string `json:"subject"`
 
-	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored
+	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
 	Type string `json:"type"`
 }
+
+// Explanation Why an agent runs what it runs
+type Explanation struct {
+	AgentId string    `json:"agent_id"`
+	At      time.Time `json:"at"`
+
+	// Chain How it comes about, the widest reason first
+	Chain []Reason `json:"chain"`
+
+	// Next What will change it, or what to do
+	Next *string `json:"next,omitempty"`
+
+	// RolloutId Absent when no rollout has anything to do with it
+	RolloutId   *string `json:"rollout_id,omitempty"`
+	RolloutName *string `json:"rollout_name,omitempty"`
+
+	// Summary The answer in one sentence
+	Summary string `json:"summary"`
+}
+
+// ExplanationItem defines model for ExplanationItem.
+type ExplanationItem struct {
+	// Item Why an agent runs what it runs
+	Item Explanation `json:"item"`
+}
+
+// Exposure How a version stands against the exposure budget
+type Exposure struct {
+	// Exposed That run it, or were offered it
+	Exposed int `json:"exposed"`
+
+	// Fleet Agents that count
+	Fleet        int     `json:"fleet"`
+	HealthyHours float64 `json:"healthy_hours"`
+
+	// Limit That may
+	Limit       int            `json:"limit"`
+	NeededHours float64        `json:"needed_hours"`
+	Tightest    *ExposureValue `json:"tightest,omitempty"`
+	Version     string         `json:"version"`
+}
+
+// ExposureLabel defines model for ExposureLabel.
+type ExposureLabel struct {
+	Label   string  `json:"label"`
+	Percent float64 `json:"percent"`
+}
+
+// ExposureRule No more than percent of the fleet, and of each value of the labels in per, runs a version that has had fewer than healthy_hours agent-hours of health.
+type ExposureRule struct {
+	Enabled      bool             `json:"enabled"`
+	HealthyHours float64          `json:"healthy_hours"`
+	Id           string           `json:"id"`
+	Per          *[]ExposureLabel `json:"per,omitempty"`
+	Percent      float64          `json:"percent"`
+	UpdatedAt    time.Time        `json:"updated_at"`
+	UpdatedBy    string           `json:"updated_by"`
+}
+
+// ExposureRuleItem defines model for ExposureRuleItem.
+type ExposureRuleItem struct {
+	// Item No more than percent of the fleet, and of each value of the labels in per, runs a version that has had fewer than healthy_hours agent-hours of health.
+	Item ExposureRule `json:"item"`
+}
+
+// ExposureValue defines model for ExposureValue.
+type ExposureValue struct {
+	Exposed int    `json:"exposed"`
+	Fleet   int    `json:"fleet"`
+	Label   string `json:"label"`
+	Limit   int    `json:"limit"`
+	Value   string `json:"value"`
+}
+
+// FailureRule Either crossing pauses the rollout
+type FailureRule struct {
+	Count *int `json:"count,omitempty"`
+
+	// Percent Of those attempted
+	Percent *float64 `json:"percent,omitempty"`
+
+	// Retries Of a target that failed without harm
+	Retries *int `json:"retries,omitempty"`
+}
+
+// Freeze defines model for Freeze.
+type Freeze struct {
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	From      time.Time `json:"from"`
+	Id        string    `json:"id"`
+	Name      string    `json:"name"`
+	To        time.Time `json:"to"`
+}
+
+// FreezeItem defines model for FreezeItem.
+type FreezeItem struct {
+	Item Freeze `json:"item"`
+}
+
+// FreezeList defines model for FreezeList.
+type FreezeList struct {
+	Items []Freeze `json:"items"`
+}
+
+// HealthRule defines model for HealthRule.
+type HealthRule struct {
+	MaxCrashes *int `json:"max_crashes,omitempty"`
+
+	// SilentAfter As Go writes it
+	//
+	// Example: 10m0s
+	SilentAfter *Duration `json:"silent_after,omitempty"`
+
+	// StaleAfter As Go writes it
+	//
+	// Example: 10m0s
+	StaleAfter *Duration `json:"stale_after,omitempty"`
+
+	// Wait As Go writes it
+	//
+	// Example: 10m0s
+	Wait *Duration `json:"wait,omitempty"`
+}
+
+// Incident Something that needs a person
+type Incident struct {
+	// Acked Who said something, when and why
+	Acked    *Decision        `json:"acked,omitempty"`
+	AgentId  *string          `json:"agent_id,omitempty"`
+	Category IncidentCategory `json:"category"`
+
+	// Count How often it was opened
+	Count    int       `json:"count"`
+	Hostname *string   `json:"hostname,omitempty"`
+	Id       string    `json:"id"`
+	OpenedAt time.Time `json:"opened_at"`
+
+	// RecoveryPlan The plan's, where state may be unreadable
+	RecoveryPlan *string `json:"recovery_plan,omitempty"`
+
+	// Resolved Who said something, when and why
+	Resolved  *Decision        `json:"resolved,omitempty"`
+	RolloutId *string          `json:"rollout_id,omitempty"`
+	Severity  IncidentSeverity `json:"severity"`
+	State     IncidentState    `json:"state"`
+	Text      string           `json:"text"`
+	Title     string           `json:"title"`
+}
+
+// IncidentCategory defines model for Incident.Category.
+type IncidentCategory string
+
+// IncidentSeverity defines model for Incident.Severity.
+type IncidentSeverity string
+
+// IncidentItem defines model for IncidentItem.
+type IncidentItem struct {
+	// Item Something that needs a person
+	Item Incident `json:"item"`
+}
+
+// IncidentList defines model for IncidentList.
+type IncidentList struct {
+	Items   []Incident `json:"items"`
+	Page    int        `json:"page"`
+	PerPage int        `json:"perPage"`
+	Total   int        `json:"total"`
+}
+
+// IncidentState defines model for IncidentState.
+type IncidentState string
 
 // KeptVersion defines model for KeptVersion.
 type KeptVersion struct {
@@ -588,10 +1316,72 @@ type KibanaStatus struct {
 	} `json:"version"`
 }
 
+// LabelLimit At most max of the agents of each value of the label are being upgraded at one time
+type LabelLimit struct {
+	Label string `json:"label"`
+	Max   int    `json:"max"`
+}
+
+// Limits defines model for Limits.
+type Limits struct {
+	MaxParallel *int          `json:"max_parallel,omitempty"`
+	Per         *[]LabelLimit `json:"per,omitempty"`
+}
+
 // LogInRequest defines model for LogInRequest.
 type LogInRequest struct {
 	// ApiKey base64(id:secret)
 	ApiKey string `json:"api_key"`
+}
+
+// Migration What the version does to the state it finds
+type Migration struct {
+	// AcknowledgeStateRisk Required of a breaking one
+	AcknowledgeStateRisk *bool `json:"acknowledge_state_risk,omitempty"`
+
+	// RecoveryPlan Required of a breaking one
+	RecoveryPlan *string        `json:"recovery_plan,omitempty"`
+	Type         *MigrationType `json:"type,omitempty"`
+}
+
+// MigrationType defines model for Migration.Type.
+type MigrationType string
+
+// Order A command on targets that is not carried out yet
+type Order struct {
+	// Agents absent: all failed ones
+	Agents *[]string `json:"agents,omitempty"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Id     string    `json:"id"`
+	Kind   OrderKind `json:"kind"`
+	Why    *string   `json:"why,omitempty"`
+}
+
+// OrderKind defines model for Order.Kind.
+type OrderKind string
+
+// Pace defines model for Pace.
+type Pace struct {
+	// Emergency Without soak, windows, freezes and observation
+	Emergency *bool `json:"emergency,omitempty"`
+
+	// OfferFor As Go writes it
+	//
+	// Example: 10m0s
+	OfferFor       *Duration `json:"offer_for,omitempty"`
+	PauseOnSuccess *bool     `json:"pause_on_success,omitempty"`
+
+	// Soak As Go writes it
+	//
+	// Example: 10m0s
+	Soak *Duration `json:"soak,omitempty"`
+
+	// WaitFor As Go writes it
+	//
+	// Example: 10m0s
+	WaitFor *Duration `json:"wait_for,omitempty"`
+	Windows *[]Window `json:"windows,omitempty"`
 }
 
 // Package defines model for Package.
@@ -632,6 +1422,66 @@ type PackageList struct {
 	Items []Package `json:"items"`
 }
 
+// PauseRolloutRequest defines model for PauseRolloutRequest.
+type PauseRolloutRequest struct {
+	// Now At once, and take back what has not begun
+	Now *bool   `json:"now,omitempty"`
+	Why *string `json:"why,omitempty"`
+}
+
+// Pin The preview that was started; on a draft: a start was interrupted, starting again finishes it
+type Pin struct {
+	At      time.Time `json:"at"`
+	Hash    string    `json:"hash"`
+	Targets int       `json:"targets"`
+}
+
+// Plan What an operator asks of a rollout. What is absent has a default.
+type Plan struct {
+	// Artifacts What is installed, for each platform; absent: what is published
+	Artifacts   *[]Artifact `json:"artifacts,omitempty"`
+	Description *string     `json:"description,omitempty"`
+
+	// Failure Either crossing pauses the rollout
+	Failure *FailureRule `json:"failure,omitempty"`
+
+	// Force Also agents that would go down a version
+	Force  *bool       `json:"force,omitempty"`
+	Health *HealthRule `json:"health,omitempty"`
+
+	// LateJoiners Agents that match only after the start
+	LateJoiners *PlanLateJoiners `json:"late_joiners,omitempty"`
+	Limits      *Limits          `json:"limits,omitempty"`
+
+	// ManifestHash sha256:… of the manifest's raw bytes
+	ManifestHash *string `json:"manifest_hash,omitempty"`
+
+	// Migration What the version does to the state it finds
+	Migration *Migration `json:"migration,omitempty"`
+	Name      string     `json:"name"`
+	Pace      *Pace      `json:"pace,omitempty"`
+
+	// Profile With upgrade_id names an upgrade manifest, which then gives version, artifacts and migration
+	Profile *string `json:"profile,omitempty"`
+
+	// Select Agents that every given part matches. Nothing never means all: say all.
+	Select *Selector `json:"select,omitempty"`
+
+	// SourceUri Where hosts fetch packages instead of this server
+	SourceUri *string `json:"source_uri,omitempty"`
+
+	// SourceVersion Only agents that run this; absent means any
+	SourceVersion *string  `json:"source_version,omitempty"`
+	Strategy      Strategy `json:"strategy"`
+	UpgradeId     *string  `json:"upgrade_id,omitempty"`
+
+	// Version Example: 1.1.0
+	Version *string `json:"version,omitempty"`
+}
+
+// PlanLateJoiners Agents that match only after the start
+type PlanLateJoiners string
+
 // Policy defines model for Policy.
 type Policy struct {
 	Agents      int     `json:"agents"`
@@ -667,6 +1517,38 @@ type PolicyList struct {
 	Total   int      `json:"total"`
 }
 
+// PreviewBatch Times are estimates, with windows and freezes
+type PreviewBatch struct {
+	EndAt   time.Time `json:"end_at"`
+	Index   int       `json:"index"`
+	Kind    BatchKind `json:"kind"`
+	Offline int       `json:"offline"`
+	Ring    int       `json:"ring"`
+
+	// Share Of the fleet that runs the version after it, 0 to 1
+	Share   float64   `json:"share"`
+	Size    int       `json:"size"`
+	StartAt time.Time `json:"start_at"`
+}
+
+// PreviewTarget defines model for PreviewTarget.
+type PreviewTarget struct {
+	AgentId string `json:"agent_id"`
+	Batch   int    `json:"batch"`
+
+	// Bytes to download
+	Bytes    int64     `json:"bytes"`
+	From     string    `json:"from"`
+	Hostname string    `json:"hostname"`
+	Online   bool      `json:"online"`
+	Policy   string    `json:"policy"`
+	Ring     int       `json:"ring"`
+	Rollback *bool     `json:"rollback,omitempty"`
+	Site     *string   `json:"site,omitempty"`
+	To       string    `json:"to"`
+	Values   *[]string `json:"values,omitempty"`
+}
+
 // PublishTrustFilesRequest defines model for PublishTrustFilesRequest.
 type PublishTrustFilesRequest struct {
 	// Files Signed roots and at most one targets file, each in base64
@@ -696,6 +1578,30 @@ type PublisherKeyItem struct {
 // PublisherKeyList defines model for PublisherKeyList.
 type PublisherKeyList struct {
 	Items []PublisherKey `json:"items"`
+}
+
+// Reason defines model for Reason.
+type Reason struct {
+	// Code Example: soak
+	Code  string     `json:"code"`
+	Since *time.Time `json:"since,omitempty"`
+	Text  string     `json:"text"`
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// RingRule defines model for RingRule.
+type RingRule struct {
+	// By Label whose value is the ring; absent: ring
+	By *string `json:"by,omitempty"`
+
+	// Default Ring of agents without one
+	Default *int `json:"default,omitempty"`
+
+	// Force Although lower rings do not run this version
+	Force *bool `json:"force,omitempty"`
+
+	// Only Rings of this rollout; absent: all
+	Only *[]int `json:"only,omitempty"`
 }
 
 // RollbackPreview defines model for RollbackPreview.
@@ -731,6 +1637,16 @@ type RollbackPreviewRequest struct {
 	Agents []string `json:"agents"`
 }
 
+// RollbackRolloutRequest defines model for RollbackRolloutRequest.
+type RollbackRolloutRequest struct {
+	// Scope failed: what failed, wherever it stands; all: and what succeeded
+	Scope RollbackScope `json:"scope"`
+	Why   *string       `json:"why,omitempty"`
+}
+
+// RollbackScope failed: what failed, wherever it stands; all: and what succeeded
+type RollbackScope string
+
 // RollbackVerdict What a rollback would do now
 type RollbackVerdict struct {
 	Available bool `json:"available"`
@@ -743,6 +1659,149 @@ type RollbackVerdict struct {
 
 	// Version Where it would go back to
 	Version *string `json:"version,omitempty"`
+}
+
+// Rollout defines model for Rollout.
+type Rollout struct {
+	// Approved Who said something, when and why
+	Approved *Decision `json:"approved,omitempty"`
+	Batches  *[]Batch  `json:"batches,omitempty"`
+
+	// Counts Targets by state; they add up to total
+	Counts    Counts     `json:"counts"`
+	CreatedAt time.Time  `json:"created_at"`
+	CreatedBy string     `json:"created_by"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+
+	// Exposure How a version stands against the exposure budget
+	Exposure *Exposure `json:"exposure,omitempty"`
+
+	// Forced Who said something, when and why
+	Forced *Decision `json:"forced,omitempty"`
+
+	// Forgiven Failures that no longer count against the threshold
+	Forgiven   *int   `json:"forgiven,omitempty"`
+	Generation int64  `json:"generation"`
+	Id         string `json:"id"`
+
+	// Orders Not carried out yet
+	Orders *[]Order `json:"orders,omitempty"`
+
+	// PauseAsked Who said something, when and why
+	PauseAsked *Decision `json:"pause_asked,omitempty"`
+
+	// Pin The preview that was started; on a draft: a start was interrupted, starting again finishes it
+	Pin *Pin `json:"pin,omitempty"`
+
+	// Plan What an operator asks of a rollout. What is absent has a default.
+	Plan Plan `json:"plan"`
+
+	// Policies Locked to this rollout while it is active
+	Policies *[]string `json:"policies,omitempty"`
+
+	// Previews Hashes of the previews that are kept, newest last
+	Previews *[]string `json:"previews,omitempty"`
+
+	// RollbackOf The rollout whose targets this one puts back
+	RollbackOf   *string `json:"rollback_of,omitempty"`
+	RolledBackBy *string `json:"rolled_back_by,omitempty"`
+
+	// RunningSince Absent while it does not run; deadlines of waits count from it
+	RunningSince *time.Time   `json:"running_since,omitempty"`
+	StartedAt    *time.Time   `json:"started_at,omitempty"`
+	StartedBy    *string      `json:"started_by,omitempty"`
+	State        RolloutState `json:"state"`
+
+	// Stop Why it is paused
+	Stop *Stop `json:"stop,omitempty"`
+
+	// Waiting What it waits for, most important first
+	Waiting *[]Wait `json:"waiting,omitempty"`
+}
+
+// RolloutItem defines model for RolloutItem.
+type RolloutItem struct {
+	Item Rollout `json:"item"`
+}
+
+// RolloutList defines model for RolloutList.
+type RolloutList struct {
+	Items   []Rollout `json:"items"`
+	Page    int       `json:"page"`
+	PerPage int       `json:"perPage"`
+	Total   int       `json:"total"`
+}
+
+// RolloutPreview What a rollout would do, pinned by its hash
+type RolloutPreview struct {
+	At time.Time `json:"at"`
+
+	// AtLeast As Go writes it
+	//
+	// Example: 10m0s
+	AtLeast Duration       `json:"at_least"`
+	Batches []PreviewBatch `json:"batches"`
+
+	// Coverage How much of the fleet's variety the canaries stand for
+	Coverage *Coverage `json:"coverage,omitempty"`
+
+	// Estimate As Go writes it
+	//
+	// Example: 10m0s
+	Estimate Duration `json:"estimate"`
+
+	// Exposure How a version stands against the exposure budget
+	Exposure *Exposure `json:"exposure,omitempty"`
+
+	// Hash Example: sha256:…
+	Hash string `json:"hash"`
+
+	// Offline Targets that are away; they hold an offer
+	Offline int `json:"offline"`
+
+	// RolloutId Empty when nothing is kept
+	RolloutId string      `json:"rollout_id"`
+	Sites     []SiteBytes `json:"sites"`
+
+	// Skipped Agents that match and are left out
+	Skipped  []SkippedAgent  `json:"skipped"`
+	Targets  []PreviewTarget `json:"targets"`
+	Warnings []string        `json:"warnings"`
+}
+
+// RolloutPreviewItem defines model for RolloutPreviewItem.
+type RolloutPreviewItem struct {
+	// Item What a rollout would do, pinned by its hash
+	Item RolloutPreview `json:"item"`
+}
+
+// RolloutPreviewRequest defines model for RolloutPreviewRequest.
+type RolloutPreviewRequest struct {
+	// Plan What an operator asks of a rollout. What is absent has a default.
+	Plan Plan `json:"plan"`
+}
+
+// RolloutRef The active rollout that has the agent
+type RolloutRef struct {
+	Id   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// RolloutState defines model for RolloutState.
+type RolloutState string
+
+// Selector Agents that every given part matches. Nothing never means all: say all.
+type Selector struct {
+	Agents *[]string `json:"agents,omitempty"`
+	All    *bool     `json:"all,omitempty"`
+
+	// Exclude Label to none of these values
+	Exclude       *map[string][]string `json:"exclude,omitempty"`
+	ExcludeAgents *[]string            `json:"exclude_agents,omitempty"`
+
+	// Labels Label to one of these values
+	Labels   *map[string][]string `json:"labels,omitempty"`
+	Policies *[]string            `json:"policies,omitempty"`
 }
 
 // Server defines model for Server.
@@ -772,8 +1831,162 @@ type Session struct {
 	Name string `json:"name"`
 }
 
+// SetExposureRequest defines model for SetExposureRequest.
+type SetExposureRequest struct {
+	Enabled      bool             `json:"enabled"`
+	HealthyHours float64          `json:"healthy_hours"`
+	Per          *[]ExposureLabel `json:"per,omitempty"`
+	Percent      float64          `json:"percent"`
+	Why          *string          `json:"why,omitempty"`
+}
+
+// SiteBytes defines model for SiteBytes.
+type SiteBytes struct {
+	Agents int    `json:"agents"`
+	Bytes  int64  `json:"bytes"`
+	Site   string `json:"site"`
+}
+
+// SkippedAgent defines model for SkippedAgent.
+type SkippedAgent struct {
+	AgentId string `json:"agent_id"`
+
+	// Code Example: runs_version
+	Code     string `json:"code"`
+	Hostname string `json:"hostname"`
+	Text     string `json:"text"`
+	Version  string `json:"version"`
+}
+
+// StartRolloutRequest defines model for StartRolloutRequest.
+type StartRolloutRequest struct {
+	// AcceptDrift Although the fleet has changed since
+	AcceptDrift *bool `json:"accept_drift,omitempty"`
+
+	// Hash Of the preview
+	//
+	// Example: sha256:…
+	Hash string  `json:"hash"`
+	Why  *string `json:"why,omitempty"`
+}
+
 // StatusSummary A count for each status that was asked for
 type StatusSummary map[string]int
+
+// Stop Why it is paused
+type Stop struct {
+	At    time.Time `json:"at"`
+	Batch int       `json:"batch"`
+
+	// By muster, or who asked
+	By string `json:"by"`
+
+	// Kind To go on after threshold, canary, exposure and deadline takes a reason
+	Kind StopKind `json:"kind"`
+	Text string   `json:"text"`
+
+	// Withdrawn Offers that were taken back
+	Withdrawn int `json:"withdrawn"`
+}
+
+// StopKind To go on after threshold, canary, exposure and deadline takes a reason
+type StopKind string
+
+// Strategy defines model for Strategy.
+type Strategy struct {
+	// BatchPercent Of all targets, rounded up
+	BatchPercent *float64    `json:"batch_percent,omitempty"`
+	BatchSize    *int        `json:"batch_size,omitempty"`
+	Canary       *CanaryRule `json:"canary,omitempty"`
+
+	// Deadline Of all_at_once: nothing is offered after it
+	Deadline *time.Time `json:"deadline,omitempty"`
+
+	// ForceContinue Of all_at_once: failures never stop it
+	ForceContinue *bool        `json:"force_continue,omitempty"`
+	Kind          StrategyKind `json:"kind"`
+	Rings         *RingRule    `json:"rings,omitempty"`
+
+	// SkipValidation Of all_at_once: reaching the version is enough
+	SkipValidation *bool `json:"skip_validation,omitempty"`
+}
+
+// StrategyKind defines model for StrategyKind.
+type StrategyKind string
+
+// Target One agent of a rollout
+type Target struct {
+	ActionId  *string   `json:"action_id,omitempty"`
+	ActionIds *[]string `json:"action_ids,omitempty"`
+	AgentId   string    `json:"agent_id"`
+	Attempts  int       `json:"attempts"`
+	Batch     int       `json:"batch"`
+
+	// Code Why it is in this state
+	//
+	// Example: max_parallel
+	Code    *string    `json:"code,omitempty"`
+	EndedAt *time.Time `json:"ended_at,omitempty"`
+	Error   *string    `json:"error,omitempty"`
+
+	// ExpiresAt Of an offer held for an agent that is away
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	From      string     `json:"from"`
+
+	// History Oldest first
+	History   *[]TargetChange `json:"history,omitempty"`
+	Hostname  string          `json:"hostname"`
+	OfferedAt *time.Time      `json:"offered_at,omitempty"`
+
+	// Order Its place among all targets
+	Order int `json:"order"`
+
+	// Phase Example: UPG_DOWNLOADING
+	Phase *string `json:"phase,omitempty"`
+
+	// ReachedAt When the version checked in
+	ReachedAt *time.Time `json:"reached_at,omitempty"`
+	Ring      int        `json:"ring"`
+
+	// Rollback The host goes back to what it has kept
+	Rollback  *bool  `json:"rollback,omitempty"`
+	RolloutId string `json:"rollout_id"`
+
+	// SignAt Last sign of life or progress
+	SignAt *time.Time  `json:"sign_at,omitempty"`
+	Site   *string     `json:"site,omitempty"`
+	State  TargetState `json:"state"`
+	To     string      `json:"to"`
+
+	// Values Its values of the labels in limits.per, in that order
+	Values *[]string `json:"values,omitempty"`
+}
+
+// TargetChange defines model for TargetChange.
+type TargetChange struct {
+	At    time.Time   `json:"at"`
+	Code  *string     `json:"code,omitempty"`
+	Error *string     `json:"error,omitempty"`
+	Phase *string     `json:"phase,omitempty"`
+	State TargetState `json:"state"`
+}
+
+// TargetList defines model for TargetList.
+type TargetList struct {
+	Items   []Target `json:"items"`
+	Page    int      `json:"page"`
+	PerPage int      `json:"perPage"`
+	Total   int      `json:"total"`
+}
+
+// TargetState defines model for TargetState.
+type TargetState string
+
+// TargetsRequest defines model for TargetsRequest.
+type TargetsRequest struct {
+	Agents *[]string `json:"agents,omitempty"`
+	Why    *string   `json:"why,omitempty"`
+}
 
 // Trust The publishers' signed metadata, as of The Update Framework
 type Trust struct {
@@ -873,6 +2086,37 @@ type UpgradeDetails struct {
 	TargetVersion string           `json:"target_version"`
 }
 
+// UpgradeManifest upgrades/<profile>/<id>.yaml
+type UpgradeManifest struct {
+	Artifacts *[]Artifact `json:"artifacts,omitempty"`
+
+	// ContentHash sha256:… of the file's raw bytes
+	ContentHash string  `json:"content_hash"`
+	Description *string `json:"description,omitempty"`
+
+	// Error Why plans cannot name it; absent when they can
+	Error *string `json:"error,omitempty"`
+	Id    string  `json:"id"`
+
+	// Migration What the version does to the state it finds
+	Migration     *Migration `json:"migration,omitempty"`
+	Profile       string     `json:"profile"`
+	SourceUri     *string    `json:"source_uri,omitempty"`
+	SourceVersion *string    `json:"source_version,omitempty"`
+	Version       string     `json:"version"`
+}
+
+// UpgradeManifestItem defines model for UpgradeManifestItem.
+type UpgradeManifestItem struct {
+	// Item upgrades/<profile>/<id>.yaml
+	Item UpgradeManifest `json:"item"`
+}
+
+// UpgradeManifestList defines model for UpgradeManifestList.
+type UpgradeManifestList struct {
+	Items []UpgradeManifest `json:"items"`
+}
+
 // UpgradeMetadata defines model for UpgradeMetadata.
 type UpgradeMetadata struct {
 	// DownloadPercent 0 to 100
@@ -960,6 +2204,17 @@ type VersionList struct {
 	Items []string `json:"items"`
 }
 
+// Wait defines model for Wait.
+type Wait struct {
+	// Code Example: soak
+	Code  string    `json:"code"`
+	Since time.Time `json:"since"`
+	Text  string    `json:"text"`
+
+	// Until When it ends by itself, or by its deadline
+	Until *time.Time `json:"until,omitempty"`
+}
+
 // Watch What the watcher on the host last told of an upgrade
 type Watch struct {
 	// ActionId Empty for an upgrade asked for on the host
@@ -1013,8 +2268,64 @@ type WatchedAgent struct {
 	Version *string `json:"version,omitempty"`
 }
 
+// Webhook An address that hears of rollouts
+type Webhook struct {
+	// After Sequence number of the last event dealt with
+	After     int64     `json:"after"`
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	Disabled  *bool     `json:"disabled,omitempty"`
+
+	// Events Event types; absent: all of rollouts
+	Events *[]string `json:"events,omitempty"`
+	Id     string    `json:"id"`
+	Name   string    `json:"name"`
+
+	// Secret What deliveries are signed with, only in the answer that created it
+	Secret *string `json:"secret,omitempty"`
+	Url    string  `json:"url"`
+}
+
+// WebhookItem defines model for WebhookItem.
+type WebhookItem struct {
+	// Item An address that hears of rollouts
+	Item Webhook `json:"item"`
+}
+
+// WebhookList defines model for WebhookList.
+type WebhookList struct {
+	Items []Webhook `json:"items"`
+}
+
+// WhyRequest defines model for WhyRequest.
+type WhyRequest struct {
+	// Why For the audit trail
+	Why *string `json:"why,omitempty"`
+}
+
+// Window A stretch of local time on some weekdays. To at or before from ends on the next day.
+type Window struct {
+	// Days mon … sun; absent: every day
+	Days *[]string `json:"days,omitempty"`
+
+	// From Example: 22:00
+	From string `json:"from"`
+
+	// To Example: 04:00
+	To string `json:"to"`
+
+	// Zone Example: Europe/Berlin
+	Zone *string `json:"zone,omitempty"`
+}
+
 // AgentId defines model for agentId.
 type AgentId = string
+
+// RolloutId defines model for rolloutId.
+type RolloutId = string
+
+// WebhookId defines model for webhookId.
+type WebhookId = string
 
 // ListPoliciesParams defines parameters for ListPolicies.
 type ListPoliciesParams struct {
@@ -1068,16 +2379,72 @@ type ListEnrollmentKeysParams struct {
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
+// ExplainAgentParams defines parameters for ExplainAgent.
+type ExplainAgentParams struct {
+	// Rollout Absent: the one that has the agent, or had it last
+	Rollout *string `form:"rollout,omitempty" json:"rollout,omitempty"`
+
+	// At Absent: now
+	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
+}
+
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	Page    *int `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
 // StreamEventsParams defines parameters for StreamEvents.
 type StreamEventsParams struct {
 	After       *int64 `form:"after,omitempty" json:"after,omitempty"`
 	LastEventID *int64 `json:"Last-Event-ID,omitempty"`
 }
 
+// DeleteFreezeParams defines parameters for DeleteFreeze.
+type DeleteFreezeParams struct {
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
+}
+
+// ListIncidentsParams defines parameters for ListIncidents.
+type ListIncidentsParams struct {
+	// State Absent: all
+	State   *IncidentState `form:"state,omitempty" json:"state,omitempty"`
+	Page    *int           `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int           `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
 // PushPackageParams defines parameters for PushPackage.
 type PushPackageParams struct {
 	// MusterSignature The .minisig file in base64; may be left out when a root is published
 	MusterSignature *[]byte `json:"Muster-Signature,omitempty"`
+}
+
+// ListRolloutsParams defines parameters for ListRollouts.
+type ListRolloutsParams struct {
+	Page    *int `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
+// DeleteRolloutParams defines parameters for DeleteRollout.
+type DeleteRolloutParams struct {
+	// Why For the audit trail
+	Why *string `form:"why,omitempty" json:"why,omitempty"`
+}
+
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	Page    *int `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
+// ListTargetsParams defines parameters for ListTargets.
+type ListTargetsParams struct {
+	// State One or more; absent: all
+	State   *[]TargetState `form:"state,omitempty" json:"state,omitempty"`
+	Batch   *int           `form:"batch,omitempty" json:"batch,omitempty"`
+	Page    *int           `form:"page,omitempty" json:"page,omitempty"`
+	PerPage *int           `form:"perPage,omitempty" json:"perPage,omitempty"`
 }
 
 // CreatePolicyJSONRequestBody defines body for CreatePolicy for application/json ContentType.
@@ -1098,11 +2465,59 @@ type UpgradeAgentJSONRequestBody = UpgradeRequest
 // CreateEnrollmentKeyJSONRequestBody defines body for CreateEnrollmentKey for application/json ContentType.
 type CreateEnrollmentKeyJSONRequestBody = CreateEnrollmentKeyRequest
 
+// SetExposureJSONRequestBody defines body for SetExposure for application/json ContentType.
+type SetExposureJSONRequestBody = SetExposureRequest
+
+// CreateFreezeJSONRequestBody defines body for CreateFreeze for application/json ContentType.
+type CreateFreezeJSONRequestBody = CreateFreezeRequest
+
+// AckIncidentJSONRequestBody defines body for AckIncident for application/json ContentType.
+type AckIncidentJSONRequestBody = WhyRequest
+
+// ResolveIncidentJSONRequestBody defines body for ResolveIncident for application/json ContentType.
+type ResolveIncidentJSONRequestBody = WhyRequest
+
 // AddPublisherKeyJSONRequestBody defines body for AddPublisherKey for application/json ContentType.
 type AddPublisherKeyJSONRequestBody = AddPublisherKeyRequest
 
 // PreviewRollbackJSONRequestBody defines body for PreviewRollback for application/json ContentType.
 type PreviewRollbackJSONRequestBody = RollbackPreviewRequest
+
+// DryRunRolloutJSONRequestBody defines body for DryRunRollout for application/json ContentType.
+type DryRunRolloutJSONRequestBody = RolloutPreviewRequest
+
+// CreateRolloutJSONRequestBody defines body for CreateRollout for application/json ContentType.
+type CreateRolloutJSONRequestBody = CreateRolloutRequest
+
+// ApproveRolloutJSONRequestBody defines body for ApproveRollout for application/json ContentType.
+type ApproveRolloutJSONRequestBody = WhyRequest
+
+// CancelRolloutJSONRequestBody defines body for CancelRollout for application/json ContentType.
+type CancelRolloutJSONRequestBody = WhyRequest
+
+// ForceRolloutJSONRequestBody defines body for ForceRollout for application/json ContentType.
+type ForceRolloutJSONRequestBody = WhyRequest
+
+// PauseRolloutJSONRequestBody defines body for PauseRollout for application/json ContentType.
+type PauseRolloutJSONRequestBody = PauseRolloutRequest
+
+// ResumeRolloutJSONRequestBody defines body for ResumeRollout for application/json ContentType.
+type ResumeRolloutJSONRequestBody = WhyRequest
+
+// RetryTargetsJSONRequestBody defines body for RetryTargets for application/json ContentType.
+type RetryTargetsJSONRequestBody = TargetsRequest
+
+// RollbackRolloutJSONRequestBody defines body for RollbackRollout for application/json ContentType.
+type RollbackRolloutJSONRequestBody = RollbackRolloutRequest
+
+// SkipTargetsJSONRequestBody defines body for SkipTargets for application/json ContentType.
+type SkipTargetsJSONRequestBody = TargetsRequest
+
+// StartRolloutJSONRequestBody defines body for StartRollout for application/json ContentType.
+type StartRolloutJSONRequestBody = StartRolloutRequest
+
+// RetryTargetJSONRequestBody defines body for RetryTarget for application/json ContentType.
+type RetryTargetJSONRequestBody = WhyRequest
 
 // LogInJSONRequestBody defines body for LogIn for application/json ContentType.
 type LogInJSONRequestBody = LogInRequest
@@ -1112,3 +2527,6 @@ type PublishTrustFilesJSONRequestBody = PublishTrustFilesRequest
 
 // PreviewUpgradeJSONRequestBody defines body for PreviewUpgrade for application/json ContentType.
 type PreviewUpgradeJSONRequestBody = UpgradePreviewRequest
+
+// CreateWebhookJSONRequestBody defines body for CreateWebhook for application/json ContentType.
+type CreateWebhookJSONRequestBody = CreateWebhookRequest

@@ -15,8 +15,8 @@ import (
 )
 
 func (a *app) newAgents() *cobra.Command {
-	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, upgrade and roll back agents"}
-	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsRollback(), a.newAgentsUnenroll())
+	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, explain, upgrade and roll back agents"}
+	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsWhy())
 	return cmd
 }
 
@@ -86,6 +86,15 @@ func (a *app) newAgentsGet() *cobra.Command {
 				}
 				if p := upgradePhase(g); p != "" {
 					fmt.Fprintf(w, "  upgrade    %s\n", p)
+				}
+				if wanted := deref(g.DesiredVersion); wanted != "" && wanted != g.Agent.Version {
+					fmt.Fprintf(w, "  wanted     %s\n", wanted)
+				}
+				if healthy := deref(g.LastHealthyVersion); healthy != "" {
+					fmt.Fprintf(w, "  last well  %s\n", healthy)
+				}
+				if g.Rollout != nil {
+					fmt.Fprintf(w, "  rollout    %s (%s): `muster agents why %s` says how it stands\n", g.Rollout.Name, g.Rollout.Id, g.Id)
 				}
 				fmt.Fprintf(w, "  rollback   %s\n", rollbackWords(g.Rollback))
 				if g.Watch != nil {

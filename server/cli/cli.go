@@ -21,7 +21,7 @@ import (
 )
 
 // Main runs the command in os.Args and returns the exit code: 0 done, 1 failed,
-// 2 not understood.
+// 2 not understood; those that follow a rollout have more (see rolloutwait.go).
 func Main(version string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -35,10 +35,16 @@ const interrupted = 130
 // standard error.
 func Run(ctx context.Context, root *cobra.Command) int {
 	err := root.ExecuteContext(ctx)
-	var usage *usageError
+	var (
+		usage *usageError
+		exit  *exitError
+	)
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &exit):
+		fmt.Fprintln(root.ErrOrStderr(), "muster:", err)
+		return exit.code
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		fmt.Fprintln(root.ErrOrStderr(), "muster: interrupted")
 		return interrupted
@@ -82,7 +88,8 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 		}
 		return nil
 	}
-	root.AddCommand(a.newServer(), a.newAdminKey(), a.newLogin(), a.newStatus(), a.newAgents(), a.newActions(), a.newKeys(), a.newPolicies(), a.newPackage(), a.newEvents())
+	root.AddCommand(a.newServer(), a.newAdminKey(), a.newLogin(), a.newStatus(), a.newAgents(), a.newActions(), a.newKeys(), a.newPolicies(), a.newPackage(), a.newEvents(),
+		a.newRollouts(), a.newIncidents(), a.newExposure(), a.newFreezes(), a.newManifests(), a.newWebhooks())
 	strict(root)
 	return root
 }

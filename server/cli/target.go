@@ -132,18 +132,22 @@ func (t target) do(ctx context.Context, method, path string, header http.Header,
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	var e adminapi.Error
 	if json.Unmarshal(b, &e) != nil || e.Message == "" {
-		return nil, &refusal{resp.StatusCode, fmt.Sprintf("%s answered %s to %s %s: is it the admin API of a Muster server?", t.URL, resp.Status, method, path)}
+		return nil, &refusal{status: resp.StatusCode, message: fmt.Sprintf("%s answered %s to %s %s: is it the admin API of a Muster server?", t.URL, resp.Status, method, path)}
 	}
-	return nil, &refusal{resp.StatusCode, e.Message}
+	return nil, &refusal{status: resp.StatusCode, message: e.Message, body: b}
 }
+
+// maxRefusal fits the difference of a fleet of 10,000 agents to a preview.
+const maxRefusal = 4 << 20
 
 // refusal is the server's own answer, in its words.
 type refusal struct {
 	status  int
 	message string
+	body    []byte
 }
 
 func (r *refusal) Error() string { return r.message }

@@ -91,7 +91,11 @@ func (a API) Fail(c *gin.Context, err error) {
 			body.Code = fe.Code
 		}
 	}
+	rule := ""
 	if a.PlainCodes {
+		if fe != nil {
+			rule = fe.Code
+		}
 		body.Code = http.StatusText(row.status)
 	}
 	switch kind {
@@ -101,7 +105,10 @@ func (a API) Fail(c *gin.Context, err error) {
 	case fleet.Unavailable, fleet.TooMany:
 		c.Header("Retry-After", RetryAfterSeconds())
 	}
-	c.AbortWithStatusJSON(row.status, body)
+	c.AbortWithStatusJSON(row.status, struct {
+		agentapi.Error
+		Rule string `json:"code,omitempty"`
+	}{body, rule})
 }
 
 // Handle turns a handler that may fail into gin's.

@@ -19,7 +19,11 @@ import (
 // Config is the server's configuration file. Every key may be left out.
 type Config struct {
 	// Data is the folder of everything the server keeps.
-	Data   string        `yaml:"data"`
+	Data string `yaml:"data"`
+	// Upgrades is the folder of upgrade manifests, <profile>/<id>.yaml; empty: the
+	// folder upgrades in Data.
+	Upgrades string `yaml:"upgrades"`
+
 	Agents AgentsConfig  `yaml:"agents"`
 	Admin  AdminConfig   `yaml:"admin"`
 	TLS    TLSConfig     `yaml:"tls"`
@@ -66,6 +70,8 @@ const Example = `# Muster server. Every key may be left out; what stands here ar
 
 # data: /var/lib/muster     # folder of everything the server keeps: store, CA, packages.
                             # For users other than root: ~/.local/share/muster
+# upgrades: /etc/muster/upgrades   # folder of upgrade manifests, <profile>/<id>.yaml, read when a rollout names one;
+                            # without it, the folder upgrades in data. Replicas need the same files
 
 agents:
   listen: ":8220"           # where agents connect
@@ -105,6 +111,14 @@ func defaultData() string {
 		return filepath.Join(home, ".local", "share", "muster")
 	}
 	return "muster-data"
+}
+
+// UpgradesDir is the folder of upgrade manifests.
+func (c Config) UpgradesDir() string {
+	if c.Upgrades != "" {
+		return c.Upgrades
+	}
+	return filepath.Join(c.Data, "upgrades")
 }
 
 // Load reads a configuration file over the defaults.

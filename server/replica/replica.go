@@ -36,8 +36,13 @@ import (
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/httpapi/admin"
 	"github.com/muster-fleet/muster/server/httpapi/agents"
+	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/metrics"
 	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/upgrademanifest"
+	"github.com/muster-fleet/muster/server/webhook"
 	"github.com/muster-fleet/muster/ui"
 )
 
@@ -61,16 +66,19 @@ type Options struct {
 
 // Replica is a server that is ready to run.
 type Replica struct {
-	opts    Options
-	log     *slog.Logger
-	parker  *checkin.Blocking
-	ledger  *checkin.Ledger
-	feed    *action.Feed
-	events  *event.Stream
-	actions *action.Service
-	enroll  *enrollment.Service
-	access  *access.Service
-	trust   *repository.Service
+	opts       Options
+	log        *slog.Logger
+	parker     *checkin.Blocking
+	ledger     *checkin.Ledger
+	feed       *action.Feed
+	events     *event.Stream
+	actions    *action.Service
+	enroll     *enrollment.Service
+	access     *access.Service
+	reconciler *rollout.Reconciler
+	webhooks   *webhook.Service
+	metrics    *metrics.Metrics
+	trust      *repository.Service
 
 	agentListener, adminListener net.Listener
 	agentServer, adminServer     *http.Server
@@ -180,9 +188,19 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 		Beacons: &beacon.Service{Agents: s.Agents(), Results: s.Results(), Events: r.events, Now: o.Now},
 		Trust:   r.trust,
 	}
+	incidents := &incident.Service{Store: s.Incidents(), Events: r.events, Audit: s.Audit(), Log: r.log, Now: o.Now}
+	r.webhooks = &webhook.Service{Store: s, Events: r.events, Log: r.log, Now: o.Now}
+	r.metrics = metrics.New(s, r.events, o.Now)
+	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Incidents: incidents}
+	rollouts := &rollout.Service{
+		Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Timeouts: policies.Timeouts, Signal: r.reconciler.Signal,
+		Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()},
+	}
+	r.actions.Locks = rollouts.Locked
 	adminRoutes := &admin.Handlers{
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
-		Actions: r.actions, Artifacts: artifacts, Trust: r.trust, Events: r.events, UI: ui.Handler(), Now: o.Now, Draining: r.draining,
+		Actions: r.actions, Artifacts: artifacts, Trust: r.trust, Events: r.events,
+		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
 		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
 	}
 	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)
@@ -245,7 +263,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run} {
+	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run} {
 		running.Go(func() { loop(loops) })
 	}
 	failed := make(chan error, 2)

@@ -290,3 +290,19 @@ func TestABadConfigurationNamesItsKey(t *testing.T) {
 		t.Errorf("an empty file: %v", err)
 	}
 }
+
+func TestTheFolderOfUpgradeManifests(t *testing.T) {
+	c := replica.Defaults()
+	c.Data = "here"
+	if got, want := c.UpgradesDir(), filepath.Join("here", "upgrades"); got != want {
+		t.Errorf("without the key it is %s, want %s", got, want)
+	}
+	path := filepath.Join(t.TempDir(), "server.yml")
+	if err := os.WriteFile(path, []byte("upgrades: /etc/muster/upgrades\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := replica.Load(path)
+	if err != nil || c.UpgradesDir() != "/etc/muster/upgrades" {
+		t.Errorf("with the key it is %s, %v", c.UpgradesDir(), err)
+	}
+}

@@ -21,8 +21,11 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/incident"
 	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/webhook"
 )
 
 // APIVersion is Kibana's public API version, answered in Elastic-Api-Version.
@@ -39,6 +42,11 @@ type Handlers struct {
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
 	Events     *event.Stream
+	Rollouts   *rollout.Service
+	Incidents  *incident.Service
+	Webhooks   *webhook.Service
+	// Metrics serves /metrics, to those with a key.
+	Metrics http.Handler
 	// UI serves everything that is not the API.
 	UI http.Handler
 	// Server is what a host needs to know to enrol.
@@ -82,6 +90,8 @@ func (h *Handlers) Handler() http.Handler {
 	authed.GET("/api/v1/trust", on(h.trust))
 	authed.GET("/api/v1/trust/files", on(h.listTrustFiles))
 	authed.POST("/api/v1/trust/files", on(h.publishTrustFiles))
+	authed.GET("/metrics", func(c *gin.Context) { h.Metrics.ServeHTTP(c.Writer, c.Request) })
+	h.routeRollouts(authed.Group("/api/v1"))
 
 	fl := authed.Group("/api/fleet", h.xsrf)
 	fl.GET("/agent_status", on(h.agentStatus))
@@ -103,6 +113,52 @@ func (h *Handlers) Handler() http.Handler {
 	fl.POST("/agent_policies", on(h.createPolicy))
 	fl.GET("/agent_policies/:policyId", on(h.getPolicy))
 	return e
+}
+
+// routeRollouts adds rollouts and what guards and tells of them.
+func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
+	on := h.API.Handle
+	v1.GET("/rollouts", on(h.listRollouts))
+	v1.POST("/rollouts", on(h.createRollout))
+	v1.POST("/rollout_preview", on(h.dryRunRollout))
+	one := v1.Group("/rollouts/:rolloutId")
+	one.GET("", on(h.getRollout))
+	one.DELETE("", on(h.deleteRollout))
+	one.POST("/preview", on(h.previewRollout))
+	one.GET("/previews/:hash", on(h.getRolloutPreview))
+	one.POST("/start", on(h.startRollout))
+	one.POST("/pause", on(h.pauseRollout))
+	one.POST("/resume", h.command((*rollout.Service).Resume))
+	one.POST("/force", h.command((*rollout.Service).Force))
+	one.POST("/approve", h.command((*rollout.Service).Approve))
+	one.POST("/cancel", h.command((*rollout.Service).Cancel))
+	one.POST("/retry", on(h.retryTargets))
+	one.POST("/skip", on(h.skipTargets))
+	one.POST("/rollback", on(h.rollbackRollout))
+	one.GET("/targets", on(h.listTargets))
+	one.POST("/targets/:agentId/retry", on(h.retryTarget))
+	one.GET("/audit", on(h.listAudit))
+	v1.GET("/agents/:agentId/why", on(h.explainAgent))
+
+	v1.GET("/exposure", on(h.getExposure))
+	v1.PUT("/exposure", on(h.setExposure))
+	v1.GET("/freezes", on(h.listFreezes))
+	v1.POST("/freezes", on(h.createFreeze))
+	v1.DELETE("/freezes/:freezeId", on(h.deleteFreeze))
+	v1.GET("/upgrade_manifests", on(h.listUpgradeManifests))
+	v1.GET("/upgrade_manifests/:profile/:upgradeId", on(h.getUpgradeManifest))
+
+	v1.GET("/incidents", on(h.listIncidents))
+	v1.POST("/incidents/:incidentId/ack", h.settle((*incident.Service).Ack))
+	v1.POST("/incidents/:incidentId/resolve", h.settle((*incident.Service).Resolve))
+	v1.GET("/webhooks", on(h.listWebhooks))
+	v1.POST("/webhooks", on(h.createWebhook))
+	v1.DELETE("/webhooks/:webhookId", on(h.deleteWebhook))
+	v1.POST("/webhooks/:webhookId/test", on(h.testWebhook))
+	v1.POST("/webhooks/:webhookId/enable", h.disable(false))
+	v1.POST("/webhooks/:webhookId/disable", h.disable(true))
+	v1.GET("/dead_letters", on(h.listDeadLetters))
+	v1.POST("/dead_letters/:letterId/redeliver", on(h.redeliver))
 }
 
 func (h *Handlers) apiVersion(c *gin.Context) {

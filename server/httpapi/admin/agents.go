@@ -86,6 +86,9 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 	for i := range agents {
 		out.Items[i] = renderAgent(&agents[i], timeouts, now)
 	}
+	if err := h.addVersions(ctx, agents, out.Items); err != nil {
+		return err
+	}
 	if flags["getStatusSummary"] {
 		counts, err := h.countStatuses(ctx, q.AgentFilter, timeouts, now)
 		if err != nil {
@@ -130,7 +133,11 @@ func (h *Handlers) getAgent(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, adminapi.AgentItem{Item: renderAgent(&a, timeouts, h.Now.UTC())})
+	out := []adminapi.Agent{renderAgent(&a, timeouts, h.Now.UTC())}
+	if err := h.addVersions(c.Request.Context(), []fleet.Agent{a}, out); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.AgentItem{Item: out[0]})
 	return nil
 }
 

@@ -457,6 +457,672 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/rollouts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Rollouts, newest first; their batches are left out */
+        get: operations["listRollouts"];
+        put?: never;
+        /**
+         * Make a draft of a rollout
+         * @description Nothing happens before it is started. A key the plan does not know is refused.
+         */
+        post: operations["createRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        /** One rollout */
+        get: operations["getRollout"];
+        put?: never;
+        post?: never;
+        /** Delete a draft */
+        delete: operations["deleteRollout"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What a draft would do to each agent
+         * @description Without a body. The preview is kept; its hash is what start wants to see.
+         */
+        post: operations["previewRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/previews/{hash}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+                hash: string;
+            };
+            cookie?: never;
+        };
+        /** A preview that was kept */
+        get: operations["getRolloutPreview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a draft as it was previewed
+         * @description Refused with 409 and the difference when the fleet has changed since the preview; accept_drift starts it with the fleet as it is now.
+         */
+        post: operations["startRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause after the current batch, or at once
+         * @description At once also takes back what was offered and has not begun.
+         */
+        post: operations["pauseRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Go on
+         * @description After a gate (threshold, canary, exposure, deadline) why is required.
+         */
+        post: operations["resumeRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/force": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Go on although too many have failed
+         * @description What has failed so far is forgiven, and the threshold stops nothing more. why is required.
+         */
+        post: operations["forceRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Let it go on behind its canaries */
+        post: operations["approveRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Offer nothing more; what has begun ends by itself */
+        post: operations["cancelRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Put failed, withdrawn and expired targets back in line
+         * @description No agents named means all that failed.
+         */
+        post: operations["retryTargets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/skip": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Leave targets out */
+        post: operations["skipTargets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Put targets back to their last healthy versions, as a new rollout
+         * @description It begins at once and waits for no canaries. Asked again it is the same one.
+         */
+        post: operations["rollbackRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/targets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        /** The agents of a rollout, in order */
+        get: operations["listTargets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/targets/{agentId}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Put one target back in line */
+        post: operations["retryTarget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rolloutId}/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Who did what, and why, newest first
+         * @description The rollout's own steps are entries of the actor muster.
+         */
+        get: operations["listAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollout_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** What a plan would do; keeps nothing */
+        post: operations["dryRunRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agents/{agentId}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        /** Why an agent runs what it runs, and not a rollout's version */
+        get: operations["explainAgent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/exposure": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The fleet-wide exposure budget */
+        get: operations["getExposure"];
+        /** Set the fleet-wide exposure budget */
+        put: operations["setExposure"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/freezes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** When nothing is offered but by emergencies */
+        get: operations["listFreezes"];
+        put?: never;
+        /** Add a freeze to the calendar */
+        post: operations["createFreeze"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/freezes/{freezeId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                freezeId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove a freeze */
+        delete: operations["deleteFreeze"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/upgrade_manifests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Upgrade manifests a plan can name */
+        get: operations["listUpgradeManifests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/upgrade_manifests/{profile}/{upgradeId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                profile: string;
+                upgradeId: string;
+            };
+            cookie?: never;
+        };
+        /** One upgrade manifest */
+        get: operations["getUpgradeManifest"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/incidents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What needs a person, newest first */
+        get: operations["listIncidents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/incidents/{incidentId}/ack": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                incidentId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say that somebody is at it */
+        post: operations["ackIncident"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/incidents/{incidentId}/resolve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                incidentId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say that it is done with */
+        post: operations["resolveIncident"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Addresses that hear of rollouts, without their secrets */
+        get: operations["listWebhooks"];
+        put?: never;
+        /** Add a webhook; its secret is shown this once */
+        post: operations["createWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhookId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: components["parameters"]["webhookId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove a webhook */
+        delete: operations["deleteWebhook"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhookId}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: components["parameters"]["webhookId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a ping now
+         * @description Refused with what the receiver answered, if it does not take it.
+         */
+        post: operations["testWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhookId}/enable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: components["parameters"]["webhookId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send to a webhook again */
+        post: operations["enableWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhookId}/disable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: components["parameters"]["webhookId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send nothing to a webhook until it is enabled */
+        post: operations["disableWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/dead_letters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Notifications that could not be delivered, newest first */
+        get: operations["listDeadLetters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/dead_letters/{letterId}/redeliver": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                letterId: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Try once more to deliver a notification */
+        post: operations["redeliver"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Metrics for Prometheus */
+        get: operations["getMetrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/server": {
         parameters: {
             query?: never;
@@ -502,6 +1168,11 @@ export interface components {
             statusCode: number;
             error: string;
             message: string;
+            /**
+             * @description Which rule was broken, where rules have names
+             * @example rollout_checksum_missing
+             */
+            code?: string;
         };
         ActionWord: {
             /** @description deleted, created */
@@ -562,6 +1233,16 @@ export interface components {
             upgrade?: components["schemas"]["AgentUpgrade"];
             rollback?: components["schemas"]["RollbackVerdict"];
             watch?: components["schemas"]["Watch"];
+            /** @description What it shall run: the version of the rollout that has it, else that of the upgrade under way, else what it runs */
+            desired_version?: string;
+            /** @description The last version it was well with; absent while there is none */
+            last_healthy_version?: string;
+            rollout?: components["schemas"]["RolloutRef"];
+        };
+        /** @description The active rollout that has the agent */
+        RolloutRef: {
+            id: string;
+            name: string;
         };
         AgentUpgrade: {
             /** @description The versions the host has kept, as the agent says */
@@ -1064,6 +1745,769 @@ export interface components {
             inactivity_timeout: number;
             is_protected?: boolean;
         };
+        /**
+         * @description As Go writes it
+         * @example 10m0s
+         */
+        Duration: string;
+        /** @description Who said something, when and why */
+        Decision: {
+            by: string;
+            /** Format: date-time */
+            at: string;
+            why?: string;
+        };
+        WhyRequest: {
+            /** @description For the audit trail */
+            why?: string;
+        };
+        CreateRolloutRequest: {
+            plan: components["schemas"]["Plan"];
+            why?: string;
+        };
+        RolloutPreviewRequest: {
+            plan: components["schemas"]["Plan"];
+        };
+        StartRolloutRequest: {
+            /**
+             * @description Of the preview
+             * @example sha256:…
+             */
+            hash: string;
+            /** @description Although the fleet has changed since */
+            accept_drift?: boolean;
+            why?: string;
+        };
+        PauseRolloutRequest: {
+            /** @description At once, and take back what has not begun */
+            now?: boolean;
+            why?: string;
+        };
+        TargetsRequest: {
+            agents?: string[];
+            why?: string;
+        };
+        RollbackRolloutRequest: {
+            scope: components["schemas"]["RollbackScope"];
+            why?: string;
+        };
+        /**
+         * @description failed: what failed, wherever it stands; all: and what succeeded
+         * @enum {string}
+         */
+        RollbackScope: "failed" | "all";
+        /** @description What an operator asks of a rollout. What is absent has a default. */
+        Plan: {
+            name: string;
+            description?: string;
+            /** @description With upgrade_id names an upgrade manifest, which then gives version, artifacts and migration */
+            profile?: string;
+            upgrade_id?: string;
+            /** @description sha256:… of the manifest's raw bytes */
+            manifest_hash?: string;
+            /** @example 1.1.0 */
+            version?: string;
+            /** @description Only agents that run this; absent means any */
+            source_version?: string;
+            /** @description What is installed, for each platform; absent: what is published */
+            artifacts?: components["schemas"]["Artifact"][];
+            /** @description Where hosts fetch packages instead of this server */
+            source_uri?: string;
+            /** @description Also agents that would go down a version */
+            force?: boolean;
+            migration?: components["schemas"]["Migration"];
+            select?: components["schemas"]["Selector"];
+            /**
+             * @description Agents that match only after the start
+             * @enum {string}
+             */
+            late_joiners?: "ignore" | "join";
+            strategy: components["schemas"]["Strategy"];
+            limits?: components["schemas"]["Limits"];
+            failure?: components["schemas"]["FailureRule"];
+            health?: components["schemas"]["HealthRule"];
+            pace?: components["schemas"]["Pace"];
+        };
+        Artifact: {
+            /** @description absent means any */
+            os?: string;
+            arch?: string;
+            /**
+             * @description How it is run; self is an agent's own package
+             * @enum {string}
+             */
+            runtime?: "self" | "systemd" | "docker";
+            url?: string;
+            /** @example sha512:… */
+            checksum: string;
+            /**
+             * Format: int64
+             * @description bytes; absent: not known
+             */
+            size?: number;
+        };
+        /** @description What the version does to the state it finds */
+        Migration: {
+            /** @enum {string} */
+            type?: "none" | "compatible" | "breaking";
+            /** @description Required of a breaking one */
+            recovery_plan?: string;
+            /** @description Required of a breaking one */
+            acknowledge_state_risk?: boolean;
+        };
+        /** @description Agents that every given part matches. Nothing never means all: say all. */
+        Selector: {
+            all?: boolean;
+            agents?: string[];
+            policies?: string[];
+            /** @description Label to one of these values */
+            labels?: {
+                [key: string]: string[];
+            };
+            /** @description Label to none of these values */
+            exclude?: {
+                [key: string]: string[];
+            };
+            exclude_agents?: string[];
+        };
+        /** @enum {string} */
+        StrategyKind: "rolling" | "canary" | "all_at_once" | "rings";
+        Strategy: {
+            kind: components["schemas"]["StrategyKind"];
+            batch_size?: number;
+            /**
+             * Format: double
+             * @description Of all targets, rounded up
+             */
+            batch_percent?: number;
+            canary?: components["schemas"]["CanaryRule"];
+            rings?: components["schemas"]["RingRule"];
+            /** @description Of all_at_once: failures never stop it */
+            force_continue?: boolean;
+            /** @description Of all_at_once: reaching the version is enough */
+            skip_validation?: boolean;
+            /**
+             * Format: date-time
+             * @description Of all_at_once: nothing is offered after it
+             */
+            deadline?: string;
+        };
+        CanaryRule: {
+            size?: number;
+            /** Format: double */
+            percent?: number;
+            /** @enum {string} */
+            pick?: "random" | "stratified";
+            /** @description Labels that stratified covers; absent: os, arch, version */
+            over?: string[];
+            /** @description An operator must approve the rest */
+            approval?: boolean;
+        };
+        RingRule: {
+            /** @description Label whose value is the ring; absent: ring */
+            by?: string;
+            /** @description Ring of agents without one */
+            default?: number;
+            /** @description Rings of this rollout; absent: all */
+            only?: number[];
+            /** @description Although lower rings do not run this version */
+            force?: boolean;
+        };
+        Limits: {
+            max_parallel?: number;
+            per?: components["schemas"]["LabelLimit"][];
+        };
+        /** @description At most max of the agents of each value of the label are being upgraded at one time */
+        LabelLimit: {
+            label: string;
+            max: number;
+        };
+        /** @description Either crossing pauses the rollout */
+        FailureRule: {
+            count?: number;
+            /**
+             * Format: double
+             * @description Of those attempted
+             */
+            percent?: number;
+            /** @description Of a target that failed without harm */
+            retries?: number;
+        };
+        HealthRule: {
+            wait?: components["schemas"]["Duration"];
+            stale_after?: components["schemas"]["Duration"];
+            silent_after?: components["schemas"]["Duration"];
+            max_crashes?: number;
+        };
+        Pace: {
+            soak?: components["schemas"]["Duration"];
+            pause_on_success?: boolean;
+            windows?: components["schemas"]["Window"][];
+            offer_for?: components["schemas"]["Duration"];
+            wait_for?: components["schemas"]["Duration"];
+            /** @description Without soak, windows, freezes and observation */
+            emergency?: boolean;
+        };
+        /** @description A stretch of local time on some weekdays. To at or before from ends on the next day. */
+        Window: {
+            /** @description mon … sun; absent: every day */
+            days?: string[];
+            /** @example 22:00 */
+            from: string;
+            /** @example 04:00 */
+            to: string;
+            /** @example Europe/Berlin */
+            zone?: string;
+        };
+        /** @enum {string} */
+        RolloutState: "draft" | "running" | "paused" | "cancelling" | "completed" | "failed" | "cancelled" | "rolled_back";
+        Rollout: {
+            id: string;
+            state: components["schemas"]["RolloutState"];
+            plan: components["schemas"]["Plan"];
+            pin?: components["schemas"]["Pin"];
+            /** @description Hashes of the previews that are kept, newest last */
+            previews?: string[];
+            /** @description Locked to this rollout while it is active */
+            policies?: string[];
+            /** @description The rollout whose targets this one puts back */
+            rollback_of?: string;
+            rolled_back_by?: string;
+            /** Format: int64 */
+            generation: number;
+            stop?: components["schemas"]["Stop"];
+            pause_asked?: components["schemas"]["Decision"];
+            approved?: components["schemas"]["Decision"];
+            forced?: components["schemas"]["Decision"];
+            /** @description Failures that no longer count against the threshold */
+            forgiven?: number;
+            /** @description Not carried out yet */
+            orders?: components["schemas"]["Order"][];
+            batches?: components["schemas"]["Batch"][];
+            counts: components["schemas"]["Counts"];
+            /** @description What it waits for, most important first */
+            waiting?: components["schemas"]["Wait"][];
+            exposure?: components["schemas"]["Exposure"];
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            /** Format: date-time */
+            started_at?: string;
+            started_by?: string;
+            /**
+             * Format: date-time
+             * @description Absent while it does not run; deadlines of waits count from it
+             */
+            running_since?: string;
+            /** Format: date-time */
+            ended_at?: string;
+        };
+        RolloutItem: {
+            item: components["schemas"]["Rollout"];
+        };
+        RolloutList: {
+            items: components["schemas"]["Rollout"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description The preview that was started; on a draft: a start was interrupted, starting again finishes it */
+        Pin: {
+            hash: string;
+            targets: number;
+            /** Format: date-time */
+            at: string;
+        };
+        /** @description Why it is paused */
+        Stop: {
+            kind: components["schemas"]["StopKind"];
+            text: string;
+            /** @description muster, or who asked */
+            by: string;
+            /** Format: date-time */
+            at: string;
+            /** @description Offers that were taken back */
+            withdrawn: number;
+            batch: number;
+        };
+        /**
+         * @description To go on after threshold, canary, exposure and deadline takes a reason
+         * @enum {string}
+         */
+        StopKind: "operator" | "success" | "threshold" | "canary" | "exposure" | "deadline" | "rollback";
+        /** @description A command on targets that is not carried out yet */
+        Order: {
+            id: string;
+            /** @enum {string} */
+            kind: "retry" | "skip" | "withdraw";
+            /** @description absent: all failed ones */
+            agents?: string[];
+            by: string;
+            /** Format: date-time */
+            at: string;
+            why?: string;
+        };
+        /** @enum {string} */
+        BatchKind: "canary" | "regular" | "late";
+        Batch: {
+            index: number;
+            kind: components["schemas"]["BatchKind"];
+            ring: number;
+            /**
+             * Format: date-time
+             * @description First offer
+             */
+            started_at?: string;
+            /**
+             * Format: date-time
+             * @description All but absent agents were done
+             */
+            ended_at?: string;
+            /**
+             * Format: date-time
+             * @description Observation, soak and approval were over too
+             */
+            cleared_at?: string;
+            counts: components["schemas"]["Counts"];
+        };
+        /** @description Targets by state; they add up to total */
+        Counts: {
+            total: number;
+            pending: number;
+            held: number;
+            offered: number;
+            upgrading: number;
+            verifying: number;
+            succeeded: number;
+            failed: number;
+            rolled_back: number;
+            withdrawn: number;
+            skipped: number;
+            expired: number;
+            cancelled: number;
+        };
+        Wait: {
+            /** @example soak */
+            code: string;
+            text: string;
+            /** Format: date-time */
+            since: string;
+            /**
+             * Format: date-time
+             * @description When it ends by itself, or by its deadline
+             */
+            until?: string;
+        };
+        /** @enum {string} */
+        TargetState: "pending" | "held" | "offered" | "upgrading" | "verifying" | "succeeded" | "failed" | "rolled_back" | "withdrawn" | "skipped" | "expired" | "cancelled";
+        /** @description One agent of a rollout */
+        Target: {
+            rollout_id: string;
+            agent_id: string;
+            hostname: string;
+            batch: number;
+            /** @description Its place among all targets */
+            order: number;
+            ring: number;
+            state: components["schemas"]["TargetState"];
+            from: string;
+            to: string;
+            /** @description The host goes back to what it has kept */
+            rollback?: boolean;
+            /** @description Its values of the labels in limits.per, in that order */
+            values?: string[];
+            site?: string;
+            action_id?: string;
+            action_ids?: string[];
+            /** @example UPG_DOWNLOADING */
+            phase?: string;
+            attempts: number;
+            /**
+             * @description Why it is in this state
+             * @example max_parallel
+             */
+            code?: string;
+            error?: string;
+            /** Format: date-time */
+            offered_at?: string;
+            /**
+             * Format: date-time
+             * @description When the version checked in
+             */
+            reached_at?: string;
+            /**
+             * Format: date-time
+             * @description Last sign of life or progress
+             */
+            sign_at?: string;
+            /**
+             * Format: date-time
+             * @description Of an offer held for an agent that is away
+             */
+            expires_at?: string;
+            /** Format: date-time */
+            ended_at?: string;
+            /** @description Oldest first */
+            history?: components["schemas"]["TargetChange"][];
+        };
+        TargetChange: {
+            /** Format: date-time */
+            at: string;
+            state: components["schemas"]["TargetState"];
+            phase?: string;
+            code?: string;
+            error?: string;
+        };
+        TargetList: {
+            items: components["schemas"]["Target"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description What a rollout would do, pinned by its hash */
+        RolloutPreview: {
+            /** @example sha256:… */
+            hash: string;
+            /** @description Empty when nothing is kept */
+            rollout_id: string;
+            /** Format: date-time */
+            at: string;
+            targets: components["schemas"]["PreviewTarget"][];
+            /** @description Agents that match and are left out */
+            skipped: components["schemas"]["SkippedAgent"][];
+            batches: components["schemas"]["PreviewBatch"][];
+            coverage?: components["schemas"]["Coverage"];
+            sites: components["schemas"]["SiteBytes"][];
+            /** @description Targets that are away; they hold an offer */
+            offline: number;
+            at_least: components["schemas"]["Duration"];
+            estimate: components["schemas"]["Duration"];
+            exposure?: components["schemas"]["Exposure"];
+            warnings: string[];
+        };
+        RolloutPreviewItem: {
+            item: components["schemas"]["RolloutPreview"];
+        };
+        PreviewTarget: {
+            agent_id: string;
+            hostname: string;
+            policy: string;
+            from: string;
+            to: string;
+            rollback?: boolean;
+            batch: number;
+            ring: number;
+            site?: string;
+            values?: string[];
+            online: boolean;
+            /**
+             * Format: int64
+             * @description to download
+             */
+            bytes: number;
+        };
+        SkippedAgent: {
+            agent_id: string;
+            hostname: string;
+            version: string;
+            /** @example runs_version */
+            code: string;
+            text: string;
+        };
+        /** @description Times are estimates, with windows and freezes */
+        PreviewBatch: {
+            index: number;
+            kind: components["schemas"]["BatchKind"];
+            ring: number;
+            size: number;
+            offline: number;
+            /** Format: date-time */
+            start_at: string;
+            /** Format: date-time */
+            end_at: string;
+            /**
+             * Format: double
+             * @description Of the fleet that runs the version after it, 0 to 1
+             */
+            share: number;
+        };
+        /** @description How much of the fleet's variety the canaries stand for */
+        Coverage: {
+            over: string[];
+            cells: number;
+            covered: number;
+            /**
+             * Format: double
+             * @description Share of targets whose cell has a canary, 0 to 1
+             */
+            agents: number;
+            uncovered: components["schemas"]["Cell"][];
+        };
+        Cell: {
+            values: string[];
+            agents: number;
+        };
+        SiteBytes: {
+            site: string;
+            agents: number;
+            /** Format: int64 */
+            bytes: number;
+        };
+        /** @description How the fleet differs from a preview */
+        Drift: {
+            added: components["schemas"]["DriftItem"][];
+            removed: components["schemas"]["DriftItem"][];
+            changed: components["schemas"]["DriftItem"][];
+        };
+        DriftItem: {
+            agent_id: string;
+            hostname: string;
+            text: string;
+        };
+        /** @description An error; drift and what follows are there only if the fleet has changed since the preview */
+        DriftRefusal: {
+            statusCode: number;
+            error: string;
+            message: string;
+            code?: string;
+            drift?: components["schemas"]["Drift"];
+            /** @description Of the preview as it would be now */
+            hash?: string;
+            /** @description How many there would be now */
+            targets?: number;
+        };
+        AuditEntry: {
+            id: string;
+            /** Format: date-time */
+            at: string;
+            /** @description Name of the admin key or user; muster for the rollout's own steps */
+            actor: string;
+            /** @example rollout.pause */
+            verb: string;
+            /** @description Id of the rollout */
+            subject: string;
+            why?: string;
+            text: string;
+            data?: {
+                [key: string]: unknown;
+            };
+        };
+        AuditList: {
+            items: components["schemas"]["AuditEntry"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description Why an agent runs what it runs */
+        Explanation: {
+            agent_id: string;
+            /** Format: date-time */
+            at: string;
+            /** @description Absent when no rollout has anything to do with it */
+            rollout_id?: string;
+            rollout_name?: string;
+            /** @description The answer in one sentence */
+            summary: string;
+            /** @description How it comes about, the widest reason first */
+            chain: components["schemas"]["Reason"][];
+            /** @description What will change it, or what to do */
+            next?: string;
+        };
+        Reason: {
+            /** @example soak */
+            code: string;
+            text: string;
+            /** Format: date-time */
+            since?: string;
+            /** Format: date-time */
+            until?: string;
+        };
+        ExplanationItem: {
+            item: components["schemas"]["Explanation"];
+        };
+        /** @description No more than percent of the fleet, and of each value of the labels in per, runs a version that has had fewer than healthy_hours agent-hours of health. */
+        ExposureRule: {
+            id: string;
+            enabled: boolean;
+            /** Format: double */
+            percent: number;
+            /** Format: double */
+            healthy_hours: number;
+            per?: components["schemas"]["ExposureLabel"][];
+            /** Format: date-time */
+            updated_at: string;
+            updated_by: string;
+        };
+        ExposureLabel: {
+            label: string;
+            /** Format: double */
+            percent: number;
+        };
+        ExposureRuleItem: {
+            item: components["schemas"]["ExposureRule"];
+        };
+        SetExposureRequest: {
+            enabled: boolean;
+            /** Format: double */
+            percent: number;
+            /** Format: double */
+            healthy_hours: number;
+            per?: components["schemas"]["ExposureLabel"][];
+            why?: string;
+        };
+        /** @description How a version stands against the exposure budget */
+        Exposure: {
+            version: string;
+            /** @description Agents that count */
+            fleet: number;
+            /** @description That run it, or were offered it */
+            exposed: number;
+            /** @description That may */
+            limit: number;
+            /** Format: double */
+            healthy_hours: number;
+            /** Format: double */
+            needed_hours: number;
+            tightest?: components["schemas"]["ExposureValue"];
+        };
+        ExposureValue: {
+            label: string;
+            value: string;
+            fleet: number;
+            exposed: number;
+            limit: number;
+        };
+        Freeze: {
+            id: string;
+            name: string;
+            /** Format: date-time */
+            from: string;
+            /** Format: date-time */
+            to: string;
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+        };
+        FreezeItem: {
+            item: components["schemas"]["Freeze"];
+        };
+        FreezeList: {
+            items: components["schemas"]["Freeze"][];
+        };
+        CreateFreezeRequest: {
+            name: string;
+            /** Format: date-time */
+            from: string;
+            /** Format: date-time */
+            to: string;
+            why?: string;
+        };
+        /** @description upgrades/<profile>/<id>.yaml */
+        UpgradeManifest: {
+            profile: string;
+            id: string;
+            description?: string;
+            version: string;
+            source_version?: string;
+            source_uri?: string;
+            artifacts?: components["schemas"]["Artifact"][];
+            migration?: components["schemas"]["Migration"];
+            /** @description sha256:… of the file's raw bytes */
+            content_hash: string;
+            /** @description Why plans cannot name it; absent when they can */
+            error?: string;
+        };
+        UpgradeManifestItem: {
+            item: components["schemas"]["UpgradeManifest"];
+        };
+        UpgradeManifestList: {
+            items: components["schemas"]["UpgradeManifest"][];
+        };
+        /** @enum {string} */
+        IncidentState: "open" | "acknowledged" | "resolved";
+        /** @description Something that needs a person */
+        Incident: {
+            id: string;
+            /** @enum {string} */
+            category: "upgrade_failed" | "upgrade_rollback_failed" | "upgrade_stalled";
+            /** @enum {string} */
+            severity: "critical" | "warning";
+            state: components["schemas"]["IncidentState"];
+            title: string;
+            text: string;
+            rollout_id?: string;
+            agent_id?: string;
+            hostname?: string;
+            /** @description The plan's, where state may be unreadable */
+            recovery_plan?: string;
+            /** Format: date-time */
+            opened_at: string;
+            acked?: components["schemas"]["Decision"];
+            resolved?: components["schemas"]["Decision"];
+            /** @description How often it was opened */
+            count: number;
+        };
+        IncidentItem: {
+            item: components["schemas"]["Incident"];
+        };
+        IncidentList: {
+            items: components["schemas"]["Incident"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
+        /** @description An address that hears of rollouts */
+        Webhook: {
+            id: string;
+            name: string;
+            url: string;
+            /** @description What deliveries are signed with, only in the answer that created it */
+            secret?: string;
+            /** @description Event types; absent: all of rollouts */
+            events?: string[];
+            disabled?: boolean;
+            /**
+             * Format: int64
+             * @description Sequence number of the last event dealt with
+             */
+            after: number;
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+        };
+        WebhookItem: {
+            item: components["schemas"]["Webhook"];
+        };
+        WebhookList: {
+            items: components["schemas"]["Webhook"][];
+        };
+        CreateWebhookRequest: {
+            name: string;
+            /** @example https://hooks.example.com/muster */
+            url: string;
+            /** @description Absent: one is made */
+            secret?: string;
+            events?: string[];
+        };
+        /** @description A notification that could not be delivered */
+        DeadLetter: {
+            id: string;
+            webhook_id: string;
+            type: string;
+            body: {
+                [key: string]: unknown;
+            };
+            error: string;
+            attempts: number;
+            /** Format: date-time */
+            at: string;
+        };
+        DeadLetterList: {
+            items: components["schemas"]["DeadLetter"][];
+            total: number;
+            page: number;
+            perPage: number;
+        };
         Event: {
             /**
              * Format: int64
@@ -1072,9 +2516,9 @@ export interface components {
             seq: number;
             /** Format: date-time */
             at: string;
-            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored */
+            /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
             type: string;
-            /** @description Id of the agent */
+            /** @description Id of the agent, action, package, key, policy, rollout or incident it is about */
             subject: string;
             /** @description Who caused it; empty for an agent or the server itself */
             actor?: string;
@@ -1139,6 +2583,8 @@ export interface components {
     };
     parameters: {
         agentId: string;
+        rolloutId: string;
+        webhookId: string;
     };
     requestBodies: never;
     headers: never;
@@ -1871,6 +3317,988 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Trust"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listRollouts: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateRolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description The draft */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteRollout: {
+        parameters: {
+            query?: {
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutPreviewItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getRolloutPreview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+                hash: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutPreviewItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    startRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartRolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description It is under way */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            /** @description Not in this state; or, with drift, the fleet has changed since the preview */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DriftRefusal"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    pauseRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PauseRolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    resumeRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    forceRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    approveRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    cancelRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    retryTargets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["TargetsRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    skipTargets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TargetsRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    rollbackRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RollbackRolloutRequest"];
+            };
+        };
+        responses: {
+            /** @description The new rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listTargets: {
+        parameters: {
+            query?: {
+                /** @description One or more; absent: all */
+                state?: components["schemas"]["TargetState"][];
+                batch?: number;
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TargetList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    retryTarget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The rollout */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listAudit: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path: {
+                rolloutId: components["parameters"]["rolloutId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    dryRunRollout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RolloutPreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutPreviewItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    explainAgent: {
+        parameters: {
+            query?: {
+                /** @description Absent: the one that has the agent, or had it last */
+                rollout?: string;
+                /** @description Absent: now */
+                at?: string;
+            };
+            header?: never;
+            path: {
+                agentId: components["parameters"]["agentId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The reasons */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExplanationItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getExposure: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rule */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExposureRuleItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    setExposure: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetExposureRequest"];
+            };
+        };
+        responses: {
+            /** @description The rule */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExposureRuleItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listFreezes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The calendar */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FreezeList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createFreeze: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateFreezeRequest"];
+            };
+        };
+        responses: {
+            /** @description The freeze */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FreezeItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteFreeze: {
+        parameters: {
+            query?: {
+                /** @description For the audit trail */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                freezeId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listUpgradeManifests: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The manifests */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpgradeManifestList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getUpgradeManifest: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                profile: string;
+                upgradeId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The manifest */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UpgradeManifestItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listIncidents: {
+        parameters: {
+            query?: {
+                /** @description Absent: all */
+                state?: components["schemas"]["IncidentState"];
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IncidentList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    ackIncident: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                incidentId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The incident */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IncidentItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    resolveIncident: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                incidentId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["WhyRequest"];
+            };
+        };
+        responses: {
+            /** @description The incident */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IncidentItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listWebhooks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhooks */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    createWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateWebhookRequest"];
+            };
+        };
+        responses: {
+            /** @description The webhook */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    deleteWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: components["parameters"]["webhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionWord"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    testWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: components["parameters"]["webhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It was taken */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Empty"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    enableWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: components["parameters"]["webhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    disableWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhookId: components["parameters"]["webhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookItem"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listDeadLetters: {
+        parameters: {
+            query?: {
+                page?: number;
+                perPage?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    redeliver: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                letterId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It was taken */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Empty"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    getMetrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The metrics */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
                 };
             };
             default: components["responses"]["Error"];

@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// planFile is a plan as somebody wrote it in YAML. It is read by the types of
+// fleet.Plan: so `version: 1.10` is the text 1.10 and not the number 1.1, and
+// whatever is wrong is said with its line.
+type planFile struct {
+	name string
+	root *yaml.Node // nil: there is no file
+	plan fleet.Plan
+}
+
+// maxPlanFile is what the server takes.
+const maxPlanFile = 1 << 20
+
+func readPlanFile(cmd *cobra.Command, name string) (planFile, error) {
+	f := planFile{name: name}
+	in := cmd.InOrStdin()
+	if name == "-" {
+		f.name = "standard input"
+	} else {
+		file, err := os.Open(name)
+		if err != nil {
+			return f, fmt.Errorf("%w: `muster rollouts example` prints a plan to begin with", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxPlanFile+1))
+	if err != nil {
+		return f, fmt.Errorf("%s: %w", f.name, err)
+	}
+	if len(b) > maxPlanFile {
+		return f, fmt.Errorf("%s: has more than %d bytes: select agents by labels or policies instead of one by one", f.name, maxPlanFile)
+	}
+	return f, f.parse(b)
+}
+
+func (f *planFile) parse(b []byte) error {
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	var doc, second yaml.Node
+	err := dec.Decode(&doc)
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%s: is empty: `muster rollouts example` prints a plan to begin with", f.name)
+	case err != nil:
+		return fmt.Errorf("%s: %w", f.name, err)
+	case !errors.Is(dec.Decode(&second), io.EOF):
+		return fmt.Errorf("%s: has more than one document, want one plan", f.name)
+	}
+	f.root = doc.Content[0]
+	v, err := f.value(f.root, reflect.TypeOf(f.plan), "")
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	if err := json.Unmarshal(text, &f.plan); err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	return nil
+}
+
+// wrong says what is the matter with a node.
+func (f *planFile) wrong(n *yaml.Node, at, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s %s", f.name, n.Line, firstOf(at, "the plan"), fmt.Sprintf(format, args...))
+}
+
+// value reads a node as JSON of the type t has it.
+func (f *planFile) value(n *yaml.Node, t reflect.Type, at string) (any, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case n.Kind == yaml.AliasNode:
+		return nil, f.wrong(n, at, "is an alias: write it out")
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+		return nil, nil //nolint:nilnil // a key without a value is left out
+	}
+	if own, ok := reflect.New(t).Interface().(json.Unmarshaler); ok {
+		text, _ := json.Marshal(n.Value)
+		if n.Kind != yaml.ScalarNode || own.UnmarshalJSON(text) != nil {
+			want := "a time such as 2026-01-31T12:00:00Z"
+			if t == reflect.TypeOf(fleet.Duration(0)) {
+				want = "a duration such as 10m"
+			}
+			return nil, f.wrong(n, at, "is %q, want %s", n.Value, want)
+		}
+		return json.RawMessage(text), nil
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return f.mapping(n, t, at)
+	case reflect.Slice:
+		if n.Kind != yaml.SequenceNode {
+			return nil, f.wrong(n, at, "is no list, want one such as [a, b]")
+		}
+		out := []any{}
+		for i, child := range n.Content {
+			v, err := f.value(child, t.Elem(), fmt.Sprintf("%s[%d]", at, i))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+		}
+		return out, nil
+	}
+	if n.Kind != yaml.ScalarNode {
+		return nil, f.wrong(n, at, "has keys or items below it, want %s", kindWords[t.Kind()])
+	}
+	if t.Kind() == reflect.String {
+		return n.Value, nil
+	}
+	v := reflect.New(t)
+	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
+	whole := t.Kind() == reflect.Bool || t.Kind() == reflect.Float64 || n.Tag == "!!int" // yaml cuts 1.5 to 1
+	if quoted || !whole || n.Decode(v.Interface()) != nil || v.Elem().CanFloat() && math.IsNaN(v.Elem().Float()-v.Elem().Float()) {
+		return nil, f.wrong(n, at, "is %q, want %s", n.Value, kindWords[t.Kind()])
+	}
+	return v.Interface(), nil
+}
+
+var kindWords = map[reflect.Kind]string{
+	reflect.String: "a text", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number", reflect.Float64: "a number",
+}
+
+// mapping reads the keys of a struct, or of a map from names.
+func (f *planFile) mapping(n *yaml.Node, t reflect.Type, at string) (any, error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, f.wrong(n, at, "has no keys, want some such as %s", strings.Join(keysOf(t), ", "))
+	}
+	out := map[string]any{}
+	for i := 0; i < len(n.Content); i += 2 {
+		key, child := n.Content[i], n.Content[i+1]
+		below := strings.TrimPrefix(at+"."+key.Value, ".")
+		if _, ok := out[key.Value]; ok {
+			return nil, f.wrong(key, below, "is there twice")
+		}
+		var field reflect.Type
+		if t.Kind() == reflect.Map {
+			field = t.Elem()
+		} else if field = fieldOf(t, key.Value); field == nil {
+			return nil, f.wrong(key, below, "is not known: there are %s", strings.Join(keysOf(t), ", "))
+		}
+		v, err := f.value(child, field, below)
+		if err != nil {
+			return nil, err
+		}
+		out[key.Value] = v
+	}
+	return out, nil
+}
+
+func fieldOf(t reflect.Type, name string) reflect.Type {
+	for _, f := range reflect.VisibleFields(t) {
+		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key == name && name != "" {
+			return f.Type
+		}
+	}
+	return nil
+}
+
+// keysOf are the names of a struct's fields, in its order.
+func keysOf(t reflect.Type) (names []string) {
+	if t.Kind() != reflect.Struct {
+		return []string{"name: [value]"}
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, key)
+	}
+	return names
+}
+
+// planField finds the part of a plan in a refusal of the server.
+var planField = regexp.MustCompile(`(?s)^\[request body\.plan\.?(.*?)\]: (.*)$`)
+
+// locate adds the line to a refusal that names a part of the plan.
+func (f *planFile) locate(err error) error {
+	var refused *refusal
+	if f.root == nil || !errors.As(err, &refused) {
+		return err
+	}
+	m := planField.FindStringSubmatch(refused.message)
+	if m == nil {
+		return err
+	}
+	n := f.root
+	for _, step := range strings.FieldsFunc(m[1], func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		next := child(n, step)
+		if next == nil {
+			break // it is absent: the nearest part around it
+		}
+		n = next
+	}
+	return &refusal{status: refused.status, message: fmt.Sprintf("%s:%d: %s: %s", f.name, n.Line, firstOf(m[1], "the plan"), m[2]), body: refused.body}
+}
+
+func child(n *yaml.Node, step string) *yaml.Node {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i < len(n.Content); i += 2 {
+			if n.Content[i].Value == step {
+				return n.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i]
+		}
+	}
+	return nil
+}

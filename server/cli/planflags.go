@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// planFlags are the flags of the plans people make without a file. With a file
+// they override it.
+type planFlags struct {
+	file           string
+	name, about    string
+	version        string
+	source         string
+	profile        string
+	upgradeID      string
+	policies       []string
+	agents         []string
+	excludeAgents  []string
+	labels         []string
+	exclude        []string
+	all            bool
+	force          bool
+	strategy       string
+	batchSize      int
+	batchPercent   float64
+	canary         string
+	canaryPick     string
+	canaryOver     []string
+	canaryApproval bool
+	rings          []int
+	ringBy         string
+	forceRings     bool
+	maxParallel    int
+	per            []string
+	maxFailures    int
+	maxFailurePct  float64
+	retries        int
+	healthWait     time.Duration
+	soak           time.Duration
+	pauseOnSuccess bool
+	emergency      bool
+	join           bool
+	deadline       string
+}
+
+func (p *planFlags) register(f *pflag.FlagSet) {
+	f.StringVarP(&p.file, "file", "f", "", "plan in YAML, - for standard input; flags override it")
+	f.StringVar(&p.name, "name", "", "name of the rollout (default: says the version)")
+	f.StringVar(&p.about, "description", "", "what it is for")
+	f.StringVar(&p.version, "version", "", "version to reach")
+	f.StringVar(&p.source, "source-version", "", "only agents that run this version")
+	f.StringVar(&p.profile, "profile", "", "profile of an upgrade manifest, with --upgrade-id")
+	f.StringVar(&p.upgradeID, "upgrade-id", "", "upgrade manifest to take version and migration from")
+	f.StringSliceVar(&p.policies, "policy", nil, "agents of these policies")
+	f.StringSliceVar(&p.agents, "agents", nil, "agents with these ids")
+	f.StringSliceVar(&p.excludeAgents, "exclude-agents", nil, "not the agents with these ids")
+	f.StringArrayVar(&p.labels, "label", nil, "agents with this label, such as site=fra or os=linux; again with the same label: or")
+	f.StringArrayVar(&p.exclude, "exclude", nil, "not the agents with this label, such as site=fra")
+	f.BoolVar(&p.all, "all", false, "the whole fleet")
+	f.BoolVar(&p.force, "force", false, "also agents that would go down a version")
+	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once or rings (default: what the other flags say, else rolling)")
+	f.IntVar(&p.batchSize, "batch-size", 0, "how many agents go together")
+	f.Float64Var(&p.batchPercent, "batch-percent", 0, "the same as a share of all targets (default 10)")
+	f.StringVar(&p.canary, "canary", "", "how many go first and are watched, such as 5 or 2%")
+	f.StringVar(&p.canaryPick, "canary-pick", "", "random, or stratified: to cover the fleet's variety")
+	f.StringSliceVar(&p.canaryOver, "canary-over", nil, "labels that stratified covers (default os,arch,version)")
+	f.BoolVar(&p.canaryApproval, "canary-approval", false, "the rest waits for muster rollouts approve")
+	f.IntSliceVar(&p.rings, "rings", nil, "rings of this rollout, such as 0,1")
+	f.StringVar(&p.ringBy, "ring-by", "", "label whose value is the ring (default ring)")
+	f.BoolVar(&p.forceRings, "force-rings", false, "although lower rings do not run the version")
+	f.IntVar(&p.maxParallel, "max-parallel", 0, "how many are being upgraded at one time (default 500)")
+	f.StringArrayVar(&p.per, "max-per", nil, "how many of each value of a label at one time, such as site=5")
+	f.IntVar(&p.maxFailures, "max-failures", 0, "pause at this many failures (default 3); 0: never")
+	f.Float64Var(&p.maxFailurePct, "max-failure-percent", 0, "pause above this share of failures")
+	f.IntVar(&p.retries, "retries", 0, "tries of a target that failed without harm")
+	f.DurationVar(&p.healthWait, "health-wait", 0, "how long an upgraded agent must be well (default 10m)")
+	f.DurationVar(&p.soak, "soak", 0, "pause between batches")
+	f.BoolVar(&p.pauseOnSuccess, "pause-on-success", false, "pause after each batch")
+	f.BoolVar(&p.emergency, "emergency", false, "without soak, windows, freezes and observation")
+	f.BoolVar(&p.join, "join", false, "agents that match later join")
+	f.StringVar(&p.deadline, "deadline", "", "of all_at_once: nothing is offered after this time")
+}
+
+// plan is what the file says, and the flags that were given.
+func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
+	var f planFile
+	if p.file != "" {
+		var err error
+		if f, err = readPlanFile(cmd, p.file); err != nil {
+			return f, err
+		}
+	}
+	if err := p.override(cmd.Flags().Changed, &f.plan); err != nil {
+		return f, &usageError{err}
+	}
+	if f.plan.Name == "" && f.plan.Version != "" {
+		f.plan.Name = "upgrade to " + f.plan.Version
+	}
+	if f.plan.Name == "" && f.plan.UpgradeID != "" {
+		f.plan.Name = f.plan.Profile + " " + f.plan.UpgradeID
+	}
+	return f, nil
+}
+
+func (p *planFlags) override(given func(string) bool, plan *fleet.Plan) error {
+	set(given("name"), &plan.Name, p.name)
+	set(given("description"), &plan.Description, p.about)
+	set(given("version"), &plan.Version, p.version)
+	set(given("source-version"), &plan.SourceVersion, p.source)
+	set(given("profile"), &plan.Profile, p.profile)
+	set(given("upgrade-id"), &plan.UpgradeID, p.upgradeID)
+	set(given("force"), &plan.Force, p.force)
+	if given("join") {
+		plan.LateJoiners = fleet.LateIgnore
+		set(p.join, &plan.LateJoiners, fleet.LateJoin)
+	}
+	if err := p.selection(given, &plan.Select); err != nil {
+		return err
+	}
+	if err := p.shape(given, &plan.Strategy); err != nil {
+		return err
+	}
+	set(given("max-parallel"), &plan.Limits.MaxParallel, p.maxParallel)
+	if given("max-per") {
+		plan.Limits.Per = nil
+	}
+	for _, one := range p.per {
+		label, text, _ := strings.Cut(one, "=")
+		n, err := strconv.Atoi(text)
+		if err != nil || label == "" {
+			return fmt.Errorf("--max-per is %q, want a label and a number such as site=5", one)
+		}
+		plan.Limits.Per = append(plan.Limits.Per, fleet.LabelLimit{Label: label, Max: n})
+	}
+	if given("max-failures") {
+		plan.Failure.Count = &p.maxFailures
+	}
+	if given("max-failure-percent") {
+		plan.Failure.Percent = &p.maxFailurePct
+	}
+	set(given("retries"), &plan.Failure.Retries, p.retries)
+	set(given("health-wait"), &plan.Health.Wait, fleet.Duration(p.healthWait))
+	set(given("soak"), &plan.Pace.Soak, fleet.Duration(p.soak))
+	set(given("pause-on-success"), &plan.Pace.PauseOnSuccess, p.pauseOnSuccess)
+	set(given("emergency"), &plan.Pace.Emergency, p.emergency)
+	return nil
+}
+
+func set[T any](given bool, field *T, v T) {
+	if given {
+		*field = v
+	}
+}
+
+func (p *planFlags) selection(given func(string) bool, s *fleet.Selector) error {
+	set(given("all"), &s.All, p.all)
+	set(given("agents"), &s.Agents, p.agents)
+	set(given("policy"), &s.Policies, p.policies)
+	set(given("exclude-agents"), &s.ExcludeAgents, p.excludeAgents)
+	for flag, row := range map[string]struct {
+		words []string
+		field *map[string][]string
+	}{"label": {p.labels, &s.Labels}, "exclude": {p.exclude, &s.Exclude}} {
+		if !given(flag) {
+			continue
+		}
+		*row.field = map[string][]string{}
+		for _, one := range row.words {
+			name, value, ok := strings.Cut(one, "=")
+			if !ok || name == "" {
+				return fmt.Errorf("--%s is %q, want a label and its value such as site=fra", flag, one)
+			}
+			(*row.field)[name] = append((*row.field)[name], value)
+		}
+	}
+	return nil
+}
+
+// shape sets the strategy. Flags of canaries and rings choose their strategy,
+// where nothing else has.
+func (p *planFlags) shape(given func(string) bool, s *fleet.Strategy) error {
+	set(given("strategy"), &s.Kind, fleet.StrategyKind(p.strategy))
+	set(given("batch-size"), &s.BatchSize, p.batchSize)
+	set(given("batch-percent"), &s.BatchPercent, p.batchPercent)
+	if given("batch-size") != given("batch-percent") { // the file may have the other
+		set(given("batch-size"), &s.BatchPercent, 0)
+		set(given("batch-percent"), &s.BatchSize, 0)
+	}
+	if given("deadline") {
+		t, err := parseTime(p.deadline, time.Now())
+		if err != nil {
+			return fmt.Errorf("--deadline %w", err)
+		}
+		s.Deadline = &t
+	}
+	canaries := given("canary") || given("canary-pick") || given("canary-over") || given("canary-approval")
+	if canaries && s.Canary == nil {
+		s.Canary = &fleet.CanaryRule{}
+	}
+	if given("canary") {
+		s.Canary.Size, s.Canary.Percent = 0, 0
+		text, percent := strings.CutSuffix(p.canary, "%")
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || n <= 0 || !percent && n != float64(int(n)) {
+			return fmt.Errorf("--canary is %q, want how many such as 5, or a share such as 2%%", p.canary)
+		}
+		set(percent, &s.Canary.Percent, n)
+		set(!percent, &s.Canary.Size, int(n))
+	}
+	if canaries {
+		set(given("canary-pick"), &s.Canary.Pick, fleet.CanaryPick(p.canaryPick))
+		set(given("canary-over"), &s.Canary.Over, p.canaryOver)
+		set(given("canary-approval"), &s.Canary.Approval, p.canaryApproval)
+	}
+	rings := given("rings") || given("ring-by") || given("force-rings")
+	if rings && s.Rings == nil {
+		s.Rings = &fleet.RingRule{}
+	}
+	if rings {
+		set(given("rings"), &s.Rings.Only, p.rings)
+		set(given("ring-by"), &s.Rings.By, p.ringBy)
+		set(given("force-rings"), &s.Rings.Force, p.forceRings)
+	}
+	switch {
+	case s.Kind != "":
+	case s.Rings != nil:
+		s.Kind = fleet.Rings
+	case s.Canary != nil:
+		s.Kind = fleet.Canary
+	default:
+		s.Kind = fleet.Rolling
+	}
+	return nil
+}
+
+// parseTime reads a time as people write it: whole, on a day, on this day, or
+// how long ago.
+func parseTime(s string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	if t, err := time.ParseInLocation("15:04", s, now.Location()); err == nil {
+		y, m, d := now.Date()
+		return time.Date(y, m, d, t.Hour(), t.Minute(), 0, 0, now.Location()), nil
+	}
+	if text, ok := strings.CutSuffix(s, " ago"); ok {
+		if d, err := time.ParseDuration(text); err == nil {
+			return now.Add(-d), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("is %q, want a time such as 2026-01-31T12:00:00Z, \"2026-01-31 12:00\", 12:00 or \"2h ago\"", s)
+}

@@ -1,0 +1,338 @@
+package cli
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+// examplePlan is a plan with every key explained.
+//
+//go:embed example/plan.yaml
+var examplePlan string
+
+// exampleCI is a pipeline that rolls a release out.
+//
+//go:embed example/ci-rollout.yml
+var exampleCI string
+
+func (a *app) newRollouts() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollouts",
+		Short: "Move many agents to a version: preview, start, follow, stop, roll back",
+		Long: `A rollout moves many agents to a version in batches, and stops by itself when
+too many fail. It is made as a draft, previewed, and started exactly as previewed.
+
+  muster rollouts create --version 1.1.0 --policy web --canary 5 --start
+  muster rollouts watch ROLLOUT
+  muster agents why AGENT
+
+` + "`muster rollouts example`" + ` prints a plan with every key explained, and with --ci a
+pipeline that uses these commands.
+
+Commands that follow a rollout (--wait, watch) exit with
+  0  it completed
+  1  something else went wrong; the rollout is as it was
+  2  the command was not understood
+  3  it failed, or was rolled back
+  4  a gate paused it: failures, a canary, the exposure budget, a deadline
+  5  it was cancelled
+  6  it waits for an operator: an approval, or a pause (only without a terminal:
+     on one they go on following)`,
+	}
+	cmd.AddCommand(
+		a.newRolloutsCreate(), a.newRolloutsPreview(), a.newRolloutsStart(), a.newRolloutsList(), a.newRolloutsStatus(), a.newRolloutsWatch(),
+		a.newRolloutsTargets(), a.newRolloutsAudit(), a.newRolloutsDelete(), newRolloutsExample(),
+		a.newRolloutsPause(), a.newRolloutsRetry(), a.newRolloutsSkip(), a.newRolloutsRollback(),
+	)
+	for _, verb := range rolloutVerbs {
+		cmd.AddCommand(a.newRolloutsVerb(verb))
+	}
+	return cmd
+}
+
+func rolloutPath(id string, more ...string) string {
+	path := "/api/v1/rollouts/" + url.PathEscape(id)
+	for _, m := range more {
+		path += "/" + url.PathEscape(m)
+	}
+	return path
+}
+
+func (a *app) rollout(ctx context.Context, id string) (adminapi.RolloutItem, error) {
+	return call[adminapi.RolloutItem](ctx, a, http.MethodGet, rolloutPath(id), nil)
+}
+
+var oneRollout = oneArg("one rollout id: `muster rollouts list` shows them")
+
+func newRolloutsExample() *cobra.Command {
+	var ci bool
+	cmd := &cobra.Command{
+		Use:     "example",
+		Short:   "Print a plan with every key explained",
+		Example: "  muster rollouts example > plan.yaml\n  muster rollouts example --ci > .github/workflows/rollout.yml",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text := examplePlan
+			if ci {
+				text = exampleCI
+			}
+			_, err := io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&ci, "ci", false, "a pipeline that rolls a release out, instead")
+	return cmd
+}
+
+// everyPage reads a list page by page, until all are there or most is reached.
+func everyPage[T any](most int, get func(page, size int) (items []T, total int, err error)) (all []T, total int, err error) {
+	all = []T{}
+	for page := 1; ; page++ {
+		items, n, err := get(page, pageSize)
+		if err != nil {
+			return nil, 0, err
+		}
+		all, total = append(all, items...), n
+		if len(items) < pageSize || len(all) >= most {
+			return all[:min(len(all), most)], total, nil
+		}
+	}
+}
+
+func (a *app) rollouts(ctx context.Context, states []string, most int) (adminapi.RolloutList, error) {
+	all, total, err := everyPage(maxListed, func(page, size int) ([]adminapi.Rollout, int, error) {
+		got, err := call[adminapi.RolloutList](ctx, a, http.MethodGet, fmt.Sprintf("/api/v1/rollouts?page=%d&perPage=%d", page, size), nil)
+		return got.Items, got.Total, err
+	})
+	if err != nil {
+		return adminapi.RolloutList{}, err
+	}
+	if len(states) > 0 {
+		all = slices.DeleteFunc(all, func(r adminapi.Rollout) bool { return !slices.Contains(states, string(r.State)) })
+		total = len(all)
+	}
+	all = all[:min(len(all), most)]
+	return adminapi.RolloutList{Items: all, Total: total, Page: 1, PerPage: len(all)}, nil
+}
+
+// maxListed bounds what a list reads; there are hundreds of rollouts.
+const maxListed = 10_000
+
+var rolloutStates = []string{"draft", "running", "paused", "cancelling", "completed", "failed", "cancelled", "rolled_back"}
+
+func (a *app) newRolloutsList() *cobra.Command {
+	var (
+		states []string
+		limit  int
+	)
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List rollouts, newest first",
+		Example: "  muster rollouts list --state running,paused",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, s := range states {
+				if !slices.Contains(rolloutStates, s) {
+					return &usageError{fmt.Errorf("--state is %q, want %s", s, strings.Join(rolloutStates, ", "))}
+				}
+			}
+			got, err := a.rollouts(cmd.Context(), states, limit)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				if len(got.Items) == 0 {
+					fmt.Fprintln(w, "no rollouts: make one with `muster rollouts create`")
+					return
+				}
+				now := time.Now()
+				table(w, "ID\tNAME\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED", func(add func(...any)) {
+					for _, r := range got.Items {
+						add(r.Id, r.Plan.Name, versionWords(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), bad(r.Counts), waitsFor(r, now), startedWords(r, now))
+					}
+				})
+				if got.Total > len(got.Items) {
+					fmt.Fprintf(w, "… and %d more: see --limit\n", got.Total-len(got.Items))
+				}
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only rollouts in these states")
+	cmd.Flags().IntVar(&limit, "limit", 50, "how many")
+	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(rolloutStates))
+	return cmd
+}
+
+func startedWords(r adminapi.Rollout, now time.Time) string {
+	if r.StartedAt == nil {
+		return "not yet"
+	}
+	return ago(r.StartedAt, now)
+}
+
+func (a *app) newRolloutsStatus() *cobra.Command {
+	return &cobra.Command{
+		Use:               "status ROLLOUT",
+		Short:             "Show one rollout: its batches, what it waits for, what stopped it",
+		Args:              oneRollout,
+		ValidArgsFunction: a.completeRollouts(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := a.rollout(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printRollout(w, got.Item, time.Now(), -1) })
+		},
+	}
+}
+
+var targetStates = []string{"pending", "held", "offered", "upgrading", "verifying", "succeeded", "failed", "rolled_back", "withdrawn", "skipped", "expired", "cancelled"}
+
+func (a *app) newRolloutsTargets() *cobra.Command {
+	var (
+		states []string
+		batch  int
+		limit  int
+	)
+	cmd := &cobra.Command{
+		Use:               "targets ROLLOUT",
+		Short:             "List the agents of a rollout, with where each stands and why",
+		Example:           "  muster rollouts targets ROLLOUT --state failed,rolled_back\n  muster rollouts targets ROLLOUT --batch 0 -o json | jq -r '.items[].agent_id'",
+		Args:              oneRollout,
+		ValidArgsFunction: a.completeRollouts(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"state": states}
+			if cmd.Flags().Changed("batch") {
+				q.Set("batch", fmt.Sprint(batch))
+			}
+			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.Target, int, error) {
+				q.Set("page", fmt.Sprint(page))
+				q.Set("perPage", fmt.Sprint(size))
+				got, err := call[adminapi.TargetList](cmd.Context(), a, http.MethodGet, rolloutPath(args[0], "targets")+"?"+q.Encode(), nil)
+				return got.Items, got.Total, err
+			})
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), adminapi.TargetList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
+				table(w, "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", func(add func(...any)) {
+					for _, t := range all {
+						add(t.Hostname, t.AgentId, t.Batch, t.State, firstOf(deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), plain(deref(t.Code)), "-"))
+					}
+				})
+				if total > len(all) {
+					fmt.Fprintf(w, "… and %d more: see --limit\n", total-len(all))
+				}
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only targets in these states: "+strings.Join(targetStates, ", "))
+	cmd.Flags().IntVar(&batch, "batch", 0, "only targets of this batch; the first is 0")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "how many")
+	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(targetStates))
+	return cmd
+}
+
+// plain is a code as words.
+func plain(code string) string { return strings.ReplaceAll(code, "_", " ") }
+
+func (a *app) newRolloutsAudit() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:               "audit ROLLOUT",
+		Short:             "Show who did what to a rollout, and why, newest first",
+		Args:              oneRollout,
+		ValidArgsFunction: a.completeRollouts(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.AuditEntry, int, error) {
+				got, err := call[adminapi.AuditList](cmd.Context(), a, http.MethodGet, fmt.Sprintf("%s?page=%d&perPage=%d", rolloutPath(args[0], "audit"), page, size), nil)
+				return got.Items, got.Total, err
+			})
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), adminapi.AuditList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
+				table(w, "AT\tWHO\tWHAT\tWHY", func(add func(...any)) {
+					for _, e := range all {
+						add(e.At.Local().Format(time.DateTime), e.Actor, e.Text, deref(e.Why))
+					}
+				})
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many")
+	return cmd
+}
+
+func (a *app) newRolloutsDelete() *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use:               "delete ROLLOUT",
+		Short:             "Delete a draft",
+		Args:              oneRollout,
+		ValidArgsFunction: a.completeRollouts("draft"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, rolloutPath(args[0])+"?"+url.Values{"why": {why}}.Encode(), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "deleted") })
+		},
+	}
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+func whyFlag(cmd *cobra.Command, why *string) {
+	cmd.Flags().StringVar(why, "why", "", "the reason, for the audit trail")
+}
+
+// completeRollouts completes the ids of rollouts in the states, or of all.
+func (a *app) completeRollouts(states ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list, err := a.rollouts(cmd.Context(), states, pageSize)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var out []string
+		for _, r := range list.Items {
+			out = append(out, r.Id+"\t"+string(r.State)+" "+r.Plan.Name)
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func completeWords(words []string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// driftOf reads the difference out of a refusal, nil if it is another one.
+func driftOf(err error) *adminapi.DriftRefusal {
+	var refused *refusal
+	if !errors.As(err, &refused) {
+		return nil
+	}
+	var d adminapi.DriftRefusal
+	if json.Unmarshal(refused.body, &d) != nil || d.Drift == nil {
+		return nil
+	}
+	return &d
+}

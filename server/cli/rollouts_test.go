@@ -1,0 +1,345 @@
+package cli_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+)
+
+func rolloutOf(o operator, id string) adminapi.Rollout {
+	o.t.Helper()
+	return asJSON[adminapi.RolloutItem](o, "rollouts", "status", id).Item
+}
+
+// A pipeline in small: draft, preview, start, look, stop, leave.
+func TestARolloutFromTheCommandLine(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t, quick)
+	o.login(s)
+	s.Publisher().Publish("1.1.0")
+	a, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0")
+	a.MustCheckin(nil)
+	current.MustCheckin(nil)
+	o.contains(o.run("rollouts", "list"), "no rollouts: make one with `muster rollouts create`")
+
+	// What a plan would do, from a file on standard input; nothing is kept.
+	plan := "name: to the web\nversion: 1.1.0\nselect: { policies: [default] }\nstrategy: { kind: canary, canary: { size: 1, approval: true } }\nhealth: { wait: 30m }\n"
+	got := o.tryWith(plan, "rollouts", "preview", "--file", "-", "--agents-shown", "5")
+	o.contains(got.out, "1 agent would be upgraded in 1 batch", "1 that match are left out", "runs version", "web-01", "web-02", "canary")
+	if list := asJSON[adminapi.RolloutList](o, "rollouts", "list"); list.Total != 0 {
+		t.Fatal("a preview of a plan made a rollout")
+	}
+	if got := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", "--version", "1.1.0", "--all"); len(got.Item.Targets) != 1 || len(got.Item.Skipped) != 1 {
+		t.Errorf("as JSON it is %+v", got.Item)
+	}
+
+	file := filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(file, []byte(plan), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file, "--name", "to all of the web", "--why", "OPS-7").Item.Id
+	o.contains(o.run("rollouts", "list", "--state", "draft"), id, "to all of the web", "1.1.0", "draft", "not yet")
+	o.contains(o.run("rollouts", "status", id), "state      draft", "`muster rollouts start "+id+"`")
+	hash := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", id).Item.Hash
+	o.contains(o.run("rollouts", "preview", id), "muster rollouts start "+id+" --hash "+hash)
+	o.fails(2, []string{"rollouts", "start", id}, "there is no terminal to ask on")
+	o.fails(1, []string{"rollouts", "watch", id}, "is a draft: start it with")
+
+	// The fleet changes in between: the start is refused, with the difference.
+	s.Enroll("web-03", "1.0.0").MustCheckin(nil)
+	o.fails(1, []string{"rollouts", "start", id, "--hash", hash}, "The fleet has changed since the preview: 1 more, 0 fewer", "+ web-03", "--accept-drift", "(2 agents)")
+	o.contains(o.run("rollouts", "start", id, "--hash", hash, "--accept-drift"), "Started "+id+" for 2 agents.", "`muster rollouts watch "+id+"`")
+
+	o.contains(o.run("rollouts", "list", "--state", "running"), id, "0/2")
+	o.contains(o.run("rollouts", "status", id), "state      running", "canary", "0 of 2 done")
+	o.contains(o.run("rollouts", "targets", id), "web-01", "web-03", "1.0.0", "1.1.0")
+	if got := asJSON[adminapi.TargetList](o, "rollouts", "targets", id, "--batch", "0"); len(got.Items) != 1 || got.Total != 1 {
+		t.Errorf("batch 0 has %+v", got)
+	}
+	o.fails(1, []string{"rollouts", "targets", id, "--state", "odd"}, "query.state")
+	o.contains(o.run("agents", "get", a.ID), "wanted     1.1.0", "rollout    to all of the web ("+id+")")
+	o.contains(o.run("agents", "why", a.ID), id, "to all of the web")
+	o.contains(o.run("agents", "why", current.ID, "--rollout", id), "1.1.0")
+	if got := asJSON[adminapi.ExplanationItem](o, "agents", "why", a.ID, "--at", "1h ago"); got.Item.At.After(time.Now().Add(-50 * time.Minute)) {
+		t.Errorf("the past is %v", got.Item.At)
+	}
+	o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--force"}, "to all of the web")
+	o.fails(1, []string{"rollouts", "create", "--version", "1.1.0", "--all"}, id)
+
+	o.contains(o.run("rollouts", "pause", id), "pauses when its current batch has ended")
+	o.contains(o.run("rollouts", "resume", id), "goes on")
+	o.contains(o.run("rollouts", "pause", id, "--now", "--why", "alarms in fra"), "is paused. Go on with `muster rollouts resume "+id+"`")
+	o.contains(o.run("rollouts", "audit", id), "OPS-7", "alarms in fra", "first key")
+	o.fails(6, []string{"rollouts", "watch", id}, "rollout "+id+" is paused", "alarms in fra", "muster rollouts resume")
+	o.fails(2, []string{"rollouts", "force", id}, "--why is missing")
+	o.fails(1, []string{"rollouts", "approve", id}, "canaries")
+	o.fails(2, []string{"rollouts", "retry", id}, "--all-failed")
+	o.fails(1, []string{"rollouts", "retry", id, "--all-failed"}, "no target")
+	replicatest.Eventually(t, "the offer to be withdrawn, so that the agent can be skipped", func() string {
+		got := o.try("rollouts", "skip", id, a.ID, "--why", "broken disk")
+		if got.code == 0 {
+			o.contains(got.out, "leaves 1 agent out")
+		}
+		return got.err
+	})
+	o.fails(1, []string{"rollouts", "delete", id}, "only drafts can be deleted")
+	o.fails(5, []string{"rollouts", "cancel", id, "--wait", "--timeout", replicatest.Patience.String()}, "was cancelled: 0 of 2 agents run 1.1.0")
+	o.fails(5, []string{"rollouts", "watch", id, "-o", "json"}, "was cancelled")
+
+	draft := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.Id
+	if got := asJSON[adminapi.ActionWord](o, "rollouts", "delete", draft); got.Action != "deleted" {
+		t.Errorf("delete says %+v", got)
+	}
+}
+
+func TestARolloutThatIsFollowed(t *testing.T) {
+	t.Run("to its end", func(t *testing.T) {
+		o := newOperator(t)
+		s := replicatest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.1.0")
+		a := s.Enroll("web-01", "1.0.0")
+		a.MustCheckin(nil)
+		plan := "name: quick\nselect: { all: true }\nstrategy: { kind: all_at_once, skip_validation: true }\n"
+		ctx, cancel := context.WithTimeout(t.Context(), replicatest.Patience)
+		defer cancel()
+		out, errOut, ended := o.start(ctx, plan, "rollouts", "create", "--file", "-", "--version", "1.1.0", "--start", "--yes", "--wait")
+		replicatest.Eventually(t, "the offer", func() string {
+			if doc := s.Fleet(a.ID); !doc.Upgrading() {
+				return "so far: " + errOut.String()
+			}
+			return ""
+		})
+		a.MustCheckin(nil)
+		id := s.Fleet(a.ID).UpgradeActionID
+		a.Ack("", id)
+		a.Version = "1.1.0"
+		a.MustCheckin(nil)
+		if code := <-ended; code != 0 || !strings.Contains(out.String(), "1 of 1 agent run 1.1.0") {
+			t.Errorf("exit code %d: %s\n%s", code, out, errOut)
+		}
+		o.contains(errOut.String(), "1 agent would be upgraded", "running, 0 of 1 done", "completed, 1 of 1 done")
+	})
+	t.Run("until one stops following, which changes nothing", func(t *testing.T) {
+		o := newOperator(t)
+		s := replicatest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.1.0")
+		s.Enroll("web-01", "1.0.0").MustCheckin(nil)
+		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes").Item.Id
+		o.fails(1, []string{"rollouts", "watch", id, "--timeout", "50ms"}, "goes on", "`muster rollouts watch "+id+"`")
+		ctx, leave := context.WithCancel(t.Context())
+		out, errOut, ended := o.start(ctx, "", "rollouts", "watch", id)
+		replicatest.Eventually(t, "the first line", func() string {
+			if !strings.Contains(out.String(), "running") {
+				return "so far: " + out.String()
+			}
+			return ""
+		})
+		leave()
+		if code := <-ended; code != 130 {
+			t.Errorf("Ctrl-C gives exit code %d", code)
+		}
+		o.contains(errOut.String(), "rollout "+id+" goes on", "muster rollouts watch "+id, "muster rollouts pause "+id+" --now")
+		if r := rolloutOf(o, id); r.State != adminapi.RolloutRunning {
+			t.Errorf("it is %s", r.State)
+		}
+	})
+	t.Run("into a gate, and back", func(t *testing.T) {
+		o := newOperator(t)
+		s := replicatest.Start(t, quick)
+		o.login(s)
+		s.Publisher().Publish("1.0.0", "1.1.0")
+		a := s.Enroll("web-01", "1.0.0")
+		s.Enroll("web-02", "1.0.0").MustCheckin(nil)
+		a.MustCheckin(nil)
+		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--agents", a.ID, "--max-failures", "1", "--strategy", "all_at_once", "--start", "--yes").Item.Id
+		replicatest.Eventually(t, "the offer", func() string {
+			if doc := s.Fleet(a.ID); !doc.Upgrading() {
+				return "none yet"
+			}
+			return ""
+		})
+		a.MustCheckin(nil)
+		details := replicatest.Details(s.Fleet(a.ID).UpgradeActionID, "1.1.0", agentapi.UpgradeFailed)
+		details.Metadata.ErrorMsg = "no space left"
+		a.MustCheckin(details)
+		args := []string{"rollouts", "watch", id, "--timeout", replicatest.Patience.String()}
+		got := o.try(args...)
+		if got.code != 3 && got.code != 4 { // the only target: whichever the plan sees first
+			t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)
+		}
+		o.contains(got.err, "muster rollouts rollback "+id+" --scope failed")
+		o.contains(o.run("rollouts", "targets", id, "--state", "failed"), "web-01", "no space left")
+	})
+}
+
+func TestWhatIsNotUnderstoodOfRollouts(t *testing.T) {
+	o := newOperator(t)
+	for _, c := range []struct{ line, says string }{
+		{"rollouts strt", "did you mean start"},
+		{"rollouts start", "want one rollout id"},
+		{"rollouts list --state odd", "--state is \"odd\""},
+		{"rollouts create --wait", "add --start"},
+		{"rollouts create --version 1 --start", "add --yes"},
+		{"rollouts create --label fra", "--label is \"fra\""},
+		{"rollouts preview", "nothing to preview"},
+		{"rollouts preview a b", "want one rollout id, or a plan"},
+		{"rollouts rollback a", "--scope is \"\""},
+		{"rollouts retry a", "--all-failed"},
+		{"rollouts retry a b --all-failed", "--all-failed"},
+		{"rollouts retry", "want one rollout id, and agents"},
+		{"rollouts skip a", "no agents are named"},
+		{"rollouts skip", "want one rollout id, and agents"},
+		{"rollouts force a", "--why is missing"},
+		{"rollouts watch a --timeout soon", "--timeout"},
+		{"agents why", "want one agent id"},
+		{"agents why a --at soon", "--at is \"soon\""},
+		{"exposure set", "nothing to set"},
+		{"freezes add", "the freeze's name"},
+		{"freezes add x --from soon --to 12:00", "--from is \"soon\""},
+		{"freezes remove", "want one freeze id"},
+		{"incidents list --state odd", "--state is \"odd\""},
+		{"incidents list --state open --all", "--state or --all, not both"},
+		{"incidents ack", "want one incident id"},
+		{"webhooks add x", "want a name and a URL"},
+		{"webhooks test", "want one webhook id"},
+		{"webhooks redeliver", "want one dead letter id"},
+		{"manifests show web", "want a profile"},
+	} {
+		o.fails(2, strings.Fields(c.line), c.says)
+	}
+	file := filepath.Join(t.TempDir(), "plan.yaml")
+	if err := os.WriteFile(file, []byte("name: x\nstrategy:\n  kidn: x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.fails(1, []string{"rollouts", "create", "--file", file}, "plan.yaml:3: strategy.kidn is not known")
+	o.contains(o.run("rollouts", "example"), "strategy:", "version: 1.1.0")
+	o.contains(o.run("rollouts", "example", "--ci"), "muster rollouts create", "exit code")
+	o.contains(o.run("rollouts", "--help"), "0  it completed", "6  it waits for an operator")
+}
+
+func TestTheServersRefusalPointsIntoTheFile(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t)
+	o.login(s)
+	s.Publisher().Publish("1.1.0")
+	plan := "name: x\nversion: 1.1.0\nselect: { all: true }\nstrategy:\n  kind: waves\n"
+	for _, args := range [][]string{{"rollouts", "create", "--file", "-"}, {"rollouts", "preview", "--file", "-"}} {
+		o.failed(o.tryWith(plan, args...), 1, args, "standard input:5: strategy.kind: ")
+	}
+	// The example is a plan that the server takes, once there is its package.
+	got := o.tryWith(o.run("rollouts", "example"), "rollouts", "create", "--file", "-", "--preview")
+	if o.contains(got.out, "0 agents would be upgraded"); got.code != 0 {
+		t.Errorf("the example gives exit code %d: %s", got.code, got.err)
+	}
+	// Nobody is there to upgrade: that is said before anything starts.
+	args := []string{"rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes"}
+	o.fails(1, args, "no agent would be upgraded", "muster rollouts delete")
+}
+
+func TestGuardRails(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t)
+	o.login(s)
+	o.contains(o.run("exposure", "show"), "There is no exposure budget", "muster exposure set")
+	o.contains(o.run("exposure", "set", "--percent", "10", "--healthy-hours", "24", "--per", "site=25%"), "At most 10 % of the fleet", "fewer than 24", "at most 25 % of each site")
+	o.contains(o.run("exposure", "set", "--percent", "20"), "At most 20 %", "fewer than 24", "25 % of each site")
+	if got := asJSON[adminapi.ExposureRuleItem](o, "exposure", "set", "--off"); got.Item.Enabled || got.Item.Percent != 20 {
+		t.Errorf("off is %+v", got.Item)
+	}
+	o.fails(1, []string{"exposure", "set", "--percent", "500"}, "body.percent")
+	o.fails(2, []string{"exposure", "set", "--per", "site"}, "--per is")
+
+	id := asJSON[adminapi.FreezeItem](o, "freezes", "add", "end of year", "--from", "2096-12-18", "--to", "2097-01-04 08:00").Item.Id
+	o.contains(o.run("freezes", "list"), id, "end of year", "later", "first key")
+	o.contains(o.run("freezes", "remove", id), "removed")
+	o.fails(1, []string{"freezes", "remove", id}, "muster freezes list")
+
+	dir := filepath.Join(s.Data, "upgrades", "web")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"good.yaml": "version: 1.1.0\ndescription: a test\n", "bad.yaml": "verzion: 1\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.contains(o.run("manifests", "list"), "good", "1.1.0", "a test", "web/bad cannot be used: ")
+	o.contains(o.run("manifests", "show", "web", "good"), "hash       sha256:")
+	o.fails(1, []string{"manifests", "show", "web", "none"}, "none")
+}
+
+func TestIncidentsAndWebhooks(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t)
+	o.login(s)
+	o.contains(o.run("incidents", "list"), "none")
+	i := fleet.Incident{
+		ID: "upgrade_stalled:r1:a1", Category: fleet.IncidentStalled, Severity: "warning", State: fleet.IncidentOpen, Title: "web-01 is stalled",
+		Text: "x", Hostname: "web-01", RecoveryPlan: "restore it", OpenedAt: time.Now(), Count: 1,
+	}
+	if err := s.Store.Incidents().Create(t.Context(), i); err != nil {
+		t.Fatal(err)
+	}
+	o.contains(o.run("incidents", "list"), i.ID, "web-01 is stalled", "recovery: restore it")
+	o.contains(o.run("incidents", "ack", i.ID, "--why", "looking"), "acknowledged: web-01 is stalled")
+	o.contains(o.run("incidents", "resolve", i.ID), "resolved")
+	if got := asJSON[adminapi.IncidentList](o, "incidents", "list", "--all"); got.Total != 1 || got.Items[0].State != adminapi.IncidentResolved || *got.Items[0].Acked.Why != "looking" {
+		t.Errorf("all are %+v", got)
+	}
+	o.fails(1, []string{"incidents", "ack", "none"}, "none")
+
+	o.contains(o.run("webhooks", "dead"), "none")
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hook := asJSON[adminapi.WebhookItem](o, "webhooks", "add", "chat", "https://127.0.0.1:1/x", "--event", "rollout.paused", "--secret-file", secret).Item
+	if *hook.Secret != "0123456789abcdef0123456789abcdef" {
+		t.Errorf("the secret is %q", *hook.Secret)
+	}
+	o.contains(o.run("webhooks", "add", "other", "https://127.0.0.1:1/y"), "Its secret", "muster webhooks test")
+	o.contains(o.run("webhooks", "list"), hook.Id, "chat", "rollout.paused", "all of rollouts", "enabled")
+	o.contains(o.run("webhooks", "disable", hook.Id), "disabled")
+	o.contains(o.run("webhooks", "list"), "disabled")
+	o.contains(o.run("webhooks", "enable", hook.Id), "enabled")
+	o.fails(1, []string{"webhooks", "test", hook.Id})
+	letter := fleet.DeadLetter{ID: hook.Id + ":1", WebhookID: hook.Id, Type: fleet.EventRolloutPaused, Body: []byte(`{}`), Error: "it was away", Attempts: 5, At: time.Now()}
+	if err := s.Store.DeadLetters().Create(t.Context(), letter); err != nil {
+		t.Fatal(err)
+	}
+	o.contains(o.run("webhooks", "dead"), letter.ID, "it was away", "muster webhooks redeliver")
+	o.fails(1, []string{"webhooks", "redeliver", letter.ID}, letter.ID)
+	asJSON[map[string]any](o, "webhooks", "remove", hook.Id)
+	if got := asJSON[adminapi.WebhookList](o, "webhooks", "list"); len(got.Items) != 1 {
+		t.Errorf("left are %+v", got.Items)
+	}
+}
+
+func TestRolloutsAreCompleted(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t)
+	o.login(s)
+	s.Publisher().Publish("1.1.0")
+	s.Enroll("web-01", "1.0.0")
+	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.Id
+	o.contains(o.run("__complete", "rollouts", "start", ""), id+"\tdraft upgrade to 1.1.0")
+	o.contains(o.run("__complete", "rollouts", "targets", id, "--state", ""), "rolled_back")
+	o.contains(o.run("__complete", "rollouts", "rollback", id, "--scope", ""), "failed", "all")
+	if got := o.run("__complete", "rollouts", "pause", ""); strings.Contains(got, id) {
+		t.Errorf("a draft is offered to be paused: %s", got)
+	}
+	if got := s.Admin(http.MethodDelete, "/api/v1/rollouts/"+id, nil); got.Status != http.StatusOK {
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
+}

@@ -1,0 +1,100 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
+)
+
+func (h *Handlers) getExposure(c *gin.Context) error {
+	rule, err := h.Rollouts.Exposure(c.Request.Context())
+	return answer(c, rule, err)
+}
+
+func (h *Handlers) setExposure(c *gin.Context) error {
+	var req struct {
+		Enabled      *bool                 `json:"enabled"`
+		Percent      *float64              `json:"percent"`
+		HealthyHours *float64              `json:"healthy_hours"`
+		Per          []fleet.ExposureLabel `json:"per"`
+		Why          string                `json:"why"`
+	}
+	if err := decodeStrict(c, &req); err != nil {
+		return err
+	}
+	// What is left out is not zero: a rule set by halves would be another rule.
+	switch {
+	case req.Enabled == nil:
+		return fleet.FieldError("body.enabled", "is missing, want true or false")
+	case req.Percent == nil:
+		return fleet.FieldError("body.percent", "is missing, want a share of the fleet such as 10")
+	case req.HealthyHours == nil:
+		return fleet.FieldError("body.healthy_hours", "is missing, want agent-hours such as 24")
+	}
+	w, err := word(c, req.Why)
+	if err != nil {
+		return err
+	}
+	rule, err := h.Rollouts.SetExposure(c.Request.Context(), fleet.ExposureRule{
+		ID: fleet.ExposureRuleID, Enabled: *req.Enabled, Percent: *req.Percent, HealthyHours: *req.HealthyHours, Per: req.Per,
+	}, w)
+	return answer(c, rule, err)
+}
+
+func (h *Handlers) listFreezes(c *gin.Context) error {
+	freezes, err := h.Rollouts.ListFreezes(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, list[fleet.Freeze]{some(freezes)})
+	return nil
+}
+
+func (h *Handlers) createFreeze(c *gin.Context) error {
+	var req struct {
+		Name string    `json:"name"`
+		From time.Time `json:"from"`
+		To   time.Time `json:"to"`
+		Why  string    `json:"why"`
+	}
+	if err := decodeStrict(c, &req); err != nil {
+		return err
+	}
+	w, err := word(c, req.Why)
+	if err != nil {
+		return err
+	}
+	f, err := h.Rollouts.CreateFreeze(c.Request.Context(), fleet.Freeze{Name: req.Name, From: req.From, To: req.To}, w)
+	return answer(c, f, err)
+}
+
+func (h *Handlers) deleteFreeze(c *gin.Context) error {
+	w, err := word(c, c.Query("why"))
+	if err != nil {
+		return err
+	}
+	if err := h.Rollouts.DeleteFreeze(c.Request.Context(), c.Param("freezeId"), w); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
+	return nil
+}
+
+func (h *Handlers) listUpgradeManifests(c *gin.Context) error {
+	manifests, err := h.Rollouts.ListManifests(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, list[rollout.UpgradeManifest]{some(manifests)})
+	return nil
+}
+
+func (h *Handlers) getUpgradeManifest(c *gin.Context) error {
+	m, err := h.Rollouts.GetManifest(c.Request.Context(), c.Param("profile"), c.Param("upgradeId"))
+	return answer(c, m, err)
+}

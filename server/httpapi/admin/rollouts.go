@@ -1,0 +1,352 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Rollouts and what belongs to them are answered as package fleet spells them:
+// their JSON is that of adminapi's types, which a test proves, and a preview of
+// 10,000 targets is not copied to say the same.
+
+// item is one thing.
+type item[T any] struct {
+	Item T `json:"item"`
+}
+
+// list is a whole list.
+type list[T any] struct {
+	Items []T `json:"items"`
+}
+
+// paged is a page of a list.
+type paged[T any] struct {
+	Items   []T `json:"items"`
+	Total   int `json:"total"`
+	Page    int `json:"page"`
+	PerPage int `json:"perPage"`
+}
+
+// some makes an empty list of none, which JSON would call null.
+func some[T any](in []T) []T {
+	if in == nil {
+		return []T{}
+	}
+	return in
+}
+
+// answer renders one thing, or the error.
+func answer[T any](c *gin.Context, v T, err error) error {
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, item[T]{v})
+	return nil
+}
+
+// answerPage renders the page of a list that get reads.
+func answerPage[T any](c *gin.Context, get func(offset, limit int) ([]T, int, error)) error {
+	number, size, err := page(c, 1)
+	if err != nil {
+		return err
+	}
+	values, total, err := get((number-1)*size, size)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, paged[T]{some(values), total, number, size})
+	return nil
+}
+
+// decodeStrict reads a body of which every key must be known.
+func decodeStrict(c *gin.Context, v any) error { return httpapi.DecodeStrict(c, maxBody, v) }
+
+// decodeOptional is decodeStrict for bodies that may be left out.
+func decodeOptional(c *gin.Context, v any) error {
+	if c.Request.ContentLength == 0 {
+		return nil
+	}
+	return decodeStrict(c, v)
+}
+
+// maxWhy bounds a reason, as package rollout does: a paragraph, not a log.
+const maxWhy = 2 << 10
+
+// word is who commands, and why.
+func word(c *gin.Context, why string) (rollout.Word, error) {
+	if len(why) > maxWhy {
+		return rollout.Word{}, fleet.FieldError("body.why", "has %d bytes, at most %d are kept", len(why), maxWhy)
+	}
+	return rollout.Word{Actor: actor(c), Why: strings.TrimSpace(why)}, nil
+}
+
+// why reads a body that has a reason and nothing else.
+func why(c *gin.Context) (rollout.Word, error) {
+	var req struct {
+		Why string `json:"why"`
+	}
+	if err := decodeOptional(c, &req); err != nil {
+		return rollout.Word{}, err
+	}
+	return word(c, req.Why)
+}
+
+func rolloutID(c *gin.Context) string { return c.Param("rolloutId") }
+
+func (h *Handlers) listRollouts(c *gin.Context) error {
+	return answerPage(c, func(offset, limit int) ([]fleet.Rollout, int, error) {
+		rollouts, total, err := h.Rollouts.List(c.Request.Context(), offset, limit)
+		for i := range rollouts {
+			rollouts[i].Batches = nil // a thousand of them may be 300 KB
+		}
+		return rollouts, total, err
+	})
+}
+
+func (h *Handlers) createRollout(c *gin.Context) error {
+	var req struct {
+		Plan fleet.Plan `json:"plan"`
+		Why  string     `json:"why"`
+	}
+	if err := decodeStrict(c, &req); err != nil {
+		return err
+	}
+	w, err := word(c, req.Why)
+	if err != nil {
+		return err
+	}
+	r, err := h.Rollouts.Create(c.Request.Context(), req.Plan, w)
+	return answer(c, r, err)
+}
+
+func (h *Handlers) getRollout(c *gin.Context) error {
+	r, err := h.Rollouts.Get(c.Request.Context(), rolloutID(c))
+	return answer(c, r, err)
+}
+
+func (h *Handlers) deleteRollout(c *gin.Context) error {
+	w, err := word(c, c.Query("why"))
+	if err != nil {
+		return err
+	}
+	if err := h.Rollouts.Delete(c.Request.Context(), rolloutID(c), w); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.ActionWord{Action: "deleted"})
+	return nil
+}
+
+func (h *Handlers) previewRollout(c *gin.Context) error {
+	p, err := h.Rollouts.Preview(c.Request.Context(), rolloutID(c))
+	return answer(c, whole(p), err)
+}
+
+func (h *Handlers) getRolloutPreview(c *gin.Context) error {
+	p, err := h.Rollouts.GetPreview(c.Request.Context(), c.Param("hash"))
+	if err == nil && p.RolloutID != rolloutID(c) {
+		err = fleet.Errorf(fleet.NotFound, "preview %s is not of rollout %s", p.Hash, rolloutID(c))
+	}
+	return answer(c, whole(p), err)
+}
+
+func (h *Handlers) dryRunRollout(c *gin.Context) error {
+	var req struct {
+		Plan fleet.Plan `json:"plan"`
+	}
+	if err := decodeStrict(c, &req); err != nil {
+		return err
+	}
+	p, err := h.Rollouts.DryRun(c.Request.Context(), req.Plan)
+	return answer(c, whole(p), err)
+}
+
+// whole gives a preview empty lists where it has none.
+func whole(p fleet.Preview) fleet.Preview {
+	p.Targets, p.Skipped, p.Batches = some(p.Targets), some(p.Skipped), some(p.Batches)
+	p.Sites, p.Warnings = some(p.Sites), some(p.Warnings)
+	if p.Coverage != nil {
+		cover := *p.Coverage
+		cover.Over, cover.Uncovered = some(cover.Over), some(cover.Uncovered)
+		p.Coverage = &cover
+	}
+	return p
+}
+
+// driftRefusal is adminapi.DriftRefusal with the domain's drift.
+type driftRefusal struct {
+	StatusCode int         `json:"statusCode"`
+	Error      string      `json:"error"`
+	Message    string      `json:"message"`
+	Drift      fleet.Drift `json:"drift"`
+	Hash       string      `json:"hash"`
+	Targets    int         `json:"targets"`
+}
+
+func (h *Handlers) startRollout(c *gin.Context) error {
+	var req struct {
+		Hash        string `json:"hash"`
+		AcceptDrift bool   `json:"accept_drift"`
+		Why         string `json:"why"`
+	}
+	if err := decodeStrict(c, &req); err != nil {
+		return err
+	}
+	w, err := word(c, req.Why)
+	if err != nil {
+		return err
+	}
+	r, err := h.Rollouts.Start(c.Request.Context(), rolloutID(c), req.Hash, req.AcceptDrift, w)
+	var drift *rollout.DriftError
+	if errors.As(err, &drift) {
+		d := drift.Drift
+		d.Added, d.Removed, d.Changed = some(d.Added), some(d.Removed), some(d.Changed)
+		c.AbortWithStatusJSON(http.StatusConflict, driftRefusal{
+			http.StatusConflict, http.StatusText(http.StatusConflict), drift.Error(), d, drift.Now.Hash, len(drift.Now.Targets),
+		})
+		return nil
+	}
+	return answer(c, r, err)
+}
+
+func (h *Handlers) pauseRollout(c *gin.Context) error {
+	var req struct {
+		Now bool   `json:"now"`
+		Why string `json:"why"`
+	}
+	if err := decodeOptional(c, &req); err != nil {
+		return err
+	}
+	w, err := word(c, req.Why)
+	if err != nil {
+		return err
+	}
+	r, err := h.Rollouts.Pause(c.Request.Context(), rolloutID(c), req.Now, w)
+	return answer(c, r, err)
+}
+
+// command is a handler of a command that takes a reason alone.
+func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Word) (fleet.Rollout, error)) gin.HandlerFunc {
+	return h.API.Handle(func(c *gin.Context) error {
+		w, err := why(c)
+		if err != nil {
+			return err
+		}
+		r, err := do(h.Rollouts, c.Request.Context(), rolloutID(c), w)
+		return answer(c, r, err)
+	})
+}
+
+// targetsRequest names targets, and why.
+type targetsRequest struct {
+	Agents []string `json:"agents"`
+	Why    string   `json:"why"`
+}
+
+func (h *Handlers) retryTargets(c *gin.Context) error {
+	var req targetsRequest
+	if err := decodeOptional(c, &req); err != nil {
+		return err
+	}
+	return h.retry(c, req)
+}
+
+func (h *Handlers) retryTarget(c *gin.Context) error {
+	w, err := why(c)
+	if err != nil {
+		return err
+	}
+	return h.retry(c, targetsRequest{[]string{c.Param("agentId")}, w.Why})
+}
+
+func (h *Handlers) retry(c *gin.Context, req targetsRequest) error {
+	w, err := word(c, req.Why)
+	if err != nil {
+		return err
+	}
+	r, err := h.Rollouts.Retry(c.Request.Context(), rolloutID(c), req.Agents, w)
+	return answer(c, r, err)
+}
+
+func (h *Handlers) skipTargets(c *gin.Context) error {
+	var req targetsRequest
+	if err := decodeStrict(c, &req); err != nil {
+		return err
+	}
+	w, err := word(c, req.Why)
+	if err != nil {
+		return err
+	}
+	r, err := h.Rollouts.Skip(c.Request.Context(), rolloutID(c), req.Agents, w)
+	return answer(c, r, err)
+}
+
+func (h *Handlers) rollbackRollout(c *gin.Context) error {
+	var req struct {
+		Scope rollout.Scope `json:"scope"`
+		Why   string        `json:"why"`
+	}
+	if err := decodeStrict(c, &req); err != nil {
+		return err
+	}
+	w, err := word(c, req.Why)
+	if err != nil {
+		return err
+	}
+	r, err := h.Rollouts.Rollback(c.Request.Context(), rolloutID(c), req.Scope, w)
+	return answer(c, r, err)
+}
+
+func (h *Handlers) listTargets(c *gin.Context) error {
+	q := store.TargetQuery{RolloutID: rolloutID(c)}
+	for _, words := range c.QueryArray("state") {
+		for _, name := range strings.Split(words, ",") {
+			state := fleet.TargetState(strings.TrimSpace(name))
+			if (&fleet.Counts{}).Of(state) == nil {
+				return fleet.FieldError("query.state", "is %q: no target is ever in it", name)
+			}
+			q.States = append(q.States, state)
+		}
+	}
+	if s := c.Query("batch"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 {
+			return fleet.FieldError("query.batch", "is %q, want the index of a batch, from 0", s)
+		}
+		q.Batch = &n
+	}
+	return answerPage(c, func(offset, limit int) ([]fleet.Target, int, error) {
+		q.Offset, q.Limit = offset, limit
+		return h.Rollouts.ListTargets(c.Request.Context(), q)
+	})
+}
+
+func (h *Handlers) listAudit(c *gin.Context) error {
+	return answerPage(c, func(offset, limit int) ([]fleet.AuditEntry, int, error) {
+		return h.Rollouts.Trail(c.Request.Context(), rolloutID(c), offset, limit)
+	})
+}
+
+func (h *Handlers) explainAgent(c *gin.Context) error {
+	var at time.Time
+	if s := c.Query("at"); s != "" {
+		var err error
+		if at, err = time.Parse(time.RFC3339, s); err != nil {
+			return fleet.FieldError("query.at", "is %q, want a time such as 2026-01-31T12:00:00Z", s)
+		}
+	}
+	e, err := h.Rollouts.Why(c.Request.Context(), c.Param("agentId"), c.Query("rollout"), at)
+	e.Chain = some(e.Chain)
+	return answer(c, e, err)
+}

@@ -1,0 +1,123 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
+)
+
+// Rollouts and what belongs to them are answered as the domain has them, without
+// a copy of every type: this is the proof that the specification says the same.
+func TestTheDomainsShapesAreTheSpecifications(t *testing.T) {
+	t.Parallel()
+	for _, pair := range []struct{ domain, wire any }{
+		{fleet.Plan{}, adminapi.Plan{}},
+		{fleet.Rollout{}, adminapi.Rollout{}},
+		{fleet.Target{}, adminapi.Target{}},
+		{fleet.Preview{}, adminapi.RolloutPreview{}},
+		{fleet.Drift{}, adminapi.Drift{}},
+		{fleet.AuditEntry{}, adminapi.AuditEntry{}},
+		{fleet.Incident{}, adminapi.Incident{}},
+		{fleet.DeadLetter{}, adminapi.DeadLetter{}},
+		{fleet.ExposureRule{}, adminapi.ExposureRule{}},
+		{fleet.Exposure{}, adminapi.Exposure{}},
+		{fleet.Freeze{}, adminapi.Freeze{}},
+		{rollout.Explanation{}, adminapi.Explanation{}},
+		{rollout.UpgradeManifest{}, adminapi.UpgradeManifest{}},
+	} {
+		domain, wire := reflect.TypeOf(pair.domain), reflect.TypeOf(pair.wire)
+		for _, bad := range differ(domain.Name(), domain, wire) {
+			t.Error(bad)
+		}
+	}
+}
+
+// differ says where the JSON of two types is not the same.
+func differ(at string, a, b reflect.Type) []string {
+	a, b = bare(a), bare(b)
+	var raw json.RawMessage
+	switch {
+	case a == reflect.TypeOf(raw) && b.Kind() == reflect.Map:
+		return nil // any object
+	case word(a) != word(b):
+		return []string{fmt.Sprintf("%s is %s in the domain, %s in the specification", at, word(a), word(b))}
+	case word(a) == "list":
+		return differ(at+"[]", a.Elem(), b.Elem())
+	case word(a) == "map":
+		return differ(at+"{}", a.Elem(), b.Elem())
+	case word(a) != "object":
+		return nil
+	}
+	var bad []string
+	left, right := fieldsOf(a), fieldsOf(b)
+	for name, f := range left {
+		g, ok := right[name]
+		switch {
+		case !ok:
+			bad = append(bad, at+"."+name+" is not in the specification")
+		case f.optional && !g.optional:
+			bad = append(bad, at+"."+name+" may be absent, the specification requires it")
+		default:
+			bad = append(bad, differ(at+"."+name, f.typ, g.typ)...)
+		}
+	}
+	for name := range right {
+		if _, ok := left[name]; !ok {
+			bad = append(bad, at+"."+name+" is only in the specification")
+		}
+	}
+	return bad
+}
+
+func bare(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+func word(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeOf(time.Time{}):
+		return "time"
+	case t == reflect.TypeOf(fleet.Duration(0)):
+		return "string"
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return "object"
+	case reflect.Slice:
+		return "list"
+	case reflect.Map:
+		return "map"
+	case reflect.Int, reflect.Int64:
+		return "integer"
+	case reflect.Float64:
+		return "number"
+	}
+	return t.Kind().String()
+}
+
+type jsonField struct {
+	typ      reflect.Type
+	optional bool
+}
+
+func fieldsOf(t reflect.Type) map[string]jsonField {
+	out := map[string]jsonField{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || name == "-" {
+			continue
+		}
+		out[name] = jsonField{f.Type, strings.Contains(rest, "omit")}
+	}
+	return out
+}

@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// DecodeStrict is Decode for bodies in which a key that is not known is an
+// error: in a plan, a slip of the pen must not turn a limit off. Errors name
+// keys and values with their whole path.
+func DecodeStrict(c *gin.Context, limit int64, v any) error {
+	return DecodeStrictJSON(http.MaxBytesReader(c.Writer, c.Request.Body, limit), v)
+}
+
+// DecodeStrictJSON reads one JSON value and nothing behind it.
+func DecodeStrictJSON(r io.Reader, v any) error {
+	b, err := io.ReadAll(r)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
+	case err != nil:
+		return fleet.FieldError("body", "is not whole: it ends early")
+	}
+	var raw json.RawMessage
+	if err := DecodeJSON(bytes.NewReader(b), &raw); err != nil {
+		return err
+	}
+	if err := checkKeys("body", raw, reflect.TypeOf(v)); err != nil {
+		return err
+	}
+	return DecodeJSON(bytes.NewReader(b), v)
+}
+
+// checkKeys looks for the first key, in the order of the names, that t has no
+// field for, and for the first value that a type with a spelling of its own
+// refuses: encoding/json does not say where these stand.
+func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if string(raw) == "null" {
+		return nil
+	}
+	if u, ok := reflect.New(t).Interface().(json.Unmarshaler); ok {
+		if err := u.UnmarshalJSON(raw); err != nil {
+			return fleet.FieldError(at, "%s", ownWords(raw, err))
+		}
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		var in map[string]json.RawMessage
+		if json.Unmarshal(raw, &in) != nil {
+			return nil // another type: for Decode to say
+		}
+		fields := fieldTypes(t)
+		for _, name := range slices.Sorted(maps.Keys(in)) {
+			var field reflect.Type
+			if t.Kind() == reflect.Map {
+				field = t.Elem()
+			} else if field = fields[name]; field == nil {
+				return fleet.FieldError(at+"."+name, "is not known%s", hint(name, fields))
+			}
+			if err := checkKeys(at+"."+name, in[name], field); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice:
+		var in []json.RawMessage
+		if json.Unmarshal(raw, &in) != nil {
+			return nil
+		}
+		for i, item := range in {
+			if err := checkKeys(fmt.Sprintf("%s[%d]", at, i), item, t.Elem()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ownWords is what a type of its own says of a value: our durations say what
+// they want, times say how they would be parsed.
+func ownWords(raw json.RawMessage, err error) string {
+	if strings.HasPrefix(err.Error(), "is ") {
+		return err.Error()
+	}
+	return fmt.Sprintf("is %s, want a time such as 2026-01-31T12:00:00Z", raw)
+}
+
+// fieldTypes are the types of a struct's fields, by their names in JSON.
+func fieldTypes(t reflect.Type) map[string]reflect.Type {
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	out := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			out[name] = f.Type
+		}
+	}
+	return out
+}
+
+// hint says what there is instead of a key.
+func hint(name string, fields map[string]reflect.Type) string {
+	known := slices.Sorted(maps.Keys(fields))
+	for _, k := range known {
+		if strings.EqualFold(k, name) || strings.EqualFold(strings.ReplaceAll(k, "_", ""), strings.NewReplacer("-", "", "_", "").Replace(name)) {
+			return ": did you mean " + k + "?"
+		}
+	}
+	return ": there are " + strings.Join(known, ", ")
+}
