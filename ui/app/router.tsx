@@ -1,6 +1,6 @@
 /** The map of the pages. What a page shows is in its address: searches can be shared and survive a reload. */
 import type { QueryClient } from "@tanstack/react-query";
-import { createRootRouteWithContext, createRoute, createRouter, Outlet, redirect } from "@tanstack/react-router";
+import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
 import { ApiError } from "./api/client";
 import { sessionQuery } from "./api/queries";
 import { Toasts } from "./components/Toasts";
@@ -9,10 +9,13 @@ import { ActivityPage } from "./pages/ActivityPage";
 import { AgentPage } from "./pages/AgentPage";
 import { AgentsPage } from "./pages/AgentsPage";
 import { EnrollPage } from "./pages/EnrollPage";
+import { IncidentsPage } from "./pages/IncidentsPage";
 import { LoginPage } from "./pages/LoginPage";
 import { PackagesPage } from "./pages/PackagesPage";
+import { RolloutsPage } from "./pages/RolloutsPage";
 import { Shell } from "./pages/Shell";
 import { localPath } from "./util/paths";
+import { parseBoardSearch, parseRolloutsSearch } from "./util/rolloutSearch";
 import { parseAgentsSearch } from "./util/search";
 
 interface Context {
@@ -62,11 +65,23 @@ const agents = createRoute({
   getParentRoute: () => shell, path: "/agents", component: AgentsPage, validateSearch: parseAgentsSearch,
 });
 const agent = createRoute({ getParentRoute: () => shell, path: "/agents/$agentId", component: AgentPage });
+const rollouts = createRoute({
+  getParentRoute: () => shell, path: "/rollouts", component: RolloutsPage, validateSearch: parseRolloutsSearch,
+});
+// Apart from the rest: they read and write YAML, which no other page needs.
+const newRollout = createRoute({
+  getParentRoute: () => shell, path: "/rollouts/new", component: lazyRouteComponent(() => import("./pages/NewRolloutPage"), "NewRolloutPage"),
+});
+const rollout = createRoute({
+  getParentRoute: () => shell, path: "/rollouts/$rolloutId", validateSearch: parseBoardSearch,
+  component: lazyRouteComponent(() => import("./pages/RolloutPage"), "RolloutPage"),
+});
+const incidents = createRoute({ getParentRoute: () => shell, path: "/incidents", component: IncidentsPage });
 const activity = createRoute({ getParentRoute: () => shell, path: "/activity", component: ActivityPage });
 const packages = createRoute({ getParentRoute: () => shell, path: "/packages", component: PackagesPage });
 const enroll = createRoute({ getParentRoute: () => shell, path: "/enroll", component: EnrollPage });
 
-const tree = root.addChildren([login, shell.addChildren([index, agents, agent, activity, packages, enroll])]);
+const tree = root.addChildren([login, shell.addChildren([index, agents, agent, rollouts, newRollout, rollout, incidents, activity, packages, enroll])]);
 
 export function makeRouter(client: QueryClient) {
   return createRouter({ routeTree: tree, context: { client }, defaultPreload: false, scrollRestoration: true });

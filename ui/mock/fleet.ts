@@ -77,7 +77,8 @@ export class MockFleet {
     return { version, will: items.filter((i) => i.will).length, wont: items.filter((i) => !i.will).length, items };
   }
 
-  upgrade(ids: string[], version: string, force: boolean, start?: string, rollout?: number): string {
+  /** With stagger the agents begin one after the other, so many ticks apart: those that come late can still be taken back. */
+  upgrade(ids: string[], version: string, force: boolean, start?: string, rollout?: number, stagger = 0): string {
     const actionId = this.id("action");
     const preview = this.preview(ids, version, force);
     const action: ActionStatus = {
@@ -88,7 +89,7 @@ export class MockFleet {
     this.actions.unshift(action);
     this.emit("action.created", actionId, {}, "first admin key");
     const later = start && Date.parse(start) > this.now();
-    for (const item of preview.items) {
+    for (const [n, item] of preview.items.entries()) {
       const a = this.agents.get(item.agent_id);
       if (!item.will || !a) {
         this.finish(actionId, item.agent_id, item.reason ?? "refused");
@@ -101,7 +102,7 @@ export class MockFleet {
       a.upgrade_rollback = undefined;
       if (a.status !== "offline") a.status = "updating";
       this.changed(a);
-      if (!later && a.status !== "offline") this.running.push({ agentId: a.id, actionId, from: a.agent.version, target: version, step: 0, wait: hash(a.id) % 4, percent: 0, tries: 0 });
+      if (!later && a.status !== "offline") this.running.push({ agentId: a.id, actionId, from: a.agent.version, target: version, step: 0, wait: (hash(a.id) % 4) + n * stagger, percent: 0, tries: 0 });
     }
     return actionId;
   }
@@ -162,6 +163,20 @@ export class MockFleet {
     }
     this.emit("action.cancelled", actionId, {}, "first admin key");
     return true;
+  }
+
+  /** withdraw takes an upgrade back from those of the agents that have not begun, and says from which. */
+  withdraw(ids: string[], why: string): string[] {
+    return ids.filter((id) => {
+      const a = this.agents.get(id);
+      const d = a?.upgrade_details;
+      if (!a || !d || !["UPG_REQUESTED", "UPG_SCHEDULED", "UPG_DOWNLOADING"].includes(d.state)) return false;
+      this.running = this.running.filter((r) => r.agentId !== id);
+      this.finish(d.action_id, id, `withdrawn: ${why}`);
+      Object.assign(a, { upgrade_details: null, upgrade_started_at: null, upgrade_status: null, status: a.status === "offline" ? "offline" : "online" });
+      this.changed(a);
+      return true;
+    });
   }
 
   unenroll(id: string): void {
@@ -293,8 +308,10 @@ export class MockFleet {
     return { available: true, ...kept };
   }
 
-  private changed(a: Agent): void {
+  changed(a: Agent): void {
     a.rollback = this.verdict(a);
+    a.desired_version = a.upgrade_status === "started" ? a.upgrade_details?.target_version ?? a.agent.version : a.agent.version;
+    if (!a.upgrade_details && a.status === "online") a.last_healthy_version = a.agent.version;
     this.emit("agent.upgrade", a.id, { agent: copy(a) });
   }
 
@@ -340,6 +357,8 @@ export class MockFleet {
     if (i === 3) a.upgrade = { rollbacks: [{ version: "1.0.0", valid_until: iso(this.now() + 5 * 864e5) }] };
     if (i === 9) silence(a, this.now());
     a.rollback = this.verdict(a);
+    a.desired_version = a.agent.version;
+    if (!offline && !bad) a.last_healthy_version = a.agent.version;
     return a;
   }
 
@@ -357,7 +376,7 @@ export function iso(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-function host(a: Agent): string {
+export function host(a: Agent): string {
   return (a.local_metadata as { host: { hostname: string } }).host.hostname;
 }
 
@@ -365,7 +384,7 @@ function copy(a: Agent): Agent {
   return structuredClone(a);
 }
 
-function hash(text: string): number {
+export function hash(text: string): number {
   let h = 7;
   for (const c of text) h = (h * 31 + c.charCodeAt(0)) >>> 0;
   return h;

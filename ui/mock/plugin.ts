@@ -1,6 +1,7 @@
 /** Hangs the mock fleet under /api of Vite's own servers. Nothing of it reaches a build. */
 import type { Connect, Plugin } from "vite";
 import { MockFleet } from "./fleet.ts";
+import { MockRollouts } from "./rollouts.ts";
 import { answer } from "./server.ts";
 
 /** MUSTER_MOCK_AGENTS=5000 npm run dev  shows a large fleet; 0 an empty one. */
@@ -10,11 +11,16 @@ const TICK_MS = 350;
 export function mockFleet(): Plugin {
   const start = (middlewares: Connect.Server, stopped: (stop: () => void) => void) => {
     const fleet = new MockFleet(Date.now, Number(process.env.MUSTER_MOCK_AGENTS ?? DEFAULT_AGENTS));
-    const timer = setInterval(() => fleet.tick(), TICK_MS).unref();
+    const rollouts = new MockRollouts(fleet, Date.now);
+    const tick = () => {
+      fleet.tick();
+      rollouts.tick();
+    };
+    const timer = setInterval(tick, TICK_MS).unref();
     stopped(() => clearInterval(timer));
     middlewares.use((req, res, next) => {
       if (!req.url?.startsWith("/api/")) return next();
-      answer(fleet, req, res).catch(next);
+      answer(fleet, rollouts, req, res).catch(next);
     });
   };
   return {

@@ -2,6 +2,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { FleetEvent } from "../app/api/types";
 import type { MockFleet } from "./fleet.ts";
+import { answerRollouts } from "./rolloutRoutes.ts";
+import type { MockRollouts } from "./rollouts.ts";
 
 const COOKIE = "muster_session=mock";
 /** The key the mock refuses, for looking at the login error. */
@@ -80,7 +82,7 @@ const routes: Route[] = [
   }],
 ];
 
-export async function answer(fleet: MockFleet, req: IncomingMessage, res: ServerResponse): Promise<void> {
+export async function answer(fleet: MockFleet, rollouts: MockRollouts, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const url = new URL(req.url ?? "/", "http://mock");
   const body = await readBody(req);
   const loggedIn = (req.headers.cookie ?? "").includes(COOKIE);
@@ -88,6 +90,8 @@ export async function answer(fleet: MockFleet, req: IncomingMessage, res: Server
   if (!loggedIn) return send(res, refuse(401, "Unauthorized", "Log in with an admin API key."));
   if (req.method !== "GET" && !req.headers["kbn-xsrf"]) return send(res, refuse(400, "Bad Request", "The header kbn-xsrf is missing."));
   if (url.pathname === "/api/v1/events") return stream(fleet, url, req, res);
+  const told = answerRollouts(rollouts, req.method ?? "GET", url, body);
+  if (told) return send(res, told);
   for (const [method, path, handle] of routes) {
     const match = method === req.method ? path.exec(url.pathname) : null;
     if (match) return send(res, handle({ fleet, url, args: match.slice(1).map(decodeURIComponent), body }));

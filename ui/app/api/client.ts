@@ -28,6 +28,8 @@ export class ApiError extends Error {
     readonly statusCode: number,
     readonly code: string,
     message: string,
+    /** The whole answer, where a refusal says more than a sentence. */
+    readonly body?: unknown,
   ) {
     super(message);
     this.name = "ApiError";
@@ -74,7 +76,7 @@ export function errorFrom(status: number, text: string): ApiError {
   try {
     const body = JSON.parse(text) as { error?: unknown; message?: unknown };
     if (typeof body.message === "string" && body.message !== "") {
-      return new ApiError(status, typeof body.error === "string" ? body.error : "error", body.message);
+      return new ApiError(status, typeof body.error === "string" ? body.error : "error", body.message, body);
     }
   } catch {
     // Not JSON: a proxy in between has answered.
@@ -93,7 +95,9 @@ export function fillPath(path: string, values: Record<string, string>): string {
 function queryString(query: unknown): string {
   const out = new URLSearchParams();
   for (const [name, value] of Object.entries((query ?? {}) as Record<string, unknown>)) {
-    if (value !== undefined && value !== null) out.set(name, String(value));
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null) out.append(name, String(one));
+    }
   }
   const text = out.toString();
   return text === "" ? "" : `?${text}`;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { agent, details } from "~/testing/agent";
-import { effectsOf, EVENT_TYPES, patchList } from "./events";
+import { effectsOf, EVENT_TYPES, freshOf, patchList } from "./events";
 import { History, PER_AGENT, phaseTimes } from "./history";
 import { keys } from "./queries";
 import type { Agent, AgentList, FleetEvent } from "./types";
@@ -83,4 +83,21 @@ test("what is kept of one agent is bounded, and survives a reload", () => {
   expect(new History(session).of("a")).toEqual(history.of("a"));
   storage.set("muster-events-seen", "{broken");
   expect(new History(session).of("a")).toEqual([]);
+});
+
+test("progress of a target reads its rollout's targets again, not the fleet", () => {
+  const stale = (type: string, data?: Record<string, unknown>) => effectsOf(event(type, "a", data)).stale;
+  expect(stale("agent.upgrade_phase_changed", { rollout_id: "r1" })).toEqual([keys.targets("r1"), keys.why]);
+  expect(stale("rollout.progress")).not.toContainEqual(keys.agents);
+  for (const type of ["rollout.started", "rollout.completed", "rollout.cancelled", "rollout.rollback_completed"]) expect(stale(type), type).toContainEqual(keys.agents);
+  for (const type of EVENT_TYPES) expect(stale(type, { rollout_id: "r1" }).flat(), type).not.toContain("rollout-preview");
+});
+
+test("an event that knows of no rollouts does not take an agent out of its own", () => {
+  const held = agent({ rollout: { id: "r1", name: "Spring" }, desired_version: "1.1.0", last_healthy_version: "1.0.0" });
+  const bare = agent({ status: "updating" });
+  expect(freshOf(held, bare)).toMatchObject({ status: "updating", rollout: { id: "r1" }, desired_version: "1.1.0", last_healthy_version: "1.0.0" });
+  expect(freshOf(held, agent({ desired_version: "1.0.0" })).rollout).toBeUndefined();
+  expect(freshOf(undefined, bare)).toBe(bare);
+  expect(patchList(list(held), map(bare), false).items[0]!.rollout).toEqual({ id: "r1", name: "Spring" });
 });

@@ -10,7 +10,16 @@ export const EVENT_TYPES = [
   "action.created", "action.result", "action.cancelled",
   "package.pushed", "package.deleted",
   "key.created", "key.revoked", "policy.created",
+  "rollout.created", "rollout.started", "rollout.progress", "rollout.paused", "rollout.resumed", "rollout.completed", "rollout.failed",
+  "rollout.cancelled", "rollout.rollback_initiated", "rollout.rollback_completed",
+  "agent.upgrade_started", "agent.upgrade_completed", "agent.upgrade_phase_changed",
+  "incident.changed",
 ] as const;
+
+/** Events about one target of a rollout. What they do to the agent itself comes as agent.upgrade besides. */
+const TARGET_EVENTS: readonly string[] = ["agent.upgrade_started", "agent.upgrade_completed", "agent.upgrade_phase_changed"];
+
+const STEPS_WITHIN: readonly string[] = ["rollout.created", "rollout.progress", "rollout.paused", "rollout.resumed"];
 
 export interface Effects {
   /** The agent as it is now: it replaces the one in every cache. */
@@ -21,6 +30,10 @@ export interface Effects {
 
 export function effectsOf(event: FleetEvent): Effects {
   const [noun] = event.type.split(".");
+  if (TARGET_EVENTS.includes(event.type)) {
+    const rollout = event.data?.rollout_id;
+    return { stale: [typeof rollout === "string" ? keys.targets(rollout) : keys.rollouts, keys.why] };
+  }
   switch (noun) {
     case "agent": {
       const agent = event.data?.agent as Agent | undefined;
@@ -34,6 +47,11 @@ export function effectsOf(event: FleetEvent): Effects {
     case "key":
       // Publisher keys are among what a host is told when it enrols.
       return { stale: [keys.enrollmentKeys, keys.publisherKeys, keys.server] };
+    case "rollout":
+      // Only a beginning or an end changes which agents a rollout holds.
+      return { stale: STEPS_WITHIN.includes(event.type) ? [keys.rollouts, keys.why] : [keys.rollouts, keys.why, keys.agents] };
+    case "incident":
+      return { stale: [keys.incidents] };
     case "policy":
       return { stale: [keys.policies] };
     default:
@@ -45,6 +63,16 @@ export function effectsOf(event: FleetEvent): Effects {
 function changesPreview(event: FleetEvent, agent: Agent): boolean {
   const state = agent.upgrade_details?.state;
   return event.type !== "agent.upgrade" || !state || ["UPG_REQUESTED", "UPG_SCHEDULED", "UPG_FAILED", "UPG_ROLLBACK"].includes(state);
+}
+
+/**
+ * freshOf is the agent of an event as caches shall hold it. An event is made where
+ * the agent checks in, which knows of no rollouts: what a page has read about them
+ * stays until it is read again.
+ */
+export function freshOf(old: Agent | undefined, fresh: Agent): Agent {
+  if (!old || fresh.desired_version !== undefined) return fresh;
+  return { ...fresh, rollout: old.rollout, desired_version: old.desired_version, last_healthy_version: fresh.last_healthy_version ?? old.last_healthy_version };
 }
 
 /**
@@ -62,7 +90,7 @@ export function patchList(list: AgentList, patches: ReadonlyMap<string, Agent>, 
     const fresh = left.get(old.id);
     left.delete(old.id);
     if (fresh && hidden(fresh)) removed++;
-    else items.push(fresh ?? old);
+    else items.push(fresh ? freshOf(old, fresh) : old);
   }
   const added = [...left.values()].filter((a) => !hidden(a));
   if (added.length === 0 && removed === 0 && left.size === patches.size) return list;

@@ -17,7 +17,7 @@ export interface SeenEvent {
   state?: UpgradeState;
   target?: string;
   action?: string;
-  /** How far the watcher on the host is. */
+  /** How far the watcher on the host is; in events of a rollout, the target's state there. */
   stage?: string;
   /** The error or the reason, where there is one. */
   reason?: string;
@@ -110,10 +110,14 @@ function condense(event: FleetEvent): SeenEvent {
     upgrade: agent?.upgrade_status ?? undefined,
     state: details?.state,
     target: watch?.to ?? details?.target_version,
-    stage: watch?.stage,
+    stage: watch?.stage ?? textOf(event.data?.state),
     action: details?.action_id,
-    reason: watch?.reason?.text || details?.metadata?.reason || details?.metadata?.error_msg || (typeof error === "string" ? error : undefined),
+    reason: watch?.reason?.text || details?.metadata?.reason || details?.metadata?.error_msg || textOf(error),
   };
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" && value !== "" ? value : undefined;
 }
 
 function samePhase(a: SeenEvent, b: SeenEvent): boolean {

@@ -1,6 +1,7 @@
 /** Every query of the pages and its key: the one place that says what is cached under which name. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { call } from "./client";
+import type { TargetState } from "./types";
 
 /** More than this the server does not return in one page; see listAgents in the OpenAPI document. */
 export const MAX_AGENTS = 10_000;
@@ -24,6 +25,16 @@ export const keys = {
   enrollmentKeys: ["enrollment-keys"] as const,
   policies: ["policies"] as const,
   preview: ["preview"] as const,
+  rollouts: ["rollouts"] as const,
+  rollout: (id: string) => ["rollouts", "one", id] as const,
+  targets: (id: string) => ["rollouts", "targets", id] as const,
+  audit: (id: string) => ["rollouts", "audit", id] as const,
+  /** Apart from the others: a preview is read again only when somebody asks for it. */
+  rolloutPreview: (id: string) => ["rollout-preview", id] as const,
+  why: ["why"] as const,
+  incidents: ["incidents"] as const,
+  exposure: ["exposure"] as const,
+  freezes: ["freezes"] as const,
 };
 
 export const sessionQuery = queryOptions({
@@ -116,3 +127,100 @@ export const previewQuery = (input: PreviewInput) =>
     gcTime: 60_000,
     retry: false,
   });
+
+/** The rollouts page shows this many of the newest. */
+export const ROLLOUTS_SHOWN = 200;
+
+export const rolloutsQuery = queryOptions({
+  queryKey: [...keys.rollouts, "list"] as const,
+  queryFn: ({ signal }) => call("get", "/api/v1/rollouts", { query: { page: 1, perPage: ROLLOUTS_SHOWN }, signal }),
+  refetchInterval: POLL_MS,
+});
+
+export const rolloutQuery = (id: string) =>
+  queryOptions({
+    queryKey: keys.rollout(id),
+    queryFn: async ({ signal }) => (await call("get", "/api/v1/rollouts/{rolloutId}", { path: { rolloutId: id }, signal })).item,
+    refetchInterval: POLL_MS,
+  });
+
+export interface TargetsPage {
+  state?: TargetState;
+  batch?: number;
+  page: number;
+}
+
+/** One screen and a half: the server pages, so that a million targets are no matter. */
+export const TARGETS_PER_PAGE = 50;
+
+export const targetsQuery = (id: string, { state, batch, page }: TargetsPage) =>
+  queryOptions({
+    queryKey: [...keys.targets(id), { state, batch, page }] as const,
+    queryFn: ({ signal }) =>
+      call("get", "/api/v1/rollouts/{rolloutId}/targets", { path: { rolloutId: id }, query: { state: state && [state], batch, page, perPage: TARGETS_PER_PAGE }, signal }),
+    placeholderData: keepPreviousData,
+    refetchInterval: POLL_MS,
+  });
+
+/** So many targets in flight are asked for their phases; a plan that upgrades more at once has sums that stand for the rest. */
+export const IN_FLIGHT_SHOWN = 1_000;
+
+export const inFlightQuery = (id: string, any: boolean) =>
+  queryOptions({
+    queryKey: [...keys.targets(id), "in-flight"] as const,
+    queryFn: ({ signal }) =>
+      call("get", "/api/v1/rollouts/{rolloutId}/targets", {
+        path: { rolloutId: id }, query: { state: ["offered", "upgrading", "verifying"], page: 1, perPage: IN_FLIGHT_SHOWN }, signal,
+      }),
+    enabled: any,
+    refetchInterval: POLL_MS,
+  });
+
+/** The newest entries of a trail; older ones are on the command line. */
+export const AUDIT_SHOWN = 100;
+
+export const auditQuery = (id: string) =>
+  queryOptions({
+    queryKey: keys.audit(id),
+    queryFn: ({ signal }) => call("get", "/api/v1/rollouts/{rolloutId}/audit", { path: { rolloutId: id }, query: { page: 1, perPage: AUDIT_SHOWN }, signal }),
+    refetchInterval: POLL_MS,
+  });
+
+/** Pins a preview of a draft. It stays as it is shown until it is asked for again: what is started is what was seen. */
+export const rolloutPreviewQuery = (id: string) =>
+  queryOptions({
+    queryKey: keys.rolloutPreview(id),
+    queryFn: async ({ signal }) => (await call("post", "/api/v1/rollouts/{rolloutId}/preview", { path: { rolloutId: id }, signal })).item,
+    staleTime: Infinity,
+    gcTime: 60_000,
+    retry: false,
+    refetchOnWindowFocus: false,
+    refetchOnReconnect: false,
+  });
+
+export const whyQuery = (agentId: string, at?: string) =>
+  queryOptions({
+    queryKey: [...keys.why, agentId, at ?? "now"] as const,
+    queryFn: async ({ signal }) => (await call("get", "/api/v1/agents/{agentId}/why", { path: { agentId }, query: { at }, signal })).item,
+    placeholderData: keepPreviousData,
+    refetchInterval: at ? false : POLL_MS,
+  });
+
+/** Hundreds at most are kept; those that need somebody come first. */
+export const INCIDENTS_SHOWN = 200;
+
+export const incidentsQuery = queryOptions({
+  queryKey: [...keys.incidents, "list"] as const,
+  queryFn: ({ signal }) => call("get", "/api/v1/incidents", { query: { page: 1, perPage: INCIDENTS_SHOWN }, signal }),
+  refetchInterval: POLL_MS,
+});
+
+export const exposureQuery = queryOptions({
+  queryKey: keys.exposure,
+  queryFn: async ({ signal }) => (await call("get", "/api/v1/exposure", { signal })).item,
+});
+
+export const freezesQuery = queryOptions({
+  queryKey: keys.freezes,
+  queryFn: async ({ signal }) => (await call("get", "/api/v1/freezes", { signal })).items,
+});

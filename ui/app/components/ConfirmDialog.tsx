@@ -13,13 +13,15 @@ interface Props {
   keep?: string;
   /** Why it cannot be confirmed, if it cannot. */
   reason?: string | null;
+  /** For what does no harm: the button has the colour of any other. */
+  harmless?: boolean;
   busy: boolean;
   error: unknown;
   onConfirm: () => void;
   onClose: () => void;
 }
 
-export function ConfirmDialog({ title, children, confirm, keep = "Keep", reason = null, busy, error, onConfirm, onClose }: Props) {
+export function ConfirmDialog({ title, children, confirm, keep = "Keep", reason = null, harmless, busy, error, onConfirm, onClose }: Props) {
   useReturnFocus();
   return (
     <Modal opened onClose={onClose} title={<Text fw={600}>{title}</Text>} centered closeButtonProps={{ "aria-label": "Close" }}>
@@ -28,7 +30,7 @@ export function ConfirmDialog({ title, children, confirm, keep = "Keep", reason 
         {error ? <Callout kind="error">{messageOf(error)}</Callout> : null}
         <Group justify="flex-end" gap="xs">
           <Button variant="default" onClick={onClose} data-autofocus>{keep}</Button>
-          <ReasonButton color="red.8" reason={reason} loading={busy} onClick={onConfirm}>{confirm}</ReasonButton>
+          <ReasonButton color={harmless ? undefined : "red.8"} reason={reason} loading={busy} onClick={onConfirm}>{confirm}</ReasonButton>
         </Group>
       </Stack>
     </Modal>

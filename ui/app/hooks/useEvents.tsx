@@ -1,7 +1,7 @@
 /** The one event stream of the page, and the caches it keeps fresh. */
 import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useMemo, useState, useSyncExternalStore, type ReactNode } from "react";
-import { EVENT_TYPES, effectsOf, patchList } from "~/api/events";
+import { EVENT_TYPES, effectsOf, freshOf, patchList } from "~/api/events";
 import { History, type SeenEvent } from "~/api/history";
 import { keys } from "~/api/queries";
 import type { Agent, AgentList, FleetEvent } from "~/api/types";
@@ -186,7 +186,7 @@ class Updates {
       this.client.setQueryData<AgentList>(keys.agentList(showInactive), (list) => list && patchList(list, patches, showInactive));
     }
     for (const agent of patches.values()) {
-      this.client.setQueryData<Agent>(keys.agent(agent.id), (old) => (old ? agent : undefined));
+      this.client.setQueryData<Agent>(keys.agent(agent.id), (old) => (old ? freshOf(old, agent) : undefined));
     }
   }
 

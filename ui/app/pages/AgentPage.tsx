@@ -1,4 +1,4 @@
-import { Badge, Button, Group, Stack, Table, Text } from "@mantine/core";
+import { Badge, Group, Stack, Table, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { IconArrowBackUp, IconArrowLeft, IconCircleArrowUp } from "@tabler/icons-react";
 import { getRouteApi } from "@tanstack/react-router";
@@ -21,6 +21,7 @@ import { UnenrollDialog } from "~/components/UnenrollDialog";
 import { UpgradeDialog } from "~/components/UpgradeDialog";
 import { PhaseLine } from "~/components/VersionCell";
 import { WatchPanel } from "~/components/WatchPanel";
+import { WhyPanel } from "~/components/WhyPanel";
 import { useNewestVersion, usePolicyName } from "~/hooks/useAgents";
 import { useSeenEvents } from "~/hooks/useEvents";
 import { whyNotRollback, whyNotUpgrade } from "~/util/allowed";
@@ -96,6 +97,11 @@ export function AgentPage() {
 
       <Stack gap="md">
         {query.isError ? <LoadError what="The newest state of the agent" error={query.error} onRetry={() => void query.refetch()} /> : null}
+        {agent.rollout ? (
+          <Callout kind="info">
+            The rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: agent.rollout.id }} inherit fw={600} underline="always">{agent.rollout.name}</TextLink> has this agent: it alone upgrades it until it is over.
+          </Callout>
+        ) : null}
         <UpgradePanel agent={agent} onAgain={(again) => setUpgrading({ again })} />
         <WatchPanel agent={agent} />
         <div className={classes.columns}>
@@ -104,6 +110,7 @@ export function AgentPage() {
             <Panel title="Components" flush><Components agent={agent} /></Panel>
           </Stack>
           <Stack gap="md">
+            <WhyPanel agentId={agent.id} />
             <Panel title="Recent events" flush><EventList agent={agent} /></Panel>
             <Panel title="Metadata"><Metadata agent={agent} /></Panel>
           </Stack>
@@ -160,14 +167,15 @@ function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { ve
               {details?.metadata?.reason_code ? <span>Reason code <span className="mono">{details.metadata.reason_code}</span></span> : null}
               <span>{runsWords(agent, ended)} {adviceFor(details?.metadata?.reason_code)}</span>
               {agent.upgrade_rollback ? null : (
-                <Button
+                <ReasonButton
                   size="xs"
                   variant="default"
                   mt={4}
+                  reason={whyNotUpgrade(agent)}
                   onClick={() => onAgain(ended.target ? { version: ended.target, force: ended.kind === "rolled_back" } : undefined)}
                 >
                   Upgrade again…
-                </Button>
+                </ReasonButton>
               )}
             </Stack>
           </Callout>
@@ -202,6 +210,8 @@ function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
       ["Last check-in", <Ago key="l" at={agent.last_checkin} />],
       ["Said at check-in", [agent.last_checkin_status, agent.last_checkin_message].filter(Boolean).join(": ")],
       ["Version", <span key="v" className="mono">{agent.agent.version}</span>],
+      ["Shall run", agent.desired_version ? <span key="dv"><span className="mono">{agent.desired_version}</span>{agent.desired_version === agent.agent.version ? "" : ", not yet"}</span> : ""],
+      ["Last healthy with", agent.last_healthy_version ? <span key="lh" className="mono">{agent.last_healthy_version}</span> : "no version yet"],
       ["Could go back to", backTo(agent)],
       ["Policy", agent.policy_revision ? `${policy} (revision ${agent.policy_revision})` : policy],
       ["Operating system", [osOf(agent), osVersionOf(agent)].filter(Boolean).join(" ")],

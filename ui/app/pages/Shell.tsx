@@ -4,7 +4,7 @@ import { IconDeviceDesktop, IconLogout, IconMoon, IconSun, IconUserCircle, IconC
 import { Link, Outlet, useLocation, useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 import { call } from "~/api/client";
-import { serverQuery, sessionQuery } from "~/api/queries";
+import { incidentsQuery, serverQuery, sessionQuery } from "~/api/queries";
 import { Logo } from "~/components/Logo";
 import { NowProvider } from "~/components/Now";
 import { EventsProvider, useHistory, useStreamState, type StreamState } from "~/hooks/useEvents";
@@ -12,6 +12,8 @@ import classes from "./Shell.module.css";
 
 const pages = [
   { to: "/agents", label: "Agents" },
+  { to: "/rollouts", label: "Rollouts" },
+  { to: "/incidents", label: "Incidents" },
   { to: "/activity", label: "Activity" },
   { to: "/packages", label: "Packages" },
   { to: "/enroll", label: "Enrollment" },
@@ -29,6 +31,7 @@ export function Shell() {
             {pages.map((page) => (
               <Link key={page.to} to={page.to} className={classes.tab} activeProps={{ "data-active": true, "aria-current": "page" }}>
                 {page.label}
+                {page.to === "/incidents" ? <OpenIncidents /> : null}
               </Link>
             ))}
           </nav>
@@ -42,6 +45,14 @@ export function Shell() {
       </NowProvider>
     </EventsProvider>
   );
+}
+
+/** How many incidents wait for somebody. Part of the tab's name, so that it is heard too. */
+function OpenIncidents() {
+  const { data } = useQuery(incidentsQuery);
+  const open = data?.items.filter((i) => i.state === "open").length ?? 0;
+  if (open === 0) return null;
+  return <span className={classes.count}>{open}<span className="sr-only"> open</span></span>;
 }
 
 /** A new page begins at its top for the keyboard and the screen reader too. */

@@ -17,6 +17,9 @@ test.each([
   [{ ...up({}), type: "agent.watch", stage: "watching", target: "1.1.0" }, "The watcher judges 1.1.0"],
   [{ ...up({}), type: "agent.watch", stage: "rolled_back", target: "1.1.0", reason: "it crashed" }, "The watcher rolled back from 1.1.0: it crashed"],
   [{ ...up({}), type: "agent.watch" }, "The watcher spoke"],
+  [{ ...up({}), type: "agent.upgrade_started" }, "Its turn came in a rollout"],
+  [{ ...up({}), type: "agent.upgrade_phase_changed", stage: "verifying" }, "Its rollout sees it being watched"],
+  [{ ...up({}), type: "agent.upgrade_completed", stage: "failed", reason: "no space left" }, "Over for its rollout: failed: no space left"],
   [{ ...up({}), type: "agent.painted" }, "agent.painted"],
 ] as [SeenEvent, string][])("%o reads %s", (event, want) => {
   expect(eventText(event)).toBe(want);

@@ -2,6 +2,7 @@
 import type { Agent } from "~/api/types";
 import { isRequest, type SeenEvent } from "~/api/history";
 import { STEPS } from "./phase";
+import { targetLabel } from "./rolloutText";
 
 export function eventText(e: SeenEvent): string {
   const to = e.target ? ` to ${e.target}` : "";
@@ -16,6 +17,12 @@ export function eventText(e: SeenEvent): string {
       return upgradeText(e, to);
     case "agent.watch":
       return watchText(e);
+    case "agent.upgrade_started":
+      return "Its turn came in a rollout";
+    case "agent.upgrade_phase_changed":
+      return `Its rollout sees it ${targetWord(e.stage, "move on")}`;
+    case "agent.upgrade_completed":
+      return `Over for its rollout: ${targetWord(e.stage, "ended")}${e.reason ? `: ${e.reason}` : ""}`;
     case "action.result":
       return e.reason ? `Answered the action with an error: ${e.reason}` : "Answered the action";
     default:
@@ -31,6 +38,10 @@ function upgradeText(e: SeenEvent, to: string): string {
   if (e.state === "UPG_SCHEDULED") return `Upgrade${to} scheduled`;
   if (e.state === "UPG_REQUESTED") return `Upgrade${to} requested`;
   return STEPS.find((s) => s.state === e.state)?.doing ?? e.state;
+}
+
+function targetWord(state: string | undefined, otherwise: string): string {
+  return (targetLabel as Record<string, string>)[state ?? ""]?.toLowerCase() ?? otherwise;
 }
 
 const stages: Record<string, (target: string) => string> = {

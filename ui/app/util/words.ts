@@ -22,10 +22,15 @@ export function shellQuote(word: string): string {
   return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
+/** closed ends a text with a full stop, once, and leaves its beginning alone: it may be the name of a host. */
+export function closed(text: string): string {
+  const t = text.trim();
+  return t === "" || /[.!?…]$/.test(t) ? t : `${t}.`;
+}
+
 /** sentence ends a text taken from elsewhere with a full stop, once. */
 export function sentence(text: string): string {
   const t = text.trim();
   if (t === "") return "";
-  const upper = t[0]!.toUpperCase() + t.slice(1);
-  return /[.!?…]$/.test(upper) ? upper : `${upper}.`;
+  return closed(t[0]!.toUpperCase() + t.slice(1));
 }

@@ -1,0 +1,57 @@
+import { Group, Stack, Text, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { whyQuery } from "~/api/queries";
+import { codeText } from "~/util/rolloutText";
+import { exact } from "~/util/time";
+import { closed, sentence } from "~/util/words";
+import { Loading, LoadError, Panel } from "./Blocks";
+import { Ago } from "./Now";
+import { Countdown } from "./rollout/Waits";
+import { TextLink } from "./TextLink";
+import classes from "./rollout/Rollout.module.css";
+
+/** Why an agent runs what it runs, and not what a rollout wants: now, or at a time in the past. */
+export function WhyPanel({ agentId }: { agentId: string }) {
+  const [local, setLocal] = useState("");
+  const then = local === "" || Number.isNaN(Date.parse(local)) ? undefined : new Date(local).toISOString();
+  const why = useQuery(whyQuery(agentId, then));
+  const e = why.data;
+  return (
+    <Panel
+      title="Why (not)?"
+      aside={
+        <Group gap={6}>
+          <TextInput size="xs" type="datetime-local" aria-label="At this time" value={local} onChange={(ev) => setLocal(ev.currentTarget.value)} />
+          {local ? <button type="button" className={classes.goto} onClick={() => setLocal("")}>Now</button> : null}
+        </Group>
+      }
+    >
+      {why.isError ? <LoadError what="The reasons" error={why.error} onRetry={() => void why.refetch()} /> : null}
+      {why.isPending ? <Loading rows={2} /> : null}
+      {e && !why.isError ? (
+        <Stack gap="sm" role="status">
+          <Text size="sm" fw={600}>{then ? `${exact(e.at)}: ` : ""}{closed(e.summary)}</Text>
+          {e.chain.length > 0 ? (
+            <ol className={classes.chain} aria-label="Reasons, the widest first">
+              {e.chain.map((c, i) => (
+                <li key={`${i} ${c.code}`} className={classes.link}>
+                  <div>
+                    {sentence(c.text)}
+                    <div className={classes.sub}>
+                      {c.code ? <>{codeText(c.code)} <span className="mono">{c.code}</span> </> : null}
+                      {c.since ? <>since <Ago at={c.since} /></> : null}
+                      {c.until && !then ? <> · <Countdown until={c.until} /> left</> : null}
+                    </div>
+                  </div>
+                </li>
+              ))}
+            </ol>
+          ) : null}
+          {e.next ? <Text size="sm">{sentence(e.next)}</Text> : null}
+          {e.rollout_id ? <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: e.rollout_id }} size="sm">Show the rollout “{e.rollout_name || e.rollout_id}”</TextLink> : null}
+        </Stack>
+      ) : null}
+    </Panel>
+  );
+}

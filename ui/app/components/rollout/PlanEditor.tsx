@@ -1,0 +1,85 @@
+import { useId, useRef, type KeyboardEvent } from "react";
+import type { Fault } from "~/util/planYaml";
+import { sentence } from "~/util/words";
+import { Callout } from "../Callout";
+import classes from "./Rollout.module.css";
+
+interface Props {
+  text: string;
+  faults: Fault[];
+  onChange: (text: string) => void;
+}
+
+/** The lines a plan usually has; the editor is as high as they are. */
+const ROWS = 34;
+
+/** YAML with line numbers. Faults stand below, marked at their lines. */
+export function PlanEditor({ text, faults, onChange }: Props) {
+  const area = useRef<HTMLTextAreaElement>(null);
+  const gutter = useRef<HTMLDivElement>(null);
+  const id = useId();
+  const lines = text.split("\n").length;
+  const wrong = new Set(faults.map((f) => f.line));
+
+  const goTo = (line: number) => {
+    const el = area.current;
+    if (!el) return;
+    const from = text.split("\n").slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+    const end = text.indexOf("\n", from);
+    el.focus();
+    el.setSelectionRange(from, end < 0 ? text.length : end);
+    el.scrollTop = Math.max(0, (line - 5) * 20);
+  };
+
+  return (
+    <div>
+      <div className={classes.editor}>
+        <div className={classes.gutter} ref={gutter} aria-hidden style={{ height: ROWS * 20 + 20 }}>
+          {Array.from({ length: lines }, (_, i) => <div key={i} data-fault={wrong.has(i + 1) || undefined}>{i + 1}</div>)}
+        </div>
+        <textarea
+          ref={area}
+          className={classes.text}
+          rows={ROWS}
+          aria-label="Plan in YAML"
+          aria-invalid={faults.length > 0 || undefined}
+          aria-describedby={faults.length > 0 ? id : undefined}
+          spellCheck={false}
+          autoCapitalize="off"
+          autoComplete="off"
+          wrap="off"
+          value={text}
+          onChange={(e) => onChange(e.currentTarget.value)}
+          onKeyDown={indent}
+          onScroll={(e) => { if (gutter.current) gutter.current.scrollTop = e.currentTarget.scrollTop; }}
+        />
+      </div>
+      <div id={id} style={{ marginTop: faults.length > 0 ? 8 : 0 }}>
+        {faults.length > 0 ? (
+          <Callout kind="error" title="The plan cannot be used as it is">
+            <ul className={classes.faults}>
+              {faults.map((f) => (
+                <li key={`${f.line} ${f.text}`}>
+                  {f.line > 0 ? <><button type="button" className={classes.goto} onClick={() => goTo(f.line)}>Line {f.line}</button>: </> : null}
+                  {sentence(f.text)}
+                </li>
+              ))}
+            </ul>
+          </Callout>
+        ) : null}
+      </div>
+    </div>
+  );
+}
+
+/** Enter keeps the indentation. Tab is left to the keyboard's way through the page. */
+function indent(e: KeyboardEvent<HTMLTextAreaElement>): void {
+  if (e.key !== "Enter" || e.shiftKey || e.nativeEvent.isComposing) return;
+  const el = e.currentTarget;
+  const line = el.value.slice(0, el.selectionStart).split("\n").pop() ?? "";
+  const space = /^\s*/.exec(line)![0] + (/:\s*$/.test(line) ? "  " : "");
+  if (space === "") return;
+  e.preventDefault();
+  // The browser's own command keeps undo working, which setting the value would not.
+  document.execCommand("insertText", false, `\n${space}`);
+}

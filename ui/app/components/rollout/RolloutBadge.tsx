@@ -1,0 +1,49 @@
+import {
+  IconAlertTriangle, IconArrowBackUp, IconCircleCheck, IconCircleMinus, IconClock, IconEye, IconHandStop, IconHourglass, IconLoader2, IconMoonStars,
+  IconPencil, IconPlayerPause, IconPlayerPlay, IconSend, type Icon,
+} from "@tabler/icons-react";
+import type { RolloutState, TargetState } from "~/api/types";
+import { stateLabel, targetLabel } from "~/util/rolloutText";
+import classes from "./Rollout.module.css";
+
+type Tone = "good" | "bad" | "warn" | "moving" | "quiet";
+
+/** A shape for each state, since a colour alone says nothing to many people. */
+const states: Record<RolloutState, [Tone, Icon]> = {
+  draft: ["quiet", IconPencil],
+  running: ["moving", IconPlayerPlay],
+  paused: ["warn", IconPlayerPause],
+  cancelling: ["warn", IconHandStop],
+  completed: ["good", IconCircleCheck],
+  failed: ["bad", IconAlertTriangle],
+  cancelled: ["quiet", IconCircleMinus],
+  rolled_back: ["warn", IconArrowBackUp],
+};
+
+const targets: Record<TargetState, [Tone, Icon]> = {
+  pending: ["quiet", IconClock],
+  held: ["quiet", IconMoonStars],
+  offered: ["moving", IconSend],
+  upgrading: ["moving", IconLoader2],
+  verifying: ["moving", IconEye],
+  succeeded: ["good", IconCircleCheck],
+  failed: ["bad", IconAlertTriangle],
+  rolled_back: ["bad", IconArrowBackUp],
+  withdrawn: ["warn", IconHandStop],
+  skipped: ["quiet", IconCircleMinus],
+  expired: ["warn", IconHourglass],
+  cancelled: ["quiet", IconCircleMinus],
+};
+
+export function RolloutBadge({ state }: { state: RolloutState }) {
+  // A newer server may know a state this page does not.
+  return <Word of={states[state] ?? ["quiet", IconClock]} word={stateLabel[state] ?? state} title={`State: ${state}`} />;
+}
+
+export function TargetBadge({ state }: { state: TargetState }) {
+  return <Word of={targets[state] ?? ["quiet", IconClock]} word={targetLabel[state] ?? state} title={`State: ${state}`} />;
+}
+
+function Word({ of: [tone, Shape], word, title }: { of: [Tone, Icon]; word: string; title: string }) {
+  return <span className={classes.badge} data-tone={tone} title={title}><Shape size={14} aria-hidden />{word}</span>;
+}

@@ -1,0 +1,23 @@
+/** A rollout for tests: running, five targets, with what a test cares about changed. */
+import type { Counts, Plan, Rollout, Target } from "~/api/types";
+
+export function counts(change: Partial<Counts> = {}): Counts {
+  const c: Counts = {
+    total: 0, pending: 0, held: 0, offered: 0, upgrading: 0, verifying: 0, succeeded: 0, failed: 0, rolled_back: 0, withdrawn: 0, skipped: 0, expired: 0, cancelled: 0, ...change,
+  };
+  return { ...c, total: Object.entries(c).reduce((sum, [name, n]) => (name === "total" ? sum : sum + n), 0) };
+}
+
+export function rollout(change: Partial<Omit<Rollout, "plan" | "counts">> & { plan?: Partial<Plan>; counts?: Partial<Counts> } = {}): Rollout {
+  const { plan, counts: c, ...rest } = change;
+  return {
+    id: "r1", state: "running", generation: 1, created_at: "2026-01-02T10:00:00Z", created_by: "ann",
+    plan: { name: "Spring", version: "1.1.0", strategy: { kind: "rolling" }, ...plan },
+    counts: counts(c ?? { pending: 5 }),
+    ...rest,
+  };
+}
+
+export function target(state: Target["state"]): Target {
+  return { rollout_id: "r1", agent_id: "a1", hostname: "web-01", batch: 0, order: 0, ring: 0, state, from: "1.0.0", to: "1.1.0", attempts: 1 };
+}

@@ -1,0 +1,73 @@
+import { expect, test } from "vitest";
+import { lineOf, MAX_PLAN_CHARS, parsePlan, serverFault } from "./planYaml";
+import { planExample } from "./planExample";
+
+const plan = `name: Spring
+version: 1.1.0
+select: { all: true }
+strategy:
+  kind: rolling
+limits:
+  per:
+    - label: site
+      max: 2
+`;
+
+test("a plan is read as YAML, and its version stays a text", () => {
+  expect(parsePlan(plan)).toEqual({
+    faults: [],
+    plan: { name: "Spring", version: "1.1.0", select: { all: true }, strategy: { kind: "rolling" }, limits: { per: [{ label: "site", max: 2 }] } },
+  });
+});
+
+test("the example the editor begins with is a whole plan, for any version", () => {
+  for (const version of [undefined, "2.0.0-rc1"]) expect(parsePlan(planExample(version)).faults).toEqual([]);
+});
+
+test("what is commented out in the example is YAML too, once its comment sign is gone", () => {
+  const all = planExample("1.1.0").split("\n").map((l) => l.replace(/^(\s*)# (?=[a-z_]+:|  [a-z_]+:)/, "$1")).join("\n");
+  const { faults, plan: whole } = parsePlan(all);
+  expect(faults).toEqual([]);
+  expect(Object.keys(whole ?? {})).toEqual(expect.arrayContaining(["description", "source_version", "profile", "migration"]));
+});
+
+test.each([
+  ["name: a\n  version: 2", 1, /[Nn]ested|implicit|multiline/i],
+  ["name: a\nname: b\nselect: {all: true}", 2, /unique/],
+  ["- a list", 1, /list of names and values/],
+  ["", 1, /list of names and values/],
+  ["name: [unclosed", 1, /./],
+])("%j has its fault at line %i", (text, line, words) => {
+  const { faults, plan: none } = parsePlan(text);
+  expect(none).toBeUndefined();
+  expect(faults[0]!.line).toBe(line);
+  expect(faults[0]!.text).toMatch(words);
+});
+
+test("what every plan needs is missed before the server is asked", () => {
+  expect(parsePlan("description: nothing else").faults.map((f) => f.field)).toEqual(["name", "version", "select"]);
+  expect(parsePlan("name: a\nversion: 1.1.0\nselect: {}").faults.map((f) => f.field)).toEqual(["select"]);
+  expect(parsePlan("name: a\nprofile: edge\nupgrade_id: x\nselect: {all: true}").faults).toEqual([]);
+});
+
+test.each([
+  ["body.plan.strategy.kind is \"slow\": want rolling", 5, "strategy.kind"],
+  ["body.plan.strategy.canary.size is 0", 4, "strategy.canary.size"],
+  ["body.plan.limits.per[0].max must be positive", 9, "limits.per[0].max"],
+  ["body.plan.select is empty: name agents", 3, "select"],
+  ["body.plan.pace.soak is negative", 0, "pace.soak"],
+  ["the server is full", 0, ""],
+])("the server's %j stands at line %i", (message, line, field) => {
+  expect(serverFault(plan, message)).toEqual({ line, field, text: message });
+});
+
+test("a plan that would choke the editor, or unfold without end, is refused", () => {
+  expect(parsePlan("#".repeat(MAX_PLAN_CHARS + 1)).faults[0]!.text).toMatch(/too long/);
+  const bomb = ["a: &a [x, x, x, x, x, x, x, x, x]", ...[..."bcdefgh"].map((c, i) => `${c}: &${c} [${Array(9).fill(`*${"abcdefgh"[i]}`).join(", ")}]`)].join("\n");
+  expect(parsePlan(bomb).faults[0]!.text).toMatch(/alias/i);
+});
+
+test("a field that is not there is found at what is above it", () => {
+  expect(lineOf(plan, "strategy.batch_size")).toBe(4);
+  expect(lineOf(plan, "nowhere")).toBe(0);
+});

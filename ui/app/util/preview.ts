@@ -1,0 +1,59 @@
+/** A preview in words and numbers. */
+import type { Drift, Preview, SkippedAgent } from "~/api/types";
+import { codeText } from "./rolloutText";
+import { plural } from "./words";
+
+export interface SkipGroup {
+  code: string;
+  title: string;
+  agents: SkippedAgent[];
+}
+
+/** groupSkipped puts agents left out for one reason together, the largest group first. */
+export function groupSkipped(skipped: readonly SkippedAgent[], search = ""): SkipGroup[] {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const groups = new Map<string, SkippedAgent[]>();
+  for (const s of skipped) {
+    const text = `${s.hostname}\n${s.agent_id}\n${s.version}\n${s.text}`.toLowerCase();
+    if (!words.every((w) => text.includes(w))) continue;
+    const group = groups.get(s.code);
+    if (group) group.push(s);
+    else groups.set(s.code, [s]);
+  }
+  return [...groups]
+    .map(([code, agents]) => ({ code, title: codeText(code), agents }))
+    .sort((a, b) => b.agents.length - a.agents.length || a.code.localeCompare(b.code));
+}
+
+/** startText is what the button does: the exact number of the preview it presents. */
+export function startText(p: Preview): string {
+  return `Start on ${plural(p.targets.length, "agent")}`;
+}
+
+/** whyNotStart is null when a preview may be started. */
+export function whyNotStart(p: Preview | undefined, error: unknown): string | null {
+  if (error) return "Without a preview nothing is started.";
+  if (!p) return "Working out what would happen…";
+  if (p.targets.length === 0) return "No agent would be upgraded.";
+  return null;
+}
+
+/** driftText sums a difference up. */
+export function driftText(d: Drift): string {
+  const parts = [
+    d.added.length > 0 ? `${plural(d.added.length, "agent")} more` : "",
+    d.removed.length > 0 ? `${plural(d.removed.length, "agent")} fewer` : "",
+    d.changed.length > 0 ? `${d.changed.length.toLocaleString()} changed` : "",
+  ].filter(Boolean);
+  return parts.length > 0 ? parts.join(", ") : "nothing";
+}
+
+/** bytesOf is what all targets download. */
+export function bytesOf(p: Preview): number {
+  return p.sites.reduce((sum, s) => sum + s.bytes, 0);
+}
+
+/** A hash as people compare it: its kind is known, its first digits are enough. */
+export function shortHash(hash: string): string {
+  return hash.replace(/^sha256:/, "").slice(0, 12);
+}

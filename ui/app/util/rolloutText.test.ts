@@ -1,0 +1,158 @@
+import { describe, expect, test } from "vitest";
+import type { Preview, Rollout } from "~/api/types";
+import { counts, rollout } from "~/testing/rollout";
+import { batchStep } from "./batch";
+import { exposureText, freezeState, formOf, ruleOf, whyNotFreeze } from "./guardRails";
+import { sortIncidents, whyNotAck, whyNotResolve } from "./incident";
+import { driftText, groupSkipped, startText, whyNotStart } from "./preview";
+import { barLabel, countBy, exposureGauge, failureGauges, PARTS, partsOf, percentOver, TARGET_STATES } from "./rolloutCounts";
+import { parseBoardSearch, parseRolloutsSearch } from "./rolloutSearch";
+import { codeText, countdown, durationText, goalOf, showsRecovery, stopLine, strategyText, waitsOf } from "./rolloutText";
+
+const at = "2026-01-02T12:00:00Z";
+const now = Date.parse(at);
+
+test("the parts of a bar add up to all targets, whatever state each is in", () => {
+  const c = counts(Object.fromEntries(TARGET_STATES.map((s, i) => [s, i + 1])));
+  expect(PARTS.reduce((sum, p) => sum + partsOf(c)[p], 0)).toBe(c.total);
+  expect(barLabel(counts({ succeeded: 2, rolled_back: 1 }))).toBe("2 upgraded, 1 failed");
+  expect(barLabel(counts())).toBe("no targets");
+});
+
+test.each([[{ pending: 1, succeeded: 299 }, 99], [{ succeeded: 1, failed: 1 }, 100], [{ held: 4 }, 0], [{}, 0]])("%o is %i percent over", (c, want) => {
+  expect(percentOver(counts(c))).toBe(want);
+});
+
+describe("the gauges say what the planner does", () => {
+  test("without a rule three failures stop it, and forgiven ones do not count", () => {
+    expect(failureGauges(rollout({ counts: { failed: 2, succeeded: 3 } }))).toMatchObject([{ value: 2, limit: 3, over: false }]);
+    expect(failureGauges(rollout({ counts: { failed: 3 } }))[0]!.over).toBe(true);
+    expect(failureGauges(rollout({ counts: { failed: 3 }, forgiven: 2 }))).toMatchObject([{ value: 1, over: false }]);
+  });
+  test("a count of 0 means the first failure", () => {
+    expect(failureGauges(rollout({ plan: { failure: { count: 0 } }, counts: { failed: 1 } }))).toMatchObject([{ limit: 1, over: true }]);
+  });
+  test("a percentage is of those attempted, and stops above it", () => {
+    const of = (failed: number, succeeded: number) => failureGauges(rollout({ plan: { failure: { percent: 10 } }, counts: { failed, succeeded, pending: 50 } }))[0]!;
+    expect(of(1, 9)).toMatchObject({ value: 10, over: false });
+    expect(of(2, 9).over).toBe(true);
+    expect(of(0, 0).value).toBe(0);
+  });
+  test("with force_continue nothing stops it", () => {
+    expect(failureGauges(rollout({ plan: { strategy: { kind: "all_at_once", force_continue: true } } }))).toEqual([]);
+  });
+  test("exposure is over at its limit until the hours are there", () => {
+    const e = { version: "1.1.0", fleet: 100, exposed: 10, limit: 10, healthy_hours: 3, needed_hours: 24 };
+    expect(exposureGauge(e).over).toBe(true);
+    expect(exposureGauge({ ...e, healthy_hours: 24 }).over).toBe(false);
+  });
+});
+
+test.each([["1h30m0s", "1 h 30 min"], ["10m0s", "10 minutes"], ["45s", "45 seconds"], ["168h0m0s", "7 days 0 h"], ["2h0m0s", "2 hours"], ["soon", "soon"]])("%s reads %s", (go, want) => {
+  expect(durationText(go)).toBe(want);
+});
+
+test("a countdown is a clock within the hour", () => {
+  expect(countdown("2026-01-02T12:09:05Z", now)).toBe("9:05 min");
+  expect(countdown("2026-01-02T11:00:00Z", now)).toBe("0:00 min");
+  expect(countdown("2026-01-04T12:00:00Z", now)).toMatch(/2 days/);
+});
+
+test("a plan in one line", () => {
+  expect(strategyText({ name: "a", strategy: { kind: "rolling" } })).toBe("Rolling, batches of 10 %");
+  expect(strategyText({ name: "a", strategy: { kind: "canary", batch_size: 1000, canary: { size: 5, pick: "stratified" } } })).toBe("Canary (5 agents, stratified), then batches of 1,000");
+  expect(strategyText({ name: "a", strategy: { kind: "rings", rings: { by: "tier" } } })).toBe("Rings by tier, batches of 10 %");
+  expect(goalOf(rollout())).toBe("to 1.1.0");
+  expect(goalOf(rollout({ plan: { name: "All to 1.1.0" } }))).toBe("");
+  expect(goalOf(rollout({ rollback_of: "r0" }))).toMatch(/last healthy/);
+});
+
+test("a stop says who, where, and how many offers were taken back", () => {
+  const r = rollout({ state: "paused", stop: { kind: "threshold", text: "x", by: "muster", at, withdrawn: 97, batch: 1 } });
+  expect(stopLine(r)).toMatch(/^By Muster itself, .*, in batch 2\. 97 offers were taken back in the same round\.$/);
+});
+
+test("what a newer server says is shown as it is", () => {
+  expect(codeText("solar_flare")).toBe("solar flare");
+  expect(codeText(undefined)).toBe("");
+});
+
+test("a paused rollout does not wait for its own pause", () => {
+  const waiting = [{ code: "threshold", text: "it is paused", since: at }, { code: "freeze", text: "y", since: at }];
+  expect(waitsOf(rollout({ state: "paused", waiting })).map((w) => w.code)).toEqual(["freeze"]);
+  expect(waitsOf(rollout({ waiting }))).toHaveLength(2);
+});
+
+test("the recovery plan is there when state is at risk or something went wrong", () => {
+  expect(showsRecovery(rollout({ plan: { migration: { type: "breaking", recovery_plan: "x" } } }))).toBe(true);
+  expect(showsRecovery(rollout({ plan: { migration: { type: "compatible", recovery_plan: "x" } } }))).toBe(false);
+  expect(showsRecovery(rollout({ plan: { migration: { type: "compatible", recovery_plan: "x" } }, counts: { failed: 1 } }))).toBe(true);
+});
+
+test("a batch says where it stands", () => {
+  const b = { index: 0, kind: "regular" as const, ring: 0, counts: counts({ pending: 3 }) };
+  const word = (change: object, r: Rollout = rollout()) => batchStep({ ...b, ...change }, r).word;
+  expect(word({})).toBe("Later");
+  expect(word({}, rollout({ state: "cancelled" }))).toBe("Never began");
+  expect(word({ started_at: at })).toBe("Under way");
+  expect(word({ started_at: at }, rollout({ state: "paused" }))).toBe("Stopped");
+  expect(word({ started_at: at, ended_at: at }, rollout({ waiting: [{ code: "soak", text: "x", since: at }] }))).toBe("Soaking");
+  expect(word({ started_at: at, ended_at: at, cleared_at: at })).toBe("Done");
+});
+
+test("agents left out stand together by reason, and are found by any of their words", () => {
+  const skip = (hostname: string, code: string, text = "x") => ({ agent_id: `id-${hostname}`, hostname, version: "1.0.0", code, text });
+  const all = [skip("web-1", "refused", "runs in a container"), skip("web-2", "runs_version"), skip("web-3", "runs_version")];
+  expect(groupSkipped(all).map((g) => [g.title, g.agents.length])).toEqual([["Runs the version already", 2], ["Cannot be upgraded", 1]]);
+  expect(groupSkipped(all, "container web").map((g) => g.agents.map((a) => a.hostname))).toEqual([["web-1"]]);
+  expect(groupSkipped(all, "nothing")).toEqual([]);
+});
+
+test("a start says its exact number, and is not offered for nobody", () => {
+  const p = (n: number) => ({ targets: Array(n).fill({}) }) as unknown as Preview;
+  expect(startText(p(1))).toBe("Start on 1 agent");
+  expect(startText(p(1234))).toBe("Start on 1,234 agents");
+  expect([whyNotStart(p(1), null), whyNotStart(p(0), null), whyNotStart(undefined, null), whyNotStart(p(1), new Error())]).toEqual([
+    null, "No agent would be upgraded.", "Working out what would happen…", "Without a preview nothing is started.",
+  ]);
+  expect(driftText({ added: [], removed: [{ agent_id: "a", hostname: "a", text: "x" }], changed: [] })).toBe("1 agent fewer");
+});
+
+test("the exposure form is read back as it was shown, and faults stand at their fields", () => {
+  const rule = { id: "fleet", enabled: true, percent: 10, healthy_hours: 24, per: [{ label: "site", percent: 20 }], updated_at: at, updated_by: "ann" };
+  expect(ruleOf(formOf(rule)).rule).toEqual({ enabled: true, percent: 10, healthy_hours: 24, per: [{ label: "site", percent: 20 }] });
+  const bad = (change: object) => Object.keys(ruleOf({ ...formOf(rule), ...change }).errors);
+  expect([bad({ percent: "0" }), bad({ percent: "abc" }), bad({ hours: "-1" }), bad({ per: "site" }), bad({ per: "a 1\na 2" }), bad({ per: "a 1\nb 1\nc 1\nd 1\ne 1" })]).toEqual([["percent"], ["percent"], ["hours"], ["per"], ["per"], ["per"]]);
+  expect(exposureText(rule)).toBe("At most 10 % of the fleet and 20 % of each site on a version with fewer than 24 healthy agent-hours.");
+});
+
+test("a freeze has a name and ends after it begins, in the future", () => {
+  const form = { name: "Quarter end", from: "2026-01-03T00:00", to: "2026-01-05T00:00" };
+  expect(whyNotFreeze(form, now)).toBeNull();
+  expect(whyNotFreeze({ ...form, name: " " }, now)).toMatch(/what the freeze is for/);
+  expect(whyNotFreeze({ ...form, to: "" }, now)).toMatch(/begins and ends/);
+  expect(whyNotFreeze({ ...form, to: form.from }, now)).toMatch(/before it begins/);
+  expect(whyNotFreeze({ ...form, from: "2025-01-01T00:00", to: "2025-02-01T00:00" }, now)).toMatch(/over already/);
+  const f = { id: "f", name: "x", from: "2026-01-02T11:00:00Z", to: "2026-01-02T13:00:00Z", created_at: at, created_by: "ann" };
+  expect([freezeState(f, now), freezeState(f, now - 7.2e6), freezeState(f, now + 7.2e6)]).toEqual(["now", "coming", "over"]);
+});
+
+test("open incidents come first, and each word is said once", () => {
+  const i = (id: string, state: "open" | "acknowledged" | "resolved", severity: "critical" | "warning") =>
+    ({ id, state, severity, category: "upgrade_failed" as const, title: id, text: "", opened_at: at, count: 1, acked: { by: "ann", at } });
+  const all = [i("r", "resolved", "critical"), i("w", "open", "warning"), i("a", "acknowledged", "critical"), i("c", "open", "critical")];
+  expect(sortIncidents(all).map((x) => x.id)).toEqual(["c", "w", "a", "r"]);
+  expect(all.map(whyNotAck)).toEqual(["It is resolved.", null, "ann is at it already.", null]);
+  expect(all.map(whyNotResolve)).toEqual(["It is resolved already.", null, null, null]);
+});
+
+test("an address that says nothing sensible still opens the page", () => {
+  expect(parseRolloutsSearch({ state: ["paused", "sleeping"] })).toEqual({ state: ["paused"] });
+  expect(parseRolloutsSearch({ state: "paused" })).toEqual({});
+  expect(parseBoardSearch({ state: "failed", batch: 0, page: 3 })).toEqual({ state: "failed", batch: 0, page: 3 });
+  expect(parseBoardSearch({ state: "x", batch: -1, page: 1.5 })).toEqual({});
+});
+
+test("phases are summed, the largest first", () => {
+  expect(countBy(["a", "b", "b"], (x) => x)).toEqual([["b", 2], ["a", 1]]);
+});
