@@ -143,6 +143,22 @@ func (s *Server) Start(ctx context.Context) error {
 	return err
 }
 
+// Twin starts a second server on the same folder, on ports of its own.
+func (s *Server) Twin(ctx context.Context) (*Server, error) {
+	t := &Server{lab: s.lab, Data: s.Data}
+	err := t.start(ctx, "127.0.0.1:0", "127.0.0.1:0")
+	t.Info.AdminKey, t.Info.EnrollToken = s.Info.AdminKey, s.Info.EnrollToken
+	return t, err
+}
+
+// PID is the server's process, 0 while it is stopped.
+func (s *Server) PID() int {
+	if s.cmd == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}
+
 // StartTimeout bounds the start of a program: on a loaded machine a cold start
 // takes some seconds.
 const StartTimeout = 60 * time.Second
@@ -269,6 +285,8 @@ type HostOptions struct {
 	// TrustRoot is the digest of the publishers' root the host pins; empty
 	// means that it trusts the publisher's key instead.
 	TrustRoot string
+	// Tags the host enrols with.
+	Tags []string
 	// Defaults leaves every setting as it is installed, apart from the name.
 	Defaults bool
 }
@@ -297,6 +315,9 @@ func (l *Lab) Install(ctx context.Context, s *Server, p *Publisher, archive, nam
 	trust := []string{"--trust-key", p.PublicKey}
 	if o.TrustRoot != "" {
 		trust = []string{"--trust-root", o.TrustRoot}
+	}
+	for _, tag := range o.Tags {
+		trust = append(trust, "--tag", tag)
 	}
 	_, err := l.InstallCommand(ctx, h.Top, append(trust, "--package", archive,
 		"--url", s.Info.AgentURL, "--token", s.Info.EnrollToken, "--ca-pin", s.Info.CAPin)...)

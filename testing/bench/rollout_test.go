@@ -1,0 +1,261 @@
+//go:build linux
+
+package bench
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// rolloutRounds is fewer than rounds: each takes a fleet of its own.
+const rolloutRounds = 1
+
+// BenchmarkRollout takes all measurements of rollouts once: the real server, on
+// its embedded store, and agents that speak the protocol.
+func BenchmarkRollout(b *testing.B) {
+	for b.Loop() {
+		var t table
+		for range rolloutRounds {
+			t.large(b)
+			t.thousand(b)
+			t.takeover(b)
+			if b.Failed() {
+				return
+			}
+		}
+		t.report(b, "ROLLOUTS.md", fmt.Sprintf("# What a rollout costs\n\nThe real server on its embedded store, agents that speak the protocol, loopback. %s.\nWritten by `go tool mage bench`: the middle of %d rounds, and the worst.\n\n", thisMachine(), rolloutRounds))
+	}
+}
+
+// seed writes agents into the store of a stopped server, as enrolled and lately
+// seen, and returns their credentials.
+func (w *world) seed(n int) []fleet.Credential {
+	w.Helper()
+	w.check(w.server.Stop())
+	s, err := sqlite.Open(w.Context(), filepath.Join(w.server.Data, "muster.db"), sqlite.Options{})
+	w.check(err)
+	now := time.Now().UTC()
+	creds := make([]fleet.Credential, n)
+	for i := range n {
+		creds[i] = fleet.NewCredential()
+		id := simID(i)
+		w.check(s.Agents().Create(w.Context(), fleet.Agent{
+			ID: id, Type: "PERMANENT", Active: true, PolicyID: fleet.DefaultPolicyID, AccessKeyID: creds[i].ID, AccessKeyHash: creds[i].Hash(),
+			EnrolledAt: now, Version: "1.0.0", LocalMetadata: simMetadata(id, "1.0.0"), Tags: []string{fmt.Sprint("site=s", i%10)},
+			Last: fleet.LastSeen{At: &now, Status: "online", Message: "Running"},
+		}))
+	}
+	w.check(s.Close())
+	w.check(w.server.Start(w.Context()))
+	return creds
+}
+
+func simID(i int) string { return fmt.Sprintf("agent-%06d", i) }
+
+func (w *world) simAgents(agentURL string, creds []fleet.Credential, ids []int) []*simAgent {
+	w.Helper()
+	u, err := url.Parse(agentURL)
+	w.check(err)
+	var config *tls.Config
+	config, err = capin.TLSConfig(w.server.Info.CAPin, u.Hostname())
+	w.check(err)
+	agents := make([]*simAgent, len(ids))
+	for i, id := range ids {
+		agents[i] = newSimAgent(simID(id), creds[id], agentURL, config)
+	}
+	return agents
+}
+
+// ask calls the admin API and measures how long the answer took.
+func ask[T any](w *world, method, path string, body any) (T, time.Duration) {
+	w.Helper()
+	var out T
+	began := time.Now()
+	resp, err := w.server.Do(w.Context(), method, path, body)
+	w.check(err)
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		var e adminapi.Error
+		_ = json.NewDecoder(resp.Body).Decode(&e)
+		w.Fatalf("%s %s: %s: %s", method, path, resp.Status, e.Message)
+	}
+	w.check(json.NewDecoder(resp.Body).Decode(&out))
+	return out, time.Since(began)
+}
+
+// begin creates, previews and starts a rollout.
+func (w *world) begin(plan map[string]any, between func(adminapi.RolloutPreview)) (r adminapi.Rollout, preview, start time.Duration, began time.Time) {
+	w.Helper()
+	made, _ := ask[adminapi.RolloutItem](w, http.MethodPost, "/api/v1/rollouts", map[string]any{"plan": plan})
+	path := "/api/v1/rollouts/" + made.Item.Id
+	pre, preview := ask[adminapi.RolloutPreviewItem](w, http.MethodPost, path+"/preview", map[string]any{})
+	if between != nil {
+		between(pre.Item)
+	}
+	began = time.Now()
+	made, start = ask[adminapi.RolloutItem](w, http.MethodPost, path+"/start", map[string]any{"hash": pre.Item.Hash})
+	return made.Item, preview, start, began
+}
+
+func (w *world) state(id string) adminapi.Rollout {
+	w.Helper()
+	r, _ := ask[adminapi.RolloutItem](w, http.MethodGet, "/api/v1/rollouts/"+id, nil)
+	return r.Item
+}
+
+// large previews and starts a rollout over 10,000; the first batch is there to
+// take its offer.
+func (t *table) large(b *testing.B) {
+	w := newWorld(b)
+	w.publish("1.1.0", w.Programs.Agent)
+	creds := w.seed(10_000)
+	var f *simFleet
+	r, preview, start, began := w.begin(map[string]any{
+		"name": "ten thousand", "version": "1.1.0", "select": map[string]any{"all": true},
+		"strategy": map[string]any{"kind": "rolling", "batch_size": 100}, "health": map[string]any{"wait": "30s"},
+	}, func(p adminapi.RolloutPreview) {
+		var first []int
+		for _, target := range p.Targets {
+			if target.Batch == 0 {
+				i, err := strconv.Atoi(strings.TrimPrefix(target.AgentId, "agent-"))
+				w.check(err)
+				first = append(first, i)
+			}
+		}
+		f = startFleet(w.Context(), w.simAgents(w.server.Info.AgentURL, creds, first))
+		w.parked(len(first))
+	})
+	defer f.close()
+	t.add("preview of 10,000 targets", preview)
+	t.add("start of 10,000 targets", start)
+	w.until("an offer has come", func() bool { return !f.firstOffer(began).IsZero() })
+	t.add("start → first offer received", f.firstOffer(began).Sub(began.Add(start)))
+	if r.Counts.Total != 10_000 {
+		w.Fatalf("the rollout has %d targets", r.Counts.Total)
+	}
+}
+
+// parked waits until so many agents have been seen since the server started.
+func (w *world) parked(n int) {
+	w.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		list, err := w.server.Agents(w.Context())
+		w.check(err)
+		seen := 0
+		for _, a := range list {
+			if a.LastCheckin != nil && time.Since(*a.LastCheckin) < 20*time.Second && a.LastCheckin.After(a.EnrolledAt.Add(time.Second)) {
+				seen++
+			}
+		}
+		if seen >= n {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("%d of %d agents have checked in", seen, n)
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+// thousand runs a whole rollout of 1,000 in 10 batches and counts the
+// processor's time of the server.
+func (t *table) thousand(b *testing.B) {
+	w := newWorld(b)
+	w.publish("1.1.0", w.Programs.Agent)
+	creds := w.seed(1_000)
+	ids := make([]int, len(creds))
+	for i := range ids {
+		ids[i] = i
+	}
+	f := startFleet(w.Context(), w.simAgents(w.server.Info.AgentURL, creds, ids))
+	defer f.close()
+	w.parked(len(ids))
+	before := cpu(w, w.server.PID())
+	began := time.Now()
+	r, _, _, _ := w.begin(map[string]any{
+		"name": "one thousand", "version": "1.1.0", "select": map[string]any{"all": true},
+		"strategy": map[string]any{"kind": "rolling", "batch_size": 100}, "health": map[string]any{"wait": "1s"},
+	}, nil)
+	w.waitState(r.Id, "completed")
+	t.add("server CPU, 1,000 targets in 10 batches", cpu(w, w.server.PID())-before)
+	t.add("whole rollout, 1,000 targets in 10 batches, health wait 1 s", time.Since(began))
+	t.mebibytes("server memory after it", rss(w, []int{w.server.PID()}))
+}
+
+// waitState looks rarely: looking costs the server time too.
+func (w *world) waitState(id, state string) {
+	w.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		r := w.state(id)
+		if string(r.State) == state {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("the rollout is %s, not %s: %+v", r.State, state, r.Counts)
+		}
+		time.Sleep(2 * time.Second)
+	}
+}
+
+// takeover kills the server that works on a rollout; another has the same store.
+func (t *table) takeover(b *testing.B) {
+	w := newWorld(b)
+	w.publish("1.1.0", w.Programs.Agent)
+	creds := w.seed(200)
+	ids := make([]int, len(creds))
+	for i := range ids {
+		ids[i] = i
+	}
+	first := w.server
+	twin, err := first.Twin(w.Context())
+	w.check(err)
+	b.Cleanup(func() { w.check(twin.Stop()) })
+	f := startFleet(w.Context(), w.simAgents(twin.Info.AgentURL, creds, ids))
+	defer f.close()
+	w.parked(len(ids))
+	// A batch takes some seconds, so that one is in flight at the kill.
+	r, _, _, _ := w.begin(map[string]any{
+		"name": "taken over", "version": "1.1.0", "select": map[string]any{"all": true},
+		"strategy": map[string]any{"kind": "rolling", "batch_size": 10}, "health": map[string]any{"wait": "1s"},
+	}, nil)
+	w.until("the first batch is done", func() bool { return f.finished() >= 10 })
+	killed := time.Now()
+	w.check(first.Kill())
+	w.server = twin
+	w.until("the next offer has come", func() bool { return !f.firstOffer(killed).IsZero() })
+	t.add("reconciler dies with its lease → next offer received", f.firstOffer(killed).Sub(killed))
+	w.waitState(r.Id, "completed")
+}
+
+// cpu is the processor's time of a process so far, in user and kernel.
+func cpu(w *world, pid int) time.Duration {
+	w.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	w.check(err)
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	var ticks int64
+	for _, i := range []int{11, 12} { // utime and stime; the state is field 0 here
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		w.check(err)
+		ticks += n
+	}
+	const perSecond = 100 // USER_HZ is 100 on every architecture Go runs on
+	return time.Duration(ticks) * time.Second / perSecond
+}

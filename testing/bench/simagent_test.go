@@ -1,0 +1,178 @@
+//go:build linux
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// simAgent speaks the agents' protocol as a real agent on a fast link does:
+// phases that pass within a moment travel as one, each in a check-in that ends
+// the parked one. It upgrades nothing.
+type simAgent struct {
+	id, key string
+	version string
+	url     string
+	client  *http.Client
+
+	token   string
+	details *agentapi.UpgradeDetails
+	// offered is when an UPGRADE came, Unix nanoseconds; done when the version it
+	// named had checked in and was watched no more.
+	offered, done atomic.Int64
+}
+
+// phaseGap is how long a phase is parked before the next is told.
+const phaseGap = 150 * time.Millisecond
+
+func newSimAgent(id string, cred fleet.Credential, url string, config *tls.Config) *simAgent {
+	// A connection of its own, as a host has.
+	t := &http.Transport{TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}
+	return &simAgent{id: id, key: cred.Encode(), version: "1.0.0", url: url, client: &http.Client{Transport: t}}
+}
+
+func (a *simAgent) metadata() json.RawMessage { return simMetadata(a.id, a.version) }
+
+func simMetadata(host, version string) json.RawMessage {
+	return fmt.Appendf(nil, `{"elastic":{"agent":{"version":%q,"snapshot":false,"upgradeable":true}},"host":{"hostname":%q,"architecture":"amd64"},"os":{"type":"linux","platform":"debian"}}`, version, host)
+}
+
+// run checks in until ctx ends.
+func (a *simAgent) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		actions, err := a.checkin(ctx)
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second): // a server that was killed
+			}
+			continue
+		}
+		for _, act := range actions {
+			if act.Type == agentapi.ActionUpgrade {
+				a.upgrade(ctx, act)
+			}
+		}
+	}
+}
+
+func (a *simAgent) upgrade(ctx context.Context, act agentapi.Action) {
+	var data agentapi.UpgradeData
+	if json.Unmarshal(act.Data, &data) != nil {
+		return
+	}
+	a.offered.Store(time.Now().UnixNano())
+	a.ack(ctx, act.ID)
+	phase := func(s agentapi.UpgradeState) {
+		a.details = &agentapi.UpgradeDetails{TargetVersion: data.Version, ActionID: act.ID, State: s}
+		parked, cancel := context.WithTimeout(ctx, phaseGap)
+		defer cancel()
+		_, _ = a.checkin(parked) // ends by the timeout: nothing is to be had
+	}
+	phase(agentapi.UpgradeDownloading)
+	phase(agentapi.UpgradeReplacing)
+	a.version = data.Version
+	phase(agentapi.UpgradeWatching)
+	a.details = nil
+	a.done.Store(time.Now().UnixNano())
+}
+
+func (a *simAgent) checkin(ctx context.Context) ([]agentapi.Action, error) {
+	var resp agentapi.CheckinResponse
+	err := a.post(ctx, agentapi.PathCheckin, agentapi.CheckinRequest{
+		Status: "online", Message: "Running", AckToken: a.token, LocalMeta: a.metadata(), Components: json.RawMessage(`[]`), UpgradeDetails: a.details,
+	}, &resp)
+	if err == nil && resp.AckToken != "" {
+		a.token = resp.AckToken
+	}
+	return resp.Actions, err
+}
+
+func (a *simAgent) ack(ctx context.Context, actionID string) {
+	var resp agentapi.AckResponse
+	_ = a.post(ctx, agentapi.PathAcks, agentapi.AckRequest{Events: []agentapi.AckEvent{{
+		Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: a.id, ActionID: actionID, Message: "taken", Timestamp: time.Now().UTC(),
+	}}}, &resp)
+}
+
+func (a *simAgent) post(ctx context.Context, path string, body, out any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+strings.ReplaceAll(path, "{id}", a.id), bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "ApiKey "+a.key)
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// simFleet are agents that run.
+type simFleet struct {
+	agents []*simAgent
+	stop   context.CancelFunc
+	all    sync.WaitGroup
+}
+
+func startFleet(ctx context.Context, agents []*simAgent) *simFleet {
+	ctx, stop := context.WithCancel(ctx)
+	f := &simFleet{agents: agents, stop: stop}
+	for _, a := range agents {
+		f.all.Go(func() { a.run(ctx) })
+	}
+	return f
+}
+
+func (f *simFleet) close() {
+	f.stop()
+	f.all.Wait()
+	for _, a := range f.agents {
+		a.client.CloseIdleConnections()
+	}
+}
+
+// firstOffer is when the first agent was offered something at or after from,
+// zero while none was.
+func (f *simFleet) firstOffer(from time.Time) time.Time {
+	var first int64
+	for _, a := range f.agents {
+		if at := a.offered.Load(); at >= from.UnixNano() && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	if first == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, first)
+}
+
+func (f *simFleet) finished() int {
+	n := 0
+	for _, a := range f.agents {
+		if a.done.Load() != 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,97 @@
+package horde
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write what the scripts answer into them")
+
+// command is one step of a script: a line, further lines of input, and what is
+// answered.
+//
+//	# a comment, kept
+//	create spring
+//	version: 2.0.0
+//	----
+//	made spring
+//
+// An empty line ends the answer.
+type command struct {
+	line    int
+	comment string // lines before it, as they are
+	words   []string
+	text    string // the first line
+	input   string
+	want    string
+}
+
+func readScript(text string) ([]command, string, error) {
+	var out []command
+	lines := strings.Split(text, "\n")
+	comment := ""
+	for i := 0; i < len(lines); i++ {
+		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
+			comment += lines[i] + "\n"
+			continue
+		}
+		c := command{line: i + 1, comment: comment, text: lines[i], words: strings.Fields(lines[i])}
+		comment = ""
+		for i++; i < len(lines) && lines[i] != "----"; i++ {
+			c.input += lines[i] + "\n"
+		}
+		if i == len(lines) {
+			return nil, "", fmt.Errorf("line %d: %q has no ---- behind it", c.line, c.text)
+		}
+		for i++; i < len(lines) && lines[i] != ""; i++ {
+			c.want += lines[i] + "\n"
+		}
+		out = append(out, c)
+	}
+	return out, comment, nil
+}
+
+// TestScripts runs the stories of testdata. With -update it writes their answers.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts in testdata: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			runScript(t, file)
+		})
+	}
+}
+
+func runScript(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, end, err := readScript(string(text))
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	var written strings.Builder
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, c := range commands {
+			got := w.run(c)
+			if !*update && got != c.want {
+				t.Fatalf("%s:%d: %s\ngot\n%s\nwant\n%s", file, c.line, c.text, got, c.want)
+			}
+			fmt.Fprintf(&written, "%s%s\n%s----\n%s\n", c.comment, c.text, c.input, got)
+		}
+	})
+	written.WriteString(strings.TrimPrefix(end, "\n"))
+	if *update && written.String() != string(text) {
+		if err := os.WriteFile(file, []byte(written.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
