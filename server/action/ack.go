@@ -67,11 +67,11 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 		}
 	}
 	// Also for a repeated acknowledgement: the first may have died here.
-	return s.apply(ctx, agent.ID, a, e.Error, retry)
+	return s.apply(ctx, agent, a, e.Error, retry)
 }
 
 // apply changes the agent as its acknowledgement of a demands.
-func (s *Service) apply(ctx context.Context, agentID string, a fleet.Action, errText string, retry bool) error {
+func (s *Service) apply(ctx context.Context, agent fleet.Agent, a fleet.Action, errText string, retry bool) error {
 	now := s.Now.UTC()
 	var changed bool
 	tell := (*fleet.Agent).UpgradeEvent
@@ -98,7 +98,10 @@ func (s *Service) apply(ctx context.Context, agentID string, a fleet.Action, err
 			return changed
 		}
 	}
-	agent, err := store.UpdateAgent(ctx, s.Store.Agents(), agentID, change)
+	if !change(&agent) {
+		return nil
+	}
+	agent, err := store.UpdateChanged(ctx, s.Store.Agents(), agent, change)
 	if err != nil {
 		return err
 	}

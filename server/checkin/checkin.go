@@ -154,9 +154,7 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 			}
 			defer s.Events.Publish(ctx, fleet.ResultEvents(results, changed)...)
 		}
-		// Something changes: do it on the stored document, not on the copy the
-		// authentication read.
-		stored, err := store.UpdateAgent(ctx, s.Agents, agent.ID, apply)
+		stored, err := store.UpdateChanged(ctx, s.Agents, first, apply)
 		if err != nil {
 			return 0, err
 		}

@@ -5,10 +5,12 @@
 package event
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +44,55 @@ type Stream struct {
 	mu   sync.Mutex
 	last int64         // highest sequence number known to exist
 	wake chan struct{} // closed when last grows
+
+	recent recent
+}
+
+// recentMax is how many events are kept in memory for all readers together: those
+// who keep up, which is nearly everybody, then cost one read of the store.
+const recentMax = 2 * ReadBatch
+
+// recent are the newest events that a reader has read, without a gap.
+type recent struct {
+	once   sync.Once
+	turn   chan struct{} // holds one token; who has it may touch the rest
+	from   int64         // what is above from and not above the last is here
+	events []fleet.Event
+}
+
+// after returns events behind a sequence number. What they point to is shared.
+func (s *Stream) after(ctx context.Context, after int64) ([]fleet.Event, error) {
+	c := &s.recent
+	c.once.Do(func() { c.turn = make(chan struct{}, 1) })
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	last := c.from
+	if n := len(c.events); n > 0 {
+		last = c.events[n-1].Seq
+	}
+	switch {
+	case after < c.from:
+		return s.Store.After(ctx, after, ReadBatch) // a reader that was away
+	case after > last:
+		c.from, c.events, last = after, nil, after
+	}
+	if after == last {
+		fresh, err := s.Store.After(ctx, last, ReadBatch)
+		if err != nil {
+			return nil, err
+		}
+		c.events = append(c.events, fresh...)
+		if drop := len(c.events) - recentMax; drop > 0 {
+			c.from = c.events[drop-1].Seq
+			c.events = slices.Clone(c.events[drop:])
+		}
+	}
+	i, _ := slices.BinarySearchFunc(c.events, after+1, func(e fleet.Event, seq int64) int { return cmp.Compare(e.Seq, seq) })
+	return slices.Clone(c.events[i:min(len(c.events), i+ReadBatch)]), nil
 }
 
 // Publish appends events; At is set here where it is zero, Seq by the store. An event that cannot be
@@ -158,7 +209,7 @@ func (s *Stream) Reader(ctx context.Context, after *int64) (*Reader, error) {
 func (r *Reader) Next(ctx context.Context) ([]fleet.Event, error) {
 	for {
 		grown := r.stream.grown() // before the read, so that nothing falls between
-		events, err := r.stream.Store.After(ctx, r.after, ReadBatch)
+		events, err := r.stream.after(ctx, r.after)
 		if err != nil {
 			return nil, err
 		}

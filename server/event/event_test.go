@@ -198,3 +198,49 @@ func TestAnEventThatCannotBeStoredIsLost(t *testing.T) {
 	s.Publish(t.Context(), fleet.Event{Subject: "a"}) // what it tells of has been made
 	s.Publish(t.Context())                            // nothing at all
 }
+
+func TestReadersOfOneProcessShareWhatTheyRead(t *testing.T) {
+	s := process(t, place(t))
+	// More than is kept in memory, published and read in turns, by readers that
+	// keep up, that lag behind, and that begin in the middle.
+	type follower struct {
+		*event.Reader
+		every int // reads in one turn of so many
+		next  int
+	}
+	const turns, each = 25, 100
+	followers := []*follower{{Reader: reader(t, s, nil), every: 1}, {Reader: reader(t, s, nil), every: 7}, {Reader: reader(t, s, nil), every: 24}}
+	read := func(f *follower, until int) {
+		t.Helper()
+		for f.next < until {
+			events, err := f.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range events {
+				if want := fmt.Sprint("agent-", f.next); e.Subject != want {
+					t.Fatalf("a reader was given %s, want %s", e.Subject, want)
+				}
+				f.next++
+			}
+		}
+	}
+	for turn := range turns {
+		batch := make([]fleet.Event, each)
+		for i := range batch {
+			batch[i] = fleet.Event{Type: fleet.EventAgentStatus, Subject: fmt.Sprint("agent-", turn*each+i)}
+		}
+		s.Publish(t.Context(), batch...)
+		if turn == turns/2 {
+			followers = append(followers, &follower{Reader: reader(t, s, nil), every: 3, next: (turn + 1) * each})
+		}
+		for _, f := range followers {
+			if turn%f.every == 0 {
+				read(f, (turn+1)*each)
+			}
+		}
+	}
+	for _, f := range followers {
+		read(f, turns*each)
+	}
+}

@@ -153,8 +153,10 @@ func (a *Agent) Host() HostMetadata {
 }
 
 // Hostname is the host's name, or the agent's id where it said none.
-func (a *Agent) Hostname() string {
-	m := a.Host()
+func (a *Agent) Hostname() string { return a.HostnameOn(a.Host()) }
+
+// HostnameOn is Hostname for a caller that has read the host's metadata.
+func (a *Agent) HostnameOn(m HostMetadata) string {
 	for _, name := range []string{m.Host.Hostname, m.Host.Name} {
 		if name != "" {
 			return name

@@ -11,10 +11,15 @@ import (
 // Labels of an agent: os, arch, platform, version, policy; what its tags of the
 // form name=value say; and the texts and numbers at the top of its user metadata.
 // The earlier wins where names meet.
-func (a *Agent) Labels() map[string]string {
+func (a *Agent) Labels() map[string]string { return a.LabelsOn(a.Host()) }
+
+// LabelsOn is Labels for a caller that has read the host's metadata.
+func (a *Agent) LabelsOn(host HostMetadata) map[string]string {
 	labels := map[string]string{}
 	var user map[string]any
-	_ = json.Unmarshal(a.UserMetadata, &user) // other people's agents send what they like
+	if len(a.UserMetadata) > 0 {
+		_ = json.Unmarshal(a.UserMetadata, &user) // other people's agents send what they like
+	}
 	for name, v := range user {
 		switch v.(type) {
 		case string, float64, bool:
@@ -26,7 +31,6 @@ func (a *Agent) Labels() map[string]string {
 			labels[name] = value
 		}
 	}
-	host := a.Host()
 	for name, value := range map[string]string{
 		"os": host.OS.Type, "arch": goArch(host.Host.Architecture), "platform": host.OS.Platform, "version": a.Version, "policy": a.PolicyID,
 	} {

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -25,8 +24,7 @@ func (s *subject) hostMetadata() *fleet.HostMetadata {
 
 // hostname is Agent.Hostname.
 func (s *subject) hostname() string {
-	host := s.hostMetadata()
-	return cmp.Or(host.Host.Hostname, host.Host.Name, s.ID)
+	return s.HostnameOn(*s.hostMetadata())
 }
 
 func (s *subject) label(name string) string {
@@ -34,7 +32,7 @@ func (s *subject) label(name string) string {
 		return s.Label(name)
 	}
 	if s.labels == nil {
-		s.labels = s.Labels()
+		s.labels = s.LabelsOn(*s.hostMetadata())
 	}
 	return s.labels[name]
 }

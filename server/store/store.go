@@ -296,3 +296,17 @@ func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fle
 		}
 	}
 }
+
+// UpdateChanged is UpdateAgent for a caller that has just read the agent, and
+// that change has altered: it is read again only if another writer came between.
+func UpdateChanged(ctx context.Context, agents Agents, a fleet.Agent, change func(*fleet.Agent) bool) (fleet.Agent, error) {
+	rev, err := agents.Update(ctx, a)
+	if err == nil {
+		a.Revision = rev
+		return a, nil
+	}
+	if fleet.KindOf(err) != fleet.Conflict {
+		return fleet.Agent{}, err
+	}
+	return UpdateAgent(ctx, agents, a.ID, change)
+}

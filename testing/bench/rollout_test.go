@@ -22,7 +22,7 @@ import (
 )
 
 // rolloutRounds is fewer than rounds: each takes a fleet of its own.
-const rolloutRounds = 1
+const rolloutRounds = 3
 
 // BenchmarkRollout takes all measurements of rollouts once: the real server, on
 // its embedded store, and agents that speak the protocol.

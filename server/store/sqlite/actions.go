@@ -72,12 +72,12 @@ func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 
 func (c actions) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error) {
 	return c.many(ctx, `SELECT t.seq, a.rev, a.cancelled_at FROM action_targets t CROSS JOIN actions a ON a.seq = t.seq
-		WHERE t.agent_id = ? AND t.seq > ? AND (a.expiration IS NULL OR a.expiration > ?) ORDER BY t.seq LIMIT ?`,
+		WHERE t.agent_id = ? AND t.seq > ? AND (a.expiration IS NULL OR a.expiration > ?) ORDER BY t.seq LIMIT ? + 0`,
 		agentID, after, fromTime(now), max(limit, 0))
 }
 
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ?`, after, max(limit, 0))
+	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ? + 0`, after, max(limit, 0))
 }
 
 func (c actions) LastSeq(ctx context.Context) (int64, error) {
@@ -87,7 +87,7 @@ func (c actions) LastSeq(ctx context.Context) (int64, error) {
 }
 
 func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? OFFSET ?`, max(limit, 0), max(offset, 0))
+	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0`, max(limit, 0), max(offset, 0))
 }
 
 // many reads which actions there are, and then each, most often from memory.

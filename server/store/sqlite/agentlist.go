@@ -108,7 +108,7 @@ func listQueries(q store.AgentQuery) (page, total string, args []any, err error)
 	// The page is cut before the documents are joined: a document is read only
 	// for what is shown.
 	page = fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
-		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? OFFSET ?) p JOIN agents a ON a.rid = p.rid JOIN hot h ON h.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
+		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN hot h ON h.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
 		cond.with, agentColumns, column, from+cond.where, direction)
 	return page, total, cond.args, nil
 }

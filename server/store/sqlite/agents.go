@@ -41,7 +41,7 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 	if err != nil {
 		return agentRow{}, err
 	}
-	f := a.Facts()
+	f, host := a.Facts(), a.Host()
 	var upgradingSince any
 	if f.Upgrading {
 		upgradingSince = fromTime(*a.UpgradeStartedAt)
@@ -51,8 +51,8 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message,
 		facts: [...]any{
 			a.ID, f.Active, f.Unenrolling, upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
-			f.AuditUnenrolledReason, a.Hostname(), fleet.VersionKey(a.Version),
-			a.Version, fromTimePtr(a.VersionSince), fromTimePtr(a.HealthySince), fleet.EncodeLabels(a.Labels()),
+			f.AuditUnenrolledReason, a.HostnameOn(host), fleet.VersionKey(a.Version),
+			a.Version, fromTimePtr(a.VersionSince), fromTimePtr(a.HealthySince), fleet.EncodeLabels(a.LabelsOn(host)),
 		},
 	}, nil
 }
@@ -169,7 +169,7 @@ func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit
 		since = fromTime(after.At)
 	}
 	return g.many(ctx, `SELECT `+agentColumns+` FROM facts f JOIN agents a ON a.rid = f.rid JOIN hot h ON h.rid = f.rid
-		WHERE f.upgrading_since IS NOT NULL AND (f.upgrading_since, f.id) > (?, ?) ORDER BY f.upgrading_since, f.id LIMIT ?`,
+		WHERE f.upgrading_since IS NOT NULL AND (f.upgrading_since, f.id) > (?, ?) ORDER BY f.upgrading_since, f.id LIMIT ? + 0`,
 		since, after.ID, max(limit, 0))
 }
 

@@ -46,7 +46,7 @@ func auditQueries(q store.AuditQuery) (page, total string, args []any) {
 		args = append(args, q.Subject)
 	}
 	// Of one moment the one written later is the newer.
-	return `SELECT id, doc` + where + ` ORDER BY at DESC, seq DESC LIMIT ? OFFSET ?`, `SELECT count(*)` + where, args
+	return `SELECT id, doc` + where + ` ORDER BY at DESC, seq DESC LIMIT ? + 0 OFFSET ? + 0`, `SELECT count(*)` + where, args
 }
 
 func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry, int, error) {

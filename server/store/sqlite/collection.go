@@ -89,7 +89,7 @@ func (c collection[T]) List(ctx context.Context, offset, limit int) ([]T, int, e
 	// The total stands in each row, and in one of its own if the page is empty,
 	// so that one statement, and with it one snapshot, gives both.
 	out, total := []T{}, 0
-	err := c.s.each(ctx, `WITH page AS (SELECT rid, id, rev, doc FROM documents WHERE noun = ?1 ORDER BY rid DESC LIMIT ?2 OFFSET ?3)
+	err := c.s.each(ctx, `WITH page AS (SELECT rid, id, rev, doc FROM documents WHERE noun = ?1 ORDER BY rid DESC LIMIT ?2 + 0 OFFSET ?3 + 0)
 		SELECT n.total, page.rid, page.id, page.rev, page.doc FROM (SELECT count(*) AS total FROM documents WHERE noun = ?1) n
 		LEFT JOIN page ORDER BY page.rid DESC`, []any{c.noun, limit, max(offset, 0)}, func(scan scan) error {
 		var rid, rev sql.NullInt64

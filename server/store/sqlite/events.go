@@ -29,7 +29,7 @@ func (e events) Append(ctx context.Context, list []fleet.Event) error {
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
 	out := []fleet.Event{}
-	err := e.s.each(ctx, `SELECT seq, doc FROM events WHERE seq > ? ORDER BY seq LIMIT ?`, []any{after, max(limit, 0)}, func(scan scan) error {
+	err := e.s.each(ctx, `SELECT seq, doc FROM events WHERE seq > ? ORDER BY seq LIMIT ? + 0`, []any{after, max(limit, 0)}, func(scan scan) error {
 		var seq int64
 		var doc string
 		var ev fleet.Event
@@ -62,12 +62,12 @@ func (e events) Trim(ctx context.Context, keep int) error {
 	// What is older than the newest to go at the start; what is appended
 	// meanwhile is the next call's.
 	var last int64
-	if err := e.s.get(ctx, `SELECT coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?), 0)`, []any{max(keep, 0)}, &last); err != nil {
+	if err := e.s.get(ctx, `SELECT coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ? + 0), 0)`, []any{max(keep, 0)}, &last); err != nil {
 		return err
 	}
 	for {
 		n, err := apply(ctx, e.s, "trim events", func(t *tx) (int64, error) {
-			return t.exec(`DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE seq <= ? ORDER BY seq LIMIT ?)`, last, trimBatch)
+			return t.exec(`DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE seq <= ? ORDER BY seq LIMIT ? + 0)`, last, trimBatch)
 		})
 		if err != nil || n < trimBatch {
 			return err

@@ -93,7 +93,7 @@ func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Resul
 }
 
 func (r results) Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error) {
-	return r.many(ctx, `SELECT rid, rev, doc FROM results WHERE action_id = ? AND failed ORDER BY at DESC, agent_id LIMIT ?`, actionID, max(limit, 0))
+	return r.many(ctx, `SELECT rid, rev, doc FROM results WHERE action_id = ? AND failed ORDER BY at DESC, agent_id LIMIT ? + 0`, actionID, max(limit, 0))
 }
 
 func (r results) many(ctx context.Context, query string, args ...any) ([]fleet.Result, error) {

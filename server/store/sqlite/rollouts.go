@@ -82,7 +82,7 @@ func (r rollouts) Delete(ctx context.Context, id string) error {
 	})
 }
 
-const rolloutPage = `SELECT rid, rev, doc FROM rollouts ORDER BY rid DESC LIMIT ? OFFSET ?`
+const rolloutPage = `SELECT rid, rev, doc FROM rollouts ORDER BY rid DESC LIMIT ? + 0 OFFSET ? + 0`
 
 func (r rollouts) List(ctx context.Context, offset, limit int) ([]fleet.Rollout, int, error) {
 	if limit == 0 {

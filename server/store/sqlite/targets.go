@@ -159,7 +159,7 @@ func (g targets) GetMany(ctx context.Context, rolloutID string, agentIDs []strin
 }
 
 func (g targets) ByAgent(ctx context.Context, agentID string, limit int) ([]fleet.Target, error) {
-	return g.many(ctx, `SELECT rid, rev, doc FROM targets WHERE agent_id = ? ORDER BY list DESC LIMIT ?`, agentID, max(limit, 0))
+	return g.many(ctx, `SELECT rid, rev, doc FROM targets WHERE agent_id = ? ORDER BY list DESC LIMIT ? + 0`, agentID, max(limit, 0))
 }
 
 func (g targets) many(ctx context.Context, query string, args ...any) ([]fleet.Target, error) {
@@ -248,7 +248,7 @@ const targetFilter = ` FROM targets WHERE list = (SELECT list FROM target_lists 
 // The queries of List: the page takes the limit and the offset, too.
 const (
 	targetCount = `SELECT count(*)` + targetFilter
-	targetPage  = `SELECT t.rid, t.rev, t.doc FROM (SELECT rid, place` + targetFilter + ` ORDER BY place LIMIT ?4 OFFSET ?5) p
+	targetPage  = `SELECT t.rid, t.rev, t.doc FROM (SELECT rid, place` + targetFilter + ` ORDER BY place LIMIT ?4 + 0 OFFSET ?5 + 0) p
 		CROSS JOIN targets t ON t.rid = p.rid ORDER BY p.place`
 )
 
