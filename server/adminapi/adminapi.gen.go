@@ -275,6 +275,7 @@ func (e MigrationType) Valid() bool {
 // Defines values for OrderKind.
 const (
 	OrderRetry    OrderKind = "retry"
+	OrderReturn   OrderKind = "return"
 	OrderSkip     OrderKind = "skip"
 	OrderWithdraw OrderKind = "withdraw"
 )
@@ -283,6 +284,8 @@ const (
 func (e OrderKind) Valid() bool {
 	switch e {
 	case OrderRetry:
+		return true
+	case OrderReturn:
 		return true
 	case OrderSkip:
 		return true
@@ -1349,7 +1352,7 @@ type MigrationType string
 
 // Order A command on targets that is not carried out yet
 type Order struct {
-	// Agents absent: all failed ones
+	// Agents absent: all that the kind is for, of a retry all that failed
 	Agents *[]string `json:"agents,omitempty"`
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`

@@ -137,7 +137,7 @@ func (k StopKind) Gate() bool {
 type Order struct {
 	ID   string    `json:"id"`
 	Kind OrderKind `json:"kind"`
-	// Agents it is for; empty: all failed ones.
+	// Agents it is for; empty: all that its kind is for, of a retry all that failed.
 	Agents []string `json:"agents,omitempty"`
 	Decision
 }
@@ -149,7 +149,8 @@ type OrderKind string
 const (
 	OrderRetry    OrderKind = "retry"    // failed, withdrawn or expired → pending
 	OrderSkip     OrderKind = "skip"     // not begun, or failed → skipped
-	OrderWithdraw OrderKind = "withdraw" // pause --now: take back what has not begun
+	OrderWithdraw OrderKind = "withdraw" // a stop: take back what has not begun
+	OrderReturn   OrderKind = "return"   // resume or force: withdrawn by a stop → pending, in their place
 )
 
 // Batch is a stage of a rollout.

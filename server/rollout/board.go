@@ -27,7 +27,7 @@ type board struct {
 	busy map[int32]bool
 	// again are offers that may have been lost in a crash, by action.
 	again  map[string][]int32
-	groups [fleet.MaxLabelLimits]map[string]int32
+	groups groupNumbers
 	// offers is the highest number an action of this rollout bears.
 	offers int
 
@@ -74,9 +74,6 @@ func load(ctx context.Context, s store.Store, id string) (*board, error) {
 		rollout: r, index: map[string]int32{}, follows: map[int32]*follow{}, busy: map[int32]bool{}, again: map[string][]int32{},
 		stirred: true, told: r.Counts, trail: trailOf(&r),
 	}
-	for i := range b.groups {
-		b.groups[i] = map[string]int32{}
-	}
 	if err := s.Targets().Each(ctx, id, b.add); err != nil {
 		return nil, err
 	}
@@ -93,12 +90,7 @@ func (b *board) add(t fleet.Target) {
 	b.index[t.AgentID] = i
 	seat := &b.seats[i]
 	seat.Ring, seat.Batch = int16(t.Ring), int32(t.Batch)
-	for k := range seat.Groups {
-		seat.Groups[k], seat.Sites[k] = -1, -1
-		if k < len(t.Values) && k < len(b.rollout.Plan.Limits.Per) && t.Values[k] != "" {
-			seat.Groups[k] = number(b.groups[k], t.Values[k])
-		}
-	}
+	seat.Groups, seat.Sites = b.groups.of(&t, &b.rollout.Plan), noSites
 	b.put(i, t)
 	for _, id := range append(t.ActionIDs, t.ActionID) {
 		b.offers = max(b.offers, offerNumber(id))
@@ -108,14 +100,29 @@ func (b *board) add(t fleet.Target) {
 	}
 }
 
-// number numbers values in the order they come.
-func number(values map[string]int32, v string) int32 {
-	n, ok := values[v]
-	if !ok {
-		n = int32(len(values))
-		values[v] = n
+// groupNumbers number the values of the labels in Limits.Per in the order they
+// come.
+type groupNumbers [fleet.MaxLabelLimits]map[string]int32
+
+// of are the numbers of a target's values.
+func (n *groupNumbers) of(t *fleet.Target, p *fleet.Plan) [fleet.MaxLabelLimits]int32 {
+	groups := noSites
+	for k := range min(len(groups), len(t.Values), len(p.Limits.Per)) {
+		v := t.Values[k]
+		if v == "" {
+			continue
+		}
+		if n[k] == nil {
+			n[k] = map[string]int32{}
+		}
+		group, known := n[k][v]
+		if !known {
+			group = int32(len(n[k]))
+			n[k][v] = group
+		}
+		groups[k] = group
 	}
-	return n
+	return groups
 }
 
 // offerNumber is the last part of the id of an offer; see Reconciler.offer.

@@ -174,7 +174,7 @@ func TestAResolvedPlanSaysEverything(t *testing.T) {
 	for _, part := range []string{
 		`"migration": {
   "type": "none"
- }`, `"late_joiners": "ignore"`, `"batch_percent": 10`, `"size": 10`, `"pick": "random"`, `"max_parallel": 500`, `"count": 3`,
+ }`, `"late_joiners": "ignore"`, `"batch_percent": 10`, `"size": 10`, `"pick": "random"`, `"max_parallel": 500`,
 		`"wait": "10m0s"`, `"stale_after": "5m0s"`, `"silent_after": "2m0s"`, `"max_crashes": 3`, `"offer_for": "168h0m0s"`, `"wait_for": "168h0m0s"`, `"zone": "UTC"`,
 		`"os": "linux",
    "arch": "amd64",
@@ -187,6 +187,9 @@ func TestAResolvedPlanSaysEverything(t *testing.T) {
 	}
 	if err := Check(&p); err != nil {
 		t.Error(err)
+	}
+	if p.Failure.Count != nil {
+		t.Errorf("a failure count of %d was said, which would go for the canaries too", *p.Failure.Count)
 	}
 	if c := p.Strategy.Canary; !reflect.DeepEqual(c.Over, []string{"os", "arch", "version"}) {
 		t.Errorf("canaries over %v", c.Over)

@@ -164,8 +164,9 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	return fleet.FieldError(field("version"), "%s", text)
 }
 
-// withDefaults is a plan that says everything, sharing nothing that it changes.
-// Values that make no sense are left for Check.
+// withDefaults is a plan that says everything but the failure count, sharing
+// nothing that it changes: a count that was said goes for canaries too, the
+// default does not. Values that make no sense are left for Check.
 func withDefaults(p fleet.Plan) fleet.Plan {
 	p.Artifacts = slices.Clone(p.Artifacts)
 	for i := range p.Artifacts {
@@ -174,10 +175,6 @@ func withDefaults(p fleet.Plan) fleet.Plan {
 	p.Migration.Type = cmp.Or(p.Migration.Type, fleet.MigrationNone)
 	p.LateJoiners = cmp.Or(p.LateJoiners, fleet.LateIgnore)
 	p.Limits.MaxParallel = cmp.Or(p.Limits.MaxParallel, fleet.DefaultMaxParallel)
-	if p.Failure.Count == nil && p.Failure.Percent == nil {
-		n := fleet.DefaultFailureCount
-		p.Failure.Count = &n
-	}
 	p.Health.Wait = cmp.Or(p.Health.Wait, fleet.Duration(fleet.DefaultHealthWait))
 	p.Health.StaleAfter = cmp.Or(p.Health.StaleAfter, fleet.Duration(fleet.DefaultStaleAfter))
 	p.Health.SilentAfter = cmp.Or(p.Health.SilentAfter, fleet.Duration(fleet.DefaultSilentAfter))

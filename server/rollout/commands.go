@@ -99,8 +99,8 @@ func (s *Service) Pause(ctx context.Context, id string, atOnce bool, w Word) (fl
 	}})
 }
 
-// Resume goes on. After a gate it needs a reason: the failures so far are
-// accepted with it, and no longer count.
+// Resume goes on, with the offers that the stop took back. After a gate it needs
+// a reason: the failures so far are accepted with it, and no longer count.
 func (s *Service) Resume(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
 	return s.command(ctx, id, w, command{verb: "resume", event: fleet.EventRolloutResumed, decide: resume})
 }
@@ -122,7 +122,8 @@ func (s *Service) Cancel(ctx context.Context, id string, w Word) (fleet.Rollout,
 }
 
 // Retry puts failed, withdrawn and expired targets back in line; no agents: all
-// that failed.
+// that failed. What a stop took back comes with Resume; by name, Retry takes what
+// an operator called off as well.
 func (s *Service) Retry(ctx context.Context, id string, agents []string, w Word) (fleet.Rollout, error) {
 	if err := s.checkTargets(ctx, id, agents, retryable, "retry: it is %s; targets that failed, or whose offer was withdrawn or has expired, can be"); err != nil {
 		return fleet.Rollout{}, err
@@ -236,7 +237,7 @@ func resume(r *fleet.Rollout, w Word, now time.Time) (string, error) {
 			return "", err
 		}
 	}
-	return goOn(r, "resumed it"), nil
+	return goOn(r, "resumed it", w, now)
 }
 
 func force(r *fleet.Rollout, w Word, now time.Time) (string, error) {
@@ -258,7 +259,7 @@ func force(r *fleet.Rollout, w Word, now time.Time) (string, error) {
 		r.Forgiven = r.Counts.Bad()
 		return "forced it: failures stop it no more", nil
 	}
-	return goOn(r, "forced it: failures stop it no more"), nil
+	return goOn(r, "forced it: failures stop it no more", w, now)
 }
 
 // checkDeadline refuses to go on behind the plan's deadline: it would stop again
@@ -271,14 +272,19 @@ func checkDeadline(r *fleet.Rollout, now time.Time) error {
 }
 
 // goOn lets a paused rollout run. What has failed until now is forgiven: the
-// operator has seen it, and otherwise it would stop again at once.
-func goOn(r *fleet.Rollout, text string) string {
-	r.State, r.Stop, r.PauseAsked = fleet.RolloutRunning, nil, nil
+// operator has seen it, and otherwise it would stop again at once. What the stop
+// took back is in line again; whether it took anything back only the targets
+// know, since counts are written after them.
+func goOn(r *fleet.Rollout, text string, w Word, now time.Time) (string, error) {
+	r.State, r.Stop, r.PauseAsked, r.Waiting = fleet.RolloutRunning, nil, nil, nil
 	if bad := r.Counts.Bad(); bad > 0 {
 		r.Forgiven = bad
 		text += fmt.Sprintf("; %d failures until now no longer count", bad)
 	}
-	return text
+	if r.Counts.Withdrawn > 0 {
+		text += "; offers that a stop took back are made again"
+	}
+	return text, addOrder(r, fleet.OrderReturn, nil, w, now)
 }
 
 func approve(r *fleet.Rollout, w Word, now time.Time) (string, error) {

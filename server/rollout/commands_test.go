@@ -172,8 +172,11 @@ func TestGoingOnForgivesWhatHasFailed(t *testing.T) {
 	if err != nil || r.Forgiven != 3 || r.Forced != nil || !strings.Contains(text, "3 failures") {
 		t.Errorf("resumed with %d forgiven, %q, %v", r.Forgiven, text, err)
 	}
+	if len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Orders[0].Agents != nil {
+		t.Errorf("what was taken back does not return: %+v", r.Orders)
+	}
 	r = inState(fleet.RolloutPaused, stoppedBy(fleet.StopThreshold))
-	if _, err := force(&r, Word{"kim", "the date stands"}, theHour); err != nil || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
+	if _, err := force(&r, Word{"kim", "the date stands"}, theHour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
 		t.Errorf("forced: %+v, %v", r, err)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/store/sqlite"
 )
 
 // desk is where operators sit: the service on a real store, at a time of its own.
@@ -35,15 +34,7 @@ var kim = rollout.Word{Actor: "kim", Why: "release day"}
 
 func newDesk(t testing.TB) *desk {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := openStore(t, filepath.Join(t.TempDir(), "muster.db"))
 	d := &desk{t: t, store: s, now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
 	d.service = d.serve(s)
 	for _, v := range []string{"1.0.0", "1.1.0", "1.2.0"} {

@@ -51,6 +51,9 @@ type TrailData struct {
 type moment struct {
 	TrailData
 	since time.Time // when it came into this state, as far as is known
+	// own is what keeps a target whose turn it is from being offered; empty: that
+	// is not known, or it is not its turn.
+	own fleet.ReasonCode
 }
 
 // momentAt says how a rollout stood at a time. Without an entry of before it, a
@@ -58,17 +61,17 @@ type moment struct {
 func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) moment {
 	switch {
 	case r.EndedAt != nil && !at.Before(*r.EndedAt):
-		return moment{TrailData{State: r.State, Batch: currentBatch(r)}, *r.EndedAt}
+		return moment{TrailData: TrailData{State: r.State, Batch: currentBatch(r)}, since: *r.EndedAt}
 	case r.StartedAt == nil || at.Before(*r.StartedAt):
-		return moment{TrailData{State: fleet.RolloutDraft}, r.CreatedAt}
+		return moment{TrailData: TrailData{State: fleet.RolloutDraft}, since: r.CreatedAt}
 	case !at.Before(now):
-		m := moment{TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: currentBatch(r)}, *r.StartedAt}
+		m := moment{TrailData: TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: currentBatch(r)}, since: *r.StartedAt}
 		if r.Stop != nil {
 			m.since = r.Stop.At
 		}
 		return m
 	}
-	m := moment{TrailData{State: fleet.RolloutRunning}, *r.StartedAt}
+	m := moment{TrailData: TrailData{State: fleet.RolloutRunning}, since: *r.StartedAt}
 	var latest *fleet.AuditEntry
 	for i := range trail {
 		e := &trail[i]
@@ -79,7 +82,7 @@ func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) mom
 		if json.Unmarshal(e.Data, &d) != nil || d.State == "" {
 			continue // of a version that wrote it otherwise
 		}
-		latest, m = e, moment{d, e.At}
+		latest, m = e, moment{TrailData: d, since: e.At}
 	}
 	if m.Stop != nil {
 		m.since = m.Stop.At
@@ -120,7 +123,10 @@ func targetAt(t fleet.Target, at, now time.Time) fleet.Target {
 // agent's document, nil if there is none any more; it tells of now alone. trail
 // are entries of the rollout's audit trail up to that time.
 func Explain(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.AuditEntry, at, now time.Time) Explanation {
-	m := momentAt(r, trail, at, now)
+	return explain(r, t, a, momentAt(r, trail, at, now), at, now)
+}
+
+func explain(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, m moment, at, now time.Time) Explanation {
 	t = targetAt(t, at, now)
 	e := explanationOf(r, t.AgentID, at)
 	e.add(stateReason(r, m))
@@ -132,6 +138,9 @@ func Explain(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.Aud
 	}
 	e.add(batchReason(r, &t, m, at))
 	last := targetReason(&t, m)
+	if t.State == fleet.TargetPending && t.Code == fleet.WhyStale && last.Code != t.Code {
+		e.add(Reason{Code: t.Code, Text: "its attempt before failed: " + ReasonText(t.Code)})
+	}
 	e.add(last)
 	if a != nil && !at.Before(now) {
 		for _, link := range agentReasons(a, &t, now) {
@@ -263,13 +272,20 @@ func waitCode(t *fleet.Target, m moment) fleet.ReasonCode {
 		return fleet.WhyOperator
 	case m.State.Over():
 		return fleet.WhyOver
+	case m.own != "":
+		for _, w := range m.Waiting {
+			if closes(w.Code) {
+				return w.Code
+			}
+		}
+		return m.own
 	case t.State == fleet.TargetHeld && (t.Code == "" || t.Code == fleet.WhyAway):
 		return fleet.WhyAway
 	case t.Batch > m.Batch:
 		return fleet.WhyBatch
 	case len(m.Waiting) > 0 && blocks(m.Waiting[0].Code):
 		return m.Waiting[0].Code
-	case t.Code != "" && t.Code != fleet.WhyBatch:
+	case t.Code != "" && t.Code != fleet.WhyBatch && t.Code != fleet.WhyNext: // as the start wrote them, for all
 		return t.Code
 	case len(m.Waiting) > 0:
 		return m.Waiting[0].Code
@@ -277,7 +293,13 @@ func waitCode(t *fleet.Target, m moment) fleet.ReasonCode {
 	return fleet.WhyNext
 }
 
-// blocks says whether a wait keeps a rollout from offering anything to anybody.
+// closes says whether a wait keeps a rollout from offering anything to anybody.
+func closes(c fleet.ReasonCode) bool {
+	return c == fleet.WhyWindow || c == fleet.WhyFreeze || c == fleet.WhyRollingBack
+}
+
+// blocks says whether a wait keeps a rollout from offering anything to its next
+// batch.
 func blocks(c fleet.ReasonCode) bool {
 	switch c {
 	case fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval, fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyExposure, fleet.WhyDeadline, fleet.WhyRollingBack:

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -116,7 +117,52 @@ func (s *Service) whyTarget(ctx context.Context, r *fleet.Rollout, t fleet.Targe
 	if err != nil {
 		return Explanation{}, err
 	}
-	return Explain(r, t, a, trail, at, now), nil
+	m := momentAt(r, trail, at, now)
+	if !at.Before(now) {
+		if m.own, err = s.ownReason(ctx, r, &t, a, now); err != nil {
+			return Explanation{}, err
+		}
+	}
+	return explain(r, t, a, m, at, now), nil
+}
+
+// ownReason is what keeps a target whose turn it is from being offered, by the
+// limits that Decide goes by; empty when it is not its turn. It reads the targets
+// in flight alone, of which the plan bounds the number.
+func (s *Service) ownReason(ctx context.Context, r *fleet.Rollout, t *fleet.Target, a *fleet.Agent, now time.Time) (fleet.ReasonCode, error) {
+	switch {
+	case r.State != fleet.RolloutRunning || !StateOf(t.State).waits() || t.Batch > currentBatch(r):
+		return "", nil
+	case a == nil || !a.Active:
+		return fleet.WhyGone, nil
+	case now.Sub(a.LastActivity()) > fleet.OfflineAfter:
+		return fleet.WhyAway, nil
+	}
+	list, _, err := s.Store.Targets().List(ctx, store.TargetQuery{
+		RolloutID: r.ID, States: []fleet.TargetState{fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying}, Limit: fleet.MaxTargets,
+	})
+	if err != nil {
+		return "", err
+	}
+	var groups groupNumbers
+	flying := make([]Seat, len(list))
+	for i := range list {
+		flying[i] = Seat{State: StateOf(list[i].State), Groups: groups.of(&list[i], &r.Plan)}
+	}
+	seat := Seat{State: StateOf(t.State), Busy: occupied(a), Groups: groups.of(t, &r.Plan), Sites: noSites}
+	tally, err := s.tally(ctx, r, now)
+	if err != nil {
+		return "", err
+	}
+	var room *Room
+	if tally != nil {
+		offered, err := s.offered(ctx, r.Plan.Version, "")
+		if err != nil {
+			return "", err
+		}
+		room, seat.Sites = tally.Budget(r.Plan.Version, offered), tally.Sites(fleet.EncodeLabels(a.Labels()))
+	}
+	return cmp.Or(hindrance(&r.Plan, flying, &seat, room).Name(), fleet.WhyNext), nil
 }
 
 // trailBefore are the entries that say how the rollout stood at a time of the

@@ -178,12 +178,12 @@ func TestAPlanThatCouldBreakTheBudgetIsRefused(t *testing.T) {
 		want   string // a part of the refusal, "" for none
 	}{
 		// 50 canaries: 10 min of health wait and 20 of observation are 25 h.
-		{"too fast", 0, canary(50, 0, nil), "batch 1 could bring 2.0.0 to 350 of the fleet (35 % of 1000), where the exposure budget lets 100 have it before 100 h of health; only 25 h are certain by then: soak for about 1h30m longer"},
+		{"too fast", 0, canary(50, 0, nil), "batch 2 could bring 2.0.0 to 350 of the fleet (35 % of 1000), where the exposure budget lets 100 have it before 100 h of health; only 25 h are certain by then: soak for about 1h30m longer"},
 		{"slow enough", 0, canary(50, 110*time.Minute, nil), ""},
 		{"a minute too fast", 0, canary(50, 109*time.Minute, nil), "soak for about 1m longer"},
 		{"in an emergency", 0, canary(50, 110*time.Minute, func(p *fleet.Plan) { p.Pace.Emergency = true }), "8.33 h are certain"},
 		{"most of the hours are there", 80, canary(50, 0, nil), ""},
-		{"too many canaries", 0, canary(101, 1000*time.Hour, nil), "batch 0 could bring 2.0.0 to 101 of the fleet (10.1 % of 1000), where the exposure budget lets 100 have it before 100 h of health; only 0 h are certain by then: begin with 100 agents at most"},
+		{"too many canaries", 0, canary(101, 1000*time.Hour, nil), "batch 1 could bring 2.0.0 to 101 of the fleet (10.1 % of 1000), where the exposure budget lets 100 have it before 100 h of health; only 0 h are certain by then: begin with 100 agents at most"},
 		{"a proven version", 100, canary(500, 0, nil), ""},
 		{"waves of a batch prove it", 0, func(p *fleet.Plan) {
 			p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce}
@@ -198,7 +198,7 @@ func TestAPlanThatCouldBreakTheBudgetIsRefused(t *testing.T) {
 		// A site has room for 60, the fleet for 100.
 		{"too many of one site", 0, func(p *fleet.Plan) {
 			p.Strategy = fleet.Strategy{Kind: fleet.Rings, BatchSize: 61, Rings: &fleet.RingRule{By: "number"}}
-		}, "batch 0 could bring 2.0.0 to 61 of those with site x (12.2 % of 500), where the exposure budget lets 60"},
+		}, "batch 1 could bring 2.0.0 to 61 of those with site x (12.2 % of 500), where the exposure budget lets 60"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			err := exposed(t, as, row.hours, row.change)

@@ -78,7 +78,7 @@ func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *Room, sites []siteNu
 				return nil // proven, and hours only grow
 			}
 			wave := min(parallel(p), b.Size-begun)
-			over := overrun{batch: b.Index, version: p.Version, hours: hours, needed: needed, running: running}
+			over := overrun{batch: b.Index + 1, version: p.Version, hours: hours, needed: needed, running: running}
 			exposed += wave
 			if exposed > room.Limit {
 				return over.refuse("of the fleet", exposed, room.Fleet, room.Limit)
@@ -107,7 +107,7 @@ func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *Room, sites []siteNu
 
 // overrun is where a plan goes too far.
 type overrun struct {
-	batch         int
+	batch         int // from 1
 	version       string
 	hours, needed float64
 	running       int // agents that have the version by then
@@ -120,8 +120,8 @@ func (o overrun) refuse(of string, exposed, total, limit int) error {
 		advice = fmt.Sprintf("soak for about %s longer before it, or make batches smaller", shortSpan(fleet.Duration(wait)))
 	}
 	e := fleet.Errorf(fleet.Conflict,
-		"batch %d could bring %s to %d %s (%.3g %% of %d), where the exposure budget lets %d have it before %.4g h of health; only %.3g h are certain by then: %s",
-		o.batch, o.version, exposed, of, 100*float64(exposed)/float64(max(1, total)), total, limit, o.needed, o.hours, advice)
+		"batch %d could bring %s to %d %s (%s %% of %d), where the exposure budget lets %d have it before %s h of health; only %s h are certain by then: %s",
+		o.batch, o.version, exposed, of, figure(100*float64(exposed)/float64(max(1, total))), total, limit, figure(o.needed), figure(o.hours), advice)
 	e.Code = ErrExposure
 	return e
 }

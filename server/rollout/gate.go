@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -60,7 +61,7 @@ func (d *decision) failed() stopped {
 		count = fmt.Sprintf("%d of %d failed besides the %d that were forgiven", failures, attempted, d.out.Forgiven)
 	}
 	if n := d.failedCanaries(); n > 0 && !toleratesCanaries(rule) {
-		return stopped{kind: fleet.StopCanary, text: fmt.Sprintf("%d of %d canaries failed", n, d.counts[d.at].attempted())}
+		return stopped{kind: fleet.StopCanary, text: fmt.Sprintf("%d of %d canaries failed", n, d.counts[d.at].counts().Total)}
 	}
 	if limit, counted := failureCount(rule); counted && failures >= limit {
 		kind := fleet.StopThreshold
@@ -77,10 +78,9 @@ func (d *decision) failed() stopped {
 }
 
 // toleratesCanaries says whether the plan's count goes for canaries as well. One
-// failed canary is what canaries are for, so the count must have been said: the
-// default, which is written into every plan, has not.
+// failed canary is what canaries are for, so the count must have been said.
 func toleratesCanaries(rule *fleet.FailureRule) bool {
-	return rule.Count != nil && *rule.Count > 1 && *rule.Count != fleet.DefaultFailureCount
+	return rule.Count != nil && *rule.Count > 1
 }
 
 // failureCount is at how many failures the rule stops, if at any number.
@@ -471,7 +471,19 @@ func needsApproval(p *fleet.Plan) bool {
 	return p.Migration.Type == fleet.MigrationBreaking || p.Strategy.Canary != nil && p.Strategy.Canary.Approval
 }
 
-func figure(f float64) string { return strconv.FormatFloat(f, 'g', 3, 64) }
+// figure is a number for a sentence: three digits that tell something, more where
+// it is larger, and no exponent.
+func figure(f float64) string {
+	decimals := 2
+	for size := math.Abs(f); decimals > 0 && size >= 9.995; size /= 10 {
+		decimals--
+	}
+	s := strconv.FormatFloat(f, 'f', decimals, 64)
+	if decimals > 0 {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 

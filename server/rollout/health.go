@@ -394,7 +394,8 @@ func (c *course) aftermath() {
 	a := c.agent
 	ended := a.UpgradeStatus == fleet.UpgradeRolledBack || a.UpgradeStatus == fleet.UpgradeFailed
 	switch judged := c.State == fleet.TargetFailed && c.Code != fleet.WhyReported; {
-	case c.State == fleet.TargetRolledBack && c.Error != "":
+	case c.State == fleet.TargetRolledBack && c.Error != "" && a.UpgradeStatus != fleet.UpgradeFailed:
+		// Watchers tell that they go back before they have: it may still fail.
 	case ended && (a.UpgradeStatus == fleet.UpgradeRolledBack || c.State != fleet.TargetFailed || judged):
 		c.endedBadly()
 	case c.Code == fleet.WhyStale || c.Code == fleet.WhyReported:

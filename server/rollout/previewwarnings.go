@@ -99,7 +99,7 @@ func (s *surveyor) warnLimits(pre *fleet.Preview) {
 		}
 	}
 	if largest.Size > parallel(p) {
-		s.warnf("batch %d has %d agents, of which %d are upgraded at one time", largest.Index, largest.Size, parallel(p))
+		s.warnf("batch %d has %d agents, of which %d are upgraded at one time", largest.Index+1, largest.Size, parallel(p))
 	}
 	for i, limit := range p.Limits.Per {
 		without := 0

@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -92,17 +93,28 @@ func TestAThresholdStopsEverythingThatHasNotBegun(t *testing.T) {
 		t.Errorf("%d events tell of the stop", n)
 	}
 
-	t.Run("an operator resumes, and tries the failed and the withdrawn again", func(t *testing.T) {
+	t.Run("an operator resumes, and what was withdrawn comes with it, but for what an operator called off; the failed are tried again", func(t *testing.T) {
 		for _, id := range first {
 			w.hosts[id].bad = ""
 		}
+		off := w.target("r", first[9])
+		off.Code = fleet.WhyOperator // as when the upgrade of this agent alone was called off
+		_, errs, err := w.store.Targets().UpdateMany(t.Context(), []fleet.Target{off})
+		w.must(errors.Join(append(errs, err)...))
+		w.server.loop = w.process(w.store).loop // it has read the target before
 		w.change("r", func(r *fleet.Rollout) {
 			r.State, r.Stop, r.Forgiven = fleet.RolloutRunning, nil, r.Counts.Bad()
-			r.Orders = append(r.Orders, fleet.Order{ID: "o1", Kind: fleet.OrderRetry}, fleet.Order{ID: "o2", Kind: fleet.OrderRetry, Agents: first})
+			r.Orders = append(r.Orders, fleet.Order{ID: "o1", Kind: fleet.OrderReturn}, fleet.Order{ID: "o2", Kind: fleet.OrderRetry}, fleet.Order{ID: "o3", Kind: fleet.OrderReturn})
 		})
 		r := w.until("r", time.Hour, over)
-		if r.State != fleet.RolloutCompleted || r.Counts.Succeeded != 30 || len(r.Orders) != 0 {
+		if r.State != fleet.RolloutCompleted || r.Counts.Succeeded != 29 || r.Counts.Withdrawn != 1 || len(r.Orders) != 0 {
 			t.Errorf("it ended %s with %+v, orders %v", r.State, r.Counts, r.Orders)
+		}
+		if target := w.target("r", first[9]); target.State != fleet.TargetWithdrawn || target.Attempts != 1 {
+			t.Errorf("the target that was called off is %+v", target)
+		}
+		if target := w.target("r", first[8]); target.Attempts != 2 || target.ActionIDs[0] == target.ActionID {
+			t.Errorf("the target that came back is %+v", target)
 		}
 		if target := w.target("r", first[0]); target.Attempts != 2 || len(target.ActionIDs) != 1 || target.ActionIDs[0] == target.ActionID {
 			t.Errorf("the target tried again is %+v", target)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -181,6 +183,17 @@ type ending struct {
 	upgrades string
 }
 
+// slower is by how much less is tried under the race detector, which takes several
+// times as long and looks for something else: one write in four. The tests run
+// without it as well, see testing/suite.
+var slower = func() int {
+	info, ok := debug.ReadBuildInfo()
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return 4
+	}
+	return 1
+}()
+
 // live runs a scenario to its end, with the loop killed at a write; 0: never. It
 // says how many writes there were, and at which it died.
 func liveAndDie(t *testing.T, at int, after bool, scenario func(w *world) (settled func(fleet.Rollout) bool)) (end ending, writes int, last string) {
@@ -257,19 +270,48 @@ func TestTheLoopKilledAtAnyWriteComesToTheSameEnd(t *testing.T) {
 			}))
 			return func(r fleet.Rollout) bool { return stopped(r) && len(r.Orders) == 0 }
 		}},
+		{"a pause at once, and going on with what it took back", func(w *world) func(fleet.Rollout) bool {
+			w.start("r", plan(func(p *fleet.Plan) { p.Strategy.BatchSize, p.Health.Wait = 2, fleet.Duration(20*time.Second) }))
+			for _, h := range w.hosts {
+				h.slow = true
+			}
+			return func(r fleet.Rollout) bool {
+				switch {
+				case r.Generation == 1 && r.Counts.Offered == 2:
+					w.change("r", func(r *fleet.Rollout) {
+						r.State, r.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopOperator, Text: "lunch", By: "ann", At: w.now}
+						r.Orders = append(r.Orders, fleet.Order{ID: "o1", Kind: fleet.OrderWithdraw})
+					})
+				case r.Generation == 2 && r.Counts.Withdrawn == 2 && len(r.Orders) == 0:
+					for _, h := range w.hosts {
+						if h.action != nil {
+							return false // has not heard yet that it is called off
+						}
+					}
+					for _, h := range w.hosts {
+						h.slow = false
+					}
+					w.change("r", func(r *fleet.Rollout) {
+						r.State, r.Stop = fleet.RolloutRunning, nil
+						r.Orders = append(r.Orders, fleet.Order{ID: "o2", Kind: fleet.OrderReturn})
+					})
+				}
+				return over(r)
+			}
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want, writes, _ := liveAndDie(t, 0, false, c.scenario)
 			if writes < 10 {
 				t.Fatalf("only %d writes", writes)
 			}
-			for at := 1; at <= writes; at++ {
-				if testing.Short() && at%3 != 0 {
+			for at := slower; at <= writes; at += slower {
+				if testing.Short() && at/slower%3 != 0 {
 					continue
 				}
 				// Once before the write and once after it, in turns: most mistakes
 				// show in either.
-				after := at%2 == 0
+				after := at/slower%2 == 0
 				t.Run(fmt.Sprint(at), func(t *testing.T) {
 					t.Parallel()
 					got, _, last := liveAndDie(t, at, after, c.scenario)

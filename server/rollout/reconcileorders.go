@@ -44,8 +44,10 @@ func (r *Reconciler) carryOutOrder(ctx context.Context, b *board, o fleet.Order)
 		return r.retry(ctx, b, o)
 	case fleet.OrderSkip:
 		return r.skip(ctx, b, o)
+	case fleet.OrderReturn:
+		return r.makeMoves(ctx, b, toPending(b.ordered(o, (*Seat).stopped)), r.Now.UTC())
 	case fleet.OrderWithdraw:
-		return r.withdraw(ctx, b, b.ordered(o, func(s State) bool { return s == Offered }), withdrawal{
+		return r.withdraw(ctx, b, b.ordered(o, func(s *Seat) bool { return s.State == Offered }), withdrawal{
 			why: cmp.Or(o.Why, "the rollout was paused"), state: fleet.TargetWithdrawn, code: stopCode(b.rollout.Stop).Name(),
 		})
 	}
@@ -54,18 +56,18 @@ func (r *Reconciler) carryOutOrder(ctx context.Context, b *board, o fleet.Order)
 }
 
 // ordered are the seats that an order is for and that are in a state for it.
-func (b *board) ordered(o fleet.Order, fits func(State) bool) []int32 {
+func (b *board) ordered(o fleet.Order, fits func(*Seat) bool) []int32 {
 	var seats []int32
 	if len(o.Agents) == 0 {
 		for i := range b.seats {
-			if fits(b.seats[i].State) {
+			if fits(&b.seats[i]) {
 				seats = append(seats, int32(i))
 			}
 		}
 		return seats
 	}
 	for _, id := range o.Agents {
-		if i, ok := b.index[id]; ok && fits(b.seats[i].State) {
+		if i, ok := b.index[id]; ok && fits(&b.seats[i]) {
 			seats = append(seats, i)
 		}
 	}
@@ -74,23 +76,31 @@ func (b *board) ordered(o fleet.Order, fits func(State) bool) []int32 {
 }
 
 func (r *Reconciler) retry(ctx context.Context, b *board, o fleet.Order) error {
-	seats := b.ordered(o, func(s State) bool {
-		return s == Failed || s == RolledBack || len(o.Agents) > 0 && (s == Withdrawn || s == Expired)
+	seats := b.ordered(o, func(s *Seat) bool {
+		return s.State == Failed || s.State == RolledBack || len(o.Agents) > 0 && (s.State == Withdrawn || s.State == Expired)
 	})
+	return r.makeMoves(ctx, b, toPending(seats), r.Now.UTC())
+}
+
+func toPending(seats []int32) []Move {
 	moves := make([]Move, len(seats))
 	for k, i := range seats {
 		moves[k] = Move{Seat: i, To: Pending}
 	}
-	return r.makeMoves(ctx, b, moves, r.Now.UTC())
+	return moves
 }
 
+// stopped says whether a stop of the rollout took the seat's offer back, not a
+// cancel or an operator's action on that agent alone.
+func (s *Seat) stopped() bool { return s.State == Withdrawn && s.Code != codeOperator }
+
 func (r *Reconciler) skip(ctx context.Context, b *board, o fleet.Order) error {
-	offered := b.ordered(o, func(s State) bool { return s == Offered })
+	offered := b.ordered(o, func(s *Seat) bool { return s.State == Offered })
 	if err := r.withdraw(ctx, b, offered, withdrawal{why: cmp.Or(o.Why, "skipped"), state: fleet.TargetSkipped, code: fleet.WhyOperator}); err != nil {
 		return err
 	}
-	seats := b.ordered(o, func(s State) bool {
-		return s.waits() || s == Failed || s == RolledBack || s == Withdrawn || s == Expired
+	seats := b.ordered(o, func(s *Seat) bool {
+		return s.State.waits() || s.State == Failed || s.State == RolledBack || s.State == Withdrawn || s.State == Expired
 	})
 	moves := make([]Move, len(seats))
 	for k, i := range seats {

@@ -3,13 +3,16 @@ package rollout_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,6 +39,7 @@ type world struct {
 	hosts   map[string]*host
 	order   []string
 	tick    time.Duration
+	last    int64 // action there is
 	reports []fleet.Incident
 }
 
@@ -51,16 +55,50 @@ type server struct {
 
 var starts atomic.Int64 // names of processes
 
-func newWorld(t testing.TB, agents int) *world {
+// emptyStore is the file of a store without documents: making its schema anew for
+// each of the hundreds of stores here takes longer than most of what they are for.
+var emptyStore = sync.OnceValues(func() (_ []byte, err error) {
+	dir, err := os.MkdirTemp("", "rollout")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "muster.db")
+	s, err := sqlite.Open(context.Background(), path, sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func openStore(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
-	w := &world{t: t, path: filepath.Join(t.TempDir(), "muster.db"), now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC), hosts: map[string]*host{}, tick: 10 * time.Second}
-	s, err := sqlite.Open(t.Context(), w.path, sqlite.Options{})
-	w.must(err)
+	file, err := emptyStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	return s
+}
+
+func newWorld(t testing.TB, agents int) *world {
+	t.Helper()
+	w := &world{t: t, path: filepath.Join(t.TempDir(), "muster.db"), now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC), hosts: map[string]*host{}, tick: 10 * time.Second}
+	s := openStore(t, w.path)
 	w.store = s
 	for _, v := range []string{"1.0.0", "1.1.0"} {
 		w.must(s.Packages().Create(t.Context(), fleet.Package{
@@ -233,12 +271,10 @@ func (w *world) beacon(h *host, stage agentapi.BeaconStage, crashes int, reason 
 
 // parked says whether the host's poll has nothing to wake it in this tick.
 func (h *host) parked(w *world) bool {
-	last, err := w.store.Actions().LastSeq(w.t.Context())
-	w.must(err)
-	if h.action == nil && h.details == nil && h.seq == last && w.now.Sub(h.seen) < checkin.RetouchInterval {
+	if h.action == nil && h.details == nil && h.seq == w.last && w.now.Sub(h.seen) < checkin.RetouchInterval {
 		return true
 	}
-	h.seq, h.seen = last, w.now
+	h.seq, h.seen = w.last, w.now
 	return false
 }
 
@@ -328,6 +364,9 @@ func (w *world) pass(d time.Duration) {
 func (w *world) turn() error {
 	w.t.Helper()
 	w.now = w.now.Add(w.tick)
+	var err error
+	w.last, err = w.store.Actions().LastSeq(w.t.Context()) // hosts make no actions
+	w.must(err)
 	for _, id := range w.order {
 		w.live(w.hosts[id])
 	}

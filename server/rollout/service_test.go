@@ -129,7 +129,7 @@ func TestDriftIsShownAndRefused(t *testing.T) {
 	if !errors.As(err, &drift) {
 		t.Fatalf("the start said %v", err)
 	}
-	d.wantKind(err, fleet.Conflict, "1 agents came, 1 went")
+	d.wantKind(err, fleet.Conflict, "1 agent came, 1 went")
 	if len(drift.Drift.Added) != 1 || drift.Drift.Added[0].AgentID != "late" || len(drift.Drift.Removed) != 1 || drift.Drift.Removed[0].AgentID != "b" {
 		t.Errorf("drift is %+v", drift.Drift)
 	}

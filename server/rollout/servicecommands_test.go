@@ -349,3 +349,65 @@ func TestWhyThisMachine(t *testing.T) {
 	_, err = d.service.Why(t.Context(), "first", "", d.now.Add(time.Hour))
 	d.wantKind(err, fleet.Invalid, "query.at")
 }
+
+// What keeps one machine back is not what the rollout waits for as a whole.
+func TestWhyThisMachineAndNotItsNeighbour(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		plan  func(*fleet.Plan)
+		what  func(d *desk, r fleet.Rollout, waits string)
+		wants fleet.ReasonCode
+	}{
+		{"nothing does", nil, nil, fleet.WhyNext},
+		{"its policy has as many in flight as may be", func(p *fleet.Plan) { p.Limits.Per = []fleet.LabelLimit{{Label: "policy", Max: 1}} }, nil, fleet.WhyLabelLimit},
+		{"so has the rollout", func(p *fleet.Plan) { p.Limits.MaxParallel = 1 }, nil, fleet.WhyParallel},
+		{"both do, and the narrower is told", func(p *fleet.Plan) {
+			p.Limits.MaxParallel, p.Limits.Per = 1, []fleet.LabelLimit{{Label: "policy", Max: 1}}
+		}, nil, fleet.WhyLabelLimit},
+		{"it has something else to do", nil, func(d *desk, r fleet.Rollout, waits string) {
+			d.change(waits, func(a *fleet.Agent) { a.BeginUpgrade("single", "1.3.0", d.now) })
+		}, fleet.WhyBusy},
+		{"it has just gone", nil, func(d *desk, r fleet.Rollout, waits string) { d.later(fleet.OfflineAfter + time.Minute) }, fleet.WhyAway},
+		{"the exposure budget", nil, func(d *desk, r fleet.Rollout, waits string) {
+			_, err := d.service.SetExposure(d.t.Context(), fleet.ExposureRule{Enabled: true, Percent: 25, HealthyHours: 100}, kim)
+			d.must(err)
+		}, fleet.WhyExposure},
+		{"a window, whatever its own limits are", func(p *fleet.Plan) { p.Limits.MaxParallel = 1 }, func(d *desk, r fleet.Rollout, waits string) {
+			d.edit(r.ID, func(r *fleet.Rollout) {
+				r.Waiting = []fleet.Wait{{Code: fleet.WhyApproval, Text: "approve"}, {Code: fleet.WhyWindow, Text: "closed"}}
+			})
+		}, fleet.WhyWindow},
+		{"no approval: that is for the batches behind", nil, func(d *desk, r fleet.Rollout, waits string) {
+			d.edit(r.ID, func(r *fleet.Rollout) { r.Waiting = []fleet.Wait{{Code: fleet.WhyApproval, Text: "approve"}} })
+		}, fleet.WhyNext},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.enrol("a", "b", "c", "d")
+			change := []func(*fleet.Plan){}
+			if c.plan != nil {
+				change = append(change, c.plan)
+			}
+			r := d.start(change...)
+			targets := d.targets(r.ID)
+			flies, waits, later := targets[0].AgentID, targets[1].AgentID, targets[2].AgentID
+			d.end(r.ID, flies, fleet.TargetOffered)
+			if c.what != nil {
+				c.what(d, r, waits)
+			}
+			e, err := d.service.Why(t.Context(), waits, r.ID, time.Time{})
+			d.must(err)
+			if !slices.ContainsFunc(e.Chain, func(link rollout.Reason) bool {
+				return link.Code == c.wants && strings.HasPrefix(link.Text, "it has not been offered")
+			}) {
+				t.Errorf("it says %q, %+v, want %s", e.Summary, e.Chain, c.wants)
+			}
+			e, err = d.service.Why(t.Context(), later, r.ID, time.Time{})
+			d.must(err)
+			if !strings.Contains(e.Summary, rollout.ReasonText(fleet.WhyBatch)) {
+				t.Errorf("of one of the next batch it says %q", e.Summary)
+			}
+		})
+	}
+}

@@ -50,22 +50,30 @@ func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time)
 // room is how far the rollout's version may spread, nil without an exposure rule
 // and for rollbacks: they go to versions that have proved themselves.
 func (s *Service) room(ctx context.Context, r *fleet.Rollout, now time.Time) (*Room, error) {
-	rule, err := s.Exposure(ctx)
-	if err != nil || !rule.Enabled || r.Plan.Version == "" {
+	tally, err := s.tally(ctx, r, now)
+	if err != nil || tally == nil {
 		return nil, err
 	}
 	offered, err := s.offered(ctx, r.Plan.Version, r.ID)
 	if err != nil {
 		return nil, err
 	}
-	tally := NewTally(rule, now)
-	if err := s.Store.Agents().Census(ctx, tally.Add); err != nil {
-		return nil, err
-	}
 	return tally.Budget(r.Plan.Version, offered), nil
 }
 
-// offered are the agents that other active rollouts have offered the version.
+// tally counts the fleet against the exposure rule, nil where that does not bound
+// the rollout.
+func (s *Service) tally(ctx context.Context, r *fleet.Rollout, now time.Time) (*Tally, error) {
+	rule, err := s.Exposure(ctx)
+	if err != nil || !rule.Enabled || r.Plan.Version == "" {
+		return nil, err
+	}
+	tally := NewTally(rule, now)
+	return tally, s.Store.Agents().Census(ctx, tally.Add)
+}
+
+// offered are the agents that active rollouts, but for one, have offered the
+// version.
 func (s *Service) offered(ctx context.Context, version, except string) (map[string]bool, error) {
 	heads, err := s.Store.Rollouts().Active(ctx)
 	if err != nil {

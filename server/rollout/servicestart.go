@@ -249,8 +249,8 @@ type DriftError struct {
 
 func (e *DriftError) Error() string {
 	d := e.Drift
-	return fmt.Sprintf("the fleet has changed since the preview: %d agents came, %d went, %d changed; look at the new preview and start with its hash %s, or accept the drift",
-		len(d.Added), len(d.Removed), len(d.Changed), e.Now.Hash)
+	return fmt.Sprintf("the fleet has changed since the preview: %s came, %d went, %d changed; look at the new preview and start with its hash %s, or accept the drift",
+		count(len(d.Added), "agent", "agents"), len(d.Removed), len(d.Changed), e.Now.Hash)
 }
 
 // Unwrap makes it a Conflict.

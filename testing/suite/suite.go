@@ -41,7 +41,7 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 		{"web UI", testUI},
 		{"other systems", vetOtherSystems},
 		{"Go", testGo},
-		{"crash proof", testFaults},
+		{"crash proof and large fleets", testWhole},
 	} {
 		fmt.Fprintf(out, "── %s (%s)\n", step.name, time.Since(began).Round(time.Second))
 		if err := step.run(ctx, root, out); err != nil {
@@ -79,10 +79,21 @@ func testGo(ctx context.Context, root string, out io.Writer) error {
 		"-race", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./...")
 }
 
-// testFaults interrupts an upgrade at every call; under the race detector, with
-// everything else, only at one in four.
-func testFaults(ctx context.Context, root string, out io.Writer) error {
-	return toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-timeout="+goTimeout, "./testing/faults")
+// testWhole runs what is too slow to run whole under the race detector, with
+// everything else: an upgrade interrupted at every call, a rollout whose server is
+// killed at every write (there it is one in four of each), and the large fleet.
+func testWhole(ctx context.Context, root string, out io.Writer) error {
+	for _, test := range [][]string{
+		{"./testing/faults"},
+		{"./server/rollout", "-run=AtAnyWrite"},
+		{"./testing/horde", "-run=TestScripts/large"},
+	} {
+		args := append([]string{"go", "test", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout}, test...)
+		if err := toolchain.Run(ctx, out, root, nil, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Lint checks form: formatting, vet, and the linters of .golangci.yml.

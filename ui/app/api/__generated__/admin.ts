@@ -597,7 +597,7 @@ export interface paths {
         put?: never;
         /**
          * Go on
-         * @description After a gate (threshold, canary, exposure, deadline) why is required.
+         * @description Offers that the stop took back are made again. After a gate (threshold, canary, exposure, deadline) why is required.
          */
         post: operations["resumeRollout"];
         delete?: never;
@@ -2039,8 +2039,8 @@ export interface components {
         Order: {
             id: string;
             /** @enum {string} */
-            kind: "retry" | "skip" | "withdraw";
-            /** @description absent: all failed ones */
+            kind: "retry" | "skip" | "withdraw" | "return";
+            /** @description absent: all that the kind is for, of a retry all that failed */
             agents?: string[];
             by: string;
             /** Format: date-time */
