@@ -1,13 +1,18 @@
 // Against a real server: MUSTER_UI_LOGIN is its login link, MUSTER_UI_VERSION a
 // published version that all its agents can be upgraded to, MUSTER_UI_BROKEN
-// (optional) one that will be rolled back, MUSTER_UI_ARTIFACTS a folder.
+// (optional) one that will be rolled back, MUSTER_UI_ROLLOUT one that a rollout
+// brings to all of them afterwards, MUSTER_UI_ARTIFACTS a folder.
 import { defineConfig } from "@playwright/test";
 import { shared } from "./playwright.shared";
 
 export default defineConfig({
   ...shared,
   testDir: ".",
-  testMatch: "upgrade.spec.ts",
+  // One after the other: both move the same hosts.
+  projects: [
+    { name: "upgrade", testMatch: "upgrade.spec.ts" },
+    { name: "rollouts", testMatch: "rollouts.spec.ts", dependencies: ["upgrade"] },
+  ],
   // A download, a restart and a grace period of some seconds, twice.
   timeout: 600_000,
   outputDir: process.env.MUSTER_UI_ARTIFACTS ? `${process.env.MUSTER_UI_ARTIFACTS}/playwright` : "../test-results",

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { whyQuery } from "~/api/queries";
 import { codeText } from "~/util/rolloutText";
 import { exact } from "~/util/time";
-import { closed, sentence } from "~/util/words";
+import { closed, sentence, sentenceAbout } from "~/util/words";
 import { Loading, LoadError, Panel } from "./Blocks";
 import { Ago } from "./Now";
 import { Countdown } from "./rollout/Waits";
@@ -12,11 +12,13 @@ import { TextLink } from "./TextLink";
 import classes from "./rollout/Rollout.module.css";
 
 /** Why an agent runs what it runs, and not what a rollout wants: now, or at a time in the past. */
-export function WhyPanel({ agentId }: { agentId: string }) {
+export function WhyPanel({ agentId, host }: { agentId: string; host: string }) {
   const [local, setLocal] = useState("");
   const then = local === "" || Number.isNaN(Date.parse(local)) ? undefined : new Date(local).toISOString();
   const why = useQuery(whyQuery(agentId, then));
   const e = why.data;
+  // The link below leads to the rollout; its id says nothing more here.
+  const plain = (text: string) => (e?.rollout_id ? text.replaceAll(` (${e.rollout_id})`, "") : text);
   return (
     <Panel
       title="Why (not)?"
@@ -31,13 +33,13 @@ export function WhyPanel({ agentId }: { agentId: string }) {
       {why.isPending ? <Loading rows={2} /> : null}
       {e && !why.isError ? (
         <Stack gap="sm" role="status">
-          <Text size="sm" fw={600}>{then ? `${exact(e.at)}: ` : ""}{closed(e.summary)}</Text>
+          <Text size="sm" fw={600}>{then ? `${exact(e.at)}: ` : ""}{closed(plain(e.summary))}</Text>
           {e.chain.length > 0 ? (
             <ol className={classes.chain} aria-label="Reasons, the widest first">
               {e.chain.map((c, i) => (
                 <li key={`${i} ${c.code}`} className={classes.link}>
                   <div>
-                    {sentence(c.text)}
+                    {sentenceAbout(plain(c.text), host)}
                     <div className={classes.sub}>
                       {c.code ? <>{codeText(c.code)} <span className="mono">{c.code}</span> </> : null}
                       {c.since ? <>since <Ago at={c.since} /></> : null}

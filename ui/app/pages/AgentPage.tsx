@@ -110,7 +110,7 @@ export function AgentPage() {
             <Panel title="Components" flush><Components agent={agent} /></Panel>
           </Stack>
           <Stack gap="md">
-            <WhyPanel agentId={agent.id} />
+            <WhyPanel agentId={agent.id} host={hostOf(agent)} />
             <Panel title="Recent events" flush><EventList agent={agent} /></Panel>
             <Panel title="Metadata"><Metadata agent={agent} /></Panel>
           </Stack>
@@ -140,9 +140,11 @@ function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { ve
 
   if (phase.kind === "none") {
     if (!agent.upgraded_at) return null;
+    // It arrived, but whether that is good the agent says itself.
+    const unwell = agent.status === "error" || agent.status === "degraded";
     return (
-      <Callout kind="good">
-        The last {agent.upgrade_rollback ? "rollback" : "upgrade"} went well: it arrived <Ago at={agent.upgraded_at} />, and the host runs <span className="mono">{agent.agent.version}</span>.
+      <Callout kind={unwell ? "warning" : "good"}>
+        The last {agent.upgrade_rollback ? "rollback" : "upgrade"} {unwell ? "arrived" : "went well: it arrived"} <Ago at={agent.upgraded_at} />, and the host runs <span className="mono">{agent.agent.version}</span>{unwell ? ", but the agent says that it is not well." : "."}
       </Callout>
     );
   }

@@ -16,7 +16,7 @@ import { useToast } from "~/components/Toasts";
 import { useNewestVersion } from "~/hooks/useAgents";
 import { planExample } from "~/util/planExample";
 import { parsePlan, serverFault, type Fault } from "~/util/planYaml";
-import { plural } from "~/util/words";
+import { plural, sentence } from "~/util/words";
 import board from "~/components/rollout/Rollout.module.css";
 import classes from "./RolloutsPage.module.css";
 
@@ -62,7 +62,7 @@ export function NewRolloutPage() {
           <Text size="xs" c="dimmed">The same file works on the command line: <span className="mono">muster rollouts create --file plan.yaml --preview</span></Text>
         </section>
         <section aria-label="Preview">
-          {refused && !(refused instanceof ApiError && refused.statusCode === 400) ? <Callout kind="error" title="The server refused">{refused.message}</Callout> : null}
+          {refused && !(refused instanceof ApiError && refused.statusCode === 400) ? <Callout kind="error" title="The server refused">{refused instanceof Error ? sentence(refused.message) : null}</Callout> : null}
           {old ? <Callout kind="info">The plan was changed after this preview. Preview again to see what it would do now.</Callout> : null}
           {preview.isPending && !preview.data ? <Panel><Loading rows={4} /></Panel> : null}
           {preview.data ? <div data-old={old || undefined} style={{ marginTop: old ? 12 : 0 }}><PreviewPanel preview={preview.data.preview} /></div> : null}

@@ -3,7 +3,6 @@ import { useQuery } from "@tanstack/react-query";
 import { IconArrowLeft, IconPlayerPause } from "@tabler/icons-react";
 import { getRouteApi } from "@tanstack/react-router";
 import { useCallback } from "react";
-import { stringify } from "yaml";
 import { ApiError } from "~/api/client";
 import { rolloutQuery, type TargetsPage } from "~/api/queries";
 import type { Rollout } from "~/api/types";
@@ -22,10 +21,12 @@ import { Targets } from "~/components/rollout/Targets";
 import { Trail } from "~/components/rollout/Trail";
 import { Waits } from "~/components/rollout/Waits";
 import { TextLink } from "~/components/TextLink";
+import { planText } from "~/util/planYaml";
+import { shortHash } from "~/util/preview";
 import { isGate } from "~/util/rollout";
 import { percentOver } from "~/util/rolloutCounts";
 import { goalOf, showsRecovery, stopLine, stopTitle, strategyText } from "~/util/rolloutText";
-import { plural, sentence } from "~/util/words";
+import { plural, sentence, sentenceAbout } from "~/util/words";
 import classes from "./RolloutsPage.module.css";
 import board from "~/components/rollout/Rollout.module.css";
 
@@ -57,7 +58,7 @@ export function RolloutPage() {
       <Back />
       <PageHead title={r.plan.name} hint={<Hint rollout={r} />}>{null}</PageHead>
       {query.isError ? <LoadError what="The newest state of the rollout" error={query.error} onRetry={() => void query.refetch()} /> : null}
-      {r.plan.description ? <Text size="sm" mb="sm">{r.plan.description}</Text> : null}
+      {r.plan.description ? <Text size="sm" mb="sm">{sentence(r.plan.description)}</Text> : null}
       {r.state === "draft" ? (
         <div className={board.sides}>
           <div><Draft rollout={r} /></div>
@@ -92,8 +93,7 @@ function Hint({ rollout: r }: { rollout: Rollout }) {
   return (
     <Group gap="xs" mt={4}>
       <RolloutBadge state={r.state} />
-      <span>{goalOf(r)}</span>
-      <span>{goalOf(r) ? "· " : ""}{strategyText(r.plan)}</span>
+      <span>{[goalOf(r), strategyText(r.plan)].filter(Boolean).join(" · ")}</span>
       {r.plan.pace?.emergency ? <span className={board.tag} data-kind="canary">emergency</span> : null}
       {r.started_at ? <span>· started by {r.started_by} <Ago at={r.started_at} /></span> : <span>· drafted by {r.created_by} <Ago at={r.created_at} /></span>}
       {r.ended_at ? <span>· over <Ago at={r.ended_at} /></span> : null}
@@ -106,7 +106,7 @@ function Stopped({ rollout: r }: { rollout: Rollout }) {
   const gate = isGate(r.stop.kind);
   return (
     <Callout kind={gate ? "error" : "warning"} icon={gate ? undefined : <IconPlayerPause size={18} aria-hidden />} title={stopTitle[r.stop.kind]}>
-      <div>{sentence(r.stop.text)}</div>
+      <div>{sentenceAbout(r.stop.text, r.stop.by)}</div>
       <div>{stopLine(r)}</div>
       {gate ? <div>Look at the targets that failed before you go on: resuming needs a reason.</div> : null}
     </Callout>
@@ -134,7 +134,7 @@ function About({ rollout: r }: { rollout: Rollout }) {
     ["Rollout id", <Group key="id" gap={4} wrap="nowrap"><span className="mono">{r.id}</span><CopyIcon text={r.id} label="Copy the rollout id" /></Group>],
     ["Rolls back", link(r.rollback_of)],
     ["Rolled back by", link(r.rolled_back_by)],
-    ["Started as previewed", r.pin ? <span key="p"><span className="mono">{r.pin.hash.slice(0, 19)}…</span>, {plural(r.pin.targets, "target")}</span> : null],
+    ["Started as previewed", r.pin ? <span key="p"><span className="mono">{shortHash(r.pin.hash)}…</span>, {plural(r.pin.targets, "target")}</span> : null],
     ["Approved by", said(r.approved)],
     ["Forced by", said(r.forced)],
     ["Policies held", r.policies?.length ? r.policies.join(", ") : null],
@@ -146,7 +146,7 @@ function About({ rollout: r }: { rollout: Rollout }) {
         <Facts rows={rows.filter(([, v]) => v !== null)} />
         <details open={r.state === "draft"}>
           <summary>The whole plan</summary>
-          <pre className={board.pre} tabIndex={0} aria-label="Plan in YAML">{stringify(r.plan)}</pre>
+          <pre className={board.pre} tabIndex={0} aria-label="Plan in YAML">{planText(r.plan)}</pre>
         </details>
       </Stack>
     </Panel>

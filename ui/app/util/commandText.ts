@@ -17,6 +17,7 @@ export interface CommandText {
 export function commandText(command: Command, r: Rollout): CommandText {
   const name = `“${r.plan.name}”`;
   const failed = badOf(r.counts);
+  const stuck = r.counts.failed; // others were put back by their watchers
   switch (command) {
     case "start":
       return { title: `Start ${name}?`, confirm: "Start rollout", text: "", done: `${name} is under way`, harmless: true };
@@ -44,14 +45,20 @@ export function commandText(command: Command, r: Rollout): CommandText {
         done: `${plural(failed, "target")} ${failed === 1 ? "is" : "are"} put back in line`, harmless: true,
       };
     case "rollback_failed":
-      return { title: `Roll back ${name}?`, confirm: "Roll back what failed", text: `${plural(failed, "target")} that failed, wherever ${failed === 1 ? "it stands" : "they stand"}, ${failed === 1 ? "goes" : "go"} back to the last version ${failed === 1 ? "it was" : "they were"} healthy with.`, done: `Rolling back what failed of ${name}`, harmless: false };
+      return { title: `Roll back ${name}?`, confirm: "Roll back what failed", text: `${plural(stuck, "target")} that failed, wherever ${stuck === 1 ? "it stands" : "they stand"}, ${stuck === 1 ? "goes" : "go"} back to the last version ${stuck === 1 ? "it was" : "they were"} healthy with.${already(r)}`, done: `Rolling back what failed of ${name}`, harmless: false };
     case "rollback_all": {
       const n = putBackOf(r);
-      return { title: `Roll back ${name}?`, confirm: "Roll back all", text: `${plural(n, "target")} that failed, ${n === 1 ? "was upgraded or is" : "were upgraded or are"} under way ${n === 1 ? "goes" : "go"} back to the last version ${n === 1 ? "it was" : "they were"} healthy with.`, done: `Rolling back all of ${name}`, harmless: false };
+      return { title: `Roll back ${name}?`, confirm: "Roll back all", text: `${plural(n, "target")} that failed, ${n === 1 ? "was upgraded or is" : "were upgraded or are"} under way ${n === 1 ? "goes" : "go"} back to the last version ${n === 1 ? "it was" : "they were"} healthy with.${already(r)}`, done: `Rolling back all of ${name}`, harmless: false };
     }
     case "delete":
       return { title: `Delete ${name}?`, confirm: "Delete draft", text: "The plan and its previews are gone for good. No agent notices.", done: `${name} was deleted`, harmless: false };
   }
+}
+
+/** Says who stays where it is. */
+function already(r: Rollout): string {
+  const n = r.counts.rolled_back;
+  return n > 0 ? ` ${plural(n, "target")} ${n === 1 ? "was put back by its watcher" : "were put back by their watchers"} already.` : "";
 }
 
 function resumeWords(r: Rollout): string {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { lineOf, MAX_PLAN_CHARS, parsePlan, serverFault } from "./planYaml";
+import { lineOf, MAX_PLAN_CHARS, parsePlan, planText, serverFault } from "./planYaml";
 import { planExample } from "./planExample";
 
 const plan = `name: Spring
@@ -65,6 +65,12 @@ test("a plan that would choke the editor, or unfold without end, is refused", ()
   expect(parsePlan("#".repeat(MAX_PLAN_CHARS + 1)).faults[0]!.text).toMatch(/too long/);
   const bomb = ["a: &a [x, x, x, x, x, x, x, x, x]", ...[..."bcdefgh"].map((c, i) => `${c}: &${c} [${Array(9).fill(`*${"abcdefgh"[i]}`).join(", ")}]`)].join("\n");
   expect(parsePlan(bomb).faults[0]!.text).toMatch(/alias/i);
+});
+
+test("a plan of the server reads as people write it, and is the same plan", () => {
+  const server = { name: "10m0s", version: "1.1.0", select: { all: true }, strategy: { kind: "rolling" as const }, health: { wait: "10m0s", stale_after: "1h0m5s" }, pace: { soak: "30s", wait_for: "168h0m0s", offer_for: "1h30m0s" } };
+  const text = planText(server);
+  expect(parsePlan(text).plan).toEqual({ ...server, health: { wait: "10m", stale_after: "1h0m5s" }, pace: { soak: "30s", wait_for: "168h", offer_for: "1h30m" } });
 });
 
 test("a field that is not there is found at what is above it", () => {

@@ -1,5 +1,5 @@
 /** A plan as people write it: YAML in, the API's plan out, and every fault at its line. */
-import { isMap, isNode, LineCounter, parseDocument, type Document } from "yaml";
+import { isMap, isNode, LineCounter, parseDocument, stringify, type Document } from "yaml";
 import type { Plan } from "~/api/types";
 
 export interface Fault {
@@ -42,6 +42,15 @@ function missing(plan: Plan): Fault[] {
   if (!plan.version && !plan.upgrade_id) faults.push({ line: 0, field: "version", text: "version is missing: say which version to reach, or name an upgrade manifest with profile and upgrade_id." });
   if (!plan.select || Object.keys(plan.select).length === 0) faults.push({ line: 0, field: "select", text: "select is missing: name agents, policies or labels, or say “all: true”." });
   return faults;
+}
+
+/** The server writes a duration with all its units, 168h0m0s, which nobody does by hand. */
+const DURATIONS: readonly unknown[] = ["wait", "stale_after", "silent_after", "soak", "offer_for", "wait_for"];
+
+/** planText is the plan as YAML that could be used again. */
+export function planText(plan: Plan): string {
+  const short = (go: string) => go.replace(/(?<=[hm])0s$/, "").replace(/(?<=h)0m$/, "");
+  return stringify(plan, (key: unknown, value: unknown) => (DURATIONS.includes(key) && typeof value === "string" ? short(value) : value));
 }
 
 /** serverFault puts the server's refusal at the field it names, such as body.plan.strategy.kind. */

@@ -82,14 +82,16 @@ function whyNotPutBack(command: "rollback_failed" | "rollback_all", r: Rollout):
   // The id of a rollback says what it puts back; the other one may still be asked for.
   const own = `${r.id}-rollback${command === "rollback_failed" ? "-failed" : ""}`;
   if (r.rolled_back_by === own) return "This rollback has been started already.";
-  const failed = badOf(r.counts);
-  if (command === "rollback_failed") return failed > 0 ? null : "No target has failed.";
+  if (command === "rollback_failed") {
+    if (r.counts.failed > 0) return null;
+    return r.counts.rolled_back > 0 ? "What failed was put back by its watcher already." : "No target has failed.";
+  }
   return putBackOf(r) > 0 ? null : "No target has been upgraded yet.";
 }
 
-/** How many targets a rollback of all puts back: those under way reach what is to be undone. */
+/** How many targets a rollback of all puts back: those under way reach what is to be undone, those rolled back are there already. */
 export function putBackOf(r: Rollout): number {
-  return badOf(r.counts) + r.counts.succeeded + r.counts.verifying + r.counts.upgrading;
+  return r.counts.failed + r.counts.succeeded + r.counts.verifying + r.counts.upgrading;
 }
 
 /** needsApproval says whether an operator must let it go on behind its canaries. */

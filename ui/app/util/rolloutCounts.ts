@@ -1,5 +1,6 @@
 /** What the numbers of a rollout mean. */
 import type { Counts, Exposure, Plan, Rollout, TargetState } from "~/api/types";
+import { plural } from "./words";
 
 export const badOf = (c: Counts) => c.failed + c.rolled_back;
 export const inFlightOf = (c: Counts) => c.offered + c.upgrading + c.verifying;
@@ -46,12 +47,14 @@ export interface Gauge {
   /** Reached or passed: it stops, or would. */
   over: boolean;
   text: string;
+  /** The numbers as they stand beside the title, where they are not plain counts. */
+  figure?: string;
 }
 
 /** failureGauges are the limits of the failure rule: either one stops the rollout. */
 export function failureGauges(r: Rollout): Gauge[] {
   const rule = r.plan.failure ?? {};
-  if (r.plan.strategy.force_continue) return [];
+  if (r.plan.strategy.force_continue || r.forced) return [];
   const bad = Math.max(0, badOf(r.counts) - (r.forgiven ?? 0));
   const attempted = attemptedOf(r.counts);
   const gauges: Gauge[] = [];
@@ -62,7 +65,7 @@ export function failureGauges(r: Rollout): Gauge[] {
   }
   if (rule.percent !== undefined && rule.percent !== null) {
     const share = attempted === 0 ? 0 : (bad * 100) / attempted;
-    gauges.push({ value: share, limit: rule.percent, over: share > rule.percent, text: `${percent(share)} of ${attempted} attempted failed, stops above ${percent(rule.percent)}` });
+    gauges.push({ value: share, limit: rule.percent, over: share > rule.percent, figure: `${percent(share)} / ${percent(rule.percent)}`, text: `${percent(share)} of ${attempted} attempted failed, stops above ${percent(rule.percent)}` });
   }
   return gauges;
 }
@@ -72,6 +75,14 @@ const DEFAULT_FAILURE_COUNT = 3;
 
 export function exposureGauge(e: Exposure): Gauge {
   return { value: e.exposed, limit: e.limit, over: e.exposed >= e.limit && e.healthy_hours < e.needed_hours, text: `${e.exposed.toLocaleString()} of ${e.fleet.toLocaleString()} agents, ${e.limit.toLocaleString()} may` };
+}
+
+/** provedText says when the exposure limit holds no longer. */
+export function provedText(e: Exposure): string {
+  const left = e.needed_hours - e.healthy_hours;
+  if (left <= 0) return "Proved: the limit no longer holds";
+  const words = left < 1 ? plural(Math.ceil(left * 60), "minute") : `${left.toFixed(1)} hours`;
+  return `${words} to go until the limit no longer holds`;
 }
 
 export function percent(n: number): string {

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 import type { Preview, Rollout } from "~/api/types";
-import { counts, rollout } from "~/testing/rollout";
+import { counts, rollout, target } from "~/testing/rollout";
 import { batchStep } from "./batch";
 import { exposureText, freezeState, formOf, ruleOf, whyNotFreeze } from "./guardRails";
 import { sortIncidents, whyNotAck, whyNotResolve } from "./incident";
 import { driftText, groupSkipped, startText, whyNotStart } from "./preview";
-import { barLabel, countBy, exposureGauge, failureGauges, PARTS, partsOf, percentOver, TARGET_STATES } from "./rolloutCounts";
+import { barLabel, countBy, exposureGauge, failureGauges, PARTS, partsOf, percentOver, provedText, TARGET_STATES } from "./rolloutCounts";
 import { parseBoardSearch, parseRolloutsSearch } from "./rolloutSearch";
-import { codeText, countdown, durationText, goalOf, showsRecovery, stopLine, strategyText, waitsOf } from "./rolloutText";
+import { codeBeside, codeText, countdown, durationText, goalOf, showsRecovery, stopLine, strategyText, waitsOf, whyCode } from "./rolloutText";
 
 const at = "2026-01-02T12:00:00Z";
 const now = Date.parse(at);
@@ -38,6 +38,12 @@ describe("the gauges say what the planner does", () => {
     expect(of(2, 9).over).toBe(true);
     expect(of(0, 0).value).toBe(0);
   });
+  test("an operator who forced it stops it no more", () => {
+    expect(failureGauges(rollout({ forced: { by: "ann", at: "2026-01-02T11:00:00Z" }, counts: { failed: 3 } }))).toEqual([]);
+  });
+  test("a share is shown in percent on both sides", () => {
+    expect(failureGauges(rollout({ plan: { failure: { percent: 20 } }, counts: { failed: 1, succeeded: 2 } }))[0]!.figure).toBe("33.3 % / 20 %");
+  });
   test("with force_continue nothing stops it", () => {
     expect(failureGauges(rollout({ plan: { strategy: { kind: "all_at_once", force_continue: true } } }))).toEqual([]);
   });
@@ -45,11 +51,30 @@ describe("the gauges say what the planner does", () => {
     const e = { version: "1.1.0", fleet: 100, exposed: 10, limit: 10, healthy_hours: 3, needed_hours: 24 };
     expect(exposureGauge(e).over).toBe(true);
     expect(exposureGauge({ ...e, healthy_hours: 24 }).over).toBe(false);
+    expect([3, 23.99, 24].map((healthy_hours) => provedText({ ...e, healthy_hours }))).toEqual([
+      "21.0 hours to go until the limit no longer holds", "1 minute to go until the limit no longer holds", "Proved: the limit no longer holds",
+    ]);
   });
 });
 
-test.each([["1h30m0s", "1 h 30 min"], ["10m0s", "10 minutes"], ["45s", "45 seconds"], ["168h0m0s", "7 days 0 h"], ["2h0m0s", "2 hours"], ["soon", "soon"]])("%s reads %s", (go, want) => {
+test.each([["1h30m0s", "1 h 30 min"], ["10m0s", "10 minutes"], ["45s", "45 seconds"], ["168h0m0s", "7 days"], ["170h0m0s", "7 days 2 h"], ["2h0m0s", "2 hours"], ["soon", "soon"]])("%s reads %s", (go, want) => {
   expect(durationText(go)).toBe(want);
+});
+
+test("a code stands beside its heading where the heading does not say it", () => {
+  expect(["healthy", "later_batch", "away", "next"].map(codeBeside)).toEqual(["", "", "", ""]);
+  expect(codeBeside("rolled_back")).toBe("rolled_back");
+  expect(codeBeside("of_the_future")).toBe("");
+});
+
+test("a target whose turn it is waits for what the rollout waits for", () => {
+  const waiting = (...codes: string[]) => rollout({ waiting: codes.map((code) => ({ code, text: code, since: "2026-01-02T11:00:00Z" })) });
+  const next = { ...target("pending"), code: "next" };
+  expect(whyCode(next, waiting("freeze", "later_batch"))).toBe("freeze");
+  expect(whyCode(next, waiting("later_batch"))).toBe("next");
+  expect(whyCode(next, rollout())).toBe("next");
+  expect(whyCode({ ...target("pending"), code: "later_batch" }, waiting("freeze"))).toBe("later_batch");
+  expect(whyCode({ ...target("failed"), code: "crash_loop" }, waiting("threshold"))).toBe("crash_loop");
 });
 
 test("a countdown is a clock within the hour", () => {

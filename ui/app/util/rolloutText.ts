@@ -1,5 +1,5 @@
 /** Rollouts in words. */
-import type { Plan, Rollout, RolloutState, StopKind, TargetState, Wait } from "~/api/types";
+import type { Plan, Rollout, RolloutState, StopKind, Target, TargetState, Wait } from "~/api/types";
 import { exact, relative } from "./time";
 import { plural } from "./words";
 
@@ -38,6 +38,21 @@ const codes: Record<string, string> = {
 /** codeText names a reason; what a newer server says is shown as it is. */
 export function codeText(code: string | undefined): string {
   return code ? (codes[code] ?? code.replaceAll("_", " ")) : "";
+}
+
+/** codeBeside is the code itself, where its heading does not contain it anyway. */
+export function codeBeside(code: string): string {
+  return codeText(code).toLowerCase().includes(code.replaceAll("_", " ")) ? "" : code;
+}
+
+/**
+ * whyCode is why a target stands where it stands. The server does not write a
+ * target again for what holds up the whole rollout: a target whose turn it is
+ * waits for what the rollout waits for.
+ */
+export function whyCode(t: Target, r: Rollout): string | undefined {
+  if (t.state !== "pending" || t.code !== "next") return t.code;
+  return r.waiting?.find((w) => w.code !== "later_batch")?.code ?? t.code;
 }
 
 /** waitTitle names what a rollout waits for; the same code on a target means that it waits for the others. */
@@ -99,7 +114,7 @@ export function durationText(go: string): string {
   const minutes = Math.round(seconds / 60);
   if (minutes < 60) return plural(minutes, "minute");
   const hours = Math.floor(minutes / 60);
-  if (hours >= 48) return `${Math.floor(hours / 24)} days ${hours % 24} h`;
+  if (hours >= 48) return hours % 24 === 0 ? `${hours / 24} days` : `${Math.floor(hours / 24)} days ${hours % 24} h`;
   return minutes % 60 === 0 ? plural(hours, "hour") : `${hours} h ${minutes % 60} min`;
 }
 

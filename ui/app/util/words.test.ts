@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { enrollCommand } from "./enroll";
 import { cleanKey, keyFromHash } from "./login";
-import { plural, sentence, shellQuote, size } from "./words";
+import { plural, sentence, sentenceAbout, shellQuote, size } from "./words";
 import { localPath } from "./paths";
 
 test.each([[0, "0 B"], [999, "999 B"], [1_500, "1.5 kB"], [12_000_000, "12 MB"], [999_600, "1.0 MB"], [-3, "0 B"]])("%d bytes are %s", (n, want) => {
@@ -48,4 +48,10 @@ test("a pasted key is taken with what was copied around it", () => {
 test("after the login only a page of this site is opened", () => {
   expect(localPath("/agents?q=web")).toBe("/agents?q=web");
   for (const bad of ["https://evil.example", "//evil.example", "/\\evil.example", "agents", "/", 7]) expect(localPath(bad)).toBeUndefined();
+});
+
+test("a name at the beginning of a sentence keeps its spelling", () => {
+  expect(sentenceAbout("db-01 is away", "db-01")).toBe("db-01 is away.");
+  expect(sentenceAbout("the agent is away", "db-01")).toBe("The agent is away.");
+  expect(sentenceAbout("it is away", "")).toBe("It is away.");
 });

@@ -28,6 +28,11 @@ export function closed(text: string): string {
   return t === "" || /[.!?…]$/.test(t) ? t : `${t}.`;
 }
 
+/** sentenceAbout is sentence for a text that may begin with a name, which keeps its spelling. */
+export function sentenceAbout(text: string, name: string): string {
+  return name !== "" && text.startsWith(name) ? closed(text) : sentence(text);
+}
+
 /** sentence ends a text taken from elsewhere with a full stop, once. */
 export function sentence(text: string): string {
   const t = text.trim();

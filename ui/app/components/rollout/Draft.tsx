@@ -3,10 +3,13 @@ import { useQuery } from "@tanstack/react-query";
 import { IconPlayerPlay, IconRefresh } from "@tabler/icons-react";
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
+import { ApiError } from "~/api/client";
 import { rolloutPreviewQuery } from "~/api/queries";
 import type { Rollout } from "~/api/types";
 import { startText, whyNotStart } from "~/util/preview";
+import { sentence } from "~/util/words";
 import { Loading, LoadError, Panel } from "../Blocks";
+import { Callout } from "../Callout";
 import { ReasonButton } from "../ReasonButton";
 import { CommandDialog } from "./CommandDialog";
 import { PreviewPanel } from "./PreviewPanel";
@@ -27,11 +30,22 @@ export function Draft({ rollout: r }: { rollout: Rollout }) {
         <Button variant="default" leftSection={<IconRefresh size={16} aria-hidden />} loading={preview.isFetching} onClick={() => void preview.refetch()}>Preview again</Button>
         <Button variant="default" onClick={() => setDeleting(true)}>Delete draft…</Button>
       </Group>
-      {preview.isError ? <LoadError what="The preview" error={preview.error} onRetry={() => void preview.refetch()} /> : null}
+      {preview.isError ? <Refused error={preview.error} onRetry={() => void preview.refetch()} /> : null}
       {preview.isPending ? <Panel><Loading rows={4} /></Panel> : null}
       {preview.data ? <PreviewPanel preview={preview.data} pinned /> : null}
       {starting && preview.data ? <StartDialog rollout={r} preview={preview.data} onClose={() => setStarting(false)} /> : null}
       {deleting ? <CommandDialog rollout={r} commands={["delete"]} onClose={() => setDeleting(false)} onDone={() => void navigate({ to: "/rollouts" })} /> : null}
     </>
+  );
+}
+
+/** A plan that may not start is not a fault of the network: the server's sentence says what to change. */
+function Refused({ error, onRetry }: { error: unknown; onRetry: () => void }) {
+  if (!(error instanceof ApiError) || error.statusCode < 400 || error.statusCode >= 500) return <LoadError what="The preview" error={error} onRetry={onRetry} />;
+  return (
+    <Callout kind="error" title="It cannot start like this">
+      <div>{sentence(error.message)}</div>
+      <div>A draft's plan does not change: delete it and plan another, or preview again when the fleet has changed.</div>
+    </Callout>
   );
 }

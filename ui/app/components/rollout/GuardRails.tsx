@@ -20,7 +20,7 @@ import classes from "./Rollout.module.css";
 /** What holds for every rollout, whatever its plan says. */
 export function GuardRails() {
   return (
-    <section aria-labelledby="guard-rails">
+    <section aria-labelledby="guard-rails" className={classes.rails}>
       <h2 id="guard-rails" className={classes.section}>Guard rails</h2>
       <div className={classes.sides}><Exposure /><Freezes /></div>
     </section>

@@ -23,7 +23,7 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
             <span className={classes.big}>{p.targets.length.toLocaleString()}</span>{" "}
             <Text span fw={600}>{p.targets.length === 1 ? "agent would be upgraded" : "agents would be upgraded"}</Text>
             <Text size="sm" c="dimmed">
-              {plural(p.skipped.length, "agent")} left out · {p.offline > 0 ? `${p.offline.toLocaleString()} away, who hold an offer` : "all of them within reach"}
+              {plural(p.skipped.length, "agent")} left out{p.targets.length === 0 ? "" : " · "}{p.targets.length === 0 ? "" : p.offline > 0 ? `${p.offline.toLocaleString()} away, who hold an offer` : "all of them within reach"}
             </Text>
           </div>
           {p.warnings.map((w) => <Callout key={w} kind="warning">{sentence(w)}</Callout>)}
@@ -37,8 +37,8 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
           {p.exposure ? <div className={classes.gauges}><ExposureGauge exposure={p.exposure} /></div> : null}
         </Stack>
       </Panel>
-      <Panel title="Batches and times" flush><Times preview={p} /></Panel>
-      {p.coverage ? <Panel title="What the canaries stand for"><Cover preview={p} /></Panel> : null}
+      {p.batches.length > 0 ? <Panel title="Batches and times" flush><Times preview={p} /></Panel> : null}
+      {p.coverage && p.coverage.cells > 0 ? <Panel title="What the canaries stand for"><Cover preview={p} /></Panel> : null}
       {p.sites.length > 1 ? <Panel title="Bytes by site" flush><Sites preview={p} /></Panel> : null}
       <Skipped skipped={p.skipped} />
     </Stack>
@@ -46,6 +46,7 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
 }
 
 function Times({ preview: p }: { preview: Preview }) {
+  const rings = p.batches.some((b) => b.ring); // ring 0 is told apart only from others
   return (
     <div className={classes.scroll} tabIndex={0} role="region" aria-label="Batches with estimated times">
       <Table fz="sm" verticalSpacing={6} horizontalSpacing="md" className={`${classes.table} ${classes.narrow}`}>
@@ -55,7 +56,7 @@ function Times({ preview: p }: { preview: Preview }) {
         <Table.Tbody>
           {p.batches.map((b) => (
             <Table.Tr key={b.index}>
-              <Table.Th scope="row" fw={600} className={classes.nowrap}>{b.index + 1} <BatchTag kind={b.kind} ring={b.ring || undefined} /></Table.Th>
+              <Table.Th scope="row" fw={600} className={classes.nowrap}>{b.index + 1} <BatchTag kind={b.kind} ring={rings ? (b.ring ?? 0) : undefined} /></Table.Th>
               <Table.Td>{b.size.toLocaleString()}{b.offline > 0 ? <div className={classes.sub}>{b.offline.toLocaleString()} away</div> : null}</Table.Td>
               <Table.Td><When at={b.start_at} /></Table.Td>
               <Table.Td><When at={b.end_at} /></Table.Td>

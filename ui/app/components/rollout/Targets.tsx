@@ -6,7 +6,7 @@ import { targetsQuery, TARGETS_PER_PAGE, type TargetsPage } from "~/api/queries"
 import type { Rollout, Target } from "~/api/types";
 import { whyNotRetry, whyNotSkip } from "~/util/rollout";
 import { isTargetState, TARGET_STATES } from "~/util/rolloutCounts";
-import { codeText, targetLabel } from "~/util/rolloutText";
+import { codeBeside, codeText, targetLabel, whyCode } from "~/util/rolloutText";
 import { plural, sentence } from "~/util/words";
 import { Empty, Loading, LoadError, Panel } from "../Blocks";
 import { Ago } from "../Now";
@@ -87,6 +87,7 @@ function Filters({ rollout: r, page, onPage }: Props) {
 function Row({ target: t, rollout: r, onAsk }: { target: Target; rollout: Rollout; onAsk: (what: TargetCommand) => void }) {
   const since = t.ended_at ?? t.reached_at ?? t.offered_at;
   const host = t.hostname || t.agent_id;
+  const code = whyCode(t, r);
   return (
     <Table.Tr>
       <Table.Th scope="row" fw={600} className={classes.cell}>
@@ -96,9 +97,9 @@ function Row({ target: t, rollout: r, onAsk }: { target: Target; rollout: Rollou
       <Table.Td><TargetBadge state={t.state} />{since ? <div className={classes.sub}><Ago at={since} /></div> : null}</Table.Td>
       <Table.Td className={classes.nowrap}><span className="mono">{t.from}</span> → <span className="mono">{t.to}</span>{t.rollback ? <div className={classes.sub}>goes back to what it kept</div> : null}</Table.Td>
       <Table.Td>{t.batch + 1}{t.attempts > 1 ? <div className={classes.sub}>attempt {t.attempts}</div> : null}</Table.Td>
-      <Table.Td className={classes.cell}>
+      <Table.Td className={classes.reason}>
         {t.phase && !t.ended_at ? <RolloutPhase phase={t.phase} /> : null}
-        {t.code ? <div>{codeText(t.code)} <span className={`mono ${classes.sub}`}>{t.code}</span></div> : null}
+        {code ? <div title={code}>{codeText(code)} <span className={`mono ${classes.sub}`}>{codeBeside(code)}</span></div> : null}
         {t.error ? <div className={classes.error}>{sentence(t.error)}</div> : null}
         {t.expires_at && t.state === "held" ? <div className={classes.sub}>Its offer ends <Ago at={t.expires_at} /></div> : null}
       </Table.Td>

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { AUDIT_SHOWN, auditQuery } from "~/api/queries";
 import { Empty, Loading, LoadError, Panel } from "../Blocks";
 import { Ago } from "../Now";
-import { closed } from "~/util/words";
+import { closed, sentence } from "~/util/words";
 import classes from "./Rollout.module.css";
 
 /** Who did what, and why, newest first. */
@@ -17,7 +17,7 @@ export function Trail({ rolloutId }: { rolloutId: string }) {
         <ol className={classes.trail} tabIndex={0} aria-label="Audit trail, newest first">
           {list.data.items.map((e) => (
             <li key={e.id} className={classes.entry}>
-              <div className={classes.entryHead}><span>{closed(e.text)}</span><Ago at={e.at} /></div>
+              <div className={classes.entryHead}><span>{e.actor === "muster" ? sentence(e.text) : closed(e.text)}</span><Ago at={e.at} /></div>
               <div className={classes.note}>{e.actor === "muster" ? "Muster itself · " : ""}<span className="mono">{e.verb}</span></div>
               {e.why ? <div className={classes.quote}>{e.why}</div> : null}
             </li>
