@@ -25,6 +25,9 @@ func (r *Reconciler) obey(ctx context.Context, b *board) error {
 		}
 		next := b.rollout
 		next.Orders = slices.Clone(next.Orders[1:])
+		if o.Kind == fleet.OrderWithdraw {
+			next.Stop = b.toldWithdrawn()
+		}
 		switch err := r.commit(ctx, b, next, r.Now.UTC()); {
 		case errors.Is(err, errChanged):
 			if err := r.reread(ctx, b); err != nil {
@@ -80,6 +83,23 @@ func (r *Reconciler) retry(ctx context.Context, b *board, o fleet.Order) error {
 		return s.State == Failed || s.State == RolledBack || len(o.Agents) > 0 && (s.State == Withdrawn || s.State == Expired)
 	})
 	return r.makeMoves(ctx, b, toPending(seats), r.Now.UTC())
+}
+
+// toldWithdrawn is the rollout's stop with how many offers it took back. A gate
+// has said so when it decided; that of an operator is known now.
+func (b *board) toldWithdrawn() *fleet.Stop {
+	stop := b.rollout.Stop
+	if stop == nil || stop.Kind.Gate() {
+		return stop
+	}
+	told := *stop
+	told.Withdrawn = 0
+	for i := range b.seats {
+		if s := &b.seats[i]; s.stopped() && s.Since >= stop.At.UnixNano() {
+			told.Withdrawn++
+		}
+	}
+	return &told
 }
 
 func toPending(seats []int32) []Move {

@@ -70,10 +70,12 @@ func TestScripts(t *testing.T) {
 		t.Fatalf("no scripts in testdata: %v", err)
 	}
 	for _, file := range files {
+		if raced && strings.HasSuffix(file, "large.txt") {
+			// Ten thousand hosts take minutes under the race detector, and show it
+			// nothing that ten do not; testing/suite runs them without it.
+			continue
+		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			if raced && strings.HasSuffix(file, "large.txt") {
-				t.Skip("ten thousand hosts take minutes under the race detector, and show it nothing that ten do not; testing/suite runs this without it")
-			}
 			t.Parallel()
 			runScript(t, file)
 		})
