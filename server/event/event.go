@@ -115,7 +115,9 @@ func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
 		s.Log.Error("events lost", "count", len(events), "first", events[0].Type, "error", err)
 		return
 	}
-	s.refresh(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakeReaders() // how far the stream goes they find out themselves
 }
 
 // Data makes the data of an event.
@@ -163,6 +165,11 @@ func (s *Stream) refresh(ctx context.Context) {
 		return
 	}
 	s.last = last
+	s.wakeReaders()
+}
+
+// wakeReaders is for who holds mu.
+func (s *Stream) wakeReaders() {
 	if s.wake != nil {
 		close(s.wake)
 		s.wake = nil

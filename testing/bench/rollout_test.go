@@ -21,8 +21,8 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
 
-// rolloutRounds is fewer than rounds: each takes a fleet of its own.
-const rolloutRounds = 3
+// rolloutRounds is fewer than rounds: each takes three fleets of its own.
+const rolloutRounds = 2
 
 // BenchmarkRollout takes all measurements of rollouts once: the real server, on
 // its embedded store, and agents that speak the protocol.

@@ -16,8 +16,9 @@ import (
 )
 
 // goTimeout bounds the Go tests of one package: a deadlock ends with its
-// goroutines printed.
-const goTimeout = "10m"
+// goroutines printed. Real programs and the crash proof, side by side under the
+// race detector, take ten minutes each on a slow machine of two cores.
+const goTimeout = "30m"
 
 // proofTimeout bounds the crash proof, which takes some minutes on two cores: it
 // also tries every sync that is known to be redundant.
