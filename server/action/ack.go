@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
@@ -55,58 +56,35 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	retry := e.Payload != nil && e.Payload.Retry
 	// One that was called off in flight has no result, as one that had not begun.
 	calledOff := a.CancelledAt != nil && strings.HasPrefix(e.Error, agentapi.Cancelled)
+	now := s.Now.UTC()
+	var results []fleet.Result
 	if !retry && !calledOff {
-		// The result first: it is durable before anybody acts on it.
-		r := fleet.Result{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Message: e.Message, Error: e.Error, Timestamp: s.Now.UTC()}
-		changed, err := s.Store.Results().Put(ctx, []fleet.Result{r})
-		if err != nil {
-			return err
-		}
-		if changed[0] {
-			defer s.Events.Publish(ctx, r.Event())
-		}
+		results = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Message: e.Message, Error: e.Error, Timestamp: now}}
 	}
-	// Also for a repeated acknowledgement: the first may have died here.
-	return s.apply(ctx, agent, a, e.Error, retry)
+	return s.Events.Tell(ctx, s.Store.Agents(), agent, func(agent *fleet.Agent) store.Report {
+		r := store.Report{Results: results}
+		if e, changed := acknowledged(agent, a, e.Error, retry, now); changed {
+			r.Agent, r.Events = agent, []fleet.Event{e}
+		}
+		return r
+	})
 }
 
-// apply changes the agent as its acknowledgement of a demands.
-func (s *Service) apply(ctx context.Context, agent fleet.Agent, a fleet.Action, errText string, retry bool) error {
-	now := s.Now.UTC()
-	var changed bool
-	tell := (*fleet.Agent).UpgradeEvent
-	change := func(*fleet.Agent) bool { return false }
+// acknowledged changes the agent as its acknowledgement of a demands.
+func acknowledged(agent *fleet.Agent, a fleet.Action, errText string, retry bool, now time.Time) (fleet.Event, bool) {
 	switch a.Type {
 	case agentapi.ActionUpgrade:
-		change = func(agent *fleet.Agent) bool {
-			changed = agent.ObserveAck(a.ID, errText, retry, now)
-			return changed
-		}
+		changed := agent.ObserveAck(a.ID, errText, retry, now)
+		return agent.UpgradeEvent(), changed
 	case agentapi.ActionCancel:
-		change = func(agent *fleet.Agent) bool {
-			changed = errText == "" && agent.CancelUpgrade(a.Cancels())
-			return changed
-		}
+		changed := errText == "" && agent.CancelUpgrade(a.Cancels())
+		return agent.UpgradeEvent(), changed
 	case agentapi.ActionUnenroll:
-		tell = func(agent *fleet.Agent) fleet.Event {
-			return fleet.Event{Type: fleet.EventAgentUnenrolled, Subject: agent.ID, Data: event.Data(map[string]string{"action_id": a.ID})}
+		if errText != "" || !agent.Active {
+			break
 		}
-		change = func(agent *fleet.Agent) bool {
-			if changed = errText == "" && agent.Active; changed {
-				putOut(agent, now, "unenrolled")
-			}
-			return changed
-		}
+		putOut(agent, now, "unenrolled")
+		return fleet.Event{Type: fleet.EventAgentUnenrolled, Subject: agent.ID, Data: event.Data(map[string]string{"action_id": a.ID})}, true
 	}
-	if !change(&agent) {
-		return nil
-	}
-	agent, err := store.UpdateChanged(ctx, s.Store.Agents(), agent, change)
-	if err != nil {
-		return err
-	}
-	if changed {
-		s.Events.Publish(ctx, tell(&agent))
-	}
-	return nil
+	return fleet.Event{}, false
 }

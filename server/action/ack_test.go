@@ -118,13 +118,13 @@ func TestEachEventGetsItsAnswer(t *testing.T) {
 func TestARepeatedAckDoesWhatTheFirstDidNot(t *testing.T) {
 	w := newWorld(t, "a")
 	up := w.upgrade("a")
-	w.store.update = away
+	w.store.report = away
 	e := agentapi.AckEvent{ActionID: up.ID, Error: "the disk is full"}
 	w.wantItem(w.ack("a", e)[0], http.StatusServiceUnavailable, "away")
 	if r := w.result(up, "a"); r == nil || !w.upgrading("a") {
 		t.Fatalf("result is %v, upgrading %t", r, w.upgrading("a"))
 	}
-	w.store.update = nil
+	w.store.report = nil
 	w.wantItem(w.ack("a", e)[0], http.StatusOK, "OK")
 	if a := w.agent("a"); a.Upgrading() || a.UpgradeStatus != fleet.UpgradeFailed {
 		t.Errorf("after the second ack: %q", a.UpgradeStatus)

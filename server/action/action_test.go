@@ -3,6 +3,7 @@ package action_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -151,7 +152,7 @@ func (w *world) eventTypes(n int) []string {
 type faultyStore struct {
 	store.Store
 	updateMany func() error // before each
-	update     func() error // before each
+	report     func() error // in the middle of each
 	create     func() error // of an action, before each
 }
 
@@ -177,11 +178,13 @@ func (a faultyAgents) UpdateMany(ctx context.Context, agents []fleet.Agent) ([]e
 	return a.Agents.UpdateMany(ctx, agents)
 }
 
-func (a faultyAgents) Update(ctx context.Context, agent fleet.Agent) (int64, error) {
-	if err := call(a.s.update); err != nil {
-		return 0, err
+func (a faultyAgents) Report(ctx context.Context, r store.Report) (int64, error) {
+	if err := call(a.s.report); err != nil {
+		// As a store without transactions: the results are there, the rest is not.
+		_, perr := a.s.Store.Results().Put(ctx, r.Results)
+		return 0, errors.Join(err, perr)
 	}
-	return a.Agents.Update(ctx, agent)
+	return a.Agents.Report(ctx, r)
 }
 
 type faultyActions struct {

@@ -60,9 +60,6 @@ func (s *Service) SettleOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !agent.SettleUpgrade(act, result, now) {
-			continue
-		}
 		if err := s.settle(ctx, agent, act, result, now); err != nil {
 			return err
 		}
@@ -70,25 +67,20 @@ func (s *Service) SettleOnce(ctx context.Context) error {
 	return nil
 }
 
-// settle writes the end of an upgrade; agent is already as it ends.
+// settle ends the upgrade of an agent, if what is known of it says that it has.
 func (s *Service) settle(ctx context.Context, agent fleet.Agent, act *fleet.Action, result *fleet.Result, now time.Time) error {
-	events := []fleet.Event{agent.UpgradeEvent()}
-	if results := agent.UpgradeResults(now); act != nil && len(results) > 0 {
-		// The result before the document, as at a check-in: a document that has
-		// ended is not looked at again. It takes the place of an
-		// acknowledgement that nothing came of.
-		changed, err := s.Store.Results().Put(ctx, results)
-		if err != nil {
-			return err
+	return s.Events.Tell(ctx, s.Store.Agents(), agent, func(a *fleet.Agent) store.Report {
+		if !a.SettleUpgrade(act, result, now) {
+			return store.Report{}
 		}
-		events = append(events, fleet.ResultEvents(results, changed)...)
-	}
-	if _, err := store.UpdateAgent(ctx, s.Store.Agents(), agent.ID, func(a *fleet.Agent) bool { return a.SettleUpgrade(act, result, now) }); err != nil {
-		return err
-	}
-	s.Log.Info("upgrade settled", "agent", agent.ID, "action", agent.UpgradeActionID, "status", agent.UpgradeStatus)
-	s.Events.Publish(ctx, events...)
-	return nil
+		s.Log.Info("upgrade settled", "agent", a.ID, "action", a.UpgradeActionID, "status", a.UpgradeStatus)
+		r := store.Report{Agent: a, Events: []fleet.Event{a.UpgradeEvent()}}
+		if act != nil {
+			// It takes the place of an acknowledgement that nothing came of.
+			r.Results = a.UpgradeResults(now)
+		}
+		return r
+	})
 }
 
 // optional turns NotFound into nil.

@@ -40,9 +40,9 @@ func TestSettle(t *testing.T) {
 		{
 			name: "acknowledged with an error that did not reach the document", over: true, status: fleet.UpgradeFailed, result: "the disk is full",
 			happen: func(w *world, up fleet.Action) {
-				w.store.update = away
+				w.store.report = away
 				w.ack("a", agentapi.AckEvent{ActionID: up.ID, Error: "the disk is full"})
-				w.store.update = nil
+				w.store.report = nil
 			},
 		},
 		{
@@ -103,9 +103,9 @@ func TestSettleIsRepeatedAfterACrash(t *testing.T) {
 	w := newWorld(t, "a")
 	up := w.upgrade("a")
 	w.now = w.now.Add(fleet.DefaultExpiration)
-	w.store.update = away
+	w.store.report = away
 	w.wantKind(w.service.SettleOnce(t.Context()), fleet.Unavailable, "away")
-	w.store.update = nil
+	w.store.report = nil
 	w.must(w.service.SettleOnce(t.Context()))
 	if r := w.result(up, "a"); r == nil || w.upgrading("a") {
 		t.Errorf("result is %v, upgrading %t", r, w.upgrading("a"))

@@ -5,7 +5,6 @@ package beacon
 
 import (
 	"context"
-	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
@@ -16,10 +15,9 @@ import (
 
 // Service takes in beacons.
 type Service struct {
-	Agents  store.Agents
-	Results store.Results
-	Events  *event.Stream
-	Now     clock.Clock
+	Agents store.Agents
+	Events *event.Stream
+	Now    clock.Clock
 }
 
 // Take takes in a beacon of an authenticated watcher. agent is as the
@@ -30,43 +28,19 @@ func (s *Service) Take(ctx context.Context, agent fleet.Agent, b agentapi.Beacon
 		return err
 	}
 	now := s.Now.UTC()
-	first := agent
-	news := first.ObserveBeacon(b, now)
-	if !news.Write {
-		return nil // most beacons end here, without a write
-	}
-	var told []fleet.Event
-	if news.Upgrade {
-		var err error
-		if told, err = s.putResults(ctx, first, now); err != nil {
-			return err
+	return s.Events.Tell(ctx, s.Agents, agent, func(a *fleet.Agent) store.Report {
+		news := a.ObserveBeacon(b, now)
+		if !news.Write {
+			return store.Report{} // most beacons end here, without a write
 		}
-	}
-	stored, err := store.UpdateAgent(ctx, s.Agents, agent.ID, func(a *fleet.Agent) bool {
-		news = a.ObserveBeacon(b, now)
-		return news.Write
+		r := store.Report{Agent: a}
+		if news.Stage {
+			r.Events = append(r.Events, a.WatchEvent())
+		}
+		if news.Upgrade {
+			r.Results = a.UpgradeResults(now)
+			r.Events = append(r.Events, a.UpgradeEvent())
+		}
+		return r
 	})
-	if err != nil {
-		return err
-	}
-	if news.Stage {
-		told = append(told, stored.WatchEvent())
-	}
-	if news.Upgrade {
-		told = append(told, stored.UpgradeEvent())
-	}
-	s.Events.Publish(ctx, told...)
-	return nil
-}
-
-// putResults writes what the end of the upgrade means for its action. It comes
-// before the document, as at a check-in: a crash in between is made good by the
-// beacon that is sent again.
-func (s *Service) putResults(ctx context.Context, agent fleet.Agent, now time.Time) ([]fleet.Event, error) {
-	results := agent.UpgradeResults(now)
-	if len(results) == 0 {
-		return nil, nil
-	}
-	changed, err := s.Results.Put(ctx, results)
-	return fleet.ResultEvents(results, changed), err
 }

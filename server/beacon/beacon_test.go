@@ -40,7 +40,7 @@ func newWorld(t *testing.T) *world {
 	})
 	w := &world{t: t, store: s, agents: &awayAgents{Agents: s.Agents()}, now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
 	w.service = &beacon.Service{
-		Agents: w.agents, Results: s.Results(), Now: func() time.Time { return w.now },
+		Agents: w.agents, Now: func() time.Time { return w.now },
 		Events: &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)},
 	}
 	a := fleet.Agent{ID: "a", Active: true, Version: "1.0.0", EnrolledAt: w.now, Tags: []string{}}
@@ -82,15 +82,15 @@ func sees(stage agentapi.BeaconStage) agentapi.Beacon {
 type awayAgents struct {
 	store.Agents
 	away    bool
-	updates atomic.Int64
+	reports atomic.Int64
 }
 
-func (a *awayAgents) Update(ctx context.Context, agent fleet.Agent) (int64, error) {
+func (a *awayAgents) Report(ctx context.Context, r store.Report) (int64, error) {
 	if a.away {
 		return 0, fleet.Errorf(fleet.Unavailable, "the store is away")
 	}
-	a.updates.Add(1)
-	return a.Agents.Update(ctx, agent)
+	a.reports.Add(1)
+	return a.Agents.Report(ctx, r)
 }
 
 func TestABeaconThatSaysNothingNewCostsNoWrite(t *testing.T) {
@@ -99,8 +99,8 @@ func TestABeaconThatSaysNothingNewCostsNoWrite(t *testing.T) {
 		w.must(w.service.Take(t.Context(), w.agent(), sees(agentapi.BeaconWatching)))
 		w.now = w.now.Add(10 * time.Second)
 	}
-	if n := len(w.events()); w.agents.updates.Load() != 4 || n != 1 {
-		t.Errorf("10 beacons in 90 s made %d writes and %d events, want one every %s and one event", w.agents.updates.Load(), n, fleet.BeaconWrite)
+	if n := len(w.events()); w.agents.reports.Load() != 4 || n != 1 {
+		t.Errorf("10 beacons in 90 s made %d writes and %d events, want one every %s and one event", w.agents.reports.Load(), n, fleet.BeaconWrite)
 	}
 }
 
@@ -127,8 +127,7 @@ func TestABeaconEndsTheUpgradeAndItsAction(t *testing.T) {
 	}
 }
 
-// The server dies between the result and the document; the watcher has no answer
-// and sends its beacon again.
+// The watcher has no answer and sends its beacon again.
 func TestARepeatedBeaconDoesWhatTheFirstDidNot(t *testing.T) {
 	w := newWorld(t)
 	w.agents.away = true
@@ -174,7 +173,7 @@ func TestAWrongBeaconChangesNothing(t *testing.T) {
 	if err := w.service.Take(t.Context(), w.agent(), b); fleet.KindOf(err) != fleet.Invalid {
 		t.Errorf("it answered %v", err)
 	}
-	if w.agents.updates.Load() != 0 || len(w.events()) != 0 {
+	if w.agents.reports.Load() != 0 || len(w.events()) != 0 {
 		t.Error("it was written")
 	}
 }

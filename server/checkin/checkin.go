@@ -73,7 +73,6 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	}
 	now := s.Now.UTC()
 	s.first.Do(func() { s.listening = now })
-	s.Ledger.Seen(fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message})
 
 	after, err := s.takeIn(ctx, agent, req, now)
 	if err != nil {
@@ -105,72 +104,70 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 // takeIn writes what the check-in changes about the agent, if anything, and
 // returns the sequence number behind which the agent's next actions are.
 func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, err error) {
+	seen := fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message}
+	written := false
+	defer func() {
+		if !written || err != nil {
+			s.Ledger.Seen(seen) // most say nothing new, and are written together
+		}
+	}()
 	token, err := s.token(ctx, agent, req.AckToken)
 	if err != nil {
 		return 0, err
 	}
-	// A token older than what the server knows is believed: the agent was rolled
-	// back, and what came after it went to a version that is gone.
-	after = cmp.Or(token, agent.ActionSeq)
-	var upgradeChanged bool
 	// As the authentication read it: the ledger may write this very check-in
 	// before the document is read again.
 	gap := agent.Last.Gap(s.listening, now)
-	apply := func(a *fleet.Agent) bool {
-		said := fleet.Agent{LocalMetadata: req.LocalMeta}
-		upgradeChanged = a.ObserveUpgrade(said.Host().FullVersion(), req.UpgradeDetails, now)
-		changed := a.ObserveHealth(req.Status, gap, now) || upgradeChanged
-		if len(req.LocalMeta) > 0 && !sameJSON(a.LocalMetadata, req.LocalMeta) {
-			a.LocalMetadata, changed = req.LocalMeta, true
-		}
-		if len(req.Components) > 0 && !sameJSON(a.Components, req.Components) {
-			a.Components, changed = req.Components, true
-		}
-		if req.Upgrade != nil && !reflect.DeepEqual(a.Kept, *req.Upgrade) {
-			a.Kept, changed = *req.Upgrade, true
-		}
-		if token > a.ActionSeq {
-			a.ActionSeq, changed = token, true
-		}
-		if req.PolicyRevisionIdx > a.PolicyRev && req.AgentPolicyID == a.PolicyID {
-			a.PolicyRev, changed = req.PolicyRevisionIdx, true
-		}
-		if a.AuditUnenrolledReason != "" {
-			// It said it was uninstalled, and here it is.
-			a.AuditUnenrolledReason, a.AuditUnenrolledTime, changed = "", nil, true
-		}
-		return changed
-	}
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
-	first := agent
-	if apply(&first) {
-		// The result before the document: were the document first, a crash in
-		// between would leave an ended upgrade without a result, and the next
-		// check-in would see nothing to do.
-		if results := first.UpgradeResults(now); upgradeChanged && len(results) > 0 {
-			changed, err := s.Results.Put(ctx, results)
-			if err != nil {
-				return 0, err
-			}
-			defer s.Events.Publish(ctx, fleet.ResultEvents(results, changed)...)
+	err = s.Events.Tell(ctx, s.Agents, agent, func(a *fleet.Agent) (r store.Report) {
+		changed, upgradeChanged := observe(a, req, token, gap, now)
+		if changed {
+			r.Agent = a
 		}
-		stored, err := store.UpdateChanged(ctx, s.Agents, first, apply)
-		if err != nil {
-			return 0, err
+		switch {
+		case upgradeChanged:
+			r.Results, r.Events = a.UpgradeResults(now), []fleet.Event{a.UpgradeEvent()}
+		case statusChanged:
+			r.Events = []fleet.Event{{
+				Type: fleet.EventAgentStatus, Subject: a.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message}),
+			}}
 		}
-		agent = stored
+		if written = changed || statusChanged; written {
+			r.Seen = &seen
+		}
+		return r
+	})
+	// A token older than what the server knows is believed: the agent was rolled
+	// back, and what came after it went to a version that is gone.
+	return cmp.Or(token, agent.ActionSeq), err
+}
+
+// observe takes what the check-in says into the agent's document, and says
+// whether that changed anything, and anything about its upgrade.
+func observe(a *fleet.Agent, req agentapi.CheckinRequest, token int64, gap time.Duration, now time.Time) (changed, upgradeChanged bool) {
+	said := fleet.Agent{LocalMetadata: req.LocalMeta}
+	upgradeChanged = a.ObserveUpgrade(said.Host().FullVersion(), req.UpgradeDetails, now)
+	changed = a.ObserveHealth(req.Status, gap, now) || upgradeChanged
+	if len(req.LocalMeta) > 0 && !sameJSON(a.LocalMetadata, req.LocalMeta) {
+		a.LocalMetadata, changed = req.LocalMeta, true
 	}
-	if !upgradeChanged && !statusChanged {
-		return after, nil
+	if len(req.Components) > 0 && !sameJSON(a.Components, req.Components) {
+		a.Components, changed = req.Components, true
 	}
-	// The status must be there when readers of the event look.
-	s.Ledger.Flush(ctx)
-	e := fleet.Event{Type: fleet.EventAgentStatus, Subject: agent.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message})}
-	if upgradeChanged {
-		e = agent.UpgradeEvent()
+	if req.Upgrade != nil && !reflect.DeepEqual(a.Kept, *req.Upgrade) {
+		a.Kept, changed = *req.Upgrade, true
 	}
-	s.Events.Publish(ctx, e)
-	return after, nil
+	if token > a.ActionSeq {
+		a.ActionSeq, changed = token, true
+	}
+	if req.PolicyRevisionIdx > a.PolicyRev && req.AgentPolicyID == a.PolicyID {
+		a.PolicyRev, changed = req.PolicyRevisionIdx, true
+	}
+	if a.AuditUnenrolledReason != "" {
+		// It said it was uninstalled, and here it is.
+		a.AuditUnenrolledReason, a.AuditUnenrolledTime, changed = "", nil, true
+	}
+	return changed, upgradeChanged
 }
 
 // look finds what the agent has not been given yet.

@@ -158,8 +158,8 @@ func TestTheVersionThatRunsEndsTheUpgrade(t *testing.T) {
 	}
 }
 
-// A dead server between the two writes of an ended upgrade: the next check-in
-// writes what is missing.
+// A store without transactions dies between the two writes of an ended upgrade: the
+// next check-in writes what is missing.
 func TestAnEndedUpgradeIsWrittenAfterACrash(t *testing.T) {
 	w := newWorld(t)
 	up := w.upgrade()

@@ -29,7 +29,6 @@ type Ledger struct {
 
 	mu      sync.Mutex
 	pending map[string]fleet.Touch
-	flush   chan struct{} // closed when the latest flush, and all before it, have ended
 }
 
 // Seen notes a check-in. A later one of the same agent replaces it, so the
@@ -77,27 +76,15 @@ func (l *Ledger) Run(ctx context.Context) {
 	}
 }
 
-// Flush writes what is pending. What could not be written stays. It returns when
-// everything seen before the call has been tried, also by a flush that was under
-// way already.
+// Flush writes what is pending. What could not be written stays.
 func (l *Ledger) Flush(ctx context.Context) {
 	l.mu.Lock()
-	batch, before, done := l.pending, l.flush, make(chan struct{})
-	l.pending, l.flush = nil, done
+	batch := l.pending
+	l.pending = nil
 	l.mu.Unlock()
-	defer close(done)
-	if len(batch) > 0 {
-		l.write(ctx, batch)
+	if len(batch) == 0 {
+		return
 	}
-	if before != nil {
-		select {
-		case <-before:
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (l *Ledger) write(ctx context.Context, batch map[string]fleet.Touch) {
 	touches := make([]fleet.Touch, 0, len(batch))
 	for _, t := range batch {
 		touches = append(touches, t)

@@ -171,34 +171,6 @@ func TestLedgerRetouchesParkedAgents(t *testing.T) {
 	})
 }
 
-// A check-in whose touch another flush is writing must not tell of it before.
-func TestFlushWaitsForTheOneUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		writing, release := make(chan struct{}), make(chan struct{})
-		s := &touched{before: func() { close(writing); <-release }}
-		l := ledger(t, s)
-		l.Seen(fleet.Touch{AgentID: "a", At: time.Now(), Status: "degraded"})
-		go l.Flush(context.Background())
-		<-writing
-		flushed := make(chan struct{})
-		go func() { l.Flush(context.Background()); close(flushed) }()
-		synctest.Wait()
-		select {
-		case <-flushed:
-			t.Error("flush returned while the touch was being written")
-		default:
-		}
-		given, cancel := context.WithCancel(context.Background())
-		cancel()
-		l.Flush(given) // does not wait for ever
-		close(release)
-		<-flushed
-		if _, seen := s.now(); seen["a"].Status != "degraded" {
-			t.Errorf("a is %+v", seen["a"])
-		}
-	})
-}
-
 func TestLedgerWritesWhenItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{seen: map[string]fleet.Touch{}}

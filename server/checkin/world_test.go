@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	w := &world{t: t, store: s, agents: &awayAgents{Agents: s.Agents()}, parker: &checkin.Blocking{}}
+	w := &world{t: t, store: s, agents: &awayAgents{Agents: s.Agents(), results: s.Results()}, parker: &checkin.Blocking{}}
 	events := &event.Stream{Store: s.Events(), Log: log}
 	feed, err := action.NewFeed(t.Context(), s.Actions(), w.parker.Wake, log)
 	w.must(err)
@@ -208,15 +208,18 @@ func (w *world) events(n int) []fleet.Event {
 	return list
 }
 
-// awayAgents is a store whose writes of agents can fail.
+// awayAgents is a store that can go away in the middle of a report: when the
+// results are written, the rest is not.
 type awayAgents struct {
 	store.Agents
-	away atomic.Bool
+	results store.Results
+	away    atomic.Bool
 }
 
-func (a *awayAgents) Update(ctx context.Context, agent fleet.Agent) (int64, error) {
+func (a *awayAgents) Report(ctx context.Context, r store.Report) (int64, error) {
 	if a.away.Load() {
-		return 0, fleet.Errorf(fleet.Unavailable, "the store is away")
+		_, err := a.results.Put(ctx, r.Results)
+		return 0, errors.Join(fleet.Errorf(fleet.Unavailable, "the store is away"), err)
 	}
-	return a.Agents.Update(ctx, agent)
+	return a.Agents.Report(ctx, r)
 }

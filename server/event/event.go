@@ -32,6 +32,15 @@ const (
 	TrimInterval = 10 * time.Minute
 )
 
+const (
+	// FollowPause is how long Follow leaves between two reads: a busy fleet makes
+	// a thousand events a second, which cost a read each if nobody waits for the
+	// next, and nothing that follows has to be quicker.
+	FollowPause = 50 * time.Millisecond
+	// followRetry is how long Follow leaves the store alone that did not answer.
+	followRetry = time.Second
+)
+
 // Stream publishes and reads events. Run must be running for readers to see
 // what other replicas publish; nothing else depends on it.
 type Stream struct {
@@ -95,18 +104,14 @@ func (s *Stream) after(ctx context.Context, after int64) ([]fleet.Event, error) 
 	return slices.Clone(c.events[i:min(len(c.events), i+ReadBatch)]), nil
 }
 
-// Publish appends events; At is set here where it is zero, Seq by the store. An event that cannot be
-// stored is logged and lost: the change it tells of has been made, and readers
-// fetch the lists anew now and then.
+// Publish appends events; At is set here where it is zero, Seq by the store. An
+// event that cannot be stored is logged and lost: the change it tells of has been
+// made, and readers fetch the lists anew now and then.
 func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
 	if len(events) == 0 {
 		return
 	}
-	for i := range events {
-		if events[i].At.IsZero() {
-			events[i].At = s.Now.UTC()
-		}
-	}
+	s.stamp(events)
 	// The caller may be a request that has been answered or cut off: what
 	// happened has happened.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -115,9 +120,39 @@ func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
 		s.Log.Error("events lost", "count", len(events), "first", events[0].Type, "error", err)
 		return
 	}
+	s.published()
+}
+
+// Tell writes what a message of an agent changes, and with it the events that
+// tell of it: store.Tell for a caller whose readers should hear at once. At is set
+// here where it is zero.
+func (s *Stream) Tell(ctx context.Context, agents store.Agents, a fleet.Agent, report func(*fleet.Agent) store.Report) error {
+	told := false
+	err := store.Tell(ctx, agents, a, func(a *fleet.Agent) store.Report {
+		r := report(a)
+		s.stamp(r.Events)
+		told = len(r.Events)+len(r.Results) > 0
+		return r
+	})
+	if err == nil && told {
+		s.published()
+	}
+	return err
+}
+
+func (s *Stream) stamp(events []fleet.Event) {
+	for i := range events {
+		if events[i].At.IsZero() {
+			events[i].At = s.Now.UTC()
+		}
+	}
+}
+
+// published wakes the readers; how far the stream goes they find out themselves.
+func (s *Stream) published() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wakeReaders() // how far the stream goes they find out themselves
+	s.wakeReaders()
 }
 
 // Data makes the data of an event.
@@ -230,4 +265,39 @@ func (r *Reader) Next(ctx context.Context) ([]fleet.Event, error) {
 		case <-grown:
 		}
 	}
+}
+
+// Follow gives f what happens from now on until ctx ends, in order and without a
+// gap; what happens within FollowPause comes together. begun hears once behind
+// which Seq that is. A store that is away is waited for.
+func (s *Stream) Follow(ctx context.Context, begun func(after int64), f func([]fleet.Event)) {
+	var r *Reader
+	for ctx.Err() == nil {
+		pause := FollowPause
+		if err := s.followOn(ctx, &r, begun, f); err != nil && ctx.Err() == nil {
+			s.Log.Debug("events wait for the store", "error", err)
+			pause = followRetry
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// followOn opens the reader, or reads once.
+func (s *Stream) followOn(ctx context.Context, r **Reader, begun func(int64), f func([]fleet.Event)) error {
+	if *r == nil {
+		opened, err := s.Reader(ctx, nil)
+		if err != nil {
+			return err
+		}
+		*r = opened
+		begun(opened.after)
+	}
+	events, err := (*r).Next(ctx) // a reader goes on where it was, also after an error
+	if err == nil {
+		f(events)
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,4 +244,68 @@ func TestReadersOfOneProcessShareWhatTheyRead(t *testing.T) {
 	for _, f := range followers {
 		read(f, turns*each)
 	}
+}
+
+// awayEvents is a store that can be away for reads.
+type awayEvents struct {
+	store.Events
+	away atomic.Bool
+}
+
+func (a *awayEvents) Bounds(ctx context.Context) (first, last int64, err error) {
+	if a.away.Load() {
+		return 0, 0, errors.New("the store is away")
+	}
+	return a.Events.Bounds(ctx)
+}
+
+func (a *awayEvents) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
+	if a.away.Load() {
+		return nil, errors.New("the store is away")
+	}
+	return a.Events.After(ctx, after, limit)
+}
+
+func TestWhoFollowsMissesNothingWhileTheStoreIsAway(t *testing.T) {
+	s := process(t, place(t))
+	publish(t, s, "before")
+	away := &awayEvents{Events: s.Store}
+	away.away.Store(true)
+	following := &event.Stream{Store: away, Log: s.Log}
+	begun, heard := make(chan int64, 1), make(chan string, 10)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		following.Follow(ctx, func(after int64) { begun <- after }, func(events []fleet.Event) {
+			for _, e := range events {
+				heard <- e.Subject
+			}
+		})
+	}()
+	select {
+	case after := <-begun:
+		t.Errorf("it began behind %d though the store was away", after)
+	case <-time.After(50 * time.Millisecond):
+	}
+	away.away.Store(false)
+	if after := <-begun; after != 1 {
+		t.Errorf("it began behind %d, want 1", after)
+	}
+	away.away.Store(true)
+	publish(t, following, "a", "b") // its own process: it is woken, and cannot read
+	away.away.Store(false)
+	publish(t, following, "c")
+	for _, want := range []string{"a", "b", "c"} {
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Errorf("heard of %s, want %s", got, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("has not heard of %s", want)
+		}
+	}
+	stop()
+	<-done
 }

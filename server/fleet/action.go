@@ -131,7 +131,7 @@ func (r Result) Event() Event {
 	if err != nil {
 		panic(err) // three texts
 	}
-	return Event{Type: EventActionResult, Subject: r.ActionID, Data: data}
+	return Event{At: r.Timestamp, Type: EventActionResult, Subject: r.ActionID, Data: data}
 }
 
 // ResultEvents tell of those results that were a change.

@@ -185,7 +185,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	agentRoutes := &agents.Handlers{
 		API: httpapi.API{Log: r.log}, Store: s, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: artifacts, Version: o.Version,
-		Beacons: &beacon.Service{Agents: s.Agents(), Results: s.Results(), Events: r.events, Now: o.Now},
+		Beacons: &beacon.Service{Agents: s.Agents(), Events: r.events, Now: o.Now},
 		Trust:   r.trust,
 	}
 	incidents := &incident.Service{Store: s.Incidents(), Events: r.events, Audit: s.Audit(), Log: r.log, Now: o.Now}

@@ -105,6 +105,10 @@ func (s mortalAgents) Update(ctx context.Context, a fleet.Agent) (rev int64, err
 	return rev, one(s.m, "agent", func() error { rev, err = s.Agents.Update(ctx, a); return err })
 }
 
+func (s mortalAgents) Report(ctx context.Context, r store.Report) (rev int64, err error) {
+	return rev, one(s.m, "report", func() error { rev, err = s.Agents.Report(ctx, r); return err })
+}
+
 func (s mortalAgents) UpdateMany(ctx context.Context, list []fleet.Agent) (errs []error, err error) {
 	return errs, one(s.m, "agents", func() error { errs, err = s.Agents.UpdateMany(ctx, list); return err })
 }

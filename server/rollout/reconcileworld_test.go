@@ -125,7 +125,7 @@ func (w *world) process(s store.Store) *server {
 	ledger := &checkin.Ledger{Agents: s.Agents(), Parker: answerer{}, Log: log}
 	p.flush = ledger.Flush
 	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: answerer{}, Ledger: ledger, Events: events, Log: log, Now: now}
-	p.beacons = &beacon.Service{Agents: s.Agents(), Results: s.Results(), Events: events, Now: now}
+	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
 	p.loop = &rollout.Reconciler{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w}
 	return p
 }

@@ -74,6 +74,11 @@ type Agents interface {
 	// UpdateMany is Update for each, in one durable write where the store can;
 	// the errors stand at the index of their agent.
 	UpdateMany(ctx context.Context, agents []fleet.Agent) ([]error, error)
+	// Report writes what a message of an agent changes, in one durable write
+	// where the store can. Where it cannot, what comes first in Report is there
+	// first. It fails with Conflict, as Update does, before Seen and the events;
+	// revision is the document's, 0 if that stays as it is.
+	Report(ctx context.Context, r Report) (revision int64, err error)
 	// Delete removes the document; a missing one is no error.
 	Delete(ctx context.Context, id string) error
 	// Touch writes when agents were last seen, all in one durable write. It
@@ -93,6 +98,21 @@ type Agents interface {
 	// Upgrading returns up to limit agents that are being upgraded and stand
 	// behind after, those longest so first; ties are ordered by id.
 	Upgrading(ctx context.Context, after UpgradingSince, limit int) ([]fleet.Agent, error)
+}
+
+// Report is what a message of an agent changes, or what its silence does.
+type Report struct {
+	// Results as of Results.Put. The result comes before the document: an ended
+	// upgrade without a result would look finished to the next message, and stay
+	// without one.
+	Results []fleet.Result
+	// Agent is the document, nil where it stays as it is.
+	Agent *fleet.Agent
+	// Seen as of Touch, nil if the message is no check-in. Whoever reads of a new
+	// status on the stream finds it in the store.
+	Seen *fleet.Touch
+	// Events tell of it. Behind them come those of the results that were a change.
+	Events []fleet.Event
 }
 
 // UpgradingSince is a place in the order of Agents.Upgrading: that of the agent
@@ -269,7 +289,7 @@ type Settings interface {
 	GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error)
 }
 
-// updateTries bounds UpdateAgent. Two writers of one agent are its check-in and
+// updateTries bounds UpdateAgent and Tell. Two writers of one agent are its check-in and
 // an operator; losing eight times in a row to them does not happen.
 const updateTries = 8
 
@@ -297,16 +317,22 @@ func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fle
 	}
 }
 
-// UpdateChanged is UpdateAgent for a caller that has just read the agent, and
-// that change has altered: it is read again only if another writer came between.
-func UpdateChanged(ctx context.Context, agents Agents, a fleet.Agent, change func(*fleet.Agent) bool) (fleet.Agent, error) {
-	rev, err := agents.Update(ctx, a)
-	if err == nil {
-		a.Revision = rev
-		return a, nil
+// Tell is UpdateAgent for a caller that has just read the agent and has more to
+// write than its document: report alters the agent and returns all of it, a zero
+// Report if there is nothing. It is called again, with the agent read anew, when
+// another writer came between.
+func Tell(ctx context.Context, agents Agents, a fleet.Agent, report func(*fleet.Agent) Report) error {
+	for try := 1; ; try++ {
+		r := report(&a)
+		if r.Agent == nil && r.Seen == nil && len(r.Results) == 0 && len(r.Events) == 0 {
+			return nil
+		}
+		_, err := agents.Report(ctx, r)
+		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries {
+			return err
+		}
+		if a, err = agents.Get(ctx, a.ID); err != nil {
+			return err
+		}
 	}
-	if fleet.KindOf(err) != fleet.Conflict {
-		return fleet.Agent{}, err
-	}
-	return UpdateAgent(ctx, agents, a.ID, change)
 }

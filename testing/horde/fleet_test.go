@@ -52,7 +52,7 @@ func newFleet(ctx context.Context, s store.Store, log *slog.Logger, now clock.Cl
 	f.Actions = &action.Service{Store: s, Feed: feed, Events: f.Events, Log: log, Now: now}
 	f.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: atOnce{}, Log: log}
 	f.checkins = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: atOnce{}, Ledger: f.ledger, Events: f.Events, Log: log, Now: now}
-	f.beacons = &beacon.Service{Agents: s.Agents(), Results: s.Results(), Events: f.Events, Now: now}
+	f.beacons = &beacon.Service{Agents: s.Agents(), Events: f.Events, Now: now}
 	return f, nil
 }
 

@@ -243,6 +243,51 @@ func updateAgent(t *tx, row agentRow) (int64, error) {
 	return revision(rid, rev+1), nil
 }
 
+func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
+	put, err := newResultRows(r.Results)
+	if err != nil {
+		return 0, err
+	}
+	var row *agentRow
+	if r.Agent != nil {
+		made, err := newAgentRow(r.Agent)
+		if err != nil {
+			return 0, err
+		}
+		row = &made
+	}
+	var seen []touchRow
+	if r.Seen != nil {
+		if seen, err = g.s.rids.resolve(ctx, g.s, []fleet.Touch{*r.Seen}); err != nil {
+			return 0, err
+		}
+	}
+	events, err := encodeEvents(r.Events)
+	if err != nil {
+		return 0, err
+	}
+	return apply(ctx, g.s, "write what an agent said", func(t *tx) (rev int64, err error) {
+		changed, err := putResults(t, put)
+		if err != nil {
+			return 0, err
+		}
+		if row != nil {
+			if rev, err = updateAgent(t, *row); err != nil {
+				return 0, err
+			}
+		}
+		if err := touchAgents(t, seen); err != nil {
+			return 0, err
+		}
+		for i, row := range put {
+			if changed[i] {
+				events = append(events, row.event)
+			}
+		}
+		return rev, appendEvents(t, events)
+	})
+}
+
 func (g agents) Delete(ctx context.Context, id string) error {
 	return g.s.write(ctx, "delete agent", func(t *tx) error {
 		_, err := t.exec(`DELETE FROM agents WHERE id = ?`, id) // its other rows cascade
@@ -255,18 +300,20 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 	if err != nil {
 		return err
 	}
-	return g.s.write(ctx, "write when agents were last seen", func(t *tx) error {
-		for _, r := range rows {
-			n, err := touchAgent(t, r)
-			if err == nil && n == 0 {
-				err = touchSuccessor(t, r)
-			}
-			if err != nil {
-				return err
-			}
+	return g.s.write(ctx, "write when agents were last seen", func(t *tx) error { return touchAgents(t, rows) })
+}
+
+func touchAgents(t *tx, rows []touchRow) error {
+	for _, r := range rows {
+		n, err := touchAgent(t, r)
+		if err == nil && n == 0 {
+			err = touchSuccessor(t, r)
 		}
-		return nil
-	})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func touchAgent(t *tx, r touchRow) (int64, error) {

@@ -10,21 +10,31 @@ import (
 type events struct{ s *Store }
 
 func (e events) Append(ctx context.Context, list []fleet.Event) error {
+	docs, err := encodeEvents(list)
+	if err != nil {
+		return err
+	}
+	return e.s.write(ctx, "append events", func(t *tx) error { return appendEvents(t, docs) })
+}
+
+func encodeEvents(list []fleet.Event) ([]string, error) {
 	docs := make([]string, len(list))
 	for i, ev := range list {
 		var err error
 		if docs[i], err = encode("event", ev.Type, ev); err != nil {
+			return nil, err
+		}
+	}
+	return docs, nil
+}
+
+func appendEvents(t *tx, docs []string) error {
+	for _, doc := range docs {
+		if _, err := t.exec(`INSERT INTO events (doc) VALUES (?)`, doc); err != nil {
 			return err
 		}
 	}
-	return e.s.write(ctx, "append events", func(t *tx) error {
-		for _, doc := range docs {
-			if _, err := t.exec(`INSERT INTO events (doc) VALUES (?)`, doc); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return nil
 }
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {

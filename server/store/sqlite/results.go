@@ -5,32 +5,53 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"slices"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
 type results struct{ s *Store }
 
-func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
-	list = slices.Clone(list)
-	docs := make([]string, len(list))
+// resultRow is a result as it goes into the tables.
+type resultRow struct {
+	fleet.Result
+	doc   string
+	event string // the document of what tells of it
+}
+
+func newResultRows(list []fleet.Result) ([]resultRow, error) {
+	rows := make([]resultRow, len(list))
 	for i, res := range list {
+		id := fleet.ResultID(res.ActionID, res.AgentID)
+		doc, err := encode("result", id, res)
+		if err != nil {
+			return nil, err
+		}
+		event, err := encode("event of result", id, res.Event())
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = resultRow{res, doc, event}
+	}
+	return rows, nil
+}
+
+func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
+	rows, err := newResultRows(list)
+	if err != nil {
+		return nil, err
+	}
+	return apply(ctx, r.s, "store results", func(t *tx) ([]bool, error) { return putResults(t, rows) })
+}
+
+func putResults(t *tx, rows []resultRow) ([]bool, error) {
+	changed := make([]bool, len(rows))
+	for i, row := range rows {
 		var err error
-		if docs[i], err = encode("result", fleet.ResultID(res.ActionID, res.AgentID), res); err != nil {
+		if changed[i], err = putResult(t, row.Result, row.doc); err != nil {
 			return nil, err
 		}
 	}
-	return apply(ctx, r.s, "store results", func(t *tx) ([]bool, error) {
-		changed := make([]bool, len(list))
-		for i, res := range list {
-			var err error
-			if changed[i], err = putResult(t, res, docs[i]); err != nil {
-				return nil, err
-			}
-		}
-		return changed, nil
-	})
+	return changed, nil
 }
 
 func putResult(t *tx, res fleet.Result, doc string) (bool, error) {

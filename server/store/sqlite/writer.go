@@ -149,8 +149,18 @@ func (w *writer) commit(group []*write) error {
 		w.dropConn()
 		return err
 	}
+	alone := len(group) == 1
 	for _, job := range group {
 		if job.err = job.ctx.Err(); job.err != nil {
+			continue
+		}
+		if alone {
+			// No savepoint: its failure may undo the transaction, and the two
+			// statements would be a good part of all there are.
+			if job.err = job.do(&tx{w}); job.err != nil {
+				w.rollback(ctx)
+				return nil
+			}
 			continue
 		}
 		if err := w.runOne(ctx, job); err != nil {
@@ -163,6 +173,12 @@ func (w *writer) commit(group []*write) error {
 		return err
 	}
 	return nil
+}
+
+func (w *writer) rollback(ctx context.Context) {
+	if err := w.exec(ctx, `ROLLBACK`); err != nil {
+		w.dropConn() // a full disk may have ended the transaction already
+	}
 }
 
 // runOne returns an error only if the whole transaction is lost.

@@ -42,6 +42,7 @@ func Run(t *testing.T, cfg Config) {
 	}{
 		{"agents", testAgents},
 		{"last seen", testTouch},
+		{"reports", testReports},
 		{"lists of agents", testAgentLists},
 		{"actions", testActions},
 		{"results", testResults},
