@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -19,9 +18,6 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
-
-// readPause is how long to leave the store alone when the stream cannot be read.
-const readPause = 5 * time.Second
 
 // Buckets of the histograms, in seconds. A rollout lasts between the minutes of
 // an emergency and a week with windows; an upgrade between a cached package and
@@ -74,24 +70,11 @@ func (m *Metrics) Handler() http.Handler {
 
 // Run counts what happens from now on until ctx ends.
 func (m *Metrics) Run(ctx context.Context) {
-	var r *event.Reader
-	for ctx.Err() == nil {
-		err := error(nil)
-		if r == nil {
-			r, err = m.events.Reader(ctx, nil)
-		}
-		var events []fleet.Event
-		if err == nil {
-			events, err = r.Next(ctx)
-		}
-		if err != nil { // the reader goes on where it was
-			wait(ctx, readPause)
-			continue
-		}
+	m.events.Follow(ctx, func(int64) {}, func(events []fleet.Event) {
 		for i := range events {
 			m.count(&events[i])
 		}
-	}
+	})
 }
 
 func (m *Metrics) count(e *fleet.Event) {
@@ -133,13 +116,4 @@ func stateLabel(s fleet.RolloutState) string {
 		return string(s)
 	}
 	return "other"
-}
-
-func wait(ctx context.Context, pause time.Duration) {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

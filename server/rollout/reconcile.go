@@ -88,10 +88,11 @@ func (n *news) take() (agents map[string]bool, all bool) {
 	return agents, all
 }
 
-func (n *news) listen(on bool) {
+// begin says that events come from now on; what happened before nobody told.
+func (n *news) begin() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.listening, n.all = on, true
+	n.listening, n.all = true, true
 }
 
 func (n *news) hear(agentID string) {
@@ -120,7 +121,7 @@ func (r *Reconciler) init() {
 func (r *Reconciler) Run(ctx context.Context) {
 	r.init()
 	var listening sync.WaitGroup
-	listening.Go(func() { r.listen(ctx) })
+	listening.Go(func() { r.Events.Follow(ctx, func(int64) { r.news.begin() }, r.hear) })
 	defer func() {
 		listening.Wait()
 		if err := r.leases.ReleaseAll(ctx); err != nil {
@@ -156,45 +157,20 @@ func (r *Reconciler) Signal() {
 	}
 }
 
-// listen hears of agents until ctx ends. While it cannot, rounds look at all.
-func (r *Reconciler) listen(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := r.hear(ctx); ctx.Err() == nil {
-			r.Log.Warn("rollouts do not hear of agents at once", "error", err)
-		}
-		r.news.listen(false)
-		select {
-		case <-ctx.Done():
-		case <-time.After(RoundInterval):
+// hear takes in what happened to agents.
+func (r *Reconciler) hear(events []fleet.Event) {
+	heard := false
+	for _, e := range events {
+		switch e.Type {
+		case fleet.EventAgentUpgrade, fleet.EventAgentWatch, fleet.EventAgentStatus, fleet.EventAgentUnenrolled:
+			r.news.hear(e.Subject)
+			heard = true
+		case fleet.EventRolloutStarted, fleet.EventRolloutResumed, fleet.EventRollbackStarted:
+			heard = true // on another replica, perhaps
 		}
 	}
-}
-
-// hear takes in events until there is an error, such as the end of ctx.
-func (r *Reconciler) hear(ctx context.Context) error {
-	reader, err := r.Events.Reader(ctx, nil)
-	if err != nil {
-		return err
-	}
-	r.news.listen(true)
-	for {
-		events, err := reader.Next(ctx)
-		if err != nil {
-			return err
-		}
-		heard := false
-		for _, e := range events {
-			switch e.Type {
-			case fleet.EventAgentUpgrade, fleet.EventAgentWatch, fleet.EventAgentStatus, fleet.EventAgentUnenrolled:
-				r.news.hear(e.Subject)
-				heard = true
-			case fleet.EventRolloutStarted, fleet.EventRolloutResumed, fleet.EventRollbackStarted:
-				heard = true // on another replica, perhaps
-			}
-		}
-		if heard {
-			r.Signal()
-		}
+	if heard {
+		r.Signal()
 	}
 }
 

@@ -46,7 +46,10 @@ type desk struct {
 func (s *Service) Run(ctx context.Context) {
 	holder := &lease.Holder{Leases: s.Store.Leases(), Name: fleet.NewID(), TTL: leaseTTL, Renew: leaseRenew, Now: s.Now}
 	var running sync.WaitGroup
-	running.Go(func() { s.listen(ctx) })
+	running.Go(func() {
+		begun := func(last int64) { s.heard(last, last) } // whatever it was: the webhooks find out
+		s.Events.Follow(ctx, begun, s.sort)
+	})
 	woken := s.wakes()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -66,38 +69,9 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// listen wakes Run when something happens that may interest a webhook, and notes
+// sort wakes Run when something has happened that may interest a webhook, and notes
 // stretches of the stream that interest none, so that not every webhook reads
 // them.
-func (s *Service) listen(ctx context.Context) {
-	var r *event.Reader
-	for ctx.Err() == nil {
-		err := error(nil)
-		if r == nil {
-			r, err = s.Events.Reader(ctx, nil)
-			if err == nil {
-				var last int64
-				if _, last, err = s.Store.Events().Bounds(ctx); err != nil {
-					r = nil
-				} else {
-					s.heard(last, last) // whatever it was: the webhooks find out
-				}
-			}
-		}
-		if err == nil {
-			var events []fleet.Event
-			if events, err = r.Next(ctx); err == nil {
-				s.sort(events)
-				continue
-			}
-		}
-		if ctx.Err() == nil {
-			s.Log.Debug("webhooks wait for the store", "error", err)
-			wait(ctx, LookInterval)
-		}
-	}
-}
-
 func (s *Service) sort(events []fleet.Event) {
 	interesting := int64(0)
 	for _, e := range events {
@@ -330,13 +304,4 @@ func (s *Service) moveTo(d *desk, pos int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d.pos = pos
-}
-
-func wait(ctx context.Context, pause time.Duration) {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
