@@ -341,6 +341,7 @@ const (
 	WhyOver         ReasonCode = "over"          // the rollout has ended
 	WhyRollingBack  ReasonCode = "rolling_back"  // the rollout's rollback is under way
 	WhyNext         ReasonCode = "next"          // it comes in the next round
+	WhyGoingBack    ReasonCode = "going_back"    // a watcher has not said yet whether it could put the old version back
 )
 
 // Why a target was not taken in, or ended.

@@ -62,6 +62,7 @@ type sighted struct {
 type follow struct {
 	target fleet.Target
 	due    time.Time // to look at the latest; zero: when the agent is heard of
+	back   time.Time // until when its watcher is waited for; see goingBack
 }
 
 // load reads a rollout and its targets.
@@ -175,6 +176,17 @@ func (b *board) forget(now time.Time) {
 			}
 		}
 	}
+}
+
+// goingBack is until when a watcher is waited for, zero for none.
+func (b *board) goingBack() time.Time {
+	var until time.Time
+	for _, f := range b.follows {
+		if f.back.After(until) {
+			until = f.back
+		}
+	}
+	return until
 }
 
 // due are the seats whose agents are to be looked at now, in order.

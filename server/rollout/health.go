@@ -352,6 +352,19 @@ func failedComponent(raw json.RawMessage) string {
 	return ""
 }
 
+// goingBack is until when to wait for the watcher of a target that has ended badly
+// to say whether it could put the old version back, zero if it is not about to.
+func goingBack(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
+	if a == nil || a.UpgradeEndTold || (t.State != fleet.TargetRolledBack && t.State != fleet.TargetFailed) {
+		return time.Time{}
+	}
+	w := (&course{Target: *t, agent: a}).watch()
+	if w == nil || (w.Stage != agentapi.BeaconRollingBack && (t.Code != fleet.WhyCrashLoop || w.Stage.Over())) {
+		return time.Time{}
+	}
+	return w.ReceivedAt.Add(healthRule(p).StaleAfter.D())
+}
+
 // wentOn takes in that an agent whose offer was taken back, or that was no
 // longer waited for, has gone on all the same.
 func (c *course) wentOn() {

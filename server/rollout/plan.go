@@ -279,6 +279,9 @@ func (d *decision) run() {
 	}
 	d.excuseRunning()
 	if d.at == len(d.counts) && d.total.waiting() == 0 && d.flying == 0 {
+		if d.goesBack() {
+			return
+		}
 		d.end(fleet.RolloutCompleted)
 		if d.total.bad() > 0 {
 			d.out.State = fleet.RolloutFailed
@@ -568,11 +571,23 @@ func (d *decision) cancel() {
 			}
 		}
 	}
-	if d.total.waiting() == 0 && d.flying == 0 {
+	switch {
+	case d.total.waiting() > 0 || d.flying > 0:
+		d.out.Waiting = d.waits()
+	case !d.goesBack():
 		d.end(fleet.RolloutCancelled)
-		return
 	}
-	d.out.Waiting = d.waits()
+}
+
+// goesBack says whether there is only a watcher left to wait for.
+func (d *decision) goesBack() bool {
+	until := d.world.GoingBack
+	if !until.After(d.now) {
+		return false
+	}
+	d.wake(until)
+	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyGoingBack, Text: "a watcher is putting the old version back, and has not said yet how that went", Until: &until}}
+	return true
 }
 
 func (d *decision) end(state fleet.RolloutState) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -913,5 +914,79 @@ func TestFigures(t *testing.T) {
 		if got := figure(f); got != want {
 			t.Errorf("%v is written %s, want %s", f, got, want)
 		}
+	}
+}
+
+// A watcher that goes back may fail, and then a person is needed: as long as a
+// rollout lasts somebody hears of it.
+func TestARolloutDoesNotEndBeforeItsWatchers(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		state fleet.RolloutState
+		end   fleet.RolloutState
+	}{
+		{"running", fleet.RolloutRunning, fleet.RolloutFailed},
+		{"cancelling", fleet.RolloutCancelling, fleet.RolloutCancelled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := story(t, rolling(), 1)
+			s.offers(0)
+			s.r.State = c.state
+			s.put(RolledBack, 0)
+			s.r.Plan.Failure.Count = new(9)
+			until := s.now.Add(5 * time.Minute)
+			s.world.GoingBack = until
+			step := s.offers()
+			s.is(c.state)
+			if w := s.waitsFor(fleet.WhyGoingBack, "a watcher"); !w.Until.Equal(until) || !step.Next.Equal(until) {
+				t.Errorf("it waits until %v and looks again at %s, want %s", w.Until, step.Next, until)
+			}
+			// It never says: the rollout ends all the same.
+			s.wait(5 * time.Minute)
+			s.offers()
+			s.is(c.end)
+		})
+	}
+}
+
+func TestWhichWatchersAreWaitedFor(t *testing.T) {
+	heard := afternoon
+	for _, c := range []struct {
+		name  string
+		state fleet.TargetState
+		code  fleet.ReasonCode
+		stage agentapi.BeaconStage
+		told  bool // the agent itself said how it ended
+		other bool // the watcher speaks of another upgrade
+		waits bool
+	}{
+		{name: "it goes back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRollingBack, waits: true},
+		{name: "it goes back and the target was judged before", state: fleet.TargetFailed, code: fleet.WhyStalled, stage: agentapi.BeaconRollingBack, waits: true},
+		{name: "it will go back from a crash loop", state: fleet.TargetFailed, code: fleet.WhyCrashLoop, stage: agentapi.BeaconWatching, waits: true},
+		{name: "it only watches", state: fleet.TargetFailed, code: fleet.WhyUnhealthy, stage: agentapi.BeaconWatching},
+		{name: "it went back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRolledBack},
+		{name: "it could not", state: fleet.TargetFailed, code: fleet.WhyStuck, stage: agentapi.BeaconRollbackFailed},
+		{name: "the old version is back and said so itself", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRollingBack, told: true},
+		{name: "it speaks of an upgrade before", state: fleet.TargetFailed, code: fleet.WhyStalled, stage: agentapi.BeaconRollingBack, other: true},
+		{name: "the target succeeded", state: fleet.TargetSucceeded, code: fleet.WhyHealthy, stage: agentapi.BeaconWatching},
+		{name: "no watcher was heard of", state: fleet.TargetFailed, code: fleet.WhyStale},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			target := fleet.Target{State: c.state, Code: c.code, ActionID: "r-g1-1"}
+			a := &fleet.Agent{UpgradeEndTold: c.told}
+			if c.stage != "" {
+				a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{ActionID: "r-g1-1", Stage: c.stage}, ReceivedAt: heard}
+			}
+			if c.other {
+				a.Watch.ActionID = "r-g0-1"
+			}
+			got := goingBack(&target, a, &fleet.Plan{})
+			if want := heard.Add(fleet.DefaultStaleAfter); c.waits != got.Equal(want) || c.waits == got.IsZero() {
+				t.Errorf("it is waited for until %s, want waiting %t", got, c.waits)
+			}
+		})
+	}
+	if !goingBack(&fleet.Target{State: fleet.TargetFailed}, nil, &fleet.Plan{}).IsZero() {
+		t.Error("an agent that is gone is waited for")
 	}
 }

@@ -29,6 +29,7 @@ var reasonWords = map[fleet.ReasonCode]reason{
 	fleet.WhyBusy:         {"the agent has another upgrade under way", "It comes when that one has ended."},
 	fleet.WhyOver:         {"the rollout has ended", "Roll out to it anew."},
 	fleet.WhyRollingBack:  {"the rollout is being rolled back", "Wait for the rollback, or cancel it."},
+	fleet.WhyGoingBack:    {"a watcher is putting the old version back", "The rollout ends when the watcher has said how that went."},
 	fleet.WhyNext:         {"it comes in the next round", "Nothing has to be done."},
 
 	fleet.WhySame:        {"it runs the version already", ""},

@@ -331,6 +331,9 @@ func (r *Reconciler) assess(ctx context.Context, b *board, seats []int32) error 
 				r.inRollback(b, &t, a)
 				moved = append(moved, change{i, t})
 			}
+			if back := goingBack(&t, a, &b.rollout.Plan); !back.Equal(f.back) {
+				f.back, b.stirred = back, true
+			}
 		}
 		if err := r.settle(ctx, b, moved); err != nil {
 			return err
@@ -396,7 +399,7 @@ func (r *Reconciler) decide(ctx context.Context, b *board, rollingBack bool) err
 	if !b.stirred && (b.next.IsZero() || now.Before(b.next)) && !b.owed {
 		return nil
 	}
-	step := Decide(&b.rollout, b.seats, World{Freezes: r.fleet.freezes, Exposure: r.room(b), RollingBack: rollingBack}, now)
+	step := Decide(&b.rollout, b.seats, World{Freezes: r.fleet.freezes, Exposure: r.room(b), RollingBack: rollingBack, GoingBack: b.goingBack()}, now)
 	b.stirred, b.next = false, step.Next
 	if err := r.carryOut(ctx, b, step, now); err != nil {
 		return err

@@ -85,7 +85,7 @@ type Code uint8
 var codeNames = [...]fleet.ReasonCode{
 	"", fleet.WhyDraft, fleet.WhyBatch, fleet.WhyParallel, fleet.WhyLabelLimit, fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval,
 	fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyPaused, fleet.WhyThreshold, fleet.WhyCanaryFailed, fleet.WhyExposure, fleet.WhyDeadline,
-	fleet.WhyAway, fleet.WhyBusy, fleet.WhyOver, fleet.WhyRollingBack, fleet.WhyNext,
+	fleet.WhyAway, fleet.WhyBusy, fleet.WhyOver, fleet.WhyRollingBack, fleet.WhyNext, fleet.WhyGoingBack,
 	fleet.WhySame, fleet.WhyRefused, fleet.WhyOtherSource, fleet.WhyRing, fleet.WhyLocked, fleet.WhyNoWayBack, fleet.WhyReported,
 	fleet.WhyCompensated, fleet.WhyStuck, fleet.WhyStale, fleet.WhyStalled, fleet.WhySilent, fleet.WhyCrashLoop, fleet.WhyUnhealthy,
 	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
@@ -111,6 +111,10 @@ type World struct {
 	Exposure *Room
 	// RollingBack says that a rollback of this rollout is under way.
 	RollingBack bool
+	// GoingBack is until when a watcher that puts an old version back may take to
+	// say how that went, zero if none does. The rollout does not end before: if it
+	// fails, a person must hear of it.
+	GoingBack time.Time
 }
 
 // Room is how far the version may spread now. It counts what runs and what has

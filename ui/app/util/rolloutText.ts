@@ -27,7 +27,7 @@ const codes: Record<string, string> = {
   draft: "Not started", later_batch: "A later batch", max_parallel: "Enough at one time", label_limit: "Enough with this label", soak: "Soaking",
   observation: "Canaries are watched", approval: "Needs approval", window: "Outside the maintenance windows", freeze: "Freeze", paused: "Paused",
   threshold: "Too many failed", canary_failed: "A canary failed", exposure: "Exposure limit", deadline: "Deadline passed", away: "Agent is away",
-  busy: "Agent is busy", over: "Rollout is over", rolling_back: "Being rolled back", next: "Comes next", runs_version: "Runs the version already",
+  busy: "Agent is busy", over: "Rollout is over", rolling_back: "Being rolled back", next: "Comes next", going_back: "A watcher goes back", runs_version: "Runs the version already",
   refused: "Cannot be upgraded", other_source: "Runs another version than the plan asks for", other_ring: "In another ring", locked: "Another rollout has it",
   no_way_back: "No version to go back to", reported_failure: "The agent reported a failure", rolled_back: "Its watcher put the old version back",
   rollback_failed: "Stuck: it could not go back", stale: "No sign of progress", stalled: "Alive, but not healthy in time", silent: "Silent after the upgrade",
