@@ -18,32 +18,26 @@ func (h *Handlers) getExposure(c *gin.Context) error {
 
 func (h *Handlers) setExposure(c *gin.Context) error {
 	var req struct {
+		because
 		Enabled      *bool                 `json:"enabled"`
 		Percent      *float64              `json:"percent"`
 		HealthyHours *float64              `json:"healthy_hours"`
 		Per          []fleet.ExposureLabel `json:"per"`
-		Why          string                `json:"why"`
 	}
-	if err := decodeStrict(c, &req); err != nil {
-		return err
-	}
-	// What is left out is not zero: a rule set by halves would be another rule.
-	switch {
-	case req.Enabled == nil:
-		return fleet.FieldError("body.enabled", "is missing, want true or false")
-	case req.Percent == nil:
-		return fleet.FieldError("body.percent", "is missing, want a share of the fleet such as 10")
-	case req.HealthyHours == nil:
-		return fleet.FieldError("body.healthy_hours", "is missing, want agent-hours such as 24")
-	}
-	w, err := word(c, req.Why)
-	if err != nil {
-		return err
-	}
-	rule, err := h.Rollouts.SetExposure(c.Request.Context(), fleet.ExposureRule{
-		ID: fleet.ExposureRuleID, Enabled: *req.Enabled, Percent: *req.Percent, HealthyHours: *req.HealthyHours, Per: req.Per,
-	}, w)
-	return answer(c, rule, err)
+	return order(c, decodeStrict, &req, func(w rollout.Word) (rule fleet.ExposureRule, err error) {
+		// What is left out is not zero: a rule set by halves would be another rule.
+		switch {
+		case req.Enabled == nil:
+			return rule, fleet.FieldError("body.enabled", "is missing, want true or false")
+		case req.Percent == nil:
+			return rule, fleet.FieldError("body.percent", "is missing, want a share of the fleet such as 10")
+		case req.HealthyHours == nil:
+			return rule, fleet.FieldError("body.healthy_hours", "is missing, want agent-hours such as 24")
+		}
+		return h.Rollouts.SetExposure(c.Request.Context(), fleet.ExposureRule{
+			ID: fleet.ExposureRuleID, Enabled: *req.Enabled, Percent: *req.Percent, HealthyHours: *req.HealthyHours, Per: req.Per,
+		}, w)
+	})
 }
 
 func (h *Handlers) listFreezes(c *gin.Context) error {
@@ -57,20 +51,14 @@ func (h *Handlers) listFreezes(c *gin.Context) error {
 
 func (h *Handlers) createFreeze(c *gin.Context) error {
 	var req struct {
+		because
 		Name string    `json:"name"`
 		From time.Time `json:"from"`
 		To   time.Time `json:"to"`
-		Why  string    `json:"why"`
 	}
-	if err := decodeStrict(c, &req); err != nil {
-		return err
-	}
-	w, err := word(c, req.Why)
-	if err != nil {
-		return err
-	}
-	f, err := h.Rollouts.CreateFreeze(c.Request.Context(), fleet.Freeze{Name: req.Name, From: req.From, To: req.To}, w)
-	return answer(c, f, err)
+	return order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Freeze, error) {
+		return h.Rollouts.CreateFreeze(c.Request.Context(), fleet.Freeze{Name: req.Name, From: req.From, To: req.To}, w)
+	})
 }
 
 func (h *Handlers) deleteFreeze(c *gin.Context) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/rollout"
 )
 
 func (h *Handlers) listIncidents(c *gin.Context) error {
@@ -24,11 +25,8 @@ func (h *Handlers) listIncidents(c *gin.Context) error {
 // settle is a handler that moves an incident on.
 func (h *Handlers) settle(do func(s *incident.Service, ctx context.Context, id, actor, why string) (fleet.Incident, error)) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {
-		w, err := why(c)
-		if err != nil {
-			return err
-		}
-		i, err := do(h.Incidents, c.Request.Context(), c.Param("incidentId"), w.Actor, w.Why)
-		return answer(c, i, err)
+		return order(c, decodeOptional, &because{}, func(w rollout.Word) (fleet.Incident, error) {
+			return do(h.Incidents, c.Request.Context(), c.Param("incidentId"), w.Actor, w.Why)
+		})
 	})
 }

@@ -92,15 +92,25 @@ func word(c *gin.Context, why string) (rollout.Word, error) {
 	return rollout.Word{Actor: actor(c), Why: strings.TrimSpace(why)}, nil
 }
 
-// why reads a body that has a reason and nothing else.
-func why(c *gin.Context) (rollout.Word, error) {
-	var req struct {
-		Why string `json:"why"`
+// because is the part of a body that says why.
+type because struct {
+	Why string `json:"why"`
+}
+
+func (b *because) reason() string { return b.Why }
+
+// order reads the body of a command, does it in the name of who asks, and renders
+// what comes of it.
+func order[T any](c *gin.Context, decode func(*gin.Context, any) error, req interface{ reason() string }, do func(rollout.Word) (T, error)) error {
+	if err := decode(c, req); err != nil {
+		return err
 	}
-	if err := decodeOptional(c, &req); err != nil {
-		return rollout.Word{}, err
+	w, err := word(c, req.reason())
+	if err != nil {
+		return err
 	}
-	return word(c, req.Why)
+	v, err := do(w)
+	return answer(c, v, err)
 }
 
 func rolloutID(c *gin.Context) string { return c.Param("rolloutId") }
@@ -117,18 +127,12 @@ func (h *Handlers) listRollouts(c *gin.Context) error {
 
 func (h *Handlers) createRollout(c *gin.Context) error {
 	var req struct {
+		because
 		Plan fleet.Plan `json:"plan"`
-		Why  string     `json:"why"`
 	}
-	if err := decodeStrict(c, &req); err != nil {
-		return err
-	}
-	w, err := word(c, req.Why)
-	if err != nil {
-		return err
-	}
-	r, err := h.Rollouts.Create(c.Request.Context(), req.Plan, w)
-	return answer(c, r, err)
+	return order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Rollout, error) {
+		return h.Rollouts.Create(c.Request.Context(), req.Plan, w)
+	})
 }
 
 func (h *Handlers) getRollout(c *gin.Context) error {
@@ -196,18 +200,13 @@ type driftRefusal struct {
 
 func (h *Handlers) startRollout(c *gin.Context) error {
 	var req struct {
+		because
 		Hash        string `json:"hash"`
 		AcceptDrift bool   `json:"accept_drift"`
-		Why         string `json:"why"`
 	}
-	if err := decodeStrict(c, &req); err != nil {
-		return err
-	}
-	w, err := word(c, req.Why)
-	if err != nil {
-		return err
-	}
-	r, err := h.Rollouts.Start(c.Request.Context(), rolloutID(c), req.Hash, req.AcceptDrift, w)
+	err := order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Rollout, error) {
+		return h.Rollouts.Start(c.Request.Context(), rolloutID(c), req.Hash, req.AcceptDrift, w)
+	})
 	var drift *rollout.DriftError
 	if errors.As(err, &drift) {
 		d := drift.Drift
@@ -217,95 +216,62 @@ func (h *Handlers) startRollout(c *gin.Context) error {
 		})
 		return nil
 	}
-	return answer(c, r, err)
+	return err
 }
 
 func (h *Handlers) pauseRollout(c *gin.Context) error {
 	var req struct {
-		Now bool   `json:"now"`
-		Why string `json:"why"`
+		because
+		Now bool `json:"now"`
 	}
-	if err := decodeOptional(c, &req); err != nil {
-		return err
-	}
-	w, err := word(c, req.Why)
-	if err != nil {
-		return err
-	}
-	r, err := h.Rollouts.Pause(c.Request.Context(), rolloutID(c), req.Now, w)
-	return answer(c, r, err)
+	return order(c, decodeOptional, &req, func(w rollout.Word) (fleet.Rollout, error) {
+		return h.Rollouts.Pause(c.Request.Context(), rolloutID(c), req.Now, w)
+	})
 }
 
 // command is a handler of a command that takes a reason alone.
 func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Word) (fleet.Rollout, error)) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {
-		w, err := why(c)
-		if err != nil {
-			return err
-		}
-		r, err := do(h.Rollouts, c.Request.Context(), rolloutID(c), w)
-		return answer(c, r, err)
+		return order(c, decodeOptional, &because{}, func(w rollout.Word) (fleet.Rollout, error) {
+			return do(h.Rollouts, c.Request.Context(), rolloutID(c), w)
+		})
 	})
 }
 
 // targetsRequest names targets, and why.
 type targetsRequest struct {
+	because
 	Agents []string `json:"agents"`
-	Why    string   `json:"why"`
 }
 
 func (h *Handlers) retryTargets(c *gin.Context) error {
 	var req targetsRequest
-	if err := decodeOptional(c, &req); err != nil {
-		return err
-	}
-	return h.retry(c, req)
+	return order(c, decodeOptional, &req, func(w rollout.Word) (fleet.Rollout, error) {
+		return h.Rollouts.Retry(c.Request.Context(), rolloutID(c), req.Agents, w)
+	})
 }
 
 func (h *Handlers) retryTarget(c *gin.Context) error {
-	w, err := why(c)
-	if err != nil {
-		return err
-	}
-	return h.retry(c, targetsRequest{[]string{c.Param("agentId")}, w.Why})
-}
-
-func (h *Handlers) retry(c *gin.Context, req targetsRequest) error {
-	w, err := word(c, req.Why)
-	if err != nil {
-		return err
-	}
-	r, err := h.Rollouts.Retry(c.Request.Context(), rolloutID(c), req.Agents, w)
-	return answer(c, r, err)
+	return order(c, decodeOptional, &because{}, func(w rollout.Word) (fleet.Rollout, error) {
+		return h.Rollouts.Retry(c.Request.Context(), rolloutID(c), []string{c.Param("agentId")}, w)
+	})
 }
 
 func (h *Handlers) skipTargets(c *gin.Context) error {
 	var req targetsRequest
-	if err := decodeStrict(c, &req); err != nil {
-		return err
-	}
-	w, err := word(c, req.Why)
-	if err != nil {
-		return err
-	}
-	r, err := h.Rollouts.Skip(c.Request.Context(), rolloutID(c), req.Agents, w)
-	return answer(c, r, err)
+	return order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Rollout, error) {
+		return h.Rollouts.Skip(c.Request.Context(), rolloutID(c), req.Agents, w)
+	})
 }
 
 func (h *Handlers) rollbackRollout(c *gin.Context) error {
 	var req struct {
+		because
 		Scope rollout.Scope `json:"scope"`
-		Why   string        `json:"why"`
 	}
-	if err := decodeStrict(c, &req); err != nil {
-		return err
-	}
-	w, err := word(c, req.Why)
-	if err != nil {
-		return err
-	}
-	r, err := h.Rollouts.Rollback(c.Request.Context(), rolloutID(c), req.Scope, w)
-	return answer(c, r, err)
+	return order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Rollout, error) {
+		return h.Rollouts.Rollback(c.Request.Context(), rolloutID(c), req.Scope, w)
+	})
 }
 
 func (h *Handlers) listTargets(c *gin.Context) error {
