@@ -1,20 +1,24 @@
-// Package kql is Kibana's query language: its grammar, what a query means for the
-// fields of a schema, and whether a document matches. It is pure. Whoever takes a
-// query from people calls Parse and Compile; stores carry the Filter out in their
-// own language, and Match does so in memory.
 package kql
 
-// Node is a query as it was written: fields have not been looked up.
-type Node interface{ isNode() }
+// Node is a query as it was written: fields have not been looked up. Its String
+// is a query that Parse makes the same node of, if Parse made it.
+type Node interface {
+	String() string
+	isNode()
+}
 
 type (
 	// All is the empty query.
 	All struct{}
-	// And has at least two parts, as Or has.
+	// And has at least two parts, as Or has. Parts that stood in parentheses of
+	// their own are one.
 	And []Node
-	Or  []Node
+	// Or has at least two parts.
+	Or []Node
+	// Not is of one part.
 	Not struct{ Node Node }
-	// Is is field : value; without a field any may have the value.
+	// Is is field : value; without a field any may have the value. A list of values
+	// is several of them with the same field.
 	Is struct {
 		Field *Literal
 		Value Literal
@@ -73,4 +77,17 @@ type Literal struct {
 	Parts []string
 	// Pos and End are where it stands in the query, in bytes.
 	Pos, End int
+}
+
+// stars says whether a literal is wildcards and nothing else.
+func (l *Literal) stars() bool {
+	if l.Kind != Pattern {
+		return false
+	}
+	for _, part := range l.Parts {
+		if part != "" {
+			return false
+		}
+	}
+	return true
 }
