@@ -17,8 +17,12 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// MaxAgents bounds the agents of one action, as in Kibana.
+// MaxAgents bounds the agents that are named one by one, as in Kibana.
 const MaxAgents = 10_000
+
+// MaxSelected bounds the agents that a query selects for one order: the largest
+// fleet there is a goal for. A rollout is better at that size in any case.
+const MaxSelected = 100_000
 
 // Service creates actions and takes in what agents answer.
 type Service struct {
@@ -39,7 +43,9 @@ type Service struct {
 // UpgradeOrder is an upgrade of some agents.
 type UpgradeOrder struct {
 	fleet.UpgradeWish
-	AgentIDs       []string
+	AgentIDs []string
+	// Selected says that a query has chosen the agents: there may be MaxSelected.
+	Selected       bool
 	StartTime      *time.Time
 	RolloutSeconds int
 	// Actor is who asks: the name of the admin key.
@@ -56,21 +62,36 @@ type Verdict struct {
 // The order itself does exactly this to each of them, unless an agent has
 // changed meanwhile.
 func (s *Service) Preview(ctx context.Context, o UpgradeOrder) ([]Verdict, error) {
-	if err := checkAgents(o.AgentIDs); err != nil {
+	var all []Verdict
+	err := s.EachVerdict(ctx, o, func(v Verdict) { all = append(all, v) })
+	return all, err
+}
+
+// EachVerdict is Preview for orders whose agents are too many to hold at once.
+func (s *Service) EachVerdict(ctx context.Context, o UpgradeOrder, f func(Verdict)) error {
+	check, err := s.checkUpgrade(ctx, o)
+	if err != nil {
+		return err
+	}
+	return s.eachPage(ctx, o.AgentIDs, check, func(page []Verdict) error {
+		for _, v := range page {
+			f(v)
+		}
+		return nil
+	})
+}
+
+// checkUpgrade returns what says whether an agent can follow the order, or why
+// none can.
+func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet.Agent) error, error) {
+	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return nil, err
 	}
 	catalog, err := s.Catalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.Check(catalog); err != nil {
-		return nil, err
-	}
-	verdicts, err := s.judge(ctx, o.AgentIDs, func(a *fleet.Agent) error { return a.CheckUpgrade(o.UpgradeWish, catalog) })
-	if err != nil {
-		return nil, err
-	}
-	return verdicts, s.checkLocks(ctx, verdicts)
+	return func(a *fleet.Agent) error { return a.CheckUpgrade(o.UpgradeWish, catalog) }, o.UpgradeWish.Check(catalog)
 }
 
 // checkLocks refuses the agents that a rollout has: it would take an upgrade of
@@ -100,20 +121,46 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict) error {
 	return nil
 }
 
-// checkAgents says what is wrong with the agents named, whatever they are.
-func checkAgents(agentIDs []string) error {
-	if len(agentIDs) == 0 {
+// checkAgents says what is wrong with the agents of an order, whatever they are.
+func checkAgents(agentIDs []string, selected bool) error {
+	switch n := len(agentIDs); {
+	case n == 0 && selected:
+		return fleet.FieldError("body.agents", "is a query that selects no agents: try it in the list of agents, with inactive ones if they are meant")
+	case n == 0:
 		// An empty list never means all: that has upgraded fleets by accident.
 		return fleet.FieldError("body.agents", "is empty: name at least one agent")
-	}
-	if len(agentIDs) > MaxAgents {
-		return fleet.FieldError("body.agents", "names %d agents, at most %d can be upgraded by one action", len(agentIDs), MaxAgents)
+	case selected && n > MaxSelected:
+		return fleet.FieldError("body.agents", "is a query that selects %d agents, at most %d can follow one order: ask for fewer, or make a rollout", n, MaxSelected)
+	case !selected && n > MaxAgents:
+		return fleet.FieldError("body.agents", "names %d agents, at most %d can be named: select them by a query", n, MaxAgents)
 	}
 	ids := slices.Clone(agentIDs)
 	slices.Sort(ids)
 	for i := 1; i < len(ids); i++ {
 		if ids[i] == ids[i-1] {
 			return fleet.FieldError("body.agents", "names agent %s twice", ids[i])
+		}
+	}
+	return nil
+}
+
+// judgeSize is how many agents are looked at, and written, at once: 100,000
+// documents together would be half a gigabyte.
+const judgeSize = 1000
+
+// eachPage gives each agent its verdict, in the order of the ids, and agents that
+// a rollout has a refusal.
+func (s *Service) eachPage(ctx context.Context, ids []string, check func(*fleet.Agent) error, f func([]Verdict) error) error {
+	for some := range slices.Chunk(ids, judgeSize) {
+		page, err := s.judge(ctx, some, check)
+		if err == nil {
+			err = s.checkLocks(ctx, page)
+		}
+		if err == nil {
+			err = f(page)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -157,12 +204,12 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	if o.RolloutSeconds > 0 && o.StartTime == nil {
 		o.StartTime = &now
 	}
-	verdicts, err := s.Preview(ctx, o)
+	check, err := s.checkUpgrade(ctx, o)
 	if err != nil {
 		return fleet.Action{}, err
 	}
 	a := fleet.Action{
-		ID: fleet.NewID(), Type: agentapi.ActionUpgrade, Actioned: len(verdicts), CreatedAt: now, CreatedBy: o.Actor,
+		ID: fleet.NewID(), Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
 		StartTime: o.StartTime, RolloutSeconds: o.RolloutSeconds,
 		Data: event.Data(agentapi.UpgradeData{Version: o.Version, SourceURI: o.SourceURI, Force: o.Force}),
 	}
@@ -171,12 +218,8 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 		expiration = o.StartTime.Add(fleet.DefaultExpiration)
 	}
 	a.Expiration = &expiration
-	catalog, err := s.Catalog(ctx)
-	if err != nil {
-		return fleet.Action{}, err
-	}
-	return s.order(ctx, a, verdicts, step{
-		check: func(agent *fleet.Agent) error { return agent.CheckUpgrade(o.UpgradeWish, catalog) },
+	return s.order(ctx, a, o.AgentIDs, nil, step{
+		check: check,
 		begin: func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, now) },
 	})
 }
@@ -187,18 +230,25 @@ type step struct {
 	begin func(*fleet.Agent)
 }
 
-// order marks the agents, creates the action and tells of both.
-func (s *Service) order(ctx context.Context, a fleet.Action, verdicts []Verdict, do step) (fleet.Action, error) {
-	refused, err := s.mark(ctx, &a, verdicts, do)
+// order marks the agents, creates the action and tells of both. Those of refused
+// become error results of it besides the agents that cannot follow.
+func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, refused []fleet.Result, do step) (fleet.Action, error) {
+	a.Actioned = len(agentIDs) + len(refused)
+	for i := range refused {
+		refused[i].ActionID, refused[i].Timestamp = a.ID, a.CreatedAt
+	}
+	err := s.eachPage(ctx, agentIDs, do.check, func(page []Verdict) error {
+		more, err := s.mark(ctx, &a, page, do)
+		for _, v := range more {
+			refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error(), Timestamp: a.CreatedAt})
+		}
+		return err
+	})
 	if err != nil {
 		return fleet.Action{}, err
 	}
 	if len(refused) > 0 {
-		results := make([]fleet.Result, len(refused))
-		for i, v := range refused {
-			results[i] = fleet.Result{ActionID: a.ID, AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error(), Timestamp: a.CreatedAt}
-		}
-		if _, err := s.Store.Results().Put(ctx, results); err != nil {
+		if _, err := s.Store.Results().Put(ctx, refused); err != nil {
 			return fleet.Action{}, err
 		}
 	}

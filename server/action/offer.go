@@ -38,7 +38,7 @@ var ErrOtherOffer = errors.New("the action of this id is for other agents")
 // action without agents is not made at all. After a crash between the marks and
 // the action, offering again finds the marks and makes the action.
 func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error, err error) {
-	if err := checkAgents(o.AgentIDs); err != nil {
+	if err := checkAgents(o.AgentIDs, false); err != nil {
 		return nil, err
 	}
 	act, err := optional(s.Store.Actions().Get(ctx, o.ID))
@@ -216,7 +216,7 @@ func WithdrawalID(actionID string, agentIDs []string) string {
 // go on: then what it says replaces the result, and its document what is done to
 // it here.
 func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
-	if err := checkAgents(w.AgentIDs); err != nil {
+	if err := checkAgents(w.AgentIDs, false); err != nil {
 		return err
 	}
 	now := s.Now.UTC()

@@ -14,6 +14,7 @@ import (
 // RollbackOrder asks agents to go back to the version before.
 type RollbackOrder struct {
 	AgentIDs []string
+	Selected bool // as in UpgradeOrder
 	// Actor is who asks: the name of the admin key.
 	Actor string
 }
@@ -28,25 +29,28 @@ type RollbackVerdict struct {
 // PreviewRollback says what an order would do to each agent, in the order asked
 // for; see Preview.
 func (s *Service) PreviewRollback(ctx context.Context, o RollbackOrder) ([]RollbackVerdict, error) {
-	if err := checkAgents(o.AgentIDs); err != nil {
-		return nil, err
+	var all []RollbackVerdict
+	err := s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) { all = append(all, v) })
+	return all, err
+}
+
+// EachRollbackVerdict is PreviewRollback for orders whose agents are too many to
+// hold at once.
+func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f func(RollbackVerdict)) error {
+	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
+		return err
 	}
 	now := s.Now.UTC()
-	verdicts, err := s.judge(ctx, o.AgentIDs, func(*fleet.Agent) error { return nil })
-	if err != nil {
-		return nil, err
-	}
-	if err := s.checkLocks(ctx, verdicts); err != nil {
-		return nil, err
-	}
-	out := make([]RollbackVerdict, len(verdicts))
-	for i, v := range verdicts {
-		out[i] = RollbackVerdict{Agent: v.Agent, Err: v.Err}
-		if v.Err == nil {
-			out[i].To, out[i].Err = v.Agent.CheckRollback(now)
+	return s.eachPage(ctx, o.AgentIDs, func(*fleet.Agent) error { return nil }, func(page []Verdict) error {
+		for _, v := range page {
+			r := RollbackVerdict{Agent: v.Agent, Err: v.Err}
+			if v.Err == nil {
+				r.To, r.Err = v.Agent.CheckRollback(now)
+			}
+			f(r)
 		}
-	}
-	return out, nil
+		return nil
+	})
 }
 
 // Rollback creates an UPGRADE action for each version that agents would go back
@@ -54,30 +58,39 @@ func (s *Service) PreviewRollback(ctx context.Context, o RollbackOrder) ([]Rollb
 // none can, that is the error. An error may come after some of the actions: they
 // are returned with it.
 func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action, error) {
-	verdicts, err := s.PreviewRollback(ctx, o)
+	now := s.Now.UTC()
+	byVersion := map[string]*rollbackTo{}
+	var (
+		refused  []fleet.Result
+		first    error // why
+		versions []string
+	)
+	err := s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) {
+		if v.Err != nil {
+			refused = append(refused, fleet.Result{AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error()})
+			if first == nil {
+				first = v.Err
+			}
+			return
+		}
+		to := byVersion[v.To.Version]
+		if to == nil {
+			to = &rollbackTo{version: v.To.Version}
+			byVersion[to.version] = to
+			versions = append(versions, to.version)
+		}
+		to.add(v, now)
+	})
 	if err != nil {
 		return nil, err
 	}
-	byVersion := map[string][]RollbackVerdict{}
-	var refused []Verdict
-	var versions []string
-	for _, v := range verdicts {
-		if v.Err != nil {
-			refused = append(refused, Verdict{v.Agent, v.Err})
-			continue
-		}
-		if byVersion[v.To.Version] == nil {
-			versions = append(versions, v.To.Version)
-		}
-		byVersion[v.To.Version] = append(byVersion[v.To.Version], v)
-	}
 	if len(versions) == 0 {
-		return nil, noneCan(refused)
+		return nil, noneCan(len(refused), first)
 	}
 	manifest.SortVersions(versions)
 	var actions []fleet.Action
 	for _, version := range versions {
-		a, err := s.rollback(ctx, o, version, byVersion[version], refused)
+		a, err := s.rollback(ctx, o, byVersion[version], refused)
 		if err != nil {
 			return actions, err
 		}
@@ -87,55 +100,53 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 	return actions, nil
 }
 
+// rollbackTo is the part of an order that goes back to one version.
+type rollbackTo struct {
+	version string
+	agents  []string
+	// expires is when the last of the agents can no longer go back.
+	expires time.Time
+}
+
+func (r *rollbackTo) add(v RollbackVerdict, now time.Time) {
+	r.agents = append(r.agents, v.Agent.ID)
+	until := v.To.ValidUntil
+	if until.IsZero() { // while it is being watched that is not known yet
+		until = now.Add(fleet.RollbackWindow)
+	}
+	if until.After(r.expires) {
+		r.expires = until
+	}
+}
+
 // noneCan is the refusal of an order that nobody could follow. That of a single
 // agent is its own.
-func noneCan(refused []Verdict) error {
-	if len(refused) == 1 {
-		return refused[0].Err
+func noneCan(agents int, first error) error {
+	if agents == 1 {
+		return first
 	}
 	return &fleet.Error{
 		Kind:    fleet.Invalid,
-		Message: fmt.Sprintf("none of the %d agents can be rolled back: %v, and so on", len(refused), refused[0].Err),
-		Err:     refused[0].Err,
+		Message: fmt.Sprintf("none of the %d agents can be rolled back: %v, and so on", agents, first),
+		Err:     first,
 	}
 }
 
 // rollback creates the action for one version.
-func (s *Service) rollback(ctx context.Context, o RollbackOrder, version string, agents []RollbackVerdict, refused []Verdict) (fleet.Action, error) {
+func (s *Service) rollback(ctx context.Context, o RollbackOrder, to *rollbackTo, refused []fleet.Result) (fleet.Action, error) {
 	now := s.Now.UTC()
-	expiration := expires(agents, now)
 	a := fleet.Action{
-		ID: fleet.NewID(), Type: agentapi.ActionUpgrade, Actioned: len(agents) + len(refused), CreatedAt: now, CreatedBy: o.Actor,
-		Expiration: &expiration, Data: event.Data(agentapi.UpgradeData{Version: version, Rollback: true}),
+		ID: fleet.NewID(), Type: agentapi.ActionUpgrade, CreatedAt: now, CreatedBy: o.Actor,
+		Expiration: &to.expires, Data: event.Data(agentapi.UpgradeData{Version: to.version, Rollback: true}),
 	}
-	verdicts := refused
-	for _, v := range agents {
-		verdicts = append(verdicts, Verdict{Agent: v.Agent})
-	}
-	return s.order(ctx, a, verdicts, step{
+	return s.order(ctx, a, to.agents, refused, step{
 		check: func(agent *fleet.Agent) error {
-			to, err := agent.CheckRollback(now)
-			if err == nil && to.Version != version {
-				err = fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile, and would now go back to %s: look at it and try again", agent.ID, to.Version)
+			goes, err := agent.CheckRollback(now)
+			if err == nil && goes.Version != to.version {
+				err = fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile, and would now go back to %s: look at it and try again", agent.ID, goes.Version)
 			}
 			return err
 		},
-		begin: func(agent *fleet.Agent) { agent.BeginRollback(a.ID, version, now) },
+		begin: func(agent *fleet.Agent) { agent.BeginRollback(a.ID, to.version, now) },
 	})
-}
-
-// expires is when the last of the agents can no longer go back. While one is
-// being watched that is not known yet.
-func expires(agents []RollbackVerdict, now time.Time) time.Time {
-	var last time.Time
-	for _, v := range agents {
-		until := v.To.ValidUntil
-		if until.IsZero() {
-			until = now.Add(fleet.RollbackWindow)
-		}
-		if until.After(last) {
-			last = until
-		}
-	}
-	return last
 }

@@ -66,6 +66,8 @@ func TestOrdersThatAreWrongChangeNothing(t *testing.T) {
 		{order("1.1.0"), "body.agents]: is empty"},
 		{order("1.1.0", "a", "b", "a"), "names agent a twice"},
 		{order("1.1.0", many...), "at most 10000"},
+		{selected("1.1.0"), "selects no agents"},
+		{selected("1.1.0", make([]string, action.MaxSelected+1)...), "selects 100001 agents, at most 100000"},
 		{order("", "a"), "body.version]: is missing"},
 		{order("next", "a"), "body.version]: version is \"next\""},
 		{order("9.9.9", "a"), "published are [1.2.0 1.1.0]"},
@@ -80,6 +82,42 @@ func TestOrdersThatAreWrongChangeNothing(t *testing.T) {
 	}
 	if w.upgrading("a") {
 		t.Error("an agent was marked")
+	}
+}
+
+// selected is an order for what a query has selected.
+func selected(version string, ids ...string) action.UpgradeOrder {
+	o := order(version, ids...)
+	o.Selected = true
+	return o
+}
+
+// The agents of an order by a query are looked at in pages. Those that cannot be
+// upgraded stand at their ends and in between.
+func TestAnOrderForMoreThanAPageIsOneAction(t *testing.T) {
+	w := newWorld(t)
+	const n = 2500
+	var ids, want []string
+	agents := w.service.Store.Agents()
+	for i := range n {
+		a := fleet.Agent{
+			ID: fmt.Sprintf("agent-%04d", i), AccessKeyID: fmt.Sprint("key-", i), Active: true, Version: "1.0.0", EnrolledAt: w.now,
+			LocalMetadata: []byte(`{"elastic":{"agent":{"version":"1.0.0","upgradeable":true}},"os":{"type":"linux"},"host":{"architecture":"x86_64"}}`),
+		}
+		if a.Active = i%999 != 0; a.Active {
+			want = append(want, a.ID)
+		}
+		if err := agents.Create(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, a.ID)
+	}
+	a, err := w.service.Upgrade(t.Context(), selected("1.1.0", ids...))
+	if err != nil || a.Actioned != n || !slices.Equal(a.Agents, want) {
+		t.Fatalf("the action is for %d of %d agents, want %d of %d: %v", len(a.Agents), a.Actioned, len(want), n, err)
+	}
+	if s := w.status(a); s.Counts.Failed != n-len(want) {
+		t.Errorf("%d were refused, want %d", s.Counts.Failed, n-len(want))
 	}
 }
 

@@ -314,6 +314,30 @@ func (e PlanLateJoiners) Valid() bool {
 	}
 }
 
+// Defines values for QuerySuggestionKind.
+const (
+	Conjunction QuerySuggestionKind = "conjunction"
+	Field       QuerySuggestionKind = "field"
+	Operator    QuerySuggestionKind = "operator"
+	Value       QuerySuggestionKind = "value"
+)
+
+// Valid indicates whether the value is a known member of the QuerySuggestionKind enum.
+func (e QuerySuggestionKind) Valid() bool {
+	switch e {
+	case Conjunction:
+		return true
+	case Field:
+		return true
+	case Operator:
+		return true
+	case Value:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RollbackScope.
 const (
 	RollbackAllTargets    RollbackScope = "all"
@@ -738,7 +762,7 @@ type AgentRef struct {
 	Version string `json:"version"`
 }
 
-// AgentSelection Ids, at most 10000. (A query instead of ids comes with KQL.)
+// AgentSelection Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
 type AgentSelection = json.RawMessage
 
 // AgentStatus defines model for AgentStatus.
@@ -849,7 +873,7 @@ type BatchKind string
 
 // BulkRollbackRequest defines model for BulkRollbackRequest.
 type BulkRollbackRequest struct {
-	// Agents Ids, at most 10000. (A query instead of ids comes with KQL.)
+	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
 	Agents          AgentSelection `json:"agents"`
 	BatchSize       *int           `json:"batchSize,omitempty"`
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
@@ -857,7 +881,7 @@ type BulkRollbackRequest struct {
 
 // BulkUpgradeRequest defines model for BulkUpgradeRequest.
 type BulkUpgradeRequest struct {
-	// Agents Ids, at most 10000. (A query instead of ids comes with KQL.)
+	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
 	Agents          AgentSelection `json:"agents"`
 	BatchSize       *int           `json:"batchSize,omitempty"`
 	Force           *bool          `json:"force,omitempty"`
@@ -1583,6 +1607,25 @@ type PublisherKeyList struct {
 	Items []PublisherKey `json:"items"`
 }
 
+// QuerySuggestion defines model for QuerySuggestion.
+type QuerySuggestion struct {
+	Description *string             `json:"description,omitempty"`
+	From        int                 `json:"from"`
+	Kind        QuerySuggestionKind `json:"kind"`
+
+	// Text What to put in the place of the query's bytes from from to to
+	Text string `json:"text"`
+	To   int    `json:"to"`
+}
+
+// QuerySuggestionKind defines model for QuerySuggestion.Kind.
+type QuerySuggestionKind string
+
+// QuerySuggestions defines model for QuerySuggestions.
+type QuerySuggestions struct {
+	Items []QuerySuggestion `json:"items"`
+}
+
 // Reason defines model for Reason.
 type Reason struct {
 	// Code Example: soak
@@ -1637,7 +1680,9 @@ type RollbackPreviewItem struct {
 
 // RollbackPreviewRequest defines model for RollbackPreviewRequest.
 type RollbackPreviewRequest struct {
-	Agents []string `json:"agents"`
+	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	Agents          AgentSelection `json:"agents"`
+	IncludeInactive *bool          `json:"includeInactive,omitempty"`
 }
 
 // RollbackRolloutRequest defines model for RollbackRolloutRequest.
@@ -1917,6 +1962,11 @@ type Strategy struct {
 // StrategyKind defines model for StrategyKind.
 type StrategyKind string
 
+// TagList defines model for TagList.
+type TagList struct {
+	Items []string `json:"items"`
+}
+
 // Target One agent of a rollout
 type Target struct {
 	ActionId  *string   `json:"action_id,omitempty"`
@@ -2175,10 +2225,12 @@ type UpgradePreviewItem struct {
 
 // UpgradePreviewRequest defines model for UpgradePreviewRequest.
 type UpgradePreviewRequest struct {
-	Agents    []string `json:"agents"`
-	Force     *bool    `json:"force,omitempty"`
-	SourceUri *string  `json:"source_uri,omitempty"`
-	Version   string   `json:"version"`
+	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	Agents          AgentSelection `json:"agents"`
+	Force           *bool          `json:"force,omitempty"`
+	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+	SourceUri       *string        `json:"source_uri,omitempty"`
+	Version         string         `json:"version"`
 }
 
 // UpgradeRequest defines model for UpgradeRequest.
@@ -2324,8 +2376,14 @@ type Window struct {
 // AgentId defines model for agentId.
 type AgentId = string
 
+// Kuery defines model for kuery.
+type Kuery = string
+
 // RolloutId defines model for rolloutId.
 type RolloutId = string
+
+// ShowInactive defines model for showInactive.
+type ShowInactive = bool
 
 // WebhookId defines model for webhookId.
 type WebhookId = string
@@ -2334,12 +2392,17 @@ type WebhookId = string
 type ListPoliciesParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+
+	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
 // GetAgentStatusParams defines parameters for GetAgentStatus.
 type GetAgentStatusParams struct {
 	PolicyId *string `form:"policyId,omitempty" json:"policyId,omitempty"`
-	Kuery    *string `form:"kuery,omitempty" json:"kuery,omitempty"`
+
+	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
 // ListAgentsParams defines parameters for ListAgents.
@@ -2349,9 +2412,11 @@ type ListAgentsParams struct {
 	// PerPage page × perPage may not pass 10000
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
 
-	// Kuery A query in KQL. Until queries are here, only the empty one is accepted.
-	Kuery        *string `form:"kuery,omitempty" json:"kuery,omitempty"`
-	ShowInactive *bool   `form:"showInactive,omitempty" json:"showInactive,omitempty"`
+	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
+
+	// ShowInactive Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled.
+	ShowInactive *ShowInactive `form:"showInactive,omitempty" json:"showInactive,omitempty"`
 
 	// ShowUpgradeable Only agents an upgrade to the newest package would move
 	ShowUpgradeable  *bool                      `form:"showUpgradeable,omitempty" json:"showUpgradeable,omitempty"`
@@ -2376,10 +2441,22 @@ type ListActionStatusParams struct {
 	ErrorSize *int `form:"errorSize,omitempty" json:"errorSize,omitempty"`
 }
 
+// ListAgentTagsParams defines parameters for ListAgentTags.
+type ListAgentTagsParams struct {
+	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
+
+	// ShowInactive Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled.
+	ShowInactive *ShowInactive `form:"showInactive,omitempty" json:"showInactive,omitempty"`
+}
+
 // ListEnrollmentKeysParams defines parameters for ListEnrollmentKeys.
 type ListEnrollmentKeysParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
+
+	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
 // ExplainAgentParams defines parameters for ExplainAgent.
@@ -2415,6 +2492,15 @@ type ListIncidentsParams struct {
 	State   *IncidentState `form:"state,omitempty" json:"state,omitempty"`
 	Page    *int           `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int           `form:"perPage,omitempty" json:"perPage,omitempty"`
+}
+
+// SuggestQueryParams defines parameters for SuggestQuery.
+type SuggestQueryParams struct {
+	// Q The query, as far as it is written
+	Q *string `form:"q,omitempty" json:"q,omitempty"`
+
+	// Cursor Where in it the cursor stands, in bytes; absent: at its end
+	Cursor *int `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
 // PushPackageParams defines parameters for PushPackage.

@@ -24,18 +24,27 @@ func (a *app) newAgents() *cobra.Command {
 const pageSize = 1000
 
 func (a *app) newAgentsList() *cobra.Command {
-	var inactive bool
+	var (
+		inactive bool
+		kuery    string
+	)
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List agents",
-		Example: "  muster agents list\n  muster agents list -o json | jq '.items[].id'",
-		Args:    noArgs,
+		Use:   "list",
+		Short: "List agents",
+		Example: `  muster agents list
+  muster agents list --kuery 'status: offline and tags: prod'
+  muster agents list --kuery 'agent.version < 1.10.0 and not local_metadata.os.platform: (debian or ubuntu)'
+  muster agents list -o json | jq '.items[].id'`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all := adminapi.AgentList{Items: []adminapi.Agent{}, Page: 1}
 			for page := 1; ; page++ {
 				q := url.Values{"page": {fmt.Sprint(page)}, "perPage": {fmt.Sprint(pageSize)}, "sortField": {"local_metadata.host.hostname"}, "sortOrder": {"asc"}}
 				if inactive {
 					q.Set("showInactive", "true")
+				}
+				if kuery != "" {
+					q.Set("kuery", kuery)
 				}
 				list, err := call[adminapi.AgentList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents?"+q.Encode(), nil)
 				if err != nil {
@@ -62,6 +71,7 @@ func (a *app) newAgentsList() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&inactive, "inactive", false, "also agents that are inactive or unenrolled")
+	cmd.Flags().StringVar(&kuery, "kuery", "", "only agents that match a query in KQL, such as 'status: offline'")
 	return cmd
 }
 
@@ -111,6 +121,7 @@ func (a *app) newAgentsGet() *cobra.Command {
 func (a *app) newAgentsUpgrade() *cobra.Command {
 	var (
 		req     adminapi.BulkUpgradeRequest
+		chosen  chosenAgents
 		source  string
 		force   bool
 		dryRun  bool
@@ -118,14 +129,16 @@ func (a *app) newAgentsUpgrade() *cobra.Command {
 		timeout time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "upgrade AGENT… --version VERSION",
+		Use:   "upgrade {AGENT… | --kuery QUERY} --version VERSION",
 		Short: "Upgrade agents",
-		Long: `Upgrades the agents named by id. --dry-run shows what would happen to each and
+		Long: `Upgrades the agents named by id, or those that a query selects: the ones that
+` + "`muster agents list --kuery`" + ` shows. --dry-run shows what would happen to each and
 changes nothing. --wait follows the upgrade to its end and exits with 0 only if
 every agent runs the new version.`,
 		Example: `  muster agents upgrade 4kz… 7qd… --version 1.1.0 --dry-run
+  muster agents upgrade --kuery 'tags: canary and agent.version < 1.1.0' --version 1.1.0
   muster agents upgrade 4kz… --version 1.1.0 --wait`,
-		Args:              someAgents,
+		Args:              chosen.check,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Version == "" {
@@ -138,7 +151,9 @@ every agent runs the new version.`,
 				req.Force = &force
 			}
 			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/upgrade_preview",
-				adminapi.UpgradePreviewRequest{Agents: args, Version: req.Version, SourceUri: req.SourceUri, Force: req.Force})
+				adminapi.UpgradePreviewRequest{
+					Agents: chosen.selection(args), IncludeInactive: chosen.includeInactive(), Version: req.Version, SourceUri: req.SourceUri, Force: req.Force,
+				})
 			if err != nil {
 				return err
 			}
@@ -149,14 +164,16 @@ every agent runs the new version.`,
 				printPreview(cmd.ErrOrStderr(), preview)
 				return errors.New("none of the agents can be upgraded")
 			}
-			req.Agents = mustJSON(args)
+			chosen.tell(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
+			req.Agents = chosen.previewed(args, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
+			req.IncludeInactive = chosen.includeInactive()
 			created, err := call[adminapi.ActionCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_upgrade", req)
 			if err != nil {
 				return err
 			}
 			if !wait {
 				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-					fmt.Fprintf(w, "Upgrading %d of %d agents to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, len(args), req.Version, created.ActionId)
+					fmt.Fprintf(w, "Upgrading %d of %d agents to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, len(preview.Items), req.Version, created.ActionId)
 				})
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -174,6 +191,7 @@ every agent runs the new version.`,
 		},
 	}
 	f := cmd.Flags()
+	chosen.flags(f)
 	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
 	f.StringVar(&source, "source-uri", "", "where hosts fetch the package instead of the server")
 	f.BoolVar(&force, "force", false, "also when an agent is already upgrading, runs that version, or would go down")

@@ -16,23 +16,27 @@ import (
 
 func (a *app) newAgentsRollback() *cobra.Command {
 	var (
+		chosen  chosenAgents
 		dryRun  bool
 		wait    bool
 		timeout time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "rollback AGENT…",
+		Use:   "rollback {AGENT… | --kuery QUERY}",
 		Short: "Roll agents back to the version they have kept",
-		Long: `Rolls the agents named by id back to the version they kept last. While an
-upgrade is being watched, that is the version before it. --dry-run shows where
-each would go and changes nothing. --wait follows the rollback to its end and
-exits with 0 only if every agent runs the older version.`,
+		Long: `Rolls the agents named by id, or those that a query selects, back to the version
+they kept last. While an upgrade is being watched, that is the version before it.
+--dry-run shows where each would go and changes nothing. --wait follows the
+rollback to its end and exits with 0 only if every agent runs the older version.`,
 		Example: `  muster agents rollback 4kz… 7qd… --dry-run
+  muster agents rollback --kuery 'agent.version: 1.1.0 and status: (error or degraded)'
   muster agents rollback 4kz… --wait`,
-		Args:              someAgents,
+		Args:              chosen.check,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			preview, err := call[adminapi.RollbackPreview](cmd.Context(), a, http.MethodPost, "/api/v1/rollback_preview", adminapi.RollbackPreviewRequest{Agents: args})
+			preview, err := call[adminapi.RollbackPreview](cmd.Context(), a, http.MethodPost, "/api/v1/rollback_preview", adminapi.RollbackPreviewRequest{
+				Agents: chosen.selection(args), IncludeInactive: chosen.includeInactive(),
+			})
 			if err != nil {
 				return err
 			}
@@ -43,14 +47,18 @@ exits with 0 only if every agent runs the older version.`,
 				printRollbackPreview(cmd.ErrOrStderr(), preview)
 				return errors.New("none of the agents can be rolled back")
 			}
-			created, err := call[adminapi.ActionsCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_rollback", adminapi.BulkRollbackRequest{Agents: mustJSON(args)})
+			chosen.tell(cmd, preview.Will, preview.Wont, "rolled back")
+			created, err := call[adminapi.ActionsCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_rollback", adminapi.BulkRollbackRequest{
+				Agents:          chosen.previewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
+				IncludeInactive: chosen.includeInactive(),
+			})
 			if err != nil {
 				return err
 			}
 			actions := "action " + strings.Join(created.ActionIds, ", ")
 			if !wait {
 				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-					fmt.Fprintf(w, "Rolling back %d of %d agents: %s\nFollow it with `muster actions list`.\n", preview.Will, len(args), actions)
+					fmt.Fprintf(w, "Rolling back %d of %d agents: %s\nFollow it with `muster actions list`.\n", preview.Will, len(preview.Items), actions)
 				})
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -68,6 +76,7 @@ exits with 0 only if every agent runs the older version.`,
 		},
 	}
 	f := cmd.Flags()
+	chosen.flags(f)
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen, change nothing")
 	f.BoolVar(&wait, "wait", false, "wait until every agent is done")
 	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits")

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 )
 
 // Store is the whole of it.
@@ -95,6 +96,11 @@ type Agents interface {
 	// Census calls f for every agent that is not unenrolled, in no order. f must
 	// not call the store.
 	Census(ctx context.Context, f func(fleet.Census)) error
+	// Values returns the different values that the agents of the filter have in a
+	// field of type Keyword, Version or Text (whole), those that begin with prefix,
+	// ASCII letters in either case, in the order of their bytes; of these the first
+	// limit.
+	Values(ctx context.Context, filter AgentFilter, field *kql.Field, prefix string, limit int) ([]string, error)
 	// Upgrading returns up to limit agents that are being upgraded and stand
 	// behind after, those longest so first; ties are ordered by id.
 	Upgrading(ctx context.Context, after UpgradingSince, limit int) ([]fleet.Agent, error)
@@ -131,6 +137,10 @@ type AgentFilter struct {
 	SeenSince map[string]time.Time
 	// VersionBelow keeps agents whose version is known and below this one.
 	VersionBelow string
+	// Query keeps those it matches as kql.Match does with Agent.Values, of the
+	// fields of fleet.AgentSchema; nil: all. A field that is not one of these is
+	// refused as Invalid.
+	Query kql.Filter
 }
 
 // AgentQuery is one page.

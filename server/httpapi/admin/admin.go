@@ -80,6 +80,7 @@ func (h *Handlers) Handler() http.Handler {
 	authed.GET("/api/v1/session", on(h.session))
 	authed.GET("/api/v1/server", on(h.server))
 	authed.GET("/api/v1/events", on(h.events))
+	authed.GET("/api/v1/kql/suggest", on(h.suggest))
 	authed.POST("/api/v1/upgrade_preview", on(h.previewUpgrade))
 	authed.POST("/api/v1/rollback_preview", on(h.previewRollback))
 	authed.GET("/api/v1/packages", on(h.listPackages))
@@ -96,6 +97,7 @@ func (h *Handlers) Handler() http.Handler {
 	fl := authed.Group("/api/fleet", h.xsrf)
 	fl.GET("/agent_status", on(h.agentStatus))
 	fl.GET("/agents", on(h.listAgents))
+	fl.GET("/agents/tags", on(h.agentTags))
 	fl.GET("/agents/:agentId", on(h.getAgent))
 	fl.POST("/agents/:agentId/upgrade", on(h.upgradeAgent))
 	fl.POST("/agents/:agentId/unenroll", on(h.unenrollAgent))
@@ -343,15 +345,6 @@ func queryBool(c *gin.Context, name string) (bool, error) {
 	default:
 		return false, fleet.FieldError("query."+name, "is %q, want true or false", s)
 	}
-}
-
-// noQuery refuses a query in KQL until there is KQL: to ignore it would select
-// agents that were not meant.
-func noQuery(kuery string) error {
-	if strings.TrimSpace(kuery) != "" {
-		return fleet.FieldError("query.kuery", "queries are not understood by this version: leave kuery out")
-	}
-	return nil
 }
 
 func ptr[T comparable](v T) *T {

@@ -27,9 +27,6 @@ var sorts = map[string]store.AgentSort{
 
 func (h *Handlers) listAgents(c *gin.Context) error {
 	ctx := c.Request.Context()
-	if err := noQuery(c.Query("kuery")); err != nil {
-		return err
-	}
 	number, err := queryInt(c, "page", 1, 1, maxPage)
 	if err != nil {
 		return err
@@ -64,8 +61,8 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		return err
 	}
 	now := h.Now.UTC()
-	if !flags["showInactive"] {
-		q.AgentFilter = notInactive(timeouts, now)
+	if q.Query, err = selectAgents("query.kuery", c.Query("kuery"), flags["showInactive"], timeouts, now); err != nil {
+		return err
 	}
 	if flags["showUpgradeable"] {
 		catalog, err := h.Actions.Catalog(ctx)
@@ -104,18 +101,6 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 	return nil
 }
 
-// notInactive is the filter behind showInactive=false: neither unenrolled nor
-// silent past their policy's timeout.
-func notInactive(timeouts map[string]time.Duration, now time.Time) store.AgentFilter {
-	f := store.AgentFilter{ActiveOnly: true, SeenSince: map[string]time.Time{}}
-	for policy, d := range timeouts {
-		if d > 0 {
-			f.SeenSince[policy] = now.Add(-d)
-		}
-	}
-	return f
-}
-
 func (h *Handlers) countStatuses(ctx context.Context, f store.AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Status]int, error) {
 	counts := map[fleet.Status]int{}
 	err := h.Store.Agents().Facts(ctx, f, func(_ string, facts fleet.StatusFacts) {
@@ -149,14 +134,17 @@ func agentNotFound(err error, id string) error {
 }
 
 func (h *Handlers) agentStatus(c *gin.Context) error {
-	if err := noQuery(c.Query("kuery")); err != nil {
-		return err
-	}
 	timeouts, err := h.Policies.Timeouts(c.Request.Context())
 	if err != nil {
 		return err
 	}
-	n, err := h.countStatuses(c.Request.Context(), store.AgentFilter{PolicyID: c.Query("policyId")}, timeouts, h.Now.UTC())
+	now := h.Now.UTC()
+	filter := store.AgentFilter{PolicyID: c.Query("policyId")}
+	// The counts are of all statuses: nobody is hidden.
+	if filter.Query, err = selectAgents("query.kuery", c.Query("kuery"), true, timeouts, now); err != nil {
+		return err
+	}
+	n, err := h.countStatuses(c.Request.Context(), filter, timeouts, now)
 	if err != nil {
 		return err
 	}
@@ -205,11 +193,13 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	ids, err := selection(req.Agents)
+	ids, selected, err := h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
 	if err != nil {
 		return err
 	}
-	o := action.UpgradeOrder{UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: ids, StartTime: req.StartTime, Actor: actor(c)}
+	o := action.UpgradeOrder{
+		UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected, StartTime: req.StartTime, Actor: actor(c),
+	}
 	if req.RolloutDurationSeconds != nil {
 		o.RolloutSeconds = *req.RolloutDurationSeconds
 	}
@@ -258,33 +248,24 @@ func wish(version string, source *string, force *bool) fleet.UpgradeWish {
 	return w
 }
 
-func selection(raw json.RawMessage) ([]string, error) {
-	var ids []string
-	if err := json.Unmarshal(raw, &ids); err == nil {
-		return ids, nil
-	}
-	var kuery string
-	if err := json.Unmarshal(raw, &kuery); err != nil {
-		return nil, fleet.FieldError("body.agents", "want a list of agent ids")
-	}
-	return nil, fleet.FieldError("body.agents", "is a query: queries are not understood by this version, name agents by their ids")
-}
-
 func (h *Handlers) previewUpgrade(c *gin.Context) error {
+	ctx := c.Request.Context()
 	var req adminapi.UpgradePreviewRequest
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	verdicts, err := h.Actions.Preview(c.Request.Context(), action.UpgradeOrder{UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: req.Agents})
+	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
 	if err != nil {
 		return err
 	}
-	timeouts, err := h.Policies.Timeouts(c.Request.Context())
+	timeouts, err := h.Policies.Timeouts(ctx)
 	if err != nil {
 		return err
 	}
-	out := adminapi.UpgradePreview{Version: req.Version, Items: make([]adminapi.UpgradePreviewItem, len(verdicts))}
-	for i, v := range verdicts {
+	now := h.Now.UTC()
+	out := adminapi.UpgradePreview{Version: req.Version, Items: make([]adminapi.UpgradePreviewItem, 0, len(ids))}
+	o := action.UpgradeOrder{UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected}
+	err = h.Actions.EachVerdict(ctx, o, func(v action.Verdict) {
 		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
 		switch {
 		case v.Err != nil:
@@ -292,11 +273,14 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 			out.Wont++
 		default:
 			out.Will++
-			if s := v.Agent.Facts().StatusAt(h.Now.UTC(), timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
+			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
 				item.Reason = ptr(fmt.Sprintf("is %s: it upgrades when it is back within %d days", s, fleet.DefaultExpiration/(24*time.Hour)))
 			}
 		}
-		out.Items[i] = item
+		out.Items = append(out.Items, item)
+	})
+	if err != nil {
+		return err
 	}
 	c.JSON(http.StatusOK, out)
 	return nil

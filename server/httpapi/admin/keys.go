@@ -15,14 +15,11 @@ func renderKey(k fleet.EnrollmentKey) adminapi.EnrollmentKey {
 }
 
 func (h *Handlers) listKeys(c *gin.Context) error {
-	if err := noQuery(c.Query("kuery")); err != nil {
-		return err
-	}
 	number, size, err := page(c, 1)
 	if err != nil {
 		return err
 	}
-	keys, total, err := h.Store.EnrollmentKeys().List(c.Request.Context(), (number-1)*size, size)
+	keys, total, err := pageOf(c, h.Store.EnrollmentKeys(), fleet.EnrollmentKeySchema(), (*fleet.EnrollmentKey).Values, number, size, h.Now.UTC())
 	if err != nil {
 		return err
 	}

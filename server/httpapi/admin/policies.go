@@ -28,14 +28,11 @@ func (h *Handlers) renderPolicy(c *gin.Context, p fleet.Policy) (adminapi.Policy
 }
 
 func (h *Handlers) listPolicies(c *gin.Context) error {
-	if err := noQuery(c.Query("kuery")); err != nil {
-		return err
-	}
 	number, size, err := page(c, 1)
 	if err != nil {
 		return err
 	}
-	policies, total, err := h.Store.Policies().List(c.Request.Context(), (number-1)*size, size)
+	policies, total, err := pageOf(c, h.Store.Policies(), fleet.PolicySchema(), (*fleet.Policy).Values, number, size, h.Now.UTC())
 	if err != nil {
 		return err
 	}

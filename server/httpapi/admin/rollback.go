@@ -30,11 +30,11 @@ func (h *Handlers) bulkRollback(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	ids, err := selection(req.Agents)
+	ids, selected, err := h.selection(c.Request.Context(), req.Agents, req.IncludeInactive)
 	if err != nil {
 		return err
 	}
-	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: ids, Actor: actor(c)})
+	actions, err := h.Actions.Rollback(c.Request.Context(), action.RollbackOrder{AgentIDs: ids, Selected: selected, Actor: actor(c)})
 	if err != nil {
 		return err
 	}
@@ -43,21 +43,22 @@ func (h *Handlers) bulkRollback(c *gin.Context) error {
 }
 
 func (h *Handlers) previewRollback(c *gin.Context) error {
+	ctx := c.Request.Context()
 	var req adminapi.RollbackPreviewRequest
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	verdicts, err := h.Actions.PreviewRollback(c.Request.Context(), action.RollbackOrder{AgentIDs: req.Agents})
+	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
 	if err != nil {
 		return err
 	}
-	timeouts, err := h.Policies.Timeouts(c.Request.Context())
+	timeouts, err := h.Policies.Timeouts(ctx)
 	if err != nil {
 		return err
 	}
 	now := h.Now.UTC()
-	out := adminapi.RollbackPreview{Items: make([]adminapi.RollbackPreviewItem, len(verdicts))}
-	for i, v := range verdicts {
+	out := adminapi.RollbackPreview{Items: make([]adminapi.RollbackPreviewItem, 0, len(ids))}
+	err = h.Actions.EachRollbackVerdict(ctx, action.RollbackOrder{AgentIDs: ids, Selected: selected}, func(v action.RollbackVerdict) {
 		item := adminapi.RollbackPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
 		if v.Err != nil {
 			item.Reason = ptr(v.Err.Error())
@@ -69,7 +70,10 @@ func (h *Handlers) previewRollback(c *gin.Context) error {
 				item.Reason = ptr(fmt.Sprintf("is %s: it goes back if it returns in time", s))
 			}
 		}
-		out.Items[i] = item
+		out.Items = append(out.Items, item)
+	})
+	if err != nil {
+		return err
 	}
 	c.JSON(http.StatusOK, out)
 	return nil

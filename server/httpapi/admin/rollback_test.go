@@ -148,6 +148,6 @@ func TestManyAgentsGoBackAtOnce(t *testing.T) {
 
 	refused(t, "nobody can", s.Admin("POST", "/api/fleet/agents/bulk_rollback", map[string]any{"agents": []string{none.ID, a.ID}}), 400, "none of the 2 agents can be rolled back")
 	refused(t, "no agents", s.Admin("POST", "/api/fleet/agents/bulk_rollback", `{"agents":[]}`), 400, "[request body.agents]: is empty")
-	refused(t, "a query", s.Admin("POST", "/api/fleet/agents/bulk_rollback", `{"agents":"status:online"}`), 400, "is a query")
+	refused(t, "a query of the one that cannot", s.Admin("POST", "/api/fleet/agents/bulk_rollback", `{"agents":"status:online"}`), 400, "keeps no earlier version")
 	refused(t, "one twice", s.Admin("POST", "/api/v1/rollback_preview", map[string]any{"agents": []string{a.ID, a.ID}}), 400, "twice")
 }

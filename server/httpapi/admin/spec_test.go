@@ -276,6 +276,8 @@ func TestAnswersKeepToTheSpecification(t *testing.T) {
 	do("POST /api/fleet/agents/{agentId}/rollback", nil, d.ID)
 	do("POST /api/fleet/agents/bulk_rollback", map[string]any{"agents": []string{d.ID, e.ID}})
 	do("GET /api/fleet/agents", nil)
+	do("GET /api/fleet/agents/tags", nil)
+	do("GET /api/v1/kql/suggest", nil)
 	do("GET /api/fleet/agents/{agentId}", nil, a.ID)
 	do("GET /api/fleet/agent_status", nil)
 	do("GET /api/fleet/agents/action_status", nil)

@@ -31,12 +31,24 @@ func sortColumn(by store.AgentSort) (string, error) {
 		store.ByEnrolledAt, store.ByLastCheckin, store.ByHostname, store.ByVersion, store.ByPolicy)
 }
 
-// condition is a WHERE clause on facts as f and hot as h, with what stands
-// before it.
+// condition is a WHERE clause on facts as f, hot as h and agents as a, with what
+// stands before it.
 type condition struct {
 	with, where string
-	hot         bool // it looks at hot
+	hot, doc    bool // it looks at hot, at agents
 	args        []any
+}
+
+// joins are what the condition needs besides facts.
+func (c *condition) joins() string {
+	joins := ""
+	if c.hot {
+		joins += joinHot
+	}
+	if c.doc {
+		joins += joinDocument
+	}
+	return joins
 }
 
 func filterCondition(f store.AgentFilter) (condition, error) {
@@ -72,6 +84,15 @@ func filterCondition(f store.AgentFilter) (condition, error) {
 		where = append(where, `f.version_key <> '' AND f.version_key < ?`)
 		c.args = append(c.args, fleet.VersionKey(f.VersionBelow))
 	}
+	if f.Query != nil {
+		q, err := compile(f.Query)
+		if err != nil {
+			return c, err
+		}
+		where = append(where, q.where)
+		c.args = append(c.args, q.args...)
+		c.hot, c.doc = c.hot || q.hot, q.doc
+	}
 	if len(where) > 0 {
 		c.where = ` WHERE ` + strings.Join(where, ` AND `)
 	}
@@ -82,44 +103,64 @@ func filterCondition(f store.AgentFilter) (condition, error) {
 // finding it costs as much as the rest.
 const joinHot = ` JOIN hot h ON h.rid = f.rid`
 
+// joinDocument comes last: CROSS keeps SQLite from walking the documents first,
+// which are ten times the rest.
+const joinDocument = ` CROSS JOIN agents a ON a.rid = f.rid`
+
 // listQueries returns the query of the page and that of the total. The page takes
 // args, the limit and the offset, the total takes args.
 func listQueries(q store.AgentQuery) (page, total string, args []any, err error) {
-	column, err := sortColumn(q.Sort)
+	l, err := newListing(q)
 	if err != nil {
 		return "", "", nil, err
 	}
-	cond, err := filterCondition(q.AgentFilter)
-	if err != nil {
-		return "", "", nil, err
-	}
-	direction := ""
+	page, total = l.queries()
+	return page, total, l.cond.args, nil
+}
+
+// listing is a store.AgentQuery in SQL.
+type listing struct {
+	cond      condition
+	column    string // to sort by
+	direction string // "" or " DESC"
+	byLast    bool   // the column is of hot
+}
+
+func newListing(q store.AgentQuery) (l listing, err error) {
+	l.byLast = q.Sort == store.ByLastCheckin
 	if q.Desc {
-		direction = " DESC"
+		l.direction = " DESC"
 	}
-	from := ` FROM facts f`
-	if cond.hot {
-		from += joinHot
+	if l.column, err = sortColumn(q.Sort); err != nil {
+		return l, err
 	}
-	total = cond.with + `SELECT count(*)` + from + cond.where
-	if q.Sort == store.ByLastCheckin && !cond.hot {
-		from += joinHot
-	}
+	l.cond, err = filterCondition(q.AgentFilter)
+	return l, err
+}
+
+func (l listing) queries() (page, total string) {
+	cond := l.cond
+	total = cond.with + `SELECT count(*) FROM facts f` + cond.joins() + cond.where
+	cond.hot = cond.hot || l.byLast
 	// The page is cut before the documents are joined: a document is read only
 	// for what is shown.
 	page = fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
 		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN hot h ON h.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
-		cond.with, agentColumns, column, from+cond.where, direction)
-	return page, total, cond.args, nil
+		cond.with, agentColumns, l.column, ` FROM facts f`+cond.joins()+cond.where, l.direction)
+	return page, total
 }
 
 func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
-	page, count, args, err := listQueries(q)
+	l, err := newListing(q)
 	if err != nil {
 		return nil, 0, err
 	}
+	if l.cond.doc && q.Limit > 0 {
+		return g.listOnce(ctx, l, max(q.Offset, 0), q.Limit)
+	}
+	page, count := l.queries()
 	out := []fleet.Agent{}
-	total, err := g.s.page(ctx, "list agents", count, page, args, q.Offset, max(q.Limit, 0), func(scan scan) error {
+	total, err := g.s.page(ctx, "list agents", count, page, l.cond.args, q.Offset, max(q.Limit, 0), func(scan scan) error {
 		a, err := scanAgent(scan)
 		out = append(out, a)
 		return err
@@ -130,14 +171,59 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	return out, total, nil
 }
 
+// listOnce is for a condition that looks into documents, which is nearly all of
+// its cost: the rows that fulfil it are found once, for the page and the total.
+func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]fleet.Agent, int, error) {
+	tx, err := g.s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return nil, 0, g.s.fault("list agents", err)
+	}
+	defer tx.Rollback() // nothing was written
+	l.cond.hot = l.cond.hot || l.byLast
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`%sSELECT f.rid FROM facts f%s%s ORDER BY %s%[5]s, f.id%[5]s`,
+		l.cond.with, l.cond.joins(), l.cond.where, l.column, l.direction), l.cond.args...)
+	var found []int64
+	if err == nil {
+		err = eachRow(rows, func(scan scan) error {
+			var rid int64
+			err := scan(&rid)
+			found = append(found, rid)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, 0, g.s.fault("list agents", err)
+	}
+	from := min(offset, len(found))
+	page, err := json.Marshal(found[from:min(from+limit, len(found))])
+	if err != nil {
+		return nil, 0, err // numbers can be encoded
+	}
+	out := []fleet.Agent{}
+	rows, err = tx.QueryContext(ctx, `SELECT `+agentColumns+` FROM json_each(?) j CROSS JOIN agents a ON a.rid = j.value
+		JOIN hot h ON h.rid = a.rid ORDER BY j.id`, string(page))
+	if err == nil {
+		err = eachRow(rows, func(scan scan) error {
+			a, err := scanAgent(scan)
+			out = append(out, a)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, 0, g.s.fault("list agents", err)
+	}
+	return out, len(found), nil
+}
+
 func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
 	cond, err := filterCondition(filter)
 	if err != nil {
 		return err
 	}
+	cond.hot = true
 	// A column costs more than what is in it: three flags come as one number.
 	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT f.id, f.active + 2*f.unenrolling + 4*(f.upgrading_since IS NOT NULL),
-		f.policy_id, f.enrolled_at, h.last_checkin, h.status, f.audit_unenrolled FROM facts f`+joinHot+cond.where, cond.args...)
+		f.policy_id, f.enrolled_at, h.last_checkin, h.status, f.audit_unenrolled FROM facts f`+cond.joins()+cond.where, cond.args...)
 	if err != nil {
 		return g.s.fault("read agents", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -29,19 +30,40 @@ type agentRow struct {
 	lastCheckin   any
 	status        string
 	message       string
-	facts         [13]any // in the order of factColumns
+	facts         [factCount]any // in the order of factColumns
 }
 
 // factColumns are those of facts, without rid.
 const factColumns = `id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key,
-	version, version_since, healthy_since, labels`
+	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named`
+
+const factCount = 17
+
+// factSlots are where the values of facts go: ?2, ?3, …, behind the row's number.
+var factSlots = func() string {
+	slots := make([]string, factCount)
+	for i := range slots {
+		slots[i] = fmt.Sprintf("?%d", i+2)
+	}
+	return strings.Join(slots, ", ")
+}()
 
 func newAgentRow(a *fleet.Agent) (agentRow, error) {
 	doc, err := encode("agent", a.ID, a)
 	if err != nil {
 		return agentRow{}, err
 	}
+	// What hosts say of themselves is kept as it came. Readers in Go see this in
+	// place of what is no UTF-8; queries must, too.
+	doc = strings.ToValidUTF8(doc, "\uFFFD")
+	tags, err := encode("tags of agent", a.ID, a.Tags)
+	if err != nil {
+		return agentRow{}, err
+	}
 	f, host := a.Facts(), a.Host()
+	hostname := a.HostnameOn(host)
+	said := a.Values(hostnameField)
+	named := len(said) == 1 && said[0] == hostname
 	var upgradingSince any
 	if f.Upgrading {
 		upgradingSince = fromTime(*a.UpgradeStartedAt)
@@ -51,8 +73,9 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message,
 		facts: [...]any{
 			a.ID, f.Active, f.Unenrolling, upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
-			f.AuditUnenrolledReason, a.HostnameOn(host), fleet.VersionKey(a.Version),
+			f.AuditUnenrolledReason, hostname, fleet.VersionKey(a.Version),
 			a.Version, fromTimePtr(a.VersionSince), fromTimePtr(a.HealthySince), fleet.EncodeLabels(a.LabelsOn(host)),
+			fromTimePtr(a.UpgradeStartedAt), fromTimePtr(a.UpgradedAt), tags, named,
 		},
 	}, nil
 }
@@ -94,7 +117,7 @@ func createAgent(t *tx, row agentRow) error {
 		rid, row.lastCheckin, row.status, row.message); err != nil {
 		return err
 	}
-	_, err = t.exec(`INSERT INTO facts (rid, `+factColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, append([]any{rid}, row.facts[:]...)...)
+	_, err = t.exec(`INSERT INTO facts (rid, `+factColumns+`) VALUES (?1, `+factSlots+`)`, append([]any{rid}, row.facts[:]...)...)
 	return err
 }
 
@@ -235,8 +258,8 @@ func updateAgent(t *tx, row agentRow) (int64, error) {
 		return 0, err
 	}
 	// Most changes of a document are not to these: then no index is touched.
-	_, err = t.exec(`UPDATE facts SET (`+factColumns+`) = (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) WHERE rid = ?1
-		AND (`+factColumns+`) IS NOT (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)`, append([]any{rid}, row.facts[:]...)...)
+	_, err = t.exec(`UPDATE facts SET (`+factColumns+`) = (`+factSlots+`) WHERE rid = ?1
+		AND (`+factColumns+`) IS NOT (`+factSlots+`)`, append([]any{rid}, row.facts[:]...)...)
 	if err != nil {
 		return 0, err
 	}

@@ -230,6 +230,47 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
+// BenchmarkQuery is the total and a page of 20 of what a query finds, and of one
+// search bar's values.
+func BenchmarkQuery(b *testing.B) {
+	s := benchStore(b)
+	timeouts := map[string]time.Duration{}
+	for i := range 10 {
+		timeouts[fmt.Sprintf("policy-%d", i)] = fleet.DefaultInactivityTimeout
+	}
+	now := benchStart.Add(6 * time.Minute)
+	for _, query := range []string{
+		"", "status: online", "status: offline", "tags: prod", "agent.version > 1.3.0", "policy_id: policy-3 and status: online", "last_checkin_message: running", "last_checkin_message: r*",
+		"local_metadata.host.hostname: \"host-000077\"", "local_metadata.host.hostname.keyword: host-0000*", "local_metadata.os.platform: debian", "upgrade_details.state: *", "trixie",
+	} {
+		f, err := fleet.SelectAgents(query, false, timeouts, now)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("page/"+query, func(b *testing.B) {
+			report := measure(b)
+			for b.Loop() {
+				if _, _, err := s.Agents().List(b.Context(), store.AgentQuery{AgentFilter: store.AgentFilter{Query: f}, Limit: 20, Desc: true}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			report()
+		})
+	}
+	schema := fleet.AgentSchema(nil)
+	for _, field := range []string{"tags", "agent.version", "policy_id", "local_metadata.os.platform", "local_metadata.host.hostname"} {
+		b.Run("values/"+field, func(b *testing.B) {
+			report := measure(b)
+			for b.Loop() {
+				if _, err := s.Agents().Values(b.Context(), store.AgentFilter{}, schema.Field(field), "", 20); err != nil {
+					b.Fatal(err)
+				}
+			}
+			report()
+		})
+	}
+}
+
 func BenchmarkFacts(b *testing.B) {
 	s := benchStore(b)
 	report := measure(b)

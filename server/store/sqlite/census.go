@@ -14,7 +14,7 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 	if err != nil {
 		return err
 	}
-	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT `+agentColumns+` FROM facts f`+joinHot+` JOIN agents a ON a.rid = f.rid`+cond.where, cond.args...)
+	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT `+agentColumns+` FROM facts f`+joinHot+joinDocument+cond.where, cond.args...)
 	if err != nil {
 		return g.s.fault("read agents", err)
 	}

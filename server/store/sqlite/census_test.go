@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -91,6 +94,42 @@ func TestAFleetOfTheFirstSchemaIsInTheCensus(t *testing.T) {
 		var labels sql.NullString
 		if err := s.get(t.Context(), `SELECT labels FROM facts WHERE id = ?`, []any{id}, &labels); err != nil || labels.Valid != written {
 			t.Errorf("the labels of agent %s are %+v: %v", id, labels, err)
+		}
+	}
+}
+
+// What newer schemas keep apart is taken from the documents of older files.
+func TestAFleetOfTheFirstSchemaCanBeAskedAbout(t *testing.T) {
+	start := time.Date(2026, time.March, 3, 10, 0, 0, 123, time.UTC)
+	agents := []fleet.Agent{
+		{ID: "a", AccessKeyID: "k", Active: true, Tags: []string{"site=Zürich", "prod"}, EnrolledAt: start, UpgradeStartedAt: &start, LocalMetadata: []byte(`{"host":{"hostname":"web-01"}}`)},
+		{ID: "b", AccessKeyID: "k2", Active: true, EnrolledAt: start, UpgradeStartedAt: &start, UpgradedAt: &start, LocalMetadata: []byte(`{"host":{"hostname":["web-02","b"]}}`)},
+		{ID: "c", AccessKeyID: "k3", Active: true, EnrolledAt: start, Tags: []string{}, LocalMetadata: []byte(`{"host":{"name":"web-03"}}`)},
+	}
+	s := mustOpen(t, oldFile(t, agents...))
+	for query, want := range map[string]string{
+		"tags: prod": "a", "tags: site*": "a", "not tags: *": "b c", "upgraded_at: *": "b", "upgrade_started_at: * and not upgraded_at: *": "a",
+		"upgraded_at: \"2026-03-03T10:00:00.000000123Z\"": "b", "upgrade_started_at < \"2026-03-03T10:00:00\"": "",
+		"local_metadata.host.hostname: web": "a b", "local_metadata.host.hostname.keyword: (web-01 or b)": "a b", "not local_metadata.host.hostname: *": "c",
+	} {
+		f, err := kql.Compile(query, fleet.AgentSchema(nil), start)
+		if err != nil {
+			t.Errorf("%s: %v", query, err)
+			continue
+		}
+		var got []string
+		if err := s.Agents().Each(t.Context(), store.AgentFilter{Query: f}, func(a fleet.Agent) { got = append(got, a.ID) }); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s finds %v, want %s", query, got, want)
+		}
+	}
+	for id, want := range map[string]bool{"a": true, "b": false, "c": false} {
+		var named bool
+		if err := s.get(t.Context(), `SELECT host_named FROM facts WHERE id = ?`, []any{id}, &named); err != nil || named != want {
+			t.Errorf("agent %s is named %v: %v", id, named, err)
 		}
 	}
 }

@@ -141,6 +141,9 @@ func recognise(path string, appID, version int, tables bool) error {
 
 // connect opens a pool. Each connection gets the same settings.
 func connect(path string, opts Options, extra string, conns int) (*sql.DB, error) {
+	if err := register(); err != nil {
+		return nil, fault(path, "open", err)
+	}
 	settings := []string{
 		fmt.Sprintf("busy_timeout(%d)", opts.BusyTimeout.Milliseconds()),
 		"journal_mode(WAL)",

@@ -156,8 +156,12 @@ func scanIsRight(step, query string) bool {
 
 func plan(t *testing.T, s *Store, query string) (steps []string) {
 	t.Helper()
-	args := make([]any, maxParameters)
-	rows, err := s.readers.QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+query, args[:parameters(query)]...)
+	return planOf(t, s, query, make([]any, parameters(query)))
+}
+
+func planOf(t *testing.T, s *Store, query string, args []any) (steps []string) {
+	t.Helper()
+	rows, err := s.readers.QueryContext(t.Context(), `EXPLAIN QUERY PLAN `+query, args...)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
@@ -175,7 +179,7 @@ func plan(t *testing.T, s *Store, query string) (steps []string) {
 }
 
 // maxParameters is as many as any query takes.
-const maxParameters = 16
+const maxParameters = 20
 
 // parameters counts the values a query takes: ?1, ?2, … or each ?.
 func parameters(query string) int {
@@ -189,4 +193,51 @@ func parameters(query string) int {
 		return numbered
 	}
 	return strings.Count(query, "?")
+}
+
+// Half of what is asked of a fleet is its status, its tags and its versions: that
+// is answered without a look into the documents, ten times as many pages.
+func TestQueriesOfFactsReadNoDocument(t *testing.T) {
+	s := fresh(t)
+	timeouts := map[string]time.Duration{"a": time.Hour, "b": time.Hour, "c": time.Minute}
+	reads := func(query string) (documents bool, steps []string) {
+		t.Helper()
+		f, err := fleet.SelectAgents(query, false, timeouts, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, total, args, err := listQueries(store.AgentQuery{AgentFilter: store.AgentFilter{Query: f}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = planOf(t, s, total, args)
+		for _, step := range steps {
+			documents = documents || strings.HasPrefix(step, "SEARCH a ") || strings.HasPrefix(step, "SCAN a")
+		}
+		return documents, steps
+	}
+	for _, query := range []string{
+		"", "*", "status: online", "status: (error or degraded or updating)", "not status: offline", "status: inactive", "status: *", "tags: prod", "tags: pr* and not tags: db",
+		"agent.version: 1.1.0", "agent.version: 1.*", "agent.version < 1.10.0", "agent.id: a", "policy_id: (a or b)", "active: false", "enrolled_at > now-1d",
+		"last_checkin < now-1h", "last_checkin_status: error", "last_checkin_message: disk", "upgrade_started_at: * and not upgraded_at: *", "upgraded_at >= now-1d",
+		"unenrollment_started_at: *", "audit_unenrolled_reason: uninstall",
+		"local_metadata.host.hostname: web*", "local_metadata.host.hostname.keyword: web-01", // but where the host said something odd
+	} {
+		if documents, steps := reads(query); documents {
+			t.Errorf("%q reads documents: %q", query, steps)
+		}
+	}
+	documents, steps := reads("status: online and local_metadata.os.platform: debian")
+	last := ""
+	for _, step := range steps {
+		if (strings.HasPrefix(step, "SEARCH") || strings.HasPrefix(step, "SCAN")) && !strings.Contains(step, "VIRTUAL TABLE") {
+			last = step
+		}
+	}
+	if !documents || !strings.HasPrefix(last, "SEARCH a ") {
+		t.Errorf("a query of the host does not look at its document last: %q", steps)
+	}
+	if _, steps := reads("policy_id: a"); !strings.Contains(strings.Join(steps, "\n"), "facts_policy (policy_id=?") {
+		t.Errorf("a query of a policy walks the whole fleet: %q", steps)
+	}
 }

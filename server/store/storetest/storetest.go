@@ -44,6 +44,7 @@ func Run(t *testing.T, cfg Config) {
 		{"last seen", testTouch},
 		{"reports", testReports},
 		{"lists of agents", testAgentLists},
+		{"queries", testQueries},
 		{"actions", testActions},
 		{"results", testResults},
 		{"collections", testCollections},
@@ -177,6 +178,14 @@ func asJSON(v any) any {
 		panic(err)
 	}
 	return out
+}
+
+func asText(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // a sample of ours
+	}
+	return string(b)
 }
 
 func equal(t *testing.T, got, want any) {

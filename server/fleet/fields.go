@@ -1,0 +1,387 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/kql"
+)
+
+// Twin ends the name of the field that has the same texts as another, whole and
+// by case: agents are found by a word of their last_checkin_message, or by all of
+// their last_checkin_message.keyword.
+const Twin = ".keyword"
+
+// The fields an agent's status is derived from.
+var (
+	fieldActive        = &kql.Field{Name: "active", Type: kql.TypeBool, Description: "false once it is unenrolled"}
+	fieldPolicyID      = keyword("policy_id", "the policy it belongs to")
+	fieldEnrolledAt    = date("enrolled_at", "when it enrolled")
+	fieldLastCheckin   = date("last_checkin", "when it was last seen")
+	fieldCheckinStatus = keyword("last_checkin_status", "what it says of itself", "online", "degraded", "error", "starting")
+	fieldUnenrolling   = date("unenrollment_started_at", "when it was asked to leave")
+	fieldAudit         = keyword("audit_unenrolled_reason", "why it left its host", "uninstall", "orphaned", "key_revoked")
+	fieldUpgradeStart  = date("upgrade_started_at", "when its last upgrade began")
+	fieldUpgradedAt    = date("upgraded_at", "when its last upgrade reached its version")
+)
+
+// FieldTags is that of the tags.
+var FieldTags = keyword("tags", "what it is tagged with")
+
+// agentFields are all but status, in the order they are suggested.
+var agentFields = slices.Concat(
+	[]*kql.Field{
+		version("agent.version", "the version that runs; < and > compare versions, not texts"),
+		FieldTags,
+		fieldPolicyID,
+	},
+	text("local_metadata.host.hostname", "the host's name"),
+	text("local_metadata.host.name", "the host's other name"),
+	text("local_metadata.host.ip", "the host's addresses"),
+	[]*kql.Field{
+		keyword("local_metadata.host.architecture", "such as x86_64"),
+		keyword("local_metadata.host.id", "the machine's id"),
+		keyword("local_metadata.os.platform", "such as debian"),
+		keyword("local_metadata.os.family", "such as debian, of ubuntu too"),
+		keyword("local_metadata.os.type", "such as linux"),
+		keyword("local_metadata.os.kernel", "the kernel's version"),
+	},
+	text("local_metadata.os.name", "such as Ubuntu"),
+	text("local_metadata.os.version", "such as 24.04"),
+	text("local_metadata.os.full", "name and version of the system"),
+	[]*kql.Field{
+		keyword("local_metadata.elastic.agent.id", "the agent's id, as it says"),
+		{Name: "local_metadata.elastic.agent.version", Type: kql.TypeText, Description: "the version that runs, without -SNAPSHOT"},
+		version("local_metadata.elastic.agent.version"+Twin, "the same, whole"),
+		{Name: "local_metadata.elastic.agent.snapshot", Type: kql.TypeBool, Description: "true of a snapshot"},
+		{Name: "local_metadata.elastic.agent.upgradeable", Type: kql.TypeBool, Description: "false where something else upgrades it"},
+		fieldLastCheckin,
+		fieldCheckinStatus,
+	},
+	text("last_checkin_message", "what it says of itself, in words"),
+	[]*kql.Field{
+		keyword("upgrade_status", "how its last upgrade stands", string(UpgradeStarted), string(UpgradeFailed), string(UpgradeRolledBack)),
+		keyword("upgrade_details.state", "the phase of its upgrade", upgradeStates...),
+		version("upgrade_details.target_version", "the version it is being upgraded to"),
+		keyword("upgrade_details.action_id", "the action that upgrades it"),
+		keyword("upgrade_details.metadata.failed_state", "the phase its upgrade failed in", upgradeStates...),
+		keyword("upgrade_details.metadata.reason_code", "why it was rolled back, such as crash_loop"),
+		number("upgrade_details.metadata.download_percent", "how much of the package has come"),
+		number("upgrade_details.metadata.download_rate", "bytes a second"),
+		number("upgrade_details.metadata.retry_attempt", "attempts after the first"),
+		number("upgrade_details.metadata.retry_limit", "how many of them there are at most"),
+		date("upgrade_details.metadata.scheduled_at", "when its upgrade begins"),
+		date("upgrade_details.metadata.retry_until", "when no attempt begins any more"),
+	},
+	text("upgrade_details.metadata.error_msg", "why its upgrade failed"),
+	text("upgrade_details.metadata.retry_error_msg", "why its last attempt failed"),
+	text("upgrade_details.metadata.reason", "why it was rolled back, in words"),
+	[]*kql.Field{
+		fieldUpgradeStart,
+		fieldUpgradedAt,
+		keyword("agent.id", "its id"),
+		keyword("type", "how long it stays", "PERMANENT", "EPHEMERAL", "TEMPORARY"),
+		fieldActive,
+		number("policy_revision_idx", "the revision of its policy it has"),
+		keyword("enrollment_id", "what it called its enrolment"),
+		fieldEnrolledAt,
+		fieldUnenrolling,
+		date("unenrolled_at", "when it was unenrolled"),
+		keyword("unenrolled_reason", "why it was unenrolled"),
+		fieldAudit,
+		date("audit_unenrolled_time", "when it left its host"),
+	},
+)
+
+var upgradeStates = []string{
+	string(agentapi.UpgradeRequested), string(agentapi.UpgradeScheduled), string(agentapi.UpgradeDownloading), string(agentapi.UpgradeExtracting),
+	string(agentapi.UpgradeReplacing), string(agentapi.UpgradeRestarting), string(agentapi.UpgradeWatching), string(agentapi.UpgradeRollback), string(agentapi.UpgradeFailed),
+}
+
+func keyword(name, description string, values ...string) *kql.Field {
+	return &kql.Field{Name: name, Type: kql.TypeKeyword, Description: description, Values: values}
+}
+
+func date(name, description string) *kql.Field {
+	return &kql.Field{Name: name, Type: kql.TypeDate, Description: description}
+}
+
+func number(name, description string) *kql.Field {
+	return &kql.Field{Name: name, Type: kql.TypeNumber, Description: description}
+}
+
+func version(name, description string) *kql.Field {
+	return &kql.Field{Name: name, Type: kql.TypeVersion, Key: VersionKey, Description: description}
+}
+
+// text makes a field that is asked by words, and its twin.
+func text(name, description string) []*kql.Field {
+	return []*kql.Field{{Name: name, Type: kql.TypeText, Description: description}, keyword(name+Twin, "the same, whole and by case")}
+}
+
+// AgentSchema is what can be asked of agents, by the names Fleet gives it;
+// timeouts are the inactivity timeouts by policy, which status depends on.
+func AgentSchema(timeouts map[string]time.Duration) *kql.Schema {
+	status := &kql.Field{Name: "status", Type: kql.TypeDerived, Derive: statusFilter(timeouts), Description: "what people see of it"}
+	for _, s := range Statuses {
+		status.Values = append(status.Values, string(s))
+	}
+	return &kql.Schema{Fields: slices.Concat([]*kql.Field{status}, agentFields), Trim: []string{"fleet-agents.", "attributes."}}
+}
+
+// Values are what the agent has in a field of AgentSchema: see kql.Doc.
+func (a *Agent) Values(f *kql.Field) []any {
+	name := strings.TrimSuffix(f.Name, Twin)
+	if path, ok := strings.CutPrefix(name, "local_metadata."); ok {
+		return metadata(a.LocalMetadata, strings.Split(path, "."), f.Type == kql.TypeBool)
+	}
+	if path, ok := strings.CutPrefix(name, "upgrade_details."); ok {
+		return upgradeValues(a.UpgradeDetails, path)
+	}
+	switch name {
+	case "agent.id":
+		return texts(a.ID)
+	case "agent.version":
+		return texts(a.Version)
+	case "type":
+		return texts(a.Type)
+	case "active":
+		return []any{a.Active}
+	case "policy_id":
+		return texts(a.PolicyID)
+	case "policy_revision_idx":
+		return numbers(float64(a.PolicyRev))
+	case "enrollment_id":
+		return texts(a.EnrollmentID)
+	case "enrolled_at":
+		return []any{a.EnrolledAt}
+	case "unenrolled_at":
+		return dates(a.UnenrolledAt)
+	case "unenrolled_reason":
+		return texts(a.UnenrolledReason)
+	case "unenrollment_started_at":
+		return dates(a.UnenrollmentStartedAt)
+	case "audit_unenrolled_reason":
+		return texts(a.AuditUnenrolledReason)
+	case "audit_unenrolled_time":
+		return dates(a.AuditUnenrolledTime)
+	case "last_checkin":
+		return dates(a.Last.At)
+	case "last_checkin_status":
+		return texts(a.Last.Status)
+	case "last_checkin_message":
+		return texts(a.Last.Message)
+	case "tags":
+		return texts(a.Tags...)
+	case "upgrade_status":
+		return texts(string(a.UpgradeStatus))
+	case "upgrade_started_at":
+		return dates(a.UpgradeStartedAt)
+	case "upgraded_at":
+		return dates(a.UpgradedAt)
+	}
+	return nil
+}
+
+func upgradeValues(d *agentapi.UpgradeDetails, path string) []any {
+	if d == nil {
+		return nil
+	}
+	m := &d.Metadata
+	switch path {
+	case "target_version":
+		return texts(d.TargetVersion)
+	case "action_id":
+		return texts(d.ActionID)
+	case "state":
+		return texts(string(d.State))
+	case "metadata.scheduled_at":
+		return dates(m.ScheduledAt)
+	case "metadata.download_percent":
+		return numbers(m.DownloadPercent)
+	case "metadata.download_rate":
+		return numbers(float64(m.DownloadRate))
+	case "metadata.retry_error_msg":
+		return texts(m.RetryErrorMsg)
+	case "metadata.retry_until":
+		return dates(m.RetryUntil)
+	case "metadata.retry_attempt":
+		return numbers(float64(m.RetryAttempt))
+	case "metadata.retry_limit":
+		return numbers(float64(m.RetryLimit))
+	case "metadata.failed_state":
+		return texts(string(m.FailedState))
+	case "metadata.error_msg":
+		return texts(m.ErrorMsg)
+	case "metadata.reason":
+		return texts(m.Reason)
+	case "metadata.reason_code":
+		return texts(m.ReasonCode)
+	}
+	return nil
+}
+
+// texts leaves out the empty, which are no values.
+func texts(list ...string) []any {
+	var out []any
+	for _, s := range list {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func dates(t *time.Time) []any {
+	if t == nil {
+		return nil
+	}
+	return []any{*t}
+}
+
+// numbers leaves out 0, as the documents do.
+func numbers(n float64) []any {
+	if n == 0 {
+		return nil
+	}
+	return []any{n}
+}
+
+// metadata is what stands at a path of a JSON object: a text or the texts of a
+// list, or true or false. Hosts of other people say what they like: anything else
+// is no value, and of a name that stands twice the first counts, as it does for a
+// store that looks into the JSON.
+func metadata(raw json.RawMessage, path []string, isBool bool) []any {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	for _, name := range path {
+		if !enter(dec, name) {
+			return nil
+		}
+	}
+	var found any
+	if dec.Decode(&found) != nil {
+		return nil
+	}
+	switch v := found.(type) {
+	case bool:
+		if isBool {
+			return []any{v}
+		}
+	case string:
+		if !isBool {
+			return texts(v)
+		}
+	case []any:
+		var list []string
+		for _, e := range v {
+			if s, ok := e.(string); ok && !isBool {
+				list = append(list, s)
+			}
+		}
+		return texts(list...)
+	}
+	return nil
+}
+
+// enter goes into the object that comes next, up to the value of a name.
+func enter(dec *json.Decoder, name string) bool {
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return false
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil || key == name {
+			return err == nil
+		}
+		var skipped json.RawMessage
+		if dec.Decode(&skipped) != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// EnrollmentKeySchema is what can be asked of enrollment keys.
+func EnrollmentKeySchema() *kql.Schema {
+	return &kql.Schema{
+		Fields: []*kql.Field{
+			keyword("name", "its name"),
+			keyword("policy_id", "the policy it enrols into"),
+			{Name: "active", Type: kql.TypeBool, Description: "false once it is revoked"},
+			keyword("id", "its id"),
+			keyword("api_key_id", "its id"),
+			date("created_at", "when it was made"),
+			date("expire_at", "when it expires"),
+		},
+		Trim: []string{"fleet-enrollment-api-keys.", "attributes."},
+	}
+}
+
+// Values are what the key has in a field of EnrollmentKeySchema.
+func (k *EnrollmentKey) Values(f *kql.Field) []any {
+	switch f.Name {
+	case "name":
+		return texts(k.Name)
+	case "policy_id":
+		return texts(k.PolicyID)
+	case "active":
+		return []any{k.Active}
+	case "id", "api_key_id":
+		return texts(k.ID)
+	case "created_at":
+		return []any{k.CreatedAt}
+	case "expire_at":
+		return dates(k.ExpireAt)
+	}
+	return nil
+}
+
+// PolicySchema is what can be asked of policies.
+func PolicySchema() *kql.Schema {
+	return &kql.Schema{
+		Fields: slices.Concat([]*kql.Field{
+			keyword("name", "its name"),
+			keyword("id", "its id"),
+			keyword("namespace", "its namespace"),
+		}, text("description", "what it is for"), []*kql.Field{
+			keyword("monitoring_enabled", "what of its agents is monitored"),
+			{Name: "is_protected", Type: kql.TypeBool, Description: "whether its agents are protected from being uninstalled"},
+			number("inactivity_timeout", "seconds of silence after which its agents are inactive"),
+			number("revision", "counts its changes"),
+			date("updated_at", "when it last changed"),
+			keyword("updated_by", "who changed it last"),
+		}),
+		Trim: []string{"ingest-agent-policies.", "fleet-agent-policies.", "attributes."},
+	}
+}
+
+// Values are what the policy has in a field of PolicySchema.
+func (p *Policy) Values(f *kql.Field) []any {
+	switch strings.TrimSuffix(f.Name, Twin) {
+	case "name":
+		return texts(p.Name)
+	case "id":
+		return texts(p.ID)
+	case "namespace":
+		return texts(p.Namespace)
+	case "description":
+		return texts(p.Description)
+	case "monitoring_enabled":
+		return texts(p.MonitoringEnabled...)
+	case "is_protected":
+		return []any{p.Protected}
+	case "inactivity_timeout":
+		return []any{p.InactivityTimeout.Seconds()}
+	case "revision":
+		return []any{float64(p.PolicyRev)}
+	case "updated_at":
+		return []any{p.UpdatedAt}
+	case "updated_by":
+		return texts(p.UpdatedBy)
+	}
+	return nil
+}

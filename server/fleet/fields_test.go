@@ -1,0 +1,206 @@
+package fleet
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/kql"
+)
+
+// The rules of the status exist twice: as a function of an agent, and as filters
+// that stores carry out. They are the same.
+func TestTheStatusAndItsFilterAgreeOnEveryAgent(t *testing.T) {
+	const day = 24 * time.Hour
+	ages := []time.Duration{0, time.Second, OfflineAfter - 1, OfflineAfter, OfflineAfter + 1, time.Hour, day, day + 1, 14 * day, 14*day + 1, 100 * day}
+	timeouts := map[string]time.Duration{"a": 14 * day, "b": day, "never": 0, "c": time.Minute, "d": day}
+	maybe := func(t *rapid.T, name string) *time.Time {
+		if rapid.Bool().Draw(t, name+" set") {
+			return ago(rapid.SampledFrom(ages).Draw(t, name))
+		}
+		return nil
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a := Agent{
+			Active: rapid.Bool().Draw(t, "active"), PolicyID: rapid.SampledFrom([]string{"a", "b", "c", "d", "never", "unknown", ""}).Draw(t, "policy"),
+			EnrolledAt: *ago(rapid.SampledFrom(ages).Draw(t, "enrolled")), UnenrollmentStartedAt: maybe(t, "unenrolling"),
+			AuditUnenrolledReason: rapid.SampledFrom([]string{"", "uninstall", "orphaned", "key_revoked"}).Draw(t, "audit"),
+			UpgradeStartedAt:      maybe(t, "started"), UpgradedAt: maybe(t, "upgraded"),
+			Last: LastSeen{At: maybe(t, "last seen"), Status: rapid.SampledFrom([]string{"", "online", "error", "degraded"}).Draw(t, "says")},
+		}
+		known := timeouts
+		if rapid.Bool().Draw(t, "without timeouts") {
+			known = nil
+		}
+		some := map[string]bool{}
+		for _, s := range Statuses {
+			some[string(s)] = rapid.Bool().Draw(t, string(s))
+		}
+		f := AgentSchema(known).Fields[0].Derive(func(s string) bool { return some[s] }, now)
+		status := a.Facts().StatusAt(now, known[a.PolicyID])
+		if got := kql.Match(f, a.Values); got != some[string(status)] {
+			t.Fatalf("the agent is %s, the filter of %v says %v: %+v", status, some, got, f)
+		}
+	})
+}
+
+// valued has a value in every field that can be asked about.
+func valued() Agent {
+	return Agent{
+		ID: "a1", Type: "PERMANENT", Active: true, PolicyID: "p1", PolicyRev: 3, EnrollmentID: "e1", Version: "1.10.0",
+		EnrolledAt: now, UnenrolledAt: &now, UnenrolledReason: "left", UnenrollmentStartedAt: &now,
+		AuditUnenrolledReason: "uninstall", AuditUnenrolledTime: &now,
+		Last: LastSeen{At: &now, Status: "degraded", Message: "Half of it runs"}, Tags: []string{"prod", "db"},
+		LocalMetadata: json.RawMessage(`{
+			"elastic": {"agent": {"id": "a1", "version": "1.10.0", "snapshot": false, "upgradeable": true}},
+			"host": {"hostname": "web-01", "name": "Web 01", "ip": ["10.0.0.1/24", "fe80::1/64"], "architecture": "x86_64", "id": "m1"},
+			"os": {"platform": "debian", "family": "debian", "name": "Debian GNU/Linux", "version": "13 (trixie)", "type": "linux", "kernel": "6.18", "full": "Debian 13"}}`),
+		UpgradeStatus: UpgradeFailed, UpgradeStartedAt: &now, UpgradedAt: &now,
+		UpgradeDetails: &agentapi.UpgradeDetails{TargetVersion: "1.11.0", ActionID: "x1", State: agentapi.UpgradeFailed, Metadata: agentapi.UpgradeMetadata{
+			ScheduledAt: &now, DownloadPercent: 12.5, DownloadRate: 1000, RetryErrorMsg: "no route", RetryUntil: &now, RetryAttempt: 1, RetryLimit: 6,
+			FailedState: agentapi.UpgradeDownloading, ErrorMsg: "disk full", Reason: "it fell", ReasonCode: "crash_loop",
+		}},
+	}
+}
+
+func TestEveryFieldHasValuesOfItsType(t *testing.T) {
+	a := valued()
+	key := EnrollmentKey{ID: "k", Name: "n", PolicyID: "p", CreatedAt: now, ExpireAt: &now}
+	policy := Policy{ID: "p", Name: "n", Namespace: "default", Description: "d", MonitoringEnabled: []string{"logs"}, UpdatedAt: now, UpdatedBy: "ann"}
+	for _, row := range []struct {
+		schema *kql.Schema
+		values kql.Doc
+		empty  kql.Doc
+	}{
+		{AgentSchema(nil), a.Values, (&Agent{}).Values},
+		{EnrollmentKeySchema(), key.Values, (&EnrollmentKey{}).Values},
+		{PolicySchema(), policy.Values, (&Policy{}).Values},
+	} {
+		names := map[string]bool{}
+		for _, f := range row.schema.Fields {
+			if names[f.Name] || f.Description == "" {
+				t.Errorf("%s stands twice, or says nothing of itself", f.Name)
+			}
+			names[f.Name] = true
+			if f.Type == kql.TypeDerived {
+				continue
+			}
+			got := row.values(f)
+			if len(got) == 0 {
+				t.Errorf("%s has no value", f.Name)
+			}
+			for _, v := range got {
+				fits := false
+				switch v.(type) {
+				case string:
+					fits = f.Type == kql.TypeKeyword || f.Type == kql.TypeText || f.Type == kql.TypeVersion
+				case time.Time:
+					fits = f.Type == kql.TypeDate
+				case bool:
+					fits = f.Type == kql.TypeBool
+				case float64:
+					fits = f.Type == kql.TypeNumber
+				}
+				if !fits {
+					t.Errorf("%s, %s, has the value %v (%T)", f.Name, f.Type, v, v)
+				}
+			}
+			for _, v := range row.empty(f) {
+				if v == "" {
+					t.Errorf("an empty %s counts as a value", f.Name)
+				}
+			}
+			if twin := strings.TrimSuffix(f.Name, Twin); twin != f.Name && row.schema.Field(twin) == nil {
+				t.Errorf("%s is the twin of nothing", f.Name)
+			}
+		}
+	}
+}
+
+func TestMetadataIsReadAsItCame(t *testing.T) {
+	hostname, snapshot := &kql.Field{Name: "local_metadata.host.hostname.keyword", Type: kql.TypeKeyword}, &kql.Field{Name: "local_metadata.elastic.agent.snapshot", Type: kql.TypeBool}
+	for raw, want := range map[string][]any{
+		``:                          nil,
+		`null`:                      nil,
+		`[]`:                        nil,
+		`{"host":"web"}`:            nil,
+		`{"host":["web"]}`:          nil,
+		`{"host":{"hostname":7}}`:   nil,
+		`{"host":{"hostname":""}}`:  nil,
+		`{"host":{"hostname":{}}}`:  nil,
+		`{"host":{"Hostname":"x"}}`: nil,
+		`{"host":{"hostname":"x"}}`: {"x"},
+		`{"a":{},"host":{"b":[1,{}],"hostname":["x","",7,"y"]}}`: {"x", "y"},
+		`{"host":{"hostname":"x","hostname":"y"}}`:               {"x"},
+	} {
+		if got := (&Agent{LocalMetadata: json.RawMessage(raw)}).Values(hostname); !slices.Equal(got, want) {
+			t.Errorf("%s has %v, want %v", raw, got, want)
+		}
+	}
+	for raw, want := range map[string][]any{`true`: {true}, `false`: {false}, `"true"`: nil, `[true]`: nil, `1`: nil} {
+		a := Agent{LocalMetadata: json.RawMessage(`{"elastic":{"agent":{"snapshot":` + raw + `}}}`)}
+		if got := a.Values(snapshot); !slices.Equal(got, want) {
+			t.Errorf("%s is %v, want %v", raw, got, want)
+		}
+	}
+}
+
+// What a list shows of agents nobody asks about, and what a query changes in that.
+func TestAQueryThatNamesAHiddenStatusShowsIt(t *testing.T) {
+	online := Agent{ID: "online", Active: true, PolicyID: "p", EnrolledAt: now, Last: LastSeen{At: &now, Status: "online"}}
+	inactive, unenrolled := online, online
+	inactive.ID, inactive.Last.At = "inactive", ago(48*time.Hour)
+	unenrolled.ID, unenrolled.Active = "unenrolled", false
+	timeouts := map[string]time.Duration{"p": 24 * time.Hour}
+	for query, want := range map[string]string{
+		"":                                  "online",
+		"*":                                 "online",
+		"policy_id: p":                      "online",
+		"status: online":                    "online",
+		"not status: online":                "",
+		"status: inactive":                  "inactive",
+		"status:unenrolled":                 "unenrolled",
+		"status : unenrolled":               "unenrolled", // in Kibana the blank hides them
+		"fleet-agents.status: unenrolled":   "unenrolled",
+		`status: "inactive" or policy_id:p`: "online inactive",
+		"status: (inactive or unenrolled)":  "inactive unenrolled",
+		"not status: inactive":              "online",
+		"status: in*":                       "inactive",
+		"status: *":                         "online unenrolled", // as in Kibana
+		"policy_id: p and status: *":        "online unenrolled",
+		"policy_id: *":                      "online",
+	} {
+		f, err := SelectAgents(query, false, timeouts, now)
+		if err != nil {
+			t.Errorf("%s: %v", query, err)
+			continue
+		}
+		var got []string
+		for _, a := range []Agent{online, inactive, unenrolled} {
+			if kql.Match(f, a.Values) {
+				got = append(got, a.ID)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q shows %q, want %q", query, got, want)
+		}
+		f, err = SelectAgents(query, true, timeouts, now)
+		asked, err2 := kql.Compile(query, AgentSchema(timeouts), now)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		for _, a := range []Agent{online, inactive, unenrolled} {
+			if kql.Match(f, a.Values) != kql.Match(asked, a.Values) {
+				t.Errorf("%q with all shown is not what the query says of the %s agent", query, a.ID)
+			}
+		}
+	}
+	if _, err := SelectAgents("status: sleeping", false, nil, now); err == nil || !strings.Contains(err.Error(), "unenrolling") {
+		t.Errorf("an unknown status: %v", err)
+	}
+}

@@ -1,0 +1,313 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+)
+
+// query is a kql.Filter as a condition in SQL, on facts as f, hot as h and agents
+// as a. Every part of it is 0 or 1, never NULL: of NULL, NOT would be NULL too, and
+// leave out agents that a query with NOT is about.
+type query struct {
+	where    string
+	hot, doc bool  // it looks at hot, at agents
+	args     []any // in the order of the text
+}
+
+func compile(f kql.Filter) (query, error) {
+	var q query
+	var err error
+	q.where, err = q.filter(f)
+	return q, err
+}
+
+func (q *query) filter(f kql.Filter) (string, error) {
+	switch f := f.(type) {
+	case kql.Everything:
+		return "1", nil
+	case kql.Nothing:
+		return "0", nil
+	case kql.AllOf:
+		return q.join(f, " AND ", "1")
+	case kql.AnyOf:
+		return q.join(gather(f), " OR ", "0")
+	case kql.NotOf:
+		inner, err := q.filter(f.Filter)
+		return "NOT " + inner, err
+	case kql.Exists:
+		return q.leaf(f.Field, func(s source) string { return q.exists(s, f.Field.Type) })
+	case kql.Equals:
+		return q.leaf(f.Field, func(s source) string { return q.equals(s, f.Value) })
+	case oneOf:
+		return q.leaf(f.field, func(s source) string {
+			return q.holds(s, func(v string) string { return v + " IN (SELECT value FROM json_each(" + q.arg(f.list) + "))" })
+		})
+	case kql.Like:
+		return q.matches(f.Field, leaf{Like: f.Pattern, Text: f.Field.Type == kql.TypeText})
+	case kql.HasWord:
+		return q.matches(f.Field, leaf{Words: f.Words})
+	case kql.HasPhrase:
+		return q.matches(f.Field, leaf{Phrase: f.Words})
+	case kql.Compare:
+		return q.leaf(f.Field, func(s source) string { return q.compare(s, f) })
+	}
+	return "", fleet.Errorf(fleet.Internal, "the store does not know queries of the kind %T", f)
+}
+
+// join puts parts together as a tree that is as flat as can be: SQLite takes an
+// expression of at most 1,000 levels, and a chain has one for each of its parts.
+func (q *query) join(parts []kql.Filter, op, none string) (string, error) {
+	switch len(parts) {
+	case 0:
+		return none, nil
+	case 1:
+		return q.filter(parts[0])
+	}
+	left, err := q.join(parts[:len(parts)/2], op, none)
+	if err != nil {
+		return "", err
+	}
+	right, err := q.join(parts[len(parts)/2:], op, none)
+	return "(" + left + op + right + ")", err
+}
+
+// oneOf is an AnyOf of Equals of one field: a list of a thousand ids, or of
+// policies, is one look into it for each agent.
+type oneOf struct {
+	kql.Filter
+	field *kql.Field
+	list  string // of texts, in JSON
+}
+
+// gather puts the Equals of an AnyOf together by their field.
+func gather(parts kql.AnyOf) []kql.Filter {
+	texts := map[*kql.Field][]string{}
+	for _, p := range parts {
+		if e, ok := p.(kql.Equals); ok {
+			if s, ok := e.Value.(string); ok && s != "" {
+				texts[e.Field] = append(texts[e.Field], s)
+			}
+		}
+	}
+	var out []kql.Filter
+	for _, p := range parts {
+		e, ok := p.(kql.Equals)
+		if !ok || len(texts[e.Field]) < 2 {
+			if ok && texts[e.Field] == nil && isText(e.Field.Type) {
+				continue // the empty text, or gathered
+			}
+			out = append(out, p)
+			continue
+		}
+		list, err := json.Marshal(texts[e.Field])
+		if err != nil {
+			return parts // strings can be encoded
+		}
+		out = append(out, oneOf{field: e.Field, list: string(list)})
+		delete(texts, e.Field)
+	}
+	return out
+}
+
+func isText(t kql.Type) bool {
+	return t == kql.TypeKeyword || t == kql.TypeVersion || t == kql.TypeText
+}
+
+func (q *query) arg(v any) string {
+	q.args = append(q.args, v)
+	return "?"
+}
+
+// source is where a field's values are.
+type source struct {
+	column   string // of facts or hot
+	key      string // of facts: that which versions compare by
+	nullable bool
+	list     bool   // the column is a JSON list
+	flag     string // says whether there is a value, where the column does not
+	path     string // in the document, for what has no column
+	said     bool   // by the host, in JSON of its own: it may be anything
+	// often is a column that has the only value where named, of facts, is true;
+	// where it is not, the document has what there is.
+	often, named string
+}
+
+// columns are the fields that facts and hot have. Queries of these alone never
+// touch a document.
+var columns = map[string]source{
+	"agent.id":                {column: "f.id"},
+	"agent.version":           {column: "f.version", key: "f.version_key"},
+	"active":                  {column: "f.active"},
+	"policy_id":               {column: "f.policy_id"},
+	"tags":                    {column: "f.tags", list: true},
+	"enrolled_at":             {column: "f.enrolled_at"},
+	"audit_unenrolled_reason": {column: "f.audit_unenrolled"},
+	"upgrade_started_at":      {column: "f.upgrade_started_at", nullable: true},
+	"upgraded_at":             {column: "f.upgraded_at", nullable: true},
+	"unenrollment_started_at": {path: `$."unenrollment_started_at"`, flag: "f.unenrolling"},
+	"last_checkin":            {column: "h.last_checkin", nullable: true},
+	"last_checkin_status":     {column: "h.status"},
+	"last_checkin_message":    {column: "h.message"},
+}
+
+// documented are the fields found in documents, by a path that is their name.
+var documented = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|policy_revision_idx|enrollment_id|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status)$`)
+
+func sourceOf(f *kql.Field) (source, error) {
+	name := strings.TrimSuffix(f.Name, fleet.Twin)
+	if s, ok := columns[name]; ok {
+		return s, nil
+	}
+	if !documented.MatchString(name) {
+		return source{}, fleet.FieldError("query.kuery", "agents cannot be asked about %q", f.Name)
+	}
+	s := source{
+		path: `$."` + strings.ReplaceAll(name, ".", `"."`) + `"`,
+		said: strings.HasPrefix(name, "local_metadata."),
+	}
+	if name == hostnameField.Name {
+		s.often, s.named = "f.hostname", "f.host_named"
+	}
+	return s, nil
+}
+
+// hostnameField is what hosts are looked for by, more often than by all else of
+// their metadata.
+var hostnameField = &kql.Field{Name: "local_metadata.host.hostname", Type: kql.TypeText}
+
+func (q *query) leaf(f *kql.Field, write func(source) string) (string, error) {
+	s, err := sourceOf(f)
+	if err != nil {
+		return "", err
+	}
+	return write(s), nil
+}
+
+// matches is a leaf that matches in Go, where kql.Match does.
+func (q *query) matches(f *kql.Field, l leaf) (string, error) {
+	text, err := json.Marshal(l)
+	if err != nil {
+		return "", fleet.Errorf(fleet.Internal, "encode a part of the query: %w", err) // strings can be encoded
+	}
+	return q.leaf(f, func(s source) string {
+		return q.holds(s, func(v string) string { return "muster_matches(" + q.arg(string(text)) + ", " + v + ")" })
+	})
+}
+
+func (s source) hot() bool { return strings.HasPrefix(s.column, "h.") }
+func (s source) doc() bool { return s.column == "" && s.often == "" }
+
+// document is the SQL of the agent's document. Where it is looked at only now and
+// then, finding its row is put off till then.
+func (s source) document() string {
+	if s.often != "" {
+		return "(SELECT doc FROM agents x WHERE x.rid = f.rid)"
+	}
+	return "a.doc"
+}
+
+// look notes which table a source is in.
+func (q *query) look(s source) { q.hot, q.doc = q.hot || s.hot(), q.doc || s.doc() }
+
+// holds says whether a test is true of any value of a source. test writes it, for
+// the SQL of one value; it may be called twice.
+func (q *query) holds(s source, test func(v string) string) string {
+	q.look(s)
+	switch {
+	case s.list:
+		return "EXISTS (SELECT 1 FROM json_each(" + s.column + ") j WHERE " + test("j.value") + ")"
+	case s.nullable:
+		return "(" + s.column + " IS NOT NULL AND " + test(s.column) + ")"
+	case s.column != "":
+		return test(s.column)
+	case s.said:
+		often := ""
+		if s.often != "" {
+			often = "WHEN " + s.named + " THEN " + test(s.often) + " "
+		}
+		doc := s.document()
+		kind := "json_type(" + doc + ", '" + s.path + "') = "
+		return "CASE " + often + "WHEN " + kind + "'text' THEN " + test("("+doc+" ->> '"+s.path+"')") +
+			" WHEN " + kind + "'array' THEN EXISTS (SELECT 1 FROM json_each(" + doc + ", '" + s.path + "') j WHERE j.type = 'text' AND " + test("j.value") + ") ELSE 0 END"
+	}
+	return "coalesce(" + test("(a.doc ->> '"+s.path+"')") + ", 0)"
+}
+
+func (q *query) exists(s source, t kql.Type) string {
+	switch {
+	case s.flag != "":
+		return s.flag
+	case isText(t):
+		return q.holds(s, func(v string) string { return v + " <> ''" })
+	case s.column != "":
+		q.look(s)
+		return "(" + s.column + " IS NOT NULL)"
+	case t == kql.TypeBool:
+		q.look(s)
+		return "coalesce(json_type(a.doc, '" + s.path + "') IN ('true', 'false'), 0)"
+	}
+	q.look(s)
+	return "(a.doc ->> '" + s.path + "' IS NOT NULL)"
+}
+
+func (q *query) equals(s source, value any) string {
+	switch v := value.(type) {
+	case string:
+		if v == "" {
+			return "0" // no document has it
+		}
+		return q.holds(s, func(x string) string { return x + " = " + q.arg(v) })
+	case bool:
+		if s.column != "" {
+			return q.holds(s, func(x string) string { return x + " = " + q.arg(v) })
+		}
+		q.look(s)
+		return "coalesce(json_type(a.doc, '" + s.path + "') = " + q.arg(fmt.Sprint(v)) + ", 0)"
+	case float64:
+		return q.holds(s, func(x string) string { return "CAST(" + x + " AS REAL) = " + q.arg(v) })
+	}
+	return "0" // Equals of a type whose values are of another
+}
+
+func (q *query) compare(s source, f kql.Compare) string {
+	op := " " + string(f.Op) + " "
+	switch v := f.Value.(type) {
+	case time.Time:
+		return q.holds(s, func(x string) string {
+			if s.column == "" {
+				x = "muster_time(" + x + ")"
+			}
+			return x + op + q.arg(nanoseconds(v))
+		})
+	case float64:
+		return q.holds(s, func(x string) string { return "CAST(" + x + " AS REAL)" + op + q.arg(v) })
+	case string:
+		if f.Field.Type == kql.TypeVersion {
+			if s.key != "" {
+				return "(" + s.key + " <> '' AND " + s.key + op + q.arg(v) + ")"
+			}
+			return q.holds(s, func(x string) string {
+				return "(muster_version_key(" + x + ") <> '' AND muster_version_key(" + x + ")" + op + q.arg(v) + ")"
+			})
+		}
+		return q.holds(s, func(x string) string { return "(" + x + " <> '' AND " + x + op + q.arg(v) + ")" })
+	}
+	return "0" // as above
+}
+
+// latest is the last time there is a number of nanoseconds for.
+var latest = time.Unix(0, 1<<63-1)
+
+// nanoseconds is fromTime for times that people ask about, such as the year 3000.
+func nanoseconds(t time.Time) int64 {
+	if t.After(latest) {
+		return latest.UnixNano()
+	}
+	return fromTime(t)
+}

@@ -1,0 +1,450 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// queriedTimeouts are those of the policies of the crowd.
+var queriedTimeouts = map[string]time.Duration{"default": 48 * time.Hour, "canary": 3 * time.Hour, "edge": 48 * time.Hour, "never": 0}
+
+// queriedAt is when the crowd is asked about.
+var queriedAt = at(24 * time.Hour)
+
+// odd are texts that are easily got wrong on the way to a query language: wildcards,
+// quotes and escapes of several, letters beyond ASCII, blanks, and nothing.
+var odd = []string{
+	"", "prod", "Prod", "PROD", "prod-1", "prod 1", "web-01.example.com", "100%", "a*b", "a?b", "a_b", "[x]", "it's", `"quoted"`, `back\slash`, `'; DROP TABLE agents; --`,
+	"äpfel", "ÄPFEL", "東京", "naïve café", "x\ty", "line\nbreak", "null", "true", "1.10.0", "1.9.0", "🦊", "a\u0000b", "İstanbul", "ß", "e\u0301",
+	"failed to download: no route to host 10.0.0.1", "Failed to DOWNLOAD", "{}", "[]", "$.x", "é", " ", "-",
+}
+
+// oddVersions are compared as versions where they are some.
+var oddVersions = []string{"", "1.0.0", "1.9.0", "1.10.0", "1.10.0-rc.2", "1.10.0-rc.10", "1.10.0-SNAPSHOT", "1.10.0+build2", "2.0.0", "latest", "1.*"}
+
+// crowd is a fleet whose agents have, or have not, something odd in each field.
+// The seed is fixed: what fails once fails again.
+func crowd() []fleet.Agent {
+	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // spread, not secret
+	pick := func(from []string) string { return from[r.IntN(len(from))] }
+	maybe := func() *time.Time {
+		switch r.IntN(6) {
+		case 0, 1:
+			return nil
+		case 2:
+			return atPtr(24*time.Hour - fleet.OfflineAfter) // to the nanosecond
+		case 3:
+			return atPtr(time.Duration(r.IntN(50)) * time.Hour / 2)
+		}
+		return atPtr(24*time.Hour - time.Duration(r.IntN(200))*time.Second - time.Duration(r.IntN(3))*time.Millisecond)
+	}
+	said := []string{
+		`null`, `{}`, `{"host":null}`, `{"host":"x"}`, `{"host":{"hostname":7,"name":true}}`, `{"host":{"hostname":["a*b","","prod",7,null,{"prod":"prod"}]}}`,
+		`{"host":{"hostname":{"prod":"prod"}}}`, `{"os":[{"platform":"prod"}]}`, `{"elastic":{"agent":{"snapshot":"true","upgradeable":[true],"version":["1.10.0","2.0.0"]}}}`,
+		`{"host":{"hostname":"prod","hostname":"Prod"}}`, `{"host":{"Hostname":"prod","ip":[["prod"]]}}`,
+	}
+	var list []fleet.Agent
+	for i := range 200 {
+		a := agent(fmt.Sprintf("agent-%03d", i*37%200))
+		a.Type = pick([]string{"PERMANENT", "EPHEMERAL"})
+		a.Active = i%8 != 0
+		a.PolicyID = pick([]string{"default", "canary", "edge", "never", "gone", ""})
+		a.PolicyRev = int64(i % 4)
+		a.Version = pick(oddVersions)
+		a.EnrollmentID, a.UnenrolledReason = pick(odd), pick(odd)
+		a.EnrolledAt = at(time.Duration(r.IntN(1440)) * time.Minute)
+		if r.IntN(2) == 0 {
+			a.EnrolledAt = at(24*time.Hour - time.Minute)
+		}
+		a.UnenrolledAt, a.UnenrollmentStartedAt, a.AuditUnenrolledTime = maybe(), maybe(), maybe()
+		a.AuditUnenrolledReason = pick([]string{"", "", "", "", "", "", "uninstall", "orphaned", "key_revoked"})
+		if seen := maybe(); seen != nil || r.IntN(3) > 0 {
+			a.Last = fleet.LastSeen{At: seen, Status: pick([]string{"online", "error", "degraded", ""}), Message: pick(odd)}
+		}
+		for range i % 4 {
+			a.Tags = append(a.Tags, pick(odd))
+		}
+		a.UpgradeStatus = fleet.UpgradeStatus(pick([]string{"", "started", "failed", "rolled_back"}))
+		a.UpgradeStartedAt, a.UpgradedAt = maybe(), maybe()
+		if i%3 == 1 {
+			a.UpgradeDetails = &agentapi.UpgradeDetails{
+				TargetVersion: pick(oddVersions), ActionID: pick(odd), State: agentapi.UpgradeState(pick([]string{"UPG_DOWNLOADING", "UPG_FAILED", "UPG_WATCHING"})),
+				Metadata: agentapi.UpgradeMetadata{
+					ScheduledAt: maybe(), RetryUntil: maybe(), DownloadPercent: float64(i%5) * 12.5, DownloadRate: agentapi.Rate(i % 3), RetryAttempt: i % 3,
+					RetryErrorMsg: pick(odd), ErrorMsg: pick(odd), Reason: pick(odd), ReasonCode: pick(odd),
+				},
+			}
+		}
+		if i%4 == 0 {
+			a.LocalMetadata = []byte(pick(said))
+		} else {
+			a.LocalMetadata = []byte(asText(map[string]any{
+				"elastic": map[string]any{"agent": map[string]any{"id": a.ID, "version": pick(oddVersions), "snapshot": i%2 == 0, "upgradeable": i%5 == 0}},
+				"host":    map[string]any{"hostname": pick(odd), "name": pick(odd), "ip": []string{pick(odd), "10.0.0.1/24"}, "architecture": "x86_64"},
+				"os":      map[string]any{"platform": pick(odd), "name": pick(odd), "version": pick(odd)},
+			}))
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// filterOf draws any filter of the fields, some levels deep.
+func filterOf(fields []*kql.Field, depth int) *rapid.Generator[kql.Filter] {
+	return rapid.Custom(func(t *rapid.T) kql.Filter {
+		parts := func() []kql.Filter {
+			return rapid.SliceOfN(filterOf(fields, depth-1), 0, 4).Draw(t, "parts")
+		}
+		kind := 9
+		if depth > 0 {
+			kind = rapid.IntRange(0, 9).Draw(t, "kind")
+		}
+		switch kind {
+		case 0:
+			return kql.AllOf(parts())
+		case 1:
+			return kql.AnyOf(parts())
+		case 2:
+			return kql.NotOf{Filter: filterOf(fields, depth-1).Draw(t, "not")}
+		case 3:
+			// Any of several values of one field, which stores may put together.
+			f := rapid.SampledFrom(fields).Draw(t, "field")
+			var any kql.AnyOf //nolint:predeclared // the word for it
+			for range rapid.IntRange(2, 5).Draw(t, "values") {
+				any = append(any, leafOf(f).Draw(t, "leaf"))
+			}
+			return any
+		}
+		return leafOf(rapid.SampledFrom(fields).Draw(t, "field")).Draw(t, "leaf")
+	})
+}
+
+func leafOf(f *kql.Field) *rapid.Generator[kql.Filter] {
+	return rapid.Custom(func(t *rapid.T) kql.Filter {
+		if rapid.IntRange(0, 6).Draw(t, "exists") == 0 {
+			return kql.Exists{Field: f}
+		}
+		op := rapid.SampledFrom([]kql.Op{kql.Less, kql.LessEqual, kql.More, kql.MoreEqual}).Draw(t, "op")
+		text := rapid.SampledFrom(slices.Concat(odd, oddVersions, f.Values, []string{"default", "canary", "agent-007"})).Draw(t, "text")
+		compare := rapid.Bool().Draw(t, "compare")
+		switch f.Type {
+		case kql.TypeDate:
+			nearby := []time.Duration{0, time.Millisecond, -time.Millisecond, -fleet.OfflineAfter, -time.Minute, -12 * time.Hour, 250 * 365 * 24 * time.Hour}
+			return kql.Compare{Field: f, Op: op, Value: queriedAt.Add(rapid.SampledFrom(nearby).Draw(t, "at"))}
+		case kql.TypeBool:
+			return kql.Equals{Field: f, Value: rapid.Bool().Draw(t, "bool")}
+		case kql.TypeNumber:
+			n := rapid.SampledFrom([]float64{0, 1, 2, 12.5, 25, 37.25, -1}).Draw(t, "number")
+			if compare {
+				return kql.Compare{Field: f, Op: op, Value: n}
+			}
+			return kql.Equals{Field: f, Value: n}
+		case kql.TypeText:
+			words := kql.Words(text + " " + rapid.SampledFrom(odd).Draw(t, "and"))
+			switch rapid.IntRange(0, 2).Draw(t, "words") {
+			case 0:
+				return kql.Like{Field: f, Pattern: wildcardOf(strings.ToLower(text)).Draw(t, "pattern")}
+			case 1:
+				if len(words) > 0 {
+					return kql.HasPhrase{Field: f, Words: words}
+				}
+			}
+			return kql.HasWord{Field: f, Words: words}
+		case kql.TypeVersion:
+			if key := f.Key(text); compare && key != "" {
+				return kql.Compare{Field: f, Op: op, Value: key}
+			}
+		case kql.TypeKeyword:
+			if compare {
+				return kql.Compare{Field: f, Op: op, Value: text}
+			}
+		}
+		if rapid.Bool().Draw(t, "like") {
+			return kql.Like{Field: f, Pattern: wildcardOf(text).Draw(t, "pattern")}
+		}
+		return kql.Equals{Field: f, Value: text}
+	})
+}
+
+// wildcardOf cuts a text up, so that patterns fit now and then.
+func wildcardOf(text string) *rapid.Generator[kql.Wildcard] {
+	return rapid.Custom(func(t *rapid.T) kql.Wildcard {
+		runes := []rune(text)
+		from := rapid.IntRange(0, len(runes)).Draw(t, "from")
+		to := rapid.IntRange(from, len(runes)).Draw(t, "to")
+		switch rapid.IntRange(0, 3).Draw(t, "shape") {
+		case 0:
+			return kql.Wildcard{string(runes[:from]), ""}
+		case 1:
+			return kql.Wildcard{"", string(runes[from:])}
+		case 2:
+			return kql.Wildcard{"", string(runes[from:to]), ""}
+		}
+		return kql.Wildcard{string(runes[:from]), string(runes[to:])}
+	})
+}
+
+// comparisonsEach is how many comparisons each field is tried with.
+const comparisonsEach = 8
+
+func testQueries(t *testing.T, cfg Config) {
+	ctx := t.Context()
+	s := cfg.open(t)
+	fleetOf := crowd()
+	for _, a := range fleetOf {
+		must(t, s.Agents().Create(ctx, a))
+	}
+	cfg.eventually(t, func() error {
+		_, total, err := s.Agents().List(ctx, store.AgentQuery{})
+		if err != nil || total != len(fleetOf) {
+			return fmt.Errorf("%d agents, want %d: %w", total, len(fleetOf), err)
+		}
+		return nil
+	})
+	for i := range fleetOf { // as they are stored
+		fleetOf[i] = value(s.Agents().Get(ctx, fleetOf[i].ID))(t)
+	}
+	schema := fleet.AgentSchema(queriedTimeouts)
+
+	// found is what the store finds, in all ways it can be asked, which must be the
+	// same agents.
+	found := func(f kql.Filter) ([]string, error) {
+		filter := store.AgentFilter{Query: f}
+		page, total, err := s.Agents().List(ctx, store.AgentQuery{AgentFilter: filter, Limit: len(fleetOf) + 1, Sort: store.ByHostname})
+		if err != nil {
+			return nil, err
+		}
+		list := ids(page)
+		if total != len(list) {
+			return nil, fmt.Errorf("the list has %d agents, its total is %d", len(list), total)
+		}
+		var paged []string
+		size := max((total+1)/2, 1)
+		for offset := 0; offset < total; offset += size {
+			page, again, err := s.Agents().List(ctx, store.AgentQuery{AgentFilter: filter, Limit: size, Offset: offset, Sort: store.ByHostname})
+			if err != nil {
+				return nil, err
+			}
+			if again != total {
+				return nil, fmt.Errorf("the total is %d on one page and %d on another", total, again)
+			}
+			paged = append(paged, ids(page)...)
+		}
+		if !slices.Equal(paged, list) {
+			return nil, fmt.Errorf("the pages are %v, together they are %v", paged, list)
+		}
+		slices.Sort(list)
+		var facts, each []string
+		if err := s.Agents().Facts(ctx, filter, func(id string, _ fleet.StatusFacts) { facts = append(facts, id) }); err != nil {
+			return nil, err
+		}
+		if err := s.Agents().Each(ctx, filter, func(a fleet.Agent) { each = append(each, a.ID) }); err != nil {
+			return nil, err
+		}
+		slices.Sort(facts)
+		slices.Sort(each)
+		if !slices.Equal(facts, list) || !slices.Equal(each, list) {
+			return nil, fmt.Errorf("the list is of %v, facts of %v, each of %v", list, facts, each)
+		}
+		return list, nil
+	}
+	matching := func(f kql.Filter) []string {
+		list := []string{}
+		for _, a := range fleetOf {
+			if kql.Match(f, a.Values) {
+				list = append(list, a.ID)
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+
+	var fields []*kql.Field
+	for _, f := range schema.Fields {
+		if f.Type != kql.TypeDerived {
+			fields = append(fields, f)
+		}
+	}
+
+	t.Run("a filter finds the agents that match it", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			f := filterOf(fields, 3).Draw(t, "filter")
+			got, err := found(f)
+			if want := matching(f); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("found %v\nwant  %v: %v", got, want, err)
+			}
+		})
+	})
+
+	// One by one too: above, what is wrong of one may be covered by another.
+	t.Run("so does each comparison with each field", func(t *testing.T) {
+		some := 0
+		for _, field := range fields {
+			for seed := range comparisonsEach {
+				f := leafOf(field).Example(seed)
+				have := matching(f)
+				var others []string
+				for _, a := range fleetOf {
+					if _, has := slices.BinarySearch(have, a.ID); !has {
+						others = append(others, a.ID)
+					}
+				}
+				slices.Sort(others)
+				for _, ask := range []struct {
+					filter kql.Filter
+					want   []string
+				}{{f, have}, {kql.NotOf{Filter: f}, others}} {
+					var got []string
+					err := s.Agents().Facts(ctx, store.AgentFilter{Query: ask.filter}, func(id string, _ fleet.StatusFacts) { got = append(got, id) })
+					slices.Sort(got)
+					if err != nil || !slices.Equal(got, ask.want) {
+						t.Errorf("%#v\nfound %v\nwant  %v: %v", ask.filter, got, ask.want, err)
+					}
+				}
+				if len(have) > 0 && len(others) > 0 {
+					some++
+				}
+			}
+		}
+		if all := len(fields) * comparisonsEach; some < all/3 {
+			t.Errorf("of %d comparisons only %d tell agents apart: the test says little", all, some)
+		}
+	})
+
+	t.Run("a status finds the agents that have it", func(t *testing.T) {
+		for _, status := range fleet.Statuses {
+			f, err := kql.Compile("status: "+string(status), schema, queriedAt)
+			must(t, err)
+			want := []string{}
+			for _, a := range fleetOf {
+				if a.Facts().StatusAt(queriedAt, queriedTimeouts[a.PolicyID]) == status {
+					want = append(want, a.ID)
+				}
+			}
+			slices.Sort(want)
+			if len(want) == 0 {
+				t.Errorf("nobody is %s: the test says nothing of it", status)
+			}
+			equal(t, value(found(f))(t), want)
+		}
+	})
+
+	for query, some := range map[string]bool{
+		"": true,
+		"status: (online or degraded) and not tags: prod*":                                            true,
+		"agent.version > 1.9.0 and agent.version < 2.0.0":                                             true,
+		"agent.version >= 1.10.0-rc.10":                                                               true,
+		"tags: (prod or \"a*b\" or \"it's\")":                                                         true,
+		"local_metadata.host.hostname: example":                                                       false,
+		"local_metadata.host.hostname: web*":                                                          true,
+		"last_checkin_message: \"no route\"":                                                          true,
+		"last_checkin_message: DOWNLOAD or upgrade_details.metadata.error_msg: download":              true,
+		"upgrade_started_at: * and not upgraded_at: *":                                                true,
+		"last_checkin < now-12h or not last_checkin: *":                                               true,
+		"status:updating AND upgrade_started_at:* AND NOT upgraded_at:* AND upgrade_started_at < now": false,
+		"not (active: true and policy_id: (default or canary or edge))":                               true,
+		"prod":                             true,
+		"\"line\\nbreak\"":                 true,
+		"local_metadata.host.ip: 10.0.0.1": true,
+		"upgrade_details.metadata.download_percent >= 12.5": true,
+		"fleet-agents.policy_id: canary":                    true,
+	} {
+		t.Run("asked "+query, func(t *testing.T) {
+			f, err := kql.Compile(query, schema, queriedAt)
+			must(t, err)
+			got := value(found(f))(t)
+			equal(t, got, matching(f))
+			if some && len(got) == 0 {
+				t.Error("it finds nobody: the test says nothing of it")
+			}
+		})
+	}
+
+	t.Run("a query counts beside the rest of a filter", func(t *testing.T) {
+		f, err := kql.Compile("status: * and not tags: prod", schema, queriedAt)
+		must(t, err)
+		rest := store.AgentFilter{PolicyID: "edge", ActiveOnly: true, VersionBelow: "2.0.0", SeenSince: map[string]time.Time{"edge": at(time.Hour)}}
+		want := []string{}
+		for _, a := range keep(fleetOf, rest) {
+			if fleet.VersionKey(a.Version) != "" && kql.Match(f, a.Values) {
+				want = append(want, a.ID)
+			}
+		}
+		rest.Query = f
+		got, total, err := s.Agents().List(ctx, store.AgentQuery{AgentFilter: rest, Limit: 1000})
+		must(t, err)
+		list := ids(got)
+		slices.Sort(list)
+		slices.Sort(want)
+		equal(t, list, want)
+		if total != len(want) || total == 0 {
+			t.Errorf("the total is %d", total)
+		}
+	})
+
+	t.Run("many of everything is no trouble", func(t *testing.T) {
+		var every, some kql.AnyOf
+		for _, a := range fleetOf {
+			every = append(every, kql.Equals{Field: schema.Field("agent.id"), Value: a.ID})
+			some = append(some, kql.AllOf{kql.Equals{Field: schema.Field("agent.id"), Value: a.ID}, kql.Exists{Field: schema.Field("last_checkin")}})
+		}
+		equal(t, value(found(every))(t), matching(every))
+		equal(t, value(found(slices.Concat(some, some, some)))(t), matching(some))
+	})
+
+	t.Run("values of a field come once, in order, as many as asked for", func(t *testing.T) {
+		for _, name := range []string{"tags", "agent.version", "policy_id", "last_checkin_status", "local_metadata.host.hostname.keyword", "local_metadata.host.hostname", "upgrade_details.state", "type"} {
+			field := schema.Field(name)
+			filter, err := kql.Compile("not policy_id: canary", schema, queriedAt)
+			must(t, err)
+			for _, prefix := range []string{"", "p", "PROD", "1.1", "ä", "a*"} {
+				var want []string
+				for _, a := range fleetOf {
+					for _, v := range a.Values(field) {
+						if s := v.(string); kql.Match(filter, a.Values) && len(s) >= len(prefix) && asciiFold(s[:len(prefix)]) == asciiFold(prefix) {
+							want = append(want, s)
+						}
+					}
+				}
+				slices.Sort(want)
+				want = slices.Compact(want)
+				for _, limit := range []int{1000, 2, 0} {
+					got, err := s.Agents().Values(ctx, store.AgentFilter{Query: filter}, field, prefix, limit)
+					must(t, err)
+					if !slices.Equal(got, want[:min(limit, len(want))]) {
+						t.Errorf("values of %s with %q are %q, want %q", name, prefix, got, want)
+					}
+				}
+			}
+		}
+	})
+
+	t.Run("a field that agents do not have is refused", func(t *testing.T) {
+		f := kql.Exists{Field: &kql.Field{Name: "components", Type: kql.TypeKeyword}}
+		_, _, err := s.Agents().List(ctx, store.AgentQuery{AgentFilter: store.AgentFilter{Query: f}})
+		wantKind(t, err, fleet.Invalid)
+		_, err = s.Agents().Values(ctx, store.AgentFilter{}, f.Field, "", 1)
+		wantKind(t, err, fleet.Invalid)
+	})
+}
+
+// asciiFold is lower case, of ASCII alone.
+func asciiFold(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
