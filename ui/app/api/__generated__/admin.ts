@@ -38,6 +38,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/fleet/agents/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The tags that agents have, in order, at most 10000 */
+        get: operations["listAgentTags"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/fleet/agents/{agentId}": {
         parameters: {
             query?: never;
@@ -331,6 +348,23 @@ export interface paths {
         put?: never;
         /** What a rollback would do to each agent; changes nothing */
         post: operations["previewRollback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/kql/suggest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a query of agents may go on with */
+        get: operations["suggestQuery"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1422,7 +1456,7 @@ export interface components {
         UpgradeResponse: {
             actionId?: string;
         };
-        /** @description Ids, at most 10000. (A query instead of ids comes with KQL.) */
+        /** @description Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all. */
         AgentSelection: string[] | string;
         BulkUpgradeRequest: {
             agents: components["schemas"]["AgentSelection"];
@@ -1440,6 +1474,21 @@ export interface components {
             batchSize?: number;
             includeInactive?: boolean;
         };
+        TagList: {
+            items: string[];
+        };
+        QuerySuggestions: {
+            items: components["schemas"]["QuerySuggestion"][];
+        };
+        QuerySuggestion: {
+            /** @enum {string} */
+            kind: "field" | "operator" | "value" | "conjunction";
+            /** @description What to put in the place of the query's bytes from from to to */
+            text: string;
+            from: number;
+            to: number;
+            description?: string;
+        };
         ActionCreated: {
             actionId: string;
         };
@@ -1452,7 +1501,8 @@ export interface components {
             includeInactive?: boolean;
         };
         RollbackPreviewRequest: {
-            agents: string[];
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
         };
         RollbackPreview: {
             /** @description How many agents would be rolled back */
@@ -1477,7 +1527,8 @@ export interface components {
             reason?: string;
         };
         UpgradePreviewRequest: {
-            agents: string[];
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
             version: string;
             source_uri?: string;
             force?: boolean;
@@ -2585,6 +2636,10 @@ export interface components {
         agentId: string;
         rolloutId: string;
         webhookId: string;
+        /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+        kuery: string;
+        /** @description Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled. */
+        showInactive: boolean;
     };
     requestBodies: never;
     headers: never;
@@ -2619,9 +2674,10 @@ export interface operations {
                 page?: number;
                 /** @description page × perPage may not pass 10000 */
                 perPage?: number;
-                /** @description A query in KQL. Until queries are here, only the empty one is accepted. */
-                kuery?: string;
-                showInactive?: boolean;
+                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                kuery?: components["parameters"]["kuery"];
+                /** @description Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled. */
+                showInactive?: components["parameters"]["showInactive"];
                 /** @description Only agents an upgrade to the newest package would move */
                 showUpgradeable?: boolean;
                 getStatusSummary?: boolean;
@@ -2641,6 +2697,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentList"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    listAgentTags: {
+        parameters: {
+            query?: {
+                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                kuery?: components["parameters"]["kuery"];
+                /** @description Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled. */
+                showInactive?: components["parameters"]["showInactive"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The tags */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TagList"];
                 };
             };
             default: components["responses"]["Error"];
@@ -2871,7 +2953,8 @@ export interface operations {
         parameters: {
             query?: {
                 policyId?: string;
-                kuery?: string;
+                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                kuery?: components["parameters"]["kuery"];
             };
             header?: never;
             path?: never;
@@ -2896,6 +2979,8 @@ export interface operations {
             query?: {
                 page?: number;
                 perPage?: number;
+                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                kuery?: components["parameters"]["kuery"];
             };
             header?: never;
             path?: never;
@@ -2991,6 +3076,8 @@ export interface operations {
             query?: {
                 page?: number;
                 perPage?: number;
+                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                kuery?: components["parameters"]["kuery"];
             };
             header?: never;
             path?: never;
@@ -3103,6 +3190,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RollbackPreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    suggestQuery: {
+        parameters: {
+            query?: {
+                /** @description The query, as far as it is written */
+                q?: string;
+                /** @description Where in it the cursor stands, in bytes; absent: at its end */
+                cursor?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The suggestions */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuerySuggestions"];
                 };
             };
             default: components["responses"]["Error"];
