@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/muster-fleet/muster/testing/demo"
+	"github.com/muster-fleet/muster/testing/esnode"
 	"github.com/muster-fleet/muster/testing/suite"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
@@ -27,6 +28,20 @@ func Demo(ctx context.Context,
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return demo.Run(ctx, demo.Options{Root: root(), Auto: auto != nil && *auto, Out: os.Stdout})
+}
+
+// Es runs an Elasticsearch on this machine until Ctrl-C, to put a server on by hand.
+func Es(ctx context.Context,
+	// where it answers; by default on a port that is free
+	port *int,
+) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	chosen := 0
+	if port != nil {
+		chosen = *port
+	}
+	return esnode.Run(ctx, chosen, os.Stdout)
 }
 
 // Build builds the web UI and the three programs into build/bin.

@@ -61,8 +61,8 @@ var bans = []ban{
 		reason: "no helper of a test belongs in a program that runs on somebody's host",
 	},
 	{
-		from: []string{"..."}, unless: []string{support}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
-		reason: "they fail or skip a test: they are for _test.go files and support packages",
+		from: []string{"..."}, unless: []string{support, "testing/esnode"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
+		reason: "they fail or skip a test: they are for _test.go files, support packages, and the node that many suites need",
 	},
 	{
 		from: shipped, unless: []string{support}, to: []string{support}, deep: true,

@@ -16,6 +16,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/muster-fleet/muster/testing/esnode"
 )
 
 // Root finds the repository's top folder from the current one upwards.
@@ -44,14 +46,34 @@ var debianPackages = []struct{ program, name string }{
 	{"debootstrap", "debootstrap"},             // machines with a real systemd
 	{"systemd-nspawn", "systemd-container"},    // and what runs them
 	{"fonts-dejavu-core", "fonts-dejavu-core"}, // by its folder, see have
+	{"mvn", "maven"},                           // fetches Elasticsearch
+	{"java", javaPackages[0]},                  // and what runs it, see javaPackage
+}
+
+// javaPackages run Elasticsearch; a release of Debian has one or two of them.
+var javaPackages = []string{"openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless"}
+
+// javaPackage is the first that this release has. On a machine that does not know
+// its packages, it is the first.
+func javaPackage() string {
+	for _, name := range javaPackages {
+		if exec.Command("apt-cache", "show", name).Run() == nil {
+			return name
+		}
+	}
+	return javaPackages[0]
 }
 
 func have(program string) bool {
-	if program == "fonts-dejavu-core" {
-		_, err := os.Stat("/usr/share/fonts/truetype/dejavu")
-		return err == nil
+	var err error
+	switch program {
+	case "fonts-dejavu-core":
+		_, err = os.Stat("/usr/share/fonts/truetype/dejavu")
+	case "java":
+		_, err = esnode.Java(context.Background()) // too old is as bad as none
+	default:
+		_, err = exec.LookPath(program)
 	}
-	_, err := exec.LookPath(program)
 	return err == nil
 }
 
@@ -59,35 +81,60 @@ func have(program string) bool {
 func Missing() []string {
 	var out []string
 	for _, p := range debianPackages {
-		if !have(p.program) {
-			out = append(out, p.name)
+		if have(p.program) {
+			continue
 		}
+		if p.program == "java" {
+			p.name = javaPackage()
+		}
+		out = append(out, p.name)
 	}
 	return out
 }
 
 // Setup installs what is missing, when it can: as root on Debian. Elsewhere it
 // says what to install; that is no error, for the suites that need it say so
-// themselves.
+// themselves. It also fetches the Elasticsearch that tests run.
 func Setup(ctx context.Context, out io.Writer) error {
+	if err := installMissing(ctx, out); err != nil {
+		return err
+	}
+	return fetchElasticsearch(ctx, out)
+}
+
+func fetchElasticsearch(ctx context.Context, out io.Writer) error {
+	if esnode.IsFetched() || !have("mvn") {
+		return nil
+	}
+	fmt.Fprintf(out, "Fetching Elasticsearch %s from Maven Central …\n", esnode.Version)
+	if _, err := esnode.Fetch(ctx); err != nil {
+		// Who is offline can still run everything else.
+		fmt.Fprintf(out, "%v\nSuites that need Elasticsearch will be skipped.\n", err)
+	}
+	return ctx.Err()
+}
+
+func installMissing(ctx context.Context, out io.Writer) error {
 	missing := Missing()
 	if len(missing) == 0 {
 		return nil
 	}
-	install := append([]string{"apt-get", "install", "-y", "--no-install-recommends"}, missing...)
+	install := func() []string {
+		return append([]string{"apt-get", "install", "-y", "--no-install-recommends"}, missing...)
+	}
 	_, err := exec.LookPath("apt-get")
 	if runtime.GOOS != "linux" || err != nil || os.Geteuid() != 0 {
 		fmt.Fprintf(out, "Not installed: %s. Suites that need them will be skipped. On Debian:\n  sudo apt-get update && sudo %s\n",
-			strings.Join(missing, ", "), strings.Join(install, " "))
+			strings.Join(missing, ", "), strings.Join(install(), " "))
 		return nil
 	}
-	fmt.Fprintf(out, "Installing %s …\n", strings.Join(missing, ", "))
-	for _, args := range [][]string{{"apt-get", "update", "-q"}, install} {
-		if err := quietly(ctx, out, "", []string{"DEBIAN_FRONTEND=noninteractive"}, args...); err != nil {
-			return err
-		}
+	env := []string{"DEBIAN_FRONTEND=noninteractive"}
+	if err := quietly(ctx, out, "", env, "apt-get", "update", "-q"); err != nil {
+		return err
 	}
-	return nil
+	missing = Missing() // a fresh machine knows only now what its release has
+	fmt.Fprintf(out, "Installing %s …\n", strings.Join(missing, ", "))
+	return quietly(ctx, out, "", env, install()...)
 }
 
 // BuildUI builds the web UI into ui/dist, unless it is newer than its sources.
