@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/elastic"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// storeFile is the embedded store in the data folder.
+const storeFile = "muster.db"
+
+// openStore opens the store that the configuration names.
+func openStore(ctx context.Context, config replica.Config) (store.Store, error) {
+	if err := os.MkdirAll(config.Data, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w: choose another with --data", err)
+	}
+	if es := config.Store.Elasticsearch; es != nil {
+		return openElastic(ctx, es)
+	}
+	return sqlite.Open(ctx, filepath.Join(config.Data, storeFile), sqlite.Options{})
+}
+
+func openElastic(ctx context.Context, c *replica.ElasticsearchConfig) (store.Store, error) {
+	o := elastic.Options{URLs: c.Hosts, Prefix: c.Prefix, Username: c.Username, CAFingerprint: c.CAFingerprint}
+	var err error
+	if o.Password, o.APIKey, o.ServiceToken, err = c.Secrets(); err != nil {
+		return nil, err
+	}
+	if c.CA != "" {
+		if o.CACert, err = os.ReadFile(c.CA); err != nil {
+			return nil, fmt.Errorf("store.elasticsearch.ca: %w", err)
+		}
+	}
+	if c.Certificate != "" {
+		cert, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("store.elasticsearch.certificate: %w", err)
+		}
+		o.ClientCertificate = &cert
+	}
+	return elastic.Open(ctx, o)
+}

@@ -1,0 +1,286 @@
+package elastic
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+type actions struct{ s *Store }
+
+// actionSource is an action in its index. It never changes: a write would give it
+// another number, so that it was cancelled stands elsewhere.
+type actionSource struct {
+	ID         string     `json:"action_id"`
+	Type       string     `json:"type"`
+	Agents     []string   `json:"agents"` // here alone: 100,000 of them are 4 MB
+	At         any        `json:"@timestamp"`
+	By         any        `json:"user_id"`
+	Start      *time.Time `json:"start_time"`
+	Seconds    int        `json:"rollout_duration_seconds"`
+	Expiration *time.Time `json:"expiration"`
+	Nonce      string     `json:"nonce"`
+	packed
+}
+
+func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
+	source := actionSource{
+		ID: a.ID, Type: string(a.Type), Agents: a.Agents, At: when(a.CreatedAt), By: text(a.CreatedBy),
+		Start: a.StartTime, Seconds: a.RolloutSeconds, Expiration: a.Expiration, Nonce: newNonce(),
+	}
+	cancelled := a.CancelledAt
+	a.Agents, a.CancelledAt = nil, nil
+	var err error
+	if source.packed, err = pack("action", a.ID, a); err != nil {
+		return 0, err
+	}
+	out, err := c.s.c.write1(ctx, "create action", write{verb: create, key: key{indexActions, a.ID}, body: source, nonce: source.Nonce})
+	c.s.actionOrder.written()
+	switch {
+	case err != nil:
+		return 0, err
+	case out.conflict:
+		return 0, exists("action", a.ID)
+	}
+	if cancelled != nil {
+		if err := c.Cancel(ctx, a.ID, *cancelled); err != nil {
+			return 0, err
+		}
+	}
+	return number(out.guard.seq), nil
+}
+
+// cancellation says since when an action is cancelled. Its id is the action's.
+type cancellation struct {
+	ActionID string    `json:"action_id"`
+	At       time.Time `json:"at"`
+	Revision int64     `json:"-"`
+}
+
+func (c actions) cancellations() collection[cancellation] {
+	return small(c.s, "cancellation", func(v *cancellation) (string, *int64) { return v.ActionID, &v.Revision })
+}
+
+func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
+	if _, err := c.Get(ctx, id); err != nil {
+		return err
+	}
+	err := c.cancellations().Create(ctx, cancellation{ActionID: id, At: at})
+	if err != nil && fleet.KindOf(err) == fleet.Conflict {
+		return nil // the first time counts
+	}
+	return err
+}
+
+func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
+	list, err := c.many(ctx, []string{id})
+	switch {
+	case err != nil:
+		return fleet.Action{}, err
+	case len(list) == 0:
+		return fleet.Action{}, missing("action", id)
+	}
+	return list[0], nil
+}
+
+func (c actions) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error) {
+	if agentID == "" || limit <= 0 {
+		return []fleet.Action{}, nil
+	}
+	// It shows at least what After has shown in this process: an agent that is told
+	// to come for an action finds it.
+	upTo, err := c.s.actionOrder.recent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nothing := searched{from: after, upTo: upTo, at: now}
+	if was, ok := c.s.searched.get(agentID); ok && was.from <= after && !was.at.After(now) {
+		nothing.from, after = was.from, max(after, was.upTo)
+	}
+	out := []fleet.Action{}
+	for after < upTo && len(out) < limit {
+		n := min(limit-len(out), window)
+		res, err := c.s.c.searchNow(ctx, "read pending actions", indexActions, body{
+			"query": body{"bool": body{
+				"filter":   []any{body{"term": body{"agents": agentID}}, between(after, upTo)},
+				"must_not": []any{body{"range": body{"expiration": body{"lte": millis(now)}}}},
+			}},
+			"sort": []any{body{"_seq_no": "asc"}}, "size": n, "_source": false, "track_total_hits": false, "seq_no_primary_term": true,
+		})
+		if err != nil {
+			return nil, err
+		}
+		list, err := c.ofHits(ctx, res.Hits.Hits)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, list...)
+		if len(res.Hits.Hits) < n {
+			break
+		}
+		after = number(res.Hits.Hits[n-1].Seq)
+	}
+	if len(out) == 0 {
+		c.s.searched.put(agentID, nothing)
+	}
+	return out, nil
+}
+
+// searched says that an agent had nothing to do above one number and up to
+// another, at a time. Nothing comes to be there later, so that the agent's next
+// check-in looks at what is newer alone, which most often is nothing.
+type searched struct {
+	from, upTo int64
+	at         time.Time
+}
+
+func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
+	hits, err := c.s.actionOrder.after(ctx, "read new actions", after, limit, false)
+	if err != nil {
+		return nil, err
+	}
+	return c.ofHits(ctx, hits)
+}
+
+func (c actions) LastSeq(ctx context.Context) (int64, error) {
+	upTo, err := c.s.actionOrder.advance(ctx)
+	if err != nil || upTo == 0 {
+		return 0, err
+	}
+	return c.s.actionOrder.end(ctx, "desc", upTo)
+}
+
+func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, error) {
+	if limit <= 0 {
+		return []fleet.Action{}, nil
+	}
+	upTo, err := c.s.actionOrder.advance(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hits, _, err := c.s.c.page(ctx, "list actions", indexActions, body{
+		"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "sort": []any{body{"_seq_no": "desc"}}, "_source": false,
+	}, offset, limit, window)
+	if err != nil {
+		return nil, err
+	}
+	return c.ofHits(ctx, hits)
+}
+
+func (c actions) ofHits(ctx context.Context, hits []hit) ([]fleet.Action, error) {
+	ids := make([]string, len(hits))
+	for i, h := range hits {
+		ids[i] = h.ID
+	}
+	return c.many(ctx, ids)
+}
+
+// many returns those of the actions that exist, in the order asked for. Documents
+// come from memory if they can; whether they are cancelled is read each time.
+func (c actions) many(ctx context.Context, ids []string) ([]fleet.Action, error) {
+	known := make([]*fleet.Action, len(ids))
+	cancellations := c.cancellations()
+	var keys []key
+	for _, id := range ids {
+		keys = append(keys, cancellations.key(id))
+	}
+	var unknown []int
+	for i, id := range ids {
+		if a, ok := c.s.actions.get(id); ok {
+			known[i] = &a
+			continue
+		}
+		unknown = append(unknown, i)
+		keys = append(keys, key{indexActions, id})
+	}
+	got, err := c.s.c.gets(ctx, "read actions", keys)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range unknown {
+		f := got[len(ids)+n]
+		if !f.there {
+			continue
+		}
+		var source actionSource
+		if err := decodeSource("action", ids[i], f.source, &source); err != nil {
+			return nil, err
+		}
+		a := fleet.Action{}
+		if err := source.unpack("action", ids[i], &a); err != nil {
+			return nil, err
+		}
+		a.Agents, a.Seq = source.Agents, number(f.guard.seq)
+		a.Revision = f.guard.revision()
+		c.s.actions.put(a, len(f.source))
+		known[i] = &a
+	}
+	out := make([]fleet.Action, 0, len(ids))
+	for i, a := range known {
+		if a == nil {
+			continue
+		}
+		shown := cloneAction(*a)
+		if f := got[i]; f.there {
+			v, err := cancellations.value(ids[i], f.source, f.guard)
+			if err != nil {
+				return nil, err
+			}
+			shown.CancelledAt = &v.At
+		}
+		out = append(out, shown)
+	}
+	return out, nil
+}
+
+func cloneAction(a fleet.Action) fleet.Action {
+	a.Data = slices.Clone(a.Data)
+	a.Agents = slices.Clone(a.Agents)
+	a.StartTime = cloneTime(a.StartTime)
+	a.Expiration = cloneTime(a.Expiration)
+	return a
+}
+
+func cloneTime(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	c := *t
+	return &c
+}
+
+// maxActionCache bounds the encoded size of the actions kept in memory. An
+// action for 10,000 agents has 300 KB, and all of them ask for it within a
+// second of its creation.
+const maxActionCache = 32 << 20
+
+// actionCache keeps actions as they are for ever.
+type actionCache struct {
+	mu   sync.Mutex
+	byID map[string]fleet.Action
+	size int
+}
+
+func (c *actionCache) get(id string) (fleet.Action, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.byID[id]
+	return a, ok
+}
+
+func (c *actionCache) put(a fleet.Action, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.byID[a.ID]; ok || size > maxActionCache {
+		return
+	}
+	if c.byID == nil || c.size+size > maxActionCache {
+		// Starting over is simple and rare: what is asked for comes back.
+		c.byID, c.size = map[string]fleet.Action{}, 0
+	}
+	c.byID[a.ID] = a
+	c.size += size
+}

@@ -1,0 +1,248 @@
+package elastic
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// agentPage is how many whole agents one request reads: some 3 KB each.
+	agentPage = 1_000
+	// factPage is how many agents one request reads the facts of. They come from
+	// columns, without the documents.
+	factPage = window
+)
+
+// sortField is what each sort orders by.
+func sortField(by store.AgentSort) (string, error) {
+	switch by {
+	case "", store.ByEnrolledAt:
+		return "enrolled_at", nil
+	case store.ByLastCheckin:
+		return "last_checkin", nil
+	case store.ByHostname:
+		return "hostname", nil
+	case store.ByVersion:
+		return "version_key", nil
+	case store.ByPolicy:
+		return "policy_id", nil
+	}
+	return "", fleet.FieldError("query.sortField", "agents cannot be sorted by %q: use %s, %s, %s, %s or %s", string(by),
+		store.ByEnrolledAt, store.ByLastCheckin, store.ByHostname, store.ByVersion, store.ByPolicy)
+}
+
+// filterQuery is the query of a filter. It scores nothing.
+func filterQuery(f store.AgentFilter) (body, error) {
+	filter, not := []any{}, []any{}
+	if f.Query != nil {
+		query, err := dsl(f.Query)
+		if err != nil {
+			return nil, err
+		}
+		filter = append(filter, query)
+	}
+	if f.PolicyID != "" {
+		filter = append(filter, body{"term": body{"policy_id": f.PolicyID}})
+	}
+	if f.ActiveOnly {
+		filter = append(filter, body{"term": body{"active": true}})
+	}
+	if f.VersionBelow != "" {
+		// What is no version has no key.
+		filter = append(filter, body{"range": body{"version_key": body{"lt": fleet.VersionKey(f.VersionBelow)}}})
+	}
+	// Policies with the same timeout share a clause, so there are few.
+	byTime := map[int64][]string{}
+	for policy, at := range f.SeenSince {
+		byTime[millis(at)] = append(byTime[millis(at)], policy)
+	}
+	for _, since := range slices.Sorted(maps.Keys(byTime)) {
+		not = append(not, body{"bool": body{"filter": []any{
+			body{"terms": body{"policy_id": byTime[since]}}, body{"range": body{"last_activity": body{"lt": since}}},
+		}}})
+	}
+	return body{"bool": body{"filter": filter, "must_not": not}}, nil
+}
+
+func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, int, error) {
+	field, err := sortField(q.Sort)
+	if err != nil {
+		return nil, 0, err
+	}
+	query, err := filterQuery(q.AgentFilter)
+	if err != nil {
+		return nil, 0, err
+	}
+	// What has no value comes before all that have one.
+	order, absent := "asc", "_first"
+	if q.Desc {
+		order, absent = "desc", "_last"
+	}
+	hits, total, err := g.s.c.page(ctx, "list agents", indexAgents, body{
+		"query": query, "_source": agentFields,
+		"sort": []any{body{field: body{"order": order, "missing": absent}}, body{"id": order}},
+	}, q.Offset, max(q.Limit, 0), agentPage)
+	if err != nil {
+		return nil, 0, err
+	}
+	out, err := agentsOf(hits)
+	return out, total, err
+}
+
+func agentsOf(hits []hit) ([]fleet.Agent, error) {
+	out := make([]fleet.Agent, 0, len(hits))
+	for _, h := range hits {
+		a, _, err := agentValue(h.ID, h.Source)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit int) ([]fleet.Agent, error) {
+	if limit <= 0 {
+		return []fleet.Agent{}, nil
+	}
+	filter := []any{body{"exists": body{"field": "upgrading_since"}}}
+	if !after.At.IsZero() {
+		at := millis(after.At)
+		filter = append(filter, body{"bool": body{"should": []any{
+			body{"range": body{"upgrading_since": body{"gt": at}}},
+			body{"bool": body{"filter": []any{body{"term": body{"upgrading_since": at}}, body{"range": body{"id": body{"gt": after.ID}}}}}},
+		}}})
+	}
+	hits, _, err := g.s.c.page(ctx, "list agents that are being upgraded", indexAgents, body{
+		"query": body{"bool": body{"filter": filter}}, "_source": agentFields,
+		"sort": []any{body{"upgrading_since": "asc"}, body{"id": "asc"}},
+	}, 0, limit, agentPage)
+	if err != nil {
+		return nil, err
+	}
+	return agentsOf(hits)
+}
+
+func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet.Agent)) error {
+	query, err := filterQuery(filter)
+	if err != nil {
+		return err
+	}
+	return g.s.c.walk(ctx, "read agents", indexAgents, body{"query": query, "_source": agentFields}, agentPage, func(h hit) error {
+		a, _, err := agentValue(h.ID, h.Source)
+		if err == nil {
+			f(a)
+		}
+		return err
+	})
+}
+
+// columns asks for fields without the documents they are of.
+func columns(names ...string) []any {
+	var out []any
+	for _, name := range names {
+		out = append(out, name)
+	}
+	return out
+}
+
+// dates asks for columns of dates, in milliseconds.
+func dates(names ...string) []any {
+	var out []any
+	for _, name := range names {
+		out = append(out, body{"field": name, "format": "epoch_millis"})
+	}
+	return out
+}
+
+// date is the value of such a column, nil where there is none.
+func (h hit) date(field string) *time.Time {
+	ms, err := strconv.ParseInt(h.text(field), 10, 64)
+	if err != nil {
+		return nil
+	}
+	t := time.UnixMilli(ms).UTC()
+	return &t
+}
+
+func (h hit) flag(field string) bool {
+	var b bool
+	if v := h.Fields[field]; len(v) > 0 {
+		_ = json.Unmarshal(v[0], &b) // of another type: false
+	}
+	return b
+}
+
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
+	query, err := filterQuery(filter)
+	if err != nil {
+		return err
+	}
+	return g.s.c.walk(ctx, "read the facts of agents", indexAgents, body{
+		"query": query, "_source": false,
+		"docvalue_fields": append(columns("active", "policy_id", "last_checkin_status", "audit_unenrolled_reason"),
+			dates("enrolled_at", "last_checkin", "upgrading_since", "unenrollment_started_at")...),
+	}, factPage, func(h hit) error {
+		f(h.ID, fleet.StatusFacts{
+			Active: h.flag("active"), PolicyID: h.text("policy_id"), EnrolledAt: orZero(h.date("enrolled_at")), LastCheckin: h.date("last_checkin"),
+			LastCheckinStatus: h.text("last_checkin_status"), AuditUnenrolledReason: h.text("audit_unenrolled_reason"),
+			Upgrading: h.date("upgrading_since") != nil, Unenrolling: h.date("unenrollment_started_at") != nil,
+		})
+		return nil
+	})
+}
+
+func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
+	const op = "take the census"
+	var long []string // with labels that are in no column
+	standing := map[string]fleet.Census{}
+	query, err := filterQuery(store.AgentFilter{ActiveOnly: true})
+	if err != nil {
+		return err
+	}
+	err = g.s.c.walk(ctx, op, indexAgents, body{
+		"query": query, "_source": false,
+		"docvalue_fields": append(columns("policy_id", "agent.version", "labels"), dates("version_since", "healthy_since", "last_checkin")...),
+	}, factPage, func(h hit) error {
+		c := fleet.Census{
+			ID: h.ID, PolicyID: h.text("policy_id"), Active: true, Version: h.text("agent.version"), Labels: h.text("labels"),
+			VersionSince: orZero(h.date("version_since")), HealthySince: orZero(h.date("healthy_since")), LastCheckin: h.date("last_checkin"),
+		}
+		if c.Labels == "" {
+			long = append(long, h.ID)
+			standing[h.ID] = c
+			return nil
+		}
+		f(c)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for ids := range slices.Chunk(long, agentPage) {
+		list, err := g.GetMany(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			c := standing[list[i].ID]
+			c.Labels = fleet.EncodeLabels(list[i].Labels())
+			f(c)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package elastic
+
+import (
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// agentSource is a whole document: what agents can be asked about, what lists and
+// censuses read, and the agent itself.
+func agentSource(a *fleet.Agent, rev int64, last fleet.LastSeen) (map[string]any, error) {
+	p, err := pack("agent", a.ID, a)
+	if err != nil {
+		return nil, err
+	}
+	host := a.Host()
+	fields := map[string]any{}
+	queryValues(fields, a)
+	for name, v := range map[string]any{
+		"id": a.ID, "rev": rev, "access_api_key_id": text(a.AccessKeyID), "enrolled_at": a.EnrolledAt,
+		"hostname": text(a.HostnameOn(host)), "version_key": text(fleet.VersionKey(a.Version)),
+		"version_since": a.VersionSince, "healthy_since": a.HealthySince,
+	} {
+		fields[name] = v
+	}
+	if a.Upgrading() {
+		fields["upgrading_since"] = a.UpgradeStartedAt
+	}
+	// Longer ones are read from the document; see Census.
+	if labels := fleet.EncodeLabels(a.LabelsOn(host)); len(labels) <= maxKeyword {
+		fields["labels"] = labels
+	}
+	for k, v := range touchFields(last, a.EnrolledAt) {
+		fields[k] = v
+	}
+	return withPacked(fields, p), nil
+}

@@ -1,0 +1,58 @@
+package elastic
+
+import (
+	"context"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+type audit struct{ s *Store }
+
+func (a audit) Append(ctx context.Context, list []fleet.AuditEntry) error {
+	writes := make([]write, len(list))
+	for i, e := range list {
+		p, err := pack("audit entry", e.ID, e)
+		if err != nil {
+			return err
+		}
+		writes[i] = write{verb: create, key: key{indexAudit, e.ID}, body: withPacked(map[string]any{
+			"@timestamp": e.At, "subject": text(e.Subject), "actor": text(e.Actor), "verb": text(e.Verb),
+		}, p)}
+	}
+	_, err := a.s.c.write(ctx, "append to the audit trail", writes...) // a conflict is one that is there
+	return err
+}
+
+func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry, int, error) {
+	filter := []any{}
+	if q.Subject != "" {
+		filter = append(filter, body{"term": body{"subject": q.Subject}})
+	}
+	if q.Until != nil {
+		filter = append(filter, body{"range": body{"@timestamp": body{"lte": millis(*q.Until)}}})
+	}
+	hits, total, err := a.s.c.page(ctx, "list the audit trail", indexAudit, body{
+		"query": body{"bool": body{"filter": filter}}, "_source": packedFields,
+		// Of one moment the one written later is the newer.
+		"sort": []any{body{"@timestamp": "desc"}, body{"_seq_no": "desc"}},
+	}, q.Offset, max(q.Limit, 0), documentsPage)
+	if err != nil {
+		return nil, 0, err
+	}
+	out := make([]fleet.AuditEntry, 0, len(hits))
+	for _, h := range hits {
+		var (
+			p packed
+			e fleet.AuditEntry
+		)
+		if err := decodeSource("audit entry", h.ID, h.Source, &p); err != nil {
+			return nil, 0, err
+		}
+		if err := p.unpack("audit entry", h.ID, &e); err != nil {
+			return nil, 0, err
+		}
+		out = append(out, e)
+	}
+	return out, total, nil
+}

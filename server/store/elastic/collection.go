@@ -1,0 +1,186 @@
+package elastic
+
+import (
+	"context"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+const (
+	// documentsPage and largePage are how many documents one request reads: of
+	// some KB each, and of hundreds of KB.
+	documentsPage = 500
+	largePage     = 10
+)
+
+// collection keeps one noun, in an index of its own or with the other small ones.
+type collection[T any] struct {
+	s     *Store
+	index string
+	noun  string
+	// prefix of the ids of documents, where nouns share an index.
+	prefix string
+	page   int // documents read at a time
+	// head returns the id of a value and where its revision stands.
+	head func(*T) (id string, revision *int64)
+	// fields are what can be searched; nil: nothing. All are given each time, with
+	// nil for no value.
+	fields func(*T) map[string]any
+}
+
+// small is the collection of a noun of which there are few.
+func small[T any](s *Store, noun string, head func(*T) (string, *int64)) collection[T] {
+	return collection[T]{s: s, index: indexDocuments, noun: noun, prefix: noun + "/", page: documentsPage, head: head}
+}
+
+func (c collection[T]) key(id string) key { return key{c.index, c.prefix + id} }
+
+func (c collection[T]) source(id string, v *T) (map[string]any, error) {
+	p, err := pack(c.noun, id, v)
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]any{}
+	if c.fields != nil {
+		fields = c.fields(v)
+	}
+	if c.prefix != "" {
+		fields["noun"] = c.noun
+	}
+	return withPacked(fields, p), nil
+}
+
+func (c collection[T]) Create(ctx context.Context, v T) error {
+	id, _ := c.head(&v)
+	source, err := c.source(id, &v)
+	if err != nil {
+		return err
+	}
+	source["born"] = c.s.clock.next()
+	out, err := c.s.c.write1(ctx, "create "+c.noun, own(write{verb: create, key: c.key(id)}, source))
+	if err == nil && out.conflict {
+		err = exists(c.noun, id)
+	}
+	return err
+}
+
+func (c collection[T]) Get(ctx context.Context, id string) (T, error) {
+	f, err := c.s.c.get(ctx, "read "+c.noun, c.key(id), packedFields...)
+	if err == nil && !f.there {
+		err = missing(c.noun, id)
+	}
+	if err != nil {
+		return *new(T), err
+	}
+	return c.value(id, f.source, f.guard)
+}
+
+func (c collection[T]) value(id string, source []byte, g guard) (T, error) {
+	var (
+		p packed
+		v T
+	)
+	if err := decodeSource(c.noun, id, source, &p); err != nil {
+		return v, err
+	}
+	if err := p.unpack(c.noun, id, &v); err != nil {
+		return *new(T), err
+	}
+	_, at := c.head(&v)
+	*at = g.revision()
+	return v, nil
+}
+
+func (c collection[T]) Update(ctx context.Context, v T) error {
+	id, at := c.head(&v)
+	source, err := c.source(id, &v)
+	if err != nil {
+		return err
+	}
+	return c.s.c.updateGuarded(ctx, c.noun, id, c.key(id), guardOf(*at), source)
+}
+
+// updateGuarded replaces fields of a document that is as the guard says.
+func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g guard, fields map[string]any) error {
+	op := "update " + noun
+	if g.term < 1 || g.seq < 0 {
+		// Of no document, which Elasticsearch would not take.
+		f, err := c.get(ctx, op, k, "noun")
+		switch {
+		case err != nil:
+			return err
+		case !f.there:
+			return missing(noun, id)
+		}
+		return changed(noun, id)
+	}
+	out, err := c.write1(ctx, op, own(write{verb: update, key: k, guard: g}, fields))
+	switch {
+	case err != nil:
+		return err
+	case out.missing:
+		return missing(noun, id)
+	case out.conflict:
+		return changed(noun, id)
+	}
+	return nil
+}
+
+func (c collection[T]) Delete(ctx context.Context, id string) error {
+	k := c.key(id)
+	if !k.possible() {
+		return nil
+	}
+	_, err := c.s.c.write1(ctx, "delete "+c.noun, write{verb: remove, key: k})
+	return err
+}
+
+func (c collection[T]) List(ctx context.Context, offset, limit int) ([]T, int, error) {
+	if limit == 0 {
+		limit = all
+	}
+	b := body{
+		"sort":                []any{body{"born": "desc"}},
+		"_source":             packedFields,
+		"seq_no_primary_term": true,
+	}
+	if c.prefix != "" {
+		b["query"] = body{"term": body{"noun": c.noun}}
+	}
+	hits, total, err := c.s.c.page(ctx, "list "+c.noun+" documents", c.index, b, offset, limit, c.page)
+	if err != nil {
+		return nil, 0, err
+	}
+	out := make([]T, 0, len(hits))
+	for _, h := range hits {
+		v, err := c.value(h.ID, h.Source, h.guard())
+		if err != nil {
+			return nil, 0, err
+		}
+		out = append(out, v)
+	}
+	return out, total, nil
+}
+
+// settings are kept with the small documents.
+type settings struct{ s *Store }
+
+// setting is the value of one name.
+type setting struct {
+	Name     string `json:"name"`
+	Value    []byte `json:"value"`
+	Revision int64  `json:"-"`
+}
+
+func (g settings) GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error) {
+	c := small(g.s, "setting", func(v *setting) (string, *int64) { return v.Name, &v.Revision })
+	kept, err := c.Get(ctx, name)
+	if fleet.KindOf(err) != fleet.NotFound || err == nil {
+		return kept.Value, err
+	}
+	if err := c.Create(ctx, setting{Name: name, Value: v}); err != nil && fleet.KindOf(err) != fleet.Conflict {
+		return nil, err
+	}
+	kept, err = c.Get(ctx, name) // another's, if that was first
+	return kept.Value, err
+}

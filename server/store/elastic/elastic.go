@@ -1,0 +1,131 @@
+// Package elastic keeps the server's documents in Elasticsearch, for users who
+// run one already and want several replicas of the server. It implements the
+// interfaces of package store, is proved by storetest, and is the only place
+// that speaks to Elasticsearch. Any version 8 or 9 serves, whatever its licence:
+// there are no scripts, no operations by query, and only basic types of fields.
+//
+// Any number of processes may use one prefix of index names at once. Why the
+// indices are as they are stands in DESIGN.md.
+package elastic
+
+import (
+	"context"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Store is an open set of indices. It is safe for concurrent use.
+type Store struct {
+	c *client
+
+	held     heldCache
+	keys     keyCache
+	actions  actionCache
+	searched memory[searched] // by agent
+
+	actionOrder *order
+	eventOrder  *order
+	clock       births
+}
+
+var _ store.Store = (*Store)(nil)
+
+func (s *Store) Agents() store.Agents   { return agents{s} }
+func (s *Store) Actions() store.Actions { return actions{s} }
+func (s *Store) Results() store.Results { return results{s} }
+
+func (s *Store) Policies() store.Collection[fleet.Policy] {
+	return collection[fleet.Policy]{
+		s: s, index: indexPolicies, noun: "policy", page: documentsPage,
+		head: func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision },
+		fields: func(v *fleet.Policy) map[string]any {
+			return map[string]any{
+				"policy_id": v.ID, "revision_idx": v.PolicyRev, "name": text(v.Name), "namespaces": text(v.Namespace),
+				"inactivity_timeout": int64(v.InactivityTimeout.Seconds()), "@timestamp": when(v.UpdatedAt),
+			}
+		},
+	}
+}
+
+func (s *Store) EnrollmentKeys() store.Collection[fleet.EnrollmentKey] {
+	return collection[fleet.EnrollmentKey]{
+		s: s, index: indexEnrollmentKeys, noun: "enrollment key", page: documentsPage,
+		head: func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision },
+		fields: func(v *fleet.EnrollmentKey) map[string]any {
+			return map[string]any{
+				"api_key_id": v.ID, "name": text(v.Name), "policy_id": text(v.PolicyID), "active": v.Active,
+				"created_at": when(v.CreatedAt), "expire_at": v.ExpireAt,
+			}
+		},
+	}
+}
+
+func (s *Store) Packages() store.Collection[fleet.Package] {
+	return small(s, "package", func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision })
+}
+
+func (s *Store) AdminKeys() store.Collection[fleet.AdminKey] {
+	return small(s, "admin key", func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) PublisherKeys() store.Collection[fleet.PublisherKey] {
+	return small(s, "publisher key", func(v *fleet.PublisherKey) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) TrustFiles() store.Collection[fleet.TrustFile] {
+	return small(s, "trust file", func(v *fleet.TrustFile) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) Previews() store.Collection[fleet.Preview] {
+	c := small(s, "preview", func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision })
+	c.page = largePage
+	return c
+}
+
+func (s *Store) Leases() store.Collection[fleet.Lease] {
+	return small(s, "lease", func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) PolicyLocks() store.Collection[fleet.PolicyLock] {
+	return small(s, "policy lock", func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision })
+}
+
+func (s *Store) ExposureRules() store.Collection[fleet.ExposureRule] {
+	return small(s, "exposure rule", func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) Freezes() store.Collection[fleet.Freeze] {
+	return small(s, "freeze", func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) Incidents() store.Collection[fleet.Incident] {
+	return small(s, "incident", func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) Webhooks() store.Collection[fleet.Webhook] {
+	return small(s, "webhook", func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) DeadLetters() store.Collection[fleet.DeadLetter] {
+	return small(s, "dead letter", func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision })
+}
+
+func (s *Store) Rollouts() store.Rollouts { return newRollouts(s) }
+func (s *Store) Targets() store.Targets   { return targets{s} }
+func (s *Store) Audit() store.Audit       { return audit{s} }
+func (s *Store) Events() store.Events     { return events{s} }
+func (s *Store) Settings() store.Settings { return settings{s} }
+
+// Ping reads a document, of an index in which every replica of the server
+// writes: so it says too whether the index has a copy that answers.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.c.get(ctx, "ping", key{indexDocuments, "ping"})
+	return err
+}
+
+// Close lets calls that run come to their end. Later ones fail as Unavailable.
+func (s *Store) Close() error {
+	s.c.close()
+	return nil
+}

@@ -1,0 +1,145 @@
+package elastic_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/elastic"
+	"github.com/muster-fleet/muster/server/store/storetest"
+	"github.com/muster-fleet/muster/testing/esnode"
+)
+
+func TestMain(m *testing.M) { os.Exit(esnode.With(m).Run()) }
+
+// listLag is the refresh interval of the indices, and what a busy machine adds.
+const listLag = 10 * time.Second
+
+func TestContract(t *testing.T) {
+	p := places{t: t}
+	storetest.Run(t, storetest.Config{Place: p.take, Open: openPlace, ListLag: listLag})
+}
+
+// places hands out prefixes, empty but not new: making the indices takes a small
+// node seconds, and a hundred stories each want a place of their own. That numbers
+// do not begin with one is what they meet in real life, too.
+type places struct {
+	t *testing.T // the places are removed when it ends
+
+	mu   sync.Mutex
+	free []esnode.Place
+}
+
+// take returns a place, spelled out so that another process can open it.
+func (p *places) take(t *testing.T) string {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var mine *esnode.Place
+	for mine == nil && len(p.free) > 0 {
+		last := p.free[len(p.free)-1]
+		p.free = p.free[:len(p.free)-1]
+		emptied, err := empty(t.Context(), last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if emptied {
+			mine = &last
+		}
+	}
+	if mine == nil {
+		fresh := esnode.Shared(p.t)
+		mine = &fresh
+	}
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.free = append(p.free, *mine)
+	})
+	b, err := json.Marshal(mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// maxEmpty is how many documents are removed one by one; a place with more is not
+// used again.
+const maxEmpty = 5_000
+
+// empty removes all documents of a place, and says whether it could.
+func empty(ctx context.Context, p esnode.Place) (bool, error) {
+	ask := func(method, path string, body []byte, out any) error {
+		status, answer, err := p.Do(ctx, method, path, body)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%s %s: status %d: %s", method, path, status, answer)
+		}
+		if err == nil {
+			err = json.Unmarshal(answer, out)
+		}
+		return err
+	}
+	var none struct{}
+	if err := ask(http.MethodPost, "/"+p.Prefix+"*/_refresh", nil, &none); err != nil {
+		return false, err
+	}
+	var found struct {
+		Hits struct {
+			Hits []struct {
+				Index string `json:"_index"`
+				ID    string `json:"_id"`
+			} `json:"hits"`
+		} `json:"hits"`
+	}
+	if err := ask(http.MethodGet, fmt.Sprintf("/%s*/_search?size=%d&_source=false", p.Prefix, maxEmpty+1), nil, &found); err != nil {
+		return false, err
+	}
+	if n := len(found.Hits.Hits); n == 0 || n > maxEmpty {
+		return n == 0, nil
+	}
+	var body bytes.Buffer
+	for _, h := range found.Hits.Hits {
+		if err := json.NewEncoder(&body).Encode(map[string]any{"delete": h}); err != nil {
+			return false, err
+		}
+	}
+	var done struct {
+		Errors bool `json:"errors"`
+	}
+	err := ask(http.MethodPost, "/_bulk?refresh=true", body.Bytes(), &done)
+	return err == nil && !done.Errors, err
+}
+
+func openPlace(ctx context.Context, place string) (store.Store, error) {
+	var p esnode.Place
+	if err := json.Unmarshal([]byte(place), &p); err != nil {
+		return nil, err
+	}
+	opts, err := options(p)
+	if err != nil {
+		return nil, err
+	}
+	return elastic.Open(ctx, opts)
+}
+
+func options(p esnode.Place) (elastic.Options, error) {
+	opts := elastic.Options{
+		URLs: p.URLs, Prefix: p.Prefix, Username: p.Username, Password: p.Password, APIKey: p.APIKey, ServiceToken: p.ServiceToken, CACert: p.CA,
+	}
+	if p.Certificate != nil {
+		pair, err := tls.X509KeyPair(p.Certificate, p.Key)
+		if err != nil {
+			return opts, err
+		}
+		opts.ClientCertificate = &pair
+	}
+	return opts, nil
+}

@@ -1,0 +1,104 @@
+package elastic
+
+import (
+	"context"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+type events struct{ s *Store }
+
+func (e events) Append(ctx context.Context, list []fleet.Event) error {
+	if len(list) == 0 {
+		return nil
+	}
+	writes := make([]write, len(list))
+	for i, ev := range list {
+		p, err := pack("event", ev.Type, ev)
+		if err != nil {
+			return err
+		}
+		writes[i] = write{verb: create, key: key{index: indexEvents}, body: withPacked(map[string]any{
+			"@timestamp": when(ev.At), "type": text(ev.Type), "subject": text(ev.Subject), "actor": text(ev.Actor),
+		}, p)}
+	}
+	_, err := e.s.c.write(ctx, "append events", writes...)
+	e.s.eventOrder.written()
+	return err
+}
+
+func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
+	hits, err := e.s.eventOrder.after(ctx, "read events", after, limit, packedFields)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]fleet.Event, 0, len(hits))
+	for _, h := range hits {
+		var (
+			p  packed
+			ev fleet.Event
+		)
+		if err := decodeSource("event", h.ID, h.Source, &p); err != nil {
+			return nil, err
+		}
+		if err := p.unpack("event", h.ID, &ev); err != nil {
+			return nil, err
+		}
+		ev.Seq = number(h.Seq)
+		out = append(out, ev)
+	}
+	return out, nil
+}
+
+func (e events) Bounds(ctx context.Context) (first, last int64, err error) {
+	upTo, err := e.s.eventOrder.advance(ctx)
+	if err != nil || upTo == 0 {
+		return 0, 0, err
+	}
+	if last, err = e.s.eventOrder.end(ctx, "desc", upTo); err != nil || last == 0 {
+		return 0, 0, err
+	}
+	first, err = e.s.eventOrder.end(ctx, "asc", upTo)
+	return first, last, err
+}
+
+// trimPage bounds how many events one request removes.
+const trimPage = 5_000
+
+func (e events) Trim(ctx context.Context, keep int) error {
+	const op = "trim events"
+	upTo, err := e.s.eventOrder.advance(ctx)
+	if err != nil {
+		return err
+	}
+	there, err := e.s.c.searchNow(ctx, op, indexEvents, body{
+		"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "size": 0, "track_total_hits": true,
+	})
+	if err != nil {
+		return err
+	}
+	excess := there.Hits.Total.Value - max(keep, 0)
+	if excess <= 0 {
+		return nil
+	}
+	// The oldest of one moment: another replica that does the same removes the same,
+	// and what is appended meanwhile is the next call's.
+	b := body{"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "sort": []any{body{"_seq_no": "asc"}}, "_source": false}
+	return e.s.c.atOneMoment(ctx, op, indexEvents, b, func(next func(body) ([]hit, error)) error {
+		for excess > 0 {
+			hits, err := next(body{"size": min(excess, trimPage)})
+			if err != nil || len(hits) == 0 {
+				return err
+			}
+			writes := make([]write, len(hits))
+			for i, h := range hits {
+				writes[i] = write{verb: remove, key: key{indexEvents, h.ID}}
+			}
+			if _, err := e.s.c.write(ctx, op, writes...); err != nil {
+				return err
+			}
+			excess -= len(hits)
+		}
+		return nil
+	})
+}

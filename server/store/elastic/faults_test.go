@@ -1,0 +1,393 @@
+package elastic_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/elastic"
+	"github.com/muster-fleet/muster/testing/esnode"
+)
+
+var now = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
+
+func agent(id string) fleet.Agent {
+	return fleet.Agent{ID: id, Type: "PERMANENT", Active: true, PolicyID: "default", AccessKeyID: "key-" + id, EnrolledAt: now, Version: "1.0.0"}
+}
+
+func action(id string, agents ...string) fleet.Action {
+	return fleet.Action{ID: id, Type: agentapi.ActionUpgrade, Agents: agents, Actioned: len(agents), CreatedAt: now}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// throughProxy opens a store that reaches its node through a proxy.
+func throughProxy(t *testing.T) (store.Store, *esnode.Proxy, esnode.Place) {
+	t.Helper()
+	p := esnode.Shared(t)
+	proxy := esnode.StartProxy(t, p.Access, esnode.ProxyOptions{})
+	proxy.Demand(esnode.Access{APIKey: secretKey})
+	p.Access = proxy.Access()
+	return open(t, p), proxy, p
+}
+
+// secretKey must not stand in any message.
+const secretKey = "c2VjcmV0LWlkOnNlY3JldC1rZXk="
+
+func open(t *testing.T, p esnode.Place) store.Store {
+	t.Helper()
+	opts, err := options(p)
+	must(t, err)
+	s, err := elastic.Open(t.Context(), opts)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s
+}
+
+// calls is one of each kind.
+var calls = map[string]func(context.Context, store.Store) error{
+	"read": func(ctx context.Context, s store.Store) error { _, err := s.Agents().Get(ctx, "a"); return err },
+	"write": func(ctx context.Context, s store.Store) error {
+		return s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: time.Now(), Status: "online"}})
+	},
+	"list": func(ctx context.Context, s store.Store) error {
+		_, _, err := s.Agents().List(ctx, store.AgentQuery{Limit: 5})
+		return err
+	},
+	"walk": func(ctx context.Context, s store.Store) error {
+		return s.Agents().Census(ctx, func(fleet.Census) {})
+	},
+	"follow": func(ctx context.Context, s store.Store) error { _, err := s.Actions().After(ctx, 0, 5); return err },
+	"ping":   func(ctx context.Context, s store.Store) error { return s.Ping(ctx) },
+}
+
+func TestAFaultIsUnavailableAndPasses(t *testing.T) {
+	s, proxy, _ := throughProxy(t)
+	must(t, s.Agents().Create(t.Context(), agent("a")))
+	for name, fault := range map[string]esnode.Fault{
+		"credentials no longer good": esnode.Refuse(http.StatusUnauthorized),
+		"privileges missing":         esnode.Refuse(http.StatusForbidden),
+		"overloaded":                 esnode.Refuse(http.StatusTooManyRequests),
+		"failing":                    esnode.Refuse(http.StatusInternalServerError),
+		"no node behind the proxy":   esnode.Refuse(http.StatusServiceUnavailable),
+		"cut off":                    esnode.Cut(),
+		"half open":                  esnode.Hang(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for what, call := range calls {
+				// As a caller who does not wait for ever: the store's own bound is ten seconds.
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				proxy.Break(fault)
+				err := call(ctx, s)
+				proxy.Heal()
+				cancel()
+				if fleet.KindOf(err) != fleet.Unavailable {
+					t.Errorf("%s: error is %v (%s), want one of kind %s", what, err, fleet.KindOf(err), fleet.Unavailable)
+					continue
+				}
+				if s := fmt.Sprint(err, fmt.Sprintf("%+v", err)); strings.Contains(s, secretKey) || strings.Contains(s, "http://") {
+					t.Errorf("%s: the error tells too much: %s", what, s)
+				}
+			}
+			for what, call := range calls {
+				if err := call(t.Context(), s); err != nil {
+					t.Errorf("after it has passed, %s: %v", what, err)
+				}
+			}
+		})
+	}
+}
+
+func TestABusyNodeIsAskedAgain(t *testing.T) {
+	s, proxy, _ := throughProxy(t)
+	proxy.Break(esnode.Refuse(http.StatusTooManyRequests).Times(2))
+	must(t, s.Agents().Create(t.Context(), agent("a")))
+	proxy.Break(esnode.Refuse(http.StatusServiceUnavailable).Times(2))
+	_, err := s.Agents().Get(t.Context(), "a")
+	must(t, err)
+}
+
+func TestAWriteWhoseAnswerIsLostIsNotMadeTwice(t *testing.T) {
+	s, proxy, _ := throughProxy(t)
+	ctx := t.Context()
+	bulk := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/_bulk") }
+	lose := func() { proxy.Break(esnode.Lose().On(bulk).Times(1)) }
+	lost := func(err error) {
+		t.Helper()
+		if fleet.KindOf(err) != fleet.Unavailable {
+			t.Fatalf("error is %v (%s), want one of kind %s", err, fleet.KindOf(err), fleet.Unavailable)
+		}
+	}
+	lose()
+	_, err := s.Actions().Create(ctx, action("act", "a"))
+	lost(err)
+	if _, err = s.Actions().Create(ctx, action("act", "a")); fleet.KindOf(err) != fleet.Conflict {
+		t.Fatalf("the second try gave %v", err)
+	}
+	list, err := s.Actions().After(ctx, 0, 9)
+	must(t, err)
+	if len(list) != 1 {
+		t.Fatalf("%d actions are there", len(list))
+	}
+
+	must(t, s.Agents().Create(ctx, agent("a")))
+	a, err := s.Agents().Get(ctx, "a")
+	must(t, err)
+	a.ActionSeq++
+	lose()
+	_, err = s.Agents().Update(ctx, a)
+	lost(err)
+	if _, err = s.Agents().Update(ctx, a); fleet.KindOf(err) != fleet.Conflict {
+		t.Fatalf("the second try gave %v: what was read before the first is no longer so", err)
+	}
+	if a, err = s.Agents().Get(ctx, "a"); err != nil || a.ActionSeq != 1 {
+		t.Fatalf("the change was made %d times: %v", a.ActionSeq, err)
+	}
+	lose()
+	touch := []fleet.Touch{{AgentID: "a", At: now.Add(time.Second), Status: "online"}}
+	lost(s.Agents().Touch(ctx, touch))
+	must(t, s.Agents().Touch(ctx, touch))
+	lose()
+	results := []fleet.Result{{ActionID: "act", AgentID: "a", Timestamp: now}}
+	_, err = s.Results().Put(ctx, results)
+	lost(err)
+	if changed, err := s.Results().Put(ctx, results); err != nil || changed[0] {
+		t.Fatalf("the second try gave %v, %v", changed, err)
+	}
+}
+
+func TestAnIndexThatTakesNoWritesCanBeRead(t *testing.T) {
+	p := esnode.Shared(t)
+	s := open(t, p)
+	must(t, s.Agents().Create(t.Context(), agent("a")))
+	block := func(v string) {
+		t.Helper()
+		status, answer, err := p.Do(t.Context(), http.MethodPut, "/"+p.Prefix+"agents/_settings", []byte(`{"index.blocks.read_only_allow_delete":`+v+`}`))
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("status %d: %s: %v", status, answer, err)
+		}
+	}
+	block("true")
+	began := time.Now()
+	err := s.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: "a", At: time.Now(), Status: "online"}})
+	if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("error is %v (%s)", err, fleet.KindOf(err))
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s to say so", took)
+	}
+	if _, err := s.Agents().Get(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	block("null")
+	must(t, s.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: "a", At: time.Now(), Status: "online"}}))
+}
+
+func TestWhatTheClientPresents(t *testing.T) {
+	node := esnode.Shared(t)
+	for name, tc := range map[string]struct {
+		demand  esnode.Access
+		options esnode.ProxyOptions
+		print   bool // the authority is known by its fingerprint alone
+	}{
+		"nothing":                         {},
+		"an API key":                      {demand: esnode.Access{APIKey: secretKey}},
+		"a user and a password":           {demand: esnode.Access{Username: "muster", Password: "pass:word/ä"}},
+		"a service token":                 {demand: esnode.Access{ServiceToken: "AAEAAWVsYXN0aWM"}},
+		"trust in a private authority":    {options: esnode.ProxyOptions{TLS: true}, demand: esnode.Access{APIKey: secretKey}},
+		"trust in a fingerprint":          {options: esnode.ProxyOptions{TLS: true}, print: true},
+		"a certificate":                   {options: esnode.ProxyOptions{TLS: true, ClientCertificate: true}},
+		"a certificate, by a fingerprint": {options: esnode.ProxyOptions{TLS: true, ClientCertificate: true}, print: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := esnode.StartProxy(t, node.Access, tc.options)
+			proxy.Demand(tc.demand)
+			p := esnode.Place{Access: proxy.Access(), Prefix: node.Prefix}
+			opts, err := options(p)
+			must(t, err)
+			if tc.print {
+				opts.CACert, opts.CAFingerprint = nil, proxy.Fingerprint()
+			}
+			s, err := elastic.Open(t.Context(), opts)
+			must(t, err)
+			must(t, s.Ping(t.Context()))
+			must(t, s.Close())
+
+			wrong := opts
+			switch {
+			case tc.options.ClientCertificate:
+				wrong.ClientCertificate = nil
+			case tc.print:
+				wrong.CAFingerprint = strings.Repeat("ab", 32)
+			case tc.options.TLS:
+				wrong.CACert = nil
+			case tc.demand.APIKey != "":
+				wrong.APIKey = "b3RoZXI6a2V5"
+			case tc.demand.Username != "":
+				wrong.Password = "other"
+			case tc.demand.ServiceToken != "":
+				wrong.ServiceToken = "b3RoZXI"
+			default:
+				return
+			}
+			s, err = elastic.Open(t.Context(), wrong)
+			if err == nil {
+				must(t, s.Close())
+				t.Fatal("it opened with the wrong one")
+			}
+			if fleet.KindOf(err) != fleet.Unavailable {
+				t.Errorf("error is %v (%s)", err, fleet.KindOf(err))
+			}
+			for _, secret := range []string{wrong.APIKey, wrong.Password, wrong.ServiceToken} {
+				if secret != "" && strings.Contains(err.Error(), secret) {
+					t.Errorf("the error tells the secret: %v", err)
+				}
+			}
+			t.Log(err)
+		})
+	}
+}
+
+func TestWhatIsNotElasticsearchIsNotBelieved(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }))
+	defer other.Close()
+	_, err := elastic.Open(t.Context(), elastic.Options{URLs: []string{other.URL}})
+	if err == nil || !strings.Contains(err.Error(), "not Elasticsearch") {
+		t.Fatalf("error is %v", err)
+	}
+}
+
+func TestOptionsThatCannotBe(t *testing.T) {
+	url := []string{"https://es.example:9200"}
+	for want, opts := range map[string]elastic.Options{
+		"no URL":                        {},
+		"is not of the form":            {URLs: []string{"es.example:9200"}},
+		"credentials in it":             {URLs: []string{"https://muster:hush@es.example:9200"}},
+		"more than one":                 {URLs: url, Username: "u", APIKey: "k"},
+		"one is given alone":            {URLs: url, Username: "u"},
+		"cannot begin":                  {URLs: url, Prefix: "Muster-"},
+		"no certificate in PEM":         {URLs: url, CACert: []byte("none")},
+		"not a SHA-256":                 {URLs: url, CAFingerprint: "abcd"},
+		"a URL is not of the form http": {URLs: []string{"https://muster:hush@[es:9200"}},
+	} {
+		_, err := elastic.Open(t.Context(), opts)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("error is %v, want one with %q", err, want)
+		}
+	}
+}
+
+func TestIndicesThatAreNotOurs(t *testing.T) {
+	t.Run("of a newer Muster", func(t *testing.T) {
+		p := esnode.Shared(t)
+		must(t, open(t, p).Policies().Create(t.Context(), fleet.Policy{ID: "p"}))
+		meta := []byte(`{"_meta":{"muster_schema":99}}`)
+		if status, answer, err := p.Do(t.Context(), http.MethodPut, "/"+p.Prefix+"policies/_mapping", meta); err != nil || status != http.StatusOK {
+			t.Fatalf("status %d: %s: %v", status, answer, err)
+		}
+		refused(t, p, "newer Muster")
+	})
+	t.Run("of somebody else", func(t *testing.T) {
+		p := esnode.Shared(t)
+		if status, answer, err := p.Do(t.Context(), http.MethodPut, "/"+p.Prefix+"events", nil); err != nil || status != http.StatusOK {
+			t.Fatalf("status %d: %s: %v", status, answer, err)
+		}
+		refused(t, p, "was not made by Muster")
+		if status, _, err := p.Do(t.Context(), http.MethodHead, "/"+p.Prefix+"agents", nil); err != nil || status != http.StatusNotFound {
+			t.Errorf("something was made beside it: status %d, %v", status, err)
+		}
+	})
+}
+
+func refused(t *testing.T, p esnode.Place, want string) {
+	t.Helper()
+	opts, err := options(p)
+	must(t, err)
+	s, err := elastic.Open(t.Context(), opts)
+	if err == nil {
+		must(t, s.Close())
+	}
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("error is %v, want one with %q", err, want)
+	}
+}
+
+// A fleet checks in all day: what that asks of Elasticsearch must not grow unseen.
+func TestRequestsOfACheckIn(t *testing.T) {
+	s, proxy, _ := throughProxy(t)
+	ctx := t.Context()
+	must(t, s.Agents().Create(ctx, agent("a")))
+	checkIn := func(n int) {
+		t.Helper()
+		a, err := s.Agents().ByAccessKey(ctx, "key-a")
+		must(t, err)
+		a.ActionSeq = int64(n)
+		_, err = s.Agents().Report(ctx, store.Report{Agent: &a, Seen: &fleet.Touch{AgentID: "a", At: now.Add(time.Duration(n) * time.Second), Status: "online"}})
+		must(t, err)
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: now.Add(time.Duration(n)*time.Second + time.Millisecond)}}))
+	}
+	total := func() (n int) {
+		for _, count := range proxy.Counts() {
+			n += count
+		}
+		return n
+	}
+	checkIn(1) // learns whose the key is
+	before := total()
+	const rounds = 5
+	for n := range rounds {
+		checkIn(n + 2)
+	}
+	// Read the agent, write it with when it was seen, and once more while it waits.
+	if got := total() - before; got != 3*rounds {
+		t.Errorf("%d check-ins made %d requests, want 3 each: %v", rounds, got, proxy.Counts())
+	}
+
+	// Actions of others cost the agent one search each time there are new ones.
+	searches := func() (n int) {
+		for kind, count := range proxy.Counts() {
+			if strings.HasSuffix(kind, "_search") {
+				n += count
+			}
+		}
+		return n
+	}
+	pending := func(want ...string) {
+		t.Helper()
+		list, err := s.Actions().Pending(ctx, "a", 0, now, 9)
+		must(t, err)
+		got := []string{}
+		for _, act := range list {
+			got = append(got, act.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("pending are %v, want %v", got, want)
+		}
+	}
+	for i, round := range []struct {
+		agent string
+		want  []string
+	}{{"b", nil}, {"b", nil}, {"a", []string{"act-2"}}, {"b", []string{"act-2"}}} {
+		_, err := s.Actions().Create(ctx, action(fmt.Sprint("act-", i), round.agent))
+		must(t, err)
+		before := searches()
+		pending(round.want...)
+		pending(round.want...)
+		if n := searches() - before; n == 0 || round.want == nil && n != 1 {
+			t.Errorf("%d searches after action %d", n, i)
+		}
+	}
+}

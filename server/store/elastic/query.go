@@ -1,0 +1,334 @@
+package elastic
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// maxNested is how deep Elasticsearch lets conditions stand in one another (30),
+// less those around a query.
+const maxNested = 26
+
+var (
+	matchAll  = body{"match_all": body{}}
+	matchNone = body{"match_none": body{}}
+)
+
+// dsl is a filter as Elasticsearch's query. Nothing of it is analysed again: words
+// are cut and dates are moments by then.
+func dsl(f kql.Filter) (body, error) { return nested(f, 0) }
+
+func nested(f kql.Filter, depth int) (body, error) {
+	if depth > maxNested {
+		return nil, fleet.FieldError("query.kuery", "has conditions %d deep in one another, Elasticsearch takes %d: write it flatter", depth, maxNested)
+	}
+	switch f := f.(type) {
+	case kql.Everything:
+		return matchAll, nil
+	case kql.Nothing:
+		return matchNone, nil
+	case kql.AllOf:
+		parts, err := nestedAll(f, depth)
+		return body{"bool": body{"filter": parts}}, err
+	case kql.AnyOf:
+		if len(f) == 0 {
+			return matchNone, nil
+		}
+		parts, err := nestedAll(f, depth)
+		return body{"bool": body{"should": parts, "minimum_should_match": 1}}, err
+	case kql.NotOf:
+		part, err := nested(f.Filter, depth+1)
+		return body{"bool": body{"must_not": []any{part}}}, err
+	case kql.Exists:
+		return onField(f.Field, func(name string) body { return body{"exists": body{"field": name}} })
+	case kql.Equals:
+		return onField(f.Field, func(name string) body { return equals(name, f.Value) })
+	case kql.Like:
+		return onField(f.Field, func(name string) body { return body{"wildcard": body{name: body{"value": pattern(f.Pattern)}}} })
+	case kql.HasWord:
+		return onField(f.Field, func(name string) body { return anyWord(name, f.Words) })
+	case kql.HasPhrase:
+		return onField(f.Field, func(name string) body { return phraseQuery(name, f.Words) })
+	case kql.Compare:
+		return onField(f.Field, func(name string) body { return compare(name, f) })
+	}
+	return nil, fleet.Errorf(fleet.Internal, "the store does not know queries of the kind %T", f)
+}
+
+func nestedAll(list []kql.Filter, depth int) ([]any, error) {
+	parts := make([]any, len(list))
+	for i, f := range list {
+		part, err := nested(f, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		parts[i] = part
+	}
+	return parts, nil
+}
+
+func onField(f *kql.Field, write func(name string) body) (body, error) {
+	if !queryable[f.Name] {
+		return nil, notAsked(f)
+	}
+	return write(f.Name), nil
+}
+
+func notAsked(f *kql.Field) error {
+	return fleet.FieldError("query.kuery", "agents cannot be asked about %q", f.Name)
+}
+
+func equals(name string, value any) body {
+	if value == "" {
+		return matchNone // no document has it
+	}
+	return body{"term": body{name: body{"value": value}}}
+}
+
+// pattern spells a wildcard as Elasticsearch does.
+func pattern(w kql.Wildcard) string {
+	parts := make([]string, len(w))
+	for i, p := range w {
+		parts[i] = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`).Replace(p)
+	}
+	return strings.Join(parts, "*")
+}
+
+func anyWord(name string, words []string) body {
+	if len(words) == 0 {
+		return matchNone
+	}
+	return body{"terms": body{name: words}}
+}
+
+// phraseQuery is of words side by side.
+func phraseQuery(name string, words []string) body {
+	switch len(words) {
+	case 0:
+		return matchNone
+	case 1:
+		return body{"term": body{name: body{"value": words[0]}}}
+	}
+	clauses := make([]any, len(words))
+	for i, w := range words {
+		clauses[i] = body{"span_term": body{name: w}}
+	}
+	return body{"span_near": body{"clauses": clauses, "slop": 0, "in_order": true}}
+}
+
+// compareOps are the operators of ranges.
+var compareOps = map[kql.Op]string{kql.Less: "lt", kql.LessEqual: "lte", kql.More: "gt", kql.MoreEqual: "gte"}
+
+func compare(name string, f kql.Compare) body {
+	bound := body{}
+	switch v := f.Value.(type) {
+	case time.Time:
+		bound["format"] = "strict_date_optional_time"
+		bound[compareOps[f.Op]] = v.UTC().Format("2006-01-02T15:04:05.000Z")
+	default:
+		bound[compareOps[f.Op]] = v
+	}
+	if f.Field.Type == kql.TypeVersion {
+		name = versionKey(name)
+	}
+	return body{"range": body{name: bound}}
+}
+
+// versionKey is the field with what the versions of another compare by.
+func versionKey(name string) string {
+	return "version_keys." + strings.NewReplacer(".", "_", fleet.Twin, "").Replace(name)
+}
+
+func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql.Field, prefix string, limit int) ([]string, error) {
+	if !queryable[field.Name] {
+		return nil, notAsked(field)
+	}
+	if limit <= 0 {
+		return []string{}, nil
+	}
+	query, err := filterQuery(filter)
+	if err != nil {
+		return nil, err
+	}
+	name := field.Name
+	if field.Type == kql.TypeText {
+		name += fleet.Twin
+	}
+	res, err := g.s.c.search(ctx, "read values of agents", indexAgents, body{
+		"query": query, "size": 0, "track_total_hits": false,
+		"aggs": body{"values": body{"terms": body{"field": name, "size": min(limit, maxValues), "order": body{"_key": "asc"}, "include": anyCase(prefix) + "@"}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var found struct {
+		Values struct {
+			Buckets []struct {
+				Key string `json:"key"`
+			} `json:"buckets"`
+		} `json:"values"`
+	}
+	if err := decodeSource("values", field.Name, res.Aggregations, &found); err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(found.Values.Buckets))
+	for _, b := range found.Values.Buckets {
+		out = append(out, b.Key)
+	}
+	return out, nil
+}
+
+// maxValues bounds one list of values: Elasticsearch makes at most 65,536 buckets.
+const maxValues = 60_000
+
+// anyCase is the pattern, in Lucene's regular expressions, of texts that are the
+// prefix but for the case of ASCII letters.
+func anyCase(prefix string) string {
+	var b strings.Builder
+	for _, r := range prefix {
+		switch {
+		case 'a' <= r && r <= 'z':
+			b.WriteString("[" + string(r) + string(r-'a'+'A') + "]")
+		case 'A' <= r && r <= 'Z':
+			b.WriteString("[" + string(r-'A'+'a') + string(r) + "]")
+		case r < utf8.RuneSelf:
+			b.WriteString("\\" + string(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// agentSchema is what agents can be asked about. The timeouts only matter for what
+// status means, which queries have spelled out.
+var agentSchema = fleet.AgentSchema(nil)
+
+// queryable are the fields that are indexed for queries.
+var queryable = func() map[string]bool {
+	names := map[string]bool{}
+	for _, f := range agentSchema.Fields {
+		names[f.Name] = f.Type != kql.TypeDerived
+	}
+	return names
+}()
+
+// queryProperties are the mapping of the fields agents can be asked about, made of
+// the schema: what is indexed is what kql.Match would look at.
+func queryProperties() body {
+	properties := body{}
+	twins := map[string]bool{}
+	for _, f := range agentSchema.Fields {
+		if base, ok := strings.CutSuffix(f.Name, fleet.Twin); ok {
+			twins[base] = true
+		}
+	}
+	for _, f := range agentSchema.Fields {
+		if strings.HasSuffix(f.Name, fleet.Twin) || f.Type == kql.TypeDerived {
+			continue
+		}
+		in, name := mapAt(properties, f.Name)
+		in[name] = propertyOf(f, twins[f.Name])
+	}
+	for _, f := range agentSchema.Fields {
+		if f.Type == kql.TypeVersion {
+			in, name := mapAt(properties, versionKey(f.Name))
+			in[name] = keyword
+		}
+	}
+	return properties
+}
+
+func propertyOf(f *kql.Field, twin bool) body {
+	switch f.Type {
+	case kql.TypeText:
+		if twin {
+			return phrase
+		}
+		return words
+	case kql.TypeDate:
+		return date
+	case kql.TypeBool:
+		return boolean
+	case kql.TypeNumber:
+		return body{"type": "double"}
+	}
+	return keyword
+}
+
+// mapAt is the mapping's object for the fields of a path with dots, made on the
+// way, and the name in it.
+func mapAt(properties body, path string) (body, string) {
+	for {
+		name, rest, deeper := strings.Cut(path, ".")
+		if !deeper {
+			return properties, name
+		}
+		inner, ok := properties[name].(body)
+		if !ok {
+			inner = object(body{})
+			properties[name] = inner
+		}
+		properties, path = inner["properties"].(body), rest
+	}
+}
+
+// place sets the value at a path with dots.
+func place(source map[string]any, path string, value any) {
+	for {
+		name, rest, deeper := strings.Cut(path, ".")
+		if !deeper {
+			source[name] = value
+			return
+		}
+		inner, ok := source[name].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			source[name] = inner
+		}
+		source, path = inner, rest
+	}
+}
+
+// one is the value of a list that has one, so that a source reads as usual.
+func one(list []any) any {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return list
+}
+
+// queryValues puts what the agent has in the fields it can be asked about into
+// its source.
+func queryValues(source map[string]any, a *fleet.Agent) {
+	for _, f := range agentSchema.Fields {
+		if f.Type == kql.TypeDerived || (strings.HasSuffix(f.Name, fleet.Twin) && f.Type != kql.TypeVersion) {
+			continue
+		}
+		values := a.Values(f)
+		if len(values) == 0 {
+			continue
+		}
+		if f.Type == kql.TypeVersion {
+			var keys []any
+			for _, v := range values {
+				if key := f.Key(fmt.Sprint(v)); key != "" {
+					keys = append(keys, key)
+				}
+			}
+			if len(keys) > 0 {
+				place(source, versionKey(f.Name), one(keys))
+			}
+		}
+		if !strings.HasSuffix(f.Name, fleet.Twin) {
+			place(source, f.Name, one(values))
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package elastic
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+type results struct{ s *Store }
+
+// writeTries bounds how often a change is made anew on what another writer left.
+// Two come together now and then; losing so often in a row does not happen.
+const writeTries = 10
+
+func resultKey(r fleet.Result) key {
+	return key{indexResults, fleet.ResultID(r.ActionID, r.AgentID)}
+}
+
+func resultSource(r fleet.Result) (map[string]any, error) {
+	p, err := pack("result", fleet.ResultID(r.ActionID, r.AgentID), r)
+	if err != nil {
+		return nil, err
+	}
+	return withPacked(map[string]any{
+		"action_id": r.ActionID, "agent_id": r.AgentID, "@timestamp": when(r.Timestamp), "failed": r.Error != "", "error": text(r.Error),
+	}, p), nil
+}
+
+func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
+	const op = "store results"
+	changed := make([]bool, len(list))
+	// Several of one id are one change, the last that counts.
+	byKey := map[key][]int{}
+	var open []key
+	for i, res := range list {
+		k := resultKey(res)
+		if len(byKey[k]) == 0 {
+			open = append(open, k)
+		}
+		byKey[k] = append(byKey[k], i)
+	}
+	// Most are the first of their agent: these are only looked for when one is there.
+	known := make([]found, len(open))
+	for try := 1; len(open) > 0; try++ {
+		if try > writeTries {
+			return nil, fleet.Errorf(fleet.Unavailable, "%s: others changed %s again and again: repeat the call", op, open[0].id)
+		}
+		var writes []write
+		var writing []key
+		for i, k := range open {
+			w, err := r.fold(list, byKey[k], known[i], changed)
+			if err != nil {
+				return nil, err
+			}
+			if w != nil {
+				writes, writing = append(writes, *w), append(writing, k)
+			}
+		}
+		outcomes, err := r.s.c.write(ctx, op, writes...)
+		if err != nil {
+			return nil, err
+		}
+		open = open[:0]
+		for i, out := range outcomes {
+			if out.conflict {
+				open = append(open, writing[i])
+			}
+		}
+		if known, err = r.s.c.gets(ctx, op, open); err != nil {
+			return nil, err
+		}
+	}
+	return changed, nil
+}
+
+// fold applies the results of one id, at their places in list, to what is stored,
+// and returns what is to be written; nil: nothing.
+func (r results) fold(list []fleet.Result, places []int, stored found, changed []bool) (*write, error) {
+	w := &write{verb: create, key: resultKey(list[places[0]])}
+	var now *fleet.Result
+	if stored.there {
+		v, err := resultValue(w.key.id, stored.source, stored.guard)
+		if err != nil {
+			return nil, err
+		}
+		now, w.verb, w.guard = &v, put, stored.guard
+	}
+	anything := false
+	for _, i := range places {
+		changed[i] = now == nil || list[i].Supersedes(*now)
+		if changed[i] {
+			now, anything = &list[i], true
+		}
+	}
+	if !anything {
+		return nil, nil
+	}
+	source, err := resultSource(*now)
+	if err != nil {
+		return nil, err
+	}
+	mine := own(*w, source)
+	return &mine, nil
+}
+
+func resultValue(id string, source []byte, g guard) (fleet.Result, error) {
+	var (
+		p packed
+		v fleet.Result
+	)
+	if err := decodeSource("result", id, source, &p); err != nil {
+		return v, err
+	}
+	if err := p.unpack("result", id, &v); err != nil {
+		return v, err
+	}
+	v.Revision = g.revision()
+	return v, nil
+}
+
+func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Result, error) {
+	id := fleet.ResultID(actionID, agentID)
+	f, err := r.s.c.get(ctx, "read result", key{indexResults, id}, packedFields...)
+	if err == nil && !f.there {
+		err = missing("result", id)
+	}
+	if err != nil {
+		return fleet.Result{}, err
+	}
+	return resultValue(id, f.source, f.guard)
+}
+
+func (r results) Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error) {
+	hits, _, err := r.s.c.page(ctx, "read failed results", indexResults, body{
+		"query": body{"bool": body{"filter": []any{body{"term": body{"action_id": actionID}}, body{"term": body{"failed": true}}}}},
+		"sort":  []any{body{"@timestamp": "desc"}, body{"agent_id": "asc"}}, "_source": packedFields, "seq_no_primary_term": true,
+	}, 0, max(limit, 0), documentsPage)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]fleet.Result, 0, len(hits))
+	for _, h := range hits {
+		v, err := resultValue(h.ID, h.Source, h.guard())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// countPage bounds the actions that one request counts for.
+const countPage = 1_000
+
+func (r results) Counts(ctx context.Context, actionIDs []string) (map[string]fleet.ResultCounts, error) {
+	out := make(map[string]fleet.ResultCounts, len(actionIDs))
+	for ids := range slices.Chunk(actionIDs, countPage) {
+		res, err := r.s.c.search(ctx, "count results", indexResults, body{
+			"query": body{"bool": body{"filter": []any{body{"terms": body{"action_id": ids}}}}}, "size": 0, "track_total_hits": false,
+			"aggs": body{"actions": body{
+				"terms": body{"field": "action_id", "size": len(ids)},
+				"aggs":  body{"failed": body{"filter": body{"term": body{"failed": true}}}, "last": body{"max": body{"field": "@timestamp"}}},
+			}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		var counted struct {
+			Actions struct {
+				Buckets []struct {
+					Key    string `json:"key"`
+					Count  int    `json:"doc_count"`
+					Failed struct {
+						Count int `json:"doc_count"`
+					} `json:"failed"`
+					Last struct {
+						Value *float64 `json:"value"` // milliseconds
+					} `json:"last"`
+				} `json:"buckets"`
+			} `json:"actions"`
+		}
+		if err := json.Unmarshal(res.Aggregations, &counted); err != nil {
+			return nil, fleet.Errorf(fleet.Internal, "count results: the answer cannot be read: %w", err)
+		}
+		for _, b := range counted.Actions.Buckets {
+			c := fleet.ResultCounts{Acked: b.Count - b.Failed.Count, Failed: b.Failed.Count}
+			if b.Last.Value != nil {
+				c.Last = time.UnixMilli(int64(*b.Last.Value)).UTC()
+			}
+			out[b.Key] = c
+		}
+	}
+	return out, nil
+}
