@@ -14,11 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/access"
 	"github.com/muster-fleet/muster/server/replica"
-	"github.com/muster-fleet/muster/server/store/sqlite"
 )
-
-// storeFile is the embedded store in the data folder.
-const storeFile = "muster.db"
 
 func (a *app) newServer() *cobra.Command {
 	var (
@@ -41,14 +37,10 @@ answered, requests under way may finish.`,
 				_, err := io.WriteString(cmd.OutOrStdout(), replica.Example)
 				return err
 			}
-			config := replica.Defaults()
-			if configFile != "" {
-				var err error
-				if config, err = replica.Load(configFile); err != nil {
-					return err
-				}
+			config, err := loadConfig(configFile, data)
+			if err != nil {
+				return err
 			}
-			config.Data = firstOf(data, config.Data)
 			config.Agents.Listen = firstOf(agentsListen, config.Agents.Listen)
 			config.Admin.Listen = firstOf(adminListen, config.Admin.Listen)
 			return a.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config)
@@ -61,6 +53,20 @@ answered, requests under way may finish.`,
 	f.StringVar(&adminListen, "admin-listen", "", "address for the admin API and the UI (default :8221)")
 	f.BoolVar(&example, "example-config", false, "print a configuration file with every key explained, and exit")
 	return cmd
+}
+
+// loadConfig reads the configuration file, if there is one; data is the folder
+// that the command line names, or empty.
+func loadConfig(file, data string) (replica.Config, error) {
+	config := replica.Defaults()
+	if file != "" {
+		var err error
+		if config, err = replica.Load(file); err != nil {
+			return config, err
+		}
+	}
+	config.Data = firstOf(data, config.Data)
+	return config, nil
 }
 
 // started is what a server prints when it runs; -o json prints it on one line.
@@ -78,7 +84,7 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(logTo, &slog.HandlerOptions{Level: config.Log.Level}))
-	s, err := openStore(ctx, config.Data)
+	s, err := openStore(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -112,13 +118,6 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 	err = r.Run(ctx)
 	log.Info("server stopped")
 	return err
-}
-
-func openStore(ctx context.Context, data string) (*sqlite.Store, error) {
-	if err := os.MkdirAll(data, 0o700); err != nil {
-		return nil, fmt.Errorf("data folder: %w: choose another with --data", err)
-	}
-	return sqlite.Open(ctx, filepath.Join(data, storeFile), sqlite.Options{})
 }
 
 func enrollCommand(url, token, pin, trust string) string {
@@ -164,18 +163,29 @@ Enrol a host, from an unpacked package, with the public key you sign packages wi
 }
 
 func (a *app) newAdminKey() *cobra.Command {
-	var data, name string
+	var configFile, data, name string
 	cmd := &cobra.Command{
 		Use:   "admin-key",
 		Short: "Make an admin key, on the server's own machine",
-		Long:  "Makes an admin key by writing to the server's data folder, whether or not the server runs. The key is shown once.",
-		Args:  noArgs,
+		Long: `Makes an admin key by writing to the server's store, whether or not the server
+runs. The key is shown once. Name the server's configuration if it has one: it
+says where the store is.`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path := filepath.Join(data, storeFile)
-			if _, err := os.Stat(path); err != nil {
-				return fmt.Errorf("there is no server's data in %s: name its folder with --data: %w", data, err)
+			config, err := loadConfig(configFile, data)
+			if err != nil {
+				return err
 			}
-			s, err := openStore(cmd.Context(), data)
+			if err := config.Validate(); err != nil {
+				return err
+			}
+			if config.Store.Elasticsearch == nil {
+				// Opening would make one, and a key that no server knows.
+				if _, err := os.Stat(filepath.Join(config.Data, storeFile)); err != nil {
+					return fmt.Errorf("there is no server's data in %s: name its folder with --data: %w", config.Data, err)
+				}
+			}
+			s, err := openStore(cmd.Context(), config)
 			if err != nil {
 				return err
 			}
@@ -193,7 +203,8 @@ func (a *app) newAdminKey() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&data, "data", replica.Defaults().Data, "the server's data folder")
+	cmd.Flags().StringVar(&configFile, "config", "", "the server's configuration file (YAML)")
+	cmd.Flags().StringVar(&data, "data", "", "the server's data folder (default "+replica.Defaults().Data+")")
 	cmd.Flags().StringVar(&name, "name", "made on the server", "name of the key, shown wherever it acts")
 	return cmd
 }

@@ -24,11 +24,83 @@ type Config struct {
 	// folder upgrades in Data.
 	Upgrades string `yaml:"upgrades"`
 
+	Store  StoreConfig   `yaml:"store"`
 	Agents AgentsConfig  `yaml:"agents"`
 	Admin  AdminConfig   `yaml:"admin"`
 	TLS    TLSConfig     `yaml:"tls"`
 	Check  CheckinConfig `yaml:"checkin"`
 	Log    LogConfig     `yaml:"log"`
+}
+
+// StoreConfig says where documents are kept; the zero value is one SQLite file in
+// Data.
+type StoreConfig struct {
+	Elasticsearch *ElasticsearchConfig `yaml:"elasticsearch"`
+}
+
+// ElasticsearchConfig is how to reach the Elasticsearch that replicas share. A
+// secret may stand in a file of its own instead, or in the environment: see
+// Secrets.
+type ElasticsearchConfig struct {
+	Hosts  []string `yaml:"hosts"`
+	Prefix string   `yaml:"prefix"` // of the indices' names; empty: muster-
+
+	Username         string `yaml:"username"`
+	Password         string `yaml:"password"`
+	PasswordFile     string `yaml:"password_file"`
+	APIKey           string `yaml:"api_key"`
+	APIKeyFile       string `yaml:"api_key_file"`
+	ServiceToken     string `yaml:"service_token"`
+	ServiceTokenFile string `yaml:"service_token_file"`
+
+	CA            string `yaml:"ca"` // a PEM file
+	CAFingerprint string `yaml:"ca_fingerprint"`
+	Certificate   string `yaml:"certificate"` // PEM files of what is shown to the nodes; both or neither
+	Key           string `yaml:"key"`
+}
+
+// Secrets are what the server shows to Elasticsearch: of each the key of the
+// configuration, else its file, else its variable (MUSTER_ELASTICSEARCH_PASSWORD,
+// _API_KEY, _SERVICE_TOKEN).
+func (c *ElasticsearchConfig) Secrets() (password, apiKey, serviceToken string, err error) {
+	var errs []error
+	secret := func(name, value, file string) string {
+		switch {
+		case value != "":
+			return value
+		case file == "":
+			return os.Getenv("MUSTER_ELASTICSEARCH_" + strings.ToUpper(name))
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("store.elasticsearch.%s_file: %w", name, err))
+		}
+		return strings.TrimSpace(string(b))
+	}
+	password = secret("password", c.Password, c.PasswordFile)
+	apiKey = secret("api_key", c.APIKey, c.APIKeyFile)
+	serviceToken = secret("service_token", c.ServiceToken, c.ServiceTokenFile)
+	return password, apiKey, serviceToken, errors.Join(errs...)
+}
+
+func (c *ElasticsearchConfig) check(bad func(key, format string, args ...any)) {
+	if c == nil {
+		return
+	}
+	const key = "store.elasticsearch."
+	if len(c.Hosts) == 0 {
+		bad(key+"hosts", "is empty: name at least one node, such as https://es1.example.com:9200")
+	}
+	for _, s := range []struct{ name, value, file string }{
+		{"password", c.Password, c.PasswordFile}, {"api_key", c.APIKey, c.APIKeyFile}, {"service_token", c.ServiceToken, c.ServiceTokenFile},
+	} {
+		if s.value != "" && s.file != "" {
+			bad(key+s.name, "stands in the configuration and in %s: leave one out", s.file)
+		}
+	}
+	if (c.Certificate == "") != (c.Key == "") {
+		bad(key+"certificate", "goes together with key: give both or neither")
+	}
 }
 
 // AgentsConfig is the listener agents connect to.
@@ -72,6 +144,16 @@ const Example = `# Muster server. Every key may be left out; what stands here ar
                             # For users other than root: ~/.local/share/muster
 # upgrades: /etc/muster/upgrades   # folder of upgrade manifests, <profile>/<id>.yaml, read when a rollout names one;
                             # without it, the folder upgrades in data. Replicas need the same files
+
+# store:                    # without it, one SQLite file in data
+#   elasticsearch:          # 8 or 9; several servers may share it
+#     hosts: ["https://es1.example.com:9200"]
+#     prefix: muster-       # of the names of the indices
+#     username: muster      # with password or password_file; or api_key, or service_token, each with its _file.
+#     password_file: /etc/muster/es.password   # or MUSTER_ELASTICSEARCH_PASSWORD, _API_KEY, _SERVICE_TOKEN
+#     ca: /etc/muster/es-ca.pem                # or ca_fingerprint: the SHA-256 of the authority's certificate
+#     certificate: /etc/muster/es-client.pem   # shown to the nodes, with key
+#     key: /etc/muster/es-client.key
 
 agents:
   listen: ":8220"           # where agents connect
@@ -162,5 +244,6 @@ func (c Config) Validate() error {
 	if c.Check.PollJitter < 0 || c.Check.PollJitter >= c.Check.Poll {
 		bad("checkin.poll_jitter", "is %s, want less than checkin.poll (%s)", c.Check.PollJitter, c.Check.Poll)
 	}
+	c.Store.Elasticsearch.check(bad)
 	return errors.Join(errs...)
 }

@@ -466,7 +466,7 @@ func TestRunSaysWhereItIsAndEndsWithItsContext(t *testing.T) {
 	if err := Run(ctx, 0, out); err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(said.String(), "urls: [")
+	_, rest, _ := strings.Cut(said.String(), "hosts: [")
 	address, _, _ := strings.Cut(rest, "]")
 	if !strings.HasPrefix(address, "http://127.0.0.1:") || strings.Count(said.String(), address) != 3 {
 		t.Errorf("it said:\n%s", said.String())

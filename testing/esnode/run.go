@@ -33,7 +33,7 @@ A server keeps everything there with this in its configuration:
 
   store:
     elasticsearch:
-      urls: [%[1]s]
+      hosts: [%[1]s]
 
 Tests use it, instead of starting their own, with
 
