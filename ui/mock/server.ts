@@ -2,6 +2,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { FleetEvent } from "../app/api/types";
 import type { MockFleet } from "./fleet.ts";
+import { QueryError, read, suggest } from "./query.ts";
 import { answerRollouts } from "./rolloutRoutes.ts";
 import type { MockRollouts } from "./rollouts.ts";
 
@@ -21,6 +22,37 @@ type Route = [method: string, path: RegExp, handle: (c: Call) => Answer];
 
 const ok = (body: unknown): Answer => [200, body];
 const refuse = (status: number, error: string, message: string): Answer => [status, { statusCode: status, error, message }];
+class Refusal extends Error {
+  readonly answer: Answer;
+  constructor(...args: Parameters<typeof refuse>) {
+    super(args[2]);
+    this.answer = refuse(...args);
+  }
+}
+
+const attempt = (handle: () => Answer): Answer => {
+  try {
+    return handle();
+  } catch (error) {
+    if (error instanceof Refusal) return error.answer;
+    throw error;
+  }
+};
+
+/** The agents of an order: ids, or a query and what a list with it shows. */
+const chosen = (fleet: MockFleet, { agents, includeInactive }: Body): string[] => {
+  if (typeof agents !== "string") return words(agents);
+  if (agents.trim() === "") throw new Refusal(400, "Bad Request", '[request body.agents]: is the empty query: say "*" to mean all agents');
+  return find(fleet, agents, includeInactive === true, "body.agents").map((a) => a.id);
+};
+const find = (fleet: MockFleet, kuery: string, inactive: boolean, field: string) => {
+  try {
+    return fleet.list(inactive).filter(read(kuery));
+  } catch (error) {
+    if (error instanceof QueryError) throw new Refusal(400, "Bad Request", `[request ${field}]: ${error.message}`);
+    throw error;
+  }
+};
 const words = (v: unknown): string[] => (Array.isArray(v) ? v.map(String) : []);
 const page = <T>(items: T[]) => ({ items, total: items.length, page: 1, perPage: Math.max(20, items.length) });
 
@@ -31,11 +63,18 @@ const routes: Route[] = [
     ca_pin: "sha256:5f0c4d2e8a91b7c63f0d2e8a91b7c65f0c4d2e8a91b7c63f0d2e8a91b7c65f0c",
     publisher_keys: fleet.publisherKeys.map((k) => k.public_key), now: new Date().toISOString(),
   })],
-  ["GET", /^\/api\/fleet\/agents$/, ({ fleet, url }) => ok({ ...page(fleet.list(url.searchParams.get("showInactive") === "true")), perPage: 10_000 })],
+  ["GET", /^\/api\/fleet\/agents$/, ({ fleet, url }) => {
+    const found = page(find(fleet, url.searchParams.get("kuery") ?? "", url.searchParams.get("showInactive") === "true", "query.kuery"));
+    return ok(url.searchParams.get("perPage") === "0" ? { ...found, items: [], perPage: 0 } : { ...found, perPage: 10_000 });
+  }],
+  ["GET", /^\/api\/v1\/kql\/suggest$/, ({ fleet, url }) => {
+    const q = url.searchParams.get("q") ?? "";
+    return ok({ items: suggest([...fleet.agents.values()], q, Number(url.searchParams.get("cursor") ?? Buffer.byteLength(q))) });
+  }],
   ["GET", /^\/api\/fleet\/agents\/action_status$/, ({ fleet }) => ok({ items: fleet.actions })],
   ["GET", /^\/api\/fleet\/agents\/available_versions$/, ({ fleet }) => ok({ items: [...new Set(fleet.packages.map((p) => p.version))].reverse() })],
   ["POST", /^\/api\/fleet\/agents\/bulk_upgrade$/, ({ fleet, body }) =>
-    ok({ actionId: fleet.upgrade(words(body.agents), String(body.version), body.force === true, body.start_time as string | undefined, body.rollout_duration_seconds as number | undefined) })],
+    ok({ actionId: fleet.upgrade(chosen(fleet, body), String(body.version), body.force === true, body.start_time as string | undefined, body.rollout_duration_seconds as number | undefined) })],
   ["POST", /^\/api\/fleet\/agents\/actions\/([^/]+)\/cancel$/, ({ fleet, args }) =>
     fleet.cancel(args[0]!)
       ? ok({ item: { id: `cancel-${args[0]}`, type: "CANCEL", created_at: new Date().toISOString() } })
@@ -49,13 +88,13 @@ const routes: Route[] = [
     return item?.will ? ok({ actionId: fleet.upgrade([args[0]!], String(body.version), body.force === true) }) : refuse(400, "Bad Request", item?.reason ?? "refused");
   }],
   ["POST", /^\/api\/fleet\/agents\/([^/]+)\/unenroll$/, ({ fleet, args }) => (fleet.unenroll(args[0]!), ok({}))],
-  ["POST", /^\/api\/v1\/rollback_preview$/, ({ fleet, body }) => ok(fleet.previewRollback(words(body.agents)))],
-  ["POST", /^\/api\/fleet\/agents\/bulk_rollback$/, ({ fleet, body }) => ok({ actionIds: fleet.rollback(words(body.agents)) })],
+  ["POST", /^\/api\/v1\/rollback_preview$/, ({ fleet, body }) => ok(fleet.previewRollback(chosen(fleet, body)))],
+  ["POST", /^\/api\/fleet\/agents\/bulk_rollback$/, ({ fleet, body }) => ok({ actionIds: fleet.rollback(chosen(fleet, body)) })],
   ["POST", /^\/api\/fleet\/agents\/([^/]+)\/rollback$/, ({ fleet, args }) => {
     const [item] = fleet.previewRollback([args[0]!]).items;
     return item?.will ? ok({ actionId: fleet.rollback([args[0]!])[0] }) : refuse(400, "Bad Request", item?.reason ?? "refused");
   }],
-  ["POST", /^\/api\/v1\/upgrade_preview$/, ({ fleet, body }) => ok(fleet.preview(words(body.agents), String(body.version), body.force === true))],
+  ["POST", /^\/api\/v1\/upgrade_preview$/, ({ fleet, body }) => ok(fleet.preview(chosen(fleet, body), String(body.version), body.force === true))],
   ["GET", /^\/api\/fleet\/enrollment_api_keys$/, ({ fleet }) => ok(page(fleet.keys))],
   ["POST", /^\/api\/fleet\/enrollment_api_keys$/, ({ fleet, body }) =>
     ok({ action: "created", item: fleet.createKey(String(body.name ?? ""), String(body.policy_id), body.expiration as string | undefined) })],
@@ -94,7 +133,7 @@ export async function answer(fleet: MockFleet, rollouts: MockRollouts, req: Inco
   if (told) return send(res, told);
   for (const [method, path, handle] of routes) {
     const match = method === req.method ? path.exec(url.pathname) : null;
-    if (match) return send(res, handle({ fleet, url, args: match.slice(1).map(decodeURIComponent), body }));
+    if (match) return send(res, attempt(() => handle({ fleet, url, args: match.slice(1).map(decodeURIComponent), body })));
   }
   send(res, refuse(404, "Not Found", `${req.method} ${url.pathname} is not part of the mock.`));
 }

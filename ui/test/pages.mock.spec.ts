@@ -59,6 +59,101 @@ test("only agents in sight are upgraded, and the preview says why not the others
   await expect(dialog.getByRole("button", { name: "Upgrade 1 agent", exact: true })).toBeEnabled();
 });
 
+test("a query is in the address, survives a reload and back, and finds whom it says", async ({ page }) => {
+  await open(page, "twelve");
+  const bar = page.getByRole("combobox", { name: "Search with KQL" });
+  await page.keyboard.press("/");
+  await expect(bar).toBeFocused();
+  await page.keyboard.type("ta");
+  const suggested = page.getByRole("listbox", { name: "Suggestions" });
+  await expect(suggested.getByRole("option").first()).toContainText("what");
+  await suggested.getByRole("option", { name: /tags/ }).click();
+  await expect(bar).toHaveValue("tags");
+  await page.keyboard.type(": sta");
+  await expect(suggested.getByRole("option", { name: /stateful/ })).toBeVisible();
+  await page.keyboard.press("ArrowDown");
+  await expectAccessible(page, "suggestions");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await expectAccessible(page, "suggestions in the dark");
+  await page.keyboard.press("Tab");
+  await expect(bar).toHaveValue("tags: stateful ");
+  await page.keyboard.press("Escape");
+  await expect(suggested).toBeHidden();
+  await page.keyboard.press("Enter");
+  await expect(rows(page)).toHaveCount(2);
+  await expect(page.getByText("2 agents match", { exact: false }).first()).toBeVisible();
+  await page.getByRole("button", { name: /Healthy/ }).click();
+  await page.reload();
+  await expect(bar).toHaveValue("tags: stateful");
+  await expect(rows(page)).toHaveCount(2);
+  await bar.fill("tags: nothing");
+  await page.keyboard.press("Enter");
+  await expect(page.getByText("No agent matches the query")).toBeVisible();
+  await expectAccessible(page, "a query that finds nobody");
+  await page.goBack();
+  await expect(bar).toHaveValue("tags: stateful");
+  await expect(rows(page)).toHaveCount(2);
+  await page.getByRole("button", { name: "Clear the query" }).click();
+  await expect(page).not.toHaveURL(/kuery/);
+});
+
+test("a query that is wrong is pointed at, and the rows before stay to look at", async ({ page }) => {
+  await open(page, "twelve", "/agents?kuery=tags%3A%20prod");
+  await expect(rows(page)).toHaveCount(10);
+  const bar = page.getByRole("combobox", { name: "Search with KQL" });
+  await bar.fill("tags: prod and (");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Enter");
+  const fault = page.getByRole("alert");
+  await expect(fault).toContainText("Kuery is malformed");
+  await expect(fault.getByLabel("Where the query is wrong")).toHaveText("tags: prod and ( ^");
+  await expect(page.getByTestId("answer")).toHaveAttribute("inert");
+  await expect(page.getByTestId("answer").locator("tbody tr")).toHaveCount(10);
+  await expectAccessible(page, "a wrong query");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await expectAccessible(page, "a wrong query in the dark");
+  await page.reload();
+  await expect(fault).toContainText("Kuery is malformed");
+  await expect(bar).toHaveValue("tags: prod and (");
+  await page.getByRole("button", { name: "Help on queries" }).click();
+  const help = page.getByRole("dialog", { name: "Help on queries" });
+  await expect(help.getByRole("listitem")).toHaveCount(6);
+  await expectAccessible(page, "the help on queries");
+  await help.getByRole("button", { name: /hostname\.keyword/ }).click();
+  await expect(rows(page)).toHaveCount(3);
+  await expect(fault).toBeHidden();
+});
+
+test("an order for all that match is the query of the list, with the count of the preview", async ({ page }) => {
+  await open(page, "many", "/agents?kuery=" + encodeURIComponent("local_metadata.host.hostname.keyword: node-001*"));
+  await expect(rows(page)).toHaveCount(100);
+  await page.getByRole("checkbox", { name: /^Select all 100/ }).check();
+  await page.getByRole("button", { name: "Select all 100 that match" }).click();
+  const bar = page.getByRole("region", { name: "Selection" });
+  await expect(bar).toContainText("All 100 that match");
+  await expectAccessible(page, "a selection of all that match");
+  await bar.getByRole("button", { name: "Roll back…" }).click();
+  await expect(page.getByRole("dialog", { name: "Roll back all that match, 100 agents?" })).toContainText("node-001*");
+  await page.keyboard.press("Escape");
+
+  // The filters of the page are in the order too: what is shown is what is meant.
+  await page.getByRole("button", { name: /Healthy/ }).click();
+  await expect(bar).toContainText("shown selected");
+  const healthy = await page.getByRole("table").getAttribute("aria-rowcount").then((n) => Number(n) - 1);
+  expect(healthy).toBeLessThan(100);
+  await page.getByRole("checkbox", { name: `Select all ${healthy} agents shown` }).check();
+  await bar.getByRole("button", { name: "Select all that match" }).click();
+  await expect(bar).toContainText(`All ${healthy} that match`);
+  await bar.getByRole("button", { name: "Upgrade…" }).click();
+  const dialog = page.getByRole("dialog", { name: `Upgrade all that match, ${healthy} agents` });
+  await expect(dialog.getByLabel("The query of this order")).toHaveText("(local_metadata.host.hostname.keyword: node-001*) and status: (online)");
+  await expect(dialog.getByText(`${healthy} agents will be upgraded`)).toBeVisible();
+  await expectAccessible(page, "an upgrade of all that match");
+  const sent = page.waitForRequest((r) => r.url().endsWith("/bulk_upgrade"));
+  await dialog.getByRole("button", { name: `Upgrade ${healthy} agents` }).click();
+  expect((await sent).postDataJSON()).toMatchObject({ agents: "(local_metadata.host.hostname.keyword: node-001*) and status: (online)", includeInactive: false });
+});
+
 test("a version nobody can go to leaves the button with its reason", async ({ page }) => {
   await open(page, "twelve", "/agents?q=build-01");
   await page.getByRole("checkbox", { name: "Select build-01" }).check();

@@ -1,17 +1,19 @@
 // Against a real server: MUSTER_UI_LOGIN is its login link, MUSTER_UI_VERSION a
 // published version that all its agents can be upgraded to, MUSTER_UI_BROKEN
 // (optional) one that will be rolled back, MUSTER_UI_ROLLOUT one that a rollout
-// brings to all of them afterwards, MUSTER_UI_ARTIFACTS a folder.
+// brings to all of them afterwards, MUSTER_UI_QUERY (optional) one that a query
+// brings to those that match at the end, MUSTER_UI_ARTIFACTS a folder.
 import { defineConfig } from "@playwright/test";
 import { shared } from "./playwright.shared";
 
 export default defineConfig({
   ...shared,
   testDir: ".",
-  // One after the other: both move the same hosts.
+  // One after the other: all move the same hosts.
   projects: [
     { name: "upgrade", testMatch: "upgrade.spec.ts" },
     { name: "rollouts", testMatch: "rollouts.spec.ts", dependencies: ["upgrade"] },
+    ...(process.env.MUSTER_UI_QUERY ? [{ name: "query", testMatch: "query.spec.ts", dependencies: ["rollouts"] }] : []),
   ],
   // A download, a restart and a grace period of some seconds, twice.
   timeout: 600_000,

@@ -75,6 +75,12 @@ export function freshOf(old: Agent | undefined, fresh: Agent): Agent {
   return { ...fresh, rollout: old.rollout, desired_version: old.desired_version, last_healthy_version: fresh.last_healthy_version ?? old.last_healthy_version };
 }
 
+/** patchFound changes agents in what a query found; whom it finds now only the server knows. */
+export function patchFound(list: AgentList, patches: ReadonlyMap<string, Agent>): AgentList {
+  if (!list.items.some((a) => patches.has(a.id))) return list;
+  return { ...list, items: list.items.map((old) => { const fresh = patches.get(old.id); return fresh ? freshOf(old, fresh) : old; }) };
+}
+
 /**
  * patchList puts agents into a list: known ones in their place, new ones first,
  * and those that a list without inactive agents must not show taken out.

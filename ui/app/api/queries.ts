@@ -1,5 +1,6 @@
 /** Every query of the pages and its key: the one place that says what is cached under which name. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
+import type { Selection } from "~/util/matching";
 import { call } from "./client";
 import type { TargetState } from "./types";
 
@@ -16,8 +17,11 @@ export const keys = {
   session: ["session"] as const,
   server: ["server"] as const,
   agents: ["agents"] as const,
-  agentList: (showInactive: boolean) => ["agents", "list", { showInactive }] as const,
+  agentLists: ["agents", "list"] as const,
+  agentList: (showInactive: boolean, kuery?: string) => ["agents", "list", { showInactive, kuery }] as const,
+  agentCount: (showInactive: boolean, kuery: string) => ["agents", "count", { showInactive, kuery }] as const,
   agent: (id: string) => ["agents", "one", id] as const,
+  suggestions: ["suggestions"] as const,
   actions: ["actions"] as const,
   versions: ["versions"] as const,
   packages: ["packages"] as const,
@@ -48,15 +52,33 @@ export const serverQuery = queryOptions({
   queryFn: ({ signal }) => call("get", "/api/v1/server", { signal }),
 });
 
-export const agentListQuery = (showInactive: boolean) =>
+export const agentListQuery = (showInactive: boolean, kuery?: string) =>
   queryOptions({
-    queryKey: keys.agentList(showInactive),
+    queryKey: keys.agentList(showInactive, kuery),
     queryFn: ({ signal }) =>
       call("get", "/api/fleet/agents", {
-        query: { perPage: MAX_AGENTS, showInactive, sortField: "enrolled_at", sortOrder: "desc" },
+        query: { perPage: MAX_AGENTS, showInactive, kuery, sortField: "enrolled_at", sortOrder: "desc" },
         signal,
       }),
     placeholderData: keepPreviousData,
+  });
+
+/** How many agents an order by a query would be for, where the list cannot tell. */
+export const agentCountQuery = (showInactive: boolean, kuery: string) =>
+  queryOptions({
+    queryKey: keys.agentCount(showInactive, kuery),
+    queryFn: async ({ signal }) => (await call("get", "/api/fleet/agents", { query: { perPage: 0, showInactive, kuery }, signal })).total,
+    staleTime: 0,
+    refetchInterval: POLL_MS,
+  });
+
+/** Each place in each text has an answer of its own, so an older one can never take the place of a newer. */
+export const suggestionsQuery = (q: string, cursor: number) =>
+  queryOptions({
+    queryKey: [...keys.suggestions, q, cursor] as const,
+    queryFn: async ({ signal }) => (await call("get", "/api/v1/kql/suggest", { query: { q, cursor }, signal })).items,
+    gcTime: 60_000,
+    retry: false,
   });
 
 export const agentQuery = (id: string) =>
@@ -102,17 +124,16 @@ export const policiesQuery = queryOptions({
   queryFn: async ({ signal }) => (await call("get", "/api/fleet/agent_policies", { query: { perPage: 1000 }, signal })).items,
 });
 
-export const rollbackPreviewQuery = (agents: string[]) =>
+export const rollbackPreviewQuery = (selection: Selection) =>
   queryOptions({
-    queryKey: [...keys.preview, "rollback", agents] as const,
-    queryFn: ({ signal }) => call("post", "/api/v1/rollback_preview", { body: { agents }, signal }),
+    queryKey: [...keys.preview, "rollback", selection] as const,
+    queryFn: ({ signal }) => call("post", "/api/v1/rollback_preview", { body: selection, signal }),
     staleTime: 0,
     gcTime: 60_000,
     retry: false,
   });
 
-export interface PreviewInput {
-  agents: string[];
+export interface PreviewInput extends Selection {
   version: string;
   source_uri?: string;
   force: boolean;

@@ -18,6 +18,7 @@ export type ActionStatus = Schemas["ActionStatus"];
 export type Package = Schemas["Package"];
 export type PublisherKey = Schemas["PublisherKey"];
 export type EnrollmentKey = Schemas["EnrollmentKey"];
+export type QuerySuggestion = Schemas["QuerySuggestion"];
 export type Policy = Schemas["Policy"];
 export type FleetEvent = Schemas["Event"];
 export type Server = Schemas["Server"];

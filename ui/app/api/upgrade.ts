@@ -1,8 +1,12 @@
+import type { Matching } from "~/util/matching";
 import type { UpgradeCall } from "~/util/upgradeForm";
 import { call } from "./client";
 
-/** startRollback asks agents to go back; each version they go back to is an action of its own. */
-export async function startRollback(agents: string[]): Promise<string[]> {
+/** startRollback asks agents to go back, named ones or all that match; each version they go back to is an action of its own. */
+export async function startRollback(agents: string[] | Matching): Promise<string[]> {
+  if (!Array.isArray(agents)) {
+    return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents: agents.kuery, includeInactive: agents.inactive } })).actionIds;
+  }
   if (agents.length === 1) {
     return [(await call("post", "/api/fleet/agents/{agentId}/rollback", { path: { agentId: agents[0]! } })).actionId];
   }

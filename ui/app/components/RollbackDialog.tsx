@@ -3,13 +3,15 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { IconArrowRight, IconCheck, IconMinus } from "@tabler/icons-react";
 import { messageOf } from "~/api/client";
 import { keys, rollbackPreviewQuery } from "~/api/queries";
-import type { Agent, RollbackPreview, RollbackPreviewItem } from "~/api/types";
+import type { RollbackPreview, RollbackPreviewItem } from "~/api/types";
 import { startRollback } from "~/api/upgrade";
 import { hostOf } from "~/util/facts";
+import { countOf, isMatching, selectionOf, type Chosen } from "~/util/matching";
 import { confirmText, limit, whyNotGoBack } from "~/util/rollback";
 import { plural } from "~/util/words";
 import { Callout } from "./Callout";
 import { ConfirmDialog } from "./ConfirmDialog";
+import { MatchingNote } from "./MatchingNote";
 import { TextLink } from "./TextLink";
 import { useToast } from "./Toasts";
 import classes from "./UpgradeDialog.module.css";
@@ -18,23 +20,25 @@ import classes from "./UpgradeDialog.module.css";
 const LINES = 200;
 
 interface Props {
-  agents: Agent[];
+  /** Agents, or all that match a query. */
+  chosen: Chosen;
   onClose: () => void;
   onDone?: () => void;
 }
 
 /** Asks before agents go back, and says for each to which version and until when it could. */
-export function RollbackDialog({ agents, onClose, onDone }: Props) {
+export function RollbackDialog({ chosen, onClose, onDone }: Props) {
   const client = useQueryClient();
   const toast = useToast();
-  const preview = useQuery(rollbackPreviewQuery(agents.map((a) => a.id)));
+  const preview = useQuery(rollbackPreviewQuery(selectionOf(chosen)));
+  const count = countOf(chosen);
   const start = useMutation({
-    // Only those the preview said will go: what was shown is what happens.
-    mutationFn: () => startRollback(preview.data!.items.filter((i) => i.will).map((i) => i.agent_id)),
+    // Only those the preview said will go: what was shown is what happens. Of all that match, the server refuses the others.
+    mutationFn: () => startRollback(isMatching(chosen) ? chosen : preview.data!.items.filter((i) => i.will).map((i) => i.agent_id)),
     onSuccess: () => {
       toast({
         kind: "done",
-        title: confirmText(preview.data, agents.length).replace(/^Roll back/, "Rolling back"),
+        title: confirmText(preview.data, count).replace(/^Roll back/, "Rolling back"),
         body: <TextLink to="/activity" size="sm">Follow it under Activity</TextLink>,
       });
       void client.invalidateQueries({ queryKey: keys.agents });
@@ -43,11 +47,11 @@ export function RollbackDialog({ agents, onClose, onDone }: Props) {
       onClose();
     },
   });
-  const one = agents.length === 1 ? agents[0] : undefined;
+  const one = !isMatching(chosen) && chosen.length === 1 ? chosen[0] : undefined;
   return (
     <ConfirmDialog
-      title={one ? `Roll back ${hostOf(one)}?` : `Roll back ${plural(agents.length, "agent")}?`}
-      confirm={confirmText(preview.data, agents.length)}
+      title={one ? `Roll back ${hostOf(one)}?` : `Roll back ${isMatching(chosen) ? "all that match, " : ""}${plural(count, "agent")}?`}
+      confirm={confirmText(preview.data, count)}
       reason={whyNotGoBack(preview.data, preview.error)}
       busy={start.isPending}
       error={start.error}
@@ -55,6 +59,7 @@ export function RollbackDialog({ agents, onClose, onDone }: Props) {
       onClose={onClose}
     >
       <Stack gap="sm">
+        {isMatching(chosen) ? <MatchingNote matching={chosen} /> : null}
         <span>Each agent goes back to the version it has kept. An upgrade that is being watched ends, and what it brought is undone.</span>
         {preview.error ? <Callout kind="error" title="No preview">{messageOf(preview.error)}</Callout> : null}
         {preview.data ? <Preview preview={preview.data} /> : null}

@@ -11,12 +11,14 @@ import { keys, previewQuery, versionsQuery } from "~/api/queries";
 import type { Agent, UpgradePreview, UpgradePreviewItem } from "~/api/types";
 import { useReturnFocus } from "~/hooks/useReturnFocus";
 import { hostOf } from "~/util/facts";
+import { countOf, isMatching, selectionOf, type Chosen } from "~/util/matching";
 import {
   defaultRollout, localNow, planUpgrade, ROLLOUTS, ROLLOUT_FROM_AGENTS, type UpgradeForm, whyNotStart,
 } from "~/util/upgradeForm";
 import { compareVersions } from "~/util/version";
 import { plural } from "~/util/words";
 import { Callout } from "./Callout";
+import { MatchingNote } from "./MatchingNote";
 import { ReasonButton } from "./ReasonButton";
 import { TextLink } from "./TextLink";
 import { useToast } from "./Toasts";
@@ -28,26 +30,32 @@ const TYPING_PAUSE_MS = 300;
 /** More lines than this nobody reads; the counts above the list are complete. */
 const LINES = 200;
 
+const NOBODY: Agent[] = [];
+
 interface Props {
-  agents: Agent[];
+  /** Agents, or all that match a query. */
+  chosen: Chosen;
   /** The version and force of an upgrade that is to be tried again. */
   again?: { version: string; force: boolean };
   onClose: () => void;
   onDone?: () => void;
 }
 
-export function UpgradeDialog({ agents, again, onClose, onDone }: Props) {
+export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
   useReturnFocus();
   const client = useQueryClient();
   const toast = useToast();
   const versions = useQuery(versionsQuery);
+  const matching = isMatching(chosen) ? chosen : null;
+  const agents = isMatching(chosen) ? NOBODY : chosen;
+  const count = countOf(chosen);
   const list = useMemo(() => [...(versions.data ?? [])].sort((a, b) => compareVersions(b, a)), [versions.data]);
 
   const [picked, setPicked] = useState<string | null>(again?.version ?? null);
   const [typed, setTyped] = useState("");
   const [advanced, setAdvanced] = useState(false);
   const [form, setForm] = useState<UpgradeForm>(() => ({
-    source: "", force: again?.force ?? false, later: false, startAt: "", rollout: defaultRollout(agents.length),
+    source: "", force: again?.force ?? false, later: false, startAt: "", rollout: defaultRollout(count),
   }));
   const set = (change: Partial<UpgradeForm>) => setForm((old) => ({ ...old, ...change }));
 
@@ -56,8 +64,8 @@ export function UpgradeDialog({ agents, again, onClose, onDone }: Props) {
 
   const [question] = useDebouncedValue(
     useMemo(
-      () => ({ agents: agents.map((a) => a.id), version, force: form.force, source_uri: form.source.trim() || undefined }),
-      [agents, version, form.force, form.source],
+      () => ({ ...selectionOf(chosen), version, force: form.force, source_uri: form.source.trim() || undefined }),
+      [chosen, version, form.force, form.source],
     ),
     choice === OTHER || form.source ? TYPING_PAUSE_MS : 0,
   );
@@ -66,7 +74,7 @@ export function UpgradeDialog({ agents, again, onClose, onDone }: Props) {
   const why = whyNotStart(form, version, current, preview.error, Date.now());
 
   const start = useMutation({
-    mutationFn: () => startUpgrade(planUpgrade(form, current!)),
+    mutationFn: () => startUpgrade(planUpgrade(form, current!, chosen)),
     onSuccess: () => {
       const n = current!.will;
       toast({
@@ -88,7 +96,7 @@ export function UpgradeDialog({ agents, again, onClose, onDone }: Props) {
       opened
       onClose={onClose}
       size="lg"
-      title={<Text fw={600} size="lg">{one ? `Upgrade ${hostOf(one)}` : `Upgrade ${plural(agents.length, "agent")}`}</Text>}
+      title={<Text fw={600} size="lg">{one ? `Upgrade ${hostOf(one)}` : `Upgrade ${matching ? "all that match, " : ""}${plural(count, "agent")}`}</Text>}
       closeButtonProps={{ "aria-label": "Close" }}
     >
       <form
@@ -98,6 +106,7 @@ export function UpgradeDialog({ agents, again, onClose, onDone }: Props) {
         }}
       >
         <Stack gap="md">
+          {matching ? <MatchingNote matching={matching} /> : null}
           <Group grow align="flex-start">
             <Select
               label="Version"
@@ -145,7 +154,7 @@ export function UpgradeDialog({ agents, again, onClose, onDone }: Props) {
                 onChange={(e) => set({ startAt: e.currentTarget.value })}
               />
             ) : null}
-            {agents.length > ROLLOUT_FROM_AGENTS ? (
+            {count > ROLLOUT_FROM_AGENTS ? (
               <Select
                 label="Spread the starts over"
                 allowDeselect={false}
@@ -189,7 +198,7 @@ export function UpgradeDialog({ agents, again, onClose, onDone }: Props) {
             <Text size="xs" c="dimmed" className={classes.reason} aria-live="polite">{why ?? ""}</Text>
             <Button variant="default" onClick={onClose}>Close</Button>
             <ReasonButton type="submit" reason={why} loading={start.isPending}>
-              {form.later ? "Schedule upgrade of" : "Upgrade"} {plural(current?.will ?? preview.data?.will ?? agents.length, "agent")}
+              {form.later ? "Schedule upgrade of" : "Upgrade"} {plural(current?.will ?? preview.data?.will ?? count, "agent")}
             </ReasonButton>
           </Group>
         </Stack>
@@ -204,7 +213,7 @@ interface PreviewProps {
   loading: boolean;
   error: unknown;
   version: string;
-  agents: Agent[];
+  agents: readonly Agent[];
 }
 
 function Preview({ preview, stale, loading, error, version, agents }: PreviewProps) {
@@ -232,7 +241,7 @@ function Preview({ preview, stale, loading, error, version, agents }: PreviewPro
   );
 }
 
-function PreviewLine({ item, to, agents }: { item: UpgradePreviewItem; to: string; agents: Agent[] }) {
+function PreviewLine({ item, to, agents }: { item: UpgradePreviewItem; to: string; agents: readonly Agent[] }) {
   const agent = agents.length <= LINES ? agents.find((a) => a.id === item.agent_id) : undefined;
   return (
     <li className={classes.item} data-will={item.will || undefined}>

@@ -1,17 +1,34 @@
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo } from "react";
+import { useCallback, useMemo, useState } from "react";
+import { ApiError } from "~/api/client";
 import { agentListQuery, POLL_MS, policiesQuery, SLOW_POLL_MS, SMALL_FLEET, versionsQuery } from "~/api/queries";
+import type { AgentList } from "~/api/types";
 import { newest } from "~/util/version";
 import { useStreamState } from "./useEvents";
 
-/** useAgents reads the fleet and keeps it fresh: often while the fleet is small or the stream is down. */
-export function useAgents(showInactive: boolean) {
+/**
+ * useAgents reads the fleet, or what a query finds of it, and keeps it fresh: often
+ * while it is small or the stream is down. The agents that a query finds change by
+ * events that do not say so, and are always read often.
+ */
+export function useAgents(showInactive: boolean, kuery?: string) {
   const live = useStreamState() === "live";
-  return useQuery({
-    ...agentListQuery(showInactive),
-    refetchInterval: (query) =>
-      live && (query.state.data?.items.length ?? 0) > SMALL_FLEET ? SLOW_POLL_MS : POLL_MS,
+  const list = useQuery({
+    ...agentListQuery(showInactive, kuery),
+    refetchInterval: ({ state }) => {
+      if (isRefusal(state.error)) return false; // the same query is refused again
+      return live && !kuery && (state.data?.items.length ?? 0) > SMALL_FLEET ? SLOW_POLL_MS : POLL_MS;
+    },
   });
+  // Without data a query that fails leaves none, though the page has rows of the one before.
+  const [last, setLast] = useState<AgentList>();
+  if (list.data && list.data !== last) setLast(list.data);
+  const fault = kuery && isRefusal(list.error) ? list.error : null;
+  return { list, data: list.data ?? last, fault };
+}
+
+function isRefusal(error: unknown): error is ApiError {
+  return error instanceof ApiError && error.statusCode === 400;
 }
 
 export function usePolicyName(): (id: string) => string {

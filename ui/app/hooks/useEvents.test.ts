@@ -4,7 +4,7 @@ import { History } from "~/api/history";
 import { keys } from "~/api/queries";
 import type { AgentList, FleetEvent } from "~/api/types";
 import { agent, details } from "~/testing/agent";
-import { followEvents, PATCH_EVERY_MS, REFETCH_EVERY_MS, REOPEN_MS } from "./useEvents";
+import { followEvents, PATCH_EVERY_MS, REFETCH_EVERY_MS, REOPEN_MS, REQUERY_EVERY_MS } from "./useEvents";
 
 /** A stream a test can speak through. */
 class Stream extends EventTarget {
@@ -137,4 +137,24 @@ test("what is no event does no harm, and after stop nothing happens", () => {
   vi.advanceTimersByTime(60_000);
   expect(refetch).not.toHaveBeenCalled();
   expect(streams[0]!.readyState).toBe(EventSource.CLOSED);
+});
+
+test("what a query found changes in place and is read again, at a bounded pace: who matches now only the server knows", () => {
+  const { client, streams, stop } = follow();
+  const key = keys.agentList(false, "status: online");
+  client.setQueryData<AgentList>(key, { items: [agent()], total: 1, page: 1, perPage: 10 });
+  streams[0]!.onopen!();
+  const read = vi.spyOn(client, "invalidateQueries");
+  for (let i = 1; i <= 5; i++) {
+    streams[0]!.say(upgrade(2 * i, 10 * i));
+    streams[0]!.say({ ...upgrade(2 * i + 1, 1), subject: "id-of-db-01", data: { agent: agent({ host: "db-01" }) } });
+    vi.advanceTimersByTime(PATCH_EVERY_MS);
+  }
+  const list = client.getQueryData<AgentList>(key)!;
+  expect(list.items.map((a) => [a.id, a.upgrade_details?.metadata?.download_percent])).toEqual([["id-of-web-01", 50]]);
+  expect(client.getQueryState(key)!.isInvalidated).toBe(false);
+  vi.advanceTimersByTime(REQUERY_EVERY_MS);
+  expect(client.getQueryState(key)!.isInvalidated).toBe(true);
+  expect(read.mock.calls.filter(([f]) => f?.queryKey === keys.agentLists)).toHaveLength(1);
+  stop();
 });

@@ -1,15 +1,17 @@
 /** The one event stream of the page, and the caches it keeps fresh. */
 import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useMemo, useState, useSyncExternalStore, type ReactNode } from "react";
-import { EVENT_TYPES, effectsOf, freshOf, patchList } from "~/api/events";
+import { EVENT_TYPES, effectsOf, freshOf, patchFound, patchList } from "~/api/events";
 import { History, type SeenEvent } from "~/api/history";
-import { keys } from "~/api/queries";
+import { keys, SMALL_FLEET } from "~/api/queries";
 import type { Agent, AgentList, FleetEvent } from "~/api/types";
 
 /** Changes are drawn together at most this often: 1,000 agents that download would otherwise redraw the table 1,000 times. */
 export const PATCH_EVERY_MS = 200;
 /** Lists are read again at most twice a second, whatever the stream brings. */
 export const REFETCH_EVERY_MS = 500;
+/** What a query finds is read again at most this often while its fleet moves: only the server knows who matches now. */
+export const REQUERY_EVERY_MS = 2_000;
 /** First and longest wait before a stream the browser has given up on is opened again. */
 export const REOPEN_MS = 1_000;
 export const REOPEN_MAX_MS = 30_000;
@@ -140,6 +142,7 @@ class Updates {
   private unsubscribe: () => void;
   private patchTimer: ReturnType<typeof setTimeout> | undefined;
   private staleTimer: ReturnType<typeof setTimeout> | undefined;
+  private queryTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private client: QueryClient) {
     this.unsubscribe = client.getQueryCache().subscribe(({ query, ...event }) => {
@@ -162,6 +165,7 @@ class Updates {
   stop(): void {
     clearTimeout(this.patchTimer);
     clearTimeout(this.staleTimer);
+    clearTimeout(this.queryTimer);
     this.unsubscribe();
   }
 
@@ -182,13 +186,25 @@ class Updates {
   };
 
   private patch(patches: ReadonlyMap<string, Agent>): void {
-    for (const showInactive of [false, true]) {
-      this.client.setQueryData<AgentList>(keys.agentList(showInactive), (list) => list && patchList(list, patches, showInactive));
+    for (const [key, list] of this.client.getQueriesData<AgentList>({ queryKey: keys.agentLists })) {
+      const { showInactive, kuery } = key[2] as { showInactive: boolean; kuery?: string };
+      if (!list) continue;
+      this.client.setQueryData<AgentList>(key, kuery ? patchFound(list, patches) : patchList(list, patches, showInactive));
+      // A long list is too much to read on every change; it waits for its poll.
+      if (kuery && list.total <= SMALL_FLEET) this.queryTimer ??= setTimeout(this.requery, REQUERY_EVERY_MS);
     }
     for (const agent of patches.values()) {
       this.client.setQueryData<Agent>(keys.agent(agent.id), (old) => (old ? freshOf(old, agent) : undefined));
     }
   }
+
+  private requery = (): void => {
+    this.queryTimer = undefined;
+    void this.client.invalidateQueries({
+      queryKey: keys.agentLists,
+      predicate: ({ queryKey, state }) => !!(queryKey[2] as { kuery?: string }).kuery && ((state.data as AgentList | undefined)?.total ?? 0) <= SMALL_FLEET,
+    });
+  };
 
   private refetch = (): void => {
     this.staleTimer = undefined;

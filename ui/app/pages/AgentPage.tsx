@@ -117,8 +117,8 @@ export function AgentPage() {
         </div>
       </Stack>
 
-      {upgrading ? <UpgradeDialog agents={[agent]} again={upgrading.again} onClose={() => setUpgrading(null)} /> : null}
-      {goingBack ? <RollbackDialog agents={[agent]} onClose={() => setGoingBack(false)} /> : null}
+      {upgrading ? <UpgradeDialog chosen={[agent]} again={upgrading.again} onClose={() => setUpgrading(null)} /> : null}
+      {goingBack ? <RollbackDialog chosen={[agent]} onClose={() => setGoingBack(false)} /> : null}
       {leaving ? <UnenrollDialog agent={agent} onClose={() => setLeaving(false)} /> : null}
     </>
   );

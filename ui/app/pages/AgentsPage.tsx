@@ -3,13 +3,14 @@ import { useQuery } from "@tanstack/react-query";
 import type { RowSelectionState } from "@tanstack/react-table";
 import { IconCircleArrowUp, IconPlus, IconSearch, IconServerOff, IconFilterOff } from "@tabler/icons-react";
 import { getRouteApi } from "@tanstack/react-router";
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { policiesQuery } from "~/api/queries";
+import { useCallback, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
+import { agentCountQuery, policiesQuery } from "~/api/queries";
 import type { Agent } from "~/api/types";
 import { AddAgentDialog } from "~/components/AddAgentDialog";
 import { AgentTable } from "~/components/AgentTable";
 import { Empty, Loading, LoadError, PageHead } from "~/components/Blocks";
 import { Callout } from "~/components/Callout";
+import { QueryBar } from "~/components/QueryBar";
 import { ReasonButton } from "~/components/ReasonButton";
 import { RollbackDialog } from "~/components/RollbackDialog";
 import { StatusSummary } from "~/components/StatusSummary";
@@ -18,6 +19,7 @@ import { UpgradeDialog } from "~/components/UpgradeDialog";
 import { useAgents, useNewestVersion, usePolicyName } from "~/hooks/useAgents";
 import { announce } from "~/util/announce";
 import { filterAgents } from "~/util/filter";
+import { countOf, orderOf, type Chosen, type Matching } from "~/util/matching";
 import { countGroups } from "~/util/status";
 import type { AgentsSearch } from "~/util/search";
 import { plural } from "~/util/words";
@@ -36,8 +38,9 @@ export function AgentsPage() {
     [navigate],
   );
 
-  const list = useAgents(search.inactive ?? false);
-  const agents = list.data?.items ?? NO_AGENTS;
+  const { kuery, inactive = false } = search;
+  const { list, data, fault } = useAgents(inactive, kuery);
+  const agents = data?.items ?? NO_AGENTS;
   const policyName = usePolicyName();
   const newest = useNewestVersion();
 
@@ -54,10 +57,30 @@ export function AgentsPage() {
 
   const [selection, setSelection] = useState<RowSelectionState>({});
   // Only what is in sight counts as selected: a filter can never leave hidden agents in an upgrade.
-  const selected = useMemo(() => shown.filter((a) => selection[a.id]), [shown, selection]);
+  // Nor do rows that stand for the query before.
+  const picked = useMemo(() => (fault ? NO_AGENTS : shown.filter((a) => selection[a.id])), [shown, selection, fault]);
 
-  const [upgrading, setUpgrading] = useState<Agent[] | null>(null);
-  const [goingBack, setGoingBack] = useState<Agent[] | null>(null);
+  // All that match, by the query they match: it holds only while the page shows what it means.
+  const order = useMemo(() => orderOf(search), [search]);
+  const [everything, setEverything] = useState<Pick<Matching, "kuery" | "inactive"> | null>(null);
+  const meant = everything && !fault && "kuery" in order && order.kuery === everything.kuery && inactive === everything.inactive ? everything : null;
+  // The list knows the count, unless filters of this page leave part of it or it is too long to be here.
+  const counted = useQuery({ ...agentCountQuery(inactive, meant?.kuery ?? ""), enabled: !!meant });
+  const matching: Matching | null = useMemo(
+    () => (meant && counted.data !== undefined ? { ...meant, count: counted.data } : null),
+    [meant, counted.data],
+  );
+  const selected: Chosen = matching ?? picked;
+  const count = countOf(selected);
+  const rowsPicked = useMemo(() => (meant ? Object.fromEntries(shown.map((a) => [a.id, true as const])) : selection), [meant, shown, selection]);
+  const select = useCallback((rows: RowSelectionState) => {
+    setEverything(null);
+    setSelection(rows);
+  }, []);
+  const clear = () => select({});
+
+  const [upgrading, setUpgrading] = useState<Chosen | null>(null);
+  const [goingBack, setGoingBack] = useState<Chosen | null>(null);
   const [leaving, setLeaving] = useState<Agent | null>(null);
   const [adding, setAdding] = useState(false);
   const upgradeOne = useCallback((a: Agent) => setUpgrading([a]), []);
@@ -65,26 +88,29 @@ export function AgentsPage() {
 
   return (
     <>
-      <PageHead title="Agents" hint={<Hint total={list.data?.total} loaded={agents.length} newest={newest} />}>
+      <PageHead title="Agents" hint={fault ? "This query is not understood; below is what was found before." : <Hint total={data?.total} loaded={agents.length} query={!!kuery} newest={newest} />}>
         <Button variant="default" leftSection={<IconPlus size={16} aria-hidden />} onClick={() => setAdding(true)}>Add agent</Button>
         <ReasonButton
           leftSection={<IconCircleArrowUp size={16} aria-hidden />}
-          reason={selected.length === 0 ? "Select the agents to upgrade first." : null}
+          reason={count === 0 ? "Select the agents to upgrade first." : null}
           onClick={() => setUpgrading(selected)}
         >
-          {selected.length > 0 ? `Upgrade ${plural(selected.length, "agent")}…` : "Upgrade…"}
+          {count > 0 ? `Upgrade ${plural(count, "agent")}…` : "Upgrade…"}
         </ReasonButton>
       </PageHead>
 
-      {list.isError && !list.data ? <LoadError what="The agents" error={list.error} onRetry={() => void list.refetch()} /> : null}
-      {list.isError && list.data ? (
+      <QueryBar value={kuery} fault={fault?.message} onSearch={(next) => (next === kuery ? void list.refetch() : set({ kuery: next }, false))} />
+
+      {list.isError && !data && !fault ? <LoadError what="The agents" error={list.error} onRetry={() => void list.refetch()} /> : null}
+      {list.isError && data && !fault ? (
         <div className={classes.stale} role="alert">
           <Callout kind="warning">What you see is from the last time the server answered. It now says: {list.error.message}</Callout>
         </div>
       ) : null}
 
-      {list.data ? (
-        <>
+      {data ? (
+        // Rows of the query before are there to be compared with, not to be acted on.
+        <div inert={!!fault} data-testid="answer" className={fault ? classes.before : undefined} aria-busy={list.isPlaceholderData}>
           <StatusSummary counts={counts} chosen={search.status ?? []} onChange={(status) => set({ status: status.length > 0 ? status : undefined }, false)} />
           <Filters search={search} set={set} policyName={policyName} />
           <Announcer agents={agents} />
@@ -94,10 +120,15 @@ export function AgentsPage() {
                 <p>Unpack an agent package on a host, run one command there, and the host appears here within seconds.</p>
                 <Button leftSection={<IconPlus size={16} aria-hidden />} onClick={() => setAdding(true)}>Add the first agent</Button>
               </Empty>
+            ) : agents.length === 0 && kuery ? (
+              <Empty icon={<IconFilterOff size={32} stroke={1.5} aria-hidden />} title="No agent matches the query">
+                <p><code className={`mono ${classes.query}`}>{kuery}</code> finds nobody{inactive ? "" : " among the active agents"}.</p>
+                <Button variant="default" onClick={() => set({ kuery: undefined }, false)}>Clear query</Button>
+              </Empty>
             ) : shown.length === 0 ? (
               <Empty icon={<IconFilterOff size={32} stroke={1.5} aria-hidden />} title="No agent matches">
-                <p>{plural(agents.length, "agent")} in the fleet, none with these filters.</p>
-                <Button variant="default" onClick={() => void navigate({ search: {} })}>Clear filters</Button>
+                <p>{plural(agents.length, "agent")} {kuery ? (agents.length === 1 ? "matches the query" : "match the query") : "in the fleet"}, none with these filters.</p>
+                <Button variant="default" onClick={() => void navigate({ search: kuery ? { kuery } : {} })}>Clear filters</Button>
               </Empty>
             ) : (
               <AgentTable
@@ -106,37 +137,64 @@ export function AgentsPage() {
                 newest={newest}
                 sort={{ column: search.sort ?? "host", desc: search.desc ?? false }}
                 onSort={(sort, desc) => set({ sort, desc: desc || undefined })}
-                selection={selection}
-                onSelection={setSelection}
+                selection={rowsPicked}
+                onSelection={select}
                 onUpgrade={upgradeOne}
                 onRollback={rollBackOne}
                 onUnenroll={setLeaving}
               />
             )}
           </Paper>
-        </>
-      ) : list.isPending ? <Paper className={classes.table}><Loading rows={8} /></Paper> : null}
+        </div>
+      ) : fault ? null : list.isPending ? <Paper className={classes.table}><Loading rows={8} /></Paper> : null}
 
-      <SelectionBar count={selected.length} of={shown.length} onClear={() => setSelection({})} onUpgrade={() => setUpgrading(selected)} onRollback={() => setGoingBack(selected)} />
-      {goingBack ? <RollbackDialog agents={goingBack} onClose={() => setGoingBack(null)} onDone={() => setSelection({})} /> : null}
-      {upgrading ? <UpgradeDialog agents={upgrading} onClose={() => setUpgrading(null)} onDone={() => setSelection({})} /> : null}
+      {meant || picked.length > 0 ? (
+        <SelectionBar
+          words={meant ? (matching ? `All ${matching.count.toLocaleString()} that match` : "Counting all that match…") : `${picked.length.toLocaleString()} of ${shown.length.toLocaleString()}`}
+          shown={!meant}
+          ready={count > 0}
+          all={meant || picked.length < shown.length ? null : (
+            <ReasonButton
+              size="xs"
+              variant="default"
+              reason={"why" in order ? order.why : list.isPlaceholderData ? "Wait until the query is answered." : null}
+              onClick={() => "kuery" in order && setEverything({ kuery: order.kuery, inactive })}
+            >
+              {allWords(search, data?.total ?? 0)}
+            </ReasonButton>
+          )}
+          onClear={clear}
+          onUpgrade={() => setUpgrading(selected)}
+          onRollback={() => setGoingBack(selected)}
+        />
+      ) : null}
+      {counted.error && meant ? <Callout kind="error" title="Not counted">{counted.error.message}</Callout> : null}
+      {goingBack ? <RollbackDialog chosen={goingBack} onClose={() => setGoingBack(null)} onDone={clear} /> : null}
+      {upgrading ? <UpgradeDialog chosen={upgrading} onClose={() => setUpgrading(null)} onDone={clear} /> : null}
       {leaving ? <UnenrollDialog agent={leaving} onClose={() => setLeaving(null)} /> : null}
       {adding ? <AddAgentDialog onClose={() => setAdding(false)} /> : null}
     </>
   );
 }
 
-function Hint({ total, loaded, newest }: { total?: number; loaded: number; newest?: string }) {
+/** The number is said where the list has it: with filters of this page it is counted once the button is pressed. */
+function allWords(search: AgentsSearch, total: number): string {
+  if (hasFilter({ ...search, kuery: undefined })) return "Select all that match";
+  return search.kuery ? `Select all ${total.toLocaleString()} that match` : `Select the whole fleet, ${total.toLocaleString()}`;
+}
+
+function Hint({ total, loaded, query, newest }: { total?: number; loaded: number; query: boolean; newest?: string }) {
   if (total === undefined) return <>Reading the fleet…</>;
   return (
     <>
       {total > loaded ? `The first ${loaded.toLocaleString()} of ${plural(total, "agent")}` : plural(total, "agent")}
+      {query ? (total === 1 ? " matches" : " match") : ""}
       {newest ? <> · newest package <span className="mono">{newest}</span></> : " · no package published yet"}
     </>
   );
 }
 
-const FILTERS: (keyof AgentsSearch)[] = ["q", "status", "version", "policy", "action", "ids"];
+const FILTERS: (keyof AgentsSearch)[] = ["kuery", "q", "status", "version", "policy", "action", "ids"];
 
 function hasFilter(search: AgentsSearch): boolean {
   return FILTERS.some((f) => search[f] !== undefined);
@@ -197,21 +255,25 @@ function Filters({ search, set, policyName }: FilterProps) {
 }
 
 interface SelectionProps {
-  count: number;
-  of: number;
+  words: string;
+  /** Whether the words are about the agents shown. */
+  shown: boolean;
+  ready: boolean;
+  all: ReactNode;
   onClear: () => void;
   onUpgrade: () => void;
   onRollback: () => void;
 }
 
-function SelectionBar({ count, of, onClear, onUpgrade, onRollback }: SelectionProps) {
-  if (count === 0) return null;
+function SelectionBar({ words, shown, ready, all, onClear, onUpgrade, onRollback }: SelectionProps) {
+  const reason = ready ? null : "There is no agent to do this with.";
   return (
     <div className={classes.selection} role="region" aria-label="Selection">
-      <Text size="sm" fw={600}>{count.toLocaleString()} of {of.toLocaleString()}<span className={classes.wide}> shown</span> selected</Text>
+      <Text size="sm" fw={600}>{words}{shown ? <><span className={classes.wide}> shown</span> selected</> : null}</Text>
+      {all}
       <Button size="xs" variant="default" onClick={onClear}>Clear</Button>
-      <Button size="xs" variant="default" onClick={onRollback}>Roll back…</Button>
-      <Button size="xs" onClick={onUpgrade}>Upgrade…</Button>
+      <ReasonButton size="xs" variant="default" reason={reason} onClick={onRollback}>Roll back…</ReasonButton>
+      <ReasonButton size="xs" reason={reason} onClick={onUpgrade}>Upgrade…</ReasonButton>
     </div>
   );
 }

@@ -5,6 +5,8 @@ export const SORTS = ["host", "status", "version", "policy", "seen"] as const;
 export type SortColumn = (typeof SORTS)[number];
 
 export interface AgentsSearch {
+  /** A query in KQL, which the server answers; the others are applied to its answer here. */
+  kuery?: string;
   q?: string;
   status?: StatusGroup[];
   version?: string;
@@ -22,6 +24,7 @@ export function parseAgentsSearch(raw: Record<string, unknown>): AgentsSearch {
   const ids = list(raw.ids);
   const sort = SORTS.find((s) => s === raw.sort);
   return compact({
+    kuery: text(raw.kuery),
     q: text(raw.q),
     status: status.length > 0 ? status : undefined,
     version: text(raw.version),

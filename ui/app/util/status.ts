@@ -26,6 +26,11 @@ export function groupOf(status: AgentStatus): StatusGroup {
   return groupOfStatus[status] ?? "unhealthy";
 }
 
+/** statusesOf are the statuses of a group, as the API says them. */
+export function statusesOf(group: StatusGroup): AgentStatus[] {
+  return (Object.keys(groupOfStatus) as AgentStatus[]).filter((s) => groupOfStatus[s] === group);
+}
+
 export const groupLabel: Record<StatusGroup, string> = {
   healthy: "Healthy",
   unhealthy: "Unhealthy",

@@ -45,3 +45,9 @@ test("a large upgrade is spread unless somebody says otherwise, in times the API
   expect(ROLLOUTS.map((r) => r.seconds)).toContain(3600);
   for (const { seconds } of ROLLOUTS) expect(seconds === 0 || seconds >= 600).toBe(true);
 });
+
+test("all that match are asked for by the query they match, however few will go", () => {
+  const matching = { kuery: "tags: a", inactive: false, count: 111 };
+  expect(planUpgrade(plain, preview(true, false), matching)).toMatchObject({ kind: "bulk", body: { agents: "tags: a", includeInactive: false, version: "1.1.0" } });
+  expect(planUpgrade(plain, preview(true), { ...matching, inactive: true })).toMatchObject({ kind: "bulk", body: { agents: "tags: a", includeInactive: true } });
+});

@@ -1,5 +1,6 @@
 /** The rules of the upgrade dialog: what its fields mean, and why its button may not be pressed. */
 import type { UpgradePreview } from "~/api/types";
+import { isMatching, type Chosen } from "./matching";
 import { isVersion } from "./version";
 
 export interface UpgradeForm {
@@ -56,23 +57,26 @@ export type UpgradeCall =
   | {
     kind: "bulk";
     body: {
-      agents: string[]; version: string; source_uri?: string; force: boolean; includeInactive: true;
+      agents: string[] | string; version: string; source_uri?: string; force: boolean; includeInactive: boolean;
       start_time?: string; rollout_duration_seconds?: number;
     };
   };
 
 /**
  * planUpgrade turns a form and its preview into the one call that does what was
- * shown: only agents the preview said will be upgraded are in it.
+ * shown: only agents the preview said will be upgraded are in it. All that match
+ * are asked for by their query, since they may be more than can be named; the
+ * server refuses those among them that cannot go, each for its reason.
  */
-export function planUpgrade(form: UpgradeForm, preview: UpgradePreview): UpgradeCall {
+export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = []): UpgradeCall {
+  const matching = isMatching(chosen) ? chosen : null;
   const agents = preview.items.filter((i) => i.will).map((i) => i.agent_id);
   const common = { version: preview.version, source_uri: form.source.trim() || undefined, force: form.force };
-  if (agents.length === 1 && !form.later) return { kind: "one", agentId: agents[0]!, body: common };
+  if (!matching && agents.length === 1 && !form.later) return { kind: "one", agentId: agents[0]!, body: common };
   return {
     kind: "bulk",
     body: {
-      agents, ...common, includeInactive: true,
+      agents: matching ? matching.kuery : agents, ...common, includeInactive: matching ? matching.inactive : true,
       start_time: form.later ? new Date(form.startAt).toISOString() : undefined,
       rollout_duration_seconds: form.rollout > 0 ? form.rollout : undefined,
     },

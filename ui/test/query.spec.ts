@@ -1,0 +1,93 @@
+// Agents are asked for in KQL and upgraded by the query, against a real server: a
+// suggestion is taken, the list narrows, a wrong query is pointed at, and exactly
+// those that match are upgraded. The hosts that begin with web- must be able to go
+// to the version, and must be neither all hosts nor one.
+import { expect, test } from "@playwright/test";
+import { expectAccessible, watchComplaints } from "./checks";
+
+const login = need("MUSTER_UI_LOGIN");
+const version = need("MUSTER_UI_QUERY");
+const artifacts = process.env.MUSTER_UI_ARTIFACTS ?? "test-results/screenshots";
+
+/** A download, a restart and a watch of some seconds, on a slow machine. */
+const UPGRADE_MS = 240_000;
+
+test("a query is written with suggestions, narrows the list, is pointed at where it is wrong, and upgrades all that match", async ({ page }) => {
+  const complaints = watchComplaints(page);
+  const shot = (name: string) => page.screenshot({ path: `${artifacts}/${name}.png` });
+  const rows = page.getByRole("row").filter({ has: page.getByRole("rowheader") });
+  const bar = page.getByRole("combobox", { name: "Search with KQL" });
+  await page.goto(login);
+  await expect(rows.first()).toBeVisible();
+  const hosts = await rows.getByRole("rowheader").getByRole("link").allInnerTexts();
+  const web = hosts.filter((h) => h.startsWith("web-"));
+  expect(web.length).toBeGreaterThan(1);
+  expect(web.length).toBeLessThan(hosts.length);
+
+  await page.keyboard.press("/");
+  await expect(bar).toBeFocused();
+  await page.keyboard.type("hostname.key");
+  const suggested = page.getByRole("listbox", { name: "Suggestions" });
+  await expect(suggested.getByRole("option", { name: /hostname\.keyword/ })).toBeVisible();
+  await page.keyboard.press("ArrowDown");
+  await expectAccessible(page, "the suggestions");
+  await shot("query-suggestions");
+  await page.keyboard.press("Enter");
+  await expect(bar).toHaveValue("local_metadata.host.hostname.keyword");
+  await page.keyboard.type(": ");
+  await expect(suggested.getByRole("option", { name: new RegExp(web[0]!) })).toBeVisible();
+  await page.keyboard.type("web-*");
+  await page.keyboard.press("Enter");
+  await expect(rows).toHaveCount(web.length);
+  await expect(page).toHaveURL(/kuery=/);
+  await page.reload();
+  await expect(rows).toHaveCount(web.length);
+
+  const query = "local_metadata.host.hostname.keyword: web-*";
+  await expect(bar).toHaveValue(query);
+  await bar.fill(`${query} and (`);
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Enter");
+  const fault = page.getByRole("alert");
+  await expect(fault).toContainText("Kuery is malformed");
+  await expect(fault.getByLabel("Where the query is wrong")).toHaveText(/\^$/);
+  await expect(rows).toHaveCount(web.length);
+  await expectAccessible(page, "a query that is wrong");
+  await shot("query-wrong");
+  await page.goBack();
+  await expect(fault).toBeHidden();
+  await expect(bar).toHaveValue(query);
+  await expect(rows).toHaveCount(web.length);
+
+  await page.getByRole("checkbox", { name: `Select all ${web.length} agents shown` }).check();
+  await page.getByRole("button", { name: `Select all ${web.length} that match` }).click();
+  const bottom = page.getByRole("region", { name: "Selection" });
+  await expect(bottom).toContainText(`All ${web.length} that match`);
+  await bottom.getByRole("button", { name: "Upgrade…" }).click();
+  const dialog = page.getByRole("dialog", { name: /^Upgrade all that match/ });
+  await dialog.getByRole("combobox", { name: "Version" }).click();
+  await page.getByRole("option", { name: new RegExp(`^${version.replaceAll(".", "\\.")}( \\(newest\\))?$`) }).click();
+  await expect(dialog.getByLabel("The query of this order")).toHaveText(query);
+  await expect(dialog.getByText(`${web.length} agents will be upgraded`)).toBeVisible();
+  await expectAccessible(page, "the upgrade of all that match");
+  await shot("query-upgrade");
+  const sent = page.waitForRequest((r) => r.url().endsWith("/api/fleet/agents/bulk_upgrade"));
+  await dialog.getByRole("button", { name: `Upgrade ${web.length} agents`, exact: true }).click();
+  expect((await sent).postDataJSON()).toMatchObject({ agents: query, version, includeInactive: false });
+  await expect(dialog).toBeHidden();
+
+  await page.getByRole("button", { name: "Clear the query" }).click();
+  await expect(rows).toHaveCount(hosts.length);
+  const row = (host: string) => rows.filter({ has: page.getByRole("link", { name: host, exact: true }) });
+  for (const host of web) {
+    await expect(row(host).getByRole("cell", { name: new RegExp(`^${version.replaceAll(".", "\\.")}$`) }), host).toBeVisible({ timeout: UPGRADE_MS });
+  }
+  for (const host of hosts.filter((h) => !web.includes(h))) await expect(row(host)).toContainText(`${version} available`);
+  expect(complaints, "errors and Content-Security-Policy reports of the browser").toEqual([]);
+});
+
+function need(name: string): string {
+  const value = process.env[name];
+  if (!value) throw new Error(`Set ${name}; what it means stands in test/playwright.config.ts`);
+  return value;
+}
