@@ -154,7 +154,9 @@ func leafOf(f *kql.Field) *rapid.Generator[kql.Filter] {
 			words := kql.Words(text + " " + rapid.SampledFrom(odd).Draw(t, "and"))
 			switch rapid.IntRange(0, 2).Draw(t, "words") {
 			case 0:
-				return kql.Like{Field: f, Pattern: wildcardOf(strings.ToLower(text)).Draw(t, "pattern")}
+				if text != "" {
+					return kql.Like{Field: f, Pattern: wildcardOf(strings.ToLower(text)).Draw(t, "pattern")}
+				}
 			case 1:
 				if len(words) > 0 {
 					return kql.HasPhrase{Field: f, Words: words}
@@ -170,28 +172,33 @@ func leafOf(f *kql.Field) *rapid.Generator[kql.Filter] {
 				return kql.Compare{Field: f, Op: op, Value: text}
 			}
 		}
-		if rapid.Bool().Draw(t, "like") {
+		if text != "" && rapid.Bool().Draw(t, "like") {
 			return kql.Like{Field: f, Pattern: wildcardOf(text).Draw(t, "pattern")}
 		}
 		return kql.Equals{Field: f, Value: text}
 	})
 }
 
-// wildcardOf cuts a text up, so that patterns fit now and then.
+// wildcardOf cuts a text up, so that patterns fit now and then. The text is not
+// empty, and neither is what is left of it: see kql.Wildcard.
 func wildcardOf(text string) *rapid.Generator[kql.Wildcard] {
 	return rapid.Custom(func(t *rapid.T) kql.Wildcard {
 		runes := []rune(text)
 		from := rapid.IntRange(0, len(runes)).Draw(t, "from")
 		to := rapid.IntRange(from, len(runes)).Draw(t, "to")
+		pattern := kql.Wildcard{string(runes[:from]), string(runes[to:])}
 		switch rapid.IntRange(0, 3).Draw(t, "shape") {
 		case 0:
-			return kql.Wildcard{string(runes[:from]), ""}
+			pattern = kql.Wildcard{string(runes[:from]), ""}
 		case 1:
-			return kql.Wildcard{"", string(runes[from:])}
+			pattern = kql.Wildcard{"", string(runes[from:])}
 		case 2:
-			return kql.Wildcard{"", string(runes[from:to]), ""}
+			pattern = kql.Wildcard{"", string(runes[from:to]), ""}
 		}
-		return kql.Wildcard{string(runes[:from]), string(runes[to:])}
+		if strings.Join(pattern, "") == "" {
+			return kql.Wildcard{text, ""}
+		}
+		return pattern
 	})
 }
 
