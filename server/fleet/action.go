@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,6 +61,17 @@ func (a Action) ForAgent(agentID string) agentapi.Action {
 func share(d time.Duration, i, n int) time.Duration {
 	whole, part, parts := int64(d), int64(i), int64(n)
 	return time.Duration(whole/parts*part + whole%parts*part/parts)
+}
+
+// Clone shares nothing with a.
+func (a Action) Clone() Action {
+	a.Data, a.Agents = slices.Clone(a.Data), slices.Clone(a.Agents)
+	for _, t := range []**time.Time{&a.StartTime, &a.Expiration, &a.CancelledAt} {
+		if *t != nil {
+			*t = new(**t)
+		}
+	}
+	return a
 }
 
 // Upgrade returns the data of an UPGRADE, zero for other types.

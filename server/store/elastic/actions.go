@@ -2,8 +2,6 @@ package elastic
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -189,7 +187,7 @@ func (c actions) many(ctx context.Context, ids []string) ([]fleet.Action, error)
 	}
 	var unknown []int
 	for i, id := range ids {
-		if a, ok := c.s.actions.get(id); ok {
+		if a, ok := c.s.actions.Get(id); ok {
 			known[i] = &a
 			continue
 		}
@@ -215,7 +213,7 @@ func (c actions) many(ctx context.Context, ids []string) ([]fleet.Action, error)
 		}
 		a.Agents, a.Seq = source.Agents, number(f.guard.seq)
 		a.Revision = f.guard.revision()
-		c.s.actions.put(a, len(f.source))
+		c.s.actions.Put(a.ID, a, len(f.source))
 		known[i] = &a
 	}
 	out := make([]fleet.Action, 0, len(ids))
@@ -223,7 +221,7 @@ func (c actions) many(ctx context.Context, ids []string) ([]fleet.Action, error)
 		if a == nil {
 			continue
 		}
-		shown := cloneAction(*a)
+		shown := a.Clone()
 		if f := got[i]; f.there {
 			v, err := cancellations.value(ids[i], f.source, f.guard)
 			if err != nil {
@@ -234,53 +232,4 @@ func (c actions) many(ctx context.Context, ids []string) ([]fleet.Action, error)
 		out = append(out, shown)
 	}
 	return out, nil
-}
-
-func cloneAction(a fleet.Action) fleet.Action {
-	a.Data = slices.Clone(a.Data)
-	a.Agents = slices.Clone(a.Agents)
-	a.StartTime = cloneTime(a.StartTime)
-	a.Expiration = cloneTime(a.Expiration)
-	return a
-}
-
-func cloneTime(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	c := *t
-	return &c
-}
-
-// maxActionCache bounds the encoded size of the actions kept in memory. An
-// action for 10,000 agents has 300 KB, and all of them ask for it within a
-// second of its creation.
-const maxActionCache = 32 << 20
-
-// actionCache keeps actions as they are for ever.
-type actionCache struct {
-	mu   sync.Mutex
-	byID map[string]fleet.Action
-	size int
-}
-
-func (c *actionCache) get(id string) (fleet.Action, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a, ok := c.byID[id]
-	return a, ok
-}
-
-func (c *actionCache) put(a fleet.Action, size int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.byID[a.ID]; ok || size > maxActionCache {
-		return
-	}
-	if c.byID == nil || c.size+size > maxActionCache {
-		// Starting over is simple and rare: what is asked for comes back.
-		c.byID, c.size = map[string]fleet.Action{}, 0
-	}
-	c.byID[a.ID] = a
-	c.size += size
 }

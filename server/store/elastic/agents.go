@@ -26,7 +26,11 @@ type agentHead struct {
 var agentHeadFields = []string{"rev", "access_api_key_id", "enrolled_at", "last_checkin", "last_checkin_status", "last_checkin_message"}
 
 func (h agentHead) last() fleet.LastSeen {
-	return fleet.LastSeen{At: cloneTime(h.At), Status: h.Status, Message: h.Message}
+	last := fleet.LastSeen{Status: h.Status, Message: h.Message}
+	if h.At != nil {
+		last.At = new(*h.At)
+	}
+	return last
 }
 
 // agentFields are those of the source that an agent is read from.

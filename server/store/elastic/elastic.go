@@ -21,7 +21,7 @@ type Store struct {
 
 	held     heldCache
 	keys     keyCache
-	actions  actionCache
+	actions  store.ActionCache[string]
 	searched memory[searched] // by agent
 
 	actionOrder *order

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -120,8 +119,8 @@ func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.A
 
 // document returns a copy of what does not change of an action.
 func (c actions) document(ctx context.Context, seq int64) (fleet.Action, error) {
-	if a, ok := c.s.actions.get(seq); ok {
-		return cloneAction(a), nil
+	if a, ok := c.s.actions.Get(seq); ok {
+		return a.Clone(), nil
 	}
 	var doc string
 	if err := c.s.get(ctx, `SELECT doc FROM actions WHERE seq = ?`, []any{seq}, &doc); err != nil {
@@ -132,56 +131,6 @@ func (c actions) document(ctx context.Context, seq int64) (fleet.Action, error) 
 		return a, err
 	}
 	a.Seq = seq
-	c.s.actions.put(a, len(doc))
-	return cloneAction(a), nil
-}
-
-func cloneAction(a fleet.Action) fleet.Action {
-	a.Data = slices.Clone(a.Data)
-	a.Agents = slices.Clone(a.Agents)
-	a.StartTime = cloneTime(a.StartTime)
-	a.Expiration = cloneTime(a.Expiration)
-	return a
-}
-
-func cloneTime(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	c := *t
-	return &c
-}
-
-// maxActionCache bounds the encoded size of the actions kept in memory. An
-// action for 10,000 agents has 300 KB, and all of them ask for it within a
-// second of its creation: decoding it for each would take a minute.
-const maxActionCache = 32 << 20
-
-// actionCache keeps decoded actions; they do not change, but for what many
-// reads anew each time.
-type actionCache struct {
-	mu    sync.Mutex
-	bySeq map[int64]fleet.Action
-	size  int
-}
-
-func (c *actionCache) get(seq int64) (fleet.Action, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a, ok := c.bySeq[seq]
-	return a, ok
-}
-
-func (c *actionCache) put(a fleet.Action, size int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.bySeq[a.Seq]; ok || size > maxActionCache {
-		return
-	}
-	if c.bySeq == nil || c.size+size > maxActionCache {
-		// Starting over is simple and rare: what is asked for comes back.
-		c.bySeq, c.size = map[int64]fleet.Action{}, 0
-	}
-	c.bySeq[a.Seq] = a
-	c.size += size
+	c.s.actions.Put(seq, a, len(doc))
+	return a.Clone(), nil
 }

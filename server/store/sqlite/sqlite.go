@@ -44,7 +44,7 @@ type Store struct {
 	stmts   map[string]*sql.Stmt // of readers, by their text
 
 	rids    ridCache
-	actions actionCache
+	actions store.ActionCache[int64]
 }
 
 var _ store.Store = (*Store)(nil)
