@@ -2,6 +2,7 @@ package action
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -18,13 +20,14 @@ import (
 const policyPrefix = "policy:"
 
 // Ack takes in the acknowledgements of one agent and answers each: 200 when its
-// result is durable, 400 or 404 when it never will be, 503 when the agent should
-// send it again.
+// result is durable, here or in the store, 400 or 404 when it never will be, 503
+// when the agent should send it again.
 func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.AckEvent) []agentapi.AckItem {
+	now := s.Now.UTC()
 	items := make([]agentapi.AckItem, len(events))
 	for i, e := range events {
 		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
-		if err := s.ack(ctx, agent, e); err != nil {
+		if err := s.take(ctx, agent, e, now); err != nil {
 			status := map[fleet.Kind]int{fleet.Invalid: http.StatusBadRequest, fleet.NotFound: http.StatusNotFound}[fleet.KindOf(err)]
 			if status == 0 {
 				s.Log.Warn("acknowledgement not stored", "agent", agent.ID, "action", e.ActionID, "error", err)
@@ -36,7 +39,8 @@ func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.
 	return items
 }
 
-func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent) error {
+// take writes an acknowledgement, or has it kept.
+func (s *Service) take(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
 	switch {
 	case e.AgentID != "" && e.AgentID != agent.ID:
 		return fleet.FieldError("body.events.agent_id", "is %q, this key belongs to agent %s", e.AgentID, agent.ID)
@@ -45,6 +49,23 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	case strings.HasPrefix(e.ActionID, policyPrefix):
 		return nil // the check-in carries the revision
 	}
+	_, err := s.Outage.Take(ctx, outage.Word{Agent: agent, Kind: outage.Ack, At: now, Body: e}, func(ctx context.Context) error {
+		return s.ack(ctx, agent, e, now)
+	})
+	return err
+}
+
+// WriteKept writes an acknowledgement that was kept while the store was away. agent
+// has just been read.
+func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Message) error {
+	var e agentapi.AckEvent
+	if err := json.Unmarshal(m.Body, &e); err != nil {
+		return fleet.Errorf(fleet.Invalid, "the acknowledgement that was kept cannot be read: %w", err)
+	}
+	return s.ack(ctx, agent, e, m.Received)
+}
+
+func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
 	a, err := s.Store.Actions().Get(ctx, e.ActionID)
 	if err != nil {
 		return err
@@ -56,7 +77,6 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	retry := e.Payload != nil && e.Payload.Retry
 	// One that was called off in flight has no result, as one that had not begun.
 	calledOff := a.CancelledAt != nil && strings.HasPrefix(e.Error, agentapi.Cancelled)
-	now := s.Now.UTC()
 	var results []fleet.Result
 	if !retry && !calledOff {
 		results = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Message: e.Message, Error: e.Error, Timestamp: now}}

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -36,6 +37,8 @@ type Service struct {
 	// Locks says of agents that a rollout has which one, as a sentence by agent:
 	// single orders are refused for them. nil: none has any.
 	Locks func(ctx context.Context, agents []fleet.Agent) (map[string]string, error)
+	// Outage keeps acknowledgements while the store is away; nil keeps nothing.
+	Outage *outage.Keeper
 
 	settled store.UpgradingSince // how far the last round of Settle came
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -21,6 +22,8 @@ type Feed struct {
 	Actions store.Actions
 	Wake    func(agentIDs ...string)
 	Log     *slog.Logger
+	// Outage knows whether there is a store to ask; nil: there always is.
+	Outage *outage.Keeper
 
 	signal chan struct{}
 	last   int64
@@ -55,7 +58,11 @@ func (f *Feed) Run(ctx context.Context) {
 		case <-f.signal:
 		case <-tick.C:
 		}
+		if f.Outage.Away() != nil {
+			continue // the first round after it finds what was created meanwhile
+		}
 		if err := f.round(ctx); err != nil && ctx.Err() == nil {
+			f.Outage.Failed(err)
 			f.Log.Warn("new actions wait for the store", "error", err)
 		}
 	}

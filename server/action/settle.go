@@ -24,8 +24,12 @@ func (s *Service) Settle(ctx context.Context) {
 	tick := time.NewTicker(SettleInterval)
 	defer tick.Stop()
 	for {
-		if err := s.SettleOnce(ctx); err != nil && ctx.Err() == nil {
-			s.Log.Warn("settle upgrades", "error", err)
+		// Not before the store has what agents said while it was away: an upgrade
+		// would look as if nobody had begun it.
+		if s.Outage.CaughtUp() == nil {
+			if err := s.SettleOnce(ctx); err != nil && ctx.Err() == nil {
+				s.Log.Warn("settle upgrades", "error", err)
+			}
 		}
 		select {
 		case <-ctx.Done():

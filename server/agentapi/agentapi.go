@@ -49,8 +49,10 @@ const (
 // Status is the answer of GET /api/status: HTTP 200 if Status is HEALTHY, else
 // 503. Version is present only when the caller showed a valid key.
 type Status struct {
-	Name    string         `json:"name"`
-	Status  string         `json:"status"`
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	// Reason says why it is DEGRADED. Fleet Server has no such field.
+	Reason  string         `json:"reason,omitempty"`
 	Version *StatusVersion `json:"version,omitempty"`
 }
 

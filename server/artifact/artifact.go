@@ -27,6 +27,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -45,6 +46,8 @@ type Service struct {
 	// a package may come without a signature of its own: the signed targets file
 	// names it, before or after it is pushed.
 	Rooted func(ctx context.Context) (bool, error)
+	// Outage remembers what is published while the store is away; nil does not.
+	Outage *outage.Keeper
 	// MaxSize overrides MaxPackage when above zero.
 	MaxSize int64
 }
@@ -275,7 +278,7 @@ func (s *Service) Delete(ctx context.Context, file, actor string) error {
 // Serve answers a GET or HEAD of a package, with ranges, or of its signature.
 func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) error {
 	file, isSignature := strings.CutSuffix(name, trust.SignatureSuffix)
-	p, err := s.Store.Packages().Get(r.Context(), file)
+	p, err := s.Outage.Package(r.Context(), s.Store.Packages(), file)
 	if err != nil {
 		if fleet.KindOf(err) == fleet.NotFound {
 			err = fleet.Errorf(fleet.NotFound, "no package %s is published: publish it with `muster package push`", file)

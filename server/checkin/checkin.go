@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -46,6 +47,8 @@ type Service struct {
 	Events  *event.Stream
 	Log     *slog.Logger
 	Now     clock.Clock
+	// Outage keeps what agents say while the store is away; nil keeps nothing.
+	Outage *outage.Keeper
 	// Poll and PollJitter override the defaults when above zero.
 	Poll       time.Duration
 	PollJitter time.Duration
@@ -72,23 +75,39 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 		req.Components = nil
 	}
 	now := s.Now.UTC()
-	s.first.Do(func() { s.listening = now })
-
-	after, err := s.takeIn(ctx, agent, req, now)
+	var after int64
+	kept, err := s.Outage.Take(ctx, outage.Word{Agent: agent, Kind: outage.Checkin, At: now, Body: req, Gist: gist(req)}, func(ctx context.Context) (err error) {
+		after, err = s.takeIn(ctx, agent, req, now)
+		return err
+	})
 	if err != nil {
 		s.Log.Warn("check-in waits for the store", "agent", agent.ID, "error", err)
 	}
-	stored := err == nil
+	stored := err == nil && !kept
 	look := func(ctx context.Context) (*Answer, error) {
+		if err := s.Outage.Ready(agent.ID); err != nil {
+			return nil, err
+		}
 		if !stored {
-			// The store was away, and the agent is better parked than retrying:
-			// what it said is kept here until it is written.
-			if after, err = s.takeIn(ctx, agent, req, now); err != nil {
+			// The store was away, and the agent is better parked than retrying. What
+			// it says is taken in again even if it was kept: a parked agent still
+			// says it, whatever another server has heard meanwhile.
+			var gone bool
+			err := s.Outage.Ask(ctx, func(ctx context.Context) (err error) {
+				after, gone, err = s.takeInLate(ctx, agent, req, now)
+				return err
+			})
+			if err != nil || gone {
 				return nil, err
 			}
 			stored = true
 		}
-		return s.look(ctx, agent.ID, after)
+		var answer *Answer
+		err := s.Outage.Ask(ctx, func(ctx context.Context) (err error) {
+			answer, err = s.look(ctx, agent.ID, after)
+			return err
+		})
+		return answer, err
 	}
 
 	deadline := time.Now().Add(timeout)
@@ -101,13 +120,50 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	return nil
 }
 
+// gist is what a check-in says: how long the agent is ready to wait is not news.
+func gist(req agentapi.CheckinRequest) agentapi.CheckinRequest {
+	req.PollTimeout = ""
+	return req
+}
+
+// WriteKept writes a check-in that was kept while the store was away. agent has
+// just been read. One that is older than what the agent has said since, here or to
+// another server, is passed over.
+func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Message) error {
+	var req agentapi.CheckinRequest
+	if err := json.Unmarshal(m.Body, &req); err != nil {
+		return fleet.Errorf(fleet.Invalid, "the check-in that was kept cannot be read: %w", err)
+	}
+	if last := agent.Last.At; last != nil && m.Received.Before(*last) {
+		return nil
+	}
+	_, err := s.takeIn(ctx, agent, req, m.Received)
+	return err
+}
+
+// takeInLate is takeIn for an agent that was authenticated long ago. gone says that
+// it is not the same any more: it stays parked, and its next check-in tells it why.
+func (s *Service) takeInLate(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, gone bool, err error) {
+	is, err := s.Agents.Get(ctx, agent.ID)
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.NotFound:
+		return 0, true, nil
+	case err != nil:
+		return 0, false, err
+	case !is.Active || is.AccessKeyID != agent.AccessKeyID:
+		return 0, true, nil
+	}
+	after, err = s.takeIn(ctx, is, req, now)
+	return after, false, err
+}
+
 // takeIn writes what the check-in changes about the agent, if anything, and
 // returns the sequence number behind which the agent's next actions are.
 func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, err error) {
 	seen := fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message}
 	written := false
 	defer func() {
-		if !written || err != nil {
+		if !written && err == nil {
 			s.Ledger.Seen(seen) // most say nothing new, and are written together
 		}
 	}()
@@ -117,7 +173,7 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 	}
 	// As the authentication read it: the ledger may write this very check-in
 	// before the document is read again.
-	gap := agent.Last.Gap(s.listening, now)
+	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	err = s.Events.Tell(ctx, s.Agents, agent, func(a *fleet.Agent) (r store.Report) {
 		changed, upgradeChanged := observe(a, req, token, gap, now)
@@ -140,6 +196,16 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 	// A token older than what the server knows is believed: the agent was rolled
 	// back, and what came after it went to a version that is gone.
 	return cmp.Or(token, agent.ActionSeq), err
+}
+
+// listeningSince is since when this server would have heard the agents and known of
+// it: the store's absence is its own, too.
+func (s *Service) listeningSince() time.Time {
+	s.first.Do(func() { s.listening = s.Now.UTC() })
+	if back := s.Outage.Since(); back.After(s.listening) {
+		return back
+	}
+	return s.listening
 }
 
 // observe takes what the check-in says into the agent's document, and says

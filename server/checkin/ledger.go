@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -26,6 +27,9 @@ type Ledger struct {
 	Agents store.Agents
 	Parker Parker
 	Log    *slog.Logger
+	// Outage says whom not to touch: agents whose check-ins are kept, which would
+	// be taken for older than what the store knows. nil: there are none.
+	Outage *outage.Keeper
 
 	mu      sync.Mutex
 	pending map[string]fleet.Touch
@@ -78,21 +82,32 @@ func (l *Ledger) Run(ctx context.Context) {
 
 // Flush writes what is pending. What could not be written stays.
 func (l *Ledger) Flush(ctx context.Context) {
-	l.mu.Lock()
-	batch := l.pending
-	l.pending = nil
-	l.mu.Unlock()
-	if len(batch) == 0 {
+	touches := l.take()
+	if len(touches) == 0 {
 		return
 	}
-	touches := make([]fleet.Touch, 0, len(batch))
-	for _, t := range batch {
-		touches = append(touches, t)
-	}
 	if err := l.Agents.Touch(ctx, touches); err != nil {
+		l.Outage.Failed(err)
 		l.Log.Warn("last-seen writes wait for the store", "agents", len(touches), "error", err)
 		for _, t := range touches {
 			l.Seen(t)
 		}
 	}
+}
+
+// take takes out what can be written now.
+func (l *Ledger) take() []fleet.Touch {
+	if l.Outage.Away() != nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	touches := make([]fleet.Touch, 0, len(l.pending))
+	for id, t := range l.pending {
+		if l.Outage.Ready(id) == nil {
+			touches = append(touches, t)
+			delete(l.pending, id)
+		}
+	}
+	return touches
 }

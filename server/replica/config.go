@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/server/outage"
 )
 
 // Config is the server's configuration file. Every key may be left out.
@@ -29,6 +31,7 @@ type Config struct {
 	Admin  AdminConfig   `yaml:"admin"`
 	TLS    TLSConfig     `yaml:"tls"`
 	Check  CheckinConfig `yaml:"checkin"`
+	Outage OutageConfig  `yaml:"outage"`
 	Log    LogConfig     `yaml:"log"`
 }
 
@@ -132,6 +135,11 @@ type CheckinConfig struct {
 	PollJitter time.Duration `yaml:"poll_jitter"`
 }
 
+// OutageConfig is what is kept of agents' messages while the store is away.
+type OutageConfig struct {
+	MaxBytes int64 `yaml:"max_bytes"`
+}
+
 // LogConfig is the log on standard error.
 type LogConfig struct {
 	Level slog.Level `yaml:"level"`
@@ -168,6 +176,9 @@ tls:
 checkin:
   poll: 5m                  # how long a check-in with nothing to do is held open
   poll_jitter: 30s          # taken off at random, so that a fleet does not poll in step
+outage:
+  max_bytes: 536870912      # 512 MiB of what agents say while the store is away, kept on disk in data:
+                            # ten minutes of 19,000 agents that are all being upgraded
 log:
   level: info               # debug, info, warn or error
 `
@@ -179,6 +190,7 @@ func Defaults() Config {
 		Agents: AgentsConfig{Listen: ":8220"},
 		Admin:  AdminConfig{Listen: ":8221"},
 		Check:  CheckinConfig{Poll: 5 * time.Minute, PollJitter: 30 * time.Second},
+		Outage: OutageConfig{MaxBytes: outage.DefaultMaxBytes},
 	}
 }
 
@@ -243,6 +255,9 @@ func (c Config) Validate() error {
 	}
 	if c.Check.PollJitter < 0 || c.Check.PollJitter >= c.Check.Poll {
 		bad("checkin.poll_jitter", "is %s, want less than checkin.poll (%s)", c.Check.PollJitter, c.Check.Poll)
+	}
+	if c.Outage.MaxBytes < outage.MinMaxBytes {
+		bad("outage.max_bytes", "is %d, want at least %d", c.Outage.MaxBytes, outage.MinMaxBytes)
 	}
 	c.Store.Elasticsearch.check(bad)
 	return errors.Join(errs...)

@@ -38,6 +38,7 @@ import (
 	"github.com/muster-fleet/muster/server/httpapi/agents"
 	"github.com/muster-fleet/muster/server/incident"
 	"github.com/muster-fleet/muster/server/metrics"
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
@@ -79,6 +80,7 @@ type Replica struct {
 	webhooks   *webhook.Service
 	metrics    *metrics.Metrics
 	trust      *repository.Service
+	outage     *outage.Keeper
 
 	agentListener, adminListener net.Listener
 	agentServer, adminServer     *http.Server
@@ -124,8 +126,11 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	r.info.Version, r.info.Data = o.Version, o.Config.Data
 	r.info.AgentURL = baseURL(o.Config.Agents.URL, o.Config.Agents.Listen, r.agentListener)
 	r.info.AdminURL = baseURL(o.Config.Admin.URL, o.Config.Admin.Listen, r.adminListener)
-	if err := r.build(ctx, tlsConfig); err != nil {
+	if r.outage, err = outage.New(filepath.Join(o.Config.Data, "outage"), o.Config.Outage.MaxBytes, o.Store.Agents(), o.Store.Ping, r.log, o.Now); err != nil {
 		return nil, err
+	}
+	if err := r.build(ctx, tlsConfig); err != nil {
+		return nil, errors.Join(err, r.outage.Close())
 	}
 	return r, nil
 }
@@ -166,10 +171,11 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	if r.feed, err = action.NewFeed(ctx, s.Actions(), r.parker.Wake, r.log); err != nil {
 		return err
 	}
-	r.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: r.parker, Log: r.log}
-	r.actions = &action.Service{Store: s, Feed: r.feed, Events: r.events, Log: r.log, Now: o.Now}
-	r.enroll = &enrollment.Service{Store: s, Events: r.events, Now: o.Now}
-	artifacts := &artifact.Service{Dir: filepath.Join(o.Config.Data, "packages"), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now}
+	r.feed.Outage = r.outage
+	r.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: r.parker, Log: r.log, Outage: r.outage}
+	r.actions = &action.Service{Store: s, Feed: r.feed, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
+	r.enroll = &enrollment.Service{Store: s, Events: r.events, Now: o.Now, Outage: r.outage}
+	artifacts := &artifact.Service{Dir: filepath.Join(o.Config.Data, "packages"), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
 	if err := artifacts.CleanUp(); err != nil {
 		return err
 	}
@@ -181,17 +187,21 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	artifacts.Rooted, r.actions.Judge = r.trust.Rooted, r.trust.Judge
 	check := &checkin.Service{
 		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: r.parker, Ledger: r.ledger, Events: r.events, Log: r.log, Now: o.Now,
-		Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
+		Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter, Outage: r.outage,
+	}
+	beacons := &beacon.Service{Agents: s.Agents(), Events: r.events, Now: o.Now, Outage: r.outage}
+	r.outage.Write = map[outage.Kind]outage.Writer{
+		outage.Checkin: check.WriteKept, outage.Ack: r.actions.WriteKept, outage.Beacon: beacons.WriteKept, outage.Left: r.enroll.WriteKept,
 	}
 	agentRoutes := &agents.Handlers{
-		API: httpapi.API{Log: r.log}, Store: s, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: artifacts, Version: o.Version,
-		Beacons: &beacon.Service{Agents: s.Agents(), Events: r.events, Now: o.Now},
-		Trust:   r.trust,
+		API: httpapi.API{Log: r.log}, Outage: r.outage, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: artifacts, Version: o.Version,
+		Beacons: beacons, Trust: r.trust,
 	}
 	incidents := &incident.Service{Store: s.Incidents(), Events: r.events, Audit: s.Audit(), Log: r.log, Now: o.Now}
 	r.webhooks = &webhook.Service{Store: s, Events: r.events, Log: r.log, Now: o.Now}
 	r.metrics = metrics.New(s, r.events, o.Now)
-	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Incidents: incidents}
+	r.metrics.WatchOutage(r.outage)
+	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Incidents: incidents, Outage: r.outage}
 	rollouts := &rollout.Service{
 		Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Timeouts: policies.Timeouts, Signal: r.reconciler.Signal,
 		Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()},
@@ -200,7 +210,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	adminRoutes := &admin.Handlers{
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
 		Actions: r.actions, Artifacts: artifacts, Trust: r.trust, Events: r.events,
-		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
+		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Outage: r.outage, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
 		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
 	}
 	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)
@@ -263,7 +273,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run} {
+	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run, r.outage.Run} {
 		running.Go(func() { loop(loops) })
 	}
 	failed := make(chan error, 2)
@@ -299,5 +309,5 @@ func (r *Replica) Run(ctx context.Context) error {
 	ending.Wait()
 	stopLoops()
 	running.Wait()
-	return err
+	return errors.Join(err, r.outage.Close())
 }

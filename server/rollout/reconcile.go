@@ -15,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -58,6 +59,8 @@ type Reconciler struct {
 	Holder string
 	// Incidents hears of targets that need a person; nil drops it.
 	Incidents IncidentReporter
+	// Outage says whether the store has what agents said; nil: it always has.
+	Outage *outage.Keeper
 
 	once   sync.Once
 	signal chan struct{}
@@ -131,8 +134,12 @@ func (r *Reconciler) Run(ctx context.Context) {
 	tick := time.NewTicker(RoundInterval)
 	defer tick.Stop()
 	for {
-		if err := r.Round(ctx); err != nil && ctx.Err() == nil {
-			r.Log.Warn("rollouts wait for the store", "error", err)
+		// Nobody is judged by what is missing because the store was away.
+		if r.Outage.CaughtUp() == nil {
+			if err := r.Round(ctx); err != nil && ctx.Err() == nil {
+				r.Outage.Failed(err)
+				r.Log.Warn("rollouts wait for the store", "error", err)
+			}
 		}
 		select {
 		case <-ctx.Done():

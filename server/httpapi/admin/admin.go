@@ -22,6 +22,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
@@ -45,6 +46,7 @@ type Handlers struct {
 	Rollouts   *rollout.Service
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
+	Outage     *outage.Keeper
 	// Metrics serves /metrics, to those with a key.
 	Metrics http.Handler
 	// UI serves everything that is not the API.
@@ -282,8 +284,10 @@ func (h *Handlers) kibanaStatus(c *gin.Context) error {
 	s := adminapi.KibanaStatus{Name: "muster"}
 	s.Version.Number, s.Version.BuildSnapshot = strings.CutSuffix(h.Server.Version, "-SNAPSHOT")
 	s.Status.Overall.Level, s.Status.Overall.Summary = "available", "The server answers"
-	if err := h.Store.Ping(c.Request.Context()); err != nil {
-		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", "The store does not answer: "+err.Error()
+	if err := h.Outage.Away(); err != nil {
+		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", h.Outage.Degraded()
+	} else if problem := h.Outage.Degraded(); problem != "" {
+		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
 	} else if problem := h.Trust.Problem(); problem != "" {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
 	}

@@ -4,7 +4,6 @@ package agents
 
 import (
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,19 +23,20 @@ import (
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
-	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/outage"
 )
 
 // Handlers are the protocol's.
 type Handlers struct {
 	API        httpapi.API
-	Store      store.Store
 	Enrollment *enrollment.Service
 	Checkin    *checkin.Service
 	Actions    *action.Service
 	Beacons    *beacon.Service
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
+	// Outage says who agents are while the store is away.
+	Outage *outage.Keeper
 	// Version is the server's.
 	Version string
 }
@@ -72,18 +72,13 @@ func (h *Handlers) apiVersion(c *gin.Context) {
 	}
 }
 
-// pingTimeout bounds the question whether the store answers.
-const pingTimeout = 2 * time.Second
-
 func (h *Handlers) status(c *gin.Context) error {
 	s := agentapi.Status{Name: "muster", Status: agentapi.StatusHealthy}
 	code := http.StatusOK
-	ctx, cancel := context.WithTimeout(c.Request.Context(), pingTimeout)
-	defer cancel()
-	if err := h.Store.Ping(ctx); err != nil {
+	if s.Reason = h.Outage.Degraded(); s.Reason != "" {
 		s.Status, code = agentapi.StatusDegraded, http.StatusServiceUnavailable
 	} else if cred, err := credential(c); err == nil {
-		if a, err := h.Store.Agents().ByAccessKey(ctx, cred.ID); err == nil && cred.Matches(a.AccessKeyHash) {
+		if a, err := h.Outage.ByAccessKey(c.Request.Context(), cred.ID); err == nil && cred.Matches(a.AccessKeyHash) {
 			s.Version = &agentapi.StatusVersion{Number: h.Version}
 		}
 	}
@@ -96,8 +91,12 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.Outage.Away(); err != nil {
+		return err // a host that enrols can wait
+	}
 	key, err := h.Enrollment.Authenticate(c.Request.Context(), cred)
 	if err != nil {
+		h.Outage.Failed(err)
 		return err
 	}
 	var req agentapi.EnrollRequest
@@ -107,8 +106,10 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	req.Metadata.Local, req.Metadata.UserProvided = notNull(req.Metadata.Local), notNull(req.Metadata.UserProvided)
 	a, own, err := h.Enrollment.Enroll(c.Request.Context(), key, req)
 	if err != nil {
+		h.Outage.Failed(err)
 		return err
 	}
+	h.Outage.Known.Note(a)
 	c.JSON(http.StatusOK, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{
 		ID: a.ID, Active: true, PolicyID: a.PolicyID, Type: a.Type, EnrolledAt: a.EnrolledAt,
 		UserProvidedMetadata: orObject(a.UserMetadata), LocalMetadata: orObject(a.LocalMetadata),
@@ -144,11 +145,11 @@ func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
 	if err != nil {
 		return fleet.Agent{}, err
 	}
-	a, err := h.Store.Agents().ByAccessKey(c.Request.Context(), cred.ID)
+	a, err := h.Outage.ByAccessKey(c.Request.Context(), cred.ID)
 	switch {
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
-		// The store is away. This must not look like a bad key: agents would
-		// take it for a dismissal.
+		// The store is away, and nobody knows the agent. This must not look like a
+		// bad key: agents would take it for a dismissal.
 		return a, err
 	case err == nil && !a.Active:
 		return a, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrAgentInactive", Message: "this agent is unenrolled: enrol the host again"}
@@ -289,7 +290,7 @@ func (h *Handlers) watcher(c *gin.Context) (fleet.Agent, error) {
 	if err != nil {
 		return fleet.Agent{}, err
 	}
-	a, err := h.Store.Agents().Get(c.Request.Context(), c.Param("id"))
+	a, err := h.Outage.ByWatcherKey(c.Request.Context(), c.Param("id"), cred.ID)
 	known := err == nil && a.WatcherKeyID != "" && cred.ID == a.WatcherKeyID
 	switch {
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
@@ -336,7 +337,7 @@ func (h *Handlers) auditUnenroll(c *gin.Context) error {
 	if err := httpapi.Decode(c, auditUnenrollMax, &req); err != nil {
 		return err
 	}
-	if err := h.Enrollment.Left(c.Request.Context(), a.ID, req.Reason); err != nil {
+	if err := h.Enrollment.Left(c.Request.Context(), a, req.Reason); err != nil {
 		return err
 	}
 	c.Status(http.StatusOK)

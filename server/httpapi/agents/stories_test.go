@@ -298,31 +298,68 @@ func TestStatus(t *testing.T) {
 }
 
 // A store that is away must never look like a bad key: agents would take it for
-// a dismissal.
+// a dismissal. Those that the server knows notice nothing.
 func TestAnOutageOfTheStoreDismissesNobody(t *testing.T) {
 	t.Parallel()
 	s := replicatest.Start(t, quick)
-	s.Publisher().Publish("1.1.0")
+	s.Publisher().Publish("1.1.0", "1.2.0")
 	a := s.Enroll("web-01", "1.0.0")
+	artifact := func(version string) string {
+		return agentapi.PathArtifacts + "muster-agent-" + version + "-linux-amd64.tar.gz"
+	}
+	if got := s.Agents(http.MethodGet, artifact("1.1.0"), a.Key, nil); got.Status != http.StatusOK {
+		t.Fatalf("the package answered %d %s", got.Status, got.Body)
+	}
 	if err := s.Store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []struct{ method, path, key, body string }{
-		{http.MethodPost, a.Path("checkin"), a.Key, `{"status":"online"}`},
-		{http.MethodPost, a.Path("acks"), a.Key, `{"events":[{"action_id":"x"}]}`},
-		{http.MethodPost, a.Path("audit/unenroll"), a.Key, `{"reason":"uninstall"}`},
-		{http.MethodPost, a.Path("beacon"), a.WatcherKey, `{"stage":"watching"}`},
-		{http.MethodPost, agentapi.PathEnroll, s.Token, `{"type":"PERMANENT"}`},
-		{http.MethodGet, agentapi.PathArtifacts + "muster-agent-1.1.0-linux-amd64.tar.gz", a.Key, ""},
-		{http.MethodPost, a.Path("checkin"), fleet.NewCredential().Encode(), `{"status":"online"}`},
-		{http.MethodPost, a.Path("beacon"), fleet.NewCredential().Encode(), `{"stage":"watching"}`},
+	another := fleet.NewCredential()
+	own, err := fleet.ParseCredential(a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := fleet.Credential{ID: own.ID, Secret: another.Secret}
+	const beacon = `{"stage":"watching","from":"1.0.0","to":"1.1.0","at":"2026-03-03T10:00:00Z"}`
+	for _, r := range []struct {
+		method, path, key, body string
+		status                  int
+	}{
+		{http.MethodPost, a.Path("checkin"), a.Key, `{"status":"online"}`, http.StatusOK},
+		{http.MethodPost, a.Path("acks"), a.Key, `{"events":[{"action_id":"x"}]}`, http.StatusOK},
+		{http.MethodPost, a.Path("acks"), a.Key, `{"events":[{"action_id":"x","agent_id":"y"}]}`, http.StatusBadRequest},
+		{http.MethodPost, a.Path("audit/unenroll"), a.Key, `{"reason":"uninstall"}`, http.StatusOK},
+		{http.MethodPost, a.Path("beacon"), a.WatcherKey, beacon, http.StatusNoContent},
+		{http.MethodGet, artifact("1.1.0"), a.Key, "", http.StatusOK},
+		{http.MethodGet, artifact("1.2.0"), a.Key, "", http.StatusServiceUnavailable}, // nobody has asked for it before
+		{http.MethodPost, agentapi.PathEnroll, s.Token, `{"type":"PERMANENT"}`, http.StatusServiceUnavailable},
+		{http.MethodGet, agentapi.PathTrust + "timestamp.json", "", "", http.StatusServiceUnavailable},
+		{http.MethodPost, a.Path("checkin"), another.Encode(), `{"status":"online"}`, http.StatusServiceUnavailable},
+		{http.MethodPost, a.Path("beacon"), another.Encode(), beacon, http.StatusServiceUnavailable},
+		// What is wrong whatever the store says.
+		{http.MethodPost, a.Path("checkin"), forged.Encode(), `{"status":"online"}`, http.StatusUnauthorized},
+		{http.MethodPost, "/api/fleet/agents/another/checkin", a.Key, `{"status":"online"}`, http.StatusForbidden},
+		{http.MethodPost, a.Path("checkin"), a.Key, `{}`, http.StatusBadRequest},
 	} {
 		got := s.Agents(r.method, r.path, r.key, r.body)
-		if got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "5" || got.Refusal().Message == "" {
-			t.Errorf("%s %s answered %d %s, Retry-After %q", r.method, r.path, got.Status, got.Body, got.Header.Get("Retry-After"))
+		if got.Status != r.status {
+			t.Errorf("%s %s answered %d %s, want %d", r.method, r.path, got.Status, got.Body, r.status)
+		}
+		if r.status == http.StatusServiceUnavailable && (got.Header.Get("Retry-After") != "5" || got.Refusal().Message == "") {
+			t.Errorf("%s %s answered %s, Retry-After %q", r.method, r.path, got.Body, got.Header.Get("Retry-After"))
 		}
 	}
-	if got := s.Agents(http.MethodGet, agentapi.PathStatus, "", nil); got.Status != http.StatusServiceUnavailable || !strings.Contains(string(got.Body), agentapi.StatusDegraded) {
-		t.Errorf("status answered %d %s", got.Status, got.Body)
+	var status agentapi.Status
+	replicatest.Eventually(t, "the status to tell", func() string {
+		got := s.Agents(http.MethodGet, agentapi.PathStatus, a.Key, nil)
+		if got.Status != http.StatusServiceUnavailable {
+			return string(got.Body)
+		}
+		if err := json.Unmarshal(got.Body, &status); err != nil {
+			t.Fatal(err)
+		}
+		return ""
+	})
+	if status.Status != agentapi.StatusDegraded || status.Version != nil || !strings.Contains(status.Reason, "the store has been away since") || !strings.Contains(status.Reason, "messages of agents") {
+		t.Errorf("the status is %+v", status)
 	}
 }
