@@ -564,6 +564,33 @@ func TestAnOlderWordIsPassedOver(t *testing.T) {
 	}
 }
 
+// Two requests of an agent waited for a store that hangs, and the later was let go
+// first.
+func TestWordsAreWrittenInTheOrderInWhichTheyCame(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a")
+	a := w.order("a")
+	agent := w.agent("a")
+	w.goes(outagetest.Hanging)
+	came := time.Now().UTC()
+	for _, said := range []struct {
+		state agentapi.UpgradeState
+		at    time.Time
+	}{{agentapi.UpgradeReplacing, came.Add(time.Second)}, {agentapi.UpgradeDownloading, came}} {
+		kept, err := w.server.Take(outage.Arrived(t.Context(), said.at), outage.Word{
+			Agent: agent, Kind: outage.Checkin, At: came.Add(time.Minute),
+			Body: agentapi.CheckinRequest{Status: "online", LocalMeta: metadata("1.0.0"), UpgradeDetails: details(a, said.state)},
+		}, nil)
+		if err != nil || !kept {
+			t.Fatalf("kept is %t, %v", kept, err)
+		}
+	}
+	w.returns()
+	if got := w.phases("a"); got != "DOWNLOADING REPLACING" {
+		t.Errorf("the phases are %q", got)
+	}
+}
+
 // What a host said before it enrolled again is nobody's word any more, and neither
 // is what cannot be.
 func TestWhatNothingCanComeOfIsDropped(t *testing.T) {

@@ -200,6 +200,22 @@ func away(err error) bool {
 	return err != nil && (fleet.KindOf(err) == fleet.Unavailable || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled))
 }
 
+type arrivedKey struct{}
+
+// Arrived notes in the context of a request when it came. Requests of one agent
+// that wait for a store which hangs are let go in any order, each some seconds
+// later; what they said is written in the order in which they came.
+func Arrived(ctx context.Context, at time.Time) context.Context {
+	return context.WithValue(ctx, arrivedKey{}, at)
+}
+
+func arrived(ctx context.Context, otherwise time.Time) time.Time {
+	if at, ok := ctx.Value(arrivedKey{}).(time.Time); ok {
+		return at
+	}
+	return otherwise
+}
+
 // Take brings a word to the store through write, or keeps it: then it is durable
 // and will be written, in the order in which the agent said it. An error of kind
 // Unavailable says that neither was possible; others are write's.
@@ -238,7 +254,7 @@ func (k *Keeper) keep(ctx context.Context, w Word) error {
 	if w.Kind == Beacon {
 		key = w.Agent.WatcherKeyID
 	}
-	m := Message{AgentID: w.Agent.ID, KeyID: key, Kind: w.Kind, Received: w.At, Body: body}
+	m := Message{AgentID: w.Agent.ID, KeyID: key, Kind: w.Kind, Received: arrived(ctx, w.At), Body: body}
 	if err := k.Journal.Add(context.WithoutCancel(ctx), m); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package outage
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,11 +105,15 @@ func (r *round) write(ctx context.Context, batch []Message) []Message {
 	var agents errgroup.Group
 	agents.SetLimit(replayParallel)
 	for _, id := range order {
+		said := byAgent[id]
+		// In the order in which it was said, which may not be that in which it was kept;
+		// see Arrived.
+		slices.SortStableFunc(said, func(a, b Message) int { return a.Received.Compare(b.Received) })
 		agents.Go(func() error {
 			if r.isStuck(id) {
 				return nil
 			}
-			for _, m := range byAgent[id] {
+			for _, m := range said {
 				if !r.writeOne(ctx, m) {
 					return nil
 				}

@@ -44,7 +44,7 @@ type Handlers struct {
 // Handler returns the routes.
 func (h *Handlers) Handler() http.Handler {
 	e := h.API.New()
-	e.Use(h.apiVersion)
+	e.Use(h.arrived, h.apiVersion)
 	e.GET(agentapi.PathStatus, h.API.Handle(h.status))
 	e.POST(agentapi.PathEnroll, h.API.Handle(h.enroll))
 	e.POST("/api/fleet/agents/:id/checkin", h.API.Handle(h.checkin))
@@ -56,6 +56,11 @@ func (h *Handlers) Handler() http.Handler {
 	e.GET(agentapi.PathTrust+":name", h.API.Handle(h.trust))
 	e.HEAD(agentapi.PathTrust+":name", h.API.Handle(h.trust))
 	return e
+}
+
+// arrived notes when a request came, before it waits for anything.
+func (h *Handlers) arrived(c *gin.Context) {
+	c.Request = c.Request.WithContext(outage.Arrived(c.Request.Context(), h.Outage.Now.UTC()))
 }
 
 func (h *Handlers) apiVersion(c *gin.Context) {
