@@ -138,7 +138,8 @@ func (a API) log(c *gin.Context) {
 	start := time.Now()
 	c.Next()
 	level := slog.LevelDebug
-	if c.Writer.Status() >= http.StatusInternalServerError {
+	// A status of 503 is what was asked for, and probes ask every second.
+	if c.Writer.Status() >= http.StatusInternalServerError && c.FullPath() != agentapi.PathStatus {
 		level = slog.LevelWarn
 	}
 	a.Log.Log(c.Request.Context(), level, "request", "method", c.Request.Method, "path", c.Request.URL.Path,
