@@ -191,7 +191,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	incidents := &incident.Service{Store: s.Incidents(), Events: r.events, Audit: s.Audit(), Log: r.log, Now: o.Now}
 	r.webhooks = &webhook.Service{Store: s, Events: r.events, Log: r.log, Now: o.Now}
 	r.metrics = metrics.New(s, r.events, o.Now)
-	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Incidents: incidents}
+	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Timeouts: policies.Timeouts, Incidents: incidents}
 	rollouts := &rollout.Service{
 		Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Timeouts: policies.Timeouts, Signal: r.reconciler.Signal,
 		Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()},
