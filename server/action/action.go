@@ -76,7 +76,11 @@ func (s *Service) EachVerdict(ctx context.Context, o UpgradeOrder, f func(Verdic
 	if err != nil {
 		return err
 	}
-	return s.eachPage(ctx, o.AgentIDs, check, func(page []Verdict) error {
+	return s.eachVerdict(ctx, o.AgentIDs, step{check: check}, f)
+}
+
+func (s *Service) eachVerdict(ctx context.Context, ids []string, do step, f func(Verdict)) error {
+	return s.eachPage(ctx, ids, do, func(page []Verdict) error {
 		for _, v := range page {
 			f(v)
 		}
@@ -99,7 +103,7 @@ func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet
 
 // checkLocks refuses the agents that a rollout has: it would take an upgrade of
 // somebody else's for a failure of its own.
-func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict) error {
+func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, hint string) error {
 	if s.Locks == nil {
 		return nil
 	}
@@ -118,7 +122,7 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict) error {
 	}
 	for i := range verdicts {
 		if why, ok := locked[verdicts[i].Agent.ID]; ok && verdicts[i].Err == nil {
-			verdicts[i].Err = fleet.Errorf(fleet.Conflict, "%s", why)
+			verdicts[i].Err = fleet.Errorf(fleet.Conflict, "%s%s", why, hint)
 		}
 	}
 	return nil
@@ -152,12 +156,12 @@ func checkAgents(agentIDs []string, selected bool) error {
 const judgeSize = 1000
 
 // eachPage gives each agent its verdict, in the order of the ids, and agents that
-// a rollout has a refusal.
-func (s *Service) eachPage(ctx context.Context, ids []string, check func(*fleet.Agent) error, f func([]Verdict) error) error {
+// a rollout has a refusal, unless the step is forced on them.
+func (s *Service) eachPage(ctx context.Context, ids []string, do step, f func([]Verdict) error) error {
 	for some := range slices.Chunk(ids, judgeSize) {
-		page, err := s.judge(ctx, some, check)
-		if err == nil {
-			err = s.checkLocks(ctx, page)
+		page, err := s.judge(ctx, some, do.check)
+		if err == nil && !do.locked {
+			err = s.checkLocks(ctx, page, do.hint)
 		}
 		if err == nil {
 			err = f(page)
@@ -231,6 +235,12 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 type step struct {
 	check func(*fleet.Agent) error // again, on an agent that changed meanwhile
 	begin func(*fleet.Agent)
+	// locked says that agents of a rollout are not kept from it; else hint is what
+	// the refusal of one offers besides.
+	locked bool
+	hint   string
+	// done is the message of what is over with its begin; empty: the agents answer.
+	done string
 }
 
 // order marks the agents, creates the action and tells of both. Those of refused
@@ -240,12 +250,16 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	for i := range refused {
 		refused[i].ActionID, refused[i].Timestamp = a.ID, a.CreatedAt
 	}
-	err := s.eachPage(ctx, agentIDs, do.check, func(page []Verdict) error {
+	err := s.eachPage(ctx, agentIDs, do, func(page []Verdict) error {
+		marked := len(a.Agents)
 		more, err := s.mark(ctx, &a, page, do)
 		for _, v := range more {
 			refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error(), Timestamp: a.CreatedAt})
 		}
-		return err
+		if err != nil || do.done == "" {
+			return err
+		}
+		return s.finish(ctx, a, a.Agents[marked:], page, do.done)
 	})
 	if err != nil {
 		return fleet.Action{}, err
@@ -262,6 +276,24 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	return a, nil
 }
 
+// finish gives agents of a page the result of an action that asks nothing of
+// them. It is there before the action, so that no check-in hands that over.
+func (s *Service) finish(ctx context.Context, a fleet.Action, ids []string, page []Verdict, message string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	hosts := make(map[string]string, len(page))
+	for i := range page {
+		hosts[page[i].Agent.ID] = page[i].Agent.Hostname()
+	}
+	results := make([]fleet.Result, len(ids))
+	for i, id := range ids {
+		results[i] = fleet.Result{ActionID: a.ID, AgentID: id, Hostname: hosts[id], Message: message, Timestamp: a.CreatedAt}
+	}
+	_, err := s.Store.Results().Put(ctx, results)
+	return err
+}
+
 // tell tells of a new action, and of its marks: they changed what its agents
 // look like.
 func (s *Service) tell(ctx context.Context, a fleet.Action, refused int) {
@@ -270,7 +302,7 @@ func (s *Service) tell(ctx context.Context, a fleet.Action, refused int) {
 		data["rollback"] = true
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCreated, Subject: a.ID, Actor: a.CreatedBy, Data: event.Data(data)})
-	s.Events.Publish(ctx, upgradeEvents(a)...)
+	s.Events.Publish(ctx, agentEvents(a)...)
 }
 
 // markTries bounds how often agents that changed under us are looked at again.
@@ -332,43 +364,6 @@ func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict,
 	return refused, nil
 }
 
-// Unenroll asks an agent to leave; with revoke it is put out at once.
-func (s *Service) Unenroll(ctx context.Context, agentID string, revoke bool, actor string) error {
-	now := s.Now.UTC()
-	var active bool
-	_, err := store.UpdateAgent(ctx, s.Store.Agents(), agentID, func(a *fleet.Agent) bool {
-		switch active = a.Active; {
-		case active && revoke:
-			putOut(a, now, "revoked")
-		case active && a.UnenrollmentStartedAt == nil:
-			a.UnenrollmentStartedAt = &now
-		default:
-			return false
-		}
-		return true
-	})
-	if err != nil || !active {
-		return err
-	}
-	if !revoke {
-		// Also when it was asked before: the action may have expired, or the
-		// first request died here.
-		a := fleet.Action{ID: fleet.NewID(), Type: agentapi.ActionUnenroll, Agents: []string{agentID}, Actioned: 1, CreatedAt: now, CreatedBy: actor}
-		expiration := now.Add(fleet.DefaultExpiration)
-		a.Expiration = &expiration
-		if err := s.create(ctx, &a); err != nil {
-			return err
-		}
-	}
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventAgentUnenrolled, Subject: agentID, Actor: actor, Data: event.Data(map[string]bool{"revoked": revoke})})
-	return nil
-}
-
-func putOut(a *fleet.Agent, now time.Time, reason string) {
-	a.Active, a.UnenrolledAt, a.UnenrolledReason = false, &now, reason
-	a.AccessKeyHash, a.WatcherKeyHash = "", "" // no secret matches it
-}
-
 // Cancel calls an upgrade off where it has not begun. Agents that have begun
 // decide for themselves whether they still can.
 func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Action, error) {
@@ -411,7 +406,7 @@ func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Act
 		}
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCancelled, Subject: actionID, Actor: actor})
-	s.Events.Publish(ctx, upgradeEvents(target)...)
+	s.Events.Publish(ctx, agentEvents(target)...)
 	return c, nil
 }
 
@@ -434,18 +429,26 @@ func (s *Service) create(ctx context.Context, a *fleet.Action) error {
 	return nil
 }
 
-// upgradeEventsMax is the most agents an action names one by one on the stream;
+// agentEventsMax is the most agents an action names one by one on the stream;
 // readers fetch the list anew for more.
-const upgradeEventsMax = 100
+const agentEventsMax = 100
 
-func upgradeEvents(a fleet.Action) []fleet.Event {
-	data := event.Data(map[string]string{"action_id": a.ID})
-	if len(a.Agents) > upgradeEventsMax {
-		return []fleet.Event{{Type: fleet.EventAgentUpgrade, Data: data}}
+// agentEvents tell what an action has changed about its agents.
+func agentEvents(a fleet.Action) []fleet.Event {
+	e := fleet.Event{Type: fleet.EventAgentUpgrade, Data: event.Data(map[string]string{"action_id": a.ID})}
+	if a.Type != agentapi.ActionUpgrade {
+		e = fleet.Event{
+			Type: fleet.EventAgentUnenrolled, Actor: a.CreatedBy,
+			Data: event.Data(map[string]any{"action_id": a.ID, "revoked": a.Type == agentapi.ActionForceUnenroll}),
+		}
+	}
+	if len(a.Agents) > agentEventsMax {
+		return []fleet.Event{e}
 	}
 	events := make([]fleet.Event, len(a.Agents))
 	for i, id := range a.Agents {
-		events[i] = fleet.Event{Type: fleet.EventAgentUpgrade, Subject: id, Data: data}
+		events[i] = e
+		events[i].Subject = id
 	}
 	return events
 }

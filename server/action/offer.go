@@ -258,7 +258,7 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 			return err
 		}
 		act.Agents = ids
-		events = upgradeEvents(*act)
+		events = agentEvents(*act)
 	}
 	s.Events.Publish(ctx, append(fleet.ResultEvents(results, changed), events...)...)
 	return nil

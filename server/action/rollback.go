@@ -41,15 +41,12 @@ func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f fu
 		return err
 	}
 	now := s.Now.UTC()
-	return s.eachPage(ctx, o.AgentIDs, func(*fleet.Agent) error { return nil }, func(page []Verdict) error {
-		for _, v := range page {
-			r := RollbackVerdict{Agent: v.Agent, Err: v.Err}
-			if v.Err == nil {
-				r.To, r.Err = v.Agent.CheckRollback(now)
-			}
-			f(r)
+	return s.eachVerdict(ctx, o.AgentIDs, step{check: func(*fleet.Agent) error { return nil }}, func(v Verdict) {
+		r := RollbackVerdict{Agent: v.Agent, Err: v.Err}
+		if v.Err == nil {
+			r.To, r.Err = v.Agent.CheckRollback(now)
 		}
-		return nil
+		f(r)
 	})
 }
 

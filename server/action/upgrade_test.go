@@ -291,7 +291,7 @@ func TestWhatCannotBeCancelled(t *testing.T) {
 	_, err := w.service.Cancel(t.Context(), "unknown", "ann")
 	w.wantKind(err, fleet.NotFound, "unknown")
 
-	w.must(w.service.Unenroll(t.Context(), "b", false, "ann"))
+	w.unenroll(leave("b"))
 	list, err := w.service.List(t.Context(), 0, 10, 10)
 	w.must(err)
 	_, err = w.service.Cancel(t.Context(), list[0].ID, "ann")
@@ -301,40 +301,4 @@ func TestWhatCannotBeCancelled(t *testing.T) {
 	w.service.Ack(t.Context(), w.agent("a"), []agentapi.AckEvent{{ActionID: up.ID}})
 	_, err = w.service.Cancel(t.Context(), up.ID, "ann")
 	w.wantKind(err, fleet.Conflict, "COMPLETE")
-}
-
-func TestUnenroll(t *testing.T) {
-	w := newWorld(t, "asked", "revoked")
-	w.must(w.service.Unenroll(t.Context(), "asked", false, "ann"))
-	a := w.agent("asked")
-	if !a.Active || a.UnenrollmentStartedAt == nil || a.AccessKeyHash == "" {
-		t.Errorf("the agent that was asked to leave is %+v", a)
-	}
-	pending, err := w.store.Actions().Pending(t.Context(), "asked", 0, w.now, 10)
-	w.must(err)
-	if len(pending) != 1 || pending[0].Type != agentapi.ActionUnenroll {
-		t.Fatalf("pending are %+v", pending)
-	}
-	n := len(w.eventTypes(0))
-	w.service.Ack(t.Context(), a, []agentapi.AckEvent{{ActionID: pending[0].ID}})
-	a = w.agent("asked")
-	if a.Active || a.UnenrolledReason != "unenrolled" || a.AccessKeyHash != "" || a.UnenrolledAt == nil {
-		t.Errorf("after it left: %+v", a)
-	}
-	if types := w.eventTypes(n); !slices.Contains(types, fleet.EventAgentUnenrolled) {
-		t.Errorf("events are %v", types)
-	}
-
-	w.must(w.service.Unenroll(t.Context(), "revoked", true, "ann"))
-	a = w.agent("revoked")
-	if a.Active || a.UnenrolledReason != "revoked" || (fleet.Credential{}).Matches(a.AccessKeyHash) {
-		t.Errorf("after its key was revoked: %+v", a)
-	}
-	n = len(w.eventTypes(0))
-	w.must(w.service.Unenroll(t.Context(), "revoked", true, "ann")) // again: nothing to do
-	w.must(w.service.Unenroll(t.Context(), "revoked", false, "ann"))
-	if types := w.eventTypes(n); len(types) != 0 {
-		t.Errorf("events of nothing: %v", types)
-	}
-	w.wantKind(w.service.Unenroll(t.Context(), "unknown", true, "ann"), fleet.NotFound, "unknown")
 }

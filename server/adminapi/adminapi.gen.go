@@ -871,6 +871,14 @@ type Batch struct {
 // BatchKind defines model for BatchKind.
 type BatchKind string
 
+// BulkActionResponse The action that was created, or with dryRun a count
+type BulkActionResponse struct {
+	ActionId *string `json:"actionId,omitempty"`
+
+	// Count Agents that the action would be for
+	Count *int `json:"count,omitempty"`
+}
+
 // BulkRollbackRequest defines model for BulkRollbackRequest.
 type BulkRollbackRequest struct {
 	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
@@ -879,13 +887,33 @@ type BulkRollbackRequest struct {
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
 }
 
+// BulkUnenrollRequest defines model for BulkUnenrollRequest.
+type BulkUnenrollRequest struct {
+	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	Agents    AgentSelection `json:"agents"`
+	BatchSize *int           `json:"batchSize,omitempty"`
+
+	// DryRun Only count the agents that would be unenrolled
+	DryRun *bool `json:"dryRun,omitempty"`
+
+	// Force Also agents that a rollout has
+	Force           *bool `json:"force,omitempty"`
+	IncludeInactive *bool `json:"includeInactive,omitempty"`
+
+	// Revoke At once, without asking the agents: their keys no longer work
+	Revoke *bool `json:"revoke,omitempty"`
+}
+
 // BulkUpgradeRequest defines model for BulkUpgradeRequest.
 type BulkUpgradeRequest struct {
 	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
-	Agents          AgentSelection `json:"agents"`
-	BatchSize       *int           `json:"batchSize,omitempty"`
-	Force           *bool          `json:"force,omitempty"`
-	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+	Agents    AgentSelection `json:"agents"`
+	BatchSize *int           `json:"batchSize,omitempty"`
+
+	// DryRun Only count the agents that would be upgraded
+	DryRun          *bool `json:"dryRun,omitempty"`
+	Force           *bool `json:"force,omitempty"`
+	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
 	// RolloutDurationSeconds Spread the starts over this time
 	RolloutDurationSeconds *int    `json:"rollout_duration_seconds,omitempty"`
@@ -1847,6 +1875,9 @@ type Selector struct {
 	Exclude       *map[string][]string `json:"exclude,omitempty"`
 	ExcludeAgents *[]string            `json:"exclude_agents,omitempty"`
 
+	// Kuery A query in KQL. It hides nobody but the unenrolled: inactive agents that match are chosen too. It is asked when the rollout is previewed and when it starts, and of late joiners when they are looked at, at least every 5 minutes.
+	Kuery *string `json:"kuery,omitempty"`
+
 	// Labels Label to one of these values
 	Labels   *map[string][]string `json:"labels,omitempty"`
 	Policies *[]string            `json:"policies,omitempty"`
@@ -2125,9 +2156,43 @@ type TrustRole struct {
 	Version   int64 `json:"version"`
 }
 
+// UnenrollPreview defines model for UnenrollPreview.
+type UnenrollPreview struct {
+	Items []UnenrollPreviewItem `json:"items"`
+
+	// Will How many agents would be unenrolled
+	Will int `json:"will"`
+	Wont int `json:"wont"`
+}
+
+// UnenrollPreviewItem defines model for UnenrollPreviewItem.
+type UnenrollPreviewItem struct {
+	AgentId  string `json:"agent_id"`
+	Hostname string `json:"hostname"`
+
+	// Reason Why not, or what to expect: offline agents leave when they return
+	Reason *string `json:"reason,omitempty"`
+
+	// Status As agents have it; empty where there is no such agent
+	Status string `json:"status"`
+	Will   bool   `json:"will"`
+}
+
+// UnenrollPreviewRequest defines model for UnenrollPreviewRequest.
+type UnenrollPreviewRequest struct {
+	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	Agents          AgentSelection `json:"agents"`
+	Force           *bool          `json:"force,omitempty"`
+	IncludeInactive *bool          `json:"includeInactive,omitempty"`
+	Revoke          *bool          `json:"revoke,omitempty"`
+}
+
 // UnenrollRequest defines model for UnenrollRequest.
 type UnenrollRequest struct {
-	Force  *bool `json:"force,omitempty"`
+	// Force Also an agent that a rollout has
+	Force *bool `json:"force,omitempty"`
+
+	// Revoke At once, without asking the agent: its key no longer works
 	Revoke *bool `json:"revoke,omitempty"`
 }
 
@@ -2542,6 +2607,9 @@ type CreatePolicyJSONRequestBody = CreatePolicyRequest
 // BulkRollbackAgentsJSONRequestBody defines body for BulkRollbackAgents for application/json ContentType.
 type BulkRollbackAgentsJSONRequestBody = BulkRollbackRequest
 
+// BulkUnenrollAgentsJSONRequestBody defines body for BulkUnenrollAgents for application/json ContentType.
+type BulkUnenrollAgentsJSONRequestBody = BulkUnenrollRequest
+
 // BulkUpgradeAgentsJSONRequestBody defines body for BulkUpgradeAgents for application/json ContentType.
 type BulkUpgradeAgentsJSONRequestBody = BulkUpgradeRequest
 
@@ -2613,6 +2681,9 @@ type LogInJSONRequestBody = LogInRequest
 
 // PublishTrustFilesJSONRequestBody defines body for PublishTrustFiles for application/json ContentType.
 type PublishTrustFilesJSONRequestBody = PublishTrustFilesRequest
+
+// PreviewUnenrollJSONRequestBody defines body for PreviewUnenroll for application/json ContentType.
+type PreviewUnenrollJSONRequestBody = UnenrollPreviewRequest
 
 // PreviewUpgradeJSONRequestBody defines body for PreviewUpgrade for application/json ContentType.
 type PreviewUpgradeJSONRequestBody = UpgradePreviewRequest

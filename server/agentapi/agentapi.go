@@ -263,6 +263,10 @@ const (
 	ActionCancel       ActionType = "CANCEL"
 )
 
+// ActionForceUnenroll is Kibana's word for the record of agents that were put out:
+// no agent is handed one.
+const ActionForceUnenroll ActionType = "FORCE_UNENROLL"
+
 // Action is one thing an agent is asked to do.
 type Action struct {
 	ID        string     `json:"id"`

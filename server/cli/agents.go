@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) newAgents() *cobra.Command {
-	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, explain, upgrade and roll back agents"}
+	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, explain, upgrade, roll back and unenrol agents"}
 	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsWhy())
 	return cmd
 }
@@ -167,13 +167,13 @@ every agent runs the new version.`,
 			chosen.tell(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
 			req.Agents = chosen.previewed(args, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
 			req.IncludeInactive = chosen.includeInactive()
-			created, err := call[adminapi.ActionCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_upgrade", req)
+			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_upgrade", req)
 			if err != nil {
 				return err
 			}
 			if !wait {
 				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-					fmt.Fprintf(w, "Upgrading %d of %d agents to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, len(preview.Items), req.Version, created.ActionId)
+					fmt.Fprintf(w, "Upgrading %d of %d agents to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, len(preview.Items), req.Version, deref(created.ActionId))
 				})
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -186,7 +186,7 @@ every agent runs the new version.`,
 				return fmt.Errorf("%d of %d agents were not upgraded: see `muster actions list`", failed, len(preview.Items))
 			}
 			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-				fmt.Fprintf(w, "%d agents upgraded by action %s\n", len(preview.Items), created.ActionId)
+				fmt.Fprintf(w, "%d agents upgraded by action %s\n", len(preview.Items), deref(created.ActionId))
 			})
 		},
 	}
@@ -213,25 +213,6 @@ func printPreview(w io.Writer, p adminapi.UpgradePreview) {
 			add(i.Hostname, i.Version, will, deref(i.Reason))
 		}
 	})
-}
-
-func (a *app) newAgentsUnenroll() *cobra.Command {
-	var revoke bool
-	cmd := &cobra.Command{
-		Use:               "unenroll AGENT",
-		Short:             "Ask an agent to leave, or put it out",
-		Args:              oneArg("one agent id"),
-		ValidArgsFunction: a.completeAgents,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.Empty](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/"+url.PathEscape(args[0])+"/unenroll", adminapi.UnenrollRequest{Revoke: &revoke})
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "done") })
-		},
-	}
-	cmd.Flags().BoolVar(&revoke, "revoke", false, "at once, without asking the agent: its key no longer works")
-	return cmd
 }
 
 func someAgents(_ *cobra.Command, args []string) error {

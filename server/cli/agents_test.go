@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
@@ -39,7 +40,7 @@ func TestAgentsAreSelectedByAQuery(t *testing.T) {
 
 	o.contains(o.run("agents", "upgrade", "--kuery", web, "--version", "1.1.0", "--dry-run"), "1 would be upgraded to 1.1.0, 0 would not", "web-01")
 	o.contains(o.run("agents", "upgrade", "--kuery", web, "--inactive", "--version", "1.1.0", "--dry-run"), "1 would be upgraded to 1.1.0, 1 would not", "web-02")
-	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 0 {
+	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 1 { // that of who was put out
 		t.Fatal("a dry run made an action")
 	}
 	got := o.try("agents", "upgrade", "--kuery", web, "--inactive", "--version", "1.1.0")
@@ -49,11 +50,58 @@ func TestAgentsAreSelectedByAQuery(t *testing.T) {
 	o.contains(got.err, "The query selects 2 agents: 1 will be upgraded to 1.1.0, 1 will not.")
 	o.contains(got.out, "Upgrading 1 of 2 agents to 1.1.0")
 	list := asJSON[adminapi.ActionStatusList](o, "actions", "list")
-	if len(list.Items) != 1 || list.Items[0].NbAgentsActioned != 2 || list.Items[0].NbAgentsActionCreated != 1 {
+	if len(list.Items) != 2 || list.Items[0].NbAgentsActioned != 2 || list.Items[0].NbAgentsActionCreated != 1 {
 		t.Errorf("the actions are %+v", list.Items)
 	}
 	o.contains(o.run("agents", "list", "--kuery", "status: updating"), "web-01")
 
 	o.fails(1, []string{"agents", "rollback", "--kuery", "*"}, "none of the agents can be rolled back")
 	o.contains(o.run("agents", "rollback", "--kuery", "*", "--dry-run"), "0 would be rolled back, 2 would not")
+}
+
+func TestAgentsAreUnenrolledByAQuery(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t, quick)
+	o.login(s)
+	hosts := map[string]*replicatest.Agent{}
+	for _, host := range []string{"web-01", "web-02", "db-01", "db-02"} {
+		a := s.Enroll(host, "1.0.0")
+		a.MustCheckin(nil)
+		hosts[host] = a
+	}
+	web := `local_metadata.host.hostname: web`
+	o.fails(2, []string{"agents", "unenroll"}, "no agents are named", "--kuery")
+	o.fails(2, []string{"agents", "unenroll", "--kuery", web}, "no terminal to ask on", "--yes")
+	o.fails(1, []string{"agents", "unenroll", "--kuery", web + " and (", "--yes"}, "Kuery is malformed", "^")
+	o.contains(o.run("agents", "unenroll", "--kuery", web, "--dry-run"), "2 would be asked to leave, 0 would not", "web-01", "web-02")
+	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 0 {
+		t.Fatal("a dry run made an action")
+	}
+
+	got := o.try("agents", "unenroll", "--kuery", web, "--yes")
+	o.contains(got.err, "The query selects 2 agents: 2 will be asked to leave, 0 will not.")
+	o.contains(got.out, "Asked 2 of 2 agents to leave: action ")
+	given := hosts["web-01"].MustCheckin(nil).Actions
+	if len(given) != 1 || given[0].Type != agentapi.ActionUnenroll {
+		t.Fatalf("the agent is given %+v", given)
+	}
+	o.contains(o.run("agents", "list", "--kuery", web), "unenrolling")
+	hosts["web-01"].Ack("", given[0].ID)
+	if text := o.run("agents", "list", "--kuery", web); strings.Contains(text, "web-01") {
+		t.Errorf("it has left, and the list is\n%s", text)
+	}
+
+	o.contains(o.run("agents", "unenroll", hosts["db-01"].ID, hosts["web-01"].ID, "--revoke"), "Put out 1 of 2 agents: action ")
+	if _, err := hosts["db-01"].Checkin(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("with a revoked key its check-in ends with %v", err)
+	}
+	o.fails(1, []string{"agents", "unenroll", hosts["db-01"].ID}, "is unenrolled already", "none of the agents can be unenrolled")
+	list := asJSON[adminapi.ActionStatusList](o, "actions", "list")
+	if len(list.Items) != 2 || list.Items[0].Type != "FORCE_UNENROLL" || list.Items[0].Status != adminapi.FAILED || list.Items[1].Status != adminapi.INPROGRESS {
+		t.Errorf("the actions are %+v", list.Items)
+	}
+	// Nobody was in it who was not asked for.
+	if got := asJSON[adminapi.AgentList](o, "agents", "list"); got.Total != 2 {
+		t.Errorf("%d agents are left", got.Total)
+	}
 }

@@ -148,6 +148,10 @@ func TestAPlanFromFlags(t *testing.T) {
 			}},
 		},
 		{
+			"--version 1.1.0 --kuery tags:prod --policy web",
+			fleet.Plan{Name: "upgrade to 1.1.0", Version: "1.1.0", Strategy: fleet.Strategy{Kind: fleet.Rolling}, Select: fleet.Selector{Kuery: "tags:prod", Policies: []string{"web"}}},
+		},
+		{
 			"--version 1.1.0 --canary 5 --canary-approval --batch-size 50",
 			fleet.Plan{Name: "upgrade to 1.1.0", Version: "1.1.0", Strategy: fleet.Strategy{Kind: fleet.Canary, BatchSize: 50, Canary: &fleet.CanaryRule{Size: 5, Approval: true}}},
 		},

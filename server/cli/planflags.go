@@ -26,6 +26,7 @@ type planFlags struct {
 	excludeAgents  []string
 	labels         []string
 	exclude        []string
+	kuery          string
 	all            bool
 	force          bool
 	strategy       string
@@ -64,6 +65,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.StringSliceVar(&p.excludeAgents, "exclude-agents", nil, "not the agents with these ids")
 	f.StringArrayVar(&p.labels, "label", nil, "agents with this label, such as site=fra or os=linux; again with the same label: or")
 	f.StringArrayVar(&p.exclude, "exclude", nil, "not the agents with this label, such as site=fra")
+	f.StringVar(&p.kuery, "kuery", "", "agents that match a query in KQL")
 	f.BoolVar(&p.all, "all", false, "the whole fleet")
 	f.BoolVar(&p.force, "force", false, "also agents that would go down a version")
 	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once or rings (default: what the other flags say, else rolling)")
@@ -163,6 +165,7 @@ func set[T any](given bool, field *T, v T) {
 func (p *planFlags) selection(given func(string) bool, s *fleet.Selector) error {
 	set(given("all"), &s.All, p.all)
 	set(given("agents"), &s.Agents, p.agents)
+	set(given("kuery"), &s.Kuery, p.kuery)
 	set(given("policy"), &s.Policies, p.policies)
 	set(given("exclude-agents"), &s.ExcludeAgents, p.excludeAgents)
 	for flag, row := range map[string]struct {

@@ -237,6 +237,11 @@ func TestTheServersRefusalPointsIntoTheFile(t *testing.T) {
 	for _, args := range [][]string{{"rollouts", "create", "--file", "-"}, {"rollouts", "preview", "--file", "-"}} {
 		o.failed(o.tryWith(plan, args...), 1, args, "standard input:5: strategy.kind: ")
 	}
+	plan = "name: x\nversion: 1.1.0\nselect:\n  kuery: 'tags: (prod'\nstrategy: { kind: rolling }\n"
+	for _, verb := range []string{"create", "preview"} {
+		args := []string{"rollouts", verb, "--file", "-"}
+		o.failed(o.tryWith(plan, args...), 1, args, "standard input:4: select.kuery: Kuery is malformed: ", "\ntags: (prod\n           ^")
+	}
 	// The example is a plan that the server takes, once there is its package.
 	got := o.tryWith(o.run("rollouts", "example"), "rollouts", "create", "--file", "-", "--preview")
 	if o.contains(got.out, "0 agents would be upgraded"); got.code != 0 {

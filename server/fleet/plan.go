@@ -94,7 +94,12 @@ type Migration struct {
 // Selector chooses agents: those that every given part matches. A selector
 // without any part is refused: nothing never means all.
 type Selector struct {
-	All      bool                `json:"all,omitempty"` // the whole fleet, said on purpose
+	All bool `json:"all,omitempty"` // the whole fleet, said on purpose
+	// Kuery is a query in KQL. Unlike a list of agents it hides nobody but the
+	// unenrolled: inactive agents that match it are chosen, as by the other parts.
+	// It is asked when the rollout is previewed and started, and of late joiners
+	// when they are looked at.
+	Kuery    string              `json:"kuery,omitempty"`
 	Agents   []string            `json:"agents,omitempty"`
 	Policies []string            `json:"policies,omitempty"`
 	Labels   map[string][]string `json:"labels,omitempty"`  // label → one of these values; see Agent.Label

@@ -201,7 +201,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	r.webhooks = &webhook.Service{Store: s, Events: r.events, Log: r.log, Now: o.Now}
 	r.metrics = metrics.New(s, r.events, o.Now)
 	r.metrics.WatchOutage(r.outage)
-	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Incidents: incidents, Outage: r.outage}
+	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Timeouts: policies.Timeouts, Incidents: incidents, Outage: r.outage}
 	rollouts := &rollout.Service{
 		Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Timeouts: policies.Timeouts, Signal: r.reconciler.Signal,
 		Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()},

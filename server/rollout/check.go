@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -35,6 +36,10 @@ const (
 	// windows. What people write by hand is shorter.
 	maxValues = 200
 )
+
+// checkedAt is the time a plan's query is tried at: what is wrong with it does not
+// depend on when.
+var checkedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Check says what is wrong with a plan, whatever the fleet: each refusal names
 // its field. Resolve first.
@@ -215,8 +220,14 @@ func checkMigration(p *fleet.Plan) error {
 
 func checkSelector(p *fleet.Plan) error {
 	s := &p.Select
+	if s.Kuery != "" && !asks(s) {
+		return fleet.FieldError(field("select.kuery"), "is the empty query: say \"*\" to mean all agents")
+	}
 	if selectsNothing(s) {
-		return fleet.FieldError(field("select"), "is empty: name agents, policies or labels, or say all: true")
+		return fleet.FieldError(field("select"), "is empty: name agents, policies or labels, give a kuery, or say all: true")
+	}
+	if _, err := newChooser(s, askedAt{now: checkedAt}); err != nil {
+		return err
 	}
 	for _, list := range []struct {
 		name   string

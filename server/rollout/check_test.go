@@ -83,7 +83,7 @@ func TestWhatIsWrongWithAPlanIsNamed(t *testing.T) {
 		{"rule 7: all of it", breaking("x", fleet.Strategy{Kind: fleet.Rings, Canary: &fleet.CanaryRule{}}, true), "", "", ""},
 		{"a recovery plan like a book", func(p *fleet.Plan) { p.Migration.RecoveryPlan = strings.Repeat("x", 20_001) }, "migration.recovery_plan", "link to the rest", ""},
 
-		{"nobody selected", func(p *fleet.Plan) { p.Select = fleet.Selector{ExcludeAgents: []string{"a"}} }, "select", "is empty: name agents, policies or labels, or say all: true", ""},
+		{"nobody selected", func(p *fleet.Plan) { p.Select = fleet.Selector{ExcludeAgents: []string{"a"}} }, "select", "is empty: name agents, policies or labels, give a kuery, or say all: true", ""},
 		{"an agent without a name", func(p *fleet.Plan) { p.Select.Agents = []string{"a", ""} }, "select.agents[1]", "is empty", ""},
 		{"more agents than people name", func(p *fleet.Plan) { p.Select.Agents = make([]string, 10_001) }, "select.agents", "by a label", ""},
 		{"a label without a name", func(p *fleet.Plan) { p.Select.Labels = map[string][]string{"": {"x"}} }, "select.labels", "without a name", ""},

@@ -431,8 +431,9 @@ func ExplainSkipped(r *fleet.Rollout, out fleet.SkippedAgent, trail []fleet.Audi
 	return e
 }
 
-// explainStranger says why a rollout has nothing to do with an agent.
-func explainStranger(r *fleet.Rollout, a *fleet.Agent, pinned *fleet.Preview, at, now time.Time) Explanation {
+// explainStranger says why a rollout has nothing to do with an agent; chosen says
+// whether the rollout's select chooses it now.
+func explainStranger(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Preview, at, now time.Time) Explanation {
 	e := explanationOf(r, a.ID, at)
 	e.add(stateReason(r, momentAt(r, nil, at, now)))
 	why := "the rollout's select does not choose it"
@@ -440,7 +441,7 @@ func explainStranger(r *fleet.Rollout, a *fleet.Agent, pinned *fleet.Preview, at
 	switch {
 	case r.RollbackOf != "":
 		why, next = "the rollout that is rolled back had nothing to put back on it", ""
-	case !Matches(&r.Plan.Select, a):
+	case !chosen:
 	case r.State == fleet.RolloutDraft:
 		why, next = "the rollout is a draft, and has not been previewed since the agent came to match its select", "Preview the rollout."
 		if pinned != nil {

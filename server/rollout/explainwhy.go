@@ -205,5 +205,9 @@ func (s *Service) whyOutside(ctx context.Context, r *fleet.Rollout, a *fleet.Age
 			return ExplainSkipped(r, pinned.Skipped[i], trail, at, now), nil
 		}
 	}
-	return explainStranger(r, a, pinned, at, now), nil
+	chosen, err := chooserNow(ctx, &r.Plan.Select, s.Timeouts, now)
+	if err != nil {
+		return Explanation{}, err
+	}
+	return explainStranger(r, a, chosen.chooses(a), pinned, at, now), nil
 }

@@ -36,14 +36,18 @@ type Fleet struct {
 type Holder struct{ ID, Name string }
 
 // Survey says what a rollout would do to the fleet. The same rollout and fleet
-// give the same preview, whatever now is, but for its times, and for who is away
-// at that moment.
+// give the same preview, whatever now is, but for its times, for who is away at
+// that moment, and for a query that asks what the clock changes.
 //
 // A plan that could break the exposure budget is refused with a Conflict; the
 // preview that shows it is returned all the same.
 func Survey(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	p := withDefaults(r.Plan)
 	s := newSurveyor(r.ID, &p, f, now)
+	var err error
+	if s.chosen, err = newChooser(&p.Select, s.asked()); err != nil {
+		return fleet.Preview{}, err
+	}
 	if err := s.checkNamed(); err != nil {
 		return fleet.Preview{}, err
 	}
@@ -84,6 +88,7 @@ type surveyor struct {
 	fleet Fleet
 	now   time.Time
 
+	chosen  chooser
 	skipped []fleet.SkippedAgent
 	// packages are those of the plan's version: catalogs hold many more.
 	packages  fleet.Catalog
@@ -99,6 +104,8 @@ type surveyor struct {
 func newSurveyor(id string, p *fleet.Plan, f Fleet, now time.Time) *surveyor {
 	return &surveyor{id: id, plan: p, fleet: f, now: now, platforms: map[platform]pinned{}, upgradeable: map[likeness]bool{}}
 }
+
+func (s *surveyor) asked() askedAt { return askedAt{s.now, s.fleet.Timeouts} }
 
 // pick is an agent that was taken in.
 type pick struct {
@@ -153,13 +160,12 @@ func (s *surveyor) choose(seed [sha256.Size]byte) []*pick {
 			s.packages = append(s.packages, pkg)
 		}
 	}
-	chosen := newChooser(&p.Select)
 	picks := make([]*pick, 0, len(s.fleet.Agents))
 	numbers := numberSites(s.fleet.Room)
 	buf := make([]byte, 0, 128)
 	for i := range s.fleet.Agents {
 		a := subject{Agent: &s.fleet.Agents[i]}
-		if !chosen.has(&a) {
+		if !s.chosen.has(&a) {
 			continue
 		}
 		s.matching++

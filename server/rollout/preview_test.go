@@ -307,7 +307,11 @@ func TestARingWaitsForThoseBelow(t *testing.T) {
 		{"forced", fleet.RingRule{Only: []int{3}, Force: true}, nil},
 	} {
 		var got []string
-		for _, s := range CheckRings(plan(row.rule), as) {
+		behind, err := CheckRings(plan(row.rule), Fleet{Agents: as}, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range behind {
 			got = append(got, s.AgentID)
 			if s.Code != fleet.WhyRing || !strings.Contains(s.Text, "2.0.0") {
 				t.Errorf("%s: %+v", row.name, s)
@@ -317,9 +321,25 @@ func TestARingWaitsForThoseBelow(t *testing.T) {
 			t.Errorf("%s: %v are behind, want %v", row.name, got, row.want)
 		}
 	}
-	if CheckRings(&fleet.Plan{Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}, as) != nil {
-		t.Error("rings bind another strategy")
+	rolling := &fleet.Plan{Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}
+	if behind, err := CheckRings(rolling, Fleet{Agents: as}, noon); behind != nil || err != nil {
+		t.Errorf("rings bind another strategy: %v, %v", behind, err)
 	}
+	last := plan(fleet.RingRule{Only: []int{3}})
+	last.Select = fleet.Selector{Kuery: "agent.id: one"}
+	if behind, err := CheckRings(last, Fleet{Agents: as}, noon); err != nil || len(behind) != 1 || behind[0].AgentID != "one" {
+		t.Errorf("of those that match the query %v are behind: %v", behind, err)
+	}
+}
+
+// matches asks a selector of a test at noon.
+func matches(t testing.TB, s *fleet.Selector, a *fleet.Agent) bool {
+	t.Helper()
+	c, err := newChooser(s, askedAt{now: noon, timeouts: map[string]time.Duration{"short": time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.chooses(a)
 }
 
 func TestMatches(t *testing.T) {
@@ -348,9 +368,89 @@ func TestMatches(t *testing.T) {
 		{"all but its tag", fleet.Selector{All: true, Exclude: map[string][]string{"tag:prod": {"true"}}}, false},
 		{"all but another site", fleet.Selector{All: true, Exclude: map[string][]string{"site": {"rome"}}}, true},
 		{"all but itself", fleet.Selector{All: true, ExcludeAgents: []string{"a"}}, false},
+		{"a query", fleet.Selector{Kuery: "tags: prod and agent.version < 1.10"}, true},
+		{"a query it does not match", fleet.Selector{Kuery: "tags: Prod"}, false},
+		{"a query of its status", fleet.Selector{Kuery: "status: online"}, true},
+		{"a query of what it is not", fleet.Selector{Kuery: "not tags: test"}, true},
+		{"a query of when it was seen", fleet.Selector{Kuery: "last_checkin > now-1m"}, true},
+		{"a query of what was long ago", fleet.Selector{Kuery: "last_checkin < now-1m"}, false},
+		{"any", fleet.Selector{Kuery: "*"}, true},
+		{"a blank query", fleet.Selector{Kuery: " \n"}, false},
+		{"a query and another policy", fleet.Selector{Kuery: "*", Policies: []string{"other"}}, false},
+		{"a query and its label", fleet.Selector{Kuery: "tags: prod", Labels: map[string][]string{"site": {"berlin"}}}, true},
+		{"a query, but not its site", fleet.Selector{Kuery: "*", Exclude: map[string][]string{"site": {"berlin"}}}, false},
+		{"a query, but not itself", fleet.Selector{Kuery: "*", ExcludeAgents: []string{"a"}}, false},
 	} {
-		if got := Matches(&row.s, &a); got != row.want {
+		if got := matches(t, &row.s, &a); got != row.want {
 			t.Errorf("%s: %v", row.name, got)
+		}
+	}
+}
+
+// A query hides nobody, unlike a list: who is inactive is chosen as by any other
+// part.
+func TestAQueryChoosesTheInactive(t *testing.T) {
+	a := host{id: "a", policy: "short", away: true, tags: []string{"prod"}}.agent()
+	for query, want := range map[string]bool{"tags: prod": true, "status: inactive": true, "status: online": false, "not status: inactive": false, "*": true} {
+		if got := matches(t, &fleet.Selector{Kuery: query}, &a); got != want {
+			t.Errorf("%s: %v", query, got)
+		}
+	}
+}
+
+func TestAQueryOfAPlanIsPointedAt(t *testing.T) {
+	for query, says := range map[string]string{
+		"tags: (prod":          "Kuery is malformed: ",
+		"tag: prod":            `did you mean "tags"?`,
+		"status: gone":         "it is one of",
+		"last_checkin > never": "is a date",
+	} {
+		p := fleet.Plan{Name: "n", Select: fleet.Selector{Kuery: query}}
+		err := checkSelector(&p)
+		lines := strings.Split(fmt.Sprint(err), "\n")
+		if fleet.KindOf(err) != fleet.Invalid || len(lines) != 3 || !strings.HasPrefix(lines[0], "[request body.plan.select.kuery]: ") || !strings.Contains(lines[0], says) ||
+			lines[1] != query || strings.Trim(lines[2], " ") != "^" {
+			t.Errorf("%s: %v", query, err)
+		}
+		// What a plan of another version could say.
+		if _, err := Survey(&fleet.Rollout{Plan: p}, Fleet{}, noon); err == nil || !strings.Contains(err.Error(), "select.kuery") {
+			t.Errorf("the survey of %s says %v", query, err)
+		}
+	}
+	for _, query := range []string{" ", "\t\n"} {
+		if err := checkSelector(&fleet.Plan{Select: fleet.Selector{All: true, Kuery: query}}); err == nil || !strings.Contains(err.Error(), "select.kuery]: is the empty query") {
+			t.Errorf("%q: %v", query, err)
+		}
+	}
+}
+
+func TestAQueryThatTheClockChangesIsSaid(t *testing.T) {
+	for query, want := range map[string]string{
+		"tags: prod":                           "",
+		"agent.version < 2.0.0":                "",
+		"enrolled_at < 2026-01-01":             "",
+		"last_checkin_status: error":           "",
+		"status: unenrolled or tags: x":        "",
+		"status: online":                       "the targets are those who match it when it starts",
+		"tags: prod and last_checkin > now-1h": "the targets are those who match it when it starts",
+		"enrolled_at >= now/y":                 "the targets are those who match it when it starts",
+	} {
+		for _, late := range []fleet.LateJoiners{fleet.LateIgnore, fleet.LateJoin} {
+			want := want // of this plan
+			if want != "" && late == fleet.LateJoin {
+				want = "whoever comes to match it later joins"
+			}
+			r := draft(t, func(p *fleet.Plan) { p.Select, p.LateJoiners = fleet.Selector{Kuery: query}, late })
+			pre := survey(t, r, agents(host{id: "a"}), nil)
+			var got []string
+			for _, w := range pre.Warnings {
+				if strings.HasPrefix(w, "select.kuery") {
+					got = append(got, w)
+				}
+			}
+			if len(got) != min(len(want), 1) || want != "" && !strings.HasSuffix(got[0], want) {
+				t.Errorf("%s, %s: it warns %q", query, late, got)
+			}
 		}
 	}
 }
@@ -727,7 +827,12 @@ func anyPlan(t *rapid.T) func(*fleet.Plan) {
 	return func(p *fleet.Plan) {
 		p.Force = rapid.Bool().Draw(t, "force")
 		p.Select = rapid.SampledFrom([]fleet.Selector{
-			{All: true}, {Policies: []string{"default", "locked"}}, {Labels: map[string][]string{"site": {"x", ""}}}, {All: true, Exclude: map[string][]string{"os": {"darwin"}}},
+			{All: true},
+			{Policies: []string{"default", "locked"}},
+			{Labels: map[string][]string{"site": {"x", ""}}},
+			{All: true, Exclude: map[string][]string{"os": {"darwin"}}},
+			{Kuery: "status: online or tags: site=x"},
+			{Kuery: "not agent.version: 1.0.0", Policies: []string{"default"}},
 		}).Draw(t, "select")
 		st := fleet.Strategy{Kind: rapid.SampledFrom([]fleet.StrategyKind{fleet.Rolling, fleet.Canary, fleet.AllAtOnce, fleet.Rings}).Draw(t, "kind")}
 		if st.Kind != fleet.AllAtOnce {
@@ -766,7 +871,7 @@ func TestNobodyIsLostOrCountedTwice(t *testing.T) {
 		}
 		for i := range as {
 			want := 0
-			if Matches(&r.Plan.Select, &as[i]) {
+			if matches(t, &r.Plan.Select, &as[i]) {
 				want = 1
 			}
 			if seen[as[i].ID] != want {

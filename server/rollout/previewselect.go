@@ -1,10 +1,13 @@
 package rollout
 
 import (
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 )
 
 // subject is an agent with what its document keeps as JSON, read once.
@@ -37,53 +40,75 @@ func (s *subject) label(name string) string {
 	return s.labels[name]
 }
 
-// Matches says whether the selector chooses the agent.
-func Matches(s *fleet.Selector, a *fleet.Agent) bool {
-	return chooses(s, &subject{Agent: a},
-		func(id string) bool { return slices.Contains(s.Agents, id) },
-		func(id string) bool { return slices.Contains(s.ExcludeAgents, id) })
+// askedAt is when a selector's query is asked: what now and a status mean.
+type askedAt struct {
+	now      time.Time
+	timeouts map[string]time.Duration // inactivity timeouts by policy
 }
 
-// chooser is a selector that is asked about a whole fleet.
+// chooser is a selector at a moment.
 type chooser struct {
 	*fleet.Selector
 	named, excluded map[string]bool
+	query           kql.Filter // nil: none
 }
 
-func newChooser(s *fleet.Selector) chooser {
-	return chooser{s, setOf(s.Agents), setOf(s.ExcludeAgents)}
+// newChooser refuses a selector whose query has no meaning.
+func newChooser(s *fleet.Selector, at askedAt) (chooser, error) {
+	c := chooser{s, setOf(s.Agents), setOf(s.ExcludeAgents), nil}
+	if !asks(s) {
+		return c, nil
+	}
+	var err error
+	if c.query, err = kql.Compile(s.Kuery, fleet.AgentSchema(at.timeouts), at.now); err != nil {
+		return c, fleet.FieldError(field("select.kuery"), "%w", err)
+	}
+	return c, nil
 }
+
+// chooses says whether the selector chooses the agent.
+func (c chooser) chooses(a *fleet.Agent) bool { return c.has(&subject{Agent: a}) }
 
 func (c chooser) has(a *subject) bool {
-	return chooses(c.Selector, a, func(id string) bool { return c.named[id] }, func(id string) bool { return c.excluded[id] })
-}
-
-func chooses(s *fleet.Selector, a *subject, named, excluded func(id string) bool) bool {
 	switch {
-	case selectsNothing(s), excluded(a.ID):
+	case selectsNothing(c.Selector), c.excluded[a.ID]:
 		return false
-	case len(s.Agents) > 0 && !named(a.ID):
+	case len(c.Agents) > 0 && !c.named[a.ID]:
 		return false
-	case len(s.Policies) > 0 && !slices.Contains(s.Policies, a.PolicyID):
+	case len(c.Policies) > 0 && !slices.Contains(c.Policies, a.PolicyID):
 		return false
 	}
-	for name, values := range s.Labels {
+	for name, values := range c.Labels {
 		if !slices.Contains(values, a.label(name)) {
 			return false
 		}
 	}
-	for name, values := range s.Exclude {
+	for name, values := range c.Exclude {
 		if slices.Contains(values, a.label(name)) {
 			return false
 		}
 	}
-	return true
+	return c.query == nil || kql.Match(c.query, a.Values)
+}
+
+// asks says whether a query is part of the selector.
+func asks(s *fleet.Selector) bool { return strings.TrimSpace(s.Kuery) != "" }
+
+// driftsByItself says whether the query means other agents as time goes by,
+// though nothing about them changes.
+func (c chooser) driftsByItself(at askedAt) bool {
+	if c.query == nil {
+		return false
+	}
+	at.now = at.now.AddDate(1, 1, 1) // whatever now is rounded to
+	later, err := newChooser(c.Selector, at)
+	return err != nil || !reflect.DeepEqual(c.query, later.query)
 }
 
 // selectsNothing says whether no part chooses anything. What only leaves out
 // chooses nothing either.
 func selectsNothing(s *fleet.Selector) bool {
-	return !s.All && len(s.Agents) == 0 && len(s.Policies) == 0 && len(s.Labels) == 0
+	return !s.All && !asks(s) && len(s.Agents) == 0 && len(s.Policies) == 0 && len(s.Labels) == 0
 }
 
 func setOf(names []string) map[string]bool {

@@ -20,6 +20,7 @@ func (s *surveyor) warn(pre *fleet.Preview, picks []*pick) {
 			s.warnf("%s, and all are left out: nobody would be upgraded", count(s.matching, "agent matches", "agents match"))
 		}
 	}
+	s.warnQuery()
 	s.warnCanaries(pre)
 	s.warnPace(pre)
 	s.warnLimits(pre)
@@ -37,6 +38,17 @@ func (s *surveyor) warn(pre *fleet.Preview, picks []*pick) {
 		s.warnf("there is no sure way back: the version before may not read what %s has written. The recovery plan: %s", p.Version, p.Migration.RecoveryPlan)
 	}
 	pre.Warnings = append(pre.Warnings, s.warnings...)
+}
+
+func (s *surveyor) warnQuery() {
+	if !s.chosen.driftsByItself(s.asked()) {
+		return
+	}
+	if s.plan.LateJoiners == fleet.LateJoin {
+		s.warnf("select.kuery asks for what changes by itself, such as a status: whoever comes to match it later joins")
+		return
+	}
+	s.warnf("select.kuery asks for what changes by itself, such as a status: the targets are those who match it when it starts")
 }
 
 func (s *surveyor) warnCanaries(pre *fleet.Preview) {

@@ -57,6 +57,9 @@ type Reconciler struct {
 	Now     clock.Clock
 	// Holder names this replica in leases.
 	Holder string
+	// Timeouts are the inactivity timeouts by policy, which a plan's query may
+	// depend on; nil: there are none.
+	Timeouts func(ctx context.Context) (map[string]time.Duration, error)
 	// Incidents hears of targets that need a person; nil drops it.
 	Incidents IncidentReporter
 	// Outage says whether the store has what agents said; nil: it always has.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
@@ -216,7 +217,8 @@ func TestAgentsThatAreAway(t *testing.T) {
 		w.pass(6 * time.Minute)
 		w.start("r", plan(nil))
 		w.until("r", time.Hour, func(r fleet.Rollout) bool { return r.Counts.Succeeded == 2 })
-		w.must(w.server.actions.Unenroll(t.Context(), "agent-001", true, "ann"))
+		_, err := w.server.actions.Unenroll(t.Context(), action.UnenrollOrder{AgentIDs: []string{"agent-001"}, Revoke: true, Force: true, Actor: "ann"})
+		w.must(err)
 		r := w.until("r", time.Hour, over)
 		if target := w.target("r", "agent-001"); r.State != fleet.RolloutCompleted || target.Code != fleet.WhyGone {
 			t.Errorf("it ended %s, the target %+v", r.State, target)

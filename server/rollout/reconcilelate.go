@@ -20,9 +20,18 @@ func (r *Reconciler) join(ctx context.Context, b *board) error {
 		return err
 	}
 	p := &b.rollout.Plan
+	chosen, err := chooserNow(ctx, &p.Select, r.Timeouts, r.Now.UTC())
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.Invalid:
+		// The query had a meaning when the plan was made, to another version.
+		r.Log.Warn("nobody joins the rollout", "rollout", b.rollout.ID, "error", err)
+		return nil
+	case err != nil:
+		return err
+	}
 	wish := fleet.UpgradeWish{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force}
 	agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool {
-		return !Matches(&p.Select, &a) || a.Version == p.Version || occupied(&a) || !inRings(p, &a) ||
+		return !chosen.chooses(&a) || a.Version == p.Version || occupied(&a) || !inRings(p, &a) ||
 			(p.SourceVersion != "" && a.Version != p.SourceVersion) || a.CheckUpgrade(wish, catalog) != nil
 	})
 	if agents, err = r.lock(ctx, b, agents); err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -41,16 +42,19 @@ func ringOf(rule *fleet.RingRule, a *subject) (ring int, said bool) {
 // CheckRings says which agents below the rings of the plan do not yet run its
 // version: nil when the rings may go, or are forced. An agent that is still being
 // upgraded to it does not run it.
-func CheckRings(p *fleet.Plan, agents []fleet.Agent) []fleet.SkippedAgent {
+func CheckRings(p *fleet.Plan, f Fleet, now time.Time) ([]fleet.SkippedAgent, error) {
 	rule := ringRule(p)
 	if rule == nil || rule.Force || len(rule.Only) == 0 {
-		return nil
+		return nil, nil
 	}
 	highest := slices.Max(rule.Only)
-	chosen := newChooser(&p.Select)
+	chosen, err := newChooser(&p.Select, askedAt{now, f.Timeouts})
+	if err != nil {
+		return nil, err
+	}
 	var behind []fleet.SkippedAgent
-	for i := range agents {
-		a := subject{Agent: &agents[i]}
+	for i := range f.Agents {
+		a := subject{Agent: &f.Agents[i]}
 		if !a.Active || (a.Version == p.Version && !a.Upgrading()) || !chosen.has(&a) {
 			continue
 		}
@@ -64,7 +68,7 @@ func CheckRings(p *fleet.Plan, agents []fleet.Agent) []fleet.SkippedAgent {
 		})
 	}
 	slices.SortFunc(behind, func(a, b fleet.SkippedAgent) int { return cmp.Compare(a.AgentID, b.AgentID) })
-	return behind
+	return behind, nil
 }
 
 func ringNames(rings []int) string {

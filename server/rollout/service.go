@@ -118,9 +118,13 @@ func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
 	if err != nil || len(held) == 0 {
 		return err
 	}
+	chosen, err := chooserNow(ctx, sel, s.Timeouts, s.Now.UTC())
+	if err != nil {
+		return err
+	}
 	policies := map[string]bool{}
 	err = s.Store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) {
-		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && Matches(sel, &a) {
+		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && chosen.chooses(&a) {
 			policies[a.PolicyID] = true
 		}
 	})
@@ -133,6 +137,19 @@ func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
 	}
 	slices.Sort(ids)
 	return lockedError(ids[0], held[ids[0]])
+}
+
+// chooserNow is newChooser at this moment; what the inactivity timeouts are is
+// asked only for a query.
+func chooserNow(ctx context.Context, sel *fleet.Selector, timeouts func(context.Context) (map[string]time.Duration, error), now time.Time) (chooser, error) {
+	at := askedAt{now: now}
+	if asks(sel) && timeouts != nil {
+		var err error
+		if at.timeouts, err = timeouts(ctx); err != nil {
+			return chooser{}, err
+		}
+	}
+	return newChooser(sel, at)
 }
 
 func lockedError(policy string, h Holder) error {

@@ -109,7 +109,11 @@ func (s *Service) agreed(ctx context.Context, r *fleet.Rollout, hash string, acc
 	if err := checkAnybody(pre); err != nil {
 		return pre, err
 	}
-	return pre, ringsError(&r.Plan, CheckRings(&r.Plan, f.Agents))
+	behind, err := CheckRings(&r.Plan, f, s.Now.UTC())
+	if err != nil {
+		return pre, err
+	}
+	return pre, ringsError(&r.Plan, behind)
 }
 
 // checkAnybody refuses a start that would upgrade nobody.

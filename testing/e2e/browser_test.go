@@ -12,7 +12,7 @@ import (
 
 // The job of the product as its user does it: in a browser, against a real
 // server and real agents. The stories themselves are ui/test/upgrade.spec.ts and,
-// with the same hosts, ui/test/rollouts.spec.ts.
+// with the same hosts, ui/test/rollouts.spec.ts and ui/test/query.spec.ts.
 func TestUpgradeInTheBrowser(t *testing.T) {
 	root, err := toolchain.Root()
 	check(t, err)
@@ -25,6 +25,7 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 	w.publish("1.1.0", w.Programs.Agent)
 	w.publish("1.3.0", w.Programs.Sickly)
 	w.publish("1.4.0", w.Programs.Agent)
+	w.publish("1.5.0", w.Programs.Agent)
 
 	// Screenshots are kept: what a person would see is a result too.
 	artifacts := filepath.Join(root, "testing", "artifacts")
@@ -32,10 +33,10 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 	out := &logWriter{t}
 	err = toolchain.Run(t.Context(), out, filepath.Join(root, "ui"), []string{
 		"MUSTER_UI_LOGIN=" + w.server.Info.LoginURL, "MUSTER_UI_VERSION=1.1.0", "MUSTER_UI_BROKEN=1.3.0", "MUSTER_UI_ROLLOUT=1.4.0",
-		"MUSTER_UI_ARTIFACTS=" + artifacts, "MUSTER_CHROMIUM=" + chromium,
+		"MUSTER_UI_QUERY=1.5.0", "MUSTER_UI_ARTIFACTS=" + artifacts, "MUSTER_CHROMIUM=" + chromium,
 	}, npx, "playwright", "test", "--config", "test/playwright.config.ts", "--reporter=list")
 	check(t, err)
-	for _, shot := range []string{"agents-upgraded.png", "agents-rolled-back.png", "rollout-preview.png", "rollout-completed.png"} {
+	for _, shot := range []string{"agents-upgraded.png", "agents-rolled-back.png", "rollout-preview.png", "rollout-completed.png", "query-upgrade.png", "query-unenroll.png"} {
 		if fi, err := os.Stat(filepath.Join(artifacts, shot)); err != nil || fi.Size() == 0 {
 			t.Errorf("screenshot %s: %v", shot, err)
 		}

@@ -282,7 +282,7 @@ func (w *world) away(a arguments, away bool) (string, error) {
 
 func (w *world) unenroll(a arguments) (string, error) {
 	for _, agent := range a.agents(a.word(0)) {
-		if err := w.fleet.Actions.Unenroll(w.ctx(), agent.ID, true, "ann"); err != nil {
+		if _, err := w.fleet.Actions.Unenroll(w.ctx(), action.UnenrollOrder{AgentIDs: []string{agent.ID}, Revoke: true, Force: true, Actor: "ann"}); err != nil {
 			return "", err
 		}
 	}

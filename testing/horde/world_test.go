@@ -82,7 +82,7 @@ func (w *world) restart() {
 	w.lives++
 	w.reconciler = &rollout.Reconciler{
 		Store: w.store, Actions: w.fleet.Actions, Events: w.fleet.Events, Log: w.fleet.Log,
-		Holder: fmt.Sprint("server-", w.lives), Incidents: w.incidents,
+		Holder: fmt.Sprint("server-", w.lives), Timeouts: w.rollouts.Timeouts, Incidents: w.incidents,
 	}
 }
 

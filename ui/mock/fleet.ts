@@ -3,7 +3,7 @@
  * types of the admin API; where it lies is listed in ../DESIGN.md.
  */
 import type {
-  ActionStatus, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, RollbackPreview, UpgradePreview, UpgradeState, Watch,
+  ActionStatus, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, RollbackPreview, UnenrollPreview, UpgradePreview, UpgradeState, Watch,
 } from "../app/api/types";
 import { compareVersions } from "../app/util/version.ts";
 
@@ -177,6 +177,28 @@ export class MockFleet {
       this.changed(a);
       return true;
     });
+  }
+
+  previewUnenroll(ids: string[]): UnenrollPreview {
+    const items = ids.map((id) => {
+      const a = this.agents.get(id);
+      if (!a) return { agent_id: id, hostname: id, status: "", will: false, reason: `Agent ${id} not found` };
+      return { agent_id: id, hostname: host(a), status: a.status, will: a.active, reason: a.active ? undefined : `agent ${id} is unenrolled already` };
+    });
+    return { will: items.filter((i) => i.will).length, wont: items.filter((i) => !i.will).length, items };
+  }
+
+  unenrollAll(ids: string[], revoke: boolean): string {
+    const actionId = this.id("action");
+    const { will, wont } = this.previewUnenroll(ids);
+    this.actions.unshift({
+      actionId, type: revoke ? "FORCE_UNENROLL" : "UNENROLL", status: wont > 0 ? "FAILED" : "COMPLETE", creationTime: iso(this.now()), completionTime: iso(this.now()),
+      nbAgentsActioned: ids.length, nbAgentsActionCreated: will, nbAgentsAck: will, nbAgentsFailed: wont, hasRolloutPeriod: false,
+      created_by: "first admin key", latestErrors: [],
+    });
+    this.emit("action.created", actionId, {}, "first admin key");
+    for (const id of ids) this.unenroll(id);
+    return actionId;
   }
 
   unenroll(id: string): void {

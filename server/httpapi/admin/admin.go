@@ -85,6 +85,7 @@ func (h *Handlers) Handler() http.Handler {
 	authed.GET("/api/v1/kql/suggest", on(h.suggest))
 	authed.POST("/api/v1/upgrade_preview", on(h.previewUpgrade))
 	authed.POST("/api/v1/rollback_preview", on(h.previewRollback))
+	authed.POST("/api/v1/unenroll_preview", on(h.previewUnenroll))
 	authed.GET("/api/v1/packages", on(h.listPackages))
 	authed.PUT("/api/v1/packages/:file", on(h.pushPackage))
 	authed.DELETE("/api/v1/packages/:file", on(h.deletePackage))
@@ -106,6 +107,7 @@ func (h *Handlers) Handler() http.Handler {
 	fl.POST("/agents/:agentId/rollback", on(h.rollbackAgent))
 	fl.POST("/agents/bulk_upgrade", on(h.bulkUpgrade))
 	fl.POST("/agents/bulk_rollback", on(h.bulkRollback))
+	fl.POST("/agents/bulk_unenroll", on(h.bulkUnenroll))
 	fl.GET("/agents/action_status", on(h.actionStatus))
 	fl.GET("/agents/available_versions", on(h.availableVersions))
 	fl.POST("/agents/actions/:actionId/cancel", on(h.cancelAction))
@@ -350,6 +352,9 @@ func queryBool(c *gin.Context, name string) (bool, error) {
 		return false, fleet.FieldError("query."+name, "is %q, want true or false", s)
 	}
 }
+
+// isSet reads a flag that may be left out.
+func isSet(flag *bool) bool { return flag != nil && *flag }
 
 func ptr[T comparable](v T) *T {
 	var zero T

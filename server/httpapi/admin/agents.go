@@ -206,11 +206,29 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 	if err := checkTimes(req, h.Now.UTC()); err != nil {
 		return err
 	}
+	if isSet(req.DryRun) {
+		return answerCount(c, func(count func(action.Verdict)) error { return h.Actions.EachVerdict(c.Request.Context(), o, count) })
+	}
 	a, err := h.Actions.Upgrade(c.Request.Context(), o)
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, adminapi.ActionCreated{ActionId: a.ID})
+	c.JSON(http.StatusOK, adminapi.BulkActionResponse{ActionId: &a.ID})
+	return nil
+}
+
+// answerCount answers a dry run: how many of the agents would follow the order.
+func answerCount(c *gin.Context, each func(count func(action.Verdict)) error) error {
+	n := 0
+	err := each(func(v action.Verdict) {
+		if v.Err == nil {
+			n++
+		}
+	})
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.BulkActionResponse{Count: &n})
 	return nil
 }
 
@@ -244,7 +262,7 @@ func wish(version string, source *string, force *bool) fleet.UpgradeWish {
 	if source != nil {
 		w.SourceURI = *source
 	}
-	w.Force = force != nil && *force
+	w.Force = isSet(force)
 	return w
 }
 
@@ -283,22 +301,6 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 		return err
 	}
 	c.JSON(http.StatusOK, out)
-	return nil
-}
-
-func (h *Handlers) unenrollAgent(c *gin.Context) error {
-	var req adminapi.UnenrollRequest
-	if c.Request.ContentLength != 0 {
-		if err := decode(c, &req); err != nil {
-			return err
-		}
-	}
-	id := c.Param("agentId")
-	err := h.Actions.Unenroll(c.Request.Context(), id, req.Revoke != nil && *req.Revoke, actor(c))
-	if err != nil {
-		return agentNotFound(err, id)
-	}
-	c.JSON(http.StatusOK, adminapi.Empty{})
 	return nil
 }
 

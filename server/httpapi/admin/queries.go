@@ -46,7 +46,7 @@ func (h *Handlers) selection(ctx context.Context, raw json.RawMessage, inactive 
 	if err != nil {
 		return nil, false, err
 	}
-	f, err := selectAgents("body.agents", kuery, inactive != nil && *inactive, timeouts, h.Now.UTC())
+	f, err := selectAgents("body.agents", kuery, isSet(inactive), timeouts, h.Now.UTC())
 	if err != nil {
 		return nil, false, err
 	}

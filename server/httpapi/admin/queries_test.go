@@ -96,11 +96,12 @@ func TestAQuerySelectsTheSameEverywhere(t *testing.T) {
 		}
 		preview := replicatest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/upgrade_preview", map[string]any{"version": "1.11.0", "agents": kuery}))
 		back := replicatest.Decode[adminapi.RollbackPreview](t, s.Admin("POST", "/api/v1/rollback_preview", map[string]any{"agents": kuery}))
+		out := replicatest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": kuery}))
 		var previewed []string
 		for i := range preview.Items {
 			previewed = append(previewed, preview.Items[i].Hostname)
-			if back.Items[i].AgentId != preview.Items[i].AgentId {
-				t.Errorf("%s would upgrade %v and roll back %v", kuery, preview.Items[i], back.Items[i])
+			if back.Items[i].AgentId != preview.Items[i].AgentId || out.Items[i].AgentId != preview.Items[i].AgentId {
+				t.Errorf("%s would upgrade %v, roll back %v and unenrol %v", kuery, preview.Items[i], back.Items[i], out.Items[i])
 			}
 		}
 		slices.Sort(previewed)

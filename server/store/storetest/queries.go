@@ -26,7 +26,7 @@ var queriedAt = at(24 * time.Hour)
 // quotes and escapes of several, letters beyond ASCII, blanks, and nothing.
 var odd = []string{
 	"", "prod", "Prod", "PROD", "prod-1", "prod 1", "web-01.example.com", "100%", "a*b", "a?b", "a_b", "[x]", "it's", `"quoted"`, `back\slash`, `'; DROP TABLE agents; --`,
-	"äpfel", "ÄPFEL", "東京", "naïve café", "x\ty", "line\nbreak", "null", "true", "1.10.0", "1.9.0", "🦊", "a\u0000b", "İstanbul", "ß", "e\u0301",
+	"äpfel", "ÄPFEL", "東京", "naïve café", "x\ty", "line\nbreak", "null", "true", "1.10.0", "1.9.0", "🦊", "web 👍🏽🦊", "a\u0000b", "İstanbul", "ß", "e\u0301",
 	"failed to download: no route to host 10.0.0.1", "Failed to DOWNLOAD", "{}", "[]", "$.x", "é", " ", "-",
 }
 

@@ -133,6 +133,15 @@ export const rollbackPreviewQuery = (selection: Selection) =>
     retry: false,
   });
 
+export const unenrollPreviewQuery = (input: Selection & { revoke: boolean; force: boolean }) =>
+  queryOptions({
+    queryKey: [...keys.preview, "unenroll", input] as const,
+    queryFn: ({ signal }) => call("post", "/api/v1/unenroll_preview", { body: input, signal }),
+    staleTime: 0,
+    gcTime: 60_000,
+    retry: false,
+  });
+
 export interface PreviewInput extends Selection {
   version: string;
   source_uri?: string;

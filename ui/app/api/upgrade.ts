@@ -13,6 +13,17 @@ export async function startRollback(agents: string[] | Matching): Promise<string
   return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents, includeInactive: true } })).actionIds;
 }
 
+/** startUnenroll asks agents to leave, named ones or all that match; with revoke they are put out at once. */
+export async function startUnenroll(agents: string[] | Matching, how: { revoke: boolean; force: boolean }): Promise<void> {
+  if (!Array.isArray(agents)) {
+    await call("post", "/api/fleet/agents/bulk_unenroll", { body: { agents: agents.kuery, includeInactive: agents.inactive, ...how } });
+  } else if (agents.length === 1) {
+    await call("post", "/api/fleet/agents/{agentId}/unenroll", { path: { agentId: agents[0]! }, body: how });
+  } else {
+    await call("post", "/api/fleet/agents/bulk_unenroll", { body: { agents, includeInactive: true, ...how } });
+  }
+}
+
 export async function startUpgrade(plan: UpgradeCall): Promise<string | undefined> {
   if (plan.kind === "one") {
     return (await call("post", "/api/fleet/agents/{agentId}/upgrade", { path: { agentId: plan.agentId }, body: plan.body })).actionId;

@@ -119,7 +119,7 @@ export function AgentPage() {
 
       {upgrading ? <UpgradeDialog chosen={[agent]} again={upgrading.again} onClose={() => setUpgrading(null)} /> : null}
       {goingBack ? <RollbackDialog chosen={[agent]} onClose={() => setGoingBack(false)} /> : null}
-      {leaving ? <UnenrollDialog agent={agent} onClose={() => setLeaving(false)} /> : null}
+      {leaving ? <UnenrollDialog chosen={[agent]} onClose={() => setLeaving(false)} /> : null}
     </>
   );
 }

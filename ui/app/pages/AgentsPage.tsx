@@ -81,10 +81,11 @@ export function AgentsPage() {
 
   const [upgrading, setUpgrading] = useState<Chosen | null>(null);
   const [goingBack, setGoingBack] = useState<Chosen | null>(null);
-  const [leaving, setLeaving] = useState<Agent | null>(null);
+  const [leaving, setLeaving] = useState<Chosen | null>(null);
   const [adding, setAdding] = useState(false);
   const upgradeOne = useCallback((a: Agent) => setUpgrading([a]), []);
   const rollBackOne = useCallback((a: Agent) => setGoingBack([a]), []);
+  const unenrollOne = useCallback((a: Agent) => setLeaving([a]), []);
 
   return (
     <>
@@ -141,7 +142,7 @@ export function AgentsPage() {
                 onSelection={select}
                 onUpgrade={upgradeOne}
                 onRollback={rollBackOne}
-                onUnenroll={setLeaving}
+                onUnenroll={unenrollOne}
               />
             )}
           </Paper>
@@ -166,12 +167,13 @@ export function AgentsPage() {
           onClear={clear}
           onUpgrade={() => setUpgrading(selected)}
           onRollback={() => setGoingBack(selected)}
+          onUnenroll={() => setLeaving(selected)}
         />
       ) : null}
       {counted.error && meant ? <Callout kind="error" title="Not counted">{counted.error.message}</Callout> : null}
       {goingBack ? <RollbackDialog chosen={goingBack} onClose={() => setGoingBack(null)} onDone={clear} /> : null}
       {upgrading ? <UpgradeDialog chosen={upgrading} onClose={() => setUpgrading(null)} onDone={clear} /> : null}
-      {leaving ? <UnenrollDialog agent={leaving} onClose={() => setLeaving(null)} /> : null}
+      {leaving ? <UnenrollDialog chosen={leaving} onClose={() => setLeaving(null)} onDone={clear} /> : null}
       {adding ? <AddAgentDialog onClose={() => setAdding(false)} /> : null}
     </>
   );
@@ -263,15 +265,17 @@ interface SelectionProps {
   onClear: () => void;
   onUpgrade: () => void;
   onRollback: () => void;
+  onUnenroll: () => void;
 }
 
-function SelectionBar({ words, shown, ready, all, onClear, onUpgrade, onRollback }: SelectionProps) {
+function SelectionBar({ words, shown, ready, all, onClear, onUpgrade, onRollback, onUnenroll }: SelectionProps) {
   const reason = ready ? null : "There is no agent to do this with.";
   return (
     <div className={classes.selection} role="region" aria-label="Selection">
       <Text size="sm" fw={600}>{words}{shown ? <><span className={classes.wide}> shown</span> selected</> : null}</Text>
       {all}
       <Button size="xs" variant="default" onClick={onClear}>Clear</Button>
+      <ReasonButton size="xs" variant="default" reason={reason} onClick={onUnenroll}>Unenroll…</ReasonButton>
       <ReasonButton size="xs" variant="default" reason={reason} onClick={onRollback}>Roll back…</ReasonButton>
       <ReasonButton size="xs" reason={reason} onClick={onUpgrade}>Upgrade…</ReasonButton>
     </div>

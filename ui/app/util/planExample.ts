@@ -12,6 +12,7 @@ version: ${version ?? "1.1.0"}
 # Which agents. Every part given must match.
 select:
   all: true                # the whole fleet, said on purpose
+  # kuery: 'agent.version < 1.1.0 and not status: error'
   # policies: [default]
   # labels: { os: [linux], site: [fra, ams] }
   # exclude: { "tag:stateful": ["true"] }

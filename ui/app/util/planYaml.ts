@@ -40,7 +40,7 @@ function missing(plan: Plan): Fault[] {
   const faults: Fault[] = [];
   if (!plan.name) faults.push({ line: 0, field: "name", text: "name is missing: say what the rollout is called." });
   if (!plan.version && !plan.upgrade_id) faults.push({ line: 0, field: "version", text: "version is missing: say which version to reach, or name an upgrade manifest with profile and upgrade_id." });
-  if (!plan.select || Object.keys(plan.select).length === 0) faults.push({ line: 0, field: "select", text: "select is missing: name agents, policies or labels, or say “all: true”." });
+  if (!plan.select || Object.keys(plan.select).length === 0) faults.push({ line: 0, field: "select", text: "select is missing: name agents, policies or labels, give a kuery, or say “all: true”." });
   return faults;
 }
 

@@ -85,8 +85,31 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ask an agent to leave, or with revoke put it out at once */
+        /**
+         * Ask an agent to leave, or with revoke put it out at once
+         * @description The agent acknowledges and stops; until then it is unenrolling. With revoke it is not asked: its key no longer works. The body may be left out. One that has left already is no error.
+         */
         post: operations["unenrollAgent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/fleet/agents/bulk_unenroll": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask many agents to leave with one action, or with revoke put them out at once
+         * @description Agents that cannot be unenrolled do not fail the call: each becomes an error result of the action, with its reason. With revoke the action is a record that is complete at once.
+         */
+        post: operations["bulkUnenrollAgents"];
         delete?: never;
         options?: never;
         head?: never;
@@ -348,6 +371,23 @@ export interface paths {
         put?: never;
         /** What a rollback would do to each agent; changes nothing */
         post: operations["previewRollback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/unenroll_preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Which agents would be unenrolled; changes nothing */
+        post: operations["previewUnenroll"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1441,8 +1481,42 @@ export interface components {
             events: number;
         };
         UnenrollRequest: {
+            /** @description Also an agent that a rollout has */
             force?: boolean;
+            /** @description At once, without asking the agent: its key no longer works */
             revoke?: boolean;
+        };
+        BulkUnenrollRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            /** @description Also agents that a rollout has */
+            force?: boolean;
+            /** @description At once, without asking the agents: their keys no longer work */
+            revoke?: boolean;
+            batchSize?: number;
+            includeInactive?: boolean;
+            /** @description Only count the agents that would be unenrolled */
+            dryRun?: boolean;
+        };
+        UnenrollPreviewRequest: {
+            agents: components["schemas"]["AgentSelection"];
+            includeInactive?: boolean;
+            revoke?: boolean;
+            force?: boolean;
+        };
+        UnenrollPreview: {
+            /** @description How many agents would be unenrolled */
+            will: number;
+            wont: number;
+            items: components["schemas"]["UnenrollPreviewItem"][];
+        };
+        UnenrollPreviewItem: {
+            agent_id: string;
+            hostname: string;
+            /** @description As agents have it; empty where there is no such agent */
+            status: string;
+            will: boolean;
+            /** @description Why not, or what to expect: offline agents leave when they return */
+            reason?: string;
         };
         UpgradeRequest: {
             /** @example 1.1.0 */
@@ -1473,6 +1547,8 @@ export interface components {
             start_time?: string;
             batchSize?: number;
             includeInactive?: boolean;
+            /** @description Only count the agents that would be upgraded */
+            dryRun?: boolean;
         };
         TagList: {
             items: string[];
@@ -1491,6 +1567,12 @@ export interface components {
         };
         ActionCreated: {
             actionId: string;
+        };
+        /** @description The action that was created, or with dryRun a count */
+        BulkActionResponse: {
+            actionId?: string;
+            /** @description Agents that the action would be for */
+            count?: number;
         };
         ActionsCreated: {
             actionIds: string[];
@@ -1910,6 +1992,8 @@ export interface components {
         Selector: {
             all?: boolean;
             agents?: string[];
+            /** @description A query in KQL. It hides nobody but the unenrolled: inactive agents that match are chosen too. It is asked when the rollout is previewed and when it starts, and of late joiners when they are looked at, at least every 5 minutes. */
+            kuery?: string;
             policies?: string[];
             /** @description Label to one of these values */
             labels?: {
@@ -2778,6 +2862,31 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
+    bulkUnenrollAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkUnenrollRequest"];
+            };
+        };
+        responses: {
+            /** @description The action; with dryRun a count */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkActionResponse"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
     upgradeAgent: {
         parameters: {
             query?: never;
@@ -2818,13 +2927,13 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The action */
+            /** @description The action; with dryRun a count */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ActionCreated"];
+                    "application/json": components["schemas"]["BulkActionResponse"];
                 };
             };
             default: components["responses"]["Error"];
@@ -3190,6 +3299,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RollbackPreview"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    previewUnenroll: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UnenrollPreviewRequest"];
+            };
+        };
+        responses: {
+            /** @description The preview */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnenrollPreview"];
                 };
             };
             default: components["responses"]["Error"];

@@ -61,7 +61,7 @@ export function PlanEditor({ text, faults, onChange }: Props) {
               {faults.map((f) => (
                 <li key={`${f.line} ${f.text}`}>
                   {f.line > 0 ? <><button type="button" className={classes.goto} onClick={() => goTo(f.line)}>Line {f.line}</button>: </> : null}
-                  {sentence(f.text)}
+                  <FaultText text={f.text} />
                 </li>
               ))}
             </ul>
@@ -70,6 +70,12 @@ export function PlanEditor({ text, faults, onChange }: Props) {
       </div>
     </div>
   );
+}
+
+/** The lines behind the first draw a place in a query. */
+function FaultText({ text }: { text: string }) {
+  const [first, ...drawn] = text.split("\n");
+  return <>{sentence(first!)}{drawn.length > 0 ? <pre className={classes.place} tabIndex={0} aria-label="Where the query is wrong">{drawn.join("\n")}</pre> : null}</>;
 }
 
 /** Enter keeps the indentation. Tab is left to the keyboard's way through the page. */

@@ -1,0 +1,81 @@
+package action
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// UnenrollOrder asks agents to leave the fleet.
+type UnenrollOrder struct {
+	AgentIDs []string
+	Selected bool // as in UpgradeOrder
+	// Revoke puts the agents out at once, without asking them: their keys no longer
+	// work.
+	Revoke bool
+	// Force unenrols agents that a rollout has, too: it goes on without them.
+	Force bool
+	// Actor is who asks: the name of the admin key.
+	Actor string
+}
+
+// PreviewUnenroll says whether each agent would be unenrolled, in the order asked
+// for; see Preview.
+func (s *Service) PreviewUnenroll(ctx context.Context, o UnenrollOrder) ([]Verdict, error) {
+	var all []Verdict
+	err := s.EachUnenrollVerdict(ctx, o, func(v Verdict) { all = append(all, v) })
+	return all, err
+}
+
+// EachUnenrollVerdict is PreviewUnenroll for orders whose agents are too many to
+// hold at once.
+func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f func(Verdict)) error {
+	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
+		return err
+	}
+	return s.eachVerdict(ctx, o.AgentIDs, unenrollStep(o, s.Now.UTC()), f)
+}
+
+// Unenroll creates one UNENROLL action, or with Revoke one that says that the
+// agents were put out and is over at once. Agents that cannot be unenrolled become
+// error results of it.
+//
+// One that was asked before is asked again: its action may have expired, or a
+// server died between the marks and the action.
+func (s *Service) Unenroll(ctx context.Context, o UnenrollOrder) (fleet.Action, error) {
+	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
+		return fleet.Action{}, err
+	}
+	now := s.Now.UTC()
+	expiration := now.Add(fleet.DefaultExpiration)
+	a := fleet.Action{ID: fleet.NewID(), Type: agentapi.ActionUnenroll, CreatedAt: now, CreatedBy: o.Actor, Expiration: &expiration}
+	if o.Revoke {
+		a.Type = agentapi.ActionForceUnenroll
+	}
+	return s.order(ctx, a, o.AgentIDs, nil, unenrollStep(o, now))
+}
+
+func unenrollStep(o UnenrollOrder, now time.Time) step {
+	do := step{
+		check:  (*fleet.Agent).CheckUnenroll,
+		locked: o.Force,
+		hint:   "; or unenrol it with force",
+		begin: func(a *fleet.Agent) {
+			if a.UnenrollmentStartedAt == nil {
+				a.UnenrollmentStartedAt = &now
+			}
+		},
+	}
+	if o.Revoke {
+		do.begin = func(a *fleet.Agent) { putOut(a, now, "revoked") }
+		do.done = "its keys were revoked"
+	}
+	return do
+}
+
+func putOut(a *fleet.Agent, now time.Time, reason string) {
+	a.Active, a.UnenrolledAt, a.UnenrolledReason = false, &now, reason
+	a.AccessKeyHash, a.WatcherKeyHash = "", "" // no secret matches it
+}

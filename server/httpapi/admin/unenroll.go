@@ -1,0 +1,119 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+func (h *Handlers) unenrollAgent(c *gin.Context) error {
+	var req adminapi.UnenrollRequest
+	if c.Request.ContentLength != 0 {
+		if err := decode(c, &req); err != nil {
+			return err
+		}
+	}
+	id := c.Param("agentId")
+	o := action.UnenrollOrder{AgentIDs: []string{id}, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c)}
+	// For one agent a refusal is the answer, not a result to look up.
+	verdicts, err := h.Actions.PreviewUnenroll(c.Request.Context(), o)
+	if err != nil {
+		return err
+	}
+	v := verdicts[0]
+	switch {
+	case v.Err == nil:
+		a, err := h.Actions.Unenroll(c.Request.Context(), o)
+		if err != nil {
+			return err
+		}
+		if len(a.Agents) == 0 {
+			return fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile: look at it and try again", id)
+		}
+	case v.Agent.Active || fleet.KindOf(v.Err) == fleet.NotFound:
+		return v.Err
+	}
+	// Else it has left already, which is what was asked for.
+	c.JSON(http.StatusOK, adminapi.Empty{})
+	return nil
+}
+
+func (h *Handlers) bulkUnenroll(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.BulkUnenrollRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
+	if err != nil {
+		return err
+	}
+	o := action.UnenrollOrder{AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c)}
+	if isSet(req.DryRun) {
+		return answerCount(c, func(count func(action.Verdict)) error { return h.Actions.EachUnenrollVerdict(ctx, o, count) })
+	}
+	a, err := h.Actions.Unenroll(ctx, o)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, adminapi.BulkActionResponse{ActionId: &a.ID})
+	return nil
+}
+
+func (h *Handlers) previewUnenroll(c *gin.Context) error {
+	ctx := c.Request.Context()
+	var req adminapi.UnenrollPreviewRequest
+	if err := decode(c, &req); err != nil {
+		return err
+	}
+	ids, selected, err := h.selection(ctx, req.Agents, req.IncludeInactive)
+	if err != nil {
+		return err
+	}
+	timeouts, err := h.Policies.Timeouts(ctx)
+	if err != nil {
+		return err
+	}
+	now := h.Now.UTC()
+	out := adminapi.UnenrollPreview{Items: make([]adminapi.UnenrollPreviewItem, 0, len(ids))}
+	o := action.UnenrollOrder{AgentIDs: ids, Selected: selected, Revoke: isSet(req.Revoke), Force: isSet(req.Force)}
+	err = h.Actions.EachUnenrollVerdict(ctx, o, func(v action.Verdict) {
+		item := adminapi.UnenrollPreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Will: v.Err == nil}
+		if fleet.KindOf(v.Err) != fleet.NotFound {
+			item.Status = string(v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]))
+		}
+		if v.Err != nil {
+			item.Reason = ptr(v.Err.Error())
+			out.Wont++
+		} else {
+			item.Reason = ptr(unenrollRemark(&v.Agent, fleet.Status(item.Status), o.Revoke))
+			out.Will++
+		}
+		out.Items = append(out.Items, item)
+	})
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, out)
+	return nil
+}
+
+// unenrollRemark is what to expect of an agent that is unenrolled, if it is not
+// that it leaves now.
+func unenrollRemark(a *fleet.Agent, s fleet.Status, revoke bool) string {
+	switch {
+	case revoke:
+		return ""
+	case s == fleet.StatusOffline || s == fleet.StatusInactive || s == fleet.StatusUninstalled || s == fleet.StatusOrphaned:
+		return fmt.Sprintf("is %s: it leaves when it is back within %d days; revoke puts it out now", s, fleet.DefaultExpiration/(24*time.Hour))
+	case a.UnenrollmentStartedAt != nil:
+		return "was asked before, and is asked again"
+	}
+	return ""
+}

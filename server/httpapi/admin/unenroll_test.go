@@ -1,0 +1,150 @@
+package admin_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+)
+
+const bulkUnenroll = "/api/fleet/agents/bulk_unenroll"
+
+func TestManyAgentsLeave(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	a, b, away := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("web-03", "1.0.0")
+	a.MustCheckin(nil)
+	b.MustCheckin(nil)
+	past := time.Now().Add(-time.Hour)
+	if err := s.Store.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: away.ID, At: past, Status: "online"}}); err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{a.ID, b.ID, away.ID, "gone"}
+	preview := replicatest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": ids}))
+	if preview.Will != 3 || preview.Wont != 1 || preview.Items[0].Reason != nil || *preview.Items[3].Reason != "Agent gone not found" || preview.Items[3].Status != "" ||
+		preview.Items[2].Status != "offline" || !strings.Contains(*preview.Items[2].Reason, "it leaves when it is back within 30 days") {
+		t.Errorf("the preview is %+v", preview)
+	}
+	dry := s.Admin("POST", bulkUnenroll, map[string]any{"agents": ids, "dryRun": true})
+	if got := replicatest.Decode[adminapi.BulkActionResponse](t, dry); got.ActionId != nil || got.Count == nil || *got.Count != 3 {
+		t.Errorf("the dry run answers %s", dry.Body)
+	}
+	if seen(t, s, a).Status != adminapi.StatusOnline {
+		t.Fatal("a preview or a dry run has asked it to leave")
+	}
+
+	// As Kibana's clients send it.
+	created := replicatest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", bulkUnenroll, map[string]any{
+		"agents": ids, "revoke": false, "force": false, "batchSize": 100, "includeInactive": false,
+	}))
+	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolling || got.UnenrollmentStartedAt == nil || !got.Active {
+		t.Errorf("people see %+v", got)
+	}
+	again := replicatest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": "status: unenrolling"}))
+	if again.Will != 2 || !strings.Contains(*again.Items[0].Reason, "is asked again") {
+		t.Errorf("those on their way are previewed as %+v", again)
+	}
+	given := a.MustCheckin(nil).Actions
+	if len(given) != 1 || given[0].Type != agentapi.ActionUnenroll || given[0].ID != *created.ActionId {
+		t.Fatalf("delivered is %+v", given)
+	}
+	a.Ack("", *created.ActionId)
+	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolled || got.Active || *got.UnenrolledReason != "unenrolled" {
+		t.Errorf("when it has left people see %+v", got)
+	}
+	if _, err := a.Checkin(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("its next check-in ends with %v", err)
+	}
+	item := replicatest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
+	if item.Type != "UNENROLL" || item.Status != adminapi.INPROGRESS || item.NbAgentsActioned != 4 || item.NbAgentsActionCreated != 3 || item.NbAgentsAck != 1 || item.NbAgentsFailed != 1 || *item.CreatedBy != "first key" {
+		t.Errorf("the action stands as %+v", item)
+	}
+}
+
+func TestARevokedAgentIsOutAtOnce(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	a, b := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
+	a.MustCheckin(nil)
+	created := replicatest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", bulkUnenroll, map[string]any{"agents": "*", "revoke": true}))
+	for _, agent := range []*replicatest.Agent{a, b} {
+		if got := seen(t, s, agent); got.Status != adminapi.StatusUnenrolled || *got.UnenrolledReason != "revoked" {
+			t.Errorf("people see %+v", got)
+		}
+		if _, err := agent.Checkin(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "401") {
+			t.Errorf("its check-in ends with %v", err)
+		}
+	}
+	item := replicatest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
+	if item.ActionId != *created.ActionId || item.Type != "FORCE_UNENROLL" || item.Status != adminapi.COMPLETE || item.NbAgentsAck != 2 {
+		t.Errorf("the record is %+v", item)
+	}
+	events, err := s.Store.Events().After(t.Context(), 0, 1_000)
+	if err != nil || !slices.ContainsFunc(events, func(e fleet.Event) bool {
+		return e.Type == fleet.EventAgentUnenrolled && e.Subject == a.ID && e.Actor == "first key" && strings.Contains(string(e.Data), `"revoked":true`)
+	}) {
+		t.Errorf("nobody is on record for it: %v", err)
+	}
+	// Nothing to do any more, and no mistake.
+	for _, body := range []any{nil, "null", `{"revoke":true}`} {
+		if got := s.Admin("POST", "/api/fleet/agents/"+a.ID+"/unenroll", body); got.Status != http.StatusOK || strings.TrimSpace(string(got.Body)) != "{}" {
+			t.Errorf("%v once more answers %d %s", body, got.Status, got.Body)
+		}
+	}
+}
+
+// A poll that is parked when its key is revoked ends, and the next is refused.
+func TestAParkedAgentHearsThatItsKeyIsRevoked(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t) // its polls are long
+	a := s.Enroll("web-01", "1.0.0")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.Checkin(t.Context(), s, nil)
+		ended <- err
+	}()
+	s.Parked(a)
+	if got := s.Admin("POST", "/api/fleet/agents/"+a.ID+"/unenroll", `{"revoke":true}`); got.Status != http.StatusOK {
+		t.Fatalf("unenroll: %s", got.Body)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the parked poll ends with %v", err)
+		}
+	case <-time.After(replicatest.Patience):
+		t.Fatal("it is parked on")
+	}
+}
+
+func TestAnAgentOfARolloutStaysUnlessForced(t *testing.T) {
+	t.Parallel()
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	a := s.Enroll("web-01", "1.0.0")
+	a.MustCheckin(nil)
+	id := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("1.1.0"))).Id
+	hash := made[adminapi.RolloutPreview](t, s.Admin("POST", "/api/v1/rollouts/"+id+"/preview", nil)).Hash
+	if got := s.Admin("POST", "/api/v1/rollouts/"+id+"/start", map[string]string{"hash": hash}); got.Status != http.StatusOK {
+		t.Fatalf("start: %s", got.Body)
+	}
+	path := "/api/fleet/agents/" + a.ID + "/unenroll"
+	refused(t, "asked", s.Admin("POST", path, nil), 409, "belongs to the active rollout")
+	refused(t, "revoked", s.Admin("POST", path, `{"revoke":true}`), 409, "or unenrol it with force")
+	preview := replicatest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": "*", "force": true}))
+	if preview.Will != 1 {
+		t.Errorf("with force the preview is %+v", preview)
+	}
+	if got := s.Admin("POST", path, `{"revoke":true,"force":true}`); got.Status != http.StatusOK {
+		t.Errorf("with force it answers %d %s", got.Status, got.Body)
+	}
+	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolled {
+		t.Errorf("people see %+v", got)
+	}
+}
