@@ -1,7 +1,14 @@
-// Package bench measures what issue after issue promises of an upgrade, with the
-// real programs on this machine's loopback: how long one takes, how long what the
-// agent runs is away, how soon a crash loop is found out, and what agent and
-// watcher keep in memory. `go tool mage bench` runs it; it prints a table and
-// writes it to RESULTS.md beside this file. Nothing here is a test: figures
-// depend on the machine.
+// Package bench measures what issue after issue promises, on this machine's
+// loopback: of an upgrade, with the real programs, how long one takes, how long
+// what the agent runs is away, how soon a crash loop is found out, and what agent
+// and watcher keep in memory; of a rollout, with the real server and agents that
+// speak the protocol, how long its steps take; and of both stores, what enrolling,
+// check-ins, actions, acknowledgements and queries cost on each. `go tool mage
+// bench` runs it; it prints tables and writes them to RESULTS.md, ROLLOUTS.md and
+// STORES.md beside this file. Nothing here is a test: figures depend on the machine.
+//
+// One part alone runs with `go test -tags nomsgpack -run '^$' -bench Stores
+// ./testing/bench`; variables that make that of the stores smaller stand in
+// store_test.go. In a processor profile of it, -tagfocus who=server shows the
+// servers without the agents.
 package bench

@@ -1,0 +1,255 @@
+//go:build linux
+
+package bench
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/checkin"
+)
+
+// Variables that make the measurement smaller, to try it or to look at one part of
+// it; STORES.md is written only without them, and with both stores.
+const (
+	fleetVariable  = "MUSTER_BENCH_FLEET"   // agents of the large fleet
+	atOnceVariable = "MUSTER_BENCH_AT_ONCE" // agents that do something at the same moment
+	timesVariable  = "MUSTER_BENCH_TIMES"   // repetitions of what is done one after the other
+	rowsVariable   = "MUSTER_BENCH_ROWS"    // a regular expression: the rows that are taken
+)
+
+// extent is how much is measured.
+type extent struct {
+	fleet, atOnce, times int
+	rows                 *regexp.Regexp
+	whole                bool // nobody has made it smaller
+}
+
+func extentOf(b *testing.B) extent {
+	b.Helper()
+	e := extent{whole: true}
+	number := func(variable string, standard int) int {
+		text := os.Getenv(variable)
+		if text == "" {
+			return standard
+		}
+		e.whole = false
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			b.Fatalf("%s is %q, want a number above 0", variable, text)
+		}
+		return n
+	}
+	e.fleet, e.atOnce, e.times = number(fleetVariable, 100_000), number(atOnceVariable, 500), number(timesVariable, 200)
+	pattern := os.Getenv(rowsVariable)
+	var err error
+	if e.rows, err = regexp.Compile(pattern); err != nil {
+		b.Fatalf("%s: %v", rowsVariable, err)
+	}
+	e.whole = e.whole && pattern == ""
+	return e
+}
+
+// few bounds repetitions of what waits for a feed's half second, or takes a
+// second itself.
+func (e extent) few() int { return min(e.times, 20) }
+
+// BenchmarkStores takes all measurements of both stores once. A processor profile
+// has the servers under the label who=server.
+func BenchmarkStores(b *testing.B) {
+	e := extentOf(b)
+	var t comparison
+	head := fmt.Sprintf(storesHead, thisMachine(), loadAverage(), e.times, e.few(), e.atOnce, e.fleet)
+	for _, k := range []kind{embedded, elasticsearch} {
+		b.Run(k.name, func(b *testing.B) {
+			for b.Loop() {
+				t.measure(b, k, e)
+			}
+		})
+	}
+	if !b.Failed() && len(t.measured) > 0 {
+		t.report(b, head, e.whole && len(t.measured) == 2)
+	}
+}
+
+const storesHead = `# What the stores cost
+
+Two replicas of the real server on one store, over TLS on loopback, and agents that speak the protocol, all in one process.
+Elasticsearch is one node with a small heap on the same processors. %s; the load average was %s when it began.
+Written by ` + "`go tool mage bench`" + `: %d of each, %d of what takes half a second or more, %d agents at once, a fleet of %d.
+
+A check-in is over when what it said is durable and it is parked: then the server ends the poll the agent had before. CPU is the
+processor's time for each, of the process with replicas and agents, and of Elasticsearch. Requests to Elasticsearch are counted
+afterwards, by a proxy before a third replica; what a replica asks for by itself is taken off.
+
+`
+
+// loadAverage is of the last minute: above the number of processors, others had a
+// part in the figures.
+func loadAverage() string {
+	var minute string
+	_, _ = fmt.Sscan(string(must(os.ReadFile("/proc/loadavg"))), &minute)
+	return minute
+}
+
+// figure is one thing to measure.
+type figure struct {
+	name string
+	// times it is done, and done to be counted.
+	times, counted int
+	// prepare makes ready to do it n times, agents being at one replica and people
+	// at another, and returns what does that.
+	prepare func(s *site, people, agents *server, n int) func() timing
+	// needsFleet says that it asks about the large fleet; waits, that most of its
+	// time goes by without work.
+	needsFleet, waits bool
+}
+
+// timing is what was measured of a figure.
+type timing struct {
+	each []time.Duration
+	// took is how long all n took together, 0 where one came after the other.
+	took time.Duration
+	n    int
+	// part is the time of each that has a row of its own, under partName.
+	partName string
+	part     []time.Duration
+	// cpu is the processor's time for each, if that says anything.
+	cpu string
+}
+
+// enrolTogether is how many hosts enrol at the same time.
+const enrolTogether = 16
+
+func figures(e extent) []figure {
+	few := e.few()
+	kept := min(e.times, 50) // a count does not scatter
+	all := []figure{
+		{name: "enrol", times: e.times, counted: kept, prepare: enrolments(1)},
+		{name: fmt.Sprintf("enrol, %d at once", enrolTogether), times: e.atOnce, counted: 4 * enrolTogether, prepare: enrolments(enrolTogether)},
+		{name: "check-in that says nothing new", times: e.times, counted: kept, prepare: checkIns(saysNothing)},
+		{name: "check-in that changes the agent", times: e.times, counted: kept, prepare: checkIns(saysDocument)},
+		{name: "check-in that changes its status", times: e.times, counted: kept, prepare: checkIns(saysStatus)},
+		{name: fmt.Sprintf("check-in that changes the agent, %d at once", e.atOnce), times: e.atOnce, counted: e.atOnce, prepare: checkInsAtOnce},
+		{name: "action ordered → received at another replica", times: few, counted: few, prepare: deliveries, waits: true},
+		{name: "action ordered → received at the same replica", times: few, prepare: deliveriesAtHome, waits: true},
+		{name: fmt.Sprintf("action for %d → received at another replica", e.atOnce), times: e.atOnce, counted: e.atOnce, prepare: deliveryToAll, waits: true},
+		{name: "acknowledgement", times: min(e.times, e.atOnce), counted: kept, prepare: acknowledgements(false)},
+		{name: fmt.Sprintf("acknowledgement, %d at once", e.atOnce), times: e.atOnce, counted: e.atOnce, prepare: acknowledgements(true)},
+	}
+	for _, q := range []struct{ name, path string }{
+		{"status counts of %d agents", statusPath},
+		{"page of 20 of %d agents, `" + euOnline + "`", "/api/fleet/agents?perPage=20&kuery=" + url.QueryEscape(euOnline)},
+		{"count of %d agents, `" + euOnline + "`", "/api/fleet/agents?perPage=0&kuery=" + url.QueryEscape(euOnline)},
+	} {
+		all = append(all, figure{name: fmt.Sprintf(q.name, e.fleet), times: few, counted: 3, prepare: queries(q.path), needsFleet: true})
+	}
+	return slices.DeleteFunc(all, func(f figure) bool { return !e.rows.MatchString(f.name) })
+}
+
+// withCPU adds the processor's time to a timing: of this process, which is the
+// replicas and the agents, and of the node.
+func (s *site) withCPU(do func() timing) timing {
+	s.Helper()
+	spent := func() (own, node time.Duration) {
+		own = cpu(s.B, os.Getpid())
+		if s.node != nil {
+			node = cpu(s.B, s.node.Node(0).PID())
+		}
+		return own, node
+	}
+	own, node := spent()
+	got := do()
+	ownAfter, nodeAfter := spent()
+	n := time.Duration(max(got.n, len(got.each)))
+	if got.cpu = spell((ownAfter - own) / n); s.node != nil {
+		got.cpu += " + " + spell((nodeAfter-node)/n)
+	}
+	return got
+}
+
+// measure takes all figures of one store.
+func (t *comparison) measure(b *testing.B, k kind, e extent) {
+	s := newSite(b, k)
+	defer s.close()
+	first, second := s.start(s.address), s.start(s.address)
+	// Programs are slow that have just been started, one that compiles itself while it
+	// runs above all.
+	s.park(first, s.enrolled(first, e.atOnce))
+	s.calm(first)
+	all := figures(e)
+	for _, f := range all {
+		if f.needsFleet && s.fleet == nil {
+			got := s.withCPU(func() timing { return s.load(first, e.fleet) })
+			t.add(fmt.Sprintf("fleet of %d written by the store's own calls", e.fleet), k, got)
+		}
+		do := f.prepare(s, first, second, f.times)
+		got := s.withCPU(do)
+		if f.waits {
+			got.cpu = ""
+		}
+		t.add(f.name, k, got)
+		s.calm(first)
+	}
+	if s.node != nil {
+		s.stop(first)
+		s.stop(second)
+		t.count(s, all, e)
+	}
+	t.measured = append(t.measured, k)
+}
+
+// quietTime is how long a replica is watched that nobody talks to: its loops ask
+// each half second, or each few seconds.
+const quietTime = 10 * time.Second
+
+// count takes the requests of all figures to Elasticsearch.
+func (t *comparison) count(s *site, all []figure, e extent) {
+	proxy := s.proxy()
+	server := s.start(proxy.Access())
+	requests := func(f func()) (made map[string]float64, took time.Duration) {
+		before, began := proxy.Counts(), time.Now()
+		f()
+		made, took = map[string]float64{}, time.Since(began)
+		for kind, n := range proxy.Counts() {
+			made[kind] = float64(n - before[kind])
+		}
+		return made, took
+	}
+	idle, took := requests(func() { time.Sleep(quietTime) })
+	// Of what a figure made, that which it caused, for each of n.
+	caused := func(made map[string]float64, during time.Duration, n float64) map[string]float64 {
+		for kind := range made {
+			made[kind] = (made[kind] - idle[kind]*during.Seconds()/took.Seconds()) / n
+		}
+		return made
+	}
+	for _, f := range all {
+		if f.counted == 0 {
+			continue
+		}
+		do := f.prepare(s, server, server, f.counted)
+		time.Sleep(checkin.FlushInterval) // what the preparation left to be written is
+		made, during := requests(func() { do() })
+		t.requests(f.name, caused(made, during, float64(f.counted)))
+		s.calm(server)
+	}
+	const parked = "agent parked, each minute"
+	if e.rows.MatchString(parked) {
+		s.park(server, s.enrolled(server, e.atOnce))
+		time.Sleep(checkin.FlushInterval)
+		made, during := requests(func() { time.Sleep(checkin.RetouchInterval) })
+		t.requests(parked, caused(made, during, float64(e.atOnce)*during.Minutes()))
+		s.hangUp()
+		for kind := range idle {
+			idle[kind] /= took.Minutes()
+		}
+		t.requests("replica that nobody talks to, each minute", idle)
+	}
+}

@@ -1,0 +1,418 @@
+//go:build linux
+
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// together does f n times, workers at once, and measures each.
+func (s *site) together(n, workers int, f func(i int) error) timing {
+	s.Helper()
+	t := timing{each: make([]time.Duration, n)}
+	ready := make(chan struct{})
+	var all errgroup.Group
+	for w := range min(workers, n) {
+		all.Go(func() error {
+			<-ready
+			for i := w; i < n; i += workers {
+				began := time.Now()
+				if err := f(i); err != nil {
+					return err
+				}
+				t.each[i] = time.Since(began)
+			}
+			return nil
+		})
+	}
+	began := time.Now()
+	close(ready)
+	s.check(all.Wait())
+	if workers > 1 {
+		t.took, t.n = time.Since(began), n
+	}
+	return t
+}
+
+// enrol enrols one host through the connection of an installer.
+func (s *site) enrol(at *server, installer *simAgent, name string) (*simAgent, error) {
+	var got agentapi.EnrollResponse
+	err := installer.post(s.Context(), agentapi.PathEnroll, agentapi.EnrollRequest{
+		Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: simMetadata(name, "1.0.0"), Tags: []string{"measured"}},
+	}, &got)
+	if err != nil {
+		return nil, err
+	}
+	cred, err := fleet.ParseCredential(got.Item.AccessAPIKey)
+	if err != nil {
+		return nil, err
+	}
+	return newSimAgent(got.Item.ID, cred, at.AgentURL, s.tls), nil
+}
+
+// enrolments are those of new hosts, some at once, each on a connection that stands.
+func enrolments(workers int) func(s *site, _, at *server, n int) func() timing {
+	return func(s *site, _, at *server, n int) func() timing {
+		installers := make([]*simAgent, workers)
+		for i := range installers {
+			installers[i] = newSimAgent("", s.token, at.AgentURL, s.tls)
+			_, err := s.enrol(at, installers[i], fmt.Sprintf("first-%d-%d", s.round, i))
+			s.check(err)
+		}
+		s.round++
+		fresh := make([]*simAgent, n)
+		return func() timing {
+			t := s.together(n, workers, func(i int) (err error) {
+				fresh[i], err = s.enrol(at, installers[i%workers], fmt.Sprintf("host-%d-%d", s.round, i))
+				return err
+			})
+			s.agents = append(s.agents, fresh...)
+			for _, i := range installers {
+				i.client.CloseIdleConnections()
+			}
+			return t
+		}
+	}
+}
+
+// enrolled gives n agents, who talk to a replica from now on.
+func (s *site) enrolled(at *server, n int) []*simAgent {
+	s.Helper()
+	if missing := n - len(s.agents); missing > 0 {
+		enrolments(enrolTogether)(s, nil, at, missing)()
+	}
+	for _, a := range s.agents[:n] {
+		a.url = at.AgentURL
+	}
+	return s.agents[:n]
+}
+
+// poll is a check-in that was sent.
+type poll struct {
+	hangUp context.CancelFunc
+	done   chan struct{} // closed when the rest is set
+	at     time.Time
+	resp   agentapi.CheckinResponse
+	err    error
+}
+
+// says is what an agent says in a check-in, beside its token.
+type says struct {
+	status   string
+	metadata json.RawMessage
+}
+
+func (s *site) poll(a *simAgent, what says) *poll {
+	ctx, hangUp := context.WithCancel(s.Context())
+	p := &poll{hangUp: hangUp, done: make(chan struct{})}
+	req := agentapi.CheckinRequest{Status: what.status, Message: "Running", AckToken: a.token, LocalMeta: what.metadata, Components: json.RawMessage(`[]`)}
+	go func() {
+		defer close(p.done)
+		p.err = a.post(ctx, agentapi.PathCheckin, req, &p.resp)
+		p.at = time.Now()
+	}()
+	return p
+}
+
+// answered waits for the answer of a poll.
+func (p *poll) answered() error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(patience):
+		return errors.New("a check-in is not answered")
+	}
+}
+
+// usual is what agents say as long as nothing happens.
+func usual(a *simAgent) says { return says{"online", a.metadata()} }
+
+// parkTogether is how many agents come at the same time where that is not what is
+// measured.
+const parkTogether = 16
+
+// park parks the agents at a replica, and returns their polls. The server ends an
+// agent's poll when a newer one is parked, so each asks twice; which of the two it
+// takes for the newer is the network's choice.
+func (s *site) park(at *server, agents []*simAgent) []*poll {
+	s.Helper()
+	parked := make([]*poll, len(agents))
+	var mu sync.Mutex
+	s.together(len(agents), parkTogether, func(i int) error {
+		a := agents[i]
+		a.url = at.AgentURL
+		for {
+			one, other := s.poll(a, usual(a)), s.poll(a, usual(a))
+			var ended *poll
+			select {
+			case <-one.done:
+				ended, parked[i] = one, other
+			case <-other.done:
+				ended, parked[i] = other, one
+			case <-time.After(patience):
+				return fmt.Errorf("agent %s is not parked", a.id)
+			}
+			mu.Lock()
+			s.polls = append(s.polls, parked[i])
+			mu.Unlock()
+			if ended.err != nil {
+				return ended.err
+			}
+			if ended.resp.AckToken == "" {
+				return nil
+			}
+			a.token = ended.resp.AckToken // there was something to do still
+			parked[i].hangUp()
+		}
+	})
+	return parked
+}
+
+// hangUp ends all polls, as hosts do that go away.
+func (s *site) hangUp() {
+	for _, p := range s.polls {
+		p.hangUp()
+		<-p.done
+	}
+	s.polls = nil
+}
+
+// calm hangs up, and takes back what was ordered: a server looks at agents that
+// are being upgraded again and again.
+func (s *site) calm(at *server) {
+	s.Helper()
+	s.hangUp()
+	for actionID, agents := range s.ordered {
+		ids := make([]string, len(agents))
+		for i, a := range agents {
+			ids[i] = a.id
+		}
+		stored, err := at.store.Agents().GetMany(s.Context(), ids)
+		s.check(err)
+		for i := range stored {
+			stored[i].CancelUpgrade(actionID)
+		}
+		errs, err := at.store.Agents().UpdateMany(s.Context(), stored)
+		s.check(errors.Join(append(errs, err)...))
+	}
+	clear(s.ordered)
+}
+
+// saysNothing, saysDocument and saysStatus are what a check-in tells in a round;
+// agents are parked with what they usually say.
+func saysNothing(a *simAgent, _ int) says { return usual(a) }
+
+func saysDocument(a *simAgent, round int) says { return says{"online", metadataOf(a, round)} }
+
+func saysStatus(a *simAgent, round int) says {
+	return says{[]string{"online", "degraded"}[round%2], a.metadata()}
+}
+
+// metadataOf differs from round to round in what no query asks for.
+func metadataOf(a *simAgent, round int) json.RawMessage {
+	return json.RawMessage(strings.Replace(string(a.metadata()), `"os":{`, fmt.Sprintf(`"os":{"kernel":"6.12.%d",`, round), 1))
+}
+
+// checkIns are those of agents that are parked, one after the other: each ends the
+// poll that the agent had before.
+func checkIns(what func(a *simAgent, round int) says) func(s *site, _, at *server, n int) func() timing {
+	return func(s *site, _, at *server, n int) func() timing {
+		// Each of them several times, since a fleet is far larger than what is measured.
+		agents := s.enrolled(at, min(n, 100))
+		parked := s.park(at, agents)
+		s.round += s.round % 2 // the first that is measured is odd
+		return func() timing {
+			t := s.together(n, 1, func(i int) error {
+				who := i % len(agents)
+				if who == 0 {
+					s.round++
+				}
+				return s.checkIn(agents[who], &parked[who], what(agents[who], s.round))
+			})
+			s.polls = append(s.polls, parked...)
+			return t
+		}
+	}
+}
+
+// checkIn replaces a parked poll by one that says something. One that is turned
+// away is sent again, as agents do: that takes its time.
+func (s *site) checkIn(a *simAgent, parked **poll, what says) error {
+	before := *parked
+	for deadline := time.Now().Add(patience); ; time.Sleep(again) {
+		*parked = s.poll(a, what)
+		select {
+		case <-before.done:
+			return before.err
+		case <-(*parked).done:
+			switch err := (*parked).err; {
+			case err == nil:
+				return fmt.Errorf("agent %s is given something that nobody ordered: %+v", a.id, (*parked).resp)
+			case time.Now().After(deadline):
+				return err
+			}
+		case <-time.After(patience):
+			return fmt.Errorf("the check-in of agent %s is not parked", a.id)
+		}
+	}
+}
+
+// again is when an agent comes back that was turned away.
+const again = 500 * time.Millisecond
+
+// checkInsAtOnce are those of a fleet to which something has happened.
+func checkInsAtOnce(s *site, _, at *server, n int) func() timing {
+	agents := s.enrolled(at, n)
+	parked := s.park(at, agents)
+	return func() timing {
+		s.round++
+		t := s.together(n, n, func(i int) error { return s.checkIn(agents[i], &parked[i], saysDocument(agents[i], s.round)) })
+		s.polls = append(s.polls, parked...)
+		// What was measured must have happened. One request, for these are counted.
+		ids := make([]string, n)
+		for i, a := range agents {
+			ids[i] = a.id
+		}
+		stored, err := at.store.Agents().GetMany(s.Context(), ids)
+		s.check(err)
+		want := fmt.Sprintf(`6.12.%d"`, s.round)
+		for _, a := range stored {
+			if !strings.Contains(string(a.LocalMetadata), want) {
+				s.Fatalf("agent %s has said that its kernel is %s, stored is %s", a.ID, want, a.LocalMetadata)
+			}
+		}
+		return t
+	}
+}
+
+// order orders an upgrade from a place of its own, so that no package is needed,
+// and by force, so that an agent can be ordered it again.
+func (s *site) order(people *server, agents ...*simAgent) (actionID string, err error) {
+	ids := make([]string, len(agents))
+	for i, a := range agents {
+		ids[i] = a.id
+	}
+	var made adminapi.ActionCreated
+	err = s.ask(people, http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{
+		"agents": ids, "version": "1.1.0", "source_uri": "https://packages.example/", "force": true,
+	}, &made)
+	if err == nil {
+		s.ordered[made.ActionId] = agents
+	}
+	return made.ActionId, err
+}
+
+// received waits until a parked agent has been given an action, and says when.
+func received(a *simAgent, p *poll, actionID string) (time.Time, error) {
+	if err := p.answered(); err != nil {
+		return time.Time{}, err
+	}
+	if len(p.resp.Actions) != 1 || p.resp.Actions[0].ID != actionID {
+		return time.Time{}, fmt.Errorf("agent %s waits for action %s and is given %+v", a.id, actionID, p.resp.Actions)
+	}
+	a.token = p.resp.AckToken
+	return p.at, nil
+}
+
+// deliveries are actions for one agent each, which is parked at another replica
+// than the one at which people order them.
+func deliveries(s *site, people, at *server, n int) func() timing {
+	agents := s.enrolled(at, n)
+	parked := s.park(at, agents)
+	return func() timing {
+		t := timing{partName: "until the order is answered"}
+		for i, a := range agents {
+			// The last one came with a tick of the replica's feed: orders that
+			// followed at once would all wait for a whole one.
+			time.Sleep(rand.N(action.FeedInterval))
+			began := time.Now()
+			id, err := s.order(people, a)
+			s.check(err)
+			t.part = append(t.part, time.Since(began))
+			got, err := received(a, parked[i], id)
+			s.check(err)
+			t.each = append(t.each, got.Sub(began))
+		}
+		return t
+	}
+}
+
+// deliveriesAtHome are deliveries at the replica at which they are ordered.
+func deliveriesAtHome(s *site, people, _ *server, n int) func() timing {
+	return deliveries(s, people, people, n)
+}
+
+// deliveryToAll is one action for many.
+func deliveryToAll(s *site, people, at *server, n int) func() timing {
+	agents := s.enrolled(at, n)
+	parked := s.park(at, agents)
+	return func() timing {
+		began := time.Now()
+		id, err := s.order(people, agents...)
+		s.check(err)
+		t := timing{partName: "until the order is answered", part: []time.Duration{time.Since(began)}}
+		for i, a := range agents {
+			got, err := received(a, parked[i], id)
+			s.check(err)
+			t.each = append(t.each, got.Sub(began))
+		}
+		return t
+	}
+}
+
+// acknowledgements are those of one action by n agents, all at once or one after
+// the other.
+func acknowledgements(atOnce bool) func(s *site, people, at *server, n int) func() timing {
+	return func(s *site, people, at *server, n int) func() timing {
+		agents := s.enrolled(at, n)
+		parked := s.park(at, agents)
+		id, err := s.order(people, agents...)
+		s.check(err)
+		for i, a := range agents {
+			_, err := received(a, parked[i], id)
+			s.check(err)
+		}
+		workers := 1
+		if atOnce {
+			workers = n
+		}
+		return func() timing {
+			t := s.together(n, workers, func(i int) error { return s.acknowledge(agents[i], id) })
+			counts, err := at.store.Results().Counts(s.Context(), []string{id})
+			s.check(err)
+			if counts[id].Acked != n {
+				s.Fatalf("%d agents have acknowledged, stored are %+v", n, counts[id])
+			}
+			return t
+		}
+	}
+}
+
+// acknowledge says that the agent has the action, again if it is turned away.
+func (s *site) acknowledge(a *simAgent, actionID string) error {
+	req := agentapi.AckRequest{Events: []agentapi.AckEvent{{
+		Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: a.id, ActionID: actionID, Message: "taken", Timestamp: time.Now().UTC(),
+	}}}
+	for deadline := time.Now().Add(patience); ; time.Sleep(again) {
+		var resp agentapi.AckResponse
+		err := a.post(s.Context(), agentapi.PathAcks, req, &resp)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
