@@ -42,10 +42,17 @@ func New(ctx context.Context, s store.Store, now func() time.Time) (*Service, er
 
 // CreateKey makes an admin key. The credential is not stored: it is now or never.
 func (s *Service) CreateKey(ctx context.Context, name string) (fleet.AdminKey, fleet.Credential, error) {
-	cred := fleet.NewCredential()
+	return s.create(ctx, fleet.NewCredential(), name)
+}
+
+func (s *Service) create(ctx context.Context, cred fleet.Credential, name string) (fleet.AdminKey, fleet.Credential, error) {
 	k := fleet.AdminKey{ID: cred.ID, Hash: cred.Hash(), Name: name, Active: true, CreatedAt: s.Now.UTC()}
 	return k, cred, s.Store.AdminKeys().Create(ctx, k)
 }
+
+// firstKeyID is the id of the first admin key. It is fixed so that of servers that
+// start for the first time at the same moment one makes it; what opens is the secret.
+const firstKeyID = "first-admin-key"
 
 // FirstKey makes an admin key if there is none; ok says that it did.
 func (s *Service) FirstKey(ctx context.Context) (cred fleet.Credential, ok bool, err error) {
@@ -53,8 +60,16 @@ func (s *Service) FirstKey(ctx context.Context) (cred fleet.Credential, ok bool,
 	if err != nil || n > 0 {
 		return fleet.Credential{}, false, err
 	}
-	_, cred, err = s.CreateKey(ctx, "first key")
-	return cred, err == nil, err
+	cred = fleet.NewCredential()
+	cred.ID = firstKeyID
+	_, cred, err = s.create(ctx, cred, "first key")
+	switch {
+	case err == nil:
+		return cred, true, nil
+	case fleet.KindOf(err) == fleet.Conflict:
+		return fleet.Credential{}, false, nil // another server was first
+	}
+	return fleet.Credential{}, false, err
 }
 
 func errKey(format string, args ...any) error {

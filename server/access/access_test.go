@@ -1,14 +1,17 @@
 package access_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/access"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
 
@@ -26,7 +29,7 @@ func open(t *testing.T, path string) *sqlite.Store {
 	return s
 }
 
-func service(t *testing.T, s *sqlite.Store, now *time.Time) *access.Service {
+func service(t *testing.T, s store.Store, now *time.Time) *access.Service {
 	t.Helper()
 	a, err := access.New(t.Context(), s, func() time.Time { return *now })
 	if err != nil {
@@ -69,6 +72,66 @@ func TestTheFirstKeyIsMadeOnce(t *testing.T) {
 	}
 	if cred, made, err := a.FirstKey(t.Context()); err != nil || made || cred != (fleet.Credential{}) {
 		t.Errorf("at the second start: made %t, %v", made, err)
+	}
+}
+
+// together is a store whose readers of the admin keys wait for each other.
+type together struct {
+	store.Store
+	looked *sync.WaitGroup
+}
+
+func (s together) AdminKeys() store.Collection[fleet.AdminKey] {
+	return keysTogether{s.Store.AdminKeys(), s.looked}
+}
+
+type keysTogether struct {
+	store.Collection[fleet.AdminKey]
+	looked *sync.WaitGroup
+}
+
+func (k keysTogether) List(ctx context.Context, offset, limit int) ([]fleet.AdminKey, int, error) {
+	keys, n, err := k.Collection.List(ctx, offset, limit)
+	k.looked.Done()
+	k.looked.Wait()
+	return keys, n, err
+}
+
+func TestOfServersThatStartAtOnceOneMakesTheFirstKey(t *testing.T) {
+	now := time.Now()
+	path := place(t)
+	const servers = 3
+	var all sync.WaitGroup
+	creds := make([]fleet.Credential, servers)
+	services := make([]*access.Service, servers)
+	var looked sync.WaitGroup
+	looked.Add(servers)
+	for i := range servers {
+		services[i] = service(t, together{open(t, path), &looked}, &now)
+	}
+	for i := range servers {
+		all.Go(func() {
+			cred, made, err := services[i].FirstKey(t.Context())
+			if err != nil || made != (cred != fleet.Credential{}) {
+				t.Errorf("server %d: made %t %+v, %v", i, made, cred.ID, err)
+			}
+			creds[i] = cred
+		})
+	}
+	all.Wait()
+	var first []fleet.Credential
+	for _, c := range creds {
+		if c != (fleet.Credential{}) {
+			first = append(first, c)
+		}
+	}
+	if len(first) != 1 {
+		t.Fatalf("%d of them made a key", len(first))
+	}
+	for i, s := range services {
+		if _, err := s.Authenticate(t.Context(), first[0]); err != nil {
+			t.Errorf("at server %d it opens nothing: %v", i, err)
+		}
 	}
 }
 

@@ -12,13 +12,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
@@ -34,7 +36,9 @@ import (
 // MaxPackage bounds an archive: three times the largest agent known to us.
 const MaxPackage = 2 << 30
 
-// Service keeps the bytes in Dir and the rest in the store.
+// Service keeps the bytes in Dir and the rest in the store. Where servers do not
+// share their folder the store has the bytes, too, and Dir is what this server has
+// of them. Run must be running then, for this server to have them before agents ask.
 type Service struct {
 	Dir    string
 	Disk   disk.Disk
@@ -50,6 +54,11 @@ type Service struct {
 	Outage *outage.Keeper
 	// MaxSize overrides MaxPackage when above zero.
 	MaxSize int64
+
+	fetches singleflight.Group // by digest
+
+	mu     sync.Mutex
+	failed map[string]failure // fetches of late, by digest
 }
 
 // Push takes in an archive under its file name. It is either published whole or
@@ -68,7 +77,7 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	if err := s.Disk.MkdirAll("packages", s.Dir, 0o700); err != nil {
 		return fleet.Package{}, s.onDisk(err)
 	}
-	tmp := filepath.Join(s.Dir, ".push-"+fleet.NewID())
+	tmp := filepath.Join(s.Dir, pushPrefix+fleet.NewID())
 	defer func() {
 		if err := s.Disk.Remove("push", tmp); err != nil {
 			s.Log.Warn("left-over of a push", "file", tmp, "error", err)
@@ -87,8 +96,12 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	} else if fleet.KindOf(err) != fleet.NotFound {
 		return fleet.Package{}, err
 	}
-	// The bytes before the record: a record says that they can be fetched.
+	// The bytes before the record: a record says that they can be fetched, from any
+	// server. What is left of a push that breaks off here is removed by Run.
 	if err := s.publish(tmp, p); err != nil {
+		return fleet.Package{}, err
+	}
+	if err := s.share(ctx, p); err != nil {
 		return fleet.Package{}, err
 	}
 	err = s.Store.Packages().Create(ctx, p)
@@ -128,6 +141,9 @@ func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Packag
 	if err := s.publish(tmp, old); err != nil { // the file may have been lost
 		return fleet.Package{}, err
 	}
+	if err := s.share(ctx, old); err != nil { // or the store's bytes
+		return fleet.Package{}, err
+	}
 	if len(p.Signature) == 0 || bytes.Equal(old.Signature, p.Signature) {
 		return old, nil
 	}
@@ -149,7 +165,7 @@ func (s *Service) overtaken(ctx context.Context, p fleet.Package) (fleet.Package
 	case old.SHA256 == p.SHA256:
 		return old, nil
 	}
-	return fleet.Package{}, errors.Join(otherContent(old), s.Disk.Remove("withdraw", s.path(p)))
+	return fleet.Package{}, errors.Join(otherContent(old), s.discard(ctx, p))
 }
 
 func otherContent(old fleet.Package) error {
@@ -191,7 +207,7 @@ func (s *Service) receive(path string, body io.Reader) (p fleet.Package, err err
 // onDisk says what to do about an error of the server's disk.
 func (s *Service) onDisk(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
-		return fleet.Errorf(fleet.Unavailable, "the server's disk is full: free some space under %s and push again: %w", s.Dir, err)
+		return fleet.Errorf(fleet.Unavailable, "the server's disk is full: free some space under %s and try again: %w", s.Dir, err)
 	}
 	return err
 }
@@ -251,10 +267,6 @@ func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string
 	return nil
 }
 
-// path is where the bytes lie: under their digest, so that two pushes of one
-// name at the same time cannot mix one's record with the other's bytes.
-func (s *Service) path(p fleet.Package) string { return filepath.Join(s.Dir, p.SHA256) }
-
 func (s *Service) publish(tmp string, p fleet.Package) error {
 	if err := s.Disk.Rename("publish", tmp, s.path(p)); err != nil {
 		return err
@@ -262,7 +274,8 @@ func (s *Service) publish(tmp string, p fleet.Package) error {
 	return s.Disk.SyncDir("publish", s.Dir)
 }
 
-// Delete withdraws a package. Downloads under way may finish.
+// Delete withdraws a package. Downloads under way may finish. Other servers remove
+// their copies in time.
 func (s *Service) Delete(ctx context.Context, file, actor string) error {
 	p, err := s.Store.Packages().Get(ctx, file)
 	if err != nil {
@@ -272,7 +285,11 @@ func (s *Service) Delete(ctx context.Context, file, actor string) error {
 		return err
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPackageDeleted, Subject: file, Actor: actor})
-	return s.Disk.Remove("withdraw", s.path(p))
+	if err := s.discard(ctx, p); err != nil {
+		// It is withdrawn. Run removes from the store what no record names.
+		s.Log.Warn("the bytes of a withdrawn package are left", "file", file, "error", err)
+	}
+	return nil
 }
 
 // Serve answers a GET or HEAD of a package, with ranges, or of its signature.
@@ -293,10 +310,7 @@ func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) err
 		_, _ = w.Write(p.Signature)
 		return nil
 	}
-	f, err := s.Disk.OpenFile("serve package", s.path(p), os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fleet.Errorf(fleet.Unavailable, "the bytes of %s are missing on this server: push it again", file)
-	}
+	f, err := s.open(r.Context(), p)
 	if err != nil {
 		return err
 	}
@@ -336,25 +350,6 @@ func (s *Service) keyring(ctx context.Context) (trust.Keyring, error) {
 		texts[i] = k.PublicKey
 	}
 	return trust.ParseKeyring(texts)
-}
-
-// CleanUp removes what interrupted pushes left. Call it before serving.
-func (s *Service) CleanUp() error {
-	entries, err := s.Disk.ReadDir("clean up packages", s.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".push-") {
-			if err := s.Disk.Remove("clean up packages", filepath.Join(s.Dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func checkName(file string) error {

@@ -412,7 +412,18 @@ func TestLeftOversOfACrashAreRemoved(t *testing.T) {
 		t.Fatalf("before the first push: %v", err)
 	}
 	p := w.pushed(w.build("1.1.0", "better"))
-	if err := os.WriteFile(filepath.Join(w.service.Dir, ".push-half"), []byte("half"), 0o600); err != nil {
+	half := filepath.Join(w.service.Dir, ".push-half")
+	if err := os.WriteFile(half, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.service.CleanUp(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(half); err != nil {
+		t.Errorf("it may be another server's on this folder, under way: %v", err)
+	}
+	yesterday := time.Now().Add(-24 * time.Hour)
+	if err := os.Chtimes(half, yesterday, yesterday); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.service.CleanUp(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +29,7 @@ import (
 
 func open(t *testing.T, dir string, now func() time.Time, names ...string) *authority.Authority {
 	t.Helper()
-	a, err := authority.Open(disk.OS{}, dir, names, now)
+	a, err := authority.Open(disk.OS{}, dir, names, now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +114,7 @@ func TestAnAuthorityThatIsNotWholeIsNotReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		before, _ := os.ReadFile(filepath.Join(dir, "ca.crt"))
-		_, err := authority.Open(disk.OS{}, dir, nil, nil)
+		_, err := authority.Open(disk.OS{}, dir, nil, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("error is %v, want one that names %s and says %q", err, dir, name)
 		}
@@ -223,11 +226,225 @@ func TestAnOperatorsOwnCertificate(t *testing.T) {
 	}
 	write(keyFile, "PRIVATE KEY", key)
 	write(certFile, "CERTIFICATE", pair.Certificate...)
-	config, pin, err := authority.Files(certFile, keyFile)
+	var agreed registry
+	config, pin, err := authority.Files(certFile, keyFile, &agreed)
 	if err != nil || pin != a.Pin() || len(config.Certificates) != 1 || config.MinVersion != tls.VersionTLS12 {
 		t.Errorf("pin is %s, %v", pin, err)
 	}
-	if _, _, err := authority.Files(filepath.Join(dir, "absent"), keyFile); err == nil || !strings.Contains(err.Error(), "tls.certificate") {
+	if _, _, err := authority.Files(filepath.Join(dir, "absent"), keyFile, &agreed); err == nil || !strings.Contains(err.Error(), "tls.certificate") {
 		t.Errorf("error is %v, want the keys of the configuration in it", err)
+	}
+
+	// Agents that pinned the leaf itself accept the chain, too.
+	agreed.pin = capin.Of(pair.Certificate[0])
+	if _, pin, err := authority.Files(certFile, keyFile, &agreed); err != nil || pin != agreed.pin {
+		t.Errorf("with the pin of another of the chain: %s, %v", pin, err)
+	}
+	agreed.pin = "sha256:other"
+	var refused *authority.NotOursError
+	if _, _, err := authority.Files(certFile, keyFile, &agreed); !errors.As(err, &refused) || refused.Own != a.Pin() || !strings.Contains(err.Error(), certFile) {
+		t.Errorf("with the pin of none of the chain: %v", err)
+	}
+}
+
+// registry is an installation's.
+type registry struct {
+	mu  sync.Mutex
+	pin string
+	err error
+	// before runs ahead of a registration: what another server does meanwhile.
+	before func()
+}
+
+func (r *registry) Registered() (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pin, r.err
+}
+
+func (r *registry) Register(pin string) (string, error) {
+	if r.before != nil {
+		r.before()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pin == "" && r.err == nil {
+		r.pin = pin
+	}
+	return r.pin, r.err
+}
+
+// files are what lies in a folder.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// One installation, servers on several machines.
+func TestAllServersHaveOneCA(t *testing.T) {
+	agreed := &registry{}
+	first, second := filepath.Join(t.TempDir(), "tls"), filepath.Join(t.TempDir(), "tls")
+	a, err := authority.Open(disk.OS{}, first, nil, nil, agreed)
+	if err != nil || agreed.pin != a.Pin() {
+		t.Fatalf("registered is %q, %v", agreed.pin, err)
+	}
+	refused := func(dir, own string) {
+		t.Helper()
+		_, err := authority.Open(disk.OS{}, dir, nil, nil, agreed)
+		var not *authority.NotOursError
+		if !errors.As(err, &not) || not.Pin != a.Pin() || not.Own != own {
+			t.Fatalf("the error is %v", err)
+		}
+		for _, says := range []string{dir, a.Pin(), own, "copy the folders tls and trust", "muster ca-pin"} {
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("the error does not say %q: %v", says, err)
+			}
+		}
+	}
+	refused(second, "")
+	if got := files(t, second); len(got) != 0 {
+		t.Errorf("the folder of the one that was refused has %v", got)
+	}
+	own := open(t, second, nil)
+	before := files(t, second)
+	refused(second, own.Pin())
+	if got := files(t, second); !slices.Equal(got, before) {
+		t.Errorf("the folder of the one that was refused has %v", got)
+	}
+	if err := errors.Join(os.RemoveAll(second), os.CopyFS(second, os.DirFS(first))); err != nil {
+		t.Fatal(err)
+	}
+	if copied, err := authority.Open(disk.OS{}, second, nil, nil, agreed); err != nil || copied.Pin() != a.Pin() {
+		t.Errorf("with the first one's folder: %v", err)
+	}
+}
+
+func TestOfServersThatStartAtOnceOneMakesTheCA(t *testing.T) {
+	for name, shared := range map[string]bool{"one folder": true, "a folder each": false} {
+		t.Run(name, func(t *testing.T) {
+			agreed := &registry{}
+			dirs := make([]string, 4)
+			var ready, all sync.WaitGroup
+			ready.Add(len(dirs))
+			// All have made theirs when the first registers it.
+			agreed.before = func() { ready.Done(); ready.Wait() }
+			got, errs := make([]*authority.Authority, len(dirs)), make([]error, len(dirs))
+			top := t.TempDir()
+			for i := range dirs {
+				dirs[i] = filepath.Join(top, "tls")
+				if !shared {
+					dirs[i] = filepath.Join(top, strconv.Itoa(i), "tls")
+				}
+				all.Go(func() { got[i], errs[i] = authority.Open(disk.OS{}, dirs[i], nil, nil, agreed) })
+			}
+			all.Wait()
+			won := 0
+			for i, err := range errs {
+				var not *authority.NotOursError
+				switch {
+				case err == nil && got[i].Pin() == agreed.pin:
+					won++
+					if left := files(t, dirs[i]); !slices.Equal(left, []string{"ca.crt", "ca.key"}) {
+						t.Errorf("server %d has %v", i, left)
+					}
+				case errors.As(err, &not) && !shared:
+					if left := files(t, dirs[i]); len(left) != 0 {
+						t.Errorf("server %d was refused and has %v", i, left)
+					}
+				default:
+					t.Errorf("server %d: %v", i, err)
+				}
+			}
+			if want := map[bool]int{true: len(dirs), false: 1}[shared]; won != want {
+				t.Errorf("%d started, want %d", won, want)
+			}
+		})
+	}
+}
+
+// failing is a disk that breaks at the n-th call that changes it, and after it.
+type failing struct {
+	disk.OS
+	left int
+}
+
+var errBroken = errors.New("the machine has stopped")
+
+func (d *failing) fails() bool {
+	d.left--
+	return d.left < 0
+}
+
+func (d *failing) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	if flag != os.O_RDONLY && d.fails() {
+		return nil, errBroken
+	}
+	return d.OS.OpenFile(op, path, flag, perm)
+}
+
+func (d *failing) Rename(op, from, to string) error {
+	if d.fails() {
+		return errBroken
+	}
+	return d.OS.Rename(op, from, to)
+}
+
+func (d *failing) Remove(op, path string) error {
+	if d.fails() {
+		return errBroken
+	}
+	return d.OS.Remove(op, path)
+}
+
+func (d *failing) SyncDir(op, path string) error {
+	if d.fails() {
+		return errBroken
+	}
+	return d.OS.SyncDir(op, path)
+}
+
+func TestAServerThatDiesWhileItMakesItsCAStartsAgain(t *testing.T) {
+	for step := 0; ; step++ {
+		agreed, dir := &registry{}, filepath.Join(t.TempDir(), "tls")
+		_, err := authority.Open(&failing{left: step}, dir, nil, nil, agreed)
+		if err == nil {
+			if step < 8 {
+				t.Fatalf("only %d steps were failed", step)
+			}
+			return
+		}
+		if !errors.Is(err, errBroken) {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		promised := agreed.pin
+		a, err := authority.Open(disk.OS{}, dir, nil, nil, agreed)
+		if err != nil {
+			t.Fatalf("after step %d it does not start: %v", step, err)
+		}
+		if promised != "" && a.Pin() != promised {
+			t.Fatalf("after step %d it has another CA than it registered", step)
+		}
+		if leaf(t, a).CheckSignatureFrom(ca(t, a)) != nil {
+			t.Fatalf("after step %d the CA does not sign", step)
+		}
+	}
+}
+
+func TestAStoreThatDoesNotAnswerMakesNoCA(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tls")
+	away := errors.New("away")
+	if _, err := authority.Open(disk.OS{}, dir, nil, nil, &registry{err: away}); !errors.Is(err, away) {
+		t.Errorf("the error is %v", err)
+	}
+	if got := files(t, dir); len(got) != 0 {
+		t.Errorf("the folder has %v", got)
 	}
 }

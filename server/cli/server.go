@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/access"
 	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 func (a *app) newServer() *cobra.Command {
@@ -27,7 +28,11 @@ func (a *app) newServer() *cobra.Command {
 		Long: `Runs the check-in server, the admin API and the web UI in one process, with all
 it keeps in one folder. At its first start it makes a CA, an admin key and an
 enrollment key, and prints what to do next. Ctrl-C stops it: parked agents are
-answered, requests under way may finish.`,
+answered, requests under way may finish.
+
+Several servers may run on one Elasticsearch. Before the first start of another one
+copy the folders tls and trust of a running server's data folder into its own:
+agents pin the CA, so a server with another one does not start.`,
 		Example: `  muster server
   muster server --data /srv/muster --config /etc/muster/server.yml
   muster server --example-config > server.yml`,
@@ -162,6 +167,78 @@ Enrol a host, from an unpacked package, with the public key you sign packages wi
 	return b.String()
 }
 
+// offline opens the store of a server for a command that runs on its machine,
+// whether or not the server does.
+func offline(ctx context.Context, configFile, data string) (store.Store, error) {
+	config, err := loadConfig(configFile, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if config.Store.Elasticsearch == nil {
+		// Opening would make one that no server knows.
+		if _, err := os.Stat(filepath.Join(config.Data, storeFile)); err != nil {
+			return nil, fmt.Errorf("there is no server's data in %s: name its folder with --data: %w", config.Data, err)
+		}
+	}
+	return openStore(ctx, config)
+}
+
+// offlineFlags say which server is meant.
+func offlineFlags(cmd *cobra.Command, configFile, data *string) {
+	cmd.Flags().StringVar(configFile, "config", "", "the server's configuration file (YAML)")
+	cmd.Flags().StringVar(data, "data", "", "the server's data folder (default "+replica.Defaults().Data+")")
+}
+
+func (a *app) newCAPin() *cobra.Command {
+	var configFile, data string
+	var forget bool
+	cmd := &cobra.Command{
+		Use:   "ca-pin",
+		Short: "Show which CA agents pin, or prepare to change it, on a server's own machine",
+		Long: `Shows the pin of the CA that every server of the installation must have. The store
+remembers it from the first server's first start, and a server with another CA
+does not start: agents would refuse it.
+
+To give the installation another CA, which agents take only when they are enrolled
+again: stop all servers, run this with --forget, move the folder tls out of the data
+folder of one of them (or change its tls.certificate), start that one, and copy its
+new folder tls to the others before they start.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := offline(cmd.Context(), configFile, data)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			pin, err := replica.CAPin(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			if forget {
+				if err := replica.ForgetCAPin(cmd.Context(), s); err != nil {
+					return err
+				}
+			}
+			return a.show(cmd.OutOrStdout(), map[string]any{"ca_pin": pin, "forgotten": forget}, func(w io.Writer) {
+				switch {
+				case pin == "":
+					fmt.Fprintln(w, "No server has started on this store yet: the first one chooses its CA.")
+				case forget:
+					fmt.Fprintf(w, "Forgot %s. The server that starts next chooses the CA.\n", pin)
+				default:
+					fmt.Fprintln(w, pin)
+				}
+			})
+		},
+	}
+	offlineFlags(cmd, &configFile, &data)
+	cmd.Flags().BoolVar(&forget, "forget", false, "let the server that starts next choose another CA; agents must be enrolled again")
+	return cmd
+}
+
 func (a *app) newAdminKey() *cobra.Command {
 	var configFile, data, name string
 	cmd := &cobra.Command{
@@ -172,20 +249,7 @@ runs. The key is shown once. Name the server's configuration if it has one: it
 says where the store is.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := loadConfig(configFile, data)
-			if err != nil {
-				return err
-			}
-			if err := config.Validate(); err != nil {
-				return err
-			}
-			if config.Store.Elasticsearch == nil {
-				// Opening would make one, and a key that no server knows.
-				if _, err := os.Stat(filepath.Join(config.Data, storeFile)); err != nil {
-					return fmt.Errorf("there is no server's data in %s: name its folder with --data: %w", config.Data, err)
-				}
-			}
-			s, err := openStore(cmd.Context(), config)
+			s, err := offline(cmd.Context(), configFile, data)
 			if err != nil {
 				return err
 			}
@@ -203,8 +267,7 @@ says where the store is.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&configFile, "config", "", "the server's configuration file (YAML)")
-	cmd.Flags().StringVar(&data, "data", "", "the server's data folder (default "+replica.Defaults().Data+")")
+	offlineFlags(cmd, &configFile, &data)
 	cmd.Flags().StringVar(&name, "name", "made on the server", "name of the key, shown wherever it acts")
 	return cmd
 }

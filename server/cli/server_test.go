@@ -77,6 +77,36 @@ func TestAFirstStart(t *testing.T) {
 	}
 }
 
+func TestAServerWithAnotherCADoesNotStart(t *testing.T) {
+	o := newOperator(t)
+	data := filepath.Join(t.TempDir(), "data")
+	o.fails(1, []string{"ca-pin", "--data", data}, "there is no server's data in "+data)
+	first, stop := o.serve(data)
+	if got := o.run("ca-pin", "--data", data); got != first.CAPin+"\n" {
+		t.Errorf("ca-pin prints %q, the server said %s", got, first.CAPin)
+	}
+	stop()
+	if err := os.RemoveAll(filepath.Join(data, "tls")); err != nil {
+		t.Fatal(err)
+	}
+	start := []string{"server", "--data", data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
+	o.fails(1, start, first.CAPin, "copy the folders tls and trust", "muster ca-pin --help")
+	if _, err := os.Stat(filepath.Join(data, "tls")); !os.IsNotExist(err) {
+		t.Errorf("it left a folder: %v", err)
+	}
+	if got := o.run("ca-pin", "--data", data, "--forget"); !strings.Contains(got, "Forgot "+first.CAPin) {
+		t.Errorf("ca-pin --forget prints %q", got)
+	}
+	if got := o.run("ca-pin", "--data", data); !strings.Contains(got, "No server has started") {
+		t.Errorf("then ca-pin prints %q", got)
+	}
+	second, stop := o.serve(data)
+	defer stop()
+	if second.CAPin == first.CAPin || second.AdminKey != "" {
+		t.Errorf("the second CA is %+v", second)
+	}
+}
+
 func TestConfiguration(t *testing.T) {
 	o := newOperator(t)
 	if got := o.run("server", "--example-config"); got != replica.Example {

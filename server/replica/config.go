@@ -162,6 +162,8 @@ const Example = `# Muster server. Every key may be left out; what stands here ar
 #     ca: /etc/muster/es-ca.pem                # or ca_fingerprint: the SHA-256 of the authority's certificate
 #     certificate: /etc/muster/es-client.pem   # shown to the nodes, with key
 #     key: /etc/muster/es-client.key
+                            # To add a server: copy the folders tls and trust of the data folder of one that runs into the
+                            # new one's before its first start (agents pin the CA), and this file; then start it
 
 agents:
   listen: ":8220"           # where agents connect

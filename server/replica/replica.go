@@ -12,10 +12,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +24,6 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/artifact/repository"
-	"github.com/muster-fleet/muster/server/authority"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/clock"
@@ -80,6 +77,7 @@ type Replica struct {
 	webhooks   *webhook.Service
 	metrics    *metrics.Metrics
 	trust      *repository.Service
+	artifacts  *artifact.Service
 	outage     *outage.Keeper
 
 	agentListener, adminListener net.Listener
@@ -105,7 +103,7 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 		return nil, err
 	}
 	r := &Replica{opts: o, log: o.Log, parker: &checkin.Blocking{}, draining: make(chan struct{})}
-	tlsConfig, err := r.certificates()
+	tlsConfig, err := r.certificates(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -135,28 +133,6 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	return r, nil
 }
 
-func (r *Replica) certificates() (*tls.Config, error) {
-	c := r.opts.Config
-	if c.TLS.Certificate != "" {
-		config, pin, err := authority.Files(c.TLS.Certificate, c.TLS.Key)
-		r.info.CAPin = pin
-		return config, err
-	}
-	names := slices.Clone(c.TLS.Names)
-	for _, u := range []string{c.Agents.URL, c.Admin.URL} {
-		if p, err := url.Parse(u); err == nil && p.Hostname() != "" {
-			names = append(names, p.Hostname())
-		}
-	}
-	dir := filepath.Join(c.Data, "tls")
-	a, err := authority.Open(disk.OS{}, dir, authority.Names(names...), r.opts.Now)
-	if err != nil {
-		return nil, err
-	}
-	r.info.CAPin, r.info.CAFile = a.Pin(), filepath.Join(dir, "ca.crt")
-	return a.TLS(), nil
-}
-
 func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	o, s := r.opts, r.opts.Store
 	r.events = &event.Stream{Store: s.Events(), Log: r.log, Now: o.Now}
@@ -175,16 +151,16 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	r.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: r.parker, Log: r.log, Outage: r.outage}
 	r.actions = &action.Service{Store: s, Feed: r.feed, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
 	r.enroll = &enrollment.Service{Store: s, Events: r.events, Now: o.Now, Outage: r.outage}
-	artifacts := &artifact.Service{Dir: filepath.Join(o.Config.Data, "packages"), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
-	if err := artifacts.CleanUp(); err != nil {
+	r.artifacts = &artifact.Service{Dir: filepath.Join(o.Config.Data, "packages"), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
+	if err := r.artifacts.CleanUp(); err != nil {
 		return err
 	}
-	if r.trust, err = repository.Open(&repository.Service{
-		Dir: filepath.Join(o.Config.Data, "trust"), Disk: disk.OS{}, Files: s.TrustFiles(), Events: r.events, Log: r.log, Now: o.Now,
+	if r.trust, err = repository.Open(ctx, &repository.Service{
+		Dir: filepath.Join(o.Config.Data, "trust"), Disk: disk.OS{}, Files: s.TrustFiles(), Settings: s.Settings(), Events: r.events, Log: r.log, Now: o.Now,
 	}); err != nil {
 		return err
 	}
-	artifacts.Rooted, r.actions.Judge = r.trust.Rooted, r.trust.Judge
+	r.artifacts.Rooted, r.actions.Judge = r.trust.Rooted, r.trust.Judge
 	check := &checkin.Service{
 		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: r.parker, Ledger: r.ledger, Events: r.events, Log: r.log, Now: o.Now,
 		Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter, Outage: r.outage,
@@ -194,7 +170,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 		outage.Checkin: check.WriteKept, outage.Ack: r.actions.WriteKept, outage.Beacon: beacons.WriteKept, outage.Left: r.enroll.WriteKept,
 	}
 	agentRoutes := &agents.Handlers{
-		API: httpapi.API{Log: r.log}, Outage: r.outage, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: artifacts, Version: o.Version,
+		API: httpapi.API{Log: r.log}, Outage: r.outage, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: r.artifacts, Version: o.Version,
 		Beacons: beacons, Trust: r.trust,
 	}
 	incidents := &incident.Service{Store: s.Incidents(), Events: r.events, Audit: s.Audit(), Log: r.log, Now: o.Now}
@@ -209,7 +185,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	r.actions.Locks = rollouts.Locked
 	adminRoutes := &admin.Handlers{
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
-		Actions: r.actions, Artifacts: artifacts, Trust: r.trust, Events: r.events,
+		Actions: r.actions, Artifacts: r.artifacts, Trust: r.trust, Events: r.events,
 		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Outage: r.outage, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
 		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
 	}
@@ -273,7 +249,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run, r.outage.Run} {
+	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.artifacts.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run, r.outage.Run} {
 		running.Go(func() { loop(loops) })
 	}
 	failed := make(chan error, 2)

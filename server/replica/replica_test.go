@@ -22,10 +22,11 @@ import (
 	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/replica/replicatest"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/testing/esnode"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(esnode.With(m)) }
 
 type poll struct {
 	resp agentapi.CheckinResponse

@@ -25,6 +25,7 @@ package store
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -38,6 +39,9 @@ type Store interface {
 	Results() Results
 	Policies() Collection[fleet.Policy]
 	Packages() Collection[fleet.Package]
+	// PackageData is nil where servers that share the store share their data
+	// folder, too: the bytes of packages lie there for all of them.
+	PackageData() PackageData
 	EnrollmentKeys() Collection[fleet.EnrollmentKey]
 	AdminKeys() Collection[fleet.AdminKey]
 	PublisherKeys() Collection[fleet.PublisherKey]
@@ -292,11 +296,45 @@ type Events interface {
 	Trim(ctx context.Context, keep int) error
 }
 
+// PackageData keeps the bytes of packages, up to 2 GiB each, where servers on
+// several machines can fetch them. They are read and written as they come, a few
+// MiB of them in memory.
+type PackageData interface {
+	// Put stores the size bytes of r under their SHA-256 in hexadecimal. They can
+	// be fetched when it has returned nil, and not before; bytes that are there stay
+	// good meanwhile. It fails with Invalid, and stores no package, if r has other
+	// bytes or does not end after size.
+	Put(ctx context.Context, sha256 string, size int64, r io.Reader) error
+	// Get writes the bytes to w. It fails with NotFound if they are not there whole;
+	// then, as after every error, w may have some of them. Whether they are the right
+	// ones the caller checks: what is stored may be damaged.
+	Get(ctx context.Context, sha256 string, w io.Writer) error
+	// Delete removes the bytes, and what a Put left that did not end; missing ones
+	// are no error. A Put of the same bytes at the same time may be undone by halves:
+	// then they are not there whole.
+	Delete(ctx context.Context, sha256 string) error
+	// List says what there is, in no order, with what a Put left that did not end.
+	List(ctx context.Context) ([]PackageBytes, error)
+}
+
+// PackageBytes are the stored bytes of one package.
+type PackageBytes struct {
+	SHA256 string
+	// Whole says that Get finds all of them.
+	Whole bool
+	// Written is when the last of them were stored, by the clock of who did.
+	Written time.Time
+}
+
 // Settings keeps small values all replicas share, such as the key that signs
 // sessions.
 type Settings interface {
+	// Get fails with NotFound if there is no value under name.
+	Get(ctx context.Context, name string) ([]byte, error)
 	// GetOrPut returns the value under name, storing v first if there is none.
 	GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error)
+	// Delete removes the value; a missing one is no error.
+	Delete(ctx context.Context, name string) error
 }
 
 // updateTries bounds UpdateAgent and Tell. Two writers of one agent are its check-in and

@@ -96,7 +96,7 @@ func (w *world) close() {
 		}
 	}
 	if w.t.Failed() {
-		for _, pattern := range []string{"server.log", "*/data/agent.log", "*/data/watcher.log"} {
+		for _, pattern := range []string{"*.log", "*/data/agent.log", "*/data/watcher.log"} {
 			files, _ := filepath.Glob(filepath.Join(w.Dir, pattern))
 			for _, f := range files {
 				b, _ := os.ReadFile(f)

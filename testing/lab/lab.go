@@ -108,15 +108,19 @@ func (p *Publisher) Sign(ctx context.Context, archive string) error {
 	return err
 }
 
-// Server is a muster server in a folder of its own. It keeps its ports when it
-// is started again.
+// Server is a muster server in a folder of its own. It keeps its ports and its
+// configuration when it is started again.
 type Server struct {
 	lab  *Lab
 	Data string
 	Info ServerInfo
-	cmd  *exec.Cmd
-	done chan struct{}
-	log  *os.File
+	// Log is the file its log goes to, that of every start of it.
+	Log string
+
+	config string // the file of --config, empty: none
+	cmd    *exec.Cmd
+	done   chan struct{}
+	log    *os.File
 }
 
 // ServerInfo is what `muster server -o json` prints.
@@ -131,8 +135,74 @@ type ServerInfo struct {
 
 // StartServer starts a server in a fresh folder, on free ports of loopback.
 func (l *Lab) StartServer(ctx context.Context) (*Server, error) {
-	s := &Server{lab: l, Data: filepath.Join(l.Dir, "server")}
-	return s, s.start(ctx, "127.0.0.1:0", "127.0.0.1:0")
+	return l.StartServerWith(ctx, ServerOptions{})
+}
+
+// ServerOptions are a server's settings; the zero value is that of a lab with one
+// server, which has all its defaults.
+type ServerOptions struct {
+	// Name is that of its data folder in the lab, and of its log with .log behind;
+	// empty: server. Servers of one name share both.
+	Name string
+	// Config is the text of its configuration file in YAML; empty: none. The data
+	// folder and the listeners are the lab's to choose, whatever it says.
+	Config string
+	// Seed is a server of which it becomes a replica on another machine: it gets
+	// the folders tls and trust before its first start, and here its keys. What
+	// the two share beyond that is for Config to say. Seed need not run.
+	Seed *Server
+}
+
+// StartServerWith starts a server on free ports of loopback. A server that did
+// not start is returned, too: its Log tells why.
+func (l *Lab) StartServerWith(ctx context.Context, o ServerOptions) (*Server, error) {
+	if o.Name == "" {
+		o.Name = "server"
+	}
+	s := &Server{lab: l, Data: filepath.Join(l.Dir, o.Name), Log: filepath.Join(l.Dir, o.Name+".log")}
+	if o.Config != "" {
+		s.config = filepath.Join(l.Dir, o.Name+".yml")
+		if err := os.WriteFile(s.config, []byte(o.Config), 0o600); err != nil {
+			return s, err
+		}
+	}
+	if o.Seed != nil {
+		for _, dir := range []string{"tls", "trust"} {
+			if err := copyDir(filepath.Join(o.Seed.Data, dir), filepath.Join(s.Data, dir)); err != nil {
+				return s, fmt.Errorf("make %s a replica of %s: %w", s.Data, o.Seed.Data, err)
+			}
+		}
+	}
+	err := s.start(ctx, "127.0.0.1:0", "127.0.0.1:0")
+	if o.Seed != nil && s.Info.AdminKey == "" {
+		s.Info.AdminKey, s.Info.EnrollToken = o.Seed.Info.AdminKey, o.Seed.Info.EnrollToken
+	}
+	return s, err
+}
+
+// copyDir copies the files of a folder, as private as they are.
+func copyDir(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(from, e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, e.Name()), data, info.Mode().Perm()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Start starts a stopped server again on the same ports.
@@ -143,9 +213,10 @@ func (s *Server) Start(ctx context.Context) error {
 	return err
 }
 
-// Twin starts a second server on the same folder, on ports of its own.
+// Twin starts a second server on the same folder and configuration, on ports of
+// its own. It writes to a log of its own.
 func (s *Server) Twin(ctx context.Context) (*Server, error) {
-	t := &Server{lab: s.lab, Data: s.Data}
+	t := &Server{lab: s.lab, Data: s.Data, config: s.config, Log: strings.TrimSuffix(s.Log, ".log") + "-twin.log"}
 	err := t.start(ctx, "127.0.0.1:0", "127.0.0.1:0")
 	t.Info.AdminKey, t.Info.EnrollToken = s.Info.AdminKey, s.Info.EnrollToken
 	return t, err
@@ -164,11 +235,15 @@ func (s *Server) PID() int {
 const StartTimeout = 60 * time.Second
 
 func (s *Server) start(ctx context.Context, agents, admin string) error {
-	log, err := os.OpenFile(filepath.Join(s.lab.Dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	c := exec.Command(s.lab.Programs.Muster, "server", "-o", "json", "--data", s.Data, "--agents-listen", agents, "--admin-listen", admin)
+	args := []string{"server", "-o", "json", "--data", s.Data, "--agents-listen", agents, "--admin-listen", admin}
+	if s.config != "" {
+		args = append(args, "--config", s.config)
+	}
+	c := exec.Command(s.lab.Programs.Muster, args...)
 	c.SysProcAttr = ownGroup()
 	c.Stderr = log
 	stdout, err := c.StdoutPipe()
@@ -195,7 +270,7 @@ func (s *Server) start(ctx context.Context, agents, admin string) error {
 	}
 	if err != nil {
 		_ = s.Kill()
-		text, _ := os.ReadFile(log.Name())
+		text, _ := os.ReadFile(s.Log)
 		return fmt.Errorf("the server did not start: %w: %s", err, lastLines(text))
 	}
 	return nil

@@ -1,6 +1,8 @@
 package repository
 
 import (
+	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/fleet"
 )
 
 const (
@@ -21,9 +24,16 @@ const (
 	opKeys    = "online keys"
 )
 
-func (s *Service) openKeys() error {
+// onlineKeySetting is where the store remembers that the installation has an online
+// key: the public half of the first.
+const onlineKeySetting = "online-key"
+
+func (s *Service) openKeys(ctx context.Context) error {
 	entries, err := s.Disk.ReadDir(opKeys, s.Dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.firstKey(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	have := false
@@ -45,9 +55,46 @@ func (s *Service) openKeys() error {
 	if have {
 		return nil
 	}
+	// The folder is there, so somebody took the key away to have another.
 	k, err := s.makeKey()
 	s.keys = append(tuf.Online{k}, s.keys...)
 	return err
+}
+
+// firstKey is for a server without a folder. It makes a key if the installation has
+// none. Else it is a replica that should have been given a copy: a key of its own
+// would be one that no root names, and nobody would notice until the others are gone.
+func (s *Service) firstKey(ctx context.Context) error {
+	registered, err := s.Settings.Get(ctx, onlineKeySetting)
+	if err != nil && fleet.KindOf(err) != fleet.NotFound {
+		return err
+	}
+	state, err := s.load(ctx)
+	if err != nil {
+		return err
+	}
+	if registered == nil && state.repository.Root() == nil {
+		k, err := s.makeKey()
+		if err != nil {
+			return err
+		}
+		own := []byte(k.Public().String())
+		if registered, err = s.Settings.GetOrPut(ctx, onlineKeySetting, own); err != nil {
+			return err
+		}
+		if bytes.Equal(registered, own) {
+			s.keys = tuf.Online{k}
+			return nil
+		}
+		// Another server started for the first time at the same moment.
+		if err := s.Disk.RemoveAll(opKeys, s.Dir); err != nil {
+			return err
+		}
+	}
+	s.keyless = "this server has no online key, and cannot sign timestamp.json when the servers that have it are away: stop it, copy the folder trust out of the data folder of one of them to " + s.Dir +
+		", and start it again; if the key is lost everywhere, make the folder, empty, and the server makes another"
+	s.Log.Warn("the online key is missing", "what", s.keyless)
+	return nil
 }
 
 func (s *Service) readKey(path string) (tuf.PrivateKey, error) {

@@ -24,30 +24,37 @@ import (
 // Service keeps the files in the store, so that all replicas serve the same, and
 // the online keys in Dir, which no store has to keep secret. Open makes one.
 type Service struct {
-	Dir    string
-	Disk   disk.Disk
-	Files  store.Collection[fleet.TrustFile]
-	Events *event.Stream
-	Log    *slog.Logger
-	Now    clock.Clock
+	Dir   string
+	Disk  disk.Disk
+	Files store.Collection[fleet.TrustFile]
+	// Settings remember that the installation has an online key.
+	Settings store.Settings
+	Events   *event.Stream
+	Log      *slog.Logger
+	Now      clock.Clock
 
 	keys tuf.Online // the one for new roots first
-	wake chan struct{}
+	// keyless is what to do about it that this server has no key; empty: it has one.
+	keyless string
+	wake    chan struct{}
 
 	mu sync.Mutex
 	// read are the bytes of the files that count now, by digest.
 	read map[string][]byte
 	// problem is why the last round could not sign.
 	problem string
+	// rooted says whether there was a root when the files were last read.
+	rooted bool
 	// told is when each role's expiry was last warned of.
 	told map[tuf.Role]time.Time
 }
 
-// Open reads the online keys in Dir, and makes the first.
-func Open(s *Service) (*Service, error) {
+// Open reads the online keys in Dir, and makes the first of the installation. A server
+// that has none although there is one somewhere serves, and says so.
+func Open(ctx context.Context, s *Service) (*Service, error) {
 	s.wake = make(chan struct{}, 1)
 	s.read, s.told = map[string][]byte{}, map[tuf.Role]time.Time{}
-	return s, s.openKeys()
+	return s, s.openKeys(ctx)
 }
 
 // View is how the repository stands.
@@ -84,6 +91,9 @@ func (s *Service) View(ctx context.Context) (View, error) {
 func (s *Service) Problem() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.problem == "" && s.rooted {
+		return s.keyless
+	}
 	return s.problem
 }
 
@@ -118,6 +128,9 @@ func (s *Service) publish(ctx context.Context, files [][]byte, actor string) err
 	next, err := tuf.Accept(state.repository, now, files...)
 	if err != nil {
 		return refused(err)
+	}
+	if s.keyless != "" {
+		return fleet.Errorf(fleet.Unavailable, "%s", s.keyless)
 	}
 	if next, err = s.keys.Sign(next, now); err != nil {
 		return refused(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -30,12 +31,30 @@ import (
 type world struct {
 	t             *testing.T
 	store         *sqlite.Store
-	log           bytes.Buffer
+	log           logBuffer
 	root, targets tuf.PrivateKey
 	// life of targets files.
 	life time.Duration
 	// now is handed to the services, unless it is zero.
 	now time.Time
+}
+
+// logBuffer is where all servers of a test log.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func newWorld(t *testing.T) *world {
@@ -71,8 +90,8 @@ func (w *world) serve(dir string) *repository.Service {
 
 func (w *world) open(dir string) (*repository.Service, error) {
 	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	return repository.Open(&repository.Service{
-		Dir: filepath.Join(dir, "trust"), Disk: disk.OS{}, Files: w.store.TrustFiles(), Log: log, Now: w.time,
+	return repository.Open(w.t.Context(), &repository.Service{
+		Dir: filepath.Join(dir, "trust"), Disk: disk.OS{}, Files: w.store.TrustFiles(), Settings: w.store.Settings(), Log: log, Now: w.time,
 		Events: &event.Stream{Store: w.store.Events(), Log: log, Now: w.time},
 	})
 }
@@ -525,7 +544,7 @@ func TestAServerThatCannotSignSaysSo(t *testing.T) {
 func TestAReplicaWithoutTheKeyWatchesTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		s, other := w.serve(t.TempDir()), w.serve(t.TempDir())
+		s, other := w.serve(t.TempDir()), w.serve(withFolder(t))
 		root := w.firstRoot(s)
 		publish(t, s, root, w.release(s, root, "1.0.0"))
 		signing, stopSigning := context.WithCancel(t.Context())
@@ -547,6 +566,104 @@ func TestAReplicaWithoutTheKeyWatchesTheOther(t *testing.T) {
 		stop()
 		running.Wait()
 	})
+}
+
+// withFolder is a data folder in which somebody has made the folder of the keys.
+func withFolder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "trust"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestAReplicaMakesNoKeyThatNobodyAskedFor(t *testing.T) {
+	for name, published := range map[string]bool{"before there is a root": false, "with a root": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			home := t.TempDir()
+			s := w.serve(home)
+			root := w.firstRoot(s)
+			if published {
+				publish(t, s, root, w.release(s, root, "1.0.0"))
+			}
+			dir := t.TempDir()
+			replica := w.serve(dir)
+			if got := view(t, replica).Online; len(got) != 0 {
+				t.Fatalf("it made %v", got)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "trust")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("its folder: %v", err)
+			}
+			if log := w.log.String(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "copy the folder trust") || !strings.Contains(log, dir) {
+				t.Errorf("it says %s", log)
+			}
+			// Hosts lack nothing while nothing is to be signed.
+			if p := replica.Problem(); (p != "") != published || published && !strings.Contains(p, "copy the folder trust") {
+				t.Errorf("the problem is %q", p)
+			}
+			if published {
+				if got := served(t, replica, tuf.TimestampFile); !bytes.Equal(got, served(t, s, tuf.TimestampFile)) {
+					t.Error("it does not serve what the other signs")
+				}
+			}
+			err := replica.Publish(t.Context(), [][]byte{root}, "ann")
+			if !published {
+				wantKind(t, err, fleet.Unavailable, "copy the folder trust")
+			}
+
+			if err := os.CopyFS(filepath.Join(dir, "trust"), os.DirFS(filepath.Join(home, "trust"))); err != nil {
+				t.Fatal(err)
+			}
+			replica = w.serve(dir)
+			if p := replica.Problem(); p != "" {
+				t.Errorf("with the copy the problem is %q", p)
+			}
+			publish(t, replica, root, w.release(replica, root, "1.1.0"))
+		})
+	}
+}
+
+// The key was stolen: the operator takes it away and keeps the folder.
+func TestAKeyThatWasTakenAwayIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	before := view(t, w.serve(dir)).Online[0]
+	if err := os.Remove(filepath.Join(dir, "trust", "online.key")); err != nil {
+		t.Fatal(err)
+	}
+	if got := view(t, w.serve(dir)).Online; len(got) != 1 || got[0].String() == before.String() {
+		t.Errorf("it holds %v", got)
+	}
+}
+
+func TestOfServersThatStartAtOnceOneMakesTheOnlineKey(t *testing.T) {
+	w := newWorld(t)
+	var all sync.WaitGroup
+	services, dirs := make([]*repository.Service, 3), make([]string, 3)
+	for i := range services {
+		dirs[i] = t.TempDir()
+		all.Go(func() {
+			var err error
+			if services[i], err = w.open(dirs[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	made := 0
+	for i, s := range services {
+		_, err := os.Stat(filepath.Join(dirs[i], "trust"))
+		if have := err == nil; have != (len(view(t, s).Online) == 1) {
+			t.Errorf("server %d: %v, with the keys %v", i, err, view(t, s).Online)
+		} else if have {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d have a key", made)
+	}
 }
 
 func TestWhichPackagesHostsInstall(t *testing.T) {

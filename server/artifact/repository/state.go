@@ -83,6 +83,9 @@ func (s *Service) load(ctx context.Context) (state, error) {
 	}
 	s.forget(counting)
 	r, err := tuf.NewRepository(files...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rooted = err == nil && r.Root() != nil
 	return state{h, revision, r}, err
 }
 

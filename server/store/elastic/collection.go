@@ -172,8 +172,21 @@ type setting struct {
 	Revision int64  `json:"-"`
 }
 
+func (g settings) collection() collection[setting] {
+	return small(g.s, "setting", func(v *setting) (string, *int64) { return v.Name, &v.Revision })
+}
+
+func (g settings) Get(ctx context.Context, name string) ([]byte, error) {
+	kept, err := g.collection().Get(ctx, name)
+	return kept.Value, err
+}
+
+func (g settings) Delete(ctx context.Context, name string) error {
+	return g.collection().Delete(ctx, name)
+}
+
 func (g settings) GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error) {
-	c := small(g.s, "setting", func(v *setting) (string, *int64) { return v.Name, &v.Revision })
+	c := g.collection()
 	kept, err := c.Get(ctx, name)
 	if fleet.KindOf(err) != fleet.NotFound || err == nil {
 		return kept.Value, err

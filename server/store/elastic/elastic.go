@@ -27,6 +27,7 @@ type Store struct {
 	actionOrder *order
 	eventOrder  *order
 	clock       births
+	transfers   transfers
 }
 
 var _ store.Store = (*Store)(nil)
@@ -116,6 +117,8 @@ func (s *Store) Targets() store.Targets   { return targets{s} }
 func (s *Store) Audit() store.Audit       { return audit{s} }
 func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
+
+func (s *Store) PackageData() store.PackageData { return packageData{s} }
 
 // Ping reads a document, of an index in which every replica of the server
 // writes: so it says too whether the index has a copy that answers.

@@ -13,6 +13,7 @@ const (
 	indexAccessKeys     = "agents-access-keys"
 	indexActions        = "actions"
 	indexResults        = "actions-results"
+	indexPackageData    = "package-data"
 	indexPolicies       = "policies"
 	indexEnrollmentKeys = "enrollment-api-keys"
 	indexRollouts       = "rollouts"
@@ -66,6 +67,7 @@ var schemas = map[string]body{
 	indexPolicies: {
 		"policy_id": keyword, "revision_idx": long, "name": keyword, "namespaces": keyword, "inactivity_timeout": long, "@timestamp": date,
 	},
+	indexPackageData: {"package": keyword, "size": long, "parts": long, "part": long, "bytes": kept},
 	indexEnrollmentKeys: {
 		"api_key_id": keyword, "name": keyword, "policy_id": keyword, "active": boolean, "created_at": date, "expire_at": date,
 	},

@@ -9,6 +9,15 @@ import (
 
 type settings struct{ s *Store }
 
+func (g settings) Get(ctx context.Context, name string) ([]byte, error) {
+	var stored []byte
+	err := g.s.get(ctx, `SELECT value FROM settings WHERE name = ?`, []any{name}, &stored)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, missing("setting", name)
+	}
+	return stored, err
+}
+
 func (g settings) GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error) {
 	var stored []byte
 	err := g.s.get(ctx, `SELECT value FROM settings WHERE name = ?`, []any{name}, &stored)
@@ -23,5 +32,12 @@ func (g settings) GetOrPut(ctx context.Context, name string, v []byte) ([]byte, 
 		var stored []byte
 		err := t.get(`SELECT value FROM settings WHERE name = ?`, []any{name}, &stored)
 		return slices.Clone(stored), err
+	})
+}
+
+func (g settings) Delete(ctx context.Context, name string) error {
+	return g.s.write(ctx, "delete setting", func(t *tx) error {
+		_, err := t.exec(`DELETE FROM settings WHERE name = ?`, name)
+		return err
 	})
 }

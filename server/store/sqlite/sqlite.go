@@ -115,6 +115,11 @@ func (s *Store) Audit() store.Audit       { return audit{s} }
 func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
 
+// PackageData is nil. Whoever opens the file is on its machine, and can read the
+// folder of packages beside it: to keep them in the file as well would take their
+// room twice.
+func (s *Store) PackageData() store.PackageData { return nil }
+
 // Path of the file.
 func (s *Store) Path() string { return s.path }
 

@@ -16,5 +16,6 @@ func TestContract(t *testing.T) {
 		Open: func(ctx context.Context, place string) (store.Store, error) {
 			return sqlite.Open(ctx, place, sqlite.Options{})
 		},
+		PackagesInFolder: true,
 	})
 }

@@ -123,6 +123,25 @@ func testSettings(t *testing.T, cfg Config) {
 		}
 	})
 
+	t.Run("what nobody has put is missing, and so is what was deleted", func(t *testing.T) {
+		place := cfg.Place(t)
+		s, other := cfg.reopen(t, place), cfg.reopen(t, place)
+		_, err := s.Settings().Get(ctx, "key")
+		wantKind(t, err, fleet.NotFound)
+		value(s.Settings().GetOrPut(ctx, "key", []byte("first")))(t)
+		if got := value(other.Settings().Get(ctx, "key"))(t); string(got) != "first" {
+			t.Fatalf("it is %q", got)
+		}
+		for range 2 {
+			must(t, s.Settings().Delete(ctx, "key"))
+		}
+		_, err = other.Settings().Get(ctx, "key")
+		wantKind(t, err, fleet.NotFound)
+		if got := value(other.Settings().GetOrPut(ctx, "key", []byte("second")))(t); string(got) != "second" {
+			t.Fatalf("put again, it is %q", got)
+		}
+	})
+
 	t.Run("all who ask at once get the same value", func(t *testing.T) {
 		place := cfg.Place(t)
 		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}

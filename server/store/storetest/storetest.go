@@ -32,6 +32,9 @@ type Config struct {
 	Open func(ctx context.Context, place string) (store.Store, error)
 	// ListLag is how late a list may be; zero means not at all.
 	ListLag time.Duration
+	// PackagesInFolder says that the bytes of packages are not the store's to keep:
+	// see Store.PackageData.
+	PackagesInFolder bool
 }
 
 // Run proves that the store keeps the contract.
@@ -54,6 +57,7 @@ func Run(t *testing.T, cfg Config) {
 		{"census", testCensus},
 		{"events", testEvents},
 		{"settings", testSettings},
+		{"package data", testPackageData},
 		{"durability", testDurability},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, cfg) })
