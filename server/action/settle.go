@@ -74,7 +74,9 @@ func (s *Service) SettleOnce(ctx context.Context) error {
 // settle ends the upgrade of an agent, if what is known of it says that it has.
 func (s *Service) settle(ctx context.Context, agent fleet.Agent, act *fleet.Action, result *fleet.Result, now time.Time) error {
 	return s.Events.Tell(ctx, s.Store.Agents(), agent, func(a *fleet.Agent) store.Report {
-		if !a.SettleUpgrade(act, result, now) {
+		// What was read is about the upgrade the agent had then. It may be in the
+		// next by now, which would end with the last one's result.
+		if a.UpgradeActionID != agent.UpgradeActionID || !a.SettleUpgrade(act, result, now) {
 			return store.Report{}
 		}
 		s.Log.Info("upgrade settled", "agent", a.ID, "action", a.UpgradeActionID, "status", a.UpgradeStatus)

@@ -115,6 +115,31 @@ func TestSettleIsRepeatedAfterACrash(t *testing.T) {
 	}
 }
 
+// What was found out about an upgrade must not end the next one, which begins while
+// it is written down: the agent would never be handed it.
+func TestSettleLeavesTheNextUpgradeAlone(t *testing.T) {
+	w := newWorld(t, "a")
+	up := w.upgrade("a")
+	w.store.report = away
+	w.ack("a", agentapi.AckEvent{ActionID: up.ID, Error: "the disk is full"})
+	var next fleet.Action
+	w.store.report = func() error {
+		w.store.report = nil
+		o := order("1.2.0", "a")
+		o.Force = true
+		var err error
+		next, err = w.service.Upgrade(t.Context(), o)
+		return err
+	}
+	w.must(w.service.SettleOnce(t.Context()))
+	if a := w.agent("a"); !a.Upgrading() || a.UpgradeActionID != next.ID {
+		t.Errorf("after the next upgrade the agent is %+v", a)
+	}
+	if r := w.result(next, "a"); r != nil {
+		t.Errorf("the next upgrade has the result %+v", r)
+	}
+}
+
 func TestSettleRunsUntilToldToEnd(t *testing.T) {
 	w := newWorld(t, "a")
 	w.upgrade("a")

@@ -243,6 +243,7 @@ func (r *Reconciler) take(ctx context.Context, h store.RolloutHead) (*board, err
 			return nil, err
 		}
 		r.boards[h.ID] = b
+		r.Log.Info("this replica works on a rollout", "rollout", h.ID)
 		return b, nil
 	}
 	if b.rollout.Revision != h.Revision {

@@ -226,15 +226,25 @@ func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer
 		"./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/crashlooper": p.CrashLooper, "./testing/fakepkg/sickly": p.Sickly,
 		"./testing/fakepkg/oldwatcher": p.OldWatcher, "./testing/fakepkg/beater": p.Beater,
 	} {
-		ldflags := "-s -w"
-		if version != "" {
-			ldflags += " -X main.version=" + version
-		}
-		if err := quietly(ctx, out, root, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-tags", Tags, "-ldflags", ldflags, "-o", to, pkg); err != nil {
+		if err := build(ctx, root, pkg, to, version, out); err != nil {
 			return p, err
 		}
 	}
 	return p, nil
+}
+
+// BuildServer builds muster alone, for tests that need no other program.
+func BuildServer(ctx context.Context, root, dir string, out io.Writer) (Programs, error) {
+	p := Programs{Muster: filepath.Join(dir, "muster")}
+	return p, build(ctx, root, "./server", p.Muster, "", out)
+}
+
+func build(ctx context.Context, root, pkg, to, version string, out io.Writer) error {
+	ldflags := "-s -w"
+	if version != "" {
+		ldflags += " -X main.version=" + version
+	}
+	return quietly(ctx, out, root, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-tags", Tags, "-ldflags", ldflags, "-o", to, pkg)
 }
 
 // stopGrace is how long an interrupted command may take to end.

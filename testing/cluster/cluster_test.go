@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/store/elastic"
+	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/toolchain"
+)
+
+const (
+	// Replicas and nodes: with three, one of each can die.
+	Replicas = 3
+	nodes    = 3
+	// Patience bounds every wait for what takes seconds on an idle machine. One
+	// that tests other things besides has been seen to need thirty times that.
+	Patience = 3 * time.Minute
+	poll     = 50 * time.Millisecond
+	// logTail is how much of a server's log is shown when a test fails.
+	logTail = 4_000
+)
+
+// Cluster is servers on one Elasticsearch. It is not for concurrent use.
+type Cluster struct {
+	ES      *esnode.Cluster
+	Servers []*lab.Server // by their numbers; they keep their addresses
+	// Store is the tests' own way to what the servers keep.
+	Store *elastic.Store
+	// TLS trusts the servers.
+	TLS *tls.Config
+
+	t   testing.TB
+	lab *lab.Lab
+}
+
+// Start starts Elasticsearch and the servers. They end with the test, which shows
+// how their logs end if it failed.
+func Start(t testing.TB) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, ES: esnode.Start(t, esnode.Options{Nodes: nodes})}
+	// Not t.TempDir: its name holds the test's.
+	dir, err := os.MkdirTemp("", "mcluster-")
+	c.must(err)
+	t.Cleanup(func() { c.must(os.RemoveAll(dir)) })
+	root, err := toolchain.Root()
+	c.must(err)
+	programs, err := toolchain.BuildServer(t.Context(), root, dir, io.Discard)
+	c.must(err)
+	c.lab = &lab.Lab{Dir: dir, Programs: programs}
+	t.Cleanup(c.stop)
+	// It makes the indices, which takes longer on a busy machine than a server may
+	// need for its start.
+	c.Store, err = elastic.Open(t.Context(), elastic.Options{URLs: c.ES.URLs()})
+	c.must(err)
+	t.Cleanup(func() { _ = c.Store.Close() })
+	// The first server makes the folders that the others are given copies of.
+	c.Servers = make([]*lab.Server, Replicas)
+	c.must(c.startServer(t.Context(), 0))
+	var starting errgroup.Group
+	for i := 1; i < Replicas; i++ {
+		starting.Go(func() error { return c.startServer(t.Context(), i) })
+	}
+	c.must(starting.Wait())
+	c.TLS, err = capin.TLSConfig(c.Servers[0].Info.CAPin, "127.0.0.1")
+	c.must(err)
+	// Before there is a second copy of everything, a node that dies takes something
+	// with it that no store can promise.
+	c.must(c.ES.Wait(t.Context(), "each index has a second copy", func(h esnode.Health) bool { return h.Status == "green" }))
+	return c
+}
+
+func (c *Cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// startServer starts one more replica, on a machine of its own as far as its
+// folder goes. Each has the nodes in another order.
+func (c *Cluster) startServer(ctx context.Context, i int) error {
+	hosts := slices.Concat(c.ES.URLs()[i%nodes:], c.ES.URLs()[:i%nodes])
+	list, err := json.Marshal(hosts) // which is YAML too
+	if err != nil {
+		return err
+	}
+	o := lab.ServerOptions{Name: c.Name(i), Config: fmt.Sprintf("store: {elasticsearch: {hosts: %s}}\n", list)}
+	if i > 0 {
+		o.Seed = c.Servers[0]
+	}
+	c.Servers[i], err = c.lab.StartServerWith(ctx, o)
+	return err
+}
+
+func (c *Cluster) stop() {
+	for i, s := range c.Servers {
+		if s == nil {
+			continue // it was never started
+		}
+		if err := s.Stop(); err != nil {
+			c.t.Errorf("%s: %v", c.Name(i), err)
+		}
+	}
+	if !c.t.Failed() {
+		return
+	}
+	for i, s := range c.Servers {
+		if s == nil {
+			continue
+		}
+		log := c.Log(i)
+		c.t.Logf("the log of %s ends:\n%s", c.Name(i), log[max(0, len(log)-logTail):])
+	}
+}
+
+// Name is what a server is called in histories.
+func (*Cluster) Name(i int) string { return fmt.Sprint("server-", i) }
+
+// AgentURLs are where agents connect to, by the numbers of the servers.
+func (c *Cluster) AgentURLs() []string {
+	var out []string
+	for _, s := range c.Servers {
+		out = append(out, s.Info.AgentURL)
+	}
+	return out
+}
+
+// Log is what a server has said so far.
+func (c *Cluster) Log(i int) string {
+	text, _ := os.ReadFile(c.Servers[i].Log) // one that was never started has said nothing
+	return string(text)
+}
+
+// Primary is the node that has the primary of an index of the servers.
+func (c *Cluster) Primary(t testing.TB, index string) *esnode.Node {
+	t.Helper()
+	path := "/_cat/shards/" + elastic.DefaultPrefix + index + "?format=json&h=prirep,node"
+	status, answer, err := c.ES.Access().Do(t.Context(), http.MethodGet, path, nil)
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("status %d: %s: %v", status, answer, err)
+	}
+	var shards []struct{ Prirep, Node string }
+	if err := json.Unmarshal(answer, &shards); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range shards {
+		if s.Prirep != "p" {
+			continue
+		}
+		for _, n := range c.ES.Nodes() {
+			if n.Name == s.Node {
+				return n
+			}
+		}
+	}
+	t.Fatalf("no node has the primary of %s: %s", index, answer)
+	return nil
+}
+
+// Eventually waits until ok returns nil, and else fails with what it said last.
+func Eventually(t testing.TB, what string, ok func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for last := errors.New("nothing was seen"); ; {
+		if err := ok(ctx); err == nil {
+			return
+		} else if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain until %s: %v", what, last)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/trust"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/lease"
+	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/testing/fakepkg"
+)
+
+const (
+	takeoverAgents = 18
+	takeoverBatch  = 6
+	// takeoverSlack is what a busy machine adds to the time of a lease, the look
+	// that finds it run out, and the next round.
+	takeoverSlack = 6 * time.Second
+)
+
+// The server that works on a rollout is killed in the middle of it.
+func aRolloutGoesOnAtAnotherReplica(t *testing.T, c *Cluster) {
+	var r Recorder
+	f := c.Enrol(t, takeoverAgents, &r, Watch{})
+	publish(t, c, 0, "2.0.0") // the others list it when their view of it is refreshed
+
+	o := c.Operator(t, 0, &r)
+	id := start(t, o, map[string]any{
+		"name": "taken over", "version": "2.0.0", "select": map[string]any{"agents": f.IDs},
+		"strategy": map[string]any{"kind": "rolling", "batch_size": takeoverBatch}, "health": map[string]any{"wait": "1s"},
+	})
+	Eventually(t, "the second batch is on its way", func(context.Context) error {
+		if n := offered(&r); n <= takeoverBatch {
+			return fmt.Errorf("%d agents have an offer", n)
+		}
+		return nil
+	})
+	first, ok := worksOn(c, id, -1)
+	if !ok {
+		t.Fatal("no server says that it works on the rollout")
+	}
+	check(t, c.Servers[first].Kill())
+	killed := time.Now()
+	second := first
+	Eventually(t, "another replica works on the rollout", func(context.Context) error {
+		if second, ok = worksOn(c, id, first); !ok {
+			return errors.New("none says so")
+		}
+		return nil
+	})
+	taken, atTheKill := time.Since(killed), offered(&r)
+	if most := lease.DefaultTTL + rollout.RoundInterval + takeoverSlack; taken > most {
+		t.Errorf("it was taken over after %s, want at most %s", taken, most)
+	}
+	o = c.Operator(t, second, &r)
+	var item adminapi.RolloutItem
+	Eventually(t, "the rollout is completed", func(ctx context.Context) error {
+		if _, err := o.Call(ctx, http.MethodGet, "/api/v1/rollouts/"+id, nil, &item); err != nil {
+			return err
+		}
+		if item.Item.State != "completed" {
+			return fmt.Errorf("it is %s with %+v", item.Item.State, item.Item.Counts)
+		}
+		return nil
+	})
+	t.Logf("%s died when %d agents had an offer; %s went on %s later, and it was completed after %s",
+		c.Name(first), atTheKill, c.Name(second), taken.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
+	if item.Item.Counts.Succeeded != takeoverAgents {
+		t.Errorf("it ended with %+v", item.Item.Counts)
+	}
+	check(t, c.Servers[first].Start(t.Context()))
+	sound(t, &r, func(ctx context.Context, h History) (History, error) {
+		return c.CompleteRollout(ctx, h, id)
+	})
+	if n := len(r.History().Acks); n != takeoverAgents {
+		t.Errorf("%d offers were taken by %d agents", n, takeoverAgents)
+	}
+}
+
+// offered is how many offers agents were given.
+func offered(r *Recorder) int {
+	n := 0
+	for _, a := range r.History().Answers {
+		n += len(a.Actions)
+	}
+	return n
+}
+
+// worksOn is the server, but for one, whose log says that it works on a rollout.
+func worksOn(c *Cluster, rolloutID string, but int) (int, bool) {
+	for i := range c.Servers {
+		for line := range strings.Lines(c.Log(i)) {
+			if i != but && strings.Contains(line, "works on a rollout") && strings.Contains(line, rolloutID) {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// publish pushes a package to a server. The agents here install nothing of it.
+func publish(t *testing.T, c *Cluster, server int, version string) {
+	t.Helper()
+	public, private, err := trust.GenerateKey(nil)
+	check(t, err)
+	archive := fakepkg.Write(t, t.TempDir(), "muster-agent-"+version+"-linux-amd64.tar.gz", fakepkg.Sound(t, fakepkg.Describe(version)))
+	fakepkg.Sign(t, archive, private)
+	for _, args := range [][]string{{"package", "trust", public.String()}, {"package", "push", archive}} {
+		_, err := c.Servers[server].CLI(t.Context(), args...)
+		check(t, err)
+	}
+}
+
+// start creates, previews and starts a rollout.
+func start(t *testing.T, o *Operator, plan map[string]any) string {
+	t.Helper()
+	var made adminapi.RolloutItem
+	var preview adminapi.RolloutPreviewItem
+	_, err := o.Call(t.Context(), http.MethodPost, "/api/v1/rollouts", map[string]any{"plan": plan}, &made)
+	check(t, err)
+	path := "/api/v1/rollouts/" + made.Item.Id
+	_, err = o.Call(t.Context(), http.MethodPost, path+"/preview", struct{}{}, &preview)
+	check(t, err)
+	_, err = o.Call(t.Context(), http.MethodPost, path+"/start", map[string]any{"hash": preview.Item.Hash}, &made)
+	check(t, err)
+	return made.Item.Id
+}
