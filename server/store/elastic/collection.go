@@ -172,8 +172,20 @@ type setting struct {
 	Revision int64  `json:"-"`
 }
 
+func (g settings) documents() collection[setting] {
+	return small(g.s, "setting", func(v *setting) (string, *int64) { return v.Name, &v.Revision })
+}
+
+func (g settings) Each(ctx context.Context, f func(name string, v []byte)) error {
+	list, _, err := g.documents().List(ctx, 0, 0)
+	for _, v := range list {
+		f(v.Name, v.Value)
+	}
+	return err
+}
+
 func (g settings) GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error) {
-	c := small(g.s, "setting", func(v *setting) (string, *int64) { return v.Name, &v.Revision })
+	c := g.documents()
 	kept, err := c.Get(ctx, name)
 	if fleet.KindOf(err) != fleet.NotFound || err == nil {
 		return kept.Value, err

@@ -54,6 +54,7 @@ func Run(t *testing.T, cfg Config) {
 		{"census", testCensus},
 		{"events", testEvents},
 		{"settings", testSettings},
+		{"the whole", testWhole},
 		{"durability", testDurability},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, cfg) })
