@@ -22,10 +22,11 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/testing/esnode"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(esnode.With(m)) }
 
 // operator is somebody at a shell with a home of their own.
 type operator struct {

@@ -13,6 +13,7 @@ import (
 )
 
 type started struct {
+	AgentURL      string `json:"agent_url"`
 	AdminURL      string `json:"admin_url"`
 	CAPin         string `json:"ca_pin"`
 	AdminKey      string `json:"admin_key"`
@@ -23,9 +24,14 @@ type started struct {
 // serve runs `muster server` on data until the function returned is called.
 func (o operator) serve(data string) (started, func() int) {
 	o.t.Helper()
+	return o.serveWith("--data", data)
+}
+
+func (o operator) serveWith(args ...string) (started, func() int) {
+	o.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	o.t.Cleanup(stop)
-	out, errOut, ended := o.start(ctx, "", "server", "--data", data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "-o", "json")
+	out, errOut, ended := o.start(ctx, "", append([]string{"server"}, append(args, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "-o", "json")...)...)
 	var info started
 	replicatest.Eventually(o.t, "the server", func() string {
 		if !strings.HasSuffix(out.String(), "\n") {

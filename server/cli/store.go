@@ -28,22 +28,30 @@ func openStore(ctx context.Context, config replica.Config) (store.Store, error) 
 }
 
 func openElastic(ctx context.Context, c *replica.ElasticsearchConfig) (store.Store, error) {
+	o, err := elasticOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	return elastic.Open(ctx, o)
+}
+
+func elasticOptions(c *replica.ElasticsearchConfig) (elastic.Options, error) {
 	o := elastic.Options{URLs: c.Hosts, Prefix: c.Prefix, Username: c.Username, CAFingerprint: c.CAFingerprint}
 	var err error
 	if o.Password, o.APIKey, o.ServiceToken, err = c.Secrets(); err != nil {
-		return nil, err
+		return o, err
 	}
 	if c.CA != "" {
 		if o.CACert, err = os.ReadFile(c.CA); err != nil {
-			return nil, fmt.Errorf("store.elasticsearch.ca: %w", err)
+			return o, fmt.Errorf("store.elasticsearch.ca: %w", err)
 		}
 	}
 	if c.Certificate != "" {
 		cert, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
 		if err != nil {
-			return nil, fmt.Errorf("store.elasticsearch.certificate: %w", err)
+			return o, fmt.Errorf("store.elasticsearch.certificate: %w", err)
 		}
 		o.ClientCertificate = &cert
 	}
-	return elastic.Open(ctx, o)
+	return o, nil
 }

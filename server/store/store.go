@@ -201,6 +201,8 @@ type Results interface {
 	Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error)
 	// Counts returns the counts of each action; one without results is absent.
 	Counts(ctx context.Context, actionIDs []string) (map[string]fleet.ResultCounts, error)
+	// Each calls f with every result, in no order. f must not call the store.
+	Each(ctx context.Context, f func(fleet.Result)) error
 }
 
 // Collection keeps the documents of a noun of which there are hundreds, not
@@ -256,6 +258,9 @@ type Targets interface {
 	// ByAgent returns the targets an agent was, the latest rollout first: the one
 	// that got its first targets last.
 	ByAgent(ctx context.Context, agentID string, limit int) ([]fleet.Target, error)
+	// Rollouts returns the rollouts that have targets, the one that got its first
+	// targets first, first.
+	Rollouts(ctx context.Context) ([]string, error)
 }
 
 // TargetQuery is one page of the targets of a rollout.
@@ -273,6 +278,9 @@ type Audit interface {
 	Append(ctx context.Context, entries []fleet.AuditEntry) error
 	// List returns entries, newest first, and how many there are in all.
 	List(ctx context.Context, q AuditQuery) ([]fleet.AuditEntry, int, error)
+	// Each calls f with every entry, oldest first: List's order, turned around. f
+	// must not call the store.
+	Each(ctx context.Context, f func(fleet.AuditEntry)) error
 }
 
 // AuditQuery is one page of the audit trail.
@@ -335,6 +343,9 @@ type Settings interface {
 	GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error)
 	// Delete removes the value; a missing one is no error.
 	Delete(ctx context.Context, name string) error
+	// Each calls f with every name and its value, in no order. f must not call the
+	// store.
+	Each(ctx context.Context, f func(name string, v []byte)) error
 }
 
 // updateTries bounds UpdateAgent and Tell. Two writers of one agent are its check-in and

@@ -24,17 +24,24 @@ type actionSource struct {
 	packed
 }
 
-func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
+// newActionSource leaves out what changes: when it was cancelled.
+func newActionSource(a fleet.Action) (actionSource, error) {
 	source := actionSource{
 		ID: a.ID, Type: string(a.Type), Agents: a.Agents, At: when(a.CreatedAt), By: text(a.CreatedBy),
 		Start: a.StartTime, Seconds: a.RolloutSeconds, Expiration: a.Expiration, Nonce: newNonce(),
 	}
-	cancelled := a.CancelledAt
 	a.Agents, a.CancelledAt = nil, nil
 	var err error
-	if source.packed, err = pack("action", a.ID, a); err != nil {
+	source.packed, err = pack("action", a.ID, a)
+	return source, err
+}
+
+func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
+	source, err := newActionSource(a)
+	if err != nil {
 		return 0, err
 	}
+	cancelled := a.CancelledAt
 	out, err := c.s.c.write1(ctx, "create action", write{verb: create, key: key{indexActions, a.ID}, body: source, nonce: source.Nonce})
 	c.s.actionOrder.written()
 	switch {

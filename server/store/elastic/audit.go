@@ -42,17 +42,34 @@ func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry
 	}
 	out := make([]fleet.AuditEntry, 0, len(hits))
 	for _, h := range hits {
-		var (
-			p packed
-			e fleet.AuditEntry
-		)
-		if err := decodeSource("audit entry", h.ID, h.Source, &p); err != nil {
-			return nil, 0, err
-		}
-		if err := p.unpack("audit entry", h.ID, &e); err != nil {
+		e, err := entryOf(h)
+		if err != nil {
 			return nil, 0, err
 		}
 		out = append(out, e)
 	}
 	return out, total, nil
+}
+
+func entryOf(h hit) (e fleet.AuditEntry, err error) {
+	var p packed
+	if err := decodeSource("audit entry", h.ID, h.Source, &p); err != nil {
+		return e, err
+	}
+	return e, p.unpack("audit entry", h.ID, &e)
+}
+
+// auditPage is how many entries one request reads: some KB at most.
+const auditPage = 2_000
+
+func (a audit) Each(ctx context.Context, f func(fleet.AuditEntry)) error {
+	return a.s.c.walk(ctx, "read the audit trail", indexAudit, body{
+		"_source": packedFields, "sort": []any{body{"@timestamp": "asc"}, body{"_seq_no": "asc"}},
+	}, auditPage, func(h hit) error {
+		e, err := entryOf(h)
+		if err == nil {
+			f(e)
+		}
+		return err
+	})
 }

@@ -185,6 +185,14 @@ func (g settings) Delete(ctx context.Context, name string) error {
 	return g.collection().Delete(ctx, name)
 }
 
+func (g settings) Each(ctx context.Context, f func(name string, v []byte)) error {
+	list, _, err := g.collection().List(ctx, 0, 0)
+	for _, v := range list {
+		f(v.Name, v.Value)
+	}
+	return err
+}
+
 func (g settings) GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error) {
 	c := g.collection()
 	kept, err := c.Get(ctx, name)

@@ -18,13 +18,17 @@ func (e events) Append(ctx context.Context, list []fleet.Event) error {
 		if err != nil {
 			return err
 		}
-		writes[i] = write{verb: create, key: key{index: indexEvents}, body: withPacked(map[string]any{
-			"@timestamp": when(ev.At), "type": text(ev.Type), "subject": text(ev.Subject), "actor": text(ev.Actor),
-		}, p)}
+		writes[i] = write{verb: create, key: key{index: indexEvents}, body: eventSource(ev, p)}
 	}
 	_, err := e.s.c.write(ctx, "append events", writes...)
 	e.s.eventOrder.written()
 	return err
+}
+
+func eventSource(ev fleet.Event, p packed) map[string]any {
+	return withPacked(map[string]any{
+		"@timestamp": when(ev.At), "type": text(ev.Type), "subject": text(ev.Subject), "actor": text(ev.Actor),
+	}, p)
 }
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {

@@ -56,6 +56,9 @@ type Options struct {
 	CACert            []byte           // PEM of authorities to trust besides; nil: the system's
 	CAFingerprint     string           // SHA-256 of the authority's certificate, in hexadecimal
 	ClientCertificate *tls.Certificate // shown to the nodes
+
+	// Loading opens a store, too, that a migration which is not finished fills.
+	Loading bool
 }
 
 // fingerprintPattern is a SHA-256 in hexadecimal.
@@ -143,6 +146,22 @@ func (o Options) check() ([]*url.URL, error) {
 // Open connects, and makes the indices or brings them up to date. Indices of a
 // newer Muster are left as they are, with an error.
 func Open(ctx context.Context, opts Options) (*Store, error) {
+	c, err := connect(opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{c: c, actionOrder: newOrder(c, indexActions), eventOrder: newOrder(c, indexEvents)}
+	if err = c.prepare(ctx); err == nil && !opts.Loading {
+		err = s.refuseUnfinished(ctx)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func connect(opts Options) (*client, error) {
 	if opts.Prefix == "" {
 		opts.Prefix = DefaultPrefix
 	}
@@ -184,11 +203,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	for index := range schemas {
 		c.fresh[index] = newFreshness()
 	}
-	if err := c.prepare(ctx); err != nil {
-		c.close()
-		return nil, err
-	}
-	return &Store{c: c, actionOrder: newOrder(c, indexActions), eventOrder: newOrder(c, indexEvents)}, nil
+	return c, nil
 }
 
 // prepare makes all indices as this version wants them.

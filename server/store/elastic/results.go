@@ -152,6 +152,19 @@ func (r results) Errors(ctx context.Context, actionID string, limit int) ([]flee
 	return out, nil
 }
 
+// resultPage is how many results one request reads: some hundred bytes each.
+const resultPage = 5_000
+
+func (r results) Each(ctx context.Context, f func(fleet.Result)) error {
+	return r.s.c.walk(ctx, "read results", indexResults, body{"_source": packedFields, "seq_no_primary_term": true}, resultPage, func(h hit) error {
+		v, err := resultValue(h.ID, h.Source, h.guard())
+		if err == nil {
+			f(v)
+		}
+		return err
+	})
+}
+
 // countPage bounds the actions that one request counts for.
 const countPage = 1_000
 

@@ -221,6 +221,26 @@ func (g targets) ByAgent(ctx context.Context, agentID string, limit int) ([]flee
 	return targetValues(hits)
 }
 
+func (g targets) Rollouts(ctx context.Context) ([]string, error) {
+	lists := g.lists()
+	hits, _, err := g.s.c.page(ctx, "list the rollouts with targets", lists.index, body{
+		// The number of a list is the revision of its mark, which is never changed.
+		"query": body{"term": body{"noun": lists.noun}}, "sort": []any{body{"_seq_no": "asc"}}, "_source": packedFields,
+	}, 0, all, documentsPage)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(hits))
+	for _, h := range hits {
+		mark, err := lists.value(h.ID, h.Source, h.guard())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, mark.RolloutID)
+	}
+	return out, nil
+}
+
 // deleteAll removes the targets of a rollout.
 func (g targets) deleteAll(ctx context.Context, rolloutID string) error {
 	const op = "delete targets"

@@ -53,12 +53,7 @@ func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry
 	page, count, args := auditQueries(q)
 	out := []fleet.AuditEntry{}
 	total, err := a.s.page(ctx, "list the audit trail", count, page, args, q.Offset, max(q.Limit, 0), func(scan scan) error {
-		var id, doc string
-		if err := scan(&id, &doc); err != nil {
-			return err
-		}
-		var e fleet.AuditEntry
-		err := decode("audit entry", id, doc, &e)
+		e, err := scanEntry(scan)
 		out = append(out, e)
 		return err
 	})
@@ -66,4 +61,22 @@ func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry
 		return nil, 0, err
 	}
 	return out, total, nil
+}
+
+func scanEntry(scan scan) (e fleet.AuditEntry, err error) {
+	var id, doc string
+	if err := scan(&id, &doc); err != nil {
+		return e, err
+	}
+	return e, decode("audit entry", id, doc, &e)
+}
+
+func (a audit) Each(ctx context.Context, f func(fleet.AuditEntry)) error {
+	return a.s.each(ctx, `SELECT id, doc FROM audit ORDER BY at, seq`, nil, func(scan scan) error {
+		e, err := scanEntry(scan)
+		if err == nil {
+			f(e)
+		}
+		return err
+	})
 }

@@ -44,17 +44,34 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if err := claim(path); err != nil {
 		return nil, err
 	}
-	db, err := connect(path, opts, "_txlock=immediate", 1)
+	first := "_txlock=immediate"
+	if opts.Alone {
+		// Before anything is read: then SQLite keeps the index of the log in its own
+		// memory, and others out of the file.
+		first += "&_pragma=locking_mode(EXCLUSIVE)"
+	}
+	db, err := connect(path, opts, first, 1)
 	if err != nil {
 		return nil, err
 	}
 	err = migrateAlone(ctx, db, path, opts.BusyTimeout)
+	if opts.Alone && code(err) == sqlite3.SQLITE_BUSY {
+		err = fmt.Errorf("database %s: %w", path, ErrInUse)
+	}
 	if err == nil {
 		err = check(ctx, db, path)
+	}
+	if err == nil && !opts.Moved {
+		err = refuseMoved(ctx, db, path)
 	}
 	if err != nil {
 		_ = db.Close()
 		return nil, err
+	}
+	if opts.Alone {
+		w := newWriter(db)
+		w.refuse = errReadOnly // it would take the only connection, and keep it
+		return &Store{path: path, readers: db, writer: w, stmts: map[string]*sql.Stmt{}}, nil
 	}
 	readers, err := connect(path, opts, "_pragma=query_only(1)", opts.Readers)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -120,25 +121,43 @@ func (r results) Errors(ctx context.Context, actionID string, limit int) ([]flee
 func (r results) many(ctx context.Context, query string, args ...any) ([]fleet.Result, error) {
 	out := []fleet.Result{}
 	err := r.s.each(ctx, query, args, func(scan scan) error {
-		var (
-			rid, rev int64
-			doc      string
-			res      fleet.Result
-		)
-		if err := scan(&rid, &rev, &doc); err != nil {
+		read, err := resultDocument(scan)
+		if err != nil {
 			return err
 		}
-		if err := decode("result", "", doc, &res); err != nil {
-			return err
-		}
-		res.Revision = revision(rid, rev)
+		res, err := read()
 		out = append(out, res)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+func resultDocument(scan scan) (read func() (fleet.Result, error), err error) {
+	var (
+		rid, rev int64
+		doc      string
+	)
+	err = scan(&rid, &rev, &doc)
+	return func() (res fleet.Result, err error) {
+		err = decode("result", fmt.Sprintf("in row %d", rid), doc, &res)
+		res.Revision = revision(rid, rev)
+		return res, err
+	}, err
+}
+
+func (r results) Each(ctx context.Context, f func(fleet.Result)) error {
+	st, err := r.s.stmt(ctx, `SELECT rid, rev, doc FROM results`)
+	if err != nil {
+		return r.s.fault("read results", err)
+	}
+	rows, err := st.QueryContext(ctx)
+	if err == nil {
+		err = eachDocument(rows, resultDocument, f)
+	}
+	return r.s.fault("read results", err)
 }
 
 func (r results) Counts(ctx context.Context, actionIDs []string) (map[string]fleet.ResultCounts, error) {

@@ -32,6 +32,12 @@ const (
 type Options struct {
 	Readers     int           // zero: DefaultReaders
 	BusyTimeout time.Duration // zero: DefaultBusyTimeout
+	// Alone keeps every other connection out until Close, also those of this
+	// process; ErrInUse says that there is one already. The store is to be read: it
+	// takes no writes but MarkMoved.
+	Alone bool
+	// Moved opens a store that is marked as moved, too.
+	Moved bool
 }
 
 // Store is an open file. It is safe for concurrent use.

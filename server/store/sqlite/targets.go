@@ -175,6 +175,20 @@ func (g targets) many(ctx context.Context, query string, args ...any) ([]fleet.T
 	return out, nil
 }
 
+func (g targets) Rollouts(ctx context.Context) ([]string, error) {
+	out := []string{}
+	err := g.s.each(ctx, `SELECT rollout_id FROM target_lists ORDER BY list`, nil, func(scan scan) error {
+		var id string
+		err := scan(&id)
+		out = append(out, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, []error, error) {
 	rows, err := newTargetRows(list)
 	if err != nil {

@@ -28,6 +28,8 @@ type writer struct {
 	stop  chan struct{}
 	gone  chan struct{} // closed when loop has ended
 	once  sync.Once
+	// refuse is what every write meets instead; nil: nothing.
+	refuse error
 
 	// Of the loop alone.
 	conn  *sql.Conn
@@ -60,6 +62,9 @@ func (w *writer) close() {
 // a caller that gives up does not stop a transaction it shares with others, so
 // do must not touch anything its caller reads after an error.
 func (w *writer) run(ctx context.Context, do func(*tx) error) error {
+	if w.refuse != nil {
+		return w.refuse
+	}
 	job := &write{ctx: ctx, do: do, done: make(chan error, 1)}
 	select {
 	case <-w.stop: // also when the loop is still free to take it

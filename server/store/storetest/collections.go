@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,6 +14,19 @@ import (
 )
 
 func testCollections(t *testing.T, cfg Config) {
+	eachCollection(func(name string, c kind) { c.test(t, cfg, name) })
+
+	t.Run("equal ids of different nouns do not meet", func(t *testing.T) {
+		ctx, s := t.Context(), cfg.open(t)
+		must(t, s.AdminKeys().Create(ctx, fleet.AdminKey{ID: "same"}))
+		must(t, s.EnrollmentKeys().Create(ctx, fleet.EnrollmentKey{ID: "same"}))
+		must(t, s.AdminKeys().Delete(ctx, "same"))
+		value(s.EnrollmentKeys().Get(ctx, "same"))(t)
+	})
+}
+
+// eachCollection calls f with every kind of document that is kept in a collection.
+func eachCollection(f func(name string, c kind)) {
 	when := func(i int) time.Time { return at(time.Duration(i) * time.Minute) }
 	noun[fleet.Policy]{
 		of: store.Store.Policies,
@@ -25,7 +39,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Policy, n int) { v.PolicyRev = int64(n) },
 		spoil:  func(v *fleet.Policy) { v.MonitoringEnabled[0] = "spoilt" },
-	}.test(t, cfg, "policies")
+	}.give(f, "policies")
 	noun[fleet.Package]{
 		of: store.Store.Packages,
 		make: func(i int) fleet.Package {
@@ -37,7 +51,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision },
 		change: func(v *fleet.Package, n int) { v.Size = int64(n) },
 		spoil:  func(v *fleet.Package) { v.Signature[0] = 'X' },
-	}.test(t, cfg, "packages")
+	}.give(f, "packages")
 	noun[fleet.EnrollmentKey]{
 		of: store.Store.EnrollmentKeys,
 		make: func(i int) fleet.EnrollmentKey {
@@ -46,7 +60,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.EnrollmentKey, n int) { v.Name = fmt.Sprint(n) },
 		spoil:  func(v *fleet.EnrollmentKey) { *v.ExpireAt = base },
-	}.test(t, cfg, "enrollment keys")
+	}.give(f, "enrollment keys")
 	noun[fleet.AdminKey]{
 		of: store.Store.AdminKeys,
 		make: func(i int) fleet.AdminKey {
@@ -55,7 +69,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.AdminKey, n int) { v.Name = fmt.Sprint(n) },
 		spoil:  func(v *fleet.AdminKey) { v.Name = "spoilt" },
-	}.test(t, cfg, "admin keys")
+	}.give(f, "admin keys")
 	noun[fleet.PublisherKey]{
 		of: store.Store.PublisherKeys,
 		make: func(i int) fleet.PublisherKey {
@@ -64,7 +78,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.PublisherKey) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.PublisherKey, n int) { v.Name = fmt.Sprint(n) },
 		spoil:  func(v *fleet.PublisherKey) { v.Name = "spoilt" },
-	}.test(t, cfg, "publisher keys")
+	}.give(f, "publisher keys")
 	noun[fleet.TrustFile]{
 		of: store.Store.TrustFiles,
 		make: func(i int) fleet.TrustFile {
@@ -73,7 +87,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.TrustFile) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.TrustFile, n int) { v.Data = []byte(fmt.Sprint(n)) },
 		spoil:  func(v *fleet.TrustFile) { v.Data[0] = 'X' },
-	}.test(t, cfg, "trust files")
+	}.give(f, "trust files")
 	noun[fleet.Preview]{
 		of: store.Store.Previews,
 		make: func(i int) fleet.Preview {
@@ -88,14 +102,14 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision },
 		change: func(v *fleet.Preview, n int) { v.Offline = n },
 		spoil:  func(v *fleet.Preview) { v.Targets[0].Values[0], v.Exposure.Limit = "spoilt", 9 },
-	}.test(t, cfg, "previews")
+	}.give(f, "previews")
 	noun[fleet.Lease]{
 		of:     store.Store.Leases,
 		make:   func(i int) fleet.Lease { return fleet.Lease{ID: fmt.Sprint("rollout/", i), Holder: "host-1", Beat: 1} },
 		head:   func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Lease, n int) { v.Beat = int64(n) },
 		spoil:  func(v *fleet.Lease) { v.Holder = "spoilt" },
-	}.test(t, cfg, "leases")
+	}.give(f, "leases")
 	noun[fleet.PolicyLock]{
 		of: store.Store.PolicyLocks,
 		make: func(i int) fleet.PolicyLock {
@@ -104,7 +118,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision },
 		change: func(v *fleet.PolicyLock, n int) { v.RolloutID = fmt.Sprint(n) },
 		spoil:  func(v *fleet.PolicyLock) { v.RolloutID = "spoilt" },
-	}.test(t, cfg, "policy locks")
+	}.give(f, "policy locks")
 	noun[fleet.ExposureRule]{
 		of: store.Store.ExposureRules,
 		make: func(i int) fleet.ExposureRule {
@@ -116,7 +130,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.ExposureRule, n int) { v.Percent = float64(n) },
 		spoil:  func(v *fleet.ExposureRule) { v.Per[0].Label = "spoilt" },
-	}.test(t, cfg, "exposure rules")
+	}.give(f, "exposure rules")
 	noun[fleet.Freeze]{
 		of: store.Store.Freezes,
 		make: func(i int) fleet.Freeze {
@@ -125,7 +139,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Freeze, n int) { v.Name = fmt.Sprint(n) },
 		spoil:  func(v *fleet.Freeze) { v.Name = "spoilt" },
-	}.test(t, cfg, "freezes")
+	}.give(f, "freezes")
 	noun[fleet.Incident]{
 		of: store.Store.Incidents,
 		make: func(i int) fleet.Incident {
@@ -137,7 +151,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Incident, n int) { v.Count = n },
 		spoil:  func(v *fleet.Incident) { v.Acked.By = "spoilt" },
-	}.test(t, cfg, "incidents")
+	}.give(f, "incidents")
 	noun[fleet.Webhook]{
 		of: store.Store.Webhooks,
 		make: func(i int) fleet.Webhook {
@@ -149,7 +163,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Webhook, n int) { v.After = int64(n) },
 		spoil:  func(v *fleet.Webhook) { v.Events[0] = "spoilt" },
-	}.test(t, cfg, "webhooks")
+	}.give(f, "webhooks")
 	noun[fleet.DeadLetter]{
 		of: store.Store.DeadLetters,
 		make: func(i int) fleet.DeadLetter {
@@ -160,15 +174,7 @@ func testCollections(t *testing.T, cfg Config) {
 		head:   func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.DeadLetter, n int) { v.Attempts = n },
 		spoil:  func(v *fleet.DeadLetter) { v.Body[2] = 'X' },
-	}.test(t, cfg, "dead letters")
-
-	t.Run("equal ids of different nouns do not meet", func(t *testing.T) {
-		ctx, s := t.Context(), cfg.open(t)
-		must(t, s.AdminKeys().Create(ctx, fleet.AdminKey{ID: "same"}))
-		must(t, s.EnrollmentKeys().Create(ctx, fleet.EnrollmentKey{ID: "same"}))
-		must(t, s.AdminKeys().Delete(ctx, "same"))
-		value(s.EnrollmentKeys().Get(ctx, "same"))(t)
-	})
+	}.give(f, "dead letters")
 }
 
 // noun is what the suite must know of a kind of document.
@@ -179,6 +185,15 @@ type noun[T any] struct {
 	change func(v *T, n int)
 	spoil  func(*T) // through what v points to
 }
+
+// kind is a noun of any type.
+type kind interface {
+	test(t *testing.T, cfg Config, name string)
+	fill(ctx context.Context, s store.Store, n int) error
+	disturb(ctx context.Context, s store.Store) error
+}
+
+func (n noun[T]) give(f func(string, kind), name string) { f(name, n) }
 
 func (n noun[T]) id(v T) string { id, _ := n.head(&v); return id }
 

@@ -58,6 +58,7 @@ func Run(t *testing.T, cfg Config) {
 		{"events", testEvents},
 		{"settings", testSettings},
 		{"package data", testPackageData},
+		{"the whole", testWhole},
 		{"durability", testDurability},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, cfg) })

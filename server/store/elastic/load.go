@@ -1,0 +1,446 @@
+package elastic
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+var _ store.Loader = (*Store)(nil)
+
+// same says whether two documents are the same bytes.
+func (p packed) same(q packed) bool {
+	if p.Doc == nil || q.Doc == nil {
+		return p.Doc == nil && q.Doc == nil && bytes.Equal(p.GZ, q.GZ)
+	}
+	return *p.Doc == *q.Doc
+}
+
+// holds says whether what was found is the document.
+func (f found) holds(noun, id string, want packed) (bool, error) {
+	if !f.there {
+		return false, nil
+	}
+	var p packed
+	err := decodeSource(noun, id, f.source, &p)
+	return p.same(want), err
+}
+
+// changes collects the documents that are not yet as they shall be.
+type changes struct {
+	noun   string
+	keys   []key
+	wants  []packed
+	bodies []map[string]any
+}
+
+func (c *changes) want(k key, p packed, body map[string]any) {
+	c.keys, c.wants, c.bodies = append(c.keys, k), append(c.wants, p), append(c.bodies, withPacked(body, p))
+}
+
+// load writes those documents that are not as they shall be. Nobody else writes,
+// so nothing guards them.
+func (s *Store) load(ctx context.Context, op string, c changes) (int, error) {
+	got, err := s.c.gets(ctx, op, c.keys, packedFields...)
+	if err != nil {
+		return 0, err
+	}
+	var writes []write
+	for i, f := range got {
+		same, err := f.holds(c.noun, c.keys[i].id, c.wants[i])
+		if err != nil {
+			return 0, err
+		}
+		if !same {
+			writes = append(writes, write{verb: put, key: c.keys[i], body: c.bodies[i]})
+		}
+	}
+	_, err = s.c.write(ctx, op, writes...)
+	return len(writes), err
+}
+
+func (s *Store) LoadAgents(ctx context.Context, list []fleet.Agent) (int, error) {
+	const op = "load agents"
+	keys := make([]key, len(list))
+	for i := range list {
+		keys[i] = key{indexAgents, list[i].ID}
+	}
+	got, err := s.c.gets(ctx, op, keys, agentFields...)
+	if err != nil {
+		return 0, err
+	}
+	// Keys first, as for a new agent; those that are no longer an agent's open
+	// nothing, and are given back last.
+	var opening, writes []write
+	old := map[string]string{}
+	for i := range list {
+		a := &list[i]
+		source, err := agentSource(a, newRevision(), a.Last)
+		if err != nil {
+			return 0, err
+		}
+		if got[i].there {
+			var there struct {
+				agentHead
+				packed
+			}
+			if err := decodeSource("agent", a.ID, got[i].source, &there); err != nil {
+				return 0, err
+			}
+			if there.same(packedOf(source)) && sameLast(there.last(), a.Last) {
+				continue
+			}
+			if there.AccessKeyID != a.AccessKeyID {
+				old[there.AccessKeyID] = a.ID
+			}
+		}
+		s.held.drop(a.ID)
+		if a.AccessKeyID != "" {
+			opening = append(opening, write{verb: put, key: key{indexAccessKeys, a.AccessKeyID}, body: keySource{a.ID}})
+		}
+		writes = append(writes, write{verb: put, key: keys[i], body: source})
+	}
+	if _, err := s.c.write(ctx, op, opening...); err != nil {
+		return 0, err
+	}
+	if _, err := s.c.write(ctx, op, writes...); err != nil {
+		return 0, err
+	}
+	for keyID, agentID := range old {
+		if err := (agents{s}).release(ctx, keyID, agentID); err != nil {
+			return 0, err
+		}
+	}
+	return len(writes), nil
+}
+
+// packedOf is the document in a source.
+func packedOf(source map[string]any) packed {
+	doc, _ := source["doc"].(*string)
+	gz, _ := source["gz"].([]byte)
+	return packed{Doc: doc, GZ: gz}
+}
+
+func sameLast(a, b fleet.LastSeen) bool {
+	if a.At == nil || b.At == nil {
+		return a.At == nil && b.At == nil && a.Status == b.Status && a.Message == b.Message
+	}
+	return a.At.Equal(*b.At) && a.Status == b.Status && a.Message == b.Message
+}
+
+func (s *Store) LoadResults(ctx context.Context, list []fleet.Result) (int, error) {
+	c := changes{noun: "result"}
+	for _, r := range list {
+		source, err := resultSource(r)
+		if err != nil {
+			return 0, err
+		}
+		c.want(resultKey(r), packedOf(source), source)
+	}
+	return s.load(ctx, "load results", c)
+}
+
+func (s *Store) LoadTargets(ctx context.Context, rolloutID string, list []fleet.Target) (int, error) {
+	n, err := targets{s}.list(ctx, rolloutID)
+	if err != nil {
+		return 0, err
+	}
+	c := changes{noun: "target"}
+	for i := range list {
+		source, err := targetSource(&list[i])
+		if err != nil {
+			return 0, err
+		}
+		source["list"] = n
+		c.want(targetKey(rolloutID, list[i].AgentID), packedOf(source), source)
+	}
+	return s.load(ctx, "load targets", c)
+}
+
+func (s *Store) LoadSetting(ctx context.Context, name string, v []byte) (bool, error) {
+	c := settings{s}.collection()
+	there, err := c.Get(ctx, name)
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.NotFound:
+		return true, c.Create(ctx, setting{Name: name, Value: v})
+	case err != nil || bytes.Equal(there.Value, v):
+		return false, err
+	}
+	there.Value = v
+	return true, c.Update(ctx, there)
+}
+
+func (s *Store) RemoveSetting(ctx context.Context, name string) error {
+	return settings{s}.collection().Delete(ctx, name)
+}
+
+// numbered is a document that shall have a number.
+type numbered struct {
+	number int64
+	key    key
+	doc    packed
+	body   any // with the document
+}
+
+// gap is the id that is deleted to use up a number. It is never there: deleting
+// what is not takes a number all the same, and leaves a mark of some ten bytes
+// until segments are merged.
+const gap = "gap"
+
+// numberedTogether bounds the documents and gaps that are held at once.
+const numberedTogether = maxBulkItems
+
+// loadNumbered writes documents so that each gets its number. Those of numbers
+// that are taken must be there.
+func (s *Store) loadNumbered(ctx context.Context, op, noun string, o *order, list []numbered) (int, error) {
+	taken, err := s.c.lastTaken(ctx, op, o.index)
+	if err != nil {
+		return 0, err
+	}
+	fresh := sort.Search(len(list), func(i int) bool { return list[i].number > taken })
+	keys := make([]key, fresh)
+	for i := range keys {
+		keys[i] = list[i].key
+	}
+	got, err := s.c.gets(ctx, op, keys, packedFields...)
+	if err != nil {
+		return 0, err
+	}
+	for i, f := range got {
+		same, err := f.holds(noun, keys[i].id, list[i].doc)
+		switch {
+		case err != nil:
+			return 0, err
+		case !same || number(f.guard.seq) != list[i].number:
+			return 0, fmt.Errorf("%w: %s %s is not there with the number %d, which is taken", store.ErrOutOfStep, noun, keys[i].id, list[i].number)
+		}
+	}
+	w := numberedWriter{s: s, op: op, order: o, next: taken + 1}
+	for _, d := range list[fresh:] {
+		if err := w.skipTo(ctx, d.number); err != nil {
+			return 0, err
+		}
+		if err := w.add(ctx, write{verb: create, key: d.key, body: d.body}); err != nil {
+			return 0, err
+		}
+	}
+	return len(list) - fresh, w.flush(ctx)
+}
+
+// numberedWriter gives writes the numbers from next on.
+type numberedWriter struct {
+	s      *Store
+	op     string
+	order  *order
+	next   int64 // of the write that is added next
+	writes []write
+}
+
+func (w *numberedWriter) add(ctx context.Context, one write) error {
+	w.writes = append(w.writes, one)
+	w.next++
+	if len(w.writes) < numberedTogether {
+		return nil
+	}
+	return w.flush(ctx)
+}
+
+// skipTo uses up the numbers below one.
+func (w *numberedWriter) skipTo(ctx context.Context, number int64) error {
+	for w.next < number {
+		if err := w.add(ctx, write{verb: remove, key: key{w.order.index, gap}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *numberedWriter) flush(ctx context.Context) error {
+	outcomes, err := w.s.c.write(ctx, w.op, w.writes...)
+	w.order.written()
+	if err != nil {
+		return err
+	}
+	first := w.next - int64(len(w.writes))
+	for i, out := range outcomes {
+		if want := first + int64(i); out.conflict || number(out.guard.seq) != want {
+			return fmt.Errorf("%w: the index %s has not given the number %d", store.ErrOutOfStep, w.s.c.name(w.order.index), want)
+		}
+	}
+	w.writes = w.writes[:0]
+	return nil
+}
+
+// lastTaken returns the highest number an operation of the index has.
+func (c *client) lastTaken(ctx context.Context, op, index string) (int64, error) {
+	var answer struct {
+		Indices map[string]struct {
+			Shards map[string][]struct {
+				Seq struct {
+					Highest *int64 `json:"max_seq_no"`
+				} `json:"seq_no"`
+			} `json:"shards"`
+		} `json:"indices"`
+	}
+	err := c.do(ctx, call{op: op, timeout: callTimeout, repeatable: true, request: func() esapi.Request {
+		return esapi.IndicesStatsRequest{
+			Index: []string{c.name(index)}, Metric: []string{"docs"}, Level: "shards",
+			FilterPath: []string{"indices.*.shards.*.seq_no.max_seq_no"},
+		}
+	}}, &answer)
+	if err != nil {
+		return 0, err
+	}
+	highest, copies := int64(-1), 0
+	for _, one := range answer.Indices {
+		for _, shard := range one.Shards {
+			for _, held := range shard {
+				if held.Seq.Highest != nil {
+					highest, copies = max(highest, *held.Seq.Highest), copies+1
+				}
+			}
+		}
+	}
+	if copies == 0 {
+		return 0, fleet.Errorf(fleet.Unavailable, "no copy of the index %s answers: look at the health of the cluster", c.name(index))
+	}
+	return number(highest), nil
+}
+
+func (s *Store) LoadActions(ctx context.Context, list []fleet.Action) (int, error) {
+	const op = "load actions"
+	documents := make([]numbered, len(list))
+	cancelled := changes{noun: "cancellation"}
+	marks := actions{s}.cancellations()
+	for i, a := range list {
+		source, err := newActionSource(a)
+		if err != nil {
+			return 0, err
+		}
+		documents[i] = numbered{a.Seq, key{indexActions, a.ID}, source.packed, source}
+		if a.CancelledAt == nil {
+			continue
+		}
+		mark := cancellation{ActionID: a.ID, At: *a.CancelledAt}
+		b, err := marks.source(a.ID, &mark)
+		if err != nil {
+			return 0, err
+		}
+		b["born"] = s.clock.next()
+		cancelled.want(marks.key(a.ID), packedOf(b), b)
+	}
+	written, err := s.loadNumbered(ctx, op, "action", s.actionOrder, documents)
+	if err != nil {
+		return 0, err
+	}
+	more, err := s.load(ctx, op, cancelled)
+	return written + more, err
+}
+
+func (s *Store) LoadEvents(ctx context.Context, list []fleet.Event) (int, error) {
+	documents := make([]numbered, len(list))
+	for i, ev := range list {
+		n := ev.Seq
+		p, err := pack("event", ev.Type, ev)
+		if err != nil {
+			return 0, err
+		}
+		// An id of its own, unlike those that are appended: so it can be asked for.
+		documents[i] = numbered{n, key{indexEvents, strconv.FormatInt(n, 10)}, p, eventSource(ev, p)}
+	}
+	return s.loadNumbered(ctx, "load events", "event", s.eventOrder, documents)
+}
+
+func (s *Store) SkipEvents(ctx context.Context, last int64) error {
+	const op = "skip numbers of events"
+	taken, err := s.c.lastTaken(ctx, op, indexEvents)
+	if err != nil {
+		return err
+	}
+	w := numberedWriter{s: s, op: op, order: s.eventOrder, next: taken + 1}
+	if err := w.skipTo(ctx, last+1); err != nil {
+		return err
+	}
+	return w.flush(ctx)
+}
+
+func (s *Store) DropActions(ctx context.Context) error { return s.dropOrder(ctx, s.actionOrder) }
+func (s *Store) DropEvents(ctx context.Context) error  { return s.dropOrder(ctx, s.eventOrder) }
+
+// dropOrder makes an index anew, for nothing else gives numbers back.
+func (s *Store) dropOrder(ctx context.Context, o *order) error {
+	if err := s.c.deleteIndex(ctx, o.index); err != nil {
+		return err
+	}
+	if err := s.c.createIndex(ctx, o.index); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.visible, o.looked = 0, time.Time{}
+	return nil
+}
+
+func (c *client) deleteIndex(ctx context.Context, index string) error {
+	yes := true
+	return c.do(ctx, call{op: "delete the index " + c.name(index), timeout: bulkTimeout, repeatable: true, request: func() esapi.Request {
+		return esapi.IndicesDeleteRequest{Index: []string{c.name(index)}, IgnoreUnavailable: &yes}
+	}}, nil)
+}
+
+func (s *Store) Documents(ctx context.Context) (map[string]int, error) {
+	return s.c.counts(ctx)
+}
+
+// counts the documents of each index that is there.
+func (c *client) counts(ctx context.Context) (map[string]int, error) {
+	const op = "count documents"
+	var names []string
+	for index := range schemas {
+		names = append(names, c.name(index))
+	}
+	yes := true
+	err := c.do(ctx, call{op: op, timeout: bulkTimeout, repeatable: true, request: func() esapi.Request {
+		return esapi.IndicesRefreshRequest{Index: names, IgnoreUnavailable: &yes}
+	}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(body{"size": 0, "aggs": body{"indices": body{"terms": body{"field": "_index", "size": len(names)}}}})
+	if err != nil {
+		return nil, err // a constant
+	}
+	whole := false // see searchNow
+	var found result
+	err = c.do(ctx, call{op: op, timeout: bulkTimeout, repeatable: true, request: func() esapi.Request {
+		return esapi.SearchRequest{Index: names, IgnoreUnavailable: &yes, AllowPartialSearchResults: &whole, Body: bytes.NewReader(encoded)}
+	}}, &found)
+	if err != nil || found.Aggregations == nil {
+		return nil, err // without an index there is nothing to count
+	}
+	var counted struct {
+		Indices struct {
+			Buckets []struct {
+				Key   string `json:"key"`
+				Count int    `json:"doc_count"`
+			} `json:"buckets"`
+		} `json:"indices"`
+	}
+	if err := json.Unmarshal(found.Aggregations, &counted); err != nil {
+		return nil, fleet.Errorf(fleet.Internal, "%s: the answer cannot be read: %w", op, err)
+	}
+	out := map[string]int{}
+	for _, b := range counted.Indices.Buckets {
+		out[b.Key] = b.Count
+	}
+	return out, nil
+}

@@ -1,0 +1,274 @@
+package migrate_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/elastic"
+	"github.com/muster-fleet/muster/server/store/migrate"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/storetest"
+	"github.com/muster-fleet/muster/testing/esnode"
+)
+
+func TestMain(m *testing.M) { os.Exit(esnode.With(m).Run()) }
+
+// world is a store that was filled, and an empty one.
+type world struct {
+	t     *testing.T
+	path  string
+	from  *sqlite.Store
+	place esnode.Place
+	to    *elastic.Store
+}
+
+func newWorld(t *testing.T, agents int) *world {
+	t.Helper()
+	w := &world{t: t, path: filepath.Join(t.TempDir(), "muster.db"), place: esnode.Shared(t)}
+	var err error
+	if w.from, err = sqlite.Open(t.Context(), w.path, sqlite.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.from.Close() })
+	w.do(storetest.Fill(t.Context(), w.from, agents))
+	if w.to, err = elastic.Open(t.Context(), w.options()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.to.Close() })
+	return w
+}
+
+func (w *world) options() elastic.Options {
+	p := w.place
+	return elastic.Options{URLs: p.URLs, Prefix: p.Prefix, Username: p.Username, Password: p.Password, APIKey: p.APIKey, CACert: p.CA, Loading: true}
+}
+
+func (w *world) do(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func quietly(migrate.Step) {}
+
+func (w *world) copy() map[string]migrate.Copied {
+	w.t.Helper()
+	list, err := migrate.Copy(w.t.Context(), w.from, w.to, quietly)
+	w.do(err)
+	out := map[string]migrate.Copied{}
+	for _, c := range list {
+		out[c.Noun] = c
+	}
+	return out
+}
+
+// same wants both stores to have the same of every noun, and something of each.
+func (w *world) same() map[string]migrate.Compared {
+	w.t.Helper()
+	list, err := migrate.Verify(w.t.Context(), w.from, w.to, quietly)
+	w.do(err)
+	out := map[string]migrate.Compared{}
+	for _, c := range list {
+		if !c.Same() || c.From == 0 || c.Differs != "" {
+			w.t.Errorf("%+v", c)
+		}
+		out[c.Noun] = c
+	}
+	return out
+}
+
+// sql changes the file in ways the store does not.
+func (w *world) sql(statement string, args ...any) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite", w.path)
+	w.do(err)
+	defer db.Close()
+	_, err = db.ExecContext(w.t.Context(), statement, args...)
+	w.do(err)
+}
+
+func (w *world) actionSeqs(s store.Store) map[string]int64 {
+	w.t.Helper()
+	list, err := s.Actions().After(w.t.Context(), 0, 1000)
+	w.do(err)
+	out := map[string]int64{}
+	for _, a := range list {
+		out[a.ID] = a.Seq
+	}
+	return out
+}
+
+func TestEverythingIsMovedAndThenWhatHasChanged(t *testing.T) {
+	const agents = 2_000
+	w := newWorld(t, agents)
+	ctx := t.Context()
+	// Numbers that were given to nothing that is left.
+	w.sql(`DELETE FROM actions WHERE id = 'first-3'`)
+	w.sql(`UPDATE events SET seq = seq + 12345`)
+
+	w.copy()
+	got := w.same()
+	if n := got["agents"].To; n != agents {
+		t.Errorf("%d agents were compared", n)
+	}
+	if _, n, err := w.to.Leases().List(ctx, 0, 0); n != 0 || err != nil {
+		t.Errorf("%d leases were moved, %v", n, err)
+	}
+	seqs := w.actionSeqs(w.to)
+	if seqs["first-2"] != 3 || seqs["first-4"] != 5 || len(seqs) != 9 {
+		t.Errorf("the actions have the numbers %v", seqs)
+	}
+	first, last, err := w.to.Events().Bounds(ctx)
+	if wantFirst, wantLast, wantErr := w.from.Events().Bounds(ctx); first != wantFirst || last != wantLast || first < 12345 || err != nil || wantErr != nil {
+		t.Errorf("events are from %d to %d, want from %d to %d: %v, %v", first, last, wantFirst, wantLast, err, wantErr)
+	}
+	a, err := w.to.Agents().ByAccessKey(ctx, "key-agent-000004")
+	if err != nil || a.ID != "agent-000004" {
+		t.Errorf("the key of an agent opens %q, %v", a.ID, err)
+	}
+
+	w.do(storetest.Change(ctx, w.from))
+	copied := w.copy()
+	if c := copied["agents"]; c.Written != 3 || c.Removed != 1 {
+		t.Errorf("of the agents three were changed or created, and one removed: %+v", c)
+	}
+	if c := copied["results"]; c.Written != 3 {
+		t.Errorf("three results are new: %+v", c)
+	}
+	if _, err := w.to.Agents().ByAccessKey(ctx, "key-agent-000002"); fleet.KindOf(err) != fleet.NotFound {
+		t.Errorf("a key that was given up opens: %v", err)
+	}
+
+	t.Run("what differs is named", func(t *testing.T) {
+		_, err := store.UpdateAgent(ctx, w.to.Agents(), "agent-000011", func(a *fleet.Agent) bool { a.Version = "9.9.9"; return true })
+		w.do(err)
+		w.do(w.to.Agents().Touch(ctx, []fleet.Touch{{AgentID: "agent-000007", At: time.Now(), Status: "online"}}))
+		w.do(w.to.Policies().Create(ctx, fleet.Policy{ID: "extra"}))
+		// The order of a list counts: this one moves to its other end.
+		list, _, err := w.to.Freezes().List(ctx, 0, 0)
+		w.do(err)
+		oldest := list[len(list)-1]
+		w.do(w.to.Freezes().Delete(ctx, oldest.ID))
+		w.do(w.to.Freezes().Create(ctx, oldest))
+		_, err = w.to.Settings().GetOrPut(ctx, "extra", []byte("x"))
+		w.do(err)
+		compared, err := migrate.Verify(ctx, w.from, w.to, quietly)
+		w.do(err)
+		want := map[string]string{"agents": "agent-000007", "policies": "extra", "settings": "extra", "freezes": "freeze-1"}
+		for _, c := range compared {
+			if c.Differs != want[c.Noun] || c.Same() != (want[c.Noun] == "") {
+				t.Errorf("%+v, want %q to differ", c, want[c.Noun])
+			}
+		}
+	})
+	w.copy()
+	w.same()
+
+	// The store goes on where the other ended.
+	seq, err := w.to.Actions().Create(ctx, fleet.Action{ID: "next", Agents: []string{"late"}, CreatedAt: time.Now()})
+	if before, lastErr := w.from.Actions().LastSeq(ctx); seq != before+1 || err != nil || lastErr != nil {
+		t.Errorf("the next action has the number %d, the last had %d: %v, %v", seq, before, err, lastErr)
+	}
+	w.do(w.to.Policies().Create(ctx, fleet.Policy{ID: "newest"}))
+	if list, _, err := w.to.Policies().List(ctx, 0, 1); err != nil || list[0].ID != "newest" {
+		t.Errorf("the newest policy is %v, %v", list, err)
+	}
+}
+
+func TestACopyThatIsCutOffAnywhereGoesOn(t *testing.T) {
+	w := newWorld(t, 40)
+	id, err := migrate.ID(t.Context(), w.from)
+	w.do(err)
+	// It ends after one batch more each time, in the middle of the next.
+	cuts := 0
+	for done := false; !done; cuts++ {
+		ctx, cut := context.WithCancel(t.Context())
+		steps := 0
+		_, err := migrate.Copy(ctx, w.from, w.to, func(migrate.Step) {
+			if steps++; steps > 3*cuts {
+				cut()
+			}
+		})
+		done = err == nil
+		cut()
+		if err != nil && t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	if cuts < 15 {
+		t.Errorf("it was cut off %d times only", cuts)
+	}
+	w.same()
+	if moved, err := migrate.ID(t.Context(), w.to); moved != id || err != nil {
+		t.Errorf("the id is %s, was %s: %v", moved, id, err)
+	}
+
+	t.Run("numbers that are out of step are given anew", func(t *testing.T) {
+		ctx := t.Context()
+		// What a primary that dies in the middle can leave: numbers that nothing has.
+		for _, index := range []string{"actions", "events"} {
+			status, answer, err := w.place.Do(ctx, http.MethodDelete, "/"+w.place.Prefix+index+"/_doc/none", nil)
+			if err != nil || status != http.StatusNotFound {
+				t.Fatalf("status %d: %s: %v", status, answer, err)
+			}
+		}
+		w.do(storetest.Change(ctx, w.from))
+		copied := w.copy()
+		if c := copied["actions"]; c.Read != 20 || c.Written < c.Read {
+			t.Errorf("actions: %+v", c)
+		}
+		w.same()
+	})
+}
+
+func TestAServerWaitsForTheEndOfAMigration(t *testing.T) {
+	w := newWorld(t, 0)
+	ctx := t.Context()
+	state := store.Migration{Source: "s", From: "/srv/muster/muster.db", StartedAt: time.Date(2026, time.May, 4, 3, 2, 1, 0, time.UTC)}
+	w.do(w.to.SetMigration(ctx, state))
+	server := w.options()
+	server.Loading = false
+	_, err := elastic.Open(ctx, server)
+	if err == nil || !strings.Contains(err.Error(), "filled from /srv/muster/muster.db since 2026-05-04 03:02:01 UTC") || !strings.Contains(err.Error(), "muster store migrate") {
+		t.Fatalf("an unfinished store: %v", err)
+	}
+	found, err := elastic.Look(ctx, server)
+	w.do(err)
+	if found.Migration == nil || *found.Migration != state || found.Documents[w.place.Prefix+"documents"] != 1 {
+		t.Errorf("there is %+v", found)
+	}
+
+	now := time.Now().UTC()
+	state.FinishedAt = &now
+	w.do(w.to.SetMigration(ctx, state))
+	s, err := elastic.Open(ctx, server)
+	w.do(err)
+	w.do(s.Close())
+	if err := elastic.RemoveUnfinished(ctx, server); fleet.KindOf(err) != fleet.Conflict {
+		t.Errorf("a finished store: %v", err)
+	}
+
+	state.FinishedAt = nil
+	w.do(w.to.SetMigration(ctx, state))
+	w.do(elastic.RemoveUnfinished(ctx, server))
+	found, err = elastic.Look(ctx, server)
+	if err != nil || len(found.Documents) != 0 || found.Migration != nil {
+		t.Errorf("after it was removed there is %+v, %v", found, err)
+	}
+	status, answer, err := w.place.Do(ctx, http.MethodGet, fmt.Sprintf("/_cat/indices/%s*?format=json", w.place.Prefix), nil)
+	var none []any
+	if err != nil || status != http.StatusOK || json.Unmarshal(answer, &none) != nil || len(none) != 0 {
+		t.Errorf("there are indices: %s, %v", answer, err)
+	}
+}

@@ -1,0 +1,51 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Packages puts the bytes of packages where servers on several machines find
+// them. They lie in a folder, each under its SHA-256; those that are there already,
+// as have says, are passed over. It returns the files of packages whose bytes are
+// not in the folder: these could not be fetched before either, and stop nothing.
+func Packages(ctx context.Context, from store.Store, folder string, have func(sha256 string) bool,
+	put func(ctx context.Context, sha256 string, size int64, r io.Reader) error, say func(Step),
+) (lost []string, err error) {
+	const name = "package bytes"
+	list, total, err := from.Packages().List(ctx, 0, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for i, p := range list {
+		if !have(p.SHA256) {
+			err := again(ctx, func() error { return putPackage(ctx, folder, p, put) })
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				lost = append(lost, p.File)
+			case err != nil:
+				return lost, fmt.Errorf("%s: %s: %w", name, p.File, err)
+			}
+		}
+		say(Step{Noun: name, Done: i + 1, Total: total})
+	}
+	say(Step{Noun: name, Done: total, Total: total, Ended: true})
+	return lost, nil
+}
+
+func putPackage(ctx context.Context, folder string, p fleet.Package, put func(context.Context, string, int64, io.Reader) error) error {
+	f, err := os.Open(filepath.Join(folder, p.SHA256))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return put(ctx, p.SHA256, p.Size, f)
+}

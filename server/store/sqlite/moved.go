@@ -1,0 +1,88 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// ErrInUse says that a file cannot be had alone.
+var ErrInUse = errors.New("another process has it open")
+
+// errReadOnly is what writes to a store meet that was opened alone.
+var errReadOnly = fleet.Errorf(fleet.Internal, "the store is open to be read: it takes no writes")
+
+// movedSetting is the name of the mark. It is this file's own: Settings.Each does
+// not show it.
+const movedSetting = "store-moved"
+
+// MarkMoved says in the file that its documents were moved: Open refuses it from
+// then on. The store must have been opened alone.
+func (s *Store) MarkMoved(ctx context.Context, m store.Moved) error {
+	if s.writer.refuse == nil {
+		return errors.New("only a store that was opened alone can be marked as moved")
+	}
+	doc, err := encode("mark", movedSetting, m)
+	if err != nil {
+		return err
+	}
+	_, err = s.readers.ExecContext(ctx, `INSERT INTO settings (name, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = ?2`, movedSetting, []byte(doc))
+	return s.fault("mark as moved", err)
+}
+
+// Moved returns the mark, nil if there is none.
+func (s *Store) Moved(ctx context.Context) (*store.Moved, error) {
+	m, err := readMoved(ctx, s.readers)
+	return m, s.fault("read", err)
+}
+
+// Unmark removes the mark from the file at path, and returns it; nil: there was
+// none.
+func Unmark(ctx context.Context, path string) (*store.Moved, error) {
+	s, err := Open(ctx, path, Options{Moved: true})
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.Moved(ctx)
+	if err == nil && m != nil {
+		err = s.write(ctx, "remove the mark", func(t *tx) error {
+			_, err := t.exec(`DELETE FROM settings WHERE name = ?`, movedSetting)
+			return err
+		})
+	}
+	return m, errors.Join(err, s.Close())
+}
+
+func readMoved(ctx context.Context, db *sql.DB) (*store.Moved, error) {
+	var v []byte
+	err := db.QueryRowContext(ctx, `SELECT value FROM settings WHERE name = ?`, movedSetting).Scan(&v)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := new(store.Moved)
+	if err := json.Unmarshal(v, m); err != nil {
+		return nil, fmt.Errorf("the mark of a moved store cannot be read: %w", err)
+	}
+	return m, nil
+}
+
+func refuseMoved(ctx context.Context, db *sql.DB, path string) error {
+	m, err := readMoved(ctx, db)
+	switch {
+	case err != nil:
+		return fmt.Errorf("open: %w", fault(path, "read", err))
+	case m == nil:
+		return nil
+	}
+	return fmt.Errorf("database %s: this store was moved to %s on %s: start the server with the configuration that names it. To go back to this file, without what has happened since, run `muster store unmark` with its data folder",
+		path, m.To, m.At.UTC().Format(time.DateTime+" MST"))
+}

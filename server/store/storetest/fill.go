@@ -1,0 +1,195 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// Fill gives a store something of every noun, and that many agents with results.
+// It begins in an empty one.
+func Fill(ctx context.Context, s store.Store, agents int) error {
+	if _, err := s.Settings().GetOrPut(ctx, "key", []byte{0, 1, 255}); err != nil {
+		return err
+	}
+	var errs []error
+	eachCollection(func(name string, c kind) {
+		if err := c.fill(ctx, s, 4); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	ids := make([]string, agents)
+	var all errgroup.Group
+	all.SetLimit(32) // who write at once share a flush
+	for i := range ids {
+		ids[i] = fmt.Sprintf("agent-%06d", i)
+		a := agent(ids[i])
+		if i%7 == 0 {
+			a = fullAgent(ids[i])
+			a.ActionSeq = 1
+		}
+		all.Go(func() error { return s.Agents().Create(ctx, a) })
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	if err := act(ctx, s, "first", ids); err != nil {
+		return err
+	}
+	// The rollout that was made first gets its targets last.
+	for i, id := range []string{"late", "early", "idle"} {
+		if err := s.Rollouts().Create(ctx, rollout(id, fleet.RolloutRunning)); err != nil {
+			return err
+		}
+		if err := s.Audit().Append(ctx, []fleet.AuditEntry{auditEntry(fmt.Sprint("created-", i), id, time.Second)}); err != nil {
+			return err
+		}
+	}
+	for _, id := range []string{"early", "late"} {
+		if err := aim(ctx, s, id, ids[:min(len(ids), 300)]); err != nil {
+			return err
+		}
+	}
+	var events []fleet.Event
+	for i := range 30 {
+		events = append(events, event(i))
+	}
+	if err := s.Events().Append(ctx, events); err != nil {
+		return err
+	}
+	return s.Events().Trim(ctx, 20)
+}
+
+// act makes actions for agents, and results of them.
+func act(ctx context.Context, s store.Store, name string, ids []string) error {
+	for i := range 10 {
+		id := fmt.Sprintf("%s-%d", name, i)
+		if _, err := s.Actions().Create(ctx, upgradeAction(id, ids...)); err != nil {
+			return err
+		}
+		if i%4 == 0 {
+			if err := s.Actions().Cancel(ctx, id, at(time.Hour+time.Microsecond)); err != nil {
+				return err
+			}
+		}
+	}
+	var results []fleet.Result
+	for i, id := range ids {
+		text := ""
+		if i%5 == 0 {
+			text = "no space <left>"
+		}
+		results = append(results, result(name+"-0", id, text, time.Duration(i)*time.Second))
+	}
+	_, err := s.Results().Put(ctx, results)
+	return err
+}
+
+func aim(ctx context.Context, s store.Store, rolloutID string, ids []string) error {
+	list := []fleet.Target{fullTarget(rolloutID, "somebody")}
+	for i, id := range ids {
+		list = append(list, target(rolloutID, id, i+100))
+	}
+	return s.Targets().Create(ctx, list)
+}
+
+// Change does to a store that was filled what a server does in a while: of every
+// noun something is changed, created and removed, where the store can.
+func Change(ctx context.Context, s store.Store) error {
+	var errs []error
+	eachCollection(func(name string, c kind) {
+		if err := c.disturb(ctx, s); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := s.Agents().Delete(ctx, "agent-000001"); err != nil {
+		return err
+	}
+	_, err := store.UpdateAgent(ctx, s.Agents(), "agent-000002", func(a *fleet.Agent) bool {
+		a.Version, a.AccessKeyID = "2.0.0", "another-key"
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.Agents().Create(ctx, agent("late")); err != nil {
+		return err
+	}
+	if err := s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "agent-000003", At: at(5 * time.Hour), Status: "online", Message: "m"}}); err != nil {
+		return err
+	}
+	if err := s.Actions().Cancel(ctx, "first-1", at(2*time.Hour)); err != nil {
+		return err
+	}
+	if err := act(ctx, s, "second", []string{"agent-000002", "late"}); err != nil {
+		return err
+	}
+	// A success that was none after all.
+	if _, err := s.Results().Put(ctx, []fleet.Result{result("first-0", "agent-000003", "rolled back", time.Hour)}); err != nil {
+		return err
+	}
+	if err := s.Rollouts().Delete(ctx, "early"); err != nil {
+		return err
+	}
+	if err := s.Rollouts().Create(ctx, rollout("last", fleet.RolloutDraft)); err != nil {
+		return err
+	}
+	if err := aim(ctx, s, "last", []string{"late"}); err != nil {
+		return err
+	}
+	t, err := s.Targets().Get(ctx, "late", "somebody")
+	if err != nil {
+		return err
+	}
+	t.State = fleet.TargetFailed
+	if _, changed, err := s.Targets().UpdateMany(ctx, []fleet.Target{t}); err != nil || changed[0] != nil {
+		return errors.Join(append(changed, err)...)
+	}
+	if err := s.Audit().Append(ctx, []fleet.AuditEntry{auditEntry("later", "late", 3*time.Hour)}); err != nil {
+		return err
+	}
+	if err := s.Events().Append(ctx, []fleet.Event{event(40), event(41)}); err != nil {
+		return err
+	}
+	return s.Events().Trim(ctx, 15)
+}
+
+func (n noun[T]) fill(ctx context.Context, s store.Store, count int) error {
+	for i := range count {
+		if err := n.fillOne(ctx, s, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// disturb changes one document, removes one, makes one, and makes one anew.
+func (n noun[T]) disturb(ctx context.Context, s store.Store) error {
+	c := n.of(s)
+	v, err := c.Get(ctx, n.id(n.make(2)))
+	if err != nil {
+		return err
+	}
+	n.change(&v, 11)
+	anew := n.make(1)
+	n.change(&anew, 1)
+	return errors.Join(c.Update(ctx, v), c.Delete(ctx, n.id(n.make(0))), c.Delete(ctx, n.id(anew)), n.fillOne(ctx, s, 9), c.Create(ctx, anew))
+}
+
+func (n noun[T]) fillOne(ctx context.Context, s store.Store, i int) error {
+	v := n.make(i)
+	n.change(&v, i) // what is made has numbers that no store gives
+	return n.of(s).Create(ctx, v)
+}
