@@ -9,17 +9,17 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// statusRule says which agents have a status if no rule before it has them.
-type statusRule struct {
-	status Status
-	when   kql.Filter
+// StatusRule says which agents have a status if no rule before it has them.
+type StatusRule struct {
+	Status Status
+	When   kql.Filter
 }
 
-// statusRules are those of StatusAt, spelt out in fields. A test proves that both
+// StatusRules are those of StatusAt, spelt out in fields. A test proves that both
 // say the same of every agent. Agents that no rule has are online.
-func statusRules(timeouts map[string]time.Duration, now time.Time) []statusRule {
+func StatusRules(timeouts map[string]time.Duration, now time.Time) []StatusRule {
 	equals := func(f *kql.Field, v any) kql.Filter { return kql.Equals{Field: f, Value: v} }
-	return []statusRule{
+	return []StatusRule{
 		{StatusUnenrolled, kql.NotOf{Filter: equals(fieldActive, true)}},
 		{StatusInactive, silentTooLong(timeouts, now)},
 		{StatusUninstalled, equals(fieldAudit, "uninstall")},
@@ -40,8 +40,8 @@ func statusFilter(timeouts map[string]time.Duration) func(fits func(string) bool
 		if fits(string(StatusOnline)) {
 			f = kql.Everything{}
 		}
-		for _, rule := range slices.Backward(statusRules(timeouts, now)) {
-			f = firstOf(rule.when, fits(string(rule.status)), f)
+		for _, rule := range slices.Backward(StatusRules(timeouts, now)) {
+			f = firstOf(rule.When, fits(string(rule.Status)), f)
 		}
 		return f
 	}

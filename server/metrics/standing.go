@@ -108,15 +108,15 @@ func (s *standing) agents(ctx context.Context, now time.Time) ([]prometheus.Metr
 	for _, p := range policies {
 		timeouts[p.ID] = p.InactivityTimeout
 	}
-	counts := map[fleet.Status]int{}
-	err = s.store.Agents().Facts(ctx, store.AgentFilter{}, func(_ string, f fleet.StatusFacts) {
-		counts[f.StatusAt(now, timeouts[f.PolicyID])]++
-	})
+	counts, err := store.CountStatuses(ctx, s.store.Agents(), store.AgentFilter{}, timeouts, now)
+	if err != nil {
+		return nil, err
+	}
 	var out []prometheus.Metric
 	for _, status := range fleet.Statuses {
 		out = append(out, gauge(agents, float64(counts[status]), string(status)))
 	}
-	return out, err
+	return out, nil
 }
 
 func (s *standing) rollouts(ctx context.Context, _ time.Time) ([]prometheus.Metric, error) {

@@ -60,7 +60,10 @@ type Store interface {
 	Audit() Audit
 	Events() Events
 	Settings() Settings
-	// Ping says whether the store answers.
+	// Ping says whether the store takes reads and writes now, all that it keeps. Its
+	// error is shown to operators: it says what to do, and has no URL and no secret.
+	// It is cheap enough for each second, and takes no longer than ctx allows; a few
+	// seconds are what a store in trouble needs to say what its trouble is.
 	Ping(ctx context.Context) error
 	Close() error
 }
@@ -94,6 +97,11 @@ type Agents interface {
 	// Facts calls f for every agent of the filter, in no order. f must not call
 	// the store.
 	Facts(ctx context.Context, filter AgentFilter, f func(id string, facts fleet.StatusFacts)) error
+	// CountFirst counts each agent of the filter for the first of the queries that
+	// matches it; see AgentFilter.Query. Counts stand at the index of their query, and
+	// behind them the number of agents that none matches. It is for some dozen
+	// queries, which are answered in one go.
+	CountFirst(ctx context.Context, filter AgentFilter, queries []kql.Filter) ([]int, error)
 	// Each calls f with every agent of the filter, in no order. f must not call
 	// the store.
 	Each(ctx context.Context, filter AgentFilter, f func(fleet.Agent)) error
@@ -346,6 +354,25 @@ type Settings interface {
 	// Each calls f with every name and its value, in no order. f must not call the
 	// store.
 	Each(ctx context.Context, f func(name string, v []byte)) error
+}
+
+// CountStatuses counts the agents of a filter by the status they have at now; see
+// fleet.StatusFacts.StatusAt. timeouts are those of policies, by id.
+func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Status]int, error) {
+	rules := fleet.StatusRules(timeouts, now)
+	queries := make([]kql.Filter, len(rules))
+	for i, r := range rules {
+		queries[i] = r.When
+	}
+	counts, err := agents.CountFirst(ctx, filter, queries)
+	if err != nil {
+		return nil, err
+	}
+	out := map[fleet.Status]int{fleet.StatusOnline: counts[len(rules)]}
+	for i, r := range rules {
+		out[r.Status] = counts[i]
+	}
+	return out, nil
 }
 
 // updateTries bounds UpdateAgent and Tell. Two writers of one agent are its check-in and

@@ -78,13 +78,42 @@ var theShared struct {
 	sync.Mutex
 	willClose bool // With is at work
 	cluster   *Cluster
-	err       error // why there is none
+	err       error   // why there is none
+	kept      []Place // of an Elasticsearch that is not ours to close
 }
 
 // Shared gives a test its own place on one node that all tests of the package
 // use, or on the Elasticsearch named by the environment. The first call starts
 // the node; [With] in TestMain ends it.
 func Shared(t testing.TB) Place {
+	t.Helper()
+	p, _ := newPlace(t)
+	t.Cleanup(func() {
+		// The test's own context has ended.
+		ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+		defer cancel()
+		if err := p.clean(ctx); err != nil {
+			t.Errorf("remove what the test left in Elasticsearch: %v", err)
+		}
+	})
+	return p
+}
+
+// Keep is [Shared] for a place that later tests use too: indices cost seconds where
+// there are many. It is removed when the package's tests have ended.
+func Keep(t testing.TB) Place {
+	t.Helper()
+	p, named := newPlace(t)
+	if named { // else the node goes, and the place with it
+		theShared.Lock()
+		defer theShared.Unlock()
+		theShared.kept = append(theShared.kept, p)
+	}
+	return p
+}
+
+// newPlace returns a place of its own, and whether the environment names where.
+func newPlace(t testing.TB) (Place, bool) {
 	t.Helper()
 	a, named, err := fromEnvironment()
 	if err != nil {
@@ -106,15 +135,7 @@ func Shared(t testing.TB) Place {
 	if status, answer, err := a.Do(t.Context(), http.MethodGet, "/_cat/indices/"+p.Prefix+"*?format=json", nil); err != nil || status != http.StatusOK {
 		t.Fatalf("Elasticsearch at %s does not answer as it should: status %d: %s: %v", strings.Join(a.URLs, ", "), status, answer, err)
 	}
-	t.Cleanup(func() {
-		// The test's own context has ended.
-		ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
-		defer cancel()
-		if err := p.clean(ctx); err != nil {
-			t.Errorf("remove what the test left in Elasticsearch: %v", err)
-		}
-	})
-	return p
+	return p, named
 }
 
 func startShared(t tools) (*Cluster, error) {
@@ -159,7 +180,15 @@ func (w with) Run() int {
 			code = max(code, 1)
 		}
 	}
-	s.willClose, s.cluster, s.err = false, nil, nil
+	for _, p := range s.kept {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+		if err := p.clean(ctx); err != nil {
+			fmt.Println("remove what tests left in Elasticsearch:", err)
+			code = max(code, 1)
+		}
+		cancel()
+	}
+	s.willClose, s.cluster, s.err, s.kept = false, nil, nil, nil
 	return code
 }
 

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -87,7 +86,7 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		return err
 	}
 	if flags["getStatusSummary"] {
-		counts, err := h.countStatuses(ctx, q.AgentFilter, timeouts, now)
+		counts, err := store.CountStatuses(ctx, h.Store.Agents(), q.AgentFilter, timeouts, now)
 		if err != nil {
 			return err
 		}
@@ -99,14 +98,6 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 	}
 	c.JSON(http.StatusOK, out)
 	return nil
-}
-
-func (h *Handlers) countStatuses(ctx context.Context, f store.AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Status]int, error) {
-	counts := map[fleet.Status]int{}
-	err := h.Store.Agents().Facts(ctx, f, func(_ string, facts fleet.StatusFacts) {
-		counts[facts.StatusAt(now, timeouts[facts.PolicyID])]++
-	})
-	return counts, err
 }
 
 func (h *Handlers) getAgent(c *gin.Context) error {
@@ -144,7 +135,7 @@ func (h *Handlers) agentStatus(c *gin.Context) error {
 	if filter.Query, err = selectAgents("query.kuery", c.Query("kuery"), true, timeouts, now); err != nil {
 		return err
 	}
-	n, err := h.countStatuses(c.Request.Context(), filter, timeouts, now)
+	n, err := store.CountStatuses(c.Request.Context(), h.Store.Agents(), filter, timeouts, now)
 	if err != nil {
 		return err
 	}

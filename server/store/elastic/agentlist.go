@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -204,6 +205,47 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 		})
 		return nil
 	})
+}
+
+func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) ([]int, error) {
+	query, err := filterQuery(filter)
+	if err != nil {
+		return nil, err
+	}
+	first, before := make([]any, len(queries)+1), []any{}
+	for i, q := range queries {
+		match, err := dsl(q)
+		if err != nil {
+			return nil, err
+		}
+		first[i] = body{"bool": body{"filter": []any{match}, "must_not": before[:i:i]}}
+		before = append(before, match)
+	}
+	first[len(queries)] = body{"bool": body{"must_not": before}}
+	res, err := g.s.c.search(ctx, "count agents", indexAgents, body{
+		"query": query, "size": 0, "track_total_hits": false, "aggs": body{"first": body{"filters": body{"filters": first}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var counted struct {
+		First struct {
+			Buckets []struct {
+				Count int `json:"doc_count"`
+			} `json:"buckets"`
+		} `json:"first"`
+	}
+	if err := decodeSource("counts", "of agents", res.Aggregations, &counted); err != nil {
+		return nil, err
+	}
+	if n := len(counted.First.Buckets); n != len(first) {
+		return nil, fleet.Errorf(fleet.Internal, "count agents: Elasticsearch gave %d counts, want %d", n, len(first))
+	}
+	out := make([]int, len(first))
+	for i, b := range counted.First.Buckets {
+		out[i] = b.Count
+	}
+	return out, nil
 }
 
 func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
@@ -72,6 +74,7 @@ type written struct {
 	guard    guard // of the document now
 	conflict bool  // it exists already, or is not as the guard wants it
 	missing  bool
+	refused  *refusal // it was not done for another reason
 	// repeated says that the cluster had done it already when it was asked again:
 	// the document is ours, but touches may have come after.
 	repeated bool
@@ -97,42 +100,51 @@ var bulkPath = []string{"items.*.status", "items.*._seq_no", "items.*._primary_t
 // item to one of several workers, and so keeps no order.
 func (c *client) write(ctx context.Context, op string, list ...write) ([]written, error) {
 	out := make([]written, 0, len(list))
-	var body bytes.Buffer
-	from := 0
-	touched := map[string]bool{}
-	flush := func(to int) error {
-		if from == to {
-			return nil
-		}
-		outcomes, err := c.send(ctx, op, body.Bytes(), to-from)
-		if err == nil {
-			err = c.recognise(ctx, op, list[from:to], outcomes)
-		}
-		for index := range touched {
-			c.fresh[index].wrote() // or may have
-		}
-		clear(touched)
-		body.Reset()
-		from = to
-		out = append(out, outcomes...)
-		return err
-	}
-	for i, w := range list {
-		if err := c.encode(&body, w); err != nil {
-			return nil, fleet.Errorf(fleet.Internal, "%s: %s cannot be encoded: %w", op, w.key.id, err)
-		}
-		touched[w.key.index] = true
-		if i+1-from == maxBulkItems || body.Len() >= maxBulkBytes {
-			if err := flush(i + 1); err != nil {
-				return nil, err
+	for len(list) > 0 {
+		n, size := 0, 0
+		var items [][]byte
+		for n < min(len(list), maxBulkItems) && size < maxBulkBytes {
+			item, err := c.encode(list[n])
+			if err != nil {
+				return nil, fleet.Errorf(fleet.Internal, "%s: %s cannot be encoded: %w", op, list[n].key.id, err)
 			}
+			items = append(items, item)
+			size += len(item)
+			n++
 		}
-	}
-	if err := flush(len(list)); err != nil {
-		return nil, err
+		outcomes, err := c.writePart(ctx, op, list[:n], items, size)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, outcomes...)
+		list = list[n:]
 	}
 	return out, nil
 }
+
+// writePart is write for what fits into one request.
+func (c *client) writePart(ctx context.Context, op string, list []write, items [][]byte, size int) ([]written, error) {
+	send := c.send
+	if len(items) <= gatherItems && size <= gatherBytes && !slices.ContainsFunc(list, write.odd) {
+		send = c.writes.do
+	}
+	outcomes, err := send(ctx, items)
+	for _, w := range list {
+		c.fresh[w.key.index].wrote() // or may have
+	}
+	if err != nil {
+		return nil, fault(op, err)
+	}
+	for _, out := range outcomes {
+		if out.refused != nil {
+			return nil, fault(op, out.refused)
+		}
+	}
+	return outcomes, c.recognise(ctx, op, list, outcomes)
+}
+
+// odd says that Elasticsearch would refuse a whole request for this write.
+func (w write) odd() bool { return w.key.id != "" && !w.key.possible() }
 
 // recognise turns conflicts of writes with what they wrote themselves into
 // successes.
@@ -167,7 +179,8 @@ func (c *client) recognise(ctx context.Context, op string, list []write, outcome
 	return nil
 }
 
-func (c *client) encode(body *bytes.Buffer, w write) error {
+// encode writes the lines of a write as a bulk has them.
+func (c *client) encode(w write) ([]byte, error) {
 	type target struct {
 		Index string `json:"_index"`
 		ID    string `json:"_id,omitempty"`
@@ -178,70 +191,90 @@ func (c *client) encode(body *bytes.Buffer, w write) error {
 	if w.guard != (guard{}) {
 		t.Seq, t.Term = &w.guard.seq, w.guard.term
 	}
-	enc := json.NewEncoder(body) // ends each with a line break, as bulk wants it
-	if err := enc.Encode(map[verb]target{w.verb: t}); err != nil {
-		return err
-	}
-	switch w.verb {
-	case remove:
-		return nil
-	case update:
+	var lines bytes.Buffer
+	enc := json.NewEncoder(&lines) // ends each with a line break, as bulk wants it
+	err := enc.Encode(map[verb]target{w.verb: t})
+	switch {
+	case err != nil || w.verb == remove:
+	case w.verb == update:
 		// Without a change Elasticsearch would write nothing, and the revision stay.
-		return enc.Encode(map[string]any{"doc": w.body, "detect_noop": false})
+		err = enc.Encode(map[string]any{"doc": w.body, "detect_noop": false})
+	default:
+		err = enc.Encode(w.body)
 	}
-	return enc.Encode(w.body)
+	return lines.Bytes(), err
 }
 
-// send sends one request of n items. One that is turned away whole, since the
-// node has too much to do, is sent again.
-func (c *client) send(ctx context.Context, op string, body []byte, n int) ([]written, error) {
+// send sends writes in one request. Those that are turned away since the node has
+// too much to do are sent again: of one shard it turns away all, so order stays.
+func (c *client) send(ctx context.Context, items [][]byte) ([]written, error) {
+	return c.sendAs(ctx, bulkCall{shard: shardTimeout}, items)
+}
+
+// bulkCall says how writes are sent.
+type bulkCall struct {
+	shard      time.Duration // how long they may wait for a primary copy
+	repeatable bool          // as a call is
+}
+
+func (c *client) sendAs(ctx context.Context, how bulkCall, items [][]byte) ([]written, error) {
+	out := make([]written, len(items))
+	open := make([]int, len(items))
+	for i := range items {
+		open[i] = i
+	}
 	pause := callBackoff
 	for try := 1; ; try++ {
+		var body bytes.Buffer
+		for _, i := range open {
+			body.Write(items[i])
+		}
 		var answer bulkAnswer
-		err := c.do(ctx, call{op: op, timeout: bulkTimeout, request: func() esapi.Request {
-			return esapi.BulkRequest{Body: bytes.NewReader(body), FilterPath: bulkPath}
+		err := c.try(ctx, call{timeout: timeoutFor(len(open)), repeatable: how.repeatable, request: func() esapi.Request {
+			return esapi.BulkRequest{Body: bytes.NewReader(body.Bytes()), FilterPath: bulkPath, Timeout: how.shard}
 		}}, &answer)
 		if err != nil {
 			return nil, err
 		}
-		if len(answer.Items) != n {
-			return nil, fleet.Errorf(fleet.Unavailable, "%s: Elasticsearch answered for %d of %d documents", op, len(answer.Items), n)
+		if len(answer.Items) != len(open) {
+			return nil, fmt.Errorf("it answered for %d of %d documents", len(answer.Items), len(open))
 		}
-		out := make([]written, n)
-		var refused *refusal
-		busy := 0
-		for i, item := range answer.Items {
+		var busy []int
+		for n, item := range answer.Items {
 			for _, it := range item {
-				out[i].guard = guard{it.Seq, it.Term}
-				if it.Error == nil {
-					continue
-				}
-				r := it.Error.refusal(it.Status)
-				switch {
-				case it.Status == http.StatusConflict:
-					out[i].conflict = true
-				case r.kind == "document_missing_exception":
-					out[i].missing = true
-				default:
-					refused = r
-					if r.busy() {
-						busy++
-					}
-				}
+				out[open[n]] = outcome(it.Status, guard{it.Seq, it.Term}, it.Error)
+			}
+			if r := out[open[n]].refused; r != nil && r.busy() {
+				busy = append(busy, open[n])
 			}
 		}
-		if refused == nil {
+		if len(busy) == 0 || try == callTries || ctx.Err() != nil {
 			return out, nil
 		}
-		if busy < n || try == callTries || ctx.Err() != nil {
-			return nil, fault(op, refused)
-		}
+		open = busy
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 		pause *= 2
 	}
+}
+
+func outcome(status int, now guard, failed *cause) written {
+	out := written{guard: now}
+	if failed == nil {
+		return out
+	}
+	r := failed.refusal(status)
+	switch {
+	case status == http.StatusConflict:
+		out.conflict = true
+	case r.kind == "document_missing_exception":
+		out.missing = true
+	default:
+		out.refused = r
+	}
+	return out
 }
 
 // write1 is write for one.

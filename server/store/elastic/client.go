@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,12 +20,23 @@ import (
 )
 
 const (
-	// callTimeout bounds one request. A node that needs longer for a document or
-	// a page is in trouble, and whoever waits for it had better be told.
+	// callTimeout bounds one call, with its repeats, for few documents. A cluster that
+	// needs longer is in trouble, and whoever waits for it had better be told.
 	callTimeout = 10 * time.Second
-	// bulkTimeout bounds one request that writes or reads thousands of documents,
-	// which a small cluster under load takes some seconds for.
-	bulkTimeout = 60 * time.Second
+	// bulkTimeout bounds a call for thousands of documents, which a small cluster
+	// under load takes some seconds for.
+	bulkTimeout = 30 * time.Second
+	// fewDocuments is up to where callTimeout is for.
+	fewDocuments = 200
+	// shardTimeout is how long Elasticsearch lets a write wait for a primary copy: by
+	// itself a minute. Another copy takes over within a second or two; where there is
+	// none, only an operator helps. It is below callTimeout, so that what is said is
+	// which index has no primary.
+	shardTimeout = 4 * time.Second
+	// masterTimeout is how long the changes that Open makes may wait for the master,
+	// which has a queue of them when several servers start at once. Below half of
+	// bulkTimeout, so that it is the master's absence that is told.
+	masterTimeout = 12 * time.Second
 	// callTries bounds how often a request is sent. With callBackoff a busy node has
 	// half a second to catch its breath; callers with more patience repeat the call.
 	callTries = 4
@@ -32,15 +44,42 @@ const (
 	callBackoff = 50 * time.Millisecond
 	// maxErrorBody bounds what is read of an answer that is an error.
 	maxErrorBody = 64 << 10
+	// shedEvery is how often idle connections are closed at most. One that is needed
+	// anew costs a handshake.
+	shedEvery = time.Second
 )
+
+// timeoutFor is the bound of a call for n documents.
+func timeoutFor(n int) time.Duration {
+	if n <= fewDocuments {
+		return callTimeout
+	}
+	return bulkTimeout
+}
 
 // client sends requests and says what became of them.
 type client struct {
 	transport esapi.Transport
-	idle      interface{ CloseIdleConnections() } // nil: not ours to close
-	prefix    string
-	closed    atomic.Bool
-	fresh     map[string]*freshness // by index; never changed
+	idle      interface{ CloseIdleConnections() }
+	// several says that there is another node to ask.
+	several bool
+	prefix  string
+	closed  atomic.Bool
+	shed    atomic.Int64          // when idle connections were closed last, in nanoseconds
+	fresh   map[string]*freshness // by index; never changed
+
+	reads  *gatherer[lookup, found]
+	writes *gatherer[[]byte, written]
+}
+
+func newClient(transport esapi.Transport, idle interface{ CloseIdleConnections() }, nodes int, prefix string) *client {
+	c := &client{transport: transport, idle: idle, several: nodes > 1, prefix: prefix, fresh: map[string]*freshness{}}
+	for index := range schemas {
+		c.fresh[index] = newFreshness()
+	}
+	c.reads = &gatherer[lookup, found]{send: c.getSome}
+	c.writes = &gatherer[[]byte, written]{send: c.send}
+	return c
 }
 
 // errClosed is what calls meet after Close.
@@ -48,9 +87,7 @@ var errClosed = errors.New("the store is closed")
 
 func (c *client) close() {
 	c.closed.Store(true)
-	if c.idle != nil {
-		c.idle.CloseIdleConnections()
-	}
+	c.idle.CloseIdleConnections()
 }
 
 // name of an index.
@@ -73,13 +110,22 @@ func (r *refusal) Error() string {
 // blocked says that an index takes no writes until somebody does something.
 func (r *refusal) blocked() bool { return r.kind == "cluster_block_exception" }
 
+// lost says that a shard has no copy that could be asked: the index is red.
+func (r *refusal) lost() bool {
+	switch r.kind {
+	case "unavailable_shards_exception", "no_shard_available_action_exception", "search_phase_execution_exception":
+		return r.status == http.StatusServiceUnavailable
+	}
+	return false
+}
+
 // busy says that nothing was done, since there was too much to do.
 func (r *refusal) busy() bool { return r.status == http.StatusTooManyRequests && !r.blocked() }
 
 // call is one request.
 type call struct {
-	op      string // for errors: what it is for
-	timeout time.Duration
+	op      string        // for errors: what it is for
+	timeout time.Duration // of the request with its repeats
 	// repeatable requests may be sent again when it is not clear what became of
 	// them. All are when it is clear that nothing did.
 	repeatable bool
@@ -90,24 +136,46 @@ type call struct {
 // do sends a request until it is answered, as often as is safe, and decodes the
 // answer into out. Its errors are fleet.Errors.
 func (c *client) do(ctx context.Context, what call, out any) error {
+	return fault(what.op, c.try(ctx, what, out))
+}
+
+// try is do with errors as they are.
+func (c *client) try(ctx context.Context, what call, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, what.timeout)
+	defer cancel()
 	pause := callBackoff
+	var before error
 	for try := 1; ; try++ {
 		if c.closed.Load() {
-			return fault(what.op, errClosed)
+			return errClosed
 		}
-		err := c.once(ctx, what, out)
-		if err == nil {
+		err := c.once(ctx, what, c.patience(ctx, what, try), out)
+		switch {
+		case err == nil:
 			return nil
+		case before != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return before // says more than that time is up
+		case try == callTries || ctx.Err() != nil || !repeat(err, what.repeatable):
+			return err
 		}
-		if try == callTries || ctx.Err() != nil || !repeat(err, what.repeatable) {
-			return fault(what.op, err)
-		}
+		before = err
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 		pause *= 2
 	}
+}
+
+// patience is how long one try may take. A node that hangs costs half of the time
+// there is, if another can be asked after it.
+func (c *client) patience(ctx context.Context, what call, try int) time.Duration {
+	deadline, _ := ctx.Deadline() // try has set one
+	left := time.Until(deadline)
+	if try == 1 && c.several && what.repeatable {
+		left /= 2
+	}
+	return left
 }
 
 // repeat says whether a request that met err may be sent again.
@@ -124,16 +192,28 @@ func repeat(err error, repeatable bool) bool {
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return true // it was never sent; there may be another node
 	}
-	// A node that does not answer in time is not asked again: the caller has
-	// waited for long enough.
-	return repeatable && !errors.Is(err, context.DeadlineExceeded)
+	return repeatable
 }
 
-func (c *client) once(ctx context.Context, what call, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, what.timeout)
+// shedIdle closes connections nobody uses, after one did not answer in time. If a
+// firewall or a node has forgotten it, it has forgotten the others too, and each
+// would cost somebody a timeout.
+func (c *client) shedIdle() {
+	now, last := time.Now().UnixNano(), c.shed.Load()
+	if now-last >= int64(shedEvery) && c.shed.CompareAndSwap(last, now) {
+		c.idle.CloseIdleConnections()
+	}
+}
+
+// once sends a request once.
+func (c *client) once(ctx context.Context, what call, patience time.Duration, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	res, err := what.request().Do(ctx, c.transport)
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			c.shedIdle()
+		}
 		return err
 	}
 	defer res.Body.Close() // read to its end, or given up
@@ -150,6 +230,7 @@ func (c *client) once(ctx context.Context, what call, out any) error {
 	}
 	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
 		if ctx.Err() != nil {
+			c.shedIdle()
 			return ctx.Err()
 		}
 		return fmt.Errorf("the answer broke off or is no JSON: %w", err)
@@ -170,6 +251,9 @@ type cause struct {
 	} `json:"failed_shards"`
 }
 
+// linkPattern finds the links to its manual that Elasticsearch puts into reasons.
+var linkPattern = regexp.MustCompile(`(; for more information,? see)? ?https?://[^\s\]]*`)
+
 func (e cause) refusal(status int) *refusal {
 	r := &refusal{status: status, kind: e.Type, reason: e.Reason}
 	inner := e.Why
@@ -179,6 +263,7 @@ func (e cause) refusal(status int) *refusal {
 	if inner != nil && inner.Reason != "" && inner.Reason != e.Reason {
 		r.reason += ": " + inner.Reason
 	}
+	r.reason = linkPattern.ReplaceAllString(r.reason, "")
 	return r
 }
 
@@ -230,6 +315,9 @@ func refusedFault(op string, r *refusal) error {
 		return unavailable(op, r, "Elasticsearch takes no writes (%s): free disk space, or remove the block: %s", op, r.reason)
 	case r.kind == "index_not_found_exception":
 		return unavailable(op, r, "an index of the store is missing (%s): %s: start a server again to have it made, or restore it", op, r.reason)
+	case r.lost():
+		which, _, _ := strings.Cut(r.reason, " Timeout: ") // what follows is the request
+		return unavailable(op, r, "an index is red, none of its copies is at hand (%s): look at the health of the cluster, and start the nodes that are missing: %s", op, which)
 	case r.status == http.StatusTooManyRequests:
 		return unavailable(op, r, "Elasticsearch is overloaded (%s): %s", op, r.reason)
 	case r.status >= http.StatusInternalServerError:

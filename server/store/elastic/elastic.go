@@ -9,8 +9,6 @@
 package elastic
 
 import (
-	"context"
-
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -119,13 +117,6 @@ func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
 
 func (s *Store) PackageData() store.PackageData { return packageData{s} }
-
-// Ping reads a document, of an index in which every replica of the server
-// writes: so it says too whether the index has a copy that answers.
-func (s *Store) Ping(ctx context.Context) error {
-	_, err := s.c.get(ctx, "ping", key{indexDocuments, "ping"})
-	return err
-}
 
 // Close lets calls that run come to their end. Later ones fail as Unavailable.
 func (s *Store) Close() error {

@@ -24,51 +24,69 @@ func TestMain(m *testing.M) { os.Exit(esnode.With(m).Run()) }
 const listLag = 10 * time.Second
 
 func TestContract(t *testing.T) {
-	p := places{t: t}
-	storetest.Run(t, storetest.Config{Place: p.take, Open: openPlace, ListLag: listLag})
-}
-
-// places hands out prefixes, empty but not new: making the indices takes a small
-// node seconds, and a hundred stories each want a place of their own. That numbers
-// do not begin with one is what they meet in real life, too.
-type places struct {
-	t *testing.T // the places are removed when it ends
-
-	mu   sync.Mutex
-	free []esnode.Place
-}
-
-// take returns a place, spelled out so that another process can open it.
-func (p *places) take(t *testing.T) string {
-	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var mine *esnode.Place
-	for mine == nil && len(p.free) > 0 {
-		last := p.free[len(p.free)-1]
-		p.free = p.free[:len(p.free)-1]
-		emptied, err := empty(t.Context(), last)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if emptied {
-			mine = &last
-		}
-	}
-	if mine == nil {
-		fresh := esnode.Shared(p.t)
-		mine = &fresh
-	}
-	t.Cleanup(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.free = append(p.free, *mine)
+	var calls recordedCalls
+	storetest.Run(t, storetest.Config{
+		Place: func(story *testing.T) string {
+			p := place(story)
+			// Not sooner: the process that is killed amid its writes has no node to start.
+			if calls.proxy == nil {
+				calls.through(t, p)
+			}
+			p.Access = calls.proxy.Access()
+			return asText(t, p) // another process can open it, too
+		},
+		Open: openPlace, ListLag: listLag,
 	})
-	b, err := json.Marshal(mine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls.check(t)
+}
+
+func asText(t *testing.T, p esnode.Place) string {
+	t.Helper()
+	b, err := json.Marshal(p)
+	must(t, err)
 	return string(b)
+}
+
+// free are the places no test is in. They are empty but not new: making the indices
+// takes a small node seconds, and a hundred stories each want a place of their own.
+// That numbers do not begin with one is what stores meet in real life, too.
+var free struct {
+	sync.Mutex
+	places []esnode.Place
+}
+
+// place returns an empty place, whose indices are there or not. A test that harms
+// them takes esnode.Shared.
+func place(t *testing.T) esnode.Place {
+	t.Helper()
+	for {
+		p, ok := takeFree()
+		if !ok {
+			p = esnode.Keep(t)
+		} else if emptied, err := empty(t.Context(), p); err != nil {
+			t.Fatal(err)
+		} else if !emptied {
+			continue
+		}
+		t.Cleanup(func() {
+			free.Lock()
+			defer free.Unlock()
+			free.places = append(free.places, p)
+		})
+		return p
+	}
+}
+
+func takeFree() (esnode.Place, bool) {
+	free.Lock()
+	defer free.Unlock()
+	n := len(free.places)
+	if n == 0 {
+		return esnode.Place{}, false
+	}
+	p := free.places[n-1]
+	free.places = free.places[:n-1]
+	return p, true
 }
 
 // maxEmpty is how many documents are removed one by one; a place with more is not

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func must(t *testing.T, err error) {
 // throughProxy opens a store that reaches its node through a proxy.
 func throughProxy(t *testing.T) (store.Store, *esnode.Proxy, esnode.Place) {
 	t.Helper()
-	p := esnode.Shared(t)
+	p := place(t)
 	proxy := esnode.StartProxy(t, p.Access, esnode.ProxyOptions{})
 	proxy.Demand(esnode.Access{APIKey: secretKey})
 	p.Access = proxy.Access()
@@ -87,21 +88,25 @@ func TestAFaultIsUnavailableAndPasses(t *testing.T) {
 		"half open":                  esnode.Hang(),
 	} {
 		t.Run(name, func(t *testing.T) {
+			proxy.Break(fault)
+			var all sync.WaitGroup
 			for what, call := range calls {
-				// As a caller who does not wait for ever: the store's own bound is ten seconds.
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				proxy.Break(fault)
-				err := call(ctx, s)
-				proxy.Heal()
-				cancel()
-				if fleet.KindOf(err) != fleet.Unavailable {
-					t.Errorf("%s: error is %v (%s), want one of kind %s", what, err, fleet.KindOf(err), fleet.Unavailable)
-					continue
-				}
-				if s := fmt.Sprint(err, fmt.Sprintf("%+v", err)); strings.Contains(s, secretKey) || strings.Contains(s, "http://") {
-					t.Errorf("%s: the error tells too much: %s", what, s)
-				}
+				all.Go(func() {
+					// As a caller who does not wait for ever: the store's own bound is ten seconds.
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					defer cancel()
+					err := call(ctx, s)
+					if fleet.KindOf(err) != fleet.Unavailable {
+						t.Errorf("%s: error is %v (%s), want one of kind %s", what, err, fleet.KindOf(err), fleet.Unavailable)
+						return
+					}
+					if s := fmt.Sprint(err, fmt.Sprintf("%+v", err)); strings.Contains(s, secretKey) || strings.Contains(s, "http://") {
+						t.Errorf("%s: the error tells too much: %s", what, s)
+					}
+				})
 			}
+			all.Wait()
+			proxy.Heal()
 			for what, call := range calls {
 				if err := call(t.Context(), s); err != nil {
 					t.Errorf("after it has passed, %s: %v", what, err)
@@ -170,7 +175,7 @@ func TestAWriteWhoseAnswerIsLostIsNotMadeTwice(t *testing.T) {
 }
 
 func TestAnIndexThatTakesNoWritesCanBeRead(t *testing.T) {
-	p := esnode.Shared(t)
+	p := place(t)
 	s := open(t, p)
 	must(t, s.Agents().Create(t.Context(), agent("a")))
 	block := func(v string) {
@@ -197,7 +202,7 @@ func TestAnIndexThatTakesNoWritesCanBeRead(t *testing.T) {
 }
 
 func TestWhatTheClientPresents(t *testing.T) {
-	node := esnode.Shared(t)
+	node := place(t)
 	for name, tc := range map[string]struct {
 		demand  esnode.Access
 		options esnode.ProxyOptions

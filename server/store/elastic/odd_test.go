@@ -10,13 +10,12 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/testing/esnode"
 )
 
 // Agents of all makers send what they like. What the mappings have no place for is
 // kept all the same, and keeps nobody from being stored.
 func TestWhateverAgentsSendIsKept(t *testing.T) {
-	s := open(t, esnode.Shared(t))
+	s := open(t, place(t))
 	ctx := t.Context()
 	long := strings.Repeat("ü", 40_000) // more bytes than a keyword can have
 	for i, metadata := range []string{
@@ -73,7 +72,7 @@ func TestWhateverAgentsSendIsKept(t *testing.T) {
 
 // A document above a mebibyte is compressed, and comes back whole.
 func TestALargeDocument(t *testing.T) {
-	s := open(t, esnode.Shared(t))
+	s := open(t, place(t))
 	ctx := t.Context()
 	want := fleet.Preview{Hash: "sha256:aa", RolloutID: "r", At: now}
 	for range 20_000 {
@@ -95,7 +94,7 @@ func TestALargeDocument(t *testing.T) {
 }
 
 func TestANameThatNoDocumentCanHaveIsNotFound(t *testing.T) {
-	s := open(t, esnode.Shared(t))
+	s := open(t, place(t))
 	ctx := t.Context()
 	for _, id := range []string{"", strings.Repeat("n", 1000), "a/b?c=d#e", "..", "_all", "*", "\u00e4\n"} {
 		_, err := s.Agents().Get(ctx, id)

@@ -41,6 +41,10 @@ const (
 	openTogether = 6
 )
 
+// keepAlive finds out within callTimeout that the other end is gone without a
+// word. The system's own takes minutes.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: 2 * time.Second, Count: 3}
+
 // Options of Open. URLs are required; at most one of Username, APIKey and
 // ServiceToken may be given.
 type Options struct {
@@ -171,7 +175,7 @@ func connect(opts Options) (*client, error) {
 	}
 	network := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}).DialContext,
 		TLSHandshakeTimeout: dialTimeout,
 		MaxConnsPerHost:     maxConns,
 		MaxIdleConnsPerHost: maxConns,
@@ -199,11 +203,7 @@ func connect(opts Options) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("elasticsearch: the connection cannot be set up: %w", err)
 	}
-	c := &client{transport: transport, idle: network, prefix: opts.Prefix, fresh: map[string]*freshness{}}
-	for index := range schemas {
-		c.fresh[index] = newFreshness()
-	}
-	return c, nil
+	return newClient(transport, network, len(urls), opts.Prefix), nil
 }
 
 // prepare makes all indices as this version wants them.
@@ -251,8 +251,8 @@ func (c *client) versions(ctx context.Context) (map[string]int, error) {
 			} `json:"_meta"`
 		} `json:"mappings"`
 	}
-	err := c.do(ctx, call{op: "look at the indices", timeout: callTimeout, repeatable: true, request: func() esapi.Request {
-		return esapi.IndicesGetMappingRequest{Index: names, IgnoreUnavailable: &yes}
+	err := c.do(ctx, call{op: "look at the indices", timeout: bulkTimeout, repeatable: true, request: func() esapi.Request {
+		return esapi.IndicesGetMappingRequest{Index: names, IgnoreUnavailable: &yes, MasterTimeout: masterTimeout}
 	}}, &answer)
 	if err != nil {
 		return nil, err
@@ -280,19 +280,19 @@ func (c *client) putTemplate(ctx context.Context, index string) error {
 		"_meta":    body{"managed_by": "muster", "muster_schema": schemaVersion},
 		"template": body{"settings": indexSettings(), "mappings": mappings(index, schemaVersion)},
 	}, func(r *bytes.Reader) esapi.Request {
-		return esapi.IndicesPutIndexTemplateRequest{Name: c.name(index), Body: r}
+		return esapi.IndicesPutIndexTemplateRequest{Name: c.name(index), Body: r, MasterTimeout: masterTimeout}
 	})
 }
 
 func (c *client) putMapping(ctx context.Context, index string) error {
 	return c.setUp(ctx, "bring the index "+c.name(index)+" up to date", mappings(index, schemaVersion), func(r *bytes.Reader) esapi.Request {
-		return esapi.IndicesPutMappingRequest{Index: []string{c.name(index)}, Body: r}
+		return esapi.IndicesPutMappingRequest{Index: []string{c.name(index)}, Body: r, MasterTimeout: masterTimeout, Timeout: masterTimeout}
 	})
 }
 
 func (c *client) createIndex(ctx context.Context, index string) error {
 	err := c.setUp(ctx, "create the index "+c.name(index), body{}, func(r *bytes.Reader) esapi.Request {
-		return esapi.IndicesCreateRequest{Index: c.name(index), Body: r}
+		return esapi.IndicesCreateRequest{Index: c.name(index), Body: r, MasterTimeout: masterTimeout, Timeout: masterTimeout}
 	})
 	var refused *refusal
 	if errors.As(err, &refused) && refused.kind == "resource_already_exists_exception" {

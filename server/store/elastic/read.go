@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,6 +25,9 @@ const (
 	// skipPage is how many hits a walk passes over with one request; they come
 	// without their documents.
 	skipPage = window
+	// smallPage is up to where a walk is one search. Longer ones read it in vain, which
+	// is a tenth of a page of theirs.
+	smallPage = 1_000
 	// pitAlive is how long Elasticsearch keeps a point in time after each page of a
 	// walk. Whoever takes longer for a page has died.
 	pitAlive = "2m"
@@ -32,9 +38,18 @@ type body map[string]any
 
 // found is a document that was asked for by id.
 type found struct {
-	there  bool
-	guard  guard
-	source json.RawMessage
+	there   bool
+	guard   guard
+	source  json.RawMessage
+	refused *refusal // why it cannot be read
+}
+
+// lookup asks for a document by id. It is written as _mget has it.
+type lookup struct {
+	Index string `json:"_index"`
+	ID    string `json:"_id"`
+	// Fields are those of the source that are wanted; none: all.
+	Fields []string `json:"_source,omitempty"`
 }
 
 // gets returns the documents of the keys, each at the index of its key, as they
@@ -48,34 +63,33 @@ func (c *client) gets(ctx context.Context, op string, keys []key, fields ...stri
 		}
 	}
 	for part := range slices.Chunk(places, maxGet) {
-		asked := make([]key, len(part))
+		asked := make([]lookup, len(part))
 		for n, i := range part {
-			asked[n] = keys[i]
+			asked[n] = lookup{c.name(keys[i].index), keys[i].id, fields}
 		}
-		got, err := c.getSome(ctx, op, asked, fields)
+		get := c.getSome
+		if len(asked) <= gatherLookups {
+			get = c.reads.do
+		}
+		got, err := get(ctx, asked)
 		if err != nil {
-			return nil, err
+			return nil, fault(op, err)
 		}
 		for n, i := range part {
+			if got[n].refused != nil {
+				return nil, fault(op, got[n].refused)
+			}
 			out[i] = got[n]
 		}
 	}
 	return out, nil
 }
 
-func (c *client) getSome(ctx context.Context, op string, keys []key, fields []string) ([]found, error) {
-	type doc struct {
-		Index  string   `json:"_index"`
-		ID     string   `json:"_id"`
-		Fields []string `json:"_source,omitempty"`
-	}
-	docs := make([]doc, len(keys))
-	for i, k := range keys {
-		docs[i] = doc{c.name(k.index), k.id, fields}
-	}
-	timeout := callTimeout
-	if len(keys) > 1 {
-		timeout = bulkTimeout
+// getSome asks for documents with one request.
+func (c *client) getSome(ctx context.Context, asked []lookup) ([]found, error) {
+	encoded, err := json.Marshal(body{"docs": asked})
+	if err != nil {
+		return nil, err
 	}
 	var answer struct {
 		Docs []struct {
@@ -86,18 +100,21 @@ func (c *client) getSome(ctx context.Context, op string, keys []key, fields []st
 			Error  *cause          `json:"error"`
 		} `json:"docs"`
 	}
-	if err := c.ask(ctx, op, timeout, body{"docs": docs}, &answer, func(r *bytes.Reader) esapi.Request { return esapi.MgetRequest{Body: r} }); err != nil {
+	err = c.try(ctx, call{timeout: timeoutFor(len(asked)), repeatable: true, request: func() esapi.Request {
+		return esapi.MgetRequest{Body: bytes.NewReader(encoded)}
+	}}, &answer)
+	if err != nil {
 		return nil, err
 	}
-	if len(answer.Docs) != len(keys) {
-		return nil, fleet.Errorf(fleet.Unavailable, "%s: Elasticsearch answered for %d of %d documents", op, len(answer.Docs), len(keys))
+	if len(answer.Docs) != len(asked) {
+		return nil, fmt.Errorf("it answered for %d of %d documents", len(answer.Docs), len(asked))
 	}
-	out := make([]found, len(keys))
+	out := make([]found, len(asked))
 	for i, d := range answer.Docs {
-		if d.Error != nil {
-			return nil, fault(op, d.Error.refusal(statusOf(d.Error.Type)))
-		}
 		out[i] = found{there: d.Found, guard: guard{d.Seq, d.Term}, source: d.Source}
+		if d.Error != nil {
+			out[i].refused = d.Error.refusal(statusOf(d.Error.Type))
+		}
 	}
 	return out, nil
 }
@@ -164,16 +181,20 @@ func (c *client) search(ctx context.Context, op, index string, b body) (result, 
 // searchNow searches an index as it was last refreshed. Without an index the body
 // has a point in time.
 func (c *client) searchNow(ctx context.Context, op, index string, b body) (result, error) {
-	var indices []string
-	if index != "" {
-		indices = []string{c.name(index)}
+	if index == "" {
+		return c.searchAll(ctx, op, nil, b)
 	}
-	whole := false // a list without those of a shard that fails would look complete
-	pit := index == ""
+	return c.searchAll(ctx, op, []string{c.name(index)}, b)
+}
+
+// searchAll is searchNow for several indices, by their whole names.
+func (c *client) searchAll(ctx context.Context, op string, names []string, b body) (result, error) {
+	whole := false             // a list without those of a shard that fails would look complete
+	hits, _ := b["size"].(int) // without hits it counts: from columns, quickly
 	var out result
-	err := c.ask(ctx, op, bulkTimeout, b, &out, func(r *bytes.Reader) esapi.Request {
-		req := esapi.SearchRequest{Index: indices, Body: r}
-		if !pit {
+	err := c.ask(ctx, op, timeoutFor(hits), b, &out, func(r *bytes.Reader) esapi.Request {
+		req := esapi.SearchRequest{Index: names, Body: r}
+		if names != nil {
 			req.AllowPartialSearchResults = &whole
 		}
 		return req
@@ -195,19 +216,33 @@ func (c *client) ask(ctx context.Context, op string, timeout time.Duration, b bo
 // walk calls f for every hit of a search, as they all were at one moment. Without
 // a sort they come in no order.
 func (c *client) walk(ctx context.Context, op, index string, b body, page int, f func(hit) error) error {
+	each := func(hits []hit) error {
+		for _, h := range hits {
+			if err := f(h); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// What fits into a small page needs no point in time, which is two requests more.
+	small := min(page, smallPage)
+	first := body{"size": small, "track_total_hits": false, "sort": []any{"_doc"}}
+	maps.Copy(first, b)
+	res, err := c.search(ctx, op, index, first)
+	if err != nil {
+		return err
+	}
+	if len(res.Hits.Hits) < small {
+		return each(res.Hits.Hits)
+	}
 	return c.atOneMoment(ctx, op, index, b, func(next func(body) ([]hit, error)) error {
 		for {
 			hits, err := next(body{"size": page})
-			if err != nil {
+			if err == nil {
+				err = each(hits)
+			}
+			if err != nil || len(hits) < page {
 				return err
-			}
-			for _, h := range hits {
-				if err := f(h); err != nil {
-					return err
-				}
-			}
-			if len(hits) < page {
-				return nil
 			}
 		}
 	})
@@ -239,11 +274,8 @@ func (c *client) atOneMoment(ctx context.Context, op, index string, b body, f fu
 	var after []json.RawMessage
 	return f(func(page body) ([]hit, error) {
 		q := body{"sort": []any{"_shard_doc"}, "track_total_hits": false}
-		for _, part := range []body{b, page} {
-			for k, v := range part {
-				q[k] = v
-			}
-		}
+		maps.Copy(q, b)
+		maps.Copy(q, page)
 		q["pit"] = body{"id": pit, "keep_alive": pitAlive}
 		if after != nil {
 			q["search_after"] = after
@@ -363,15 +395,37 @@ func (c *client) refresh(ctx context.Context, op, index string) error {
 	return nil
 }
 
+// refreshPatience is how long a refresh may take before the index is looked at: it
+// takes milliseconds, but of a red index Elasticsearch waits a minute, whatever the
+// caller says.
+const refreshPatience = time.Second
+
 // refreshNow makes searches see all that has been written. An error says that
 // some copy of the index may not have been refreshed.
 func (c *client) refreshNow(ctx context.Context, op, index string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- c.refreshOnce(ctx, op, index) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(refreshPatience):
+	}
+	var refused *refusal
+	if err := c.probeWrites(ctx, []string{index}); errors.As(err, &refused) && refused.lost() {
+		return fault(op, refused)
+	}
+	return <-done
+}
+
+func (c *client) refreshOnce(ctx context.Context, op, index string) error {
 	var answer struct {
 		Shards struct {
 			Failed int `json:"failed"`
 		} `json:"_shards"`
 	}
-	err := c.do(ctx, call{op: op, timeout: bulkTimeout, repeatable: true, request: func() esapi.Request {
+	err := c.do(ctx, call{op: op, timeout: callTimeout, repeatable: true, request: func() esapi.Request {
 		return esapi.IndicesRefreshRequest{Index: []string{c.name(index)}}
 	}}, &answer)
 	if err == nil && answer.Shards.Failed > 0 {

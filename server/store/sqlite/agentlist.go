@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -213,6 +215,46 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 		return nil, 0, g.s.fault("list agents", err)
 	}
 	return out, len(found), nil
+}
+
+func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, queries []kql.Filter) ([]int, error) {
+	cond, err := filterCondition(filter)
+	if err != nil {
+		return nil, err
+	}
+	// What is selected stands between the two parts of the condition, and so do its
+	// values.
+	before := strings.Count(cond.with, "?")
+	args := slices.Clone(cond.args[:before])
+	var first strings.Builder
+	for i, f := range queries {
+		q, err := compile(f)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&first, ` WHEN %s THEN %d`, q.where, i)
+		args = append(args, q.args...)
+		cond.hot, cond.doc = cond.hot || q.hot, cond.doc || q.doc
+	}
+	// Counted here: GROUP BY would sort the rows first.
+	rows, err := g.s.readers.QueryContext(ctx, fmt.Sprintf(`%sSELECT CASE WHEN 0 THEN 0%s ELSE %d END FROM facts f%s%s`,
+		cond.with, first.String(), len(queries), cond.joins(), cond.where), append(args, cond.args[before:]...)...)
+	if err != nil {
+		return nil, g.s.fault("count agents", err)
+	}
+	out := make([]int, len(queries)+1)
+	err = eachRow(rows, func(scan scan) error {
+		var i int
+		if err := scan(&i); err != nil {
+			return err
+		}
+		out[i]++
+		return nil
+	})
+	if err != nil {
+		return nil, g.s.fault("count agents", err)
+	}
+	return out, nil
 }
 
 func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {

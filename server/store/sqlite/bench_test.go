@@ -283,6 +283,27 @@ func BenchmarkFacts(b *testing.B) {
 	report()
 }
 
+// BenchmarkCountStatuses is what the agents page asks for above its list.
+func BenchmarkCountStatuses(b *testing.B) {
+	s := benchStore(b)
+	timeouts := map[string]time.Duration{}
+	for i := range 10 {
+		timeouts[fmt.Sprintf("policy-%d", i)] = time.Duration(i+1) * time.Hour
+	}
+	report := measure(b)
+	for b.Loop() {
+		counts, err := store.CountStatuses(b.Context(), s.Agents(), store.AgentFilter{}, timeouts, benchStart)
+		all := 0
+		for _, n := range counts {
+			all += n
+		}
+		if err != nil || all != benchAgents {
+			b.Fatal(all, err)
+		}
+	}
+	report()
+}
+
 func benchAction(id string, n int) fleet.Action {
 	a := fleet.Action{ID: id, Type: agentapi.ActionUpgrade, Data: []byte(`{"version":"1.1.0"}`), CreatedAt: benchStart, Actioned: n}
 	for i := range n {

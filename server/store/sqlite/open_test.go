@@ -281,6 +281,14 @@ func TestALockThatLastsMakesWritesUnavailable(t *testing.T) {
 	if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "locked by another process") {
 		t.Errorf("while it is locked: %v", err)
 	}
+	if err := s.Ping(t.Context()); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "locked by another process") {
+		t.Errorf("ping while it is locked: %v", err)
+	}
+	hurry, cancel := context.WithTimeout(t.Context(), fast.BusyTimeout/5)
+	defer cancel()
+	if err := s.Ping(hurry); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("ping in a hurry while it is locked: %v", err)
+	}
 	if _, err := s.Agents().Get(t.Context(), "a"); err != nil {
 		t.Errorf("reading while it is locked: %v", err)
 	}

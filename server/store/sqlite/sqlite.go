@@ -129,10 +129,19 @@ func (s *Store) PackageData() store.PackageData { return nil }
 // Path of the file.
 func (s *Store) Path() string { return s.path }
 
-// Ping reads the file's first page.
+// Ping reads the file's first page, and opens a transaction as every write does: it
+// notices a file that is locked or must not be written. A full disk it does not: an
+// idle server would write to it all day to find out.
 func (s *Store) Ping(ctx context.Context) error {
 	var version int
-	return s.get(ctx, `PRAGMA user_version`, nil, &version)
+	if err := s.get(ctx, `PRAGMA user_version`, nil, &version); err != nil {
+		return err
+	}
+	err := s.writer.run(ctx, func(*tx) error { return nil })
+	if errors.Is(err, context.DeadlineExceeded) {
+		return unavailable("ping", err, "database %s: it takes no writes: another process may have locked it, or the disk does not answer", s.path)
+	}
+	return s.fault("ping", err)
 }
 
 // Close waits for writes that have begun. Those that wait their turn, and every

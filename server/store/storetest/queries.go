@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +204,12 @@ func wildcardOf(text string) *rapid.Generator[kql.Wildcard] {
 	})
 }
 
+// queriesAtOnce is how many callers the store has in long stories.
+const queriesAtOnce = 4
+
+// countedTogether is how many queries are counted by one call.
+const countedTogether = 24
+
 // comparisonsEach is how many comparisons each field is tried with.
 const comparisonsEach = 8
 
@@ -209,9 +217,17 @@ func testQueries(t *testing.T, cfg Config) {
 	ctx := t.Context()
 	s := cfg.open(t)
 	fleetOf := crowd()
-	for _, a := range fleetOf {
-		must(t, s.Agents().Create(ctx, a))
+	var creating sync.WaitGroup
+	for worker := range queriesAtOnce {
+		creating.Go(func() {
+			for i := worker; i < len(fleetOf); i += queriesAtOnce {
+				if err := s.Agents().Create(ctx, fleetOf[i]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
+	creating.Wait()
 	cfg.eventually(t, func() error {
 		_, total, err := s.Agents().List(ctx, store.AgentQuery{})
 		if err != nil || total != len(fleetOf) {
@@ -296,8 +312,8 @@ func testQueries(t *testing.T, cfg Config) {
 
 	// One by one too: above, what is wrong of one may be covered by another.
 	t.Run("so does each comparison with each field", func(t *testing.T) {
-		some := 0
-		for _, field := range fields {
+		var some atomic.Int64
+		compare := func(field *kql.Field) {
 			for seed := range comparisonsEach {
 				f := leafOf(field).Example(seed)
 				have := matching(f)
@@ -320,12 +336,22 @@ func testQueries(t *testing.T, cfg Config) {
 					}
 				}
 				if len(have) > 0 && len(others) > 0 {
-					some++
+					some.Add(1)
 				}
 			}
 		}
-		if all := len(fields) * comparisonsEach; some < all/3 {
-			t.Errorf("of %d comparisons only %d tell agents apart: the test says little", all, some)
+		// Some at once: a store that is asked over a network is waited for.
+		var all sync.WaitGroup
+		for worker := range queriesAtOnce {
+			all.Go(func() {
+				for i := worker; i < len(fields); i += queriesAtOnce {
+					compare(fields[i])
+				}
+			})
+		}
+		all.Wait()
+		if all := len(fields) * comparisonsEach; int(some.Load()) < all/3 {
+			t.Errorf("of %d comparisons only %d tell agents apart: the test says little", all, some.Load())
 		}
 	})
 
@@ -345,6 +371,58 @@ func testQueries(t *testing.T, cfg Config) {
 			}
 			equal(t, value(found(f))(t), want)
 		}
+	})
+
+	t.Run("agents are counted as they are found", func(t *testing.T) {
+		// By status, as StatusAt has it of each of those a walk shows.
+		policies := []string{"", "default", "never"}
+		for _, policy := range policies {
+			filter, want := store.AgentFilter{PolicyID: policy}, map[fleet.Status]int{}
+			for _, status := range fleet.Statuses {
+				want[status] = 0
+			}
+			must(t, s.Agents().Facts(ctx, filter, func(_ string, f fleet.StatusFacts) {
+				want[f.StatusAt(queriedAt, queriedTimeouts[f.PolicyID])]++
+			}))
+			equal(t, value(store.CountStatuses(ctx, s.Agents(), filter, queriedTimeouts, queriedAt))(t), want)
+		}
+		// By queries of any kind, under each kind of filter.
+		fields := schema.Fields[1:] // the first is derived
+		filters := []store.AgentFilter{
+			{},
+			{ActiveOnly: true, VersionBelow: "1.10.0"},
+			{SeenSince: map[string]time.Time{"default": queriedAt.Add(-time.Hour), "edge": queriedAt}},
+			{PolicyID: "edge", Query: leafOf(fields[0]).Example(1)},
+		}
+		some := 0
+		for i, filter := range filters {
+			in := map[string]bool{}
+			must(t, s.Agents().Facts(ctx, filter, func(id string, _ fleet.StatusFacts) { in[id] = true }))
+			var queries []kql.Filter
+			for seed := range countedTogether {
+				queries = append(queries, filterOf(fields, 2).Example(i*countedTogether+seed))
+			}
+			want := make([]int, countedTogether+1)
+			for q, f := range queries {
+				for _, id := range matching(f) {
+					if in[id] {
+						want[q]++
+						delete(in, id)
+					}
+				}
+				if want[q] > 0 && len(in) > 0 {
+					some++
+				}
+			}
+			want[countedTogether] = len(in)
+			equal(t, value(s.Agents().CountFirst(ctx, filter, queries))(t), want)
+		}
+		if some < countedTogether/3 {
+			t.Errorf("only %d counts tell agents apart: the test says little", some)
+		}
+		equal(t, value(s.Agents().CountFirst(ctx, store.AgentFilter{}, nil))(t), []int{len(fleetOf)})
+		_, err := s.Agents().CountFirst(ctx, store.AgentFilter{}, []kql.Filter{kql.Exists{Field: &kql.Field{Name: "secret", Type: kql.TypeKeyword}}})
+		wantKind(t, err, fleet.Invalid)
 	})
 
 	for query, some := range map[string]bool{
