@@ -118,6 +118,8 @@ type moved struct {
 	From  string      `json:"from"`
 	To    string      `json:"to"`
 	Nouns []movedNoun `json:"nouns"`
+	// LostPackages are the files of packages whose bytes the data folder lacks.
+	LostPackages []string `json:"lost_packages,omitempty"`
 }
 
 // movedNoun has what is known by then.
@@ -329,11 +331,12 @@ func (m *migration) pass(ctx context.Context, from *sqlite.Store, to *elastic.St
 	for i := range copied {
 		out.Nouns = append(out.Nouns, movedNoun{Noun: copied[i].Noun, Documents: copied[i].Read, Written: &copied[i].Written, Removed: &copied[i].Removed})
 	}
+	if out.LostPackages, err = m.packages(ctx, from, to); err != nil {
+		return err
+	}
 	if !alone {
 		return m.app.show(m.cmd.OutOrStdout(), out, out.human)
 	}
-	// Here migrate.Packages puts the bytes of packages, once the store has a place
-	// for them.
 	m.tell("comparing both")
 	compared, err := migrate.Verify(ctx, from, to, m.progress("compared"))
 	if err != nil {
@@ -357,6 +360,21 @@ func (m *migration) pass(ctx context.Context, from *sqlite.Store, to *elastic.St
 		return err
 	}
 	return different
+}
+
+// packages puts the bytes of packages into the target, where every server finds
+// them, and returns the files of those that are lost.
+func (m *migration) packages(ctx context.Context, from *sqlite.Store, to *elastic.Store) ([]string, error) {
+	data := to.PackageData()
+	list, err := data.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, p := range list {
+		there[p.SHA256] = p.Whole
+	}
+	return migrate.Packages(ctx, from, m.config.PackagesDir(), func(sha256 string) bool { return there[sha256] }, data.Put, m.progress("copied"))
 }
 
 // finish closes the source before it opens the target: in between no server can
@@ -405,6 +423,11 @@ func (m *migration) progress(did string) func(migrate.Step) {
 const digestShown = 16
 
 func (out moved) human(w io.Writer) {
+	defer func() {
+		for _, file := range out.LostPackages {
+			fmt.Fprintf(w, "The bytes of %s are not in the data folder, so nobody could fetch it: push it again.\n", file)
+		}
+	}()
 	if out.State == "copied" {
 		table(w, "NOUN\tDOCUMENTS\tWRITTEN\tREMOVED", func(add func(...any)) {
 			for _, n := range out.Nouns {
@@ -428,7 +451,7 @@ func (out moved) human(w io.Writer) {
 Moved and compared: both stores have the same. From now on the server needs its
 configuration to name %s.
 %s is kept as it is, and marked: a server will not start on it.
-The data folder is still needed: certificates and packages are in it.
+The data folder is still needed: the folders tls and trust in it are the server's identity.
 `, out.To, out.From)
 	}
 }

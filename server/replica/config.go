@@ -209,6 +209,9 @@ func defaultData() string {
 	return "muster-data"
 }
 
+// PackagesDir is the folder of the bytes of packages.
+func (c Config) PackagesDir() string { return filepath.Join(c.Data, "packages") }
+
 // UpgradesDir is the folder of upgrade manifests.
 func (c Config) UpgradesDir() string {
 	if c.Upgrades != "" {

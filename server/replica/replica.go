@@ -151,7 +151,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	r.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: r.parker, Log: r.log, Outage: r.outage}
 	r.actions = &action.Service{Store: s, Feed: r.feed, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
 	r.enroll = &enrollment.Service{Store: s, Events: r.events, Now: o.Now, Outage: r.outage}
-	r.artifacts = &artifact.Service{Dir: filepath.Join(o.Config.Data, "packages"), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
+	r.artifacts = &artifact.Service{Dir: o.Config.PackagesDir(), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
 	if err := r.artifacts.CleanUp(); err != nil {
 		return err
 	}

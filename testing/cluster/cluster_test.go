@@ -25,7 +25,7 @@ import (
 const (
 	// Replicas and nodes: with three, one of each can die.
 	Replicas = 3
-	nodes    = 3
+	Nodes    = 3
 	// Patience bounds every wait for what takes seconds on an idle machine. One
 	// that tests other things besides has been seen to need thirty times that.
 	Patience = 3 * time.Minute
@@ -42,16 +42,31 @@ type Cluster struct {
 	Store *elastic.Store
 	// TLS trusts the servers.
 	TLS *tls.Config
+	// Proxy stands between the servers and the first node, nil if nothing does.
+	Proxy *esnode.Proxy
 
-	t   testing.TB
-	lab *lab.Lab
+	t      testing.TB
+	lab    *lab.Lab
+	config string
+}
+
+// Options of a cluster.
+type Options struct {
+	Servers, Nodes int
+	// Proxied servers reach Elasticsearch through a proxy, which can be broken.
+	Proxied bool
+	// Config is added to the servers' configuration.
+	Config string
 }
 
 // Start starts Elasticsearch and the servers. They end with the test, which shows
 // how their logs end if it failed.
-func Start(t testing.TB) *Cluster {
+func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, ES: esnode.Start(t, esnode.Options{Nodes: nodes})}
+	c := &Cluster{t: t, ES: esnode.Start(t, esnode.Options{Nodes: o.Nodes}), config: o.Config}
+	if o.Proxied {
+		c.Proxy = esnode.StartProxy(t, c.ES.Access(), esnode.ProxyOptions{})
+	}
 	// Not t.TempDir: its name holds the test's.
 	dir, err := os.MkdirTemp("", "mcluster-")
 	c.must(err)
@@ -68,10 +83,10 @@ func Start(t testing.TB) *Cluster {
 	c.must(err)
 	t.Cleanup(func() { _ = c.Store.Close() })
 	// The first server makes the folders that the others are given copies of.
-	c.Servers = make([]*lab.Server, Replicas)
+	c.Servers = make([]*lab.Server, o.Servers)
 	c.must(c.startServer(t.Context(), 0))
 	var starting errgroup.Group
-	for i := 1; i < Replicas; i++ {
+	for i := 1; i < o.Servers; i++ {
 		starting.Go(func() error { return c.startServer(t.Context(), i) })
 	}
 	c.must(starting.Wait())
@@ -93,12 +108,16 @@ func (c *Cluster) must(err error) {
 // startServer starts one more replica, on a machine of its own as far as its
 // folder goes. Each has the nodes in another order.
 func (c *Cluster) startServer(ctx context.Context, i int) error {
-	hosts := slices.Concat(c.ES.URLs()[i%nodes:], c.ES.URLs()[:i%nodes])
+	hosts := c.ES.URLs()
+	hosts = slices.Concat(hosts[i%len(hosts):], hosts[:i%len(hosts)])
+	if c.Proxy != nil {
+		hosts = c.Proxy.Access().URLs
+	}
 	list, err := json.Marshal(hosts) // which is YAML too
 	if err != nil {
 		return err
 	}
-	o := lab.ServerOptions{Name: c.Name(i), Config: fmt.Sprintf("store: {elasticsearch: {hosts: %s}}\n", list)}
+	o := lab.ServerOptions{Name: c.Name(i), Config: fmt.Sprintf("store: {elasticsearch: {hosts: %s}}\n%s", list, c.config)}
 	if i > 0 {
 		o.Seed = c.Servers[0]
 	}

@@ -48,6 +48,12 @@ type Watch struct {
 // goes to the recorder. They run until the test ends, or Close.
 func (c *Cluster) Enrol(t testing.TB, n int, r *Recorder, w Watch) *Fleet {
 	t.Helper()
+	return c.EnrolWith(t, n, r, w, func(*simagent.Options) {})
+}
+
+// EnrolWith is Enrol of agents whose options differ from others'.
+func (c *Cluster) EnrolWith(t testing.TB, n int, r *Recorder, w Watch, differ func(*simagent.Options)) *Fleet {
+	t.Helper()
 	f := &Fleet{IDs: make([]string, n), agents: make([]*simagent.Agent, n), home: map[string]int{}}
 	urls := c.AgentURLs()
 	var enrolling errgroup.Group
@@ -60,10 +66,12 @@ func (c *Cluster) Enrol(t testing.TB, n int, r *Recorder, w Watch) *Fleet {
 				return fmt.Errorf("enrol %s: %w", host, err)
 			}
 			f.IDs[i] = item.ID
-			f.agents[i] = simagent.New(simagent.Options{
+			o := simagent.Options{
 				ID: item.ID, Key: item.AccessAPIKey, Host: host, Version: firstVersion, Servers: urls, Home: home, TLS: c.TLS,
 				Take: take, Hear: c.hearing(item.ID, r, w),
-			})
+			}
+			differ(&o)
+			f.agents[i] = simagent.New(o)
 			return nil
 		})
 	}

@@ -43,6 +43,8 @@ type Options struct {
 	// runs, the agent does not poll. nil acknowledges.
 	Take func(ctx context.Context, a *Agent, act agentapi.Action)
 	Hear Hearing
+	// ServersPoll leaves it to the server how long a check-in is held.
+	ServersPoll bool
 }
 
 // Hearing is who is told what passes between an agent and its servers, in the
@@ -163,10 +165,13 @@ func (a *Agent) move(ctx context.Context) {
 
 // poll checks in once. What it is told to do comes behind what is left to do.
 func (a *Agent) poll(ctx context.Context) error {
-	shown, server := a.token, a.at
+	shown, server, timeout := a.token, a.at, pollTimeout
+	if a.o.ServersPoll {
+		timeout = "0s"
+	}
 	resp, err := a.client().Checkin(ctx, agentapi.CheckinRequest{
 		Status: "online", Message: "Running", AckToken: shown, LocalMeta: Metadata(a.o.Host, a.version), Components: json.RawMessage(`[]`),
-		UpgradeDetails: a.details, PollTimeout: pollTimeout,
+		UpgradeDetails: a.details, PollTimeout: timeout,
 	}, a.o.Hear.Polling)
 	if err != nil {
 		a.refused("checkin", server, err)

@@ -1,0 +1,263 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store/elastic"
+	"github.com/muster-fleet/muster/testing/esnode"
+	"github.com/muster-fleet/muster/testing/simagent"
+)
+
+const (
+	outageAgents = 6
+	// outageURI is the source of the upgrades that agents carry out while the store
+	// is away.
+	outageURI = "https://releases.example.com/"
+	// pollsAway is how many of an agent's polls must come to their end in an outage.
+	pollsAway = 2
+)
+
+// outage is a way in which the store goes away, and comes back.
+type outage struct {
+	name       string
+	begin, end func(*testing.T)
+	says       string // in the reason; empty: the store is there all the time
+}
+
+// Agents are in the middle of an upgrade when the store goes away: whatever they
+// say meanwhile is answered as ever, and is in the store when that is back.
+func TestAgentsDoNotNoticeThatTheStoreIsAway(t *testing.T) {
+	c := Start(t, Options{Servers: 1, Nodes: 1, Proxied: true, Config: "checkin: {poll: 1s, poll_jitter: 0s}\n"})
+	var r Recorder
+	var gate atomic.Pointer[chan struct{}] // closed: agents carry out their upgrade
+	var said atomic.Int64                  // agents that have told all of it
+	f := c.EnrolWith(t, outageAgents, &r, Watch{}, func(o *simagent.Options) {
+		o.ServersPoll = true
+		o.Take = func(ctx context.Context, a *simagent.Agent, act agentapi.Action) {
+			var data agentapi.UpgradeData
+			if json.Unmarshal(act.Data, &data) != nil || data.SourceURI != outageURI {
+				take(ctx, a, act)
+				return
+			}
+			select {
+			case <-*gate.Load():
+			case <-ctx.Done():
+				return
+			}
+			a.Upgrade(ctx, act)
+			said.Add(1)
+		}
+	})
+	for i, o := range c.outages() {
+		ok := t.Run(o.name, func(t *testing.T) {
+			open := make(chan struct{})
+			gate.Store(&open)
+			said.Store(0)
+			version := fmt.Sprintf("2.%d.0", i)
+			operator := c.Operator(t, 0, &r)
+			actionID := order(t, operator, f.IDs, version)
+			received(t, &r, actionID, outageAgents)
+
+			o.begin(t)
+			began := time.Now()
+			close(open)
+			Eventually(t, "agents have told all", func(context.Context) error {
+				if n := said.Load(); n < outageAgents {
+					return fmt.Errorf("%d of %d have", n, outageAgents)
+				}
+				return nil
+			})
+			told := time.Since(began)
+			Eventually(t, "the server says how it is", func(ctx context.Context) error { return c.says(ctx, o.says) })
+			parked(t, &r, f.IDs)
+			// Some outages leave something to read. What is not there is no fault of the
+			// operator's.
+			if outcome, err := operator.Call(t.Context(), http.MethodGet, "/api/fleet/agents", struct{}{}, &struct{}{}); outcome == Refused {
+				t.Errorf("an operator who lists agents is told %v", err)
+			}
+
+			o.end(t)
+			Eventually(t, "the server has recovered", func(ctx context.Context) error { return c.says(ctx, "") })
+			t.Logf("agents took %s to tell all; it was over after %s", told.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+			for _, id := range f.IDs {
+				Eventually(t, "what agent "+id+" told is in the store", func(ctx context.Context) error {
+					return written(ctx, c.Store, id, actionID, version)
+				})
+			}
+			op, err := operator.Upgrade(t.Context(), "after "+o.name, f.IDs, true)
+			check(t, err)
+			received(t, &r, op.ActionID, outageAgents)
+		})
+		if !ok {
+			return // what it left would fail the next
+		}
+	}
+	sound(t, &r, c.Complete)
+}
+
+// outages are those of the only node and of the way to it.
+func (c *Cluster) outages() []outage {
+	node := c.ES.Node(0)
+	broken := func(name, says string, f esnode.Fault) outage {
+		return outage{name: name, says: says, begin: func(*testing.T) { c.Proxy.Break(f) }, end: func(*testing.T) { c.Proxy.Heal() }}
+	}
+	set := func(index, setting, value string) func(*testing.T) {
+		return func(t *testing.T) {
+			body := fmt.Appendf(nil, `{%q: %s}`, setting, value)
+			status, answer, err := c.ES.Access().Do(t.Context(), http.MethodPut, "/"+elastic.DefaultPrefix+index+"/_settings", body)
+			if err != nil || status != http.StatusOK {
+				t.Fatalf("status %d: %s: %v", status, answer, err)
+			}
+		}
+	}
+	const flood, allocation = "index.blocks.read_only_allow_delete", "index.routing.allocation.require._name"
+	return []outage{
+		broken("slow", "", esnode.Slow(500*time.Millisecond)),
+		broken("overloaded", "overloaded", esnode.Refuse(http.StatusTooManyRequests)),
+		broken("half open", "did not answer in time", esnode.Hang()),
+		{name: "read-only", says: "takes no writes", begin: set("*", flood, "true"), end: set("*", flood, "null")},
+		{
+			name: "red", says: elastic.DefaultPrefix + "agents",
+			begin: func(t *testing.T) {
+				// No node may have the only copy, which this one finds when it starts.
+				set("agents", allocation, `"nobody"`)(t)
+				check(t, node.Kill())
+				check(t, node.Start(t.Context()))
+			},
+			end: set("agents", allocation, "null"),
+		},
+		{
+			name: "gone", says: "cannot be reached",
+			begin: func(t *testing.T) { check(t, node.Kill()) },
+			end:   func(t *testing.T) { check(t, node.Start(t.Context())) },
+		},
+	}
+}
+
+// order asks for an upgrade that agents carry out.
+func order(t *testing.T, o *Operator, agents []string, version string) (actionID string) {
+	t.Helper()
+	var answer struct {
+		ActionID string `json:"actionId"`
+	}
+	_, err := o.Call(t.Context(), http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{
+		"agents": agents, "version": version, "source_uri": outageURI, "force": true,
+	}, &answer)
+	check(t, err)
+	return answer.ActionID
+}
+
+// says is nil if the first server says that it is degraded for this reason, or
+// healthy if that is empty.
+func (c *Cluster) says(ctx context.Context, reason string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Servers[0].Info.AgentURL+agentapi.PathStatus, http.NoBody)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{TLSClientConfig: c.TLS.Clone()}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var s agentapi.Status
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		return err
+	}
+	status, code := agentapi.StatusHealthy, http.StatusOK
+	if reason != "" {
+		status, code = agentapi.StatusDegraded, http.StatusServiceUnavailable
+	}
+	if s.Status != status || resp.StatusCode != code || !strings.Contains(s.Reason, reason) || strings.Contains(s.Reason, "://") {
+		return fmt.Errorf("it answers %d, and is %s: %s", resp.StatusCode, s.Status, s.Reason)
+	}
+	return nil
+}
+
+// parked waits until each agent has had some polls held to their end from now on,
+// without an action.
+func parked(t *testing.T, r *Recorder, agents []string) {
+	t.Helper()
+	from := len(r.History().Answers)
+	Eventually(t, "agents are parked", func(context.Context) error {
+		polls := map[string]int{}
+		for _, a := range r.History().Answers[from:] {
+			if len(a.Actions) > 0 {
+				t.Fatalf("agent %s was given %v", a.Agent, a.Actions)
+			}
+			polls[a.Agent]++
+		}
+		for _, id := range agents {
+			if polls[id] < pollsAway {
+				return fmt.Errorf("agent %s has had %d polls answered", id, polls[id])
+			}
+		}
+		return nil
+	})
+}
+
+// written is nil if an agent's upgrade is in the store from its first word to its
+// last: the result, the phases in their order, and the version.
+func written(ctx context.Context, s *elastic.Store, agentID, actionID, version string) error {
+	if res, err := s.Results().Get(ctx, actionID, agentID); err != nil || res.Error != "" {
+		return fmt.Errorf("the result is %+v: %w", res, err)
+	}
+	a, err := s.Agents().Get(ctx, agentID)
+	if err != nil {
+		return err
+	}
+	if a.Version != version || a.Upgrading() || a.UpgradeDetails != nil {
+		return fmt.Errorf("it runs %s, upgrading is %t with %+v", a.Version, a.Upgrading(), a.UpgradeDetails)
+	}
+	phases, err := phases(ctx, s, agentID, actionID)
+	if err != nil {
+		return err
+	}
+	want := []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeReplacing, agentapi.UpgradeWatching}
+	if !slices.Equal(phases, want) {
+		return fmt.Errorf("its phases were %v", phases)
+	}
+	return nil
+}
+
+// phases are those that the stream tells of an agent's upgrade.
+func phases(ctx context.Context, s *elastic.Store, agentID, actionID string) ([]agentapi.UpgradeState, error) {
+	const batch = 500
+	var out []agentapi.UpgradeState
+	for after := int64(0); ; {
+		events, err := s.Events().After(ctx, after, batch)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range events {
+			after = e.Seq
+			var data struct {
+				ActionID string                   `json:"action_id"`
+				Details  *agentapi.UpgradeDetails `json:"upgrade_details"`
+			}
+			if e.Type != fleet.EventAgentUpgrade || e.Subject != agentID {
+				continue
+			}
+			if err := json.Unmarshal(e.Data, &data); err != nil {
+				return nil, err
+			}
+			if data.Details != nil && data.Details.ActionID == actionID {
+				out = append(out, data.Details.State)
+			}
+		}
+		if len(events) < batch {
+			return slices.Compact(out), nil
+		}
+	}
+}
