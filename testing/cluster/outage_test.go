@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/elastic"
@@ -20,9 +23,9 @@ import (
 
 const (
 	outageAgents = 6
-	// outageURI is the source of the upgrades that agents carry out while the store
-	// is away.
-	outageURI = "https://releases.example.com/"
+	// carriedOut begins the names of upgrades that agents carry out while the store is
+	// away.
+	carriedOut = "carried-out-"
 	// pollsAway is how many of an agent's polls must come to their end in an outage.
 	pollsAway = 2
 )
@@ -45,7 +48,7 @@ func TestAgentsDoNotNoticeThatTheStoreIsAway(t *testing.T) {
 		o.ServersPoll = true
 		o.Take = func(ctx context.Context, a *simagent.Agent, act agentapi.Action) {
 			var data agentapi.UpgradeData
-			if json.Unmarshal(act.Data, &data) != nil || data.SourceURI != outageURI {
+			if json.Unmarshal(act.Data, &data) != nil || !strings.HasPrefix(data.SourceURI, opURI+carriedOut) {
 				take(ctx, a, act)
 				return
 			}
@@ -65,7 +68,7 @@ func TestAgentsDoNotNoticeThatTheStoreIsAway(t *testing.T) {
 			said.Store(0)
 			version := fmt.Sprintf("2.%d.0", i)
 			operator := c.Operator(t, 0, &r)
-			actionID := order(t, operator, f.IDs, version)
+			actionID := order(t, operator, carriedOut+o.name, f.IDs, version)
 			received(t, &r, actionID, outageAgents)
 
 			o.begin(t)
@@ -94,7 +97,7 @@ func TestAgentsDoNotNoticeThatTheStoreIsAway(t *testing.T) {
 					return written(ctx, c.Store, id, actionID, version)
 				})
 			}
-			op, err := operator.Upgrade(t.Context(), "after "+o.name, f.IDs, true)
+			op, err := operator.Upgrade(t.Context(), "after-"+o.name, f.IDs, true)
 			check(t, err)
 			received(t, &r, op.ActionID, outageAgents)
 		})
@@ -108,6 +111,8 @@ func TestAgentsDoNotNoticeThatTheStoreIsAway(t *testing.T) {
 // outages are those of the only node and of the way to it.
 func (c *Cluster) outages() []outage {
 	node := c.ES.Node(0)
+	// agents is the folder of the only copy of that index.
+	agents := filepath.Join(node.Data(), c.uuid("agents"), "0")
 	broken := func(name, says string, f esnode.Fault) outage {
 		return outage{name: name, says: says, begin: func(*testing.T) { c.Proxy.Break(f) }, end: func(*testing.T) { c.Proxy.Heal() }}
 	}
@@ -120,21 +125,16 @@ func (c *Cluster) outages() []outage {
 			}
 		}
 	}
-	const flood, allocation = "index.blocks.read_only_allow_delete", "index.routing.allocation.require._name"
+	const flood, aside = "index.blocks.read_only_allow_delete", ".aside"
 	return []outage{
 		broken("slow", "", esnode.Slow(500*time.Millisecond)),
 		broken("overloaded", "overloaded", esnode.Refuse(http.StatusTooManyRequests)),
-		broken("half open", "did not answer in time", esnode.Hang()),
+		broken("half-open", "did not answer in time", esnode.Hang()),
 		{name: "read-only", says: "takes no writes", begin: set("*", flood, "true"), end: set("*", flood, "null")},
 		{
-			name: "red", says: elastic.DefaultPrefix + "agents",
-			begin: func(t *testing.T) {
-				// No node may have the only copy, which this one finds when it starts.
-				set("agents", allocation, `"nobody"`)(t)
-				check(t, node.Kill())
-				check(t, node.Start(t.Context()))
-			},
-			end: set("agents", allocation, "null"),
+			name: "red", says: "[" + elastic.DefaultPrefix + "agents]",
+			begin: func(t *testing.T) { restart(t, node, func() { check(t, os.Rename(agents, agents+aside)) }) },
+			end:   func(t *testing.T) { restart(t, node, func() { check(t, os.Rename(agents+aside, agents)) }) },
 		},
 		{
 			name: "gone", says: "cannot be reached",
@@ -144,17 +144,38 @@ func (c *Cluster) outages() []outage {
 	}
 }
 
-// order asks for an upgrade that agents carry out.
-func order(t *testing.T, o *Operator, agents []string, version string) (actionID string) {
-	t.Helper()
-	var answer struct {
-		ActionID string `json:"actionId"`
+// uuid of an index of the servers.
+func (c *Cluster) uuid(index string) string {
+	c.t.Helper()
+	path := "/_cat/indices/" + elastic.DefaultPrefix + index + "?format=json&h=uuid"
+	status, answer, err := c.ES.Access().Do(c.t.Context(), http.MethodGet, path, nil)
+	c.must(err)
+	var list []struct{ UUID string }
+	if err := json.Unmarshal(answer, &list); err != nil || len(list) != 1 {
+		c.t.Fatalf("status %d: %s: %v", status, answer, err)
 	}
-	_, err := o.Call(t.Context(), http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{
-		"agents": agents, "version": version, "source_uri": outageURI, "force": true,
+	return list[0].UUID
+}
+
+// restart kills a node and starts it again, with something done in between.
+func restart(t *testing.T, n *esnode.Node, between func()) {
+	t.Helper()
+	check(t, n.Kill())
+	between()
+	check(t, n.Start(t.Context()))
+}
+
+// order asks for an upgrade that agents carry out.
+func order(t *testing.T, o *Operator, name string, agents []string, version string) (actionID string) {
+	t.Helper()
+	op := Op{Name: name, Kind: Upgrade, Agents: agents, Server: o.Server, Invoked: time.Now()}
+	var answer adminapi.ActionCreated
+	var err error
+	op.Outcome, err = o.Call(t.Context(), http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{
+		"agents": agents, "version": version, "source_uri": opURI + name, "force": true,
 	}, &answer)
 	check(t, err)
-	return answer.ActionID
+	return o.note(op, answer.ActionId).ActionID
 }
 
 // says is nil if the first server says that it is degraded for this reason, or

@@ -62,6 +62,9 @@ func (n *Node) Log() string {
 
 func (n *Node) logFile() string { return filepath.Join(n.dir, "node.log") }
 
+// Data is the folder of the node's indices, each in a folder named by its UUID.
+func (n *Node) Data() string { return filepath.Join(n.dir, "data", "indices") }
+
 // Start starts a stopped node again and waits until it belongs to the cluster:
 // more than half of the nodes must run. For all at once, see [Cluster.Start].
 func (n *Node) Start(ctx context.Context) error {
