@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/testing/simagent"
 )
 
 // rolloutRounds is fewer than rounds: each takes three fleets of its own.
@@ -55,7 +56,7 @@ func (w *world) seed(n int) []fleet.Credential {
 		id := simID(i)
 		w.check(s.Agents().Create(w.Context(), fleet.Agent{
 			ID: id, Type: "PERMANENT", Active: true, PolicyID: fleet.DefaultPolicyID, AccessKeyID: creds[i].ID, AccessKeyHash: creds[i].Hash(),
-			EnrolledAt: now, Version: "1.0.0", LocalMetadata: simMetadata(id, "1.0.0"), Tags: []string{fmt.Sprint("site=s", i%10)},
+			EnrolledAt: now, Version: "1.0.0", LocalMetadata: simagent.Metadata(id, "1.0.0"), Tags: []string{fmt.Sprint("site=s", i%10)},
 			Last: fleet.LastSeen{At: &now, Status: "online", Message: "Running"},
 		}))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/simagent"
 )
 
 // simAgent speaks the agents' protocol as a real agent on a fast link does:
@@ -34,20 +35,13 @@ type simAgent struct {
 	offered, done atomic.Int64
 }
 
-// phaseGap is how long a phase is parked before the next is told.
-const phaseGap = 150 * time.Millisecond
-
 func newSimAgent(id string, cred fleet.Credential, url string, config *tls.Config) *simAgent {
 	// A connection of its own, as a host has.
 	t := &http.Transport{TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}
 	return &simAgent{id: id, key: cred.Encode(), version: "1.0.0", url: url, client: &http.Client{Transport: t}}
 }
 
-func (a *simAgent) metadata() json.RawMessage { return simMetadata(a.id, a.version) }
-
-func simMetadata(host, version string) json.RawMessage {
-	return fmt.Appendf(nil, `{"elastic":{"agent":{"version":%q,"snapshot":false,"upgradeable":true}},"host":{"hostname":%q,"architecture":"amd64"},"os":{"type":"linux","platform":"debian"}}`, version, host)
-}
+func (a *simAgent) metadata() json.RawMessage { return simagent.Metadata(a.id, a.version) }
 
 // run checks in until ctx ends.
 func (a *simAgent) run(ctx context.Context) {
@@ -77,7 +71,7 @@ func (a *simAgent) upgrade(ctx context.Context, act agentapi.Action) {
 	a.ack(ctx, act.ID)
 	phase := func(s agentapi.UpgradeState) {
 		a.details = &agentapi.UpgradeDetails{TargetVersion: data.Version, ActionID: act.ID, State: s}
-		parked, cancel := context.WithTimeout(ctx, phaseGap)
+		parked, cancel := context.WithTimeout(ctx, simagent.PhaseGap)
 		defer cancel()
 		_, _ = a.checkin(parked) // ends by the timeout: nothing is to be had
 	}

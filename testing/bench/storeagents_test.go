@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/testing/simagent"
 )
 
 // together does f n times, workers at once, and measures each.
@@ -53,7 +54,7 @@ func (s *site) together(n, workers int, f func(i int) error) timing {
 func (s *site) enrol(at *server, installer *simAgent, name string) (*simAgent, error) {
 	var got agentapi.EnrollResponse
 	err := installer.post(s.Context(), agentapi.PathEnroll, agentapi.EnrollRequest{
-		Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: simMetadata(name, "1.0.0"), Tags: []string{"measured"}},
+		Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: simagent.Metadata(name, "1.0.0"), Tags: []string{"measured"}},
 	}, &got)
 	if err != nil {
 		return nil, err
