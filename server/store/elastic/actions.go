@@ -106,6 +106,12 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 		nothing.from, after = was.from, max(after, was.upTo)
 	}
 	out := []fleet.Action{}
+	if ids, ok := c.s.recent.pending(agentID, after, upTo, now, limit); ok {
+		if len(ids) > 0 {
+			return c.many(ctx, ids)
+		}
+		after = upTo // there is nothing to search for
+	}
 	for after < upTo && len(out) < limit {
 		n := min(limit-len(out), window)
 		res, err := c.s.c.searchNow(ctx, "read pending actions", indexActions, body{
@@ -143,11 +149,15 @@ type searched struct {
 }
 
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
-	hits, err := c.s.actionOrder.after(ctx, "read new actions", after, limit, false)
+	hits, upTo, err := c.s.actionOrder.after(ctx, "read new actions", after, limit, false)
 	if err != nil {
 		return nil, err
 	}
-	return c.ofHits(ctx, hits)
+	list, err := c.ofHits(ctx, hits)
+	if err == nil && len(list) == len(hits) {
+		c.s.recent.note(after, upTo, list)
+	}
+	return list, err
 }
 
 func (c actions) LastSeq(ctx context.Context) (int64, error) {

@@ -9,6 +9,8 @@
 package elastic
 
 import (
+	"sync/atomic"
+
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -21,6 +23,9 @@ type Store struct {
 	keys     keyCache
 	actions  store.ActionCache[string]
 	searched memory[searched] // by agent
+	recent   recentActions
+
+	eventBounds atomic.Pointer[bounds] // nil before the first
 
 	actionOrder *order
 	eventOrder  *order

@@ -32,7 +32,7 @@ func eventSource(ev fleet.Event, p packed) map[string]any {
 }
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
-	hits, err := e.s.eventOrder.after(ctx, "read events", after, limit, packedFields)
+	hits, _, err := e.s.eventOrder.after(ctx, "read events", after, limit, packedFields)
 	if err != nil {
 		return nil, err
 	}
@@ -59,12 +59,26 @@ func (e events) Bounds(ctx context.Context) (first, last int64, err error) {
 	if err != nil || upTo == 0 {
 		return 0, 0, err
 	}
-	if last, err = e.s.eventOrder.end(ctx, "desc", upTo); err != nil || last == 0 {
+	// Each stream of each replica asks twice a second. Removing the oldest takes
+	// numbers too, so that what was true up to one stays true.
+	was := e.s.eventBounds.Load()
+	if was != nil && was.upTo == upTo {
+		return was.first, was.last, nil
+	}
+	if last, err = e.s.eventOrder.end(ctx, "desc", upTo); err != nil {
 		return 0, 0, err
 	}
-	first, err = e.s.eventOrder.end(ctx, "asc", upTo)
-	return first, last, err
+	if last > 0 {
+		if first, err = e.s.eventOrder.end(ctx, "asc", upTo); err != nil {
+			return 0, 0, err
+		}
+	}
+	e.s.eventBounds.Store(&bounds{upTo: upTo, first: first, last: last})
+	return first, last, nil
 }
+
+// bounds are the lowest and the highest number not above upTo.
+type bounds struct{ upTo, first, last int64 }
 
 // trimPage bounds how many events one request removes.
 const trimPage = 5_000
