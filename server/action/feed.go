@@ -11,8 +11,10 @@ import (
 
 const (
 	// FeedInterval is how often the store is asked for actions that other
-	// replicas created; those of this process are signalled.
-	FeedInterval = 500 * time.Millisecond
+	// replicas created; those of this process are signalled. An action is to be at
+	// agents of other replicas within a second, and the way from there takes longer
+	// than a look, which is one cheap request.
+	FeedInterval = 250 * time.Millisecond
 	// feedBatch bounds one read.
 	feedBatch = 100
 )

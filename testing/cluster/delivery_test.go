@@ -9,7 +9,7 @@ import (
 
 const deliveryAgents = 90 // 30 at each replica
 
-// An action is created at each replica in turn, for everybody. How long it takes is
+// An action is created at each replica in turn, twice, for everybody. How long it takes is
 // shown and not judged, since other tests use the machine too: within a second on
 // one that does nothing else; see DESIGN.md, and testing/bench/STORES.md.
 func anActionReachesAgentsAtEveryReplica(t *testing.T, c *Cluster) {
@@ -17,12 +17,17 @@ func anActionReachesAgentsAtEveryReplica(t *testing.T, c *Cluster) {
 	var present presence
 	f := c.Enrol(t, deliveryAgents, &r, present.watch())
 	var others, own []time.Duration
-	for replica := range Replicas {
+	for round := range 2 * Replicas {
+		replica := round % Replicas
 		o := c.Operator(t, replica, &r)
 		present.allOpen(t, deliveryAgents)
-		op, err := o.Upgrade(t.Context(), fmt.Sprintf("delivery-%d", replica), f.IDs, true)
+		op, err := o.Upgrade(t.Context(), fmt.Sprintf("delivery-%d", round), f.IDs, true)
 		check(t, err)
-		for agent, at := range received(t, &r, op.ActionID, deliveryAgents) {
+		got := received(t, &r, op.ActionID, deliveryAgents)
+		if round < Replicas {
+			continue // nodes are slow that have just started: they compile themselves as they run
+		}
+		for agent, at := range got {
 			took := at.Sub(op.Returned)
 			if f.Home(agent) == replica {
 				own = append(own, took)

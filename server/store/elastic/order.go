@@ -38,7 +38,7 @@ func newOrder(c *client, index string) *order {
 }
 
 // orderAge is how old a look may be for a reader that is told later of what is
-// newer, by After: twice the interval in which action.Feed asks that.
+// newer, by After: some of the intervals in which action.Feed asks that.
 const orderAge = time.Second
 
 // number of a document.
