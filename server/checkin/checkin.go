@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -55,6 +56,9 @@ type Service struct {
 
 	first     sync.Once
 	listening time.Time // since the first check-in of this process
+	// newest is the highest sequence number of which this process knows that there
+	// is an action.
+	newest atomic.Int64
 }
 
 // Handle answers the check-in of an authenticated agent, at once or by parking
@@ -306,16 +310,22 @@ func (s *Service) token(ctx context.Context, agent fleet.Agent, text string) (in
 	if err == nil && token <= agent.ActionSeq {
 		return token, nil // the usual case asks the store for nothing
 	}
-	var last int64
-	if err == nil {
-		if last, err = s.Actions.LastSeq(ctx); err != nil {
-			return 0, err
-		}
-	}
-	if err != nil || token > last {
+	if err != nil {
 		s.Log.Debug("ack token is not ours", "agent", agent.ID, "token", text)
 		return 0, nil
 	}
+	if token <= s.newest.Load() {
+		return token, nil // all agents of one action show the same
+	}
+	last, err := s.Actions.LastSeq(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if token > last {
+		s.Log.Debug("ack token is of no action that there is", "agent", agent.ID, "token", text)
+		return 0, nil
+	}
+	s.newest.Store(last)
 	return token, nil
 }
 

@@ -13,7 +13,7 @@ import (
 const (
 	// maxFlights is how many requests a gatherer has under way. One that hangs leaves
 	// the others; with more of them each would carry less.
-	maxFlights = 4
+	maxFlights = 2
 	// gatherItems and gatherBytes bound what is gathered: what a check-in, an
 	// acknowledgement or an enrolment asks for. More makes a request of its own.
 	gatherItems = 32
