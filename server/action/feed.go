@@ -19,7 +19,8 @@ const (
 	feedBatch = 100
 )
 
-// Feed wakes the parked polls of agents that an action is for.
+// Feed wakes the parked polls of agents that an action is for, and remembers the
+// newest actions for them.
 type Feed struct {
 	Actions store.Actions
 	Wake    func(agentIDs ...string)
@@ -29,6 +30,7 @@ type Feed struct {
 
 	signal chan struct{}
 	last   int64
+	recent recentActions
 }
 
 // NewFeed makes a feed that reports actions created from now on; earlier ones
@@ -38,7 +40,31 @@ func NewFeed(ctx context.Context, actions store.Actions, wake func(agentIDs ...s
 	if err != nil {
 		return nil, err
 	}
-	return &Feed{Actions: actions, Wake: wake, Log: log, signal: make(chan struct{}, 1), last: last}, nil
+	return &Feed{Actions: actions, Wake: wake, Log: log, signal: make(chan struct{}, 1), last: last, recent: recentActions{from: last}}, nil
+}
+
+// Pending returns the ids of the actions for an agent with a sequence number above
+// after that have not expired at now, lowest first. Those that are not known here
+// yet come with a Wake: an agent that is told to come for an action finds it.
+func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]string, error) {
+	behind, known := f.recent.behind(agentID, after, now)
+	if known {
+		return f.recent.pending(agentID, behind, now, limit), nil
+	}
+	// What it says of actions up to here stays true.
+	upTo := f.recent.newest()
+	list, err := f.Actions.Pending(ctx, agentID, behind, now, limit)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		f.recent.empty(agentID, after, upTo, now)
+	}
+	ids := make([]string, len(list))
+	for i, a := range list {
+		ids[i] = a.ID
+	}
+	return ids, nil
 }
 
 // Signal says that an action was created in this process.
@@ -77,6 +103,7 @@ func (f *Feed) round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		f.recent.note(actions) // before anybody comes for them
 		for _, a := range actions {
 			f.Wake(a.Agents...)
 			f.last = a.Seq

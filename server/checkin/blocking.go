@@ -30,7 +30,7 @@ var _ Parker = (*Blocking)(nil)
 func (b *Blocking) Park(p Poll) {
 	w := b.enter(p.AgentID)
 	if w == nil {
-		write(p.Writer, p.Empty)
+		write(p.Writer, empty)
 		return
 	}
 	defer b.leave(p.AgentID, w)
@@ -40,11 +40,12 @@ func (b *Blocking) Park(p Poll) {
 	defer deadline.Stop()
 	var retry <-chan time.Time
 	for {
-		answer, err := p.Look(ctx)
+		found := p.Looker.Look(ctx, []*Wait{&p.Wait})[0]
+		answer, err := found.Answer, found.Err
 		switch {
 		case answer != nil:
 			if w.superseded() {
-				answer = &p.Empty
+				answer = &empty
 			}
 			write(p.Writer, *answer)
 			return
@@ -56,10 +57,10 @@ func (b *Blocking) Park(p Poll) {
 		case <-retry:
 			retry = nil
 		case <-w.supersede:
-			write(p.Writer, p.Empty)
+			write(p.Writer, empty)
 			return
 		case <-deadline.C:
-			write(p.Writer, p.Empty)
+			write(p.Writer, empty)
 			return
 		case <-ctx.Done():
 			return // hung up

@@ -43,11 +43,14 @@ type Service struct {
 	Agents  store.Agents
 	Actions store.Actions
 	Results store.Results
-	Parker  Parker
-	Ledger  *Ledger
-	Events  *event.Stream
-	Log     *slog.Logger
-	Now     clock.Clock
+	// Inbox knows what agents have to do without asking the store for each; nil:
+	// the store is asked.
+	Inbox  Inbox
+	Parker Parker
+	Ledger *Ledger
+	Events *event.Stream
+	Log    *slog.Logger
+	Now    clock.Clock
 	// Outage keeps what agents say while the store is away; nil keeps nothing.
 	Outage *outage.Keeper
 	// Poll and PollJitter override the defaults when above zero.
@@ -87,40 +90,19 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	if err != nil {
 		s.Log.Warn("check-in waits for the store", "agent", agent.ID, "error", err)
 	}
-	stored := err == nil && !kept
-	look := func(ctx context.Context) (*Answer, error) {
-		if err := s.Outage.Ready(agent.ID); err != nil {
-			return nil, err
+	wait := Wait{AgentID: agent.ID, After: after}
+	if err != nil || kept {
+		// The store was away, and the agent is better parked than retrying. What it
+		// says is taken in again even if it was kept: a parked agent still says it,
+		// whatever another server has heard meanwhile.
+		wait.Late = func(ctx context.Context) (after int64, gone bool, err error) {
+			return s.takeInLate(ctx, agent, req, now)
 		}
-		if !stored {
-			// The store was away, and the agent is better parked than retrying. What
-			// it says is taken in again even if it was kept: a parked agent still
-			// says it, whatever another server has heard meanwhile.
-			var gone bool
-			err := s.Outage.Ask(ctx, func(ctx context.Context) (err error) {
-				after, gone, err = s.takeInLate(ctx, agent, req, now)
-				return err
-			})
-			if err != nil || gone {
-				return nil, err
-			}
-			stored = true
-		}
-		var answer *Answer
-		err := s.Outage.Ask(ctx, func(ctx context.Context) (err error) {
-			answer, err = s.look(ctx, agent.ID, after)
-			return err
-		})
-		return answer, err
 	}
-
 	deadline := time.Now().Add(timeout)
 	// net/http's own write limit is for ordinary requests.
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline.Add(time.Minute))
-	s.Parker.Park(Poll{
-		AgentID: agent.ID, Deadline: deadline, Writer: w, Request: r,
-		Look: look, Empty: encode(agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}}),
-	})
+	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Looker: s})
 	return nil
 }
 
@@ -240,43 +222,6 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, token int64, gap time.
 	return changed, upgradeChanged
 }
 
-// look finds what the agent has not been given yet.
-func (s *Service) look(ctx context.Context, agentID string, after int64) (*Answer, error) {
-	pending, err := s.Actions.Pending(ctx, agentID, after, s.Now.UTC(), MaxActions)
-	if err != nil || len(pending) == 0 {
-		return nil, err
-	}
-	resp := agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}}
-	for _, a := range pending {
-		deliver, err := s.deliverable(ctx, a, agentID)
-		if err != nil {
-			return nil, err
-		}
-		if deliver {
-			resp.Actions = append(resp.Actions, a.ForAgent(agentID))
-		}
-		resp.AckToken = strconv.FormatInt(a.Seq, 10)
-	}
-	answer := encode(resp)
-	return &answer, nil
-}
-
-// deliverable says whether there is still a point in handing over an action. One
-// cancelled before it was handed over is passed over (its CANCEL still goes out,
-// for it may have been), and so is one the agent has answered: an agent that was
-// rolled back shows the token of before, and must not be given again what it has
-// done since.
-func (s *Service) deliverable(ctx context.Context, a fleet.Action, agentID string) (bool, error) {
-	if a.CancelledAt != nil {
-		return false, nil
-	}
-	_, err := s.Results.Get(ctx, a.ID, agentID)
-	if err != nil && fleet.KindOf(err) == fleet.NotFound {
-		return true, nil
-	}
-	return false, err
-}
-
 // pollTime is how long to park: Fleet Server's rules.
 func (s *Service) pollTime(asked string) (time.Duration, error) {
 	poll, jitter := DefaultPoll, DefaultPollJitter
@@ -354,9 +299,14 @@ func objectOrNothing(field string, b json.RawMessage) (json.RawMessage, error) {
 }
 
 func encode(resp agentapi.CheckinResponse) Answer {
-	b, err := json.Marshal(resp)
+	return Answer{Status: http.StatusOK, Body: marshal(resp)}
+}
+
+// marshal encodes types of ours, which can be encoded.
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
 	if err != nil {
-		panic("check-in answer: " + err.Error()) // a type of ours
+		panic("check-in answer: " + err.Error())
 	}
-	return Answer{Status: http.StatusOK, Body: b}
+	return b
 }

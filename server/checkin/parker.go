@@ -8,6 +8,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 // Answer is a complete HTTP answer with a JSON body.
@@ -16,29 +18,55 @@ type Answer struct {
 	Body   []byte
 }
 
-// Poll is a check-in that found nothing to deliver.
-type Poll struct {
+// Wait is whose a poll is, and what is needed to look for it: all that a parker
+// keeps of the request. Only a Looker touches the rest, one at a time.
+type Wait struct {
 	AgentID string
+	// After is the sequence number behind which the agent's next actions are.
+	After int64
+	// Late takes the check-in in, where the store was away when it came. gone says
+	// that there is nothing to look for. nil: it has been taken in.
+	Late func(ctx context.Context) (after int64, gone bool, err error)
+}
+
+// Found is what a look found: an answer to give now, or an error, or neither.
+type Found struct {
+	Answer *Answer
+	Err    error
+}
+
+// Looker finds what agents are to be given.
+type Looker interface {
+	// Look looks for all of the waits together, and returns what it found for each
+	// at its index. It is cheaper for some hundred than for one after the other.
+	Look(ctx context.Context, waits []*Wait) []Found
+}
+
+// Poll is a check-in that is to be parked.
+type Poll struct {
+	Wait
 	// Deadline is when the poll is answered at the latest.
 	Deadline time.Time
 	Writer   http.ResponseWriter
 	Request  *http.Request
-	// Look returns an answer when there is something to deliver now, else nil.
-	// It is called once after the poll is known to the parker, so that what
+	// Looker is asked once after the poll is known to the parker, so that what
 	// was created in between is found, and again after each Wake; never twice
 	// at the same time. An error keeps the poll parked: see RetryLook.
-	Look func(ctx context.Context) (*Answer, error)
-	// Empty is the answer without actions.
-	Empty Answer
+	Looker Looker
 }
 
-// RetryLook is how long a poll whose Look failed waits before it looks again
+// Empty is the answer without actions.
+func Empty() Answer { return empty }
+
+var empty = encode(agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}})
+
+// RetryLook is how long a poll whose look failed waits before it looks again
 // without being woken. The store was away then, and every parked agent asks at
 // once when it is back, so not sooner.
 const RetryLook = 5 * time.Second
 
 // Parker holds polls. One agent has one poll: a newer one of the same agent ends
-// the older, which is answered Empty even if its Look has just found something;
+// the older, which is answered Empty even if its look has just found something;
 // the newer looks for itself.
 type Parker interface {
 	// Park takes over the answering of p. It may return before p is answered

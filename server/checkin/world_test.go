@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	w.must(err)
 	w.actions = &action.Service{Store: s, Feed: feed, Events: events, Log: log}
 	w.service = &checkin.Service{
-		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Parker: w.parker, Events: events, Log: log,
+		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: w.parker, Events: events, Log: log,
 		Ledger: &checkin.Ledger{Agents: s.Agents(), Parker: w.parker, Log: log},
 	}
 	ctx, stop := context.WithCancel(context.Background())

@@ -44,7 +44,7 @@ func (a Action) ForAgent(agentID string) agentapi.Action {
 		ID: a.ID, AgentID: agentID, Type: a.Type, CreatedAt: a.CreatedAt,
 		Data: a.Data, StartTime: a.StartTime, Expiration: a.Expiration,
 	}
-	if a.StartTime != nil && a.RolloutSeconds > 0 {
+	if a.Spread() {
 		for i, id := range a.Agents {
 			if id == agentID {
 				start := a.StartTime.Add(share(time.Duration(a.RolloutSeconds)*time.Second, i, len(a.Agents)))
@@ -55,6 +55,9 @@ func (a Action) ForAgent(agentID string) agentapi.Action {
 	}
 	return w
 }
+
+// Spread says that agents begin one after the other.
+func (a Action) Spread() bool { return a.StartTime != nil && a.RolloutSeconds > 0 }
 
 // share is i/n of d. Three days times 100,000 agents would overflow, so the
 // division comes first and the remainder is added.

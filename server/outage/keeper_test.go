@@ -100,7 +100,7 @@ func (w *world) start(maxBytes int64) *server {
 	s.beacons = &beacon.Service{Agents: w.store.Agents(), Events: events, Outage: s.Keeper}
 	s.enroll = &enrollment.Service{Store: w.store, Events: events, Outage: s.Keeper}
 	s.checkin = &checkin.Service{
-		Agents: w.store.Agents(), Actions: w.store.Actions(), Results: w.store.Results(), Parker: s.parker, Ledger: s.ledger, Events: events, Log: quiet, Outage: s.Keeper,
+		Agents: w.store.Agents(), Actions: w.store.Actions(), Results: w.store.Results(), Inbox: feed, Parker: s.parker, Ledger: s.ledger, Events: events, Log: quiet, Outage: s.Keeper,
 	}
 	s.Write = map[outage.Kind]outage.Writer{
 		outage.Checkin: s.checkin.WriteKept, outage.Ack: s.actions.WriteKept, outage.Beacon: s.beacons.WriteKept, outage.Left: s.enroll.WriteKept,

@@ -162,7 +162,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	r.artifacts.Rooted, r.actions.Judge = r.trust.Rooted, r.trust.Judge
 	check := &checkin.Service{
-		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: r.parker, Ledger: r.ledger, Events: r.events, Log: r.log, Now: o.Now,
+		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: r.feed, Parker: r.parker, Ledger: r.ledger, Events: r.events, Log: r.log, Now: o.Now,
 		Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter, Outage: r.outage,
 	}
 	beacons := &beacon.Service{Agents: s.Agents(), Events: r.events, Now: o.Now, Outage: r.outage}

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/checkin/parktest"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
@@ -122,9 +123,9 @@ func (w *world) process(s store.Store) *server {
 	w.must(err)
 	p := &server{store: s}
 	p.actions = &action.Service{Store: s, Feed: feed, Events: events, Log: log, Now: now}
-	ledger := &checkin.Ledger{Agents: s.Agents(), Parker: answerer{}, Log: log}
+	ledger := &checkin.Ledger{Agents: s.Agents(), Parker: parktest.AtOnce{}, Log: log}
 	p.flush = ledger.Flush
-	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: answerer{}, Ledger: ledger, Events: events, Log: log, Now: now}
+	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: parktest.AtOnce{}, Ledger: ledger, Events: events, Log: log, Now: now}
 	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
 	p.loop = &rollout.Reconciler{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w}
 	return p
@@ -135,23 +136,6 @@ func (w *world) Open(_ context.Context, i fleet.Incident) error {
 	w.reports = append(w.reports, i)
 	return nil
 }
-
-// answerer answers every poll at once.
-type answerer struct{}
-
-func (answerer) Park(p checkin.Poll) {
-	answer, err := p.Look(p.Request.Context())
-	if err != nil || answer == nil {
-		answer = &p.Empty
-	}
-	p.Writer.WriteHeader(answer.Status)
-	_, _ = p.Writer.Write(answer.Body)
-}
-
-func (answerer) Wake(...string)              {}
-func (answerer) Parked(func(string))         {}
-func (answerer) Count() int                  { return 0 }
-func (answerer) Close(context.Context) error { return nil }
 
 func (w *world) must(err error) {
 	w.t.Helper()

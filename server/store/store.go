@@ -205,6 +205,9 @@ type Results interface {
 	// stands at the index of its result.
 	Put(ctx context.Context, results []fleet.Result) (changed []bool, err error)
 	Get(ctx context.Context, actionID, agentID string) (fleet.Result, error)
+	// Answered says of which of the agents there is a result of the action; the
+	// others are absent.
+	Answered(ctx context.Context, actionID string, agentIDs []string) (map[string]bool, error)
 	// Errors returns the latest failed results of an action, newest first.
 	Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error)
 	// Counts returns the counts of each action; one without results is absent.

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/checkin/parktest"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
@@ -50,29 +51,11 @@ func newFleet(ctx context.Context, s store.Store, log *slog.Logger, now clock.Cl
 		return nil, err
 	}
 	f.Actions = &action.Service{Store: s, Feed: feed, Events: f.Events, Log: log, Now: now}
-	f.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: atOnce{}, Log: log}
-	f.checkins = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: atOnce{}, Ledger: f.ledger, Events: f.Events, Log: log, Now: now}
+	f.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: parktest.AtOnce{}, Log: log}
+	f.checkins = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: parktest.AtOnce{}, Ledger: f.ledger, Events: f.Events, Log: log, Now: now}
 	f.beacons = &beacon.Service{Agents: s.Agents(), Events: f.Events, Now: now}
 	return f, nil
 }
-
-// atOnce answers each poll as soon as it would be parked: simulated agents are
-// told by Step when to poll again.
-type atOnce struct{}
-
-func (atOnce) Park(p checkin.Poll) {
-	answer, err := p.Look(p.Request.Context())
-	if err != nil || answer == nil {
-		answer = &p.Empty
-	}
-	p.Writer.WriteHeader(answer.Status)
-	_, _ = p.Writer.Write(answer.Body) // a recorder
-}
-
-func (atOnce) Wake(...string)              {}
-func (atOnce) Parked(func(agentID string)) {}
-func (atOnce) Count() int                  { return 0 }
-func (atOnce) Close(context.Context) error { return nil }
 
 // Host is what an agent tells of its host when it enrols.
 type Host struct {

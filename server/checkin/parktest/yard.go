@@ -26,7 +26,7 @@ const (
 	// long is a deadline that no test reaches.
 	long = 5 * time.Minute
 
-	emptyBody = `{"action":"checkin","actions":[]}`
+	emptyBody = `{"ack_token":"","action":"checkin","actions":[]}`
 )
 
 // yard is a parker behind a server, and agents that poll it.
@@ -88,18 +88,27 @@ func (y *yard) park(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	plan, _ := y.plans.Load(r.Header.Get("Poll"))
 	p := plan.(*poll)
-	y.parker.Park(checkin.Poll{
-		AgentID: p.agent, Deadline: time.Now().Add(p.deadline), Writer: w, Request: r,
-		Look: func(ctx context.Context) (*checkin.Answer, error) {
-			if p.looking.Swap(true) {
-				y.t.Errorf("two looks at a time for agent %s", p.agent)
-			}
-			defer p.looking.Store(false)
-			p.looks.Add(1)
-			return p.look(ctx)
-		},
-		Empty: checkin.Answer{Status: http.StatusOK, Body: []byte(emptyBody)},
-	})
+	y.parker.Park(checkin.Poll{Wait: checkin.Wait{AgentID: p.agent}, Deadline: time.Now().Add(p.deadline), Writer: w, Request: r, Looker: looker{y, p}})
+}
+
+// looker looks for one poll, as the check-in service does.
+type looker struct {
+	y *yard
+	p *poll
+}
+
+func (l looker) Look(ctx context.Context, waits []*checkin.Wait) []checkin.Found {
+	if len(waits) != 1 || waits[0].AgentID != l.p.agent {
+		l.y.t.Errorf("the poll of agent %s is asked for %d others", l.p.agent, len(waits))
+		return make([]checkin.Found, len(waits))
+	}
+	if l.p.looking.Swap(true) {
+		l.y.t.Errorf("two looks at a time for agent %s", l.p.agent)
+	}
+	defer l.p.looking.Store(false)
+	l.p.looks.Add(1)
+	answer, err := l.p.look(ctx)
+	return []checkin.Found{{Answer: answer, Err: err}}
 }
 
 func answer(body string) *checkin.Answer {

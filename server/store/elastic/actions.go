@@ -101,17 +101,7 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 	if err != nil {
 		return nil, err
 	}
-	nothing := searched{from: after, upTo: upTo, at: now}
-	if was, ok := c.s.searched.get(agentID); ok && was.from <= after && !was.at.After(now) {
-		nothing.from, after = was.from, max(after, was.upTo)
-	}
 	out := []fleet.Action{}
-	if ids, ok := c.s.recent.pending(agentID, after, upTo, now, limit); ok {
-		if len(ids) > 0 {
-			return c.many(ctx, ids)
-		}
-		after = upTo // there is nothing to search for
-	}
 	for after < upTo && len(out) < limit {
 		n := min(limit-len(out), window)
 		res, err := c.s.c.searchNow(ctx, "read pending actions", indexActions, body{
@@ -134,30 +124,15 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 		}
 		after = number(res.Hits.Hits[n-1].Seq)
 	}
-	if len(out) == 0 {
-		c.s.searched.put(agentID, nothing)
-	}
 	return out, nil
 }
 
-// searched says that an agent had nothing to do above one number and up to
-// another, at a time. Nothing comes to be there later, so that the agent's next
-// check-in looks at what is newer alone, which most often is nothing.
-type searched struct {
-	from, upTo int64
-	at         time.Time
-}
-
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
-	hits, upTo, err := c.s.actionOrder.after(ctx, "read new actions", after, limit, false)
+	hits, err := c.s.actionOrder.after(ctx, "read new actions", after, limit, false)
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.ofHits(ctx, hits)
-	if err == nil && len(list) == len(hits) {
-		c.s.recent.note(after, upTo, list)
-	}
-	return list, err
+	return c.ofHits(ctx, hits)
 }
 
 func (c actions) LastSeq(ctx context.Context) (int64, error) {

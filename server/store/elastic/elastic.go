@@ -19,11 +19,9 @@ import (
 type Store struct {
 	c *client
 
-	held     heldCache
-	keys     keyCache
-	actions  store.ActionCache[string]
-	searched memory[searched] // by agent
-	recent   recentActions
+	held    heldCache
+	keys    keyCache
+	actions store.ActionCache[string]
 
 	eventBounds atomic.Pointer[bounds] // nil before the first
 

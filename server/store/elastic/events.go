@@ -32,7 +32,7 @@ func eventSource(ev fleet.Event, p packed) map[string]any {
 }
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {
-	hits, _, err := e.s.eventOrder.after(ctx, "read events", after, limit, packedFields)
+	hits, err := e.s.eventOrder.after(ctx, "read events", after, limit, packedFields)
 	if err != nil {
 		return nil, err
 	}

@@ -152,12 +152,13 @@ func between(after, upTo int64) body {
 	return body{"range": body{"_seq_no": body{"gte": max(after, 0), "lt": upTo}}}
 }
 
-// after returns hits with a number above after, lowest first, and the number up to
-// which there are no more.
-func (o *order) after(ctx context.Context, op string, after int64, limit int, source any) (out []hit, upTo int64, err error) {
-	if upTo, err = o.advance(ctx); err != nil {
-		return nil, 0, err
+// after returns hits with a number above after, lowest first.
+func (o *order) after(ctx context.Context, op string, after int64, limit int, source any) ([]hit, error) {
+	upTo, err := o.advance(ctx)
+	if err != nil {
+		return nil, err
 	}
+	var out []hit
 	for len(out) < limit && after < upTo {
 		n := min(limit-len(out), window)
 		res, err := o.c.searchNow(ctx, op, o.index, body{
@@ -165,16 +166,16 @@ func (o *order) after(ctx context.Context, op string, after int64, limit int, so
 			"size": n, "_source": source, "seq_no_primary_term": true, "track_total_hits": false,
 		})
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		hits := res.Hits.Hits
 		out = append(out, hits...)
 		if len(hits) < n {
-			return out, upTo, nil
+			break
 		}
 		after = number(hits[n-1].Seq)
 	}
-	return out, min(after, upTo), nil
+	return out, nil
 }
 
 // end returns the lowest or the highest number there is, 0 without documents.

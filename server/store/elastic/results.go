@@ -133,6 +133,21 @@ func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Resul
 	return resultValue(id, f.source, f.guard)
 }
 
+func (r results) Answered(ctx context.Context, actionID string, agentIDs []string) (map[string]bool, error) {
+	keys := make([]key, len(agentIDs))
+	for i, id := range agentIDs {
+		keys[i] = key{indexResults, fleet.ResultID(actionID, id)}
+	}
+	got, err := r.s.c.gets(ctx, "look for results", keys, "action_id")
+	there := map[string]bool{}
+	for i, f := range got {
+		if f.there {
+			there[agentIDs[i]] = true
+		}
+	}
+	return there, err
+}
+
 func (r results) Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error) {
 	hits, _, err := r.s.c.page(ctx, "read failed results", indexResults, body{
 		"query": body{"bool": body{"filter": []any{body{"term": body{"action_id": actionID}}, body{"term": body{"failed": true}}}}},

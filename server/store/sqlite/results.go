@@ -114,6 +114,21 @@ func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Resul
 	return list[0], nil
 }
 
+func (r results) Answered(ctx context.Context, actionID string, agentIDs []string) (map[string]bool, error) {
+	ids, err := json.Marshal(agentIDs)
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	return there, r.s.each(ctx, `SELECT r.agent_id FROM json_each(?) j CROSS JOIN results r ON r.action_id = ? AND r.agent_id = j.value`,
+		[]any{string(ids), actionID}, func(scan scan) error {
+			var id string
+			err := scan(&id)
+			there[id] = true
+			return err
+		})
+}
+
 func (r results) Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error) {
 	return r.many(ctx, `SELECT rid, rev, doc FROM results WHERE action_id = ? AND failed ORDER BY at DESC, agent_id LIMIT ? + 0`, actionID, max(limit, 0))
 }

@@ -41,6 +41,9 @@ func testResults(t *testing.T, cfg Config) {
 		wantKind(t, err, fleet.NotFound)
 		_, err = s.Results().Get(ctx, "other", "a")
 		wantKind(t, err, fleet.NotFound)
+		equal(t, value(s.Results().Answered(ctx, "act", []string{"c", "b", "a", "b", "", `a"`}))(t), map[string]bool{"a": true, "b": true})
+		equal(t, value(s.Results().Answered(ctx, "other", []string{"a"}))(t), map[string]bool{})
+		equal(t, value(s.Results().Answered(ctx, "act", nil))(t), map[string]bool{})
 		if changed := value(s.Results().Put(ctx, nil))(t); len(changed) != 0 {
 			t.Fatalf("no results changed %v", changed)
 		}

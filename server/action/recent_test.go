@@ -1,0 +1,100 @@
+package action
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// Whatever comes in whatever pieces: what is remembered is what the store would
+// find, or it is said that it is not known.
+func TestWhatIsRememberedOfNewActionsIsWhatTheStoreWouldFind(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	start := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+	rapid.Check(t, func(t *rapid.T) {
+		var all []fleet.Action
+		var r recentActions
+		last := int64(0) // of all numbers; some have no action
+		for range rapid.IntRange(0, 40).Draw(t, "reads") {
+			var shown []fleet.Action
+			for range rapid.IntRange(0, 20).Draw(t, "numbers") {
+				last++
+				if rapid.IntRange(0, 3).Draw(t, "no action") == 0 {
+					continue
+				}
+				a := fleet.Action{ID: fleet.NewID(), Seq: last, Agents: rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID).Draw(t, "agents")}
+				if rapid.Bool().Draw(t, "expires") {
+					at := start.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "in")) * time.Hour)
+					a.Expiration = &at
+				}
+				shown = append(shown, a)
+			}
+			all = append(all, shown...)
+			r.note(shown)
+		}
+		for range 20 {
+			after := rapid.Int64Range(0, last).Draw(t, "seen")
+			limit := rapid.IntRange(1, 5).Draw(t, "limit")
+			name := rapid.SampledFrom(names).Draw(t, "agent")
+			var want []string
+			for _, a := range all {
+				if a.Seq > after && slices.Contains(a.Agents, name) && (a.Expiration == nil || a.Expiration.After(start)) && len(want) < limit {
+					want = append(want, a.ID)
+				}
+			}
+			behind, known := r.behind(name, after, start)
+			if !known {
+				if len(want) == 0 {
+					r.empty(name, after, last, start)
+				}
+				continue
+			}
+			if got := r.pending(name, behind, start, limit); !slices.Equal(got, want) {
+				t.Fatalf("above %d there are %v for %s, want %v", after, got, name, want)
+			}
+		}
+	})
+}
+
+// An agent that is woken asks the store for nothing, however many come at once.
+func TestTheNewestActionsAreRemembered(t *testing.T) {
+	var r recentActions
+	now := time.Now()
+	const last = 2 * recentActionsMax
+	for seq := int64(1); seq <= last; seq++ {
+		r.note([]fleet.Action{{ID: "x", Seq: seq, Agents: []string{"a"}}})
+	}
+	if _, known := r.behind("a", last-recentActionsMax, now); !known {
+		t.Error("the newest are not remembered")
+	}
+	if ids := r.pending("a", last-recentActionsMax, now, 10*recentActionsMax); len(ids) != recentActionsMax {
+		t.Errorf("of the newest %d are remembered", len(ids))
+	}
+	if _, known := r.behind("a", last-recentActionsMax-1, now); known {
+		t.Error("older ones are taken for known")
+	}
+	// What the store had nothing of need not be asked again.
+	r.empty("a", 7, last, now)
+	if behind, known := r.behind("a", 8, now); !known || behind != last {
+		t.Errorf("it is asked behind %d again, known %t", behind, known)
+	}
+	if _, known := r.behind("a", 6, now); known {
+		t.Error("an agent that was put back is not looked for")
+	}
+	if _, known := r.behind("a", 8, now.Add(-time.Second)); known {
+		t.Error("what had expired later counts for earlier")
+	}
+	everybody := make([]string, recentAgentsMax+1)
+	for i := range everybody {
+		everybody[i] = strconv.Itoa(i)
+	}
+	r.note([]fleet.Action{{ID: "all", Seq: last + 1, Agents: everybody}})
+	if r.agents > recentAgentsMax {
+		t.Errorf("%d agents of %d actions are remembered", r.agents, len(r.list))
+	}
+}

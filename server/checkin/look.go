@@ -1,0 +1,152 @@
+package checkin
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// Inbox knows which actions agents have before them; action.Feed is one.
+type Inbox interface {
+	// Pending returns the ids of the actions for an agent with a sequence number
+	// above after that have not expired at now, lowest first. What is created later
+	// than it knows comes with a Wake.
+	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) (ids []string, err error)
+}
+
+// Look finds what the agents have not been given yet. What it asks the store for
+// goes by action and not by agent: the agents of one action are woken together.
+func (s *Service) Look(ctx context.Context, waits []*Wait) []Found {
+	out := make([]Found, len(waits))
+	now := s.Now.UTC()
+	l := look{s: s, actions: map[string]*looked{}, waits: waits, todo: make([][]string, len(waits))}
+	for i, w := range waits {
+		if out[i].Err = s.Outage.Ready(w.AgentID); out[i].Err != nil {
+			continue
+		}
+		out[i].Err = s.Outage.Ask(ctx, func(ctx context.Context) (err error) {
+			if w.Late != nil {
+				after, gone, err := w.Late(ctx)
+				if err != nil || gone {
+					return err
+				}
+				w.After, w.Late = after, nil
+			}
+			l.todo[i], err = s.pending(ctx, w.AgentID, w.After, now)
+			return err
+		})
+	}
+	for i, ids := range l.todo {
+		for _, id := range ids {
+			if l.actions[id] == nil {
+				l.actions[id] = &looked{}
+			}
+			l.actions[id].waits = append(l.actions[id].waits, i)
+		}
+	}
+	for id, a := range l.actions {
+		a.err = s.Outage.Ask(ctx, func(ctx context.Context) error { return l.read(ctx, id, a) })
+	}
+	for i, ids := range l.todo {
+		if len(ids) > 0 && out[i].Err == nil {
+			out[i] = l.answer(waits[i], ids)
+		}
+	}
+	return out
+}
+
+func (s *Service) pending(ctx context.Context, agentID string, after int64, now time.Time) (ids []string, err error) {
+	if s.Inbox != nil {
+		return s.Inbox.Pending(ctx, agentID, after, now, MaxActions)
+	}
+	list, err := s.Actions.Pending(ctx, agentID, after, now, MaxActions)
+	for _, a := range list {
+		ids = append(ids, a.ID)
+	}
+	return ids, err
+}
+
+// look is one call of Look.
+type look struct {
+	s       *Service
+	waits   []*Wait
+	todo    [][]string // ids of actions, by wait
+	actions map[string]*looked
+}
+
+// looked is what a look found out about an action.
+type looked struct {
+	waits    []int // whom it is for
+	action   fleet.Action
+	answered map[string]bool // agents that have answered it
+	err      error
+
+	// before and behind are the action as agents are given it, without the agent's
+	// id; nil until one is.
+	before, behind []byte
+}
+
+// read asks the store for an action, and who has answered it.
+//
+// One cancelled before it was handed over is passed over (its CANCEL still goes
+// out, for it may have been), and so is one the agent has answered: an agent that
+// was rolled back shows the token of before, and must not be given again what it
+// has done since.
+func (l *look) read(ctx context.Context, id string, a *looked) (err error) {
+	if a.action, err = l.s.Actions.Get(ctx, id); err != nil || a.action.CancelledAt != nil {
+		return err
+	}
+	agents := make([]string, len(a.waits))
+	for n, i := range a.waits {
+		agents[n] = l.waits[i].AgentID
+	}
+	a.answered, err = l.s.Results.Answered(ctx, id, agents)
+	return err
+}
+
+// answer puts together what an agent is given.
+func (l *look) answer(w *Wait, ids []string) Found {
+	var deliver []*looked
+	var last int64
+	for _, id := range ids {
+		a := l.actions[id]
+		if a.err != nil {
+			return Found{Err: a.err}
+		}
+		last = a.action.Seq
+		if a.action.CancelledAt == nil && !a.answered[w.AgentID] {
+			deliver = append(deliver, a)
+		}
+	}
+	body := append(make([]byte, 0, 512), `{"ack_token":"`...) // agentapi.CheckinResponse
+	body = strconv.AppendInt(body, last, 10)
+	body = append(body, `","action":"checkin","actions":[`...)
+	for i, a := range deliver {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = a.append(body, w.AgentID)
+	}
+	body = append(body, `]}`...)
+	return Found{Answer: &Answer{Status: empty.Status, Body: body}}
+}
+
+// append writes the action as an agent is given it. Most often the agent's id is
+// all that differs between agents, so the rest is encoded once.
+func (a *looked) append(body []byte, agentID string) []byte {
+	if a.action.Spread() {
+		return append(body, marshal(a.action.ForAgent(agentID))...)
+	}
+	if a.before == nil {
+		// Within a JSON text quotes are escaped: this is the field.
+		const field = `"agent_id":`
+		before, behind, _ := bytes.Cut(marshal(a.action.ForAgent("")), []byte(field+`""`))
+		a.before, a.behind = append(before, field...), behind
+	}
+	body = append(body, a.before...)
+	body = append(body, marshal(agentID)...)
+	return append(body, a.behind...)
+}
