@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/outage"
+	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -48,9 +49,11 @@ type Service struct {
 	Inbox  Inbox
 	Parker Parker
 	Ledger *Ledger
-	Events *event.Stream
-	Log    *slog.Logger
-	Now    clock.Clock
+	// Presence remembers what agents said that changed nothing; nil does not.
+	Presence *presence.Registry
+	Events   *event.Stream
+	Log      *slog.Logger
+	Now      clock.Clock
 	// Outage keeps what agents say while the store is away; nil keeps nothing.
 	Outage *outage.Keeper
 	// Poll and PollJitter override the defaults when above zero.
@@ -66,12 +69,13 @@ type Service struct {
 
 // Handle answers the check-in of an authenticated agent, at once or by parking
 // it. An error means that nothing has been written to w.
-func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Agent, req agentapi.CheckinRequest) error {
+// mark says how the same would come again.
+func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Agent, req agentapi.CheckinRequest, mark presence.Mark) error {
 	ctx := r.Context()
 	if req.Status == "" {
 		return fleet.FieldError("body.status", "is missing: say online, degraded, error or starting")
 	}
-	timeout, err := s.pollTime(req.PollTimeout)
+	asked, err := pollTimeout(req.PollTimeout)
 	if err != nil {
 		return err
 	}
@@ -83,8 +87,9 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	}
 	now := s.Now.UTC()
 	var after int64
+	var news bool
 	kept, err := s.Outage.Take(ctx, outage.Word{Agent: agent, Kind: outage.Checkin, At: now, Body: req, Gist: gist(req)}, func(ctx context.Context) (err error) {
-		after, err = s.takeIn(ctx, agent, req, now)
+		after, news, err = s.takeIn(ctx, agent, req, now)
 		return err
 	})
 	if err != nil {
@@ -99,11 +104,25 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 			return s.takeInLate(ctx, agent, req, now)
 		}
 	}
-	deadline := time.Now().Add(timeout)
+	if wait.Late == nil && !news && req.UpgradeDetails == nil && agent.Settled() {
+		s.Presence.Keep(mark, presence.Known{After: after, Wait: asked}, now)
+	}
+	s.park(w, r, wait, asked)
+	return nil
+}
+
+// Again answers a check-in that says what the agent has said before, and that
+// changed nothing then; see presence.Registry.
+func (s *Service) Again(w http.ResponseWriter, r *http.Request, agentID string, known presence.Known) {
+	s.Ledger.Seen(fleet.Touch{AgentID: agentID, At: s.Now.UTC()})
+	s.park(w, r, Wait{AgentID: agentID, After: known.After}, known.Wait)
+}
+
+func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked time.Duration) {
+	deadline := time.Now().Add(s.pollTime(asked))
 	// net/http's own write limit is for ordinary requests.
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline.Add(time.Minute))
 	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Looker: s})
-	return nil
 }
 
 // gist is what a check-in says: how long the agent is ready to wait is not news.
@@ -123,7 +142,7 @@ func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Mes
 	if last := agent.Last.At; last != nil && m.Received.Before(*last) {
 		return nil
 	}
-	_, err := s.takeIn(ctx, agent, req, m.Received)
+	_, _, err := s.takeIn(ctx, agent, req, m.Received)
 	return err
 }
 
@@ -139,15 +158,14 @@ func (s *Service) takeInLate(ctx context.Context, agent fleet.Agent, req agentap
 	case !is.Active || is.AccessKeyID != agent.AccessKeyID:
 		return 0, true, nil
 	}
-	after, err = s.takeIn(ctx, is, req, now)
+	after, _, err = s.takeIn(ctx, is, req, now)
 	return after, false, err
 }
 
-// takeIn writes what the check-in changes about the agent, if anything, and
-// returns the sequence number behind which the agent's next actions are.
-func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, err error) {
+// takeIn writes what the check-in changes about the agent, and returns whether that
+// is anything, and the sequence number behind which the agent's next actions are.
+func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, written bool, err error) {
 	seen := fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message}
-	written := false
 	defer func() {
 		if !written && err == nil {
 			s.Ledger.Seen(seen) // most say nothing new, and are written together
@@ -155,7 +173,7 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 	}()
 	token, err := s.token(ctx, agent, req.AckToken)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	// As the authentication read it: the ledger may write this very check-in
 	// before the document is read again.
@@ -181,7 +199,7 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 	})
 	// A token older than what the server knows is believed: the agent was rolled
 	// back, and what came after it went to a version that is gone.
-	return cmp.Or(token, agent.ActionSeq), err
+	return cmp.Or(token, agent.ActionSeq), written, err
 }
 
 // listeningSince is since when this server would have heard the agents and known of
@@ -222,25 +240,32 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, token int64, gap time.
 	return changed, upgradeChanged
 }
 
-// pollTime is how long to park: Fleet Server's rules.
-func (s *Service) pollTime(asked string) (time.Duration, error) {
+// pollTimeout reads how long an agent is ready to wait; 0: it does not say.
+func pollTimeout(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fleet.FieldError("body.poll_timeout", "is %q, want a duration such as 5m", text)
+	}
+	return d, nil
+}
+
+// pollTime is how long to park an agent that is ready to wait for asked: Fleet
+// Server's rules.
+func (s *Service) pollTime(asked time.Duration) time.Duration {
 	poll, jitter := DefaultPoll, DefaultPollJitter
 	if s.Poll > 0 {
 		poll, jitter = s.Poll, s.PollJitter
 	}
-	if asked != "" {
-		d, err := time.ParseDuration(asked)
-		if err != nil || d < 0 {
-			return 0, fleet.FieldError("body.poll_timeout", "is %q, want a duration such as 5m", asked)
-		}
-		if d > 0 {
-			poll = max(min(d-pollMargin, maxPoll), minPoll)
-		}
+	if asked > 0 {
+		poll = max(min(asked-pollMargin, maxPoll), minPoll)
 	}
 	if jitter > 0 {
 		poll -= rand.N(jitter)
 	}
-	return poll, nil
+	return poll
 }
 
 // token is the sequence number that an ack token stands for. As in Fleet Server,

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/presence"
 )
 
 func TestAnActionReachesAParkedAgentOnce(t *testing.T) {
@@ -48,6 +49,7 @@ func TestAnActionCancelledBeforeDeliveryIsNotDelivered(t *testing.T) {
 	up := w.upgrade()
 	c, err := w.actions.Cancel(t.Context(), up.ID, "ann")
 	w.must(err)
+	w.fed(2)
 	resp := w.checkin(agentapi.CheckinRequest{}).delivers(c.ID)
 	if resp.Actions[0].Type != agentapi.ActionCancel {
 		t.Errorf("delivered a %s", resp.Actions[0].Type)
@@ -69,6 +71,7 @@ func TestMoreActionsThanOneAnswerHolds(t *testing.T) {
 		_, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: fmt.Sprint("a", i), Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
 		w.must(err)
 	}
+	w.fed(checkin.MaxActions + 5)
 	first := w.checkin(agentapi.CheckinRequest{}).response()
 	if len(first.Actions) != checkin.MaxActions || first.Actions[0].ID != "a0" {
 		t.Fatalf("%d actions from %s on, want %d from a0 on", len(first.Actions), first.Actions[0].ID, checkin.MaxActions)
@@ -272,7 +275,7 @@ func TestBadCheckinsNameTheField(t *testing.T) {
 		{agentapi.CheckinRequest{Status: "online", LocalMeta: json.RawMessage(`["web"]`)}, "body.local_metadata"},
 	} {
 		rec := httptest.NewRecorder()
-		err := w.service.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(), c.req)
+		err := w.service.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(), c.req, presence.Mark{})
 		if fleet.KindOf(err) != fleet.Invalid || err == nil || !strings.Contains(err.Error(), c.field) {
 			t.Errorf("error is %v, want one that names %s", err, c.field)
 		}
@@ -311,7 +314,7 @@ func TestHowLongAPollIsParked(t *testing.T) {
 		d := &deadlines{}
 		w.service.Parker, w.service.Poll, w.service.PollJitter = d, c.poll, c.jitter
 		err := w.service.Handle(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(),
-			agentapi.CheckinRequest{Status: "online", PollTimeout: c.asked})
+			agentapi.CheckinRequest{Status: "online", PollTimeout: c.asked}, presence.Mark{})
 		// The check-in itself takes some of it.
 		if err != nil || d.park > c.most || d.park < c.least-time.Second {
 			t.Errorf("asked %q of a server with %s: parked for %s, error %v; want %s to %s", c.asked, c.poll, d.park, err, c.least, c.most)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/outage"
+	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -30,6 +31,8 @@ type Ledger struct {
 	// Outage says whom not to touch: agents whose check-ins are kept, which would
 	// be taken for older than what the store knows. nil: there are none.
 	Outage *outage.Keeper
+	// Presence hears who is there, too; nil: nobody does.
+	Presence *presence.Registry
 
 	mu      sync.Mutex
 	pending map[string]fleet.Touch
@@ -38,6 +41,7 @@ type Ledger struct {
 // Seen notes a check-in. A later one of the same agent replaces it, so the
 // ledger holds at most one entry an agent however long the store is away.
 func (l *Ledger) Seen(t fleet.Touch) {
+	l.Presence.Seen(t.AgentID, t.At)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pending == nil {

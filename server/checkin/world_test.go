@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
@@ -31,6 +32,7 @@ type world struct {
 	parker  *checkin.Blocking
 	service *checkin.Service
 	actions *action.Service
+	feed    *action.Feed
 }
 
 const agentID = "web-1"
@@ -50,6 +52,7 @@ func newWorld(t *testing.T) *world {
 	events := &event.Stream{Store: s.Events(), Log: log}
 	feed, err := action.NewFeed(t.Context(), s.Actions(), w.parker.Wake, log)
 	w.must(err)
+	w.feed = feed
 	w.actions = &action.Service{Store: s, Feed: feed, Events: events, Log: log}
 	w.service = &checkin.Service{
 		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: w.parker, Events: events, Log: log,
@@ -81,6 +84,19 @@ func (w *world) must(err error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// fed waits until the feed has read n actions for the agent: a check-in before
+// that gets those that it has, and the others afterwards.
+func (w *world) fed(n int) {
+	w.t.Helper()
+	w.eventually(func() error {
+		ids, err := w.feed.Pending(w.t.Context(), agentID, 0, time.Now(), n)
+		if err == nil && len(ids) < n {
+			err = fmt.Errorf("%d actions have come, want %d", len(ids), n)
+		}
+		return err
+	})
 }
 
 func (w *world) agent() fleet.Agent {
@@ -121,7 +137,7 @@ func (w *world) checkin(req agentapi.CheckinRequest) *poll {
 	p := &poll{w: w, done: make(chan struct{}), answer: httptest.NewRecorder(), hangUp: hangUp}
 	go func() {
 		defer close(p.done)
-		p.err = w.service.Handle(p.answer, httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx), agent, req)
+		p.err = w.service.Handle(p.answer, httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx), agent, req, presence.Mark{})
 	}()
 	return p
 }

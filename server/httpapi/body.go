@@ -18,6 +18,23 @@ func Decode(c *gin.Context, limit int64, v any) error {
 	return DecodeJSON(http.MaxBytesReader(c.Writer, c.Request.Body, limit), v)
 }
 
+// ReadBody reads a body of at most limit bytes.
+func ReadBody(c *gin.Context, limit int64) ([]byte, error) {
+	return readAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
+}
+
+func readAll(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(r)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
+	case err != nil:
+		return nil, fleet.FieldError("body", "is not whole: it ends early")
+	}
+	return b, nil
+}
+
 // DecodeJSON reads one JSON value and nothing behind it.
 func DecodeJSON(r io.Reader, v any) error {
 	dec := json.NewDecoder(r)

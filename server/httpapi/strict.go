@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -26,13 +25,9 @@ func DecodeStrict(c *gin.Context, limit int64, v any) error {
 
 // DecodeStrictJSON reads one JSON value and nothing behind it.
 func DecodeStrictJSON(r io.Reader, v any) error {
-	b, err := io.ReadAll(r)
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
-	case err != nil:
-		return fleet.FieldError("body", "is not whole: it ends early")
+	b, err := readAll(r)
+	if err != nil {
+		return err
 	}
 	var raw json.RawMessage
 	if err := DecodeJSON(bytes.NewReader(b), &raw); err != nil {

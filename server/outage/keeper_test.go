@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/outage"
+	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/outage/outagetest"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
@@ -207,7 +208,7 @@ func (w *world) poll(id string, req agentapi.CheckinRequest) *poll {
 	agent := w.agent(id)
 	go func() {
 		defer close(p.done)
-		if err := w.server.checkin.Handle(p.answer, httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx), agent, req); err != nil {
+		if err := w.server.checkin.Handle(p.answer, httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx), agent, req, presence.Mark{}); err != nil {
 			w.t.Error(err)
 		}
 	}()

@@ -37,6 +37,7 @@ import (
 	"github.com/muster-fleet/muster/server/metrics"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/upgrademanifest"
@@ -79,6 +80,7 @@ type Replica struct {
 	trust      *repository.Service
 	artifacts  *artifact.Service
 	outage     *outage.Keeper
+	presence   *presence.Registry
 
 	agentListener, adminListener net.Listener
 	agentServer, adminServer     *http.Server
@@ -103,6 +105,13 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 		return nil, err
 	}
 	r := &Replica{opts: o, log: o.Log, parker: &checkin.Blocking{}, draining: make(chan struct{})}
+	var elsewhere func(context.Context) (bool, error)
+	if w, ok := o.Store.(store.Watched); ok {
+		elsewhere = w.ChangedElsewhere
+	}
+	r.presence = presence.New(elsewhere, o.Log)
+	o.Store = presence.Store{Store: o.Store, Registry: r.presence}
+	r.opts.Store = o.Store
 	tlsConfig, err := r.certificates(ctx)
 	if err != nil {
 		return nil, err
@@ -148,7 +157,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 		return err
 	}
 	r.feed.Outage = r.outage
-	r.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: r.parker, Log: r.log, Outage: r.outage}
+	r.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: r.parker, Log: r.log, Outage: r.outage, Presence: r.presence}
 	r.actions = &action.Service{Store: s, Feed: r.feed, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
 	r.enroll = &enrollment.Service{Store: s, Events: r.events, Now: o.Now, Outage: r.outage}
 	r.artifacts = &artifact.Service{Dir: o.Config.PackagesDir(), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
@@ -163,7 +172,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	r.artifacts.Rooted, r.actions.Judge = r.trust.Rooted, r.trust.Judge
 	check := &checkin.Service{
 		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: r.feed, Parker: r.parker, Ledger: r.ledger, Events: r.events, Log: r.log, Now: o.Now,
-		Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter, Outage: r.outage,
+		Presence: r.presence, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter, Outage: r.outage,
 	}
 	beacons := &beacon.Service{Agents: s.Agents(), Events: r.events, Now: o.Now, Outage: r.outage}
 	r.outage.Write = map[outage.Kind]outage.Writer{
@@ -171,7 +180,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	agentRoutes := &agents.Handlers{
 		API: httpapi.API{Log: r.log}, Outage: r.outage, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: r.artifacts, Version: o.Version,
-		Beacons: beacons, Trust: r.trust,
+		Beacons: beacons, Trust: r.trust, Presence: r.presence,
 	}
 	incidents := &incident.Service{Store: s.Incidents(), Events: r.events, Audit: s.Audit(), Log: r.log, Now: o.Now}
 	r.webhooks = &webhook.Service{Store: s, Events: r.events, Log: r.log, Now: o.Now}
@@ -249,7 +258,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.artifacts.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run, r.outage.Run} {
+	for _, loop := range []func(context.Context){r.events.Run, r.presence.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.artifacts.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run, r.outage.Run} {
 		running.Go(func() { loop(loops) })
 	}
 	failed := make(chan error, 2)

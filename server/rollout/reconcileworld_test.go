@@ -24,6 +24,7 @@ import (
 	"github.com/muster-fleet/muster/server/checkin/parktest"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
@@ -190,7 +191,7 @@ func (w *world) checkin(h *host) {
 		req.Components = json.RawMessage(h.components)
 	}
 	rec := httptest.NewRecorder()
-	if err := p.checkin.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), agent, req); err != nil || rec.Code != http.StatusOK {
+	if err := p.checkin.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), agent, req, presence.Mark{}); err != nil || rec.Code != http.StatusOK {
 		return // the server is dying: the host asks again
 	}
 	var resp agentapi.CheckinResponse

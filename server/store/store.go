@@ -68,6 +68,13 @@ type Store interface {
 	Close() error
 }
 
+// Watched is a store that can say whether other processes use it.
+type Watched interface {
+	// ChangedElsewhere says whether another process may have written anything since
+	// it was asked last.
+	ChangedElsewhere(ctx context.Context) (bool, error)
+}
+
 // Agents keeps agent documents.
 type Agents interface {
 	// Create fails with Conflict if the id or the access key id is taken.

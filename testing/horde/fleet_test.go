@@ -20,6 +20,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -214,7 +215,7 @@ func (a *Agent) checkin(ctx context.Context) error {
 	}
 	rec := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx)
-	if err := a.fleet.checkins.Handle(rec, r, doc, req); err != nil {
+	if err := a.fleet.checkins.Handle(rec, r, doc, req, presence.Mark{}); err != nil {
 		return err
 	}
 	var resp agentapi.CheckinResponse

@@ -3,6 +3,7 @@
 package agents
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/outage"
+	"github.com/muster-fleet/muster/server/presence"
 )
 
 // Handlers are the protocol's.
@@ -37,6 +39,8 @@ type Handlers struct {
 	Trust      *repository.Service
 	// Outage says who agents are while the store is away.
 	Outage *outage.Keeper
+	// Presence knows agents that say the same again; nil knows none.
+	Presence *presence.Registry
 	// Version is the server's.
 	Version string
 }
@@ -167,27 +171,54 @@ func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
 	return a, nil
 }
 
-func (h *Handlers) checkin(c *gin.Context) error {
+func (h *Handlers) checkin(c *gin.Context) (err error) {
+	word := presence.Word{AgentID: c.Param("id"), Proof: presence.DigestOf([]byte(c.GetHeader("Authorization")))}
+	var body []byte
+	if len(c.Request.Header["Authorization"]) == 1 && h.Presence.Proves(word.AgentID, word.Proof) {
+		if body, err = h.readCheckin(c, &word); err != nil {
+			return err
+		}
+		if known, ok := h.Presence.Repeats(word, h.Checkin.Now.UTC()); ok && h.Outage.Ready(word.AgentID) == nil {
+			h.Checkin.Again(c.Writer, c.Request, word.AgentID, known)
+			return nil
+		}
+	}
+	mark := presence.Mark{Ticket: h.Presence.Ticket(word.AgentID)}
 	a, err := h.agent(c)
 	if err != nil {
 		return err
 	}
+	if body == nil { // of an agent that nobody knew it is read now
+		if body, err = h.readCheckin(c, &word); err != nil {
+			return err
+		}
+	}
 	var req agentapi.CheckinRequest
-	if err := decodeCheckin(c, &req); err != nil {
+	if err := decodeCheckin(c, body, &req); err != nil {
 		return err
 	}
 	if err := checkCheckin(&req); err != nil {
 		return err
 	}
-	return h.Checkin.Handle(c.Writer, c.Request, a, req)
+	mark.Word = word
+	return h.Checkin.Handle(c.Writer, c.Request, a, req, mark)
 }
 
-// decodeCheckin reads the body, which may be gzip.
-func decodeCheckin(c *gin.Context, req *agentapi.CheckinRequest) error {
-	if !strings.EqualFold(c.GetHeader("Content-Encoding"), "gzip") {
-		return httpapi.Decode(c, agentapi.MaxCheckinBody, req)
+// readCheckin reads the body, and takes a digest of what it says.
+func (h *Handlers) readCheckin(c *gin.Context, w *presence.Word) ([]byte, error) {
+	body, err := httpapi.ReadBody(c, agentapi.MaxCheckinBody)
+	if err == nil {
+		w.Said = presence.DigestOf(append(body, c.GetHeader("Content-Encoding")...))
 	}
-	z, err := gzip.NewReader(http.MaxBytesReader(c.Writer, c.Request.Body, agentapi.MaxCheckinBody))
+	return body, err
+}
+
+// decodeCheckin decodes the body, which may be gzip.
+func decodeCheckin(c *gin.Context, body []byte, req *agentapi.CheckinRequest) error {
+	if !strings.EqualFold(c.GetHeader("Content-Encoding"), "gzip") {
+		return httpapi.DecodeJSON(bytes.NewReader(body), req)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
 		return fleet.FieldError("body", "is not gzip, though Content-Encoding says so: %w", err)
 	}

@@ -51,9 +51,13 @@ type Store struct {
 
 	rids    ridCache
 	actions store.ActionCache[int64]
+	looks   looks
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.Watched = (*Store)(nil)
+)
 
 func (s *Store) Agents() store.Agents   { return agents{s} }
 func (s *Store) Actions() store.Actions { return actions{s} }

@@ -1,0 +1,230 @@
+package presence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/presence"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+var start = time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
+
+func never(context.Context) (bool, error) { return false, nil }
+
+func registry() *presence.Registry { return presence.New(never, slog.New(slog.DiscardHandler)) }
+
+func word(agent, said string) presence.Word {
+	return presence.Word{AgentID: agent, Proof: presence.DigestOf([]byte("proof of " + agent)), Said: presence.DigestOf([]byte(said))}
+}
+
+// keep does what the check-in service does with an agent nothing is new about.
+func keep(r *presence.Registry, w presence.Word, known presence.Known, now time.Time) {
+	r.Keep(presence.Mark{Word: w, Ticket: r.Ticket(w.AgentID)}, known, now)
+}
+
+func TestAWordIsKnownAgain(t *testing.T) {
+	r := registry()
+	known := presence.Known{After: 7, Wait: 10 * time.Minute}
+	keep(r, word("a", "well"), known, start)
+	stranger := word("a", "well")
+	stranger.Proof = presence.DigestOf([]byte("guess"))
+	for _, c := range []struct {
+		name string
+		word presence.Word
+		at   time.Duration
+		want bool
+	}{
+		{"the same", word("a", "well"), time.Minute, true},
+		{"another word", word("a", "ill"), time.Minute, false},
+		{"another agent", word("b", "well"), time.Minute, false},
+		{"another proof", stranger, time.Minute, false},
+		// A long silence is for the document.
+		{"after a long silence", word("a", "well"), fleet.OfflineAfter, false},
+	} {
+		got, ok := r.Repeats(c.word, start.Add(c.at))
+		if ok != c.want || ok && got != known {
+			t.Errorf("%s: known is %+v, %t", c.name, got, ok)
+		}
+	}
+	if !r.Proves("a", word("a", "").Proof) || r.Proves("a", stranger.Proof) || r.Proves("b", word("b", "").Proof) {
+		t.Error("proofs are not told apart")
+	}
+	r.Seen("a", start.Add(fleet.OfflineAfter-time.Minute)) // it is parked
+	if _, ok := r.Repeats(word("a", "well"), start.Add(fleet.OfflineAfter)); !ok {
+		t.Error("an agent that is seen counts as silent")
+	}
+}
+
+// Whatever is done in whatever order: what is known was learnt after the last
+// change of that agent.
+func TestNothingIsKnownThatHasChanged(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := registry()
+		names := []string{"a", "b", "c"}
+		version := map[string]int{}           // of each agent's document
+		reading := map[string]presence.Mark{} // who has read and not yet kept
+		readAt := map[string]int{}
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			name := rapid.SampledFrom(names).Draw(t, "agent")
+			switch rapid.IntRange(0, 2).Draw(t, "step") {
+			case 0: // a check-in reads the agent
+				reading[name] = presence.Mark{Word: word(name, "well"), Ticket: r.Ticket(name)}
+				readAt[name] = version[name]
+			case 1: // and finds nothing new
+				if m, ok := reading[name]; ok {
+					r.Keep(m, presence.Known{After: int64(readAt[name])}, start)
+					delete(reading, name)
+				}
+			case 2:
+				version[name]++
+				r.Changed(name)
+			}
+			for _, name := range names {
+				if known, ok := r.Repeats(word(name, "well"), start); ok && known.After != int64(version[name]) {
+					t.Fatalf("of agent %s version %d is known, it has %d", name, known.After, version[name])
+				}
+			}
+		}
+	})
+}
+
+func TestWhatOthersChangeIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var changed, away atomic.Bool
+		r := presence.New(func(context.Context) (bool, error) {
+			if away.Load() {
+				return true, errors.New("the store is away")
+			}
+			return changed.Swap(false), nil
+		}, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go r.Run(ctx)
+		knows := func() bool {
+			_, ok := r.Repeats(word("a", "well"), time.Now())
+			return ok
+		}
+		look := func() { time.Sleep(2 * presence.LookInterval); synctest.Wait() }
+
+		keep(r, word("a", "well"), presence.Known{}, time.Now())
+		look()
+		if !knows() {
+			t.Fatal("it forgets without a reason")
+		}
+		changed.Store(true)
+		look()
+		if knows() {
+			t.Fatal("what another process changed is still known")
+		}
+		keep(r, word("a", "well"), presence.Known{}, time.Now())
+		away.Store(true)
+		look()
+		if knows() {
+			t.Fatal("it knows although the store cannot be asked")
+		}
+		away.Store(false)
+		look()
+		if !knows() {
+			t.Fatal("nothing has changed, and it has forgotten")
+		}
+	})
+}
+
+func TestWithoutAWayToLearnOfOthersNothingIsKnown(t *testing.T) {
+	var none *presence.Registry
+	for name, r := range map[string]*presence.Registry{"none": none, "a store of many": presence.New(nil, slog.New(slog.DiscardHandler))} {
+		keep(r, word("a", "well"), presence.Known{}, start)
+		r.Seen("a", start)
+		if _, ok := r.Repeats(word("a", "well"), start); ok || r.Proves("a", word("a", "").Proof) {
+			t.Errorf("%s: something is known", name)
+		}
+	}
+}
+
+func TestEveryWriteOfAnAgentIsHeardOf(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "muster.db")
+	open := func() *sqlite.Store {
+		s, err := sqlite.Open(ctx, path, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return s
+	}
+	db := open()
+	r := presence.New(db.ChangedElsewhere, slog.New(slog.DiscardHandler))
+	agents := presence.Store{Store: db, Registry: r}.Agents()
+	agent := func() fleet.Agent {
+		a, err := agents.Get(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a := fleet.Agent{ID: "a", Active: true, AccessKeyID: "key", PolicyID: "default", EnrolledAt: start}
+	touch := &fleet.Touch{AgentID: "a", At: start, Status: "degraded"}
+	for _, c := range []struct {
+		name  string
+		write func() error
+	}{
+		{"create", func() error { return agents.Create(ctx, a) }},
+		{"update", func() error { _, err := agents.Update(ctx, agent()); return err }},
+		{"update that is refused", func() error {
+			if _, err := agents.Update(ctx, a); fleet.KindOf(err) != fleet.Conflict {
+				return fmt.Errorf("want a conflict: %w", err)
+			}
+			return nil
+		}},
+		{"update many", func() error { _, err := agents.UpdateMany(ctx, []fleet.Agent{agent()}); return err }},
+		{"report", func() error { a := agent(); _, err := agents.Report(ctx, store.Report{Agent: &a}); return err }},
+		{"report of a status", func() error { _, err := agents.Report(ctx, store.Report{Seen: touch}); return err }},
+		{"delete", func() error { return agents.Delete(ctx, "a") }},
+	} {
+		keep(r, word("a", "well"), presence.Known{}, start)
+		keep(r, word("b", "well"), presence.Known{}, start)
+		if err := c.write(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if _, ok := r.Repeats(word("a", "well"), start); ok {
+			t.Errorf("%s is not heard of", c.name)
+		}
+	}
+
+	// SQLite tells of what another process does with the file, and not of one's own.
+	elsewhere := func() bool {
+		changed, err := db.ChangedElsewhere(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return changed
+	}
+	elsewhere() // the first look has nothing to compare with
+	if err := agents.Create(ctx, a); err != nil || elsewhere() {
+		t.Errorf("its own write counts as another's, %v", err)
+	}
+	other := open()
+	elsewhere() // opening may write
+	if _, err := other.Agents().Get(ctx, "a"); err != nil || elsewhere() {
+		t.Errorf("another's read counts as a write, %v", err)
+	}
+	if err := other.Agents().Delete(ctx, "a"); err != nil || !elsewhere() || elsewhere() {
+		t.Errorf("another's write is not noticed, or twice, %v", err)
+	}
+}

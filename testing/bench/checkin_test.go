@@ -1,0 +1,147 @@
+//go:build linux
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/checkin/parktest"
+	"github.com/muster-fleet/muster/server/enrollment"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/httpapi/agents"
+	"github.com/muster-fleet/muster/server/outage"
+	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/presence"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/testing/simagent"
+)
+
+// BenchmarkCheckin is the cost of a check-in that says nothing new and gets
+// nothing, with its authentication: of the handler alone, without TLS and HTTP.
+func BenchmarkCheckin(b *testing.B) {
+	log := slog.New(slog.DiscardHandler)
+	dir := b.TempDir()
+	s, err := sqlite.Open(b.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
+	must0(b, err)
+	defer s.Close()
+	events := &event.Stream{Store: s.Events(), Log: log}
+	policies := &policy.Service{Store: s, Events: events}
+	must0(b, policies.EnsureDefault(b.Context()))
+	keeper, err := outage.New(filepath.Join(dir, "outage"), 0, s.Agents(), s.Ping, log, nil)
+	must0(b, err)
+	defer keeper.Close()
+	feed, err := action.NewFeed(b.Context(), s.Actions(), func(...string) {}, log)
+	must0(b, err)
+	enroll := &enrollment.Service{Store: s, Events: events, Outage: keeper}
+	known := presence.New(s.ChangedElsewhere, log)
+	ledger := &checkin.Ledger{Agents: s.Agents(), Parker: parktest.AtOnce{}, Log: log, Presence: known}
+	ctx, stop := context.WithCancel(b.Context())
+	defer stop()
+	go ledger.Run(ctx)
+	go known.Run(ctx)
+	routes := &agents.Handlers{
+		API: httpapi.API{Log: log}, Presence: known, Outage: keeper, Enrollment: enroll, Actions: &action.Service{Store: s, Feed: feed, Events: events, Log: log},
+		Checkin: &checkin.Service{Presence: known, Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: parktest.AtOnce{}, Ledger: ledger, Events: events, Log: log, Outage: keeper},
+	}
+	h := routes.Handler()
+	_, token, err := enroll.CreateKey(b.Context(), "bench", fleet.DefaultPolicyID, 0, "bench")
+	must0(b, err)
+	type host struct {
+		path, key string
+		body      []byte
+	}
+	const n = 1000
+	hosts := make([]host, n)
+	for i := range hosts {
+		name := fmt.Sprintf("host-%d", i)
+		meta := simagent.Metadata(name, "1.0.0")
+		req, _ := json.Marshal(agentapi.EnrollRequest{Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: meta}})
+		r := httptest.NewRequest(http.MethodPost, agentapi.PathEnroll, bytes.NewReader(req))
+		r.Header.Set("Authorization", "ApiKey "+token.Encode())
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		var got agentapi.EnrollResponse
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Item.ID == "" {
+			b.Fatalf("%d %s", w.Code, w.Body)
+		}
+		body, _ := json.Marshal(agentapi.CheckinRequest{Status: "online", Message: "Running", LocalMeta: meta, Components: json.RawMessage(`[]`)})
+		hosts[i] = host{"/api/fleet/agents/" + got.Item.ID + "/checkin", "ApiKey " + got.Item.AccessAPIKey, body}
+	}
+	var next atomic.Int64
+	one := func() {
+		a := hosts[next.Add(1)%n]
+		r, _ := http.NewRequest(http.MethodPost, a.path, bytes.NewReader(a.body))
+		r.Header.Set("Authorization", a.key)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			b.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	for range 2 * n {
+		one()
+	}
+	b.Run("handler", func(b *testing.B) {
+		b.ReportAllocs()
+		b.ReportMetric(float64(len(hosts[0].body)), "bytes")
+		for b.Loop() {
+			one()
+		}
+	})
+	b.Run("https", func(b *testing.B) {
+		srv := httptest.NewUnstartedServer(h)
+		srv.TLS = &tls.Config{NextProtos: []string{"http/1.1"}}
+		srv.StartTLS()
+		defer srv.Close()
+		client := srv.Client()
+		client.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
+		b.ReportAllocs()
+		b.ResetTimer()
+		var wg sync.WaitGroup
+		per := b.N / 16
+		for range 16 {
+			wg.Go(func() {
+				for range per {
+					a := hosts[next.Add(1)%n]
+					r, _ := http.NewRequest(http.MethodPost, srv.URL+a.path, bytes.NewReader(a.body))
+					r.Header.Set("Authorization", a.key)
+					resp, err := client.Do(r)
+					if err == nil {
+						_, err = io.Copy(io.Discard, resp.Body)
+						err = errors.Join(err, resp.Body.Close())
+					}
+					if err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func must0(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
