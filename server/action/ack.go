@@ -66,7 +66,7 @@ func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Mes
 }
 
 func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
-	a, err := s.Store.Actions().Get(ctx, e.ActionID)
+	a, err := s.Store.Actions().For(ctx, e.ActionID, agent.ID)
 	if err != nil {
 		return err
 	}

@@ -52,19 +52,33 @@ func (s *Service) SettleOnce(ctx context.Context) error {
 		s.settled = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
 	}
 	now := s.Now.UTC()
+	waiting := map[string][]string{} // agents, by action
 	for _, agent := range agents {
-		if agent.UpgradeActionID == "" {
+		if id := agent.UpgradeActionID; id != "" {
+			waiting[id] = append(waiting[id], agent.ID)
+		}
+	}
+	acts, answered := map[string]*fleet.Action{}, map[string]map[string]bool{}
+	for id, agentIDs := range waiting {
+		if acts[id], err = optional(s.Store.Actions().Get(ctx, id)); err != nil {
+			return err
+		}
+		if answered[id], err = s.Store.Results().Answered(ctx, id, agentIDs); err != nil {
+			return err
+		}
+	}
+	for _, agent := range agents {
+		id := agent.UpgradeActionID
+		if id == "" {
 			continue // begun on the host itself
 		}
-		act, err := optional(s.Store.Actions().Get(ctx, agent.UpgradeActionID))
-		if err != nil {
-			return err
+		var result *fleet.Result
+		if answered[id][agent.ID] {
+			if result, err = optional(s.Store.Results().Get(ctx, id, agent.ID)); err != nil {
+				return err
+			}
 		}
-		result, err := optional(s.Store.Results().Get(ctx, agent.UpgradeActionID, agent.ID))
-		if err != nil {
-			return err
-		}
-		if err := s.settle(ctx, agent, act, result, now); err != nil {
+		if err := s.settle(ctx, agent, acts[id], result, now); err != nil {
 			return err
 		}
 	}

@@ -84,6 +84,7 @@ type looked struct {
 	answered map[string]bool // agents that have answered it
 	err      error
 
+	places map[string]int // of the agents in the action, if they begin one after the other
 	// before and behind are the action as agents are given it, without the agent's
 	// id; nil until one is.
 	before, behind []byte
@@ -96,12 +97,17 @@ type looked struct {
 // was rolled back shows the token of before, and must not be given again what it
 // has done since.
 func (l *look) read(ctx context.Context, id string, a *looked) (err error) {
-	if a.action, err = l.s.Actions.Get(ctx, id); err != nil || a.action.CancelledAt != nil {
-		return err
-	}
 	agents := make([]string, len(a.waits))
 	for n, i := range a.waits {
 		agents[n] = l.waits[i].AgentID
+	}
+	if len(agents) == 1 {
+		a.action, err = l.s.Actions.For(ctx, id, agents[0])
+	} else {
+		a.action, err = l.s.Actions.Get(ctx, id)
+	}
+	if err != nil || a.action.CancelledAt != nil {
+		return err
 	}
 	a.answered, err = l.s.Results.Answered(ctx, id, agents)
 	return err
@@ -138,7 +144,13 @@ func (l *look) answer(w *Wait, ids []string) Found {
 // all that differs between agents, so the rest is encoded once.
 func (a *looked) append(body []byte, agentID string) []byte {
 	if a.action.Spread() {
-		return append(body, marshal(a.action.ForAgent(agentID))...)
+		if a.places == nil {
+			a.places = make(map[string]int, len(a.action.Agents))
+			for i, id := range a.action.Agents {
+				a.places[id] = i
+			}
+		}
+		return append(body, marshal(a.action.For(a.places[agentID]).ForAgent(agentID))...)
 	}
 	if a.before == nil {
 		// Within a JSON text quotes are escaped: this is the field.

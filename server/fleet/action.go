@@ -40,20 +40,13 @@ const DefaultExpiration = 30 * 24 * time.Hour
 // ForAgent is the action as it goes over the wire to one agent. Its start is the
 // same whenever it is delivered, so an agent that was away keeps its place.
 func (a Action) ForAgent(agentID string) agentapi.Action {
-	w := agentapi.Action{
+	if a.Spread() {
+		a = a.For(slices.Index(a.Agents, agentID))
+	}
+	return agentapi.Action{
 		ID: a.ID, AgentID: agentID, Type: a.Type, CreatedAt: a.CreatedAt,
 		Data: a.Data, StartTime: a.StartTime, Expiration: a.Expiration,
 	}
-	if a.Spread() {
-		for i, id := range a.Agents {
-			if id == agentID {
-				start := a.StartTime.Add(share(time.Duration(a.RolloutSeconds)*time.Second, i, len(a.Agents)))
-				w.StartTime = &start
-				break
-			}
-		}
-	}
-	return w
 }
 
 // Spread says that agents begin one after the other.
@@ -64,6 +57,22 @@ func (a Action) Spread() bool { return a.StartTime != nil && a.RolloutSeconds > 
 func share(d time.Duration, i, n int) time.Duration {
 	whole, part, parts := int64(d), int64(i), int64(n)
 	return time.Duration(whole/parts*part + whole%parts*part/parts)
+}
+
+// For is the action as it is for one agent: Agents has that agent or nobody, and it
+// starts when the agent begins. place is that of the agent in Agents, below 0 if it
+// is not there. It shares nothing with a, and costs the same for 100,000 agents.
+func (a Action) For(place int) Action {
+	all := a.Agents
+	a.Agents = nil
+	if place >= 0 {
+		a.Agents = []string{all[place]}
+		if a.Spread() {
+			start := a.StartTime.Add(share(time.Duration(a.RolloutSeconds)*time.Second, place, len(all)))
+			a.StartTime, a.RolloutSeconds = &start, 0
+		}
+	}
+	return a.Clone()
 }
 
 // Clone shares nothing with a.

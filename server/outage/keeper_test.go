@@ -25,8 +25,8 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/outage"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/outage/outagetest"
+	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )

@@ -14,9 +14,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -107,6 +109,39 @@ func BenchmarkCheckin(b *testing.B) {
 			one()
 		}
 	})
+	// What an agent does when it is given an action: it is delivered, acknowledged,
+	// and the agent polls again with the token.
+	b.Run("action", func(b *testing.B) {
+		ids := make([]string, n)
+		for i, a := range hosts {
+			ids[i] = strings.Split(a.path, "/")[4]
+		}
+		feeding, stop := context.WithCancel(b.Context())
+		defer stop()
+		go feed.Run(feeding)
+		b.ReportAllocs()
+		done := 0
+		for b.Loop() {
+			if done%n == 0 {
+				b.StopTimer()
+				o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.1.0", SourceURI: "https://packages.example/", Force: true}, AgentIDs: ids, Actor: "bench"}
+				_, err := routes.Actions.Upgrade(b.Context(), o)
+				must0(b, err)
+				time.Sleep(time.Second)
+				b.StartTimer()
+				var wg sync.WaitGroup
+				for w := range 32 {
+					wg.Go(func() {
+						for i := w; i < n; i += 32 {
+							cycle(b, h, hosts[i].path, hosts[i].key, ids[i], hosts[i].body)
+						}
+					})
+				}
+				wg.Wait()
+			}
+			done++
+		}
+	})
 	b.Run("https", func(b *testing.B) {
 		srv := httptest.NewUnstartedServer(h)
 		srv.TLS = &tls.Config{NextProtos: []string{"http/1.1"}}
@@ -137,6 +172,28 @@ func BenchmarkCheckin(b *testing.B) {
 		}
 		wg.Wait()
 	})
+}
+
+// cycle is what an agent does with an action that waits for it.
+func cycle(b *testing.B, h http.Handler, path, key, id string, body []byte) {
+	post := func(path string, body []byte, into any) {
+		r, _ := http.NewRequest(http.MethodPost, path, bytes.NewReader(body))
+		r.Header.Set("Authorization", key)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if err := json.Unmarshal(w.Body.Bytes(), into); err != nil || w.Code != http.StatusOK {
+			b.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	var got agentapi.CheckinResponse
+	post(path, body, &got)
+	if len(got.Actions) == 0 {
+		b.Errorf("agent %s is given nothing", id)
+		return
+	}
+	ack, _ := json.Marshal(agentapi.AckRequest{Events: []agentapi.AckEvent{{Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: id, ActionID: got.Actions[len(got.Actions)-1].ID, Timestamp: time.Now().UTC()}}})
+	post(strings.Replace(path, "/checkin", "/acks", 1), ack, &agentapi.AckResponse{})
+	post(path, bytes.Replace(body, []byte(`"status":"online"`), []byte(`"status":"online","ack_token":"`+got.AckToken+`"`), 1), &got)
 }
 
 func must0(b *testing.B, err error) {

@@ -147,6 +147,10 @@ func (a actions) Get(ctx context.Context, id string) (fleet.Action, error) {
 	return through(ctx, a.s, "actions.get", func() (fleet.Action, error) { return a.Actions.Get(ctx, id) })
 }
 
+func (a actions) For(ctx context.Context, id, agentID string) (fleet.Action, error) {
+	return through(ctx, a.s, "actions.get", func() (fleet.Action, error) { return a.Actions.For(ctx, id, agentID) })
+}
+
 func (a actions) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error) {
 	return through(ctx, a.s, "actions.pending", func() ([]fleet.Action, error) { return a.Actions.Pending(ctx, agentID, after, now, limit) })
 }
@@ -162,6 +166,10 @@ func (a actions) LastSeq(ctx context.Context) (int64, error) {
 type results struct {
 	store.Results
 	s *Store
+}
+
+func (r results) Answered(ctx context.Context, actionID string, agentIDs []string) (map[string]bool, error) {
+	return through(ctx, r.s, "results.get", func() (map[string]bool, error) { return r.Results.Answered(ctx, actionID, agentIDs) })
 }
 
 func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Result, error) {

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -81,7 +82,18 @@ func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 }
 
 func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
-	list, err := c.many(ctx, []string{id})
+	return c.one(ctx, id, c.whole())
+}
+
+func (c actions) For(ctx context.Context, id, agentID string) (fleet.Action, error) {
+	return c.one(ctx, id, view{
+		func(id string) (fleet.Action, bool) { return c.s.actions.For(id, agentID) },
+		func(a fleet.Action) fleet.Action { return a.For(slices.Index(a.Agents, agentID)) },
+	})
+}
+
+func (c actions) one(ctx context.Context, id string, as view) (fleet.Action, error) {
+	list, err := c.many(ctx, []string{id}, as)
 	switch {
 	case err != nil:
 		return fleet.Action{}, err
@@ -165,12 +177,20 @@ func (c actions) ofHits(ctx context.Context, hits []hit) ([]fleet.Action, error)
 	for i, h := range hits {
 		ids[i] = h.ID
 	}
-	return c.many(ctx, ids)
+	return c.many(ctx, ids, c.whole())
 }
+
+// view is what a caller sees of an action: from memory, and of one just read.
+type view struct {
+	remembered func(id string) (fleet.Action, bool)
+	of         func(fleet.Action) fleet.Action
+}
+
+func (c actions) whole() view { return view{c.s.actions.Get, fleet.Action.Clone} }
 
 // many returns those of the actions that exist, in the order asked for. Documents
 // come from memory if they can; whether they are cancelled is read each time.
-func (c actions) many(ctx context.Context, ids []string) ([]fleet.Action, error) {
+func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Action, error) {
 	known := make([]*fleet.Action, len(ids))
 	cancellations := c.cancellations()
 	var keys []key
@@ -179,7 +199,7 @@ func (c actions) many(ctx context.Context, ids []string) ([]fleet.Action, error)
 	}
 	var unknown []int
 	for i, id := range ids {
-		if a, ok := c.s.actions.Get(id); ok {
+		if a, ok := as.remembered(id); ok {
 			known[i] = &a
 			continue
 		}
@@ -206,22 +226,22 @@ func (c actions) many(ctx context.Context, ids []string) ([]fleet.Action, error)
 		a.Agents, a.Seq = source.Agents, number(f.guard.seq)
 		a.Revision = f.guard.revision()
 		c.s.actions.Put(a.ID, a, len(f.source))
-		known[i] = &a
+		shown := as.of(a)
+		known[i] = &shown
 	}
 	out := make([]fleet.Action, 0, len(ids))
 	for i, a := range known {
 		if a == nil {
 			continue
 		}
-		shown := a.Clone()
 		if f := got[i]; f.there {
 			v, err := cancellations.value(ids[i], f.source, f.guard)
 			if err != nil {
 				return nil, err
 			}
-			shown.CancelledAt = &v.At
+			a.CancelledAt = &v.At
 		}
-		out = append(out, shown)
+		out = append(out, *a)
 	}
 	return out, nil
 }

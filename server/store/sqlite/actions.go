@@ -44,7 +44,24 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 }
 
 func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
-	list, err := c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE id = ?`, id)
+	return c.one(ctx, id, c.document)
+}
+
+func (c actions) For(ctx context.Context, id, agentID string) (fleet.Action, error) {
+	return c.one(ctx, id, func(ctx context.Context, seq int64) (fleet.Action, error) {
+		if a, ok := c.s.actions.For(seq, agentID); ok {
+			return a, nil
+		}
+		a, err := c.document(ctx, seq)
+		if err != nil {
+			return a, err
+		}
+		return a.For(slices.Index(a.Agents, agentID)), nil
+	})
+}
+
+func (c actions) one(ctx context.Context, id string, document func(context.Context, int64) (fleet.Action, error)) (fleet.Action, error) {
+	list, err := c.many(ctx, document, `SELECT seq, rev, cancelled_at FROM actions WHERE id = ?`, id)
 	switch {
 	case err != nil:
 		return fleet.Action{}, err
@@ -70,13 +87,13 @@ func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 }
 
 func (c actions) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, `SELECT t.seq, a.rev, a.cancelled_at FROM action_targets t CROSS JOIN actions a ON a.seq = t.seq
+	return c.many(ctx, c.document, `SELECT t.seq, a.rev, a.cancelled_at FROM action_targets t CROSS JOIN actions a ON a.seq = t.seq
 		WHERE t.agent_id = ? AND t.seq > ? AND (a.expiration IS NULL OR a.expiration > ?) ORDER BY t.seq LIMIT ? + 0`,
 		agentID, after, fromTime(now), max(limit, 0))
 }
 
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ? + 0`, after, max(limit, 0))
+	return c.many(ctx, c.document, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ? + 0`, after, max(limit, 0))
 }
 
 func (c actions) LastSeq(ctx context.Context) (int64, error) {
@@ -86,11 +103,11 @@ func (c actions) LastSeq(ctx context.Context) (int64, error) {
 }
 
 func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0`, max(limit, 0), max(offset, 0))
+	return c.many(ctx, c.document, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0`, max(limit, 0), max(offset, 0))
 }
 
 // many reads which actions there are, and then each, most often from memory.
-func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.Action, error) {
+func (c actions) many(ctx context.Context, document func(context.Context, int64) (fleet.Action, error), query string, args ...any) ([]fleet.Action, error) {
 	type head struct {
 		seq, rev  int64
 		cancelled sql.NullInt64
@@ -107,7 +124,7 @@ func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.A
 	}
 	out := make([]fleet.Action, 0, len(heads))
 	for _, h := range heads {
-		a, err := c.document(ctx, h.seq)
+		a, err := document(ctx, h.seq)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +137,7 @@ func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.A
 // document returns a copy of what does not change of an action.
 func (c actions) document(ctx context.Context, seq int64) (fleet.Action, error) {
 	if a, ok := c.s.actions.Get(seq); ok {
-		return a.Clone(), nil
+		return a, nil
 	}
 	var doc string
 	if err := c.s.get(ctx, `SELECT doc FROM actions WHERE seq = ?`, []any{seq}, &doc); err != nil {
@@ -131,6 +148,6 @@ func (c actions) document(ctx context.Context, seq int64) (fleet.Action, error) 
 		return a, err
 	}
 	a.Seq = seq
-	c.s.actions.Put(seq, a, len(doc))
-	return a.Clone(), nil
+	c.s.actions.Put(seq, a.Clone(), len(doc))
+	return a, nil
 }

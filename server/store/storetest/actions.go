@@ -53,6 +53,12 @@ func testActions(t *testing.T, cfg Config) {
 			if got.Seq != seq || seq <= 0 {
 				t.Fatalf("Seq is %d, Create gave %d", got.Seq, seq)
 			}
+			for place, id := range append(slices.Clone(want.Agents), "stranger") {
+				if id == "stranger" {
+					place = -1
+				}
+				equal(t, value(s.Actions().For(ctx, want.ID, id))(t), want.For(place))
+			}
 		}
 		cfg.eventually(t, func() error {
 			list, err := s.Actions().After(ctx, 0, 10)
@@ -75,7 +81,9 @@ func testActions(t *testing.T, cfg Config) {
 
 	t.Run("a missing action is not found", func(t *testing.T) {
 		s := cfg.open(t)
-		_, err := s.Actions().Get(ctx, "none")
+		_, err := s.Actions().For(ctx, "none", "a")
+		wantKind(t, err, fleet.NotFound)
+		_, err = s.Actions().Get(ctx, "none")
 		wantKind(t, err, fleet.NotFound)
 		wantKind(t, s.Actions().Cancel(ctx, "none", base), fleet.NotFound)
 		if n := value(s.Actions().LastSeq(ctx))(t); n != 0 {
