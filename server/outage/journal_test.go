@@ -250,6 +250,71 @@ func TestAnEmptyJournalGivesItsRoomBack(t *testing.T) {
 	}
 }
 
+// Half a gigabyte is given back in steps: an agent that speaks in between must not
+// wait for all of them.
+func TestRoomIsGivenBackInSteps(t *testing.T) {
+	t.Parallel()
+	j := open(t, t.TempDir(), 64<<20)
+	many := make([]Message, 800)
+	for n := range many {
+		many[n] = message("a", n)
+		many[n].Body = bytes.Repeat([]byte("x"), 20<<10)
+	}
+	err := j.file.add(t.Context(), many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range many {
+		many[n].Seq = int64(n + 1)
+	}
+	if err := j.file.remove(t.Context(), many); err != nil {
+		t.Fatal(err)
+	}
+	free, err := j.shrinkStep(t.Context())
+	if err != nil || free <= shrinkPages {
+		t.Fatalf("the first step finds %d free pages, want more than one step's %d: %v", free, shrinkPages, err)
+	}
+	add(t, j, message("b", 1))
+	if err := j.shrink(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.file.conn.QueryRowContext(t.Context(), "PRAGMA freelist_count").Scan(&free); err != nil || free == 0 {
+		t.Errorf("a journal with a message has %d free pages, %v: want it to go on when it is empty", free, err)
+	}
+	if err := j.Remove(t.Context(), all(t, j)); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(j.file.path)
+	if err != nil || info.Size() > 64<<10 {
+		t.Errorf("the empty journal takes %d bytes, %v", info.Size(), err)
+	}
+}
+
+// What the messages are counted as is what they take: check-ins fill their pages.
+func TestTheBoundIsThatOfTheDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j := open(t, dir, 64<<20)
+	many := make([]Message, 10_000)
+	for n := range many {
+		many[n] = Message{
+			AgentID: fmt.Sprintf("5f2a9c1b-e0d9-4f7c-8f2a-%012d", n), KeyID: "5f2a9c1be0d94f7c5f2a", Kind: Checkin, Received: time.Now(),
+			Body: bytes.Repeat([]byte("x"), 1500),
+		}
+	}
+	if err := j.file.add(t.Context(), many); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.count(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, counted := j.Size()
+	info, err := os.Stat(j.file.path)
+	if err != nil || info.Size() < counted/2 || info.Size() > counted*11/10 {
+		t.Errorf("%d bytes are counted, and the file has %d, %v: want a tenth more at most", counted, info.Size(), err)
+	}
+}
+
 // A journal is a bounded queue, whatever happens to its process.
 func TestAJournalIsAQueue(t *testing.T) {
 	t.Parallel()

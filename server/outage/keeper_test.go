@@ -543,6 +543,47 @@ func TestNothingNewIsNotKept(t *testing.T) {
 	last.leave()
 }
 
+// A download is told of each second. Its phase is kept once, and where it has got to
+// the parked agent says when the store is back.
+func TestFiguresOfADownloadAreNotKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a")
+	a := w.document("a")
+	a.BeginUpgrade("up", "1.1.0", time.Now().UTC())
+	_, err := w.db.Agents().Update(t.Context(), a)
+	w.must(err)
+	downloading := func(percent float64) agentapi.CheckinRequest {
+		return agentapi.CheckinRequest{UpgradeDetails: &agentapi.UpgradeDetails{
+			TargetVersion: "1.1.0", ActionID: "up", State: agentapi.UpgradeDownloading,
+			Metadata: agentapi.UpgradeMetadata{DownloadPercent: percent, DownloadRate: agentapi.Rate(1000 + percent)},
+		}}
+	}
+	w.poll("a", agentapi.CheckinRequest{}).leave()
+	w.goes(outagetest.Gone)
+	for percent := range 50 {
+		w.poll("a", downloading(float64(percent))).leave()
+	}
+	if n, _ := w.server.Journal.Size(); n != 1 {
+		t.Errorf("%d messages are kept, want the phase alone", n)
+	}
+	trouble := downloading(50)
+	trouble.UpgradeDetails.Metadata.RetryErrorMsg = "connection refused"
+	w.poll("a", trouble).leave()
+	if n, _ := w.server.Journal.Size(); n != 2 {
+		t.Errorf("%d messages are kept, want what went wrong too", n)
+	}
+	last := w.poll("a", downloading(60))
+	w.returns()
+	w.server.parker.Wake("a")
+	w.eventually("the store has the last figure", func() string {
+		if d := w.document("a").UpgradeDetails; d == nil || d.Metadata.DownloadPercent != 60 {
+			return fmt.Sprintf("it has %+v", d)
+		}
+		return ""
+	})
+	last.leave()
+}
+
 // A check-in that another server has overtaken changes nothing any more.
 func TestAnOlderWordIsPassedOver(t *testing.T) {
 	t.Parallel()

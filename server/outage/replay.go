@@ -18,10 +18,11 @@ const (
 	replayInterval = time.Second
 	// replayBatch bounds one read of the journal, and what a crash writes twice.
 	replayBatch = 512
-	// replayParallel is how many agents are written at once: enough for some hundred
-	// messages a second of a store that takes 50 ms, and few beside those that are
-	// live.
-	replayParallel = 32
+	// replayParallel is how many agents are written at once: enough for some two
+	// thousand messages a second of a store that takes 50 ms. Ten minutes of 19,000
+	// agents that are being upgraded, 300,000 messages, take some minutes then; both
+	// stores write together what comes together.
+	replayParallel = 128
 	// replayTries is how often a message is tried that the store, which is there,
 	// does not take. Behind it the agent waits for all that is new.
 	replayTries = 5

@@ -2,13 +2,15 @@
 // loopback: of an upgrade, with the real programs, how long one takes, how long
 // what the agent runs is away, how soon a crash loop is found out, and what agent
 // and watcher keep in memory; of a rollout, with the real server and agents that
-// speak the protocol, how long its steps take; and of both stores, what enrolling,
-// check-ins, actions, acknowledgements and queries cost on each. `go tool mage
-// bench` runs it; it prints tables and writes them to RESULTS.md, ROLLOUTS.md and
-// STORES.md beside this file. Nothing here is a test: figures depend on the machine.
+// speak the protocol, how long its steps take; of both stores, what enrolling,
+// check-ins, actions, acknowledgements and queries cost on each; and of an outage of
+// the store, what a fleet says that is being upgraded, and how soon the store has
+// it. `go tool mage bench` runs it; it prints tables and writes them to RESULTS.md,
+// ROLLOUTS.md, STORES.md and OUTAGE.md beside this file. Nothing here is a test:
+// figures depend on the machine.
 //
 // One part alone runs with `go test -tags nomsgpack -run '^$' -bench Stores
 // ./testing/bench`; variables that make that of the stores smaller stand in
-// store_test.go. In a processor profile of it, -tagfocus who=server shows the
-// servers without the agents.
+// store_test.go, that of an outage in outage_test.go. In a processor profile of the
+// first, -tagfocus who=server shows the servers without the agents.
 package bench

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -32,6 +33,8 @@ const (
 	poll     = 50 * time.Millisecond
 	// logTail is how much of a server's log is shown when a test fails.
 	logTail = 4_000
+	// proxyKey is the API key that the proxy demands, base64 of an id and a secret.
+	proxyKey = "bXVzdGVyOmEta2V5LW9mLXRoZS10ZXN0cw=="
 )
 
 // Cluster is servers on one Elasticsearch. It is not for concurrent use.
@@ -53,7 +56,9 @@ type Cluster struct {
 // Options of a cluster.
 type Options struct {
 	Servers, Nodes int
-	// Proxied servers reach Elasticsearch through a proxy, which can be broken.
+	// Proxied servers reach Elasticsearch through a proxy, which can be broken. To
+	// them it is a secured Elasticsearch: it has a certificate of its own authority,
+	// and turns away who does not show an API key.
 	Proxied bool
 	// Config is added to the servers' configuration.
 	Config string
@@ -65,7 +70,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, ES: esnode.Start(t, esnode.Options{Nodes: o.Nodes}), config: o.Config}
 	if o.Proxied {
-		c.Proxy = esnode.StartProxy(t, c.ES.Access(), esnode.ProxyOptions{})
+		c.Proxy = esnode.StartProxy(t, c.ES.Access(), esnode.ProxyOptions{TLS: true})
+		c.Proxy.Demand(esnode.Access{APIKey: proxyKey})
 	}
 	// Not t.TempDir: its name holds the test's.
 	dir, err := os.MkdirTemp("", "mcluster-")
@@ -110,19 +116,38 @@ func (c *Cluster) must(err error) {
 func (c *Cluster) startServer(ctx context.Context, i int) error {
 	hosts := c.ES.URLs()
 	hosts = slices.Concat(hosts[i%len(hosts):], hosts[:i%len(hosts)])
+	settings := map[string]any{"hosts": hosts}
 	if c.Proxy != nil {
-		hosts = c.Proxy.Access().URLs
+		var err error
+		if settings, err = c.proxied(); err != nil {
+			return err
+		}
 	}
-	list, err := json.Marshal(hosts) // which is YAML too
+	store, err := json.Marshal(settings) // which is YAML too
 	if err != nil {
 		return err
 	}
-	o := lab.ServerOptions{Name: c.Name(i), Config: fmt.Sprintf("store: {elasticsearch: {hosts: %s}}\n%s", list, c.config)}
+	o := lab.ServerOptions{Name: c.Name(i), Config: fmt.Sprintf("store: {elasticsearch: %s}\n%s", store, c.config)}
 	if i > 0 {
 		o.Seed = c.Servers[0]
 	}
 	c.Servers[i], err = c.lab.StartServerWith(ctx, o)
 	return err
+}
+
+// proxied is how a server is configured for the proxy, with the key and the
+// authority in files.
+func (c *Cluster) proxied() (map[string]any, error) {
+	a := c.Proxy.Access()
+	settings := map[string]any{"hosts": a.URLs}
+	for key, text := range map[string][]byte{"ca": a.CA, "api_key_file": []byte(a.APIKey + "\n")} {
+		file := filepath.Join(c.lab.Dir, key)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return nil, err
+		}
+		settings[key] = file
+	}
+	return settings, nil
 }
 
 func (c *Cluster) stop() {

@@ -12,7 +12,7 @@
 //	MUSTER_TEST_ELASTICSEARCH_CA       a PEM file with the authority of its certificate
 //
 // Tests that harm nodes start their own with [Start], and are skipped where the
-// first variable is set.
+// first variable is set, with CI=true as well.
 //
 // What the published server lacks: security, scripts, the calls by query, and
 // every field type and feature that is not in its core.

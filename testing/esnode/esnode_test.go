@@ -427,7 +427,8 @@ func (w *witness) Fatalf(format string, args ...any) {
 
 func TestNobodyHarmsTheElasticsearchOfTheEnvironment(t *testing.T) {
 	t.Setenv(urlVariable, "https://elastic:secret@es.example.org")
-	for ci, want := range map[string]string{"": "skipped: ", "true": "failed: "} {
+	const want = "skipped: "
+	for _, ci := range []string{"", "true"} {
 		t.Setenv("CI", ci)
 		w := &witness{TB: t, ended: "went on"}
 		done := make(chan struct{})

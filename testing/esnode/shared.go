@@ -35,11 +35,10 @@ func needs(t testing.TB) tools {
 // test fails, it shows how the nodes' logs end.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	if a, ok, err := fromEnvironment(); ok {
-		if err == nil {
-			err = fmt.Errorf("%s names %s, whose nodes this test must not harm", urlVariable, strings.Join(a.URLs, ", "))
-		}
-		require.Made(t, err, "run it without the variable")
+	if a, ok, err := fromEnvironment(); err != nil {
+		t.Fatal(err)
+	} else if ok {
+		require.Own(t, fmt.Sprintf("the nodes of %s, which %s names", strings.Join(a.URLs, ", "), urlVariable))
 	}
 	if err := o.validate(); err != nil {
 		t.Fatal(err)

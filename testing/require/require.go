@@ -64,6 +64,16 @@ func System(t testing.TB, names ...string) {
 	t.Skipf("skipped: this test is for %s, and this is %s", strings.Join(names, " and "), runtime.GOOS)
 }
 
+// Own demands that a service is the test's own to harm, where named is the one that
+// the environment names; empty: none. It skips even with CI=true: who names one has
+// chosen what is tested there.
+func Own(t testing.TB, named string) {
+	t.Helper()
+	if named != "" {
+		t.Skipf("skipped: this test harms what it runs on, and must not harm %s: run it without the variable", named)
+	}
+}
+
 // Time demands that slow tests are wanted: that -short was not given.
 func Time(t testing.TB, what string) {
 	t.Helper()

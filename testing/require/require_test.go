@@ -55,6 +55,8 @@ func TestWhatIsMissingSkipsAndFailsInCI(t *testing.T) {
 		{"what could be made", func(t testing.TB) { Made(t, nil, "") }, "went on", "went on", ""},
 		{"what could not", func(t testing.TB) { Made(t, errors.New("no route"), "plug it in") }, "skipped", "failed", "no route"},
 		{"this system", func(t testing.TB) { System(t, "plan9", runtime.GOOS) }, "went on", "went on", ""},
+		{"a service of its own", func(t testing.TB) { Own(t, "") }, "went on", "went on", ""},
+		{"somebody's", func(t testing.TB) { Own(t, "the nodes of es.example.org") }, "skipped", "skipped", "must not harm the nodes of es.example.org"},
 		{"another system", func(t testing.TB) { System(t, "plan9", "aix") }, "skipped", "skipped", "plan9 and aix"},
 	} {
 		t.Run(test.what, func(t *testing.T) {

@@ -295,9 +295,11 @@ func (f *forgetful) pass(c net.Conn) {
 // A timeout on one forgotten connection is a reason to trust none of the others.
 func TestConnectionsThatWereForgottenCostOneTimeout(t *testing.T) {
 	p := place(t)
-	f := startForgetful(t, p.URLs[0])
-	p.URLs = []string{"http://" + f.listener.Addr().String()}
-	s := open(t, p)
+	// The node may be a secured one elsewhere, whose certificate names its own host:
+	// a proxy knows how it is reached.
+	proxy := esnode.StartProxy(t, p.Access, esnode.ProxyOptions{})
+	f := startForgetful(t, proxy.Access().URLs[0])
+	s := open(t, esnode.Place{Access: esnode.Access{URLs: []string{"http://" + f.listener.Addr().String()}}, Prefix: p.Prefix})
 	ctx := t.Context()
 	list := func(ctx context.Context) error {
 		_, _, err := s.Agents().List(ctx, store.AgentQuery{Limit: 5})
