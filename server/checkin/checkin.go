@@ -125,9 +125,17 @@ func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked 
 	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Looker: s})
 }
 
-// gist is what a check-in says: how long the agent is ready to wait is not news.
+// gist is what a check-in says. How long the agent is ready to wait is not news,
+// and neither are the figures of a download: an agent tells them each second, and a
+// fleet that downloads would fill the outage journal with what is out of date when
+// the store is back. A parked agent's are read then.
 func gist(req agentapi.CheckinRequest) agentapi.CheckinRequest {
 	req.PollTimeout = ""
+	if req.UpgradeDetails != nil {
+		d := *req.UpgradeDetails
+		d.Metadata.DownloadPercent, d.Metadata.DownloadRate = 0, 0
+		req.UpgradeDetails = &d
+	}
 	return req
 }
 

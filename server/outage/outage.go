@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
@@ -49,8 +48,7 @@ type Word struct {
 	// Body is kept as JSON.
 	Body any
 	// Gist is what makes the word new: one with the gist of the last of its kind
-	// need not be kept again. nil: every word is new. Of a check-in, an
-	// agentapi.CheckinRequest, the figures of a download do not count.
+	// need not be kept again. nil: every word is new.
 	Gist any
 }
 
@@ -225,7 +223,7 @@ func (k *Keeper) Take(ctx context.Context, w Word, write func(context.Context) e
 	if k == nil {
 		return false, write(ctx)
 	}
-	gist := gistOf(news(w.Gist))
+	gist := gistOf(w.Gist)
 	// A document from memory has no revision: nothing can be written over it.
 	if err = k.Ready(w.Agent.ID); err == nil && w.Agent.Revision != 0 {
 		if err = k.Ask(ctx, write); !away(err) {
@@ -243,20 +241,6 @@ func (k *Keeper) Take(ctx context.Context, w Word, write func(context.Context) e
 	}
 	k.Known.said(w.Agent.ID, w.Kind, gist)
 	return true, nil
-}
-
-// news is what of a gist is new. The figures of a download are not: an agent tells
-// them each second, and a fleet that downloads for a minute would fill the journal
-// with what is out of date when the store is back. A parked agent's are read then.
-func news(gist any) any {
-	r, ok := gist.(agentapi.CheckinRequest)
-	if !ok || r.UpgradeDetails == nil {
-		return gist
-	}
-	d := *r.UpgradeDetails
-	d.Metadata.DownloadPercent, d.Metadata.DownloadRate = 0, 0
-	r.UpgradeDetails = &d
-	return r
 }
 
 // keep makes a word durable here. A client that hangs up does not stop that: it
