@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -27,13 +30,27 @@ var programs = sync.OnceValues(func() (toolchain.Programs, error) {
 	if err != nil {
 		return toolchain.Programs{}, err
 	}
-	binDir = dir
+	binDir, shelf = dir, lab.NewShelf(filepath.Join(dir, "packages"))
 	return toolchain.BuildPrograms(context.Background(), root, dir, "", io.Discard)
 })
 
-var binDir string
+var (
+	binDir string
+	// shelf has the packages: most stories use the same few, each with a signer of
+	// its own.
+	shelf *lab.Shelf
+)
+
+// together is how many stories are told at a time: they mostly wait, for polls,
+// watches and backoffs, and one takes a third of a core. Without it there would be
+// as many as there are cores.
+const together = 4
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(max(together, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if binDir != "" {
 		os.RemoveAll(binDir)
@@ -65,7 +82,7 @@ func newWorld(t *testing.T, o lab.HostOptions, hostNames ...string) *world {
 	// Not t.TempDir: its path is too long for a control socket.
 	dir, err := os.MkdirTemp("", "me2e-")
 	check(t, err)
-	w := &world{t: t, Lab: &lab.Lab{Dir: dir, Programs: p}, archives: map[string]string{}, phases: map[string][]string{}}
+	w := &world{t: t, Lab: &lab.Lab{Dir: dir, Programs: p, Shelf: shelf}, archives: map[string]string{}, phases: map[string][]string{}}
 	t.Cleanup(w.close)
 	ctx := t.Context()
 	w.publisher, err = w.NewPublisher(ctx, "publisher")

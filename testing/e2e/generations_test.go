@@ -161,7 +161,11 @@ func (w *world) legacy(version, hash string) string {
 	p := fakepkg.DescribeLegacy(version)
 	p.Hash, p.OS, p.Arch = hash, runtime.GOOS, runtime.GOARCH
 	p.VersionedHome = "data/muster-agent-" + p.Identity().ShortHash()
-	archive := fakepkg.Write(w.t, w.Dir, "legacy.tar.gz", fakepkg.Legacy(w.t, p, w.Programs.Agent, w.Programs.Watcher))
+	archive := filepath.Join(w.Dir, "legacy.tar.gz")
+	check(w.t, w.Shelf.Take(archive, func(path string) error {
+		made := fakepkg.Write(w.t, filepath.Dir(path), filepath.Base(path)+".tar.gz", fakepkg.Legacy(w.t, p, w.Programs.Agent, w.Programs.Watcher))
+		return os.Rename(made, path)
+	}, "legacy", version, hash))
 	named, err := w.publisher.Add(w.t.Context(), version, archive)
 	check(w.t, err)
 	return named

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,6 +29,51 @@ import (
 type Lab struct {
 	Dir      string
 	Programs toolchain.Programs
+	// Shelf keeps built packages for other labs, each of which has a signer of its
+	// own; nil builds every time.
+	Shelf *Shelf
+}
+
+// Shelf has packages without signatures: to compress one takes a core three
+// seconds. Make it with NewShelf.
+type Shelf struct {
+	dir string
+
+	mu    sync.Mutex
+	built map[string]func() (string, error) // by what went in
+}
+
+// NewShelf makes an empty shelf in a folder, which is made if it is not there.
+func NewShelf(dir string) *Shelf {
+	return &Shelf{dir: dir, built: map[string]func() (string, error){}}
+}
+
+// Take puts a copy of the package that build makes at the path to. build is given
+// a path, and is called once for all that goes in, even if it fails.
+func (s *Shelf) Take(to string, build func(path string) error, in ...string) error {
+	s.mu.Lock()
+	key := strings.Join(in, "\x00")
+	get := s.built[key]
+	if get == nil {
+		path := filepath.Join(s.dir, strconv.Itoa(len(s.built)))
+		get = sync.OnceValues(func() (string, error) {
+			if err := os.MkdirAll(s.dir, 0o755); err != nil {
+				return "", err
+			}
+			return path, build(path)
+		})
+		s.built[key] = get
+	}
+	s.mu.Unlock()
+	path, err := get()
+	if err != nil {
+		return err
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
 }
 
 // program runs one to its end and returns what it printed.
@@ -82,11 +128,17 @@ func (p *Publisher) PackageOf(ctx context.Context, version, agent, watcher strin
 	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 		return "", err
 	}
-	args := append([]string{
-		p.lab.Programs.Muster, "package", "build", "--version", version, "--out", archive,
-		"--file", "muster-agent=" + agent, "--file", "muster-watcher=" + watcher,
-	}, flags...)
-	_, err := p.lab.program(ctx, nil, args...)
+	contents := append([]string{"--version", version, "--file", "muster-agent=" + agent, "--file", "muster-watcher=" + watcher}, flags...)
+	build := func(path string) error {
+		_, err := p.lab.program(ctx, nil, append([]string{p.lab.Programs.Muster, "package", "build", "--out", path}, contents...)...)
+		return err
+	}
+	var err error
+	if p.lab.Shelf != nil {
+		err = p.lab.Shelf.Take(archive, build, contents...)
+	} else {
+		err = build(archive)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -143,7 +143,7 @@ func TestWhoseFaultAFailureIs(t *testing.T) {
 				var all sync.WaitGroup
 				var mu sync.Mutex
 				failed := 0
-				for _, n := range append(slices.Repeat([]int{0}, maxFlights), 11, 12, 13) {
+				for _, n := range append(make([]int, maxFlights), 11, 12, 13) {
 					all.Go(func() {
 						if _, err := e.do(t.Context(), []int{n}); err != nil {
 							mu.Lock()
