@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -102,6 +103,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	deadline := time.Now().Add(timeout)
 	// net/http's own write limit is for ordinary requests.
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline.Add(time.Minute))
+	limit.Done(ctx) // what is parked is not worked on
 	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Looker: s})
 	return nil
 }
