@@ -1356,7 +1356,9 @@ type KeptVersion struct {
 
 // KibanaStatus defines model for KibanaStatus.
 type KibanaStatus struct {
-	Name   string `json:"name"`
+	// Limits What this server takes at once, and how much of it is in use. What is beyond it waits, or is told to come again later
+	Limits *ServerLimits `json:"limits,omitempty"`
+	Name   string        `json:"name"`
 	Status struct {
 		Overall struct {
 			// Level Example: available
@@ -1375,6 +1377,17 @@ type KibanaStatus struct {
 type LabelLimit struct {
 	Label string `json:"label"`
 	Max   int    `json:"max"`
+}
+
+// LimitUse defines model for LimitUse.
+type LimitUse struct {
+	// Limited Those that were sent away since the server's start
+	Limited int64 `json:"limited"`
+	Max     int64 `json:"max"`
+	Used    int64 `json:"used"`
+
+	// Waiting Those that wait for their turn
+	Waiting int `json:"waiting"`
 }
 
 // Limits defines model for Limits.
@@ -1900,6 +1913,37 @@ type Server struct {
 	// TrustRoot sha256:<hex> of the newest root, for --trust-root; absent when none is published
 	TrustRoot *string `json:"trust_root,omitempty"`
 	Version   string  `json:"version"`
+}
+
+// ServerLimits What this server takes at once, and how much of it is in use. What is beyond it waits, or is told to come again later
+type ServerLimits struct {
+	// Agents Connections of agents
+	Agents LimitUse `json:"agents"`
+
+	// AgentsParked Agents whose check-in is parked
+	AgentsParked int `json:"agents_parked"`
+
+	// BodyBytes Memory for the bodies of agents' requests
+	BodyBytes LimitUse `json:"body_bytes"`
+
+	// Checkins Check-ins that are worked on; parked ones are not
+	Checkins LimitUse `json:"checkins"`
+
+	// Downloads Packages and trust files
+	Downloads   LimitUse `json:"downloads"`
+	Enrollments LimitUse `json:"enrollments"`
+
+	// Handshakes TLS handshakes of agents
+	Handshakes LimitUse `json:"handshakes"`
+
+	// HandshakesPerSecond Handshakes that are begun in a second at the most
+	HandshakesPerSecond int `json:"handshakes_per_second"`
+
+	// MemoryBytes Memory that the limits are derived from
+	MemoryBytes int64 `json:"memory_bytes"`
+
+	// Reports Acknowledgements, beacons, and that an agent was uninstalled
+	Reports LimitUse `json:"reports"`
 }
 
 // Session defines model for Session.

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
@@ -122,6 +123,7 @@ func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked 
 	deadline := time.Now().Add(s.pollTime(asked))
 	// net/http's own write limit is for ordinary requests.
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline.Add(time.Minute))
+	limit.Done(r.Context()) // what is parked is not worked on
 	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Looker: s})
 }
 

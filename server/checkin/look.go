@@ -3,6 +3,7 @@ package checkin
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -156,7 +157,7 @@ func (a *looked) append(body []byte, agentID string) []byte {
 		// Within a JSON text quotes are escaped: this is the field.
 		const field = `"agent_id":`
 		before, behind, _ := bytes.Cut(marshal(a.action.ForAgent("")), []byte(field+`""`))
-		a.before, a.behind = append(before, field...), behind
+		a.before, a.behind = slices.Concat(before, []byte(field)), behind
 	}
 	body = append(body, a.before...)
 	body = append(body, marshal(agentID)...)

@@ -13,14 +13,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/store"
 )
 
 func (a *app) newServer() *cobra.Command {
 	var (
-		configFile, data, agentsListen, adminListen string
-		example                                     bool
+		configFile, data, agentsListen, adminListen, debugListen string
+		example                                                  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "server",
@@ -32,7 +33,15 @@ answered, requests under way may finish.
 
 Several servers may run on one Elasticsearch. Before the first start of another one
 copy the folders tls and trust of a running server's data folder into its own:
-agents pin the CA, so a server with another one does not start.`,
+agents pin the CA, so a server with another one does not start.
+
+How many agents, handshakes and requests it takes at once follows from the machine's
+processors, memory and limit of open files; the section limits of the configuration
+says otherwise. What is beyond them is told to come again later (429), and the admin
+API answers meanwhile. Its /api/status and /metrics show the limits and their use.
+The garbage collector is set for a parked fleet (GOGC=50, GOMEMLIMIT=90 % of the
+memory) unless the environment sets it. --debug-listen serves profiles:
+  go tool pprof http://127.0.0.1:6060/debug/pprof/profile`,
 		Example: `  muster server
   muster server --data /srv/muster --config /etc/muster/server.yml
   muster server --example-config > server.yml`,
@@ -48,6 +57,7 @@ agents pin the CA, so a server with another one does not start.`,
 			}
 			config.Agents.Listen = firstOf(agentsListen, config.Agents.Listen)
 			config.Admin.Listen = firstOf(adminListen, config.Admin.Listen)
+			config.Debug.Listen = firstOf(debugListen, config.Debug.Listen)
 			return a.serve(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), config)
 		},
 	}
@@ -56,6 +66,7 @@ agents pin the CA, so a server with another one does not start.`,
 	f.StringVar(&data, "data", "", "folder of everything the server keeps (default "+replica.Defaults().Data+")")
 	f.StringVar(&agentsListen, "agents-listen", "", "address for agents (default :8220)")
 	f.StringVar(&adminListen, "admin-listen", "", "address for the admin API and the UI (default :8221)")
+	f.StringVar(&debugListen, "debug-listen", "", "loopback address that serves profiles, such as 127.0.0.1:6060 (default none)")
 	f.BoolVar(&example, "example-config", false, "print a configuration file with every key explained, and exit")
 	return cmd
 }
@@ -89,6 +100,11 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(logTo, &slog.HandlerOptions{Level: config.Log.Level}))
+	memory := config.Limits.MemoryBytes
+	if memory == 0 {
+		memory = limit.ThisMachine().Memory
+	}
+	limit.TuneMemory(memory, os.Getenv)
 	s, err := openStore(ctx, config)
 	if err != nil {
 		return err
@@ -148,6 +164,9 @@ func (s started) human() string {
 	fmt.Fprintf(&b, "  Agents connect to      %s\n", s.AgentURL)
 	fmt.Fprintf(&b, "  CA pin                 %s\n", s.CAPin)
 	fmt.Fprintf(&b, "  Data                   %s\n", s.Data)
+	if s.DebugURL != "" {
+		fmt.Fprintf(&b, "  Profiles               %s\n", s.DebugURL)
+	}
 	if s.AdminKey == "" {
 		b.WriteString("\nLost the admin key? Make another with `muster admin-key`.\n")
 		return b.String()

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Kind sorts errors by what the caller can do about them. httpapi has the one
@@ -37,6 +38,9 @@ type Error struct {
 	// Field names the wrong part of a request, such as body.version.
 	Field   string
 	Message string
+	// RetryAfter is when to come again, of TooMany and Unavailable; 0 leaves it to
+	// who answers.
+	RetryAfter time.Duration
 	// Err is the cause, for the log only.
 	Err error
 }

@@ -51,12 +51,15 @@ func DecodeJSON(r io.Reader, v any) error {
 		}
 	}
 	var (
+		refusal  *fleet.Error
 		tooLarge *http.MaxBytesError
 		syntax   *json.SyntaxError
 		wrong    *json.UnmarshalTypeError
 		badTime  *time.ParseError
 	)
 	switch {
+	case errors.As(err, &refusal) && refusal.Kind == fleet.TooMany:
+		return refusal // of who hands the bytes on
 	case errors.As(err, &tooLarge):
 		return fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
 	case errors.Is(err, io.EOF):

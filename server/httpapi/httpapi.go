@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -36,11 +37,19 @@ var statuses = map[fleet.Kind]struct {
 	fleet.Internal:     {http.StatusInternalServerError, "InternalServerError"},
 }
 
-// RetryAfter is what a refused client is told to wait when the store is away.
+// RetryAfter is what a refused client is told to wait at the least, and half of
+// what it is told at the most, where nothing better is known: those that are
+// refused together, as when the store goes away, must not come back together.
 const RetryAfter = 5 * time.Second
 
-// RetryAfterSeconds is RetryAfter as the header has it.
-func RetryAfterSeconds() string { return strconv.Itoa(int(RetryAfter.Seconds())) }
+// RetryAfterSeconds is the header of that name, for who is to come again after a
+// while, or after RetryAfter where that is 0.
+func RetryAfterSeconds(after time.Duration) string {
+	if after <= 0 {
+		after = RetryAfter + rand.N(RetryAfter+time.Second)
+	}
+	return strconv.Itoa(max(1, int(after.Seconds())))
+}
 
 // API is one HTTP interface.
 type API struct {
@@ -103,7 +112,11 @@ func (a API) Fail(c *gin.Context, err error) {
 		a.Log.Error("request failed", "method", c.Request.Method, "path", c.Request.URL.Path, "request_id", c.GetString(requestIDKey), "error", err)
 		body.Message = "the server made a mistake; its log has the details under request id " + c.GetString(requestIDKey)
 	case fleet.Unavailable, fleet.TooMany:
-		c.Header("Retry-After", RetryAfterSeconds())
+		var after time.Duration
+		if fe != nil {
+			after = fe.RetryAfter
+		}
+		c.Header("Retry-After", RetryAfterSeconds(after))
 	}
 	c.AbortWithStatusJSON(row.status, struct {
 		agentapi.Error

@@ -15,6 +15,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/muster-fleet/muster/server/debug"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/outage"
 )
 
@@ -32,6 +34,8 @@ type Config struct {
 	TLS    TLSConfig     `yaml:"tls"`
 	Check  CheckinConfig `yaml:"checkin"`
 	Outage OutageConfig  `yaml:"outage"`
+	Limits limit.Config  `yaml:"limits"`
+	Debug  DebugConfig   `yaml:"debug"`
 	Log    LogConfig     `yaml:"log"`
 }
 
@@ -140,6 +144,12 @@ type OutageConfig struct {
 	MaxBytes int64 `yaml:"max_bytes"`
 }
 
+// DebugConfig is the listener that serves profiles of the running process.
+type DebugConfig struct {
+	// Listen is a loopback address; empty: there is none.
+	Listen string `yaml:"listen"`
+}
+
 // LogConfig is the log on standard error.
 type LogConfig struct {
 	Level slog.Level `yaml:"level"`
@@ -181,6 +191,18 @@ checkin:
 outage:
   max_bytes: 536870912      # 512 MiB of what agents say while the store is away, kept on disk in data:
                             # ten minutes of 19,000 agents that are all being upgraded
+limits:                     # 0: what suits this machine; /api/status of the admin API shows what that is
+  max_agents: 0             # connections of agents: as many as the files that the process may open (LimitNOFILE) and memory allow
+  max_handshakes: 0         # TLS handshakes under way at once; more connections wait
+  handshakes_per_second: 0  # three quarters of the processors' time, as measured at the start; the rest is for everything else
+  max_checkins: 0           # check-ins that are worked on at once; parked ones are not. More wait 5 s, and then come again (429)
+  max_reports: 0            # the same of acknowledgements and beacons
+  max_enrollments: 0        # of enrolments
+  max_downloads: 0          # of downloads of packages
+  memory_bytes: 0           # what the server may use: the machine's memory or its container's, if not this.
+                            # GOMEMLIMIT is set to 90 % of it, and GOGC to 50, if the environment does not set them
+debug:
+  listen: ""                # 127.0.0.1:6060 serves profiles at http://127.0.0.1:6060/debug/pprof/, without a key: loopback only
 log:
   level: info               # debug, info, warn or error
 `
@@ -263,6 +285,12 @@ func (c Config) Validate() error {
 	}
 	if c.Outage.MaxBytes < outage.MinMaxBytes {
 		bad("outage.max_bytes", "is %d, want at least %d", c.Outage.MaxBytes, outage.MinMaxBytes)
+	}
+	c.Limits.Check(bad)
+	if c.Debug.Listen != "" {
+		if err := debug.Check(c.Debug.Listen); err != nil {
+			bad("debug.listen", "%s", err)
+		}
 	}
 	c.Store.Elasticsearch.check(bad)
 	return errors.Join(errs...)

@@ -53,7 +53,11 @@ func (r *Replica) certificates(ctx context.Context) (*tls.Config, error) {
 	known := registry{ctx, r.opts.Store}
 	if c.TLS.Certificate != "" {
 		config, pin, err := authority.Files(c.TLS.Certificate, c.TLS.Key, known)
+		if err != nil {
+			return nil, err
+		}
 		r.info.CAPin = pin
+		r.tickets, err = authority.NewTickets(config.Certificates[0].PrivateKey, r.opts.Now)
 		return config, err
 	}
 	names := slices.Clone(c.TLS.Names)
@@ -68,5 +72,6 @@ func (r *Replica) certificates(ctx context.Context) (*tls.Config, error) {
 		return nil, err
 	}
 	r.info.CAPin, r.info.CAFile = a.Pin(), filepath.Join(dir, "ca.crt")
-	return a.TLS(), nil
+	r.tickets, err = a.Tickets()
+	return a.TLS(), err
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/artifact/repository"
+	"github.com/muster-fleet/muster/server/authority"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/clock"
@@ -34,6 +35,7 @@ import (
 	"github.com/muster-fleet/muster/server/httpapi/admin"
 	"github.com/muster-fleet/muster/server/httpapi/agents"
 	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/metrics"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
@@ -81,7 +83,12 @@ type Replica struct {
 	artifacts  *artifact.Service
 	outage     *outage.Keeper
 	presence   *presence.Registry
+	admission  *limit.Admission
+	tickets    *authority.Tickets
 
+	agentTLS                     *tls.Config  // in use: its session tickets' keys change
+	debugListener                net.Listener // nil without debug.listen
+	debugServer                  *http.Server
 	agentListener, adminListener net.Listener
 	agentServer, adminServer     *http.Server
 	draining                     chan struct{} // closed when Run begins to end
@@ -97,6 +104,8 @@ type Info struct {
 	// CAFile is the CA's certificate, empty with an operator's own.
 	CAFile string `json:"ca_file,omitempty"`
 	Data   string `json:"data"`
+	// DebugURL is where profiles are served, empty if nowhere.
+	DebugURL string `json:"debug_url,omitempty"`
 }
 
 // New builds a replica and opens its listeners; Run must follow.
@@ -116,6 +125,9 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.limits(tlsConfig); err != nil {
+		return nil, err
+	}
 	if r.agentListener, err = listen(o.AgentListener, "agents.listen", o.Config.Agents.Listen, "--agents-listen"); err != nil {
 		return nil, err
 	}
@@ -125,9 +137,15 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 			if r.adminListener != nil {
 				r.adminListener.Close()
 			}
+			if r.debugListener != nil {
+				r.debugListener.Close()
+			}
 		}
 	}()
 	if r.adminListener, err = listen(o.AdminListener, "admin.listen", o.Config.Admin.Listen, "--admin-listen"); err != nil {
+		return nil, err
+	}
+	if err := r.listenDebug(); err != nil {
 		return nil, err
 	}
 	r.info.Version, r.info.Data = o.Version, o.Config.Data
@@ -180,12 +198,13 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	agentRoutes := &agents.Handlers{
 		API: httpapi.API{Log: r.log}, Outage: r.outage, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: r.artifacts, Version: o.Version,
-		Beacons: beacons, Trust: r.trust, Presence: r.presence,
+		Beacons: beacons, Trust: r.trust, Presence: r.presence, Limits: r.admission,
 	}
 	incidents := &incident.Service{Store: s.Incidents(), Events: r.events, Audit: s.Audit(), Log: r.log, Now: o.Now}
 	r.webhooks = &webhook.Service{Store: s, Events: r.events, Log: r.log, Now: o.Now}
 	r.metrics = metrics.New(s, r.events, o.Now)
 	r.metrics.WatchOutage(r.outage)
+	r.metrics.WatchLimits(r.admission, r.parker.Count)
 	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Timeouts: policies.Timeouts, Incidents: incidents, Outage: r.outage}
 	rollouts := &rollout.Service{
 		Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Timeouts: policies.Timeouts, Signal: r.reconciler.Signal,
@@ -196,11 +215,13 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
 		Actions: r.actions, Artifacts: r.artifacts, Trust: r.trust, Events: r.events,
 		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Outage: r.outage, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
+		Limits: r.admission, Parked: r.parker.Count,
 		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
 	}
 	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)
 	r.adminServer = httpapi.NewServer(adminRoutes.Handler(), r.log)
-	r.agentServer.TLSConfig, r.adminServer.TLSConfig = tlsConfig, tlsConfig.Clone()
+	r.agentServer.TLSConfig, r.adminServer.TLSConfig = r.agentTLS, tlsConfig
+	r.agentServer.ConnContext = limit.ConnContext
 	return nil
 }
 
@@ -261,13 +282,12 @@ func (r *Replica) Run(ctx context.Context) error {
 	for _, loop := range []func(context.Context){r.events.Run, r.presence.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.artifacts.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run, r.outage.Run} {
 		running.Go(func() { loop(loops) })
 	}
-	failed := make(chan error, 2)
-	for _, s := range []struct {
-		server   *http.Server
-		listener net.Listener
-	}{{r.agentServer, r.agentListener}, {r.adminServer, r.adminListener}} {
+	running.Go(func() { r.tickets.Rotate(loops, r.agentTLS) })
+	servers := r.servers()
+	failed := make(chan error, len(servers))
+	for _, s := range servers {
 		running.Go(func() {
-			if err := s.server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		})
@@ -284,7 +304,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		r.log.Warn("some polls were not answered in time", "parked", r.parker.Count())
 	}
 	var ending sync.WaitGroup // at once, so that neither takes new requests while the other drains
-	for _, s := range []*http.Server{r.agentServer, r.adminServer} {
+	for _, s := range servers {
 		ending.Go(func() {
 			if s.Shutdown(drain) != nil {
 				s.Close()

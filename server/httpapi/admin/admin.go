@@ -22,6 +22,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
@@ -53,6 +54,9 @@ type Handlers struct {
 	UI http.Handler
 	// Server is what a host needs to know to enrol.
 	Server adminapi.Server
+	// Limits are what agents are let in by; Parked counts those that are parked.
+	Limits *limit.Admission
+	Parked func() int
 	// Draining is closed when the server shuts down: streams, which would last
 	// for ever, end then. nil means never.
 	Draining <-chan struct{}
@@ -293,8 +297,21 @@ func (h *Handlers) kibanaStatus(c *gin.Context) error {
 	} else if problem := h.Trust.Problem(); problem != "" {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
 	}
+	s.Limits = h.limits()
 	c.JSON(http.StatusOK, s)
 	return nil
+}
+
+func (h *Handlers) limits() *adminapi.ServerLimits {
+	use := func(u limit.Use) adminapi.LimitUse {
+		return adminapi.LimitUse{Max: u.Max, Used: u.Used, Waiting: u.Waiting, Limited: int64(u.Limited)}
+	}
+	l := h.Limits
+	return &adminapi.ServerLimits{
+		Agents: use(l.Connections()), AgentsParked: h.Parked(), Handshakes: use(l.Handshakes()), HandshakesPerSecond: l.Limits.HandshakesPerSecond,
+		Checkins: use(l.Use(limit.Checkin)), Reports: use(l.Use(limit.Report)), Enrollments: use(l.Use(limit.Enroll)), Downloads: use(l.Use(limit.Download)),
+		BodyBytes: use(l.Bodies()), MemoryBytes: l.Limits.MemoryBytes,
+	}
 }
 
 func (h *Handlers) server(c *gin.Context) error {

@@ -24,6 +24,7 @@ import (
 	"github.com/muster-fleet/muster/server/enrollment"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/presence"
 )
@@ -37,6 +38,8 @@ type Handlers struct {
 	Beacons    *beacon.Service
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
+	// Limits says which requests have to come again.
+	Limits *limit.Admission
 	// Outage says who agents are while the store is away.
 	Outage *outage.Keeper
 	// Presence knows agents that say the same again; nil knows none.
@@ -49,22 +52,41 @@ type Handlers struct {
 func (h *Handlers) Handler() http.Handler {
 	e := h.API.New()
 	e.Use(h.arrived, h.apiVersion)
-	e.GET(agentapi.PathStatus, h.API.Handle(h.status))
-	e.POST(agentapi.PathEnroll, h.API.Handle(h.enroll))
-	e.POST("/api/fleet/agents/:id/checkin", h.API.Handle(h.checkin))
-	e.POST("/api/fleet/agents/:id/acks", h.API.Handle(h.acks))
-	e.POST("/api/fleet/agents/:id/beacon", h.API.Handle(h.beacon))
-	e.POST("/api/fleet/agents/:id/audit/unenroll", h.API.Handle(h.auditUnenroll))
-	e.GET(agentapi.PathArtifacts+":file", h.API.Handle(h.artifact))
-	e.HEAD(agentapi.PathArtifacts+":file", h.API.Handle(h.artifact))
-	e.GET(agentapi.PathTrust+":name", h.API.Handle(h.trust))
-	e.HEAD(agentapi.PathTrust+":name", h.API.Handle(h.trust))
+	e.GET(agentapi.PathStatus, h.API.Handle(h.status)) // not limited: probes ask whether the server lives
+	e.POST(agentapi.PathEnroll, h.limited(limit.Enroll, agentapi.MaxEnrollBody), h.API.Handle(h.enroll))
+	e.POST("/api/fleet/agents/:id/checkin", h.limited(limit.Checkin, agentapi.MaxCheckinBody), h.API.Handle(h.checkin))
+	e.POST("/api/fleet/agents/:id/acks", h.limited(limit.Report, agentapi.MaxAcksBody), h.API.Handle(h.acks))
+	e.POST("/api/fleet/agents/:id/beacon", h.limited(limit.Report, agentapi.MaxBeaconBody), h.API.Handle(h.beacon))
+	e.POST("/api/fleet/agents/:id/audit/unenroll", h.limited(limit.Report, auditUnenrollMax), h.API.Handle(h.auditUnenroll))
+	download := h.limited(limit.Download, 0)
+	e.GET(agentapi.PathArtifacts+":file", download, h.API.Handle(h.artifact))
+	e.HEAD(agentapi.PathArtifacts+":file", download, h.API.Handle(h.artifact))
+	e.GET(agentapi.PathTrust+":name", download, h.API.Handle(h.trust))
+	e.HEAD(agentapi.PathTrust+":name", download, h.API.Handle(h.trust))
 	return e
 }
 
 // arrived notes when a request came, before it waits for anything.
 func (h *Handlers) arrived(c *gin.Context) {
 	c.Request = c.Request.WithContext(outage.Arrived(c.Request.Context(), h.Outage.Now.UTC()))
+}
+
+// limited lets requests in as the limits of their kind allow, and gives their place
+// back when they are answered, if they have not done so before.
+func (h *Handlers) limited(k limit.Kind, maxBody int64) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		r, err := h.Limits.Enter(c.Request, k, maxBody)
+		if err != nil {
+			if limit.Refused(c.Request.Context()) {
+				c.Header("Connection", "close") // others keep theirs: a new one is dearer than a request
+			}
+			h.API.Fail(c, err)
+			return
+		}
+		c.Request = r
+		defer limit.Done(r.Context())
+		c.Next()
+	}
 }
 
 func (h *Handlers) apiVersion(c *gin.Context) {
@@ -223,7 +245,7 @@ func decodeCheckin(c *gin.Context, body []byte, req *agentapi.CheckinRequest) er
 		return fleet.FieldError("body", "is not gzip, though Content-Encoding says so: %w", err)
 	}
 	defer z.Close()
-	inflated := &limited{r: z, left: agentapi.MaxCheckinInflated}
+	inflated := &bounded{r: limit.Reader(c.Request.Context(), z), left: agentapi.MaxCheckinInflated}
 	err = httpapi.DecodeJSON(inflated, req)
 	if inflated.left < 0 {
 		return fleet.FieldError("body", "has more than %d bytes when unpacked", agentapi.MaxCheckinInflated)
@@ -280,16 +302,16 @@ func notNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// limited ends with an error behind its limit, where io.LimitReader would end
+// bounded ends with an error behind its limit, where io.LimitReader would end
 // as if the body were whole.
-type limited struct {
+type bounded struct {
 	r    io.Reader
 	left int64
 }
 
 var errTooLong = errors.New("too long")
 
-func (l *limited) Read(p []byte) (int, error) {
+func (l *bounded) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	if l.left -= int64(n); l.left < 0 {
 		return 0, errTooLong
@@ -313,7 +335,7 @@ func (h *Handlers) acks(c *gin.Context) error {
 	}
 	resp.Errors = status != http.StatusOK
 	if status == http.StatusServiceUnavailable {
-		c.Header("Retry-After", httpapi.RetryAfterSeconds())
+		c.Header("Retry-After", httpapi.RetryAfterSeconds(0))
 	}
 	c.JSON(status, resp)
 	return nil

@@ -70,6 +70,9 @@ func StartOn(t testing.TB, dir string, change ...func(*replica.Options)) *Server
 	}
 	o := replica.Options{Config: replica.Defaults(), Store: db, Version: Version, Log: slog.New(slog.DiscardHandler)}
 	o.Config.Data = dir
+	// Measuring takes its time under the race detector, and what it finds there is
+	// a slow machine.
+	o.Config.Limits.HandshakesPerSecond = 10_000
 	o.Config.Agents.Listen, o.Config.Admin.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	for _, f := range change {
 		f(&o)

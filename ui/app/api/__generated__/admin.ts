@@ -2675,6 +2675,45 @@ export interface components {
                     summary: string;
                 };
             };
+            limits?: components["schemas"]["ServerLimits"];
+        };
+        /** @description What this server takes at once, and how much of it is in use. What is beyond it waits, or is told to come again later */
+        ServerLimits: {
+            /** @description Connections of agents */
+            agents: components["schemas"]["LimitUse"];
+            /** @description Agents whose check-in is parked */
+            agents_parked: number;
+            /** @description TLS handshakes of agents */
+            handshakes: components["schemas"]["LimitUse"];
+            /** @description Handshakes that are begun in a second at the most */
+            handshakes_per_second: number;
+            /** @description Check-ins that are worked on; parked ones are not */
+            checkins: components["schemas"]["LimitUse"];
+            /** @description Acknowledgements, beacons, and that an agent was uninstalled */
+            reports: components["schemas"]["LimitUse"];
+            enrollments: components["schemas"]["LimitUse"];
+            /** @description Packages and trust files */
+            downloads: components["schemas"]["LimitUse"];
+            /** @description Memory for the bodies of agents' requests */
+            body_bytes: components["schemas"]["LimitUse"];
+            /**
+             * Format: int64
+             * @description Memory that the limits are derived from
+             */
+            memory_bytes: number;
+        };
+        LimitUse: {
+            /** Format: int64 */
+            max: number;
+            /** Format: int64 */
+            used: number;
+            /** @description Those that wait for their turn */
+            waiting: number;
+            /**
+             * Format: int64
+             * @description Those that were sent away since the server's start
+             */
+            limited: number;
         };
         Server: {
             version: string;

@@ -1,0 +1,333 @@
+package limit_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/limit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patienceHere is how long a test waits for what should happen at once.
+const patienceHere = 20 * time.Second
+
+func serverTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	a, err := authority.Open(disk.OS{}, t.TempDir(), []string{"localhost"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.TLS()
+}
+
+// site is an HTTP server behind a Listener.
+type site struct {
+	*limit.Admission
+	addr string
+}
+
+func serve(t *testing.T, l limit.Limits, config *tls.Config, h http.Handler) site {
+	t.Helper()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := site{limit.NewAdmission(l, nil), inner.Addr().String()}
+	listener := s.Listener(inner, config, slog.New(slog.DiscardHandler))
+	server := &http.Server{Handler: h, ConnContext: limit.ConnContext, TLSConfig: config, ReadHeaderTimeout: patienceHere}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("the server ended with %v", err)
+		}
+		if got := s.Connections().Used; got != 0 {
+			t.Errorf("%d connections are still counted", got)
+		}
+	})
+	return s
+}
+
+func (s site) dial(ctx context.Context) (*tls.Conn, error) {
+	c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", s.addr)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*tls.Conn), nil
+}
+
+// get asks once, on a connection of its own.
+func (s site) get(ctx context.Context) (*http.Response, error) {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.addr+"/", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := transport.RoundTrip(r)
+	if err == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	return resp, err
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patienceHere); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited in vain for " + what)
+		}
+	}
+}
+
+func TestAStormWaitsItsTurn(t *testing.T) {
+	const storm = 100 // the whole server has its own, of 300
+	l := small()
+	l.Agents, l.HandshakesPerSecond = storm, 100_000
+	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	ctx, cancel := context.WithTimeout(t.Context(), patienceHere)
+	defer cancel()
+	done := make(chan struct{})
+	var most int64
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			most = max(most, s.Handshakes().Used)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	var clients sync.WaitGroup
+	for range storm {
+		clients.Go(func() {
+			if resp, err := s.get(ctx); err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("one of the storm got %v, %v", resp, err)
+			}
+		})
+	}
+	clients.Wait()
+	cancel()
+	<-done
+	if most > int64(l.Handshakes) {
+		t.Errorf("%d handshakes were under way at once", most)
+	}
+	if full, resumed, failed := s.HandshakesDone(); full != storm || resumed != 0 || failed != 0 {
+		t.Errorf("%d handshakes were done, %d resumed, %d failed", full, resumed, failed)
+	}
+}
+
+func TestHandshakesKeepAPace(t *testing.T) {
+	l := small()
+	l.HandshakesPerSecond = 40
+	s := serve(t, l, serverTLS(t), http.NotFoundHandler())
+	start := time.Now()
+	var clients sync.WaitGroup
+	for range 21 {
+		clients.Go(func() {
+			if _, err := s.get(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	clients.Wait()
+	if took := time.Since(start); took < 450*time.Millisecond { // one at once, and twenty more
+		t.Errorf("21 handshakes at 40 a second took %s", took)
+	}
+}
+
+// Who connects and says nothing keeps its place in the handshakes, and nobody
+// else's.
+func TestSilentClientsDoNotStopTheOthers(t *testing.T) {
+	l := small()
+	l.Handshakes = 3
+	s := serve(t, l, serverTLS(t), http.NotFoundHandler())
+	for range 2 {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	eventually(t, "the silent ones' handshakes", func() bool { return s.Handshakes().Used == 2 })
+	if _, err := s.get(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMoreAgentsThanTheLimit(t *testing.T) {
+	l := small()
+	l.Agents = 2
+	var served atomic.Int64
+	var s site
+	s = serve(t, l, serverTLS(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, err := s.Enter(r, limit.Checkin, maxBody)
+		if err != nil {
+			w.Header().Set("Connection", "close")
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
+			return
+		}
+		defer limit.Done(r.Context())
+		served.Add(1)
+	}))
+	var staying []*tls.Conn
+	for range l.Agents {
+		c, err := s.dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		staying = append(staying, c)
+	}
+	eventually(t, "the first ones", func() bool { return s.Connections().Used == 2 })
+	resp, err := s.get(t.Context())
+	if err != nil || resp.StatusCode != http.StatusTooManyRequests || served.Load() != 0 {
+		t.Fatalf("one too many got %v, %v", resp, err)
+	}
+	if got := s.Connections(); got.Used != 2 || got.Limited != 1 || got.Max != 2 {
+		t.Errorf("then connections are %+v", got)
+	}
+	// Far too many are closed without a handshake, so that nobody can use up the
+	// files that are left.
+	for range limit.Overflow {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	eventually(t, "the crowd", func() bool { return s.Connections().Limited == limit.Overflow+1 })
+	if _, err := s.get(t.Context()); err == nil {
+		t.Error("one of far too many was answered")
+	}
+	staying[0].Close()
+	eventually(t, "a place", func() bool { return s.Connections().Used == 1 })
+}
+
+func TestAPlaceThatIsFreeIsTaken(t *testing.T) {
+	l := small()
+	l.Agents = 1
+	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for range 5 {
+		if resp, err := s.get(t.Context()); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("a lonely client got %v, %v", resp, err)
+		}
+		eventually(t, "it to leave", func() bool { return s.Connections().Used == 0 })
+	}
+}
+
+func TestClosingEndsWhatWaits(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := small()
+	l.Handshakes = 1
+	a := limit.NewAdmission(l, nil)
+	listener := a.Listener(inner, serverTLS(t), slog.New(slog.DiscardHandler))
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := listener.Accept()
+		accepted <- err
+	}()
+	for range 3 {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	eventually(t, "the three", func() bool { return a.Handshakes().Used == 1 && a.Handshakes().Waiting == 2 })
+	if err := listener.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept ended with %v", err)
+	}
+	if h := a.Handshakes(); h.Used != 0 || h.Waiting != 0 || a.Connections().Used != 0 {
+		t.Errorf("left are %+v, %+v", h, a.Connections())
+	}
+	if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a later Accept gives %v", err)
+	}
+}
+
+func TestAConnectionKeepsItsDescriptor(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := limit.NewAdmission(small(), nil)
+	listener := a.Listener(inner, serverTLS(t), slog.New(slog.DiscardHandler))
+	defer listener.Close()
+	s := site{a, inner.Addr().String()}
+	dialled := make(chan *tls.Conn, 1)
+	go func() {
+		c, err := s.dial(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		dialled <- c
+	}()
+	c, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer (<-dialled).Close()
+	raw, ok := c.(*tls.Conn).NetConn().(syscall.Conn)
+	if !ok {
+		t.Fatal("the connection has no descriptor")
+	}
+	if _, err := raw.SyscallConn(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhoForgetsTheSOfHTTPSIsTold(t *testing.T) {
+	s := serve(t, small(), serverTLS(t), http.NotFoundHandler())
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.addr+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "https://") {
+		t.Errorf("the answer is %d %q, %v", resp.StatusCode, text, err)
+	}
+	if _, _, failed := s.HandshakesDone(); failed != 1 {
+		t.Errorf("%d handshakes failed", failed)
+	}
+}
+
+func TestAHandshakeIsMeasured(t *testing.T) {
+	config := serverTLS(t)
+	if took := limit.MeasureHandshake(config); took <= 0 || took > time.Second {
+		t.Errorf("a handshake takes %s", took)
+	}
+	config.ClientAuth = tls.RequireAnyClientCert
+	if took := limit.MeasureHandshake(config); took != 0 {
+		t.Errorf("one that cannot succeed takes %s", took)
+	}
+}

@@ -1,0 +1,307 @@
+package replica_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// limited runs a replica with a section limits of its own.
+func limited(c limit.Config) func(*replica.Options) {
+	return func(o *replica.Options) {
+		c.HandshakesPerSecond = o.Config.Limits.HandshakesPerSecond
+		o.Config.Limits = c
+	}
+}
+
+func limits(t *testing.T, s *replicatest.Server) adminapi.ServerLimits {
+	t.Helper()
+	return *replicatest.Decode[adminapi.KibanaStatus](t, s.Admin(http.MethodGet, "/api/status", nil)).Limits
+}
+
+// alone is a client with the server's CA and one connection of its own.
+func alone(s *replicatest.Server) *http.Client {
+	transport := s.Client.Transport.(*http.Transport).Clone()
+	transport.ForceAttemptHTTP2, transport.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	return &http.Client{Transport: transport}
+}
+
+func ask(ctx context.Context, t *testing.T, c *http.Client, method, url, key, body string) (*http.Response, string, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "ApiKey "+key)
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp, string(text), err
+}
+
+// A fleet comes back at once, and the server does eight handshakes at a time.
+// Everybody is served, and whoever looks at the UI notices little.
+func TestAStormOfAgentsSettles(t *testing.T) {
+	const storm = 300
+	s := replicatest.Start(t, limited(limit.Config{MaxHandshakes: 8, MaxReports: 16}))
+	a := s.Enroll("web-01", "1.0.0")
+	s.Client.CloseIdleConnections()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 3*replicatest.Patience)
+	defer cancel()
+	var fleetOf sync.WaitGroup
+	for range storm {
+		fleetOf.Go(func() {
+			c := alone(s)
+			defer c.CloseIdleConnections()
+			resp, text, err := ask(ctx, t, c, http.MethodPost, s.AgentURL+a.Path("acks"), a.Key, `{"events":[]}`)
+			switch {
+			case err != nil:
+				t.Errorf("one of the storm: %v", err)
+			case resp.StatusCode != http.StatusOK:
+				t.Errorf("one of the storm was answered %d: %s", resp.StatusCode, text)
+			}
+		})
+	}
+	settled := make(chan struct{})
+	go func() {
+		fleetOf.Wait()
+		close(settled)
+	}()
+	var slowest time.Duration
+	var most int64
+	for asked := 0; ; asked++ {
+		start := time.Now()
+		l := limits(t, s)
+		slowest, most = max(slowest, time.Since(start)), max(most, l.Handshakes.Used)
+		select {
+		case <-settled:
+			t.Logf("of %d questions to the admin API the slowest took %s", asked, slowest)
+			// All of the storm's clients compute in this process too, with nothing to
+			// hold them back.
+			if slowest > replicatest.Patience/4 || asked == 0 {
+				t.Error("the admin API did not answer in time")
+			}
+			if most > 8 || l.Handshakes.Max != 8 {
+				t.Errorf("%d handshakes were under way, at most %d should be", most, l.Handshakes.Max)
+			}
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// stuck is a store in which enrollment keys cannot be read for a while.
+type stuck struct {
+	store.Store
+	free chan struct{}
+}
+
+func (s stuck) EnrollmentKeys() store.Collection[fleet.EnrollmentKey] {
+	return stuckKeys{s.Store.EnrollmentKeys(), s.free}
+}
+
+type stuckKeys struct {
+	store.Collection[fleet.EnrollmentKey]
+	free chan struct{}
+}
+
+func (s stuckKeys) Get(ctx context.Context, id string) (fleet.EnrollmentKey, error) {
+	<-s.free
+	return s.Collection.Get(ctx, id)
+}
+
+func TestRequestsBeyondTheLimitComeAgainEachAtItsTime(t *testing.T) {
+	const inside, more = 2, 40
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		s := replicatest.Start(t, replicatest.OnPipes, limited(limit.Config{MaxEnrollments: inside}), func(o *replica.Options) {
+			o.Store = stuck{o.Store, free}
+		})
+		enrol := func() replicatest.Answer {
+			return s.Agents(http.MethodPost, agentapi.PathEnroll, s.Token, agentapi.EnrollRequest{Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: replicatest.Metadata("web", "1.0.0")}})
+		}
+		var let sync.WaitGroup
+		for range inside {
+			let.Go(func() {
+				if got := enrol(); got.Status != http.StatusOK {
+					t.Errorf("one that was let in got %d: %s", got.Status, got.Body)
+				}
+			})
+		}
+		time.Sleep(time.Millisecond)
+		var mu sync.Mutex
+		times := map[string]bool{}
+		var sent sync.WaitGroup
+		for range more {
+			sent.Go(func() {
+				got := enrol()
+				if got.Status != http.StatusTooManyRequests || got.Refusal().Code != "RateLimit" || !strings.Contains(got.Refusal().Message, "come again in") {
+					t.Errorf("one too many got %d: %s", got.Status, got.Body)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				times[got.Header.Get("Retry-After")] = true
+			})
+		}
+		sent.Wait()
+		if len(times) < 4 || times[""] || times["0"] {
+			t.Errorf("%d hosts are to come back in the seconds %v", more, times)
+		}
+		l := limits(t, s) // which has nothing to do with agents' limits
+		if l.Enrollments.Max != inside || l.Enrollments.Used != inside || l.Enrollments.Limited != more || l.Reports.Used != 0 {
+			t.Errorf("the status shows %+v", l)
+		}
+		if got := string(s.Admin(http.MethodGet, "/metrics", nil).Body); !strings.Contains(got, `muster_requests_limited_total{kind="enroll"} 40`) {
+			t.Errorf("the metrics do not count them:\n%s", got)
+		}
+		close(free)
+		let.Wait()
+		if got := enrol(); got.Status != http.StatusOK {
+			t.Errorf("afterwards one got %d: %s", got.Status, got.Body)
+		}
+	})
+}
+
+func TestParkedAgentsAreNotInTheWayOfOthers(t *testing.T) {
+	s := replicatest.Start(t, limited(limit.Config{MaxCheckins: 1}))
+	var answered []<-chan poll
+	for _, host := range []string{"web-01", "web-02", "web-03"} {
+		answered = append(answered, park(s, s.Enroll(host, "1.0.0")))
+	}
+	replicatest.Eventually(t, "all of them to be parked", func() string {
+		l := limits(t, s)
+		if l.AgentsParked != 3 || l.Checkins.Used != 0 || l.BodyBytes.Used != 0 {
+			return "the status shows too few, or some at work"
+		}
+		return ""
+	})
+	if got := string(s.Admin(http.MethodGet, "/metrics", nil).Body); !strings.Contains(got, "\nmuster_agents_parked 3\n") || !strings.Contains(got, "\nmuster_agents_max ") {
+		t.Errorf("the metrics do not count them:\n%s", got)
+	}
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	for _, a := range answered {
+		if got := <-a; got.err != nil {
+			t.Error(got.err)
+		}
+	}
+}
+
+func TestAFullServerSaysSo(t *testing.T) {
+	s := replicatest.Start(t, limited(limit.Config{MaxAgents: 1}))
+	a := s.Enroll("web-01", "1.0.0") // whose client keeps the connection
+	resp, text, err := ask(t.Context(), t, alone(s), http.MethodPost, s.AgentURL+a.Path("checkin"), a.Key, `{"status":"online"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusTooManyRequests || !resp.Close || resp.Header.Get("Retry-After") == "" || !strings.Contains(text, "RateLimit") || !strings.Contains(text, "limits.max_agents") {
+		t.Errorf("one too many got %d, %v, %s", resp.StatusCode, resp.Header, text)
+	}
+	if l := limits(t, s); l.Agents.Max != 1 || l.Agents.Used != 1 || l.Agents.Limited != 1 {
+		t.Errorf("the status shows %+v", l.Agents)
+	}
+}
+
+func TestASessionIsResumedAtAnotherReplicaAndAfterARestart(t *testing.T) {
+	first := replicatest.Start(t)
+	second := replicatest.StartOn(t, first.Data)
+	c := alone(first)
+	transport := c.Transport.(*http.Transport)
+	transport.DisableKeepAlives, transport.TLSClientConfig.ClientSessionCache = true, tls.NewLRUClientSessionCache(1)
+	// The session's name in the cache is the server's, which is localhost of both.
+	resumed := func(s *replicatest.Server) bool {
+		resp, _, err := ask(t.Context(), t, c, http.MethodGet, s.AgentURL+agentapi.PathStatus, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.TLS.Version != tls.VersionTLS13 {
+			t.Errorf("the connection is of version %x", resp.TLS.Version)
+		}
+		return resp.TLS.DidResume
+	}
+	if resumed(first) {
+		t.Error("the first session was resumed")
+	}
+	if !resumed(second) {
+		t.Error("another replica did not resume the session")
+	}
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	third := replicatest.StartOn(t, first.Data)
+	if !resumed(third) {
+		t.Error("after a restart the session was not resumed")
+	}
+	transport.TLSClientConfig.MaxVersion = tls.VersionTLS12
+	if _, _, err := ask(t.Context(), t, c, http.MethodGet, third.AgentURL+agentapi.PathStatus, "", ""); err == nil {
+		t.Error("agents are served with TLS 1.2")
+	}
+	if _, _, err := ask(t.Context(), t, c, http.MethodGet, third.AdminURL+"/api/openapi.yaml", "", ""); err != nil {
+		t.Errorf("people are not served with TLS 1.2: %v", err)
+	}
+}
+
+func TestProfilesAreServedOnTheDebugListener(t *testing.T) {
+	s := replicatest.Start(t, func(o *replica.Options) { o.Config.Debug.Listen = "127.0.0.1:0" })
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, text, err := ask(t.Context(), t, c, http.MethodGet, s.DebugURL+"goroutine?debug=1", "", "")
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(text, "goroutine profile") {
+		t.Errorf("the profile is %.200s, %v", text, err)
+	}
+	if replicatest.Start(t).DebugURL != "" {
+		t.Error("a server that was not asked to serves profiles")
+	}
+}
+
+func TestAnRSACertificateIsWarnedOf(t *testing.T) {
+	cert, key := rsaCertificate(t)
+	var said synced
+	replicatest.Start(t, func(o *replica.Options) {
+		o.Log = slog.New(slog.NewTextHandler(&said, nil))
+		o.Config.TLS.Certificate, o.Config.TLS.Key = cert, key
+	})
+	if got := said.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "RSA") || !strings.Contains(got, cert) {
+		t.Errorf("the log says %s", got)
+	}
+}
+
+// synced is a log that is read while it is written.
+type synced struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *synced) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *synced) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
