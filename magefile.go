@@ -74,8 +74,12 @@ func Lint(ctx context.Context) error { return suite.Lint(ctx, root(), os.Stdout)
 // Fmt formats the code and generates what is generated.
 func Fmt(ctx context.Context) error { return suite.Format(ctx, root(), os.Stdout) }
 
-// Bench runs the benchmarks.
-func Bench(ctx context.Context) error { return suite.Bench(ctx, root(), os.Stdout) }
+// Bench runs the benchmarks, and writes what a fleet costs a server to testing/horde/RESULTS.md.
+func Bench(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Bench(ctx, root(), os.Stdout)
+}
 
 // Proof interrupts an upgrade at every call there is, and writes what became of the hosts to testing/faults/PROOF.md.
 func Proof(ctx context.Context) error {

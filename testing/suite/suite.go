@@ -133,9 +133,17 @@ func Format(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.Run(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "fmt", "./...")
 }
 
-// Bench runs the benchmarks of every package.
+// Bench runs the benchmarks of every package, and then loads a server with a fleet
+// of a size fit for this machine. That table goes to testing/horde/RESULTS.md.
 func Bench(ctx context.Context, root string, out io.Writer) error {
-	return toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-run=^$", "-bench=.", "-benchmem", "./...")
+	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-run=^$", "-bench=.", "-benchmem", "./..."); err != nil {
+		return err
+	}
+	program := filepath.Join(root, "build", "load")
+	if err := toolchain.Run(ctx, out, root, nil, "go", "build", "-tags="+toolchain.Tags, "-o", program, "./testing/horde/load"); err != nil {
+		return err
+	}
+	return toolchain.Run(ctx, out, root, nil, program, "standard", "--start", "--results", filepath.Join(root, "testing", "horde", "RESULTS.md"))
 }
 
 // Proof runs the whole crash proof, tells of its progress, and writes its tables

@@ -1,0 +1,300 @@
+//go:build linux
+
+package herd_test
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/rpc"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/testing/horde/herd"
+)
+
+// patience bounds every wait, at many times what it should take.
+const patience = 30 * time.Second
+
+// server is one that does what a test lets it do: the herd must notice.
+type server struct {
+	*httptest.Server
+	mu      sync.Mutex
+	checkin func(w http.ResponseWriter, r *http.Request, id string, n int) // n counts the agent's check-ins
+	acks    func(w http.ResponseWriter, n int)
+	polls   map[string]int
+	ackd    map[string]int
+	protos  map[string]int
+	stop    chan struct{}
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{polls: map[string]int{}, ackd: map[string]int{}, protos: map[string]int{}, stop: make(chan struct{})}
+	s.checkin = func(_ http.ResponseWriter, r *http.Request, _ string, _ int) { s.park(r) }
+	s.acks = func(w http.ResponseWriter, _ int) {
+		answer(w, agentapi.AckResponse{Action: "acks", Items: []agentapi.AckItem{{Status: 200}}})
+	}
+	mux := http.NewServeMux()
+	enrolled := 0
+	mux.HandleFunc("POST "+agentapi.PathEnroll, func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		enrolled++
+		if enrolled == 1 {
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		answer(w, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{ID: fmt.Sprintf("agent-%03d", enrolled), AccessAPIKey: "a2V5"}})
+	})
+	mux.HandleFunc("POST "+agentapi.PathCheckin, func(w http.ResponseWriter, r *http.Request) {
+		var req agentapi.CheckinRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		id := r.PathValue("id")
+		s.mu.Lock()
+		s.polls[id]++
+		s.protos[r.Proto]++
+		n, f := s.polls[id], s.checkin
+		s.mu.Unlock()
+		f(w, r, id, n)
+	})
+	mux.HandleFunc("POST "+agentapi.PathAcks, func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		id := r.PathValue("id")
+		s.ackd[id]++
+		n, f := s.ackd[id], s.acks
+		s.mu.Unlock()
+		f(w, n)
+	})
+	s.Server = httptest.NewUnstartedServer(mux)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(func() { close(s.stop); s.Close() })
+	return s
+}
+
+func answer(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) } // the herd notices what is missing
+
+// park keeps a check-in until the client or the test ends.
+func (s *server) park(r *http.Request) {
+	select {
+	case <-r.Context().Done():
+	case <-s.stop:
+	}
+}
+
+// action is the answer with an action.
+func action(w http.ResponseWriter, agent, id string) {
+	answer(w, agentapi.CheckinResponse{AckToken: "1", Action: "checkin", Actions: []agentapi.Action{{ID: id, AgentID: agent, Type: agentapi.ActionUpgrade}}})
+}
+
+// graze starts a herd on the server and lets it come.
+func (s *server) graze(t *testing.T, agents int, change ...func(*herd.Options)) *rpc.Client {
+	t.Helper()
+	o := herd.Options{
+		Servers: []string{s.URL}, CA: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})),
+		Token: "dG9rZW4=", Tag: "test", Version: "1.0.0",
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	h, err := herd.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := herd.Connect(h)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	enrolled := call[herd.EnrolReply](t, c, "Enrol", herd.EnrolArgs{Count: agents, Workers: 4})
+	if enrolled.Failures > 0 || enrolled.Limited != 1 || enrolled.Latency.Count() != int64(agents) {
+		t.Fatalf("of %d agents %d enrolled, %d were told to come later: %v", agents, enrolled.Latency.Count(), enrolled.Limited, enrolled.Texts)
+	}
+	call[herd.None](t, c, "Come", herd.ComeArgs{})
+	return c
+}
+
+func call[Reply any](t *testing.T, c *rpc.Client, method string, args any) Reply {
+	t.Helper()
+	var reply Reply
+	if err := c.Call("Herd."+method, args, &reply); err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+// sees waits until the herd's count is as it should be.
+func sees(t *testing.T, c *rpc.Client, what string, ok func(*herd.Count) bool) {
+	t.Helper()
+	var sum herd.Count
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		got := call[herd.Count](t, c, "Count", herd.CountArgs{Reset: true})
+		sum.Join(&got)
+		if ok(&sum) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s: the herd has seen %+v", what, sum)
+		}
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAHerdNoticesWhatMustNotHappen(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(*server)
+		sees func(*herd.Count) bool
+	}{
+		"an error of the server": {
+			func(s *server) {
+				s.checkin = func(w http.ResponseWriter, r *http.Request, _ string, n int) {
+					if n == 1 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+						return
+					}
+					s.park(r)
+				}
+			},
+			func(c *herd.Count) bool { return c.ServerErrors() == 5 && c.Failures == 5 && c.CutOff == 0 },
+		},
+		"an acknowledgement that is refused": {
+			func(s *server) {
+				s.checkin = func(w http.ResponseWriter, r *http.Request, id string, n int) {
+					if n == 1 {
+						action(w, id, "upgrade")
+						return
+					}
+					s.park(r)
+				}
+				s.acks = func(w http.ResponseWriter, _ int) {
+					answer(w, agentapi.AckResponse{Action: "acks", Errors: true, Items: []agentapi.AckItem{{Status: 404, Message: "unknown"}}})
+				}
+			},
+			func(c *herd.Count) bool { return c.Acks == 5 && c.Failures == 5 },
+		},
+		"another agent's action": {
+			func(s *server) {
+				s.checkin = func(w http.ResponseWriter, r *http.Request, _ string, n int) {
+					if n == 1 {
+						action(w, "somebody", "upgrade")
+						return
+					}
+					s.park(r)
+				}
+			},
+			func(c *herd.Count) bool { return c.Failures == 5 && strings.Contains(c.Texts[0], "of agent somebody") },
+		},
+		"a connection that ends under a check-in": {
+			func(s *server) {
+				s.checkin = func(_ http.ResponseWriter, r *http.Request, _ string, n int) {
+					if n == 1 {
+						panic(http.ErrAbortHandler)
+					}
+					s.park(r)
+				}
+			},
+			func(c *herd.Count) bool { return c.CutOff == 5 && c.Connected == 10 && c.Resumed > 0 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			c.make(s)
+			sees(t, s.graze(t, 5), name, c.sees)
+		})
+	}
+}
+
+func TestAHerdObeysRetryAfter(t *testing.T) {
+	s := newServer(t)
+	var first, second sync.Map
+	s.checkin = func(w http.ResponseWriter, r *http.Request, id string, n int) {
+		if n == 1 {
+			first.Store(id, time.Now())
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		second.Store(id, time.Now())
+		s.park(r)
+	}
+	c := s.graze(t, 5)
+	sees(t, c, "all were told to come later and came", func(c *herd.Count) bool {
+		n := 0
+		second.Range(func(_, _ any) bool { n++; return true })
+		return n == 5 && c.Limited() == 5 && c.Failures == 0
+	})
+	first.Range(func(id, at any) bool {
+		if again, _ := second.Load(id); again.(time.Time).Sub(at.(time.Time)) < time.Second {
+			t.Errorf("agent %v was told to come after a second and came after %s", id, again.(time.Time).Sub(at.(time.Time)))
+		}
+		return true
+	})
+}
+
+// An action that comes again is counted, and one that nobody ordered is named,
+// over both protocols.
+func TestAHerdCountsEveryDelivery(t *testing.T) {
+	s := newServer(t)
+	s.checkin = func(w http.ResponseWriter, r *http.Request, id string, n int) {
+		switch {
+		case n <= 2:
+			action(w, id, "ordered")
+		case n == 3 && id == "agent-003":
+			action(w, id, "foreign")
+		default:
+			s.park(r)
+		}
+	}
+	c := s.graze(t, 10, func(o *herd.Options) { o.HTTP2 = 0.05 }) // the first five
+	got := call[herd.ActionReply](t, c, "Action", herd.ActionArgs{ID: "ordered", Want: 10, Timeout: patience})
+	if len(got.Delivered) != 10 || len(got.Acked) != 10 || len(got.Parked) != 10 || got.Took.Count() != 10 {
+		t.Errorf("of 10 agents %d were given it, %d have acknowledged and %d polled again", len(got.Delivered), len(got.Acked), len(got.Parked))
+	}
+	for i := range got.Delivered {
+		if age := herd.Now().Since(got.Delivered[i]); age < 0 || age > patience {
+			t.Errorf("delivery %d was %s ago", i, age)
+		}
+	}
+	sees(t, c, "all have polled", func(*herd.Count) bool {
+		audit := call[herd.AuditReply](t, c, "Audit", herd.AuditArgs{Ordered: []string{"ordered"}})
+		return audit.Again == 10 && len(audit.Foreign) == 1 && audit.Foreign[0] == "foreign"
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.protos["HTTP/1.1"] == 0 || s.protos["HTTP/2.0"] == 0 {
+		t.Errorf("the agents spoke %v", s.protos)
+	}
+}
+
+func TestAHerdRefusesWhatItCannotTrust(t *testing.T) {
+	s := newServer(t)
+	good := herd.Options{Servers: []string{s.URL}, CA: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))}
+	for says, change := range map[string]func(*herd.Options){
+		"none is named": func(o *herd.Options) { o.Servers = nil },
+		"https://host":  func(o *herd.Options) { o.Servers = []string{"http://127.0.0.1:1"} },
+		"PEM":           func(o *herd.Options) { o.CA = "nothing" },
+	} {
+		o := good
+		change(&o)
+		if h, err := herd.New(o); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v made %v, %v; want an error that says %q", o, h, err, says)
+		}
+	}
+}

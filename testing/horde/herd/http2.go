@@ -1,0 +1,87 @@
+//go:build linux
+
+package herd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+)
+
+// h2link is the connection of an agent that speaks HTTP/2, over the standard
+// library's client. It costs a goroutine and many times the memory.
+type h2link struct {
+	client *http.Client
+	url    string
+	ctx    context.Context //nolint:containedctx // it is the connection's life
+	stop   context.CancelFunc
+}
+
+func newH2(h *Herd, a *agent) *h2link {
+	config := h.tls[a.server].Clone()
+	config.NextProtos = []string{"h2"}
+	config.ClientSessionCache = nil // a ticket is for one protocol
+	d := net.Dialer{LocalAddr: localAddr(a.number, h.loopback), Timeout: dialTimeout}
+	l := &h2link{
+		client: &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: d.DialContext, TLSHandshakeTimeout: dialTimeout}},
+		url:    h.Servers[a.server],
+	}
+	l.ctx, l.stop = context.WithCancel(h.ctx)
+	return l
+}
+
+func (c *h2link) close() {
+	if c != nil {
+		c.stop()
+		c.client.CloseIdleConnections()
+	}
+}
+
+// post sends a request in a goroutine of its own, and lets the loop have the answer.
+func (c *h2link) post(l *loop, a *agent, call string, body []byte) {
+	life, path, key, version := a.life, pathBeforeID+a.id+"/"+call, a.key, l.herd.Version
+	l.herd.running.Go(func() {
+		ans, err := c.do(path, key, version, body)
+		l.do(func() {
+			switch {
+			case a.life != life:
+			case err != nil:
+				l.lost(a)
+			default:
+				l.answered(a, ans)
+			}
+		})
+	})
+}
+
+func (c *h2link) do(path, key, version string, body []byte) (answer, error) {
+	req, err := http.NewRequestWithContext(c.ctx, http.MethodPost, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Authorization", "ApiKey "+key)
+	req.Header.Set("User-Agent", "Elastic Agent v"+version)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(agentapi.HeaderAPIVersion, agentapi.APIVersion)
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	ans := answer{status: resp.StatusCode, retryAfter: -1}
+	if resp.ProtoMajor != 2 {
+		return ans, errors.New("the server does not speak HTTP/2")
+	}
+	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s >= 0 {
+		ans.retryAfter = min(time.Duration(s)*time.Second, maxRetryAfter)
+	}
+	ans.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return ans, err
+}

@@ -1,0 +1,226 @@
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/muster-fleet/muster/testing/horde/herd"
+)
+
+// fleet is the agents of a run, in one herd or several.
+type fleet struct{ herds []*member }
+
+// member is one herd of the fleet.
+type member struct {
+	*rpc.Client
+	agents int // that it is to have
+	has    int
+	ids    []string // of its agents, when all have enrolled
+
+	own   *herd.Herd // in this process
+	child *exec.Cmd
+}
+
+// ServeHerd is a child process: it reads what herd it is from in, and then serves it
+// there until in ends.
+func ServeHerd(in io.ReadCloser, out io.WriteCloser) error {
+	dec := json.NewDecoder(oneByte{in}) // what is behind the options is for net/rpc
+	var o herd.Options
+	if err := dec.Decode(&o); err != nil {
+		return fmt.Errorf("this command is for the program itself: %w", err)
+	}
+	if _, err := in.Read(make([]byte, 1)); err != nil { // the encoder ends with a new line
+		return err
+	}
+	h, err := herd.New(o)
+	if err != nil {
+		return err
+	}
+	return errors.Join(herd.Serve(h, pipes{in, out}), h.Close())
+}
+
+// oneByte keeps a decoder from reading ahead.
+type oneByte struct{ io.Reader }
+
+func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(1, len(p))]) }
+
+type pipes struct {
+	io.ReadCloser
+	io.WriteCloser
+}
+
+func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.WriteCloser.Close()) }
+
+// newFleet divides the agents. More than one process can hold are in children of
+// this program, which command starts.
+func newFleet(o Options, s *site, tag string, command []string) (*fleet, error) {
+	f := &fleet{}
+	per := o.PerProcess
+	processes := (o.Agents + per - 1) / per
+	if processes > 1 && len(command) == 0 {
+		return nil, fmt.Errorf("--agents: is %d, and this process can hold %d: give a program to start with more", o.Agents, per)
+	}
+	for n, first := 0, 0; n < processes; n++ {
+		size := (o.Agents + processes - 1) / processes
+		m := &member{agents: min(size, o.Agents-first)}
+		options := herd.Options{
+			Servers: s.Servers, CA: s.ca, Token: s.EnrollmentToken, Tag: tag, First: first, Version: "1.0.0", HTTP2: o.HTTP2,
+			Dials: max(1, o.Dials/processes),
+		}
+		var err error
+		if processes == 1 {
+			if m.own, err = herd.New(options); err == nil {
+				m.Client = herd.Connect(m.own)
+			}
+		} else {
+			err = m.start(options, command)
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+		f.herds = append(f.herds, m)
+		first += m.agents
+	}
+	return f, nil
+}
+
+func (m *member) start(o herd.Options, command []string) error {
+	c := exec.Command(command[0], command[1:]...)
+	c.Stderr = os.Stderr
+	// Ctrl-C is for the parent, which then closes the pipe.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return fmt.Errorf("start a process with more agents: %w", err)
+	}
+	m.child = c
+	if err := json.NewEncoder(in).Encode(o); err != nil {
+		return errors.Join(err, m.close())
+	}
+	m.Client = rpc.NewClient(pipes{out, in})
+	return nil
+}
+
+// childGrace is what a child has to hang up.
+const childGrace = 10 * time.Second
+
+func (m *member) close() error {
+	if m.Client != nil {
+		_ = m.Client.Close() // the child's end of life
+	}
+	if m.own != nil {
+		return m.own.Close()
+	}
+	if m.child == nil {
+		return nil
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = m.child.Wait() // how it ended does not matter any more
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(childGrace):
+		err := m.child.Process.Kill()
+		<-ended
+		return errors.Join(errors.New("a process with agents did not end in time"), err)
+	}
+}
+
+func (f *fleet) close() error {
+	errs := make([]error, len(f.herds))
+	var all sync.WaitGroup
+	for i, m := range f.herds {
+		all.Go(func() { errs[i] = m.close() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// pids are the processes of the agents.
+func (f *fleet) pids() []int {
+	pids := []int{}
+	for _, m := range f.herds {
+		if m.child != nil {
+			pids = append(pids, m.child.Process.Pid)
+		} else {
+			pids = append(pids, os.Getpid())
+		}
+	}
+	return pids
+}
+
+// tell calls every herd at once and waits for all of them, or for ctx.
+func tell[Reply any](ctx context.Context, f *fleet, method string, args func(*member) any, each func(*member, *Reply)) error {
+	calls := make([]*rpc.Call, len(f.herds))
+	for i, m := range f.herds {
+		calls[i] = m.Go("Herd."+method, args(m), new(Reply), make(chan *rpc.Call, 1))
+	}
+	for i, call := range calls {
+		select {
+		case <-call.Done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if call.Error != nil {
+			return fmt.Errorf("agents, %s: %w", method, call.Error)
+		}
+		if each != nil {
+			each(f.herds[i], call.Reply.(*Reply))
+		}
+	}
+	return nil
+}
+
+// say is tell without an answer.
+func (f *fleet) say(ctx context.Context, method string, args any) error {
+	return tell[herd.None](ctx, f, method, func(*member) any { return args }, nil)
+}
+
+// state is what all agents do.
+func (f *fleet) state(ctx context.Context) (sum herd.StateReply, err error) {
+	err = tell(ctx, f, "State", func(*member) any { return herd.None{} }, func(_ *member, r *herd.StateReply) {
+		sum.Agents += r.Agents
+		sum.Polling += r.Polling
+		sum.Acking += r.Acking
+		sum.Dialing += r.Dialing
+		sum.Waiting += r.Waiting
+		sum.Away += r.Away
+	})
+	return sum, err
+}
+
+// count is what all agents have seen since it was asked last.
+func (f *fleet) count(ctx context.Context) (*herd.Count, error) {
+	sum := &herd.Count{}
+	return sum, tell(ctx, f, "Count", func(*member) any { return herd.CountArgs{Reset: true} }, func(_ *member, r *herd.Count) { sum.Join(r) })
+}
+
+// share divides a number among the herds as their agents are.
+func (f *fleet) share(m *member, n int) int {
+	total := 0
+	for _, other := range f.herds {
+		total += other.agents
+	}
+	return max(1, n*m.agents/total)
+}

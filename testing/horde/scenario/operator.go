@@ -1,0 +1,178 @@
+//go:build linux
+
+package scenario
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-fleet/muster/testing/horde/herd"
+)
+
+// operator orders actions over the admin API.
+type operator struct {
+	url, key, tag string
+	client        *http.Client
+}
+
+// adminTimeout bounds a request of the operator: an order for 100,000 agents.
+const adminTimeout = time.Minute
+
+func newOperator(s *site, tag string) (*operator, error) {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(s.ca)) {
+		return nil, errors.New("--ca: has no certificate in PEM")
+	}
+	return &operator{s.AdminURL, s.AdminKey, tag, &http.Client{
+		Timeout:   adminTimeout,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}},
+	}}, nil
+}
+
+// statusError is an answer other than 200.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return fmt.Sprintf("answered %d: %s", e.status, e.text) }
+
+func (o *operator) do(ctx context.Context, method, path string, body any) ([]byte, error) {
+	var buf bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&buf).Encode(body); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, o.url+path, &buf)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "ApiKey "+o.key)
+	req.Header.Set("kbn-xsrf", "load")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := o.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s: %w", method, path, &statusError{resp.StatusCode, string(text[:min(len(text), 300)])})
+	}
+	return text, nil
+}
+
+// order is an upgrade that was ordered.
+type order struct {
+	id             string
+	sent, answered herd.Instant
+}
+
+// upgrade orders an upgrade of some agents, nil for all of the run. It names a source
+// of its own, so that no package is needed, and force, so that it can be ordered again.
+func (o *operator) upgrade(ctx context.Context, ids []string) (order, error) {
+	var agents any = fmt.Sprintf("tags : %q", o.tag)
+	if ids != nil {
+		agents = ids
+	}
+	made := order{sent: herd.Now()}
+	text, err := o.do(ctx, http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{
+		"agents": agents, "version": "1.1.0", "source_uri": "https://packages.example/", "force": true,
+	})
+	made.answered = herd.Now()
+	if err != nil {
+		return made, err
+	}
+	var got struct {
+		ActionID string `json:"actionId"`
+	}
+	if err := json.Unmarshal(text, &got); err != nil || got.ActionID == "" {
+		return made, fmt.Errorf("order an upgrade: the answer has no actionId: %s", text)
+	}
+	made.id = got.ActionID
+	return made, nil
+}
+
+// parked is how many agents are parked as the server counts them, if it does.
+func (o *operator) parked(ctx context.Context) (n int, counts bool) {
+	text, err := o.do(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return 0, false
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), "muster_agents_parked "); ok {
+			f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return int(f), err == nil
+		}
+	}
+	return 0, false
+}
+
+// probe asks the admin API all the time and measures how long it takes.
+type probe struct {
+	mu     sync.Mutex
+	took   herd.Latency
+	errors []string
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+const (
+	probeEvery = 100 * time.Millisecond
+	// probePath is a list of agents, which people look at during a storm.
+	probePath = "/api/fleet/agents?perPage=20"
+)
+
+func (o *operator) probe(ctx context.Context) *probe {
+	ctx, stop := context.WithCancel(ctx)
+	p := &probe{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		tick := time.NewTicker(probeEvery)
+		defer tick.Stop()
+		for {
+			began := time.Now()
+			_, err := o.do(ctx, http.MethodGet, probePath, nil)
+			if ctx.Err() != nil {
+				return
+			}
+			p.mu.Lock()
+			if err == nil {
+				p.took.Add(time.Since(began))
+			} else {
+				p.errors = append(p.errors, err.Error())
+			}
+			p.mu.Unlock()
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return p
+}
+
+// end stops asking, and tells how long it took and what failed.
+func (p *probe) end() (*herd.Latency, []string) {
+	p.stop()
+	<-p.done
+	return &p.took, p.errors
+}

@@ -1,0 +1,266 @@
+//go:build linux
+
+package scenario_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/testing/horde/scenario"
+)
+
+// herdWord makes this program a herd: it is a child of its own.
+const herdWord = "herd"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == herdWord {
+		if err := scenario.ServeHerd(os.Stdin, os.Stdout); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// target is a replica in this process.
+func target(s *replicatest.Server) scenario.Target {
+	return scenario.Target{
+		Servers: []string{s.AgentURL}, CAFile: s.CAFile, EnrollmentToken: s.Token,
+		AdminURL: s.AdminURL, AdminKey: s.AdminKey, PIDs: []int{os.Getpid()},
+	}
+}
+
+// small is a run that takes a second or two.
+func small(t scenario.Target) scenario.Options {
+	return scenario.Options{Target: t, Agents: 50, Ramp: 1000, Hold: 300 * time.Millisecond, Rounds: 2, Singles: 5}
+}
+
+// figures are the names of a scenario's figures in the table.
+func figures(t *scenario.Table, name string) (all []string) {
+	for _, r := range t.Rows {
+		if r.Scenario == name {
+			all = append(all, r.Figure)
+		}
+	}
+	return all
+}
+
+func value(t *testing.T, table *scenario.Table, name, figure string) float64 {
+	t.Helper()
+	for _, r := range table.Rows {
+		if r.Scenario == name && r.Figure == figure {
+			return r.Middle()
+		}
+	}
+	t.Fatalf("%s has no figure %q, only %q", name, figure, figures(table, name))
+	return 0
+}
+
+// What can be known of the figures on any machine.
+func TestEveryScenarioMeasuresAFleet(t *testing.T) {
+	s := replicatest.Start(t)
+	names := scenario.Names[:len(scenario.Names)-1] // restart is below
+	o := small(target(s))
+	o.HTTP2, o.Progress = 0.04, t.Output()
+	table, err := scenario.Run(t.Context(), o, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table.Failures) > 0 {
+		t.Fatalf("what must not happen: %q", table.Failures)
+	}
+	for name, figure := range map[string]string{
+		"enrol": "rate", "park": "server RSS, most", "single": "delivered p99", "upgrade-all": "server CPU per deliver + ack + poll",
+		"checkins": "parked and released", "churn": "hung up and came back", "slow": "single action beside them, p99", "storm": "admin API, longest",
+	} {
+		if value(t, table, name, figure) <= 0 {
+			t.Errorf("%s, %s is not above 0", name, figure)
+		}
+	}
+	if got := value(t, table, "storm", "resumed handshakes, percent"); got < 90 {
+		t.Errorf("%v %% of the agents came back with a ticket, want all", got)
+	}
+	if first, last := value(t, table, "upgrade-all", "delivered p50"), value(t, table, "upgrade-all", "delivered to the last"); first > last {
+		t.Errorf("half had the action after %v s, the last after %v s", first, last)
+	}
+	for _, r := range table.Rows {
+		if r.Scenario == "upgrade-all" && len(r.Values) != 2 {
+			t.Errorf("%s was measured %d times in two rounds", r.Figure, len(r.Values))
+		}
+	}
+
+	// The server agrees: whoever was given an action has acknowledged it.
+	list := replicatest.Decode[adminapi.ActionStatusList](t, s.Admin(http.MethodGet, "/api/fleet/agents/action_status?perPage=100", nil))
+	all := 0
+	for _, a := range list.Items {
+		if a.NbAgentsAck != a.NbAgentsActioned {
+			t.Errorf("%d agents were given action %s, %d have acknowledged it", a.NbAgentsActioned, a.ActionId, a.NbAgentsAck)
+		}
+		if a.NbAgentsActioned == o.Agents {
+			all++
+		}
+	}
+	// Two rounds, and one after each of the three scenarios that shake the fleet; the
+	// closed loop takes all agents, too, for there are fewer than it wants.
+	if all != 2+1+1+1 || len(list.Items) < all+5 {
+		t.Errorf("of %d actions %d were for all agents", len(list.Items), all)
+	}
+}
+
+// The agents of several processes are one fleet, at replicas that are started for
+// them, and survive a restart.
+func TestProcessesOfAgentsAtServersThatAreStarted(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	o := small(scenario.Target{Start: true, Replicas: 2})
+	o.Agents, o.Rounds, o.PerProcess, o.Child, o.Progress = 30, 1, 20, []string{self, herdWord}, &progress
+	table, err := scenario.Run(t.Context(), o, "upgrade-all", "restart")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	if len(table.Failures) > 0 {
+		t.Errorf("what must not happen: %q", table.Failures)
+	}
+	if value(t, table, "restart", "all checked in again") <= 0 || value(t, table, "restart", "answers of 5xx") != 0 {
+		t.Errorf("the restart is %q", figures(table, "restart"))
+	}
+	if !strings.Contains(table.Setup, "2 replicas on the embedded store") {
+		t.Errorf("the table is of %s", table.Setup)
+	}
+}
+
+func TestARunEndsWithItsContext(t *testing.T) {
+	s := replicatest.Start(t)
+	o := small(target(s))
+	o.Hold = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	o.Progress = onWord("parked for", cancel)
+	began := time.Now()
+	_, err := scenario.Run(ctx, o, "park")
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("that took %s", took)
+	}
+}
+
+// onWord calls f when something is told.
+type wordWriter struct {
+	word string
+	f    func()
+}
+
+func onWord(word string, f func()) *wordWriter { return &wordWriter{word, f} }
+
+func (w *wordWriter) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(w.word)) {
+		w.f()
+	}
+	return len(p), nil
+}
+
+func TestServersOfOthersAreRefused(t *testing.T) {
+	good := scenario.Target{Servers: []string{"https://127.0.0.1:8220"}, CAFile: "ca.crt", EnrollmentToken: "t", AdminURL: "https://localhost:8221", AdminKey: "k"}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*scenario.Target)
+		says   string
+	}{
+		"another machine":        {func(o *scenario.Target) { o.Servers = append(o.Servers, "https://192.0.2.1:8220") }, "--i-own-this-server"},
+		"a name":                 {func(o *scenario.Target) { o.Servers = []string{"https://fleet.example.com:8220"} }, "--i-own-this-server"},
+		"a name that looks good": {func(o *scenario.Target) { o.Servers = []string{"https://127.0.0.1.example.com"} }, "--i-own-this-server"},
+		"another's admin API":    {func(o *scenario.Target) { o.AdminURL = "https://192.0.2.1:8221" }, "--i-own-this-server"},
+		"another's store": {func(o *scenario.Target) {
+			*o = scenario.Target{Start: true, Elasticsearch: "https://es.example.com:9200"}
+		}, "--i-own-this-server"},
+		"no TLS":         {func(o *scenario.Target) { o.Servers = []string{"http://127.0.0.1:8220"} }, "https://host:port"},
+		"no URL":         {func(o *scenario.Target) { o.AdminURL = "" }, "--admin-url"},
+		"no token":       {func(o *scenario.Target) { o.EnrollmentToken = "" }, "--enrollment-token: is missing"},
+		"nothing at all": {func(o *scenario.Target) { *o = scenario.Target{} }, "--start"},
+		"both":           {func(o *scenario.Target) { o.Start = true }, "give one of them"},
+		"many replicas":  {func(o *scenario.Target) { *o = scenario.Target{Start: true, Replicas: 1000} }, "--replicas: is 1000"},
+	} {
+		bad := good
+		bad.Servers = slices.Clone(good.Servers)
+		c.change(&bad)
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: the error is %v, want one that says %q", name, err, c.says)
+		}
+		bad.Owned = true
+		if err := bad.Validate(); strings.HasPrefix(c.says, "--i-own") && err != nil {
+			t.Errorf("%s, said to be one's own, is refused: %v", name, err)
+		}
+	}
+}
+
+func TestARunThatCannotBeIsRefused(t *testing.T) {
+	good := small(scenario.Target{Servers: []string{"https://127.0.0.1:1"}, CAFile: "ca.crt", EnrollmentToken: "t", AdminURL: "https://localhost:1", AdminKey: "k"})
+	for says, change := range map[string]func(*scenario.Options) []string{
+		"--agents: is 0":      func(o *scenario.Options) []string { o.Agents = 0; return nil },
+		"--agents: is 200000": func(o *scenario.Options) []string { o.Agents = 2_000_000; return nil },
+		"--http2: is 2":       func(o *scenario.Options) []string { o.HTTP2 = 2; return nil },
+		"--hold: is":          func(o *scenario.Options) []string { o.Hold = 1000 * time.Hour; return nil },
+		"--per-process":       func(o *scenario.Options) []string { o.PerProcess = 1_000_000; return nil },
+		"none below 0":        func(o *scenario.Options) []string { o.Rounds = -1; return nil },
+		"no scenario \"tea\"": func(*scenario.Options) []string { return []string{"tea"} },
+		"restart needs":       func(*scenario.Options) []string { return []string{"restart"} },
+		"no such file":        func(*scenario.Options) []string { return []string{"park"} },
+	} {
+		o := good
+		names := change(&o)
+		if _, err := scenario.Run(t.Context(), o, names...); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("the error is %v, want one that says %q", err, says)
+		}
+	}
+}
+
+func TestTheTableTellsFailuresAndGoals(t *testing.T) {
+	table := &scenario.Table{Machine: "a machine", Setup: "one server", Size: 19_000, Failures: []string{"action x came twice"}, Rows: []*scenario.Row{
+		{Scenario: "storm", Figure: "slow enough", Unit: scenario.Seconds, Values: []float64{3, 1, 2}, Goal: scenario.Goal{Most: 2}},
+		{Scenario: "enrol", Figure: "rate", Unit: scenario.PerSecond, Values: []float64{400, 499, 450}, Goal: scenario.Goal{Least: 500}},
+		{Scenario: "park", Figure: "server RSS", Unit: scenario.Bytes, Values: []float64{150 << 20}},
+	}}
+	file := filepath.Join(t.TempDir(), "RESULTS.md")
+	if err := table.Report(file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"19,000 agents, one server. a machine,",
+		"| storm | slow enough | 2.00 s | 3.00 s | ≤ 2.00 s | met |",
+		"| enrol | rate | 450/s | 400/s | ≥ 500/s | **missed** |",
+		"| park | server RSS | 150 MiB |  |  |  |",
+		"- action x came twice",
+	} {
+		if !strings.Contains(string(text), line) {
+			t.Errorf("the table lacks %q:\n%s", line, text)
+		}
+	}
+}
+
+func TestTheStandardSizeFitsTheMachine(t *testing.T) {
+	one, many := scenario.StandardAgents(1), scenario.StandardAgents(1000)
+	if one < 100 || one > 9_500 || many < one || many > 19_000 {
+		t.Errorf("for one core it is %d, for a thousand %d", one, many)
+	}
+}

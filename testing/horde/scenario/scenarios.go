@@ -1,0 +1,580 @@
+//go:build linux
+
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/rpc"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/testing/horde/herd"
+)
+
+const (
+	// enrolAlone is how many hosts enrol one after the other, enrolTogether how many
+	// at the same time: more than a server writes at once.
+	enrolAlone    = 100
+	enrolTogether = 32
+	// actionTimeout bounds an action for all, beside what the number of agents adds.
+	actionTimeout = time.Minute
+	// singleTimeout bounds an action for one agent.
+	singleTimeout = 20 * time.Second
+	// singlePause lies between two actions, at random, so that none waits for what
+	// the one before has set off.
+	singlePause = 20 * time.Millisecond
+	// afterwards is what a server may do after the last answer that still belongs to
+	// it: last-seen times are written in bulk.
+	afterwards = 300 * time.Millisecond
+	// spinners are connections in a closed loop, as many as in the reference.
+	spinners = 64
+	// spinWarm is passed over before check-ins are counted, less in a short run.
+	spinWarm = time.Second
+	// churnShare is the part of the fleet that hangs up in a second.
+	churnShare = 0.01
+	// slowLinks of each kind, at most; a small fleet has one for ten agents.
+	slowLinks = 100
+)
+
+// enrol measures enrolments one at a time, and then many at once.
+func (r *run) enrol(ctx context.Context) error {
+	first := r.fleet.herds[0]
+	if n := min(enrolAlone, first.agents/2-first.has); n > 0 {
+		got, err := r.enrolSome(ctx, 1, func(m *member) int {
+			if m == first {
+				return n
+			}
+			return 0
+		})
+		if err != nil {
+			return err
+		}
+		r.took("enrol", "one at a time, p50", got.latency.At(50))
+		r.took("enrol", "one at a time, p99", got.latency.At(99))
+	}
+	return r.enrolRest(ctx)
+}
+
+// enrolled is what some enrolments took.
+type enrolled struct {
+	latency  herd.Latency
+	from, to herd.Instant
+}
+
+func (r *run) enrolSome(ctx context.Context, workers int, count func(*member) int) (got enrolled, err error) {
+	some := &fleet{}
+	for _, m := range r.fleet.herds {
+		if count(m) > 0 {
+			some.herds = append(some.herds, m)
+		}
+	}
+	if len(some.herds) == 0 {
+		return got, nil
+	}
+	err = tell(ctx, some, "Enrol", func(m *member) any {
+		return herd.EnrolArgs{Count: count(m), Workers: max(1, workers/len(some.herds))}
+	}, func(m *member, e *herd.EnrolReply) {
+		m.has += int(e.Latency.Count())
+		got.latency.Join(&e.Latency)
+		if got.from == 0 || e.From < got.from {
+			got.from = e.From
+		}
+		got.to = max(got.to, e.To)
+		if e.Limited > 0 {
+			r.sum("enrol", "answers of 429", e.Limited)
+		}
+		if e.Failures > 0 {
+			err = fmt.Errorf("%d hosts could not enrol: %v", e.Failures, e.Texts[0])
+			r.fail("enrol: %v", err)
+		}
+	})
+	return got, err
+}
+
+// enrolRest enrols whoever has not.
+func (r *run) enrolRest(ctx context.Context) error {
+	missing := func(m *member) int { return m.agents - m.has }
+	left := 0
+	for _, m := range r.fleet.herds {
+		left += missing(m)
+	}
+	if left == 0 {
+		return nil
+	}
+	r.say("%d hosts enrol …", left)
+	got, err := r.enrolSome(ctx, enrolTogether, missing)
+	if err != nil {
+		return err
+	}
+	for _, m := range r.fleet.herds {
+		if missing(m) > 0 {
+			return errors.New("not every host could enrol")
+		}
+	}
+	seconds := got.to.Since(got.from).Seconds()
+	r.add("enrol", "rate", PerSecond, float64(got.latency.Count())/seconds)
+	r.took("enrol", fmt.Sprintf("%d at a time, p50", enrolTogether), got.latency.At(50))
+	r.took("enrol", fmt.Sprintf("%d at a time, p99", enrolTogether), got.latency.At(99))
+	if r.measuresServer() {
+		r.took("enrol", "server CPU per enrolment", r.servers.cpu(got.from, got.to)/time.Duration(max(1, got.latency.Count())))
+	}
+	return tell(ctx, r.fleet, "IDs", func(*member) any { return herd.None{} }, func(m *member, ids *herd.SpinnersReply) { m.ids = ids.IDs })
+}
+
+// park connects the fleet, and measures the servers while it is parked and checks
+// in as often as polls end.
+func (r *run) park(ctx context.Context) error {
+	if err := r.enrolRest(ctx); err != nil {
+		return err
+	}
+	began := herd.Now()
+	if !r.parked {
+		r.say("%d agents connect, %.0f a second …", r.Agents, r.Ramp)
+		if err := r.comeSlowly(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.waitParked(ctx); err != nil {
+		return err
+	}
+	c, err := r.fleet.count(ctx)
+	if err != nil {
+		return err
+	}
+	r.judged("park", c)
+	if c.Handshake.Count() > 0 {
+		r.took("park", "connect and handshake, p99", c.Handshake.At(99))
+		if r.measuresServer() {
+			r.took("park", "server CPU per agent that comes", r.servers.cpu(began, herd.Now())/time.Duration(r.Agents))
+		}
+	}
+	r.say("parked for %s …", r.Hold)
+	from := herd.Now()
+	if err := sleep(ctx, r.Hold); err != nil {
+		return err
+	}
+	to := herd.Now()
+	if c, err = r.fleet.count(ctx); err != nil {
+		return err
+	}
+	r.judged("park", c)
+	r.add("park", "check-ins that end and begin", PerSecond, float64(c.Checkins)/to.Since(from).Seconds())
+	if r.measuresServer() {
+		most := float64(r.servers.rss(from, to))
+		r.add("park", "server RSS, most", Bytes, most)
+		r.add("park", "server RSS per agent", Bytes, most/float64(r.Agents))
+		r.add("park", "server CPU", Cores, r.servers.cpu(from, to).Seconds()/to.Since(from).Seconds())
+	}
+	r.add("park", "generator RSS per agent", Bytes, float64(r.agents.rss(from, to))/float64(r.Agents))
+	return nil
+}
+
+// outcome is what became of an action in all herds.
+type outcome struct {
+	order
+	delivered, acked, parked []herd.Instant
+	took                     herd.Latency
+	again                    int
+}
+
+// percentile is the nearest rank of sorted moments, from another one on.
+func percentile(sorted []herd.Instant, p int, from herd.Instant) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[(len(sorted)*p+99)/100-1].Since(from)
+}
+
+// follow waits until an action has come to want agents of each herd and back.
+func (r *run) follow(ctx context.Context, o order, timeout time.Duration, want func(*member) int) (*outcome, error) {
+	r.ordered = append(r.ordered, o.id)
+	got := &outcome{order: o}
+	some, total := &fleet{}, 0
+	for _, m := range r.fleet.herds {
+		if want(m) > 0 {
+			some.herds = append(some.herds, m)
+			total += want(m)
+		}
+	}
+	err := tell(ctx, some, "Action", func(m *member) any { return herd.ActionArgs{ID: o.id, Want: want(m), Timeout: timeout} },
+		func(_ *member, a *herd.ActionReply) {
+			got.delivered, got.acked, got.parked = append(got.delivered, a.Delivered...), append(got.acked, a.Acked...), append(got.parked, a.Parked...)
+			got.took.Join(&a.Took)
+			got.again += a.Again
+		})
+	if err != nil {
+		return got, err
+	}
+	slices.Sort(got.delivered)
+	slices.Sort(got.acked)
+	slices.Sort(got.parked)
+	if len(got.delivered) != total {
+		r.fail("action %s: %d of %d agents were given it within %s", o.id, len(got.delivered), total, timeout)
+	}
+	if len(got.acked) != len(got.delivered) {
+		r.fail("action %s: %d of %d acknowledgements were taken", o.id, len(got.acked), len(got.delivered))
+	}
+	if len(got.delivered) == 0 || len(got.acked) == 0 || len(got.parked) == 0 {
+		return got, fmt.Errorf("action %s came to nobody within %s", o.id, timeout)
+	}
+	return got, nil
+}
+
+// orderAll orders an action for all agents and follows it.
+func (r *run) orderAll(ctx context.Context) (*outcome, error) {
+	o, err := r.operator.upgrade(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.follow(ctx, o, actionTimeout+time.Duration(r.Agents)*perAgentPatience, func(m *member) int { return m.agents })
+}
+
+// upgradeAll orders upgrades of all agents, one after the other. Each agent
+// acknowledges at once and polls again.
+func (r *run) upgradeAll(ctx context.Context) error {
+	const name = "upgrade-all"
+	for round := range r.Rounds {
+		if err := r.waitParked(ctx); err != nil {
+			return err
+		}
+		got, err := r.orderAll(ctx)
+		if err != nil {
+			return err
+		}
+		end := got.parked[len(got.parked)-1] + herd.Instant(afterwards)
+		if err := sleep(ctx, end.Since(herd.Now())+sampleEvery); err != nil {
+			return err
+		}
+		r.took(name, "order answered", got.answered.Since(got.sent))
+		for _, p := range []struct {
+			figure string
+			p      int
+		}{{"delivered p50", 50}, {"delivered p99", 99}, {"delivered to the last", 100}} {
+			r.took(name, p.figure, percentile(got.delivered, p.p, got.answered))
+			r.took(name, p.figure+", from the order's sending", percentile(got.delivered, p.p, got.sent))
+		}
+		r.took(name, "ack answered, from its delivery, p50", got.took.At(50))
+		r.took(name, "ack answered, from its delivery, p99", got.took.At(99))
+		r.took(name, "last ack answered", got.acked[len(got.acked)-1].Since(got.answered))
+		if r.measuresServer() {
+			r.took(name, "server CPU per deliver + ack + poll", r.servers.cpu(got.sent, end)/time.Duration(r.Agents))
+		}
+		r.took(name, "generator CPU per deliver + ack + poll", r.agents.cpu(got.sent, end)/time.Duration(r.Agents))
+		r.say("  %d of %d: delivered p99 %s, last ack after %s", round+1, r.Rounds,
+			Spell(Seconds, percentile(got.delivered, 99, got.answered).Seconds()), Spell(Seconds, got.acked[len(got.acked)-1].Since(got.answered).Seconds()))
+	}
+	return nil
+}
+
+// single orders actions for one parked agent each, chosen at random.
+func (r *run) single(ctx context.Context) error {
+	sent, answered, acked, err := r.singles(ctx, r.Singles, nil)
+	if err != nil {
+		return err
+	}
+	r.took("single", "delivered p50", sent.At(50))
+	r.took("single", "delivered p99", sent.At(99))
+	r.took("single", "delivered, longest", sent.At(100))
+	r.took("single", "order answered, p50", answered.At(50))
+	r.took("single", "ack answered, from its delivery, p99", acked.At(99))
+	return nil
+}
+
+// singles orders n actions, or until done is closed, and measures from the sending
+// of each order to its delivery.
+func (r *run) singles(ctx context.Context, n int, done <-chan *rpc.Call) (delivered, answered, acked herd.Latency, err error) {
+	for range n {
+		select {
+		case <-done:
+			return delivered, answered, acked, nil
+		default:
+		}
+		if err := sleep(ctx, rand.N(singlePause)); err != nil {
+			return delivered, answered, acked, err
+		}
+		m := r.fleet.herds[rand.IntN(len(r.fleet.herds))]
+		o, err := r.operator.upgrade(ctx, []string{m.ids[rand.IntN(len(m.ids))]})
+		if err != nil {
+			return delivered, answered, acked, err
+		}
+		got, err := r.follow(ctx, o, singleTimeout, func(other *member) int {
+			if other == m {
+				return 1
+			}
+			return 0
+		})
+		if err != nil {
+			return delivered, answered, acked, err
+		}
+		delivered.Add(got.delivered[0].Since(o.sent))
+		answered.Add(o.answered.Since(o.sent))
+		acked.Join(&got.took)
+	}
+	return delivered, answered, acked, nil
+}
+
+// checkins measures how many check-ins the servers answer: some agents are given an
+// action and never say so, so that each of their check-ins is answered at once.
+// Then some poll twice, so that each of their check-ins ends the one before: it is
+// parked and released.
+func (r *run) checkins(ctx context.Context) error {
+	n := min(spinners, r.Agents)
+	args := func(m *member) any {
+		return herd.SpinArgs{Agents: r.fleet.share(m, n), Warm: r.warm(), For: r.Hold, Timeout: r.Hold + r.warm() + actionTimeout}
+	}
+	var ids []string
+	each := map[*member]int{}
+	err := tell(ctx, r.fleet, "Spinners", args, func(m *member, reply *herd.SpinnersReply) {
+		ids = append(ids, reply.IDs...)
+		each[m] = len(reply.IDs)
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	var sum herd.SpinReply
+	go func() {
+		ended <- tell(ctx, r.fleet, "Spin", args, func(_ *member, reply *herd.SpinReply) {
+			sum.Count += reply.Count
+			sum.Latency.Join(&reply.Latency)
+			if sum.From == 0 || reply.From < sum.From {
+				sum.From = reply.From
+			}
+			sum.To = max(sum.To, reply.To)
+			sum.Short = sum.Short || reply.Short
+		})
+	}()
+	// The agents must know before the action comes; if one does not, it takes the
+	// action and does not spin, and the figure is of one less.
+	if err := sleep(ctx, collectPause); err != nil {
+		return err
+	}
+	o, err := r.operator.upgrade(ctx, ids)
+	if err != nil {
+		return err
+	}
+	if err := <-ended; err != nil {
+		return err
+	}
+	if _, err := r.follow(ctx, o, actionTimeout, func(m *member) int { return each[m] }); err != nil {
+		return err
+	}
+	if sum.Short || sum.Count == 0 {
+		return errors.New("the agents did not get round")
+	}
+	const name = "checkins"
+	seconds := sum.To.Since(sum.From).Seconds()
+	r.add(name, "answered at once", PerSecond, float64(sum.Count)/seconds)
+	r.took(name, "answered at once, p50", sum.Latency.At(50))
+	r.took(name, "answered at once, p99", sum.Latency.At(99))
+	r.perCore(name, "", sum.Count, sum.From, sum.To)
+
+	if err := r.waitParked(ctx); err != nil {
+		return err
+	}
+	if err := tell[herd.None](ctx, r.fleet, "Twins", func(m *member) any { return herd.TwinsArgs{Agents: r.fleet.share(m, n)} }, nil); err != nil {
+		return err
+	}
+	if err := sleep(ctx, r.warm()); err != nil {
+		return err
+	}
+	c, err := r.fleet.count(ctx)
+	if err != nil {
+		return err
+	}
+	r.judged(name, c)
+	from := herd.Now()
+	if err := sleep(ctx, r.Hold); err != nil {
+		return err
+	}
+	to := herd.Now()
+	if c, err = r.fleet.count(ctx); err != nil {
+		return err
+	}
+	r.judged(name, c)
+	if err := r.fleet.say(ctx, "Twins", herd.TwinsArgs{}); err != nil {
+		return err
+	}
+	r.add(name, "parked and released", PerSecond, float64(c.Checkins)/to.Since(from).Seconds())
+	r.perCore(name, ", parked and released", c.Checkins, from, to)
+	return nil
+}
+
+// warm is passed over before something is counted that goes on for Hold.
+func (r *run) warm() time.Duration { return min(spinWarm, r.Hold) }
+
+// collectPause is what an order to the herds takes to reach every loop.
+const collectPause = 200 * time.Millisecond
+
+func (r *run) perCore(scenario, suffix string, n int, from, to herd.Instant) {
+	if r.measuresServer() {
+		if cpu := r.servers.cpu(from, to); cpu > 0 {
+			r.add(scenario, "per server core"+suffix, PerSecond, float64(n)/cpu.Seconds())
+		}
+	}
+	if cpu := r.agents.cpu(from, to); cpu > 0 {
+		r.add(scenario, "per generator core"+suffix, PerSecond, float64(n)/cpu.Seconds())
+	}
+}
+
+// churn lets agents hang up and come back all the time, and then sees whether an
+// action reaches all of them.
+func (r *run) churn(ctx context.Context) error {
+	rate := max(1, float64(r.Agents)*churnShare)
+	r.say("%.0f agents a second hang up and come back, for %s …", rate, r.Hold)
+	from := herd.Now()
+	err := tell[herd.None](ctx, r.fleet, "Churn", func(m *member) any {
+		return herd.ChurnArgs{PerSecond: rate * float64(m.agents) / float64(r.Agents), For: r.Hold}
+	}, nil)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, r.Hold); err != nil {
+		return err
+	}
+	to := herd.Now()
+	if err := r.waitParked(ctx); err != nil {
+		return err
+	}
+	c, err := r.fleet.count(ctx)
+	if err != nil {
+		return err
+	}
+	r.judged("churn", c)
+	r.add("churn", "hung up and came back", PerSecond, float64(c.Came.Count())/to.Since(from).Seconds())
+	r.took("churn", "back again, p99", c.Came.At(99))
+	if c.Connected > 0 {
+		r.add("churn", "resumed handshakes, percent", Number, 100*float64(c.Resumed)/float64(c.Connected))
+	}
+	if n := c.Came.Count(); n > 0 && r.measuresServer() {
+		r.took("churn", "server CPU per return", r.servers.cpu(from, to)/time.Duration(n))
+	}
+	got, err := r.orderAll(ctx)
+	if err != nil {
+		return err
+	}
+	r.took("churn", "afterwards delivered to the last", got.delivered[len(got.delivered)-1].Since(got.answered))
+	return nil
+}
+
+// slow measures actions for single agents while others have slow links.
+func (r *run) slow(ctx context.Context) error {
+	links := max(1, min(slowLinks, r.Agents/10))
+	args := func(m *member) any {
+		n := r.fleet.share(m, links)
+		return herd.SlowArgs{Trickle: n, HalfOpen: n, Mute: n, For: r.Hold}
+	}
+	var opened, closed int
+	done, ended := make(chan *rpc.Call), make(chan error, 1)
+	go func() {
+		err := tell(ctx, r.fleet, "Slow", args, func(_ *member, reply *herd.SlowReply) {
+			opened += reply.Opened
+			closed += reply.Closed
+		})
+		close(done)
+		ended <- err
+	}()
+	if err := sleep(ctx, min(r.warm(), r.Hold/4)); err != nil {
+		return err
+	}
+	delivered, _, _, err := r.singles(ctx, r.Singles, done)
+	if err := errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	r.add("slow", "slow links", Number, float64(opened))
+	r.add("slow", "of these ended by the server", Number, float64(closed))
+	r.took("slow", "single action beside them, p50", delivered.At(50))
+	r.took("slow", "single action beside them, p99", delivered.At(99))
+	return nil
+}
+
+// storm drops all connections at once, and all agents come back.
+func (r *run) storm(ctx context.Context) error {
+	p := r.operator.probe(ctx)
+	from := herd.Now()
+	if err := r.fleet.say(ctx, "Drop", herd.None{}); err != nil {
+		return err
+	}
+	return r.settled(ctx, "storm", p, from)
+}
+
+// restart stops the servers and starts them again.
+func (r *run) restart(ctx context.Context) error {
+	up, err := r.site.restart(ctx)
+	if err != nil {
+		return err
+	}
+	// Only now, since nobody answers while a server is down.
+	return r.settled(ctx, "restart", r.operator.probe(ctx), up)
+}
+
+// settled waits until all agents are back and measures what that took.
+func (r *run) settled(ctx context.Context, name string, p *probe, from herd.Instant) error {
+	err := r.waitPolling(ctx)
+	counted, counts := herd.Instant(0), false
+	if err == nil && len(r.site.Servers) == 1 {
+		counted, counts = r.waitCounted(ctx)
+	}
+	admin, refused := p.end()
+	if err != nil {
+		return err
+	}
+	end := herd.Now()
+	c, err := r.fleet.count(ctx)
+	if err != nil {
+		return err
+	}
+	r.judged(name, c)
+	r.took(name, "all checked in again", c.LastCame.Since(from))
+	if counts {
+		r.took(name, "all parked, as the server counts", counted.Since(from))
+	}
+	if name == "storm" { // else the time without a server is in it
+		r.took(name, "back again, p50", c.Came.At(50))
+	}
+	r.took(name, "handshake p99", c.Handshake.At(99))
+	if c.Connected > 0 {
+		r.add(name, "resumed handshakes, percent", Number, 100*float64(c.Resumed)/float64(c.Connected))
+	}
+	if r.measuresServer() && c.Connected > 0 {
+		r.took(name, "server CPU per return", r.servers.cpu(from, end)/time.Duration(c.Connected))
+		r.add(name, "server RSS, most", Bytes, float64(r.servers.rss(from, end)))
+	}
+	r.took(name, "generator CPU per return", r.agents.cpu(from, end)/time.Duration(r.Agents))
+	r.took(name, "admin API, p99", admin.At(99))
+	r.took(name, "admin API, longest", admin.At(100))
+	for _, text := range refused[:min(3, len(refused))] {
+		r.fail("%s: the admin API did not answer: %s", name, text)
+	}
+	if err := r.waitParked(ctx); err != nil {
+		return err
+	}
+	got, err := r.orderAll(ctx)
+	if err != nil {
+		return err
+	}
+	r.took(name, "afterwards delivered to the last", got.delivered[len(got.delivered)-1].Since(got.answered))
+	return nil
+}
+
+// waitCounted waits until the server says that all are parked, if it counts them.
+func (r *run) waitCounted(ctx context.Context) (at herd.Instant, counts bool) {
+	deadline := time.Now().Add(r.patience())
+	for time.Now().Before(deadline) {
+		n, counts := r.operator.parked(ctx)
+		if !counts {
+			return 0, false
+		}
+		// Some polls end at every moment, and begin anew.
+		if n >= r.Agents-r.Agents/1000-1 {
+			return herd.Now(), true
+		}
+		if sleep(ctx, stateEvery) != nil {
+			break
+		}
+	}
+	return 0, false
+}

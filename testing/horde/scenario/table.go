@@ -1,0 +1,220 @@
+//go:build linux
+
+package scenario
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Unit says what a figure is measured in.
+type Unit string
+
+// Units of figures.
+const (
+	Seconds   Unit = "s"
+	Bytes     Unit = "bytes"
+	PerSecond Unit = "per second"
+	Number    Unit = ""
+	Cores     Unit = "cores"
+)
+
+// Goal is what a figure should be; zero limits are none.
+type Goal struct {
+	Most, Least float64
+}
+
+// goals are what is promised, by scenario and figure. Those of a whole process count
+// for the size they were set for, 19,000 agents and two cores; the table shows them
+// beside every size.
+var goals = map[string]Goal{
+	"enrol: one at a time, p50":                        {Most: 0.020},
+	"enrol: rate":                                      {Least: 500},
+	"park: server RSS, most":                           {Most: 300 << 20},
+	"upgrade-all: delivered p99":                       {Most: 0.400},
+	"upgrade-all: last ack answered":                   {Most: 3},
+	"upgrade-all: server CPU per deliver + ack + poll": {Most: 0.15e-3},
+	"single: delivered p99":                            {Most: 0.020},
+	"checkins: per server core":                        {Least: 18_000},
+	"storm: all checked in again":                      {Most: 20},
+	"storm: admin API, longest":                        {Most: 0.200},
+	"restart: all checked in again":                    {Most: 20},
+	"restart: admin API, longest":                      {Most: 0.200},
+}
+
+// manyDelivered is the goal for 100,000 agents over several replicas.
+var manyDelivered = Goal{Most: 2.5}
+
+// Row is one figure of a scenario, measured once or several times.
+type Row struct {
+	Scenario string    `json:"scenario"`
+	Figure   string    `json:"figure"`
+	Unit     Unit      `json:"unit"`
+	Values   []float64 `json:"values"`
+	Goal     Goal      `json:"goal,omitzero"`
+}
+
+// Middle is the median of the values.
+func (r *Row) Middle() float64 {
+	sorted := slices.Sorted(slices.Values(r.Values))
+	return sorted[len(sorted)/2]
+}
+
+// Worst is the value that is farthest from good.
+func (r *Row) Worst() float64 {
+	if r.Unit == PerSecond {
+		return slices.Min(r.Values)
+	}
+	return slices.Max(r.Values)
+}
+
+// Met says whether the middle value reaches the goal; without a goal it does.
+func (r *Row) Met() bool {
+	return (r.Goal.Most == 0 || r.Middle() <= r.Goal.Most) && r.Middle() >= r.Goal.Least
+}
+
+// Table is all figures of a run.
+type Table struct {
+	Machine string `json:"machine"`
+	Setup   string `json:"setup"`
+	Size    int    `json:"agents"`
+	Rows    []*Row `json:"rows"`
+	// Failures are what must not happen: something lost, doubled or refused.
+	Failures []string `json:"failures"`
+}
+
+// add puts a value under its name.
+func (t *Table) add(scenario, figure string, unit Unit, value float64) {
+	for _, r := range t.Rows {
+		if r.Scenario == scenario && r.Figure == figure {
+			r.Values = append(r.Values, value)
+			return
+		}
+	}
+	goal := goals[scenario+": "+figure]
+	if scenario+figure == "upgrade-alldelivered p99" && t.Size > 50_000 {
+		goal = manyDelivered
+	}
+	t.Rows = append(t.Rows, &Row{Scenario: scenario, Figure: figure, Unit: unit, Values: []float64{value}, Goal: goal})
+}
+
+// sum adds to the one value of a figure.
+func (t *Table) sum(scenario, figure string, n int) {
+	for _, r := range t.Rows {
+		if r.Scenario == scenario && r.Figure == figure {
+			r.Values[0] += float64(n)
+			return
+		}
+	}
+	t.add(scenario, figure, Number, float64(n))
+}
+
+func (t *Table) took(scenario, figure string, d time.Duration) {
+	t.add(scenario, figure, Seconds, d.Seconds())
+}
+
+// maxFailures bounds those that are told.
+const maxFailures = 50
+
+func (t *Table) fail(format string, args ...any) {
+	if len(t.Failures) < maxFailures {
+		t.Failures = append(t.Failures, fmt.Sprintf(format, args...))
+	}
+}
+
+// Spell writes a value as people read it.
+func Spell(unit Unit, v float64) string {
+	switch unit {
+	case Seconds:
+		switch size := max(v, -v); {
+		case size == 0:
+			return "0 ms"
+		case size < 0.001:
+			return fmt.Sprintf("%.0f µs", v*1e6)
+		case size < 0.010:
+			return fmt.Sprintf("%.1f ms", v*1e3)
+		case size < 1:
+			return fmt.Sprintf("%.0f ms", v*1e3)
+		}
+		return fmt.Sprintf("%.2f s", v)
+	case Bytes:
+		if v < 1<<20 {
+			return fmt.Sprintf("%.1f KiB", v/(1<<10))
+		}
+		return fmt.Sprintf("%.0f MiB", v/(1<<20))
+	case PerSecond:
+		return fmt.Sprintf("%.0f/s", v)
+	case Cores:
+		return fmt.Sprintf("%.2f cores", v)
+	default:
+		return fmt.Sprintf("%.0f", v)
+	}
+}
+
+// spell writes the goal as the table has it.
+func (g Goal) spell(unit Unit) string {
+	switch {
+	case g.Most > 0:
+		return "≤ " + Spell(unit, g.Most)
+	case g.Least > 0:
+		return "≥ " + Spell(unit, g.Least)
+	}
+	return ""
+}
+
+// Markdown writes the table, as RESULTS.md has it.
+func (t *Table) Markdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# What a fleet costs a server\n\n%s agents, %s. %s, the agents' processes beside the server's on loopback.\nWritten by `go tool mage bench`: the middle of what was measured more than once, and the worst.\n\n", thousands(t.Size), t.Setup, t.Machine)
+	b.WriteString("| scenario | figure | middle | worst | goal | |\n|---|---|--:|--:|--:|---|\n")
+	for _, r := range t.Rows {
+		verdict := ""
+		if r.Goal != (Goal{}) {
+			verdict = map[bool]string{true: "met", false: "**missed**"}[r.Met()]
+		}
+		worst := ""
+		if len(r.Values) > 1 {
+			worst = Spell(r.Unit, r.Worst())
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.Scenario, r.Figure, Spell(r.Unit, r.Middle()), worst, r.Goal.spell(r.Unit), verdict)
+	}
+	if len(t.Failures) == 0 {
+		b.WriteString("\nNothing was lost, doubled or answered with 5xx.\n")
+	} else {
+		b.WriteString("\nWhat must not happen, and did:\n\n")
+		for _, f := range t.Failures {
+			fmt.Fprintf(&b, "- %s\n", f)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func thousands(n int) string {
+	text := fmt.Sprint(n)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}
+
+// machine is this machine's processor, its cores and its system: no name of it.
+func machine() string {
+	find := func(file, key, sep string) string {
+		text, _ := os.ReadFile(file)
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, sep); ok && strings.TrimSpace(name) == key {
+				return strings.Trim(strings.TrimSpace(value), `"`)
+			}
+		}
+		return ""
+	}
+	return fmt.Sprintf("%s, %d cores, %s", cmp.Or(find("/proc/cpuinfo", "model name", ":"), "processor unknown"), runtime.NumCPU(),
+		cmp.Or(find("/etc/os-release", "PRETTY_NAME", "="), "Linux"))
+}
