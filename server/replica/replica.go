@@ -66,7 +66,7 @@ type Options struct {
 type Replica struct {
 	opts       Options
 	log        *slog.Logger
-	parker     *checkin.Blocking
+	parker     *checkin.Lot
 	ledger     *checkin.Ledger
 	feed       *action.Feed
 	events     *event.Stream
@@ -102,7 +102,7 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Replica{opts: o, log: o.Log, parker: &checkin.Blocking{}, draining: make(chan struct{})}
+	r := &Replica{opts: o, log: o.Log, parker: checkin.NewLot(o.Log), draining: make(chan struct{})}
 	tlsConfig, err := r.certificates(ctx)
 	if err != nil {
 		return nil, err
@@ -191,8 +191,21 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)
 	r.adminServer = httpapi.NewServer(adminRoutes.Handler(), r.log)
-	r.agentServer.TLSConfig, r.adminServer.TLSConfig = tlsConfig, tlsConfig.Clone()
+	r.agentServer.TLSConfig, r.adminServer.TLSConfig = agentTLS(tlsConfig), tlsConfig
 	return nil
+}
+
+// agentTLS is what agents are served with.
+func agentTLS(config *tls.Config) *tls.Config {
+	config = config.Clone()
+	config.MinVersion = tls.VersionTLS13
+	// HTTP/1.1 first: a connection can be parked without a goroutine. Clients with
+	// HTTP/2 only are served too.
+	config.NextProtos = []string{"http/1.1", "h2"}
+	// An answer is one record and one system call, not two: what an agent is given
+	// is of use only when it is there as a whole.
+	config.DynamicRecordSizingDisabled = true
+	return config
 }
 
 func listen(given net.Listener, key, addr, flag string) (net.Listener, error) {
@@ -253,12 +266,14 @@ func (r *Replica) Run(ctx context.Context) error {
 		running.Go(func() { loop(loops) })
 	}
 	failed := make(chan error, 2)
-	for _, s := range []struct {
-		server   *http.Server
-		listener net.Listener
-	}{{r.agentServer, r.agentListener}, {r.adminServer, r.adminListener}} {
+	// Parked connections come back through the lot's listener, which is above TLS.
+	agents := r.parker.Listener(tls.NewListener(r.agentListener, r.agentServer.TLSConfig))
+	for _, serve := range []func() error{
+		func() error { return r.agentServer.Serve(agents) },
+		func() error { return r.adminServer.ServeTLS(r.adminListener, "", "") },
+	} {
 		running.Go(func() {
-			if err := s.server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		})
@@ -271,6 +286,8 @@ func (r *Replica) Run(ctx context.Context) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), Drain)
 	defer cancel()
 	close(r.draining)
+	// Before the servers: they know nothing of connections that are parked, and take
+	// those that come back.
 	if perr := r.parker.Close(drain); perr != nil {
 		r.log.Warn("some polls were not answered in time", "parked", r.parker.Count())
 	}
