@@ -28,7 +28,11 @@ var _ Parker = (*Blocking)(nil)
 
 // Park waits in the caller's goroutine and returns when p is answered.
 func (b *Blocking) Park(p Poll) {
-	w := b.enter(p.AgentID)
+	b.wait(p, b.enter(p.AgentID))
+}
+
+// wait answers p, which enter has made known as w.
+func (b *Blocking) wait(p Poll, w *waiting) {
 	if w == nil {
 		write(p.Writer, empty)
 		return
@@ -87,6 +91,16 @@ func (b *Blocking) enter(agentID string) *waiting {
 	return w
 }
 
+// end answers the poll of an agent Empty, if there is one.
+func (b *Blocking) end(agentID string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.polls[agentID]; w != nil && !b.closed { // Close has ended it
+		close(w.supersede)
+		delete(b.polls, agentID)
+	}
+}
+
 func (w *waiting) superseded() bool {
 	select {
 	case <-w.supersede:
@@ -113,6 +127,9 @@ func (b *Blocking) leave(agentID string, w *waiting) {
 func (b *Blocking) Wake(agentIDs ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.polls) == 0 {
+		return
+	}
 	for _, id := range agentIDs {
 		if w := b.polls[id]; w != nil {
 			select {
@@ -169,4 +186,10 @@ func write(w http.ResponseWriter, a Answer) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(a.Body)))
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body)
+}
+
+// writeLast is write for a server that ends: the client is to look for another.
+func writeLast(w http.ResponseWriter, a Answer) {
+	w.Header().Set("Connection", "close")
+	write(w, a)
 }

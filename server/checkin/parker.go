@@ -51,7 +51,8 @@ type Poll struct {
 	Request  *http.Request
 	// Looker is asked once after the poll is known to the parker, so that what
 	// was created in between is found, and again after each Wake; never twice
-	// at the same time. An error keeps the poll parked: see RetryLook.
+	// at the same time. An error keeps the poll parked: see RetryLook. Polls whose
+	// Lookers are equal (==) may be looked for together.
 	Looker Looker
 }
 

@@ -18,7 +18,12 @@ func (r *Replica) limits(served *tls.Config) error {
 	r.agentTLS = served.Clone()
 	// Older versions need one round trip more, and resume in another way.
 	r.agentTLS.MinVersion = tls.VersionTLS13
-	r.agentTLS.NextProtos = []string{"h2", "http/1.1"} // as ServeTLS would
+	// HTTP/1.1 first: a connection can be parked without a goroutine. Clients with
+	// HTTP/2 only are served too.
+	r.agentTLS.NextProtos = []string{"http/1.1", "h2"}
+	// An answer is one record and one system call, not two: what an agent is given
+	// is of use only when it is there as a whole.
+	r.agentTLS.DynamicRecordSizingDisabled = true
 	if err := r.tickets.Set(r.agentTLS); err != nil {
 		return err
 	}
@@ -68,9 +73,9 @@ type served struct {
 }
 
 // servers are all of the replica's. The agents' handshakes are done by their
-// listener, at its pace.
+// listener, at its pace; parked connections come back through the lot's, above it.
 func (r *Replica) servers() []served {
-	agents := r.admission.Listener(r.agentListener, r.agentTLS, r.log)
+	agents := r.parker.Listener(r.admission.Listener(r.agentListener, r.agentTLS, r.log))
 	all := []served{
 		{r.agentServer, func() error { return r.agentServer.Serve(agents) }},
 		{r.adminServer, func() error { return r.adminServer.ServeTLS(r.adminListener, "", "") }},

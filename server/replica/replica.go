@@ -69,7 +69,7 @@ type Options struct {
 type Replica struct {
 	opts       Options
 	log        *slog.Logger
-	parker     *checkin.Blocking
+	parker     *checkin.Lot
 	ledger     *checkin.Ledger
 	feed       *action.Feed
 	events     *event.Stream
@@ -113,7 +113,7 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Replica{opts: o, log: o.Log, parker: &checkin.Blocking{}, draining: make(chan struct{})}
+	r := &Replica{opts: o, log: o.Log, parker: checkin.NewLot(o.Log), draining: make(chan struct{})}
 	var elsewhere func(context.Context) (bool, error)
 	if w, ok := o.Store.(store.Watched); ok {
 		elsewhere = w.ChangedElsewhere
@@ -300,6 +300,8 @@ func (r *Replica) Run(ctx context.Context) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), Drain)
 	defer cancel()
 	close(r.draining)
+	// Before the servers: they know nothing of connections that are parked, and take
+	// those that come back.
 	if perr := r.parker.Close(drain); perr != nil {
 		r.log.Warn("some polls were not answered in time", "parked", r.parker.Count())
 	}

@@ -30,7 +30,9 @@ func TestAPollIsHeldForFiveMinutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := replicatest.Start(t, exactly(5*time.Minute))
-				s.Client.Transport.(*http.Transport).ForceAttemptHTTP2 = h2
+				protocols := s.Client.Transport.(*http.Transport).Protocols
+				protocols.SetHTTP1(!h2)
+				protocols.SetHTTP2(h2)
 				a := s.Enroll("web-01", "1.0.0")
 				start := time.Now()
 				got, err := a.Checkin(t.Context(), s, nil)

@@ -31,19 +31,30 @@ func Run(t *testing.T, create func(t *testing.T) checkin.Parker) {
 		{"passes over agents that are not here", wakeUnknown},
 		{"names who is parked", namesParked},
 		{"stands a storm of wakes", storm},
+		{"looks for many together", sharedLooker},
+		{"a newer poll ends the older of another protocol", newerOfOtherProtocol},
+		{"a resumed session parks too", resumed},
 		{"close answers everybody", closeAnswers},
 		{"close stops waiting when told to", closeGivesUp},
 	}
+	tell := func(t *testing.T, proto string, story func(*testing.T, *yard)) {
+		before := goleak.IgnoreCurrent()
+		y := newYard(t, create(t), proto)
+		story(t, y)
+		y.shut()
+		goleak.VerifyNone(t, before)
+	}
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		for _, s := range stories {
-			t.Run(proto+"/"+s.name, func(t *testing.T) {
-				before := goleak.IgnoreCurrent()
-				y := newYard(t, create(t), proto)
-				s.tell(t, y)
-				y.shut()
-				goleak.VerifyNone(t, before)
-			})
+			t.Run(proto+"/"+s.name, func(t *testing.T) { tell(t, proto, s.tell) })
 		}
+	}
+	for name, story := range map[string]func(*testing.T, *yard){
+		"answers requests that come early":    earlyRequests,
+		"keeps a request that comes meantime": requestWhileParked,
+		"ends the connection when asked to":   lastRequest,
+	} {
+		t.Run("HTTP/1.1/"+name, func(t *testing.T) { tell(t, "HTTP/1.1", story) })
 	}
 	t.Run("looks again after a failed look", func(t *testing.T) {
 		before := goleak.IgnoreCurrent()

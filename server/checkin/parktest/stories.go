@@ -2,9 +2,11 @@ package parktest
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -289,4 +291,115 @@ func closeGivesUp(t *testing.T, y *yard) {
 	}
 	close(release)
 	y.wants(p, emptyBody)
+}
+
+// sharedLooker has many agents look through one Looker, as the service's are.
+func sharedLooker(t *testing.T, y *yard) {
+	const n = 60
+	many := &crowd{t: t, boxes: map[string]*mailbox{}, looking: map[*checkin.Wait]bool{}}
+	ids, polls := make([]string, n), make([]*poll, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint("agent-", i)
+		many.boxes[ids[i]] = &mailbox{}
+	}
+	for i, id := range ids {
+		polls[i] = y.begin(&poll{agent: id, deadline: long, looker: many})
+	}
+	y.eventually(func() error {
+		if got := many.looks.Load(); got != n {
+			return fmt.Errorf("%d polls have looked, want %d", got, n)
+		}
+		return nil
+	})
+	y.parker.Wake(ids...) // for nothing
+	for i, id := range ids {
+		if i%10 != 9 {
+			many.boxes[id].put("for " + id)
+		}
+	}
+	y.parker.Wake(ids...)
+	for i, p := range polls {
+		if i%10 != 9 {
+			y.wants(p, "for "+ids[i])
+		}
+	}
+	y.count(n / 10)
+	for i, p := range polls {
+		if i%10 == 9 {
+			y.still(p)
+			many.boxes[ids[i]].put("at last")
+			y.parker.Wake(ids[i])
+			y.wants(p, "at last")
+		}
+	}
+}
+
+// crowd looks for whomever it is asked.
+type crowd struct {
+	t     *testing.T
+	boxes map[string]*mailbox
+	looks atomic.Int32
+	most  atomic.Int32 // polls in one look
+
+	mu      sync.Mutex
+	looking map[*checkin.Wait]bool
+}
+
+func (c *crowd) Look(ctx context.Context, waits []*checkin.Wait) []checkin.Found {
+	c.mark(waits, true)
+	defer c.mark(waits, false)
+	out := make([]checkin.Found, len(waits))
+	for i, w := range waits {
+		out[i].Answer, out[i].Err = c.boxes[w.AgentID].look(ctx)
+	}
+	c.looks.Add(int32(len(waits)))
+	for most := c.most.Load(); int(most) < len(waits) && !c.most.CompareAndSwap(most, int32(len(waits))); most = c.most.Load() {
+	}
+	return out
+}
+
+func (c *crowd) mark(waits []*checkin.Wait, begins bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range waits {
+		if c.looking[w] && begins {
+			c.t.Errorf("two looks at a time for agent %s", w.AgentID)
+		}
+		c.looking[w] = begins
+	}
+}
+
+func newerOfOtherProtocol(t *testing.T, y *yard) {
+	other := map[string]string{"HTTP/1.1": "HTTP/2.0", "HTTP/2.0": "HTTP/1.1"}
+	clients := map[string]*http.Client{y.proto: y.client, other[y.proto]: y.newClient(other[y.proto])}
+	older := y.parked(&poll{agent: "a", deadline: long, look: nothing})
+	for range 3 {
+		y.proto = other[y.proto]
+		y.client = clients[y.proto]
+		newer := y.parked(&poll{agent: "a", deadline: long, look: nothing})
+		y.wants(older, emptyBody)
+		y.still(newer)
+		y.count(1)
+		older = newer
+	}
+	older.hangUp()
+	y.count(0)
+	for _, c := range clients {
+		c.CloseIdleConnections()
+	}
+}
+
+func resumed(t *testing.T, y *yard) {
+	y.client.Transport.(*http.Transport).TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	for i := range 2 {
+		var box mailbox
+		p := y.parked(&poll{agent: "a", deadline: long, look: box.look})
+		box.put("upgrade")
+		y.parker.Wake("a")
+		y.wants(p, "upgrade")
+		if p.resumed.Load() != (i > 0) {
+			t.Errorf("connection %d resumed a session: %v", i, p.resumed.Load())
+		}
+		y.client.CloseIdleConnections()
+	}
 }

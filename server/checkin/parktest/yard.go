@@ -2,13 +2,20 @@ package parktest
 
 import (
 	"context"
-	"errors"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,7 +33,8 @@ const (
 	// long is a deadline that no test reaches.
 	long = 5 * time.Minute
 
-	emptyBody = `{"ack_token":"","action":"checkin","actions":[]}`
+	requestBody = `{"status":"online"}`
+	emptyBody   = `{"ack_token":"","action":"checkin","actions":[]}`
 )
 
 // yard is a parker behind a server, and agents that poll it.
@@ -34,6 +42,8 @@ type yard struct {
 	t      *testing.T
 	parker checkin.Parker
 	server *httptest.Server
+	url    string
+	roots  *x509.CertPool
 	client *http.Client
 	proto  string
 	plans  sync.Map // poll id → *poll
@@ -45,26 +55,75 @@ type poll struct {
 	agent    string
 	deadline time.Duration
 	look     func(ctx context.Context) (*checkin.Answer, error)
+	looker   checkin.Looker // instead of look
 
 	looks   atomic.Int32
 	looking atomic.Bool
 	reused  atomic.Bool // the connection
+	resumed atomic.Bool // the session
 	hangUp  context.CancelFunc
 	done    chan struct{}
 	body    string // after done
 	err     error
 }
 
+// keeper is a parker that has connections given back to the server.
+type keeper interface {
+	Listener(inner net.Listener) net.Listener
+}
+
+// newYard serves as the server does for agents: TLS 1.3 with both protocols, and
+// HTTP/1.1 before HTTP/2.
 func newYard(t *testing.T, p checkin.Parker, proto string) *yard {
-	y := &yard{t: t, parker: p, proto: proto}
+	y := &yard{t: t, parker: p, proto: proto, roots: x509.NewCertPool()}
+	cert := certificate(t)
+	y.roots.AddCert(cert.Leaf)
+	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1", "h2"}}
 	y.server = httptest.NewUnstartedServer(http.HandlerFunc(y.park))
 	y.server.Config.ErrorLog = log.New(io.Discard, "", 0)                  // clients hang up on purpose
 	y.server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2_000} // the storm's, on one connection
-	y.server.EnableHTTP2 = proto == "HTTP/2.0"
-	y.server.StartTLS()
-	y.client = y.server.Client()
-	y.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 2_000
+	y.server.Config.TLSConfig = config
+	y.server.Listener = tls.NewListener(y.server.Listener, config)
+	if k, ok := p.(keeper); ok {
+		y.server.Listener = k.Listener(y.server.Listener)
+	}
+	y.server.Start()
+	y.url = "https://" + y.server.Listener.Addr().String()
+	y.client = y.newClient(proto)
 	return y
+}
+
+func (y *yard) newClient(proto string) *http.Client {
+	transport := &http.Transport{TLSClientConfig: y.clientTLS(), MaxIdleConnsPerHost: 2_000, Protocols: &http.Protocols{}}
+	transport.Protocols.SetHTTP1(proto == "HTTP/1.1")
+	transport.Protocols.SetHTTP2(proto == "HTTP/2.0")
+	return &http.Client{Transport: transport}
+}
+
+func (y *yard) clientTLS() *tls.Config {
+	return &tls.Config{RootCAs: y.roots, ServerName: "localhost", MinVersion: tls.VersionTLS13}
+}
+
+// certificate is of localhost, signed by itself.
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
 // shut ends the test as a server does: the parker first.
@@ -88,7 +147,12 @@ func (y *yard) park(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	plan, _ := y.plans.Load(r.Header.Get("Poll"))
 	p := plan.(*poll)
-	y.parker.Park(checkin.Poll{Wait: checkin.Wait{AgentID: p.agent}, Deadline: time.Now().Add(p.deadline), Writer: w, Request: r, Looker: looker{y, p}})
+	var l checkin.Looker = looker{y, p}
+	if p.looker != nil {
+		l = p.looker
+	}
+	w.Header().Set("X-Request-Id", r.Header.Get("Poll"))
+	y.parker.Park(checkin.Poll{Wait: checkin.Wait{AgentID: p.agent}, Deadline: time.Now().Add(p.deadline), Writer: w, Request: r, Looker: l})
 }
 
 // looker looks for one poll, as the check-in service does.
@@ -117,29 +181,37 @@ func answer(body string) *checkin.Answer {
 
 func nothing(context.Context) (*checkin.Answer, error) { return nil, nil }
 
+// plan makes a poll known to the handler by the id.
+func (y *yard) plan(p *poll) (id string) {
+	id = fmt.Sprint(y.ids.Add(1))
+	y.plans.Store(id, p)
+	return id
+}
+
 // begin sends a poll.
 func (y *yard) begin(p *poll) *poll {
-	id := fmt.Sprint(y.ids.Add(1))
-	y.plans.Store(id, p)
+	id := y.plan(p)
+	client, proto := y.client, y.proto
 	ctx, hangUp := context.WithCancel(httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
-		GotConn: func(c httptrace.GotConnInfo) { p.reused.Store(c.Reused) },
+		GotConn:          func(c httptrace.GotConnInfo) { p.reused.Store(c.Reused) },
+		TLSHandshakeDone: func(s tls.ConnectionState, _ error) { p.resumed.Store(s.DidResume) },
 	}))
 	p.hangUp, p.done = hangUp, make(chan struct{})
 	go func() {
 		defer close(p.done)
 		defer hangUp()
-		p.body, p.err = y.send(ctx, id)
+		p.body, p.err = y.send(ctx, client, proto, id)
 	}()
 	return p
 }
 
-func (y *yard) send(ctx context.Context, id string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, y.server.URL, http.NoBody)
+func (y *yard) send(ctx context.Context, client *http.Client, proto, id string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, y.url, strings.NewReader(requestBody))
 	if err != nil {
 		return "", err
 	}
 	req.Header.Set("Poll", id)
-	resp, err := y.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -148,10 +220,14 @@ func (y *yard) send(ctx context.Context, id string) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case resp.Proto != y.proto:
-		return "", fmt.Errorf("answered with %s, want %s", resp.Proto, y.proto)
+	case resp.Proto != proto:
+		return "", fmt.Errorf("answered with %s, want %s", resp.Proto, proto)
 	case resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/json":
 		return "", fmt.Errorf("answered with %s and type %q", resp.Status, resp.Header.Get("Content-Type"))
+	case resp.TLS.Version != tls.VersionTLS13:
+		return "", fmt.Errorf("answered over %s", tls.VersionName(resp.TLS.Version))
+	case resp.Header.Get("X-Request-Id") != id:
+		return "", fmt.Errorf("the handler's header is %q, want %q", resp.Header.Get("X-Request-Id"), id)
 	case resp.ContentLength != int64(len(body)):
 		return "", fmt.Errorf("Content-Length is %d for %d bytes", resp.ContentLength, len(body))
 	}
@@ -162,12 +238,7 @@ func (y *yard) send(ctx context.Context, id string) (string, error) {
 func (y *yard) parked(p *poll) *poll {
 	y.t.Helper()
 	y.begin(p)
-	y.eventually(func() error {
-		if p.looks.Load() == 0 || p.looking.Load() {
-			return errors.New("the poll has not looked")
-		}
-		return nil
-	})
+	y.looked(p)
 	return p
 }
 

@@ -197,7 +197,9 @@ func TestASilentStreamIsKeptAlive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := replicatest.Start(t, replicatest.OnPipes)
-				s.Client.Transport.(*http.Transport).ForceAttemptHTTP2 = h2
+				protocols := s.Client.Transport.(*http.Transport).Protocols
+				protocols.SetHTTP1(!h2)
+				protocols.SetHTTP2(h2)
 				st := follow(t, s, "")
 				start := time.Now()
 				for range 100 { // far beyond the limit of an ordinary request

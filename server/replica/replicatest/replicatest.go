@@ -127,6 +127,10 @@ func (s *Server) NewClient(o replica.Options) *http.Client {
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	if agents, ok := o.AgentListener.(*Pipes); ok {
 		admin := o.AdminListener.(*Pipes)
+		// Over a pipe, two ends of HTTP/1.1 that close at once wait for each other with
+		// a mutex, and that stops virtual time.
+		transport.Protocols = &http.Protocols{}
+		transport.Protocols.SetHTTP2(true)
 		transport.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
 			if addr == admin.name {
 				return admin.dial(ctx)

@@ -1,0 +1,144 @@
+package checkin
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// early is a connection whose client has sent something of its next request while
+// the last one was answered. net/http has read that, and it must be read before what
+// the connection brings.
+type early struct {
+	net.Conn
+	sent []byte
+}
+
+func (e *early) Read(p []byte) (int, error) {
+	if len(e.sent) > 0 {
+		n := copy(p, e.sent)
+		e.sent = e.sent[n:]
+		return n, nil
+	}
+	return e.Conn.Read(p)
+}
+
+// NetConn is the connection below.
+func (e *early) NetConn() net.Conn { return e.Conn }
+
+// ours is a hijacked connection, with what net/http has read of the next request.
+//
+// That is all there is: net/http begins to read ahead when a request's body ends, and
+// that read finds whatever tls.Conn has decrypted or buffered; Hijack ends it only
+// then. So what the reader has not got is still to come as far as epoll knows, and
+// where it has got something, the connection is given back without asking epoll.
+func ours(c net.Conn, r *bufio.Reader) (net.Conn, error) {
+	sent := make([]byte, r.Buffered())
+	if len(sent) > 0 {
+		if _, err := r.Read(sent); err != nil {
+			return c, err
+		}
+	}
+	if e, ok := c.(*early); ok {
+		c, sent = e.Conn, slices.Concat(sent, e.sent)
+	}
+	if len(sent) == 0 {
+		return c, nil
+	}
+	return &early{Conn: c, sent: sent}, nil
+}
+
+// systemConn is the connection that the kernel knows, nil if c does not show it.
+func systemConn(c net.Conn) syscall.Conn {
+	for {
+		switch v := c.(type) {
+		case syscall.Conn:
+			return v
+		case interface{ NetConn() net.Conn }:
+			c = v.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+var errOpaque = errors.New("has neither SyscallConn nor NetConn")
+
+// descriptor is valid until c is closed.
+func descriptor(c net.Conn) (fd int32, err error) {
+	sc := systemConn(c)
+	if sc == nil {
+		return 0, fmt.Errorf("connection of type %T: %w", c, errOpaque)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	err = raw.Control(func(d uintptr) { fd = int32(d) }) //nolint:gosec // descriptors are ints
+	return fd, err
+}
+
+// below is what is under TLS.
+func below(c net.Conn) net.Conn {
+	if e, ok := c.(*early); ok {
+		c = e.Conn
+	}
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
+		return t.NetConn()
+	}
+	return c
+}
+
+// sayFarewell tells the client that nothing follows.
+func sayFarewell(c net.Conn) {
+	if e, ok := c.(*early); ok {
+		c = e.Conn
+	}
+	for _, c := range []net.Conn{c, below(c)} {
+		if h, ok := c.(interface{ CloseWrite() error }); ok {
+			_ = h.CloseWrite() // gone already
+		}
+	}
+}
+
+// writable says whether the socket's buffer has room: a third of it, the kernel says.
+func writable(fd int32) bool {
+	p := []unix.PollFd{{Fd: fd, Events: unix.POLLOUT}}
+	_, err := unix.Poll(p, 0)
+	return err == nil && p[0].Revents != 0 // an error is for the write to find
+}
+
+// headOf keeps what the handlers have said in header lines, such as the id of the
+// request, without what encode writes itself.
+func headOf(h http.Header) string {
+	var b strings.Builder
+	_ = h.WriteSubset(&b, map[string]bool{"Content-Type": true, "Content-Length": true, "Connection": true, "Date": true})
+	return b.String()
+}
+
+// encode appends the answer of a slot as it goes over the connection.
+func (l *Lot) encode(b []byte, s *slot, a Answer) []byte {
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(a.Status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(a.Status)...)
+	b = append(b, "\r\nContent-Type: application/json\r\nContent-Length: "...)
+	b = strconv.AppendInt(b, int64(len(a.Body)), 10)
+	b = append(b, "\r\nDate: "...)
+	b = append(b, *l.date.Load()...)
+	b = append(b, "\r\n"...)
+	b = append(b, s.head...)
+	if s.last {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	b = append(b, "\r\n"...)
+	return append(b, a.Body...)
+}

@@ -1,0 +1,21 @@
+package checkin
+
+// TestOnlyLive is the number of connections that the lot holds, the idle ones among
+// them.
+func (l *Lot) TestOnlyLive() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live
+}
+
+// TestOnlyBlocked is the number of polls that hold a goroutine.
+func (l *Lot) TestOnlyBlocked() int { return l.blocking.Count() }
+
+// TestOnlyAside says whether the agent's connection is the lot's.
+func (l *Lot) TestOnlyAside(agentID string) bool {
+	sh := l.shard(agentID)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s := sh.polls[agentID]
+	return s != nil && s.state != arriving
+}

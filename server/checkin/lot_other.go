@@ -1,0 +1,19 @@
+//go:build !linux
+
+package checkin
+
+import (
+	"log/slog"
+	"net"
+)
+
+// Lot parks as Blocking does: other systems have no epoll, and serve small fleets.
+type Lot struct{ Blocking }
+
+var _ Parker = (*Lot)(nil)
+
+// NewLot makes a Lot.
+func NewLot(*slog.Logger) *Lot { return &Lot{} }
+
+// Listener returns inner.
+func (l *Lot) Listener(inner net.Listener) net.Listener { return inner }

@@ -1,0 +1,205 @@
+package checkin
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// slowAnswers bounds the goroutines that write to clients that do not read.
+	slowAnswers = 64
+	// largeAnswer is more than a socket's buffer may take at once, even an empty one.
+	largeAnswer = 32 << 10
+	// keptBuffer is how large a buffer a worker keeps.
+	keptBuffer = 64 << 10
+)
+
+// worker takes slots from the queue and answers them.
+type worker struct {
+	lot  *Lot
+	role role
+	buf  []byte
+
+	// What it writes, and since when: the wheel ends a write that lasts, which spares
+	// each answer two calls to set a deadline and take it off.
+	writes atomic.Pointer[slot]
+	since  atomic.Int64
+}
+
+func (w *worker) run() {
+	l := w.lot
+	batch, waits := make([]*slot, 0, batchSize), make([]*Wait, 0, batchSize)
+	for {
+		clear(batch[:cap(batch)])
+		clear(waits[:cap(waits)])
+		batch, waits = l.queue.take(w.role, batchSize, batch[:0]), waits[:0]
+		switch {
+		case len(batch) == 0:
+			return
+		case w.role == answersEmpty:
+			for i, s := range batch {
+				w.answer(s, empty)
+				w.yield(i)
+			}
+			continue
+		}
+		n := 0
+		for _, s := range batch {
+			if s.take() {
+				batch[n] = s
+				n++
+				waits = append(waits, &s.wait)
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		found := l.look(batch[0].looker, waits)
+		for i, s := range batch[:n] {
+			if a := l.settle(s, found[i]); a != nil {
+				w.answer(s, *a)
+				w.yield(i)
+			}
+		}
+	}
+}
+
+// yield lets the handlers run: a worker with a long queue would else keep its
+// processor until it is taken from it, 10 ms later.
+func (w *worker) yield(i int) {
+	if i%yieldEvery == yieldEvery-1 {
+		runtime.Gosched()
+	}
+}
+
+// take begins a look. false: s is not queued any more; it was in the queue twice, or
+// has ended.
+func (s *slot) take() bool {
+	s.shard.mu.Lock()
+	defer s.shard.mu.Unlock()
+	if s.state != queued {
+		return false
+	}
+	s.state, s.retry = looking, 0
+	return true
+}
+
+// settle ends a look. The answer, if there is one, is the caller's to write.
+func (l *Lot) settle(s *slot, f Found) *Answer {
+	s.shard.mu.Lock()
+	switch {
+	case s.lost:
+		l.drop(s)
+		return nil
+	case s.ended:
+		f.Answer = &empty
+	case f.Answer != nil:
+	case s.due:
+		f.Answer = &empty
+	case s.woken:
+		s.state, s.woken = queued, false
+		l.queue.pushWoken(true, s)
+		s.shard.mu.Unlock()
+		return nil
+	default:
+		s.state = parked
+		if f.Err != nil {
+			s.retry = tick(l.base, time.Now().Add(RetryLook))
+			l.wait(s)
+		}
+		s.shard.mu.Unlock()
+		return nil
+	}
+	s.shard.out(s)
+	s.state = answering
+	l.wheel.remove(s)
+	s.shard.mu.Unlock()
+	return f.Answer
+}
+
+// answer writes the answer of a slot that is answering. A client that is not ready
+// to take it does not hold up the others.
+func (w *worker) answer(s *slot, a Answer) {
+	l := w.lot
+	s.last = s.last || l.closing.Load() || l.door.Load() == nil
+	w.buf = l.encode(w.buf[:0], s, a)
+	ready := writable(s.fd)
+	if !ready || len(w.buf) > largeAnswer {
+		select {
+		case l.slow <- struct{}{}:
+			go l.answerSlowly(s, append([]byte(nil), w.buf...))
+			return
+		default:
+			if !ready {
+				l.abandon(s) // its next check-in gets the same
+				return
+			}
+		}
+	}
+	w.since.Store(time.Now().UnixNano())
+	w.writes.Store(s)
+	_, err := s.conn.Write(w.buf)
+	w.writes.Store(nil)
+	if cap(w.buf) > keptBuffer {
+		w.buf = nil
+	}
+	l.answered(s, err)
+}
+
+// check ends a write that lasts too long: the error goes to the worker.
+func (w *worker) check(now time.Time) {
+	if s := w.writes.Load(); s != nil && now.UnixNano()-w.since.Load() > int64(writeLimit) {
+		// Not Close: the descriptor is still watched. Should the write have ended just
+		// now, the deadline ends one connection that was slow anyway.
+		_ = s.conn.SetWriteDeadline(now)
+	}
+}
+
+// answerSlowly has a goroutine of its own; s is answering, so Close waits for it.
+func (l *Lot) answerSlowly(s *slot, b []byte) {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(writeLimit))
+	_, err := s.conn.Write(b)
+	_ = s.conn.SetWriteDeadline(time.Time{})
+	<-l.slow
+	l.answered(s, err)
+}
+
+// answered decides what becomes of the connection.
+func (l *Lot) answered(s *slot, err error) {
+	if err != nil {
+		l.abandon(s)
+		return
+	}
+	_, more := s.conn.(*early)
+	if s.last {
+		sayFarewell(s.conn)
+	}
+	s.shard.mu.Lock()
+	s.wait, s.head = Wait{AgentID: s.wait.AgentID}, ""
+	switch {
+	case s.last:
+		s.state, s.deadline = lingering, tick(l.base, time.Now().Add(lingerLimit))
+		err = l.watch.rearm(s, watchGone)
+	case l.closing.Load():
+		l.drop(s) // as the idle ones
+		return
+	case more:
+		l.giveBack(s) // the next request is here, where epoll does not see it
+		return
+	default:
+		s.state, s.deadline = idle, tick(l.base, time.Now().Add(IdleLimit))
+		err = l.watch.rearm(s, watchReads)
+	}
+	if err != nil {
+		l.drop(s)
+		return
+	}
+	l.wheel.set(s, s.deadline)
+	s.shard.mu.Unlock()
+}
+
+func (l *Lot) abandon(s *slot) {
+	s.shard.mu.Lock()
+	l.drop(s)
+}
