@@ -70,7 +70,7 @@ func systemConn(c net.Conn) syscall.Conn {
 	}
 }
 
-var errOpaque = errors.New("has neither SyscallConn nor NetConn")
+var errOpaque = fmt.Errorf("has neither SyscallConn nor NetConn: %w", errors.ErrUnsupported)
 
 // descriptor is valid until c is closed.
 func descriptor(c net.Conn) (fd int32, err error) {

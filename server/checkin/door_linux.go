@@ -1,6 +1,7 @@
 package checkin
 
 import (
+	"errors"
 	"net"
 	"sync"
 )
@@ -58,9 +59,10 @@ func (d *door) Accept() (net.Conn, error) {
 func (d *door) accept() {
 	for {
 		c, err := d.Listener.Accept()
-		if err == nil && systemConn(c) == nil {
-			_, err := descriptor(c)
-			d.lot.useless(err)
+		if err == nil {
+			if _, err := descriptor(c); errors.Is(err, errors.ErrUnsupported) {
+				d.lot.useless(err)
+			}
 		}
 		select {
 		case d.fresh <- arrival{c, err}:
