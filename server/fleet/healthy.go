@@ -58,10 +58,11 @@ func (a *Agent) ObserveHealth(status string, gap time.Duration, now time.Time) (
 	return changed
 }
 
-// Settled says that time alone changes nothing about what a check-in means for the
-// document: nothing is under way, and the version that runs has proved itself.
+// Settled says that time alone changes nothing about what a check-in without details
+// of an upgrade means for the document: an upgrade has not begun on the host, or
+// there is none and the version that runs has proved itself.
 func (a *Agent) Settled() bool {
-	return a.UpgradeDetails == nil && !a.Upgrading() && a.Version == a.LastHealthyVersion
+	return a.UpgradeDetails == nil && (a.Upgrading() || a.Version == a.LastHealthyVersion)
 }
 
 // saysWell says whether a check-in's status is that of an agent that lacks

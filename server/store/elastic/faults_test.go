@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -359,40 +358,5 @@ func TestRequestsOfACheckIn(t *testing.T) {
 	// Read the agent, write it with when it was seen, and once more while it waits.
 	if got := total() - before; got != 3*rounds {
 		t.Errorf("%d check-ins made %d requests, want 3 each: %v", rounds, got, proxy.Counts())
-	}
-
-	// Actions of others cost the agent one search each time there are new ones.
-	searches := func() (n int) {
-		for kind, count := range proxy.Counts() {
-			if strings.HasSuffix(kind, "_search") {
-				n += count
-			}
-		}
-		return n
-	}
-	pending := func(want ...string) {
-		t.Helper()
-		list, err := s.Actions().Pending(ctx, "a", 0, now, 9)
-		must(t, err)
-		got := []string{}
-		for _, act := range list {
-			got = append(got, act.ID)
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("pending are %v, want %v", got, want)
-		}
-	}
-	for i, round := range []struct {
-		agent string
-		want  []string
-	}{{"b", nil}, {"b", nil}, {"a", []string{"act-2"}}, {"b", []string{"act-2"}}} {
-		_, err := s.Actions().Create(ctx, action(fmt.Sprint("act-", i), round.agent))
-		must(t, err)
-		before := searches()
-		pending(round.want...)
-		pending(round.want...)
-		if n := searches() - before; n == 0 || round.want == nil && n != 1 {
-			t.Errorf("%d searches after action %d", n, i)
-		}
 	}
 }

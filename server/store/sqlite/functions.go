@@ -50,8 +50,10 @@ var functions = map[string]struct {
 	}},
 }
 
-// register makes the functions known to connections that are opened later.
-var register = sync.OnceValue(func() error {
+// registered says whether the functions are known to all connections. The driver is
+// told before anything opens one, of another package's file as well: it guards
+// nothing of its own.
+var registered = func() error {
 	for name, f := range functions {
 		err := driverlib.RegisterFunction(name, &driverlib.FunctionImpl{
 			NArgs: f.args, Deterministic: true, VolatileArgs: true,
@@ -62,7 +64,7 @@ var register = sync.OnceValue(func() error {
 		}
 	}
 	return nil
-})
+}()
 
 // leaf is a filter of one text, as it travels in SQL: one of its fields is set.
 type leaf struct {

@@ -158,7 +158,7 @@ func recognise(path string, appID, version int, tables bool) error {
 
 // connect opens a pool. Each connection gets the same settings.
 func connect(path string, opts Options, extra string, conns int) (*sql.DB, error) {
-	if err := register(); err != nil {
+	if err := registered; err != nil {
 		return nil, fault(path, "open", err)
 	}
 	settings := []string{

@@ -26,11 +26,13 @@ type h2link struct {
 
 func newH2(h *Herd, a *agent) *h2link {
 	config := h.tls[a.server].Clone()
-	config.NextProtos = []string{"h2"}
 	config.ClientSessionCache = nil // a ticket is for one protocol
 	d := net.Dialer{LocalAddr: localAddr(a.number, h.loopback), Timeout: dialTimeout}
+	// HTTP/2 alone: a server that is offered both takes HTTP/1.1.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
 	l := &h2link{
-		client: &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: d.DialContext, TLSHandshakeTimeout: dialTimeout}},
+		client: &http.Client{Transport: &http.Transport{TLSClientConfig: config, Protocols: protocols, DialContext: d.DialContext, TLSHandshakeTimeout: dialTimeout}},
 		url:    h.Servers[a.server],
 	}
 	l.ctx, l.stop = context.WithCancel(h.ctx)
