@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -53,7 +54,11 @@ func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now tim
 	}
 	// What it says of actions up to here stays true.
 	upTo := f.recent.newest()
-	list, err := f.Actions.Pending(ctx, agentID, behind, now, limit)
+	var list []fleet.Action
+	err := f.Outage.Ask(ctx, func(ctx context.Context) (err error) {
+		list, err = f.Actions.Pending(ctx, agentID, behind, now, limit)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -28,17 +28,18 @@ func (s *Service) Look(ctx context.Context, waits []*Wait) []Found {
 		if out[i].Err = s.Outage.Ready(w.AgentID); out[i].Err != nil {
 			continue
 		}
-		out[i].Err = s.Outage.Ask(ctx, func(ctx context.Context) (err error) {
-			if w.Late != nil {
-				after, gone, err := w.Late(ctx)
-				if err != nil || gone {
-					return err
-				}
-				w.After, w.Late = after, nil
+		if w.Late != nil {
+			var gone bool
+			out[i].Err = s.Outage.Ask(ctx, func(ctx context.Context) (err error) {
+				w.After, gone, err = w.Late(ctx)
+				return err
+			})
+			if out[i].Err != nil || gone {
+				continue
 			}
-			l.todo[i], err = s.pending(ctx, w.AgentID, w.After, now)
-			return err
-		})
+			w.Late = nil
+		}
+		l.todo[i], out[i].Err = s.pending(ctx, w.AgentID, w.After, now)
 	}
 	for i, ids := range l.todo {
 		for _, id := range ids {
@@ -63,10 +64,13 @@ func (s *Service) pending(ctx context.Context, agentID string, after int64, now 
 	if s.Inbox != nil {
 		return s.Inbox.Pending(ctx, agentID, after, now, MaxActions)
 	}
-	list, err := s.Actions.Pending(ctx, agentID, after, now, MaxActions)
-	for _, a := range list {
-		ids = append(ids, a.ID)
-	}
+	err = s.Outage.Ask(ctx, func(ctx context.Context) error {
+		list, err := s.Actions.Pending(ctx, agentID, after, now, MaxActions)
+		for _, a := range list {
+			ids = append(ids, a.ID)
+		}
+		return err
+	})
 	return ids, err
 }
 
