@@ -143,7 +143,7 @@ func (a *Agent) Run(ctx context.Context) {
 			a.take(ctx, act)
 			continue
 		}
-		if err := a.poll(ctx); err != nil {
+		if err := a.poll(ctx, nil); err != nil {
 			a.move(ctx)
 		}
 	}
@@ -163,8 +163,9 @@ func (a *Agent) move(ctx context.Context) {
 	_ = backoff.Sleep(ctx, movePause) // an ended ctx ends the loop
 }
 
-// poll checks in once. What it is told to do comes behind what is left to do.
-func (a *Agent) poll(ctx context.Context) error {
+// poll checks in once. What it is told to do comes behind what is left to do. sent,
+// if not nil, is called when the request has left.
+func (a *Agent) poll(ctx context.Context, sent func()) error {
 	shown, server, timeout := a.token, a.at, pollTimeout
 	if a.o.ServersPoll {
 		timeout = "0s"
@@ -172,7 +173,14 @@ func (a *Agent) poll(ctx context.Context) error {
 	resp, err := a.client().Checkin(ctx, agentapi.CheckinRequest{
 		Status: "online", Message: "Running", AckToken: shown, LocalMeta: Metadata(a.o.Host, a.version), Components: json.RawMessage(`[]`),
 		UpgradeDetails: a.details, PollTimeout: timeout,
-	}, a.o.Hear.Polling)
+	}, func() {
+		if sent != nil {
+			sent()
+		}
+		if a.o.Hear.Polling != nil {
+			a.o.Hear.Polling()
+		}
+	})
 	if err != nil {
 		a.refused("checkin", server, err)
 		return err
@@ -245,12 +253,13 @@ func (a *Agent) Upgrade(ctx context.Context, act agentapi.Action) {
 	a.details = nil
 }
 
-// say tells a phase. The check-in is broken off after PhaseGap, since nothing is
-// to be had; what it brings all the same is kept.
+// say tells a phase. The check-in is broken off PhaseGap after it was sent, since
+// nothing is to be had; what it brings all the same is kept. On a busy machine the
+// connection alone may take longer than that.
 func (a *Agent) say(ctx context.Context) {
-	parked, cancel := context.WithTimeout(ctx, PhaseGap)
+	parked, cancel := context.WithTimeout(ctx, gateway.RequestTimeout)
 	defer cancel()
-	if err := a.poll(parked); err != nil && parked.Err() == nil {
+	if err := a.poll(parked, func() { time.AfterFunc(PhaseGap, cancel) }); err != nil && parked.Err() == nil {
 		a.move(ctx) // the next phase, or the version that runs, tells the same
 	}
 }
