@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,9 +72,13 @@ func (a *simAgent) upgrade(ctx context.Context, act agentapi.Action) {
 	a.ack(ctx, act.ID)
 	phase := func(s agentapi.UpgradeState) {
 		a.details = &agentapi.UpgradeDetails{TargetVersion: data.Version, ActionID: act.ID, State: s}
-		parked, cancel := context.WithTimeout(ctx, simagent.PhaseGap)
+		parked, cancel := context.WithCancel(ctx)
 		defer cancel()
-		_, _ = a.checkin(parked) // ends by the timeout: nothing is to be had
+		// From when it was sent, as in simagent: what breaks off a check-in ends its
+		// connection, and the next takes longer than the gap.
+		_, _ = a.checkin(httptrace.WithClientTrace(parked, &httptrace.ClientTrace{
+			WroteRequest: func(httptrace.WroteRequestInfo) { time.AfterFunc(simagent.PhaseGap, cancel) },
+		})) // ends by that: nothing is to be had
 	}
 	phase(agentapi.UpgradeDownloading)
 	phase(agentapi.UpgradeReplacing)
