@@ -333,10 +333,6 @@ func objectOrNothing(field string, b json.RawMessage) (json.RawMessage, error) {
 	return b, nil
 }
 
-func encode(resp agentapi.CheckinResponse) Answer {
-	return Answer{Status: http.StatusOK, Body: marshal(resp)}
-}
-
 // marshal encodes types of ours, which can be encoded.
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)

@@ -59,7 +59,7 @@ type Poll struct {
 // Empty is the answer without actions.
 func Empty() Answer { return empty }
 
-var empty = encode(agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}})
+var empty = Answer{Status: http.StatusOK, Body: marshal(agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}})}
 
 // RetryLook is how long a poll whose look failed waits before it looks again
 // without being woken. The store was away then, and every parked agent asks at
