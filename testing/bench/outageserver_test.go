@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/httpapi/agents"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/outage/outagetest"
 	"github.com/muster-fleet/muster/server/store/sqlite"
@@ -76,7 +77,9 @@ func startOutageServer(b *testing.B) *outageServer {
 		Poll: 2 * outagePatience,
 	}
 	s.keeper.Write = map[outage.Kind]outage.Writer{outage.Checkin: check.WriteKept, outage.Ack: s.actions.WriteKept, outage.Beacon: beacons.WriteKept}
-	h := &agents.Handlers{API: httpapi.API{Log: log}, Outage: s.keeper, Checkin: check, Actions: s.actions, Beacons: beacons, Version: oldVersion}
+	limits, err := limit.Derive(limit.ThisMachine(), limit.Config{})
+	must(err)
+	h := &agents.Handlers{API: httpapi.API{Log: log}, Limits: limit.NewAdmission(limits, nil), Outage: s.keeper, Checkin: check, Actions: s.actions, Beacons: beacons, Version: oldVersion}
 	s.client = &http.Client{Transport: direct{h.Handler()}}
 	for _, loop := range []func(context.Context){events.Run, feed.Run, ledger.Run, s.actions.Settle, s.keeper.Run} {
 		s.all.Go(func() { loop(ctx) })
