@@ -39,6 +39,33 @@ func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.
 	return items
 }
 
+// AckSettled is Ack for a settled agent (fleet.Agent.Settled), for acknowledgements
+// that change nothing but the results of actions: nearly all. nil: they are for Ack,
+// which also keeps what the store does not take.
+func (s *Service) AckSettled(ctx context.Context, agentID, hostname string, events []agentapi.AckEvent) []agentapi.AckItem {
+	if s.Outage.Ready(agentID) != nil {
+		return nil
+	}
+	now := s.Now.UTC()
+	results := make([]fleet.Result, len(events))
+	items := make([]agentapi.AckItem, len(events))
+	for i, e := range events {
+		plain := e.Error == "" && e.Payload == nil && (e.AgentID == "" || e.AgentID == agentID)
+		if !plain || s.Feed.Recent(e.ActionID, agentID) != agentapi.ActionUpgrade {
+			return nil
+		}
+		results[i] = fleet.Result{ActionID: e.ActionID, AgentID: agentID, Hostname: hostname, Message: e.Message, Timestamp: now}
+		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
+	}
+	err := s.Outage.Ask(ctx, func(ctx context.Context) error {
+		return s.Events.Tell(ctx, s.Store.Agents(), fleet.Agent{ID: agentID}, func(*fleet.Agent) store.Report { return store.Report{Results: results} })
+	})
+	if err != nil {
+		return nil
+	}
+	return items
+}
+
 // take writes an acknowledgement, or has it kept.
 func (s *Service) take(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
 	switch {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
@@ -70,6 +71,12 @@ func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now tim
 		ids[i] = a.ID
 	}
 	return ids, nil
+}
+
+// Recent returns the type of one of the newest actions if it is for the agent, and
+// else nothing.
+func (f *Feed) Recent(actionID, agentID string) agentapi.ActionType {
+	return f.recent.typeOf(actionID, agentID)
 }
 
 // Signal says that an action was created in this process.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -36,6 +37,7 @@ type recentActions struct {
 type recentAction struct {
 	seq        int64
 	id         string
+	kind       agentapi.ActionType
 	agents     []string // sorted
 	expiration *time.Time
 }
@@ -50,7 +52,7 @@ func (r *recentActions) note(actions []fleet.Action) {
 	for i, a := range actions {
 		agents := slices.Clone(a.Agents)
 		slices.Sort(agents)
-		fresh[i] = recentAction{seq: a.Seq, id: a.ID, agents: agents, expiration: a.Expiration}
+		fresh[i] = recentAction{seq: a.Seq, id: a.ID, kind: a.Type, agents: agents, expiration: a.Expiration}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,6 +69,23 @@ func (r *recentActions) note(actions []fleet.Action) {
 	if drop > 0 {
 		r.list = append([]recentAction(nil), r.list[drop:]...) // lets go of their agents
 	}
+}
+
+// typeOf returns the type of an action that is remembered, if it is for the agent,
+// and else nothing.
+func (r *recentActions) typeOf(id, agentID string) agentapi.ActionType {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, a := range slices.Backward(r.list) { // what is acknowledged is among the last
+		if a.id != id {
+			continue
+		}
+		if _, isFor := slices.BinarySearch(a.agents, agentID); isFor {
+			return a.kind
+		}
+		break
+	}
+	return ""
 }
 
 // newest is the highest number that is remembered.

@@ -88,9 +88,9 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	}
 	now := s.Now.UTC()
 	var after int64
-	var news bool
+	is := learnt{agent: agent, ticket: mark.Ticket}
 	kept, err := s.Outage.Take(ctx, outage.Word{Agent: agent, Kind: outage.Checkin, At: now, Body: req, Gist: gist(req)}, func(ctx context.Context) (err error) {
-		after, news, err = s.takeIn(ctx, agent, req, now)
+		after, is, err = s.takeIn(ctx, is, req, now)
 		return err
 	})
 	if err != nil {
@@ -105,18 +105,27 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 			return s.takeInLate(ctx, agent, req, now)
 		}
 	}
-	if wait.Late == nil && !news && req.UpgradeDetails == nil && agent.Settled() {
-		s.Presence.Keep(mark, presence.Known{After: after, Wait: asked}, now)
+	// The token was cut out of the text where it seemed to be; see presence.Word.
+	seems := mark.Token == 0 || strconv.FormatInt(mark.Token, 10) == req.AckToken
+	if wait.Late == nil && seems && is.rests(req, now) {
+		mark.Ticket = is.ticket
+		s.Presence.Keep(mark, &is.agent, presence.Known{After: after, Wait: asked}, now)
 	}
 	s.park(w, r, wait, asked)
 	return nil
 }
 
 // Again answers a check-in that says what the agent has said before, and that
-// changed nothing then; see presence.Registry.
-func (s *Service) Again(w http.ResponseWriter, r *http.Request, agentID string, known presence.Known) {
+// changed nothing then, but for its token, 0 if it has none; see presence.Registry.
+// false: nothing has been written, for the token is of an action that is not known
+// here yet.
+func (s *Service) Again(w http.ResponseWriter, r *http.Request, agentID string, known presence.Known, token int64) bool {
+	if token > max(s.newest.Load(), known.After) {
+		return false
+	}
 	s.Ledger.Seen(fleet.Touch{AgentID: agentID, At: s.Now.UTC()})
-	s.park(w, r, Wait{AgentID: agentID, After: known.After}, known.Wait)
+	s.park(w, r, Wait{AgentID: agentID, After: cmp.Or(token, known.After)}, known.Wait)
+	return true
 }
 
 func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked time.Duration) {
@@ -125,6 +134,29 @@ func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked 
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline.Add(time.Minute))
 	limit.Done(r.Context()) // what is parked is not worked on
 	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Looker: s})
+}
+
+// learnt is an agent as it was in the store, and the ticket that tells whether it
+// still is so.
+type learnt struct {
+	agent  fleet.Agent
+	ticket presence.Ticket
+	// written says that the check-in has changed the agent.
+	written bool
+}
+
+// rests says whether the same check-in would change nothing about the agent, now or
+// later.
+func (is learnt) rests(req agentapi.CheckinRequest, now time.Time) bool {
+	if req.UpgradeDetails != nil || !is.agent.Settled() {
+		return false
+	}
+	if !is.written {
+		return true
+	}
+	again := is.agent
+	changed, _ := observe(&again, req, 0, 0, now)
+	return !changed
 }
 
 // gist is what a check-in says. How long the agent is ready to wait is not news,
@@ -152,7 +184,7 @@ func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Mes
 	if last := agent.Last.At; last != nil && m.Received.Before(*last) {
 		return nil
 	}
-	_, _, err := s.takeIn(ctx, agent, req, m.Received)
+	_, _, err := s.takeIn(ctx, learnt{agent: agent}, req, m.Received)
 	return err
 }
 
@@ -168,22 +200,24 @@ func (s *Service) takeInLate(ctx context.Context, agent fleet.Agent, req agentap
 	case !is.Active || is.AccessKeyID != agent.AccessKeyID:
 		return 0, true, nil
 	}
-	after, _, err = s.takeIn(ctx, is, req, now)
+	after, _, err = s.takeIn(ctx, learnt{agent: is}, req, now)
 	return after, false, err
 }
 
-// takeIn writes what the check-in changes about the agent, and returns whether that
-// is anything, and the sequence number behind which the agent's next actions are.
-func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, written bool, err error) {
+// takeIn writes what the check-in changes about the agent, and returns what the agent
+// is then, and the sequence number behind which its next actions are.
+func (s *Service) takeIn(ctx context.Context, was learnt, req agentapi.CheckinRequest, now time.Time) (after int64, is learnt, err error) {
+	agent := was.agent
+	is = was
 	seen := fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message}
 	defer func() {
-		if !written && err == nil {
+		if !is.written && err == nil {
 			s.Ledger.Seen(seen) // most say nothing new, and are written together
 		}
 	}()
 	token, err := s.token(ctx, agent, req.AckToken)
 	if err != nil {
-		return 0, false, err
+		return 0, is, err
 	}
 	// As the authentication read it: the ledger may write this very check-in
 	// before the document is read again.
@@ -192,7 +226,8 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 	err = s.Events.Tell(ctx, s.Agents, agent, func(a *fleet.Agent) (r store.Report) {
 		changed, upgradeChanged := observe(a, req, token, gap, now)
 		if changed {
-			r.Agent = a
+			// It is written only over what was read.
+			r.Agent, is.ticket = a, s.Presence.Ticket(a.ID)
 		}
 		switch {
 		case upgradeChanged:
@@ -202,14 +237,17 @@ func (s *Service) takeIn(ctx context.Context, agent fleet.Agent, req agentapi.Ch
 				Type: fleet.EventAgentStatus, Subject: a.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message}),
 			}}
 		}
-		if written = changed || statusChanged; written {
-			r.Seen = &seen
+		if is.written = changed || statusChanged; is.written {
+			r.Seen, is.agent = &seen, *a
 		}
 		return r
 	})
+	if is.written {
+		is.ticket = is.ticket.Written()
+	}
 	// A token older than what the server knows is believed: the agent was rolled
 	// back, and what came after it went to a version that is gone.
-	return cmp.Or(token, agent.ActionSeq), written, err
+	return cmp.Or(token, agent.ActionSeq), is, err
 }
 
 // listeningSince is since when this server would have heard the agents and known of

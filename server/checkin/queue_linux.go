@@ -1,6 +1,9 @@
 package checkin
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // queue is what the workers take from. Each slot is at most once in each list, so
 // that the number of polls bounds them.
@@ -9,8 +12,12 @@ type queue struct {
 	work, spare, done  *sync.Cond // for general workers, the reserved one, and the one of empty
 	idle               int        // general workers that wait and have not been signalled
 	small, bulk, empty fifo
+	bulkLeft           atomic.Int64 // in bulk
 	stopped            bool
 }
+
+// bulky says whether polls of a bulk wake wait.
+func (q *queue) bulky() bool { return q.bulkLeft.Load() > 0 }
 
 func (q *queue) open() {
 	q.work, q.spare, q.done = sync.NewCond(&q.mu), sync.NewCond(&q.mu), sync.NewCond(&q.mu)
@@ -59,6 +66,7 @@ func (q *queue) pushWoken(small bool, s ...*slot) {
 				q.bulk.push(s)
 			}
 		}
+		q.bulkLeft.Store(int64(q.bulk.len()))
 		q.work.Broadcast()
 		q.idle = 0
 		return
@@ -107,6 +115,7 @@ func (q *queue) take(r role, n int, into []*slot) []*slot {
 		case looksForAll:
 			if into = q.takeSmall(n, into); len(into) == 0 {
 				into = q.bulk.pop(n, into)
+				q.bulkLeft.Store(int64(q.bulk.len()))
 				for _, s := range into {
 					s.inBulk = false
 				}

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -60,9 +62,41 @@ func (a *Agent) ObserveHealth(status string, gap time.Duration, now time.Time) (
 
 // Settled says that time alone changes nothing about what a check-in without details
 // of an upgrade means for the document: an upgrade has not begun on the host, or
-// there is none and the version that runs has proved itself.
+// there is none and the version that runs has proved itself. Then an acknowledgement
+// of an upgrade without an error changes nothing, either.
 func (a *Agent) Settled() bool {
-	return a.UpgradeDetails == nil && (a.Upgrading() || a.Version == a.LastHealthyVersion)
+	switch {
+	case a.UpgradeDetails != nil:
+		return false
+	case a.Upgrading():
+		return !a.runsTarget()
+	}
+	return a.Version == a.LastHealthyVersion
+}
+
+// Stance calls part with each part of what a settled agent's check-ins are compared
+// with, in the same order each time, and of the key they are authorised by. A check-in
+// that changed nothing about an agent changes nothing about one with the same stance.
+func (a *Agent) Stance(part func([]byte)) {
+	kept, err := json.Marshal(a.Kept)
+	if err != nil {
+		panic(err) // types of ours
+	}
+	flags := []byte{'0', '0'}
+	for i, is := range []bool{a.HealthySince != nil, a.VersionSince != nil} {
+		if is {
+			flags[i] = '1'
+		}
+	}
+	for _, text := range []string{
+		a.AccessKeyID, a.AccessKeyHash, a.Version, a.LastHealthyVersion, a.PolicyID,
+		strconv.FormatInt(a.PolicyRev, 10), a.AuditUnenrolledReason,
+	} {
+		part([]byte(text))
+	}
+	for _, b := range [][]byte{flags, kept, a.LocalMetadata, a.Components} {
+		part(b)
+	}
 }
 
 // saysWell says whether a check-in's status is that of an agent that lacks

@@ -1,13 +1,13 @@
 // Package presence is what a server knows by heart of the agents that talk to it:
 // the proof each of them shows, what it said last, and when. A check-in that says
-// the same again, as nearly all do, needs the store for nothing. The agents'
+// the same again, as nearly all do, needs the store for nothing, and an
+// acknowledgement that all is well for no more than its result. The agents'
 // handlers and the check-in service ask it; [Store] tells it of every change to an
 // agent that this process makes, and the store of those that others make.
 package presence
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/subtle"
 	"hash/maphash"
 	"log/slog"
@@ -24,29 +24,26 @@ const (
 	// still be parked here. Its next poll would come minutes later.
 	LookInterval = 250 * time.Millisecond
 	// maxAgents bounds the memory: twice the largest fleet there is a goal for, at
-	// some 200 bytes each.
+	// some 250 bytes each.
 	maxAgents = 200_000
-	// shards keep handlers on several processors apart.
-	shards = 64
+	// shards keep handlers on several processors apart, and stripes within them the
+	// changes of different agents, as far as it matters: who shares one with an agent
+	// that changes is remembered a check-in later.
+	shards  = 64
+	stripes = 256
 )
 
-// Digest is a SHA-256.
-type Digest [sha256.Size]byte
+// Ticket is taken before an agent is read from the store, for Keep.
+type Ticket uint64
 
-// DigestOf makes one.
-func DigestOf(b []byte) Digest { return sha256.Sum256(b) }
-
-// Word is a check-in as it came: from whom, with which proof, saying what.
-type Word struct {
-	AgentID string
-	// Proof is of the credential, Said of the body.
-	Proof, Said Digest
-}
+// Written is the ticket of who took t, then wrote the agent's document or status,
+// once, over the one it had read, and knows what it is now.
+func (t Ticket) Written() Ticket { return t + 2 }
 
 // Mark is a word, and the ticket that was taken before its agent was read.
 type Mark struct {
 	Word
-	Ticket uint64
+	Ticket Ticket
 }
 
 // Known is what is known of an agent whose word changes nothing.
@@ -71,15 +68,18 @@ type Registry struct {
 
 type shard struct {
 	mu sync.RWMutex
-	// generation grows with every change to an agent of the shard: what was learnt
+	// generations grow with every change to an agent of the stripe: what was learnt
 	// before may not be kept after it.
-	generation uint64
-	agents     map[string]*entry
+	generations [stripes]Ticket
+	agents      map[string]*entry
 }
 
 type entry struct {
 	proof, said Digest
 	known       Known
+	hostname    string
+	stance      uint64       // of the document
+	writers     int          // that are writing the document now
 	seen        atomic.Int64 // Unix seconds
 }
 
@@ -88,8 +88,10 @@ func New(changedElsewhere func(context.Context) (bool, error), log *slog.Logger)
 	return &Registry{ChangedElsewhere: changedElsewhere, Log: log, seed: maphash.MakeSeed()}
 }
 
-func (r *Registry) of(agentID string) *shard {
-	return &r.shards[maphash.String(r.seed, agentID)%shards]
+func (r *Registry) of(agentID string) (s *shard, generation *Ticket) {
+	h := maphash.String(r.seed, agentID)
+	s = &r.shards[h%shards]
+	return s, &s.generations[h/shards%stripes]
 }
 
 func (r *Registry) knows() bool { return r != nil && r.ChangedElsewhere != nil }
@@ -100,7 +102,7 @@ func (r *Registry) Proves(agentID string, proof Digest) bool {
 	if !r.knows() {
 		return false
 	}
-	s := r.of(agentID)
+	s, _ := r.of(agentID)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	e := s.agents[agentID]
@@ -114,7 +116,7 @@ func (r *Registry) Repeats(w Word, now time.Time) (Known, bool) {
 	if !r.knows() || r.blind.Load() {
 		return Known{}, false
 	}
-	s := r.of(w.AgentID)
+	s, _ := r.of(w.AgentID)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	e := s.agents[w.AgentID]
@@ -126,28 +128,29 @@ func (r *Registry) Repeats(w Word, now time.Time) (Known, bool) {
 }
 
 // Ticket is taken before an agent is read from the store, for Keep.
-func (r *Registry) Ticket(agentID string) uint64 {
+func (r *Registry) Ticket(agentID string) Ticket {
 	if !r.knows() {
 		return 0
 	}
-	s := r.of(agentID)
+	s, generation := r.of(agentID)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.generation
+	return *generation
 }
 
-// Keep remembers a word that changed nothing about its agent, unless something else
-// has changed that since its ticket was taken.
-func (r *Registry) Keep(w Mark, known Known, now time.Time) {
+// Keep remembers a word that would change nothing about its agent, which was read
+// under its ticket and is settled (fleet.Agent.Settled), unless something else has
+// changed the agent since.
+func (r *Registry) Keep(w Mark, agent *fleet.Agent, known Known, now time.Time) {
 	if !r.knows() {
 		return
 	}
-	e := &entry{proof: w.Proof, said: w.Said, known: known}
+	e := &entry{proof: w.Proof, said: w.Said, known: known, hostname: agent.Hostname(), stance: r.stance(agent)}
 	e.seen.Store(now.Unix())
-	s := r.of(w.AgentID)
+	s, generation := r.of(w.AgentID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generation != w.Ticket {
+	if *generation != w.Ticket {
 		return
 	}
 	if s.agents == nil || len(s.agents) >= maxAgents/shards {
@@ -161,7 +164,7 @@ func (r *Registry) Seen(agentID string, now time.Time) {
 	if !r.knows() {
 		return
 	}
-	s := r.of(agentID)
+	s, _ := r.of(agentID)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if e := s.agents[agentID]; e != nil {
@@ -169,16 +172,91 @@ func (r *Registry) Seen(agentID string, now time.Time) {
 	}
 }
 
+// Settled says whether the word's proof is the agent's, and the agent one of which
+// it is known that an acknowledgement without an error changes nothing about it; and
+// the name of its host. What was said does not matter.
+func (r *Registry) Settled(agentID string, proof Digest) (hostname string, ok bool) {
+	if !r.knows() || r.blind.Load() {
+		return "", false
+	}
+	s, _ := r.of(agentID)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.agents[agentID]
+	if e == nil || subtle.ConstantTimeCompare(e.proof[:], proof[:]) != 1 {
+		return "", false
+	}
+	return e.hostname, true
+}
+
 // Changed forgets agents: their documents are not what they were. It comes after
 // the change, or when it is not known whether that has been made.
 func (r *Registry) Changed(agentIDs ...string) {
 	for _, id := range agentIDs {
-		s := r.of(id)
+		s, generation := r.of(id)
 		s.mu.Lock()
-		s.generation++
+		*generation++
 		delete(s.agents, id)
 		s.mu.Unlock()
 	}
+}
+
+// changing comes before a document is written, and returns what changed wants of it.
+func (r *Registry) changing(agentID string) *entry {
+	if !r.knows() {
+		return nil
+	}
+	s, generation := r.of(agentID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*generation++
+	e := s.agents[agentID]
+	if e != nil {
+		e.writers++
+	}
+	return e
+}
+
+// changed comes after a document was written, if ok is true. What is known of the
+// agent stays so if the change was to nothing that its check-ins are compared with:
+// an order for a fleet marks all of its agents, and they are to answer it at once.
+func (r *Registry) changed(agent *fleet.Agent, was *entry, ok bool) {
+	if !r.knows() {
+		return
+	}
+	same := ok && was != nil && agent.Active && agent.Settled() && r.stance(agent) == was.stance
+	r.written(agent.ID, was, same)
+}
+
+// written comes after a write of what check-ins are compared with, which was the same
+// afterwards or not.
+func (r *Registry) written(agentID string, was *entry, same bool) {
+	if !r.knows() {
+		return
+	}
+	s, generation := r.of(agentID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*generation++
+	// Of two that write at the same time it is not known who came last; and what was
+	// kept meanwhile may have been read before.
+	if is := s.agents[agentID]; !same || is != was || was.writers > 1 {
+		delete(s.agents, agentID)
+	}
+	if was != nil {
+		was.writers--
+	}
+}
+
+// stance is a hash of what an agent's check-ins are compared with, and of its key.
+func (r *Registry) stance(a *fleet.Agent) uint64 {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	a.Stance(func(part []byte) {
+		_, _ = h.Write(part)
+		_ = h.WriteByte(0)
+	})
+	return h.Sum64()
 }
 
 // forget forgets everybody.
@@ -186,7 +264,9 @@ func (r *Registry) forget() {
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.mu.Lock()
-		s.generation++
+		for i := range s.generations {
+			s.generations[i]++
+		}
 		s.agents = nil
 		s.mu.Unlock()
 	}

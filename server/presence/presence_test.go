@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
@@ -29,9 +30,18 @@ func word(agent, said string) presence.Word {
 	return presence.Word{AgentID: agent, Proof: presence.DigestOf([]byte("proof of " + agent)), Said: presence.DigestOf([]byte(said))}
 }
 
+// settled is an agent that is well and has nothing to do.
+func settled(id string) fleet.Agent {
+	return fleet.Agent{
+		ID: id, Active: true, AccessKeyID: "key", PolicyID: "default", EnrolledAt: start, Version: "1.0.0", LastHealthyVersion: "1.0.0",
+		LocalMetadata: []byte(`{"host":{"hostname":"host-` + id + `"}}`),
+	}
+}
+
 // keep does what the check-in service does with an agent nothing is new about.
 func keep(r *presence.Registry, w presence.Word, known presence.Known, now time.Time) {
-	r.Keep(presence.Mark{Word: w, Ticket: r.Ticket(w.AgentID)}, known, now)
+	a := settled(w.AgentID)
+	r.Keep(presence.Mark{Word: w, Ticket: r.Ticket(w.AgentID)}, &a, known, now)
 }
 
 func TestAWordIsKnownAgain(t *testing.T) {
@@ -61,6 +71,12 @@ func TestAWordIsKnownAgain(t *testing.T) {
 	if !r.Proves("a", word("a", "").Proof) || r.Proves("a", stranger.Proof) || r.Proves("b", word("b", "").Proof) {
 		t.Error("proofs are not told apart")
 	}
+	if host, ok := r.Settled("a", word("a", "").Proof); host != "host-a" || !ok {
+		t.Errorf("the host of a settled agent is %q, %t", host, ok)
+	}
+	if _, ok := r.Settled("a", stranger.Proof); ok {
+		t.Error("a stranger's acknowledgement is taken")
+	}
 	r.Seen("a", start.Add(fleet.OfflineAfter-time.Minute)) // it is parked
 	if _, ok := r.Repeats(word("a", "well"), start.Add(fleet.OfflineAfter)); !ok {
 		t.Error("an agent that is seen counts as silent")
@@ -84,7 +100,8 @@ func TestNothingIsKnownThatHasChanged(t *testing.T) {
 				readAt[name] = version[name]
 			case 1: // and finds nothing new
 				if m, ok := reading[name]; ok {
-					r.Keep(m, presence.Known{After: int64(readAt[name])}, start)
+					a := settled(name)
+					r.Keep(m, &a, presence.Known{After: int64(readAt[name])}, start)
 					delete(reading, name)
 				}
 			case 2:
@@ -178,32 +195,64 @@ func TestEveryWriteOfAnAgentIsHeardOf(t *testing.T) {
 		}
 		return a
 	}
-	a := fleet.Agent{ID: "a", Active: true, AccessKeyID: "key", PolicyID: "default", EnrolledAt: start}
+	a := settled("a")
+	changed := func(change func(*fleet.Agent)) fleet.Agent {
+		a := agent()
+		change(&a)
+		return a
+	}
+	begin := func(a *fleet.Agent) { a.BeginUpgrade("action", "2.0.0", start) }
+	otherKey := func(a *fleet.Agent) { a.AccessKeyID = "another" }
 	touch := &fleet.Touch{AgentID: "a", At: start, Status: "degraded"}
 	for _, c := range []struct {
 		name  string
 		write func() error
+		known bool // afterwards
 	}{
-		{"create", func() error { return agents.Create(ctx, a) }},
-		{"update", func() error { _, err := agents.Update(ctx, agent()); return err }},
+		{"create", func() error { return agents.Create(ctx, a) }, false},
+		{"update of what no check-in says", func() error {
+			_, err := agents.Update(ctx, changed(func(a *fleet.Agent) { a.Tags = []string{"eu"} }))
+			return err
+		}, true},
+		{"begin of an upgrade", func() error { _, err := agents.UpdateMany(ctx, []fleet.Agent{changed(begin)}); return err }, true},
+		{"upgrade that is downloading", func() error {
+			a := changed(func(a *fleet.Agent) { a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeDownloading} })
+			_, err := agents.Report(ctx, store.Report{Agent: &a})
+			return err
+		}, false},
+		{"end of the upgrade", func() error {
+			_, err := agents.Update(ctx, changed(func(a *fleet.Agent) { a.CancelUpgrade("action") }))
+			return err
+		}, true},
+		{"another version", func() error {
+			_, err := agents.Update(ctx, changed(func(a *fleet.Agent) { a.Version, a.LastHealthyVersion = "2.0.0", "2.0.0" }))
+			return err
+		}, false},
+		{"the version before", func() error {
+			_, err := agents.Update(ctx, changed(func(a *fleet.Agent) { a.Version, a.LastHealthyVersion = "1.0.0", "1.0.0" }))
+			return err
+		}, true},
 		{"update that is refused", func() error {
 			if _, err := agents.Update(ctx, a); fleet.KindOf(err) != fleet.Conflict {
 				return fmt.Errorf("want a conflict: %w", err)
 			}
 			return nil
-		}},
-		{"update many", func() error { _, err := agents.UpdateMany(ctx, []fleet.Agent{agent()}); return err }},
-		{"report", func() error { a := agent(); _, err := agents.Report(ctx, store.Report{Agent: &a}); return err }},
-		{"report of a status", func() error { _, err := agents.Report(ctx, store.Report{Seen: touch}); return err }},
-		{"delete", func() error { return agents.Delete(ctx, "a") }},
+		}, false},
+		{"another key", func() error { _, err := agents.UpdateMany(ctx, []fleet.Agent{changed(otherKey)}); return err }, false},
+		{"unenrolment", func() error {
+			_, err := agents.Update(ctx, changed(func(a *fleet.Agent) { a.AccessKeyID, a.Active = "key", false }))
+			return err
+		}, false},
+		{"report of a status", func() error { _, err := agents.Report(ctx, store.Report{Seen: touch}); return err }, false},
+		{"delete", func() error { return agents.Delete(ctx, "a") }, false},
 	} {
 		keep(r, word("a", "well"), presence.Known{}, start)
 		keep(r, word("b", "well"), presence.Known{}, start)
 		if err := c.write(); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if _, ok := r.Repeats(word("a", "well"), start); ok {
-			t.Errorf("%s is not heard of", c.name)
+		if _, ok := r.Repeats(word("a", "well"), start); ok != c.known {
+			t.Errorf("after %s what it said is known: %t", c.name, ok)
 		}
 	}
 

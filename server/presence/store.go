@@ -29,25 +29,35 @@ func (a agents) Create(ctx context.Context, agent fleet.Agent) error {
 }
 
 func (a agents) Update(ctx context.Context, agent fleet.Agent) (int64, error) {
-	defer a.registry.Changed(agent.ID)
-	return a.Agents.Update(ctx, agent)
+	was := a.registry.changing(agent.ID)
+	revision, err := a.Agents.Update(ctx, agent)
+	a.registry.changed(&agent, was, err == nil)
+	return revision, err
 }
 
 func (a agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, error) {
-	defer func() {
-		for i := range list {
-			a.registry.Changed(list[i].ID)
-		}
-	}()
-	return a.Agents.UpdateMany(ctx, list)
+	was := make([]*entry, len(list))
+	for i := range list {
+		was[i] = a.registry.changing(list[i].ID)
+	}
+	errs, err := a.Agents.UpdateMany(ctx, list)
+	for i := range list {
+		a.registry.changed(&list[i], was[i], err == nil && errs[i] == nil)
+	}
+	return errs, err
 }
 
 func (a agents) Report(ctx context.Context, r store.Report) (int64, error) {
-	if r.Agent != nil {
-		defer a.registry.Changed(r.Agent.ID)
-	}
-	if r.Seen != nil && r.Seen.Status != "" {
-		defer a.registry.Changed(r.Seen.AgentID)
+	switch {
+	case r.Agent != nil:
+		was := a.registry.changing(r.Agent.ID)
+		revision, err := a.Agents.Report(ctx, r)
+		// Another status is another thing to say than before.
+		a.registry.changed(r.Agent, was, err == nil && (r.Seen == nil || r.Seen.Status == ""))
+		return revision, err
+	case r.Seen != nil && r.Seen.Status != "":
+		was := a.registry.changing(r.Seen.AgentID)
+		defer a.registry.written(r.Seen.AgentID, was, false)
 	}
 	return a.Agents.Report(ctx, r)
 }

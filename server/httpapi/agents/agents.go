@@ -194,14 +194,14 @@ func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
 }
 
 func (h *Handlers) checkin(c *gin.Context) (err error) {
-	word := presence.Word{AgentID: c.Param("id"), Proof: presence.DigestOf([]byte(c.GetHeader("Authorization")))}
+	word := presence.Word{AgentID: c.Param("id"), Proof: proof(c)}
 	var body []byte
-	if len(c.Request.Header["Authorization"]) == 1 && h.Presence.Proves(word.AgentID, word.Proof) {
+	if h.Presence.Proves(word.AgentID, word.Proof) {
 		if body, err = h.readCheckin(c, &word); err != nil {
 			return err
 		}
-		if known, ok := h.Presence.Repeats(word, h.Checkin.Now.UTC()); ok && h.Outage.Ready(word.AgentID) == nil {
-			h.Checkin.Again(c.Writer, c.Request, word.AgentID, known)
+		if known, ok := h.Presence.Repeats(word, h.Checkin.Now.UTC()); ok && h.Outage.Ready(word.AgentID) == nil &&
+			h.Checkin.Again(c.Writer, c.Request, word.AgentID, known, word.Token) {
 			return nil
 		}
 	}
@@ -226,11 +226,19 @@ func (h *Handlers) checkin(c *gin.Context) (err error) {
 	return h.Checkin.Handle(c.Writer, c.Request, a, req, mark)
 }
 
+// proof is a digest of the credential, as it came.
+func proof(c *gin.Context) presence.Digest {
+	if h := c.Request.Header["Authorization"]; len(h) == 1 {
+		return presence.DigestOf([]byte(h[0]))
+	}
+	return presence.Digest{}
+}
+
 // readCheckin reads the body, and takes a digest of what it says.
 func (h *Handlers) readCheckin(c *gin.Context, w *presence.Word) ([]byte, error) {
 	body, err := httpapi.ReadBody(c, agentapi.MaxCheckinBody)
 	if err == nil {
-		w.Said = presence.DigestOf(append(body, c.GetHeader("Content-Encoding")...))
+		w.Says(body, c.GetHeader("Content-Encoding"))
 	}
 	return body, err
 }
@@ -320,15 +328,29 @@ func (l *bounded) Read(p []byte) (int, error) {
 }
 
 func (h *Handlers) acks(c *gin.Context) error {
-	a, err := h.agent(c)
-	if err != nil {
-		return err
-	}
 	var req agentapi.AckRequest
-	if err := httpapi.Decode(c, agentapi.MaxAcksBody, &req); err != nil {
-		return err
+	decode := func() error { return httpapi.Decode(c, agentapi.MaxAcksBody, &req) }
+	var items []agentapi.AckItem
+	hostname, known := h.Presence.Settled(c.Param("id"), proof(c))
+	if known {
+		if err := decode(); err != nil {
+			return err
+		}
+		items = h.Actions.AckSettled(c.Request.Context(), c.Param("id"), hostname, req.Events)
 	}
-	resp := agentapi.AckResponse{Action: "acks", Items: h.Actions.Ack(c.Request.Context(), a, req.Events)}
+	if items == nil {
+		a, err := h.agent(c)
+		if err != nil {
+			return err
+		}
+		if !known {
+			if err := decode(); err != nil {
+				return err
+			}
+		}
+		items = h.Actions.Ack(c.Request.Context(), a, req.Events)
+	}
+	resp := agentapi.AckResponse{Action: "acks", Items: items}
 	status := http.StatusOK
 	for _, item := range resp.Items {
 		status = max(status, item.Status)
