@@ -3,16 +3,8 @@ package checkin
 import (
 	"errors"
 	"net"
-	"runtime"
 	"sync"
-	"time"
 )
-
-// trickle is how often a connection is given back while polls of a bulk wake wait for
-// their answers. All who have theirs come back at once, with an acknowledgement that
-// costs more than an answer: the last to be answered would wait for the first ones'
-// acknowledgements. Some have to come, for the wake may last.
-const trickle = time.Millisecond
 
 // door is the listener through which net/http gets connections, new ones and those
 // that were parked.
@@ -24,10 +16,9 @@ type door struct {
 	ready  chan struct{} // capacity 1: something is in back
 	closed chan struct{}
 
-	mu    sync.Mutex
-	shut  bool
-	back  []net.Conn // bounded by the connections that there are
-	taken time.Time  // the last during a bulk wake
+	mu   sync.Mutex
+	shut bool
+	back []net.Conn // bounded by the connections that there are
 }
 
 type arrival struct {
@@ -51,22 +42,13 @@ func (l *Lot) Listener(inner net.Listener) net.Listener {
 func (d *door) Accept() (net.Conn, error) {
 	d.begin.Do(func() { go d.accept() })
 	for {
-		c, wait := d.take()
-		if c != nil {
-			// Those that have begun go first: so many are at work together as there
-			// is work for, and the others cost no goroutine yet.
-			runtime.Gosched()
+		if c := d.take(); c != nil {
 			return c, nil
-		}
-		var later <-chan time.Time
-		if wait > 0 {
-			later = time.After(wait)
 		}
 		select {
 		case a := <-d.fresh:
 			return a.conn, a.err
 		case <-d.ready:
-		case <-later:
 		case <-d.closed:
 			return nil, net.ErrClosed
 		}
@@ -105,20 +87,11 @@ func (d *door) give(c net.Conn) bool {
 	return true
 }
 
-// take returns a connection that was given back, or how long the next one has to
-// wait; 0: there is none.
-func (d *door) take() (net.Conn, time.Duration) {
+func (d *door) take() net.Conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.back) == 0 {
-		return nil, 0
-	}
-	if d.lot.queue.bulky() {
-		now := time.Now()
-		if wait := d.taken.Add(trickle).Sub(now); wait > 0 {
-			return nil, wait
-		}
-		d.taken = now
+		return nil
 	}
 	c := d.back[0]
 	d.back[0] = nil
@@ -127,7 +100,7 @@ func (d *door) take() (net.Conn, time.Duration) {
 	} else {
 		d.signal()
 	}
-	return c, 0
+	return c
 }
 
 func (d *door) signal() {

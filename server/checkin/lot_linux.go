@@ -46,9 +46,10 @@ const (
 
 // Lot is the Parker that keeps a parked connection and nothing else: no goroutine,
 // no buffers, nothing of the request. It takes the connection out of net/http's
-// hands once a first look has found nothing, and hands it back through Listener
-// when the client's next request comes. What it cannot take (HTTP/2, HTTP/1.0) is
-// parked as Blocking does. NewLot makes one; DESIGN.md says how it works.
+// hands once a first look has found nothing. The client's next requests are answered
+// in a lane of its own (Serve), or by net/http, to which the connection goes back
+// through Listener. What it cannot take (HTTP/2, HTTP/1.0) is parked as Blocking
+// does. NewLot makes one; DESIGN.md says how it works.
 type Lot struct {
 	log      *slog.Logger
 	blocking Blocking
@@ -60,6 +61,7 @@ type Lot struct {
 	queue    queue
 	workers  []*worker
 	door     atomic.Pointer[door]
+	lane     *lane                  // nil: net/http answers what comes after a poll
 	date     atomic.Pointer[string] // the header's, of this second
 	slow     chan struct{}          // a place for each answer that goes out slowly
 
@@ -119,6 +121,9 @@ func (l *Lot) start() bool {
 		}
 	})
 	l.running.Go(l.turn)
+	if l.lane != nil {
+		l.running.Go(l.lane.usher)
+	}
 	return true
 }
 
@@ -413,9 +418,15 @@ func (l *Lot) happened(e unix.EpollEvent, s *slot) {
 		s.lost = true
 		s.shard.mu.Unlock()
 	case idle:
-		if e.Events&hangUp != 0 {
+		switch {
+		case e.Events&hangUp != 0:
 			l.drop(s)
-		} else {
+		case l.lane != nil:
+			s.state = serving
+			l.wheel.remove(s)
+			s.shard.mu.Unlock()
+			l.lane.push(s)
+		default:
 			l.giveBack(s)
 		}
 	default: // it is being answered: rearm tells of it again

@@ -28,6 +28,7 @@ type street struct {
 	t      testing.TB
 	lot    *checkin.Lot
 	looker checkin.Looker
+	others http.Handler // for paths other than /, where agents poll
 	server *http.Server
 	addr   string
 	client *tls.Config
@@ -51,6 +52,7 @@ func newStreet(t testing.TB, looker checkin.Looker, wrap func(net.Listener) net.
 	if wrap != nil {
 		inner = wrap(inner)
 	}
+	s.lot.Serve(s.server.Handler)
 	l := s.lot.Listener(tls.NewListener(inner, config))
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.server.Serve(l) })
@@ -86,6 +88,10 @@ func localhost(t testing.TB) tls.Certificate {
 }
 
 func (s *street) park(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/" {
+		s.others.ServeHTTP(w, r)
+		return
+	}
 	_, _ = io.Copy(io.Discard, r.Body)
 	s.lot.Park(checkin.Poll{
 		Wait: checkin.Wait{AgentID: r.Header.Get("Agent")}, Deadline: time.Now().Add(longPoll), Writer: w, Request: r, Looker: s.looker,

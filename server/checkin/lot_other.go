@@ -5,6 +5,7 @@ package checkin
 import (
 	"log/slog"
 	"net"
+	"net/http"
 )
 
 // Lot parks as Blocking does: other systems have no epoll, and serve small fleets.
@@ -17,3 +18,6 @@ func NewLot(*slog.Logger) *Lot { return &Lot{} }
 
 // Listener returns inner.
 func (l *Lot) Listener(inner net.Listener) net.Listener { return inner }
+
+// Serve does nothing: the http.Server answers all.
+func (l *Lot) Serve(http.Handler) {}

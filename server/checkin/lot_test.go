@@ -2,6 +2,7 @@ package checkin_test
 
 import (
 	"log/slog"
+	"net/http"
 	"testing"
 
 	"github.com/muster-fleet/muster/server/checkin"
@@ -10,4 +11,13 @@ import (
 
 func TestLot(t *testing.T) {
 	parktest.Run(t, func(*testing.T) checkin.Parker { return checkin.NewLot(slog.New(slog.DiscardHandler)) })
+}
+
+// netHTTP is a lot whose connections all go back to net/http.
+type netHTTP struct{ *checkin.Lot }
+
+func (netHTTP) Serve(http.Handler) {}
+
+func TestLotWithoutLane(t *testing.T) {
+	parktest.Run(t, func(*testing.T) checkin.Parker { return netHTTP{checkin.NewLot(slog.New(slog.DiscardHandler))} })
 }

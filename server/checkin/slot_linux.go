@@ -23,6 +23,8 @@ const (
 	answering
 	// idle has been answered and waits for the client's next request.
 	idle
+	// serving has another request, which the lane reads and answers.
+	serving
 	// lingering has been answered for the last time and waits for the client to
 	// close. Closing at once would reset the connection if something of the client's
 	// is unread, and the reset would overtake the answer.

@@ -70,6 +70,7 @@ type poll struct {
 // keeper is a parker that has connections given back to the server.
 type keeper interface {
 	Listener(inner net.Listener) net.Listener
+	Serve(h http.Handler)
 }
 
 // newYard serves as the server does for agents: TLS 1.3 with both protocols, and
@@ -85,6 +86,7 @@ func newYard(t *testing.T, p checkin.Parker, proto string) *yard {
 	y.server.Config.TLSConfig = config
 	y.server.Listener = tls.NewListener(y.server.Listener, config)
 	if k, ok := p.(keeper); ok {
+		k.Serve(y.server.Config.Handler)
 		y.server.Listener = k.Listener(y.server.Listener)
 	}
 	y.server.Start()

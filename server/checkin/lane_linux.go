@@ -1,0 +1,373 @@
+package checkin
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// laneBuffer is what a request may have, head and body, to be answered in the
+	// lane: as much as the head alone may have in the servers' limits. A check-in of
+	// an agent with a dozen components has 4 KB.
+	laneBuffer = 16 << 10
+	// lanePatience is for a request that has begun to be there as a whole. Nearly all
+	// are one record; those on a slow link are net/http's.
+	lanePatience = 100 * time.Millisecond
+	// laneRequests bounds the requests that are worked on together: as many as the
+	// limits of two processors let in, which the store's grouping of writes uses.
+	laneRequests = 1024
+	// laneIdle is how long a goroutine of the lane waits for another request.
+	laneIdle = time.Second
+	// trickle is how often a request is begun while polls of a bulk wake wait for
+	// their answers. All who have theirs come back at once, with an acknowledgement
+	// that costs more than an answer: the last to be answered would wait for the
+	// first ones' acknowledgements. Some have to come, for the wake may last.
+	trickle = time.Millisecond
+)
+
+// lane answers the next request of a connection that was parked, without giving it
+// back to net/http, where each would cost a goroutine with a fresh stack, two buffers
+// and a hijack. It takes what an agent sends: a POST that is there as a whole, with
+// its length, and nothing behind it. Everything else goes to net/http with what has
+// been read, whatever is wrong with it included.
+type lane struct {
+	lot     *Lot
+	handler http.Handler
+	places  chan struct{} // taken for each request that is worked on
+	work    chan *slot    // to a goroutine that waits
+
+	mu    sync.Mutex
+	back  []*slot       // serving, and nobody's yet; bounded by the connections that there are
+	ready chan struct{} // capacity 1: something is in back
+	begun time.Time     // the last one during a bulk wake
+}
+
+// Serve lets h answer the requests of connections that were parked before. It belongs
+// before Listener; without it the http.Server answers them all.
+func (l *Lot) Serve(h http.Handler) {
+	l.lane = &lane{lot: l, handler: h, places: make(chan struct{}, laneRequests), work: make(chan *slot), ready: make(chan struct{}, 1)}
+}
+
+// push takes a connection that has something to read.
+func (n *lane) push(s *slot) {
+	n.mu.Lock()
+	n.back = append(n.back, s)
+	n.mu.Unlock()
+	n.signal()
+}
+
+func (n *lane) signal() {
+	select {
+	case n.ready <- struct{}{}:
+	default:
+	}
+}
+
+// next returns the next connection, or how long it has to wait; 0: there is none.
+func (n *lane) next() (*slot, time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.back) == 0 {
+		return nil, 0
+	}
+	if n.lot.queue.bulky() {
+		now := time.Now()
+		if wait := n.begun.Add(trickle).Sub(now); wait > 0 {
+			return nil, wait
+		}
+		n.begun = now
+	}
+	s := n.back[0]
+	n.back[0] = nil
+	if n.back = n.back[1:]; len(n.back) == 0 {
+		n.back = nil
+	}
+	return s, 0
+}
+
+// usher lets one request after the other begin.
+func (n *lane) usher() {
+	for {
+		s, wait := n.next()
+		if s == nil {
+			ready, later := n.ready, (<-chan time.Time)(nil)
+			if wait > 0 {
+				ready, later = nil, time.After(wait) // more of them change nothing
+			}
+			select {
+			case <-ready:
+			case <-later:
+			case <-n.lot.empty:
+				return
+			}
+			continue
+		}
+		// Those that have begun go first: so many are at work together as there is
+		// work for, and the others cost no goroutine yet.
+		runtime.Gosched()
+		n.places <- struct{}{}
+		select {
+		case n.work <- s:
+		default:
+			n.lot.running.Go(func() { n.serve(s) }) // s is live, so nobody waits for running yet
+		}
+	}
+}
+
+// serve answers a request, and others as long as there are any.
+func (n *lane) serve(s *slot) {
+	t := &turn{lot: n.lot, text: make([]byte, laneBuffer), in: bufio.NewReader(nil)}
+	idle := time.NewTimer(laneIdle)
+	defer idle.Stop()
+	for {
+		t.serve(n.handler, s)
+		<-n.places
+		idle.Reset(laneIdle)
+		select {
+		case s = <-n.work:
+		case <-idle.C:
+			return
+		case <-n.lot.empty:
+			return
+		}
+	}
+}
+
+// turn is a request in the lane, and the http.ResponseWriter of its answer; then it
+// is another connection's.
+type turn struct {
+	lot *Lot
+	s   *slot
+
+	text []byte // of the request; what has been read is
+	n    int    // so much
+	in   *bufio.Reader
+
+	header   http.Header
+	status   int
+	body     []byte
+	out      []byte
+	hijacked bool
+}
+
+// serve answers the request that s brings, or gives s to net/http. s is serving.
+func (t *turn) serve(h http.Handler, s *slot) {
+	*t = turn{lot: t.lot, s: s, text: t.text, in: t.in, header: http.Header{}, body: kept(t.body), out: kept(t.out)}
+	switch r, err := t.request(); {
+	case errors.Is(err, errNotOurs):
+		t.giveBack()
+	case err != nil: // the client has gone
+		t.lot.abandon(s)
+	case !t.call(h, r):
+		if !t.hijacked {
+			t.lot.abandon(s)
+		}
+	case !t.hijacked:
+		t.answer(r)
+	}
+}
+
+// kept empties a buffer, or lets go of a large one.
+func kept(b []byte) []byte {
+	if cap(b) > keptBuffer {
+		return nil
+	}
+	return b[:0]
+}
+
+// errNotOurs says that a request is net/http's.
+var errNotOurs = errors.New("not for the lane")
+
+// longAgo ends a read that would wait.
+var longAgo = time.Unix(1, 0)
+
+// request reads one.
+func (t *turn) request() (*http.Request, error) {
+	conn := t.s.conn
+	_ = conn.SetReadDeadline(time.Now().Add(lanePatience))
+	head, size := 0, 0
+	for size == 0 {
+		if t.n == len(t.text) {
+			return nil, errNotOurs
+		}
+		m, err := conn.Read(t.text[t.n:])
+		switch t.n += m; {
+		case err != nil && t.n == 0 && !timedOut(err):
+			return nil, err
+		case err != nil && m == 0:
+			return nil, errNotOurs
+		}
+		if head, size, err = measure(t.text[:t.n]); err != nil {
+			return nil, err
+		}
+	}
+	if t.n != size || size == len(t.text) {
+		return nil, errNotOurs
+	}
+	// What TLS has taken from the kernel already, epoll will not tell of.
+	_ = conn.SetReadDeadline(longAgo)
+	m, err := conn.Read(t.text[t.n:])
+	if t.n += m; m > 0 || !timedOut(err) {
+		return nil, errNotOurs
+	}
+	t.in.Reset(bytes.NewReader(t.text[:size]))
+	r, err := http.ReadRequest(t.in)
+	if err != nil || r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.Host == "" || r.ContentLength != int64(size-head) {
+		return nil, errNotOurs
+	}
+	r.RemoteAddr = conn.RemoteAddr().String()
+	return r, nil
+}
+
+func timedOut(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+// measure finds how long a request is, and its head; 0: it is not there as a whole.
+// It knows plain ones only, so that it never sees another end than http.ReadRequest.
+func measure(text []byte) (head, size int, err error) {
+	if post := []byte("POST "); !bytes.HasPrefix(text, post[:min(len(post), len(text))]) {
+		return 0, 0, errNotOurs
+	}
+	end := bytes.Index(text, []byte("\r\n\r\n"))
+	if end < 0 {
+		return 0, 0, nil
+	}
+	length := -1
+	for line := range bytes.SplitSeq(text[:end], []byte("\r\n")) {
+		for _, c := range line {
+			if c < ' ' || c == 0x7f { // a lone end of line, too, and a tab, which may continue one
+				return 0, 0, errNotOurs
+			}
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		switch {
+		case len(name) == 0 || name[0] == ' ':
+			return 0, 0, errNotOurs
+		case isName(name, "Transfer-Encoding"), isName(name, "Expect"), isName(name, "Upgrade"):
+			return 0, 0, errNotOurs
+		case isName(name, "Content-Length"):
+			n, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+			if err != nil || n < 0 || n > laneBuffer || length >= 0 {
+				return 0, 0, errNotOurs
+			}
+			length = n
+		}
+	}
+	if length < 0 {
+		return 0, 0, errNotOurs
+	}
+	if head = end + len("\r\n\r\n"); head+length > len(text) {
+		return 0, 0, nil
+	}
+	return head, head + length, nil
+}
+
+func isName(b []byte, name string) bool {
+	return len(b) == len(name) && strings.EqualFold(string(b), name)
+}
+
+// giveBack gives the connection to net/http, with what has been read.
+func (t *turn) giveBack() {
+	s := t.s
+	_ = s.conn.SetReadDeadline(time.Time{})
+	if t.n > 0 {
+		s.conn = &early{Conn: s.conn, sent: bytes.Clone(t.text[:t.n])}
+	}
+	s.shard.mu.Lock()
+	t.lot.giveBack(s)
+}
+
+// call lets the handler answer. false: it has panicked, and the connection ends, as
+// in net/http.
+func (t *turn) call(h http.Handler, r *http.Request) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			ok = false
+			if p != http.ErrAbortHandler { //nolint:errorlint // it is panicked as it is
+				t.lot.log.Error("a handler failed", "path", r.URL.Path, "error", fmt.Errorf("panic: %v", p))
+			}
+		}
+	}()
+	h.ServeHTTP(t, r)
+	return true
+}
+
+// Header is the answer's.
+func (t *turn) Header() http.Header { return t.header }
+
+// WriteHeader sets the answer's status, once.
+func (t *turn) WriteHeader(status int) {
+	if t.status == 0 {
+		t.status = status
+	}
+}
+
+// Write appends to the answer, which goes out when the handler returns.
+func (t *turn) Write(b []byte) (int, error) {
+	if t.hijacked {
+		return 0, http.ErrHijacked
+	}
+	t.WriteHeader(http.StatusOK)
+	t.body = append(t.body, b...)
+	return len(b), nil
+}
+
+// SetWriteDeadline is for handlers that would wait: this answer does not.
+func (t *turn) SetWriteDeadline(time.Time) error { return nil }
+
+// Hijack gives the connection away, as for another poll that is parked.
+func (t *turn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if t.hijacked {
+		return nil, nil, http.ErrHijacked
+	}
+	t.hijacked = true
+	s := t.s
+	s.shard.mu.Lock()
+	t.lot.release(s)
+	s.shard.mu.Unlock()
+	t.lot.leave()                                                                     // who hijacks has joined
+	return s.conn, bufio.NewReadWriter(bufio.NewReaderSize(http.NoBody, 0), nil), nil // nothing has been read behind it
+}
+
+// answer writes what the handler has said.
+func (t *turn) answer(r *http.Request) {
+	t.WriteHeader(http.StatusOK)
+	s, l, h := t.s, t.lot, t.header
+	s.last = r.Close || l.closing.Load() || l.door.Load() == nil || strings.EqualFold(h.Get("Connection"), "close")
+	if len(t.body) > 0 && h.Get("Content-Type") == "" {
+		h.Set("Content-Type", http.DetectContentType(t.body))
+	}
+	b := bytes.NewBuffer(t.out)
+	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", t.status, http.StatusText(t.status))
+	_ = h.WriteSubset(b, map[string]bool{"Content-Length": true, "Connection": true, "Date": true})
+	fmt.Fprintf(b, "Date: %s\r\n", *l.date.Load())
+	if t.status != http.StatusNoContent && t.status != http.StatusNotModified {
+		fmt.Fprintf(b, "Content-Length: %d\r\n", len(t.body))
+	}
+	if s.last {
+		b.WriteString("Connection: close\r\n")
+	}
+	b.WriteString("\r\n")
+	b.Write(t.body)
+	t.out = b.Bytes()
+	slow := len(t.out) > largeAnswer || !writable(s.fd)
+	if slow {
+		_ = s.conn.SetWriteDeadline(time.Now().Add(writeLimit))
+	}
+	_, err := s.conn.Write(t.out)
+	if slow {
+		_ = s.conn.SetWriteDeadline(time.Time{})
+	}
+	l.answered(s, err)
+}
