@@ -1,5 +1,7 @@
 package checkin
 
+import "reflect"
+
 // TestOnlyLive is the number of connections that the lot holds, the idle ones among
 // them.
 func (l *Lot) TestOnlyLive() int {
@@ -18,4 +20,13 @@ func (l *Lot) TestOnlyAside(agentID string) bool {
 	defer sh.mu.Unlock()
 	s := sh.polls[agentID]
 	return s != nil && s.state != arriving
+}
+
+// TestOnlySpare is how many bytes the parked agent's TLS connection has for reading.
+func (l *Lot) TestOnlySpare(agentID string) int {
+	sh := l.shard(agentID)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	conn := reflect.ValueOf(sh.polls[agentID].conn).Elem()
+	return conn.FieldByName("rawInput").FieldByName("buf").Cap() + conn.FieldByName("hand").FieldByName("buf").Cap()
 }
