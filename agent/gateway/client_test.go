@@ -100,6 +100,36 @@ func TestWhichServersAreTrusted(t *testing.T) {
 	}
 }
 
+// An agent whose connection broke off need not be shown the certificate again.
+func TestASecondConnectionResumesTheFirstOnesSession(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Hold = time.Millisecond
+	var resumed []bool
+	s.Before = func(_ http.ResponseWriter, r *http.Request) bool {
+		resumed = append(resumed, r.TLS.DidResume)
+		return false
+	}
+	pem, err := gateway.Trust{Fingerprint: s.CAPin}.FetchCA(context.Background(), s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, trust := range map[string]gateway.Trust{"pinned": {Fingerprint: s.CAPin}, "known CA": {CAPEM: pem}} {
+		t.Run(name, func(t *testing.T) {
+			resumed = nil
+			c := client(t, s.URL, trust)
+			for range 3 {
+				if _, err := c.Checkin(context.Background(), agentapi.CheckinRequest{Status: "online", PollTimeout: "2m"}, nil); err != nil {
+					t.Fatal(err)
+				}
+				c.HTTP.CloseIdleConnections()
+			}
+			if want := []bool{false, true, true}; !slices.Equal(resumed, want) {
+				t.Errorf("resumed: %v, want %v", resumed, want)
+			}
+		})
+	}
+}
+
 func TestARedirectDoesNotCarryTheKeyAway(t *testing.T) {
 	var mu sync.Mutex
 	visits := 0

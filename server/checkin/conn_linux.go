@@ -2,6 +2,7 @@ package checkin
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-fleet/muster/server/checkin/tlstrim"
 )
 
 // early is a connection whose client has sent something of its next request while
@@ -54,6 +57,18 @@ func ours(c net.Conn, r *bufio.Reader) (net.Conn, error) {
 		return c, nil
 	}
 	return &early{Conn: c, sent: sent}, nil
+}
+
+// trim gives back the buffers of a connection that nobody reads from for minutes.
+// What is in them stays. Until its next request a connection reads nothing, so once
+// is enough.
+func trim(c net.Conn) {
+	if e, ok := c.(*early); ok {
+		c = e.Conn
+	}
+	if t, ok := c.(*tls.Conn); ok {
+		tlstrim.Trim(t)
+	}
 }
 
 // systemConn is the connection that the kernel knows, nil if c does not show it.

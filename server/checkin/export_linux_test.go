@@ -1,5 +1,7 @@
 package checkin
 
+import "reflect"
+
 // TestOnlyLive is the number of connections that the lot holds, the idle ones among
 // them.
 func (l *Lot) TestOnlyLive() int {
@@ -24,4 +26,13 @@ func (l *Lot) TestOnlyAside(agentID string) bool {
 func MeasureForTest(text []byte) (int, error) {
 	_, size, err := measure(text)
 	return size, err
+}
+
+// TestOnlySpare is how many bytes the parked agent's TLS connection has for reading.
+func (l *Lot) TestOnlySpare(agentID string) int {
+	sh := l.shard(agentID)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	conn := reflect.ValueOf(sh.polls[agentID].conn).Elem()
+	return conn.FieldByName("rawInput").FieldByName("buf").Cap() + conn.FieldByName("hand").FieldByName("buf").Cap()
 }

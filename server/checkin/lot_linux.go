@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-fleet/muster/server/checkin/tlstrim"
 )
 
 const (
@@ -105,6 +107,9 @@ func (l *Lot) start() bool {
 	}
 	l.started = true
 	l.queue.open()
+	if err := tlstrim.Unable(); err != nil {
+		l.log.Debug("parked connections keep what TLS read into", "error", err)
+	}
 	l.tellDate(time.Now())
 	roles := []role{answersEmpty, looksForSmall}
 	for range min(max(runtime.GOMAXPROCS(0), 2), 4) { // an answer is a system call: two of them even on one processor
@@ -293,6 +298,7 @@ func (l *Lot) setAside(s *slot, p Poll) bool {
 		return false
 	}
 	s.conn, err = ours(conn, buffered.Reader)
+	trim(s.conn)
 	if err == nil {
 		s.fd, err = descriptor(conn)
 	}

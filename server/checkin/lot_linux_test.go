@@ -252,6 +252,25 @@ func TestLotKeepsNoGoroutineAndNoConnectionOfThoseWhoLeft(t *testing.T) {
 	}
 }
 
+func TestLotKeepsNoBuffersOfThoseWhoWait(t *testing.T) {
+	p := &post{}
+	s := newStreet(t, p, nil)
+	c := s.drive("a")
+	for i := range 4 {
+		s.eventually("it is set aside", func() bool { return s.lot.TestOnlyAside("a") })
+		if n := s.lot.TestOnlySpare("a"); n != 0 {
+			t.Errorf("poll %d: the connection has %d bytes to read into", i, n)
+		}
+		want := fmt.Sprint("upgrade ", i)
+		p.put(want, "a")
+		s.lot.Wake("a")
+		if got, _ := c.answer(); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+		c.poll()
+	}
+}
+
 // An operator's action for one agent does not wait for another for the whole fleet,
 // not even where the agent is in both.
 func TestLotWakesFewBeforeMany(t *testing.T) {
