@@ -155,6 +155,9 @@ func (a API) log(c *gin.Context) {
 	if c.Writer.Status() >= http.StatusInternalServerError && c.FullPath() != agentapi.PathStatus {
 		level = slog.LevelWarn
 	}
+	if !a.Log.Enabled(c.Request.Context(), level) {
+		return
+	}
 	a.Log.Log(c.Request.Context(), level, "request", "method", c.Request.Method, "path", c.Request.URL.Path,
 		"status", c.Writer.Status(), "took", time.Since(start).Round(time.Microsecond), "from", c.Request.RemoteAddr)
 }

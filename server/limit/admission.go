@@ -82,18 +82,19 @@ type Ticket struct {
 type ticketKey struct{}
 
 // Enter reads the body of r and waits for the request's turn. It returns the
-// request to go on with, whose body is in memory: a host on a slow link holds no
-// place while it sends. [Done] gives the place back, and must be called.
+// request to go on with, in a context made of ctx, whose body is in memory: a host on
+// a slow link holds no place while it sends. [Done] gives the place back, and must be
+// called.
 //
 // A body longer than maxBody is handed on one byte too long, for its reader to
 // refuse. The errors are *fleet.Error: TooMany, with RetryAfter.
-func (a *Admission) Enter(r *http.Request, k Kind, maxBody int64) (*http.Request, error) {
-	if Refused(r.Context()) {
+func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody int64) (*http.Request, error) {
+	if Refused(ctx) {
 		// Not through the gate, which is for those that may stay.
 		return nil, overload(fullRetry/2+rand.N(fullRetry), "this server holds as many agents as it can (%d): it takes the next when one leaves, or another server does; `limits.max_agents` says how many", a.Limits.Agents)
 	}
 	t := &Ticket{of: a, gate: a.gates[k]}
-	r = r.WithContext(context.WithValue(r.Context(), ticketKey{}, t))
+	r = r.WithContext(context.WithValue(ctx, ticketKey{}, t))
 	if err := t.readBody(r, maxBody); err != nil {
 		t.freeBody()
 		return nil, err
@@ -184,6 +185,15 @@ func (b *read) Read(p []byte) (int, error) {
 }
 
 func (b *read) Close() error { return b.rest.Close() }
+
+// Whole returns the body, if it was read to its end and nothing of it is taken yet.
+func (b *read) Whole() (text []byte, ok bool) {
+	ok = errors.Is(b.err, io.EOF)
+	if ok {
+		text, b.text = b.text, nil
+	}
+	return text, ok
+}
 
 // take claims n bytes of the memory for bodies.
 func (t *Ticket) take(n int64) error {

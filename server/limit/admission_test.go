@@ -43,7 +43,7 @@ func TestAParkedCheckinHoldsNoPlace(t *testing.T) {
 	t.Parallel()
 	a := limit.NewAdmission(small(), nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	first, err := a.Enter(request(ctx, strings.NewReader("{}")), limit.Checkin, maxBody)
+	first, err := a.Enter(ctx, request(ctx, strings.NewReader("{}")), limit.Checkin, maxBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestAParkedCheckinHoldsNoPlace(t *testing.T) {
 	}
 	waits := make(chan *http.Request, 1)
 	go func() {
-		r, err := a.Enter(request(t.Context(), strings.NewReader("{}")), limit.Checkin, maxBody)
+		r, err := a.Enter(t.Context(), request(t.Context(), strings.NewReader("{}")), limit.Checkin, maxBody)
 		if err != nil {
 			t.Error(err)
 		}
@@ -67,7 +67,7 @@ func TestAParkedCheckinHoldsNoPlace(t *testing.T) {
 		t.Errorf("the place was given back twice: %+v", got)
 	}
 	// Kinds do not wait for each other.
-	report, err := a.Enter(request(t.Context(), strings.NewReader("{}")), limit.Report, maxBody)
+	report, err := a.Enter(t.Context(), request(t.Context(), strings.NewReader("{}")), limit.Report, maxBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestABodyArrivesWholeWhateverItsPieces(t *testing.T) {
 			r.ContentLength = int64(len(text))
 		}
 		a := limit.NewAdmission(small(), nil)
-		r, err := a.Enter(r, limit.Report, most)
+		r, err := a.Enter(r.Context(), r, limit.Report, most)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestBodiesShareTheMemory(t *testing.T) {
 	t.Parallel()
 	a := limit.NewAdmission(small(), nil)
 	long := strings.NewReader(strings.Repeat("x", maxBody))
-	_, err := a.Enter(request(t.Context(), long), limit.Checkin, maxBody)
+	_, err := a.Enter(t.Context(), request(t.Context(), long), limit.Checkin, maxBody)
 	limited(t, err)
 	if got := a.Bodies(); got.Used != 0 || got.Limited != 1 {
 		t.Errorf("then bodies are %+v", got)
@@ -140,7 +140,7 @@ func TestBodiesShareTheMemory(t *testing.T) {
 	}
 
 	// What is unpacked counts too.
-	r, err := a.Enter(request(t.Context(), strings.NewReader("packed")), limit.Checkin, maxBody)
+	r, err := a.Enter(t.Context(), request(t.Context(), strings.NewReader("packed")), limit.Checkin, maxBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestBodiesShareTheMemory(t *testing.T) {
 	// One that announces much and sends little claims little.
 	announced := httptest.NewRequest(http.MethodPost, "/", io.NopCloser(strings.NewReader("x")))
 	announced.ContentLength = maxBody
-	r, err = a.Enter(announced, limit.Checkin, maxBody)
+	r, err = a.Enter(announced.Context(), announced, limit.Checkin, maxBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,12 +171,12 @@ func TestClientsAreCalledBackAtDifferentTimes(t *testing.T) {
 	l := small()
 	l.Waiting = 0
 	a := limit.NewAdmission(l, nil)
-	if _, err := a.Enter(request(t.Context(), nil), limit.Enroll, maxBody); err != nil {
+	if _, err := a.Enter(t.Context(), request(t.Context(), nil), limit.Enroll, maxBody); err != nil {
 		t.Fatal(err)
 	}
 	seconds := map[int]bool{}
 	for range 100 {
-		_, err := a.Enter(request(t.Context(), nil), limit.Enroll, maxBody)
+		_, err := a.Enter(t.Context(), request(t.Context(), nil), limit.Enroll, maxBody)
 		seconds[int(limited(t, err).Seconds())] = true
 	}
 	if len(seconds) < 5 {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,6 +25,16 @@ const (
 	// some thousand, the network drops them and they try again seconds later; their
 	// clients give up after 10 s.
 	turnWait = 4
+	// busyCheckins is how many check-ins a processor may have to work on before no
+	// more handshakes begin: each connection brings one, with 25 KB of its own, and a
+	// request of the admin API waits behind all that can run. A connection that waits
+	// for its handshake takes 1 KB, and no processor.
+	busyCheckins = 64
+	// busyWait bounds how long one connection waits for that: a store that hangs
+	// holds check-ins for seconds, and agents give up a handshake after 10.
+	busyWait = 50 * time.Millisecond
+	// busyLook is how often it is looked whether they are fewer: some 10 check-ins.
+	busyLook = time.Millisecond
 	// atOnce is which part of a second's handshakes may begin together: 20 ms' worth,
 	// so that a request of the admin API waits no longer for a processor.
 	atOnce = 50
@@ -194,11 +205,21 @@ func (l *Listener) handshakeAll() {
 			c.Close()
 			return
 		}
+		for until := time.Now().Add(busyWait); l.of.busy() && time.Now().Before(until) && l.ctx.Err() == nil; {
+			time.Sleep(busyLook)
+		}
+		runtime.Gosched() // those that have begun go first
 		l.running.Go(func() {
 			defer func() { <-places }()
 			l.handshake(c)
 		})
 	}
+}
+
+// busy says that there are more check-ins to work on than the processors should have.
+func (a *Admission) busy() bool {
+	use := a.gates[Checkin].use()
+	return int(use.Used)+use.Waiting > busyCheckins*runtime.GOMAXPROCS(0)
 }
 
 func (l *Listener) handshake(c *conn) {

@@ -177,7 +177,7 @@ func TestMoreAgentsThanTheLimit(t *testing.T) {
 	var served atomic.Int64
 	var s site
 	s = serve(t, l, serverTLS(t), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, err := s.Enter(r, limit.Checkin, maxBody)
+		r, err := s.Enter(r.Context(), r, limit.Checkin, maxBody)
 		if err != nil {
 			w.Header().Set("Connection", "close")
 			http.Error(w, err.Error(), http.StatusTooManyRequests)

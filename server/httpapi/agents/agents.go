@@ -51,7 +51,7 @@ type Handlers struct {
 // Handler returns the routes.
 func (h *Handlers) Handler() http.Handler {
 	e := h.API.New()
-	e.Use(h.arrived, h.apiVersion)
+	e.Use(h.apiVersion)
 	e.GET(agentapi.PathStatus, h.API.Handle(h.status)) // not limited: probes ask whether the server lives
 	e.POST(agentapi.PathEnroll, h.limited(limit.Enroll, agentapi.MaxEnrollBody), h.API.Handle(h.enroll))
 	e.POST("/api/fleet/agents/:id/checkin", h.limited(limit.Checkin, agentapi.MaxCheckinBody), h.API.Handle(h.checkin))
@@ -66,16 +66,13 @@ func (h *Handlers) Handler() http.Handler {
 	return e
 }
 
-// arrived notes when a request came, before it waits for anything.
-func (h *Handlers) arrived(c *gin.Context) {
-	c.Request = c.Request.WithContext(outage.Arrived(c.Request.Context(), h.Outage.Now.UTC()))
-}
-
 // limited lets requests in as the limits of their kind allow, and gives their place
 // back when they are answered, if they have not done so before.
 func (h *Handlers) limited(k limit.Kind, maxBody int64) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		r, err := h.Limits.Enter(c.Request, k, maxBody)
+		// When it came, before it waits for anything.
+		ctx := outage.Arrived(c.Request.Context(), h.Outage.Now.UTC())
+		r, err := h.Limits.Enter(ctx, c.Request, k, maxBody)
 		if err != nil {
 			if limit.Refused(c.Request.Context()) {
 				c.Header("Connection", "close") // others keep theirs: a new one is dearer than a request
