@@ -25,6 +25,11 @@ const (
 	// some thousand, the network drops them and they try again seconds later; their
 	// clients give up after 10 s.
 	turnWait = 4
+	// computing is how many handshakes a processor may have to compute: one, and one
+	// that is ready when that is done. The others wait for their turn, those for whom
+	// the client's part has come behind them, so that a request of the admin API finds
+	// no long queue before the processors.
+	computing = 2
 	// busyCheckins is how many check-ins a processor may have to work on before no
 	// more handshakes begin: each connection brings one, with 25 KB of its own, and a
 	// request of the admin API waits behind all that can run. A connection that waits
@@ -77,6 +82,7 @@ type Listener struct {
 	log    *slog.Logger
 
 	turns chan *conn
+	seats chan struct{} // taken by handshakes that compute
 	ready chan accepted
 	ctx   context.Context //nolint:containedctx // it is Close's
 	close context.CancelFunc
@@ -95,7 +101,7 @@ type accepted struct {
 func (a *Admission) Listener(inner net.Listener, config *tls.Config, log *slog.Logger) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	turns := min(turnWait*a.Limits.HandshakesPerSecond, a.Limits.Agents) + Overflow
-	return &Listener{of: a, inner: inner, config: config, log: log, turns: make(chan *conn, turns), ready: make(chan accepted), ctx: ctx, close: cancel}
+	return &Listener{of: a, inner: inner, config: config, log: log, turns: make(chan *conn, turns), seats: make(chan struct{}, computing*runtime.GOMAXPROCS(0)), ready: make(chan accepted), ctx: ctx, close: cancel}
 }
 
 // Addr is the inner listener's.
@@ -208,7 +214,6 @@ func (l *Listener) handshakeAll() {
 		for until := time.Now().Add(busyWait); l.of.busy() && time.Now().Before(until) && l.ctx.Err() == nil; {
 			time.Sleep(busyLook)
 		}
-		runtime.Gosched() // those that have begun go first
 		l.running.Go(func() {
 			defer func() { <-places }()
 			l.handshake(c)
@@ -226,7 +231,11 @@ func (l *Listener) handshake(c *conn) {
 	l.of.handshaking.Add(1)
 	secured := tls.Server(c, l.config)
 	_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
+	c.seats = l.seats
+	c.seats <- struct{}{}
 	err := secured.HandshakeContext(l.ctx)
+	<-c.seats
+	c.seats = nil
 	l.of.handshaking.Add(-1)
 	if err != nil {
 		l.of.bad.Add(1)
@@ -267,6 +276,18 @@ type conn struct {
 	of     *Admission
 	over   bool // beyond the limit: it is told so, and closed
 	closed atomic.Bool
+	seats  chan struct{} // of the handshake under way, which has one; nil: there is none
+}
+
+// Read leaves the seat of a handshake that waits for its client to another.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.seats == nil {
+		return c.Conn.Read(b)
+	}
+	<-c.seats
+	n, err := c.Conn.Read(b)
+	c.seats <- struct{}{}
+	return n, err
 }
 
 func (c *conn) Close() error {
