@@ -123,7 +123,7 @@ func (s *Service) Again(w http.ResponseWriter, r *http.Request, agentID string, 
 	if token > max(s.newest.Load(), known.After) {
 		return false
 	}
-	s.Ledger.Seen(fleet.Touch{AgentID: agentID, At: s.Now.UTC()})
+	s.Ledger.Seen(fleet.Touch{AgentID: agentID, At: s.Now.UTC(), ActionSeq: token})
 	s.park(w, r, Wait{AgentID: agentID, After: cmp.Or(token, known.After)}, known.Wait)
 	return true
 }
@@ -155,7 +155,7 @@ func (is learnt) rests(req agentapi.CheckinRequest, now time.Time) bool {
 		return true
 	}
 	again := is.agent
-	changed, _ := observe(&again, req, 0, 0, now)
+	changed, _ := observe(&again, req, 0, now)
 	return !changed
 }
 
@@ -219,12 +219,19 @@ func (s *Service) takeIn(ctx context.Context, was learnt, req agentapi.CheckinRe
 	if err != nil {
 		return 0, is, err
 	}
+	if token > agent.Last.ActionSeq {
+		// Not in the document: an action for the fleet would rewrite all of them at
+		// once. A crash takes FlushInterval of the numbers at most. Agents show theirs
+		// again and again; one that does not is given its action again, and passes it
+		// over.
+		seen.ActionSeq = token
+	}
 	// As the authentication read it: the ledger may write this very check-in
 	// before the document is read again.
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	err = s.Events.Tell(ctx, s.Agents, agent, func(a *fleet.Agent) (r store.Report) {
-		changed, upgradeChanged := observe(a, req, token, gap, now)
+		changed, upgradeChanged := observe(a, req, gap, now)
 		if changed {
 			// It is written only over what was read.
 			r.Agent, is.ticket = a, s.Presence.Ticket(a.ID)
@@ -247,7 +254,7 @@ func (s *Service) takeIn(ctx context.Context, was learnt, req agentapi.CheckinRe
 	}
 	// A token older than what the server knows is believed: the agent was rolled
 	// back, and what came after it went to a version that is gone.
-	return cmp.Or(token, agent.ActionSeq), is, err
+	return cmp.Or(token, agent.Last.ActionSeq), is, err
 }
 
 // listeningSince is since when this server would have heard the agents and known of
@@ -262,7 +269,7 @@ func (s *Service) listeningSince() time.Time {
 
 // observe takes what the check-in says into the agent's document, and says
 // whether that changed anything, and anything about its upgrade.
-func observe(a *fleet.Agent, req agentapi.CheckinRequest, token int64, gap time.Duration, now time.Time) (changed, upgradeChanged bool) {
+func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now time.Time) (changed, upgradeChanged bool) {
 	said := fleet.Agent{LocalMetadata: req.LocalMeta}
 	upgradeChanged = a.ObserveUpgrade(said.Host().FullVersion(), req.UpgradeDetails, now)
 	changed = a.ObserveHealth(req.Status, gap, now) || upgradeChanged
@@ -274,9 +281,6 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, token int64, gap time.
 	}
 	if req.Upgrade != nil && !reflect.DeepEqual(a.Kept, *req.Upgrade) {
 		a.Kept, changed = *req.Upgrade, true
-	}
-	if token > a.ActionSeq {
-		a.ActionSeq, changed = token, true
 	}
 	if req.PolicyRevisionIdx > a.PolicyRev && req.AgentPolicyID == a.PolicyID {
 		a.PolicyRev, changed = req.PolicyRevisionIdx, true
@@ -325,7 +329,7 @@ func (s *Service) token(ctx context.Context, agent fleet.Agent, text string) (in
 		return 0, nil
 	}
 	token, err := strconv.ParseInt(text, 10, 64)
-	if err == nil && token <= agent.ActionSeq {
+	if err == nil && token <= agent.Last.ActionSeq {
 		return token, nil // the usual case asks the store for nothing
 	}
 	if err != nil {

@@ -34,7 +34,7 @@ func TestAnActionReachesAParkedAgentOnce(t *testing.T) {
 
 	// It shows the token, and from then on the server remembers without it.
 	w.checkin(agentapi.CheckinRequest{AckToken: again.AckToken}).parked().leave()
-	if got := w.agent().ActionSeq; got != up.Seq {
+	if got := w.agent().Last.ActionSeq; got != up.Seq {
 		t.Errorf("the agent's sequence number is %d, want %d", got, up.Seq)
 	}
 	p = w.checkin(agentapi.CheckinRequest{}).parked()
@@ -42,6 +42,45 @@ func TestAnActionReachesAParkedAgentOnce(t *testing.T) {
 	_, err := w.actions.Cancel(t.Context(), up.ID, "ann")
 	w.must(err)
 	p.delivers(fleet.CancelID(up.ID))
+}
+
+// After an action for the whole fleet every check-in shows a new token, and that is
+// all that most of them say.
+func TestATokenAloneRewritesNoDocument(t *testing.T) {
+	w := newWorld(t)
+	w.checkin(agentapi.CheckinRequest{}).parked().leave()
+	up := w.upgrade()
+	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
+	before, n := w.agent(), len(w.events(0))
+	shown := agentapi.CheckinRequest{AckToken: token}
+	w.checkin(shown).parked().leave()
+
+	// The server dies before the ledger writes: an agent that shows no token is given
+	// its action again, and the next that it shows counts.
+	w.service.Ledger = &checkin.Ledger{Agents: w.store.Agents(), Parker: w.parker, Log: w.service.Log}
+	w.checkin(agentapi.CheckinRequest{}).delivers(up.ID)
+	w.checkin(shown).parked().leave()
+	w.checkin(shown).parked().leave()
+	after := w.agent()
+	if after.Last.ActionSeq != up.Seq || after.Revision != before.Revision {
+		t.Errorf("the number is %d, want %d; the revision %d, was %d", after.Last.ActionSeq, up.Seq, after.Revision, before.Revision)
+	}
+	if news := w.events(n); len(news) != 0 {
+		t.Errorf("events of a token: %+v", news)
+	}
+	w.checkin(agentapi.CheckinRequest{}).parked()
+}
+
+// What changes the document takes the number along: both are there at once.
+func TestATokenGoesWithTheChangeItComesWith(t *testing.T) {
+	w := newWorld(t)
+	up := w.upgrade()
+	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
+	w.checkin(agentapi.CheckinRequest{AckToken: token, Status: "degraded"}).parked()
+	a, err := w.store.Agents().Get(t.Context(), agentID)
+	if err != nil || a.Last.ActionSeq != up.Seq || a.Last.Status != "degraded" {
+		t.Errorf("last seen is %+v: %v", a.Last, err)
+	}
 }
 
 func TestAnActionCancelledBeforeDeliveryIsNotDelivered(t *testing.T) {
@@ -88,7 +127,7 @@ func TestATokenThatIsNotOursCountsAsNone(t *testing.T) {
 			w := newWorld(t)
 			up := w.upgrade()
 			w.checkin(agentapi.CheckinRequest{AckToken: token}).delivers(up.ID)
-			if got := w.agent().ActionSeq; got != 0 {
+			if got := w.agent().Last.ActionSeq; got != 0 {
 				t.Errorf("the agent's sequence number has become %d", got)
 			}
 		})
@@ -104,7 +143,7 @@ func TestAnOlderTokenIsBelieved(t *testing.T) {
 	w.must(err)
 	w.checkin(agentapi.CheckinRequest{AckToken: fmt.Sprint(two)}).parked().leave()
 	w.checkin(agentapi.CheckinRequest{AckToken: fmt.Sprint(one)}).delivers("two")
-	if got := w.agent().ActionSeq; got != two {
+	if got := w.agent().Last.ActionSeq; got != two {
 		t.Errorf("the agent's sequence number went back to %d", got)
 	}
 }
@@ -194,8 +233,8 @@ func TestWhatIsSaidWhileTheStoreIsAwayIsWrittenLater(t *testing.T) {
 	w.agents.away.Store(false)
 	w.eventually(func() error {
 		w.parker.Wake(agentID)
-		if a := w.agent(); a.UpgradeDetails == nil || a.ActionSeq != up.Seq {
-			return fmt.Errorf("details are %v, sequence number %d", a.UpgradeDetails, a.ActionSeq)
+		if a := w.agent(); a.UpgradeDetails == nil || a.Last.ActionSeq != up.Seq {
+			return fmt.Errorf("details are %v, sequence number %d", a.UpgradeDetails, a.Last.ActionSeq)
 		}
 		return nil
 	})

@@ -22,8 +22,9 @@ const (
 	RetouchInterval = fleet.OfflineAfter / 10
 )
 
-// Ledger gathers when agents were seen and writes it to the store in bulk. At
-// most FlushInterval of it is lost in a crash, and the next poll brings it back.
+// Ledger gathers when agents were seen, and which action each has shown, and writes
+// it to the store in bulk. At most FlushInterval of it is lost in a crash, and the
+// next poll brings it back.
 type Ledger struct {
 	Agents store.Agents
 	Parker Parker
@@ -48,13 +49,15 @@ func (l *Ledger) Seen(t fleet.Touch) {
 		l.pending = map[string]fleet.Touch{}
 	}
 	old, ok := l.pending[t.AgentID]
+	t.ActionSeq = max(t.ActionSeq, old.ActionSeq)
 	if ok && t.At.Before(old.At) {
 		// A write that failed comes back here, behind a retouch that came
 		// meanwhile: what the agent said must not be lost to that.
 		if old.Status == "" {
 			old.Status, old.Message = t.Status, t.Message
-			l.pending[t.AgentID] = old
 		}
+		old.ActionSeq = t.ActionSeq
+		l.pending[t.AgentID] = old
 		return
 	}
 	if t.Status == "" {

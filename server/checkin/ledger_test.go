@@ -151,6 +151,50 @@ func TestLedgerKeepsAStatusBehindARetouch(t *testing.T) {
 	})
 }
 
+// The highest number that an agent has shown wins, in whatever order its check-ins
+// come in, and also when a write of it has failed.
+func TestLedgerKeepsTheHighestNumber(t *testing.T) {
+	said := time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
+	touch := func(after time.Duration, seq int64) fleet.Touch {
+		return fleet.Touch{AgentID: "a", At: said.Add(after), ActionSeq: seq}
+	}
+	for name, c := range map[string]struct {
+		first []fleet.Touch // whose write fails
+		then  []fleet.Touch // while it fails
+	}{
+		"a retouch behind it":       {first: []fleet.Touch{touch(0, 7), touch(time.Second, 0)}},
+		"a lower one behind it":     {first: []fleet.Touch{touch(0, 7), touch(time.Second, 6)}},
+		"overtaken on the way":      {first: []fleet.Touch{touch(time.Second, 0), touch(0, 7)}},
+		"overtaken by a lower one":  {first: []fleet.Touch{touch(time.Second, 6), touch(0, 7)}},
+		"a retouch meanwhile":       {first: []fleet.Touch{touch(0, 7)}, then: []fleet.Touch{touch(time.Second, 0)}},
+		"a lower one meanwhile":     {first: []fleet.Touch{touch(0, 7)}, then: []fleet.Touch{touch(time.Second, 6)}},
+		"a higher one meanwhile":    {first: []fleet.Touch{touch(0, 6)}, then: []fleet.Touch{touch(time.Second, 7)}},
+		"a higher, older meanwhile": {first: []fleet.Touch{touch(time.Second, 6)}, then: []fleet.Touch{touch(0, 7)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &touched{seen: map[string]fleet.Touch{}, away: true}
+			l := &checkin.Ledger{Agents: s, Parker: &checkin.Blocking{}, Log: slog.New(slog.DiscardHandler)}
+			var once sync.Once
+			s.before = func() {
+				once.Do(func() {
+					for _, t := range c.then {
+						l.Seen(t)
+					}
+				})
+			}
+			for _, t := range c.first {
+				l.Seen(t)
+			}
+			l.Flush(t.Context())
+			s.set(false)
+			l.Flush(t.Context())
+			if writes, seen := s.now(); writes != 2 || seen["a"].ActionSeq != 7 || !seen["a"].At.Equal(said.Add(time.Second)) {
+				t.Errorf("%d writes left %+v", writes, seen["a"])
+			}
+		})
+	}
+}
+
 func TestLedgerRetouchesParkedAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{}

@@ -71,9 +71,9 @@ func TestASettledAgentWithTheSameStanceIsNotChanged(t *testing.T) {
 			req.Upgrade = new(rapid.SampledFrom(kept).Draw(t, "says it keeps"))
 		}
 		// Most documents are not what the check-in says: let it say it first.
-		observe(&before, req, 0, 0, start.Add(-time.Minute))
+		observe(&before, req, 0, start.Add(-time.Minute))
 		seen := before
-		if changed, _ := observe(&seen, req, 0, 0, start); changed || !before.Settled() {
+		if changed, _ := observe(&seen, req, 0, start); changed || !before.Settled() {
 			return
 		}
 		after := before
@@ -84,7 +84,7 @@ func TestASettledAgentWithTheSameStanceIsNotChanged(t *testing.T) {
 		compared++
 		later := start.Add(time.Duration(rapid.IntRange(0, 1_000).Draw(t, "hours")) * time.Hour)
 		acked, again := after, after
-		if changed, _ := observe(&again, req, 0, 0, later); changed {
+		if changed, _ := observe(&again, req, 0, later); changed {
 			t.Fatalf("a check-in changes %+v", after)
 		}
 		for _, action := range []string{"one", "two"} {

@@ -99,8 +99,10 @@ func (w *world) fed(n int) {
 	})
 }
 
+// agent is as the store has it once the ledger has written.
 func (w *world) agent() fleet.Agent {
 	w.t.Helper()
+	w.service.Ledger.Flush(w.t.Context())
 	a, err := w.store.Agents().Get(w.t.Context(), agentID)
 	w.must(err)
 	return a

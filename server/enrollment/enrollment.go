@@ -130,7 +130,7 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 	a := fleet.Agent{
 		ID: req.ID, Type: req.Type, Active: true, PolicyID: key.PolicyID, EnrollmentID: req.EnrollmentID,
 		AccessKeyID: own.Agent.ID, AccessKeyHash: own.Agent.Hash(),
-		WatcherKeyID: own.Watcher.ID, WatcherKeyHash: own.Watcher.Hash(), EnrolledAt: s.Now.UTC(), ActionSeq: seq,
+		WatcherKeyID: own.Watcher.ID, WatcherKeyHash: own.Watcher.Hash(), EnrolledAt: s.Now.UTC(), Last: fleet.LastSeen{ActionSeq: seq},
 		LocalMetadata: req.Metadata.Local, UserMetadata: req.Metadata.UserProvided, Tags: tags(req.Metadata.Tags),
 	}
 	if a.ID == "" {
@@ -173,7 +173,8 @@ func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
 		}
 	}
 	a.Revision = old.Revision
-	_, err = s.Store.Agents().Update(ctx, a)
+	// The number is not of the document.
+	_, err = s.Store.Agents().Report(ctx, store.Report{Agent: &a, Seen: &fleet.Touch{AgentID: a.ID, ActionSeq: a.Last.ActionSeq}})
 	return err
 }
 

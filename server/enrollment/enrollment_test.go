@@ -225,7 +225,7 @@ func TestAHostThatHasTheReplaceTokenTakesItsPlaceAgain(t *testing.T) {
 	}
 	a, err := w.store.Agents().ByAccessKey(t.Context(), newKey.Agent.ID)
 	w.must(err)
-	if a.ID != "web-1" || !a.EnrolledAt.Equal(w.now) || a.Upgrading() || a.ActionSeq != seq {
+	if a.ID != "web-1" || !a.EnrolledAt.Equal(w.now) || a.Upgrading() || a.Last.ActionSeq != seq {
 		t.Errorf("agent is %+v; what was asked of the old one must not reach it", a)
 	}
 	if r, err := w.store.Results().Get(t.Context(), "up", "web-1"); err != nil || !strings.Contains(r.Error, "enrolled again") {

@@ -44,10 +44,6 @@ type Agent struct {
 	Components    json.RawMessage `json:"components,omitempty"`
 	Tags          []string        `json:"tags"`
 
-	// ActionSeq is the sequence number of the last action the agent has shown
-	// to have received.
-	ActionSeq int64 `json:"action_seq_no"`
-
 	UpgradeStartedAt *time.Time               `json:"upgrade_started_at"`
 	UpgradedAt       *time.Time               `json:"upgraded_at"`
 	UpgradeStatus    UpgradeStatus            `json:"upgrade_status"`
@@ -89,15 +85,20 @@ type LastSeen struct {
 	At      *time.Time // nil: never checked in
 	Status  string     // online, degraded, error, starting
 	Message string
+	// ActionSeq is the sequence number of the last action the agent has shown
+	// to have received. It only grows.
+	ActionSeq int64
 }
 
 // Touch is a coalesced last-seen write. An empty Status means that the agent was
 // seen, but said nothing new: status and message stay as they are.
 type Touch struct {
 	AgentID string
-	At      time.Time
+	At      time.Time // zero: ActionSeq is all there is
 	Status  string
 	Message string
+	// ActionSeq is the number that the agent has shown; 0: none.
+	ActionSeq int64
 }
 
 // UpgradeStatus is how the last upgrade stands: none (also after success),

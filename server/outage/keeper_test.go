@@ -333,8 +333,8 @@ func TestAnUpgradeGoesOnThroughAnOutage(t *testing.T) {
 				t.Errorf("the phases were %s", got)
 			}
 			a := w.document("a")
-			if a.Version != "1.1.0" || a.Upgrading() || a.ActionSeq != up.Seq || a.Watch == nil {
-				t.Errorf("after the outage it runs %s, upgrading: %t, seq %d, watch %+v", a.Version, a.Upgrading(), a.ActionSeq, a.Watch)
+			if a.Version != "1.1.0" || a.Upgrading() || a.Last.ActionSeq != up.Seq || a.Watch == nil {
+				t.Errorf("after the outage it runs %s, upgrading: %t, seq %d, watch %+v", a.Version, a.Upgrading(), a.Last.ActionSeq, a.Watch)
 			}
 			if a.UpgradedAt == nil || a.UpgradedAt.Before(begun) || a.UpgradedAt.After(ended) {
 				t.Errorf("upgraded at %v, it was between %s and %s", a.UpgradedAt, begun, ended)

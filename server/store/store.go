@@ -77,7 +77,8 @@ type Watched interface {
 
 // Agents keeps agent documents.
 type Agents interface {
-	// Create fails with Conflict if the id or the access key id is taken.
+	// Create stores the agent with its Last. It fails with Conflict if the id or the
+	// access key id is taken.
 	Create(ctx context.Context, a fleet.Agent) error
 	Get(ctx context.Context, id string) (fleet.Agent, error)
 	// GetMany returns those of the ids that exist, in the order asked for.
@@ -97,8 +98,10 @@ type Agents interface {
 	// Delete removes the document; a missing one is no error.
 	Delete(ctx context.Context, id string) error
 	// Touch writes when agents were last seen, all in one durable write. It
-	// changes no revision. Unknown agents are passed over, and so is a touch
-	// older than what is there. One with an empty Status moves the time only.
+	// changes no revision. Unknown agents are passed over, and so are time, status
+	// and message of a touch that is older than what is there, or has no time. One
+	// with an empty Status leaves status and message. ActionSeq only grows: a higher
+	// one is taken from every touch, however old, a lower one from none.
 	Touch(ctx context.Context, touches []fleet.Touch) error
 	List(ctx context.Context, q AgentQuery) (agents []fleet.Agent, total int, err error)
 	// Facts calls f for every agent of the filter, in no order. f must not call

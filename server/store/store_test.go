@@ -52,7 +52,7 @@ func (a *agents) countUp(t *testing.T) {
 	t.Helper()
 	v, err := a.Get(t.Context(), "a")
 	if err == nil {
-		v.ActionSeq++
+		v.PolicyRev++
 		_, err = a.Agents.Update(t.Context(), v)
 	}
 	if err != nil {
@@ -75,7 +75,7 @@ func TestAChangeIsMadeOnWhatAnotherWriterLeft(t *testing.T) {
 		t.Fatalf("after %d tries: %v", a.tries, err)
 	}
 	stored, err := a.Get(t.Context(), "a")
-	if err != nil || stored.Version != "2.0.0" || stored.ActionSeq != 3 || got.ActionSeq != 3 || got.Version != "2.0.0" || got.Revision != stored.Revision {
+	if err != nil || stored.Version != "2.0.0" || stored.PolicyRev != 3 || got.PolicyRev != 3 || got.Version != "2.0.0" || got.Revision != stored.Revision {
 		t.Fatalf("returned %+v, stored is %+v: %v", got, stored, err)
 	}
 }
@@ -119,13 +119,13 @@ func TestFiveAtOnceLoseNothing(t *testing.T) {
 	var all sync.WaitGroup
 	for range 5 {
 		all.Go(func() {
-			if _, err := store.UpdateAgent(t.Context(), a.Agents, "a", func(v *fleet.Agent) bool { v.ActionSeq++; return true }); err != nil {
+			if _, err := store.UpdateAgent(t.Context(), a.Agents, "a", func(v *fleet.Agent) bool { v.PolicyRev++; return true }); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	if v, err := a.Get(t.Context(), "a"); err != nil || v.ActionSeq != 5 {
-		t.Fatalf("%d of 5 changes are there: %v", v.ActionSeq, err)
+	if v, err := a.Get(t.Context(), "a"); err != nil || v.PolicyRev != 5 {
+		t.Fatalf("%d of 5 changes are there: %v", v.PolicyRev, err)
 	}
 }

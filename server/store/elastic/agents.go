@@ -21,16 +21,26 @@ type agentHead struct {
 	At          *time.Time `json:"last_checkin"`
 	Status      string     `json:"last_checkin_status"`
 	Message     string     `json:"last_checkin_message"`
+	// ActionSeq is absent from documents of the first schema, whose number stands in
+	// the packed document; of an agent that was read it is never nil.
+	ActionSeq *int64 `json:"action_seq_no"`
 }
 
-var agentHeadFields = []string{"rev", "access_api_key_id", "enrolled_at", "last_checkin", "last_checkin_status", "last_checkin_message"}
+var agentHeadFields = []string{"rev", "access_api_key_id", "enrolled_at", "last_checkin", "last_checkin_status", "last_checkin_message", "action_seq_no"}
 
 func (h agentHead) last() fleet.LastSeen {
 	last := fleet.LastSeen{Status: h.Status, Message: h.Message}
 	if h.At != nil {
 		last.At = new(*h.At)
 	}
+	if h.ActionSeq != nil {
+		last.ActionSeq = *h.ActionSeq
+	}
 	return last
+}
+
+func (h *agentHead) seen(last fleet.LastSeen) {
+	h.At, h.Status, h.Message, h.ActionSeq = last.At, last.Status, last.Message, new(last.ActionSeq)
 }
 
 // agentFields are those of the source that an agent is read from.
@@ -43,14 +53,21 @@ func agentValue(id string, source []byte) (fleet.Agent, agentHead, error) {
 			agentHead
 			packed
 		}
-		a fleet.Agent
+		doc struct {
+			fleet.Agent
+			ActionSeq int64 `json:"action_seq_no"` // of the first schema
+		}
 	)
 	if err := decodeSource("agent", id, source, &s); err != nil {
-		return a, s.agentHead, err
+		return fleet.Agent{}, s.agentHead, err
 	}
-	if err := s.unpack("agent", id, &a); err != nil {
-		return a, s.agentHead, err
+	if err := s.unpack("agent", id, &doc); err != nil {
+		return fleet.Agent{}, s.agentHead, err
 	}
+	if s.ActionSeq == nil {
+		s.ActionSeq = &doc.ActionSeq
+	}
+	a := doc.Agent
 	a.Last, a.Revision = s.last(), s.Rev
 	return a, s.agentHead, nil
 }
@@ -106,6 +123,7 @@ func (g agents) readMany(ctx context.Context, ids []string) ([]heldAgent, error)
 		return nil, err
 	}
 	out := make([]heldAgent, len(ids))
+	var older []int // of the first schema
 	for i, f := range got {
 		if !f.there {
 			continue
@@ -114,8 +132,40 @@ func (g agents) readMany(ctx context.Context, ids []string) ([]heldAgent, error)
 		if err := decodeSource("agent", ids[i], f.source, &out[i].agentHead); err != nil {
 			return nil, err
 		}
+		if out[i].ActionSeq == nil {
+			older = append(older, i)
+		}
+	}
+	for part := range slices.Chunk(older, maxGet) { // whole documents: not all of a fleet's at once
+		if err := g.readWhole(ctx, keys, part, out); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
+}
+
+// readWhole reads the heads of some of the keys again, with what stands in the
+// documents alone.
+func (g agents) readWhole(ctx context.Context, keys []key, places []int, out []heldAgent) error {
+	asked := make([]key, len(places))
+	for n, i := range places {
+		asked[n] = keys[i]
+	}
+	got, err := g.s.c.gets(ctx, "read agents", asked, agentFields...)
+	if err != nil {
+		return err
+	}
+	for n, i := range places {
+		if out[i] = (heldAgent{}); !got[n].there {
+			continue
+		}
+		_, head, err := agentValue(keys[i].id, got[n].source)
+		if err != nil {
+			return err
+		}
+		out[i] = heldAgent{true, got[n].guard, head}
+	}
+	return nil
 }
 
 func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
@@ -216,7 +266,9 @@ func (g agents) replace(ctx context.Context, a *fleet.Agent, now heldAgent, seen
 		return 0, false, nil
 	}
 	if !out.repeated {
-		g.s.held.put(a.ID, heldAgent{true, out.guard, agentHead{rev, a.AccessKeyID, a.EnrolledAt, last.At, last.Status, last.Message}})
+		now := heldAgent{true, out.guard, agentHead{Rev: rev, AccessKeyID: a.AccessKeyID, EnrolledAt: a.EnrolledAt}}
+		now.seen(last)
+		g.s.held.put(a.ID, now)
 	}
 	if moved {
 		return rev, true, g.release(ctx, head.AccessKeyID, a.ID)

@@ -150,15 +150,15 @@ func TestAWriteWhoseAnswerIsLostIsNotMadeTwice(t *testing.T) {
 	must(t, s.Agents().Create(ctx, agent("a")))
 	a, err := s.Agents().Get(ctx, "a")
 	must(t, err)
-	a.ActionSeq++
+	a.PolicyRev++
 	lose()
 	_, err = s.Agents().Update(ctx, a)
 	lost(err)
 	if _, err = s.Agents().Update(ctx, a); fleet.KindOf(err) != fleet.Conflict {
 		t.Fatalf("the second try gave %v: what was read before the first is no longer so", err)
 	}
-	if a, err = s.Agents().Get(ctx, "a"); err != nil || a.ActionSeq != 1 {
-		t.Fatalf("the change was made %d times: %v", a.ActionSeq, err)
+	if a, err = s.Agents().Get(ctx, "a"); err != nil || a.PolicyRev != 1 {
+		t.Fatalf("the change was made %d times: %v", a.PolicyRev, err)
 	}
 	lose()
 	touch := []fleet.Touch{{AgentID: "a", At: now.Add(time.Second), Status: "online"}}
@@ -338,7 +338,7 @@ func TestRequestsOfACheckIn(t *testing.T) {
 		t.Helper()
 		a, err := s.Agents().ByAccessKey(ctx, "key-a")
 		must(t, err)
-		a.ActionSeq = int64(n)
+		a.PolicyRev = int64(n)
 		_, err = s.Agents().Report(ctx, store.Report{Agent: &a, Seen: &fleet.Touch{AgentID: "a", At: now.Add(time.Duration(n) * time.Second), Status: "online"}})
 		must(t, err)
 		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: now.Add(time.Duration(n)*time.Second + time.Millisecond)}}))

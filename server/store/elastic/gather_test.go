@@ -64,7 +64,7 @@ func TestReportsAtOnceShareRequests(t *testing.T) {
 	errs := make([]error, crowdSize)
 	took = together(func(i int) {
 		a := read[i]
-		a.ActionSeq = int64(i + 1)
+		a.PolicyRev = int64(i + 1)
 		_, errs[i] = s.Agents().Report(ctx, store.Report{
 			Agent: &a, Seen: &fleet.Touch{AgentID: a.ID, At: now.Add(time.Second), Status: "online"},
 			Results: []fleet.Result{{ActionID: "act", AgentID: a.ID, Timestamp: now}},
@@ -87,8 +87,8 @@ func TestReportsAtOnceShareRequests(t *testing.T) {
 	for i := range crowdSize {
 		a, err := s.Agents().Get(ctx, id(i))
 		must(t, err)
-		if want := int64(i + 1); !stale[i] && a.ActionSeq != want || stale[i] && a.ActionSeq != 0 {
-			t.Errorf("agent %d has action number %d", i, a.ActionSeq)
+		if want := int64(i + 1); !stale[i] && a.PolicyRev != want || stale[i] && a.PolicyRev != 0 {
+			t.Errorf("agent %d has policy revision %d", i, a.PolicyRev)
 		}
 		if _, err := s.Results().Get(ctx, "act", a.ID); err != nil {
 			t.Error(err)

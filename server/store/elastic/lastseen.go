@@ -15,23 +15,22 @@ func touchFields(last fleet.LastSeen, enrolled time.Time) map[string]any {
 	}
 	return map[string]any{
 		"last_checkin": last.At, "last_checkin_status": text(last.Status), "last_checkin_message": text(last.Message),
-		"last_activity": activity,
+		"last_activity": activity, "action_seq_no": last.ActionSeq,
 	}
 }
 
 // touched is when an agent was last seen, after a touch, and whether it says
 // anything new.
 func touched(last fleet.LastSeen, t fleet.Touch) (fleet.LastSeen, bool) {
-	if last.At != nil && last.At.After(t.At) {
-		return last, false
-	}
 	was := last
-	at := t.At.UTC()
-	last.At = &at
-	if t.Status != "" {
-		last.Status, last.Message = t.Status, t.Message
+	last.ActionSeq = max(last.ActionSeq, t.ActionSeq)
+	if !t.At.IsZero() && (last.At == nil || !last.At.After(t.At)) {
+		last.At = new(t.At.UTC())
+		if t.Status != "" {
+			last.Status, last.Message = t.Status, t.Message
+		}
 	}
-	return last, was.At == nil || !was.At.Equal(at) || was.Status != last.Status || was.Message != last.Message
+	return last, !sameLast(was, last)
 }
 
 func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
@@ -70,7 +69,7 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 				}
 				continue
 			}
-			heads[i].At, heads[i].Status, heads[i].Message = last.At, last.Status, last.Message
+			heads[i].seen(last)
 			writes = append(writes, write{verb: update, key: key{indexAgents, id}, guard: heads[i].guard, body: touchFields(last, heads[i].EnrolledAt)})
 			writing = append(writing, i)
 			g.s.held.drop(id)

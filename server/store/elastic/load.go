@@ -131,10 +131,8 @@ func packedOf(source map[string]any) packed {
 }
 
 func sameLast(a, b fleet.LastSeen) bool {
-	if a.At == nil || b.At == nil {
-		return a.At == nil && b.At == nil && a.Status == b.Status && a.Message == b.Message
-	}
-	return a.At.Equal(*b.At) && a.Status == b.Status && a.Message == b.Message
+	at := a.At == b.At || a.At != nil && b.At != nil && a.At.Equal(*b.At)
+	return at && a.Status == b.Status && a.Message == b.Message && a.ActionSeq == b.ActionSeq
 }
 
 func (s *Store) LoadResults(ctx context.Context, list []fleet.Result) (int, error) {

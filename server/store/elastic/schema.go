@@ -5,7 +5,7 @@ import "maps"
 // schemaVersion is that of all mappings. A higher one adds fields and indices; what
 // is there never changes its type, so that replicas of two versions can run beside
 // each other while the server is upgraded.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // The indices, without their prefix.
 const (
@@ -55,7 +55,7 @@ func with(properties, more body) body {
 // schemas are the properties of each index, besides those of every document.
 var schemas = map[string]body{
 	indexAgents: with(queryProperties(), body{
-		"id": keyword, "rev": long, "access_api_key_id": keyword, "last_activity": date, "upgrading_since": date,
+		"id": keyword, "rev": long, "access_api_key_id": keyword, "action_seq_no": long, "last_activity": date, "upgrading_since": date,
 		"hostname": keyword, "version_key": keyword, "version_since": date, "healthy_since": date, "labels": column,
 	}),
 	indexAccessKeys: {"agent_id": keyword},

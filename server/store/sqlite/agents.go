@@ -30,6 +30,7 @@ type agentRow struct {
 	lastCheckin   any
 	status        string
 	message       string
+	actionSeq     int64
 	facts         [factCount]any // in the order of factColumns
 }
 
@@ -70,7 +71,7 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 	}
 	return agentRow{
 		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: doc,
-		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message,
+		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message, actionSeq: a.Last.ActionSeq,
 		facts: [...]any{
 			a.ID, f.Active, f.Unenrolling, upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
 			f.AuditUnenrolledReason, hostname, fleet.VersionKey(a.Version),
@@ -113,8 +114,8 @@ func createAgent(t *tx, row agentRow) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.exec(`INSERT INTO hot (rid, last_checkin, status, message) VALUES (?, ?, ?, ?)`,
-		rid, row.lastCheckin, row.status, row.message); err != nil {
+	if _, err := t.exec(`INSERT INTO hot (rid, last_checkin, status, message, action_seq_no) VALUES (?, ?, ?, ?, ?)`,
+		rid, row.lastCheckin, row.status, row.message, row.actionSeq); err != nil {
 		return err
 	}
 	_, err = t.exec(`INSERT INTO facts (rid, `+factColumns+`) VALUES (?1, `+factSlots+`)`, append([]any{rid}, row.facts[:]...)...)
@@ -122,7 +123,7 @@ func createAgent(t *tx, row agentRow) error {
 }
 
 // agentColumns are what scanAgent reads, of agents as a and hot as h.
-const agentColumns = `a.rid, a.rev, a.doc, h.last_checkin, h.status, h.message`
+const agentColumns = `a.rid, a.rev, a.doc, h.last_checkin, h.status, h.message, h.action_seq_no`
 
 func scanAgent(scan scan) (fleet.Agent, error) {
 	read, err := agentDocument(scan)
@@ -139,7 +140,7 @@ func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
 		last     sql.NullInt64
 		seen     fleet.LastSeen
 	)
-	err = scan(&rid, &rev, &doc, &last, &seen.Status, &seen.Message)
+	err = scan(&rid, &rev, &doc, &last, &seen.Status, &seen.Message, &seen.ActionSeq)
 	return func() (a fleet.Agent, err error) {
 		if err := decode("agent", fmt.Sprintf("in row %d", rid), doc, &a); err != nil {
 			return a, err
@@ -339,9 +340,20 @@ func touchAgents(t *tx, rows []touchRow) error {
 	return nil
 }
 
-func touchAgent(t *tx, r touchRow) (int64, error) {
-	return t.exec(`UPDATE hot SET last_checkin = ?2, status = iif(?3 = '', status, ?3), message = iif(?3 = '', message, ?4)
-		WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`, r.rid, fromTime(r.At), r.Status, r.Message)
+func touchAgent(t *tx, r touchRow) (n int64, err error) {
+	switch {
+	case r.At.IsZero():
+	case r.Status == "" && r.ActionSeq == 0: // most of a flush: agents that are parked
+		n, err = t.exec(`UPDATE hot SET last_checkin = ?2 WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`, r.rid, fromTime(r.At))
+	default:
+		n, err = t.exec(`UPDATE hot SET last_checkin = ?2, status = iif(?3 = '', status, ?3), message = iif(?3 = '', message, ?4),
+			action_seq_no = max(action_seq_no, ?5) WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`,
+			r.rid, fromTime(r.At), r.Status, r.Message, r.ActionSeq)
+	}
+	if err == nil && n == 0 && r.ActionSeq > 0 { // too old but for the number
+		n, err = t.exec(`UPDATE hot SET action_seq_no = ?2 WHERE rid = ?1 AND action_seq_no < ?2`, r.rid, r.ActionSeq)
+	}
+	return n, err
 }
 
 // touchSuccessor handles a touch that changed nothing: it is older than what is

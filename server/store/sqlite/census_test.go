@@ -39,7 +39,10 @@ func oldFile(t *testing.T, agents ...fleet.Agent) (path string) {
 	exec(`PRAGMA user_version = 1`)
 	exec(fmt.Sprintf(`PRAGMA application_id = %d`, applicationID))
 	for i, a := range agents {
-		doc, err := json.Marshal(a)
+		doc, err := json.Marshal(struct {
+			fleet.Agent
+			ActionSeq int64 `json:"action_seq_no,omitempty"`
+		}{a, a.Last.ActionSeq})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +86,7 @@ func TestAFleetOfTheFirstSchemaIsInTheCensus(t *testing.T) {
 	}
 
 	// The next write of any kind puts the labels in their place.
-	_, err := store.UpdateAgent(t.Context(), s.Agents(), "a", func(a *fleet.Agent) bool { a.ActionSeq++; return true })
+	_, err := store.UpdateAgent(t.Context(), s.Agents(), "a", func(a *fleet.Agent) bool { a.PolicyRev++; return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +134,46 @@ func TestAFleetOfTheFirstSchemaCanBeAskedAbout(t *testing.T) {
 		if err := s.get(t.Context(), `SELECT host_named FROM facts WHERE id = ?`, []any{id}, &named); err != nil || named != want {
 			t.Errorf("agent %s is named %v: %v", id, named, err)
 		}
+	}
+}
+
+// The number an agent has shown stood in its document, until every check-in after an
+// action for the fleet would have rewritten one.
+func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
+	seen := time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
+	s := mustOpen(t, oldFile(t,
+		fleet.Agent{ID: "a", AccessKeyID: "k", Last: fleet.LastSeen{At: &seen, ActionSeq: 1 << 40}},
+		fleet.Agent{ID: "none", AccessKeyID: "k2"},
+		fleet.Agent{ID: "b", AccessKeyID: "k3", Last: fleet.LastSeen{ActionSeq: 7}},
+	))
+	want := func(what string, numbers ...int64) {
+		t.Helper()
+		list, err := s.Agents().GetMany(t.Context(), []string{"a", "none", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int64
+		for i := range list {
+			got = append(got, list[i].Last.ActionSeq)
+		}
+		if !slices.Equal(got, numbers) {
+			t.Errorf("%s the numbers are %v, want %v", what, got, numbers)
+		}
+	}
+	want("when the file is opened", 1<<40, 0, 7)
+	if err := s.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: "a", At: seen, ActionSeq: 8}, {AgentID: "none", At: seen, ActionSeq: 8}, {AgentID: "b", At: seen}}); err != nil {
+		t.Fatal(err)
+	}
+	want("after a touch", 1<<40, 8, 7)
+	for _, id := range []string{"a", "none", "b"} {
+		if _, err := store.UpdateAgent(t.Context(), s.Agents(), id, func(a *fleet.Agent) bool { a.Version = "1.1.0"; return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("after a change", 1<<40, 8, 7)
+	again := mustOpen(t, s.Path()) // which fills nothing in once more
+	if a, err := again.Agents().Get(t.Context(), "none"); err != nil || a.Last.ActionSeq != 8 {
+		t.Errorf("opened again, the number is %d: %v", a.Last.ActionSeq, err)
 	}
 }
 

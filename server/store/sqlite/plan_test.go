@@ -33,7 +33,7 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	must(err)
 	_, err = s.Agents().Upgrading(ctx, store.UpgradingSince{}, 1)
 	must(err)
-	must(s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: now}, {AgentID: "a", At: now.Add(-1)}}))
+	must(s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: now}, {AgentID: "a", At: now.Add(-1), ActionSeq: 1}}))
 	_, err = s.Actions().Create(ctx, fleet.Action{ID: "x", Agents: []string{"a"}})
 	must(err)
 	_, err = s.Actions().Create(ctx, fleet.Action{ID: "x"})

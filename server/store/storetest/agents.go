@@ -27,12 +27,11 @@ func fullAgent(id string) fleet.Agent {
 	a.UnenrolledAt, a.UnenrolledReason = atPtr(time.Hour), "manual"
 	a.UnenrollmentStartedAt = atPtr(time.Minute)
 	a.AuditUnenrolledReason, a.AuditUnenrolledTime = "uninstall", atPtr(2*time.Hour)
-	a.Last = fleet.LastSeen{At: atPtr(time.Second + 250*time.Millisecond), Status: "degraded", Message: "half of it runs <&> äöü"}
+	a.Last = fleet.LastSeen{At: atPtr(time.Second + 250*time.Millisecond), Status: "degraded", Message: "half of it runs <&> äöü", ActionSeq: 1 << 40}
 	a.LocalMetadata = json.RawMessage(`{"host": {"hostname": "db-1"}, "elastic": {"agent": {"upgradeable": true}}, "n": 12345678901234}`)
 	a.UserMetadata = json.RawMessage(`{"rack": "<4>"}`)
 	a.Components = json.RawMessage(`[{"id":"logs","status":"HEALTHY"}]`)
 	a.Tags = []string{"prod", "db"}
-	a.ActionSeq = 1 << 40
 	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
 	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom = "act", "1.1.0", "1.0.0"
 	a.UpgradeRollback, a.UpgradeEndTold, a.UpgradedAt = true, true, atPtr(4*time.Minute)
@@ -61,9 +60,11 @@ func testAgents(t *testing.T, cfg Config) {
 
 	t.Run("the full agent has a value in every field", func(t *testing.T) {
 		v := reflect.ValueOf(fullAgent("a"))
-		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Revision" {
-				t.Errorf("it has no %s", name)
+		for _, v := range []reflect.Value{v, v.FieldByName("Last")} {
+			for i := range v.NumField() {
+				if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Revision" {
+					t.Errorf("it has no %s", name)
+				}
 			}
 		}
 	})
@@ -235,7 +236,7 @@ func testAgents(t *testing.T, cfg Config) {
 		}
 		all.Wait()
 		for _, s := range stores {
-			if n := value(s.Agents().Get(ctx, "a"))(t).ActionSeq; n != writers*each {
+			if n := value(s.Agents().Get(ctx, "a"))(t).PolicyRev; n != writers*each {
 				t.Fatalf("%d changes of %d are there", n, writers*each)
 			}
 		}
@@ -272,7 +273,7 @@ func ids(list []fleet.Agent) []string {
 	return out
 }
 
-// countUp adds one to ActionSeq, again whenever another writer comes first.
+// countUp adds one to PolicyRev, again whenever another writer comes first.
 func countUp(ctx context.Context, agents store.Agents, id string) error {
 	const tries = 1000 // 80 changes cannot overtake one more often
 	for range tries {
@@ -280,7 +281,7 @@ func countUp(ctx context.Context, agents store.Agents, id string) error {
 		if err != nil {
 			return err
 		}
-		a.ActionSeq++
+		a.PolicyRev++
 		_, err = agents.Update(ctx, a)
 		if fleet.KindOf(err) != fleet.Conflict || err == nil {
 			return err
@@ -367,12 +368,117 @@ func testTouch(t *testing.T, cfg Config) {
 		place := cfg.Place(t)
 		s, other := cfg.reopen(t, place), cfg.reopen(t, place)
 		must(t, s.Agents().Create(ctx, agent("a")))
-		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Minute), Status: "error"}}))
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Minute), Status: "error", ActionSeq: 9}}))
 		must(t, other.Agents().Delete(ctx, "a"))
-		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(2 * time.Minute), Status: "error"}}))
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(2 * time.Minute), Status: "error", ActionSeq: 9}}))
 		must(t, other.Agents().Create(ctx, agent("a")))
 		lastOf(t, s, "a", fleet.LastSeen{})
-		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), Status: "online"}}))
-		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), Status: "online"})
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), Status: "online", ActionSeq: 5}}))
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), Status: "online", ActionSeq: 5})
+	})
+
+	t.Run("the number an agent has shown only grows, whatever the time of the touch", func(t *testing.T) {
+		s := cfg.open(t)
+		enrolled := agent("a")
+		enrolled.Last.ActionSeq = 3
+		must(t, s.Agents().Create(ctx, enrolled))
+		lastOf(t, s, "a", fleet.LastSeen{ActionSeq: 3})
+		for _, step := range []struct {
+			name    string
+			touches []fleet.Touch
+			want    fleet.LastSeen
+		}{
+			{"a number alone, before the first check-in", []fleet.Touch{{ActionSeq: 4}}, fleet.LastSeen{ActionSeq: 4}},
+			{"nothing at all", []fleet.Touch{{Status: "error", Message: "of no time"}}, fleet.LastSeen{ActionSeq: 4}},
+			{"a check-in that shows none", []fleet.Touch{{At: at(time.Minute), Status: "online"}}, fleet.LastSeen{At: atPtr(time.Minute), Status: "online", ActionSeq: 4}},
+			{"a higher one", []fleet.Touch{{At: at(2 * time.Minute), ActionSeq: 6}}, fleet.LastSeen{At: atPtr(2 * time.Minute), Status: "online", ActionSeq: 6}},
+			{"a lower one", []fleet.Touch{{At: at(3 * time.Minute), Status: "degraded", ActionSeq: 5}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 6}},
+			{"a higher one that comes late", []fleet.Touch{{At: at(time.Second), Status: "error", ActionSeq: 8}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
+			{"the same once more", []fleet.Touch{{At: at(time.Second), Status: "error", ActionSeq: 8}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
+			{"a lower one that comes late", []fleet.Touch{{At: at(time.Second), ActionSeq: 7}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
+			{
+				"several, the highest with the oldest",
+				[]fleet.Touch{{At: at(4 * time.Minute), ActionSeq: 9}, {At: at(time.Minute), ActionSeq: 1 << 40}, {At: at(2 * time.Minute), ActionSeq: 10}},
+				fleet.LastSeen{At: atPtr(4 * time.Minute), Status: "degraded", ActionSeq: 1 << 40},
+			},
+		} {
+			for i := range step.touches {
+				step.touches[i].AgentID = "a"
+			}
+			must(t, s.Agents().Touch(ctx, step.touches))
+			got := value(s.Agents().Get(ctx, "a"))(t)
+			if err := differs(got.Last, step.want); err != nil {
+				t.Errorf("%s: %v", step.name, err)
+			}
+			if again := value(s.Agents().ByAccessKey(ctx, "key-a"))(t); again.Last.ActionSeq != got.Last.ActionSeq {
+				t.Errorf("%s: by its key the agent has the number %d", step.name, again.Last.ActionSeq)
+			}
+		}
+	})
+
+	t.Run("no change of the document puts another number over a touched one", func(t *testing.T) {
+		s := cfg.open(t)
+		must(t, s.Agents().Create(ctx, agent("a")))
+		for i, change := range []func(fleet.Agent) error{
+			func(a fleet.Agent) error { _, err := s.Agents().Update(ctx, a); return err },
+			func(a fleet.Agent) error {
+				errs, err := s.Agents().UpdateMany(ctx, []fleet.Agent{a})
+				return errors.Join(append(errs, err)...)
+			},
+			func(a fleet.Agent) error { _, err := s.Agents().Report(ctx, store.Report{Agent: &a}); return err },
+			func(a fleet.Agent) error {
+				_, err := s.Agents().Report(ctx, store.Report{Agent: &a, Seen: &fleet.Touch{AgentID: "a", ActionSeq: 1}})
+				return err
+			},
+		} {
+			a := value(s.Agents().Get(ctx, "a"))(t)
+			seq := int64(10 * (i + 1))
+			must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), ActionSeq: seq}}))
+			a.PolicyRev = seq // read before the touch, and so with the number of before
+			must(t, change(a))
+			a = value(s.Agents().Get(ctx, "a"))(t)
+			a.Last.ActionSeq = 1000 // and no change takes what a caller has put there
+			must(t, change(a))
+			if a = value(s.Agents().Get(ctx, "a"))(t); a.Last.ActionSeq != seq || a.PolicyRev != seq {
+				t.Errorf("change %d: number %d and policy revision %d, want %d", i, a.Last.ActionSeq, a.PolicyRev, seq)
+			}
+		}
+		a := value(s.Agents().Get(ctx, "a"))(t)
+		value(s.Agents().Report(ctx, store.Report{Agent: &a, Seen: &fleet.Touch{AgentID: "a", ActionSeq: 77}}))(t)
+		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), ActionSeq: 77})
+	})
+
+	t.Run("touches and changes from two processes at once leave the highest number", func(t *testing.T) {
+		place := cfg.Place(t)
+		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		must(t, stores[0].Agents().Create(ctx, agent("a")))
+		const writers, each = 4, 6
+		var all sync.WaitGroup
+		for w := range writers {
+			agents := stores[w%2].Agents()
+			all.Go(func() {
+				for n := range each {
+					// Those of one process have the higher numbers, those of the other the later times.
+					touch := fleet.Touch{AgentID: "a", At: at(time.Duration(w%2*each+n) * time.Second), ActionSeq: int64((1-w%2)*each + n + 1)}
+					if err := agents.Touch(ctx, []fleet.Touch{touch}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			all.Go(func() {
+				for range each {
+					if err := countUp(ctx, agents, "a"); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		lastOf(t, stores[0], "a", fleet.LastSeen{At: atPtr((2*each - 1) * time.Second), ActionSeq: 2 * each})
+		if n := value(stores[1].Agents().Get(ctx, "a"))(t).PolicyRev; n != writers*each {
+			t.Errorf("%d changes of %d are there", n, writers*each)
+		}
 	})
 }

@@ -35,7 +35,7 @@ func Fill(ctx context.Context, s store.Store, agents int) error {
 		a := agent(ids[i])
 		if i%7 == 0 {
 			a = fullAgent(ids[i])
-			a.ActionSeq = 1
+			a.Last.ActionSeq = 1
 		}
 		all.Go(func() error { return s.Agents().Create(ctx, a) })
 	}
@@ -127,7 +127,7 @@ func Change(ctx context.Context, s store.Store) error {
 	if err := s.Agents().Create(ctx, agent("late")); err != nil {
 		return err
 	}
-	if err := s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "agent-000003", At: at(5 * time.Hour), Status: "online", Message: "m"}}); err != nil {
+	if err := s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "agent-000003", At: at(5 * time.Hour), Status: "online", Message: "m", ActionSeq: 2}}); err != nil {
 		return err
 	}
 	if err := s.Actions().Cancel(ctx, "first-1", at(2*time.Hour)); err != nil {

@@ -12,7 +12,7 @@ import (
 func testReports(t *testing.T, cfg Config) {
 	ctx := t.Context()
 	event := func(kind string) fleet.Event { return fleet.Event{At: at(0), Type: kind, Subject: "a"} }
-	seen := &fleet.Touch{AgentID: "a", At: at(time.Second), Status: "degraded", Message: "disk is slow"}
+	seen := &fleet.Touch{AgentID: "a", At: at(time.Second), Status: "degraded", Message: "disk is slow", ActionSeq: 7}
 	result := fleet.Result{ActionID: "act", AgentID: "a", Timestamp: at(time.Second)}
 	types := func(t *testing.T, s store.Store, want ...string) {
 		t.Helper()
@@ -40,7 +40,7 @@ func testReports(t *testing.T, cfg Config) {
 		if got.Version != "2.0.0" || got.Revision != rev || rev == a.Revision {
 			t.Errorf("version %s, revision %d, reported %d, before %d", got.Version, got.Revision, rev, a.Revision)
 		}
-		equal(t, got.Last, fleet.LastSeen{At: &seen.At, Status: seen.Status, Message: seen.Message})
+		equal(t, got.Last, fleet.LastSeen{At: &seen.At, Status: seen.Status, Message: seen.Message, ActionSeq: seen.ActionSeq})
 		value(s.Results().Get(ctx, "act", "a"))(t)
 		types(t, s, "one", "two", fleet.EventActionResult)
 	})
@@ -76,7 +76,7 @@ func testReports(t *testing.T, cfg Config) {
 		stale.Version = "2.0.0"
 		_, err := s.Agents().Report(ctx, store.Report{Agent: &stale, Seen: seen, Events: []fleet.Event{event("one")}})
 		wantKind(t, err, fleet.Conflict)
-		if got := value(s.Agents().Get(ctx, "a"))(t); got.Version == "2.0.0" || got.Last.Status != "" {
+		if got := value(s.Agents().Get(ctx, "a"))(t); got.Version == "2.0.0" || got.Last.Status != "" || got.Last.ActionSeq != 0 {
 			t.Errorf("version %s, last seen %+v", got.Version, got.Last)
 		}
 		types(t, s)
