@@ -81,6 +81,20 @@ func Bench(ctx context.Context) error {
 	return suite.Bench(ctx, root(), os.Stdout)
 }
 
+// BenchLargest loads six servers with 100,000 agents, and writes what that costs to testing/horde/RESULTS.md, too.
+func BenchLargest(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Largest(ctx, root(), os.Stdout)
+}
+
+// BenchProfiles writes where the time of a server and its agents goes to testing/horde/RESULTS.md, too.
+func BenchProfiles(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Profiles(ctx, root(), os.Stdout)
+}
+
 // Proof interrupts an upgrade at every call there is, and writes what became of the hosts to testing/faults/PROOF.md.
 func Proof(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)

@@ -183,6 +183,8 @@ type ServerInfo struct {
 	AdminKey    string `json:"admin_key"`
 	LoginURL    string `json:"login_url"`
 	EnrollToken string `json:"enrollment_token"`
+	// DebugURL is where it serves profiles, if its configuration says debug.listen.
+	DebugURL string `json:"debug_url"`
 }
 
 // StartServer starts a server in a fresh folder, on free ports of loopback.

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
@@ -50,63 +52,92 @@ type agent struct {
 	came    Instant // when it began to connect
 }
 
-// pieces are a check-in, cut where the host's name belongs; the ack token comes
-// last. It has the size of a real agent's: a kilobyte.
-type pieces struct{ between []string }
+// pieces are a check-in, cut where agents differ. It is a real agent's in its fields,
+// their order and its size of a kilobyte.
+type pieces struct {
+	version string
+	parts   []piece
+}
 
-// newPieces encodes what the agents of a version say.
+// piece is text, and what an agent puts behind it.
+type piece struct {
+	text   string
+	behind byte
+}
+
+// What an agent puts in. JSON writes each in six letters, as no text has them.
+const (
+	itsHost  = '\x01'
+	itsID    = '\x02'
+	itsToken = '\x03'
+)
+
+// newPieces encodes what the agents of a version say. They ask for the wait that the
+// agent has by default.
 func newPieces(version string) pieces {
-	meta := map[string]any{
-		"elastic": map[string]any{"agent": map[string]any{
-			"version": version, "snapshot": false, "upgradeable": true, "build.original": version + " (build: 3f2a9c1d at 2026-01-01 00:00:00 +0000 UTC)",
-			"complete": false, "log_level": "info", "unprivileged": false, "id": "\x01",
-		}},
-		"host": map[string]any{
-			"hostname": "\x01", "name": "\x01", "architecture": "x86_64", "id": "\x01",
-			"ip": []string{"127.0.0.1/8", "192.0.2.17/24", "::1/128", "2001:db8::17/64"}, "mac": []string{"02:00:5e:10:00:01"},
-		},
-		"os": map[string]any{
-			"family": "debian", "kernel": "6.12.41", "name": "Debian GNU/Linux", "platform": "debian", "type": "linux", "version": "13 (trixie)", "full": "Debian GNU/Linux trixie(13 (trixie))",
-		},
+	unit := func(name, kind string) map[string]string {
+		return map[string]string{"id": name, "type": kind, "status": "HEALTHY", "message": "Healthy"}
 	}
-	unit := func(name, kind string) map[string]any {
-		return map[string]any{"id": name, "type": kind, "status": "healthy", "message": "Healthy"}
-	}
-	components := []any{map[string]any{
-		"id": "process-default", "type": "process", "status": "healthy", "message": "Healthy: communicating with pid '4711'",
-		"units": []any{unit("process-default", "output"), unit("process-default-unit-1", "input")},
-	}}
-	body, err := json.Marshal(map[string]any{"local_metadata": meta, "components": components, "status": "online", "message": "Running", "poll_timeout": "0s", "zz": ""})
+	units, err := json.Marshal([]any{unit("process-default", "output"), unit("process-default-unit-1", "input")})
 	if err != nil {
-		panic("herd: a check-in cannot be encoded: " + err.Error()) // it has no such types
+		panic("herd: units cannot be encoded: " + err.Error()) // they are strings
 	}
-	text := strings.Replace(string(body), `"zz":""`, `"ack_token":"`, 1)
-	text = strings.TrimSuffix(text, "}")
-	return pieces{between: strings.Split(text, `\u0001`)}
-}
-
-// metadata is local_metadata alone, for the enrolment.
-func (p pieces) metadata(host string) json.RawMessage {
-	var all struct {
-		Meta json.RawMessage `json:"local_metadata"`
+	components, err := json.Marshal([]agentapi.Component{{
+		ID: "process-default", Type: "process", Status: "HEALTHY", Message: "Healthy: communicating with pid '4711'", Units: units,
+	}})
+	if err != nil {
+		panic("herd: components cannot be encoded: " + err.Error())
 	}
-	if err := json.Unmarshal(p.appendCheckin(nil, host, ""), &all); err != nil {
-		panic("herd: a check-in cannot be decoded: " + err.Error()) // it has just been encoded
+	body, err := json.Marshal(agentapi.CheckinRequest{
+		Status: "online", Message: "Running", AckToken: string(itsToken), LocalMeta: metadata(version, string(itsHost), string(itsID)),
+		Components: components, PollTimeout: config.DefaultPollTimeout.String(),
+	})
+	if err != nil {
+		panic("herd: a check-in cannot be encoded: " + err.Error())
 	}
-	return all.Meta
-}
-
-// appendCheckin appends the body of a check-in. host and token have only letters
-// that JSON need not escape.
-func (p pieces) appendCheckin(b []byte, host, token string) []byte {
-	for i, text := range p.between {
-		if i > 0 {
-			b = append(b, host...)
+	p := pieces{version: version}
+	for rest := string(body); ; {
+		at := strings.Index(rest, `\u000`)
+		if at < 0 {
+			p.parts = append(p.parts, piece{text: rest})
+			return p
 		}
-		b = append(b, text...)
+		p.parts = append(p.parts, piece{rest[:at], rest[at+5] - '0'})
+		rest = rest[at+6:]
 	}
-	b = append(b, token...)
-	return append(b, `"}`...)
+}
+
+// metadata is what a host says of itself and of its agent.
+func metadata(version, hostname, agentID string) json.RawMessage {
+	return host.Info{
+		ID: "4f1d2a9c0b6e48d7a35c91e27fd0b864", Hostname: hostname, Architecture: "x86_64",
+		IPs:  []string{"127.0.0.1/8", "::1/128", "192.0.2.17/24", "2001:db8::17/64"},
+		MACs: []string{"02-00-5E-10-00-01"},
+		OS: host.OS{
+			Family: "debian", Kernel: "6.12.41", Name: "Debian GNU/Linux", Platform: "debian", Type: "linux", Version: "13 (trixie)",
+			Full: "Debian GNU/Linux trixie(13 (trixie))",
+		},
+	}.Metadata(host.Agent{ID: agentID, Version: version, Build: version + " (build: 3f2a9c1d at 2026-01-01 00:00:00 +0000 UTC)", LogLevel: "info"})
+}
+
+// metadata is local_metadata for the enrolment: a host then has no id yet.
+func (p pieces) metadata(hostname string) json.RawMessage { return metadata(p.version, hostname, "") }
+
+// appendCheckin appends the body of a check-in. hostname, id and token have only
+// letters that JSON need not escape.
+func (p pieces) appendCheckin(b []byte, hostname, id, token string) []byte {
+	for _, part := range p.parts {
+		b = append(b, part.text...)
+		switch part.behind {
+		case itsHost:
+			b = append(b, hostname...)
+		case itsID:
+			b = append(b, id...)
+		case itsToken:
+			b = append(b, token...)
+		}
+	}
+	return b
 }
 
 // appendAcks appends the body of acknowledgements.
@@ -140,6 +171,7 @@ type reader struct {
 	agent    string
 	at       []int // where it stands
 	order    order
+	taken    []byte // the answer to one acknowledgement
 }
 
 // checkin decodes the body of an answer to a check-in of an agent.
@@ -183,9 +215,10 @@ func (r *reader) same(body []byte, id string) bool {
 	return string(body[from:]) == string(r.template[from:])
 }
 
-// acksRefused reads an answer to n acknowledgements and says which was refused.
-func acksRefused(body []byte, n int) error {
-	if n == 1 && string(body) == `{"action":"acks","items":[{"status":200}]}` {
+// acksRefused reads an answer to n acknowledgements and says which was refused. The
+// answer to one that was taken is remembered as it stands: nearly all are the same.
+func (r *reader) acksRefused(body []byte, n int) error {
+	if n == 1 && len(r.taken) > 0 && bytes.Equal(body, r.taken) {
 		return nil
 	}
 	var resp agentapi.AckResponse
@@ -196,6 +229,9 @@ func acksRefused(body []byte, n int) error {
 		if item.Status != http.StatusOK {
 			return fmt.Errorf("an acknowledgement was refused with %d: %s", item.Status, item.Message)
 		}
+	}
+	if n == 1 {
+		r.taken = append(r.taken[:0], body...)
 	}
 	return nil
 }

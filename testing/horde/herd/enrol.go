@@ -67,6 +67,7 @@ func (s *Service) Enrol(args EnrolArgs, reply *EnrolReply) error {
 					reply.Texts = join(reply.Texts, []string{err.Error()})
 				} else {
 					reply.Latency.Add(took)
+					h.enrolling.Add(1)
 					enrolled[n-first] = a
 				}
 				mu.Unlock()
@@ -104,9 +105,10 @@ type enroller struct {
 }
 
 func (h *Herd) newEnroller(worker int) *enroller {
-	config := h.tls[worker%len(h.tls)].Clone()
+	at := (h.First + worker) % len(h.Servers) // herds of few workers are at all servers together
+	config := h.tls[at].Clone()
 	d := net.Dialer{LocalAddr: localAddr(h.First+worker, h.loopback), Timeout: dialTimeout}
-	return &enroller{h, h.Servers[worker%len(h.Servers)] + agentapi.PathEnroll, &http.Client{Timeout: enrolTimeout, Transport: &http.Transport{
+	return &enroller{h, h.Servers[at] + agentapi.PathEnroll, &http.Client{Timeout: enrolTimeout, Transport: &http.Transport{
 		TLSClientConfig: config, DialContext: d.DialContext, MaxIdleConnsPerHost: 1, TLSHandshakeTimeout: dialTimeout,
 	}}}
 }
@@ -115,7 +117,7 @@ func (e *enroller) enrol(number int) (a *agent, took time.Duration, limited int,
 	h := e.h
 	a = &agent{number: number, host: fmt.Sprintf("host-%06d", number), server: number % len(h.Servers)}
 	body, err := json.Marshal(agentapi.EnrollRequest{
-		Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: h.says.metadata(a.host), Tags: []string{h.Tag}},
+		Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: h.says.metadata(a.host), Tags: h.Tags},
 	})
 	if err != nil {
 		return nil, 0, 0, err

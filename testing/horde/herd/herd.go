@@ -37,8 +37,8 @@ type Options struct {
 	CA string
 	// Token is the enrolment token.
 	Token string
-	// Tag is a tag of every agent.
-	Tag string
+	// Tags are those of every agent.
+	Tags []string
 	// First is the number of the first agent: herds of one run have no number in
 	// common.
 	First int
@@ -63,10 +63,14 @@ type Herd struct {
 	loops     []*loop
 	running   sync.WaitGroup // loops and dialers
 	enrolled  int
+	enrolling atomic.Int64 // of them that the server has taken, those of a call that goes on too
 
 	mu      sync.Mutex
 	dials   []dialJob
 	dialers int
+
+	profile  bytes.Buffer // the one that goes on
+	profiled bool         // one does
 }
 
 type dialJob struct {
@@ -179,13 +183,16 @@ func (h *Herd) Close() error {
 		l.do(func() {}) // wakes it up
 	}
 	h.running.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endProfile()
 	return nil
 }
 
 // dialed lets a connection be made for an agent, in turn; done is called in the
 // agent's loop. It belongs to the loop's goroutine.
 func (h *Herd) dialed(l *loop, a *agent, done func(*link, *h2link, error)) {
-	if a.number%100 < int(h.HTTP2*100) {
+	if number := max(a.number, -1-a.number); number%100 < int(h.HTTP2*100) { // a twin's is below 0
 		done(nil, newH2(h, a), nil)
 		return
 	}

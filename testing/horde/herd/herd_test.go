@@ -104,7 +104,7 @@ func (s *server) graze(t *testing.T, agents int, change ...func(*herd.Options)) 
 	t.Helper()
 	o := herd.Options{
 		Servers: []string{s.URL}, CA: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})),
-		Token: "dG9rZW4=", Tag: "test", Version: "1.0.0",
+		Token: "dG9rZW4=", Tags: []string{"test"}, Version: "1.0.0",
 	}
 	for _, f := range change {
 		f(&o)
@@ -280,6 +280,32 @@ func TestAHerdCountsEveryDelivery(t *testing.T) {
 	defer s.mu.Unlock()
 	if s.protos["HTTP/1.1"] == 0 || s.protos["HTTP/2.0"] == 0 {
 		t.Errorf("the agents spoke %v", s.protos)
+	}
+}
+
+// The second connection of an agent is as its first: a herd without HTTP/2 has none
+// there either.
+func TestTwinsSpeakAsTheirAgentsDo(t *testing.T) {
+	s := newServer(t)
+	c := s.graze(t, 5)
+	polled := func(times int) func(*herd.Count) bool {
+		return func(*herd.Count) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			all := 0
+			for _, n := range s.polls {
+				all += n
+			}
+			return all == times
+		}
+	}
+	sees(t, c, "all have polled", polled(5))
+	call[herd.None](t, c, "Twins", herd.TwinsArgs{Agents: 5})
+	sees(t, c, "all have polled twice", polled(10))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.protos["HTTP/1.1"] != 10 || s.protos["HTTP/2.0"] != 0 {
+		t.Errorf("the agents spoke %v, want HTTP/1.1 alone", s.protos)
 	}
 }
 

@@ -85,7 +85,7 @@ func TestWhatIsNoAnswerIsRefused(t *testing.T) {
 
 func TestRequestsAreThoseOfARealAgent(t *testing.T) {
 	p := newPieces("1.0.0")
-	body := p.appendCheckin(nil, "host-000007", "41")
+	body := p.appendCheckin(nil, "host-000007", "some-id", "41")
 	wire := append(appendRequest(nil, requestHead{"127.0.0.1:8220", "1.0.0", "a2V5", "some-id", callCheckin, 3}, len(body)), body...)
 	req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(wire)))
 	if err != nil {
@@ -101,11 +101,27 @@ func TestRequestsAreThoseOfARealAgent(t *testing.T) {
 	if err := dec.Decode(&said); err != nil || said.AckToken != "41" || said.Status != "online" || !strings.Contains(string(said.LocalMeta), `"hostname":"host-000007"`) {
 		t.Errorf("it says %+v, %v", said, err)
 	}
-	if len(body) < 900 || len(body) > 1500 {
+	if len(body) < 900 || len(body) > 1200 {
 		t.Errorf("a check-in has %d bytes, want about a kilobyte", len(body))
 	}
-	if got := p.metadata("host-000007"); string(got) != string(said.LocalMeta) {
-		t.Errorf("at its enrolment the host says %s, later %s", got, said.LocalMeta)
+	// A real agent's encoder would have written the same.
+	if again, err := json.Marshal(said); err != nil || string(again) != string(body) {
+		t.Errorf("it says %s, an agent would say %s, %v", body, again, err)
+	}
+	if want := metadata("1.0.0", "host-000007", "some-id"); string(said.LocalMeta) != string(want) {
+		t.Errorf("of its host it says %s, want %s", said.LocalMeta, want)
+	}
+	var enrolled struct {
+		Elastic struct{ Agent struct{ ID, Version string } }
+		Host    struct{ Hostname string }
+	}
+	if err := json.Unmarshal(p.metadata("host-000007"), &enrolled); err != nil || enrolled.Elastic.Agent.ID != "" || enrolled.Elastic.Agent.Version != "1.0.0" || enrolled.Host.Hostname != "host-000007" {
+		t.Errorf("at its enrolment it says %+v, %v", enrolled, err)
+	}
+	// Before it has a token it says nothing of it.
+	var first agentapi.CheckinRequest
+	if err := json.Unmarshal(p.appendCheckin(nil, "host-000007", "some-id", ""), &first); err != nil || first.AckToken != "" {
+		t.Errorf("the first check-in says %+v, %v", first, err)
 	}
 
 	var acks agentapi.AckRequest

@@ -3,12 +3,14 @@
 package herd
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/rpc"
+	"runtime/pprof"
 	"slices"
 	"time"
 )
@@ -90,6 +92,8 @@ func (s *Service) Drop(_ None, _ *None) error {
 // StateReply is what the agents do.
 type StateReply struct {
 	Agents int
+	// Enrolled counts those that an Enrol that goes on has enrolled, too.
+	Enrolled int
 	// Polling agents have sent a check-in that is not answered.
 	Polling, Acking, Dialing, Waiting, Away int
 	// Quiet is how long no check-in has been sent.
@@ -114,6 +118,7 @@ func (s *Service) State(_ None, reply *StateReply) error {
 		reply.Away += n[away]
 	})
 	reply.Quiet = now.Since(last)
+	reply.Enrolled = int(s.h.enrolling.Load())
 	return nil
 }
 
@@ -397,6 +402,40 @@ func (s *Service) IDs(_ None, reply *SpinnersReply) error {
 	})
 	reply.IDs = byNumber
 	return nil
+}
+
+// ProfileArgs begin a processor profile of the herd's process, or end it.
+type ProfileArgs struct{ Begin bool }
+
+// ProfileReply is the profile that was ended, as pprof reads it.
+type ProfileReply struct{ CPU []byte }
+
+// Profile begins a profile or ends it. A process has one at a time.
+func (s *Service) Profile(args ProfileArgs, reply *ProfileReply) error {
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	if args.Begin {
+		if err := pprof.StartCPUProfile(&s.h.profile); err != nil {
+			return err
+		}
+		s.h.profiled = true
+		return nil
+	}
+	if !s.h.profiled {
+		return errors.New("profile: none was begun")
+	}
+	s.h.endProfile()
+	reply.CPU = bytes.Clone(s.h.profile.Bytes())
+	s.h.profile.Reset()
+	return nil
+}
+
+// endProfile ends the profile that goes on, if one does.
+func (h *Herd) endProfile() {
+	if h.profiled {
+		pprof.StopCPUProfile()
+		h.profiled = false
+	}
 }
 
 // Close ends the herd.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"strings"
 	"syscall"
@@ -21,7 +22,14 @@ import (
 	"github.com/muster-fleet/muster/testing/horde/scenario"
 )
 
+// gcPercent lets the heap of thousands of connections grow to some times their size
+// before it is looked through: the processor time is the server's.
+const gcPercent = 300
+
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, newCommand()))
@@ -65,7 +73,9 @@ var summaries = map[string]string{
 	"park":        "Park a fleet that checks in as often as a real one, and measure the server",
 	"single":      "Order actions for single parked agents, one after the other",
 	"upgrade-all": "Order an upgrade of all agents: until each has it, and each has acknowledged",
-	"checkins":    "Let agents check in again as soon as they are answered",
+	"checkins":    "Let agents check in again and again, each check-in ending the one before",
+	"handouts":    "Give agents an action again as soon as they have it",
+	"behind":      "Order actions for single agents behind one for all others",
 	"churn":       "Let agents hang up and come back all the time",
 	"slow":        "Order actions beside links that are slow, half open or never read",
 	"storm":       "Drop all connections at once, and let everybody come back",
@@ -129,12 +139,16 @@ refused, or if the server answered with 5xx. Ctrl-C ends a run and removes what 
 	f.IntVar(&o.Rounds, "rounds", scenario.DefaultRounds, "how often an action for all is ordered")
 	f.IntVar(&o.Singles, "singles", scenario.DefaultSingles, "how often an action for one agent is ordered")
 	f.StringVarP(&output, "output", "o", "human", "output form: human or json")
-	f.StringVar(&results, "results", "", "write the table to this file, too")
+	f.StringVar(&results, "results", "", "write the table into this file, too: in the place of the last one of such servers")
+	f.StringVar(&o.Profiles, "profiles", "", "with --start: profile the servers and the agents, into this folder, and tell where the time goes")
 	f.StringVar(&profile, "cpuprofile", "", "write a profile of this process, of the agents if they are in one, to this file")
 
 	measure := func(cmd *cobra.Command, names []string) error {
 		if output != "human" && output != "json" {
 			return usageError{fmt.Errorf("--output is %q, want human or json", output)}
+		}
+		if profile != "" && o.Profiles != "" {
+			return usageError{errors.New("--cpuprofile and --profiles: give one of them, a process has one profile at a time")}
 		}
 		if err := o.Validate(); err != nil {
 			return usageError{err}

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/rpc"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,7 +21,12 @@ import (
 )
 
 // fleet is the agents of a run, in one herd or several.
-type fleet struct{ herds []*member }
+type fleet struct {
+	herds []*member
+	// apart is one of the herds, the last, or nil: agents with a tag of their own,
+	// that orders for all others pass over, in a process that has nothing else to do.
+	apart *member
+}
 
 // member is one herd of the fleet.
 type member struct {
@@ -62,24 +69,24 @@ type pipes struct {
 
 func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.WriteCloser.Close()) }
 
+// apartTag is what agents apart have besides the tag of all.
+func apartTag(tag string) string { return tag + "-apart" }
+
 // newFleet divides the agents. More than one process can hold are in children of
-// this program, which command starts.
-func newFleet(o Options, s *site, tag string, command []string) (*fleet, error) {
+// this program, which command starts. So are those apart, if there is a command.
+func newFleet(o Options, s *site, tag string, apart int, command []string) (*fleet, error) {
 	f := &fleet{}
-	per := o.PerProcess
-	processes := (o.Agents + per - 1) / per
+	per, rest := o.PerProcess, o.Agents-apart
+	processes := (rest + per - 1) / per
 	if processes > 1 && len(command) == 0 {
 		return nil, fmt.Errorf("--agents: is %d, and this process can hold %d: give a program to start with more", o.Agents, per)
 	}
-	for n, first := 0, 0; n < processes; n++ {
-		size := (o.Agents + processes - 1) / processes
-		m := &member{agents: min(size, o.Agents-first)}
-		options := herd.Options{
-			Servers: s.Servers, CA: s.ca, Token: s.EnrollmentToken, Tag: tag, First: first, Version: "1.0.0", HTTP2: o.HTTP2,
-			Dials: max(1, o.Dials/processes),
-		}
-		var err error
-		if processes == 1 {
+	options := herd.Options{
+		Servers: s.Servers, CA: s.ca, Token: s.EnrollmentToken, Tags: []string{tag}, Version: "1.0.0", HTTP2: o.HTTP2, Dials: max(1, o.Dials/processes),
+	}
+	add := func(agents int, here bool) (err error) {
+		m := &member{agents: agents}
+		if here {
 			if m.own, err = herd.New(options); err == nil {
 				m.Client = herd.Connect(m.own)
 			}
@@ -87,10 +94,24 @@ func newFleet(o Options, s *site, tag string, command []string) (*fleet, error) 
 			err = m.start(options, command)
 		}
 		if err != nil {
-			return nil, errors.Join(err, f.close())
+			return errors.Join(err, f.close())
 		}
 		f.herds = append(f.herds, m)
-		first += m.agents
+		options.First += agents
+		return nil
+	}
+	size := (rest + processes - 1) / processes
+	for options.First < rest {
+		if err := add(min(size, rest-options.First), processes == 1); err != nil {
+			return nil, err
+		}
+	}
+	if apart > 0 {
+		options.Tags = append(options.Tags, apartTag(tag))
+		if err := add(apart, len(command) == 0); err != nil {
+			return nil, err
+		}
+		f.apart = f.herds[len(f.herds)-1]
 	}
 	return f, nil
 }
@@ -119,8 +140,12 @@ func (m *member) start(o herd.Options, command []string) error {
 	return nil
 }
 
-// childGrace is what a child has to hang up.
-const childGrace = 10 * time.Second
+// childGrace is what a child has to hang up, besides perAgentGrace for each agent:
+// all processes do so at the same time, and the servers beside them.
+const (
+	childGrace    = 10 * time.Second
+	perAgentGrace = 5 * time.Millisecond
+)
 
 func (m *member) close() error {
 	if m.Client != nil {
@@ -140,7 +165,7 @@ func (m *member) close() error {
 	select {
 	case <-ended:
 		return nil
-	case <-time.After(childGrace):
+	case <-time.After(childGrace + time.Duration(m.agents)*perAgentGrace):
 		err := m.child.Process.Kill()
 		<-ended
 		return errors.Join(errors.New("a process with agents did not end in time"), err)
@@ -163,11 +188,23 @@ func (f *fleet) pids() []int {
 	for _, m := range f.herds {
 		if m.child != nil {
 			pids = append(pids, m.child.Process.Pid)
-		} else {
+		} else if !slices.Contains(pids, os.Getpid()) {
 			pids = append(pids, os.Getpid())
 		}
 	}
 	return pids
+}
+
+// processes are the herds of the fleet, one of each process.
+func (f *fleet) processes() *fleet {
+	some, here := &fleet{}, false
+	for _, m := range f.herds {
+		if m.child != nil || !here {
+			some.herds = append(some.herds, m)
+		}
+		here = here || m.child == nil
+	}
+	return some
 }
 
 // tell calls every herd at once and waits for all of them, or for ctx.
@@ -201,6 +238,7 @@ func (f *fleet) say(ctx context.Context, method string, args any) error {
 func (f *fleet) state(ctx context.Context) (sum herd.StateReply, err error) {
 	err = tell(ctx, f, "State", func(*member) any { return herd.None{} }, func(_ *member, r *herd.StateReply) {
 		sum.Agents += r.Agents
+		sum.Enrolled += r.Enrolled
 		sum.Polling += r.Polling
 		sum.Acking += r.Acking
 		sum.Dialing += r.Dialing
@@ -223,4 +261,19 @@ func (f *fleet) share(m *member, n int) int {
 		total += other.agents
 	}
 	return max(1, n*m.agents/total)
+}
+
+// anyone is a herd, as likely as it has agents.
+func (f *fleet) anyone() *member {
+	total := 0
+	for _, m := range f.herds {
+		total += m.agents
+	}
+	n := rand.IntN(total)
+	for _, m := range f.herds {
+		if n -= m.agents; n < 0 {
+			return m
+		}
+	}
+	return f.herds[0] // there are no others
 }

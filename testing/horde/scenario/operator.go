@@ -24,20 +24,29 @@ import (
 // operator orders actions over the admin API.
 type operator struct {
 	url, key, tag string
+	urls          []string // of all servers, as far as they are known
 	client        *http.Client
 }
 
-// adminTimeout bounds a request of the operator: an order for 100,000 agents.
-const adminTimeout = time.Minute
+// adminTimeout bounds a request of the operator, besides perAgentOrder for each
+// agent of an order for all: ten times what it takes.
+const (
+	adminTimeout  = time.Minute
+	perAgentOrder = 3 * time.Millisecond
+)
 
-func newOperator(s *site, tag string) (*operator, error) {
+func newOperator(s *site, tag string, agents int) (*operator, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(s.ca)) {
 		return nil, errors.New("--ca: has no certificate in PEM")
 	}
-	return &operator{s.AdminURL, s.AdminKey, tag, &http.Client{
-		Timeout:   adminTimeout,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}},
+	urls := []string{s.AdminURL}
+	if s.Start {
+		urls = s.adminURLs()
+	}
+	return &operator{s.AdminURL, s.AdminKey, tag, urls, &http.Client{
+		Timeout:   adminTimeout + time.Duration(agents)*perAgentOrder,
+		Transport: &http.Transport{MaxIdleConnsPerHost: apartAgents, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}},
 	}}, nil
 }
 
@@ -56,7 +65,11 @@ func (o *operator) do(ctx context.Context, method, path string, body any) ([]byt
 			return nil, err
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, o.url+path, &buf)
+	return o.send(ctx, method, o.url+path, &buf)
+}
+
+func (o *operator) send(ctx context.Context, method, url string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +86,7 @@ func (o *operator) do(ctx context.Context, method, path string, body any) ([]byt
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s %s: %w", method, path, &statusError{resp.StatusCode, string(text[:min(len(text), 300)])})
+		return nil, fmt.Errorf("%s %s: %w", method, url, &statusError{resp.StatusCode, string(text[:min(len(text), 300)])})
 	}
 	return text, nil
 }
@@ -84,13 +97,17 @@ type order struct {
 	sent, answered herd.Instant
 }
 
-// upgrade orders an upgrade of some agents, nil for all of the run. It names a source
+// all is the query for all agents of the run.
+func (o *operator) all() string { return fmt.Sprintf("tags : %q", o.tag) }
+
+// others is the query for all but those apart.
+func (o *operator) others() string {
+	return fmt.Sprintf("tags : %q and not tags : %q", o.tag, apartTag(o.tag))
+}
+
+// upgrade orders an upgrade of agents, by their ids or by a query. It names a source
 // of its own, so that no package is needed, and force, so that it can be ordered again.
-func (o *operator) upgrade(ctx context.Context, ids []string) (order, error) {
-	var agents any = fmt.Sprintf("tags : %q", o.tag)
-	if ids != nil {
-		agents = ids
-	}
+func (o *operator) upgrade(ctx context.Context, agents any) (order, error) {
 	made := order{sent: herd.Now()}
 	text, err := o.do(ctx, http.MethodPost, "/api/fleet/agents/bulk_upgrade", map[string]any{
 		"agents": agents, "version": "1.1.0", "source_uri": "https://packages.example/", "force": true,
@@ -109,15 +126,34 @@ func (o *operator) upgrade(ctx context.Context, ids []string) (order, error) {
 	return made, nil
 }
 
-// parked is how many agents are parked as the server counts them, if it does.
-func (o *operator) parked(ctx context.Context) (n int, counts bool) {
-	text, err := o.do(ctx, http.MethodGet, "/metrics", nil)
-	if err != nil {
-		return 0, false
+// standing is what the servers say of themselves.
+type standing struct {
+	parked int // agents
+	kept   int // messages of agents that wait for the store
+}
+
+// standing asks all servers. false: one of them did not answer, or counts no agents.
+func (o *operator) standing(ctx context.Context) (sum standing, counts bool) {
+	for _, url := range o.urls {
+		text, err := o.send(ctx, http.MethodGet, url+"/metrics", nil)
+		if err != nil {
+			return sum, false
+		}
+		parked, counts := gauge(text, "muster_agents_parked")
+		if !counts {
+			return sum, false
+		}
+		kept, _ := gauge(text, "muster_outage_journal_messages") // a server that keeps none has none
+		sum.parked, sum.kept = sum.parked+parked, sum.kept+kept
 	}
+	return sum, true
+}
+
+// gauge reads a figure without labels from Prometheus's text.
+func gauge(text []byte, name string) (n int, found bool) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
-		if value, ok := strings.CutPrefix(lines.Text(), "muster_agents_parked "); ok {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 			f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 			return int(f), err == nil
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,10 @@ type Options struct {
 	// Rounds is how often an action for all is ordered, Singles how often one for a
 	// single agent.
 	Rounds, Singles int
+	// Profiles is a folder for processor profiles of the servers and of the agents
+	// in each scenario, and the table then says where the time goes; empty: none are
+	// taken. The servers have to be started here.
+	Profiles string
 	// Progress is told what happens.
 	Progress io.Writer
 	// Child starts this program as a herd; see ServeHerd. Without it, all agents are
@@ -87,6 +92,12 @@ func (o *Options) check() error {
 	if o.Hold < 0 || o.Hold > MaxRun {
 		bad("--hold: is %s, want at most %s", o.Hold, MaxRun)
 	}
+	if most := agentsPerProcess(); o.Start && o.Agents > most*max(1, o.Replicas) {
+		bad("--replicas: %d agents are more than %d servers can hold: a process may open %d descriptors here, so want %d", o.Agents, max(1, o.Replicas), descriptors(), (o.Agents+most-1)/most)
+	}
+	if o.Profiles != "" && !o.Start {
+		bad("--profiles: needs --start: only servers that are started here serve profiles")
+	}
 	if o.Dials < 0 || o.Ramp < 0 || o.Rounds < 0 || o.Singles < 0 {
 		bad("--dials, --ramp, --rounds and --singles: want none below 0")
 	}
@@ -100,6 +111,14 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
+// apart is how many agents a run of some scenarios sets apart.
+func (o *Options) apart(names []string) int {
+	if !slices.Contains(names, "behind") || o.Agents < 2 {
+		return 0
+	}
+	return max(1, min(apartAgents, o.Agents/10))
+}
+
 func orDefault[T comparable](v, otherwise T) T {
 	var zero T
 	if v == zero {
@@ -109,13 +128,15 @@ func orDefault[T comparable](v, otherwise T) T {
 }
 
 // Names are the scenarios, in the order in which a standard run has them.
-var Names = []string{"enrol", "park", "single", "upgrade-all", "checkins", "churn", "slow", "storm", "restart"}
+// Check-ins come before anything is ordered: they are of agents that have nothing new
+// to say.
+var Names = []string{"enrol", "park", "checkins", "handouts", "single", "upgrade-all", "behind", "churn", "slow", "storm", "restart"}
 
 // scenarios by name. Each may count on a fleet that is parked, enrol excepted, and
 // leaves it so.
 var scenarios = map[string]func(*run, context.Context) error{
 	"enrol": (*run).enrol, "park": (*run).park, "single": (*run).single, "upgrade-all": (*run).upgradeAll, "checkins": (*run).checkins,
-	"churn": (*run).churn, "slow": (*run).slow, "storm": (*run).storm, "restart": (*run).restart,
+	"handouts": (*run).handouts, "behind": (*run).behind, "churn": (*run).churn, "slow": (*run).slow, "storm": (*run).storm, "restart": (*run).restart,
 }
 
 // run is one run of some scenarios.
@@ -129,6 +150,14 @@ type run struct {
 	agents   *sampler
 	ordered  []string // all actions of the run
 	parked   bool     // the fleet is
+	did      work     // in the scenario that goes on
+	saying   sync.Mutex
+}
+
+// work is what a scenario does many times, so that its time can be told for each.
+type work struct {
+	what  string
+	times int
 }
 
 // Run performs scenarios and returns their figures. The table has what must not
@@ -141,6 +170,9 @@ func Run(ctx context.Context, o Options, names ...string) (_ *Table, err error) 
 		if scenarios[name] == nil {
 			return nil, fmt.Errorf("there is no scenario %q: want one of %s", name, strings.Join(Names, ", "))
 		}
+		if name == "behind" && o.apart(names) == 0 {
+			return nil, errors.New("the scenario behind needs --agents of 2 at least: one that gets a single action, and one that does not")
+		}
 		if name == "restart" && !o.Start {
 			return nil, errors.New("the scenario restart needs --start: other servers are not this program's to stop")
 		}
@@ -148,19 +180,24 @@ func Run(ctx context.Context, o Options, names ...string) (_ *Table, err error) 
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
+	if o.Profiles != "" {
+		if err := os.MkdirAll(o.Profiles, 0o755); err != nil {
+			return nil, fmt.Errorf("--profiles: %w", err)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, MaxRun)
 	defer cancel()
 	tag := unique()
-	s, err := o.open(ctx, tag, o.Progress)
+	s, err := o.open(ctx, tag, o.Profiles != "", o.Progress)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	r := &run{Options: o, site: s, Table: &Table{Machine: machine(), Size: o.Agents, Setup: s.setup(), Failures: []string{}}}
-	if r.operator, err = newOperator(s, tag); err != nil {
+	if r.operator, err = newOperator(s, tag, o.Agents); err != nil {
 		return nil, err
 	}
-	if r.fleet, err = newFleet(o, s, tag, o.Child); err != nil {
+	if r.fleet, err = newFleet(o, s, tag, o.apart(names), o.Child); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.fleet.close()) }()
@@ -183,7 +220,12 @@ func Run(ctx context.Context, o Options, names ...string) (_ *Table, err error) 
 			}
 		}
 		r.say("── %s", name)
-		if err := scenarios[name](r, ctx); err != nil {
+		r.did = work{}
+		p, err := r.profileBegin(ctx, name)
+		if err != nil {
+			return r.Table, fmt.Errorf("%s: %w", name, err)
+		}
+		if err := errors.Join(scenarios[name](r, ctx), p.end(ctx)); err != nil {
 			return r.Table, fmt.Errorf("%s: %w", name, err)
 		}
 		if err := r.judge(ctx, name); err != nil {
@@ -209,11 +251,16 @@ func (s *site) setup() string {
 }
 
 func (r *run) say(format string, args ...any) {
+	r.saying.Lock()
+	defer r.saying.Unlock()
 	fmt.Fprintf(r.Progress, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 }
 
 // measuresServer says whether the servers' processes are known.
 func (r *run) measuresServer() bool { return len(r.site.pids()) > 0 }
+
+// countsAll says whether every server can be asked how many agents it has parked.
+func (r *run) countsAll() bool { return len(r.operator.urls) == len(r.site.Servers) }
 
 // settle brings the fleet into the state that most scenarios begin with: everybody
 // has enrolled and is parked.
@@ -244,9 +291,10 @@ func (r *run) comeSlowly(ctx context.Context) error {
 }
 
 const (
-	// stateEvery is how often the agents are asked what they do: it takes them some
-	// milliseconds when they are many.
-	stateEvery = 50 * time.Millisecond
+	// stateEvery is how often the agents are asked what they do, and less often when
+	// they are more than statesAgents: each has to be looked at.
+	stateEvery   = 50 * time.Millisecond
+	statesAgents = 20_000
 	// minPatience and perAgentPatience bound the wait for a fleet: ten times what it
 	// takes where the machine does nothing else.
 	minPatience      = time.Minute
@@ -255,6 +303,9 @@ const (
 	// called parked, for calmFor.
 	calmCPU = 0.5
 	calmFor = 300 * time.Millisecond
+	// calmPatience bounds the wait for what servers do with a fleet that is parked: a
+	// large one always has something.
+	calmPatience = 20 * time.Second
 	// progressEvery is how often a wait says what it waits for.
 	progressEvery = 5 * time.Second
 )
@@ -264,25 +315,33 @@ func (r *run) patience() time.Duration {
 }
 
 // waitParked waits until every agent has a check-in out and the servers have come to
-// rest: they have then parked it.
+// rest: they have then parked it, and what they had put off is done. Where they count
+// the fleet as parked, and still have something to do, that is waited for only so long.
 func (r *run) waitParked(ctx context.Context) error {
 	if err := r.waitPolling(ctx); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(r.patience())
+	began, said := time.Now(), time.Now()
 	for {
-		if n, counts := r.operator.parked(ctx); counts && n >= r.Agents && len(r.site.Servers) == 1 {
-			return nil
-		}
 		from := herd.Now()
 		if err := sleep(ctx, calmFor); err != nil {
 			return err
 		}
-		if !r.measuresServer() || r.servers.cpu(from, herd.Now()).Seconds() < calmCPU*calmFor.Seconds() {
+		calm := !r.measuresServer() || r.servers.cpu(from, herd.Now()).Seconds() < calmCPU*calmFor.Seconds()
+		now, counts := r.operator.standing(ctx)
+		parked := counts && now.parked >= r.nearly() && r.countsAll()
+		switch waited := time.Since(began); {
+		case calm && now.kept == 0:
 			return nil
-		}
-		if time.Now().After(deadline) {
+		case parked && waited > calmPatience && now.kept == 0:
+			r.say("  all are parked, and the servers are still at work after %s: what follows has that in it", calmPatience)
+			return nil
+		case waited > r.patience():
 			return errors.New("the servers do not come to rest")
+		}
+		if time.Since(said) > progressEvery {
+			said = time.Now()
+			r.say("  every check-in is out, and the servers are still at work: %d messages of agents wait for the store …", now.kept)
 		}
 	}
 }
@@ -305,10 +364,40 @@ func (r *run) waitPolling(ctx context.Context) error {
 			said = time.Now()
 			r.say("  %d of %d are parked, %d connect, %d wait …", s.Polling, s.Agents, s.Dialing, s.Waiting)
 		}
-		if err := sleep(ctx, stateEvery); err != nil {
+		if err := sleep(ctx, r.stateEvery()); err != nil {
 			return err
 		}
 	}
+}
+
+func (r *run) stateEvery() time.Duration {
+	return stateEvery * time.Duration(max(1, r.Agents/statesAgents))
+}
+
+// nearly is how many of the agents are parked when all are that can be at one
+// moment: some polls end at every moment, and begin anew.
+func (r *run) nearly() int { return r.Agents - r.Agents/1000 }
+
+// tellAll says what the agents do, every few seconds until stop is called.
+func (r *run) tellAll(ctx context.Context, text func(herd.StateReply) string) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep(ctx, progressEvery) == nil {
+			if s, err := r.fleet.state(ctx); err == nil {
+				r.say("  %s …", text(s))
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// tellState is tellAll while an order is on its way.
+func (r *run) tellState(ctx context.Context) (stop func()) {
+	return r.tellAll(ctx, func(s herd.StateReply) string {
+		return fmt.Sprintf("%d of %d are parked, %d acknowledge, %d wait", s.Polling, s.Agents, s.Acking, s.Waiting)
+	})
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -363,13 +452,4 @@ func (r *run) judged(name string, c *herd.Count) {
 	if storms {
 		r.sum(name, "answers of 5xx", c.ServerErrors())
 	}
-}
-
-// Report writes RESULTS.md.
-func (t *Table) Report(file string) error {
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	return errors.Join(t.Markdown(f), f.Close())
 }

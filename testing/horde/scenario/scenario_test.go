@@ -69,6 +69,7 @@ func value(t *testing.T, table *scenario.Table, name, figure string) float64 {
 
 // What can be known of the figures on any machine.
 func TestEveryScenarioMeasuresAFleet(t *testing.T) {
+	t.Parallel() // both wait more than they work
 	s := replicatest.Start(t)
 	names := scenario.Names[:len(scenario.Names)-1] // restart is below
 	o := small(target(s))
@@ -82,7 +83,7 @@ func TestEveryScenarioMeasuresAFleet(t *testing.T) {
 	}
 	for name, figure := range map[string]string{
 		"enrol": "rate", "park": "server RSS, most", "single": "delivered p99", "upgrade-all": "server CPU per deliver + ack + poll",
-		"checkins": "parked and released", "churn": "hung up and came back", "slow": "single action beside them, p99", "storm": "admin API, longest",
+		"checkins": "settled agents, parked and answered", "handouts": "answered, p99", "behind": "single actions while the other is delivered", "churn": "hung up and came back", "slow": "single action beside them, p99", "storm": "admin API, longest",
 	} {
 		if value(t, table, name, figure) <= 0 {
 			t.Errorf("%s, %s is not above 0", name, figure)
@@ -119,8 +120,10 @@ func TestEveryScenarioMeasuresAFleet(t *testing.T) {
 }
 
 // The agents of several processes are one fleet, at replicas that are started for
-// them, and survive a restart.
+// them, and survive a restart. Of all these processes it is known where their time
+// goes.
 func TestProcessesOfAgentsAtServersThatAreStarted(t *testing.T) {
+	t.Parallel() // both wait more than they work
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +131,8 @@ func TestProcessesOfAgentsAtServersThatAreStarted(t *testing.T) {
 	var progress bytes.Buffer
 	o := small(scenario.Target{Start: true, Replicas: 2})
 	o.Agents, o.Rounds, o.PerProcess, o.Child, o.Progress = 30, 1, 20, []string{self, herdWord}, &progress
-	table, err := scenario.Run(t.Context(), o, "upgrade-all", "restart")
+	o.Profiles = filepath.Join(t.TempDir(), "profiles")
+	table, err := scenario.Run(t.Context(), o, "behind", "restart")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
@@ -138,8 +142,21 @@ func TestProcessesOfAgentsAtServersThatAreStarted(t *testing.T) {
 	if value(t, table, "restart", "all checked in again") <= 0 || value(t, table, "restart", "answers of 5xx") != 0 {
 		t.Errorf("the restart is %q", figures(table, "restart"))
 	}
+	if value(t, table, "behind", "single actions while the other is delivered") < 1 {
+		t.Errorf("behind is %q", figures(table, "behind"))
+	}
 	if !strings.Contains(table.Setup, "2 replicas on the embedded store") {
 		t.Errorf("the table is of %s", table.Setup)
+	}
+	for i, p := range table.Profiled {
+		if p.Scenario != []string{"behind", "restart"}[i] || p.Server.All <= 0 || p.Generator.All <= 0 {
+			t.Errorf("profile %d is of %s, of %s on the servers and %s of the agents", i, p.Scenario, p.Server.All, p.Generator.All)
+		}
+	}
+	for _, file := range []string{"server-behind.pprof", "generator-behind.pprof", "server-restart.pprof", "generator-restart.pprof"} {
+		if _, err := os.Stat(filepath.Join(o.Profiles, file)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -220,6 +237,8 @@ func TestARunThatCannotBeIsRefused(t *testing.T) {
 		"--per-process":       func(o *scenario.Options) []string { o.PerProcess = 1_000_000; return nil },
 		"none below 0":        func(o *scenario.Options) []string { o.Rounds = -1; return nil },
 		"no scenario \"tea\"": func(*scenario.Options) []string { return []string{"tea"} },
+		"behind needs":        func(o *scenario.Options) []string { o.Agents = 1; return []string{"behind"} },
+		"--profiles: needs":   func(o *scenario.Options) []string { o.Profiles = "profiles"; return nil },
 		"restart needs":       func(*scenario.Options) []string { return []string{"restart"} },
 		"no such file":        func(*scenario.Options) []string { return []string{"park"} },
 	} {
@@ -246,7 +265,7 @@ func TestTheTableTellsFailuresAndGoals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"19,000 agents, one server. a machine,",
+		"## 19,000 agents, one server\n\na machine, the agents'",
 		"| storm | slow enough | 2.00 s | 3.00 s | ≤ 2.00 s | met |",
 		"| enrol | rate | 450/s | 400/s | ≥ 500/s | **missed** |",
 		"| park | server RSS | 150 MiB |  |  |  |",
@@ -255,6 +274,53 @@ func TestTheTableTellsFailuresAndGoals(t *testing.T) {
 		if !strings.Contains(string(text), line) {
 			t.Errorf("the table lacks %q:\n%s", line, text)
 		}
+	}
+}
+
+// What was measured at other servers stays in the file, and so does what people wrote
+// there under a heading.
+func TestATableReplacesItsOwnSection(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "RESULTS.md")
+	table := func(size int, setup string, seconds float64) *scenario.Table {
+		return &scenario.Table{Setup: setup, Size: size, Rows: []*scenario.Row{{Scenario: "storm", Figure: "all back", Unit: scenario.Seconds, Values: []float64{seconds}}}}
+	}
+	profiled := table(18_000, "one server", 3)
+	profiled.Profiled = []scenario.Profiled{{Scenario: "storm", Each: "return", Times: 18_000}}
+	many := table(100_000, "6 replicas", 2)
+	for _, one := range []*scenario.Table{table(18_000, "one server", 1), many, profiled, table(9_000, "one server", 4), many} {
+		if err := one.Report(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("\n## Limits\n\nThe machine is small.\n"); err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	if err := table(100_000, "6 replicas", 5).Report(file); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, "| storm") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		"# What a fleet costs a server",
+		"## 9,000 agents, one server", "| storm | all back | 4.00 s |  |  |  |",
+		"## 100,000 agents, 6 replicas", "| storm | all back | 5.00 s |  |  |  |",
+		"## Where the time goes: 18,000 agents, one server", "### storm: for each return, of 18,000",
+		"## Limits",
+	}
+	if !slices.Equal(got, want) || !strings.Contains(string(text), "The machine is small.\n") {
+		t.Errorf("the file has %q, want %q:\n%s", got, want, text)
 	}
 }
 

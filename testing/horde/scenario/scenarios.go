@@ -3,13 +3,17 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/rpc"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-fleet/muster/testing/horde/herd"
 )
@@ -29,6 +33,13 @@ const (
 	// afterwards is what a server may do after the last answer that still belongs to
 	// it: last-seen times are written in bulk.
 	afterwards = 300 * time.Millisecond
+	// apartAgents are those of the scenario behind, at most; a small fleet has one of
+	// ten.
+	apartAgents = 50
+	// maxBehind bounds the single actions of a round, behindEvery lies between two:
+	// the server has something to do for each.
+	maxBehind   = 5000
+	behindEvery = 50 * time.Millisecond
 	// spinners are connections in a closed loop, as many as in the reference.
 	spinners = 64
 	// spinWarm is passed over before check-ins are counted, less in a short run.
@@ -105,7 +116,9 @@ func (r *run) enrolRest(ctx context.Context) error {
 		return nil
 	}
 	r.say("%d hosts enrol …", left)
+	stop := r.tellAll(ctx, func(s herd.StateReply) string { return fmt.Sprintf("%d of %d have enrolled", s.Enrolled, r.Agents) })
 	got, err := r.enrolSome(ctx, enrolTogether, missing)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -114,6 +127,7 @@ func (r *run) enrolRest(ctx context.Context) error {
 			return errors.New("not every host could enrol")
 		}
 	}
+	r.did = work{"enrolment", int(got.latency.Count())}
 	seconds := got.to.Since(got.from).Seconds()
 	r.add("enrol", "rate", PerSecond, float64(got.latency.Count())/seconds)
 	r.took("enrol", fmt.Sprintf("%d at a time, p50", enrolTogether), got.latency.At(50))
@@ -175,6 +189,7 @@ func (r *run) park(ctx context.Context) error {
 // outcome is what became of an action in all herds.
 type outcome struct {
 	order
+	wanted                   int // agents it is for
 	delivered, acked, parked []herd.Instant
 	took                     herd.Latency
 	again                    int
@@ -190,13 +205,21 @@ func percentile(sorted []herd.Instant, p int, from herd.Instant) time.Duration {
 
 // follow waits until an action has come to want agents of each herd and back.
 func (r *run) follow(ctx context.Context, o order, timeout time.Duration, want func(*member) int) (*outcome, error) {
-	r.ordered = append(r.ordered, o.id)
+	got, err := r.fleet.collect(ctx, o, timeout, want)
+	if err != nil {
+		return got, err
+	}
+	return got, r.complete(got, timeout)
+}
+
+// collect waits for what becomes of an action.
+func (f *fleet) collect(ctx context.Context, o order, timeout time.Duration, want func(*member) int) (*outcome, error) {
 	got := &outcome{order: o}
-	some, total := &fleet{}, 0
-	for _, m := range r.fleet.herds {
+	some := &fleet{}
+	for _, m := range f.herds {
 		if want(m) > 0 {
 			some.herds = append(some.herds, m)
-			total += want(m)
+			got.wanted += want(m)
 		}
 	}
 	err := tell(ctx, some, "Action", func(m *member) any { return herd.ActionArgs{ID: o.id, Want: want(m), Timeout: timeout} },
@@ -205,37 +228,48 @@ func (r *run) follow(ctx context.Context, o order, timeout time.Duration, want f
 			got.took.Join(&a.Took)
 			got.again += a.Again
 		})
-	if err != nil {
-		return got, err
-	}
 	slices.Sort(got.delivered)
 	slices.Sort(got.acked)
 	slices.Sort(got.parked)
-	if len(got.delivered) != total {
-		r.fail("action %s: %d of %d agents were given it within %s", o.id, len(got.delivered), total, timeout)
+	return got, err
+}
+
+// complete checks that an action has come to all it is for, and back, and knows it
+// from then on as one that was ordered.
+func (r *run) complete(got *outcome, timeout time.Duration) error {
+	r.ordered = append(r.ordered, got.id)
+	if len(got.delivered) != got.wanted {
+		r.fail("action %s: %d of %d agents were given it within %s", got.id, len(got.delivered), got.wanted, timeout)
 	}
 	if len(got.acked) != len(got.delivered) {
-		r.fail("action %s: %d of %d acknowledgements were taken", o.id, len(got.acked), len(got.delivered))
+		r.fail("action %s: %d of %d acknowledgements were taken", got.id, len(got.acked), len(got.delivered))
 	}
 	if len(got.delivered) == 0 || len(got.acked) == 0 || len(got.parked) == 0 {
-		return got, fmt.Errorf("action %s came to nobody within %s", o.id, timeout)
+		return fmt.Errorf("action %s came to nobody within %s", got.id, timeout)
 	}
-	return got, nil
+	return nil
+}
+
+// orderTimeout bounds what becomes of an action for all.
+func (r *run) orderTimeout() time.Duration {
+	return actionTimeout + time.Duration(r.Agents)*perAgentPatience
 }
 
 // orderAll orders an action for all agents and follows it.
 func (r *run) orderAll(ctx context.Context) (*outcome, error) {
-	o, err := r.operator.upgrade(ctx, nil)
+	defer r.tellState(ctx)()
+	o, err := r.operator.upgrade(ctx, r.operator.all())
 	if err != nil {
 		return nil, err
 	}
-	return r.follow(ctx, o, actionTimeout+time.Duration(r.Agents)*perAgentPatience, func(m *member) int { return m.agents })
+	return r.follow(ctx, o, r.orderTimeout(), func(m *member) int { return m.agents })
 }
 
 // upgradeAll orders upgrades of all agents, one after the other. Each agent
 // acknowledges at once and polls again.
 func (r *run) upgradeAll(ctx context.Context) error {
 	const name = "upgrade-all"
+	r.did = work{"deliver + ack + poll", r.Agents * r.Rounds}
 	for round := range r.Rounds {
 		if err := r.waitParked(ctx); err != nil {
 			return err
@@ -271,7 +305,7 @@ func (r *run) upgradeAll(ctx context.Context) error {
 
 // single orders actions for one parked agent each, chosen at random.
 func (r *run) single(ctx context.Context) error {
-	sent, answered, acked, err := r.singles(ctx, r.Singles, nil)
+	sent, answered, acked, err := r.singles(ctx, r.Singles, r.fleet.anyone, nil)
 	if err != nil {
 		return err
 	}
@@ -283,9 +317,9 @@ func (r *run) single(ctx context.Context) error {
 	return nil
 }
 
-// singles orders n actions, or until done is closed, and measures from the sending
-// of each order to its delivery.
-func (r *run) singles(ctx context.Context, n int, done <-chan *rpc.Call) (delivered, answered, acked herd.Latency, err error) {
+// singles orders n actions for agents of herds that of chooses, or until done is
+// closed, and measures from the sending of each order to its delivery.
+func (r *run) singles(ctx context.Context, n int, of func() *member, done <-chan *rpc.Call) (delivered, answered, acked herd.Latency, err error) {
 	for range n {
 		select {
 		case <-done:
@@ -295,32 +329,197 @@ func (r *run) singles(ctx context.Context, n int, done <-chan *rpc.Call) (delive
 		if err := sleep(ctx, rand.N(singlePause)); err != nil {
 			return delivered, answered, acked, err
 		}
-		m := r.fleet.herds[rand.IntN(len(r.fleet.herds))]
-		o, err := r.operator.upgrade(ctx, []string{m.ids[rand.IntN(len(m.ids))]})
+		m := of()
+		got, err := r.orderOne(ctx, m, m.ids[rand.IntN(len(m.ids))], singleTimeout)
+		if err == nil {
+			err = r.complete(got, singleTimeout)
+		}
 		if err != nil {
 			return delivered, answered, acked, err
 		}
-		got, err := r.follow(ctx, o, singleTimeout, func(other *member) int {
-			if other == m {
-				return 1
-			}
-			return 0
-		})
-		if err != nil {
-			return delivered, answered, acked, err
-		}
-		delivered.Add(got.delivered[0].Since(o.sent))
-		answered.Add(o.answered.Since(o.sent))
+		delivered.Add(got.delivered[0].Since(got.sent))
+		answered.Add(got.answered.Since(got.sent))
 		acked.Join(&got.took)
 	}
 	return delivered, answered, acked, nil
 }
 
-// checkins measures how many check-ins the servers answer: some agents are given an
-// action and never say so, so that each of their check-ins is answered at once.
-// Then some poll twice, so that each of their check-ins ends the one before: it is
-// parked and released.
+// orderOne orders an action for one agent of a herd, and waits for what becomes of it.
+func (r *run) orderOne(ctx context.Context, m *member, id string, timeout time.Duration) (*outcome, error) {
+	o, err := r.operator.upgrade(ctx, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	return r.fleet.collect(ctx, o, timeout, func(other *member) int {
+		if other == m {
+			return 1
+		}
+		return 0
+	})
+}
+
+// behind orders an action for all agents but those apart, and for some of these
+// single actions meanwhile: how much longer these take than on an idle server.
+func (r *run) behind(ctx context.Context) error {
+	const name = "behind"
+	apart := r.fleet.apart
+	idle, _, _, err := r.singles(ctx, r.Singles, func() *member { return apart }, nil)
+	if err != nil {
+		return err
+	}
+	usual := idle.At(50)
+	r.took(name, "single action, idle server, p50", usual)
+	r.took(name, "single action, idle server, p99", idle.At(99))
+	var taken, delivered, acked, answered herd.Latency // the delay of those sent in each of these times
+	for round := range r.Rounds {
+		if err := r.waitParked(ctx); err != nil {
+			return err
+		}
+		all, singles, err := r.orderBehind(ctx)
+		if err != nil {
+			return err
+		}
+		last, end, right := all.delivered[len(all.delivered)-1], all.acked[len(all.acked)-1], true
+		for _, s := range singles {
+			delay := s.delivered[0].Since(s.sent) - usual
+			switch {
+			case s.sent < all.answered:
+				taken.Add(delay)
+			case s.sent <= last || right: // the first of them is right behind, however fast the other is
+				delivered.Add(delay)
+				answered.Add(s.answered.Since(s.sent))
+				right = false
+			case s.sent <= end:
+				acked.Add(delay)
+			}
+		}
+		r.say("  %d of %d: %d single actions, delivered to the last of all others after %s", round+1, r.Rounds, len(singles), Spell(Seconds, last.Since(all.answered).Seconds()))
+	}
+	r.took(name, "single order answered while the other is delivered, p99", answered.At(99))
+	for _, of := range []struct {
+		when string
+		l    *herd.Latency
+	}{{"while the other order is taken in", &taken}, {"while the other is delivered", &delivered}, {"while the other is acknowledged", &acked}} {
+		if n := of.l.Count(); n > 0 {
+			r.add(name, "single actions "+of.when, Number, float64(n))
+			r.took(name, "longer "+of.when+", p99", of.l.At(99))
+			r.took(name, "longer "+of.when+", most", of.l.At(100))
+		}
+	}
+	return nil
+}
+
+// orderBehind orders an action for all agents but those apart, and single actions for
+// these until it is acknowledged, one after behindEvery, whether those before have
+// arrived or not: one that takes long must not keep others from being measured. At
+// least one is sent behind its answer. They come back in the order of their sending.
+func (r *run) orderBehind(ctx context.Context) (*outcome, []*outcome, error) {
+	defer r.tellState(ctx)()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		all     *outcome
+		mu      sync.Mutex
+		singles []*outcome
+		ended   = make(chan struct{})
+	)
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() (err error) {
+		defer close(ended)
+		o, err := r.operator.upgrade(ctx, r.operator.others())
+		if err != nil {
+			return err
+		}
+		all, err = r.fleet.collect(ctx, o, r.orderTimeout(), func(m *member) int {
+			if m == r.fleet.apart {
+				return 0
+			}
+			return m.agents
+		})
+		return err
+	})
+	free := make(chan string, len(r.fleet.apart.ids)) // an agent has one at a time
+	for _, id := range r.fleet.apart.ids {
+		free <- id
+	}
+	for n, over := 0, false; n < maxBehind && !over && ctx.Err() == nil; n++ {
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+		var id string
+		select {
+		case id = <-free:
+		case <-ctx.Done():
+			continue
+		}
+		both.Go(func() error {
+			one, err := r.orderOne(ctx, r.fleet.apart, id, r.orderTimeout())
+			mu.Lock()
+			defer mu.Unlock()
+			singles = append(singles, one)
+			free <- id
+			return err
+		})
+		_ = sleep(ctx, behindEvery) // that it was cut short is seen above
+	}
+	if err := both.Wait(); err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(singles, func(a, b *outcome) int { return cmp.Compare(a.sent, b.sent) })
+	err := r.complete(all, r.orderTimeout())
+	for _, one := range singles {
+		err = errors.Join(err, r.complete(one, r.orderTimeout()))
+	}
+	return all, singles, err
+}
+
+// checkins measures how many check-ins the servers take in: some agents poll on two
+// connections, so that each of their check-ins ends the one before. It is
+// authenticated, taken in, parked and answered.
 func (r *run) checkins(ctx context.Context) error {
+	const name = "checkins"
+	// Settled agents say what they have said before. One that was ordered something
+	// has more to say, and its server more to look up.
+	what := "settled agents"
+	if len(r.ordered) > 0 {
+		what = "agents amid upgrades"
+	}
+	n := min(spinners, r.Agents)
+	if err := tell[herd.None](ctx, r.fleet, "Twins", func(m *member) any { return herd.TwinsArgs{Agents: r.fleet.share(m, n)} }, nil); err != nil {
+		return err
+	}
+	if err := sleep(ctx, r.warm()); err != nil {
+		return err
+	}
+	c, err := r.fleet.count(ctx)
+	if err != nil {
+		return err
+	}
+	r.judged(name, c)
+	r.did = work{"check-in", c.Checkins}
+	from := herd.Now()
+	if err := sleep(ctx, r.Hold); err != nil {
+		return err
+	}
+	to := herd.Now()
+	if c, err = r.fleet.count(ctx); err != nil {
+		return err
+	}
+	r.judged(name, c)
+	if err := r.fleet.say(ctx, "Twins", herd.TwinsArgs{}); err != nil {
+		return err
+	}
+	r.did.times += c.Checkins
+	r.add(name, what+", parked and answered", PerSecond, float64(c.Checkins)/to.Since(from).Seconds())
+	r.perCore(name, what+", ", c.Checkins, from, to)
+	return nil
+}
+
+// handouts measures check-ins that are answered with an action: some agents are
+// given one and never say so, so that they are given it again each time.
+func (r *run) handouts(ctx context.Context) error {
 	n := min(spinners, r.Agents)
 	args := func(m *member) any {
 		return herd.SpinArgs{Agents: r.fleet.share(m, n), Warm: r.warm(), For: r.Hold, Timeout: r.Hold + r.warm() + actionTimeout}
@@ -365,41 +564,13 @@ func (r *run) checkins(ctx context.Context) error {
 	if sum.Short || sum.Count == 0 {
 		return errors.New("the agents did not get round")
 	}
-	const name = "checkins"
+	const name = "handouts"
 	seconds := sum.To.Since(sum.From).Seconds()
-	r.add(name, "answered at once", PerSecond, float64(sum.Count)/seconds)
-	r.took(name, "answered at once, p50", sum.Latency.At(50))
-	r.took(name, "answered at once, p99", sum.Latency.At(99))
+	r.did = work{"check-in", int(float64(sum.Count) * (r.Hold + r.warm()).Seconds() / r.Hold.Seconds())}
+	r.add(name, "check-ins answered with an action", PerSecond, float64(sum.Count)/seconds)
+	r.took(name, "answered, p50", sum.Latency.At(50))
+	r.took(name, "answered, p99", sum.Latency.At(99))
 	r.perCore(name, "", sum.Count, sum.From, sum.To)
-
-	if err := r.waitParked(ctx); err != nil {
-		return err
-	}
-	if err := tell[herd.None](ctx, r.fleet, "Twins", func(m *member) any { return herd.TwinsArgs{Agents: r.fleet.share(m, n)} }, nil); err != nil {
-		return err
-	}
-	if err := sleep(ctx, r.warm()); err != nil {
-		return err
-	}
-	c, err := r.fleet.count(ctx)
-	if err != nil {
-		return err
-	}
-	r.judged(name, c)
-	from := herd.Now()
-	if err := sleep(ctx, r.Hold); err != nil {
-		return err
-	}
-	to := herd.Now()
-	if c, err = r.fleet.count(ctx); err != nil {
-		return err
-	}
-	r.judged(name, c)
-	if err := r.fleet.say(ctx, "Twins", herd.TwinsArgs{}); err != nil {
-		return err
-	}
-	r.add(name, "parked and released", PerSecond, float64(c.Checkins)/to.Since(from).Seconds())
-	r.perCore(name, ", parked and released", c.Checkins, from, to)
 	return nil
 }
 
@@ -409,14 +580,14 @@ func (r *run) warm() time.Duration { return min(spinWarm, r.Hold) }
 // collectPause is what an order to the herds takes to reach every loop.
 const collectPause = 200 * time.Millisecond
 
-func (r *run) perCore(scenario, suffix string, n int, from, to herd.Instant) {
+func (r *run) perCore(scenario, prefix string, n int, from, to herd.Instant) {
 	if r.measuresServer() {
 		if cpu := r.servers.cpu(from, to); cpu > 0 {
-			r.add(scenario, "per server core"+suffix, PerSecond, float64(n)/cpu.Seconds())
+			r.add(scenario, prefix+"per server core", PerSecond, float64(n)/cpu.Seconds())
 		}
 	}
 	if cpu := r.agents.cpu(from, to); cpu > 0 {
-		r.add(scenario, "per generator core"+suffix, PerSecond, float64(n)/cpu.Seconds())
+		r.add(scenario, prefix+"per generator core", PerSecond, float64(n)/cpu.Seconds())
 	}
 }
 
@@ -480,7 +651,7 @@ func (r *run) slow(ctx context.Context) error {
 	if err := sleep(ctx, min(r.warm(), r.Hold/4)); err != nil {
 		return err
 	}
-	delivered, _, _, err := r.singles(ctx, r.Singles, done)
+	delivered, _, _, err := r.singles(ctx, r.Singles, r.fleet.anyone, done)
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
@@ -493,6 +664,7 @@ func (r *run) slow(ctx context.Context) error {
 
 // storm drops all connections at once, and all agents come back.
 func (r *run) storm(ctx context.Context) error {
+	r.did = work{"return, with an action for it", r.Agents}
 	p := r.operator.probe(ctx)
 	from := herd.Now()
 	if err := r.fleet.say(ctx, "Drop", herd.None{}); err != nil {
@@ -515,7 +687,7 @@ func (r *run) restart(ctx context.Context) error {
 func (r *run) settled(ctx context.Context, name string, p *probe, from herd.Instant) error {
 	err := r.waitPolling(ctx)
 	counted, counts := herd.Instant(0), false
-	if err == nil && len(r.site.Servers) == 1 {
+	if err == nil && r.countsAll() {
 		counted, counts = r.waitCounted(ctx)
 	}
 	admin, refused := p.end()
@@ -564,15 +736,14 @@ func (r *run) settled(ctx context.Context, name string, p *probe, from herd.Inst
 func (r *run) waitCounted(ctx context.Context) (at herd.Instant, counts bool) {
 	deadline := time.Now().Add(r.patience())
 	for time.Now().Before(deadline) {
-		n, counts := r.operator.parked(ctx)
+		now, counts := r.operator.standing(ctx)
 		if !counts {
 			return 0, false
 		}
-		// Some polls end at every moment, and begin anew.
-		if n >= r.Agents-r.Agents/1000-1 {
+		if now.parked >= r.nearly() {
 			return herd.Now(), true
 		}
-		if sleep(ctx, stateEvery) != nil {
+		if sleep(ctx, r.stateEvery()) != nil {
 			break
 		}
 	}

@@ -4,8 +4,10 @@ package scenario
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -41,7 +43,8 @@ var goals = map[string]Goal{
 	"upgrade-all: last ack answered":                   {Most: 3},
 	"upgrade-all: server CPU per deliver + ack + poll": {Most: 0.15e-3},
 	"single: delivered p99":                            {Most: 0.020},
-	"checkins: per server core":                        {Least: 18_000},
+	"checkins: settled agents, per server core":        {Least: 18_000},
+	"behind: longer while the other is delivered, p99": {Most: 0.100},
 	"storm: all checked in again":                      {Most: 20},
 	"storm: admin API, longest":                        {Most: 0.200},
 	"restart: all checked in again":                    {Most: 20},
@@ -85,6 +88,8 @@ type Table struct {
 	Setup   string `json:"setup"`
 	Size    int    `json:"agents"`
 	Rows    []*Row `json:"rows"`
+	// Profiled is where the time went, if it was asked for.
+	Profiled []Profiled `json:"profiled,omitempty"`
 	// Failures are what must not happen: something lost, doubled or refused.
 	Failures []string `json:"failures"`
 }
@@ -168,10 +173,51 @@ func (g Goal) spell(unit Unit) string {
 	return ""
 }
 
-// Markdown writes the table, as RESULTS.md has it.
+// heading is that of the table's section in RESULTS.md. A run with profiles has one
+// of its own, since to take them costs time that the figures then have in them.
+func (t *Table) heading() string {
+	return fmt.Sprintf("## %s%s agents, %s\n", t.kind(), thousands(t.Size), t.Setup)
+}
+
+func (t *Table) kind() string {
+	if len(t.Profiled) > 0 {
+		return "Where the time goes: "
+	}
+	return ""
+}
+
+// replaces says whether the table takes the place of a section: one of the same
+// kind at the same servers, of whatever size.
+func (t *Table) replaces(section string) bool {
+	heading, _, _ := strings.Cut(section, "\n")
+	return strings.HasPrefix(heading, "## Where the time goes: ") == (t.kind() != "") && strings.HasSuffix(heading, " agents, "+t.Setup)
+}
+
+// Markdown writes the table as a section of RESULTS.md.
 func (t *Table) Markdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What a fleet costs a server\n\n%s agents, %s. %s, the agents' processes beside the server's on loopback.\nWritten by `go tool mage bench`: the middle of what was measured more than once, and the worst.\n\n", thousands(t.Size), t.Setup, t.Machine)
+	fmt.Fprintf(&b, "%s\n%s, the agents' processes beside the server's on loopback.\n\n", t.heading(), t.Machine)
+	if len(t.Profiled) > 0 {
+		b.WriteString("Processor time as the kernel accounts it, divided by a profile: what a stack names first, from its leaf on, owns it. Made by\n`go tool mage benchprofiles` or with `--profiles`; to profile takes some hundredths of it.\n\n")
+		for _, p := range t.Profiled {
+			p.markdown(&b)
+		}
+	} else {
+		t.figures(&b)
+	}
+	if len(t.Failures) == 0 {
+		b.WriteString("Nothing was lost, doubled or answered with 5xx.\n")
+	} else {
+		b.WriteString("What must not happen, and did:\n\n")
+		for _, f := range t.Failures {
+			fmt.Fprintf(&b, "- %s\n", f)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (t *Table) figures(b *strings.Builder) {
 	b.WriteString("| scenario | figure | middle | worst | goal | |\n|---|---|--:|--:|--:|---|\n")
 	for _, r := range t.Rows {
 		verdict := ""
@@ -182,18 +228,43 @@ func (t *Table) Markdown(w io.Writer) error {
 		if len(r.Values) > 1 {
 			worst = Spell(r.Unit, r.Worst())
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.Scenario, r.Figure, Spell(r.Unit, r.Middle()), worst, r.Goal.spell(r.Unit), verdict)
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", r.Scenario, r.Figure, Spell(r.Unit, r.Middle()), worst, r.Goal.spell(r.Unit), verdict)
 	}
-	if len(t.Failures) == 0 {
-		b.WriteString("\nNothing was lost, doubled or answered with 5xx.\n")
-	} else {
-		b.WriteString("\nWhat must not happen, and did:\n\n")
-		for _, f := range t.Failures {
-			fmt.Fprintf(&b, "- %s\n", f)
+	b.WriteString("\n")
+}
+
+// title begins RESULTS.md.
+const title = "# What a fleet costs a server\n\nWritten by `go tool mage bench` and by `--results` of the load generator: the middle of what was measured more than\nonce, and the worst. A section stays as it is until its own servers are measured again.\n"
+
+// Report writes the table into RESULTS.md, in the place of the one it had there. What
+// was measured at other servers, and where the time went, stays. So does nothing that
+// has no heading of the second level.
+func (t *Table) Report(file string) error {
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var own strings.Builder
+	if err := t.Markdown(&own); err != nil {
+		return err
+	}
+	sections := strings.Split("\n"+string(old), "\n## ")[1:]
+	placed := false
+	text := title
+	for _, s := range sections {
+		s = "## " + strings.TrimRight(s, "\n") + "\n"
+		if t.replaces(s) {
+			if placed {
+				continue
+			}
+			s, placed = own.String(), true
 		}
+		text += "\n" + s
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	if !placed {
+		text += "\n" + own.String()
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
 }
 
 func thousands(n int) string {

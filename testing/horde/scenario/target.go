@@ -106,15 +106,19 @@ type site struct {
 	started []*lab.Server
 
 	mu      sync.Mutex
-	running []int // the processes of started
+	running []int    // the processes of started
+	debug   []string // where each serves profiles
 }
 
 // naturalPoll lets polls end at any time up to five minutes. From the first second
 // on a fleet then checks in as often as one that has run for long.
 const naturalPoll = "checkin:\n  poll: 5m\n  poll_jitter: 4m59s\nlog:\n  level: warn\n"
 
+// servesProfiles lets a server serve profiles, on a port that nobody else has.
+const servesProfiles = "debug:\n  listen: 127.0.0.1:0\n"
+
 // open starts what is to be started.
-func (t Target) open(ctx context.Context, tag string, progress io.Writer) (_ *site, err error) {
+func (t Target) open(ctx context.Context, tag string, profiles bool, progress io.Writer) (_ *site, err error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
@@ -149,6 +153,9 @@ func (t Target) open(ctx context.Context, tag string, progress io.Writer) (_ *si
 		return s, err
 	}
 	config := naturalPoll
+	if profiles {
+		config += servesProfiles
+	}
 	if t.Elasticsearch != "" {
 		config += fmt.Sprintf("store:\n  elasticsearch:\n    hosts: [%q]\n    prefix: %q\n", t.Elasticsearch, tag+"-")
 	}
@@ -193,15 +200,34 @@ func (s *site) pids() []int {
 
 // know takes down which processes run.
 func (s *site) know() {
-	var pids []int
+	var (
+		pids  []int
+		debug []string
+	)
 	for _, server := range s.started {
+		debug = append(debug, server.Info.DebugURL)
 		if pid := server.PID(); pid != 0 {
 			pids = append(pids, pid)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running = pids
+	s.running, s.debug = pids, debug
+}
+
+// adminURLs are those of the servers that were started.
+func (s *site) adminURLs() (urls []string) {
+	for _, server := range s.started {
+		urls = append(urls, server.Info.AdminURL)
+	}
+	return urls
+}
+
+// debugURL is where the server of a number serves profiles.
+func (s *site) debugURL(n int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.debug[n]
 }
 
 // restart stops all servers that were started, and starts them again. It tells when
@@ -221,14 +247,17 @@ func (s *site) restart(ctx context.Context) (up herd.Instant, err error) {
 
 // close stops what was started and removes it.
 func (s *site) close() error {
-	var errs []error
-	for _, server := range s.started {
-		errs = append(errs, server.Stop())
+	errs := make([]error, len(s.started))
+	var all sync.WaitGroup
+	for i, server := range s.started {
+		all.Go(func() { errs[i] = server.Stop() })
 	}
+	all.Wait()
+	err := errors.Join(errs...)
 	if s.dir != "" && !s.Keep {
-		errs = append(errs, os.RemoveAll(s.dir))
+		err = errors.Join(err, os.RemoveAll(s.dir))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // unique is a name for this run, in what the store keeps of it.
