@@ -37,7 +37,7 @@ func TestWhatIsKnownFitsTheDocument(t *testing.T) {
 			},
 			"keep": func(t *rapid.T) {
 				if len(reads) == 0 {
-					t.Skip("nobody has read")
+					return
 				}
 				i := rapid.IntRange(0, len(reads)-1).Draw(t, "who")
 				reads[i]()
@@ -49,7 +49,7 @@ func TestWhatIsKnownFitsTheDocument(t *testing.T) {
 			},
 			"commit": func(t *rapid.T) {
 				if len(writes) == 0 {
-					t.Skip("nobody writes")
+					return
 				}
 				w := rapid.SampledFrom(writes).Draw(t, "who")
 				if !w.done {
@@ -62,7 +62,7 @@ func TestWhatIsKnownFitsTheDocument(t *testing.T) {
 			},
 			"end": func(t *rapid.T) {
 				if len(writes) == 0 {
-					t.Skip("nobody writes")
+					return
 				}
 				i := rapid.IntRange(0, len(writes)-1).Draw(t, "who")
 				w := writes[i]

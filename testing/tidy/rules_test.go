@@ -199,6 +199,7 @@ var bans = []ban{
 	only("math/rand", "math/rand/v2 has no shared seed; where a secret is made, crypto/rand"),
 	only("github.com/pkg/errors", "the standard errors package wraps"),
 	only("unsafe", "one package reaches into crypto/tls, for half of a parked agent's memory; nothing else needs it", "server/checkin/tlstrim"),
+	only("github.com/google/pprof", "profiles are read by the load generator alone", "testing/horde/scenario"),
 	only("C", "programs are built with CGO_ENABLED=0: one file that runs on every Linux"),
 }
 
