@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
@@ -156,21 +158,40 @@ func checkAgents(agentIDs []string, selected bool) error {
 const judgeSize = 1000
 
 // eachPage gives each agent its verdict, in the order of the ids, and agents that
-// a rollout has a refusal, unless the step is forced on them.
+// a rollout has a refusal, unless the step is forced on them. While f has a page
+// the next one is judged, and none beyond: two are in memory. An error of either
+// ends both.
 func (s *Service) eachPage(ctx context.Context, ids []string, do step, f func([]Verdict) error) error {
-	for some := range slices.Chunk(ids, judgeSize) {
-		page, err := s.judge(ctx, some, do.check)
-		if err == nil && !do.locked {
-			err = s.checkLocks(ctx, page, do.hint)
+	ahead, stop := context.WithCancel(ctx)
+	defer stop()
+	pages := make(chan []Verdict)
+	var judging errgroup.Group
+	judging.Go(func() error {
+		defer close(pages)
+		for some := range slices.Chunk(ids, judgeSize) {
+			page, err := s.judge(ahead, some, do.check)
+			if err == nil && !do.locked {
+				err = s.checkLocks(ahead, page, do.hint)
+			}
+			if err != nil {
+				return err
+			}
+			select {
+			case pages <- page:
+			case <-ahead.Done():
+				return fleet.Errorf(fleet.Unavailable, "the caller stopped waiting: %w", ahead.Err())
+			}
 		}
-		if err == nil {
-			err = f(page)
-		}
-		if err != nil {
+		return nil
+	})
+	for page := range pages {
+		if err := f(page); err != nil {
+			stop()
+			_ = judging.Wait() // it ends because f did
 			return err
 		}
 	}
-	return nil
+	return judging.Wait()
 }
 
 // judge gives each agent its verdict, in the order of the ids.
@@ -233,7 +254,9 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 
 // step is what an action begins on each agent.
 type step struct {
-	check func(*fleet.Agent) error // again, on an agent that changed meanwhile
+	// check is asked of several agents at once, and again of one that changed
+	// meanwhile.
+	check func(*fleet.Agent) error
 	begin func(*fleet.Agent)
 	// locked says that agents of a rollout are not kept from it; else hint is what
 	// the refusal of one offers besides.

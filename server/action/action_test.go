@@ -151,6 +151,7 @@ func (w *world) eventTypes(n int) []string {
 // faultyStore lets a test come between two writes.
 type faultyStore struct {
 	store.Store
+	getMany    func() error // before each
 	updateMany func() error // before each
 	report     func() error // in the middle of each
 	create     func() error // of an action, before each
@@ -169,6 +170,13 @@ func call(f func() error) error {
 type faultyAgents struct {
 	store.Agents
 	s *faultyStore
+}
+
+func (a faultyAgents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error) {
+	if err := call(a.s.getMany); err != nil {
+		return nil, err
+	}
+	return a.Agents.GetMany(ctx, ids)
 }
 
 func (a faultyAgents) UpdateMany(ctx context.Context, agents []fleet.Agent) ([]error, error) {

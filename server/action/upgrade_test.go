@@ -1,10 +1,15 @@
 package action_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -97,27 +102,108 @@ func selected(version string, ids ...string) action.UpgradeOrder {
 func TestAnOrderForMoreThanAPageIsOneAction(t *testing.T) {
 	w := newWorld(t)
 	const n = 2500
-	var ids, want []string
-	agents := w.service.Store.Agents()
-	for i := range n {
-		a := fleet.Agent{
-			ID: fmt.Sprintf("agent-%04d", i), AccessKeyID: fmt.Sprint("key-", i), Active: true, Version: "1.0.0", EnrolledAt: w.now,
-			LocalMetadata: []byte(`{"elastic":{"agent":{"version":"1.0.0","upgradeable":true}},"os":{"type":"linux"},"host":{"architecture":"x86_64"}}`),
+	var want []string
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("agent-%04d", i)
+		if i%999 != 0 {
+			want = append(want, ids[i])
 		}
-		if a.Active = i%999 != 0; a.Active {
-			want = append(want, a.ID)
-		}
-		if err := agents.Create(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, a.ID)
 	}
+	var enrolling sync.WaitGroup
+	for first := range 50 { // writes that wait together are made together
+		enrolling.Go(func() {
+			for i := first; i < n; i += 50 {
+				a := fleet.Agent{
+					ID: ids[i], AccessKeyID: "key-" + ids[i], Active: i%999 != 0, Version: "1.0.0", EnrolledAt: w.now,
+					LocalMetadata: []byte(`{"elastic":{"agent":{"version":"1.0.0","upgradeable":true}},"os":{"type":"linux"},"host":{"architecture":"x86_64"}}`),
+				}
+				if err := w.store.Agents().Create(t.Context(), a); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	enrolling.Wait()
 	a, err := w.service.Upgrade(t.Context(), selected("1.1.0", ids...))
 	if err != nil || a.Actioned != n || !slices.Equal(a.Agents, want) {
 		t.Fatalf("the action is for %d of %d agents, want %d of %d: %v", len(a.Agents), a.Actioned, len(want), n, err)
 	}
 	if s := w.status(a); s.Counts.Failed != n-len(want) {
 		t.Errorf("%d were refused, want %d", s.Counts.Failed, n-len(want))
+	}
+}
+
+// threePages is an order whose pages have one agent each that exists.
+func threePages(w *world) action.UpgradeOrder {
+	var ids []string
+	for _, id := range []string{"a", "b", "c"} {
+		w.enrol(id, "1.0.0")
+		ids = append(ids, id)
+		for i := range 999 {
+			ids = append(ids, fmt.Sprint(id, "-unknown-", i))
+		}
+	}
+	return selected("1.1.0", ids...)
+}
+
+func TestTheNextPageIsReadWhileOneIsWritten(t *testing.T) {
+	w := newWorld(t)
+	o := threePages(w)
+	reads := make(chan struct{}, 3) // as many as there are pages
+	w.store.getMany = func() error { reads <- struct{}{}; return nil }
+	writes := 0
+	w.store.updateMany = func() error {
+		if writes++; writes > 1 {
+			return nil
+		}
+		for range 2 {
+			select {
+			case <-reads:
+			case <-time.After(30 * time.Second):
+				t.Error("the second page is not read until the first is written")
+				return nil
+			}
+		}
+		if len(reads) > 0 {
+			t.Error("a third page is read while the first is written")
+		}
+		return nil
+	}
+	a, err := w.service.Upgrade(t.Context(), o)
+	if err != nil || writes != 3 || !slices.Equal(a.Agents, []string{"a", "b", "c"}) {
+		t.Errorf("after %d writes the action is for %v: %v", writes, a.Agents, err)
+	}
+}
+
+func TestAnOrderEndsWithTheFirstError(t *testing.T) {
+	for name, breakOff := range map[string]func(w *world){
+		"of reading": func(w *world) {
+			var reads atomic.Int32
+			w.store.getMany = func() error {
+				if reads.Add(1) == 2 {
+					return errAway
+				}
+				return nil
+			}
+		},
+		"of writing": func(w *world) { w.store.updateMany = away },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			o := threePages(w)
+			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+			breakOff(w)
+			if a, err := w.service.Upgrade(t.Context(), o); !errors.Is(err, errAway) {
+				t.Errorf("the order made %+v: %v", a, err)
+			}
+			if list, err := w.store.Actions().List(t.Context(), 0, 10); err != nil || len(list) > 0 {
+				t.Errorf("there is an action for %d: %v", len(list), err)
+			}
+			if c := w.agent("c"); c.Upgrading() {
+				t.Error("the last page was marked all the same")
+			}
+		})
 	}
 }
 

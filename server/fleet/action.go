@@ -151,11 +151,25 @@ func (r Result) Withdrawn() bool { return strings.HasPrefix(r.Error, withdrawn) 
 
 // Event tells of the result.
 func (r Result) Event() Event {
-	data, err := json.Marshal(map[string]string{"agent_id": r.AgentID, "error": r.Error, "message": r.Message})
+	e, d := r.EventData()
+	data, err := json.Marshal(d)
 	if err != nil {
 		panic(err) // three texts
 	}
-	return Event{At: r.Timestamp, Type: EventActionResult, Subject: r.ActionID, Data: data}
+	e.Data = data
+	return e
+}
+
+// EventData is Event with its data apart, for a store that encodes both at once.
+func (r Result) EventData() (Event, ResultData) {
+	return Event{At: r.Timestamp, Type: EventActionResult, Subject: r.ActionID}, ResultData{r.AgentID, r.Error, r.Message}
+}
+
+// ResultData is the data of the event that tells of a result.
+type ResultData struct {
+	AgentID string `json:"agent_id"`
+	Error   string `json:"error"`
+	Message string `json:"message"`
 }
 
 // ResultEvents tell of those results that were a change.

@@ -97,11 +97,12 @@ type Agents interface {
 	Report(ctx context.Context, r Report) (revision int64, err error)
 	// Delete removes the document; a missing one is no error.
 	Delete(ctx context.Context, id string) error
-	// Touch writes when agents were last seen, all in one durable write. It
-	// changes no revision. Unknown agents are passed over, and so are time, status
-	// and message of a touch that is older than what is there, or has no time. One
-	// with an empty Status leaves status and message. ActionSeq only grows: a higher
-	// one is taken from every touch, however old, a lower one from none.
+	// Touch writes when agents were last seen, many of them in several durable
+	// writes, so that those of others come in between: after an error some may be
+	// there. It changes no revision. Unknown agents are passed over, and so are time,
+	// status and message of a touch that is older than what is there, or has no time.
+	// One with an empty Status leaves status and message. ActionSeq only grows: a
+	// higher one is taken from every touch, however old, a lower one from none.
 	Touch(ctx context.Context, touches []fleet.Touch) error
 	List(ctx context.Context, q AgentQuery) (agents []fleet.Agent, total int, err error)
 	// Facts calls f for every agent of the filter, in no order. f must not call

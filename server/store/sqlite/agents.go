@@ -199,13 +199,16 @@ func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit
 
 func (g agents) many(ctx context.Context, query string, args ...any) ([]fleet.Agent, error) {
 	out := []fleet.Agent{}
-	err := g.s.each(ctx, query, args, func(scan scan) error {
-		a, err := scanAgent(scan)
-		out = append(out, a)
-		return err
-	})
+	st, err := g.s.stmt(ctx, query)
 	if err != nil {
-		return nil, err
+		return nil, g.s.fault("read", err)
+	}
+	rows, err := st.QueryContext(ctx, args...)
+	if err == nil {
+		err = eachDocument(rows, agentDocument, func(a fleet.Agent) { out = append(out, a) })
+	}
+	if err != nil {
+		return nil, g.s.fault("read", err)
 	}
 	return out, nil
 }
@@ -220,11 +223,12 @@ func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
 
 func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, error) {
 	rows := make([]agentRow, len(list))
-	for i := range list {
-		var err error
-		if rows[i], err = newAgentRow(&list[i]); err != nil {
-			return nil, err
-		}
+	err := onAllProcessors(len(list), func(i int) (err error) {
+		rows[i], err = newAgentRow(&list[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) {
 		errs := make([]error, len(rows))
@@ -241,36 +245,109 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 
 // updateAgent changes nothing when it returns a fleet.Error.
 func updateAgent(t *tx, row agentRow) (int64, error) {
+	rid, rev := row.revision>>32, row.revision&math.MaxUint32
+	// An access key changes when a host enrols anew, and never else. To write it as
+	// it is would touch its index.
+	n, err := t.exec(`UPDATE agents SET rev = rev + 1, doc = ? WHERE rid = ? AND rev = ? AND id = ? AND access_key_id = ?`,
+		row.doc, rid, rev, row.id, row.accessKey)
+	if err == nil && n == 0 {
+		err = updateAgentKey(t, row)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return revision(rid, rev+1), updateFacts(t, rid, &row.facts)
+}
+
+// updateAgentKey writes the document with a new access key, or says why it must not.
+func updateAgentKey(t *tx, row agentRow) error {
 	var rid, rev int64
 	err := t.get(`SELECT rid, rev FROM agents WHERE id = ?`, []any{row.id}, &rid, &rev)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return 0, missing("agent", row.id)
+		return missing("agent", row.id)
 	case err != nil:
-		return 0, err
+		return err
 	case revision(rid, rev) != row.revision:
-		return 0, changed("agent", row.id)
+		return changed("agent", row.id)
 	}
 	_, err = t.exec(`UPDATE agents SET rev = rev + 1, access_key_id = ?, doc = ? WHERE rid = ?`, row.accessKey, row.doc, rid)
 	if code(err) == sqlite3.SQLITE_CONSTRAINT {
-		return 0, fleet.Errorf(fleet.Conflict, "another agent has the access key of agent %s", row.id)
+		return fleet.Errorf(fleet.Conflict, "another agent has the access key of agent %s", row.id)
 	}
-	if err != nil {
-		return 0, err
+	return err
+}
+
+// factGroups are the columns of facts that change together: to write one of a
+// group touches the indexes of all of it. factsDiffer says in which groups a row
+// differs from the values given for it, as the sum of their bits; most changes of
+// a document are in none.
+var factGroups, factsDiffer = newFactGroups(
+	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named"},
+	[]string{"version_key", "version", "version_since"},
+	[]string{"unenrolling", "upgrading_since", "audit_unenrolled", "healthy_since", "labels", "upgrade_started_at", "upgraded_at", "tags"},
+)
+
+type factGroup struct {
+	bit    int64
+	update string // takes the row's number and the values of columns
+	places []int  // of columns in factColumns
+}
+
+func newFactGroups(groups ...[]string) (out []factGroup, differ string) {
+	names := strings.Fields(strings.ReplaceAll(factColumns, ",", " "))
+	slots := strings.Split(factSlots, ", ")
+	out = make([]factGroup, len(groups))
+	var differs []string
+	for i, columns := range groups {
+		g := &out[i]
+		g.bit = 1 << i
+		var known []string
+		for _, column := range columns {
+			at := slices.Index(names, column)
+			g.places = append(g.places, at)
+			known = append(known, slots[at])
+		}
+		list := "(" + strings.Join(columns, ", ") + ")"
+		differs = append(differs, fmt.Sprintf("(%s IS NOT (%s)) * %d", list, strings.Join(known, ", "), g.bit))
+		g.update = `UPDATE facts SET ` + list + ` = (` + strings.Repeat("?, ", len(columns)-1) + `?) WHERE rid = ?`
 	}
-	// Most changes of a document are not to these: then no index is touched.
-	_, err = t.exec(`UPDATE facts SET (`+factColumns+`) = (`+factSlots+`) WHERE rid = ?1
-		AND (`+factColumns+`) IS NOT (`+factSlots+`)`, append([]any{rid}, row.facts[:]...)...)
-	if err != nil {
-		return 0, err
+	return out, `SELECT ` + strings.Join(differs, " + ") + ` FROM facts WHERE rid = ?1`
+}
+
+func updateFacts(t *tx, rid int64, facts *[factCount]any) error {
+	var differ int64
+	if err := t.get(factsDiffer, append([]any{rid}, facts[:]...), &differ); err != nil {
+		return err
 	}
-	return revision(rid, rev+1), nil
+	for _, g := range factGroups {
+		if differ&g.bit == 0 {
+			continue
+		}
+		args := make([]any, 0, factCount+1)
+		for _, at := range g.places {
+			args = append(args, facts[at])
+		}
+		if _, err := t.exec(g.update, append(args, rid)...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 	put, err := newResultRows(r.Results)
 	if err != nil {
 		return 0, err
+	}
+	events, err := encodeEvents(r.Events)
+	if err != nil {
+		return 0, err
+	}
+	const op = "write what an agent said"
+	rec := &records{results: put, events: events}
+	if r.Agent == nil && r.Seen == nil {
+		return 0, g.s.record(ctx, op, rec)
 	}
 	var row *agentRow
 	if r.Agent != nil {
@@ -286,15 +363,7 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 			return 0, err
 		}
 	}
-	events, err := encodeEvents(r.Events)
-	if err != nil {
-		return 0, err
-	}
-	return apply(ctx, g.s, "write what an agent said", func(t *tx) (rev int64, err error) {
-		changed, err := putResults(t, put)
-		if err != nil {
-			return 0, err
-		}
+	return apply(ctx, g.s, op, func(t *tx) (rev int64, err error) {
 		if row != nil {
 			if rev, err = updateAgent(t, *row); err != nil {
 				return 0, err
@@ -303,12 +372,7 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 		if err := touchAgents(t, seen); err != nil {
 			return 0, err
 		}
-		for i, row := range put {
-			if changed[i] {
-				events = append(events, row.event)
-			}
-		}
-		return rev, appendEvents(t, events)
+		return rev, putRecords(t, []*records{rec})
 	})
 }
 
@@ -319,12 +383,21 @@ func (g agents) Delete(ctx context.Context, id string) error {
 	})
 }
 
+// touchBatch bounds how many touches share a transaction, and so how long an
+// acknowledgement waits behind the flush of a fleet: some 20 ms.
+const touchBatch = 2_000
+
 func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 	rows, err := g.s.rids.resolve(ctx, g.s, touches)
 	if err != nil {
 		return err
 	}
-	return g.s.write(ctx, "write when agents were last seen", func(t *tx) error { return touchAgents(t, rows) })
+	for some := range slices.Chunk(rows, touchBatch) {
+		if err := g.s.write(ctx, "write when agents were last seen", func(t *tx) error { return touchAgents(t, some) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func touchAgents(t *tx, rows []touchRow) error {

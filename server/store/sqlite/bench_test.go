@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,18 +69,7 @@ func benchStore(b *testing.B) *Store {
 		if err != nil {
 			b.Fatal(err)
 		}
-		var all sync.WaitGroup
-		for w := range 64 {
-			all.Go(func() {
-				for i := w; i < benchAgents; i += 64 {
-					if err := s.Agents().Create(context.Background(), benchAgent(i)); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
+		createFleet(b, s, benchAgents)
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -93,6 +83,22 @@ func benchStore(b *testing.B) *Store {
 		b.ReportMetric(float64(info.Size())/1e6, "file-MB")
 	}
 	return s
+}
+
+func createFleet(b *testing.B, s *Store, n int) {
+	b.Helper()
+	var all sync.WaitGroup
+	for w := range 64 {
+		all.Go(func() {
+			for i := w; i < n; i += 64 {
+				if err := s.Agents().Create(context.Background(), benchAgent(i)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // measure begins to count the processor's time, which another load on the machine
@@ -379,6 +385,83 @@ func BenchmarkPutResults(b *testing.B) {
 		report := measure(b)
 		for b.Loop() {
 			if _, err := s.Results().Counts(b.Context(), []string{"act"}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		report()
+	})
+}
+
+// BenchmarkAcks is an UPGRADE of a fleet: as many agents as one process serves at
+// once acknowledge it, each as soon as it has it.
+func BenchmarkAcks(b *testing.B) {
+	s := fresh(b)
+	const callers = 512
+	report := measure(b)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for {
+				i := int(next.Add(1))
+				if i > b.N {
+					return
+				}
+				_, err := s.Agents().Report(b.Context(), store.Report{Results: []fleet.Result{{
+					ActionID: "0f7c2b1e-54d8-4f0a-9a55-3d1c6f0b7e21", AgentID: benchID(i), Hostname: fmt.Sprintf("host-%06d.example.internal", i), Timestamp: benchStart,
+				}}})
+				if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	report()
+	counts, err := s.Results().Counts(b.Context(), []string{"0f7c2b1e-54d8-4f0a-9a55-3d1c6f0b7e21"})
+	if n := counts["0f7c2b1e-54d8-4f0a-9a55-3d1c6f0b7e21"].Acked; err != nil || n != b.N {
+		b.Fatal(n, err)
+	}
+}
+
+// BenchmarkUpdateMany is a page of an order for a fleet of 18,000: its agents are
+// read, marked and written.
+func BenchmarkUpdateMany(b *testing.B) {
+	s := fresh(b)
+	const fleetSize, page = 18_000, 1000
+	createFleet(b, s, fleetSize)
+	ids := make([]string, page)
+	round := 0
+	next := func() {
+		for i := range ids {
+			ids[i] = benchID((round*page + i) % fleetSize)
+		}
+		round++
+	}
+	b.Run("read", func(b *testing.B) {
+		report := measure(b)
+		for b.Loop() {
+			next()
+			if list, err := s.Agents().GetMany(b.Context(), ids); err != nil || len(list) != page {
+				b.Fatal(len(list), err)
+			}
+		}
+		report()
+	})
+	b.Run("read and write", func(b *testing.B) {
+		report := measure(b)
+		for b.Loop() {
+			next()
+			list, err := s.Agents().GetMany(b.Context(), ids)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for i := range list {
+				list[i].BeginUpgrade("0f7c2b1e-54d8-4f0a-9a55-3d1c6f0b7e21", "1.9.0", benchStart.Add(time.Duration(round)*time.Second))
+			}
+			errs, err := s.Agents().UpdateMany(b.Context(), list)
+			if err := errors.Join(append(errs, err)...); err != nil {
 				b.Fatal(err)
 			}
 		}

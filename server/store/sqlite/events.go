@@ -14,7 +14,7 @@ func (e events) Append(ctx context.Context, list []fleet.Event) error {
 	if err != nil {
 		return err
 	}
-	return e.s.write(ctx, "append events", func(t *tx) error { return appendEvents(t, docs) })
+	return e.s.record(ctx, "append events", &records{events: docs})
 }
 
 func encodeEvents(list []fleet.Event) ([]string, error) {
@@ -28,13 +28,11 @@ func encodeEvents(list []fleet.Event) ([]string, error) {
 	return docs, nil
 }
 
+var insertEvents = newInsert(`INSERT OR FAIL INTO events (doc) VALUES `, `(?)`, ``)
+
 func appendEvents(t *tx, docs []string) error {
-	for _, doc := range docs {
-		if _, err := t.exec(`INSERT INTO events (doc) VALUES (?)`, doc); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := t.insert(insertEvents, len(docs), func(args []any, i int) []any { return append(args, docs[i]) })
+	return err
 }
 
 func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Event, error) {

@@ -19,9 +19,12 @@ import (
 func (s *Store) fault(op string, err error) error { return fault(s.path, op, err) }
 
 func fault(path, op string, err error) error {
+	if err == nil {
+		return nil // before known, which is on the heap
+	}
 	var known *fleet.Error
 	switch {
-	case err == nil || errors.As(err, &known) || errors.Is(err, sql.ErrNoRows):
+	case errors.As(err, &known) || errors.Is(err, sql.ErrNoRows):
 		return err
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return unavailable(op, err, "the caller stopped waiting for the store")

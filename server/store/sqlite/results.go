@@ -2,9 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -19,19 +17,26 @@ type resultRow struct {
 	event string // the document of what tells of it
 }
 
+// resultEvent is the event of a result. Its data would be encoded twice otherwise.
+type resultEvent struct {
+	fleet.Event
+	Data fleet.ResultData `json:"data"` // in place of that of Event
+}
+
 func newResultRows(list []fleet.Result) ([]resultRow, error) {
 	rows := make([]resultRow, len(list))
-	for i, res := range list {
-		id := fleet.ResultID(res.ActionID, res.AgentID)
-		doc, err := encode("result", id, res)
-		if err != nil {
+	for i := range rows {
+		row := &rows[i]
+		row.Result = list[i]
+		var err error
+		if row.doc, err = encode("result of agent", row.AgentID, &row.Result); err != nil {
 			return nil, err
 		}
-		event, err := encode("event of result", id, res.Event())
-		if err != nil {
+		var e resultEvent
+		e.Event, e.Data = row.EventData()
+		if row.event, err = encode("event of the result of agent", row.AgentID, &e); err != nil {
 			return nil, err
 		}
-		rows[i] = resultRow{res, doc, event}
 	}
 	return rows, nil
 }
@@ -41,66 +46,129 @@ func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return apply(ctx, r.s, "store results", func(t *tx) ([]bool, error) { return putResults(t, rows) })
+	rec := &records{results: rows, untold: true}
+	if err := r.s.record(ctx, "store results", rec); err != nil {
+		return nil, err
+	}
+	return rec.changed, nil
 }
 
+// insertResults passes over those of which there is one already. With OR FAIL a
+// failure leaves the rows before it, and SQLite keeps no copy of each page to take
+// them back: the whole transaction, or its savepoint, is undone then.
+var insertResults = newInsert(`INSERT OR FAIL INTO results (action_id, agent_id, rev, failed, at, doc) VALUES `, `(?, ?, 1, ?, ?, ?)`, ` ON CONFLICT DO NOTHING`)
+
+// putResults says at the index of each row whether it was a change.
 func putResults(t *tx, rows []resultRow) ([]bool, error) {
 	changed := make([]bool, len(rows))
-	for i, row := range rows {
-		var err error
-		if changed[i], err = putResult(t, row.Result, row.doc); err != nil {
+	var last int64
+	if len(rows) > 1 {
+		if err := t.get(`SELECT coalesce(max(rid), 0) FROM results`, nil, &last); err != nil {
 			return nil, err
 		}
 	}
-	return changed, nil
+	n, err := t.insert(insertResults, len(rows), func(args []any, i int) []any {
+		row := &rows[i]
+		return append(args, row.ActionID, row.AgentID, row.Error != "", fromTime(row.Timestamp), row.doc)
+	})
+	if err != nil {
+		return nil, err
+	}
+	fresh := func(*resultRow) bool { return true }
+	switch {
+	case n == int64(len(rows)):
+	case n == 0:
+		fresh = func(*resultRow) bool { return false }
+	default:
+		if fresh, err = resultsAbove(t, last); err != nil {
+			return nil, err
+		}
+	}
+	counts := tally{}
+	for i := range rows {
+		if row := &rows[i]; fresh(row) {
+			counts.add(row.Result, 1)
+			changed[i] = true
+		} else if changed[i], err = supersede(t, row, counts); err != nil {
+			return nil, err
+		}
+	}
+	return changed, counts.write(t)
 }
 
-func putResult(t *tx, res fleet.Result, doc string) (bool, error) {
-	at := fromTime(res.Timestamp)
+// resultsAbove returns what says whether a row was inserted as one with a number
+// above last. Of several of one action and agent it was the first.
+func resultsAbove(t *tx, last int64) (func(*resultRow) bool, error) {
+	type key struct{ action, agent string }
+	there := map[key]bool{}
+	err := t.each(`SELECT action_id, agent_id FROM results WHERE rid > ?`, []any{last}, func(scan scan) error {
+		var k key
+		err := scan(&k.action, &k.agent)
+		there[k] = true
+		return err
+	})
+	return func(row *resultRow) bool {
+		k := key{row.ActionID, row.AgentID}
+		first := there[k]
+		delete(there, k)
+		return first
+	}, err
+}
+
+// supersede replaces the result that is there, if it may.
+func supersede(t *tx, row *resultRow, counts tally) (bool, error) {
 	var rid int64
 	var earlier string
-	err := t.get(`SELECT rid, doc FROM results WHERE action_id = ? AND agent_id = ?`, []any{res.ActionID, res.AgentID}, &rid, &earlier)
-	if errors.Is(err, sql.ErrNoRows) {
-		if _, err := t.exec(`INSERT INTO results (action_id, agent_id, rev, failed, at, doc) VALUES (?, ?, 1, ?, ?, ?)`,
-			res.ActionID, res.AgentID, res.Error != "", at, doc); err != nil {
-			return false, err
-		}
-		return true, countResult(t, res, nil)
-	}
-	if err != nil {
+	if err := t.get(`SELECT rid, doc FROM results WHERE action_id = ? AND agent_id = ?`, []any{row.ActionID, row.AgentID}, &rid, &earlier); err != nil {
 		return false, err
 	}
 	var old fleet.Result
-	if err := decode("result", fleet.ResultID(res.ActionID, res.AgentID), earlier, &old); err != nil {
+	if err := decode("result", fleet.ResultID(row.ActionID, row.AgentID), earlier, &old); err != nil {
 		return false, err
 	}
-	if !res.Supersedes(old) {
+	if !row.Supersedes(old) {
 		return false, nil
 	}
-	if _, err := t.exec(`UPDATE results SET rev = rev + 1, failed = ?, at = ?, doc = ? WHERE rid = ?`, res.Error != "", at, doc, rid); err != nil {
+	if _, err := t.exec(`UPDATE results SET rev = rev + 1, failed = ?, at = ?, doc = ? WHERE rid = ?`,
+		row.Error != "", fromTime(row.Timestamp), row.doc, rid); err != nil {
 		return false, err
 	}
-	return true, countResult(t, res, &old)
+	counts.add(row.Result, 1)
+	counts.add(old, -1)
+	return true, nil
 }
 
-// countResult counts res, and no longer what it replaced.
-func countResult(t *tx, res fleet.Result, replaced *fleet.Result) error {
-	var acked, failed int
-	count := func(r fleet.Result, n int) {
-		if r.Error == "" {
-			acked += n
-		} else {
-			failed += n
+// tally is what a transaction changes in the counts of each action.
+type tally map[string]*tallied
+
+type tallied struct {
+	acked, failed int
+	last          int64
+}
+
+func (c tally) add(r fleet.Result, n int) {
+	k := c[r.ActionID]
+	if k == nil {
+		k = &tallied{last: fromTime(r.Timestamp)}
+		c[r.ActionID] = k
+	}
+	k.last = max(k.last, fromTime(r.Timestamp))
+	if r.Error == "" {
+		k.acked += n
+	} else {
+		k.failed += n
+	}
+}
+
+func (c tally) write(t *tx) error {
+	for action, k := range c {
+		if _, err := t.exec(`INSERT INTO result_counts (action_id, acked, failed, last) VALUES (?1, ?2, ?3, ?4)
+			ON CONFLICT DO UPDATE SET acked = acked + ?2, failed = failed + ?3, last = max(last, ?4)`,
+			action, k.acked, k.failed, k.last); err != nil {
+			return err
 		}
 	}
-	count(res, 1)
-	if replaced != nil {
-		count(*replaced, -1)
-	}
-	_, err := t.exec(`INSERT INTO result_counts (action_id, acked, failed, last) VALUES (?1, ?2, ?3, ?4)
-		ON CONFLICT DO UPDATE SET acked = acked + ?2, failed = failed + ?3, last = max(last, ?4)`,
-		res.ActionID, acked, failed, fromTime(res.Timestamp))
-	return err
+	return nil
 }
 
 func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Result, error) {

@@ -238,21 +238,17 @@ const documentsAhead = 512
 // most of the work, so all processors share it. row reads one and returns what
 // decodes it, which must not need anything of another.
 func eachDocument[T any](rows *sql.Rows, row func(scan) (func() (T, error), error), f func(T)) error {
-	pending := make([]func() (T, error), 0, documentsAhead)
-	values := make([]T, documentsAhead)
-	errs := make([]error, runtime.GOMAXPROCS(0)) // one for each goroutine
+	var pending []func() (T, error)
+	var values []T
 	flush := func() error {
-		var all sync.WaitGroup
-		for w := range errs {
-			all.Go(func() {
-				errs[w] = nil
-				for i := w; i < len(pending) && errs[w] == nil; i += len(errs) {
-					values[i], errs[w] = pending[i]()
-				}
-			})
+		if len(values) < len(pending) {
+			values = make([]T, len(pending)) // not before: most callers ask for a few
 		}
-		all.Wait()
-		if err := errors.Join(errs...); err != nil {
+		err := onAllProcessors(len(pending), func(i int) (err error) {
+			values[i], err = pending[i]()
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		for i := range pending {
@@ -266,7 +262,7 @@ func eachDocument[T any](rows *sql.Rows, row func(scan) (func() (T, error), erro
 		if err != nil {
 			return err
 		}
-		if pending = append(pending, read); len(pending) == cap(pending) {
+		if pending = append(pending, read); len(pending) == documentsAhead {
 			return flush()
 		}
 		return nil
@@ -275,4 +271,20 @@ func eachDocument[T any](rows *sql.Rows, row func(scan) (func() (T, error), erro
 		return err
 	}
 	return flush()
+}
+
+// onAllProcessors calls f for every number below n. It returns an error of f's.
+func onAllProcessors(n int, f func(i int) error) error {
+	workers := min(runtime.GOMAXPROCS(0), n)
+	errs := make([]error, workers)
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < n && errs[w] == nil; i += workers {
+				errs[w] = f(i)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }

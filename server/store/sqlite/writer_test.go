@@ -186,16 +186,16 @@ func TestACallerThatStopsWaitingIsLetGoAtOnce(t *testing.T) {
 }
 
 func TestACallerIsLetGoAlsoAmidATransaction(t *testing.T) {
-	w := &writer{queue: make(chan *write), stop: make(chan struct{})}
+	w := &writer{queue: newQueue()}
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error)
 	go func() { told <- w.run(ctx, func(*tx) error { return nil }) }()
-	job := <-w.queue // the loop has it
+	group, _ := w.queue.take() // the loop has it
 	cancel()
 	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Errorf("it was told %v", err)
 	}
-	job.done <- nil // and the loop is not held up by a caller that has gone
+	group[0].done <- nil // and the loop is not held up by a caller that has gone
 }
 
 func TestClosingEndsThoseThatWaitTheirTurn(t *testing.T) {
@@ -291,4 +291,37 @@ func TestItWorksInVirtualTime(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
+	s := &Store{writer: &writer{queue: newQueue()}} // the test is its loop
+	var touches []fleet.Touch
+	rows := map[string]int64{}
+	for i := range 2*touchBatch + 1 {
+		id := fmt.Sprint("agent-", i)
+		touches, rows[id] = append(touches, fleet.Touch{AgentID: id}), int64(i)
+	}
+	s.rids.add(rows)
+	flushed := make(chan error, 1)
+	go func() {
+		flushed <- s.Agents().Touch(t.Context(), touches)
+		s.writer.queue.close()
+	}()
+	parts := 0
+	for {
+		group, open := s.writer.queue.take()
+		if !open {
+			break
+		}
+		if len(group) != 1 {
+			t.Errorf("%d parts wait together: who comes now waits for all of them", len(group))
+		}
+		for _, part := range group {
+			parts++
+			part.done <- nil
+		}
+	}
+	if err := <-flushed; err != nil || parts != 3 {
+		t.Errorf("it was written in %d parts, want 3: %v", parts, err)
+	}
 }

@@ -1,0 +1,248 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+var recordStart = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
+
+// ack is what an agent says of the action "act"; an empty errText is success.
+func ack(agent, errText string, after time.Duration) fleet.Result {
+	return fleet.Result{ActionID: "act", AgentID: agent, Error: errText, Timestamp: recordStart.Add(after)}
+}
+
+func recording(t interface{ Fatal(...any) }, events []fleet.Event, list ...fleet.Result) *write {
+	rows, err := newResultRows(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := encodeEvents(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := &records{results: rows, events: docs}
+	return &write{ctx: context.Background(), records: rec, do: func(x *tx) error { return putRecords(x, []*records{rec}) }}
+}
+
+// told are the events of a store behind one, a line each.
+func told(t interface{ Fatal(...any) }, s *Store, after int64) (lines []string, last int64) {
+	list, err := s.Events().After(context.Background(), after, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last = after
+	for _, e := range list {
+		lines, last = append(lines, line(e)), e.Seq
+	}
+	return lines, last
+}
+
+func line(e fleet.Event) string {
+	return fmt.Sprint(e.Type, " ", e.Subject, " ", e.At.UnixNano(), " ", string(e.Data))
+}
+
+func TestAcknowledgementsShareTheirTransactionWithOthers(t *testing.T) {
+	s := fresh(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := idle(t, s)
+	left := recording(t, nil, ack("left", "", 0))
+	left.ctx = gone
+	group := []*write{
+		creating(t, "a"), recording(t, nil, ack("a", "", 0)), recording(t, nil, ack("b", "no space", time.Second)),
+		{ctx: t.Context(), do: func(*tx) error { return errors.New("a write of another kind failed") }},
+		left, recording(t, []fleet.Event{{Type: "one", Subject: "c"}}), creating(t, "b"),
+	}
+	if err := w.commit(group); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{3: "a write of another kind failed", 4: context.Canceled.Error(), 6: ""} {
+		if got := group[i].err; (got == nil) != (want == "") || (got != nil && got.Error() != want) {
+			t.Errorf("write %d: %v, want %q", i, got, want)
+		}
+	}
+	if !there(t, s, "a") || !there(t, s, "b") {
+		t.Error("an agent is missing")
+	}
+	counts, err := s.Results().Counts(t.Context(), []string{"act"})
+	if want := (fleet.ResultCounts{Acked: 1, Failed: 1, Last: recordStart.Add(time.Second)}); err != nil || counts["act"] != want {
+		t.Errorf("counts are %+v, want %+v: %v", counts["act"], want, err)
+	}
+	want := []string{line(ack("a", "", 0).Event()), line(ack("b", "no space", time.Second).Event()), line(fleet.Event{Type: "one", Subject: "c"})}
+	if got, _ := told(t, s, 0); !slices.Equal(got, want) {
+		t.Errorf("events are %q, want %q", got, want)
+	}
+}
+
+func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
+	s := fresh(t)
+	w := idle(t, s)
+	before := []*write{recording(t, nil, ack("damaged", "", 0), ack("b", "", 0)), {ctx: t.Context(), do: func(x *tx) error {
+		_, err := x.exec(`UPDATE results SET doc = 'no JSON' WHERE agent_id = 'damaged'`)
+		return err
+	}}}
+	if err := errors.Join(w.commit(before), before[0].err, before[1].err); err != nil {
+		t.Fatal(err)
+	}
+	_, last := told(t, s, 0)
+	group := []*write{
+		recording(t, nil, ack("a", "", 0)), recording(t, nil, ack("damaged", "rolled back", time.Second)), creating(t, "x"),
+		recording(t, nil, ack("b", "rolled back", time.Second)), recording(t, nil, ack("b", "", 0)),
+	}
+	if err := w.commit(group); err != nil {
+		t.Fatal(err)
+	}
+	for i, job := range group {
+		if damaged := i == 1; (job.err != nil) != damaged || (damaged && fleet.KindOf(job.err) != fleet.Internal) {
+			t.Errorf("write %d: %v", i, job.err)
+		}
+	}
+	if !there(t, s, "x") {
+		t.Error("the agent is missing")
+	}
+	counts, err := s.Results().Counts(t.Context(), []string{"act"})
+	if want := (fleet.ResultCounts{Acked: 2, Failed: 1, Last: recordStart.Add(time.Second)}); err != nil || counts["act"] != want {
+		t.Errorf("counts are %+v, want %+v: %v", counts["act"], want, err)
+	}
+	want := []string{line(ack("a", "", 0).Event()), line(ack("b", "rolled back", time.Second).Event())}
+	if got, _ := told(t, s, last); !slices.Equal(got, want) {
+		t.Errorf("events are %q, want %q", got, want)
+	}
+}
+
+// Whatever is written together comes out as if each had come alone, in turn.
+func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
+	s := fresh(t)
+	w := idle(t, s)
+	round, last := 0, int64(0)
+	errTexts := []string{"", "failed", "withdrawn: the rollout was paused", "cancelled"}
+	rapid.Check(t, func(t *rapid.T) {
+		round++
+		actions := []string{fmt.Sprint("first-", round), fmt.Sprint("second-", round)}
+		stored := map[string]fleet.Result{}
+		counts := map[string]fleet.ResultCounts{}
+		for range rapid.IntRange(1, 3).Draw(t, "groups") {
+			var group []*write
+			var wantChanged [][]bool
+			var wantTold []string
+			for range rapid.IntRange(1, 5).Draw(t, "writes") {
+				var events []fleet.Event
+				for i := range rapid.IntRange(0, 2).Draw(t, "events") {
+					events = append(events, fleet.Event{Type: "of its own", Subject: fmt.Sprint(i)})
+					wantTold = append(wantTold, line(events[i]))
+				}
+				var list []fleet.Result
+				var changed []bool
+				for i := range rapid.SampledFrom([]int{0, 1, 1, 1, 2, 9, 70}).Draw(t, "results") {
+					r := fleet.Result{
+						ActionID: rapid.SampledFrom(actions).Draw(t, "action"), AgentID: fmt.Sprint("agent-", rapid.IntRange(0, 40).Draw(t, "agent")),
+						Error:     rapid.SampledFrom(errTexts).Draw(t, "error"),
+						Timestamp: recordStart.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "after")+i) * time.Second),
+					}
+					list = append(list, r)
+					id := fleet.ResultID(r.ActionID, r.AgentID)
+					earlier, repeated := stored[id]
+					changed = append(changed, !repeated || r.Supersedes(earlier))
+					if !changed[i] {
+						continue
+					}
+					c := counts[r.ActionID]
+					if repeated && earlier.Error == "" {
+						c.Acked--
+					} else if repeated {
+						c.Failed--
+					}
+					if r.Error == "" {
+						c.Acked++
+					} else {
+						c.Failed++
+					}
+					if r.Timestamp.After(c.Last) {
+						c.Last = r.Timestamp
+					}
+					counts[r.ActionID], stored[id] = c, r
+					wantTold = append(wantTold, line(r.Event()))
+				}
+				group = append(group, recording(t, events, list...))
+				wantChanged = append(wantChanged, changed)
+			}
+			if err := w.commit(group); err != nil {
+				t.Fatal(err)
+			}
+			for i, job := range group {
+				if job.err != nil || !slices.Equal(job.records.changed, wantChanged[i]) {
+					t.Fatalf("write %d changed %v, want %v: %v", i, job.records.changed, wantChanged[i], job.err)
+				}
+			}
+			var got []string
+			if got, last = told(t, s, last); !slices.Equal(got, wantTold) {
+				t.Fatalf("events are %q, want %q", got, wantTold)
+			}
+		}
+		got, err := s.Results().Counts(context.Background(), actions)
+		if err != nil || len(got) != len(counts) {
+			t.Fatalf("counts are %+v, want %+v: %v", got, counts, err)
+		}
+		for action, want := range counts {
+			if got[action] != want {
+				t.Fatalf("counts of %s are %+v, want %+v", action, got[action], want)
+			}
+		}
+		for _, want := range stored {
+			if r, err := s.Results().Get(context.Background(), want.ActionID, want.AgentID); err != nil || r.Error != want.Error || !r.Timestamp.Equal(want.Timestamp) {
+				t.Fatalf("the result is %+v, want %+v: %v", r, want, err)
+			}
+		}
+	})
+}
+
+func TestTheEventOfAResultIsEncodedAsAnyOther(t *testing.T) {
+	r := fleet.Result{ActionID: "act", AgentID: "a", Hostname: "h", Message: "did <it>", Error: "no \xff space", Timestamp: recordStart}
+	rows, err := newResultRows([]fleet.Result{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := encodeEvents([]fleet.Event{r.Event()})
+	if err != nil || rows[0].event != docs[0] {
+		t.Errorf("it is %s, elsewhere %s: %v", rows[0].event, docs, err)
+	}
+}
+
+func TestAQueueGivesOutWhatCameFirst(t *testing.T) {
+	q := newQueue()
+	var jobs []*write
+	for range maxGroup + 2 {
+		job := &write{}
+		jobs = append(jobs, job)
+		if !q.add(job) {
+			t.Fatal("it is closed")
+		}
+	}
+	q.remove(jobs[1]) // its caller gave up
+	first, open := q.take()
+	if want := append([]*write{jobs[0]}, jobs[2:maxGroup+1]...); !open || !slices.Equal(first, want) {
+		t.Errorf("first came %d, want %d", len(first), len(want))
+	}
+	q.remove(jobs[0]) // too late, and harmless
+	if second, open := q.take(); !open || !slices.Equal(second, jobs[maxGroup+1:]) {
+		t.Errorf("then came %d, want 1", len(second))
+	}
+	late := &write{}
+	q.add(late)
+	q.close()
+	if left, open := q.take(); open || !slices.Equal(left, []*write{late}) {
+		t.Errorf("closed, it gave out %d: %v", len(left), open)
+	}
+	if q.add(&write{}) {
+		t.Error("a closed queue took another")
+	}
+}
