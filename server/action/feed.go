@@ -47,30 +47,31 @@ func NewFeed(ctx context.Context, actions store.Actions, wake func(agentIDs ...s
 
 // Pending returns the ids of the actions for an agent with a sequence number above
 // after that have not expired at now, lowest first. Those that are not known here
-// yet come with a Wake: an agent that is told to come for an action finds it.
-func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]string, error) {
-	behind, known := f.recent.behind(agentID, after, now)
+// yet come with a Wake: an agent that is told to come for an action finds it. Where
+// there are none, there are none up to the number upTo.
+func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) (ids []string, upTo int64, err error) {
+	ids, behind, known := f.recent.pending(agentID, after, now, limit)
 	if known {
-		return f.recent.pending(agentID, behind, now, limit), nil
+		return ids, behind, nil
 	}
 	// What it says of actions up to here stays true.
-	upTo := f.recent.newest()
+	upTo = f.recent.newest()
 	var list []fleet.Action
-	err := f.Outage.Ask(ctx, func(ctx context.Context) (err error) {
+	err = f.Outage.Ask(ctx, func(ctx context.Context) (err error) {
 		list, err = f.Actions.Pending(ctx, agentID, behind, now, limit)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if len(list) == 0 {
 		f.recent.empty(agentID, after, upTo, now)
 	}
-	ids := make([]string, len(list))
+	ids = make([]string, len(list))
 	for i, a := range list {
 		ids[i] = a.ID
 	}
-	return ids, nil
+	return ids, upTo, nil
 }
 
 // Recent returns the type of one of the newest actions if it is for the agent, and

@@ -98,17 +98,6 @@ func (r *recentActions) newest() int64 {
 	return r.from
 }
 
-// behind returns the number behind which actions for an agent that has seen after
-// can be, and whether all of these are remembered.
-func (r *recentActions) behind(agentID string, after int64, now time.Time) (int64, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if was, ok := r.emptied[agentID]; ok && was.from <= after && was.at <= now.UnixNano() {
-		after = max(after, was.upTo)
-	}
-	return after, after >= r.from
-}
-
 // empty remembers that the store had nothing for an agent above after and up to
 // upTo.
 func (r *recentActions) empty(agentID string, after, upTo int64, now time.Time) {
@@ -121,15 +110,24 @@ func (r *recentActions) empty(agentID string, after, upTo int64, now time.Time) 
 }
 
 // pending returns the ids of the first actions for an agent above after that have
-// not expired.
-func (r *recentActions) pending(agentID string, after int64, now time.Time, limit int) (ids []string) {
+// not expired, if all of these are remembered. upTo is then the highest number that
+// was looked at; else it is the one above which the store has to be asked.
+func (r *recentActions) pending(agentID string, after int64, now time.Time, limit int) (ids []string, upTo int64, known bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	if was, ok := r.emptied[agentID]; ok && was.from <= after && was.at <= now.UnixNano() {
+		after = max(after, was.upTo)
+	}
+	if after < r.from {
+		return nil, after, false
+	}
+	upTo = after
 	first := sort.Search(len(r.list), func(i int) bool { return r.list[i].seq > after })
 	for _, a := range r.list[first:] {
 		if len(ids) == limit {
 			break
 		}
+		upTo = a.seq
 		if a.expiration != nil && !a.expiration.After(now) {
 			continue
 		}
@@ -137,5 +135,5 @@ func (r *recentActions) pending(agentID string, after int64, now time.Time, limi
 			ids = append(ids, a.id)
 		}
 	}
-	return ids
+	return ids, upTo, true
 }

@@ -47,15 +47,18 @@ func TestWhatIsRememberedOfNewActionsIsWhatTheStoreWouldFind(t *testing.T) {
 					want = append(want, a.ID)
 				}
 			}
-			behind, known := r.behind(name, after, start)
+			got, upTo, known := r.pending(name, after, start, limit)
 			if !known {
 				if len(want) == 0 {
 					r.empty(name, after, last, start)
 				}
 				continue
 			}
-			if got := r.pending(name, behind, start, limit); !slices.Equal(got, want) {
+			if !slices.Equal(got, want) {
 				t.Fatalf("above %d there are %v for %s, want %v", after, got, name, want)
+			}
+			if again, _, known := r.pending(name, upTo, start, limit); len(got) == 0 && (len(again) > 0 || !known || upTo < after) {
+				t.Fatalf("above %d there is nothing for %s up to %d, but %v behind it", after, name, upTo, again)
 			}
 		}
 	})
@@ -69,24 +72,25 @@ func TestTheNewestActionsAreRemembered(t *testing.T) {
 	for seq := int64(1); seq <= last; seq++ {
 		r.note([]fleet.Action{{ID: "x", Seq: seq, Agents: []string{"a"}}})
 	}
-	if _, known := r.behind("a", last-recentActionsMax, now); !known {
-		t.Error("the newest are not remembered")
+	pending := func(after int64, now time.Time) (n int, upTo int64, known bool) {
+		ids, upTo, known := r.pending("a", after, now, 10*recentActionsMax)
+		return len(ids), upTo, known
 	}
-	if ids := r.pending("a", last-recentActionsMax, now, 10*recentActionsMax); len(ids) != recentActionsMax {
-		t.Errorf("of the newest %d are remembered", len(ids))
+	if n, upTo, known := pending(last-recentActionsMax, now); n != recentActionsMax || upTo != last || !known {
+		t.Errorf("of the newest %d are remembered up to %d, known %t", n, upTo, known)
 	}
-	if _, known := r.behind("a", last-recentActionsMax-1, now); known {
-		t.Error("older ones are taken for known")
+	if _, upTo, known := pending(last-recentActionsMax-1, now); known || upTo != last-recentActionsMax-1 {
+		t.Errorf("older ones are taken for known up to %d", upTo)
 	}
 	// What the store had nothing of need not be asked again.
 	r.empty("a", 7, last, now)
-	if behind, known := r.behind("a", 8, now); !known || behind != last {
-		t.Errorf("it is asked behind %d again, known %t", behind, known)
+	if n, upTo, known := pending(8, now); n > 0 || !known || upTo != last {
+		t.Errorf("it is asked again above %d: %d, known %t", upTo, n, known)
 	}
-	if _, known := r.behind("a", 6, now); known {
+	if _, _, known := pending(6, now); known {
 		t.Error("an agent that was put back is not looked for")
 	}
-	if _, known := r.behind("a", 8, now.Add(-time.Second)); known {
+	if _, _, known := pending(8, now.Add(-time.Second)); known {
 		t.Error("what had expired later counts for earlier")
 	}
 	everybody := make([]string, recentAgentsMax+1)

@@ -32,6 +32,10 @@ const (
 	// that costs more than an answer: the last to be answered would wait for the
 	// first ones' acknowledgements. Some have to come, for the wake may last.
 	trickle = time.Millisecond
+	// fewFirst is how many requests of others go before the next of those who answer
+	// a bulk wake: an order for one agent does not wait for a fleet's
+	// acknowledgements, and neither do these for ever.
+	fewFirst = 4
 )
 
 // lane answers the next request of a connection that was parked, without giving it
@@ -45,10 +49,13 @@ type lane struct {
 	places  chan struct{} // taken for each request that is worked on
 	work    chan *slot    // to a goroutine that waits
 
-	mu    sync.Mutex
-	back  []*slot       // serving, and nobody's yet; bounded by the connections that there are
-	ready chan struct{} // capacity 1: something is in back
-	begun time.Time     // the last one during a bulk wake
+	mu sync.Mutex
+	// Serving, and nobody's yet; bounded by the connections that there are. many are
+	// those whose last answer was a bulk wake's.
+	few, many fifo
+	ready     chan struct{} // capacity 1: something is in one of them
+	row       int           // of few, one after the other
+	begun     time.Time     // the last of many during a bulk wake
 }
 
 // Serve lets h answer the requests of connections that were parked before. It belongs
@@ -58,40 +65,43 @@ func (l *Lot) Serve(h http.Handler) {
 }
 
 // push takes a connection that has something to read.
-func (n *lane) push(s *slot) {
+func (n *lane) push(s *slot, bulk bool) {
 	n.mu.Lock()
-	n.back = append(n.back, s)
+	if bulk {
+		n.many.push(s)
+	} else {
+		n.few.push(s)
+	}
 	n.mu.Unlock()
-	n.signal()
-}
-
-func (n *lane) signal() {
 	select {
 	case n.ready <- struct{}{}:
 	default:
 	}
 }
 
-// next returns the next connection, or how long it has to wait; 0: there is none.
+// next returns the next connection, or how long one has to wait; 0: there is none.
 func (n *lane) next() (*slot, time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.back) == 0 {
+	if n.few.len() > 0 && (n.row < fewFirst || n.many.len() == 0) {
+		n.row++
+		return n.few.first(), 0
+	}
+	n.row = 0
+	if n.many.len() == 0 {
 		return nil, 0
 	}
 	if n.lot.queue.bulky() {
 		now := time.Now()
 		if wait := n.begun.Add(trickle).Sub(now); wait > 0 {
+			if n.few.len() > 0 {
+				return n.few.first(), 0
+			}
 			return nil, wait
 		}
 		n.begun = now
 	}
-	s := n.back[0]
-	n.back[0] = nil
-	if n.back = n.back[1:]; len(n.back) == 0 {
-		n.back = nil
-	}
-	return s, 0
+	return n.many.first(), 0
 }
 
 // usher lets one request after the other begin.
@@ -99,12 +109,12 @@ func (n *lane) usher() {
 	for {
 		s, wait := n.next()
 		if s == nil {
-			ready, later := n.ready, (<-chan time.Time)(nil)
+			var later <-chan time.Time
 			if wait > 0 {
-				ready, later = nil, time.After(wait) // more of them change nothing
+				later = time.After(wait)
 			}
 			select {
-			case <-ready:
+			case <-n.ready:
 			case <-later:
 			case <-n.lot.empty:
 				return

@@ -14,8 +14,9 @@ import (
 type Inbox interface {
 	// Pending returns the ids of the actions for an agent with a sequence number
 	// above after that have not expired at now, lowest first. What is created later
-	// than it knows comes with a Wake.
-	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) (ids []string, err error)
+	// than it knows comes with a Wake. Where there are none, there are none up to the
+	// number upTo.
+	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) (ids []string, upTo int64, err error)
 }
 
 // Look finds what the agents have not been given yet. What it asks the store for
@@ -39,7 +40,7 @@ func (s *Service) Look(ctx context.Context, waits []*Wait) []Found {
 			}
 			w.Late = nil
 		}
-		l.todo[i], out[i].Err = s.pending(ctx, w.AgentID, w.After, now)
+		l.todo[i], out[i].Err = s.pending(ctx, w, now)
 	}
 	for i, ids := range l.todo {
 		for _, id := range ids {
@@ -60,12 +61,18 @@ func (s *Service) Look(ctx context.Context, waits []*Wait) []Found {
 	return out
 }
 
-func (s *Service) pending(ctx context.Context, agentID string, after int64, now time.Time) (ids []string, err error) {
+// pending returns the ids of the actions before an agent, and notes where there are
+// none.
+func (s *Service) pending(ctx context.Context, w *Wait, now time.Time) (ids []string, err error) {
 	if s.Inbox != nil {
-		return s.Inbox.Pending(ctx, agentID, after, now, MaxActions)
+		ids, upTo, err := s.Inbox.Pending(ctx, w.AgentID, max(w.After, w.Clear), now, MaxActions)
+		if err == nil && len(ids) == 0 {
+			w.Clear = upTo
+		}
+		return ids, err
 	}
 	err = s.Outage.Ask(ctx, func(ctx context.Context) error {
-		list, err := s.Actions.Pending(ctx, agentID, after, now, MaxActions)
+		list, err := s.Actions.Pending(ctx, w.AgentID, w.After, now, MaxActions)
 		for _, a := range list {
 			ids = append(ids, a.ID)
 		}

@@ -430,8 +430,9 @@ func (l *Lot) happened(e unix.EpollEvent, s *slot) {
 		case l.lane != nil:
 			s.state = serving
 			l.wheel.remove(s)
+			bulk := s.bulk
 			s.shard.mu.Unlock()
-			l.lane.push(s)
+			l.lane.push(s, bulk)
 		default:
 			l.giveBack(s)
 		}

@@ -24,6 +24,8 @@ type Wait struct {
 	AgentID string
 	// After is the sequence number behind which the agent's next actions are.
 	After int64
+	// Clear is up to which number a look has found nothing; 0: there was none.
+	Clear int64
 	// Late takes the check-in in, where the store was away when it came. gone says
 	// that there is nothing to look for. nil: it has been taken in.
 	Late func(ctx context.Context) (after int64, gone bool, err error)

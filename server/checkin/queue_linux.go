@@ -32,6 +32,12 @@ func (f *fifo) push(s *slot) { f.slots = append(f.slots, s) }
 
 func (f *fifo) len() int { return len(f.slots) - f.head }
 
+// first takes the first slot; there is one.
+func (f *fifo) first() *slot {
+	var one [1]*slot
+	return f.pop(1, one[:0])[0]
+}
+
 // pop takes up to n slots that are looked for together.
 func (f *fifo) pop(n int, into []*slot) []*slot {
 	for len(into) < n && f.len() > 0 {
@@ -102,8 +108,9 @@ const (
 	answersEmpty              // deadlines and drains do not wait for looks
 )
 
-// take waits for work and appends up to n slots to into; none: the queue is stopped.
-func (q *queue) take(r role, n int, into []*slot) []*slot {
+// take waits for work and appends up to n slots to into, and says whether they are of
+// a bulk wake; none: the queue is stopped.
+func (q *queue) take(r role, n int, into []*slot) (slots []*slot, bulk bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -114,7 +121,7 @@ func (q *queue) take(r role, n int, into []*slot) []*slot {
 			into = q.takeSmall(n, into)
 		case looksForAll:
 			if into = q.takeSmall(n, into); len(into) == 0 {
-				into = q.bulk.pop(n, into)
+				into, bulk = q.bulk.pop(n, into), true
 				q.bulkLeft.Store(int64(q.bulk.len()))
 				for _, s := range into {
 					s.inBulk = false
@@ -122,7 +129,7 @@ func (q *queue) take(r role, n int, into []*slot) []*slot {
 			}
 		}
 		if len(into) > 0 || q.stopped {
-			return into
+			return into, bulk
 		}
 		switch r {
 		case answersEmpty:

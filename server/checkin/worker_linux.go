@@ -33,7 +33,9 @@ func (w *worker) run() {
 	for {
 		clear(batch[:cap(batch)])
 		clear(waits[:cap(waits)])
-		batch, waits = l.queue.take(w.role, batchSize, batch[:0]), waits[:0]
+		var bulk bool
+		batch, bulk = l.queue.take(w.role, batchSize, batch[:0])
+		waits = waits[:0]
 		switch {
 		case len(batch) == 0:
 			return
@@ -46,7 +48,7 @@ func (w *worker) run() {
 		}
 		n := 0
 		for _, s := range batch {
-			if s.take() {
+			if s.take(bulk) {
 				batch[n] = s
 				n++
 				waits = append(waits, &s.wait)
@@ -73,15 +75,15 @@ func (w *worker) yield(i int) {
 	}
 }
 
-// take begins a look. false: s is not queued any more; it was in the queue twice, or
-// has ended.
-func (s *slot) take() bool {
+// take begins a look, for a bulk wake or not. false: s is not queued any more; it was
+// in the queue twice, or has ended.
+func (s *slot) take(bulk bool) bool {
 	s.shard.mu.Lock()
 	defer s.shard.mu.Unlock()
 	if s.state != queued {
 		return false
 	}
-	s.state, s.retry = looking, 0
+	s.state, s.retry, s.bulk = looking, 0, bulk
 	return true
 }
 

@@ -91,7 +91,7 @@ func (w *world) must(err error) {
 func (w *world) fed(n int) {
 	w.t.Helper()
 	w.eventually(func() error {
-		ids, err := w.feed.Pending(w.t.Context(), agentID, 0, time.Now(), n)
+		ids, _, err := w.feed.Pending(w.t.Context(), agentID, 0, time.Now(), n)
 		if err == nil && len(ids) < n {
 			err = fmt.Errorf("%d actions have come, want %d", len(ids), n)
 		}
