@@ -12,9 +12,13 @@ import (
 
 const (
 	// recentActionsMax and recentAgentsMax bound what is remembered of actions and of
-	// whom they are for: an hour of a busy fleet, and 5 MB beside the ids.
-	recentActionsMax = 256
+	// whom they are for: more single actions than operators and rollouts make while
+	// agents are parked, and 5 MB beside the ids.
+	recentActionsMax = 4096
 	recentAgentsMax  = 1 << 18
+	// namedMax is for how many agents an action may be to stand with each of them;
+	// those for more are few.
+	namedMax = 64
 	// emptiedMax bounds the agents of whom is remembered that older actions are
 	// nothing to them: twice the largest fleet there is a goal for, 20 MB.
 	emptiedMax = 200_000
@@ -26,8 +30,14 @@ const (
 type recentActions struct {
 	mu     sync.RWMutex
 	from   int64
-	list   []recentAction // lowest number first
-	agents int            // in all of them
+	list   []*recentAction // lowest number first
+	agents int             // in all of them
+	byID   map[string]*recentAction
+
+	// Lowest number first: those for more than namedMax agents, and by agent the
+	// others.
+	bulk []*recentAction
+	own  map[string][]*recentAction
 
 	// emptied says of agents above which number there was nothing for them up to
 	// from and beyond, when the store was asked. Nothing comes to be there later.
@@ -42,32 +52,63 @@ type recentAction struct {
 	expiration *time.Time
 }
 
+func (a *recentAction) isFor(agentID string) bool {
+	_, ok := slices.BinarySearch(a.agents, agentID)
+	return ok
+}
+
 // emptied says that an agent had nothing to do above one number and up to another,
 // at a time.
 type emptied struct{ from, upTo, at int64 }
 
 // note remembers actions that follow those it has.
 func (r *recentActions) note(actions []fleet.Action) {
-	fresh := make([]recentAction, len(actions))
+	fresh := make([]*recentAction, len(actions))
 	for i, a := range actions {
 		agents := slices.Clone(a.Agents)
 		slices.Sort(agents)
-		fresh[i] = recentAction{seq: a.Seq, id: a.ID, kind: a.Type, agents: agents, expiration: a.Expiration}
+		fresh[i] = &recentAction{seq: a.Seq, id: a.ID, kind: a.Type, agents: agents, expiration: a.Expiration}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.byID == nil {
+		r.byID, r.own = map[string]*recentAction{}, map[string][]*recentAction{}
+	}
 	for _, a := range fresh {
 		r.list = append(r.list, a)
 		r.agents += len(a.agents)
+		r.byID[a.id] = a
+		if len(a.agents) > namedMax {
+			r.bulk = append(r.bulk, a)
+			continue
+		}
+		for _, id := range a.agents {
+			r.own[id] = append(r.own[id], a)
+		}
 	}
-	drop := 0
-	for len(r.list)-drop > recentActionsMax || drop < len(r.list) && r.agents > recentAgentsMax {
-		r.from = r.list[drop].seq
-		r.agents -= len(r.list[drop].agents)
-		drop++
+	for len(r.list) > recentActionsMax || len(r.list) > 0 && r.agents > recentAgentsMax {
+		r.drop()
 	}
-	if drop > 0 {
-		r.list = append([]recentAction(nil), r.list[drop:]...) // lets go of their agents
+}
+
+// drop forgets the oldest.
+func (r *recentActions) drop() {
+	a := r.list[0]
+	r.list[0] = nil
+	r.list = r.list[1:]
+	r.from = a.seq
+	r.agents -= len(a.agents)
+	delete(r.byID, a.id)
+	if len(a.agents) > namedMax {
+		r.bulk = slices.Delete(r.bulk, 0, 1)
+		return
+	}
+	for _, id := range a.agents {
+		if rest := r.own[id][1:]; len(rest) > 0 {
+			r.own[id] = rest
+		} else {
+			delete(r.own, id)
+		}
 	}
 }
 
@@ -76,14 +117,8 @@ func (r *recentActions) note(actions []fleet.Action) {
 func (r *recentActions) typeOf(id, agentID string) agentapi.ActionType {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for _, a := range slices.Backward(r.list) { // what is acknowledged is among the last
-		if a.id != id {
-			continue
-		}
-		if _, isFor := slices.BinarySearch(a.agents, agentID); isFor {
-			return a.kind
-		}
-		break
+	if a := r.byID[id]; a != nil && a.isFor(agentID) {
+		return a.kind
 	}
 	return ""
 }
@@ -122,18 +157,31 @@ func (r *recentActions) pending(agentID string, after int64, now time.Time, limi
 		return nil, after, false
 	}
 	upTo = after
-	first := sort.Search(len(r.list), func(i int) bool { return r.list[i].seq > after })
-	for _, a := range r.list[first:] {
-		if len(ids) == limit {
-			break
+	if n := len(r.list); n > 0 {
+		upTo = max(upTo, r.list[n-1].seq)
+	}
+	bulk, own := above(r.bulk, after), above(r.own[agentID], after)
+	for len(bulk)+len(own) > 0 {
+		var a *recentAction
+		if len(own) == 0 || len(bulk) > 0 && bulk[0].seq < own[0].seq {
+			a, bulk = bulk[0], bulk[1:]
+			if !a.isFor(agentID) {
+				continue
+			}
+		} else {
+			a, own = own[0], own[1:]
 		}
-		upTo = a.seq
 		if a.expiration != nil && !a.expiration.After(now) {
 			continue
 		}
-		if _, isFor := slices.BinarySearch(a.agents, agentID); isFor {
-			ids = append(ids, a.id)
+		if ids = append(ids, a.id); len(ids) == limit {
+			return ids, a.seq, true
 		}
 	}
 	return ids, upTo, true
+}
+
+// above returns what has a number above after.
+func above(list []*recentAction, after int64) []*recentAction {
+	return list[sort.Search(len(list), func(i int) bool { return list[i].seq > after }):]
 }

@@ -15,12 +15,19 @@ import (
 // find, or it is said that it is not known.
 func TestWhatIsRememberedOfNewActionsIsWhatTheStoreWouldFind(t *testing.T) {
 	names := []string{"a", "b", "c"}
+	others := make([]string, namedMax)
+	for i := range others {
+		others[i] = strconv.Itoa(i)
+	}
 	start := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
 		var all []fleet.Action
 		var r recentActions
 		last := int64(0) // of all numbers; some have no action
 		for range rapid.IntRange(0, 40).Draw(t, "reads") {
+			for len(r.list) > 100 { // as if it had come to its bound
+				r.drop()
+			}
 			var shown []fleet.Action
 			for range rapid.IntRange(0, 20).Draw(t, "numbers") {
 				last++
@@ -28,6 +35,9 @@ func TestWhatIsRememberedOfNewActionsIsWhatTheStoreWouldFind(t *testing.T) {
 					continue
 				}
 				a := fleet.Action{ID: fleet.NewID(), Seq: last, Agents: rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 3, rapid.ID).Draw(t, "agents")}
+				if rapid.IntRange(0, 3).Draw(t, "for many") == 0 {
+					a.Agents = append(a.Agents, others...)
+				}
 				if rapid.Bool().Draw(t, "expires") {
 					at := start.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "in")) * time.Hour)
 					a.Expiration = &at

@@ -87,8 +87,8 @@ type Agents interface {
 	// Update replaces the document, but for what Touch writes. It returns the
 	// new revision.
 	Update(ctx context.Context, a fleet.Agent) (int64, error)
-	// UpdateMany is Update for each, in one durable write where the store can;
-	// the errors stand at the index of their agent.
+	// UpdateMany is Update for each, in few durable writes: after an error some may be
+	// there. The errors stand at the index of their agent.
 	UpdateMany(ctx context.Context, agents []fleet.Agent) ([]error, error)
 	// Report writes what a message of an agent changes, in one durable write
 	// where the store can. Where it cannot, what comes first in Report is there

@@ -21,7 +21,10 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	// In the order of the clustered key: neighbours share pages.
 	targets := slices.Clone(a.Agents)
 	slices.Sort(targets)
-	targets = slices.Compact(targets)
+	list, err := encode("agents of action", a.ID, slices.Compact(targets))
+	if err != nil {
+		return 0, err
+	}
 	return apply(ctx, c.s, "create action", func(t *tx) (int64, error) {
 		// Seq is given out under the write lock and becomes visible with the
 		// commit, so no reader ever sees a later one first.
@@ -34,12 +37,8 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		for _, agent := range targets {
-			if _, err := t.exec(`INSERT INTO action_targets (agent_id, seq) VALUES (?, ?)`, agent, seq); err != nil {
-				return 0, err
-			}
-		}
-		return seq, nil
+		_, err = t.exec(`INSERT INTO action_targets (agent_id, seq) SELECT value, ? FROM json_each(?)`, seq, list)
+		return seq, err
 	})
 }
 

@@ -230,18 +230,30 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 	if err != nil {
 		return nil, err
 	}
-	return apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) {
-		errs := make([]error, len(rows))
-		for i, row := range rows {
-			_, err := updateAgent(t, row)
-			if refusal := (*fleet.Error)(nil); err != nil && !errors.As(err, &refusal) {
-				return nil, err
+	all := make([]error, 0, len(rows))
+	for some := range slices.Chunk(rows, updateBatch) {
+		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) {
+			errs := make([]error, len(some))
+			for i, row := range some {
+				_, err := updateAgent(t, row)
+				if refusal := (*fleet.Error)(nil); err != nil && !errors.As(err, &refusal) {
+					return nil, err
+				}
+				errs[i] = err
 			}
-			errs[i] = err
+			return errs, nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		return errs, nil
-	})
+		all = append(all, errs...)
+	}
+	return all, nil
 }
+
+// updateBatch is how many documents a transaction writes: some 15 ms, for which a
+// single order or an acknowledgement waits.
+const updateBatch = 200
 
 // updateAgent changes nothing when it returns a fleet.Error.
 func updateAgent(t *tx, row agentRow) (int64, error) {
