@@ -19,7 +19,7 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	}
 	id, expiration, cancelled := a.ID, fromTimePtr(a.Expiration), fromTimePtr(a.CancelledAt)
 	// In the order of the clustered key: neighbours share pages.
-	targets := slices.Clone(a.Agents)
+	targets := append([]string{}, a.Agents...) // not null: json_each would take that for one
 	slices.Sort(targets)
 	list, err := encode("agents of action", a.ID, slices.Compact(targets))
 	if err != nil {
