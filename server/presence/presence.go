@@ -3,7 +3,8 @@
 // the same again, as nearly all do, needs the store for nothing, and an
 // acknowledgement that all is well for no more than its result. The agents'
 // handlers and the check-in service ask it; [Store] tells it of every change to an
-// agent that this process makes, and the store of those that others make.
+// agent that this process makes, and the store of those that others make. Of all other
+// agents it knows what their status depends on, once somebody has asked for statuses.
 package presence
 
 import (
@@ -64,6 +65,7 @@ type Registry struct {
 	blind  atomic.Bool // the store could not be asked
 	seed   maphash.Seed
 	shards [shards]shard
+	roster *roster // nil if nothing can be known by heart
 }
 
 type shard struct {
@@ -85,7 +87,11 @@ type entry struct {
 
 // New makes an empty registry; Run must follow.
 func New(changedElsewhere func(context.Context) (bool, error), log *slog.Logger) *Registry {
-	return &Registry{ChangedElsewhere: changedElsewhere, Log: log, seed: maphash.MakeSeed()}
+	r := &Registry{ChangedElsewhere: changedElsewhere, Log: log, seed: maphash.MakeSeed()}
+	if r.knows() {
+		r.roster = newRoster()
+	}
+	return r
 }
 
 func (r *Registry) of(agentID string) (s *shard, generation *Ticket) {
@@ -164,6 +170,7 @@ func (r *Registry) Seen(agentID string, now time.Time) {
 	if !r.knows() {
 		return
 	}
+	r.roster.sign(agentID, now)
 	s, _ := r.of(agentID)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -261,6 +268,7 @@ func (r *Registry) stance(a *fleet.Agent) uint64 {
 
 // forget forgets everybody.
 func (r *Registry) forget() {
+	r.roster.forget()
 	for i := range r.shards {
 		s := &r.shards[i]
 		s.mu.Lock()

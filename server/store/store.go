@@ -373,9 +373,23 @@ type Settings interface {
 	Each(ctx context.Context, f func(name string, v []byte)) error
 }
 
+// StatusCounter is what Agents can be besides: of some filters they know the answer of
+// CountStatuses without CountFirst. presence.Store's are.
+type StatusCounter interface {
+	// CountStatuses is the function of that name. All fleet.Statuses have a count. ok
+	// is false if CountFirst must be asked, and then says what is wrong, if anything is.
+	CountStatuses(ctx context.Context, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (counts map[fleet.Status]int, ok bool)
+}
+
 // CountStatuses counts the agents of a filter by the status they have at now; see
-// fleet.StatusFacts.StatusAt. timeouts are those of policies, by id.
+// fleet.StatusFacts.StatusAt. timeouts are those of policies, by id. Agents that are a
+// StatusCounter are asked as such first.
 func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Status]int, error) {
+	if c, ok := agents.(StatusCounter); ok {
+		if counts, ok := c.CountStatuses(ctx, filter, timeouts, now); ok {
+			return counts, nil
+		}
+	}
 	rules := fleet.StatusRules(timeouts, now)
 	queries := make([]kql.Filter, len(rules))
 	for i, r := range rules {
