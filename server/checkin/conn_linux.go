@@ -131,29 +131,47 @@ func writable(fd int32) bool {
 	return err == nil && p[0].Revents != 0 // an error is for the write to find
 }
 
+// ownHeaders are those that are written here, whatever handlers say.
+var ownHeaders = map[string]bool{"Content-Length": true, "Connection": true, "Date": true}
+
+// parkedHeaders are those of an answer that are not kept while a poll is parked.
+var parkedHeaders = map[string]bool{"Content-Type": true, "Content-Length": true, "Connection": true, "Date": true}
+
 // headOf keeps what the handlers have said in header lines, such as the id of the
 // request, without what encode writes itself.
 func headOf(h http.Header) string {
 	var b strings.Builder
-	_ = h.WriteSubset(&b, map[string]bool{"Content-Type": true, "Content-Length": true, "Connection": true, "Date": true})
+	_ = h.WriteSubset(&b, parkedHeaders)
 	return b.String()
 }
 
 // encode appends the answer of a slot as it goes over the connection.
 func (l *Lot) encode(b []byte, s *slot, a Answer) []byte {
-	b = append(b, "HTTP/1.1 "...)
-	b = strconv.AppendInt(b, int64(a.Status), 10)
-	b = append(b, ' ')
-	b = append(b, http.StatusText(a.Status)...)
-	b = append(b, "\r\nContent-Type: application/json\r\nContent-Length: "...)
-	b = strconv.AppendInt(b, int64(len(a.Body)), 10)
-	b = append(b, "\r\nDate: "...)
-	b = append(b, *l.date.Load()...)
-	b = append(b, "\r\n"...)
+	b = statusLine(b, a.Status)
+	b = append(b, "Content-Type: application/json\r\n"...)
 	b = append(b, s.head...)
-	if s.last {
-		b = append(b, "Connection: close\r\n"...)
-	}
-	b = append(b, "\r\n"...)
+	b = l.endHead(b, len(a.Body), true, s.last)
 	return append(b, a.Body...)
+}
+
+func statusLine(b []byte, status int) []byte {
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(status)...)
+	return append(b, "\r\n"...)
+}
+
+// endHead appends what the head ends with: the headers that are the server's.
+func (l *Lot) endHead(b []byte, length int, hasBody, last bool) []byte {
+	b = append(b, "Date: "...)
+	b = append(b, *l.date.Load()...)
+	if hasBody {
+		b = append(b, "\r\nContent-Length: "...)
+		b = strconv.AppendInt(b, int64(length), 10)
+	}
+	if last {
+		b = append(b, "\r\nConnection: close"...)
+	}
+	return append(b, "\r\n\r\n"...)
 }

@@ -135,7 +135,7 @@ func (n *lane) usher() {
 
 // serve answers a request, and others as long as there are any.
 func (n *lane) serve(s *slot) {
-	t := &turn{lot: n.lot, text: make([]byte, laneBuffer), in: bufio.NewReader(nil)}
+	t := &turn{lot: n.lot, text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
 	idle := time.NewTimer(laneIdle)
 	defer idle.Stop()
 	for {
@@ -171,7 +171,8 @@ type turn struct {
 
 // serve answers the request that s brings, or gives s to net/http. s is serving.
 func (t *turn) serve(h http.Handler, s *slot) {
-	*t = turn{lot: t.lot, s: s, text: t.text, in: t.in, header: http.Header{}, body: kept(t.body), out: kept(t.out)}
+	clear(t.header)
+	*t = turn{lot: t.lot, s: s, text: t.text, in: t.in, header: t.header, body: kept(t.body), out: kept(t.out)}
 	switch r, err := t.request(); {
 	case errors.Is(err, errNotOurs):
 		t.giveBack()
@@ -358,19 +359,10 @@ func (t *turn) answer(r *http.Request) {
 	if len(t.body) > 0 && h.Get("Content-Type") == "" {
 		h.Set("Content-Type", http.DetectContentType(t.body))
 	}
-	b := bytes.NewBuffer(t.out)
-	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", t.status, http.StatusText(t.status))
-	_ = h.WriteSubset(b, map[string]bool{"Content-Length": true, "Connection": true, "Date": true})
-	fmt.Fprintf(b, "Date: %s\r\n", *l.date.Load())
-	if t.status != http.StatusNoContent && t.status != http.StatusNotModified {
-		fmt.Fprintf(b, "Content-Length: %d\r\n", len(t.body))
-	}
-	if s.last {
-		b.WriteString("Connection: close\r\n")
-	}
-	b.WriteString("\r\n")
-	b.Write(t.body)
-	t.out = b.Bytes()
+	b := bytes.NewBuffer(statusLine(t.out, t.status))
+	_ = h.WriteSubset(b, ownHeaders)
+	t.out = l.endHead(b.Bytes(), len(t.body), t.status != http.StatusNoContent && t.status != http.StatusNotModified, s.last)
+	t.out = append(t.out, t.body...)
 	slow := len(t.out) > largeAnswer || !writable(s.fd)
 	if slow {
 		_ = s.conn.SetWriteDeadline(time.Now().Add(writeLimit))

@@ -24,7 +24,7 @@ type Inbox interface {
 func (s *Service) Look(ctx context.Context, waits []*Wait) []Found {
 	out := make([]Found, len(waits))
 	now := s.Now.UTC()
-	l := look{s: s, actions: map[string]*looked{}, waits: waits, todo: make([][]string, len(waits))}
+	l := look{s: s, waits: waits, todo: make([][]string, len(waits))}
 	for i, w := range waits {
 		if out[i].Err = s.Outage.Ready(w.AgentID); out[i].Err != nil {
 			continue
@@ -44,6 +44,9 @@ func (s *Service) Look(ctx context.Context, waits []*Wait) []Found {
 	}
 	for i, ids := range l.todo {
 		for _, id := range ids {
+			if l.actions == nil {
+				l.actions = map[string]*looked{} // most looks find nothing, and need none
+			}
 			if l.actions[id] == nil {
 				l.actions[id] = &looked{}
 			}

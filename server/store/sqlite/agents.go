@@ -396,8 +396,8 @@ func (g agents) Delete(ctx context.Context, id string) error {
 }
 
 // touchBatch bounds how many touches share a transaction, and so how long an
-// acknowledgement waits behind the flush of a fleet: some 20 ms.
-const touchBatch = 2_000
+// acknowledgement or an order waits behind the flush of a fleet: some 15 ms.
+const touchBatch = 1_000
 
 func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 	rows, err := g.s.rids.resolve(ctx, g.s, touches)
