@@ -36,6 +36,9 @@ const (
 	// a bulk wake: an order for one agent does not wait for a fleet's
 	// acknowledgements, and neither do these for ever.
 	fewFirst = 4
+	// manyFirst is how many acknowledgements of a fleet go before one of its next
+	// polls: what became of an action is news, and a poll is not in a hurry.
+	manyFirst = 16
 )
 
 // lane answers the next request of a connection that was parked, without giving it
@@ -51,11 +54,12 @@ type lane struct {
 
 	mu sync.Mutex
 	// Serving, and nobody's yet; bounded by the connections that there are. many are
-	// those whose last answer was a bulk wake's.
-	few, many fifo
-	ready     chan struct{} // capacity 1: something is in one of them
-	row       int           // of few, one after the other
-	begun     time.Time     // the last of many during a bulk wake
+	// those whose last answer was a bulk wake's, again those that have had another
+	// answer since.
+	few, many, again fifo
+	ready            chan struct{} // capacity 1: something is in one of them
+	fewRow, manyRow  int           // taken one after the other
+	begun            time.Time     // the last of many or again during a bulk wake
 }
 
 // Serve lets h answer the requests of connections that were parked before. It belongs
@@ -64,12 +68,16 @@ func (l *Lot) Serve(h http.Handler) {
 	l.lane = &lane{lot: l, handler: h, places: make(chan struct{}, laneRequests), work: make(chan *slot), ready: make(chan struct{}, 1)}
 }
 
-// push takes a connection that has something to read.
-func (n *lane) push(s *slot, bulk bool) {
+// push takes a connection that has something to read: after a bulk wake or not, and
+// then for the first time or not.
+func (n *lane) push(s *slot, bulk, again bool) {
 	n.mu.Lock()
-	if bulk {
+	switch {
+	case again:
+		n.again.push(s)
+	case bulk:
 		n.many.push(s)
-	} else {
+	default:
 		n.few.push(s)
 	}
 	n.mu.Unlock()
@@ -83,12 +91,12 @@ func (n *lane) push(s *slot, bulk bool) {
 func (n *lane) next() (*slot, time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.few.len() > 0 && (n.row < fewFirst || n.many.len() == 0) {
-		n.row++
+	crowd := n.many.len() + n.again.len()
+	if n.few.len() > 0 && (n.fewRow < fewFirst || crowd == 0) {
+		n.fewRow++
 		return n.few.first(), 0
 	}
-	n.row = 0
-	if n.many.len() == 0 {
+	if crowd == 0 {
 		return nil, 0
 	}
 	if n.lot.queue.bulky() {
@@ -101,6 +109,12 @@ func (n *lane) next() (*slot, time.Duration) {
 		}
 		n.begun = now
 	}
+	n.fewRow = 0
+	if n.again.len() > 0 && (n.manyRow >= manyFirst || n.many.len() == 0) {
+		n.manyRow = 0
+		return n.again.first(), 0
+	}
+	n.manyRow++
 	return n.many.first(), 0
 }
 
@@ -363,6 +377,7 @@ func (t *turn) answer(r *http.Request) {
 	_ = h.WriteSubset(b, ownHeaders)
 	t.out = l.endHead(b.Bytes(), len(t.body), t.status != http.StatusNoContent && t.status != http.StatusNotModified, s.last)
 	t.out = append(t.out, t.body...)
+	s.again = s.bulk
 	slow := len(t.out) > largeAnswer || !writable(s.fd)
 	if slow {
 		_ = s.conn.SetWriteDeadline(time.Now().Add(writeLimit))

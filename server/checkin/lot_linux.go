@@ -42,8 +42,9 @@ const (
 	batchSize = 256
 	// smallWake is how many agents a wake may name to go before the bulk ones.
 	smallWake = 64
-	// yieldEvery is after how many answers a worker lets others have the processor.
-	yieldEvery = 16
+	// yieldEvery is after how many answers a worker lets others have the processor: a
+	// request of the admin API takes several turns.
+	yieldEvery = 4
 )
 
 // Lot is the Parker that keeps a parked connection and nothing else: no goroutine,
@@ -430,9 +431,9 @@ func (l *Lot) happened(e unix.EpollEvent, s *slot) {
 		case l.lane != nil:
 			s.state = serving
 			l.wheel.remove(s)
-			bulk := s.bulk
+			bulk, again := s.bulk, s.again
 			s.shard.mu.Unlock()
-			l.lane.push(s, bulk)
+			l.lane.push(s, bulk, again)
 		default:
 			l.giveBack(s)
 		}

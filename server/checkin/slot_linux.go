@@ -59,7 +59,8 @@ type slot struct {
 	lost  bool // the client hung up meanwhile
 	last  bool // the connection ends with this answer
 
-	bulk bool // it was looked for with a bulk wake last
+	bulk  bool // it was looked for with a bulk wake last
+	again bool // and the lane has answered a request since
 
 	inSmall, inBulk bool // lists of the queue; the queue's
 }
