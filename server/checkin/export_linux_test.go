@@ -36,3 +36,6 @@ func (l *Lot) TestOnlySpare(agentID string) int {
 	conn := reflect.ValueOf(sh.polls[agentID].conn).Elem()
 	return conn.FieldByName("rawInput").FieldByName("buf").Cap() + conn.FieldByName("hand").FieldByName("buf").Cap()
 }
+
+// TestOnlyServing is the number of requests that are worked on in the lane.
+func (l *Lot) TestOnlyServing() int { return len(l.lane.places) }

@@ -228,7 +228,7 @@ func (t *turn) request() (*http.Request, error) {
 		switch t.n += m; {
 		case err != nil && t.n == 0 && !timedOut(err):
 			return nil, err
-		case err != nil && m == 0:
+		case err != nil && m == 0: // not the whole of a request in time, or at all
 			return nil, errNotOurs
 		}
 		if head, size, err = measure(t.text[:t.n]); err != nil {
@@ -240,8 +240,9 @@ func (t *turn) request() (*http.Request, error) {
 	}
 	// What TLS has taken from the kernel already, epoll will not tell of.
 	_ = conn.SetReadDeadline(longAgo)
-	m, err := conn.Read(t.text[t.n:])
-	if t.n += m; m > 0 || !timedOut(err) {
+	// If that is its end, the client has gone, and is heard all the same.
+	m, _ := conn.Read(t.text[t.n:])
+	if t.n += m; m > 0 {
 		return nil, errNotOurs
 	}
 	t.in.Reset(bytes.NewReader(t.text[:size]))

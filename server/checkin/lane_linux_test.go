@@ -236,6 +236,45 @@ func TestTheLaneWaitsForNobodyForLong(t *testing.T) {
 	}
 }
 
+// An agent that has something new to say does not wait for the answer to what it said
+// before: it hangs up. What it had sent by then is heard.
+func TestTheLaneHearsThoseWhoHaveGone(t *testing.T) {
+	p := &post{}
+	s := newStreet(t, p, nil)
+	hold, heard := make(chan struct{}), make(chan string, 2)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hold", func(http.ResponseWriter, *http.Request) { <-hold })
+	mux.HandleFunc("/say", func(_ http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		heard <- fmt.Sprint(string(b), " ", err, " ", r.Context().Err())
+	})
+	s.withLane(mux)
+	say := func(c *car, what string) {
+		fmt.Fprintf(c, "POST /say HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(what), what)
+	}
+	for _, first := range []bool{true, false} {
+		c := s.parkedOnce(p, fmt.Sprint("hasty ", first))
+		if !first { // while it is answered, it says the next and goes
+			fmt.Fprint(c, "POST /hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+			s.eventually("it is answered", func() bool { return s.lot.TestOnlyServing() == 1 })
+		}
+		say(c, "news")
+		c.Close()
+		if !first {
+			close(hold)
+		}
+		select {
+		case got := <-heard:
+			if got != "news <nil> <nil>" {
+				t.Errorf("heard is %q", got)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("not heard; it was its first request: %t", first)
+		}
+		s.eventually("its connection is closed", func() bool { return s.lot.TestOnlyLive() == 0 })
+	}
+}
+
 // Many agents that poll and report by turns: every request has its own answer.
 func TestTheLaneKeepsAgentsApart(t *testing.T) {
 	const agents, rounds = 100, 5

@@ -426,8 +426,10 @@ func (l *Lot) happened(e unix.EpollEvent, s *slot) {
 		s.shard.mu.Unlock()
 	case idle:
 		switch {
-		case e.Events&hangUp != 0:
+		case e.Events&unix.EPOLLIN == 0:
 			l.drop(s)
+		// There may be a request before the end: an agent does not always wait for the
+		// answer, and what it said must be heard.
 		case l.lane != nil:
 			s.state = serving
 			l.wheel.remove(s)
