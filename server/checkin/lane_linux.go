@@ -3,6 +3,7 @@ package checkin
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -187,18 +188,36 @@ type turn struct {
 func (t *turn) serve(h http.Handler, s *slot) {
 	clear(t.header)
 	*t = turn{lot: t.lot, s: s, text: t.text, in: t.in, header: t.header, body: kept(t.body), out: kept(t.out)}
-	switch r, err := t.request(); {
+	r, err := t.request()
+	switch {
 	case errors.Is(err, errNotOurs):
 		t.giveBack()
+		return
 	case err != nil: // the client has gone
 		t.lot.abandon(s)
-	case !t.call(h, r):
-		if !t.hijacked {
-			t.lot.abandon(s)
-		}
-	case !t.hijacked:
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	err = t.follow(cancel)
+	ok := err == nil && t.call(h, r.WithContext(ctx))
+	switch {
+	case t.hijacked:
+	case !ok:
+		t.lot.abandon(s)
+	default:
 		t.answer(r)
 	}
+}
+
+// follow lets a hang-up end the request, as net/http does: what its agent says next,
+// on another connection, must not overtake it.
+func (t *turn) follow(hungUp context.CancelFunc) error {
+	s := t.s
+	s.shard.mu.Lock()
+	defer s.shard.mu.Unlock()
+	s.hungUp = hungUp
+	return t.lot.watch.rearm(s, watchGone)
 }
 
 // kept empties a buffer, or lets go of a large one.
@@ -240,7 +259,7 @@ func (t *turn) request() (*http.Request, error) {
 	}
 	// What TLS has taken from the kernel already, epoll will not tell of.
 	_ = conn.SetReadDeadline(longAgo)
-	// If that is its end, the client has gone, and is heard all the same.
+	// If that is its end, the client has gone, and is heard all the same; see follow.
 	m, _ := conn.Read(t.text[t.n:])
 	if t.n += m; m > 0 {
 		return nil, errNotOurs
@@ -370,6 +389,9 @@ func (t *turn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (t *turn) answer(r *http.Request) {
 	t.WriteHeader(http.StatusOK)
 	s, l, h := t.s, t.lot, t.header
+	s.shard.mu.Lock()
+	s.hungUp = nil
+	s.shard.mu.Unlock()
 	s.last = r.Close || l.closing.Load() || l.door.Load() == nil || strings.EqualFold(h.Get("Connection"), "close")
 	if len(t.body) > 0 && h.Get("Content-Type") == "" {
 		h.Set("Content-Type", http.DetectContentType(t.body))

@@ -425,20 +425,25 @@ func (l *Lot) happened(e unix.EpollEvent, s *slot) {
 		s.lost = true
 		s.shard.mu.Unlock()
 	case idle:
-		switch {
-		case e.Events&unix.EPOLLIN == 0:
-			l.drop(s)
 		// There may be a request before the end: an agent does not always wait for the
 		// answer, and what it said must be heard.
+		switch {
 		case l.lane != nil:
 			s.state = serving
 			l.wheel.remove(s)
 			bulk, again := s.bulk, s.again
 			s.shard.mu.Unlock()
 			l.lane.push(s, bulk, again)
+		case e.Events&unix.EPOLLIN == 0:
+			l.drop(s)
 		default:
 			l.giveBack(s)
 		}
+	case serving:
+		if s.hungUp != nil {
+			s.hungUp()
+		}
+		s.shard.mu.Unlock()
 	default: // it is being answered: rearm tells of it again
 		s.shard.mu.Unlock()
 	}

@@ -1,6 +1,7 @@
 package checkin
 
 import (
+	"context"
 	"net"
 	"sync"
 )
@@ -51,6 +52,9 @@ type slot struct {
 	// deadline and retry are ticks of the wheel: when the state ends at the latest,
 	// and when a look is to be made again after one that failed; 0: none has.
 	deadline, retry int32
+
+	// hungUp ends the request that is worked on; nil: none is.
+	hungUp context.CancelFunc
 
 	state state
 	woken bool // a wake came while arriving or looking: look once more
