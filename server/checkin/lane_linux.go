@@ -392,7 +392,7 @@ func (t *turn) answer(r *http.Request) {
 	s.shard.mu.Lock()
 	s.hungUp = nil
 	s.shard.mu.Unlock()
-	s.last = r.Close || l.closing.Load() || l.door.Load() == nil || strings.EqualFold(h.Get("Connection"), "close")
+	s.last = r.Close || l.ending() || strings.EqualFold(h.Get("Connection"), "close")
 	if len(t.body) > 0 && h.Get("Content-Type") == "" {
 		h.Set("Content-Type", http.DetectContentType(t.body))
 	}

@@ -457,6 +457,9 @@ func (l *Lot) drop(s *slot) {
 	l.leave()
 }
 
+// ending says that no connection gets another request here: each answer is its last.
+func (l *Lot) ending() bool { return l.closing.Load() || l.door.Load() == nil }
+
 // giveBack gives the connection back to net/http. It needs the lock and gives it
 // back.
 func (l *Lot) giveBack(s *slot) {

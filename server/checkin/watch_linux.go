@@ -8,7 +8,6 @@ import (
 )
 
 const (
-	hangUp     = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	watchGone  = unix.EPOLLRDHUP | unix.EPOLLONESHOT
 	watchReads = watchGone | unix.EPOLLIN
 

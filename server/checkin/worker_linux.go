@@ -124,7 +124,7 @@ func (l *Lot) settle(s *slot, f Found) *Answer {
 // to take it does not hold up the others.
 func (w *worker) answer(s *slot, a Answer) {
 	l := w.lot
-	s.last = s.last || l.closing.Load() || l.door.Load() == nil
+	s.last = s.last || l.ending()
 	w.buf = l.encode(w.buf[:0], s, a)
 	ready := writable(s.fd)
 	if !ready || len(w.buf) > largeAnswer {

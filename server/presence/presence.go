@@ -102,32 +102,31 @@ func (r *Registry) of(agentID string) (s *shard, generation *Ticket) {
 
 func (r *Registry) knows() bool { return r != nil && r.ChangedElsewhere != nil }
 
-// Proves says whether the word's proof is the agent's, as far as that is known. It
-// is the cheap question before the body is read.
-func (r *Registry) Proves(agentID string, proof Digest) bool {
+// proven returns what is known of an agent, if the proof is the agent's. Of an entry
+// only writers and seen change.
+func (r *Registry) proven(agentID string, proof Digest) *entry {
 	if !r.knows() {
-		return false
+		return nil
 	}
 	s, _ := r.of(agentID)
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	e := s.agents[agentID]
-	return e != nil && subtle.ConstantTimeCompare(e.proof[:], proof[:]) == 1
+	if e := s.agents[agentID]; e != nil && subtle.ConstantTimeCompare(e.proof[:], proof[:]) == 1 {
+		return e
+	}
+	return nil
 }
+
+// Proves says whether the word's proof is the agent's, as far as that is known. It
+// is the cheap question before the body is read.
+func (r *Registry) Proves(agentID string, proof Digest) bool { return r.proven(agentID, proof) != nil }
 
 // Repeats says whether the agent said exactly this last, and nothing has changed
 // about it since: then to take it in would change nothing but when it was seen. An
 // agent that was silent for long is not remembered.
 func (r *Registry) Repeats(w Word, now time.Time) (Known, bool) {
-	if !r.knows() || r.blind.Load() {
-		return Known{}, false
-	}
-	s, _ := r.of(w.AgentID)
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	e := s.agents[w.AgentID]
-	if e == nil || subtle.ConstantTimeCompare(e.proof[:], w.Proof[:]) != 1 || e.said != w.Said ||
-		now.Sub(time.Unix(e.seen.Load(), 0)) > fleet.OfflineAfter-time.Second {
+	e := r.proven(w.AgentID, w.Proof)
+	if e == nil || r.blind.Load() || e.said != w.Said || now.Sub(time.Unix(e.seen.Load(), 0)) > fleet.OfflineAfter-time.Second {
 		return Known{}, false
 	}
 	return e.known, true
@@ -183,14 +182,8 @@ func (r *Registry) Seen(agentID string, now time.Time) {
 // it is known that an acknowledgement without an error changes nothing about it; and
 // the name of its host. What was said does not matter.
 func (r *Registry) Settled(agentID string, proof Digest) (hostname string, ok bool) {
-	if !r.knows() || r.blind.Load() {
-		return "", false
-	}
-	s, _ := r.of(agentID)
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	e := s.agents[agentID]
-	if e == nil || subtle.ConstantTimeCompare(e.proof[:], proof[:]) != 1 {
+	e := r.proven(agentID, proof)
+	if e == nil || r.blind.Load() {
 		return "", false
 	}
 	return e.hostname, true
@@ -200,11 +193,7 @@ func (r *Registry) Settled(agentID string, proof Digest) (hostname string, ok bo
 // the change, or when it is not known whether that has been made.
 func (r *Registry) Changed(agentIDs ...string) {
 	for _, id := range agentIDs {
-		s, generation := r.of(id)
-		s.mu.Lock()
-		*generation++
-		delete(s.agents, id)
-		s.mu.Unlock()
+		r.written(id, nil, false)
 	}
 }
 
