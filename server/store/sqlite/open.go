@@ -69,7 +69,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	if opts.Alone {
-		w := newWriter(db)
+		w := newWriter(db, nil)
 		w.refuse = errReadOnly // it would take the only connection, and keep it
 		return &Store{path: path, readers: db, writer: w, stmts: map[string]*sql.Stmt{}}, nil
 	}
@@ -78,7 +78,12 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 		_ = db.Close()
 		return nil, err
 	}
-	return &Store{path: path, readers: readers, writer: newWriter(db), stmts: map[string]*sql.Stmt{}}, nil
+	t, err := newTurn(path, opts.BusyTimeout)
+	if err != nil {
+		_, _ = readers.Close(), db.Close()
+		return nil, err
+	}
+	return &Store{path: path, readers: readers, writer: newWriter(db, t), stmts: map[string]*sql.Stmt{}}, nil
 }
 
 // busyRetry is how long to leave a file to another process before trying again.

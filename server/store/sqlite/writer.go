@@ -18,8 +18,12 @@ import (
 // they take some 30 ms, which is how long the first waits for the last.
 const maxGroup = 1024
 
-// errClosed is what calls meet after Close.
-var errClosed = errors.New("the store is closed")
+var (
+	// errClosed is what calls meet after Close.
+	errClosed = errors.New("the store is closed")
+	// errBusy is what they meet when another process does not stop writing.
+	errBusy = errors.New("another process holds the right to write")
+)
 
 // writer runs all writes of the process on one connection, one after the other.
 // Writes that wait while a transaction runs go into the next one together, so a
@@ -28,6 +32,7 @@ var errClosed = errors.New("the store is closed")
 // written together and each alone only if that fails.
 type writer struct {
 	db    *sql.DB
+	turn  *turn
 	queue queue
 	gone  chan struct{} // closed when loop has ended
 	// refuse is what every write meets instead; nil: nothing.
@@ -50,8 +55,8 @@ type write struct {
 // tx is the transaction a write runs in.
 type tx struct{ w *writer }
 
-func newWriter(db *sql.DB) *writer {
-	w := &writer{db: db, queue: newQueue(), gone: make(chan struct{})}
+func newWriter(db *sql.DB, t *turn) *writer {
+	w := &writer{db: db, turn: t, queue: newQueue(), gone: make(chan struct{})}
 	go w.loop()
 	return w
 }
@@ -116,6 +121,7 @@ func (w *writer) loop() {
 				job.done <- errClosed
 			}
 			w.dropConn()
+			w.turn.close()
 			return
 		}
 		err := w.commit(group)
@@ -206,6 +212,10 @@ func (w *writer) commit(group []*write) error {
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
+	if err := w.turn.take(); err != nil {
+		return err
+	}
+	defer w.turn.leave()
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
