@@ -371,7 +371,21 @@ func (t *turn) Write(b []byte) (int, error) {
 // SetWriteDeadline is for handlers that would wait: this answer does not.
 func (t *turn) SetWriteDeadline(time.Time) error { return nil }
 
-// Hijack gives the connection away, as for another poll that is parked.
+// turnOf is the turn behind the writers that handlers put around it; nil: it is none.
+func turnOf(w http.ResponseWriter) *turn {
+	for {
+		switch is := w.(type) {
+		case *turn:
+			return is
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = is.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
+// Hijack gives the connection away.
 func (t *turn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if t.hijacked {
 		return nil, nil, http.ErrHijacked

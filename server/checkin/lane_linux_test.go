@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -274,6 +275,30 @@ func TestTheLaneHearsThoseWhoHaveGone(t *testing.T) {
 		}
 		s.eventually("its connection is closed", func() bool { return s.lot.TestOnlyLive() == 0 })
 	}
+}
+
+// An agent may go at any moment between sending its next poll and being parked with it:
+// nothing is kept of it.
+func TestTheLaneForgetsThoseWhoGoAsTheyPark(t *testing.T) {
+	p := &post{}
+	s := newStreet(t, p, nil)
+	s.withLane(sights())
+	const agents = 200
+	cars := make([]*car, agents)
+	for i, id := range many(agents) {
+		cars[i] = s.parkedOnce(p, id)
+	}
+	for i, c := range cars {
+		c.poll()
+		if i%4 == 0 { // these are parked before
+			s.eventually(c.id+" is parked again", func() bool { return s.lot.TestOnlyAside(c.id) })
+		}
+		for range (i % 8) * 50 {
+			runtime.Gosched()
+		}
+		c.Close()
+	}
+	s.eventually("nobody is there", func() bool { return s.lot.Count() == 0 && s.lot.TestOnlyLive() == 0 })
 }
 
 // Many agents that poll and report by turns: every request has its own answer.

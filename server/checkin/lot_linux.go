@@ -293,6 +293,10 @@ func (l *Lot) setAside(s *slot, p Poll) bool {
 		l.blockInstead(s, p)
 		return false
 	}
+	if t := turnOf(p.Writer); t != nil && t.s.shard == s.shard {
+		l.stay(s, t)
+		return true
+	}
 	conn, buffered, err := http.NewResponseController(p.Writer).Hijack()
 	if err != nil {
 		l.blockInstead(s, p)
@@ -351,11 +355,35 @@ func (l *Lot) park(s *slot) error {
 	if err := l.watch.add(s, watchGone); err != nil {
 		return err
 	}
+	l.begin(s)
+	return nil
+}
+
+// stay parks the poll of a request in the lane: the connection is watched already,
+// and its slot's shard is that of s.
+func (l *Lot) stay(s *slot, t *turn) {
+	t.hijacked = true
+	s.conn, s.fd, s.generation = t.s.conn, t.s.fd, t.s.generation
+	trim(s.conn)
+	s.shard.mu.Lock()
+	l.watch.pass(t.s, s)
+	t.s.state, t.s.hungUp = gone, nil
+	if t.s.lost {
+		l.drop(s)
+	} else {
+		l.begin(s)
+		s.shard.mu.Unlock()
+	}
+	l.leave() // the request's slot
+}
+
+// begin lets a poll wait whose connection is watched. It needs the lock.
+func (l *Lot) begin(s *slot) {
 	switch {
 	case s.ended:
 		s.state = answering
 		l.queue.pushEmpty(s)
-		return nil
+		return
 	case s.woken:
 		s.state, s.woken = queued, false
 		l.queue.pushWoken(true, s)
@@ -363,7 +391,6 @@ func (l *Lot) park(s *slot) error {
 		s.state = parked
 	}
 	l.wait(s)
-	return nil
 }
 
 // wait sets the wheel for a poll. It needs the lock.
@@ -440,10 +467,15 @@ func (l *Lot) happened(e unix.EpollEvent, s *slot) {
 			l.giveBack(s)
 		}
 	case serving:
-		if s.hungUp != nil {
+		if s.lost = true; s.hungUp != nil {
 			s.hungUp()
 		}
 		s.shard.mu.Unlock()
+	case gone:
+		s.shard.mu.Unlock()
+		if heir := l.watch.find(e); heir != nil && heir != s { // it was parked just now: see stay
+			l.happened(e, heir)
+		}
 	default: // it is being answered: rearm tells of it again
 		s.shard.mu.Unlock()
 	}

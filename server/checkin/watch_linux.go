@@ -58,6 +58,15 @@ func (w *watch) add(s *slot, events uint32) error {
 	return err
 }
 
+// pass lets heir have the connection of s, and the events it is watched for.
+func (w *watch) pass(s, heir *slot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.slots[s.fd] == s {
+		w.slots[s.fd] = heir
+	}
+}
+
 // rearm watches for the events once more: each event of a connection is told once.
 func (w *watch) rearm(s *slot, events uint32) error {
 	return w.control(unix.EPOLL_CTL_MOD, s, events)
