@@ -63,12 +63,18 @@ func ours(c net.Conn, r *bufio.Reader) (net.Conn, error) {
 // What is in them stays. Until its next request a connection reads nothing, so once
 // is enough.
 func trim(c net.Conn) {
+	if t := secure(c); t != nil {
+		tlstrim.Trim(t)
+	}
+}
+
+// secure is the TLS connection that c is; nil: it is none.
+func secure(c net.Conn) *tls.Conn {
 	if e, ok := c.(*early); ok {
 		c = e.Conn
 	}
-	if t, ok := c.(*tls.Conn); ok {
-		tlstrim.Trim(t)
-	}
+	t, _ := c.(*tls.Conn)
+	return t
 }
 
 // systemConn is the connection that the kernel knows, nil if c does not show it.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/muster-fleet/muster/server/checkin/tlstrim"
 )
 
 const (
@@ -20,6 +22,9 @@ const (
 	// lane: as much as the head alone may have in the servers' limits. A check-in of
 	// an agent with a dozen components has 4 KB.
 	laneBuffer = 16 << 10
+	// laneRecord is what TLS may read a record into without making a buffer of its own.
+	// A check-in that says nothing new has 1 KB.
+	laneRecord = 4 << 10
 	// lanePatience is for a request that has begun to be there as a whole. Nearly all
 	// are one record; those on a slow link are net/http's.
 	lanePatience = 100 * time.Millisecond
@@ -150,7 +155,7 @@ func (n *lane) usher() {
 
 // serve answers a request, and others as long as there are any.
 func (n *lane) serve(s *slot) {
-	t := &turn{lot: n.lot, text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
+	t := &turn{lot: n.lot, record: make([]byte, laneRecord), text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
 	idle := time.NewTimer(laneIdle)
 	defer idle.Stop()
 	for {
@@ -173,9 +178,10 @@ type turn struct {
 	lot *Lot
 	s   *slot
 
-	text []byte // of the request; what has been read is
-	n    int    // so much
-	in   *bufio.Reader
+	record []byte // lent to TLS while it reads
+	text   []byte // of the request; what has been read is
+	n      int    // so much
+	in     *bufio.Reader
 
 	header   http.Header
 	status   int
@@ -187,7 +193,7 @@ type turn struct {
 // serve answers the request that s brings, or gives s to net/http. s is serving.
 func (t *turn) serve(h http.Handler, s *slot) {
 	clear(t.header)
-	*t = turn{lot: t.lot, s: s, text: t.text, in: t.in, header: t.header, body: kept(t.body), out: kept(t.out)}
+	*t = turn{lot: t.lot, s: s, record: t.record, text: t.text, in: t.in, header: t.header, body: kept(t.body), out: kept(t.out)}
 	r, err := t.request()
 	switch {
 	case errors.Is(err, errNotOurs):
@@ -237,6 +243,14 @@ var longAgo = time.Unix(1, 0)
 // request reads one.
 func (t *turn) request() (*http.Request, error) {
 	conn := t.s.conn
+	if c := secure(conn); c != nil {
+		tlstrim.Lend(c, t.record)
+		defer func() {
+			if !tlstrim.Trim(c) {
+				t.record = make([]byte, laneRecord)
+			}
+		}()
+	}
 	_ = conn.SetReadDeadline(time.Now().Add(lanePatience))
 	head, size := 0, 0
 	for size == 0 {

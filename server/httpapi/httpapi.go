@@ -109,8 +109,9 @@ func (a API) Fail(c *gin.Context, err error) {
 	}
 	switch kind {
 	case fleet.Internal:
-		a.Log.Error("request failed", "method", c.Request.Method, "path", c.Request.URL.Path, "request_id", c.GetString(requestIDKey), "error", err)
-		body.Message = "the server made a mistake; its log has the details under request id " + c.GetString(requestIDKey)
+		id := c.Writer.Header().Get(agentapi.HeaderRequestID)
+		a.Log.Error("request failed", "method", c.Request.Method, "path", c.Request.URL.Path, "request_id", id, "error", err)
+		body.Message = "the server made a mistake; its log has the details under request id " + id
 	case fleet.Unavailable, fleet.TooMany:
 		var after time.Duration
 		if fe != nil {
@@ -133,17 +134,16 @@ func (a API) Handle(h func(*gin.Context) error) gin.HandlerFunc {
 	}
 }
 
-const requestIDKey = "request-id"
-
 // maxRequestID bounds what is echoed and logged of a client's own id.
 const maxRequestID = 128
 
+// requestID echoes the client's id of a request, or makes one. It is read from the
+// answer's headers where it is needed: gin's keys would cost each request a map.
 func (a API) requestID(c *gin.Context) {
 	id := c.GetHeader(agentapi.HeaderRequestID)
 	if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, func(r rune) bool { return r < '!' || r > '~' }) {
 		id = fleet.NewID()
 	}
-	c.Set(requestIDKey, id)
 	c.Header(agentapi.HeaderRequestID, id)
 }
 

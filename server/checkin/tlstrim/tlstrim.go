@@ -1,8 +1,8 @@
 // Package tlstrim makes a TLS connection that waits for long smaller. crypto/tls
 // keeps the buffers it reads into, as large as the largest message so far: of a
 // server's connection the client's hello with its ML-KEM key, 3.6 KB. Go has no call
-// to give them back, so this reaches into its fields; there is no other place where
-// unsafe is needed.
+// to give them back, or to lend one for the next read, so this reaches into its
+// fields; there is no other place where unsafe is needed.
 //
 // It relies on little. It writes to nothing but the headers of buffers that hold no
 // byte, which crypto/tls makes anew as it did for its first read. It does nothing at
@@ -51,15 +51,29 @@ func find(conn reflect.Type) (places, error) {
 	return p, nil
 }
 
-// Unable says why Trim does nothing; nil: it does.
+// Unable says why Trim and Lend do nothing; nil: they do.
 func Unable() error { return errUnknown }
 
-// Trim gives back the memory of c's read buffers that hold nothing. Those that hold
-// something stay as they are: nothing that c has received is lost. Nobody else may
-// read from c meanwhile, or shake hands on it.
-func Trim(c *tls.Conn) {
+// Lend lets c read records into b, which is c's until a Trim has taken it back. It
+// should have room for a record: c makes a larger one if it needs that. Where c has
+// something already, it keeps that, and b is not lent. Nobody else may read from c
+// meanwhile.
+func Lend(c *tls.Conn, b []byte) {
 	if errUnknown != nil {
 		return
+	}
+	if rawInput, input, _ := buffers(c); rawInput.Len() == 0 && input.Len() == 0 {
+		*rawInput = *bytes.NewBuffer(b[:0])
+	}
+}
+
+// Trim gives back the memory of c's read buffers that hold nothing. Those that hold
+// something stay as they are, for nothing that c has received is lost; it returns
+// false then, and what was lent remains c's. Nobody else may read from c meanwhile, or
+// shake hands on it.
+func Trim(c *tls.Conn) bool {
+	if errUnknown != nil {
+		return true
 	}
 	rawInput, input, hand := buffers(c)
 	if input.Len() == 0 {
@@ -70,6 +84,7 @@ func Trim(c *tls.Conn) {
 			*b = bytes.Buffer{}
 		}
 	}
+	return rawInput.Len() == 0 && input.Len() == 0 && hand.Len() == 0
 }
 
 // buffers needs errUnknown to be nil.

@@ -188,7 +188,9 @@ func TestAServersConnectionIsSmallerAfterwardsAndGoesOn(t *testing.T) {
 		t.Errorf("the buffers have %d bytes after the handshake: is this package of use still?", n)
 	}
 	for i := range 5 {
-		Trim(l.server)
+		if !Trim(l.server) {
+			t.Error("a connection that holds nothing has kept something")
+		}
 		_, input, _ := buffers(l.server)
 		if n := l.spare(); n != 0 || input.Size() != 0 {
 			t.Errorf("the buffers have %d and %d bytes after Trim", n, input.Size())
@@ -214,6 +216,31 @@ func TestAServersConnectionIsSmallerAfterwardsAndGoesOn(t *testing.T) {
 	}
 }
 
+func TestALentBufferIsReadInto(t *testing.T) {
+	t.Parallel()
+	l := open(t, tls.VersionTLS13)
+	defer l.close()
+	lent := make([]byte, 18<<10)
+	for i := range 3 {
+		Lend(l.server, lent)
+		request := bytes.Repeat([]byte{byte(i)}, 5000*(i+1))
+		if _, err := l.client.Write(request); err != nil {
+			t.Fatal(err)
+		}
+		l.under.deliver(1 << 20)
+		got := make([]byte, len(request))
+		if _, err := io.ReadFull(l.server, got); err != nil || !bytes.Equal(got, request) {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if rawInput, _, _ := buffers(l.server); rawInput.Cap() > cap(lent) {
+			t.Errorf("request %d: the connection has made a buffer of %d bytes of its own", i, rawInput.Cap())
+		}
+		if !Trim(l.server) {
+			t.Errorf("request %d: it keeps the buffer", i)
+		}
+	}
+}
+
 func TestABufferThatHoldsSomethingIsKept(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -233,7 +260,9 @@ func TestABufferThatHoldsSomethingIsKept(t *testing.T) {
 				b.WriteString(s)
 			}
 			input.Reset([]byte(c.read))
-			Trim(conn)
+			if Trim(conn) {
+				t.Error("all is given back")
+			}
 			if rawInput.String() != c.raw || hand.String() != c.hand || input.Len() != len(c.read) {
 				t.Errorf("%q, %d bytes and %q are left", rawInput.String(), input.Len(), hand.String())
 			}
@@ -245,14 +274,15 @@ func TestABufferThatHoldsSomethingIsKept(t *testing.T) {
 }
 
 // Whatever arrives in whatever pieces, and however little of it is read, nothing is
-// lost or doubled by a Trim in between.
+// lost or doubled by a Trim in between; nor by what becomes of a buffer that was lent,
+// once a Trim has taken it back.
 func TestNothingReceivedIsLost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		l := open(t, rapid.SampledFrom([]uint16{tls.VersionTLS12, tls.VersionTLS13}).Draw(t, "version"))
 		defer l.close()
 		l.under.Conn.Close() // an alert, which says what the server could not make sense of, does not wait for a reader
-		var sent, got []byte
+		var sent, got, lent []byte
 		read := func(most int) (timeUp bool) {
 			b := make([]byte, most)
 			n, err := l.server.Read(b)
@@ -272,8 +302,19 @@ func TestNothingReceivedIsLost(t *testing.T) {
 			},
 			"deliver": func(t *rapid.T) { l.under.deliver(rapid.IntRange(1, 4000).Draw(t, "bytes")) },
 			"read":    func(t *rapid.T) { read(rapid.IntRange(1, 4000).Draw(t, "bytes")) },
-			"trim":    func(*rapid.T) { Trim(l.server) },
-			"":        func(*rapid.T) {},
+			"lend": func(t *rapid.T) {
+				if lent == nil {
+					lent = make([]byte, rapid.SampledFrom([]int{600, 2000, 20_000}).Draw(t, "room"))
+					Lend(l.server, lent)
+				}
+			},
+			"trim": func(*rapid.T) {
+				if Trim(l.server) {
+					rand.Read(lent)
+				}
+				lent = nil
+			},
+			"": func(*rapid.T) {},
 		})
 		l.under.deliver(1 << 30)
 		for !read(1 << 14) {
