@@ -220,11 +220,11 @@ func TestTheCollectorIsSetUnlessTheEnvironmentSetsIt(t *testing.T) {
 		t.Errorf("the environment's word became %d and %d", p, m)
 	}
 	TuneMemory(0, func(string) string { return "" })
-	if p, m := is(); p != 50 || m != heap {
+	if p, m := is(); p != 75 || m != heap {
 		t.Errorf("with no known memory it is %d and %d", p, m)
 	}
 	TuneMemory(10*gib, func(string) string { return "" })
-	if p, m := is(); p != 50 || m != 9*gib {
+	if p, m := is(); p != 75 || m != 9*gib {
 		t.Errorf("it is %d and %d", p, m)
 	}
 }

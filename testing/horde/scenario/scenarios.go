@@ -293,10 +293,12 @@ func (r *run) upgradeAll(ctx context.Context) error {
 		r.took(name, "ack answered, from its delivery, p50", got.took.At(50))
 		r.took(name, "ack answered, from its delivery, p99", got.took.At(99))
 		r.took(name, "last ack answered", got.acked[len(got.acked)-1].Since(got.answered))
+		taken := min(got.answered, got.delivered[0]) // what comes before is the order's, not its delivery's
 		if r.measuresServer() {
-			r.took(name, "server CPU per deliver + ack + poll", r.servers.cpu(got.sent, end)/time.Duration(r.Agents))
+			r.took(name, "server CPU per agent to take the order in", r.servers.cpu(got.sent, taken)/time.Duration(r.Agents))
+			r.took(name, "server CPU per deliver + ack + poll", r.servers.cpu(taken, end)/time.Duration(r.Agents))
 		}
-		r.took(name, "generator CPU per deliver + ack + poll", r.agents.cpu(got.sent, end)/time.Duration(r.Agents))
+		r.took(name, "generator CPU per deliver + ack + poll", r.agents.cpu(taken, end)/time.Duration(r.Agents))
 		r.say("  %d of %d: delivered p99 %s, last ack after %s", round+1, r.Rounds,
 			Spell(Seconds, percentile(got.delivered, 99, got.answered).Seconds()), Spell(Seconds, got.acked[len(got.acked)-1].Since(got.answered).Seconds()))
 	}
