@@ -1,8 +1,6 @@
 package presence
 
 import (
-	"context"
-	"log/slog"
 	"strconv"
 	"testing"
 	"time"
@@ -26,7 +24,7 @@ func TestWhatIsKnownFitsTheDocument(t *testing.T) {
 		return &fleet.Agent{ID: "a", Active: true, Version: v, LastHealthyVersion: v}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		r := New(func(context.Context) (bool, error) { return false, nil }, slog.New(slog.DiscardHandler))
+		r := testRegistry(quiet{})
 		var version, revision int // the document in the store
 		var writes []*write
 		var reads []func()

@@ -3,8 +3,9 @@
 // the same again, as nearly all do, needs the store for nothing, and an
 // acknowledgement that all is well for no more than its result. The agents'
 // handlers and the check-in service ask it; [Store] tells it of every change to an
-// agent that this process makes, and the store of those that others make. Of all other
-// agents it knows what their status depends on, once somebody has asked for statuses.
+// agent that this process makes, and the store, four times a second, of those that
+// others make: what is known is as old as the last of these looks. Of all other agents
+// it knows what their status depends on, once somebody has asked for statuses.
 package presence
 
 import (
@@ -17,13 +18,17 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
-	// LookInterval is how often the store is asked whether another process has
-	// changed something, so for how long an agent that was dismissed there may
-	// still be parked here. Its next poll would come minutes later.
+	// LookInterval is how often the store is asked what other processes have
+	// changed, so for how long an agent that was dismissed there may still be parked
+	// here. Its next poll would come minutes later.
 	LookInterval = 250 * time.Millisecond
+	// maxPages bounds a look: more than the store keeps of single writes. Who is
+	// further behind forgets everybody sooner than it catches up.
+	maxPages = 64
 	// maxAgents bounds the memory: twice the largest fleet there is a goal for, at
 	// some 250 bytes each.
 	maxAgents = 200_000
@@ -57,11 +62,12 @@ type Known struct {
 
 // Registry is what this process knows of agents. A nil Registry knows nothing.
 type Registry struct {
-	// ChangedElsewhere says whether another process may have changed an agent since
-	// it was asked last. nil: that cannot be known, and nothing is known by heart.
-	ChangedElsewhere func(context.Context) (bool, error)
-	Log              *slog.Logger
+	// Watched says which agents other processes have changed. nil: that cannot be
+	// known, and nothing is known by heart.
+	Watched store.Watched
+	Log     *slog.Logger
 
+	since  int64       // of the looks: what others have written up to there is taken in
 	blind  atomic.Bool // the store could not be asked
 	seed   maphash.Seed
 	shards [shards]shard
@@ -80,16 +86,17 @@ type entry struct {
 	proof, said Digest
 	known       Known
 	hostname    string
-	stance      uint64       // of the document
+	stance      store.Stance // of the document
 	writers     int          // that are writing the document now
 	seen        atomic.Int64 // Unix seconds
 }
 
-// New makes an empty registry; Run must follow.
-func New(changedElsewhere func(context.Context) (bool, error), log *slog.Logger) *Registry {
-	r := &Registry{ChangedElsewhere: changedElsewhere, Log: log, seed: maphash.MakeSeed()}
+// New makes an empty registry; Run must follow. watched is nil where the store is not
+// store.Watched.
+func New(watched store.Watched, log *slog.Logger) *Registry {
+	r := &Registry{Watched: watched, Log: log, since: store.Unwatched, seed: maphash.MakeSeed()}
 	if r.knows() {
-		r.roster = newRoster()
+		r.roster = newRoster(watched)
 	}
 	return r
 }
@@ -100,7 +107,7 @@ func (r *Registry) of(agentID string) (s *shard, generation *Ticket) {
 	return s, &s.generations[h/shards%stripes]
 }
 
-func (r *Registry) knows() bool { return r != nil && r.ChangedElsewhere != nil }
+func (r *Registry) knows() bool { return r != nil && r.Watched != nil }
 
 // proven returns what is known of an agent, if the proof is the agent's. Of an entry
 // only writers and seen change.
@@ -150,7 +157,7 @@ func (r *Registry) Keep(w Mark, agent *fleet.Agent, known Known, now time.Time) 
 	if !r.knows() {
 		return
 	}
-	e := &entry{proof: w.Proof, said: w.Said, known: known, hostname: agent.Hostname(), stance: r.stance(agent)}
+	e := &entry{proof: w.Proof, said: w.Said, known: known, hostname: agent.Hostname(), stance: store.StanceOf(agent)}
 	e.seen.Store(now.Unix())
 	s, generation := r.of(w.AgentID)
 	s.mu.Lock()
@@ -171,10 +178,15 @@ func (r *Registry) Seen(agentID string, now time.Time) {
 	}
 	r.roster.sign(agentID, now)
 	s, _ := r.of(agentID)
+	r.seen(s, agentID, now)
+}
+
+func (r *Registry) seen(s *shard, agentID string, at time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if e := s.agents[agentID]; e != nil {
-		e.seen.Store(now.Unix())
+	// Of two at once either will do: they are of the same second.
+	if e := s.agents[agentID]; e != nil && e.seen.Load() < at.Unix() {
+		e.seen.Store(at.Unix())
 	}
 }
 
@@ -220,7 +232,7 @@ func (r *Registry) changed(agent *fleet.Agent, was *entry, ok bool) {
 	if !r.knows() {
 		return
 	}
-	same := ok && was != nil && agent.Active && agent.Settled() && r.stance(agent) == was.stance
+	same := ok && was != nil && was.stands(store.StanceOf(agent))
 	r.written(agent.ID, was, same)
 }
 
@@ -244,15 +256,27 @@ func (r *Registry) written(agentID string, was *entry, same bool) {
 	}
 }
 
-// stance is a hash of what an agent's check-ins are compared with, and of its key.
-func (r *Registry) stance(a *fleet.Agent) uint64 {
-	var h maphash.Hash
-	h.SetSeed(r.seed)
-	a.Stance(func(part []byte) {
-		_, _ = h.Write(part)
-		_ = h.WriteByte(0)
-	})
-	return h.Sum64()
+// stands says whether what is known of an agent stays so under a document that has
+// the stance.
+func (e *entry) stands(is store.Stance) bool { return is != 0 && is == e.stance }
+
+// elsewhere takes in what another process wrote about an agent. It was written before
+// it was read of: who took a ticket since then will read what it made of the agent.
+// And of writes of this process that it met, whoever was second had read what the
+// first wrote, or was refused; so what is known must fit both of them to stay.
+func (r *Registry) elsewhere(c *store.AgentChange) {
+	r.roster.elsewhere(c)
+	s, generation := r.of(c.AgentID)
+	if c.Kind == store.AgentTouched {
+		r.seen(s, c.AgentID, c.At)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*generation++
+	if e := s.agents[c.AgentID]; e != nil && (c.Kind != store.AgentWritten || !e.stands(c.Stance)) {
+		delete(s.agents, c.AgentID)
+	}
 }
 
 // forget forgets everybody.
@@ -286,20 +310,31 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// look forgets what may have changed. A store that cannot be asked makes it blind:
+// look takes in what others changed. A store that cannot be asked makes it blind:
 // every check-in is then taken in as if it were new.
 func (r *Registry) look(ctx context.Context) {
-	changed, err := r.ChangedElsewhere(ctx)
-	if err != nil {
-		if !r.blind.Swap(true) && ctx.Err() == nil {
-			r.Log.Debug("what other processes changed cannot be known", "error", err)
+	for page := 0; ; page++ {
+		if page == maxPages {
+			r.since = store.Unwatched
 		}
-		return
-	}
-	// What they changed while it was blind is in changed, for it is since the last
-	// answer.
-	if changed {
-		r.forget()
+		c, err := r.Watched.ChangesElsewhere(ctx, r.since)
+		if err != nil {
+			if !r.blind.Swap(true) && ctx.Err() == nil {
+				r.Log.Debug("what other processes changed cannot be known", "error", err)
+			}
+			return
+		}
+		// What they changed while it was blind is there, too: it stands behind since.
+		if c.Lost {
+			r.forget()
+		}
+		for i := range c.Agents {
+			r.elsewhere(&c.Agents[i])
+		}
+		r.since = c.Next
+		if !c.More {
+			break
+		}
 	}
 	r.blind.Store(false)
 }

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,9 +23,40 @@ import (
 
 var start = time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 
-func never(context.Context) (bool, error) { return false, nil }
+// others stands for the other processes of a store.
+type others struct {
+	store.Watched
+	mu      sync.Mutex
+	changes store.Changes // since the last look
+	asked   []int64       // the places that were asked for
+	away    bool
+}
 
-func registry() *presence.Registry { return presence.New(never, slog.New(slog.DiscardHandler)) }
+func (o *others) ChangesElsewhere(_ context.Context, since int64) (store.Changes, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked = append(o.asked, since)
+	if o.away {
+		return store.Changes{}, errors.New("the store is away")
+	}
+	c := o.changes
+	c.Next = since + int64(len(c.Agents))
+	if since < 0 {
+		c = store.Changes{Lost: true}
+	}
+	if !c.More {
+		o.changes = store.Changes{}
+	}
+	return c, nil
+}
+
+func (o *others) set(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change()
+}
+
+func registry() *presence.Registry { return presence.New(&others{}, slog.New(slog.DiscardHandler)) }
 
 func word(agent, said string) presence.Word {
 	return presence.Word{AgentID: agent, Proof: presence.DigestOf([]byte("proof of " + agent)), Said: presence.DigestOf([]byte(said))}
@@ -119,42 +151,75 @@ func TestNothingIsKnownThatHasChanged(t *testing.T) {
 
 func TestWhatOthersChangeIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var changed, away atomic.Bool
-		r := presence.New(func(context.Context) (bool, error) {
-			if away.Load() {
-				return true, errors.New("the store is away")
-			}
-			return changed.Swap(false), nil
-		}, slog.New(slog.DiscardHandler))
+		o := &others{}
+		r := presence.New(o, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go r.Run(ctx)
-		knows := func() bool {
-			_, ok := r.Repeats(word("a", "well"), time.Now())
-			return ok
-		}
 		look := func() { time.Sleep(2 * presence.LookInterval); synctest.Wait() }
+		names := []string{"a", "b"}
+		want := func(what string, known ...string) {
+			t.Helper()
+			var got []string
+			for _, name := range names {
+				if _, ok := r.Repeats(word(name, "well"), time.Now()); ok {
+					got = append(got, name)
+				}
+			}
+			if !slices.Equal(got, known) {
+				t.Errorf("after %s it knows %q, want %q", what, got, known)
+			}
+		}
+		agent := settled("a")
+		same := store.StanceOf(&agent)
+		written := func(stance store.Stance) store.Changes {
+			return store.Changes{Agents: []store.AgentChange{{AgentID: "a", Stance: stance}}}
+		}
+		look() // the first has nothing to compare with
+		for _, c := range []struct {
+			what  string
+			set   func()
+			known []string
+		}{
+			{"nothing", func() {}, names},
+			{"a write that changed no check-in", func() { o.changes = written(same) }, names},
+			{"another document", func() { o.changes = written(same + 1) }, names[1:]},
+			{"a removal", func() { o.changes = written(0) }, names[1:]},
+			{"another status", func() {
+				o.changes = store.Changes{Agents: []store.AgentChange{{AgentID: "a", Kind: store.AgentTold, At: time.Now(), Status: "online"}}}
+			}, names[1:]},
+			{"a check-in elsewhere that said nothing new", func() {
+				o.changes = store.Changes{Agents: []store.AgentChange{{AgentID: "a", Kind: store.AgentTouched, At: time.Now()}}}
+			}, names},
+			{"writes that cannot be told", func() { o.changes.Lost = true }, nil},
+			{"more writes than can be read", func() { o.changes.More = true }, nil},
+			{"the store's absence", func() { o.away = true }, nil},
+			{"its return", func() { o.away = false }, names},
+		} {
+			for _, name := range names {
+				keep(r, word(name, "well"), presence.Known{}, time.Now())
+			}
+			o.set(c.set)
+			look()
+			want(c.what, c.known...)
+			o.set(func() { o.changes = store.Changes{} })
+		}
 
-		keep(r, word("a", "well"), presence.Known{}, time.Now())
+		// Who is seen elsewhere is not silent.
+		time.Sleep(fleet.OfflineAfter)
+		o.set(func() {
+			o.changes.Agents = []store.AgentChange{{AgentID: "a", Kind: store.AgentTouched, At: time.Now()}}
+		})
 		look()
-		if !knows() {
-			t.Fatal("it forgets without a reason")
-		}
-		changed.Store(true)
+		want("a long silence, and a sign of one of them elsewhere", "a")
+		// What it was not told while the store was away comes later.
+		o.set(func() { o.away, o.asked = true, nil })
 		look()
-		if knows() {
-			t.Fatal("what another process changed is still known")
-		}
-		keep(r, word("a", "well"), presence.Known{}, time.Now())
-		away.Store(true)
+		at := o.asked[0]
+		o.set(func() { o.away, o.asked = false, nil })
 		look()
-		if knows() {
-			t.Fatal("it knows although the store cannot be asked")
-		}
-		away.Store(false)
-		look()
-		if !knows() {
-			t.Fatal("nothing has changed, and it has forgotten")
+		if o.asked[0] != at {
+			t.Errorf("when the store is back it is asked from %d on, want %d", o.asked[0], at)
 		}
 	})
 }
@@ -170,23 +235,25 @@ func TestWithoutAWayToLearnOfOthersNothingIsKnown(t *testing.T) {
 	}
 }
 
+func openStore(t *testing.T, path string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 func TestEveryWriteOfAnAgentIsHeardOf(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "muster.db")
-	open := func() *sqlite.Store {
-		s, err := sqlite.Open(ctx, path, sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return s
-	}
-	db := open()
-	r := presence.New(db.ChangedElsewhere, slog.New(slog.DiscardHandler))
+	db := openStore(t, path)
+	r := presence.New(db, slog.New(slog.DiscardHandler))
 	agents := presence.Store{Store: db, Registry: r}.Agents()
 	agent := func() fleet.Agent {
 		a, err := agents.Get(ctx, "a")
@@ -254,26 +321,5 @@ func TestEveryWriteOfAnAgentIsHeardOf(t *testing.T) {
 		if _, ok := r.Repeats(word("a", "well"), start); ok != c.known {
 			t.Errorf("after %s what it said is known: %t", c.name, ok)
 		}
-	}
-
-	// SQLite tells of what another process does with the file, and not of one's own.
-	elsewhere := func() bool {
-		changed, err := db.ChangedElsewhere(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return changed
-	}
-	elsewhere() // the first look has nothing to compare with
-	if err := agents.Create(ctx, a); err != nil || elsewhere() {
-		t.Errorf("its own write counts as another's, %v", err)
-	}
-	other := open()
-	elsewhere() // opening may write
-	if _, err := other.Agents().Get(ctx, "a"); err != nil || elsewhere() {
-		t.Errorf("another's read counts as a write, %v", err)
-	}
-	if err := other.Agents().Delete(ctx, "a"); err != nil || !elsewhere() || elsewhere() {
-		t.Errorf("another's write is not noticed, or twice, %v", err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// fillPause is the least time from one reading of all agents to the next. A store
-	// that many processes write is forgotten at every look; counting there is about as
-	// much work as a reading.
+	// fillPause is the least time from one reading of all agents to the next. While
+	// others write more than can be told of, or more than is read again one by one, the
+	// store counts: that is about as much work as a reading.
 	fillPause = 10 * time.Second
 	// tooManyPause is that time after more agents were found than are kept.
 	tooManyPause = 10 * time.Minute
@@ -24,8 +24,8 @@ const (
 	// error: longer than SQLite waits for another process (5 s), and then commits.
 	lateWrite = 10 * time.Second
 	// maxDoubts is how many agents are read again one by one: to read all of 100,000
-	// takes as long as to read some thousand whole documents.
-	maxDoubts = 4096
+	// takes as long.
+	maxDoubts = 16_384
 	// doubtsPage is how many of them are read at once, doubtRounds how often they are
 	// if other writes of them end meanwhile.
 	doubtsPage, doubtRounds = 512, 3
@@ -39,15 +39,17 @@ const (
 // roster is what the status of every agent of the installation depends on, whether
 // the agent talks to this process or not. All agents are read from the store once,
 // when the first status query asks; from then on every write of this process is
-// taken in when it ends, and every sign of an agent when it comes.
+// taken in when it ends, every sign of an agent when it comes, and what other
+// processes wrote when the registry looks.
 //
 // A row is what the store has, or newer. Where that is not sure, because two writes
-// of one agent overlapped, or one ended with an error, the agent is doubtful, and is
-// read again before the next answer.
+// of one agent overlapped, one ended with an error, or another process made it, the
+// agent is doubtful, and is read again before the next answer.
 //
 // A shard's lock is taken before mu and that of policies, never after.
 type roster struct {
 	pause    time.Duration // fillPause, but in tests
+	watched  store.Watched
 	seeds    [2]maphash.Seed
 	shards   [shards]rosterShard
 	policies policyNumbers
@@ -98,6 +100,9 @@ type row struct {
 	status   uint8 // in checkinStatuses
 
 	active, upgrading, unenrolling bool
+	// anew says that it is another agent than the times seen may be of: another process
+	// may have removed the one and made the other. It is doubtful.
+	anew bool
 }
 
 const neverSeen = math.MinInt64
@@ -201,8 +206,10 @@ func touch(t *fleet.Touch) change {
 
 func deletion(id string) change { return change{kind: deleted, agentID: id} }
 
-func newRoster() *roster {
-	return &roster{pause: fillPause, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, reading: make(chan struct{}, 1)}
+func newRoster(watched store.Watched) *roster {
+	return &roster{
+		pause: fillPause, watched: watched, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, reading: make(chan struct{}, 1),
+	}
 }
 
 func (r *roster) keyOf(agentID string) rowKey {
@@ -237,11 +244,32 @@ func (r *roster) end(c *change, err error) {
 	if r == nil {
 		return
 	}
-	c.clean = err == nil
 	// These say that the write was refused, not that it may come yet.
 	if kind := fleet.KindOf(err); err != nil && kind != fleet.Conflict && kind != fleet.NotFound {
 		c.until = time.Now().Add(lateWrite)
 	}
+	r.ended(c, err == nil)
+}
+
+// elsewhere is a write of another process, which has ended. It is like one that
+// overlapped with all that are under way here: which came first is not known, and
+// neither is what it wrote.
+func (r *roster) elsewhere(a *store.AgentChange) {
+	c := change{agentID: a.AgentID, status: a.Status, at: nanoseconds(a.At)}
+	switch {
+	case a.Kind != store.AgentWritten:
+		c.kind = touched
+	case a.Stance != 0:
+		c.kind = updated
+	default: // created or deleted, for all that is known
+		c.kind = deleted
+	}
+	r.begin(&c)
+	r.ended(&c, false)
+}
+
+func (r *roster) ended(c *change, clean bool) {
+	c.clean = clean
 	s, k := r.of(c.key), c.key
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +340,11 @@ func (r *roster) apply(s *rosterShard, c *change) {
 				is.status = number
 			}
 		}
-		is.seen = max(is.seen, c.at)
+		if !c.clean && c.at < is.enrolled {
+			r.doubt(c) // it may have been of the agent that had the id before
+		} else {
+			is.seen = max(is.seen, c.at)
+		}
 		s.rows[k] = is
 		return
 	}
@@ -329,7 +361,11 @@ func (r *roster) apply(s *rosterShard, c *change) {
 		return
 	}
 	if c.kind == updated {
-		w.seen, w.status = is.seen, is.status
+		w.seen, w.status, w.anew = is.seen, is.status, is.anew
+		if w.enrolled != is.enrolled {
+			w.anew = true
+			r.doubt(c)
+		}
 	}
 	r.put(s, k, w)
 }
@@ -376,8 +412,14 @@ func (r *roster) doubt(c *change) {
 	}
 	if len(r.doubts) > maxDoubts {
 		// All are read anew, when none of these writes can come any more.
+		var last time.Time
+		for _, until := range r.doubts {
+			if until.After(last) {
+				last = until
+			}
+		}
 		r.doubts = nil
-		r.forgetRows(lateWrite)
+		r.forgetRows(time.Until(last))
 	}
 }
 
@@ -444,7 +486,7 @@ func (r *roster) ready(ctx context.Context, agents store.Agents) (era uint64, ok
 	if r.mayFill() && !r.fill(ctx, agents) {
 		return 0, false
 	}
-	return r.settle(ctx, agents)
+	return r.settle(ctx)
 }
 
 // state says whether the rows are good as they are, or else whether to read is worth
@@ -544,7 +586,7 @@ func (s *rosterShard) replay(r *roster, filled bool) bool {
 
 // settle reads the doubtful agents again, for whom holds reading. It says in which
 // era no doubt was left.
-func (r *roster) settle(ctx context.Context, agents store.Agents) (era uint64, ok bool) {
+func (r *roster) settle(ctx context.Context) (era uint64, ok bool) {
 	r.mu.Lock()
 	era, ok = r.era, r.full
 	ids := make([]string, 0, len(r.doubts))
@@ -560,7 +602,7 @@ func (r *roster) settle(ctx context.Context, agents store.Agents) (era uint64, o
 		for len(ids) > 0 {
 			page := ids[:min(len(ids), doubtsPage)]
 			ids = ids[len(page):]
-			missed, err := r.readAgain(ctx, agents, page)
+			missed, err := r.readAgain(ctx, page)
 			if err != nil {
 				return 0, false // the store says it better
 			}
@@ -572,7 +614,7 @@ func (r *roster) settle(ctx context.Context, agents store.Agents) (era uint64, o
 }
 
 // readAgain reads agents, and returns those that were written meanwhile.
-func (r *roster) readAgain(ctx context.Context, agents store.Agents, ids []string) (missed []string, err error) {
+func (r *roster) readAgain(ctx context.Context, ids []string) (missed []string, err error) {
 	began := time.Now()
 	keys := make([]rowKey, len(ids))
 	for i, id := range ids {
@@ -586,11 +628,8 @@ func (r *roster) readAgain(ctx context.Context, agents store.Agents, ids []strin
 		s.watched[k] = false
 		s.mu.Unlock()
 	}
-	found, err := agents.GetMany(ctx, ids)
-	facts := make(map[string]fleet.StatusFacts, len(found))
-	for i := range found {
-		facts[found[i].ID] = found[i].Facts()
-	}
+	facts := make(map[string]fleet.StatusFacts, len(ids))
+	err = r.watched.FactsOf(ctx, ids, func(id string, f fleet.StatusFacts) { facts[id] = f })
 	for i, id := range ids {
 		k := keys[i]
 		s := r.of(k)
@@ -623,7 +662,7 @@ func (r *roster) correct(s *rosterShard, k rowKey, f fleet.StatusFacts, there bo
 		return
 	}
 	// Another enrolment is another agent.
-	if is, ok := s.rows[k]; ok && is.enrolled == w.enrolled {
+	if is, ok := s.rows[k]; ok && is.enrolled == w.enrolled && !is.anew {
 		w.seen = max(w.seen, is.seen)
 	}
 	r.put(s, k, w)

@@ -23,9 +23,18 @@ import (
 
 var rosterStart = time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 
-func testRegistry() *Registry {
-	return New(func(context.Context) (bool, error) { return false, nil }, slog.New(slog.DiscardHandler))
+func testRegistry(watched store.Watched) *Registry {
+	return New(watched, slog.New(slog.DiscardHandler))
 }
+
+// quiet is a store that nobody else writes.
+type quiet struct{}
+
+func (quiet) ChangesElsewhere(context.Context, int64) (store.Changes, error) {
+	return store.Changes{}, nil
+}
+
+func (quiet) FactsOf(context.Context, []string, func(string, fleet.StatusFacts)) error { return nil }
 
 // flight is a write that is under way. A test says when it is made, and when it ends.
 type flight struct {
@@ -53,6 +62,7 @@ var errUnknown = fleet.Errorf(fleet.Unavailable, "what became of the write is no
 // after agents were read, and before the reader has them.
 type gate struct {
 	store.Agents
+	store.Watched
 	between func()
 	torn    bool // the next reading of all fails at its end
 }
@@ -104,10 +114,14 @@ func (g *gate) Touch(ctx context.Context, touches []fleet.Touch) error {
 	return g.run(ctx, func() error { return g.Agents.Touch(ctx, touches) })
 }
 
-func (g *gate) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error) {
-	out, err := g.Agents.GetMany(ctx, ids)
+func (g *gate) FactsOf(ctx context.Context, ids []string, f func(string, fleet.StatusFacts)) error {
+	read := map[string]fleet.StatusFacts{}
+	err := g.Watched.FactsOf(ctx, ids, func(id string, facts fleet.StatusFacts) { read[id] = facts })
 	g.between()
-	return out, err
+	for id, facts := range read {
+		f(id, facts)
+	}
+	return err
 }
 
 func (g *gate) Facts(ctx context.Context, filter store.AgentFilter, f func(string, fleet.StatusFacts)) error {
@@ -135,6 +149,7 @@ type rosterWorld struct {
 	*rapid.T
 	ctx      context.Context
 	plain    store.Agents
+	other    store.Agents // of another process
 	gate     *gate
 	registry *Registry
 	agents   store.Agents
@@ -144,6 +159,9 @@ type rosterWorld struct {
 	faulty  bool
 	flights []*flight
 	late    []func() error
+	// creating says that a new agent may be made that is older than what is written
+	// meanwhile: by no clock there is.
+	creating bool
 	// signs are those the store may not have: a ledger brings it them.
 	signs []fleet.Touch
 }
@@ -218,6 +236,7 @@ func (w *rosterWorld) begin(*rapid.T) {
 			a.Last = fleet.LastSeen{At: &a.EnrolledAt, Status: "degraded"}
 		}
 		write = func() { _ = w.agents.Create(ctx, a) }
+		w.creating = true
 	case "update", "update many", "report":
 		a, ok := w.changed(w.id())
 		b, both := w.changed(w.id())
@@ -305,8 +324,8 @@ func (w *rosterWorld) sign(*rapid.T) {
 // ask asks while others go on; what it is told may be of before or after.
 func (w *rosterWorld) ask(t *rapid.T) {
 	w.gate.torn = rapid.IntRange(0, 4).Draw(t, "torn") == 0
-	steps := map[string]func(*rapid.T){"begin": w.begin, "commit": w.commit, "end": w.end, "land": w.land, "sign": w.sign, "forget": w.forget}
-	names := []string{"begin", "commit", "commit", "end", "end", "land", "sign", "forget"}
+	steps := map[string]func(*rapid.T){"begin": w.begin, "commit": w.commit, "end": w.end, "land": w.land, "sign": w.sign, "forget": w.forget, "elsewhere": w.elsewhere, "look": w.look}
+	names := []string{"begin", "commit", "commit", "end", "end", "land", "sign", "forget", "elsewhere", "look"}
 	w.gate.between = func() {
 		for range rapid.IntRange(0, 4).Draw(t, "steps between") {
 			name := rapid.SampledFrom(names).Draw(t, "step between")
@@ -323,6 +342,43 @@ func (w *rosterWorld) ask(t *rapid.T) {
 
 func (w *rosterWorld) forget(*rapid.T) { w.registry.forget() }
 
+// elsewhere is a write of another process. This one learns of it by a look.
+func (w *rosterWorld) elsewhere(*rapid.T) {
+	w.creating = w.creating && len(w.flights)+len(w.late) > 0
+	kinds := []string{"create", "update", "report", "delete", "touch", "touch"}
+	if w.creating {
+		kinds = kinds[:4]
+	}
+	var err error
+	switch rapid.SampledFrom(kinds).Draw(w.T, "write elsewhere") {
+	case "create":
+		err = w.other.Create(w.ctx, fleet.Agent{ID: w.id(), Active: true, AccessKeyID: fleet.NewID(), PolicyID: "q", EnrolledAt: w.pass()})
+	case "update":
+		if a, ok := w.changed(w.id()); ok {
+			_, err = w.other.UpdateMany(w.ctx, []fleet.Agent{a})
+		}
+	case "report":
+		if a, ok := w.changed(w.id()); ok {
+			r := store.Report{Agent: &a}
+			if !w.creating && rapid.Bool().Draw(w.T, "with a check-in") {
+				r.Seen = &fleet.Touch{AgentID: a.ID, At: w.pass(), Status: "error"}
+			}
+			_, err = w.other.Report(w.ctx, r)
+		}
+	case "delete":
+		err = w.other.Delete(w.ctx, w.id())
+	case "touch":
+		at := w.pass()
+		status := rapid.SampledFrom([]string{"", "", "online", "error"}).Draw(w.T, "status")
+		err = w.other.Touch(w.ctx, []fleet.Touch{{AgentID: w.id(), At: at, Status: status}, {AgentID: w.id(), At: at}})
+	}
+	if err != nil && fleet.KindOf(err) != fleet.Conflict {
+		w.Fatal(err)
+	}
+}
+
+func (w *rosterWorld) look(*rapid.T) { w.registry.look(w.ctx) }
+
 func (w *rosterWorld) counter() store.StatusCounter { return w.agents.(store.StatusCounter) }
 
 // compare ends the writes that were begun, and wants what the store says.
@@ -335,6 +391,7 @@ func (w *rosterWorld) compare(t *rapid.T) {
 		w.Fatal(err)
 	}
 	w.signs = nil
+	w.look(t)
 	timeouts := map[string]time.Duration{"p": time.Hour}
 	later := rapid.SampledFrom([]time.Duration{0, fleet.OfflineAfter, 30 * time.Minute, time.Hour}).Draw(t, "later")
 	now := w.now.Add(later + time.Second)
@@ -376,8 +433,14 @@ func TestStatusesAreThoseOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
+	other, err := sqlite.Open(t.Context(), db.Path(), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &rosterWorld{T: t, ctx: context.Background(), plain: db.Agents(), registry: testRegistry(), now: rosterStart}
+		g := &gate{Agents: db.Agents(), Watched: db, between: func() {}}
+		w := &rosterWorld{T: t, ctx: context.Background(), plain: db.Agents(), other: other.Agents(), gate: g, registry: testRegistry(g), now: rosterStart}
 		for _, id := range rosterIDs {
 			if err := w.plain.Delete(w.ctx, id); err != nil {
 				t.Fatal(err)
@@ -390,7 +453,7 @@ func TestStatusesAreThoseOfTheStore(t *testing.T) {
 		}
 		w.faulty = rapid.IntRange(0, 2).Draw(t, "faulty") == 2
 		w.registry.roster.pause = 0
-		w.gate = &gate{Agents: db.Agents(), between: func() {}}
+		w.look(t) // the first finds nothing to compare with
 		w.agents = agents{w.gate, w.registry}
 		defer func() { // also when it has failed: nobody is left waiting
 			for len(w.flights) > 0 {
@@ -400,6 +463,7 @@ func TestStatusesAreThoseOfTheStore(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": w.begin, "begin another": w.begin, "begin a third": w.begin, "commit": w.commit, "end": w.end, "land": w.land,
 			"sign": w.sign, "ask": w.ask, "forget": w.forget, "compare": w.compare,
+			"elsewhere": w.elsewhere, "elsewhere again": w.elsewhere, "look": w.look,
 		})
 		w.compare(t)
 	})
@@ -408,6 +472,7 @@ func TestStatusesAreThoseOfTheStore(t *testing.T) {
 // countedStore holds agents in memory, and counts what it is asked.
 type countedStore struct {
 	store.Agents
+	quiet
 	mu     sync.Mutex
 	agents map[string]fleet.Agent
 	failed error // of the next writes
@@ -453,19 +518,18 @@ func (s *countedStore) Facts(ctx context.Context, _ store.AgentFilter, f func(st
 	return nil
 }
 
-func (s *countedStore) GetMany(_ context.Context, ids []string) ([]fleet.Agent, error) {
+func (s *countedStore) FactsOf(_ context.Context, ids []string, f func(string, fleet.StatusFacts)) error {
 	if read := s.read; read != nil {
 		s.read = nil
 		defer read()
 	}
-	defer s.call("GetMany")()
-	var out []fleet.Agent
+	defer s.call("FactsOf")()
 	for _, id := range ids {
 		if a, ok := s.agents[id]; ok {
-			out = append(out, a)
+			f(id, a.Facts())
 		}
 	}
-	return out, nil
+	return nil
 }
 
 func (s *countedStore) CountFirst(_ context.Context, _ store.AgentFilter, queries []kql.Filter) ([]int, error) {
@@ -536,7 +600,8 @@ func queryStatuses(t testing.TB, agents store.Agents, filter store.AgentFilter) 
 
 func TestStatusQueriesLeaveTheStoreAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, r := newCountedStore(1000), testRegistry()
+		s := newCountedStore(1000)
+		r := testRegistry(s)
 		known := agents{s, r}
 		none, once, counted := map[string]int{}, map[string]int{"Facts": 1}, map[string]int{"CountFirst": 1}
 		query := func(f store.AgentFilter) map[fleet.Status]int { t.Helper(); return queryStatuses(t, known, f) }
@@ -583,7 +648,7 @@ func TestStatusQueriesLeaveTheStoreAlone(t *testing.T) {
 		}
 		s.failed = nil
 		clear(s.asked)
-		again := map[string]int{"GetMany": 1}
+		again := map[string]int{"FactsOf": 1}
 		if got := query(store.AgentFilter{}); !maps.Equal(got, after) {
 			t.Errorf("signs of agents are lost: it is %v, was %v", got, after)
 		}
@@ -645,9 +710,38 @@ func TestStatusesAfterRareTurns(t *testing.T) {
 			_ = known.Touch(ctx, []fleet.Touch{later})
 			_ = known.Touch(ctx, []fleet.Touch{{AgentID: later.AgentID, At: rosterStart.Add(-time.Second), Status: "degraded"}})
 		}, fleet.StatusError},
+		{"a write is heard of after another process's, which came behind it", func(s *countedStore, known agents) {
+			ours := s.agents[countedID(1)]
+			theirs := ours
+			theirs.Active = false
+			c := update(&ours)
+			known.roster().begin(&c)
+			_, _ = s.Update(ctx, ours)
+			_, _ = s.Update(ctx, theirs)
+			known.roster().elsewhere(&store.AgentChange{AgentID: theirs.ID, Stance: 1})
+			queryStatuses(t, known, store.AgentFilter{})
+			known.roster().end(&c, nil)
+		}, fleet.StatusUnenrolled},
+		{"another process writes while its agent is read again", func(s *countedStore, known agents) {
+			theirs := &store.AgentChange{AgentID: countedID(1)}
+			known.roster().elsewhere(theirs)
+			s.read = func() {
+				a := s.agents[theirs.AgentID]
+				a.Active = false
+				_, _ = s.Update(ctx, a)
+				known.roster().elsewhere(theirs)
+			}
+			queryStatuses(t, known, store.AgentFilter{})
+		}, fleet.StatusUnenrolled},
+		{"another process makes an agent anew, and it is written here before that is heard of", func(s *countedStore, known agents) {
+			a := s.agents[countedID(1)] // seen a second ago
+			a.EnrolledAt, a.Last = rosterStart, fleet.LastSeen{}
+			s.agents[a.ID] = a
+			_, _ = known.Update(ctx, a)
+		}, fleet.StatusEnrolling},
 	} {
 		s := newCountedStore(100)
-		known := agents{s, testRegistry()}
+		known := agents{s, testRegistry(s)}
 		before := queryStatuses(t, known, store.AgentFilter{})
 		c.turns(s, known)
 		if after := queryStatuses(t, known, store.AgentFilter{}); after[c.status] != before[c.status]+1 {
@@ -661,7 +755,8 @@ func TestTheRosterIsBounded(t *testing.T) {
 		once, counted := map[string]int{"Facts": 1}, map[string]int{"CountFirst": 1}
 
 		// A flush of last-seen writes that failed: too much to be read again one by one.
-		s, r := newCountedStore(maxDoubts+1000), testRegistry()
+		s := newCountedStore(maxDoubts + 1000)
+		r := testRegistry(s)
 		known := agents{s, r}
 		queryStatuses(t, known, store.AgentFilter{})
 		var touches []fleet.Touch
@@ -681,7 +776,8 @@ func TestTheRosterIsBounded(t *testing.T) {
 		s.wantAsked(t, "a query afterwards", once)
 
 		// A fleet that is too large.
-		s, r = newCountedStore(0), testRegistry()
+		s = newCountedStore(0)
+		r = testRegistry(s)
 		known = agents{crowd{s, 2 * maxAgents}, r}
 		queryStatuses(t, known, store.AgentFilter{})
 		s.wantAsked(t, "the first query for too many", map[string]int{"Facts": 1, "CountFirst": 1})
@@ -694,7 +790,8 @@ func TestTheRosterIsBounded(t *testing.T) {
 // Everybody at once: whatever is answered counts each agent, and counts it once.
 func TestNobodyIsCountedTwice(t *testing.T) {
 	const n = 300
-	s, r := newCountedStore(n), testRegistry()
+	s := newCountedStore(n)
+	r := testRegistry(s)
 	r.roster.pause = 0
 	known := agents{s, r}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -737,7 +834,8 @@ func TestNobodyIsCountedTwice(t *testing.T) {
 // BenchmarkCountStatuses is what every open browser asks for every few seconds.
 func BenchmarkCountStatuses(b *testing.B) {
 	const n = 100_000
-	s, r := newCountedStore(n), testRegistry()
+	s := newCountedStore(n)
+	r := testRegistry(s)
 	known := agents{s, r}
 	timeouts := map[string]time.Duration{"policy-1": time.Hour}
 	heap := func() int64 {
@@ -771,7 +869,8 @@ func BenchmarkCountStatuses(b *testing.B) {
 
 // BenchmarkTouch is what it costs to hear of some two seconds' last-seen writes.
 func BenchmarkTouch(b *testing.B) {
-	s, r := newCountedStore(100_000), testRegistry()
+	s := newCountedStore(100_000)
+	r := testRegistry(s)
 	known := agents{noTouch{s}, r}
 	queryStatuses(b, known, store.AgentFilter{})
 	var touches []fleet.Touch

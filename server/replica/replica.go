@@ -114,11 +114,8 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 		return nil, err
 	}
 	r := &Replica{opts: o, log: o.Log, parker: checkin.NewLot(o.Log), draining: make(chan struct{})}
-	var elsewhere func(context.Context) (bool, error)
-	if w, ok := o.Store.(store.Watched); ok {
-		elsewhere = w.ChangedElsewhere
-	}
-	r.presence = presence.New(elsewhere, o.Log)
+	watched, _ := o.Store.(store.Watched) // nil: see presence.New
+	r.presence = presence.New(watched, o.Log)
 	o.Store = presence.Store{Store: o.Store, Registry: r.presence}
 	r.opts.Store = o.Store
 	tlsConfig, err := r.certificates(ctx)

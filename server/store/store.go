@@ -20,7 +20,8 @@
 //
 // Several processes may use one store at once. Nothing tells one of them that
 // another has written, so whoever waits for actions or events asks with After
-// every now and then; see action.Feed and event.Stream.
+// every now and then; see action.Feed and event.Stream. A store that is [Watched]
+// says, when it is asked, which agents others have written.
 package store
 
 import (
@@ -66,13 +67,6 @@ type Store interface {
 	// seconds are what a store in trouble needs to say what its trouble is.
 	Ping(ctx context.Context) error
 	Close() error
-}
-
-// Watched is a store that can say whether other processes use it.
-type Watched interface {
-	// ChangedElsewhere says whether another process may have written anything since
-	// it was asked last.
-	ChangedElsewhere(ctx context.Context) (bool, error)
 }
 
 // Agents keeps agent documents.

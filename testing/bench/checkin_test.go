@@ -53,7 +53,7 @@ func BenchmarkCheckin(b *testing.B) {
 	feed, err := action.NewFeed(b.Context(), s.Actions(), func(...string) {}, log)
 	must0(b, err)
 	enroll := &enrollment.Service{Store: s, Events: events, Outage: keeper}
-	known := presence.New(s.ChangedElsewhere, log)
+	known := presence.New(s, log)
 	ledger := &checkin.Ledger{Agents: s.Agents(), Parker: parktest.AtOnce{}, Log: log, Presence: known}
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()

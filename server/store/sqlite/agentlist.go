@@ -263,26 +263,31 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 		return err
 	}
 	cond.hot = true
-	// A column costs more than what is in it: three flags come as one number.
-	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT f.id, f.active + 2*f.unenrolling + 4*(f.upgrading_since IS NOT NULL),
-		f.policy_id, f.enrolled_at, h.last_checkin, h.status, f.audit_unenrolled FROM facts f`+cond.joins()+cond.where, cond.args...)
+	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT `+statusColumns+` FROM facts f`+cond.joins()+cond.where, cond.args...)
 	if err != nil {
 		return g.s.fault("read agents", err)
 	}
-	err = eachRow(rows, func(scan scan) error {
-		var (
-			id              string
-			facts           fleet.StatusFacts
-			flags, enrolled int64
-			last            sql.NullInt64
-		)
-		if err := scan(&id, &flags, &facts.PolicyID, &enrolled, &last, &facts.LastCheckinStatus, &facts.AuditUnenrolledReason); err != nil {
-			return err
-		}
-		facts.Active, facts.Unenrolling, facts.Upgrading = flags&1 != 0, flags&2 != 0, flags&4 != 0
-		facts.EnrolledAt, facts.LastCheckin = toTime(enrolled), toTimePtr(last)
-		f(id, facts)
-		return nil
-	})
+	err = eachRow(rows, func(scan scan) error { return scanFacts(scan, f) })
 	return g.s.fault("read agents", err)
+}
+
+// statusColumns are what scanFacts reads, of facts as f and hot as h. A column costs
+// more than what is in it: three flags come as one number.
+const statusColumns = `f.id, f.active + 2*f.unenrolling + 4*(f.upgrading_since IS NOT NULL),
+	f.policy_id, f.enrolled_at, h.last_checkin, h.status, f.audit_unenrolled`
+
+func scanFacts(scan scan, f func(string, fleet.StatusFacts)) error {
+	var (
+		id              string
+		facts           fleet.StatusFacts
+		flags, enrolled int64
+		last            sql.NullInt64
+	)
+	if err := scan(&id, &flags, &facts.PolicyID, &enrolled, &last, &facts.LastCheckinStatus, &facts.AuditUnenrolledReason); err != nil {
+		return err
+	}
+	facts.Active, facts.Unenrolling, facts.Upgrading = flags&1 != 0, flags&2 != 0, flags&4 != 0
+	facts.EnrolledAt, facts.LastCheckin = toTime(enrolled), toTimePtr(last)
+	f(id, facts)
+	return nil
 }

@@ -31,6 +31,7 @@ type agentRow struct {
 	status        string
 	message       string
 	actionSeq     int64
+	stance        store.Stance
 	facts         [factCount]any // in the order of factColumns
 }
 
@@ -70,7 +71,7 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 		upgradingSince = fromTime(*a.UpgradeStartedAt)
 	}
 	return agentRow{
-		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: doc,
+		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: doc, stance: store.StanceOf(a),
 		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message, actionSeq: a.Last.ActionSeq,
 		facts: [...]any{
 			a.ID, f.Active, f.Unenrolling, upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
@@ -101,7 +102,14 @@ func (g agents) Create(ctx context.Context, a fleet.Agent) error {
 	if err != nil {
 		return err
 	}
-	return g.s.write(ctx, "create agent", func(t *tx) error { return createAgent(t, row) })
+	var news packed
+	news.written(row.id, 0)
+	return g.s.write(ctx, "create agent", func(t *tx) error {
+		if err := createAgent(t, row); err != nil {
+			return err
+		}
+		return g.s.changes.log(t, news)
+	})
 }
 
 func createAgent(t *tx, row agentRow) error {
@@ -218,7 +226,15 @@ func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return apply(ctx, g.s, "update agent", func(t *tx) (int64, error) { return updateAgent(t, row) })
+	var news packed
+	news.written(row.id, row.stance)
+	return apply(ctx, g.s, "update agent", func(t *tx) (int64, error) {
+		rev, err := updateAgent(t, row)
+		if err != nil {
+			return 0, err
+		}
+		return rev, g.s.changes.log(t, news)
+	})
 }
 
 func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, error) {
@@ -234,14 +250,17 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 	for some := range slices.Chunk(rows, updateBatch) {
 		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) {
 			errs := make([]error, len(some))
+			var news packed
 			for i, row := range some {
 				_, err := updateAgent(t, row)
 				if refusal := (*fleet.Error)(nil); err != nil && !errors.As(err, &refusal) {
 					return nil, err
 				}
-				errs[i] = err
+				if errs[i] = err; err == nil {
+					news.written(row.id, row.stance)
+				}
 			}
-			return errs, nil
+			return errs, g.s.changes.log(t, news)
 		})
 		if err != nil {
 			return nil, err
@@ -362,18 +381,21 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 		return 0, g.s.record(ctx, op, rec)
 	}
 	var row *agentRow
+	var news packed
 	if r.Agent != nil {
 		made, err := newAgentRow(r.Agent)
 		if err != nil {
 			return 0, err
 		}
 		row = &made
+		news.written(row.id, row.stance)
 	}
 	var seen []touchRow
 	if r.Seen != nil {
 		if seen, err = g.s.rids.resolve(ctx, g.s, []fleet.Touch{*r.Seen}); err != nil {
 			return 0, err
 		}
+		news.told(r.Seen)
 	}
 	return apply(ctx, g.s, op, func(t *tx) (rev int64, err error) {
 		if row != nil {
@@ -384,14 +406,22 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 		if err := touchAgents(t, seen); err != nil {
 			return 0, err
 		}
+		if err := g.s.changes.log(t, news); err != nil {
+			return 0, err
+		}
 		return rev, putRecords(t, []*records{rec})
 	})
 }
 
 func (g agents) Delete(ctx context.Context, id string) error {
+	var news packed
+	news.written(id, 0)
 	return g.s.write(ctx, "delete agent", func(t *tx) error {
-		_, err := t.exec(`DELETE FROM agents WHERE id = ?`, id) // its other rows cascade
-		return err
+		n, err := t.exec(`DELETE FROM agents WHERE id = ?`, id) // its other rows cascade
+		if err != nil || n == 0 {
+			return err
+		}
+		return g.s.changes.log(t, news)
 	})
 }
 
@@ -405,7 +435,14 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 		return err
 	}
 	for some := range slices.Chunk(rows, touchBatch) {
-		if err := g.s.write(ctx, "write when agents were last seen", func(t *tx) error { return touchAgents(t, some) }); err != nil {
+		news := packTouches(some)
+		err := g.s.write(ctx, "write when agents were last seen", func(t *tx) error {
+			if err := touchAgents(t, some); err != nil {
+				return err
+			}
+			return g.s.changes.log(t, news)
+		})
+		if err != nil {
 			return err
 		}
 	}

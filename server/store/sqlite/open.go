@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -44,25 +45,18 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if err := claim(path); err != nil {
 		return nil, err
 	}
-	// The writer's cache has the whole of hot and facts at 100,000 agents; readers find
-	// what they miss in the system's.
-	first := "_txlock=immediate&_pragma=cache_size(-16000)"
+	first := immediate
 	if opts.Alone {
-		// Before anything is read: then SQLite keeps the index of the log in its own
-		// memory, and others out of the file.
-		first += "&_pragma=locking_mode(EXCLUSIVE)"
+		first = exclusive
 	}
-	db, err := connect(path, opts, first, 1)
-	if err != nil {
-		return nil, err
-	}
-	err = migrateAlone(ctx, db, path, opts.BusyTimeout)
+	db, err := upToDate(ctx, path, opts, first)
 	if opts.Alone && code(err) == sqlite3.SQLITE_BUSY {
 		err = fmt.Errorf("database %s: %w", path, ErrInUse)
 	}
-	if err == nil {
-		err = check(ctx, db, path)
+	if err != nil {
+		return nil, err
 	}
+	err = check(ctx, db, path)
 	if err == nil && !opts.Moved {
 		err = refuseMoved(ctx, db, path)
 	}
@@ -73,40 +67,93 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if opts.Alone {
 		w := newWriter(db, nil)
 		w.refuse = errReadOnly // it would take the only connection, and keep it
-		return &Store{path: path, readers: db, writer: w, stmts: map[string]*sql.Stmt{}}, nil
+		return newStore(path, db, db, w), nil
 	}
-	readers, err := connect(path, opts, "_pragma=query_only(1)&_pragma=cache_size(-4000)", opts.Readers)
+	const reading = "_pragma=query_only(1)&_pragma=cache_size(-4000)" // what readers miss is in the system's cache
+	readers, err := connect(path, opts, reading, opts.Readers)
 	if err != nil {
 		_ = db.Close()
 		return nil, err
 	}
-	t, err := newTurn(path, opts.BusyTimeout)
+	watcher, err := connect(path, opts, reading, 1)
 	if err != nil {
 		_, _ = readers.Close(), db.Close()
 		return nil, err
 	}
-	return &Store{path: path, readers: readers, writer: newWriter(db, t), stmts: map[string]*sql.Stmt{}}, nil
+	t, err := newTurn(path, opts.BusyTimeout)
+	if err != nil {
+		_, _, _ = watcher.Close(), readers.Close(), db.Close()
+		return nil, err
+	}
+	return newStore(path, readers, watcher, newWriter(db, t)), nil
 }
+
+func newStore(path string, readers, watcher *sql.DB, w *writer) *Store {
+	return &Store{path: path, readers: readers, watcher: watcher, writer: w, stmts: map[string]*sql.Stmt{}, changes: newChangeLog()}
+}
+
+// Settings of the connection that writes. Exclusive comes before anything is read:
+// then SQLite keeps the index of the log in its own memory, and others out of the file.
+const (
+	immediate = "_txlock=immediate&_pragma=cache_size(-16000)" // the whole of hot and facts at 100,000 agents
+	exclusive = immediate + "&_pragma=locking_mode(EXCLUSIVE)"
+)
 
 // busyRetry is how long to leave a file to another process before trying again.
 const busyRetry = 20 * time.Millisecond
 
-// migrateAlone is migrate, again while another process has the file, for as long
-// as patience. SQLite itself does not wait where a new file is given its log:
-// two processes that wait there would wait for each other.
-func migrateAlone(ctx context.Context, db *sql.DB, path string, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
+// upToDate connects to the file and brings its schema up to date, again while another
+// process has the file, for as long as the busy timeout. SQLite itself does not wait
+// where a new file is given its log: two processes that wait there would wait for
+// each other.
+func upToDate(ctx context.Context, path string, opts Options, settings string) (*sql.DB, error) {
+	deadline := time.Now().Add(opts.BusyTimeout)
 	for {
-		err := migrate(ctx, db, path)
-		if code(err) != sqlite3.SQLITE_BUSY || !time.Now().Before(deadline) {
-			return err
+		db, err := connect(path, opts, settings, 1)
+		if err != nil {
+			return nil, err
+		}
+		err = migrate(ctx, db, path, opts.Alone)
+		if err == nil {
+			return db, nil
+		}
+		_ = db.Close() // before it is wanted alone
+		if errors.Is(err, errAlone) {
+			err = migrateAlone(ctx, path)
+		}
+		if err != nil && (code(err) != sqlite3.SQLITE_BUSY || !time.Now().Before(deadline)) {
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():
-			return err
-		case <-time.After(busyRetry):
+			return nil, errors.Join(err, ctx.Err())
+		case <-time.After(busyRetry + rand.N(busyRetry)): // not in step with another that does the same
 		}
 	}
+}
+
+// aloneSchema is the first in which every write is in agent_changes. A process of an
+// older Muster that has the file open would go on without, so no other may have it
+// open when the file gets this schema; from then on an older one does not open it.
+const aloneSchema = 5
+
+var errAlone = fmt.Errorf("schema %d is only made by who has the file alone", aloneSchema)
+
+// migrateAlone is migrate while no other connection is open; SQLITE_BUSY says that
+// there is one.
+func migrateAlone(ctx context.Context, path string) error {
+	db, err := connect(path, Options{BusyTimeout: busyRetry}, exclusive, 1)
+	if err != nil {
+		return err
+	}
+	err = migrate(ctx, db, path, true)
+	if code(err) == sqlite3.SQLITE_BUSY {
+		err = fmt.Errorf("%w: an older Muster may have it open, and must not write beside this one: stop every process that has it open, then start again", err)
+	}
+	if cerr := db.Close(); err == nil {
+		err = cerr
+	}
+	return err
 }
 
 // claim makes the file with the mode that keeps key hashes to its owner (SQLite
@@ -204,14 +251,16 @@ func uri(path string) string {
 }
 
 // migrate brings the schema up to date, step by step, each in a transaction of
-// its own. Of several processes one migrates and the others find it done.
-func migrate(ctx context.Context, db *sql.DB, path string) error {
+// its own. Of several processes one migrates and the others find it done. A new file
+// gets all steps at once, so that one half-way is an old one. alone says that nobody
+// else has the file open.
+func migrate(ctx context.Context, db *sql.DB, path string, alone bool) error {
 	newest, err := newestSchema()
 	if err != nil {
 		return err
 	}
 	for {
-		done, err := migrateOnce(ctx, db, path, newest)
+		done, err := migrateOnce(ctx, db, path, newest, alone)
 		if err != nil {
 			return fmt.Errorf("open: %w", fault(path, "bring the schema up to date", err))
 		}
@@ -221,7 +270,7 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	}
 }
 
-func migrateOnce(ctx context.Context, db *sql.DB, path string, newest int) (done bool, err error) {
+func migrateOnce(ctx context.Context, db *sql.DB, path string, newest int, alone bool) (done bool, err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -238,16 +287,25 @@ func migrateOnce(ctx context.Context, db *sql.DB, path string, newest int) (done
 	if err := recognise(path, appID, version, tables > 0); err != nil {
 		return false, err
 	}
-	if version == newest {
+	upTo := min(version+1, newest)
+	switch {
+	case version == newest:
 		return true, nil
+	case version == 0:
+		upTo = newest
+	case version < aloneSchema && !alone:
+		return false, errAlone
 	}
-	step, err := migrationFor(version + 1)
-	if err != nil {
-		return false, err
-	}
-	for _, statement := range []string{step, fmt.Sprintf("PRAGMA user_version = %d", version+1), fmt.Sprintf("PRAGMA application_id = %d", applicationID)} {
-		if _, err := tx.ExecContext(ctx, statement); err != nil {
-			return false, fmt.Errorf("schema %d: %w", version+1, err)
+	for version < upTo {
+		version++
+		step, err := migrationFor(version)
+		if err != nil {
+			return false, err
+		}
+		for _, statement := range []string{step, fmt.Sprintf("PRAGMA user_version = %d", version), fmt.Sprintf("PRAGMA application_id = %d", applicationID)} {
+			if _, err := tx.ExecContext(ctx, statement); err != nil {
+				return false, fmt.Errorf("schema %d: %w", version, err)
+			}
 		}
 	}
 	return false, tx.Commit()

@@ -44,6 +44,9 @@ type Options struct {
 type Store struct {
 	path    string
 	readers *sql.DB
+	// watcher is the connection that looks for what others write: it must not wait for
+	// readers that walk the fleet.
+	watcher *sql.DB
 	writer  *writer
 
 	stmtsMu sync.Mutex
@@ -51,7 +54,7 @@ type Store struct {
 
 	rids    ridCache
 	actions store.ActionCache[int64]
-	looks   looks
+	changes changeLog
 }
 
 var (
@@ -153,7 +156,7 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Close() error {
 	s.writer.close()
 	// Readers first: the last connection to close empties the log into the file.
-	err := s.readers.Close()
+	err := errors.Join(s.readers.Close(), s.watcher.Close())
 	if werr := s.writer.db.Close(); err == nil {
 		err = werr
 	}

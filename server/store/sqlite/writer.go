@@ -390,30 +390,6 @@ func (t *tx) each(query string, args []any, f func(scan) error) error {
 	return eachRow(rows, f)
 }
 
-// looks is what the last look for others' writes saw.
-type looks struct {
-	sync.Mutex
-	conn    *sql.Conn
-	version int64
-}
-
-// ChangedElsewhere looks at SQLite's own count of what other connections have
-// written, on the one connection that writes for this process.
-func (s *Store) ChangedElsewhere(ctx context.Context) (bool, error) {
-	return apply(ctx, s, "look for what others changed", func(t *tx) (bool, error) {
-		var version int64
-		if err := t.get(`PRAGMA data_version`, nil, &version); err != nil {
-			return true, err
-		}
-		s.looks.Lock()
-		defer s.looks.Unlock()
-		// The counts of two connections have nothing to do with each other.
-		changed := s.looks.conn != t.w.conn || s.looks.version != version
-		s.looks.conn, s.looks.version = t.w.conn, version
-		return changed, nil
-	})
-}
-
 // revision makes the number callers see. The rid in it is never used again, so
 // the revision of a deleted document fits none that takes its id later.
 func revision(rid, rev int64) int64 { return rid<<32 | rev }
