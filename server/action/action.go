@@ -200,19 +200,15 @@ func (s *Service) judge(ctx context.Context, ids []string, check func(*fleet.Age
 	if err != nil {
 		return nil, err
 	}
-	byID := make(map[string]fleet.Agent, len(found))
-	for _, a := range found {
-		byID[a.ID] = a
-	}
 	verdicts := make([]Verdict, len(ids))
 	for i, id := range ids {
-		a, ok := byID[id]
-		if !ok {
-			v := &verdicts[i]
+		v := &verdicts[i]
+		if len(found) == 0 || found[0].ID != id { // they come in the order asked for
 			v.Agent, v.Err = notFound(id)
 			continue
 		}
-		verdicts[i] = Verdict{a, check(&a)}
+		v.Agent, found = found[0], found[1:]
+		v.Err = check(&v.Agent)
 	}
 	return verdicts, nil
 }
@@ -273,7 +269,11 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	for i := range refused {
 		refused[i].ActionID, refused[i].Timestamp = a.ID, a.CreatedAt
 	}
-	err := s.eachPage(ctx, agentIDs, do, func(page []Verdict) error {
+	ids, err := store.InOrder(ctx, s.Store.Agents(), agentIDs)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	err = s.eachPage(ctx, ids, do, func(page []Verdict) error {
 		marked := len(a.Agents)
 		more, err := s.mark(ctx, &a, page, do)
 		for _, v := range more {
@@ -287,6 +287,7 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	if err != nil {
 		return fleet.Action{}, err
 	}
+	a.Agents = inOrderOf(agentIDs, a.Agents)
 	if len(refused) > 0 {
 		if _, err := s.Store.Results().Put(ctx, refused); err != nil {
 			return fleet.Action{}, err
@@ -297,6 +298,19 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	}
 	s.tell(ctx, a, len(refused))
 	return a, nil
+}
+
+// inOrderOf returns some of the ids in the order of all. Agents have their turn in an
+// upgrade that is spread over a time by their place in the action.
+func inOrderOf(ids, some []string) []string {
+	if len(some) == len(ids) {
+		return slices.Clone(ids)
+	}
+	has := make(map[string]bool, len(some))
+	for _, id := range some {
+		has[id] = true
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !has[id] })
 }
 
 // finish gives agents of a page the result of an action that asks nothing of
@@ -336,13 +350,13 @@ const markTries = 4
 func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict, do step) ([]Verdict, error) {
 	var refused []Verdict
 	refuse := func(agent fleet.Agent, err error) { refused = append(refused, Verdict{agent, err}) }
-	var todo []fleet.Agent
-	for _, v := range verdicts {
-		if v.Err != nil {
+	todo := make([]fleet.Agent, 0, len(verdicts))
+	for i := range verdicts {
+		if v := &verdicts[i]; v.Err != nil {
 			refuse(v.Agent, v.Err)
-			continue
+		} else {
+			todo = append(todo, v.Agent)
 		}
-		todo = append(todo, v.Agent)
 	}
 	for try := 1; len(todo) > 0; try++ {
 		for i := range todo {

@@ -14,7 +14,29 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
+
+// The order goes through the agents as the store has them, not as they were named;
+// their turns in an upgrade that is spread over a time are as they were named.
+func TestAnActionHasItsAgentsInTheOrderTheyWereNamed(t *testing.T) {
+	w := newWorld(t, "c", "a", "d", "b")
+	w.change("d", func(a *fleet.Agent) { a.Version = "1.1.0" })
+	service := w.serve(w.store.Store)
+	if in, err := store.InOrder(t.Context(), service.Store.Agents(), []string{"b", "a"}); err != nil || !slices.Equal(in, []string{"a", "b"}) {
+		t.Fatalf("the order of the store is %v: %v", in, err)
+	}
+	for _, tc := range [][2][]string{
+		{{"b", "nobody", "d", "a"}, {"b", "a"}},
+		{{"c"}, {"c"}},
+	} {
+		up, err := service.Upgrade(t.Context(), order("1.1.0", tc[0]...))
+		w.must(err)
+		if !slices.Equal(up.Agents, tc[1]) || up.Actioned != len(tc[0]) {
+			t.Errorf("the action is for %v of %d, want %v", up.Agents, up.Actioned, tc[1])
+		}
+	}
+}
 
 func TestTheOrderDoesWhatThePreviewSaid(t *testing.T) {
 	w := newWorld(t, "good", "there", "gone", "stuck")

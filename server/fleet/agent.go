@@ -78,6 +78,9 @@ type Agent struct {
 
 	// Revision is the store's, for optimistic concurrency.
 	Revision int64 `json:"-"`
+
+	// read is what DecodeAgent has read the agent from; nil: another did.
+	read *document
 }
 
 // LastSeen is what changes at every check-in.
@@ -148,6 +151,9 @@ func (m HostMetadata) FullVersion() string {
 
 // Host reads the local metadata. What is missing or malformed is zero.
 func (a *Agent) Host() HostMetadata {
+	if d := a.read; d != nil && string(a.LocalMetadata) == d.local {
+		return d.host
+	}
 	var m HostMetadata
 	_ = json.Unmarshal(a.LocalMetadata, &m) // other people's agents send what they like
 	return m

@@ -36,6 +36,11 @@ func (a agents) CountStatuses(
 	return r.countStatuses(ctx, a.Agents, filter, timeouts, now)
 }
 
+// InOrder is of store.Ordered.
+func (a agents) InOrder(ctx context.Context, ids []string) ([]string, error) {
+	return store.InOrder(ctx, a.Agents, ids)
+}
+
 func (a agents) Create(ctx context.Context, agent fleet.Agent) error {
 	defer a.registry.Changed(agent.ID)
 	c := creation(&agent)

@@ -375,6 +375,22 @@ type StatusCounter interface {
 	CountStatuses(ctx context.Context, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (counts map[fleet.Status]int, ok bool)
 }
 
+// Ordered is what Agents can be besides: they know in which order many agents are
+// read and written at the least cost, some at a time. Those of SQLite are, and
+// presence.Store's.
+type Ordered interface {
+	// InOrder returns the ids in that order, all of them, those of no agent last.
+	InOrder(ctx context.Context, ids []string) ([]string, error)
+}
+
+// InOrder is Ordered's, and returns the ids as they are of Agents that are not Ordered.
+func InOrder(ctx context.Context, agents Agents, ids []string) ([]string, error) {
+	if o, ok := agents.(Ordered); ok {
+		return o.InOrder(ctx, ids)
+	}
+	return ids, nil
+}
+
 // CountStatuses counts the agents of a filter by the status they have at now; see
 // fleet.StatusFacts.StatusAt. timeouts are those of policies, by id. Agents that are a
 // StatusCounter are asked as such first.

@@ -12,16 +12,21 @@ import (
 
 type actions struct{ s *Store }
 
+// listedFrom is how many agents an action has at least to keep them in lists. Rows in
+// action_targets take some 40 ms for as many; and more lists to look into than orders
+// of this size are made in a month would be dear: batches of rollouts are smaller.
+const listedFrom = 10_000
+
+// listSize is how many agents a list has: those of one page of the file.
+const listSize = 90
+
 func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	doc, err := encode("action", a.ID, a)
 	if err != nil {
 		return 0, err
 	}
 	id, expiration, cancelled := a.ID, fromTimePtr(a.Expiration), fromTimePtr(a.CancelledAt)
-	// In the order of the clustered key: neighbours share pages.
-	targets := append([]string{}, a.Agents...) // not null: json_each would take that for one
-	slices.Sort(targets)
-	list, err := encode("agents of action", a.ID, slices.Compact(targets))
+	targets, err := newActionTargets(a)
 	if err != nil {
 		return 0, err
 	}
@@ -37,9 +42,55 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		_, err = t.exec(`INSERT INTO action_targets (agent_id, seq) SELECT value, ? FROM json_each(?)`, seq, list)
-		return seq, err
+		return seq, targets.write(t, seq, expiration)
 	})
+}
+
+// actionTargets are the agents of an action as they go into the tables: lists of many,
+// or all of fewer as one list of JSON.
+type actionTargets struct {
+	lists []actionList
+	all   string
+}
+
+type actionList struct{ first, agents string }
+
+func newActionTargets(a fleet.Action) (actionTargets, error) {
+	// In the order of the clustered key: neighbours share pages. Not null: json_each
+	// would take that for one.
+	ids := append([]string{}, a.Agents...)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	var out actionTargets
+	var err error
+	if len(ids) < listedFrom {
+		out.all, err = encode("agents of action", a.ID, ids)
+		return out, err
+	}
+	for some := range slices.Chunk(ids, listSize) {
+		l := actionList{first: some[0]}
+		if l.agents, err = encode("agents of action", a.ID, some); err != nil {
+			return out, err
+		}
+		out.lists = append(out.lists, l)
+	}
+	return out, nil
+}
+
+func (a actionTargets) write(t *tx, seq int64, expiration any) error {
+	if len(a.lists) == 0 {
+		_, err := t.exec(`INSERT INTO action_targets (agent_id, seq) SELECT value, ? FROM json_each(?)`, seq, a.all)
+		return err
+	}
+	if _, err := t.exec(`INSERT INTO listed_actions (seq, expiration) VALUES (?, ?)`, seq, expiration); err != nil {
+		return err
+	}
+	for _, l := range a.lists {
+		if _, err := t.exec(`INSERT INTO action_lists (seq, first, agents) VALUES (?, ?, ?)`, seq, l.first, l.agents); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
@@ -85,10 +136,21 @@ func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 	})
 }
 
+// pending takes the agent, the number after which it asks, the time, the limit, and
+// the agent as it stands in a list.
+const pending = `SELECT t.seq, a.rev, a.cancelled_at FROM (
+		SELECT seq FROM action_targets WHERE agent_id = ?1 AND seq > ?2
+		UNION ALL
+		SELECT b.seq FROM listed_actions b WHERE b.seq > ?2 AND (b.expiration IS NULL OR b.expiration > ?3)
+			AND instr((SELECT l.agents FROM action_lists l WHERE l.seq = b.seq AND l.first <= ?1 ORDER BY l.first DESC LIMIT 1), ?5) > 0
+	) t CROSS JOIN actions a ON a.seq = t.seq WHERE a.expiration IS NULL OR a.expiration > ?3 ORDER BY t.seq LIMIT ?4 + 0`
+
 func (c actions) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, c.document, `SELECT t.seq, a.rev, a.cancelled_at FROM action_targets t CROSS JOIN actions a ON a.seq = t.seq
-		WHERE t.agent_id = ? AND t.seq > ? AND (a.expiration IS NULL OR a.expiration > ?) ORDER BY t.seq LIMIT ? + 0`,
-		agentID, after, fromTime(now), max(limit, 0))
+	listed, err := encode("agent", agentID, agentID)
+	if err != nil {
+		return nil, err
+	}
+	return c.many(ctx, c.document, pending, agentID, after, fromTime(now), max(limit, 0), listed)
 }
 
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -32,8 +33,15 @@ type agentRow struct {
 	message       string
 	actionSeq     int64
 	stance        store.Stance
-	facts         [factCount]any // in the order of factColumns
+	// facts are in the order of factColumns; nil where none changed but perhaps those
+	// of times.
+	facts *[factCount]any
+	// times are those of upgradeTimes; nil where they are in facts, or did not change.
+	times *upgradeTimes
 }
+
+// upgradeTimes are the facts that an upgrade changes, those that setUpgradeTimes sets.
+type upgradeTimes struct{ upgradingSince, startedAt, upgradedAt sql.NullInt64 }
 
 // factColumns are those of facts, without rid.
 const factColumns = `id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key,
@@ -51,50 +59,96 @@ var factSlots = func() string {
 }()
 
 func newAgentRow(a *fleet.Agent) (agentRow, error) {
-	doc, err := encode("agent", a.ID, a)
-	if err != nil {
-		return agentRow{}, err
+	row, err := newDocumentRow(a)
+	if err == nil {
+		row.facts, err = newFacts(a)
 	}
-	// What hosts say of themselves is kept as it came. Readers in Go see this in
-	// place of what is no UTF-8; queries must, too.
-	doc = strings.ToValidUTF8(doc, "\uFFFD")
+	return row, err
+}
+
+// newUpdateRow is newAgentRow of an agent that was read, perhaps, and whose facts are
+// then made and compared with what the table has only if they can differ.
+func (g agents) newUpdateRow(a *fleet.Agent) (agentRow, error) {
+	standing, upgrade := a.Differs()
+	if standing || g.s.unlabelled {
+		return newAgentRow(a)
+	}
+	row, err := newDocumentRow(a)
+	if upgrade {
+		row.times = newUpgradeTimes(a)
+	}
+	return row, err
+}
+
+// buffers are for documents while they are made: an order makes one for each agent.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+func newDocumentRow(a *fleet.Agent) (agentRow, error) {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	doc, err := a.Encode((*buffer)[:0])
+	if err != nil {
+		return agentRow{}, unencodable("agent", a.ID, err)
+	}
+	*buffer = doc
+	return agentRow{
+		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: string(doc), stance: store.StanceOf(a),
+		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message, actionSeq: a.Last.ActionSeq,
+	}, nil
+}
+
+func newUpgradeTimes(a *fleet.Agent) *upgradeTimes {
+	number := func(t *time.Time) sql.NullInt64 {
+		if t == nil {
+			return sql.NullInt64{}
+		}
+		return sql.NullInt64{Int64: fromTime(*t), Valid: true}
+	}
+	t := &upgradeTimes{startedAt: number(a.UpgradeStartedAt), upgradedAt: number(a.UpgradedAt)}
+	if a.Upgrading() {
+		t.upgradingSince = t.startedAt
+	}
+	return t
+}
+
+func newFacts(a *fleet.Agent) (*[factCount]any, error) {
 	tags, err := encode("tags of agent", a.ID, a.Tags)
 	if err != nil {
-		return agentRow{}, err
+		return nil, err
 	}
-	f, host := a.Facts(), a.Host()
+	f, host, times := a.Facts(), a.Host(), newUpgradeTimes(a)
 	hostname := a.HostnameOn(host)
 	said := a.Values(hostnameField)
 	named := len(said) == 1 && said[0] == hostname
-	var upgradingSince any
-	if f.Upgrading {
-		upgradingSince = fromTime(*a.UpgradeStartedAt)
-	}
-	return agentRow{
-		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: doc, stance: store.StanceOf(a),
-		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message, actionSeq: a.Last.ActionSeq,
-		facts: [...]any{
-			a.ID, f.Active, f.Unenrolling, upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
-			f.AuditUnenrolledReason, hostname, fleet.VersionKey(a.Version),
-			a.Version, fromTimePtr(a.VersionSince), fromTimePtr(a.HealthySince), fleet.EncodeLabels(a.LabelsOn(host)),
-			fromTimePtr(a.UpgradeStartedAt), fromTimePtr(a.UpgradedAt), tags, named,
-		},
+	return &[...]any{
+		a.ID, f.Active, f.Unenrolling, times.upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
+		f.AuditUnenrolledReason, hostname, fleet.VersionKey(a.Version),
+		a.Version, fromTimePtr(a.VersionSince), fromTimePtr(a.HealthySince), fleet.EncodeLabels(a.LabelsOn(host)),
+		times.startedAt, times.upgradedAt, tags, named,
 	}, nil
 }
 
 func encode(noun, id string, v any) (string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return "", fleet.Errorf(fleet.Internal, "%s %s cannot be encoded: %w", noun, id, err)
+		return "", unencodable(noun, id, err)
 	}
 	return string(b), nil
 }
 
+func unencodable(noun, id string, err error) error {
+	return fleet.Errorf(fleet.Internal, "%s %s cannot be encoded: %w", noun, id, err)
+}
+
 func decode(noun, id, doc string, v any) error {
 	if err := json.Unmarshal([]byte(doc), v); err != nil {
-		return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be read: %w", noun, id, err)
+		return unreadable(noun, id, err)
 	}
 	return nil
+}
+
+func unreadable(noun, id string, err error) error {
+	return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be read: %w", noun, id, err)
 }
 
 func (g agents) Create(ctx context.Context, a fleet.Agent) error {
@@ -149,12 +203,13 @@ func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
 		seen     fleet.LastSeen
 	)
 	err = scan(&rid, &rev, &doc, &last, &seen.Status, &seen.Message, &seen.ActionSeq)
-	return func() (a fleet.Agent, err error) {
-		if err := decode("agent", fmt.Sprintf("in row %d", rid), doc, &a); err != nil {
-			return a, err
+	return func() (fleet.Agent, error) {
+		a, err := fleet.DecodeAgent(doc, revision(rid, rev))
+		if err != nil {
+			return a, unreadable("agent", fmt.Sprintf("in row %d", rid), err)
 		}
 		seen.At = toTimePtr(last)
-		a.Last, a.Revision = seen, revision(rid, rev)
+		a.Last = seen
 		return a, nil
 	}, err
 }
@@ -191,8 +246,58 @@ func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error
 	if err != nil {
 		return nil, err // strings can be encoded
 	}
-	return g.many(ctx, `SELECT `+agentColumns+` FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value
-		JOIN hot h ON h.rid = a.rid ORDER BY j.id`, string(list))
+	found, err := g.many(ctx, len(ids), getMany, string(list))
+	if err != nil {
+		return nil, err
+	}
+	return asAsked(ids, found), nil
+}
+
+// getMany is not told to order its rows: SQLite would copy all documents once more to
+// sort what comes in this order already.
+const getMany = `SELECT ` + agentColumns + ` FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value CROSS JOIN hot h ON h.rid = a.rid`
+
+// asAsked puts agents in the order of the ids, if they are not.
+func asAsked(ids []string, found []fleet.Agent) []fleet.Agent {
+	rest := ids
+	inOrder := !slices.ContainsFunc(found, func(a fleet.Agent) bool {
+		at := slices.Index(rest, a.ID)
+		rest = rest[at+1:]
+		return at < 0
+	})
+	if inOrder {
+		return found
+	}
+	places := make(map[string]int, len(ids))
+	for i, id := range ids {
+		places[id] = i
+	}
+	slices.SortStableFunc(found, func(a, b fleet.Agent) int { return cmp.Compare(places[a.ID], places[b.ID]) })
+	return found
+}
+
+// InOrder is of store.Ordered: in the order of their rows, three agents share a page
+// of documents, and fifteen one of facts.
+func (g agents) InOrder(ctx context.Context, ids []string) ([]string, error) {
+	rids, err := g.s.rids.find(ctx, g.s, len(ids), func(i int) string { return ids[i] })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(ids))
+	for i, at := range inOrder(rids) {
+		out[i] = ids[at]
+	}
+	return out, nil
+}
+
+// inOrder returns the places of numbers, the lowest first.
+func inOrder(numbers []int64) []int {
+	places := make([]int, len(numbers))
+	for i := range places {
+		places[i] = i
+	}
+	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(numbers[a], numbers[b]) })
+	return places
 }
 
 func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit int) ([]fleet.Agent, error) {
@@ -200,13 +305,14 @@ func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit
 	if !after.At.IsZero() {
 		since = fromTime(after.At)
 	}
-	return g.many(ctx, `SELECT `+agentColumns+` FROM facts f JOIN agents a ON a.rid = f.rid JOIN hot h ON h.rid = f.rid
+	return g.many(ctx, 0, `SELECT `+agentColumns+` FROM facts f JOIN agents a ON a.rid = f.rid JOIN hot h ON h.rid = f.rid
 		WHERE f.upgrading_since IS NOT NULL AND (f.upgrading_since, f.id) > (?, ?) ORDER BY f.upgrading_since, f.id LIMIT ? + 0`,
 		since, after.ID, max(limit, 0))
 }
 
-func (g agents) many(ctx context.Context, query string, args ...any) ([]fleet.Agent, error) {
-	out := []fleet.Agent{}
+// many reads agents, about as many as are expected.
+func (g agents) many(ctx context.Context, expected int, query string, args ...any) ([]fleet.Agent, error) {
+	out := make([]fleet.Agent, 0, expected)
 	st, err := g.s.stmt(ctx, query)
 	if err != nil {
 		return nil, g.s.fault("read", err)
@@ -222,7 +328,7 @@ func (g agents) many(ctx context.Context, query string, args ...any) ([]fleet.Ag
 }
 
 func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
-	row, err := newAgentRow(&a)
+	row, err := g.newUpdateRow(&a)
 	if err != nil {
 		return 0, err
 	}
@@ -240,42 +346,69 @@ func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
 func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, error) {
 	rows := make([]agentRow, len(list))
 	err := onAllProcessors(len(list), func(i int) (err error) {
-		rows[i], err = newAgentRow(&list[i])
+		rows[i], err = g.newUpdateRow(&list[i])
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	all := make([]error, 0, len(rows))
-	for some := range slices.Chunk(rows, updateBatch) {
-		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) {
-			errs := make([]error, len(some))
-			var news packed
-			for i, row := range some {
-				_, err := updateAgent(t, row)
-				if refusal := (*fleet.Error)(nil); err != nil && !errors.As(err, &refusal) {
-					return nil, err
-				}
-				if errs[i] = err; err == nil {
-					news.written(row.id, row.stance)
-				}
-			}
-			return errs, g.s.changes.log(t, news)
-		})
+	// In the order of the table: those that are in the file together are written together.
+	revisions := make([]int64, len(rows))
+	for i := range rows {
+		revisions[i] = rows[i].revision
+	}
+	all := make([]error, len(rows))
+	for places := range slices.Chunk(inOrder(revisions), updateBatch) {
+		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) { return g.s.changes.updateAgents(t, rows, places) })
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, errs...)
+		for i, at := range places {
+			all[at] = errs[i]
+		}
 	}
 	return all, nil
 }
 
-// updateBatch is how many documents a transaction writes: some 40 ms, for which a
+// updateAgents writes the rows at some places. The errors stand in the order of these.
+func (l *changeLog) updateAgents(t *tx, rows []agentRow, places []int) ([]error, error) {
+	errs := make([]error, len(places))
+	marks, news := upgradeMarks{}, packed{}
+	for i, at := range places {
+		err := updateDocument(t, rows[at])
+		if err == nil {
+			err = marks.add(t, rows[at])
+		}
+		if refusal := (*fleet.Error)(nil); err != nil && !errors.As(err, &refusal) {
+			return nil, err
+		}
+		if errs[i] = err; err == nil {
+			news.written(rows[at].id, rows[at].stance)
+		}
+	}
+	if err := marks.write(t); err != nil {
+		return nil, err
+	}
+	return errs, l.log(t, news)
+}
+
+// updateBatch is how many documents a transaction writes: some 20 ms, for which a
 // single order or an acknowledgement waits.
 const updateBatch = 500
 
 // updateAgent changes nothing when it returns a fleet.Error.
 func updateAgent(t *tx, row agentRow) (int64, error) {
+	if err := updateDocument(t, row); err != nil {
+		return 0, err
+	}
+	marks := upgradeMarks{}
+	if err := marks.add(t, row); err != nil {
+		return 0, err
+	}
+	return row.revision + 1, marks.write(t)
+}
+
+func updateDocument(t *tx, row agentRow) error {
 	rid, rev := row.revision>>32, row.revision&math.MaxUint32
 	// An access key changes when a host enrols anew, and never else. To write it as
 	// it is would touch its index.
@@ -284,10 +417,42 @@ func updateAgent(t *tx, row agentRow) (int64, error) {
 	if err == nil && n == 0 {
 		err = updateAgentKey(t, row)
 	}
-	if err != nil {
-		return 0, err
+	return err
+}
+
+// upgradeMarks are the rows of agents that have got the same times of an upgrade: an
+// order marks all of a page at one time, and one statement writes that.
+type upgradeMarks map[upgradeTimes][]int64
+
+// add notes times for write, and writes other facts.
+func (m upgradeMarks) add(t *tx, row agentRow) error {
+	rid := row.revision >> 32
+	if row.facts != nil {
+		return updateFacts(t, rid, row.facts)
 	}
-	return revision(rid, rev+1), updateFacts(t, rid, &row.facts)
+	if row.times != nil {
+		m[*row.times] = append(m[*row.times], rid)
+	}
+	return nil
+}
+
+const setUpgradeTimes = `UPDATE facts SET (upgrading_since, upgrade_started_at, upgraded_at) = (?, ?, ?) WHERE rid `
+
+func (m upgradeMarks) write(t *tx) error {
+	for times, rids := range m {
+		query, arg := setUpgradeTimes+`= ?`, any(rids[0])
+		if len(rids) > 1 {
+			list, err := encode("rows of", "agents", rids)
+			if err != nil {
+				return err
+			}
+			query, arg = setUpgradeTimes+`IN (SELECT value FROM json_each(?))`, list
+		}
+		if _, err := t.exec(query, times.upgradingSince, times.startedAt, times.upgradedAt, arg); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // updateAgentKey writes the document with a new access key, or says why it must not.
@@ -383,7 +548,7 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 	var row *agentRow
 	var news packed
 	if r.Agent != nil {
-		made, err := newAgentRow(r.Agent)
+		made, err := g.newUpdateRow(r.Agent)
 		if err != nil {
 			return 0, err
 		}
@@ -511,46 +676,66 @@ type touchRow struct {
 // resolve returns the touches of known agents in the order of their rows, so
 // that the flush goes through the table once.
 func (c *ridCache) resolve(ctx context.Context, s *Store, touches []fleet.Touch) ([]touchRow, error) {
-	rows := make([]touchRow, 0, len(touches))
-	var unknown []int
-	c.mu.Lock()
-	for i, t := range touches {
-		if rid, ok := c.rids[t.AgentID]; ok {
-			rows = append(rows, touchRow{rid, t})
-		} else {
-			unknown = append(unknown, i)
-		}
+	rids, err := c.find(ctx, s, len(touches), func(i int) string { return touches[i].AgentID })
+	if err != nil {
+		return nil, err
 	}
-	c.mu.Unlock()
-	found := map[string]int64{}
-	if len(unknown) > 0 {
-		ids := make([]string, len(unknown))
-		for i, at := range unknown {
-			ids[i] = touches[at].AgentID
+	rows := make([]touchRow, 0, len(touches))
+	for i, rid := range rids {
+		if rid != unknownRid {
+			rows = append(rows, touchRow{rid, touches[i]})
 		}
-		list, err := json.Marshal(ids)
-		if err != nil {
-			return nil, err // strings can be encoded
-		}
-		err = s.each(ctx, `SELECT a.id, a.rid FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value`, []any{string(list)}, func(scan scan) error {
-			var id string
-			var rid int64
-			err := scan(&id, &rid)
-			found[id] = rid
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, at := range unknown {
-			if rid, ok := found[touches[at].AgentID]; ok {
-				rows = append(rows, touchRow{rid, touches[at]})
-			}
-		}
-		c.add(found)
 	}
 	slices.SortStableFunc(rows, func(a, b touchRow) int { return cmp.Compare(a.rid, b.rid) })
 	return rows, nil
+}
+
+// unknownRid stands for an agent that there is not. It is behind all others.
+const unknownRid = math.MaxInt64
+
+// find returns the rows of n agents.
+func (c *ridCache) find(ctx context.Context, s *Store, n int, id func(i int) string) ([]int64, error) {
+	rids := make([]int64, n)
+	var unknown []int
+	c.mu.Lock()
+	for i := range rids {
+		rid, ok := c.rids[id(i)]
+		if !ok {
+			rid = unknownRid
+			unknown = append(unknown, i)
+		}
+		rids[i] = rid
+	}
+	c.mu.Unlock()
+	if len(unknown) == 0 {
+		return rids, nil
+	}
+	ids := make([]string, len(unknown))
+	for i, at := range unknown {
+		ids[i] = id(at)
+	}
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return nil, err // strings can be encoded
+	}
+	found := map[string]int64{}
+	err = s.each(ctx, `SELECT a.id, a.rid FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value`, []any{string(list)}, func(scan scan) error {
+		var id string
+		var rid int64
+		err := scan(&id, &rid)
+		found[id] = rid
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range unknown {
+		if rid, ok := found[id(at)]; ok {
+			rids[at] = rid
+		}
+	}
+	c.add(found)
+	return rids, nil
 }
 
 func (c *ridCache) add(found map[string]int64) {

@@ -18,7 +18,10 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 	if err != nil {
 		return g.s.fault("read agents", err)
 	}
-	return g.s.fault("read agents", eachDocument(rows, agentDocument, f))
+	return g.s.fault("read agents", eachDocument(rows, agentDocument, func(a fleet.Agent) {
+		a.Forget() // who walks the fleet may keep it
+		f(a)
+	}))
 }
 
 // censusQuery gives the document where the labels have not been written yet.

@@ -1,13 +1,18 @@
 package sqlite
 
 import (
+	"database/sql"
+	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // However an agent changes, its row in facts is that of one that is created so.
@@ -15,6 +20,13 @@ func TestFactsFollowTheDocument(t *testing.T) {
 	s := fresh(t)
 	ctx := t.Context()
 	if err := s.Agents().Create(ctx, fleet.Agent{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Agents().Create(ctx, fleet.Agent{ID: "beside"}); err != nil {
+		t.Fatal(err)
+	}
+	beside, err := s.Agents().Get(ctx, "beside")
+	if err != nil {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -50,7 +62,20 @@ func TestFactsFollowTheDocument(t *testing.T) {
 				func() { a.Tags = []string{text()} },
 			}).Draw(t, "change")()
 		}
-		rev, err := s.Agents().Update(ctx, a)
+		rev := a.Revision + 1
+		switch rapid.IntRange(0, 2).Draw(t, "way") {
+		case 0:
+			rev, err = s.Agents().Update(ctx, a)
+		case 1:
+			rev, err = s.Agents().Report(ctx, store.Report{Agent: &a})
+		case 2:
+			beside.PolicyRev++ // at its side, so that both are marked together
+			beside.UpgradeStartedAt, beside.UpgradedAt = a.UpgradeStartedAt, a.UpgradedAt
+			var errs []error
+			errs, err = s.Agents().UpdateMany(ctx, []fleet.Agent{a, beside})
+			err = errors.Join(append(errs, err)...)
+			beside.Revision++
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,6 +101,11 @@ func TestFactsFollowTheDocument(t *testing.T) {
 					v = int64(1)
 				}
 			}
+			if n, ok := v.(sql.NullInt64); ok {
+				if v = n.Int64; !n.Valid {
+					v = nil
+				}
+			}
 			if values[i] != v {
 				t.Fatalf("column %d of %s is %v, want %v", i, factColumns, values[i], v)
 			}
@@ -83,6 +113,24 @@ func TestFactsFollowTheDocument(t *testing.T) {
 		var there int
 		if err := s.get(ctx, `SELECT count(*) FROM agents INDEXED BY agents_access_key WHERE access_key_id <> '' AND access_key_id = ?`, []any{a.AccessKeyID}, &there); err != nil || (there == 1) != (a.AccessKeyID != "") {
 			t.Fatalf("%d agents have the access key %q: %v", there, a.AccessKeyID, err)
+		}
+	})
+}
+
+func TestAgentsComeInTheOrderAskedFor(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		asked := rapid.SliceOfNDistinct(rapid.StringN(1, 3, -1), 0, 8, rapid.ID).Draw(t, "asked")
+		var want, found []fleet.Agent
+		for _, id := range asked {
+			if rapid.Bool().Draw(t, "is there") {
+				want = append(want, fleet.Agent{ID: id})
+			}
+		}
+		if found = slices.Clone(want); len(want) > 1 && rapid.Bool().Draw(t, "in another order") {
+			found = rapid.Permutation(found).Draw(t, "found")
+		}
+		if got := asAsked(asked, found); !reflect.DeepEqual(got, want) {
+			t.Fatalf("of %q come %v, want %v", asked, got, want)
 		}
 	})
 }

@@ -69,6 +69,11 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 		w.refuse = errReadOnly // it would take the only connection, and keep it
 		return newStore(path, db, db, w), nil
 	}
+	unlabelled := false
+	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM facts WHERE labels IS NULL)`).Scan(&unlabelled); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("open: %w", fault(path, "read", err))
+	}
 	const reading = "_pragma=query_only(1)&_pragma=cache_size(-4000)" // what readers miss is in the system's cache
 	readers, err := connect(path, opts, reading, opts.Readers)
 	if err != nil {
@@ -85,7 +90,9 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 		_, _, _ = watcher.Close(), readers.Close(), db.Close()
 		return nil, err
 	}
-	return newStore(path, readers, watcher, newWriter(db, t)), nil
+	s := newStore(path, readers, watcher, newWriter(db, t))
+	s.unlabelled = unlabelled
+	return s, nil
 }
 
 func newStore(path string, readers, watcher *sql.DB, w *writer) *Store {

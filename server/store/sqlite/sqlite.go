@@ -24,7 +24,7 @@ const (
 	// processor, so more than a few only take memory (a page cache each).
 	DefaultReaders = 4
 	// DefaultBusyTimeout is how long a write waits for another process. The
-	// longest transaction, an action for 100,000 agents, takes a second or two.
+	// longest transaction, the targets of a rollout of 100,000, takes a few seconds.
 	DefaultBusyTimeout = 5 * time.Second
 )
 
@@ -55,11 +55,16 @@ type Store struct {
 	rids    ridCache
 	actions store.ActionCache[int64]
 	changes changeLog
+
+	// unlabelled says that some agents of the first schema have not got their labels:
+	// then every write of one makes all of its facts.
+	unlabelled bool
 }
 
 var (
 	_ store.Store   = (*Store)(nil)
 	_ store.Watched = (*Store)(nil)
+	_ store.Ordered = agents{}
 )
 
 func (s *Store) Agents() store.Agents   { return agents{s} }

@@ -156,6 +156,40 @@ func testActions(t *testing.T, cfg Config) {
 		equal(t, actionIDs(first), []string{"one", "two"})
 	})
 
+	t.Run("an action for very many is pending for each of them, among others, and for nobody else", func(t *testing.T) {
+		s := cfg.open(t)
+		const many = 12_000
+		name := func(i int) string { return fmt.Sprintf("agent-%05d", i) }
+		large := upgradeAction("large")
+		for i := range many {
+			large.Agents = append(large.Agents, name((i*7919)%many*2)) // every other, in no order
+		}
+		odd := []string{`"quoted"`, `a","b`, "<ä&>", "zz"}
+		large.Agents = append(large.Agents, odd...)
+		large.Agents = append(large.Agents, name(0)) // twice
+		large.Actioned, large.Expiration = len(large.Agents), atPtr(time.Hour)
+		before := value(s.Actions().Create(ctx, upgradeAction("before", name(0), name(1))))(t)
+		seq := value(s.Actions().Create(ctx, large))(t)
+		value(s.Actions().Create(ctx, upgradeAction("after", name(0), name(1))))(t)
+		large.ID, large.Expiration = "larger", nil
+		value(s.Actions().Create(ctx, large))(t)
+		pending(t, s, name(0), 0, base, "before", "large", "after", "larger")
+		pending(t, s, name(0), before, base, "large", "after", "larger")
+		pending(t, s, name(0), seq, base, "after", "larger")
+		pending(t, s, name(0), 0, at(time.Hour), "before", "after", "larger")
+		pending(t, s, name(1), 0, base, "before", "after")
+		for _, id := range append([]string{name(many), name(2*many - 2), name(178), name(180), name(182)}, odd...) {
+			pending(t, s, id, 0, base, "large", "larger")
+		}
+		for _, id := range []string{"", "a", "b", "zzz", "quoted", `",`, name(3), name(2 * many), name(2)[:10], name(2) + "0", `"`, "[", "<ä"} {
+			pending(t, s, id, 0, base)
+		}
+		first := value(s.Actions().Pending(ctx, name(0), 0, base, 2))(t)
+		equal(t, actionIDs(first), []string{"before", "large"})
+		equal(t, first[1].Agents[:100], large.Agents[:100])
+		equal(t, value(s.Actions().For(ctx, "large", "zz"))(t), first[1].For(slices.Index(large.Agents, "zz")))
+	})
+
 	t.Run("a cancelled action says since when, and the first time counts", func(t *testing.T) {
 		s := cfg.open(t)
 		value(s.Actions().Create(ctx, upgradeAction("act", "a")))(t)

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -62,7 +64,7 @@ func testAgents(t *testing.T, cfg Config) {
 		v := reflect.ValueOf(fullAgent("a"))
 		for _, v := range []reflect.Value{v, v.FieldByName("Last")} {
 			for i := range v.NumField() {
-				if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Revision" {
+				if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Revision" && v.Type().Field(i).IsExported() {
 					t.Errorf("it has no %s", name)
 				}
 			}
@@ -216,6 +218,95 @@ func testAgents(t *testing.T, cfg Config) {
 		if errs := value(agents.UpdateMany(ctx, nil))(t); len(errs) != 0 {
 			t.Fatalf("no changes gave errors %v", errs)
 		}
+	})
+
+	t.Run("agents marked together are found as those marked one by one", func(t *testing.T) {
+		s := cfg.open(t)
+		agents := s.Agents()
+		for _, id := range []string{"d", "a", "c", "b", "e", "f"} {
+			a := agent(id)
+			a.LocalMetadata, a.Tags = json.RawMessage(`{"host": {"hostname": "host-`+id+`"}}`), []string{"site=" + id}
+			must(t, agents.Create(ctx, a))
+		}
+		update := func(ids []string, change func(*fleet.Agent)) {
+			t.Helper()
+			list := value(agents.GetMany(ctx, ids))(t)
+			for i := range list {
+				change(&list[i])
+			}
+			must(t, errors.Join(value(agents.UpdateMany(ctx, list))(t)...))
+		}
+		want := func(query string, ids ...string) {
+			t.Helper()
+			f := value(kql.Compile(query, fleet.AgentSchema(nil), base))(t)
+			cfg.eventually(t, func() error {
+				got := []string{}
+				err := agents.Each(ctx, store.AgentFilter{Query: f}, func(a fleet.Agent) { got = append(got, a.ID) })
+				slices.Sort(got)
+				return errors.Join(err, differs(got, append([]string{}, ids...)))
+			})
+		}
+		update([]string{"f", "b", "a", "c"}, func(a *fleet.Agent) { a.BeginUpgrade("act", "2.0.0", at(time.Minute)) })
+		want("upgrade_started_at: *", "a", "b", "c", "f")
+		want("upgrade_status: started and local_metadata.host.hostname.keyword: host-b and tags: site*", "b")
+		// Some end, some begin once more, and with some all is as it was, or something else.
+		update([]string{"f", "e", "d", "c", "b", "a"}, func(a *fleet.Agent) {
+			switch a.ID {
+			case "a":
+				a.Version = "2.0.0"
+				a.ObserveAck("act", "", false, at(2*time.Minute))
+			case "b":
+				a.CancelUpgrade("act")
+			case "c":
+				a.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeDownloading, ActionID: "act"}
+			case "d":
+				a.BeginUpgrade("other", "2.0.0", at(time.Second))
+			case "e":
+				a.Tags = []string{"site=other"}
+			}
+		})
+		want("upgrade_started_at: *", "c", "d", "f")
+		want("upgraded_at: *", "a")
+		want("agent.version > 1.5.0", "a")
+		want("tags: site=other", "e")
+		want("upgrade_details.state: *", "c")
+		cfg.eventually(t, func() error {
+			got, err := agents.Upgrading(ctx, store.UpgradingSince{}, 9)
+			if err != nil {
+				return err
+			}
+			return differs(ids(got), []string{"d", "c", "f"})
+		})
+	})
+
+	t.Run("an agent that is written again after a change is as it was then", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		must(t, agents.Create(ctx, agent("a")))
+		a := value(agents.Get(ctx, "a"))(t)
+		was := a
+		a.PolicyID, a.Tags = "other", []string{"x"}
+		a.Revision = value(agents.Update(ctx, a))(t)
+		was.Revision = a.Revision // and back, without reading it
+		value(agents.Update(ctx, was))(t)
+		sameAgent(t, value(agents.Get(ctx, "a"))(t), agent("a"))
+		cfg.eventually(t, func() error {
+			_, n, err := agents.List(ctx, store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: "default"}})
+			return errors.Join(err, differs(n, 1))
+		})
+	})
+
+	t.Run("the order of the store has all agents, those it does not know last", func(t *testing.T) {
+		agents := cfg.open(t).Agents()
+		asked := []string{"c", "nobody", "a", "b"}
+		for _, id := range []string{"b", "c", "a"} {
+			must(t, agents.Create(ctx, agent(id)))
+		}
+		got := value(store.InOrder(ctx, agents, asked))(t)
+		if _, ok := agents.(store.Ordered); ok && (len(got) != 4 || got[3] != "nobody") {
+			t.Errorf("the order is %v", got)
+		}
+		equal(t, slices.Sorted(slices.Values(got)), []string{"a", "b", "c", "nobody"})
+		equal(t, asked, []string{"c", "nobody", "a", "b"})
 	})
 
 	t.Run("changes from two processes at once lose nothing", func(t *testing.T) {

@@ -1,0 +1,91 @@
+//go:build unix
+
+package action_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/presence"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// BenchmarkUpgrade is one order for a fleet on SQLite, as a server takes it. The
+// processor's time is for each agent: another load on the machine changes it little.
+func BenchmarkUpgrade(b *testing.B) {
+	const fleetSize = 5000
+	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"), sqlite.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = s.Close() })
+	var enrolling errgroup.Group
+	enrolling.SetLimit(64)
+	ids := make([]string, fleetSize)
+	for i := range ids {
+		a := benchAgent(i)
+		ids[i] = a.ID
+		enrolling.Go(func() error { return s.Agents().Create(context.Background(), a) })
+	}
+	if err := enrolling.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	slices.Sort(ids) // as those of a query are
+	if err := s.Packages().Create(b.Context(), fleet.Package{File: "a", Version: "1.1.0", OS: "linux", Arch: "amd64"}); err != nil {
+		b.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	told := presence.Store{Store: s, Registry: presence.New(s, log)}
+	feed, err := action.NewFeed(b.Context(), s.Actions(), func(...string) {}, log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	service := &action.Service{Store: told, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: time.Now}
+	o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.1.0", Force: true}, AgentIDs: ids, Selected: true, Actor: "ann"}
+	spent := func() float64 {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return float64(u.Utime.Nano() + u.Stime.Nano())
+	}
+	begin := spent()
+	b.ReportAllocs()
+	for b.Loop() {
+		a, err := service.Upgrade(b.Context(), o)
+		if err != nil || len(a.Agents) != fleetSize {
+			b.Fatal(len(a.Agents), err)
+		}
+	}
+	b.ReportMetric((spent()-begin)/1e3/float64(b.N*fleetSize), "cpu-µs/agent")
+}
+
+// benchAgent has what Muster's agents say of a host, 1.5 KB of it.
+func benchAgent(i int) fleet.Agent {
+	id := fmt.Sprintf("%08x-54d8-4f0a-9a55-%012x", uint32(i)*2654435761, i) //nolint:gosec // spread, not secret
+	at := time.Date(2026, time.March, 3, 10, 0, i, 0, time.UTC)
+	return fleet.Agent{
+		ID: id, Type: "PERMANENT", Active: true, PolicyID: fmt.Sprintf("policy-%d", i%10), PolicyRev: 3,
+		AccessKeyID: "k" + id, AccessKeyHash: "5f2a9c1be0d94f7c5f2a9c1be0d94f7c5f2a9c1be0d94f7c5f2a9c1be0d94f7c",
+		WatcherKeyID: "w" + id, WatcherKeyHash: "5f2a9c1be0d94f7c5f2a9c1be0d94f7c5f2a9c1be0d94f7c5f2a9c1be0d94f7c",
+		EnrolledAt: at, Version: "1.0.0", VersionSince: &at, HealthySince: &at, LastHealthyVersion: "1.0.0", Tags: []string{"prod", "site=berlin"},
+		Last: fleet.LastSeen{At: &at, Status: "online", Message: "Running"},
+		LocalMetadata: fmt.Appendf(nil, `{"elastic":{"agent":{"id":%q,"version":"1.0.0","snapshot":false,"build.original":"1.0.0 (build: 3f2a9c)","complete":true,"upgradeable":true,"log_level":"info","unprivileged":false}},`+
+			`"host":{"hostname":"host-%06d.example.internal","name":"host-%06d","architecture":"x86_64","id":"5f2a9c1be0d94f7c5f2a9c1be0d94f7c","ip":["127.0.0.1/8","::1/128","10.0.0.%d/24","fe80::42:acff:fe11:2/64"],"mac":["02:42:ac:11:00:02","02:42:ac:11:00:03"]},`+
+			`"os":{"family":"debian","kernel":"6.18.0-amd64","platform":"debian","version":"13 (trixie)","name":"Debian GNU/Linux","full":"Debian GNU/Linux trixie(13)","type":"linux"}}`,
+			id, i, i, i%250),
+		Components: []byte(`[{"id":"log-default","type":"log","status":"HEALTHY","message":"Healthy: communicating with pid '1234'","units":[{"id":"log-default","type":"output","status":"HEALTHY","message":"Healthy"},` +
+			`{"id":"log-default-logfile-system-1","type":"input","status":"HEALTHY","message":"Healthy"}]},{"id":"system/metrics-default","type":"system/metrics","status":"HEALTHY","message":"Healthy: communicating with pid '1240'"}]`),
+	}
+}
