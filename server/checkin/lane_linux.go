@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/checkin/tlstrim"
+	"github.com/muster-fleet/muster/server/limit"
 )
 
 const (
@@ -45,6 +46,9 @@ const (
 	// manyFirst is how many acknowledgements of a fleet go before one of its next
 	// polls: what became of an action is news, and a poll is not in a hurry.
 	manyFirst = 16
+	// asideSteps is how many go on after each time that the fleet has stepped aside:
+	// some 5 ms. Not a time: on a busy machine that is over before one has begun.
+	asideSteps = 16
 )
 
 // lane answers the next request of a connection that was parked, without giving it
@@ -66,6 +70,8 @@ type lane struct {
 	ready            chan struct{} // capacity 1: something is in one of them
 	fewRow, manyRow  int           // taken one after the other
 	begun            time.Time     // the last of many or again during a bulk wake
+	aside            time.Time     // since when these step aside; zero: they do not
+	steps            int           // that they have before they do again
 }
 
 // Serve lets h answer the requests of connections that were parked before. It belongs
@@ -105,6 +111,12 @@ func (n *lane) next() (*slot, time.Duration) {
 	if crowd == 0 {
 		return nil, 0
 	}
+	if n.stepsAside() {
+		if n.few.len() > 0 {
+			return n.few.first(), 0
+		}
+		return nil, trickle
+	}
 	if n.lot.queue.bulky() {
 		now := time.Now()
 		if wait := n.begun.Add(trickle).Sub(now); wait > 0 {
@@ -122,6 +134,25 @@ func (n *lane) next() (*slot, time.Duration) {
 	}
 	n.manyRow++
 	return n.many.first(), 0
+}
+
+// stepsAside says that a fleet's next request lets the admin API's go first. It needs
+// the lock.
+func (n *lane) stepsAside() bool {
+	switch {
+	case n.lot.Courtesy.Aside() == 0:
+		n.aside, n.steps = time.Time{}, 0
+		return false
+	case n.steps > 0:
+		n.steps--
+		return false
+	case n.aside.IsZero():
+		n.aside = time.Now()
+	case time.Since(n.aside) >= limit.AsideTime:
+		n.aside, n.steps = time.Time{}, asideSteps-1
+		return false
+	}
+	return true
 }
 
 // usher lets one request after the other begin.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-fleet/muster/server/checkin/tlstrim"
+	"github.com/muster-fleet/muster/server/limit"
 )
 
 const (
@@ -54,6 +55,10 @@ const (
 // through Listener. What it cannot take (HTTP/2, HTTP/1.0) is parked as Blocking
 // does. NewLot makes one; DESIGN.md says how it works.
 type Lot struct {
+	// Courtesy is whom answers of bulk wakes, and what agents say to them, step aside
+	// for; nil: nobody. Set it before the first poll.
+	Courtesy *limit.Courtesy
+
 	log      *slog.Logger
 	blocking Blocking
 	base     time.Time // the wheel's tick 0
@@ -402,9 +407,18 @@ func (l *Lot) wait(s *slot) {
 	l.wheel.set(s, next)
 }
 
-// Wake makes the polls of these agents look again. Few agents go before many.
+// Wake makes the polls of these agents look again. Few agents go before many, and
+// whoever wakes many can wake others at once: the slice is kept for a moment.
 func (l *Lot) Wake(agentIDs ...string) {
-	small := len(agentIDs) <= smallWake
+	if len(agentIDs) <= smallWake {
+		l.wakeAll(agentIDs, true)
+		return
+	}
+	// The workers that this wakes take the processor and its locks.
+	go l.wakeAll(agentIDs, false)
+}
+
+func (l *Lot) wakeAll(agentIDs []string, small bool) {
 	woken := make([]*slot, 0, min(len(agentIDs), batchSize))
 	for _, id := range agentIDs {
 		if s := l.wake(id, small); s != nil {

@@ -6,10 +6,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+
+	"github.com/muster-fleet/muster/server/limit"
 )
 
 // Lot parks as Blocking does: other systems have no epoll, and serve small fleets.
-type Lot struct{ Blocking }
+type Lot struct {
+	Blocking
+	// Courtesy is of no use here: the goroutines that wait are woken together.
+	Courtesy *limit.Courtesy
+}
 
 var _ Parker = (*Lot)(nil)
 

@@ -114,6 +114,7 @@ func (q *queue) take(r role, n int, into []*slot) (slots []*slot, bulk bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
+		bulk = false // it was looked for in vain before, and what has come is small
 		switch r {
 		case answersEmpty:
 			into = q.empty.pop(n, into)

@@ -20,6 +20,8 @@ type worker struct {
 	lot  *Lot
 	role role
 	buf  []byte
+	// steps it has before it steps aside again, as the lane's.
+	steps int
 
 	// What it writes, and since when: the wheel ends a write that lasts, which spares
 	// each answer two calls to set a deadline and take it off.
@@ -42,7 +44,7 @@ func (w *worker) run() {
 		case w.role == answersEmpty:
 			for i, s := range batch {
 				w.answer(s, empty)
-				w.yield(i)
+				w.yield(i, false)
 			}
 			continue
 		}
@@ -57,21 +59,41 @@ func (w *worker) run() {
 		if n == 0 {
 			continue
 		}
+		if bulk {
+			w.stepAside() // a look at so many is work, too
+		}
 		found := l.look(batch[0].looker, waits)
 		for i, s := range batch[:n] {
 			if a := l.settle(s, found[i]); a != nil {
 				w.answer(s, *a)
-				w.yield(i)
+				w.yield(i, bulk)
 			}
 		}
 	}
 }
 
 // yield lets the handlers run: a worker with a long queue would else keep its
-// processor until it is taken from it, 10 ms later.
-func (w *worker) yield(i int) {
+// processor until it is taken from it, 10 ms later. With a bulk wake it steps aside
+// while somebody waits for the admin API.
+func (w *worker) yield(i int, bulk bool) {
+	if bulk {
+		w.stepAside()
+	}
 	if i%yieldEvery == yieldEvery-1 {
 		runtime.Gosched()
+	}
+}
+
+func (w *worker) stepAside() {
+	c := w.lot.Courtesy
+	switch {
+	case c.Aside() == 0:
+		w.steps = 0
+	case w.steps > 0:
+		w.steps--
+	default:
+		c.StepAside()
+		w.steps = asideSteps - 1
 	}
 }
 

@@ -40,6 +40,9 @@ type Use struct {
 // to come again.
 type Admission struct {
 	Limits Limits
+	// Courtesy is whom the handshakes step aside for; nil: nobody. Set it before there
+	// is a Listener.
+	Courtesy *Courtesy
 
 	gates       map[Kind]*gate
 	bodies      atomic.Int64

@@ -3,7 +3,8 @@
 // takes at once ([Derive]), makes new connections wait their turn ([Listener]),
 // and tells requests that would wait too long to come again, each at another time
 // ([Admission]). The replica builds it, the agents' routes ask it; the admin API
-// passes none of it, and has the processor time that this leaves.
+// passes none of it, has the processor time that this leaves, and bulk work steps
+// aside for it ([Courtesy]).
 package limit
 
 import (

@@ -214,6 +214,7 @@ func (l *Listener) handshakeAll() {
 		for until := time.Now().Add(busyWait); l.of.busy() && time.Now().Before(until) && l.ctx.Err() == nil; {
 			time.Sleep(busyLook)
 		}
+		l.of.Courtesy.StepAside()
 		l.running.Go(func() {
 			defer func() { <-places }()
 			l.handshake(c)
@@ -232,7 +233,7 @@ func (l *Listener) handshake(c *conn) {
 	secured := tls.Server(c, l.config)
 	_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
 	c.seats = l.seats
-	c.seats <- struct{}{}
+	c.sit()
 	err := secured.HandshakeContext(l.ctx)
 	<-c.seats
 	c.seats = nil
@@ -286,8 +287,15 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 	<-c.seats
 	n, err := c.Conn.Read(b)
-	c.seats <- struct{}{}
+	c.sit()
 	return n, err
+}
+
+// sit waits for a seat. Who has one steps aside for the admin API: so few do at a time,
+// and none computes meanwhile.
+func (c *conn) sit() {
+	c.seats <- struct{}{}
+	c.of.Courtesy.StepAside()
 }
 
 func (c *conn) Close() error {

@@ -84,6 +84,7 @@ type Replica struct {
 	outage     *outage.Keeper
 	presence   *presence.Registry
 	admission  *limit.Admission
+	courtesy   *limit.Courtesy
 	tickets    *authority.Tickets
 
 	agentTLS                     *tls.Config  // in use: its session tickets' keys change
@@ -113,7 +114,8 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Replica{opts: o, log: o.Log, parker: checkin.NewLot(o.Log), draining: make(chan struct{})}
+	r := &Replica{opts: o, log: o.Log, parker: checkin.NewLot(o.Log), courtesy: &limit.Courtesy{}, draining: make(chan struct{})}
+	r.parker.Courtesy = r.courtesy
 	watched, _ := o.Store.(store.Watched) // nil: see presence.New
 	r.presence = presence.New(watched, o.Log)
 	o.Store = presence.Store{Store: o.Store, Registry: r.presence}
@@ -212,7 +214,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
 		Actions: r.actions, Artifacts: r.artifacts, Trust: r.trust, Events: r.events,
 		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Outage: r.outage, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
-		Limits: r.admission, Parked: r.parker.Count,
+		Limits: r.admission, Courtesy: r.courtesy, Parked: r.parker.Count,
 		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
 	}
 	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)

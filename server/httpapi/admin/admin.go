@@ -5,6 +5,7 @@ package admin
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,6 +58,8 @@ type Handlers struct {
 	// Limits are what agents are let in by; Parked counts those that are parked.
 	Limits *limit.Admission
 	Parked func() int
+	// Courtesy makes bulk work step aside for requests; nil: none does.
+	Courtesy *limit.Courtesy
 	// Draining is closed when the server shuts down: streams, which would last
 	// for ever, end then. nil means never.
 	Draining <-chan struct{}
@@ -81,7 +84,7 @@ func (h *Handlers) Handler() http.Handler {
 	e.POST("/api/v1/session", on(h.logIn))
 	e.DELETE("/api/v1/session", on(h.logOut))
 
-	authed := e.Group("/", h.authenticate)
+	authed := e.Group("/", h.authenticate, h.enter)
 	authed.GET("/api/status", on(h.kibanaStatus))
 	authed.GET("/api/v1/session", on(h.session))
 	authed.GET("/api/v1/server", on(h.server))
@@ -217,6 +220,21 @@ func (h *Handlers) authenticate(c *gin.Context) {
 	if err != nil {
 		h.API.Fail(c, err)
 	}
+}
+
+// lasting are the routes whose requests last: they are bulk work themselves.
+var lasting = []string{"/api/v1/events", "/api/v1/packages/:file"}
+
+// enter lets bulk work step aside for the request, behind authenticate: for who is not
+// let in nobody does.
+func (h *Handlers) enter(c *gin.Context) {
+	if slices.Contains(lasting, c.FullPath()) {
+		return
+	}
+	visit := h.Courtesy.Enter()
+	defer visit.Leave()
+	c.Request = c.Request.WithContext(store.Urgent(c.Request.Context(), visit.Waits))
+	c.Next()
 }
 
 // xsrf demands the header that Kibana demands: a page of another origin cannot

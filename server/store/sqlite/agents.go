@@ -358,7 +358,9 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 		revisions[i] = rows[i].revision
 	}
 	all := make([]error, len(rows))
-	for places := range slices.Chunk(inOrder(revisions), updateBatch) {
+	for left := inOrder(revisions); len(left) > 0; {
+		places := left[:min(len(left), g.s.writer.queue.share(updateBatch))]
+		left = left[len(places):]
 		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) { return g.s.changes.updateAgents(t, rows, places) })
 		if err != nil {
 			return nil, err
@@ -599,7 +601,10 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(rows, touchBatch) {
+	for len(rows) > 0 {
+		n := min(len(rows), g.s.writer.queue.share(touchBatch))
+		some := rows[:n]
+		rows = rows[n:]
 		news := packTouches(some)
 		err := g.s.write(ctx, "write when agents were last seen", func(t *tx) error {
 			if err := touchAgents(t, some); err != nil {

@@ -1,0 +1,21 @@
+package store
+
+import "context"
+
+type urgentKey struct{}
+
+// Urgent marks what is done in ctx as what somebody waits for, as long as waits says
+// so. Where writes queue, such a write goes before those of the fleet.
+func Urgent(ctx context.Context, waits func() bool) context.Context {
+	return context.WithValue(ctx, urgentKey{}, waits)
+}
+
+// Waits returns what tells whether somebody still waits for what is done in ctx; nil:
+// nobody does.
+func Waits(ctx context.Context) func() bool {
+	waits, ok := ctx.Value(urgentKey{}).(func() bool)
+	if !ok || !waits() {
+		return nil
+	}
+	return waits
+}
