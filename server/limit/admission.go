@@ -102,12 +102,21 @@ func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody 
 		t.freeBody()
 		return nil, err
 	}
+	// Of a crowd nobody is in a hurry, and each that goes on stands before whoever waits
+	// for the admin API.
+	if aside := a.Courtesy.Aside(); aside > 0 && t.gate.use().Used > Crowd {
+		time.Sleep(aside)
+	}
 	if after, ok := t.gate.enter(r.Context()); !ok {
 		t.freeBody()
 		return nil, overload(after, "this server has more requests of agents than it can work on: come again in %s", after.Round(time.Second))
 	}
 	return r, nil
 }
+
+// Crowd is how many requests of a kind are worked on before the next of them steps
+// aside for the admin API: fewer are through in a few milliseconds.
+const Crowd = 16
 
 // fullRetry is how long who finds a server full stays away: half of it to half as
 // long again. Each attempt costs a handshake, and an agent that leaves for good

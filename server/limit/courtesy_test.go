@@ -125,6 +125,37 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
+// The check-ins of a fleet that comes back fill the line that an operator's request
+// stands in; those of a few agents do not.
+func TestARequestInACrowdWaitsForAnOperator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := small()
+		l.Checkins = 100
+		a := limit.NewAdmission(l, nil)
+		a.Courtesy = &limit.Courtesy{}
+		enter := func() (took time.Duration) {
+			begin := time.Now()
+			if _, err := a.Enter(t.Context(), request(t.Context(), nil), limit.Checkin, 10); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(begin)
+		}
+		visit := a.Courtesy.Enter()
+		for i := range limit.Crowd + 1 {
+			if got := enter(); got != 0 {
+				t.Errorf("with %d inside another waited %s", i, got)
+			}
+		}
+		if got := enter(); got != limit.AsideTime {
+			t.Errorf("in a crowd it waited %s, want %s", got, limit.AsideTime)
+		}
+		visit.Leave()
+		if got := enter(); got != 0 {
+			t.Errorf("without an operator it waited %s", got)
+		}
+	})
+}
+
 func TestAHandshakeWaitsForAnOperator(t *testing.T) {
 	cert := serverTLS(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -296,8 +296,10 @@ func (r *run) upgradeAll(ctx context.Context) error {
 		taken := min(got.answered, got.delivered[0]) // what comes before is the order's, not its delivery's
 		if r.measuresServer() {
 			r.took(name, "server CPU per agent to take the order in", r.servers.cpu(got.sent, taken)/time.Duration(r.Agents))
+			r.took(name, "server CPU per agent until all are delivered", r.servers.cpu(taken, got.delivered[len(got.delivered)-1])/time.Duration(r.Agents))
 			r.took(name, "server CPU per deliver + ack + poll", r.servers.cpu(taken, end)/time.Duration(r.Agents))
 		}
+		r.took(name, "generator CPU per agent until all are delivered", r.agents.cpu(taken, got.delivered[len(got.delivered)-1])/time.Duration(r.Agents))
 		r.took(name, "generator CPU per deliver + ack + poll", r.agents.cpu(taken, end)/time.Duration(r.Agents))
 		r.say("  %d of %d: delivered p99 %s, last ack after %s", round+1, r.Rounds,
 			Spell(Seconds, percentile(got.delivered, 99, got.answered).Seconds()), Spell(Seconds, got.acked[len(got.acked)-1].Since(got.answered).Seconds()))
