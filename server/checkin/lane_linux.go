@@ -37,8 +37,9 @@ const (
 	// trickle is how often a request is begun while polls of a bulk wake wait for
 	// their answers. All who have theirs come back at once, with an acknowledgement
 	// that costs more than an answer: the last to be answered would wait for the
-	// first ones' acknowledgements. Some have to come, for the wake may last.
-	trickle = time.Millisecond
+	// first ones' acknowledgements. Some have to come, for the wake may last; few enough
+	// that six servers on one machine, each with its own, leave the rest to the answers.
+	trickle = 10 * time.Millisecond
 	// fewFirst is how many requests of others go before the next of those who answer
 	// a bulk wake: an order for one agent does not wait for a fleet's
 	// acknowledgements, and neither do these for ever.
@@ -49,6 +50,8 @@ const (
 	// asideSteps is how many go on after each time that the fleet has stepped aside:
 	// some 5 ms. Not a time: on a busy machine that is over before one has begun.
 	asideSteps = 16
+	// asideLook is how often the usher looks whether the fleet can go on.
+	asideLook = time.Millisecond
 )
 
 // lane answers the next request of a connection that was parked, without giving it
@@ -115,7 +118,7 @@ func (n *lane) next() (*slot, time.Duration) {
 		if n.few.len() > 0 {
 			return n.few.first(), 0
 		}
-		return nil, trickle
+		return nil, asideLook
 	}
 	if n.lot.queue.bulky() {
 		now := time.Now()

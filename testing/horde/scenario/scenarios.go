@@ -269,7 +269,7 @@ func (r *run) orderAll(ctx context.Context) (*outcome, error) {
 // acknowledges at once and polls again.
 func (r *run) upgradeAll(ctx context.Context) error {
 	const name = "upgrade-all"
-	r.did = work{"deliver + ack + poll", r.Agents * r.Rounds}
+	r.did = work{"order + deliver + ack + poll", r.Agents * r.Rounds}
 	for round := range r.Rounds {
 		if err := r.waitParked(ctx); err != nil {
 			return err
