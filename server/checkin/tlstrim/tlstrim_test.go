@@ -174,6 +174,19 @@ func (l *line) close() {
 	l.server.NetConn().Close()
 }
 
+// ask sends a request, which the server reads.
+func (l *line) ask(t *testing.T, request []byte) {
+	t.Helper()
+	if _, err := l.client.Write(request); err != nil {
+		t.Fatal(err)
+	}
+	l.under.deliver(1 << 20)
+	got := make([]byte, len(request))
+	if _, err := io.ReadFull(l.server, got); err != nil || !bytes.Equal(got, request) {
+		t.Fatalf("the request of %d bytes: %v", len(request), err)
+	}
+}
+
 // spare is how much memory the buffers have.
 func (l *line) spare() int {
 	rawInput, _, hand := buffers(l.server)
@@ -196,19 +209,13 @@ func TestAServersConnectionIsSmallerAfterwardsAndGoesOn(t *testing.T) {
 			t.Errorf("the buffers have %d and %d bytes after Trim", n, input.Size())
 		}
 		request := bytes.Repeat([]byte{byte(i)}, 1000*(i+1))
-		if _, err := l.client.Write(request); err != nil {
-			t.Fatal(err)
-		}
-		l.under.deliver(1 << 20)
-		got := make([]byte, len(request))
-		if _, err := io.ReadFull(l.server, got); err != nil || !bytes.Equal(got, request) {
-			t.Fatalf("request %d: %v", i, err)
-		}
+		l.ask(t, request)
 		answered := make(chan error, 1)
 		go func() {
 			_, err := l.server.Write(request)
 			answered <- err
 		}()
+		got := make([]byte, len(request))
 		_, err := io.ReadFull(l.client, got)
 		if err = errors.Join(err, <-answered); err != nil || !bytes.Equal(got, request) {
 			t.Fatalf("answer %d: %v", i, err)
@@ -223,15 +230,7 @@ func TestALentBufferIsReadInto(t *testing.T) {
 	lent := make([]byte, 18<<10)
 	for i := range 3 {
 		Lend(l.server, lent)
-		request := bytes.Repeat([]byte{byte(i)}, 5000*(i+1))
-		if _, err := l.client.Write(request); err != nil {
-			t.Fatal(err)
-		}
-		l.under.deliver(1 << 20)
-		got := make([]byte, len(request))
-		if _, err := io.ReadFull(l.server, got); err != nil || !bytes.Equal(got, request) {
-			t.Fatalf("request %d: %v", i, err)
-		}
+		l.ask(t, bytes.Repeat([]byte{byte(i)}, 5000*(i+1)))
 		if rawInput, _, _ := buffers(l.server); rawInput.Cap() > cap(lent) {
 			t.Errorf("request %d: the connection has made a buffer of %d bytes of its own", i, rawInput.Cap())
 		}
