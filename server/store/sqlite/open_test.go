@@ -25,7 +25,12 @@ var fast = Options{BusyTimeout: 50 * time.Millisecond}
 
 func mustOpen(t testing.TB, path string) *Store {
 	t.Helper()
-	s, err := Open(context.Background(), path, fast)
+	return mustOpenWith(t, path, Options{})
+}
+
+func mustOpenWith(t testing.TB, path string, opts Options) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), path, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,36 +272,54 @@ func TestAFileThatAnotherProcessLocksIsReported(t *testing.T) {
 // reads go on.
 func TestALockThatLastsMakesWritesUnavailable(t *testing.T) {
 	path := written(t)
-	s := mustOpen(t, path)
-	other, err := sql.Open("sqlite", uri(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	other.SetMaxOpenConns(1)
-	defer other.Close() // it stands for another process
-	if _, err := other.Exec(`BEGIN IMMEDIATE`); err != nil {
-		t.Fatal(err)
-	}
-	err = s.Agents().Create(t.Context(), fleet.Agent{ID: "b"})
+	s := mustOpenWith(t, path, fast)
+	unlock := lock(t, path)
+	err := s.Agents().Create(t.Context(), fleet.Agent{ID: "b"})
 	if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "locked by another process") {
 		t.Errorf("while it is locked: %v", err)
 	}
 	if err := s.Ping(t.Context()); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "locked by another process") {
 		t.Errorf("ping while it is locked: %v", err)
 	}
-	hurry, cancel := context.WithTimeout(t.Context(), fast.BusyTimeout/5)
+	if _, err := s.Agents().Get(t.Context(), "a"); err != nil {
+		t.Errorf("reading while it is locked: %v", err)
+	}
+	unlock()
+	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "b"}); err != nil {
+		t.Errorf("after it was unlocked: %v", err)
+	}
+}
+
+// Who asks in a hurry is not told that the store is well because nobody has waited
+// long enough to know.
+func TestAPingInAHurrySaysThatNoWritesAreTaken(t *testing.T) {
+	path := written(t)
+	s := mustOpen(t, path)
+	lock(t, path)
+	hurry, cancel := context.WithTimeout(t.Context(), DefaultBusyTimeout/10)
 	defer cancel()
 	if err := s.Ping(hurry); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "takes no writes") {
 		t.Errorf("ping in a hurry while it is locked: %v", err)
 	}
-	if _, err := s.Agents().Get(t.Context(), "a"); err != nil {
-		t.Errorf("reading while it is locked: %v", err)
-	}
-	if _, err := other.Exec(`ROLLBACK`); err != nil {
+}
+
+// lock keeps others from writing, as another process would, until it is undone or the
+// test ends.
+func lock(t *testing.T, path string) (unlock func()) {
+	t.Helper()
+	other, err := sql.Open("sqlite", uri(path))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "b"}); err != nil {
-		t.Errorf("after it was unlocked: %v", err)
+	other.SetMaxOpenConns(1)
+	t.Cleanup(func() { _ = other.Close() })
+	if _, err := other.Exec(`BEGIN IMMEDIATE`); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if _, err := other.Exec(`ROLLBACK`); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
