@@ -13,21 +13,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
-
-func open(t *testing.T, path string) *sqlite.Store {
-	t.Helper()
-	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
 
 func service(t *testing.T, s store.Store, now *time.Time) *access.Service {
 	t.Helper()
@@ -61,7 +48,7 @@ func revoke(t *testing.T, s *sqlite.Store, id string) {
 
 func TestTheFirstKeyIsMadeOnce(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
-	s := open(t, place(t))
+	s := sqlitetest.Open(t, place(t))
 	a := service(t, s, &now)
 	cred, made, err := a.FirstKey(t.Context())
 	if err != nil || !made {
@@ -107,7 +94,7 @@ func TestOfServersThatStartAtOnceOneMakesTheFirstKey(t *testing.T) {
 	var looked sync.WaitGroup
 	looked.Add(servers)
 	for i := range servers {
-		services[i] = service(t, together{open(t, path), &looked}, &now)
+		services[i] = service(t, together{sqlitetest.Open(t, path), &looked}, &now)
 	}
 	for i := range servers {
 		all.Go(func() {
@@ -137,7 +124,7 @@ func TestOfServersThatStartAtOnceOneMakesTheFirstKey(t *testing.T) {
 
 func TestKeysThatOpenNothing(t *testing.T) {
 	now := time.Now()
-	s := open(t, place(t))
+	s := sqlitetest.Open(t, place(t))
 	a := service(t, s, &now)
 	k, cred, err := a.CreateKey(t.Context(), "ci")
 	if err != nil {
@@ -158,7 +145,7 @@ func TestKeysThatOpenNothing(t *testing.T) {
 func TestASessionLastsAWorkingDay(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 500, time.UTC)
 	path := place(t)
-	s := open(t, path)
+	s := sqlitetest.Open(t, path)
 	a := service(t, s, &now)
 	k, cred, err := a.CreateKey(t.Context(), "ann")
 	if err != nil {
@@ -169,7 +156,7 @@ func TestASessionLastsAWorkingDay(t *testing.T) {
 		t.Errorf("cookie is %q", value)
 	}
 	// Any replica knows it, also after a restart.
-	replica := service(t, open(t, path), &now)
+	replica := service(t, sqlitetest.Open(t, path), &now)
 	for _, a := range []*access.Service{a, replica} {
 		got, until, err := a.Session(t.Context(), value)
 		if err != nil || got.ID != k.ID || !until.Equal(expires) {
@@ -187,7 +174,7 @@ func TestASessionLastsAWorkingDay(t *testing.T) {
 
 func TestSessionsThatWereTamperedWith(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
-	s := open(t, place(t))
+	s := sqlitetest.Open(t, place(t))
 	a := service(t, s, &now)
 	k, _, err := a.CreateKey(t.Context(), "ann")
 	if err != nil {
@@ -198,7 +185,7 @@ func TestSessionsThatWereTamperedWith(t *testing.T) {
 	if later == value {
 		t.Fatal("the cookie does not hold its end where the test thinks")
 	}
-	stranger, _ := service(t, open(t, place(t)), &now).NewSession(k)
+	stranger, _ := service(t, sqlitetest.Open(t, place(t)), &now).NewSession(k)
 	for _, bad := range []string{"", ".", "..", k.ID, value[:len(value)-1], value + "x", "x" + value, later, stranger, strings.ToUpper(value)} {
 		_, _, err := a.Session(t.Context(), bad)
 		wantRefused(t, err, "log in again")
@@ -207,7 +194,7 @@ func TestSessionsThatWereTamperedWith(t *testing.T) {
 
 func TestASessionEndsWithItsKey(t *testing.T) {
 	now := time.Now()
-	s := open(t, place(t))
+	s := sqlitetest.Open(t, place(t))
 	a := service(t, s, &now)
 	k, _, err := a.CreateKey(t.Context(), "ann")
 	if err != nil {

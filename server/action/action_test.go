@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // world is the service on a real store, at a time of its own.
@@ -44,14 +44,7 @@ func newWorld(t *testing.T, agents ...string) *world {
 
 func (w *world) open() store.Store {
 	w.t.Helper()
-	s, err := sqlite.Open(w.t.Context(), w.path, sqlite.Options{})
-	w.must(err)
-	w.t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			w.t.Error(err)
-		}
-	})
-	return s
+	return sqlitetest.Open(w.t, w.path)
 }
 
 func (w *world) serve(s store.Store) *action.Service {

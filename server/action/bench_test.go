@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/testing/processor"
 )
 
 // BenchmarkUpgrade is one order for a fleet on SQLite, as a server takes it. The
@@ -53,14 +53,7 @@ func BenchmarkUpgrade(b *testing.B) {
 	}
 	service := &action.Service{Store: told, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: time.Now}
 	o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.1.0", Force: true}, AgentIDs: ids, Selected: true, Actor: "ann"}
-	spent := func() float64 {
-		var u unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return float64(u.Utime.Nano() + u.Stime.Nano())
-	}
-	begin := spent()
+	begin := processor.Spent(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		a, err := service.Upgrade(b.Context(), o)
@@ -68,7 +61,7 @@ func BenchmarkUpgrade(b *testing.B) {
 			b.Fatal(len(a.Agents), err)
 		}
 	}
-	b.ReportMetric((spent()-begin)/1e3/float64(b.N*fleetSize), "cpu-µs/agent")
+	b.ReportMetric(float64(processor.Spent(b)-begin)/1e3/float64(b.N*fleetSize), "cpu-µs/agent")
 }
 
 // benchAgent has what Muster's agents say of a host, 1.5 KB of it.

@@ -29,6 +29,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
@@ -43,15 +44,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	log := slog.New(slog.DiscardHandler)
 	w := &world{t: t, store: s, disk: &fullDisk{}, key: newKey(t)}
 	w.service = &artifact.Service{

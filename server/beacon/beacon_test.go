@@ -16,6 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // world is the service on a real store, with one agent that is being upgraded.
@@ -29,15 +30,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	w := &world{t: t, store: s, agents: &awayAgents{Agents: s.Agents()}, now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
 	w.service = &beacon.Service{
 		Agents: w.agents, Now: func() time.Time { return w.now },

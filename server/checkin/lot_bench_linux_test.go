@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/muster-fleet/muster/testing/processor"
 )
 
 const (
@@ -69,7 +69,7 @@ func BenchmarkLot(b *testing.B) {
 	aside()
 	heapParked, rssParked := memory(b)
 	body := `{"ack_token":"1","action":"checkin","actions":[` + strings.Repeat("x", 1_000) + `]}`
-	cpu := processor(b)
+	cpu := processor.Spent(b)
 	var last time.Duration
 	for b.Loop() {
 		p.put(body, ids...)
@@ -82,7 +82,7 @@ func BenchmarkLot(b *testing.B) {
 	n := float64(len(ids))
 	b.ReportMetric(float64(heapParked-heap)/n, "heap-B/agent")
 	b.ReportMetric(float64(rssParked-rss)/n, "rss-B/agent")
-	b.ReportMetric(float64((processor(b)-cpu).Microseconds())/n/float64(b.N), "cpu-µs/answer+poll")
+	b.ReportMetric(float64((processor.Spent(b)-cpu).Microseconds())/n/float64(b.N), "cpu-µs/answer+poll")
 	b.ReportMetric(float64(last.Milliseconds())/float64(b.N), "ms-until-last")
 	b.ReportMetric(0, "ns/op")
 }
@@ -165,14 +165,4 @@ func BenchmarkLotClients(b *testing.B) {
 			return
 		}
 	}
-}
-
-// processor is the processor time of this process so far.
-func processor(b *testing.B) time.Duration {
-	b.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/incident"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // The reconciler hands its incidents to this service.
@@ -29,15 +29,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	w := &world{store: s, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
 	clock := func() time.Time { return w.now }
 	log := slog.New(slog.DiscardHandler)

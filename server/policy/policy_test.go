@@ -10,20 +10,12 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/policy"
-	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 func newService(t *testing.T) *policy.Service {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	return &policy.Service{Store: s, Events: &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)}}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 var start = time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
@@ -235,24 +235,10 @@ func TestWithoutAWayToLearnOfOthersNothingIsKnown(t *testing.T) {
 	}
 }
 
-func openStore(t *testing.T, path string) *sqlite.Store {
-	t.Helper()
-	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 func TestEveryWriteOfAnAgentIsHeardOf(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "muster.db")
-	db := openStore(t, path)
+	db := sqlitetest.Open(t, path)
 	r := presence.New(db, slog.New(slog.DiscardHandler))
 	agents := presence.Store{Store: db, Registry: r}.Agents()
 	agent := func() fleet.Agent {

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // twin is one of two servers on one file.
@@ -30,16 +31,7 @@ func newTwins(t testing.TB) [2]*sqlite.Store {
 	path := filepath.Join(t.TempDir(), "muster.db")
 	var out [2]*sqlite.Store
 	for i := range out {
-		s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		out[i] = s
+		out[i] = sqlitetest.Open(t, path)
 	}
 	return out
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // world is a server and its fleet at a time of its own: the real store, action
@@ -85,16 +86,7 @@ func openStore(t testing.TB, path string) *sqlite.Store {
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return sqlitetest.Open(t, path)
 }
 
 func newWorld(t testing.TB, agents int) *world {

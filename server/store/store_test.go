@@ -9,7 +9,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // agents is a store's Agents with another writer at work: before lets it in
@@ -32,15 +32,7 @@ func (a *agents) Update(ctx context.Context, v fleet.Agent) (int64, error) {
 
 func open(t *testing.T) *agents {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "a", Version: "1.0.0"}); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // world is one store, and a publisher with one key for root and one for targets.
@@ -59,15 +60,7 @@ func (b *logBuffer) String() string {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	s, err := sqlite.Open(context.Background(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	return &world{t: t, store: s, root: tuftest.Key(t, "rosa"), targets: tuftest.Key(t, "tina"), life: tuf.TargetsLife}
 }
 

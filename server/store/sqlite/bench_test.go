@@ -14,11 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/testing/processor"
 )
 
 // benchAgents is the fleet the goals are set for.
@@ -105,15 +104,8 @@ func createFleet(b *testing.B, s *Store, n int) {
 // changes little, and returns what reports it for each operation.
 func measure(b *testing.B) (report func()) {
 	b.Helper()
-	spent := func() float64 {
-		var u unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return float64(u.Utime.Nano() + u.Stime.Nano())
-	}
-	begin := spent()
-	return func() { b.ReportMetric((spent()-begin)/1e3/float64(b.N), "cpu-µs/op") }
+	begin := processor.Spent(b)
+	return func() { b.ReportMetric(float64(processor.Spent(b)-begin)/1e3/float64(b.N), "cpu-µs/op") }
 }
 
 // BenchmarkTouch flushes a third of the fleet, in no order.
@@ -615,4 +607,52 @@ func BenchmarkTargets(b *testing.B) {
 			})
 		}
 	}
+}
+
+// A look at a file of which one of many agents has changed, and what is learnt then.
+func BenchmarkLook(b *testing.B) {
+	s := benchStore(b)
+	ctx := b.Context()
+	other, err := Open(ctx, s.Path(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer other.Close()
+	_, _, since := look(b, s, store.Unwatched)
+	b.Run("nothing", func(b *testing.B) {
+		report := measure(b)
+		for b.Loop() {
+			look(b, s, since)
+		}
+		report()
+	})
+	const n = 1000
+	touches := make([]fleet.Touch, n)
+	ids := make([]string, n)
+	for i := range touches {
+		ids[i] = benchID(i * 97 % benchAgents)
+		touches[i] = fleet.Touch{AgentID: ids[i], At: benchStart.Add(time.Hour)}
+	}
+	if err := other.Agents().Touch(ctx, touches); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("1000 last-seen times", func(b *testing.B) {
+		report := measure(b)
+		for b.Loop() {
+			if got, lost, _ := look(b, s, since); len(got) != n || lost {
+				b.Fatal(len(got), lost)
+			}
+		}
+		report()
+	})
+	b.Run("facts of 1000", func(b *testing.B) {
+		report := measure(b)
+		for b.Loop() {
+			found := 0
+			if err := s.FactsOf(ctx, ids, func(string, fleet.StatusFacts) { found++ }); err != nil || found != n {
+				b.Fatal(found, err)
+			}
+		}
+		report()
+	})
 }
