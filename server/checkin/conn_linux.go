@@ -77,6 +77,15 @@ func secure(c net.Conn) *tls.Conn {
 	return t
 }
 
+// holds says whether c may have what has been taken from the kernel and not been read.
+func holds(c net.Conn) bool {
+	if e, ok := c.(*early); ok && len(e.sent) > 0 {
+		return true
+	}
+	t := secure(c)
+	return t != nil && tlstrim.Holds(t)
+}
+
 // systemConn is the connection that the kernel knows, nil if c does not show it.
 func systemConn(c net.Conn) syscall.Conn {
 	for {
@@ -130,11 +139,30 @@ func sayFarewell(c net.Conn) {
 	}
 }
 
-// writable says whether the socket's buffer has room: a third of it, the kernel says.
-func writable(fd int32) bool {
-	p := []unix.PollFd{{Fd: fd, Events: unix.POLLOUT}}
+// roomAsked is what fits into a socket's buffer that has room: of the smallest that
+// Linux makes for a TCP connection, 16 KB, that is a third.
+const roomAsked = 4 << 10
+
+// hasRoom says whether n bytes, up to largeAnswer, can be written at once. It is for
+// the one that answers s, and asks the kernel once for some small answers.
+func (s *slot) hasRoom(n int) bool {
+	if n <= int(s.room) {
+		s.room -= int32(n) //nolint:gosec // it is less than room
+		return true
+	}
+	s.room = int32(max(roomAsked-n, 0)) //nolint:gosec // it is less than roomAsked
+	return ready(s.fd, unix.POLLOUT)
+}
+
+// readable says whether there is something to read, or an end.
+func readable(fd int32) bool { return ready(fd, unix.POLLIN) }
+
+// ready asks the kernel about a socket: of POLLOUT it says so if a third of the buffer
+// is free.
+func ready(fd int32, events int16) bool {
+	p := []unix.PollFd{{Fd: fd, Events: events}}
 	_, err := unix.Poll(p, 0)
-	return err == nil && p[0].Revents != 0 // an error is for the write to find
+	return err == nil && p[0].Revents != 0 // an error is for who reads or writes to find
 }
 
 // ownHeaders are those that are written here, whatever handlers say.
@@ -143,10 +171,14 @@ var ownHeaders = map[string]bool{"Content-Length": true, "Connection": true, "Da
 // parkedHeaders are those of an answer that are not kept while a poll is parked.
 var parkedHeaders = map[string]bool{"Content-Type": true, "Content-Length": true, "Connection": true, "Date": true}
 
+// headRoom is for the two header lines that handlers set.
+const headRoom = 96
+
 // headOf keeps what the handlers have said in header lines, such as the id of the
 // request, without what encode writes itself.
 func headOf(h http.Header) string {
 	var b strings.Builder
+	b.Grow(headRoom)
 	_ = h.WriteSubset(&b, parkedHeaders)
 	return b.String()
 }

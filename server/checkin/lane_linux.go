@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/checkin/tlstrim"
-	"github.com/muster-fleet/muster/server/limit"
 )
 
 const (
@@ -26,9 +25,14 @@ const (
 	// laneRecord is what TLS may read a record into without making a buffer of its own.
 	// A check-in that says nothing new has 1 KB.
 	laneRecord = 4 << 10
-	// lanePatience is for a request that has begun to be there as a whole. Nearly all
-	// are one record; those on a slow link are net/http's.
+	// recordMargin is more than what TLS adds to a record.
+	recordMargin = 512
+	// lanePatience is for a request that has begun to be there as a whole, with up to
+	// two ticks of the wheel, which looks after it. Nearly all are one record; those on
+	// a slow link are net/http's.
 	lanePatience = 100 * time.Millisecond
+	// lastWord is for the request of a client that has hung up: some commits.
+	lastWord = time.Second
 	// laneRequests bounds the requests that are worked on together: as many as the
 	// limits of two processors let in, which the store's grouping of writes uses.
 	laneRequests = 1024
@@ -47,11 +51,6 @@ const (
 	// manyFirst is how many acknowledgements of a fleet go before one of its next
 	// polls: what became of an action is news, and a poll is not in a hurry.
 	manyFirst = 16
-	// asideSteps is how many go on after each time that the fleet has stepped aside:
-	// some 5 ms. Not a time: on a busy machine that is over before one has begun.
-	asideSteps = 16
-	// asideLook is how often the usher looks whether the fleet can go on.
-	asideLook = time.Millisecond
 )
 
 // lane answers the next request of a connection that was parked, without giving it
@@ -73,14 +72,14 @@ type lane struct {
 	ready            chan struct{} // capacity 1: something is in one of them
 	fewRow, manyRow  int           // taken one after the other
 	begun            time.Time     // the last of many or again during a bulk wake
-	aside            time.Time     // since when these step aside; zero: they do not
-	steps            int           // that they have before they do again
+	aside            aside         // of these
+	turns            map[*turn]struct{}
 }
 
 // Serve lets h answer the requests of connections that were parked before. It belongs
 // before Listener; without it the http.Server answers them all.
 func (l *Lot) Serve(h http.Handler) {
-	l.lane = &lane{lot: l, handler: h, places: make(chan struct{}, laneRequests), work: make(chan *slot), ready: make(chan struct{}, 1)}
+	l.lane = &lane{lot: l, handler: h, places: make(chan struct{}, laneRequests), work: make(chan *slot), ready: make(chan struct{}, 1), turns: map[*turn]struct{}{}}
 }
 
 // push takes a connection that has something to read: after a bulk wake or not, and
@@ -114,7 +113,7 @@ func (n *lane) next() (*slot, time.Duration) {
 	if crowd == 0 {
 		return nil, 0
 	}
-	if n.stepsAside() {
+	if n.aside.waits(n.lot.Courtesy) {
 		if n.few.len() > 0 {
 			return n.few.first(), 0
 		}
@@ -137,25 +136,6 @@ func (n *lane) next() (*slot, time.Duration) {
 	}
 	n.manyRow++
 	return n.many.first(), 0
-}
-
-// stepsAside says that a fleet's next request lets the admin API's go first. It needs
-// the lock.
-func (n *lane) stepsAside() bool {
-	switch {
-	case n.lot.Courtesy.Aside() == 0:
-		n.aside, n.steps = time.Time{}, 0
-		return false
-	case n.steps > 0:
-		n.steps--
-		return false
-	case n.aside.IsZero():
-		n.aside = time.Now()
-	case time.Since(n.aside) >= limit.AsideTime:
-		n.aside, n.steps = time.Time{}, asideSteps-1
-		return false
-	}
-	return true
 }
 
 // usher lets one request after the other begin.
@@ -190,6 +170,14 @@ func (n *lane) usher() {
 // serve answers a request, and others as long as there are any.
 func (n *lane) serve(s *slot) {
 	t := &turn{lot: n.lot, record: make([]byte, laneRecord), text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
+	n.mu.Lock()
+	n.turns[t] = struct{}{}
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		delete(n.turns, t)
+		n.mu.Unlock()
+	}()
 	idle := time.NewTimer(laneIdle)
 	defer idle.Stop()
 	for {
@@ -206,16 +194,31 @@ func (n *lane) serve(s *slot) {
 	}
 }
 
+// check ends reads that last. Should one have ended just now, its connection is
+// net/http's after the next.
+func (n *lane) check(now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for t := range n.turns {
+		if s := t.reads.overdue(now, lanePatience); s != nil {
+			_ = s.conn.SetReadDeadline(longAgo)
+		}
+	}
+}
+
 // turn is a request in the lane, and the http.ResponseWriter of its answer; then it
 // is another connection's.
 type turn struct {
-	lot *Lot
-	s   *slot
+	lot   *Lot
+	s     *slot
+	reads stint
 
 	record []byte // lent to TLS while it reads
 	text   []byte // of the request; what has been read is
 	n      int    // so much
 	in     *bufio.Reader
+	// drained: the kernel had no more than that. It gave less than it was asked for.
+	drained bool
 
 	header   http.Header
 	status   int
@@ -227,7 +230,8 @@ type turn struct {
 // serve answers the request that s brings, or gives s to net/http. s is serving.
 func (t *turn) serve(h http.Handler, s *slot) {
 	clear(t.header)
-	*t = turn{lot: t.lot, s: s, record: t.record, text: t.text, in: t.in, header: t.header, body: kept(t.body), out: kept(t.out)}
+	t.s, t.n, t.status, t.hijacked = s, 0, 0, false
+	t.body, t.out = kept(t.body), kept(t.out)
 	r, err := t.request()
 	switch {
 	case errors.Is(err, errNotOurs):
@@ -239,8 +243,8 @@ func (t *turn) serve(h http.Handler, s *slot) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	err = t.follow(cancel)
-	ok := err == nil && t.call(h, r.WithContext(ctx))
+	t.follow(cancel)
+	ok := t.call(h, r.WithContext(ctx))
 	switch {
 	case t.hijacked:
 	case !ok:
@@ -251,13 +255,17 @@ func (t *turn) serve(h http.Handler, s *slot) {
 }
 
 // follow lets a hang-up end the request, as net/http does: what its agent says next,
-// on another connection, must not overtake it.
-func (t *turn) follow(hungUp context.CancelFunc) error {
+// on another connection, must not overtake it. One that came with the request leaves
+// it a moment: what an agent says last is heard.
+func (t *turn) follow(hungUp context.CancelFunc) {
 	s := t.s
 	s.shard.mu.Lock()
 	defer s.shard.mu.Unlock()
 	s.hungUp = hungUp
-	return t.lot.watch.rearm(s, watchGone)
+	s.unread = s.unread || !t.drained
+	if s.lost {
+		time.AfterFunc(lastWord, hungUp)
+	}
 }
 
 // kept empties a buffer, or lets go of a large one.
@@ -285,32 +293,24 @@ func (t *turn) request() (*http.Request, error) {
 			}
 		}()
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(lanePatience))
-	head, size := 0, 0
-	for size == 0 {
-		if t.n == len(t.text) {
-			return nil, errNotOurs
-		}
-		m, err := conn.Read(t.text[t.n:])
-		switch t.n += m; {
-		case err != nil && t.n == 0 && !timedOut(err):
-			return nil, err
-		case err != nil && m == 0: // not the whole of a request in time, or at all
-			return nil, errNotOurs
-		}
-		if head, size, err = measure(t.text[:t.n]); err != nil {
-			return nil, err
-		}
-	}
-	if t.n != size || size == len(t.text) {
+	t.reads.begin(t.s)
+	head, size, err := t.read(conn)
+	t.reads.end()
+	switch {
+	case err != nil:
+		return nil, err
+	case t.n != size || size == len(t.text):
 		return nil, errNotOurs
 	}
-	// What TLS has taken from the kernel already, epoll will not tell of.
-	_ = conn.SetReadDeadline(longAgo)
-	// If that is its end, the client has gone, and is heard all the same; see follow.
-	m, _ := conn.Read(t.text[t.n:])
-	if t.n += m; m > 0 {
-		return nil, errNotOurs
+	if holds(conn) { // epoll will not tell of it
+		t.drained = false // for all that it was given may not be all that there is
+		_ = conn.SetReadDeadline(longAgo)
+		// If that is its end, the client has gone, and is heard all the same; see follow.
+		m, _ := conn.Read(t.text[t.n:])
+		_ = conn.SetReadDeadline(time.Time{})
+		if t.n += m; m > 0 {
+			return nil, errNotOurs
+		}
 	}
 	t.in.Reset(bytes.NewReader(t.text[:size]))
 	r, err := http.ReadRequest(t.in)
@@ -319,6 +319,30 @@ func (t *turn) request() (*http.Request, error) {
 	}
 	r.RemoteAddr = conn.RemoteAddr().String()
 	return r, nil
+}
+
+// read reads until there is a request as a whole, and how long its head is and all of
+// it.
+func (t *turn) read(conn net.Conn) (head, size int, err error) {
+	reads := 0
+	for size == 0 {
+		if t.n == len(t.text) {
+			return 0, 0, errNotOurs
+		}
+		m, err := conn.Read(t.text[t.n:])
+		reads++
+		switch t.n += m; {
+		case err != nil && t.n == 0 && !timedOut(err):
+			return 0, 0, err
+		case err != nil && m == 0: // not the whole of a request in time, or at all
+			return 0, 0, errNotOurs
+		}
+		if head, size, err = measure(t.text[:t.n]); err != nil {
+			return 0, 0, err
+		}
+	}
+	t.drained = reads == 1 && t.n <= laneRecord-recordMargin
+	return head, size, nil
 }
 
 func timedOut(err error) bool {
@@ -440,6 +464,7 @@ func (t *turn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	t.hijacked = true
 	s := t.s
+	_ = s.conn.SetReadDeadline(time.Time{}) // see check
 	s.shard.mu.Lock()
 	t.lot.release(s)
 	s.shard.mu.Unlock()
@@ -463,7 +488,7 @@ func (t *turn) answer(r *http.Request) {
 	t.out = l.endHead(b.Bytes(), len(t.body), t.status != http.StatusNoContent && t.status != http.StatusNotModified, s.last)
 	t.out = append(t.out, t.body...)
 	s.again = s.bulk
-	slow := len(t.out) > largeAnswer || !writable(s.fd)
+	slow := !s.hasRoom(len(t.out)) || len(t.out) > largeAnswer
 	if slow {
 		_ = s.conn.SetWriteDeadline(time.Now().Add(writeLimit))
 	}

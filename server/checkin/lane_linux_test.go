@@ -188,7 +188,7 @@ func TestTheLaneWaitsForNobodyForLong(t *testing.T) {
 	})
 	used := s.withLane(mux)
 	const text = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
-	for i, pause := range []time.Duration{0, 300 * time.Millisecond} { // the lane's patience is 100 ms
+	for i, pause := range []time.Duration{0, 300 * time.Millisecond} { // the lane's patience is 100 ms and two ticks of the wheel
 		c := s.parkedOnce(p, fmt.Sprint("slow", i))
 		for _, piece := range []string{text[:5], text[5:40], text[40 : len(text)-1], text[len(text)-1:]} {
 			if _, err := io.WriteString(c, piece); err != nil {
@@ -277,6 +277,45 @@ func TestTheLaneHearsThoseWhoHaveGone(t *testing.T) {
 	}
 }
 
+// A client may send its next requests before the last is answered, as many as it likes
+// and of any size: each is answered in its turn, though the kernel tells once of what
+// has come.
+func TestTheLaneMissesNothingThatComesEarly(t *testing.T) {
+	const requests = 6
+	p := &post{}
+	s := newStreet(t, p, nil)
+	used := s.withLane(sights())
+	inLane := 0
+	for _, size := range []int{1, 700, 1000, 1365, 2000, 3300, 3990, 4000, 4010, 4020, 4030, 4050, 4096, 9000} {
+		for _, together := range []bool{false, true} {
+			name := fmt.Sprintf("size %d, together %t", size, together)
+			c := s.parkedOnce(p, name)
+			head := "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+			body := strings.Repeat("x", max(size-len(head)-len("1000\r\n\r\n"), 1))
+			text := fmt.Sprint(head, len(body), "\r\n\r\n", body)
+			if together {
+				text = strings.Repeat(text, requests)
+			}
+			for range requests {
+				fmt.Fprint(c, text)
+				if together {
+					break
+				}
+			}
+			for n := range requests {
+				if got, _ := c.answer(); !strings.Contains(got, body) {
+					t.Fatalf("%s: request %d is answered %.60q", name, n, got)
+				}
+			}
+			lane, _ := used()
+			inLane += lane
+		}
+	}
+	if inLane == 0 {
+		t.Error("none was answered in the lane")
+	}
+}
+
 // An agent may go at any moment between sending its next poll and being parked with it:
 // nothing is kept of it.
 func TestTheLaneForgetsThoseWhoGoAsTheyPark(t *testing.T) {
@@ -343,11 +382,12 @@ func TestTheLaneMeasuresAsNetHTTPReads(t *testing.T) {
 		"Content-Length : 3", " Content-Length: 9", "\tx", "Transfer-Encoding: chunked", "X-A: b", "X-A", ": b", "X-A: \x00", "X-A: b\rContent-Length: 7", "X-A: b\nContent-Length: 7",
 		"Connection: close", "Content-Encoding: gzip", "Trailer: x", "Content_Length: 4", "CONTENT-LENGTH: 2",
 	}
+	plain := []string{"Host: localhost", "Content-Length: 3", "Content-Length: 0", "X-A: b"} // else next to none is whole
 	measured := 0
 	rapid.Check(t, func(t *rapid.T) {
 		first := rapid.SampledFrom([]string{"POST / HTTP/1.1", "POST /a HTTP/1.1", "POST  / HTTP/1.1", "POST / HTTP/2.0", "POST /\n", "POST"}).Draw(t, "first")
 		end := rapid.SampledFrom([]string{"\r\n", "\r\n", "\r\n", "\n"}).Draw(t, "ends")
-		text := first + end + strings.Join(rapid.SliceOfN(rapid.SampledFrom(lines), 0, 5).Draw(t, "lines"), end) + end + end + rapid.SampledFrom([]string{"", "abc", "abcabc", "\r\n\r\n"}).Draw(t, "behind")
+		text := first + end + strings.Join(rapid.SliceOfN(rapid.SampledFrom(rapid.SampledFrom([][]string{lines, plain}).Draw(t, "of")), 0, 5).Draw(t, "lines"), end) + end + end + rapid.SampledFrom([]string{"", "abc", "abcabc", "\r\n\r\n"}).Draw(t, "behind")
 		size, err := checkin.MeasureForTest([]byte(text))
 		if err != nil || size == 0 {
 			return

@@ -357,7 +357,7 @@ func (l *Lot) blockInstead(s *slot, p Poll) {
 func (l *Lot) park(s *slot) error {
 	s.shard.mu.Lock()
 	defer s.shard.mu.Unlock()
-	if err := l.watch.add(s, watchGone); err != nil {
+	if err := l.watch.add(s); err != nil {
 		return err
 	}
 	l.begin(s)
@@ -368,9 +368,10 @@ func (l *Lot) park(s *slot) error {
 // and its slot's shard is that of s.
 func (l *Lot) stay(s *slot, t *turn) {
 	t.hijacked = true
-	s.conn, s.fd, s.generation = t.s.conn, t.s.fd, t.s.generation
+	s.conn, s.fd, s.generation, s.room = t.s.conn, t.s.fd, t.s.generation, t.s.room
 	trim(s.conn)
 	s.shard.mu.Lock()
+	s.unread = t.s.unread
 	l.watch.pass(t.s, s)
 	t.s.state, t.s.hungUp = gone, nil
 	if t.s.lost {
@@ -459,40 +460,45 @@ func (l *Lot) wake(agentID string, small bool) *slot {
 // happened is called by the poller.
 func (l *Lot) happened(e unix.EpollEvent, s *slot) {
 	s.shard.mu.Lock()
-	switch s.state {
-	case parked, queued, lingering:
-		l.drop(s)
-	case looking:
-		s.lost = true
-		s.shard.mu.Unlock()
-	case idle:
-		// There may be a request before the end: an agent does not always wait for the
-		// answer, and what it said must be heard.
-		switch {
-		case l.lane != nil:
-			s.state = serving
-			l.wheel.remove(s)
-			bulk, again := s.bulk, s.again
-			s.shard.mu.Unlock()
-			l.lane.push(s, bulk, again)
-		case e.Events&unix.EPOLLIN == 0:
-			l.drop(s)
-		default:
-			l.giveBack(s)
-		}
-	case serving:
-		if s.lost = true; s.hungUp != nil {
-			s.hungUp()
-		}
-		s.shard.mu.Unlock()
-	case gone:
+	if s.state == gone {
 		s.shard.mu.Unlock()
 		if heir := l.watch.find(e); heir != nil && heir != s { // it was parked just now: see stay
 			l.happened(e, heir)
 		}
-	default: // it is being answered: rearm tells of it again
-		s.shard.mu.Unlock()
+		return
 	}
+	s.unread = s.unread || e.Events&unix.EPOLLIN != 0
+	s.lost = s.lost || e.Events&^unix.EPOLLIN != 0
+	switch s.state {
+	case idle:
+		l.serve(s)
+		return
+	case parked, queued, lingering:
+		if s.lost {
+			l.drop(s)
+			return
+		}
+	case serving:
+		if s.lost && s.hungUp != nil {
+			s.hungUp()
+		}
+	}
+	s.shard.mu.Unlock()
+}
+
+// serve lets what the client of an idle connection has sent be read. There may be a
+// request before its end: an agent does not always wait for the answer, and what it
+// said must be heard. It needs the lock and gives it back.
+func (l *Lot) serve(s *slot) {
+	if l.lane == nil {
+		l.giveBack(s)
+		return
+	}
+	s.state, s.unread = serving, false
+	l.wheel.remove(s)
+	bulk, again := s.bulk, s.again
+	s.shard.mu.Unlock()
+	l.lane.push(s, bulk, again)
 }
 
 // drop closes the connection. It needs the lock and gives it back.
@@ -546,6 +552,9 @@ func (l *Lot) turn() {
 		clear(fired)
 		for _, w := range l.workers {
 			w.check(at)
+		}
+		if l.lane != nil {
+			l.lane.check(at)
 		}
 	}
 }

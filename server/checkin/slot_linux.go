@@ -48,6 +48,7 @@ type slot struct {
 	fd     int32
 
 	generation uint32 // of fd: the watch's
+	room       int32  // what can be written without asking; see hasRoom
 	head       string // header lines that the handler has set
 	// deadline and retry are ticks of the wheel: when the state ends at the latest,
 	// and when a look is to be made again after one that failed; 0: none has.
@@ -62,6 +63,8 @@ type slot struct {
 	due   bool // the deadline came meanwhile
 	lost  bool // the client hung up meanwhile
 	last  bool // the connection ends with this answer
+	// unread: the client may have sent something meanwhile that nobody has read.
+	unread bool
 
 	bulk  bool // it was looked for with a bulk wake last
 	again bool // and the lane has answered a request since

@@ -2,14 +2,16 @@ package checkin
 
 import (
 	"os"
+	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	watchGone  = unix.EPOLLRDHUP | unix.EPOLLONESHOT
-	watchReads = watchGone | unix.EPOLLIN
+	// watchFor is for requests and hang-ups, each told once as it comes, whatever state
+	// its slot has then: to ask anew for each request were two system calls of six.
+	watchFor = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
 
 	// watchBatch is how many events one call of epoll_wait brings.
 	watchBatch = 256
@@ -42,7 +44,7 @@ func (w *watch) open() error {
 }
 
 // add begins to watch s.conn, which must be open until remove.
-func (w *watch) add(s *slot, events uint32) error {
+func (w *watch) add(s *slot) error {
 	w.mu.Lock()
 	w.generation++
 	s.generation = w.generation
@@ -51,7 +53,7 @@ func (w *watch) add(s *slot, events uint32) error {
 	}
 	w.slots[s.fd] = s
 	w.mu.Unlock()
-	err := w.control(unix.EPOLL_CTL_ADD, s, events)
+	err := w.control(unix.EPOLL_CTL_ADD, s, watchFor)
 	if err != nil {
 		w.forget(s)
 	}
@@ -65,11 +67,6 @@ func (w *watch) pass(s, heir *slot) {
 	if w.slots[s.fd] == s {
 		w.slots[s.fd] = heir
 	}
-}
-
-// rearm watches for the events once more: each event of a connection is told once.
-func (w *watch) rearm(s *slot, events uint32) error {
-	return w.control(unix.EPOLL_CTL_MOD, s, events)
 }
 
 // remove must come before the connection is closed or given away: the descriptor
@@ -146,6 +143,9 @@ func (w *watch) run(tell func(e unix.EpollEvent, s *slot)) error {
 			if s := w.find(e); s != nil {
 				tell(e, s)
 			}
+		}
+		if n == len(events) {
+			runtime.Gosched() // a fleet hangs up, or comes: others have something to do, too
 		}
 	}
 }

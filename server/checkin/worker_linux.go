@@ -17,16 +17,45 @@ const (
 
 // worker takes slots from the queue and answers them.
 type worker struct {
-	lot  *Lot
-	role role
-	buf  []byte
-	// steps it has before it steps aside again, as the lane's.
-	steps int
+	lot   *Lot
+	role  role
+	buf   []byte
+	aside aside // with the answers of bulk wakes
 
-	// What it writes, and since when: the wheel ends a write that lasts, which spares
-	// each answer two calls to set a deadline and take it off.
-	writes atomic.Pointer[slot]
-	since  atomic.Int64
+	writes stint
+}
+
+// stint is what a goroutine does with a slot's connection and has to end in time. The
+// wheel looks after it, which spares each answer two calls to set a deadline and take
+// it off.
+type stint struct {
+	with  atomic.Pointer[slot]
+	count atomic.Uint32
+
+	// The wheel's: the count that it has seen, and since when.
+	seen  uint32
+	since time.Time
+}
+
+func (x *stint) begin(s *slot) {
+	x.count.Add(1)
+	x.with.Store(s)
+}
+
+func (x *stint) end() { x.with.Store(nil) }
+
+// overdue returns the slot if the stint has been seen to last for longer than limit,
+// nil else.
+func (x *stint) overdue(now time.Time, limit time.Duration) *slot {
+	s, n := x.with.Load(), x.count.Load()
+	switch {
+	case s == nil:
+	case n != x.seen:
+		x.seen, x.since = n, now
+	case now.Sub(x.since) > limit:
+		return s
+	}
+	return nil
 }
 
 func (w *worker) run() {
@@ -85,15 +114,8 @@ func (w *worker) yield(i int, bulk bool) {
 }
 
 func (w *worker) stepAside() {
-	c := w.lot.Courtesy
-	switch {
-	case c.Aside() == 0:
-		w.steps = 0
-	case w.steps > 0:
-		w.steps--
-	default:
-		c.StepAside()
-		w.steps = asideSteps - 1
+	for w.aside.waits(w.lot.Courtesy) {
+		time.Sleep(asideLook)
 	}
 }
 
@@ -148,7 +170,7 @@ func (w *worker) answer(s *slot, a Answer) {
 	l := w.lot
 	s.last = s.last || l.ending()
 	w.buf = l.encode(w.buf[:0], s, a)
-	ready := writable(s.fd)
+	ready := s.hasRoom(len(w.buf))
 	if !ready || len(w.buf) > largeAnswer {
 		select {
 		case l.slow <- struct{}{}:
@@ -161,10 +183,9 @@ func (w *worker) answer(s *slot, a Answer) {
 			}
 		}
 	}
-	w.since.Store(time.Now().UnixNano())
-	w.writes.Store(s)
+	w.writes.begin(s)
 	_, err := s.conn.Write(w.buf)
-	w.writes.Store(nil)
+	w.writes.end()
 	if cap(w.buf) > keptBuffer {
 		w.buf = nil
 	}
@@ -173,7 +194,7 @@ func (w *worker) answer(s *slot, a Answer) {
 
 // check ends a write that lasts too long: the error goes to the worker.
 func (w *worker) check(now time.Time) {
-	if s := w.writes.Load(); s != nil && now.UnixNano()-w.since.Load() > int64(writeLimit) {
+	if s := w.writes.overdue(now, writeLimit); s != nil {
 		// Not Close: the descriptor is still watched. Should the write have ended just
 		// now, the deadline ends one connection that was slow anyway.
 		_ = s.conn.SetWriteDeadline(now)
@@ -202,22 +223,20 @@ func (l *Lot) answered(s *slot, err error) {
 	s.shard.mu.Lock()
 	s.wait, s.head = Wait{AgentID: s.wait.AgentID}, ""
 	switch {
+	case s.last && s.lost, l.closing.Load() && !s.last: // the latter as the idle ones
+		l.drop(s)
+		return
 	case s.last:
 		s.state, s.deadline = lingering, tick(l.base, time.Now().Add(lingerLimit))
-		err = l.watch.rearm(s, watchGone)
-	case l.closing.Load():
-		l.drop(s) // as the idle ones
-		return
 	case more:
 		l.giveBack(s) // the next request is here, where epoll does not see it
 		return
-	default:
-		s.state, s.deadline = idle, tick(l.base, time.Now().Add(IdleLimit))
-		err = l.watch.rearm(s, watchReads)
-	}
-	if err != nil {
-		l.drop(s)
+	case s.lost, s.unread && readable(s.fd):
+		s.state = idle
+		l.serve(s)
 		return
+	default:
+		s.state, s.unread, s.deadline = idle, false, tick(l.base, time.Now().Add(IdleLimit))
 	}
 	l.wheel.set(s, s.deadline)
 	s.shard.mu.Unlock()

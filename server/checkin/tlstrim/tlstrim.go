@@ -84,7 +84,17 @@ func Trim(c *tls.Conn) bool {
 			*b = bytes.Buffer{}
 		}
 	}
-	return rawInput.Len() == 0 && input.Len() == 0 && hand.Len() == 0
+	return !Holds(c)
+}
+
+// Holds says whether c has received what nobody has read from it yet, or that it
+// cannot be told. Nobody else may read from c meanwhile.
+func Holds(c *tls.Conn) bool {
+	if errUnknown != nil {
+		return true
+	}
+	rawInput, input, hand := buffers(c)
+	return rawInput.Len() > 0 || input.Len() > 0 || hand.Len() > 0
 }
 
 // buffers needs errUnknown to be nil.
