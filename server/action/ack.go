@@ -93,10 +93,11 @@ func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Mes
 }
 
 func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
-	a, err := s.Store.Actions().For(ctx, e.ActionID, agent.ID)
+	is, err := s.Store.Actions().For(ctx, e.ActionID, agent.ID)
 	if err != nil {
 		return err
 	}
+	a := is[0]
 	if !slices.Contains(a.Agents, agent.ID) {
 		// It would be counted in the place of one it was meant for.
 		return fleet.Errorf(fleet.NotFound, "action %s is not for agent %s", a.ID, agent.ID)

@@ -58,7 +58,7 @@ func (s *Service) Look(ctx context.Context, waits []*Wait) []Found {
 	}
 	for i, ids := range l.todo {
 		if len(ids) > 0 && out[i].Err == nil {
-			out[i] = l.answer(waits[i], ids)
+			out[i] = l.answer(i, ids)
 		}
 	}
 	return out
@@ -94,14 +94,13 @@ type look struct {
 
 // looked is what a look found out about an action.
 type looked struct {
-	waits    []int // whom it is for
-	action   fleet.Action
+	waits    []int           // whom it is for, ascending
+	is       []fleet.Action  // as it is for each of them
 	answered map[string]bool // agents that have answered it
 	err      error
 
-	places map[string]int // of the agents in the action, if they begin one after the other
-	// before and behind are the action as agents are given it, without the agent's
-	// id; nil until one is.
+	// before and behind are the first of them as agents are given it, without the
+	// agent's id; nil until one is.
 	before, behind []byte
 }
 
@@ -116,20 +115,16 @@ func (l *look) read(ctx context.Context, id string, a *looked) (err error) {
 	for n, i := range a.waits {
 		agents[n] = l.waits[i].AgentID
 	}
-	if len(agents) == 1 {
-		a.action, err = l.s.Actions.For(ctx, id, agents[0])
-	} else {
-		a.action, err = l.s.Actions.Get(ctx, id)
-	}
-	if err != nil || a.action.CancelledAt != nil {
+	if a.is, err = l.s.Actions.For(ctx, id, agents...); err != nil || a.is[0].CancelledAt != nil {
 		return err
 	}
 	a.answered, err = l.s.Results.Answered(ctx, id, agents)
 	return err
 }
 
-// answer puts together what an agent is given.
-func (l *look) answer(w *Wait, ids []string) Found {
+// answer puts together what the agent of a wait is given.
+func (l *look) answer(wait int, ids []string) Found {
+	agentID := l.waits[wait].AgentID
 	var deliver []*looked
 	var last int64
 	for _, id := range ids {
@@ -137,8 +132,8 @@ func (l *look) answer(w *Wait, ids []string) Found {
 		if a.err != nil {
 			return Found{Err: a.err}
 		}
-		last = a.action.Seq
-		if a.action.CancelledAt == nil && !a.answered[w.AgentID] {
+		last = a.is[0].Seq
+		if a.is[0].CancelledAt == nil && !a.answered[agentID] {
 			deliver = append(deliver, a)
 		}
 	}
@@ -149,7 +144,8 @@ func (l *look) answer(w *Wait, ids []string) Found {
 		if i > 0 {
 			body = append(body, ',')
 		}
-		body = a.append(body, w.AgentID)
+		at, _ := slices.BinarySearch(a.waits, wait)
+		body = a.append(body, &a.is[at], agentID)
 	}
 	body = append(body, `]}`...)
 	return Found{Answer: &Answer{Status: empty.Status, Body: body}}
@@ -157,20 +153,15 @@ func (l *look) answer(w *Wait, ids []string) Found {
 
 // append writes the action as an agent is given it. Most often the agent's id is
 // all that differs between agents, so the rest is encoded once.
-func (a *looked) append(body []byte, agentID string) []byte {
-	if a.action.Spread() {
-		if a.places == nil {
-			a.places = make(map[string]int, len(a.action.Agents))
-			for i, id := range a.action.Agents {
-				a.places[id] = i
-			}
-		}
-		return append(body, marshal(a.action.For(a.places[agentID]).ForAgent(agentID))...)
+func (a *looked) append(body []byte, is *fleet.Action, agentID string) []byte {
+	first := &a.is[0]
+	if is.StartTime != first.StartTime && !is.StartTime.Equal(*first.StartTime) { // all have one, or none
+		return append(body, marshal(is.ForAgent(agentID))...)
 	}
 	if a.before == nil {
 		// Within a JSON text quotes are escaped: this is the field.
 		const field = `"agent_id":`
-		before, behind, _ := bytes.Cut(marshal(a.action.ForAgent("")), []byte(field+`""`))
+		before, behind, _ := bytes.Cut(marshal(first.ForAgent("")), []byte(field+`""`))
 		a.before, a.behind = slices.Concat(before, []byte(field)), behind
 	}
 	body = append(body, a.before...)

@@ -27,6 +27,27 @@ type cachedAction struct {
 	places []int32
 }
 
+func newCachedAction(a fleet.Action) *cachedAction {
+	cached := &cachedAction{Action: a, places: make([]int32, len(a.Agents))}
+	for i := range cached.places {
+		cached.places[i] = int32(i) //nolint:gosec // an action is for 100,000 agents
+	}
+	slices.SortStableFunc(cached.places, func(x, y int32) int { return cmp.Compare(a.Agents[x], a.Agents[y]) })
+	return cached
+}
+
+func (a *cachedAction) forEach(agentIDs []string) []fleet.Action {
+	out := make([]fleet.Action, len(agentIDs))
+	for n, id := range agentIDs {
+		place := -1
+		if i, ok := slices.BinarySearchFunc(a.places, id, func(at int32, id string) int { return cmp.Compare(a.Agents[at], id) }); ok {
+			place = int(a.places[i])
+		}
+		out[n] = a.Action.For(place)
+	}
+	return out
+}
+
 // Get returns a copy of the action that was put.
 func (c *ActionCache[K]) Get(k K) (fleet.Action, bool) {
 	if a := c.get(k); a != nil {
@@ -35,17 +56,17 @@ func (c *ActionCache[K]) Get(k K) (fleet.Action, bool) {
 	return fleet.Action{}, false
 }
 
-// For returns the action that was put as it is for one agent.
-func (c *ActionCache[K]) For(k K, agentID string) (fleet.Action, bool) {
-	a := c.get(k)
-	if a == nil {
-		return fleet.Action{}, false
+// For returns the action that was put as it is for each of the agents.
+func (c *ActionCache[K]) For(k K, agentIDs []string) ([]fleet.Action, bool) {
+	if a := c.get(k); a != nil {
+		return a.forEach(agentIDs), true
 	}
-	place := -1
-	if i, ok := slices.BinarySearchFunc(a.places, agentID, func(at int32, id string) int { return cmp.Compare(a.Agents[at], id) }); ok {
-		place = int(a.places[i])
-	}
-	return a.Action.For(place), true
+	return nil, false
+}
+
+// ActionFor is an action as it is for each of the agents.
+func ActionFor(a fleet.Action, agentIDs []string) []fleet.Action {
+	return newCachedAction(a).forEach(agentIDs)
 }
 
 func (c *ActionCache[K]) get(k K) *cachedAction {
@@ -59,11 +80,7 @@ func (c *ActionCache[K]) Put(k K, a fleet.Action, size int) {
 	if size > maxActionCache {
 		return
 	}
-	cached := &cachedAction{Action: a, places: make([]int32, len(a.Agents))}
-	for i := range cached.places {
-		cached.places[i] = int32(i) //nolint:gosec // an action is for 100,000 agents
-	}
-	slices.SortStableFunc(cached.places, func(x, y int32) int { return cmp.Compare(a.Agents[x], a.Agents[y]) })
+	cached := newCachedAction(a)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept[k] != nil {

@@ -188,9 +188,10 @@ type Actions interface {
 	// It fails with Conflict if the id exists.
 	Create(ctx context.Context, a fleet.Action) (seq int64, err error)
 	Get(ctx context.Context, id string) (fleet.Action, error)
-	// For returns an action as it is for one agent (fleet.Action.For): all agents of
-	// a large one ask for it, and none of them needs the others.
-	For(ctx context.Context, id, agentID string) (fleet.Action, error)
+	// For returns an action as it is for each of some agents (fleet.Action.For), at the
+	// index of the agent: all agents of a large one ask for it, and none of them needs
+	// the others.
+	For(ctx context.Context, id string, agentIDs ...string) ([]fleet.Action, error)
 	// Cancel sets CancelledAt if it is not set.
 	Cancel(ctx context.Context, id string, at time.Time) error
 	// Pending returns actions for an agent with a Seq above after that have not

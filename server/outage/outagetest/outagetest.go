@@ -147,8 +147,8 @@ func (a actions) Get(ctx context.Context, id string) (fleet.Action, error) {
 	return through(ctx, a.s, "actions.get", func() (fleet.Action, error) { return a.Actions.Get(ctx, id) })
 }
 
-func (a actions) For(ctx context.Context, id, agentID string) (fleet.Action, error) {
-	return through(ctx, a.s, "actions.get", func() (fleet.Action, error) { return a.Actions.For(ctx, id, agentID) })
+func (a actions) For(ctx context.Context, id string, agentIDs ...string) ([]fleet.Action, error) {
+	return through(ctx, a.s, "actions.get", func() ([]fleet.Action, error) { return a.Actions.For(ctx, id, agentIDs...) })
 }
 
 func (a actions) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error) {

@@ -2,10 +2,10 @@ package elastic
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 type actions struct{ s *Store }
@@ -85,11 +85,30 @@ func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
 	return c.one(ctx, id, c.whole())
 }
 
-func (c actions) For(ctx context.Context, id, agentID string) (fleet.Action, error) {
-	return c.one(ctx, id, view{
-		func(id string) (fleet.Action, bool) { return c.s.actions.For(id, agentID) },
-		func(a fleet.Action) fleet.Action { return a.For(slices.Index(a.Agents, agentID)) },
+func (c actions) For(ctx context.Context, id string, agentIDs ...string) (list []fleet.Action, err error) {
+	// What many knows of the action beside its document goes by an action for nobody.
+	common := func(of []fleet.Action) fleet.Action {
+		list = of[1:]
+		return of[0]
+	}
+	asked := append([]string{""}, agentIDs...)
+	head, err := c.one(ctx, id, view{
+		func(id string) (fleet.Action, bool) {
+			of, ok := c.s.actions.For(id, asked)
+			if !ok {
+				return fleet.Action{}, false
+			}
+			return common(of), true
+		},
+		func(a fleet.Action) fleet.Action { return common(store.ActionFor(a, asked)) },
 	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		list[i].CancelledAt, list[i].Revision = head.CancelledAt, head.Revision
+	}
+	return list, nil
 }
 
 func (c actions) one(ctx context.Context, id string, as view) (fleet.Action, error) {

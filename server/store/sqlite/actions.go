@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 type actions struct{ s *Store }
@@ -94,31 +95,43 @@ func (a actionTargets) write(t *tx, seq int64, expiration any) error {
 }
 
 func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
-	return c.one(ctx, id, c.document)
+	h, err := c.head(ctx, id)
+	if err != nil {
+		return fleet.Action{}, err
+	}
+	a, err := c.document(ctx, h.seq)
+	h.put(&a)
+	return a, err
 }
 
-func (c actions) For(ctx context.Context, id, agentID string) (fleet.Action, error) {
-	return c.one(ctx, id, func(ctx context.Context, seq int64) (fleet.Action, error) {
-		if a, ok := c.s.actions.For(seq, agentID); ok {
-			return a, nil
-		}
-		a, err := c.document(ctx, seq)
+func (c actions) For(ctx context.Context, id string, agentIDs ...string) ([]fleet.Action, error) {
+	h, err := c.head(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := c.s.actions.For(h.seq, agentIDs)
+	if !ok {
+		a, err := c.document(ctx, h.seq)
 		if err != nil {
-			return a, err
+			return nil, err
 		}
-		return a.For(slices.Index(a.Agents, agentID)), nil
-	})
+		list = store.ActionFor(a, agentIDs)
+	}
+	for i := range list {
+		h.put(&list[i])
+	}
+	return list, nil
 }
 
-func (c actions) one(ctx context.Context, id string, document func(context.Context, int64) (fleet.Action, error)) (fleet.Action, error) {
-	list, err := c.many(ctx, document, `SELECT seq, rev, cancelled_at FROM actions WHERE id = ?`, id)
+func (c actions) head(ctx context.Context, id string) (actionHead, error) {
+	heads, err := c.heads(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE id = ?`, id)
 	switch {
 	case err != nil:
-		return fleet.Action{}, err
-	case len(list) == 0:
-		return fleet.Action{}, missing("action", id)
+		return actionHead{}, err
+	case len(heads) == 0:
+		return actionHead{}, missing("action", id)
 	}
-	return list[0], nil
+	return heads[0], nil
 }
 
 func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
@@ -150,11 +163,11 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 	if err != nil {
 		return nil, err
 	}
-	return c.many(ctx, c.document, pending, agentID, after, fromTime(now), max(limit, 0), listed)
+	return c.many(ctx, pending, agentID, after, fromTime(now), max(limit, 0), listed)
 }
 
 func (c actions) After(ctx context.Context, after int64, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, c.document, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ? + 0`, after, max(limit, 0))
+	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions WHERE seq > ? ORDER BY seq LIMIT ? + 0`, after, max(limit, 0))
 }
 
 func (c actions) LastSeq(ctx context.Context) (int64, error) {
@@ -164,33 +177,41 @@ func (c actions) LastSeq(ctx context.Context) (int64, error) {
 }
 
 func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, error) {
-	return c.many(ctx, c.document, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0`, max(limit, 0), max(offset, 0))
+	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0`, max(limit, 0), max(offset, 0))
 }
 
-// many reads which actions there are, and then each, most often from memory.
-func (c actions) many(ctx context.Context, document func(context.Context, int64) (fleet.Action, error), query string, args ...any) ([]fleet.Action, error) {
-	type head struct {
-		seq, rev  int64
-		cancelled sql.NullInt64
-	}
-	var heads []head
-	err := c.s.each(ctx, query, args, func(scan scan) error {
-		var h head
+// actionHead is what may change of an action.
+type actionHead struct {
+	seq, rev  int64
+	cancelled sql.NullInt64
+}
+
+func (h actionHead) put(a *fleet.Action) {
+	a.CancelledAt, a.Revision = toTimePtr(h.cancelled), revision(h.seq, h.rev)
+}
+
+func (c actions) heads(ctx context.Context, query string, args ...any) (heads []actionHead, err error) {
+	err = c.s.each(ctx, query, args, func(scan scan) error {
+		var h actionHead
 		err := scan(&h.seq, &h.rev, &h.cancelled)
 		heads = append(heads, h)
 		return err
 	})
+	return heads, err
+}
+
+// many reads which actions there are, and then each, most often from memory.
+func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.Action, error) {
+	heads, err := c.heads(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]fleet.Action, 0, len(heads))
-	for _, h := range heads {
-		a, err := document(ctx, h.seq)
-		if err != nil {
+	out := make([]fleet.Action, len(heads))
+	for i, h := range heads {
+		if out[i], err = c.document(ctx, h.seq); err != nil {
 			return nil, err
 		}
-		a.CancelledAt, a.Revision = toTimePtr(h.cancelled), revision(h.seq, h.rev)
-		out = append(out, a)
+		h.put(&out[i])
 	}
 	return out, nil
 }

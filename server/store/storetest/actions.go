@@ -53,12 +53,13 @@ func testActions(t *testing.T, cfg Config) {
 			if got.Seq != seq || seq <= 0 {
 				t.Fatalf("Seq is %d, Create gave %d", got.Seq, seq)
 			}
-			for place, id := range append(slices.Clone(want.Agents), "stranger") {
-				if id == "stranger" {
-					place = -1
-				}
-				equal(t, value(s.Actions().For(ctx, want.ID, id))(t), want.For(place))
+			asked := append([]string{"stranger"}, want.Agents...)
+			wantEach := []fleet.Action{want.For(-1)}
+			for place := range want.Agents {
+				wantEach = append(wantEach, want.For(place))
 			}
+			equal(t, value(s.Actions().For(ctx, want.ID, asked...))(t), wantEach)
+			equal(t, value(s.Actions().For(ctx, want.ID, asked[0]))(t), wantEach[:1])
 		}
 		cfg.eventually(t, func() error {
 			list, err := s.Actions().After(ctx, 0, 10)
@@ -187,7 +188,7 @@ func testActions(t *testing.T, cfg Config) {
 		first := value(s.Actions().Pending(ctx, name(0), 0, base, 2))(t)
 		equal(t, actionIDs(first), []string{"before", "large"})
 		equal(t, first[1].Agents[:100], large.Agents[:100])
-		equal(t, value(s.Actions().For(ctx, "large", "zz"))(t), first[1].For(slices.Index(large.Agents, "zz")))
+		equal(t, value(s.Actions().For(ctx, "large", "zz"))(t), []fleet.Action{first[1].For(slices.Index(large.Agents, "zz"))})
 	})
 
 	t.Run("a cancelled action says since when, and the first time counts", func(t *testing.T) {
