@@ -57,9 +57,10 @@ type Stream struct {
 	recent recent
 }
 
-// recentMax is how many events are kept in memory for all readers together: those
-// who keep up, which is nearly everybody, then cost one read of the store.
-const recentMax = 2 * ReadBatch
+// recentMax is how many events are kept in memory for all readers together, some
+// 2 MB: those who keep up within half a second of a fleet's upgrade, which is nearly
+// everybody, then cost one read of the store.
+const recentMax = 10 * ReadBatch
 
 // recent are the newest events that a reader has read, without a gap.
 type recent struct {

@@ -124,6 +124,50 @@ func (a *Agent) decode(doc string) (*document, bool) {
 	return d, ok
 }
 
+// DecodeEvent reads what json.Marshal wrote, as json.Unmarshal does: each server reads
+// all that happens to a fleet. Its data is not looked into: the document must be one
+// that was valid when it was stored.
+func DecodeEvent(doc string) (Event, error) {
+	var e Event
+	if e.decode(doc) {
+		return e, nil
+	}
+	e = Event{}
+	err := json.Unmarshal([]byte(doc), &e)
+	return e, err
+}
+
+// decode is not ok with anything that is not plainly as this server writes it.
+func (e *Event) decode(doc string) bool {
+	return eachMember(doc, func(name, value string) bool {
+		switch name {
+		case "seq":
+			return value == "0" // the store knows it
+		case "at":
+			return e.At.UnmarshalJSON([]byte(value)) == nil
+		case "type":
+			return takeText(&e.Type, value)
+		case "subject":
+			return takeText(&e.Subject, value)
+		case "actor":
+			return takeText(&e.Actor, value)
+		case "data":
+			e.Data = json.RawMessage(value)
+			return true
+		}
+		return false
+	})
+}
+
+// takeText takes the short way or none.
+func takeText(p *string, value string) bool {
+	text, ok := plainText(value)
+	if ok {
+		*p = strings.Clone(text) // who keeps a name does not keep the document
+	}
+	return ok
+}
+
 // member is one of an Agent's document.
 type member struct {
 	place               int
@@ -155,8 +199,7 @@ var agentMembers, agentMembersByName = func() (members []member, byName map[stri
 func decodeField(v reflect.Value, value string) bool {
 	switch p := v.Addr().Interface().(type) {
 	case *string:
-		if text, ok := plainText(value); ok {
-			*p = strings.Clone(text) // who keeps a name does not keep the document
+		if takeText(p, value) {
 			return true
 		}
 	case *UpgradeStatus:
@@ -369,11 +412,7 @@ func readText(p *string, value string) bool {
 	if value[0] != '"' {
 		return true
 	}
-	if text, ok := plainText(value); ok {
-		*p = strings.Clone(text)
-		return true
-	}
-	return json.Unmarshal([]byte(value), p) == nil
+	return takeText(p, value) || json.Unmarshal([]byte(value), p) == nil
 }
 
 func readBool(p *bool, value string) bool {

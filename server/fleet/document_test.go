@@ -375,3 +375,33 @@ func TestWhatIsKeptOfAnAgentIsSmall(t *testing.T) {
 	}
 	runtime.KeepAlive(kept)
 }
+
+func TestEventsAreThoseOfEncodingJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := Event{
+			At: drawTime(t, "at"), Type: drawText(t, "type"), Subject: drawText(t, "subject"), Actor: drawText(t, "actor"),
+			Seq: rapid.SampledFrom([]int64{0, 0, 7}).Draw(t, "seq"),
+		}
+		if rapid.Bool().Draw(t, "with data") {
+			e.Data = drawMetadata(t, "data")
+		}
+		written, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := []string{"{", "}", ",", ":", `"type"`, `"Type"`, `"at"`, `"seq"`, "null", "1", `"a"`, `"2026-03-03T10:00:00Z"`, `["x"]`, "ä"}
+		odd := "{" + strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 9).Draw(t, "parts"), "")
+		for _, doc := range []string{string(written), " " + string(written) + "\n", odd} {
+			var want Event
+			wantErr := json.Unmarshal([]byte(doc), &want)
+			if got, err := DecodeEvent(doc); (err == nil) != (wantErr == nil) || err == nil && !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s is read as\n%+v, %v; want\n%+v, %v", doc, got, err, want, wantErr)
+			}
+		}
+		for n := range written {
+			if got, err := DecodeEvent(string(written[:n])); err == nil {
+				t.Fatalf("the first %d bytes of %s are read as %+v", n, written, got)
+			}
+		}
+	})
+}

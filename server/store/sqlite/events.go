@@ -40,12 +40,12 @@ func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Even
 	err := e.s.each(ctx, `SELECT seq, doc FROM events WHERE seq > ? ORDER BY seq LIMIT ? + 0`, []any{after, max(limit, 0)}, func(scan scan) error {
 		var seq int64
 		var doc string
-		var ev fleet.Event
 		if err := scan(&seq, &doc); err != nil {
 			return err
 		}
-		if err := decode("event", fmt.Sprint(seq), doc, &ev); err != nil {
-			return err
+		ev, err := fleet.DecodeEvent(doc)
+		if err != nil {
+			return unreadable("event", fmt.Sprint(seq), err)
 		}
 		ev.Seq = seq
 		out = append(out, ev)
