@@ -167,6 +167,9 @@ type AgentQuery struct {
 	Desc   bool
 	Offset int
 	Limit  int // zero: the total alone
+	// Untotaled says that the total is known already, so that List may return any: to
+	// count a fleet takes a hundred times as long as to read its first page.
+	Untotaled bool
 }
 
 // AgentSort is a field agents can be listed by. Ties are broken by id, so pages
@@ -396,10 +399,8 @@ func InOrder(ctx context.Context, agents Agents, ids []string) ([]string, error)
 // fleet.StatusFacts.StatusAt. timeouts are those of policies, by id. Agents that are a
 // StatusCounter are asked as such first.
 func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Status]int, error) {
-	if c, ok := agents.(StatusCounter); ok {
-		if counts, ok := c.CountStatuses(ctx, filter, timeouts, now); ok {
-			return counts, nil
-		}
+	if counts, ok := KnownStatuses(ctx, agents, filter, timeouts, now); ok {
+		return counts, nil
 	}
 	rules := fleet.StatusRules(timeouts, now)
 	queries := make([]kql.Filter, len(rules))
@@ -415,6 +416,15 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 		out[r.Status] = counts[i]
 	}
 	return out, nil
+}
+
+// KnownStatuses is CountStatuses of agents that are a StatusCounter, and not ok with
+// others.
+func KnownStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (counts map[fleet.Status]int, ok bool) {
+	if c, is := agents.(StatusCounter); is {
+		return c.CountStatuses(ctx, filter, timeouts, now)
+	}
+	return nil, false
 }
 
 // updateTries bounds UpdateAgent and Tell. Two writers of one agent are its check-in and

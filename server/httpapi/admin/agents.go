@@ -74,9 +74,28 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		}
 		q.VersionBelow = versions[0]
 	}
+	// Of an unfiltered list presence knows how long it is. It is what people look at
+	// while a fleet comes back, and to count in the store took most of the time.
+	var counts map[fleet.Status]int
+	if strings.TrimSpace(c.Query("kuery")) == "" && q.VersionBelow == "" {
+		counts, q.Untotaled = store.KnownStatuses(ctx, h.Store.Agents(), store.AgentFilter{}, timeouts, now)
+	}
 	agents, total, err := h.Store.Agents().List(ctx, q)
 	if err != nil {
 		return err
+	}
+	if q.Untotaled {
+		if !flags["showInactive"] {
+			delete(counts, fleet.StatusInactive)
+			delete(counts, fleet.StatusUnenrolled)
+		}
+		total = 0
+		for _, n := range counts {
+			total += n
+		}
+		if len(agents) > 0 {
+			total = max(total, q.Offset+len(agents)) // which were read a moment later
+		}
 	}
 	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(agents)), Total: total, Page: number, PerPage: size}
 	for i := range agents {
@@ -86,9 +105,10 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		return err
 	}
 	if flags["getStatusSummary"] {
-		counts, err := store.CountStatuses(ctx, h.Store.Agents(), q.AgentFilter, timeouts, now)
-		if err != nil {
-			return err
+		if counts == nil {
+			if counts, err = store.CountStatuses(ctx, h.Store.Agents(), q.AgentFilter, timeouts, now); err != nil {
+				return err
+			}
 		}
 		summary := adminapi.StatusSummary{}
 		for _, s := range fleet.Statuses {
