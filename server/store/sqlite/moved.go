@@ -38,7 +38,7 @@ func (s *Store) MarkMoved(ctx context.Context, m store.Moved) error {
 
 // Moved returns the mark, nil if there is none.
 func (s *Store) Moved(ctx context.Context) (*store.Moved, error) {
-	m, err := readMoved(ctx, s.readers)
+	m, err := readMoved(ctx, s.readers.DB)
 	return m, s.fault("read", err)
 }
 

@@ -67,7 +67,8 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if opts.Alone {
 		w := newWriter(db, nil)
 		w.refuse = errReadOnly // it would take the only connection, and keep it
-		return newStore(path, db, db, w), nil
+		only := newReading(db)
+		return newStore(path, only, only, db, w), nil
 	}
 	unlabelled := false
 	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM facts WHERE labels IS NULL)`).Scan(&unlabelled); err != nil {
@@ -80,23 +81,28 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 		_ = db.Close()
 		return nil, err
 	}
-	watcher, err := connect(path, opts, reading, 1)
+	urgent, err := connect(path, opts, reading, urgentReaders)
 	if err != nil {
 		_, _ = readers.Close(), db.Close()
 		return nil, err
 	}
-	t, err := newTurn(path, opts.BusyTimeout)
+	watcher, err := connect(path, opts, reading, 1)
 	if err != nil {
-		_, _, _ = watcher.Close(), readers.Close(), db.Close()
+		_, _, _ = urgent.Close(), readers.Close(), db.Close()
 		return nil, err
 	}
-	s := newStore(path, readers, watcher, newWriter(db, t))
+	t, err := newTurn(path, opts.BusyTimeout)
+	if err != nil {
+		_, _, _, _ = watcher.Close(), urgent.Close(), readers.Close(), db.Close()
+		return nil, err
+	}
+	s := newStore(path, newReading(readers), newReading(urgent), watcher, newWriter(db, t))
 	s.unlabelled = unlabelled
 	return s, nil
 }
 
-func newStore(path string, readers, watcher *sql.DB, w *writer) *Store {
-	return &Store{path: path, readers: readers, watcher: watcher, writer: w, stmts: map[string]*sql.Stmt{}, changes: newChangeLog()}
+func newStore(path string, readers, urgent *reading, watcher *sql.DB, w *writer) *Store {
+	return &Store{path: path, readers: readers, urgent: urgent, watcher: watcher, writer: w, changes: newChangeLog()}
 }
 
 // Settings of the connection that writes. Exclusive comes before anything is read:

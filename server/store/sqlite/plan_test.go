@@ -103,7 +103,7 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	must(s.Audit().Append(ctx, []fleet.AuditEntry{{ID: "e"}}))
 
 	queries := map[string]bool{}
-	for q := range s.stmts {
+	for q := range s.readers.stmts {
 		queries[q] = true
 	}
 	must(s.writer.run(ctx, func(x *tx) error {

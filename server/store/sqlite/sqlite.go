@@ -23,6 +23,8 @@ const (
 	// DefaultReaders is how many reads run at once. SQLite is bound by the
 	// processor, so more than a few only take memory (a page cache each).
 	DefaultReaders = 4
+	// urgentReaders is how many more there are for store.Urgent.
+	urgentReaders = 2
 	// DefaultBusyTimeout is how long a write waits for another process. The
 	// longest transaction, the targets of a rollout of 100,000, takes a few seconds.
 	DefaultBusyTimeout = 5 * time.Second
@@ -43,14 +45,14 @@ type Options struct {
 // Store is an open file. It is safe for concurrent use.
 type Store struct {
 	path    string
-	readers *sql.DB
+	readers *reading
+	// urgent is for the short reads that somebody waits for (store.Urgent): of a fleet
+	// that comes back a hundred check-ins wait for the readers, each for several reads.
+	urgent *reading
 	// watcher is the connection that looks for what others write: it must not wait for
 	// readers that walk the fleet.
 	watcher *sql.DB
 	writer  *writer
-
-	stmtsMu sync.Mutex
-	stmts   map[string]*sql.Stmt // of readers, by their text
 
 	rids    ridCache
 	actions store.ActionCache[int64]
@@ -161,26 +163,44 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Close() error {
 	s.writer.close()
 	// Readers first: the last connection to close empties the log into the file.
-	err := errors.Join(s.readers.Close(), s.watcher.Close())
+	err := errors.Join(s.readers.Close(), s.urgent.Close(), s.watcher.Close())
 	if werr := s.writer.db.Close(); err == nil {
 		err = werr
 	}
 	return s.fault("close", err)
 }
 
-// stmt returns a prepared statement of the readers. It is for the fixed queries
-// of this package, so what is kept is bounded.
+// reading is connections that read, and their prepared statements by their text.
+type reading struct {
+	*sql.DB
+	mu    sync.Mutex
+	stmts map[string]*sql.Stmt
+}
+
+func newReading(db *sql.DB) *reading { return &reading{DB: db, stmts: map[string]*sql.Stmt{}} }
+
+// shortly is the connections for a read that ends soon.
+func (s *Store) shortly(ctx context.Context) *reading {
+	if store.IsUrgent(ctx) {
+		return s.urgent
+	}
+	return s.readers
+}
+
+// stmt returns a prepared statement. It is for the fixed queries of this package, so
+// what is kept is bounded.
 func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
-	s.stmtsMu.Lock()
-	defer s.stmtsMu.Unlock()
-	if st, ok := s.stmts[query]; ok {
+	r := s.shortly(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if st, ok := r.stmts[query]; ok {
 		return st, nil
 	}
-	st, err := s.readers.PrepareContext(ctx, query)
+	st, err := r.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	s.stmts[query] = st
+	r.stmts[query] = st
 	return st, nil
 }
 
@@ -207,15 +227,18 @@ func (s *Store) each(ctx context.Context, query string, args []any, f func(scan)
 }
 
 // page calls f for the rows of one page and returns how many there are in all,
-// both from one snapshot so that they fit. count takes args, query takes args, the
-// limit (-1 for none) and the offset.
+// both from one snapshot so that they fit. count takes args, and may be empty: then
+// they are not counted. query takes args, the limit (-1 for none) and the offset.
 func (s *Store) page(ctx context.Context, op, count, query string, args []any, offset, limit int, f func(scan) error) (total int, err error) {
-	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := s.shortly(ctx).BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return 0, s.fault(op, err)
 	}
 	defer tx.Rollback() // nothing was written
-	if err := tx.QueryRowContext(ctx, count, args...).Scan(&total); err != nil || limit == 0 {
+	if count != "" {
+		err = tx.QueryRowContext(ctx, count, args...).Scan(&total)
+	}
+	if err != nil || limit == 0 {
 		return total, s.fault(op, err)
 	}
 	rows, err := tx.QueryContext(ctx, query, append(args[:len(args):len(args)], limit, max(offset, 0))...)

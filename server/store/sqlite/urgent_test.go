@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -175,5 +176,34 @@ func TestTheContextSaysWhoWaits(t *testing.T) {
 			t.Errorf("its write is urgent: %v, want %v", got, want)
 		}
 		group[0].done <- nil
+	}
+}
+
+// While a fleet comes back, its check-ins have all the readers, and more of them wait.
+func TestAnOperatorsReadsDoNotWaitForTheFleets(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "muster.db"))
+	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "a", Active: true}); err != nil {
+		t.Fatal(err)
+	}
+	for range DefaultReaders {
+		tx, err := s.readers.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	operators := store.Urgent(ctx, func() bool { return false }) // however long it has taken
+	if _, err := s.Agents().Get(operators, "a"); err != nil {
+		t.Error(err)
+	}
+	if list, total, err := s.Agents().List(operators, store.AgentQuery{Limit: 20}); err != nil || len(list) != 1 || total != 1 {
+		t.Errorf("the list has %d of %d agents: %v", len(list), total, err)
+	}
+	fleets, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Agents().Get(fleets, "a"); err == nil {
+		t.Error("a reader was free: the test shows nothing")
 	}
 }
