@@ -295,6 +295,10 @@ func (c *conn) Read(b []byte) (int, error) {
 // and none computes meanwhile.
 func (c *conn) sit() {
 	c.seats <- struct{}{}
+	// Who is handed a seat is woken to run next, before all that could run already, and
+	// then hands it on. Unless each goes to the end of the line, one handshake follows
+	// the other, and a request of the admin API waits for hundreds.
+	runtime.Gosched()
 	c.of.Courtesy.StepAside()
 }
 
