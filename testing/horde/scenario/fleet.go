@@ -72,8 +72,9 @@ func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.WriteC
 // apartTag is what agents apart have besides the tag of all.
 func apartTag(tag string) string { return tag + "-apart" }
 
-// newFleet divides the agents. More than one process can hold are in children of
-// this program, which command starts. So are those apart, if there is a command.
+// newFleet divides the agents among children of this program, which command starts:
+// the operator measures how long it waits for the servers, and beside thousands of
+// agents it would wait for them. Without a command all are in this process.
 func newFleet(o Options, s *site, tag string, apart int, command []string) (*fleet, error) {
 	f := &fleet{}
 	per, rest := o.PerProcess, o.Agents-apart
@@ -84,9 +85,9 @@ func newFleet(o Options, s *site, tag string, apart int, command []string) (*fle
 	options := herd.Options{
 		Servers: s.Servers, CA: s.ca, Token: s.EnrollmentToken, Tags: []string{tag}, Version: "1.0.0", HTTP2: o.HTTP2, Dials: max(1, o.Dials/processes),
 	}
-	add := func(agents int, here bool) (err error) {
+	add := func(agents int) (err error) {
 		m := &member{agents: agents}
-		if here {
+		if len(command) == 0 {
 			if m.own, err = herd.New(options); err == nil {
 				m.Client = herd.Connect(m.own)
 			}
@@ -102,13 +103,13 @@ func newFleet(o Options, s *site, tag string, apart int, command []string) (*fle
 	}
 	size := (rest + processes - 1) / processes
 	for options.First < rest {
-		if err := add(min(size, rest-options.First), processes == 1); err != nil {
+		if err := add(min(size, rest-options.First)); err != nil {
 			return nil, err
 		}
 	}
 	if apart > 0 {
 		options.Tags = append(options.Tags, apartTag(tag))
-		if err := add(apart, len(command) == 0); err != nil {
+		if err := add(apart); err != nil {
 			return nil, err
 		}
 		f.apart = f.herds[len(f.herds)-1]
