@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/checkin/tlstrim"
+	"github.com/muster-fleet/muster/server/limit"
 )
 
 const (
@@ -312,11 +313,12 @@ func (t *turn) request() (*http.Request, error) {
 			return nil, errNotOurs
 		}
 	}
-	t.in.Reset(bytes.NewReader(t.text[:size]))
+	t.in.Reset(bytes.NewReader(t.text[:head]))
 	r, err := http.ReadRequest(t.in)
 	if err != nil || r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.Host == "" || r.ContentLength != int64(size-head) {
 		return nil, errNotOurs
 	}
+	r.Body = limit.InMemory(t.text[head:size])
 	r.RemoteAddr = conn.RemoteAddr().String()
 	return r, nil
 }

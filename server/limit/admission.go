@@ -145,7 +145,7 @@ const bodyChunk = 4 << 10
 // readBody reads the body of r into memory, at most one byte beyond limit. What
 // goes wrong with it, the handler finds behind what was read.
 func (t *Ticket) readBody(r *http.Request, limit int64) error {
-	if r.Body == nil || r.Body == http.NoBody {
+	if _, is := r.Body.(*read); is || r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
 	size := int64(bodyChunk)
@@ -182,6 +182,12 @@ type read struct {
 	text []byte
 	err  error // nil: there is more, which is for rest
 	rest io.ReadCloser
+}
+
+// InMemory is the body of a request that has been read as a whole already, by who
+// answers for its memory until the request is done. Enter takes it as it is.
+func InMemory(text []byte) io.ReadCloser {
+	return &read{text: text, err: io.EOF, rest: http.NoBody}
 }
 
 func (b *read) Read(p []byte) (int, error) {
