@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
 	"strings"
 	"syscall"
 
@@ -64,15 +63,13 @@ func run(ctx context.Context, root *cobra.Command) int {
 	return exitFailed
 }
 
-// herdCommand is what a child process is started with.
-const herdCommand = "herd"
-
 // summaries are the scenarios' help, by name.
 var summaries = map[string]string{
 	"enrol":       "Enrol hosts one at a time, then many at once",
 	"park":        "Park a fleet that checks in as often as a real one, and measure the server",
 	"single":      "Order actions for single parked agents, one after the other",
 	"upgrade-all": "Order an upgrade of all agents: until each has it, and each has acknowledged",
+	"floor":       "Measure a bare server of gin's with the same requests: what a check-in costs this machine at least",
 	"checkins":    "Let agents check in again and again, each check-in ending the one before",
 	"handouts":    "Give agents an action again as soon as they have it",
 	"behind":      "Order actions for single agents behind one for all others",
@@ -87,7 +84,6 @@ func newCommand() *cobra.Command {
 		o       scenario.Options
 		output  string
 		results string
-		profile string
 	)
 	root := &cobra.Command{
 		Use:   "load",
@@ -141,34 +137,15 @@ refused, or if the server answered with 5xx. Ctrl-C ends a run and removes what 
 	f.StringVarP(&output, "output", "o", "human", "output form: human or json")
 	f.StringVar(&results, "results", "", "write the table into this file, too: in the place of the last one of such servers")
 	f.StringVar(&o.Profiles, "profiles", "", "with --start: profile the servers and the agents, into this folder, and tell where the time goes")
-	f.StringVar(&profile, "cpuprofile", "", "write a profile of this process, of the agents if they are in one, to this file")
 
 	measure := func(cmd *cobra.Command, names []string) error {
 		if output != "human" && output != "json" {
 			return usageError{fmt.Errorf("--output is %q, want human or json", output)}
 		}
-		if profile != "" && o.Profiles != "" {
-			return usageError{errors.New("--cpuprofile and --profiles: give one of them, a process has one profile at a time")}
-		}
 		if err := o.Validate(); err != nil {
 			return usageError{err}
 		}
-		self, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		o.Progress, o.Child = cmd.ErrOrStderr(), []string{self, herdCommand}
-		if profile != "" {
-			f, err := os.Create(profile)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			if err := pprof.StartCPUProfile(f); err != nil {
-				return err
-			}
-			defer pprof.StopCPUProfile()
-		}
+		o.Progress = cmd.ErrOrStderr()
 		table, err := scenario.Run(cmd.Context(), o, names...)
 		if table == nil {
 			return err
@@ -193,9 +170,13 @@ refused, or if the server answered with 5xx. Ctrl-C ends a run and removes what 
 			return measure(cmd, names)
 		},
 	}, &cobra.Command{
-		Use: herdCommand, Hidden: true,
+		Use: scenario.HerdCommand, Hidden: true,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return scenario.ServeHerd(os.Stdin, os.Stdout) },
+	}, &cobra.Command{
+		Use: scenario.FloorCommand, Hidden: true,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return scenario.ServeFloor(os.Stdin, os.Stdout) },
 	})
 	return root
 }

@@ -12,7 +12,6 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -35,9 +34,11 @@ type member struct {
 	has    int
 	ids    []string // of its agents, when all have enrolled
 
-	own   *herd.Herd // in this process
 	child *exec.Cmd
 }
+
+// HerdCommand is what Options.Program is started with to be a herd: it calls ServeHerd.
+const HerdCommand = "herd"
 
 // ServeHerd is a child process: it reads what herd it is from in, and then serves it
 // there until in ends.
@@ -72,29 +73,18 @@ func (p pipes) Close() error { return errors.Join(p.ReadCloser.Close(), p.WriteC
 // apartTag is what agents apart have besides the tag of all.
 func apartTag(tag string) string { return tag + "-apart" }
 
-// newFleet divides the agents among children of this program, which command starts:
-// the operator measures how long it waits for the servers, and beside thousands of
-// agents it would wait for them. Without a command all are in this process.
-func newFleet(o Options, s *site, tag string, apart int, command []string) (*fleet, error) {
+// newFleet divides the agents among processes of their own: the operator measures how
+// long it waits for the servers, and beside thousands of agents it would wait for them.
+func newFleet(o Options, s *site, tag string, apart int) (*fleet, error) {
 	f := &fleet{}
 	per, rest := o.PerProcess, o.Agents-apart
 	processes := (rest + per - 1) / per
-	if processes > 1 && len(command) == 0 {
-		return nil, fmt.Errorf("--agents: is %d, and this process can hold %d: give a program to start with more", o.Agents, per)
-	}
 	options := herd.Options{
 		Servers: s.Servers, CA: s.ca, Token: s.EnrollmentToken, Tags: []string{tag}, Version: "1.0.0", HTTP2: o.HTTP2, Dials: max(1, o.Dials/processes),
 	}
-	add := func(agents int) (err error) {
+	add := func(agents int) error {
 		m := &member{agents: agents}
-		if len(command) == 0 {
-			if m.own, err = herd.New(options); err == nil {
-				m.Client = herd.Connect(m.own)
-			}
-		} else {
-			err = m.start(options, command)
-		}
-		if err != nil {
+		if err := m.start(options, o.Program); err != nil {
 			return errors.Join(err, f.close())
 		}
 		f.herds = append(f.herds, m)
@@ -117,8 +107,8 @@ func newFleet(o Options, s *site, tag string, apart int, command []string) (*fle
 	return f, nil
 }
 
-func (m *member) start(o herd.Options, command []string) error {
-	c := exec.Command(command[0], command[1:]...)
+func (m *member) start(o herd.Options, program string) error {
+	c := exec.Command(program, HerdCommand)
 	c.Stderr = os.Stderr
 	// Ctrl-C is for the parent, which then closes the pipe.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -152,9 +142,6 @@ func (m *member) close() error {
 	if m.Client != nil {
 		_ = m.Client.Close() // the child's end of life
 	}
-	if m.own != nil {
-		return m.own.Close()
-	}
 	if m.child == nil {
 		return nil
 	}
@@ -187,25 +174,9 @@ func (f *fleet) close() error {
 func (f *fleet) pids() []int {
 	pids := []int{}
 	for _, m := range f.herds {
-		if m.child != nil {
-			pids = append(pids, m.child.Process.Pid)
-		} else if !slices.Contains(pids, os.Getpid()) {
-			pids = append(pids, os.Getpid())
-		}
+		pids = append(pids, m.child.Process.Pid)
 	}
 	return pids
-}
-
-// processes are the herds of the fleet, one of each process.
-func (f *fleet) processes() *fleet {
-	some, here := &fleet{}, false
-	for _, m := range f.herds {
-		if m.child != nil || !here {
-			some.herds = append(some.herds, m)
-		}
-		here = here || m.child == nil
-	}
-	return some
 }
 
 // tell calls every herd at once and waits for all of them, or for ctx.

@@ -220,7 +220,7 @@ func (r *run) profileBegin(ctx context.Context, name string) (*profiling, error)
 	if r.Profiles == "" {
 		return nil, nil //nolint:nilnil // nothing to end
 	}
-	if err := tell[herd.ProfileReply](ctx, r.fleet.processes(), "Profile", func(*member) any { return herd.ProfileArgs{Begin: true} }, nil); err != nil {
+	if err := tell[herd.ProfileReply](ctx, r.fleet, "Profile", func(*member) any { return herd.ProfileArgs{Begin: true} }, nil); err != nil {
 		return nil, err
 	}
 	going, stop := context.WithCancel(ctx)
@@ -271,7 +271,7 @@ func (p *profiling) end(ctx context.Context) error {
 	}
 	var agents []*profile.Profile
 	var bad error
-	err := tell(ctx, p.r.fleet.processes(), "Profile", func(*member) any { return herd.ProfileArgs{} }, func(_ *member, reply *herd.ProfileReply) {
+	err := tell(ctx, p.r.fleet, "Profile", func(*member) any { return herd.ProfileArgs{} }, func(_ *member, reply *herd.ProfileReply) {
 		got, err := profile.Parse(bytes.NewReader(reply.CPU))
 		if err != nil {
 			bad = fmt.Errorf("profile of the agents: %w", err)

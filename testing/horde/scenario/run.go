@@ -41,9 +41,9 @@ type Options struct {
 	Profiles string
 	// Progress is told what happens.
 	Progress io.Writer
-	// Child starts this program as a herd; see ServeHerd. Without it, all agents are
-	// in this process.
-	Child []string
+	// Program is started for what must not share a process with the operator, with
+	// HerdCommand or FloorCommand; empty: this program.
+	Program string
 }
 
 // Defaults of a run.
@@ -129,13 +129,13 @@ func orDefault[T comparable](v, otherwise T) T {
 
 // Names are the scenarios, in the order in which a standard run has them.
 // Check-ins come before anything is ordered: they are of agents that have nothing new
-// to say.
-var Names = []string{"enrol", "park", "checkins", "handouts", "single", "upgrade-all", "behind", "churn", "slow", "storm", "restart"}
+// to say. The floor is that of the same minute.
+var Names = []string{"enrol", "park", "floor", "checkins", "handouts", "single", "upgrade-all", "behind", "churn", "slow", "storm", "restart"}
 
 // scenarios by name. Each may count on a fleet that is parked, enrol excepted, and
 // leaves it so.
 var scenarios = map[string]func(*run, context.Context) error{
-	"enrol": (*run).enrol, "park": (*run).park, "single": (*run).single, "upgrade-all": (*run).upgradeAll, "checkins": (*run).checkins,
+	"enrol": (*run).enrol, "park": (*run).park, "floor": (*run).floor, "single": (*run).single, "upgrade-all": (*run).upgradeAll, "checkins": (*run).checkins,
 	"handouts": (*run).handouts, "behind": (*run).behind, "churn": (*run).churn, "slow": (*run).slow, "storm": (*run).storm, "restart": (*run).restart,
 }
 
@@ -180,6 +180,11 @@ func Run(ctx context.Context, o Options, names ...string) (_ *Table, err error) 
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
+	if o.Program == "" {
+		if o.Program, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
 	if o.Profiles != "" {
 		if err := os.MkdirAll(o.Profiles, 0o755); err != nil {
 			return nil, fmt.Errorf("--profiles: %w", err)
@@ -197,7 +202,7 @@ func Run(ctx context.Context, o Options, names ...string) (_ *Table, err error) 
 	if r.operator, err = newOperator(s, tag, o.Agents); err != nil {
 		return nil, err
 	}
-	if r.fleet, err = newFleet(o, s, tag, o.apart(names), o.Child); err != nil {
+	if r.fleet, err = newFleet(o, s, tag, o.apart(names)); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.fleet.close()) }()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,12 +20,11 @@ import (
 	"github.com/muster-fleet/muster/testing/horde/scenario"
 )
 
-// herdWord makes this program a herd: it is a child of its own.
-const herdWord = "herd"
-
+// This program is a child of its own.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == herdWord {
-		if err := scenario.ServeHerd(os.Stdin, os.Stdout); err != nil {
+	serve := map[string]func(io.ReadCloser, io.WriteCloser) error{scenario.HerdCommand: scenario.ServeHerd, scenario.FloorCommand: scenario.ServeFloor}
+	if len(os.Args) == 2 && serve[os.Args[1]] != nil {
+		if err := serve[os.Args[1]](os.Stdin, os.Stdout); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)
 		}
@@ -83,7 +83,7 @@ func TestEveryScenarioMeasuresAFleet(t *testing.T) {
 	}
 	for name, figure := range map[string]string{
 		"enrol": "rate", "park": "server RSS, most", "single": "delivered p99", "upgrade-all": "server CPU per deliver + ack + poll",
-		"checkins": "settled agents, parked and answered", "handouts": "answered, p99", "behind": "single actions while the other is delivered", "churn": "hung up and came back", "slow": "single action beside them, p99", "storm": "admin API, longest",
+		"floor": "bare answers, per server core", "checkins": "settled agents, parked and answered", "handouts": "answered, p99", "behind": "single actions while the other is delivered", "churn": "hung up and came back", "slow": "single action beside them, p99", "storm": "admin API, longest",
 	} {
 		if value(t, table, name, figure) <= 0 {
 			t.Errorf("%s, %s is not above 0", name, figure)
@@ -124,13 +124,9 @@ func TestEveryScenarioMeasuresAFleet(t *testing.T) {
 // goes.
 func TestProcessesOfAgentsAtServersThatAreStarted(t *testing.T) {
 	t.Parallel() // both wait more than they work
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var progress bytes.Buffer
 	o := small(scenario.Target{Start: true, Replicas: 2})
-	o.Agents, o.Rounds, o.PerProcess, o.Child, o.Progress = 30, 1, 20, []string{self, herdWord}, &progress
+	o.Agents, o.Rounds, o.PerProcess, o.Progress = 30, 1, 20, &progress
 	o.Profiles = filepath.Join(t.TempDir(), "profiles")
 	table, err := scenario.Run(t.Context(), o, "behind", "restart")
 	if err != nil {
