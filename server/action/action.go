@@ -109,7 +109,7 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, hint strin
 	if s.Locks == nil {
 		return nil
 	}
-	var free []fleet.Agent
+	free := make([]fleet.Agent, 0, len(verdicts))
 	for _, v := range verdicts {
 		if v.Err == nil {
 			free = append(free, v.Agent)

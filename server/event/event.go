@@ -57,20 +57,21 @@ type Stream struct {
 	recent recent
 }
 
-// recentMax is how many events are kept in memory for all readers together, some
-// 2 MB: those who keep up within half a second of a fleet's upgrade, which is nearly
-// everybody, then cost one read of the store.
-const recentMax = 10 * ReadBatch
+// recentMin is how many events are kept in memory for all readers together, and twice
+// as many before the older half goes, some 4 MB: those who keep up within half a second
+// of a fleet's upgrade, which is nearly everybody, then cost one read of the store.
+const recentMin = 10 * ReadBatch
 
 // recent are the newest events that a reader has read, without a gap.
 type recent struct {
 	once   sync.Once
 	turn   chan struct{} // holds one token; who has it may touch the rest
 	from   int64         // what is above from and not above the last is here
-	events []fleet.Event
+	events []fleet.Event // readers have parts of it: it is appended to, and not changed
 }
 
-// after returns events behind a sequence number. What they point to is shared.
+// after returns events behind a sequence number, which are shared: they must not be
+// changed.
 func (s *Stream) after(ctx context.Context, after int64) ([]fleet.Event, error) {
 	c := &s.recent
 	c.once.Do(func() { c.turn = make(chan struct{}, 1) })
@@ -96,13 +97,14 @@ func (s *Stream) after(ctx context.Context, after int64) ([]fleet.Event, error) 
 			return nil, err
 		}
 		c.events = append(c.events, fresh...)
-		if drop := len(c.events) - recentMax; drop > 0 {
+		if drop := len(c.events) - recentMin; drop > recentMin {
 			c.from = c.events[drop-1].Seq
 			c.events = slices.Clone(c.events[drop:])
 		}
 	}
 	i, _ := slices.BinarySearchFunc(c.events, after+1, func(e fleet.Event, seq int64) int { return cmp.Compare(e.Seq, seq) })
-	return slices.Clone(c.events[i:min(len(c.events), i+ReadBatch)]), nil
+	end := min(len(c.events), i+ReadBatch)
+	return c.events[i:end:end], nil
 }
 
 // Publish appends events; At is set here where it is zero, Seq by the store. An
@@ -248,7 +250,8 @@ func (s *Stream) Reader(ctx context.Context, after *int64) (*Reader, error) {
 	return r, nil
 }
 
-// Next returns the next events, waiting for at least one until ctx ends.
+// Next returns the next events, waiting for at least one until ctx ends. Other readers
+// have them, too: they must not be changed.
 func (r *Reader) Next(ctx context.Context) ([]fleet.Event, error) {
 	for {
 		grown := r.stream.grown() // before the read, so that nothing falls between

@@ -5,7 +5,8 @@
 // speak the protocol, how long its steps take; of both stores, what enrolling,
 // check-ins, actions, acknowledgements and queries cost on each; and of an outage of
 // the store, what a fleet says that is being upgraded, and how soon the store has
-// it. What a request costs before any of Muster's own work, testing/horde's scenario floor says.
+// it. What a request costs before any of Muster's own work, testing/horde's scenario
+// floor says.
 // `go tool mage bench` runs it; it prints tables and writes them to RESULTS.md,
 // ROLLOUTS.md, STORES.md and OUTAGE.md beside this file. Nothing here is a test:
 // figures depend on the machine.
