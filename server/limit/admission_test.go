@@ -126,6 +126,43 @@ func TestABodyArrivesWholeWhateverItsPieces(t *testing.T) {
 	})
 }
 
+// A body that is in memory already is neither copied nor counted, and refused by its
+// reader if it is too long, as any other.
+func TestABodyInMemoryIsTakenAsItIs(t *testing.T) {
+	t.Parallel()
+	a := limit.NewAdmission(small(), nil)
+	text := []byte(`{"status":"online"}`)
+	in := request(t.Context(), nil)
+	in.Body = limit.InMemory(text)
+	r, err := a.Enter(t.Context(), in, limit.Checkin, maxBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limit.Done(r.Context())
+	if got := a.Bodies().Used; got != 0 {
+		t.Errorf("%d bytes are counted", got)
+	}
+	whole, ok := r.Body.(interface{ Whole() ([]byte, bool) }).Whole()
+	if !ok || &whole[0] != &text[0] || len(whole) != len(text) {
+		t.Errorf("the body is %q, whole: %v, or a copy", whole, ok)
+	}
+	if rest, err := io.ReadAll(r.Body); err != nil || len(rest) > 0 {
+		t.Errorf("behind the whole there is %q, %v", rest, err)
+	}
+
+	long := request(t.Context(), nil)
+	long.Body = limit.InMemory(text)
+	r, err = a.Enter(t.Context(), long, limit.Report, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limit.Done(r.Context())
+	var tooLarge *http.MaxBytesError
+	if _, err := io.ReadAll(http.MaxBytesReader(httptest.NewRecorder(), r.Body, 4)); !errors.As(err, &tooLarge) {
+		t.Errorf("a long body was read: %v", err)
+	}
+}
+
 func TestBodiesShareTheMemory(t *testing.T) {
 	t.Parallel()
 	a := limit.NewAdmission(small(), nil)
