@@ -177,7 +177,7 @@ var bans = []ban{
 	},
 
 	// Libraries have their place.
-	only("github.com/gin-gonic/gin", "gin routes; behind it are functions that know no router", "server/httpapi/..."),
+	only("github.com/gin-gonic/gin", "gin routes; behind it are functions that know no router. The load generator measures a bare server of it", "server/httpapi/...", "testing/horde/scenario"),
 	only("modernc.org/sqlite", "one store is SQLite, and so is what bridges an outage; the rest must not notice", "server/store/sqlite", "server/outage"),
 	only("database/sql", "one store is SQLite, and so is what bridges an outage; the rest must not notice", "server/store/sqlite", "server/outage"),
 	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
