@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/rpc"
@@ -113,7 +114,9 @@ func (s *server) graze(t *testing.T, agents int, change ...func(*herd.Options)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := herd.Connect(h)
+	ours, theirs := net.Pipe()
+	go func() { _ = herd.Serve(h, theirs) }() // it cannot fail but for a wrong method
+	c := rpc.NewClient(ours)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)

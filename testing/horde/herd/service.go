@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/rpc"
 	"runtime/pprof"
 	"slices"
@@ -28,13 +27,6 @@ func Serve(h *Herd, conn io.ReadWriteCloser) error {
 	}
 	s.ServeConn(conn)
 	return nil
-}
-
-// Connect gives a client of a herd in this process.
-func Connect(h *Herd) *rpc.Client {
-	ours, theirs := net.Pipe()
-	go func() { _ = Serve(h, theirs) }() // it cannot fail but for a wrong method
-	return rpc.NewClient(ours)
 }
 
 // None is what is asked or answered where there is nothing to say.
