@@ -3,14 +3,18 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/simagent"
 )
@@ -61,7 +65,7 @@ func (c *Cluster) EnrolWith(t testing.TB, n int, r *Recorder, w Watch, differ fu
 	for i := range n {
 		enrolling.Go(func() error {
 			home, host := i%len(urls), fmt.Sprintf("host-%03d", i)
-			item, err := simagent.Enrol(t.Context(), urls[home], c.TLS, c.Servers[0].Info.EnrollToken, host, firstVersion)
+			item, err := c.enrol(t.Context(), urls[home], host)
 			if err != nil {
 				return fmt.Errorf("enrol %s: %w", host, err)
 			}
@@ -88,6 +92,24 @@ func (c *Cluster) EnrolWith(t testing.TB, n int, r *Recorder, w Watch, differ fu
 	}
 	t.Cleanup(f.Close)
 	return f
+}
+
+// enrol enrols a host, which comes again while the store is away: nodes that have just
+// started do not always answer in time.
+func (c *Cluster) enrol(ctx context.Context, url, host string) (agentapi.EnrollItem, error) {
+	until := time.Now().Add(Patience)
+	for {
+		item, err := simagent.Enrol(ctx, url, c.TLS, c.Servers[0].Info.EnrollToken, host, firstVersion)
+		var refusal *gateway.StatusError
+		if !errors.As(err, &refusal) || refusal.HTTPStatus != http.StatusServiceUnavailable || time.Now().After(until) {
+			return item, err
+		}
+		select {
+		case <-ctx.Done():
+			return item, err
+		case <-time.After(poll):
+		}
+	}
 }
 
 // Close ends the agents and waits for them. Later calls do nothing.
