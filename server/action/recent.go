@@ -65,9 +65,7 @@ type emptied struct{ from, upTo, at int64 }
 func (r *recentActions) note(actions []fleet.Action) {
 	fresh := make([]*recentAction, len(actions))
 	for i, a := range actions {
-		agents := slices.Clone(a.Agents)
-		slices.Sort(agents)
-		fresh[i] = &recentAction{seq: a.Seq, id: a.ID, kind: a.Type, agents: agents, expiration: a.Expiration}
+		fresh[i] = &recentAction{seq: a.Seq, id: a.ID, kind: a.Type, agents: fleet.SortedIDs(a.Agents), expiration: a.Expiration}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

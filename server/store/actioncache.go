@@ -28,12 +28,7 @@ type cachedAction struct {
 }
 
 func newCachedAction(a fleet.Action) *cachedAction {
-	cached := &cachedAction{Action: a, places: make([]int32, len(a.Agents))}
-	for i := range cached.places {
-		cached.places[i] = int32(i) //nolint:gosec // an action is for 100,000 agents
-	}
-	slices.SortStableFunc(cached.places, func(x, y int32) int { return cmp.Compare(a.Agents[x], a.Agents[y]) })
-	return cached
+	return &cachedAction{a, fleet.PlacesByID(a.Agents)}
 }
 
 func (a *cachedAction) forEach(agentIDs []string) []fleet.Action {

@@ -59,9 +59,7 @@ type actionList struct{ first, agents string }
 func newActionTargets(a fleet.Action) (actionTargets, error) {
 	// In the order of the clustered key: neighbours share pages. Not null: json_each
 	// would take that for one.
-	ids := append([]string{}, a.Agents...)
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
+	ids := slices.Compact(fleet.SortedIDs(a.Agents))
 	var out actionTargets
 	var err error
 	if len(ids) < listedFrom {

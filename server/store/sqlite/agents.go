@@ -290,13 +290,22 @@ func (g agents) InOrder(ctx context.Context, ids []string) ([]string, error) {
 	return out, nil
 }
 
-// inOrder returns the places of numbers, the lowest first.
+// inOrder returns the places of numbers, the lowest first; of the same number, the
+// first place first.
 func inOrder(numbers []int64) []int {
-	places := make([]int, len(numbers))
-	for i := range places {
-		places[i] = i
+	type key struct {
+		number int64
+		place  int
 	}
-	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(numbers[a], numbers[b]) })
+	keys := make([]key, len(numbers))
+	for i, n := range numbers {
+		keys[i] = key{n, i}
+	}
+	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.place, b.place)) })
+	places := make([]int, len(numbers))
+	for i, k := range keys {
+		places[i] = k.place
+	}
 	return places
 }
 
@@ -686,12 +695,12 @@ func (c *ridCache) resolve(ctx context.Context, s *Store, touches []fleet.Touch)
 		return nil, err
 	}
 	rows := make([]touchRow, 0, len(touches))
-	for i, rid := range rids {
-		if rid != unknownRid {
-			rows = append(rows, touchRow{rid, touches[i]})
+	for _, at := range inOrder(rids) {
+		if rids[at] == unknownRid {
+			break // it is behind all others
 		}
+		rows = append(rows, touchRow{rids[at], touches[at]})
 	}
-	slices.SortStableFunc(rows, func(a, b touchRow) int { return cmp.Compare(a.rid, b.rid) })
 	return rows, nil
 }
 
