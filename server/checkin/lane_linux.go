@@ -40,11 +40,12 @@ const (
 	// laneIdle is how long a goroutine of the lane waits for another request.
 	laneIdle = time.Second
 	// trickle is how often a request is begun while polls of a bulk wake wait for
-	// their answers. All who have theirs come back at once, with an acknowledgement
-	// that costs more than an answer: the last to be answered would wait for the
-	// first ones' acknowledgements. Some have to come, for the wake may last; few enough
-	// that six servers on one machine, each with its own, leave the rest to the answers.
-	trickle = 10 * time.Millisecond
+	// their answers, here or at another server of this machine. All who have theirs come
+	// back at once, with an acknowledgement that costs more than an answer: the last to be
+	// answered would wait for the first ones' acknowledgements. Some have to come, for
+	// the wake may last; few enough that six servers on two processors, each with its
+	// own, leave the rest to the answers.
+	trickle = 50 * time.Millisecond
 	// fewFirst is how many requests of others go before the next of those who answer
 	// a bulk wake: an order for one agent does not wait for a fleet's
 	// acknowledgements, and neither do these for ever.
@@ -74,13 +75,17 @@ type lane struct {
 	fewRow, manyRow  int           // taken one after the other
 	begun            time.Time     // the last of many or again during a bulk wake
 	aside            aside         // of these
+	neighbours       neighbours
 	turns            map[*turn]struct{}
 }
 
 // Serve lets h answer the requests of connections that were parked before. It belongs
 // before Listener; without it the http.Server answers them all.
 func (l *Lot) Serve(h http.Handler) {
-	l.lane = &lane{lot: l, handler: h, places: make(chan struct{}, laneRequests), work: make(chan *slot), ready: make(chan struct{}, 1), turns: map[*turn]struct{}{}}
+	if l.Neighbours != nil {
+		l.queue.handOut = l.Neighbours.HandOut
+	}
+	l.lane = &lane{lot: l, handler: h, neighbours: neighbours{of: l.Neighbours}, places: make(chan struct{}, laneRequests), work: make(chan *slot), ready: make(chan struct{}, 1), turns: map[*turn]struct{}{}}
 }
 
 // push takes a connection that has something to read: after a bulk wake or not, and
@@ -120,8 +125,7 @@ func (n *lane) next() (*slot, time.Duration) {
 		}
 		return nil, asideLook
 	}
-	if n.lot.queue.bulky() {
-		now := time.Now()
+	if now := time.Now(); n.lot.queue.bulky() || n.neighbours.busy(now) {
 		if wait := n.begun.Add(trickle).Sub(now); wait > 0 {
 			if n.few.len() > 0 {
 				return n.few.first(), 0

@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/checkin/tlstrim"
 	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
@@ -58,6 +59,9 @@ type Lot struct {
 	// Courtesy is whom answers of bulk wakes, and what agents say to them, step aside
 	// for; nil: nobody. Set it before the first poll.
 	Courtesy *limit.Courtesy
+	// Neighbours are the other servers of this machine; nil: there are none, or they
+	// cannot be known. Set it before Serve.
+	Neighbours store.Neighbours
 
 	log      *slog.Logger
 	blocking Blocking

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // Lot parks as Blocking does: other systems have no epoll, and serve small fleets.
@@ -15,6 +16,8 @@ type Lot struct {
 	Blocking
 	// Courtesy is of no use here: the goroutines that wait are woken together.
 	Courtesy *limit.Courtesy
+	// Neighbours are of no use either.
+	Neighbours store.Neighbours
 }
 
 var _ Parker = (*Lot)(nil)

@@ -13,11 +13,20 @@ type queue struct {
 	idle               int        // general workers that wait and have not been signalled
 	small, bulk, empty fifo
 	bulkLeft           atomic.Int64 // in bulk
+	handOut            func(bool)   // hears whether there are any; nil: nobody does
 	stopped            bool
 }
 
 // bulky says whether polls of a bulk wake wait.
 func (q *queue) bulky() bool { return q.bulkLeft.Load() > 0 }
+
+// countBulk comes after each change of bulk.
+func (q *queue) countBulk() {
+	left := int64(q.bulk.len())
+	if was := q.bulkLeft.Swap(left); q.handOut != nil && (was > 0) != (left > 0) {
+		q.handOut(left > 0)
+	}
+}
 
 func (q *queue) open() {
 	q.work, q.spare, q.done = sync.NewCond(&q.mu), sync.NewCond(&q.mu), sync.NewCond(&q.mu)
@@ -72,7 +81,7 @@ func (q *queue) pushWoken(small bool, s ...*slot) {
 				q.bulk.push(s)
 			}
 		}
-		q.bulkLeft.Store(int64(q.bulk.len()))
+		q.countBulk()
 		q.work.Broadcast()
 		q.idle = 0
 		return
@@ -123,7 +132,7 @@ func (q *queue) take(r role, n int, into []*slot) (slots []*slot, bulk bool) {
 		case looksForAll:
 			if into = q.takeSmall(n, into); len(into) == 0 {
 				into, bulk = q.bulk.pop(n, into), true
-				q.bulkLeft.Store(int64(q.bulk.len()))
+				q.countBulk()
 				for _, s := range into {
 					s.inBulk = false
 				}

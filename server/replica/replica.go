@@ -116,6 +116,7 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	}
 	r := &Replica{opts: o, log: o.Log, parker: checkin.NewLot(o.Log), courtesy: &limit.Courtesy{}, draining: make(chan struct{})}
 	r.parker.Courtesy = r.courtesy
+	r.parker.Neighbours, _ = o.Store.(store.Neighbours)
 	watched, _ := o.Store.(store.Watched) // nil: see presence.New
 	r.presence = presence.New(watched, o.Log)
 	o.Store = presence.Store{Store: o.Store, Registry: r.presence}

@@ -158,6 +158,12 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.fault("ping", err)
 }
 
+// HandOut is of store.Neighbours: servers that share a file are on one machine.
+func (s *Store) HandOut(on bool) { s.writer.turn.handOut(on) }
+
+// HandOutElsewhere is of store.Neighbours.
+func (s *Store) HandOutElsewhere() bool { return s.writer.turn.handOutElsewhere() }
+
 // Close waits for writes that have begun. Those that wait their turn, and every
 // later call, fail as Unavailable.
 func (s *Store) Close() error {

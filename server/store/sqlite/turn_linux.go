@@ -26,10 +26,11 @@ type turn struct {
 	got      chan error // of capacity 1
 }
 
-// The gates.
+// The gates, and behind them what all may hold at once.
 const (
 	gateFirst = iota
 	gateWrite
+	byteHandOut
 )
 
 // newTurn makes the file of the database at path, if there is none.
@@ -93,6 +94,28 @@ func (t *turn) leave() {
 	if t != nil {
 		_ = t.lock(unix.F_OFD_SETLK, unix.F_UNLCK, gateWrite) // it is ours
 	}
+}
+
+// handOut says that this process hands something out to a fleet, or no longer; see
+// store.Neighbours. Without the lock nobody is told: it is a hint.
+func (t *turn) handOut(on bool) {
+	kind := int16(unix.F_UNLCK)
+	if on {
+		kind = unix.F_RDLCK
+	}
+	if t != nil {
+		_ = t.lock(unix.F_OFD_SETLK, kind, byteHandOut)
+	}
+}
+
+// handOutElsewhere says whether another process does.
+func (t *turn) handOutElsewhere() bool {
+	if t == nil {
+		return false
+	}
+	against := unix.Flock_t{Type: unix.F_WRLCK, Start: byteHandOut, Len: 1}
+	err := unix.FcntlFlock(t.file.Fd(), unix.F_OFD_GETLK, &against)
+	return err == nil && against.Type != unix.F_UNLCK
 }
 
 // close gives back what it has, or will have.

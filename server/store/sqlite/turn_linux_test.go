@@ -84,3 +84,35 @@ func TestATurnThatIsNotGivenBackMakesWritesUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A server hears that another one of its machine hands something out, and nothing of
+// itself; one that has gone hands nothing out.
+func TestServersOfAMachineHearOfEachOthersHandOuts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "muster.db")
+	var stores [3]*Store
+	for i := range stores {
+		stores[i] = mustOpen(t, path)
+	}
+	heard := func(want ...bool) {
+		t.Helper()
+		for i, w := range want {
+			if got := stores[i].HandOutElsewhere(); got != w {
+				t.Errorf("server %d hears of a hand-out: %t, want %t", i, got, w)
+			}
+		}
+	}
+	heard(false, false, false)
+	stores[0].HandOut(true)
+	heard(false, true, true)
+	stores[1].HandOut(true)
+	heard(true, true, true)
+	stores[0].HandOut(false)
+	heard(true, false, true)
+	if _, err := stores[2].Settings().GetOrPut(t.Context(), "name", nil); err != nil {
+		t.Errorf("a hand-out keeps another server from writing: %v", err)
+	}
+	if err := stores[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	heard(false)
+}
