@@ -174,7 +174,7 @@ func (n *lane) usher() {
 
 // serve answers a request, and others as long as there are any.
 func (n *lane) serve(s *slot) {
-	t := &turn{lot: n.lot, record: make([]byte, laneRecord), text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
+	t := &turn{lot: n.lot, plain: &plain{}, record: make([]byte, laneRecord), text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
 	n.mu.Lock()
 	n.turns[t] = struct{}{}
 	n.mu.Unlock()
@@ -218,6 +218,7 @@ type turn struct {
 	s     *slot
 	reads stint
 
+	plain  *plain
 	record []byte // lent to TLS while it reads
 	text   []byte // of the request; what has been read is
 	n      int    // so much
@@ -237,7 +238,9 @@ func (t *turn) serve(h http.Handler, s *slot) {
 	clear(t.header)
 	t.s, t.n, t.status, t.hijacked = s, 0, 0, false
 	t.body, t.out = kept(t.body), kept(t.out)
-	r, err := t.request()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r, err := t.request(ctx)
 	switch {
 	case errors.Is(err, errNotOurs):
 		t.giveBack()
@@ -246,12 +249,11 @@ func (t *turn) serve(h http.Handler, s *slot) {
 		t.lot.abandon(s)
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	t.follow(cancel)
-	ok := t.call(h, r.WithContext(ctx))
+	ok := t.call(h, r)
 	switch {
 	case t.hijacked:
+		t.plain = &plain{} // for who has the connection may have the request
 	case !ok:
 		t.lot.abandon(s)
 	default:
@@ -288,7 +290,7 @@ var errNotOurs = errors.New("not for the lane")
 var longAgo = time.Unix(1, 0)
 
 // request reads one.
-func (t *turn) request() (*http.Request, error) {
+func (t *turn) request(ctx context.Context) (*http.Request, error) {
 	conn := t.s.conn
 	if c := secure(conn); c != nil {
 		tlstrim.Lend(c, t.record)
@@ -317,10 +319,14 @@ func (t *turn) request() (*http.Request, error) {
 			return nil, errNotOurs
 		}
 	}
-	t.in.Reset(bytes.NewReader(t.text[:head]))
-	r, err := http.ReadRequest(t.in)
-	if err != nil || r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.Host == "" || r.ContentLength != int64(size-head) {
-		return nil, errNotOurs
+	r := t.plain.read(ctx, t.text[:head], size-head)
+	if r == nil {
+		t.in.Reset(bytes.NewReader(t.text[:head]))
+		r, err = http.ReadRequest(t.in)
+		if err != nil || r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.Host == "" || r.ContentLength != int64(size-head) {
+			return nil, errNotOurs
+		}
+		r = r.WithContext(ctx)
 	}
 	r.Body = limit.InMemory(t.text[head:size])
 	r.RemoteAddr = conn.RemoteAddr().String()
