@@ -1,21 +1,28 @@
 package httpapi
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
 	"reflect"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	json "github.com/go-json-experiment/json/v1"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // Decode reads a JSON body of at most limit bytes into v. Errors name the field.
 func Decode(c *gin.Context, limit int64, v any) error {
-	return DecodeJSON(http.MaxBytesReader(c.Writer, c.Request.Body, limit), v)
+	b, err := ReadBody(c, limit)
+	if err != nil {
+		return err
+	}
+	return UnmarshalJSON(b, v)
 }
 
 // ReadBody reads a body of at most limit bytes. One that is in memory is not copied.
@@ -34,58 +41,97 @@ func ReadBody(c *gin.Context, limit int64) ([]byte, error) {
 
 func readAll(r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(r)
-	var tooLarge *http.MaxBytesError
+	var (
+		refusal  *fleet.Error
+		tooLarge *http.MaxBytesError
+	)
 	switch {
+	case errors.As(err, &refusal) && refusal.Kind == fleet.TooMany:
+		return nil, refusal // of who hands the bytes on
 	case errors.As(err, &tooLarge):
 		return nil, fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
-	case err != nil:
+	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, fleet.FieldError("body", "is not whole: it ends early")
+	case err != nil:
+		return nil, fleet.FieldError("body", "%w", err)
 	}
 	return b, nil
 }
 
 // DecodeJSON reads one JSON value and nothing behind it.
 func DecodeJSON(r io.Reader, v any) error {
-	dec := json.NewDecoder(r)
-	err := dec.Decode(v)
+	b, err := readAll(r)
+	if err != nil {
+		return err
+	}
+	return UnmarshalJSON(b, v)
+}
+
+// UnmarshalJSON is DecodeJSON for what is in memory. It is what the next
+// encoding/json does, in a third of the time: it was a tenth of what an
+// acknowledgement costs.
+func UnmarshalJSON(b []byte, v any) error {
+	err := json.Unmarshal(b, v)
 	if err == nil {
-		// Not dec.More, which takes a closing bracket for the end.
-		_, err = dec.Token()
-		var syntax *json.SyntaxError
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err == nil || errors.As(err, &syntax):
-			return fleet.FieldError("body", "has something behind its JSON value")
-		}
+		return nil
+	}
+	if err := checkSyntax(b); err != nil {
+		return err
 	}
 	var (
-		refusal  *fleet.Error
-		tooLarge *http.MaxBytesError
-		syntax   *json.SyntaxError
-		wrong    *json.UnmarshalTypeError
-		badTime  *time.ParseError
+		wrong   *json.UnmarshalTypeError
+		badTime *time.ParseError
 	)
 	switch {
-	case errors.As(err, &refusal) && refusal.Kind == fleet.TooMany:
-		return refusal // of who hands the bytes on
-	case errors.As(err, &tooLarge):
-		return fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
+	case errors.As(err, &wrong) && wrong.Field != "" && wrong.Err != nil: // of the right kind, such as a text that is not base64
+		return fleet.FieldError("body."+fieldPath(wrong.Field), "%w", wrong.Err)
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return fleet.FieldError("body."+fieldPath(wrong.Field), "is a JSON %s, want %s", wrong.Value, jsonWord(wrong.Type))
+	case errors.As(err, &wrong):
+		return fleet.FieldError("body", "is a JSON %s, want an object", wrong.Value)
+	case errors.As(err, &badTime):
+		// It does not say where it stands, but the value does.
+		return fleet.FieldError("body", "has the time %s, want one such as 2026-01-31T12:00:00Z", badTime.Value)
+	}
+	return fleet.FieldError("body", "%w", err)
+}
+
+// checkSyntax says what keeps b from being one JSON value.
+func checkSyntax(b []byte) error {
+	var (
+		whole  json.RawMessage
+		syntax *json.SyntaxError
+		dec    = json.NewDecoder(bytes.NewReader(b))
+	)
+	switch err := dec.Decode(&whole); {
 	case errors.Is(err, io.EOF):
 		return fleet.FieldError("body", "is empty, want a JSON object")
 	case errors.As(err, &syntax):
 		return fleet.FieldError("body", "is not JSON: %w at byte %d", err, syntax.Offset)
-	case errors.Is(err, io.ErrUnexpectedEOF):
+	case err != nil:
 		return fleet.FieldError("body", "is not whole: it ends early")
-	case errors.As(err, &wrong) && wrong.Field != "":
-		return fleet.FieldError("body."+wrong.Field, "is a JSON %s, want %s", wrong.Value, jsonWord(wrong.Type))
-	case errors.As(err, &wrong):
-		return fleet.FieldError("body", "is a JSON %s, want an object", wrong.Value)
-	case errors.As(err, &badTime):
-		// encoding/json does not say where it stands, but the value does.
-		return fleet.FieldError("body", "has the time %s, want one such as 2026-01-31T12:00:00Z", badTime.Value)
 	}
-	return fleet.FieldError("body", "%w", err)
+	// Not dec.More, which takes a closing bracket for the end.
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return fleet.FieldError("body", "has something behind its JSON value")
+	}
+	return nil
+}
+
+// fieldPath is the path of a field as this API writes it: an index in brackets.
+func fieldPath(dotted string) string {
+	var path strings.Builder
+	for i, name := range strings.Split(dotted, ".") {
+		_, err := strconv.ParseUint(name, 10, 32)
+		switch {
+		case err == nil:
+			name = "[" + name + "]"
+		case i > 0:
+			path.WriteByte('.')
+		}
+		path.WriteString(name)
+	}
+	return path.String()
 }
 
 // jsonWord is a type as people who write JSON call it.

@@ -1,8 +1,10 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,6 +28,59 @@ func TestWhoHandsABodyOnMayRefuseIt(t *testing.T) {
 	err = httpapi.DecodeJSON(io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(errors.New("boom"))), &v)
 	if fleet.KindOf(err) != fleet.Invalid {
 		t.Errorf("another error became %v", err)
+	}
+}
+
+func TestABodyThatIsWrongIsToldWhereAndWhy(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		``:                                "[request body]: is empty, want a JSON object",
+		" \n":                             "[request body]: is empty, want a JSON object",
+		`{"events":[{"name":`:             "[request body]: is not whole: it ends early",
+		`{"events":]}`:                    "[request body]: is not JSON: invalid character ']' looking for beginning of value at byte 11",
+		`{} {}`:                           "[request body]: has something behind its JSON value",
+		`{}]`:                             "[request body]: has something behind its JSON value",
+		`[]`:                              "[request body]: is a JSON array, want an object",
+		`{"events":"x"}`:                  "[request body.events]: is a JSON string, want a list",
+		`{"events":[{},{"name":7}]}`:      "[request body.events[1].name]: is a JSON number, want a string",
+		`{"events":[{"count":300}]}`:      "[request body.events[0].count]: is a JSON number 300, want a whole number",
+		`{"events":[{"count":1.5}]}`:      "[request body.events[0].count]: is a JSON number 1.5, want a whole number",
+		`{"events":[{"key":"*"}]}`:        "[request body.events[0].key]: illegal base64 data at input byte 0",
+		`{"events":[{"at":"yesterday"}]}`: "[request body]: has the time yesterday, want one such as 2026-01-31T12:00:00Z",
+	} {
+		var v struct {
+			Events []struct {
+				Name  string    `json:"name"`
+				Count uint8     `json:"count"`
+				Key   []byte    `json:"key"`
+				At    time.Time `json:"at"`
+			} `json:"events"`
+		}
+		if err := httpapi.UnmarshalJSON([]byte(body), &v); err == nil || err.Error() != want {
+			t.Errorf("%s\n got %v\nwant %s", body, err, want)
+		}
+	}
+}
+
+// Other people's agents send what they like, and have been heard.
+func TestABodyIsTakenAsEncodingJSONTakesIt(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		`{"NAME":"x"}`,
+		`{"name":"x","name":"y"}`,
+		"{\"name\":\"no \xff space\"}",
+		`{"name":null,"tags":null}`,
+		`{"name":"x","tags":[],"unknown":{"a":[1]}}`,
+		" {\"name\" : \"\\ud800\"}\r\n",
+	} {
+		type named struct {
+			Name string   `json:"name"`
+			Tags []string `json:"tags"`
+		}
+		var got, want named
+		if err := errors.Join(httpapi.UnmarshalJSON([]byte(body), &got), json.Unmarshal([]byte(body), &want)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %+v, want %+v: %v", body, got, want, err)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,13 +29,13 @@ func DecodeStrictJSON(r io.Reader, v any) error {
 		return err
 	}
 	var raw json.RawMessage
-	if err := DecodeJSON(bytes.NewReader(b), &raw); err != nil {
+	if err := UnmarshalJSON(b, &raw); err != nil {
 		return err
 	}
 	if err := checkKeys("body", raw, reflect.TypeOf(v)); err != nil {
 		return err
 	}
-	return DecodeJSON(bytes.NewReader(b), v)
+	return UnmarshalJSON(b, v)
 }
 
 // checkKeys looks for the first key, in the order of the names, that t has no

@@ -243,7 +243,7 @@ func (h *Handlers) readCheckin(c *gin.Context, w *presence.Word) ([]byte, error)
 // decodeCheckin decodes the body, which may be gzip.
 func decodeCheckin(c *gin.Context, body []byte, req *agentapi.CheckinRequest) error {
 	if !strings.EqualFold(c.GetHeader("Content-Encoding"), "gzip") {
-		return httpapi.DecodeJSON(bytes.NewReader(body), req)
+		return httpapi.UnmarshalJSON(body, req)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
