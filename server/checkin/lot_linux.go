@@ -44,6 +44,9 @@ const (
 	batchSize = 256
 	// smallWake is how many agents a wake may name to go before the bulk ones.
 	smallWake = 64
+	// manyAgents is how many a wake names for the heap to grow: fewer leave less behind
+	// than a collection is for.
+	manyAgents = 1000
 	// yieldEvery is after how many answers a worker lets others have the processor: a
 	// request of the admin API takes several turns.
 	yieldEvery = 4
@@ -62,6 +65,8 @@ type Lot struct {
 	// Neighbours are the other servers of this machine; nil: there are none, or they
 	// cannot be known. Set it before Serve.
 	Neighbours store.Neighbours
+	// Heap hears that many are to be answered; nil: it does not.
+	Heap *limit.Heap
 
 	log      *slog.Logger
 	blocking Blocking
@@ -420,7 +425,12 @@ func (l *Lot) Wake(agentIDs ...string) {
 		return
 	}
 	// The workers that this wakes take the processor and its locks.
-	go l.wakeAll(agentIDs, false)
+	go func() {
+		if len(agentIDs) >= manyAgents {
+			l.Heap.Busy()
+		}
+		l.wakeAll(agentIDs, false)
+	}()
 }
 
 func (l *Lot) wakeAll(agentIDs []string, small bool) {

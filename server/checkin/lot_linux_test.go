@@ -15,12 +15,15 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/limit"
 )
 
 // street is a lot behind a server, and agents whose connections the test holds.
@@ -428,4 +431,32 @@ func TestLotDrainsAtItsRateAndSaysSo(t *testing.T) {
 	if took, want := time.Since(begin), time.Duration(len(ids))*time.Second/checkin.DrainRate-40*time.Millisecond; took < want {
 		t.Errorf("%d were answered in %s, want at least %s", len(ids), took, want)
 	}
+}
+
+// Not parallel: it sets the collector of the whole process.
+func TestAWakeOfManyLetsTheHeapGrow(t *testing.T) {
+	was := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(was)
+	percent := func() int {
+		p := debug.SetGCPercent(100)
+		debug.SetGCPercent(p)
+		return p
+	}
+	synctest.Test(t, func(t *testing.T) {
+		lot := checkin.NewLot(slog.New(slog.DiscardHandler))
+		lot.Heap = limit.TuneMemory(0, func(string) string { return "" })
+		parked := percent()
+		many := make([]string, 1000)
+		few := many[:999]
+		lot.Wake(few...)
+		synctest.Wait()
+		if p := percent(); p != parked {
+			t.Errorf("after a wake of %d it is %d, want %d", len(few), p, parked)
+		}
+		lot.Wake(many...)
+		synctest.Wait()
+		if p := percent(); p <= parked {
+			t.Errorf("after a wake of %d it is %d still", len(many), p)
+		}
+	})
 }

@@ -18,6 +18,8 @@ type Lot struct {
 	Courtesy *limit.Courtesy
 	// Neighbours are of no use either.
 	Neighbours store.Neighbours
+	// Heap neither.
+	Heap *limit.Heap
 }
 
 var _ Parker = (*Lot)(nil)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -203,19 +204,27 @@ func TestThisMachineSaysWhatItHas(t *testing.T) {
 	}
 }
 
-// Not parallel: it sets what the whole process has.
-func TestTheCollectorIsSetUnlessTheEnvironmentSetsIt(t *testing.T) {
+// keepCollector brings the collector's settings back when the test is over, and returns
+// what reads them.
+func keepCollector(t *testing.T) (is func() (percent int, heap int64)) {
 	percent, heap := debug.SetGCPercent(100), debug.SetMemoryLimit(-1)
-	defer func() {
+	t.Cleanup(func() {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(heap)
-	}()
-	is := func() (int, int64) {
+	})
+	return func() (int, int64) {
 		p := debug.SetGCPercent(100)
 		debug.SetGCPercent(p)
 		return p, debug.SetMemoryLimit(-1)
 	}
-	TuneMemory(10*gib, func(string) string { return "set" })
+}
+
+// Not parallel: it sets what the whole process has.
+func TestTheCollectorIsSetUnlessTheEnvironmentSetsIt(t *testing.T) {
+	is := keepCollector(t)
+	_, heap := is()
+	h := TuneMemory(10*gib, func(string) string { return "set" })
+	h.Busy()
 	if p, m := is(); p != 100 || m != heap {
 		t.Errorf("the environment's word became %d and %d", p, m)
 	}
@@ -227,4 +236,31 @@ func TestTheCollectorIsSetUnlessTheEnvironmentSetsIt(t *testing.T) {
 	if p, m := is(); p != 75 || m != 9*gib {
 		t.Errorf("it is %d and %d", p, m)
 	}
+}
+
+// Not parallel, as above.
+func TestTheHeapGrowsWhileManyAreGivenSomethingAndAWhileLonger(t *testing.T) {
+	is := keepCollector(t)
+	synctest.Test(t, func(t *testing.T) {
+		h := TuneMemory(0, func(string) string { return "" })
+		check := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if p, _ := is(); p != want {
+				t.Errorf("%s it is %d, want %d", when, p, want)
+			}
+		}
+		h.Busy()
+		check("at the start of an action", 200)
+		time.Sleep(busyFor - time.Second)
+		h.Busy()
+		time.Sleep(busyFor - time.Second)
+		check("while another follows", 200)
+		time.Sleep(2 * time.Second)
+		check("afterwards", 75)
+		h.Busy()
+		check("at the next", 200)
+		time.Sleep(2 * busyFor)
+		check("after that", 75)
+	})
 }

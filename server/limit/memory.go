@@ -74,24 +74,19 @@ func memTotal(text []byte) (int64, bool) {
 	return 0, false
 }
 
-const (
-	// gcPercent: a parked fleet is live memory, and twice that much is what the
-	// usual 100 would let the heap grow to. At 50, where everything else is as it is
-	// here, check-ins cost a sixth more of the processor's time than at 75.
-	gcPercent = 75
-	// heapShare of the memory is the runtime's soft limit: the rest is for what it
-	// does not count, and for the moment until a collection is done.
-	heapShare = 0.9
-)
+// heapShare of the memory is the runtime's soft limit: the rest is for what it does not
+// count, and for the moment until a collection is done.
+const heapShare = 0.9
 
-// TuneMemory sets the runtime's garbage collector for a server that may use
-// memory bytes, 0 if that is not known. What the environment sets with GOGC or
-// GOMEMLIMIT stays.
-func TuneMemory(memory int64, getenv func(string) string) {
-	if getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+// TuneMemory sets the runtime's garbage collector for a server that may use memory
+// bytes, 0 if that is not known. What the environment sets with GOGC or GOMEMLIMIT
+// stays; with GOGC there is no Heap.
+func TuneMemory(memory int64, getenv func(string) string) *Heap {
 	if getenv("GOMEMLIMIT") == "" && memory > 0 {
 		debug.SetMemoryLimit(int64(heapShare * float64(memory)))
 	}
+	if getenv("GOGC") != "" {
+		return nil
+	}
+	return newHeap()
 }

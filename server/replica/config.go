@@ -200,7 +200,8 @@ limits:                     # 0: what suits this machine; /api/status of the adm
   max_enrollments: 0        # of enrolments
   max_downloads: 0          # of downloads of packages
   memory_bytes: 0           # what the server may use: the machine's memory or its container's, if not this.
-                            # GOMEMLIMIT is set to 90 % of it, and GOGC to 75, if the environment does not set them
+                            # GOMEMLIMIT is set to 90 % of it, and GOGC to 75, and to 200 while a fleet is given something,
+                            # if the environment does not set them
 debug:
   listen: ""                # 127.0.0.1:6060 serves profiles at http://127.0.0.1:6060/debug/pprof/, without a key: loopback only
 log:

@@ -63,6 +63,8 @@ type Options struct {
 	AgentListener net.Listener
 	AdminListener net.Listener
 	Now           clock.Clock
+	// Heap is this process's; nil: it is not to be changed.
+	Heap *limit.Heap
 }
 
 // Replica is a server that is ready to run.
@@ -115,7 +117,7 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 		return nil, err
 	}
 	r := &Replica{opts: o, log: o.Log, parker: checkin.NewLot(o.Log), courtesy: &limit.Courtesy{}, draining: make(chan struct{})}
-	r.parker.Courtesy = r.courtesy
+	r.parker.Courtesy, r.parker.Heap = r.courtesy, o.Heap
 	r.parker.Neighbours, _ = o.Store.(store.Neighbours)
 	watched, _ := o.Store.(store.Watched) // nil: see presence.New
 	r.presence = presence.New(watched, o.Log)
