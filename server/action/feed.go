@@ -116,9 +116,11 @@ func (f *Feed) round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.recent.note(actions) // before anybody comes for them
-		for _, a := range actions {
-			f.Wake(a.Agents...)
+		agents := f.recent.note(actions) // before anybody comes for them
+		for i, a := range actions {
+			// In the order of their ids: they acknowledge in the order in which they are
+			// answered, and a write of neighbours touches few pages of a store.
+			f.Wake(agents[i]...)
 			f.last = a.Seq
 		}
 		if len(actions) < feedBatch {

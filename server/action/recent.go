@@ -61,11 +61,14 @@ func (a *recentAction) isFor(agentID string) bool {
 // at a time.
 type emptied struct{ from, upTo, at int64 }
 
-// note remembers actions that follow those it has.
-func (r *recentActions) note(actions []fleet.Action) {
+// note remembers actions that follow those it has, and returns the agents of each,
+// sorted, which are not to be changed.
+func (r *recentActions) note(actions []fleet.Action) (agents [][]string) {
 	fresh := make([]*recentAction, len(actions))
+	agents = make([][]string, len(actions))
 	for i, a := range actions {
 		fresh[i] = &recentAction{seq: a.Seq, id: a.ID, kind: a.Type, agents: fleet.SortedIDs(a.Agents), expiration: a.Expiration}
+		agents[i] = fresh[i].agents
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,6 +90,7 @@ func (r *recentActions) note(actions []fleet.Action) {
 	for len(r.list) > recentActionsMax || len(r.list) > 0 && r.agents > recentAgentsMax {
 		r.drop()
 	}
+	return agents
 }
 
 // drop forgets the oldest.
