@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -251,4 +252,104 @@ func TestAQueueGivesOutWhatCameFirst(t *testing.T) {
 	if q.add(&write{}) {
 		t.Error("a closed queue took another")
 	}
+}
+
+// record is a write of an acknowledgement.
+func record() *write { return &write{ctx: context.Background(), records: &records{}} }
+
+func TestAcknowledgementsOfAFleetAreWrittenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		over := make(chan struct{})
+		defer close(over)
+		go func() { // one in a millisecond
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Millisecond):
+					q.add(record())
+				}
+			}
+		}()
+		began, groups, got := time.Now(), 0, 0
+		for time.Since(began) < time.Second {
+			group, _ := q.take()
+			groups, got = groups+1, got+len(group)
+		}
+		// Of one each, until there is a crowd.
+		if most := crowd + int(time.Second/maxGather) + 1; groups > most || got < 900 {
+			t.Errorf("%d acknowledgements in a second were written in %d groups, want %d at most", got, groups, most)
+		}
+	})
+}
+
+func TestWhoIsWaitedForIsGatheredNoLongerThanItHelps(t *testing.T) {
+	many := func(n int) (list []*write) {
+		for range n {
+			list = append(list, record())
+		}
+		return list
+	}
+	other := func() *write { return &write{ctx: context.Background()} }
+	urgent := other()
+	urgent.waits = func() bool { return true }
+	for _, c := range []struct {
+		name  string
+		jobs  []*write
+		want  int
+		after time.Duration
+	}{
+		{"one, at once", many(1), 1, 0},
+		{"some, at once", many(crowd - 1), crowd - 1, 0},
+		{"all of a crowd, when no more come", many(crowd), crowd, gatherLook},
+		{"a full group, at once", many(fullGroup), fullGroup, 0},
+		{"more than that, at once", many(fullGroup + 1), fullGroup + 1, 0},
+		{"who is waited for, at once", append(many(crowd), urgent), 1, 0},
+		{"others are no crowd", slices.Concat(many(crowd-1), []*write{other(), other()}), crowd + 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue()
+				for _, job := range c.jobs {
+					q.add(job)
+				}
+				began := time.Now()
+				group, open := q.take()
+				if took := time.Since(began); len(group) != c.want || took != c.after || !open {
+					t.Errorf("%d are written after %s, want %d after %s", len(group), took, c.want, c.after)
+				}
+			})
+		})
+	}
+}
+
+func TestACrowdOfBeforeHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for range 2 * crowd {
+			q.add(record())
+		}
+		q.take()
+		time.Sleep(maxGather + time.Millisecond)
+		q.add(record())
+		began := time.Now()
+		if group, _ := q.take(); len(group) != 1 || time.Since(began) != 0 {
+			t.Errorf("%d are written after %s", len(group), time.Since(began))
+		}
+	})
+}
+
+func TestClosingDoesNotWaitForACrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for range crowd {
+			q.add(record())
+		}
+		q.close()
+		began := time.Now()
+		if group, open := q.take(); len(group) != crowd || open || time.Since(began) != 0 {
+			t.Errorf("%d after %s, open: %t", len(group), time.Since(began), open)
+		}
+	})
 }
