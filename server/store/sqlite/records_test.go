@@ -301,12 +301,12 @@ func TestWhoIsWaitedForIsGatheredNoLongerThanItHelps(t *testing.T) {
 		after time.Duration
 	}{
 		{"one, at once", many(1), 1, 0},
-		{"some, at once", many(crowd - 1), crowd - 1, 0},
-		{"all of a crowd, when no more come", many(crowd), crowd, gatherLook},
+		{"some, at once", many(crowd), crowd, 0},
+		{"all of a crowd, when no more come", many(crowd + 1), crowd + 1, gatherLook},
 		{"a full group, at once", many(fullGroup), fullGroup, 0},
 		{"more than that, at once", many(fullGroup + 1), fullGroup + 1, 0},
-		{"who is waited for, at once", append(many(crowd), urgent), 1, 0},
-		{"others are no crowd", slices.Concat(many(crowd-1), []*write{other(), other()}), crowd + 1, 0},
+		{"who is waited for, at once", append(many(crowd+1), urgent), 1, 0},
+		{"others are no crowd", slices.Concat(many(crowd), []*write{other(), other()}), crowd + 2, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -331,6 +331,7 @@ func TestACrowdOfBeforeHoldsNobodyUp(t *testing.T) {
 			q.add(record())
 		}
 		q.take()
+		q.written()
 		time.Sleep(maxGather + time.Millisecond)
 		q.add(record())
 		began := time.Now()
@@ -340,15 +341,29 @@ func TestACrowdOfBeforeHoldsNobodyUp(t *testing.T) {
 	})
 }
 
+func TestWhoWritesOneAfterTheOtherIsNoCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		for range 3 * crowd {
+			q.add(record())
+			began := time.Now()
+			if group, _ := q.take(); len(group) != 1 || time.Since(began) != 0 {
+				t.Fatalf("%d are written after %s", len(group), time.Since(began))
+			}
+			q.written()
+		}
+	})
+}
+
 func TestClosingDoesNotWaitForACrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		for range crowd {
+		for range 2 * crowd {
 			q.add(record())
 		}
 		q.close()
 		began := time.Now()
-		if group, open := q.take(); len(group) != crowd || open || time.Since(began) != 0 {
+		if group, open := q.take(); len(group) != 2*crowd || open || time.Since(began) != 0 {
 			t.Errorf("%d after %s, open: %t", len(group), time.Since(began), open)
 		}
 	})

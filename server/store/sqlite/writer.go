@@ -32,8 +32,9 @@ const (
 	maxHold = 20 * time.Millisecond
 	// holdLook is how often it is looked whether anybody still waits.
 	holdLook = time.Millisecond
-	// crowd is how many records come within maxGather for a group to wait for more of
-	// them: what a fleet acknowledges. A server answers in the order in which requests
+	// crowd is how many records come within maxGather, each while others wait, for a
+	// group to wait for more of them: what a fleet acknowledges. Who writes one after the
+	// other is no crowd. A server answers in the order in which requests
 	// come and writes as soon as there is one, so without it most groups are of one to
 	// twenty, and to end the transaction takes more time than all that is in it.
 	crowd = 16
@@ -166,6 +167,7 @@ func (w *writer) loop() {
 // go before the others are told: who is told runs.
 func (w *writer) write(group []*write) {
 	err := w.commit(group)
+	w.queue.written()
 	for i, job := range group {
 		if job.waits == nil && i%toldTogether == 0 {
 			if i > 0 && w.queue.awaited() {
@@ -198,8 +200,9 @@ type queue struct {
 	waits []func() bool // of urgent writes that came, as long as they say so
 	held  time.Time     // since when jobs let others pass; zero: they do not
 
-	came   [crowd]time.Time // the last records
-	oldest int              // of these
+	writing bool             // a group is, and has not been told
+	came    [crowd]time.Time // the last records that came while others waited
+	oldest  int              // of these
 }
 
 func newQueue() queue { return queue{wake: make(chan struct{}, 1)} }
@@ -215,7 +218,7 @@ func (q *queue) add(job *write) bool {
 		q.urgent, q.waits = append(q.urgent, job), append(q.waiting(), job.waits)
 	} else {
 		q.jobs = append(q.jobs, job)
-		if job.records != nil {
+		if job.records != nil && (q.writing || len(q.jobs) > 1) {
 			q.came[q.oldest] = time.Now()
 			q.oldest = (q.oldest + 1) % crowd
 		}
@@ -270,6 +273,13 @@ func (q *queue) signal() {
 	case q.wake <- struct{}{}:
 	default:
 	}
+}
+
+// written says that the group that was taken last is written.
+func (q *queue) written() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.writing = false
 }
 
 // gather waits while a crowd adds to what is there, until it is a group.
@@ -359,6 +369,7 @@ func (q *queue) takeUrgent() []*write {
 func (q *queue) pop(from *[]*write, n int) []*write {
 	n = min(n, len(*from))
 	group := slices.Clone((*from)[:n])
+	q.writing = n > 0
 	*from = slices.Delete(*from, 0, n)
 	if len(q.jobs)+len(q.urgent) > 0 {
 		q.signal()
