@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
@@ -152,7 +154,7 @@ func (r Result) Withdrawn() bool { return strings.HasPrefix(r.Error, withdrawn) 
 // Event tells of the result.
 func (r Result) Event() Event {
 	e, d := r.EventData()
-	data, err := json.Marshal(d)
+	data, err := jsonv1.Marshal(d) // as a store that encodes both at once
 	if err != nil {
 		panic(err) // three texts
 	}
