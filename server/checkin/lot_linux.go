@@ -425,15 +425,13 @@ func (l *Lot) Wake(agentIDs ...string) {
 		return
 	}
 	// The workers that this wakes take the processor and its locks.
-	go func() {
-		if len(agentIDs) >= manyAgents {
-			l.Heap.Busy()
-		}
-		l.wakeAll(agentIDs, false)
-	}()
+	go l.wakeAll(agentIDs, false)
 }
 
 func (l *Lot) wakeAll(agentIDs []string, small bool) {
+	if len(agentIDs) >= manyAgents {
+		l.Heap.Busy()
+	}
 	woken := make([]*slot, 0, min(len(agentIDs), batchSize))
 	for _, id := range agentIDs {
 		if s := l.wake(id, small); s != nil {

@@ -8,7 +8,8 @@ import (
 
 const (
 	// parkedPercent is GOGC of a parked fleet: it is live memory, and twice that much is
-	// what the usual 100 would let the heap grow to.
+	// what the usual 100 would let the heap grow to. At 50, where everything else is as
+	// it is here, check-ins cost a sixth more of the processor's time than at 75.
 	parkedPercent = 75
 	// busyPercent is GOGC while a fleet is given something. A collection goes through
 	// all that the fleet has, and at parkedPercent there are seven while 18,000 are given

@@ -308,30 +308,39 @@ func TestWhoIsWaitedForIsGatheredNoLongerThanItHelps(t *testing.T) {
 				for _, job := range c.jobs {
 					q.add(job)
 				}
-				began := time.Now()
-				group, open := q.take()
-				if took := time.Since(began); len(group) != c.want || took != c.after || !open {
-					t.Errorf("%d are written after %s, want %d after %s", len(group), took, c.want, c.after)
-				}
+				takes(t, &q, c.want, c.after, true)
 			})
 		})
 	}
 }
 
+// takes takes a group of so many, after so long, from a queue that is open or closed.
+func takes(t *testing.T, q *queue, want int, after time.Duration, wantOpen bool) {
+	t.Helper()
+	began := time.Now()
+	group, open := q.take()
+	if took := time.Since(began); len(group) != want || took != after || open != wantOpen {
+		t.Errorf("%d are written after %s, want %d after %s; open: %t", len(group), took, want, after, open)
+	}
+}
+
+// queueOf has so many acknowledgements.
+func queueOf(n int) *queue {
+	q := newQueue()
+	for range n {
+		q.add(record())
+	}
+	return &q
+}
+
 func TestACrowdOfBeforeHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		for range 2 * crowd {
-			q.add(record())
-		}
+		q := queueOf(2 * crowd)
 		q.take()
 		q.written()
 		time.Sleep(maxGather + time.Millisecond)
 		q.add(record())
-		began := time.Now()
-		if group, _ := q.take(); len(group) != 1 || time.Since(began) != 0 {
-			t.Errorf("%d are written after %s", len(group), time.Since(began))
-		}
+		takes(t, q, 1, 0, true)
 	})
 }
 
@@ -340,10 +349,7 @@ func TestWhoWritesOneAfterTheOtherIsNoCrowd(t *testing.T) {
 		q := newQueue()
 		for range 3 * crowd {
 			q.add(record())
-			began := time.Now()
-			if group, _ := q.take(); len(group) != 1 || time.Since(began) != 0 {
-				t.Fatalf("%d are written after %s", len(group), time.Since(began))
-			}
+			takes(t, &q, 1, 0, true)
 			q.written()
 		}
 	})
@@ -351,14 +357,8 @@ func TestWhoWritesOneAfterTheOtherIsNoCrowd(t *testing.T) {
 
 func TestClosingDoesNotWaitForACrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue()
-		for range 2 * crowd {
-			q.add(record())
-		}
+		q := queueOf(2 * crowd)
 		q.close()
-		began := time.Now()
-		if group, open := q.take(); len(group) != 2*crowd || open || time.Since(began) != 0 {
-			t.Errorf("%d after %s, open: %t", len(group), time.Since(began), open)
-		}
+		takes(t, q, 2*crowd, 0, false)
 	})
 }
