@@ -3,6 +3,7 @@ package replica_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/replica/replicatest"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite"
 )
 
 // asked is a store that notes for whom enrollment keys are read, and lets an operator
@@ -110,4 +112,49 @@ func TestAgentsStepAsideForAnOperator(t *testing.T) {
 		leave()
 		operator.Wait()
 	})
+}
+
+// While a fleet comes back its check-ins have all the readers of the store. Who asks the
+// admin API is let in beside them, with a key and with a session, and can log in.
+func TestAnOperatorIsLetInBesideTheFleet(t *testing.T) {
+	s := replicatest.Start(t)
+	s.Enroll("web-1", "1.0.0")
+	logIn := s.Admin(http.MethodPost, "/api/v1/session", map[string]string{"api_key": s.AdminKey})
+	if logIn.Status != http.StatusOK {
+		t.Fatalf("the log-in got %d: %s", logIn.Status, logIn.Body)
+	}
+	session, _, _ := strings.Cut(logIn.Header.Get("Set-Cookie"), ";")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var fleets sync.WaitGroup
+	over := make(chan struct{})
+	defer fleets.Wait()
+	defer close(over)
+	for range sqlite.DefaultReaders {
+		reads := make(chan struct{})
+		fleets.Go(func() {
+			err := s.Store.Agents().Facts(ctx, store.AgentFilter{}, func(string, fleet.StatusFacts) {
+				close(reads)
+				<-over
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		select {
+		case <-reads:
+		case <-ctx.Done():
+			t.Fatal("a reader of the store was not had")
+		}
+	}
+	if got := s.Admin(http.MethodPost, "/api/v1/session", map[string]string{"api_key": s.AdminKey}); got.Status != http.StatusOK {
+		t.Errorf("the log-in of an operator got %d: %s", got.Status, got.Body)
+	}
+	for _, with := range [][]string{{"Authorization", "ApiKey " + s.AdminKey}, {"Cookie", session}} {
+		got, err := s.Do(ctx, replicatest.Request{Method: http.MethodGet, URL: s.AdminURL + "/api/fleet/agents?perPage=20", Header: replicatest.With(with...)})
+		if err != nil || got.Status != http.StatusOK {
+			t.Errorf("with %s an operator got %d, %v: %s", with[0], got.Status, err, got.Body)
+		}
+	}
 }
