@@ -75,6 +75,37 @@ func TestAWorkerStepsAsideWithAFleetsAnswersOnly(t *testing.T) {
 	})
 }
 
+// A fleet's answers leave the processor alone now and then: only then does Go look for
+// who else has something to say.
+func TestAWorkerRestsBetweenAFleetsAnswersOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &worker{lot: &Lot{}}
+		rests := func(bulk bool) bool {
+			begin := time.Now()
+			for i := range yieldEvery {
+				w.yield(i, bulk)
+			}
+			return time.Since(begin) > 0
+		}
+		for _, step := range []struct {
+			what       string
+			after      time.Duration
+			bulk, want bool
+		}{
+			{"one agent's", time.Second, false, false},
+			{"the first of a fleet", 0, true, true},
+			{"those right behind", 0, true, false},
+			{"those a little later", restEvery - time.Microsecond, true, false},
+			{"those after a while", time.Microsecond, true, true},
+		} {
+			time.Sleep(step.after)
+			if got := rests(step.bulk); got != step.want {
+				t.Errorf("with %s it rests: %v, want %v", step.what, got, step.want)
+			}
+		}
+	})
+}
+
 // A worker that has waited in vain for anything takes what comes for what it is.
 func TestAWakeOfOneIsNotBulkForAWorkerThatWasIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

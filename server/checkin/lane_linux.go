@@ -75,6 +75,7 @@ type lane struct {
 	fewRow, manyRow  int           // taken one after the other
 	begun            time.Time     // the last of many or again during a bulk wake
 	aside            aside         // of these
+	rest             rest          // the usher's
 	neighbours       neighbours
 	turns            map[*turn]struct{}
 }
@@ -162,7 +163,9 @@ func (n *lane) usher() {
 		}
 		// Those that have begun go first: so many are at work together as there is
 		// work for, and the others cost no goroutine yet.
-		runtime.Gosched()
+		if !s.bulk || !n.rest.take() {
+			runtime.Gosched()
+		}
 		n.places <- struct{}{}
 		select {
 		case n.work <- s:

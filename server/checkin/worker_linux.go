@@ -20,6 +20,7 @@ type worker struct {
 	role  role
 	buf   []byte
 	aside aside // with the answers of bulk wakes
+	rest  rest
 
 	writes stint
 }
@@ -74,7 +75,7 @@ func (w *worker) yield(i int, bulk bool) {
 	if bulk {
 		w.stepAside()
 	}
-	if i%yieldEvery == yieldEvery-1 {
+	if i%yieldEvery == yieldEvery-1 && (!bulk || !w.rest.take()) {
 		runtime.Gosched()
 	}
 }
