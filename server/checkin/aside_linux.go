@@ -1,6 +1,7 @@
 package checkin
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/muster-fleet/muster/server/limit"
@@ -13,9 +14,10 @@ const (
 	// asideLook is how often it is looked whether the fleet can go on.
 	asideLook = time.Millisecond
 
-	// restEvery and restFor are how who works for a fleet lets Go look at the network.
-	// The first is half of what Go's own thread for it sleeps; the second is more than a
-	// timer that has run out before the processor looks.
+	// restEvery is how often who works for a fleet lets Go look at the network: twice as
+	// often as Go's own thread for it. restFor is so long that the timer still runs when
+	// the processor looks for work: of one that has run out, the goroutine would go on
+	// before the network is looked at.
 	restEvery = 4 * time.Millisecond
 	restFor   = 50 * time.Microsecond
 )
@@ -27,14 +29,14 @@ const (
 // request of the admin API was found up to 160 ms after it had come.
 type rest struct{ last time.Time }
 
-// take rests if it is time. false: it is not.
-func (r *rest) take() bool {
-	if time.Since(r.last) < restEvery {
-		return false
+// yield lets others run and, where it is a fleet's work and time for it, rests.
+func (r *rest) yield(bulk bool) {
+	if !bulk || time.Since(r.last) < restEvery {
+		runtime.Gosched()
+		return
 	}
 	time.Sleep(restFor)
 	r.last = time.Now()
-	return true
 }
 
 // aside lets one that works for a fleet step aside for the admin API. Each has its

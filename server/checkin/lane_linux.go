@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -163,9 +162,7 @@ func (n *lane) usher() {
 		}
 		// Those that have begun go first: so many are at work together as there is
 		// work for, and the others cost no goroutine yet.
-		if !s.bulk || !n.rest.take() {
-			runtime.Gosched()
-		}
+		n.rest.yield(s.bulk)
 		n.places <- struct{}{}
 		select {
 		case n.work <- s:

@@ -1,9 +1,6 @@
 package checkin
 
-import (
-	"runtime"
-	"time"
-)
+import "time"
 
 const (
 	// slowAnswers bounds the goroutines that write to clients that do not read.
@@ -75,8 +72,8 @@ func (w *worker) yield(i int, bulk bool) {
 	if bulk {
 		w.stepAside()
 	}
-	if i%yieldEvery == yieldEvery-1 && (!bulk || !w.rest.take()) {
-		runtime.Gosched()
+	if i%yieldEvery == yieldEvery-1 {
+		w.rest.yield(bulk)
 	}
 }
 
