@@ -6,6 +6,8 @@ package control
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,13 +131,31 @@ func Listen(top string) (net.Listener, error) {
 	return l, nil
 }
 
+// Files are what an agent under top may have left behind when it was killed: its
+// socket, and the folder a socket is made in.
+func Files(top string) []string {
+	path := probe.SocketPath(top)
+	return []string{path, workshop(path)}
+}
+
+// workshop is the folder the socket at path is made in. Its name is the same each
+// time, so that one that was left is found again, and short: a socket in it must
+// not have a longer path than the socket at path, which may just fit.
+func workshop(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(filepath.Dir(path), "."+hex.EncodeToString(sum[:3]))
+}
+
 func listenPrivate(path string) (net.Listener, error) {
 	// Listening and then changing the mode would leave a moment in which others
 	// may connect. The umask is the process's, so it is not an alternative in a
-	// program with other goroutines: the socket is made under a name nobody
-	// knows in a folder of its own, and moved.
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".s")
-	if err != nil {
+	// program with other goroutines: the socket is made in a folder that is
+	// closed to others, and moved.
+	dir := workshop(path)
+	if err := os.RemoveAll(dir); err != nil { // an agent was killed over it
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)

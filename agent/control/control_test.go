@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -94,5 +95,25 @@ func TestASocketIsTakenOverOnlyFromTheDead(t *testing.T) {
 	}
 	if _, err := Listen(top); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("over a plain file: %v", err)
+	}
+}
+
+func TestWhatAKilledAgentLeftIsTakenAwayByTheNext(t *testing.T) {
+	top := shortDir(t)
+	if err := os.Mkdir(workshop(probe.SocketPath(top)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(workshop(probe.SocketPath(top)), "s"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(top); err != nil || len(entries) > 0 {
+		t.Errorf("in the folder: %v, %v", entries, err)
 	}
 }

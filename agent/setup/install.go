@@ -11,6 +11,7 @@ import (
 	"runtime"
 
 	"github.com/muster-fleet/muster/agent/config"
+	"github.com/muster-fleet/muster/agent/control"
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
@@ -20,7 +21,6 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/marker"
-	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 const opInstall = "install"
@@ -289,6 +289,8 @@ func removeInstalled(d disk.Disk, top string) error {
 	} {
 		errs = append(errs, d.Remove(opInstall, filepath.Join(top, name)))
 	}
-	errs = append(errs, d.Remove(opInstall, probe.SocketPath(top)), d.RemoveAll(opInstall, filepath.Join(top, marker.DataDir)))
+	for _, name := range append(control.Files(top), filepath.Join(top, marker.DataDir)) {
+		errs = append(errs, d.RemoveAll(opInstall, name))
+	}
 	return errors.Join(errs...)
 }
