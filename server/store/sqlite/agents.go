@@ -543,16 +543,8 @@ func updateFacts(t *tx, rid int64, facts *[factCount]any) error {
 }
 
 func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
-	put, err := newResultRows(r.Results)
-	if err != nil {
-		return 0, err
-	}
-	events, err := encodeEvents(r.Events)
-	if err != nil {
-		return 0, err
-	}
 	const op = "write what an agent said"
-	rec := &records{results: put, events: events}
+	rec := &records{results: slices.Clone(r.Results), events: slices.Clone(r.Events)}
 	if r.Agent == nil && r.Seen == nil {
 		return 0, g.s.record(ctx, op, rec)
 	}
@@ -568,6 +560,7 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 	}
 	var seen []touchRow
 	if r.Seen != nil {
+		var err error
 		if seen, err = g.s.rids.resolve(ctx, g.s, []fleet.Touch{*r.Seen}); err != nil {
 			return 0, err
 		}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -10,11 +11,7 @@ import (
 type events struct{ s *Store }
 
 func (e events) Append(ctx context.Context, list []fleet.Event) error {
-	docs, err := encodeEvents(list)
-	if err != nil {
-		return err
-	}
-	return e.s.record(ctx, "append events", &records{events: docs})
+	return e.s.record(ctx, "append events", &records{events: slices.Clone(list)})
 }
 
 func encodeEvents(list []fleet.Event) ([]string, error) {

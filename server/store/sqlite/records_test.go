@@ -21,16 +21,8 @@ func ack(agent, errText string, after time.Duration) fleet.Result {
 	return fleet.Result{ActionID: "act", AgentID: agent, Error: errText, Timestamp: recordStart.Add(after)}
 }
 
-func recording(t interface{ Fatal(...any) }, events []fleet.Event, list ...fleet.Result) *write {
-	rows, err := newResultRows(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	docs, err := encodeEvents(events)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec := &records{results: rows, events: docs}
+func recording(events []fleet.Event, list ...fleet.Result) *write {
+	rec := &records{results: list, events: events}
 	return &write{ctx: context.Background(), records: rec, do: func(x *tx) error { return putRecords(x, []*records{rec}) }}
 }
 
@@ -56,12 +48,12 @@ func TestAcknowledgementsShareTheirTransactionWithOthers(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	w := idle(t, s)
-	left := recording(t, nil, ack("left", "", 0))
+	left := recording(nil, ack("left", "", 0))
 	left.ctx = gone
 	group := []*write{
-		creating(t, "a"), recording(t, nil, ack("a", "", 0)), recording(t, nil, ack("b", "no space", time.Second)),
+		creating(t, "a"), recording(nil, ack("a", "", 0)), recording(nil, ack("b", "no space", time.Second)),
 		{ctx: t.Context(), do: func(*tx) error { return errors.New("a write of another kind failed") }},
-		left, recording(t, []fleet.Event{{Type: "one", Subject: "c"}}), creating(t, "b"),
+		left, recording([]fleet.Event{{Type: "one", Subject: "c"}}), creating(t, "b"),
 	}
 	if err := w.commit(group); err != nil {
 		t.Fatal(err)
@@ -87,7 +79,7 @@ func TestAcknowledgementsShareTheirTransactionWithOthers(t *testing.T) {
 func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
 	s := fresh(t)
 	w := idle(t, s)
-	before := []*write{recording(t, nil, ack("damaged", "", 0), ack("b", "", 0)), {ctx: t.Context(), do: func(x *tx) error {
+	before := []*write{recording(nil, ack("damaged", "", 0), ack("b", "", 0)), {ctx: t.Context(), do: func(x *tx) error {
 		_, err := x.exec(`UPDATE results SET doc = 'no JSON' WHERE agent_id = 'damaged'`)
 		return err
 	}}}
@@ -96,8 +88,8 @@ func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
 	}
 	_, last := told(t, s, 0)
 	group := []*write{
-		recording(t, nil, ack("a", "", 0)), recording(t, nil, ack("damaged", "rolled back", time.Second)), creating(t, "x"),
-		recording(t, nil, ack("b", "rolled back", time.Second)), recording(t, nil, ack("b", "", 0)),
+		recording(nil, ack("a", "", 0)), recording(nil, ack("damaged", "rolled back", time.Second)), creating(t, "x"),
+		recording(nil, ack("b", "rolled back", time.Second)), recording(nil, ack("b", "", 0)),
 	}
 	if err := w.commit(group); err != nil {
 		t.Fatal(err)
@@ -173,7 +165,7 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 					counts[r.ActionID], stored[id] = c, r
 					wantTold = append(wantTold, line(r.Event()))
 				}
-				group = append(group, recording(t, events, list...))
+				group = append(group, recording(events, list...))
 				wantChanged = append(wantChanged, changed)
 			}
 			if err := w.commit(group); err != nil {
@@ -208,13 +200,13 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 
 func TestTheEventOfAResultIsEncodedAsAnyOther(t *testing.T) {
 	r := fleet.Result{ActionID: "act", AgentID: "a", Hostname: "h", Message: "did <it>", Error: "no \xff space", Timestamp: recordStart}
-	rows, err := newResultRows([]fleet.Result{r})
+	doc, err := encodeResultEvent(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	docs, err := encodeEvents([]fleet.Event{r.Event()})
-	if err != nil || rows[0].event != docs[0] {
-		t.Errorf("it is %s, elsewhere %s: %v", rows[0].event, docs, err)
+	if err != nil || doc != docs[0] {
+		t.Errorf("it is %s, elsewhere %s: %v", doc, docs, err)
 	}
 }
 

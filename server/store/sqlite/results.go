@@ -4,18 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
 type results struct{ s *Store }
-
-// resultRow is a result as it goes into the tables.
-type resultRow struct {
-	fleet.Result
-	doc   string
-	event string // the document of what tells of it
-}
 
 // resultEvent is the event of a result. Its data would be encoded twice otherwise.
 type resultEvent struct {
@@ -23,30 +17,14 @@ type resultEvent struct {
 	Data fleet.ResultData `json:"data"` // in place of that of Event
 }
 
-func newResultRows(list []fleet.Result) ([]resultRow, error) {
-	rows := make([]resultRow, len(list))
-	for i := range rows {
-		row := &rows[i]
-		row.Result = list[i]
-		var err error
-		if row.doc, err = encode("result of agent", row.AgentID, &row.Result); err != nil {
-			return nil, err
-		}
-		var e resultEvent
-		e.Event, e.Data = row.EventData()
-		if row.event, err = encode("event of the result of agent", row.AgentID, &e); err != nil {
-			return nil, err
-		}
-	}
-	return rows, nil
+func encodeResultEvent(r fleet.Result) (string, error) {
+	var e resultEvent
+	e.Event, e.Data = r.EventData()
+	return encode("event of the result of agent", r.AgentID, &e)
 }
 
 func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
-	rows, err := newResultRows(list)
-	if err != nil {
-		return nil, err
-	}
-	rec := &records{results: rows, untold: true}
+	rec := &records{results: slices.Clone(list), untold: true}
 	if err := r.s.record(ctx, "store results", rec); err != nil {
 		return nil, err
 	}
@@ -58,38 +36,45 @@ func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
 // them back: the whole transaction, or its savepoint, is undone then.
 var insertResults = newInsert(`INSERT OR FAIL INTO results (action_id, agent_id, rev, failed, at, doc) VALUES `, `(?, ?, 1, ?, ?, ?)`, ` ON CONFLICT DO NOTHING`)
 
-// putResults says at the index of each row whether it was a change.
-func putResults(t *tx, rows []resultRow) ([]bool, error) {
-	changed := make([]bool, len(rows))
+// putResults says at the index of each result whether it was a change.
+func putResults(t *tx, list []fleet.Result) ([]bool, error) {
+	docs := make([]string, len(list))
+	for i := range list {
+		var err error
+		if docs[i], err = encode("result of agent", list[i].AgentID, &list[i]); err != nil {
+			return nil, err
+		}
+	}
 	var last int64
-	if len(rows) > 1 {
+	if len(list) > 1 {
 		if err := t.get(`SELECT coalesce(max(rid), 0) FROM results`, nil, &last); err != nil {
 			return nil, err
 		}
 	}
-	n, err := t.insert(insertResults, len(rows), func(args []any, i int) []any {
-		row := &rows[i]
-		return append(args, row.ActionID, row.AgentID, row.Error != "", fromTime(row.Timestamp), row.doc)
+	n, err := t.insert(insertResults, len(list), func(args []any, i int) []any {
+		r := &list[i]
+		return append(args, r.ActionID, r.AgentID, r.Error != "", fromTime(r.Timestamp), docs[i])
 	})
 	if err != nil {
 		return nil, err
 	}
-	fresh := func(*resultRow) bool { return true }
+	fresh := func(*fleet.Result) bool { return true }
 	switch {
-	case n == int64(len(rows)):
+	case n == int64(len(list)):
 	case n == 0:
-		fresh = func(*resultRow) bool { return false }
+		fresh = func(*fleet.Result) bool { return false }
 	default:
 		if fresh, err = resultsAbove(t, last); err != nil {
 			return nil, err
 		}
 	}
+	changed := make([]bool, len(list))
 	counts := tally{}
-	for i := range rows {
-		if row := &rows[i]; fresh(row) {
-			counts.add(row.Result, 1)
+	for i := range list {
+		if r := &list[i]; fresh(r) {
+			counts.add(*r, 1)
 			changed[i] = true
-		} else if changed[i], err = supersede(t, row, counts); err != nil {
+		} else if changed[i], err = supersede(t, *r, docs[i], counts); err != nil {
 			return nil, err
 		}
 	}
@@ -98,7 +83,7 @@ func putResults(t *tx, rows []resultRow) ([]bool, error) {
 
 // resultsAbove returns what says whether a row was inserted as one with a number
 // above last. Of several of one action and agent it was the first.
-func resultsAbove(t *tx, last int64) (func(*resultRow) bool, error) {
+func resultsAbove(t *tx, last int64) (func(*fleet.Result) bool, error) {
 	type key struct{ action, agent string }
 	there := map[key]bool{}
 	err := t.each(`SELECT action_id, agent_id FROM results WHERE rid > ?`, []any{last}, func(scan scan) error {
@@ -107,33 +92,33 @@ func resultsAbove(t *tx, last int64) (func(*resultRow) bool, error) {
 		there[k] = true
 		return err
 	})
-	return func(row *resultRow) bool {
-		k := key{row.ActionID, row.AgentID}
+	return func(r *fleet.Result) bool {
+		k := key{r.ActionID, r.AgentID}
 		first := there[k]
 		delete(there, k)
 		return first
 	}, err
 }
 
-// supersede replaces the result that is there, if it may.
-func supersede(t *tx, row *resultRow, counts tally) (bool, error) {
+// supersede replaces the result that is there, if r may.
+func supersede(t *tx, r fleet.Result, doc string, counts tally) (bool, error) {
 	var rid int64
 	var earlier string
-	if err := t.get(`SELECT rid, doc FROM results WHERE action_id = ? AND agent_id = ?`, []any{row.ActionID, row.AgentID}, &rid, &earlier); err != nil {
+	if err := t.get(`SELECT rid, doc FROM results WHERE action_id = ? AND agent_id = ?`, []any{r.ActionID, r.AgentID}, &rid, &earlier); err != nil {
 		return false, err
 	}
 	var old fleet.Result
-	if err := decode("result", fleet.ResultID(row.ActionID, row.AgentID), earlier, &old); err != nil {
+	if err := decode("result", fleet.ResultID(r.ActionID, r.AgentID), earlier, &old); err != nil {
 		return false, err
 	}
-	if !row.Supersedes(old) {
+	if !r.Supersedes(old) {
 		return false, nil
 	}
 	if _, err := t.exec(`UPDATE results SET rev = rev + 1, failed = ?, at = ?, doc = ? WHERE rid = ?`,
-		row.Error != "", fromTime(row.Timestamp), row.doc, rid); err != nil {
+		r.Error != "", fromTime(r.Timestamp), doc, rid); err != nil {
 		return false, err
 	}
-	counts.add(row.Result, 1)
+	counts.add(r, 1)
 	counts.add(old, -1)
 	return true, nil
 }
