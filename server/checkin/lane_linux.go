@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +37,8 @@ const (
 	// laneRequests bounds the requests that are worked on together: as many as the
 	// limits of two processors let in, which the store's grouping of writes uses.
 	laneRequests = 1024
-	// laneIdle is how long a goroutine of the lane waits for another request.
+	// laneIdle is how often it is looked which goroutines of the lane had no request
+	// since.
 	laneIdle = time.Second
 	// trickle is how often a request is begun while polls of a bulk wake wait for
 	// their answers, here or at another server of this machine. All who have theirs come
@@ -63,7 +65,6 @@ type lane struct {
 	lot     *Lot
 	handler http.Handler
 	places  chan struct{} // taken for each request that is worked on
-	work    chan *slot    // to a goroutine that waits
 
 	mu sync.Mutex
 	// Serving, and nobody's yet; bounded by the connections that there are. many are
@@ -76,7 +77,15 @@ type lane struct {
 	aside            aside         // of these
 	rest             rest          // the usher's
 	neighbours       neighbours
-	turns            map[*turn]struct{}
+
+	turns map[*turn]struct{}
+	// free are those that wait for a request. The last to have had one has the next: what
+	// it works with is still at the processor's hand.
+	free []*turn
+	// spare is how few of them there have been since it was looked last.
+	spare  int
+	looked time.Time
+	ended  bool
 }
 
 // Serve lets h answer the requests of connections that were parked before. It belongs
@@ -85,7 +94,7 @@ func (l *Lot) Serve(h http.Handler) {
 	if l.Neighbours != nil {
 		l.queue.handOut = l.Neighbours.HandOut
 	}
-	l.lane = &lane{lot: l, handler: h, neighbours: neighbours{of: l.Neighbours}, places: make(chan struct{}, laneRequests), work: make(chan *slot), ready: make(chan struct{}, 1), turns: map[*turn]struct{}{}}
+	l.lane = &lane{lot: l, handler: h, neighbours: neighbours{of: l.Neighbours}, places: make(chan struct{}, laneRequests), ready: make(chan struct{}, 1), turns: map[*turn]struct{}{}}
 }
 
 // push takes a connection that has something to read: after a bulk wake or not, and
@@ -145,6 +154,7 @@ func (n *lane) next() (*slot, time.Duration) {
 
 // usher lets one request after the other begin.
 func (n *lane) usher() {
+	defer n.end()
 	for {
 		s, wait := n.next()
 		if s == nil {
@@ -164,43 +174,70 @@ func (n *lane) usher() {
 		// work for, and the others cost no goroutine yet.
 		n.rest.yield(s.bulk)
 		n.places <- struct{}{}
-		select {
-		case n.work <- s:
-		default:
+		if t := n.take(); t != nil {
+			t.next <- s
+		} else {
 			n.lot.running.Go(func() { n.serve(s) }) // s is live, so nobody waits for running yet
 		}
 	}
 }
 
+// take returns a turn that waits for a request; nil: none does.
+func (n *lane) take() *turn {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last := len(n.free) - 1
+	if last < 0 {
+		return nil
+	}
+	t := n.free[last]
+	n.free = n.free[:last]
+	n.spare = min(n.spare, last)
+	return t
+}
+
 // serve answers a request, and others as long as there are any.
 func (n *lane) serve(s *slot) {
-	t := &turn{lot: n.lot, plain: &plain{}, record: make([]byte, laneRecord), text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
+	t := &turn{lot: n.lot, next: make(chan *slot, 1), plain: &plain{}, record: make([]byte, laneRecord), text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
 	n.mu.Lock()
 	n.turns[t] = struct{}{}
 	n.mu.Unlock()
-	defer func() {
-		n.mu.Lock()
-		delete(n.turns, t)
-		n.mu.Unlock()
-	}()
-	idle := time.NewTimer(laneIdle)
-	defer idle.Stop()
-	for {
+	for more := true; more; s, more = <-t.next {
 		t.serve(n.handler, s)
+		n.wait(t)
 		<-n.places
-		idle.Reset(laneIdle)
-		select {
-		case s = <-n.work:
-		case <-idle.C:
-			return
-		case <-n.lot.empty:
-			return
-		}
 	}
 }
 
-// check ends reads that last. Should one have ended just now, its connection is
-// net/http's after the next.
+// wait puts t among those that wait for a request.
+func (n *lane) wait(t *turn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.free = append(n.free, t)
+	if n.ended {
+		n.release(len(n.free))
+	}
+}
+
+// release ends the first of those that wait. It needs the lock.
+func (n *lane) release(count int) {
+	for _, t := range n.free[:count] {
+		delete(n.turns, t)
+		close(t.next)
+	}
+	n.free = slices.Delete(n.free, 0, count)
+}
+
+// end ends all that wait, and those that are at work when they would.
+func (n *lane) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ended, n.spare = true, 0
+	n.release(len(n.free))
+}
+
+// check ends reads that last, and turns that nobody has needed for a while. Should a
+// read have ended just now, its connection is net/http's after the next.
 func (n *lane) check(now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -209,12 +246,17 @@ func (n *lane) check(now time.Time) {
 			_ = s.conn.SetReadDeadline(longAgo)
 		}
 	}
+	if now.Sub(n.looked) > laneIdle {
+		n.release(n.spare)
+		n.spare, n.looked = len(n.free), now
+	}
 }
 
 // turn is a request in the lane, and the http.ResponseWriter of its answer; then it
 // is another connection's.
 type turn struct {
 	lot   *Lot
+	next  chan *slot // capacity 1; closed: there is none
 	s     *slot
 	reads stint
 
@@ -253,7 +295,6 @@ func (t *turn) serve(h http.Handler, s *slot) {
 	ok := t.call(h, r)
 	switch {
 	case t.hijacked:
-		t.plain = &plain{} // for who has the connection may have the request
 	case !ok:
 		t.lot.abandon(s)
 	default:
@@ -301,7 +342,7 @@ func (t *turn) request(ctx context.Context) (*http.Request, error) {
 		}()
 	}
 	t.reads.begin(t.s)
-	head, size, err := t.read(conn)
+	r, head, size, err := t.read(ctx, conn)
 	t.reads.end()
 	switch {
 	case err != nil:
@@ -319,7 +360,6 @@ func (t *turn) request(ctx context.Context) (*http.Request, error) {
 			return nil, errNotOurs
 		}
 	}
-	r := t.plain.read(ctx, t.text[:head], size-head)
 	if r == nil {
 		t.in.Reset(bytes.NewReader(t.text[:head]))
 		r, err = http.ReadRequest(t.in)
@@ -329,32 +369,34 @@ func (t *turn) request(ctx context.Context) (*http.Request, error) {
 		r = r.WithContext(ctx)
 	}
 	r.Body = limit.InMemory(t.text[head:size])
-	r.RemoteAddr = conn.RemoteAddr().String()
+	r.RemoteAddr = t.s.from
 	return r, nil
 }
 
 // read reads until there is a request as a whole, and how long its head is and all of
-// it.
-func (t *turn) read(conn net.Conn) (head, size int, err error) {
+// it. The request itself is nil if it is not plain.
+func (t *turn) read(ctx context.Context, conn net.Conn) (r *http.Request, head, size int, err error) {
 	reads := 0
 	for size == 0 {
 		if t.n == len(t.text) {
-			return 0, 0, errNotOurs
+			return nil, 0, 0, errNotOurs
 		}
 		m, err := conn.Read(t.text[t.n:])
 		reads++
 		switch t.n += m; {
 		case err != nil && t.n == 0 && !timedOut(err):
-			return 0, 0, err
+			return nil, 0, 0, err
 		case err != nil && m == 0: // not the whole of a request in time, or at all
-			return 0, 0, errNotOurs
+			return nil, 0, 0, errNotOurs
 		}
-		if head, size, err = measure(t.text[:t.n]); err != nil {
-			return 0, 0, err
+		if r, head = t.plain.read(ctx, t.text[:t.n]); r != nil {
+			size = t.n
+		} else if head, size, err = measure(t.text[:t.n]); err != nil {
+			return nil, 0, 0, err
 		}
 	}
 	t.drained = reads == 1 && t.n <= laneRecord-recordMargin
-	return head, size, nil
+	return r, head, size, nil
 }
 
 func timedOut(err error) bool {
@@ -474,7 +516,7 @@ func (t *turn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if t.hijacked {
 		return nil, nil, http.ErrHijacked
 	}
-	t.hijacked = true
+	t.hijacked, t.plain = true, &plain{} // for who has the connection may have the request
 	s := t.s
 	_ = s.conn.SetReadDeadline(time.Time{}) // see check
 	s.shard.mu.Lock()

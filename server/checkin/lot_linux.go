@@ -191,7 +191,7 @@ func (l *Lot) Park(p Poll) {
 		l.block(p)
 		return
 	}
-	s := &slot{wait: p.Wait, shard: l.shard(p.AgentID), looker: p.Looker, deadline: tick(l.base, p.Deadline), last: p.Request.Close}
+	s := &slot{wait: p.Wait, shard: l.shard(p.AgentID), looker: p.Looker, from: p.Request.RemoteAddr, deadline: tick(l.base, p.Deadline), last: p.Request.Close}
 	if !reflect.ValueOf(p.Looker).Comparable() {
 		s.looker = &struct{ Looker }{p.Looker} // equal to no other
 	}

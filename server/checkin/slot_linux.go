@@ -50,6 +50,7 @@ type slot struct {
 	generation uint32 // of fd: the watch's
 	room       int32  // what can be written without asking; see hasRoom
 	head       string // header lines that the handler has set
+	from       string // the client's address
 	// deadline and retry are ticks of the wheel: when the state ends at the latest,
 	// and when a look is to be made again after one that failed; 0: none has.
 	deadline, retry int32
