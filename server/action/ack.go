@@ -58,7 +58,7 @@ func (s *Service) AckSettled(ctx context.Context, agentID, hostname string, even
 		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
 	}
 	err := s.Outage.Ask(ctx, func(ctx context.Context) error {
-		return s.Events.Tell(ctx, s.Store.Agents(), fleet.Agent{ID: agentID}, func(*fleet.Agent) store.Report { return store.Report{Results: results} })
+		return s.Events.Report(ctx, s.Store.Agents(), store.Report{Results: results})
 	})
 	if err != nil {
 		return nil

@@ -198,7 +198,7 @@ func (n *lane) take() *turn {
 
 // serve answers a request, and others as long as there are any.
 func (n *lane) serve(s *slot) {
-	t := &turn{lot: n.lot, next: make(chan *slot, 1), plain: &plain{}, record: make([]byte, laneRecord), text: make([]byte, laneBuffer), in: bufio.NewReader(nil), header: http.Header{}}
+	t := &turn{lot: n.lot, next: make(chan *slot, 1), plain: &plain{}, record: make([]byte, laneRecord), text: make([]byte, laneBuffer), header: http.Header{}}
 	n.mu.Lock()
 	n.turns[t] = struct{}{}
 	n.mu.Unlock()
@@ -264,7 +264,6 @@ type turn struct {
 	record []byte // lent to TLS while it reads
 	text   []byte // of the request; what has been read is
 	n      int    // so much
-	in     *bufio.Reader
 	// drained: the kernel had no more than that. It gave less than it was asked for.
 	drained bool
 
@@ -361,8 +360,7 @@ func (t *turn) request(ctx context.Context) (*http.Request, error) {
 		}
 	}
 	if r == nil {
-		t.in.Reset(bytes.NewReader(t.text[:head]))
-		r, err = http.ReadRequest(t.in)
+		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(t.text[:head])))
 		if err != nil || r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.Host == "" || r.ContentLength != int64(size-head) {
 			return nil, errNotOurs
 		}

@@ -143,6 +143,16 @@ func (s *Stream) Tell(ctx context.Context, agents store.Agents, a fleet.Agent, r
 	return err
 }
 
+// Report writes what needs no agent to be looked at, and so changes none.
+func (s *Stream) Report(ctx context.Context, agents store.Agents, r store.Report) error {
+	s.stamp(r.Events)
+	_, err := agents.Report(ctx, r)
+	if err == nil {
+		s.published()
+	}
+	return err
+}
+
 func (s *Stream) stamp(events []fleet.Event) {
 	for i := range events {
 		if events[i].At.IsZero() {
