@@ -57,7 +57,7 @@ func (s *Service) AckSettled(ctx context.Context, agentID, hostname string, even
 		results[i] = fleet.Result{ActionID: e.ActionID, AgentID: agentID, Hostname: hostname, Message: e.Message, Timestamp: now}
 		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
 	}
-	err := s.Outage.Ask(ctx, func(ctx context.Context) error {
+	err := s.Outage.AskShared(ctx, func(ctx context.Context) error {
 		return s.Events.Report(ctx, s.Store.Agents(), store.Report{Results: results})
 	})
 	if err != nil {

@@ -74,8 +74,10 @@ func (a *Admission) Bodies() Use {
 	return Use{Max: a.Limits.BodyBytes, Used: a.bodies.Load(), Limited: a.bodyLimited.Load()}
 }
 
-// Ticket is one request that has been let in.
+// Ticket is one request that has been let in, and its context.
 type Ticket struct {
+	context.Context //nolint:containedctx // it is one
+
 	of    *Admission
 	gate  *gate
 	bytes int64
@@ -83,6 +85,14 @@ type Ticket struct {
 }
 
 type ticketKey struct{}
+
+// Value finds the ticket itself.
+func (t *Ticket) Value(key any) any {
+	if key == (ticketKey{}) {
+		return t
+	}
+	return t.Context.Value(key)
+}
 
 // Enter reads the body of r and waits for the request's turn. It returns the
 // request to go on with, in a context made of ctx, whose body is in memory: a host on
@@ -96,8 +106,8 @@ func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody 
 		// Not through the gate, which is for those that may stay.
 		return nil, overload(fullRetry/2+rand.N(fullRetry), "this server holds as many agents as it can (%d): it takes the next when one leaves, or another server does; `limits.max_agents` says how many", a.Limits.Agents)
 	}
-	t := &Ticket{of: a, gate: a.gates[k]}
-	r = r.WithContext(context.WithValue(ctx, ticketKey{}, t))
+	t := &Ticket{Context: ctx, of: a, gate: a.gates[k]}
+	r = r.WithContext(t)
 	if err := t.readBody(r, maxBody); err != nil {
 		t.freeBody()
 		return nil, err

@@ -69,6 +69,7 @@ type Keeper struct {
 	Log   *slog.Logger
 	Now   clock.Clock
 
+	ends    ends
 	dropped atomic.Int64
 	wake    chan struct{}
 	tries   map[int64]int // of the replay alone: by Seq
@@ -175,14 +176,29 @@ func (k *Keeper) Ask(ctx context.Context, call func(context.Context) error) erro
 	bounded, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	err := call(bounded)
-	if !away(err) {
-		return err
+	if ctx.Err() != nil { // it is the client that has gone
+		return asUnavailable(err)
 	}
-	if ctx.Err() == nil { // else it is the client that has gone
-		k.Failed(err)
+	k.Failed(err)
+	return asUnavailable(err)
+}
+
+// AskShared is Ask for a call that need not end when its client hangs up. Those of the
+// same second share their end: a timer and a context of its own are a fifth of what an
+// acknowledgement allocates.
+func (k *Keeper) AskShared(ctx context.Context, call func(context.Context) error) error {
+	if k == nil {
+		return call(ctx)
 	}
-	if fleet.KindOf(err) != fleet.Unavailable {
-		err = fleet.Errorf(fleet.Unavailable, "the store did not answer in time: %w", err)
+	err := call(sharing{ctx, k.ends.next()})
+	k.Failed(err)
+	return asUnavailable(err)
+}
+
+// asUnavailable says of a call that failed because of the store that it did.
+func asUnavailable(err error) error {
+	if away(err) && fleet.KindOf(err) != fleet.Unavailable {
+		return fleet.Errorf(fleet.Unavailable, "the store did not answer in time: %w", err)
 	}
 	return err
 }
@@ -202,16 +218,28 @@ func away(err error) bool {
 
 type arrivedKey struct{}
 
+// arrival is a context with a time: with context.WithValue the time is one more object
+// of each request.
+type arrival struct {
+	context.Context //nolint:containedctx // it is one
+	at              time.Time
+}
+
+func (a *arrival) Value(key any) any {
+	if key == (arrivedKey{}) {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
 // Arrived notes in the context of a request when it came. Requests of one agent
 // that wait for a store which hangs are let go in any order, each some seconds
 // later; what they said is written in the order in which they came.
-func Arrived(ctx context.Context, at time.Time) context.Context {
-	return context.WithValue(ctx, arrivedKey{}, at)
-}
+func Arrived(ctx context.Context, at time.Time) context.Context { return &arrival{ctx, at} }
 
 func arrived(ctx context.Context, otherwise time.Time) time.Time {
-	if at, ok := ctx.Value(arrivedKey{}).(time.Time); ok {
-		return at
+	if a, ok := ctx.Value(arrivedKey{}).(*arrival); ok {
+		return a.at
 	}
 	return otherwise
 }
