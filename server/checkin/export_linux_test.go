@@ -39,3 +39,10 @@ func (l *Lot) TestOnlySpare(agentID string) int {
 
 // TestOnlyServing is the number of requests that are worked on in the lane.
 func (l *Lot) TestOnlyServing() int { return len(l.lane.places) }
+
+// TestOnlyTurns is the number of goroutines that the lane has.
+func (l *Lot) TestOnlyTurns() int {
+	l.lane.mu.Lock()
+	defer l.lane.mu.Unlock()
+	return len(l.lane.turns)
+}

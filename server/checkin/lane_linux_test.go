@@ -237,6 +237,45 @@ func TestTheLaneWaitsForNobodyForLong(t *testing.T) {
 	}
 }
 
+// As many requests as are worked on together have goroutines, and who is not needed
+// for a while goes.
+func TestTheLaneHasNoMoreHandsThanItNeeds(t *testing.T) {
+	const together = 20
+	p := &post{}
+	s := newStreet(t, p, nil)
+	hold := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hold", func(http.ResponseWriter, *http.Request) { <-hold })
+	mux.HandleFunc("/pass", func(http.ResponseWriter, *http.Request) {})
+	used := s.withLane(mux)
+	ask := func(c *car, where string) {
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", where)
+	}
+	var cars []*car
+	for i := range together {
+		cars = append(cars, s.parkedOnce(p, fmt.Sprint("held ", i)))
+	}
+	used()
+	for _, c := range cars {
+		ask(c, "/hold")
+	}
+	s.eventually("each has a goroutine", func() bool { return s.lot.TestOnlyTurns() == together })
+	close(hold)
+	for _, c := range cars {
+		c.answer()
+	}
+	for range together { // one after the other
+		ask(cars[0], "/pass")
+		cars[0].answer()
+	}
+	s.eventually("nobody waits for a request", func() bool { return s.lot.TestOnlyTurns() == 0 })
+	ask(cars[0], "/pass")
+	cars[0].answer()
+	if lane, all := used(); lane != all || lane != 2*together+1 {
+		t.Errorf("%d of %d were answered in the lane", lane, all)
+	}
+}
+
 // An agent that has something new to say does not wait for the answer to what it said
 // before: it hangs up. What it had sent by then is heard.
 func TestTheLaneHearsThoseWhoHaveGone(t *testing.T) {

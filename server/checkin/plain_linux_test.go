@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,7 +108,7 @@ func BenchmarkHead(b *testing.B) {
 	head := []byte(agentsHead)
 	b.Run("plain", func(b *testing.B) {
 		b.ReportAllocs()
-		p, request := &plain{}, append(head, make([]byte, 1024)...)
+		p, request := &plain{}, slices.Concat(head, make([]byte, 1024))
 		for b.Loop() {
 			p.read(b.Context(), request)
 		}

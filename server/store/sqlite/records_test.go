@@ -198,6 +198,27 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 	})
 }
 
+func TestAnAcknowledgementThatCannotBeEncodedFailsAlone(t *testing.T) {
+	s := fresh(t)
+	w := idle(t, s)
+	bad := ack("bad", "", 0)
+	bad.Timestamp = time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC) // a year that JSON has no room for
+	group := []*write{recording(nil, ack("first", "", 0)), recording(nil, bad), recording(nil, ack("last", "", 0))}
+	if err := w.commit(group); err != nil {
+		t.Fatal(err)
+	}
+	if group[0].err != nil || fleet.KindOf(group[1].err) != fleet.Internal || group[2].err != nil {
+		t.Errorf("they end with %v, %v and %v", group[0].err, group[1].err, group[2].err)
+	}
+	counts, err := s.Results().Counts(t.Context(), []string{"act"})
+	if err != nil || counts["act"].Acked != 2 {
+		t.Errorf("there are %+v: %v", counts, err)
+	}
+	if lines, _ := told(t, s, 0); len(lines) != 2 {
+		t.Errorf("the stream tells of\n%v", lines)
+	}
+}
+
 func TestTheEventOfAResultIsEncodedAsAnyOther(t *testing.T) {
 	r := fleet.Result{ActionID: "act", AgentID: "a", Hostname: "h", Message: "did <it>", Error: "no \xff space", Timestamp: recordStart}
 	doc, err := encodeResultEvent(r)
