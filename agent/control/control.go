@@ -124,34 +124,28 @@ func Listen(top string) (net.Listener, error) {
 			return nil, fmt.Errorf("control socket: %w", err)
 		}
 	}
-	l, err := listenPrivate(path)
+	l, err := listenPrivate(path, Workshop(top))
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	return l, nil
 }
 
-// Files are what an agent under top may have left behind when it was killed: its
-// socket, and the folder a socket is made in.
-func Files(top string) []string {
+// Workshop is the folder in which the socket of the agent under top is made: one that
+// was killed over it leaves it. Its name is the same each time, so that it is found
+// again, and short: a socket in it must not have a longer path than the agent's own,
+// which may just fit.
+func Workshop(top string) string {
 	path := probe.SocketPath(top)
-	return []string{path, workshop(path)}
-}
-
-// workshop is the folder the socket at path is made in. Its name is the same each
-// time, so that one that was left is found again, and short: a socket in it must
-// not have a longer path than the socket at path, which may just fit.
-func workshop(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(filepath.Dir(path), "."+hex.EncodeToString(sum[:3]))
 }
 
-func listenPrivate(path string) (net.Listener, error) {
+func listenPrivate(path, dir string) (net.Listener, error) {
 	// Listening and then changing the mode would leave a moment in which others
 	// may connect. The umask is the process's, so it is not an alternative in a
 	// program with other goroutines: the socket is made in a folder that is
 	// closed to others, and moved.
-	dir := workshop(path)
 	if err := os.RemoveAll(dir); err != nil { // an agent was killed over it
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 const opInstall = "install"
@@ -289,8 +290,7 @@ func removeInstalled(d disk.Disk, top string) error {
 	} {
 		errs = append(errs, d.Remove(opInstall, filepath.Join(top, name)))
 	}
-	for _, name := range append(control.Files(top), filepath.Join(top, marker.DataDir)) {
-		errs = append(errs, d.RemoveAll(opInstall, name))
-	}
+	errs = append(errs, d.Remove(opInstall, probe.SocketPath(top)), d.RemoveAll(opInstall, control.Workshop(top)))
+	errs = append(errs, d.RemoveAll(opInstall, filepath.Join(top, marker.DataDir)))
 	return errors.Join(errs...)
 }

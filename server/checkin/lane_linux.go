@@ -414,14 +414,9 @@ func measure(text []byte) (head, size int, err error) {
 	}
 	length := -1
 	for line := range bytes.SplitSeq(text[:end], []byte("\r\n")) {
-		for _, c := range line {
-			if c < ' ' || c == 0x7f { // a lone end of line, too, and a tab, which may continue one
-				return 0, 0, errNotOurs
-			}
-		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
-		case len(name) == 0 || name[0] == ' ':
+		case !isText(line), len(name) == 0 || name[0] == ' ':
 			return 0, 0, errNotOurs
 		case isName(name, "Transfer-Encoding"), isName(name, "Expect"), isName(name, "Upgrade"):
 			return 0, 0, errNotOurs

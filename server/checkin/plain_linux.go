@@ -132,10 +132,10 @@ func isCanonical(name string) bool {
 	return name != ""
 }
 
-// isText says that nothing in a value controls anything.
-func isText(value string) bool {
-	for _, c := range []byte(value) {
-		if c < ' ' || c == 0x7f { // a lone end of line, too, and a tab, which may continue one
+// isText says that nothing in a line, or a part of it, controls anything.
+func isText[T string | []byte](line T) bool {
+	for i := range len(line) {
+		if c := line[i]; c < ' ' || c == 0x7f { // a lone end of line, too, and a tab, which may continue one
 			return false
 		}
 	}

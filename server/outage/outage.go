@@ -176,10 +176,9 @@ func (k *Keeper) Ask(ctx context.Context, call func(context.Context) error) erro
 	bounded, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	err := call(bounded)
-	if ctx.Err() != nil { // it is the client that has gone
-		return asUnavailable(err)
+	if ctx.Err() == nil { // else it is the client that has gone
+		k.Failed(err)
 	}
-	k.Failed(err)
 	return asUnavailable(err)
 }
 

@@ -25,7 +25,7 @@ func (s *Store) record(ctx context.Context, op string, rec *records) error {
 }
 
 // putRecords writes those of several callers, each as if it came alone, in their
-// order. It encodes them, too: hundreds in a row take a third of what each takes
+// order. It encodes them, too: hundreds in a row take a quarter less than each does
 // between a request's other work, for which the processor has other code at hand.
 func putRecords(t *tx, list []*records) error {
 	all := list[0].results
