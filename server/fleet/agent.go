@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	jsonv1 "github.com/go-json-experiment/json/v1"
+
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
@@ -79,8 +81,8 @@ type Agent struct {
 	// Revision is the store's, for optimistic concurrency.
 	Revision int64 `json:"-"`
 
-	// read is what DecodeAgent has read the agent from; nil: another did.
-	read *document
+	// read is a copy of what DecodeAgent read; nil: the agent was not read from a document.
+	read *Agent
 }
 
 // LastSeen is what changes at every check-in.
@@ -151,11 +153,8 @@ func (m HostMetadata) FullVersion() string {
 
 // Host reads the local metadata. What is missing or malformed is zero.
 func (a *Agent) Host() HostMetadata {
-	if d := a.read; d != nil && string(a.LocalMetadata) == d.local {
-		return d.host
-	}
 	var m HostMetadata
-	_ = json.Unmarshal(a.LocalMetadata, &m) // other people's agents send what they like
+	_ = jsonv1.Unmarshal(a.LocalMetadata, &m) // other people's agents send what they like
 	return m
 }
 

@@ -69,8 +69,8 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 // newUpdateRow is newAgentRow of an agent that was read, perhaps, and whose facts are
 // then made and compared with what the table has only if they can differ.
 func (g agents) newUpdateRow(a *fleet.Agent) (agentRow, error) {
-	standing, upgrade := a.Differs()
-	if standing || g.s.unlabelled {
+	facts, upgrade := a.Differs()
+	if facts || g.s.unlabelled {
 		return newAgentRow(a)
 	}
 	row, err := newDocumentRow(a)
@@ -80,17 +80,11 @@ func (g agents) newUpdateRow(a *fleet.Agent) (agentRow, error) {
 	return row, err
 }
 
-// buffers are for documents while they are made: an order makes one for each agent.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
 func newDocumentRow(a *fleet.Agent) (agentRow, error) {
-	buffer := buffers.Get().(*[]byte)
-	defer buffers.Put(buffer)
-	doc, err := a.Encode((*buffer)[:0])
+	doc, err := a.Encode()
 	if err != nil {
 		return agentRow{}, unencodable("agent", a.ID, err)
 	}
-	*buffer = doc
 	return agentRow{
 		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: string(doc), stance: store.StanceOf(a),
 		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message, actionSeq: a.Last.ActionSeq,

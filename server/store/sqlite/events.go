@@ -40,9 +40,9 @@ func (e events) After(ctx context.Context, after int64, limit int) ([]fleet.Even
 		if err := scan(&seq, &doc); err != nil {
 			return err
 		}
-		ev, err := fleet.DecodeEvent(doc)
-		if err != nil {
-			return unreadable("event", fmt.Sprint(seq), err)
+		var ev fleet.Event
+		if err := decode("event", fmt.Sprint(seq), doc, &ev); err != nil {
+			return err
 		}
 		ev.Seq = seq
 		out = append(out, ev)
