@@ -50,7 +50,10 @@ type UpgradeOrder struct {
 	fleet.UpgradeWish
 	AgentIDs []string
 	// Selected says that a query has chosen the agents: there may be MaxSelected.
-	Selected       bool
+	Selected bool
+	// Single makes the refusal of an agent the error of the order, a Refused; else it
+	// becomes an error result of the action.
+	Single         bool
 	StartTime      *time.Time
 	RolloutSeconds int
 	// Actor is who asks: the name of the admin key.
@@ -63,16 +66,16 @@ type Verdict struct {
 	Err   error // nil: it will
 }
 
-// Preview says what an order would do to each agent, in the order asked for.
-// The order itself does exactly this to each of them, unless an agent has
-// changed meanwhile.
-func (s *Service) Preview(ctx context.Context, o UpgradeOrder) ([]Verdict, error) {
-	var all []Verdict
-	err := s.EachVerdict(ctx, o, func(v Verdict) { all = append(all, v) })
-	return all, err
-}
+// Refused is the error of a Single order whose agent cannot follow it.
+type Refused struct{ Verdict }
 
-// EachVerdict is Preview for orders whose agents are too many to hold at once.
+func (r Refused) Error() string { return r.Err.Error() }
+
+func (r Refused) Unwrap() error { return r.Err }
+
+// EachVerdict calls f with what an order would do to each agent, in the order asked
+// for. The order itself does exactly this to each of them, unless an agent has changed
+// meanwhile. It holds a page of the agents at a time.
 func (s *Service) EachVerdict(ctx context.Context, o UpgradeOrder, f func(Verdict)) error {
 	check, err := s.checkUpgrade(ctx, o)
 	if err != nil {
@@ -218,7 +221,7 @@ func notFound(id string) (fleet.Agent, error) {
 }
 
 // Upgrade creates one UPGRADE action. Agents that cannot be upgraded become
-// error results of it.
+// error results of it, unless the order is Single.
 //
 // The agents are marked before the action exists: the other way round, a fast
 // agent could be done before its mark is written and look "updating" for ever.
@@ -243,8 +246,9 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	}
 	a.Expiration = &expiration
 	return s.order(ctx, a, o.AgentIDs, nil, step{
-		check: check,
-		begin: func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, now) },
+		check:  check,
+		begin:  func(agent *fleet.Agent) { agent.BeginUpgrade(a.ID, o.Version, now) },
+		single: o.Single,
 	})
 }
 
@@ -258,6 +262,8 @@ type step struct {
 	// the refusal of one offers besides.
 	locked bool
 	hint   string
+	// single makes the first refusal the error of the order.
+	single bool
 	// done is the message of what is over with its begin; empty: the agents answer.
 	done string
 }
@@ -277,6 +283,9 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 		marked := len(a.Agents)
 		more, err := s.mark(ctx, &a, page, do)
 		for _, v := range more {
+			if do.single {
+				return Refused{v}
+			}
 			refused = append(refused, fleet.Result{ActionID: a.ID, AgentID: v.Agent.ID, Hostname: v.Agent.Hostname(), Error: v.Err.Error(), Timestamp: a.CreatedAt})
 		}
 		if err != nil || do.done == "" {

@@ -42,6 +42,13 @@ func newWorld(t *testing.T, agents ...string) *world {
 	return w
 }
 
+// previewed collects what each of the EachVerdict methods tells of an order.
+func previewed[O, V any](ctx context.Context, each func(context.Context, O, func(V)) error, o O) ([]V, error) {
+	var all []V
+	err := each(ctx, o, func(v V) { all = append(all, v) })
+	return all, err
+}
+
 func (w *world) open() store.Store {
 	w.t.Helper()
 	return sqlitetest.Open(w.t, w.path)

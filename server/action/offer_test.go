@@ -248,13 +248,13 @@ func TestSingleOrdersLeaveAgentsOfRolloutsAlone(t *testing.T) {
 			a.Kept.Rollbacks = []agentapi.Rollback{{Version: "0.9.0", ValidUntil: w.now.Add(time.Hour)}}
 		})
 	}
-	verdicts, err := w.service.Preview(t.Context(), order("1.1.0", "mine", "free"))
+	verdicts, err := previewed(t.Context(), w.service.EachVerdict, order("1.1.0", "mine", "free"))
 	w.must(err)
 	w.wantKind(verdicts[0].Err, fleet.Conflict, `"Tuesday"`)
 	if verdicts[1].Err != nil {
 		t.Errorf("the free one is refused: %v", verdicts[1].Err)
 	}
-	back, err := w.service.PreviewRollback(t.Context(), action.RollbackOrder{AgentIDs: []string{"mine", "free"}})
+	back, err := previewed(t.Context(), w.service.EachRollbackVerdict, action.RollbackOrder{AgentIDs: []string{"mine", "free"}})
 	w.must(err)
 	w.wantKind(back[0].Err, fleet.Conflict, `"Tuesday"`)
 	_, err = w.service.Rollback(t.Context(), action.RollbackOrder{AgentIDs: []string{"mine"}})

@@ -26,16 +26,8 @@ type RollbackVerdict struct {
 	Err   error // nil: it will
 }
 
-// PreviewRollback says what an order would do to each agent, in the order asked
-// for; see Preview.
-func (s *Service) PreviewRollback(ctx context.Context, o RollbackOrder) ([]RollbackVerdict, error) {
-	var all []RollbackVerdict
-	err := s.EachRollbackVerdict(ctx, o, func(v RollbackVerdict) { all = append(all, v) })
-	return all, err
-}
-
-// EachRollbackVerdict is PreviewRollback for orders whose agents are too many to
-// hold at once.
+// EachRollbackVerdict calls f with what an order would do to each agent; see
+// EachVerdict.
 func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f func(RollbackVerdict)) error {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return err

@@ -28,7 +28,7 @@ func TestARollbackIsOneActionForEachVersion(t *testing.T) {
 	w.keep("b", "0.9.0", time.Hour)
 	w.keep("c", "1.0.0", 3*time.Hour)
 	ids := []string{"bare", "a", "b", "c", "unknown"}
-	verdicts, err := w.service.PreviewRollback(t.Context(), back(ids...))
+	verdicts, err := previewed(t.Context(), w.service.EachRollbackVerdict, back(ids...))
 	w.must(err)
 	if w.upgrading("a") {
 		t.Error("a preview has begun the rollback")

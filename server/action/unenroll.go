@@ -12,6 +12,7 @@ import (
 type UnenrollOrder struct {
 	AgentIDs []string
 	Selected bool // as in UpgradeOrder
+	Single   bool // as in UpgradeOrder
 	// Revoke puts the agents out at once, without asking them: their keys no longer
 	// work.
 	Revoke bool
@@ -21,16 +22,8 @@ type UnenrollOrder struct {
 	Actor string
 }
 
-// PreviewUnenroll says whether each agent would be unenrolled, in the order asked
-// for; see Preview.
-func (s *Service) PreviewUnenroll(ctx context.Context, o UnenrollOrder) ([]Verdict, error) {
-	var all []Verdict
-	err := s.EachUnenrollVerdict(ctx, o, func(v Verdict) { all = append(all, v) })
-	return all, err
-}
-
-// EachUnenrollVerdict is PreviewUnenroll for orders whose agents are too many to
-// hold at once.
+// EachUnenrollVerdict calls f with whether each agent would be unenrolled; see
+// EachVerdict.
 func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f func(Verdict)) error {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return err
@@ -61,6 +54,7 @@ func unenrollStep(o UnenrollOrder, now time.Time) step {
 	do := step{
 		check:  (*fleet.Agent).CheckUnenroll,
 		locked: o.Force,
+		single: o.Single,
 		hint:   "; or unenrol it with force",
 		begin: func(a *fleet.Agent) {
 			if a.UnenrollmentStartedAt == nil {

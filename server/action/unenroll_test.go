@@ -48,7 +48,7 @@ func TestAgentsAreAskedToLeave(t *testing.T) {
 	w.unenroll(putOut("gone"))
 	n := len(w.eventTypes(0))
 	ids := []string{"a", "gone", "b", "unknown"}
-	verdicts, err := w.service.PreviewUnenroll(t.Context(), leave(ids...))
+	verdicts, err := previewed(t.Context(), w.service.EachUnenrollVerdict, leave(ids...))
 	w.must(err)
 	if w.agent("a").UnenrollmentStartedAt != nil {
 		t.Error("a preview has asked it")
@@ -198,7 +198,7 @@ func TestNobodyIsUnenrolledBySlipOfThePen(t *testing.T) {
 	} {
 		_, err := w.service.Unenroll(t.Context(), o)
 		w.wantKind(err, fleet.Invalid, text)
-		_, err = w.service.PreviewUnenroll(t.Context(), o)
+		_, err = previewed(t.Context(), w.service.EachUnenrollVerdict, o)
 		w.wantKind(err, fleet.Invalid, text)
 	}
 }

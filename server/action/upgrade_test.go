@@ -44,7 +44,7 @@ func TestTheOrderDoesWhatThePreviewSaid(t *testing.T) {
 	w.change("gone", func(a *fleet.Agent) { a.Active = false })
 	w.change("stuck", func(a *fleet.Agent) { a.LocalMetadata = nil })
 	ids := []string{"stuck", "good", "unknown", "there", "gone"}
-	verdicts, err := w.service.Preview(t.Context(), order("1.1.0", ids...))
+	verdicts, err := previewed(t.Context(), w.service.EachVerdict, order("1.1.0", ids...))
 	w.must(err)
 	if w.upgrading("good") {
 		t.Error("a preview has begun the upgrade")
@@ -99,7 +99,7 @@ func TestOrdersThatAreWrongChangeNothing(t *testing.T) {
 		{order("next", "a"), "body.version]: version is \"next\""},
 		{order("9.9.9", "a"), "published are [1.2.0 1.1.0]"},
 	} {
-		_, err := w.service.Preview(t.Context(), c.order)
+		_, err := previewed(t.Context(), w.service.EachVerdict, c.order)
 		w.wantKind(err, fleet.Invalid, c.says)
 		_, err = w.service.Upgrade(t.Context(), c.order)
 		w.wantKind(err, fleet.Invalid, c.says)
@@ -409,4 +409,23 @@ func TestWhatCannotBeCancelled(t *testing.T) {
 	w.service.Ack(t.Context(), w.agent("a"), []agentapi.AckEvent{{ActionID: up.ID}})
 	_, err = w.service.Cancel(t.Context(), up.ID, "ann")
 	w.wantKind(err, fleet.Conflict, "COMPLETE")
+}
+
+func TestSingleOrderReturnsTheRefusalAndCreatesNoAction(t *testing.T) {
+	w := newWorld(t, "busy")
+	if _, err := w.service.Upgrade(t.Context(), order("1.1.0", "busy")); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"nobody", "busy"} {
+		o := order("1.2.0", id)
+		o.Single = true
+		_, err := w.service.Upgrade(t.Context(), o)
+		var refused action.Refused
+		if !errors.As(err, &refused) || refused.Agent.ID != id {
+			t.Errorf("agent %s: error %v, want its refusal", id, err)
+		}
+	}
+	if list, err := w.store.Actions().List(t.Context(), 0, 10); err != nil || len(list) != 1 {
+		t.Errorf("actions %+v, error %v; want the first alone", list, err)
+	}
 }

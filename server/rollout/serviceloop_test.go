@@ -36,7 +36,9 @@ func TestTheReconcilerDoesWhatOperatorsAsk(t *testing.T) {
 
 	t.Run("a single upgrade of its agents is refused by its name", func(t *testing.T) {
 		last := d.targets(r.ID)[4].AgentID
-		verdicts, err := d.service.Actions.Preview(ctx, action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.2.0"}, AgentIDs: []string{last}})
+		var verdicts []action.Verdict
+		o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.2.0"}, AgentIDs: []string{last}}
+		err := d.service.Actions.EachVerdict(ctx, o, func(v action.Verdict) { verdicts = append(verdicts, v) })
 		d.must(err)
 		d.wantKind(verdicts[0].Err, fleet.Conflict, "spring")
 	})

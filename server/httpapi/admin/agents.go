@@ -178,22 +178,11 @@ func (h *Handlers) upgradeAgent(c *gin.Context) error {
 	if err := decode(c, &req); err != nil {
 		return err
 	}
-	id := c.Param("agentId")
-	o := action.UpgradeOrder{UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: []string{id}, Actor: actor(c)}
-	// For one agent a refusal is the answer, not a result to look up.
-	verdicts, err := h.Actions.Preview(c.Request.Context(), o)
+	a, err := h.Actions.Upgrade(c.Request.Context(), action.UpgradeOrder{
+		UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: []string{c.Param("agentId")}, Single: true, Actor: actor(c),
+	})
 	if err != nil {
 		return err
-	}
-	if verdicts[0].Err != nil {
-		return verdicts[0].Err
-	}
-	a, err := h.Actions.Upgrade(c.Request.Context(), o)
-	if err != nil {
-		return err
-	}
-	if len(a.Agents) == 0 {
-		return fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile: look at it and try again", id)
 	}
 	c.JSON(http.StatusOK, adminapi.UpgradeResponse{ActionId: &a.ID})
 	return nil

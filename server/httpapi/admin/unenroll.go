@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -19,27 +20,16 @@ func (h *Handlers) unenrollAgent(c *gin.Context) error {
 			return err
 		}
 	}
-	id := c.Param("agentId")
-	o := action.UnenrollOrder{AgentIDs: []string{id}, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c)}
-	// For one agent a refusal is the answer, not a result to look up.
-	verdicts, err := h.Actions.PreviewUnenroll(c.Request.Context(), o)
+	_, err := h.Actions.Unenroll(c.Request.Context(), action.UnenrollOrder{
+		AgentIDs: []string{c.Param("agentId")}, Single: true, Revoke: isSet(req.Revoke), Force: isSet(req.Force), Actor: actor(c),
+	})
+	var refused action.Refused
+	if errors.As(err, &refused) && fleet.KindOf(err) != fleet.NotFound && !refused.Agent.Active {
+		err = nil // the agent has left already, which is what was asked for
+	}
 	if err != nil {
 		return err
 	}
-	v := verdicts[0]
-	switch {
-	case v.Err == nil:
-		a, err := h.Actions.Unenroll(c.Request.Context(), o)
-		if err != nil {
-			return err
-		}
-		if len(a.Agents) == 0 {
-			return fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile: look at it and try again", id)
-		}
-	case v.Agent.Active || fleet.KindOf(v.Err) == fleet.NotFound:
-		return v.Err
-	}
-	// Else it has left already, which is what was asked for.
 	c.JSON(http.StatusOK, adminapi.Empty{})
 	return nil
 }
