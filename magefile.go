@@ -81,13 +81,6 @@ func Bench(ctx context.Context) error {
 	return suite.Bench(ctx, root(), os.Stdout)
 }
 
-// BenchLargest loads six servers with 100,000 agents, and writes what that costs to testing/horde/RESULTS.md, too.
-func BenchLargest(ctx context.Context) error {
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	return suite.Largest(ctx, root(), os.Stdout)
-}
-
 // BenchProfiles writes where the time of a server and its agents goes to testing/horde/RESULTS.md, too.
 func BenchProfiles(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)

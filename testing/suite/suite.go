@@ -142,19 +142,13 @@ func Bench(ctx context.Context, root string, out io.Writer) error {
 	return load(ctx, root, out, "standard")
 }
 
-// Largest loads six servers on one store with 100,000 agents, which takes some ten
-// minutes, and Profiles tells where the time of servers and agents goes. Both have
-// their own sections of testing/horde/RESULTS.md, which Bench leaves as they are.
-func Largest(ctx context.Context, root string, out io.Writer) error {
-	return load(ctx, root, out, "upgrade-all", "behind", "--agents=100000", "--replicas=6", "--rounds=1", "--singles=50")
-}
-
-// Profiles is beside Largest.
+// Profiles writes where the processor time of the server and its agents goes to its own
+// section of testing/horde/RESULTS.md, which Bench leaves as it is.
 func Profiles(ctx context.Context, root string, out io.Writer) error {
 	return load(ctx, root, out, "checkins", "upgrade-all", "storm", "--profiles="+filepath.Join(root, "build", "profiles"))
 }
 
-// load runs the load generator at servers that it starts.
+// load runs the load generator with a server that it starts.
 func load(ctx context.Context, root string, out io.Writer, args ...string) error {
 	program := filepath.Join(root, "build", "load")
 	if err := toolchain.Run(ctx, out, root, nil, "go", "build", "-tags="+toolchain.Tags, "-o", program, "./testing/horde/load"); err != nil {

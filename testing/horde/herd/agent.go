@@ -34,15 +34,12 @@ type agent struct {
 	key    string
 	host   string
 	token  string
-	server int // of Options.Servers
 	phase  phase
-	wanted bool // it should be there
-	// spins: it does not take what it is given, and asks again at once.
-	spins bool
-	life  uint32 // counts connections: what was meant for an earlier one is recognized
-	fails int    // connections that failed since the last that did not
-	link  *link
-	h2    *h2link // instead of link
+	wanted bool   // it should be there
+	life   uint32 // counts connections: what was meant for an earlier one is recognized
+	fails  int    // connections that failed since the last that did not
+	link   *link
+	h2     *h2link // instead of link
 	// partial is the beginning of an answer; almost always there is none.
 	partial []byte
 	todo    []string // actions to acknowledge

@@ -97,7 +97,7 @@ func (s *Service) Enrol(args EnrolArgs, reply *EnrolReply) error {
 	return nil
 }
 
-// enroller enrols one host after the other at one server, on one connection.
+// enroller enrols one host after the other, on one connection.
 type enroller struct {
 	h      *Herd
 	url    string
@@ -105,17 +105,15 @@ type enroller struct {
 }
 
 func (h *Herd) newEnroller(worker int) *enroller {
-	at := (h.First + worker) % len(h.Servers) // herds of few workers are at all servers together
-	config := h.tls[at].Clone()
 	d := net.Dialer{LocalAddr: localAddr(h.First+worker, h.loopback), Timeout: dialTimeout}
-	return &enroller{h, h.Servers[at] + agentapi.PathEnroll, &http.Client{Timeout: enrolTimeout, Transport: &http.Transport{
-		TLSClientConfig: config, DialContext: d.DialContext, MaxIdleConnsPerHost: 1, TLSHandshakeTimeout: dialTimeout,
+	return &enroller{h, h.Server + agentapi.PathEnroll, &http.Client{Timeout: enrolTimeout, Transport: &http.Transport{
+		TLSClientConfig: h.tls.Clone(), DialContext: d.DialContext, MaxIdleConnsPerHost: 1, TLSHandshakeTimeout: dialTimeout,
 	}}}
 }
 
 func (e *enroller) enrol(number int) (a *agent, took time.Duration, limited int, err error) {
 	h := e.h
-	a = &agent{number: number, host: fmt.Sprintf("host-%06d", number), server: number % len(h.Servers)}
+	a = &agent{number: number, host: fmt.Sprintf("host-%06d", number)}
 	body, err := json.Marshal(agentapi.EnrollRequest{
 		Type: "PERMANENT", Metadata: agentapi.EnrollMetadata{Local: h.says.metadata(a.host), Tags: h.Tags},
 	})

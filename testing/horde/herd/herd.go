@@ -28,12 +28,12 @@ const (
 	DefaultDials = 500
 )
 
-// Options say what a herd is and whom it loads. Servers, CA and Token are required.
+// Options say which agents a process has and which server they load. Server, CA and
+// Token are required.
 type Options struct {
-	// Servers are the base URLs of replicas; agent n is at the one of number n
-	// modulo their number.
-	Servers []string
-	// CA is the authority of their certificates in PEM.
+	// Server is its base URL.
+	Server string
+	// CA is the authority of its certificate in PEM.
 	CA string
 	// Token is the enrolment token.
 	Token string
@@ -55,9 +55,10 @@ type Herd struct {
 	Options
 	ctx       context.Context //nolint:containedctx // it is the herd's life
 	stop      context.CancelFunc
-	tls       []*tls.Config // by server
-	addresses []string      // host:port, by server
-	hosts     []string      // what requests call them
+	firstTLS  *tls.Config // of an agent's first connection, which makes a full handshake
+	tls       *tls.Config // of later ones, which resume
+	address   string      // host:port
+	host      string      // what requests call the server
 	loopback  bool
 	says      pieces
 	loops     []*loop
@@ -76,33 +77,29 @@ type Herd struct {
 type dialJob struct {
 	loop  *loop
 	agent int // number
-	at    int // server
+	first bool
 	done  func(*link, error)
 }
 
 // New makes a herd without agents. Close ends it.
 func New(o Options) (*Herd, error) {
-	h := &Herd{Options: o, loopback: true, says: newPieces(o.Version)}
-	if len(o.Servers) == 0 {
-		return nil, errors.New("servers: none is named")
-	}
+	h := &Herd{Options: o, says: newPieces(o.Version)}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(o.CA)) {
 		return nil, errors.New("ca: has no certificate in PEM")
 	}
-	for _, server := range o.Servers {
-		u, err := url.Parse(server)
-		if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
-			return nil, fmt.Errorf("server: is %q, want https://host:port", server)
-		}
-		address := u.Host
-		if u.Port() == "" {
-			address = net.JoinHostPort(u.Hostname(), "443")
-		}
-		h.loopback = h.loopback && IsLoopback4(u.Hostname())
-		h.hosts, h.addresses = append(h.hosts, u.Host), append(h.addresses, address)
-		h.tls = append(h.tls, clientTLS(roots, u.Hostname(), &ticket{}))
+	u, err := url.Parse(o.Server)
+	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+		return nil, fmt.Errorf("server: is %q, want https://host:port", o.Server)
 	}
+	h.host, h.address, h.loopback = u.Host, u.Host, IsLoopback4(u.Hostname())
+	if u.Port() == "" {
+		h.address = net.JoinHostPort(u.Hostname(), "443")
+	}
+	last := &ticket{}
+	h.tls = clientTLS(roots, u.Hostname(), last)
+	h.firstTLS = h.tls.Clone()
+	h.firstTLS.ClientSessionCache = keepOnly{last}
 	if h.Dials <= 0 {
 		h.Dials = DefaultDials
 	}
@@ -128,9 +125,9 @@ func IsLoopback4(host string) bool {
 	return err == nil && a.Is4() && a.IsLoopback()
 }
 
-// ticket is the last one that an agent of a server was given. All use it, since to
-// the server each is as good as another. crypto/tls takes one back when a handshake
-// fails: that of one agent, which was hung up on, must not cost all others theirs.
+// ticket is the last session ticket that any agent was given. All agents use it: the
+// server accepts each from anybody. crypto/tls removes a ticket when a handshake
+// fails; Put ignores that, so one failure does not cost the other agents theirs.
 type ticket struct {
 	last atomic.Pointer[tls.ClientSessionState]
 }
@@ -145,6 +142,12 @@ func (t *ticket) Put(_ string, s *tls.ClientSessionState) {
 		t.last.Store(s)
 	}
 }
+
+// keepOnly stores tickets and offers none: a host that connects for the first time
+// has none, and its handshake is a full one.
+type keepOnly struct{ *ticket }
+
+func (keepOnly) Get(string) (*tls.ClientSessionState, bool) { return nil, false }
 
 // clientTLS is a configuration that checks a chain of certificates the first time
 // it sees it: thousands of agents see the same. That the server has the key of
@@ -198,7 +201,7 @@ func (h *Herd) dialed(l *loop, a *agent, done func(*link, *h2link, error)) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dials = append(h.dials, dialJob{l, a.number, a.server, func(c *link, err error) { done(c, nil, err) }})
+	h.dials = append(h.dials, dialJob{l, a.number, a.life == 1, func(c *link, err error) { done(c, nil, err) }})
 	if h.dialers < h.Dials {
 		h.dialers++
 		h.running.Go(h.dialer)
@@ -218,7 +221,11 @@ func (h *Herd) dialer() {
 		job := h.dials[0]
 		h.dials = h.dials[1:]
 		h.mu.Unlock()
-		c, err := dial(h.ctx, localAddr(job.agent, h.loopback), h.addresses[job.at], h.tls[job.at])
+		config := h.tls
+		if job.first {
+			config = h.firstTLS
+		}
+		c, err := dial(h.ctx, localAddr(job.agent, h.loopback), h.address, config)
 		if !job.loop.do(func() { job.done(c, err) }) {
 			c.hangUp()
 		}
@@ -249,8 +256,6 @@ type Count struct {
 	DialTexts  []string
 	// Connected are handshakes, of which some were Resumed.
 	Connected, Resumed int
-	// Others are actions other than upgrades.
-	Others int
 	// Handshake is how long connections with their handshakes took; Came how long it
 	// was from the wish to be there to the check-in that was sent. LastCame is when
 	// the last of these was.
@@ -276,7 +281,6 @@ func (c *Count) Join(o *Count) {
 	c.DialTexts = join(c.DialTexts, o.DialTexts)
 	c.Connected += o.Connected
 	c.Resumed += o.Resumed
-	c.Others += o.Others
 	c.Handshake.Join(&o.Handshake)
 	c.Came.Join(&o.Came)
 	c.LastCame = max(c.LastCame, o.LastCame)

@@ -25,7 +25,7 @@ type h2link struct {
 }
 
 func newH2(h *Herd, a *agent) *h2link {
-	config := h.tls[a.server].Clone()
+	config := h.tls.Clone()
 	config.ClientSessionCache = nil // a ticket is for one protocol
 	d := net.Dialer{LocalAddr: localAddr(a.number, h.loopback), Timeout: dialTimeout}
 	// HTTP/2 alone: a server that is offered both takes HTTP/1.1.
@@ -33,7 +33,7 @@ func newH2(h *Herd, a *agent) *h2link {
 	protocols.SetHTTP2(true)
 	l := &h2link{
 		client: &http.Client{Transport: &http.Transport{TLSClientConfig: config, Protocols: protocols, DialContext: d.DialContext, TLSHandshakeTimeout: dialTimeout}},
-		url:    h.Servers[a.server],
+		url:    h.Server,
 	}
 	l.ctx, l.stop = context.WithCancel(h.ctx)
 	return l

@@ -61,7 +61,6 @@ type loop struct {
 	records map[string]*record
 	count   Count
 	churn   *churning
-	spin    *spinning
 
 	mu     sync.Mutex
 	inbox  []func()
@@ -361,7 +360,7 @@ func (l *loop) post(a *agent, call string) {
 		a.h2.post(l, a, call, append([]byte(nil), l.body...))
 		return
 	}
-	l.out = appendRequest(l.out[:0], requestHead{l.herd.hosts[a.server], l.herd.Version, a.key, a.id, call, l.sends}, len(l.body))
+	l.out = appendRequest(l.out[:0], requestHead{l.herd.host, l.herd.Version, a.key, a.id, call, l.sends}, len(l.body))
 	if _, err := a.link.Write(append(l.out, l.body...)); err != nil {
 		l.lost(a)
 	}
@@ -513,15 +512,12 @@ func (l *loop) given(a *agent, ans answer, now Instant) {
 		l.fail("%v", err)
 		return
 	}
-	if a.spins && l.spin.on(l, a, o, now) {
-		return // it says that it has had nothing
-	}
 	if o.token != "" {
 		a.token = o.token
 	}
 	for _, act := range o.actions {
 		if act.Type != agentapi.ActionUpgrade {
-			l.count.Others++ // a policy, for instance
+			// A policy, for instance.
 			a.todo = append(a.todo, act.ID)
 			continue
 		}

@@ -66,7 +66,7 @@ func (s *Service) Leave(_ None, _ *None) error {
 	s.h.mu.Unlock()
 	s.h.each(func(l *loop) {
 		for _, a := range l.agents {
-			a.wanted, a.spins, a.done = false, false, nil
+			a.wanted, a.done = false, nil
 			l.hangUp(a)
 		}
 	})
@@ -88,19 +88,14 @@ type StateReply struct {
 	Enrolled int
 	// Polling agents have sent a check-in that is not answered.
 	Polling, Acking, Dialing, Waiting, Away int
-	// Quiet is how long no check-in has been sent.
-	Quiet time.Duration
 }
 
 // State tells what the agents do.
 func (s *Service) State(_ None, reply *StateReply) error {
-	var last Instant
-	now := Now()
 	s.h.each(func(l *loop) {
 		var n [phases]int
 		for _, a := range l.agents {
 			n[a.phase]++
-			last = max(last, a.sent)
 		}
 		reply.Agents += len(l.agents)
 		reply.Polling += n[polling]
@@ -109,7 +104,6 @@ func (s *Service) State(_ None, reply *StateReply) error {
 		reply.Waiting += n[waiting]
 		reply.Away += n[away]
 	})
-	reply.Quiet = now.Since(last)
 	reply.Enrolled = int(s.h.enrolling.Load())
 	return nil
 }
@@ -209,109 +203,6 @@ func (s *Service) Audit(args AuditArgs, reply *AuditReply) error {
 	return nil
 }
 
-// SpinArgs say which agents check in again as soon as they are answered, and for
-// how long: from the first answer on, after a warm-up.
-type SpinArgs struct {
-	Agents    int
-	Warm, For time.Duration
-	// Timeout bounds the whole.
-	Timeout time.Duration
-}
-
-// SpinReply is the answered check-ins of the time in which they were counted.
-type SpinReply struct {
-	Count    int
-	From, To Instant
-	Latency  Latency
-	// Short says that the time was over before they had begun.
-	Short bool
-}
-
-// spinning are agents in a closed loop. They are given an action, never say that
-// they have had it, and so are answered at once, again and again.
-type spinning struct {
-	warm, length time.Duration
-	from, to     Instant // of the count; 0: none was answered yet
-	left         int     // agents that spin
-	count        int
-	latency      Latency
-}
-
-// on says whether the agent is to go on.
-func (s *spinning) on(_ *loop, a *agent, o order, now Instant) bool {
-	if len(o.actions) == 0 {
-		return false // the poll has ended before the order came
-	}
-	if s.from == 0 {
-		s.from = now + Instant(s.warm)
-		s.to = s.from + Instant(s.length)
-	}
-	if now < s.to {
-		if now >= s.from {
-			s.count++
-			s.latency.Add(now.Since(a.sent))
-		}
-		return true
-	}
-	a.spins = false
-	s.left--
-	return false
-}
-
-// Spin lets the first agents go round in a closed loop. The caller orders an action
-// for them when it has begun: Started tells.
-func (s *Service) Spin(args SpinArgs, reply *SpinReply) error {
-	each := make([]*spinning, len(s.h.loops))
-	per := (args.Agents + len(s.h.loops) - 1) / len(s.h.loops)
-	for i, l := range s.h.loops {
-		l.ask(func() {
-			l.spin = &spinning{warm: args.Warm, length: args.For}
-			for _, a := range l.agents[:min(per, len(l.agents))] {
-				a.spins = true
-				l.spin.left++
-			}
-			each[i] = l.spin
-		})
-	}
-	deadline, left := time.Now().Add(args.Timeout), 1
-	for left > 0 && time.Now().Before(deadline) && s.h.ctx.Err() == nil {
-		time.Sleep(collectEvery)
-		left = 0
-		s.h.each(func(l *loop) { left += l.spin.left })
-	}
-	reply.Short = left > 0
-	for i, l := range s.h.loops {
-		l.ask(func() {
-			for _, a := range l.agents {
-				a.spins = false
-			}
-			got := each[i]
-			reply.Count += got.count
-			reply.Latency.Join(&got.latency)
-			if reply.From == 0 || got.from != 0 && got.from < reply.From {
-				reply.From = got.from
-			}
-			reply.To = max(reply.To, got.to)
-		})
-	}
-	reply.Latency.pack()
-	return nil
-}
-
-// SpinnersReply are the ids of the agents that Spin takes.
-type SpinnersReply struct{ IDs []string }
-
-// Spinners tells which agents Spin takes.
-func (s *Service) Spinners(args SpinArgs, reply *SpinnersReply) error {
-	per := (args.Agents + len(s.h.loops) - 1) / len(s.h.loops)
-	s.h.each(func(l *loop) {
-		for _, a := range l.agents[:min(per, len(l.agents))] {
-			reply.IDs = append(reply.IDs, a.id)
-		}
-	})
-	return nil
-}
-
 // TwinsArgs say how many agents poll twice.
 type TwinsArgs struct{ Agents int }
 
@@ -330,7 +221,7 @@ func (s *Service) Twins(args TwinsArgs, _ *None) error {
 			l.agents = slices.Delete(l.agents, own, len(l.agents))
 		}
 		for _, a := range l.agents[:min(per, len(l.agents))] {
-			twin := &agent{number: -1 - a.number, slot: len(l.agents), id: a.id, key: a.key, host: a.host, token: a.token, server: a.server}
+			twin := &agent{number: -1 - a.number, slot: len(l.agents), id: a.id, key: a.key, host: a.host, token: a.token}
 			l.agents = append(l.agents, twin)
 			l.come(twin)
 		}
@@ -382,8 +273,11 @@ func (s *Service) Churn(args ChurnArgs, _ *None) error {
 	return nil
 }
 
+// IDsReply are the ids of the agents.
+type IDsReply struct{ IDs []string }
+
 // IDs are the ids of the agents, in the order of their numbers.
-func (s *Service) IDs(_ None, reply *SpinnersReply) error {
+func (s *Service) IDs(_ None, reply *IDsReply) error {
 	byNumber := make([]string, s.h.enrolled)
 	s.h.each(func(l *loop) {
 		for _, a := range l.agents {
@@ -428,13 +322,4 @@ func (h *Herd) endProfile() {
 		pprof.StopCPUProfile()
 		h.profiled = false
 	}
-}
-
-// Close ends the herd.
-func (s *Service) Close(_ None, _ *None) error {
-	if s.h.ctx.Err() != nil {
-		return errors.New("the herd has ended")
-	}
-	s.h.stop()
-	return nil
 }

@@ -46,9 +46,8 @@ func (s *Service) Slow(args SlowArgs, reply *SlowReply) error {
 		slices.Repeat([]func(context.Context, net.Conn, string) bool{mute}, args.Mute))
 	for i, f := range kinds {
 		links.Go(func() {
-			at := i % len(s.h.addresses)
 			d := net.Dialer{LocalAddr: localAddr(s.h.First+i, s.h.loopback), Timeout: dialTimeout}
-			raw, err := d.DialContext(ctx, "tcp", s.h.addresses[at])
+			raw, err := d.DialContext(ctx, "tcp", s.h.address)
 			if err != nil {
 				return
 			}
@@ -56,7 +55,7 @@ func (s *Service) Slow(args SlowArgs, reply *SlowReply) error {
 			defer context.AfterFunc(ctx, func() { raw.Close() })()
 			conn := raw
 			if i < args.Trickle || i >= args.Trickle+args.HalfOpen {
-				secure := tls.Client(raw, s.h.tls[at])
+				secure := tls.Client(raw, s.h.tls)
 				if secure.HandshakeContext(ctx) != nil {
 					return
 				}
@@ -65,7 +64,7 @@ func (s *Service) Slow(args SlowArgs, reply *SlowReply) error {
 			mu.Lock()
 			reply.Opened++
 			mu.Unlock()
-			ended := f(ctx, conn, s.h.hosts[at])
+			ended := f(ctx, conn, s.h.host)
 			mu.Lock()
 			defer mu.Unlock()
 			if ended && ctx.Err() == nil {

@@ -1,6 +1,6 @@
-// Command load loads a Muster server with thousands of agents and measures it: on
-// a server that it starts itself, or on one that runs. `go run ./testing/horde/load
-// --help` tells how; DESIGN.md beside it tells what is measured.
+// Command load loads a Muster server with thousands of agents and measures it: a server
+// that it starts itself, or one that runs. `go run ./testing/horde/load --help` says how;
+// DESIGN.md beside it explains what is measured.
 package main
 
 import (
@@ -41,7 +41,7 @@ const (
 	exitInterrupted = 130
 )
 
-// errFound says that the table tells of failures.
+// errFound says that the table has failures.
 var errFound = errors.New("something happened that must not: see the failures above")
 
 type usageError struct{ error }
@@ -66,17 +66,16 @@ func run(ctx context.Context, root *cobra.Command) int {
 // summaries are the scenarios' help, by name.
 var summaries = map[string]string{
 	"enrol":       "Enrol hosts one at a time, then many at once",
-	"park":        "Park a fleet that checks in as often as a real one, and measure the server",
+	"park":        "Connect all agents for the first time, and measure the server while they are parked",
 	"single":      "Order actions for single parked agents, one after the other",
 	"upgrade-all": "Order an upgrade of all agents: until each has it, and each has acknowledged",
-	"floor":       "Measure a bare server of gin's with the same requests: what a check-in costs this machine at least",
+	"floor":       "Measure bare servers: what a TLS connection and a check-in cost this machine at least",
 	"checkins":    "Let agents check in again and again, each check-in ending the one before",
-	"handouts":    "Give agents an action again as soon as they have it",
 	"behind":      "Order actions for single agents behind one for all others",
 	"churn":       "Let agents hang up and come back all the time",
 	"slow":        "Order actions beside links that are slow, half open or never read",
 	"storm":       "Drop all connections at once, and let everybody come back",
-	"restart":     "Stop the servers and start them again (with --start)",
+	"restart":     "Stop the server and start it again (with --start)",
 }
 
 func newCommand() *cobra.Command {
@@ -90,15 +89,16 @@ func newCommand() *cobra.Command {
 		Short: "Load a Muster server with thousands of agents, and measure it",
 		Long: `Runs agents that speak the real protocol over TLS and cost some kilobytes each,
 and measures the server meanwhile. With --start it builds and starts the server itself, in
-a temporary folder; else name one that runs. A server that is not on this machine is
-refused, unless you say that it is yours. The agents stay enrolled at a server that ran
-before, with the tag load-<time>-<number>.
+a temporary folder; --muster names another program to start, such as one built from an
+older commit. Without --start, name a server that runs. One that is not on this machine is
+refused, unless you say that it is yours; the agents stay enrolled there, with the tag
+load-<time>-<number>.
 
 The exit code is not 0 if an action was lost or came twice, if an acknowledgement was
 refused, or if the server answered with 5xx. Ctrl-C ends a run and removes what it started.`,
 		Example: `  go run ./testing/horde/load standard --start
   go run ./testing/horde/load upgrade-all --start --agents 1000
-  go run ./testing/horde/load upgrade-all storm --start --agents 100000 --replicas 6
+  go run ./testing/horde/load park upgrade-all --start --muster /tmp/before/muster
   go run ./testing/horde/load park --agents 5000 --hold 5m --pid 4711 --server https://127.0.0.1:8220 \
     --ca ca.crt --enrollment-token TOKEN --admin-url https://127.0.0.1:8221 --admin-key KEY`,
 		SilenceUsage: true, SilenceErrors: true,
@@ -115,16 +115,15 @@ refused, or if the server answered with 5xx. Ctrl-C ends a run and removes what 
 	})
 	f := root.PersistentFlags()
 	f.BoolVar(&o.Start, "start", false, "build and start the server")
-	f.IntVar(&o.Replicas, "replicas", 1, "with --start: how many servers, on one store")
-	f.StringVar(&o.Elasticsearch, "elasticsearch", "", "with --start: URL of an Elasticsearch, the servers' store (default: the embedded one)")
-	f.StringVar(&o.Muster, "muster", "", "with --start: the program (default: it is built)")
-	f.BoolVar(&o.Keep, "keep", false, "with --start: leave the servers' folder, with their logs, and say where it is")
-	f.StringArrayVar(&o.Servers, "server", nil, "URL for agents of a server that runs; once for each replica")
+	f.StringVar(&o.Elasticsearch, "elasticsearch", "", "with --start: URL of an Elasticsearch, the server's store (default: the embedded one)")
+	f.StringVar(&o.Muster, "muster", "", "with --start: the server's program, of any commit (default: it is built from this one)")
+	f.BoolVar(&o.Keep, "keep", false, "with --start: leave the server's folder, with its log, and say where it is")
+	f.StringVar(&o.Server, "server", "", "URL for agents of a server that runs")
 	f.StringVar(&o.CAFile, "ca", "", "its authority's certificate: tls/ca.crt in its data folder")
 	f.StringVar(&o.EnrollmentToken, "enrollment-token", "", "what hosts enrol with")
 	f.StringVar(&o.AdminURL, "admin-url", "", "URL of its admin API")
 	f.StringVar(&o.AdminKey, "admin-key", os.Getenv("MUSTER_API_KEY"), "key for it (default: MUSTER_API_KEY)")
-	f.IntSliceVar(&o.PIDs, "pid", nil, "its process on this machine, to measure memory and processor time")
+	f.IntVar(&o.PID, "pid", 0, "its process on this machine, to measure memory and processor time")
 	f.BoolVar(&o.Owned, "i-own-this-server", false, "load a server that is not on this machine's loopback")
 	f.IntVar(&o.Agents, "agents", scenario.StandardAgents(runtime.NumCPU()), "how many agents; by default what this machine is fit for")
 	f.IntVar(&o.PerProcess, "per-process", 0, "how many agents one process has (default: as many as it can hold)")
@@ -135,8 +134,8 @@ refused, or if the server answered with 5xx. Ctrl-C ends a run and removes what 
 	f.IntVar(&o.Rounds, "rounds", scenario.DefaultRounds, "how often an action for all is ordered")
 	f.IntVar(&o.Singles, "singles", scenario.DefaultSingles, "how often an action for one agent is ordered")
 	f.StringVarP(&output, "output", "o", "human", "output form: human or json")
-	f.StringVar(&results, "results", "", "write the table into this file, too: in the place of the last one of such servers")
-	f.StringVar(&o.Profiles, "profiles", "", "with --start: profile the servers and the agents, into this folder, and tell where the time goes")
+	f.StringVar(&results, "results", "", "write the table into this file, too, in place of the last one of such a server")
+	f.StringVar(&o.Profiles, "profiles", "", "with --start: profile the server and the agents, into this folder, and say where the time goes")
 
 	measure := func(cmd *cobra.Command, names []string) error {
 		if output != "human" && output != "json" {
@@ -165,7 +164,7 @@ refused, or if the server answered with 5xx. Ctrl-C ends a run and removes what 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			names := scenario.Names
 			if !o.Start {
-				names = names[:len(names)-1] // restart, the last, is not for servers of others
+				names = names[:len(names)-1] // all but restart, the last
 			}
 			return measure(cmd, names)
 		},

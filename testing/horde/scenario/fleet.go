@@ -80,7 +80,7 @@ func newFleet(o Options, s *site, tag string, apart int) (*fleet, error) {
 	per, rest := o.PerProcess, o.Agents-apart
 	processes := (rest + per - 1) / per
 	options := herd.Options{
-		Servers: s.Servers, CA: s.ca, Token: s.EnrollmentToken, Tags: []string{tag}, Version: "1.0.0", HTTP2: o.HTTP2, Dials: max(1, o.Dials/processes),
+		Server: s.Server, CA: s.ca, Token: s.EnrollmentToken, Tags: []string{tag}, Version: "1.0.0", HTTP2: o.HTTP2, Dials: max(1, o.Dials/processes),
 	}
 	add := func(agents int) error {
 		m := &member{agents: agents}

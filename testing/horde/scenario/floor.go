@@ -26,6 +26,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-fleet/muster/testing/horde/herd"
 )
 
 // FloorCommand is what Options.Program is started with to be a bare server: it calls
@@ -35,99 +37,242 @@ const FloorCommand = "floor-server"
 // floorAnswer is as long as the answer to a check-in without actions.
 var floorAnswer = []byte(`{"ack_token":"","action":"checkin","actions":[]}`)
 
-// ServeFloor is a server that does nothing but read a request of gin's over TLS and
-// answer it, until in ends. It says on out where, and by which certificate.
+// floorConnections bounds how many connections the bare server is asked to accept: each
+// takes some dozen kilobytes on both sides, and more would not make the mean steadier.
+const floorConnections = 4000
+
+// ServeFloor is two bare servers in one process, until in ends: one of net/http alone,
+// one with gin. Both read a request over TLS and answer it. It writes the address of
+// each to out, and the certificate of their authority.
 func ServeFloor(in io.ReadCloser, out io.WriteCloser) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	cert, authority, err := floorCertificate()
 	if err != nil {
 		return err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(MaxRun)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(out, l.Addr())
-	if err := pem.Encode(out, &pem.Block{Type: "CERTIFICATE", Bytes: der}); err != nil {
-		return err
+	answer := func(w http.ResponseWriter, req *http.Request) {
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(floorAnswer) // the client notices what is missing
 	}
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
-	engine.POST("/api/fleet/agents/:id/checkin", func(c *gin.Context) {
-		if _, err := io.Copy(io.Discard, c.Request.Body); err != nil {
-			c.Status(http.StatusBadRequest)
-			return
+	engine.POST("/api/fleet/agents/:id/checkin", func(c *gin.Context) { answer(c.Writer, c.Request) })
+	var all errgroup.Group
+	for _, handler := range []http.Handler{http.HandlerFunc(answer), engine} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
 		}
-		c.Data(http.StatusOK, "application/json", floorAnswer)
-	})
-	s := &http.Server{Handler: engine, ReadHeaderTimeout: time.Minute}
-	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		_ = s.Close()
-	}()
-	err = s.Serve(tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}))
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+		fmt.Fprintln(out, l.Addr())
+		s := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+		all.Go(func() error {
+			return s.Serve(tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}}))
+		})
+		go func() {
+			_, _ = io.Copy(io.Discard, in)
+			_ = s.Close()
+		}()
+	}
+	if err := pem.Encode(out, &pem.Block{Type: "CERTIFICATE", Bytes: authority}); err != nil {
+		return err
+	}
+	if err := all.Wait(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// floorCertificate is of the kind that Muster's own authority issues: ECDSA on P-256,
+// shown together with the authority's certificate, which it also returns in DER.
+func floorCertificate() (cert tls.Certificate, authority []byte, err error) {
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return cert, nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return cert, nil, err
+	}
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(MaxRun),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	if authority, err = x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey); err != nil {
+		return cert, nil, err
+	}
+	if ca, err = x509.ParseCertificate(authority); err != nil {
+		return cert, nil, err
+	}
+	leaf, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), DNSNames: []string{"localhost"}, NotAfter: ca.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, ca, key.Public(), caKey)
+	return tls.Certificate{Certificate: [][]byte{leaf, authority}, PrivateKey: key}, authority, err
+}
+
+// bareServer is a process that runs ServeFloor.
+type bareServer struct {
+	process       *exec.Cmd
+	stop          context.CancelFunc
+	plain, routed string // addresses: of net/http alone, and with gin
+	roots         *x509.CertPool
+}
+
+func (r *run) startBareServer(ctx context.Context) (*bareServer, error) {
+	ctx, stop := context.WithCancel(ctx)
+	b := &bareServer{process: exec.CommandContext(ctx, r.Program, FloorCommand), stop: stop, roots: x509.NewCertPool()}
+	b.process.Stderr = os.Stderr
+	out, err := b.process.StdoutPipe()
+	if err == nil {
+		_, err = b.process.StdinPipe() // it ends with this process
+	}
+	if err == nil {
+		err = b.process.Start()
+	}
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("start a bare server: %w", err)
+	}
+	lines := bufio.NewScanner(out)
+	var text bytes.Buffer
+	for lines.Scan() {
+		switch line := lines.Text(); {
+		case b.plain == "":
+			b.plain = line
+		case b.routed == "":
+			b.routed = line
+		default:
+			text.WriteString(line + "\n")
+		}
+		if strings.HasPrefix(lines.Text(), "-----END") {
+			break
+		}
+	}
+	if !b.roots.AppendCertsFromPEM(text.Bytes()) {
+		b.close()
+		return nil, errors.New("start a bare server: it has not written its address and certificate")
+	}
+	return b, nil
+}
+
+func (b *bareServer) close() {
+	b.stop()
+	_ = b.process.Wait() // it has been killed
+}
+
+func (b *bareServer) usage() sample { return usage([]int{b.process.Process.Pid}) }
+
+// dial connects with a full handshake: it keeps no tickets.
+func (b *bareServer) dial(ctx context.Context, address string) (net.Conn, error) {
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: singleTimeout}, Config: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: b.roots, ServerName: "localhost"}}
+	return d.DialContext(ctx, "tcp", address)
+}
+
+// bareRequest is as long as a check-in.
+var bareRequest = fmt.Appendf(nil, "POST /api/fleet/agents/5c7c9b5e-6a3f-4f0e-9a53-6a3f4f0e9a53/checkin HTTP/1.1\r\nHost: localhost\r\nAuthorization: ApiKey %s\r\n"+
+	"Content-Type: application/json\r\nUser-Agent: muster-agent\r\nContent-Length: 1000\r\n\r\n%s", strings.Repeat("k", 60), strings.Repeat("x", 1000))
+
+// ask sends one request and reads its answer.
+func ask(c net.Conn, answers *bufio.Reader) error {
+	if _, err := c.Write(bareRequest); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(answers, nil)
+	if err == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+	}
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
 	}
 	return err
 }
 
-// floor measures what a check-in costs this machine before Muster does anything for
-// it: a bare server authenticates nobody, decodes nothing and parks nothing. Goals that
-// were set on another machine are read beside it.
+// floor measures what connections and check-ins cost this machine before Muster does
+// anything for them: a bare server authenticates nobody, decodes nothing and parks
+// nothing. Figures of different machines, or hours, are read beside it.
 func (r *run) floor(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	server := exec.CommandContext(ctx, r.Program, FloorCommand)
-	server.Stderr = os.Stderr
-	said, err := server.StdoutPipe()
-	if err == nil {
-		_, err = server.StdinPipe() // it ends with this process
-	}
-	if err == nil {
-		err = server.Start()
-	}
-	if err != nil {
-		return fmt.Errorf("start a bare server: %w", err)
-	}
-	defer func() {
-		stop()
-		_ = server.Wait() // it has been killed
-	}()
-	clients, err := floorClients(ctx, bufio.NewReader(said))
-	if err != nil {
-		return fmt.Errorf("connect to the bare server: %w", err)
-	}
-	body := strings.Repeat("x", 1000)
-	request := fmt.Appendf(nil, "POST /api/fleet/agents/5c7c9b5e-6a3f-4f0e-9a53-6a3f4f0e9a53/checkin HTTP/1.1\r\nHost: localhost\r\nAuthorization: ApiKey %s\r\n"+
-		"Content-Type: application/json\r\nUser-Agent: muster-agent\r\nContent-Length: %d\r\n\r\n%s", strings.Repeat("k", 60), len(body), body)
+	return r.onBareServer(ctx, r.bareConnections, r.bareAnswers)
+}
 
-	var answered atomic.Int64
-	end := time.Now().Add(r.warm() + r.Hold)
-	var all errgroup.Group
-	for _, c := range clients {
+// onBareServer starts a bare server, measures with it, and stops it.
+func (r *run) onBareServer(ctx context.Context, measure ...func(context.Context, *bareServer) error) error {
+	b, err := r.startBareServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for _, f := range measure {
+		if err := f(ctx, b); err != nil {
+			return fmt.Errorf("the bare server: %w", err)
+		}
+	}
+	return nil
+}
+
+// bareConnections measures a new connection with one request, at the rate at which the
+// agents connect in park. The connections stay open until the last is answered, as those
+// of agents do.
+func (r *run) bareConnections(ctx context.Context, b *bareServer) error {
+	n := min(r.Agents, floorConnections)
+	r.say("%d connections to a bare server, %.0f a second …", n, r.Ramp)
+	conns := make([]net.Conn, n)
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+	}()
+	before := b.usage()
+	all, dialing := errgroup.WithContext(ctx)
+	all.SetLimit(r.Dials)
+	for i := range conns {
+		if err := sleep(dialing, time.Duration(float64(i)/r.Ramp*float64(time.Second))-herd.Now().Since(before.at)); err != nil {
+			break // all.Wait has the reason, or ctx
+		}
 		all.Go(func() error {
+			c, err := b.dial(dialing, b.plain)
+			if err != nil {
+				return err
+			}
+			conns[i] = c
+			if err := c.SetDeadline(time.Now().Add(singleTimeout)); err != nil {
+				return err
+			}
+			return ask(c, bufio.NewReader(c))
+		})
+	}
+	if err := errors.Join(all.Wait(), ctx.Err()); err != nil {
+		return err
+	}
+	if cpu := b.usage().cpu - before.cpu; cpu > 0 {
+		r.bareConnection = cpu / time.Duration(n)
+		r.took("floor", "server CPU per bare TLS connection with one request", r.bareConnection)
+	}
+	return nil
+}
+
+// bareAnswers measures requests on connections that stand.
+func (r *run) bareAnswers(ctx context.Context, b *bareServer) error {
+	end := time.Now().Add(r.warm() + r.Hold)
+	var answered atomic.Int64
+	all, asking := errgroup.WithContext(ctx)
+	for range closedLoop {
+		all.Go(func() error {
+			c, err := b.dial(asking, b.routed)
+			if err != nil {
+				return err
+			}
 			defer c.Close()
 			if err := c.SetDeadline(end.Add(singleTimeout)); err != nil {
 				return err
 			}
 			answers := bufio.NewReader(c)
-			for time.Now().Before(end) && ctx.Err() == nil {
-				if _, err := c.Write(request); err != nil {
-					return err
-				}
-				resp, err := http.ReadResponse(answers, nil)
-				if err == nil {
-					_, err = io.Copy(io.Discard, resp.Body)
-				}
-				if err == nil && resp.StatusCode != http.StatusOK {
-					err = errors.New(resp.Status)
-				}
-				if err != nil {
+			for time.Now().Before(end) && asking.Err() == nil {
+				if err := ask(c, answers); err != nil {
 					return err
 				}
 				answered.Add(1)
@@ -135,15 +280,14 @@ func (r *run) floor(ctx context.Context) error {
 			return nil
 		})
 	}
-	pids := []int{server.Process.Pid}
-	err = sleep(ctx, r.warm())
-	n, before := -answered.Load(), usage(pids)
+	err := sleep(ctx, r.warm())
+	n, before := -answered.Load(), b.usage()
 	if err == nil {
 		err = sleep(ctx, r.Hold)
 	}
-	n, after := n+answered.Load(), usage(pids)
+	n, after := n+answered.Load(), b.usage()
 	if err = errors.Join(err, all.Wait()); err != nil {
-		return fmt.Errorf("ask the bare server: %w", err)
+		return err
 	}
 	r.add("floor", "bare answers", PerSecond, float64(n)/after.at.Since(before.at).Seconds())
 	if cpu := after.cpu - before.cpu; cpu > 0 && n > 0 {
@@ -151,31 +295,4 @@ func (r *run) floor(ctx context.Context) error {
 		r.took("floor", "server CPU per bare answer", cpu/time.Duration(n))
 	}
 	return nil
-}
-
-// floorClients connects to the server that says where it is, as often as agents go
-// round in the closed loops.
-func floorClients(ctx context.Context, said *bufio.Reader) ([]net.Conn, error) {
-	address, err := said.ReadString('\n')
-	var text bytes.Buffer
-	for err == nil && !strings.Contains(text.String(), "END CERTIFICATE") {
-		var line string
-		line, err = said.ReadString('\n')
-		text.WriteString(line)
-	}
-	roots := x509.NewCertPool()
-	if err != nil || !roots.AppendCertsFromPEM(text.Bytes()) {
-		return nil, fmt.Errorf("it has not said where it is: %w", errors.Join(err, io.ErrUnexpectedEOF))
-	}
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: singleTimeout}, Config: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: "localhost"}}
-	clients := make([]net.Conn, spinners)
-	for i := range clients {
-		if clients[i], err = d.DialContext(ctx, "tcp", strings.TrimSpace(address)); err != nil {
-			for _, c := range clients[:i] {
-				_ = c.Close()
-			}
-			return nil, err
-		}
-	}
-	return clients, nil
 }

@@ -24,7 +24,6 @@ import (
 // operator orders actions over the admin API.
 type operator struct {
 	url, key, tag string
-	urls          []string // of all servers, as far as they are known
 	client        *http.Client
 }
 
@@ -40,11 +39,7 @@ func newOperator(s *site, tag string, agents int) (*operator, error) {
 	if !roots.AppendCertsFromPEM([]byte(s.ca)) {
 		return nil, errors.New("--ca: has no certificate in PEM")
 	}
-	urls := []string{s.AdminURL}
-	if s.Start {
-		urls = s.adminURLs()
-	}
-	return &operator{s.AdminURL, s.AdminKey, tag, urls, &http.Client{
+	return &operator{s.AdminURL, s.AdminKey, tag, &http.Client{
 		Timeout:   adminTimeout + time.Duration(agents)*perAgentOrder,
 		Transport: &http.Transport{MaxIdleConnsPerHost: apartAgents, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}},
 	}}, nil
@@ -65,11 +60,7 @@ func (o *operator) do(ctx context.Context, method, path string, body any) ([]byt
 			return nil, err
 		}
 	}
-	return o.send(ctx, method, o.url+path, &buf)
-}
-
-func (o *operator) send(ctx context.Context, method, url string, body io.Reader) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	req, err := http.NewRequestWithContext(ctx, method, o.url+path, &buf)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +77,7 @@ func (o *operator) send(ctx context.Context, method, url string, body io.Reader)
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s %s: %w", method, url, &statusError{resp.StatusCode, string(text[:min(len(text), 300)])})
+		return nil, fmt.Errorf("%s %s: %w", method, path, &statusError{resp.StatusCode, string(text[:min(len(text), 300)])})
 	}
 	return text, nil
 }
@@ -126,27 +117,13 @@ func (o *operator) upgrade(ctx context.Context, agents any) (order, error) {
 	return made, nil
 }
 
-// standing is what the servers say of themselves.
-type standing struct {
-	parked int // agents
-	kept   int // messages of agents that wait for the store
-}
-
-// standing asks all servers. false: one of them did not answer, or counts no agents.
-func (o *operator) standing(ctx context.Context) (sum standing, counts bool) {
-	for _, url := range o.urls {
-		text, err := o.send(ctx, http.MethodGet, url+"/metrics", nil)
-		if err != nil {
-			return sum, false
-		}
-		parked, counts := gauge(text, "muster_agents_parked")
-		if !counts {
-			return sum, false
-		}
-		kept, _ := gauge(text, "muster_outage_journal_messages") // a server that keeps none has none
-		sum.parked, sum.kept = sum.parked+parked, sum.kept+kept
+// parked is how many agents the server counts as parked. false: it did not answer.
+func (o *operator) parked(ctx context.Context) (n int, counted bool) {
+	text, err := o.do(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return 0, false
 	}
-	return sum, true
+	return gauge(text, "muster_agents_parked")
 }
 
 // gauge reads a figure without labels from Prometheus's text.

@@ -3,20 +3,21 @@
 package scenario
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
 
-// A server runs out of descriptors as the agents' processes do: that is known before
+// The server runs out of descriptors as the agents' processes do: that is known before
 // anything is started.
-func TestServersThatCannotHoldTheFleetAreRefused(t *testing.T) {
-	o := Options{Target: Target{Start: true, Replicas: 2}, Agents: 2*agentsPerProcess() + 1}
-	if err := o.check(); err == nil || !strings.Contains(err.Error(), "--replicas") || !strings.Contains(err.Error(), "so want 3") {
-		t.Errorf("the error is %v, want one that asks for 3 replicas", err)
+func TestFleetLargerThanAServerIsRefused(t *testing.T) {
+	o := Options{Target: Target{Start: true}, Agents: agentsPerServer() + 1}
+	if err := o.check(); err == nil || !strings.Contains(err.Error(), "--agents") || !strings.Contains(err.Error(), fmt.Sprint("at most ", agentsPerServer())) {
+		t.Errorf("the error is %v, want one that names the largest number of agents", err)
 	}
-	o.Replicas = 3
+	o.Agents--
 	if err := o.check(); err != nil {
-		t.Errorf("3 servers are refused: %v", err)
+		t.Errorf("%d agents are refused: %v", o.Agents, err)
 	}
 }
 

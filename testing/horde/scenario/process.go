@@ -135,10 +135,13 @@ func descriptors() int {
 // made, which have two for a moment, and enrolments.
 const spareDescriptors = 1000
 
-// agentsPerProcess is how many agents a herd can have here.
-func agentsPerProcess() int {
-	return max(1, min(herd.MaxAgents, descriptors()-spareDescriptors, descriptors()*9/10))
+// agentsPerServer is how many agents one server can hold here.
+func agentsPerServer() int {
+	return max(1, min(descriptors()-spareDescriptors, descriptors()*9/10))
 }
+
+// agentsPerProcess is how many agents one process of the generator can have here.
+func agentsPerProcess() int { return min(herd.MaxAgents, agentsPerServer()) }
 
 // memory is the machine's memory that can be had, in bytes; 0: not known.
 func memory() int64 {

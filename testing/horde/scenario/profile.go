@@ -64,7 +64,7 @@ type Profiled struct {
 	// Each is what the scenario does Times times; empty: nothing that is counted.
 	Each  string `json:"each,omitempty"`
 	Times int    `json:"times,omitempty"`
-	// Server is that of all servers, Generator that of all processes with agents.
+	// Server is that of the server, Generator that of all processes with agents.
 	Server    Side `json:"server"`
 	Generator Side `json:"generator"`
 }
@@ -215,7 +215,7 @@ type profiling struct {
 	server []*profile.Profile
 }
 
-// profileBegin begins to profile the servers and the agents, if that was asked for.
+// profileBegin begins to profile the server and the agents, if that was asked for.
 func (r *run) profileBegin(ctx context.Context, name string) (*profiling, error) {
 	if r.Profiles == "" {
 		return nil, nil //nolint:nilnil // nothing to end
@@ -225,18 +225,16 @@ func (r *run) profileBegin(ctx context.Context, name string) (*profiling, error)
 	}
 	going, stop := context.WithCancel(ctx)
 	p := &profiling{r: r, name: name, from: herd.Now(), stop: stop}
-	for n := range r.site.started {
-		p.ended.Go(func() { p.windows(ctx, going, n) })
-	}
+	p.ended.Go(func() { p.windows(ctx, going) })
 	return p, nil
 }
 
-// windows profiles one server until going ends.
-func (p *profiling) windows(ctx, going context.Context, n int) {
+// windows profiles the server until going ends.
+func (p *profiling) windows(ctx, going context.Context) {
 	client := &http.Client{Timeout: profileTimeout}
 	defer client.CloseIdleConnections()
 	for going.Err() == nil {
-		got, err := profileServer(ctx, client, p.r.site.debugURL(n))
+		got, err := profileServer(ctx, client, p.r.site.debugURL())
 		if err != nil {
 			_ = sleep(going, profilePause) // it is being restarted, or the run ends
 			continue

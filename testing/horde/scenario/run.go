@@ -35,9 +35,9 @@ type Options struct {
 	// Rounds is how often an action for all is ordered, Singles how often one for a
 	// single agent.
 	Rounds, Singles int
-	// Profiles is a folder for processor profiles of the servers and of the agents
+	// Profiles is a folder for processor profiles of the server and of the agents
 	// in each scenario, and the table then says where the time goes; empty: none are
-	// taken. The servers have to be started here.
+	// taken. Only a server that is started here can be profiled.
 	Profiles string
 	// Progress is told what happens.
 	Progress io.Writer
@@ -92,11 +92,11 @@ func (o *Options) check() error {
 	if o.Hold < 0 || o.Hold > MaxRun {
 		bad("--hold: is %s, want at most %s", o.Hold, MaxRun)
 	}
-	if most := agentsPerProcess(); o.Start && o.Agents > most*max(1, o.Replicas) {
-		bad("--replicas: %d agents are more than %d servers can hold: a process may open %d descriptors here, so want %d", o.Agents, max(1, o.Replicas), descriptors(), (o.Agents+most-1)/most)
+	if most := agentsPerServer(); o.Start && o.Agents > most {
+		bad("--agents: %d are more than the server can hold: a process may open %d descriptors here, so want at most %d", o.Agents, descriptors(), most)
 	}
 	if o.Profiles != "" && !o.Start {
-		bad("--profiles: needs --start: only servers that are started here serve profiles")
+		bad("--profiles: needs --start: only a server that is started here serves profiles")
 	}
 	if o.Dials < 0 || o.Ramp < 0 || o.Rounds < 0 || o.Singles < 0 {
 		bad("--dials, --ramp, --rounds and --singles: want none below 0")
@@ -128,16 +128,19 @@ func orDefault[T comparable](v, otherwise T) T {
 }
 
 // Names are the scenarios, in the order in which a standard run has them.
-// Check-ins come before anything is ordered: they are of agents that have nothing new
-// to say. The floor is that of the same minute.
-var Names = []string{"enrol", "park", "floor", "checkins", "handouts", "single", "upgrade-all", "behind", "churn", "slow", "storm", "restart"}
+// The floor comes first: park compares with it. Check-ins come before any order: they
+// are those of agents without pending actions.
+var Names = []string{"floor", "enrol", "park", "checkins", "single", "upgrade-all", "behind", "churn", "slow", "storm", "restart"}
 
-// scenarios by name. Each may count on a fleet that is parked, enrol excepted, and
-// leaves it so.
+// scenarios by name. Each but those of needsNoFleet begins with a parked fleet and
+// leaves it parked.
 var scenarios = map[string]func(*run, context.Context) error{
 	"enrol": (*run).enrol, "park": (*run).park, "floor": (*run).floor, "single": (*run).single, "upgrade-all": (*run).upgradeAll, "checkins": (*run).checkins,
-	"handouts": (*run).handouts, "behind": (*run).behind, "churn": (*run).churn, "slow": (*run).slow, "storm": (*run).storm, "restart": (*run).restart,
+	"behind": (*run).behind, "churn": (*run).churn, "slow": (*run).slow, "storm": (*run).storm, "restart": (*run).restart,
 }
+
+// needsNoFleet are the scenarios that begin before all agents are parked.
+var needsNoFleet = []string{"floor", "enrol", "park"}
 
 // run is one run of some scenarios.
 type run struct {
@@ -151,7 +154,9 @@ type run struct {
 	ordered  []string // all actions of the run
 	parked   bool     // the fleet is
 	did      work     // in the scenario that goes on
-	saying   sync.Mutex
+	// bareConnection is what a connection costs a bare server; 0: not measured yet.
+	bareConnection time.Duration
+	saying         sync.Mutex
 }
 
 // work is what a scenario does many times, so that its time can be told for each.
@@ -174,7 +179,7 @@ func Run(ctx context.Context, o Options, names ...string) (_ *Table, err error) 
 			return nil, errors.New("the scenario behind needs --agents of 2 at least: one that gets a single action, and one that does not")
 		}
 		if name == "restart" && !o.Start {
-			return nil, errors.New("the scenario restart needs --start: other servers are not this program's to stop")
+			return nil, errors.New("the scenario restart needs --start: this program stops only a server that it started")
 		}
 	}
 	if o.Progress == nil {
@@ -219,7 +224,7 @@ func Run(ctx context.Context, o Options, names ...string) (_ *Table, err error) 
 		}
 	}()
 	for _, name := range names {
-		if name != "enrol" && name != "park" {
+		if !slices.Contains(needsNoFleet, name) {
 			if err := r.settle(ctx); err != nil {
 				return r.Table, fmt.Errorf("before %s: %w", name, err)
 			}
@@ -241,18 +246,13 @@ func Run(ctx context.Context, o Options, names ...string) (_ *Table, err error) 
 }
 
 func (s *site) setup() string {
-	store := "the embedded store"
-	if s.Elasticsearch != "" {
-		store = "Elasticsearch"
-	}
-	switch n := len(s.Servers); {
+	switch {
 	case !s.Start:
-		return fmt.Sprintf("%d servers that ran already", n)
-	case n == 1:
-		return "one server on " + store
-	default:
-		return fmt.Sprintf("%d replicas on %s", n, store)
+		return "a server that ran already"
+	case s.Elasticsearch != "":
+		return "one server on Elasticsearch"
 	}
+	return "one server on the embedded store"
 }
 
 func (r *run) say(format string, args ...any) {
@@ -261,11 +261,8 @@ func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.Progress, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 }
 
-// measuresServer says whether the servers' processes are known.
+// measuresServer says whether the server's process is known.
 func (r *run) measuresServer() bool { return len(r.site.pids()) > 0 }
-
-// countsAll says whether every server can be asked how many agents it has parked.
-func (r *run) countsAll() bool { return len(r.operator.urls) == len(r.site.Servers) }
 
 // settle brings the fleet into the state that most scenarios begin with: everybody
 // has enrolled and is parked.
@@ -304,12 +301,11 @@ const (
 	// takes where the machine does nothing else.
 	minPatience      = time.Minute
 	perAgentPatience = 20 * time.Millisecond
-	// calmCPU is the share of a core that a server may still take when a fleet is
-	// called parked, for calmFor.
+	// calmCPU is the share of a core that an idle server may take during calmFor.
 	calmCPU = 0.5
 	calmFor = 300 * time.Millisecond
-	// calmPatience bounds the wait for what servers do with a fleet that is parked: a
-	// large one always has something.
+	// calmPatience bounds the wait for an idle server once the fleet is parked: a large
+	// fleet always causes some work.
 	calmPatience = 20 * time.Second
 	// progressEvery is how often a wait says what it waits for.
 	progressEvery = 5 * time.Second
@@ -319,9 +315,9 @@ func (r *run) patience() time.Duration {
 	return minPatience + time.Duration(r.Agents)*perAgentPatience + time.Duration(float64(r.Agents)/r.Ramp*float64(time.Second))
 }
 
-// waitParked waits until every agent has a check-in out and the servers have come to
-// rest: they have then parked it, and what they had put off is done. Where they count
-// the fleet as parked, and still have something to do, that is waited for only so long.
+// waitParked waits until every agent has sent its check-in and the server is idle: it
+// has then parked them and finished its deferred writes. If the server counts the fleet
+// as parked but stays busy, waitParked returns after calmPatience.
 func (r *run) waitParked(ctx context.Context) error {
 	if err := r.waitPolling(ctx); err != nil {
 		return err
@@ -333,20 +329,19 @@ func (r *run) waitParked(ctx context.Context) error {
 			return err
 		}
 		calm := !r.measuresServer() || r.servers.cpu(from, herd.Now()).Seconds() < calmCPU*calmFor.Seconds()
-		now, counts := r.operator.standing(ctx)
-		parked := counts && now.parked >= r.nearly() && r.countsAll()
+		parked, counted := r.operator.parked(ctx)
 		switch waited := time.Since(began); {
-		case calm && now.kept == 0:
+		case calm:
 			return nil
-		case parked && waited > calmPatience && now.kept == 0:
-			r.say("  all are parked, and the servers are still at work after %s: what follows has that in it", calmPatience)
+		case counted && parked >= r.nearly() && waited > calmPatience:
+			r.say("  all agents are parked, and the server is still busy after %s: what follows includes that", calmPatience)
 			return nil
 		case waited > r.patience():
-			return errors.New("the servers do not come to rest")
+			return errors.New("the server does not become idle")
 		}
 		if time.Since(said) > progressEvery {
 			said = time.Now()
-			r.say("  every check-in is out, and the servers are still at work: %d messages of agents wait for the store …", now.kept)
+			r.say("  every check-in has been sent, and the server is still busy …")
 		}
 	}
 }

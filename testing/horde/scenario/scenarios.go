@@ -40,10 +40,11 @@ const (
 	// the server has something to do for each.
 	maxBehind   = 5000
 	behindEvery = 50 * time.Millisecond
-	// spinners are connections in a closed loop, as many as in the reference.
-	spinners = 64
-	// spinWarm is passed over before check-ins are counted, less in a short run.
-	spinWarm = time.Second
+	// closedLoop is how many connections are used by what sends its next request as soon
+	// as the last is answered: enough to keep the server busy.
+	closedLoop = 64
+	// warmUp is passed over before requests are counted, less in a short run.
+	warmUp = time.Second
 	// churnShare is the part of the fleet that hangs up in a second.
 	churnShare = 0.01
 	// slowLinks of each kind, at most; a small fleet has one for ten agents.
@@ -135,17 +136,23 @@ func (r *run) enrolRest(ctx context.Context) error {
 	if r.measuresServer() {
 		r.took("enrol", "server CPU per enrolment", r.servers.cpu(got.from, got.to)/time.Duration(max(1, got.latency.Count())))
 	}
-	return tell(ctx, r.fleet, "IDs", func(*member) any { return herd.None{} }, func(m *member, ids *herd.SpinnersReply) { m.ids = ids.IDs })
+	return tell(ctx, r.fleet, "IDs", func(*member) any { return herd.None{} }, func(m *member, ids *herd.IDsReply) { m.ids = ids.IDs })
 }
 
-// park connects the fleet, and measures the servers while it is parked and checks
-// in as often as polls end.
+// park connects the fleet, each agent for the first time, and then measures the server
+// while the agents are parked and check in as often as polls end.
 func (r *run) park(ctx context.Context) error {
 	if err := r.enrolRest(ctx); err != nil {
 		return err
 	}
+	first := !r.parked
+	if first && r.measuresServer() && r.bareConnection == 0 {
+		if err := r.onBareServer(ctx, r.bareConnections); err != nil {
+			return err
+		}
+	}
 	began := herd.Now()
-	if !r.parked {
+	if first {
 		r.say("%d agents connect, %.0f a second …", r.Agents, r.Ramp)
 		if err := r.comeSlowly(ctx); err != nil {
 			return err
@@ -159,10 +166,15 @@ func (r *run) park(ctx context.Context) error {
 		return err
 	}
 	r.judged("park", c)
-	if c.Handshake.Count() > 0 {
+	if first && c.Connected > 0 {
 		r.took("park", "connect and handshake, p99", c.Handshake.At(99))
+		r.add("park", "resumed handshakes, percent", Number, 100*float64(c.Resumed)/float64(c.Connected))
 		if r.measuresServer() {
-			r.took("park", "server CPU per agent that comes", r.servers.cpu(began, herd.Now())/time.Duration(r.Agents))
+			each := r.servers.cpu(began, herd.Now()) / time.Duration(r.Agents)
+			r.took("park", "server CPU per first connection and check-in", each)
+			if r.bareConnection > 0 {
+				r.add("park", "first connection and check-in, to a bare TLS connection", Ratio, each.Seconds()/r.bareConnection.Seconds())
+			}
 		}
 	}
 	r.say("parked for %s …", r.Hold)
@@ -479,9 +491,9 @@ func (r *run) orderBehind(ctx context.Context) (*outcome, []*outcome, error) {
 	return all, singles, err
 }
 
-// checkins measures how many check-ins the servers take in: some agents poll on two
-// connections, so that each of their check-ins ends the one before. It is
-// authenticated, taken in, parked and answered.
+// checkins measures how many check-ins the server handles: some agents poll on two
+// connections, so that each of their check-ins ends the one before. The server
+// authenticates, handles, parks and answers each.
 func (r *run) checkins(ctx context.Context) error {
 	const name = "checkins"
 	// Settled agents say what they have said before. One that was ordered something
@@ -490,7 +502,7 @@ func (r *run) checkins(ctx context.Context) error {
 	if len(r.ordered) > 0 {
 		what = "agents amid upgrades"
 	}
-	n := min(spinners, r.Agents)
+	n := min(closedLoop, r.Agents)
 	if err := tell[herd.None](ctx, r.fleet, "Twins", func(m *member) any { return herd.TwinsArgs{Agents: r.fleet.share(m, n)} }, nil); err != nil {
 		return err
 	}
@@ -521,68 +533,8 @@ func (r *run) checkins(ctx context.Context) error {
 	return nil
 }
 
-// handouts measures check-ins that are answered with an action: some agents are
-// given one and never say so, so that they are given it again each time.
-func (r *run) handouts(ctx context.Context) error {
-	n := min(spinners, r.Agents)
-	args := func(m *member) any {
-		return herd.SpinArgs{Agents: r.fleet.share(m, n), Warm: r.warm(), For: r.Hold, Timeout: r.Hold + r.warm() + actionTimeout}
-	}
-	var ids []string
-	each := map[*member]int{}
-	err := tell(ctx, r.fleet, "Spinners", args, func(m *member, reply *herd.SpinnersReply) {
-		ids = append(ids, reply.IDs...)
-		each[m] = len(reply.IDs)
-	})
-	if err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	var sum herd.SpinReply
-	go func() {
-		ended <- tell(ctx, r.fleet, "Spin", args, func(_ *member, reply *herd.SpinReply) {
-			sum.Count += reply.Count
-			sum.Latency.Join(&reply.Latency)
-			if sum.From == 0 || reply.From < sum.From {
-				sum.From = reply.From
-			}
-			sum.To = max(sum.To, reply.To)
-			sum.Short = sum.Short || reply.Short
-		})
-	}()
-	// The agents must know before the action comes; if one does not, it takes the
-	// action and does not spin, and the figure is of one less.
-	if err := sleep(ctx, collectPause); err != nil {
-		return err
-	}
-	o, err := r.operator.upgrade(ctx, ids)
-	if err != nil {
-		return err
-	}
-	if err := <-ended; err != nil {
-		return err
-	}
-	if _, err := r.follow(ctx, o, actionTimeout, func(m *member) int { return each[m] }); err != nil {
-		return err
-	}
-	if sum.Short || sum.Count == 0 {
-		return errors.New("the agents did not get round")
-	}
-	const name = "handouts"
-	seconds := sum.To.Since(sum.From).Seconds()
-	r.did = work{"check-in", int(float64(sum.Count) * (r.Hold + r.warm()).Seconds() / r.Hold.Seconds())}
-	r.add(name, "check-ins answered with an action", PerSecond, float64(sum.Count)/seconds)
-	r.took(name, "answered, p50", sum.Latency.At(50))
-	r.took(name, "answered, p99", sum.Latency.At(99))
-	r.perCore(name, "", sum.Count, sum.From, sum.To)
-	return nil
-}
-
 // warm is passed over before something is counted that goes on for Hold.
-func (r *run) warm() time.Duration { return min(spinWarm, r.Hold) }
-
-// collectPause is what an order to the herds takes to reach every loop.
-const collectPause = 200 * time.Millisecond
+func (r *run) warm() time.Duration { return min(warmUp, r.Hold) }
 
 func (r *run) perCore(scenario, prefix string, n int, from, to herd.Instant) {
 	if r.measuresServer() {
@@ -677,13 +629,13 @@ func (r *run) storm(ctx context.Context) error {
 	return r.settled(ctx, "storm", p, from)
 }
 
-// restart stops the servers and starts them again.
+// restart stops the server and starts it again.
 func (r *run) restart(ctx context.Context) error {
 	up, err := r.site.restart(ctx)
 	if err != nil {
 		return err
 	}
-	// Only now, since nobody answers while a server is down.
+	// Only now: nobody answers while the server is down.
 	return r.settled(ctx, "restart", r.operator.probe(ctx), up)
 }
 
@@ -691,7 +643,7 @@ func (r *run) restart(ctx context.Context) error {
 func (r *run) settled(ctx context.Context, name string, p *probe, from herd.Instant) error {
 	err := r.waitPolling(ctx)
 	counted, counts := herd.Instant(0), false
-	if err == nil && r.countsAll() {
+	if err == nil {
 		counted, counts = r.waitCounted(ctx)
 	}
 	admin, refused := p.end()
@@ -736,15 +688,15 @@ func (r *run) settled(ctx context.Context, name string, p *probe, from herd.Inst
 	return nil
 }
 
-// waitCounted waits until the server says that all are parked, if it counts them.
+// waitCounted waits until the server counts all agents as parked, if it says so at all.
 func (r *run) waitCounted(ctx context.Context) (at herd.Instant, counts bool) {
 	deadline := time.Now().Add(r.patience())
 	for time.Now().Before(deadline) {
-		now, counts := r.operator.standing(ctx)
+		parked, counts := r.operator.parked(ctx)
 		if !counts {
 			return 0, false
 		}
-		if now.parked >= r.nearly() {
+		if parked >= r.nearly() {
 			return herd.Now(), true
 		}
 		if sleep(ctx, r.stateEvery()) != nil {

@@ -19,32 +19,30 @@ import (
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
-// Target is the servers that are loaded. Either Start is set, or Servers, CAFile,
+// Target is the server that is loaded. Either Start is set, or Server, CAFile,
 // EnrollmentToken, AdminURL and AdminKey are.
 type Target struct {
-	// Start starts servers in a temporary folder.
+	// Start starts the server in a temporary folder.
 	Start bool
-	// Replicas is how many are started; 0 means one.
-	Replicas int
-	// Elasticsearch is the URL of their store; empty: the embedded one, which they
-	// share. Prefix is that of its indices, empty: one of this run.
+	// Elasticsearch is the URL of its store; empty: the embedded one.
 	Elasticsearch string
-	// Muster is the program to start; empty: it is built.
+	// Muster is the program to start; empty: it is built. A program of another commit
+	// is compared with this one's by turns.
 	Muster string
-	// Keep leaves what was started in its folder: the store, and the servers' logs.
+	// Keep leaves the folder of a server that was started: its store and its log.
 	Keep bool
 
-	// Servers are the base URLs for agents.
-	Servers []string
-	// CAFile is their authority's certificate.
+	// Server is the base URL for agents of a server that runs already.
+	Server string
+	// CAFile is its authority's certificate.
 	CAFile          string
 	EnrollmentToken string
 	AdminURL        string
 	AdminKey        string
-	// PIDs are the servers' processes on this machine, whose memory and processor
-	// time are measured; none: they are not.
-	PIDs []int
-	// Owned lets servers be loaded that are not on this machine.
+	// PID is the server's process on this machine, whose memory and processor time are
+	// measured; 0: they are not.
+	PID int
+	// Owned allows a server that is not on this machine.
 	Owned bool
 }
 
@@ -54,27 +52,21 @@ func (t Target) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if t.Start {
-		if len(t.Servers) > 0 {
+		if t.Server != "" {
 			bad("--start and --server: give one of them")
-		}
-		if t.Replicas < 0 || t.Replicas > maxReplicas {
-			bad("--replicas: is %d, want 1 to %d", t.Replicas, maxReplicas)
 		}
 		if t.Elasticsearch != "" {
 			errs = append(errs, t.own("--elasticsearch", t.Elasticsearch, "http", "https"))
 		}
 		return errors.Join(errs...)
 	}
-	if len(t.Servers) == 0 {
+	if t.Server == "" {
 		return errors.New("name a server with --server, --ca, --enrollment-token, --admin-url and --admin-key, or let one be started with --start")
 	}
-	if t.Replicas > 1 || t.Elasticsearch != "" {
-		bad("--replicas and --elasticsearch belong to --start: servers that run are named with --server, once for each")
+	if t.Elasticsearch != "" || t.Muster != "" {
+		bad("--elasticsearch and --muster belong to --start")
 	}
-	for _, s := range t.Servers {
-		errs = append(errs, t.own("--server", s, "https"))
-	}
-	errs = append(errs, t.own("--admin-url", t.AdminURL, "https"))
+	errs = append(errs, t.own("--server", t.Server, "https"), t.own("--admin-url", t.AdminURL, "https"))
 	for flag, value := range map[string]string{"--ca": t.CAFile, "--enrollment-token": t.EnrollmentToken, "--admin-key": t.AdminKey} {
 		if value == "" {
 			bad("%s: is missing", flag)
@@ -95,29 +87,26 @@ func (t Target) own(flag, raw string, schemes ...string) error {
 	return nil
 }
 
-// maxReplicas bounds what one machine is asked to run.
-const maxReplicas = 32
-
-// site is the servers of a run.
+// site is the server of a run.
 type site struct {
 	Target
-	ca      string // PEM
-	dir     string // everything that was started, empty: nothing was
-	started []*lab.Server
+	ca      string      // PEM
+	dir     string      // everything that was started, empty: nothing was
+	started *lab.Server // nil: it ran already
 
 	mu      sync.Mutex
-	running []int    // the processes of started
-	debug   []string // where each serves profiles
+	running int    // the process of started, 0: none
+	debug   string // where it serves profiles
 }
 
-// naturalPoll lets polls end at any time up to five minutes. From the first second
+// naturalPoll makes polls end at any time up to five minutes. From the first second
 // on a fleet then checks in as often as one that has run for long.
 const naturalPoll = "checkin:\n  poll: 5m\n  poll_jitter: 4m59s\nlog:\n  level: warn\n"
 
-// servesProfiles lets a server serve profiles, on a port that nobody else has.
+// servesProfiles makes the server serve profiles, on a port that nobody else has.
 const servesProfiles = "debug:\n  listen: 127.0.0.1:0\n"
 
-// open starts what is to be started.
+// open starts the server, if it is to be started.
 func (t Target) open(ctx context.Context, tag string, profiles bool, progress io.Writer) (_ *site, err error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -137,7 +126,7 @@ func (t Target) open(ctx context.Context, tag string, profiles bool, progress io
 		return s, err
 	}
 	if t.Keep {
-		fmt.Fprintln(progress, "What the servers write is kept in "+s.dir)
+		fmt.Fprintln(progress, "The server's store and log are kept in "+s.dir)
 	}
 	l := &lab.Lab{Dir: s.dir, Programs: toolchain.Programs{Muster: t.Muster}}
 	if t.Muster == "" {
@@ -159,101 +148,60 @@ func (t Target) open(ctx context.Context, tag string, profiles bool, progress io
 	if t.Elasticsearch != "" {
 		config += fmt.Sprintf("store:\n  elasticsearch:\n    hosts: [%q]\n    prefix: %q\n", t.Elasticsearch, tag+"-")
 	}
-	for n := range max(1, t.Replicas) {
-		o := lab.ServerOptions{Name: fmt.Sprintf("server-%d", n), Config: config}
-		var server *lab.Server
-		switch {
-		case n == 0:
-			server, err = l.StartServerWith(ctx, o)
-		case t.Elasticsearch != "":
-			o.Seed = s.started[0]
-			server, err = l.StartServerWith(ctx, o)
-		default:
-			o.Name = "server-0" // one data folder
-			server, err = s.started[0].Twin(ctx)
-		}
-		if server != nil {
-			s.started = append(s.started, server)
-		}
-		if err != nil {
-			return s, err
-		}
-		s.Servers = append(s.Servers, server.Info.AgentURL)
+	if s.started, err = l.StartServerWith(ctx, lab.ServerOptions{Config: config}); err != nil {
+		return s, err
 	}
-	s.know()
-	first := s.started[0].Info
-	s.AdminURL, s.AdminKey, s.EnrollmentToken = first.AdminURL, first.AdminKey, first.EnrollToken
-	pem, err := os.ReadFile(filepath.Join(s.started[0].Data, "tls", "ca.crt"))
+	s.record()
+	info := s.started.Info
+	s.Server, s.AdminURL, s.AdminKey, s.EnrollmentToken = info.AgentURL, info.AdminURL, info.AdminKey, info.EnrollToken
+	pem, err := os.ReadFile(filepath.Join(s.started.Data, "tls", "ca.crt"))
 	s.ca = string(pem)
 	return s, err
 }
 
-// pids are the servers' processes.
+// pids has the server's process, if it is known.
 func (s *site) pids() []int {
-	if !s.Start {
-		return s.PIDs
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.running
+	pid := s.PID
+	if s.Start {
+		pid = s.running
+	}
+	if pid == 0 {
+		return nil
+	}
+	return []int{pid}
 }
 
-// know takes down which processes run.
-func (s *site) know() {
-	var (
-		pids  []int
-		debug []string
-	)
-	for _, server := range s.started {
-		debug = append(debug, server.Info.DebugURL)
-		if pid := server.PID(); pid != 0 {
-			pids = append(pids, pid)
-		}
-	}
+// record stores which process runs, and where it serves profiles.
+func (s *site) record() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running, s.debug = pids, debug
+	s.running, s.debug = s.started.PID(), s.started.Info.DebugURL
 }
 
-// adminURLs are those of the servers that were started.
-func (s *site) adminURLs() (urls []string) {
-	for _, server := range s.started {
-		urls = append(urls, server.Info.AdminURL)
-	}
-	return urls
-}
-
-// debugURL is where the server of a number serves profiles.
-func (s *site) debugURL(n int) string {
+// debugURL is where the server serves profiles.
+func (s *site) debugURL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.debug[n]
+	return s.debug
 }
 
-// restart stops all servers that were started, and starts them again. It tells when
-// they answered.
+// restart stops the server and starts it again. It returns when the server answered.
 func (s *site) restart(ctx context.Context) (up herd.Instant, err error) {
-	for _, server := range s.started {
-		err = errors.Join(err, server.Stop())
+	if err = s.started.Stop(); err == nil {
+		err = s.started.Start(ctx)
 	}
-	for _, server := range s.started {
-		if err == nil {
-			err = server.Start(ctx)
-		}
-	}
-	s.know()
+	s.record()
 	return herd.Now(), err
 }
 
 // close stops what was started and removes it.
 func (s *site) close() error {
-	errs := make([]error, len(s.started))
-	var all sync.WaitGroup
-	for i, server := range s.started {
-		all.Go(func() { errs[i] = server.Stop() })
+	var err error
+	if s.started != nil {
+		err = s.started.Stop()
 	}
-	all.Wait()
-	err := errors.Join(errs...)
 	if s.dir != "" && !s.Keep {
 		err = errors.Join(err, os.RemoveAll(s.dir))
 	}
