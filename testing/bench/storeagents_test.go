@@ -91,7 +91,7 @@ func enrolments(workers int) func(s *site, _, at *server, n int) func() timing {
 	}
 }
 
-// enrolled gives n agents, who talk to a replica from now on.
+// enrolled returns n agents, which talk to a server from now on.
 func (s *site) enrolled(at *server, n int) []*simAgent {
 	s.Helper()
 	if missing := n - len(s.agents); missing > 0 {
@@ -147,7 +147,7 @@ func usual(a *simAgent) says { return says{"online", a.metadata()} }
 // measured.
 const parkTogether = 16
 
-// park parks the agents at a replica, and returns their polls. The server ends an
+// park parks the agents at a server, and returns their polls. The server ends an
 // agent's poll when a newer one is parked, so each asks twice; which of the two it
 // takes for the newer is the network's choice.
 func (s *site) park(at *server, agents []*simAgent) []*poll {
@@ -330,7 +330,7 @@ func received(a *simAgent, p *poll, actionID string) (time.Time, error) {
 	return p.at, nil
 }
 
-// deliveries are actions for one agent each, which is parked at another replica
+// deliveries are actions for one agent each, which is parked at another server
 // than the one at which people order them.
 func deliveries(s *site, people, at *server, n int) func() timing {
 	agents := s.enrolled(at, n)
@@ -338,7 +338,7 @@ func deliveries(s *site, people, at *server, n int) func() timing {
 	return func() timing {
 		t := timing{partName: "until the order is answered"}
 		for i, a := range agents {
-			// The last one came with a tick of the replica's feed: orders that
+			// The last one came with a tick of the server's feed: orders that
 			// followed at once would all wait for a whole one.
 			time.Sleep(rand.N(action.FeedInterval))
 			began := time.Now()
@@ -353,7 +353,7 @@ func deliveries(s *site, people, at *server, n int) func() timing {
 	}
 }
 
-// deliveriesAtHome are deliveries at the replica at which they are ordered.
+// deliveriesAtHome are deliveries at the server at which they are ordered.
 func deliveriesAtHome(s *site, people, _ *server, n int) func() timing {
 	return deliveries(s, people, people, n)
 }

@@ -34,11 +34,11 @@ var (
 	elasticsearch = kind{"elasticsearch", "Elasticsearch"}
 )
 
-// site is one store, the replicas on it, and the agents that have enrolled.
+// site is one store, the servers on it, and the agents that have enrolled.
 type site struct {
 	*testing.B
 	kind kind
-	// dir is the data folder of all replicas: they have one authority.
+	// dir is the data folder of all servers: they have one authority.
 	dir string
 	// node runs the store, nil for the embedded one; address is how it is reached.
 	node    *esnode.Cluster
@@ -55,7 +55,7 @@ type site struct {
 	fleet           *largeFleet
 }
 
-// server is one replica, which has opened the store for itself.
+// server is one server, which has opened the store for itself.
 type server struct {
 	replica.Info
 	store  store.Store
@@ -111,7 +111,7 @@ func (s *site) open(at esnode.Access) (store.Store, error) {
 	return sqlite.Open(s.Context(), filepath.Join(s.dir, "muster.db"), sqlite.Options{})
 }
 
-// start starts one more replica, whose store is reached at an address.
+// start starts one more server, whose store is reached at an address.
 func (s *site) start(at esnode.Access) *server {
 	s.Helper()
 	v := &server{done: make(chan error, 1)}

@@ -267,15 +267,6 @@ func (s *Server) Start(ctx context.Context) error {
 	return err
 }
 
-// Twin starts a second server on the same folder and configuration, on ports of
-// its own. It writes to a log of its own.
-func (s *Server) Twin(ctx context.Context) (*Server, error) {
-	t := &Server{lab: s.lab, Data: s.Data, config: s.config, Log: strings.TrimSuffix(s.Log, ".log") + "-twin.log"}
-	err := t.start(ctx, "127.0.0.1:0", "127.0.0.1:0")
-	t.Info.AdminKey, t.Info.EnrollToken = s.Info.AdminKey, s.Info.EnrollToken
-	return t, err
-}
-
 // PID is the server's process, 0 while it is stopped.
 func (s *Server) PID() int {
 	if s.cmd == nil {
