@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -50,7 +51,7 @@ func ownVersion(top string) (marker.Install, error) {
 		return marker.Install{}, err
 	}
 	if top == "" {
-		top, _ = daemon.Locate(exe)
+		top, _ = layout.Locate(exe)
 	}
 	return daemon.RunningVersion(disk.OS{}, top, exe, version)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/agent/daemon"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 // version is set by the linker. What an installed agent reports is the version
@@ -64,7 +65,7 @@ func resolveTop(top string) (string, error) {
 	if top == "" {
 		top = daemon.DefaultTop
 		if exe, err := daemon.Executable(); err == nil {
-			if found, _ := daemon.Locate(exe); found != "" {
+			if found, _ := layout.Locate(exe); found != "" {
 				top = found
 			}
 		}

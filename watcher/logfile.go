@@ -6,9 +6,6 @@ import (
 	"sync"
 )
 
-// logFile is where the watcher logs, relative to the top folder.
-const logFile = "data/watcher.log"
-
 // maxLog bounds the log: some thousand lines, the watches of many upgrades. One
 // older file of that size is kept beside it, as watcher.log.1.
 const maxLog = 1 << 20

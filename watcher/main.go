@@ -23,6 +23,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/host"
 	"github.com/muster-fleet/muster/watcher/marker"
@@ -129,7 +130,7 @@ func watchTop(top string, stdout io.Writer) error {
 	if m == nil && err == nil {
 		return say(stdout, sayNothing)
 	}
-	out, lerr := openLog(filepath.Join(top, logFile))
+	out, lerr := openLog(layout.Path(top, layout.WatcherLogFile))
 	if lerr != nil {
 		// A disk that takes no log still wants its watcher.
 		out = nopCloser{os.Stderr}
@@ -144,10 +145,10 @@ func watchTop(top string, stdout io.Writer) error {
 		return say(stdout, sayNothing)
 	}
 
-	lock := flock.New(filepath.Join(top, filepath.FromSlash(marker.WatcherLockFile)))
+	lock := flock.New(layout.Path(top, layout.WatcherLockFile))
 	held, err := takeLock(ctx, lock)
 	if err != nil {
-		return fmt.Errorf("take the lock %s: %w", marker.WatcherLockFile, err)
+		return fmt.Errorf("take the lock %s: %w", layout.WatcherLockFile, err)
 	}
 	if !held {
 		return say(stdout, sayHeld)
@@ -191,7 +192,7 @@ func openBeacon(top string, log *slog.Logger) *report.Sender {
 	id, err := beacon.Load(disk.OS{}, top)
 	if id == nil && err == nil {
 		log.Info("the watcher has no credential of its own: the server is told nothing, and lost check-ins do not roll back",
-			"file", beacon.IdentityFile)
+			"file", layout.WatcherIdentityFile)
 		return nil
 	}
 	var c *beacon.Client

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -92,8 +93,8 @@ func (h *site) must(err error) {
 func (h *site) install(in marker.Install, s script) {
 	home := filepath.Join(h.top, in.Home)
 	h.must(os.MkdirAll(home, 0o700))
-	h.must(os.Link(programs.agent, filepath.Join(home, marker.AgentLink)))
-	h.must(os.Link(programs.watcher, filepath.Join(home, marker.WatcherLink)))
+	h.must(os.Link(programs.agent, layout.Path(home, layout.AgentLink)))
+	h.must(os.Link(programs.watcher, layout.Path(home, layout.WatcherLink)))
 	full := script{"version": in.Version, "hash": in.Hash}
 	for k, v := range s {
 		full[k] = v
@@ -104,7 +105,7 @@ func (h *site) install(in marker.Install, s script) {
 }
 
 func (h *site) point(home string) {
-	for _, link := range []string{marker.AgentLink, marker.WatcherLink} {
+	for _, link := range []string{layout.AgentLink, layout.WatcherLink} {
 		h.must(disk.Point(disk.OS{}, "test", home+"/"+link, filepath.Join(h.top, link)))
 	}
 }
@@ -113,7 +114,7 @@ func (h *site) point(home string) {
 func (h *site) switched() {
 	h.t.Helper()
 	h.point(h.m.From.Home)
-	agent := exec.Command(filepath.Join(h.top, marker.AgentLink), "run", "--top", h.top)
+	agent := exec.Command(layout.Path(h.top, layout.AgentLink), "run", "--top", h.top)
 	h.must(agent.Start())
 	go agent.Wait() //nolint:errcheck // reaped, so that its end is seen; how it ends is the test's doing
 	h.waitFor("the old version answers", func() bool { return h.version() == "1.0.0" })
@@ -139,7 +140,7 @@ func (h *site) waitFor(what string, ok func() bool) {
 }
 
 func (h *site) killAgent() {
-	b, err := os.ReadFile(filepath.Join(h.top, marker.AgentLockFile))
+	b, err := os.ReadFile(layout.Path(h.top, layout.AgentLockFile))
 	if err != nil {
 		return
 	}
@@ -156,7 +157,7 @@ func (h *site) killAgent() {
 // then closes the pipe.
 func (h *site) watcher(firstLine string) *exec.Cmd {
 	h.t.Helper()
-	cmd := exec.Command(filepath.Join(h.top, marker.WatcherLink), "--top", h.top)
+	cmd := exec.Command(layout.Path(h.top, layout.WatcherLink), "--top", h.top)
 	out, err := cmd.StdoutPipe()
 	h.must(err)
 	h.must(cmd.Start())
@@ -185,7 +186,7 @@ func (h *site) ends(cmd *exec.Cmd) {
 }
 
 func (h *site) log() string {
-	b, err := os.ReadFile(filepath.Join(h.top, logFile))
+	b, err := os.ReadFile(layout.Path(h.top, layout.WatcherLogFile))
 	if err != nil {
 		return err.Error()
 	}
@@ -206,7 +207,7 @@ func (h *site) wantEnd(result marker.Result, code marker.ReasonCode, version str
 	if (o.Reason == nil) != (code == "") || (o.Reason != nil && o.Reason.Code != code) {
 		h.t.Errorf("reason %+v, want %q", o.Reason, code)
 	}
-	if h.exists(marker.MarkerFile) {
+	if h.exists(layout.MarkerFile) {
 		h.t.Error("the marker is still there")
 	}
 	if got := h.version(); got != version {
@@ -283,7 +284,7 @@ func TestProgram(t *testing.T) {
 		first := h.watcher(sayWatching)
 		h.must(first.Process.Signal(syscall.SIGTERM))
 		h.ends(first)
-		if !h.exists(marker.MarkerFile) {
+		if !h.exists(layout.MarkerFile) {
 			t.Fatal("a stopped watcher took the marker along")
 		}
 		second := h.watcher(sayWatching)
@@ -299,12 +300,12 @@ func TestProgram(t *testing.T) {
 		h.switched()
 		first := h.watcher(sayWatching)
 		h.waitFor("the pointer is back", func() bool {
-			target, _ := os.Readlink(filepath.Join(h.top, marker.AgentLink))
+			target, _ := os.Readlink(layout.Path(h.top, layout.AgentLink))
 			return strings.HasPrefix(target, h.m.From.Home)
 		})
 		h.must(first.Process.Kill())
 		_ = first.Wait()
-		if h.exists(marker.MarkerFile) { // else it was done before it could be killed
+		if h.exists(layout.MarkerFile) { // else it was done before it could be killed
 			h.ends(h.watcher(sayWatching))
 		}
 		h.wantEnd(marker.RolledBack, marker.ReasonCrashLoop, "1.0.0")
@@ -315,7 +316,7 @@ func TestProgram(t *testing.T) {
 		h := newSite(t, nil)
 		h.point(h.m.From.Home)
 		h.ends(h.watcher(sayNothing))
-		if h.exists(logFile) {
+		if h.exists(layout.WatcherLogFile) {
 			t.Error("a watcher that found nothing left a log")
 		}
 	})
@@ -324,9 +325,9 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, nil)
 		h.point(h.m.To.Home)
-		h.must(os.WriteFile(filepath.Join(h.top, marker.MarkerFile), make([]byte, 400), 0o600))
+		h.must(os.WriteFile(layout.Path(h.top, layout.MarkerFile), make([]byte, 400), 0o600))
 		h.ends(h.watcher(sayNothing))
-		if target, _ := os.Readlink(filepath.Join(h.top, marker.AgentLink)); !strings.HasPrefix(target, h.m.To.Home) {
+		if target, _ := os.Readlink(layout.Path(h.top, layout.AgentLink)); !strings.HasPrefix(target, h.m.To.Home) {
 			t.Errorf("the pointer was moved to %s", target)
 		}
 		if !strings.Contains(h.log(), "counts as none") {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/beacon"
@@ -106,14 +107,14 @@ func TestTheServerIsTold(t *testing.T) {
 		h.switched()
 		begin := time.Now()
 		cmd := h.watcher(sayWatching)
-		h.waitFor("the marker is gone", func() bool { return !h.exists(marker.MarkerFile) })
+		h.waitFor("the marker is gone", func() bool { return !h.exists(layout.MarkerFile) })
 		if took := time.Since(begin); took > 15*time.Second {
 			t.Errorf("took %v, want seconds", took)
 		}
 		h.wantEnd(marker.RolledBack, marker.ReasonCrashLoop, "1.0.0")
 		// While it still tries to tell, the next upgrade finds the lock free.
 		h.waitFor("the lock is free", func() bool {
-			out, err := exec.Command(filepath.Join(h.top, marker.WatcherLink), "--top", h.top).Output()
+			out, err := exec.Command(layout.Path(h.top, layout.WatcherLink), "--top", h.top).Output()
 			return err == nil && string(out) == sayNothing+"\n"
 		})
 		h.must(cmd.Process.Signal(os.Interrupt))
@@ -190,7 +191,7 @@ func TestARequestEndsTheWatch(t *testing.T) {
 	h.must(marker.WriteRequest(disk.OS{}, h.top, marker.Request{ToHome: h.m.To.Home, Why: "Ann asked, it is slow.", At: time.Now()}))
 	h.ends(cmd)
 	h.wantEnd(marker.RolledBack, marker.ReasonManual, "1.0.0")
-	if h.exists(marker.RequestFile) {
+	if h.exists(layout.RequestFile) {
 		t.Error("the request is still there")
 	}
 }
@@ -214,7 +215,7 @@ func TestSystemdIsToldOfTheStart(t *testing.T) {
 		if tc.switched {
 			h.switched()
 		}
-		cmd := exec.Command(filepath.Join(h.top, marker.WatcherLink), "--top", h.top)
+		cmd := exec.Command(layout.Path(h.top, layout.WatcherLink), "--top", h.top)
 		cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 		h.must(cmd.Start())
 		h.must(l.SetReadDeadline(time.Now().Add(patience)))

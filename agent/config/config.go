@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,11 +21,9 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
-
-// FileName is the configuration's name in the top folder.
-const FileName = "agent.yml"
 
 // Template is the commented file that install writes.
 //
@@ -140,7 +137,7 @@ func Default() Config {
 // Load reads the configuration of the host under top. No file means the
 // defaults.
 func Load(d disk.Disk, top string) (Config, error) {
-	path := filepath.Join(top, FileName)
+	path := layout.Path(top, layout.ConfigFile)
 	data, err := d.ReadFile("configuration", path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Default(), nil

@@ -18,7 +18,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -34,6 +33,7 @@ import (
 	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -45,9 +45,6 @@ const (
 	// StopTimeout is how long the end of the agent may take; service managers
 	// kill after ten seconds at the earliest.
 	StopTimeout = 5 * time.Second
-	// DropDir is where packages may be laid down for the agent to find, relative
-	// to the top folder.
-	DropDir = "data/drop"
 	// flushTimeout is how long a restart waits for the phase to be told.
 	flushTimeout = time.Second
 )
@@ -144,7 +141,7 @@ func (a Agent) Run(ctx context.Context) error {
 	if d.Control != nil {
 		defer d.Control.Close()
 	}
-	release, err := d.Lock(filepath.Join(d.Top, marker.AgentLockFile), strconv.Itoa(d.PID)+"\n")
+	release, err := d.Lock(layout.Path(d.Top, layout.AgentLockFile), strconv.Itoa(d.PID)+"\n")
 	if errors.Is(err, ErrLocked) {
 		return fmt.Errorf("another agent already runs from %s: %w", d.Top, err)
 	}
@@ -185,9 +182,9 @@ func (a Agent) build() (*daemon, error) {
 func (d *daemon) stateHome() string {
 	home := d.Running.Home
 	if home == "" {
-		home = path.Join(marker.DataDir, "development")
+		home = layout.DevelopmentDir
 	}
-	return filepath.Join(d.Top, filepath.FromSlash(home))
+	return layout.Path(d.Top, home)
 }
 
 func (d *daemon) fullVersion() string {
@@ -249,7 +246,7 @@ func (d *daemon) buildExecutor() {
 // sources are the places of packages that this host knows beside its server:
 // first what somebody has laid down on the host itself.
 func (d *daemon) sources() []string {
-	drop := url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(d.Top, filepath.FromSlash(DropDir)))}
+	drop := url.URL{Scheme: "file", Path: filepath.ToSlash(layout.Path(d.Top, layout.DropDir))}
 	return append([]string{drop.String()}, d.Config.Upgrade.Download.Sources...)
 }
 
@@ -352,7 +349,7 @@ func (d *daemon) handOver(ctx context.Context, r upgrade.Request, home string) e
 	d.components.stop(StopTimeout)
 	err := d.queue.HandOver(r.ID, func() error {
 		// Once more: it has changed since the first copy.
-		if err := disk.CopyTree(d.Disk, "hand over", filepath.Join(d.stateHome(), "run"), filepath.Join(home, "run")); err != nil {
+		if err := disk.CopyTree(d.Disk, "hand over", filepath.Join(d.stateHome(), layout.RunDir), filepath.Join(home, layout.RunDir)); err != nil {
 			return err
 		}
 		d.log.Info("agent restarts as another version", "version", r.Version)

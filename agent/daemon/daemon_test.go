@@ -24,6 +24,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -80,7 +81,7 @@ func newMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for link, program := range map[string]string{marker.AgentLink: "muster-agent", marker.WatcherLink: "muster-watcher"} {
+	for link, program := range map[string]string{layout.AgentLink: "muster-agent", layout.WatcherLink: "muster-watcher"} {
 		if err := os.Symlink(filepath.Join(p.Home(), program), filepath.Join(top, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +125,7 @@ func (m *machine) publish(version string) string {
 
 func (m *machine) options() Options {
 	m.t.Helper()
-	exe, err := filepath.EvalSymlinks(filepath.Join(m.top, marker.AgentLink))
+	exe, err := filepath.EvalSymlinks(layout.Path(m.top, layout.AgentLink))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func (m *machine) end(result marker.Result, reason *marker.Reason) {
 	}
 	if result == marker.RolledBack {
 		m.stop()
-		if err := disk.Point(d, "test", filepath.FromSlash(mk.From.Home+"/muster-agent"), filepath.Join(m.top, marker.AgentLink)); err != nil {
+		if err := disk.Point(d, "test", filepath.FromSlash(mk.From.Home+"/muster-agent"), layout.Path(m.top, layout.AgentLink)); err != nil {
 			m.t.Fatal(err)
 		}
 		m.start()

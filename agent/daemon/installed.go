@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/agent/logfile"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
@@ -31,29 +31,8 @@ import (
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
-const (
-	// DefaultTop is where an agent is installed when nobody says otherwise.
-	DefaultTop = "/opt/muster"
-	// LogFile is the agent's log, relative to the top folder.
-	LogFile = "data/agent.log"
-	// ServiceFile names the service the agent was installed as, relative to the
-	// top folder; absent if it has none.
-	ServiceFile = "data/service"
-	// TrustDir holds the publishers' root and what was verified under it,
-	// relative to the top folder.
-	TrustDir = "data/trust"
-)
-
-// Locate finds the installation a program belongs to: <top>/data/<home>/program.
-// home is "" for a program that lies elsewhere.
-func Locate(executable string) (top, home string) {
-	folder := filepath.Dir(executable)
-	data := filepath.Dir(folder)
-	if filepath.Base(data) != marker.DataDir {
-		return "", ""
-	}
-	return filepath.Dir(data), path.Join(marker.DataDir, filepath.Base(folder))
-}
+// DefaultTop is where an agent is installed when nobody says otherwise.
+const DefaultTop = "/opt/muster"
 
 // Executable is the path of the running program with every link resolved.
 func Executable() (string, error) {
@@ -68,7 +47,7 @@ func Executable() (string, error) {
 // program. Without one, or where the program is not under top, it is the
 // compiled version, and the home is empty.
 func RunningVersion(d disk.Disk, top, executable, compiled string) (marker.Install, error) {
-	in, home := Locate(executable)
+	in, home := layout.Locate(executable)
 	if in != top {
 		home = ""
 	}
@@ -139,7 +118,7 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 		Top: top, Running: running, GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, PID: os.Getpid(),
 		Config: cfg, Host: host.Read(), Disk: d, Other: &http.Client{},
 		Lock: FileLock, Startable: upgrade.Programs{}.Startable, Reap: upgrade.Reap, Log: log,
-		Exec: func() error { return reexec(filepath.Join(top, marker.AgentLink)) },
+		Exec: func() error { return reexec(layout.Path(top, layout.AgentLink)) },
 	}
 	if cfg.Host.Name != "" {
 		o.Host.Hostname = cfg.Host.Name
@@ -173,7 +152,7 @@ func (o *Options) enrolled() error {
 		return err
 	}
 	o.followServer(server)
-	dir := filepath.Join(o.Top, filepath.FromSlash(TrustDir))
+	dir := layout.Path(o.Top, layout.TrustDir)
 	// One that cannot be read is believed all the same: it says so when it is
 	// asked, and no key stands in for it.
 	if pinned, err := tuf.Pinned(o.Disk, dir); pinned || err != nil {
@@ -215,7 +194,7 @@ func trustOf(d disk.Disk, dir string, server *gateway.Client, log *slog.Logger) 
 }
 
 func readService(d disk.Disk, top string) (string, error) {
-	data, err := d.ReadFile("service name", filepath.Join(top, filepath.FromSlash(ServiceFile)))
+	data, err := d.ReadFile("service name", layout.Path(top, layout.ServiceFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -225,7 +204,7 @@ func readService(d disk.Disk, top string) (string, error) {
 // openLog logs to the log file and to standard error, but once where both are
 // one file, as when the watcher has started this agent.
 func openLog(d disk.Disk, top string, level slog.Level) (*slog.Logger, io.Closer, error) {
-	name := filepath.Join(top, filepath.FromSlash(LogFile))
+	name := layout.Path(top, layout.AgentLogFile)
 	file, err := logfile.Open(d, name, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: is %s a Muster installation, and may you write there?", err, top)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
@@ -93,7 +93,7 @@ func (d *daemon) beginWatching(m *marker.Marker) {
 // adopt takes over what the version that was put back from has answered: the
 // server sends those actions again, and they must not be done again.
 func (d *daemon) adopt(m *marker.Marker) {
-	home := filepath.Join(d.Top, filepath.FromSlash(m.To.Home))
+	home := layout.Path(d.Top, m.To.Home)
 	if err := d.queue.Adopt(queue.Path(home)); err != nil {
 		d.log.Warn("what the other version answered is not known; the server may send actions again", "version", m.To.String(), "error", err)
 	}
@@ -197,14 +197,14 @@ func (d *daemon) watchMarker(ctx context.Context, watcherPID int) {
 }
 
 func (d *daemon) markerThere() bool {
-	_, err := d.Disk.Lstat("upgrade marker", filepath.Join(d.Top, marker.MarkerFile))
+	_, err := d.Disk.Lstat("upgrade marker", layout.Path(d.Top, layout.MarkerFile))
 	return err == nil || !errors.Is(err, fs.ErrNotExist)
 }
 
 // ensureWatcher starts a watcher if none holds the lock: one that was killed, or
 // that went with a power cut, must not leave this version unwatched.
 func (d *daemon) ensureWatcher(ctx context.Context) {
-	release, err := d.Lock(filepath.Join(d.Top, marker.WatcherLockFile), "")
+	release, err := d.Lock(layout.Path(d.Top, layout.WatcherLockFile), "")
 	if errors.Is(err, ErrLocked) {
 		return
 	}
@@ -217,7 +217,7 @@ func (d *daemon) ensureWatcher(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, upgrade.WatcherReady)
 	defer cancel()
-	w, err := d.Watchers.Start(ctx, filepath.Join(d.Top, marker.WatcherLink), d.Top)
+	w, err := d.Watchers.Start(ctx, layout.Path(d.Top, layout.WatcherLink), d.Top)
 	switch {
 	case err == nil:
 		d.log.Info("watcher started, since none was at work", "pid", w.PID())

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 const (
@@ -223,8 +224,8 @@ func removeLeftovers(d disk.Disk, final string) error {
 // removeNote removes a record with what an interrupted write leaves of it.
 func removeNote(d disk.Disk, path string) error {
 	var errs []error
-	for _, suffix := range []string{".prev.new", ".prev", ".new", ""} {
-		errs = append(errs, d.Remove(opNote, path+suffix))
+	for _, name := range layout.Copies(path) {
+		errs = append(errs, d.Remove(opNote, name))
 	}
 	return errors.Join(errs...)
 }

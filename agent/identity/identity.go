@@ -9,16 +9,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"path/filepath"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 const (
-	// FileName is the identity's name in the top folder.
-	FileName = "identity"
-
 	kind    = "identity"
 	version = 1
 )
@@ -46,7 +43,7 @@ var ErrNotEnrolled = errors.New("this host is not enrolled: run muster-agent enr
 
 // Load reads the identity of the host under top.
 func Load(d disk.Disk, top string) (*Identity, error) {
-	path := filepath.Join(top, FileName)
+	path := layout.Path(top, layout.IdentityFile)
 	var id Identity
 	err := disk.ReadRecord(d, "identity", path, kind, version, &id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,12 +66,12 @@ func Save(d disk.Disk, top string, id Identity) error {
 	if err := id.validate(); err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}
-	return disk.WriteRecord(d, "identity", filepath.Join(top, FileName), kind, version, id)
+	return disk.WriteRecord(d, "identity", layout.Path(top, layout.IdentityFile), kind, version, id)
 }
 
 // Remove forgets who this host was.
 func Remove(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, "identity", filepath.Join(top, FileName))
+	return disk.RemoveRecord(d, "identity", layout.Path(top, layout.IdentityFile))
 }
 
 func (id Identity) validate() error {

@@ -3,12 +3,12 @@ package identity
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 func valid() Identity {
@@ -27,7 +27,7 @@ func TestAnIdentityIsKeptForTheOwnerAlone(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(*got, valid()) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if fi, err := os.Stat(filepath.Join(top, FileName)); err != nil || fi.Mode().Perm() != 0o600 {
+	if fi, err := os.Stat(layout.Path(top, layout.IdentityFile)); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", fi.Mode(), err)
 	}
 	if err := Remove(disk.OS{}, top); err != nil {
@@ -51,7 +51,7 @@ func TestWhatIsNoIdentity(t *testing.T) {
 		}
 	}
 	top := t.TempDir()
-	if err := os.WriteFile(filepath.Join(top, FileName), []byte("\x00\x00"), 0o600); err != nil {
+	if err := os.WriteFile(layout.Path(top, layout.IdentityFile), []byte("\x00\x00"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Load(disk.OS{}, top); !errors.Is(err, disk.ErrDamaged) || !strings.Contains(err.Error(), "enrol this host again") {

@@ -11,15 +11,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
@@ -142,7 +141,7 @@ func (in *introduction) fetchRoot(ctx context.Context) ([]byte, error) {
 // pin makes the root the one this host believes, and gives who then decides what
 // may be installed.
 func (in *introduction) pin(d disk.Disk, top string) (trust.Authority, error) {
-	dir := filepath.Join(top, filepath.FromSlash(daemon.TrustDir))
+	dir := layout.Path(top, layout.TrustDir)
 	if in.root == nil {
 		// What an earlier enrolment trusted must not decide any more.
 		return in.ring, d.RemoveAll(opEnroll, dir)

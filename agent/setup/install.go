@@ -9,18 +9,17 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/control"
-	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
-	"github.com/muster-fleet/muster/watcher/beacon"
-	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -79,7 +78,7 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 			err = errors.Join(err, i.undo(existed, out.Service))
 		}
 	}()
-	for _, dir := range []string{i.Top, filepath.Join(i.Top, marker.DataDir)} {
+	for _, dir := range []string{i.Top, layout.Path(i.Top, layout.DataDir)} {
 		if err := i.Disk.MkdirAll(opInstall, dir, 0o755); err != nil {
 			return out, err
 		}
@@ -121,7 +120,7 @@ func (i Installation) checkTop() (existed bool, err error) {
 		return false, err
 	}
 	for _, e := range entries {
-		if e.Name() == marker.AgentLink {
+		if e.Name() == layout.AgentLink {
 			return true, fmt.Errorf("an agent is already installed in %s: upgrade it with `muster-agent upgrade VERSION`, enrol it anew with `muster-agent enroll`, or remove it first with `muster-agent uninstall`", i.Top)
 		}
 	}
@@ -213,12 +212,12 @@ func (i Installation) copyRunning() (manifest.Package, error) {
 // copyHome copies programs and manifest, not another host's state, and gives the
 // home its name when it is whole.
 func (i Installation) copyHome(folder string, m *manifest.Manifest) error {
-	home := filepath.Join(i.Top, filepath.FromSlash(m.Package.Home()))
-	staging := filepath.Join(i.Top, marker.DataDir, install.StagingPrefix+filepath.Base(home))
+	home := layout.Path(i.Top, m.Package.Home())
+	staging := layout.Path(i.Top, layout.Staging(m.Package.Home()))
 	if err := disk.CopyTree(i.Disk, opInstall, folder, staging); err != nil {
 		return err
 	}
-	if err := i.Disk.RemoveAll(opInstall, filepath.Join(staging, "run")); err != nil {
+	if err := i.Disk.RemoveAll(opInstall, filepath.Join(staging, layout.RunDir)); err != nil {
 		return err
 	}
 	data, err := m.Encode()
@@ -239,19 +238,19 @@ func (i Installation) copyHome(folder string, m *manifest.Manifest) error {
 
 // layOut makes the links and files beside the home.
 func (i Installation) layOut(p manifest.Package) error {
-	for _, program := range []string{marker.AgentLink, marker.WatcherLink} {
+	for _, program := range []string{layout.AgentLink, layout.WatcherLink} {
 		target := path.Join(p.Home(), program)
-		if _, err := i.Disk.Lstat(opInstall, filepath.Join(i.Top, filepath.FromSlash(target))); err != nil {
+		if _, err := i.Disk.Lstat(opInstall, layout.Path(i.Top, target)); err != nil {
 			return fmt.Errorf("package has no program %s: %w", program, err)
 		}
 		if err := disk.Point(i.Disk, opInstall, filepath.FromSlash(target), filepath.Join(i.Top, program)); err != nil {
 			return err
 		}
 	}
-	if err := disk.WriteFile(i.Disk, opInstall, filepath.Join(i.Top, filepath.FromSlash(marker.ActiveCommitFile)), []byte(p.Hash+"\n"), 0o644); err != nil {
+	if err := disk.WriteFile(i.Disk, opInstall, layout.Path(i.Top, layout.ActiveCommitFile), []byte(p.Hash+"\n"), 0o644); err != nil {
 		return err
 	}
-	return disk.WriteFile(i.Disk, opInstall, filepath.Join(i.Top, config.FileName), config.Template, 0o644)
+	return disk.WriteFile(i.Disk, opInstall, layout.Path(i.Top, layout.ConfigFile), config.Template, 0o644)
 }
 
 func (i Installation) installService() (string, error) {
@@ -259,7 +258,7 @@ func (i Installation) installService() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("register the agent as a service: %w (install with --no-service to start it yourself)", err)
 	}
-	file := filepath.Join(i.Top, filepath.FromSlash(daemon.ServiceFile))
+	file := layout.Path(i.Top, layout.ServiceFile)
 	return name, disk.WriteFile(i.Disk, opInstall, file, []byte(name+"\n"), 0o644)
 }
 
@@ -282,15 +281,14 @@ func (i Installation) undo(existed bool, service string) error {
 func removeInstalled(d disk.Disk, top string) error {
 	var errs []error
 	// The link first: from then on nothing here can be started.
-	for _, name := range []string{
-		marker.AgentLink, marker.AgentLink + ".new", marker.WatcherLink, marker.WatcherLink + ".new",
-		identity.FileName, identity.FileName + ".prev", identity.FileName + ".new", identity.FileName + ".prev.new",
-		beacon.IdentityFile, beacon.IdentityFile + ".prev", beacon.IdentityFile + ".new", beacon.IdentityFile + ".prev.new",
-		config.FileName, config.FileName + ".new",
-	} {
-		errs = append(errs, d.Remove(opInstall, filepath.Join(top, name)))
+	names := []string{
+		layout.AgentLink, layout.AgentLink + layout.NewSuffix, layout.WatcherLink, layout.WatcherLink + layout.NewSuffix,
+		layout.ConfigFile, layout.ConfigFile + layout.NewSuffix,
+	}
+	for _, name := range slices.Concat(names, layout.Copies(layout.IdentityFile), layout.Copies(layout.WatcherIdentityFile)) {
+		errs = append(errs, d.Remove(opInstall, layout.Path(top, name)))
 	}
 	errs = append(errs, d.Remove(opInstall, probe.SocketPath(top)), d.RemoveAll(opInstall, control.Workshop(top)))
-	errs = append(errs, d.RemoveAll(opInstall, filepath.Join(top, marker.DataDir)))
+	errs = append(errs, d.RemoveAll(opInstall, layout.Path(top, layout.DataDir)))
 	return errors.Join(errs...)
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/agent/units"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 // Manager is the host's own service manager.
@@ -44,7 +44,7 @@ func ServiceName(top string) string {
 func agentService(name, top string) (service.Service, error) {
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster agent", Description: "Muster agent in " + top,
-		Executable: filepath.Join(top, marker.AgentLink), Arguments: []string{"run", "--top", top},
+		Executable: layout.Path(top, layout.AgentLink), Arguments: []string{"run", "--top", top},
 		Option: service.KeyValue{"SystemdScript": units.AgentSystemd(top)},
 	})
 }
@@ -53,7 +53,7 @@ func watcherService(agent, top string) (service.Service, error) {
 	name := units.WatcherName(agent)
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster upgrade watcher", Description: "Muster upgrade watcher in " + top,
-		Executable: filepath.Join(top, marker.WatcherLink), Arguments: []string{"--top", top},
+		Executable: layout.Path(top, layout.WatcherLink), Arguments: []string{"--top", top},
 		Option: service.KeyValue{
 			"SystemdScript": units.WatcherSystemd(top), "LaunchdConfig": units.WatcherLaunchd(name, top),
 			"UpstartScript": units.WatcherUpstart(top), "OpenRCScript": units.WatcherOpenRC(top),

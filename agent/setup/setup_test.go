@@ -18,10 +18,10 @@ import (
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/testing/fakeserver"
-	"github.com/muster-fleet/muster/watcher/marker"
 )
 
 // publisher makes signed packages.
@@ -43,7 +43,7 @@ func (p publisher) pack(t *testing.T, goos string) string {
 	t.Helper()
 	dir := t.TempDir()
 	spec := build.Spec{Manifest: manifest.Package{Version: "1.0.0", OS: goos, Arch: runtime.GOARCH}}
-	for _, name := range []string{marker.AgentLink, marker.WatcherLink} {
+	for _, name := range []string{layout.AgentLink, layout.WatcherLink} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(name), 0o755); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	if done.Version.Version != "1.0.0" || done.Service != "muster-test" {
 		t.Errorf("installed %+v", done)
 	}
-	for _, link := range []string{marker.AgentLink, marker.WatcherLink} {
+	for _, link := range []string{layout.AgentLink, layout.WatcherLink} {
 		target, err := os.Readlink(filepath.Join(top, link))
 		if err != nil || filepath.IsAbs(target) {
 			t.Errorf("%s leads to %q, %v; want a relative target", link, target, err)
@@ -127,7 +127,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Removal{Disk: disk.OS{}, Top: top, Services: m, Lock: daemon.FileLock, Running: done.Version}
-	release, err := daemon.FileLock(filepath.Join(top, marker.WatcherLockFile), "")
+	release, err := daemon.FileLock(layout.Path(top, layout.WatcherLockFile), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestAFailedInstallationLeavesNothing(t *testing.T) {
 		}, "muster package sign"},
 		{"another platform", func(t *testing.T, i *Installation, _ *manager) { i.Package = p.pack(t, "plan9") }, "package is for plan9"},
 		{"no package", func(t *testing.T, i *Installation, _ *manager) {
-			i.Package, i.Executable = "", filepath.Join(t.TempDir(), marker.AgentLink)
+			i.Package, i.Executable = "", filepath.Join(t.TempDir(), layout.AgentLink)
 		}, "pass --package"},
 		{"service does not start", func(_ *testing.T, _ *Installation, m *manager) { m.startErr = errors.New("masked") }, "--no-service"},
 	} {
@@ -220,7 +220,7 @@ func TestInstallFromTheUnpackedPackageTheProgramLiesIn(t *testing.T) {
 	if _, err := i.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	exe, err := filepath.EvalSymlinks(filepath.Join(first, marker.AgentLink))
+	exe, err := filepath.EvalSymlinks(layout.Path(first, layout.AgentLink))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestInstallFromTheUnpackedPackageTheProgramLiesIn(t *testing.T) {
 	if _, err := (Installation{Disk: disk.OS{}, Top: second, Executable: exe}).Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	home := filepath.Join(second, marker.DataDir, filepath.Base(filepath.Dir(exe)))
+	home := filepath.Join(second, layout.DataDir, filepath.Base(filepath.Dir(exe)))
 	if _, err := os.Stat(filepath.Join(home, manifest.FileName)); err != nil {
 		t.Error(err)
 	}

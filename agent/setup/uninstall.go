@@ -13,8 +13,8 @@ import (
 	"github.com/muster-fleet/muster/agent/gateway"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -43,19 +43,19 @@ type Removed struct {
 // Run stops and removes the agent under r.Top.
 func (r Removal) Run(ctx context.Context) (Removed, error) {
 	var out Removed
-	if _, err := r.Disk.Lstat("uninstall", filepath.Join(r.Top, marker.AgentLink)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := r.Disk.Lstat("uninstall", layout.Path(r.Top, layout.AgentLink)); errors.Is(err, fs.ErrNotExist) {
 		return out, fmt.Errorf("no agent is installed in %s: say where with --top", r.Top)
 	} else if err != nil {
 		return out, err
 	}
 	// A watcher would start, behind our back, what we remove.
-	if err := r.refuseLocked(marker.WatcherLockFile, "an upgrade is being watched: uninstall when it is over (see muster-agent status)"); err != nil {
+	if err := r.refuseLocked(layout.WatcherLockFile, "an upgrade is being watched: uninstall when it is over (see muster-agent status)"); err != nil {
 		return out, err
 	}
 	if err := r.stopService(); err != nil {
 		return out, err
 	}
-	if err := r.refuseLocked(marker.AgentLockFile, "the agent is running: stop it first"); err != nil {
+	if err := r.refuseLocked(layout.AgentLockFile, "the agent is running: stop it first"); err != nil {
 		return out, err
 	}
 	out.ServerTold = r.farewell(ctx)
@@ -87,7 +87,7 @@ func (r Removal) refuseLocked(file, why string) error {
 }
 
 func (r Removal) stopService() error {
-	data, err := r.Disk.ReadFile("uninstall", filepath.Join(r.Top, filepath.FromSlash(daemon.ServiceFile)))
+	data, err := r.Disk.ReadFile("uninstall", layout.Path(r.Top, layout.ServiceFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 // WatcherName is the name of the watcher's service beside an agent's.
@@ -52,7 +52,7 @@ RequiresMountsFor=` + quoted(top) + `
 StartLimitIntervalSec=0
 
 [Service]
-ExecStart=` + quoted(filepath.Join(top, marker.AgentLink)) + ` run --top ` + argument(top) + `
+ExecStart=` + quoted(layout.Path(top, layout.AgentLink)) + ` run --top ` + argument(top) + `
 Restart=always
 RestartSec=3
 KillMode=process
@@ -77,14 +77,14 @@ WantedBy=multi-user.target
 func WatcherSystemd(top string) string {
 	return `[Unit]
 Description=Muster upgrade watcher in ` + specifiers(top) + `
-ConditionPathExists=` + specifiers(top) + `/` + marker.MarkerFile + `
+ConditionPathExists=` + specifiers(top) + `/` + layout.MarkerFile + `
 RequiresMountsFor=` + quoted(top) + `
 StartLimitIntervalSec=0
 
 [Service]
 Type=notify
 NotifyAccess=main
-ExecStart=` + quoted(filepath.Join(top, marker.WatcherLink)) + ` --top ` + argument(top) + `
+ExecStart=` + quoted(layout.Path(top, layout.WatcherLink)) + ` --top ` + argument(top) + `
 Restart=on-failure
 RestartSec=3
 TimeoutStartSec=infinity
@@ -123,7 +123,7 @@ func WatcherLaunchd(name, top string) string {
 	<string>` + xmlText(name) + `</string>
 	<key>ProgramArguments</key>
 	<array>
-		<string>` + xmlText(filepath.Join(top, marker.WatcherLink)) + `</string>
+		<string>` + xmlText(layout.Path(top, layout.WatcherLink)) + `</string>
 		<string>--top</string>
 		<string>` + xmlText(top) + `</string>
 	</array>
@@ -157,7 +157,7 @@ respawn
 respawn limit 10 60
 normal exit 0
 
-exec ` + shellWord(filepath.Join(top, marker.WatcherLink)) + ` --top ` + shellWord(top) + `
+exec ` + shellWord(layout.Path(top, layout.WatcherLink)) + ` --top ` + shellWord(top) + `
 `
 }
 
@@ -166,7 +166,7 @@ exec ` + shellWord(filepath.Join(top, marker.WatcherLink)) + ` --top ` + shellWo
 func WatcherOpenRC(top string) string {
 	return `#!/sbin/openrc-run
 description="Muster upgrade watcher"
-command=` + shellWord(filepath.Join(top, marker.WatcherLink)) + `
+command=` + shellWord(layout.Path(top, layout.WatcherLink)) + `
 command_args=` + shellWord("--top "+shellWord(top)) + `
 command_background=true
 pidfile="/run/${RC_SVCNAME}.pid"

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -31,7 +32,7 @@ func TestAFailureAtAnyDiskCallLeavesTheHostAsItWas(t *testing.T) {
 			t.Fatalf("call %d (%s): the upgrade says it succeeded", n, d.failed)
 		}
 		// It stays only where the pointer could not be led back: then it does that.
-		_, pending := h.tree(t)[JournalFile]
+		_, pending := h.tree(t)[layout.JournalFile]
 		if !pending && h.watchers.started != h.watchers.stopped {
 			t.Errorf("call %d (%s): a watcher is left running", n, d.failed)
 		}
@@ -91,7 +92,7 @@ func crashEverywhere(t *testing.T, handOver error) {
 			if m == nil || err != nil || m.To.Home != h.pointsAt(t) {
 				t.Fatalf("crash at call %d (%s): switched to %s with marker %v, %v", n, d.failed, h.pointsAt(t), m, err)
 			}
-			commit, err := os.ReadFile(filepath.Join(h.top, marker.ActiveCommitFile))
+			commit, err := os.ReadFile(layout.Path(h.top, layout.ActiveCommitFile))
 			if err != nil || string(commit) != "bbbbbb\n" {
 				t.Fatalf("crash at call %d (%s): switched with active commit %q, %v", n, d.failed, commit, err)
 			}
@@ -100,7 +101,7 @@ func crashEverywhere(t *testing.T, handOver error) {
 		skip := []string{"data/downloads"} // kept for the next try
 		if left == nil {
 			// Killed while the journal was written for the first time.
-			skip = append(skip, JournalFile+".new")
+			skip = append(skip, layout.JournalFile+layout.NewSuffix)
 		}
 		sameTree(t, before, h.tree(t, skip...))
 		if t.Failed() {
@@ -115,7 +116,7 @@ func crashEverywhere(t *testing.T, handOver error) {
 // pointsAt is the home the pointer leads to; it must hold a program.
 func (h *testHost) pointsAt(t *testing.T) string {
 	t.Helper()
-	target, err := os.Readlink(filepath.Join(h.top, marker.AgentLink))
+	target, err := os.Readlink(layout.Path(h.top, layout.AgentLink))
 	if err != nil {
 		t.Fatal(err)
 	}

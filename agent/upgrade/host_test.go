@@ -19,6 +19,7 @@ import (
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -107,7 +108,7 @@ func newHost(t *testing.T, s *source, d disk.Disk) *testHost {
 	for name, data := range map[string]string{
 		running.Home + "/" + agentName: "agent", running.Home + "/" + watcherName: "watcher",
 		running.Home + "/run/queue": "state", running.Home + "/run/deep/file": "more",
-		marker.ActiveCommitFile: "aaaaaa\n", "agent.yml": "# none\n", "data/agent.log": "log\n",
+		layout.ActiveCommitFile: "aaaaaa\n", "agent.yml": "# none\n", "data/agent.log": "log\n",
 	} {
 		path := filepath.Join(h.top, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -121,7 +122,7 @@ func newHost(t *testing.T, s *source, d disk.Disk) *testHost {
 			t.Fatal(err)
 		}
 	}
-	for link, program := range map[string]string{marker.AgentLink: agentName, marker.WatcherLink: watcherName} {
+	for link, program := range map[string]string{layout.AgentLink: agentName, layout.WatcherLink: watcherName} {
 		if err := os.Symlink(filepath.Join(running.Home, program), filepath.Join(h.top, link)); err != nil {
 			t.Fatal(err)
 		}

@@ -4,24 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
-// Names of the executor's files, relative to the top folder.
 const (
-	JournalFile = "data/upgrade-journal"
-	// FailureFile is the failed upgrade that is reported until the next begins.
-	FailureFile = "data/upgrade-failure"
-	// FailedVersionsFile lists the versions that were rolled back here.
-	FailedVersionsFile = "data/failed-versions"
-
 	recordVersion = 1
 	journalKind   = "journal"
 	failureKind   = "failure"
@@ -66,29 +59,29 @@ type journal struct {
 func (j *journal) begun(step string) bool { return slices.Contains(j.Begun, step) }
 
 func (j *journal) write(d disk.Disk, top string) error {
-	return disk.WriteRecord(d, opJournal, filepath.Join(top, JournalFile), journalKind, recordVersion, j)
+	return disk.WriteRecord(d, opJournal, layout.Path(top, layout.JournalFile), journalKind, recordVersion, j)
 }
 
 func removeJournal(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, opJournal, filepath.Join(top, JournalFile))
+	return disk.RemoveRecord(d, opJournal, layout.Path(top, layout.JournalFile))
 }
 
 // readJournal returns nil when there is none. A damaged one counts as none.
 func readJournal(d disk.Disk, top string) (*journal, error) {
-	return disk.FindRecord[journal](d, opJournal, filepath.Join(top, JournalFile), journalKind, recordVersion)
+	return disk.FindRecord[journal](d, opJournal, layout.Path(top, layout.JournalFile), journalKind, recordVersion)
 }
 
 func saveFailure(d disk.Disk, top string, f agentapi.UpgradeDetails) error {
-	return disk.WriteRecord(d, opFailure, filepath.Join(top, FailureFile), failureKind, recordVersion, f)
+	return disk.WriteRecord(d, opFailure, layout.Path(top, layout.FailureFile), failureKind, recordVersion, f)
 }
 
 func removeFailure(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, opFailure, filepath.Join(top, FailureFile))
+	return disk.RemoveRecord(d, opFailure, layout.Path(top, layout.FailureFile))
 }
 
 // LastFailure is the failed upgrade to report, nil when there is none.
 func LastFailure(d disk.Disk, top string) (*agentapi.UpgradeDetails, error) {
-	return disk.FindRecord[agentapi.UpgradeDetails](d, opFailure, filepath.Join(top, FailureFile), failureKind, recordVersion)
+	return disk.FindRecord[agentapi.UpgradeDetails](d, opFailure, layout.Path(top, layout.FailureFile), failureKind, recordVersion)
 }
 
 // FailedVersion is a version that was rolled back on this host.
@@ -112,12 +105,12 @@ func RememberFailed(d disk.Disk, top string, f FailedVersion) error {
 	if extra := len(list) - maxFailedVersions; extra > 0 {
 		list = list[extra:]
 	}
-	return disk.WriteRecord(d, opFailed, filepath.Join(top, FailedVersionsFile), failedKind, recordVersion, list)
+	return disk.WriteRecord(d, opFailed, layout.Path(top, layout.FailedVersionsFile), failedKind, recordVersion, list)
 }
 
 func failedVersions(d disk.Disk, top string) ([]FailedVersion, error) {
 	var list []FailedVersion
-	err := disk.ReadRecord(d, opFailed, filepath.Join(top, FailedVersionsFile), failedKind, recordVersion, &list)
+	err := disk.ReadRecord(d, opFailed, layout.Path(top, layout.FailedVersionsFile), failedKind, recordVersion, &list)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

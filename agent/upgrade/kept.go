@@ -6,6 +6,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/marker"
@@ -90,7 +91,7 @@ func (e *Executor) DropKept(now time.Time) error {
 	e.log().Info("the version before is no longer kept", "version", p.Identity.String(), "replaced_at", p.ReplacedAt)
 	// The home before the record: a home nobody knows of would stay until the
 	// next upgrade is kept.
-	if err := install.Remove(e.Disk, e.Top, p.Home); err != nil {
+	if err := disk.RemoveHome(e.Disk, e.Top, p.Home); err != nil {
 		return err
 	}
 	return marker.RemovePrevious(e.Disk, e.Top)

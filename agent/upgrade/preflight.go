@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/watcher/marker"
@@ -143,12 +144,12 @@ func (w *work) checkSpace(size, unpacked int64) error {
 	if unpacked < 0 {
 		unpacked = unpackedFactor * size
 	}
-	dir := w.path(marker.DataDir)
+	dir := w.path(layout.DataDir)
 	free, err := w.Disk.Free(opPreflight, dir)
 	if err != nil {
 		return err
 	}
-	have := download.Have(w.Disk, w.path(downloadsDir), w.j.Archive)
+	have := download.Have(w.Disk, w.path(layout.DownloadsDir), w.j.Archive)
 	need := install.Need(max(0, size-have)) + install.Need(unpacked) + download.SpaceMargin
 	if free >= need {
 		return nil
@@ -192,11 +193,11 @@ func (w *work) urls(name string) []string {
 	return urls
 }
 
-func (w *work) archive() string { return w.path(path.Join(downloadsDir, w.j.Archive)) }
+func (w *work) archive() string { return w.path(path.Join(layout.DownloadsDir, w.j.Archive)) }
 
 // pruneDownloads removes what earlier upgrades to other versions have left.
 func (w *work) pruneDownloads() error {
-	dir := w.path(downloadsDir)
+	dir := w.path(layout.DownloadsDir)
 	entries, err := w.Disk.ReadDir(opPreflight, dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

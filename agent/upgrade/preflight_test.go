@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -226,7 +227,7 @@ func TestACrashAtAnyDiskCallOfARollbackLeavesARunnableHost(t *testing.T) {
 			}
 			continue
 		}
-		sameTree(t, before, h.tree(t, "data/"+filepath.Base(v.Home)+"/run", JournalFile+".new"))
+		sameTree(t, before, h.tree(t, "data/"+filepath.Base(v.Home)+"/run", layout.JournalFile+layout.NewSuffix))
 		if t.Failed() {
 			t.Fatalf("after a crash at call %d (%s)", n, d.failed)
 		}
@@ -266,7 +267,7 @@ type stuckPointer struct {
 }
 
 func (d stuckPointer) Rename(op, from, to string) error {
-	if *d.stuck && to == filepath.Join(d.top, marker.AgentLink) {
+	if *d.stuck && to == layout.Path(d.top, layout.AgentLink) {
 		return &disk.Error{Op: op, Err: errFault}
 	}
 	return d.OS.Rename(op, from, to)

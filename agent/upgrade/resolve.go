@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -63,7 +64,7 @@ func (e *Executor) handedOver(j *journal) (bool, error) {
 	if j.To.Home == "" {
 		return false, nil
 	}
-	target, err := readlink(e.Disk, stepPointer, e.path(marker.AgentLink))
+	target, err := readlink(e.Disk, stepPointer, e.path(layout.AgentLink))
 	if err != nil {
 		return false, err
 	}
@@ -111,7 +112,7 @@ func (e *Executor) repairCommit(j *journal) error {
 	if e.Running.Home != j.To.Home {
 		return nil
 	}
-	file, want := e.path(marker.ActiveCommitFile), j.To.Hash+"\n"
+	file, want := e.path(layout.ActiveCommitFile), j.To.Hash+"\n"
 	if now, err := e.Disk.ReadFile(stepCommit, file); err == nil && string(now) == want {
 		return nil
 	}

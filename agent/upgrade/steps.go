@@ -13,6 +13,7 @@ import (
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -102,7 +103,7 @@ func doDownload(ctx context.Context, w *work) error {
 	}
 	r := w.j.Request
 	want := download.Want{Size: w.expect.Size, SHA512: w.expect.SHA512}
-	return fromLink(w.Downloader.Fetch(ctx, w.urls(w.j.Archive), w.path(downloadsDir), w.j.Archive, want, func(p download.Progress) {
+	return fromLink(w.Downloader.Fetch(ctx, w.urls(w.j.Archive), w.path(layout.DownloadsDir), w.j.Archive, want, func(p download.Progress) {
 		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
 		if !p.RetryAt.IsZero() {
 			m.RetryUntil = &p.RetryAt
@@ -115,7 +116,7 @@ func undoDownload(e *Executor, j *journal) error {
 	if j.KeepDownload {
 		return nil
 	}
-	dir := e.path(downloadsDir)
+	dir := e.path(layout.DownloadsDir)
 	if err := download.Discard(e.Disk, dir, j.Archive); err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
 	}
 	if errors.Is(err, install.ErrDamagedHome) {
 		w.log().Warn("a damaged version on the host is replaced", "home", p.Home(), "error", err)
-		return install.Remove(w.Disk, w.Top, p.Home())
+		return disk.RemoveHome(w.Disk, w.Top, p.Home())
 	}
 	if err != nil {
 		return err
@@ -206,12 +207,12 @@ func undoUnpack(e *Executor, j *journal) error {
 	if j.Reused {
 		return nil
 	}
-	staging := e.path(path.Join(marker.DataDir, install.StagingPrefix+path.Base(j.To.Home)))
-	return errors.Join(e.Disk.RemoveAll(stepUnpack, staging), install.Remove(e.Disk, e.Top, j.To.Home))
+	staging := e.path(layout.Staging(j.To.Home))
+	return errors.Join(e.Disk.RemoveAll(stepUnpack, staging), disk.RemoveHome(e.Disk, e.Top, j.To.Home))
 }
 
 func doState(_ context.Context, w *work) error {
-	return disk.CopyTree(w.Disk, stepState, w.path(path.Join(w.Running.Home, "run")), w.path(path.Join(w.j.To.Home, "run")))
+	return disk.CopyTree(w.Disk, stepState, w.path(path.Join(w.Running.Home, layout.RunDir)), w.path(path.Join(w.j.To.Home, layout.RunDir)))
 }
 
 func doMarker(_ context.Context, w *work) error {
@@ -229,13 +230,13 @@ func doMarker(_ context.Context, w *work) error {
 }
 
 func undoMarker(e *Executor, _ *journal) error {
-	return errors.Join(e.Disk.Remove(stepMarker, e.path(marker.MarkerFile)+".new"), marker.Remove(e.Disk, e.Top))
+	return errors.Join(e.Disk.Remove(stepMarker, e.path(layout.MarkerFile)+layout.NewSuffix), marker.Remove(e.Disk, e.Top))
 }
 
 // doWatcherLink picks the watcher: the new version's if it understands our
 // marker, since it knows the new version best; else the one that is there.
 func doWatcherLink(ctx context.Context, w *work) error {
-	old, err := readlink(w.Disk, stepWatcherLink, w.path(marker.WatcherLink))
+	old, err := readlink(w.Disk, stepWatcherLink, w.path(layout.WatcherLink))
 	if err != nil {
 		return err
 	}
@@ -243,11 +244,11 @@ func doWatcherLink(ctx context.Context, w *work) error {
 	if why := w.watcherUnfit(ctx, w.path(rel)); why != nil {
 		w.log().Info("the previous watcher watches: the new version's cannot", "why", why)
 		if old == "" {
-			return fmt.Errorf("no watcher: the package's cannot be used (%w) and there is none at %s", why, w.path(marker.WatcherLink))
+			return fmt.Errorf("no watcher: the package's cannot be used (%w) and there is none at %s", why, w.path(layout.WatcherLink))
 		}
 		return nil
 	}
-	return w.point(stepWatcherLink, rel, marker.WatcherLink, &w.j.OldWatcher, old)
+	return w.point(stepWatcherLink, rel, layout.WatcherLink, &w.j.OldWatcher, old)
 }
 
 func (w *work) watcherUnfit(ctx context.Context, program string) error {
@@ -264,19 +265,19 @@ func (w *work) watcherUnfit(ctx context.Context, program string) error {
 }
 
 func undoWatcherLink(e *Executor, j *journal) error {
-	return e.pointBack(stepWatcherLink, j.OldWatcher, marker.WatcherLink)
+	return e.pointBack(stepWatcherLink, j.OldWatcher, layout.WatcherLink)
 }
 
 func doPointer(_ context.Context, w *work) error {
-	old, err := readlink(w.Disk, stepPointer, w.path(marker.AgentLink))
+	old, err := readlink(w.Disk, stepPointer, w.path(layout.AgentLink))
 	if err != nil {
 		return err
 	}
-	return w.point(stepPointer, path.Join(w.j.To.Home, agentName), marker.AgentLink, &w.j.OldPointer, old)
+	return w.point(stepPointer, path.Join(w.j.To.Home, agentName), layout.AgentLink, &w.j.OldPointer, old)
 }
 
 func undoPointer(e *Executor, j *journal) error {
-	return e.pointBack(stepPointer, j.OldPointer, marker.AgentLink)
+	return e.pointBack(stepPointer, j.OldPointer, layout.AgentLink)
 }
 
 // point moves a link after noting in the journal where it led.
@@ -292,7 +293,7 @@ func (w *work) point(op, target, link string, note *string, old string) error {
 // left-over of an interrupted move goes too: it would lead into the home that is
 // about to be removed.
 func (e *Executor) pointBack(op, old, link string) error {
-	if err := e.Disk.Remove(op, e.path(link)+".new"); err != nil {
+	if err := e.Disk.Remove(op, e.path(link)+layout.NewSuffix); err != nil {
 		return err
 	}
 	now, err := readlink(e.Disk, op, e.path(link))
@@ -312,7 +313,7 @@ func readlink(d disk.Disk, op, link string) (string, error) {
 }
 
 func doCommit(_ context.Context, w *work) error {
-	old, err := w.Disk.ReadFile(stepCommit, w.path(marker.ActiveCommitFile))
+	old, err := w.Disk.ReadFile(stepCommit, w.path(layout.ActiveCommitFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -320,12 +321,12 @@ func doCommit(_ context.Context, w *work) error {
 	if err := w.j.write(w.Disk, w.Top); err != nil {
 		return err
 	}
-	return disk.WriteFile(w.Disk, stepCommit, w.path(marker.ActiveCommitFile), []byte(w.j.To.Hash+"\n"), 0o644)
+	return disk.WriteFile(w.Disk, stepCommit, w.path(layout.ActiveCommitFile), []byte(w.j.To.Hash+"\n"), 0o644)
 }
 
 func undoCommit(e *Executor, j *journal) error {
-	file := e.path(marker.ActiveCommitFile)
-	if err := e.Disk.Remove(stepCommit, file+".new"); err != nil {
+	file := e.path(layout.ActiveCommitFile)
+	if err := e.Disk.Remove(stepCommit, file+layout.NewSuffix); err != nil {
 		return err
 	}
 	now, err := e.Disk.ReadFile(stepCommit, file)
@@ -345,7 +346,7 @@ func doWatcher(ctx context.Context, w *work) error {
 	if err := w.executable(w.j.To.Home, agentName); err != nil {
 		return err
 	}
-	watcher, err := w.Watchers.Start(ctx, w.path(marker.WatcherLink), w.Top)
+	watcher, err := w.Watchers.Start(ctx, w.path(layout.WatcherLink), w.Top)
 	if err != nil {
 		return fmt.Errorf("watcher: %w", err)
 	}

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/agent/download"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -39,9 +39,8 @@ const (
 	HandshakeTimeout = 5 * time.Second
 
 	archiveFormat = "tar.gz"
-	downloadsDir  = "data/downloads"
-	watcherName   = marker.WatcherLink
-	agentName     = marker.AgentLink
+	watcherName   = layout.WatcherLink
+	agentName     = layout.AgentLink
 )
 
 // Downloader fetches files, from the first of several URLs that has them; see
@@ -364,7 +363,7 @@ func (e *Executor) details(r Request, state agentapi.UpgradeState, m agentapi.Up
 	return agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: state, Metadata: m}
 }
 
-func (e *Executor) path(rel string) string { return filepath.Join(e.Top, filepath.FromSlash(rel)) }
+func (e *Executor) path(name string) string { return layout.Path(e.Top, name) }
 
 func (e *Executor) log() *slog.Logger {
 	if e.Log != nil {

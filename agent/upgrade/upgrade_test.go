@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -252,7 +253,7 @@ func TestTheOldWatcherWatchesWhereTheNewOneCannot(t *testing.T) {
 	if err := h.executor.Upgrade(context.Background(), wanted); err != nil {
 		t.Fatal(err)
 	}
-	if target, _ := os.Readlink(filepath.Join(h.top, marker.WatcherLink)); !strings.Contains(target, "1.0.0") {
+	if target, _ := os.Readlink(layout.Path(h.top, layout.WatcherLink)); !strings.Contains(target, "1.0.0") {
 		t.Errorf("watcher is %s", target)
 	}
 }

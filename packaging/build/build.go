@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
@@ -39,10 +40,6 @@ const (
 
 	// program is the file without which a package cannot be started.
 	program = "muster-agent"
-
-	// stateDir is where the agent keeps its state inside a versioned home; a
-	// package that brought one would overwrite it.
-	stateDir = "run"
 
 	// derivedHashLength is the length of a git commit, which a derived hash
 	// stands in for.
@@ -88,7 +85,7 @@ func Build(ctx context.Context, spec Spec, w io.Writer) (manifest.Manifest, erro
 	if err != nil {
 		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
 	}
-	entries := layout(m, text, files)
+	entries := members(m, text, files)
 	if err := write(ctx, spec, entries, w); err != nil {
 		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
 	}
@@ -129,8 +126,9 @@ func checkName(name string) error {
 		return fmt.Errorf("file name %q: want a relative path such as muster-agent or plugins/disk", name)
 	case name == manifest.FileName:
 		return fmt.Errorf("file name %q: the builder writes that file", name)
-	case name == stateDir || strings.HasPrefix(name, stateDir+"/"):
-		return fmt.Errorf("file name %q: %s/ belongs to the agent's state", name, stateDir)
+	case name == layout.RunDir || strings.HasPrefix(name, layout.RunDir+"/"):
+		// It would overwrite the state the version before has left.
+		return fmt.Errorf("file name %q: %s/ belongs to the agent's state", name, layout.RunDir)
 	}
 	return nil
 }
@@ -201,8 +199,8 @@ func describe(p manifest.Package, files []source) manifest.Manifest {
 	if p.Hash == "" {
 		p.Hash = contentHash(files)
 	}
-	p.VersionedHome = "data/muster-agent-" + p.Identity().ShortHash()
-	home := "data/muster-agent-" + p.Identity().String()
+	p.VersionedHome = layout.Home(p.Identity().ShortHash())
+	home := layout.Home(p.Identity().String())
 	p.PathMappings = []map[string]string{{
 		p.VersionedHome:   home,
 		manifest.FileName: home + "/" + manifest.FileName,
@@ -242,9 +240,9 @@ func (e entry) size() int64 {
 	return int64(len(e.text))
 }
 
-// layout orders the members: the manifest and the commit first, so that whoever
+// members gives the members in their order: the manifest and the commit first, so that whoever
 // reads a stream knows at once what follows, then folders before what they hold.
-func layout(m manifest.Manifest, text []byte, files []source) []entry {
+func members(m manifest.Manifest, text []byte, files []source) []entry {
 	p := m.Package
 	top := TopFolder(p)
 	entries := []entry{

@@ -13,13 +13,15 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 // WriteFile replaces path by data as one step: readers see the old bytes or the
 // new ones, also after a power cut. The temporary file lies beside path, since a
 // rename does not cross file systems.
 func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
-	tmp := path + ".new"
+	tmp := path + layout.NewSuffix
 	// A left-over of an interrupted write is worth nothing. It is removed, not
 	// truncated: its mode may let others read what is written now.
 	if err := d.Remove(op, tmp); err != nil {
@@ -58,7 +60,7 @@ func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
 // file, that of a link to it can: the system holds the program and not the link.
 // None of this is tested on Windows.
 func Point(d Disk, op, target, link string) error {
-	tmp := link + ".new"
+	tmp := link + layout.NewSuffix
 	if err := d.Remove(op, tmp); err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func keepPrevious(d Disk, op, path, kind string, version int) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		// A copy without a record is what a power cut left of RemoveRecord. It
 		// must not stand in for the new record, should that be damaged.
-		return d.Remove(op, path+".prev")
+		return d.Remove(op, path+layout.PreviousSuffix)
 	}
 	if err == nil {
 		_, err = parseRecord(old, kind, version)
@@ -113,7 +115,7 @@ func keepPrevious(d Disk, op, path, kind string, version int) error {
 		// would push out the last good state.
 		return nil
 	}
-	return WriteFile(d, op, path+".prev", old, 0o600)
+	return WriteFile(d, op, path+layout.PreviousSuffix, old, 0o600)
 }
 
 // ReadRecord reads what WriteRecord wrote into v. It returns fs.ErrNotExist when
@@ -129,7 +131,7 @@ func ReadRecord(d Disk, op, path, kind string, version int, v any) error {
 		body, err = parseRecord(data, kind, version)
 	}
 	if err != nil {
-		prev, perr := d.ReadFile(op, path+".prev")
+		prev, perr := d.ReadFile(op, path+layout.PreviousSuffix)
 		if perr != nil {
 			return fmt.Errorf("%s: %s: %w: %w", op, path, ErrDamaged, err)
 		}
@@ -160,7 +162,7 @@ func FindRecord[T any](d Disk, op, path, kind string, version int) (*T, error) {
 // RemoveRecord removes a record and its previous copy. The copy goes first: a
 // crash in between must not bring an older state back.
 func RemoveRecord(d Disk, op, path string) error {
-	if err := d.Remove(op, path+".prev"); err != nil {
+	if err := d.Remove(op, path+layout.PreviousSuffix); err != nil {
 		return err
 	}
 	if err := d.Remove(op, path); err != nil {
@@ -244,7 +246,7 @@ func copyFile(d Disk, op, from, to string) error {
 	}
 	// An older copy stays until the new one is whole: it may be the state of a
 	// version that is about to run.
-	tmp := to + ".new"
+	tmp := to + layout.NewSuffix
 	if err := d.Remove(op, tmp); err != nil {
 		return err
 	}

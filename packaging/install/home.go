@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
@@ -15,7 +15,7 @@ const opReadHome = "read version"
 
 // ErrDamagedHome says that a versioned home is there but cannot be what its name
 // says. It stands for no version: callers neither start it nor take it for
-// another one. Where no link leads into it, [Remove] takes it away.
+// another one. Where no link leads into it, disk.RemoveHome takes it away.
 var ErrDamagedHome = errors.New("installed version is damaged")
 
 // ReadHome tells which package a versioned home holds; home is relative to top
@@ -26,10 +26,10 @@ var ErrDamagedHome = errors.New("installed version is damaged")
 // not ask.
 func ReadHome(d disk.Disk, top, home string) (manifest.Package, error) {
 	var none manifest.Package
-	if !isHome(home) {
+	if !layout.IsHome(home) {
 		return none, fmt.Errorf("read version %s: want data/<folder of one version>", home)
 	}
-	full := filepath.Join(top, filepath.FromSlash(home))
+	full := layout.Path(top, home)
 	if _, err := d.Lstat(opReadHome, full); err != nil {
 		return none, err
 	}
@@ -45,7 +45,7 @@ func ReadHome(d disk.Disk, top, home string) (manifest.Package, error) {
 	if m.Package.Home() != home {
 		return none, damaged(fmt.Errorf("its %s is the one of %s", manifest.FileName, m.Package.Home()))
 	}
-	program := filepath.Join(full, manifest.ProgramName(runtime.GOOS, "muster-agent"))
+	program := filepath.Join(full, layout.AgentLink)
 	fi, err := d.Lstat(opReadHome, program)
 	if err == nil && (!fi.Mode().IsRegular() || fi.Size() == 0) {
 		err = fmt.Errorf("%s is no program", filepath.Base(program))

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
@@ -83,7 +81,7 @@ func TestADamagedHomeIsNoVersionAndNeverAnotherOne(t *testing.T) {
 			if _, err := Unpack(t.Context(), disk.OS{}, archive, top); err != nil {
 				t.Errorf("another version beside it: %v", err)
 			}
-			if err := Remove(disk.OS{}, top, newHome); err != nil {
+			if err := disk.RemoveHome(disk.OS{}, top, newHome); err != nil {
 				t.Errorf("removing it: %v", err)
 			}
 			archive = fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
@@ -102,115 +100,6 @@ func TestAHomeThatIsNotThereIsNotDamaged(t *testing.T) {
 	for _, home := range []string{"", "data", "data/..", "data/downloads", "data/.unpack-x", "../data/x"} {
 		if _, err := ReadHome(disk.OS{}, top, home); err == nil {
 			t.Errorf("ReadHome(%q) works", home)
-		}
-	}
-}
-
-func TestNoSpellingOfALinkHidesThatAHomeIsInUse(t *testing.T) {
-	for what, link := range map[string]func(top string) string{
-		"relative":                 func(string) string { return newHome + "/muster-agent" },
-		"with a dot in front":      func(string) string { return "./" + newHome + "/muster-agent" },
-		"absolute":                 func(top string) string { return top + "/" + newHome + "/muster-agent" },
-		"with doubled slashes":     func(string) string { return "data//" + filepath.Base(newHome) + "///muster-agent" },
-		"up and down":              func(top string) string { return "../" + filepath.Base(top) + "/data/../" + newHome + "/muster-agent" },
-		"to the home itself":       func(string) string { return newHome },
-		"to the home with a slash": func(string) string { return newHome + "/" },
-		"to a file that is gone":   func(string) string { return newHome + "/gone" },
-		"through another link":     func(string) string { return "../beside/alias" },
-		"through a link to data":   func(string) string { return "../beside/data/" + filepath.Base(newHome) + "/muster-agent" },
-		"through a renamed top":    func(string) string { return "../other-top/" + newHome + "/muster-agent" },
-	} {
-		t.Run(what, func(t *testing.T) {
-			dir := t.TempDir()
-			top := filepath.Join(dir, "top")
-			if err := os.Rename(installed(t, "1.0.0", "1.1.0"), top); err != nil {
-				t.Fatal(err)
-			}
-			for _, err := range []error{
-				os.Mkdir(filepath.Join(dir, "beside"), 0o755),
-				os.Symlink("../top/"+newHome+"/muster-agent", filepath.Join(dir, "beside", "alias")),
-				os.Symlink(filepath.Join(top, "data"), filepath.Join(dir, "beside", "data")),
-				os.Symlink("top", filepath.Join(dir, "other-top")),
-				os.Symlink(link(top), filepath.Join(top, "muster-agent")),
-				os.Symlink("loop", filepath.Join(top, "loop")), // leads nowhere, and stops nothing
-			} {
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			// The host may be known under either name.
-			for _, top := range []string{top, filepath.Join(dir, "other-top")} {
-				if err := Remove(disk.OS{}, top, newHome); !errors.Is(err, ErrInUse) {
-					t.Errorf("under %s: got %v, want ErrInUse", filepath.Base(top), err)
-				}
-			}
-			if _, err := ReadHome(disk.OS{}, top, newHome); err != nil {
-				t.Errorf("the home in use: %v", err)
-			}
-			if err := Remove(disk.OS{}, top, oldHome); err != nil {
-				t.Errorf("the other one: %v", err)
-			}
-		})
-	}
-}
-
-// resolve must agree with the system about every path that leads somewhere.
-func TestResolveAgreesWithTheSystem(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, err := range []error{
-		os.MkdirAll(filepath.Join(dir, "a", "b", "c"), 0o755),
-		os.Symlink("a/b", filepath.Join(dir, "l")),
-		os.Symlink("../l/c", filepath.Join(dir, "a", "m")),
-		os.Symlink(dir, filepath.Join(dir, "a", "b", "root")),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	names := []string{"a", "b", "c", "l", "m", "root", "..", ".", ""}
-	compared := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		// Grown part by part, so that it mostly leads somewhere.
-		path := dir
-		for range rapid.IntRange(0, 10).Draw(rt, "length") {
-			longer := path + "/" + rapid.SampledFrom(names).Draw(rt, "part")
-			if _, err := os.Stat(longer); err == nil {
-				path = longer
-			}
-		}
-		want, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			rt.Fatal(err)
-		}
-		if want != dir {
-			compared++
-		}
-		if got, err := resolve(disk.OS{}, "", path); err != nil || got != want {
-			rt.Fatalf("resolve(%s) is %s, %v, the system says %s", path, got, err, want)
-		}
-	})
-	if compared < 20 {
-		t.Errorf("only %d paths led anywhere", compared)
-	}
-}
-
-func TestWithin(t *testing.T) {
-	for _, c := range []struct {
-		goos, path, dir string
-		want            bool
-	}{
-		{"linux", "/opt/a/b", "/opt/a", true},
-		{"linux", "/opt/a", "/opt/a", true},
-		{"linux", "/opt/ab", "/opt/a", false},
-		{"linux", "/opt/A/b", "/opt/a", false},
-		{"darwin", "/opt/A/b", "/opt/a", true},
-		{"windows", "/opt/A/b", "/opt/a", true},
-	} {
-		if got := within(c.goos, filepath.FromSlash(c.path), filepath.FromSlash(c.dir)); got != c.want {
-			t.Errorf("%s: %s within %s is %v", c.goos, c.path, c.dir, got)
 		}
 	}
 }

@@ -37,9 +37,6 @@ var (
 	ErrDamaged = errors.New("archive is damaged: download or build it again")
 	// ErrNoSpace says that the disk cannot hold the unpacked package.
 	ErrNoSpace = errors.New("not enough free disk space")
-	// ErrInUse says that a link of the installation leads into the home that
-	// was to be removed.
-	ErrInUse = errors.New("version is in use")
 )
 
 // RefusedError says which entry of an archive makes it unacceptable.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
@@ -328,7 +329,7 @@ func TestAnInstalledVersionIsNotWrittenOver(t *testing.T) {
 func TestLeftOverOfACrashIsCleared(t *testing.T) {
 	top := t.TempDir()
 	p := fakepkg.Describe("1.1.0")
-	stale := filepath.Join(top, "data", StagingPrefix+filepath.Base(p.Home()), "old")
+	stale := filepath.Join(layout.Path(top, layout.Staging(p.Home())), "old")
 	if err := os.MkdirAll(stale, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -519,56 +520,6 @@ func TestAFullDiskIsSeenBeforehand(t *testing.T) {
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
 	if _, err := Unpack(t.Context(), fullDisk{}, archive, t.TempDir()); !errors.Is(err, ErrNoSpace) {
 		t.Errorf("got %v, want ErrNoSpace", err)
-	}
-}
-
-func TestRemoveTakesOneHome(t *testing.T) {
-	top := t.TempDir()
-	for _, version := range []string{"1.0.0", "1.1.0"} {
-		archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe(version)))
-		if _, err := Unpack(t.Context(), disk.OS{}, archive, top); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const old, running = "data/muster-agent-1.0.0-3f2a9c", "data/muster-agent-1.1.0-3f2a9c"
-	if err := os.Symlink(filepath.FromSlash(running+"/muster-agent"), filepath.Join(top, "muster-agent")); err != nil {
-		t.Fatal(err)
-	}
-	if err := Remove(disk.OS{}, top, running); !errors.Is(err, ErrInUse) {
-		t.Errorf("remove the running version: got %v, want ErrInUse", err)
-	}
-	if err := Remove(disk.OS{}, top, old); err != nil {
-		t.Error(err)
-	}
-	if err := Remove(disk.OS{}, top, old); err != nil {
-		t.Errorf("remove what is gone: %v", err)
-	}
-	if got := names(t, filepath.Join(top, "data")); !slices.Equal(got, []string{filepath.Base(running)}) {
-		t.Errorf("data holds %v", got)
-	}
-}
-
-func TestRemoveRefusesWhatIsNoHome(t *testing.T) {
-	top := t.TempDir()
-	for _, dir := range []string{"data/downloads", "data/.unpack-x", "data/home/run", "other/x"} {
-		if err := os.MkdirAll(filepath.Join(top, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(top, "data/active.commit"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	before := modes(t, top)
-	for _, home := range []string{
-		"", ".", "data", "data/", "data/.", "data/..", "data/../other", "../data/x", "/data/home", "other/x", "data/home/run",
-		"data/downloads", "data/.unpack-x", "data/active.commit", `data/..\..\x`, "./data/home", "data//home",
-	} {
-		if err := Remove(disk.OS{}, top, home); err == nil {
-			t.Errorf("Remove(%q) does it", home)
-		}
-	}
-	if after := modes(t, top); !maps.Equal(before, after) {
-		t.Errorf("the host was %v and is %v", before, after)
 	}
 }
 

@@ -17,23 +17,16 @@ import (
 	"slices"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-const (
-	// digestsFile lies in a home and says what its files were when they were
-	// installed, a line each as sha256sum writes them. It is no protection
-	// against people, who could write it too, but against disks and accidents:
-	// a version is gone back to weeks after it was installed.
-	digestsFile = ".digests"
+const opIntact = "check version"
 
-	opIntact = "check version"
-
-	// runDir is the home's state, which changes.
-	runDir = "run"
-)
-
-// digests are the SHA-256 of a home's files, by their place in it.
+// digests are the SHA-256 of a home's files, by their place in it. They lie in
+// the home as they were at its installation, a line each as sha256sum writes
+// them: against disks and accidents, not against people, who could write them
+// too. A version is gone back to weeks after it was installed.
 type digests map[string][sha256.Size]byte
 
 func (g digests) encode() []byte {
@@ -52,12 +45,12 @@ func parseDigests(text []byte) (digests, error) {
 		sum, name, ok := bytes.Cut(lines.Bytes(), []byte("  "))
 		var digest [sha256.Size]byte
 		if n, err := hex.Decode(digest[:], sum); !ok || err != nil || n != len(digest) || len(name) == 0 {
-			return nil, fmt.Errorf("%s is damaged", digestsFile)
+			return nil, fmt.Errorf("%s is damaged", layout.DigestsFile)
 		}
 		g[string(name)] = digest
 	}
 	if len(g) == 0 {
-		return nil, fmt.Errorf("%s is empty", digestsFile)
+		return nil, fmt.Errorf("%s is empty", layout.DigestsFile)
 	}
 	return g, lines.Err()
 }
@@ -74,7 +67,7 @@ func CheckIntact(ctx context.Context, d disk.Disk, top, home string) (manifest.P
 }
 
 func checkDigests(ctx context.Context, d disk.Disk, full string) error {
-	text, err := d.ReadFile(opIntact, filepath.Join(full, digestsFile))
+	text, err := d.ReadFile(opIntact, filepath.Join(full, layout.DigestsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -120,7 +113,7 @@ func RecordDigests(d disk.Disk, folder string) error {
 	if err := g.walk(d, folder, "."); err != nil {
 		return err
 	}
-	return disk.WriteFile(d, opUnpack, filepath.Join(folder, digestsFile), g.encode(), 0o644)
+	return disk.WriteFile(d, opUnpack, filepath.Join(folder, layout.DigestsFile), g.encode(), 0o644)
 }
 
 func (g digests) walk(d disk.Disk, folder, dir string) error {
@@ -131,7 +124,7 @@ func (g digests) walk(d disk.Disk, folder, dir string) error {
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
 		switch {
-		case name == runDir || name == digestsFile:
+		case name == layout.RunDir || name == layout.DigestsFile:
 		case e.IsDir():
 			err = g.walk(d, folder, name)
 		case e.Type().IsRegular():

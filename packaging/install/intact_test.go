@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
@@ -28,9 +29,9 @@ func TestAVersionThatWasDamagedSinceIsNoticed(t *testing.T) {
 			return os.WriteFile(filepath.Join(home, "manifest.yaml"), make([]byte, 99), 0o600)
 		},
 		"digests of zeros": func(home string) error {
-			return os.WriteFile(filepath.Join(home, digestsFile), make([]byte, 99), 0o600)
+			return os.WriteFile(filepath.Join(home, layout.DigestsFile), make([]byte, 99), 0o600)
 		},
-		"digests cut short": func(home string) error { return os.Truncate(filepath.Join(home, digestsFile), 0) },
+		"digests cut short": func(home string) error { return os.Truncate(filepath.Join(home, layout.DigestsFile), 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
@@ -63,14 +64,14 @@ func TestDigestsOfACopiedHomeAreTheUnpackedOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	home := filepath.Join(top, p.Home())
-	unpacked, err := os.ReadFile(filepath.Join(home, digestsFile))
+	unpacked, err := os.ReadFile(filepath.Join(home, layout.DigestsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := RecordDigests(disk.OS{}, home); err != nil {
 		t.Fatal(err)
 	}
-	if recorded, err := os.ReadFile(filepath.Join(home, digestsFile)); err != nil || string(recorded) != string(unpacked) {
+	if recorded, err := os.ReadFile(filepath.Join(home, layout.DigestsFile)); err != nil || string(recorded) != string(unpacked) {
 		t.Errorf("recorded\n%s\nwant\n%s, %v", recorded, unpacked, err)
 	}
 }

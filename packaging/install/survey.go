@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
@@ -204,7 +205,7 @@ func plan(files []Entry, p manifest.Package) (map[string]string, error) {
 		if !ok {
 			return nil, &RefusedError{f.Name, fmt.Sprintf("maps to %s, which is outside the versioned home %s", mapped, p.Home())}
 		}
-		if inHome == digestsFile {
+		if inHome == layout.DigestsFile {
 			return nil, &RefusedError{f.Name, "maps to a name that unpacking keeps for itself"}
 		}
 		if other, taken := sources[inHome]; taken {

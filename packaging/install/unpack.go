@@ -15,18 +15,12 @@ import (
 	"slices"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// StagingPrefix begins the names of folders under data/ that are being filled
-// or emptied. Whoever finds one while no upgrade runs may remove it: it is the
-// left-over of a crash.
-const StagingPrefix = ".unpack-"
-
 const (
-	dataDir   = "data"
 	opUnpack  = "unpack"
-	opRemove  = "remove version"
 	opReadPkg = "read package"
 )
 
@@ -34,8 +28,7 @@ const (
 // and returns the package's description; its Home is then complete and durable,
 // and holds a manifest.yaml also where the archive brings none to put there.
 // It makes no link and starts nothing. Whatever fails, and whenever the machine
-// dies, no part of a home is left (a crash may leave a folder with
-// [StagingPrefix], which the next Unpack of that package removes).
+// dies, no part of a home is left (a crash may leave a staging folder, which the next Unpack of that package removes).
 //
 // Unpack does not ask whether the archive may be trusted, nor whether the
 // package fits the host: see package trust and manifest.Package.Fits.
@@ -62,8 +55,8 @@ func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits)
 	if err := prepare(d, top, p, c.unpacked); err != nil {
 		return none, err
 	}
-	home := filepath.Join(top, filepath.FromSlash(p.Home()))
-	staging := stagingOf(home)
+	home := layout.Path(top, p.Home())
+	staging := layout.Path(top, layout.Staging(p.Home()))
 	err = stage(d, staging, func(root disk.Root) error {
 		w := &writer{root: root, contents: c, left: len(c.places), folders: map[string]bool{}, digests: digests{}}
 		if err := read(ctx, f, l, w.visit); err != nil {
@@ -72,7 +65,7 @@ func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits)
 		if err := w.writeManifest(); err != nil {
 			return err
 		}
-		if err := w.writeFile(digestsFile, 0o644, bytes.NewReader(w.digests.encode())); err != nil {
+		if err := w.writeFile(layout.DigestsFile, 0o644, bytes.NewReader(w.digests.encode())); err != nil {
 			return err
 		}
 		return w.finish()
@@ -91,13 +84,9 @@ func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits)
 	return p, nil
 }
 
-func stagingOf(home string) string {
-	return filepath.Join(filepath.Dir(home), StagingPrefix+filepath.Base(home))
-}
-
 // prepare refuses what can be known not to work before anything is written.
 func prepare(d disk.Disk, top string, p manifest.Package, size int64) error {
-	home := filepath.Join(top, filepath.FromSlash(p.Home()))
+	home := layout.Path(top, p.Home())
 	switch _, err := d.Lstat(opUnpack, home); {
 	case err == nil:
 		return fmt.Errorf("%s is at %s: %w", p.Identity(), p.Home(), ErrExists)

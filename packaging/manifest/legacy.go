@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 // A package of the generation before manifests tells of itself in two small
@@ -83,10 +85,10 @@ func legacyText(content []byte) (string, error) {
 func checkLegacyHome(home, hash string) error {
 	var want []string
 	for _, program := range legacyPrograms() {
-		if home == "data/"+program+"-"+hash {
+		if home == layout.DataDir+"/"+program+"-"+hash {
 			return nil
 		}
-		want = append(want, "data/"+program+"-"+hash)
+		want = append(want, layout.DataDir+"/"+program+"-"+hash)
 	}
 	return fmt.Errorf("%s lies in %q, want %s by the hash", LegacyVersionFile, home, strings.Join(want, " or "))
 }
@@ -96,7 +98,7 @@ func checkLegacyHome(home, hash string) error {
 func LegacyVersionHome(name string) (home string, ok bool) {
 	home, base := path.Split(name)
 	home = strings.TrimSuffix(home, "/")
-	return home, base == LegacyVersionFile && path.Dir(home) == "data"
+	return home, base == LegacyVersionFile && path.Dir(home) == layout.DataDir
 }
 
 // ProgramName is the file name of a program for a system given by Go's name:

@@ -19,6 +19,8 @@ import (
 	"unicode"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 const (
@@ -115,7 +117,7 @@ func (p Package) Fits(goos, goarch string) error {
 // ArchiveName is the file name a package has at every source:
 // muster-agent-<version>-<os>-<arch>.<format>, format being "tar.gz" or "zip".
 func ArchiveName(fullVersion, goos, goarch, format string) string {
-	return fmt.Sprintf("muster-agent-%s-%s-%s.%s", fullVersion, goos, goarch, format)
+	return fmt.Sprintf(layout.HomePrefix+"%s-%s-%s.%s", fullVersion, goos, goarch, format)
 }
 
 // Map gives the place of a package file below a host's top folder, both
@@ -140,7 +142,7 @@ func (p Package) Map(name string) (mapped string, ok bool) {
 			return path.Clean(m[from] + strings.TrimPrefix(name, from)), true
 		}
 	}
-	if strings.HasPrefix(name, "data/") {
+	if strings.HasPrefix(name, layout.DataDir+"/") {
 		return path.Clean(name), true
 	}
 	return "", false
@@ -189,14 +191,14 @@ func (m *Manifest) Validate() error {
 	if p.Arch != "" && !platformForm.MatchString(p.Arch) {
 		bad("package.arch", "is %q, want one of Go's names such as amd64", p.Arch)
 	}
-	if !localPath(p.VersionedHome) || !strings.HasPrefix(p.VersionedHome, "data/") {
+	if !localPath(p.VersionedHome) || !strings.HasPrefix(p.VersionedHome, layout.DataDir+"/") {
 		bad("package.versioned-home", "is %q, want a relative path under data/", p.VersionedHome)
 	}
 	for i, mapping := range p.PathMappings {
 		for from, to := range mapping {
 			if !localPath(from) || !localPath(to) {
 				bad(fmt.Sprintf("package.path-mappings[%d]", i), "%q: %q: both must be relative paths that stay inside", from, to)
-			} else if !strings.HasPrefix(to, "data/") {
+			} else if !strings.HasPrefix(to, layout.DataDir+"/") {
 				bad(fmt.Sprintf("package.path-mappings[%d]", i), "%q leads to %q, which is not under data/", from, to)
 			}
 		}
@@ -209,11 +211,9 @@ func (m *Manifest) Validate() error {
 			bad(fmt.Sprintf("package.checks[%d]", i), "%q: %v", c.Name, err)
 		}
 	}
-	// Exactly data/<one folder>: the clean-up of old versions removes whole
-	// homes, so a home must never hold, or lie in, another one.
-	// Names with a dot are folders at work, such as those being unpacked.
-	home := p.Home()
-	if base := path.Base(home); len(errs) == 0 && (path.Dir(home) != "data" || base == "downloads" || strings.HasPrefix(base, ".")) {
+	// The clean-up of old versions removes whole homes, so a home must never
+	// hold, or lie in, another one.
+	if home := p.Home(); len(errs) == 0 && !layout.IsHome(home) {
 		bad("package.versioned-home", "becomes %q, want data/<folder>", home)
 	}
 	return errors.Join(errs...)

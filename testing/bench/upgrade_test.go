@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/lab"
 	"github.com/muster-fleet/muster/testing/toolchain"
@@ -190,8 +191,8 @@ func (t *table) speed(w *world) {
 func finishWatch(w *world, h *lab.Host) {
 	w.Helper()
 	w.check(h.Stop())
-	for _, name := range []string{"upgrade-marker", "upgrade-marker.prev"} {
-		if err := os.Remove(filepath.Join(h.Top, "data", name)); err != nil && !os.IsNotExist(err) {
+	for _, name := range layout.Copies(layout.MarkerFile) {
+		if err := os.Remove(layout.Path(h.Top, name)); err != nil && !os.IsNotExist(err) {
 			w.Fatal(err)
 		}
 	}
@@ -213,7 +214,7 @@ func (t *table) crashLoop(w *world) {
 	from := time.Now()
 	w.upgrade(h, "2.1.0")
 	w.until("it is rolled back", func() bool {
-		log, _ := os.ReadFile(filepath.Join(h.Top, "data", "watcher.log"))
+		log, _ := os.ReadFile(layout.Path(h.Top, layout.WatcherLogFile))
 		return bytes.Contains(log, []byte("the watch is over"))
 	})
 	switched := readLog(w, h, from).at("agent restarts as another version")
@@ -282,7 +283,7 @@ type agentLog struct {
 
 func readLog(w *world, h *lab.Host, from time.Time) agentLog {
 	w.Helper()
-	text, err := os.ReadFile(filepath.Join(h.Top, "data", "agent.log"))
+	text, err := os.ReadFile(layout.Path(h.Top, layout.AgentLogFile))
 	w.check(err)
 	l := agentLog{w: w, text: string(text), from: from}
 	for line := range strings.Lines(l.text) {
@@ -308,7 +309,7 @@ func (l agentLog) at(words string) time.Time {
 
 func watcherLine(w *world, h *lab.Host, words string) time.Time {
 	w.Helper()
-	text, err := os.ReadFile(filepath.Join(h.Top, "data", "watcher.log"))
+	text, err := os.ReadFile(layout.Path(h.Top, layout.WatcherLogFile))
 	w.check(err)
 	return agentLog{w: w, text: string(text)}.at(words)
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/lab"
 	"github.com/muster-fleet/muster/testing/toolchain"
@@ -253,7 +254,7 @@ func reasonCode(a adminapi.Agent) string {
 func (w *world) onDisk(h *lab.Host, version string) {
 	w.t.Helper()
 	eventually(w.t, h.Name+" is settled on disk", func() error {
-		if _, err := os.Lstat(filepath.Join(h.Top, "data", "upgrade-marker")); err == nil {
+		if _, err := os.Lstat(layout.Path(h.Top, layout.MarkerFile)); err == nil {
 			return fmt.Errorf("the marker is still there")
 		}
 		runs, err := h.Runs()
@@ -263,7 +264,7 @@ func (w *world) onDisk(h *lab.Host, version string) {
 		if !strings.HasPrefix(runs, version+"-") {
 			return fmt.Errorf("the pointer leads to %s", runs)
 		}
-		commit, err := os.ReadFile(filepath.Join(h.Top, "data", "active.commit"))
+		commit, err := os.ReadFile(layout.Path(h.Top, layout.ActiveCommitFile))
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 	"github.com/muster-fleet/muster/testing/lab"
@@ -26,7 +27,7 @@ func TestTheWatcherThatUnderstandsTheMarkerWatches(t *testing.T) {
 	w.upgrade("1.1.0", h)
 	w.upgraded(h, "1.1.0")
 	watchedBy(t, h, "1.0.0")
-	log, err := os.ReadFile(filepath.Join(h.Top, "data", "watcher.log"))
+	log, err := os.ReadFile(layout.Path(h.Top, layout.WatcherLogFile))
 	if err != nil || !strings.Contains(string(log), "result=committed version=1.1.0-") {
 		t.Errorf("the watcher did not judge 1.1.0: %v\n%s", err, log)
 	}
@@ -67,7 +68,7 @@ func TestAHostMovesToALegacyPackageAndOn(t *testing.T) {
 	w.upgrade("1.2.0", h)
 	w.upgraded(h, "1.2.0")
 	// The version before stays for a way back, whatever its home is called.
-	if p, err := install.ReadHome(disk.OS{}, h.Top, "data/muster-agent-abcdef"); err != nil || p.Version != "1.1.0" {
+	if p, err := install.ReadHome(disk.OS{}, h.Top, layout.Home("abcdef")); err != nil || p.Version != "1.1.0" {
 		t.Errorf("the home of 1.1.0 holds %q, %v", p.Version, err)
 	}
 }
@@ -160,7 +161,7 @@ func (w *world) legacy(version, hash string) string {
 	w.t.Helper()
 	p := fakepkg.DescribeLegacy(version)
 	p.Hash, p.OS, p.Arch = hash, runtime.GOOS, runtime.GOARCH
-	p.VersionedHome = "data/muster-agent-" + p.Identity().ShortHash()
+	p.VersionedHome = layout.Home(p.Identity().ShortHash())
 	archive := filepath.Join(w.Dir, "legacy.tar.gz")
 	check(w.t, w.Shelf.Take(archive, func(path string) error {
 		made := fakepkg.Write(w.t, filepath.Dir(path), filepath.Base(path)+".tar.gz", fakepkg.Legacy(w.t, p, w.Programs.Agent, w.Programs.Watcher))
@@ -178,7 +179,7 @@ func (w *world) upgradedLegacy(h *lab.Host, version, hash string) {
 		return a.Agent.Version == version && a.UpgradeDetails == nil && a.UpgradeStartedAt == nil && a.UpgradedAt != nil
 	})
 	eventually(w.t, h.Name+" is settled on disk", func() error {
-		if _, err := os.Lstat(filepath.Join(h.Top, "data", "upgrade-marker")); err == nil {
+		if _, err := os.Lstat(layout.Path(h.Top, layout.MarkerFile)); err == nil {
 			return errStillThere
 		}
 		return nil
@@ -192,7 +193,7 @@ func (w *world) upgradedLegacy(h *lab.Host, version, hash string) {
 // watchedBy checks which version's watcher a host uses.
 func watchedBy(t *testing.T, h *lab.Host, version string) {
 	t.Helper()
-	target, err := os.Readlink(filepath.Join(h.Top, "muster-watcher"))
+	target, err := os.Readlink(layout.Path(h.Top, layout.WatcherLink))
 	check(t, err)
 	p, err := install.ReadHome(disk.OS{}, h.Top, filepath.ToSlash(filepath.Dir(target)))
 	if err != nil || p.FullVersion() != version {

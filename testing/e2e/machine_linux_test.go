@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/testing/lab"
 	"github.com/muster-fleet/muster/testing/nspawn"
 	"github.com/muster-fleet/muster/testing/require"
@@ -56,7 +57,7 @@ func (m *machine) close() {
 		defer cancel()
 		journal, _ := m.Run(ctx, "journalctl", "--no-pager", "--lines=200", "--unit=muster-agent*")
 		m.t.Logf("journal of %s:\n%s", m.Name, journal)
-		for _, log := range []string{"data/agent.log", "data/watcher.log"} {
+		for _, log := range []string{layout.AgentLogFile, layout.WatcherLogFile} {
 			text, _ := os.ReadFile(filepath.Join(m.host.Top, log))
 			m.t.Logf("%s of %s:\n%s", log, m.Name, text)
 		}
@@ -107,7 +108,7 @@ func (m *machine) waitProperty(unit, name, want string) {
 // configure writes the agent's settings, and only them, to the disk.
 func (m *machine) configure(text string) {
 	m.t.Helper()
-	f, err := os.Create(filepath.Join(m.host.Top, "agent.yml"))
+	f, err := os.Create(layout.Path(m.host.Top, layout.ConfigFile))
 	check(m.t, err)
 	_, err = f.WriteString(text)
 	check(m.t, err)
@@ -126,7 +127,7 @@ func (m *machine) processes() string {
 // some words in it, and gives its time; zero if there is none.
 func (m *machine) logged(log, words string) time.Time {
 	m.t.Helper()
-	text, err := os.ReadFile(filepath.Join(m.host.Top, "data", log))
+	text, err := os.ReadFile(layout.Path(m.host.Top, log))
 	check(m.t, err)
 	for line := range strings.Lines(string(text)) {
 		stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")

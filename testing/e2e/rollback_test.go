@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/lab"
 )
@@ -36,7 +37,7 @@ func TestAnOperatorSendsAHostBackToTheVersionItKept(t *testing.T) {
 	w.onDisk(h, "1.0.0")
 	w.result(h, "1.0.0", "")
 	// Nothing was downloaded, so a server without packages does for the way back.
-	if left, err := filepath.Glob(filepath.Join(h.Top, "data", "downloads", "*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(layout.Path(h.Top, layout.DownloadsDir), "*")); err != nil || len(left) > 0 {
 		t.Errorf("downloads: %v, %v", left, err)
 	}
 	// And forward again, on the host itself.
@@ -88,7 +89,7 @@ func TestTheServerHearsOfARollbackFromTheWatcher(t *testing.T) {
 	})
 	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
 	// The credential is the watcher's own, and for the owner alone.
-	fi, err := os.Stat(filepath.Join(h.Top, "watcher-identity"))
+	fi, err := os.Stat(layout.Path(h.Top, layout.WatcherIdentityFile))
 	if err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("the watcher's credential: %v, %v", fi, err)
 	}

@@ -3,11 +3,11 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/lab"
 )
@@ -140,7 +140,7 @@ func TestACrashLoopIsDecidedWithinFifteenSecondsWithDefaultSettings(t *testing.T
 	w.publish("1.2.0", w.Programs.CrashLooper)
 	w.upgrade("1.2.0", m.host)
 	w.rolledBack(m.host, "1.2.0", "1.0.0", "crash_loop")
-	switched, decided := m.logged("agent.log", "agent restarts as another version"), m.logged("watcher.log", "rolling back")
+	switched, decided := m.logged(layout.AgentLogFile, "agent restarts as another version"), m.logged(layout.WatcherLogFile, "rolling back")
 	if took := decided.Sub(switched); switched.IsZero() || decided.IsZero() || took > crashLoopDecided {
 		t.Errorf("from the switch (%s) to the decision (%s) it took %s, want at most %s", switched, decided, took, crashLoopDecided)
 	} else {
@@ -202,7 +202,7 @@ func (m *machine) settlesAt10() {
 		return nil
 	})
 	m.waitProperty(m.watcher, "ActiveState", "inactive")
-	if _, err := os.Lstat(filepath.Join(m.host.Top, "data", "upgrade-decision")); err == nil {
+	if _, err := os.Lstat(layout.Path(m.host.Top, layout.DecisionFile)); err == nil {
 		m.t.Error("the decision is still there")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/lab"
 )
@@ -29,7 +30,7 @@ func TestThreeHostsMoveToAGoodVersion(t *testing.T) {
 			t.Errorf("%s went through %v", h.Name, phases)
 		}
 		// The version before stays for a way back.
-		homes, err := filepath.Glob(filepath.Join(h.Top, "data", "muster-agent-1.0.0-*"))
+		homes, err := filepath.Glob(layout.Path(h.Top, layout.Home("1.0.0-*")))
 		if err != nil || len(homes) != 1 {
 			t.Errorf("homes of 1.0.0 on %s: %v, %v", h.Name, homes, err)
 		}
@@ -99,7 +100,7 @@ func TestTheServerIsKilledDuringTheWatch(t *testing.T) {
 	// The watch ends while nobody listens: a server that is away must not cost
 	// a good version its place.
 	eventually(t, "the watcher is done", func() error {
-		if _, err := os.Lstat(filepath.Join(h.Top, "data", "upgrade-marker")); err == nil {
+		if _, err := os.Lstat(layout.Path(h.Top, layout.MarkerFile)); err == nil {
 			return errStillThere
 		}
 		return nil
@@ -203,7 +204,7 @@ func tree(t *testing.T, h *lab.Host) []string {
 		if e.IsDir() && e.Name() == "run" {
 			return filepath.SkipDir
 		}
-		if dir := filepath.Dir(rel); dir == "." || strings.HasPrefix(dir, "data/muster-agent-") {
+		if dir := filepath.Dir(rel); dir == "." || strings.HasPrefix(dir, layout.Home("")) {
 			names = append(names, rel)
 		}
 		return nil
@@ -230,7 +231,7 @@ func waitForPart(t *testing.T, h *lab.Host) string {
 	t.Helper()
 	var part string
 	eventually(t, "bytes have arrived", func() error {
-		parts, err := filepath.Glob(filepath.Join(h.Top, "data", "downloads", "*.part"))
+		parts, err := filepath.Glob(filepath.Join(layout.Path(h.Top, layout.DownloadsDir), "*.part"))
 		if err != nil {
 			return err
 		}

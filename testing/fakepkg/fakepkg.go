@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/build"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 )
@@ -62,8 +63,8 @@ type Entry struct {
 func Describe(version string) manifest.Package {
 	v, snapshot := manifest.SplitSnapshot(version)
 	p := manifest.Package{Version: v, Snapshot: snapshot, Hash: Hash, OS: "linux", Arch: "amd64"}
-	p.VersionedHome = "data/muster-agent-" + p.Identity().ShortHash()
-	home := "data/muster-agent-" + p.Identity().String()
+	p.VersionedHome = layout.Home(p.Identity().ShortHash())
+	home := layout.Home(p.Identity().String())
 	p.PathMappings = []map[string]string{{
 		p.VersionedHome:   home,
 		manifest.FileName: home + "/" + manifest.FileName,

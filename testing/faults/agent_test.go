@@ -14,6 +14,7 @@ import (
 	hostinfo "github.com/muster-fleet/muster/agent/host"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/agent/upgrade"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -88,11 +89,11 @@ func (p *process) agentLock(path, _ string) (func() error, error) {
 // exec replaces the process by the program the pointer leads to: what runs here
 // does nothing any more, and what comes has its number.
 func (p *process) exec() error {
-	if err := p.act("exec agent", path.Join(top, marker.AgentLink)); err != nil {
+	if err := p.act("exec agent", path.Join(top, layout.AgentLink)); err != nil {
 		return err
 	}
 	h := p.host
-	prog, err := h.load(marker.AgentLink)
+	prog, err := h.load(layout.AgentLink)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (u units) Start(_ context.Context, file, _ string) (upgrade.Watcher, error)
 func (u units) PID() int { return 0 }
 
 func (u units) Stop() error {
-	if err := u.p.act("stop watcher", marker.WatcherLink); err != nil {
+	if err := u.p.act("stop watcher", layout.WatcherLink); err != nil {
 		return err
 	}
 	u.p.host.stopWatcherUnit()

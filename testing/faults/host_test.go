@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
-	"github.com/muster-fleet/muster/watcher/marker"
 )
 
 const (
@@ -257,7 +257,7 @@ func loadFile(d disk.Disk, file string) (program, error) {
 	if err != nil {
 		return program{}, fmt.Errorf("exec %s: %w", file, err)
 	}
-	p.file, p.home = file, path.Join(marker.DataDir, path.Base(path.Dir(file)))
+	p.file, p.home = file, path.Join(layout.DataDir, path.Base(path.Dir(file)))
 	return p, nil
 }
 
@@ -286,7 +286,7 @@ func (h *host) agentUnit() {
 }
 
 func (h *host) startAgent() (*process, error) {
-	prog, err := h.load(marker.AgentLink)
+	prog, err := h.load(layout.AgentLink)
 	if err != nil {
 		return nil, err
 	}
@@ -377,7 +377,7 @@ func (h *host) restartWatcherUnit() error {
 
 // condition is the unit's ConditionPathExists.
 func (h *host) condition() bool {
-	_, err := h.outside().Lstat(opExec, path.Join(top, marker.MarkerFile))
+	_, err := h.outside().Lstat(opExec, path.Join(top, layout.MarkerFile))
 	return err == nil && !h.isOff()
 }
 

@@ -14,11 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/config"
 	"github.com/muster-fleet/muster/agent/identity"
 	"github.com/muster-fleet/muster/packaging/build"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/testing/fakeserver"
@@ -88,8 +88,8 @@ func (k *kit) release(t testing.TB, version string, agent, watcher life) *releas
 	dir := t.TempDir()
 	var files []build.File
 	for name, text := range map[string]string{
-		marker.AgentLink:   program{kind: "agent", version: version, life: agent}.text(),
-		marker.WatcherLink: program{kind: "watcher", version: version, life: watcher}.text(),
+		layout.AgentLink:   program{kind: "agent", version: version, life: agent}.text(),
+		layout.WatcherLink: program{kind: "watcher", version: version, life: watcher}.text(),
 	} {
 		file := filepath.Join(dir, name)
 		must(t, os.WriteFile(file, []byte(text), 0o600))
@@ -115,7 +115,7 @@ func noHook(simdisk.Call) error { return nil }
 
 func unpack(d disk.Disk, r *release) error {
 	file := path.Join("/", r.archive)
-	if err := d.MkdirAll("test", path.Join(top, marker.DataDir), 0o755); err != nil {
+	if err := d.MkdirAll("test", path.Join(top, layout.DataDir), 0o755); err != nil {
 		return err
 	}
 	if err := disk.WriteFile(d, "test", file, r.packed, 0o600); err != nil {
@@ -143,11 +143,11 @@ func (k *kit) installed(t testing.TB, runs *release, published ...*release) worl
 	f := simdisk.New()
 	d := f.View(noHook)
 	must(t, unpack(d, runs))
-	for _, link := range []string{marker.AgentLink, marker.WatcherLink} {
+	for _, link := range []string{layout.AgentLink, layout.WatcherLink} {
 		must(t, disk.Point(d, "test", path.Join(runs.install.Home, link), path.Join(top, link)))
 	}
-	must(t, disk.WriteFile(d, "test", path.Join(top, marker.ActiveCommitFile), []byte(runs.install.Hash+"\n"), 0o644))
-	must(t, disk.WriteFile(d, "test", path.Join(top, config.FileName), []byte(settings), 0o644))
+	must(t, disk.WriteFile(d, "test", path.Join(top, layout.ActiveCommitFile), []byte(runs.install.Hash+"\n"), 0o644))
+	must(t, disk.WriteFile(d, "test", path.Join(top, layout.ConfigFile), []byte(settings), 0o644))
 	must(t, identity.Save(d, top, identity.Identity{
 		AgentID: agentID, APIKey: "key-" + agentID, ServerURL: serverURL, TrustedKeys: []string{k.public.String()},
 	}))

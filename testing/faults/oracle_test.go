@@ -11,11 +11,9 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/gateway"
-	"github.com/muster-fleet/muster/agent/upgrade"
-	"github.com/muster-fleet/muster/packaging/install"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
-	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -28,8 +26,6 @@ const (
 	// must stay as it was found: longer than a unit's restart delay.
 	lookEvery = time.Second
 	settleFor = 10 * time.Second
-
-	decisionFile = "data/upgrade-decision"
 )
 
 // end is how a host came out.
@@ -104,7 +100,7 @@ func (l *looker) there(name string) bool {
 
 // nothingPending: what an upgrade in progress leaves is gone.
 func (l *looker) nothingPending() {
-	for _, file := range []string{marker.MarkerFile, upgrade.JournalFile, marker.RequestFile} {
+	for _, file := range []string{layout.MarkerFile, layout.JournalFile, layout.RequestFile} {
 		if l.there(file) {
 			l.complain("%s is still there", file)
 		}
@@ -120,7 +116,7 @@ func (l *looker) nothingPending() {
 // pointer: it leads to one of the two versions, which is whole, and the rest of
 // the host agrees.
 func (l *looker) pointer() {
-	home := l.leads(marker.AgentLink)
+	home := l.leads(layout.AgentLink)
 	for _, r := range []*release{l.e.old, l.e.new} {
 		if home == r.install.Home {
 			l.running = r
@@ -134,7 +130,7 @@ func (l *looker) pointer() {
 		l.complain("the pointer leads to the broken version")
 	}
 	l.whole(l.running)
-	switch by := l.leads(marker.WatcherLink); by {
+	switch by := l.leads(layout.WatcherLink); by {
 	case l.e.old.install.Home:
 		l.whole(l.e.old)
 	case l.e.new.install.Home:
@@ -142,7 +138,7 @@ func (l *looker) pointer() {
 	default:
 		l.complain("the watcher's link leads to %q", by)
 	}
-	commit, err := l.h.outside().ReadFile("look", path.Join(top, marker.ActiveCommitFile))
+	commit, err := l.h.outside().ReadFile("look", path.Join(top, layout.ActiveCommitFile))
 	if want := l.running.install.Hash + "\n"; err != nil || string(commit) != want {
 		l.complain("the active commit is %q (%v), want %q", commit, err, want)
 	}
@@ -243,13 +239,14 @@ func lastOf(c []fakeserver.Checkin) fakeserver.Checkin {
 
 // known are the files in the data folder that mean nothing pending.
 var known = []string{
-	"active.commit", "downloads", "upgrade-outcome", "upgrade-failure", "failed-versions", "previous-version",
+	path.Base(layout.ActiveCommitFile), path.Base(layout.DownloadsDir), path.Base(layout.OutcomeFile),
+	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.PreviousFile),
 }
 
 // inert are those that mean something only beside what is gone.
 var inert = []string{
-	path.Base(marker.MarkerFile) + ".prev", path.Base(upgrade.JournalFile) + ".prev", path.Base(marker.RequestFile) + ".prev",
-	path.Base(decisionFile), path.Base(decisionFile) + ".prev",
+	path.Base(layout.MarkerFile) + layout.PreviousSuffix, path.Base(layout.JournalFile) + layout.PreviousSuffix, path.Base(layout.RequestFile) + layout.PreviousSuffix,
+	path.Base(layout.DecisionFile), path.Base(layout.DecisionFile) + layout.PreviousSuffix,
 }
 
 // leftOvers: of what a fault left, only that may stay which is never taken for
@@ -266,7 +263,7 @@ var inert = []string{
 // further upgrade (strict) nothing of this stays.
 func (l *looker) leftOvers() {
 	d := l.h.outside()
-	for _, folder := range []string{top, path.Join(top, marker.DataDir)} {
+	for _, folder := range []string{top, path.Join(top, layout.DataDir)} {
 		entries, err := d.ReadDir("look", folder)
 		if err != nil {
 			l.complain("%v", err)
@@ -282,26 +279,26 @@ func (l *looker) leftOvers() {
 func (l *looker) odd(folder string, e fs.DirEntry) string {
 	n := e.Name()
 	switch {
-	case strings.HasSuffix(n, ".new"), strings.HasPrefix(n, install.StagingPrefix):
+	case strings.HasSuffix(n, layout.NewSuffix), strings.HasPrefix(n, layout.StagingPrefix):
 		if l.e.strict {
 			return "a left-over that the next upgrade did not remove"
 		}
 		return ""
 	case folder == top:
-		if !slices.Contains([]string{marker.AgentLink, marker.WatcherLink, "data", "identity", "agent.yml"}, n) {
+		if !slices.Contains([]string{layout.AgentLink, layout.WatcherLink, layout.DataDir, layout.IdentityFile, layout.ConfigFile}, n) {
 			return "unknown"
 		}
 		return ""
 	case !l.e.strict && slices.Contains(inert, n):
 		return ""
-	case slices.Contains(known, strings.TrimSuffix(n, ".prev")):
-		if n == "downloads" && l.e.strict {
+	case slices.Contains(known, strings.TrimSuffix(n, layout.PreviousSuffix)):
+		if n == path.Base(layout.DownloadsDir) && l.e.strict {
 			return l.oddDownloads()
 		}
 		return ""
 	}
 	for _, r := range []*release{l.e.old, l.e.new} {
-		if path.Join(marker.DataDir, n) == r.install.Home {
+		if path.Join(layout.DataDir, n) == r.install.Home {
 			before := len(l.wrong)
 			l.whole(r)
 			if len(l.wrong) > before {
@@ -314,7 +311,7 @@ func (l *looker) odd(folder string, e fs.DirEntry) string {
 }
 
 func (l *looker) oddDownloads() string {
-	entries, err := l.h.outside().ReadDir("look", path.Join(top, "data/downloads"))
+	entries, err := l.h.outside().ReadDir("look", path.Join(top, layout.DownloadsDir))
 	if err != nil || len(entries) > 0 {
 		return fmt.Sprintf("%d downloads are left", len(entries))
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -16,7 +17,7 @@ var errKilled = errors.New("killed")
 
 // runWatcher runs a watcher to its end, as its main does; nil is exit code 0.
 func (h *host) runWatcher(say func(error)) error {
-	prog, err := h.load(marker.WatcherLink)
+	prog, err := h.load(layout.WatcherLink)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (p *process) watch(say func(error), base int) error {
 		say(errNothing)
 		return nil
 	}
-	release, err := p.lock(path.Join(top, marker.WatcherLockFile), "another watcher is watching")
+	release, err := p.lock(path.Join(top, layout.WatcherLockFile), "another watcher is watching")
 	if err != nil {
 		say(errNothing)
 		return nil

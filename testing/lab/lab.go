@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
@@ -448,7 +449,7 @@ func (l *Lab) Install(ctx context.Context, s *Server, p *Publisher, archive, nam
 	if o.Defaults {
 		config = fmt.Appendf(nil, "host: {name: %s}\n", name)
 	}
-	if err := os.WriteFile(filepath.Join(h.Top, "agent.yml"), config, 0o600); err != nil {
+	if err := os.WriteFile(layout.Path(h.Top, layout.ConfigFile), config, 0o600); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -462,7 +463,7 @@ func (l *Lab) InstallCommand(ctx context.Context, top string, flags ...string) (
 // Start runs the agent as its user would without a service manager. It is not
 // waited for: it may be replaced by another process in the course of an upgrade.
 func (h *Host) Start() error {
-	c := exec.Command(filepath.Join(h.Top, "muster-agent"), "run", "--top", h.Top)
+	c := exec.Command(layout.Path(h.Top, layout.AgentLink), "run", "--top", h.Top)
 	c.SysProcAttr = ownGroup()
 	if err := c.Start(); err != nil {
 		return err
@@ -473,13 +474,13 @@ func (h *Host) Start() error {
 
 // CLI runs the agent's own command line on the host.
 func (h *Host) CLI(ctx context.Context, args ...string) (string, error) {
-	return h.lab.program(ctx, nil, append([]string{filepath.Join(h.Top, "muster-agent")}, args...)...)
+	return h.lab.program(ctx, nil, append([]string{layout.Path(h.Top, layout.AgentLink)}, args...)...)
 }
 
 // Runs is the version the host's pointer leads to.
 func (h *Host) Runs() (string, error) {
-	target, err := os.Readlink(filepath.Join(h.Top, "muster-agent"))
-	return strings.TrimPrefix(filepath.Base(filepath.Dir(target)), "muster-agent-"), err
+	target, err := os.Readlink(layout.Path(h.Top, layout.AgentLink))
+	return strings.TrimPrefix(filepath.Base(filepath.Dir(target)), layout.HomePrefix), err
 }
 
 // Processes are the ids of the processes whose program lies in the host's

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
@@ -71,7 +72,7 @@ func (id Identity) tlsConfig() (*tls.Config, error) {
 	case id.CAPEM != "":
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(id.CAPEM)) {
-			return nil, fmt.Errorf("%s: ca_pem: holds no certificate", IdentityFile)
+			return nil, fmt.Errorf("%s: ca_pem: holds no certificate", layout.WatcherIdentityFile)
 		}
 	case id.CAFingerprint != "":
 		u, err := url.Parse(id.ServerURL)

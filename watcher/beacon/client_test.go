@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
@@ -35,7 +35,7 @@ func TestACredentialIsReadAsItWasWritten(t *testing.T) {
 	if id, err := Load(disk.OS{}, top); err != nil || *id != want {
 		t.Fatalf("read %+v, %v; want %+v", id, err, want)
 	}
-	fi, err := os.Stat(filepath.Join(top, IdentityFile))
+	fi, err := os.Stat(layout.Path(top, layout.WatcherIdentityFile))
 	if err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v; want it readable by the owner alone", fi, err)
 	}
@@ -49,7 +49,7 @@ func TestACredentialIsReadAsItWasWritten(t *testing.T) {
 
 func TestADamagedCredentialIsNone(t *testing.T) {
 	top := t.TempDir()
-	if err := os.WriteFile(filepath.Join(top, IdentityFile), make([]byte, 300), 0o600); err != nil {
+	if err := os.WriteFile(layout.Path(top, layout.WatcherIdentityFile), make([]byte, 300), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if id, err := Load(disk.OS{}, top); id != nil || !errors.Is(err, disk.ErrDamaged) || !strings.Contains(err.Error(), "enrol this host again") {

@@ -6,15 +6,12 @@ package beacon
 import (
 	"fmt"
 	"net/url"
-	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 const (
-	// IdentityFile is the credential's name in the top folder.
-	IdentityFile = "watcher-identity"
-
 	identityKind    = "watcher-identity"
 	identityVersion = 1
 )
@@ -38,7 +35,7 @@ type Identity struct {
 // the server gives out none, or the host was enrolled before it did. A damaged
 // one counts as none, with err telling why.
 func Load(d disk.Disk, top string) (*Identity, error) {
-	id, err := disk.FindRecord[Identity](d, "watcher identity", filepath.Join(top, IdentityFile), identityKind, identityVersion)
+	id, err := disk.FindRecord[Identity](d, "watcher identity", layout.Path(top, layout.WatcherIdentityFile), identityKind, identityVersion)
 	if err == nil && id != nil {
 		err = id.validate()
 	}
@@ -53,23 +50,23 @@ func Save(d disk.Disk, top string, id Identity) error {
 	if err := id.validate(); err != nil {
 		return err
 	}
-	return disk.WriteRecord(d, "watcher identity", filepath.Join(top, IdentityFile), identityKind, identityVersion, id)
+	return disk.WriteRecord(d, "watcher identity", layout.Path(top, layout.WatcherIdentityFile), identityKind, identityVersion, id)
 }
 
 // Remove forgets the credential, as an agent does that leaves its server.
 func Remove(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, "watcher identity", filepath.Join(top, IdentityFile))
+	return disk.RemoveRecord(d, "watcher identity", layout.Path(top, layout.WatcherIdentityFile))
 }
 
 func (id Identity) validate() error {
 	u, err := url.Parse(id.ServerURL)
 	switch {
 	case id.AgentID == "":
-		return fmt.Errorf("%s: agent_id: is empty", IdentityFile)
+		return fmt.Errorf("%s: agent_id: is empty", layout.WatcherIdentityFile)
 	case id.APIKey == "":
-		return fmt.Errorf("%s: api_key: is empty", IdentityFile)
+		return fmt.Errorf("%s: api_key: is empty", layout.WatcherIdentityFile)
 	case err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http"):
-		return fmt.Errorf("%s: server_url: is %q, want https://host:port", IdentityFile, id.ServerURL)
+		return fmt.Errorf("%s: server_url: is %q, want https://host:port", layout.WatcherIdentityFile, id.ServerURL)
 	}
 	return nil
 }

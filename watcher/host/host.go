@@ -15,7 +15,7 @@ import (
 
 	"github.com/kardianos/service"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/probe"
 	"github.com/muster-fleet/muster/watcher/watch"
 )
@@ -38,8 +38,6 @@ const (
 	// maxAgentLog bounds the log an agent started here writes to; it is moved
 	// aside at the next start when larger.
 	maxAgentLog = 8 << 20
-
-	agentLog = "data/agent.log"
 )
 
 // Manager is the part of a service manager the watcher needs, as of
@@ -118,13 +116,13 @@ func (h *Host) Health(ctx context.Context) (probe.Health, error) {
 // Start starts the agent the pointer leads to as a process of its own session,
 // which outlives the watcher. Its output goes to data/agent.log.
 func (h *Host) Start() error {
-	out, err := openAgentLog(filepath.Join(h.Top, agentLog))
+	out, err := openAgentLog(layout.Path(h.Top, layout.AgentLogFile))
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	// Resolved first: the process is to be known by the version it runs.
-	program, err := filepath.EvalSymlinks(filepath.Join(h.Top, marker.AgentLink))
+	program, err := filepath.EvalSymlinks(layout.Path(h.Top, layout.AgentLink))
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
@@ -249,7 +247,7 @@ func (h *Host) stopProcess() error {
 		return nil
 	}
 	if p.PID == 0 {
-		return fmt.Errorf("stop the agent: %s is held but names no process: stop the agent by hand", marker.AgentLockFile)
+		return fmt.Errorf("stop the agent: %s is held but names no process: stop the agent by hand", layout.AgentLockFile)
 	}
 	// The handle is taken before the second look, which proves that the process
 	// it stands for is the agent: a number alone may by now be another process.

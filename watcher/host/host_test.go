@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/watch"
 )
 
@@ -34,7 +34,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	agentProgram = filepath.Join(dir, marker.AgentLink)
+	agentProgram = layout.Path(dir, layout.AgentLink)
 	if msg, err := exec.Command("go", "build", "-o", agentProgram, "../testdata/agent").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the agent: %v\n%s", err, msg)
 		return 1
@@ -50,7 +50,7 @@ func install(t *testing.T, script map[string]any) *Host {
 	top, err := os.MkdirTemp("", "m")
 	must(t, err)
 	must(t, os.MkdirAll(filepath.Join(top, home), 0o700))
-	must(t, os.Link(agentProgram, filepath.Join(top, home, marker.AgentLink)))
+	must(t, os.Link(agentProgram, filepath.Join(top, home, layout.AgentLink)))
 	all := map[string]any{"version": "1.0.0", "hash": "9be1f0"}
 	for k, v := range script {
 		all[k] = v
@@ -58,7 +58,7 @@ func install(t *testing.T, script map[string]any) *Host {
 	b, err := json.Marshal(all)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(top, home, "script"), b, 0o600))
-	must(t, disk.Point(disk.OS{}, "test", home+"/"+marker.AgentLink, filepath.Join(top, marker.AgentLink)))
+	must(t, disk.Point(disk.OS{}, "test", home+"/"+layout.AgentLink, layout.Path(top, layout.AgentLink)))
 	h := &Host{Top: top}
 	t.Cleanup(func() {
 		if h.child.running() {
@@ -166,7 +166,7 @@ func TestAnAgentThatLosesTheLockDidNotCrash(t *testing.T) {
 
 func TestAMissingProgramIsAnError(t *testing.T) {
 	h := install(t, nil)
-	must(t, os.Remove(filepath.Join(h.Top, home, marker.AgentLink)))
+	must(t, os.Remove(filepath.Join(h.Top, home, layout.AgentLink)))
 	if err := h.Start(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v, want that the program is not there", err)
 	}
@@ -176,8 +176,8 @@ func TestFindAgent(t *testing.T) {
 	lockFile := func(t *testing.T, content string) (top, path string) {
 		t.Helper()
 		top = t.TempDir()
-		must(t, os.Mkdir(filepath.Join(top, marker.DataDir), 0o700))
-		path = filepath.Join(top, marker.AgentLockFile)
+		must(t, os.Mkdir(layout.Path(top, layout.DataDir), 0o700))
+		path = layout.Path(top, layout.AgentLockFile)
 		must(t, os.WriteFile(path, []byte(content), 0o600))
 		return top, path
 	}

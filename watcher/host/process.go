@@ -9,7 +9,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/watch"
 )
 
@@ -20,7 +20,7 @@ import (
 // instant when an agent replaces itself in place, and trying it could take it
 // from an agent that starts just then.
 func findAgent(top string) watch.Process {
-	lock := filepath.Join(top, filepath.FromSlash(marker.AgentLockFile))
+	lock := layout.Path(top, layout.AgentLockFile)
 	pid := readPID(lock)
 	if pid != 0 {
 		switch home, found := homeOf(top, pid); found {
@@ -83,5 +83,5 @@ func homeIn(top, program string) (string, bool) {
 		return "", false
 	}
 	home := path.Dir(filepath.ToSlash(rel))
-	return home, path.Dir(home) == marker.DataDir && path.Base(filepath.ToSlash(rel)) == marker.AgentLink
+	return home, path.Dir(home) == layout.DataDir && path.Base(filepath.ToSlash(rel)) == layout.AgentLink
 }

@@ -1,22 +1,20 @@
 package marker
 
 import (
-	"path/filepath"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
-
-// DecisionFile holds a verdict between the moment it falls and the moment it is
-// carried out, so that a watcher started after a crash goes on with it and knows
-// why. Watchers write it. The agent that comes up again reads it, to know that
-// the pointer was led back on purpose: an upgrade of its own that was merely cut
-// short looks the same.
-const DecisionFile = "data/upgrade-decision"
 
 const opDecision = "decision"
 
-// Decision is bound to one marker by what no other marker has in common with it.
+// Decision is a verdict between the moment it falls and the moment it is carried
+// out, so that a watcher started after a crash goes on with it and knows why.
+// Watchers write it. The agent that comes up again reads it, to know that the
+// pointer was led back on purpose: an upgrade of its own that was merely cut
+// short looks the same. It is bound to one marker by what no other marker has in
+// common with it.
 type Decision struct {
 	ActionID  string    `json:"action_id,omitempty"`
 	FromHome  string    `json:"from_home"`
@@ -41,14 +39,14 @@ func (d Decision) about(m Marker) bool {
 
 // WriteDecision stores a decision.
 func WriteDecision(d disk.Disk, top string, decision Decision) error {
-	return disk.WriteRecord(d, opDecision, filepath.Join(top, DecisionFile), "decision", recordVersion, decision)
+	return disk.WriteRecord(d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion, decision)
 }
 
 // ReadDecision returns the decision about m, or nil. One that cannot be read
 // counts as none, with err telling why: where the pointer leads still says what
 // was decided.
 func ReadDecision(d disk.Disk, top string, m Marker) (*Decision, error) {
-	decision, err := disk.FindRecord[Decision](d, opDecision, filepath.Join(top, DecisionFile), "decision", recordVersion)
+	decision, err := disk.FindRecord[Decision](d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion)
 	if err != nil || decision == nil || !decision.about(m) {
 		return nil, err
 	}
@@ -57,5 +55,5 @@ func ReadDecision(d disk.Disk, top string, m Marker) (*Decision, error) {
 
 // RemoveDecision forgets the decision. One that stays fits no later marker.
 func RemoveDecision(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, opDecision, filepath.Join(top, DecisionFile))
+	return disk.RemoveRecord(d, opDecision, layout.Path(top, layout.DecisionFile))
 }

@@ -12,29 +12,11 @@ package marker
 import (
 	"errors"
 	"fmt"
-	"path"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-)
-
-// Names of the things on a host, relative to its top folder. A link has the name
-// of the program it leads to.
-const (
-	AgentLink   = "muster-agent" + exe   // the one pointer: decides which version runs
-	WatcherLink = "muster-watcher" + exe // the watcher that watches the next upgrade
-
-	DataDir          = "data"
-	MarkerFile       = "data/upgrade-marker"
-	OutcomeFile      = "data/upgrade-outcome"
-	ActiveCommitFile = "data/active.commit"
-	PreviousFile     = "data/previous-version"
-	RequestFile      = "data/rollback-request"
-	WatcherLockFile  = "data/watcher.lock"
-	AgentLockFile    = "data/agent.lock"
 )
 
 // Version is the version of the marker's format. A watcher refuses a newer one
@@ -163,14 +145,14 @@ func Write(d disk.Disk, top string, m Marker) error {
 	if err := m.validate(); err != nil {
 		return fmt.Errorf("write upgrade marker: %w", err)
 	}
-	return disk.WriteRecord(d, "upgrade marker", filepath.Join(top, MarkerFile), "marker", Version, m)
+	return disk.WriteRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", Version, m)
 }
 
 // Read returns the marker, or nil when no upgrade is pending. A marker that
 // cannot be trusted counts as none, with err telling why: callers log it and go
 // on, they neither refuse to start nor roll back.
 func Read(d disk.Disk, top string) (*Marker, error) {
-	m, err := disk.FindRecord[Marker](d, "upgrade marker", filepath.Join(top, MarkerFile), "marker", Version)
+	m, err := disk.FindRecord[Marker](d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", Version)
 	if err == nil && m != nil {
 		err = m.validate()
 	}
@@ -182,24 +164,24 @@ func Read(d disk.Disk, top string) (*Marker, error) {
 
 // Remove ends the watch.
 func Remove(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, "upgrade marker", filepath.Join(top, MarkerFile))
+	return disk.RemoveRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile))
 }
 
 // WriteOutcome stores how the watch ended. It is written before the marker is
 // removed: a crash between the two repeats the end, it does not lose it.
 func WriteOutcome(d disk.Disk, top string, o Outcome) error {
-	return disk.WriteRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", recordVersion, o)
+	return disk.WriteRecord(d, "upgrade outcome", layout.Path(top, layout.OutcomeFile), "outcome", recordVersion, o)
 }
 
 // ReadOutcome returns the outcome of the last watched upgrade, or nil when there
 // is none. A damaged one counts as none, with err telling why.
 func ReadOutcome(d disk.Disk, top string) (*Outcome, error) {
-	return disk.FindRecord[Outcome](d, "upgrade outcome", filepath.Join(top, OutcomeFile), "outcome", recordVersion)
+	return disk.FindRecord[Outcome](d, "upgrade outcome", layout.Path(top, layout.OutcomeFile), "outcome", recordVersion)
 }
 
 // RemoveOutcome forgets the last outcome.
 func RemoveOutcome(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, "upgrade outcome", filepath.Join(top, OutcomeFile))
+	return disk.RemoveRecord(d, "upgrade outcome", layout.Path(top, layout.OutcomeFile))
 }
 
 // Previous is the version that was replaced last and is kept on the host for a
@@ -213,13 +195,13 @@ type Previous struct {
 
 // WritePrevious stores which version is kept.
 func WritePrevious(d disk.Disk, top string, p Previous) error {
-	return disk.WriteRecord(d, "previous version", filepath.Join(top, PreviousFile), "previous", recordVersion, p)
+	return disk.WriteRecord(d, "previous version", layout.Path(top, layout.PreviousFile), "previous", recordVersion, p)
 }
 
 // ReadPrevious returns the version that is kept, or nil when there is none. A
 // damaged record counts as none, with err telling why.
 func ReadPrevious(d disk.Disk, top string) (*Previous, error) {
-	p, err := disk.FindRecord[Previous](d, "previous version", filepath.Join(top, PreviousFile), "previous", recordVersion)
+	p, err := disk.FindRecord[Previous](d, "previous version", layout.Path(top, layout.PreviousFile), "previous", recordVersion)
 	if err == nil && p != nil {
 		err = checkHome("home", p.Home)
 	}
@@ -231,7 +213,7 @@ func ReadPrevious(d disk.Disk, top string) (*Previous, error) {
 
 // RemovePrevious forgets the version that was kept.
 func RemovePrevious(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, "previous version", filepath.Join(top, PreviousFile))
+	return disk.RemoveRecord(d, "previous version", layout.Path(top, layout.PreviousFile))
 }
 
 // Request asks the watcher to end a watch by going back, whatever the new
@@ -248,24 +230,23 @@ type Request struct {
 
 // WriteRequest asks for a rollback.
 func WriteRequest(d disk.Disk, top string, r Request) error {
-	return disk.WriteRecord(d, "rollback request", filepath.Join(top, RequestFile), "rollback-request", recordVersion, r)
+	return disk.WriteRecord(d, "rollback request", layout.Path(top, layout.RequestFile), "rollback-request", recordVersion, r)
 }
 
 // ReadRequest returns the request, or nil when nobody asks. A damaged one counts
 // as none, with err telling why.
 func ReadRequest(d disk.Disk, top string) (*Request, error) {
-	return disk.FindRecord[Request](d, "rollback request", filepath.Join(top, RequestFile), "rollback-request", recordVersion)
+	return disk.FindRecord[Request](d, "rollback request", layout.Path(top, layout.RequestFile), "rollback-request", recordVersion)
 }
 
 // RemoveRequest takes the request back.
 func RemoveRequest(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, "rollback request", filepath.Join(top, RequestFile))
+	return disk.RemoveRecord(d, "rollback request", layout.Path(top, layout.RequestFile))
 }
 
-// checkHome: the watcher removes the loser's home, and a home that is not exactly
-// data/<folder> could make it remove something else.
+// checkHome: the watcher removes the home of the version that lost.
 func checkHome(name, home string) error {
-	if path.Dir(home) != DataDir || strings.ContainsAny(home, `\:`) || path.Clean(home) != home {
+	if !layout.IsHome(home) {
 		return fmt.Errorf("%s: is %q, want data/<folder>", name, home)
 	}
 	return nil

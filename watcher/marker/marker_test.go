@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,13 +12,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
 func host(t *testing.T) string {
 	t.Helper()
 	top := t.TempDir()
-	if err := os.Mkdir(filepath.Join(top, DataDir), 0o700); err != nil {
+	if err := os.Mkdir(layout.Path(top, layout.DataDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return top
@@ -128,7 +128,7 @@ func TestAnOutcomeIsReadAsItWasWritten(t *testing.T) {
 // previous one, or as none with a reason: never as something else.
 func TestADamagedMarkerIsNone(t *testing.T) {
 	top := host(t)
-	path := filepath.Join(top, MarkerFile)
+	path := layout.Path(top, layout.MarkerFile)
 	if err := Write(disk.OS{}, top, example()); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestADamagedMarkerFallsBackToThePreviousCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(top, MarkerFile), make([]byte, 500), 0o600); err != nil {
+	if err := os.WriteFile(layout.Path(top, layout.MarkerFile), make([]byte, 500), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	m, err := Read(disk.OS{}, top)
@@ -184,7 +184,7 @@ func TestADamagedMarkerFallsBackToThePreviousCopy(t *testing.T) {
 
 func TestANewerFormatIsRefused(t *testing.T) {
 	top := host(t)
-	if err := disk.WriteRecord(disk.OS{}, "test", filepath.Join(top, MarkerFile), "marker", Version+1, example()); err != nil {
+	if err := disk.WriteRecord(disk.OS{}, "test", layout.Path(top, layout.MarkerFile), "marker", Version+1, example()); err != nil {
 		t.Fatal(err)
 	}
 	m, err := Read(disk.OS{}, top)
@@ -226,7 +226,7 @@ func TestAMarkerIsChecked(t *testing.T) {
 			if err := Write(disk.OS{}, top, m); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Write: %v, want an error that names %s", err, tc.want)
 			}
-			if err := disk.WriteRecord(disk.OS{}, "test", filepath.Join(top, MarkerFile), "marker", Version, m); err != nil {
+			if err := disk.WriteRecord(disk.OS{}, "test", layout.Path(top, layout.MarkerFile), "marker", Version, m); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := Read(disk.OS{}, top); got != nil || err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -8,15 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/marker"
-)
-
-// Names in the data folder that a commit cleans up.
-const (
-	homePrefix   = "muster-agent-"
-	unpackPrefix = ".unpack-"
-	downloadsDir = "downloads"
 )
 
 // commit keeps the new version. The order: decision, so that a crash repeats the
@@ -45,19 +39,19 @@ func (w *Watch) commit(m marker.Marker) (marker.Outcome, error) {
 // cleanUp removes every version but the new one and the one before, which stays
 // for a rollback by hand, and what unpacking and downloading left behind.
 func (w *Watch) cleanUp(m marker.Marker) error {
-	entries, err := w.Disk.ReadDir(opCleanUp, filepath.Join(w.Top, marker.DataDir))
+	entries, err := w.Disk.ReadDir(opCleanUp, layout.Path(w.Top, layout.DataDir))
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, e := range entries {
-		home := path.Join(marker.DataDir, e.Name())
+		home := path.Join(layout.DataDir, e.Name())
 		switch {
 		case !e.IsDir() || home == m.To.Home || home == m.From.Home:
-		case strings.HasPrefix(e.Name(), homePrefix):
-			errs = append(errs, w.removeHome(opCleanUp, home))
-		case strings.HasPrefix(e.Name(), unpackPrefix):
-			errs = append(errs, w.Disk.RemoveAll(opCleanUp, filepath.Join(w.Top, marker.DataDir, e.Name())))
+		case strings.HasPrefix(e.Name(), layout.HomePrefix):
+			errs = append(errs, w.removeHome(home))
+		case strings.HasPrefix(e.Name(), layout.StagingPrefix):
+			errs = append(errs, w.Disk.RemoveAll(opCleanUp, layout.Path(w.Top, home)))
 		}
 	}
 	return errors.Join(append(errs, w.cleanDownloads(m))...)
@@ -67,7 +61,7 @@ func (w *Watch) cleanUp(m marker.Marker) error {
 // this one, and files last written before it switched. What is newer is a
 // download for an upgrade that waits for this one to end.
 func (w *Watch) cleanDownloads(m marker.Marker) error {
-	dir := filepath.Join(w.Top, marker.DataDir, downloadsDir)
+	dir := layout.Path(w.Top, layout.DownloadsDir)
 	entries, err := w.Disk.ReadDir(opCleanUp, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -96,7 +90,7 @@ func (w *Watch) cleanDownloads(m marker.Marker) error {
 // to follow the version; its name does not begin with a digit or a pre-release.
 func archiveOf(name string, id manifest.Identity) bool {
 	full := manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
-	rest, ok := strings.CutPrefix(name, homePrefix+full+"-")
+	rest, ok := strings.CutPrefix(name, layout.HomePrefix+full+"-")
 	return ok && (strings.HasPrefix(rest, "linux-") || strings.HasPrefix(rest, "darwin-") ||
 		strings.HasPrefix(rest, "windows-") || strings.HasPrefix(rest, "freebsd-"))
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -58,7 +59,7 @@ func (d faultDisk) Remove(op, path string) error {
 // still there.
 func (d faultDisk) RemoveAll(op, path string) error {
 	err := d.do("remove program", op, path, func() error {
-		return d.Disk.Remove(op, filepath.Join(path, marker.AgentLink))
+		return d.Disk.Remove(op, layout.Path(path, layout.AgentLink))
 	})
 	return errors.Join(err, d.do("remove all", op, path, func() error { return d.Disk.RemoveAll(op, path) }))
 }
@@ -198,14 +199,14 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 	if err := s.runUntilKilled(); err == nil {
 		t.Fatal("the watcher was not killed")
 	}
-	if _, err := os.Stat(filepath.Join(s.top, marker.AgentLink)); err != nil {
+	if _, err := os.Stat(layout.Path(s.top, layout.AgentLink)); err != nil {
 		t.Fatalf("after the kill the pointer leads nowhere: %v", err)
 	}
 	if power == "cut" {
 		s.host.home = ""
 	}
 	s.disk = quickDisk{}
-	pending := s.exists(marker.MarkerFile)
+	pending := s.exists(layout.MarkerFile)
 	if _, err := s.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 	}
 	if !pending {
 		// Killed past the end: the decision of a marker that is gone is left.
-		s.must(disk.RemoveRecord(quickDisk{}, "test", filepath.Join(s.top, marker.DecisionFile)))
+		s.must(disk.RemoveRecord(quickDisk{}, "test", layout.Path(s.top, layout.DecisionFile)))
 	}
 	s.wantSettled(e.result, e.home(s))
 	o, err := marker.ReadOutcome(quickDisk{}, s.top)
@@ -248,7 +249,7 @@ func TestAnyOperationFailsOnce(t *testing.T) {
 					if _, err := s.run(t.Context()); err != nil {
 						t.Fatalf("%v\n%s", err, s.lines)
 					}
-					s.must(disk.RemoveRecord(quickDisk{}, "test", filepath.Join(s.top, marker.DecisionFile)))
+					s.must(disk.RemoveRecord(quickDisk{}, "test", layout.Path(s.top, layout.DecisionFile)))
 					s.wantSettled(e.result, e.home(s))
 				})
 			})
@@ -271,10 +272,10 @@ func TestFullDisk(t *testing.T) {
 		if _, err := s.run(t.Context()); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("error is %v, want that the disk is full", err)
 		}
-		if s.leads(marker.AgentLink) != s.m.From.Home || s.host.runs() != s.m.From.Home {
-			t.Fatalf("the pointer leads to %s and %s runs, want the previous version", s.leads(marker.AgentLink), s.host.runs())
+		if s.leads(layout.AgentLink) != s.m.From.Home || s.host.runs() != s.m.From.Home {
+			t.Fatalf("the pointer leads to %s and %s runs, want the previous version", s.leads(layout.AgentLink), s.host.runs())
 		}
-		if !s.exists(marker.MarkerFile) {
+		if !s.exists(layout.MarkerFile) {
 			t.Fatal("the marker is gone with nothing told")
 		}
 		s.disk = quickDisk{}

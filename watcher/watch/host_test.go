@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -96,12 +97,12 @@ func (h *scriptedHost) update() {
 }
 
 func (h *scriptedHost) begin(at time.Time) {
-	target, err := os.Readlink(filepath.Join(h.top, marker.AgentLink))
+	target, err := os.Readlink(layout.Path(h.top, layout.AgentLink))
 	if err != nil {
 		return
 	}
 	home := filepath.ToSlash(filepath.Dir(target))
-	if _, err := os.Stat(filepath.Join(h.top, home, marker.AgentLink)); err != nil {
+	if _, err := os.Stat(filepath.Join(h.top, home, layout.AgentLink)); err != nil {
 		return
 	}
 	h.pid++
@@ -219,16 +220,16 @@ func (s *site) must(err error) {
 
 func (s *site) install(home string) {
 	s.must(os.MkdirAll(filepath.Join(s.top, home, "run"), 0o700))
-	for _, name := range []string{marker.AgentLink, marker.WatcherLink} {
+	for _, name := range []string{layout.AgentLink, layout.WatcherLink} {
 		s.must(os.WriteFile(filepath.Join(s.top, home, name), []byte(home), 0o700))
 	}
 }
 
 func (s *site) pointTo(home string) {
-	for _, name := range []string{marker.AgentLink, marker.WatcherLink} {
+	for _, name := range []string{layout.AgentLink, layout.WatcherLink} {
 		s.must(disk.Point(quickDisk{}, "test", home+"/"+name, filepath.Join(s.top, name)))
 	}
-	s.must(os.WriteFile(filepath.Join(s.top, marker.ActiveCommitFile), []byte(home), 0o600))
+	s.must(os.WriteFile(layout.Path(s.top, layout.ActiveCommitFile), []byte(home), 0o600))
 }
 
 // handOver has the old agent become the new one after d.
@@ -264,7 +265,7 @@ func (s *scriptedServer) Tell(r Report) {
 	}
 	s.good++
 	s.reports = append(s.reports, r)
-	s.pointer = append(s.pointer, s.s.leads(marker.AgentLink))
+	s.pointer = append(s.pointer, s.s.leads(layout.AgentLink))
 }
 
 func (s *scriptedServer) Flush(ctx context.Context) {
@@ -303,21 +304,21 @@ func (s *site) settled(want marker.Result, home string) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	for _, link := range []string{marker.AgentLink, marker.WatcherLink} {
+	for _, link := range []string{layout.AgentLink, layout.WatcherLink} {
 		check(s.leads(link) == home, "%s leads to %s, want %s", link, s.leads(link), home)
 	}
-	check(s.exists(home+"/"+marker.AgentLink), "%s has no program", home)
+	check(s.exists(home+"/"+layout.AgentLink), "%s has no program", home)
 	check(s.host.runs() == home, "runs %q, want %s", s.host.runs(), home)
 	p, err := marker.ReadPrevious(quickDisk{}, s.top)
-	check(err == nil && (p == nil || s.exists(p.Home+"/"+marker.AgentLink)), "the kept version is %+v (%v), and its program is not there", p, err)
+	check(err == nil && (p == nil || s.exists(p.Home+"/"+layout.AgentLink)), "the kept version is %+v (%v), and its program is not there", p, err)
 	if want == marker.Committed {
 		check(p != nil && p.Home == s.m.From.Home && p.ReplacedBy == s.m.To && !p.ReplacedAt.IsZero(), "the kept version is %+v, want %s", p, s.m.From.Home)
 	}
 	o, err := marker.ReadOutcome(quickDisk{}, s.top)
 	check(err == nil && o != nil && o.Result == want, "outcome %+v, %v; want %s", o, err, want)
 	for _, name := range []string{
-		marker.MarkerFile, marker.MarkerFile + ".prev", marker.DecisionFile, marker.DecisionFile + ".prev",
-		marker.RequestFile, marker.RequestFile + ".prev",
+		layout.MarkerFile, layout.MarkerFile + ".prev", layout.DecisionFile, layout.DecisionFile + ".prev",
+		layout.RequestFile, layout.RequestFile + ".prev",
 	} {
 		check(!s.exists(name), "%s is still there", name)
 	}

@@ -3,13 +3,14 @@ package watch
 import (
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
 // recordPrevious writes down which version is kept for a rollback by hand. One
 // that has lost its program cannot be gone back to and is not promised.
 func (w *Watch) recordPrevious(m marker.Marker, now time.Time) error {
-	startable, err := w.has(opPrevious, marker.AgentLink, m.From.Home)
+	startable, err := w.has(opPrevious, layout.AgentLink, m.From.Home)
 	if err != nil {
 		return err
 	}
@@ -31,7 +32,7 @@ func (w *Watch) dropPrevious() error {
 	if p == nil {
 		return nil
 	}
-	if there, err := w.has(opPrevious, marker.AgentLink, p.Home); err != nil || there {
+	if there, err := w.has(opPrevious, layout.AgentLink, p.Home); err != nil || there {
 		return err
 	}
 	return marker.RemovePrevious(w.Disk, w.Top)

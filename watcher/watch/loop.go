@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -152,7 +153,7 @@ func (w *Watch) plan(ctx context.Context, m marker.Marker) (plan, error) {
 	if err != nil {
 		w.Log.Warn("an earlier decision cannot be read and counts as none", "error", err)
 	}
-	home, err := w.linkHome(opPointer, marker.AgentLink)
+	home, err := w.linkHome(opPointer, layout.AgentLink)
 	if err != nil {
 		return plan{}, err
 	}
@@ -175,7 +176,7 @@ func resume(m marker.Marker, d *marker.Decision, home string) plan {
 	case home != "" && home != m.To.Home && home != m.From.Home:
 		return plan{do: leaveAlone, reason: marker.Reason{Text: fmt.Sprintf(
 			"the pointer %s leads to %s, which is neither %s nor %s of the marker: someone else switched this host",
-			marker.AgentLink, home, m.To.Home, m.From.Home)}}
+			layout.AgentLink, home, m.To.Home, m.From.Home)}}
 	case d != nil && d.Result == marker.RolledBack && d.Reason != nil:
 		return plan{do: putBack, reason: *d.Reason}
 	case d != nil && d.Result == marker.Committed && home == m.To.Home:
@@ -205,7 +206,7 @@ func (w *Watch) awaitSwitch(ctx context.Context, m marker.Marker) (plan, error) 
 		if p := w.withdrawn(m); p != nil {
 			return *p, nil
 		}
-		home, err := w.linkHome(opPointer, marker.AgentLink)
+		home, err := w.linkHome(opPointer, layout.AgentLink)
 		if err != nil {
 			return plan{}, err
 		}
@@ -306,7 +307,7 @@ func (w *Watch) round(ctx context.Context, m marker.Marker, s *state) plan {
 // that is missing is waited for as a failure is: an agent being uninstalled takes
 // the marker along within moments.
 func (w *Watch) pointerMoved(m marker.Marker, s *state) (p plan, ok bool) {
-	home, err := w.linkHome(opPointer, marker.AgentLink)
+	home, err := w.linkHome(opPointer, layout.AgentLink)
 	if err != nil || home == m.To.Home {
 		s.missing = 0
 		return plan{}, true
@@ -321,7 +322,7 @@ func (w *Watch) pointerMoved(m marker.Marker, s *state) (p plan, ok bool) {
 		return plan{}, false
 	}
 	return plan{do: putBack, reason: marker.Reason{Code: marker.ReasonNotStarted, Text: fmt.Sprintf(
-		"The pointer %s was missing for %s, so nothing could start %s.", marker.AgentLink, s.missing, m.To)}}, false
+		"The pointer %s was missing for %s, so nothing could start %s.", layout.AgentLink, s.missing, m.To)}}, false
 }
 
 // sample looks at the process and, if ask says so or the process is not where it

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -95,7 +96,7 @@ func TestLoop(t *testing.T) {
 		if o, err := s.run(ctx); o != nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("outcome %+v, %v; want none and the reason to stop", o, err)
 		}
-		if !s.exists(marker.MarkerFile) || s.exists(marker.DecisionFile) || s.leads(marker.AgentLink) != s.m.To.Home {
+		if !s.exists(layout.MarkerFile) || s.exists(layout.DecisionFile) || s.leads(layout.AgentLink) != s.m.To.Home {
 			t.Fatal("a stopped watcher changed the host")
 		}
 		if o, err := s.run(t.Context()); err != nil || o.Result != marker.Committed {
@@ -215,11 +216,11 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 	})
 
 	inTime(t, "a damaged marker is none, never a rollback", func(t *testing.T, s *site) {
-		s.must(os.WriteFile(filepath.Join(s.top, marker.MarkerFile), []byte("\x00\x00\x00\x00"), 0o600))
-		s.must(os.RemoveAll(filepath.Join(s.top, marker.MarkerFile+".prev")))
+		s.must(os.WriteFile(layout.Path(s.top, layout.MarkerFile), []byte("\x00\x00\x00\x00"), 0o600))
+		s.must(os.RemoveAll(filepath.Join(s.top, layout.MarkerFile+".prev")))
 		o, err := s.run(t.Context())
 		left(t, s, o, err)
-		if s.leads(marker.AgentLink) != s.m.To.Home {
+		if s.leads(layout.AgentLink) != s.m.To.Home {
 			t.Error("the pointer was moved")
 		}
 	})
@@ -229,7 +230,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 		s.pointTo("data/muster-agent-2.0.0-cccccc")
 		o, err := s.run(t.Context())
 		left(t, s, o, err)
-		if !s.exists(marker.MarkerFile) {
+		if !s.exists(layout.MarkerFile) {
 			t.Error("the marker was removed")
 		}
 		if !strings.Contains(s.lines.String(), "neither") {
@@ -272,7 +273,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 	inTime(t, "an uninstall ends the watch", func(t *testing.T, s *site) {
 		s.handOver(time.Second)
 		time.AfterFunc(time.Minute, func() {
-			s.must(os.Remove(filepath.Join(s.top, marker.AgentLink)))
+			s.must(os.Remove(layout.Path(s.top, layout.AgentLink)))
 			time.Sleep(5 * time.Second)
 			s.must(os.RemoveAll(s.top))
 		})
@@ -316,7 +317,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 
 	inTime(t, "a missing pointer is put back", func(t *testing.T, s *site) {
 		s.handOver(time.Second)
-		s.must(os.Remove(filepath.Join(s.top, marker.AgentLink)))
+		s.must(os.Remove(layout.Path(s.top, layout.AgentLink)))
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != marker.ReasonNotStarted {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)

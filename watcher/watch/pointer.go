@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 // Labels of the disk operations, as errors and fault tests name them. The marker
@@ -17,7 +17,6 @@ const (
 	opPointer      = "pointer"
 	opWatcherLink  = "watcher link"
 	opActiveCommit = "active commit"
-	opRemoveHome   = "remove home"
 	opCleanUp      = "clean up"
 	opPrevious     = "previous version"
 )
@@ -50,7 +49,7 @@ func (w *Watch) point(op, name, home string) error {
 
 // has says whether home holds the program of the link name.
 func (w *Watch) has(op, name, home string) (bool, error) {
-	fi, err := w.Disk.Lstat(op, filepath.Join(w.Top, filepath.FromSlash(home), name))
+	fi, err := w.Disk.Lstat(op, layout.Path(w.Top, path.Join(home, name)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -60,42 +59,21 @@ func (w *Watch) has(op, name, home string) (bool, error) {
 	return fi.Mode().IsRegular(), nil
 }
 
-// inUse says whether something on the host still needs home: the pointer, the
-// watcher link, or the agent that runs.
-func (w *Watch) inUse(op, home string) (by string, err error) {
-	for _, link := range []string{marker.AgentLink, marker.WatcherLink} {
-		now, err := w.linkHome(op, link)
-		if err != nil {
-			return "", err
-		}
-		if now == home {
-			return link + " leads to it", nil
-		}
-	}
-	if p := w.Host.Agent(); p.Alive && p.Home == home {
-		return "the agent runs from it", nil
-	}
-	return "", nil
-}
-
-// removeHome removes a versioned home unless it is in use. What it finds is read
+// removeHome removes a versioned home unless it is in use. Whether it is is read
 // right before the removal: a decision made earlier may be out of date, and
 // removing the version that runs is the one mistake nothing repairs.
-func (w *Watch) removeHome(op, home string) error {
-	if path.Dir(home) != marker.DataDir {
-		return fmt.Errorf("%s: %q is not data/<folder>", op, home)
+func (w *Watch) removeHome(home string) error {
+	err := fmt.Errorf("%w: the agent runs from it", disk.ErrInUse)
+	if p := w.Host.Agent(); !p.Alive || p.Home != home {
+		err = disk.RemoveHome(w.Disk, w.Top, home)
 	}
-	by, err := w.inUse(op, home)
+	if errors.Is(err, disk.ErrInUse) {
+		w.Log.Warn("home is left, it is in use", "home", home, "because", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	if by != "" {
-		w.Log.Warn("home is left, it is in use", "home", home, "because", by)
-		return nil
-	}
-	if err := w.Disk.RemoveAll(op, filepath.Join(w.Top, filepath.FromSlash(home))); err != nil {
-		return err
-	}
 	w.Log.Info("home removed", "home", home)
-	return w.Disk.SyncDir(op, filepath.Join(w.Top, marker.DataDir))
+	return nil
 }

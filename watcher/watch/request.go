@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -23,7 +24,7 @@ func (w *Watch) requested(m marker.Marker) *marker.Reason {
 		w.refuse(r.ToHome, "a request to go back is about another upgrade and is left alone", "home", r.ToHome)
 		return nil
 	}
-	if has, err := w.has(opPointer, marker.AgentLink, m.From.Home); err == nil && !has {
+	if has, err := w.has(opPointer, layout.AgentLink, m.From.Home); err == nil && !has {
 		w.refuse(r.ToHome, "a request to go back is refused: the program of the version before is missing", "home", m.From.Home)
 		return nil
 	}

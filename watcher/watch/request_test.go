@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -59,7 +60,7 @@ func TestARequestToGoBack(t *testing.T) {
 	})
 
 	inTime(t, "damaged asks for nothing", func(t *testing.T, s *site) {
-		s.must(os.WriteFile(filepath.Join(s.top, marker.RequestFile), make([]byte, 100), 0o600))
+		s.must(os.WriteFile(layout.Path(s.top, layout.RequestFile), make([]byte, 100), 0o600))
 		s.handOver(time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
@@ -68,7 +69,7 @@ func TestARequestToGoBack(t *testing.T) {
 	})
 
 	inTime(t, "is refused where there is nothing to go back to", func(t *testing.T, s *site) {
-		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, marker.AgentLink)))
+		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, layout.AgentLink)))
 		s.host.home = s.m.To.Home
 		s.ask(s.m.To.Home, "Ann asked.")
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {

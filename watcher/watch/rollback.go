@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 )
 
@@ -55,16 +55,16 @@ func (w *Watch) rollBack(ctx context.Context, m marker.Marker, reason marker.Rea
 		return marker.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: result, Reason: &reason, At: time.Now()}
 	}
 	w.writeDecision(marker.Decide(m, marker.RolledBack, &reason))
-	runnable, err := w.has(opPointer, marker.AgentLink, m.From.Home)
+	runnable, err := w.has(opPointer, layout.AgentLink, m.From.Home)
 	if err != nil {
 		return outcome(), err
 	}
 	if !runnable {
 		result = marker.RollbackFailed
-		reason.Text += fmt.Sprintf(" %s could not be put back: %s/%s is missing.", m.From, m.From.Home, marker.AgentLink)
+		reason.Text += fmt.Sprintf(" %s could not be put back: %s/%s is missing.", m.From, m.From.Home, layout.AgentLink)
 		return outcome(), w.conclude(outcome(), keepBad)
 	}
-	if err := w.point(opPointer, marker.AgentLink, m.From.Home); err != nil {
+	if err := w.point(opPointer, layout.AgentLink, m.From.Home); err != nil {
 		return outcome(), err
 	}
 	// A disk too full for a file still has room to move a link: what fails here
@@ -95,15 +95,15 @@ const (
 )
 
 func (w *Watch) pointWatcher(m marker.Marker) error {
-	has, err := w.has(opWatcherLink, marker.WatcherLink, m.From.Home)
+	has, err := w.has(opWatcherLink, layout.WatcherLink, m.From.Home)
 	if err != nil || !has {
 		return err
 	}
-	return w.point(opWatcherLink, marker.WatcherLink, m.From.Home)
+	return w.point(opWatcherLink, layout.WatcherLink, m.From.Home)
 }
 
 func (w *Watch) writeActiveCommit(hash string) error {
-	return disk.WriteFile(w.Disk, opActiveCommit, filepath.Join(w.Top, marker.ActiveCommitFile), []byte(hash+"\n"), 0o644)
+	return disk.WriteFile(w.Disk, opActiveCommit, layout.Path(w.Top, layout.ActiveCommitFile), []byte(hash+"\n"), 0o644)
 }
 
 // startPrevious returns when the version before answers on its control socket.
@@ -150,7 +150,7 @@ func (w *Watch) conclude(o marker.Outcome, keep keepHome) error {
 	if keep == removeBad {
 		// A home that cannot be removed costs space, a marker that stays costs
 		// the next upgrade: it is left for the clean-up of the next commit.
-		if err := w.removeHome(opRemoveHome, o.To.Home); err != nil {
+		if err := w.removeHome(o.To.Home); err != nil {
 			w.Log.Warn("home is left, it cannot be removed", "home", o.To.Home, "error", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -22,7 +23,7 @@ func (s *site) crashing() {
 func TestRollback(t *testing.T) {
 	inTime(t, "a previous version that is missing is not pointed to", func(t *testing.T, s *site) {
 		s.crashing()
-		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, marker.AgentLink)))
+		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, layout.AgentLink)))
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Result != marker.RollbackFailed || o.Reason.Code != marker.ReasonCrashLoop {
 			t.Fatalf("outcome %+v, %v", o, err)
@@ -30,7 +31,7 @@ func TestRollback(t *testing.T) {
 		if !strings.Contains(o.Reason.Text, "muster-agent-1.0.0-9be1f0/muster-agent is missing") {
 			t.Errorf("reason %q does not name the missing file", o.Reason.Text)
 		}
-		if s.leads(marker.AgentLink) != s.m.To.Home || !s.exists(s.m.To.Home) || s.exists(marker.MarkerFile) {
+		if s.leads(layout.AgentLink) != s.m.To.Home || !s.exists(s.m.To.Home) || s.exists(layout.MarkerFile) {
 			t.Error("want the pointer and the version it leads to left, and the marker gone")
 		}
 	})
@@ -45,7 +46,7 @@ func TestRollback(t *testing.T) {
 		if !strings.Contains(o.Reason.Text, "did not start: no answer within 1m0s") {
 			t.Errorf("reason %q does not say how long it was waited for", o.Reason.Text)
 		}
-		if s.leads(marker.AgentLink) != s.m.From.Home || !s.exists(s.m.To.Home) || s.exists(marker.MarkerFile) {
+		if s.leads(layout.AgentLink) != s.m.From.Home || !s.exists(s.m.To.Home) || s.exists(layout.MarkerFile) {
 			t.Error("want the pointer at the previous version, both homes there, and the marker gone")
 		}
 		if s.host.restarts < 3 || s.host.restarts > 6 {
@@ -86,11 +87,11 @@ func TestRollback(t *testing.T) {
 
 	inTime(t, "a previous version without a watcher keeps the new one's", func(t *testing.T, s *site) {
 		s.crashing()
-		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, marker.WatcherLink)))
+		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, layout.WatcherLink)))
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.RolledBack {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
-		if s.leads(marker.WatcherLink) != s.m.To.Home || !s.exists(s.m.To.Home+"/"+marker.WatcherLink) {
+		if s.leads(layout.WatcherLink) != s.m.To.Home || !s.exists(s.m.To.Home+"/"+layout.WatcherLink) {
 			t.Error("the watcher link leads nowhere")
 		}
 	})
@@ -118,7 +119,7 @@ func TestCommitCleansUp(t *testing.T) {
 		}
 		s.install("data/muster-agent-0.8.0-080808")
 		s.install("data/muster-agent-0.9.0-0a0a0a")
-		s.must(disk.Point(quickDisk{}, "test", "data/muster-agent-0.9.0-0a0a0a/"+marker.WatcherLink, filepath.Join(s.top, marker.WatcherLink)))
+		s.must(disk.Point(quickDisk{}, "test", "data/muster-agent-0.9.0-0a0a0a/"+layout.WatcherLink, layout.Path(s.top, layout.WatcherLink)))
 		write("data/.unpack-muster-agent-1.2.0-dddddd/half", time.Hour)
 		write("data/downloads/muster-agent-1.1.0-linux-amd64.tar.gz", -time.Minute)
 		write("data/downloads/muster-agent-1.1.0-linux-amd64.tar.gz.minisig", -time.Minute)
@@ -160,19 +161,19 @@ func TestAHomeInUseIsNeverRemoved(t *testing.T) {
 	w := s.watch()
 	s.host.home = s.m.From.Home
 	for _, home := range []string{s.m.To.Home, s.m.From.Home} { // the pointer's, the process's
-		if err := w.removeHome("test", home); err != nil || !s.exists(home) {
+		if err := w.removeHome(home); err != nil || !s.exists(home) {
 			t.Errorf("%s: %v, still there %v; want it left", home, err, s.exists(home))
 		}
 	}
 	for _, home := range []string{"data", "", "data/a/b", "../data"} {
-		if err := w.removeHome("test", home); err == nil {
+		if err := w.removeHome(home); err == nil {
 			t.Errorf("removing %q was not refused", home)
 		}
 	}
-	s.must(os.Remove(filepath.Join(s.top, marker.AgentLink)))
-	s.must(os.Symlink(filepath.Join(s.top, s.m.To.Home, marker.AgentLink), filepath.Join(s.top, marker.AgentLink)))
-	s.must(os.Remove(filepath.Join(s.top, marker.WatcherLink)))
-	if err := w.removeHome("test", s.m.To.Home); err != nil || !s.exists(s.m.To.Home) {
+	s.must(os.Remove(layout.Path(s.top, layout.AgentLink)))
+	s.must(os.Symlink(filepath.Join(s.top, s.m.To.Home, layout.AgentLink), layout.Path(s.top, layout.AgentLink)))
+	s.must(os.Remove(layout.Path(s.top, layout.WatcherLink)))
+	if err := w.removeHome(s.m.To.Home); err != nil || !s.exists(s.m.To.Home) {
 		t.Errorf("a home an absolute pointer leads to was removed (%v)", err)
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
 // understands is the newest format this release had heard of.
@@ -35,7 +34,7 @@ func main() {
 
 func watch(top string) error {
 	var m json.RawMessage
-	err := disk.ReadRecord(disk.OS{}, "upgrade marker", filepath.Join(top, marker.MarkerFile), "marker", understands, &m)
+	err := disk.ReadRecord(disk.OS{}, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", understands, &m)
 	if errors.Is(err, fs.ErrNotExist) {
 		fmt.Println("nothing to watch")
 		return nil

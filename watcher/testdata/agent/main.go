@@ -17,6 +17,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/probe"
@@ -65,7 +66,7 @@ func run(top string) error {
 		return nil
 	}
 
-	lockPath := filepath.Join(top, marker.AgentLockFile)
+	lockPath := layout.Path(top, layout.AgentLockFile)
 	lock := flock.New(lockPath)
 	for range 50 { // the watcher may be trying it for an instant
 		if held, err := lock.TryLock(); held {
@@ -86,7 +87,7 @@ func run(top string) error {
 			return err
 		}
 	}
-	link := filepath.Join(top, marker.AgentLink)
+	link := layout.Path(top, layout.AgentLink)
 	for {
 		select {
 		case <-term:

@@ -1,4 +1,4 @@
-package install
+package disk
 
 import (
 	"errors"
@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-
-	"github.com/muster-fleet/muster/packaging/disk"
 )
 
 // errLoop says that links lead to each other and nowhere else.
@@ -20,7 +18,7 @@ const maxLinks = 40
 // slashes in it, by asking the disk part by part. dir is such a spelling, and rest
 // is taken from there unless it is absolute. From the first part on that is not
 // there, the rest is taken as it stands.
-func resolve(d disk.Disk, dir, rest string) (string, error) {
+func resolve(d Disk, dir, rest string) (string, error) {
 	dir, rest = fromRoot(dir, rest)
 	for links := 0; ; {
 		part, more := firstPart(rest)

@@ -1,36 +1,39 @@
-package install
+package disk
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
 
-	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// Remove removes a versioned home; home is relative to top and slash-separated,
-// as manifest.Package.Home gives it. A home that is not there is no error. A
-// home that a link in the top folder leads into is refused with [ErrInUse]:
-// removing it would leave the host without a program to start.
+// ErrInUse says that a link in the top folder leads into the home that was to be
+// removed.
+var ErrInUse = errors.New("version is in use")
+
+const opRemove = "remove home"
+
+// RemoveHome removes a home. One that is not there is no error. A home that a
+// link in the top folder leads into is refused with [ErrInUse]: removing it
+// would leave the host without a program to start.
 //
-// Like unpacking, removing is whole or not at all: the home loses its name
-// first.
-func Remove(d disk.Disk, top, home string) error {
+// The home loses its name first, so that after a crash it is whole or absent.
+func RemoveHome(d Disk, top, home string) error {
 	if err := removeHome(d, top, home); err != nil {
 		return fmt.Errorf("remove version %s: %w", home, err)
 	}
 	return nil
 }
 
-func removeHome(d disk.Disk, top, home string) error {
-	if !isHome(home) {
+func removeHome(d Disk, top, home string) error {
+	if !layout.IsHome(home) {
 		return errors.New("want data/<folder of one version>")
 	}
-	full := filepath.Join(top, filepath.FromSlash(home))
+	full := layout.Path(top, home)
 	fi, err := d.Lstat(opRemove, full)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -44,29 +47,23 @@ func removeHome(d disk.Disk, top, home string) error {
 	if err := refuseInUse(d, top, filepath.FromSlash(home)); err != nil {
 		return err
 	}
-	doomed := stagingOf(full)
-	if err := d.RemoveAll(opRemove, doomed); err != nil {
+	staging := layout.Path(top, layout.Staging(home))
+	if err := d.RemoveAll(opRemove, staging); err != nil {
 		return err
 	}
-	if err := d.Rename(opRemove, full, doomed); err != nil {
+	if err := d.Rename(opRemove, full, staging); err != nil {
 		return err
 	}
 	if err := d.SyncDir(opRemove, filepath.Dir(full)); err != nil {
 		return err
 	}
-	return d.RemoveAll(opRemove, doomed)
+	return d.RemoveAll(opRemove, staging)
 }
 
-func isHome(home string) bool {
-	dir, base := path.Split(home)
-	return dir == dataDir+"/" && base != "" && base != "downloads" &&
-		!strings.HasPrefix(base, ".") && !strings.ContainsAny(base, `\:`)
-}
-
-// refuseInUse looks where the links of the top folder lead, in whatever spelling:
-// through other links, from the root, or over a top folder that is itself one. A
-// link that leads nowhere any more counts by its text.
-func refuseInUse(d disk.Disk, top, home string) error {
+// refuseInUse resolves the links of the top folder, in whatever spelling:
+// through other links, absolute, or over a top folder that is itself a link. A
+// link whose end is gone counts by its text.
+func refuseInUse(d Disk, top, home string) error {
 	top, err := filepath.Abs(top)
 	if err != nil {
 		return err
@@ -99,8 +96,8 @@ func refuseInUse(d disk.Disk, top, home string) error {
 	return nil
 }
 
-// within says whether a path is a folder or lies in it. Windows and macOS take
-// two spellings that differ in case for one name.
+// within says whether a path is a folder or lies in it. On Windows and macOS two
+// spellings that differ in case are one name.
 func within(goos, path, dir string) bool {
 	if goos == "windows" || goos == "darwin" {
 		path, dir = strings.ToLower(path), strings.ToLower(dir)

@@ -1,6 +1,6 @@
 //go:build !windows
 
-package marker
+package layout
 
 // exe ends the names of programs where a system wants that.
 const exe = ""

@@ -1,0 +1,200 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-fleet/muster/packaging/layout"
+)
+
+const (
+	oldHome = "data/muster-agent-1.0.0-3f2a9c"
+	newHome = "data/muster-agent-1.1.0-3f2a9c"
+)
+
+// installed makes a host with the homes of two versions.
+func installed(t *testing.T) (top string) {
+	t.Helper()
+	top = t.TempDir()
+	for _, home := range []string{oldHome, newHome} {
+		if err := os.MkdirAll(layout.Path(top, home), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(layout.Path(top, home+"/muster-agent"), []byte("program"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return top
+}
+
+// tree lists what lies under top.
+func tree(t *testing.T, top string) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	err := filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
+		found[path] = true
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestRemoveHomeRemovesOneHome(t *testing.T) {
+	top := installed(t)
+	if err := os.Symlink(newHome+"/muster-agent", layout.Path(top, layout.AgentLink)); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveHome(OS{}, top, newHome); !errors.Is(err, ErrInUse) {
+		t.Errorf("remove the running version: got %v, want ErrInUse", err)
+	}
+	for _, what := range []string{"remove", "remove what is gone"} {
+		if err := RemoveHome(OS{}, top, oldHome); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	left, err := os.ReadDir(layout.Path(top, layout.DataDir))
+	if err != nil || len(left) != 1 || left[0].Name() != filepath.Base(newHome) {
+		t.Errorf("data holds %v, %v", left, err)
+	}
+}
+
+func TestRemoveHomeRefusesWhatIsNoHome(t *testing.T) {
+	top := t.TempDir()
+	for _, dir := range []string{layout.DownloadsDir, layout.DropDir, layout.TrustDir, "data/.unpack-x", "data/home/run", "other/x"} {
+		if err := os.MkdirAll(layout.Path(top, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(layout.Path(top, layout.ActiveCommitFile), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, top)
+	for _, home := range []string{
+		"", ".", "data", "data/", "data/.", "data/..", "data/../other", "../data/x", "/data/home", "other/x", "data/home/run",
+		layout.DownloadsDir, layout.DropDir, layout.TrustDir, "data/.unpack-x", layout.ActiveCommitFile, `data/..\..\x`, "./data/home", "data//home",
+	} {
+		if err := RemoveHome(OS{}, top, home); err == nil {
+			t.Errorf("RemoveHome(%q) does it", home)
+		}
+	}
+	if after := tree(t, top); !maps.Equal(before, after) {
+		t.Errorf("the host was %v and is %v", before, after)
+	}
+}
+
+func TestAHomeThatALinkLeadsIntoIsNotRemovedHoweverTheLinkIsSpelled(t *testing.T) {
+	for what, link := range map[string]func(top string) string{
+		"relative":                 func(string) string { return newHome + "/muster-agent" },
+		"with a dot in front":      func(string) string { return "./" + newHome + "/muster-agent" },
+		"absolute":                 func(top string) string { return top + "/" + newHome + "/muster-agent" },
+		"with doubled slashes":     func(string) string { return "data//" + filepath.Base(newHome) + "///muster-agent" },
+		"up and down":              func(top string) string { return "../" + filepath.Base(top) + "/data/../" + newHome + "/muster-agent" },
+		"to the home itself":       func(string) string { return newHome },
+		"to the home with a slash": func(string) string { return newHome + "/" },
+		"to a file that is gone":   func(string) string { return newHome + "/gone" },
+		"through another link":     func(string) string { return "../beside/alias" },
+		"through a link to data":   func(string) string { return "../beside/data/" + filepath.Base(newHome) + "/muster-agent" },
+		"through a renamed top":    func(string) string { return "../other-top/" + newHome + "/muster-agent" },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			top := filepath.Join(dir, "top")
+			if err := os.Rename(installed(t), top); err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range []error{
+				os.Mkdir(filepath.Join(dir, "beside"), 0o755),
+				os.Symlink("../top/"+newHome+"/muster-agent", filepath.Join(dir, "beside", "alias")),
+				os.Symlink(filepath.Join(top, "data"), filepath.Join(dir, "beside", "data")),
+				os.Symlink("top", filepath.Join(dir, "other-top")),
+				os.Symlink(link(top), filepath.Join(top, "muster-agent")),
+				os.Symlink("loop", filepath.Join(top, "loop")), // leads nowhere, and stops nothing
+			} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			// The host may be known under either name.
+			for _, top := range []string{top, filepath.Join(dir, "other-top")} {
+				if err := RemoveHome(OS{}, top, newHome); !errors.Is(err, ErrInUse) {
+					t.Errorf("under %s: got %v, want ErrInUse", filepath.Base(top), err)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(top, newHome, "muster-agent")); err != nil {
+				t.Errorf("the home in use: %v", err)
+			}
+			if err := RemoveHome(OS{}, top, oldHome); err != nil {
+				t.Errorf("the other one: %v", err)
+			}
+		})
+	}
+}
+
+// resolve must agree with the system about every path that leads somewhere.
+func TestResolveAgreesWithTheSystem(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(dir, "a", "b", "c"), 0o755),
+		os.Symlink("a/b", filepath.Join(dir, "l")),
+		os.Symlink("../l/c", filepath.Join(dir, "a", "m")),
+		os.Symlink(dir, filepath.Join(dir, "a", "b", "root")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := []string{"a", "b", "c", "l", "m", "root", "..", ".", ""}
+	compared := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		// Grown part by part, so that it mostly leads somewhere.
+		path := dir
+		for range rapid.IntRange(0, 10).Draw(rt, "length") {
+			longer := path + "/" + rapid.SampledFrom(names).Draw(rt, "part")
+			if _, err := os.Stat(longer); err == nil {
+				path = longer
+			}
+		}
+		want, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if want != dir {
+			compared++
+		}
+		if got, err := resolve(OS{}, "", path); err != nil || got != want {
+			rt.Fatalf("resolve(%s) is %s, %v, the system says %s", path, got, err, want)
+		}
+	})
+	if compared < 20 {
+		t.Errorf("only %d paths led anywhere", compared)
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		goos, path, dir string
+		want            bool
+	}{
+		{"linux", "/opt/a/b", "/opt/a", true},
+		{"linux", "/opt/a", "/opt/a", true},
+		{"linux", "/opt/ab", "/opt/a", false},
+		{"linux", "/opt/A/b", "/opt/a", false},
+		{"darwin", "/opt/A/b", "/opt/a", true},
+		{"windows", "/opt/A/b", "/opt/a", true},
+	} {
+		if got := within(c.goos, filepath.FromSlash(c.path), filepath.FromSlash(c.dir)); got != c.want {
+			t.Errorf("%s: %s within %s is %v", c.goos, c.path, c.dir, got)
+		}
+	}
+}
