@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/packaging/disk"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -82,7 +82,7 @@ func rollbackTarget(ctx context.Context, client probe.Client, top string) (answe
 		}
 		return true, "", err
 	}
-	m, merr := marker.Read(disk.OS{}, top)
+	m, merr := handoff.ReadMarker(disk.OS{}, top)
 	if merr != nil || m == nil {
 		return false, "", errors.Join(explainNotRunning(err, top), merr)
 	}
@@ -91,11 +91,11 @@ func rollbackTarget(ctx context.Context, client probe.Client, top string) (answe
 
 // askWatcher asks the watcher past an agent that does not answer.
 func askWatcher(top string) error {
-	m, err := marker.Read(disk.OS{}, top)
+	m, err := handoff.ReadMarker(disk.OS{}, top)
 	if err != nil || m == nil {
 		return errors.Join(errors.New("the watch has just ended: look at muster-agent status"), err)
 	}
-	return marker.WriteRequest(disk.OS{}, top, marker.Request{ToHome: m.To.Home, Why: "Asked for on the host.", At: time.Now().UTC()})
+	return handoff.WriteRequest(disk.OS{}, top, handoff.Request{ToHome: m.To.Home, Why: "Asked for on the host.", At: time.Now().UTC()})
 }
 
 // followRollback waits until the version runs and nobody watches it any more.

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/agent/daemon"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 func runCommand() *cobra.Command {
@@ -45,10 +45,10 @@ func run(ctx context.Context, top string) error {
 }
 
 // ownVersion is the version of this program; top is "" where it does not matter.
-func ownVersion(top string) (marker.Install, error) {
+func ownVersion(top string) (handoff.Install, error) {
 	exe, err := daemon.Executable()
 	if err != nil {
-		return marker.Install{}, err
+		return handoff.Install{}, err
 	}
 	if top == "" {
 		top, _ = layout.Locate(exe)

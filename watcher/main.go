@@ -25,8 +25,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/watcher/beacon"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/host"
-	"github.com/muster-fleet/muster/watcher/marker"
 	"github.com/muster-fleet/muster/watcher/report"
 	"github.com/muster-fleet/muster/watcher/watch"
 )
@@ -98,7 +98,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case *markerVersion:
-		fmt.Fprintln(stdout, marker.Version)
+		fmt.Fprintln(stdout, handoff.MarkerVersion)
 		return exitOK
 	case *showVersion:
 		fmt.Fprintln(stdout, version)
@@ -126,7 +126,7 @@ func watchTop(top string, stdout io.Writer) error {
 	defer stop()
 
 	// Asked before the log is opened: most starts, at every boot, find nothing.
-	m, err := marker.Read(disk.OS{}, top)
+	m, err := handoff.ReadMarker(disk.OS{}, top)
 	if m == nil && err == nil {
 		return say(stdout, sayNothing)
 	}
@@ -180,7 +180,7 @@ func watchTop(top string, stdout io.Writer) error {
 		log.Error("the watch is not over", "error", err)
 		return err
 	}
-	if o != nil && o.Result == marker.RollbackFailed {
+	if o != nil && o.Result == handoff.RollbackFailed {
 		log.Error("no version of the agent runs: repair the host by hand", "reason", o.Reason.Text)
 	}
 	return nil

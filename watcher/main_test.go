@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -52,7 +52,7 @@ func buildAndRun(m *testing.M) int {
 type site struct {
 	t   *testing.T
 	top string
-	m   marker.Marker
+	m   handoff.Marker
 }
 
 // script is what the scripted agent reads; see testdata/agent.
@@ -64,14 +64,14 @@ func newSite(t *testing.T, newVersion script) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &site{t: t, top: top, m: marker.Marker{
+	h := &site{t: t, top: top, m: handoff.Marker{
 		ActionID:  "a-1",
-		From:      marker.Install{Identity: manifest.Identity{Version: "1.0.0", Hash: "9be1f0"}, Home: "data/muster-agent-1.0.0-9be1f0"},
-		To:        marker.Install{Identity: manifest.Identity{Version: "1.1.0", Hash: "3f2a9c"}, Home: "data/muster-agent-1.1.0-3f2a9c"},
+		From:      handoff.Install{Identity: manifest.Identity{Version: "1.0.0", Hash: "9be1f0"}, Home: "data/muster-agent-1.0.0-9be1f0"},
+		To:        handoff.Install{Identity: manifest.Identity{Version: "1.1.0", Hash: "3f2a9c"}, Home: "data/muster-agent-1.1.0-3f2a9c"},
 		CreatedAt: time.Now(),
-		Rules: marker.Rules{
-			Interval: marker.Duration(50 * time.Millisecond), Grace: marker.Duration(time.Second),
-			FailedFor: marker.Duration(5 * time.Second), MaxCrashes: 2,
+		Rules: handoff.Rules{
+			Interval: handoff.Duration(50 * time.Millisecond), Grace: handoff.Duration(time.Second),
+			FailedFor: handoff.Duration(5 * time.Second), MaxCrashes: 2,
 		},
 	}}
 	t.Cleanup(func() {
@@ -90,7 +90,7 @@ func (h *site) must(err error) {
 	}
 }
 
-func (h *site) install(in marker.Install, s script) {
+func (h *site) install(in handoff.Install, s script) {
 	home := filepath.Join(h.top, in.Home)
 	h.must(os.MkdirAll(home, 0o700))
 	h.must(os.Link(programs.agent, layout.Path(home, layout.AgentLink)))
@@ -118,7 +118,7 @@ func (h *site) switched() {
 	h.must(agent.Start())
 	go agent.Wait() //nolint:errcheck // reaped, so that its end is seen; how it ends is the test's doing
 	h.waitFor("the old version answers", func() bool { return h.version() == "1.0.0" })
-	h.must(marker.Write(disk.OS{}, h.top, h.m))
+	h.must(handoff.WriteMarker(disk.OS{}, h.top, h.m))
 	h.point(h.m.To.Home)
 }
 
@@ -198,9 +198,9 @@ func (h *site) exists(name string) bool {
 	return err == nil
 }
 
-func (h *site) wantEnd(result marker.Result, code marker.ReasonCode, version string) {
+func (h *site) wantEnd(result handoff.Result, code handoff.ReasonCode, version string) {
 	h.t.Helper()
-	o, err := marker.ReadOutcome(disk.OS{}, h.top)
+	o, err := handoff.ReadOutcome(disk.OS{}, h.top)
 	if err != nil || o == nil || o.Result != result || o.ActionID != "a-1" {
 		h.t.Fatalf("outcome %+v, %v; want %s\n%s", o, err, result, h.log())
 	}
@@ -213,7 +213,7 @@ func (h *site) wantEnd(result marker.Result, code marker.ReasonCode, version str
 	if got := h.version(); got != version {
 		h.t.Errorf("%s answers, want %s\n%s", got, version, h.log())
 	}
-	if result == marker.RolledBack && h.exists(h.m.To.Home) {
+	if result == handoff.RolledBack && h.exists(h.m.To.Home) {
 		h.t.Error("the bad version is still on the disk")
 	}
 	if !h.exists(h.m.From.Home) {
@@ -227,7 +227,7 @@ func TestProgram(t *testing.T) {
 		h := newSite(t, nil)
 		h.switched()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.Committed, "", "1.1.0")
+		h.wantEnd(handoff.Committed, "", "1.1.0")
 	})
 
 	t.Run("a version that crashes at start is rolled back", func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestProgram(t *testing.T) {
 		h.switched()
 		begin := time.Now()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.RolledBack, marker.ReasonCrashLoop, "1.0.0")
+		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
 		if took := time.Since(begin); took > 15*time.Second {
 			t.Errorf("took %v, want seconds", took)
 		}
@@ -248,38 +248,38 @@ func TestProgram(t *testing.T) {
 	t.Run("a version that turns unhealthy is rolled back", func(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, script{"UnhealthyAfter": "400ms"})
-		h.m.Rules.FailedFor = marker.Duration(time.Second)
-		h.m.Rules.Grace = marker.Duration(time.Minute)
+		h.m.Rules.FailedFor = handoff.Duration(time.Second)
+		h.m.Rules.Grace = handoff.Duration(time.Minute)
 		h.switched()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.RolledBack, marker.ReasonAgentFailed, "1.0.0")
+		h.wantEnd(handoff.RolledBack, handoff.ReasonAgentFailed, "1.0.0")
 	})
 
 	t.Run("a version that does not answer is rolled back", func(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, script{"Mute": true})
-		h.m.Rules.FailedFor = marker.Duration(time.Second)
+		h.m.Rules.FailedFor = handoff.Duration(time.Second)
 		h.switched()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.RolledBack, marker.ReasonControlLost, "1.0.0")
+		h.wantEnd(handoff.RolledBack, handoff.ReasonControlLost, "1.0.0")
 	})
 
 	t.Run("there is one watcher", func(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, nil)
-		h.m.Rules.Grace = marker.Duration(2 * time.Second)
+		h.m.Rules.Grace = handoff.Duration(2 * time.Second)
 		h.switched()
 		first := h.watcher(sayWatching)
 		h.ends(h.watcher(sayHeld))
 		h.ends(first)
-		h.wantEnd(marker.Committed, "", "1.1.0")
+		h.wantEnd(handoff.Committed, "", "1.1.0")
 	})
 
 	t.Run("a watcher that is stopped or killed is replaced by the next", func(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, script{"UnhealthyAfter": "1500ms"})
-		h.m.Rules.FailedFor = marker.Duration(1500 * time.Millisecond)
-		h.m.Rules.Grace = marker.Duration(time.Minute)
+		h.m.Rules.FailedFor = handoff.Duration(1500 * time.Millisecond)
+		h.m.Rules.Grace = handoff.Duration(time.Minute)
 		h.switched()
 		first := h.watcher(sayWatching)
 		h.must(first.Process.Signal(syscall.SIGTERM))
@@ -291,7 +291,7 @@ func TestProgram(t *testing.T) {
 		h.must(second.Process.Kill())
 		_ = second.Wait()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.RolledBack, marker.ReasonAgentFailed, "1.0.0")
+		h.wantEnd(handoff.RolledBack, handoff.ReasonAgentFailed, "1.0.0")
 	})
 
 	t.Run("a watcher killed in the middle of a rollback", func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestProgram(t *testing.T) {
 		if h.exists(layout.MarkerFile) { // else it was done before it could be killed
 			h.ends(h.watcher(sayWatching))
 		}
-		h.wantEnd(marker.RolledBack, marker.ReasonCrashLoop, "1.0.0")
+		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
 	})
 
 	t.Run("nothing to watch", func(t *testing.T) {
@@ -342,7 +342,7 @@ func TestCommandLine(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--marker-version"}, exitOK, strconv.Itoa(marker.Version) + "\n"},
+		{[]string{"--marker-version"}, exitOK, strconv.Itoa(handoff.MarkerVersion) + "\n"},
 		{[]string{"--version"}, exitOK, "dev\n"},
 		{[]string{"--help"}, exitOK, "-top folder"},
 		{[]string{"--bottom"}, exitUsage, "flag provided but not defined"},

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // maxRSS is what a watcher may take on every host of a fleet, in kB.
@@ -16,8 +16,8 @@ const maxRSS = 12 << 10
 func TestAWatcherIsSmall(t *testing.T) {
 	t.Parallel()
 	h, s := newSite(t, nil), newTold(t)
-	h.m.Rules.Grace, h.m.Rules.FailedFor = marker.Duration(time.Minute), marker.Duration(time.Second)
-	h.m.Rules.Interval = marker.Duration(200 * time.Millisecond)
+	h.m.Rules.Grace, h.m.Rules.FailedFor = handoff.Duration(time.Minute), handoff.Duration(time.Second)
+	h.m.Rules.Interval = handoff.Duration(200 * time.Millisecond)
 	h.m.Rules.Checks = []manifest.Check{{Name: "program", Exec: []string{"/bin/true"}}, {Name: "page", HTTP: s.URL, Threshold: 1000}}
 	h.credential(s)
 	h.switched()

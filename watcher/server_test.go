@@ -23,7 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/beacon"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -87,7 +87,7 @@ func TestTheServerIsTold(t *testing.T) {
 		h.credential(s)
 		h.switched()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.RolledBack, marker.ReasonCrashLoop, "1.0.0")
+		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
 		want := []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRolledBack}
 		if got := s.stages(); !slices.Equal(got, want) {
 			t.Errorf("stages %v, want %v\n%s", got, want, h.log())
@@ -111,7 +111,7 @@ func TestTheServerIsTold(t *testing.T) {
 		if took := time.Since(begin); took > 15*time.Second {
 			t.Errorf("took %v, want seconds", took)
 		}
-		h.wantEnd(marker.RolledBack, marker.ReasonCrashLoop, "1.0.0")
+		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
 		// While it still tries to tell, the next upgrade finds the lock free.
 		h.waitFor("the lock is free", func() bool {
 			out, err := exec.Command(layout.Path(h.top, layout.WatcherLink), "--top", h.top).Output()
@@ -127,11 +127,11 @@ func TestTheServerIsTold(t *testing.T) {
 		h := newSite(t, script{"Fleet": probe.Fleet{
 			URL: s.URL, State: probe.Degraded, Error: "server answered 401: key not accepted", FailedTries: 1, LastStatus: 401,
 		}})
-		h.m.Rules.FailedFor, h.m.Rules.Grace = marker.Duration(time.Second), marker.Duration(time.Minute)
+		h.m.Rules.FailedFor, h.m.Rules.Grace = handoff.Duration(time.Second), handoff.Duration(time.Minute)
 		h.credential(s)
 		h.switched()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.RolledBack, marker.ReasonCheckinLost, "1.0.0")
+		h.wantEnd(handoff.RolledBack, handoff.ReasonCheckinLost, "1.0.0")
 		if b := s.last(); b.Reason == nil || !strings.Contains(b.Reason.Text, "401") {
 			t.Errorf("the last beacon is %+v", b)
 		}
@@ -142,12 +142,12 @@ func TestTheChecksOfThePackage(t *testing.T) {
 	t.Run("one that goes on failing rolls back", func(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, nil)
-		h.m.Rules.FailedFor, h.m.Rules.Grace = marker.Duration(time.Second), marker.Duration(time.Minute)
+		h.m.Rules.FailedFor, h.m.Rules.Grace = handoff.Duration(time.Second), handoff.Duration(time.Minute)
 		h.m.Rules.Checks = []manifest.Check{{Name: "own state", Exec: []string{"/bin/sh", "-c", "echo no state here; exit 7"}}}
 		h.switched()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.RolledBack, marker.ReasonCheckFailed, "1.0.0")
-		o, err := marker.ReadOutcome(disk.OS{}, h.top)
+		h.wantEnd(handoff.RolledBack, handoff.ReasonCheckFailed, "1.0.0")
+		o, err := handoff.ReadOutcome(disk.OS{}, h.top)
 		h.must(err)
 		for _, want := range []string{`"own state"`, "exit status 7", "no state here"} {
 			if !strings.Contains(o.Reason.Text, want) {
@@ -173,7 +173,7 @@ func TestTheChecksOfThePackage(t *testing.T) {
 		h.credential(s)
 		h.switched()
 		h.ends(h.watcher(sayWatching))
-		h.wantEnd(marker.Committed, "", "1.1.0")
+		h.wantEnd(handoff.Committed, "", "1.1.0")
 		want := []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconCommitted}
 		if got := s.stages(); !slices.Equal(got, want) {
 			t.Errorf("stages %v, want %v\n%s", got, want, h.log())
@@ -184,13 +184,13 @@ func TestTheChecksOfThePackage(t *testing.T) {
 func TestARequestEndsTheWatch(t *testing.T) {
 	t.Parallel()
 	h := newSite(t, nil)
-	h.m.Rules.Grace = marker.Duration(time.Minute)
+	h.m.Rules.Grace = handoff.Duration(time.Minute)
 	h.switched()
 	cmd := h.watcher(sayWatching)
 	h.waitFor("the new version answers", func() bool { return h.version() == "1.1.0" })
-	h.must(marker.WriteRequest(disk.OS{}, h.top, marker.Request{ToHome: h.m.To.Home, Why: "Ann asked, it is slow.", At: time.Now()}))
+	h.must(handoff.WriteRequest(disk.OS{}, h.top, handoff.Request{ToHome: h.m.To.Home, Why: "Ann asked, it is slow.", At: time.Now()}))
 	h.ends(cmd)
-	h.wantEnd(marker.RolledBack, marker.ReasonManual, "1.0.0")
+	h.wantEnd(handoff.RolledBack, handoff.ReasonManual, "1.0.0")
 	if h.exists(layout.RequestFile) {
 		t.Error("the request is still there")
 	}

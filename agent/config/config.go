@@ -22,7 +22,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // Template is the commented file that install writes.
@@ -93,11 +93,11 @@ type Watch struct {
 }
 
 // Rules are the watch settings as the marker carries them.
-func (w Watch) Rules() marker.Rules {
-	return marker.Rules{
-		Interval:   marker.Duration(w.Interval),
-		Grace:      marker.Duration(w.Grace),
-		FailedFor:  marker.Duration(w.FailedFor),
+func (w Watch) Rules() handoff.Rules {
+	return handoff.Rules{
+		Interval:   handoff.Duration(w.Interval),
+		Grace:      handoff.Duration(w.Grace),
+		FailedFor:  handoff.Duration(w.FailedFor),
 		MaxCrashes: w.MaxCrashes,
 	}
 }
@@ -123,10 +123,10 @@ func Default() Config {
 			Retry:        slices.Clone(DefaultRetry),
 			KeepPrevious: DefaultKeepPrevious,
 			Watch: Watch{
-				Interval:   marker.DefaultInterval,
-				Grace:      marker.DefaultGrace,
-				FailedFor:  marker.DefaultFailedFor,
-				MaxCrashes: marker.DefaultMaxCrashes,
+				Interval:   handoff.DefaultInterval,
+				Grace:      handoff.DefaultGrace,
+				FailedFor:  handoff.DefaultFailedFor,
+				MaxCrashes: handoff.DefaultMaxCrashes,
 			},
 			Download: Download{Sources: []string{}},
 		},

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // pipes is a listener whose connections are net.Pipe.
@@ -83,7 +83,7 @@ func TestAFleetInOneProcess(t *testing.T) {
 			}
 			client := &http.Client{Transport: &http.Transport{DialContext: l.dial}}
 			o := Options{
-				Top: folder, Running: marker.Install{Identity: manifest.Identity{Version: "1.0.0", Hash: "aaaaaa"}, Home: "data/muster-agent-1.0.0-aaaaaa"},
+				Top: folder, Running: handoff.Install{Identity: manifest.Identity{Version: "1.0.0", Hash: "aaaaaa"}, Home: "data/muster-agent-1.0.0-aaaaaa"},
 				GOOS: "linux", GOARCH: "amd64", Config: config.Default(), Disk: disk.OS{}, HTTP: client, Other: client,
 				Identity: &identity.Identity{AgentID: id, APIKey: id, ServerURL: "http://fleet.test"},
 				Lock:     func(string, string) (func() error, error) { return func() error { return nil }, nil },

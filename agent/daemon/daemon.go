@@ -37,7 +37,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -55,7 +55,7 @@ type Options struct {
 	Top string
 	// Running is the version this process is. An empty Home means a build that
 	// was not installed from a package: it runs, but cannot upgrade.
-	Running marker.Install
+	Running handoff.Install
 	// GOOS and GOARCH decide which packages fit.
 	GOOS, GOARCH string
 	PID          int
@@ -233,7 +233,7 @@ func (d *daemon) buildExecutor() {
 		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,
 		Trust: d.Trust, Downloader: fetcher, Watchers: d.Watchers, Startable: d.Startable,
 		Sources: d.sources(), RollbackWindow: d.Config.Upgrade.KeepPrevious,
-		Rules: d.Config.Upgrade.Watch.Rules(), Restart: marker.Restart{Service: d.Service},
+		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},
 		HandOver: d.handOver, Report: d.setUpgrade, Log: d.log,
 	}
 	if d.Identity != nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -149,9 +149,11 @@ func (m *machine) options() Options {
 	}
 }
 
-func (m *machine) MarkerVersion(context.Context, string) (int, error) { return marker.Version, nil }
-func (m *machine) PID() int                                           { return 0 }
-func (m *machine) Stop() error                                        { return nil }
+func (m *machine) MarkerVersion(context.Context, string) (int, error) {
+	return handoff.MarkerVersion, nil
+}
+func (m *machine) PID() int    { return 0 }
+func (m *machine) Stop() error { return nil }
 
 func (m *machine) Start(context.Context, string, string) (upgrade.Watcher, error) {
 	m.mu.Lock()
@@ -198,22 +200,22 @@ func (m *machine) stop() {
 }
 
 // end plays the watcher's last act.
-func (m *machine) end(result marker.Result, reason *marker.Reason) {
+func (m *machine) end(result handoff.Result, reason *handoff.Reason) {
 	m.t.Helper()
 	d := disk.OS{}
-	mk, err := marker.Read(d, m.top)
+	mk, err := handoff.ReadMarker(d, m.top)
 	if err != nil || mk == nil {
 		m.t.Fatalf("marker %v, %v", mk, err)
 	}
-	if result == marker.RolledBack {
+	if result == handoff.RolledBack {
 		m.stop()
 		if err := disk.Point(d, "test", filepath.FromSlash(mk.From.Home+"/muster-agent"), layout.Path(m.top, layout.AgentLink)); err != nil {
 			m.t.Fatal(err)
 		}
 		m.start()
 	}
-	o := marker.Outcome{ActionID: mk.ActionID, From: mk.From, To: mk.To, Result: result, Reason: reason, At: time.Now().UTC()}
-	if err := errors.Join(marker.WriteOutcome(d, m.top, o), marker.Remove(d, m.top)); err != nil {
+	o := handoff.Outcome{ActionID: mk.ActionID, From: mk.From, To: mk.To, Result: result, Reason: reason, At: time.Now().UTC()}
+	if err := errors.Join(handoff.WriteOutcome(d, m.top, o), handoff.RemoveMarker(d, m.top)); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -265,11 +267,11 @@ func TestAVersionIsSwitchedToWatchedAndKept(t *testing.T) {
 	if got := state(m.server.Checkins()[len(m.server.Checkins())-1]); got != agentapi.UpgradeWatching {
 		t.Errorf("state %s while watching", got)
 	}
-	m.end(marker.Committed, nil)
+	m.end(handoff.Committed, nil)
 	m.lastIs("1.2.0 is watched next", func(c fakeserver.Checkin) bool {
 		return c.UserAgent == "Elastic Agent v1.2.0" && state(c) == agentapi.UpgradeWatching
 	})
-	m.end(marker.Committed, nil)
+	m.end(handoff.Committed, nil)
 	m.lastIs("nothing is left to say", func(c fakeserver.Checkin) bool { return c.UpgradeDetails == nil })
 	if n := len(m.server.Acks()); n != 2 {
 		t.Errorf("%d acks, want one for each action", n)
@@ -292,7 +294,7 @@ func TestAVersionThatWasPutBackSaysSoUntilTheNextUpgrade(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "being watched") {
 		t.Errorf("a second upgrade while watching: %v", err)
 	}
-	m.end(marker.RolledBack, &marker.Reason{Code: marker.ReasonAgentFailed, Text: "The agent said FAILED for 30s."})
+	m.end(handoff.RolledBack, &handoff.Reason{Code: handoff.ReasonAgentFailed, Text: "The agent said FAILED for 30s."})
 	rolledBack := func(c fakeserver.Checkin) bool {
 		return c.UserAgent == "Elastic Agent v1.0.0" && state(c) == agentapi.UpgradeRollback &&
 			c.UpgradeDetails.Metadata.ReasonCode == "agent_failed" && strings.Contains(c.UpgradeDetails.Metadata.ErrorMsg, "FAILED for 30s")
@@ -323,7 +325,7 @@ func TestAnAgentThatCannotBeReplacedGoesOn(t *testing.T) {
 	m.lastIs("1.0.0 tells the failure", func(c fakeserver.Checkin) bool {
 		return c.UserAgent == "Elastic Agent v1.0.0" && state(c) == agentapi.UpgradeFailed && c.UpgradeDetails.Metadata.FailedState == agentapi.UpgradeRestarting
 	})
-	if mk, err := marker.Read(disk.OS{}, m.top); mk != nil || err != nil {
+	if mk, err := handoff.ReadMarker(disk.OS{}, m.top); mk != nil || err != nil {
 		t.Errorf("marker %v, %v", mk, err)
 	}
 }
@@ -413,7 +415,7 @@ func TestOnlyOneAgentRunsFromAFolder(t *testing.T) {
 	if _, err := control.Listen(m.top); err == nil || !strings.Contains(err.Error(), "already answers") {
 		t.Errorf("a second control socket: %v", err)
 	}
-	o := Options{Top: m.top, Lock: FileLock, Disk: disk.OS{}, Running: marker.Install{Identity: manifest.Identity{Version: "1.0.0"}, Home: "data/x"}}
+	o := Options{Top: m.top, Lock: FileLock, Disk: disk.OS{}, Running: handoff.Install{Identity: manifest.Identity{Version: "1.0.0"}, Home: "data/x"}}
 	if err := (Agent{Options: o}).Run(context.Background()); !errors.Is(err, ErrLocked) {
 		t.Errorf("a second agent ended with %v", err)
 	}

@@ -28,7 +28,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/watcher/beacon"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // DefaultTop is where an agent is installed when nobody says otherwise.
@@ -46,7 +46,7 @@ func Executable() (string, error) {
 // RunningVersion reads the version of record from the manifest beside the
 // program. Without one, or where the program is not under top, it is the
 // compiled version, and the home is empty.
-func RunningVersion(d disk.Disk, top, executable, compiled string) (marker.Install, error) {
+func RunningVersion(d disk.Disk, top, executable, compiled string) (handoff.Install, error) {
 	in, home := layout.Locate(executable)
 	if in != top {
 		home = ""
@@ -63,23 +63,23 @@ func RunningVersion(d disk.Disk, top, executable, compiled string) (marker.Insta
 		return developmentVersion(compiled), err
 	}
 	if err != nil {
-		return marker.Install{}, err
+		return handoff.Install{}, err
 	}
 	defer f.Close()
 	m, err := manifest.Parse(f)
 	if err != nil {
-		return marker.Install{}, fmt.Errorf("%s: %w", file, err)
+		return handoff.Install{}, fmt.Errorf("%s: %w", file, err)
 	}
-	return marker.Install{Identity: m.Package.Identity(), Home: home}, nil
+	return handoff.Install{Identity: m.Package.Identity(), Home: home}, nil
 }
 
-func developmentVersion(compiled string) marker.Install {
+func developmentVersion(compiled string) handoff.Install {
 	version, snapshot := manifest.SplitSnapshot(compiled)
 	if _, err := manifest.ParseVersion(version); err != nil {
 		// The protocol wants three numbers.
 		version, snapshot = "0.0.0", true
 	}
-	return marker.Install{Identity: manifest.Identity{Version: version, Snapshot: snapshot}}
+	return handoff.Install{Identity: manifest.Identity{Version: version, Snapshot: snapshot}}
 }
 
 // Installed returns the options of the agent installed under top, on the real

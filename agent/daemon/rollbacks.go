@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/agent/queue"
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -42,7 +42,7 @@ func (d *daemon) watchKept(ctx context.Context) {
 // long as this one is watched, else the one that is kept.
 func (d *daemon) lookAtKept(ctx context.Context) {
 	var found []probe.Rollback
-	if m, err := marker.Read(d.Disk, d.Top); err == nil && m != nil {
+	if m, err := handoff.ReadMarker(d.Disk, d.Top); err == nil && m != nil {
 		if d.Running == m.To {
 			found = append(found, probe.Rollback{Version: fullVersion(m.From.Identity), ValidUntil: m.CreatedAt.Add(d.executor.RollbackWindow)})
 		}
@@ -110,7 +110,7 @@ func (d *daemon) askToGoBack() {
 	if err != nil || !r.Rollback {
 		return
 	}
-	if m, err := marker.Read(d.Disk, d.Top); err != nil || m == nil || d.Running != m.To {
+	if m, err := handoff.ReadMarker(d.Disk, d.Top); err != nil || m == nil || d.Running != m.To {
 		return // is being put back already: done when the watch has ended
 	}
 	if err := d.requestRollback(fmt.Sprintf("Asked for by action %s of the server.", item.Action.ID)); err != nil {
@@ -124,7 +124,7 @@ func (d *daemon) askToGoBack() {
 
 // requestRollback has the watcher end its watch by going back.
 func (d *daemon) requestRollback(why string) error {
-	m, err := marker.Read(d.Disk, d.Top)
+	m, err := handoff.ReadMarker(d.Disk, d.Top)
 	if err != nil {
 		return err
 	}
@@ -132,5 +132,5 @@ func (d *daemon) requestRollback(why string) error {
 		return errors.New("the version before is being put back already")
 	}
 	d.log.Info("the watcher is asked to go back", "to", m.From.String(), "why", why)
-	return marker.WriteRequest(d.Disk, d.Top, marker.Request{ToHome: m.To.Home, Why: why, At: time.Now().UTC()})
+	return handoff.WriteRequest(d.Disk, d.Top, handoff.Request{ToHome: m.To.Home, Why: why, At: time.Now().UTC()})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/testing/fakeserver"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -23,14 +23,14 @@ func (m *machine) ask(r probe.UpgradeRequest) error {
 // commit plays a watcher that keeps the new version, and the one before it.
 func (m *machine) commit() {
 	m.t.Helper()
-	mk, err := marker.Read(disk.OS{}, m.top)
+	mk, err := handoff.ReadMarker(disk.OS{}, m.top)
 	if err != nil || mk == nil {
 		m.t.Fatalf("marker %v, %v", mk, err)
 	}
-	if err := marker.WritePrevious(disk.OS{}, m.top, marker.Previous{Install: mk.From, ReplacedBy: mk.To, ReplacedAt: time.Now()}); err != nil {
+	if err := handoff.WritePrevious(disk.OS{}, m.top, handoff.Previous{Install: mk.From, ReplacedBy: mk.To, ReplacedAt: time.Now()}); err != nil {
 		m.t.Fatal(err)
 	}
-	m.end(marker.Committed, nil)
+	m.end(handoff.Committed, nil)
 }
 
 func offers(c fakeserver.Checkin, version string) bool {
@@ -84,11 +84,11 @@ func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
 	if a := m.ack("r1"); a.Error != "" {
 		t.Errorf("ack %+v", a)
 	}
-	r, err := marker.ReadRequest(disk.OS{}, m.top)
+	r, err := handoff.ReadRequest(disk.OS{}, m.top)
 	if err != nil || r == nil || !strings.Contains(r.Why, "action r1") || !strings.Contains(r.ToHome, "1.1.0") {
 		t.Fatalf("request %+v, %v", r, err)
 	}
-	m.end(marker.RolledBack, &marker.Reason{Code: marker.ReasonManual, Text: r.Why})
+	m.end(handoff.RolledBack, &handoff.Reason{Code: handoff.ReasonManual, Text: r.Why})
 	m.lastIs("the rollback is told", func(c fakeserver.Checkin) bool {
 		return runs(c, "1.0.0") && state(c) == agentapi.UpgradeRollback && c.UpgradeDetails.Metadata.ReasonCode == "manual"
 	})
@@ -101,7 +101,7 @@ func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
 	if err := m.ask(probe.UpgradeRequest{Rollback: true}); err != nil {
 		t.Errorf("asked on the host while watched: %v", err)
 	}
-	if r, err := marker.ReadRequest(disk.OS{}, m.top); err != nil || r == nil {
+	if r, err := handoff.ReadRequest(disk.OS{}, m.top); err != nil || r == nil {
 		t.Errorf("request %+v, %v", r, err)
 	}
 }

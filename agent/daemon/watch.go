@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 const (
@@ -46,7 +46,7 @@ func (d *daemon) settleJournal() (watcherPID int, err error) {
 
 // settleStart says what the files on the host mean for the version that runs.
 func (d *daemon) settleStart() {
-	m, err := marker.Read(d.Disk, d.Top)
+	m, err := handoff.ReadMarker(d.Disk, d.Top)
 	if err != nil {
 		d.log.Warn("an unreadable upgrade marker is passed over", "error", err)
 	}
@@ -66,7 +66,7 @@ func (d *daemon) settleStart() {
 }
 
 // beginWatching says that this version is under judgement, or was put back.
-func (d *daemon) beginWatching(m *marker.Marker) {
+func (d *daemon) beginWatching(m *handoff.Marker) {
 	d.mu.Lock()
 	if d.watching == nil {
 		d.watching = make(chan struct{})
@@ -92,7 +92,7 @@ func (d *daemon) beginWatching(m *marker.Marker) {
 
 // adopt takes over what the version that was put back from has answered: the
 // server sends those actions again, and they must not be done again.
-func (d *daemon) adopt(m *marker.Marker) {
+func (d *daemon) adopt(m *handoff.Marker) {
 	home := layout.Path(d.Top, m.To.Home)
 	if err := d.queue.Adopt(queue.Path(home)); err != nil {
 		d.log.Warn("what the other version answered is not known; the server may send actions again", "version", m.To.String(), "error", err)
@@ -113,14 +113,14 @@ func (d *daemon) actionOf(actionID string) string {
 
 // settleOutcome says how the last watch ended.
 func (d *daemon) settleOutcome() {
-	o, err := marker.ReadOutcome(d.Disk, d.Top)
+	o, err := handoff.ReadOutcome(d.Disk, d.Top)
 	if err != nil {
 		d.log.Warn("an unreadable upgrade outcome is passed over", "error", err)
 	}
 	switch {
-	case o == nil, o.Result == marker.Committed, o.Result == marker.RolledBack && d.Running != o.From,
+	case o == nil, o.Result == handoff.Committed, o.Result == handoff.RolledBack && d.Running != o.From,
 		d.Running != o.From && d.Running != o.To:
-		if o != nil && o.Result == marker.Committed && d.Running == o.To {
+		if o != nil && o.Result == handoff.Committed && d.Running == o.To {
 			d.log.Info("this version was found good and stays", "version", fullVersion(o.To.Identity))
 			d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgraded to " + fullVersion(o.To.Identity)})
 		}
@@ -130,19 +130,19 @@ func (d *daemon) settleOutcome() {
 	d.settleRollback(o)
 }
 
-func (d *daemon) settleRollback(o *marker.Outcome) {
+func (d *daemon) settleRollback(o *handoff.Outcome) {
 	version := fullVersion(o.To.Identity)
-	reason := marker.Reason{Text: "no reason was given"}
+	reason := handoff.Reason{Text: "no reason was given"}
 	if o.Reason != nil {
 		reason = *o.Reason
 	}
 	text := "version " + version + " was rolled back: " + reason.Text
 	state := agentapi.UpgradeRollback
-	if o.Result == marker.RollbackFailed {
+	if o.Result == handoff.RollbackFailed {
 		text = "version " + version + " failed, and going back failed too: " + reason.Text
 		state = agentapi.UpgradeFailed
 	}
-	if reason.Code != marker.ReasonManual {
+	if reason.Code != handoff.ReasonManual {
 		err := upgrade.RememberFailed(d.Disk, d.Top, upgrade.FailedVersion{Identity: o.To.Identity, Reason: reason.Text, At: o.At})
 		if err != nil {
 			d.log.Warn("a version that failed here was not remembered", "version", version, "error", err)

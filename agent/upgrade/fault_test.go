@@ -10,7 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 var wanted = Request{ID: "a1", ActionID: "a1", Version: "1.1.0"}
@@ -88,7 +88,7 @@ func crashEverywhere(t *testing.T, handOver error) {
 		}
 		if left != nil && left.HandedOver {
 			switched++
-			m, err := marker.Read(disk.OS{}, h.top)
+			m, err := handoff.ReadMarker(disk.OS{}, h.top)
 			if m == nil || err != nil || m.To.Home != h.pointsAt(t) {
 				t.Fatalf("crash at call %d (%s): switched to %s with marker %v, %v", n, d.failed, h.pointsAt(t), m, err)
 			}

@@ -23,7 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 var errFault = errors.New("fault of the test")
@@ -97,13 +97,13 @@ type testHost struct {
 	reports  []agentapi.UpgradeDetails
 }
 
-func version(number, hash string) marker.Install {
-	return marker.Install{Identity: manifest.Identity{Version: number, Hash: hash}, Home: "data/muster-agent-" + number + "-" + hash}
+func version(number, hash string) handoff.Install {
+	return handoff.Install{Identity: manifest.Identity{Version: number, Hash: hash}, Home: "data/muster-agent-" + number + "-" + hash}
 }
 
 func newHost(t *testing.T, s *source, d disk.Disk) *testHost {
 	t.Helper()
-	h := &testHost{top: t.TempDir(), watchers: &fakeWatchers{version: marker.Version}}
+	h := &testHost{top: t.TempDir(), watchers: &fakeWatchers{version: handoff.MarkerVersion}}
 	running := version("1.0.0", "aaaaaa")
 	for name, data := range map[string]string{
 		running.Home + "/" + agentName: "agent", running.Home + "/" + watcherName: "watcher",
@@ -134,7 +134,7 @@ func newHost(t *testing.T, s *source, d disk.Disk) *testHost {
 func (h *testHost) newExecutor(s *source, d disk.Disk) *Executor {
 	return &Executor{
 		Disk: d, Top: h.top, GOOS: "linux", GOARCH: "amd64", Running: version("1.0.0", "aaaaaa"),
-		Trust: s.ring, Sources: []string{s.url}, RollbackWindow: 7 * 24 * time.Hour, Watchers: h.watchers, Rules: marker.DefaultRules(),
+		Trust: s.ring, Sources: []string{s.url}, RollbackWindow: 7 * 24 * time.Hour, Watchers: h.watchers, Rules: handoff.DefaultRules(),
 		Downloader: &download.Fetcher{Disk: d, Source: download.Source{Other: http.DefaultClient}, Rand: func() float64 { return 0 }},
 		HandOver:   func(context.Context, Request, string) error { return nil },
 		Report:     func(u agentapi.UpgradeDetails, _ bool) { h.reports = append(h.reports, u) },

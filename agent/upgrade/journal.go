@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 const (
@@ -32,12 +32,12 @@ const (
 // journal is what undoing needs to know. It is on disk from before the first
 // step acts until the upgrade has failed or the new version runs.
 type journal struct {
-	Request Request        `json:"request"`
-	From    marker.Install `json:"from"`
+	Request Request         `json:"request"`
+	From    handoff.Install `json:"from"`
 	// To is known once the package has been read.
-	To      marker.Install `json:"to,omitzero"`
-	Archive string         `json:"archive"` // file name in data/downloads
-	Begun   []string       `json:"begun"`
+	To      handoff.Install `json:"to,omitzero"`
+	Archive string          `json:"archive"` // file name in data/downloads
+	Begun   []string        `json:"begun"`
 	// Reused: the home of To was on the host before, and is not ours to remove.
 	Reused bool `json:"reused,omitempty"`
 	// OldPointer, OldWatcher and OldCommit are what was there before; empty:

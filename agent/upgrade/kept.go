@@ -9,14 +9,14 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 const opKept = "kept version"
 
 // Kept is the version a host could go back to.
 type Kept struct {
-	marker.Install
+	handoff.Install
 	ValidUntil time.Time
 	// Problem is why it could not be started; empty when it is ready.
 	Problem string
@@ -27,7 +27,7 @@ type Kept struct {
 // Kept finds the version that was replaced last, and looks whether it is whole
 // and starts; nil when none is kept.
 func (e *Executor) Kept(ctx context.Context) (*Kept, error) {
-	p, err := marker.ReadPrevious(e.Disk, e.Top)
+	p, err := handoff.ReadPrevious(e.Disk, e.Top)
 	if err != nil {
 		e.log().Warn("an unreadable record of the kept version is passed over", "error", err)
 		return nil, nil
@@ -44,7 +44,7 @@ func (e *Executor) Kept(ctx context.Context) (*Kept, error) {
 
 // ready says why a version on the host could not be gone back to; its checks come
 // from its manifest.
-func (e *Executor) ready(ctx context.Context, v marker.Install) ([]manifest.Check, error) {
+func (e *Executor) ready(ctx context.Context, v handoff.Install) ([]manifest.Check, error) {
 	p, err := install.CheckIntact(ctx, e.Disk, e.Top, v.Home)
 	if err != nil {
 		return nil, err
@@ -80,11 +80,11 @@ func (e *Executor) executable(home, program string) error {
 // DropKept removes the kept version once its window is over. It does nothing
 // while a switch is watched: the version may be the one to go back to.
 func (e *Executor) DropKept(now time.Time) error {
-	m, err := marker.Read(e.Disk, e.Top)
+	m, err := handoff.ReadMarker(e.Disk, e.Top)
 	if err != nil {
 		e.log().Warn("an unreadable upgrade marker is passed over", "error", err)
 	}
-	p, err := marker.ReadPrevious(e.Disk, e.Top)
+	p, err := handoff.ReadPrevious(e.Disk, e.Top)
 	if m != nil || p == nil || err != nil || p.Home == e.Running.Home || now.Before(p.ReplacedAt.Add(e.RollbackWindow)) {
 		return nil
 	}
@@ -94,5 +94,5 @@ func (e *Executor) DropKept(now time.Time) error {
 	if err := disk.RemoveHome(e.Disk, e.Top, p.Home); err != nil {
 		return err
 	}
-	return marker.RemovePrevious(e.Disk, e.Top)
+	return handoff.RemovePrevious(e.Disk, e.Top)
 }

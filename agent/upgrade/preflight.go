@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 const (
@@ -46,7 +46,7 @@ func doPreflight(ctx context.Context, w *work) error {
 		return err
 	}
 	// From here on this upgrade is what is reported.
-	return errors.Join(marker.RemoveOutcome(w.Disk, w.Top), removeFailure(w.Disk, w.Top))
+	return errors.Join(handoff.RemoveOutcome(w.Disk, w.Top), removeFailure(w.Disk, w.Top))
 }
 
 func undoPreflight(e *Executor, _ *journal) error {
@@ -56,7 +56,7 @@ func undoPreflight(e *Executor, _ *journal) error {
 // refuse asks only the host's own memory.
 func (w *work) refuse() error {
 	r := w.j.Request
-	m, err := marker.Read(w.Disk, w.Top)
+	m, err := handoff.ReadMarker(w.Disk, w.Top)
 	if err != nil {
 		w.log().Warn("an unreadable upgrade marker is passed over", "error", err)
 	}

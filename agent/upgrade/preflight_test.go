@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // publisher is an authority that says what the test wants.
@@ -97,7 +97,7 @@ func TestWhatPreflightFindsBeforeAnythingIsDownloaded(t *testing.T) {
 }
 
 // keep puts a version beside the running one, as the watcher leaves it there.
-func (h *testHost) keep(t *testing.T, s *source, number, hash string) marker.Install {
+func (h *testHost) keep(t *testing.T, s *source, number, hash string) handoff.Install {
 	t.Helper()
 	v := version(number, hash)
 	name := manifest.ArchiveName(number, "linux", "amd64", archiveFormat)
@@ -108,7 +108,7 @@ func (h *testHost) keep(t *testing.T, s *source, number, hash string) marker.Ins
 	must(t, os.WriteFile(archive, s.files[name], 0o600))
 	_, err := install.Unpack(context.Background(), &faultDisk{}, archive, h.top)
 	must(t, err)
-	must(t, marker.WritePrevious(&faultDisk{}, h.top, marker.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now()}))
+	must(t, handoff.WritePrevious(&faultDisk{}, h.top, handoff.Previous{Install: v, ReplacedBy: h.executor.Running, ReplacedAt: time.Now()}))
 	return v
 }
 
@@ -123,7 +123,7 @@ func TestARollbackSwitchesToTheKeptVersionWithoutADownload(t *testing.T) {
 	if err := h.executor.Upgrade(context.Background(), back); err != nil {
 		t.Fatal(err)
 	}
-	m, err := marker.Read(disk.OS{}, h.top)
+	m, err := handoff.ReadMarker(disk.OS{}, h.top)
 	if err != nil || m == nil || m.To != v || m.From != h.executor.Running || m.ActionID != "r1" {
 		t.Errorf("marker %+v, %v", m, err)
 	}
@@ -185,12 +185,12 @@ func TestTheKeptVersionGoesWhenItsTimeIsOver(t *testing.T) {
 		t.Fatal("gone too early")
 	}
 	// Not while a switch is watched: it may be the version to go back to.
-	must(t, marker.Write(disk.OS{}, h.top, marker.Marker{From: v, To: h.executor.Running, Rules: marker.DefaultRules()}))
+	must(t, handoff.WriteMarker(disk.OS{}, h.top, handoff.Marker{From: v, To: h.executor.Running, Rules: handoff.DefaultRules()}))
 	must(t, h.executor.DropKept(now.Add(8*24*time.Hour)))
 	if !there() {
 		t.Fatal("gone while it may be needed")
 	}
-	must(t, marker.Remove(disk.OS{}, h.top))
+	must(t, handoff.RemoveMarker(disk.OS{}, h.top))
 	must(t, h.executor.DropKept(now.Add(8*24*time.Hour)))
 	if k, err := h.executor.Kept(context.Background()); k != nil || err != nil || there() {
 		t.Errorf("kept %+v, %v", k, err)
@@ -222,7 +222,7 @@ func TestACrashAtAnyDiskCallOfARollbackLeavesARunnableHost(t *testing.T) {
 			t.Fatalf("crash at call %d (%s): resolve: %v", n, d.failed, err)
 		}
 		if left != nil && left.HandedOver {
-			if m, err := marker.Read(disk.OS{}, h.top); m == nil || err != nil || h.pointsAt(t) != v.Home {
+			if m, err := handoff.ReadMarker(disk.OS{}, h.top); m == nil || err != nil || h.pointsAt(t) != v.Home {
 				t.Fatalf("crash at call %d (%s): at %s with marker %v, %v", n, d.failed, h.pointsAt(t), m, err)
 			}
 			continue
@@ -292,7 +292,7 @@ func TestACancelIsHeardUntilThePointerMoves(t *testing.T) {
 type cancelling struct{ h *testHost }
 
 func (c cancelling) MarkerVersion(ctx context.Context, _ string) (int, error) {
-	if m, err := marker.Read(disk.OS{}, c.h.top); m == nil || err != nil {
+	if m, err := handoff.ReadMarker(disk.OS{}, c.h.top); m == nil || err != nil {
 		return 0, errors.New("no marker yet")
 	}
 	if !c.h.executor.Cancel(wanted.ID, "superseded by b") {

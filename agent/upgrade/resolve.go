@@ -7,7 +7,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // Leftover is what an earlier process left behind.
@@ -88,18 +88,18 @@ func (e *Executor) handedOver(j *journal) (bool, error) {
 // decided says whether a watcher has judged the switch in j, and so moved the
 // pointer back, or is about to.
 func (e *Executor) decided(j *journal) bool {
-	m, err := marker.Read(e.Disk, e.Top)
+	m, err := handoff.ReadMarker(e.Disk, e.Top)
 	if err != nil {
 		e.log().Warn("an unreadable upgrade marker is passed over", "error", err)
 	}
 	if m != nil && m.To == j.To {
-		d, err := marker.ReadDecision(e.Disk, e.Top, *m)
+		d, err := handoff.ReadDecision(e.Disk, e.Top, *m)
 		if err != nil {
 			e.log().Warn("an unreadable decision is passed over", "error", err)
 		}
 		return d != nil
 	}
-	o, err := marker.ReadOutcome(e.Disk, e.Top)
+	o, err := handoff.ReadOutcome(e.Disk, e.Top)
 	if err != nil {
 		e.log().Warn("an unreadable upgrade outcome is passed over", "error", err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // Names of the steps, as journals and messages carry them.
@@ -166,7 +166,7 @@ func doRead(ctx context.Context, w *work) error {
 		}
 	}
 	w.checks = p.Checks
-	w.j.To = marker.Install{Identity: p.Identity(), Home: p.Home()}
+	w.j.To = handoff.Install{Identity: p.Identity(), Home: p.Home()}
 	if w.j.To.Home == w.Running.Home {
 		return fmt.Errorf("package would unpack over the running version in %s", w.Running.Home)
 	}
@@ -217,20 +217,20 @@ func doState(_ context.Context, w *work) error {
 
 func doMarker(_ context.Context, w *work) error {
 	// One that is left over from another watch must not end this one.
-	if err := marker.RemoveRequest(w.Disk, w.Top); err != nil {
+	if err := handoff.RemoveRequest(w.Disk, w.Top); err != nil {
 		return err
 	}
 	rules := w.Rules
 	// Those of the version that comes: it knows what it has to do.
 	rules.Checks = w.checks
-	return marker.Write(w.Disk, w.Top, marker.Marker{
+	return handoff.WriteMarker(w.Disk, w.Top, handoff.Marker{
 		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To,
 		CreatedAt: time.Now().UTC(), Rules: rules, Restart: w.Restart,
 	})
 }
 
 func undoMarker(e *Executor, _ *journal) error {
-	return errors.Join(e.Disk.Remove(stepMarker, e.path(layout.MarkerFile)+layout.NewSuffix), marker.Remove(e.Disk, e.Top))
+	return errors.Join(e.Disk.Remove(stepMarker, e.path(layout.MarkerFile)+layout.NewSuffix), handoff.RemoveMarker(e.Disk, e.Top))
 }
 
 // doWatcherLink picks the watcher: the new version's if it understands our
@@ -258,8 +258,8 @@ func (w *work) watcherUnfit(ctx context.Context, program string) error {
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
 	version, err := w.Watchers.MarkerVersion(ctx, program)
-	if err == nil && version < marker.Version {
-		err = fmt.Errorf("it understands markers up to version %d, this one is %d", version, marker.Version)
+	if err == nil && version < handoff.MarkerVersion {
+		err = fmt.Errorf("it understands markers up to version %d, this one is %d", version, handoff.MarkerVersion)
 	}
 	return err
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 const (
@@ -74,7 +74,7 @@ type Executor struct {
 	Top          string
 	GOOS, GOARCH string
 	// Running is the version that runs this code.
-	Running marker.Install
+	Running handoff.Install
 	// Trust decides what may be installed; nil refuses everything.
 	Trust      trust.Authority
 	Downloader Downloader
@@ -86,8 +86,8 @@ type Executor struct {
 	// action names comes before them.
 	Sources []string
 	// Rules and Restart go into the marker.
-	Rules   marker.Rules
-	Restart marker.Restart
+	Rules   handoff.Rules
+	Restart handoff.Restart
 	// RollbackWindow is how long the version before is kept.
 	RollbackWindow time.Duration
 	// HandOver replaces the running process by the new version, whose home is

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 func TestAnUpgradeSwitchesTheHost(t *testing.T) {
@@ -42,7 +42,7 @@ func TestAnUpgradeSwitchesTheHost(t *testing.T) {
 			t.Errorf("state %s was not copied: %q", name, after[pointed+name])
 		}
 	}
-	m, err := marker.Read(disk.OS{}, h.top)
+	m, err := handoff.ReadMarker(disk.OS{}, h.top)
 	if err != nil || m == nil || m.ActionID != "a1" || m.From != version("1.0.0", "aaaaaa") || m.To != version("1.1.0", "bbbbbb") {
 		t.Errorf("marker %+v, %v", m, err)
 	}
@@ -136,7 +136,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{
 			name: "another switch is watched", asked: "1.1.0", is: ErrBusy,
 			prepare: func(t *testing.T, _ *source, h *testHost) {
-				err := marker.Write(disk.OS{}, h.top, marker.Marker{From: version("1.0.0", "aaaaaa"), To: version("1.2.0", "dddddd"), Rules: marker.DefaultRules()})
+				err := handoff.WriteMarker(disk.OS{}, h.top, handoff.Marker{From: version("1.0.0", "aaaaaa"), To: version("1.2.0", "dddddd"), Rules: handoff.DefaultRules()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -173,7 +173,7 @@ func TestWhatIsRefused(t *testing.T) {
 type removeProgram struct{ h *testHost }
 
 func (r removeProgram) MarkerVersion(_ context.Context, path string) (int, error) {
-	return marker.Version, os.Remove(filepath.Join(filepath.Dir(path), agentName))
+	return handoff.MarkerVersion, os.Remove(filepath.Join(filepath.Dir(path), agentName))
 }
 
 func (r removeProgram) Start(context.Context, string, string) (Watcher, error) {
@@ -210,7 +210,7 @@ func TestAKeptVersionIsUsedAgainAndNeverRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The new version runs, is kept, and goes back to the one before.
-	if err := errors.Join(removeJournal(disk.OS{}, h.top), marker.Remove(disk.OS{}, h.top)); err != nil {
+	if err := errors.Join(removeJournal(disk.OS{}, h.top), handoff.RemoveMarker(disk.OS{}, h.top)); err != nil {
 		t.Fatal(err)
 	}
 	p := pkg("1.0.0", "aaaaaa")
@@ -249,7 +249,7 @@ func TestTheOldWatcherWatchesWhereTheNewOneCannot(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})
-	h.watchers.version = marker.Version - 1
+	h.watchers.version = handoff.MarkerVersion - 1
 	if err := h.executor.Upgrade(context.Background(), wanted); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/trust"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -137,7 +137,7 @@ func (u units) MarkerVersion(_ context.Context, file string) (int, error) {
 	if prog.kind != "watcher" {
 		return 0, fmt.Errorf("%s is no watcher", file)
 	}
-	return marker.Version, nil
+	return handoff.MarkerVersion, nil
 }
 
 func (u units) Start(_ context.Context, file, _ string) (upgrade.Watcher, error) {

@@ -23,7 +23,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/testing/fakeserver"
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 const (
@@ -41,7 +41,7 @@ const holdPoll = 5 * time.Minute
 
 // release is one published version.
 type release struct {
-	install marker.Install
+	install handoff.Install
 	// home is what the versioned home holds when it is whole, as simdisk's Tree
 	// has it.
 	home    map[string]string
@@ -103,7 +103,7 @@ func (k *kit) release(t testing.TB, version string, agent, watcher life) *releas
 	r.packed = packed.Bytes()
 	r.sig, err = k.key.Sign(r.archive, bytes.NewReader(r.packed))
 	must(t, err)
-	r.install = marker.Install{Identity: m.Package.Identity(), Home: m.Package.Home()}
+	r.install = handoff.Install{Identity: m.Package.Identity(), Home: m.Package.Home()}
 	f := simdisk.New()
 	must(t, unpack(f.View(noHook), r))
 	r.home = f.Tree(path.Join(top, r.install.Home))

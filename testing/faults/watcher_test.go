@@ -8,7 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 	"github.com/muster-fleet/muster/watcher/watch"
 )
@@ -46,7 +46,7 @@ func (h *host) runWatcher(say func(error)) error {
 
 func (p *process) watch(say func(error), base int) error {
 	log := p.host.log.With("process", p.String())
-	m, err := marker.Read(p.disk, top)
+	m, err := handoff.ReadMarker(p.disk, top)
 	if m == nil {
 		log.Info("nothing to watch", "error", err)
 		say(errNothing)

@@ -11,7 +11,7 @@ import (
 var areas = []row{
 	{"packaging", nil, "packages are built and judged by publishers who have no server and no agent"},
 	{"watcher", []string{"packaging", "server/agentapi"}, "the watcher must work when the agent it judges does not: it shares no code that decides anything with it"},
-	{"agent", []string{"packaging", "watcher/marker", "watcher/probe", "watcher/beacon", "server/agentapi"}, "what the agent links runs on every host: of the others it takes formats only"},
+	{"agent", []string{"packaging", "watcher/handoff", "watcher/probe", "watcher/beacon", "server/agentapi"}, "what the agent links runs on every host: of the others it takes formats only"},
 	{"server", []string{"packaging", "ui"}, "the server knows agents and watchers by what they say on the wire"},
 	{"ui", nil, "the UI is a client of the admin API; the server embeds it, not the other way round"},
 	{"testing", []string{"packaging", "watcher", "agent", "server", "ui"}, ""},
@@ -99,7 +99,7 @@ var bans = []ban{
 		reason: "who fetches is handed in, and every call to the disk has a label, so that a test can fail it",
 	},
 	{
-		from: []string{"watcher/marker"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/layout", "//packaging/manifest"},
+		from: []string{"watcher/handoff"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/layout", "//packaging/manifest"},
 		reason: "an old watcher and a new agent meet over it: the whole format is in one place",
 	},
 	{

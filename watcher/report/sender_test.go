@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/beacon"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 	"github.com/muster-fleet/muster/watcher/watch"
 )
@@ -68,7 +68,7 @@ func sending(t *testing.T, name string, answer func(ctx context.Context, n int) 
 
 func watching(what string) watch.Report { return watch.Report{Stage: watch.Watching, Waiting: what} }
 
-func over(r marker.Result) watch.Report { return watch.Report{Stage: watch.Stage(r)} }
+func over(r handoff.Result) watch.Report { return watch.Report{Stage: watch.Stage(r)} }
 
 func want(t *testing.T, w *wire, words ...string) {
 	t.Helper()
@@ -205,7 +205,7 @@ func TestFlush(t *testing.T) {
 
 func TestTheResultIsTold(t *testing.T) {
 	sending(t, "at once", nil, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(over(marker.Committed))
+		s.Tell(over(handoff.Committed))
 		begin := time.Now()
 		s.Close(t.Context())
 		if took := time.Since(begin); took != 0 {
@@ -222,7 +222,7 @@ func TestTheResultIsTold(t *testing.T) {
 		s.Tell(watch.Report{Stage: watch.RollingBack})
 		time.Sleep(time.Minute) // it waits for half a minute between two tries by now
 		n := len(w.words())
-		s.Tell(over(marker.RolledBack))
+		s.Tell(over(handoff.RolledBack))
 		begin := time.Now()
 		s.Close(t.Context())
 		if took := time.Since(begin); took > 5*time.Second {
@@ -233,7 +233,7 @@ func TestTheResultIsTold(t *testing.T) {
 		}
 	})
 	sending(t, "within half a minute, or not", func(context.Context, int) error { return errNetwork }, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(over(marker.RollbackFailed))
+		s.Tell(over(handoff.RollbackFailed))
 		begin := time.Now()
 		s.Close(t.Context())
 		if took := time.Since(begin); took != lastPatience {
@@ -244,7 +244,7 @@ func TestTheResultIsTold(t *testing.T) {
 		}
 	})
 	sending(t, "within two seconds once the watcher is to stop", func(context.Context, int) error { return errNetwork }, func(t *testing.T, s *Sender, _ *wire) {
-		s.Tell(over(marker.Committed))
+		s.Tell(over(handoff.Committed))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		begin := time.Now()
@@ -267,15 +267,15 @@ func TestTheResultIsTold(t *testing.T) {
 
 func TestAReportBecomesABeacon(t *testing.T) {
 	at := time.Date(2026, 3, 10, 12, 0, 0, 0, time.FixedZone("", 3600))
-	m := marker.Marker{
+	m := handoff.Marker{
 		ActionID: "a-1",
-		From:     marker.Install{Identity: manifest.Identity{Version: "1.0.0", Hash: "9be1f0"}},
-		To:       marker.Install{Identity: manifest.Identity{Version: "1.1.0", Snapshot: true, Hash: "3f2a9c"}},
+		From:     handoff.Install{Identity: manifest.Identity{Version: "1.0.0", Hash: "9be1f0"}},
+		To:       handoff.Install{Identity: manifest.Identity{Version: "1.1.0", Snapshot: true, Hash: "3f2a9c"}},
 	}
 	got := beaconOf(watch.Report{
 		Marker: m, Stage: watch.RollingBack, Alive: true, Crashes: 2, Waiting: "it waits", At: at,
 		Health: &probe.Health{Identity: m.To.Identity, State: probe.Degraded, Fleet: probe.Fleet{LastCheckin: &at}},
-		Reason: &marker.Reason{Code: marker.ReasonCheckFailed, Text: "It failed."},
+		Reason: &handoff.Reason{Code: handoff.ReasonCheckFailed, Text: "It failed."},
 	})
 	if got.ActionID != "a-1" || got.From != "1.0.0" || got.To != "1.1.0-SNAPSHOT" || got.Stage != agentapi.BeaconRollingBack ||
 		got.Waiting != "it waits" || !got.At.Equal(at) || got.Reason.Code != "check_failed" || got.Reason.Text != "It failed." {
@@ -285,7 +285,7 @@ func TestAReportBecomesABeacon(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	for _, stage := range []watch.Stage{
-		watch.Watching, watch.RollingBack, watch.Stage(marker.Committed), watch.Stage(marker.RolledBack), watch.Stage(marker.RollbackFailed),
+		watch.Watching, watch.RollingBack, watch.Stage(handoff.Committed), watch.Stage(handoff.RolledBack), watch.Stage(handoff.RollbackFailed),
 	} {
 		if b := beaconOf(watch.Report{Stage: stage}); !b.Stage.Known() {
 			t.Errorf("the wire knows no stage %q", stage)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 const (
@@ -45,7 +45,7 @@ type scheduled struct {
 	failed  bool
 }
 
-func newChecker(host Host, m marker.Marker) *checker {
+func newChecker(host Host, m handoff.Marker) *checker {
 	c := &checker{
 		host: host, home: m.To.Home, interval: time.Duration(m.Rules.Interval),
 		life: givenUp, cancel: func() {},

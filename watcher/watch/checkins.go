@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -56,7 +56,7 @@ type line struct {
 
 // next is the line after a sample. A jump in time begins the comparison anew:
 // after a sleep connections are dead and the network is not back at once.
-func (l line) next(m marker.Marker, h History, s Sample, gap time.Duration, jumped bool) line {
+func (l line) next(m handoff.Marker, h History, s Sample, gap time.Duration, jumped bool) line {
 	was := l
 	l.report(m, s.Server, gap, jumped)
 	tries, heard := l.listen(h, s)
@@ -75,7 +75,7 @@ func (l line) next(m marker.Marker, h History, s Sample, gap time.Duration, jump
 
 // report takes in what the watcher's own reports have met. One that was taken
 // may be from before a jump.
-func (l *line) report(m marker.Marker, c Contact, gap time.Duration, jumped bool) {
+func (l *line) report(m handoff.Marker, c Contact, gap time.Duration, jumped bool) {
 	l.age += gap
 	switch {
 	case c.Bad > 0 || c.URL == "" || (c.Good == 0 && l.age > staleFactor*reportEvery(m)):
@@ -126,7 +126,7 @@ func serversTrouble(status int) bool {
 // then it is not good yet, whatever time has jumped.
 func (l line) losing() bool { return l.taken && l.deaf && (l.known > 0 || l.untried) }
 
-func lostCheckins(m marker.Marker, h History) *marker.Reason {
+func lostCheckins(m handoff.Marker, h History) *handoff.Reason {
 	l := h.line
 	if l.lost < lostFactor*time.Duration(m.Rules.FailedFor) || l.reports < minReports || (l.tries < minTries && !l.untried) {
 		return nil
@@ -135,6 +135,6 @@ func lostCheckins(m marker.Marker, h History) *marker.Reason {
 	if l.untried {
 		how = "it did not try"
 	}
-	return &marker.Reason{Code: marker.ReasonCheckinLost, Text: fmt.Sprintf(
+	return &handoff.Reason{Code: handoff.ReasonCheckinLost, Text: fmt.Sprintf(
 		"%s has not heard its server for %s, while the watcher reached it %d times: %s.", m.To, round(l.lost), l.reports, how)}
 }

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -118,7 +118,7 @@ func TestVerdictOnLostCheckins(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			v, h, by := story(testMarker(), tc.part)
-			if v.Kind != tc.want || (tc.want == RollBack && v.Reason.Code != marker.ReasonCheckinLost) {
+			if v.Kind != tc.want || (tc.want == RollBack && v.Reason.Code != handoff.ReasonCheckinLost) {
 				t.Fatalf("after %d s: %v %+v, want %v; %+v", by, v.Kind, v.Reason, tc.want, h.line)
 			}
 			if tc.want == RollBack && by != tc.by {
@@ -137,7 +137,7 @@ func TestVerdictOnLostCheckins(t *testing.T) {
 			late[i].Health.State = probe.Healthy
 		}
 		v, _, by := story(testMarker(), seen(500, healthy), late)
-		if v.Kind != RollBack || v.Reason.Code != marker.ReasonCheckinLost || by < 660 {
+		if v.Kind != RollBack || v.Reason.Code != handoff.ReasonCheckinLost || by < 660 {
 			t.Errorf("after %d s: %v %+v, want the loss to decide", by, v.Kind, v.Reason)
 		}
 	})
@@ -257,7 +257,7 @@ func TestALostServerIsFound(t *testing.T) {
 				w.server.Good = 1
 			}
 		}))
-		if v.Kind != RollBack || v.Reason.Code != marker.ReasonCheckinLost {
+		if v.Kind != RollBack || v.Reason.Code != handoff.ReasonCheckinLost {
 			rt.Fatalf("after %d s: %v %+v; %+v", by, v.Kind, v.Reason, h.line)
 		}
 	})

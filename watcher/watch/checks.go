@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // untriedLimit is how much longer than its limit a watch waits for a check that
@@ -34,7 +34,7 @@ func (c checkState) well() bool  { return c.passed && c.failures == 0 }
 
 // countTries makes a new list: histories share nothing. A try that began before
 // the agent was replaced says nothing of the one that is there.
-func (h *History) countTries(m marker.Marker, s Sample) {
+func (h *History) countTries(m handoff.Marker, s Sample) {
 	if h.cond.kind != running || len(s.Tries) == 0 {
 		return
 	}
@@ -67,7 +67,7 @@ func (h History) check(i int) checkState {
 // Its threshold alone decides, it is the operator's rule. Only what has not
 // passed yet is given the time of a fault first: what a version runs starts after
 // its control socket.
-func failedCheck(m marker.Marker, h History) *marker.Reason {
+func failedCheck(m handoff.Marker, h History) *handoff.Reason {
 	for i, c := range m.Rules.Checks {
 		s := h.check(i)
 		switch {
@@ -96,12 +96,12 @@ func because(err string) string {
 	return ": " + err
 }
 
-func checkReason(format string, args ...any) *marker.Reason {
-	return &marker.Reason{Code: marker.ReasonCheckFailed, Text: fmt.Sprintf(format, args...)}
+func checkReason(format string, args ...any) *handoff.Reason {
+	return &handoff.Reason{Code: handoff.ReasonCheckFailed, Text: fmt.Sprintf(format, args...)}
 }
 
 // openCheck returns a check that does not pass, an untried one if there is one.
-func openCheck(m marker.Marker, h History) (c manifest.Check, s checkState, found bool) {
+func openCheck(m handoff.Marker, h History) (c manifest.Check, s checkState, found bool) {
 	for i := range m.Rules.Checks {
 		now := h.check(i)
 		if now.well() {
@@ -115,7 +115,7 @@ func openCheck(m marker.Marker, h History) (c manifest.Check, s checkState, foun
 }
 
 // failingChecks names those whose last try failed.
-func failingChecks(m marker.Marker, h History) string {
+func failingChecks(m handoff.Marker, h History) string {
 	var names []string
 	for i, c := range m.Rules.Checks {
 		if h.check(i).failures > 0 {

@@ -12,12 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 // withChecks is an upgrade whose package has n checks of the default threshold.
-func withChecks(n int) marker.Marker {
+func withChecks(n int) handoff.Marker {
 	m := testMarker()
 	for i := range n {
 		m.Rules.Checks = append(m.Rules.Checks, manifest.Check{Name: string(rune('a' + i)), TCP: "127.0.0.1:1"})
@@ -44,7 +44,7 @@ func TestVerdictOnChecks(t *testing.T) {
 	other.PID = 101
 	tests := []struct {
 		name  string
-		m     marker.Marker
+		m     handoff.Marker
 		parts [][]Sample
 		want  Kind
 		by    int
@@ -55,7 +55,7 @@ func TestVerdictOnChecks(t *testing.T) {
 		{"one of two was not tried", withChecks(2), [][]Sample{{passes}, seen(1000, isHealthy)}, Wait, 0, ""},
 		{"passed, then failed a third time", withChecks(1), [][]Sample{{passes, fails, fails, fails}}, RollBack, 3, `Check "a" of 1.1.0-3f2a9c failed 3 times in a row: refused.`},
 		{"a pass in between counts anew", withChecks(1), [][]Sample{{passes, fails, fails, passes, fails, fails}}, Wait, 0, ""},
-		{"its own threshold decides", func() marker.Marker { m := withChecks(1); m.Rules.Checks[0].Threshold = 1; return m }(), [][]Sample{{passes, fails}}, RollBack, 1, "failed 1 times"},
+		{"its own threshold decides", func() handoff.Marker { m := withChecks(1); m.Rules.Checks[0].Threshold = 1; return m }(), [][]Sample{{passes, fails}}, RollBack, 1, "failed 1 times"},
 		{"what starts after the control socket is given time", withChecks(1), [][]Sample{seen(30, fails)}, Wait, 0, ""},
 		{"but no more than a fault", withChecks(1), [][]Sample{seen(31, fails)}, RollBack, 30, "did not pass once in 30s, 31 tries failed"},
 		{"failing at the end of the grace", withChecks(1), [][]Sample{{passes}, seen(595, isHealthy), {fails}, seen(100, isHealthy)}, Wait, 0, ""},
@@ -64,7 +64,7 @@ func TestVerdictOnChecks(t *testing.T) {
 		{"a new process has to pass again", withChecks(1), [][]Sample{{passes}, seen(10, other), seen(1000, other)}, Wait, 0, ""},
 		{"a try that is given up says nothing", withChecks(1), [][]Sample{{passes}, seen(10, tried(isHealthy, givenUp, "cut off"))}, Wait, 0, ""},
 		{"a check nobody knows says nothing", withChecks(1), [][]Sample{{passes}, {tried(isHealthy, 0, "", "x", "y")}}, Wait, 0, ""},
-		{"not passing for ever is not good", func() marker.Marker { m := withChecks(1); m.Rules.Checks[0].Threshold = 1e6; return m }(), [][]Sample{seen(1400, fails)}, RollBack, 1380, `at the end check "a" did not pass`},
+		{"not passing for ever is not good", func() handoff.Marker { m := withChecks(1); m.Rules.Checks[0].Threshold = 1e6; return m }(), [][]Sample{seen(1400, fails)}, RollBack, 1380, `at the end check "a" did not pass`},
 		{"a check that is never tried does not wait for ever", withChecks(1), [][]Sample{seen(1600, isHealthy)}, RollBack, 1500, `check "a" did not pass`},
 		{"a component's failure is said by the component", withChecks(1), [][]Sample{{passes}, seen(31, tried(alive(answer(newID, probe.Failed, "logs")), 0, "")), {fails}}, RollBack, 31, "Component logs"},
 	}
@@ -77,7 +77,7 @@ func TestVerdictOnChecks(t *testing.T) {
 			if tc.want != Wait && at != tc.by {
 				t.Errorf("the verdict fell after %d s, want %d", at, tc.by)
 			}
-			if tc.want == RollBack && (!strings.Contains(v.Reason.Text, tc.text) || (v.Reason.Code != marker.ReasonCheckFailed && !strings.Contains(tc.text, "Component"))) {
+			if tc.want == RollBack && (!strings.Contains(v.Reason.Text, tc.text) || (v.Reason.Code != handoff.ReasonCheckFailed && !strings.Contains(tc.text, "Component"))) {
 				t.Errorf("reason is %+v, want it to say %q", v.Reason, tc.text)
 			}
 		})
@@ -141,12 +141,12 @@ func TestNoVersionIsKeptWhoseChecksDoNotPass(t *testing.T) {
 func TestTheLoopTriesChecks(t *testing.T) {
 	checked := func(s *site, c ...manifest.Check) {
 		s.m.Rules.Checks = c
-		s.must(marker.Write(quickDisk{}, s.top, s.m))
+		s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
 	}
 	inTime(t, "at the interval, beside the samples", func(t *testing.T, s *site) {
 		checked(s, manifest.Check{Name: "a", TCP: "127.0.0.1:1"}, manifest.Check{Name: "b", TCP: "127.0.0.1:2"})
 		s.handOver(5 * time.Second)
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		if s.host.checked < 2*55 || s.host.checked > 2*65 {
@@ -167,10 +167,10 @@ func TestTheLoopTriesChecks(t *testing.T) {
 		begin := time.Now()
 		time.AfterFunc(4*time.Minute, func() { failing.Store(true) })
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != marker.ReasonCheckFailed || !strings.Contains(o.Reason.Text, `"port"`) {
+		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != handoff.ReasonCheckFailed || !strings.Contains(o.Reason.Text, `"port"`) {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 		if took := time.Since(begin) - 4*time.Minute; took < 10*time.Second || took > 25*time.Second {
 			t.Errorf("took %v from the first failure, want an interval and two retries", took)
 		}
@@ -193,7 +193,7 @@ func TestTheLoopTriesChecks(t *testing.T) {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		// Two tries of a minute each make no threshold; the crash decides.
-		if o.Reason.Code != marker.ReasonCrashLoop || time.Since(begin) > 2*time.Minute+20*time.Second {
+		if o.Reason.Code != handoff.ReasonCrashLoop || time.Since(begin) > 2*time.Minute+20*time.Second {
 			t.Errorf("reason %+v after %v, want the crashes after two minutes", o.Reason, time.Since(begin))
 		}
 		if n := hangs.under.Load(); n != 0 {

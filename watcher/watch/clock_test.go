@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // jump draws what a clock or a sleeping host may do between two samples: nothing
@@ -32,7 +32,7 @@ type wholeLife struct {
 	fleet *fleetLife
 }
 
-func (l wholeLife) next(rt *rapid.T, m marker.Marker, h History) Sample {
+func (l wholeLife) next(rt *rapid.T, m handoff.Marker, h History) Sample {
 	s := l.fleet.next(rt, l.agent.next(rt))
 	for i := range m.Rules.Checks {
 		if rapid.IntRange(0, 5).Draw(rt, "try ends") == 0 {
@@ -126,7 +126,7 @@ func TestASleepBeginsTheComparisonAnew(t *testing.T) {
 			if Judge(h).Kind == Wait {
 				continue
 			}
-			if i < 180 || Judge(h).Reason.Code != marker.ReasonCheckinLost {
+			if i < 180 || Judge(h).Reason.Code != handoff.ReasonCheckinLost {
 				t.Errorf("a jump by %v: %+v after %d s", by, Judge(h).Reason, i)
 			}
 			break

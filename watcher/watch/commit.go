@@ -10,7 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // commit keeps the new version. The order: decision, so that a crash repeats the
@@ -20,13 +20,13 @@ import (
 // The clean-up comes before the marker goes since the agent begins no other
 // upgrade while it stands: so no home, staging folder or download removed here
 // can be one that is being made.
-func (w *Watch) commit(m marker.Marker) (marker.Outcome, error) {
-	o := marker.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: marker.Committed, At: time.Now()}
-	w.writeDecision(marker.Decide(m, marker.Committed, nil))
+func (w *Watch) commit(m handoff.Marker) (handoff.Outcome, error) {
+	o := handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: handoff.Committed, At: time.Now()}
+	w.writeDecision(handoff.Decide(m, handoff.Committed, nil))
 	if err := w.recordPrevious(m, o.At); err != nil {
 		return o, err
 	}
-	if err := marker.WriteOutcome(w.Disk, w.Top, o); err != nil {
+	if err := handoff.WriteOutcome(w.Disk, w.Top, o); err != nil {
 		return o, err
 	}
 	// What cannot be removed costs space and is tried again by the next commit.
@@ -38,7 +38,7 @@ func (w *Watch) commit(m marker.Marker) (marker.Outcome, error) {
 
 // cleanUp removes every version but the new one and the one before, which stays
 // for a rollback by hand, and what unpacking and downloading left behind.
-func (w *Watch) cleanUp(m marker.Marker) error {
+func (w *Watch) cleanUp(m handoff.Marker) error {
 	entries, err := w.Disk.ReadDir(opCleanUp, layout.Path(w.Top, layout.DataDir))
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (w *Watch) cleanUp(m marker.Marker) error {
 // cleanDownloads removes what belongs to upgrades that are over: the archives of
 // this one, and files last written before it switched. What is newer is a
 // download for an upgrade that waits for this one to end.
-func (w *Watch) cleanDownloads(m marker.Marker) error {
+func (w *Watch) cleanDownloads(m handoff.Marker) error {
 	dir := layout.Path(w.Top, layout.DownloadsDir)
 	entries, err := w.Disk.ReadDir(opCleanUp, dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // faultDisk asks before and after every operation that changes the disk whether
@@ -76,12 +76,12 @@ func (d faultDisk) SyncDir(op, path string) error {
 type ending struct {
 	name    string
 	prepare func(s *site)
-	result  marker.Result
-	reason  marker.ReasonCode
+	result  handoff.Result
+	reason  handoff.ReasonCode
 }
 
 func (e ending) home(s *site) string {
-	if e.result == marker.Committed {
+	if e.result == handoff.Committed {
 		return s.m.To.Home
 	}
 	return s.m.From.Home
@@ -89,14 +89,14 @@ func (e ending) home(s *site) string {
 
 var endings = []ending{
 	{
-		name: "commit", result: marker.Committed,
+		name: "commit", result: handoff.Committed,
 		prepare: func(s *site) {
-			s.m.Rules.Grace = marker.Duration(20 * time.Second)
-			s.must(marker.Write(quickDisk{}, s.top, s.m))
+			s.m.Rules.Grace = handoff.Duration(20 * time.Second)
+			s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
 			s.install("data/muster-agent-0.9.0-0a0a0a")
 			// A version kept before, and a request that nobody took back.
-			s.must(marker.WritePrevious(quickDisk{}, s.top, marker.Previous{
-				Install:    marker.Install{Identity: thirdID, Home: "data/muster-agent-0.9.0-0a0a0a"},
+			s.must(handoff.WritePrevious(quickDisk{}, s.top, handoff.Previous{
+				Install:    handoff.Install{Identity: thirdID, Home: "data/muster-agent-0.9.0-0a0a0a"},
 				ReplacedBy: s.m.From, ReplacedAt: time.Now(),
 			}))
 			s.ask("data/muster-agent-0.8.0-080808", "Old.")
@@ -104,7 +104,7 @@ var endings = []ending{
 		},
 	},
 	{
-		name: "rollback", result: marker.RolledBack, reason: marker.ReasonCrashLoop,
+		name: "rollback", result: handoff.RolledBack, reason: handoff.ReasonCrashLoop,
 		prepare: func(s *site) {
 			s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
 			s.handOver(time.Second)
@@ -113,9 +113,9 @@ var endings = []ending{
 	{
 		// A kept version was gone back to, and somebody asks for the newer one
 		// again: the request and the record of the kept version go.
-		name: "request", result: marker.RolledBack, reason: marker.ReasonManual,
+		name: "request", result: handoff.RolledBack, reason: handoff.ReasonManual,
 		prepare: func(s *site) {
-			s.must(marker.WritePrevious(quickDisk{}, s.top, marker.Previous{Install: s.m.To, ReplacedBy: s.m.From, ReplacedAt: time.Now()}))
+			s.must(handoff.WritePrevious(quickDisk{}, s.top, handoff.Previous{Install: s.m.To, ReplacedBy: s.m.From, ReplacedAt: time.Now()}))
 			s.ask(s.m.To.Home, "Ann asked.")
 			s.host.home = s.m.To.Home
 		},
@@ -210,7 +210,7 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 	if _, err := s.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if power == "cut" && s.host.runs() == "" && (!pending || e.result == marker.Committed) {
+	if power == "cut" && s.host.runs() == "" && (!pending || e.result == handoff.Committed) {
 		// To start an agent whose watch is decided is the host's business.
 		_ = s.host.Start()
 	}
@@ -219,14 +219,14 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 		s.must(disk.RemoveRecord(quickDisk{}, "test", layout.Path(s.top, layout.DecisionFile)))
 	}
 	s.wantSettled(e.result, e.home(s))
-	o, err := marker.ReadOutcome(quickDisk{}, s.top)
+	o, err := handoff.ReadOutcome(quickDisk{}, s.top)
 	if err != nil || (o.Reason != nil && o.Reason.Code != e.reason) {
 		t.Errorf("outcome %+v, %v; want reason %q", o, err, e.reason)
 	}
-	if e.result == marker.RolledBack && s.exists(s.m.To.Home) {
+	if e.result == handoff.RolledBack && s.exists(s.m.To.Home) {
 		t.Error("the bad version is still on the disk")
 	}
-	if e.result == marker.Committed && (s.exists("data/muster-agent-0.9.0-0a0a0a") || !s.exists(s.m.From.Home)) {
+	if e.result == handoff.Committed && (s.exists("data/muster-agent-0.9.0-0a0a0a") || !s.exists(s.m.From.Home)) {
 		t.Error("not exactly the new version and the one before are on the disk")
 	}
 }
@@ -282,6 +282,6 @@ func TestFullDisk(t *testing.T) {
 		if _, err := s.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 	})
 }

@@ -3,7 +3,7 @@ package watch
 import (
 	"time"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // maxGap is the longest time between two samples that counts as watched. The
@@ -46,7 +46,7 @@ type History struct {
 
 // Add returns the history with one more sample. Once a verdict has fallen the
 // history no longer changes.
-func (h History) Add(m marker.Marker, s Sample) History {
+func (h History) Add(m handoff.Marker, s Sample) History {
 	if h.verdict.Kind != Wait {
 		return h
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -184,7 +184,7 @@ func (h *scriptedHost) Check(_ context.Context, home string, c manifest.Check) e
 type site struct {
 	t     *testing.T
 	top   string
-	m     marker.Marker
+	m     handoff.Marker
 	disk  disk.Disk
 	host  *scriptedHost
 	lines *bytes.Buffer
@@ -198,12 +198,12 @@ func newSite(t *testing.T) *site {
 	top := t.TempDir()
 	s := &site{t: t, top: top, m: testMarker(), disk: quickDisk{}, lines: new(bytes.Buffer)}
 	s.m.CreatedAt = time.Now()
-	for _, in := range []marker.Install{s.m.From, s.m.To} {
+	for _, in := range []handoff.Install{s.m.From, s.m.To} {
 		s.install(in.Home)
 	}
 	s.must(os.MkdirAll(filepath.Join(top, "data/downloads"), 0o700))
 	s.server = &scriptedServer{s: s}
-	s.must(marker.Write(quickDisk{}, top, s.m))
+	s.must(handoff.WriteMarker(quickDisk{}, top, s.m))
 	s.pointTo(s.m.To.Home)
 	s.host = &scriptedHost{top: top, home: s.m.From.Home, pid: 100, started: time.Now(), lives: map[string]life{
 		s.m.From.Home: lives(oldID), s.m.To.Home: lives(newID),
@@ -280,7 +280,7 @@ func (s *scriptedServer) Contact() (good, bad int) {
 	return good, bad
 }
 
-func (s *site) run(ctx context.Context) (*marker.Outcome, error) { return s.watch().Run(ctx) }
+func (s *site) run(ctx context.Context) (*handoff.Outcome, error) { return s.watch().Run(ctx) }
 
 func (s *site) exists(name string) bool {
 	_, err := os.Lstat(filepath.Join(s.top, name))
@@ -297,7 +297,7 @@ func (s *site) leads(link string) string {
 
 // settled returns what is wrong with a host on which a watch has ended as want:
 // one runnable pointer, the outcome told, and nothing left to watch.
-func (s *site) settled(want marker.Result, home string) error {
+func (s *site) settled(want handoff.Result, home string) error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -309,12 +309,12 @@ func (s *site) settled(want marker.Result, home string) error {
 	}
 	check(s.exists(home+"/"+layout.AgentLink), "%s has no program", home)
 	check(s.host.runs() == home, "runs %q, want %s", s.host.runs(), home)
-	p, err := marker.ReadPrevious(quickDisk{}, s.top)
+	p, err := handoff.ReadPrevious(quickDisk{}, s.top)
 	check(err == nil && (p == nil || s.exists(p.Home+"/"+layout.AgentLink)), "the kept version is %+v (%v), and its program is not there", p, err)
-	if want == marker.Committed {
+	if want == handoff.Committed {
 		check(p != nil && p.Home == s.m.From.Home && p.ReplacedBy == s.m.To && !p.ReplacedAt.IsZero(), "the kept version is %+v, want %s", p, s.m.From.Home)
 	}
-	o, err := marker.ReadOutcome(quickDisk{}, s.top)
+	o, err := handoff.ReadOutcome(quickDisk{}, s.top)
 	check(err == nil && o != nil && o.Result == want, "outcome %+v, %v; want %s", o, err, want)
 	for _, name := range []string{
 		layout.MarkerFile, layout.MarkerFile + ".prev", layout.DecisionFile, layout.DecisionFile + ".prev",
@@ -325,7 +325,7 @@ func (s *site) settled(want marker.Result, home string) error {
 	return errors.Join(errs...)
 }
 
-func (s *site) wantSettled(want marker.Result, home string) {
+func (s *site) wantSettled(want handoff.Result, home string) {
 	s.t.Helper()
 	if err := s.settled(want, home); err != nil {
 		s.t.Errorf("%v\nlog:\n%s", err, s.lines)

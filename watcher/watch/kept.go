@@ -4,28 +4,28 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // recordPrevious writes down which version is kept for a rollback by hand. One
 // that has lost its program cannot be gone back to and is not promised.
-func (w *Watch) recordPrevious(m marker.Marker, now time.Time) error {
+func (w *Watch) recordPrevious(m handoff.Marker, now time.Time) error {
 	startable, err := w.has(opPrevious, layout.AgentLink, m.From.Home)
 	if err != nil {
 		return err
 	}
 	if !startable {
 		w.Log.Warn("the version before cannot be kept for a rollback, its program is missing", "home", m.From.Home)
-		return marker.RemovePrevious(w.Disk, w.Top)
+		return handoff.RemovePrevious(w.Disk, w.Top)
 	}
-	return marker.WritePrevious(w.Disk, w.Top, marker.Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: now})
+	return handoff.WritePrevious(w.Disk, w.Top, handoff.Previous{Install: m.From, ReplacedBy: m.To, ReplacedAt: now})
 }
 
 // dropPrevious forgets a kept version whose home is gone: it was the one that
 // was gone back to by hand, and has just lost. Otherwise the version that was
 // kept at the last commit is still the one before this.
 func (w *Watch) dropPrevious() error {
-	p, err := marker.ReadPrevious(w.Disk, w.Top)
+	p, err := handoff.ReadPrevious(w.Disk, w.Top)
 	if err != nil {
 		w.Log.Warn("the record of the kept version cannot be read and counts as none", "error", err)
 	}
@@ -35,5 +35,5 @@ func (w *Watch) dropPrevious() error {
 	if there, err := w.has(opPrevious, layout.AgentLink, p.Home); err != nil || there {
 		return err
 	}
-	return marker.RemovePrevious(w.Disk, w.Top)
+	return handoff.RemovePrevious(w.Disk, w.Top)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -78,7 +78,7 @@ type Watch struct {
 // plan is what to do with the host.
 type plan struct {
 	do     action
-	reason marker.Reason // of a rollback, or why the host is left alone
+	reason handoff.Reason // of a rollback, or why the host is left alone
 	keep   keepHome
 	seen   History // of the agent, by the watch that came to this plan
 }
@@ -104,9 +104,9 @@ const maxMarkers = 10
 // to watch or the host is left alone. When ctx ends before the verdict Run
 // returns its error and the marker stays for the next watcher; after the verdict
 // Run finishes first.
-func (w *Watch) Run(ctx context.Context) (*marker.Outcome, error) {
+func (w *Watch) Run(ctx context.Context) (*handoff.Outcome, error) {
 	for range maxMarkers {
-		m, err := marker.Read(w.Disk, w.Top)
+		m, err := handoff.ReadMarker(w.Disk, w.Top)
 		if err != nil {
 			w.Log.Warn("the upgrade marker cannot be read and counts as none", "error", err)
 			return nil, nil
@@ -129,14 +129,14 @@ func (w *Watch) Run(ctx context.Context) (*marker.Outcome, error) {
 }
 
 // carryOut does what was decided.
-func (w *Watch) carryOut(ctx context.Context, m marker.Marker, p plan) (o *marker.Outcome, err error) {
+func (w *Watch) carryOut(ctx context.Context, m handoff.Marker, p plan) (o *handoff.Outcome, err error) {
 	switch p.do {
 	case keepNew:
-		o, err = w.settle(ctx, func(context.Context) (marker.Outcome, error) { return w.commit(m) })
+		o, err = w.settle(ctx, func(context.Context) (handoff.Outcome, error) { return w.commit(m) })
 	case putBack:
 		w.Log.Warn("rolling back", "from", m.To.String(), "to", m.From.String(), "code", p.reason.Code, "reason", p.reason.Text)
 		w.announce(ctx, m, p.seen, p.reason)
-		o, err = w.settle(ctx, func(ctx context.Context) (marker.Outcome, error) {
+		o, err = w.settle(ctx, func(ctx context.Context) (handoff.Outcome, error) {
 			return w.rollBack(ctx, m, p.reason, p.keep)
 		})
 	default:
@@ -148,8 +148,8 @@ func (w *Watch) carryOut(ctx context.Context, m marker.Marker, p plan) (o *marke
 	return o, err
 }
 
-func (w *Watch) plan(ctx context.Context, m marker.Marker) (plan, error) {
-	d, err := marker.ReadDecision(w.Disk, w.Top, m)
+func (w *Watch) plan(ctx context.Context, m handoff.Marker) (plan, error) {
+	d, err := handoff.ReadDecision(w.Disk, w.Top, m)
 	if err != nil {
 		w.Log.Warn("an earlier decision cannot be read and counts as none", "error", err)
 	}
@@ -171,17 +171,17 @@ func (w *Watch) plan(ctx context.Context, m marker.Marker) (plan, error) {
 
 // resume decides what a watcher that starts has to do, from the decision an
 // earlier one may have left and from where the pointer leads.
-func resume(m marker.Marker, d *marker.Decision, home string) plan {
+func resume(m handoff.Marker, d *handoff.Decision, home string) plan {
 	switch {
 	case home != "" && home != m.To.Home && home != m.From.Home:
-		return plan{do: leaveAlone, reason: marker.Reason{Text: fmt.Sprintf(
+		return plan{do: leaveAlone, reason: handoff.Reason{Text: fmt.Sprintf(
 			"the pointer %s leads to %s, which is neither %s nor %s of the marker: someone else switched this host",
 			layout.AgentLink, home, m.To.Home, m.From.Home)}}
-	case d != nil && d.Result == marker.RolledBack && d.Reason != nil:
+	case d != nil && d.Result == handoff.RolledBack && d.Reason != nil:
 		return plan{do: putBack, reason: *d.Reason}
-	case d != nil && d.Result == marker.Committed && home == m.To.Home:
+	case d != nil && d.Result == handoff.Committed && home == m.To.Home:
 		return plan{do: keepNew}
-	case d != nil && d.Result == marker.Committed && home == m.From.Home:
+	case d != nil && d.Result == handoff.Committed && home == m.From.Home:
 		return plan{do: putBack, reason: movedBack(m)}
 	case home == m.From.Home:
 		return plan{do: awaitSwitch}
@@ -189,14 +189,14 @@ func resume(m marker.Marker, d *marker.Decision, home string) plan {
 	return plan{do: goOnWatching}
 }
 
-func movedBack(m marker.Marker) marker.Reason {
-	return marker.Reason{Code: marker.ReasonManual, Text: fmt.Sprintf(
+func movedBack(m handoff.Marker) handoff.Reason {
+	return handoff.Reason{Code: handoff.ReasonManual, Text: fmt.Sprintf(
 		"The pointer was moved from %s back to %s by someone else while it was watched.", m.To, m.From)}
 }
 
 // awaitSwitch waits for the agent that wrote the marker to move the pointer: a
 // watcher started by the marker's mere presence comes between the two.
-func (w *Watch) awaitSwitch(ctx context.Context, m marker.Marker) (plan, error) {
+func (w *Watch) awaitSwitch(ctx context.Context, m handoff.Marker) (plan, error) {
 	w.Log.Info("waiting for the agent to switch", "to", m.To.String(), "at_most", handOver)
 	w.tell(History{}.report(m, Watching))
 	for waited := time.Duration(0); waited < handOver; waited += tick {
@@ -216,7 +216,7 @@ func (w *Watch) awaitSwitch(ctx context.Context, m marker.Marker) (plan, error) 
 	}
 	// The new home stays: an agent that is only slow may still move the pointer
 	// to it. If not, its journal or the next commit removes it.
-	p := plan{do: putBack, keep: keepBad, reason: marker.Reason{Code: marker.ReasonNotStarted, Text: fmt.Sprintf(
+	p := plan{do: putBack, keep: keepBad, reason: handoff.Reason{Code: handoff.ReasonNotStarted, Text: fmt.Sprintf(
 		"%s was never started: %s after the upgrade began the pointer still led to %s.", m.To, handOver, m.From)}}
 	if r := w.requested(m); r != nil {
 		p.reason = *r
@@ -227,15 +227,15 @@ func (w *Watch) awaitSwitch(ctx context.Context, m marker.Marker) (plan, error) 
 // withdrawn returns a plan if the marker is no longer the one being watched: the
 // agent took it back, or the agent is being uninstalled. A marker that cannot be
 // read in the middle of a watch changes nothing, it was read before.
-func (w *Watch) withdrawn(m marker.Marker) *plan {
-	now, err := marker.Read(w.Disk, w.Top)
+func (w *Watch) withdrawn(m handoff.Marker) *plan {
+	now, err := handoff.ReadMarker(w.Disk, w.Top)
 	if err != nil || (now != nil && now.CreatedAt.Equal(m.CreatedAt) && now.To.Home == m.To.Home) {
 		return nil
 	}
 	if now != nil {
-		return &plan{do: watchNext, reason: marker.Reason{Text: "the upgrade marker is now about another upgrade, to " + now.To.String()}}
+		return &plan{do: watchNext, reason: handoff.Reason{Text: "the upgrade marker is now about another upgrade, to " + now.To.String()}}
 	}
-	return &plan{do: leaveAlone, reason: marker.Reason{Text: "the upgrade marker was removed while the version was watched"}}
+	return &plan{do: leaveAlone, reason: handoff.Reason{Text: "the upgrade marker was removed while the version was watched"}}
 }
 
 // state is what the loop carries from round to round.
@@ -250,7 +250,7 @@ type state struct {
 	checker *checker
 }
 
-func (w *Watch) watch(ctx context.Context, m marker.Marker) (plan, error) {
+func (w *Watch) watch(ctx context.Context, m handoff.Marker) (plan, error) {
 	w.Log.Info("watching", "version", m.To.String(), "previous", m.From.String(), "interval", m.Rules.Interval.String(),
 		"grace", m.Rules.Grace.String(), "failed_for", m.Rules.FailedFor.String(), "max_crashes", m.Rules.MaxCrashes,
 		"service", m.Restart.Service)
@@ -269,7 +269,7 @@ func (w *Watch) watch(ctx context.Context, m marker.Marker) (plan, error) {
 }
 
 // round takes one look and decides.
-func (w *Watch) round(ctx context.Context, m marker.Marker, s *state) plan {
+func (w *Watch) round(ctx context.Context, m handoff.Marker, s *state) plan {
 	if p := w.withdrawn(m); p != nil {
 		return *p
 	}
@@ -306,7 +306,7 @@ func (w *Watch) round(ctx context.Context, m marker.Marker, s *state) plan {
 // pointerMoved returns ok as long as the pointer leads to the new version. One
 // that is missing is waited for as a failure is: an agent being uninstalled takes
 // the marker along within moments.
-func (w *Watch) pointerMoved(m marker.Marker, s *state) (p plan, ok bool) {
+func (w *Watch) pointerMoved(m handoff.Marker, s *state) (p plan, ok bool) {
 	home, err := w.linkHome(opPointer, layout.AgentLink)
 	if err != nil || home == m.To.Home {
 		s.missing = 0
@@ -321,7 +321,7 @@ func (w *Watch) pointerMoved(m marker.Marker, s *state) (p plan, ok bool) {
 	if s.missing += min(tick, time.Duration(m.Rules.Interval)); s.missing < time.Duration(m.Rules.FailedFor) {
 		return plan{}, false
 	}
-	return plan{do: putBack, reason: marker.Reason{Code: marker.ReasonNotStarted, Text: fmt.Sprintf(
+	return plan{do: putBack, reason: handoff.Reason{Code: handoff.ReasonNotStarted, Text: fmt.Sprintf(
 		"The pointer %s was missing for %s, so nothing could start %s.", layout.AgentLink, s.missing, m.To)}}, false
 }
 
@@ -348,7 +348,7 @@ func (w *Watch) sample(ctx context.Context, ask bool) Sample {
 // supervise starts the agent again where no service manager does it. The second
 // look in a row that finds no process decides: an agent that replaces itself in
 // place may be between its two programs in the first.
-func (w *Watch) supervise(m marker.Marker, h History) {
+func (w *Watch) supervise(m handoff.Marker, h History) {
 	if m.Restart.Service != "" || h.Gone() == 0 {
 		return
 	}
@@ -362,7 +362,7 @@ func (w *Watch) supervise(m marker.Marker, h History) {
 // sayAgain is the time after which an unchanged watch is logged again.
 const sayAgain = time.Minute
 
-func (w *Watch) say(m marker.Marker, s *state) {
+func (w *Watch) say(m handoff.Marker, s *state) {
 	mood := s.history.mood(m)
 	if mood != s.told || time.Since(s.toldAt) >= reportEvery(m) {
 		s.told, s.toldAt = mood, time.Now()
@@ -377,7 +377,7 @@ func (w *Watch) say(m marker.Marker, s *state) {
 
 // settle carries a verdict out. It no longer follows ctx: half a rollback is
 // worse than a late end.
-func (w *Watch) settle(ctx context.Context, act func(context.Context) (marker.Outcome, error)) (*marker.Outcome, error) {
+func (w *Watch) settle(ctx context.Context, act func(context.Context) (handoff.Outcome, error)) (*handoff.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
 	defer cancel()
 	wait := settlePause

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -33,10 +33,10 @@ func TestLoop(t *testing.T) {
 		s.handOver(3 * time.Second)
 		begin := time.Now()
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Result != marker.Committed || o.Reason != nil {
+		if err != nil || o == nil || o.Result != handoff.Committed || o.Reason != nil {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.Committed, s.m.To.Home)
+		s.wantSettled(handoff.Committed, s.m.To.Home)
 		if !s.exists(s.m.From.Home) {
 			t.Error("the previous version was removed")
 		}
@@ -59,10 +59,10 @@ func TestLoop(t *testing.T) {
 		s.handOver(time.Second)
 		begin := time.Now()
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != marker.ReasonAgentFailed {
+		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != handoff.ReasonAgentFailed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 		if took := time.Since(begin); took < 4*time.Minute+30*time.Second || took > 5*time.Minute {
 			t.Errorf("took %v, want four and a half minutes and an interval", took)
 		}
@@ -80,10 +80,10 @@ func TestLoop(t *testing.T) {
 		}}
 		s.handOver(time.Second)
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Result != marker.Committed {
+		if err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.Committed, s.m.To.Home)
+		s.wantSettled(handoff.Committed, s.m.To.Home)
 		if s.host.starts != 2 {
 			t.Errorf("started %d times, want 2", s.host.starts)
 		}
@@ -99,10 +99,10 @@ func TestLoop(t *testing.T) {
 		if !s.exists(layout.MarkerFile) || s.exists(layout.DecisionFile) || s.leads(layout.AgentLink) != s.m.To.Home {
 			t.Fatal("a stopped watcher changed the host")
 		}
-		if o, err := s.run(t.Context()); err != nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
-		s.wantSettled(marker.Committed, s.m.To.Home)
+		s.wantSettled(handoff.Committed, s.m.To.Home)
 	})
 
 	inTime(t, "an upgrade that begins again is followed with its new marker", func(t *testing.T, s *site) {
@@ -112,17 +112,17 @@ func TestLoop(t *testing.T) {
 		s.host.exits = 3 // ends of before: not the new version's
 		time.AfterFunc(2*time.Second, func() {
 			s.m.CreatedAt = s.m.CreatedAt.Add(time.Minute)
-			s.must(marker.Write(quickDisk{}, s.top, s.m))
+			s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
 		})
 		time.AfterFunc(4*time.Second, func() {
 			s.pointTo(s.m.To.Home)
 			s.handOver(time.Second)
 		})
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Result != marker.Committed || !strings.Contains(s.lines.String(), "watching again") {
+		if err != nil || o == nil || o.Result != handoff.Committed || !strings.Contains(s.lines.String(), "watching again") {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.Committed, s.m.To.Home)
+		s.wantSettled(handoff.Committed, s.m.To.Home)
 	})
 
 	inTime(t, "a stop during a rollback finishes it", func(t *testing.T, s *site) {
@@ -138,13 +138,13 @@ func TestLoop(t *testing.T) {
 			return old.health(age)
 		}}
 		s.handOver(time.Second)
-		if o, err := s.run(ctx); err != nil || o.Result != marker.RolledBack {
+		if o, err := s.run(ctx); err != nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		if ctx.Err() == nil {
 			t.Fatal("the stop never came")
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 	})
 }
 
@@ -166,7 +166,7 @@ func TestACrashLoopIsDecidedInSeconds(t *testing.T) {
 		inTime(t, c.name, func(t *testing.T, s *site) {
 			if c.manager > 0 {
 				s.m.Restart.Service = "muster-agent"
-				s.must(marker.Write(quickDisk{}, s.top, s.m))
+				s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
 			}
 			s.host.manager = c.manager
 			s.host.lives[s.m.To.Home] = life{dies: c.lives}
@@ -181,10 +181,10 @@ func TestACrashLoopIsDecidedInSeconds(t *testing.T) {
 				return nil
 			}}
 			o, err := s.run(t.Context())
-			if err != nil || o == nil || o.Result != marker.RolledBack || o.Reason.Code != marker.ReasonCrashLoop {
+			if err != nil || o == nil || o.Result != handoff.RolledBack || o.Reason.Code != handoff.ReasonCrashLoop {
 				t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 			}
-			s.wantSettled(marker.RolledBack, s.m.From.Home)
+			s.wantSettled(handoff.RolledBack, s.m.From.Home)
 			if took := decided.Sub(switched); took > c.by || took > atMost {
 				t.Errorf("decided %v after the switch, want %v at most", took, c.by)
 			}
@@ -199,7 +199,7 @@ func TestACrashLoopIsDecidedInSeconds(t *testing.T) {
 }
 
 func TestWhatTheWatcherFindsAtStart(t *testing.T) {
-	left := func(t *testing.T, s *site, o *marker.Outcome, err error) {
+	left := func(t *testing.T, s *site, o *handoff.Outcome, err error) {
 		t.Helper()
 		if o != nil || err != nil {
 			t.Errorf("outcome %+v, %v; want the host left alone\n%s", o, err, s.lines)
@@ -210,7 +210,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 	}
 
 	inTime(t, "no marker", func(t *testing.T, s *site) {
-		s.must(marker.Remove(quickDisk{}, s.top))
+		s.must(handoff.RemoveMarker(quickDisk{}, s.top))
 		o, err := s.run(t.Context())
 		left(t, s, o, err)
 	})
@@ -241,10 +241,10 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 	inTime(t, "an upgrade that never switched ends as rolled back", func(t *testing.T, s *site) {
 		s.pointTo(s.m.From.Home)
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Result != marker.RolledBack || o.Reason.Code != marker.ReasonNotStarted {
+		if err != nil || o == nil || o.Result != handoff.RolledBack || o.Reason.Code != handoff.ReasonNotStarted {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 		if s.host.restarts != 0 {
 			t.Error("the version that runs all the time was restarted")
 		}
@@ -257,15 +257,15 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 		s.pointTo(s.m.From.Home)
 		time.AfterFunc(10*time.Second, func() { s.pointTo(s.m.To.Home) })
 		s.handOver(11 * time.Second)
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.Committed, s.m.To.Home)
+		s.wantSettled(handoff.Committed, s.m.To.Home)
 	})
 
 	inTime(t, "an agent that takes its upgrade back ends the watch", func(t *testing.T, s *site) {
 		s.pointTo(s.m.From.Home)
-		time.AfterFunc(10*time.Second, func() { s.must(marker.Remove(quickDisk{}, s.top)) })
+		time.AfterFunc(10*time.Second, func() { s.must(handoff.RemoveMarker(quickDisk{}, s.top)) })
 		o, err := s.run(t.Context())
 		left(t, s, o, err)
 	})
@@ -288,7 +288,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 		s.host.home = ""
 		time.Sleep(3 * time.Hour)
 		begin := time.Now()
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		if took := time.Since(begin); took < 10*time.Minute {
@@ -299,29 +299,29 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 	inTime(t, "a power cut with a broken version still rolls back", func(t *testing.T, s *site) {
 		s.host.home = ""
 		s.host.lives[s.m.To.Home] = life{dies: time.Millisecond}
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.RolledBack {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 	})
 
 	inTime(t, "a pointer moved back by hand during the watch", func(t *testing.T, s *site) {
 		s.handOver(time.Second)
 		time.AfterFunc(time.Minute, func() { s.pointTo(s.m.From.Home) })
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Result != marker.RolledBack || o.Reason.Code != marker.ReasonManual {
+		if err != nil || o == nil || o.Result != handoff.RolledBack || o.Reason.Code != handoff.ReasonManual {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 	})
 
 	inTime(t, "a missing pointer is put back", func(t *testing.T, s *site) {
 		s.handOver(time.Second)
 		s.must(os.Remove(layout.Path(s.top, layout.AgentLink)))
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != marker.ReasonNotStarted {
+		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != handoff.ReasonNotStarted {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 	})
 }

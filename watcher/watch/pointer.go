@@ -11,8 +11,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// Labels of the disk operations, as errors and fault tests name them. The marker
-// package labels its own.
+// Labels of the disk operations, as errors and fault tests name them. Packages
+// handoff and disk label their own.
 const (
 	opPointer      = "pointer"
 	opWatcherLink  = "watcher link"

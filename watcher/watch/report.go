@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -23,7 +23,7 @@ const (
 
 // reportEvery is the time between two reports: three fit into the time after
 // which lost check-ins roll back, also where rules are short.
-func reportEvery(m marker.Marker) time.Duration {
+func reportEvery(m handoff.Marker) time.Duration {
 	return max(min(maxReportEvery, time.Duration(m.Rules.FailedFor)), minReportEvery)
 }
 
@@ -54,18 +54,18 @@ const (
 
 // Report is what the watcher sees of the host and of the upgrade.
 type Report struct {
-	Marker  marker.Marker
+	Marker  handoff.Marker
 	Stage   Stage
 	Alive   bool          // the agent's process is there
 	Health  *probe.Health // its last answer, if it still holds
 	Crashes int           // ends of its process in this watch
-	Reason  *marker.Reason
+	Reason  *handoff.Reason
 	Waiting string // a sentence; empty when the watch has ended
 	At      time.Time
 }
 
 // report is what h knows.
-func (h History) report(m marker.Marker, stage Stage) Report {
+func (h History) report(m handoff.Marker, stage Stage) Report {
 	r := Report{Marker: m, Stage: stage, Alive: h.alive, Crashes: h.crashes(), At: time.Now()}
 	switch h.cond.kind {
 	case running, previous, foreign:
@@ -79,7 +79,7 @@ func (h History) report(m marker.Marker, stage Stage) Report {
 }
 
 // mood changes with what an operator wants to know at once.
-func (h History) mood(m marker.Marker) string {
+func (h History) mood(m handoff.Marker) string {
 	return fmt.Sprint(h.cond.kind, h.cond.health.State, h.cond.health.Fleet.State, h.crashes(), failingChecks(m, h))
 }
 
@@ -100,7 +100,7 @@ func (w *Watch) contact() Contact {
 
 // announce tells the server of a rollback before it begins: if it takes the
 // host's network along, the server at least knows why.
-func (w *Watch) announce(ctx context.Context, m marker.Marker, h History, reason marker.Reason) {
+func (w *Watch) announce(ctx context.Context, m handoff.Marker, h History, reason handoff.Reason) {
 	if w.Server == nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (w *Watch) announce(ctx context.Context, m marker.Marker, h History, reason
 }
 
 // conclusion leaves the last report, of the agent that runs now.
-func (w *Watch) conclusion(ctx context.Context, m marker.Marker, h History, o marker.Outcome) {
+func (w *Watch) conclusion(ctx context.Context, m handoff.Marker, h History, o handoff.Outcome) {
 	if w.Server == nil {
 		return
 	}

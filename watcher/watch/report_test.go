@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -21,10 +21,10 @@ func TestTheServerIsToldOfTheWatch(t *testing.T) {
 	inTime(t, "each half minute, and when something changes", func(t *testing.T, s *site) {
 		s.told = true
 		s.handOver(5 * time.Second)
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		if got, want := s.server.stages(), []Stage{Watching, Stage(marker.Committed)}; !slices.Equal(got, want) {
+		if got, want := s.server.stages(), []Stage{Watching, Stage(handoff.Committed)}; !slices.Equal(got, want) {
 			t.Errorf("stages %v, want %v", got, want)
 		}
 		if n := len(s.server.reports); n < 20 || n > 24 {
@@ -42,18 +42,18 @@ func TestTheServerIsToldOfTheWatch(t *testing.T) {
 	inTime(t, "why it is rolled back before the pointer moves, and what runs after", func(t *testing.T, s *site) {
 		s.told = true
 		s.crashing()
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.RolledBack {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		if got, want := s.server.stages(), []Stage{Watching, RollingBack, Stage(marker.RolledBack)}; !slices.Equal(got, want) {
+		if got, want := s.server.stages(), []Stage{Watching, RollingBack, Stage(handoff.RolledBack)}; !slices.Equal(got, want) {
 			t.Fatalf("stages %v, want %v", got, want)
 		}
 		n := len(s.server.reports)
 		before, after := s.server.reports[n-2], s.server.reports[n-1]
-		if before.Reason == nil || before.Reason.Code != marker.ReasonCrashLoop || before.Crashes < 3 || s.server.pointer[n-2] != s.m.To.Home {
+		if before.Reason == nil || before.Reason.Code != handoff.ReasonCrashLoop || before.Crashes < 3 || s.server.pointer[n-2] != s.m.To.Home {
 			t.Errorf("before: %+v, the pointer leads to %s", before, s.server.pointer[n-2])
 		}
-		if after.Reason == nil || after.Reason.Code != marker.ReasonCrashLoop || !after.Alive || after.Health == nil || after.Health.Identity != oldID || s.server.pointer[n-1] != s.m.From.Home {
+		if after.Reason == nil || after.Reason.Code != handoff.ReasonCrashLoop || !after.Alive || after.Health == nil || after.Health.Identity != oldID || s.server.pointer[n-1] != s.m.From.Home {
 			t.Errorf("after: %+v, the pointer leads to %s", after, s.server.pointer[n-1])
 		}
 	})
@@ -62,13 +62,13 @@ func TestTheServerIsToldOfTheWatch(t *testing.T) {
 		s.told, s.server.hangs = true, true
 		s.crashing()
 		begin := time.Now()
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.RolledBack {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		if took := time.Since(begin); took > 12*time.Second {
 			t.Errorf("took %v, want the crashes, two seconds and a restart", took)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 	})
 }
 
@@ -91,10 +91,10 @@ func TestTheLoopJudgesCheckins(t *testing.T) {
 		s.handOver(time.Second)
 		begin := time.Now()
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != marker.ReasonCheckinLost {
+		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != handoff.ReasonCheckinLost {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 		if took := time.Since(begin); took < 4*time.Minute || took > 5*time.Minute {
 			t.Errorf("took %v, want a minute, three of loss, and an interval", took)
 		}
@@ -104,7 +104,7 @@ func TestTheLoopJudgesCheckins(t *testing.T) {
 		s.told, s.server.away = true, true
 		s.host.lives[s.m.To.Home] = deafLife(true)
 		s.handOver(time.Second)
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 	})
@@ -112,7 +112,7 @@ func TestTheLoopJudgesCheckins(t *testing.T) {
 	inTime(t, "without a credential it is nobody's", func(t *testing.T, s *site) {
 		s.host.lives[s.m.To.Home] = deafLife(true)
 		s.handOver(time.Second)
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 	})

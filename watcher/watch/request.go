@@ -5,15 +5,15 @@ import (
 	"strings"
 
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 // requested returns the reason of a rollback somebody asked for, or nil. The
 // request stays until the marker goes, so that a watcher killed in between finds
 // it again. It is refused, once, where there is nothing to go back to: a version
 // that may be good is not given up for one that cannot start.
-func (w *Watch) requested(m marker.Marker) *marker.Reason {
-	r, err := marker.ReadRequest(w.Disk, w.Top)
+func (w *Watch) requested(m handoff.Marker) *handoff.Reason {
+	r, err := handoff.ReadRequest(w.Disk, w.Top)
 	if r == nil {
 		if err != nil {
 			w.refuse("damaged", "the request to go back cannot be read and counts as none", "error", err)
@@ -35,7 +35,7 @@ func (w *Watch) requested(m marker.Marker) *marker.Reason {
 	case len(text) > maxWhy:
 		text = strings.ToValidUTF8(text[:maxWhy], "") + "…"
 	}
-	return &marker.Reason{Code: marker.ReasonManual, Text: text}
+	return &handoff.Reason{Code: handoff.ReasonManual, Text: text}
 }
 
 // maxWhy bounds the words of whoever asked: they go to the server and stay there.

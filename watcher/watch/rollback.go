@@ -8,7 +8,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
 const (
@@ -49,18 +49,18 @@ const (
 // outcome waits for the good version to answer, since only then is it true. The
 // marker goes last: as long as it stands the next watcher repeats what is left,
 // and the agent begins no other upgrade whose files the removal could meet.
-func (w *Watch) rollBack(ctx context.Context, m marker.Marker, reason marker.Reason, keep keepHome) (marker.Outcome, error) {
-	result := marker.RolledBack
-	outcome := func() marker.Outcome {
-		return marker.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: result, Reason: &reason, At: time.Now()}
+func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.Reason, keep keepHome) (handoff.Outcome, error) {
+	result := handoff.RolledBack
+	outcome := func() handoff.Outcome {
+		return handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: result, Reason: &reason, At: time.Now()}
 	}
-	w.writeDecision(marker.Decide(m, marker.RolledBack, &reason))
+	w.writeDecision(handoff.Decide(m, handoff.RolledBack, &reason))
 	runnable, err := w.has(opPointer, layout.AgentLink, m.From.Home)
 	if err != nil {
 		return outcome(), err
 	}
 	if !runnable {
-		result = marker.RollbackFailed
+		result = handoff.RollbackFailed
 		reason.Text += fmt.Sprintf(" %s could not be put back: %s/%s is missing.", m.From, m.From.Home, layout.AgentLink)
 		return outcome(), w.conclude(outcome(), keepBad)
 	}
@@ -75,7 +75,7 @@ func (w *Watch) rollBack(ctx context.Context, m marker.Marker, reason marker.Rea
 		if ctx.Err() != nil {
 			return outcome(), err
 		}
-		result = marker.RollbackFailed
+		result = handoff.RollbackFailed
 		reason.Text += fmt.Sprintf(" %s was put back but did not start: %s.", m.From, cause(err))
 		// Neither runs: whoever repairs the host wants both.
 		keep = keepBad
@@ -94,7 +94,7 @@ const (
 	keepBad   keepHome = true
 )
 
-func (w *Watch) pointWatcher(m marker.Marker) error {
+func (w *Watch) pointWatcher(m handoff.Marker) error {
 	has, err := w.has(opWatcherLink, layout.WatcherLink, m.From.Home)
 	if err != nil || !has {
 		return err
@@ -108,7 +108,7 @@ func (w *Watch) writeActiveCommit(hash string) error {
 
 // startPrevious returns when the version before answers on its control socket.
 // It does not ask for good health: the host is as it was before the upgrade.
-func (w *Watch) startPrevious(ctx context.Context, m marker.Marker) error {
+func (w *Watch) startPrevious(ctx context.Context, m handoff.Marker) error {
 	var (
 		last     error
 		ordered  time.Time
@@ -143,8 +143,8 @@ func (w *Watch) startPrevious(ctx context.Context, m marker.Marker) error {
 }
 
 // conclude ends a rollback on the disk.
-func (w *Watch) conclude(o marker.Outcome, keep keepHome) error {
-	if err := marker.WriteOutcome(w.Disk, w.Top, o); err != nil {
+func (w *Watch) conclude(o handoff.Outcome, keep keepHome) error {
+	if err := handoff.WriteOutcome(w.Disk, w.Top, o); err != nil {
 		return err
 	}
 	if keep == removeBad {
@@ -162,8 +162,8 @@ func (w *Watch) conclude(o marker.Outcome, keep keepHome) error {
 
 // writeDecision: one that cannot be written, on a full disk say, must not hold
 // up a rollback. It is missed only if somebody is killed as well.
-func (w *Watch) writeDecision(d marker.Decision) {
-	if err := marker.WriteDecision(w.Disk, w.Top, d); err != nil {
+func (w *Watch) writeDecision(d handoff.Decision) {
+	if err := handoff.WriteDecision(w.Disk, w.Top, d); err != nil {
 		w.Log.Warn("the decision cannot be recorded, going on without", "error", err)
 	}
 }
@@ -173,13 +173,13 @@ func (w *Watch) writeDecision(d marker.Decision) {
 // request to go back goes before it: left behind, it would end the next watch of
 // the same version.
 func (w *Watch) removeMarker() error {
-	if err := marker.RemoveRequest(w.Disk, w.Top); err != nil {
+	if err := handoff.RemoveRequest(w.Disk, w.Top); err != nil {
 		return err
 	}
-	if err := marker.Remove(w.Disk, w.Top); err != nil {
+	if err := handoff.RemoveMarker(w.Disk, w.Top); err != nil {
 		return err
 	}
-	if err := marker.RemoveDecision(w.Disk, w.Top); err != nil {
+	if err := handoff.RemoveDecision(w.Disk, w.Top); err != nil {
 		w.Log.Warn("the decision that was carried out cannot be removed and is left", "error", err)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -25,7 +25,7 @@ func TestRollback(t *testing.T) {
 		s.crashing()
 		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, layout.AgentLink)))
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Result != marker.RollbackFailed || o.Reason.Code != marker.ReasonCrashLoop {
+		if err != nil || o == nil || o.Result != handoff.RollbackFailed || o.Reason.Code != handoff.ReasonCrashLoop {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
 		if !strings.Contains(o.Reason.Text, "muster-agent-1.0.0-9be1f0/muster-agent is missing") {
@@ -40,7 +40,7 @@ func TestRollback(t *testing.T) {
 		s.crashing()
 		s.host.lives[s.m.From.Home] = life{dies: 100 * time.Millisecond}
 		o, err := s.run(t.Context())
-		if err != nil || o == nil || o.Result != marker.RollbackFailed {
+		if err != nil || o == nil || o.Result != handoff.RollbackFailed {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
 		if !strings.Contains(o.Reason.Text, "did not start: no answer within 1m0s") {
@@ -62,10 +62,10 @@ func TestRollback(t *testing.T) {
 			defer s.host.mu.Unlock()
 			s.host.refuse = nil
 		})
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.RolledBack {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
-		s.wantSettled(marker.RolledBack, s.m.From.Home)
+		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 	})
 
 	inTime(t, "a slow previous version is not restarted while it starts", func(t *testing.T, s *site) {
@@ -77,7 +77,7 @@ func TestRollback(t *testing.T) {
 			}
 			return ready.health(age)
 		}}
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.RolledBack {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
 		if s.host.restarts != 1 {
@@ -88,7 +88,7 @@ func TestRollback(t *testing.T) {
 	inTime(t, "a previous version without a watcher keeps the new one's", func(t *testing.T, s *site) {
 		s.crashing()
 		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, layout.WatcherLink)))
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.RolledBack {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
 		if s.leads(layout.WatcherLink) != s.m.To.Home || !s.exists(s.m.To.Home+"/"+layout.WatcherLink) {
@@ -99,9 +99,9 @@ func TestRollback(t *testing.T) {
 	inTime(t, "a decision about another upgrade is none", func(t *testing.T, s *site) {
 		other := s.m
 		other.CreatedAt = s.m.CreatedAt.Add(-time.Hour)
-		s.watch().writeDecision(marker.Decide(other, marker.RolledBack, &marker.Reason{Code: marker.ReasonManual, Text: "Old."}))
+		s.watch().writeDecision(handoff.Decide(other, handoff.RolledBack, &handoff.Reason{Code: handoff.ReasonManual, Text: "Old."}))
 		s.handOver(time.Second)
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
 	})
@@ -130,7 +130,7 @@ func TestCommitCleansUp(t *testing.T) {
 		write("data/agent.log", time.Hour)
 		s.handOver(time.Second)
 
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != marker.Committed {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		var left []string

@@ -3,7 +3,7 @@ package watch
 import (
 	"time"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -49,7 +49,7 @@ type condition struct {
 
 // next is the condition after s. newProcess says that another process than
 // before is there, so that what the last one answered no longer holds.
-func (c condition) next(m marker.Marker, s Sample, newProcess bool) condition {
+func (c condition) next(m handoff.Marker, s Sample, newProcess bool) condition {
 	switch {
 	case s.Health != nil:
 		return answered(m, *s.Health)
@@ -63,7 +63,7 @@ func (c condition) next(m marker.Marker, s Sample, newProcess bool) condition {
 	return c
 }
 
-func answered(m marker.Marker, h probe.Health) condition {
+func answered(m handoff.Marker, h probe.Health) condition {
 	// Compared as they stand in folder names: one side may know a shorter hash.
 	switch h.Identity.String() {
 	case m.To.Identity.String():

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -48,14 +48,14 @@ func (k Kind) String() string { return [...]string{"wait", "good", "roll back"}[
 // Verdict on the new version. Reason is set when it is rolled back.
 type Verdict struct {
 	Kind   Kind
-	Reason marker.Reason
+	Reason handoff.Reason
 }
 
 // Judge returns the verdict on the samples in h. It takes no clock: time counts
 // only as far as samples were taken in it. A verdict other than Wait is final.
 func Judge(h History) Verdict { return h.verdict }
 
-func judge(m marker.Marker, h History) Verdict {
+func judge(m handoff.Marker, h History) Verdict {
 	if r := fault(m, h); r != nil {
 		return Verdict{Kind: RollBack, Reason: *r}
 	}
@@ -88,38 +88,38 @@ func (h History) handingOver() bool {
 }
 
 // fault returns why the version must go now, or nil.
-func fault(m marker.Marker, h History) *marker.Reason {
+func fault(m handoff.Marker, h History) *handoff.Reason {
 	lasts := func(d time.Duration) bool { return d >= time.Duration(m.Rules.FailedFor) }
-	reason := func(code marker.ReasonCode, format string, args ...any) *marker.Reason {
-		return &marker.Reason{Code: code, Text: fmt.Sprintf(format, args...)}
+	reason := func(code handoff.ReasonCode, format string, args ...any) *handoff.Reason {
+		return &handoff.Reason{Code: code, Text: fmt.Sprintf(format, args...)}
 	}
 	switch {
 	case h.crashes() > m.Rules.MaxCrashes:
-		return reason(marker.ReasonCrashLoop, "The process of %s ended %d times within %s; %d are allowed.",
+		return reason(handoff.ReasonCrashLoop, "The process of %s ended %d times within %s; %d are allowed.",
 			m.To, h.crashes(), round(h.total), m.Rules.MaxCrashes)
 	case lasts(h.gone) && !h.arrived:
-		return reason(marker.ReasonNotStarted, "%s did not start: no process was there for %s.", m.To, round(h.gone))
+		return reason(handoff.ReasonNotStarted, "%s did not start: no process was there for %s.", m.To, round(h.gone))
 	case lasts(h.gone):
-		return reason(marker.ReasonCrashLoop, "The process of %s ended and nothing started it again for %s.", m.To, round(h.gone))
+		return reason(handoff.ReasonCrashLoop, "The process of %s ended and nothing started it again for %s.", m.To, round(h.gone))
 	case !h.arrived && h.previous >= handOver:
-		return reason(marker.ReasonNotStarted, "%s was never started: %s still answered after %s.", m.To, m.From, round(h.previous))
+		return reason(handoff.ReasonNotStarted, "%s was never started: %s still answered after %s.", m.To, m.From, round(h.previous))
 	case h.arrived && lasts(h.previous):
-		return reason(marker.ReasonWrongVersion, "%s answered for %s in place of %s.", m.From, round(h.previous), m.To)
+		return reason(handoff.ReasonWrongVersion, "%s answered for %s in place of %s.", m.From, round(h.previous), m.To)
 	case lasts(h.foreign):
-		return reason(marker.ReasonWrongVersion, "%s answered for %s in place of %s.", h.cond.health.Identity, round(h.foreign), m.To)
+		return reason(handoff.ReasonWrongVersion, "%s answered for %s in place of %s.", h.cond.health.Identity, round(h.foreign), m.To)
 	case lasts(h.silent):
-		return reason(marker.ReasonControlLost, "%s runs but did not answer on its control socket for %s: %s.",
+		return reason(handoff.ReasonControlLost, "%s runs but did not answer on its control socket for %s: %s.",
 			m.To, round(h.silent), cause(h.cond.err))
 	}
 	// Components before the agent: its state is the worst of theirs, and the
 	// component is what somebody has to mend.
 	for _, c := range h.cond.failedComponents() {
 		if d := h.components[c.ID]; lasts(d) {
-			return reason(marker.ReasonComponentFailed, "Component %s of %s reported FAILED for %s%s.", c.ID, m.To, round(d), quote(c.Message))
+			return reason(handoff.ReasonComponentFailed, "Component %s of %s reported FAILED for %s%s.", c.ID, m.To, round(d), quote(c.Message))
 		}
 	}
 	if lasts(h.agentFailed) {
-		return reason(marker.ReasonAgentFailed, "%s reported FAILED for %s%s.", m.To, round(h.agentFailed), quote(h.cond.health.Message))
+		return reason(handoff.ReasonAgentFailed, "%s reported FAILED for %s%s.", m.To, round(h.agentFailed), quote(h.cond.health.Message))
 	}
 	// After the agent's own word: a component that is FAILED fails its check too.
 	if r := failedCheck(m, h); r != nil {
@@ -136,28 +136,28 @@ func fault(m marker.Marker, h History) *marker.Reason {
 }
 
 // blame names the reason by the condition the agent is in at the end.
-func blame(h History, what string) marker.Reason {
+func blame(h History, what string) handoff.Reason {
 	c := h.cond
 	failed := c.failedComponents()
 	switch {
 	case c.kind == gone && !h.arrived:
-		return marker.Reason{Code: marker.ReasonNotStarted, Text: what + "; at the end no process was there."}
+		return handoff.Reason{Code: handoff.ReasonNotStarted, Text: what + "; at the end no process was there."}
 	case c.kind == gone:
-		return marker.Reason{Code: marker.ReasonCrashLoop, Text: what + "; at the end its process was gone."}
+		return handoff.Reason{Code: handoff.ReasonCrashLoop, Text: what + "; at the end its process was gone."}
 	case c.kind == silent:
-		return marker.Reason{Code: marker.ReasonControlLost, Text: fmt.Sprintf("%s; at the end it did not answer: %s.", what, cause(c.err))}
+		return handoff.Reason{Code: handoff.ReasonControlLost, Text: fmt.Sprintf("%s; at the end it did not answer: %s.", what, cause(c.err))}
 	case c.kind == previous || c.kind == foreign:
-		return marker.Reason{Code: marker.ReasonWrongVersion, Text: fmt.Sprintf("%s; at the end %s answered.", what, c.health.Identity)}
+		return handoff.Reason{Code: handoff.ReasonWrongVersion, Text: fmt.Sprintf("%s; at the end %s answered.", what, c.health.Identity)}
 	case len(failed) > 0:
-		return marker.Reason{Code: marker.ReasonComponentFailed, Text: fmt.Sprintf("%s; at the end component %s was FAILED%s.",
+		return handoff.Reason{Code: handoff.ReasonComponentFailed, Text: fmt.Sprintf("%s; at the end component %s was FAILED%s.",
 			what, failed[0].ID, quote(failed[0].Message))}
 	}
-	return marker.Reason{Code: marker.ReasonAgentFailed, Text: fmt.Sprintf("%s; at the end it reported %s%s.",
+	return handoff.Reason{Code: handoff.ReasonAgentFailed, Text: fmt.Sprintf("%s; at the end it reported %s%s.",
 		what, strings.ToUpper(string(c.health.State)), quote(c.health.Message))}
 }
 
 // Waiting is a sentence on what the watch still waits for.
-func Waiting(m marker.Marker, h History) string {
+func Waiting(m handoff.Marker, h History) string {
 	switch {
 	case h.cond.kind == previous:
 		return fmt.Sprintf("%s still answers, waiting for %s", m.From, m.To)

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
@@ -23,13 +23,13 @@ var (
 )
 
 // testMarker is an upgrade from 1.0.0 to 1.1.0 under the default rules.
-func testMarker() marker.Marker {
-	return marker.Marker{
+func testMarker() handoff.Marker {
+	return handoff.Marker{
 		ActionID:  "a-1",
-		From:      marker.Install{Identity: oldID, Home: "data/muster-agent-1.0.0-9be1f0"},
-		To:        marker.Install{Identity: newID, Home: "data/muster-agent-1.1.0-3f2a9c"},
+		From:      handoff.Install{Identity: oldID, Home: "data/muster-agent-1.0.0-9be1f0"},
+		To:        handoff.Install{Identity: newID, Home: "data/muster-agent-1.1.0-3f2a9c"},
 		CreatedAt: noon,
-		Rules:     marker.DefaultRules(),
+		Rules:     handoff.DefaultRules(),
 	}
 }
 
@@ -62,7 +62,7 @@ var (
 
 // story replays samples a second apart from noon and returns the verdict with
 // the second it fell in.
-func story(m marker.Marker, parts ...[]Sample) (Verdict, History, int) {
+func story(m handoff.Marker, parts ...[]Sample) (Verdict, History, int) {
 	var h History
 	n := 0
 	for _, part := range parts {
@@ -94,7 +94,7 @@ func TestVerdict(t *testing.T) {
 		name  string
 		parts [][]Sample
 		want  Kind
-		code  marker.ReasonCode
+		code  handoff.ReasonCode
 		by    int // the verdict falls at this second
 		text  string
 	}{
@@ -112,75 +112,75 @@ func TestVerdict(t *testing.T) {
 		{
 			"a third rolls back, at once",
 			[][]Sample{seen(5, isHealthy), crash(3)},
-			RollBack, marker.ReasonCrashLoop, 11,
+			RollBack, handoff.ReasonCrashLoop, 11,
 			"The process of 1.1.0-3f2a9c ended 3 times within 11s; 2 are allowed.",
 		},
 		{"the number changes without a gap", [][]Sample{
 			seen(5, isHealthy), {{Alive: true, PID: 101}, {Alive: true, PID: 102}, {Alive: true, PID: 103}},
-		}, RollBack, marker.ReasonCrashLoop, 7, "ended 3 times"},
+		}, RollBack, handoff.ReasonCrashLoop, 7, "ended 3 times"},
 		{
 			"the host counts ends that fall between two looks",
 			[][]Sample{seen(2, isOld), {isGone, exits(1), exits(2), exits(3)}},
-			RollBack, marker.ReasonCrashLoop, 5, "ended 3 times",
+			RollBack, handoff.ReasonCrashLoop, 5, "ended 3 times",
 		},
 		{"the samples and the host count the same ends once", [][]Sample{
 			seen(5, isHealthy), {exits(1)}, seen(2, Sample{Alive: true, PID: 101, Exits: 1}), {exits(2)}, seen(2, Sample{Alive: true, PID: 102, Exits: 2}),
 		}, Wait, "", 20, ""},
 		{"making room for the new version is no crash", [][]Sample{seen(2, isOld), {isGone}, seen(2, isMute), crash(2)}, Wait, "", 20, ""},
 
-		{"never a process", [][]Sample{seen(31, isGone)}, RollBack, marker.ReasonNotStarted, 30, "no process was there for 30s"},
+		{"never a process", [][]Sample{seen(31, isGone)}, RollBack, handoff.ReasonNotStarted, 30, "no process was there for 30s"},
 		{
 			"gone and not started again",
 			[][]Sample{seen(5, isHealthy), seen(31, isGone)},
-			RollBack, marker.ReasonCrashLoop, 35,
+			RollBack, handoff.ReasonCrashLoop, 35,
 			"nothing started it again for 30s",
 		},
 		{"gone a second too short", [][]Sample{seen(5, isHealthy), seen(30, isGone), seen(2, isHealthy)}, Wait, "", 40, ""},
-		{"the old version never goes", [][]Sample{seen(31, isOld)}, RollBack, marker.ReasonNotStarted, 30, "1.0.0-9be1f0 still answered after 30s"},
-		{"the old version comes back", [][]Sample{seen(5, isHealthy), seen(31, isOld)}, RollBack, marker.ReasonWrongVersion, 35, "in place of 1.1.0"},
+		{"the old version never goes", [][]Sample{seen(31, isOld)}, RollBack, handoff.ReasonNotStarted, 30, "1.0.0-9be1f0 still answered after 30s"},
+		{"the old version comes back", [][]Sample{seen(5, isHealthy), seen(31, isOld)}, RollBack, handoff.ReasonWrongVersion, 35, "in place of 1.1.0"},
 		{
 			"a third version answers",
 			[][]Sample{seen(31, alive(answer(thirdID, probe.Healthy)))},
-			RollBack, marker.ReasonWrongVersion, 30,
+			RollBack, handoff.ReasonWrongVersion, 30,
 			"0.9.0-0a0a0a answered for 30s in place of 1.1.0-3f2a9c.",
 		},
 		{"another build of the same version answers", [][]Sample{
 			seen(31, alive(answer(manifest.Identity{Version: "1.1.0", Hash: "ffffffff"}, probe.Healthy))),
-		}, RollBack, marker.ReasonWrongVersion, 30, "1.1.0-ffffff"},
+		}, RollBack, handoff.ReasonWrongVersion, 30, "1.1.0-ffffff"},
 
 		{
 			"mute while alive",
 			[][]Sample{seen(5, isHealthy), seen(31, isMute)},
-			RollBack, marker.ReasonControlLost, 35,
+			RollBack, handoff.ReasonControlLost, 35,
 			"did not answer on its control socket for 30s: connection refused.",
 		},
-		{"mute, asked only now and then", [][]Sample{seen(5, isHealthy), {isMute}, seen(30, justAlive)}, RollBack, marker.ReasonControlLost, 35, ""},
+		{"mute, asked only now and then", [][]Sample{seen(5, isHealthy), {isMute}, seen(30, justAlive)}, RollBack, handoff.ReasonControlLost, 35, ""},
 		{"one answer breaks the silence", [][]Sample{seen(29, isMute), {isHealthy}, seen(29, isMute), {isHealthy}}, Wait, "", 70, ""},
 
 		{
 			"failed",
 			[][]Sample{seen(5, isHealthy), seen(31, alive(answer(newID, probe.Failed)))},
-			RollBack, marker.ReasonAgentFailed, 35,
+			RollBack, handoff.ReasonAgentFailed, 35,
 			`1.1.0-3f2a9c reported FAILED for 30s ("disk is full").`,
 		},
 		{
 			"a failed component",
 			[][]Sample{seen(5, isHealthy), seen(31, alive(answer(newID, probe.Healthy, "logs")))},
 			RollBack,
-			marker.ReasonComponentFailed, 35, `Component logs of 1.1.0-3f2a9c reported FAILED for 30s ("exit 1").`,
+			handoff.ReasonComponentFailed, 35, `Component logs of 1.1.0-3f2a9c reported FAILED for 30s ("exit 1").`,
 		},
 		{"two components that take turns", [][]Sample{
 			seen(20, alive(answer(newID, probe.Healthy, "logs"))), seen(1, isHealthy), seen(20, alive(answer(newID, probe.Healthy, "metrics"))),
 		}, Wait, "", 50, ""},
 		{"bad all the time in turns", [][]Sample{
 			seen(5, isHealthy), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute),
-		}, RollBack, marker.ReasonControlLost, 95, "was not well at any time for 1m30s"},
+		}, RollBack, handoff.ReasonControlLost, 95, "was not well at any time for 1m30s"},
 
 		{"degraded for ever is kept in the end", [][]Sample{seen(1400, alive(answer(newID, probe.Degraded)))}, Good, "", 1380, ""},
 		{
 			"starting for ever is not",
 			[][]Sample{seen(1400, alive(answer(newID, probe.Starting)))},
-			RollBack, marker.ReasonAgentFailed, 1380,
+			RollBack, handoff.ReasonAgentFailed, 1380,
 			"did not become healthy within 23m0s; at the end it reported STARTING",
 		},
 	}
@@ -280,10 +280,10 @@ func (l *agentLife) next(rt *rapid.T) Sample {
 	return s
 }
 
-func quickRules(rt *rapid.T) marker.Marker {
+func quickRules(rt *rapid.T) handoff.Marker {
 	m := testMarker()
-	m.Rules.Grace = marker.Duration(time.Duration(rapid.IntRange(1, 60).Draw(rt, "grace")) * time.Second)
-	m.Rules.FailedFor = marker.Duration(time.Duration(rapid.IntRange(1, 20).Draw(rt, "failed for")) * time.Second)
+	m.Rules.Grace = handoff.Duration(time.Duration(rapid.IntRange(1, 60).Draw(rt, "grace")) * time.Second)
+	m.Rules.FailedFor = handoff.Duration(time.Duration(rapid.IntRange(1, 20).Draw(rt, "failed for")) * time.Second)
 	m.Rules.MaxCrashes = rapid.IntRange(0, 4).Draw(rt, "max crashes")
 	return m
 }

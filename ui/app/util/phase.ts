@@ -128,7 +128,7 @@ function failedWords(state?: UpgradeState): string {
   return (state && failedWhile[state]) || "Upgrade failed";
 }
 
-/** What to do next, for the codes a watcher and an agent give; see watcher/marker. */
+/** What to do next, for the codes a watcher and an agent give; see watcher/handoff. */
 const advice: Record<string, string> = {
   crash_loop: "Look at the agent's log on the host, fix the package and publish it under a new version.",
   agent_failed: "The new version started and then reported itself as failed. Its log on the host says why.",

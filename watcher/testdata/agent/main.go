@@ -19,20 +19,20 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
-	"github.com/muster-fleet/muster/watcher/marker"
+	"github.com/muster-fleet/muster/watcher/handoff"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 // script is how this version behaves.
 type script struct {
 	manifest.Identity
-	CrashAtStart   bool            // ends before it has taken its lock
-	HangAtStart    bool            // runs, but never takes its lock
-	UnhealthyAfter marker.Duration // 0: never
-	Mute           bool            // never answers
-	IgnoreTerm     bool            // stops only when killed
-	HandsOver      bool            // replaces itself in place when the pointer moves
-	Fleet          probe.Fleet     // what it says of its server
+	CrashAtStart   bool             // ends before it has taken its lock
+	HangAtStart    bool             // runs, but never takes its lock
+	UnhealthyAfter handoff.Duration // 0: never
+	Mute           bool             // never answers
+	IgnoreTerm     bool             // stops only when killed
+	HandsOver      bool             // replaces itself in place when the pointer moves
+	Fleet          probe.Fleet      // what it says of its server
 }
 
 func main() {

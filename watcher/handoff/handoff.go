@@ -1,13 +1,13 @@
-// Package marker is the hand-over on disk between the agent, which switches a
-// host to a new version, and the watcher, which judges that version. The whole
-// format is in this file.
+// Package handoff is what the agent, which switches a host to a new version, and
+// the watcher, which judges that version, leave each other on the disk. The whole
+// format is in this package.
 //
 // Each file has one writer. The agent writes the marker before it moves the
 // pointer, and never again; the watcher removes it when it is done. The watcher
 // writes the outcome; the agent reads it, reports it to the server, and removes
 // it when the next upgrade begins. So neither ever overwrites what the other
 // wrote, and no lock is needed.
-package marker
+package handoff
 
 import (
 	"errors"
@@ -19,12 +19,12 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// Version is the version of the marker's format. A watcher refuses a newer one
-// (see [Read]), and says which it understands with --marker-version.
+// MarkerVersion is the version of the marker's format. A watcher refuses a newer one
+// (see [ReadMarker]), and says which it understands with --marker-version.
 //
 //   - 1: from, to, rules, restart
 //   - 2: rules.checks; a watcher that knows only 1 would pass them over
-const Version = 2
+const MarkerVersion = 2
 
 // recordVersion is the version of the other formats here.
 const recordVersion = 1
@@ -141,18 +141,18 @@ const (
 )
 
 // Write stores the marker of the host under top.
-func Write(d disk.Disk, top string, m Marker) error {
+func WriteMarker(d disk.Disk, top string, m Marker) error {
 	if err := m.validate(); err != nil {
 		return fmt.Errorf("write upgrade marker: %w", err)
 	}
-	return disk.WriteRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", Version, m)
+	return disk.WriteRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", MarkerVersion, m)
 }
 
 // Read returns the marker, or nil when no upgrade is pending. A marker that
 // cannot be trusted counts as none, with err telling why: callers log it and go
 // on, they neither refuse to start nor roll back.
-func Read(d disk.Disk, top string) (*Marker, error) {
-	m, err := disk.FindRecord[Marker](d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", Version)
+func ReadMarker(d disk.Disk, top string) (*Marker, error) {
+	m, err := disk.FindRecord[Marker](d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", MarkerVersion)
 	if err == nil && m != nil {
 		err = m.validate()
 	}
@@ -163,7 +163,7 @@ func Read(d disk.Disk, top string) (*Marker, error) {
 }
 
 // Remove ends the watch.
-func Remove(d disk.Disk, top string) error {
+func RemoveMarker(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile))
 }
 

@@ -1,4 +1,4 @@
-package marker
+package handoff
 
 import (
 	"encoding/json"
@@ -44,24 +44,24 @@ func rules() Rules {
 
 func TestAMarkerIsReadAsItWasWritten(t *testing.T) {
 	top := host(t)
-	if m, err := Read(disk.OS{}, top); m != nil || err != nil {
+	if m, err := ReadMarker(disk.OS{}, top); m != nil || err != nil {
 		t.Fatalf("without a marker: %+v, %v; want none and no error", m, err)
 	}
 	want := example()
-	if err := Write(disk.OS{}, top, want); err != nil {
+	if err := WriteMarker(disk.OS{}, top, want); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Read(disk.OS{}, top)
+	got, err := ReadMarker(disk.OS{}, top)
 	if err != nil || !reflect.DeepEqual(*got, want) {
 		t.Fatalf("read %+v, %v; want %+v", got, err, want)
 	}
-	if err := Remove(disk.OS{}, top); err != nil {
+	if err := RemoveMarker(disk.OS{}, top); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := Read(disk.OS{}, top); m != nil || err != nil {
+	if m, err := ReadMarker(disk.OS{}, top); m != nil || err != nil {
 		t.Fatalf("after Remove: %+v, %v; want none", m, err)
 	}
-	if err := Remove(disk.OS{}, top); err != nil {
+	if err := RemoveMarker(disk.OS{}, top); err != nil {
 		t.Errorf("removing what is not there: %v", err)
 	}
 }
@@ -129,7 +129,7 @@ func TestAnOutcomeIsReadAsItWasWritten(t *testing.T) {
 func TestADamagedMarkerIsNone(t *testing.T) {
 	top := host(t)
 	path := layout.Path(top, layout.MarkerFile)
-	if err := Write(disk.OS{}, top, example()); err != nil {
+	if err := WriteMarker(disk.OS{}, top, example()); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(path)
@@ -151,7 +151,7 @@ func TestADamagedMarkerIsNone(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			rt.Fatal(err)
 		}
-		m, err := Read(disk.OS{}, top)
+		m, err := ReadMarker(disk.OS{}, top)
 		if m != nil {
 			// White space in the header line is the one thing that may change.
 			if !reflect.DeepEqual(*m, example()) {
@@ -169,14 +169,14 @@ func TestADamagedMarkerFallsBackToThePreviousCopy(t *testing.T) {
 	top, first, second := host(t), example(), example()
 	second.ActionID = "later"
 	for _, m := range []Marker{first, second} {
-		if err := Write(disk.OS{}, top, m); err != nil {
+		if err := WriteMarker(disk.OS{}, top, m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := os.WriteFile(layout.Path(top, layout.MarkerFile), make([]byte, 500), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := Read(disk.OS{}, top)
+	m, err := ReadMarker(disk.OS{}, top)
 	if err != nil || m == nil || m.ActionID != first.ActionID {
 		t.Errorf("read %+v, %v; want the marker before", m, err)
 	}
@@ -184,10 +184,10 @@ func TestADamagedMarkerFallsBackToThePreviousCopy(t *testing.T) {
 
 func TestANewerFormatIsRefused(t *testing.T) {
 	top := host(t)
-	if err := disk.WriteRecord(disk.OS{}, "test", layout.Path(top, layout.MarkerFile), "marker", Version+1, example()); err != nil {
+	if err := disk.WriteRecord(disk.OS{}, "test", layout.Path(top, layout.MarkerFile), "marker", MarkerVersion+1, example()); err != nil {
 		t.Fatal(err)
 	}
-	m, err := Read(disk.OS{}, top)
+	m, err := ReadMarker(disk.OS{}, top)
 	if m != nil || !errors.Is(err, disk.ErrDamaged) || !strings.Contains(err.Error(), "format version") {
 		t.Errorf("read %+v, %v; want none, because of the format version", m, err)
 	}
@@ -223,13 +223,13 @@ func TestAMarkerIsChecked(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			top, m := host(t), example()
 			tc.edit(&m)
-			if err := Write(disk.OS{}, top, m); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if err := WriteMarker(disk.OS{}, top, m); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Write: %v, want an error that names %s", err, tc.want)
 			}
-			if err := disk.WriteRecord(disk.OS{}, "test", layout.Path(top, layout.MarkerFile), "marker", Version, m); err != nil {
+			if err := disk.WriteRecord(disk.OS{}, "test", layout.Path(top, layout.MarkerFile), "marker", MarkerVersion, m); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := Read(disk.OS{}, top); got != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
+			if got, err := ReadMarker(disk.OS{}, top); got != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Read: %+v, %v; want none and an error that names %s", got, err, tc.want)
 			}
 		})
