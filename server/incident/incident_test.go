@@ -12,13 +12,13 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/incident"
-	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // The reconciler hands its incidents to this service.
-var _ rollout.IncidentReporter = (*incident.Service)(nil)
+var _ reconcile.IncidentReporter = (*incident.Service)(nil)
 
 type world struct {
 	*incident.Service

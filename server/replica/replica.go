@@ -41,6 +41,7 @@ import (
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/upgrademanifest"
 	"github.com/muster-fleet/muster/server/webhook"
@@ -78,7 +79,7 @@ type Replica struct {
 	actions    *action.Service
 	enroll     *enrollment.Service
 	access     *access.Service
-	reconciler *rollout.Reconciler
+	reconciler *reconcile.Reconciler
 	webhooks   *webhook.Service
 	metrics    *metrics.Metrics
 	trust      *repository.Service
@@ -207,7 +208,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	r.metrics = metrics.New(s, r.events, o.Now)
 	r.metrics.WatchOutage(r.outage)
 	r.metrics.WatchLimits(r.admission, r.parker.Count)
-	r.reconciler = &rollout.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Timeouts: policies.Timeouts, Incidents: incidents, Outage: r.outage}
+	r.reconciler = &reconcile.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Timeouts: policies.Timeouts, Incidents: incidents, Outage: r.outage}
 	rollouts := &rollout.Service{
 		Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Timeouts: policies.Timeouts, Signal: r.reconciler.Signal,
 		Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()},

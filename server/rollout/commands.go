@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 const (
@@ -83,7 +84,7 @@ func (s *Service) retake(ctx context.Context, r *fleet.Rollout, now time.Time) e
 		back, err := s.Store.Rollouts().Get(ctx, by)
 		switch {
 		case err == nil && back.State.Active():
-			return fleet.Errorf(fleet.Conflict, "%s is being rolled back by %s: cancel that first, or wait until it has ended", title(r), title(&back))
+			return fleet.Errorf(fleet.Conflict, "%s is being rolled back by %s: cancel that first, or wait until it has ended", plan.Title(r), plan.Title(&back))
 		case err != nil && fleet.KindOf(err) != fleet.NotFound:
 			return err
 		}
@@ -181,7 +182,7 @@ func (s *Service) checkTargets(ctx context.Context, id string, agents []string, 
 		t, ok := byAgent[agent]
 		switch {
 		case !ok:
-			return fleet.Errorf(fleet.NotFound, "agent %s is no target of %s: `muster agents why %s --rollout %s` says why", agent, title(&r), agent, id)
+			return fleet.Errorf(fleet.NotFound, "agent %s is no target of %s: `muster agents why %s --rollout %s` says why", agent, plan.Title(&r), agent, id)
 		case !fits(t.State):
 			return fleet.Errorf(fleet.Conflict, "agent %s (%s) cannot be told to "+cannot, agent, t.Hostname, t.State)
 		}
@@ -194,11 +195,11 @@ func (s *Service) checkTargets(ctx context.Context, id string, agents []string, 
 func refuse(r *fleet.Rollout, verb string) error {
 	switch r.State {
 	case fleet.RolloutDraft:
-		return fleet.Errorf(fleet.Conflict, "%s has not been started, so there is nothing to %s: start it, or delete it", title(r), verb)
+		return fleet.Errorf(fleet.Conflict, "%s has not been started, so there is nothing to %s: start it, or delete it", plan.Title(r), verb)
 	case fleet.RolloutCancelling:
-		return fleet.Errorf(fleet.Conflict, "%s is being cancelled, it is too late to %s: wait until what has begun has ended", title(r), verb)
+		return fleet.Errorf(fleet.Conflict, "%s is being cancelled, it is too late to %s: wait until what has begun has ended", plan.Title(r), verb)
 	}
-	return fleet.Errorf(fleet.Conflict, "%s has ended (%s), it is too late to %s: roll back, or make another rollout", title(r), r.State, verb)
+	return fleet.Errorf(fleet.Conflict, "%s has ended (%s), it is too late to %s: roll back, or make another rollout", plan.Title(r), r.State, verb)
 }
 
 func pause(r *fleet.Rollout, atOnce bool, w Word, now time.Time) (string, error) {
@@ -214,7 +215,7 @@ func pause(r *fleet.Rollout, atOnce bool, w Word, now time.Time) (string, error)
 		r.PauseAsked = &d
 		return "asked to pause it after the current batch", nil
 	}
-	r.Stop = &fleet.Stop{Kind: fleet.StopOperator, Text: because(w.Actor+" paused it at once", w), By: w.Actor, At: now, Batch: currentBatch(r)}
+	r.Stop = &fleet.Stop{Kind: fleet.StopOperator, Text: because(w.Actor+" paused it at once", w), By: w.Actor, At: now, Batch: plan.CurrentBatch(r)}
 	r.State, r.PauseAsked, r.RunningSince = fleet.RolloutPaused, nil, nil
 	return "paused it at once; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, w, now)
 }
@@ -230,7 +231,7 @@ func resume(r *fleet.Rollout, w Word, now time.Time) (string, error) {
 		return "", refuse(r, "resume")
 	}
 	if r.Stop != nil && r.Stop.Kind.Gate() {
-		if err := w.needWhy("%s stopped by itself (%s); say why it may go on all the same", title(r), r.Stop.Text); err != nil {
+		if err := w.needWhy("%s stopped by itself (%s); say why it may go on all the same", plan.Title(r), r.Stop.Text); err != nil {
 			return "", err
 		}
 		if err := checkDeadline(r, now); err != nil {
@@ -247,7 +248,7 @@ func force(r *fleet.Rollout, w Word, now time.Time) (string, error) {
 	case r.State == fleet.RolloutRunning && r.Forced != nil:
 		return "", nil
 	}
-	if err := w.needWhy("with force no number of failures stops %s any more; say why", title(r)); err != nil {
+	if err := w.needWhy("with force no number of failures stops %s any more; say why", plan.Title(r)); err != nil {
 		return "", err
 	}
 	if err := checkDeadline(r, now); err != nil {
@@ -266,7 +267,7 @@ func force(r *fleet.Rollout, w Word, now time.Time) (string, error) {
 // at once.
 func checkDeadline(r *fleet.Rollout, now time.Time) error {
 	if d := r.Plan.Strategy.Deadline; d != nil && !now.Before(*d) {
-		return fleet.Errorf(fleet.Conflict, "the deadline of %s was %s, nothing is offered after it: cancel it, and make another rollout for the rest", title(r), d.UTC().Format(time.RFC3339))
+		return fleet.Errorf(fleet.Conflict, "the deadline of %s was %s, nothing is offered after it: cancel it, and make another rollout for the rest", plan.Title(r), d.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -293,12 +294,12 @@ func approve(r *fleet.Rollout, w Word, now time.Time) (string, error) {
 		return "", refuse(r, "approve")
 	case r.Approved != nil:
 		return "", nil
-	case !needsApproval(&r.Plan):
-		return "", fleet.Errorf(fleet.Conflict, "there is nothing to approve: the plan of %s asks for no approval", title(r))
+	case !plan.NeedsApproval(&r.Plan):
+		return "", fleet.Errorf(fleet.Conflict, "there is nothing to approve: the plan of %s asks for no approval", plan.Title(r))
 	}
 	for _, b := range r.Batches {
 		if b.Kind == fleet.BatchCanary && b.EndedAt == nil {
-			return "", fleet.Errorf(fleet.Conflict, "the canaries of %s are not done (%d of %d are): approve them when they are", title(r), b.Counts.Total-b.Counts.Pending-b.Counts.InFlight(), b.Counts.Total)
+			return "", fleet.Errorf(fleet.Conflict, "the canaries of %s are not done (%d of %d are): approve them when they are", plan.Title(r), b.Counts.Total-b.Counts.Pending-b.Counts.InFlight(), b.Counts.Total)
 		}
 	}
 	d := w.decision(now)
@@ -325,7 +326,7 @@ func retry(r *fleet.Rollout, agents []string, w Word, now time.Time) (string, er
 	case ordered(r, fleet.OrderRetry, agents):
 		return "", nil
 	case len(agents) == 0 && r.Counts.Bad() == 0:
-		return "", fleet.Errorf(fleet.Conflict, "no target of %s has failed: name the agents to retry others, such as withdrawn ones", title(r))
+		return "", fleet.Errorf(fleet.Conflict, "no target of %s has failed: name the agents to retry others, such as withdrawn ones", plan.Title(r))
 	}
 	what := fmt.Sprintf("put %s back in line", named(agents, "all that failed"))
 	if r.State == fleet.RolloutPaused {
@@ -351,7 +352,7 @@ func ordered(r *fleet.Rollout, kind fleet.OrderKind, agents []string) bool {
 
 func addOrder(r *fleet.Rollout, kind fleet.OrderKind, agents []string, w Word, now time.Time) error {
 	if len(r.Orders) >= maxOrders {
-		return fleet.Errorf(fleet.TooMany, "%s has %d orders that are not carried out yet: try again in a moment", title(r), len(r.Orders))
+		return fleet.Errorf(fleet.TooMany, "%s has %d orders that are not carried out yet: try again in a moment", plan.Title(r), len(r.Orders))
 	}
 	// The generation this change will have makes the id: each has at most one of
 	// a kind.
@@ -378,14 +379,4 @@ func because(text string, w Word) string {
 		return text + ": " + why
 	}
 	return text
-}
-
-// currentBatch is the first that is not cleared, or the last.
-func currentBatch(r *fleet.Rollout) int {
-	for i := range r.Batches {
-		if r.Batches[i].ClearedAt == nil {
-			return i
-		}
-	}
-	return max(len(r.Batches)-1, 0)
 }

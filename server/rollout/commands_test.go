@@ -9,32 +9,8 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
-
-var theHour = time.Date(2026, 3, 3, 12, 0, 0, 0, time.UTC)
-
-// inState is a rollout of ten agents, three of which have failed.
-func inState(state fleet.RolloutState, change ...func(*fleet.Rollout)) fleet.Rollout {
-	started := theHour.Add(-time.Hour)
-	r := fleet.Rollout{
-		ID: "r1", State: state, Generation: 4, Counts: fleet.Counts{Total: 10, Pending: 4, Succeeded: 3, Failed: 2, RolledBack: 1},
-		Plan:    fleet.Plan{Name: "spring", Version: "1.2.0"},
-		Batches: []fleet.Batch{{ClearedAt: &started}, {Index: 1}, {Index: 2}},
-	}
-	if state != fleet.RolloutDraft {
-		r.StartedAt = &started
-	}
-	for _, f := range change {
-		f(&r)
-	}
-	return r
-}
-
-func stoppedBy(kind fleet.StopKind) func(*fleet.Rollout) {
-	return func(r *fleet.Rollout) {
-		r.Stop = &fleet.Stop{Kind: kind, Text: "3 of 6 failed, the plan stops at 3", By: "muster", At: theHour.Add(-time.Minute)}
-	}
-}
 
 type verb struct {
 	name string
@@ -92,11 +68,11 @@ func TestEveryCommandInEveryState(t *testing.T) {
 		{fleet.RolloutRunning, canariesRun, map[string]string{"approve": "!are not done"}},
 		{fleet.RolloutRunning, approved, map[string]string{"approve": "-"}},
 		{fleet.RolloutRunning, late, map[string]string{"force": "!nothing is offered after it"}},
-		{fleet.RolloutPaused, stoppedBy(fleet.StopOperator), map[string]string{
+		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopOperator), map[string]string{
 			"pause": "-", "pause now": "-", "resume": "running", "force": "running", "cancel": "cancelling", "retry": "paused", "skip": "paused",
 		}},
-		{fleet.RolloutPaused, stoppedBy(fleet.StopThreshold), map[string]string{"resume": "running", "force": "running", "cancel": "cancelling"}},
-		{fleet.RolloutPaused, func(r *fleet.Rollout) { stoppedBy(fleet.StopDeadline)(r); late(r) }, map[string]string{"resume": "!nothing is offered after it", "cancel": "cancelling"}},
+		{fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold), map[string]string{"resume": "running", "force": "running", "cancel": "cancelling"}},
+		{fleet.RolloutPaused, func(r *fleet.Rollout) { rollouttest.StoppedBy(fleet.StopDeadline)(r); late(r) }, map[string]string{"resume": "!nothing is offered after it", "cancel": "cancelling"}},
 		{fleet.RolloutCancelling, nil, map[string]string{
 			"pause": too, "pause now": too, "resume": too, "force": too, "approve": too, "cancel": "-", "retry": too, "skip": too,
 		}},
@@ -112,13 +88,13 @@ func TestEveryCommandInEveryState(t *testing.T) {
 			if !ok {
 				continue
 			}
-			r := inState(c.state)
+			r := rollouttest.InState(c.state)
 			if c.with != nil {
 				c.with(&r)
 			}
 			name := fmt.Sprintf("%s of a %s rollout (stop %v) gives %s", v.name, c.state, r.Stop, want)
 			before := r
-			text, err := v.do(&r, Word{"kim", "I looked"}, theHour)
+			text, err := v.do(&r, Word{"kim", "I looked"}, rollouttest.Hour)
 			switch words, refused := strings.CutPrefix(want, "!"); {
 			case refused:
 				if err == nil || fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), words) {
@@ -135,7 +111,7 @@ func TestEveryCommandInEveryState(t *testing.T) {
 					t.Errorf("%s: %q, it is now %s", name, text, r.State)
 				}
 				again := r
-				if text, err := v.do(&again, Word{"kim", "I looked"}, theHour.Add(time.Second)); err != nil || text != "" {
+				if text, err := v.do(&again, Word{"kim", "I looked"}, rollouttest.Hour.Add(time.Second)); err != nil || text != "" {
 					t.Errorf("%s: asked again it says %q, %v", name, text, err)
 				}
 			}
@@ -146,8 +122,8 @@ func TestEveryCommandInEveryState(t *testing.T) {
 func TestGoingPastAGateNeedsAReason(t *testing.T) {
 	for _, kind := range []fleet.StopKind{fleet.StopThreshold, fleet.StopCanary, fleet.StopExposure, fleet.StopDeadline} {
 		for _, why := range []string{"", "  \n"} {
-			r := inState(fleet.RolloutPaused, stoppedBy(kind))
-			_, err := resume(&r, Word{Actor: "kim", Why: why}, theHour)
+			r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(kind))
+			_, err := resume(&r, Word{Actor: "kim", Why: why}, rollouttest.Hour)
 			var refusal *fleet.Error
 			if !errors.As(err, &refusal) || refusal.Field != "body.why" || r.State != fleet.RolloutPaused {
 				t.Errorf("resume after %s with the reason %q: %v, state %s", kind, why, err, r.State)
@@ -155,35 +131,35 @@ func TestGoingPastAGateNeedsAReason(t *testing.T) {
 		}
 	}
 	for _, kind := range []fleet.StopKind{fleet.StopOperator, fleet.StopSuccess, fleet.StopRollback} {
-		r := inState(fleet.RolloutPaused, stoppedBy(kind))
-		if _, err := resume(&r, Word{Actor: "kim"}, theHour); err != nil || r.State != fleet.RolloutRunning || r.Stop != nil {
+		r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(kind))
+		if _, err := resume(&r, Word{Actor: "kim"}, rollouttest.Hour); err != nil || r.State != fleet.RolloutRunning || r.Stop != nil {
 			t.Errorf("resume after %s: %v, state %s", kind, err, r.State)
 		}
 	}
-	r := inState(fleet.RolloutRunning)
-	if _, err := force(&r, Word{Actor: "kim"}, theHour); err == nil || r.Forced != nil {
+	r := rollouttest.InState(fleet.RolloutRunning)
+	if _, err := force(&r, Word{Actor: "kim"}, rollouttest.Hour); err == nil || r.Forced != nil {
 		t.Errorf("force without a reason: %v", err)
 	}
 }
 
 func TestGoingOnForgivesWhatHasFailed(t *testing.T) {
-	r := inState(fleet.RolloutPaused, stoppedBy(fleet.StopThreshold))
-	text, err := resume(&r, Word{"kim", "three old hosts"}, theHour)
+	r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
+	text, err := resume(&r, Word{"kim", "three old hosts"}, rollouttest.Hour)
 	if err != nil || r.Forgiven != 3 || r.Forced != nil || !strings.Contains(text, "3 failures") {
 		t.Errorf("resumed with %d forgiven, %q, %v", r.Forgiven, text, err)
 	}
 	if len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Orders[0].Agents != nil {
 		t.Errorf("what was taken back does not return: %+v", r.Orders)
 	}
-	r = inState(fleet.RolloutPaused, stoppedBy(fleet.StopThreshold))
-	if _, err := force(&r, Word{"kim", "the date stands"}, theHour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
+	r = rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
+	if _, err := force(&r, Word{"kim", "the date stands"}, rollouttest.Hour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
 		t.Errorf("forced: %+v, %v", r, err)
 	}
 }
 
 func TestPauseAtOnceTakesOffersBack(t *testing.T) {
-	r := inState(fleet.RolloutRunning)
-	if _, err := pause(&r, true, Word{"kim", "the site is on fire"}, theHour); err != nil {
+	r := rollouttest.InState(fleet.RolloutRunning)
+	if _, err := pause(&r, true, Word{"kim", "the site is on fire"}, rollouttest.Hour); err != nil {
 		t.Fatal(err)
 	}
 	s := r.Stop
@@ -196,14 +172,14 @@ func TestPauseAtOnceTakesOffersBack(t *testing.T) {
 }
 
 func TestOrdersAreBounded(t *testing.T) {
-	r := inState(fleet.RolloutRunning)
+	r := rollouttest.InState(fleet.RolloutRunning)
 	for i := range maxOrders {
-		if _, err := skip(&r, []string{fmt.Sprint("a", i)}, Word{Actor: "kim"}, theHour); err != nil {
+		if _, err := skip(&r, []string{fmt.Sprint("a", i)}, Word{Actor: "kim"}, rollouttest.Hour); err != nil {
 			t.Fatal(err)
 		}
 		r.Generation++
 	}
-	if _, err := skip(&r, []string{"one more"}, Word{Actor: "kim"}, theHour); fleet.KindOf(err) != fleet.TooMany {
+	if _, err := skip(&r, []string{"one more"}, Word{Actor: "kim"}, rollouttest.Hour); fleet.KindOf(err) != fleet.TooMany {
 		t.Errorf("one order too many: %v", err)
 	}
 	ids := map[string]bool{}
@@ -217,10 +193,10 @@ func TestOrdersAreBounded(t *testing.T) {
 
 // An order appended to one copy of a rollout must not show in another.
 func TestCommandsLeaveTheDocumentReadAlone(t *testing.T) {
-	r := inState(fleet.RolloutRunning)
+	r := rollouttest.InState(fleet.RolloutRunning)
 	r.Orders = slices.Grow([]fleet.Order{{ID: "before"}}, 4)
 	copied := r
-	if _, err := skip(&copied, []string{"a1"}, Word{Actor: "kim"}, theHour); err != nil {
+	if _, err := skip(&copied, []string{"a1"}, Word{Actor: "kim"}, rollouttest.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Orders[:2][1]; got.ID != "" {

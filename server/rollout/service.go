@@ -1,3 +1,7 @@
+// Package rollout is what operators do with rollouts: create, preview, start, pause,
+// resume, approve, cancel, roll back, and ask why. The admin handlers call
+// [Service], which writes a rollout's document. Package reconcile reads that
+// document and carries it out.
 package rollout
 
 import (
@@ -12,6 +16,8 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -32,8 +38,8 @@ type Service struct {
 
 // Manifests finds upgrade manifests.
 type Manifests interface {
-	Get(ctx context.Context, profile, id string) (UpgradeManifest, error)
-	List(ctx context.Context) ([]UpgradeManifest, error)
+	Get(ctx context.Context, profile, id string) (plan.UpgradeManifest, error)
+	List(ctx context.Context) ([]plan.UpgradeManifest, error)
 }
 
 // Word is who commands, and why.
@@ -92,7 +98,7 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, w Word) (fleet.Rollo
 
 // complete fills in what the plan leaves out, and checks it.
 func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
-	var manifest *UpgradeManifest
+	var manifest *plan.UpgradeManifest
 	if p.UpgradeID != "" {
 		m, err := s.GetManifest(ctx, p.Profile, p.UpgradeID)
 		if err != nil {
@@ -104,10 +110,10 @@ func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := Resolve(p, manifest, catalog); err != nil {
+	if err := plan.Resolve(p, manifest, catalog); err != nil {
 		return err
 	}
-	return Check(p)
+	return plan.Check(p)
 }
 
 // checkFree refuses a plan that chooses agents of a policy which an active
@@ -118,13 +124,13 @@ func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	chosen, err := chooserNow(ctx, sel, s.Timeouts, s.Now.UTC())
+	chosen, err := s.chooser(ctx, sel, s.Now.UTC())
 	if err != nil {
 		return err
 	}
 	policies := map[string]bool{}
 	err = s.Store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) {
-		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && chosen.chooses(&a) {
+		if _, ok := held[a.PolicyID]; ok && !policies[a.PolicyID] && chosen.MatchesAgent(&a) {
 			policies[a.PolicyID] = true
 		}
 	})
@@ -139,20 +145,19 @@ func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
 	return lockedError(ids[0], held[ids[0]])
 }
 
-// chooserNow is newChooser at this moment; what the inactivity timeouts are is
-// asked only for a query.
-func chooserNow(ctx context.Context, sel *fleet.Selector, timeouts func(context.Context) (map[string]time.Duration, error), now time.Time) (chooser, error) {
-	at := askedAt{now: now}
-	if asks(sel) && timeouts != nil {
+// chooser reads a selector as it is meant now.
+func (s *Service) chooser(ctx context.Context, sel *fleet.Selector, now time.Time) (plan.Selector, error) {
+	at := plan.QueryTime{Now: now}
+	if s.Timeouts != nil {
 		var err error
-		if at.timeouts, err = timeouts(ctx); err != nil {
-			return chooser{}, err
+		if at.Timeouts, err = s.Timeouts(ctx); err != nil {
+			return plan.Selector{}, err
 		}
 	}
-	return newChooser(sel, at)
+	return plan.NewSelector(sel, at)
 }
 
-func lockedError(policy string, h Holder) error {
+func lockedError(policy string, h preview.Holder) error {
 	e := fleet.Errorf(fleet.Conflict, "rollout %q (%s) is active on policy %s: wait until it has ended, or cancel it", h.Name, h.ID, policy)
 	e.Code = errActiveRollout
 	return e
@@ -178,7 +183,7 @@ func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error)
 		return fleet.Preview{}, err
 	}
 	if r.State != fleet.RolloutDraft {
-		return fleet.Preview{}, fleet.Errorf(fleet.Conflict, "%s is %s: only drafts are previewed; what was started is preview %s", title(&r), r.State, r.Pin.Hash)
+		return fleet.Preview{}, fleet.Errorf(fleet.Conflict, "%s is %s: only drafts are previewed; what was started is preview %s", plan.Title(&r), r.State, r.Pin.Hash)
 	}
 	if r.RollbackOf != "" {
 		return fleet.Preview{}, interruptedRollback(&r)
@@ -292,12 +297,12 @@ func (s *Service) Delete(ctx context.Context, id string, w Word) error {
 	}
 	switch {
 	case r.State.Active():
-		return fleet.Errorf(fleet.Conflict, "%s is %s: only drafts can be deleted; cancel it", title(&r), r.State)
+		return fleet.Errorf(fleet.Conflict, "%s is %s: only drafts can be deleted; cancel it", plan.Title(&r), r.State)
 	case r.State != fleet.RolloutDraft:
-		return fleet.Errorf(fleet.Conflict, "%s has ended (%s): it is kept as a record, only drafts can be deleted", title(&r), r.State)
+		return fleet.Errorf(fleet.Conflict, "%s has ended (%s): it is kept as a record, only drafts can be deleted", plan.Title(&r), r.State)
 	case r.Pin != nil:
 		// Its targets may be there, and nothing would ever remove them.
-		return fleet.Errorf(fleet.Conflict, "%s: its start was interrupted; start it again with preview %s, then cancel it", title(&r), r.Pin.Hash)
+		return fleet.Errorf(fleet.Conflict, "%s: its start was interrupted; start it again with preview %s, then cancel it", plan.Title(&r), r.Pin.Hash)
 	}
 	for _, hash := range r.Previews {
 		if err := s.dropPreview(ctx, id, hash); err != nil {
@@ -348,32 +353,24 @@ func (s *Service) GetPreview(ctx context.Context, hash string) (fleet.Preview, e
 }
 
 // ListManifests returns the upgrade manifests there are.
-func (s *Service) ListManifests(ctx context.Context) ([]UpgradeManifest, error) {
+func (s *Service) ListManifests(ctx context.Context) ([]plan.UpgradeManifest, error) {
 	if s.Manifests == nil {
-		return []UpgradeManifest{}, nil
+		return []plan.UpgradeManifest{}, nil
 	}
 	return s.Manifests.List(ctx)
 }
 
 // GetManifest returns an upgrade manifest.
-func (s *Service) GetManifest(ctx context.Context, profile, id string) (UpgradeManifest, error) {
+func (s *Service) GetManifest(ctx context.Context, profile, id string) (plan.UpgradeManifest, error) {
 	if s.Manifests == nil {
-		return UpgradeManifest{}, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: this server has none", profile, id)
+		return plan.UpgradeManifest{}, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: this server has none", profile, id)
 	}
 	return s.Manifests.Get(ctx, profile, id)
 }
 
-// title is a rollout as messages name it.
-func title(r *fleet.Rollout) string {
-	if r.Plan.Name == "" {
-		return "rollout " + r.ID
-	}
-	return "rollout “" + r.Plan.Name + "” (" + r.ID + ")"
-}
-
 // interruptedRollback refuses what only plain drafts can have done.
 func interruptedRollback(r *fleet.Rollout) error {
-	return fleet.Errorf(fleet.Conflict, "%s is a rollback whose start was interrupted: ask for the rollback of %s again", title(r), r.RollbackOf)
+	return fleet.Errorf(fleet.Conflict, "%s is a rollback whose start was interrupted: ask for the rollback of %s again", plan.Title(r), r.RollbackOf)
 }
 
 // record writes an entry of the audit trail. Its id is made of what the command

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -326,7 +327,7 @@ func TestAgentsAreLockedToTheirRollout(t *testing.T) {
 	r := d.start(forPolicy("default"))
 	got, err := d.service.Lock(t.Context(), agents())
 	d.must(err)
-	if len(got) != 1 || got["target"] != (rollout.Holder{ID: r.ID, Name: "spring"}) {
+	if len(got) != 1 || got["target"] != (preview.Holder{ID: r.ID, Name: "spring"}) {
 		t.Errorf("locked are %v", got)
 	}
 	sentences, err := d.service.Locked(t.Context(), agents())

@@ -27,6 +27,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 const (
@@ -75,8 +76,8 @@ type migration struct {
 }
 
 // Get reads one manifest.
-func (d Dir) Get(_ context.Context, profile, id string) (rollout.UpgradeManifest, error) {
-	var none rollout.UpgradeManifest
+func (d Dir) Get(_ context.Context, profile, id string) (plan.UpgradeManifest, error) {
+	var none plan.UpgradeManifest
 	for _, name := range []struct{ field, value string }{{"profile", profile}, {"upgrade_id", id}} {
 		if !nameForm.MatchString(name.value) {
 			return none, fleet.FieldError("body.plan."+name.field, "is %q, want letters, digits, dots, dashes and underscores, the first a letter or digit", name.value)
@@ -99,10 +100,10 @@ func (d Dir) Get(_ context.Context, profile, id string) (rollout.UpgradeManifest
 
 // List reads all manifests, by profile and id. One that cannot be used is listed
 // with its error: the others are as good as before.
-func (d Dir) List(ctx context.Context) ([]rollout.UpgradeManifest, error) {
+func (d Dir) List(ctx context.Context) ([]plan.UpgradeManifest, error) {
 	root, err := os.OpenRoot(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return []rollout.UpgradeManifest{}, nil
+		return []plan.UpgradeManifest{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the folder of upgrade manifests: %w", err)
@@ -115,7 +116,7 @@ func (d Dir) List(ctx context.Context) ([]rollout.UpgradeManifest, error) {
 	if len(names) > maxFiles {
 		return nil, fleet.Errorf(fleet.TooLarge, "there are %d upgrade manifests, which are more than %d: move old ones to another folder", len(names), maxFiles)
 	}
-	out := make([]rollout.UpgradeManifest, 0, len(names))
+	out := make([]plan.UpgradeManifest, 0, len(names))
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -126,7 +127,7 @@ func (d Dir) List(ctx context.Context) ([]rollout.UpgradeManifest, error) {
 			continue // removed meanwhile
 		}
 		if err != nil {
-			m = rollout.UpgradeManifest{Profile: profile, ID: id, Error: err.Error()}
+			m = plan.UpgradeManifest{Profile: profile, ID: id, Error: err.Error()}
 		}
 		out = append(out, m)
 	}
@@ -165,8 +166,8 @@ func there(root *os.Root) string {
 }
 
 // read opens below root alone, so that no name and no link leads out of it.
-func read(root *os.Root, profile, id string) (rollout.UpgradeManifest, error) {
-	var none rollout.UpgradeManifest
+func read(root *os.Root, profile, id string) (plan.UpgradeManifest, error) {
+	var none plan.UpgradeManifest
 	name := path.Join(profile, id+extension)
 	info, err := root.Stat(name)
 	if err != nil {
@@ -197,9 +198,9 @@ func read(root *os.Root, profile, id string) (rollout.UpgradeManifest, error) {
 
 // parse reads a file's bytes, which its hash is made of: a changed comment is a
 // changed manifest, for comments are read by people who decide.
-func parse(raw []byte) (rollout.UpgradeManifest, error) {
+func parse(raw []byte) (plan.UpgradeManifest, error) {
 	var (
-		none rollout.UpgradeManifest
+		none plan.UpgradeManifest
 		doc  document
 	)
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
@@ -224,7 +225,7 @@ func parse(raw []byte) (rollout.UpgradeManifest, error) {
 		}
 	}
 	sum := sha256.Sum256(raw)
-	m := rollout.UpgradeManifest{
+	m := plan.UpgradeManifest{
 		Description: doc.Description, Version: doc.Version, Source: doc.SourceVersion, SourceURI: doc.SourceURI,
 		Migration:   fleet.Migration{Type: doc.Migration.Type, RecoveryPlan: doc.Migration.RecoveryPlan},
 		ContentHash: "sha256:" + hex.EncodeToString(sum[:]),

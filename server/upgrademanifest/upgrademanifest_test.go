@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 // folder writes files below a folder of their own.
@@ -59,10 +59,10 @@ func TestTheExample(t *testing.T) {
 	}
 	p := fleet.Plan{Name: "x", Profile: "edge", UpgradeID: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Canary}}
 	p.Migration.AcknowledgeStateRisk = true
-	if err := rollout.Resolve(&p, &m, nil); err != nil {
+	if err := plan.Resolve(&p, &m, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := rollout.Check(&p); err != nil {
+	if err := plan.Check(&p); err != nil {
 		t.Error(err)
 	}
 }

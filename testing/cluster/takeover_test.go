@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/lease"
-	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
@@ -55,7 +55,7 @@ func aRolloutGoesOnAtAnotherReplica(t *testing.T, c *Cluster) {
 		return nil
 	})
 	taken, atTheKill := time.Since(killed), offered(&r)
-	if most := lease.DefaultTTL + rollout.RoundInterval + takeoverSlack; taken > most {
+	if most := lease.DefaultTTL + reconcile.RoundInterval + takeoverSlack; taken > most {
 		t.Errorf("it was taken over after %s, want at most %s", taken, most)
 	}
 	o = c.Operator(t, second, &r)

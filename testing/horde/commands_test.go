@@ -16,6 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -323,7 +324,7 @@ func (w *world) freeze(a arguments) (string, error) {
 }
 
 func (w *world) manifest(a arguments) (string, error) {
-	var m rollout.UpgradeManifest
+	var m plan.UpgradeManifest
 	a.decode(&m)
 	w.manifests[m.Profile+"/"+m.ID] = m
 	return "", nil

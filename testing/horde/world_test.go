@@ -14,6 +14,8 @@ import (
 	"github.com/muster-fleet/muster/server/incident"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
@@ -24,7 +26,7 @@ type world struct {
 	store      store.Store
 	fleet      *Fleet
 	rollouts   *rollout.Service
-	reconciler *rollout.Reconciler
+	reconciler *reconcile.Reconciler
 	incidents  *incident.Service
 	manifests  manifests
 	began      time.Time
@@ -80,7 +82,7 @@ func newWorld(t *testing.T, s store.Store) *world {
 // that knows nothing.
 func (w *world) restart() {
 	w.lives++
-	w.reconciler = &rollout.Reconciler{
+	w.reconciler = &reconcile.Reconciler{
 		Store: w.store, Actions: w.fleet.Actions, Events: w.fleet.Events, Log: w.fleet.Log,
 		Holder: fmt.Sprint("server-", w.lives), Timeouts: w.rollouts.Timeouts, Incidents: w.incidents,
 	}
@@ -239,17 +241,17 @@ func (w *world) scrub(text string) string {
 }
 
 // manifests are upgrade manifests by profile/id.
-type manifests map[string]rollout.UpgradeManifest
+type manifests map[string]plan.UpgradeManifest
 
-func (m manifests) Get(_ context.Context, profile, id string) (rollout.UpgradeManifest, error) {
+func (m manifests) Get(_ context.Context, profile, id string) (plan.UpgradeManifest, error) {
 	if got, ok := m[profile+"/"+id]; ok {
 		return got, nil
 	}
-	return rollout.UpgradeManifest{}, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s", profile, id)
+	return plan.UpgradeManifest{}, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s", profile, id)
 }
 
-func (m manifests) List(context.Context) ([]rollout.UpgradeManifest, error) {
-	var out []rollout.UpgradeManifest
+func (m manifests) List(context.Context) ([]plan.UpgradeManifest, error) {
+	var out []plan.UpgradeManifest
 	for _, one := range m {
 		out = append(out, one)
 	}

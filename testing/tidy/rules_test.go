@@ -118,13 +118,29 @@ var bans = []ban{
 
 	// Decide in pure functions.
 	{
-		from: []string{"server/fleet", "server/kql"}, deep: true,
-		to:     []string{"net", "net/...", "os", "os/...", "database/...", "io/fs", "io/ioutil", "log", "log/slog", "syscall", "sync", "context"},
+		from: []string{"server/fleet", "server/kql", "server/rollout/plan", "server/rollout/preview", "server/rollout/explain"}, deep: true,
+		to:     []string{"net", "net/http/...", "os", "os/...", "database/...", "io/fs", "io/ioutil", "log", "log/slog", "syscall", "sync", "context"},
 		reason: "nouns and rules decide with what they are given: a preview, a simulation and a test then give what really happens",
 	},
 	{
 		from: []string{"server/store"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/kql"},
 		reason: "the contract is between the domain and every store, in the domain's nouns and queries",
+	},
+	{
+		from: []string{"server/rollout/plan"}, to: []string{"//server/..."}, only: []string{"//server/fleet", "//server/kql", "//server/agentapi"},
+		reason: "what a rollout does is decided from its arguments: a preview, the reconciler and an explanation call the same functions and cannot disagree",
+	},
+	{
+		from: []string{"server/rollout/preview", "server/rollout/explain"}, to: []string{"//server/..."}, only: []string{"//server/rollout/plan", "//server/fleet", "//server/agentapi"},
+		reason: "each is handed the fleet or the documents it speaks of: the service reads them",
+	},
+	{
+		from: []string{"server/rollout/reconcile"}, to: []string{"//server/rollout", "//server/rollout/..."}, only: []string{"//server/rollout/plan"},
+		reason: "the reconciler carries out what plan decides; operators change the rollout's document and it reads that",
+	},
+	{
+		from: []string{"server/rollout"}, to: []string{"//server/rollout/reconcile"},
+		reason: "service and reconciler meet in the rollout's document, and may run in different processes; all that is handed over is a wake-up function",
 	},
 	{
 		from: []string{"watcher/watch"}, to: []string{"net", "net/...", "os", "os/...", "syscall", "math/rand/..."},

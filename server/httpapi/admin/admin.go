@@ -26,9 +26,9 @@ import (
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
-	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/webhook"
+	"github.com/muster-fleet/muster/server/rollout"
 )
 
 // APIVersion is Kibana's public API version, answered in Elastic-Api-Version.

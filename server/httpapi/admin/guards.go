@@ -9,6 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 func (h *Handlers) getExposure(c *gin.Context) error {
@@ -78,7 +79,7 @@ func (h *Handlers) listUpgradeManifests(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, list[rollout.UpgradeManifest]{some(manifests)})
+	c.JSON(http.StatusOK, list[plan.UpgradeManifest]{some(manifests)})
 	return nil
 }
 

@@ -10,7 +10,8 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/explain"
+	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
 // Rollouts and what belongs to them are answered as the domain has them, without
@@ -29,8 +30,8 @@ func TestTheDomainsShapesAreTheSpecifications(t *testing.T) {
 		{fleet.ExposureRule{}, adminapi.ExposureRule{}},
 		{fleet.Exposure{}, adminapi.Exposure{}},
 		{fleet.Freeze{}, adminapi.Freeze{}},
-		{rollout.Explanation{}, adminapi.Explanation{}},
-		{rollout.UpgradeManifest{}, adminapi.UpgradeManifest{}},
+		{explain.Explanation{}, adminapi.Explanation{}},
+		{plan.UpgradeManifest{}, adminapi.UpgradeManifest{}},
 	} {
 		domain, wire := reflect.TypeOf(pair.domain), reflect.TypeOf(pair.wire)
 		for _, bad := range differ(domain.Name(), domain, wire) {

@@ -1,0 +1,477 @@
+// Package explain says why an agent runs the version it runs and not that of a
+// rollout, now or at a time in the past, as a chain of reasons from the widest to
+// the narrowest. It does no I/O: the service of package rollout hands it the
+// documents and the audit trail.
+package explain
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// Explanation is why an agent runs what it runs and not the version of a rollout.
+type Explanation struct {
+	AgentID string    `json:"agent_id"`
+	At      time.Time `json:"at"`
+	// RolloutID is empty when no rollout has anything to do with the agent.
+	RolloutID   string `json:"rollout_id,omitempty"`
+	RolloutName string `json:"rollout_name,omitempty"`
+	// Summary is the answer in one sentence; Chain how it comes about, the widest
+	// reason first.
+	Summary string   `json:"summary"`
+	Chain   []Reason `json:"chain"`
+	// Next is what will change it, or what to do.
+	Next string `json:"next,omitempty"`
+}
+
+// Reason is one link of an explanation. Its code is empty where it only says how
+// things stand.
+type Reason struct {
+	Code  fleet.ReasonCode `json:"code"`
+	Text  string           `json:"text"`
+	Since *time.Time       `json:"since,omitempty"`
+	Until *time.Time       `json:"until,omitempty"`
+}
+
+// moment is a rollout as it stood at a time.
+type moment struct {
+	plan.TrailData
+	since time.Time // when it came into this state, as far as is known
+	// own is what keeps a target whose turn it is from being offered; empty: that
+	// is not known, or it is not its turn.
+	own fleet.ReasonCode
+}
+
+// momentAt says how a rollout stood at a time. Without an entry of before it, a
+// started rollout was running.
+func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) moment {
+	switch {
+	case r.EndedAt != nil && !at.Before(*r.EndedAt):
+		return moment{TrailData: plan.TrailData{State: r.State, Batch: plan.CurrentBatch(r)}, since: *r.EndedAt}
+	case r.StartedAt == nil || at.Before(*r.StartedAt):
+		return moment{TrailData: plan.TrailData{State: fleet.RolloutDraft}, since: r.CreatedAt}
+	case !at.Before(now):
+		m := moment{TrailData: plan.TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: plan.CurrentBatch(r)}, since: *r.StartedAt}
+		if r.Stop != nil {
+			m.since = r.Stop.At
+		}
+		return m
+	}
+	m := moment{TrailData: plan.TrailData{State: fleet.RolloutRunning}, since: *r.StartedAt}
+	var latest *fleet.AuditEntry
+	for i := range trail {
+		e := &trail[i]
+		if e.Verb != plan.VerbStep || e.At.After(at) || (latest != nil && !e.At.After(latest.At)) {
+			continue
+		}
+		var d plan.TrailData
+		if json.Unmarshal(e.Data, &d) != nil || d.State == "" {
+			continue // of a version that wrote it otherwise
+		}
+		latest, m = e, moment{TrailData: d, since: e.At}
+	}
+	if m.Stop != nil {
+		m.since = m.Stop.At
+	}
+	return m
+}
+
+// targetAt is a target as it stood at a time, as its history tells.
+func targetAt(t fleet.Target, at, now time.Time) fleet.Target {
+	if !at.Before(now) {
+		return t
+	}
+	was := t
+	was.State, was.Phase, was.Code, was.Error = fleet.TargetPending, "", "", ""
+	was.EndedAt, was.ExpiresAt = nil, nil
+	for _, h := range t.History {
+		if h.At.After(at) {
+			break
+		}
+		was.State, was.Phase, was.Code, was.Error = h.State, h.Phase, h.Code, h.Error
+		if h.State.Over() {
+			was.EndedAt = &h.At
+		}
+	}
+	if t.OfferedAt != nil && t.OfferedAt.After(at) {
+		was.OfferedAt = nil
+	}
+	if t.ReachedAt != nil && t.ReachedAt.After(at) {
+		was.ReachedAt = nil
+	}
+	if was.State == t.State {
+		was.ExpiresAt = t.ExpiresAt
+	}
+	return was
+}
+
+// Explain says why a target of a rollout runs what it runs, at a time. a is its
+// agent's document, nil if there is none any more; it tells of now alone. trail
+// are entries of the rollout's audit trail up to that time. blocked is what keeps
+// a target whose turn it is from being offered; empty: that is not known, or it
+// is not its turn.
+func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.AuditEntry, blocked fleet.ReasonCode, at, now time.Time) Explanation {
+	m := momentAt(r, trail, at, now)
+	m.own = blocked
+	t = targetAt(t, at, now)
+	e := explanationOf(r, t.AgentID, at)
+	e.add(stateReason(r, m))
+	waits := !t.State.Over() && m.State == fleet.RolloutRunning
+	if waits {
+		for _, w := range m.Waiting {
+			e.add(Reason{Code: w.Code, Text: w.Text, Since: &w.Since, Until: w.Until})
+		}
+	}
+	e.add(batchReason(r, &t, m, at))
+	last := targetReason(&t, m)
+	if t.State == fleet.TargetPending && t.Code == fleet.WhyStale && last.Code != t.Code {
+		e.add(Reason{Code: t.Code, Text: "its attempt before failed: " + plan.ReasonText(t.Code)})
+	}
+	e.add(last)
+	if a != nil && !at.Before(now) {
+		for _, link := range agentReasons(a, &t, now) {
+			e.add(link)
+		}
+	}
+	if a == nil {
+		e.add(Reason{Code: fleet.WhyGone, Text: "there is no document of the agent any more"})
+	}
+	e.Summary = summary(r, &t, last)
+	e.Next = plan.ReasonNext(last.Code)
+	return e
+}
+
+func explanationOf(r *fleet.Rollout, agentID string, at time.Time) Explanation {
+	return Explanation{AgentID: agentID, At: at, RolloutID: r.ID, RolloutName: r.Plan.Name, Chain: []Reason{}}
+}
+
+func (e *Explanation) add(r Reason) { e.Chain = append(e.Chain, r) }
+
+// stateReason is the widest link: how the rollout as a whole stands.
+func stateReason(r *fleet.Rollout, m moment) Reason {
+	link := Reason{Since: &m.since}
+	switch {
+	case m.State == fleet.RolloutDraft:
+		link.Code, link.Text = fleet.WhyDraft, plan.Title(r)+" has not been started"
+	case m.State == fleet.RolloutPaused:
+		link.Code = fleet.WhyPaused
+		link.Text = plan.Title(r) + " is paused"
+		if m.Stop != nil {
+			link.Code = plan.StopReason(m.Stop)
+			link.Text += ": " + m.Stop.Text
+		}
+	case m.State == fleet.RolloutCancelling:
+		link.Code, link.Text = fleet.WhyOperator, plan.Title(r)+" is being cancelled: nothing more is offered"
+	case m.State.Over():
+		link.Code, link.Text = fleet.WhyOver, fmt.Sprintf("%s has ended: %s", plan.Title(r), strings.ReplaceAll(string(m.State), "_", " "))
+	default:
+		link.Text = plan.Title(r) + " is running"
+		if r.Plan.Version != "" {
+			link.Text += ", to " + r.Plan.Version
+		}
+	}
+	return link
+}
+
+// batchReason says where in the rollout the target stands.
+func batchReason(r *fleet.Rollout, t *fleet.Target, m moment, at time.Time) Reason {
+	words := fmt.Sprintf("%s is in batch %d of %d", t.Hostname, t.Batch+1, max(len(r.Batches), t.Batch+1))
+	if t.Batch >= len(r.Batches) {
+		return Reason{Text: words}
+	}
+	b := r.Batches[t.Batch]
+	if b.Kind == fleet.BatchCanary {
+		words += ", of the canaries"
+	}
+	if r.Plan.Strategy.Kind == fleet.Rings {
+		words += fmt.Sprintf(", ring %d", b.Ring)
+	}
+	before := func(when *time.Time) bool { return when != nil && !when.After(at) }
+	switch {
+	case before(b.EndedAt):
+		return Reason{Text: words + ", which is done", Since: b.EndedAt}
+	case before(b.StartedAt):
+		return Reason{Text: words + ", which is under way", Since: b.StartedAt}
+	case m.State == fleet.RolloutRunning && t.Batch > m.Batch:
+		return Reason{Code: fleet.WhyBatch, Text: fmt.Sprintf("%s; batch %d comes before it", words, m.Batch+1)}
+	}
+	return Reason{Text: words + ", which has not begun"}
+}
+
+// targetReason says why the target is in its state. For one that waits it is what
+// it waits for, the widest first: only when nothing keeps the rollout from
+// offering do its own limits matter.
+func targetReason(t *fleet.Target, m moment) Reason {
+	switch t.State {
+	case fleet.TargetPending, fleet.TargetHeld:
+		code := waitCode(t, m)
+		link := Reason{Code: code, Text: fmt.Sprintf("it has not been offered %s: %s", t.To, plan.ReasonText(code))}
+		if t.State == fleet.TargetHeld {
+			link.Text = fmt.Sprintf("its turn came while it was away; %s is held for it: %s", t.To, plan.ReasonText(code))
+			link.Until = t.ExpiresAt
+		}
+		if len(m.Waiting) > 0 && m.State == fleet.RolloutRunning && m.Waiting[0].Code == code {
+			link.Until = cmp.Or(link.Until, m.Waiting[0].Until)
+		}
+		return link
+	case fleet.TargetOffered:
+		return Reason{Text: fmt.Sprintf("it was offered %s and has not begun to change the host%s", t.To, phaseWords(t.Phase)), Since: t.OfferedAt}
+	case fleet.TargetUpgrading:
+		return Reason{Text: fmt.Sprintf("it is being upgraded to %s%s", t.To, phaseWords(t.Phase)), Since: t.OfferedAt}
+	case fleet.TargetVerifying:
+		return Reason{Text: fmt.Sprintf("it runs %s, and its health is being watched", t.To), Since: t.ReachedAt}
+	}
+	text := plan.ReasonText(t.Code)
+	if t.Error != "" && t.Error != text {
+		text = strings.TrimPrefix(text+": "+t.Error, ": ")
+	}
+	return Reason{Code: t.Code, Text: strings.TrimSuffix(fmt.Sprintf("it %s: %s", stateWords(t.State), text), ": "), Since: t.EndedAt}
+}
+
+// waitCode is the most telling reason of a target that waits.
+func waitCode(t *fleet.Target, m moment) fleet.ReasonCode {
+	switch {
+	case m.State == fleet.RolloutDraft:
+		return fleet.WhyDraft
+	case m.State == fleet.RolloutPaused:
+		return plan.StopReason(m.Stop)
+	case m.State == fleet.RolloutCancelling:
+		return fleet.WhyOperator
+	case m.State.Over():
+		return fleet.WhyOver
+	case m.own != "":
+		for _, w := range m.Waiting {
+			if closes(w.Code) {
+				return w.Code
+			}
+		}
+		return m.own
+	case t.State == fleet.TargetHeld && (t.Code == "" || t.Code == fleet.WhyAway):
+		return fleet.WhyAway
+	case t.Batch > m.Batch:
+		return fleet.WhyBatch
+	case len(m.Waiting) > 0 && blocks(m.Waiting[0].Code):
+		return m.Waiting[0].Code
+	case t.Code != "" && t.Code != fleet.WhyBatch && t.Code != fleet.WhyNext: // as the start wrote them, for all
+		return t.Code
+	case len(m.Waiting) > 0:
+		return m.Waiting[0].Code
+	}
+	return fleet.WhyNext
+}
+
+// closes says whether a wait keeps a rollout from offering anything to anybody.
+func closes(c fleet.ReasonCode) bool {
+	return c == fleet.WhyWindow || c == fleet.WhyFreeze || c == fleet.WhyRollingBack
+}
+
+// blocks says whether a wait keeps a rollout from offering anything to its next
+// batch.
+func blocks(c fleet.ReasonCode) bool {
+	switch c {
+	case fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval, fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyExposure, fleet.WhyDeadline, fleet.WhyRollingBack:
+		return true
+	}
+	return false
+}
+
+func stateWords(s fleet.TargetState) string {
+	switch s {
+	case fleet.TargetSucceeded:
+		return "was upgraded"
+	case fleet.TargetFailed:
+		return "failed"
+	case fleet.TargetRolledBack:
+		return "was rolled back"
+	case fleet.TargetWithdrawn:
+		return "had its offer taken back before it began"
+	case fleet.TargetSkipped:
+		return "was left out"
+	case fleet.TargetExpired:
+		return "never came for its offer"
+	case fleet.TargetCancelled:
+		return "was cancelled"
+	}
+	return string(s)
+}
+
+// phaseWords are the agent's own word for what it does, as an aside.
+func phaseWords(phase string) string {
+	if phase == "" {
+		return ""
+	}
+	return " (" + strings.ToLower(strings.TrimPrefix(phase, "UPG_")) + ")"
+}
+
+// agentReasons are what the host itself tells: whether it is heard of, how far the
+// upgrade is, when it tries again, what its watcher says.
+func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
+	var links []Reason
+	add := func(since *time.Time, format string, args ...any) {
+		links = append(links, Reason{Text: fmt.Sprintf(format, args...), Since: since})
+	}
+	switch seen := a.LastActivity(); {
+	case !a.Active:
+		links = append(links, Reason{Code: fleet.WhyGone, Text: "the agent is unenrolled", Since: a.UnenrolledAt})
+	case now.Sub(seen) > fleet.OfflineAfter:
+		links = append(links, Reason{Code: fleet.WhyAway, Text: fmt.Sprintf("the agent runs %s and has not been heard of since %s", orUnknown(a.Version), timeText(seen)), Since: &seen})
+	default:
+		add(nil, "the agent runs %s and says that it is %s", orUnknown(a.Version), cmp.Or(a.Last.Status, "there"))
+		if a.Last.Message != "" && a.Last.Status != "online" {
+			links[0].Text += ": " + a.Last.Message
+		}
+	}
+	ours := t.ActionID != "" && a.UpgradeActionID == t.ActionID
+	if a.Upgrading() && !ours {
+		links = append(links, Reason{Code: fleet.WhyBusy, Text: fmt.Sprintf("another upgrade, to %s, is under way on it", a.UpgradeTarget), Since: a.UpgradeStartedAt})
+	}
+	if d := a.UpgradeDetails; d != nil && ours {
+		links = append(links, Reason{Text: detailWords(d), Since: a.UpgradeStartedAt, Until: d.Metadata.ScheduledAt})
+	}
+	if w := a.Watch; w != nil && ours && w.ActionID == t.ActionID {
+		text := fmt.Sprintf("its watcher says: %s %s", strings.ReplaceAll(string(w.Stage), "_", " "), w.To)
+		if w.Reason != nil {
+			text += ": " + w.Reason.Text
+		} else if w.Waiting != "" {
+			text += ", waiting: " + w.Waiting
+		}
+		add(&w.ReceivedAt, "%s", text)
+	}
+	if _, text := a.Diagnose(now); text != "" {
+		add(nil, "%s", text)
+	}
+	return links
+}
+
+// detailWords are the agent's report of its upgrade, with its retries.
+func detailWords(d *agentapi.UpgradeDetails) string {
+	words := "it reports " + strings.ToLower(strings.TrimPrefix(string(d.State), "UPG_"))
+	m := d.Metadata
+	switch {
+	case d.State == agentapi.UpgradeScheduled && m.RetryErrorMsg != "":
+		words += ": its last attempt failed (" + m.RetryErrorMsg + "), and it tries again"
+		if m.ScheduledAt != nil {
+			words += " at " + timeText(*m.ScheduledAt)
+		}
+		if m.RetryLimit > 0 {
+			words += fmt.Sprintf(", retry %d of %d", m.RetryAttempt, m.RetryLimit)
+		}
+	case d.State == agentapi.UpgradeScheduled && m.ScheduledAt != nil:
+		words += " for " + timeText(*m.ScheduledAt)
+	case d.State == agentapi.UpgradeDownloading && m.DownloadPercent > 0:
+		words += fmt.Sprintf(" %.0f %%", m.DownloadPercent)
+	case m.Reason != "" || m.ErrorMsg != "":
+		words += ": " + cmp.Or(m.ErrorMsg, m.Reason)
+	}
+	return words
+}
+
+func orUnknown(version string) string { return cmp.Or(version, "an unknown version") }
+
+func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// summary is the answer in one sentence.
+func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
+	name := t.Hostname
+	switch t.State {
+	case fleet.TargetPending, fleet.TargetHeld:
+		return fmt.Sprintf("%s has not been offered %s by %s: %s", name, t.To, plan.Title(r), plan.ReasonText(last.Code))
+	case fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying:
+		return fmt.Sprintf("%s: %s", name, last.Text)
+	case fleet.TargetSucceeded:
+		return fmt.Sprintf("%s was upgraded from %s to %s by %s", name, orUnknown(t.From), t.To, plan.Title(r))
+	}
+	return fmt.Sprintf("%s was not brought to %s by %s: %s", name, t.To, plan.Title(r), strings.TrimPrefix(last.Text, "it "))
+}
+
+// ExplainSkipped says why a rollout left an agent out, as its preview pinned it.
+func Skipped(r *fleet.Rollout, out fleet.SkippedAgent, trail []fleet.AuditEntry, at, now time.Time) Explanation {
+	e := explanationOf(r, out.AgentID, at)
+	e.add(stateReason(r, momentAt(r, trail, at, now)))
+	text := plan.ReasonText(out.Code)
+	if out.Text != "" {
+		text = out.Text
+	}
+	e.add(Reason{Code: out.Code, Text: "it was left out when the rollout was previewed: " + text})
+	e.Summary = fmt.Sprintf("%s was left out of %s: %s", out.Hostname, plan.Title(r), text)
+	e.Next = plan.ReasonNext(out.Code)
+	return e
+}
+
+// explainStranger says why a rollout has nothing to do with an agent; chosen says
+// whether the rollout's select chooses it now.
+func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Preview, at, now time.Time) Explanation {
+	e := explanationOf(r, a.ID, at)
+	e.add(stateReason(r, momentAt(r, nil, at, now)))
+	why := "the rollout's select does not choose it"
+	next := "Change the select of a new rollout, or upgrade the agent by itself."
+	switch {
+	case r.RollbackOf != "":
+		why, next = "the rollout that is rolled back had nothing to put back on it", ""
+	case !chosen:
+	case r.State == fleet.RolloutDraft:
+		why, next = "the rollout is a draft, and has not been previewed since the agent came to match its select", "Preview the rollout."
+		if pinned != nil {
+			for _, t := range pinned.Targets {
+				if t.AgentID == a.ID {
+					why, next = fmt.Sprintf("the rollout is a draft; its preview has it in batch %d", t.Batch+1), plan.ReasonNext(fleet.WhyDraft)
+				}
+			}
+		}
+	case r.StartedAt != nil && a.EnrolledAt.After(*r.StartedAt) && r.Plan.LateJoiners != fleet.LateJoin:
+		why, next = "it enrolled after the start, and the plan takes in no late joiners", "Roll out to it anew, or with late_joiners: join."
+	case pinned == nil:
+		why = "its preview, which would say why, is not kept any more"
+	case r.State.Active() && r.Plan.LateJoiners == fleet.LateJoin:
+		why, next = "it came to match the select after the start, and is taken in at one of the next looks at the fleet", ""
+	default:
+		why, next = "it came to match the select after the start", "Roll out to it anew."
+	}
+	e.add(Reason{Text: why})
+	e.Summary = fmt.Sprintf("%s is no target of %s: %s", a.Hostname(), plan.Title(r), why)
+	e.Next = next
+	return e
+}
+
+// explainAlone explains an agent that no rollout has, or had.
+func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
+	e := Explanation{AgentID: a.ID, At: at, Chain: []Reason{}}
+	e.add(Reason{Text: "no rollout has, or had, anything to do with it"})
+	none := &fleet.Target{ActionID: a.UpgradeActionID}
+	for _, link := range agentReasons(a, none, now) {
+		e.add(link)
+	}
+	runs := a.Hostname() + " runs " + orUnknown(a.Version)
+	host := a.Host()
+	newest := ""
+	for _, v := range c.Versions() {
+		if c.Has(v, host.OS.Type, host.Host.Architecture) {
+			newest = v
+			break
+		}
+	}
+	if newest == "" {
+		e.Summary = runs + "; nothing newer is published for its platform, and no rollout has it"
+		e.Next = "Publish a version with `muster package push`, then make a rollout."
+		return e
+	}
+	switch err := a.CheckUpgrade(fleet.UpgradeWish{Version: newest}, c); {
+	case a.Version == newest:
+		e.Summary = runs + ", the newest version published for its platform"
+	case err != nil:
+		e.add(Reason{Code: fleet.WhyRefused, Text: err.Error()})
+		e.Summary = fmt.Sprintf("%s, and %s is published, but it cannot take it: %s", runs, newest, err)
+		e.Next = plan.ReasonNext(fleet.WhyRefused)
+	default:
+		e.Summary = fmt.Sprintf("%s, and %s is published, but no rollout brings it there", runs, newest)
+		e.Next = fmt.Sprintf("Make a rollout to %s with `muster rollouts create --version %s`, or upgrade it by itself with `muster agents upgrade`.", newest, newest)
+	}
+	return e
+}

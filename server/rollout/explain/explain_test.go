@@ -1,0 +1,248 @@
+package explain
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/rollouttest"
+)
+
+func before(d time.Duration) *time.Time {
+	t := rollouttest.Hour.Add(-d)
+	return &t
+}
+
+func someTarget(state fleet.TargetState, change ...func(*fleet.Target)) fleet.Target {
+	t := fleet.Target{RolloutID: "r1", AgentID: "a1", Hostname: "web-1", Batch: 1, State: state, From: "1.1.0", To: "1.2.0"}
+	for _, f := range change {
+		f(&t)
+	}
+	return t
+}
+
+func someAgent(change ...func(*fleet.Agent)) *fleet.Agent {
+	a := &fleet.Agent{
+		ID: "a1", Active: true, Version: "1.1.0", EnrolledAt: rollouttest.Hour.Add(-240 * time.Hour), Last: fleet.LastSeen{At: before(time.Second), Status: "online"},
+		LocalMetadata: json.RawMessage(`{"host":{"hostname":"web-1","architecture":"x86_64"},"os":{"type":"linux"},"elastic":{"agent":{"version":"1.1.0","upgradeable":true}}}`),
+	}
+	for _, f := range change {
+		f(a)
+	}
+	return a
+}
+
+func texts(e Explanation) string {
+	var all []string
+	for _, link := range e.Chain {
+		all = append(all, "["+string(link.Code)+"] "+link.Text)
+	}
+	return strings.Join(all, "\n")
+}
+
+// wantChain wants the parts in the chain, in this order.
+func wantChain(t *testing.T, e Explanation, parts ...string) {
+	t.Helper()
+	rest := texts(e)
+	for _, part := range parts {
+		_, after, ok := strings.Cut(rest, part)
+		if !ok {
+			t.Errorf("%q is not there, or not in its place, in\n%s", part, texts(e))
+			return
+		}
+		rest = after
+	}
+}
+
+func wantSummary(t *testing.T, e Explanation, part string) {
+	t.Helper()
+	if !strings.Contains(e.Summary, part) {
+		t.Errorf("the summary is %q, want %q in it", e.Summary, part)
+	}
+}
+
+func waitsFor(code fleet.ReasonCode, text string) func(*fleet.Rollout) {
+	return func(r *fleet.Rollout) {
+		until := rollouttest.Hour.Add(time.Hour)
+		r.Waiting = []fleet.Wait{{Code: code, Text: text, Since: rollouttest.Hour.Add(-time.Minute), Until: &until}}
+	}
+}
+
+func TestWhyNotYet(t *testing.T) {
+	pending := someTarget(fleet.TargetPending)
+	t.Run("a draft waits for its start", func(t *testing.T) {
+		r := rollouttest.InState(fleet.RolloutDraft)
+		e := Target(&r, pending, someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "[draft] ", "has not been started")
+		wantSummary(t, e, "the rollout has not been started")
+	})
+	t.Run("a rollout that stopped at its threshold says the arithmetic, and what to do", func(t *testing.T) {
+		r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
+		e := Target(&r, pending, someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "[threshold] ", "3 of 6 failed", "batch 2 of 3", "[threshold] ", "says that it is online")
+		if e.Chain[0].Since == nil || !e.Chain[0].Since.Equal(r.Stop.At) || !strings.Contains(e.Next, "resume with a reason") {
+			t.Errorf("since %v, next %q", e.Chain[0].Since, e.Next)
+		}
+	})
+	t.Run("a later batch waits for the ones before", func(t *testing.T) {
+		r := rollouttest.InState(fleet.RolloutRunning)
+		e := Target(&r, someTarget(fleet.TargetPending, func(t *fleet.Target) { t.Batch = 2 }), someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "is running, to 1.2.0", "[later_batch] ", "batch 2 comes before it", "[later_batch] ")
+	})
+	t.Run("a soak tells until when", func(t *testing.T) {
+		r := rollouttest.InState(fleet.RolloutRunning, waitsFor(fleet.WhySoak, "batch 1 soaks for an hour"))
+		e := Target(&r, pending, someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "[soak] batch 1 soaks for an hour", "[soak] it has not been offered 1.2.0")
+		if until := e.Chain[1].Until; until == nil || !until.Equal(rollouttest.Hour.Add(time.Hour)) {
+			t.Errorf("until %v", until)
+		}
+	})
+	t.Run("its own limit is told where the rollout goes on", func(t *testing.T) {
+		r := rollouttest.InState(fleet.RolloutRunning, waitsFor(fleet.WhyParallel, "500 are being upgraded"))
+		e := Target(&r, someTarget(fleet.TargetPending, func(t *fleet.Target) { t.Code = fleet.WhyLabelLimit }), someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantSummary(t, e, "the same label value")
+	})
+	t.Run("an agent that is away has its offer held, until then", func(t *testing.T) {
+		r := rollouttest.InState(fleet.RolloutRunning)
+		expires := rollouttest.Hour.Add(48 * time.Hour)
+		held := someTarget(fleet.TargetHeld, func(t *fleet.Target) { t.Code, t.ExpiresAt = fleet.WhyAway, &expires })
+		e := Target(&r, held, someAgent(func(a *fleet.Agent) { a.Last.At = before(time.Hour) }), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "[away] its turn came while it was away", "[away] the agent runs 1.1.0 and has not been heard of since")
+		if i := slices.IndexFunc(e.Chain, func(r Reason) bool { return r.Until != nil }); i < 0 || !e.Chain[i].Until.Equal(expires) {
+			t.Errorf("nothing says until when:\n%s", texts(e))
+		}
+	})
+	t.Run("another upgrade on the host is named", func(t *testing.T) {
+		r := rollouttest.InState(fleet.RolloutRunning)
+		busy := someTarget(fleet.TargetPending, func(t *fleet.Target) { t.Code = fleet.WhyBusy })
+		e := Target(&r, busy, someAgent(func(a *fleet.Agent) { a.BeginUpgrade("single", "1.3.0", rollouttest.Hour) }), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "[busy] it has not been offered", "[busy] another upgrade, to 1.3.0")
+	})
+}
+
+func TestWhatTheHostTells(t *testing.T) {
+	r := rollouttest.InState(fleet.RolloutRunning)
+	offered := someTarget(fleet.TargetOffered, func(t *fleet.Target) {
+		t.ActionID, t.OfferedAt, t.Phase = "r1-g1-0", before(time.Minute), "UPG_SCHEDULED"
+	})
+	t.Run("the retry ladder", func(t *testing.T) {
+		next := rollouttest.Hour.Add(time.Minute)
+		e := Target(&r, offered, someAgent(func(a *fleet.Agent) {
+			a.BeginUpgrade("r1-g1-0", "1.2.0", rollouttest.Hour)
+			a.UpgradeDetails = &agentapi.UpgradeDetails{ActionID: "r1-g1-0", State: agentapi.UpgradeScheduled, Metadata: agentapi.UpgradeMetadata{
+				RetryErrorMsg: "no space left", RetryAttempt: 2, RetryLimit: 5, ScheduledAt: &next,
+			}}
+		}), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "was offered 1.2.0", "(scheduled)", "its last attempt failed (no space left)", "2026-03-03T12:01:00Z, retry 2 of 5")
+	})
+	t.Run("the watcher's word", func(t *testing.T) {
+		e := Target(&r, someTarget(fleet.TargetVerifying, func(t *fleet.Target) { t.ActionID, t.ReachedAt = "r1-g1-0", before(time.Minute) }), someAgent(func(a *fleet.Agent) {
+			a.UpgradeActionID, a.Version = "r1-g1-0", "1.2.0"
+			a.Watch = &fleet.Watch{ReceivedAt: rollouttest.Hour, Beacon: agentapi.Beacon{ActionID: "r1-g1-0", Stage: agentapi.BeaconWatching, To: "1.2.0", Waiting: "seven more healthy samples"}}
+		}), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantChain(t, e, "its health is being watched", "its watcher says: watching 1.2.0, waiting: seven more")
+	})
+	t.Run("why it failed", func(t *testing.T) {
+		failed := someTarget(fleet.TargetFailed, func(t *fleet.Target) { t.Code, t.Error = fleet.WhyReported, "signature does not match" })
+		e := Target(&r, failed, someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantSummary(t, e, "signature does not match")
+		wantChain(t, e, "[reported_failure] it failed: the agent reported that the upgrade failed: signature")
+	})
+	t.Run("that its document is gone", func(t *testing.T) {
+		wantChain(t, Target(&r, offered, nil, nil, "", rollouttest.Hour, rollouttest.Hour), "[gone] ")
+	})
+	t.Run("a success needs no advice", func(t *testing.T) {
+		e := Target(&r, someTarget(fleet.TargetSucceeded, func(t *fleet.Target) { t.Code = fleet.WhyHealthy }), someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
+		wantSummary(t, e, "web-1 was upgraded from 1.1.0 to 1.2.0")
+		if e.Next != "" {
+			t.Errorf("next is %q", e.Next)
+		}
+	})
+}
+
+func stepEntry(at time.Time, d plan.TrailData) fleet.AuditEntry {
+	data, _ := json.Marshal(d)
+	return fleet.AuditEntry{At: at, Verb: plan.VerbStep, Data: data}
+}
+
+func TestThePast(t *testing.T) {
+	end := rollouttest.Hour.Add(-10 * time.Minute)
+	r := rollouttest.InState(fleet.RolloutCompleted, func(r *fleet.Rollout) { r.EndedAt, r.CreatedAt = &end, rollouttest.Hour.Add(-2*time.Hour) })
+	done := someTarget(fleet.TargetSucceeded, func(t *fleet.Target) {
+		t.OfferedAt, t.ReachedAt, t.Code = before(25*time.Minute), before(20*time.Minute), fleet.WhyHealthy
+		t.History = []fleet.TargetChange{
+			{At: *before(25 * time.Minute), State: fleet.TargetOffered},
+			{At: *before(23 * time.Minute), State: fleet.TargetUpgrading, Phase: "UPG_REPLACING"},
+			{At: *before(20 * time.Minute), State: fleet.TargetVerifying},
+			{At: *before(10 * time.Minute), State: fleet.TargetSucceeded, Code: fleet.WhyHealthy},
+		}
+	})
+	stop := fleet.Stop{Kind: fleet.StopCanary, Text: "a canary failed", At: *before(40 * time.Minute)}
+	trail := []fleet.AuditEntry{ // newest first, as the store has them
+		{At: *before(24 * time.Minute), Verb: "rollout.approve"},
+		stepEntry(*before(30 * time.Minute), plan.TrailData{State: fleet.RolloutRunning, Batch: 1}),
+		stepEntry(*before(40 * time.Minute), plan.TrailData{State: fleet.RolloutPaused, Stop: &stop}),
+		stepEntry(*before(50 * time.Minute), plan.TrailData{State: fleet.RolloutRunning, Waiting: []fleet.Wait{{Code: fleet.WhyObservation, Text: "the canaries are observed", Since: *before(50 * time.Minute)}}}),
+	}
+	for _, c := range []struct {
+		story string
+		at    time.Duration // before rollouttest.Hour
+		want  []string
+	}{
+		{"before the start it was a draft", 90 * time.Minute, []string{"[draft] "}},
+		{"right after the start nothing was known yet", 59 * time.Minute, []string{"is running", "[later_batch] "}},
+		{"then the canaries were observed", 45 * time.Minute, []string{"[observation] the canaries are observed", "[later_batch] "}},
+		{"then one failed", 35 * time.Minute, []string{"[canary_failed] ", "a canary failed", "[canary_failed] it has not been offered"}},
+		{"then its turn came", 24 * time.Minute, []string{"is running", "was offered 1.2.0"}},
+		{"then it was changed", 22 * time.Minute, []string{"being upgraded to 1.2.0 (replacing)"}},
+		{"then it was watched", 15 * time.Minute, []string{"its health is being watched"}},
+		{"and in the end it was well", 5 * time.Minute, []string{"[over] ", "completed", "[healthy] it was upgraded"}},
+	} {
+		t.Run(c.story, func(t *testing.T) {
+			at := rollouttest.Hour.Add(-c.at)
+			// As the store hands it out: nothing of after that time.
+			known := slices.DeleteFunc(slices.Clone(trail), func(e fleet.AuditEntry) bool { return e.At.After(at) })
+			e := Target(&r, done, someAgent(), known, "", at, rollouttest.Hour)
+			wantChain(t, e, c.want...)
+			if all := Target(&r, done, someAgent(), trail, "", at, rollouttest.Hour); texts(all) != texts(e) {
+				t.Errorf("entries of later change the answer:\n%s\n%s", texts(e), texts(all))
+			}
+			if strings.Contains(texts(e), "says that it is online") {
+				t.Error("it tells of the agent as it is now")
+			}
+		})
+	}
+}
+
+func TestAgentsOutsideOfARollout(t *testing.T) {
+	r := rollouttest.InState(fleet.RolloutRunning)
+	t.Run("one that was left out hears why", func(t *testing.T) {
+		e := Skipped(&r, fleet.SkippedAgent{AgentID: "a1", Hostname: "web-1", Code: fleet.WhyRefused, Text: "agent a1 cannot upgrade itself"}, nil, rollouttest.Hour, rollouttest.Hour)
+		wantSummary(t, e, "web-1 was left out of rollout “spring” (r1): agent a1 cannot upgrade itself")
+		wantChain(t, e, "is running", "[refused] ")
+	})
+	catalog := fleet.Catalog{{Version: "1.2.0", OS: "linux", Arch: "amd64"}, {Version: "1.3.0", OS: "windows", Arch: "amd64"}}
+	for _, c := range []struct {
+		story, want string
+		agent       *fleet.Agent
+		catalog     fleet.Catalog
+	}{
+		{"the newest version of its platform is named", "and 1.2.0 is published, but no rollout", someAgent(), catalog},
+		{"where it runs that, all is well", "the newest version published", someAgent(func(a *fleet.Agent) { a.Version = "1.2.0" }), catalog},
+		{"where nothing is published, it says so", "nothing newer is published", someAgent(), nil},
+		{"where it cannot be upgraded, it says why", "cannot upgrade itself", someAgent(func(a *fleet.Agent) { a.LocalMetadata = nil }), fleet.Catalog{{Version: "1.2.0"}}},
+	} {
+		t.Run(c.story, func(t *testing.T) {
+			e := Alone(c.agent, c.catalog, rollouttest.Hour, rollouttest.Hour)
+			wantSummary(t, e, c.want)
+			if e.RolloutID != "" || len(e.Chain) == 0 {
+				t.Errorf("explanation is %+v", e)
+			}
+		})
+	}
+}

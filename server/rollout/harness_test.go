@@ -1,0 +1,251 @@
+package rollout_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+)
+
+// desk is where operators sit: the service on a real store, at a time of its own.
+type desk struct {
+	t       testing.TB
+	store   store.Store
+	service *rollout.Service
+
+	mu      sync.Mutex
+	now     time.Time
+	signals int
+}
+
+var kim = rollout.Word{Actor: "kim", Why: "release day"}
+
+func newDesk(t testing.TB) *desk {
+	t.Helper()
+	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
+	d := &desk{t: t, store: s, now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
+	d.service = d.serve(s)
+	for _, v := range []string{"1.0.0", "1.1.0", "1.2.0"} {
+		d.must(s.Packages().Create(t.Context(), fleet.Package{
+			File: "muster-agent-" + v + "-linux-amd64.tar.gz", Version: v, OS: "linux", Arch: "amd64", Size: 1000, SHA512: strings.Repeat("ab", 64), SHA256: strings.Repeat("ab", 32),
+		}))
+	}
+	return d
+}
+
+func (d *desk) serve(s store.Store) *rollout.Service {
+	log := slog.New(slog.DiscardHandler)
+	events := &event.Stream{Store: s.Events(), Log: log, Now: d.time}
+	return &rollout.Service{
+		Store: s, Actions: &action.Service{Store: s, Events: events, Log: log, Now: d.time}, Events: events, Log: log, Now: d.time,
+		Signal: func() { d.mu.Lock(); defer d.mu.Unlock(); d.signals++ },
+	}
+}
+
+func (d *desk) time() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.now
+}
+
+func (d *desk) later(by time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.now = d.now.Add(by)
+}
+
+func (d *desk) must(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *desk) wantKind(err error, kind fleet.Kind, text string) {
+	d.t.Helper()
+	if err == nil || fleet.KindOf(err) != kind || !strings.Contains(err.Error(), text) {
+		d.t.Fatalf("error is %v (%s), want one of kind %s that says %q", err, fleet.KindOf(err), kind, text)
+	}
+}
+
+func document(id, version, policy string, now time.Time) fleet.Agent {
+	meta := fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":"host-%s","architecture":"x86_64"},"os":{"type":"linux"}}`, version, id)
+	return fleet.Agent{
+		ID: id, Type: "PERMANENT", Active: true, PolicyID: policy, AccessKeyID: "key-" + id, AccessKeyHash: "hash", EnrolledAt: now,
+		Version: version, LocalMetadata: json.RawMessage(meta), Tags: []string{}, Last: fleet.LastSeen{At: &now, Status: "online"},
+	}
+}
+
+// enrol adds agents that run 1.1.0, in the policy default unless it is named as
+// policy/agent.
+func (d *desk) enrol(names ...string) {
+	d.t.Helper()
+	for _, name := range names {
+		policy, id, ok := strings.Cut(name, "/")
+		if !ok {
+			policy, id = fleet.DefaultPolicyID, name
+		}
+		d.must(d.store.Agents().Create(d.t.Context(), document(id, "1.1.0", policy, d.now)))
+		d.must(d.store.Agents().Touch(d.t.Context(), []fleet.Touch{{AgentID: id, At: d.now, Status: "online"}}))
+	}
+}
+
+func (d *desk) change(id string, f func(*fleet.Agent)) {
+	d.t.Helper()
+	_, err := store.UpdateAgent(d.t.Context(), d.store.Agents(), id, func(a *fleet.Agent) bool { f(a); return true })
+	d.must(err)
+}
+
+// springPlan is a rolling rollout of 1.2.0 to everybody, two at a time.
+func springPlan(change ...func(*fleet.Plan)) fleet.Plan {
+	p := fleet.Plan{
+		Name: "spring", Version: "1.2.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling, BatchSize: 2},
+	}
+	for _, f := range change {
+		f(&p)
+	}
+	return p
+}
+
+func forPolicy(ids ...string) func(*fleet.Plan) {
+	return func(p *fleet.Plan) { p.Select = fleet.Selector{Policies: ids} }
+}
+
+func called(name string) func(*fleet.Plan) { return func(p *fleet.Plan) { p.Name = name } }
+
+func (d *desk) create(change ...func(*fleet.Plan)) fleet.Rollout {
+	d.t.Helper()
+	r, err := d.service.Create(d.t.Context(), springPlan(change...), kim)
+	d.must(err)
+	return r
+}
+
+func (d *desk) preview(r fleet.Rollout) fleet.Preview {
+	d.t.Helper()
+	pre, err := d.service.Preview(d.t.Context(), r.ID)
+	d.must(err)
+	return pre
+}
+
+func (d *desk) start(change ...func(*fleet.Plan)) fleet.Rollout {
+	d.t.Helper()
+	r := d.create(change...)
+	r, err := d.service.Start(d.t.Context(), r.ID, d.preview(r).Hash, false, kim)
+	d.must(err)
+	return r
+}
+
+func (d *desk) rollout(id string) fleet.Rollout {
+	d.t.Helper()
+	r, err := d.service.Get(d.t.Context(), id)
+	d.must(err)
+	return r
+}
+
+// edit changes a rollout as the reconciler would.
+func (d *desk) edit(id string, f func(*fleet.Rollout)) {
+	d.t.Helper()
+	r := d.rollout(id)
+	f(&r)
+	d.must(d.store.Rollouts().Update(d.t.Context(), r))
+}
+
+// end lets a target end, as the reconciler would, and its agent run what it then
+// does.
+func (d *desk) end(id, agent string, state fleet.TargetState) {
+	d.t.Helper()
+	t, err := d.store.Targets().Get(d.t.Context(), id, agent)
+	d.must(err)
+	t.State, t.Code = state, map[fleet.TargetState]fleet.ReasonCode{fleet.TargetSucceeded: fleet.WhyHealthy, fleet.TargetFailed: fleet.WhyUnhealthy}[state]
+	_, errs, err := d.store.Targets().UpdateMany(d.t.Context(), []fleet.Target{t})
+	d.must(errors.Join(append(errs, err)...))
+	if state == fleet.TargetSucceeded || state == fleet.TargetFailed {
+		d.change(agent, func(a *fleet.Agent) {
+			a.LastHealthyVersion, a.Version = a.Version, t.To
+			a.LocalMetadata = document(agent, t.To, a.PolicyID, d.now).LocalMetadata
+			if state == fleet.TargetSucceeded {
+				a.LastHealthyVersion = t.To
+			}
+		})
+	}
+	d.edit(id, func(r *fleet.Rollout) {
+		*r.Counts.Of(fleet.TargetPending)--
+		*r.Counts.Of(state)++
+	})
+}
+
+func (d *desk) targets(id string) []fleet.Target {
+	d.t.Helper()
+	list, _, err := d.service.ListTargets(d.t.Context(), store.TargetQuery{RolloutID: id, Limit: 10_000})
+	d.must(err)
+	return list
+}
+
+func (d *desk) agents(id string) []string {
+	d.t.Helper()
+	var ids []string
+	for _, t := range d.targets(id) {
+		ids = append(ids, t.AgentID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// locks are who has which policy, as policy=rollout.
+func (d *desk) locks() []string {
+	d.t.Helper()
+	list, _, err := d.store.PolicyLocks().List(d.t.Context(), 0, 0)
+	d.must(err)
+	var locks []string
+	for _, l := range list {
+		locks = append(locks, l.PolicyID+"="+l.RolloutID)
+	}
+	slices.Sort(locks)
+	return locks
+}
+
+// trail are the verbs of the audit trail, oldest first.
+func (d *desk) trail(id string) []string {
+	d.t.Helper()
+	entries, _, err := d.service.Trail(d.t.Context(), id, 0, 1000)
+	d.must(err)
+	var verbs []string
+	for _, e := range slices.Backward(entries) {
+		if e.Actor != "kim" || e.Subject != id || !strings.HasPrefix(e.Text, "kim ") {
+			d.t.Errorf("entry is %+v", e)
+		}
+		verbs = append(verbs, e.Verb)
+	}
+	return verbs
+}
+
+func (d *desk) events() []string {
+	d.t.Helper()
+	list, err := d.store.Events().After(d.t.Context(), 0, 1000)
+	d.must(err)
+	var types []string
+	for _, e := range list {
+		types = append(types, e.Type)
+	}
+	return types
+}
+
+func (d *desk) previews() int {
+	d.t.Helper()
+	_, n, err := d.store.Previews().List(d.t.Context(), 0, 0)
+	d.must(err)
+	return n
+}

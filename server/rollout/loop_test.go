@@ -1,0 +1,91 @@
+package rollout_test
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/explain"
+	"github.com/muster-fleet/muster/server/rollout/reconcile"
+)
+
+// The service and the reconciler share nothing but the store: what one writes the
+// other must understand.
+func TestTheReconcilerDoesWhatOperatorsAsk(t *testing.T) {
+	d := newDesk(t)
+	d.enrol("a", "b", "c", "d", "e")
+	log := slog.New(slog.DiscardHandler)
+	feed, err := action.NewFeed(t.Context(), d.store.Actions(), func(...string) {}, log)
+	d.must(err)
+	d.service.Actions.Feed, d.service.Actions.Locks = feed, d.service.Locked
+	loop := &reconcile.Reconciler{Store: d.store, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, Holder: "this"}
+	round := func() {
+		t.Helper()
+		d.later(reconcile.RoundInterval)
+		d.must(loop.Round(t.Context()))
+	}
+	ctx := t.Context()
+	r := d.start()
+	round()
+	offered := d.rollout(r.ID).Counts
+	if offered.Offered != 2 || offered.Pending != 3 {
+		t.Fatalf("after the first round counts are %+v", offered)
+	}
+	first := d.targets(r.ID)[0]
+
+	t.Run("a single upgrade of its agents is refused by its name", func(t *testing.T) {
+		last := d.targets(r.ID)[4].AgentID
+		var verdicts []action.Verdict
+		o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.2.0"}, AgentIDs: []string{last}}
+		err := d.service.Actions.EachVerdict(ctx, o, func(v action.Verdict) { verdicts = append(verdicts, v) })
+		d.must(err)
+		d.wantKind(verdicts[0].Err, fleet.Conflict, "spring")
+	})
+	t.Run("a pause at once takes back what was offered", func(t *testing.T) {
+		_, err := d.service.Pause(ctx, r.ID, true, kim)
+		d.must(err)
+		round()
+		got := d.rollout(r.ID)
+		if got.Counts.Withdrawn != 2 || got.Counts.Offered != 0 || len(got.Orders) != 0 || got.Stop == nil {
+			t.Errorf("counts are %+v, stop %+v, orders %v", got.Counts, got.Stop, got.Orders)
+		}
+		if a, err := d.store.Agents().Get(ctx, first.AgentID); err != nil || a.Upgrading() {
+			t.Errorf("agent %s is still marked, %v", first.AgentID, err)
+		}
+		e, err := d.service.Why(ctx, first.AgentID, "", d.time())
+		d.must(err)
+		if e.Chain[0].Code != fleet.WhyPaused || e.RolloutID != r.ID {
+			t.Errorf("it is explained as %+v", e)
+		}
+	})
+	t.Run("retried and resumed, they are offered it again", func(t *testing.T) {
+		ids := []string{d.targets(r.ID)[0].AgentID, d.targets(r.ID)[1].AgentID}
+		_, err := d.service.Retry(ctx, r.ID, ids, kim)
+		d.must(err)
+		round()
+		_, err = d.service.Resume(ctx, r.ID, kim)
+		d.must(err)
+		round()
+		if got := d.rollout(r.ID); got.Counts.Offered != 2 || got.State != fleet.RolloutRunning {
+			t.Errorf("it is %s with %+v", got.State, got.Counts)
+		}
+	})
+	t.Run("the past is explained from the trail", func(t *testing.T) {
+		e, err := d.service.Why(ctx, first.AgentID, r.ID, d.time().Add(-2*reconcile.RoundInterval))
+		d.must(err)
+		if !slices.ContainsFunc(e.Chain, func(link explain.Reason) bool { return link.Code == fleet.WhyPaused }) {
+			t.Errorf("it was paused then; the explanation is %+v", e)
+		}
+	})
+	t.Run("cancelled, it ends and lets go of its policies", func(t *testing.T) {
+		_, err := d.service.Cancel(ctx, r.ID, kim)
+		d.must(err)
+		round()
+		round()
+		if got := d.rollout(r.ID); got.State != fleet.RolloutCancelled || got.EndedAt == nil || len(d.locks()) != 0 {
+			t.Errorf("it is %s, locks are %v", got.State, d.locks())
+		}
+	})
+}

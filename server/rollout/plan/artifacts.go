@@ -1,0 +1,37 @@
+package plan
+
+import (
+	"strings"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// platform is an operating system and a processor by Go's names.
+type Platform struct{ OS, Arch string }
+
+func Fits(os, arch string, at Platform) bool {
+	return (os == "" || os == at.OS) && (arch == "" || arch == at.Arch)
+}
+
+func HasChecksum(p fleet.Package, sum string) bool {
+	return (p.SHA512 != "" && strings.EqualFold(sum, "sha512:"+p.SHA512)) || (p.SHA256 != "" && strings.EqualFold(sum, "sha256:"+p.SHA256))
+}
+
+// shortSum is enough of a checksum to tell two apart.
+func ShortChecksum(sum string) string {
+	const shown = len("sha512:") + 12
+	if len(sum) > shown {
+		return sum[:shown] + "…"
+	}
+	return sum
+}
+
+func (p Platform) String() string {
+	name := func(s string) string {
+		if s == "" {
+			return "any"
+		}
+		return s
+	}
+	return name(p.OS) + "/" + name(p.Arch)
+}

@@ -1,0 +1,228 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// windowDays is how many days ahead windows are looked for: they repeat every
+// week, and a clock that is put forward may swallow one.
+const windowDays = 8
+
+// weekdays are the days of a Window, numbered as time.Weekday.
+var weekdays = [...]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+// offerableAt says whether the plan's windows and the freezes let it offer at t,
+// and when that changes. A zero until: never, as far as can be seen.
+func OfferableAt(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (open bool, until time.Time) {
+	if p.Pace.Emergency {
+		return true, time.Time{}
+	}
+	open, until = windowsAt(p.Pace.Windows, t)
+	if open && frozenAt(freezes, t) == nil {
+		if next := nextFreeze(freezes, t); !next.IsZero() && (until.IsZero() || next.Before(until)) {
+			until = next
+		}
+		return true, until
+	}
+	// Each turn leaves a freeze behind for good, or comes to the beginning of a
+	// window, of which one more turn is needed for each freeze at most.
+	for range 2*len(freezes) + 2 {
+		if f := frozenAt(freezes, t); f != nil {
+			t = f.To
+			continue
+		}
+		if open, until = windowsAt(p.Pace.Windows, t); open {
+			return false, t
+		}
+		if until.IsZero() {
+			break
+		}
+		t = until
+	}
+	return false, time.Time{}
+}
+
+// frozenAt is the freeze at t that lasts longest, nil for none.
+func frozenAt(freezes []fleet.Freeze, t time.Time) *fleet.Freeze {
+	var longest *fleet.Freeze
+	for i := range freezes {
+		f := &freezes[i]
+		if !f.From.After(t) && f.To.After(t) && (longest == nil || f.To.After(longest.To)) {
+			longest = f
+		}
+	}
+	return longest
+}
+
+// nextFreeze is when the first freeze after t begins.
+func nextFreeze(freezes []fleet.Freeze, t time.Time) time.Time {
+	var next time.Time
+	for _, f := range freezes {
+		if f.From.After(t) && f.To.After(f.From) && (next.IsZero() || f.From.Before(next)) {
+			next = f.From
+		}
+	}
+	return next
+}
+
+// lastThaw is when the last freeze before t ended, zero for none.
+func lastThaw(freezes []fleet.Freeze, t time.Time) time.Time {
+	var last time.Time
+	for _, f := range freezes {
+		if !f.To.After(t) && f.To.After(last) && f.To.After(f.From) {
+			last = f.To
+		}
+	}
+	return last
+}
+
+// span is a stretch of time, without its end.
+type span struct{ from, to time.Time }
+
+// windowsAt says whether one of the windows is open at t, and when that changes:
+// windows that touch or overlap are one. No windows: always open. A window that
+// cannot be read is never open; Check refuses it.
+func windowsAt(windows []fleet.Window, t time.Time) (open bool, until time.Time) {
+	if len(windows) == 0 {
+		return true, time.Time{}
+	}
+	var spans []span
+	for _, w := range windows {
+		if hours, err := readWindow(w); err == nil {
+			spans = hours.around(spans, t)
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+	for _, s := range spans {
+		switch {
+		case !s.to.After(t) || open && s.from.After(until):
+		case !open && s.from.After(t):
+			return false, s.from
+		case !open:
+			open, until = true, s.to
+		case s.to.After(until):
+			until = s.to
+		}
+	}
+	if open && until.Sub(t) > (windowDays-1)*24*time.Hour {
+		return true, time.Time{} // it stays open all week
+	}
+	return open, until
+}
+
+// localHours is a Window that was read.
+type localHours struct {
+	days     [7]bool
+	from, to int // minutes after midnight; to may be the next day's
+	zone     *time.Location
+}
+
+// readWindow reads a window; the error's sentence goes with the name of its field.
+func readWindow(w fleet.Window) (localHours, error) {
+	var h localHours
+	for _, day := range w.Days {
+		i := slices.Index(weekdays[:], strings.ToLower(day))
+		if i < 0 {
+			return h, fleet.FieldError("days", "%q is no day, want one of %s", day, strings.Join(weekdays[:], ", "))
+		}
+		h.days[i] = true
+	}
+	if len(w.Days) == 0 {
+		h.days = [7]bool{true, true, true, true, true, true, true}
+	}
+	var err error
+	if h.from, err = readClock("from", w.From); err != nil {
+		return h, err
+	}
+	if h.to, err = readClock("to", w.To); err != nil {
+		return h, err
+	}
+	if h.to <= h.from {
+		h.to += 24 * 60
+	}
+	// The name Local would mean the time zone of whichever server asks.
+	if w.Zone == "Local" {
+		return h, fleet.FieldError("zone", "is Local, want the name of a time zone such as Europe/Berlin")
+	}
+	if h.zone, err = time.LoadLocation(w.Zone); err != nil {
+		return h, fleet.FieldError("zone", "%q is no known time zone, want a name such as Europe/Berlin", w.Zone)
+	}
+	return h, nil
+}
+
+// readClock reads 22:00 as minutes after midnight.
+func readClock(field, text string) (int, error) {
+	t, err := time.Parse("15:04", text)
+	if err != nil {
+		return 0, fleet.FieldError(field, "is %q, want a time of day such as 22:00", text)
+	}
+	return t.Hour()*60 + t.Minute(), nil
+}
+
+// around appends the times at which the window is open, from those that may be
+// open at t to those windowDays ahead.
+func (h *localHours) around(spans []span, t time.Time) []span {
+	year, month, day := t.In(h.zone).Date()
+	// A window of yesterday may last till now; one of the day before cannot.
+	for offset := -1; offset <= windowDays; offset++ {
+		if weekday := time.Date(year, month, day+offset, 0, 0, 0, 0, time.UTC).Weekday(); !h.days[weekday] {
+			continue
+		}
+		s := span{wallTime(year, month, day+offset, h.from, h.zone).UTC(), wallTime(year, month, day+offset, h.to, h.zone).UTC()}
+		if s.from.Before(s.to) { // else the clock that was put forward has swallowed it
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
+// wallTime is the first moment at which clocks of the zone show a time of a day,
+// or, where they skip it, the moment they skip it.
+func wallTime(year int, month time.Month, day, minutes int, zone *time.Location) time.Time {
+	t := time.Date(year, month, day, 0, minutes, 0, 0, zone)
+	asked := time.Date(year, month, day, 0, minutes, 0, 0, time.UTC)
+	shown := wallClock(t)
+	begin, end := t.ZoneBounds()
+	switch {
+	case shown.After(asked) && !begin.IsZero():
+		return begin
+	case shown.Before(asked) && !end.IsZero():
+		return end
+	case !begin.IsZero():
+		_, before := begin.Add(-1).Zone()
+		if early := asked.Add(-time.Duration(before) * time.Second).In(zone); early.Before(begin) {
+			return early
+		}
+	}
+	return t
+}
+
+// wallClock is what clocks show at t, as if they were in UTC.
+func wallClock(t time.Time) time.Time {
+	_, offset := t.Zone()
+	return t.UTC().Add(time.Duration(offset) * time.Second)
+}
+
+// closedNow says why a plan may not offer at t, 0 when it may. The reason may be
+// another one from changes on.
+func closedNow(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (code Code, text string, changes time.Time) {
+	if p.Pace.Emergency {
+		return 0, "", time.Time{}
+	}
+	changes = nextFreeze(freezes, t)
+	if f := frozenAt(freezes, t); f != nil {
+		if changes.IsZero() || f.To.Before(changes) {
+			changes = f.To
+		}
+		return codeFreeze, fmt.Sprintf("the freeze %q keeps rollouts from offering anything", f.Name), changes
+	}
+	if open, _ := windowsAt(p.Pace.Windows, t); !open {
+		return codeWindow, "it is outside the plan's maintenance windows", changes
+	}
+	return 0, "", changes
+}

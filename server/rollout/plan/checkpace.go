@@ -1,0 +1,229 @@
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+const (
+	// maxSpan bounds every duration of a plan: a quarter. What waits longer has
+	// been forgotten.
+	maxSpan = fleet.Duration(92 * 24 * time.Hour)
+	// maxRetries bounds attempts: a host that needs more needs a person.
+	maxRetries = 10
+)
+
+func checkStrategy(p *fleet.Plan) error {
+	st := &p.Strategy
+	switch st.Kind {
+	case fleet.Rolling, fleet.Canary, fleet.AllAtOnce, fleet.Rings:
+	case "":
+		return fleet.FieldError(field("strategy.kind"), "is missing: say rolling, canary, rings or all_at_once")
+	default:
+		return fleet.FieldError(field("strategy.kind"), "is %q, want rolling, canary, rings or all_at_once", st.Kind)
+	}
+	if err := checkBatches(st); err != nil {
+		return err
+	}
+	if st.Kind != fleet.AllAtOnce {
+		for _, only := range []struct {
+			name string
+			set  bool
+		}{
+			{"force_continue", st.ForceContinue}, {"skip_validation", st.SkipValidation}, {"deadline", st.Deadline != nil},
+		} {
+			if only.set {
+				return fleet.FieldError(field("strategy.%s", only.name), "belongs to all_at_once, the strategy is %s", st.Kind)
+			}
+		}
+	}
+	if err := checkCanary(st); err != nil {
+		return err
+	}
+	return checkRingRule(st)
+}
+
+func checkBatches(st *fleet.Strategy) error {
+	switch {
+	case st.BatchSize < 0:
+		return fleet.FieldError(field("strategy.batch_size"), "is %d, want 1 or more", st.BatchSize)
+	case !isPercent(st.BatchPercent):
+		return fleet.FieldError(field("strategy.batch_percent"), "is %v, want more than 0 and at most 100", st.BatchPercent)
+	case st.BatchSize > 0 && st.BatchPercent > 0:
+		return fleet.FieldError(field("strategy.batch_percent"), "stands beside batch_size: give one of them")
+	case st.Kind == fleet.AllAtOnce && st.BatchSize > 0:
+		return fleet.FieldError(field("strategy.batch_size"), "does nothing in all_at_once: leave it out, or bound max_parallel in limits")
+	case st.Kind == fleet.AllAtOnce && st.BatchPercent > 0:
+		return fleet.FieldError(field("strategy.batch_percent"), "does nothing in all_at_once: leave it out, or bound max_parallel in limits")
+	}
+	return nil
+}
+
+func checkCanary(st *fleet.Strategy) error {
+	c := st.Canary
+	switch {
+	case c == nil && st.Kind == fleet.Canary:
+		return fleet.FieldError(field("strategy.canary"), "is missing: say how many canaries go first")
+	case c == nil:
+		return nil
+	case st.Kind != fleet.Canary && st.Kind != fleet.Rings:
+		return fleet.FieldError(field("strategy.canary"), "belongs to canary and rings, the strategy is %s", st.Kind)
+	case c.Size < 0:
+		return fleet.FieldError(field("strategy.canary.size"), "is %d, want 1 or more", c.Size)
+	case !isPercent(c.Percent):
+		return fleet.FieldError(field("strategy.canary.percent"), "is %v, want more than 0 and at most 100", c.Percent)
+	case c.Size > 0 && c.Percent > 0:
+		return fleet.FieldError(field("strategy.canary.percent"), "stands beside size: give one of them")
+	case !slices.Contains([]fleet.CanaryPick{"", fleet.PickRandom, fleet.PickStratified}, c.Pick):
+		return fleet.FieldError(field("strategy.canary.pick"), "is %q, want random or stratified", c.Pick)
+	case len(c.Over) > maxOver:
+		return fleet.FieldError(field("strategy.canary.over"), "has %d labels, want at most %d: each multiplies the combinations", len(c.Over), maxOver)
+	}
+	return checkNames("strategy.canary.over", c.Over)
+}
+
+// maxOver bounds the labels canaries are spread over: with more, hardly two
+// agents are alike.
+const maxOver = 8
+
+func checkRingRule(st *fleet.Strategy) error {
+	rule := st.Rings
+	switch {
+	case rule == nil:
+		return nil
+	case st.Kind != fleet.Rings:
+		return fleet.FieldError(field("strategy.rings"), "belongs to rings, the strategy is %s", st.Kind)
+	case rule.Default < 0 || rule.Default > MaxRing:
+		return fleet.FieldError(field("strategy.rings.default"), "is %d, want 0 to %d", rule.Default, MaxRing)
+	}
+	for i, ring := range rule.Only {
+		if ring < 0 || ring > MaxRing {
+			return fleet.FieldError(field("strategy.rings.only[%d]", i), "is %d, want 0 to %d", ring, MaxRing)
+		}
+		if slices.Contains(rule.Only[:i], ring) {
+			return fleet.FieldError(field("strategy.rings.only[%d]", i), "is ring %d again", ring)
+		}
+	}
+	return nil
+}
+
+// checkNames demands names, each once.
+func checkNames(list string, names []string) error {
+	for i, name := range names {
+		if name == "" {
+			return fleet.FieldError(field("%s[%d]", list, i), "is empty")
+		}
+		if slices.Contains(names[:i], name) {
+			return fleet.FieldError(field("%s[%d]", list, i), "is %s again", name)
+		}
+	}
+	return nil
+}
+
+func checkLimits(p *fleet.Plan) error {
+	l := &p.Limits
+	if l.MaxParallel < 0 {
+		return fleet.FieldError(field("limits.max_parallel"), "is %d, want 1 or more", l.MaxParallel)
+	}
+	if len(l.Per) > fleet.MaxLabelLimits {
+		return fleet.FieldError(field("limits.per"), "has %d limits, want at most %d", len(l.Per), fleet.MaxLabelLimits)
+	}
+	labels := make([]string, 0, len(l.Per))
+	for i, per := range l.Per {
+		switch {
+		case per.Label == "" || per.Label == "tag:":
+			return fleet.FieldError(field("limits.per[%d].label", i), "is missing: name a label, such as site")
+		case slices.Contains(labels, per.Label):
+			return fleet.FieldError(field("limits.per[%d].label", i), "is %s again: give each label one limit", per.Label)
+		case per.Max < 1:
+			return fleet.FieldError(field("limits.per[%d].max", i), "is %d, want 1 or more", per.Max)
+		}
+		labels = append(labels, per.Label)
+	}
+	return nil
+}
+
+func checkFailure(p *fleet.Plan) error {
+	f := &p.Failure
+	switch {
+	case f.Count != nil && *f.Count < 0:
+		return fleet.FieldError(field("failure.count"), "is %d, want 0 or more", *f.Count)
+	case f.Percent != nil && !isPercent(*f.Percent):
+		return fleet.FieldError(field("failure.percent"), "is %v, want 0 to 100", *f.Percent)
+	case f.Retries < 0 || f.Retries > maxRetries:
+		return fleet.FieldError(field("failure.retries"), "is %d, want 0 to %d", f.Retries, maxRetries)
+	}
+	return nil
+}
+
+func checkHealth(p *fleet.Plan) error {
+	h := &p.Health
+	if h.MaxCrashes < 0 {
+		return fleet.FieldError(field("health.max_crashes"), "is %d, want 1 or more", h.MaxCrashes)
+	}
+	return checkSpans([]bounded{{"health.wait", h.Wait}, {"health.stale_after", h.StaleAfter}, {"health.silent_after", h.SilentAfter}})
+}
+
+func checkPace(p *fleet.Plan) error {
+	c := &p.Pace
+	if err := checkSpans([]bounded{{"pace.soak", c.Soak}, {"pace.offer_for", c.OfferFor}, {"pace.wait_for", c.WaitFor}}); err != nil {
+		return err
+	}
+	if len(c.Windows) > maxValues {
+		return fleet.FieldError(field("pace.windows"), "has %d windows, want at most %d", len(c.Windows), maxValues)
+	}
+	for i, w := range c.Windows {
+		if err := checkWindow(i, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bounded is a duration of the plan.
+type bounded struct {
+	name string
+	d    fleet.Duration
+}
+
+func checkSpans(spans []bounded) error {
+	for _, s := range spans {
+		if s.d < 0 || s.d > maxSpan {
+			return fleet.FieldError(field("%s", s.name), "is %s, want 0 to %s", Span(s.d), Span(maxSpan))
+		}
+	}
+	return nil
+}
+
+// clockForm is a time of day. 24:00 is written 00:00.
+var clockForm = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
+
+// dayNames are the days a window may name.
+var dayNames = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
+
+func checkWindow(i int, w fleet.Window) error {
+	at := fmt.Sprintf("pace.windows[%d]", i)
+	for _, d := range w.Days {
+		if !slices.Contains(dayNames, d) {
+			return fleet.FieldError(field("%s.days", at), "has %q, want %s", d, strings.Join(dayNames, ", "))
+		}
+	}
+	if !clockForm.MatchString(w.From) {
+		return fleet.FieldError(field("%s.from", at), "is %q, want a time of day such as 22:00", w.From)
+	}
+	if !clockForm.MatchString(w.To) {
+		return fleet.FieldError(field("%s.to", at), "is %q, want a time of day such as 04:00", w.To)
+	}
+	// The server's own zone is refused: replicas may differ in it.
+	if _, err := time.LoadLocation(w.Zone); err != nil || w.Zone == "Local" {
+		return fleet.FieldError(field("%s.zone", at), "is %q, want a name such as Europe/Berlin or UTC", w.Zone)
+	}
+	return nil
+}
+
+func isPercent(v float64) bool { return v >= 0 && v <= 100 }

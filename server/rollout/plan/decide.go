@@ -1,0 +1,681 @@
+// Package plan decides what a rollout does. Its functions read no clock and do no
+// I/O: [Check] and [Resolve] complete a plan, [NewSelector] finds the agents it
+// means, [Decide] says who is offered the version now and why the others are not,
+// [Assess] says what has become of one target, and [Tally] counts how far a version
+// may spread. Package preview calls them before a rollout starts, package reconcile
+// while it runs, and package explain when somebody asks why, so the three cannot
+// disagree.
+package plan
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+const (
+	// MaxMoves bounds the targets that one round moves besides offers and
+	// withdrawals, so that what the round writes is written long before its lease
+	// ends. The rest moves in the next.
+	MaxMoves = 10_000
+	// exposureLook is how often the budget is looked at while a rollout waits for
+	// it: healthy hours grow by themselves.
+	exposureLook = 10 * time.Second
+)
+
+// The codes that Decide gives.
+var (
+	codeDraft       = CodeOf(fleet.WhyDraft)
+	codeBatch       = CodeOf(fleet.WhyBatch)
+	codeParallel    = CodeOf(fleet.WhyParallel)
+	codeLabelLimit  = CodeOf(fleet.WhyLabelLimit)
+	codeWindow      = CodeOf(fleet.WhyWindow)
+	codeFreeze      = CodeOf(fleet.WhyFreeze)
+	codePaused      = CodeOf(fleet.WhyPaused)
+	codeThreshold   = CodeOf(fleet.WhyThreshold)
+	codeCanary      = CodeOf(fleet.WhyCanaryFailed)
+	codeExposure    = CodeOf(fleet.WhyExposure)
+	codeDeadline    = CodeOf(fleet.WhyDeadline)
+	codeAway        = CodeOf(fleet.WhyAway)
+	codeBusy        = CodeOf(fleet.WhyBusy)
+	codeOver        = CodeOf(fleet.WhyOver)
+	codeRollingBack = CodeOf(fleet.WhyRollingBack)
+	codeNext        = CodeOf(fleet.WhyNext)
+	codeStale       = CodeOf(fleet.WhyStale)
+	codeOperator    = CodeOf(fleet.WhyOperator)
+	codeExpired     = CodeOf(fleet.WhyExpired)
+)
+
+// Decide says what a rollout does next. Seats are in the order of their batches.
+// The same arguments give the same step, and nothing of them is changed.
+//
+// A round is: count; stop, if a gate says so; see which batch it is at; offer to
+// those that were away when it was their turn, then to the batch; say why nobody
+// else is offered anything. What a step says is after the step: counts, batches
+// and reasons take its offers, withdrawals and moves as done.
+func Decide(r *fleet.Rollout, seats []Target, w World, now time.Time) Step {
+	d := newDecision(r, seats, w, now)
+	d.count()
+	switch r.State {
+	case fleet.RolloutRunning:
+		d.run()
+	case fleet.RolloutPaused:
+		d.stayPaused()
+	case fleet.RolloutCancelling:
+		d.cancel()
+	}
+	return d.finish()
+}
+
+// seatCounts are seats by State.
+type seatCounts [Cancelled + 1]int
+
+func (c *seatCounts) inFlight() int { return c[Offered] + c[Upgrading] + c[Verifying] }
+
+func (c *seatCounts) waiting() int { return c[Pending] + c[Held] }
+
+func (c *seatCounts) bad() int { return c[Failed] + c[RolledBack] }
+
+func (c *seatCounts) attempted() int { return c[Succeeded] + c.bad() }
+
+func (c *seatCounts) counts() fleet.Counts {
+	counts := fleet.Counts{
+		Pending: c[Pending], Held: c[Held], Offered: c[Offered], Upgrading: c[Upgrading], Verifying: c[Verifying], Succeeded: c[Succeeded],
+		Failed: c[Failed], RolledBack: c[RolledBack], Withdrawn: c[Withdrawn], Skipped: c[Skipped], Expired: c[Expired], Cancelled: c[Cancelled],
+	}
+	for _, n := range c {
+		counts.Total += n
+	}
+	return counts
+}
+
+// decision is one call of Decide.
+type decision struct {
+	given *fleet.Rollout
+	plan  *fleet.Plan
+	seats []Target
+	world World
+	now   time.Time
+
+	step Step
+	out  *fleet.Rollout // step.Rollout
+
+	first  []int        // the first seat of each batch, and the end
+	counts []seatCounts // of each batch
+	total  seatCounts
+	flying int // in flight, after this step's offers
+	// offered are seats whose offer could be taken back.
+	offered []int32
+	// inGroup is how many of each group are in flight, for each label limit.
+	inGroup [fleet.MaxLabelLimits][]int32
+	room    *roomLeft
+
+	at        int // the current batch: the first not cleared; len(counts) when all are
+	gates     []fleet.Wait
+	closed    Code // why nothing may be offered now by windows, freezes, rollbacks
+	closeText string
+	opens     *time.Time          // when what is closed opens; nil: not known
+	blocked   [len(codeNames)]int // seats whose turn it is and that were not offered, by reason
+	more      bool                // another round has work at once
+}
+
+func newDecision(r *fleet.Rollout, seats []Target, w World, now time.Time) *decision {
+	d := &decision{given: r, plan: &r.Plan, seats: seats, world: w, now: now}
+	d.step.Rollout = *r
+	d.step.Reasons = make([]Code, len(seats))
+	d.out = &d.step.Rollout
+	d.out.Batches = slices.Clone(r.Batches)
+	if len(d.out.Batches) == 0 && len(seats) > 0 {
+		d.out.Batches = []fleet.Batch{{Kind: fleet.BatchRegular}}
+	}
+	n := len(d.out.Batches)
+	d.counts = make([]seatCounts, n)
+	d.first = make([]int, n+1)
+	for b := 1; b < n; b++ {
+		from := d.first[b-1]
+		d.first[b] = from + sort.Search(len(seats)-from, func(i int) bool { return int(seats[from+i].Batch) >= b })
+	}
+	d.first[n] = len(seats)
+	for d.at < n && d.out.Batches[d.at].ClearedAt != nil {
+		d.at++
+	}
+	return d
+}
+
+// count looks at every seat once. Offers held too long expire, and what failed
+// without harm goes back in line.
+func (d *decision) count() {
+	reason := codeBatch
+	switch {
+	case d.given.State == fleet.RolloutDraft:
+		reason = codeDraft
+	case d.given.State == fleet.RolloutPaused:
+		reason = CodeOf(StopReason(d.given.Stop))
+	case d.given.State != fleet.RolloutRunning:
+		reason = codeOver
+	}
+	goesOn := d.given.State == fleet.RolloutRunning || d.given.State == fleet.RolloutPaused
+	for b := range d.counts {
+		c := &d.counts[b]
+		for i := d.first[b]; i < d.first[b+1]; i++ {
+			s := &d.seats[i]
+			c[min(s.State, Cancelled)]++
+			switch s.State {
+			case Pending:
+				d.step.Reasons[i] = reason
+			case Held:
+				d.step.Reasons[i] = reason
+				if goesOn {
+					d.keepHeld(b, i)
+				}
+			case Offered, Upgrading, Verifying:
+				d.fly(i)
+				if s.State == Offered {
+					d.offered = append(d.offered, int32(i))
+				}
+			case Failed:
+				// Not bounded as other moves are: no more fail in a round than were
+				// in flight, and one left here would count as a failure.
+				if goesOn && s.Code == codeStale && int(s.Attempts) <= d.plan.Failure.Retries {
+					d.move(b, i, Pending, codeStale)
+					d.step.Reasons[i] = reason
+					if d.given.State == fleet.RolloutRunning {
+						d.step.Reasons[i], d.more = codeNext, true
+					}
+				}
+			}
+		}
+	}
+	d.total = seatCounts{}
+	for b := range d.counts {
+		for s, n := range d.counts[b] {
+			d.total[s] += n
+		}
+	}
+}
+
+// keepHeld ends an offer that has been held for as long as it may.
+func (d *decision) keepHeld(b, i int) {
+	s := &d.seats[i]
+	if !s.Online {
+		d.step.Reasons[i] = codeAway
+	}
+	if s.Expires == 0 {
+		return
+	}
+	if expires := time.Unix(0, s.Expires); expires.After(d.now) {
+		d.wake(expires)
+	} else {
+		d.moveBounded(b, i, Expired, codeExpired)
+	}
+}
+
+// fly counts a seat in flight against the limits.
+func (d *decision) fly(i int) {
+	d.flying++
+	for k := range d.labelLimits() {
+		group := int(d.seats[i].Groups[k])
+		if group < 0 {
+			continue
+		}
+		if n := group + 1 - len(d.inGroup[k]); n > 0 {
+			d.inGroup[k] = append(d.inGroup[k], make([]int32, n)...)
+		}
+		d.inGroup[k][group]++
+	}
+}
+
+func (d *decision) labelLimits() int { return min(len(d.plan.Limits.Per), fleet.MaxLabelLimits) }
+
+// move changes a seat's state. Its reason goes; whoever leaves it waiting gives
+// it one.
+func (d *decision) move(b, i int, to State, code Code) {
+	d.step.Moves = append(d.step.Moves, Move{Seat: int32(i), To: to, Code: code})
+	d.recount(b, i, to)
+	d.step.Reasons[i] = 0
+}
+
+// moveBounded moves a seat unless the round has moved as many as it may.
+func (d *decision) moveBounded(b, i int, to State, code Code) bool {
+	if len(d.step.Moves) >= MaxMoves {
+		d.more = true
+		return false
+	}
+	d.move(b, i, to, code)
+	return true
+}
+
+func (d *decision) recount(b, i int, to State) {
+	from := min(d.seats[i].State, Cancelled)
+	d.counts[b][from]--
+	d.total[from]--
+	d.counts[b][to]++
+	d.total[to]++
+}
+
+// run is a round of a running rollout.
+func (d *decision) run() {
+	if d.out.RunningSince == nil {
+		d.out.RunningSince = d.moment()
+	}
+	d.look()
+	if s := d.crossed(); s.kind != "" {
+		d.stop(s)
+		return
+	}
+	d.advance()
+	if d.closed == 0 && d.running() {
+		d.offerReturned()
+		for d.offerBatch() {
+			// What was offered just now must not be paused in the same step.
+			if len(d.step.Offer) > 0 {
+				d.more = true
+				break
+			}
+			at := d.at
+			if d.advance(); !d.running() || d.at == at {
+				break
+			}
+			d.more = true // for those of the batches passed just now that are back
+		}
+	}
+	if !d.running() {
+		return
+	}
+	d.excuseRunning()
+	if d.at == len(d.counts) && d.total.waiting() == 0 && d.flying == 0 {
+		if d.goesBack() {
+			return
+		}
+		d.end(fleet.RolloutCompleted)
+		if d.total.bad() > 0 {
+			d.out.State = fleet.RolloutFailed
+		}
+		return
+	}
+	d.out.Waiting = d.waits()
+}
+
+func (d *decision) running() bool { return d.out.State == fleet.RolloutRunning }
+
+// look finds out whether anything may be offered now at all.
+func (d *decision) look() {
+	d.room = newRoomLeft(d.world.Exposure)
+	var changes time.Time
+	d.closed, d.closeText, changes = closedNow(d.plan, d.world.Freezes, d.now)
+	d.wake(changes)
+	if _, until := OfferableAt(d.plan, d.world.Freezes, d.now); !until.IsZero() {
+		d.wake(until)
+		if d.closed != 0 {
+			d.opens = &until
+		}
+	}
+	if d.world.RollingBack {
+		d.closed, d.closeText, d.opens = codeRollingBack, "its rollback is under way", nil
+	}
+}
+
+// advance brings the batches up to date: which has started, ended, and been
+// cleared. It pauses where the plan or an operator wants a pause.
+func (d *decision) advance() {
+	for d.gates = nil; d.at < len(d.counts); d.at++ {
+		b := &d.out.Batches[d.at]
+		if b.ClearedAt != nil {
+			continue
+		}
+		if !d.ended() {
+			if d.closed == 0 && d.overdue() {
+				return
+			}
+			break
+		}
+		waits, s := d.gatesAfter()
+		if s.kind != "" {
+			d.stop(s)
+			return
+		}
+		if len(waits) > 0 {
+			d.gates = waits
+			break
+		}
+		b.ClearedAt = d.moment()
+		if d.plan.Pace.PauseOnSuccess && d.counts[d.at].attempted() > 0 && !d.isLast() {
+			d.stop(stopped{kind: fleet.StopSuccess, text: d.batchName() + " is done, and the plan pauses after each"})
+			d.at++
+			return
+		}
+	}
+	d.pauseAsAsked()
+}
+
+// ended says whether the current batch has ended, and writes down when it began
+// and ended. Agents that are away do not keep it from ending; those that were put
+// back in line begin it anew.
+func (d *decision) ended() bool {
+	b, c := &d.out.Batches[d.at], &d.counts[d.at]
+	if b.EndedAt != nil && c[Pending] > 0 {
+		b.StartedAt, b.EndedAt = d.moment(), nil
+	}
+	// In flight and yet not started: a crash came between the two writes.
+	if b.StartedAt == nil && (c[Pending] == 0 || c.inFlight() > 0 || c.attempted() > 0) {
+		b.StartedAt = d.moment()
+	}
+	if b.EndedAt == nil && b.StartedAt != nil && c[Pending] == 0 && c.inFlight() == 0 && !d.lacksEvidence() {
+		b.EndedAt = d.moment()
+	}
+	return b.EndedAt != nil
+}
+
+// pauseAsAsked pauses once the current batch is done, or has not begun.
+func (d *decision) pauseAsAsked() {
+	asked := d.out.PauseAsked
+	if asked == nil || d.total.waiting() == 0 {
+		return
+	}
+	underWay := d.at < len(d.counts) && d.out.Batches[d.at].StartedAt != nil && d.out.Batches[d.at].EndedAt == nil
+	if underWay && (d.closed == 0 || d.flying > 0) {
+		return
+	}
+	text := asked.Why
+	if text == "" {
+		text = "an operator asked for it"
+	}
+	d.stop(stopped{kind: fleet.StopOperator, text: text, by: asked.By})
+}
+
+// offerReturned offers to those whose turn has been: to agents that are back, and
+// then to those put back in line.
+func (d *decision) offerReturned() {
+	for b := range min(d.at+1, len(d.counts)) {
+		if d.counts[b][Held] == 0 {
+			continue
+		}
+		for i := d.first[b]; i < d.first[b+1]; i++ {
+			if d.seats[i].State == Held && d.step.Reasons[i] != 0 && d.seats[i].Online {
+				d.offer(b, i)
+			}
+		}
+	}
+	for b := range d.at {
+		if d.counts[b][Pending] == 0 {
+			continue
+		}
+		for i := d.first[b]; i < d.first[b+1]; i++ {
+			if d.seats[i].State == Pending {
+				d.offerAgain(b, i)
+			}
+		}
+	}
+}
+
+// offerAgain offers to a seat of an earlier batch, for as long as a batch may
+// last; nothing else would end its wait.
+func (d *decision) offerAgain(b, i int) {
+	s := &d.seats[i]
+	if !s.Online {
+		d.hold(b, i)
+		return
+	}
+	code := d.offer(b, i)
+	if code == 0 {
+		return
+	}
+	deadline := d.waitsUntil(time.Unix(0, s.Since))
+	switch {
+	case deadline.After(d.now):
+		d.wake(deadline)
+	case code == codeBusy:
+		d.moveBounded(b, i, Skipped, codeBusy)
+	default:
+		d.moveBounded(b, i, Expired, codeDeadline)
+	}
+}
+
+// offerBatch offers to the current batch, and says whether it has nobody left to
+// offer to or to wait for.
+func (d *decision) offerBatch() (done bool) {
+	b := d.at
+	if b == len(d.counts) || d.out.Batches[b].EndedAt != nil {
+		return false
+	}
+	busy := d.blocked[codeBusy]
+	for i := d.first[b]; i < d.first[b+1]; i++ {
+		s := &d.seats[i]
+		if s.State != Pending || d.step.Reasons[i] == 0 {
+			continue
+		}
+		if s.Online {
+			d.offer(b, i)
+		} else {
+			d.hold(b, i)
+		}
+	}
+	left, flying := d.counts[b][Pending], d.counts[b].inFlight()
+	if d.out.Batches[b].StartedAt == nil && (flying > 0 || left > 0 && left == d.blocked[codeBusy]-busy) {
+		d.out.Batches[b].StartedAt = d.moment()
+	}
+	return left == 0 && flying == 0
+}
+
+// hold keeps the offer for an agent that is away.
+func (d *decision) hold(b, i int) {
+	d.moveBounded(b, i, Held, codeAway)
+	d.step.Reasons[i] = codeAway
+}
+
+// offer offers to a seat if every limit lets it, or says which does not.
+func (d *decision) offer(b, i int) Code {
+	code := d.obstacle(i)
+	d.step.Reasons[i] = code
+	d.blocked[code]++
+	if code != 0 {
+		return code
+	}
+	d.step.Offer = append(d.step.Offer, int32(i))
+	d.recount(b, i, Offered)
+	d.fly(i)
+	d.room.take(&d.seats[i])
+	return 0
+}
+
+// obstacle is what keeps a seat from being offered, the most particular first.
+func (d *decision) obstacle(i int) Code {
+	s := &d.seats[i]
+	if s.Busy {
+		return codeBusy
+	}
+	for k := range d.labelLimits() {
+		group, n := int(s.Groups[k]), 0
+		if group < 0 {
+			continue
+		}
+		if group < len(d.inGroup[k]) {
+			n = int(d.inGroup[k][group])
+		}
+		if n >= d.plan.Limits.Per[k].Max {
+			return codeLabelLimit
+		}
+	}
+	if d.flying >= MaxParallel(d.plan) {
+		return codeParallel
+	}
+	if !d.room.has(s) {
+		return codeExposure
+	}
+	return 0
+}
+
+// hindrance is what keeps a waiting seat from being offered although it is its
+// turn, given the seats in flight; 0: nothing.
+func BlockReason(p *fleet.Plan, flying []Target, s *Target, room *Room) Code {
+	d := &decision{plan: p, seats: append(slices.Clip(flying), *s), room: newRoomLeft(room)}
+	for i := range flying {
+		d.fly(i)
+	}
+	return d.obstacle(len(flying))
+}
+
+// excuseRunning gives those whose turn it is not the reason. The batches behind
+// the next wait for batches, whatever else there is.
+func (d *decision) excuseRunning() {
+	code, next := d.closed, d.at
+	if len(d.gates) > 0 {
+		code, next = CodeOf(d.gates[0].Code), d.at+1
+	}
+	if d.closed != 0 {
+		d.excuse(0, d.first[min(d.at+1, len(d.counts))], d.closed)
+	}
+	if code != 0 && next < len(d.counts) {
+		d.excuse(d.first[next], d.first[next+1], code)
+	}
+}
+
+// excuse gives a reason to all from one seat to another that have one, but for
+// agents that are away: they would be kept by that in any case.
+func (d *decision) excuse(from, to int, code Code) {
+	for i, old := range d.step.Reasons[from:to] {
+		if old != 0 && old != codeAway {
+			d.step.Reasons[from+i] = code
+		}
+	}
+}
+
+// stayPaused is a round of a paused rollout. What is in flight ends, and a pause
+// becomes a gate if what ends crosses one.
+func (d *decision) stayPaused() {
+	d.out.PauseAsked, d.out.RunningSince = nil, nil
+	if d.at < len(d.counts) {
+		d.ended()
+	}
+	if given := d.given.Stop; given == nil || !given.Kind.Gate() && given.Kind != fleet.StopRollback {
+		if s := d.failed(); s.kind != "" {
+			d.stop(s)
+			return
+		}
+	} else if n := d.withdraw(); n > 0 {
+		// They were on their way to the store when it stopped, or a crash came
+		// before they were taken back: then the stop has counted them.
+		again := *given
+		again.Withdrawn = max(again.Withdrawn, n)
+		d.out.Stop = &again
+	}
+	d.out.Waiting = d.waitsPaused()
+}
+
+// cancel ends what has not begun.
+func (d *decision) cancel() {
+	d.out.PauseAsked, d.out.RunningSince = nil, nil
+	d.withdraw()
+	for b := range d.counts {
+		if d.counts[b].waiting() == 0 {
+			continue
+		}
+		for i := d.first[b]; i < d.first[b+1]; i++ {
+			if s := d.seats[i].State; (s == Pending || s == Held) && !d.moveBounded(b, i, Cancelled, codeOperator) {
+				break
+			}
+		}
+	}
+	switch {
+	case d.total.waiting() > 0 || d.flying > 0:
+		d.out.Waiting = d.waits()
+	case !d.goesBack():
+		d.end(fleet.RolloutCancelled)
+	}
+}
+
+// goesBack says whether there is only a watcher left to wait for.
+func (d *decision) goesBack() bool {
+	until := d.world.GoingBack
+	if !until.After(d.now) {
+		return false
+	}
+	d.wake(until)
+	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyGoingBack, Text: "a watcher is putting the old version back, and has not said yet how that went", Until: &until}}
+	return true
+}
+
+func (d *decision) end(state fleet.RolloutState) {
+	d.out.State, d.out.EndedAt = state, d.moment()
+	d.out.PauseAsked, d.out.RunningSince, d.out.Waiting = nil, nil, nil
+}
+
+// withdraw takes back what has been offered and not begun.
+func (d *decision) withdraw() int {
+	for _, i := range d.offered {
+		d.recount(d.batchOf(int(i)), int(i), Withdrawn)
+	}
+	d.step.Withdraw = d.offered
+	d.flying -= len(d.offered)
+	return len(d.offered)
+}
+
+// batchOf is where newDecision put the seat, whatever number it carries.
+func (d *decision) batchOf(i int) int {
+	return sort.Search(len(d.counts)-1, func(b int) bool { return d.first[b+1] > i })
+}
+
+// finish writes down how the rollout stands after the step.
+func (d *decision) finish() Step {
+	for b := range d.counts {
+		d.out.Batches[b].Counts = d.counts[b].counts()
+	}
+	d.out.Counts = d.total.counts()
+	if !d.out.State.Active() {
+		d.out.Waiting = nil
+	}
+	if e := d.world.Exposure; e != nil && d.given.State.Active() {
+		exposure := e.Exposure
+		d.out.Exposure = &exposure
+	}
+	d.keepSince()
+	d.step.Changed = changed(d.given, d.out)
+	if d.more {
+		d.step.Next = d.now
+	}
+	return d.step
+}
+
+// moment is now, apart from anything that would keep the seats in memory.
+func (d *decision) moment() *time.Time {
+	now := d.now
+	return &now
+}
+
+// wake asks for another look at a time to come.
+func (d *decision) wake(at time.Time) {
+	if at.After(d.now) && (d.step.Next.IsZero() || at.Before(d.step.Next)) {
+		d.step.Next = at
+	}
+}
+
+// changed says whether a rollout after a step is worth writing. Hours alone are
+// not: they grow in every round.
+func changed(was, is *fleet.Rollout) bool {
+	return was.State != is.State || was.Generation != is.Generation || was.Counts != is.Counts || was.Forgiven != is.Forgiven ||
+		!same(was.Stop, is.Stop) || (was.PauseAsked == nil) != (is.PauseAsked == nil) ||
+		!SameTime(was.RunningSince, is.RunningSince) || !SameTime(was.EndedAt, is.EndedAt) ||
+		!slices.EqualFunc(was.Batches, is.Batches, sameBatch) || !slices.EqualFunc(was.Waiting, is.Waiting, sameWait) ||
+		!sameExposure(was.Exposure, is.Exposure)
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func SameTime(a, b *time.Time) bool { return a == b || a != nil && b != nil && a.Equal(*b) }
+
+func sameBatch(a, b fleet.Batch) bool {
+	return a.Counts == b.Counts && SameTime(a.StartedAt, b.StartedAt) && SameTime(a.EndedAt, b.EndedAt) && SameTime(a.ClearedAt, b.ClearedAt)
+}
+
+func sameWait(a, b fleet.Wait) bool {
+	return a.Code == b.Code && a.Text == b.Text && a.Since.Equal(b.Since) && SameTime(a.Until, b.Until)
+}
+
+func sameExposure(a, b *fleet.Exposure) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Version == b.Version && a.Fleet == b.Fleet && a.Exposed == b.Exposed && a.Limit == b.Limit && same(a.Tightest, b.Tightest)
+}

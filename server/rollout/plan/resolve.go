@@ -1,0 +1,258 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// UpgradeManifest is upgrades/<profile>/<id>.yaml.
+type UpgradeManifest struct {
+	Profile     string           `json:"profile"`
+	ID          string           `json:"id"`
+	Description string           `json:"description,omitempty"`
+	Version     string           `json:"version"`
+	Source      string           `json:"source_version,omitempty"`
+	SourceURI   string           `json:"source_uri,omitempty"`
+	Artifacts   []fleet.Artifact `json:"artifacts,omitempty"`
+	Migration   fleet.Migration  `json:"migration,omitzero"`
+	// ContentHash is sha256:… of the file's raw bytes.
+	ContentHash string `json:"content_hash"`
+	// Error says why the file cannot be used; then there is nothing else but its
+	// name. Only lists have such ones.
+	Error string `json:"error,omitempty"`
+}
+
+// Resolve fills in what a plan leaves out: the upgrade manifest's values (nil:
+// manual mode), artifacts from the catalog, and defaults, so that the stored
+// plan says everything. To resolve again changes nothing.
+func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
+	if manifest != nil {
+		if err := adopt(p, manifest); err != nil {
+			return err
+		}
+	} else if p.UpgradeID != "" {
+		return fleet.FieldError(field("upgrade_id"), "names the upgrade manifest %s/%s, which was not found", p.Profile, p.UpgradeID)
+	}
+	if err := pinArtifacts(p, c); err != nil {
+		return err
+	}
+	*p = WithDefaults(*p)
+	return nil
+}
+
+// adopt takes over what an upgrade manifest says. What the plan says besides must
+// be the same: two sources of one value would leave open which is meant.
+func adopt(p *fleet.Plan, m *UpgradeManifest) error {
+	name := m.Profile + "/" + m.ID
+	if p.ManifestHash != "" && p.ManifestHash != m.ContentHash {
+		return ruled(ErrManifestHash, field("manifest_hash"), "is %s, but the upgrade manifest %s has %s: it was changed meanwhile, look at it again", ShortChecksum(p.ManifestHash), name, ShortChecksum(m.ContentHash))
+	}
+	for _, v := range []struct {
+		field     string
+		plan      *string
+		manifests string
+	}{
+		{"version", &p.Version, m.Version},
+		{"source_version", &p.SourceVersion, m.Source},
+		{"source_uri", &p.SourceURI, m.SourceURI},
+		{"migration.recovery_plan", &p.Migration.RecoveryPlan, m.Migration.RecoveryPlan},
+		{"migration.type", (*string)(&p.Migration.Type), string(cmp.Or(m.Migration.Type, fleet.MigrationNone))},
+	} {
+		if *v.plan != "" && v.manifests != "" && *v.plan != v.manifests {
+			return fleet.FieldError(field("%s", v.field), "is %q, but the upgrade manifest %s says %q: leave it out", *v.plan, name, v.manifests)
+		}
+		*v.plan = cmp.Or(*v.plan, v.manifests)
+	}
+	if len(m.Artifacts) > 0 {
+		own := slices.Clone(m.Artifacts)
+		if len(p.Artifacts) > 0 && !sameArtifacts(p.Artifacts, own) {
+			return fleet.FieldError(field("artifacts"), "differ from those of the upgrade manifest %s: leave them out", name)
+		}
+		p.Artifacts = own
+	}
+	p.Profile, p.UpgradeID, p.ManifestHash = m.Profile, m.ID, m.ContentHash
+	return nil
+}
+
+// sameArtifacts compares what is pinned; sizes and the default runtime are filled
+// in when a plan is resolved.
+func sameArtifacts(a, b []fleet.Artifact) bool {
+	bare := func(in []fleet.Artifact) []fleet.Artifact {
+		out := slices.Clone(in)
+		for i := range out {
+			out[i].Size, out[i].Runtime = 0, cmp.Or(out[i].Runtime, fleet.RuntimeSelf)
+		}
+		sortArtifacts(out)
+		return out
+	}
+	return reflect.DeepEqual(bare(a), bare(b))
+}
+
+func sortArtifacts(a []fleet.Artifact) {
+	slices.SortStableFunc(a, func(a, b fleet.Artifact) int { return cmp.Or(cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch)) })
+}
+
+// pinArtifacts takes from what is published the checksums that the plan does not
+// give, and the sizes.
+func pinArtifacts(p *fleet.Plan, c fleet.Catalog) error {
+	var published fleet.Catalog
+	for _, pkg := range c {
+		if pkg.Version == p.Version && p.Version != "" && (pkg.Withheld == "" || p.Force) {
+			published = append(published, pkg)
+		}
+	}
+	slices.SortFunc(published, func(a, b fleet.Package) int { return cmp.Compare(a.File, b.File) })
+	p.Artifacts = slices.Clone(p.Artifacts)
+	for i := range p.Artifacts {
+		a := &p.Artifacts[i]
+		at := slices.IndexFunc(published, func(pkg fleet.Package) bool { return HasChecksum(pkg, a.Checksum) })
+		if a.Size == 0 && at >= 0 {
+			a.Size = published[at].Size
+		}
+	}
+	if p.SourceURI != "" || p.Version == "" {
+		return nil
+	}
+	if len(published) == 0 {
+		return unpublished(p, c)
+	}
+	if len(p.Artifacts) > 0 {
+		return nil
+	}
+	seen := map[Platform]bool{}
+	for _, pkg := range published {
+		at := Platform{pkg.OS, pkg.Arch}
+		if seen[at] || (pkg.SHA512 == "" && pkg.SHA256 == "") {
+			continue
+		}
+		seen[at] = true
+		sum := "sha512:" + pkg.SHA512
+		if pkg.SHA512 == "" {
+			sum = "sha256:" + pkg.SHA256
+		}
+		p.Artifacts = append(p.Artifacts, fleet.Artifact{OS: pkg.OS, Arch: pkg.Arch, Runtime: fleet.RuntimeSelf, Checksum: sum, Size: pkg.Size})
+	}
+	sortArtifacts(p.Artifacts)
+	return nil
+}
+
+// unpublished says why no package of the version can be taken. A version that is
+// malformed, and artifacts of other runtimes, are for Check to refuse.
+func unpublished(p *fleet.Plan, c fleet.Catalog) error {
+	for _, a := range p.Artifacts {
+		if a.Runtime != "" && a.Runtime != fleet.RuntimeSelf || a.Checksum == "" {
+			return nil
+		}
+	}
+	for _, pkg := range c {
+		if pkg.Version == p.Version {
+			return fleet.FieldError(field("version"), "is %s, but hosts will not install %s: %s", p.Version, pkg.File, pkg.Withheld)
+		}
+	}
+	there := "nothing is published yet"
+	if v := c.Versions(); len(v) > 0 {
+		there = fmt.Sprintf("published are %s", List(v))
+	}
+	text := fmt.Sprintf("no package of version %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", p.Version, there)
+	if len(p.Artifacts) == 0 {
+		return ruled(ErrChecksumMissing, field("artifacts"), "%s", text)
+	}
+	return fleet.FieldError(field("version"), "%s", text)
+}
+
+// withDefaults is a plan that says everything but the failure count, sharing
+// nothing that it changes: a count that was said goes for canaries too, the
+// default does not. Values that make no sense are left for Check.
+func WithDefaults(p fleet.Plan) fleet.Plan {
+	p.Artifacts = slices.Clone(p.Artifacts)
+	for i := range p.Artifacts {
+		p.Artifacts[i].Runtime = cmp.Or(p.Artifacts[i].Runtime, fleet.RuntimeSelf)
+	}
+	p.Migration.Type = cmp.Or(p.Migration.Type, fleet.MigrationNone)
+	p.LateJoiners = cmp.Or(p.LateJoiners, fleet.LateIgnore)
+	p.Limits.MaxParallel = cmp.Or(p.Limits.MaxParallel, fleet.DefaultMaxParallel)
+	p.Health.Wait = cmp.Or(p.Health.Wait, fleet.Duration(fleet.DefaultHealthWait))
+	p.Health.StaleAfter = cmp.Or(p.Health.StaleAfter, fleet.Duration(fleet.DefaultStaleAfter))
+	p.Health.SilentAfter = cmp.Or(p.Health.SilentAfter, fleet.Duration(fleet.DefaultSilentAfter))
+	p.Health.MaxCrashes = cmp.Or(p.Health.MaxCrashes, fleet.DefaultMaxCrashes)
+	p.Strategy = withStrategyDefaults(p.Strategy, p.Migration.Type)
+	p.Pace.OfferFor = cmp.Or(p.Pace.OfferFor, fleet.Duration(fleet.DefaultOfferFor))
+	p.Pace.WaitFor = cmp.Or(p.Pace.WaitFor, fleet.Duration(fleet.DefaultWaitFor))
+	p.Pace.Windows = slices.Clone(p.Pace.Windows)
+	for i := range p.Pace.Windows {
+		p.Pace.Windows[i].Zone = cmp.Or(p.Pace.Windows[i].Zone, "UTC")
+	}
+	if p.Pace.Emergency {
+		// The preset: what only costs time is left out.
+		p.Pace.Soak, p.Pace.Windows = 0, nil
+	}
+	return p
+}
+
+func withStrategyDefaults(st fleet.Strategy, migration fleet.MigrationType) fleet.Strategy {
+	if st.Kind != fleet.AllAtOnce && st.BatchSize == 0 && st.BatchPercent == 0 {
+		st.BatchPercent = fleet.DefaultBatchPercent
+	}
+	if st.Kind == fleet.Canary && st.Canary == nil {
+		st.Canary = &fleet.CanaryRule{}
+	}
+	if st.Canary != nil {
+		c := *st.Canary
+		c.Pick = cmp.Or(c.Pick, fleet.PickRandom)
+		if c.Pick == fleet.PickRandom && c.Size == 0 && c.Percent == 0 {
+			c.Size = fleet.DefaultCanarySize
+		}
+		if len(c.Over) == 0 {
+			c.Over = canaryLabels
+		}
+		c.Over = slices.Clone(c.Over)
+		c.Approval = c.Approval || migration == fleet.MigrationBreaking
+		st.Canary = &c
+	}
+	if st.Kind == fleet.Rings {
+		rule := fleet.RingRule{}
+		if st.Rings != nil {
+			rule = *st.Rings
+		}
+		rule.By = cmp.Or(rule.By, ringLabel)
+		rule.Only = slices.Clone(rule.Only)
+		st.Rings = &rule
+	}
+	return st
+}
+
+// canaryLabels are what canaries are spread over unless the plan says otherwise:
+// what upgrades usually break on.
+var canaryLabels = []string{"os", "arch", "version"}
+
+func MaxParallel(p *fleet.Plan) int {
+	if p.Limits.MaxParallel > 0 {
+		return p.Limits.MaxParallel
+	}
+	return fleet.DefaultMaxParallel
+}
+
+func healthWait(p *fleet.Plan) time.Duration {
+	if p.Health.Wait > 0 {
+		return p.Health.Wait.D()
+	}
+	return fleet.DefaultHealthWait
+}
+
+// needsApproval says whether an operator must let the rollout go beyond its
+// canaries.
+func NeedsApproval(p *fleet.Plan) bool {
+	return p.Migration.Type == fleet.MigrationBreaking || p.Strategy.Canary != nil && p.Strategy.Canary.Approval
+}
+
+func OfferFor(p *fleet.Plan) time.Duration {
+	if d := p.Pace.OfferFor.D(); d > 0 {
+		return d
+	}
+	return fleet.DefaultOfferFor
+}

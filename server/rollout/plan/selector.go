@@ -1,0 +1,120 @@
+package plan
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/kql"
+)
+
+// subject is an agent with what its document keeps as JSON, read once.
+type Candidate struct {
+	*fleet.Agent
+	host   *fleet.HostMetadata
+	labels map[string]string
+}
+
+func (s *Candidate) HostMetadata() *fleet.HostMetadata {
+	if s.host == nil {
+		host := s.Host()
+		s.host = &host
+	}
+	return s.host
+}
+
+// hostname is Agent.Hostname.
+func (s *Candidate) Hostname() string {
+	return s.HostnameOn(*s.HostMetadata())
+}
+
+func (s *Candidate) Label(name string) string {
+	if strings.HasPrefix(name, "tag:") {
+		return s.Agent.Label(name)
+	}
+	if s.labels == nil {
+		s.labels = s.LabelsOn(*s.HostMetadata())
+	}
+	return s.labels[name]
+}
+
+// askedAt is when a selector's query is asked: what now and a status mean.
+type QueryTime struct {
+	Now      time.Time
+	Timeouts map[string]time.Duration // inactivity timeouts by policy
+}
+
+// chooser is a selector at a moment.
+type Selector struct {
+	*fleet.Selector
+	named, excluded map[string]bool
+	query           kql.Filter // nil: none
+}
+
+// newChooser refuses a selector whose query has no meaning.
+func NewSelector(s *fleet.Selector, at QueryTime) (Selector, error) {
+	c := Selector{s, setOf(s.Agents), setOf(s.ExcludeAgents), nil}
+	if !asks(s) {
+		return c, nil
+	}
+	var err error
+	if c.query, err = kql.Compile(s.Kuery, fleet.AgentSchema(at.Timeouts), at.Now); err != nil {
+		return c, fleet.FieldError(field("select.kuery"), "%w", err)
+	}
+	return c, nil
+}
+
+// chooses says whether the selector chooses the agent.
+func (c Selector) MatchesAgent(a *fleet.Agent) bool { return c.Matches(&Candidate{Agent: a}) }
+
+func (c Selector) Matches(a *Candidate) bool {
+	switch {
+	case selectsNothing(c.Selector), c.excluded[a.ID]:
+		return false
+	case len(c.Agents) > 0 && !c.named[a.ID]:
+		return false
+	case len(c.Policies) > 0 && !slices.Contains(c.Policies, a.PolicyID):
+		return false
+	}
+	for name, values := range c.Labels {
+		if !slices.Contains(values, a.Label(name)) {
+			return false
+		}
+	}
+	for name, values := range c.Exclude {
+		if slices.Contains(values, a.Label(name)) {
+			return false
+		}
+	}
+	return c.query == nil || kql.Match(c.query, a.Values)
+}
+
+// asks says whether a query is part of the selector.
+func asks(s *fleet.Selector) bool { return strings.TrimSpace(s.Kuery) != "" }
+
+// driftsByItself says whether the query means other agents as time goes by,
+// though nothing about them changes.
+func (c Selector) ChangesByItself(at QueryTime) bool {
+	if c.query == nil {
+		return false
+	}
+	at.Now = at.Now.AddDate(1, 1, 1) // whatever now is rounded to
+	later, err := NewSelector(c.Selector, at)
+	return err != nil || !reflect.DeepEqual(c.query, later.query)
+}
+
+// selectsNothing says whether no part chooses anything. What only leaves out
+// chooses nothing either.
+func selectsNothing(s *fleet.Selector) bool {
+	return !s.All && !asks(s) && len(s.Agents) == 0 && len(s.Policies) == 0 && len(s.Labels) == 0
+}
+
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, n := range names {
+		set[n] = true
+	}
+	return set
+}

@@ -1,0 +1,174 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// Seat is a target as Decide sees it: small, because a rollout may have a million.
+type Target struct {
+	State    State
+	Attempts uint8
+	// Code says why it is in its state, as far as Decide needs to know.
+	Code Code
+	// Online: the agent has been heard of lately enough to take an offer.
+	Online bool
+	// Busy: it cannot take one now, since something else is under way on it.
+	Busy  bool
+	Ring  int16
+	Batch int32
+	// Groups number the agent's values of the labels in Limits.Per, Sites those
+	// of the labels in the exposure rule. -1: it has no such label.
+	Groups [fleet.MaxLabelLimits]int32
+	Sites  [fleet.MaxLabelLimits]int32
+	Since  int64 // Unix nanoseconds: when it came into its state
+	// Expires is when a held offer ends, Unix nanoseconds; 0: it is not held.
+	Expires int64
+}
+
+// State is a fleet.TargetState in one byte.
+type State uint8
+
+// The states, in the order of a target's life.
+const (
+	Pending State = iota
+	Held
+	Offered
+	Upgrading
+	Verifying
+	Succeeded
+	Failed
+	RolledBack
+	Withdrawn
+	Skipped
+	Expired
+	Cancelled
+)
+
+var stateNames = [...]fleet.TargetState{
+	fleet.TargetPending, fleet.TargetHeld, fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying, fleet.TargetSucceeded,
+	fleet.TargetFailed, fleet.TargetRolledBack, fleet.TargetWithdrawn, fleet.TargetSkipped, fleet.TargetExpired, fleet.TargetCancelled,
+}
+
+// Name is the state as documents spell it.
+func (s State) Name() fleet.TargetState { return stateNames[s] }
+
+// StateOf is the inverse of Name; what is not known is Cancelled, which nothing
+// is done to.
+func StateOf(name fleet.TargetState) State {
+	for i, n := range stateNames {
+		if n == name {
+			return State(i)
+		}
+	}
+	return Cancelled
+}
+
+// InFlight says whether a target in this state counts against the limits.
+func (s State) InFlight() bool { return s == Offered || s == Upgrading || s == Verifying }
+
+// Code is a fleet.ReasonCode in one byte; 0 is none.
+type Code uint8
+
+var codeNames = [...]fleet.ReasonCode{
+	"", fleet.WhyDraft, fleet.WhyBatch, fleet.WhyParallel, fleet.WhyLabelLimit, fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval,
+	fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyPaused, fleet.WhyThreshold, fleet.WhyCanaryFailed, fleet.WhyExposure, fleet.WhyDeadline,
+	fleet.WhyAway, fleet.WhyBusy, fleet.WhyOver, fleet.WhyRollingBack, fleet.WhyNext, fleet.WhyGoingBack,
+	fleet.WhySame, fleet.WhyRefused, fleet.WhyOtherSource, fleet.WhyRing, fleet.WhyLocked, fleet.WhyNoWayBack, fleet.WhyReported,
+	fleet.WhyCompensated, fleet.WhyStuck, fleet.WhyStale, fleet.WhyStalled, fleet.WhySilent, fleet.WhyCrashLoop, fleet.WhyUnhealthy,
+	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
+}
+
+// Name is the code as documents spell it.
+func (c Code) Name() fleet.ReasonCode { return codeNames[c] }
+
+// CodeOf is the inverse of Name; 0 for what is not known.
+func CodeOf(name fleet.ReasonCode) Code {
+	for i, n := range codeNames {
+		if n == name {
+			return Code(i)
+		}
+	}
+	return 0
+}
+
+// World is what Decide must know besides the rollout and its targets.
+type World struct {
+	Freezes []fleet.Freeze
+	// Exposure is the room the budget leaves, nil without a rule.
+	Exposure *Room
+	// RollingBack says that a rollback of this rollout is under way.
+	RollingBack bool
+	// GoingBack is until when a watcher that puts an old version back may take to
+	// say how that went, zero if none does. The rollout does not end before: if it
+	// fails, a person must hear of it.
+	GoingBack time.Time
+}
+
+// Room is how far the version may spread now. It counts what runs and what has
+// been offered before this round.
+type Room struct {
+	fleet.Exposure
+	// Sites are the label values of the rule, numbered as in Seat.Sites.
+	Sites []fleet.ExposureValue
+}
+
+// Step is what Decide wants done in this round. Seats are named by their index.
+type Step struct {
+	// Offer are seats to offer the version to, in order.
+	Offer []int32
+	// Withdraw are offered seats whose offer is taken back, in the same round.
+	Withdraw []int32
+	// Moves are all other changes of state.
+	Moves []Move
+	// Rollout is the rollout after the round: State, Stop, PauseAsked, Batches,
+	// Counts, Waiting, Generation and EndedAt may differ from what was given.
+	Rollout fleet.Rollout
+	// Changed says whether Rollout differs in anything worth writing.
+	Changed bool
+	// Reasons says of each seat that is pending or held and not offered why not;
+	// 0 for the others.
+	Reasons []Code
+	// Next is when to look again at the latest, zero: when something happens.
+	Next time.Time
+}
+
+// Move is one target's change of state.
+type Move struct {
+	Seat int32
+	To   State
+	Code Code
+}
+
+// groupNumbers number the values of the labels in Limits.Per in the order they
+// come.
+type GroupNumbers [fleet.MaxLabelLimits]map[string]int32
+
+// of are the numbers of a target's values.
+func (n *GroupNumbers) Of(t *fleet.Target, p *fleet.Plan) [fleet.MaxLabelLimits]int32 {
+	groups := NoSites
+	for k := range min(len(groups), len(t.Values), len(p.Limits.Per)) {
+		v := t.Values[k]
+		if v == "" {
+			continue
+		}
+		if n[k] == nil {
+			n[k] = map[string]int32{}
+		}
+		group, known := n[k][v]
+		if !known {
+			group = int32(len(n[k]))
+			n[k][v] = group
+		}
+		groups[k] = group
+	}
+	return groups
+}
+
+// waits says whether a seat is not offered the version yet.
+func (s State) Waits() bool { return s == Pending || s == Held }
+
+// stopped says whether a stop of the rollout took the seat's offer back, not a
+// cancel or an operator's action on that agent alone.
+func (s *Target) Stopped() bool { return s.State == Withdrawn && s.Code != codeOperator }

@@ -1,0 +1,47 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// VerbStep is the verb of the reconciler's own entries in the audit trail, whose
+// data is a TrailData. Explain reads from them how a rollout stood at a time.
+const VerbStep = "rollout.step"
+
+// TrailData is how a rollout stood after a step of the reconciler.
+type TrailData struct {
+	State   fleet.RolloutState `json:"state"`
+	Stop    *fleet.Stop        `json:"stop,omitempty"`
+	Waiting []fleet.Wait       `json:"waiting,omitempty"`
+	Batch   int                `json:"batch"` // that is current
+}
+
+func TrailOf(r *fleet.Rollout) TrailData {
+	return TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: CurrentBatch(r)}
+}
+
+// same says whether two steps are one for a reader: what it waits for, not since
+// how many agents.
+func (t TrailData) Same(o TrailData) bool {
+	return t.State == o.State && t.Batch == o.Batch && SameStop(t.Stop, o.Stop) &&
+		slices.EqualFunc(t.Waiting, o.Waiting, func(a, b fleet.Wait) bool { return a.Code == b.Code })
+}
+
+func SameStop(a, b *fleet.Stop) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Kind == b.Kind && a.At.Equal(b.At)
+}
+
+// current is the batch that is under way, or the last.
+func CurrentBatch(r *fleet.Rollout) int {
+	for i := range r.Batches {
+		if r.Batches[i].ClearedAt == nil {
+			return i
+		}
+	}
+	return max(0, len(r.Batches)-1)
+}

@@ -1,0 +1,424 @@
+// Package preview says what a rollout would do to the fleet before it starts:
+// targets, batches and who is left out, times and warnings, and how that differs
+// from an earlier preview. It does no I/O: the service of package rollout hands it
+// the fleet, stores what it computes, and starts a rollout exactly as previewed.
+package preview
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// Fleet is the fleet as Survey sees it.
+type Fleet struct {
+	// Agents are all that could match, unenrolled ones left out.
+	Agents  []fleet.Agent
+	Catalog fleet.Catalog
+	// Locked names the rollout that has an agent's policy, by policy.
+	Locked map[string]Holder
+	// Timeouts are the inactivity timeouts by policy.
+	Timeouts map[string]time.Duration
+	Freezes  []fleet.Freeze
+	// Room is the exposure budget for the plan's version, nil without a rule.
+	Room *plan.Room
+	// Took are how long upgrades of this fleet have taken, from offer to version
+	// reached; empty: not known.
+	Took []time.Duration
+}
+
+// Holder is the rollout that has a policy.
+type Holder struct{ ID, Name string }
+
+// Survey says what a rollout would do to the fleet. The same rollout and fleet
+// give the same preview, whatever now is, but for its times, for who is away at
+// that moment, and for a query that asks what the clock changes.
+//
+// A plan that could break the exposure budget is refused with a Conflict; the
+// preview that shows it is returned all the same.
+func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
+	p := plan.WithDefaults(r.Plan)
+	s := newBuilder(r.ID, &p, f, now)
+	var err error
+	if s.chosen, err = plan.NewSelector(&p.Select, s.asked()); err != nil {
+		return fleet.Preview{}, err
+	}
+	if err := s.checkNamed(); err != nil {
+		return fleet.Preview{}, err
+	}
+	content, err := planContent(p)
+	if err != nil {
+		return fleet.Preview{}, err
+	}
+	picks := s.choose(sha256.Sum256(content))
+	if len(picks) > fleet.MaxTargets {
+		return fleet.Preview{}, fleet.FieldError("body.plan.select", "chooses %d agents, a rollout may have %d: make several", len(picks), fleet.MaxTargets)
+	}
+	cuts := cut(&p, picks)
+	if len(cuts) > fleet.MaxBatches {
+		return fleet.Preview{}, fleet.FieldError("body.plan.strategy", "cuts %d targets into %d batches, a rollout may have %d: make batches of %d or more", len(picks), len(cuts), fleet.MaxBatches, len(picks)/fleet.MaxBatches+1)
+	}
+	pre := s.describe(cuts)
+	if p.Strategy.Canary != nil {
+		pre.Coverage = coverage(picks, cuts, p.Strategy.Canary.Over)
+	}
+	s.schedule(&pre)
+	s.share(&pre)
+	s.warn(&pre, picks)
+	pre.Hash = previewHash(content, &pre)
+	if f.Room != nil {
+		exposure := f.Room.Exposure
+		pre.Exposure = &exposure
+		if err := checkExposure(&p, &pre, f.Room, sitesOf(cuts)); err != nil {
+			return pre, err
+		}
+	}
+	return pre, nil
+}
+
+// surveyor has what Survey asks again and again.
+type builder struct {
+	id    string // of the rollout
+	plan  *fleet.Plan
+	fleet Fleet
+	now   time.Time
+
+	chosen  plan.Selector
+	skipped []fleet.SkippedAgent
+	// packages are those of the plan's version: catalogs hold many more.
+	packages  fleet.Catalog
+	platforms map[plan.Platform]pinned
+	// upgradeable are likenesses that CheckUpgrade let pass.
+	upgradeable map[likeness]bool
+	// unreadable are targets whose ring is no number.
+	unreadable int
+	matching   int
+	warnings   []string
+}
+
+func newBuilder(id string, p *fleet.Plan, f Fleet, now time.Time) *builder {
+	return &builder{id: id, plan: p, fleet: f, now: now, platforms: map[plan.Platform]pinned{}, upgradeable: map[likeness]bool{}}
+}
+
+func (s *builder) asked() plan.QueryTime {
+	return plan.QueryTime{Now: s.now, Timeouts: s.fleet.Timeouts}
+}
+
+// pick is an agent that was taken in.
+type pick struct {
+	plan.Candidate
+	target fleet.PreviewTarget
+	key    uint64 // its place in the order
+	cell   string
+	sites  siteNumbers
+}
+
+// checkNamed refuses a plan that names agents there are not: a slip of the pen
+// would be an upgrade that silently does not happen.
+func (s *builder) checkNamed() error {
+	sel := &s.plan.Select
+	if len(sel.Agents)+len(sel.ExcludeAgents)+len(sel.Policies) == 0 {
+		return nil
+	}
+	here := make(map[string]bool, len(s.fleet.Agents))
+	policies := map[string]bool{}
+	for i := range s.fleet.Agents {
+		here[s.fleet.Agents[i].ID] = true
+		policies[s.fleet.Agents[i].PolicyID] = true
+	}
+	missing := func(ids []string, known map[string]bool) []string {
+		var out []string
+		for _, id := range ids {
+			if !known[id] {
+				out = append(out, id)
+			}
+		}
+		return out
+	}
+	if none := missing(sel.Agents, here); len(none) > 0 {
+		return fleet.FieldError("body.plan.select.agents", "names %s not enrolled: %s", plan.Count(len(none), "agent that is", "agents that are"), plan.List(none))
+	}
+	if none := missing(sel.ExcludeAgents, here); len(none) > 0 {
+		s.warnf("exclude_agents names %s not enrolled: %s", plan.Count(len(none), "agent that is", "agents that are"), plan.List(none))
+	}
+	if none := missing(sel.Policies, policies); len(none) > 0 {
+		s.warnf("no agent has the policy %s", plan.List(none))
+	}
+	return nil
+}
+
+// choose gives every agent that matches its verdict. Targets are ordered by a
+// hash of plan and agent: ids made one after the other, in one rack, are spread
+// over the batches.
+func (s *builder) choose(seed [sha256.Size]byte) []*pick {
+	p := s.plan
+	for _, pkg := range s.fleet.Catalog {
+		if pkg.Version == p.Version {
+			s.packages = append(s.packages, pkg)
+		}
+	}
+	picks := make([]*pick, 0, len(s.fleet.Agents))
+	numbers := numberSites(s.fleet.Room)
+	buf := make([]byte, 0, 128)
+	for i := range s.fleet.Agents {
+		a := plan.Candidate{Agent: &s.fleet.Agents[i]}
+		if !s.chosen.Matches(&a) {
+			continue
+		}
+		s.matching++
+		if code, text := s.verdict(&a); code != "" {
+			s.skip(&a, code, text)
+			continue
+		}
+		buf = append(append(buf[:0], seed[:]...), a.ID...)
+		sum := sha256.Sum256(buf)
+		pk := &pick{target: s.target(&a), key: binary.BigEndian.Uint64(sum[:]), sites: numbers.of(&a)}
+		if p.Strategy.Canary != nil {
+			pk.cell = cellOf(&a, p.Strategy.Canary.Over)
+		}
+		pk.Agent = a.Agent // not what was read of it: a million would fill the memory
+		picks = append(picks, pk)
+	}
+	slices.SortFunc(picks, func(a, b *pick) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(s.skipped, func(a, b fleet.SkippedAgent) int { return cmp.Compare(a.AgentID, b.AgentID) })
+	return picks
+}
+
+func (s *builder) skip(a *plan.Candidate, code fleet.ReasonCode, text string) {
+	s.skipped = append(s.skipped, fleet.SkippedAgent{AgentID: a.ID, Hostname: a.Hostname(), Version: a.Version, Code: code, Text: text})
+}
+
+// verdict says why a matching agent is left out; an empty code takes it in. What
+// an operator asks first comes first: an agent that runs the version needs
+// nothing, whoever has it.
+func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
+	p := s.plan
+	switch {
+	case !a.Active:
+		return fleet.WhyGone, "is unenrolled"
+	case a.UnenrollmentStartedAt != nil:
+		return fleet.WhyGone, "is being unenrolled"
+	case a.Version == p.Version && (!a.Upgrading() || a.UpgradeTarget == p.Version):
+		return fleet.WhySame, fmt.Sprintf("runs %s already", p.Version)
+	case p.SourceVersion != "" && a.Version != p.SourceVersion:
+		return fleet.WhyOtherSource, fmt.Sprintf("runs %s, the plan is for agents that run %s", plan.VersionText(a.Version), p.SourceVersion)
+	}
+	if rule := plan.RingRule(p); rule != nil && len(rule.Only) > 0 {
+		if ring, _ := plan.RingOf(rule, a); !slices.Contains(rule.Only, ring) {
+			return fleet.WhyRing, fmt.Sprintf("is in ring %d, the plan is for %s", ring, plan.RingNames(rule.Only))
+		}
+	}
+	if text := s.lockedBy(a.PolicyID); text != "" {
+		return fleet.WhyLocked, text
+	}
+	if err := s.checkUpgrade(a); err != nil {
+		return fleet.WhyRefused, err.Error()
+	}
+	if pin := s.pinnedFor(a); pin.refusal != "" {
+		return fleet.WhyRefused, pin.refusal
+	}
+	return "", ""
+}
+
+// likeness is all that CheckUpgrade looks at of an agent to which nothing is
+// being done: those that are alike get the same answer. Comparing versions and
+// reading metadata for each would be most of a survey's time.
+type likeness struct {
+	version, os, arch string
+	upgradeable       bool
+}
+
+func (s *builder) checkUpgrade(a *plan.Candidate) error {
+	host := a.HostMetadata()
+	like := likeness{a.Version, host.OS.Type, host.Host.Architecture, host.Elastic.Agent.Upgradeable}
+	quiet := a.Active && a.UnenrollmentStartedAt == nil && !a.Upgrading() && a.UpgradeDetails == nil
+	if quiet && s.upgradeable[like] {
+		return nil
+	}
+	err := a.CheckUpgrade(fleet.UpgradeWish{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: s.plan.Force}, s.packages)
+	if quiet && err == nil {
+		s.upgradeable[like] = true
+	}
+	return err
+}
+
+// lockedBy says which other rollout has a policy, or "".
+func (s *builder) lockedBy(policy string, also ...string) string {
+	h, ok := s.fleet.Locked[policy]
+	if !ok || h.ID == s.id || slices.Contains(also, h.ID) {
+		return ""
+	}
+	return fmt.Sprintf("the rollout %s (%s) has its policy", cmp.Or(h.Name, "without a name"), h.ID)
+}
+
+// pinned is what the plan has for a platform.
+type pinned struct {
+	refusal string // why there is nothing to install
+	bytes   int64
+}
+
+// pinnedFor holds the plan's artifacts against what is published. Agents install
+// what the server gives them, so a package that was exchanged after the plan was
+// made must not pass for it.
+func (s *builder) pinnedFor(a *plan.Candidate) pinned {
+	at := plan.Platform{OS: a.Label("os"), Arch: a.Label("arch")}
+	if known, ok := s.platforms[at]; ok {
+		return known
+	}
+	pin := pin(s.plan, s.packages, at)
+	s.platforms[at] = pin
+	return pin
+}
+
+func pin(p *fleet.Plan, packages fleet.Catalog, at plan.Platform) pinned {
+	published := slices.DeleteFunc(slices.Clone(packages), func(pkg fleet.Package) bool { return !plan.Fits(pkg.OS, pkg.Arch, at) })
+	if len(p.Artifacts) == 0 {
+		if len(published) == 0 {
+			return pinned{}
+		}
+		return pinned{bytes: published[0].Size}
+	}
+	i := slices.IndexFunc(p.Artifacts, func(f fleet.Artifact) bool { return plan.Fits(f.OS, f.Arch, at) })
+	if i < 0 {
+		return pinned{refusal: fmt.Sprintf("the plan has no artifact for %s/%s", at.OS, at.Arch)}
+	}
+	art := p.Artifacts[i]
+	same := slices.IndexFunc(published, func(pkg fleet.Package) bool { return plan.HasChecksum(pkg, art.Checksum) })
+	switch {
+	case same >= 0:
+		return pinned{bytes: published[same].Size}
+	case p.SourceURI == "":
+		return pinned{refusal: fmt.Sprintf("what is published of %s for %s/%s is not what the plan pins (%s)", p.Version, at.OS, at.Arch, plan.ShortChecksum(art.Checksum))}
+	}
+	return pinned{bytes: art.Size}
+}
+
+func (s *builder) target(a *plan.Candidate) fleet.PreviewTarget {
+	t := fleet.PreviewTarget{
+		AgentID: a.ID, Hostname: a.Hostname(), Policy: a.PolicyID, From: a.Version, To: s.plan.Version,
+		Site: a.Label(siteLabel), Online: s.online(a.Agent), Bytes: s.pinnedFor(a).bytes,
+	}
+	if rule := plan.RingRule(s.plan); rule != nil {
+		var said bool
+		if t.Ring, said = plan.RingOf(rule, a); !said && a.Label(rule.By) != "" {
+			s.unreadable++
+		}
+	}
+	for _, l := range s.plan.Limits.Per {
+		t.Values = append(t.Values, a.Label(l.Label))
+	}
+	return t
+}
+
+// siteLabel is where an agent stands, as far as the network is concerned.
+const siteLabel = "site"
+
+// online says whether the agent could take an offer now.
+func (s *builder) online(a *fleet.Agent) bool {
+	switch a.Facts().StatusAt(s.now, s.fleet.Timeouts[a.PolicyID]) {
+	case fleet.StatusOnline, fleet.StatusError, fleet.StatusDegraded, fleet.StatusUpdating:
+		return true
+	}
+	return false
+}
+
+// describe writes the batches down.
+func (s *builder) describe(cuts []batchCut) fleet.Preview {
+	pre := fleet.Preview{
+		RolloutID: s.id, At: s.now, Skipped: s.skipped,
+		Targets: []fleet.PreviewTarget{}, Batches: []fleet.PreviewBatch{}, Sites: []fleet.SiteBytes{}, Warnings: []string{},
+	}
+	if pre.Skipped == nil {
+		pre.Skipped = []fleet.SkippedAgent{}
+	}
+	sites := map[string]*fleet.SiteBytes{}
+	for i, c := range cuts {
+		b := fleet.PreviewBatch{Index: i, Kind: c.kind, Ring: c.ring, Size: len(c.picks)}
+		for _, pk := range c.picks {
+			t := pk.target
+			t.Batch = i
+			if !t.Online {
+				b.Offline++
+			}
+			pre.Targets = append(pre.Targets, t)
+			if sites[t.Site] == nil {
+				sites[t.Site] = &fleet.SiteBytes{Site: t.Site}
+			}
+			sites[t.Site].Agents++
+			sites[t.Site].Bytes += t.Bytes
+		}
+		pre.Offline += b.Offline
+		pre.Batches = append(pre.Batches, b)
+	}
+	for _, site := range sites {
+		pre.Sites = append(pre.Sites, *site)
+	}
+	slices.SortFunc(pre.Sites, func(a, b fleet.SiteBytes) int { return cmp.Compare(a.Site, b.Site) })
+	return pre
+}
+
+// share says after each batch which part of the fleet runs the version.
+func (s *builder) share(pre *fleet.Preview) {
+	total, run := 0, 0
+	for i := range s.fleet.Agents {
+		a := &s.fleet.Agents[i]
+		if !a.Active {
+			continue
+		}
+		total++
+		if a.Version == s.plan.Version && s.plan.Version != "" {
+			run++
+		}
+	}
+	for i := range pre.Batches {
+		run += pre.Batches[i].Size
+		if total > 0 {
+			pre.Batches[i].Share = min(1, float64(run)/float64(total))
+		}
+	}
+}
+
+// planContent is what of a plan decides what it does: its name does not.
+func planContent(p fleet.Plan) ([]byte, error) {
+	p.Name, p.Description = "", ""
+	content, err := json.Marshal(p)
+	if err != nil {
+		return nil, fleet.Errorf(fleet.Invalid, "the plan cannot be written down: %w", err)
+	}
+	return content, nil
+}
+
+// previewHash pins what the rollout does to whom. Times, estimates and who is
+// away are left out: they differ from minute to minute.
+func previewHash(content []byte, pre *fleet.Preview) string {
+	h := sha256.New()
+	buf := append(slices.Clone(content), '\n')
+	for i := range pre.Targets {
+		t := &pre.Targets[i]
+		for _, part := range []string{t.AgentID, t.From, t.To} {
+			buf = strconv.AppendQuote(buf, part)
+		}
+		buf = append(strconv.AppendInt(buf, int64(t.Batch), 10), ' ')
+		buf = append(strconv.AppendInt(buf, int64(t.Ring), 10), '\n')
+		h.Write(buf)
+		buf = buf[:0]
+	}
+	buf = append(buf, "left out\n"...)
+	for i := range pre.Skipped {
+		buf = strconv.AppendQuote(buf, pre.Skipped[i].AgentID)
+		buf = append(append(buf, pre.Skipped[i].Code...), '\n')
+		h.Write(buf)
+		buf = buf[:0]
+	}
+	h.Write(buf)
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}

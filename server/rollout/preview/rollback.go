@@ -1,0 +1,124 @@
+package preview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// SurveyRollback says what a rollback would do: targets are those of the rollout
+// that r puts back. They go in one batch, without canaries: what a rollback waits
+// for is time with the bad version.
+//
+// Each goes to its last healthy version, or to the one it ran when it was pinned
+// where there is none but the version to be put back. Hosts that have kept it
+// switch; the others are given the package, forced, for it is a way down.
+func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time.Time) (fleet.Preview, error) {
+	p := plan.WithDefaults(r.Plan)
+	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce}
+	s := newBuilder(r.ID, &p, f, now)
+	content, err := planContent(p)
+	if err != nil {
+		return fleet.Preview{}, err
+	}
+	agents := make(map[string]*fleet.Agent, len(f.Agents))
+	for i := range f.Agents {
+		agents[f.Agents[i].ID] = &f.Agents[i]
+	}
+	targets = slices.Clone(targets)
+	slices.SortFunc(targets, func(a, b fleet.Target) int {
+		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.AgentID, b.AgentID))
+	})
+	byPackage := newBackCatalog(f.Catalog)
+	batch := batchCut{kind: fleet.BatchRegular}
+	for i := range targets {
+		t := &targets[i]
+		s.matching++
+		doc := agents[t.AgentID]
+		if doc == nil {
+			s.skipped = append(s.skipped, fleet.SkippedAgent{AgentID: t.AgentID, Hostname: t.Hostname, Version: t.To, Code: fleet.WhyGone, Text: "is not enrolled any more"})
+			continue
+		}
+		a := plan.Candidate{Agent: doc}
+		back, code, text := s.wayBack(r, t, &a, byPackage)
+		if code != "" {
+			s.skip(&a, code, text)
+			continue
+		}
+		batch.picks = append(batch.picks, &pick{Candidate: a, target: back})
+	}
+	slices.SortFunc(s.skipped, func(a, b fleet.SkippedAgent) int { return cmp.Compare(a.AgentID, b.AgentID) })
+	var cuts []batchCut
+	if len(batch.picks) > 0 {
+		cuts = append(cuts, batch)
+	}
+	pre := s.describe(cuts)
+	s.schedule(&pre)
+	s.share(&pre)
+	s.warn(&pre, batch.picks)
+	pre.Hash = previewHash(append([]byte("rollback of "+r.RollbackOf+"\n"), content...), &pre)
+	return pre, nil
+}
+
+// wayBack is how one target is put back, or why it is not.
+func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, packages backCatalog) (fleet.PreviewTarget, fleet.ReasonCode, string) {
+	var none fleet.PreviewTarget
+	to := a.LastHealthyVersion
+	if to == "" || to == t.To {
+		to = t.From
+	}
+	away := a.Upgrading() && a.UpgradeTarget != to // it runs what it shall, but not for long
+	switch {
+	case !a.Active:
+		return none, fleet.WhyGone, "is unenrolled"
+	case a.UnenrollmentStartedAt != nil:
+		return none, fleet.WhyGone, "is being unenrolled"
+	case to == "" || to == t.To:
+		return none, fleet.WhyNoWayBack, "no version is known that was well before " + t.To
+	case a.Version == to && !away:
+		return none, fleet.WhySame, fmt.Sprintf("runs %s already", to)
+	case a.Version != t.To && a.Version != to && a.Version != t.From:
+		return none, fleet.WhyLostTarget, fmt.Sprintf("runs %s, which this rollout did not bring", plan.VersionText(a.Version))
+	}
+	if text := s.lockedBy(a.PolicyID, r.RollbackOf); text != "" {
+		return none, fleet.WhyLocked, text
+	}
+	back := s.target(a)
+	back.To, back.Bytes = to, 0
+	kept, keptErr := a.CheckRollback(s.now)
+	if keptErr == nil && kept.Version == to {
+		back.Rollback = true
+		return back, "", ""
+	}
+	err := a.CheckUpgrade(fleet.UpgradeWish{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages.of(to))
+	if err != nil {
+		if keptErr == nil {
+			keptErr = fmt.Errorf("it keeps %s, not %s", kept.Version, to)
+		}
+		return none, fleet.WhyNoWayBack, fmt.Sprintf("%s, and %s", keptErr, err)
+	}
+	for _, p := range packages.of(to) {
+		if plan.Fits(p.OS, p.Arch, plan.Platform{OS: a.Label("os"), Arch: a.Label("arch")}) {
+			back.Bytes = p.Size
+			break
+		}
+	}
+	return back, "", ""
+}
+
+// backCatalog is a catalog by version.
+type backCatalog map[string]fleet.Catalog
+
+func newBackCatalog(c fleet.Catalog) backCatalog {
+	by := backCatalog{}
+	for _, p := range c {
+		by[p.Version] = append(by[p.Version], p)
+	}
+	return by
+}
+
+func (b backCatalog) of(version string) fleet.Catalog { return b[version] }

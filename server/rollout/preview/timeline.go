@@ -1,0 +1,161 @@
+package preview
+
+import (
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// usualUpgrade is how long an upgrade takes where nothing is known of this fleet:
+// a package of 100 MB over 10 Mbit/s, and a restart.
+const usualUpgrade = 2 * time.Minute
+
+// maxEstimate bounds the timeline: what lies further off is no estimate, and
+// counting windows up to it would take long.
+const maxEstimate = 365 * 24 * time.Hour
+
+// schedule estimates when the batches begin and end. Waves of as many agents as
+// the limits let go one after the other; a wave begins only where offers may be
+// made.
+func (s *builder) schedule(pre *fleet.Preview) {
+	step := s.upgradeTime() + planHealthWait(s.plan)
+	fastest := planHealthWait(s.plan)
+	if len(s.fleet.Took) > 0 {
+		fastest += max(0, slices.Min(s.fleet.Took))
+	}
+	var least time.Duration
+	t, horizon := s.now, s.now.Add(maxEstimate)
+	first := 0
+	for i := range pre.Batches {
+		b := &pre.Batches[i]
+		n := waves(s.plan, pre.Targets[first:first+b.Size])
+		first += b.Size
+		if t.Before(horizon) {
+			b.StartAt, b.EndAt = s.run(t, n, step, horizon)
+		} else {
+			b.StartAt, b.EndAt = horizon, horizon
+		}
+		t = b.EndAt
+		least = addBounded(least, n, fastest)
+		if i < len(pre.Batches)-1 {
+			gap := gap(s.plan, b.Kind)
+			t = t.Add(gap)
+			least = addBounded(least, 1, gap)
+		}
+	}
+	pre.AtLeast = fleet.Duration(least)
+	if n := len(pre.Batches); n > 0 {
+		pre.Estimate = fleet.Duration(pre.Batches[n-1].EndAt.Sub(s.now))
+		if !pre.Batches[n-1].EndAt.Before(horizon) {
+			s.warnf("within a year the rollout does not end: look at max_parallel, soak, windows and freezes; times after that are not estimated")
+		}
+	}
+}
+
+// run lets n waves begin, from t on, and says when the first begins and the last
+// has ended.
+func (s *builder) run(t time.Time, n int, step time.Duration, horizon time.Time) (start, end time.Time) {
+	for t.Before(horizon) {
+		open, until := plan.OfferableAt(s.plan, s.fleet.Freezes, t)
+		if !open {
+			if until.IsZero() || !until.After(t) {
+				break // it never opens
+			}
+			t = until
+			continue
+		}
+		if start.IsZero() {
+			start = t
+		}
+		ends := horizon
+		if !until.IsZero() && until.Before(horizon) {
+			ends = until
+		}
+		begun := n
+		if step > 0 {
+			begun = min(n, max(1, int((ends.Sub(t)+step-1)/step)))
+		}
+		n -= begun
+		t = t.Add(time.Duration(begun) * step)
+		if n == 0 {
+			return start, earlier(t, horizon)
+		}
+	}
+	if start.IsZero() {
+		start = horizon
+	}
+	return start, horizon
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// addBounded is d + n×step, or maxEstimate where that is less.
+func addBounded(d time.Duration, n int, step time.Duration) time.Duration {
+	if step > 0 && time.Duration(n) > (maxEstimate-min(d, maxEstimate))/step {
+		return maxEstimate
+	}
+	return d + time.Duration(n)*step
+}
+
+// waves is into how many parts the limits cut the targets of a batch.
+func waves(p *fleet.Plan, targets []fleet.PreviewTarget) int {
+	n := parts(len(targets), plan.MaxParallel(p))
+	for i, limit := range p.Limits.Per {
+		if limit.Max <= 0 {
+			continue
+		}
+		of := map[string]int{}
+		for j := range targets {
+			if i >= len(targets[j].Values) {
+				continue
+			}
+			if v := targets[j].Values[i]; v != "" {
+				of[v]++
+				n = max(n, parts(of[v], limit.Max))
+			}
+		}
+	}
+	return n
+}
+
+func parts(n, size int) int { return (n + size - 1) / size }
+
+// planHealthWait is how long an upgraded agent is looked at.
+func planHealthWait(p *fleet.Plan) time.Duration {
+	if p.Strategy.SkipValidation {
+		return 0
+	}
+	if p.Health.Wait > 0 {
+		return p.Health.Wait.D()
+	}
+	return fleet.DefaultHealthWait
+}
+
+// gap is what lies at least between a batch's end and the next one: soak, and
+// after canaries their observation, at the same time.
+func gap(p *fleet.Plan, kind fleet.BatchKind) time.Duration {
+	if p.Pace.Emergency {
+		return 0
+	}
+	d := p.Pace.Soak.D()
+	if kind == fleet.BatchCanary {
+		d = max(d, 2*planHealthWait(p))
+	}
+	return d
+}
+
+// upgradeTime is the median of what was seen.
+func (s *builder) upgradeTime() time.Duration {
+	if len(s.fleet.Took) == 0 {
+		return usualUpgrade
+	}
+	took := slices.Sorted(slices.Values(s.fleet.Took))
+	return max(0, took[len(took)/2])
+}

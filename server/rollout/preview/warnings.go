@@ -1,0 +1,132 @@
+package preview
+
+import (
+	"fmt"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+func (s *builder) warnf(format string, args ...any) {
+	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
+}
+
+// warn says in sentences what an operator should know before the start.
+func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
+	p := s.plan
+	if len(picks) == 0 {
+		if s.matching == 0 {
+			s.warnf("no agent matches select: nobody would be upgraded")
+		} else {
+			s.warnf("%s, and all are left out: nobody would be upgraded", plan.Count(s.matching, "agent matches", "agents match"))
+		}
+	}
+	s.warnQuery()
+	s.warnCanaries(pre)
+	s.warnPace(pre)
+	s.warnLimits(pre)
+	if s.unreadable > 0 {
+		s.warnf("%s a ring that is no number from 0 to %d: taken as ring %d", plan.Count(s.unreadable, "target has", "targets have"), plan.MaxRing, p.Strategy.Rings.Default)
+	}
+	if pre.Offline > 0 {
+		s.warnf("%d of %d targets are offline: each of their offers waits for %s, and none of them counts", pre.Offline, len(pre.Targets), plan.Span(p.Pace.OfferFor))
+	}
+	switch {
+	case p.Migration.Type != fleet.MigrationBreaking:
+	case p.Version == "": // a rollback
+		s.warnf("the versions before may not read what has been written since. The recovery plan: %s", p.Migration.RecoveryPlan)
+	default:
+		s.warnf("there is no sure way back: the version before may not read what %s has written. The recovery plan: %s", p.Version, p.Migration.RecoveryPlan)
+	}
+	pre.Warnings = append(pre.Warnings, s.warnings...)
+}
+
+func (s *builder) warnQuery() {
+	if !s.chosen.ChangesByItself(s.asked()) {
+		return
+	}
+	if s.plan.LateJoiners == fleet.LateJoin {
+		s.warnf("select.kuery asks for what changes by itself, such as a status: whoever comes to match it later joins")
+		return
+	}
+	s.warnf("select.kuery asks for what changes by itself, such as a status: the targets are those who match it when it starts")
+}
+
+func (s *builder) warnCanaries(pre *fleet.Preview) {
+	rule := s.plan.Strategy.Canary
+	if rule == nil || len(pre.Batches) == 0 || pre.Batches[0].Kind != fleet.BatchCanary {
+		return
+	}
+	canaries := pre.Batches[0]
+	if canaries.Size == len(pre.Targets) {
+		s.warnf("all %s canaries: nothing comes after them", plan.Count(canaries.Size, "target is", "targets are"))
+	}
+	if c := pre.Coverage; c != nil && c.Covered < c.Cells {
+		left := len(pre.Targets) - int(c.Agents*float64(len(pre.Targets))+0.5)
+		advice := "more canaries would cover them"
+		if rule.Pick != fleet.PickStratified {
+			advice = "stratified canaries cover more"
+		}
+		s.warnf("the canaries stand for %d of %d combinations of %s; %s none: %s", c.Covered, c.Cells, plan.List(c.Over), plan.Count(left, "target has", "targets have"), advice)
+	}
+	switch {
+	case canaries.Offline == canaries.Size:
+		s.warnf("every canary is offline: unless one comes, they show nothing before the next batch begins")
+	case canaries.Offline > 0:
+		s.warnf("%d of %d canaries are offline and show nothing until they come", canaries.Offline, canaries.Size)
+	}
+	if len(pre.Batches) > 1 && (rule.Approval || s.plan.Migration.Type == fleet.MigrationBreaking) {
+		s.warnf("after the canaries an operator must approve the rest, within %s; the times given do not count that", plan.Span(s.plan.Pace.WaitFor))
+	}
+}
+
+func (s *builder) warnPace(pre *fleet.Preview) {
+	p := s.plan
+	if p.Pace.PauseOnSuccess && len(pre.Batches) > 1 {
+		s.warnf("it pauses after each batch until somebody resumes it; the times given do not count that")
+	}
+	if p.Pace.Emergency {
+		s.warnf("it is an emergency: soak, windows, freezes and the observation of canaries are left out")
+	}
+	if p.Strategy.ForceContinue {
+		s.warnf("no failure stops it")
+	}
+	if p.Strategy.SkipValidation {
+		s.warnf("an agent that reaches the version counts as well, whatever its health")
+	}
+	if d := p.Strategy.Deadline; d != nil {
+		if !s.now.Before(*d) {
+			s.warnf("its deadline has passed: nothing would be offered")
+		} else if n := len(pre.Batches); n > 0 && pre.Batches[n-1].EndAt.After(*d) {
+			s.warnf("it will probably not be done by its deadline, %s: raise max_parallel or begin earlier", d.UTC().Format("2006-01-02 15:04 MST"))
+		}
+	}
+}
+
+func (s *builder) warnLimits(pre *fleet.Preview) {
+	p := s.plan
+	var largest fleet.PreviewBatch
+	for _, b := range pre.Batches {
+		if b.Size > largest.Size {
+			largest = b
+		}
+	}
+	if largest.Size > plan.MaxParallel(p) {
+		s.warnf("batch %d has %d agents, of which %d are upgraded at one time", largest.Index+1, largest.Size, plan.MaxParallel(p))
+	}
+	for i, limit := range p.Limits.Per {
+		without := 0
+		for j := range pre.Targets {
+			if pre.Targets[j].Values[i] == "" {
+				without++
+			}
+		}
+		switch {
+		case without == 0:
+		case without == len(pre.Targets):
+			s.warnf("no target has the label %s: its limit bounds nothing", limit.Label)
+		default:
+			s.warnf("%d of %d targets have no label %s: its limit does not bound them", without, len(pre.Targets), limit.Label)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// tidyInterval is how often agents that a rollout left behind are looked for.
+	tidyInterval = 5 * time.Minute
+	// forgottenAfter is how long an agent may bear the mark of an upgrade whose
+	// target has ended, or whose rollout has: some hosts come back late and tell.
+	forgottenAfter = 30 * time.Minute
+)
+
+// tidy gives up upgrades that rollouts have left behind: the target has ended,
+// the agent still looks as if it were being upgraded, and nothing will ever end
+// that. Upgrades nobody answers otherwise end in action.Settle.
+func (r *Reconciler) tidy(ctx context.Context, active map[string]bool) error {
+	now := r.Now.UTC()
+	if now.Sub(r.tidied) < tidyInterval {
+		return nil
+	}
+	agents, err := r.Store.Agents().Upgrading(ctx, r.tidiedAt, chunk)
+	if err != nil {
+		return err
+	}
+	r.tidiedAt = store.UpgradingSince{}
+	if len(agents) == chunk { // the next round goes on behind them, at once
+		last := agents[len(agents)-1]
+		r.tidiedAt = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
+	} else {
+		r.tidied = now
+	}
+	ended := map[string]time.Time{}
+	for _, a := range agents {
+		if now.Sub(*a.UpgradeStartedAt) < forgottenAfter {
+			r.tidied, r.tidiedAt = now, store.UpgradingSince{} // all that follow began later
+			return nil
+		}
+		since, err := r.leftBehind(ctx, a, active, ended)
+		if err != nil {
+			return err
+		}
+		if since.IsZero() || now.Sub(since) < forgottenAfter {
+			continue
+		}
+		why := fmt.Sprintf("given up: its rollout no longer waits for it since %s, and it has not said how it ended", since.UTC().Format(time.RFC3339))
+		if err := r.Actions.GiveUp(ctx, a, why); err != nil {
+			return err
+		}
+		r.Log.Info("upgrade left behind by a rollout given up", "agent", a.ID, "action", a.UpgradeActionID)
+	}
+	return nil
+}
+
+// leftBehind is since when a rollout no longer waits for the agent's upgrade;
+// zero: it does, or the upgrade is of no rollout. ended remembers when rollouts
+// ended.
+func (r *Reconciler) leftBehind(ctx context.Context, a fleet.Agent, active map[string]bool, ended map[string]time.Time) (time.Time, error) {
+	id := rolloutOf(a.UpgradeActionID)
+	if id == "" {
+		return time.Time{}, nil
+	}
+	t, err := r.Store.Targets().Get(ctx, id, a.ID)
+	if err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			err = nil
+		}
+		return time.Time{}, err
+	}
+	if t.EndedAt != nil {
+		return *t.EndedAt, nil
+	}
+	if active[id] {
+		return time.Time{}, nil
+	}
+	if at, known := ended[id]; known {
+		return at, nil
+	}
+	o, err := r.Store.Rollouts().Get(ctx, id)
+	if err != nil && fleet.KindOf(err) != fleet.NotFound {
+		return time.Time{}, err
+	}
+	if o.EndedAt != nil {
+		ended[id] = *o.EndedAt
+	}
+	return ended[id], nil
+}

@@ -1,0 +1,13 @@
+package reconcile
+
+import (
+	"context"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+// IncidentReporter takes what needs a person. Opening the same incident again is
+// no error and makes no second one.
+type IncidentReporter interface {
+	Open(ctx context.Context, i fleet.Incident) error
+}

@@ -1,0 +1,134 @@
+package reconcile
+
+import (
+	"context"
+	"slices"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// join takes in agents that match only since the start, as a batch of their own
+// behind all others.
+func (r *Reconciler) join(ctx context.Context, b *board) error {
+	agents, err := r.Store.Agents().GetMany(ctx, b.strangers)
+	b.strangers = nil
+	if err != nil {
+		return err
+	}
+	catalog, err := r.Actions.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	p := &b.rollout.Plan
+	at := plan.QueryTime{Now: r.Now.UTC()}
+	if r.Timeouts != nil {
+		if at.Timeouts, err = r.Timeouts(ctx); err != nil {
+			return err
+		}
+	}
+	chosen, err := plan.NewSelector(&p.Select, at)
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.Invalid:
+		// The query had a meaning when the plan was made, to another version.
+		r.Log.Warn("nobody joins the rollout", "rollout", b.rollout.ID, "error", err)
+		return nil
+	case err != nil:
+		return err
+	}
+	wish := fleet.UpgradeWish{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force}
+	agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool {
+		return !chosen.MatchesAgent(&a) || a.Version == p.Version || plan.Busy(&a) || !plan.InRings(p, &a) ||
+			(p.SourceVersion != "" && a.Version != p.SourceVersion) || a.CheckUpgrade(wish, catalog) != nil
+	})
+	if agents, err = r.lock(ctx, b, agents); err != nil {
+		return err
+	}
+	agents = agents[:min(len(agents), max(0, fleet.MaxTargets-len(b.seats)))]
+	if len(agents) == 0 {
+		return nil
+	}
+	next := b.rollout
+	next.Batches = slices.Clone(next.Batches)
+	last := len(next.Batches) - 1
+	if last < 0 || next.Batches[last].Kind != fleet.BatchLate || next.Batches[last].EndedAt != nil {
+		if len(next.Batches) >= fleet.MaxBatches {
+			return nil // full: they would need a rollout of their own
+		}
+		last++
+		next.Batches = append(next.Batches, fleet.Batch{Index: last, Kind: fleet.BatchLate})
+	}
+	for i := range agents {
+		if !slices.Contains(next.Policies, agents[i].PolicyID) {
+			next.Policies = append(slices.Clip(next.Policies), agents[i].PolicyID)
+		}
+	}
+	// The batch before its targets: an empty one ends by itself.
+	if len(next.Batches) != len(b.rollout.Batches) || len(next.Policies) != len(b.rollout.Policies) {
+		if err := r.commit(ctx, b, next, r.Now.UTC()); err != nil {
+			return err
+		}
+	}
+	targets := make([]fleet.Target, len(agents))
+	for i := range agents {
+		targets[i] = lateTarget(&b.rollout, &agents[i], last, len(b.seats)+i)
+		plan.ChangeState(&targets[i], fleet.TargetPending, "", "", r.Now.UTC())
+	}
+	if err := r.Store.Targets().Create(ctx, targets); err != nil {
+		return err
+	}
+	ids := make([]string, len(agents))
+	for i := range agents {
+		ids[i] = agents[i].ID
+	}
+	stored, err := r.Store.Targets().GetMany(ctx, b.rollout.ID, ids)
+	if err != nil {
+		return err
+	}
+	now := r.Now.UTC()
+	for i := range stored {
+		b.add(stored[i])
+		b.sees(b.index[stored[i].AgentID], &agents[slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.ID == stored[i].AgentID })], now)
+	}
+	return nil
+}
+
+func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target {
+	t := fleet.Target{
+		RolloutID: r.ID, AgentID: a.ID, Hostname: a.Hostname(), Batch: batch, Order: order, Ring: plan.RingOfAgent(&r.Plan, a),
+		From: a.Version, To: r.Plan.Version, Site: a.Label("site"),
+	}
+	for _, limit := range r.Plan.Limits.Per {
+		t.Values = append(t.Values, a.Label(limit.Label))
+	}
+	return t
+}
+
+// lock gives the rollout the policies of agents, and leaves out those whose
+// policy another rollout has.
+func (r *Reconciler) lock(ctx context.Context, b *board, agents []fleet.Agent) ([]fleet.Agent, error) {
+	has := map[string]bool{}
+	for _, p := range b.rollout.Policies {
+		has[p] = true
+	}
+	for i := range agents {
+		policy := agents[i].PolicyID
+		if _, known := has[policy]; known {
+			continue
+		}
+		err := r.Store.PolicyLocks().Create(ctx, fleet.PolicyLock{PolicyID: policy, RolloutID: b.rollout.ID, At: r.Now.UTC()})
+		if err != nil && fleet.KindOf(err) == fleet.Conflict {
+			lock, err := r.Store.PolicyLocks().Get(ctx, policy)
+			if err != nil && fleet.KindOf(err) != fleet.NotFound {
+				return nil, err
+			}
+			has[policy] = err == nil && lock.RolloutID == b.rollout.ID // from before a crash
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		has[policy] = true
+	}
+	return slices.DeleteFunc(agents, func(a fleet.Agent) bool { return !has[a.PolicyID] }), nil
+}

@@ -1,0 +1,489 @@
+package reconcile_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/beacon"
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/checkin/parktest"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/presence"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/preview"
+	"github.com/muster-fleet/muster/server/rollout/reconcile"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+)
+
+// world is a server and its fleet at a time of its own: the real store, action
+// and check-in services, and hosts that behave as they are told.
+type world struct {
+	t       testing.TB
+	path    string
+	store   store.Store
+	now     time.Time
+	server  *server
+	hosts   map[string]*host
+	order   []string
+	tick    time.Duration
+	last    int64 // action there is
+	reports []fleet.Incident
+}
+
+// server is one process: what a crash takes away.
+type server struct {
+	store   store.Store
+	actions *action.Service
+	checkin *checkin.Service
+	beacons *beacon.Service
+	loop    *reconcile.Reconciler
+	flush   func(context.Context)
+}
+
+var starts atomic.Int64 // names of processes
+
+// emptyStore is the file of a store without documents: making its schema anew for
+// each of the hundreds of stores here takes longer than most of what they are for.
+var emptyStore = sync.OnceValues(func() (_ []byte, err error) {
+	dir, err := os.MkdirTemp("", "rollout")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "muster.db")
+	s, err := sqlite.Open(context.Background(), path, sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func openStore(t testing.TB, path string) *sqlite.Store {
+	t.Helper()
+	file, err := emptyStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return sqlitetest.Open(t, path)
+}
+
+func newWorld(t testing.TB, agents int) *world {
+	t.Helper()
+	w := &world{t: t, path: filepath.Join(t.TempDir(), "muster.db"), now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC), hosts: map[string]*host{}, tick: 10 * time.Second}
+	s := openStore(t, w.path)
+	w.store = s
+	for _, v := range []string{"1.0.0", "1.1.0"} {
+		w.must(s.Packages().Create(t.Context(), fleet.Package{
+			File: "muster-agent-" + v + "-linux-amd64.tar.gz", Version: v, OS: "linux", Arch: "amd64", SHA512: strings.Repeat("ab", 64), Size: 1 << 20,
+		}))
+	}
+	for i := range agents {
+		w.enrol(fmt.Sprintf("agent-%03d", i))
+	}
+	w.server = w.process(s)
+	return w
+}
+
+// process starts a server on a store.
+func (w *world) process(s store.Store) *server {
+	w.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	now := func() time.Time { return w.now }
+	events := &event.Stream{Store: s.Events(), Log: log, Now: now}
+	feed, err := action.NewFeed(context.Background(), s.Actions(), func(...string) {}, log)
+	w.must(err)
+	p := &server{store: s}
+	p.actions = &action.Service{Store: s, Feed: feed, Events: events, Log: log, Now: now}
+	ledger := &checkin.Ledger{Agents: s.Agents(), Parker: parktest.AtOnce{}, Log: log}
+	p.flush = ledger.Flush
+	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: parktest.AtOnce{}, Ledger: ledger, Events: events, Log: log, Now: now}
+	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
+	p.loop = &reconcile.Reconciler{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w}
+	return p
+}
+
+// Open keeps what was reported.
+func (w *world) Open(_ context.Context, i fleet.Incident) error {
+	w.reports = append(w.reports, i)
+	return nil
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// host is a simulated agent with its watcher.
+type host struct {
+	id, version string
+	from        string // what ran before
+	away        bool
+	bad         string // what is wrong with the version it is offered: "", download, crash, silent, sick, stuck, deaf
+	status      string
+	components  string
+	token       string
+	action      *agentapi.Action
+	state       agentapi.UpgradeState
+	since       time.Time
+	details     *agentapi.UpgradeDetails
+	upgrades    int  // how often a new version was started
+	slow        bool // stays where it downloads
+	seen        time.Time
+	seq         int64 // of the last action there was when it checked in
+}
+
+func meta(id, version string) string {
+	return fmt.Sprintf(`{"elastic":{"agent":{"version":%q,"upgradeable":true}},"host":{"hostname":"host-%s","architecture":"x86_64"},"os":{"type":"linux"}}`, version, id)
+}
+
+func (w *world) enrol(id string, tags ...string) *host {
+	w.t.Helper()
+	w.must(w.store.Agents().Create(w.t.Context(), fleet.Agent{
+		ID: id, Type: "PERMANENT", Active: true, PolicyID: "default", AccessKeyID: "key-" + id, AccessKeyHash: "hash", EnrolledAt: w.now,
+		Version: "1.0.0", LocalMetadata: json.RawMessage(meta(id, "1.0.0")), Tags: append([]string{}, tags...), Last: fleet.LastSeen{At: &w.now, Status: "online"},
+	}))
+	h := &host{id: id, version: "1.0.0", status: "online"}
+	w.hosts[id] = h
+	w.order = append(w.order, id)
+	return h
+}
+
+// checkin is one check-in of a host, with what it is given taken up.
+func (w *world) checkin(h *host) {
+	w.t.Helper()
+	p := w.server
+	agent, err := w.store.Agents().Get(w.t.Context(), h.id)
+	w.must(err)
+	req := agentapi.CheckinRequest{Status: h.status, AckToken: h.token, LocalMeta: json.RawMessage(meta(h.id, h.version)), UpgradeDetails: h.details}
+	if h.components != "" {
+		req.Components = json.RawMessage(h.components)
+	}
+	rec := httptest.NewRecorder()
+	if err := p.checkin.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), agent, req, presence.Mark{}); err != nil || rec.Code != http.StatusOK {
+		return // the server is dying: the host asks again
+	}
+	var resp agentapi.CheckinResponse
+	w.must(json.Unmarshal(rec.Body.Bytes(), &resp))
+	if resp.AckToken != "" {
+		h.token = resp.AckToken
+	}
+	for _, a := range resp.Actions {
+		w.take(h, a)
+	}
+}
+
+func (w *world) ack(h *host, actionID, errText string) {
+	agent, err := w.store.Agents().Get(w.t.Context(), h.id)
+	w.must(err)
+	w.server.actions.Ack(w.t.Context(), agent, []agentapi.AckEvent{{ActionID: actionID, AgentID: h.id, Error: errText}})
+}
+
+func (w *world) take(h *host, a agentapi.Action) {
+	switch a.Type {
+	case agentapi.ActionUpgrade:
+		if h.bad == "deaf" {
+			h.away = true // it dies with the action in its hands
+			h.details = w.details(h, a, agentapi.UpgradeRequested)
+			h.bad = ""
+			return
+		}
+		h.action = &a
+		h.enter(w, agentapi.UpgradeDownloading)
+	case agentapi.ActionCancel:
+		var d agentapi.CancelData
+		w.must(json.Unmarshal(a.Data, &d))
+		w.ack(h, a.ID, "")
+		if h.action != nil && h.action.ID == d.TargetID && !fleet.HostChanging(h.state) {
+			w.ack(h, d.TargetID, agentapi.Cancelled)
+			h.details = w.details(h, *h.action, agentapi.UpgradeFailed)
+			h.details.Metadata.ErrorMsg = agentapi.Cancelled
+			h.action, h.state = nil, ""
+		}
+	}
+}
+
+func (w *world) details(h *host, a agentapi.Action, s agentapi.UpgradeState) *agentapi.UpgradeDetails {
+	var d agentapi.UpgradeData
+	w.must(json.Unmarshal(a.Data, &d))
+	return &agentapi.UpgradeDetails{TargetVersion: d.Version, ActionID: a.ID, State: s}
+}
+
+func (h *host) enter(w *world, s agentapi.UpgradeState) {
+	h.state, h.since, h.details = s, w.now, w.details(h, *h.action, s)
+}
+
+func (w *world) beacon(h *host, stage agentapi.BeaconStage, crashes int, reason string) {
+	agent, err := w.store.Agents().Get(w.t.Context(), h.id)
+	w.must(err)
+	b := agentapi.Beacon{ActionID: h.action.ID, From: h.from, To: h.details.TargetVersion, Stage: stage, At: w.now, Agent: agentapi.BeaconAgent{Alive: crashes == 0, Crashes: crashes}}
+	if reason != "" {
+		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: reason}
+	}
+	w.must(w.server.beacons.Take(w.t.Context(), agent, b))
+}
+
+// parked says whether the host's poll has nothing to wake it in this tick.
+func (h *host) parked(w *world) bool {
+	if h.action == nil && h.details == nil && h.seq == w.last && w.now.Sub(h.seen) < checkin.RetouchInterval {
+		return true
+	}
+	h.seq, h.seen = w.last, w.now
+	return false
+}
+
+// live is what happens on a host in one tick.
+func (w *world) live(h *host) {
+	if h.away || h.parked(w) {
+		return
+	}
+	if h.action == nil {
+		w.checkin(h)
+		if h.action == nil && h.details != nil && h.details.State.Over() && h.details.Metadata.ErrorMsg == agentapi.Cancelled {
+			w.checkin(h) // tells that it was called off
+			h.details = nil
+			w.checkin(h)
+		}
+		if h.action == nil {
+			return
+		}
+	}
+	switch h.state {
+	case agentapi.UpgradeDownloading:
+		switch {
+		case h.slow:
+		case h.bad == "download":
+			h.details = w.details(h, *h.action, agentapi.UpgradeFailed)
+			h.details.Metadata.ErrorMsg, h.details.Metadata.FailedState = "the disk is full", agentapi.UpgradeDownloading
+			w.ack(h, h.action.ID, "the disk is full")
+			w.checkin(h)
+			h.action, h.state = nil, ""
+			return
+		case w.now.After(h.since):
+			h.enter(w, agentapi.UpgradeReplacing)
+		}
+		w.checkin(h)
+	case agentapi.UpgradeReplacing:
+		h.upgrades++
+		h.from = h.version
+		switch h.bad {
+		case "crash", "stuck":
+			h.state = agentapi.UpgradeRestarting
+			w.beacon(h, agentapi.BeaconWatching, 1, "")
+			return
+		}
+		h.version = h.details.TargetVersion
+		h.enter(w, agentapi.UpgradeWatching)
+		w.beacon(h, agentapi.BeaconWatching, 0, "")
+		w.ack(h, h.action.ID, "")
+		if h.bad == "sick" {
+			h.components = `[{"id":"log","type":"log","status":"FAILED","message":"cannot open"}]`
+		}
+		w.checkin(h)
+		if h.bad == "silent" {
+			h.away = true
+		}
+	case agentapi.UpgradeRestarting:
+		if h.bad == "stuck" {
+			w.beacon(h, agentapi.BeaconRollbackFailed, 2, "the disk is gone")
+			h.away = true
+			return
+		}
+		w.beacon(h, agentapi.BeaconRolledBack, 2, "it ended twice")
+		h.version = h.from
+		h.details = w.details(h, *h.action, agentapi.UpgradeRollback)
+		h.details.Metadata.Reason = "it ended twice"
+		w.checkin(h)
+		h.action, h.state = nil, ""
+	case agentapi.UpgradeWatching:
+		if w.now.Sub(h.since) >= 20*time.Second {
+			w.beacon(h, agentapi.BeaconCommitted, 0, "")
+			h.action, h.state, h.details = nil, "", nil
+		} else {
+			w.beacon(h, agentapi.BeaconWatching, 0, "")
+		}
+		w.checkin(h)
+	}
+}
+
+// pass lets time pass: hosts live, and the loop does a round, every tick.
+func (w *world) pass(d time.Duration) {
+	w.t.Helper()
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.must(w.turn())
+	}
+}
+
+// turn is one tick. The error is the loop's.
+func (w *world) turn() error {
+	w.t.Helper()
+	w.now = w.now.Add(w.tick)
+	var err error
+	w.last, err = w.store.Actions().LastSeq(w.t.Context()) // hosts make no actions
+	w.must(err)
+	for _, id := range w.order {
+		w.live(w.hosts[id])
+	}
+	w.server.flush(w.t.Context())
+	return w.server.loop.Round(w.t.Context())
+}
+
+// until lets time pass until the condition holds.
+func (w *world) until(id string, limit time.Duration, ok func(fleet.Rollout) bool) fleet.Rollout {
+	w.t.Helper()
+	for end := w.now.Add(limit); ; {
+		w.must(w.turn())
+		r := w.rollout(id)
+		if ok(r) {
+			return r
+		}
+		if w.now.After(end) {
+			w.t.Fatalf("after %s the rollout is %s with %+v, stopped by %+v, waiting for %+v", limit, r.State, r.Counts, r.Stop, r.Waiting)
+		}
+	}
+}
+
+func over(r fleet.Rollout) bool { return r.State.Over() }
+
+func stopped(r fleet.Rollout) bool { return r.State == fleet.RolloutPaused }
+
+func (w *world) rollout(id string) fleet.Rollout {
+	w.t.Helper()
+	r, err := w.store.Rollouts().Get(w.t.Context(), id)
+	w.must(err)
+	return r
+}
+
+func (w *world) target(id, agent string) fleet.Target {
+	w.t.Helper()
+	t, err := w.store.Targets().Get(w.t.Context(), id, agent)
+	w.must(err)
+	return t
+}
+
+func (w *world) agent(id string) fleet.Agent {
+	w.t.Helper()
+	a, err := w.store.Agents().Get(w.t.Context(), id)
+	w.must(err)
+	return a
+}
+
+// change does what an operator's command does to the document.
+func (w *world) change(id string, f func(*fleet.Rollout)) {
+	w.t.Helper()
+	r := w.rollout(id)
+	f(&r)
+	r.Generation++
+	w.must(w.store.Rollouts().Update(w.t.Context(), r))
+}
+
+func rolling(change func(*fleet.Plan)) fleet.Plan {
+	p := fleet.Plan{
+		Name: "Tuesday", Version: "1.1.0", Select: fleet.Selector{All: true},
+		Strategy: fleet.Strategy{Kind: fleet.Rolling, BatchSize: 10},
+		Health:   fleet.HealthRule{Wait: fleet.Duration(time.Minute)},
+	}
+	if change != nil {
+		change(&p)
+	}
+	return p
+}
+
+// start starts a rollout over the fleet as it is.
+func (w *world) start(id string, p fleet.Plan) fleet.Rollout {
+	w.t.Helper()
+	ctx := w.t.Context()
+	catalog, err := w.server.actions.Catalog(ctx)
+	w.must(err)
+	w.must(plan.Resolve(&p, nil, catalog))
+	w.must(plan.Check(&p))
+	r := fleet.Rollout{ID: id, State: fleet.RolloutRunning, Plan: p, Generation: 1, CreatedAt: w.now, StartedAt: &w.now, Policies: []string{"default"}}
+	var agents []fleet.Agent
+	w.must(w.store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) { agents = append(agents, a) }))
+	pre, err := preview.Compute(&r, preview.Fleet{Agents: agents, Catalog: catalog}, w.now)
+	w.must(err)
+	w.adopt(&r, pre)
+	return r
+}
+
+// adopt stores a rollout with the targets of a preview.
+func (w *world) adopt(r *fleet.Rollout, pre fleet.Preview) {
+	w.t.Helper()
+	var targets []fleet.Target
+	for i, t := range pre.Targets {
+		targets = append(targets, fleet.Target{
+			RolloutID: r.ID, AgentID: t.AgentID, Hostname: t.Hostname, Batch: t.Batch, Order: i, Ring: t.Ring, State: fleet.TargetPending,
+			From: t.From, To: t.To, Rollback: t.Rollback, Values: t.Values, Site: t.Site,
+		})
+		r.Counts.Add(fleet.TargetPending)
+	}
+	for _, b := range pre.Batches {
+		r.Batches = append(r.Batches, fleet.Batch{Index: b.Index, Kind: b.Kind, Ring: b.Ring, Counts: fleet.Counts{Total: b.Size, Pending: b.Size}})
+	}
+	w.must(w.store.Targets().Create(w.t.Context(), targets))
+	w.must(w.store.Rollouts().Create(w.t.Context(), *r))
+	w.must(w.store.PolicyLocks().Create(w.t.Context(), fleet.PolicyLock{PolicyID: "default", RolloutID: r.ID, At: w.now}))
+}
+
+// running are the hosts that run a version.
+func (w *world) running(version string) (ids []string) {
+	for _, id := range w.order {
+		if w.hosts[id].version == version {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// events are those of a type.
+func (w *world) events(types ...string) (found []fleet.Event) {
+	w.t.Helper()
+	for after := int64(0); ; {
+		list, err := w.store.Events().After(w.t.Context(), after, 1_000)
+		w.must(err)
+		if len(list) == 0 {
+			return found
+		}
+		for _, e := range list {
+			if slices.Contains(types, e.Type) {
+				found = append(found, e)
+			}
+			after = e.Seq
+		}
+	}
+}
+
+// checkCounts says whether the rollout's counts are those of its targets.
+func (w *world) checkCounts(r fleet.Rollout) {
+	w.t.Helper()
+	var want fleet.Counts
+	w.must(w.store.Targets().Each(w.t.Context(), r.ID, func(t fleet.Target) { want.Add(t.State) }))
+	if r.Counts != want {
+		w.t.Errorf("the rollout counts %+v, its targets are %+v", r.Counts, want)
+	}
+}

@@ -1,0 +1,205 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/preview"
+)
+
+// Scope of a rollback.
+type Scope string
+
+// The scopes.
+const (
+	ScopeFailed Scope = "failed" // what failed, wherever it stands
+	ScopeAll    Scope = "all"    // and what succeeded
+)
+
+// id of the rollback of a rollout: to ask for it again is to ask for the same.
+func (c Scope) id(rolloutID string) string {
+	if c == ScopeAll {
+		return rolloutID + "-rollback"
+	}
+	return rolloutID + "-rollback-" + string(c)
+}
+
+// holds says whether a target in this state is put back. Those that are under way
+// are, with all: what they reach is what is to be undone.
+func (c Scope) holds(s fleet.TargetState) bool {
+	switch s {
+	case fleet.TargetFailed, fleet.TargetRolledBack:
+		return true
+	case fleet.TargetSucceeded, fleet.TargetVerifying, fleet.TargetUpgrading:
+		return c == ScopeAll
+	}
+	return false
+}
+
+// Rollback makes and starts a rollout that puts targets back to their last
+// healthy versions, without canaries. Asked again it returns the same one.
+//
+// It writes the original's pause first, so that nothing more goes the wrong way
+// while the rollback is made; then it is made as any rollout is started.
+func (s *Service) Rollback(ctx context.Context, id string, scope Scope, w Word) (fleet.Rollout, error) {
+	if err := w.check(); err != nil {
+		return fleet.Rollout{}, err
+	}
+	if scope != ScopeAll && scope != ScopeFailed {
+		return fleet.Rollout{}, fleet.FieldError("body.scope", "is %q, want %s or %s", scope, ScopeFailed, ScopeAll)
+	}
+	for try := 1; ; try++ {
+		back, err := s.rollbackOnce(ctx, id, scope, w)
+		if err == nil || !isRace(err) || try == startTries {
+			return back, err
+		}
+	}
+}
+
+func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, w Word) (fleet.Rollout, error) {
+	r, err := s.Get(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	switch {
+	case r.RollbackOf != "":
+		return r, fleet.Errorf(fleet.Conflict, "%s is itself a rollback: make a rollout to the version the agents shall run", plan.Title(&r))
+	case r.State == fleet.RolloutDraft:
+		return r, refuse(&r, "roll back")
+	}
+	back, err := s.Store.Rollouts().Get(ctx, scope.id(id))
+	known := err == nil
+	switch {
+	case known && back.State != fleet.RolloutDraft:
+		return back, nil
+	case err != nil && fleet.KindOf(err) != fleet.NotFound:
+		return back, err
+	}
+	if err := s.checkOtherRollback(ctx, &r, scope.id(id)); err != nil {
+		return back, err
+	}
+	now := s.Now.UTC()
+	if !known {
+		back = rollbackOf(&r, scope, w, now)
+		// Looked at before anything is changed: a rollback that puts back nobody
+		// must not leave the rollout paused.
+		if _, err := s.surveyRollback(ctx, &r, &back, scope); err != nil {
+			return back, err
+		}
+	}
+	if err := s.stopForRollback(ctx, id, back.ID, scope, w); err != nil {
+		return back, err
+	}
+	if !known {
+		err := s.Store.Rollouts().Create(ctx, back)
+		if err != nil {
+			return back, race(err)
+		}
+		if back, err = s.Get(ctx, back.ID); err != nil {
+			return back, err
+		}
+	}
+	var pre fleet.Preview
+	if back.Pin != nil {
+		pre, err = s.GetPreview(ctx, back.Pin.Hash)
+	} else {
+		pre, err = s.surveyRollback(ctx, &r, &back, scope)
+	}
+	if err != nil {
+		return back, err
+	}
+	return s.begin(ctx, back, pre, id, fleet.EventRollbackStarted, w)
+}
+
+// checkOtherRollback refuses a second rollback, of another scope, beside one that
+// is under way.
+func (s *Service) checkOtherRollback(ctx context.Context, r *fleet.Rollout, id string) error {
+	if r.RolledBackBy == "" || r.RolledBackBy == id {
+		return nil
+	}
+	other, err := s.Store.Rollouts().Get(ctx, r.RolledBackBy)
+	switch {
+	case err != nil && fleet.KindOf(err) == fleet.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case other.State.Active():
+		return fleet.Errorf(fleet.Conflict, "%s is being rolled back by %s: wait until that has ended, or cancel it", plan.Title(r), plan.Title(&other))
+	}
+	return nil
+}
+
+// rollbackOf is the draft of a rollback: one batch within the limits of the
+// original, without canaries, windows or soak, since a fleet half put back is the
+// worst of both. For the same reason failures do not stop it: each has its own
+// incident.
+func rollbackOf(r *fleet.Rollout, scope Scope, w Word, now time.Time) fleet.Rollout {
+	p := r.Plan
+	p.Name, p.Description = "Rollback of "+r.Plan.Name, fmt.Sprintf("puts back %s of rollout %s", map[Scope]string{ScopeAll: "all", ScopeFailed: "what failed"}[scope], r.ID)
+	p.Profile, p.UpgradeID, p.ManifestHash = "", "", ""
+	p.Version, p.SourceVersion, p.SourceURI, p.Artifacts = "", "", "", nil
+	p.Force = true // going down is what it is for
+	p.LateJoiners = fleet.LateIgnore
+	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce, ForceContinue: true}
+	p.Pace = fleet.Pace{Emergency: true, OfferFor: r.Plan.Pace.OfferFor, WaitFor: r.Plan.Pace.WaitFor}
+	return fleet.Rollout{ID: scope.id(r.ID), State: fleet.RolloutDraft, Plan: p, RollbackOf: r.ID, CreatedAt: now, CreatedBy: w.Actor}
+}
+
+// surveyRollback says what the rollback would do to the fleet as it is.
+func (s *Service) surveyRollback(ctx context.Context, r, back *fleet.Rollout, scope Scope) (fleet.Preview, error) {
+	now := s.Now.UTC()
+	f, err := s.fleetNow(ctx, back, now)
+	if err != nil {
+		return fleet.Preview{}, err
+	}
+	var targets []fleet.Target
+	err = s.Store.Targets().Each(ctx, r.ID, func(t fleet.Target) {
+		if scope.holds(t.State) {
+			targets = append(targets, t)
+		}
+	})
+	if err != nil {
+		return fleet.Preview{}, err
+	}
+	if len(targets) == 0 {
+		return fleet.Preview{}, fleet.Errorf(fleet.Conflict, "%s has nothing to put back (%s)", plan.Title(r), map[Scope]string{
+			ScopeAll: "no target has begun", ScopeFailed: "no target has failed; scope all takes those that succeeded too",
+		}[scope])
+	}
+	pre, err := preview.ComputeRollback(back, targets, f, now)
+	if err != nil {
+		return pre, err
+	}
+	pre.RolloutID = back.ID
+	if len(pre.Targets) == 0 {
+		return pre, fleet.Errorf(fleet.Conflict, "no agent of %s would be put back: %s", plan.Title(r), leftOut(pre.Skipped))
+	}
+	return pre, nil
+}
+
+// stopForRollback pauses the original and points it to its rollback. One that is
+// being cancelled, or has ended, offers nothing anyway.
+func (s *Service) stopForRollback(ctx context.Context, id, backID string, scope Scope, w Word) error {
+	_, err := s.command(ctx, id, w, command{verb: "rollback", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+		stopped := r.State != fleet.RolloutRunning && (r.State != fleet.RolloutPaused || (r.Stop != nil && r.Stop.Kind == fleet.StopRollback))
+		if stopped && r.RolledBackBy == backID {
+			return "", nil
+		}
+		text := "began to roll back " + string(scope)
+		r.RolledBackBy = backID
+		if stopped {
+			return text, nil
+		}
+		wasRunning := r.State == fleet.RolloutRunning
+		r.State, r.PauseAsked, r.RunningSince = fleet.RolloutPaused, nil, nil
+		r.Stop = &fleet.Stop{Kind: fleet.StopRollback, Text: because(w.Actor+" rolled it back", w), By: w.Actor, At: now, Batch: plan.CurrentBatch(r)}
+		if !wasRunning {
+			return text, nil
+		}
+		return text + "; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, w, now)
+	}})
+	return err
+}

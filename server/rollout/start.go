@@ -1,0 +1,263 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/rollout/preview"
+)
+
+// A start writes in this order, so that starting again after a crash at any point
+// finishes it:
+//
+//  1. the preview, under its hash
+//  2. the locks of its policies
+//  3. the draft's Pin: from here on this preview is what will be started
+//  4. the targets
+//  5. the entry of the audit trail
+//  6. the state running: only now the reconciler sees it
+const (
+	// startTries bounds how often a start begins again because the draft was
+	// changed meanwhile, such as by a preview.
+	startTries = 3
+	// targetChunk bounds the targets of one durable write.
+	targetChunk = 10_000
+)
+
+// Start begins a draft as previewed. A *DriftError says how the fleet has
+// changed since; acceptDrift starts all the same, with the fleet as it is now.
+// Starting again what was started so returns it.
+func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, w Word) (fleet.Rollout, error) {
+	if err := w.check(); err != nil {
+		return fleet.Rollout{}, err
+	}
+	if hash == "" {
+		return fleet.Rollout{}, fleet.FieldError("body.hash", "is missing: preview the rollout, and start it with the preview's hash")
+	}
+	for try := 1; ; try++ {
+		r, err := s.startOnce(ctx, id, hash, acceptDrift, w)
+		if err == nil || !isRace(err) || try == startTries {
+			return r, err
+		}
+	}
+}
+
+// raceError is a change of the rollout's document by somebody else meanwhile, not
+// a refusal.
+type raceError struct{ error }
+
+func (e raceError) Unwrap() error { return e.error }
+
+func isRace(err error) bool {
+	_, ok := err.(raceError) //nolint:errorlint // it is wrapped by nobody
+	return ok
+}
+
+func race(err error) error {
+	if err != nil && fleet.KindOf(err) == fleet.Conflict {
+		return raceError{err}
+	}
+	return err
+}
+
+func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bool, w Word) (fleet.Rollout, error) {
+	r, err := s.Get(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	if r.Pin != nil && r.Pin.Hash != hash && !acceptDrift {
+		return r, fleet.Errorf(fleet.Conflict, "%s was started with preview %s, not with %s: make another rollout for another plan", plan.Title(&r), r.Pin.Hash, hash)
+	}
+	switch {
+	case r.State != fleet.RolloutDraft:
+		return r, nil
+	case r.RollbackOf != "":
+		return r, interruptedRollback(&r)
+	}
+	var pre fleet.Preview
+	if r.Pin == nil {
+		pre, err = s.agreed(ctx, &r, hash, acceptDrift)
+	} else {
+		// An interrupted start. Its targets may be there, so it is finished as it
+		// began; agents that have changed since are refused one by one.
+		pre, err = s.GetPreview(ctx, r.Pin.Hash)
+	}
+	if err != nil {
+		return r, err
+	}
+	return s.begin(ctx, r, pre, "", fleet.EventRolloutStarted, w)
+}
+
+// agreed is what the draft would do now, if that is what was previewed.
+func (s *Service) agreed(ctx context.Context, r *fleet.Rollout, hash string, acceptDrift bool) (fleet.Preview, error) {
+	pre, f, err := s.survey(ctx, r)
+	if err != nil {
+		return pre, err
+	}
+	if pre.Hash != hash && !acceptDrift {
+		old, err := s.GetPreview(ctx, hash)
+		if err != nil {
+			return pre, err
+		}
+		if err := s.keep(ctx, r.ID, pre); err != nil {
+			return pre, err
+		}
+		return pre, &DriftError{Drift: preview.Compare(old, pre), Now: pre}
+	}
+	if err := checkAnybody(pre); err != nil {
+		return pre, err
+	}
+	behind, err := plan.CheckRings(&r.Plan, f.Agents, f.Timeouts, s.Now.UTC())
+	if err != nil {
+		return pre, err
+	}
+	return pre, ringsError(&r.Plan, behind)
+}
+
+// checkAnybody refuses a start that would upgrade nobody.
+func checkAnybody(pre fleet.Preview) error {
+	if len(pre.Targets) > 0 {
+		return nil
+	}
+	if len(pre.Skipped) == 0 {
+		return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: none matches the plan's select")
+	}
+	return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: %s", leftOut(pre.Skipped))
+}
+
+// leftOut counts agents by why they are left out, most first.
+func leftOut(skipped []fleet.SkippedAgent) string {
+	counts := map[fleet.ReasonCode]int{}
+	var codes []fleet.ReasonCode
+	for _, s := range skipped {
+		if counts[s.Code]++; counts[s.Code] == 1 {
+			codes = append(codes, s.Code)
+		}
+	}
+	slices.SortStableFunc(codes, func(a, b fleet.ReasonCode) int { return counts[b] - counts[a] })
+	parts := make([]string, len(codes))
+	for i, c := range codes {
+		parts[i] = fmt.Sprintf("%d because %s", counts[c], plan.ReasonText(c))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ringsNamed is how many agents of lower rings a refusal names.
+const ringsNamed = 20
+
+// ringsError refuses rings while agents of lower ones do not run the version.
+func ringsError(p *fleet.Plan, behind []fleet.SkippedAgent) error {
+	if len(behind) == 0 {
+		return nil
+	}
+	names := make([]string, 0, ringsNamed)
+	for _, a := range behind[:min(ringsNamed, len(behind))] {
+		names = append(names, fmt.Sprintf("%s (%s)", a.Hostname, a.Version))
+	}
+	more := ""
+	if n := len(behind) - len(names); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	e := fleet.Errorf(fleet.Conflict, "%d agents of lower rings do not run %s yet: %s%s; roll it out to them first, or set strategy.rings.force", len(behind), p.Version, strings.Join(names, ", "), more)
+	e.Code = "rollout_lower_rings"
+	return e
+}
+
+// begin makes a draft run. Locks of the rollout from are taken over.
+func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview, from, typ string, w Word) (fleet.Rollout, error) {
+	now := s.Now.UTC()
+	if err := s.putPreview(ctx, pre, false); err != nil {
+		return r, err
+	}
+	policies := make([]string, 0, 8)
+	for _, t := range pre.Targets {
+		if !slices.Contains(policies, t.Policy) {
+			policies = append(policies, t.Policy)
+		}
+	}
+	slices.Sort(policies)
+	if err := s.takeLocks(ctx, &r, policies, from, now); err != nil {
+		return r, err
+	}
+	if r.Pin == nil {
+		r.Pin = &fleet.Pin{Hash: pre.Hash, Targets: len(pre.Targets), At: now}
+		r.Policies = policies
+		r.Batches, r.Counts = batchesOf(pre)
+		if err := s.Store.Rollouts().Update(ctx, r); err != nil {
+			return r, race(err)
+		}
+		var err error
+		if r, err = s.Get(ctx, r.ID); err != nil {
+			return r, err
+		}
+		if r.Pin == nil || r.Pin.Hash != pre.Hash || r.State != fleet.RolloutDraft {
+			return r, raceError{fleet.Errorf(fleet.Conflict, "%s was changed while it was started: start it again", plan.Title(&r))}
+		}
+	}
+	for chunk := range slices.Chunk(targetsOf(r.ID, pre), targetChunk) {
+		if err := s.Store.Targets().Create(ctx, chunk); err != nil {
+			return r, err
+		}
+	}
+	for _, hash := range r.Previews {
+		if hash == r.Pin.Hash {
+			continue
+		}
+		if err := s.dropPreview(ctx, r.ID, hash); err != nil {
+			return r, err
+		}
+	}
+	r.Previews = []string{r.Pin.Hash}
+	r.State, r.StartedAt, r.StartedBy = fleet.RolloutRunning, &now, w.Actor
+	r.Generation++
+	if err := s.record(ctx, &r, "start", w, fmt.Sprintf("started it for %d agents in %d batches", r.Counts.Total, len(r.Batches)), now); err != nil {
+		return r, err
+	}
+	if err := s.Store.Rollouts().Update(ctx, r); err != nil {
+		return r, race(err)
+	}
+	s.publish(ctx, typ, &r, w, now)
+	s.signal()
+	return r, nil
+}
+
+func batchesOf(pre fleet.Preview) ([]fleet.Batch, fleet.Counts) {
+	batches := make([]fleet.Batch, len(pre.Batches))
+	for i, b := range pre.Batches {
+		batches[i] = fleet.Batch{Index: b.Index, Kind: b.Kind, Ring: b.Ring, Counts: fleet.Counts{Total: b.Size, Pending: b.Size}}
+	}
+	return batches, fleet.Counts{Total: len(pre.Targets), Pending: len(pre.Targets)}
+}
+
+func targetsOf(id string, pre fleet.Preview) []fleet.Target {
+	targets := make([]fleet.Target, len(pre.Targets))
+	for i, t := range pre.Targets {
+		targets[i] = fleet.Target{
+			RolloutID: id, AgentID: t.AgentID, Hostname: t.Hostname, Batch: t.Batch, Order: i, Ring: t.Ring, State: fleet.TargetPending,
+			From: t.From, To: t.To, Rollback: t.Rollback, Values: t.Values, Site: t.Site, Code: fleet.WhyNext,
+		}
+		if t.Batch > 0 {
+			targets[i].Code = fleet.WhyBatch
+		}
+	}
+	return targets
+}
+
+// DriftError refuses a start because the fleet has changed since the preview.
+type DriftError struct {
+	Drift fleet.Drift
+	Now   fleet.Preview // what it would be
+}
+
+func (e *DriftError) Error() string {
+	d := e.Drift
+	return fmt.Sprintf("the fleet has changed since the preview: %s came, %d went, %d changed; look at the new preview and start with its hash %s, or accept the drift",
+		plan.Count(len(d.Added), "agent", "agents"), len(d.Removed), len(d.Changed), e.Now.Hash)
+}
+
+// Unwrap makes it a Conflict.
+func (e *DriftError) Unwrap() error { return fleet.Errorf(fleet.Conflict, "%s", e.Error()) }

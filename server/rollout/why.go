@@ -1,0 +1,215 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/explain"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// whyTargets is how many rollouts of an agent are looked through for the one
+	// that a question is about.
+	whyTargets = 50
+	// whyTrail is how many entries before a time are looked through for a step of
+	// the reconciler; operators write few between two of them.
+	whyTrail = 50
+)
+
+// Why explains an agent. An empty rollout means the one that has it, or had it
+// last; a zero at means now.
+func (s *Service) Why(ctx context.Context, agentID, rolloutID string, at time.Time) (explain.Explanation, error) {
+	now := s.Now.UTC()
+	if at.IsZero() {
+		at = now
+	}
+	at = at.UTC()
+	if at.After(now) {
+		return explain.Explanation{}, fleet.FieldError("query.at", "is %s, which is yet to come", at.Format(time.RFC3339))
+	}
+	var agent *fleet.Agent
+	a, err := s.Store.Agents().Get(ctx, agentID)
+	switch {
+	case err == nil:
+		agent = &a
+	case fleet.KindOf(err) != fleet.NotFound:
+		return explain.Explanation{}, err
+	}
+	if rolloutID == "" {
+		return s.whyLatest(ctx, agent, agentID, at, now)
+	}
+	r, err := s.Get(ctx, rolloutID)
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	t, err := s.Store.Targets().Get(ctx, rolloutID, agentID)
+	switch {
+	case err == nil:
+		return s.whyTarget(ctx, &r, t, agent, at, now)
+	case fleet.KindOf(err) != fleet.NotFound:
+		return explain.Explanation{}, err
+	case agent == nil:
+		return explain.Explanation{}, noAgent(agentID)
+	}
+	return s.whyOutside(ctx, &r, agent, at, now)
+}
+
+func noAgent(id string) error {
+	return fleet.Errorf(fleet.NotFound, "there is no agent %s: `muster agents list` shows those there are", id)
+}
+
+// whyLatest is about the rollout that has the agent, else one that is under way
+// for its policy and left it out, else the one that had it last.
+func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID string, at, now time.Time) (explain.Explanation, error) {
+	targets, err := s.Store.Targets().ByAgent(ctx, agentID, whyTargets)
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	var last *fleet.Rollout
+	var lastTarget fleet.Target
+	for _, t := range targets {
+		r, err := s.Store.Rollouts().Get(ctx, t.RolloutID)
+		switch {
+		case err != nil && fleet.KindOf(err) == fleet.NotFound:
+			continue
+		case err != nil:
+			return explain.Explanation{}, err
+		case r.StartedAt == nil || r.StartedAt.After(at):
+			continue // it had not begun at that time
+		}
+		last, lastTarget = &r, t
+		break
+	}
+	if last != nil && (last.EndedAt == nil || last.EndedAt.After(at)) {
+		return s.whyTarget(ctx, last, lastTarget, a, at, now)
+	}
+	if a == nil && last == nil {
+		return explain.Explanation{}, noAgent(agentID)
+	}
+	if a != nil && !at.Before(now) {
+		held, err := s.holders(ctx)
+		if err != nil {
+			return explain.Explanation{}, err
+		}
+		if h, ok := held[a.PolicyID]; ok {
+			r, err := s.Get(ctx, h.ID)
+			if err != nil {
+				return explain.Explanation{}, err
+			}
+			return s.whyOutside(ctx, &r, a, at, now)
+		}
+	}
+	if last != nil {
+		return s.whyTarget(ctx, last, lastTarget, a, at, now)
+	}
+	catalog, err := s.Actions.Catalog(ctx)
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	return explain.Alone(a, catalog, at, now), nil
+}
+
+func (s *Service) whyTarget(ctx context.Context, r *fleet.Rollout, t fleet.Target, a *fleet.Agent, at, now time.Time) (explain.Explanation, error) {
+	trail, err := s.trailBefore(ctx, r.ID, at, now)
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	blocked := fleet.ReasonCode("")
+	if !at.Before(now) {
+		if blocked, err = s.ownReason(ctx, r, &t, a, now); err != nil {
+			return explain.Explanation{}, err
+		}
+	}
+	return explain.Target(r, t, a, trail, blocked, at, now), nil
+}
+
+// ownReason is what keeps a target whose turn it is from being offered, by the
+// limits that Decide goes by; empty when it is not its turn. It reads the targets
+// in flight alone, of which the plan bounds the number.
+func (s *Service) ownReason(ctx context.Context, r *fleet.Rollout, t *fleet.Target, a *fleet.Agent, now time.Time) (fleet.ReasonCode, error) {
+	switch {
+	case r.State != fleet.RolloutRunning || !plan.StateOf(t.State).Waits() || t.Batch > plan.CurrentBatch(r):
+		return "", nil
+	case a == nil || !a.Active:
+		return fleet.WhyGone, nil
+	case now.Sub(a.LastActivity()) > fleet.OfflineAfter:
+		return fleet.WhyAway, nil
+	}
+	list, _, err := s.Store.Targets().List(ctx, store.TargetQuery{
+		RolloutID: r.ID, States: []fleet.TargetState{fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying}, Limit: fleet.MaxTargets,
+	})
+	if err != nil {
+		return "", err
+	}
+	var groups plan.GroupNumbers
+	flying := make([]plan.Target, len(list))
+	for i := range list {
+		flying[i] = plan.Target{State: plan.StateOf(list[i].State), Groups: groups.Of(&list[i], &r.Plan)}
+	}
+	seat := plan.Target{State: plan.StateOf(t.State), Busy: plan.Busy(a), Groups: groups.Of(t, &r.Plan), Sites: plan.NoSites}
+	tally, err := s.tally(ctx, r, now)
+	if err != nil {
+		return "", err
+	}
+	var room *plan.Room
+	if tally != nil {
+		offered, err := s.offered(ctx, r.Plan.Version, "")
+		if err != nil {
+			return "", err
+		}
+		room, seat.Sites = tally.Budget(r.Plan.Version, offered), tally.Sites(fleet.EncodeLabels(a.Labels()))
+	}
+	return cmp.Or(plan.BlockReason(&r.Plan, flying, &seat, room).Name(), fleet.WhyNext), nil
+}
+
+// trailBefore are the entries that say how the rollout stood at a time of the
+// past.
+func (s *Service) trailBefore(ctx context.Context, id string, at, now time.Time) ([]fleet.AuditEntry, error) {
+	if !at.Before(now) {
+		return nil, nil
+	}
+	trail, _, err := s.Store.Audit().List(ctx, store.AuditQuery{Subject: id, Until: &at, Limit: whyTrail})
+	return trail, err
+}
+
+// whyOutside explains an agent that is no target of the rollout: the pinned
+// preview says why, unless the agent came later.
+func (s *Service) whyOutside(ctx context.Context, r *fleet.Rollout, a *fleet.Agent, at, now time.Time) (explain.Explanation, error) {
+	hash := ""
+	switch {
+	case r.Pin != nil:
+		hash = r.Pin.Hash
+	case len(r.Previews) > 0:
+		hash = r.Previews[len(r.Previews)-1]
+	}
+	var pinned *fleet.Preview
+	if hash != "" {
+		pre, err := s.Store.Previews().Get(ctx, hash)
+		switch {
+		case err == nil:
+			pinned = &pre
+		case fleet.KindOf(err) != fleet.NotFound:
+			return explain.Explanation{}, err
+		}
+	}
+	if pinned != nil {
+		i := slices.IndexFunc(pinned.Skipped, func(out fleet.SkippedAgent) bool { return out.AgentID == a.ID })
+		if i >= 0 {
+			trail, err := s.trailBefore(ctx, r.ID, at, now)
+			if err != nil {
+				return explain.Explanation{}, err
+			}
+			return explain.Skipped(r, pinned.Skipped[i], trail, at, now), nil
+		}
+	}
+	chosen, err := s.chooser(ctx, &r.Plan.Select, now)
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	return explain.NonTarget(r, a, chosen.MatchesAgent(a), pinned, at, now), nil
+}
