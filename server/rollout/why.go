@@ -151,7 +151,7 @@ func (s *Service) ownReason(ctx context.Context, r *fleet.Rollout, t *fleet.Targ
 	for i := range list {
 		flying[i] = plan.Target{State: plan.StateOf(list[i].State), Groups: groups.Of(&list[i], &r.Plan)}
 	}
-	seat := plan.Target{State: plan.StateOf(t.State), Busy: plan.Busy(a), Groups: groups.Of(t, &r.Plan), Sites: plan.NoSites}
+	target := plan.Target{State: plan.StateOf(t.State), Busy: plan.Busy(a), Groups: groups.Of(t, &r.Plan), Sites: plan.NoSites}
 	tally, err := s.tally(ctx, r, now)
 	if err != nil {
 		return "", err
@@ -162,9 +162,9 @@ func (s *Service) ownReason(ctx context.Context, r *fleet.Rollout, t *fleet.Targ
 		if err != nil {
 			return "", err
 		}
-		room, seat.Sites = tally.Budget(r.Plan.Version, offered), tally.Sites(fleet.EncodeLabels(a.Labels()))
+		room, target.Sites = tally.Budget(r.Plan.Version, offered), tally.Sites(fleet.EncodeLabels(a.Labels()))
 	}
-	return cmp.Or(plan.BlockReason(&r.Plan, flying, &seat, room).Name(), fleet.WhyNext), nil
+	return cmp.Or(plan.BlockReason(&r.Plan, flying, &target, room).Name(), fleet.WhyNext), nil
 }
 
 // trailBefore are the entries that say how the rollout stood at a time of the

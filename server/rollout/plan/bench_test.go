@@ -18,10 +18,10 @@ func BenchmarkDecideMillion(b *testing.B) {
 			Strategy: fleet.Strategy{Kind: fleet.Rolling},
 			Limits:   fleet.Limits{MaxParallel: 500, Per: []fleet.LabelLimit{{Label: "site", Max: 10}, {Label: "rack", Max: 1}}},
 		}
-		seats := make([]Target, fleet.MaxTargets)
-		for i := range seats {
-			seats[i] = Target{
-				Online: i%10 != 0, Batch: int32(i * batches / len(seats)),
+		targets := make([]Target, fleet.MaxTargets)
+		for i := range targets {
+			targets[i] = Target{
+				Online: i%10 != 0, Batch: int32(i * batches / len(targets)),
 				Groups: [fleet.MaxLabelLimits]int32{int32(i % 300), int32(i % 20_000), -1, -1},
 				Sites:  [fleet.MaxLabelLimits]int32{int32(i % 300), -1, -1, -1},
 			}
@@ -29,7 +29,7 @@ func BenchmarkDecideMillion(b *testing.B) {
 		for i := range r.Batches {
 			r.Batches[i] = fleet.Batch{Index: i, Kind: fleet.BatchRegular}
 		}
-		return r, seats
+		return r, targets
 	}
 	room := func() *Room {
 		m := &Room{Exposure: fleet.Exposure{Version: "1.2.0", Fleet: fleet.MaxTargets, Limit: fleet.MaxTargets / 2, NeededHours: 100}}
@@ -38,12 +38,12 @@ func BenchmarkDecideMillion(b *testing.B) {
 		}
 		return m
 	}
-	run := func(name string, r *fleet.Rollout, seats []Target, check func(Step) bool) {
+	run := func(name string, r *fleet.Rollout, targets []Target, check func(Step) bool) {
 		b.Run(name, func(b *testing.B) {
 			w := World{Exposure: room()}
 			var step Step
 			for b.Loop() {
-				step = Decide(r, seats, w, now)
+				step = Decide(r, targets, w, now)
 			}
 			if !check(step) {
 				b.Fatalf("offers %d, moves %d, waits %+v, %+v", len(step.Offer), len(step.Moves), step.Rollout.Waiting, step.Rollout.Counts)
@@ -51,33 +51,33 @@ func BenchmarkDecideMillion(b *testing.B) {
 		})
 	}
 
-	r, seats := million(1_000)
-	run("fresh", r, seats, func(s Step) bool { return len(s.Offer) == 500 })
+	r, targets := million(1_000)
+	run("fresh", r, targets, func(s Step) bool { return len(s.Offer) == 500 })
 
-	r, seats = million(1_000)
+	r, targets = million(1_000)
 	for i := range 500_000 {
-		seats[i].State = Succeeded
+		targets[i].State = Succeeded
 		if i%10 == 0 {
-			seats[i].State, seats[i].Expires = Held, now.Add(time.Hour).UnixNano()
+			targets[i].State, targets[i].Expires = Held, now.Add(time.Hour).UnixNano()
 		}
 	}
 	for b := range 500 {
 		r.Batches[b].StartedAt, r.Batches[b].EndedAt, r.Batches[b].ClearedAt = &earlier, &earlier, &earlier
 	}
 	for i := 500_000; i < 500_400; i++ {
-		seats[i].State = Upgrading
+		targets[i].State = Upgrading
 	}
-	run("half way", r, seats, func(s Step) bool { return len(s.Offer) == 100 })
+	run("half way", r, targets, func(s Step) bool { return len(s.Offer) == 100 })
 
-	r, seats = million(1)
+	r, targets = million(1)
 	for i := range 500 {
-		seats[i].State = Upgrading
+		targets[i].State = Upgrading
 	}
-	run("one batch, all slots taken", r, seats, func(s Step) bool { return len(s.Offer) == 0 && len(s.Moves) == MaxMoves })
+	run("one batch, all slots taken", r, targets, func(s Step) bool { return len(s.Offer) == 0 && len(s.Moves) == MaxMoves })
 
-	r, seats = million(1_000)
+	r, targets = million(1_000)
 	r.State, r.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopThreshold, At: earlier}
-	run("paused", r, seats, func(s Step) bool {
+	run("paused", r, targets, func(s Step) bool {
 		return s.Rollout.Counts.Pending == fleet.MaxTargets && s.Reasons[0] == codeThreshold
 	})
 }

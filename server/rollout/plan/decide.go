@@ -48,15 +48,15 @@ var (
 	codeExpired     = CodeOf(fleet.WhyExpired)
 )
 
-// Decide says what a rollout does next. Seats are in the order of their batches.
+// Decide says what a rollout does next. Targets are in the order of their batches.
 // The same arguments give the same step, and nothing of them is changed.
 //
 // A round is: count; stop, if a gate says so; see which batch it is at; offer to
 // those that were away when it was their turn, then to the batch; say why nobody
 // else is offered anything. What a step says is after the step: counts, batches
 // and reasons take its offers, withdrawals and moves as done.
-func Decide(r *fleet.Rollout, seats []Target, w World, now time.Time) Step {
-	d := newDecision(r, seats, w, now)
+func Decide(r *fleet.Rollout, targets []Target, w World, now time.Time) Step {
+	d := newDecision(r, targets, w, now)
 	d.count()
 	switch r.State {
 	case fleet.RolloutRunning:
@@ -69,18 +69,18 @@ func Decide(r *fleet.Rollout, seats []Target, w World, now time.Time) Step {
 	return d.finish()
 }
 
-// seatCounts are seats by State.
-type seatCounts [Cancelled + 1]int
+// targetCounts are targets by State.
+type targetCounts [Cancelled + 1]int
 
-func (c *seatCounts) inFlight() int { return c[Offered] + c[Upgrading] + c[Verifying] }
+func (c *targetCounts) inFlight() int { return c[Offered] + c[Upgrading] + c[Verifying] }
 
-func (c *seatCounts) waiting() int { return c[Pending] + c[Held] }
+func (c *targetCounts) waiting() int { return c[Pending] + c[Held] }
 
-func (c *seatCounts) bad() int { return c[Failed] + c[RolledBack] }
+func (c *targetCounts) bad() int { return c[Failed] + c[RolledBack] }
 
-func (c *seatCounts) attempted() int { return c[Succeeded] + c.bad() }
+func (c *targetCounts) attempted() int { return c[Succeeded] + c.bad() }
 
-func (c *seatCounts) counts() fleet.Counts {
+func (c *targetCounts) counts() fleet.Counts {
 	counts := fleet.Counts{
 		Pending: c[Pending], Held: c[Held], Offered: c[Offered], Upgrading: c[Upgrading], Verifying: c[Verifying], Succeeded: c[Succeeded],
 		Failed: c[Failed], RolledBack: c[RolledBack], Withdrawn: c[Withdrawn], Skipped: c[Skipped], Expired: c[Expired], Cancelled: c[Cancelled],
@@ -95,18 +95,18 @@ func (c *seatCounts) counts() fleet.Counts {
 type decision struct {
 	given *fleet.Rollout
 	plan  *fleet.Plan
-	seats []Target
+	targets []Target
 	world World
 	now   time.Time
 
 	step Step
 	out  *fleet.Rollout // step.Rollout
 
-	first  []int        // the first seat of each batch, and the end
-	counts []seatCounts // of each batch
-	total  seatCounts
+	first  []int        // the first target of each batch, and the end
+	counts []targetCounts // of each batch
+	total  targetCounts
 	flying int // in flight, after this step's offers
-	// offered are seats whose offer could be taken back.
+	// offered are targets whose offer could be taken back.
 	offered []int32
 	// inGroup is how many of each group are in flight, for each label limit.
 	inGroup [fleet.MaxLabelLimits][]int32
@@ -117,34 +117,34 @@ type decision struct {
 	closed    Code // why nothing may be offered now by windows, freezes, rollbacks
 	closeText string
 	opens     *time.Time          // when what is closed opens; nil: not known
-	blocked   [len(codeNames)]int // seats whose turn it is and that were not offered, by reason
+	blocked   [len(codeNames)]int // targets whose turn it is and that were not offered, by reason
 	more      bool                // another round has work at once
 }
 
-func newDecision(r *fleet.Rollout, seats []Target, w World, now time.Time) *decision {
-	d := &decision{given: r, plan: &r.Plan, seats: seats, world: w, now: now}
+func newDecision(r *fleet.Rollout, targets []Target, w World, now time.Time) *decision {
+	d := &decision{given: r, plan: &r.Plan, targets: targets, world: w, now: now}
 	d.step.Rollout = *r
-	d.step.Reasons = make([]Code, len(seats))
+	d.step.Reasons = make([]Code, len(targets))
 	d.out = &d.step.Rollout
 	d.out.Batches = slices.Clone(r.Batches)
-	if len(d.out.Batches) == 0 && len(seats) > 0 {
+	if len(d.out.Batches) == 0 && len(targets) > 0 {
 		d.out.Batches = []fleet.Batch{{Kind: fleet.BatchRegular}}
 	}
 	n := len(d.out.Batches)
-	d.counts = make([]seatCounts, n)
+	d.counts = make([]targetCounts, n)
 	d.first = make([]int, n+1)
 	for b := 1; b < n; b++ {
 		from := d.first[b-1]
-		d.first[b] = from + sort.Search(len(seats)-from, func(i int) bool { return int(seats[from+i].Batch) >= b })
+		d.first[b] = from + sort.Search(len(targets)-from, func(i int) bool { return int(targets[from+i].Batch) >= b })
 	}
-	d.first[n] = len(seats)
+	d.first[n] = len(targets)
 	for d.at < n && d.out.Batches[d.at].ClearedAt != nil {
 		d.at++
 	}
 	return d
 }
 
-// count looks at every seat once. Offers held too long expire, and what failed
+// count looks at every target once. Offers held too long expire, and what failed
 // without harm goes back in line.
 func (d *decision) count() {
 	reason := codeBatch
@@ -160,7 +160,7 @@ func (d *decision) count() {
 	for b := range d.counts {
 		c := &d.counts[b]
 		for i := d.first[b]; i < d.first[b+1]; i++ {
-			s := &d.seats[i]
+			s := &d.targets[i]
 			c[min(s.State, Cancelled)]++
 			switch s.State {
 			case Pending:
@@ -188,7 +188,7 @@ func (d *decision) count() {
 			}
 		}
 	}
-	d.total = seatCounts{}
+	d.total = targetCounts{}
 	for b := range d.counts {
 		for s, n := range d.counts[b] {
 			d.total[s] += n
@@ -198,7 +198,7 @@ func (d *decision) count() {
 
 // keepHeld ends an offer that has been held for as long as it may.
 func (d *decision) keepHeld(b, i int) {
-	s := &d.seats[i]
+	s := &d.targets[i]
 	if !s.Online {
 		d.step.Reasons[i] = codeAway
 	}
@@ -212,11 +212,11 @@ func (d *decision) keepHeld(b, i int) {
 	}
 }
 
-// fly counts a seat in flight against the limits.
+// fly counts a target in flight against the limits.
 func (d *decision) fly(i int) {
 	d.flying++
 	for k := range d.labelLimits() {
-		group := int(d.seats[i].Groups[k])
+		group := int(d.targets[i].Groups[k])
 		if group < 0 {
 			continue
 		}
@@ -229,15 +229,15 @@ func (d *decision) fly(i int) {
 
 func (d *decision) labelLimits() int { return min(len(d.plan.Limits.Per), fleet.MaxLabelLimits) }
 
-// move changes a seat's state. Its reason goes; whoever leaves it waiting gives
+// move changes a target's state. Its reason goes; whoever leaves it waiting gives
 // it one.
 func (d *decision) move(b, i int, to State, code Code) {
-	d.step.Moves = append(d.step.Moves, Move{Seat: int32(i), To: to, Code: code})
+	d.step.Moves = append(d.step.Moves, Move{Target: int32(i), To: to, Code: code})
 	d.recount(b, i, to)
 	d.step.Reasons[i] = 0
 }
 
-// moveBounded moves a seat unless the round has moved as many as it may.
+// moveBounded moves a target unless the round has moved as many as it may.
 func (d *decision) moveBounded(b, i int, to State, code Code) bool {
 	if len(d.step.Moves) >= MaxMoves {
 		d.more = true
@@ -248,7 +248,7 @@ func (d *decision) moveBounded(b, i int, to State, code Code) bool {
 }
 
 func (d *decision) recount(b, i int, to State) {
-	from := min(d.seats[i].State, Cancelled)
+	from := min(d.targets[i].State, Cancelled)
 	d.counts[b][from]--
 	d.total[from]--
 	d.counts[b][to]++
@@ -393,7 +393,7 @@ func (d *decision) offerReturned() {
 			continue
 		}
 		for i := d.first[b]; i < d.first[b+1]; i++ {
-			if d.seats[i].State == Held && d.step.Reasons[i] != 0 && d.seats[i].Online {
+			if d.targets[i].State == Held && d.step.Reasons[i] != 0 && d.targets[i].Online {
 				d.offer(b, i)
 			}
 		}
@@ -403,17 +403,17 @@ func (d *decision) offerReturned() {
 			continue
 		}
 		for i := d.first[b]; i < d.first[b+1]; i++ {
-			if d.seats[i].State == Pending {
+			if d.targets[i].State == Pending {
 				d.offerAgain(b, i)
 			}
 		}
 	}
 }
 
-// offerAgain offers to a seat of an earlier batch, for as long as a batch may
+// offerAgain offers to a target of an earlier batch, for as long as a batch may
 // last; nothing else would end its wait.
 func (d *decision) offerAgain(b, i int) {
-	s := &d.seats[i]
+	s := &d.targets[i]
 	if !s.Online {
 		d.hold(b, i)
 		return
@@ -442,7 +442,7 @@ func (d *decision) offerBatch() (done bool) {
 	}
 	busy := d.blocked[codeBusy]
 	for i := d.first[b]; i < d.first[b+1]; i++ {
-		s := &d.seats[i]
+		s := &d.targets[i]
 		if s.State != Pending || d.step.Reasons[i] == 0 {
 			continue
 		}
@@ -465,7 +465,7 @@ func (d *decision) hold(b, i int) {
 	d.step.Reasons[i] = codeAway
 }
 
-// offer offers to a seat if every limit lets it, or says which does not.
+// offer offers to a target if every limit lets it, or says which does not.
 func (d *decision) offer(b, i int) Code {
 	code := d.obstacle(i)
 	d.step.Reasons[i] = code
@@ -476,13 +476,13 @@ func (d *decision) offer(b, i int) Code {
 	d.step.Offer = append(d.step.Offer, int32(i))
 	d.recount(b, i, Offered)
 	d.fly(i)
-	d.room.take(&d.seats[i])
+	d.room.take(&d.targets[i])
 	return 0
 }
 
-// obstacle is what keeps a seat from being offered, the most particular first.
+// obstacle is what keeps a target from being offered, the most particular first.
 func (d *decision) obstacle(i int) Code {
-	s := &d.seats[i]
+	s := &d.targets[i]
 	if s.Busy {
 		return codeBusy
 	}
@@ -507,10 +507,10 @@ func (d *decision) obstacle(i int) Code {
 	return 0
 }
 
-// hindrance is what keeps a waiting seat from being offered although it is its
-// turn, given the seats in flight; 0: nothing.
+// hindrance is what keeps a waiting target from being offered although it is its
+// turn, given the targets in flight; 0: nothing.
 func BlockReason(p *fleet.Plan, flying []Target, s *Target, room *Room) Code {
-	d := &decision{plan: p, seats: append(slices.Clip(flying), *s), room: newRoomLeft(room)}
+	d := &decision{plan: p, targets: append(slices.Clip(flying), *s), room: newRoomLeft(room)}
 	for i := range flying {
 		d.fly(i)
 	}
@@ -532,7 +532,7 @@ func (d *decision) excuseRunning() {
 	}
 }
 
-// excuse gives a reason to all from one seat to another that have one, but for
+// excuse gives a reason to all from one target to another that have one, but for
 // agents that are away: they would be kept by that in any case.
 func (d *decision) excuse(from, to int, code Code) {
 	for i, old := range d.step.Reasons[from:to] {
@@ -573,7 +573,7 @@ func (d *decision) cancel() {
 			continue
 		}
 		for i := d.first[b]; i < d.first[b+1]; i++ {
-			if s := d.seats[i].State; (s == Pending || s == Held) && !d.moveBounded(b, i, Cancelled, codeOperator) {
+			if s := d.targets[i].State; (s == Pending || s == Held) && !d.moveBounded(b, i, Cancelled, codeOperator) {
 				break
 			}
 		}
@@ -612,7 +612,7 @@ func (d *decision) withdraw() int {
 	return len(d.offered)
 }
 
-// batchOf is where newDecision put the seat, whatever number it carries.
+// batchOf is where newDecision put the target, whatever number it carries.
 func (d *decision) batchOf(i int) int {
 	return sort.Search(len(d.counts)-1, func(b int) bool { return d.first[b+1] > i })
 }
@@ -638,7 +638,7 @@ func (d *decision) finish() Step {
 	return d.step
 }
 
-// moment is now, apart from anything that would keep the seats in memory.
+// moment is now, apart from anything that would keep the targets in memory.
 func (d *decision) moment() *time.Time {
 	now := d.now
 	return &now

@@ -32,13 +32,13 @@ func story(t *testing.T, p fleet.Plan, sizes ...int) *simulation {
 		}
 		s.r.Batches = append(s.r.Batches, fleet.Batch{Index: b, Kind: kind})
 		for range size {
-			s.seats = append(s.seats, Target{
+			s.targets = append(s.targets, Target{
 				Batch: int32(b), Online: true, Since: start.UnixNano(),
 				Groups: [fleet.MaxLabelLimits]int32{-1, -1, -1, -1}, Sites: [fleet.MaxLabelLimits]int32{-1, -1, -1, -1},
 			})
 		}
 	}
-	s.exposed = make([]bool, len(s.seats))
+	s.exposed = make([]bool, len(s.targets))
 	return s
 }
 
@@ -48,10 +48,10 @@ func withCanaries() fleet.Plan {
 	return fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.Canary, Canary: &fleet.CanaryRule{}}}
 }
 
-// put puts seats into a state, as the reconciler does when it hears of it.
-func (s *simulation) put(state State, seats ...int) {
-	for _, i := range seats {
-		s.seats[i].State, s.seats[i].Code, s.seats[i].Since = state, 0, s.now.UnixNano()
+// put puts targets into a state, as the reconciler does when it hears of it.
+func (s *simulation) put(state State, targets ...int) {
+	for _, i := range targets {
+		s.targets[i].State, s.targets[i].Code, s.targets[i].Since = state, 0, s.now.UnixNano()
 		if state == Failed || state == RolledBack {
 			s.exposed[i] = false
 		}
@@ -60,8 +60,8 @@ func (s *simulation) put(state State, seats ...int) {
 
 // finish lets everything in flight succeed.
 func (s *simulation) finish() {
-	for i := range s.seats {
-		if s.seats[i].State.InFlight() {
+	for i := range s.targets {
+		if s.targets[i].State.InFlight() {
 			s.put(Succeeded, i)
 		}
 	}
@@ -70,11 +70,11 @@ func (s *simulation) finish() {
 func (s *simulation) wait(d time.Duration) { s.now = s.now.Add(d) }
 
 // offers does a round and wants exactly these to be offered the version.
-func (s *simulation) offers(seats ...int32) Step {
+func (s *simulation) offers(targets ...int32) Step {
 	s.Helper()
 	step := s.round()
-	if !slices.Equal(step.Offer, seats) {
-		s.Fatalf("it offers to %v, want %v; it is %s and waits for %+v", step.Offer, seats, s.r.State, s.r.Waiting)
+	if !slices.Equal(step.Offer, targets) {
+		s.Fatalf("it offers to %v, want %v; it is %s and waits for %+v", step.Offer, targets, s.r.State, s.r.Waiting)
 	}
 	return step
 }
@@ -119,11 +119,11 @@ func wantReasons(t *testing.T, step Step, want ...fleet.ReasonCode) {
 }
 
 func upTo(n int32) []int32 {
-	var seats []int32
+	var targets []int32
 	for i := range n {
-		seats = append(seats, i)
+		targets = append(targets, i)
 	}
-	return seats
+	return targets
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -171,9 +171,9 @@ func TestBatches(t *testing.T) {
 		p.Limits.Per = []fleet.LabelLimit{{Label: "site", Max: 1}, {Label: "rack", Max: 1}}
 		s := story(t, p, 6)
 		for i, group := range []int32{7, 7, 7, -1, -1, 3} {
-			s.seats[i].Groups[0] = group
+			s.targets[i].Groups[0] = group
 		}
-		s.seats[0].Groups[1], s.seats[3].Groups[1] = 1, 1
+		s.targets[0].Groups[1], s.targets[3].Groups[1] = 1, 1
 		wantReasons(t, s.offers(0, 4, 5), "", fleet.WhyLabelLimit, fleet.WhyLabelLimit, fleet.WhyLabelLimit, "", "")
 		s.offers()
 		s.waitsFor(fleet.WhyLabelLimit, "3 agents wait for others with the same site or rack")
@@ -214,8 +214,8 @@ func TestBatches(t *testing.T) {
 	})
 	t.Run("a round moves a bounded number, and asks for the next at once", func(t *testing.T) {
 		s := story(t, rolling(), MaxMoves+2)
-		for i := range s.seats {
-			s.seats[i].Online = false
+		for i := range s.targets {
+			s.targets[i].Online = false
 		}
 		step := s.offers()
 		if len(step.Moves) != MaxMoves || !step.Next.Equal(s.now) || s.r.Counts.Pending != 2 {
@@ -244,11 +244,11 @@ func TestAgentsThatAreAway(t *testing.T) {
 		p := rolling()
 		p.Limits.MaxParallel = 1
 		s := story(t, p, 2, 2)
-		s.seats[0].Online = false
+		s.targets[0].Online = false
 		wantReasons(t, s.offers(1), fleet.WhyAway, "", fleet.WhyBatch, fleet.WhyBatch)
 		s.finish()
 		s.offers(2)
-		s.seats[0].Online = true
+		s.targets[0].Online = true
 		s.finish()
 		wantReasons(t, s.offers(0), "", "", "", fleet.WhyParallel)
 		s.finish()
@@ -259,7 +259,7 @@ func TestAgentsThatAreAway(t *testing.T) {
 	})
 	t.Run("keep it running until their offers expire, and never count as attempted", func(t *testing.T) {
 		s := story(t, rolling(), 2)
-		s.seats[0].Online = false
+		s.targets[0].Online = false
 		s.offers(1)
 		s.finish()
 		step := s.offers()
@@ -278,13 +278,13 @@ func TestAgentsThatAreAway(t *testing.T) {
 	t.Run("are passed over batch by batch in one round when all are", func(t *testing.T) {
 		s := story(t, rolling(), 2, 2, 1)
 		for i := range 4 {
-			s.seats[i].Online = false
+			s.targets[i].Online = false
 		}
 		s.offers(4)
 	})
 	t.Run("that are back are not passed over with their batch", func(t *testing.T) {
 		s := story(t, rolling(), 1, 1)
-		s.seats[0].Online, s.seats[1].State = false, Held
+		s.targets[0].Online, s.targets[1].State = false, Held
 		if step := s.offers(); !step.Next.Equal(s.now) {
 			t.Fatalf("it looks again at %s, want at once", step.Next)
 		}
@@ -292,24 +292,24 @@ func TestAgentsThatAreAway(t *testing.T) {
 	})
 	t.Run("are not offered anything in a pause, although they are back", func(t *testing.T) {
 		s := story(t, rolling(), 2, 1)
-		s.seats[0].Online = false
+		s.targets[0].Online = false
 		s.offers(1)
 		s.r.PauseAsked = &fleet.Decision{By: "ann"}
 		s.finish()
 		s.offers()
 		s.stops(fleet.StopOperator, "an operator asked", 0)
-		s.seats[0].Online = true
+		s.targets[0].Online = true
 		wantReasons(t, s.offers(), fleet.WhyPaused, "", fleet.WhyPaused)
 	})
 	t.Run("busy agents wait, block their batch for as long as it may take, and are then left out", func(t *testing.T) {
 		s := story(t, rolling(), 2, 1)
-		s.seats[0].Busy = true
+		s.targets[0].Busy = true
 		wantReasons(t, s.offers(1), fleet.WhyBusy, "", fleet.WhyBatch)
 		s.finish()
 		step := s.offers()
 		s.waitsFor(fleet.WhyBusy, "1 agent has something else under way")
 		s.now = step.Next
-		if step = s.round(); len(step.Moves) != 1 || step.Moves[0] != (Move{Seat: 0, To: Skipped, Code: codeBusy}) {
+		if step = s.round(); len(step.Moves) != 1 || step.Moves[0] != (Move{Target: 0, To: Skipped, Code: codeBusy}) {
 			t.Fatalf("it moves %+v at %s", step.Moves, s.now)
 		}
 		s.offers(2)
@@ -376,7 +376,7 @@ func TestCanaries(t *testing.T) {
 	})
 	t.Run("that are all away are waited for, and prove nothing when none came", func(t *testing.T) {
 		s := story(t, withCanaries(), 2, 1)
-		s.seats[0].Online, s.seats[1].Online = false, false
+		s.targets[0].Online, s.targets[1].Online = false, false
 		step := s.settle()
 		s.waitsFor(fleet.WhyAway, "2 agents are away")
 		wantReasons(t, step, fleet.WhyAway, fleet.WhyAway, fleet.WhyBatch)
@@ -389,7 +389,7 @@ func TestCanaries(t *testing.T) {
 	})
 	t.Run("one of which came are enough", func(t *testing.T) {
 		s := story(t, withCanaries(), 2, 1)
-		s.seats[0].Online = false
+		s.targets[0].Online = false
 		s.offers(1)
 		s.finish()
 		s.round()
@@ -398,12 +398,12 @@ func TestCanaries(t *testing.T) {
 	})
 	t.Run("that came late are waited for", func(t *testing.T) {
 		s := story(t, withCanaries(), 2, 1)
-		s.seats[0].Online = false
+		s.targets[0].Online = false
 		s.offers(1)
 		s.finish()
 		s.round()
 		s.wait(2*fleet.DefaultHealthWait - time.Minute)
-		s.seats[0].Online = true
+		s.targets[0].Online = true
 		s.offers(0)
 		s.wait(time.Hour)
 		s.offers()
@@ -522,7 +522,7 @@ func TestStopping(t *testing.T) {
 		p := rolling()
 		p.Failure.Percent = ptr(20.0)
 		s := story(t, p, 6, 5)
-		s.seats[4].Online, s.seats[5].Online = false, false
+		s.targets[4].Online, s.targets[5].Online = false, false
 		s.offers(0, 1, 2, 3)
 		s.put(Failed, 0)
 		s.put(Succeeded, 1, 2)
@@ -608,14 +608,14 @@ func TestStopping(t *testing.T) {
 		p := rolling()
 		p.Pace.PauseOnSuccess, p.Limits.MaxParallel = true, 1
 		s := story(t, p, 2, 2, 1)
-		s.seats[0].Online = false
+		s.targets[0].Online = false
 		s.offers(1)
 		s.finish()
 		s.offers()
 		s.resume()
 		s.offers(2)
 		s.finish()
-		s.seats[0].Online, s.seats[3].Online = true, false
+		s.targets[0].Online, s.targets[3].Online = true, false
 		s.offers(0)
 		s.is(fleet.RolloutRunning)
 		s.offers()
@@ -641,7 +641,7 @@ func TestStopping(t *testing.T) {
 	})
 	t.Run("cancelling takes back what has not begun and waits for the rest", func(t *testing.T) {
 		s := story(t, rolling(), 3, 1)
-		s.seats[2].Online = false
+		s.targets[2].Online = false
 		s.offers(0, 1)
 		s.put(Upgrading, 0)
 		s.r.State = fleet.RolloutCancelling
@@ -654,7 +654,7 @@ func TestStopping(t *testing.T) {
 		s.offers()
 		s.is(fleet.RolloutCancelled)
 		s.put(Pending, 1)
-		wantReasons(t, Decide(&s.r, s.seats, s.world, s.now), "", fleet.WhyOver, "", "")
+		wantReasons(t, Decide(&s.r, s.targets, s.world, s.now), "", fleet.WhyOver, "", "")
 	})
 	t.Run("nothing is offered while it is being rolled back", func(t *testing.T) {
 		s := story(t, rolling(), 1, 1)
@@ -667,7 +667,7 @@ func TestStopping(t *testing.T) {
 func TestRetries(t *testing.T) {
 	stale := func(s *simulation, i int) {
 		s.put(Failed, i)
-		s.seats[i].Code = codeStale
+		s.targets[i].Code = codeStale
 	}
 	t.Run("what failed without harm is tried again, as often as the plan says", func(t *testing.T) {
 		p := rolling()
@@ -711,9 +711,9 @@ func TestRetries(t *testing.T) {
 			s.finish()
 			s.put(Pending, 0)
 			if end == Skipped {
-				s.seats[0].Busy = true
+				s.targets[0].Busy = true
 			} else {
-				s.world.Exposure = &Room{Exposure: fleet.Exposure{Version: "1.2.0", Fleet: 9, Limit: 1}} // seat 1 has it
+				s.world.Exposure = &Room{Exposure: fleet.Exposure{Version: "1.2.0", Fleet: 9, Limit: 1}} // target 1 has it
 			}
 			s.offers()
 			s.wait(fleet.DefaultWaitFor - time.Second)
@@ -722,8 +722,8 @@ func TestRetries(t *testing.T) {
 			s.wait(time.Second)
 			s.round()
 			s.is(fleet.RolloutCompleted)
-			if s.seats[0].State != end {
-				t.Fatalf("it is %s in the end, want %s", s.seats[0].State.Name(), end.Name())
+			if s.targets[0].State != end {
+				t.Fatalf("it is %s in the end, want %s", s.targets[0].State.Name(), end.Name())
 			}
 		}
 	})
@@ -867,7 +867,7 @@ func TestExposureBudget(t *testing.T) {
 	t.Run("the room of a site is taken too, and the others go on", func(t *testing.T) {
 		s := story(t, rolling(), 4)
 		budget(s, 100, 1)
-		s.seats[0].Sites[0], s.seats[1].Sites[0], s.seats[2].Sites[0] = 1, 1, 0
+		s.targets[0].Sites[0], s.targets[1].Sites[0], s.targets[2].Sites[0] = 1, 1, 0
 		wantReasons(t, s.offers(0, 2, 3), "", fleet.WhyExposure, "", "")
 		s.finish()
 		s.offers()
@@ -885,7 +885,7 @@ func TestExposureBudget(t *testing.T) {
 	t.Run("beyond the limit of a site it stops as well", func(t *testing.T) {
 		s := story(t, rolling(), 2, 1)
 		budget(s, 10, 10)
-		s.seats[0].Sites[0], s.seats[1].Sites[0] = 0, 0
+		s.targets[0].Sites[0], s.targets[1].Sites[0] = 0, 0
 		s.offers(0, 1)
 		s.limitTo(10, 1)
 		s.round()
@@ -895,14 +895,14 @@ func TestExposureBudget(t *testing.T) {
 
 func TestSeatsThatAreNotAsTheyShouldBe(t *testing.T) {
 	s := story(t, rolling(), 2)
-	s.seats[0].State, s.seats[1].Batch = 99, 12
-	s.seats[1].Sites[0], s.world.Exposure = 40, &Room{Exposure: fleet.Exposure{Limit: 5}}
-	step := Decide(&s.r, s.seats, s.world, s.now)
+	s.targets[0].State, s.targets[1].Batch = 99, 12
+	s.targets[1].Sites[0], s.world.Exposure = 40, &Room{Exposure: fleet.Exposure{Limit: 5}}
+	step := Decide(&s.r, s.targets, s.world, s.now)
 	if !slices.Equal(step.Offer, []int32{1}) || step.Rollout.Counts.Cancelled != 1 {
 		t.Fatalf("it offers to %v and counts %+v", step.Offer, step.Rollout.Counts)
 	}
 	s.r.Batches = nil
-	if step = Decide(&s.r, s.seats, s.world, s.now); len(step.Rollout.Batches) != 1 || !slices.Equal(step.Offer, []int32{1}) {
+	if step = Decide(&s.r, s.targets, s.world, s.now); len(step.Rollout.Batches) != 1 || !slices.Equal(step.Offer, []int32{1}) {
 		t.Fatalf("it makes of no batches %+v and offers to %v", step.Rollout.Batches, step.Offer)
 	}
 }

@@ -269,7 +269,7 @@ func (d *decision) overdue() bool {
 		return false
 	}
 	for i := d.first[d.at]; i < d.first[d.at+1]; i++ {
-		s := &d.seats[i]
+		s := &d.targets[i]
 		if s.State == Pending && s.Online && s.Busy && !d.moveBounded(d.at, i, Skipped, codeBusy) {
 			return false
 		}
@@ -329,7 +329,7 @@ func (d *decision) stop(s stopped) {
 	}
 	d.out.State, d.out.Stop, d.out.PauseAsked, d.out.RunningSince = fleet.RolloutPaused, stop, nil, nil
 	d.out.Generation++
-	d.excuse(0, len(d.seats), CodeOf(StopReason(stop)))
+	d.excuse(0, len(d.targets), CodeOf(StopReason(stop)))
 	d.out.Waiting = d.waitsPaused()
 }
 

@@ -18,7 +18,7 @@ type simulation struct {
 	rapid.TB
 	draw    *rapid.T // nil in a story, which draws nothing
 	r       fleet.Rollout
-	seats   []Target
+	targets   []Target
 	world   World
 	now     time.Time
 	exposed []bool // runs the version, or was offered it
@@ -38,15 +38,15 @@ func newSimulation(t *rapid.T) *simulation {
 		}
 		s.r.Batches = append(s.r.Batches, fleet.Batch{Index: b, Kind: kind, Ring: b / 2})
 		for range rapid.IntRange(0, 8).Draw(t, "size") {
-			seat := Target{Batch: int32(b), Ring: int16(b / 2), Since: s.now.UnixNano(), Online: rapid.IntRange(0, 4).Draw(t, "online") > 0}
-			for k := range seat.Groups {
-				seat.Groups[k], seat.Sites[k] = -1, -1
+			target := Target{Batch: int32(b), Ring: int16(b / 2), Since: s.now.UnixNano(), Online: rapid.IntRange(0, 4).Draw(t, "online") > 0}
+			for k := range target.Groups {
+				target.Groups[k], target.Sites[k] = -1, -1
 			}
 			for k := range p.Limits.Per {
-				seat.Groups[k] = int32(rapid.IntRange(-1, 3).Draw(t, "group"))
+				target.Groups[k] = int32(rapid.IntRange(-1, 3).Draw(t, "group"))
 			}
-			seat.Sites[0] = int32(rapid.IntRange(-1, 2).Draw(t, "site"))
-			s.seats = append(s.seats, seat)
+			target.Sites[0] = int32(rapid.IntRange(-1, 2).Draw(t, "site"))
+			s.targets = append(s.targets, target)
 			s.exposed = append(s.exposed, false)
 		}
 	}
@@ -119,7 +119,7 @@ func (s *simulation) recount() {
 	for i, is := range s.exposed {
 		if is {
 			fresh.Exposed++
-			if site := s.seats[i].Sites[0]; site >= 0 {
+			if site := s.targets[i].Sites[0]; site >= 0 {
 				fresh.Sites[site].Exposed++
 			}
 		}
@@ -130,12 +130,12 @@ func (s *simulation) recount() {
 // round decides, judges the step, and carries it out.
 func (s *simulation) round() Step {
 	s.recount()
-	before, seats := s.r, slices.Clone(s.seats)
-	step := Decide(&s.r, s.seats, s.world, s.now)
-	if !reflect.DeepEqual(before, s.r) || !slices.Equal(seats, s.seats) {
+	before, targets := s.r, slices.Clone(s.targets)
+	step := Decide(&s.r, s.targets, s.world, s.now)
+	if !reflect.DeepEqual(before, s.r) || !slices.Equal(targets, s.targets) {
 		s.Fatal("Decide changed what it was given")
 	}
-	if again := Decide(&s.r, s.seats, s.world, s.now); !reflect.DeepEqual(step, again) {
+	if again := Decide(&s.r, s.targets, s.world, s.now); !reflect.DeepEqual(step, again) {
 		s.Fatalf("asked again it says\n%+v, not\n%+v", again, step)
 	}
 	s.judgeOffers(&step)
@@ -159,19 +159,19 @@ func (s *simulation) judgeOffers(step *Step) {
 	}
 	current := slices.IndexFunc(step.Rollout.Batches, func(b fleet.Batch) bool { return b.ClearedAt == nil })
 	for _, i := range step.Offer {
-		seat := &s.seats[i]
-		if seat.State != Pending && seat.State != Held {
-			s.Fatalf("it offers to %d, which is %s", i, seat.State.Name())
+		target := &s.targets[i]
+		if target.State != Pending && target.State != Held {
+			s.Fatalf("it offers to %d, which is %s", i, target.State.Name())
 		}
-		if !seat.Online || seat.Busy {
+		if !target.Online || target.Busy {
 			s.Fatalf("it offers to %d, which is away or busy", i)
 		}
-		if current >= 0 && int(seat.Batch) > current {
-			s.Fatalf("it offers to %d of batch %d, and is at %d", i, seat.Batch, current)
+		if current >= 0 && int(target.Batch) > current {
+			s.Fatalf("it offers to %d of batch %d, and is at %d", i, target.Batch, current)
 		}
-		for _, b := range step.Rollout.Batches[:seat.Batch] {
-			if b.Ring < int(seat.Ring) && b.ClearedAt == nil {
-				s.Fatalf("it offers to ring %d before ring %d is done", seat.Ring, b.Ring)
+		for _, b := range step.Rollout.Batches[:target.Batch] {
+			if b.Ring < int(target.Ring) && b.ClearedAt == nil {
+				s.Fatalf("it offers to ring %d before ring %d is done", target.Ring, b.Ring)
 			}
 		}
 	}
@@ -184,29 +184,29 @@ func (s *simulation) carryOut(step *Step) {
 			s.Fatalf("the step names %d twice", i)
 		}
 		touched[i] = true
-		s.seats[i].Since = s.now.UnixNano()
-		s.seats[i].Expires = 0
-		return &s.seats[i]
+		s.targets[i].Since = s.now.UnixNano()
+		s.targets[i].Expires = 0
+		return &s.targets[i]
 	}
 	for _, i := range step.Offer {
-		seat := once(i)
-		seat.State, seat.Code = Offered, 0
-		seat.Attempts++
+		target := once(i)
+		target.State, target.Code = Offered, 0
+		target.Attempts++
 		s.exposed[i] = true
 	}
 	for _, i := range step.Withdraw {
-		seat := once(i)
-		if seat.State != Offered {
-			s.Fatalf("it withdraws %d, which is %s", i, seat.State.Name())
+		target := once(i)
+		if target.State != Offered {
+			s.Fatalf("it withdraws %d, which is %s", i, target.State.Name())
 		}
-		seat.State = Withdrawn
+		target.State = Withdrawn
 		s.exposed[i] = false
 	}
 	for _, m := range step.Moves {
-		seat := once(m.Seat)
-		seat.State, seat.Code = m.To, m.Code
+		target := once(m.Target)
+		target.State, target.Code = m.To, m.Code
 		if m.To == Held {
-			seat.Expires = s.now.Add(s.r.Plan.Pace.OfferFor.D()).UnixNano()
+			target.Expires = s.now.Add(s.r.Plan.Pace.OfferFor.D()).UnixNano()
 		}
 	}
 	s.r = step.Rollout
@@ -217,23 +217,23 @@ func (s *simulation) judgeRest(before *fleet.Rollout, step *Step) {
 	var total fleet.Counts
 	batches := make([]fleet.Counts, len(s.r.Batches))
 	flying, groups := 0, map[[2]int32]int{}
-	for i := range s.seats {
-		seat := &s.seats[i]
-		total.Add(seat.State.Name())
-		batches[seat.Batch].Add(seat.State.Name())
-		if seat.State.InFlight() {
+	for i := range s.targets {
+		target := &s.targets[i]
+		total.Add(target.State.Name())
+		batches[target.Batch].Add(target.State.Name())
+		if target.State.InFlight() {
 			flying++
-			for k, g := range seat.Groups {
+			for k, g := range target.Groups {
 				if g >= 0 {
 					groups[[2]int32{int32(k), g}]++
 				}
 			}
 		}
-		if waits := seat.State == Pending || seat.State == Held; waits != (step.Reasons[i] != 0) {
-			s.Fatalf("seat %d is %s with the reason %q, rollout %s", i, seat.State.Name(), step.Reasons[i].Name(), s.r.State)
+		if waits := target.State == Pending || target.State == Held; waits != (step.Reasons[i] != 0) {
+			s.Fatalf("target %d is %s with the reason %q, rollout %s", i, target.State.Name(), step.Reasons[i].Name(), s.r.State)
 		}
 	}
-	if total != s.r.Counts || total.Total != len(s.seats) {
+	if total != s.r.Counts || total.Total != len(s.targets) {
 		s.Fatalf("counts %+v, want %+v", s.r.Counts, total)
 	}
 	for b := range batches {
@@ -334,7 +334,7 @@ func (s *simulation) judgeNext(step *Step) {
 		long = step.Next.Sub(s.now)
 	}
 	then := s.now.Add(time.Duration(float64(long) * rapid.SampledFrom([]float64{0.01, 0.5, 0.999}).Draw(s.draw, "meanwhile")))
-	if early := Decide(&s.r, s.seats, s.world, then); early.Changed || len(early.Offer)+len(early.Withdraw)+len(early.Moves) > 0 {
+	if early := Decide(&s.r, s.targets, s.world, then); early.Changed || len(early.Offer)+len(early.Withdraw)+len(early.Moves) > 0 {
 		s.Fatalf("at %s it said that nothing changes before %s, but at %s it moves %v, offers %v; %s %+v %+v, not %s %+v %+v",
 			s.now, step.Next, then, early.Moves, early.Offer, early.Rollout.State, early.Rollout.Waiting, early.Rollout.Batches, s.r.State, s.r.Waiting, s.r.Batches)
 	}
@@ -342,9 +342,9 @@ func (s *simulation) judgeNext(step *Step) {
 
 // agents lets those in flight get on, well or badly, and come and go.
 func (s *simulation) agents() {
-	for i := range s.seats {
-		seat := &s.seats[i]
-		switch seat.State {
+	for i := range s.targets {
+		target := &s.targets[i]
+		switch target.State {
 		case Offered:
 			s.become(i, rapid.SampledFrom([]State{Offered, Upgrading, Upgrading, Failed}).Draw(s.draw, "offered"))
 		case Upgrading:
@@ -353,22 +353,22 @@ func (s *simulation) agents() {
 			s.become(i, rapid.SampledFrom([]State{Verifying, Succeeded, Succeeded, Succeeded, Succeeded, RolledBack}).Draw(s.draw, "verifying"))
 		case Pending, Held:
 			if n := rapid.IntRange(0, 19).Draw(s.draw, "presence"); n < 2 {
-				seat.Online = n == 0
+				target.Online = n == 0
 			} else if n < 4 {
-				seat.Busy = n == 2
+				target.Busy = n == 2
 			}
 		}
 	}
 }
 
 func (s *simulation) become(i int, to State) {
-	seat := &s.seats[i]
-	if seat.State == to {
+	target := &s.targets[i]
+	if target.State == to {
 		return
 	}
-	seat.State, seat.Code, seat.Since = to, 0, s.now.UnixNano()
+	target.State, target.Code, target.Since = to, 0, s.now.UnixNano()
 	if to == Failed && rapid.Bool().Draw(s.draw, "stale") {
-		seat.Code = codeStale
+		target.Code = codeStale
 	}
 	if to == Failed || to == RolledBack {
 		s.exposed[i] = false
@@ -386,8 +386,8 @@ func (s *simulation) operator(command int) {
 	case command == 5 && r.State.Active():
 		r.Approved = word
 	case command == 6 && r.State.Active() && r.State != fleet.RolloutCancelling:
-		for i := range s.seats {
-			if st := s.seats[i].State; st == Failed || st == RolledBack || st == Withdrawn || st == Expired {
+		for i := range s.targets {
+			if st := s.targets[i].State; st == Failed || st == RolledBack || st == Withdrawn || st == Expired {
 				s.become(i, Pending)
 			}
 		}
@@ -410,8 +410,8 @@ func (s *simulation) operator(command int) {
 // resume goes on, and carries out the order to return that goes with it.
 func (s *simulation) resume() {
 	s.r.State, s.r.Stop, s.r.Forgiven = fleet.RolloutRunning, nil, s.r.Counts.Bad()
-	for i := range s.seats {
-		if s.seats[i].Stopped() {
+	for i := range s.targets {
+		if s.targets[i].Stopped() {
 			s.become(i, Pending)
 		}
 	}
@@ -440,16 +440,16 @@ func (s *simulation) bringToAnEnd() {
 		s.limitTo(60, 20)
 	}
 	s.r.Approved, s.world.RollingBack = &fleet.Decision{By: "ann"}, false
-	for range 40 + 20*len(s.seats) + 10*len(s.r.Batches) {
+	for range 40 + 20*len(s.targets) + 10*len(s.r.Batches) {
 		step := s.settle()
 		if s.r.State.Over() {
 			return
 		}
-		for i := range s.seats {
-			if s.seats[i].State.InFlight() {
-				s.seats[i].State = Succeeded
+		for i := range s.targets {
+			if s.targets[i].State.InFlight() {
+				s.targets[i].State = Succeeded
 			}
-			s.seats[i].Online, s.seats[i].Busy = true, false
+			s.targets[i].Online, s.targets[i].Busy = true, false
 		}
 		if d := s.r.Plan.Strategy.Deadline; d != nil && !d.After(s.now) {
 			s.r.State = fleet.RolloutCancelling

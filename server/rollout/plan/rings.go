@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// maxRing bounds ring numbers: nobody has more stages, and a seat keeps two bytes
+// maxRing bounds ring numbers: nobody has more stages, and a target keeps two bytes
 // for it.
 const MaxRing = 1_000
 

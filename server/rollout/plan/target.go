@@ -6,24 +6,31 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Seat is a target as Decide sees it: small, because a rollout may have a million.
+// Target is a target as Decide sees it: small, because a rollout may have a million.
 type Target struct {
-	State    State
+	AgentID string
+	State   State
+	// Attempts is how often the version was offered.
 	Attempts uint8
 	// Code says why it is in its state, as far as Decide needs to know.
 	Code Code
-	// Online: the agent has been heard of lately enough to take an offer.
+	// Online: the agent was heard of lately enough to take an offer.
 	Online bool
-	// Busy: it cannot take one now, since something else is under way on it.
-	Busy  bool
-	Ring  int16
-	Batch int32
+	// Busy: the agent cannot take an offer now, since something else is under way
+	// on it.
+	Busy bool
+	// Runs: the agent runs the version. Seen: it is in the latest snapshot of the
+	// fleet. Decide reads neither.
+	Runs, Seen bool
+	Ring       int16
+	Batch      int32
 	// Groups number the agent's values of the labels in Limits.Per, Sites those
 	// of the labels in the exposure rule. -1: it has no such label.
 	Groups [fleet.MaxLabelLimits]int32
 	Sites  [fleet.MaxLabelLimits]int32
-	Since  int64 // Unix nanoseconds: when it came into its state
-	// Expires is when a held offer ends, Unix nanoseconds; 0: it is not held.
+	// Since is when it came into its state, in Unix nanoseconds.
+	Since int64
+	// Expires is when a held offer ends, in Unix nanoseconds; 0: it is not held.
 	Expires int64
 }
 
@@ -110,15 +117,15 @@ type World struct {
 // been offered before this round.
 type Room struct {
 	fleet.Exposure
-	// Sites are the label values of the rule, numbered as in Seat.Sites.
+	// Sites are the label values of the rule, numbered as in Target.Sites.
 	Sites []fleet.ExposureValue
 }
 
-// Step is what Decide wants done in this round. Seats are named by their index.
+// Step is what Decide wants done in this round. Targets are named by their index.
 type Step struct {
-	// Offer are seats to offer the version to, in order.
+	// Offer are targets to offer the version to, in order.
 	Offer []int32
-	// Withdraw are offered seats whose offer is taken back, in the same round.
+	// Withdraw are offered targets whose offer is taken back, in the same round.
 	Withdraw []int32
 	// Moves are all other changes of state.
 	Moves []Move
@@ -127,7 +134,7 @@ type Step struct {
 	Rollout fleet.Rollout
 	// Changed says whether Rollout differs in anything worth writing.
 	Changed bool
-	// Reasons says of each seat that is pending or held and not offered why not;
+	// Reasons says of each target that is pending or held and not offered why not;
 	// 0 for the others.
 	Reasons []Code
 	// Next is when to look again at the latest, zero: when something happens.
@@ -136,7 +143,7 @@ type Step struct {
 
 // Move is one target's change of state.
 type Move struct {
-	Seat int32
+	Target int32
 	To   State
 	Code Code
 }
@@ -166,9 +173,9 @@ func (n *GroupNumbers) Of(t *fleet.Target, p *fleet.Plan) [fleet.MaxLabelLimits]
 	return groups
 }
 
-// waits says whether a seat is not offered the version yet.
+// waits says whether a target is not offered the version yet.
 func (s State) Waits() bool { return s == Pending || s == Held }
 
-// stopped says whether a stop of the rollout took the seat's offer back, not a
+// stopped says whether a stop of the rollout took the target's offer back, not a
 // cancel or an operator's action on that agent alone.
 func (s *Target) Stopped() bool { return s.State == Withdrawn && s.Code != codeOperator }

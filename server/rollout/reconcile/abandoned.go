@@ -10,43 +10,43 @@ import (
 )
 
 const (
-	// tidyInterval is how often agents that a rollout left behind are looked for.
-	tidyInterval = 5 * time.Minute
-	// forgottenAfter is how long an agent may bear the mark of an upgrade whose
+	// abandonedInterval is how often agents that a rollout left behind are looked for.
+	abandonedInterval = 5 * time.Minute
+	// abandonedAfter is how long an agent may bear the mark of an upgrade whose
 	// target has ended, or whose rollout has: some hosts come back late and tell.
-	forgottenAfter = 30 * time.Minute
+	abandonedAfter = 30 * time.Minute
 )
 
 // tidy gives up upgrades that rollouts have left behind: the target has ended,
 // the agent still looks as if it were being upgraded, and nothing will ever end
 // that. Upgrades nobody answers otherwise end in action.Settle.
-func (r *Reconciler) tidy(ctx context.Context, active map[string]bool) error {
+func (r *Reconciler) giveUpAbandoned(ctx context.Context, active map[string]bool) error {
 	now := r.Now.UTC()
-	if now.Sub(r.tidied) < tidyInterval {
+	if now.Sub(r.abandonedChecked) < abandonedInterval {
 		return nil
 	}
-	agents, err := r.Store.Agents().Upgrading(ctx, r.tidiedAt, chunk)
+	agents, err := r.Store.Agents().Upgrading(ctx, r.abandonedFrom, chunk)
 	if err != nil {
 		return err
 	}
-	r.tidiedAt = store.UpgradingSince{}
+	r.abandonedFrom = store.UpgradingSince{}
 	if len(agents) == chunk { // the next round goes on behind them, at once
 		last := agents[len(agents)-1]
-		r.tidiedAt = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
+		r.abandonedFrom = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
 	} else {
-		r.tidied = now
+		r.abandonedChecked = now
 	}
 	ended := map[string]time.Time{}
 	for _, a := range agents {
-		if now.Sub(*a.UpgradeStartedAt) < forgottenAfter {
-			r.tidied, r.tidiedAt = now, store.UpgradingSince{} // all that follow began later
+		if now.Sub(*a.UpgradeStartedAt) < abandonedAfter {
+			r.abandonedChecked, r.abandonedFrom = now, store.UpgradingSince{} // all that follow began later
 			return nil
 		}
-		since, err := r.leftBehind(ctx, a, active, ended)
+		since, err := r.abandonedSince(ctx, a, active, ended)
 		if err != nil {
 			return err
 		}
-		if since.IsZero() || now.Sub(since) < forgottenAfter {
+		if since.IsZero() || now.Sub(since) < abandonedAfter {
 			continue
 		}
 		why := fmt.Sprintf("given up: its rollout no longer waits for it since %s, and it has not said how it ended", since.UTC().Format(time.RFC3339))
@@ -58,10 +58,10 @@ func (r *Reconciler) tidy(ctx context.Context, active map[string]bool) error {
 	return nil
 }
 
-// leftBehind is since when a rollout no longer waits for the agent's upgrade;
+// abandonedSince is since when a rollout no longer waits for the agent's upgrade;
 // zero: it does, or the upgrade is of no rollout. ended remembers when rollouts
 // ended.
-func (r *Reconciler) leftBehind(ctx context.Context, a fleet.Agent, active map[string]bool, ended map[string]time.Time) (time.Time, error) {
+func (r *Reconciler) abandonedSince(ctx context.Context, a fleet.Agent, active map[string]bool, ended map[string]time.Time) (time.Time, error) {
 	id := rolloutOf(a.UpgradeActionID)
 	if id == "" {
 		return time.Time{}, nil

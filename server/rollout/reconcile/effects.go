@@ -25,59 +25,59 @@ import (
 var errChanged = errors.New("the rollout has changed meanwhile")
 
 // change is a target as it shall be.
-type change struct {
-	seat   int32
+type update struct {
+	index  int32
 	target fleet.Target
 }
 
 // carryOut does what was decided.
-func (r *Reconciler) carryOut(ctx context.Context, b *board, step plan.Step, now time.Time) error {
-	if err := r.makeMoves(ctx, b, step.Moves, now); err != nil {
+func (r *Reconciler) carryOut(ctx context.Context, run *runState, step plan.Step, now time.Time) error {
+	if err := r.makeMoves(ctx, run, step.Moves, now); err != nil {
 		return err
 	}
 	next := step.Rollout
-	if stop := next.Stop; len(step.Withdraw) > 0 && stop != nil && !plan.SameStop(stop, b.rollout.Stop) {
+	if stop := next.Stop; len(step.Withdraw) > 0 && stop != nil && !plan.SameStop(stop, run.rollout.Stop) {
 		next.Orders = append(slices.Clone(next.Orders), fleet.Order{
 			ID: fmt.Sprintf("stop-%d", next.Generation), Kind: fleet.OrderWithdraw, Decision: fleet.Decision{By: Muster, At: now, Why: stop.Text},
 		})
-		if err := r.commit(ctx, b, next, now); err != nil {
+		if err := r.commit(ctx, run, next, now); err != nil {
 			return err
 		}
-		return r.obey(ctx, b)
+		return r.executeOrders(ctx, run)
 	}
-	if err := r.offer(ctx, b, step.Offer, now); err != nil {
+	if err := r.offer(ctx, run, step.Offer, now); err != nil {
 		return err
 	}
 	back := withdrawal{why: "the rollout is being cancelled", state: fleet.TargetWithdrawn, code: fleet.WhyOperator}
 	if next.State == fleet.RolloutPaused && next.Stop != nil {
 		back.why, back.code = next.Stop.Text, plan.StopReason(next.Stop) // offers that were on their way when it stopped
 	}
-	if err := r.withdraw(ctx, b, step.Withdraw, back); err != nil {
+	if err := r.withdraw(ctx, run, step.Withdraw, back); err != nil {
 		return err
 	}
 	if !step.Changed {
-		b.owed = false
+		run.countsPending = false
 		return nil
 	}
-	return r.commit(ctx, b, next, now)
+	return r.commit(ctx, run, next, now)
 }
 
-// targets reads the targets of seats.
-func (r *Reconciler) targets(ctx context.Context, b *board, seats []int32) ([]change, error) {
-	changes := make([]change, len(seats))
+// targets reads the targets of which.
+func (r *Reconciler) documents(ctx context.Context, run *runState, which []int32) ([]update, error) {
+	changes := make([]update, len(which))
 	var missing []string
-	for k, i := range seats {
-		changes[k].seat = i
-		if f := b.follows[i]; f != nil {
+	for k, i := range which {
+		changes[k].index = i
+		if f := run.tracked[i]; f != nil {
 			changes[k].target = f.target
 		} else {
-			missing = append(missing, b.ids[i])
+			missing = append(missing, run.targets[i].AgentID)
 		}
 	}
 	if len(missing) == 0 {
 		return changes, nil
 	}
-	list, err := r.Store.Targets().GetMany(ctx, b.rollout.ID, missing)
+	list, err := r.Store.Targets().GetMany(ctx, run.rollout.ID, missing)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +93,9 @@ func (r *Reconciler) targets(ctx context.Context, b *board, seats []int32) ([]ch
 }
 
 // write stores targets, and takes in how they are stored.
-func (r *Reconciler) write(ctx context.Context, b *board, changes []change) error {
+func (r *Reconciler) write(ctx context.Context, run *runState, changes []update) error {
 	for part := range slices.Chunk(changes, chunk) {
-		if err := r.keep(ctx, b); err != nil {
+		if err := r.renewLease(ctx, run); err != nil {
 			return err
 		}
 		list := make([]fleet.Target, len(part))
@@ -111,16 +111,16 @@ func (r *Reconciler) write(ctx context.Context, b *board, changes []change) erro
 				return errs[k]
 			}
 			c.target.Revision = revisions[k]
-			b.tell(c, r.Now.UTC())
-			b.put(c.seat, c.target)
+			run.note(c, r.Now.UTC())
+			run.apply(c.index, c.target)
 		}
 	}
 	return nil
 }
 
 // tell notes the events of a change.
-func (b *board) tell(c change, now time.Time) {
-	was := b.seats[c.seat].State.Name()
+func (run *runState) note(c update, now time.Time) {
+	was := run.targets[c.index].State.Name()
 	typ := fleet.EventTargetPhase
 	switch s := c.target.State; {
 	case s == was && !s.InFlight(), !s.InFlight() && !was.InFlight() && !was.Over():
@@ -130,24 +130,24 @@ func (b *board) tell(c change, now time.Time) {
 	case s == fleet.TargetSucceeded || s == fleet.TargetFailed || s == fleet.TargetRolledBack:
 		typ = fleet.EventTargetCompleted
 	}
-	b.events = append(b.events, fleet.TargetEvent(typ, &b.rollout, &c.target, now))
+	run.events = append(run.events, fleet.TargetEvent(typ, &run.rollout, &c.target, now))
 }
 
 // makeMoves writes changes of state that need no agent.
-func (r *Reconciler) makeMoves(ctx context.Context, b *board, moves []plan.Move, now time.Time) error {
+func (r *Reconciler) makeMoves(ctx context.Context, run *runState, moves []plan.Move, now time.Time) error {
 	for part := range slices.Chunk(moves, chunk) {
-		seats := make([]int32, len(part))
+		which := make([]int32, len(part))
 		for k, m := range part {
-			seats[k] = m.Seat
+			which[k] = m.Target
 		}
-		changes, err := r.targets(ctx, b, seats)
+		changes, err := r.documents(ctx, run, which)
 		if err != nil {
 			return err
 		}
 		for k, m := range part {
-			b.move(&changes[k].target, m.To.Name(), m.Code.Name(), "", now)
+			run.move(&changes[k].target, m.To.Name(), m.Code.Name(), "", now)
 		}
-		if err := r.write(ctx, b, changes); err != nil {
+		if err := r.write(ctx, run, changes); err != nil {
 			return err
 		}
 	}
@@ -155,10 +155,10 @@ func (r *Reconciler) makeMoves(ctx context.Context, b *board, moves []plan.Move,
 }
 
 // move brings a target into a state, with what belongs to the state.
-func (b *board) move(t *fleet.Target, s fleet.TargetState, code fleet.ReasonCode, text string, now time.Time) {
+func (run *runState) move(t *fleet.Target, s fleet.TargetState, code fleet.ReasonCode, text string, now time.Time) {
 	switch s {
 	case fleet.TargetHeld:
-		b.hold(t, now)
+		run.hold(t, now)
 	case fleet.TargetPending:
 		t.ExpiresAt = nil
 	}
@@ -167,9 +167,9 @@ func (b *board) move(t *fleet.Target, s fleet.TargetState, code fleet.ReasonCode
 
 // hold says how long an offer waits for its agent. An agent that comes and goes
 // does not make it longer.
-func (b *board) hold(t *fleet.Target, now time.Time) {
+func (run *runState) hold(t *fleet.Target, now time.Time) {
 	if t.ExpiresAt == nil {
-		until := now.Add(plan.OfferFor(&b.rollout.Plan))
+		until := now.Add(plan.OfferFor(&run.rollout.Plan))
 		t.ExpiresAt = &until
 	}
 }
@@ -186,13 +186,13 @@ func rolloutOf(actionID string) string {
 	return head[:max(0, strings.LastIndex(head, "-g"))]
 }
 
-// offer offers the version to seats: first it is written down under which
+// offer offers the version to which: first it is written down under which
 // action, then the action is made.
-func (r *Reconciler) offer(ctx context.Context, b *board, seats []int32, now time.Time) error {
-	if len(seats) == 0 {
+func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, now time.Time) error {
+	if len(which) == 0 {
 		return nil
 	}
-	changes, err := r.targets(ctx, b, seats)
+	changes, err := r.documents(ctx, run, which)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (r *Reconciler) offer(ctx context.Context, b *board, seats []int32, now tim
 		rollback bool
 	}
 	var kinds []kind
-	groups := map[kind][]change{}
+	groups := map[kind][]update{}
 	for _, c := range changes {
 		k := kind{c.target.To, c.target.Rollback}
 		if groups[k] == nil {
@@ -211,8 +211,8 @@ func (r *Reconciler) offer(ctx context.Context, b *board, seats []int32, now tim
 	}
 	for _, k := range kinds {
 		for part := range slices.Chunk(groups[k], action.MaxAgents) {
-			b.offers++
-			id := offerID(b.rollout.ID, b.rollout.Generation, b.offers)
+			run.lastOffer++
+			id := offerID(run.rollout.ID, run.rollout.Generation, run.lastOffer)
 			for i := range part {
 				t := &part[i].target
 				if t.ActionID != "" {
@@ -221,64 +221,64 @@ func (r *Reconciler) offer(ctx context.Context, b *board, seats []int32, now tim
 				t.ActionID, t.Phase, t.OfferedAt, t.ReachedAt, t.SignAt = id, "", &now, nil, nil
 				t.Attempts++
 				plan.ChangeState(t, fleet.TargetOffered, "", "", now)
-				b.again[id] = append(b.again[id], part[i].seat)
+				run.pendingOffers[id] = append(run.pendingOffers[id], part[i].index)
 			}
-			if err := r.write(ctx, b, part); err != nil {
+			if err := r.write(ctx, run, part); err != nil {
 				return err
 			}
 		}
 	}
-	return r.offerAgain(ctx, b)
+	return r.makeOffers(ctx, run)
 }
 
-// offerAgain makes the actions of offers that are written down.
-func (r *Reconciler) offerAgain(ctx context.Context, b *board) error {
-	for _, id := range slices.Sorted(maps.Keys(b.again)) {
-		var seats []int32
+// makeOffers makes the actions of offers that are written down.
+func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
+	for _, id := range slices.Sorted(maps.Keys(run.pendingOffers)) {
+		var which []int32
 		var ids []string
 		var t *fleet.Target
-		for _, i := range b.again[id] {
-			if f := b.follows[i]; f != nil && f.target.State == fleet.TargetOffered && f.target.ActionID == id {
-				seats, ids, t = append(seats, i), append(ids, b.ids[i]), &f.target
+		for _, i := range run.pendingOffers[id] {
+			if f := run.tracked[i]; f != nil && f.target.State == fleet.TargetOffered && f.target.ActionID == id {
+				which, ids, t = append(which, i), append(ids, run.targets[i].AgentID), &f.target
 			}
 		}
-		if len(seats) > 0 {
-			p := &b.rollout.Plan
+		if len(which) > 0 {
+			p := &run.rollout.Plan
 			refused, err := r.Actions.Offer(ctx, action.Offer{
 				ID: id, Rollback: t.Rollback, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name,
-				UpgradeWish: fleet.UpgradeWish{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || b.rollout.RollbackOf != "" && !t.Rollback},
+				UpgradeWish: fleet.UpgradeWish{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback},
 			})
 			if err != nil {
 				return err
 			}
-			if err := r.refused(ctx, b, seats, refused); err != nil {
+			if err := r.refused(ctx, run, which, refused); err != nil {
 				return err
 			}
 		}
-		delete(b.again, id)
+		delete(run.pendingOffers, id)
 	}
 	return nil
 }
 
 // refused takes in which agents could not take the offer.
-func (r *Reconciler) refused(ctx context.Context, b *board, seats []int32, refused map[string]error) error {
-	seats = slices.DeleteFunc(seats, func(i int32) bool { return refused[b.ids[i]] == nil })
-	if len(seats) == 0 {
+func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, refused map[string]error) error {
+	which = slices.DeleteFunc(which, func(i int32) bool { return refused[run.targets[i].AgentID] == nil })
+	if len(which) == 0 {
 		return nil
 	}
 	now := r.Now.UTC()
-	changes, err := r.targets(ctx, b, seats)
+	changes, err := r.documents(ctx, run, which)
 	if err != nil {
 		return err
 	}
-	agents, err := r.agents(ctx, b, seats)
+	agents, err := r.agents(ctx, run, which)
 	if err != nil {
 		return err
 	}
 	for k := range changes {
-		t, i := &changes[k].target, changes[k].seat
-		a, why := agents[b.ids[i]], refused[b.ids[i]]
-		b.sees(i, a, now)
+		t, i := &changes[k].target, changes[k].index
+		a, why := agents[run.targets[i].AgentID], refused[run.targets[i].AgentID]
+		run.updatePresence(i, a, now)
 		switch {
 		case a == nil || !a.Active:
 			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, why.Error(), now)
@@ -300,7 +300,7 @@ func (r *Reconciler) refused(ctx context.Context, b *board, seats []int32, refus
 		}
 	}
 	r.Signal() // others may have their places
-	return r.write(ctx, b, changes)
+	return r.write(ctx, run, changes)
 }
 
 // withdrawal is how offers are taken back.
@@ -312,33 +312,33 @@ type withdrawal struct {
 
 // withdraw takes offers back, and then writes it down: what is offered and
 // called off is withdrawn again if that is lost.
-func (r *Reconciler) withdraw(ctx context.Context, b *board, seats []int32, w withdrawal) error {
-	if len(seats) == 0 {
+func (r *Reconciler) withdraw(ctx context.Context, run *runState, which []int32, w withdrawal) error {
+	if len(which) == 0 {
 		return nil
 	}
-	changes, err := r.targets(ctx, b, seats)
+	changes, err := r.documents(ctx, run, which)
 	if err != nil {
 		return err
 	}
-	if err := r.takeBack(ctx, b, changes, w.why); err != nil {
+	if err := r.withdrawOffers(ctx, run, changes, w.why); err != nil {
 		return err
 	}
 	now := r.Now.UTC()
 	for k := range changes {
 		plan.ChangeState(&changes[k].target, w.state, w.code, w.why, now)
 	}
-	return r.write(ctx, b, changes)
+	return r.write(ctx, run, changes)
 }
 
-// takeBack takes the offers of targets back from their agents.
-func (r *Reconciler) takeBack(ctx context.Context, b *board, changes []change, why string) error {
+// withdrawOffers takes the offers of targets back from their agents.
+func (r *Reconciler) withdrawOffers(ctx context.Context, run *runState, changes []update, why string) error {
 	byAction := map[string][]string{}
 	for _, c := range changes {
 		byAction[c.target.ActionID] = append(byAction[c.target.ActionID], c.target.AgentID)
 	}
 	for _, id := range slices.Sorted(maps.Keys(byAction)) {
 		if err := r.Actions.Withdraw(ctx, action.Withdrawal{
-			ID: action.WithdrawalID(id, byAction[id]), ActionID: id, AgentIDs: byAction[id], Why: why, Actor: "rollout " + b.rollout.Plan.Name,
+			ID: action.WithdrawalID(id, byAction[id]), ActionID: id, AgentIDs: byAction[id], Why: why, Actor: "rollout " + run.rollout.Plan.Name,
 		}); err != nil {
 			return err
 		}
@@ -346,50 +346,50 @@ func (r *Reconciler) takeBack(ctx context.Context, b *board, changes []change, w
 	return nil
 }
 
-// settle writes what was found out about agents.
-func (r *Reconciler) settle(ctx context.Context, b *board, moved []change) error {
+// writeAssessed writes what was found out about agents.
+func (r *Reconciler) writeAssessed(ctx context.Context, run *runState, moved []update) error {
 	if len(moved) == 0 {
 		return nil
 	}
 	now := r.Now.UTC()
-	var away, stale []change
+	var away, stale []update
 	for k := range moved {
 		t := &moved[k].target
 		switch {
-		case !b.seats[moved[k].seat].State.InFlight():
+		case !run.targets[moved[k].index].State.InFlight():
 		case t.State == fleet.TargetHeld:
-			b.hold(t, now)
+			run.hold(t, now)
 			away = append(away, moved[k])
 		case t.State == fleet.TargetFailed && t.Code == fleet.WhyStale:
 			stale = append(stale, moved[k])
 		}
 	}
-	if err := r.takeBack(ctx, b, away, "the agent is away"); err != nil {
+	if err := r.withdrawOffers(ctx, run, away, "the agent is away"); err != nil {
 		return err
 	}
-	if err := r.takeBack(ctx, b, stale, "the agent gave no sign"); err != nil {
+	if err := r.withdrawOffers(ctx, run, stale, "the agent gave no sign"); err != nil {
 		return err
 	}
 	for _, c := range moved {
-		if err := r.report(ctx, b, &c.target, now); err != nil {
+		if err := r.openIncident(ctx, run, &c.target, now); err != nil {
 			return err
 		}
 	}
-	return r.write(ctx, b, moved)
+	return r.write(ctx, run, moved)
 }
 
 // report opens an incident for a target that needs a person: before the target
 // is written, since what has been written is not looked at again.
-func (r *Reconciler) report(ctx context.Context, b *board, t *fleet.Target, now time.Time) error {
+func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.Target, now time.Time) error {
 	if r.Incidents == nil || t.State != fleet.TargetFailed {
 		return nil
 	}
 	i := fleet.Incident{
-		Severity: "critical", RolloutID: b.rollout.ID, AgentID: t.AgentID, Hostname: t.Hostname, OpenedAt: now,
-		State: fleet.IncidentOpen, RecoveryPlan: b.rollout.Plan.Migration.RecoveryPlan, Text: t.Error,
+		Severity: "critical", RolloutID: run.rollout.ID, AgentID: t.AgentID, Hostname: t.Hostname, OpenedAt: now,
+		State: fleet.IncidentOpen, RecoveryPlan: run.rollout.Plan.Migration.RecoveryPlan, Text: t.Error,
 	}
 	switch {
-	case b.rollout.RollbackOf != "":
+	case run.rollout.RollbackOf != "":
 		i.Category, i.Title = fleet.IncidentRollbackFailed, fmt.Sprintf("%s could not be rolled back to %s", t.Hostname, t.To)
 	case t.Code == fleet.WhyStuck:
 		i.Category, i.Title = fleet.IncidentUpgradeFailed, fmt.Sprintf("%s failed to upgrade to %s, and could not go back", t.Hostname, t.To)
@@ -405,18 +405,18 @@ func (r *Reconciler) report(ctx context.Context, b *board, t *fleet.Target, now 
 
 // commit writes the rollout, with everything that tells of it. Mere counts wait
 // for the end of their second.
-func (r *Reconciler) commit(ctx context.Context, b *board, next fleet.Rollout, now time.Time) error {
-	if !urgent(&b.rollout, &next) && now.Sub(b.wrote) < progressInterval {
-		b.owed = true
+func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollout, now time.Time) error {
+	if !urgent(&run.rollout, &next) && now.Sub(run.written) < progressInterval {
+		run.countsPending = true
 		return nil
 	}
-	if err := r.keep(ctx, b); err != nil {
+	if err := r.renewLease(ctx, run); err != nil {
 		return err
 	}
-	was := b.rollout
+	was := run.rollout
 	next.Revision = was.Revision
 	if next.State == fleet.RolloutCompleted && next.RollbackOf != "" {
-		if err := r.closeOriginal(ctx, b, next, now); err != nil {
+		if err := r.closeOriginal(ctx, run, next, now); err != nil {
 			return err
 		}
 	}
@@ -426,25 +426,25 @@ func (r *Reconciler) commit(ctx context.Context, b *board, next fleet.Rollout, n
 	case err != nil:
 		return err
 	}
-	b.wrote, b.owed = now, false
-	if err := r.reread(ctx, b); err != nil {
+	run.written, run.countsPending = now, false
+	if err := r.reread(ctx, run); err != nil {
 		return err
 	}
-	if err := r.record(ctx, b, was.Revision, next, now); err != nil {
+	if err := r.record(ctx, run, was.Revision, next, now); err != nil {
 		return err
 	}
-	b.announce(was.State, &next, now)
+	run.announce(was.State, &next, now)
 	if next.State.Over() {
-		return r.end(ctx, b, next, now)
+		return r.end(ctx, run, next, now)
 	}
 	return nil
 }
 
 // record writes the step into the audit trail, which explanations of the past
 // are made of.
-func (r *Reconciler) record(ctx context.Context, b *board, revision int64, next fleet.Rollout, now time.Time) error {
+func (r *Reconciler) record(ctx context.Context, run *runState, revision int64, next fleet.Rollout, now time.Time) error {
 	trail := plan.TrailOf(&next)
-	if trail.Same(b.trail) {
+	if trail.Same(run.trail) {
 		return nil
 	}
 	data, err := json.Marshal(trail)
@@ -457,7 +457,7 @@ func (r *Reconciler) record(ctx context.Context, b *board, revision int64, next 
 	if err := r.Store.Audit().Append(ctx, []fleet.AuditEntry{e}); err != nil {
 		return err
 	}
-	b.trail = trail
+	run.trail = trail
 	return nil
 }
 
@@ -477,25 +477,25 @@ func stepText(r *fleet.Rollout) string {
 }
 
 // announce notes the events of a step.
-func (b *board) announce(was fleet.RolloutState, next *fleet.Rollout, now time.Time) {
+func (run *runState) announce(was fleet.RolloutState, next *fleet.Rollout, now time.Time) {
 	typ := map[fleet.RolloutState]string{
 		fleet.RolloutPaused: fleet.EventRolloutPaused, fleet.RolloutCompleted: fleet.EventRolloutCompleted,
 		fleet.RolloutFailed: fleet.EventRolloutFailed, fleet.RolloutCancelled: fleet.EventRolloutCancelled,
 		fleet.RolloutRolledBack: fleet.EventRollbackDone,
 	}[next.State]
 	if was != next.State && typ != "" {
-		b.events = append(b.events, fleet.RolloutEvent(typ, next, now))
+		run.events = append(run.events, fleet.RolloutEvent(typ, next, now))
 	}
-	if next.Counts != b.told && now.Sub(b.progress) >= progressInterval || was != next.State {
-		b.events = append(b.events, fleet.RolloutEvent(fleet.EventRolloutProgress, next, now))
-		b.told, b.progress = next.Counts, now
+	if next.Counts != run.published && now.Sub(run.progress) >= progressInterval || was != next.State {
+		run.events = append(run.events, fleet.RolloutEvent(fleet.EventRolloutProgress, next, now))
+		run.published, run.progress = next.Counts, now
 	}
 }
 
 // end lets go of what a rollout held. What is left behind by a crash is free all
 // the same: a lock of a rollout that is over counts for nothing.
-func (r *Reconciler) end(ctx context.Context, b *board, over fleet.Rollout, now time.Time) error {
-	delete(r.boards, over.ID)
+func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout, now time.Time) error {
+	delete(r.runs, over.ID)
 	var original *fleet.Rollout
 	if over.RollbackOf != "" {
 		o, err := r.Store.Rollouts().Get(ctx, over.RollbackOf)
@@ -525,7 +525,7 @@ func (r *Reconciler) end(ctx context.Context, b *board, over fleet.Rollout, now 
 	}
 	if original != nil && over.State == fleet.RolloutCompleted && over.ID != rollbackID(original.ID) {
 		// Of the failed ones alone: the rollout itself may go on.
-		b.events = append(b.events, fleet.RolloutEvent(fleet.EventRollbackDone, original, now))
+		run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, original, now))
 	}
 	r.Signal() // the rollout that it put back may end too
 	return r.leases.End(ctx, leaseID(over.ID))
@@ -534,7 +534,7 @@ func (r *Reconciler) end(ctx context.Context, b *board, over fleet.Rollout, now 
 // closeOriginal turns a rollout that had ended before it was rolled back into a
 // rolled back one: before its rollback ends, since afterwards nobody looks at
 // either. One that is still active ends itself, see endRolledBack.
-func (r *Reconciler) closeOriginal(ctx context.Context, b *board, rollback fleet.Rollout, now time.Time) error {
+func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback fleet.Rollout, now time.Time) error {
 	o, err := r.Store.Rollouts().Get(ctx, rollback.RollbackOf)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return err
@@ -546,7 +546,7 @@ func (r *Reconciler) closeOriginal(ctx context.Context, b *board, rollback fleet
 	if err := r.Store.Rollouts().Update(ctx, o); err != nil {
 		return err
 	}
-	b.events = append(b.events, fleet.RolloutEvent(fleet.EventRollbackDone, &o, now))
+	run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, &o, now))
 	return nil
 }
 
@@ -555,9 +555,9 @@ func (r *Reconciler) closeOriginal(ctx context.Context, b *board, rollback fleet
 func rollbackID(rolloutID string) string { return rolloutID + "-rollback" }
 
 // endRolledBack ends a rollout all of whose targets have been put back.
-func (r *Reconciler) endRolledBack(ctx context.Context, b *board, active map[string]bool) (over bool, err error) {
-	by := b.rollout.RolledBackBy
-	if by == "" || by != rollbackID(b.rollout.ID) || active[by] {
+func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active map[string]bool) (over bool, err error) {
+	by := run.rollout.RolledBackBy
+	if by == "" || by != rollbackID(run.rollout.ID) || active[by] {
 		return false, nil
 	}
 	rollback, err := r.Store.Rollouts().Get(ctx, by)
@@ -572,31 +572,23 @@ func (r *Reconciler) endRolledBack(ctx context.Context, b *board, active map[str
 	}
 	now := r.Now.UTC()
 	var moves []plan.Move
-	for i := range b.seats {
-		switch s := b.seats[i].State; {
+	for i := range run.targets {
+		switch s := run.targets[i].State; {
 		case s.Waits():
-			moves = append(moves, plan.Move{Seat: int32(i), To: plan.Cancelled, Code: plan.CodeOf(fleet.WhyRollingBack)})
+			moves = append(moves, plan.Move{Target: int32(i), To: plan.Cancelled, Code: plan.CodeOf(fleet.WhyRollingBack)})
 		case s.InFlight():
 			return false, nil // its agent is on the way still
 		}
 	}
-	if err := r.makeMoves(ctx, b, moves, now); err != nil {
+	if err := r.makeMoves(ctx, run, moves, now); err != nil {
 		return false, err
 	}
-	next := b.rollout
+	next := run.rollout
 	next.State, next.EndedAt, next.Waiting, next.Orders = fleet.RolloutRolledBack, &now, nil, nil
-	next.Counts = b.counts()
-	err = r.commit(ctx, b, next, now)
+	next.Counts = run.counts()
+	err = r.commit(ctx, run, next, now)
 	if errors.Is(err, errChanged) {
 		return true, nil // in the next round
 	}
 	return true, err
-}
-
-func (b *board) counts() fleet.Counts {
-	var c fleet.Counts
-	for i := range b.seats {
-		c.Add(b.seats[i].State.Name())
-	}
-	return c
 }

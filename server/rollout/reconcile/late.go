@@ -10,9 +10,9 @@ import (
 
 // join takes in agents that match only since the start, as a batch of their own
 // behind all others.
-func (r *Reconciler) join(ctx context.Context, b *board) error {
-	agents, err := r.Store.Agents().GetMany(ctx, b.strangers)
-	b.strangers = nil
+func (r *Reconciler) join(ctx context.Context, run *runState) error {
+	agents, err := r.Store.Agents().GetMany(ctx, run.joining)
+	run.joining = nil
 	if err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func (r *Reconciler) join(ctx context.Context, b *board) error {
 	if err != nil {
 		return err
 	}
-	p := &b.rollout.Plan
+	p := &run.rollout.Plan
 	at := plan.QueryTime{Now: r.Now.UTC()}
 	if r.Timeouts != nil {
 		if at.Timeouts, err = r.Timeouts(ctx); err != nil {
@@ -31,7 +31,7 @@ func (r *Reconciler) join(ctx context.Context, b *board) error {
 	switch {
 	case err != nil && fleet.KindOf(err) == fleet.Invalid:
 		// The query had a meaning when the plan was made, to another version.
-		r.Log.Warn("nobody joins the rollout", "rollout", b.rollout.ID, "error", err)
+		r.Log.Warn("nobody joins the rollout", "rollout", run.rollout.ID, "error", err)
 		return nil
 	case err != nil:
 		return err
@@ -41,14 +41,14 @@ func (r *Reconciler) join(ctx context.Context, b *board) error {
 		return !chosen.MatchesAgent(&a) || a.Version == p.Version || plan.Busy(&a) || !plan.InRings(p, &a) ||
 			(p.SourceVersion != "" && a.Version != p.SourceVersion) || a.CheckUpgrade(wish, catalog) != nil
 	})
-	if agents, err = r.lock(ctx, b, agents); err != nil {
+	if agents, err = r.lock(ctx, run, agents); err != nil {
 		return err
 	}
-	agents = agents[:min(len(agents), max(0, fleet.MaxTargets-len(b.seats)))]
+	agents = agents[:min(len(agents), max(0, fleet.MaxTargets-len(run.targets)))]
 	if len(agents) == 0 {
 		return nil
 	}
-	next := b.rollout
+	next := run.rollout
 	next.Batches = slices.Clone(next.Batches)
 	last := len(next.Batches) - 1
 	if last < 0 || next.Batches[last].Kind != fleet.BatchLate || next.Batches[last].EndedAt != nil {
@@ -64,14 +64,14 @@ func (r *Reconciler) join(ctx context.Context, b *board) error {
 		}
 	}
 	// The batch before its targets: an empty one ends by itself.
-	if len(next.Batches) != len(b.rollout.Batches) || len(next.Policies) != len(b.rollout.Policies) {
-		if err := r.commit(ctx, b, next, r.Now.UTC()); err != nil {
+	if len(next.Batches) != len(run.rollout.Batches) || len(next.Policies) != len(run.rollout.Policies) {
+		if err := r.commit(ctx, run, next, r.Now.UTC()); err != nil {
 			return err
 		}
 	}
 	targets := make([]fleet.Target, len(agents))
 	for i := range agents {
-		targets[i] = lateTarget(&b.rollout, &agents[i], last, len(b.seats)+i)
+		targets[i] = lateTarget(&run.rollout, &agents[i], last, len(run.targets)+i)
 		plan.ChangeState(&targets[i], fleet.TargetPending, "", "", r.Now.UTC())
 	}
 	if err := r.Store.Targets().Create(ctx, targets); err != nil {
@@ -81,14 +81,14 @@ func (r *Reconciler) join(ctx context.Context, b *board) error {
 	for i := range agents {
 		ids[i] = agents[i].ID
 	}
-	stored, err := r.Store.Targets().GetMany(ctx, b.rollout.ID, ids)
+	stored, err := r.Store.Targets().GetMany(ctx, run.rollout.ID, ids)
 	if err != nil {
 		return err
 	}
 	now := r.Now.UTC()
 	for i := range stored {
-		b.add(stored[i])
-		b.sees(b.index[stored[i].AgentID], &agents[slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.ID == stored[i].AgentID })], now)
+		run.add(stored[i])
+		run.updatePresence(run.byAgent[stored[i].AgentID], &agents[slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.ID == stored[i].AgentID })], now)
 	}
 	return nil
 }
@@ -106,9 +106,9 @@ func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target
 
 // lock gives the rollout the policies of agents, and leaves out those whose
 // policy another rollout has.
-func (r *Reconciler) lock(ctx context.Context, b *board, agents []fleet.Agent) ([]fleet.Agent, error) {
+func (r *Reconciler) lock(ctx context.Context, run *runState, agents []fleet.Agent) ([]fleet.Agent, error) {
 	has := map[string]bool{}
-	for _, p := range b.rollout.Policies {
+	for _, p := range run.rollout.Policies {
 		has[p] = true
 	}
 	for i := range agents {
@@ -116,13 +116,13 @@ func (r *Reconciler) lock(ctx context.Context, b *board, agents []fleet.Agent) (
 		if _, known := has[policy]; known {
 			continue
 		}
-		err := r.Store.PolicyLocks().Create(ctx, fleet.PolicyLock{PolicyID: policy, RolloutID: b.rollout.ID, At: r.Now.UTC()})
+		err := r.Store.PolicyLocks().Create(ctx, fleet.PolicyLock{PolicyID: policy, RolloutID: run.rollout.ID, At: r.Now.UTC()})
 		if err != nil && fleet.KindOf(err) == fleet.Conflict {
 			lock, err := r.Store.PolicyLocks().Get(ctx, policy)
 			if err != nil && fleet.KindOf(err) != fleet.NotFound {
 				return nil, err
 			}
-			has[policy] = err == nil && lock.RolloutID == b.rollout.ID // from before a crash
+			has[policy] = err == nil && lock.RolloutID == run.rollout.ID // from before a crash
 			continue
 		}
 		if err != nil {

@@ -32,14 +32,14 @@ const (
 	// roundPause keeps rounds apart: what agents say in between is taken in
 	// together, and five rounds a second are as quick as anybody can see.
 	roundPause = 200 * time.Millisecond
-	// lookInterval is the least time between two censuses. They also rest for
-	// lookRest times as long as one took, so that a large fleet costs 2 % of a
+	// snapshotInterval is the least time between two censuses. They also rest for
+	// snapshotRest times as long as one took, so that a large fleet costs 2 % of a
 	// processor.
-	lookInterval = 2 * time.Second
-	lookRest     = 50
-	// relook is when an agent in flight is looked at though nothing was heard of
+	snapshotInterval = 2 * time.Second
+	snapshotRest     = 50
+	// reassessInterval is when an agent in flight is looked at though nothing was reported of
 	// it: events can be lost.
-	relook = 15 * time.Second
+	reassessInterval = 15 * time.Second
 	// chunk bounds one read or write of documents: some 100 ms of a store.
 	chunk = 1_000
 	// decideTries bounds how often a round decides anew because an operator
@@ -47,7 +47,7 @@ const (
 	decideTries = 4
 	// progressInterval bounds events of progress, and writes of mere counts.
 	progressInterval = time.Second
-	// newsMax bounds the agents heard of between two rounds; with more, all are
+	// newsMax bounds the agents reported of between two rounds; with more, all are
 	// looked at.
 	newsMax = 10_000
 	// Muster is the actor of what the reconciler does by itself.
@@ -76,11 +76,11 @@ type Reconciler struct {
 	leases *lease.Holder
 	news   news
 
-	round    sync.Mutex // one at a time; it guards what follows
-	boards   map[string]*board
-	fleet    sighting
-	tidied   time.Time
-	tidiedAt store.UpgradingSince
+	round            sync.Mutex // one at a time; it guards what tracked
+	runs             map[string]*runState
+	fleet            snapshot
+	abandonedChecked time.Time
+	abandonedFrom    store.UpgradingSince
 }
 
 // news are the agents that events told of since the last round.
@@ -123,7 +123,7 @@ func (n *news) hear(agentID string) {
 func (r *Reconciler) init() {
 	r.once.Do(func() {
 		r.signal = make(chan struct{}, 1)
-		r.boards = map[string]*board{}
+		r.runs = map[string]*runState{}
 		r.leases = &lease.Holder{Leases: r.Store.Leases(), Name: r.Holder, Now: r.Now}
 	})
 }
@@ -175,17 +175,17 @@ func (r *Reconciler) Signal() {
 
 // hear takes in what happened to agents.
 func (r *Reconciler) hear(events []fleet.Event) {
-	heard := false
+	reported := false
 	for _, e := range events {
 		switch e.Type {
 		case fleet.EventAgentUpgrade, fleet.EventAgentWatch, fleet.EventAgentStatus, fleet.EventAgentUnenrolled:
 			r.news.hear(e.Subject)
-			heard = true
+			reported = true
 		case fleet.EventRolloutStarted, fleet.EventRolloutResumed, fleet.EventRollbackStarted:
-			heard = true // on another replica, perhaps
+			reported = true // on another replica, perhaps
 		}
 	}
-	if heard {
+	if reported {
 		r.Signal()
 	}
 }
@@ -203,30 +203,30 @@ func (r *Reconciler) Round(ctx context.Context) error {
 	for _, h := range heads {
 		active[h.ID] = true
 	}
-	maps.DeleteFunc(r.boards, func(id string, _ *board) bool { return !active[id] })
-	heard, all := r.news.take()
-	var mine []*board
+	maps.DeleteFunc(r.runs, func(id string, _ *runState) bool { return !active[id] })
+	reported, all := r.news.take()
+	var mine []*runState
 	var errs []error
 	for _, h := range heads {
-		b, err := r.take(ctx, h)
+		run, err := r.acquire(ctx, h)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("rollout %s: %w", h.ID, err))
 		}
-		if b != nil {
-			mine = append(mine, b)
+		if run != nil {
+			mine = append(mine, run)
 		}
 	}
-	if err := r.look(ctx, mine); err != nil {
+	if err := r.takeSnapshot(ctx, mine); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	for _, b := range mine {
-		if err := r.work(ctx, b, look{heard: heard, all: all, active: active}); err != nil {
+	for _, run := range mine {
+		if err := r.work(ctx, run, look{reported: reported, all: all, active: active}); err != nil {
 			// What was half done is found again in the store.
-			delete(r.boards, b.rollout.ID)
-			errs = append(errs, fmt.Errorf("rollout %s: %w", b.rollout.ID, err))
+			delete(r.runs, run.rollout.ID)
+			errs = append(errs, fmt.Errorf("rollout %s: %w", run.rollout.ID, err))
 		}
 	}
-	if err := r.tidy(ctx, active); err != nil {
+	if err := r.giveUpAbandoned(ctx, active); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -237,50 +237,50 @@ func leaseID(rolloutID string) string { return "rollout/" + rolloutID }
 
 // take returns the board of a rollout as it is now, nil if another replica works
 // on it.
-func (r *Reconciler) take(ctx context.Context, h store.RolloutHead) (*board, error) {
+func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runState, error) {
 	held, err := r.leases.Hold(ctx, leaseID(h.ID))
 	if err != nil || !held {
-		delete(r.boards, h.ID)
+		delete(r.runs, h.ID)
 		return nil, err
 	}
-	b := r.boards[h.ID]
-	if b == nil {
-		if b, err = load(ctx, r.Store, h.ID); err != nil {
+	run := r.runs[h.ID]
+	if run == nil {
+		if run, err = load(ctx, r.Store, h.ID); err != nil {
 			return nil, err
 		}
-		r.boards[h.ID] = b
+		r.runs[h.ID] = run
 		r.Log.Info("this replica works on a rollout", "rollout", h.ID)
-		return b, nil
+		return run, nil
 	}
-	if b.rollout.Revision != h.Revision {
-		return b, r.reread(ctx, b)
+	if run.rollout.Revision != h.Revision {
+		return run, r.reread(ctx, run)
 	}
-	return b, nil
+	return run, nil
 }
 
 // reread takes in what an operator has changed.
-func (r *Reconciler) reread(ctx context.Context, b *board) error {
-	fresh, err := r.Store.Rollouts().Get(ctx, b.rollout.ID)
+func (r *Reconciler) reread(ctx context.Context, run *runState) error {
+	fresh, err := r.Store.Rollouts().Get(ctx, run.rollout.ID)
 	if err != nil {
 		return err
 	}
-	b.rollout, b.stirred = fresh, true
+	run.rollout, run.dirty = fresh, true
 	return nil
 }
 
 // look is what a round goes by.
 type look struct {
-	heard  map[string]bool // agents that events told of
-	all    bool            // look at every agent
-	active map[string]bool // rollouts
+	reported map[string]bool // agents that events told of
+	all      bool            // look at every agent
+	active   map[string]bool // rollouts
 }
 
 // errLost says that another replica has the rollout by now.
 var errLost = fleet.Errorf(fleet.Conflict, "another replica works on it")
 
 // keep renews the lease in the middle of a long round.
-func (r *Reconciler) keep(ctx context.Context, b *board) error {
-	held, err := r.leases.Hold(ctx, leaseID(b.rollout.ID))
+func (r *Reconciler) renewLease(ctx context.Context, run *runState) error {
+	held, err := r.leases.Hold(ctx, leaseID(run.rollout.ID))
 	if err == nil && !held {
 		err = errLost
 	}
@@ -288,71 +288,71 @@ func (r *Reconciler) keep(ctx context.Context, b *board) error {
 }
 
 // work does one round of a rollout.
-func (r *Reconciler) work(ctx context.Context, b *board, l look) error {
-	defer r.publish(ctx, b)
-	if err := r.offerAgain(ctx, b); err != nil {
+func (r *Reconciler) work(ctx context.Context, run *runState, l look) error {
+	defer r.publish(ctx, run)
+	if err := r.makeOffers(ctx, run); err != nil {
 		return err
 	}
-	if err := r.obey(ctx, b); err != nil {
+	if err := r.executeOrders(ctx, run); err != nil {
 		return err
 	}
-	if err := r.attend(ctx, b); err != nil {
+	if err := r.confirm(ctx, run); err != nil {
 		return err
 	}
 	now := r.Now.UTC()
-	if err := r.assess(ctx, b, b.due(l.heard, l.all, now)); err != nil {
+	if err := r.assess(ctx, run, run.due(l.reported, l.all, now)); err != nil {
 		return err
 	}
-	b.forget(now)
-	if over, err := r.endRolledBack(ctx, b, l.active); err != nil || over {
+	run.untrack(now)
+	if over, err := r.endRolledBack(ctx, run, l.active); err != nil || over {
 		return err
 	}
 	for try := 1; ; try++ {
-		err := r.decide(ctx, b, l.active[b.rollout.RolledBackBy])
+		err := r.decide(ctx, run, l.active[run.rollout.RolledBackBy])
 		if !errors.Is(err, errChanged) || try == decideTries {
 			return err
 		}
-		if err := r.reread(ctx, b); err != nil {
+		if err := r.reread(ctx, run); err != nil {
 			return err
 		}
-		if err := r.obey(ctx, b); err != nil {
+		if err := r.executeOrders(ctx, run); err != nil {
 			return err
 		}
 	}
 }
 
 // publish sends the events of a round, also of one that failed half way.
-func (r *Reconciler) publish(ctx context.Context, b *board) {
-	r.Events.Publish(ctx, b.events...)
-	b.events = nil
+func (r *Reconciler) publish(ctx context.Context, run *runState) {
+	r.Events.Publish(ctx, run.events...)
+	run.events = nil
 }
 
 // assess looks at agents and takes in what has become of their targets.
-func (r *Reconciler) assess(ctx context.Context, b *board, seats []int32) error {
-	for part := range slices.Chunk(seats, chunk) {
-		agents, err := r.agents(ctx, b, part)
+func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) error {
+	for part := range slices.Chunk(which, chunk) {
+		agents, err := r.agents(ctx, run, part)
 		if err != nil {
 			return err
 		}
 		now := r.Now.UTC()
-		var moved []change
+		var moved []update
 		for _, i := range part {
-			f, a := b.follows[i], agents[b.ids[i]]
-			t, changed, next := plan.Assess(f.target, a, &b.rollout.Plan, now)
+			f, a := run.tracked[i], agents[run.targets[i].AgentID]
+			t, changed, next := plan.Assess(f.target, a, &run.rollout.Plan, now)
 			f.due = next
-			if again := now.Add(relook); t.State.InFlight() && (next.IsZero() || again.Before(next)) {
+			if again := now.Add(reassessInterval); t.State.InFlight() && (next.IsZero() || again.Before(next)) {
 				f.due = again
 			}
-			b.sees(i, a, now)
+			run.updatePresence(i, a, now)
 			if changed {
-				r.inRollback(b, &t, a)
-				moved = append(moved, change{i, t})
+				r.inRollback(run, &t, a)
+				moved = append(moved, update{i, t})
 			}
-			if back := plan.GoingBack(&t, a, &b.rollout.Plan); !back.Equal(f.back) {
-				f.back, b.stirred = back, true
+			if back := plan.GoingBack(&t, a, &run.rollout.Plan); !back.Equal(f.back) {
+				f.back, run.dirty = back, true
 			}
 		}
-		if err := r.settle(ctx, b, moved); err != nil {
+		if err := r.writeAssessed(ctx, run, moved); err != nil {
 			return err
 		}
 	}
@@ -361,8 +361,8 @@ func (r *Reconciler) assess(ctx context.Context, b *board, seats []int32) error 
 
 // inRollback says of a target that a rollback has taken over what it is: no
 // failure of the version.
-func (r *Reconciler) inRollback(b *board, t *fleet.Target, a *fleet.Agent) {
-	by := b.rollout.RolledBackBy
+func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) {
+	by := run.rollout.RolledBackBy
 	if a == nil || by == "" || t.Code != fleet.WhyLostTarget || rolloutOf(a.UpgradeActionID) != by {
 		return
 	}
@@ -371,11 +371,11 @@ func (r *Reconciler) inRollback(b *board, t *fleet.Target, a *fleet.Agent) {
 	last.State, last.Code, last.Error = t.State, t.Code, t.Error
 }
 
-// agents reads the agents of seats, by id.
-func (r *Reconciler) agents(ctx context.Context, b *board, seats []int32) (map[string]*fleet.Agent, error) {
-	ids := make([]string, len(seats))
-	for k, i := range seats {
-		ids[k] = b.ids[i]
+// agents reads the agents of which, by id.
+func (r *Reconciler) agents(ctx context.Context, run *runState, which []int32) (map[string]*fleet.Agent, error) {
+	ids := make([]string, len(which))
+	for k, i := range which {
+		ids[k] = run.targets[i].AgentID
 	}
 	list, err := r.Store.Agents().GetMany(ctx, ids)
 	if err != nil {
@@ -388,34 +388,30 @@ func (r *Reconciler) agents(ctx context.Context, b *board, seats []int32) (map[s
 	return byID, nil
 }
 
-// sees takes in from its document whether an agent can take an offer.
-func (b *board) sees(i int32, a *fleet.Agent, now time.Time) {
+// updatePresence updates from its agent's document whether a target can be offered
+// the version.
+func (run *runState) updatePresence(i int32, a *fleet.Agent, now time.Time) {
 	if a == nil {
 		return
 	}
-	seat := &b.seats[i]
+	t := &run.targets[i]
 	online, busy := now.Sub(a.LastActivity()) <= fleet.OfflineAfter, plan.Busy(a)
-	b.stirred = b.stirred || online != seat.Online || busy != seat.Busy
-	seat.Online, seat.Busy = online, busy
-	if busy {
-		b.busy[i] = true
-	} else {
-		delete(b.busy, i)
-	}
+	run.dirty = run.dirty || online != t.Online || busy != t.Busy
+	t.Online, t.Busy = online, busy
 }
 
 // decide asks what to do next, and does it.
-func (r *Reconciler) decide(ctx context.Context, b *board, rollingBack bool) error {
+func (r *Reconciler) decide(ctx context.Context, run *runState, rollingBack bool) error {
 	now := r.Now.UTC()
-	if !b.stirred && (b.next.IsZero() || now.Before(b.next)) && !b.owed {
+	if !run.dirty && (run.next.IsZero() || now.Before(run.next)) && !run.countsPending {
 		return nil
 	}
-	step := plan.Decide(&b.rollout, b.seats, plan.World{Freezes: r.fleet.freezes, Exposure: r.room(b), RollingBack: rollingBack, GoingBack: b.goingBack()}, now)
-	b.stirred, b.next = false, step.Next
-	if err := r.carryOut(ctx, b, step, now); err != nil {
+	step := plan.Decide(&run.rollout, run.targets, plan.World{Freezes: r.fleet.freezes, Exposure: r.room(run), RollingBack: rollingBack, GoingBack: run.goingBack()}, now)
+	run.dirty, run.next = false, step.Next
+	if err := r.carryOut(ctx, run, step, now); err != nil {
 		return err
 	}
-	if !b.next.IsZero() && !b.next.After(now) {
+	if !run.next.IsZero() && !run.next.After(now) {
 		r.Signal() // there is more than a round may do
 	}
 	return nil

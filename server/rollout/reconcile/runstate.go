@@ -12,126 +12,120 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// board is what a replica knows of a rollout it works on: a seat for each target
-// in memory, and the documents of those of which something may still come. The
-// store is the truth: a board that failed to write, or met another writer, is
-// thrown away and read again.
-type board struct {
+// runState is what this replica knows of a rollout it works on: every target in
+// short, and the documents of the tracked ones. The store is the truth: a run
+// state that failed to write, or met another writer, is dropped and loaded again.
+type runState struct {
 	rollout fleet.Rollout
-	seats   []plan.Target
-	ids     []string // of the agents, by seat
-	index   map[string]int32
-	// follows are the targets whose agents are looked at: those in flight, and
-	// those that may still go on or back.
-	follows map[int32]*follow
-	// busy are seats whose agent had something else to do.
-	busy map[int32]bool
-	// again are offers that may have been lost in a crash, by action.
-	again  map[string][]int32
-	groups plan.GroupNumbers
-	// offers is the highest number an action of this rollout bears.
-	offers int
+	targets []plan.Target    // in the order of their batches
+	byAgent map[string]int32 // index into targets, by agent
+	// tracked are the targets whose agents are assessed, by index: those in
+	// flight, and those that ended and may still go on or back.
+	tracked map[int32]*tracked
+	// pendingOffers are targets whose offer is written and whose action may not
+	// have been made, by action.
+	pendingOffers map[string][]int32
+	groups        plan.GroupNumbers
+	// lastOffer is the highest number an action of this rollout bears.
+	lastOffer int
 
-	sighted
+	fromSnapshot
 
-	stirred  bool      // something changed since the last decision
-	next     time.Time // to decide again at the latest
-	wrote    time.Time // the rollout's document, last
-	owed     bool      // it differs from what is stored in counts alone
-	progress time.Time // last event of progress
-	told     fleet.Counts
-	trail    plan.TrailData
-	events   []fleet.Event
+	dirty         bool      // something changed since the last decision
+	next          time.Time // to decide again at the latest
+	written       time.Time // when the rollout's document was written last
+	countsPending bool      // its counts differ from those written
+	progress      time.Time // when an event of progress was published last
+	published     fleet.Counts
+	trail         plan.TrailData
+	events        []fleet.Event
 }
 
-// sighted is what the last census told of the board's agents.
-type sighted struct {
-	seen   bool     // there was one
-	sights []uint32 // by seat: the census that saw its agent last
-	runs   []bool   // by seat: its agent ran the version
-	// Seats and agents that a census found something about that their documents
-	// must confirm.
-	doubtful  []int32
-	strangers []string
-	// strange are agents that do not join, by what the census said of them then.
-	strange   map[string]uint64
-	strangeAt time.Time
-	attended  bool // busy seats were looked at since the census
+// fromSnapshot is what the latest snapshot of the fleet left to be confirmed by
+// the documents of the agents.
+type fromSnapshot struct {
+	taken     bool // there was a snapshot
+	confirmed bool // and all of the following was confirmed
+	// ended are waiting targets whose agents seem to be gone, or to run the
+	// version already.
+	ended []int32
+	// joining are agents that are no targets and may match the selector.
+	joining []string
+	// ignored are agents that did not join, by a hash of what the snapshot showed
+	// of them.
+	ignored   map[string]uint64
+	ignoredAt time.Time
 }
 
-// follow is a target whose agent is looked at.
-type follow struct {
+// tracked is a target whose agent is assessed.
+type tracked struct {
 	target fleet.Target
-	due    time.Time // to look at the latest; zero: when the agent is heard of
-	back   time.Time // until when its watcher is waited for; see goingBack
+	due    time.Time // to assess it at the latest; zero: when its agent reports
+	back   time.Time // until when its watcher is waited for; see plan.GoingBack
 }
 
 // load reads a rollout and its targets.
-func load(ctx context.Context, s store.Store, id string) (*board, error) {
+func load(ctx context.Context, s store.Store, id string) (*runState, error) {
 	r, err := s.Rollouts().Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	b := &board{
-		rollout: r, index: map[string]int32{}, follows: map[int32]*follow{}, busy: map[int32]bool{}, again: map[string][]int32{},
-		stirred: true, told: r.Counts, trail: plan.TrailOf(&r),
+	run := &runState{
+		rollout: r, byAgent: map[string]int32{}, tracked: map[int32]*tracked{}, pendingOffers: map[string][]int32{},
+		dirty: true, published: r.Counts, trail: plan.TrailOf(&r),
 	}
-	if err := s.Targets().Each(ctx, id, b.add); err != nil {
+	if err := s.Targets().Each(ctx, id, run.add); err != nil {
 		return nil, err
 	}
-	return b, nil
+	return run, nil
 }
 
-// add seats one more target.
-func (b *board) add(t fleet.Target) {
-	i := int32(len(b.seats))
-	b.seats = append(b.seats, plan.Target{})
-	b.ids = append(b.ids, t.AgentID)
-	b.sights = append(b.sights, 0)
-	b.runs = append(b.runs, false)
-	b.index[t.AgentID] = i
-	seat := &b.seats[i]
-	seat.Ring, seat.Batch = int16(t.Ring), int32(t.Batch)
-	seat.Groups, seat.Sites = b.groups.Of(&t, &b.rollout.Plan), plan.NoSites
-	b.put(i, t)
-	for _, id := range append(t.ActionIDs, t.ActionID) {
-		b.offers = max(b.offers, offerNumber(id))
+// add appends a target.
+func (run *runState) add(doc fleet.Target) {
+	i := int32(len(run.targets))
+	run.targets = append(run.targets, plan.Target{
+		AgentID: doc.AgentID, Ring: int16(doc.Ring), Batch: int32(doc.Batch), Groups: run.groups.Of(&doc, &run.rollout.Plan), Sites: plan.NoSites,
+	})
+	run.byAgent[doc.AgentID] = i
+	run.apply(i, doc)
+	for _, id := range append(doc.ActionIDs, doc.ActionID) {
+		run.lastOffer = max(run.lastOffer, offerNumber(id))
 	}
-	if t.State == fleet.TargetOffered {
-		b.again[t.ActionID] = append(b.again[t.ActionID], i)
+	if doc.State == fleet.TargetOffered {
+		run.pendingOffers[doc.ActionID] = append(run.pendingOffers[doc.ActionID], i)
 	}
 }
 
-// offerNumber is the last part of the id of an offer; see Reconciler.offer.
+// offerNumber is the last part of the id of an offer; see offerID.
 func offerNumber(actionID string) int {
 	n, _ := strconv.Atoi(actionID[strings.LastIndexByte(actionID, '-')+1:])
 	return n
 }
 
-// put takes in a target as it is stored now.
-func (b *board) put(i int32, t fleet.Target) {
-	seat := &b.seats[i]
-	seat.State, seat.Code, seat.Attempts, seat.Expires, seat.Since = plan.StateOf(t.State), plan.CodeOf(t.Code), uint8(min(t.Attempts, 255)), 0, 0
-	if t.ExpiresAt != nil && t.State == fleet.TargetHeld {
-		seat.Expires = t.ExpiresAt.UnixNano()
+// apply updates a target from its document as it is stored now.
+func (run *runState) apply(i int32, doc fleet.Target) {
+	t := &run.targets[i]
+	t.State, t.Code, t.Attempts, t.Expires, t.Since = plan.StateOf(doc.State), plan.CodeOf(doc.Code), uint8(min(doc.Attempts, 255)), 0, 0
+	if doc.ExpiresAt != nil && doc.State == fleet.TargetHeld {
+		t.Expires = doc.ExpiresAt.UnixNano()
 	}
-	for k := len(t.History) - 1; k >= 0 && t.History[k].State == t.State; k-- {
-		seat.Since = t.History[k].At.UnixNano()
+	for k := len(doc.History) - 1; k >= 0 && doc.History[k].State == doc.State; k-- {
+		t.Since = doc.History[k].At.UnixNano()
 	}
-	if f := b.follows[i]; mayMove(&t) {
+	if f := run.tracked[i]; mayMove(&doc) {
 		if f == nil {
-			f = &follow{due: time.Unix(0, 0)}
-			b.follows[i] = f
+			f = &tracked{due: time.Unix(0, 0)}
+			run.tracked[i] = f
 		}
-		f.target = t
+		f.target = doc
 	} else {
-		delete(b.follows, i)
+		delete(run.tracked, i)
 	}
-	b.stirred = true
+	run.dirty = true
 }
 
-// mayMove says whether something may still come of a target by itself. How long
-// after its end is for forget to say.
+// mayMove says whether a target may still change state by itself; untrack ends
+// that some time after its end.
 func mayMove(t *fleet.Target) bool {
 	switch t.State {
 	case fleet.TargetCancelled, fleet.TargetSkipped:
@@ -140,24 +134,24 @@ func mayMove(t *fleet.Target) bool {
 	return t.ActionID != ""
 }
 
-// forget stops following targets that ended long ago. Those whose offer was
-// taken back are followed as long as the rollout lasts: a host may come back
-// with the offer in its pocket.
-func (b *board) forget(now time.Time) {
-	for i, f := range b.follows {
+// untrack drops targets that ended long ago. Those whose offer was withdrawn stay
+// tracked as long as the rollout lasts: the agent may have received the offer, and
+// carry it out when it is back.
+func (run *runState) untrack(now time.Time) {
+	for i, f := range run.tracked {
 		switch f.target.State {
 		case fleet.TargetSucceeded, fleet.TargetFailed, fleet.TargetRolledBack:
 			if f.target.EndedAt != nil && now.Sub(*f.target.EndedAt) > plan.Aftermath {
-				delete(b.follows, i)
+				delete(run.tracked, i)
 			}
 		}
 	}
 }
 
 // goingBack is until when a watcher is waited for, zero for none.
-func (b *board) goingBack() time.Time {
+func (run *runState) goingBack() time.Time {
 	var until time.Time
-	for _, f := range b.follows {
+	for _, f := range run.tracked {
 		if f.back.After(until) {
 			until = f.back
 		}
@@ -165,40 +159,49 @@ func (b *board) goingBack() time.Time {
 	return until
 }
 
-// due are the seats whose agents are to be looked at now, in order.
-func (b *board) due(heard map[string]bool, all bool, now time.Time) []int32 {
-	var seats []int32
-	for i, f := range b.follows {
-		if all || heard[b.ids[i]] || (!f.due.IsZero() && !now.Before(f.due)) {
-			seats = append(seats, i)
+// due are the targets to assess now, in order.
+func (run *runState) due(reported map[string]bool, all bool, now time.Time) []int32 {
+	var which []int32
+	for i, f := range run.tracked {
+		if all || reported[run.targets[i].AgentID] || (!f.due.IsZero() && !now.Before(f.due)) {
+			which = append(which, i)
 		}
 	}
-	slices.Sort(seats)
-	return seats
+	slices.Sort(which)
+	return which
 }
 
-// wantsPresence says whether it matters who is online.
-func (b *board) wantsPresence() bool {
-	return b.rollout.Plan.LateJoiners == fleet.LateJoin || slices.ContainsFunc(b.seats, func(s plan.Target) bool { return s.State.Waits() })
+// needsSnapshot says whether it matters who is online.
+func (run *runState) needsSnapshot() bool {
+	return run.rollout.Plan.LateJoiners == fleet.LateJoin || slices.ContainsFunc(run.targets, func(t plan.Target) bool { return t.State.Waits() })
 }
 
-// exposed are the agents that were offered the version and did not run it at the
-// last census, by id.
-func (b *board) exposed(into map[string]bool) {
-	for i := range b.seats {
-		if s := b.seats[i].State; (s.InFlight() || s == plan.Succeeded) && !b.runs[i] {
-			into[b.ids[i]] = true
+// exposed adds the agents that were offered the version and did not run it in the
+// latest snapshot.
+func (run *runState) exposed(into map[string]bool) {
+	for i := range run.targets {
+		if t := &run.targets[i]; (t.State.InFlight() || t.State == plan.Succeeded) && !t.Runs {
+			into[t.AgentID] = true
 		}
 	}
+}
+
+// counts are the targets by state.
+func (run *runState) counts() fleet.Counts {
+	var c fleet.Counts
+	for i := range run.targets {
+		c.Add(run.targets[i].State.Name())
+	}
+	return c
 }
 
 // urgent says whether the difference between two states of a rollout is more
 // than counting.
-func urgent(a, b *fleet.Rollout) bool {
-	return !plan.TrailOf(a).Same(plan.TrailOf(b)) || a.Generation != b.Generation || len(a.Orders) != len(b.Orders) || a.Forgiven != b.Forgiven ||
-		(a.PauseAsked == nil) != (b.PauseAsked == nil) || !plan.SameTime(a.EndedAt, b.EndedAt) || !plan.SameTime(a.RunningSince, b.RunningSince) ||
-		len(a.Policies) != len(b.Policies) || len(a.Batches) != len(b.Batches) ||
-		!slices.EqualFunc(a.Batches, b.Batches, func(x, y fleet.Batch) bool {
+func urgent(was, is *fleet.Rollout) bool {
+	return !plan.TrailOf(was).Same(plan.TrailOf(is)) || was.Generation != is.Generation || len(was.Orders) != len(is.Orders) || was.Forgiven != is.Forgiven ||
+		(was.PauseAsked == nil) != (is.PauseAsked == nil) || !plan.SameTime(was.EndedAt, is.EndedAt) || !plan.SameTime(was.RunningSince, is.RunningSince) ||
+		len(was.Policies) != len(is.Policies) || len(was.Batches) != len(is.Batches) ||
+		!slices.EqualFunc(was.Batches, is.Batches, func(x, y fleet.Batch) bool {
 			return plan.SameTime(x.StartedAt, y.StartedAt) && plan.SameTime(x.EndedAt, y.EndedAt) && plan.SameTime(x.ClearedAt, y.ClearedAt)
 		})
 }

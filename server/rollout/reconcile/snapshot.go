@@ -10,23 +10,22 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// strangerRest is how long an agent that does not join is left alone, unless
+// rejoinInterval is how long an agent that did not join is left alone, unless
 // something about it changes.
-const strangerRest = 5 * time.Minute
+const rejoinInterval = 5 * time.Minute
 
-// sighting is the fleet as the last census showed it.
-type sighting struct {
-	count   uint32 // of censuses
-	next    time.Time
+// snapshot is the fleet as the latest census showed it.
+type snapshot struct {
+	next    time.Time // when another is due
 	freezes []fleet.Freeze
 	tally   *plan.Tally // nil without an exposure rule
 }
 
-// look counts the fleet, when it is time and somebody wants to know.
-func (r *Reconciler) look(ctx context.Context, boards []*board) error {
+// takeSnapshot counts the fleet, if that is due and a rollout needs it.
+func (r *Reconciler) takeSnapshot(ctx context.Context, runs []*runState) error {
 	now := r.Now.UTC()
 	due := !now.Before(r.fleet.next)
-	if !slices.ContainsFunc(boards, func(b *board) bool { return !b.seen || (due && b.wantsPresence()) }) {
+	if !slices.ContainsFunc(runs, func(run *runState) bool { return !run.taken || (due && run.needsSnapshot()) }) {
 		return nil
 	}
 	var err error
@@ -41,135 +40,136 @@ func (r *Reconciler) look(ctx context.Context, boards []*board) error {
 	if rule.Enabled {
 		r.fleet.tally = plan.NewTally(rule, now)
 	}
-	r.fleet.count++
-	for _, b := range boards {
-		b.expect(now)
+	for _, run := range runs {
+		run.beginSnapshot(now)
 	}
 	if err := r.Store.Agents().Census(ctx, func(c fleet.Census) {
 		if r.fleet.tally != nil {
 			r.fleet.tally.Add(c)
 		}
-		for _, b := range boards {
-			if i, ok := b.index[c.ID]; ok {
-				b.sight(i, c, r.fleet.count, now)
+		for _, run := range runs {
+			if i, ok := run.byAgent[c.ID]; ok {
+				run.see(i, c, now)
 				if r.fleet.tally != nil {
-					b.seats[i].Sites = r.fleet.tally.Sites(c.Labels)
+					run.targets[i].Sites = r.fleet.tally.Sites(c.Labels)
 				}
 			} else {
-				b.pass(c)
+				run.considerJoin(c)
 			}
 		}
 	}); err != nil {
 		return err
 	}
-	for _, b := range boards {
-		b.miss(r.fleet.count)
+	for _, run := range runs {
+		run.endSnapshot()
 	}
 	took := r.Now.UTC().Sub(now)
-	r.fleet.next = now.Add(max(lookInterval, lookRest*took))
+	r.fleet.next = now.Add(max(snapshotInterval, snapshotRest*took))
 	return nil
 }
 
-// expect makes a board ready for a census.
-func (b *board) expect(now time.Time) {
-	b.seen, b.attended, b.stirred = true, false, true
-	b.doubtful, b.strangers = nil, nil
-	if b.strange == nil || now.Sub(b.strangeAt) >= strangerRest {
-		b.strange, b.strangeAt = map[string]uint64{}, now
+func (run *runState) beginSnapshot(now time.Time) {
+	run.taken, run.confirmed, run.dirty = true, false, true
+	run.ended, run.joining = nil, nil
+	for i := range run.targets {
+		run.targets[i].Seen = false
+	}
+	if run.ignored == nil || now.Sub(run.ignoredAt) >= rejoinInterval {
+		run.ignored, run.ignoredAt = map[string]uint64{}, now
 	}
 }
 
-var strangerSeed = maphash.MakeSeed()
+var ignoredSeed = maphash.MakeSeed()
 
-// pass takes in an agent of a census that is no target, but might become one.
-func (b *board) pass(c fleet.Census) {
-	if b.rollout.Plan.LateJoiners != fleet.LateJoin || b.rollout.State != fleet.RolloutRunning || !c.Active || len(b.strangers) >= chunk {
+// considerJoin notes an agent that is no target and might become one.
+func (run *runState) considerJoin(c fleet.Census) {
+	if run.rollout.Plan.LateJoiners != fleet.LateJoin || run.rollout.State != fleet.RolloutRunning || !c.Active || len(run.joining) >= chunk {
 		return
 	}
-	sum := maphash.String(strangerSeed, c.Version+"\x00"+c.PolicyID+"\x00"+c.Labels)
-	if b.strange[c.ID] != sum {
-		b.strange[c.ID] = sum
-		b.strangers = append(b.strangers, c.ID)
+	sum := maphash.String(ignoredSeed, c.Version+"\x00"+c.PolicyID+"\x00"+c.Labels)
+	if run.ignored[c.ID] != sum {
+		run.ignored[c.ID] = sum
+		run.joining = append(run.joining, c.ID)
 	}
 }
 
-// sight takes in the agent of a seat.
-func (b *board) sight(i int32, c fleet.Census, count uint32, now time.Time) {
-	b.sights[i], b.runs[i] = count, c.Version == b.rollout.Plan.Version
-	seat := &b.seats[i]
-	seat.Online = c.Active && c.LastCheckin != nil && now.Sub(*c.LastCheckin) <= fleet.OfflineAfter
-	if !seat.State.Waits() || c.Active && !b.runs[i] {
+// see updates a target from what the snapshot shows of its agent.
+func (run *runState) see(i int32, c fleet.Census, now time.Time) {
+	t := &run.targets[i]
+	t.Seen, t.Runs = true, c.Version == run.rollout.Plan.Version
+	t.Online = c.Active && c.LastCheckin != nil && now.Sub(*c.LastCheckin) <= fleet.OfflineAfter
+	if !t.State.Waits() || c.Active && !t.Runs {
 		return
 	}
-	if f := b.follows[i]; f != nil {
+	if f := run.tracked[i]; f != nil {
 		f.due = now // it may have gone on with an earlier offer
 	}
-	if len(b.doubtful) < chunk {
-		b.doubtful = append(b.doubtful, i)
+	if len(run.ended) < chunk {
+		run.ended = append(run.ended, i)
 	}
 }
 
-// miss notes the seats whose agents the census did not show.
-func (b *board) miss(count uint32) {
-	for i := range b.seats {
-		if b.seats[i].State.Waits() && b.sights[i] != count && len(b.doubtful) < chunk {
-			b.doubtful = append(b.doubtful, int32(i))
+// endSnapshot notes the waiting targets whose agents the snapshot did not show.
+func (run *runState) endSnapshot() {
+	for i := range run.targets {
+		if t := &run.targets[i]; t.State.Waits() && !t.Seen && len(run.ended) < chunk {
+			run.ended = append(run.ended, int32(i))
 		}
 	}
 }
 
-// attend confirms what a census found, by the documents of the agents.
-func (r *Reconciler) attend(ctx context.Context, b *board) error {
-	if b.attended {
+// confirm reads the documents of the agents of whom the snapshot showed something:
+// which targets ended, who joins, and whether busy agents still are.
+func (r *Reconciler) confirm(ctx context.Context, run *runState) error {
+	if run.confirmed {
 		return nil
 	}
-	b.attended = true
-	if err := r.confirm(ctx, b); err != nil {
+	run.confirmed = true
+	if err := r.confirmEnded(ctx, run); err != nil {
 		return err
 	}
-	if len(b.strangers) > 0 {
-		if err := r.join(ctx, b); err != nil {
+	if len(run.joining) > 0 {
+		if err := r.join(ctx, run); err != nil {
 			return err
 		}
 	}
-	busy := make([]int32, 0, min(len(b.busy), chunk))
-	for i := range b.busy {
-		if b.seats[i].State.Waits() && len(busy) < chunk {
-			busy = append(busy, i)
+	var busy []int32
+	for i := range run.targets {
+		if t := &run.targets[i]; t.Busy && t.State.Waits() && len(busy) < chunk {
+			busy = append(busy, int32(i))
 		}
 	}
 	if len(busy) == 0 {
 		return nil
 	}
-	slices.Sort(busy)
-	agents, err := r.agents(ctx, b, busy)
+	agents, err := r.agents(ctx, run, busy)
 	if err != nil {
 		return err
 	}
 	now := r.Now.UTC()
 	for _, i := range busy {
-		b.sees(i, agents[b.ids[i]], now)
+		run.updatePresence(i, agents[run.targets[i].AgentID], now)
 	}
 	return nil
 }
 
-// confirm ends targets whose agents are gone, or run the version already.
-func (r *Reconciler) confirm(ctx context.Context, b *board) error {
-	seats := slices.DeleteFunc(b.doubtful, func(i int32) bool { return !b.seats[i].State.Waits() })
-	b.doubtful = nil
-	if len(seats) == 0 {
+// confirmEnded ends targets whose agents are gone, or run the version already.
+func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
+	which := slices.DeleteFunc(run.ended, func(i int32) bool { return !run.targets[i].State.Waits() })
+	run.ended = nil
+	if len(which) == 0 {
 		return nil
 	}
-	agents, err := r.agents(ctx, b, seats)
+	agents, err := r.agents(ctx, run, which)
 	if err != nil {
 		return err
 	}
-	changes, err := r.targets(ctx, b, seats)
+	changes, err := r.documents(ctx, run, which)
 	if err != nil {
 		return err
 	}
 	now := r.Now.UTC()
-	changes = slices.DeleteFunc(changes, func(c change) bool {
+	changes = slices.DeleteFunc(changes, func(c update) bool {
 		a := agents[c.target.AgentID]
 		return a != nil && a.Active && (a.Version != c.target.To || c.target.ActionID != "")
 	})
@@ -181,17 +181,17 @@ func (r *Reconciler) confirm(ctx context.Context, b *board) error {
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, "it runs "+a.Version+" already", now)
 		}
 	}
-	return r.write(ctx, b, changes)
+	return r.write(ctx, run, changes)
 }
 
 // room is how far the version of a rollout may spread, nil without a rule.
-func (r *Reconciler) room(b *board) *plan.Room {
-	version := b.rollout.Plan.Version
+func (r *Reconciler) room(run *runState) *plan.Room {
+	version := run.rollout.Plan.Version
 	if r.fleet.tally == nil || version == "" {
 		return nil
 	}
 	offered := map[string]bool{}
-	for _, other := range r.boards {
+	for _, other := range r.runs {
 		if other.rollout.Plan.Version == version {
 			other.exposed(offered)
 		}
