@@ -252,13 +252,35 @@ const stopGrace = 5 * time.Second
 
 // Run runs a command with its output on out; it is interrupted when ctx ends.
 func Run(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
+	return finish(command(ctx, out, dir, env, args))
+}
+
+// RunGroup is Run in a process group of its own: when ctx ends, all processes of the
+// group are interrupted, and killed if they take longer than stopGrace. A `go test` or
+// npm does not pass an interrupt on to what it has started.
+func RunGroup(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
+	c := command(ctx, out, dir, env, args)
+	c.SysProcAttr = ownGroup()
+	c.Cancel = func() error { return interruptGroup(c.Process.Pid) }
+	err := finish(c)
+	if ctx.Err() != nil && c.Process != nil {
+		killGroup(c.Process.Pid)
+	}
+	return err
+}
+
+func command(ctx context.Context, out io.Writer, dir string, env, args []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Dir, c.Stdout, c.Stderr = dir, out, out
 	c.Env = append(os.Environ(), env...)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = stopGrace
+	return c
+}
+
+func finish(c *exec.Cmd) error {
 	if err := c.Run(); err != nil {
-		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+		return fmt.Errorf("%s: %w", strings.Join(c.Args, " "), err)
 	}
 	return nil
 }

@@ -1,10 +1,19 @@
 package toolchain
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/muster-fleet/muster/testing/require"
 )
@@ -44,5 +53,34 @@ func TestMissingNamesTheJavaThatThisReleaseHas(t *testing.T) {
 				t.Errorf("missing: %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// What a command has started ends with it, when the context ends.
+func TestRunGroupInterruptsGrandchildren(t *testing.T) {
+	require.System(t, "linux", "darwin")
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- RunGroup(ctx, in, t.TempDir(), nil, "sh", "-c", "sleep 1000 & echo $!; wait") }()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("the command was not interrupted")
+	}
+	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
+		if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && bytes.Contains(state, []byte(") Z ")) {
+			return // it has ended; its new parent has yet to notice
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d outlives the command that started it", pid)
+		}
 	}
 }
