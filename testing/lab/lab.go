@@ -290,23 +290,22 @@ func (s *Server) start(ctx context.Context, agents, admin string) error {
 		args = append(args, "--config", s.config)
 	}
 	c := exec.Command(s.lab.Programs.Muster, args...)
-	c.SysProcAttr = ownGroup()
 	c.Stderr = log
 	stdout, err := c.StdoutPipe()
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
-	if err := c.Start(); err != nil {
-		return errors.Join(err, log.Close())
-	}
-	s.cmd, s.log, s.done = c, log, make(chan struct{})
-	first := make(chan error, 1)
-	go func() {
+	done, first := make(chan struct{}), make(chan error, 1)
+	err = startProcess(c, func() {
 		first <- json.NewDecoder(stdout).Decode(&s.Info)
 		_, _ = io.Copy(io.Discard, stdout)
 		_ = c.Wait() // how it ended is the log's to tell
-		close(s.done)
-	}()
+		close(done)
+	})
+	if err != nil {
+		return errors.Join(err, log.Close())
+	}
+	s.cmd, s.log, s.done = c, log, done
 	select {
 	case err = <-first:
 	case <-ctx.Done():
@@ -320,6 +319,24 @@ func (s *Server) start(ctx context.Context, agents, admin string) error {
 		return fmt.Errorf("the server did not start: %w: %s", err, lastLines(text))
 	}
 	return nil
+}
+
+// startProcess starts a program and runs wait, which has to wait for its end, on the
+// same thread: the kernel sends the signal of a parent's death when the thread ends that
+// started the process.
+func startProcess(c *exec.Cmd, wait func()) error {
+	c.SysProcAttr = ownGroup()
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := c.Start()
+		started <- err
+		if err == nil {
+			wait()
+		}
+	}()
+	return <-started
 }
 
 // Stop ends the server as Ctrl-C does.
@@ -464,12 +481,7 @@ func (l *Lab) InstallCommand(ctx context.Context, top string, flags ...string) (
 // waited for: it may be replaced by another process in the course of an upgrade.
 func (h *Host) Start() error {
 	c := exec.Command(layout.Path(h.Top, layout.AgentLink), "run", "--top", h.Top)
-	c.SysProcAttr = ownGroup()
-	if err := c.Start(); err != nil {
-		return err
-	}
-	go func() { _ = c.Wait() }() // no zombies
-	return nil
+	return startProcess(c, func() { _ = c.Wait() }) // no zombies
 }
 
 // CLI runs the agent's own command line on the host.
