@@ -69,7 +69,11 @@ func Test(ctx context.Context) error {
 }
 
 // Lint checks the code's form.
-func Lint(ctx context.Context) error { return suite.Lint(ctx, root(), os.Stdout) }
+func Lint(ctx context.Context) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	return suite.Lint(ctx, root(), os.Stdout)
+}
 
 // Fmt formats the code and generates what is generated.
 func Fmt(ctx context.Context) error { return suite.Format(ctx, root(), os.Stdout) }

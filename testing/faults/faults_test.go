@@ -7,7 +7,6 @@ import (
 	"os"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"testing"
 
@@ -58,9 +57,6 @@ func TestAHostComesOutOfEveryFault(t *testing.T) {
 				t.Run(string(m), func(t *testing.T) {
 					t.Parallel()
 					for i, p := range points {
-						if i%slower != 0 {
-							continue
-						}
 						t.Run(p.name, func(t *testing.T) { b.interrupt(t, m, i, w, e, &next) })
 					}
 					found.progress("%s/%s: done, %d worlds so far", s.name, m, b.memo.size())
@@ -117,18 +113,6 @@ func replay(t *testing.T) string {
 	return fmt.Sprintf("to tell it again: go test ./testing/faults -run '%s'", strings.Join(parts, "/"))
 }
 
-// slower is by how much less is tried under the race detector, which takes some
-// eight times as long and looks for something else, which every story shows that
-// makes the same calls: one call in sixteen. The tests run without it as well, see
-// testing/suite.
-var slower = func() int {
-	info, ok := debug.ReadBuildInfo()
-	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		return 16
-	}
-	return 1
-}()
-
 // pairsPerScenario bounds what two faults in one upgrade are tried for: all pairs
 // would be some hundred thousand for each scenario.
 const pairsPerScenario = 120
@@ -143,7 +127,7 @@ func TestAHostComesOutOfTwoFaults(t *testing.T) {
 			tally := found.pair(s)
 			t.Parallel()
 			random := rand.New(rand.NewPCG(*seed, uint64(i)))
-			for n := range pairsPerScenario / slower {
+			for n := range pairsPerScenario {
 				first := points[random.IntN(len(points)-1)]
 				numbers := [4]int{random.Int(), random.Int(), random.Int(), random.Int()}
 				t.Run(fmt.Sprint(n+1), func(t *testing.T) {

@@ -3,7 +3,10 @@
 package suite
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +22,8 @@ import (
 )
 
 // goTimeout bounds the Go tests of one package: a deadlock ends with its
-// goroutines printed. Real programs and the crash proof, side by side under the
-// race detector, take up to ten minutes each on a slow machine of two cores.
+// goroutines printed. Real programs, or the crash proof, take up to ten minutes on a
+// slow machine of two cores that also runs the other steps.
 const goTimeout = "30m"
 
 // proofTimeout bounds the crash proof, which takes some minutes on two cores: it
@@ -31,26 +34,28 @@ const proofTimeout = "60m"
 // product's.
 const toolsModfile = "testing/tools/tools.mod"
 
-// Test runs everything: the form of the code first, for it is quick to fail.
+// Test runs everything. Two lanes run side by side: one works all the time, the other
+// mostly waits for the programs and nodes that it starts. What fails fast comes first.
 func Test(ctx context.Context, root string, out io.Writer) error {
 	began := time.Now()
 	if err := toolchain.BuildUI(ctx, root, out); err != nil {
 		return fmt.Errorf("%w: the browser test needs the web UI", err)
 	}
-	for _, step := range []struct {
-		name string
-		run  func(context.Context, string, io.Writer) error
-	}{
-		{"lint", Lint},
-		{"web UI", testUI},
-		{"other systems", vetOtherSystems},
-		{"Go", testGo},
-		{"crash proof and large fleets", testWhole},
-	} {
-		fmt.Fprintf(out, "── %s (%s)\n", step.name, time.Since(began).Round(time.Second))
-		if err := step.run(ctx, root, out); err != nil {
-			return fmt.Errorf("%s: %w", step.name, err)
-		}
+	pkgs, err := listPackages(ctx, root)
+	if err != nil {
+		return err
+	}
+	err = runLanes(ctx, root, out, []step{
+		{"lint", "check the code's form", Lint},
+		{"ui", "check the web UI's types and run its tests", testUI},
+		{"vet", "compile and vet what runs on Windows and macOS", vetOtherSystems},
+		{"go", fmt.Sprintf("test %d packages under the race detector", len(pkgs.raced)), pkgs.testRaced},
+		{"proof", "interrupt upgrades and rollouts at every call, and simulate the large fleet", testWhole},
+	}, []step{
+		{"programs", fmt.Sprintf("test %d packages that start programs, nodes and machines", len(pkgs.harness)), pkgs.testHarness},
+	})
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "All tests passed in %s.\n", time.Since(began).Round(time.Second))
 	return nil
@@ -61,54 +66,139 @@ func testUI(ctx context.Context, root string, out io.Writer) error {
 		return err
 	}
 	ui := filepath.Join(root, "ui")
-	if err := toolchain.Run(ctx, out, ui, nil, "npm", "run", "--silent", "typecheck"); err != nil {
+	if err := toolchain.RunGroup(ctx, out, ui, nil, "npm", "run", "--silent", "typecheck"); err != nil {
 		return err
 	}
-	return toolchain.Run(ctx, out, ui, nil, "npm", "test", "--silent")
+	return toolchain.RunGroup(ctx, out, ui, nil, "npm", "test", "--silent")
 }
 
 // vetOtherSystems compiles and vets what runs on hosts for the systems that are
 // not tested here.
 func vetOtherSystems(ctx context.Context, root string, out io.Writer) error {
 	for _, goos := range []string{"windows", "darwin"} {
-		if err := toolchain.Run(ctx, out, root, []string{"GOOS=" + goos, "CGO_ENABLED=0"}, "go", "vet", "./agent/...", "./watcher/...", "./packaging/..."); err != nil {
+		if err := toolchain.RunGroup(ctx, out, root, []string{"GOOS=" + goos, "CGO_ENABLED=0"}, "go", "vet", "./agent/...", "./watcher/...", "./packaging/..."); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// packages are all packages with Go code, by how their tests run.
+type packages struct {
+	// raced run under the race detector.
+	raced []string
+	// harness run without it: what they test are separate programs, which it does
+	// not see, or the machine. So do those of proof.
+	harness []string
+}
+
+const module = "github.com/muster-fleet/muster/"
+
 // longFirst are the packages whose tests take minutes. Go starts packages in the
 // order in which they are named: one of these that comes last has the machine to
 // itself, and waits.
-var longFirst = []string{"./testing/e2e", "./testing/faults", "./testing/cluster", "./server/store/elastic", "./server/store/sqlite", "./testing/esnode", "./server/cli"}
+var longFirst = []string{"testing/e2e", "testing/cluster", "testing/esnode", "server/store/elastic", "server/store/sqlite", "server/cli"}
 
-// unwatched are packages that the race detector does not look into: SQLite in Go.
-// Its memory is its own, which the detector passes over, call by call, in most of
-// the time that the tests of a store would take. What is around it is watched.
-var unwatched = []string{"-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc/...=-race=false"}
-
-func testGo(ctx context.Context, root string, out io.Writer) error {
-	return toolchain.Run(ctx, out, root, nil, slices.Concat(
-		[]string{"go", "tool", "gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--", "-race"}, unwatched,
-		// Lint has vetted it.
-		[]string{"-vet=off", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout}, longFirst, []string{"./..."})...)
+func listPackages(ctx context.Context, root string) (p packages, err error) {
+	var list bytes.Buffer
+	if err := toolchain.Run(ctx, &list, root, nil, "go", "list", "-tags="+toolchain.Tags, "./..."); err != nil {
+		return p, fmt.Errorf("%w\n%s", err, list.String())
+	}
+	rank := func(pkg string) int {
+		if i := slices.Index(longFirst, pkg); i >= 0 {
+			return i
+		}
+		return len(longFirst)
+	}
+	all := strings.Fields(strings.ReplaceAll(list.String(), module, ""))
+	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	for _, pkg := range all {
+		switch {
+		case pkg == proofPackage:
+		case strings.HasPrefix(pkg, "testing/") && !strings.HasPrefix(pkg, simulations):
+			p.harness = append(p.harness, "./"+pkg)
+		default:
+			p.raced = append(p.raced, "./"+pkg)
+		}
+	}
+	return p, nil
 }
 
-// testWhole runs what is too slow to run whole under the race detector, with
-// everything else: an upgrade interrupted at every call, a rollout whose server is
-// killed at every write (there it is a part of each), and the large fleet.
+const (
+	// proofPackage runs in testWhole alone.
+	proofPackage = "testing/faults"
+	// simulations run the server and the agents in the test's process.
+	simulations = "testing/horde"
+)
+
+// unwatched are packages that the race detector does not instrument: SQLite in Go.
+// Its memory is its own, and the detector would take most of the time of a store's
+// tests for it. The code around it is instrumented.
+var unwatched = []string{"-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc/...=-race=false"}
+
+func (p packages) testRaced(ctx context.Context, root string, out io.Writer) error {
+	return goTest(ctx, root, out, "raced", slices.Concat([]string{"-race"}, unwatched, p.raced)...)
+}
+
+// testHarness runs one package at a time, beside the other lane: most of them wait.
+func (p packages) testHarness(ctx context.Context, root string, out io.Writer) error {
+	return goTest(ctx, root, out, "harness", append([]string{"-p=1"}, p.harness...)...)
+}
+
+// goTest runs Go tests, prints a line for each package, and then how many test
+// functions ran: the count that gotestsum prints has all generated cases in it.
+func goTest(ctx context.Context, root string, out io.Writer, name string, args ...string) error {
+	events := filepath.Join(root, "build", "tests-"+name+".json")
+	if err := os.MkdirAll(filepath.Dir(events), 0o755); err != nil {
+		return err
+	}
+	command := []string{
+		"go", "tool", "gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--jsonfile=" + events, "--",
+		"-vet=off", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout, // lint has vetted it
+	}
+	if err := toolchain.RunGroup(ctx, out, root, nil, slices.Concat(command, args)...); err != nil {
+		return err
+	}
+	n, err := countFunctions(events)
+	fmt.Fprintf(out, "%d test functions\n", n)
+	return err
+}
+
+// countFunctions counts the test functions in a file of `go test -json`.
+func countFunctions(file string) (n int, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for dec := json.NewDecoder(f); ; {
+		var event struct{ Action, Test string }
+		switch err := dec.Decode(&event); {
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil:
+			return n, fmt.Errorf("%s: %w", file, err)
+		}
+		if event.Action == "run" && !strings.Contains(event.Test, "/") {
+			n++
+		}
+	}
+}
+
+// testWhole runs what would take hours under the race detector: an upgrade
+// interrupted at every call, a rollout whose server is killed at every write (the
+// detector sees a part of these), and the large fleet.
 func testWhole(ctx context.Context, root string, out io.Writer) error {
 	// Side by side: while one is built or at its last test, the others have the cores.
 	all, ctx := errgroup.WithContext(ctx)
 	for _, test := range [][]string{
-		{"./testing/faults"},
-		{"./server/rollout", "-run=AtAnyWrite"},
+		{"./" + proofPackage},
+		{"./server/rollout/...", "-run=AtAnyWrite"},
 		{"./testing/horde", "-run=TestScripts/large"},
 	} {
 		all.Go(func() error {
 			args := append([]string{"go", "test", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout}, test...)
-			return toolchain.Run(ctx, out, root, nil, args...)
+			return toolchain.RunGroup(ctx, out, root, nil, args...)
 		})
 	}
 	return all.Wait()
@@ -116,7 +206,7 @@ func testWhole(ctx context.Context, root string, out io.Writer) error {
 
 // Lint checks form: formatting, vet, and the linters of .golangci.yml.
 func Lint(ctx context.Context, root string, out io.Writer) error {
-	return toolchain.Run(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "run", "./...")
+	return toolchain.RunGroup(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "run", "./...")
 }
 
 // Format formats the code and generates what is generated.
