@@ -20,7 +20,7 @@ type Blocking struct {
 }
 
 type waiting struct {
-	wake      chan struct{} // capacity 1: a wake during a look is not lost
+	wake      chan struct{} // capacity 1: a wake during a check is not lost
 	supersede chan struct{} // closed when a newer poll took the place, or at Close
 }
 
@@ -44,7 +44,7 @@ func (b *Blocking) wait(p Poll, w *waiting) {
 	defer deadline.Stop()
 	var retry <-chan time.Time
 	for {
-		found := p.Looker.Look(ctx, []*Wait{&p.Wait})[0]
+		found := p.Checker.PendingActions(ctx, []*Wait{&p.Wait})[0]
 		answer, err := found.Answer, found.Err
 		switch {
 		case answer != nil:
@@ -54,7 +54,7 @@ func (b *Blocking) wait(p Poll, w *waiting) {
 			write(p.Writer, *answer)
 			return
 		case err != nil && ctx.Err() == nil:
-			retry = time.After(RetryLook)
+			retry = time.After(CheckRetry)
 		}
 		select {
 		case <-w.wake:
@@ -134,7 +134,7 @@ func (b *Blocking) Wake(agentIDs ...string) {
 		if w := b.polls[id]; w != nil {
 			select {
 			case w.wake <- struct{}{}:
-			default: // it is about to look anyway
+			default: // a check is due anyway
 			}
 		}
 	}

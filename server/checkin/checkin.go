@@ -133,7 +133,7 @@ func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked 
 	// net/http's own write limit is for ordinary requests.
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline.Add(time.Minute))
 	limit.Done(r.Context()) // what is parked is not worked on
-	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Looker: s})
+	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Checker: s})
 }
 
 // learnt is an agent as it was in the store, and the ticket that tells whether it

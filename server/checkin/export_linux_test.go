@@ -1,48 +1,51 @@
 package checkin
 
-import "reflect"
+import (
+	"reflect"
+	"time"
+)
 
-// TestOnlyLive is the number of connections that the lot holds, the idle ones among
-// them.
-func (l *Lot) TestOnlyLive() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.live
+// TestOnlyLive is the number of connections that the parker holds, with the idle ones.
+func (p *EpollParker) TestOnlyLive() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live
 }
 
 // TestOnlyBlocked is the number of polls that hold a goroutine.
-func (l *Lot) TestOnlyBlocked() int { return l.blocking.Count() }
+func (p *EpollParker) TestOnlyBlocked() int { return p.blocking.Count() }
 
-// TestOnlyAside says whether the agent's connection is the lot's.
-func (l *Lot) TestOnlyAside(agentID string) bool {
-	sh := l.shard(agentID)
+// TestOnlyTakenOver says whether the parker has the agent's connection.
+func (p *EpollParker) TestOnlyTakenOver(agentID string) bool {
+	sh := p.shard(agentID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	s := sh.polls[agentID]
-	return s != nil && s.state != arriving
+	c := sh.polls[agentID]
+	return c != nil && c.state != stateNew
 }
 
-// MeasureForTest is how long the lane takes a request for.
-func MeasureForTest(text []byte) (int, error) {
-	_, size, err := measure(text)
-	return size, err
+// TestOnlyIdle is the number of connections that wait for their client's next request.
+func (p *EpollParker) TestOnlyIdle() int {
+	n := 0
+	for _, c := range p.poller.all() {
+		c.shard.mu.Lock()
+		if c.state == stateIdle {
+			n++
+		}
+		c.shard.mu.Unlock()
+	}
+	return n
 }
 
-// TestOnlySpare is how many bytes the parked agent's TLS connection has for reading.
-func (l *Lot) TestOnlySpare(agentID string) int {
-	sh := l.shard(agentID)
+// TestOnlyAdvance makes the timers fire that are due within d.
+func (p *EpollParker) TestOnlyAdvance(d time.Duration) { p.advanceTimers(time.Now().Add(d)) }
+
+// TestOnlyReadBuffers is the size of the read buffers of the parked agent's TLS
+// connection.
+func (p *EpollParker) TestOnlyReadBuffers(agentID string) int {
+	sh := p.shard(agentID)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	conn := reflect.ValueOf(sh.polls[agentID].conn).Elem()
 	return conn.FieldByName("rawInput").FieldByName("buf").Cap() + conn.FieldByName("hand").FieldByName("buf").Cap()
-}
-
-// TestOnlyServing is the number of requests that are worked on in the lane.
-func (l *Lot) TestOnlyServing() int { return len(l.lane.places) }
-
-// TestOnlyTurns is the number of goroutines that the lane has.
-func (l *Lot) TestOnlyTurns() int {
-	l.lane.mu.Lock()
-	defer l.lane.mu.Unlock()
-	return len(l.lane.turns)
 }

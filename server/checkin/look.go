@@ -19,10 +19,11 @@ type Inbox interface {
 	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) (ids []string, upTo int64, err error)
 }
 
-// Look finds what the agents have not been given yet. What it asks the store for
-// goes by action and not by agent: the agents of one action are woken together.
-func (s *Service) Look(ctx context.Context, waits []*Wait) []Found {
-	out := make([]Found, len(waits))
+// PendingActions finds what the agents have not been given yet. What it asks the
+// store for goes by action and not by agent: the agents of one action are woken
+// together.
+func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
+	out := make([]Pending, len(waits))
 	now := s.Now.UTC()
 	l := look{s: s, waits: waits, todo: make([][]string, len(waits))}
 	for i, w := range waits {
@@ -123,14 +124,14 @@ func (l *look) read(ctx context.Context, id string, a *looked) (err error) {
 }
 
 // answer puts together what the agent of a wait is given.
-func (l *look) answer(wait int, ids []string) Found {
+func (l *look) answer(wait int, ids []string) Pending {
 	agentID := l.waits[wait].AgentID
 	var deliver []*looked
 	var last int64
 	for _, id := range ids {
 		a := l.actions[id]
 		if a.err != nil {
-			return Found{Err: a.err}
+			return Pending{Err: a.err}
 		}
 		last = a.is[0].Seq
 		if a.is[0].CancelledAt == nil && !a.answered[agentID] {
@@ -148,7 +149,7 @@ func (l *look) answer(wait int, ids []string) Found {
 		body = a.append(body, &a.is[at], agentID)
 	}
 	body = append(body, `]}`...)
-	return Found{Answer: &Answer{Status: empty.Status, Body: body}}
+	return Pending{Answer: &Answer{Status: empty.Status, Body: body}}
 }
 
 // append writes the action as an agent is given it. Most often the agent's id is

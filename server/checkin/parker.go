@@ -1,7 +1,7 @@
-// Package checkin is the long poll: it takes in what an agent says, delivers
-// what it is to do, and parks the poll of an agent that has nothing to do until
-// something turns up. The agents' handlers call it; it reads and writes the
-// store, and is woken by the feed of new actions.
+// Package checkin is the long poll: it handles what an agent reports, delivers
+// its pending actions, and parks the poll of an agent that has none until an
+// action is created. The agents' handlers call it; it reads and writes the
+// store, and the feed of new actions wakes it.
 package checkin
 
 import (
@@ -18,44 +18,46 @@ type Answer struct {
 	Body   []byte
 }
 
-// Wait is whose a poll is, and what is needed to look for it: all that a parker
-// keeps of the request. Only a Looker touches the rest, one at a time.
+// Wait names the agent of a poll and where its pending actions begin. It is all
+// that a parker keeps of the request. Only a Checker uses the fields other than
+// AgentID, one call at a time.
 type Wait struct {
 	AgentID string
 	// After is the sequence number behind which the agent's next actions are.
 	After int64
-	// Clear is up to which number a look has found nothing; 0: there was none.
+	// Clear is up to which number a check has found nothing; 0: there was none.
 	Clear int64
 	// Late takes the check-in in, where the store was away when it came. gone says
 	// that there is nothing to look for. nil: it has been taken in.
 	Late func(ctx context.Context) (after int64, gone bool, err error)
 }
 
-// Found is what a look found: an answer to give now, or an error, or neither.
-type Found struct {
+// Pending is what a check found for one agent: an answer to send now, or an
+// error, or neither.
+type Pending struct {
 	Answer *Answer
 	Err    error
 }
 
-// Looker finds what agents are to be given.
-type Looker interface {
-	// Look looks for all of the waits together, and returns what it found for each
-	// at its index. It is cheaper for some hundred than for one after the other.
-	Look(ctx context.Context, waits []*Wait) []Found
+// Checker checks agents for pending actions.
+type Checker interface {
+	// PendingActions checks all of the waits together and returns what it found for
+	// each at its index. One call for some hundred costs less than a call for each.
+	PendingActions(ctx context.Context, waits []*Wait) []Pending
 }
 
-// Poll is a check-in that is to be parked.
+// Poll is a check-in to park.
 type Poll struct {
 	Wait
 	// Deadline is when the poll is answered at the latest.
 	Deadline time.Time
 	Writer   http.ResponseWriter
 	Request  *http.Request
-	// Looker is asked once after the poll is known to the parker, so that what
-	// was created in between is found, and again after each Wake; never twice
-	// at the same time. An error keeps the poll parked: see RetryLook. Polls whose
-	// Lookers are equal (==) may be looked for together.
-	Looker Looker
+	// Checker is asked once after the poll is known to the parker, so that an action
+	// created in between is found, and again after each Wake; never twice at the
+	// same time. An error keeps the poll parked: see CheckRetry. Its type must be
+	// comparable: polls with equal Checkers may be checked in one call.
+	Checker Checker
 }
 
 // Empty is the answer without actions.
@@ -63,22 +65,23 @@ func Empty() Answer { return empty }
 
 var empty = Answer{Status: http.StatusOK, Body: marshal(agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}})}
 
-// RetryLook is how long a poll whose look failed waits before it looks again
-// without being woken. The store was away then, and every parked agent asks at
-// once when it is back, so not sooner.
-const RetryLook = 5 * time.Second
+// CheckRetry is how long a poll waits after a failed check before it is checked
+// again without a Wake. The store was away then, and every parked agent is checked
+// when it is back, so the interval is no shorter.
+const CheckRetry = 5 * time.Second
 
-// Parker holds polls. One agent has one poll: a newer one of the same agent ends
-// the older, which is answered Empty even if its look has just found something;
-// the newer looks for itself.
+// Parker keeps polls until an answer is due. All of its methods may be called
+// at any time from any goroutine.
+//
+// An agent has one poll. A newer one ends the older, which is answered Empty even if
+// its check has just found something; the newer poll is checked for itself.
 type Parker interface {
-	// Park takes over the answering of p. It may return before p is answered
-	// (a parker that keeps connections aside does) or only after; the caller
-	// must not touch p.Writer afterwards. A poll whose client has hung up is
-	// forgotten.
+	// Park takes over the poll and answers it. It returns before the answer (a parker
+	// that keeps only the connection) or after it, and the handler must not use
+	// p.Writer afterwards. A poll whose client hangs up is forgotten.
 	Park(p Poll)
-	// Wake makes the polls of these agents look again. It does not wait for
-	// them. Agents that are not parked are passed over.
+	// Wake checks the polls of these agents again. It does not wait for the checks,
+	// and passes over agents that have no poll here.
 	Wake(agentIDs ...string)
 	// Parked calls f for each agent with a poll here, in no order. f must not
 	// call the parker.

@@ -1,171 +1,84 @@
 package checkin
 
-import (
-	"sync"
-	"sync/atomic"
-)
+import "sync"
 
-// queue is what the workers take from. Each slot is at most once in each list, so
-// that the number of polls bounds them.
-type queue struct {
-	mu                 sync.Mutex
-	work, spare, done  *sync.Cond // for general workers, the reserved one, and the one of empty
-	idle               int        // general workers that wait and have not been signalled
-	small, bulk, empty fifo
-	bulkLeft           atomic.Int64 // in bulk
-	handOut            func(bool)   // hears whether there are any; nil: nobody does
-	stopped            bool
-}
-
-// bulky says whether polls of a bulk wake wait.
-func (q *queue) bulky() bool { return q.bulkLeft.Load() > 0 }
-
-// countBulk comes after each change of bulk.
-func (q *queue) countBulk() {
-	left := int64(q.bulk.len())
-	if was := q.bulkLeft.Swap(left); q.handOut != nil && (was > 0) != (left > 0) {
-		q.handOut(left > 0)
-	}
-}
-
-func (q *queue) open() {
-	q.work, q.spare, q.done = sync.NewCond(&q.mu), sync.NewCond(&q.mu), sync.NewCond(&q.mu)
-}
-
-type fifo struct {
-	slots []*slot
-	head  int
-}
-
-func (f *fifo) push(s *slot) { f.slots = append(f.slots, s) }
-
-func (f *fifo) len() int { return len(f.slots) - f.head }
-
-// first takes the first slot; there is one.
-func (f *fifo) first() *slot {
-	var one [1]*slot
-	return f.pop(1, one[:0])[0]
-}
-
-// pop takes up to n slots that are looked for together.
-func (f *fifo) pop(n int, into []*slot) []*slot {
-	for len(into) < n && f.len() > 0 {
-		s := f.slots[f.head]
-		if len(into) > 0 && s.looker != into[0].looker {
-			break
-		}
-		into = append(into, s)
-		f.slots[f.head] = nil
-		f.head++
-	}
-	if f.len() == 0 {
-		*f = fifo{slots: f.slots[:0]}
-		if cap(f.slots) > 4*batchSize {
-			f.slots = nil // what a bulk wake needed is not kept for the next
-		}
-	}
-	return into
-}
-
-// pushWoken queues slots for a look.
-func (q *queue) pushWoken(small bool, s ...*slot) {
-	if len(s) == 0 {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !small {
-		for _, s := range s {
-			if !s.inBulk { // else it was looked for with a small wake, and that is to come
-				s.inBulk = true
-				q.bulk.push(s)
-			}
-		}
-		q.countBulk()
-		q.work.Broadcast()
-		q.idle = 0
-		return
-	}
-	for _, s := range s {
-		if !s.inSmall {
-			s.inSmall = true
-			q.small.push(s)
-		}
-	}
-	if q.idle > 0 {
-		q.work.Signal()
-		q.idle--
-	} else {
-		q.spare.Signal()
-	}
-}
-
-// pushEmpty queues slots to be answered Empty.
-func (q *queue) pushEmpty(s *slot) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.empty.push(s)
-	q.done.Signal()
-}
-
-// role is what a worker does.
-type role uint8
+// priority is the order in which workers take connections from the queue.
+type priority uint8
 
 const (
-	looksForAll   role = iota // small wakes first, then bulk ones
-	looksForSmall             // so that a bulk look that lasts does not hold up an operator's single action
-	answersEmpty              // deadlines and drains do not wait for looks
+	// emptyAnswer is for connections that need no check: a deadline, a newer poll,
+	// Close.
+	emptyAnswer priority = iota
+	// smallWake is for wakes of few agents, such as an operator's action for one.
+	smallWake
+	// bulkWake is for wakes of many agents and for checks repeated after an error.
+	bulkWake
+
+	priorities
 )
 
-// take waits for work and appends up to n slots to into, and says whether they are of
-// a bulk wake; none: the queue is stopped.
-func (q *queue) take(r role, n int, into []*slot) (slots []*slot, bulk bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for {
-		bulk = false // it was looked for in vain before, and what has come is small
-		switch r {
-		case answersEmpty:
-			into = q.empty.pop(n, into)
-		case looksForSmall:
-			into = q.takeSmall(n, into)
-		case looksForAll:
-			if into = q.takeSmall(n, into); len(into) == 0 {
-				into, bulk = q.bulk.pop(n, into), true
-				q.countBulk()
-				for _, s := range into {
-					s.inBulk = false
-				}
-			}
-		}
-		if len(into) > 0 || q.stopped {
-			return into, bulk
-		}
-		switch r {
-		case answersEmpty:
-			q.done.Wait()
-		case looksForSmall:
-			q.spare.Wait()
-		case looksForAll:
-			q.idle++
-			q.work.Wait()
-		}
-	}
+// queue holds the connections that wait for a worker. A connection is at most once
+// in each list, so the number of connections bounds them.
+type queue struct {
+	mu      sync.Mutex
+	filled  sync.Cond
+	lists   [priorities][]*parkedConn
+	stopped bool
 }
 
-func (q *queue) takeSmall(n int, into []*slot) []*slot {
-	into = q.small.pop(n, into)
-	for _, s := range into {
-		s.inSmall = false
+func (q *queue) init() { q.filled.L = &q.mu }
+
+// push appends connections to a list, except those it already holds. One that is in
+// another list as well is served from the first; the second entry is stale then, and
+// the worker skips it.
+func (q *queue) push(p priority, conns ...*parkedConn) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range conns {
+		if !c.inList[p] {
+			c.inList[p] = true
+			q.lists[p] = append(q.lists[p], c)
+		}
 	}
-	return into
+	// Some workers take no bulk wakes, so Signal could reach one that leaves the
+	// connections where they are.
+	q.filled.Broadcast()
+}
+
+// take waits for connections of the priority lowest or a higher one, and appends to
+// batch up to its capacity of them, all from one list and with one Checker. It
+// appends none once the queue is stopped.
+func (q *queue) take(lowest priority, batch []*parkedConn) ([]*parkedConn, priority) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for !q.stopped {
+		for p := range lowest + 1 {
+			if len(q.lists[p]) > 0 {
+				return q.pop(p, batch), p
+			}
+		}
+		q.filled.Wait()
+	}
+	return batch, 0
+}
+
+func (q *queue) pop(p priority, batch []*parkedConn) []*parkedConn {
+	list := q.lists[p]
+	for checker := list[0].checker; len(list) > 0 && list[0].checker == checker && len(batch) < cap(batch); list = list[1:] {
+		list[0].inList[p] = false
+		batch = append(batch, list[0])
+		list[0] = nil // the array does not keep the connection alive
+	}
+	if len(list) == 0 {
+		list = nil // nor is the array of a bulk wake kept until the next
+	}
+	q.lists[p] = list
+	return batch
 }
 
 func (q *queue) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopped = true
-	q.work.Broadcast()
-	q.spare.Broadcast()
-	q.done.Broadcast()
+	q.filled.Broadcast()
 }

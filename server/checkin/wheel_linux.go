@@ -7,27 +7,26 @@ import (
 )
 
 const (
-	// wheelTick is how late a poll may be answered after its deadline: what nobody
-	// notices in a poll of minutes. A machine with nothing to do wakes four times a
-	// second for it.
+	// wheelTick is how late a poll may be answered after its deadline: nobody notices
+	// it in a poll of minutes. An idle machine wakes four times a second for it.
 	wheelTick = 250 * time.Millisecond
-	// wheelSize covers the longest usual poll, 8.5 minutes, in one turn: what is later
+	// wheelSize covers the longest usual poll, 8.5 minutes, in one turn: a later entry
 	// is passed over once a turn.
 	wheelSize = 2048
 )
 
-// wheel is one clock for what all connections wait for, each for one time. A
-// runtime timer each would cost 100 bytes and the runtime's heap of timers at every
-// poll.
-type wheel struct {
-	mu   sync.Mutex
-	now  int32
-	from [wheelSize]*slot // lists, by the tick modulo wheelSize
+// timerWheel is one clock for the times that all connections wait for, one each. A
+// runtime timer each would cost 100 bytes, and an operation on the runtime's heap of
+// timers at every poll.
+type timerWheel struct {
+	mu    sync.Mutex
+	now   int32
+	lists [wheelSize]*parkedConn // by the tick modulo wheelSize
 }
 
-// hand is a slot's place in the wheel; the wheel's.
-type hand struct {
-	next, prev *slot
+// timerEntry is a connection's place in the timer wheel, which guards it.
+type timerEntry struct {
+	next, prev *parkedConn
 	tick       int32
 	set        bool
 }
@@ -38,59 +37,59 @@ func tick(base, t time.Time) int32 {
 	return int32(min(max(n, 0), math.MaxInt32/2)) //nolint:gosec // it has just been bounded
 }
 
-// set makes the wheel fire s at the tick, or with the next one if that has passed,
-// instead of when it was to fire so far.
-func (w *wheel) set(s *slot, tick int32) {
+// set makes c fire at the tick, or at the next one if that has passed, in place of the
+// tick set before.
+func (w *timerWheel) set(c *parkedConn, tick int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unlink(s)
-	h := &s.hand
-	h.tick, h.set = max(tick, w.now+1), true
-	head := &w.from[h.tick%wheelSize]
-	if h.next = *head; h.next != nil {
-		h.next.hand.prev = s
+	w.unlink(c)
+	e := &c.timer
+	e.tick, e.set = max(tick, w.now+1), true
+	head := &w.lists[e.tick%wheelSize]
+	if e.next = *head; e.next != nil {
+		e.next.timer.prev = c
 	}
-	*head = s
+	*head = c
 }
 
-func (w *wheel) remove(s *slot) {
+func (w *timerWheel) remove(c *parkedConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unlink(s)
+	w.unlink(c)
 }
 
-func (w *wheel) unlink(s *slot) {
-	h := &s.hand
-	if !h.set {
+func (w *timerWheel) unlink(c *parkedConn) {
+	e := &c.timer
+	if !e.set {
 		return
 	}
-	if h.prev != nil {
-		h.prev.hand.next = h.next
+	if e.prev != nil {
+		e.prev.timer.next = e.next
 	} else {
-		w.from[h.tick%wheelSize] = h.next
+		w.lists[e.tick%wheelSize] = e.next
 	}
-	if h.next != nil {
-		h.next.hand.prev = h.prev
+	if e.next != nil {
+		e.next.timer.prev = e.prev
 	}
-	*h = hand{}
+	*e = timerEntry{}
 }
 
-// advance goes on to the tick and returns what fires, appended to fired. The caller
-// has no lock then, so each may have changed: it looks what the slot waits for.
-func (w *wheel) advance(to int32, fired []*slot) []*slot {
+// advance goes on to the tick and returns what fires. The caller holds no lock, so
+// that each connection may have changed since: it checks what that waits for.
+func (w *timerWheel) advance(to int32) (fired []*parkedConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for turn := 0; w.now < to && turn < wheelSize; turn++ {
 		w.now++
-		for s := w.from[w.now%wheelSize]; s != nil; {
-			next := s.hand.next
-			if s.hand.tick <= to {
-				w.unlink(s)
-				fired = append(fired, s)
+		for c := w.lists[w.now%wheelSize]; c != nil; {
+			next := c.timer.next
+			if c.timer.tick <= to {
+				w.unlink(c)
+				fired = append(fired, c)
 			}
-			s = next
+			c = next
 		}
 	}
-	w.now = max(w.now, to) // a machine that slept has seen every list
+	w.now = max(w.now, to) // after a sleep of the machine every list has been read
 	return fired
 }

@@ -1,212 +1,205 @@
 package checkin
 
-import "time"
-
-const (
-	// slowAnswers bounds the goroutines that write to clients that do not read.
-	slowAnswers = 64
-	// largeAnswer is more than a socket's buffer may take at once, even an empty one.
-	largeAnswer = 32 << 10
-	// keptBuffer is how large a buffer a worker keeps.
-	keptBuffer = 64 << 10
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
 )
 
-// worker takes slots from the queue and answers them.
-type worker struct {
-	lot   *Lot
-	role  role
-	buf   []byte
-	aside aside // with the answers of bulk wakes
-	rest  rest
+const (
+	// batchSize is how many polls are checked together: enough to share the cost of a
+	// check, and few enough that their answers (15 µs each) are soon written.
+	batchSize = 256
+	// checkTimeout bounds one check: some calls of the store, each of which has its own
+	// limit.
+	checkTimeout = 30 * time.Second
+	// yieldEvery is after how many answers a worker lets other goroutines run. It
+	// would otherwise keep its processor until it is preempted, 10 ms later, and a
+	// request of the admin API takes several turns.
+	yieldEvery = 4
+	// writeLimit bounds how long one answer takes to go into the socket's buffer.
+	writeLimit = 5 * time.Second
+	// lingerLimit is how long a client has to read its last answer and close.
+	lingerLimit = time.Second
+	// slowAnswers bounds the goroutines that write to clients that do not read.
+	slowAnswers = 64
+	// largeAnswer may not fit into a socket's buffer that has room: a third of the
+	// smallest that Linux makes for a TCP connection, 16 KiB.
+	largeAnswer = 4 << 10
+)
 
-	writes stint
-}
-
-func (w *worker) run() {
-	l := w.lot
-	batch, waits := make([]*slot, 0, batchSize), make([]*Wait, 0, batchSize)
+// work takes connections of the priority lowest or a higher one from the queue and
+// answers them until the queue is stopped.
+func (p *EpollParker) work(lowest priority) {
+	batch := make([]*parkedConn, 0, batchSize)
 	for {
-		clear(batch[:cap(batch)])
-		clear(waits[:cap(waits)])
-		var bulk bool
-		batch, bulk = l.queue.take(w.role, batchSize, batch[:0])
-		waits = waits[:0]
+		clear(batch) // released connections are not kept alive
+		var of priority
+		batch, of = p.queue.take(lowest, batch[:0])
 		switch {
 		case len(batch) == 0:
 			return
-		case w.role == answersEmpty:
-			for i, s := range batch {
-				w.answer(s, empty)
-				w.yield(i, false)
+		case of == emptyAnswer:
+			for i, c := range batch {
+				p.answer(c, empty)
+				yield(i)
 			}
-			continue
-		}
-		n := 0
-		for _, s := range batch {
-			if s.take(bulk) {
-				batch[n] = s
-				n++
-				waits = append(waits, &s.wait)
-			}
-		}
-		if n == 0 {
-			continue
-		}
-		if bulk {
-			w.stepAside() // a look at so many is work, too
-		}
-		found := l.look(batch[0].looker, waits)
-		for i, s := range batch[:n] {
-			if a := l.settle(s, found[i]); a != nil {
-				w.answer(s, *a)
-				w.yield(i, bulk)
-			}
+		default:
+			p.checkAll(batch)
 		}
 	}
 }
 
-// yield lets the handlers run: a worker with a long queue would else keep its
-// processor until it is taken from it, 10 ms later. With a bulk wake it steps aside
-// while somebody waits for the admin API.
-func (w *worker) yield(i int, bulk bool) {
-	if bulk {
-		w.stepAside()
-	}
-	if i%yieldEvery == yieldEvery-1 {
-		w.rest.yield(bulk)
+func yield(answered int) {
+	if answered%yieldEvery == yieldEvery-1 {
+		runtime.Gosched()
 	}
 }
 
-func (w *worker) stepAside() {
-	for w.aside.waits(w.lot.Courtesy) {
-		time.Sleep(asideLook)
+// checkAll checks the connections of a batch that are still queued, and answers those
+// with pending actions.
+func (p *EpollParker) checkAll(batch []*parkedConn) {
+	conns, waits := batch[:0], make([]*Wait, 0, len(batch))
+	for _, c := range batch {
+		if c.beginCheck() {
+			conns, waits = append(conns, c), append(waits, &c.wait)
+		}
+	}
+	if len(conns) == 0 {
+		return
+	}
+	found := p.pendingActions(conns[0].checker, waits)
+	for i, c := range conns {
+		if a := p.endCheck(c, found[i]); a != nil {
+			p.answer(c, *a)
+			yield(i)
+		}
 	}
 }
 
-// take begins a look, for a bulk wake or not. false: s is not queued any more; it was
-// in the queue twice, or has ended.
-func (s *slot) take(bulk bool) bool {
-	s.shard.mu.Lock()
-	defer s.shard.mu.Unlock()
-	if s.state != queued {
+// beginCheck returns false if c is no longer queued: it was in the queue twice, or has
+// ended.
+func (c *parkedConn) beginCheck() bool {
+	c.shard.mu.Lock()
+	defer c.shard.mu.Unlock()
+	if c.state != stateQueued {
 		return false
 	}
-	s.state, s.retry, s.bulk = looking, 0, bulk
+	c.state, c.retry = stateChecking, 0
 	return true
 }
 
-// settle ends a look. The answer, if there is one, is the caller's to write.
-func (l *Lot) settle(s *slot, f Found) *Answer {
-	s.shard.mu.Lock()
-	switch {
-	case s.lost:
-		l.drop(s)
-		return nil
-	case s.ended:
-		f.Answer = &empty
-	case f.Answer != nil:
-	case s.due:
-		f.Answer = &empty
-	case s.woken:
-		s.state, s.woken = queued, false
-		l.queue.pushWoken(true, s)
-		s.shard.mu.Unlock()
-		return nil
-	default:
-		s.state = parked
-		if f.Err != nil {
-			s.retry = tick(l.base, time.Now().Add(RetryLook))
-			l.wait(s)
+// pendingActions calls the Checker. A panic there becomes an error, as it would in a
+// handler.
+func (p *EpollParker) pendingActions(checker Checker, waits []*Wait) (found []Pending) {
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	defer func() {
+		err := errors.New("the check returned too few results")
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
 		}
-		s.shard.mu.Unlock()
-		return nil
-	}
-	s.shard.out(s)
-	s.state = answering
-	l.wheel.remove(s)
-	s.shard.mu.Unlock()
-	return f.Answer
-}
-
-// answer writes the answer of a slot that is answering. A client that is not ready
-// to take it does not hold up the others.
-func (w *worker) answer(s *slot, a Answer) {
-	l := w.lot
-	s.last = s.last || l.ending()
-	w.buf = l.encode(w.buf[:0], s, a)
-	ready := s.hasRoom(len(w.buf))
-	if !ready || len(w.buf) > largeAnswer {
-		select {
-		case l.slow <- struct{}{}:
-			go l.answerSlowly(s, append([]byte(nil), w.buf...))
-			return
-		default:
-			if !ready {
-				l.abandon(s) // its next check-in gets the same
-				return
+		if len(found) < len(waits) {
+			p.log.Error("check parked agents for pending actions", "agents", len(waits), "error", err)
+			found = make([]Pending, len(waits))
+			for i := range found {
+				found[i].Err = err
 			}
 		}
-	}
-	w.writes.begin(s)
-	_, err := s.conn.Write(w.buf)
-	w.writes.end()
-	if cap(w.buf) > keptBuffer {
-		w.buf = nil
-	}
-	l.answered(s, err)
+	}()
+	return checker.PendingActions(ctx, waits)
 }
 
-// check ends a write that lasts too long: the error goes to the worker.
-func (w *worker) check(now time.Time) {
-	if s := w.writes.overdue(now, writeLimit); s != nil {
-		// Not Close: the descriptor is still watched. Should the write have ended just
-		// now, the deadline ends one connection that was slow anyway.
-		_ = s.conn.SetWriteDeadline(now)
-	}
-}
-
-// answerSlowly has a goroutine of its own; s is answering, so Close waits for it.
-func (l *Lot) answerSlowly(s *slot, b []byte) {
-	_ = s.conn.SetWriteDeadline(time.Now().Add(writeLimit))
-	_, err := s.conn.Write(b)
-	_ = s.conn.SetWriteDeadline(time.Time{})
-	<-l.slow
-	l.answered(s, err)
-}
-
-// answered decides what becomes of the connection.
-func (l *Lot) answered(s *slot, err error) {
-	if err != nil {
-		l.abandon(s)
-		return
-	}
-	_, more := s.conn.(*early)
-	if s.last {
-		sayFarewell(s.conn)
-	}
-	s.shard.mu.Lock()
-	s.wait, s.head = Wait{AgentID: s.wait.AgentID}, ""
+// endCheck returns the answer for the caller to write, if there is one.
+func (p *EpollParker) endCheck(c *parkedConn, found Pending) *Answer {
+	c.shard.mu.Lock()
 	switch {
-	case s.last && s.lost, l.closing.Load() && !s.last: // the latter as the idle ones
-		l.drop(s)
+	case c.hungUp:
+		p.drop(c)
+		return nil
+	case c.ended:
+		found.Answer = &empty
+	case found.Answer != nil:
+	case c.due:
+		found.Answer = &empty
+	case c.woken:
+		c.state, c.woken = stateQueued, false
+		p.queue.push(smallWake, c)
+		c.shard.mu.Unlock()
+		return nil
+	default:
+		c.state = stateParked
+		if found.Err != nil {
+			c.retry = tick(p.base, time.Now().Add(CheckRetry))
+			p.setTimer(c)
+		}
+		c.shard.mu.Unlock()
+		return nil
+	}
+	c.shard.remove(c)
+	c.state = stateAnswering
+	p.timers.remove(c)
+	c.shard.mu.Unlock()
+	return found.Answer
+}
+
+// answer writes the answer of a connection in stateAnswering. A goroutine of its own
+// does so where the client does not read, so that it does not hold up others.
+func (p *EpollParker) answer(c *parkedConn, a Answer) {
+	c.last = c.last || p.closing.Load() || p.requeue.Load() == nil
+	b := encode(c, a)
+	writable := hasRoom(c.fd)
+	if writable && len(b) <= largeAnswer {
+		p.finish(c, c.write(b))
 		return
-	case s.last:
-		s.state, s.deadline = lingering, tick(l.base, time.Now().Add(lingerLimit))
-	case more:
-		l.giveBack(s) // the next request is here, where epoll does not see it
+	}
+	select {
+	case p.slow <- struct{}{}:
+		go func() {
+			err := c.write(b)
+			<-p.slow
+			p.finish(c, err)
+		}()
+	default:
+		if !writable {
+			p.finish(c, errNoRoom)
+			return
+		}
+		p.finish(c, c.write(b))
+	}
+}
+
+var errNoRoom = errors.New("the client does not read, and neither do many others")
+
+func (c *parkedConn) write(b []byte) error {
+	_ = c.conn.SetWriteDeadline(time.Now().Add(writeLimit))
+	_, err := c.conn.Write(b)
+	return err
+}
+
+// finish decides what the connection waits for after its answer. After an error it is
+// closed: the agent's next check-in gets the same actions.
+func (p *EpollParker) finish(c *parkedConn, err error) {
+	if err == nil && c.last {
+		closeWrite(c.conn)
+	}
+	_, early := c.conn.(*earlyConn)
+	c.shard.mu.Lock()
+	c.wait, c.head = Wait{AgentID: c.wait.AgentID}, ""
+	switch {
+	case err != nil, c.last && c.hungUp, !c.last && p.closing.Load():
+		p.drop(c)
 		return
-	case s.lost, s.unread && readable(s.fd):
-		s.state = idle
-		l.serve(s)
+	case c.last:
+		c.state, c.deadline = stateLingering, tick(p.base, time.Now().Add(lingerLimit))
+	case early, c.unread, c.hungUp:
+		p.giveBack(c) // a part of the next request is here already
 		return
 	default:
-		s.state, s.unread, s.deadline = idle, false, tick(l.base, time.Now().Add(IdleLimit))
+		c.state, c.deadline = stateIdle, tick(p.base, time.Now().Add(IdleLimit))
 	}
-	l.wheel.set(s, s.deadline)
-	s.shard.mu.Unlock()
-}
-
-func (l *Lot) abandon(s *slot) {
-	s.shard.mu.Lock()
-	l.drop(s)
+	p.timers.set(c, c.deadline)
+	c.shard.mu.Unlock()
 }

@@ -74,9 +74,8 @@ type served struct {
 }
 
 // servers are all of the replica's. The agents' handshakes are done by their
-// listener, at its pace; parked connections come back through the lot's, above it.
+// listener, at its pace; parked connections come back through the parker's, above it.
 func (r *Replica) servers() []served {
-	r.parker.Serve(r.agentServer.Handler)
 	agents := r.parker.Listener(r.admission.Listener(r.agentListener, r.agentTLS, r.log))
 	all := []served{
 		{r.agentServer, func() error { return r.agentServer.Serve(agents) }},

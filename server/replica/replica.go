@@ -72,7 +72,7 @@ type Options struct {
 type Replica struct {
 	opts       Options
 	log        *slog.Logger
-	parker     *checkin.Lot
+	parker     *checkin.EpollParker
 	ledger     *checkin.Ledger
 	feed       *action.Feed
 	events     *event.Stream
@@ -117,9 +117,7 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Replica{opts: o, log: o.Log, parker: checkin.NewLot(o.Log), courtesy: &limit.Courtesy{}, draining: make(chan struct{})}
-	r.parker.Courtesy, r.parker.Heap = r.courtesy, o.Heap
-	r.parker.Neighbours, _ = o.Store.(store.Neighbours)
+	r := &Replica{opts: o, log: o.Log, parker: checkin.NewEpollParker(o.Log), courtesy: &limit.Courtesy{}, draining: make(chan struct{})}
 	watched, _ := o.Store.(store.Watched) // nil: see presence.New
 	r.presence = presence.New(watched, o.Log)
 	o.Store = presence.Store{Store: o.Store, Registry: r.presence}
@@ -224,7 +222,9 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)
 	r.adminServer = httpapi.NewServer(adminRoutes.Handler(), r.log)
 	r.agentServer.TLSConfig, r.adminServer.TLSConfig = r.agentTLS, tlsConfig
-	r.agentServer.ConnContext = limit.ConnContext
+	r.agentServer.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return r.parker.ConnContext(limit.ConnContext(ctx, c), c)
+	}
 	return nil
 }
 

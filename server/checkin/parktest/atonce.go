@@ -15,7 +15,7 @@ var _ checkin.Parker = AtOnce{}
 // Park answers p with what there is to do now, or with nothing.
 func (AtOnce) Park(p checkin.Poll) {
 	answer := checkin.Empty()
-	if found := p.Looker.Look(p.Request.Context(), []*checkin.Wait{&p.Wait})[0]; found.Answer != nil {
+	if found := p.Checker.PendingActions(p.Request.Context(), []*checkin.Wait{&p.Wait})[0]; found.Answer != nil {
 		answer = *found.Answer
 	}
 	p.Writer.WriteHeader(answer.Status)

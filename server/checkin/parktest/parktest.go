@@ -1,5 +1,5 @@
 // Package parktest is the contract of checkin.Parker as a test suite. Every
-// parker's tests run it. It knows the parker by its interface only, and drives
+// parker's tests run it. It knows the parker by its interface only, and uses
 // it as agents do, over real TLS connections with HTTP/1.1 and HTTP/2.
 package parktest
 
@@ -11,58 +11,66 @@ import (
 	"github.com/muster-fleet/muster/server/checkin"
 )
 
+type story struct {
+	name string
+	run  func(*testing.T, *server)
+}
+
+// everyProtocol are the stories of HTTP/1.1 and of HTTP/2.
+var everyProtocol = []story{
+	{"wake delivers the action", wakeDelivers},
+	{"action created before the poll is parked is delivered", createdBeforeParking},
+	{"wake during a check is not lost", wakeDuringCheck},
+	{"newer poll supersedes older", newerSupersedes},
+	{"superseded poll that ends late leaves the newer parked", supersededEndsLate},
+	{"newer poll of another protocol supersedes older", newerOfOtherProtocol},
+	{"empty answer at the deadline", deadline},
+	{"poll past its deadline is answered at once", deadlinePassed},
+	{"hang-up removes the poll", hangUp},
+	{"connection is reused after the answer", connectionReused},
+	{"failed check keeps the poll parked", failedCheck},
+	{"wake of unknown agents is ignored", wakeUnknown},
+	{"single wake does not wait for a bulk wake", singleBeforeBulk},
+	{"Parked names every agent", namesParked},
+	{"concurrent wakes deliver everything once", concurrentWakes},
+	{"agents of one Checker are checked together", sharedChecker},
+	{"resumed TLS session is parked", resumed},
+	{"Close answers every poll", closeAnswers},
+	{"Close returns when its context ends", closeGivesUp},
+}
+
+// http1 are the stories of HTTP/1.1 alone: one request at a time.
+var http1 = []story{
+	{"pipelined requests are answered in turn", pipelined},
+	{"request sent while a poll is parked waits for its turn", requestWhileParked},
+	{"client that does not read holds up no other", slowReader},
+	{"connection closes after the answer when asked to", connectionClose},
+}
+
 // Run proves that the parkers that create makes keep the contract. Each test
 // gets a parker of its own and closes it.
 func Run(t *testing.T, create func(t *testing.T) checkin.Parker) {
-	stories := []struct {
-		name string
-		tell func(*testing.T, *yard)
-	}{
-		{"delivers when woken", deliversWhenWoken},
-		{"finds what was created before it parked", looksBeforeItWaits},
-		{"loses no wake-up during a look", wakeDuringLook},
-		{"a newer poll ends the older", newerEndsOlder},
-		{"an older poll that ends late takes nothing from the newer", olderEndsLate},
-		{"answers empty at the deadline", deadline},
-		{"a deadline that has passed is answered at once", deadlinePassed},
-		{"forgets who hangs up", hangUp},
-		{"leaves the connection usable", connectionReused},
-		{"a failed look keeps the poll", failedLook},
-		{"passes over agents that are not here", wakeUnknown},
-		{"names who is parked", namesParked},
-		{"stands a storm of wakes", storm},
-		{"looks for many together", sharedLooker},
-		{"a newer poll ends the older of another protocol", newerOfOtherProtocol},
-		{"a resumed session parks too", resumed},
-		{"close answers everybody", closeAnswers},
-		{"close stops waiting when told to", closeGivesUp},
-	}
-	tell := func(t *testing.T, proto string, story func(*testing.T, *yard)) {
-		before := goleak.IgnoreCurrent()
-		y := newYard(t, create(t), proto)
-		story(t, y)
-		y.shut()
-		goleak.VerifyNone(t, before)
-	}
-	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		for _, s := range stories {
-			t.Run(proto+"/"+s.name, func(t *testing.T) { tell(t, proto, s.tell) })
+	run := func(proto string, stories []story) {
+		for _, st := range stories {
+			t.Run(proto+"/"+st.name, func(t *testing.T) {
+				before := goleak.IgnoreCurrent()
+				s := newServer(t, create(t), proto)
+				st.run(t, s)
+				s.stop()
+				goleak.VerifyNone(t, before)
+			})
 		}
 	}
-	for name, story := range map[string]func(*testing.T, *yard){
-		"answers requests that come early":    earlyRequests,
-		"keeps a request that comes meantime": requestWhileParked,
-		"ends the connection when asked to":   lastRequest,
-	} {
-		t.Run("HTTP/1.1/"+name, func(t *testing.T) { tell(t, "HTTP/1.1", story) })
-	}
-	t.Run("looks again after a failed look", func(t *testing.T) {
+	run("HTTP/1.1", everyProtocol)
+	run("HTTP/1.1", http1)
+	run("HTTP/2.0", everyProtocol)
+	t.Run("failed check is repeated", func(t *testing.T) {
 		before := goleak.IgnoreCurrent()
 		// Both at once: the wait is a real one.
-		one, two := newYard(t, create(t), "HTTP/1.1"), newYard(t, create(t), "HTTP/2.0")
-		looksAgain(t, one, two)
-		one.shut()
-		two.shut()
+		one, two := newServer(t, create(t), "HTTP/1.1"), newServer(t, create(t), "HTTP/2.0")
+		failedCheckRepeated(t, one, two)
+		one.stop()
+		two.stop()
 		goleak.VerifyNone(t, before)
 	})
 }

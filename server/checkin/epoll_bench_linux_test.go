@@ -24,15 +24,15 @@ const (
 	benchEnv    = "CHECKIN_BENCH_SERVER"
 )
 
-// BenchmarkLot parks agents over TLS and wakes them all, with their clients in
+// BenchmarkEpollParker parks agents over TLS and wakes them all, with their clients in
 // another process. It prints what an agent costs this one: bytes of live heap and of
 // resident memory right after a collection, and processor time for an answer and
 // the next poll.
-func BenchmarkLot(b *testing.B) {
-	p := &post{}
-	s := newStreet(b, p, nil)
+func BenchmarkEpollParker(b *testing.B) {
+	a := &actions{}
+	s := newPollServer(b, a, nil)
 	heap, rss := memory(b)
-	clients := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkLotClients$", "-test.benchtime=1x", "-test.timeout=5m")
+	clients := exec.CommandContext(b.Context(), os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkEpollParkerClients$", "-test.benchtime=1x", "-test.timeout=5m")
 	clients.Env = append(os.Environ(), benchEnv+"="+s.addr)
 	clients.Stderr = os.Stderr
 	in, err := clients.StdinPipe()
@@ -51,7 +51,7 @@ func BenchmarkLot(b *testing.B) {
 		_ = clients.Wait()
 	}()
 	lines := bufio.NewScanner(out)
-	told := func() { // all have their answers
+	answered := func() { // all have their answers
 		for lines.Scan() {
 			if strings.HasSuffix(lines.Text(), "answered") { // the first stands behind the benchmark's name
 				return
@@ -59,25 +59,25 @@ func BenchmarkLot(b *testing.B) {
 		}
 		b.Fatal("the clients ended: ", lines.Err())
 	}
-	ids := many(benchAgents)
-	aside := func() {
+	ids := agentIDs(benchAgents)
+	takenOver := func() {
 		s.parked(len(ids))
 		for _, id := range ids {
-			s.eventually("it is aside", func() bool { return s.lot.TestOnlyAside(id) })
+			s.eventually("it is taken over", func() bool { return s.parker.TestOnlyTakenOver(id) })
 		}
 	}
-	aside()
+	takenOver()
 	heapParked, rssParked := memory(b)
 	body := `{"ack_token":"1","action":"checkin","actions":[` + strings.Repeat("x", 1_000) + `]}`
 	cpu := processor.Spent(b)
 	var last time.Duration
 	for b.Loop() {
-		p.put(body, ids...)
+		a.put(body, ids...)
 		begin := time.Now()
-		s.lot.Wake(ids...)
-		told()
+		s.parker.Wake(ids...)
+		answered()
 		last += time.Since(begin)
-		aside()
+		takenOver()
 	}
 	n := float64(len(ids))
 	b.ReportMetric(float64(heapParked-heap)/n, "heap-B/agent")
@@ -106,27 +106,27 @@ func memory(b *testing.B) (heap, rss int64) {
 	return int64(m.HeapAlloc), kib << 10
 }
 
-// BenchmarkLotClients is BenchmarkLot's other process, and measures nothing: it opens
+// BenchmarkEpollParkerClients is BenchmarkEpollParker's other process, and measures nothing: it opens
 // the connections, reads an answer from each, and polls again.
-func BenchmarkLotClients(b *testing.B) {
+func BenchmarkEpollParkerClients(b *testing.B) {
 	addr := os.Getenv(benchEnv)
 	if addr == "" {
 		return
 	}
-	s := &street{t: b, addr: addr, client: &tls.Config{InsecureSkipVerify: true}} // with the key exchange that agents have
-	cars := make([]*car, benchAgents)
+	s := &pollServer{t: b, addr: addr, client: &tls.Config{InsecureSkipVerify: true}} // with the key exchange that agents have
+	conns := make([]*agentConn, benchAgents)
 	var dialing sync.WaitGroup
 	for w := range 8 {
 		dialing.Go(func() {
-			for i := w; i < len(cars); i += 8 {
-				cars[i] = s.drive(fmt.Sprint("agent-", i))
+			for i := w; i < len(conns); i += 8 {
+				conns[i] = s.dial(fmt.Sprint("agent-", i))
 			}
 		})
 	}
 	dialing.Wait()
-	answers := make(chan struct{}, len(cars))
+	answers := make(chan struct{}, len(conns))
 	ended := make(chan struct{})
-	for _, c := range cars {
+	for _, c := range conns {
 		go func() {
 			for {
 				_ = c.SetReadDeadline(time.Time{})
@@ -158,7 +158,7 @@ func BenchmarkLotClients(b *testing.B) {
 	for n := 0; ; {
 		select {
 		case <-answers:
-			if n++; n%len(cars) == 0 {
+			if n++; n%len(conns) == 0 {
 				fmt.Println("answered")
 			}
 		case <-ended:

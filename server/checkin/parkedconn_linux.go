@@ -1,0 +1,83 @@
+package checkin
+
+import (
+	"net"
+	"sync"
+)
+
+// connState is what a connection waits for; DESIGN.md has the table.
+type connState uint8
+
+const (
+	// stateNew: the handler's goroutine makes the first check. The connection still
+	// belongs to net/http.
+	stateNew connState = iota
+	// stateParked waits for a wake, a retry or the deadline.
+	stateParked
+	// stateQueued has been woken and waits for a worker.
+	stateQueued
+	// stateChecking is with a worker that calls the Checker.
+	stateChecking
+	// stateAnswering belongs to the goroutine that writes the answer, and has left the
+	// shard's map.
+	stateAnswering
+	// stateIdle has been answered and waits for the client's next request.
+	stateIdle
+	// stateLingering has had its last answer and waits for the client to close.
+	// Closing at once resets the connection if it holds unread bytes, and the
+	// reset overtakes the answer.
+	stateLingering
+	// stateReleased is closed, or back with net/http.
+	stateReleased
+)
+
+// parkedConn is a connection from the time its poll arrives until it is closed or
+// given back to net/http. It is all that a parked agent takes beside the connection
+// itself, so its size counts. Its shard's lock guards it, except where said.
+type parkedConn struct {
+	timer timerEntry
+	wait  Wait // the Checker's while it is new or being checked; AgentID never changes
+
+	// These are set before it is parked, and never changed.
+	shard      *shard
+	checker    Checker
+	conn       net.Conn // as hijacked: *tls.Conn, a plain one, or *earlyConn
+	fd         int32
+	generation uint32 // of fd; the poller's
+	head       string // the header lines that the handler has set
+
+	// deadline and retry are ticks of the timer wheel: when the state ends at the
+	// latest, and when a check that failed is repeated; 0: none has failed.
+	deadline, retry int32
+
+	state connState
+	// What happens while a goroutine checks or answers is noted here, and that
+	// goroutine acts on it afterwards.
+	woken  bool // check once more
+	ended  bool // answer Empty: a newer poll, or Close
+	due    bool // the deadline has passed
+	hungUp bool // the client has closed its side
+	unread bool // the client has sent bytes that nobody has read
+	last   bool // the connection ends with this answer
+
+	inList [priorities]bool // the queue's
+}
+
+// shardCount spreads the agents over locks, so that handlers, workers and wakes
+// rarely wait for each other; a power of two.
+const shardCount = 64
+
+// shard is a part of the agents, by the hash of their ids, and the lock of their
+// connections. Under it at most one of the locks of the timer wheel, the poller, the
+// queue, Blocking and the parker may be taken.
+type shard struct {
+	mu    sync.Mutex
+	polls map[string]*parkedConn // new, parked, queued or being checked
+}
+
+// remove takes c out of the map, unless a newer poll has its place.
+func (sh *shard) remove(c *parkedConn) {
+	if sh.polls[c.wait.AgentID] == c {
+		delete(sh.polls, c.wait.AgentID)
+	}
+}
