@@ -188,7 +188,7 @@ func write(w http.ResponseWriter, a Answer) {
 	_, _ = w.Write(a.Body)
 }
 
-// writeLast is write for a server that ends: the client is to look for another.
+// writeLast is write for a server that ends: the client is to connect to another.
 func writeLast(w http.ResponseWriter, a Answer) {
 	w.Header().Set("Connection", "close")
 	write(w, a)

@@ -51,7 +51,7 @@ func (c *earlyConn) NetConn() net.Conn { return c.Conn }
 // withEarly returns a hijacked connection with what net/http has read of the next
 // request.
 //
-// That is all that epoll does not tell of: net/http begins to read ahead when a
+// That is all that epoll does not report: net/http begins to read ahead when a
 // request's body ends, and that read returns whatever tls.Conn has decrypted or
 // buffered before Hijack ends it. So either the reader has a byte, and the connection
 // is given back without waiting for epoll, or the rest is still to come from the
@@ -75,7 +75,7 @@ func withoutEarly(c net.Conn) net.Conn {
 	return c
 }
 
-// trim frees the buffers of a connection that nobody reads from for minutes, except
+// trim frees the buffers of a connection that is not read from for minutes, except
 // those that hold bytes. A connection reads nothing until its next request, so once is
 // enough.
 func trim(c net.Conn) {

@@ -96,8 +96,7 @@ func (p *EpollParker) advanceTimers(to time.Time) {
 	}
 }
 
-// setTimer makes the timer wheel tell of the next time that a poll waits for. It
-// needs the lock.
+// setTimer sets the timer to the next tick that a poll waits for. It needs the lock.
 func (p *EpollParker) setTimer(c *parkedConn) {
 	next := c.deadline
 	if c.retry != 0 && c.retry < next {

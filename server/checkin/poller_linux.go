@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// watchedEvents are requests and hang-ups. Each is told once, whatever state its
+	// watchedEvents are requests and hang-ups. Each is reported once, whatever state its
 	// connection is in: arming it anew for each request took two system calls of six.
 	watchedEvents = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
 

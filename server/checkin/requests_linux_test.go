@@ -145,7 +145,7 @@ func TestRequestSentBeforeAHangUpIsHandled(t *testing.T) {
 }
 
 // A client may send its next requests before the last is answered, of any size: each is
-// answered in turn, though epoll tells once of what has come.
+// answered in turn, though epoll reports an event once.
 func TestPipelinedRequestsOfAnySizeAreAnswered(t *testing.T) {
 	const requests = 6
 	a := &actions{}

@@ -22,10 +22,10 @@ func (AtOnce) Park(p checkin.Poll) {
 	_, _ = p.Writer.Write(answer.Body) // a recorder
 }
 
-// Wake finds nobody.
+// Wake does nothing: no poll is parked.
 func (AtOnce) Wake(...string) {}
 
-// Parked calls f for nobody.
+// Parked does not call f.
 func (AtOnce) Parked(func(agentID string)) {}
 
 // Count is 0.

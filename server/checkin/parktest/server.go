@@ -237,7 +237,7 @@ func (s *server) send(ctx context.Context, client *http.Client, proto, id string
 	return string(body), nil
 }
 
-// parked sends a poll and returns when it is parked and has looked.
+// beginParked sends a poll and returns when it has been checked.
 func (s *server) beginParked(p *poll) *poll {
 	s.t.Helper()
 	s.begin(p)

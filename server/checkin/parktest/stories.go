@@ -26,8 +26,8 @@ func wakeDelivers(t *testing.T, s *server) {
 	s.wantCount(0)
 }
 
-// The service checks, an action is created and its agents are woken, and only
-// then the poll is parked: nobody will wake it any more.
+// An action may be created, and its agents woken, right before the poll is parked: no
+// wake follows, so the check at the beginning must find it.
 func createdBeforeParking(t *testing.T, s *server) {
 	var box mailbox
 	box.put("upgrade")
@@ -113,7 +113,7 @@ func hangUp(t *testing.T, s *server) {
 	s.wantCount(2)
 	p.hangUp()
 	s.wantCount(1)
-	s.parker.Wake("a") // nobody is there
+	s.parker.Wake("a") // its poll is gone
 	s.staysParked(other)
 	var box mailbox
 	back := s.beginParked(&poll{agent: "a", deadline: never, check: box.check})
@@ -186,9 +186,9 @@ func failedCheckRepeated(t *testing.T, servers ...*server) {
 
 func wakeUnknown(t *testing.T, s *server) {
 	s.parker.Wake()
-	s.parker.Wake("nobody", "", "nobody")
+	s.parker.Wake("unknown", "", "unknown")
 	p := s.beginParked(&poll{agent: "a", deadline: never, check: nothing})
-	s.parker.Wake("nobody")
+	s.parker.Wake("unknown")
 	s.staysParked(p)
 	if n := p.checks.Load(); n != 1 {
 		t.Errorf("%d checks, want 1, though another agent was woken", n)
