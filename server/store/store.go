@@ -66,6 +66,16 @@ type Store interface {
 	// It is cheap enough for each second, and takes no longer than ctx allows; a few
 	// seconds are what a store in trouble needs to say what its trouble is.
 	Ping(ctx context.Context) error
+	// OnAgentChange registers f, which gets the ids of the agents whose document, or
+	// reported status or message, a write of this Store has changed. f is called when
+	// the change is durable, or when that is not known, before the write method
+	// returns; where the caller gave up waiting, after it. Calls come one at a time. f
+	// must not call the store, and must not wait for anything that does.
+	//
+	// Register before the store is used; several f are called in the order in which they
+	// were registered. OnAgentChange returns false, and f is never called, where other
+	// processes may write the store, too.
+	OnAgentChange(f func(agentIDs []string)) bool
 	Close() error
 }
 

@@ -71,10 +71,14 @@ type writer struct {
 	gone  chan struct{} // closed when loop has ended
 	// refuse is what every write meets instead; nil: nothing.
 	refuse error
+	// changes reports the agents that a commit changed.
+	changes agentChanges
 
 	// Of the loop alone.
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
+	// recording says that conn has the triggers of recordChanges.
+	recording bool
 }
 
 // write is one caller's part of a transaction.
@@ -419,6 +423,13 @@ func (w *writer) commit(group []*write) error {
 			return err
 		}
 	}
+	ids, err := w.changedAgents()
+	if err != nil {
+		w.dropConn()
+		return err
+	}
+	// Also after a failed COMMIT: nobody knows whether the change is durable.
+	defer w.changes.report(ids)
 	if err := w.exec(ctx, `COMMIT`); err != nil {
 		w.dropConn()
 		return err
@@ -482,14 +493,20 @@ func (w *writer) runOne(ctx context.Context, job *write) error {
 }
 
 func (w *writer) connect(ctx context.Context) error {
-	if w.conn != nil {
-		return nil
+	if w.conn == nil {
+		conn, err := w.db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		w.conn, w.stmts, w.recording = conn, map[string]*sql.Stmt{}, false
 	}
-	conn, err := w.db.Conn(ctx)
-	if err != nil {
-		return err
+	if !w.recording && w.changes.wanted() {
+		if _, err := w.conn.ExecContext(ctx, recordChanges); err != nil {
+			w.dropConn()
+			return err
+		}
+		w.recording = true
 	}
-	w.conn, w.stmts = conn, map[string]*sql.Stmt{}
 	return nil
 }
 

@@ -46,6 +46,7 @@ func Run(t *testing.T, cfg Config) {
 		{"agents", testAgents},
 		{"last seen", testTouch},
 		{"reports", testReports},
+		{"agent changes", testAgentChanges},
 		{"lists of agents", testAgentLists},
 		{"queries", testQueries},
 		{"actions", testActions},

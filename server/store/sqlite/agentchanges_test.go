@@ -1,0 +1,42 @@
+package sqlite
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+func TestEveryStatementThatChangesAnAgentIsReported(t *testing.T) {
+	s := fresh(t)
+	var reported []string
+	s.OnAgentChange(func(ids []string) { reported = append(reported, ids...) })
+	for _, id := range []string{"a", "b"} {
+		if err := s.Agents().Create(t.Context(), fleet.Agent{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		statement string
+		fails     error
+		want      []string
+	}{
+		{statement: `UPDATE agents SET doc = doc`, want: []string{"a", "b"}},
+		{statement: `UPDATE agents SET doc = doc`, fails: errors.New("refused")},
+		{statement: `UPDATE hot SET status = 'online' WHERE rid = 2`, want: []string{"b"}},
+		{statement: `UPDATE hot SET status = 'online'`, want: []string{"a"}},
+		{statement: `UPDATE hot SET last_checkin = 7, action_seq_no = 7`},
+		{statement: `DELETE FROM agents`, want: []string{"a", "b"}},
+	} {
+		reported = nil
+		err := s.write(t.Context(), "test", func(t *tx) error {
+			_, err := t.exec(c.statement)
+			return errors.Join(err, c.fails)
+		})
+		slices.Sort(reported)
+		if (err != nil) != (c.fails != nil) || !slices.Equal(reported, c.want) {
+			t.Errorf("%s: %v; reported %v, want %v", c.statement, err, reported, c.want)
+		}
+	}
+}
