@@ -2,7 +2,6 @@ package action
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -19,15 +17,15 @@ import (
 // and keeps no document of.
 const policyPrefix = "policy:"
 
-// Ack takes in the acknowledgements of one agent and answers each: 200 when its
-// result is durable, here or in the store, 400 or 404 when it never will be, 503
-// when the agent should send it again.
+// Ack handles the acknowledgements of one agent and answers each: 200 when its result
+// is in the store, 400 or 404 when it never will be, 503 when the agent has to send it
+// again.
 func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.AckEvent) []agentapi.AckItem {
 	now := s.Now.UTC()
 	items := make([]agentapi.AckItem, len(events))
 	for i, e := range events {
 		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
-		if err := s.take(ctx, agent, e, now); err != nil {
+		if err := s.Health.Ask(ctx, func(ctx context.Context) error { return s.ack(ctx, agent, e, now) }); err != nil {
 			status := map[fleet.Kind]int{fleet.Invalid: http.StatusBadRequest, fleet.NotFound: http.StatusNotFound}[fleet.KindOf(err)]
 			if status == 0 {
 				s.Log.Warn("acknowledgement not stored", "agent", agent.ID, "action", e.ActionID, "error", err)
@@ -39,35 +37,7 @@ func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.
 	return items
 }
 
-// AckSettled is Ack for a settled agent (fleet.Agent.Settled), for acknowledgements
-// that change nothing but the results of actions: nearly all. nil: they are for Ack,
-// which also keeps what the store does not take.
-func (s *Service) AckSettled(ctx context.Context, agentID, hostname string, events []agentapi.AckEvent) []agentapi.AckItem {
-	if s.Outage.Ready(agentID) != nil {
-		return nil
-	}
-	now := s.Now.UTC()
-	results := make([]fleet.Result, len(events))
-	items := make([]agentapi.AckItem, len(events))
-	for i, e := range events {
-		plain := e.Error == "" && e.Payload == nil && (e.AgentID == "" || e.AgentID == agentID)
-		if !plain || s.Feed.Recent(e.ActionID, agentID) != agentapi.ActionUpgrade {
-			return nil
-		}
-		results[i] = fleet.Result{ActionID: e.ActionID, AgentID: agentID, Hostname: hostname, Message: e.Message, Timestamp: now}
-		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
-	}
-	err := s.Outage.AskShared(ctx, func(ctx context.Context) error {
-		return s.Events.Report(ctx, s.Store.Agents(), store.Report{Results: results})
-	})
-	if err != nil {
-		return nil
-	}
-	return items
-}
-
-// take writes an acknowledgement, or has it kept.
-func (s *Service) take(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
+func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
 	switch {
 	case e.AgentID != "" && e.AgentID != agent.ID:
 		return fleet.FieldError("body.events.agent_id", "is %q, this key belongs to agent %s", e.AgentID, agent.ID)
@@ -76,23 +46,6 @@ func (s *Service) take(ctx context.Context, agent fleet.Agent, e agentapi.AckEve
 	case strings.HasPrefix(e.ActionID, policyPrefix):
 		return nil // the check-in carries the revision
 	}
-	_, err := s.Outage.Take(ctx, outage.Word{Agent: agent, Kind: outage.Ack, At: now, Body: e}, func(ctx context.Context) error {
-		return s.ack(ctx, agent, e, now)
-	})
-	return err
-}
-
-// WriteKept writes an acknowledgement that was kept while the store was away. agent
-// has just been read.
-func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Message) error {
-	var e agentapi.AckEvent
-	if err := json.Unmarshal(m.Body, &e); err != nil {
-		return fleet.Errorf(fleet.Invalid, "the acknowledgement that was kept cannot be read: %w", err)
-	}
-	return s.ack(ctx, agent, e, m.Received)
-}
-
-func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
 	is, err := s.Store.Actions().For(ctx, e.ActionID, agent.ID)
 	if err != nil {
 		return err

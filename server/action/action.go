@@ -16,8 +16,8 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // MaxAgents bounds the agents that are named one by one, as in Kibana.
@@ -27,9 +27,10 @@ const MaxAgents = 10_000
 // fleet there is a goal for. A rollout is better at that size in any case.
 const MaxSelected = 100_000
 
-// Service creates actions and takes in what agents answer.
+// Service creates actions and handles what agents answer.
 type Service struct {
 	Store  store.Store
+	Health *storehealth.Monitor
 	Feed   *Feed
 	Events *event.Stream
 	Log    *slog.Logger
@@ -39,8 +40,6 @@ type Service struct {
 	// Locks says of agents that a rollout has which one, as a sentence by agent:
 	// single orders are refused for them. nil: none has any.
 	Locks func(ctx context.Context, agents []fleet.Agent) (map[string]string, error)
-	// Outage keeps acknowledgements while the store is away; nil keeps nothing.
-	Outage *outage.Keeper
 
 	settled store.UpgradingSince // how far the last round of Settle came
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // world is the service on a real store, at a time of its own.
@@ -57,9 +58,9 @@ func (w *world) open() store.Store {
 func (w *world) serve(s store.Store) *action.Service {
 	w.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	feed, err := action.NewFeed(w.t.Context(), s.Actions(), func(...string) {}, log)
+	feed, err := action.NewFeed(w.t.Context(), s.Actions(), func(...string) {}, &storehealth.Monitor{}, log)
 	w.must(err)
-	return &action.Service{Store: s, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: func() time.Time { return w.now }}
+	return &action.Service{Store: s, Health: &storehealth.Monitor{}, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: func() time.Time { return w.now }}
 }
 
 func (w *world) enrol(id, version string) {

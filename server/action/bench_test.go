@@ -14,10 +14,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentcache"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/testing/processor"
 )
 
@@ -46,12 +47,13 @@ func BenchmarkUpgrade(b *testing.B) {
 		b.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	told := presence.Store{Store: s, Registry: presence.New(s, log)}
-	feed, err := action.NewFeed(b.Context(), s.Actions(), func(...string) {}, log)
+	var health storehealth.Monitor
+	agentcache.New(s.OnAgentChange, health.Away)
+	feed, err := action.NewFeed(b.Context(), s.Actions(), func(...string) {}, &health, log)
 	if err != nil {
 		b.Fatal(err)
 	}
-	service := &action.Service{Store: told, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: time.Now}
+	service := &action.Service{Store: s, Health: &health, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: time.Now}
 	o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.1.0", Force: true}, AgentIDs: ids, Selected: true, Actor: "ann"}
 	begin := processor.Spent(b)
 	b.ReportAllocs()

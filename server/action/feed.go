@@ -5,10 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 const (
@@ -26,9 +25,8 @@ const (
 type Feed struct {
 	Actions store.Actions
 	Wake    func(agentIDs ...string)
+	Health  *storehealth.Monitor
 	Log     *slog.Logger
-	// Outage knows whether there is a store to ask; nil: there always is.
-	Outage *outage.Keeper
 
 	signal chan struct{}
 	last   int64
@@ -37,12 +35,12 @@ type Feed struct {
 
 // NewFeed makes a feed that reports actions created from now on; earlier ones
 // are found by each check-in itself.
-func NewFeed(ctx context.Context, actions store.Actions, wake func(agentIDs ...string), log *slog.Logger) (*Feed, error) {
+func NewFeed(ctx context.Context, actions store.Actions, wake func(agentIDs ...string), health *storehealth.Monitor, log *slog.Logger) (*Feed, error) {
 	last, err := actions.LastSeq(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Feed{Actions: actions, Wake: wake, Log: log, signal: make(chan struct{}, 1), last: last, recent: recentActions{from: last}}, nil
+	return &Feed{Actions: actions, Wake: wake, Health: health, Log: log, signal: make(chan struct{}, 1), last: last, recent: recentActions{from: last}}, nil
 }
 
 // Pending returns the ids of the actions for an agent with a sequence number above
@@ -57,7 +55,7 @@ func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now tim
 	// What it says of actions up to here stays true.
 	upTo = f.recent.newest()
 	var list []fleet.Action
-	err = f.Outage.Ask(ctx, func(ctx context.Context) (err error) {
+	err = f.Health.Ask(ctx, func(ctx context.Context) (err error) {
 		list, err = f.Actions.Pending(ctx, agentID, behind, now, limit)
 		return err
 	})
@@ -72,12 +70,6 @@ func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now tim
 		ids[i] = a.ID
 	}
 	return ids, upTo, nil
-}
-
-// Recent returns the type of one of the newest actions if it is for the agent, and
-// else nothing.
-func (f *Feed) Recent(actionID, agentID string) agentapi.ActionType {
-	return f.recent.typeOf(actionID, agentID)
 }
 
 // Signal says that an action was created in this process.
@@ -99,11 +91,11 @@ func (f *Feed) Run(ctx context.Context) {
 		case <-f.signal:
 		case <-tick.C:
 		}
-		if f.Outage.Away() != nil {
+		if f.Health.Away() != nil {
 			continue // the first round after it finds what was created meanwhile
 		}
 		if err := f.round(ctx); err != nil && ctx.Err() == nil {
-			f.Outage.Failed(err)
+			f.Health.Failed(err)
 			f.Log.Warn("new actions wait for the store", "error", err)
 		}
 	}

@@ -11,13 +11,14 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // feed runs one and gives what it wakes.
 func feed(t *testing.T, actions store.Actions) (*action.Feed, <-chan []string) {
 	t.Helper()
 	woken := make(chan []string, 1_000)
-	f, err := action.NewFeed(t.Context(), actions, func(ids ...string) { woken <- slices.Clone(ids) }, slog.New(slog.DiscardHandler))
+	f, err := action.NewFeed(t.Context(), actions, func(ids ...string) { woken <- slices.Clone(ids) }, &storehealth.Monitor{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,17 +114,6 @@ func (r *recentActions) drop() {
 	}
 }
 
-// typeOf returns the type of an action that is remembered, if it is for the agent,
-// and else nothing.
-func (r *recentActions) typeOf(id, agentID string) agentapi.ActionType {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if a := r.byID[id]; a != nil && a.isFor(agentID) {
-		return a.kind
-	}
-	return ""
-}
-
 // newest is the highest number that is remembered.
 func (r *recentActions) newest() int64 {
 	r.mu.RLock()

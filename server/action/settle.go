@@ -24,9 +24,9 @@ func (s *Service) Settle(ctx context.Context) {
 	tick := time.NewTicker(SettleInterval)
 	defer tick.Stop()
 	for {
-		// Not before the store has what agents said while it was away: an upgrade
-		// would look as if nobody had begun it.
-		if s.Outage.CaughtUp() == nil {
+		// Not before agents have repeated what was refused while the store was away: an
+		// upgrade would look as if nobody had begun it.
+		if s.Health.Steady() == nil {
 			if err := s.SettleOnce(ctx); err != nil && ctx.Err() == nil {
 				s.Log.Warn("settle upgrades", "error", err)
 			}

@@ -29,8 +29,8 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // MaxPackage bounds an archive: three times the largest agent known to us.
@@ -50,8 +50,7 @@ type Service struct {
 	// a package may come without a signature of its own: the signed targets file
 	// names it, before or after it is pushed.
 	Rooted func(ctx context.Context) (bool, error)
-	// Outage remembers what is published while the store is away; nil does not.
-	Outage *outage.Keeper
+	Health *storehealth.Monitor
 	// MaxSize overrides MaxPackage when above zero.
 	MaxSize int64
 
@@ -59,7 +58,14 @@ type Service struct {
 
 	mu     sync.Mutex
 	failed map[string]failure // fetches of late, by digest
+	// served are packages that agents have asked for, by file. They are served while
+	// the store is away, too.
+	served map[string]fleet.Package
 }
+
+// maxServed bounds served, of a few KB each: the packages of a dozen versions on half a
+// dozen platforms.
+const maxServed = 100
 
 // Push takes in an archive under its file name. It is either published whole or
 // not at all.
@@ -295,7 +301,7 @@ func (s *Service) Delete(ctx context.Context, file, actor string) error {
 // Serve answers a GET or HEAD of a package, with ranges, or of its signature.
 func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) error {
 	file, isSignature := strings.CutSuffix(name, trust.SignatureSuffix)
-	p, err := s.Outage.Package(r.Context(), s.Store.Packages(), file)
+	p, err := s.published(r.Context(), file)
 	if err != nil {
 		if fleet.KindOf(err) == fleet.NotFound {
 			err = fleet.Errorf(fleet.NotFound, "no package %s is published: publish it with `muster package push`", file)
@@ -320,6 +326,27 @@ func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) err
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", p.PushedAt, f)
 	return nil
+}
+
+// published returns a package, from memory while the store is away.
+func (s *Service) published(ctx context.Context, file string) (p fleet.Package, err error) {
+	err = s.Health.Ask(ctx, func(ctx context.Context) (err error) {
+		p, err = s.Store.Packages().Get(ctx, file)
+		return err
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if old, ok := s.served[file]; ok && fleet.KindOf(err) == fleet.Unavailable {
+			return old, nil
+		}
+		return p, err
+	}
+	if s.served == nil || len(s.served) >= maxServed {
+		s.served = map[string]fleet.Package{} // their next downloads bring them back
+	}
+	s.served[file] = p
+	return p, nil
 }
 
 // AddKey accepts packages signed by a key from now on.

@@ -30,6 +30,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
@@ -48,7 +49,7 @@ func newWorld(t *testing.T) *world {
 	log := slog.New(slog.DiscardHandler)
 	w := &world{t: t, store: s, disk: &fullDisk{}, key: newKey(t)}
 	w.service = &artifact.Service{
-		Dir: filepath.Join(t.TempDir(), "packages"), Disk: w.disk, Store: s, Log: log,
+		Dir: filepath.Join(t.TempDir(), "packages"), Disk: w.disk, Store: s, Health: &storehealth.Monitor{}, Log: log,
 		Events: &event.Stream{Store: s.Events(), Log: log},
 	}
 	w.trust(w.key)

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // depot keeps bytes for all servers, in memory; storetest proves the real one.
@@ -141,7 +142,7 @@ func replicas(t *testing.T) (first, second *world, d *depot) {
 	first.service.Store = both
 	second = &world{t: t, store: first.store, disk: &fullDisk{}, key: first.key}
 	second.service = &artifact.Service{
-		Dir: filepath.Join(t.TempDir(), "packages"), Disk: second.disk, Store: both, Log: first.service.Log,
+		Dir: filepath.Join(t.TempDir(), "packages"), Disk: second.disk, Store: both, Health: &storehealth.Monitor{}, Log: first.service.Log,
 		Events: &event.Stream{Store: first.store.Events(), Log: first.service.Log},
 	}
 	return first, second, d

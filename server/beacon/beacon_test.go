@@ -89,7 +89,7 @@ func (a *awayAgents) Report(ctx context.Context, r store.Report) (int64, error) 
 func TestABeaconThatSaysNothingNewCostsNoWrite(t *testing.T) {
 	w := newWorld(t)
 	for range 10 { // a beacon every 10 s
-		w.must(w.service.Take(t.Context(), w.agent(), sees(agentapi.BeaconWatching)))
+		w.must(w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconWatching)))
 		w.now = w.now.Add(10 * time.Second)
 	}
 	if n := len(w.events()); w.agents.reports.Load() != 4 || n != 1 {
@@ -99,7 +99,7 @@ func TestABeaconThatSaysNothingNewCostsNoWrite(t *testing.T) {
 
 func TestABeaconEndsTheUpgradeAndItsAction(t *testing.T) {
 	w := newWorld(t)
-	w.must(w.service.Take(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)))
+	w.must(w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)))
 	if a := w.agent(); a.UpgradeStatus != fleet.UpgradeRolledBack || a.Watch == nil || !a.Watch.ReceivedAt.Equal(w.now) {
 		t.Errorf("the agent is %q with %+v", a.UpgradeStatus, a.Watch)
 	}
@@ -114,7 +114,7 @@ func TestABeaconEndsTheUpgradeAndItsAction(t *testing.T) {
 	if len(types) != 3 || types[fleet.EventActionResult] != 1 || types[fleet.EventAgentWatch] != 1 || types[fleet.EventAgentUpgrade] != 1 {
 		t.Errorf("events are %v", types)
 	}
-	w.must(w.service.Take(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)))
+	w.must(w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)))
 	if n := len(w.events()); n != 3 {
 		t.Errorf("said twice, it made %d events", n)
 	}
@@ -124,14 +124,14 @@ func TestABeaconEndsTheUpgradeAndItsAction(t *testing.T) {
 func TestARepeatedBeaconDoesWhatTheFirstDidNot(t *testing.T) {
 	w := newWorld(t)
 	w.agents.away = true
-	if err := w.service.Take(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)); fleet.KindOf(err) != fleet.Unavailable {
+	if err := w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)); fleet.KindOf(err) != fleet.Unavailable {
 		t.Fatalf("a beacon that could not be stored answered %v", err)
 	}
 	if a := w.agent(); !a.Upgrading() {
 		t.Fatal("the document was written")
 	}
 	w.agents.away = false
-	w.must(w.service.Take(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)))
+	w.must(w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)))
 	if a := w.agent(); a.UpgradeStatus != fleet.UpgradeRolledBack {
 		t.Errorf("after the second beacon: %q", a.UpgradeStatus)
 	}
@@ -144,7 +144,7 @@ func TestABeaconMeetsOtherWriters(t *testing.T) {
 	failed := make(chan error, 20)
 	for range 10 {
 		stale := w.agent()
-		all.Go(func() { failed <- w.service.Take(t.Context(), stale, sees(agentapi.BeaconRollingBack)) })
+		all.Go(func() { failed <- w.service.Handle(t.Context(), stale, sees(agentapi.BeaconRollingBack)) })
 	}
 	_, err := store.UpdateAgent(t.Context(), w.store.Agents(), "a", func(a *fleet.Agent) bool { a.Tags = []string{"edge"}; return true })
 	all.Wait()
@@ -163,7 +163,7 @@ func TestAWrongBeaconChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	b := sees(agentapi.BeaconRolledBack)
 	b.Reason = nil
-	if err := w.service.Take(t.Context(), w.agent(), b); fleet.KindOf(err) != fleet.Invalid {
+	if err := w.service.Handle(t.Context(), w.agent(), b); fleet.KindOf(err) != fleet.Invalid {
 		t.Errorf("it answered %v", err)
 	}
 	if w.agents.reports.Load() != 0 || len(w.events()) != 0 {

@@ -19,9 +19,8 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/limit"
-	"github.com/muster-fleet/muster/server/outage"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // Defaults of the long poll, Fleet Server's.
@@ -40,23 +39,20 @@ const (
 	MaxActions = 100
 )
 
-// Service takes in check-ins.
+// Service handles check-ins. All fields but Poll and PollJitter, Log and Now are
+// required.
 type Service struct {
-	Agents  store.Agents
-	Actions store.Actions
-	Results store.Results
-	// Inbox knows what agents have to do without asking the store for each; nil:
-	// the store is asked.
-	Inbox  Inbox
-	Parker Parker
-	Ledger *Ledger
-	// Presence remembers what agents said that changed nothing; nil does not.
-	Presence *presence.Registry
+	Agents   store.Agents
+	Actions  store.Actions
+	Results  store.Results
+	Inbox    Inbox
+	Parker   Parker
+	LastSeen *LastSeen
+	Cache    Cache
+	Health   *storehealth.Monitor
 	Events   *event.Stream
 	Log      *slog.Logger
 	Now      clock.Clock
-	// Outage keeps what agents say while the store is away; nil keeps nothing.
-	Outage *outage.Keeper
 	// Poll and PollJitter override the defaults when above zero.
 	Poll       time.Duration
 	PollJitter time.Duration
@@ -68,11 +64,19 @@ type Service struct {
 	newest atomic.Int64
 }
 
-// Handle answers the check-in of an authenticated agent, at once or by parking
-// it. An error means that nothing has been written to w.
-// mark says how the same would come again.
-func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Agent, req agentapi.CheckinRequest, mark presence.Mark) error {
-	ctx := r.Context()
+// Received is what Handle needs to know of a check-in besides its contents.
+type Received struct {
+	// Fingerprint and Token are FingerprintOf its body.
+	Fingerprint Fingerprint
+	Token       int64
+	// Generation was taken before the agent was read; see Cache.
+	Generation Generation
+}
+
+// Handle answers the check-in of an authenticated agent, at once or by parking it. An
+// error means that nothing has been written to w; of kind Unavailable, that the agent
+// is to send the check-in again.
+func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Agent, req agentapi.CheckinRequest, received Received) error {
 	if req.Status == "" {
 		return fleet.FieldError("body.status", "is missing: say online, degraded, error or starting")
 	}
@@ -88,43 +92,36 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	}
 	now := s.Now.UTC()
 	var after int64
-	is := learnt{agent: agent, ticket: mark.Ticket}
-	kept, err := s.Outage.Take(ctx, outage.Word{Agent: agent, Kind: outage.Checkin, At: now, Body: req, Gist: gist(req)}, func(ctx context.Context) (err error) {
-		after, is, err = s.takeIn(ctx, is, req, now)
+	written := false
+	err = s.Health.Ask(r.Context(), func(ctx context.Context) (err error) {
+		after, written, err = s.apply(ctx, agent, req, now)
 		return err
 	})
 	if err != nil {
-		s.Log.Warn("check-in waits for the store", "agent", agent.ID, "error", err)
+		s.Cache.ForgetCheckin(agent.ID, received.Fingerprint)
+		return err
 	}
-	wait := Wait{AgentID: agent.ID, After: after}
-	if err != nil || kept {
-		// The store was away, and the agent is better parked than retrying. What it
-		// says is taken in again even if it was kept: a parked agent still says it,
-		// whatever another server has heard meanwhile.
-		wait.Late = func(ctx context.Context) (after int64, gone bool, err error) {
-			return s.takeInLate(ctx, agent, req, now)
-		}
+	// FingerprintOf cut the token out where it seemed to be; if it is not there, the
+	// fingerprint is not the check-in's.
+	if received.Token == 0 || strconv.FormatInt(received.Token, 10) == req.AckToken {
+		settled := !written && req.UpgradeDetails == nil && agent.Settled()
+		s.Cache.RememberCheckin(agent.ID, LastCheckin{Fingerprint: received.Fingerprint, After: after, PollTimeout: asked}, received.Generation, settled, now)
 	}
-	// The token was cut out of the text where it seemed to be; see presence.Word.
-	seems := mark.Token == 0 || strconv.FormatInt(mark.Token, 10) == req.AckToken
-	if wait.Late == nil && seems && is.rests(req, now) {
-		mark.Ticket = is.ticket
-		s.Presence.Keep(mark, &is.agent, presence.Known{After: after, Wait: asked}, now)
-	}
-	s.park(w, r, wait, asked)
+	s.park(w, r, Wait{AgentID: agent.ID, After: after}, asked)
 	return nil
 }
 
-// Again answers a check-in that says what the agent has said before, and that
-// changed nothing then, but for its token, 0 if it has none; see presence.Registry.
-// false: nothing has been written, for the token is of an action that is not known
-// here yet.
-func (s *Service) Again(w http.ResponseWriter, r *http.Request, agentID string, known presence.Known, token int64) bool {
-	if token > max(s.newest.Load(), known.After) {
+// HandleDuplicate parks an authenticated agent whose check-in repeats its last one, but
+// for its ack token, 0 if it has none. false: nothing has been written to w, and the
+// check-in is for Handle.
+func (s *Service) HandleDuplicate(w http.ResponseWriter, r *http.Request, agentID string, f Fingerprint, token int64) bool {
+	now := s.Now.UTC()
+	last, ok := s.Cache.IsDuplicate(agentID, f, now)
+	if !ok || token > max(s.newest.Load(), last.After) { // of an action that is not known here yet
 		return false
 	}
-	s.Ledger.Seen(fleet.Touch{AgentID: agentID, At: s.Now.UTC(), ActionSeq: token})
-	s.park(w, r, Wait{AgentID: agentID, After: cmp.Or(token, known.After)}, known.Wait)
+	s.LastSeen.Seen(fleet.Touch{AgentID: agentID, At: now, ActionSeq: token})
+	s.park(w, r, Wait{AgentID: agentID, After: cmp.Or(token, last.After)}, last.PollTimeout)
 	return true
 }
 
@@ -136,105 +133,28 @@ func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked 
 	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Checker: s})
 }
 
-// learnt is an agent as it was in the store, and the ticket that tells whether it
-// still is so.
-type learnt struct {
-	agent  fleet.Agent
-	ticket presence.Ticket
-	// written says that the check-in has changed the agent.
-	written bool
-}
-
-// rests says whether the same check-in would change nothing about the agent, now or
-// later.
-func (is learnt) rests(req agentapi.CheckinRequest, now time.Time) bool {
-	if req.UpgradeDetails != nil || !is.agent.Settled() {
-		return false
-	}
-	if !is.written {
-		return true
-	}
-	again := is.agent
-	changed, _ := observe(&again, req, 0, now)
-	return !changed
-}
-
-// gist is what a check-in says. How long the agent is ready to wait is not news,
-// and neither are the figures of a download: an agent tells them each second, and a
-// fleet that downloads would fill the outage journal with what is out of date when
-// the store is back. A parked agent's are read then.
-func gist(req agentapi.CheckinRequest) agentapi.CheckinRequest {
-	req.PollTimeout = ""
-	if req.UpgradeDetails != nil {
-		d := *req.UpgradeDetails
-		d.Metadata.DownloadPercent, d.Metadata.DownloadRate = 0, 0
-		req.UpgradeDetails = &d
-	}
-	return req
-}
-
-// WriteKept writes a check-in that was kept while the store was away. agent has
-// just been read. One that is older than what the agent has said since, here or to
-// another server, is passed over.
-func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Message) error {
-	var req agentapi.CheckinRequest
-	if err := json.Unmarshal(m.Body, &req); err != nil {
-		return fleet.Errorf(fleet.Invalid, "the check-in that was kept cannot be read: %w", err)
-	}
-	if last := agent.Last.At; last != nil && m.Received.Before(*last) {
-		return nil
-	}
-	_, _, err := s.takeIn(ctx, learnt{agent: agent}, req, m.Received)
-	return err
-}
-
-// takeInLate is takeIn for an agent that was authenticated long ago. gone says that
-// it is not the same any more: it stays parked, and its next check-in tells it why.
-func (s *Service) takeInLate(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, gone bool, err error) {
-	is, err := s.Agents.Get(ctx, agent.ID)
-	switch {
-	case err != nil && fleet.KindOf(err) == fleet.NotFound:
-		return 0, true, nil
-	case err != nil:
-		return 0, false, err
-	case !is.Active || is.AccessKeyID != agent.AccessKeyID:
-		return 0, true, nil
-	}
-	after, _, err = s.takeIn(ctx, learnt{agent: is}, req, now)
-	return after, false, err
-}
-
-// takeIn writes what the check-in changes about the agent, and returns what the agent
-// is then, and the sequence number behind which its next actions are.
-func (s *Service) takeIn(ctx context.Context, was learnt, req agentapi.CheckinRequest, now time.Time) (after int64, is learnt, err error) {
-	agent := was.agent
-	is = was
+// apply writes what the check-in changes about the agent, if anything, and returns the
+// sequence number behind which the agent's next actions are.
+func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, written bool, err error) {
 	seen := fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message}
-	defer func() {
-		if !is.written && err == nil {
-			s.Ledger.Seen(seen) // most say nothing new, and are written together
-		}
-	}()
 	token, err := s.token(ctx, agent, req.AckToken)
 	if err != nil {
-		return 0, is, err
+		return 0, false, err
 	}
 	if token > agent.Last.ActionSeq {
 		// Not in the document: an action for the fleet would rewrite all of them at
 		// once. A crash takes FlushInterval of the numbers at most. Agents show theirs
-		// again and again; one that does not is given its action again, and passes it
-		// over.
+		// again and again; one that does not is given its action again, and ignores it.
 		seen.ActionSeq = token
 	}
-	// As the authentication read it: the ledger may write this very check-in
-	// before the document is read again.
+	// As the authentication read it: LastSeen may write this very check-in before the
+	// document is read again.
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	err = s.Events.Tell(ctx, s.Agents, agent, func(a *fleet.Agent) (r store.Report) {
 		changed, upgradeChanged := observe(a, req, gap, now)
 		if changed {
-			// It is written only over what was read.
-			r.Agent, is.ticket = a, s.Presence.Ticket(a.ID)
+			r.Agent = a
 		}
 		switch {
 		case upgradeChanged:
@@ -244,31 +164,31 @@ func (s *Service) takeIn(ctx context.Context, was learnt, req agentapi.CheckinRe
 				Type: fleet.EventAgentStatus, Subject: a.ID, Data: event.Data(map[string]string{"status": req.Status, "message": req.Message}),
 			}}
 		}
-		if is.written = changed || statusChanged; is.written {
-			r.Seen, is.agent = &seen, *a
+		if written = changed || statusChanged; written {
+			r.Seen = &seen
 		}
 		return r
 	})
-	if is.written {
-		is.ticket = is.ticket.Written()
+	if err == nil && !written {
+		s.LastSeen.Seen(seen) // most change nothing, and are written together
 	}
 	// A token older than what the server knows is believed: the agent was rolled
 	// back, and what came after it went to a version that is gone.
-	return cmp.Or(token, agent.Last.ActionSeq), is, err
+	return cmp.Or(token, agent.Last.ActionSeq), written, err
 }
 
-// listeningSince is since when this server would have heard the agents and known of
-// it: the store's absence is its own, too.
+// listeningSince is since when this server has heard the agents: the time in which the
+// store was away is nobody's silence.
 func (s *Service) listeningSince() time.Time {
 	s.first.Do(func() { s.listening = s.Now.UTC() })
-	if back := s.Outage.Since(); back.After(s.listening) {
+	if back := s.Health.Back(); back.After(s.listening) {
 		return back
 	}
 	return s.listening
 }
 
-// observe takes what the check-in says into the agent's document, and says
-// whether that changed anything, and anything about its upgrade.
+// observe applies the check-in to the agent's document, and says whether that changed
+// anything, and anything about its upgrade.
 func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now time.Time) (changed, upgradeChanged bool) {
 	said := fleet.Agent{LocalMetadata: req.LocalMeta}
 	upgradeChanged = a.ObserveUpgrade(said.Host().FullVersion(), req.UpgradeDetails, now)

@@ -13,7 +13,6 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/presence"
 )
 
 func TestAnActionReachesAParkedAgentOnce(t *testing.T) {
@@ -55,9 +54,9 @@ func TestATokenAloneRewritesNoDocument(t *testing.T) {
 	shown := agentapi.CheckinRequest{AckToken: token}
 	w.checkin(shown).parked().leave()
 
-	// The server dies before the ledger writes: an agent that shows no token is given
+	// The server dies before LastSeen writes: an agent that shows no token is given
 	// its action again, and the next that it shows counts.
-	w.service.Ledger = &checkin.Ledger{Agents: w.store.Agents(), Parker: w.parker, Log: w.service.Log}
+	w.service.LastSeen = &checkin.LastSeen{Agents: w.store.Agents(), Parker: w.parker, Cache: w.cache, Health: w.service.Health, Log: w.service.Log}
 	w.checkin(agentapi.CheckinRequest{}).delivers(up.ID)
 	w.checkin(shown).parked().leave()
 	w.checkin(shown).parked().leave()
@@ -208,7 +207,7 @@ func TestAnEndedUpgradeIsWrittenAfterACrash(t *testing.T) {
 	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
 	req := agentapi.CheckinRequest{AckToken: token, LocalMeta: json.RawMessage(metadata("1.1.0"))}
 	w.agents.away.Store(true)
-	w.checkin(req).parked().leave() // the result is written, the document is not
+	w.checkin(req).unavailable() // the result is written, the document is not
 	if _, err := w.store.Results().Get(t.Context(), up.ID, agentID); err != nil {
 		t.Fatalf("result: %v", err)
 	}
@@ -222,23 +221,18 @@ func TestAnEndedUpgradeIsWrittenAfterACrash(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidWhileTheStoreIsAwayIsWrittenLater(t *testing.T) {
+func TestACheckinThatCannotBeWrittenIsRefusedUntilItIs(t *testing.T) {
 	w := newWorld(t)
 	up := w.upgrade()
 	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
+	req := agentapi.CheckinRequest{AckToken: token, UpgradeDetails: w.details(up, agentapi.UpgradeDownloading)}
 	w.agents.away.Store(true)
-	p := w.checkin(agentapi.CheckinRequest{AckToken: token, UpgradeDetails: w.details(up, agentapi.UpgradeDownloading)}).parked()
-	w.parker.Wake(agentID) // it tries, in vain
-	p.parked()
+	w.checkin(req).unavailable()
 	w.agents.away.Store(false)
-	w.eventually(func() error {
-		w.parker.Wake(agentID)
-		if a := w.agent(); a.UpgradeDetails == nil || a.Last.ActionSeq != up.Seq {
-			return fmt.Errorf("details are %v, sequence number %d", a.UpgradeDetails, a.Last.ActionSeq)
-		}
-		return nil
-	})
-	p.parked() // nothing new is there for it
+	w.checkin(req).parked()
+	if a := w.agent(); a.UpgradeDetails == nil || a.Last.ActionSeq != up.Seq {
+		t.Errorf("details are %v, sequence number %d", a.UpgradeDetails, a.Last.ActionSeq)
+	}
 }
 
 func TestACheckinThatSaysNothingNewWritesNoDocument(t *testing.T) {
@@ -314,7 +308,7 @@ func TestBadCheckinsNameTheField(t *testing.T) {
 		{agentapi.CheckinRequest{Status: "online", LocalMeta: json.RawMessage(`["web"]`)}, "body.local_metadata"},
 	} {
 		rec := httptest.NewRecorder()
-		err := w.service.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(), c.req, presence.Mark{})
+		err := w.service.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(), c.req, checkin.Received{})
 		if fleet.KindOf(err) != fleet.Invalid || err == nil || !strings.Contains(err.Error(), c.field) {
 			t.Errorf("error is %v, want one that names %s", err, c.field)
 		}
@@ -353,7 +347,7 @@ func TestHowLongAPollIsParked(t *testing.T) {
 		d := &deadlines{}
 		w.service.Parker, w.service.Poll, w.service.PollJitter = d, c.poll, c.jitter
 		err := w.service.Handle(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(),
-			agentapi.CheckinRequest{Status: "online", PollTimeout: c.asked}, presence.Mark{})
+			agentapi.CheckinRequest{Status: "online", PollTimeout: c.asked}, checkin.Received{})
 		// The check-in itself takes some of it.
 		if err != nil || d.park > c.most || d.park < c.least-time.Second {
 			t.Errorf("asked %q of a server with %s: parked for %s, error %v; want %s to %s", c.asked, c.poll, d.park, err, c.least, c.most)
@@ -370,13 +364,13 @@ func TestACheckinTellsHowTheAgentIs(t *testing.T) {
 	if a := w.agent(); a.VersionSince == nil || !a.HealthySince.Equal(first) || a.LastHealthyVersion != "1.0.0" || a.UsualGap != 0 {
 		t.Fatalf("after the first check-in: version since %v, healthy since %v, last healthy %q", a.VersionSince, a.HealthySince, a.LastHealthyVersion)
 	}
-	w.service.Ledger.Flush(t.Context())
+	w.service.LastSeen.Flush(t.Context())
 	clock = clock.Add(time.Hour)
 	w.checkin(agentapi.CheckinRequest{}).parked().leave()
 	if a := w.agent(); a.UsualGap.D() != time.Hour || !a.HealthySince.Equal(clock) {
 		t.Errorf("after an hour of silence: usual gap %s, healthy since %v", a.UsualGap, a.HealthySince)
 	}
-	w.service.Ledger.Flush(t.Context())
+	w.service.LastSeen.Flush(t.Context())
 	back := w.agent()
 	clock = clock.Add(time.Minute)
 	w.checkin(agentapi.CheckinRequest{}).parked().leave()

@@ -27,20 +27,6 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 	now := s.Now.UTC()
 	l := look{s: s, waits: waits, todo: make([][]string, len(waits))}
 	for i, w := range waits {
-		if out[i].Err = s.Outage.Ready(w.AgentID); out[i].Err != nil {
-			continue
-		}
-		if w.Late != nil {
-			var gone bool
-			out[i].Err = s.Outage.Ask(ctx, func(ctx context.Context) (err error) {
-				w.After, gone, err = w.Late(ctx)
-				return err
-			})
-			if out[i].Err != nil || gone {
-				continue
-			}
-			w.Late = nil
-		}
 		l.todo[i], out[i].Err = s.pending(ctx, w, now)
 	}
 	for i, ids := range l.todo {
@@ -55,7 +41,7 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 		}
 	}
 	for id, a := range l.actions {
-		a.err = s.Outage.Ask(ctx, func(ctx context.Context) error { return l.read(ctx, id, a) })
+		a.err = s.Health.Ask(ctx, func(ctx context.Context) error { return l.read(ctx, id, a) })
 	}
 	for i, ids := range l.todo {
 		if len(ids) > 0 && out[i].Err == nil {
@@ -68,20 +54,13 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 // pending returns the ids of the actions before an agent, and notes where there are
 // none.
 func (s *Service) pending(ctx context.Context, w *Wait, now time.Time) (ids []string, err error) {
-	if s.Inbox != nil {
-		ids, upTo, err := s.Inbox.Pending(ctx, w.AgentID, max(w.After, w.Clear), now, MaxActions)
-		if err == nil && len(ids) == 0 {
-			w.Clear = upTo
-		}
-		return ids, err
+	if err := s.Health.Away(); err != nil {
+		return nil, err
 	}
-	err = s.Outage.Ask(ctx, func(ctx context.Context) error {
-		list, err := s.Actions.Pending(ctx, w.AgentID, w.After, now, MaxActions)
-		for _, a := range list {
-			ids = append(ids, a.ID)
-		}
-		return err
-	})
+	ids, upTo, err := s.Inbox.Pending(ctx, w.AgentID, max(w.After, w.Clear), now, MaxActions)
+	if err == nil && len(ids) == 0 {
+		w.Clear = upTo
+	}
 	return ids, err
 }
 

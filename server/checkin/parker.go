@@ -27,9 +27,6 @@ type Wait struct {
 	After int64
 	// Clear is up to which number a check has found nothing; 0: there was none.
 	Clear int64
-	// Late takes the check-in in, where the store was away when it came. gone says
-	// that there is nothing to look for. nil: it has been taken in.
-	Late func(ctx context.Context) (after int64, gone bool, err error)
 }
 
 // Pending is what a check found for one agent: an answer to send now, or an

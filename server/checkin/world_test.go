@@ -16,12 +16,13 @@ import (
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentcache"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // world is a server without its handlers: the real store, and one agent.
@@ -33,6 +34,7 @@ type world struct {
 	service *checkin.Service
 	actions *action.Service
 	feed    *action.Feed
+	cache   *agentcache.Cache
 }
 
 const agentID = "web-1"
@@ -50,13 +52,15 @@ func newWorld(t *testing.T) *world {
 	log := slog.New(slog.DiscardHandler)
 	w := &world{t: t, store: s, agents: &awayAgents{Agents: s.Agents(), results: s.Results()}, parker: &checkin.Blocking{}}
 	events := &event.Stream{Store: s.Events(), Log: log}
-	feed, err := action.NewFeed(t.Context(), s.Actions(), w.parker.Wake, log)
+	health := &storehealth.Monitor{}
+	w.cache = agentcache.New(s.OnAgentChange, health.Away)
+	feed, err := action.NewFeed(t.Context(), s.Actions(), w.parker.Wake, health, log)
 	w.must(err)
 	w.feed = feed
-	w.actions = &action.Service{Store: s, Feed: feed, Events: events, Log: log}
+	w.actions = &action.Service{Store: s, Health: health, Feed: feed, Events: events, Log: log}
 	w.service = &checkin.Service{
 		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: w.parker, Events: events, Log: log,
-		Ledger: &checkin.Ledger{Agents: s.Agents(), Parker: w.parker, Log: log},
+		Cache: w.cache, Health: health, LastSeen: &checkin.LastSeen{Agents: s.Agents(), Parker: w.parker, Cache: w.cache, Health: health, Log: log},
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	fed := make(chan struct{})
@@ -99,10 +103,10 @@ func (w *world) fed(n int) {
 	})
 }
 
-// agent is as the store has it once the ledger has written.
+// agent is as the store has it once LastSeen has written.
 func (w *world) agent() fleet.Agent {
 	w.t.Helper()
-	w.service.Ledger.Flush(w.t.Context())
+	w.service.LastSeen.Flush(w.t.Context())
 	a, err := w.store.Agents().Get(w.t.Context(), agentID)
 	w.must(err)
 	return a
@@ -139,7 +143,7 @@ func (w *world) checkin(req agentapi.CheckinRequest) *poll {
 	p := &poll{w: w, done: make(chan struct{}), answer: httptest.NewRecorder(), hangUp: hangUp}
 	go func() {
 		defer close(p.done)
-		p.err = w.service.Handle(p.answer, httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx), agent, req, presence.Mark{})
+		p.err = w.service.Handle(p.answer, httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx), agent, req, checkin.Received{})
 	}()
 	return p
 }
@@ -159,6 +163,19 @@ func (p *poll) parked() *poll {
 		return nil
 	})
 	return p
+}
+
+// unavailable waits until the check-in is refused for the store's sake.
+func (p *poll) unavailable() {
+	p.w.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(20 * time.Second):
+		p.w.t.Fatal("no answer within 20 s")
+	}
+	if fleet.KindOf(p.err) != fleet.Unavailable || p.answer.Body.Len() > 0 {
+		p.w.t.Fatalf("answered %s, error %v; want it unavailable", p.answer.Body, p.err)
+	}
 }
 
 // leave hangs up and waits until nobody is parked.

@@ -17,7 +17,6 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -26,8 +25,6 @@ type Service struct {
 	Store  store.Store
 	Events *event.Stream
 	Now    clock.Clock
-	// Outage keeps that an agent has left while the store is away; nil keeps nothing.
-	Outage *outage.Keeper
 }
 
 // CreateKey makes an enrollment key for a policy. The credential is not stored:
@@ -179,38 +176,14 @@ func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
 }
 
 // Left notes that an agent says it is gone from its host, and why: uninstall,
-// orphaned or key_revoked. Its next check-in takes that back. agent is as the
-// authentication found it.
-func (s *Service) Left(ctx context.Context, agent fleet.Agent, reason string) error {
+// orphaned or key_revoked. Its next check-in takes that back.
+func (s *Service) Left(ctx context.Context, agentID, reason string) error {
 	switch reason {
 	case "uninstall", "orphaned", "key_revoked":
 	default:
 		return fleet.FieldError("body.reason", "is %q, want uninstall, orphaned or key_revoked", reason)
 	}
 	now := s.Now.UTC()
-	_, err := s.Outage.Take(ctx, outage.Word{Agent: agent, Kind: outage.Left, At: now, Body: reason}, func(ctx context.Context) error {
-		return s.left(ctx, agent.ID, reason, now)
-	})
-	return err
-}
-
-// WriteKept writes that an agent has left, which was kept while the store was away.
-func (s *Service) WriteKept(ctx context.Context, agent fleet.Agent, m outage.Message) error {
-	var reason string
-	if err := json.Unmarshal(m.Body, &reason); err != nil {
-		return fleet.Errorf(fleet.Invalid, "the reason that was kept cannot be read: %w", err)
-	}
-	if last := agent.Last.At; last != nil && m.Received.Before(*last) {
-		return nil // it has come back since
-	}
-	err := s.left(ctx, agent.ID, reason, m.Received)
-	if err != nil && fleet.KindOf(err) == fleet.Conflict && agent.AuditUnenrolledReason == "orphaned" {
-		return nil // there is nobody left to be told
-	}
-	return err
-}
-
-func (s *Service) left(ctx context.Context, agentID, reason string, now time.Time) error {
 	var orphaned bool
 	_, err := store.UpdateAgent(ctx, s.Store.Agents(), agentID, func(a *fleet.Agent) bool {
 		if orphaned = a.AuditUnenrolledReason == "orphaned"; orphaned {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/muster-fleet/muster/server/debug"
 	"github.com/muster-fleet/muster/server/limit"
-	"github.com/muster-fleet/muster/server/outage"
 )
 
 // Config is the server's configuration file. Every key may be left out.
@@ -33,10 +32,13 @@ type Config struct {
 	Admin  AdminConfig   `yaml:"admin"`
 	TLS    TLSConfig     `yaml:"tls"`
 	Check  CheckinConfig `yaml:"checkin"`
-	Outage OutageConfig  `yaml:"outage"`
 	Limits limit.Config  `yaml:"limits"`
 	Debug  DebugConfig   `yaml:"debug"`
 	Log    LogConfig     `yaml:"log"`
+
+	// Outage is ignored. Earlier versions had a key in it, and a file written for them
+	// must not keep the server from starting after an upgrade.
+	Outage map[string]any `yaml:"outage"`
 }
 
 // StoreConfig says where documents are kept; the zero value is one SQLite file in
@@ -139,11 +141,6 @@ type CheckinConfig struct {
 	PollJitter time.Duration `yaml:"poll_jitter"`
 }
 
-// OutageConfig is what is kept of agents' messages while the store is away.
-type OutageConfig struct {
-	MaxBytes int64 `yaml:"max_bytes"`
-}
-
 // DebugConfig is the listener that serves profiles of the running process.
 type DebugConfig struct {
 	// Listen is a loopback address; empty: there is none.
@@ -188,9 +185,6 @@ tls:
 checkin:
   poll: 5m                  # how long a check-in with nothing to do is held open
   poll_jitter: 30s          # taken off at random, so that a fleet does not poll in step
-outage:
-  max_bytes: 536870912      # 512 MiB of what agents say while the store is away, kept on disk in data:
-                            # ten minutes of 19,000 agents that are all being upgraded
 limits:                     # 0: what suits this machine; /api/status of the admin API shows what that is
   max_agents: 0             # connections of agents: as many as the files that the process may open (LimitNOFILE) and memory allow
   max_handshakes: 0         # TLS handshakes under way at once; more connections wait
@@ -215,7 +209,6 @@ func Defaults() Config {
 		Agents: AgentsConfig{Listen: ":8220"},
 		Admin:  AdminConfig{Listen: ":8221"},
 		Check:  CheckinConfig{Poll: 5 * time.Minute, PollJitter: 30 * time.Second},
-		Outage: OutageConfig{MaxBytes: outage.DefaultMaxBytes},
 	}
 }
 
@@ -283,9 +276,6 @@ func (c Config) Validate() error {
 	}
 	if c.Check.PollJitter < 0 || c.Check.PollJitter >= c.Check.Poll {
 		bad("checkin.poll_jitter", "is %s, want less than checkin.poll (%s)", c.Check.PollJitter, c.Check.Poll)
-	}
-	if c.Outage.MaxBytes < outage.MinMaxBytes {
-		bad("outage.max_bytes", "is %d, want at least %d", c.Outage.MaxBytes, outage.MinMaxBytes)
 	}
 	c.Limits.Check(bad)
 	if c.Debug.Listen != "" {

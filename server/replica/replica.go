@@ -22,6 +22,7 @@ import (
 	"github.com/muster-fleet/muster/server/access"
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentcache"
 	"github.com/muster-fleet/muster/server/artifact"
 	"github.com/muster-fleet/muster/server/artifact/repository"
 	"github.com/muster-fleet/muster/server/authority"
@@ -37,12 +38,11 @@ import (
 	"github.com/muster-fleet/muster/server/incident"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/metrics"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/server/upgrademanifest"
 	"github.com/muster-fleet/muster/server/webhook"
 	"github.com/muster-fleet/muster/ui"
@@ -73,7 +73,7 @@ type Replica struct {
 	opts       Options
 	log        *slog.Logger
 	parker     *checkin.EpollParker
-	ledger     *checkin.Ledger
+	lastSeen   *checkin.LastSeen
 	feed       *action.Feed
 	events     *event.Stream
 	actions    *action.Service
@@ -84,8 +84,8 @@ type Replica struct {
 	metrics    *metrics.Metrics
 	trust      *repository.Service
 	artifacts  *artifact.Service
-	outage     *outage.Keeper
-	presence   *presence.Registry
+	health     *storehealth.Monitor
+	cache      *agentcache.Cache
 	admission  *limit.Admission
 	courtesy   *limit.Courtesy
 	tickets    *authority.Tickets
@@ -118,10 +118,8 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 		return nil, err
 	}
 	r := &Replica{opts: o, log: o.Log, parker: checkin.NewEpollParker(o.Log), courtesy: &limit.Courtesy{}, draining: make(chan struct{})}
-	watched, _ := o.Store.(store.Watched) // nil: see presence.New
-	r.presence = presence.New(watched, o.Log)
-	o.Store = presence.Store{Store: o.Store, Registry: r.presence}
-	r.opts.Store = o.Store
+	r.health = storehealth.New(o.Store.Ping, o.Log, o.Now)
+	r.cache = agentcache.New(o.Store.OnAgentChange, r.health.Away)
 	tlsConfig, err := r.certificates(ctx)
 	if err != nil {
 		return nil, err
@@ -152,13 +150,23 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	r.info.Version, r.info.Data = o.Version, o.Config.Data
 	r.info.AgentURL = baseURL(o.Config.Agents.URL, o.Config.Agents.Listen, r.agentListener)
 	r.info.AdminURL = baseURL(o.Config.Admin.URL, o.Config.Admin.Listen, r.adminListener)
-	if r.outage, err = outage.New(filepath.Join(o.Config.Data, "outage"), o.Config.Outage.MaxBytes, o.Store.Agents(), o.Store.Ping, r.log, o.Now); err != nil {
+	r.warnOfJournal()
+	if err := r.build(ctx, tlsConfig); err != nil {
 		return nil, err
 	}
-	if err := r.build(ctx, tlsConfig); err != nil {
-		return nil, errors.Join(err, r.outage.Close())
-	}
 	return r, nil
+}
+
+// warnOfJournal tells operators what they may find of earlier versions, which kept
+// agents' messages on disk while the store was away.
+func (r *Replica) warnOfJournal() {
+	if r.opts.Config.Outage != nil {
+		r.log.Warn("the key outage of the configuration has no meaning any more: agents keep what the store cannot take, and send it again")
+	}
+	dir := filepath.Join(r.opts.Config.Data, "outage")
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.journal")); len(left) > 0 {
+		r.log.Warn("an earlier version has left a journal of agents' messages, which is not used: agents send their results again. Remove the folder", "dir", dir)
+	}
 }
 
 func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
@@ -172,14 +180,13 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	if r.access, err = access.New(ctx, s, o.Now); err != nil {
 		return err
 	}
-	if r.feed, err = action.NewFeed(ctx, s.Actions(), r.parker.Wake, r.log); err != nil {
+	if r.feed, err = action.NewFeed(ctx, s.Actions(), r.parker.Wake, r.health, r.log); err != nil {
 		return err
 	}
-	r.feed.Outage = r.outage
-	r.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: r.parker, Log: r.log, Outage: r.outage, Presence: r.presence}
-	r.actions = &action.Service{Store: s, Feed: r.feed, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
-	r.enroll = &enrollment.Service{Store: s, Events: r.events, Now: o.Now, Outage: r.outage}
-	r.artifacts = &artifact.Service{Dir: o.Config.PackagesDir(), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now, Outage: r.outage}
+	r.lastSeen = &checkin.LastSeen{Agents: s.Agents(), Parker: r.parker, Cache: r.cache, Health: r.health, Log: r.log}
+	r.actions = &action.Service{Store: s, Feed: r.feed, Events: r.events, Log: r.log, Now: o.Now, Health: r.health}
+	r.enroll = &enrollment.Service{Store: s, Events: r.events, Now: o.Now}
+	r.artifacts = &artifact.Service{Dir: o.Config.PackagesDir(), Disk: disk.OS{}, Store: s, Events: r.events, Log: r.log, Now: o.Now, Health: r.health}
 	if err := r.artifacts.CleanUp(); err != nil {
 		return err
 	}
@@ -190,23 +197,20 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	r.artifacts.Rooted, r.actions.Judge = r.trust.Rooted, r.trust.Judge
 	check := &checkin.Service{
-		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: r.feed, Parker: r.parker, Ledger: r.ledger, Events: r.events, Log: r.log, Now: o.Now,
-		Presence: r.presence, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter, Outage: r.outage,
+		Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: r.feed, Parker: r.parker, LastSeen: r.lastSeen, Events: r.events, Log: r.log, Now: o.Now,
+		Cache: r.cache, Health: r.health, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
 	}
-	beacons := &beacon.Service{Agents: s.Agents(), Events: r.events, Now: o.Now, Outage: r.outage}
-	r.outage.Write = map[outage.Kind]outage.Writer{
-		outage.Checkin: check.WriteKept, outage.Ack: r.actions.WriteKept, outage.Beacon: beacons.WriteKept, outage.Left: r.enroll.WriteKept,
-	}
+	beacons := &beacon.Service{Agents: s.Agents(), Events: r.events, Now: o.Now}
 	agentRoutes := &agents.Handlers{
-		API: httpapi.API{Log: r.log}, Outage: r.outage, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: r.artifacts, Version: o.Version,
-		Beacons: beacons, Trust: r.trust, Presence: r.presence, Limits: r.admission,
+		API: httpapi.API{Log: r.log}, Agents: s.Agents(), Cache: r.cache, Health: r.health, Enrollment: r.enroll, Checkin: check, Actions: r.actions, Artifacts: r.artifacts, Version: o.Version,
+		Beacons: beacons, Trust: r.trust, Limits: r.admission,
 	}
 	incidents := &incident.Service{Store: s.Incidents(), Events: r.events, Audit: s.Audit(), Log: r.log, Now: o.Now}
 	r.webhooks = &webhook.Service{Store: s, Events: r.events, Log: r.log, Now: o.Now}
 	r.metrics = metrics.New(s, r.events, o.Now)
-	r.metrics.WatchOutage(r.outage)
+	r.metrics.WatchStore(r.health)
 	r.metrics.WatchLimits(r.admission, r.parker.Count)
-	r.reconciler = &reconcile.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Timeouts: policies.Timeouts, Incidents: incidents, Outage: r.outage}
+	r.reconciler = &reconcile.Reconciler{Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Holder: fleet.NewID(), Timeouts: policies.Timeouts, Incidents: incidents, Health: r.health}
 	rollouts := &rollout.Service{
 		Store: s, Actions: r.actions, Events: r.events, Log: r.log, Now: o.Now, Timeouts: policies.Timeouts, Signal: r.reconciler.Signal,
 		Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()},
@@ -215,7 +219,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 	adminRoutes := &admin.Handlers{
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
 		Actions: r.actions, Artifacts: r.artifacts, Trust: r.trust, Events: r.events,
-		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Outage: r.outage, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
+		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Health: r.health, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
 		Limits: r.admission, Courtesy: r.courtesy, Parked: r.parker.Count,
 		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
 	}
@@ -282,7 +286,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	var running sync.WaitGroup
-	for _, loop := range []func(context.Context){r.events.Run, r.presence.Run, r.feed.Run, r.ledger.Run, r.actions.Settle, r.trust.Run, r.artifacts.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run, r.outage.Run} {
+	for _, loop := range []func(context.Context){r.events.Run, r.feed.Run, r.lastSeen.Run, r.actions.Settle, r.trust.Run, r.artifacts.Run, r.reconciler.Run, r.webhooks.Run, r.metrics.Run, r.health.Run} {
 		running.Go(func() { loop(loops) })
 	}
 	running.Go(func() { r.tickets.Rotate(loops, r.agentTLS) })
@@ -321,5 +325,5 @@ func (r *Replica) Run(ctx context.Context) error {
 	ending.Wait()
 	stopLoops()
 	running.Wait()
-	return errors.Join(err, r.outage.Close())
+	return err
 }

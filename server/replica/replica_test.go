@@ -269,8 +269,6 @@ func TestABadConfigurationNamesItsKey(t *testing.T) {
 		{"tls: {certificate: a.pem}\n", "tls: certificate and key go together"},
 		{"checkin: {poll: 5}\n", "line 1: cannot unmarshal"},
 		{"checkin: {poll: 5ms}\n", "checkin.poll: is 5ms"},
-		{"outage: {max_bytes: 1000}\n", "outage.max_bytes: is 1000, want at least 1048576"},
-		{"outage: {max_bytes: 1GB}\n", "line 1: cannot unmarshal"},
 		{"checkin: {poll: 5s, poll_jitter: 5s}\n", "checkin.poll_jitter: is 5s"},
 	} {
 		path := filepath.Join(t.TempDir(), "server.yml")

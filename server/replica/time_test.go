@@ -59,7 +59,7 @@ func TestASilentAgentIsOfflineAndThenInactive(t *testing.T) {
 		if _, err := a.Checkin(t.Context(), s, nil); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Second) // the ledger writes what it knows
+		time.Sleep(10 * time.Second) // LastSeen writes what it has
 		// A parked agent counts as seen twice a minute.
 		seen := *s.Fleet(a.ID).Last.At
 		status := func() adminapi.AgentStatus {

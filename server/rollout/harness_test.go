@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // desk is where operators sit: the service on a real store, at a time of its own.
@@ -50,7 +51,7 @@ func (d *desk) serve(s store.Store) *rollout.Service {
 	log := slog.New(slog.DiscardHandler)
 	events := &event.Stream{Store: s.Events(), Log: log, Now: d.time}
 	return &rollout.Service{
-		Store: s, Actions: &action.Service{Store: s, Events: events, Log: log, Now: d.time}, Events: events, Log: log, Now: d.time,
+		Store: s, Actions: &action.Service{Store: s, Health: &storehealth.Monitor{}, Events: events, Log: log, Now: d.time}, Events: events, Log: log, Now: d.time,
 		Signal: func() { d.mu.Lock(); defer d.mu.Unlock(); d.signals++ },
 	}
 }

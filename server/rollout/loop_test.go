@@ -9,6 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/explain"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // The service and the reconciler share nothing but the store: what one writes the
@@ -17,10 +18,10 @@ func TestTheReconcilerDoesWhatOperatorsAsk(t *testing.T) {
 	d := newDesk(t)
 	d.enrol("a", "b", "c", "d", "e")
 	log := slog.New(slog.DiscardHandler)
-	feed, err := action.NewFeed(t.Context(), d.store.Actions(), func(...string) {}, log)
+	feed, err := action.NewFeed(t.Context(), d.store.Actions(), func(...string) {}, &storehealth.Monitor{}, log)
 	d.must(err)
 	d.service.Actions.Feed, d.service.Actions.Locks = feed, d.service.Locked
-	loop := &reconcile.Reconciler{Store: d.store, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, Holder: "this"}
+	loop := &reconcile.Reconciler{Store: d.store, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, Holder: "this", Health: &storehealth.Monitor{}}
 	round := func() {
 		t.Helper()
 		d.later(reconcile.RoundInterval)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentcache"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/checkin/parktest"
 	"github.com/muster-fleet/muster/server/enrollment"
@@ -29,10 +30,9 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/httpapi/agents"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/storehealth"
 	"github.com/muster-fleet/muster/testing/simagent"
 )
 
@@ -47,21 +47,18 @@ func BenchmarkCheckin(b *testing.B) {
 	events := &event.Stream{Store: s.Events(), Log: log}
 	policies := &policy.Service{Store: s, Events: events}
 	must0(b, policies.EnsureDefault(b.Context()))
-	keeper, err := outage.New(filepath.Join(dir, "outage"), 0, s.Agents(), s.Ping, log, nil)
+	var health storehealth.Monitor
+	cache := agentcache.New(s.OnAgentChange, health.Away)
+	feed, err := action.NewFeed(b.Context(), s.Actions(), func(...string) {}, &health, log)
 	must0(b, err)
-	defer keeper.Close()
-	feed, err := action.NewFeed(b.Context(), s.Actions(), func(...string) {}, log)
-	must0(b, err)
-	enroll := &enrollment.Service{Store: s, Events: events, Outage: keeper}
-	known := presence.New(s, log)
-	ledger := &checkin.Ledger{Agents: s.Agents(), Parker: parktest.AtOnce{}, Log: log, Presence: known}
+	enroll := &enrollment.Service{Store: s, Events: events}
+	lastSeen := &checkin.LastSeen{Agents: s.Agents(), Parker: parktest.AtOnce{}, Cache: cache, Health: &health, Log: log}
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
-	go ledger.Run(ctx)
-	go known.Run(ctx)
+	go lastSeen.Run(ctx)
 	routes := &agents.Handlers{
-		API: httpapi.API{Log: log}, Presence: known, Outage: keeper, Enrollment: enroll, Actions: &action.Service{Store: s, Feed: feed, Events: events, Log: log},
-		Checkin: &checkin.Service{Presence: known, Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: parktest.AtOnce{}, Ledger: ledger, Events: events, Log: log, Outage: keeper},
+		API: httpapi.API{Log: log}, Agents: s.Agents(), Cache: cache, Health: &health, Enrollment: enroll, Actions: &action.Service{Store: s, Health: &health, Feed: feed, Events: events, Log: log},
+		Checkin: &checkin.Service{Cache: cache, Health: &health, Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Events: events, Log: log},
 	}
 	h := routes.Handler()
 	_, token, err := enroll.CreateKey(b.Context(), "bench", fleet.DefaultPolicyID, 0, "bench")

@@ -3,16 +3,14 @@
 // what the agent runs is away, how soon a crash loop is found out, and what agent
 // and watcher keep in memory; of a rollout, with the real server and agents that
 // speak the protocol, how long its steps take; of both stores, what enrolling,
-// check-ins, actions, acknowledgements and queries cost on each; and of an outage of
-// the store, what a fleet says that is being upgraded, and how soon the store has
-// it. What a request costs before any of Muster's own work, testing/horde's scenario
-// floor says.
+// check-ins, actions, acknowledgements and queries cost on each. What a request costs
+// before any of Muster's own work, testing/horde's scenario floor says.
 // `go tool mage bench` runs it; it prints tables and writes them to RESULTS.md,
-// ROLLOUTS.md, STORES.md and OUTAGE.md beside this file. Nothing here is a test:
+// ROLLOUTS.md and STORES.md beside this file. Nothing here is a test:
 // figures depend on the machine.
 //
 // One part alone runs with `go test -tags nomsgpack -run '^$' -bench Stores
 // ./testing/bench`; variables that make that of the stores smaller stand in
-// store_test.go, that of an outage in outage_test.go. In a processor profile of the
+// store_test.go. In a processor profile of the
 // first, -tagfocus who=server shows the servers without the agents.
 package bench

@@ -14,14 +14,15 @@ import (
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentcache"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/checkin/parktest"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // Fleet is the agents and the server parts they talk to. Check-ins,
@@ -36,7 +37,7 @@ type Fleet struct {
 
 	checkins *checkin.Service
 	beacons  *beacon.Service
-	ledger   *checkin.Ledger
+	lastSeen *checkin.LastSeen
 	agents   []*Agent
 	byID     map[string]*Agent
 	seq      int64     // actions up to here have been looked at
@@ -47,13 +48,15 @@ type Fleet struct {
 // newFleet makes a fleet without agents in front of a store.
 func newFleet(ctx context.Context, s store.Store, log *slog.Logger, now clock.Clock) (*Fleet, error) {
 	f := &Fleet{Store: s, Log: log, Now: now, byID: map[string]*Agent{}, Events: &event.Stream{Store: s.Events(), Log: log, Now: now}}
-	feed, err := action.NewFeed(ctx, s.Actions(), func(...string) {}, log) // Step looks for new actions itself
+	health := &storehealth.Monitor{}
+	cache := agentcache.New(s.OnAgentChange, health.Away)
+	feed, err := action.NewFeed(ctx, s.Actions(), func(...string) {}, health, log) // Step looks for new actions itself
 	if err != nil {
 		return nil, err
 	}
-	f.Actions = &action.Service{Store: s, Feed: feed, Events: f.Events, Log: log, Now: now}
-	f.ledger = &checkin.Ledger{Agents: s.Agents(), Parker: parktest.AtOnce{}, Log: log}
-	f.checkins = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: parktest.AtOnce{}, Ledger: f.ledger, Events: f.Events, Log: log, Now: now}
+	f.Actions = &action.Service{Store: s, Health: health, Feed: feed, Events: f.Events, Log: log, Now: now}
+	f.lastSeen = &checkin.LastSeen{Agents: s.Agents(), Parker: parktest.AtOnce{}, Cache: cache, Health: health, Log: log}
+	f.checkins = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: parktest.Inbox{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: f.lastSeen, Cache: cache, Health: health, Events: f.Events, Log: log, Now: now}
 	f.beacons = &beacon.Service{Agents: s.Agents(), Events: f.Events, Now: now}
 	return f, nil
 }
@@ -122,11 +125,11 @@ func (f *Fleet) Step(ctx context.Context) error {
 		f.touched = now
 		for _, a := range f.agents {
 			if a.heard() {
-				f.ledger.Seen(fleet.Touch{AgentID: a.ID, At: now})
+				f.lastSeen.Seen(fleet.Touch{AgentID: a.ID, At: now})
 			}
 		}
 	}
-	f.ledger.Flush(ctx)
+	f.lastSeen.Flush(ctx)
 	if now.Sub(f.settled) >= action.SettleInterval {
 		f.settled = now
 		return f.Actions.SettleOnce(ctx)
@@ -215,7 +218,7 @@ func (a *Agent) checkin(ctx context.Context) error {
 	}
 	rec := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/", http.NoBody).WithContext(ctx)
-	if err := a.fleet.checkins.Handle(rec, r, doc, req, presence.Mark{}); err != nil {
+	if err := a.fleet.checkins.Handle(rec, r, doc, req, checkin.Received{}); err != nil {
 		return err
 	}
 	var resp agentapi.CheckinResponse
@@ -260,7 +263,7 @@ func (a *Agent) beacon(ctx context.Context, stage agentapi.BeaconStage, cause *a
 	if !a.down {
 		b.Agent.State, b.Agent.Version = a.health, a.version
 	}
-	return a.fleet.beacons.Take(ctx, doc, b)
+	return a.fleet.beacons.Handle(ctx, doc, b)
 }
 
 // metadata is what the agent says of its host. Its hostname is its id.

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // world is one server and its fleet under virtual time.
@@ -84,7 +85,7 @@ func (w *world) restart() {
 	w.lives++
 	w.reconciler = &reconcile.Reconciler{
 		Store: w.store, Actions: w.fleet.Actions, Events: w.fleet.Events, Log: w.fleet.Log,
-		Holder: fmt.Sprint("server-", w.lives), Timeouts: w.rollouts.Timeouts, Incidents: w.incidents,
+		Holder: fmt.Sprint("server-", w.lives), Timeouts: w.rollouts.Timeouts, Incidents: w.incidents, Health: &storehealth.Monitor{},
 	}
 }
 

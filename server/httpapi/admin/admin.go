@@ -24,11 +24,11 @@ import (
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/incident"
 	"github.com/muster-fleet/muster/server/limit"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/policy"
-	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/webhook"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/server/webhook"
 )
 
 // APIVersion is Kibana's public API version, answered in Elastic-Api-Version.
@@ -48,7 +48,7 @@ type Handlers struct {
 	Rollouts   *rollout.Service
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
-	Outage     *outage.Keeper
+	Health     *storehealth.Monitor
 	// Metrics serves /metrics, to those with a key.
 	Metrics http.Handler
 	// UI serves everything that is not the API.
@@ -308,10 +308,10 @@ func (h *Handlers) kibanaStatus(c *gin.Context) error {
 	s := adminapi.KibanaStatus{Name: "muster"}
 	s.Version.Number, s.Version.BuildSnapshot = strings.CutSuffix(h.Server.Version, "-SNAPSHOT")
 	s.Status.Overall.Level, s.Status.Overall.Summary = "available", "The server answers"
-	if err := h.Outage.Away(); err != nil {
-		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", h.Outage.Degraded()
-	} else if problem := h.Outage.Degraded(); problem != "" {
-		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
+	if err := h.Health.Away(); err != nil {
+		s.Status.Overall.Level, s.Status.Overall.Summary = "unavailable", err.Error()
+	} else if err := h.Health.Steady(); err != nil {
+		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", err.Error()
 	} else if problem := h.Trust.Problem(); problem != "" {
 		s.Status.Overall.Level, s.Status.Overall.Summary = "degraded", problem
 	}

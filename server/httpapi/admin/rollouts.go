@@ -13,8 +13,8 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
-	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 // Rollouts and what belongs to them are answered as package fleet spells them:

@@ -5,6 +5,7 @@ package agents
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,25 +26,24 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/limit"
-	"github.com/muster-fleet/muster/server/outage"
-	"github.com/muster-fleet/muster/server/presence"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// Handlers are the protocol's.
+// Handlers are the protocol's. All fields are required.
 type Handlers struct {
 	API        httpapi.API
+	Agents     store.Agents
 	Enrollment *enrollment.Service
 	Checkin    *checkin.Service
 	Actions    *action.Service
 	Beacons    *beacon.Service
 	Artifacts  *artifact.Service
 	Trust      *repository.Service
+	Cache      checkin.Cache
+	Health     *storehealth.Monitor
 	// Limits says which requests have to come again.
 	Limits *limit.Admission
-	// Outage says who agents are while the store is away.
-	Outage *outage.Keeper
-	// Presence knows agents that say the same again; nil knows none.
-	Presence *presence.Registry
 	// Version is the server's.
 	Version string
 }
@@ -70,9 +70,7 @@ func (h *Handlers) Handler() http.Handler {
 // back when they are answered, if they have not done so before.
 func (h *Handlers) limited(k limit.Kind, maxBody int64) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		// When it came, before it waits for anything.
-		ctx := outage.Arrived(c.Request.Context(), h.Outage.Now.UTC())
-		r, err := h.Limits.Enter(ctx, c.Request, k, maxBody)
+		r, err := h.Limits.Enter(c.Request.Context(), c.Request, k, maxBody)
 		if err != nil {
 			if limit.Refused(c.Request.Context()) {
 				c.Header("Connection", "close") // others keep theirs: a new one is dearer than a request
@@ -103,12 +101,10 @@ func (h *Handlers) apiVersion(c *gin.Context) {
 func (h *Handlers) status(c *gin.Context) error {
 	s := agentapi.Status{Name: "muster", Status: agentapi.StatusHealthy}
 	code := http.StatusOK
-	if s.Reason = h.Outage.Degraded(); s.Reason != "" {
-		s.Status, code = agentapi.StatusDegraded, http.StatusServiceUnavailable
-	} else if cred, err := credential(c); err == nil {
-		if a, err := h.Outage.ByAccessKey(c.Request.Context(), cred.ID); err == nil && cred.Matches(a.AccessKeyHash) {
-			s.Version = &agentapi.StatusVersion{Number: h.Version}
-		}
+	if err := h.Health.Away(); err != nil {
+		s.Status, s.Reason, code = agentapi.StatusDegraded, err.Error(), http.StatusServiceUnavailable
+	} else if _, err := h.agent(c); err == nil {
+		s.Version = &agentapi.StatusVersion{Number: h.Version}
 	}
 	c.JSON(code, s)
 	return nil
@@ -119,12 +115,12 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Outage.Away(); err != nil {
-		return err // a host that enrols can wait
+	if err := h.Health.Away(); err != nil {
+		return err
 	}
 	key, err := h.Enrollment.Authenticate(c.Request.Context(), cred)
 	if err != nil {
-		h.Outage.Failed(err)
+		h.Health.Failed(err)
 		return err
 	}
 	var req agentapi.EnrollRequest
@@ -134,10 +130,9 @@ func (h *Handlers) enroll(c *gin.Context) error {
 	req.Metadata.Local, req.Metadata.UserProvided = notNull(req.Metadata.Local), notNull(req.Metadata.UserProvided)
 	a, own, err := h.Enrollment.Enroll(c.Request.Context(), key, req)
 	if err != nil {
-		h.Outage.Failed(err)
+		h.Health.Failed(err)
 		return err
 	}
-	h.Outage.Known.Note(a)
 	c.JSON(http.StatusOK, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{
 		ID: a.ID, Active: true, PolicyID: a.PolicyID, Type: a.Type, EnrolledAt: a.EnrolledAt,
 		UserProvidedMetadata: orObject(a.UserMetadata), LocalMetadata: orObject(a.LocalMetadata),
@@ -166,18 +161,22 @@ func credential(c *gin.Context) (fleet.Credential, error) {
 	return cred, err
 }
 
-// agent authenticates the agent whose id is in the path, or any agent where the
-// path has none.
+// agent reads the agent that the request is from and authenticates it. If the path has
+// an id, it must be the agent's.
 func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
 	cred, err := credential(c)
 	if err != nil {
 		return fleet.Agent{}, err
 	}
-	a, err := h.Outage.ByAccessKey(c.Request.Context(), cred.ID)
+	var a fleet.Agent
+	err = h.Health.Ask(c.Request.Context(), func(ctx context.Context) (err error) {
+		a, err = h.Agents.ByAccessKey(ctx, cred.ID)
+		return err
+	})
 	switch {
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
-		// The store is away, and nobody knows the agent. This must not look like a
-		// bad key: agents would take it for a dismissal.
+		// The store is away. This must not look like a bad key: agents would take it
+		// for a dismissal.
 		return a, err
 	case err == nil && !a.Active:
 		return a, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrAgentInactive", Message: "this agent is unenrolled: enrol the host again"}
@@ -190,25 +189,37 @@ func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
 	return a, nil
 }
 
-func (h *Handlers) checkin(c *gin.Context) (err error) {
-	word := presence.Word{AgentID: c.Param("id"), Proof: proof(c)}
+func (h *Handlers) checkin(c *gin.Context) error {
+	key, err := credential(c)
+	if err != nil {
+		return err
+	}
+	id := c.Param("id")
+	var received checkin.Received
+	read := func() (body []byte, err error) {
+		if body, err = httpapi.ReadBody(c, agentapi.MaxCheckinBody); err == nil {
+			received.Fingerprint, received.Token = checkin.FingerprintOf(body, c.GetHeader("Content-Encoding"))
+		}
+		return body, err
+	}
 	var body []byte
-	if h.Presence.Proves(word.AgentID, word.Proof) {
-		if body, err = h.readCheckin(c, &word); err != nil {
+	cached, known := h.Cache.Authenticated(key)
+	if known = known && cached == id; known {
+		if body, err = read(); err != nil {
 			return err
 		}
-		if known, ok := h.Presence.Repeats(word, h.Checkin.Now.UTC()); ok && h.Outage.Ready(word.AgentID) == nil &&
-			h.Checkin.Again(c.Writer, c.Request, word.AgentID, known, word.Token) {
+		if h.Checkin.HandleDuplicate(c.Writer, c.Request, id, received.Fingerprint, received.Token) {
 			return nil
 		}
 	}
-	mark := presence.Mark{Ticket: h.Presence.Ticket(word.AgentID)}
+	received.Generation = h.Cache.Generation(id)
 	a, err := h.agent(c)
 	if err != nil {
 		return err
 	}
-	if body == nil { // of an agent that nobody knew it is read now
-		if body, err = h.readCheckin(c, &word); err != nil {
+	h.Cache.Remember(&a, received.Generation)
+	if !known { // nobody but an agent makes the server read a body
+		if body, err = read(); err != nil {
 			return err
 		}
 	}
@@ -219,25 +230,7 @@ func (h *Handlers) checkin(c *gin.Context) (err error) {
 	if err := checkCheckin(&req); err != nil {
 		return err
 	}
-	mark.Word = word
-	return h.Checkin.Handle(c.Writer, c.Request, a, req, mark)
-}
-
-// proof is a digest of the credential, as it came.
-func proof(c *gin.Context) presence.Digest {
-	if h := c.Request.Header["Authorization"]; len(h) == 1 {
-		return presence.DigestOf([]byte(h[0]))
-	}
-	return presence.Digest{}
-}
-
-// readCheckin reads the body, and takes a digest of what it says.
-func (h *Handlers) readCheckin(c *gin.Context, w *presence.Word) ([]byte, error) {
-	body, err := httpapi.ReadBody(c, agentapi.MaxCheckinBody)
-	if err == nil {
-		w.Says(body, c.GetHeader("Content-Encoding"))
-	}
-	return body, err
+	return h.Checkin.Handle(c.Writer, c.Request, a, req, received)
 }
 
 // decodeCheckin decodes the body, which may be gzip.
@@ -326,27 +319,16 @@ func (l *bounded) Read(p []byte) (int, error) {
 
 func (h *Handlers) acks(c *gin.Context) error {
 	var req agentapi.AckRequest
-	decode := func() error { return httpapi.Decode(c, agentapi.MaxAcksBody, &req) }
-	var items []agentapi.AckItem
-	hostname, known := h.Presence.Settled(c.Param("id"), proof(c))
-	if known {
-		if err := decode(); err != nil {
-			return err
-		}
-		items = h.Actions.AckSettled(c.Request.Context(), c.Param("id"), hostname, req.Events)
+	generation := h.Cache.Generation(c.Param("id"))
+	a, err := h.agent(c)
+	if err != nil {
+		return err
 	}
-	if items == nil {
-		a, err := h.agent(c)
-		if err != nil {
-			return err
-		}
-		if !known {
-			if err := decode(); err != nil {
-				return err
-			}
-		}
-		items = h.Actions.Ack(c.Request.Context(), a, req.Events)
+	h.Cache.Remember(&a, generation)
+	if err := httpapi.Decode(c, agentapi.MaxAcksBody, &req); err != nil {
+		return err
 	}
+	items := h.Actions.Ack(c.Request.Context(), a, req.Events)
 	resp := agentapi.AckResponse{Action: "acks", Items: items}
 	status := http.StatusOK
 	for _, item := range resp.Items {
@@ -367,7 +349,11 @@ func (h *Handlers) watcher(c *gin.Context) (fleet.Agent, error) {
 	if err != nil {
 		return fleet.Agent{}, err
 	}
-	a, err := h.Outage.ByWatcherKey(c.Request.Context(), c.Param("id"), cred.ID)
+	var a fleet.Agent
+	err = h.Health.Ask(c.Request.Context(), func(ctx context.Context) (err error) {
+		a, err = h.Agents.Get(ctx, c.Param("id"))
+		return err
+	})
 	known := err == nil && a.WatcherKeyID != "" && cred.ID == a.WatcherKeyID
 	switch {
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
@@ -392,7 +378,7 @@ func (h *Handlers) beacon(c *gin.Context) error {
 	if err := httpapi.Decode(c, agentapi.MaxBeaconBody, &b); err != nil {
 		return err
 	}
-	if err := h.Beacons.Take(c.Request.Context(), a, b); err != nil {
+	if err := h.Health.Ask(c.Request.Context(), func(ctx context.Context) error { return h.Beacons.Handle(ctx, a, b) }); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)
@@ -414,7 +400,7 @@ func (h *Handlers) auditUnenroll(c *gin.Context) error {
 	if err := httpapi.Decode(c, auditUnenrollMax, &req); err != nil {
 		return err
 	}
-	if err := h.Enrollment.Left(c.Request.Context(), a, req.Reason); err != nil {
+	if err := h.Health.Ask(c.Request.Context(), func(ctx context.Context) error { return h.Enrollment.Left(ctx, a.ID, req.Reason) }); err != nil {
 		return err
 	}
 	c.Status(http.StatusOK)
@@ -426,8 +412,14 @@ func (h *Handlers) auditUnenroll(c *gin.Context) error {
 const downloadTimeout = 2 * time.Hour
 
 func (h *Handlers) artifact(c *gin.Context) error {
-	if _, err := h.agent(c); err != nil {
+	key, err := credential(c)
+	if err != nil {
 		return err
+	}
+	if _, ok := h.Cache.Authenticated(key); !ok {
+		if _, err := h.agent(c); err != nil {
+			return err
+		}
 	}
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(downloadTimeout))
 	return h.Artifacts.Serve(c.Writer, c.Request, c.Param("file"))

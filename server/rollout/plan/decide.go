@@ -93,16 +93,16 @@ func (c *targetCounts) counts() fleet.Counts {
 
 // decision is one call of Decide.
 type decision struct {
-	given *fleet.Rollout
-	plan  *fleet.Plan
+	given   *fleet.Rollout
+	plan    *fleet.Plan
 	targets []Target
-	world World
-	now   time.Time
+	world   World
+	now     time.Time
 
 	step Step
 	out  *fleet.Rollout // step.Rollout
 
-	first  []int        // the first target of each batch, and the end
+	first  []int          // the first target of each batch, and the end
 	counts []targetCounts // of each batch
 	total  targetCounts
 	flying int // in flight, after this step's offers

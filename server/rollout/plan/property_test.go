@@ -18,7 +18,7 @@ type simulation struct {
 	rapid.TB
 	draw    *rapid.T // nil in a story, which draws nothing
 	r       fleet.Rollout
-	targets   []Target
+	targets []Target
 	world   World
 	now     time.Time
 	exposed []bool // runs the version, or was offered it

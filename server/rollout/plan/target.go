@@ -144,8 +144,8 @@ type Step struct {
 // Move is one target's change of state.
 type Move struct {
 	Target int32
-	To   State
-	Code Code
+	To     State
+	Code   Code
 }
 
 // groupNumbers number the values of the labels in Limits.Per in the order they

@@ -20,9 +20,9 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/lease"
-	"github.com/muster-fleet/muster/server/outage"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 const (
@@ -68,8 +68,8 @@ type Reconciler struct {
 	Timeouts func(ctx context.Context) (map[string]time.Duration, error)
 	// Incidents hears of targets that need a person; nil drops it.
 	Incidents IncidentReporter
-	// Outage says whether the store has what agents said; nil: it always has.
-	Outage *outage.Keeper
+	// Health says whether agents may be judged by what the store has of them.
+	Health *storehealth.Monitor
 
 	once   sync.Once
 	signal chan struct{}
@@ -144,9 +144,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		// Nobody is judged by what is missing because the store was away.
-		if r.Outage.CaughtUp() == nil {
+		if r.Health.Steady() == nil {
 			if err := r.Round(ctx); err != nil && ctx.Err() == nil {
-				r.Outage.Failed(err)
+				r.Health.Failed(err)
 				r.Log.Warn("rollouts wait for the store", "error", err)
 			}
 		}

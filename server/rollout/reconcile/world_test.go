@@ -19,18 +19,19 @@ import (
 
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/agentcache"
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/checkin/parktest"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // world is a server and its fleet at a time of its own: the real store, action
@@ -114,15 +115,17 @@ func (w *world) process(s store.Store) *server {
 	log := slog.New(slog.DiscardHandler)
 	now := func() time.Time { return w.now }
 	events := &event.Stream{Store: s.Events(), Log: log, Now: now}
-	feed, err := action.NewFeed(context.Background(), s.Actions(), func(...string) {}, log)
+	health := &storehealth.Monitor{}
+	cache := agentcache.New(s.OnAgentChange, health.Away)
+	feed, err := action.NewFeed(context.Background(), s.Actions(), func(...string) {}, health, log)
 	w.must(err)
 	p := &server{store: s}
-	p.actions = &action.Service{Store: s, Feed: feed, Events: events, Log: log, Now: now}
-	ledger := &checkin.Ledger{Agents: s.Agents(), Parker: parktest.AtOnce{}, Log: log}
-	p.flush = ledger.Flush
-	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Parker: parktest.AtOnce{}, Ledger: ledger, Events: events, Log: log, Now: now}
+	p.actions = &action.Service{Store: s, Health: health, Feed: feed, Events: events, Log: log, Now: now}
+	lastSeen := &checkin.LastSeen{Agents: s.Agents(), Parker: parktest.AtOnce{}, Cache: cache, Health: health, Log: log}
+	p.flush = lastSeen.Flush
+	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: parktest.Inbox{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Cache: cache, Health: health, Events: events, Log: log, Now: now}
 	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
-	p.loop = &reconcile.Reconciler{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w}
+	p.loop = &reconcile.Reconciler{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health}
 	return p
 }
 
@@ -185,7 +188,7 @@ func (w *world) checkin(h *host) {
 		req.Components = json.RawMessage(h.components)
 	}
 	rec := httptest.NewRecorder()
-	if err := p.checkin.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), agent, req, presence.Mark{}); err != nil || rec.Code != http.StatusOK {
+	if err := p.checkin.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), agent, req, checkin.Received{}); err != nil || rec.Code != http.StatusOK {
 		return // the server is dying: the host asks again
 	}
 	var resp agentapi.CheckinResponse
@@ -245,7 +248,7 @@ func (w *world) beacon(h *host, stage agentapi.BeaconStage, crashes int, reason 
 	if reason != "" {
 		b.Reason = &agentapi.BeaconCause{Code: "crash_loop", Text: reason}
 	}
-	w.must(w.server.beacons.Take(w.t.Context(), agent, b))
+	w.must(w.server.beacons.Handle(w.t.Context(), agent, b))
 }
 
 // parked says whether the host's poll has nothing to wake it in this tick.

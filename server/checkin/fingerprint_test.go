@@ -1,21 +1,17 @@
-package presence
+package checkin_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/muster-fleet/muster/server/checkin"
 )
 
-// Two texts say the same if they differ in nothing but the token.
-func TestWhatAWordSays(t *testing.T) {
-	says := func(body, encoding string) Word {
-		var w Word
-		w.Says([]byte(body), encoding)
-		return w
-	}
+func TestFingerprintIgnoresOnlyTheAckToken(t *testing.T) {
 	const well = `{"status":"online","ack_token":"%s","components":[]}`
-	first := says(fmt.Sprintf(well, "7"), "")
-	if first.Token != 7 {
-		t.Errorf("the token is %d", first.Token)
+	first, token := checkin.FingerprintOf(fmt.Appendf(nil, well, "7"), "")
+	if token != 7 {
+		t.Errorf("the token is %d", token)
 	}
 	for _, c := range []struct {
 		name, body, encoding string
@@ -34,13 +30,13 @@ func TestWhatAWordSays(t *testing.T) {
 		{"another status", `{"status":"degraded","ack_token":"7","components":[]}`, "", 7, false},
 		{"the same bytes, packed", fmt.Sprintf(well, "7"), "gzip", 7, false},
 	} {
-		w := says(c.body, c.encoding)
-		if w.Token != c.token || (w.Said == first.Said) != c.same {
-			t.Errorf("%s: token %d, same %t", c.name, w.Token, w.Said == first.Said)
+		f, token := checkin.FingerprintOf([]byte(c.body), c.encoding)
+		if token != c.token || (f == first) != c.same {
+			t.Errorf("%s: token %d, same %t", c.name, token, f == first)
 		}
 	}
-	last := says(`{"status":"online","components":[],"ack_token":"8"}`, "")
-	if last.Said != first.Said || last.Token != 8 {
-		t.Errorf("where the field stands matters: token %d", last.Token)
+	last, token := checkin.FingerprintOf([]byte(`{"status":"online","components":[],"ack_token":"8"}`), "")
+	if last != first || token != 8 {
+		t.Errorf("where the field stands matters: token %d", token)
 	}
 }

@@ -3,13 +3,14 @@ package checkin
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/outage"
-	"github.com/muster-fleet/muster/server/presence"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 const (
@@ -22,27 +23,24 @@ const (
 	RetouchInterval = fleet.OfflineAfter / 10
 )
 
-// Ledger gathers when agents were seen, and which action each has shown, and writes
-// it to the store in bulk. At most FlushInterval of it is lost in a crash, and the
-// next poll brings it back.
-type Ledger struct {
+// LastSeen buffers when agents were seen, and which action each has shown, and writes
+// it to the store in bulk. At most FlushInterval of it is lost in a crash, and the next
+// poll of each agent brings it back. All fields are required.
+type LastSeen struct {
 	Agents store.Agents
 	Parker Parker
+	Cache  Cache
+	Health *storehealth.Monitor
 	Log    *slog.Logger
-	// Outage says whom not to touch: agents whose check-ins are kept, which would
-	// be taken for older than what the store knows. nil: there are none.
-	Outage *outage.Keeper
-	// Presence hears who is there, too; nil: nobody does.
-	Presence *presence.Registry
 
 	mu      sync.Mutex
 	pending map[string]fleet.Touch
 }
 
-// Seen notes a check-in. A later one of the same agent replaces it, so the
-// ledger holds at most one entry an agent however long the store is away.
-func (l *Ledger) Seen(t fleet.Touch) {
-	l.Presence.Seen(t.AgentID, t.At)
+// Seen notes a check-in. A later one of the same agent replaces it, so there is at most
+// one entry an agent however long the store is away.
+func (l *LastSeen) Seen(t fleet.Touch) {
+	l.Cache.Seen(t.AgentID, t.At)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pending == nil {
@@ -67,7 +65,7 @@ func (l *Ledger) Seen(t fleet.Touch) {
 }
 
 // Run writes until ctx ends, and once more then.
-func (l *Ledger) Run(ctx context.Context) {
+func (l *LastSeen) Run(ctx context.Context) {
 	flush := time.NewTicker(FlushInterval)
 	defer flush.Stop()
 	retouch := time.NewTicker(RetouchInterval)
@@ -88,13 +86,13 @@ func (l *Ledger) Run(ctx context.Context) {
 }
 
 // Flush writes what is pending. What could not be written stays.
-func (l *Ledger) Flush(ctx context.Context) {
+func (l *LastSeen) Flush(ctx context.Context) {
 	touches := l.take()
 	if len(touches) == 0 {
 		return
 	}
 	if err := l.Agents.Touch(ctx, touches); err != nil {
-		l.Outage.Failed(err)
+		l.Health.Failed(err)
 		l.Log.Warn("last-seen writes wait for the store", "agents", len(touches), "error", err)
 		for _, t := range touches {
 			l.Seen(t)
@@ -102,19 +100,14 @@ func (l *Ledger) Flush(ctx context.Context) {
 	}
 }
 
-// take takes out what can be written now.
-func (l *Ledger) take() []fleet.Touch {
-	if l.Outage.Away() != nil {
+// take removes what is pending; nothing while the store is away.
+func (l *LastSeen) take() []fleet.Touch {
+	if l.Health.Away() != nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	touches := make([]fleet.Touch, 0, len(l.pending))
-	for id, t := range l.pending {
-		if l.Outage.Ready(id) == nil {
-			touches = append(touches, t)
-			delete(l.pending, id)
-		}
-	}
+	touches := slices.Collect(maps.Values(l.pending))
+	l.pending = nil
 	return touches
 }

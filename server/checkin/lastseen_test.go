@@ -10,9 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentcache"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/storehealth"
 )
 
 // touched is a store that keeps touches and counts the writes.
@@ -67,10 +69,16 @@ func (p *parkedAgents) Parked(f func(string)) {
 	}
 }
 
-// ledger runs one in a bubble.
-func ledger(t *testing.T, s *touched, parked ...string) *checkin.Ledger {
+func newLastSeen(s *touched, p checkin.Parker) *checkin.LastSeen {
+	health := &storehealth.Monitor{}
+	cache := agentcache.New(func(func([]string)) bool { return false }, health.Away)
+	return &checkin.LastSeen{Agents: s, Parker: p, Cache: cache, Health: health, Log: slog.New(slog.DiscardHandler)}
+}
+
+// lastSeen runs one in a bubble.
+func lastSeen(t *testing.T, s *touched, parked ...string) *checkin.LastSeen {
 	s.seen = map[string]fleet.Touch{}
-	l := &checkin.Ledger{Agents: s, Parker: &parkedAgents{ids: parked}, Log: slog.New(slog.DiscardHandler)}
+	l := newLastSeen(s, &parkedAgents{ids: parked})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); l.Run(ctx) }()
@@ -84,10 +92,10 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestLedgerGathers(t *testing.T) {
+func TestLastSeenWritesOnceForManyCheckins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{}
-		l := ledger(t, s)
+		l := lastSeen(t, s)
 		begin := time.Now()
 		for range 100 {
 			l.Seen(fleet.Touch{AgentID: "a", At: time.Now(), Status: "online"})
@@ -107,10 +115,10 @@ func TestLedgerGathers(t *testing.T) {
 	})
 }
 
-func TestLedgerKeepsWhatTheStoreDoesNotTake(t *testing.T) {
+func TestLastSeenKeepsWhatTheStoreRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{}
-		l := ledger(t, s, "a")
+		l := lastSeen(t, s, "a")
 		s.set(true)
 		said := time.Now()
 		l.Seen(fleet.Touch{AgentID: "a", At: said, Status: "degraded", Message: "disk is slow"})
@@ -131,10 +139,10 @@ func TestLedgerKeepsWhatTheStoreDoesNotTake(t *testing.T) {
 }
 
 // A write fails while the retouch of the same agent comes in.
-func TestLedgerKeepsAStatusBehindARetouch(t *testing.T) {
+func TestLastSeenKeepsAStatusWhenARetouchCameMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{}
-		l := ledger(t, s)
+		l := lastSeen(t, s)
 		s.set(true)
 		said := time.Now()
 		var once sync.Once
@@ -153,7 +161,7 @@ func TestLedgerKeepsAStatusBehindARetouch(t *testing.T) {
 
 // The highest number that an agent has shown wins, in whatever order its check-ins
 // come in, and also when a write of it has failed.
-func TestLedgerKeepsTheHighestNumber(t *testing.T) {
+func TestLastSeenKeepsTheHighestActionSeq(t *testing.T) {
 	said := time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 	touch := func(after time.Duration, seq int64) fleet.Touch {
 		return fleet.Touch{AgentID: "a", At: said.Add(after), ActionSeq: seq}
@@ -173,7 +181,7 @@ func TestLedgerKeepsTheHighestNumber(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &touched{seen: map[string]fleet.Touch{}, away: true}
-			l := &checkin.Ledger{Agents: s, Parker: &checkin.Blocking{}, Log: slog.New(slog.DiscardHandler)}
+			l := newLastSeen(s, &checkin.Blocking{})
 			var once sync.Once
 			s.before = func() {
 				once.Do(func() {
@@ -195,10 +203,10 @@ func TestLedgerKeepsTheHighestNumber(t *testing.T) {
 	}
 }
 
-func TestLedgerRetouchesParkedAgents(t *testing.T) {
+func TestLastSeenRetouchesParkedAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{}
-		l := ledger(t, s, "a")
+		l := lastSeen(t, s, "a")
 		begin := time.Now()
 		l.Seen(fleet.Touch{AgentID: "a", At: begin, Status: "degraded"})
 		for i := range 4 {
@@ -215,10 +223,10 @@ func TestLedgerRetouchesParkedAgents(t *testing.T) {
 	})
 }
 
-func TestLedgerWritesWhenItEnds(t *testing.T) {
+func TestLastSeenWritesWhenItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{seen: map[string]fleet.Touch{}}
-		l := &checkin.Ledger{Agents: s, Parker: &checkin.Blocking{}, Log: slog.New(slog.DiscardHandler)}
+		l := newLastSeen(s, &checkin.Blocking{})
 		l.Seen(fleet.Touch{AgentID: "a", At: time.Now(), Status: "online"})
 		ctx, stop := context.WithCancel(t.Context())
 		stop()

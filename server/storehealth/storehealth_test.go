@@ -1,4 +1,4 @@
-package outage
+package storehealth
 
 import (
 	"context"
@@ -67,20 +67,20 @@ func TestAReasonHasNoAddressAndNoCredential(t *testing.T) {
 	}
 }
 
-// A store that hangs is away soon after the first message has met it, is asked
-// seldom however many messages fail, and its return is seen within a second.
-func TestTheMonitorLooksAtOnceAndSeldom(t *testing.T) {
+// A store that hangs is away soon after the first call has failed, is pinged seldom
+// however many calls fail, and its return is seen within a second.
+func TestMonitorPingsAtOnceAfterAFailureAndSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone atomic.Bool
-		var pings, backs atomic.Int64
-		m := &Monitor{Log: slog.New(slog.DiscardHandler), Back: func() { backs.Add(1) }, Ping: func(ctx context.Context) error {
+		var pings atomic.Int64
+		m := New(func(ctx context.Context) error {
 			pings.Add(1)
 			if gone.Load() {
 				<-ctx.Done()
 				return ctx.Err()
 			}
 			return nil
-		}}
+		}, slog.New(slog.DiscardHandler), nil)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); m.Run(ctx) }()
@@ -90,23 +90,58 @@ func TestTheMonitorLooksAtOnceAndSeldom(t *testing.T) {
 			t.Fatalf("in 10 s of a good store there were %d pings, away: %t", n, m.State().Away)
 		}
 		gone.Store(true)
-		m.Failed()
-		time.Sleep(pingRest + PingTimeout)
+		m.Failed(context.DeadlineExceeded)
+		time.Sleep(pingGap + PingTimeout)
 		if s := m.State(); !s.Away || s.Reason == "" {
 			t.Fatalf("after %s it is %+v", PingTimeout, s)
 		}
 		before := pings.Load()
 		for range 1_000 {
-			m.Failed()
+			m.Failed(context.DeadlineExceeded)
 			time.Sleep(10 * time.Millisecond)
 		}
 		if n := pings.Load() - before; n > 5 {
 			t.Errorf("a hanging store was pinged %d times in 10 s", n)
 		}
 		gone.Store(false)
-		time.Sleep(PingTimeout + PingInterval + pingRest)
-		if m.State().Away || backs.Load() != 1 {
-			t.Errorf("it is back, and %+v, told %d times", m.State(), backs.Load())
+		time.Sleep(PingTimeout + PingInterval + pingGap)
+		if m.Away() != nil || time.Since(m.Back()) > PingInterval+PingTimeout {
+			t.Errorf("the store is back, and the monitor says %+v", m.State())
+		}
+		if m.Steady() == nil {
+			t.Error("agents may be judged though they have had no time to repeat what was refused")
+		}
+		time.Sleep(Grace)
+		if err := m.Steady(); err != nil {
+			t.Errorf("%s after the outage agents may not be judged: %v", Grace, err)
 		}
 	})
+}
+
+func TestAskRefusesAtOnceWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		m := New(hang, slog.New(slog.DiscardHandler), nil)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); m.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		begin := time.Now()
+		if err := m.Ask(t.Context(), hang); fleet.KindOf(err) != fleet.Unavailable || time.Since(begin) != CallTimeout {
+			t.Errorf("after %s a hanging store gives %v", time.Since(begin), err)
+		}
+		time.Sleep(pingGap + PingTimeout)
+		err := m.Ask(t.Context(), func(context.Context) error { t.Error("a store that is away is asked"); return nil })
+		if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "the store has been away since") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+func TestAnErrorThatIsNotTheStoresIsPassedOn(t *testing.T) {
+	var m Monitor
+	want := fleet.Errorf(fleet.NotFound, "there is no such agent")
+	if err := m.Ask(t.Context(), func(context.Context) error { return want }); !errors.Is(err, want) || m.Away() != nil {
+		t.Errorf("the error is %v, away is %v", err, m.Away())
+	}
 }

@@ -1,7 +1,6 @@
-// Package outagetest is a store that a test can take away: for it alone, and in the
-// way of its choice. Tests of what bridges an outage use it; nothing that is
-// shipped does.
-package outagetest
+// Package storehealthtest is a store that a test can take away, in the way of its
+// choice.
+package storehealthtest
 
 import (
 	"context"

@@ -1,0 +1,180 @@
+// Package agentcache is the server's memory of the agents that talk to it: how each
+// authenticates, and what it said last. A check-in that repeats the last one, as nearly
+// all do, then needs no call of the store, and while the store is away agents stay
+// authenticated and parked. The agents' handlers and the check-in service use it as
+// their checkin.Cache.
+//
+// A store that belongs to this process alone reports every write of an agent, and the
+// entry is dropped before the write returns: such a cache may be believed at any time.
+// Of a store that other servers write, too, the cache is believed only while the store
+// is away. Then an agent that was unenrolled elsewhere may be parked, and nothing more:
+// whatever it reports is refused like everybody's.
+package agentcache
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/fleet"
+)
+
+const (
+	// MaxAgents bounds the memory: twice the largest fleet there is a goal for, at some
+	// 400 bytes each.
+	MaxAgents = 200_000
+	// stripes of generations: an agent that shares one with an agent that is written
+	// is remembered a check-in later.
+	stripes = 1024
+)
+
+// Cache implements checkin.Cache.
+type Cache struct {
+	current bool // the store reports every write
+	away    func() error
+
+	seed maphash.Seed
+	mu   sync.RWMutex
+	// generations grow with every write of an agent of the stripe.
+	generations [stripes]checkin.Generation
+	agents      map[string]*entry // by id
+	keys        map[string]*entry // by access key id
+}
+
+var _ checkin.Cache = (*Cache)(nil)
+
+// entry is what is remembered of an active agent. Only seen changes without mu held
+// for writing.
+type entry struct {
+	agentID string
+	keyID   string
+	keyHash string
+	last    checkin.LastCheckin // with the zero fingerprint: none
+	settled bool                // the same as last would change nothing
+	seen    atomic.Int64        // Unix seconds
+}
+
+// New returns an empty cache. onChange is store.Store.OnAgentChange: it registers a
+// function that is called after every write of agents, before the write returns, and
+// says whether the store can do that. away is nil while the store can be reached.
+func New(onChange func(func(agentIDs []string)) bool, away func() error) *Cache {
+	c := &Cache{away: away, seed: maphash.MakeSeed(), agents: map[string]*entry{}, keys: map[string]*entry{}}
+	c.current = onChange(c.changed)
+	return c
+}
+
+// changed drops agents that have been written.
+func (c *Cache) changed(agentIDs []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range agentIDs {
+		*c.generation(id)++
+		c.drop(id)
+	}
+}
+
+// Generation implements checkin.Cache.
+func (c *Cache) Generation(agentID string) checkin.Generation {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return *c.generation(agentID)
+}
+
+func (c *Cache) generation(agentID string) *checkin.Generation {
+	return &c.generations[maphash.String(c.seed, agentID)%stripes]
+}
+
+// Authenticated implements checkin.Cache.
+func (c *Cache) Authenticated(key fleet.Credential) (agentID string, ok bool) {
+	if !c.current && c.away() == nil {
+		return "", false
+	}
+	c.mu.RLock()
+	e := c.keys[key.ID]
+	c.mu.RUnlock()
+	if e == nil || !key.Matches(e.keyHash) {
+		return "", false
+	}
+	return e.agentID, true
+}
+
+// IsDuplicate implements checkin.Cache. While the store is away a check-in that has
+// been accepted is one, whatever it would change by now: it says nothing new.
+func (c *Cache) IsDuplicate(agentID string, f checkin.Fingerprint, now time.Time) (checkin.LastCheckin, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	e := c.agents[agentID]
+	if e == nil || e.last.Fingerprint != f {
+		return checkin.LastCheckin{}, false
+	}
+	if c.away() != nil {
+		return e.last, true
+	}
+	silent := now.Sub(time.Unix(e.seen.Load(), 0))
+	return e.last, c.current && e.settled && silent < fleet.OfflineAfter-time.Second
+}
+
+// Remember implements checkin.Cache.
+func (c *Cache) Remember(a *fleet.Agent, g checkin.Generation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if *c.generation(a.ID) != g {
+		return
+	}
+	old := c.agents[a.ID]
+	switch {
+	case !a.Active:
+		c.drop(a.ID)
+		return
+	case old != nil && old.keyID == a.AccessKeyID && old.keyHash == a.AccessKeyHash:
+		return
+	}
+	c.drop(a.ID) // the host has enrolled again
+	if len(c.agents) >= MaxAgents {
+		for id := range c.agents {
+			c.drop(id) // any: its next check-in brings it back
+			break
+		}
+	}
+	e := &entry{agentID: a.ID, keyID: a.AccessKeyID, keyHash: a.AccessKeyHash}
+	c.agents[e.agentID], c.keys[e.keyID] = e, e
+}
+
+// RememberCheckin implements checkin.Cache.
+func (c *Cache) RememberCheckin(agentID string, last checkin.LastCheckin, g checkin.Generation, settled bool, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.agents[agentID]; e != nil {
+		e.last, e.settled = last, settled && *c.generation(agentID) == g
+		e.seen.Store(now.Unix())
+	}
+}
+
+// Seen implements checkin.Cache.
+func (c *Cache) Seen(agentID string, now time.Time) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	// Of two at once either will do: they are of the same second.
+	if e := c.agents[agentID]; e != nil && e.seen.Load() < now.Unix() {
+		e.seen.Store(now.Unix())
+	}
+}
+
+// ForgetCheckin implements checkin.Cache.
+func (c *Cache) ForgetCheckin(agentID string, f checkin.Fingerprint) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.agents[agentID]; e != nil && e.last.Fingerprint != f {
+		e.last, e.settled = checkin.LastCheckin{}, false
+	}
+}
+
+// drop is called with mu held.
+func (c *Cache) drop(agentID string) {
+	if e := c.agents[agentID]; e != nil {
+		delete(c.agents, agentID)
+		delete(c.keys, e.keyID)
+	}
+}
