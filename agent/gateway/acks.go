@@ -76,11 +76,7 @@ func (s *AckSender) Run(ctx context.Context) {
 		if len(answered) > 0 {
 			b.Reset()
 		}
-		wait := b.Next()
-		var refusal *StatusError
-		if errors.As(err, &refusal) && refusal.RetryAfter > 0 {
-			wait = max(wait, refusal.RetryAfter)
-		}
+		wait := waitFor(err, b.Next(), b.Rand)
 		if s.Log != nil {
 			s.Log.Warn("results not confirmed by the server", "waiting", len(events)-len(answered), "error", err,
 				"again_in", wait.Round(time.Millisecond).String())
@@ -92,7 +88,7 @@ func (s *AckSender) Run(ctx context.Context) {
 // settled picks the results that need not be sent again: those the server took,
 // does not know (it forgot the action), or will never take.
 func settled(events []agentapi.AckEvent, resp agentapi.AckResponse, err error) []agentapi.AckEvent {
-	if err != nil {
+	if err != nil && len(resp.Items) == 0 {
 		if len(events) == 1 && refusedWhole(err) {
 			return events
 		}

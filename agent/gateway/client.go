@@ -106,8 +106,9 @@ func (c *Client) Checkin(ctx context.Context, r agentapi.CheckinRequest, sent fu
 	return resp, err
 }
 
-// Acks tells results. An answer with items counts whatever its HTTP status is:
-// the status is only the highest of theirs.
+// Acks reports results. An answer with items counts whatever its HTTP status is: the
+// status is only the highest of theirs. If such an answer asks to wait, it is returned
+// with a StatusError that says how long.
 func (c *Client) Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi.AckResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -117,6 +118,9 @@ func (c *Client) Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi
 	}
 	var out agentapi.AckResponse
 	if json.Unmarshal(body, &out) == nil && out.Action == "acks" && len(out.Items) == len(events) {
+		if backoff.RetryAfter(resp.Header, time.Now()) > 0 {
+			return out, statusError(resp, body)
+		}
 		return out, nil
 	}
 	if resp.StatusCode == http.StatusOK {

@@ -175,6 +175,21 @@ func TestAcksCountByItemWhateverTheStatus(t *testing.T) {
 	}
 }
 
+func TestAnAckAnswerThatAsksToWaitSaysHowLong(t *testing.T) {
+	s := fakeserver.New(t)
+	s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(`{"action":"acks","errors":true,"items":[{"status":200},{"status":503}]}`))
+		return true
+	}
+	resp, err := client(t, s.URL, gateway.Trust{Fingerprint: s.CAPin}).Acks(context.Background(), make([]agentapi.AckEvent, 2))
+	var refusal *gateway.StatusError
+	if !errors.As(err, &refusal) || refusal.RetryAfter != 7*time.Second || len(resp.Items) != 2 || resp.Items[0].Status != 200 {
+		t.Errorf("%+v, %v", resp, err)
+	}
+}
+
 // outbox is results in memory.
 type outbox struct {
 	mu      sync.Mutex
@@ -286,4 +301,43 @@ func TestResultsAreSentUntilTheServerHasAnsweredForEach(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server whose store is away refuses results for ten minutes, some at first as items
+// and then as a whole.
+func TestResultsRefusedForALongTimeArriveSoonAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const outage, retryAfter = 10 * time.Minute, 7 * time.Second
+		begin := time.Now()
+		var accepted time.Duration
+		o := &outbox{changed: make(chan struct{}), events: []agentapi.AckEvent{{ActionID: "a"}, {ActionID: "b"}}}
+		a := &ackServer{answer: func(n int, e []agentapi.AckEvent) (agentapi.AckResponse, error) {
+			refusal := &gateway.StatusError{HTTPStatus: http.StatusServiceUnavailable, RetryAfter: retryAfter}
+			switch {
+			case n == 1:
+				return items(e, func(id string) int {
+					if id == "b" {
+						return http.StatusServiceUnavailable
+					}
+					return http.StatusOK
+				}), refusal
+			case time.Since(begin) < outage:
+				return agentapi.AckResponse{}, refusal
+			}
+			accepted = time.Since(begin)
+			return items(e, func(string) int { return http.StatusOK }), nil
+		}}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { (&gateway.AckSender{Server: a, Outbox: o}).Run(ctx); close(done) }()
+		time.Sleep(outage + time.Minute)
+		cancel()
+		<-done
+		if late := accepted - outage; len(o.left()) > 0 || late < 0 || late > retryAfter+retryAfter/10 {
+			t.Errorf("left %v, accepted %s after the outage", o.left(), late)
+		}
+		if most := int(outage/retryAfter) + 2; a.n > most {
+			t.Errorf("the server was called %d times, want %d at most", a.n, most)
+		}
+	})
 }

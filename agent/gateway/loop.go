@@ -288,12 +288,21 @@ func (l *Loop) waitAfter(r *run, err error) time.Duration {
 	if r.unauthorized >= unauthorizedLimit {
 		wait = UnauthorizedWait/2 + time.Duration(l.random()*float64(UnauthorizedWait))
 	}
-	if refusal.RetryAfter > 0 {
-		// A tenth more at random, so that a fleet told the same does not come
-		// back as one.
-		wait = refusal.RetryAfter + time.Duration(l.random()*float64(refusal.RetryAfter)/10)
+	return waitFor(err, wait, l.Rand)
+}
+
+// waitFor is the wait after a failure: what the server asked for, else backoff. A
+// tenth is added at random, so that a fleet that was told the same does not come back
+// as one. RetryAfter is bounded where it is read.
+func waitFor(err error, backoff time.Duration, random func() float64) time.Duration {
+	var refusal *StatusError
+	if !errors.As(err, &refusal) || refusal.RetryAfter <= 0 {
+		return backoff
 	}
-	return wait
+	if random == nil {
+		random = rand.Float64
+	}
+	return refusal.RetryAfter + time.Duration(random()*float64(refusal.RetryAfter)/10)
 }
 
 func (l *Loop) deliver(resp agentapi.CheckinResponse) error {

@@ -23,7 +23,8 @@ const (
 	// PhaseGap is how long a phase of an upgrade is parked before the next is told.
 	PhaseGap = 150 * time.Millisecond
 	// movePause is left before the next server is tried: one that refuses at once
-	// must not be asked a thousand times a second. A real agent waits longer.
+	// must not be asked a thousand times a second. Where there is no other server, the
+	// agent waits for as long as it was asked to, as a real one does.
 	movePause = 100 * time.Millisecond
 	// pollTimeout is what a real agent asks for. No test waits for its end.
 	pollTimeout = "5m"
@@ -144,7 +145,7 @@ func (a *Agent) Run(ctx context.Context) {
 			continue
 		}
 		if err := a.poll(ctx, nil); err != nil {
-			a.move(ctx)
+			a.move(ctx, err)
 		}
 	}
 }
@@ -158,9 +159,14 @@ func (a *Agent) take(ctx context.Context, act agentapi.Action) {
 }
 
 // move leaves a server that does not answer.
-func (a *Agent) move(ctx context.Context) {
+func (a *Agent) move(ctx context.Context, err error) {
 	a.at = (a.at + 1) % len(a.o.Servers)
-	_ = backoff.Sleep(ctx, movePause) // an ended ctx ends the loop
+	wait := movePause
+	var refusal *gateway.StatusError
+	if len(a.o.Servers) == 1 && errors.As(err, &refusal) {
+		wait = max(wait, refusal.RetryAfter)
+	}
+	_ = backoff.Sleep(ctx, wait) // an ended ctx ends the loop
 }
 
 // poll checks in once. What it is told to do comes behind what is left to do. sent,
@@ -229,7 +235,7 @@ func (a *Agent) Ack(ctx context.Context, actionID, errText string) {
 		if final {
 			return
 		}
-		a.move(ctx)
+		a.move(ctx, err)
 	}
 }
 
@@ -260,6 +266,6 @@ func (a *Agent) say(ctx context.Context) {
 	parked, cancel := context.WithTimeout(ctx, gateway.RequestTimeout)
 	defer cancel()
 	if err := a.poll(parked, func() { time.AfterFunc(PhaseGap, cancel) }); err != nil && parked.Err() == nil {
-		a.move(ctx) // the next phase, or the version that runs, tells the same
+		a.move(ctx, err) // the next phase, or the version that runs, says the same
 	}
 }
