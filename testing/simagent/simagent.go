@@ -249,11 +249,16 @@ func (a *Agent) Upgrade(ctx context.Context, act agentapi.Action) {
 		return
 	}
 	a.Ack(ctx, act.ID, "")
+	a.Install(ctx, act.ID, data.Version)
+}
+
+// Install is the part of Upgrade behind the acknowledgement.
+func (a *Agent) Install(ctx context.Context, actionID, version string) {
 	for _, state := range []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeReplacing, agentapi.UpgradeWatching} {
 		if state == agentapi.UpgradeWatching {
-			a.version = data.Version
+			a.version = version
 		}
-		a.details = &agentapi.UpgradeDetails{TargetVersion: data.Version, ActionID: act.ID, State: state}
+		a.details = &agentapi.UpgradeDetails{TargetVersion: version, ActionID: actionID, State: state}
 		a.say(ctx)
 	}
 	a.details = nil
