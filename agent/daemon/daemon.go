@@ -234,7 +234,7 @@ func (d *daemon) buildExecutor() {
 		Trust: d.Trust, Downloader: fetcher, Watchers: d.Watchers, Startable: d.Startable,
 		Sources: d.sources(), RollbackWindow: d.Config.Upgrade.KeepPrevious,
 		Rules: d.Config.Upgrade.Watch.Rules(), Restart: handoff.Restart{Service: d.Service},
-		HandOver: d.handOver, Report: d.setUpgrade, Log: d.log,
+		Reexec: d.reexecAs, Report: d.setUpgrade, Log: d.log,
 	}
 	if d.Identity != nil {
 		client := d.client()
@@ -250,15 +250,15 @@ func (d *daemon) sources() []string {
 	return append([]string{drop.String()}, d.Config.Upgrade.Download.Sources...)
 }
 
-// run settles what an earlier process left behind, and then starts the parts.
+// run recovers from what an earlier process left behind, and then starts the parts.
 func (d *daemon) run(ctx context.Context) error {
 	d.log.Info("agent starts", "version", d.Running.Identity.String(), "home", d.Running.Home, "top", d.Top,
 		"development_build", d.Running.Home == "")
-	watcherPID, err := d.settleJournal()
+	watcherPID, err := d.recoverJournal()
 	if err != nil {
 		return err
 	}
-	d.settleStart()
+	d.recoverStart()
 
 	var parts sync.WaitGroup
 	if d.Control != nil {
@@ -339,8 +339,8 @@ func (d *daemon) deliver(resp agentapi.CheckinResponse) error {
 	return d.queue.Accept(resp.Actions, resp.AckToken, time.Now(), d.executor.Cancel)
 }
 
-// handOver replaces this process by the version in home.
-func (d *daemon) handOver(ctx context.Context, r upgrade.Request, home string) error {
+// reexecAs replaces this process by the version in home.
+func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) error {
 	flush, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if d.loop != nil && d.changes.Flush(flush) != nil {

@@ -186,7 +186,7 @@ func trustOf(d disk.Disk, dir string, server *gateway.Client, log *slog.Logger) 
 	fetch := func(ctx context.Context, name string, limit int64) ([]byte, error) {
 		data, err := server.TrustFile(ctx, name, limit)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			err = upgrade.ForNow(err)
+			err = upgrade.Transient(err)
 		}
 		return data, err
 	}

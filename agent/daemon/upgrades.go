@@ -69,7 +69,7 @@ func (d *daemon) reportWaiting() {
 	now := d.currentUpgrade()
 	if item == nil {
 		if now != nil && now.State == agentapi.UpgradeScheduled {
-			d.settleStart() // whatever was said before it
+			d.recoverStart() // whatever was said before it
 		}
 		return
 	}
@@ -98,8 +98,8 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	case item.HandedOver:
 		err = fmt.Errorf("the host was switched to version %s, but %s runs, and nothing on the host says why", r.Version, d.fullVersion())
 	case item.Stop != "":
-		// Stopped, and the agent died before it was undone. The journal has
-		// been settled since.
+		// Stopped, and the agent died before it was undone. The journal was
+		// recovered from since.
 		err = errors.New(item.Stop)
 	case r.Rollback && r.Version == d.fullVersion():
 		return d.finish(r.ID, queue.Result{Message: "version " + r.Version + " runs here"})
@@ -131,14 +131,14 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	case !errors.As(err, &failure):
 		failure = upgrade.Refuse(err)
 	}
-	return d.settleFailure(item, r, failure)
+	return d.retryOrConclude(item, r, failure)
 }
 
-// settleFailure puts an upgrade off that may succeed later, and ends any other.
-func (d *daemon) settleFailure(item queue.Item, r upgrade.Request, f *upgrade.Failure) bool {
+// retryOrConclude puts an upgrade off that may succeed later, and ends any other.
+func (d *daemon) retryOrConclude(item queue.Item, r upgrade.Request, f *upgrade.Failure) bool {
 	ladder := d.Config.Upgrade.Retry
 	// A person on the host sees the failure and decides.
-	if !f.Temporary || item.Local || item.Retries >= len(ladder) {
+	if !f.Transient || item.Local || item.Retries >= len(ladder) {
 		if item.Retries > 0 {
 			f.Err = fmt.Errorf("given up after %d tries: %w", item.Retries+1, f.Err)
 		}

@@ -23,9 +23,10 @@ const (
 	reapFor = 30 * time.Second
 )
 
-// settleJournal settles an upgrade that an earlier process left in the middle.
-func (d *daemon) settleJournal() (watcherPID int, err error) {
-	left, err := d.executor.Resolve()
+// recoverJournal undoes, or takes note of, an upgrade that an earlier process left
+// in the middle.
+func (d *daemon) recoverJournal() (watcherPID int, err error) {
+	left, err := d.executor.Recover()
 	if err != nil {
 		return 0, err
 	}
@@ -34,18 +35,18 @@ func (d *daemon) settleJournal() (watcherPID int, err error) {
 	case left.Failure != nil:
 		d.log.Warn("an upgrade that had failed was undone", "version", left.Request.Version, "error", left.Failure)
 		if item := d.queue.Begun(); item != nil && item.Action.ID == left.Request.ID {
-			d.settleFailure(*item, left.Request, left.Failure)
+			d.retryOrConclude(*item, left.Request, left.Failure)
 		}
 	case left.Resume:
 		d.log.Info("an interrupted upgrade begins again", "version", left.Request.Version)
-	case left.HandedOver:
+	case left.Switched:
 		return left.WatcherPID, nil
 	}
 	return 0, nil
 }
 
-// settleStart says what the files on the host mean for the version that runs.
-func (d *daemon) settleStart() {
+// recoverStart reports what the files on the host mean for the version that runs.
+func (d *daemon) recoverStart() {
 	m, err := handoff.ReadMarker(d.Disk, d.Top)
 	if err != nil {
 		d.log.Warn("an unreadable upgrade marker is passed over", "error", err)
@@ -62,7 +63,7 @@ func (d *daemon) settleStart() {
 		d.setUpgrade(*failure, false)
 		return
 	}
-	d.settleOutcome()
+	d.recoverOutcome()
 }
 
 // beginWatching says that this version is under judgement, or was put back.
@@ -111,8 +112,8 @@ func (d *daemon) actionOf(actionID string) string {
 	return ""
 }
 
-// settleOutcome says how the last watch ended.
-func (d *daemon) settleOutcome() {
+// recoverOutcome reports how the last watch ended.
+func (d *daemon) recoverOutcome() {
 	o, err := handoff.ReadOutcome(d.Disk, d.Top)
 	if err != nil {
 		d.log.Warn("an unreadable upgrade outcome is passed over", "error", err)
@@ -127,10 +128,10 @@ func (d *daemon) settleOutcome() {
 		d.clearUpgrade()
 		return
 	}
-	d.settleRollback(o)
+	d.recoverRollback(o)
 }
 
-func (d *daemon) settleRollback(o *handoff.Outcome) {
+func (d *daemon) recoverRollback(o *handoff.Outcome) {
 	version := fullVersion(o.To.Identity)
 	reason := handoff.Reason{Text: "no reason was given"}
 	if o.Reason != nil {
@@ -188,7 +189,7 @@ func (d *daemon) watchMarker(ctx context.Context, watcherPID int) {
 			return
 		}
 	}
-	d.settleStart()
+	d.recoverStart()
 	d.mu.Lock()
 	close(d.watching)
 	d.watching = nil

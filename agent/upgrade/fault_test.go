@@ -25,7 +25,7 @@ func TestAFailureAtAnyDiskCallLeavesTheHostAsItWas(t *testing.T) {
 	for n := 1; ; n++ {
 		d := &faultDisk{failAt: n}
 		h := newHost(t, s, d)
-		h.executor.HandOver = func(context.Context, Request, string) error { return errors.New("exec format error") }
+		h.executor.Reexec = func(context.Context, Request, string) error { return errors.New("exec format error") }
 		before := h.tree(t)
 		err := h.executor.Upgrade(context.Background(), wanted)
 		if err == nil {
@@ -37,8 +37,8 @@ func TestAFailureAtAnyDiskCallLeavesTheHostAsItWas(t *testing.T) {
 			t.Errorf("call %d (%s): a watcher is left running", n, d.failed)
 		}
 		// A new process finds a sound disk.
-		if _, err := h.newExecutor(s, &faultDisk{}).Resolve(); err != nil {
-			t.Errorf("call %d (%s): resolve: %v", n, d.failed, err)
+		if _, err := h.newExecutor(s, &faultDisk{}).Recover(); err != nil {
+			t.Errorf("call %d (%s): recover: %v", n, d.failed, err)
 		}
 		sameTree(t, before, h.tree(t, "data/downloads")) // kept for the next try
 		if t.Failed() {
@@ -62,18 +62,18 @@ func TestACrashAtAnyDiskCallLeavesARunnableHost(t *testing.T) {
 	t.Run("on the way and back", func(t *testing.T) { crashEverywhere(t, errors.New("exec format error")) })
 }
 
-func crashEverywhere(t *testing.T, handOver error) {
+func crashEverywhere(t *testing.T, reexec error) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	switched := 0
 	for n := 1; ; n++ {
 		d := &faultDisk{failAt: n, dead: true}
 		h := newHost(t, s, d)
-		h.executor.HandOver = func(context.Context, Request, string) error { return handOver }
+		h.executor.Reexec = func(context.Context, Request, string) error { return reexec }
 		before := h.tree(t)
 		err := h.executor.Upgrade(context.Background(), wanted)
 		if d.failed == "" {
-			if (err != nil) != (handOver != nil) {
+			if (err != nil) != (reexec != nil) {
 				t.Fatalf("the undisturbed upgrade ended with %v", err)
 			}
 			break
@@ -82,11 +82,11 @@ func crashEverywhere(t *testing.T, handOver error) {
 		if h.pointsAt(t) == "data/muster-agent-1.1.0-bbbbbb" {
 			e.Running = version("1.1.0", "bbbbbb") // it is the new version that starts
 		}
-		left, err := e.Resolve()
+		left, err := e.Recover()
 		if err != nil {
-			t.Fatalf("crash at call %d (%s): resolve: %v", n, d.failed, err)
+			t.Fatalf("crash at call %d (%s): recover: %v", n, d.failed, err)
 		}
-		if left != nil && left.HandedOver {
+		if left != nil && left.Switched {
 			switched++
 			m, err := handoff.ReadMarker(disk.OS{}, h.top)
 			if m == nil || err != nil || m.To.Home != h.pointsAt(t) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
@@ -30,14 +31,16 @@ const (
 )
 
 // journal is what undoing needs to know. It is on disk from before the first
-// step acts until the upgrade has failed or the new version runs.
+// step acts until the upgrade has failed or the new version runs. The version
+// that is switched to reads it, and that may be an older one: fields are added,
+// never renamed.
 type journal struct {
+	steps.Progress
 	Request Request         `json:"request"`
 	From    handoff.Install `json:"from"`
 	// To is known once the package has been read.
 	To      handoff.Install `json:"to,omitzero"`
-	Archive string          `json:"archive"` // file name in data/downloads
-	Begun   []string        `json:"begun"`
+	Archive string          `json:"archive"` // file name in the downloads folder
 	// Reused: the home of To was on the host before, and is not ours to remove.
 	Reused bool `json:"reused,omitempty"`
 	// OldPointer, OldWatcher and OldCommit are what was there before; empty:
@@ -47,29 +50,18 @@ type journal struct {
 	OldCommit  string `json:"old_commit,omitempty"`
 	WatcherPID int    `json:"watcher_pid,omitempty"`
 
-	// Undoing is set before the first undo acts, with why.
-	Undoing      bool                  `json:"undoing,omitempty"`
-	KeepDownload bool                  `json:"keep_download,omitempty"`
-	FailedState  agentapi.UpgradeState `json:"failed_state,omitempty"`
-	FailedStep   string                `json:"failed_step,omitempty"`
-	FailedError  string                `json:"failed_error,omitempty"`
-	FailedForNow bool                  `json:"failed_for_now,omitempty"` // Failure.Temporary
+	// What is known of the failure beside what Progress says.
+	KeepDownload    bool                  `json:"keep_download,omitempty"`
+	FailedState     agentapi.UpgradeState `json:"failed_state,omitempty"`
+	FailedTransient bool                  `json:"failed_for_now,omitempty"`
 }
 
-func (j *journal) begun(step string) bool { return slices.Contains(j.Begun, step) }
-
-func (j *journal) write(d disk.Disk, top string) error {
-	return disk.WriteRecord(d, opJournal, layout.Path(top, layout.JournalFile), journalKind, recordVersion, j)
-}
-
-func removeJournal(d disk.Disk, top string) error {
-	return disk.RemoveRecord(d, opJournal, layout.Path(top, layout.JournalFile))
+func (e *Executor) journalFile() steps.File {
+	return steps.File{Disk: e.Disk, Op: opJournal, Path: e.path(layout.JournalFile), Kind: journalKind, Version: recordVersion}
 }
 
 // readJournal returns nil when there is none. A damaged one counts as none.
-func readJournal(d disk.Disk, top string) (*journal, error) {
-	return disk.FindRecord[journal](d, opJournal, layout.Path(top, layout.JournalFile), journalKind, recordVersion)
-}
+func (e *Executor) readJournal() (*journal, error) { return steps.Read[journal](e.journalFile()) }
 
 func saveFailure(d disk.Disk, top string, f agentapi.UpgradeDetails) error {
 	return disk.WriteRecord(d, opFailure, layout.Path(top, layout.FailureFile), failureKind, recordVersion, f)

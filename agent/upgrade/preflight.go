@@ -29,9 +29,9 @@ const (
 	unpackedFactor = 3
 )
 
-// doPreflight refuses what can be known to fail, before anything is downloaded:
+// preflight refuses what can be known to fail, before anything is downloaded:
 // first what the host knows by itself, then what the sources say.
-func doPreflight(ctx context.Context, w *work) error {
+func (w *work) preflight(ctx context.Context) error {
 	if err := w.refuse(); err != nil {
 		return err
 	}
@@ -49,8 +49,8 @@ func doPreflight(ctx context.Context, w *work) error {
 	return errors.Join(handoff.RemoveOutcome(w.Disk, w.Top), removeFailure(w.Disk, w.Top))
 }
 
-func undoPreflight(e *Executor, _ *journal) error {
-	return e.Disk.Remove(opPreflight, e.path(writeCheck))
+func (c change) undoPreflight() error {
+	return c.Disk.Remove(opPreflight, c.path(writeCheck))
 }
 
 // refuse asks only the host's own memory.
@@ -102,7 +102,7 @@ func (w *work) checkRights() error {
 func (w *work) checkPackage(ctx context.Context) error {
 	expect, err := w.Trust.Expect(ctx, w.j.Archive, func(ctx context.Context, name string) ([]byte, error) {
 		data, err := w.Downloader.Small(ctx, w.urls(name))
-		return data, fromLink(err)
+		return data, transientLink(err)
 	})
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (w *work) checkPackage(ctx context.Context) error {
 	}
 	info, err := w.Downloader.Stat(ctx, w.urls(w.j.Archive))
 	if err != nil {
-		return fromLink(err)
+		return transientLink(err)
 	}
 	size := expect.Size
 	if size < 0 {

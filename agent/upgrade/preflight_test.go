@@ -83,8 +83,8 @@ func TestWhatPreflightFindsBeforeAnythingIsDownloaded(t *testing.T) {
 			if !errors.As(err, &f) || !strings.Contains(err.Error(), c.want) || (c.is != nil && !errors.Is(err, c.is)) {
 				t.Fatalf("error %v, want %q / %v", err, c.want, c.is)
 			}
-			if f.State != agentapi.UpgradeRequested || f.Temporary != c.temporary {
-				t.Errorf("failed in %s, temporary %v", f.State, f.Temporary)
+			if f.State != agentapi.UpgradeRequested || f.Transient != c.temporary {
+				t.Errorf("failed in %s, temporary %v", f.State, f.Transient)
 			}
 			for _, u := range h.reports {
 				if u.State == agentapi.UpgradeDownloading {
@@ -217,11 +217,11 @@ func TestACrashAtAnyDiskCallOfARollbackLeavesARunnableHost(t *testing.T) {
 		if h.pointsAt(t) == v.Home {
 			e.Running = v
 		}
-		left, err := e.Resolve()
+		left, err := e.Recover()
 		if err != nil {
-			t.Fatalf("crash at call %d (%s): resolve: %v", n, d.failed, err)
+			t.Fatalf("crash at call %d (%s): recover: %v", n, d.failed, err)
 		}
-		if left != nil && left.HandedOver {
+		if left != nil && left.Switched {
 			if m, err := handoff.ReadMarker(disk.OS{}, h.top); m == nil || err != nil || h.pointsAt(t) != v.Home {
 				t.Fatalf("crash at call %d (%s): at %s with marker %v, %v", n, d.failed, h.pointsAt(t), m, err)
 			}
@@ -242,7 +242,7 @@ func TestWhatCouldNotBeUndoneIsUndoneBeforeTheNextUpgrade(t *testing.T) {
 	before := h.tree(t)
 	h.executor.Disk = stuckPointer{OS: disk.OS{}, top: h.top, stuck: new(bool)}
 	*h.executor.Disk.(stuckPointer).stuck = false
-	h.executor.HandOver = func(context.Context, Request, string) error {
+	h.executor.Reexec = func(context.Context, Request, string) error {
 		*h.executor.Disk.(stuckPointer).stuck = true
 		return errors.New("exec format error")
 	}
@@ -281,7 +281,7 @@ func TestACancelIsHeardUntilThePointerMoves(t *testing.T) {
 	h.executor.Watchers = cancelling{h}
 	err := h.executor.Upgrade(context.Background(), wanted)
 	var f *Failure
-	if !errors.As(err, &f) || !errors.Is(err, ErrCancelled) || err.Error() != "superseded by b" || f.Temporary {
+	if !errors.As(err, &f) || !errors.Is(err, ErrCancelled) || err.Error() != "superseded by b" || f.Transient {
 		t.Errorf("failure %+v", f)
 	}
 	sameTree(t, before, h.tree(t))

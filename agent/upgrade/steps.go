@@ -8,9 +8,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -36,25 +38,6 @@ const (
 	stepRestart     = "restart"
 )
 
-// step is one part of an upgrade.
-type step struct {
-	name  string
-	phase agentapi.UpgradeState
-	// timeout bounds do. Where do waits for the disk alone it is noticed only
-	// once the disk has answered.
-	timeout time.Duration
-	// fetches: not done by a rollback, whose version is on the host.
-	fetches bool
-	// final steps can no longer be cancelled by the operator.
-	final bool
-	// done, where set, says that there is nothing to do.
-	done func(*work) bool
-	do   func(context.Context, *work) error
-	// undo brings back what was before do, also when do did half its work or
-	// none. nil: do leaves nothing behind.
-	undo func(*Executor, *journal) error
-}
-
 // Timeouts of the steps, each for the slowest host that should still succeed.
 const (
 	// preflightTimeout: a few small files over a link with several attempts.
@@ -70,40 +53,93 @@ const (
 	linkTimeout = time.Minute
 )
 
-// steps in their order. The marker and the watcher come before the pointer, so
-// that there is no moment in which a new version could start unwatched: a process
-// killed right after the pointer moved comes back as a version that may not start
-// at all, and then a watcher is all there is.
-var steps = []step{
-	{name: stepPreflight, phase: agentapi.UpgradeRequested, timeout: preflightTimeout, do: doPreflight, undo: undoPreflight},
-	{name: stepDownload, phase: agentapi.UpgradeDownloading, timeout: downloadTimeout, fetches: true, do: doDownload, undo: undoDownload},
-	{name: stepVerify, phase: agentapi.UpgradeExtracting, timeout: readTimeout, fetches: true, do: doVerify},
-	{name: stepRead, phase: agentapi.UpgradeExtracting, timeout: readTimeout, fetches: true, do: doRead},
-	{name: stepUnpack, phase: agentapi.UpgradeExtracting, timeout: unpackTimeout, fetches: true, done: homeReused, do: doUnpack, undo: undoUnpack},
-	{name: stepState, phase: agentapi.UpgradeReplacing, timeout: readTimeout, do: doState},
-	{name: stepMarker, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, do: doMarker, undo: undoMarker},
-	{name: stepWatcherLink, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, do: doWatcherLink, undo: undoWatcherLink},
-	{name: stepWatcher, phase: agentapi.UpgradeReplacing, timeout: WatcherReady, do: doWatcher, undo: undoWatcher},
-	{name: stepPointer, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, final: true, do: doPointer, undo: undoPointer},
-	{name: stepCommit, phase: agentapi.UpgradeReplacing, timeout: linkTimeout, final: true, do: doCommit, undo: undoCommit},
-	{name: stepRestart, phase: agentapi.UpgradeRestarting, timeout: linkTimeout, final: true, do: doRestart},
+// phases says in which phase of an upgrade each step is.
+var phases = map[string]agentapi.UpgradeState{
+	stepPreflight:   agentapi.UpgradeRequested,
+	stepDownload:    agentapi.UpgradeDownloading,
+	stepVerify:      agentapi.UpgradeExtracting,
+	stepRead:        agentapi.UpgradeExtracting,
+	stepUnpack:      agentapi.UpgradeExtracting,
+	stepState:       agentapi.UpgradeReplacing,
+	stepMarker:      agentapi.UpgradeReplacing,
+	stepWatcherLink: agentapi.UpgradeReplacing,
+	stepWatcher:     agentapi.UpgradeReplacing,
+	stepPointer:     agentapi.UpgradeReplacing,
+	stepCommit:      agentapi.UpgradeReplacing,
+	stepRestart:     agentapi.UpgradeRestarting,
 }
 
-// work is what one upgrade knows beyond its journal.
-type work struct {
+// change is what undoing has: the host and the journal.
+type change struct {
 	*Executor
-	j      *journal
+	j *journal
+}
+
+// work is one upgrade under way.
+type work struct {
+	change
+	run    *steps.Run
+	phase  agentapi.UpgradeState // the last one reported
 	expect *trust.Expectation
 	checks []manifest.Check
 }
 
-func doDownload(ctx context.Context, w *work) error {
+// newWork makes the work that j is about. What requests an upgrade has reported
+// its first phase.
+func (e *Executor) newWork(j *journal) *work {
+	w := &work{change: change{e, j}, phase: agentapi.UpgradeRequested}
+	w.run = &steps.Run{Steps: w.steps(), Journal: j, File: e.journalFile(), Begins: w.begins, Log: e.log()}
+	return w
+}
+
+// steps are the steps of the upgrade in their order. The marker and the watcher
+// come before the pointer, so that there is no moment in which a new version
+// could start unwatched: a process killed right after the pointer moved comes
+// back as a version that may not start at all, and then a watcher is all there
+// is.
+func (w *work) steps() []steps.Step {
+	preflight := []steps.Step{
+		{Name: stepPreflight, Timeout: preflightTimeout, Do: w.preflight, Undo: w.undoPreflight},
+	}
+	fetch := []steps.Step{
+		{Name: stepDownload, Timeout: downloadTimeout, Do: w.download, Undo: w.undoDownload},
+		{Name: stepVerify, Timeout: readTimeout, Do: w.verify},
+		{Name: stepRead, Timeout: readTimeout, Do: w.readPackage},
+		{Name: stepUnpack, Timeout: unpackTimeout, Done: w.unpacked, Do: w.unpack, Undo: w.undoUnpack},
+	}
+	replace := []steps.Step{
+		{Name: stepState, Timeout: readTimeout, Do: w.copyState},
+		{Name: stepMarker, Timeout: linkTimeout, Do: w.writeMarker, Undo: w.undoMarker},
+		{Name: stepWatcherLink, Timeout: linkTimeout, Do: w.pointWatcher, Undo: w.undoWatcherLink},
+		{Name: stepWatcher, Timeout: WatcherReady, Do: w.startWatcher, Undo: w.undoWatcher},
+		{Name: stepPointer, Timeout: linkTimeout, Do: w.pointAgent, Undo: w.undoPointer},
+		{Name: stepCommit, Timeout: linkTimeout, Do: w.writeCommit, Undo: w.undoCommit},
+		{Name: stepRestart, Timeout: linkTimeout, Do: w.restart},
+	}
+	if w.j.Request.Rollback {
+		fetch = nil // the version is on the host
+	}
+	return slices.Concat(preflight, fetch, replace)
+}
+
+// begins reports the phase. From the pointer on an upgrade cannot be cancelled.
+func (w *work) begins(s steps.Step) {
+	if phase := phases[s.Name]; phase != w.phase {
+		w.phase = phase
+		w.report(w.j.Request, phase, agentapi.UpgradeMetadata{}, false)
+	}
+	if s.Name == stepPointer {
+		w.setRunning(w.j.Request.ID, nil)
+	}
+}
+
+func (w *work) download(ctx context.Context) error {
 	if err := w.pruneDownloads(); err != nil {
 		return err
 	}
 	r := w.j.Request
 	want := download.Want{Size: w.expect.Size, SHA512: w.expect.SHA512}
-	return fromLink(w.Downloader.Fetch(ctx, w.urls(w.j.Archive), w.path(layout.DownloadsDir), w.j.Archive, want, func(p download.Progress) {
+	return transientLink(w.Downloader.Fetch(ctx, w.urls(w.j.Archive), w.path(layout.DownloadsDir), w.j.Archive, want, func(p download.Progress) {
 		m := agentapi.UpgradeMetadata{DownloadPercent: p.Percent, DownloadRate: agentapi.Rate(p.BytesPerSecond), RetryErrorMsg: p.Retry}
 		if !p.RetryAt.IsZero() {
 			m.RetryUntil = &p.RetryAt
@@ -112,26 +148,26 @@ func doDownload(ctx context.Context, w *work) error {
 	}))
 }
 
-func undoDownload(e *Executor, j *journal) error {
-	if j.KeepDownload {
+func (c change) undoDownload() error {
+	if c.j.KeepDownload {
 		return nil
 	}
-	dir := e.path(layout.DownloadsDir)
-	if err := download.Discard(e.Disk, dir, j.Archive); err != nil {
+	dir := c.path(layout.DownloadsDir)
+	if err := download.Discard(c.Disk, dir, c.j.Archive); err != nil {
 		return err
 	}
 	// Only an empty folder goes: another version's download may lie there.
-	entries, err := e.Disk.ReadDir(opJournal, dir)
+	entries, err := c.Disk.ReadDir(stepDownload, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil || len(entries) > 0 {
 		return err
 	}
-	return e.Disk.Remove(opJournal, dir)
+	return c.Disk.Remove(stepDownload, dir)
 }
 
-func doVerify(_ context.Context, w *work) error {
+func (w *work) verify(_ context.Context) error {
 	f, err := w.Disk.OpenFile("verify", w.archive(), os.O_RDONLY, 0)
 	if err != nil {
 		return err
@@ -145,7 +181,7 @@ func doVerify(_ context.Context, w *work) error {
 	return nil
 }
 
-func doRead(ctx context.Context, w *work) error {
+func (w *work) readPackage(ctx context.Context) error {
 	c, err := install.InspectOn(ctx, w.Disk, w.archive())
 	if err != nil {
 		return err
@@ -196,26 +232,26 @@ func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
 	return nil
 }
 
-func homeReused(w *work) bool { return w.j.Reused }
+func (w *work) unpacked() bool { return w.j.Reused }
 
-func doUnpack(ctx context.Context, w *work) error {
+func (w *work) unpack(ctx context.Context) error {
 	_, err := install.Unpack(ctx, w.Disk, w.archive(), w.Top)
 	return err
 }
 
-func undoUnpack(e *Executor, j *journal) error {
-	if j.Reused {
+func (c change) undoUnpack() error {
+	if c.j.Reused {
 		return nil
 	}
-	staging := e.path(layout.Staging(j.To.Home))
-	return errors.Join(e.Disk.RemoveAll(stepUnpack, staging), disk.RemoveHome(e.Disk, e.Top, j.To.Home))
+	staging := c.path(layout.Staging(c.j.To.Home))
+	return errors.Join(c.Disk.RemoveAll(stepUnpack, staging), disk.RemoveHome(c.Disk, c.Top, c.j.To.Home))
 }
 
-func doState(_ context.Context, w *work) error {
+func (w *work) copyState(_ context.Context) error {
 	return disk.CopyTree(w.Disk, stepState, w.path(path.Join(w.Running.Home, layout.RunDir)), w.path(path.Join(w.j.To.Home, layout.RunDir)))
 }
 
-func doMarker(_ context.Context, w *work) error {
+func (w *work) writeMarker(_ context.Context) error {
 	// One that is left over from another watch must not end this one.
 	if err := handoff.RemoveRequest(w.Disk, w.Top); err != nil {
 		return err
@@ -229,13 +265,13 @@ func doMarker(_ context.Context, w *work) error {
 	})
 }
 
-func undoMarker(e *Executor, _ *journal) error {
-	return errors.Join(e.Disk.Remove(stepMarker, e.path(layout.MarkerFile)+layout.NewSuffix), handoff.RemoveMarker(e.Disk, e.Top))
+func (c change) undoMarker() error {
+	return errors.Join(c.Disk.Remove(stepMarker, c.path(layout.MarkerFile)+layout.NewSuffix), handoff.RemoveMarker(c.Disk, c.Top))
 }
 
 // doWatcherLink picks the watcher: the new version's if it understands our
 // marker, since it knows the new version best; else the one that is there.
-func doWatcherLink(ctx context.Context, w *work) error {
+func (w *work) pointWatcher(ctx context.Context) error {
 	old, err := readlink(w.Disk, stepWatcherLink, w.path(layout.WatcherLink))
 	if err != nil {
 		return err
@@ -264,11 +300,11 @@ func (w *work) watcherUnfit(ctx context.Context, program string) error {
 	return err
 }
 
-func undoWatcherLink(e *Executor, j *journal) error {
-	return e.pointBack(stepWatcherLink, j.OldWatcher, layout.WatcherLink)
+func (c change) undoWatcherLink() error {
+	return c.pointBack(stepWatcherLink, c.j.OldWatcher, layout.WatcherLink)
 }
 
-func doPointer(_ context.Context, w *work) error {
+func (w *work) pointAgent(_ context.Context) error {
 	old, err := readlink(w.Disk, stepPointer, w.path(layout.AgentLink))
 	if err != nil {
 		return err
@@ -276,14 +312,14 @@ func doPointer(_ context.Context, w *work) error {
 	return w.point(stepPointer, path.Join(w.j.To.Home, agentName), layout.AgentLink, &w.j.OldPointer, old)
 }
 
-func undoPointer(e *Executor, j *journal) error {
-	return e.pointBack(stepPointer, j.OldPointer, layout.AgentLink)
+func (c change) undoPointer() error {
+	return c.pointBack(stepPointer, c.j.OldPointer, layout.AgentLink)
 }
 
 // point moves a link after noting in the journal where it led.
 func (w *work) point(op, target, link string, note *string, old string) error {
 	*note = old
-	if err := w.j.write(w.Disk, w.Top); err != nil {
+	if err := w.run.Save(); err != nil {
 		return err
 	}
 	return disk.Point(w.Disk, op, filepath.FromSlash(target), w.path(link))
@@ -292,15 +328,15 @@ func (w *work) point(op, target, link string, note *string, old string) error {
 // pointBack restores a link. Nothing noted means that it was not touched. The
 // left-over of an interrupted move goes too: it would lead into the home that is
 // about to be removed.
-func (e *Executor) pointBack(op, old, link string) error {
-	if err := e.Disk.Remove(op, e.path(link)+layout.NewSuffix); err != nil {
+func (c change) pointBack(op, old, link string) error {
+	if err := c.Disk.Remove(op, c.path(link)+layout.NewSuffix); err != nil {
 		return err
 	}
-	now, err := readlink(e.Disk, op, e.path(link))
+	now, err := readlink(c.Disk, op, c.path(link))
 	if err != nil || old == "" || now == old {
 		return err
 	}
-	return disk.Point(e.Disk, op, old, e.path(link))
+	return disk.Point(c.Disk, op, old, c.path(link))
 }
 
 // readlink returns "" for a link that is not there.
@@ -312,36 +348,36 @@ func readlink(d disk.Disk, op, link string) (string, error) {
 	return target, err
 }
 
-func doCommit(_ context.Context, w *work) error {
+func (w *work) writeCommit(_ context.Context) error {
 	old, err := w.Disk.ReadFile(stepCommit, w.path(layout.ActiveCommitFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	w.j.OldCommit = string(old)
-	if err := w.j.write(w.Disk, w.Top); err != nil {
+	if err := w.run.Save(); err != nil {
 		return err
 	}
 	return disk.WriteFile(w.Disk, stepCommit, w.path(layout.ActiveCommitFile), []byte(w.j.To.Hash+"\n"), 0o644)
 }
 
-func undoCommit(e *Executor, j *journal) error {
-	file := e.path(layout.ActiveCommitFile)
-	if err := e.Disk.Remove(stepCommit, file+layout.NewSuffix); err != nil {
+func (c change) undoCommit() error {
+	file := c.path(layout.ActiveCommitFile)
+	if err := c.Disk.Remove(stepCommit, file+layout.NewSuffix); err != nil {
 		return err
 	}
-	now, err := e.Disk.ReadFile(stepCommit, file)
+	now, err := c.Disk.ReadFile(stepCommit, file)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && j.OldCommit == "":
+	case errors.Is(err, fs.ErrNotExist) && c.j.OldCommit == "":
 		return nil
-	case err == nil && string(now) == j.OldCommit, err == nil && string(now) != j.To.Hash+"\n":
+	case err == nil && string(now) == c.j.OldCommit, err == nil && string(now) != c.j.To.Hash+"\n":
 		return nil
-	case j.OldCommit == "":
-		return e.Disk.Remove(stepCommit, file)
+	case c.j.OldCommit == "":
+		return c.Disk.Remove(stepCommit, file)
 	}
-	return disk.WriteFile(e.Disk, stepCommit, file, []byte(j.OldCommit), 0o644)
+	return disk.WriteFile(c.Disk, stepCommit, file, []byte(c.j.OldCommit), 0o644)
 }
 
-func doWatcher(ctx context.Context, w *work) error {
+func (w *work) startWatcher(ctx context.Context) error {
 	// The last moment to refuse what nobody could start.
 	if err := w.executable(w.j.To.Home, agentName); err != nil {
 		return err
@@ -358,19 +394,19 @@ func doWatcher(ctx context.Context, w *work) error {
 // undoWatcher stops the watcher this process has started. It comes after the
 // pointer has gone back: until then somebody must be there to put it back. One
 // that an earlier process started leaves when the marker goes.
-func undoWatcher(e *Executor, _ *journal) error {
-	if e.watcher == nil {
+func (c change) undoWatcher() error {
+	if c.watcher == nil {
 		return nil
 	}
-	if err := e.watcher.Stop(); err != nil {
+	if err := c.watcher.Stop(); err != nil {
 		return fmt.Errorf("stop watcher: %w", err)
 	}
-	e.watcher = nil
+	c.watcher = nil
 	return nil
 }
 
-func doRestart(ctx context.Context, w *work) error {
-	err := w.HandOver(ctx, w.j.Request, w.path(w.j.To.Home))
+func (w *work) restart(ctx context.Context) error {
+	err := w.Reexec(ctx, w.j.Request, w.path(w.j.To.Home))
 	if err == nil {
 		return nil
 	}

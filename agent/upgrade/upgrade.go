@@ -1,12 +1,12 @@
 // Package upgrade moves a host to another version: it fetches a package, asks
 // package trust whether it may be installed, unpacks it beside the running
-// version, writes the marker, moves the pointer, starts the watcher and hands
-// over. The daemon calls it and tells it how to restart; the watcher judges the
-// result. See DESIGN.md beside this file for the order of the steps.
+// version, writes the marker, starts the watcher, moves the pointer and
+// re-executes. The daemon calls it and gives it the way to re-execute; the
+// watcher judges the result. See DESIGN.md beside this file for the order of the
+// steps; package steps carries them out.
 //
-// Until the pointer moves, whatever fails is undone and the host is as before.
-// Undoing reads the journal only, so that it is the same work after an error and
-// after a crash.
+// Whatever fails is undone, and the host is as before. Undoing reads the journal
+// only, so that it is the same work after an error and after a crash.
 package upgrade
 
 import (
@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/agent/download"
+	"github.com/muster-fleet/muster/agent/steps"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/install"
 	"github.com/muster-fleet/muster/packaging/layout"
@@ -90,9 +91,9 @@ type Executor struct {
 	Restart handoff.Restart
 	// RollbackWindow is how long the version before is kept.
 	RollbackWindow time.Duration
-	// HandOver replaces the running process by the new version, whose home is
+	// Reexec replaces the running process by the new version, whose home is
 	// given. It returns only if that failed.
-	HandOver func(ctx context.Context, r Request, home string) error
+	Reexec func(ctx context.Context, r Request, home string) error
 	// Report is told about every phase, and about progress within one.
 	Report func(d agentapi.UpgradeDetails, progress bool)
 	Log    *slog.Logger
@@ -145,8 +146,6 @@ var (
 	ErrBusy = errors.New("the last upgrade is still being watched")
 	// ErrNoSpace says that the package does not fit on the disk.
 	ErrNoSpace = errors.New("not enough disk space")
-	// ErrStepTimeout says that a step did not end.
-	ErrStepTimeout = errors.New("timeout")
 )
 
 // stopped is ErrCancelled with the reason for it.
@@ -161,15 +160,15 @@ type Failure struct {
 	State agentapi.UpgradeState
 	Step  string
 	Err   error
-	// Temporary: the same upgrade may succeed later.
-	Temporary bool
+	// Transient: the same upgrade may succeed later.
+	Transient bool
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
 // Upgrade carries out r. It does not return when it succeeds in a process that
-// can be replaced; where HandOver returns nil it returns nil. Otherwise the error
+// can be replaced; where Reexec returns nil it returns nil. Otherwise the error
 // is a *Failure, or ErrStopping if the upgrade is to be begun again later. The
 // caller tells the server, with [Executor.Conclude], once it will not try again.
 func (e *Executor) Upgrade(ctx context.Context, r Request) error {
@@ -179,23 +178,14 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	defer e.setRunning("", nil)
 
 	if err := e.undoLeftover(); err != nil {
-		return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Temporary: true}
+		return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: err, Transient: true}
 	}
 	e.watcher = nil
 	j := &journal{Request: r, From: e.Running, Archive: manifest.ArchiveName(r.Version, e.GOOS, e.GOARCH, archiveFormat)}
-	w := &work{Executor: e, j: j}
-	phase := agentapi.UpgradeRequested // told by whoever took the request
-	for _, s := range steps {
-		if s.fetches && r.Rollback {
-			continue
-		}
-		if s.phase != phase {
-			phase = s.phase
-			e.report(j.Request, phase, agentapi.UpgradeMetadata{}, false)
-		}
-		if err := w.step(ctx, s); err != nil {
-			return e.fail(j, &Failure{State: s.phase, Step: s.name, Err: err, Temporary: temporary(s.name, err)})
-		}
+	w := e.newWork(j)
+	step, err := w.run.Do(ctx)
+	if err != nil {
+		return w.fail(&Failure{State: phases[step], Step: step, Err: err, Transient: transient(step, err)})
 	}
 	return nil
 }
@@ -203,17 +193,17 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 // undoLeftover finishes the undoing of an earlier upgrade that could not be
 // finished then, on a full disk say. Its journal must not be written over.
 func (e *Executor) undoLeftover() error {
-	j, err := readJournal(e.Disk, e.Top)
+	j, err := e.readJournal()
 	if errors.Is(err, disk.ErrDamaged) {
 		return nil
 	}
 	if err != nil || j == nil {
 		return err
 	}
-	if err := e.undo(j); err != nil {
+	if err := e.newWork(j).run.Undo(); err != nil {
 		return fmt.Errorf("an earlier upgrade to %s could not be undone: %w", j.Request.Version, err)
 	}
-	return removeJournal(e.Disk, e.Top)
+	return nil
 }
 
 // Refuse is the failure of an upgrade that cannot begin.
@@ -231,85 +221,51 @@ func (e *Executor) Conclude(r Request, f *Failure) {
 	e.Report(details, false)
 }
 
-// temporary says whether an upgrade that failed so may succeed when it is tried
+// transient says whether an upgrade that failed so may succeed when it is tried
 // again: the link, the server, a disk that is full or busy, a host under load.
-func temporary(step string, err error) bool {
+func transient(step string, err error) bool {
 	var refused *install.RefusedError
 	var onDisk *disk.Error
 	switch {
 	case errors.Is(err, ErrCancelled), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
 		errors.Is(err, fs.ErrNotExist): // something the package should hold
 		return false
-	case errors.Is(err, ErrStepTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
+	case errors.Is(err, steps.ErrTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
 		return true
 	}
-	var passing *passingError
-	return errors.As(err, &passing) || step == stepWatcher
+	var marked *transientError
+	return errors.As(err, &marked) || step == stepWatcher
 }
 
-// passingError may be gone when the upgrade is tried again.
-type passingError struct{ err error }
+// transientError may be gone when the upgrade is tried again.
+type transientError struct{ err error }
 
-func (e *passingError) Error() string { return e.err.Error() }
-func (e *passingError) Unwrap() error { return e.err }
+func (e *transientError) Error() string { return e.err.Error() }
+func (e *transientError) Unwrap() error { return e.err }
 
-// ForNow marks an error that may be gone when the upgrade is tried again.
-func ForNow(err error) error {
+// Transient marks an error that may be gone when the upgrade is tried again.
+func Transient(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &passingError{err}
+	return &transientError{err}
 }
 
-// fromLink marks an error of the downloader, if another try may help.
-func fromLink(err error) error {
+// transientLink marks an error of the downloader, if another try may help.
+func transientLink(err error) error {
 	if download.Temporary(err) {
-		return ForNow(err)
+		return Transient(err)
 	}
 	return err
 }
 
-// step does one step, unless ctx has ended or the step has nothing to do.
-func (w *work) step(ctx context.Context, s step) error {
-	if s.final {
-		// From here on the operator cannot cancel: the pointer is about to move.
-		w.setRunning(w.j.Request.ID, nil)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	// Written before the step acts: a crash in the middle of it must find it
-	// named.
-	w.j.Begun = append(w.j.Begun, s.name)
-	if err := w.j.write(w.Disk, w.Top); err != nil {
-		return err
-	}
-	if s.done != nil && s.done(w) {
-		return nil
-	}
-	w.log().Info("upgrade step", "step", s.name, "version", w.j.Request.Version)
-	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("%w: %s took longer than %s", ErrStepTimeout, s.name, s.timeout))
-	defer cancel()
-	err := s.do(limited, w)
-	if err != nil && limited.Err() != nil {
-		return context.Cause(limited)
-	}
-	return err
-}
-
-// fail undoes what j has begun. It returns f, with what could not be undone
-// added, or ErrStopping.
-func (e *Executor) fail(j *journal, f *Failure) error {
+// fail undoes what has begun. It returns f, with what could not be undone added,
+// or ErrStopping.
+func (w *work) fail(f *Failure) error {
 	stopping := errors.Is(f.Err, ErrStopping)
-	j.Undoing, j.KeepDownload = true, stopping || f.Temporary
-	j.FailedState, j.FailedStep, j.FailedError, j.FailedForNow = f.State, f.Step, f.Err.Error(), f.Temporary
-	if err := j.write(e.Disk, e.Top); err != nil {
-		e.log().Warn("the undoing of an upgrade was not written down first", "error", err)
-	}
-	err := e.undo(j)
-	if err == nil {
-		err = removeJournal(e.Disk, e.Top)
-	}
+	w.j.KeepDownload = stopping || f.Transient
+	w.j.FailedState, w.j.FailedTransient = f.State, f.Transient
+	err := w.run.Fail(f.Step, f.Err)
 	if err != nil {
 		// The journal stays: the next upgrade, or the next start, tries again.
 		f.Err = fmt.Errorf("%w; and the host could not be put back as it was: %w", f.Err, err)
@@ -318,23 +274,6 @@ func (e *Executor) fail(j *journal, f *Failure) error {
 		return errors.Join(ErrStopping, err)
 	}
 	return f
-}
-
-// undo reverts the begun steps, last first. Every undo copes with a step that
-// was done, half done, or not done at all.
-func (e *Executor) undo(j *journal) error {
-	for i := len(j.Begun) - 1; i >= 0; i-- {
-		for _, s := range steps {
-			if s.name != j.Begun[i] || s.undo == nil {
-				continue
-			}
-			if err := s.undo(e, j); err != nil {
-				// What comes before may be needed by what could not be undone.
-				return fmt.Errorf("undo %s: %w", s.name, err)
-			}
-		}
-	}
-	return nil
 }
 
 // Cancel stops the upgrade with the given id, if it runs and can be stopped. Its

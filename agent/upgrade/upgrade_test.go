@@ -23,10 +23,10 @@ func TestAnUpgradeSwitchesTheHost(t *testing.T) {
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})
 	var pointed string
-	h.executor.HandOver = func(_ context.Context, r Request, home string) error {
+	h.executor.Reexec = func(_ context.Context, r Request, home string) error {
 		pointed = h.pointsAt(t)
 		if home != filepath.Join(h.top, pointed) {
-			t.Errorf("handed over to %s, the pointer leads to %s", home, pointed)
+			t.Errorf("re-executed from %s, the pointer leads to %s", home, pointed)
 		}
 		return nil
 	}
@@ -156,7 +156,7 @@ func TestWhatIsRefused(t *testing.T) {
 				t.Errorf("error %v, want %q / %v", err, c.want, c.is)
 			}
 			skip := "nothing"
-			if f.Temporary {
+			if f.Transient {
 				skip = "data/downloads" // kept for the next try
 			}
 			sameTree(t, before, h.tree(t, skip))
@@ -210,7 +210,7 @@ func TestAKeptVersionIsUsedAgainAndNeverRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The new version runs, is kept, and goes back to the one before.
-	if err := errors.Join(removeJournal(disk.OS{}, h.top), handoff.RemoveMarker(disk.OS{}, h.top)); err != nil {
+	if err := errors.Join(h.executor.journalFile().Remove(), handoff.RemoveMarker(disk.OS{}, h.top)); err != nil {
 		t.Fatal(err)
 	}
 	p := pkg("1.0.0", "aaaaaa")

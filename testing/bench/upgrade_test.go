@@ -287,9 +287,8 @@ func readLog(w *world, h *lab.Host, from time.Time) agentLog {
 	w.check(err)
 	l := agentLog{w: w, text: string(text), from: from}
 	for line := range strings.Lines(l.text) {
-		if _, name, ok := strings.Cut(line, `msg="upgrade step" step=`); ok && stamp(line).After(from) {
-			name, _, _ = strings.Cut(name, " version=")
-			l.steps = append(l.steps, step{strings.Trim(name, `"`), stamp(line)})
+		if _, name, ok := strings.Cut(line, `msg="step begins" step=`); ok && stamp(line).After(from) {
+			l.steps = append(l.steps, step{strings.Trim(strings.TrimSpace(name), `"`), stamp(line)})
 		}
 	}
 	return l

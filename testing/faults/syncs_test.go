@@ -21,7 +21,7 @@ var redundant = []struct{ prefix, why string }{
 	{"copy state sync ", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
 	{"copy state syncdir <home>$", "the hand-over, which follows, syncs the same folder"},
 	{"hand over", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
-	{"decision syncdir", "without the decision the watch is repeated, the marker still stands; once it is acted on, the outcome syncs the folder"},
+	{"decision sync", "without the decision the watch is repeated; once the pointer is back it ends as rolled back all the same, and only the reason is lost"},
 	{"download", "an archive is believed only after its signature was checked; a damaged one is removed and fetched again"},
 	{"failed versions", "written again at every start as long as the outcome is there"},
 	{"previous version", "a lost or damaged record counts as none: there is then no version to go back to, and the next commit writes it again"},

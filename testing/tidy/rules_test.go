@@ -192,6 +192,10 @@ var bans = []ban{
 		reason: "daemon puts the parts together; a part that knew it could not be tested alone",
 	},
 	{
+		from: []string{"agent/steps"}, to: []string{"//..."}, only: []string{"//packaging/disk"},
+		reason: "it carries out steps of any kind: what they are of, an upgrade or a component, is its callers' business",
+	},
+	{
 		from: []string{"agent/download", "agent/gateway", "agent/queue", "agent/identity", "agent/backoff"}, to: []string{"//agent/..."}, only: []string{"//agent/backoff"},
 		reason: "each is a part with one task; agent/daemon joins them",
 	},

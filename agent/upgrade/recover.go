@@ -13,10 +13,10 @@ import (
 // Leftover is what an earlier process left behind.
 type Leftover struct {
 	Request Request
-	// HandedOver: the switch was made, and the watcher decides. WatcherPID is
+	// Switched: the pointer was moved, and the watcher decides. WatcherPID is
 	// the watcher that was started, a child of this process if it was replaced
 	// in place; 0 if unknown.
-	HandedOver bool
+	Switched   bool
 	WatcherPID int
 	// Resume: what had begun was undone, all but the download; the upgrade begins
 	// again.
@@ -25,33 +25,34 @@ type Leftover struct {
 	Failure *Failure
 }
 
-// Resolve settles what the journal says an earlier process left behind; nil when
-// there is nothing. It is called once, before anything else of the upgrade.
-func (e *Executor) Resolve() (*Leftover, error) {
-	j, err := readJournal(e.Disk, e.Top)
+// Recover undoes, or finishes, the upgrade that an earlier process left in the
+// middle, by its journal; nil when there is none. It is called once, before any
+// upgrade.
+func (e *Executor) Recover() (*Leftover, error) {
+	j, err := e.readJournal()
 	if err != nil {
 		// Unreadable means that no upgrade is pending; what it would have
 		// undone is at worst an unused folder.
 		e.log().Warn("an unreadable upgrade journal is removed", "error", err)
-		return nil, removeJournal(e.Disk, e.Top)
+		return nil, e.journalFile().Remove()
 	}
 	if j == nil {
 		return nil, nil
 	}
 	left := &Leftover{Request: j.Request, WatcherPID: j.WatcherPID}
-	over, err := e.handedOver(j)
+	switched, err := e.switched(j)
 	if err != nil {
 		return nil, err
 	}
-	if over {
-		left.HandedOver = true
+	if switched {
+		left.Switched = true
 		if err := e.repairCommit(j); err != nil {
 			return nil, err
 		}
-		return left, removeJournal(e.Disk, e.Top)
+		return left, e.journalFile().Remove()
 	}
 	f := leftoverFailure(j)
-	if err := e.fail(j, f); !errors.Is(err, ErrStopping) {
+	if err := e.newWork(j).fail(f); !errors.Is(err, ErrStopping) {
 		left.Failure = f
 		return left, nil
 	}
@@ -59,8 +60,8 @@ func (e *Executor) Resolve() (*Leftover, error) {
 	return left, nil
 }
 
-// handedOver says whether the watcher owns what is on the host.
-func (e *Executor) handedOver(j *journal) (bool, error) {
+// switched says whether the watcher owns what is on the host.
+func (e *Executor) switched(j *journal) (bool, error) {
 	if j.To.Home == "" {
 		return false, nil
 	}
@@ -79,10 +80,10 @@ func (e *Executor) handedOver(j *journal) (bool, error) {
 	}
 	// The pointer leads back, and not by our undoing: the watcher moved it. The
 	// step after the pointer had begun, so the pointer had been moved durably.
-	if j.begun(stepCommit) {
+	if j.HasBegun(stepCommit) {
 		return true, nil
 	}
-	return j.begun(stepPointer) && e.decided(j), nil
+	return j.HasBegun(stepPointer) && e.decided(j), nil
 }
 
 // decided says whether a watcher has judged the switch in j, and so moved the
@@ -125,5 +126,5 @@ func leftoverFailure(j *journal) *Failure {
 	if !j.Undoing || j.FailedError == ErrStopping.Error() {
 		return &Failure{Err: ErrStopping}
 	}
-	return &Failure{State: j.FailedState, Step: j.FailedStep, Err: errors.New(j.FailedError), Temporary: j.FailedForNow}
+	return &Failure{State: j.FailedState, Step: j.FailedStep, Err: errors.New(j.FailedError), Transient: j.FailedTransient}
 }

@@ -1,0 +1,170 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+)
+
+// note is a journal with a field of its own.
+type note struct {
+	Progress
+	Old string `json:"old,omitempty"`
+}
+
+// world is what the steps of a test do, and the file of their journal.
+type world struct {
+	t    *testing.T
+	file File
+	did  []string
+	fail map[string]error // by "do <step>" and "undo <step>"
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "journal")
+	return &world{t: t, fail: map[string]error{}, file: File{Disk: disk.OS{}, Op: "test", Path: path, Kind: "test", Version: 1}}
+}
+
+func (w *world) act(what string) error {
+	w.did = append(w.did, what)
+	return w.fail[what]
+}
+
+// step is a step that finds itself named in the journal when it acts.
+func (w *world) step(name string) Step {
+	return Step{
+		Name: name, Timeout: time.Minute,
+		Do: func(context.Context) error {
+			if n := w.read(); n == nil || !n.HasBegun(name) {
+				w.t.Errorf("%s acts, and the journal is %+v", name, n)
+			}
+			return w.act("do " + name)
+		},
+		Undo: func() error { return w.act("undo " + name) },
+	}
+}
+
+func (w *world) run(n *note, steps ...Step) *Run {
+	return &Run{Steps: steps, Journal: n, File: w.file, Log: slog.New(slog.DiscardHandler)}
+}
+
+func (w *world) read() *note {
+	w.t.Helper()
+	n, err := Read[note](w.file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) expect(want ...string) {
+	w.t.Helper()
+	if !slices.Equal(w.did, want) {
+		w.t.Errorf("done was %q, want %q", w.did, want)
+	}
+}
+
+func TestStepsAreJournaledBeforeTheyActAndUndoneInReverse(t *testing.T) {
+	w := newWorld(t)
+	broken := errors.New("disk full")
+	w.fail["do c"] = broken
+	silent := w.step("b")
+	silent.Undo = nil
+	n := &note{}
+	r := w.run(n, w.step("a"), silent, w.step("c"), w.step("d"))
+	failed, err := r.Do(t.Context())
+	if failed != "c" || !errors.Is(err, broken) {
+		t.Fatalf("failed at %q: %v", failed, err)
+	}
+	if err := r.Fail(failed, err); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("do a", "do b", "do c", "undo c", "undo a")
+	if left := w.read(); left != nil {
+		t.Errorf("the journal is left: %+v", left)
+	}
+}
+
+// A later process has nothing but the journal.
+func TestALaterProcessUndoesWhatHasBegun(t *testing.T) {
+	w := newWorld(t)
+	w.fail["do b"], w.fail["undo b"] = errors.New("no answer"), errors.New("still no answer")
+	r := w.run(&note{Old: "1"}, w.step("a"), w.step("b"))
+	failed, err := r.Do(t.Context())
+	if err := r.Fail(failed, err); err == nil || !strings.Contains(err.Error(), "undo b: still no answer") {
+		t.Fatalf("undoing: %v", err)
+	}
+	w.expect("do a", "do b", "undo b") // a stays: b may need it
+	n := w.read()
+	if n == nil || n.Old != "1" || !n.Undoing || n.FailedStep != "b" || n.FailedError != "no answer" {
+		t.Fatalf("the journal is %+v", n)
+	}
+	w.did, w.fail = nil, nil
+	if err := w.run(n, w.step("a"), w.step("b")).Undo(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("undo b", "undo a")
+	if left := w.read(); left != nil {
+		t.Errorf("the journal is left: %+v", left)
+	}
+}
+
+func TestAStepThatIsDoneIsNotDoneAgainButUndone(t *testing.T) {
+	w := newWorld(t)
+	s := w.step("a")
+	s.Done = func() bool { return true }
+	r := w.run(&note{}, s)
+	if failed, err := r.Do(t.Context()); err != nil {
+		t.Fatalf("%s: %v", failed, err)
+	}
+	if err := r.Undo(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("undo a")
+}
+
+func TestAStepEndsAtItsTimeoutAndWhenTheRunIsStopped(t *testing.T) {
+	w := newWorld(t)
+	wait := func(ctx context.Context) error {
+		<-ctx.Done()
+		return errors.New("interrupted")
+	}
+	slow := Step{Name: "slow", Timeout: time.Millisecond, Do: wait}
+	if _, err := w.run(&note{}, slow).Do(t.Context()); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "slow took longer than 1ms") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("the operator stopped it")
+	slow.Timeout = time.Hour
+	r := w.run(&note{}, slow, w.step("next"))
+	r.Begins = func(Step) { cancel(stopped) }
+	if failed, err := r.Do(ctx); failed != "slow" || !errors.Is(err, stopped) {
+		t.Errorf("at %s: %v", failed, err)
+	}
+	w.expect()
+}
+
+// noDisk writes nothing.
+type noDisk struct{ disk.OS }
+
+func (noDisk) OpenFile(string, string, int, fs.FileMode) (disk.File, error) {
+	return nil, fs.ErrPermission
+}
+
+func TestAStepThatCannotBeJournaledDoesNotAct(t *testing.T) {
+	w := newWorld(t)
+	w.file.Disk = noDisk{}
+	if failed, err := w.run(&note{}, w.step("a")).Do(t.Context()); failed != "a" || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("at %s: %v", failed, err)
+	}
+	w.expect()
+}
