@@ -124,18 +124,18 @@ func Listen(top string) (net.Listener, error) {
 			return nil, fmt.Errorf("control socket: %w", err)
 		}
 	}
-	l, err := listenPrivate(path, Workshop(top))
+	l, err := listenPrivate(path, StagingDir(top))
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	return l, nil
 }
 
-// Workshop is the folder in which the socket of the agent under top is made: one that
+// StagingDir is the folder in which the socket of the agent under top is made: one that
 // was killed over it leaves it. Its name is the same each time, so that it is found
 // again, and short: a socket in it must not have a longer path than the agent's own,
 // which may just fit.
-func Workshop(top string) string {
+func StagingDir(top string) string {
 	path := probe.SocketPath(top)
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(filepath.Dir(path), "."+hex.EncodeToString(sum[:3]))

@@ -100,10 +100,10 @@ func TestASocketIsTakenOverOnlyFromTheDead(t *testing.T) {
 
 func TestWhatAKilledAgentLeftIsTakenAwayByTheNext(t *testing.T) {
 	top := shortDir(t)
-	if err := os.Mkdir(Workshop(top), 0o700); err != nil {
+	if err := os.Mkdir(StagingDir(top), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(Workshop(top), "s"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(StagingDir(top), "s"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l, err := Listen(top)

@@ -349,7 +349,7 @@ func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) e
 	d.components.stop(StopTimeout)
 	err := d.queue.HandOver(r.ID, func() error {
 		// Once more: it has changed since the first copy.
-		if err := disk.CopyTree(d.Disk, "hand over", filepath.Join(d.stateHome(), layout.RunDir), filepath.Join(home, layout.RunDir)); err != nil {
+		if err := disk.CopyTree(d.Disk, "queue snapshot", filepath.Join(d.stateHome(), layout.RunDir), filepath.Join(home, layout.RunDir)); err != nil {
 			return err
 		}
 		d.log.Info("agent restarts as another version", "version", r.Version)

@@ -48,7 +48,7 @@ func (d *daemon) health() probe.Health {
 		Identity: d.Running.Identity, Home: d.Running.Home, PID: d.PID, StartedAt: d.started,
 		Components: d.components.status(), Rollbacks: d.knownRollbacks(),
 	}
-	h.State, h.Message = d.own()
+	h.State, h.Message = d.self()
 	h.State, h.Message = worst(h.State, h.Message, h.Components)
 	if d.Identity != nil {
 		h.AgentID = d.Identity.AgentID
@@ -78,10 +78,10 @@ func upgradeMessage(m agentapi.UpgradeMetadata) string {
 	return m.Reason
 }
 
-// own is the state of the agent without its components. The server being out of
+// self is the state of the agent without its components. The server being out of
 // reach is not part of it: that is the link's state, and no fault of this
 // version.
-func (d *daemon) own() (probe.State, string) {
+func (d *daemon) self() (probe.State, string) {
 	switch {
 	case d.Identity == nil:
 		return probe.Degraded, "this host is not enrolled"

@@ -136,16 +136,16 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 
 // retryOrConclude puts an upgrade off that may succeed later, and ends any other.
 func (d *daemon) retryOrConclude(item queue.Item, r upgrade.Request, f *upgrade.Failure) bool {
-	ladder := d.Config.Upgrade.Retry
+	delays := d.Config.Upgrade.Retry
 	// A person on the host sees the failure and decides.
-	if !f.Transient || item.Local || item.Retries >= len(ladder) {
+	if !f.Transient || item.Local || item.Retries >= len(delays) {
 		if item.Retries > 0 {
 			f.Err = fmt.Errorf("given up after %d tries: %w", item.Retries+1, f.Err)
 		}
 		return d.concludeUpgrade(r, f)
 	}
-	at := time.Now().Add(ladder[item.Retries])
-	d.log.Warn("upgrade failed and is tried again", "version", r.Version, "error", f, "at", at, "retry", item.Retries+1, "of", len(ladder))
+	at := time.Now().Add(delays[item.Retries])
+	d.log.Warn("upgrade failed and is tried again", "version", r.Version, "error", f, "at", at, "retry", item.Retries+1, "of", len(delays))
 	if err := d.queue.PutOff(r.ID, at, f.Error()); err != nil {
 		d.log.Error("an upgrade was not put off: the queue cannot be written", "error", err)
 		return false

@@ -44,20 +44,21 @@ const (
 	// short enough to show a stall before somebody asks.
 	RateWindow = 5 * time.Second
 
-	// NoteEvery and NoteInterval bound what a power cut or a kill costs. A note
-	// makes the bytes so far durable, at the price of some ten syncs: a 40 MB
-	// package on a fast link makes five, a link of 50 kB/s one in 1.5 MB.
-	NoteEvery    = 8 << 20
-	NoteInterval = 30 * time.Second
+	// CheckpointEvery and CheckpointInterval bound what a power cut or a kill
+	// costs. A checkpoint makes the bytes so far durable, at the price of some ten
+	// syncs: a 40 MB package on a fast link makes five, a link of 50 kB/s one in
+	// 1.5 MB.
+	CheckpointEvery    = 8 << 20
+	CheckpointInterval = 30 * time.Second
 
-	op       = "download"
-	opNote   = "download note"
-	opSource = "package source"
+	op           = "download"
+	opCheckpoint = "download checkpoint"
+	opSource     = "package source"
 
-	partSuffix = ".part"
-	noteSuffix = ".part.state"
-	doneSuffix = ".done"
-	bufferSize = 64 << 10
+	partSuffix       = ".part"
+	checkpointSuffix = ".part.state"
+	doneSuffix       = ".done"
+	bufferSize       = 64 << 10
 )
 
 // Source is an origin and the client to use there.
@@ -87,7 +88,7 @@ type Fetcher struct {
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
 
-	testOnlyNoteEvery int64 // instead of NoteEvery
+	testOnlyCheckpointEvery int64 // instead of CheckpointEvery
 }
 
 // Info is what a source says about a file before it is fetched.
@@ -148,7 +149,7 @@ func (f *Fetcher) Small(ctx context.Context, urls []string) ([]byte, error) {
 //
 // report, if not nil, is called about every second, also while nothing arrives,
 // by one goroutine at a time and never after Fetch has returned; it must not
-// block. Of an error, [Kept] and [Temporary] tell what it means; when ctx ends it
+// block. Of an error, [Kept] and [Transient] tell what it means; when ctx ends it
 // is ctx's cause.
 func (f *Fetcher) Fetch(ctx context.Context, urls []string, dir, name string, want Want, report func(Progress)) error {
 	if err := want.check(); err != nil {
@@ -215,17 +216,17 @@ func Discard(d disk.Disk, dir, name string) error {
 	return errors.Join(err, d.SyncDir(op, dir))
 }
 
-// removeLeftovers removes all names beside final that a download may leave. A note
+// removeLeftovers removes all names beside final that a download may leave. A checkpoint
 // goes before its part does: it must never come to lie beside another.
 func removeLeftovers(d disk.Disk, final string) error {
-	return errors.Join(removeNote(d, final+noteSuffix), removeNote(d, final+doneSuffix), d.Remove(op, final+partSuffix))
+	return errors.Join(removeCopies(d, final+checkpointSuffix), removeCopies(d, final+doneSuffix), d.Remove(op, final+partSuffix))
 }
 
-// removeNote removes a record with what an interrupted write leaves of it.
-func removeNote(d disk.Disk, path string) error {
+// removeCopies removes a record with what an interrupted write leaves of it.
+func removeCopies(d disk.Disk, path string) error {
 	var errs []error
 	for _, name := range layout.Copies(path) {
-		errs = append(errs, d.Remove(opNote, name))
+		errs = append(errs, d.Remove(opCheckpoint, name))
 	}
 	return errors.Join(errs...)
 }

@@ -47,7 +47,7 @@ func onDisk(path string, err error) error {
 type ended struct {
 	text            string
 	causes          []error
-	temporary, kept bool
+	transient, kept bool
 }
 
 func (e *ended) Error() string   { return e.text }
@@ -59,7 +59,7 @@ func ending(err error) error {
 	if !errors.As(err, &f) {
 		return err
 	}
-	return &ended{text: err.Error(), causes: []error{err}, temporary: !f.lasting}
+	return &ended{text: err.Error(), causes: []error{err}, transient: !f.lasting}
 }
 
 // Kept says whether a failed download leaves its first part behind for a later
@@ -73,12 +73,12 @@ func Kept(err error) bool {
 	return err != nil
 }
 
-// Temporary says whether a failed fetch is worth another try later: the network,
+// Transient says whether a failed fetch is worth another try later: the network,
 // a busy or broken server (429, 5xx), a full disk. It is false where somebody has
 // to do something first, and for the cause of an ended context.
-func Temporary(err error) bool {
+func Transient(err error) bool {
 	var e *ended
-	return errors.As(err, &e) && e.temporary
+	return errors.As(err, &e) && e.transient
 }
 
 // summary is the error of a fetch that no source has satisfied.
@@ -86,9 +86,9 @@ func summary(sources []*source) error {
 	e := &ended{text: reasons(sources)}
 	for _, s := range sources {
 		e.causes = append(e.causes, s.err)
-		e.temporary = e.temporary || !s.gone
+		e.transient = e.transient || !s.gone
 	}
-	if e.kept = e.temporary; e.temporary {
+	if e.kept = e.transient; e.transient {
 		e.text = fmt.Sprintf("gave up after %d attempts in a row without a new byte: %s", MaxAttempts, e.text)
 	}
 	return e

@@ -76,7 +76,7 @@ func TestAFolderIsHeldToThePromise(t *testing.T) {
 			inWorld(t, func(w *world) {
 				_, url := w.drop(wrong)
 				err := w.fetcher().Fetch(w.Context(), []string{url}, w.dir, "p", wantOf(data), nil)
-				if err == nil || Temporary(err) || Kept(err) || len(names(w.T, w.dir)) > 0 {
+				if err == nil || Transient(err) || Kept(err) || len(names(w.T, w.dir)) > 0 {
 					t.Errorf("%v, left %q", err, names(w.T, w.dir))
 				}
 			})
@@ -110,7 +110,7 @@ func TestNothingButARegularFileIsOpened(t *testing.T) {
 			if says == "" && (err != nil || string(got) != "data") {
 				t.Errorf("%s: %q, %v", url, got, err)
 			}
-			if says != "" && (err == nil || !strings.Contains(err.Error(), says) || Temporary(err)) {
+			if says != "" && (err == nil || !strings.Contains(err.Error(), says) || Transient(err)) {
 				t.Errorf("%s: %v, want %q", url, err, says)
 			}
 		}

@@ -48,7 +48,7 @@ var errIO = &fs.PathError{Op: "test", Path: "p", Err: syscall.EIO}
 
 // call counts; skipped says that nothing is to be done.
 func (m *memDisk) call(op, what, path string) (skipped bool, err error) {
-	if op != op0 && op != opNote && op != opSource {
+	if op != op0 && op != opCheckpoint && op != opSource {
 		m.t.Errorf("%s of %s comes with the label %q", what, path, op)
 	}
 	name := what + " " + filepath.Base(path)

@@ -147,19 +147,19 @@ func TestASlowDownloadIsNotedByTheClock(t *testing.T) {
 		begun, looked := time.Now(), 0
 		w.fetch([]string{h.url}, want, func(Progress) {
 			since := time.Since(begun)
-			if since < NoteInterval+2*time.Second {
+			if since < CheckpointInterval+2*time.Second {
 				return
 			}
-			var n partNote
-			err := disk.ReadRecord(disk.OS{}, "test", filepath.Join(w.dir, "p"+noteSuffix), noteKind, noteVersion, &n)
-			if least := int64((since - NoteInterval - 2*time.Second).Seconds() * 50_000); err == nil && n.Length >= least {
+			var n checkpoint
+			err := disk.ReadRecord(disk.OS{}, "test", filepath.Join(w.dir, "p"+checkpointSuffix), checkpointKind, checkpointVersion, &n)
+			if least := int64((since - CheckpointInterval - 2*time.Second).Seconds() * 50_000); err == nil && n.Length >= least {
 				looked++
 			} else if since < time.Minute {
-				w.Errorf("after %s the note says %d bytes (%v), want %d", since, n.Length, err, least)
+				w.Errorf("after %s the checkpoint says %d bytes (%v), want %d", since, n.Length, err, least)
 			}
 		})
 		if looked < 20 {
-			w.Errorf("it was noted %d times", looked)
+			w.Errorf("it was saved %d times", looked)
 		}
 	})
 }
@@ -221,7 +221,7 @@ func TestTooLittleAtATimeIsGivenUp(t *testing.T) {
 				h := w.host("one", data)
 				h.always = breaks(each)
 				err := w.fetcher().Fetch(w.Context(), []string{h.url}, w.dir, "p", want, nil)
-				if (err == nil) != ends || !ends && (len(h.ranges()) != MaxAttempts || !Temporary(err)) {
+				if (err == nil) != ends || !ends && (len(h.ranges()) != MaxAttempts || !Transient(err)) {
 					w.Errorf("%v after %d requests", err, len(h.ranges()))
 				}
 			})
@@ -241,7 +241,7 @@ func TestBytesThatAreNotNewDoNotCount(t *testing.T) {
 			http.ServeContent(&counted{ResponseWriter: rw, left: 500_000, end: func() { panic(http.ErrAbortHandler) }}, r, "", time.Time{}, bytes.NewReader(h.data))
 		}
 		err := w.fetcher().Fetch(w.Context(), []string{h.url}, w.dir, "p", want, nil)
-		if !Temporary(err) || n > 2*MaxAttempts {
+		if !Transient(err) || n > 2*MaxAttempts {
 			w.Errorf("%v after %d requests", err, n)
 		}
 	})

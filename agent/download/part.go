@@ -19,12 +19,12 @@ import (
 
 // part is a download that may have begun in an earlier process.
 type part struct {
-	fetcher        *Fetcher
-	want           Want
-	path, notePath string
-	meter          *meter
-	limit          *limiter
-	buf            []byte
+	fetcher              *Fetcher
+	want                 Want
+	path, checkpointPath string
+	meter                *meter
+	limit                *limiter
+	buf                  []byte
 
 	file disk.File
 	out  *bufio.Writer // what is written reaches the file in steps of one size
@@ -38,9 +38,9 @@ type part struct {
 	strict bool
 	// high is how far the file has got at most, as last counted as progress.
 	high int64
-	// noted is how much the note on disk says, at notedAt.
-	noted   int64
-	notedAt time.Time
+	// saved is how much the checkpoint on disk says, at savedAt.
+	saved   int64
+	savedAt time.Time
 }
 
 // beginning is which file the part is the beginning of.
@@ -52,9 +52,9 @@ type beginning struct {
 
 func newPart(f *Fetcher, final string, want Want, m *meter) *part {
 	return &part{
-		fetcher: f, want: want, path: final + partSuffix, notePath: final + noteSuffix, meter: m,
+		fetcher: f, want: want, path: final + partSuffix, checkpointPath: final + checkpointSuffix, meter: m,
 		limit: newLimiter(f.RateLimit), buf: make([]byte, bufferSize), sum: sha512.New(),
-		beginning: beginning{size: want.Size}, notedAt: time.Now(),
+		beginning: beginning{size: want.Size}, savedAt: time.Now(),
 	}
 }
 
@@ -66,8 +66,8 @@ func (p *part) open(ctx context.Context) error {
 		return onDisk(p.path, err)
 	}
 	p.file, p.out = file, bufio.NewWriterSize(file, bufferSize)
-	var n partNote
-	nerr := disk.ReadRecord(d, opNote, p.notePath, noteKind, noteVersion, &n)
+	var n checkpoint
+	nerr := disk.ReadRecord(d, opCheckpoint, p.checkpointPath, checkpointKind, checkpointVersion, &n)
 	if nerr == nil && n.fits(p.want) {
 		ok, err := p.takeUp(ctx, n)
 		if ok || err != nil {
@@ -75,14 +75,14 @@ func (p *part) open(ctx context.Context) error {
 		}
 	}
 	if !errors.Is(nerr, fs.ErrNotExist) {
-		p.noted = n.Length + 1 // whatever it says, it goes
+		p.saved = n.Length + 1 // whatever it says, it goes
 	}
 	return p.restart()
 }
 
 // takeUp cuts the part to the bytes that are on disk for certain, and looks
 // whether they still are what they were.
-func (p *part) takeUp(ctx context.Context, n partNote) (bool, error) {
+func (p *part) takeUp(ctx context.Context, n checkpoint) (bool, error) {
 	fi, err := p.file.Stat()
 	if err != nil || fi.Size() < n.Length {
 		return false, nil
@@ -107,18 +107,18 @@ func (p *part) takeUp(ctx context.Context, n partNote) (bool, error) {
 	if p.want.Size >= 0 {
 		p.size = p.want.Size
 	}
-	p.noted, p.high, p.mixed = n.Length, n.Length, true
+	p.saved, p.high, p.mixed = n.Length, n.Length, true
 	p.meter.stands(p.have, p.size)
 	return true, nil
 }
 
-// restart makes the part empty. Its note goes before the bytes do.
+// restart makes the part empty. Its checkpoint goes before the bytes do.
 func (p *part) restart() error {
-	if p.noted > 0 {
-		if err := disk.RemoveRecord(p.fetcher.Disk, opNote, p.notePath); err != nil {
-			return onDisk(p.notePath, err)
+	if p.saved > 0 {
+		if err := disk.RemoveRecord(p.fetcher.Disk, opCheckpoint, p.checkpointPath); err != nil {
+			return onDisk(p.checkpointPath, err)
 		}
-		p.noted = 0
+		p.saved = 0
 	}
 	if err := p.file.Truncate(0); err != nil {
 		return onDisk(p.path, err)
@@ -325,33 +325,33 @@ func (p *part) add(data []byte) error {
 	p.sum.Write(data)
 	p.have += int64(len(data))
 	p.meter.stands(p.have, p.size)
-	if fresh := p.have - p.noted; fresh >= p.noteEvery() || fresh > 0 && time.Since(p.notedAt) >= NoteInterval {
-		return p.note()
+	if fresh := p.have - p.saved; fresh >= p.checkpointEvery() || fresh > 0 && time.Since(p.savedAt) >= CheckpointInterval {
+		return p.save()
 	}
 	return nil
 }
 
-func (p *part) noteEvery() int64 {
-	if p.fetcher.testOnlyNoteEvery > 0 {
-		return p.fetcher.testOnlyNoteEvery
+func (p *part) checkpointEvery() int64 {
+	if p.fetcher.testOnlyCheckpointEvery > 0 {
+		return p.fetcher.testOnlyCheckpointEvery
 	}
-	return NoteEvery
+	return CheckpointEvery
 }
 
-// note makes the bytes so far durable and says so. The bytes first.
-func (p *part) note() error {
-	p.notedAt = time.Now()
+// save makes the bytes so far durable and says so. The bytes first.
+func (p *part) save() error {
+	p.savedAt = time.Now()
 	if p.want.SHA512 == "" && p.tag == "" {
 		return nil // nobody could go on with it
 	}
 	if err := p.sync(); err != nil {
 		return err
 	}
-	n := partNote{Digest: p.want.SHA512, URL: p.url, Tag: p.tag, Size: p.size, Length: p.have, SHA512: digestOf(p.sum)}
-	if err := disk.WriteRecord(p.fetcher.Disk, opNote, p.notePath, noteKind, noteVersion, n); err != nil {
-		return onDisk(p.notePath, err)
+	n := checkpoint{Digest: p.want.SHA512, URL: p.url, Tag: p.tag, Size: p.size, Length: p.have, SHA512: digestOf(p.sum)}
+	if err := disk.WriteRecord(p.fetcher.Disk, opCheckpoint, p.checkpointPath, checkpointKind, checkpointVersion, n); err != nil {
+		return onDisk(p.checkpointPath, err)
 	}
-	p.noted = p.have
+	p.saved = p.have
 	return nil
 }
 
@@ -397,8 +397,8 @@ func (p *part) commit(final string) error {
 	}
 	if p.want.SHA512 == "" {
 		// Before the file has its name: without it the file would be fetched again.
-		done := doneNote{URL: p.url, Tag: p.tag, Size: p.have, SHA512: digestOf(p.sum)}
-		if err := disk.WriteRecord(d, opNote, final+doneSuffix, doneKind, doneVersion, done); err != nil {
+		done := completion{URL: p.url, Tag: p.tag, Size: p.have, SHA512: digestOf(p.sum)}
+		if err := disk.WriteRecord(d, opCheckpoint, final+doneSuffix, doneKind, doneVersion, done); err != nil {
 			return onDisk(final+doneSuffix, err)
 		}
 	}
@@ -408,21 +408,21 @@ func (p *part) commit(final string) error {
 	if err := d.SyncDir(op, filepath.Dir(final)); err != nil {
 		return onDisk(final, err)
 	}
-	// Not before the rename is durable: a part without its note begins anew.
-	if err := removeNote(d, p.notePath); err != nil {
-		return onDisk(p.notePath, err)
+	// Not before the rename is durable: a part without its checkpoint begins anew.
+	if err := removeCopies(d, p.checkpointPath); err != nil {
+		return onDisk(p.checkpointPath, err)
 	}
 	return nil
 }
 
-// end closes the part: kept with a note, for whoever goes on with it, or removed.
+// end closes the part: kept with a checkpoint, for whoever goes on with it, or removed.
 // After a commit there is nothing left to do.
 func (p *part) end(keep bool) {
 	if p.file == nil {
 		return
 	}
-	if keep && p.have > p.noted {
-		_ = p.note() // then the part is worth what was noted before
+	if keep && p.have > p.saved {
+		_ = p.save() // then the part is worth what was saved before
 	}
 	_ = p.file.Close()
 	p.file = nil

@@ -14,14 +14,14 @@ import (
 const (
 	testDir   = "/data/downloads"
 	testSize  = 100_000
-	testEvery = 30_000 // between two notes
+	testEvery = 30_000 // between two checkpoints
 	testRead  = 10_000 // more than comes at once over a pipe
 )
 
 // onMemDisk downloads over HTTP or from a folder onto d.
 func (w *world) onMemDisk(d *memDisk, urls []string, want Want) error {
 	f := w.fetcher()
-	f.Disk, f.testOnlyNoteEvery = d, testEvery
+	f.Disk, f.testOnlyCheckpointEvery = d, testEvery
 	return f.Fetch(w.Context(), urls, testDir, "p", want, nil)
 }
 
@@ -33,8 +33,8 @@ func (w *world) converges(d *memDisk, urls []string, want Want, data []byte) err
 	if i := d.names[testDir+"/p"]; i == nil || !bytes.Equal(i.data, data) || !bytes.Equal(i.synced, data) || d.durable[testDir+"/p"] != i {
 		return errors.New("the file is not there, durable and whole")
 	}
-	// What lies beside it is the note, and for a while what an interrupted write
-	// of a note leaves, which Discard knows.
+	// What lies beside it is the checkpoint, and for a while what an interrupted write
+	// of a checkpoint leaves, which Discard knows.
 	left := slices.DeleteFunc(d.list(testDir), func(name string) bool { return strings.HasPrefix(name, "p.done") })
 	if !slices.Equal(left, []string{"p"}) {
 		return fmt.Errorf("the folder holds %q", left)
@@ -119,7 +119,7 @@ func (w *world) crashEverywhere(h *host, want Want, data []byte, skip func(strin
 			}
 			had, before := d.part(testDir), len(h.requests())
 			err := w.converges(d.after(model), []string{h.url}, want, data)
-			most := len(data) - had + testEvery + testRead // a note may be in the making
+			most := len(data) - had + testEvery + testRead // a checkpoint may be in the making
 			if over {
 				most = 0
 			}

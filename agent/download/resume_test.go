@@ -240,7 +240,7 @@ func TestAWholePartIsOnlyCommitted(t *testing.T) {
 	t.Run("of a known size", func(t *testing.T) {
 		both(t, data, func(w *world, want Want) {
 			h := w.host("one", data)
-			w.leavePart(partNote{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: int64(len(data))}, data)
+			w.leavePart(checkpoint{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: int64(len(data))}, data)
 			w.fetch([]string{h.url}, want, nil)
 			w.holds(data, done(want)...)
 			if got := h.ranges(); len(got) != 0 {
@@ -252,7 +252,7 @@ func TestAWholePartIsOnlyCommitted(t *testing.T) {
 		both(t, data, func(w *world, want Want) {
 			want.Size = -1
 			h := w.host("one", data)
-			w.leavePart(partNote{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: -1}, data)
+			w.leavePart(checkpoint{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: -1}, data)
 			w.fetch([]string{h.url}, want, nil)
 			w.holds(data, done(want)...)
 			if got := h.ranges(); !slices.Equal(got, []string{from(len(data))}) {
@@ -264,7 +264,7 @@ func TestAWholePartIsOnlyCommitted(t *testing.T) {
 		both(t, data, func(w *world, want Want) {
 			want.Size = -1
 			h := w.host("one", data)
-			w.leavePart(partNote{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: -1}, append(bytes.Clone(data), 1, 2, 3))
+			w.leavePart(checkpoint{Digest: want.SHA512, URL: h.url, Tag: h.tag, Size: -1}, append(bytes.Clone(data), 1, 2, 3))
 			w.fetch([]string{h.url}, want, nil)
 			w.holds(data, done(want)...)
 		})
@@ -279,29 +279,29 @@ func TestAWholePartIsOnlyCommitted(t *testing.T) {
 }
 
 // leavePart is what an earlier process left; n is completed.
-func (w *world) leavePart(n partNote, data []byte) {
+func (w *world) leavePart(n checkpoint, data []byte) {
 	w.Helper()
 	path := filepath.Join(w.dir, "p")
 	if err := os.WriteFile(path+partSuffix, data, 0o600); err != nil {
 		w.Fatal(err)
 	}
 	n.Length, n.SHA512 = int64(len(data)), wantOf(data).SHA512
-	if err := disk.WriteRecord(disk.OS{}, "test", path+noteSuffix, noteKind, noteVersion, n); err != nil {
+	if err := disk.WriteRecord(disk.OS{}, "test", path+checkpointSuffix, checkpointKind, checkpointVersion, n); err != nil {
 		w.Fatal(err)
 	}
 }
 
 func TestAPartThatIsNotWhatItsNoteSaysBeginsAnew(t *testing.T) {
 	data := noise(1, 1<<20)
-	part, note := "p"+partSuffix, "p"+noteSuffix
+	part, checkpoint := "p"+partSuffix, "p"+checkpointSuffix
 	for name, damage := range map[string]func(dir string) error{
 		"the part is shorter": func(dir string) error { return os.Truncate(filepath.Join(dir, part), 100_000) },
 		"the part is zeros": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, part), make([]byte, 700_000), 0o600)
 		},
-		"the part is gone":    func(dir string) error { return os.Remove(filepath.Join(dir, part)) },
-		"the note is gone":    func(dir string) error { return os.Remove(filepath.Join(dir, note)) },
-		"the note is damaged": func(dir string) error { return os.Truncate(filepath.Join(dir, note), 50) },
+		"the part is gone":          func(dir string) error { return os.Remove(filepath.Join(dir, part)) },
+		"the checkpoint is gone":    func(dir string) error { return os.Remove(filepath.Join(dir, checkpoint)) },
+		"the checkpoint is damaged": func(dir string) error { return os.Truncate(filepath.Join(dir, checkpoint), 50) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, data, func(w *world, want Want) {
@@ -320,7 +320,7 @@ func TestAPartThatIsNotWhatItsNoteSaysBeginsAnew(t *testing.T) {
 	}
 }
 
-// A power cut may leave anything behind the bytes that were noted.
+// A power cut may leave anything behind the bytes that were saved.
 func TestWhatLiesBehindTheNotedBytesIsCutOff(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
@@ -435,7 +435,7 @@ func TestAWrongBeginningIsNotTheSourcesFault(t *testing.T) {
 				inWorld(t, func(w *world) {
 					h := w.host("one", data)
 					h.always = always
-					w.leavePart(partNote{Digest: wantOf(data).SHA512, URL: h.url, Tag: h.tag, Size: int64(len(data))}, evil[:had])
+					w.leavePart(checkpoint{Digest: wantOf(data).SHA512, URL: h.url, Tag: h.tag, Size: int64(len(data))}, evil[:had])
 					w.fetch([]string{h.url}, wantOf(data), nil)
 					w.holds(data)
 				})

@@ -133,7 +133,7 @@ func TestSourcesAreAskedInOrder(t *testing.T) {
 			return
 		}
 		pause := time.Duration(rapid.IntRange(0, 60).Draw(r, "pause")) * time.Second
-		next := nextRound(sources, now, pause)
+		next := nextRetry(sources, now, pause)
 		if next.Before(now.Add(pause)) || len(order(sources, nil, next)) == 0 {
 			r.Fatalf("at %s nobody may be asked", next.Sub(now))
 		}

@@ -90,7 +90,7 @@ func TestABodyOfUnknownLengthIsHeldToThePromise(t *testing.T) {
 		w.fetch([]string{long.url, short.url, good.url}, wantOf(data), nil)
 		w.holds(data)
 		err := w.fetcher().Fetch(w.Context(), []string{long.url}, w.dir, "q", Want{Size: int64(len(data))}, nil)
-		if err == nil || Temporary(err) || !strings.Contains(err.Error(), "sends more than the 100000 bytes") {
+		if err == nil || Transient(err) || !strings.Contains(err.Error(), "sends more than the 100000 bytes") {
 			w.Errorf("too long: %v", err)
 		}
 	})
@@ -135,7 +135,7 @@ func TestWhatEndsADownload(t *testing.T) {
 		want      Want
 		is        error
 		says      []string
-		temporary bool
+		transient bool
 		kept      bool
 	}{
 		{name: "not there", hosts: one(answers(404)), is: ErrNotFound, says: []string{"http://one/p: not found", "`muster package push`"}},
@@ -156,15 +156,15 @@ func TestWhatEndsADownload(t *testing.T) {
 		{name: "no URL", urls: []string{"http://user:secret@[x/"}, says: []string{"http://host/path"}},
 		{name: "no digest", urls: []string{"http://one/p"}, want: Want{SHA512: "abc"}, says: []string{`want.sha512: is "abc"`, "128"}},
 		{name: "cannot write", hosts: one(serve), disk: broken{}, says: []string{"input/output error", "check the disk"}},
-		{name: "no space", hosts: one(serve), disk: full{}, says: []string{"not enough disk space", "free some"}, temporary: true},
-		{name: "no space left", hosts: one(serve), disk: broken{full: true}, is: syscall.ENOSPC, says: []string{"free some"}, temporary: true},
-		{name: "busy for ever", hosts: one(answers(503)), says: []string{"gave up after 20 attempts", "http://one/p: server answered 503"}, temporary: true, kept: true},
-		{name: "nobody there", urls: []string{"http://nobody/p"}, is: syscall.ECONNREFUSED, says: []string{"gave up after 20 attempts", "http://nobody/p: dial tcp"}, temporary: true, kept: true},
+		{name: "no space", hosts: one(serve), disk: full{}, says: []string{"not enough disk space", "free some"}, transient: true},
+		{name: "no space left", hosts: one(serve), disk: broken{full: true}, is: syscall.ENOSPC, says: []string{"free some"}, transient: true},
+		{name: "busy for ever", hosts: one(answers(503)), says: []string{"gave up after 20 attempts", "http://one/p: server answered 503"}, transient: true, kept: true},
+		{name: "nobody there", urls: []string{"http://nobody/p"}, is: syscall.ECONNREFUSED, says: []string{"gave up after 20 attempts", "http://nobody/p: dial tcp"}, transient: true, kept: true},
 		{
 			name: "busy here, not there", hosts: map[string]behaviour{"one": answers(404), "two": answers(503)},
-			is: ErrNotFound, says: []string{"http://one/p: not found", "; http://two/p: server answered 503"}, temporary: true, kept: true,
+			is: ErrNotFound, says: []string{"http://one/p: not found", "; http://two/p: server answered 503"}, transient: true, kept: true,
 		},
-		{name: "a byte at a time", hosts: one(without(breaks(100), "Range")), says: []string{"gave up", "ended after 100 of 1000 bytes"}, temporary: true, kept: true},
+		{name: "a byte at a time", hosts: one(without(breaks(100), "Range")), says: []string{"gave up", "ended after 100 of 1000 bytes"}, transient: true, kept: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -194,8 +194,8 @@ func TestWhatEndsADownload(t *testing.T) {
 				if strings.Contains(err.Error(), "secret") {
 					w.Errorf("error %q tells a secret", err)
 				}
-				if Temporary(err) != c.temporary || Kept(err) != c.kept {
-					w.Errorf("%q: temporary %t, kept %t", err, Temporary(err), Kept(err))
+				if Transient(err) != c.transient || Kept(err) != c.kept {
+					w.Errorf("%q: transient %t, kept %t", err, Transient(err), Kept(err))
 				}
 				if left := names(w.T, w.dir); !c.kept && len(left) > 0 && c.disk == nil {
 					w.Errorf("left behind: %q", left)
@@ -290,15 +290,15 @@ func TestSmall(t *testing.T) {
 		if err != nil || string(data) != "signature" {
 			t.Errorf("got %q, %v", data, err)
 		}
-		if _, err = w.fetcher().Small(w.Context(), []string{big.url}); err == nil || Temporary(err) || !strings.Contains(err.Error(), "more than 65536 bytes") {
+		if _, err = w.fetcher().Small(w.Context(), []string{big.url}); err == nil || Transient(err) || !strings.Contains(err.Error(), "more than 65536 bytes") {
 			t.Errorf("too big: %v", err)
 		}
-		if _, err = w.fetcher().Small(w.Context(), []string{missing.url}); !errors.Is(err, ErrNotFound) || Temporary(err) {
+		if _, err = w.fetcher().Small(w.Context(), []string{missing.url}); !errors.Is(err, ErrNotFound) || Transient(err) {
 			t.Errorf("missing: %v", err)
 		}
 		busy.always = stalls(3)
 		begun := time.Now()
-		if _, err = w.fetcher().Small(w.Context(), []string{busy.url}); err == nil || !Temporary(err) || time.Since(begun) < MaxAttempts*StallTimeout {
+		if _, err = w.fetcher().Small(w.Context(), []string{busy.url}); err == nil || !Transient(err) || time.Since(begun) < MaxAttempts*StallTimeout {
 			t.Errorf("stalled: %v after %s", err, time.Since(begun))
 		}
 	})

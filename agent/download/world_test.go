@@ -87,8 +87,8 @@ func (w *world) stopAfter(n int, h *host, urls []string, want Want) {
 			cancel(stopping)
 		}
 	})
-	if !errors.Is(err, stopping) || !Kept(err) || Temporary(err) {
-		w.Fatalf("error %v, kept %t, temporary %t", err, Kept(err), Temporary(err))
+	if !errors.Is(err, stopping) || !Kept(err) || Transient(err) {
+		w.Fatalf("error %v, kept %t, transient %t", err, Kept(err), Transient(err))
 	}
 }
 

@@ -92,9 +92,9 @@ func ParseKeys(given []string) (trust.Keyring, error) {
 	return ring, nil
 }
 
-// introduction is an enrolment whose server and publishers are known, and that
+// session is an enrolment whose server and publishers are known, and that
 // has changed nothing yet.
-type introduction struct {
+type session struct {
 	Enrollment
 	id     identity.Identity
 	ring   trust.Keyring // of hosts without a root
@@ -103,53 +103,53 @@ type introduction struct {
 }
 
 // prepare asks the server for what the operator has named by digest.
-func (e Enrollment) prepare(ctx context.Context) (*introduction, error) {
+func (e Enrollment) prepare(ctx context.Context) (*session, error) {
 	ring, err := e.check()
 	if err != nil {
 		return nil, err
 	}
-	in := &introduction{Enrollment: e, ring: ring, id: identity.Identity{ServerURL: strings.TrimRight(e.URL, "/")}}
+	s := &session{Enrollment: e, ring: ring, id: identity.Identity{ServerURL: strings.TrimRight(e.URL, "/")}}
 	for _, k := range ring {
-		in.id.TrustedKeys = append(in.id.TrustedKeys, k.String())
+		s.id.TrustedKeys = append(s.id.TrustedKeys, k.String())
 	}
-	if err := pinCA(ctx, e, &in.id); err != nil {
+	if err := pinCA(ctx, e, &s.id); err != nil {
 		return nil, err
 	}
-	client, err := (gateway.Trust{CAPEM: in.id.CAPEM}).HTTPClient(in.id.ServerURL, nil)
+	client, err := (gateway.Trust{CAPEM: s.id.CAPEM}).HTTPClient(s.id.ServerURL, nil)
 	if err != nil {
 		return nil, err
 	}
-	in.server = &gateway.Client{HTTP: client, URL: in.id.ServerURL}
+	s.server = &gateway.Client{HTTP: client, URL: s.id.ServerURL}
 	if e.TrustRoot != "" {
-		if in.root, err = in.fetchRoot(ctx); err != nil {
-			in.close()
+		if s.root, err = s.fetchRoot(ctx); err != nil {
+			s.close()
 			return nil, fmt.Errorf("--trust-root: %w", err)
 		}
 	}
-	return in, nil
+	return s, nil
 }
 
-func (in *introduction) close() { in.server.HTTP.CloseIdleConnections() }
+func (s *session) close() { s.server.HTTP.CloseIdleConnections() }
 
-func (in *introduction) fetchRoot(ctx context.Context) ([]byte, error) {
-	if !strings.HasPrefix(in.TrustRoot, "sha256:") {
-		return os.ReadFile(in.TrustRoot)
+func (s *session) fetchRoot(ctx context.Context) ([]byte, error) {
+	if !strings.HasPrefix(s.TrustRoot, "sha256:") {
+		return os.ReadFile(s.TrustRoot)
 	}
-	return tuf.FetchRoot(ctx, in.server.TrustFile, in.TrustRoot)
+	return tuf.FetchRoot(ctx, s.server.TrustFile, s.TrustRoot)
 }
 
 // pin makes the root the one this host believes, and gives who then decides what
 // may be installed.
-func (in *introduction) pin(d disk.Disk, top string) (trust.Authority, error) {
+func (s *session) pin(d disk.Disk, top string) (trust.Authority, error) {
 	dir := layout.Path(top, layout.TrustDir)
-	if in.root == nil {
+	if s.root == nil {
 		// What an earlier enrolment trusted must not decide any more.
-		return in.ring, d.RemoveAll(opEnroll, dir)
+		return s.ring, d.RemoveAll(opEnroll, dir)
 	}
-	if err := tuf.Pin(d, dir, in.root); err != nil {
+	if err := tuf.Pin(d, dir, s.root); err != nil {
 		return nil, fmt.Errorf("--trust-root: %w", err)
 	}
-	return &tuf.Client{Disk: d, Dir: dir, Fetch: in.server.TrustFile}, nil
+	return &tuf.Client{Disk: d, Dir: dir, Fetch: s.server.TrustFile}, nil
 }
 
 const opEnroll = "enroll"
@@ -157,31 +157,31 @@ const opEnroll = "enroll"
 // Enroll introduces the host under top to a server and stores its identity.
 // running is the version the agent will report.
 func Enroll(ctx context.Context, d disk.Disk, top string, e Enrollment, running manifest.Identity, h host.Info) (*identity.Identity, error) {
-	in, err := e.prepare(ctx)
+	s, err := e.prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer in.close()
-	return in.enroll(ctx, d, top, running, h)
+	defer s.close()
+	return s.enroll(ctx, d, top, running, h)
 }
 
-func (in *introduction) enroll(ctx context.Context, d disk.Disk, top string, running manifest.Identity, h host.Info) (*identity.Identity, error) {
+func (s *session) enroll(ctx context.Context, d disk.Disk, top string, running manifest.Identity, h host.Info) (*identity.Identity, error) {
 	full := manifest.Package{Version: running.Version, Snapshot: running.Snapshot}.FullVersion()
-	in.server.Version = full
-	resp, err := in.server.Enroll(ctx, in.Token, agentapi.EnrollRequest{
+	s.server.Version = full
+	resp, err := s.server.Enroll(ctx, s.Token, agentapi.EnrollRequest{
 		Type: "PERMANENT",
 		Metadata: agentapi.EnrollMetadata{
 			Local: h.Metadata(host.Agent{Version: full, Snapshot: running.Snapshot, Build: running.String(), LogLevel: "info"}),
-			Tags:  in.Tags,
+			Tags:  s.Tags,
 		},
 	})
 	if err != nil {
 		return nil, explainEnroll(err)
 	}
-	if _, err := in.pin(d, top); err != nil {
+	if _, err := s.pin(d, top); err != nil {
 		return nil, err
 	}
-	id := in.id
+	id := s.id
 	id.AgentID, id.APIKey, id.EnrolledAt = resp.Item.ID, resp.Item.AccessAPIKey, time.Now().UTC()
 	if err := saveWatcher(d, top, id, resp.Item.WatcherAPIKey); err != nil {
 		return nil, err

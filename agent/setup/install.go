@@ -66,12 +66,12 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	if err != nil {
 		return out, err
 	}
-	var in *introduction
+	var s *session
 	if i.Enrollment != nil {
-		if in, err = i.Enrollment.prepare(ctx); err != nil {
+		if s, err = i.Enrollment.prepare(ctx); err != nil {
 			return out, err
 		}
-		defer in.close()
+		defer s.close()
 	}
 	defer func() {
 		if err != nil {
@@ -83,7 +83,7 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 			return out, err
 		}
 	}
-	pkg, err := i.unpack(ctx, in)
+	pkg, err := i.unpack(ctx, s)
 	if err != nil {
 		return out, err
 	}
@@ -96,8 +96,8 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 			return out, err
 		}
 	}
-	if in != nil {
-		out.Identity, err = in.enroll(ctx, i.Disk, i.Top, out.Version, host.Read())
+	if s != nil {
+		out.Identity, err = s.enroll(ctx, i.Disk, i.Top, out.Version, host.Read())
 		if err != nil {
 			return out, err
 		}
@@ -130,11 +130,11 @@ func (i Installation) checkTop() (existed bool, err error) {
 	return true, nil
 }
 
-func (i Installation) unpack(ctx context.Context, in *introduction) (manifest.Package, error) {
+func (i Installation) unpack(ctx context.Context, s *session) (manifest.Package, error) {
 	if i.Package == "" {
 		return i.copyRunning()
 	}
-	authority, err := i.authority(in)
+	authority, err := i.authority(s)
 	if err != nil {
 		return manifest.Package{}, err
 	}
@@ -153,9 +153,9 @@ func (i Installation) unpack(ctx context.Context, in *introduction) (manifest.Pa
 
 // authority decides whether the package may be installed: what the host will
 // trust later, or the keys that were named for this package alone.
-func (i Installation) authority(in *introduction) (trust.Authority, error) {
-	if in != nil {
-		return in.pin(i.Disk, i.Top)
+func (i Installation) authority(s *session) (trust.Authority, error) {
+	if s != nil {
+		return s.pin(i.Disk, i.Top)
 	}
 	return ParseKeys(i.TrustKeys)
 }
@@ -288,7 +288,7 @@ func removeInstalled(d disk.Disk, top string) error {
 	for _, name := range slices.Concat(names, layout.Copies(layout.IdentityFile), layout.Copies(layout.WatcherIdentityFile)) {
 		errs = append(errs, d.Remove(opInstall, layout.Path(top, name)))
 	}
-	errs = append(errs, d.Remove(opInstall, probe.SocketPath(top)), d.RemoveAll(opInstall, control.Workshop(top)))
+	errs = append(errs, d.Remove(opInstall, probe.SocketPath(top)), d.RemoveAll(opInstall, control.StagingDir(top)))
 	errs = append(errs, d.RemoveAll(opInstall, layout.Path(top, layout.DataDir)))
 	return errors.Join(errs...)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kardianos/service"
 
 	"github.com/muster-fleet/muster/agent/daemon"
-	"github.com/muster-fleet/muster/agent/units"
+	"github.com/muster-fleet/muster/agent/services"
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
@@ -45,18 +45,18 @@ func agentService(name, top string) (service.Service, error) {
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster agent", Description: "Muster agent in " + top,
 		Executable: layout.Path(top, layout.AgentLink), Arguments: []string{"run", "--top", top},
-		Option: service.KeyValue{"SystemdScript": units.AgentSystemd(top)},
+		Option: service.KeyValue{"SystemdScript": services.AgentSystemd(top)},
 	})
 }
 
 func watcherService(agent, top string) (service.Service, error) {
-	name := units.WatcherName(agent)
+	name := services.WatcherName(agent)
 	return service.New(nothing{}, &service.Config{
 		Name: name, DisplayName: "Muster upgrade watcher", Description: "Muster upgrade watcher in " + top,
 		Executable: layout.Path(top, layout.WatcherLink), Arguments: []string{"--top", top},
 		Option: service.KeyValue{
-			"SystemdScript": units.WatcherSystemd(top), "LaunchdConfig": units.WatcherLaunchd(name, top),
-			"UpstartScript": units.WatcherUpstart(top), "OpenRCScript": units.WatcherOpenRC(top),
+			"SystemdScript": services.WatcherSystemd(top), "LaunchdConfig": services.WatcherLaunchd(name, top),
+			"UpstartScript": services.WatcherUpstart(top), "OpenRCScript": services.WatcherOpenRC(top),
 		},
 	})
 }
@@ -93,7 +93,7 @@ func (nothing) Stop(service.Service) error  { return nil }
 
 // Install registers the agent, and the watcher for the time after a power cut.
 func (Manager) Install(top string) (string, error) {
-	if err := units.CheckTop(top); err != nil {
+	if err := services.CheckTop(top); err != nil {
 		return "", err
 	}
 	name := ServiceName(top)
@@ -187,7 +187,7 @@ func (Manager) Remove(name, top string) error {
 		if err != nil {
 			return err
 		}
-		errs = append(errs, remove(w, units.WatcherName(name)))
+		errs = append(errs, remove(w, services.WatcherName(name)))
 	}
 	return errors.Join(errs...)
 }
@@ -216,12 +216,12 @@ func removeUnit(s service.Service, name string) error {
 	}
 	if err := s.Stop(); err != nil {
 		// A unit that systemd could not read, it cannot stop either.
-		if running, rerr := units.Running(name); running || rerr != nil {
+		if running, rerr := services.Running(name); running || rerr != nil {
 			return errors.Join(err, rerr)
 		}
 	}
 	if err := s.Uninstall(); err != nil {
 		return err
 	}
-	return units.Forget(name)
+	return services.Forget(name)
 }

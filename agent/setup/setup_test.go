@@ -123,7 +123,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(top, "notes.txt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(control.Workshop(top), 0o700); err != nil { // of an agent that was killed as it started
+	if err := os.Mkdir(control.StagingDir(top), 0o700); err != nil { // of an agent that was killed as it started
 		t.Fatal(err)
 	}
 	r := Removal{Disk: disk.OS{}, Top: top, Services: m, Lock: daemon.FileLock, Running: done.Version}

@@ -253,7 +253,7 @@ func Transient(err error) error {
 
 // transientLink marks an error of the downloader, if another try may help.
 func transientLink(err error) error {
-	if download.Temporary(err) {
+	if download.Transient(err) {
 		return Transient(err)
 	}
 	return err

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/agent/units"
+	"github.com/muster-fleet/muster/agent/services"
 )
 
 const (
@@ -66,13 +66,13 @@ var ErrNothingToWatch = errors.New("it left at once")
 // watches.
 func (p Programs) Start(ctx context.Context, path, top string) (Watcher, error) {
 	if p.Service != "" {
-		w, err := units.StartWatcher(ctx, p.Service)
+		w, err := services.StartWatcher(ctx, p.Service)
 		switch {
 		case err == nil:
 			return w, nil
-		case errors.Is(err, units.ErrNothingToWatch):
+		case errors.Is(err, services.ErrNothingToWatch):
 			return nil, fmt.Errorf("%w: %w", ErrNothingToWatch, err)
-		case !errors.Is(err, units.ErrNoUnit):
+		case !errors.Is(err, services.ErrNoUnit):
 			return nil, err
 		}
 	}

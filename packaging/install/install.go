@@ -88,7 +88,7 @@ func InspectOn(ctx context.Context, d disk.Disk, archivePath string) (*Contents,
 		return nil, err
 	}
 	defer f.Close()
-	c, err := survey(ctx, f, defaultLimits())
+	c, err := scan(ctx, f, defaultLimits())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(archivePath), err)
 	}

@@ -549,7 +549,7 @@ func FuzzRead(f *testing.F) {
 	}
 	l := limits{entries: 100, unpacked: 1 << 20, ratio: 100}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := survey(t.Context(), &memoryFile{data: data}, l)
+		c, err := scan(t.Context(), &memoryFile{data: data}, l)
 		if err != nil {
 			return
 		}

@@ -20,8 +20,8 @@ func isLegacyFile(name string) bool {
 	return version || slices.Contains(manifest.LegacyCommitFiles(), name)
 }
 
-// take keeps one byte more than a file may have, for it to be found too long.
-func (l legacyFiles) take(name string, content io.Reader) (int64, error) {
+// consume keeps one byte more than a file may have, for it to be found too long.
+func (l legacyFiles) consume(name string, content io.Reader) (int64, error) {
 	head, err := io.ReadAll(io.LimitReader(content, manifest.MaxLegacyFile+1))
 	if err != nil {
 		return 0, err

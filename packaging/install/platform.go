@@ -175,10 +175,10 @@ func machoPlatform(head []byte) platform {
 	return darwin
 }
 
-// settlePlatform compares what the programs are with what the package says, and
+// resolvePlatform compares what the programs are with what the package says, and
 // fills in what it leaves open. programs are known by their names in the archive,
 // places as plan gives them.
-func settlePlatform(p *manifest.Package, programs map[string]platform, places map[string]string) error {
+func resolvePlatform(p *manifest.Package, programs map[string]platform, places map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
 		place, unpacked := places[name]
 		if !unpacked || strings.Contains(place, "/") {

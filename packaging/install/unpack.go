@@ -47,7 +47,7 @@ func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits)
 		return none, err
 	}
 	defer f.Close()
-	c, err := survey(ctx, f, l)
+	c, err := scan(ctx, f, l)
 	if err != nil {
 		return none, err
 	}

@@ -19,8 +19,8 @@ import (
 var redundant = []struct{ prefix, why string }{
 	{"active commit syncdir", "the journal's next entry, or the outcome, lies in the same folder and is synced before anything rests on it"},
 	{"copy state sync ", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
-	{"copy state syncdir <home>$", "the hand-over, which follows, syncs the same folder"},
-	{"hand over", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
+	{"copy state syncdir <home>$", "the queue snapshot, which follows, syncs the same folder"},
+	{"queue snapshot", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
 	{"decision sync", "without the decision the watch is repeated; once the pointer is back it ends as rolled back all the same, and only the reason is lost"},
 	{"download", "an archive is believed only after its signature was checked; a damaged one is removed and fetched again"},
 	{"failed versions", "written again at every start as long as the outcome is there"},
@@ -39,7 +39,7 @@ var redundant = []struct{ prefix, why string }{
 // shows nothing, so all are.
 var together = map[string][]string{
 	"every sync of the names in a new home": {
-		"unpack syncdir data/.unpack-<home>", "copy state syncdir <home>", "hand over syncdir <home>", "queue syncdir <home>",
+		"unpack syncdir data/.unpack-<home>", "copy state syncdir <home>", "queue snapshot syncdir <home>", "queue syncdir <home>",
 	},
 	"every sync of the names in data before the pointer moves": {
 		"unpack syncdir data", "upgrade journal syncdir data", "upgrade marker syncdir data", "active commit syncdir data",

@@ -27,11 +27,11 @@ const (
 	// seconds whatever the interval of the rules. A look costs two file reads.
 	tick = time.Second
 
-	// settleAttempts bounds how often a verdict is tried to be carried out,
-	// with settlePause before the second attempt and twice as long before each
+	// verdictAttempts bounds how often a verdict is tried to be carried out,
+	// with verdictPause before the second attempt and twice as long before each
 	// further one: a disk that is full or busy for half a minute is outlasted.
-	settleAttempts = 6
-	settlePause    = time.Second
+	verdictAttempts = 6
+	verdictPause    = time.Second
 )
 
 // Host is the agent as the watcher can reach it.
@@ -132,11 +132,11 @@ func (w *Watch) Run(ctx context.Context) (*handoff.Outcome, error) {
 func (w *Watch) carryOut(ctx context.Context, m handoff.Marker, p plan) (o *handoff.Outcome, err error) {
 	switch p.do {
 	case keepNew:
-		o, err = w.settle(ctx, func(context.Context) (handoff.Outcome, error) { return w.commit(m) })
+		o, err = w.retry(ctx, func(context.Context) (handoff.Outcome, error) { return w.commit(m) })
 	case putBack:
 		w.Log.Warn("rolling back", "from", m.To.String(), "to", m.From.String(), "code", p.reason.Code, "reason", p.reason.Text)
 		w.announce(ctx, m, p.seen, p.reason)
-		o, err = w.settle(ctx, func(ctx context.Context) (handoff.Outcome, error) {
+		o, err = w.retry(ctx, func(ctx context.Context) (handoff.Outcome, error) {
 			return w.rollBack(ctx, m, p.reason, p.keep)
 		})
 	default:
@@ -198,7 +198,7 @@ func movedBack(m handoff.Marker) handoff.Reason {
 // watcher started by the marker's mere presence comes between the two.
 func (w *Watch) awaitSwitch(ctx context.Context, m handoff.Marker) (plan, error) {
 	w.Log.Info("waiting for the agent to switch", "to", m.To.String(), "at_most", handOver)
-	w.tell(History{}.report(m, Watching))
+	w.send(History{}.report(m, Watching))
 	for waited := time.Duration(0); waited < handOver; waited += tick {
 		if err := pause(ctx, tick); err != nil {
 			return plan{}, err
@@ -240,14 +240,14 @@ func (w *Watch) withdrawn(m handoff.Marker) *plan {
 
 // state is what the loop carries from round to round.
 type state struct {
-	history History
-	asked   time.Time
-	missing time.Duration // how long the pointer has been missing
-	said    string        // last line of Waiting that was logged
-	saidAt  time.Time
-	told    string // mood of the last report
-	toldAt  time.Time
-	checker *checker
+	history  History
+	asked    time.Time
+	missing  time.Duration // how long the pointer has been missing
+	logged   string        // the last status that was logged
+	loggedAt time.Time
+	sent     string // the last status that was sent
+	sentAt   time.Time
+	checker  *checker
 }
 
 func (w *Watch) watch(ctx context.Context, m handoff.Marker) (plan, error) {
@@ -297,7 +297,7 @@ func (w *Watch) round(ctx context.Context, m handoff.Marker, s *state) plan {
 	case RollBack:
 		return plan{do: putBack, reason: v.Reason}
 	}
-	w.say(m, s)
+	w.reportStatus(m, s)
 	w.supervise(m, s.history)
 	s.checker.start(ctx, s.history)
 	return plan{}
@@ -359,38 +359,38 @@ func (w *Watch) supervise(m handoff.Marker, h History) {
 	w.Log.Warn("the agent was gone and was started again", "ends_so_far", h.crashes())
 }
 
-// sayAgain is the time after which an unchanged watch is logged again.
-const sayAgain = time.Minute
+// logAgain is the time after which an unchanged watch is logged again.
+const logAgain = time.Minute
 
-func (w *Watch) say(m handoff.Marker, s *state) {
-	mood := s.history.mood(m)
-	if mood != s.told || time.Since(s.toldAt) >= reportEvery(m) {
-		s.told, s.toldAt = mood, time.Now()
-		w.tell(s.history.report(m, Watching))
+func (w *Watch) reportStatus(m handoff.Marker, s *state) {
+	status := s.history.status(m)
+	if status != s.sent || time.Since(s.sentAt) >= reportEvery(m) {
+		s.sent, s.sentAt = status, time.Now()
+		w.send(s.history.report(m, Watching))
 	}
-	if mood == s.said && time.Since(s.saidAt) < sayAgain {
+	if status == s.logged && time.Since(s.loggedAt) < logAgain {
 		return
 	}
-	s.said, s.saidAt = mood, time.Now()
+	s.logged, s.loggedAt = status, time.Now()
 	w.Log.Info("watching", "waiting", Waiting(m, s.history))
 }
 
-// settle carries a verdict out. It no longer follows ctx: half a rollback is
-// worse than a late end.
-func (w *Watch) settle(ctx context.Context, act func(context.Context) (handoff.Outcome, error)) (*handoff.Outcome, error) {
+// retry calls act until a verdict is carried out. It no longer follows ctx: half a
+// rollback is worse than a late end.
+func (w *Watch) retry(ctx context.Context, act func(context.Context) (handoff.Outcome, error)) (*handoff.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
 	defer cancel()
-	wait := settlePause
+	wait := verdictPause
 	for attempt := 1; ; attempt++ {
 		o, err := act(ctx)
 		if err == nil {
 			w.Log.Info("the watch is over", "result", o.Result, "version", o.To.String(), "previous", o.From.String())
 			return &o, nil
 		}
-		if attempt == settleAttempts || ctx.Err() != nil {
+		if attempt == verdictAttempts || ctx.Err() != nil {
 			return nil, fmt.Errorf("the verdict could not be carried out in %d attempts, run muster-watcher again to go on: %w", attempt, err)
 		}
-		w.Log.Warn("the verdict could not be carried out yet", "attempt", attempt, "of", settleAttempts, "error", err)
+		w.Log.Warn("the verdict could not be carried out yet", "attempt", attempt, "of", verdictAttempts, "error", err)
 		if err := pause(ctx, wait); err != nil {
 			return nil, err
 		}

@@ -41,7 +41,7 @@ func TestLoop(t *testing.T) {
 			t.Error("the previous version was removed")
 		}
 		if took := time.Since(begin); took < 10*time.Minute || took > 11*time.Minute {
-			t.Errorf("took %v, want the grace of 10m and the hand-over", took)
+			t.Errorf("took %v, want the grace of 10m and the switch", took)
 		}
 		if s.host.restarts+s.host.starts != 0 {
 			t.Error("a good version was started or restarted by the watcher")

@@ -78,12 +78,12 @@ func (h History) report(m handoff.Marker, stage Stage) Report {
 	return r
 }
 
-// mood changes with what an operator wants to know at once.
-func (h History) mood(m handoff.Marker) string {
+// status changes with what an operator wants to know at once.
+func (h History) status(m handoff.Marker) string {
 	return fmt.Sprint(h.cond.kind, h.cond.health.State, h.cond.health.Fleet.State, h.crashes(), failingChecks(m, h))
 }
 
-func (w *Watch) tell(r Report) {
+func (w *Watch) send(r Report) {
 	if w.Server != nil {
 		w.Server.Tell(r)
 	}

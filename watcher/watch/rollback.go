@@ -23,7 +23,7 @@ const (
 	// startPoll is the time between two questions whether it answers.
 	startPoll = time.Second
 
-	// rollbackDeadline bounds a whole rollback: settleAttempts, each with its
+	// rollbackDeadline bounds a whole rollback: verdictAttempts, each with its
 	// start timeout and a stop that may take as long. What hangs longer is the
 	// disk, and the next watcher goes on.
 	rollbackDeadline = 10 * time.Minute

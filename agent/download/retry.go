@@ -31,7 +31,7 @@ type source struct {
 // when it broke off.
 type try func(ctx context.Context, s *source) (moved bool, err error)
 
-// errNotYet: no source has given the whole file in this round.
+// errNotYet: no source has given the whole file at this try.
 var errNotYet = errors.New("not yet")
 
 // fromAny asks the sources in order, again and again, until one attempt
@@ -45,7 +45,7 @@ func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why s
 	b := backoff.Backoff{Rand: f.Rand}
 	var first *source
 	for {
-		gave, err := round(ctx, order(sources, first, time.Now()), ask)
+		gave, err := askEach(ctx, order(sources, first, time.Now()), ask)
 		if !errors.Is(err, errNotYet) {
 			return err
 		}
@@ -58,7 +58,7 @@ func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why s
 		if !slices.ContainsFunc(sources, (*source).worthAsking) {
 			return summary(sources)
 		}
-		until := nextRound(sources, time.Now(), b.Next())
+		until := nextRetry(sources, time.Now(), b.Next())
 		if waiting != nil {
 			waiting(reasons(sources), until)
 		}
@@ -68,9 +68,9 @@ func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why s
 	}
 }
 
-// round asks each source once, the next one at once when one fails. It ends with
+// askEach asks each source once, the next one at once when one fails. It ends with
 // the first that gave something: that one is asked again before others.
-func round(ctx context.Context, sources []*source, ask try) (gave *source, err error) {
+func askEach(ctx context.Context, sources []*source, ask try) (gave *source, err error) {
 	for _, s := range sources {
 		moved, err := ask(ctx, s)
 		if err == nil {
@@ -122,10 +122,10 @@ func order(sources []*source, first *source, now time.Time) []*source {
 	return out
 }
 
-// nextRound is when the next source may be asked: after pause, and no sooner than
+// nextRetry is when the next source may be asked: after pause, and no sooner than
 // the most patient of them allows. The pause comes on top of what a server asks
 // for, or all who were told the same would come back together.
-func nextRound(sources []*source, now time.Time, pause time.Duration) time.Time {
+func nextRetry(sources []*source, now time.Time, pause time.Duration) time.Time {
 	var earliest time.Time
 	for _, s := range sources {
 		if !s.worthAsking() {

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	noteKind    = "download-part"
-	doneKind    = "download-done"
-	noteVersion = 1
-	doneVersion = 1
+	checkpointKind    = "download-part"
+	doneKind          = "download-done"
+	checkpointVersion = 1
+	doneVersion       = 1
 )
 
-// partNote lies beside a part: which file it is the beginning of, and how much of
+// checkpoint lies beside a part: which file it is the beginning of, and how much of
 // it is on disk for certain. Bytes behind that may be zeros after a power cut.
-// Without a note, or when it does not fit, the download begins anew.
-type partNote struct {
+// Without a checkpoint, or when it does not fit, the download begins anew.
+type checkpoint struct {
 	// Digest is the SHA-512 of the whole file. Where it is known the part belongs
 	// to it; else to URL and Tag.
 	Digest string `json:"digest,omitempty"`
@@ -37,7 +37,7 @@ type partNote struct {
 }
 
 // fits says whether the part may be the beginning of what is wanted.
-func (n partNote) fits(want Want) bool {
+func (n checkpoint) fits(want Want) bool {
 	switch {
 	case n.Length <= 0, !sameDigest(n.Digest, want.SHA512):
 		return false
@@ -49,9 +49,9 @@ func (n partNote) fits(want Want) bool {
 	return n.Length <= want.Size && (n.Size < 0 || n.Size == want.Size)
 }
 
-// doneNote lies beside a file that was finished without a digest to compare it
+// completion lies beside a file that was finished without a digest to compare it
 // with: a later process takes the file only if it is still this one.
-type doneNote struct {
+type completion struct {
 	URL    string `json:"url"`
 	Tag    string `json:"tag,omitempty"`
 	Size   int64  `json:"size"`
@@ -89,12 +89,12 @@ func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, er
 		if err := f.Disk.SyncDir(op, dir); err != nil {
 			return false, onDisk(dir, err)
 		}
-		if err := errors.Join(removeNote(f.Disk, final+noteSuffix), f.Disk.Remove(op, final+partSuffix)); err != nil {
+		if err := errors.Join(removeCopies(f.Disk, final+checkpointSuffix), f.Disk.Remove(op, final+partSuffix)); err != nil {
 			return false, onDisk(dir, err)
 		}
 		return true, nil
 	}
-	if err := errors.Join(f.Disk.Remove(op, final), disk.RemoveRecord(f.Disk, opNote, final+doneSuffix)); err != nil {
+	if err := errors.Join(f.Disk.Remove(op, final), disk.RemoveRecord(f.Disk, opCheckpoint, final+doneSuffix)); err != nil {
 		return false, onDisk(final, err)
 	}
 	return false, nil
@@ -104,8 +104,8 @@ func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, er
 func (f *Fetcher) isWanted(ctx context.Context, final string, want Want) (bool, error) {
 	digest, size := want.SHA512, want.Size
 	if digest == "" {
-		var done doneNote
-		if err := disk.ReadRecord(f.Disk, opNote, final+doneSuffix, doneKind, doneVersion, &done); err != nil {
+		var done completion
+		if err := disk.ReadRecord(f.Disk, opCheckpoint, final+doneSuffix, doneKind, doneVersion, &done); err != nil {
 			return false, nil
 		}
 		if size >= 0 && size != done.Size {

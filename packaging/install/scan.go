@@ -52,9 +52,9 @@ type contents struct {
 	programs map[string]platform // those that could be started
 }
 
-// survey reads every byte of an archive and decides whether it could be
+// scan reads every byte of an archive and decides whether it could be
 // unpacked, so that an archive that is refused never touches the disk.
-func survey(ctx context.Context, f archiveFile, l limits) (*contents, error) {
+func scan(ctx context.Context, f archiveFile, l limits) (*contents, error) {
 	c := &contents{old: legacyFiles{}, programs: map[string]platform{}}
 	seen := newSeen()
 	err := read(ctx, f, l, func(e checkedEntry, content io.Reader) error {
@@ -71,7 +71,7 @@ func survey(ctx context.Context, f archiveFile, l limits) (*contents, error) {
 		if err := seen.add(e); err != nil || e.dir {
 			return err
 		}
-		size, err := c.take(name, content)
+		size, err := c.consume(name, content)
 		if err != nil {
 			return err
 		}
@@ -82,11 +82,11 @@ func survey(ctx context.Context, f archiveFile, l limits) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, c.settle()
+	return c, c.resolve()
 }
 
-// settle decides what the files come to, once all have been seen.
-func (c *contents) settle() (err error) {
+// resolve decides what the files come to, once all have been seen.
+func (c *contents) resolve() (err error) {
 	if c.legacy = c.manifest == nil; c.legacy {
 		if c.manifest, err = c.old.manifest(); err != nil {
 			return err
@@ -100,23 +100,23 @@ func (c *contents) settle() (err error) {
 			return err
 		}
 	}
-	return settlePlatform(&c.manifest.Package, c.programs, c.places)
+	return resolvePlatform(&c.manifest.Package, c.programs, c.places)
 }
 
-// take reads a file's content and keeps what tells about the package.
-func (c *contents) take(name string, content io.Reader) (int64, error) {
+// consume reads a file's content and keeps what tells about the package.
+func (c *contents) consume(name string, content io.Reader) (int64, error) {
 	switch {
 	case name == manifest.FileName:
-		return c.takeManifest(name, content)
+		return c.consumeManifest(name, content)
 	case isLegacyFile(name):
-		return c.old.take(name, content)
+		return c.old.consume(name, content)
 	case isProgram(name):
-		return c.takeProgram(name, content)
+		return c.consumeProgram(name, content)
 	}
 	return io.Copy(io.Discard, content)
 }
 
-func (c *contents) takeProgram(name string, content io.Reader) (int64, error) {
+func (c *contents) consumeProgram(name string, content io.Reader) (int64, error) {
 	head, err := io.ReadAll(io.LimitReader(content, headLength))
 	if err != nil {
 		return 0, err
@@ -126,7 +126,7 @@ func (c *contents) takeProgram(name string, content io.Reader) (int64, error) {
 	return int64(len(head)) + rest, err
 }
 
-func (c *contents) takeManifest(name string, content io.Reader) (int64, error) {
+func (c *contents) consumeManifest(name string, content io.Reader) (int64, error) {
 	counted := &countingReader{r: content}
 	m, err := manifest.Parse(counted)
 	if err != nil {

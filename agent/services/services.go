@@ -1,4 +1,4 @@
-// Package units says how a host's service manager runs the agent and its
+// Package services says how a host's service manager runs the agent and its
 // watcher: the text of their definitions for each manager, and how a watcher is
 // started through systemd. Package setup installs them; the upgrade starts the
 // watcher.
@@ -8,7 +8,7 @@
 // stop or take along the other. At boot it starts whenever an upgrade is being
 // watched: a new version that cannot even start does not start its watcher
 // either.
-package units
+package services
 
 import (
 	"encoding/xml"
