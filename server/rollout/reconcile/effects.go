@@ -15,47 +15,44 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// Every effect is written down before it is made: a target says which action
-// offers it the version before that action exists, a stop is in the rollout's
-// document, with the order to withdraw, before the first offer is taken back. So
-// a replica that dies anywhere leaves behind what the next one has to do again,
-// and to do it again does nothing twice.
+// Every effect is written before it is made: a target names the action that offers
+// it the version before that action exists, and a stop is in the rollout's document
+// before the first offer is withdrawn. So a replica that dies anywhere leaves behind
+// what the next one has to do again, and doing it again changes nothing.
 
-// errChanged says that an operator has changed the rollout meanwhile.
-var errChanged = errors.New("the rollout has changed meanwhile")
+// errChanged says that somebody else wrote the rollout's document during the round.
+var errChanged = errors.New("the rollout was changed during the round")
 
-// change is a target as it shall be.
+// update is a target as it is to be written.
 type update struct {
 	index  int32
 	target fleet.Target
 }
 
-// carryOut does what was decided.
+// carryOut does what was decided: it moves targets, stops, offers, withdraws, and
+// writes the rollout.
 func (r *Reconciler) carryOut(ctx context.Context, run *runState, step plan.Step, now time.Time) error {
 	if err := r.makeMoves(ctx, run, step.Moves, now); err != nil {
 		return err
 	}
-	next := step.Rollout
-	if stop := next.Stop; len(step.Withdraw) > 0 && stop != nil && !plan.SameStop(stop, run.rollout.Stop) {
-		next.Orders = append(slices.Clone(next.Orders), fleet.Order{
-			ID: fmt.Sprintf("stop-%d", next.Generation), Kind: fleet.OrderWithdraw, Decision: fleet.Decision{By: Muster, At: now, Why: stop.Text},
-		})
+	next, changed := step.Rollout, step.Changed
+	if len(step.Withdraw) > 0 && next.Stop != nil && !plan.SameStop(next.Stop, run.rollout.Stop) {
 		if err := r.commit(ctx, run, next, now); err != nil {
 			return err
 		}
-		return r.executeOrders(ctx, run)
+		changed = false
 	}
 	if err := r.offer(ctx, run, step.Offer, now); err != nil {
 		return err
 	}
 	back := withdrawal{why: "the rollout is being cancelled", state: fleet.TargetWithdrawn, code: fleet.WhyOperator}
 	if next.State == fleet.RolloutPaused && next.Stop != nil {
-		back.why, back.code = next.Stop.Text, plan.StopReason(next.Stop) // offers that were on their way when it stopped
+		back.why, back.code = next.Stop.Text, plan.StopReason(next.Stop)
 	}
 	if err := r.withdraw(ctx, run, step.Withdraw, back); err != nil {
 		return err
 	}
-	if !step.Changed {
+	if !changed {
 		run.countsPending = false
 		return nil
 	}
@@ -586,9 +583,5 @@ func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active ma
 	next := run.rollout
 	next.State, next.EndedAt, next.Waiting, next.Orders = fleet.RolloutRolledBack, &now, nil, nil
 	next.Counts = run.counts()
-	err = r.commit(ctx, run, next, now)
-	if errors.Is(err, errChanged) {
-		return true, nil // in the next round
-	}
-	return true, err
+	return true, r.commit(ctx, run, next, now)
 }

@@ -3,43 +3,29 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// ordersMax bounds the orders carried out in one round; the next goes on.
-const ordersMax = 64
-
-// executeOrders carries out orders, oldest first. An order is removed when all of it has
-// been written, so it may be carried out twice, which does nothing twice.
+// executeOrders executes the orders of operators, oldest first. They are removed
+// when all of them are written, so one may be executed twice, which changes nothing.
 func (r *Reconciler) executeOrders(ctx context.Context, run *runState) error {
-	for range ordersMax {
-		if len(run.rollout.Orders) == 0 {
-			return nil
-		}
-		o := run.rollout.Orders[0]
+	if len(run.rollout.Orders) == 0 {
+		return nil
+	}
+	next := run.rollout
+	next.Orders = nil
+	for _, o := range run.rollout.Orders {
 		if err := r.executeOrder(ctx, run, o); err != nil {
 			return err
 		}
-		next := run.rollout
-		next.Orders = slices.Clone(next.Orders[1:])
 		if o.Kind == fleet.OrderWithdraw {
-			next.Stop = run.toldWithdrawn()
+			next.Stop = run.stopWithCount()
 		}
-		switch err := r.commit(ctx, run, next, r.Now.UTC()); {
-		case errors.Is(err, errChanged):
-			if err := r.reread(ctx, run); err != nil {
-				return err
-			}
-		case err != nil:
-			return err
-		}
-		run.dirty = true
 	}
-	return nil
+	return r.commit(ctx, run, next, r.Now.UTC())
 }
 
 func (r *Reconciler) executeOrder(ctx context.Context, run *runState, o fleet.Order) error {
@@ -59,7 +45,7 @@ func (r *Reconciler) executeOrder(ctx context.Context, run *runState, o fleet.Or
 	return nil
 }
 
-// ordered are the which that an order is for and that are in a state for it.
+// orderTargets are the targets that an order is for and that are in a state for it.
 func (run *runState) orderTargets(o fleet.Order, fits func(*plan.Target) bool) []int32 {
 	var which []int32
 	if len(o.Agents) == 0 {
@@ -86,21 +72,20 @@ func (r *Reconciler) retry(ctx context.Context, run *runState, o fleet.Order) er
 	return r.makeMoves(ctx, run, toPending(which), r.Now.UTC())
 }
 
-// toldWithdrawn is the rollout's stop with how many offers it took back. A gate
-// has said so when it decided; that of an operator is known now.
-func (run *runState) toldWithdrawn() *fleet.Stop {
-	stop := run.rollout.Stop
-	if stop == nil || stop.Kind.Gate() {
-		return stop
+// stopWithCount is the rollout's stop with how many offers it withdrew. A gate
+// counted them when it decided.
+func (run *runState) stopWithCount() *fleet.Stop {
+	if run.rollout.Stop == nil || run.rollout.Stop.Kind.Gate() {
+		return run.rollout.Stop
 	}
-	told := *stop
-	told.Withdrawn = 0
+	stop := *run.rollout.Stop
+	stop.Withdrawn = 0
 	for i := range run.targets {
 		if t := &run.targets[i]; t.Stopped() && t.Since >= stop.At.UnixNano() {
-			told.Withdrawn++
+			stop.Withdrawn++
 		}
 	}
-	return &told
+	return &stop
 }
 
 func toPending(which []int32) []plan.Move {

@@ -26,30 +26,27 @@ import (
 )
 
 const (
-	// RoundInterval is how often the active rollouts are looked at when nothing
-	// happens: an order given on another replica is taken up within a second.
+	// RoundInterval is how often the active rollouts are worked on when nothing
+	// happens: an order given on another replica is executed within a second.
 	RoundInterval = time.Second
-	// roundPause keeps rounds apart: what agents say in between is taken in
+	// roundPause keeps rounds apart: what agents report in between is assessed
 	// together, and five rounds a second are as quick as anybody can see.
 	roundPause = 200 * time.Millisecond
-	// snapshotInterval is the least time between two censuses. They also rest for
-	// snapshotRest times as long as one took, so that a large fleet costs 2 % of a
-	// processor.
+	// snapshotInterval is the least time between two snapshots of the fleet. They
+	// also rest for snapshotRest times as long as one took, so that a large fleet
+	// costs 2 % of a processor.
 	snapshotInterval = 2 * time.Second
 	snapshotRest     = 50
-	// reassessInterval is when an agent in flight is looked at though nothing was reported of
-	// it: events can be lost.
+	// reassessInterval is when an agent in flight is assessed although no event
+	// named it: events can be lost.
 	reassessInterval = 15 * time.Second
 	// chunk bounds one read or write of documents: some 100 ms of a store.
 	chunk = 1_000
-	// decideTries bounds how often a round decides anew because an operator
-	// changed the rollout meanwhile.
-	decideTries = 4
 	// progressInterval bounds events of progress, and writes of mere counts.
 	progressInterval = time.Second
-	// newsMax bounds the agents reported of between two rounds; with more, all are
-	// looked at.
-	newsMax = 10_000
+	// reportedMax bounds the agents named by events between two rounds; with more,
+	// all are assessed.
+	reportedMax = 10_000
 	// Muster is the actor of what the reconciler does by itself.
 	Muster = "muster"
 )
@@ -66,58 +63,60 @@ type Reconciler struct {
 	// Timeouts are the inactivity timeouts by policy, which a plan's query may
 	// depend on; nil: there are none.
 	Timeouts func(ctx context.Context) (map[string]time.Duration, error)
-	// Incidents hears of targets that need a person; nil drops it.
+	// Incidents opens incidents for targets that need a person; nil drops them.
 	Incidents IncidentReporter
 	// Health says whether agents may be judged by what the store has of them.
 	Health *storehealth.Monitor
 
-	once   sync.Once
-	signal chan struct{}
-	leases *lease.Holder
-	news   news
+	once     sync.Once
+	signal   chan struct{}
+	leases   *lease.Holder
+	reported reported
 
-	round            sync.Mutex // one at a time; it guards what tracked
-	runs             map[string]*runState
-	fleet            snapshot
+	round sync.Mutex // one at a time; it guards the following fields
+	runs  map[string]*runState
+	fleet snapshot
+	// When abandoned upgrades were looked for last, and where that goes on.
 	abandonedChecked time.Time
 	abandonedFrom    store.UpgradingSince
 }
 
-// news are the agents that events told of since the last round.
-type news struct {
+// reported are the agents that events named since the last round.
+type reported struct {
 	mu        sync.Mutex
-	listening bool // else nobody tells, and all are looked at
+	listening bool // else no events come, and all agents are assessed
 	agents    map[string]bool
 	all       bool
 }
 
-// take empties the news.
-func (n *news) take() (agents map[string]bool, all bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	agents, all = n.agents, n.all || !n.listening
-	n.agents, n.all = nil, false
+// drain returns the agents and forgets them.
+func (r *reported) drain() (agents map[string]bool, all bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	agents, all = r.agents, r.all || !r.listening
+	r.agents, r.all = nil, false
 	return agents, all
 }
 
-// begin says that events come from now on; what happened before nobody told.
-func (n *news) begin() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.listening, n.all = true, true
+// begin says that events come from now on. What happened before is not known, so
+// the next round assesses all agents.
+func (r *reported) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listening, r.all = true, true
 }
 
-func (n *news) hear(agentID string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.agents == nil {
-		n.agents = map[string]bool{}
+func (r *reported) add(agentID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.agents == nil {
+		r.agents = map[string]bool{}
 	}
-	if len(n.agents) >= newsMax {
-		n.all = true
+	if len(r.agents) >= reportedMax {
+		r.all = true
 		return
 	}
-	n.agents[agentID] = true
+	r.agents[agentID] = true
 }
 
 func (r *Reconciler) init() {
@@ -133,7 +132,7 @@ func (r *Reconciler) init() {
 func (r *Reconciler) Run(ctx context.Context) {
 	r.init()
 	var listening sync.WaitGroup
-	listening.Go(func() { r.Events.Follow(ctx, func(int64) { r.news.begin() }, r.hear) })
+	listening.Go(func() { r.Events.Follow(ctx, func(int64) { r.reported.begin() }, r.onEvents) })
 	defer func() {
 		listening.Wait()
 		if err := r.leases.ReleaseAll(ctx); err != nil {
@@ -173,24 +172,23 @@ func (r *Reconciler) Signal() {
 	}
 }
 
-// hear takes in what happened to agents.
-func (r *Reconciler) hear(events []fleet.Event) {
-	reported := false
+func (r *Reconciler) onEvents(events []fleet.Event) {
+	relevant := false
 	for _, e := range events {
 		switch e.Type {
 		case fleet.EventAgentUpgrade, fleet.EventAgentWatch, fleet.EventAgentStatus, fleet.EventAgentUnenrolled:
-			r.news.hear(e.Subject)
-			reported = true
+			r.reported.add(e.Subject)
+			relevant = true
 		case fleet.EventRolloutStarted, fleet.EventRolloutResumed, fleet.EventRollbackStarted:
-			reported = true // on another replica, perhaps
+			relevant = true // on another replica, perhaps
 		}
 	}
-	if reported {
+	if relevant {
 		r.Signal()
 	}
 }
 
-// Round looks at every active rollout once.
+// Round works on every active rollout once.
 func (r *Reconciler) Round(ctx context.Context) error {
 	r.init()
 	r.round.Lock()
@@ -199,12 +197,12 @@ func (r *Reconciler) Round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	active := map[string]bool{}
+	in := input{active: map[string]bool{}}
 	for _, h := range heads {
-		active[h.ID] = true
+		in.active[h.ID] = true
 	}
-	maps.DeleteFunc(r.runs, func(id string, _ *runState) bool { return !active[id] })
-	reported, all := r.news.take()
+	maps.DeleteFunc(r.runs, func(id string, _ *runState) bool { return !in.active[id] })
+	in.reported, in.all = r.reported.drain()
 	var mine []*runState
 	var errs []error
 	for _, h := range heads {
@@ -220,13 +218,18 @@ func (r *Reconciler) Round(ctx context.Context) error {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, run := range mine {
-		if err := r.work(ctx, run, look{reported: reported, all: all, active: active}); err != nil {
+		err := r.work(ctx, run, in)
+		if errors.Is(err, errChanged) {
+			r.Signal() // an operator was quicker: the next round goes by what was ordered
+			err = r.reread(ctx, run)
+		}
+		if err != nil {
 			// What was half done is found again in the store.
 			delete(r.runs, run.rollout.ID)
 			errs = append(errs, fmt.Errorf("rollout %s: %w", run.rollout.ID, err))
 		}
 	}
-	if err := r.giveUpAbandoned(ctx, active); err != nil {
+	if err := r.giveUpAbandoned(ctx, in.active); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -235,8 +238,8 @@ func (r *Reconciler) Round(ctx context.Context) error {
 // leaseID names the lease of a rollout.
 func leaseID(rolloutID string) string { return "rollout/" + rolloutID }
 
-// take returns the board of a rollout as it is now, nil if another replica works
-// on it.
+// acquire returns the state of a rollout as it is now, nil if another replica
+// works on it.
 func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runState, error) {
 	held, err := r.leases.Hold(ctx, leaseID(h.ID))
 	if err != nil || !held {
@@ -258,7 +261,7 @@ func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runStat
 	return run, nil
 }
 
-// reread takes in what an operator has changed.
+// reread reads the rollout's document again, after somebody wrote it.
 func (r *Reconciler) reread(ctx context.Context, run *runState) error {
 	fresh, err := r.Store.Rollouts().Get(ctx, run.rollout.ID)
 	if err != nil {
@@ -268,17 +271,17 @@ func (r *Reconciler) reread(ctx context.Context, run *runState) error {
 	return nil
 }
 
-// look is what a round goes by.
-type look struct {
-	reported map[string]bool // agents that events told of
-	all      bool            // look at every agent
+// input is what a round goes by.
+type input struct {
+	reported map[string]bool // agents that events named
+	all      bool            // assess every agent
 	active   map[string]bool // rollouts
 }
 
 // errLost says that another replica has the rollout by now.
 var errLost = fleet.Errorf(fleet.Conflict, "another replica works on it")
 
-// keep renews the lease in the middle of a long round.
+// renewLease renews the lease in the middle of a long round.
 func (r *Reconciler) renewLease(ctx context.Context, run *runState) error {
 	held, err := r.leases.Hold(ctx, leaseID(run.rollout.ID))
 	if err == nil && !held {
@@ -287,8 +290,8 @@ func (r *Reconciler) renewLease(ctx context.Context, run *runState) error {
 	return err
 }
 
-// work does one round of a rollout.
-func (r *Reconciler) work(ctx context.Context, run *runState, l look) error {
+// work does one round of a rollout, each step once.
+func (r *Reconciler) work(ctx context.Context, run *runState, in input) error {
 	defer r.publish(ctx, run)
 	if err := r.makeOffers(ctx, run); err != nil {
 		return err
@@ -300,25 +303,14 @@ func (r *Reconciler) work(ctx context.Context, run *runState, l look) error {
 		return err
 	}
 	now := r.Now.UTC()
-	if err := r.assess(ctx, run, run.due(l.reported, l.all, now)); err != nil {
+	if err := r.assess(ctx, run, run.due(in.reported, in.all, now)); err != nil {
 		return err
 	}
 	run.untrack(now)
-	if over, err := r.endRolledBack(ctx, run, l.active); err != nil || over {
+	if over, err := r.endRolledBack(ctx, run, in.active); err != nil || over {
 		return err
 	}
-	for try := 1; ; try++ {
-		err := r.decide(ctx, run, l.active[run.rollout.RolledBackBy])
-		if !errors.Is(err, errChanged) || try == decideTries {
-			return err
-		}
-		if err := r.reread(ctx, run); err != nil {
-			return err
-		}
-		if err := r.executeOrders(ctx, run); err != nil {
-			return err
-		}
-	}
+	return r.decide(ctx, run, in.active[run.rollout.RolledBackBy])
 }
 
 // publish sends the events of a round, also of one that failed half way.
@@ -327,7 +319,8 @@ func (r *Reconciler) publish(ctx context.Context, run *runState) {
 	run.events = nil
 }
 
-// assess looks at agents and takes in what has become of their targets.
+// assess reads the agents of tracked targets and writes what became of the
+// targets.
 func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) error {
 	for part := range slices.Chunk(which, chunk) {
 		agents, err := r.agents(ctx, run, part)
@@ -359,7 +352,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 	return nil
 }
 
-// inRollback says of a target that a rollback has taken over what it is: no
+// inRollback ends a target that a rollback has taken over as cancelled: it is no
 // failure of the version.
 func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) {
 	by := run.rollout.RolledBackBy
@@ -371,7 +364,7 @@ func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) 
 	last.State, last.Code, last.Error = t.State, t.Code, t.Error
 }
 
-// agents reads the agents of which, by id.
+// agents reads the agents of targets, by id.
 func (r *Reconciler) agents(ctx context.Context, run *runState, which []int32) (map[string]*fleet.Agent, error) {
 	ids := make([]string, len(which))
 	for k, i := range which {
@@ -400,7 +393,7 @@ func (run *runState) updatePresence(i int32, a *fleet.Agent, now time.Time) {
 	t.Online, t.Busy = online, busy
 }
 
-// decide asks what to do next, and does it.
+// decide asks plan what to do next, and does it.
 func (r *Reconciler) decide(ctx context.Context, run *runState, rollingBack bool) error {
 	now := r.Now.UTC()
 	if !run.dirty && (run.next.IsZero() || now.Before(run.next)) && !run.countsPending {
