@@ -11,7 +11,7 @@ import (
 // at most a second.
 func BenchmarkPreviewAndStart(b *testing.B) {
 	const agents = 10_000
-	d := newDesk(b)
+	d := newHarness(b)
 	for i := range agents {
 		d.must(d.store.Agents().Create(b.Context(), document(fmt.Sprintf("agent-%05d", i), "1.1.0", fleet.DefaultPolicyID, d.now)))
 	}

@@ -17,28 +17,28 @@ const (
 	// came first: the reconciler writes a rollout a few times a second, operators
 	// far less often, so losing eight times in a row does not happen.
 	changeTries = 8
-	// maxOrders bounds the orders that wait to be carried out; the reconciler takes
-	// them all in one round.
+	// maxOrders bounds the orders that wait to be executed; the reconciler executes
+	// all of them in one round.
 	maxOrders = 100
 	// maxOrderAgents bounds the agents of one order, which the rollout's document
-	// carries until it is carried out.
+	// carries until it is executed.
 	maxOrderAgents = 1_000
 )
 
-// command is one verb of operators. decide alters the rollout, and says what that
-// means as words that follow the actor's name; none: there is nothing to change.
-// It does no I/O, and may be called several times.
+// command is one verb of operators. decide changes the rollout and returns what
+// that means, in words that follow the actor's name; none: there is nothing to
+// change. It does no I/O and may be called several times.
 type command struct {
 	verb   string
-	decide func(r *fleet.Rollout, w Word, now time.Time) (text string, err error)
+	decide func(r *fleet.Rollout, req Request, now time.Time) (text string, err error)
 	// event is what the command is on the stream; empty: progress.
 	event string
 }
 
-// command carries out a command. Everybody who asks for the same gets the same
-// answer, whoever came first.
-func (s *Service) command(ctx context.Context, id string, w Word, c command) (fleet.Rollout, error) {
-	if err := w.check(); err != nil {
+// command executes a command. Everybody who asks for the same gets the same
+// answer.
+func (s *Service) command(ctx context.Context, id string, req Request, c command) (fleet.Rollout, error) {
+	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	for try := 1; ; try++ {
@@ -48,7 +48,7 @@ func (s *Service) command(ctx context.Context, id string, w Word, c command) (fl
 		}
 		now := s.Now.UTC()
 		before := r.State
-		text, err := c.decide(&r, w, now)
+		text, err := c.decide(&r, req, now)
 		if err != nil || text == "" {
 			return r, err
 		}
@@ -58,7 +58,7 @@ func (s *Service) command(ctx context.Context, id string, w Word, c command) (fl
 			}
 		}
 		r.Generation++
-		if err := s.record(ctx, &r, c.verb, w, text, now); err != nil {
+		if err := s.record(ctx, &r, c.verb, req, text, now); err != nil {
 			return r, err
 		}
 		err = s.Store.Rollouts().Update(ctx, r)
@@ -67,7 +67,7 @@ func (s *Service) command(ctx context.Context, id string, w Word, c command) (fl
 			if typ == "" || r.State == before {
 				typ = fleet.EventRolloutProgress
 			}
-			s.publish(ctx, typ, &r, w, now)
+			s.publish(ctx, typ, &r, req, now)
 			s.signal()
 			return r, nil
 		}
@@ -77,8 +77,8 @@ func (s *Service) command(ctx context.Context, id string, w Word, c command) (fl
 	}
 }
 
-// retake makes sure of a paused rollout's policies: its rollback took them over,
-// and when that ended another rollout may have come.
+// retake locks a paused rollout's policies again: its rollback took them over, and
+// since that ended another rollout may have locked them.
 func (s *Service) retake(ctx context.Context, r *fleet.Rollout, now time.Time) error {
 	if by := r.RolledBackBy; by != "" {
 		back, err := s.Store.Rollouts().Get(ctx, by)
@@ -92,63 +92,63 @@ func (s *Service) retake(ctx context.Context, r *fleet.Rollout, now time.Time) e
 	return s.takeLocks(ctx, r, r.Policies, r.RolledBackBy, now)
 }
 
-// Pause pauses after the current batch, or at once: then what has not begun is
-// taken back.
-func (s *Service) Pause(ctx context.Context, id string, atOnce bool, w Word) (fleet.Rollout, error) {
-	return s.command(ctx, id, w, command{verb: "pause", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
-		return pause(r, atOnce, w, now)
+// Pause pauses after the current batch, or at once: then offers that no agent has
+// begun are withdrawn.
+func (s *Service) Pause(ctx context.Context, id string, atOnce bool, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "pause", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+		return pause(r, atOnce, req, now)
 	}})
 }
 
-// Resume goes on, with the offers that the stop took back. After a gate it needs
-// a reason: the failures so far are accepted with it, and no longer count.
-func (s *Service) Resume(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
-	return s.command(ctx, id, w, command{verb: "resume", event: fleet.EventRolloutResumed, decide: resume})
+// Resume goes on and makes the offers again that the stop withdrew. After a gate it
+// needs a reason: the failures so far are accepted with it, and no longer count.
+func (s *Service) Resume(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "resume", event: fleet.EventRolloutResumed, decide: resume})
 }
 
 // Force goes on although a threshold was crossed: the failures so far are
 // forgiven, and the threshold stops it no more. It needs a reason.
-func (s *Service) Force(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
-	return s.command(ctx, id, w, command{verb: "force", event: fleet.EventRolloutResumed, decide: force})
+func (s *Service) Force(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "force", event: fleet.EventRolloutResumed, decide: force})
 }
 
 // Approve lets a rollout go on behind its canaries.
-func (s *Service) Approve(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
-	return s.command(ctx, id, w, command{verb: "approve", decide: approve})
+func (s *Service) Approve(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "approve", decide: approve})
 }
 
 // Cancel offers nothing more; what has begun ends by itself.
-func (s *Service) Cancel(ctx context.Context, id string, w Word) (fleet.Rollout, error) {
-	return s.command(ctx, id, w, command{verb: "cancel", decide: cancel})
+func (s *Service) Cancel(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
+	return s.command(ctx, id, req, command{verb: "cancel", decide: cancel})
 }
 
-// Retry puts failed, withdrawn and expired targets back in line; no agents: all
-// that failed. What a stop took back comes with Resume; by name, Retry takes what
-// an operator called off as well.
-func (s *Service) Retry(ctx context.Context, id string, agents []string, w Word) (fleet.Rollout, error) {
+// Retry makes failed, withdrawn and expired targets pending again; no agents: all
+// that failed. Resume does so for offers that a stop withdrew; Retry, by name, also
+// for those that an operator called off.
+func (s *Service) Retry(ctx context.Context, id string, agents []string, req Request) (fleet.Rollout, error) {
 	if err := s.checkTargets(ctx, id, agents, retryable, "retry: it is %s; targets that failed, or whose offer was withdrawn or has expired, can be"); err != nil {
 		return fleet.Rollout{}, err
 	}
-	return s.command(ctx, id, w, command{verb: "retry", decide: func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
-		return retry(r, agents, w, now)
+	return s.command(ctx, id, req, command{verb: "retry", decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+		return retry(r, agents, req, now)
 	}})
 }
 
 // Skip leaves targets out.
-func (s *Service) Skip(ctx context.Context, id string, agents []string, w Word) (fleet.Rollout, error) {
+func (s *Service) Skip(ctx context.Context, id string, agents []string, req Request) (fleet.Rollout, error) {
 	if len(agents) == 0 {
 		return fleet.Rollout{}, fleet.FieldError("body.agents", "is empty: name at least one agent to leave out")
 	}
 	if err := s.checkTargets(ctx, id, agents, skippable, "skip: it is %s; targets that have not begun, or failed, can be"); err != nil {
 		return fleet.Rollout{}, err
 	}
-	return s.command(ctx, id, w, command{verb: "skip", decide: func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
-		return skip(r, agents, w, now)
+	return s.command(ctx, id, req, command{verb: "skip", decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
+		return skip(r, agents, req, now)
 	}})
 }
 
-// retryable and skippable say of a target's state whether an order can change it.
-// What an order wants already is no error: it was asked for twice.
+// retryable and skippable say whether an order can change a target in a state. A
+// target that is already as ordered is no error: it was asked for twice.
 func retryable(s fleet.TargetState) bool {
 	switch s {
 	case fleet.TargetFailed, fleet.TargetRolledBack, fleet.TargetWithdrawn, fleet.TargetExpired, fleet.TargetPending:
@@ -161,7 +161,7 @@ func skippable(s fleet.TargetState) bool {
 	return retryable(s) || s == fleet.TargetHeld || s == fleet.TargetOffered || s == fleet.TargetSkipped
 }
 
-// checkTargets refuses an order for agents it could do nothing to.
+// checkTargets refuses an order for agents that it could not change.
 func (s *Service) checkTargets(ctx context.Context, id string, agents []string, fits func(fleet.TargetState) bool, cannot string) error {
 	if len(agents) > maxOrderAgents {
 		return fleet.FieldError("body.agents", "names %d agents, at most %d can be ordered at once", len(agents), maxOrderAgents)
@@ -202,7 +202,7 @@ func refuse(r *fleet.Rollout, verb string) error {
 	return fleet.Errorf(fleet.Conflict, "%s has ended (%s), it is too late to %s: roll back, or make another rollout", plan.Title(r), r.State, verb)
 }
 
-func pause(r *fleet.Rollout, atOnce bool, w Word, now time.Time) (string, error) {
+func pause(r *fleet.Rollout, atOnce bool, req Request, now time.Time) (string, error) {
 	switch {
 	case r.State == fleet.RolloutPaused:
 		return "", nil
@@ -211,16 +211,16 @@ func pause(r *fleet.Rollout, atOnce bool, w Word, now time.Time) (string, error)
 	case !atOnce && r.PauseAsked != nil:
 		return "", nil
 	case !atOnce:
-		d := w.decision(now)
+		d := req.decision(now)
 		r.PauseAsked = &d
 		return "asked to pause it after the current batch", nil
 	}
-	r.Stop = &fleet.Stop{Kind: fleet.StopOperator, Text: because(w.Actor+" paused it at once", w), By: w.Actor, At: now, Batch: plan.CurrentBatch(r)}
+	r.Stop = &fleet.Stop{Kind: fleet.StopOperator, Text: because(req.Actor+" paused it at once", req), By: req.Actor, At: now, Batch: plan.CurrentBatch(r)}
 	r.State, r.PauseAsked, r.RunningSince = fleet.RolloutPaused, nil, nil
-	return "paused it at once; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, w, now)
+	return "paused it at once; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, req, now)
 }
 
-func resume(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+func resume(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 	switch {
 	case r.State == fleet.RolloutRunning && r.PauseAsked != nil:
 		r.PauseAsked = nil
@@ -231,40 +231,40 @@ func resume(r *fleet.Rollout, w Word, now time.Time) (string, error) {
 		return "", refuse(r, "resume")
 	}
 	if r.Stop != nil && r.Stop.Kind.Gate() {
-		if err := w.needWhy("%s stopped by itself (%s); say why it may go on all the same", plan.Title(r), r.Stop.Text); err != nil {
+		if err := req.needWhy("%s stopped by itself (%s); say why it may go on all the same", plan.Title(r), r.Stop.Text); err != nil {
 			return "", err
 		}
 		if err := checkDeadline(r, now); err != nil {
 			return "", err
 		}
 	}
-	return goOn(r, "resumed it", w, now)
+	return goOn(r, "resumed it", req, now)
 }
 
-func force(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+func force(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 	switch {
 	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
 		return "", refuse(r, "force")
 	case r.State == fleet.RolloutRunning && r.Forced != nil:
 		return "", nil
 	}
-	if err := w.needWhy("with force no number of failures stops %s any more; say why", plan.Title(r)); err != nil {
+	if err := req.needWhy("with force no number of failures stops %s any more; say why", plan.Title(r)); err != nil {
 		return "", err
 	}
 	if err := checkDeadline(r, now); err != nil {
 		return "", err
 	}
-	d := w.decision(now)
+	d := req.decision(now)
 	r.Forced = &d
 	if r.State == fleet.RolloutRunning {
 		r.Forgiven = r.Counts.Bad()
 		return "forced it: failures stop it no more", nil
 	}
-	return goOn(r, "forced it: failures stop it no more", w, now)
+	return goOn(r, "forced it: failures stop it no more", req, now)
 }
 
-// checkDeadline refuses to go on behind the plan's deadline: it would stop again
-// at once.
+// checkDeadline refuses to go on after the plan's deadline: the rollout would stop
+// again at once.
 func checkDeadline(r *fleet.Rollout, now time.Time) error {
 	if d := r.Plan.Strategy.Deadline; d != nil && !now.Before(*d) {
 		return fleet.Errorf(fleet.Conflict, "the deadline of %s was %s, nothing is offered after it: cancel it, and make another rollout for the rest", plan.Title(r), d.UTC().Format(time.RFC3339))
@@ -272,11 +272,11 @@ func checkDeadline(r *fleet.Rollout, now time.Time) error {
 	return nil
 }
 
-// goOn lets a paused rollout run. What has failed until now is forgiven: the
-// operator has seen it, and otherwise it would stop again at once. What the stop
-// took back is in line again; whether it took anything back only the targets
-// know, since counts are written after them.
-func goOn(r *fleet.Rollout, text string, w Word, now time.Time) (string, error) {
+// goOn lets a paused rollout run. The failures until now are forgiven: the operator
+// has seen them, and otherwise it would stop again at once. Targets whose offer the
+// stop withdrew become pending again; the order is given in any case, since counts
+// are written after the targets and may not show them yet.
+func goOn(r *fleet.Rollout, text string, req Request, now time.Time) (string, error) {
 	r.State, r.Stop, r.PauseAsked, r.Waiting = fleet.RolloutRunning, nil, nil, nil
 	if bad := r.Counts.Bad(); bad > 0 {
 		r.Forgiven = bad
@@ -285,10 +285,10 @@ func goOn(r *fleet.Rollout, text string, w Word, now time.Time) (string, error) 
 	if r.Counts.Withdrawn > 0 {
 		text += "; offers that a stop took back are made again"
 	}
-	return text, addOrder(r, fleet.OrderReturn, nil, w, now)
+	return text, addOrder(r, fleet.OrderReturn, nil, req, now)
 }
 
-func approve(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+func approve(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 	switch {
 	case r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused:
 		return "", refuse(r, "approve")
@@ -302,12 +302,12 @@ func approve(r *fleet.Rollout, w Word, now time.Time) (string, error) {
 			return "", fleet.Errorf(fleet.Conflict, "the canaries of %s are not done (%d of %d are): approve them when they are", plan.Title(r), b.Counts.Total-b.Counts.Pending-b.Counts.InFlight(), b.Counts.Total)
 		}
 	}
-	d := w.decision(now)
+	d := req.decision(now)
 	r.Approved = &d
 	return "approved what follows the canaries", nil
 }
 
-func cancel(r *fleet.Rollout, _ Word, _ time.Time) (string, error) {
+func cancel(r *fleet.Rollout, _ Request, _ time.Time) (string, error) {
 	switch r.State {
 	case fleet.RolloutCancelling, fleet.RolloutCancelled:
 		return "", nil
@@ -318,7 +318,7 @@ func cancel(r *fleet.Rollout, _ Word, _ time.Time) (string, error) {
 	return "", refuse(r, "cancel")
 }
 
-func retry(r *fleet.Rollout, agents []string, w Word, now time.Time) (string, error) {
+func retry(r *fleet.Rollout, agents []string, req Request, now time.Time) (string, error) {
 	if r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused {
 		return "", refuse(r, "retry")
 	}
@@ -332,32 +332,32 @@ func retry(r *fleet.Rollout, agents []string, w Word, now time.Time) (string, er
 	if r.State == fleet.RolloutPaused {
 		what += "; they are offered the version when it is resumed"
 	}
-	return what, addOrder(r, fleet.OrderRetry, agents, w, now)
+	return what, addOrder(r, fleet.OrderRetry, agents, req, now)
 }
 
-func skip(r *fleet.Rollout, agents []string, w Word, now time.Time) (string, error) {
+func skip(r *fleet.Rollout, agents []string, req Request, now time.Time) (string, error) {
 	if r.State != fleet.RolloutRunning && r.State != fleet.RolloutPaused {
 		return "", refuse(r, "skip")
 	}
 	if ordered(r, fleet.OrderSkip, agents) {
 		return "", nil
 	}
-	return "left out " + named(agents, ""), addOrder(r, fleet.OrderSkip, agents, w, now)
+	return "left out " + named(agents, ""), addOrder(r, fleet.OrderSkip, agents, req, now)
 }
 
-// ordered says whether the same waits to be carried out.
+// ordered says whether the same order waits to be executed.
 func ordered(r *fleet.Rollout, kind fleet.OrderKind, agents []string) bool {
 	return slices.ContainsFunc(r.Orders, func(o fleet.Order) bool { return o.Kind == kind && slices.Equal(o.Agents, agents) })
 }
 
-func addOrder(r *fleet.Rollout, kind fleet.OrderKind, agents []string, w Word, now time.Time) error {
+func addOrder(r *fleet.Rollout, kind fleet.OrderKind, agents []string, req Request, now time.Time) error {
 	if len(r.Orders) >= maxOrders {
 		return fleet.Errorf(fleet.TooMany, "%s has %d orders that are not carried out yet: try again in a moment", plan.Title(r), len(r.Orders))
 	}
 	// The generation this change will have makes the id: each has at most one of
 	// a kind.
 	r.Orders = append(slices.Clone(r.Orders), fleet.Order{
-		ID: r.ID + "-g" + strconv.FormatInt(r.Generation+1, 10) + "-" + string(kind), Kind: kind, Agents: slices.Clone(agents), Decision: w.decision(now),
+		ID: r.ID + "-g" + strconv.FormatInt(r.Generation+1, 10) + "-" + string(kind), Kind: kind, Agents: slices.Clone(agents), Decision: req.decision(now),
 	})
 	return nil
 }
@@ -374,8 +374,8 @@ func named(agents []string, none string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(agents[:most], ", "), len(agents)-most)
 }
 
-func because(text string, w Word) string {
-	if why := strings.TrimSpace(w.Why); why != "" {
+func because(text string, req Request) string {
+	if why := strings.TrimSpace(req.Why); why != "" {
 		return text + ": " + why
 	}
 	return text

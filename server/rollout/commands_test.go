@@ -14,18 +14,18 @@ import (
 
 type verb struct {
 	name string
-	do   func(r *fleet.Rollout, w Word, now time.Time) (string, error)
+	do   func(r *fleet.Rollout, w Request, now time.Time) (string, error)
 }
 
 var verbs = []verb{
-	{"pause", func(r *fleet.Rollout, w Word, now time.Time) (string, error) { return pause(r, false, w, now) }},
-	{"pause now", func(r *fleet.Rollout, w Word, now time.Time) (string, error) { return pause(r, true, w, now) }},
+	{"pause", func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, false, w, now) }},
+	{"pause now", func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return pause(r, true, w, now) }},
 	{"resume", resume},
 	{"force", force},
 	{"approve", approve},
 	{"cancel", cancel},
-	{"retry", func(r *fleet.Rollout, w Word, now time.Time) (string, error) { return retry(r, nil, w, now) }},
-	{"skip", func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+	{"retry", func(r *fleet.Rollout, w Request, now time.Time) (string, error) { return retry(r, nil, w, now) }},
+	{"skip", func(r *fleet.Rollout, w Request, now time.Time) (string, error) {
 		return skip(r, []string{"a1"}, w, now)
 	}},
 }
@@ -94,7 +94,7 @@ func TestEveryCommandInEveryState(t *testing.T) {
 			}
 			name := fmt.Sprintf("%s of a %s rollout (stop %v) gives %s", v.name, c.state, r.Stop, want)
 			before := r
-			text, err := v.do(&r, Word{"kim", "I looked"}, rollouttest.Hour)
+			text, err := v.do(&r, Request{"kim", "I looked"}, rollouttest.Hour)
 			switch words, refused := strings.CutPrefix(want, "!"); {
 			case refused:
 				if err == nil || fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), words) {
@@ -111,7 +111,7 @@ func TestEveryCommandInEveryState(t *testing.T) {
 					t.Errorf("%s: %q, it is now %s", name, text, r.State)
 				}
 				again := r
-				if text, err := v.do(&again, Word{"kim", "I looked"}, rollouttest.Hour.Add(time.Second)); err != nil || text != "" {
+				if text, err := v.do(&again, Request{"kim", "I looked"}, rollouttest.Hour.Add(time.Second)); err != nil || text != "" {
 					t.Errorf("%s: asked again it says %q, %v", name, text, err)
 				}
 			}
@@ -123,7 +123,7 @@ func TestGoingPastAGateNeedsAReason(t *testing.T) {
 	for _, kind := range []fleet.StopKind{fleet.StopThreshold, fleet.StopCanary, fleet.StopExposure, fleet.StopDeadline} {
 		for _, why := range []string{"", "  \n"} {
 			r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(kind))
-			_, err := resume(&r, Word{Actor: "kim", Why: why}, rollouttest.Hour)
+			_, err := resume(&r, Request{Actor: "kim", Why: why}, rollouttest.Hour)
 			var refusal *fleet.Error
 			if !errors.As(err, &refusal) || refusal.Field != "body.why" || r.State != fleet.RolloutPaused {
 				t.Errorf("resume after %s with the reason %q: %v, state %s", kind, why, err, r.State)
@@ -132,19 +132,19 @@ func TestGoingPastAGateNeedsAReason(t *testing.T) {
 	}
 	for _, kind := range []fleet.StopKind{fleet.StopOperator, fleet.StopSuccess, fleet.StopRollback} {
 		r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(kind))
-		if _, err := resume(&r, Word{Actor: "kim"}, rollouttest.Hour); err != nil || r.State != fleet.RolloutRunning || r.Stop != nil {
+		if _, err := resume(&r, Request{Actor: "kim"}, rollouttest.Hour); err != nil || r.State != fleet.RolloutRunning || r.Stop != nil {
 			t.Errorf("resume after %s: %v, state %s", kind, err, r.State)
 		}
 	}
 	r := rollouttest.InState(fleet.RolloutRunning)
-	if _, err := force(&r, Word{Actor: "kim"}, rollouttest.Hour); err == nil || r.Forced != nil {
+	if _, err := force(&r, Request{Actor: "kim"}, rollouttest.Hour); err == nil || r.Forced != nil {
 		t.Errorf("force without a reason: %v", err)
 	}
 }
 
 func TestGoingOnForgivesWhatHasFailed(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
-	text, err := resume(&r, Word{"kim", "three old hosts"}, rollouttest.Hour)
+	text, err := resume(&r, Request{"kim", "three old hosts"}, rollouttest.Hour)
 	if err != nil || r.Forgiven != 3 || r.Forced != nil || !strings.Contains(text, "3 failures") {
 		t.Errorf("resumed with %d forgiven, %q, %v", r.Forgiven, text, err)
 	}
@@ -152,14 +152,14 @@ func TestGoingOnForgivesWhatHasFailed(t *testing.T) {
 		t.Errorf("what was taken back does not return: %+v", r.Orders)
 	}
 	r = rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
-	if _, err := force(&r, Word{"kim", "the date stands"}, rollouttest.Hour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
+	if _, err := force(&r, Request{"kim", "the date stands"}, rollouttest.Hour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
 		t.Errorf("forced: %+v, %v", r, err)
 	}
 }
 
 func TestPauseAtOnceTakesOffersBack(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
-	if _, err := pause(&r, true, Word{"kim", "the site is on fire"}, rollouttest.Hour); err != nil {
+	if _, err := pause(&r, true, Request{"kim", "the site is on fire"}, rollouttest.Hour); err != nil {
 		t.Fatal(err)
 	}
 	s := r.Stop
@@ -174,12 +174,12 @@ func TestPauseAtOnceTakesOffersBack(t *testing.T) {
 func TestOrdersAreBounded(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	for i := range maxOrders {
-		if _, err := skip(&r, []string{fmt.Sprint("a", i)}, Word{Actor: "kim"}, rollouttest.Hour); err != nil {
+		if _, err := skip(&r, []string{fmt.Sprint("a", i)}, Request{Actor: "kim"}, rollouttest.Hour); err != nil {
 			t.Fatal(err)
 		}
 		r.Generation++
 	}
-	if _, err := skip(&r, []string{"one more"}, Word{Actor: "kim"}, rollouttest.Hour); fleet.KindOf(err) != fleet.TooMany {
+	if _, err := skip(&r, []string{"one more"}, Request{Actor: "kim"}, rollouttest.Hour); fleet.KindOf(err) != fleet.TooMany {
 		t.Errorf("one order too many: %v", err)
 	}
 	ids := map[string]bool{}
@@ -196,7 +196,7 @@ func TestCommandsLeaveTheDocumentReadAlone(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	r.Orders = slices.Grow([]fleet.Order{{ID: "before"}}, 4)
 	copied := r
-	if _, err := skip(&copied, []string{"a1"}, Word{Actor: "kim"}, rollouttest.Hour); err != nil {
+	if _, err := skip(&copied, []string{"a1"}, Request{Actor: "kim"}, rollouttest.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.Orders[:2][1]; got.ID != "" {

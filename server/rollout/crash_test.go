@@ -101,23 +101,23 @@ func (s *fusedStore) PolicyLocks() store.Collection[fleet.PolicyLock] {
 // ends as if nothing had happened.
 func TestACrashAtAnyWriteIsFinishedByAskingAgain(t *testing.T) {
 	for name, story := range map[string]struct {
-		prepare func(d *desk) fleet.Rollout
+		prepare func(d *harness) fleet.Rollout
 		ask     func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error)
 	}{
 		"start": {
-			func(d *desk) fleet.Rollout { return d.create() },
+			func(d *harness) fleet.Rollout { return d.create() },
 			func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error) {
 				return s.Start(ctx, r.ID, hash, false, kim)
 			},
 		},
 		"start with drift": {
-			func(d *desk) fleet.Rollout { return d.create() },
+			func(d *harness) fleet.Rollout { return d.create() },
 			func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error) {
 				return s.Start(ctx, r.ID, "sha256:of-before", true, kim)
 			},
 		},
 		"rollback": {
-			func(d *desk) fleet.Rollout {
+			func(d *harness) fleet.Rollout {
 				r := d.start()
 				d.end(r.ID, "a", fleet.TargetSucceeded)
 				d.end(r.ID, "b", fleet.TargetSucceeded)
@@ -128,7 +128,7 @@ func TestACrashAtAnyWriteIsFinishedByAskingAgain(t *testing.T) {
 			},
 		},
 		"pause at once": {
-			func(d *desk) fleet.Rollout { return d.start() },
+			func(d *harness) fleet.Rollout { return d.start() },
 			func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error) {
 				return s.Pause(ctx, r.ID, true, kim)
 			},
@@ -136,7 +136,7 @@ func TestACrashAtAnyWriteIsFinishedByAskingAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(f *fuse) (end string, blown bool) {
-				d := newDesk(t)
+				d := newHarness(t)
 				d.enrol("a", "b", "lab/c")
 				r := story.prepare(d)
 				hash := ""
@@ -174,7 +174,7 @@ func TestACrashAtAnyWriteIsFinishedByAskingAgain(t *testing.T) {
 
 // leftBehind is all that a rollout, and the one made of it, have left behind, without
 // ids that are chosen at random.
-func (d *desk) leftBehind(ids ...string) string {
+func (d *harness) leftBehind(ids ...string) string {
 	d.t.Helper()
 	var text string
 	for _, id := range slices.Compact(ids) {

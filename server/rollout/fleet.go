@@ -10,8 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// survey looks at the fleet as it is now.
-func (s *Service) survey(ctx context.Context, r *fleet.Rollout) (fleet.Preview, preview.Fleet, error) {
+// preview computes what the rollout would do to the fleet as it is now.
+func (s *Service) preview(ctx context.Context, r *fleet.Rollout) (fleet.Preview, preview.Fleet, error) {
 	now := s.Now.UTC()
 	f, err := s.fleetNow(ctx, r, now)
 	if err != nil {
@@ -22,8 +22,8 @@ func (s *Service) survey(ctx context.Context, r *fleet.Rollout) (fleet.Preview, 
 	return pre, f, err
 }
 
-// fleetNow reads what Survey needs. Policies that the rollout itself has, or the
-// one it rolls back, are not locked to it.
+// fleetNow reads what a preview needs. Policies locked by the rollout itself, or by
+// the one it rolls back, are free to it.
 func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time) (f preview.Fleet, err error) {
 	if f.Catalog, err = s.Actions.Catalog(ctx); err != nil {
 		return f, err
@@ -50,7 +50,7 @@ func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time)
 }
 
 // room is how far the rollout's version may spread, nil without an exposure rule
-// and for rollbacks: they go to versions that have proved themselves.
+// and for rollbacks, whose versions have proved themselves.
 func (s *Service) room(ctx context.Context, r *fleet.Rollout, now time.Time) (*plan.Room, error) {
 	tally, err := s.tally(ctx, r, now)
 	if err != nil || tally == nil {

@@ -45,8 +45,8 @@ func (s *Service) Exposure(ctx context.Context) (fleet.ExposureRule, error) {
 
 // SetExposure replaces the exposure rule. It holds from the next round on, also
 // for rollouts under way.
-func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, w Word) (fleet.ExposureRule, error) {
-	if err := w.check(); err != nil {
+func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, req Request) (fleet.ExposureRule, error) {
+	if err := req.check(); err != nil {
 		return r, err
 	}
 	if err := checkExposureRule(r); err != nil {
@@ -54,12 +54,12 @@ func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, w Word)
 	}
 	rules := s.Store.ExposureRules()
 	now := s.Now.UTC()
-	r.ID, r.UpdatedAt, r.UpdatedBy = fleet.ExposureRuleID, now, w.Actor
-	text := w.Actor + " switched the exposure rule off"
+	r.ID, r.UpdatedAt, r.UpdatedBy = fleet.ExposureRuleID, now, req.Actor
+	text := req.Actor + " switched the exposure rule off"
 	if r.Enabled {
-		text = fmt.Sprintf("%s set the exposure rule: %v %% of the fleet until a version has had %v healthy agent-hours", w.Actor, r.Percent, r.HealthyHours)
+		text = fmt.Sprintf("%s set the exposure rule: %v %% of the fleet until a version has had %v healthy agent-hours", req.Actor, r.Percent, r.HealthyHours)
 	}
-	if err := s.recordGuard(ctx, subjectExposure, "exposure.set", text, w, now); err != nil {
+	if err := s.recordGuard(ctx, subjectExposure, "exposure.set", text, req, now); err != nil {
 		return r, err
 	}
 	for try := 1; ; try++ {
@@ -115,10 +115,10 @@ func (s *Service) ListFreezes(ctx context.Context) ([]fleet.Freeze, error) {
 
 // CreateFreeze adds a freeze; an empty id is chosen, and one given makes that
 // asking twice adds one.
-func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, w Word) (fleet.Freeze, error) {
+func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request) (fleet.Freeze, error) {
 	now := s.Now.UTC()
 	f.Name = strings.TrimSpace(f.Name)
-	switch err := w.check(); {
+	switch err := req.check(); {
 	case err != nil:
 		return f, err
 	case f.Name == "" || len(f.Name) > maxGuardName:
@@ -153,9 +153,9 @@ func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, w Word) (fle
 		}
 		return f, fleet.Errorf(fleet.Conflict, "a freeze with id %s exists (%s): choose another id", f.ID, old.Name)
 	}
-	f.From, f.To, f.CreatedAt, f.CreatedBy = f.From.UTC(), f.To.UTC(), now, w.Actor
-	text := w.Actor + " added the freeze “" + f.Name + "” from " + f.From.Format(time.RFC3339) + " to " + f.To.Format(time.RFC3339)
-	if err := s.recordGuard(ctx, subjectFreezes, "freeze.create", text, w, now); err != nil {
+	f.From, f.To, f.CreatedAt, f.CreatedBy = f.From.UTC(), f.To.UTC(), now, req.Actor
+	text := req.Actor + " added the freeze “" + f.Name + "” from " + f.From.Format(time.RFC3339) + " to " + f.To.Format(time.RFC3339)
+	if err := s.recordGuard(ctx, subjectFreezes, "freeze.create", text, req, now); err != nil {
 		return f, err
 	}
 	if err := s.Store.Freezes().Create(ctx, f); err != nil {
@@ -166,8 +166,8 @@ func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, w Word) (fle
 }
 
 // DeleteFreeze removes a freeze.
-func (s *Service) DeleteFreeze(ctx context.Context, id string, w Word) error {
-	if err := w.check(); err != nil {
+func (s *Service) DeleteFreeze(ctx context.Context, id string, req Request) error {
+	if err := req.check(); err != nil {
 		return err
 	}
 	f, err := s.Store.Freezes().Get(ctx, id)
@@ -177,7 +177,7 @@ func (s *Service) DeleteFreeze(ctx context.Context, id string, w Word) error {
 		}
 		return err
 	}
-	if err := s.recordGuard(ctx, subjectFreezes, "freeze.delete", w.Actor+" removed the freeze “"+f.Name+"”", w, s.Now.UTC()); err != nil {
+	if err := s.recordGuard(ctx, subjectFreezes, "freeze.delete", req.Actor+" removed the freeze “"+f.Name+"”", req, s.Now.UTC()); err != nil {
 		return err
 	}
 	if err := s.Store.Freezes().Delete(ctx, id); err != nil {
@@ -187,8 +187,8 @@ func (s *Service) DeleteFreeze(ctx context.Context, id string, w Word) error {
 	return nil
 }
 
-func (s *Service) recordGuard(ctx context.Context, subject, verb, text string, w Word, now time.Time) error {
+func (s *Service) recordGuard(ctx context.Context, subject, verb, text string, req Request, now time.Time) error {
 	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
-		ID: fleet.NewID(), At: now, Actor: w.Actor, Verb: verb, Subject: subject, Why: w.Why, Text: text,
+		ID: fleet.NewID(), At: now, Actor: req.Actor, Verb: verb, Subject: subject, Why: req.Why, Text: text,
 	}})
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// desk is where operators sit: the service on a real store, at a time of its own.
-type desk struct {
+// harness is the service on a real store, at a time of its own.
+type harness struct {
 	t       testing.TB
 	store   store.Store
 	service *rollout.Service
@@ -32,12 +32,12 @@ type desk struct {
 	signals int
 }
 
-var kim = rollout.Word{Actor: "kim", Why: "release day"}
+var kim = rollout.Request{Actor: "kim", Why: "release day"}
 
-func newDesk(t testing.TB) *desk {
+func newHarness(t testing.TB) *harness {
 	t.Helper()
 	s := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
-	d := &desk{t: t, store: s, now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
+	d := &harness{t: t, store: s, now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
 	d.service = d.serve(s)
 	for _, v := range []string{"1.0.0", "1.1.0", "1.2.0"} {
 		d.must(s.Packages().Create(t.Context(), fleet.Package{
@@ -47,7 +47,7 @@ func newDesk(t testing.TB) *desk {
 	return d
 }
 
-func (d *desk) serve(s store.Store) *rollout.Service {
+func (d *harness) serve(s store.Store) *rollout.Service {
 	log := slog.New(slog.DiscardHandler)
 	events := &event.Stream{Store: s.Events(), Log: log, Now: d.time}
 	return &rollout.Service{
@@ -56,26 +56,26 @@ func (d *desk) serve(s store.Store) *rollout.Service {
 	}
 }
 
-func (d *desk) time() time.Time {
+func (d *harness) time() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.now
 }
 
-func (d *desk) later(by time.Duration) {
+func (d *harness) later(by time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.now = d.now.Add(by)
 }
 
-func (d *desk) must(err error) {
+func (d *harness) must(err error) {
 	d.t.Helper()
 	if err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func (d *desk) wantKind(err error, kind fleet.Kind, text string) {
+func (d *harness) wantKind(err error, kind fleet.Kind, text string) {
 	d.t.Helper()
 	if err == nil || fleet.KindOf(err) != kind || !strings.Contains(err.Error(), text) {
 		d.t.Fatalf("error is %v (%s), want one of kind %s that says %q", err, fleet.KindOf(err), kind, text)
@@ -92,7 +92,7 @@ func document(id, version, policy string, now time.Time) fleet.Agent {
 
 // enrol adds agents that run 1.1.0, in the policy default unless it is named as
 // policy/agent.
-func (d *desk) enrol(names ...string) {
+func (d *harness) enrol(names ...string) {
 	d.t.Helper()
 	for _, name := range names {
 		policy, id, ok := strings.Cut(name, "/")
@@ -104,7 +104,7 @@ func (d *desk) enrol(names ...string) {
 	}
 }
 
-func (d *desk) change(id string, f func(*fleet.Agent)) {
+func (d *harness) change(id string, f func(*fleet.Agent)) {
 	d.t.Helper()
 	_, err := store.UpdateAgent(d.t.Context(), d.store.Agents(), id, func(a *fleet.Agent) bool { f(a); return true })
 	d.must(err)
@@ -127,21 +127,21 @@ func forPolicy(ids ...string) func(*fleet.Plan) {
 
 func called(name string) func(*fleet.Plan) { return func(p *fleet.Plan) { p.Name = name } }
 
-func (d *desk) create(change ...func(*fleet.Plan)) fleet.Rollout {
+func (d *harness) create(change ...func(*fleet.Plan)) fleet.Rollout {
 	d.t.Helper()
 	r, err := d.service.Create(d.t.Context(), springPlan(change...), kim)
 	d.must(err)
 	return r
 }
 
-func (d *desk) preview(r fleet.Rollout) fleet.Preview {
+func (d *harness) preview(r fleet.Rollout) fleet.Preview {
 	d.t.Helper()
 	pre, err := d.service.Preview(d.t.Context(), r.ID)
 	d.must(err)
 	return pre
 }
 
-func (d *desk) start(change ...func(*fleet.Plan)) fleet.Rollout {
+func (d *harness) start(change ...func(*fleet.Plan)) fleet.Rollout {
 	d.t.Helper()
 	r := d.create(change...)
 	r, err := d.service.Start(d.t.Context(), r.ID, d.preview(r).Hash, false, kim)
@@ -149,7 +149,7 @@ func (d *desk) start(change ...func(*fleet.Plan)) fleet.Rollout {
 	return r
 }
 
-func (d *desk) rollout(id string) fleet.Rollout {
+func (d *harness) rollout(id string) fleet.Rollout {
 	d.t.Helper()
 	r, err := d.service.Get(d.t.Context(), id)
 	d.must(err)
@@ -157,7 +157,7 @@ func (d *desk) rollout(id string) fleet.Rollout {
 }
 
 // edit changes a rollout as the reconciler would.
-func (d *desk) edit(id string, f func(*fleet.Rollout)) {
+func (d *harness) edit(id string, f func(*fleet.Rollout)) {
 	d.t.Helper()
 	r := d.rollout(id)
 	f(&r)
@@ -166,7 +166,7 @@ func (d *desk) edit(id string, f func(*fleet.Rollout)) {
 
 // end lets a target end, as the reconciler would, and its agent run what it then
 // does.
-func (d *desk) end(id, agent string, state fleet.TargetState) {
+func (d *harness) end(id, agent string, state fleet.TargetState) {
 	d.t.Helper()
 	t, err := d.store.Targets().Get(d.t.Context(), id, agent)
 	d.must(err)
@@ -188,14 +188,14 @@ func (d *desk) end(id, agent string, state fleet.TargetState) {
 	})
 }
 
-func (d *desk) targets(id string) []fleet.Target {
+func (d *harness) targets(id string) []fleet.Target {
 	d.t.Helper()
 	list, _, err := d.service.ListTargets(d.t.Context(), store.TargetQuery{RolloutID: id, Limit: 10_000})
 	d.must(err)
 	return list
 }
 
-func (d *desk) agents(id string) []string {
+func (d *harness) agents(id string) []string {
 	d.t.Helper()
 	var ids []string
 	for _, t := range d.targets(id) {
@@ -206,7 +206,7 @@ func (d *desk) agents(id string) []string {
 }
 
 // locks are who has which policy, as policy=rollout.
-func (d *desk) locks() []string {
+func (d *harness) locks() []string {
 	d.t.Helper()
 	list, _, err := d.store.PolicyLocks().List(d.t.Context(), 0, 0)
 	d.must(err)
@@ -219,7 +219,7 @@ func (d *desk) locks() []string {
 }
 
 // trail are the verbs of the audit trail, oldest first.
-func (d *desk) trail(id string) []string {
+func (d *harness) trail(id string) []string {
 	d.t.Helper()
 	entries, _, err := d.service.Trail(d.t.Context(), id, 0, 1000)
 	d.must(err)
@@ -233,7 +233,7 @@ func (d *desk) trail(id string) []string {
 	return verbs
 }
 
-func (d *desk) events() []string {
+func (d *harness) events() []string {
 	d.t.Helper()
 	list, err := d.store.Events().After(d.t.Context(), 0, 1000)
 	d.must(err)
@@ -244,7 +244,7 @@ func (d *desk) events() []string {
 	return types
 }
 
-func (d *desk) previews() int {
+func (d *harness) previews() int {
 	d.t.Helper()
 	_, n, err := d.store.Previews().List(d.t.Context(), 0, 0)
 	d.must(err)

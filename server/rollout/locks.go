@@ -11,19 +11,19 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/preview"
 )
 
-// lockGrace is how long a policy stays locked to a draft: its start takes a
-// second or two, and one that died is finished by being asked for again.
+// lockGrace is how long a policy stays locked to a draft: a start takes a second or
+// two, and one that a crash interrupted is finished by starting again.
 const lockGrace = time.Minute
 
-// holders names the active rollout that has a policy, by policy, but for those
+// holders names the active rollout that has a policy, by policy, without those
 // excepted.
 func (s *Service) holders(ctx context.Context, except ...string) (map[string]preview.Holder, error) {
-	having, err := s.having(ctx, except...)
+	locking, err := s.lockingRollouts(ctx, except...)
 	if err != nil {
 		return nil, err
 	}
-	held := make(map[string]preview.Holder, len(having))
-	for policy, r := range having {
+	held := make(map[string]preview.Holder, len(locking))
+	for policy, r := range locking {
 		held[policy] = holderOf(r)
 	}
 	return held, nil
@@ -31,13 +31,13 @@ func (s *Service) holders(ctx context.Context, except ...string) (map[string]pre
 
 func holderOf(r *fleet.Rollout) preview.Holder { return preview.Holder{ID: r.ID, Name: r.Plan.Name} }
 
-// having are the active rollouts that have a policy, by policy.
-func (s *Service) having(ctx context.Context, except ...string) (map[string]*fleet.Rollout, error) {
+// lockingRollouts are the active rollouts that have a policy, by policy.
+func (s *Service) lockingRollouts(ctx context.Context, except ...string) (map[string]*fleet.Rollout, error) {
 	locks, _, err := s.Store.PolicyLocks().List(ctx, 0, 0)
 	if err != nil {
 		return nil, err
 	}
-	having := map[string]*fleet.Rollout{}
+	locking := map[string]*fleet.Rollout{}
 	seen := map[string]*fleet.Rollout{}
 	for _, l := range locks {
 		if slices.Contains(except, l.RolloutID) {
@@ -55,10 +55,10 @@ func (s *Service) having(ctx context.Context, except ...string) (map[string]*fle
 			seen[l.RolloutID] = r
 		}
 		if r != nil && r.State.Active() {
-			having[l.PolicyID] = r
+			locking[l.PolicyID] = r
 		}
 	}
-	return having, nil
+	return locking, nil
 }
 
 // takeLocks locks the policies to the rollout, all or none. They are taken in
@@ -115,7 +115,8 @@ func (s *Service) takeLock(ctx context.Context, r *fleet.Rollout, policy, from s
 	}
 }
 
-// checkLockFree says who has a lock of another rollout, or nil if nobody does.
+// checkLockFree returns nil if the rollout that a lock names does not need it any
+// more.
 func (s *Service) checkLockFree(ctx context.Context, l fleet.PolicyLock, now time.Time) error {
 	r, err := s.Store.Rollouts().Get(ctx, l.RolloutID)
 	switch {
@@ -141,18 +142,18 @@ func (s *Service) giveLock(ctx context.Context, r *fleet.Rollout, policy string)
 	return s.Store.PolicyLocks().Delete(ctx, policy)
 }
 
-// Lock names the rollout that has the agents, by agent, for those that one has:
-// the targets of the active rollout of their policy that it has not left out.
-// While a rollback has the policy, so has the rollout that it puts back.
+// Lock names the rollout that has each of the agents, for those that are targets,
+// and not skipped, of the active rollout of their policy. While a rollback has a
+// policy, the rollout that it rolls back has it too.
 func (s *Service) Lock(ctx context.Context, agents []fleet.Agent) (map[string]preview.Holder, error) {
-	having, err := s.having(ctx)
-	if err != nil || len(having) == 0 {
+	locking, err := s.lockingRollouts(ctx)
+	if err != nil || len(locking) == 0 {
 		return nil, err
 	}
 	byRollout := map[string][]string{}
 	rollouts := map[string]*fleet.Rollout{}
 	for _, a := range agents {
-		if r, ok := having[a.PolicyID]; ok {
+		if r, ok := locking[a.PolicyID]; ok {
 			byRollout[r.ID], rollouts[r.ID] = append(byRollout[r.ID], a.ID), r
 		}
 	}

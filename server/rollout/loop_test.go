@@ -15,7 +15,7 @@ import (
 // The service and the reconciler share nothing but the store: what one writes the
 // other must understand.
 func TestTheReconcilerDoesWhatOperatorsAsk(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a", "b", "c", "d", "e")
 	log := slog.New(slog.DiscardHandler)
 	feed, err := action.NewFeed(t.Context(), d.store.Actions(), func(...string) {}, &storehealth.Monitor{}, log)

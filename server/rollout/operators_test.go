@@ -16,7 +16,7 @@ import (
 )
 
 func TestCommandsAreAuditedOnce(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a", "b", "c", "d")
 	r := d.start()
 	generation := r.Generation
@@ -56,7 +56,7 @@ func TestCommandsAreAuditedOnce(t *testing.T) {
 }
 
 func TestACommandThatMeetsTheReconcilerIsTriedAgain(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a", "b")
 	r := d.start()
 	races := 3
@@ -97,7 +97,7 @@ func (m meddledRollouts) Update(ctx context.Context, r fleet.Rollout) error {
 }
 
 func TestOrdersForAgentsTheyCannotHelp(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("fine", "broken", "waiting")
 	r := d.start()
 	d.end(r.ID, "fine", fleet.TargetSucceeded)
@@ -127,7 +127,7 @@ func TestOrdersForAgentsTheyCannotHelp(t *testing.T) {
 }
 
 func TestARollbackPutsBackWhatSucceeded(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a", "b", "c", "d", "lab/e")
 	r := d.start(func(p *fleet.Plan) { p.Limits.MaxParallel = 7 })
 	_, err := d.service.Rollback(t.Context(), r.ID, rollout.ScopeAll, kim)
@@ -205,7 +205,7 @@ func TestARollbackPutsBackWhatSucceeded(t *testing.T) {
 }
 
 func TestARollbackOfWhatFailedAlone(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a", "b", "c")
 	r := d.start()
 	d.end(r.ID, "a", fleet.TargetSucceeded)
@@ -223,7 +223,7 @@ func TestARollbackOfWhatFailedAlone(t *testing.T) {
 }
 
 func TestTheExposureRuleIsChecked(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	if rule, err := d.service.Exposure(t.Context()); err != nil || rule.Enabled || rule.Percent != 10 || rule.HealthyHours != 24 {
 		t.Errorf("without one it is %+v, %v", rule, err)
 	}
@@ -250,7 +250,7 @@ func TestTheExposureRuleIsChecked(t *testing.T) {
 }
 
 func TestThePreviewKeepsToTheExposureBudget(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	for i := range 40 {
 		d.enrol(fmt.Sprint("agent-", i))
 	}
@@ -266,7 +266,7 @@ func TestThePreviewKeepsToTheExposureBudget(t *testing.T) {
 }
 
 func TestFreezesAreCheckedAndKept(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	freeze := func(f fleet.Freeze) (fleet.Freeze, error) { return d.service.CreateFreeze(t.Context(), f, kim) }
 	good := fleet.Freeze{ID: "yule", Name: "Christmas", From: d.now.Add(time.Hour), To: d.now.Add(48 * time.Hour)}
 	for field, change := range map[string]func(*fleet.Freeze){
@@ -302,7 +302,7 @@ func TestFreezesAreCheckedAndKept(t *testing.T) {
 }
 
 func TestWhyThisMachine(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("first", "second", "third", "done", "lab/alone")
 	d.change("done", func(a *fleet.Agent) { a.Version = "1.2.0" })
 	why := func(agent, id string, at time.Time) explain.Explanation {
@@ -357,7 +357,7 @@ func TestWhyThisMachineAndNotItsNeighbour(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		plan  func(*fleet.Plan)
-		what  func(d *desk, r fleet.Rollout, waits string)
+		what  func(d *harness, r fleet.Rollout, waits string)
 		wants fleet.ReasonCode
 	}{
 		{"nothing does", nil, nil, fleet.WhyNext},
@@ -366,26 +366,26 @@ func TestWhyThisMachineAndNotItsNeighbour(t *testing.T) {
 		{"both do, and the narrower is told", func(p *fleet.Plan) {
 			p.Limits.MaxParallel, p.Limits.Per = 1, []fleet.LabelLimit{{Label: "policy", Max: 1}}
 		}, nil, fleet.WhyLabelLimit},
-		{"it has something else to do", nil, func(d *desk, r fleet.Rollout, waits string) {
+		{"it has something else to do", nil, func(d *harness, r fleet.Rollout, waits string) {
 			d.change(waits, func(a *fleet.Agent) { a.BeginUpgrade("single", "1.3.0", d.now) })
 		}, fleet.WhyBusy},
-		{"it has just gone", nil, func(d *desk, r fleet.Rollout, waits string) { d.later(fleet.OfflineAfter + time.Minute) }, fleet.WhyAway},
-		{"the exposure budget", nil, func(d *desk, r fleet.Rollout, waits string) {
+		{"it has just gone", nil, func(d *harness, r fleet.Rollout, waits string) { d.later(fleet.OfflineAfter + time.Minute) }, fleet.WhyAway},
+		{"the exposure budget", nil, func(d *harness, r fleet.Rollout, waits string) {
 			_, err := d.service.SetExposure(d.t.Context(), fleet.ExposureRule{Enabled: true, Percent: 25, HealthyHours: 100}, kim)
 			d.must(err)
 		}, fleet.WhyExposure},
-		{"a window, whatever its own limits are", func(p *fleet.Plan) { p.Limits.MaxParallel = 1 }, func(d *desk, r fleet.Rollout, waits string) {
+		{"a window, whatever its own limits are", func(p *fleet.Plan) { p.Limits.MaxParallel = 1 }, func(d *harness, r fleet.Rollout, waits string) {
 			d.edit(r.ID, func(r *fleet.Rollout) {
 				r.Waiting = []fleet.Wait{{Code: fleet.WhyApproval, Text: "approve"}, {Code: fleet.WhyWindow, Text: "closed"}}
 			})
 		}, fleet.WhyWindow},
-		{"no approval: that is for the batches behind", nil, func(d *desk, r fleet.Rollout, waits string) {
+		{"no approval: that is for the batches behind", nil, func(d *harness, r fleet.Rollout, waits string) {
 			d.edit(r.ID, func(r *fleet.Rollout) { r.Waiting = []fleet.Wait{{Code: fleet.WhyApproval, Text: "approve"}} })
 		}, fleet.WhyNext},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newHarness(t)
 			d.enrol("a", "b", "c", "d")
 			change := []func(*fleet.Plan){}
 			if c.plan != nil {

@@ -19,7 +19,7 @@ const (
 	ScopeAll    Scope = "all"    // and what succeeded
 )
 
-// id of the rollback of a rollout: to ask for it again is to ask for the same.
+// id of the rollback of a rollout. It is the same whenever it is asked for.
 func (c Scope) id(rolloutID string) string {
 	if c == ScopeAll {
 		return rolloutID + "-rollback"
@@ -27,8 +27,8 @@ func (c Scope) id(rolloutID string) string {
 	return rolloutID + "-rollback-" + string(c)
 }
 
-// holds says whether a target in this state is put back. Those that are under way
-// are, with all: what they reach is what is to be undone.
+// holds says whether a target in this state is rolled back. ScopeAll includes those
+// under way: the version they are about to reach is to be undone.
 func (c Scope) holds(s fleet.TargetState) bool {
 	switch s {
 	case fleet.TargetFailed, fleet.TargetRolledBack:
@@ -39,27 +39,27 @@ func (c Scope) holds(s fleet.TargetState) bool {
 	return false
 }
 
-// Rollback makes and starts a rollout that puts targets back to their last
-// healthy versions, without canaries. Asked again it returns the same one.
+// Rollback creates and starts a rollout that returns targets to their last healthy
+// versions, without canaries. Called again it returns the same rollout.
 //
-// It writes the original's pause first, so that nothing more goes the wrong way
-// while the rollback is made; then it is made as any rollout is started.
-func (s *Service) Rollback(ctx context.Context, id string, scope Scope, w Word) (fleet.Rollout, error) {
-	if err := w.check(); err != nil {
+// It pauses the original first, so that no more agents get the bad version
+// meanwhile, and then starts the rollback like any rollout.
+func (s *Service) Rollback(ctx context.Context, id string, scope Scope, req Request) (fleet.Rollout, error) {
+	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	if scope != ScopeAll && scope != ScopeFailed {
 		return fleet.Rollout{}, fleet.FieldError("body.scope", "is %q, want %s or %s", scope, ScopeFailed, ScopeAll)
 	}
 	for try := 1; ; try++ {
-		back, err := s.rollbackOnce(ctx, id, scope, w)
+		back, err := s.rollbackOnce(ctx, id, scope, req)
 		if err == nil || !isRace(err) || try == startTries {
 			return back, err
 		}
 	}
 }
 
-func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, w Word) (fleet.Rollout, error) {
+func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req Request) (fleet.Rollout, error) {
 	r, err := s.Get(ctx, id)
 	if err != nil {
 		return r, err
@@ -83,14 +83,14 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, w Wo
 	}
 	now := s.Now.UTC()
 	if !known {
-		back = rollbackOf(&r, scope, w, now)
-		// Looked at before anything is changed: a rollback that puts back nobody
-		// must not leave the rollout paused.
-		if _, err := s.surveyRollback(ctx, &r, &back, scope); err != nil {
+		back = rollbackOf(&r, scope, req, now)
+		// Computed before anything is changed: a rollback without targets must not
+		// leave the rollout paused.
+		if _, err := s.previewRollback(ctx, &r, &back, scope); err != nil {
 			return back, err
 		}
 	}
-	if err := s.stopForRollback(ctx, id, back.ID, scope, w); err != nil {
+	if err := s.stopForRollback(ctx, id, back.ID, scope, req); err != nil {
 		return back, err
 	}
 	if !known {
@@ -106,12 +106,12 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, w Wo
 	if back.Pin != nil {
 		pre, err = s.GetPreview(ctx, back.Pin.Hash)
 	} else {
-		pre, err = s.surveyRollback(ctx, &r, &back, scope)
+		pre, err = s.previewRollback(ctx, &r, &back, scope)
 	}
 	if err != nil {
 		return back, err
 	}
-	return s.begin(ctx, back, pre, id, fleet.EventRollbackStarted, w)
+	return s.begin(ctx, back, pre, id, fleet.EventRollbackStarted, req)
 }
 
 // checkOtherRollback refuses a second rollback, of another scope, beside one that
@@ -133,10 +133,10 @@ func (s *Service) checkOtherRollback(ctx context.Context, r *fleet.Rollout, id s
 }
 
 // rollbackOf is the draft of a rollback: one batch within the limits of the
-// original, without canaries, windows or soak, since a fleet half put back is the
-// worst of both. For the same reason failures do not stop it: each has its own
+// original, without canaries, windows or soak, since a fleet half rolled back is
+// the worst of both. For the same reason failures do not stop it: each has its own
 // incident.
-func rollbackOf(r *fleet.Rollout, scope Scope, w Word, now time.Time) fleet.Rollout {
+func rollbackOf(r *fleet.Rollout, scope Scope, req Request, now time.Time) fleet.Rollout {
 	p := r.Plan
 	p.Name, p.Description = "Rollback of "+r.Plan.Name, fmt.Sprintf("puts back %s of rollout %s", map[Scope]string{ScopeAll: "all", ScopeFailed: "what failed"}[scope], r.ID)
 	p.Profile, p.UpgradeID, p.ManifestHash = "", "", ""
@@ -145,11 +145,11 @@ func rollbackOf(r *fleet.Rollout, scope Scope, w Word, now time.Time) fleet.Roll
 	p.LateJoiners = fleet.LateIgnore
 	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce, ForceContinue: true}
 	p.Pace = fleet.Pace{Emergency: true, OfferFor: r.Plan.Pace.OfferFor, WaitFor: r.Plan.Pace.WaitFor}
-	return fleet.Rollout{ID: scope.id(r.ID), State: fleet.RolloutDraft, Plan: p, RollbackOf: r.ID, CreatedAt: now, CreatedBy: w.Actor}
+	return fleet.Rollout{ID: scope.id(r.ID), State: fleet.RolloutDraft, Plan: p, RollbackOf: r.ID, CreatedAt: now, CreatedBy: req.Actor}
 }
 
-// surveyRollback says what the rollback would do to the fleet as it is.
-func (s *Service) surveyRollback(ctx context.Context, r, back *fleet.Rollout, scope Scope) (fleet.Preview, error) {
+// previewRollback computes what the rollback would do to the fleet as it is.
+func (s *Service) previewRollback(ctx context.Context, r, back *fleet.Rollout, scope Scope) (fleet.Preview, error) {
 	now := s.Now.UTC()
 	f, err := s.fleetNow(ctx, back, now)
 	if err != nil {
@@ -180,10 +180,10 @@ func (s *Service) surveyRollback(ctx context.Context, r, back *fleet.Rollout, sc
 	return pre, nil
 }
 
-// stopForRollback pauses the original and points it to its rollback. One that is
-// being cancelled, or has ended, offers nothing anyway.
-func (s *Service) stopForRollback(ctx context.Context, id, backID string, scope Scope, w Word) error {
-	_, err := s.command(ctx, id, w, command{verb: "rollback", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, w Word, now time.Time) (string, error) {
+// stopForRollback pauses the original and names its rollback in it. A rollout that
+// is being cancelled, or has ended, offers nothing anyway.
+func (s *Service) stopForRollback(ctx context.Context, id, backID string, scope Scope, req Request) error {
+	_, err := s.command(ctx, id, req, command{verb: "rollback", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		stopped := r.State != fleet.RolloutRunning && (r.State != fleet.RolloutPaused || (r.Stop != nil && r.Stop.Kind == fleet.StopRollback))
 		if stopped && r.RolledBackBy == backID {
 			return "", nil
@@ -195,11 +195,11 @@ func (s *Service) stopForRollback(ctx context.Context, id, backID string, scope 
 		}
 		wasRunning := r.State == fleet.RolloutRunning
 		r.State, r.PauseAsked, r.RunningSince = fleet.RolloutPaused, nil, nil
-		r.Stop = &fleet.Stop{Kind: fleet.StopRollback, Text: because(w.Actor+" rolled it back", w), By: w.Actor, At: now, Batch: plan.CurrentBatch(r)}
+		r.Stop = &fleet.Stop{Kind: fleet.StopRollback, Text: because(req.Actor+" rolled it back", req), By: req.Actor, At: now, Batch: plan.CurrentBatch(r)}
 		if !wasRunning {
 			return text, nil
 		}
-		return text + "; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, w, now)
+		return text + "; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, req, now)
 	}})
 	return err
 }

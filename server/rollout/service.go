@@ -21,14 +21,14 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Service is what operators do with rollouts.
+// Service changes the documents of rollouts as operators ask.
 type Service struct {
 	Store   store.Store
 	Actions *action.Service
 	Events  *event.Stream
 	Log     *slog.Logger
 	Now     clock.Clock
-	// Signal wakes the reconciler of this replica; nil: it comes by itself.
+	// Signal wakes the reconciler of this process; nil: it looks by itself.
 	Signal func()
 	// Manifests finds upgrade manifests; nil: there are none.
 	Manifests Manifests
@@ -42,31 +42,31 @@ type Manifests interface {
 	List(ctx context.Context) ([]plan.UpgradeManifest, error)
 }
 
-// Word is who commands, and why.
-type Word struct{ Actor, Why string }
+// Request is who asks for a command, and why.
+type Request struct{ Actor, Why string }
 
 // maxWhy bounds a reason, in bytes: it is repeated in documents, entries and
 // notifications.
 const maxWhy = 2 << 10
 
-func (w Word) check() error {
-	if len(w.Why) > maxWhy {
-		return fleet.FieldError("body.why", "has %d bytes, at most %d are taken", len(w.Why), maxWhy)
+func (req Request) check() error {
+	if len(req.Why) > maxWhy {
+		return fleet.FieldError("body.why", "has %d bytes, at most %d are taken", len(req.Why), maxWhy)
 	}
 	return nil
 }
 
 // needWhy refuses a command that goes past a gate without a reason.
-func (w Word) needWhy(format string, args ...any) error {
-	if strings.TrimSpace(w.Why) != "" {
+func (req Request) needWhy(format string, args ...any) error {
+	if strings.TrimSpace(req.Why) != "" {
 		return nil
 	}
 	e := fleet.Errorf(fleet.Invalid, format, args...)
 	return fleet.FieldError("body.why", "is missing: %s", e.Message)
 }
 
-func (w Word) decision(now time.Time) fleet.Decision {
-	return fleet.Decision{By: w.Actor, At: now, Why: w.Why}
+func (req Request) decision(now time.Time) fleet.Decision {
+	return fleet.Decision{By: req.Actor, At: now, Why: req.Why}
 }
 
 // keptPreviews is how many previews of a draft are kept: enough to compare with
@@ -74,8 +74,8 @@ func (w Word) decision(now time.Time) fleet.Decision {
 const keptPreviews = 5
 
 // Create makes a draft.
-func (s *Service) Create(ctx context.Context, p fleet.Plan, w Word) (fleet.Rollout, error) {
-	if err := w.check(); err != nil {
+func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.Rollout, error) {
+	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	if err := s.complete(ctx, &p); err != nil {
@@ -85,14 +85,14 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, w Word) (fleet.Rollo
 		return fleet.Rollout{}, err
 	}
 	now := s.Now.UTC()
-	r := fleet.Rollout{ID: fleet.NewID(), State: fleet.RolloutDraft, Plan: p, CreatedAt: now, CreatedBy: w.Actor}
+	r := fleet.Rollout{ID: fleet.NewID(), State: fleet.RolloutDraft, Plan: p, CreatedAt: now, CreatedBy: req.Actor}
 	if err := s.Store.Rollouts().Create(ctx, r); err != nil {
 		return fleet.Rollout{}, err
 	}
-	if err := s.record(ctx, &r, "create", w, "created the draft", now); err != nil {
+	if err := s.record(ctx, &r, "create", req, "created the draft", now); err != nil {
 		return fleet.Rollout{}, err
 	}
-	s.publish(ctx, fleet.EventRolloutCreated, &r, w, now)
+	s.publish(ctx, fleet.EventRolloutCreated, &r, req, now)
 	return r, nil
 }
 
@@ -116,15 +116,14 @@ func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 	return plan.Check(p)
 }
 
-// checkFree refuses a plan that chooses agents of a policy which an active
-// rollout has. A start would be refused all the same; at its creation the
-// operator can still choose.
+// checkFree refuses a plan that selects agents of a policy that an active rollout
+// has. Its start would be refused anyway; now the operator can still choose.
 func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
 	held, err := s.holders(ctx)
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	chosen, err := s.chooser(ctx, sel, s.Now.UTC())
+	chosen, err := s.selector(ctx, sel, s.Now.UTC())
 	if err != nil {
 		return err
 	}
@@ -145,8 +144,8 @@ func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
 	return lockedError(ids[0], held[ids[0]])
 }
 
-// chooser reads a selector as it is meant now.
-func (s *Service) chooser(ctx context.Context, sel *fleet.Selector, now time.Time) (plan.Selector, error) {
+// selector compiles a selector as it is meant now.
+func (s *Service) selector(ctx context.Context, sel *fleet.Selector, now time.Time) (plan.Selector, error) {
 	at := plan.QueryTime{Now: now}
 	if s.Timeouts != nil {
 		var err error
@@ -163,7 +162,8 @@ func lockedError(policy string, h preview.Holder) error {
 	return e
 }
 
-// errActiveRollout is the code of the one-rollout-for-each-policy rule.
+// errActiveRollout is the code of a refusal because another rollout is active on
+// the policy.
 const errActiveRollout = "rollout_policy_locked"
 
 // DryRun previews a plan without keeping anything.
@@ -171,7 +171,7 @@ func (s *Service) DryRun(ctx context.Context, p fleet.Plan) (fleet.Preview, erro
 	if err := s.complete(ctx, &p); err != nil {
 		return fleet.Preview{}, err
 	}
-	pre, _, err := s.survey(ctx, &fleet.Rollout{State: fleet.RolloutDraft, Plan: p})
+	pre, _, err := s.preview(ctx, &fleet.Rollout{State: fleet.RolloutDraft, Plan: p})
 	return pre, err
 }
 
@@ -188,7 +188,7 @@ func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error)
 	if r.RollbackOf != "" {
 		return fleet.Preview{}, interruptedRollback(&r)
 	}
-	pre, _, err := s.survey(ctx, &r)
+	pre, _, err := s.preview(ctx, &r)
 	if err != nil {
 		return fleet.Preview{}, err
 	}
@@ -230,10 +230,10 @@ func (s *Service) keep(ctx context.Context, id string, pre fleet.Preview) error 
 	return s.putPreview(ctx, pre, true)
 }
 
-// putPreview stores a preview. Rollouts with the same plan share a hash, and so
-// one preview: who started with it owns it, before that who previewed last. One
-// that is there and the rollout's own is left, unless its times shall be fresh:
-// nothing else in it can differ.
+// putPreview stores a preview. Rollouts with the same plan share a hash, and so one
+// preview: it belongs to the rollout that was started with it, before that to the
+// one previewed last. The rollout's own is replaced only for fresh times: nothing
+// else in it can differ.
 func (s *Service) putPreview(ctx context.Context, pre fleet.Preview, fresh bool) error {
 	previews := s.Store.Previews()
 	for try := 1; ; try++ {
@@ -287,8 +287,8 @@ func (s *Service) dropPreview(ctx context.Context, id, hash string) error {
 }
 
 // Delete removes a draft.
-func (s *Service) Delete(ctx context.Context, id string, w Word) error {
-	if err := w.check(); err != nil {
+func (s *Service) Delete(ctx context.Context, id string, req Request) error {
+	if err := req.check(); err != nil {
 		return err
 	}
 	r, err := s.Get(ctx, id)
@@ -309,7 +309,7 @@ func (s *Service) Delete(ctx context.Context, id string, w Word) error {
 			return err
 		}
 	}
-	if err := s.record(ctx, &r, "delete", w, "deleted the draft", s.Now.UTC()); err != nil {
+	if err := s.record(ctx, &r, "delete", req, "deleted the draft", s.Now.UTC()); err != nil {
 		return err
 	}
 	return s.Store.Rollouts().Delete(ctx, id)
@@ -368,25 +368,24 @@ func (s *Service) GetManifest(ctx context.Context, profile, id string) (plan.Upg
 	return s.Manifests.Get(ctx, profile, id)
 }
 
-// interruptedRollback refuses what only plain drafts can have done.
+// interruptedRollback refuses, for the draft of a rollback, what other drafts allow.
 func interruptedRollback(r *fleet.Rollout) error {
 	return fleet.Errorf(fleet.Conflict, "%s is a rollback whose start was interrupted: ask for the rollback of %s again", plan.Title(r), r.RollbackOf)
 }
 
 // record writes an entry of the audit trail. Its id is made of what the command
 // changes, so that a command that is tried again makes no second one. It comes
-// before the change: one that is lost to a crash was asked for, and a change
-// without an entry would be worse.
-func (s *Service) record(ctx context.Context, r *fleet.Rollout, verb string, w Word, text string, now time.Time) error {
+// before the change: an entry without its change is better than the reverse.
+func (s *Service) record(ctx context.Context, r *fleet.Rollout, verb string, req Request, text string, now time.Time) error {
 	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
-		ID: r.ID + "-g" + strconv.FormatInt(r.Generation, 10) + "-" + verb, At: now, Actor: w.Actor, Verb: "rollout." + verb, Subject: r.ID, Why: w.Why,
-		Text: w.Actor + " " + text,
+		ID: r.ID + "-g" + strconv.FormatInt(r.Generation, 10) + "-" + verb, At: now, Actor: req.Actor, Verb: "rollout." + verb, Subject: r.ID, Why: req.Why,
+		Text: req.Actor + " " + text,
 	}})
 }
 
-func (s *Service) publish(ctx context.Context, typ string, r *fleet.Rollout, w Word, now time.Time) {
+func (s *Service) publish(ctx context.Context, typ string, r *fleet.Rollout, req Request, now time.Time) {
 	e := fleet.RolloutEvent(typ, r, now)
-	e.Actor = w.Actor
+	e.Actor = req.Actor
 	s.Events.Publish(ctx, e)
 }
 

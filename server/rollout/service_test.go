@@ -16,7 +16,7 @@ import (
 )
 
 func TestARolloutIsPreviewedAndStarted(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a", "b", "c", "lab/d", "lab/e")
 	d.change("e", func(a *fleet.Agent) { a.Version = "1.2.0" })
 	r := d.create()
@@ -89,7 +89,7 @@ func TestARolloutIsPreviewedAndStarted(t *testing.T) {
 }
 
 func TestPlansThatAreWrongMakeNothing(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a")
 	for _, c := range []struct {
 		change func(*fleet.Plan)
@@ -111,7 +111,7 @@ func TestPlansThatAreWrongMakeNothing(t *testing.T) {
 	}
 	_, err := d.service.Create(t.Context(), springPlan(func(p *fleet.Plan) { p.Profile, p.UpgradeID = "web", "spring" }), kim)
 	d.wantKind(err, fleet.NotFound, "web/spring")
-	_, err = d.service.Create(t.Context(), springPlan(), rollout.Word{Actor: "kim", Why: strings.Repeat("because ", 1000)})
+	_, err = d.service.Create(t.Context(), springPlan(), rollout.Request{Actor: "kim", Why: strings.Repeat("because ", 1000)})
 	d.wantKind(err, fleet.Invalid, "body.why")
 	if _, n, err := d.service.List(t.Context(), 0, 10); err != nil || n != 0 {
 		t.Errorf("there are %d rollouts, %v", n, err)
@@ -119,7 +119,7 @@ func TestPlansThatAreWrongMakeNothing(t *testing.T) {
 }
 
 func TestDriftIsShownAndRefused(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a", "b", "c")
 	r := d.create()
 	pre := d.preview(r)
@@ -156,7 +156,7 @@ func TestDriftIsShownAndRefused(t *testing.T) {
 }
 
 func TestAStartThatMakesNoSenseIsRefused(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a", "b")
 	r := d.create()
 	_, err := d.service.Start(t.Context(), r.ID, "", false, kim)
@@ -173,7 +173,7 @@ func TestAStartThatMakesNoSenseIsRefused(t *testing.T) {
 }
 
 func TestLowerRingsComeFirst(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	for i := range 25 {
 		id := fmt.Sprintf("low-%02d", i)
 		d.enrol(id)
@@ -200,7 +200,7 @@ func TestLowerRingsComeFirst(t *testing.T) {
 }
 
 func TestPreviewsAreKeptAndDropped(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a")
 	r := d.create()
 	var hashes []string
@@ -251,7 +251,7 @@ func TestPreviewsAreKeptAndDropped(t *testing.T) {
 }
 
 func TestOnlyOneRolloutHasAPolicy(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("p1/a", "p2/b", "p3/c")
 	// Each wants two of the three policies, and all were drafted while they were free.
 	var drafts []fleet.Rollout
@@ -292,7 +292,7 @@ func TestOnlyOneRolloutHasAPolicy(t *testing.T) {
 }
 
 func TestLocksOfRolloutsThatDoNotRunAreFree(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("a")
 	dead, other := d.create(called("dead")), d.create(called("other"))
 	hash := d.preview(other).Hash
@@ -314,7 +314,7 @@ func TestLocksOfRolloutsThatDoNotRunAreFree(t *testing.T) {
 }
 
 func TestAgentsAreLockedToTheirRollout(t *testing.T) {
-	d := newDesk(t)
+	d := newHarness(t)
 	d.enrol("target", "skipped", "lab/elsewhere")
 	d.change("skipped", func(a *fleet.Agent) { a.Version = "1.2.0" })
 	agents := func() (all []fleet.Agent) {

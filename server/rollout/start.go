@@ -31,29 +31,28 @@ const (
 // Start begins a draft as previewed. A *DriftError says how the fleet has
 // changed since; acceptDrift starts all the same, with the fleet as it is now.
 // Starting again what was started so returns it.
-func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, w Word) (fleet.Rollout, error) {
-	if err := w.check(); err != nil {
+func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, req Request) (fleet.Rollout, error) {
+	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
 	}
 	if hash == "" {
 		return fleet.Rollout{}, fleet.FieldError("body.hash", "is missing: preview the rollout, and start it with the preview's hash")
 	}
 	for try := 1; ; try++ {
-		r, err := s.startOnce(ctx, id, hash, acceptDrift, w)
+		r, err := s.startOnce(ctx, id, hash, acceptDrift, req)
 		if err == nil || !isRace(err) || try == startTries {
 			return r, err
 		}
 	}
 }
 
-// raceError is a change of the rollout's document by somebody else meanwhile, not
-// a refusal.
+// raceError is that somebody else changed the rollout's document; it is no refusal.
 type raceError struct{ error }
 
 func (e raceError) Unwrap() error { return e.error }
 
 func isRace(err error) bool {
-	_, ok := err.(raceError) //nolint:errorlint // it is wrapped by nobody
+	_, ok := err.(raceError) //nolint:errorlint // it is never wrapped
 	return ok
 }
 
@@ -64,7 +63,7 @@ func race(err error) error {
 	return err
 }
 
-func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bool, w Word) (fleet.Rollout, error) {
+func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bool, req Request) (fleet.Rollout, error) {
 	r, err := s.Get(ctx, id)
 	if err != nil {
 		return r, err
@@ -89,12 +88,12 @@ func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bo
 	if err != nil {
 		return r, err
 	}
-	return s.begin(ctx, r, pre, "", fleet.EventRolloutStarted, w)
+	return s.begin(ctx, r, pre, "", fleet.EventRolloutStarted, req)
 }
 
-// agreed is what the draft would do now, if that is what was previewed.
+// agreed is the draft's preview as of now, if it is the one that was asked for.
 func (s *Service) agreed(ctx context.Context, r *fleet.Rollout, hash string, acceptDrift bool) (fleet.Preview, error) {
-	pre, f, err := s.survey(ctx, r)
+	pre, f, err := s.preview(ctx, r)
 	if err != nil {
 		return pre, err
 	}
@@ -129,7 +128,7 @@ func checkAnybody(pre fleet.Preview) error {
 	return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: %s", leftOut(pre.Skipped))
 }
 
-// leftOut counts agents by why they are left out, most first.
+// leftOut counts skipped agents by reason, most first.
 func leftOut(skipped []fleet.SkippedAgent) string {
 	counts := map[fleet.ReasonCode]int{}
 	var codes []fleet.ReasonCode
@@ -167,8 +166,8 @@ func ringsError(p *fleet.Plan, behind []fleet.SkippedAgent) error {
 	return e
 }
 
-// begin makes a draft run. Locks of the rollout from are taken over.
-func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview, from, typ string, w Word) (fleet.Rollout, error) {
+// begin starts a draft. It takes over the locks of the rollout from.
+func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview, from, typ string, req Request) (fleet.Rollout, error) {
 	now := s.Now.UTC()
 	if err := s.putPreview(ctx, pre, false); err != nil {
 		return r, err
@@ -212,15 +211,15 @@ func (s *Service) begin(ctx context.Context, r fleet.Rollout, pre fleet.Preview,
 		}
 	}
 	r.Previews = []string{r.Pin.Hash}
-	r.State, r.StartedAt, r.StartedBy = fleet.RolloutRunning, &now, w.Actor
+	r.State, r.StartedAt, r.StartedBy = fleet.RolloutRunning, &now, req.Actor
 	r.Generation++
-	if err := s.record(ctx, &r, "start", w, fmt.Sprintf("started it for %d agents in %d batches", r.Counts.Total, len(r.Batches)), now); err != nil {
+	if err := s.record(ctx, &r, "start", req, fmt.Sprintf("started it for %d agents in %d batches", r.Counts.Total, len(r.Batches)), now); err != nil {
 		return r, err
 	}
 	if err := s.Store.Rollouts().Update(ctx, r); err != nil {
 		return r, race(err)
 	}
-	s.publish(ctx, typ, &r, w, now)
+	s.publish(ctx, typ, &r, req, now)
 	s.signal()
 	return r, nil
 }

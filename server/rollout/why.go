@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// whyTargets is how many rollouts of an agent are looked through for the one
-	// that a question is about.
+	// whyTargets is how many rollouts of an agent are read to find the one that a
+	// question is about.
 	whyTargets = 50
-	// whyTrail is how many entries before a time are looked through for a step of
-	// the reconciler; operators write few between two of them.
+	// whyTrail is how many entries before a time are read to find a step of the
+	// reconciler; operators write few between two steps.
 	whyTrail = 50
 )
 
@@ -121,17 +121,17 @@ func (s *Service) whyTarget(ctx context.Context, r *fleet.Rollout, t fleet.Targe
 	}
 	blocked := fleet.ReasonCode("")
 	if !at.Before(now) {
-		if blocked, err = s.ownReason(ctx, r, &t, a, now); err != nil {
+		if blocked, err = s.blockReason(ctx, r, &t, a, now); err != nil {
 			return explain.Explanation{}, err
 		}
 	}
 	return explain.Target(r, t, a, trail, blocked, at, now), nil
 }
 
-// ownReason is what keeps a target whose turn it is from being offered, by the
-// limits that Decide goes by; empty when it is not its turn. It reads the targets
-// in flight alone, of which the plan bounds the number.
-func (s *Service) ownReason(ctx context.Context, r *fleet.Rollout, t *fleet.Target, a *fleet.Agent, now time.Time) (fleet.ReasonCode, error) {
+// blockReason is what keeps a target whose turn it is from being offered, by the
+// limits of plan.Decide; empty when it is not its turn. It reads only the targets in
+// flight, whose number the plan bounds.
+func (s *Service) blockReason(ctx context.Context, r *fleet.Rollout, t *fleet.Target, a *fleet.Agent, now time.Time) (fleet.ReasonCode, error) {
 	switch {
 	case r.State != fleet.RolloutRunning || !plan.StateOf(t.State).Waits() || t.Batch > plan.CurrentBatch(r):
 		return "", nil
@@ -207,7 +207,7 @@ func (s *Service) whyOutside(ctx context.Context, r *fleet.Rollout, a *fleet.Age
 			return explain.Skipped(r, pinned.Skipped[i], trail, at, now), nil
 		}
 	}
-	chosen, err := s.chooser(ctx, &r.Plan.Select, now)
+	chosen, err := s.selector(ctx, &r.Plan.Select, now)
 	if err != nil {
 		return explain.Explanation{}, err
 	}

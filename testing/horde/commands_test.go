@@ -120,8 +120,8 @@ func (a arguments) rollout() *made {
 }
 
 // by is who commands: ann, for the reason why="…" gives with _ for spaces.
-func (a arguments) by() rollout.Word {
-	return rollout.Word{Actor: "ann", Why: strings.ReplaceAll(a.named["why"], "_", " ")}
+func (a arguments) by() rollout.Request {
+	return rollout.Request{Actor: "ann", Why: strings.ReplaceAll(a.named["why"], "_", " ")}
 }
 
 // agents reads web-1, web-1..web-5 (as they were enrolled), or 3% of all, spread

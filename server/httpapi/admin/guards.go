@@ -25,7 +25,7 @@ func (h *Handlers) setExposure(c *gin.Context) error {
 		HealthyHours *float64              `json:"healthy_hours"`
 		Per          []fleet.ExposureLabel `json:"per"`
 	}
-	return order(c, decodeStrict, &req, func(w rollout.Word) (rule fleet.ExposureRule, err error) {
+	return order(c, decodeStrict, &req, func(w rollout.Request) (rule fleet.ExposureRule, err error) {
 		// What is left out is not zero: a rule set by halves would be another rule.
 		switch {
 		case req.Enabled == nil:
@@ -57,7 +57,7 @@ func (h *Handlers) createFreeze(c *gin.Context) error {
 		From time.Time `json:"from"`
 		To   time.Time `json:"to"`
 	}
-	return order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Freeze, error) {
+	return order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Freeze, error) {
 		return h.Rollouts.CreateFreeze(c.Request.Context(), fleet.Freeze{Name: req.Name, From: req.From, To: req.To}, w)
 	})
 }

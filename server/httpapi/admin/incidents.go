@@ -25,7 +25,7 @@ func (h *Handlers) listIncidents(c *gin.Context) error {
 // settle is a handler that moves an incident on.
 func (h *Handlers) settle(do func(s *incident.Service, ctx context.Context, id, actor, why string) (fleet.Incident, error)) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {
-		return order(c, decodeOptional, &because{}, func(w rollout.Word) (fleet.Incident, error) {
+		return order(c, decodeOptional, &because{}, func(w rollout.Request) (fleet.Incident, error) {
 			return do(h.Incidents, c.Request.Context(), c.Param("incidentId"), w.Actor, w.Why)
 		})
 	})

@@ -85,11 +85,11 @@ func decodeOptional(c *gin.Context, v any) error {
 const maxWhy = 2 << 10
 
 // word is who commands, and why.
-func word(c *gin.Context, why string) (rollout.Word, error) {
+func word(c *gin.Context, why string) (rollout.Request, error) {
 	if len(why) > maxWhy {
-		return rollout.Word{}, fleet.FieldError("body.why", "has %d bytes, at most %d are kept", len(why), maxWhy)
+		return rollout.Request{}, fleet.FieldError("body.why", "has %d bytes, at most %d are kept", len(why), maxWhy)
 	}
-	return rollout.Word{Actor: actor(c), Why: strings.TrimSpace(why)}, nil
+	return rollout.Request{Actor: actor(c), Why: strings.TrimSpace(why)}, nil
 }
 
 // because is the part of a body that says why.
@@ -101,7 +101,7 @@ func (b *because) reason() string { return b.Why }
 
 // order reads the body of a command, does it in the name of who asks, and renders
 // what comes of it.
-func order[T any](c *gin.Context, decode func(*gin.Context, any) error, req interface{ reason() string }, do func(rollout.Word) (T, error)) error {
+func order[T any](c *gin.Context, decode func(*gin.Context, any) error, req interface{ reason() string }, do func(rollout.Request) (T, error)) error {
 	if err := decode(c, req); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (h *Handlers) createRollout(c *gin.Context) error {
 		because
 		Plan fleet.Plan `json:"plan"`
 	}
-	return order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Rollout, error) {
+	return order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Create(c.Request.Context(), req.Plan, w)
 	})
 }
@@ -204,7 +204,7 @@ func (h *Handlers) startRollout(c *gin.Context) error {
 		Hash        string `json:"hash"`
 		AcceptDrift bool   `json:"accept_drift"`
 	}
-	err := order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Rollout, error) {
+	err := order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Start(c.Request.Context(), rolloutID(c), req.Hash, req.AcceptDrift, w)
 	})
 	var drift *rollout.DriftError
@@ -224,15 +224,15 @@ func (h *Handlers) pauseRollout(c *gin.Context) error {
 		because
 		Now bool `json:"now"`
 	}
-	return order(c, decodeOptional, &req, func(w rollout.Word) (fleet.Rollout, error) {
+	return order(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Pause(c.Request.Context(), rolloutID(c), req.Now, w)
 	})
 }
 
 // command is a handler of a command that takes a reason alone.
-func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Word) (fleet.Rollout, error)) gin.HandlerFunc {
+func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Request) (fleet.Rollout, error)) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {
-		return order(c, decodeOptional, &because{}, func(w rollout.Word) (fleet.Rollout, error) {
+		return order(c, decodeOptional, &because{}, func(w rollout.Request) (fleet.Rollout, error) {
 			return do(h.Rollouts, c.Request.Context(), rolloutID(c), w)
 		})
 	})
@@ -246,20 +246,20 @@ type targetsRequest struct {
 
 func (h *Handlers) retryTargets(c *gin.Context) error {
 	var req targetsRequest
-	return order(c, decodeOptional, &req, func(w rollout.Word) (fleet.Rollout, error) {
+	return order(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Retry(c.Request.Context(), rolloutID(c), req.Agents, w)
 	})
 }
 
 func (h *Handlers) retryTarget(c *gin.Context) error {
-	return order(c, decodeOptional, &because{}, func(w rollout.Word) (fleet.Rollout, error) {
+	return order(c, decodeOptional, &because{}, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Retry(c.Request.Context(), rolloutID(c), []string{c.Param("agentId")}, w)
 	})
 }
 
 func (h *Handlers) skipTargets(c *gin.Context) error {
 	var req targetsRequest
-	return order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Rollout, error) {
+	return order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Skip(c.Request.Context(), rolloutID(c), req.Agents, w)
 	})
 }
@@ -269,7 +269,7 @@ func (h *Handlers) rollbackRollout(c *gin.Context) error {
 		because
 		Scope rollout.Scope `json:"scope"`
 	}
-	return order(c, decodeStrict, &req, func(w rollout.Word) (fleet.Rollout, error) {
+	return order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Rollback(c.Request.Context(), rolloutID(c), req.Scope, w)
 	})
 }

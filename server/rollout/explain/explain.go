@@ -20,19 +20,19 @@ import (
 type Explanation struct {
 	AgentID string    `json:"agent_id"`
 	At      time.Time `json:"at"`
-	// RolloutID is empty when no rollout has anything to do with the agent.
+	// RolloutID is empty when no rollout concerns the agent.
 	RolloutID   string `json:"rollout_id,omitempty"`
 	RolloutName string `json:"rollout_name,omitempty"`
-	// Summary is the answer in one sentence; Chain how it comes about, the widest
-	// reason first.
+	// Summary is the answer in one sentence, Chain the reasons for it, the widest
+	// first.
 	Summary string   `json:"summary"`
 	Chain   []Reason `json:"chain"`
 	// Next is what will change it, or what to do.
 	Next string `json:"next,omitempty"`
 }
 
-// Reason is one link of an explanation. Its code is empty where it only says how
-// things stand.
+// Reason is one link of an explanation. Its code is empty where it only states a
+// fact.
 type Reason struct {
 	Code  fleet.ReasonCode `json:"code"`
 	Text  string           `json:"text"`
@@ -44,13 +44,13 @@ type Reason struct {
 type moment struct {
 	plan.TrailData
 	since time.Time // when it came into this state, as far as is known
-	// own is what keeps a target whose turn it is from being offered; empty: that
-	// is not known, or it is not its turn.
-	own fleet.ReasonCode
+	// blocked is what keeps a target whose turn it is from being offered; empty:
+	// that is not known, or it is not its turn.
+	blocked fleet.ReasonCode
 }
 
-// momentAt says how a rollout stood at a time. Without an entry of before it, a
-// started rollout was running.
+// momentAt says how a rollout stood at a time. A started rollout without an entry
+// before that time was running.
 func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) moment {
 	switch {
 	case r.EndedAt != nil && !at.Before(*r.EndedAt):
@@ -83,7 +83,7 @@ func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) mom
 	return m
 }
 
-// targetAt is a target as it stood at a time, as its history tells.
+// targetAt is a target as it stood at a time, by its history.
 func targetAt(t fleet.Target, at, now time.Time) fleet.Target {
 	if !at.Before(now) {
 		return t
@@ -112,14 +112,14 @@ func targetAt(t fleet.Target, at, now time.Time) fleet.Target {
 	return was
 }
 
-// Explain says why a target of a rollout runs what it runs, at a time. a is its
-// agent's document, nil if there is none any more; it tells of now alone. trail
-// are entries of the rollout's audit trail up to that time. blocked is what keeps
+// Target says why a target of a rollout runs the version it runs, at a time. a is
+// its agent's document, which only says how it is now; nil: there is none any more.
+// trail are entries of the rollout's audit trail up to that time. blocked is what keeps
 // a target whose turn it is from being offered; empty: that is not known, or it
 // is not its turn.
 func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.AuditEntry, blocked fleet.ReasonCode, at, now time.Time) Explanation {
 	m := momentAt(r, trail, at, now)
-	m.own = blocked
+	m.blocked = blocked
 	t = targetAt(t, at, now)
 	e := explanationOf(r, t.AgentID, at)
 	e.add(stateReason(r, m))
@@ -154,7 +154,7 @@ func explanationOf(r *fleet.Rollout, agentID string, at time.Time) Explanation {
 
 func (e *Explanation) add(r Reason) { e.Chain = append(e.Chain, r) }
 
-// stateReason is the widest link: how the rollout as a whole stands.
+// stateReason is the widest link: the state of the rollout.
 func stateReason(r *fleet.Rollout, m moment) Reason {
 	link := Reason{Since: &m.since}
 	switch {
@@ -205,9 +205,9 @@ func batchReason(r *fleet.Rollout, t *fleet.Target, m moment, at time.Time) Reas
 	return Reason{Text: words + ", which has not begun"}
 }
 
-// targetReason says why the target is in its state. For one that waits it is what
-// it waits for, the widest first: only when nothing keeps the rollout from
-// offering do its own limits matter.
+// targetReason says why the target is in its state. For a target that waits it is
+// the widest thing that it waits for: limits of its own matter only when nothing
+// keeps the rollout from offering.
 func targetReason(t *fleet.Target, m moment) Reason {
 	switch t.State {
 	case fleet.TargetPending, fleet.TargetHeld:
@@ -246,20 +246,20 @@ func waitCode(t *fleet.Target, m moment) fleet.ReasonCode {
 		return fleet.WhyOperator
 	case m.State.Over():
 		return fleet.WhyOver
-	case m.own != "":
+	case m.blocked != "":
 		for _, w := range m.Waiting {
 			if closes(w.Code) {
 				return w.Code
 			}
 		}
-		return m.own
+		return m.blocked
 	case t.State == fleet.TargetHeld && (t.Code == "" || t.Code == fleet.WhyAway):
 		return fleet.WhyAway
 	case t.Batch > m.Batch:
 		return fleet.WhyBatch
 	case len(m.Waiting) > 0 && blocks(m.Waiting[0].Code):
 		return m.Waiting[0].Code
-	case t.Code != "" && t.Code != fleet.WhyBatch && t.Code != fleet.WhyNext: // as the start wrote them, for all
+	case t.Code != "" && t.Code != fleet.WhyBatch && t.Code != fleet.WhyNext: // the start writes these to all targets
 		return t.Code
 	case len(m.Waiting) > 0:
 		return m.Waiting[0].Code
@@ -302,7 +302,7 @@ func stateWords(s fleet.TargetState) string {
 	return string(s)
 }
 
-// phaseWords are the agent's own word for what it does, as an aside.
+// phaseWords is the phase that the agent reported, in brackets.
 func phaseWords(phase string) string {
 	if phase == "" {
 		return ""
@@ -310,8 +310,8 @@ func phaseWords(phase string) string {
 	return " (" + strings.ToLower(strings.TrimPrefix(phase, "UPG_")) + ")"
 }
 
-// agentReasons are what the host itself tells: whether it is heard of, how far the
-// upgrade is, when it tries again, what its watcher says.
+// agentReasons are what the host reported: when it was heard of, how far the
+// upgrade is, when it tries again, what its watcher found.
 func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
 	var links []Reason
 	add := func(since *time.Time, format string, args ...any) {
@@ -391,7 +391,7 @@ func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
 	return fmt.Sprintf("%s was not brought to %s by %s: %s", name, t.To, plan.Title(r), strings.TrimPrefix(last.Text, "it "))
 }
 
-// ExplainSkipped says why a rollout left an agent out, as its preview pinned it.
+// Skipped says why a rollout skipped an agent, by its pinned preview.
 func Skipped(r *fleet.Rollout, out fleet.SkippedAgent, trail []fleet.AuditEntry, at, now time.Time) Explanation {
 	e := explanationOf(r, out.AgentID, at)
 	e.add(stateReason(r, momentAt(r, trail, at, now)))
@@ -405,8 +405,8 @@ func Skipped(r *fleet.Rollout, out fleet.SkippedAgent, trail []fleet.AuditEntry,
 	return e
 }
 
-// explainStranger says why a rollout has nothing to do with an agent; chosen says
-// whether the rollout's select chooses it now.
+// NonTarget says why an agent is no target of a rollout. chosen says whether the
+// rollout's selector matches it now.
 func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Preview, at, now time.Time) Explanation {
 	e := explanationOf(r, a.ID, at)
 	e.add(stateReason(r, momentAt(r, nil, at, now)))
@@ -440,7 +440,7 @@ func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Prev
 	return e
 }
 
-// explainAlone explains an agent that no rollout has, or had.
+// Alone explains an agent that never was a target.
 func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 	e := Explanation{AgentID: a.ID, At: at, Chain: []Reason{}}
 	e.add(Reason{Text: "no rollout has, or had, anything to do with it"})

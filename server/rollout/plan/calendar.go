@@ -16,7 +16,7 @@ const windowDays = 8
 // weekdays are the days of a Window, numbered as time.Weekday.
 var weekdays = [...]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// offerableAt says whether the plan's windows and the freezes let it offer at t,
+// OfferableAt says whether the plan's windows and the freezes let it offer at t,
 // and when that changes. A zero until: never, as far as can be seen.
 func OfferableAt(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (open bool, until time.Time) {
 	if p.Pace.Emergency {
@@ -29,8 +29,8 @@ func OfferableAt(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (open bool,
 		}
 		return true, until
 	}
-	// Each turn leaves a freeze behind for good, or comes to the beginning of a
-	// window, of which one more turn is needed for each freeze at most.
+	// Each iteration passes the end of a freeze, or reaches the beginning of a
+	// window; at most one window is reached for each freeze.
 	for range 2*len(freezes) + 2 {
 		if f := frozenAt(freezes, t); f != nil {
 			t = f.To
@@ -81,7 +81,7 @@ func lastThaw(freezes []fleet.Freeze, t time.Time) time.Time {
 	return last
 }
 
-// span is a stretch of time, without its end.
+// span is a time from and until, without its end.
 type span struct{ from, to time.Time }
 
 // windowsAt says whether one of the windows is open at t, and when that changes:
@@ -122,7 +122,7 @@ type localHours struct {
 	zone     *time.Location
 }
 
-// readWindow reads a window; the error's sentence goes with the name of its field.
+// readWindow reads a window; its errors name the field.
 func readWindow(w fleet.Window) (localHours, error) {
 	var h localHours
 	for _, day := range w.Days {

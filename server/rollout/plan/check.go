@@ -12,8 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// The codes of refusals that the rules of making a rollout have each to
-// themselves.
+// The codes of refusals that clients tell apart.
 const (
 	ErrChecksumMissing     = "rollout_checksum_missing"
 	ErrDockerChecksum      = "rollout_docker_checksum"
@@ -37,8 +36,7 @@ const (
 	maxValues = 200
 )
 
-// checkedAt is the time a plan's query is tried at: what is wrong with it does not
-// depend on when.
+// checkedAt is when a plan's query is compiled to check it: any time will do.
 var checkedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Check says what is wrong with a plan, whatever the fleet: each refusal names
@@ -54,10 +52,10 @@ func Check(p *fleet.Plan) error {
 	return nil
 }
 
-// field is a part of the plan as requests name it.
+// field is the name of a part of the plan in requests.
 func field(name string, args ...any) string { return "body.plan." + fmt.Sprintf(name, args...) }
 
-// ruled is the refusal of a rule with a code of its own.
+// ruled is a refusal with a code.
 func ruled(code, at, format string, args ...any) error {
 	e := fleet.FieldError(at, format, args...)
 	e.Code = code
@@ -210,7 +208,7 @@ func checkMigration(p *fleet.Plan) error {
 
 func checkSelector(p *fleet.Plan) error {
 	s := &p.Select
-	if s.Kuery != "" && !asks(s) {
+	if s.Kuery != "" && !hasQuery(s) {
 		return fleet.FieldError(field("select.kuery"), "is the empty query: say \"*\" to mean all agents")
 	}
 	if selectsNothing(s) {

@@ -20,9 +20,9 @@ const (
 	// withdrawals, so that what the round writes is written long before its lease
 	// ends. The rest moves in the next.
 	MaxMoves = 10_000
-	// exposureLook is how often the budget is looked at while a rollout waits for
-	// it: healthy hours grow by themselves.
-	exposureLook = 10 * time.Second
+	// exposureInterval is how often the budget is computed while a rollout waits
+	// for it: healthy hours grow by themselves.
+	exposureInterval = 10 * time.Second
 )
 
 // The codes that Decide gives.
@@ -49,12 +49,12 @@ var (
 )
 
 // Decide says what a rollout does next. Targets are in the order of their batches.
-// The same arguments give the same step, and nothing of them is changed.
+// The same arguments give the same step, and none of them is changed.
 //
-// A round is: count; stop, if a gate says so; see which batch it is at; offer to
-// those that were away when it was their turn, then to the batch; say why nobody
-// else is offered anything. What a step says is after the step: counts, batches
-// and reasons take its offers, withdrawals and moves as done.
+// A round counts the targets; stops, if a gate says so; finds the current batch;
+// offers to targets that were away when it was their turn, then to the batch; and
+// gives a reason to every other target that waits. The counts, batches and reasons
+// of a step are those after its offers, withdrawals and moves.
 func Decide(r *fleet.Rollout, targets []Target, w World, now time.Time) Step {
 	d := newDecision(r, targets, w, now)
 	d.count()
@@ -144,8 +144,8 @@ func newDecision(r *fleet.Rollout, targets []Target, w World, now time.Time) *de
 	return d
 }
 
-// count looks at every target once. Offers held too long expire, and what failed
-// without harm goes back in line.
+// count counts every target. Offers held too long expire, and targets that failed
+// without a sign of harm are pending again while they have retries.
 func (d *decision) count() {
 	reason := codeBatch
 	switch {
@@ -168,16 +168,16 @@ func (d *decision) count() {
 			case Held:
 				d.step.Reasons[i] = reason
 				if goesOn {
-					d.keepHeld(b, i)
+					d.expireHeld(b, i)
 				}
 			case Offered, Upgrading, Verifying:
-				d.fly(i)
+				d.takeOff(i)
 				if s.State == Offered {
 					d.offered = append(d.offered, int32(i))
 				}
 			case Failed:
-				// Not bounded as other moves are: no more fail in a round than were
-				// in flight, and one left here would count as a failure.
+				// Not bounded by MaxMoves: no more fail in a round than were in
+				// flight, and one left here would count as a failure.
 				if goesOn && s.Code == codeStale && int(s.Attempts) <= d.plan.Failure.Retries {
 					d.move(b, i, Pending, codeStale)
 					d.step.Reasons[i] = reason
@@ -196,8 +196,8 @@ func (d *decision) count() {
 	}
 }
 
-// keepHeld ends an offer that has been held for as long as it may.
-func (d *decision) keepHeld(b, i int) {
+// expireHeld ends an offer that has been held for as long as it may.
+func (d *decision) expireHeld(b, i int) {
 	s := &d.targets[i]
 	if !s.Online {
 		d.step.Reasons[i] = codeAway
@@ -212,8 +212,8 @@ func (d *decision) keepHeld(b, i int) {
 	}
 }
 
-// fly counts a target in flight against the limits.
-func (d *decision) fly(i int) {
+// takeOff counts a target in flight against the limits.
+func (d *decision) takeOff(i int) {
 	d.flying++
 	for k := range d.labelLimits() {
 		group := int(d.targets[i].Groups[k])
@@ -229,8 +229,8 @@ func (d *decision) fly(i int) {
 
 func (d *decision) labelLimits() int { return min(len(d.plan.Limits.Per), fleet.MaxLabelLimits) }
 
-// move changes a target's state. Its reason goes; whoever leaves it waiting gives
-// it one.
+// move changes a target's state and clears its reason; a caller that leaves the
+// target waiting sets one.
 func (d *decision) move(b, i int, to State, code Code) {
 	d.step.Moves = append(d.step.Moves, Move{Target: int32(i), To: to, Code: code})
 	d.recount(b, i, to)
@@ -260,7 +260,7 @@ func (d *decision) run() {
 	if d.out.RunningSince == nil {
 		d.out.RunningSince = d.moment()
 	}
-	d.look()
+	d.checkOpen()
 	if s := d.crossed(); s.kind != "" {
 		d.stop(s)
 		return
@@ -269,7 +269,7 @@ func (d *decision) run() {
 	if d.closed == 0 && d.running() {
 		d.offerReturned()
 		for d.offerBatch() {
-			// What was offered just now must not be paused in the same step.
+			// The same step must not offer and stop.
 			if len(d.step.Offer) > 0 {
 				d.more = true
 				break
@@ -278,13 +278,13 @@ func (d *decision) run() {
 			if d.advance(); !d.running() || d.at == at {
 				break
 			}
-			d.more = true // for those of the batches passed just now that are back
+			d.more = true // agents of the batches just cleared may be back
 		}
 	}
 	if !d.running() {
 		return
 	}
-	d.excuseRunning()
+	d.setReasons()
 	if d.at == len(d.counts) && d.total.waiting() == 0 && d.flying == 0 {
 		if d.goesBack() {
 			return
@@ -300,8 +300,8 @@ func (d *decision) run() {
 
 func (d *decision) running() bool { return d.out.State == fleet.RolloutRunning }
 
-// look finds out whether anything may be offered now at all.
-func (d *decision) look() {
+// checkOpen finds out whether windows, freezes or a rollback close the rollout.
+func (d *decision) checkOpen() {
 	d.room = newRoomLeft(d.world.Exposure)
 	var changes time.Time
 	d.closed, d.closeText, changes = closedNow(d.plan, d.world.Freezes, d.now)
@@ -317,8 +317,8 @@ func (d *decision) look() {
 	}
 }
 
-// advance brings the batches up to date: which has started, ended, and been
-// cleared. It pauses where the plan or an operator wants a pause.
+// advance updates which batches have started, ended and been cleared. It pauses
+// where the plan or an operator wants a pause.
 func (d *decision) advance() {
 	for d.gates = nil; d.at < len(d.counts); d.at++ {
 		b := &d.out.Batches[d.at]
@@ -350,15 +350,15 @@ func (d *decision) advance() {
 	d.pauseAsAsked()
 }
 
-// ended says whether the current batch has ended, and writes down when it began
-// and ended. Agents that are away do not keep it from ending; those that were put
-// back in line begin it anew.
+// ended says whether the current batch has ended, and sets when it began and
+// ended. Agents that are away do not keep it from ending; targets that became
+// pending again start it anew.
 func (d *decision) ended() bool {
 	b, c := &d.out.Batches[d.at], &d.counts[d.at]
 	if b.EndedAt != nil && c[Pending] > 0 {
 		b.StartedAt, b.EndedAt = d.moment(), nil
 	}
-	// In flight and yet not started: a crash came between the two writes.
+	// In flight and not started: a crash came between the two writes.
 	if b.StartedAt == nil && (c[Pending] == 0 || c.inFlight() > 0 || c.attempted() > 0) {
 		b.StartedAt = d.moment()
 	}
@@ -385,8 +385,8 @@ func (d *decision) pauseAsAsked() {
 	d.stop(stopped{kind: fleet.StopOperator, text: text, by: asked.By})
 }
 
-// offerReturned offers to those whose turn has been: to agents that are back, and
-// then to those put back in line.
+// offerReturned offers to targets of earlier batches: to agents that are back,
+// then to targets that became pending again.
 func (d *decision) offerReturned() {
 	for b := range min(d.at+1, len(d.counts)) {
 		if d.counts[b][Held] == 0 {
@@ -410,8 +410,8 @@ func (d *decision) offerReturned() {
 	}
 }
 
-// offerAgain offers to a target of an earlier batch, for as long as a batch may
-// last; nothing else would end its wait.
+// offerAgain offers to a pending target of an earlier batch. It ends the target
+// after as long as a batch may last, since nothing else would.
 func (d *decision) offerAgain(b, i int) {
 	s := &d.targets[i]
 	if !s.Online {
@@ -433,8 +433,8 @@ func (d *decision) offerAgain(b, i int) {
 	}
 }
 
-// offerBatch offers to the current batch, and says whether it has nobody left to
-// offer to or to wait for.
+// offerBatch offers to the current batch, and says whether none of its targets is
+// pending or in flight any more.
 func (d *decision) offerBatch() (done bool) {
 	b := d.at
 	if b == len(d.counts) || d.out.Batches[b].EndedAt != nil {
@@ -467,7 +467,7 @@ func (d *decision) hold(b, i int) {
 
 // offer offers to a target if every limit lets it, or says which does not.
 func (d *decision) offer(b, i int) Code {
-	code := d.obstacle(i)
+	code := d.blockReason(i)
 	d.step.Reasons[i] = code
 	d.blocked[code]++
 	if code != 0 {
@@ -475,13 +475,14 @@ func (d *decision) offer(b, i int) Code {
 	}
 	d.step.Offer = append(d.step.Offer, int32(i))
 	d.recount(b, i, Offered)
-	d.fly(i)
+	d.takeOff(i)
 	d.room.take(&d.targets[i])
 	return 0
 }
 
-// obstacle is what keeps a target from being offered, the most particular first.
-func (d *decision) obstacle(i int) Code {
+// blockReason is what keeps a target from being offered, the most particular
+// first; 0: nothing.
+func (d *decision) blockReason(i int) Code {
 	s := &d.targets[i]
 	if s.Busy {
 		return codeBusy
@@ -507,34 +508,34 @@ func (d *decision) obstacle(i int) Code {
 	return 0
 }
 
-// hindrance is what keeps a waiting target from being offered although it is its
+// BlockReason is what keeps a waiting target from being offered although it is its
 // turn, given the targets in flight; 0: nothing.
 func BlockReason(p *fleet.Plan, flying []Target, s *Target, room *Room) Code {
 	d := &decision{plan: p, targets: append(slices.Clip(flying), *s), room: newRoomLeft(room)}
 	for i := range flying {
-		d.fly(i)
+		d.takeOff(i)
 	}
-	return d.obstacle(len(flying))
+	return d.blockReason(len(flying))
 }
 
-// excuseRunning gives those whose turn it is not the reason. The batches behind
-// the next wait for batches, whatever else there is.
-func (d *decision) excuseRunning() {
+// setReasons sets the reason of targets whose turn it is not. Batches behind the
+// next one wait for earlier batches, whatever else there is.
+func (d *decision) setReasons() {
 	code, next := d.closed, d.at
 	if len(d.gates) > 0 {
 		code, next = CodeOf(d.gates[0].Code), d.at+1
 	}
 	if d.closed != 0 {
-		d.excuse(0, d.first[min(d.at+1, len(d.counts))], d.closed)
+		d.setReason(0, d.first[min(d.at+1, len(d.counts))], d.closed)
 	}
 	if code != 0 && next < len(d.counts) {
-		d.excuse(d.first[next], d.first[next+1], code)
+		d.setReason(d.first[next], d.first[next+1], code)
 	}
 }
 
-// excuse gives a reason to all from one target to another that have one, but for
-// agents that are away: they would be kept by that in any case.
-func (d *decision) excuse(from, to int, code Code) {
+// setReason sets the reason of the targets in a range that have one. Targets whose
+// agent is away keep theirs: they would wait in any case.
+func (d *decision) setReason(from, to int, code Code) {
 	for i, old := range d.step.Reasons[from:to] {
 		if old != 0 && old != codeAway {
 			d.step.Reasons[from+i] = code
@@ -555,8 +556,8 @@ func (d *decision) stayPaused() {
 			return
 		}
 	} else if n := d.withdraw(); n > 0 {
-		// They were on their way to the store when it stopped, or a crash came
-		// before they were taken back: then the stop has counted them.
+		// They were being offered when it stopped, or a crash came before they were
+		// withdrawn: then the stop has counted them.
 		again := *given
 		again.Withdrawn = max(again.Withdrawn, n)
 		d.out.Stop = &again
@@ -586,7 +587,7 @@ func (d *decision) cancel() {
 	}
 }
 
-// goesBack says whether there is only a watcher left to wait for.
+// goesBack says whether only the result of a watcher's rollback is waited for.
 func (d *decision) goesBack() bool {
 	until := d.world.GoingBack
 	if !until.After(d.now) {
@@ -602,7 +603,7 @@ func (d *decision) end(state fleet.RolloutState) {
 	d.out.PauseAsked, d.out.RunningSince, d.out.Waiting = nil, nil, nil
 }
 
-// withdraw takes back what has been offered and not begun.
+// withdraw withdraws the offers that no agent has begun.
 func (d *decision) withdraw() int {
 	for _, i := range d.offered {
 		d.recount(d.batchOf(int(i)), int(i), Withdrawn)
@@ -612,12 +613,12 @@ func (d *decision) withdraw() int {
 	return len(d.offered)
 }
 
-// batchOf is where newDecision put the target, whatever number it carries.
+// batchOf is the batch in which newDecision counts the target.
 func (d *decision) batchOf(i int) int {
 	return sort.Search(len(d.counts)-1, func(b int) bool { return d.first[b+1] > i })
 }
 
-// finish writes down how the rollout stands after the step.
+// finish sets how the rollout stands after the step.
 func (d *decision) finish() Step {
 	for b := range d.counts {
 		d.out.Batches[b].Counts = d.counts[b].counts()
@@ -630,7 +631,7 @@ func (d *decision) finish() Step {
 		exposure := e.Exposure
 		d.out.Exposure = &exposure
 	}
-	d.keepSince()
+	d.setSince()
 	d.step.Changed = changed(d.given, d.out)
 	if d.more {
 		d.step.Next = d.now
@@ -638,21 +639,21 @@ func (d *decision) finish() Step {
 	return d.step
 }
 
-// moment is now, apart from anything that would keep the targets in memory.
+// moment is a copy of now: a pointer into d would keep the targets in memory.
 func (d *decision) moment() *time.Time {
 	now := d.now
 	return &now
 }
 
-// wake asks for another look at a time to come.
+// wake asks for another decision at a time to come.
 func (d *decision) wake(at time.Time) {
 	if at.After(d.now) && (d.step.Next.IsZero() || at.Before(d.step.Next)) {
 		d.step.Next = at
 	}
 }
 
-// changed says whether a rollout after a step is worth writing. Hours alone are
-// not: they grow in every round.
+// changed says whether a rollout after a step is worth writing. A change of hours
+// alone is not: they grow in every round.
 func changed(was, is *fleet.Rollout) bool {
 	return was.State != is.State || was.Generation != is.Generation || was.Counts != is.Counts || was.Forgiven != is.Forgiven ||
 		!same(was.Stop, is.Stop) || (was.PauseAsked == nil) != (is.PauseAsked == nil) ||

@@ -853,7 +853,7 @@ func TestExposureBudget(t *testing.T) {
 		s.finish()
 		step := s.offers()
 		s.waitsFor(fleet.WhyExposure, "2 of 100 agents run 1.2.0 or were offered it, and 2 may; it has had 42 % of the 200 healthy agent-hours")
-		if step.Next.After(s.now.Add(exposureLook)) || s.r.Exposure.Exposed != 2 {
+		if step.Next.After(s.now.Add(exposureInterval)) || s.r.Exposure.Exposed != 2 {
 			t.Fatalf("it looks again at %s, %+v", step.Next, s.r.Exposure)
 		}
 		s.wait(time.Second)
@@ -893,7 +893,7 @@ func TestExposureBudget(t *testing.T) {
 	})
 }
 
-func TestSeatsThatAreNotAsTheyShouldBe(t *testing.T) {
+func TestInconsistentTargets(t *testing.T) {
 	s := story(t, rolling(), 2)
 	s.targets[0].State, s.targets[1].Batch = 99, 12
 	s.targets[1].Sites[0], s.world.Exposure = 40, &Room{Exposure: fleet.Exposure{Limit: 5}}

@@ -7,8 +7,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// exposureCounts is how long a silent agent counts. Two weeks are past any holiday
-// shutdown; a host that is gone for longer neither makes the fleet larger, which
+// exposureCounts is how long a silent agent counts: two weeks are past any holiday
+// shutdown. An agent that is silent for longer neither makes the fleet larger, which
 // would let more agents have a new version, nor uses up the budget.
 const exposureCounts = fleet.DefaultInactivityTimeout
 
@@ -27,7 +27,7 @@ type Tally struct {
 	numbers [fleet.MaxLabelLimits]map[string]int32
 }
 
-// counted is what is kept of an agent.
+// counted is what Tally stores of an agent.
 type counted struct {
 	id, version string
 	sites       [fleet.MaxLabelLimits]int32

@@ -19,15 +19,15 @@ const (
 	observationWaits = 2
 )
 
-// stopped is why a rollout stops; without a kind it does not.
+// stopped is why a rollout stops; an empty kind: it does not.
 type stopped struct {
 	kind fleet.StopKind
 	text string
 	by   string // empty: muster
 }
 
-// crossed says which gate the rollout has run into. One that has nothing left to
-// offer or to take back cannot be stopped: it ends by itself.
+// crossed says which gate stops the rollout. A rollout with nothing left to offer
+// or to withdraw is not stopped: it ends by itself.
 func (d *decision) crossed() stopped {
 	if d.total.waiting()+d.total[Offered] == 0 {
 		return stopped{}
@@ -47,7 +47,7 @@ func (d *decision) crossed() stopped {
 // failed says whether too many have failed.
 func (d *decision) failed() stopped {
 	rule, bad := &d.plan.Failure, d.total.bad()
-	// Failures that were forgiven and then tried again are gone; new ones count.
+	// Forgiven failures that were retried are gone; new ones count.
 	d.out.Forgiven = min(d.out.Forgiven, bad)
 	failures, attempted := bad-d.out.Forgiven, d.total.attempted()
 	if failures == 0 || d.given.Forced != nil || d.plan.Strategy.Kind == fleet.AllAtOnce && d.plan.Strategy.ForceContinue ||
@@ -75,8 +75,8 @@ func (d *decision) failed() stopped {
 	return stopped{}
 }
 
-// toleratesCanaries says whether the plan's count goes for canaries as well. One
-// failed canary is what canaries are for, so the count must have been said.
+// toleratesCanaries says whether the plan's failure count holds for canaries too:
+// only where the plan gives it, since one failed canary is what canaries are for.
 func toleratesCanaries(rule *fleet.FailureRule) bool {
 	return rule.Count != nil && *rule.Count > 1
 }
@@ -112,8 +112,8 @@ func (d *decision) attemptedEnough(attempted int) bool {
 	return attempted >= min(size, minAttempted) || c[Pending] == 0 && c.inFlight() == 0
 }
 
-// overexposed says whether more run the version, or were offered it, than may.
-// It can be so although no offer ever went beyond: fleets shrink, rules change.
+// overexposed says whether more agents run the version, or were offered it, than
+// may. No offer leads to that, but fleets shrink and rules change.
 func (d *decision) overexposed() stopped {
 	e := d.world.Exposure
 	if e == nil {
@@ -145,7 +145,7 @@ func exposureText(e *fleet.Exposure, v *fleet.ExposureValue) string {
 		exposed, all, where, e.Version, limit, int(had), Number(e.NeededHours))
 }
 
-// roomLeft is what the exposure budget leaves in this step. nil: everything.
+// roomLeft is what the exposure budget leaves in this step; nil: everything.
 type roomLeft struct {
 	left  int
 	sites []int
@@ -188,11 +188,11 @@ func (l *roomLeft) take(s *Target) {
 	}
 }
 
-// gatesAfter are what the current batch, which has ended, is still waited for
-// with, most important first.
+// gatesAfter are the waits between the current batch, which has ended, and the
+// next one, most important first.
 func (d *decision) gatesAfter() (waits []fleet.Wait, s stopped) {
 	if d.isLast() {
-		return nil, stopped{} // there is nobody left to protect
+		return nil, stopped{} // nobody comes after it
 	}
 	b, c, pace := &d.out.Batches[d.at], &d.counts[d.at], &d.plan.Pace
 	if s = d.unproven(); s.kind != "" {
@@ -231,8 +231,8 @@ func (d *decision) gatesAfter() (waits []fleet.Wait, s stopped) {
 	return append([]fleet.Wait{approval}, waits...), stopped{}
 }
 
-// lacksEvidence says whether the current batch is of canaries that are all away:
-// it then goes on until one came, or none can come any more.
+// lacksEvidence says whether the current batch is of canaries that are all away.
+// It then does not end before one has come, or none can come any more.
 func (d *decision) lacksEvidence() bool {
 	c := &d.counts[d.at]
 	if d.out.Batches[d.at].Kind != fleet.BatchCanary || c.attempted() > 0 || d.plan.Pace.Emergency {
@@ -241,8 +241,8 @@ func (d *decision) lacksEvidence() bool {
 	return c[Held] > 0 || d.out.State == fleet.RolloutPaused
 }
 
-// unproven stops a rollout none of whose canaries was upgraded: the fleet would
-// be next. Whoever resumes it then has been told.
+// unproven stops a rollout none of whose canaries was upgraded, since the fleet
+// would be next. An operator who resumes it accepts that.
 func (d *decision) unproven() stopped {
 	b, c := &d.out.Batches[d.at], d.counts[d.at].counts()
 	if b.Kind != fleet.BatchCanary || c.Attempted() > 0 || c.InFlight() > 0 || c.Total == 0 || d.plan.Pace.Emergency ||
@@ -252,8 +252,8 @@ func (d *decision) unproven() stopped {
 	return stopped{kind: fleet.StopCanary, text: fmt.Sprintf("none of the %d canaries was upgraded, so that nothing is known of the version", c.Total)}
 }
 
-// overdue stops a rollout whose current batch takes longer than it may. What only
-// waits for agents that are busy is left out first.
+// overdue stops a rollout whose current batch takes longer than it may. Targets
+// whose agents are busy are left out first.
 func (d *decision) overdue() bool {
 	b := &d.out.Batches[d.at]
 	from := b.StartedAt
@@ -287,7 +287,7 @@ func (d *decision) overdue() bool {
 	return true
 }
 
-// waitsUntil is the deadline of a wait. Pauses and freezes use up nothing of it.
+// waitsUntil is the deadline of a wait. Pauses and freezes do not count.
 func (d *decision) waitsUntil(from time.Time) time.Time {
 	if since := d.out.RunningSince; since != nil && since.After(from) {
 		from = *since
@@ -307,7 +307,7 @@ func (d *decision) waitsUntil(from time.Time) time.Time {
 	return from.Add(long)
 }
 
-// isLast says whether nobody waits behind the current batch.
+// isLast says whether no target waits behind the current batch.
 func (d *decision) isLast() bool {
 	for b := d.at + 1; b < len(d.counts); b++ {
 		if d.counts[b].waiting() > 0 {
@@ -317,8 +317,8 @@ func (d *decision) isLast() bool {
 	return true
 }
 
-// stop pauses the rollout. What has been offered and not begun is taken back in
-// the same step, unless the pause is one at the end of a batch.
+// stop pauses the rollout. A gate also withdraws, in the same step, the offers that
+// no agent has begun; a pause at the end of a batch does not.
 func (d *decision) stop(s stopped) {
 	stop := &fleet.Stop{Kind: s.kind, Text: s.text, By: s.by, At: d.now, Batch: max(0, min(d.at, len(d.counts)-1))}
 	if stop.By == "" {
@@ -329,11 +329,11 @@ func (d *decision) stop(s stopped) {
 	}
 	d.out.State, d.out.Stop, d.out.PauseAsked, d.out.RunningSince = fleet.RolloutPaused, stop, nil, nil
 	d.out.Generation++
-	d.excuse(0, len(d.targets), CodeOf(StopReason(stop)))
+	d.setReason(0, len(d.targets), CodeOf(StopReason(stop)))
 	d.out.Waiting = d.waitsPaused()
 }
 
-// waitsPaused is what a paused rollout waits for: somebody.
+// waitsPaused is what a paused rollout waits for: an operator.
 func (d *decision) waitsPaused() []fleet.Wait {
 	w := fleet.Wait{Code: StopReason(d.out.Stop), Text: "it is paused"}
 	if s := d.out.Stop; s != nil {
@@ -342,8 +342,8 @@ func (d *decision) waitsPaused() []fleet.Wait {
 	return []fleet.Wait{w}
 }
 
-// waits are what a rollout waits for that is not paused. Times that are left zero
-// are filled in by keepSince.
+// waits are what a rollout that is not paused waits for. setSince fills in the
+// times that are zero.
 func (d *decision) waits() []fleet.Wait {
 	waits := d.gates
 	if len(d.step.Offer) > 0 {
@@ -360,7 +360,7 @@ func (d *decision) waits() []fleet.Wait {
 		if d.room.left > 0 && d.room.full >= 0 {
 			site = &d.world.Exposure.Sites[d.room.full]
 		}
-		d.wake(d.now.Add(exposureLook))
+		d.wake(d.now.Add(exposureInterval))
 		add(codeExposure, nil, "%s", exposureText(&d.world.Exposure.Exposure, site))
 	}
 	if n := d.blocked[codeLabelLimit]; n > 0 {
@@ -399,8 +399,8 @@ func (d *decision) limitedLabels() string {
 	return strings.Join(labels, " or ")
 }
 
-// keepSince gives each wait the time since when it has lasted.
-func (d *decision) keepSince() {
+// setSince sets since when each wait has lasted.
+func (d *decision) setSince() {
 	for i := range d.out.Waiting {
 		w := &d.out.Waiting[i]
 		if !w.Since.IsZero() {

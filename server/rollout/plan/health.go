@@ -11,10 +11,10 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Aftermath is how long a target that has ended is still looked at: its watcher
-// may put the old version back after the rollout has called it well, and who was
-// called silent may turn out to have been rolled back. The watchers of hosts
-// judge for ten minutes, and try a rollback that fails again for some more.
+// Aftermath is how long a target is still assessed after its end: a watcher may roll
+// back an agent that the rollout called healthy, and an agent called silent may turn
+// out to have been rolled back. Watchers watch for ten minutes, and retry a rollback
+// that fails for some more.
 const Aftermath = 30 * time.Minute
 
 // Assess says what has become of a target in flight, or of one that has ended
@@ -34,7 +34,7 @@ func Assess(t fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) (_ fle
 	return c.Target, c.changed, c.next
 }
 
-// healthRule is the plan's with what it leaves out.
+// healthRule is the plan's health rule with defaults.
 func healthRule(p *fleet.Plan) fleet.HealthRule {
 	h := p.Health
 	h.Wait = cmp.Or(h.Wait, fleet.Duration(fleet.DefaultHealthWait))
@@ -55,7 +55,7 @@ type course struct {
 	next    time.Time
 }
 
-// move changes the state, and keeps the history.
+// move changes the state and appends to the history.
 func (c *course) move(s fleet.TargetState, code fleet.ReasonCode, text string) {
 	if c.State == s && c.Code == code && c.Error == text {
 		return
@@ -64,7 +64,7 @@ func (c *course) move(s fleet.TargetState, code fleet.ReasonCode, text string) {
 	c.changed = true
 }
 
-// changeState brings a target into a state. Every change of state goes through it.
+// ChangeState changes the state of a target. Every change of state goes through it.
 func ChangeState(t *fleet.Target, s fleet.TargetState, code fleet.ReasonCode, text string, now time.Time) {
 	t.State, t.Code, t.Error, t.EndedAt = s, code, text, nil
 	if s.Over() {
@@ -73,7 +73,7 @@ func ChangeState(t *fleet.Target, s fleet.TargetState, code fleet.ReasonCode, te
 	remember(t, now)
 }
 
-// remember appends to the history how the target stands.
+// remember appends the state of the target to its history.
 func remember(t *fleet.Target, now time.Time) {
 	if over := len(t.History) + 1 - fleet.MaxTargetHistory; over > 0 {
 		t.History = t.History[over:]
@@ -82,20 +82,20 @@ func remember(t *fleet.Target, now time.Time) {
 	t.History = append(t.History[:len(t.History):len(t.History)], fleet.TargetChange{At: now, State: t.State, Phase: t.Phase, Code: t.Code, Error: t.Error})
 }
 
-// by keeps the earliest time at which the answer changes by itself.
+// by sets the earliest time at which the answer changes by itself.
 func (c *course) by(t time.Time) {
 	if c.next.IsZero() || t.Before(c.next) {
 		c.next = t
 	}
 }
 
-// ours says whether the agent's last upgrade is the one that was offered.
+// ours says whether the last upgrade of the agent is the offered one.
 func (c *course) ours() bool { return c.agent.UpgradeActionID == c.ActionID }
 
-// runs says whether the agent runs what it was to run.
+// runs says whether the agent runs the version it was offered.
 func (c *course) runs() bool { return c.agent.Version == c.To }
 
-// details are what the agent says of this upgrade.
+// details are what the agent reported of this upgrade.
 func (c *course) details() *agentapi.UpgradeDetails {
 	if d := c.agent.UpgradeDetails; d != nil && d.ActionID == c.ActionID {
 		return d
@@ -103,7 +103,7 @@ func (c *course) details() *agentapi.UpgradeDetails {
 	return nil
 }
 
-// watch is what the watcher says of this upgrade.
+// watch is what the watcher reported of this upgrade.
 func (c *course) watch() *fleet.Watch {
 	if w := c.agent.Watch; w != nil && w.ActionID == c.ActionID {
 		return w
@@ -133,7 +133,7 @@ func (c *course) inFlight() {
 	c.begin()
 }
 
-// endedBadly takes in a failure that host or watcher told of.
+// endedBadly ends a target whose failure the agent or its watcher reported.
 func (c *course) endedBadly() bool {
 	a := c.agent
 	if !c.ours() {
@@ -183,8 +183,8 @@ func (c *course) begin() {
 	stale, away := sign.Add(c.rule.StaleAfter.D()), a.LastActivity().Add(fleet.OfflineAfter)
 	switch {
 	case c.State == fleet.TargetOffered && c.Phase == "":
-		// It has never shown that it took the offer. Who is away neither blocks
-		// the batch nor speaks for or against the version.
+		// It never reported that it received the offer. An agent that is away
+		// neither blocks the batch nor counts for or against the version.
 		if !c.now.Before(away) {
 			c.move(fleet.TargetHeld, fleet.WhyAway, "")
 			return
@@ -197,13 +197,13 @@ func (c *course) begin() {
 		c.by(stale)
 	}
 	if !a.Upgrading() && d == nil && w == nil {
-		// Called off by an action of its own: an operator's, or one whose
-		// record was lost in a crash.
+		// Another action cancelled it: an operator's, or one that a crash kept
+		// from being recorded here.
 		c.move(fleet.TargetWithdrawn, fleet.WhyOperator, "the upgrade of this agent was called off")
 	}
 }
 
-// doing says in a word what the agent was last heard to do.
+// doing is the last phase that the agent reported, in words.
 func (c *course) doing() string {
 	if c.Phase == "" {
 		return "asked to upgrade"
@@ -240,7 +240,7 @@ func (c *course) lastHeard() time.Time {
 	return heard
 }
 
-// reach takes in that the version runs.
+// reach records that the agent runs the version.
 func (c *course) reach() {
 	if d := c.details(); d != nil && c.Phase != string(d.State) {
 		c.Phase, c.changed = string(d.State), true
@@ -262,8 +262,8 @@ func (c *course) reach() {
 	c.move(fleet.TargetVerifying, "", "")
 }
 
-// left takes in that a version that ran does not run any more, though nobody
-// said that it was put back.
+// left ends a target that does not run the version any more although nobody
+// reported a rollback.
 func (c *course) left() {
 	if c.agent.Version == c.From {
 		c.move(fleet.TargetRolledBack, fleet.WhyCompensated, "runs "+c.From+" again, and did not say why")
@@ -305,14 +305,14 @@ func (c *course) verify() {
 		c.by(end.Add(c.rule.Wait.D()))
 		c.by(silent)
 	case !a.LastActivity().After(reached):
-		c.by(silent) // not one sign more: that is silence, and judged as such
+		c.by(silent) // nothing was heard since: verify fails it as silent
 	default:
 		c.move(fleet.TargetFailed, fleet.WhyStalled, unsure)
 	}
 }
 
-// unwell says what is wrong with an agent that has had its time, and what cannot
-// be called well yet.
+// unwell says, at the end of the health wait, what is wrong with an agent (sick), or
+// what is missing to call it healthy (unsure).
 func (c *course) unwell() (sick, unsure string) {
 	a, d, w := c.agent, c.details(), c.watch()
 	switch {
@@ -335,7 +335,7 @@ func (c *course) unwell() (sick, unsure string) {
 // failedComponent names a component that failed, in a sentence; empty: none did.
 func failedComponent(raw json.RawMessage) string {
 	var list []agentapi.Component
-	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil { // other people's agents send what they like
+	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil { // agents of others may send anything
 		return ""
 	}
 	for _, c := range list {
@@ -346,8 +346,8 @@ func failedComponent(raw json.RawMessage) string {
 	return ""
 }
 
-// goingBack is until when to wait for the watcher of a target that has ended badly
-// to say whether it could put the old version back, zero if it is not about to.
+// GoingBack is until when to wait for the watcher of a target that has ended badly
+// to report whether the rollback succeeded; zero: it is not rolling back.
 func GoingBack(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
 	if a == nil || a.UpgradeEndTold || (t.State != fleet.TargetRolledBack && t.State != fleet.TargetFailed) {
 		return time.Time{}
@@ -359,8 +359,8 @@ func GoingBack(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
 	return w.ReceivedAt.Add(healthRule(p).StaleAfter.D())
 }
 
-// wentOn takes in that an agent whose offer was taken back, or that was no
-// longer waited for, has gone on all the same.
+// wentOn resumes a target whose offer was withdrawn or expired, and whose agent went
+// on all the same.
 func (c *course) wentOn() {
 	if !c.ours() {
 		return
@@ -369,8 +369,8 @@ func (c *course) wentOn() {
 	stuck := d != nil && d.Metadata.FailedState == agentapi.UpgradeRollback
 	switch {
 	case a.UpgradeStatus == fleet.UpgradeRolledBack || a.UpgradeStatus == fleet.UpgradeFailed:
-		// Of one that waits to be tried again it is the failure it had. What was
-		// withdrawn and failed without harm has nothing to tell of the version.
+		// For a target that waits to be retried this is its known failure. A
+		// withdrawn target that failed without harm says nothing of the version.
 		if c.State == fleet.TargetWithdrawn && (stuck || a.UpgradeStatus == fleet.UpgradeRolledBack) {
 			c.endedBadly()
 		}
@@ -386,14 +386,14 @@ func (c *course) wentOn() {
 	}
 }
 
-// heardSince says whether host or watcher were heard of since the target came
-// into its state: else what they said before is why it did.
+// heardSince says whether the agent or its watcher was heard of since the target
+// came into its state. What they reported before is why it did.
 func (c *course) heardSince() bool {
 	n := len(c.History)
 	return n == 0 || c.lastHeard().After(c.History[n-1].At)
 }
 
-// aftermath takes in what host and watcher say after the target has ended.
+// aftermath corrects the end of a target by what agent and watcher report later.
 func (c *course) aftermath() {
 	if !c.ours() || c.Code == fleet.WhyStuck || c.EndedAt == nil {
 		return
@@ -402,16 +402,16 @@ func (c *course) aftermath() {
 	ended := a.UpgradeStatus == fleet.UpgradeRolledBack || a.UpgradeStatus == fleet.UpgradeFailed
 	switch judged := c.State == fleet.TargetFailed && c.Code != fleet.WhyReported; {
 	case c.State == fleet.TargetRolledBack && c.Error != "" && a.UpgradeStatus != fleet.UpgradeFailed:
-		// Watchers tell that they go back before they have: it may still fail.
+		// Watchers report a rollback before they have done it: it may still fail.
 	case ended && (a.UpgradeStatus == fleet.UpgradeRolledBack || c.State != fleet.TargetFailed || judged):
 		c.endedBadly()
 	case c.Code == fleet.WhyStale || c.Code == fleet.WhyReported:
-		// Only presumed, or repeated by the host in vain: what runs decides.
+		// A failure that was presumed, or that the agent retries: what runs decides.
 		c.wentOn()
 	}
 }
 
-// occupied says whether something is under way on the agent that an offer would
+// Busy says whether something is under way on the agent that an offer would
 // disturb.
 func Busy(a *fleet.Agent) bool {
 	return a.Upgrading() || (a.UpgradeDetails != nil && !a.UpgradeDetails.State.Over())

@@ -66,7 +66,7 @@ func ReasonText(code fleet.ReasonCode) string {
 // ReasonNext is what will change it, or what to do; empty when nothing has to be.
 func ReasonNext(code fleet.ReasonCode) string { return reasonWords[code].next }
 
-// stopReason is why nothing is offered while a rollout is paused, with its stop.
+// StopReason is why nothing is offered while a rollout is paused, with its stop.
 func StopReason(s *fleet.Stop) fleet.ReasonCode {
 	if s == nil {
 		return fleet.WhyPaused

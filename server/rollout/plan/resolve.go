@@ -32,7 +32,7 @@ type UpgradeManifest struct {
 // plan says everything. To resolve again changes nothing.
 func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
 	if manifest != nil {
-		if err := adopt(p, manifest); err != nil {
+		if err := applyManifest(p, manifest); err != nil {
 			return err
 		}
 	} else if p.UpgradeID != "" {
@@ -45,9 +45,9 @@ func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
 	return nil
 }
 
-// adopt takes over what an upgrade manifest says. What the plan says besides must
-// be the same: two sources of one value would leave open which is meant.
-func adopt(p *fleet.Plan, m *UpgradeManifest) error {
+// applyManifest copies the values of an upgrade manifest. A value that the plan
+// gives too must be the same: otherwise it is open which is meant.
+func applyManifest(p *fleet.Plan, m *UpgradeManifest) error {
 	name := m.Profile + "/" + m.ID
 	if p.ManifestHash != "" && p.ManifestHash != m.ContentHash {
 		return ruled(ErrManifestHash, field("manifest_hash"), "is %s, but the upgrade manifest %s has %s: it was changed meanwhile, look at it again", ShortChecksum(p.ManifestHash), name, ShortChecksum(m.ContentHash))
@@ -165,9 +165,9 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	return fleet.FieldError(field("version"), "%s", text)
 }
 
-// withDefaults is a plan that says everything but the failure count, sharing
-// nothing that it changes: a count that was said goes for canaries too, the
-// default does not. Values that make no sense are left for Check.
+// WithDefaults returns the plan with every default but the failure count: a count
+// that the plan gives holds for canaries too, the default does not. It shares
+// nothing that it changes with p. Wrong values are left for Check.
 func WithDefaults(p fleet.Plan) fleet.Plan {
 	p.Artifacts = slices.Clone(p.Artifacts)
 	for i := range p.Artifacts {
@@ -188,7 +188,7 @@ func WithDefaults(p fleet.Plan) fleet.Plan {
 		p.Pace.Windows[i].Zone = cmp.Or(p.Pace.Windows[i].Zone, "UTC")
 	}
 	if p.Pace.Emergency {
-		// The preset: what only costs time is left out.
+		// An emergency leaves out what only costs time.
 		p.Pace.Soak, p.Pace.Windows = 0, nil
 	}
 	return p
@@ -244,7 +244,7 @@ func healthWait(p *fleet.Plan) time.Duration {
 	return fleet.DefaultHealthWait
 }
 
-// needsApproval says whether an operator must let the rollout go beyond its
+// NeedsApproval says whether an operator must let the rollout go beyond its
 // canaries.
 func NeedsApproval(p *fleet.Plan) bool {
 	return p.Migration.Type == fleet.MigrationBreaking || p.Strategy.Canary != nil && p.Strategy.Canary.Approval

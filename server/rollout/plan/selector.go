@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// subject is an agent with what its document keeps as JSON, read once.
+// Candidate is an agent whose metadata is decoded at most once.
 type Candidate struct {
 	*fleet.Agent
 	host   *fleet.HostMetadata
@@ -25,7 +25,7 @@ func (s *Candidate) HostMetadata() *fleet.HostMetadata {
 	return s.host
 }
 
-// hostname is Agent.Hostname.
+// HostMetadata is that of the host, which the agent reported.
 func (s *Candidate) Hostname() string {
 	return s.HostnameOn(*s.HostMetadata())
 }
@@ -40,23 +40,23 @@ func (s *Candidate) Label(name string) string {
 	return s.labels[name]
 }
 
-// askedAt is when a selector's query is asked: what now and a status mean.
+// QueryTime is what a selector's query means by now, and by a status.
 type QueryTime struct {
 	Now      time.Time
 	Timeouts map[string]time.Duration // inactivity timeouts by policy
 }
 
-// chooser is a selector at a moment.
+// Selector is a plan's selector at a moment.
 type Selector struct {
 	*fleet.Selector
 	named, excluded map[string]bool
 	query           kql.Filter // nil: none
 }
 
-// newChooser refuses a selector whose query has no meaning.
+// NewSelector compiles a selector. Its error names the field of a malformed query.
 func NewSelector(s *fleet.Selector, at QueryTime) (Selector, error) {
 	c := Selector{s, setOf(s.Agents), setOf(s.ExcludeAgents), nil}
-	if !asks(s) {
+	if !hasQuery(s) {
 		return c, nil
 	}
 	var err error
@@ -66,7 +66,7 @@ func NewSelector(s *fleet.Selector, at QueryTime) (Selector, error) {
 	return c, nil
 }
 
-// chooses says whether the selector chooses the agent.
+// MatchesAgent says whether the selector selects the agent.
 func (c Selector) MatchesAgent(a *fleet.Agent) bool { return c.Matches(&Candidate{Agent: a}) }
 
 func (c Selector) Matches(a *Candidate) bool {
@@ -91,10 +91,10 @@ func (c Selector) Matches(a *Candidate) bool {
 	return c.query == nil || kql.Match(c.query, a.Values)
 }
 
-// asks says whether a query is part of the selector.
-func asks(s *fleet.Selector) bool { return strings.TrimSpace(s.Kuery) != "" }
+// hasQuery says whether a query is part of the selector.
+func hasQuery(s *fleet.Selector) bool { return strings.TrimSpace(s.Kuery) != "" }
 
-// driftsByItself says whether the query means other agents as time goes by,
+// ChangesByItself says whether the query matches other agents as time goes by,
 // though nothing about them changes.
 func (c Selector) ChangesByItself(at QueryTime) bool {
 	if c.query == nil {
@@ -105,10 +105,10 @@ func (c Selector) ChangesByItself(at QueryTime) bool {
 	return err != nil || !reflect.DeepEqual(c.query, later.query)
 }
 
-// selectsNothing says whether no part chooses anything. What only leaves out
-// chooses nothing either.
+// selectsNothing says whether no part selects agents. A selector that only excludes
+// selects none either.
 func selectsNothing(s *fleet.Selector) bool {
-	return !s.All && !asks(s) && len(s.Agents) == 0 && len(s.Policies) == 0 && len(s.Labels) == 0
+	return !s.All && !hasQuery(s) && len(s.Agents) == 0 && len(s.Policies) == 0 && len(s.Labels) == 0
 }
 
 func setOf(names []string) map[string]bool {

@@ -107,14 +107,14 @@ type World struct {
 	Exposure *Room
 	// RollingBack says that a rollback of this rollout is under way.
 	RollingBack bool
-	// GoingBack is until when a watcher that puts an old version back may take to
-	// say how that went, zero if none does. The rollout does not end before: if it
-	// fails, a person must hear of it.
+	// GoingBack is until when to wait for a watcher that rolls back to report the
+	// result; zero: none does. The rollout does not end before: a rollback that
+	// fails opens an incident.
 	GoingBack time.Time
 }
 
-// Room is how far the version may spread now. It counts what runs and what has
-// been offered before this round.
+// Room is how far the version may spread now. It counts the agents that run the
+// version and those that were offered it before this round.
 type Room struct {
 	fleet.Exposure
 	// Sites are the label values of the rule, numbered as in Target.Sites.
@@ -125,7 +125,7 @@ type Room struct {
 type Step struct {
 	// Offer are targets to offer the version to, in order.
 	Offer []int32
-	// Withdraw are offered targets whose offer is taken back, in the same round.
+	// Withdraw are offered targets whose offer is withdrawn in the same round.
 	Withdraw []int32
 	// Moves are all other changes of state.
 	Moves []Move
@@ -134,10 +134,10 @@ type Step struct {
 	Rollout fleet.Rollout
 	// Changed says whether Rollout differs in anything worth writing.
 	Changed bool
-	// Reasons says of each target that is pending or held and not offered why not;
-	// 0 for the others.
+	// Reasons has, for each target that is pending or held and not offered, why
+	// not; 0 for the others.
 	Reasons []Code
-	// Next is when to look again at the latest, zero: when something happens.
+	// Next is when to decide again at the latest; zero: when something happens.
 	Next time.Time
 }
 
@@ -148,11 +148,10 @@ type Move struct {
 	Code   Code
 }
 
-// groupNumbers number the values of the labels in Limits.Per in the order they
-// come.
+// GroupNumbers number the values of the labels in Limits.Per as they come.
 type GroupNumbers [fleet.MaxLabelLimits]map[string]int32
 
-// of are the numbers of a target's values.
+// Of are the numbers of a target's values.
 func (n *GroupNumbers) Of(t *fleet.Target, p *fleet.Plan) [fleet.MaxLabelLimits]int32 {
 	groups := NoSites
 	for k := range min(len(groups), len(t.Values), len(p.Limits.Per)) {
@@ -173,9 +172,9 @@ func (n *GroupNumbers) Of(t *fleet.Target, p *fleet.Plan) [fleet.MaxLabelLimits]
 	return groups
 }
 
-// waits says whether a target is not offered the version yet.
+// Waits says whether a target in this state is not offered the version yet.
 func (s State) Waits() bool { return s == Pending || s == Held }
 
-// stopped says whether a stop of the rollout took the target's offer back, not a
+// Stopped says whether a stop of the rollout withdrew the target's offer, and not a
 // cancel or an operator's action on that agent alone.
 func (s *Target) Stopped() bool { return s.State == Withdrawn && s.Code != codeOperator }

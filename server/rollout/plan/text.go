@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// title is a rollout as messages name it.
+// Title is a rollout as messages name it.
 func Title(r *fleet.Rollout) string {
 	if r.Plan.Name == "" {
 		return "rollout " + r.ID
@@ -29,7 +29,7 @@ func List(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// count is a number with its noun.
+// Count is a number with its noun.
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -39,8 +39,8 @@ func Count(n int, one, many string) string {
 
 func VersionText(version string) string { return cmp.Or(version, "no version it has told") }
 
-// figure is a number for a sentence: three digits that tell something, more where
-// it is larger, and no exponent.
+// Number is a number for a sentence: three significant digits, more where it is
+// larger, and no exponent.
 func Number(f float64) string {
 	decimals := 2
 	for size := math.Abs(f); decimals > 0 && size >= 9.995; size /= 10 {
@@ -55,20 +55,10 @@ func Number(f float64) string {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// short is a duration without the zeros at its end.
-func short(d time.Duration) string {
-	d = d.Round(time.Second)
-	s := d.String()
-	if d >= time.Minute && d%time.Minute == 0 {
-		s = s[:len(s)-len("0s")]
-	}
-	if d >= time.Hour && d%time.Hour == 0 {
-		s = s[:len(s)-len("0m")]
-	}
-	return s
-}
+// short is Span of a duration in whole seconds.
+func short(d time.Duration) string { return Span(fleet.Duration(d.Round(time.Second))) }
 
-// shortSpan spells a duration without zeros that say nothing: 10m, 168h.
+// Span is a duration without zeros at its end: 10m, 168h.
 func Span(d fleet.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

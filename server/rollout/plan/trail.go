@@ -22,8 +22,8 @@ func TrailOf(r *fleet.Rollout) TrailData {
 	return TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: CurrentBatch(r)}
 }
 
-// same says whether two steps are one for a reader: what it waits for, not since
-// how many agents.
+// Same says whether two steps read alike: they wait for the same, whatever the
+// numbers of agents.
 func (t TrailData) Same(o TrailData) bool {
 	return t.State == o.State && t.Batch == o.Batch && SameStop(t.Stop, o.Stop) &&
 		slices.EqualFunc(t.Waiting, o.Waiting, func(a, b fleet.Wait) bool { return a.Code == b.Code })
@@ -36,7 +36,7 @@ func SameStop(a, b *fleet.Stop) bool {
 	return a.Kind == b.Kind && a.At.Equal(b.At)
 }
 
-// current is the batch that is under way, or the last.
+// CurrentBatch is the batch that is under way, or the last.
 func CurrentBatch(r *fleet.Rollout) int {
 	for i := range r.Batches {
 		if r.Batches[i].ClearedAt == nil {

@@ -8,14 +8,14 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// batchCut is a batch of picks, in order.
+// batchCut is a batch of targets, in order.
 type batchCut struct {
 	kind  fleet.BatchKind
 	ring  int
 	picks []*pick
 }
 
-// cut makes batches of ordered picks.
+// cut makes batches of ordered targets.
 func cut(p *fleet.Plan, picks []*pick) []batchCut {
 	if len(picks) == 0 {
 		return nil
@@ -42,7 +42,8 @@ func chunks(picks []*pick, size, ring int) []batchCut {
 	return cuts
 }
 
-// cutRings goes ring by ring, the lowest first. Canaries stand before the first.
+// cutRings makes batches ring by ring, the lowest first. Canaries come before the
+// first.
 func cutRings(st *fleet.Strategy, picks []*pick, size int) []batchCut {
 	inRing := map[int][]*pick{}
 	var rings []int

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// chooseCanaries parts ordered picks into canaries and the rest, both in order.
-// A canary batch that is larger than the fleet takes all of it.
+// chooseCanaries divides ordered targets into canaries and the rest, both in
+// order. A canary batch that is larger than the fleet is all of it.
 func chooseCanaries(rule *fleet.CanaryRule, picks []*pick) (canaries, rest []*pick) {
 	size := rule.Size
 	if rule.Percent > 0 {
@@ -39,14 +39,14 @@ func chooseCanaries(rule *fleet.CanaryRule, picks []*pick) (canaries, rest []*pi
 	return canaries, rest
 }
 
-// cell is the picks that have the same values of all labels.
+// cell is the targets that have the same values of all labels.
 type cell struct {
 	key     string
 	members []*pick
 	chosen  int
 }
 
-// cellsOf are the cells of picks, the largest first.
+// cellsOf are the cells of targets, the largest first.
 func cellsOf(picks []*pick) []*cell {
 	byKey := map[string]*cell{}
 	var cells []*cell
@@ -65,10 +65,9 @@ func cellsOf(picks []*pick) []*cell {
 	return cells
 }
 
-// coverCells chooses size picks: one of each cell, the largest first, as long as
-// there are any left; then always one of the cell in which a canary stands for
-// the most agents. An agent is in one cell only, so this greedy cover is the
-// smallest there is.
+// coverCells chooses size targets: one of each cell, the largest first; then,
+// again and again, one of the cell in which a canary stands for the most agents.
+// An agent is in one cell only, so this greedy cover is the smallest there is.
 func coverCells(cells []*cell, size int) map[*pick]bool {
 	chosen := map[*pick]bool{}
 	open := cellHeap{}
@@ -91,7 +90,7 @@ func coverCells(cells []*cell, size int) map[*pick]bool {
 	return chosen
 }
 
-// cellHeap has the cell on top whose canaries stand for the most agents each.
+// cellHeap has on top the cell whose canaries stand for the most agents each.
 type cellHeap []*cell
 
 func (h cellHeap) Len() int { return len(h) }
@@ -122,10 +121,10 @@ func cellOf(s *plan.Candidate, over []string) string {
 	return string(b)
 }
 
-// maxUncovered bounds Coverage.Uncovered: more are no news.
+// maxUncovered bounds Coverage.Uncovered: nobody reads more.
 const maxUncovered = 20
 
-// coverage says how much of the targets' variety the canaries stand for.
+// coverage says how many of the combinations of labels the canaries cover.
 func coverage(picks []*pick, cuts []batchCut, over []string) *fleet.Coverage {
 	c := fleet.Coverage{Over: over, Uncovered: []fleet.Cell{}}
 	has := map[string]bool{}

@@ -11,7 +11,7 @@ import (
 )
 
 // Compare says how the fleet now differs from the pinned preview. Two previews of
-// one plan differ in nothing exactly when they have the same hash.
+// one plan have the same hash if and only if they do not differ.
 func Compare(pinned, now fleet.Preview) fleet.Drift {
 	d := fleet.Drift{Added: []fleet.DriftItem{}, Removed: []fleet.DriftItem{}, Changed: []fleet.DriftItem{}}
 	was, is := placesOf(&pinned), placesOf(&now)
@@ -59,7 +59,7 @@ func Compare(pinned, now fleet.Preview) fleet.Drift {
 	return d
 }
 
-// place is where a preview has an agent: one of the two.
+// place is where a preview has an agent: one of the two is set.
 type place struct {
 	target  *fleet.PreviewTarget
 	skipped *fleet.SkippedAgent

@@ -13,10 +13,10 @@ import (
 // ErrExposure is the code of a plan that could break the exposure budget.
 const ErrExposure = "rollout_exposure"
 
-// roundingHours is what sums of hours may be off by.
+// roundingHours is the tolerance for sums of hours.
 const roundingHours = 1e-6
 
-// siteNumbers are the places in Room.Sites of one target's label values.
+// siteNumbers are indices into Room.Sites of one target's label values.
 type siteNumbers []int32
 
 type labelValue struct{ label, value string }
@@ -62,10 +62,10 @@ func sitesOf(cuts []batchCut) []siteNumbers {
 	return all
 }
 
-// checkExposure refuses a plan that could break the budget: it lets the batches
-// go as fast as ever they may, counting of health only what is certain by then,
-// which is what the waits of the plan guarantee. Emergencies have no exception:
-// the budget is there for those in a hurry.
+// checkExposure refuses a plan that could break the budget. It plays the batches
+// through as fast as the plan allows, and counts only the health hours that the
+// waits of the plan guarantee. Emergencies are no exception: the budget is there
+// for those in a hurry.
 func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []siteNumbers) error {
 	hours, needed := room.HealthyHours, room.NeededHours
 	exposed, running, next := room.Exposed, 0, 0
@@ -93,7 +93,7 @@ func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []s
 			}
 			next += wave
 			for i, site := range room.Sites {
-				// What is over without this plan is not its doing.
+				// A site over its limit without this plan is no reason to refuse it.
 				if bySite[i] > site.Limit && bySite[i] > site.Exposed {
 					return over.refuse(fmt.Sprintf("of those with %s %s", site.Label, site.Value), bySite[i], site.Fleet, site.Limit)
 				}

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
-// exposed surveys 1,000 agents with a budget of 100 agents, and 60 of a site, for
+// exposed previews 1,000 agents with a budget of 100 agents, and 60 of a site, for
 // 100 hours.
 func exposed(t *testing.T, as []fleet.Agent, hours float64, change func(*fleet.Plan)) error {
 	t.Helper()

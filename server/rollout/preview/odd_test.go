@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
-// A plan that passes Check can be surveyed, whatever it says; and no plan, however
+// A plan that passes Check can be previewed, whatever it says; and no plan, however
 // odd, is more than refused.
 func TestNoPlanIsTooOdd(t *testing.T) {
 	anyInt := rapid.OneOf(rapid.IntRange(-2, 5), rapid.Int())
@@ -46,7 +46,7 @@ func TestNoPlanIsTooOdd(t *testing.T) {
 		checked := plan.Check(&p)
 		pre, err := Compute(&fleet.Rollout{Plan: p}, Fleet{Agents: rollouttest.Many(5, rollouttest.Host{}), Catalog: rollouttest.Published("2.0.0")}, rollouttest.Noon)
 		if checked == nil && (err != nil || len(pre.Targets) != 5) {
-			rt.Errorf("a good plan cannot be surveyed: %v, %d targets", err, len(pre.Targets))
+			rt.Errorf("a good plan cannot be previewed: %v, %d targets", err, len(pre.Targets))
 		}
 	})
 }

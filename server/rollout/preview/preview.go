@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// Fleet is the fleet as Survey sees it.
+// Fleet is the fleet as Compute sees it.
 type Fleet struct {
 	// Agents are all that could match, unenrolled ones left out.
 	Agents  []fleet.Agent
@@ -39,9 +39,9 @@ type Fleet struct {
 // Holder is the rollout that has a policy.
 type Holder struct{ ID, Name string }
 
-// Survey says what a rollout would do to the fleet. The same rollout and fleet
-// give the same preview, whatever now is, but for its times, for who is away at
-// that moment, and for a query that asks what the clock changes.
+// Compute says what a rollout would do to the fleet. The same rollout and fleet
+// give the same preview at any time, except for its times, for who is away, and for
+// a query that depends on the clock.
 //
 // A plan that could break the exposure budget is refused with a Conflict; the
 // preview that shows it is returned all the same.
@@ -85,7 +85,7 @@ func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	return pre, nil
 }
 
-// surveyor has what Survey asks again and again.
+// builder computes one preview.
 type builder struct {
 	id    string // of the rollout
 	plan  *fleet.Plan
@@ -97,9 +97,9 @@ type builder struct {
 	// packages are those of the plan's version: catalogs hold many more.
 	packages  fleet.Catalog
 	platforms map[plan.Platform]pinned
-	// upgradeable are likenesses that CheckUpgrade let pass.
+	// upgradeable are likenesses that passed CheckUpgrade.
 	upgradeable map[likeness]bool
-	// unreadable are targets whose ring is no number.
+	// unreadable counts the targets whose ring is no number.
 	unreadable int
 	matching   int
 	warnings   []string
@@ -113,17 +113,17 @@ func (s *builder) asked() plan.QueryTime {
 	return plan.QueryTime{Now: s.now, Timeouts: s.fleet.Timeouts}
 }
 
-// pick is an agent that was taken in.
+// pick is an agent that becomes a target.
 type pick struct {
 	plan.Candidate
 	target fleet.PreviewTarget
-	key    uint64 // its place in the order
+	key    uint64 // it is sorted by this
 	cell   string
 	sites  siteNumbers
 }
 
-// checkNamed refuses a plan that names agents there are not: a slip of the pen
-// would be an upgrade that silently does not happen.
+// checkNamed refuses a plan that names agents that do not exist: an upgrade would
+// silently not happen because of a typing error.
 func (s *builder) checkNamed() error {
 	sel := &s.plan.Select
 	if len(sel.Agents)+len(sel.ExcludeAgents)+len(sel.Policies) == 0 {
@@ -156,9 +156,9 @@ func (s *builder) checkNamed() error {
 	return nil
 }
 
-// choose gives every agent that matches its verdict. Targets are ordered by a
-// hash of plan and agent: ids made one after the other, in one rack, are spread
-// over the batches.
+// choose divides the agents that match into targets and skipped ones. Targets are
+// sorted by a hash of plan and agent, so that ids made one after the other, in one
+// rack, are spread over the batches.
 func (s *builder) choose(seed [sha256.Size]byte) []*pick {
 	p := s.plan
 	for _, pkg := range s.fleet.Catalog {
@@ -185,7 +185,7 @@ func (s *builder) choose(seed [sha256.Size]byte) []*pick {
 		if p.Strategy.Canary != nil {
 			pk.cell = cellOf(&a, p.Strategy.Canary.Over)
 		}
-		pk.Agent = a.Agent // not what was read of it: a million would fill the memory
+		pk.Agent = a.Agent // without the decoded metadata: a million would fill the memory
 		picks = append(picks, pk)
 	}
 	slices.SortFunc(picks, func(a, b *pick) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.ID, b.ID)) })
@@ -197,9 +197,9 @@ func (s *builder) skip(a *plan.Candidate, code fleet.ReasonCode, text string) {
 	s.skipped = append(s.skipped, fleet.SkippedAgent{AgentID: a.ID, Hostname: a.Hostname(), Version: a.Version, Code: code, Text: text})
 }
 
-// verdict says why a matching agent is left out; an empty code takes it in. What
-// an operator asks first comes first: an agent that runs the version needs
-// nothing, whoever has it.
+// verdict says why a matching agent is skipped; an empty code: it is a target.
+// Reasons that an operator would ask for first come first: an agent that runs the
+// version needs nothing, whichever rollout has it.
 func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
 	p := s.plan
 	switch {
@@ -229,9 +229,9 @@ func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
 	return "", ""
 }
 
-// likeness is all that CheckUpgrade looks at of an agent to which nothing is
-// being done: those that are alike get the same answer. Comparing versions and
-// reading metadata for each would be most of a survey's time.
+// likeness is all that CheckUpgrade reads of an idle agent: agents that are alike
+// get the same answer. Comparing versions and decoding metadata for each would be
+// most of a preview's time.
 type likeness struct {
 	version, os, arch string
 	upgradeable       bool
@@ -251,7 +251,7 @@ func (s *builder) checkUpgrade(a *plan.Candidate) error {
 	return err
 }
 
-// lockedBy says which other rollout has a policy, or "".
+// lockedBy says which other rollout has a policy; empty: none.
 func (s *builder) lockedBy(policy string, also ...string) string {
 	h, ok := s.fleet.Locked[policy]
 	if !ok || h.ID == s.id || slices.Contains(also, h.ID) {
@@ -266,8 +266,8 @@ type pinned struct {
 	bytes   int64
 }
 
-// pinnedFor holds the plan's artifacts against what is published. Agents install
-// what the server gives them, so a package that was exchanged after the plan was
+// pinnedFor compares the plan's artifacts with what is published. Agents install
+// what the server gives them, so a package that was replaced after the plan was
 // made must not pass for it.
 func (s *builder) pinnedFor(a *plan.Candidate) pinned {
 	at := plan.Platform{OS: a.Label("os"), Arch: a.Label("arch")}
@@ -319,7 +319,7 @@ func (s *builder) target(a *plan.Candidate) fleet.PreviewTarget {
 	return t
 }
 
-// siteLabel is where an agent stands, as far as the network is concerned.
+// siteLabel is the label of the network that an agent is in.
 const siteLabel = "site"
 
 // online says whether the agent could take an offer now.
@@ -331,7 +331,7 @@ func (s *builder) online(a *fleet.Agent) bool {
 	return false
 }
 
-// describe writes the batches down.
+// describe lists the batches and their targets.
 func (s *builder) describe(cuts []batchCut) fleet.Preview {
 	pre := fleet.Preview{
 		RolloutID: s.id, At: s.now, Skipped: s.skipped,
@@ -366,7 +366,7 @@ func (s *builder) describe(cuts []batchCut) fleet.Preview {
 	return pre
 }
 
-// share says after each batch which part of the fleet runs the version.
+// share computes which part of the fleet runs the version after each batch.
 func (s *builder) share(pre *fleet.Preview) {
 	total, run := 0, 0
 	for i := range s.fleet.Agents {
@@ -387,7 +387,8 @@ func (s *builder) share(pre *fleet.Preview) {
 	}
 }
 
-// planContent is what of a plan decides what it does: its name does not.
+// planContent is the part of a plan that decides what it does, which its name and
+// description do not.
 func planContent(p fleet.Plan) ([]byte, error) {
 	p.Name, p.Description = "", ""
 	content, err := json.Marshal(p)
@@ -397,8 +398,8 @@ func planContent(p fleet.Plan) ([]byte, error) {
 	return content, nil
 }
 
-// previewHash pins what the rollout does to whom. Times, estimates and who is
-// away are left out: they differ from minute to minute.
+// previewHash covers the plan, the targets and who is skipped. Times, estimates and
+// who is away are not part of it: they differ from minute to minute.
 func previewHash(content []byte, pre *fleet.Preview) string {
 	h := sha256.New()
 	buf := append(slices.Clone(content), '\n')

@@ -33,7 +33,7 @@ func draft(t testing.TB, change func(*fleet.Plan)) *fleet.Rollout {
 	return &fleet.Rollout{ID: "r1", State: fleet.RolloutDraft, Plan: p}
 }
 
-func survey(t testing.TB, r *fleet.Rollout, as []fleet.Agent, change func(*Fleet)) fleet.Preview {
+func compute(t testing.TB, r *fleet.Rollout, as []fleet.Agent, change func(*Fleet)) fleet.Preview {
 	t.Helper()
 	f := Fleet{Agents: as, Catalog: rollouttest.Published("1.0.0", "2.0.0")}
 	if change != nil {
@@ -76,7 +76,7 @@ func TestEveryMatchingAgentHasItsVerdict(t *testing.T) {
 		rollouttest.Host{ID: "in"}, rollouttest.Host{ID: "there", Version: "2.0.0"}, rollouttest.Host{ID: "older", Version: "0.9.0"}, rollouttest.Host{ID: "late ring", Ring: "2"},
 		rollouttest.Host{ID: "taken", Policy: "locked"}, rollouttest.Host{ID: "mac", OS: "darwin"}, rollouttest.Host{ID: "elsewhere", Policy: "other"},
 	), upgrading, container, leaving, gone)
-	pre := survey(t, r, as, func(f *Fleet) { f.Locked = map[string]Holder{"locked": {ID: "r0", Name: "last week's"}} })
+	pre := compute(t, r, as, func(f *Fleet) { f.Locked = map[string]Holder{"locked": {ID: "r0", Name: "last week's"}} })
 
 	got := map[string]fleet.SkippedAgent{}
 	for _, s := range pre.Skipped {
@@ -110,7 +110,7 @@ func TestEveryMatchingAgentHasItsVerdict(t *testing.T) {
 }
 
 func TestTheRolloutThatHasAPolicyMayHaveItself(t *testing.T) {
-	pre := survey(t, draft(t, nil), rollouttest.Agents(rollouttest.Host{ID: "a"}), func(f *Fleet) { f.Locked = map[string]Holder{"default": {ID: "r1"}} })
+	pre := compute(t, draft(t, nil), rollouttest.Agents(rollouttest.Host{ID: "a"}), func(f *Fleet) { f.Locked = map[string]Holder{"default": {ID: "r1"}} })
 	if len(pre.Targets) != 1 {
 		t.Errorf("it is locked out by itself: %+v", pre.Skipped)
 	}
@@ -118,7 +118,7 @@ func TestTheRolloutThatHasAPolicyMayHaveItself(t *testing.T) {
 
 func TestAPackageExchangedAfterThePlanWasMadeIsRefused(t *testing.T) {
 	r := draft(t, nil)
-	pre := survey(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}), func(f *Fleet) {
+	pre := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}), func(f *Fleet) {
 		f.Catalog = slices.Clone(f.Catalog)
 		for i := range f.Catalog {
 			f.Catalog[i].SHA512 = strings.Repeat("00", 64)
@@ -143,7 +143,7 @@ func TestAnAgentThatIsNamedMustExist(t *testing.T) {
 	r = draft(t, func(p *fleet.Plan) {
 		p.Select = fleet.Selector{Policies: []string{"default", "none"}, ExcludeAgents: []string{"typo"}}
 	})
-	pre := survey(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}), nil)
+	pre := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}), nil)
 	if len(pre.Targets) != 1 || !hasWarning(pre, "typo") || !hasWarning(pre, "no agent has the policy none") {
 		t.Errorf("warnings: %q", pre.Warnings)
 	}
@@ -178,7 +178,7 @@ func TestPlannedBatches(t *testing.T) {
 		{"nobody", 0, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pre := survey(t, draft(t, row.change), rollouttest.Many(row.n, rollouttest.Host{}), nil)
+			pre := compute(t, draft(t, row.change), rollouttest.Many(row.n, rollouttest.Host{}), nil)
 			if got := sizes(pre); !slices.Equal(got, row.want) {
 				t.Errorf("batches of %v, want %v", got, row.want)
 			}
@@ -196,7 +196,7 @@ func TestRingsGoOneAfterTheOther(t *testing.T) {
 	r := draft(t, func(p *fleet.Plan) {
 		p.Strategy = fleet.Strategy{Kind: fleet.Rings, BatchSize: 4, Rings: &fleet.RingRule{Default: 2}, Canary: &fleet.CanaryRule{Size: 1}}
 	})
-	pre := survey(t, r, as, nil)
+	pre := compute(t, r, as, nil)
 	var got []string
 	for _, b := range pre.Batches {
 		got = append(got, fmt.Sprintf("%s %d of ring %d", b.Kind, b.Size, b.Ring))
@@ -232,7 +232,7 @@ func TestAQueryThatTheClockChangesIsSaid(t *testing.T) {
 				want = "whoever comes to match it later joins"
 			}
 			r := draft(t, func(p *fleet.Plan) { p.Select, p.LateJoiners = fleet.Selector{Kuery: query}, late })
-			pre := survey(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}), nil)
+			pre := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}), nil)
 			var got []string
 			for _, w := range pre.Warnings {
 				if strings.HasPrefix(w, "select.kuery") {
@@ -256,13 +256,13 @@ func TestCanariesAreSpread(t *testing.T) {
 		})
 	}
 	t.Run("the fewest that cover everything", func(t *testing.T) {
-		pre := survey(t, plan(0), fleetOf, nil)
+		pre := compute(t, plan(0), fleetOf, nil)
 		if c := pre.Coverage; pre.Batches[0].Size != 4 || c.Cells != 4 || c.Covered != 4 || c.Agents != 1 || len(c.Uncovered) != 0 {
 			t.Errorf("%d canaries, coverage %+v", pre.Batches[0].Size, c)
 		}
 	})
 	t.Run("too few cover the most agents", func(t *testing.T) {
-		pre := survey(t, plan(2), fleetOf, nil)
+		pre := compute(t, plan(2), fleetOf, nil)
 		c := pre.Coverage
 		if c.Covered != 2 || c.Agents != 600.0/621 || len(c.Uncovered) != 2 || c.Uncovered[0].Agents != 20 {
 			t.Errorf("coverage %+v", c)
@@ -275,7 +275,7 @@ func TestCanariesAreSpread(t *testing.T) {
 		}
 	})
 	t.Run("those to spare go where one stands for many", func(t *testing.T) {
-		pre := survey(t, plan(10, "site"), fleetOf, nil)
+		pre := compute(t, plan(10, "site"), fleetOf, nil)
 		at := map[string]int{}
 		for _, target := range pre.Targets {
 			if target.Batch == 0 {
@@ -290,7 +290,7 @@ func TestCanariesAreSpread(t *testing.T) {
 		r := draft(t, func(p *fleet.Plan) {
 			p.Strategy = fleet.Strategy{Kind: fleet.Canary, Canary: &fleet.CanaryRule{Size: 1}}
 		})
-		pre := survey(t, r, fleetOf, nil)
+		pre := compute(t, r, fleetOf, nil)
 		if pre.Coverage.Covered != 1 || !hasWarning(pre, "stratified canaries cover more") {
 			t.Errorf("coverage %+v, warnings %q", pre.Coverage, pre.Warnings)
 		}
@@ -300,7 +300,7 @@ func TestCanariesAreSpread(t *testing.T) {
 func TestThePreviewIsPinned(t *testing.T) {
 	as := rollouttest.Many(50, rollouttest.Host{})
 	r := draft(t, nil)
-	first := survey(t, r, as, nil)
+	first := compute(t, r, as, nil)
 	same := func(name string, pre fleet.Preview) {
 		t.Helper()
 		if pre.Hash != first.Hash || !Compare(first, pre).None() {
@@ -309,18 +309,18 @@ func TestThePreviewIsPinned(t *testing.T) {
 	}
 	shuffled := slices.Clone(as)
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-	same("the store gives agents in another order", survey(t, r, shuffled, nil))
+	same("the store gives agents in another order", compute(t, r, shuffled, nil))
 	later, err := Compute(r, Fleet{Agents: as, Catalog: rollouttest.Published("2.0.0", "3.0.0"), Took: []time.Duration{time.Hour}}, rollouttest.Noon.Add(72*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
 	same("days later, all away", later)
-	same("under another name", survey(t, draft(t, func(p *fleet.Plan) { p.Name, p.Description = "other", "words" }), as, nil))
+	same("under another name", compute(t, draft(t, func(p *fleet.Plan) { p.Name, p.Description = "other", "words" }), as, nil))
 	for name, change := range map[string]func(*fleet.Plan){
 		"another batch size": func(p *fleet.Plan) { p.Strategy.BatchSize = 7 },
 		"another soak":       func(p *fleet.Plan) { p.Pace.Soak = fleet.Duration(time.Hour) },
 	} {
-		if pre := survey(t, draft(t, change), as, nil); pre.Hash == first.Hash {
+		if pre := compute(t, draft(t, change), as, nil); pre.Hash == first.Hash {
 			t.Errorf("%s has the same hash", name)
 		}
 	}
@@ -331,7 +331,7 @@ func TestThePreviewIsPinned(t *testing.T) {
 
 // The hash is presented days later, to another process.
 func TestTheHashStaysTheSameFromVersionToVersion(t *testing.T) {
-	pre := survey(t, draft(t, nil), rollouttest.Many(5, rollouttest.Host{Site: "x"}), nil)
+	pre := compute(t, draft(t, nil), rollouttest.Many(5, rollouttest.Host{Site: "x"}), nil)
 	const want = "sha256:bd0c814d211f76adf696ab9ff9926f3b54e1566db923f9fb440ef57f2c4d8ff8"
 	if pre.Hash != want {
 		t.Errorf("hash %s, want %s: previews made before an upgrade of the server could not be started after it", pre.Hash, want)
@@ -340,8 +340,8 @@ func TestTheHashStaysTheSameFromVersionToVersion(t *testing.T) {
 
 func TestAMoveBetweenRingsIsDrift(t *testing.T) {
 	r := draft(t, func(p *fleet.Plan) { p.Strategy = fleet.Strategy{Kind: fleet.Rings} })
-	before := survey(t, r, rollouttest.Agents(rollouttest.Host{ID: "a", Ring: "1"}, rollouttest.Host{ID: "b", Ring: "2"}), nil)
-	after := survey(t, r, rollouttest.Agents(rollouttest.Host{ID: "a", Ring: "1"}, rollouttest.Host{ID: "b", Ring: "0"}), nil)
+	before := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a", Ring: "1"}, rollouttest.Host{ID: "b", Ring: "2"}), nil)
+	after := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a", Ring: "1"}, rollouttest.Host{ID: "b", Ring: "0"}), nil)
 	d := Compare(before, after)
 	if len(d.Changed) != 2 || d.Changed[0].Text != "is in batch 2, not 1" || d.Changed[1].Text != "is in ring 0, not 2; is in batch 1, not 2" {
 		t.Errorf("%+v", d)
@@ -361,7 +361,7 @@ func TestAPackageThatLiesElsewhereIsTakenAsPinned(t *testing.T) {
 		p.Version, p.SourceURI = "4.0.0", "https://packages.example.com"
 		p.Artifacts = []fleet.Artifact{{OS: "linux", Arch: "amd64", Checksum: "sha256:" + strings.Repeat("ab", 32), Size: 7}}
 	})
-	pre := survey(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}, rollouttest.Host{ID: "b", Arch: "aarch64"}), nil)
+	pre := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}, rollouttest.Host{ID: "b", Arch: "aarch64"}), nil)
 	if len(pre.Targets) != 1 || pre.Targets[0].Bytes != 7 || len(pre.Skipped) != 1 || pre.Skipped[0].Text != "the plan has no artifact for linux/arm64" {
 		t.Errorf("%+v, left out %+v", pre.Targets, pre.Skipped)
 	}
@@ -380,7 +380,7 @@ func TestDriftSaysWhatIsDifferent(t *testing.T) {
 		rollouttest.Host{ID: "stays", Site: "x"}, rollouttest.Host{ID: "leaves"}, rollouttest.Host{ID: "upgraded", Site: "x", Version: "2.0.0"}, rollouttest.Host{ID: "moved", Site: "x", Version: "1.1.0"},
 		rollouttest.Host{ID: "mac", Site: "x"}, rollouttest.Host{ID: "mac2", Site: "x", OS: "darwin", Version: "2.0.0"}, rollouttest.Host{ID: "new", Site: "x"}, rollouttest.Host{ID: "new mac", Site: "x", OS: "darwin"},
 	)
-	d := Compare(survey(t, r, before, nil), survey(t, r, after, nil))
+	d := Compare(compute(t, r, before, nil), compute(t, r, after, nil))
 	lines := func(items []fleet.DriftItem) string {
 		var b strings.Builder
 		for _, i := range items {
@@ -415,7 +415,7 @@ func TestTheTimeline(t *testing.T) {
 			p.Limits.MaxParallel = 20
 			p.Pace.Soak = fleet.Duration(15 * time.Minute)
 		})
-		pre := survey(t, r, rollouttest.Many(85, rollouttest.Host{}), took)
+		pre := compute(t, r, rollouttest.Many(85, rollouttest.Host{}), took)
 		// 10 min of health wait and 5 of upgrade; behind the canaries 20, then 15.
 		for i, want := range [][2]float64{{0, 15}, {35, 65}, {80, 110}} {
 			b := pre.Batches[i]
@@ -432,7 +432,7 @@ func TestTheTimeline(t *testing.T) {
 			p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce}
 			p.Limits.Per = []fleet.LabelLimit{{Label: "site", Max: 2}, {Label: "rack", Max: 1}}
 		})
-		pre := survey(t, r, slices.Concat(rollouttest.Many(7, rollouttest.Host{Site: "x"}), rollouttest.Many(3, rollouttest.Host{Site: "y"})), took)
+		pre := compute(t, r, slices.Concat(rollouttest.Many(7, rollouttest.Host{Site: "x"}), rollouttest.Many(3, rollouttest.Host{Site: "y"})), took)
 		if pre.Estimate.D() != 4*15*time.Minute {
 			t.Errorf("estimate %s, want 4 waves", pre.Estimate)
 		}
@@ -446,7 +446,7 @@ func TestTheTimeline(t *testing.T) {
 			p.Limits.MaxParallel = 10
 			p.Pace.Windows = []fleet.Window{{Days: []string{"tue", "wed"}, From: "13:00", To: "13:20"}}
 		})
-		pre := survey(t, r, rollouttest.Many(30, rollouttest.Host{}), took)
+		pre := compute(t, r, rollouttest.Many(30, rollouttest.Host{}), took)
 		b := pre.Batches[0]
 		if !b.StartAt.Equal(rollouttest.Noon.Add(time.Hour)) || !b.EndAt.Equal(rollouttest.Noon.Add(25*time.Hour+15*time.Minute)) || pre.AtLeast.D() != 33*time.Minute {
 			t.Errorf("from %s to %s, at least %s", b.StartAt, b.EndAt, pre.AtLeast)
@@ -457,10 +457,10 @@ func TestTheTimeline(t *testing.T) {
 			took(f)
 			f.Freezes = []fleet.Freeze{{From: rollouttest.Noon.Add(-time.Hour), To: rollouttest.Noon.Add(48 * time.Hour)}}
 		}
-		if pre := survey(t, draft(t, nil), rollouttest.Many(1, rollouttest.Host{}), freeze); !pre.Batches[0].StartAt.Equal(rollouttest.Noon.Add(48 * time.Hour)) {
+		if pre := compute(t, draft(t, nil), rollouttest.Many(1, rollouttest.Host{}), freeze); !pre.Batches[0].StartAt.Equal(rollouttest.Noon.Add(48 * time.Hour)) {
 			t.Errorf("begins at %s", pre.Batches[0].StartAt)
 		}
-		if pre := survey(t, draft(t, func(p *fleet.Plan) { p.Pace.Emergency = true }), rollouttest.Many(1, rollouttest.Host{}), freeze); !pre.Batches[0].StartAt.Equal(rollouttest.Noon) {
+		if pre := compute(t, draft(t, func(p *fleet.Plan) { p.Pace.Emergency = true }), rollouttest.Many(1, rollouttest.Host{}), freeze); !pre.Batches[0].StartAt.Equal(rollouttest.Noon) {
 			t.Errorf("begins at %s", pre.Batches[0].StartAt)
 		}
 	})
@@ -469,7 +469,7 @@ func TestTheTimeline(t *testing.T) {
 			p.Strategy = fleet.Strategy{Kind: fleet.Rolling, BatchSize: 1}
 			p.Pace.Soak = fleet.Duration(92 * 24 * time.Hour)
 		})
-		pre := survey(t, r, rollouttest.Many(20, rollouttest.Host{}), nil)
+		pre := compute(t, r, rollouttest.Many(20, rollouttest.Host{}), nil)
 		if pre.Estimate.D() != maxEstimate || pre.AtLeast.D() != maxEstimate || !hasWarning(pre, "within a year") {
 			t.Errorf("estimate %s, at least %s, %q", pre.Estimate, pre.AtLeast, pre.Warnings)
 		}
@@ -478,7 +478,7 @@ func TestTheTimeline(t *testing.T) {
 
 func TestSitesAndShares(t *testing.T) {
 	as := slices.Concat(rollouttest.Many(3, rollouttest.Host{Site: "x"}), rollouttest.Many(1, rollouttest.Host{Site: "y", Arch: "arm64", Away: true}), rollouttest.Agents(rollouttest.Host{ID: "has it", Version: "2.0.0"}))
-	pre := survey(t, draft(t, func(p *fleet.Plan) { p.Strategy.BatchSize = 3 }), as, nil)
+	pre := compute(t, draft(t, func(p *fleet.Plan) { p.Strategy.BatchSize = 3 }), as, nil)
 	if want := []fleet.SiteBytes{{Site: "x", Agents: 3, Bytes: 3000}, {Site: "y", Agents: 1, Bytes: 1001}}; !slices.Equal(pre.Sites, want) {
 		t.Errorf("sites %+v", pre.Sites)
 	}
@@ -509,11 +509,11 @@ func TestWarnings(t *testing.T) {
 		{"a pause after each batch", 30, func(p *fleet.Plan) { p.Pace.PauseOnSuccess = true }, "pauses after each batch"},
 		{"an emergency", 30, func(p *fleet.Plan) { p.Pace.Emergency = true }, "is an emergency"},
 	} {
-		if pre := survey(t, draft(t, row.change), rollouttest.Many(row.n, rollouttest.Host{}), nil); !hasWarning(pre, row.want) {
+		if pre := compute(t, draft(t, row.change), rollouttest.Many(row.n, rollouttest.Host{}), nil); !hasWarning(pre, row.want) {
 			t.Errorf("%s: %q", row.name, pre.Warnings)
 		}
 	}
-	calm := survey(t, draft(t, nil), rollouttest.Many(30, rollouttest.Host{}), nil)
+	calm := compute(t, draft(t, nil), rollouttest.Many(30, rollouttest.Host{}), nil)
 	if len(calm.Warnings) != 0 {
 		t.Errorf("a plain rollout warns: %q", calm.Warnings)
 	}
@@ -649,7 +649,7 @@ func TestNobodyIsLostOrCountedTwice(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		as := anyFleet(rt)
 		r := draft(t, anyPlan(rt))
-		pre := survey(t, r, as, func(f *Fleet) { f.Locked = map[string]Holder{"locked": {ID: "other"}} })
+		pre := compute(t, r, as, func(f *Fleet) { f.Locked = map[string]Holder{"locked": {ID: "other"}} })
 		seen := map[string]int{}
 		for _, target := range pre.Targets {
 			seen[target.AgentID]++
@@ -760,7 +760,7 @@ func TestTheHashChangesWithTheTargets(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := draft(t, anyPlan(rt))
 		as := anyFleet(rt)
-		before := survey(t, r, as, nil)
+		before := compute(t, r, as, nil)
 		after := slices.Clone(as)
 		if len(after) > 0 {
 			i := rapid.IntRange(0, len(after)-1).Draw(rt, "which")
@@ -776,7 +776,7 @@ func TestTheHashChangesWithTheTargets(t *testing.T) {
 		if rapid.Bool().Draw(rt, "another comes") {
 			after = append(after, rollouttest.Host{ID: "new"}.Agent())
 		}
-		now := survey(t, r, after, func(f *Fleet) { f.Took = []time.Duration{time.Second} })
+		now := compute(t, r, after, func(f *Fleet) { f.Took = []time.Duration{time.Second} })
 		if same := before.Hash == now.Hash; same != Compare(before, now).None() {
 			rt.Errorf("same hash: %v, drift: %+v", same, Compare(before, now))
 		}
@@ -796,7 +796,7 @@ func BenchmarkSurvey(b *testing.B) {
 		})
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				survey(b, r, as, nil)
+				compute(b, r, as, nil)
 			}
 		})
 	}

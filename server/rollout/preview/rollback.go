@@ -10,13 +10,13 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// SurveyRollback says what a rollback would do: targets are those of the rollout
-// that r puts back. They go in one batch, without canaries: what a rollback waits
-// for is time with the bad version.
+// ComputeRollback says what a rollback would do. targets are those of the rollout
+// that r rolls back. They go in one batch, without canaries: every wait would be
+// time with the bad version.
 //
-// Each goes to its last healthy version, or to the one it ran when it was pinned
-// where there is none but the version to be put back. Hosts that have kept it
-// switch; the others are given the package, forced, for it is a way down.
+// Each goes to its last healthy version or, if that is the version to be rolled
+// back, to the one it ran when it was previewed. Hosts that still have that version
+// switch to it; the others install its package, forced, since it is lower.
 func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time.Time) (fleet.Preview, error) {
 	p := plan.WithDefaults(r.Plan)
 	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce}
@@ -64,14 +64,14 @@ func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time
 	return pre, nil
 }
 
-// wayBack is how one target is put back, or why it is not.
+// wayBack is how one target is rolled back, or why it is not.
 func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, packages backCatalog) (fleet.PreviewTarget, fleet.ReasonCode, string) {
 	var none fleet.PreviewTarget
 	to := a.LastHealthyVersion
 	if to == "" || to == t.To {
 		to = t.From
 	}
-	away := a.Upgrading() && a.UpgradeTarget != to // it runs what it shall, but not for long
+	away := a.Upgrading() && a.UpgradeTarget != to // it runs the version, and is leaving it
 	switch {
 	case !a.Active:
 		return none, fleet.WhyGone, "is unenrolled"

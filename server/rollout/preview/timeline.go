@@ -8,17 +8,16 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// usualUpgrade is how long an upgrade takes where nothing is known of this fleet:
-// a package of 100 MB over 10 Mbit/s, and a restart.
+// usualUpgrade is how long an upgrade takes while this fleet has shown none: a
+// package of 100 MB over 10 Mbit/s, and a restart.
 const usualUpgrade = 2 * time.Minute
 
-// maxEstimate bounds the timeline: what lies further off is no estimate, and
-// counting windows up to it would take long.
+// maxEstimate bounds the timeline: later times would be guesses, and stepping
+// through windows up to them would take long.
 const maxEstimate = 365 * 24 * time.Hour
 
-// schedule estimates when the batches begin and end. Waves of as many agents as
-// the limits let go one after the other; a wave begins only where offers may be
-// made.
+// schedule estimates when the batches begin and end. A batch goes in waves of as
+// many agents as the limits allow; a wave begins only when offers may be made.
 func (s *builder) schedule(pre *fleet.Preview) {
 	step := s.upgradeTime() + planHealthWait(s.plan)
 	fastest := planHealthWait(s.plan)
@@ -54,8 +53,7 @@ func (s *builder) schedule(pre *fleet.Preview) {
 	}
 }
 
-// run lets n waves begin, from t on, and says when the first begins and the last
-// has ended.
+// run says when the first of n waves from t on begins, and when the last has ended.
 func (s *builder) run(t time.Time, n int, step time.Duration, horizon time.Time) (start, end time.Time) {
 	for t.Before(horizon) {
 		open, until := plan.OfferableAt(s.plan, s.fleet.Freezes, t)
@@ -127,7 +125,7 @@ func waves(p *fleet.Plan, targets []fleet.PreviewTarget) int {
 
 func parts(n, size int) int { return (n + size - 1) / size }
 
-// planHealthWait is how long an upgraded agent is looked at.
+// planHealthWait is how long the health of an upgraded agent is watched.
 func planHealthWait(p *fleet.Plan) time.Duration {
 	if p.Strategy.SkipValidation {
 		return 0
@@ -138,8 +136,8 @@ func planHealthWait(p *fleet.Plan) time.Duration {
 	return fleet.DefaultHealthWait
 }
 
-// gap is what lies at least between a batch's end and the next one: soak, and
-// after canaries their observation, at the same time.
+// gap is the least time between the end of a batch and the next one: the longer of
+// the soak and, after canaries, their observation.
 func gap(p *fleet.Plan, kind fleet.BatchKind) time.Duration {
 	if p.Pace.Emergency {
 		return 0
@@ -151,7 +149,7 @@ func gap(p *fleet.Plan, kind fleet.BatchKind) time.Duration {
 	return d
 }
 
-// upgradeTime is the median of what was seen.
+// upgradeTime is the median of recent upgrades.
 func (s *builder) upgradeTime() time.Duration {
 	if len(s.fleet.Took) == 0 {
 		return usualUpgrade

@@ -11,7 +11,7 @@ func (s *builder) warnf(format string, args ...any) {
 	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
 }
 
-// warn says in sentences what an operator should know before the start.
+// warn adds what an operator should know before the start.
 func (s *builder) warn(pre *fleet.Preview, picks []*pick) {
 	p := s.plan
 	if len(picks) == 0 {

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// abandonedInterval is how often agents that a rollout left behind are looked for.
+	// abandonedInterval is how often abandoned upgrades are looked for.
 	abandonedInterval = 5 * time.Minute
-	// abandonedAfter is how long an agent may bear the mark of an upgrade whose
-	// target has ended, or whose rollout has: some hosts come back late and tell.
+	// abandonedAfter is how long an agent may be marked as upgrading after its
+	// target, or its rollout, has ended: some hosts come back late and report.
 	abandonedAfter = 30 * time.Minute
 )
 
-// tidy gives up upgrades that rollouts have left behind: the target has ended,
-// the agent still looks as if it were being upgraded, and nothing will ever end
-// that. Upgrades nobody answers otherwise end in action.Settle.
+// giveUpAbandoned ends upgrades that no rollout waits for any more: the target has
+// ended, the agent is still marked as upgrading, and nothing else would end that.
+// Other upgrades without an answer end in action.Settle.
 func (r *Reconciler) giveUpAbandoned(ctx context.Context, active map[string]bool) error {
 	now := r.Now.UTC()
 	if now.Sub(r.abandonedChecked) < abandonedInterval {
@@ -30,7 +30,7 @@ func (r *Reconciler) giveUpAbandoned(ctx context.Context, active map[string]bool
 		return err
 	}
 	r.abandonedFrom = store.UpgradingSince{}
-	if len(agents) == chunk { // the next round goes on behind them, at once
+	if len(agents) == chunk { // the next round goes on from here
 		last := agents[len(agents)-1]
 		r.abandonedFrom = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
 	} else {
@@ -39,7 +39,7 @@ func (r *Reconciler) giveUpAbandoned(ctx context.Context, active map[string]bool
 	ended := map[string]time.Time{}
 	for _, a := range agents {
 		if now.Sub(*a.UpgradeStartedAt) < abandonedAfter {
-			r.abandonedChecked, r.abandonedFrom = now, store.UpgradingSince{} // all that follow began later
+			r.abandonedChecked, r.abandonedFrom = now, store.UpgradingSince{} // the rest began later
 			return nil
 		}
 		since, err := r.abandonedSince(ctx, a, active, ended)

@@ -59,7 +59,7 @@ func (r *Reconciler) carryOut(ctx context.Context, run *runState, step plan.Step
 	return r.commit(ctx, run, next, now)
 }
 
-// targets reads the targets of which.
+// documents reads the documents of targets.
 func (r *Reconciler) documents(ctx context.Context, run *runState, which []int32) ([]update, error) {
 	changes := make([]update, len(which))
 	var missing []string
@@ -89,7 +89,7 @@ func (r *Reconciler) documents(ctx context.Context, run *runState, which []int32
 	return changes, nil
 }
 
-// write stores targets, and takes in how they are stored.
+// write stores the documents of targets and updates the run state from them.
 func (r *Reconciler) write(ctx context.Context, run *runState, changes []update) error {
 	for part := range slices.Chunk(changes, chunk) {
 		if err := r.renewLease(ctx, run); err != nil {
@@ -115,7 +115,7 @@ func (r *Reconciler) write(ctx context.Context, run *runState, changes []update)
 	return nil
 }
 
-// tell notes the events of a change.
+// note adds the event of an update, if it is worth one.
 func (run *runState) note(c update, now time.Time) {
 	was := run.targets[c.index].State.Name()
 	typ := fleet.EventTargetPhase
@@ -130,7 +130,7 @@ func (run *runState) note(c update, now time.Time) {
 	run.events = append(run.events, fleet.TargetEvent(typ, &run.rollout, &c.target, now))
 }
 
-// makeMoves writes changes of state that need no agent.
+// makeMoves writes changes of state that concern no agent.
 func (r *Reconciler) makeMoves(ctx context.Context, run *runState, moves []plan.Move, now time.Time) error {
 	for part := range slices.Chunk(moves, chunk) {
 		which := make([]int32, len(part))
@@ -171,8 +171,8 @@ func (run *runState) hold(t *fleet.Target, now time.Time) {
 	}
 }
 
-// offerID names the action of an offer. The number never comes again, so that an
-// action is of one offer only.
+// offerID names the action of an offer. Numbers are not used again, so an action
+// belongs to one offer.
 func offerID(rolloutID string, generation int64, n int) string {
 	return fmt.Sprintf("%s-g%d-%d", rolloutID, generation, n)
 }
@@ -183,8 +183,8 @@ func rolloutOf(actionID string) string {
 	return head[:max(0, strings.LastIndex(head, "-g"))]
 }
 
-// offer offers the version to which: first it is written down under which
-// action, then the action is made.
+// offer offers the version to targets: it writes in their documents which action
+// offers it, then makes the action.
 func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, now time.Time) error {
 	if len(which) == 0 {
 		return nil
@@ -228,7 +228,7 @@ func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, no
 	return r.makeOffers(ctx, run)
 }
 
-// makeOffers makes the actions of offers that are written down.
+// makeOffers makes the actions of offers that are written.
 func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 	for _, id := range slices.Sorted(maps.Keys(run.pendingOffers)) {
 		var which []int32
@@ -257,7 +257,7 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 	return nil
 }
 
-// refused takes in which agents could not take the offer.
+// refused writes what becomes of targets whose agents could not take the offer.
 func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, refused map[string]error) error {
 	which = slices.DeleteFunc(which, func(i int32) bool { return refused[run.targets[i].AgentID] == nil })
 	if len(which) == 0 {
@@ -282,7 +282,7 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 		case a.Version == t.To:
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, why.Error(), now)
 		case plan.Busy(a), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Conflict, fleet.KindOf(why) == fleet.Unavailable:
-			// It was never asked: the attempt does not count.
+			// The agent was not asked, so the attempt does not count.
 			t.ActionID, t.OfferedAt, t.Attempts = "", nil, t.Attempts-1
 			if n := len(t.ActionIDs); n > 0 {
 				t.ActionID, t.ActionIDs = t.ActionIDs[n-1], t.ActionIDs[:n-1]
@@ -296,19 +296,19 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyRefused, why.Error(), now)
 		}
 	}
-	r.Signal() // others may have their places
+	r.Signal() // other targets may be offered instead
 	return r.write(ctx, run, changes)
 }
 
-// withdrawal is how offers are taken back.
+// withdrawal is why offers are withdrawn, and what becomes of their targets.
 type withdrawal struct {
 	why   string
-	state fleet.TargetState // that the targets come into
+	state fleet.TargetState
 	code  fleet.ReasonCode
 }
 
-// withdraw takes offers back, and then writes it down: what is offered and
-// called off is withdrawn again if that is lost.
+// withdraw withdraws offers, then writes that they are. If the write is lost, they
+// are still offered and are withdrawn again.
 func (r *Reconciler) withdraw(ctx context.Context, run *runState, which []int32, w withdrawal) error {
 	if len(which) == 0 {
 		return nil
@@ -327,7 +327,7 @@ func (r *Reconciler) withdraw(ctx context.Context, run *runState, which []int32,
 	return r.write(ctx, run, changes)
 }
 
-// withdrawOffers takes the offers of targets back from their agents.
+// withdrawOffers withdraws the offers of targets from their agents.
 func (r *Reconciler) withdrawOffers(ctx context.Context, run *runState, changes []update, why string) error {
 	byAction := map[string][]string{}
 	for _, c := range changes {
@@ -343,7 +343,8 @@ func (r *Reconciler) withdrawOffers(ctx context.Context, run *runState, changes 
 	return nil
 }
 
-// writeAssessed writes what was found out about agents.
+// writeAssessed writes targets that assess moved, with what follows from that:
+// withdrawals and incidents.
 func (r *Reconciler) writeAssessed(ctx context.Context, run *runState, moved []update) error {
 	if len(moved) == 0 {
 		return nil
@@ -375,8 +376,8 @@ func (r *Reconciler) writeAssessed(ctx context.Context, run *runState, moved []u
 	return r.write(ctx, run, moved)
 }
 
-// report opens an incident for a target that needs a person: before the target
-// is written, since what has been written is not looked at again.
+// openIncident opens an incident for a target that needs a person. It comes before
+// the target is written: what is written is not assessed again.
 func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.Target, now time.Time) error {
 	if r.Incidents == nil || t.State != fleet.TargetFailed {
 		return nil
@@ -400,8 +401,8 @@ func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.T
 	return r.Incidents.Open(ctx, i)
 }
 
-// commit writes the rollout, with everything that tells of it. Mere counts wait
-// for the end of their second.
+// commit writes the rollout, its audit entry and its events. Changes of counts
+// alone are written once a progressInterval.
 func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollout, now time.Time) error {
 	if !urgent(&run.rollout, &next) && now.Sub(run.written) < progressInterval {
 		run.countsPending = true
@@ -437,8 +438,8 @@ func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollo
 	return nil
 }
 
-// record writes the step into the audit trail, which explanations of the past
-// are made of.
+// record writes the step into the audit trail, from which explanations of the past
+// are made.
 func (r *Reconciler) record(ctx context.Context, run *runState, revision int64, next fleet.Rollout, now time.Time) error {
 	trail := plan.TrailOf(&next)
 	if trail.Same(run.trail) {
@@ -446,7 +447,7 @@ func (r *Reconciler) record(ctx context.Context, run *runState, revision int64, 
 	}
 	data, err := json.Marshal(trail)
 	if err != nil {
-		return err // a type of ours
+		return err // cannot happen: it has nothing that cannot be encoded
 	}
 	e := fleet.AuditEntry{
 		ID: fmt.Sprintf("%s:step:%d", next.ID, revision), At: now, Actor: Muster, Verb: "rollout.step", Subject: next.ID, Text: stepText(&next), Data: data,
@@ -458,7 +459,7 @@ func (r *Reconciler) record(ctx context.Context, run *runState, revision int64, 
 	return nil
 }
 
-// stepText says in a sentence how a rollout stands.
+// stepText is the state of a rollout in a sentence.
 func stepText(r *fleet.Rollout) string {
 	text := string(r.State)
 	if r.State == fleet.RolloutRunning && len(r.Batches) > 0 {
@@ -473,7 +474,7 @@ func stepText(r *fleet.Rollout) string {
 	return text
 }
 
-// announce notes the events of a step.
+// announce adds the events of a step.
 func (run *runState) announce(was fleet.RolloutState, next *fleet.Rollout, now time.Time) {
 	typ := map[fleet.RolloutState]string{
 		fleet.RolloutPaused: fleet.EventRolloutPaused, fleet.RolloutCompleted: fleet.EventRolloutCompleted,
@@ -489,8 +490,8 @@ func (run *runState) announce(was fleet.RolloutState, next *fleet.Rollout, now t
 	}
 }
 
-// end lets go of what a rollout held. What is left behind by a crash is free all
-// the same: a lock of a rollout that is over counts for nothing.
+// end releases what a rollout held. A lock that a crash leaves behind is free all
+// the same: locks of rollouts that are over do not count.
 func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout, now time.Time) error {
 	delete(r.runs, over.ID)
 	var original *fleet.Rollout
@@ -511,7 +512,7 @@ func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout,
 		case err != nil || lock.RolloutID != over.ID:
 			continue
 		case original != nil && original.State.Active():
-			lock.RolloutID, lock.At = original.ID, now // back to whom it was taken from
+			lock.RolloutID, lock.At = original.ID, now // it was taken over from there
 			err = r.Store.PolicyLocks().Update(ctx, lock)
 		default:
 			err = r.Store.PolicyLocks().Delete(ctx, policy)
@@ -521,16 +522,16 @@ func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout,
 		}
 	}
 	if original != nil && over.State == fleet.RolloutCompleted && over.ID != rollbackID(original.ID) {
-		// Of the failed ones alone: the rollout itself may go on.
+		// A rollback of the failed targets alone: the original may go on.
 		run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, original, now))
 	}
-	r.Signal() // the rollout that it put back may end too
+	r.Signal() // the original may end too
 	return r.leases.End(ctx, leaseID(over.ID))
 }
 
-// closeOriginal turns a rollout that had ended before it was rolled back into a
-// rolled back one: before its rollback ends, since afterwards nobody looks at
-// either. One that is still active ends itself, see endRolledBack.
+// closeOriginal marks a rollout that had ended before it was rolled back as rolled
+// back. It comes before its rollback ends, since afterwards neither is active.
+// An original that is still active ends in endRolledBack.
 func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback fleet.Rollout, now time.Time) error {
 	o, err := r.Store.Rollouts().Get(ctx, rollback.RollbackOf)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
@@ -551,7 +552,7 @@ func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback 
 // ones alone, after which the rollout may go on, has another name.
 func rollbackID(rolloutID string) string { return rolloutID + "-rollback" }
 
-// endRolledBack ends a rollout all of whose targets have been put back.
+// endRolledBack ends a rollout whose targets are all rolled back.
 func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active map[string]bool) (over bool, err error) {
 	by := run.rollout.RolledBackBy
 	if by == "" || by != rollbackID(run.rollout.ID) || active[by] {
@@ -574,7 +575,7 @@ func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active ma
 		case s.Waits():
 			moves = append(moves, plan.Move{Target: int32(i), To: plan.Cancelled, Code: plan.CodeOf(fleet.WhyRollingBack)})
 		case s.InFlight():
-			return false, nil // its agent is on the way still
+			return false, nil // its agent is still upgrading
 		}
 	}
 	if err := r.makeMoves(ctx, run, moves, now); err != nil {

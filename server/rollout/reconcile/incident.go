@@ -6,8 +6,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// IncidentReporter takes what needs a person. Opening the same incident again is
-// no error and makes no second one.
+// IncidentReporter opens incidents. Opening the same incident again is no error
+// and makes no second one.
 type IncidentReporter interface {
 	Open(ctx context.Context, i fleet.Incident) error
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// join takes in agents that match only since the start, as a batch of their own
-// behind all others.
+// join adds agents that match the selector only since the start, as a last batch
+// of their own.
 func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	agents, err := r.Store.Agents().GetMany(ctx, run.joining)
 	run.joining = nil
@@ -30,7 +30,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	chosen, err := plan.NewSelector(&p.Select, at)
 	switch {
 	case err != nil && fleet.KindOf(err) == fleet.Invalid:
-		// The query had a meaning when the plan was made, to another version.
+		// A server of another version accepted the query.
 		r.Log.Warn("nobody joins the rollout", "rollout", run.rollout.ID, "error", err)
 		return nil
 	case err != nil:
@@ -63,7 +63,7 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 			next.Policies = append(slices.Clip(next.Policies), agents[i].PolicyID)
 		}
 	}
-	// The batch before its targets: an empty one ends by itself.
+	// The batch is written before its targets: an empty one ends by itself.
 	if len(next.Batches) != len(run.rollout.Batches) || len(next.Policies) != len(run.rollout.Policies) {
 		if err := r.commit(ctx, run, next, r.Now.UTC()); err != nil {
 			return err
@@ -104,7 +104,7 @@ func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target
 	return t
 }
 
-// lock gives the rollout the policies of agents, and leaves out those whose
+// lock locks the policies of agents to the rollout, and leaves out agents whose
 // policy another rollout has.
 func (r *Reconciler) lock(ctx context.Context, run *runState, agents []fleet.Agent) ([]fleet.Agent, error) {
 	has := map[string]bool{}

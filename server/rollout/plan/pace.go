@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxSpan bounds every duration of a plan: a quarter. What waits longer has
-	// been forgotten.
+	// maxSpan bounds every duration of a plan to a quarter of a year: what waits
+	// longer has been forgotten.
 	maxSpan = fleet.Duration(92 * 24 * time.Hour)
 	// maxRetries bounds attempts: a host that needs more needs a person.
 	maxRetries = 10
@@ -112,7 +112,7 @@ func checkRingRule(st *fleet.Strategy) error {
 	return nil
 }
 
-// checkNames demands names, each once.
+// checkNames refuses empty and repeated names.
 func checkNames(list string, names []string) error {
 	for i, name := range names {
 		if name == "" {
