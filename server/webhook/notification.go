@@ -14,15 +14,15 @@ import (
 // Ping is the type of the notification that Test sends.
 const Ping = "ping"
 
-// usual are the event types a webhook hears of that names none. rollout.progress
-// comes every second of a rollout, so it has to be asked for.
+// usual are the event types of a webhook that names none. rollout.progress comes
+// every second of a rollout, so a webhook has to ask for it.
 var usual = []string{
 	fleet.EventRolloutCreated, fleet.EventRolloutStarted, fleet.EventRolloutPaused, fleet.EventRolloutResumed,
 	fleet.EventRolloutCompleted, fleet.EventRolloutFailed, fleet.EventRolloutCancelled,
 	fleet.EventRollbackStarted, fleet.EventRollbackDone, fleet.EventIncident,
 }
 
-// Types are the event types a webhook can hear of.
+// Types are the event types that a webhook can subscribe to.
 func Types() []string { return append(slices.Clone(usual), fleet.EventRolloutProgress) }
 
 func wants(w *fleet.Webhook, typ string) bool {
@@ -55,7 +55,7 @@ type Rollout struct {
 
 func deliveryID(webhookID string, seq int64) string { return fmt.Sprintf("%s:%d", webhookID, seq) }
 
-// notify makes the body that tells a webhook of an event.
+// notify makes the body of a delivery of an event.
 func notify(webhookID string, e fleet.Event) []byte {
 	n := Notification{ID: deliveryID(webhookID, e.Seq), Type: e.Type, At: e.At, Actor: e.Actor}
 	switch {

@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// LookInterval is how often webhooks are looked at when nothing wakes: for
-	// those that another replica had and no longer has.
-	LookInterval = 5 * time.Second
-	// A delivery may take PostTimeout, in which nothing is renewed; and nobody
-	// minds half a minute after a replica has died.
+	// CheckInterval is how often webhooks are checked without an event: another
+	// replica may have stopped delivering to one.
+	CheckInterval = 5 * time.Second
+	// A delivery may take PostTimeout, during which the lease is not renewed. After
+	// a replica has died, deliveries may pause for half a minute.
 	leaseTTL   = 30 * time.Second
 	leaseRenew = 10 * time.Second
-	// roundMax bounds the deliveries of one round, so that a webhook that was
-	// disabled or deleted meanwhile is seen.
+	// roundMax bounds the deliveries of one round, after which the webhook is read
+	// again: it may be disabled or deleted.
 	roundMax = 100
-	// saveEvery is how far a webhook that nothing interests may read before its
-	// place is written: a twentieth of the events that are kept, so that its
-	// place is never among those that are not.
+	// saveEvery is after how many events that a webhook does not want its position
+	// is written: a twentieth of the events that are stored, so that the position
+	// is always among those.
 	saveEvery = event.DefaultKeep / 20
 )
 
 func leaseID(webhookID string) string { return "webhook/" + webhookID }
 
-// desk is what this replica knows of one webhook. The tries of a notification
-// begin again on a replica that takes over: it may be tried more often than the
-// ladder says, never less.
-type desk struct {
+// delivery is how far this replica is with one webhook. A replica that takes over
+// counts the tries of a notification anew, so there may be more of them than Backoff
+// has steps, never fewer.
+type delivery struct {
 	busy bool
-	pos  int64 // events up to here are dealt with
-	seq  int64 // event that was tried
-	// tries failed so far; the next is not before again.
+	pos  int64 // the last event that is delivered or given up
+	seq  int64 // the event tried last
+	// tries of it that failed; the next comes at again.
 	tries int
 	again time.Time
 }
@@ -47,8 +47,8 @@ func (s *Service) Run(ctx context.Context) {
 	holder := &lease.Holder{Leases: s.Store.Leases(), Name: fleet.NewID(), TTL: leaseTTL, Renew: leaseRenew, Now: s.Now}
 	var running sync.WaitGroup
 	running.Go(func() {
-		begun := func(last int64) { s.heard(last, last) } // whatever it was: the webhooks find out
-		s.Events.Follow(ctx, begun, s.sort)
+		begun := func(last int64) { s.noteEvents(last, last) } // earlier events may interest a webhook
+		s.Events.Follow(ctx, begun, s.onEvents)
 	})
 	woken := s.wakes()
 	timer := time.NewTimer(0)
@@ -60,7 +60,7 @@ func (s *Service) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 		if ctx.Err() == nil {
-			timer.Reset(s.look(ctx, holder, &running))
+			timer.Reset(s.check(ctx, holder, &running))
 		}
 	}
 	running.Wait()
@@ -69,10 +69,9 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// sort wakes Run when something has happened that may interest a webhook, and notes
-// stretches of the stream that interest none, so that not every webhook reads
-// them.
-func (s *Service) sort(events []fleet.Event) {
+// onEvents wakes Run for events that may interest a webhook, and notes ranges of
+// the stream that interest none, so that no webhook reads them.
+func (s *Service) onEvents(events []fleet.Event) {
 	interesting := int64(0)
 	for _, e := range events {
 		if e.Type == fleet.EventRolloutProgress || slices.Contains(usual, e.Type) {
@@ -81,7 +80,7 @@ func (s *Service) sort(events []fleet.Event) {
 	}
 	last := events[len(events)-1].Seq
 	if interesting > 0 {
-		s.heard(interesting, last)
+		s.noteEvents(interesting, last)
 		return
 	}
 	s.mu.Lock()
@@ -89,16 +88,16 @@ func (s *Service) sort(events []fleet.Event) {
 	s.quietTo = max(s.quietTo, last)
 }
 
-// heard notes the last event that may interest a webhook and where the stream
-// ends. Those that had read up to the quiet stretch before it need not read that.
-func (s *Service) heard(interesting, last int64) {
+// noteEvents notes the last event that may interest a webhook and the end of the
+// stream. Webhooks that had read up to the quiet range before it skip that range.
+func (s *Service) noteEvents(interesting, last int64) {
 	s.mu.Lock()
-	for _, d := range s.desks {
+	for _, d := range s.deliveries {
 		if d.pos >= s.quietFrom {
 			d.pos = max(d.pos, s.quietTo)
 		}
 	}
-	s.news, s.quietFrom, s.quietTo = interesting, interesting, last
+	s.lastInteresting, s.quietFrom, s.quietTo = interesting, interesting, last
 	s.mu.Unlock()
 	s.wake()
 }
@@ -115,38 +114,38 @@ func (s *Service) wakes() chan struct{} {
 func (s *Service) wake() {
 	select {
 	case s.wakes() <- struct{}{}:
-	default: // it is asked for already
+	default: // Run is woken already
 	}
 }
 
-// look begins a round for each webhook that has something to do, and says when to
-// look again.
-func (s *Service) look(ctx context.Context, holder *lease.Holder, running *sync.WaitGroup) time.Duration {
+// check starts a round for each webhook that has something to deliver, and returns
+// when to check again.
+func (s *Service) check(ctx context.Context, holder *lease.Holder, running *sync.WaitGroup) time.Duration {
 	all, _, err := s.Store.Webhooks().List(ctx, 0, 0)
 	if err != nil {
-		return LookInterval
+		return CheckInterval
 	}
 	now := s.Now.UTC()
-	next := LookInterval
+	next := CheckInterval
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.desks == nil {
-		s.desks = map[string]*desk{}
+	if s.deliveries == nil {
+		s.deliveries = map[string]*delivery{}
 	}
 	known := map[string]bool{}
 	for _, w := range all {
 		known[w.ID] = true
-		d := s.desks[w.ID]
+		d := s.deliveries[w.ID]
 		if d == nil {
-			d = &desk{}
-			s.desks[w.ID] = d
+			d = &delivery{}
+			s.deliveries[w.ID] = d
 		}
 		if d.pos >= s.quietFrom {
 			d.pos = max(d.pos, s.quietTo)
 		}
 		d.pos = max(d.pos, w.After)
 		switch {
-		case w.Disabled || d.busy || (d.pos >= s.news && d.pos-w.After < saveEvery):
+		case w.Disabled || d.busy || (d.pos >= s.lastInteresting && d.pos-w.After < saveEvery):
 		case now.Before(d.again):
 			next = min(next, d.again.Sub(now))
 		default:
@@ -160,39 +159,39 @@ func (s *Service) look(ctx context.Context, holder *lease.Holder, running *sync.
 			})
 		}
 	}
-	for id, d := range s.desks {
+	for id, d := range s.deliveries {
 		if !known[id] && !d.busy {
-			delete(s.desks, id)
+			delete(s.deliveries, id)
 		}
 	}
 	return next
 }
 
-// round delivers to one webhook what it has not heard of, until there is no more,
-// it fails, or it has been enough for one round.
-func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d *desk) {
+// round delivers events to one webhook until there are no more, one fails, or
+// roundMax is reached.
+func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d *delivery) {
 	if held, err := holder.Hold(ctx, leaseID(id)); err != nil || !held {
-		s.park(d, LookInterval)
+		s.retryIn(d, CheckInterval)
 		return
 	}
-	w, err := s.Store.Webhooks().Get(ctx, id) // now that no other replica moves it
+	w, err := s.Store.Webhooks().Get(ctx, id) // the lease keeps other replicas from changing its position
 	if err != nil {
-		s.park(d, LookInterval)
+		s.retryIn(d, CheckInterval)
 		return
 	}
 	s.mu.Lock()
-	pos, news := max(d.pos, w.After), s.news
+	pos, last := max(d.pos, w.After), s.lastInteresting
 	s.mu.Unlock()
-	s.tellLoss(ctx, w, pos)
+	s.logLoss(ctx, w, pos)
 	for sent := 0; sent < roundMax && !w.Disabled; {
 		events, err := s.Store.Events().After(ctx, pos, event.ReadBatch)
 		if err != nil {
-			s.park(d, LookInterval)
+			s.retryIn(d, CheckInterval)
 			return
 		}
 		if len(events) == 0 {
-			pos = max(pos, news) // what is no longer kept will not come
-			s.moveTo(d, pos)
+			pos = max(pos, last) // events that are no longer stored cannot be read
+			s.advance(d, pos)
 			break
 		}
 		for _, e := range events {
@@ -207,27 +206,27 @@ func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d 
 					return
 				}
 				if w, err = s.save(ctx, id, e.Seq); err != nil {
-					s.park(d, LookInterval)
+					s.retryIn(d, CheckInterval)
 					return
 				}
 				sent++
 			}
 			pos = e.Seq
-			s.moveTo(d, pos)
+			s.advance(d, pos)
 		}
 	}
 	if pos-w.After >= saveEvery {
-		_, _ = s.save(ctx, id, pos) // again at the next look
+		_, _ = s.save(ctx, id, pos) // tried again at the next check
 	}
 }
 
-// deliver tries one event once. It says whether the event is dealt with: taken,
-// or given up.
-func (s *Service) deliver(ctx context.Context, w fleet.Webhook, e fleet.Event, d *desk) bool {
+// deliver tries one event once. It says whether the event is done with: accepted, or
+// given up.
+func (s *Service) deliver(ctx context.Context, w fleet.Webhook, e fleet.Event, d *delivery) bool {
 	body := notify(w.ID, e)
 	f := s.post(ctx, w, e.Type, deliveryID(w.ID, e.Seq), body)
 	if ctx.Err() != nil {
-		return false // the shutdown cut it off
+		return false // the server is shutting down
 	}
 	s.mu.Lock()
 	if d.seq != e.Seq {
@@ -240,23 +239,23 @@ func (s *Service) deliver(ctx context.Context, w fleet.Webhook, e fleet.Event, d
 		return true
 	}
 	if pause, ok := f.pause(tries); ok {
-		s.Log.Info("webhook was not taken", "webhook", w.Name, "event", e.Type, "tries", tries, "again_in", pause, "error", f.text)
-		s.park(d, pause)
+		s.Log.Info("webhook delivery failed", "webhook", w.Name, "event", e.Type, "tries", tries, "again_in", pause, "error", f.text)
+		s.retryIn(d, pause)
 		return false
 	}
-	err := s.bury(ctx, fleet.DeadLetter{
+	err := s.addDeadLetter(ctx, fleet.DeadLetter{
 		ID: deliveryID(w.ID, e.Seq), WebhookID: w.ID, Type: e.Type, Body: body, Error: f.text, Attempts: tries, At: s.Now.UTC(),
 	})
 	if err != nil {
-		s.park(d, LookInterval) // it is tried once more, and buried then
+		s.retryIn(d, CheckInterval) // it is delivered once more, then given up again
 		return false
 	}
-	s.Log.Warn("webhook was given up", "webhook", w.Name, "event", e.Type, "tries", tries, "error", f.text)
+	s.Log.Warn("webhook delivery given up", "webhook", w.Name, "event", e.Type, "tries", tries, "error", f.text)
 	return true
 }
 
-// bury keeps a dead letter, and no more than may be kept.
-func (s *Service) bury(ctx context.Context, l fleet.DeadLetter) error {
+// addDeadLetter stores a dead letter and deletes the oldest beyond KeepDeadLetters.
+func (s *Service) addDeadLetter(ctx context.Context, l fleet.DeadLetter) error {
 	letters := s.Store.DeadLetters()
 	if err := letters.Create(ctx, l); err != nil && fleet.KindOf(err) != fleet.Conflict {
 		return err
@@ -273,7 +272,7 @@ func (s *Service) bury(ctx context.Context, l fleet.DeadLetter) error {
 	return nil
 }
 
-// save writes the place up to which a webhook is dealt with.
+// save writes the position of a webhook.
 func (s *Service) save(ctx context.Context, id string, seq int64) (fleet.Webhook, error) {
 	return s.change(ctx, id, func(w *fleet.Webhook) bool {
 		if w.After >= seq {
@@ -284,23 +283,23 @@ func (s *Service) save(ctx context.Context, id string, seq int64) (fleet.Webhook
 	})
 }
 
-// tellLoss logs when events behind a webhook's place are no longer kept: it was
-// away, or nobody delivered, for days.
-func (s *Service) tellLoss(ctx context.Context, w fleet.Webhook, pos int64) {
+// logLoss logs that events after a webhook's position are no longer stored: it was
+// away, or no replica delivered, for days.
+func (s *Service) logLoss(ctx context.Context, w fleet.Webhook, pos int64) {
 	first, _, err := s.Store.Events().Bounds(ctx)
 	if err == nil && first > pos+1 {
-		s.Log.Warn("events that a webhook has not heard of are no longer kept", "webhook", w.Name, "after", pos, "first_kept", first)
+		s.Log.Warn("events that were not delivered to a webhook are no longer stored", "webhook", w.Name, "after", pos, "first_kept", first)
 	}
 }
 
-// park leaves a webhook alone for a while.
-func (s *Service) park(d *desk, pause time.Duration) {
+// retryIn delays the next try.
+func (s *Service) retryIn(d *delivery, pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d.again = s.Now.UTC().Add(pause)
 }
 
-func (s *Service) moveTo(d *desk, pos int64) {
+func (s *Service) advance(d *delivery, pos int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d.pos = pos

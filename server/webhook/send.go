@@ -22,18 +22,17 @@ const PostTimeout = 10 * time.Second
 // answerMax is how much of a receiver's answer is read: enough for its reason.
 const answerMax = 512
 
-// Ladder is how long to wait before each further try. A restart of the receiver
-// is over by the second step, one of its host by the fourth; the last leaves
-// whoever was called about it some minutes. After that the notification is old
-// news, and those behind it should go out.
-var Ladder = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
+// Backoff is how long to wait before each retry. A restart of the receiver is over
+// by the second, one of its host by the fourth; the last leaves an operator some
+// minutes. After that the later notifications should go out.
+var Backoff = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
-// failure is a delivery that was not taken.
+// failure is why a delivery failed.
 type failure struct {
 	text string
-	// again says whether the same may be taken later.
+	// again says whether a retry may succeed.
 	again bool
-	// after is what the receiver asked to be left alone for.
+	// after is the Retry-After of the receiver.
 	after time.Duration
 }
 
@@ -106,8 +105,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 // pause is how long to wait after the given number of tries failed; ok is false
 // when it was the last. A receiver may ask for more, up to the longest step.
 func (f *failure) pause(tries int) (_ time.Duration, ok bool) {
-	if !f.again || tries > len(Ladder) {
+	if !f.again || tries > len(Backoff) {
 		return 0, false
 	}
-	return max(Ladder[tries-1], min(f.after, Ladder[len(Ladder)-1])), true
+	return max(Backoff[tries-1], min(f.after, Backoff[len(Backoff)-1])), true
 }

@@ -13,22 +13,22 @@ import (
 
 // Headers of a delivery.
 const (
-	// HeaderEvent is the event's type, so that a receiver can sort before it reads.
+	// HeaderEvent is the event's type, so that a receiver can route a body unread.
 	HeaderEvent = "Muster-Event"
 	// HeaderDelivery is the same each time a notification is sent again: a
-	// receiver that keeps it takes each in once.
+	// receiver that stores it handles each once.
 	HeaderDelivery = "Muster-Delivery"
 	// HeaderSignature is t=<Unix seconds>,v1=<hex>; see Sign.
 	HeaderSignature = "Muster-Signature"
 )
 
-// Tolerance is how old a signature may be, for Verify: longer than a delivery
-// takes, shorter than is useful to somebody who plays one again.
+// Tolerance is how old a signature may be for Verify: longer than a delivery takes,
+// too short for a replay.
 const Tolerance = 5 * time.Minute
 
 // Sign makes the signature header of a body: v1 is the HMAC-SHA256, under the
 // webhook's secret, of the Unix seconds, a dot, and the body as it is sent. The
-// time is signed too, so that an old delivery cannot be played again.
+// time is signed too, so that an old delivery cannot be replayed.
 func Sign(secret string, body []byte, at time.Time) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac(secret, t, body))
@@ -41,8 +41,8 @@ func mac(secret, t string, body []byte) []byte {
 	return h.Sum(nil)
 }
 
-// Verify is what a receiver does before it believes a body. Parts of the header
-// that it does not know are passed over, so that a v2 can be added beside v1.
+// Verify is what a receiver calls before it trusts a body. It ignores unknown parts
+// of the header, so that a v2 can be added beside v1.
 func Verify(secret, header string, body []byte, now time.Time) error {
 	var t, v1 string
 	for part := range strings.SplitSeq(header, ",") {

@@ -1,12 +1,12 @@
-// Package webhook tells other systems of rollouts and incidents: it reads the
-// event stream from where each webhook stopped, and posts what the webhook wants
-// to hear, signed, one after the other. A receiver that is away is tried again
-// for some minutes, then what it missed becomes a dead letter that can be sent
-// again by hand. Each webhook goes at its own pace: a dead one holds up no other.
+// Package webhook posts events of rollouts and incidents to other systems. It reads
+// the event stream from the position of each webhook and posts the events that the
+// webhook subscribes to, signed, one after the other. A failed delivery is retried
+// for some minutes and then becomes a dead letter, which an operator can send again.
+// A webhook whose receiver is down delays no other.
 //
-// Only admins make webhooks, and an address inside the network is what most of
-// them want, so addresses are not judged. A receiver's answer shows only as a
-// status and a short excerpt, and redirects are not followed.
+// Only admins create webhooks, and most of those point inside the network, so any
+// address is allowed. Of a receiver's answer only the status and a short excerpt are
+// shown, and redirects are not followed.
 package webhook
 
 import (
@@ -54,16 +54,16 @@ type Service struct {
 	// Its time limit and what it does about redirects are set here.
 	Client *http.Client
 
-	mu    sync.Mutex
-	woken chan struct{} // a look is asked for; see wake
-	desks map[string]*desk
-	news  int64 // sequence number of the last event that may interest a webhook
+	mu              sync.Mutex
+	woken           chan struct{} // a check is asked for; see wake
+	deliveries      map[string]*delivery
+	lastInteresting int64 // sequence number of the last event that may interest a webhook
 	// No event in (quietFrom, quietTo] interests any webhook.
 	quietFrom, quietTo int64
 }
 
-// Create makes a webhook that hears of what happens from now on. A secret is made
-// when none is given; it is shown in this answer alone.
+// Create creates a webhook for events from now on, with a new secret if none is
+// given. Only the value it returns has the secret.
 func (s *Service) Create(ctx context.Context, w fleet.Webhook, actor string) (fleet.Webhook, error) {
 	u, err := checkURL(w.URL)
 	if err != nil {
@@ -163,8 +163,8 @@ func (s *Service) Delete(ctx context.Context, id, actor string) error {
 	return s.record(ctx, "delete:"+id, w, actor, "webhook.delete", "deleted webhook "+w.Name)
 }
 
-// SetDisabled stops deliveries, or lets them go on. What happened while a webhook
-// was disabled is not sent later: nobody who enables one wants last week's news.
+// SetDisabled stops or resumes deliveries. Events that happened while a webhook was
+// disabled are not delivered later.
 func (s *Service) SetDisabled(ctx context.Context, id string, disabled bool, actor string) (fleet.Webhook, error) {
 	_, last, err := s.Store.Events().Bounds(ctx)
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *Service) DeadLetters(ctx context.Context, offset, limit int) ([]fleet.D
 	return s.Store.DeadLetters().List(ctx, offset, limit)
 }
 
-// Redeliver sends a dead letter once more, now, and removes it when it is taken.
+// Redeliver sends a dead letter once more, now, and deletes it when it is accepted.
 // The error says what the receiver answered.
 func (s *Service) Redeliver(ctx context.Context, id string) error {
 	l, err := s.Store.DeadLetters().Get(ctx, id)
@@ -235,7 +235,7 @@ func (s *Service) Redeliver(ctx context.Context, id string) error {
 	return fleet.Errorf(fleet.Unavailable, "webhook %s: %s", w.Name, f.text)
 }
 
-// change alters a webhook; f says whether there is anything to write, and may be
+// change changes a webhook; f says whether there is anything to write, and may be
 // called several times.
 func (s *Service) change(ctx context.Context, id string, f func(*fleet.Webhook) bool) (fleet.Webhook, error) {
 	for try := 1; ; try++ {

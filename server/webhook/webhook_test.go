@@ -211,8 +211,8 @@ func TestAFailedDeliveryIsTriedAgain(t *testing.T) {
 				return 503, ""
 			}
 			return 204, ""
-		}, webhook.Ladder[:3], ""},
-		{"one that is gone for good", func(int) (int, string) { return 0, "" }, webhook.Ladder, "connection refused"},
+		}, webhook.Backoff[:3], ""},
+		{"one that is gone for good", func(int) (int, string) { return 0, "" }, webhook.Backoff, "connection refused"},
 		{"one that does not know us", func(int) (int, string) { return 404, "" }, nil, "404 Not Found: because"},
 		{"one that points elsewhere", func(int) (int, string) { return 302, "" }, nil, "redirects are not followed"},
 		{"one that asks for time", func(n int) (int, string) {
@@ -227,12 +227,12 @@ func TestAFailedDeliveryIsTriedAgain(t *testing.T) {
 			}
 			return 200, ""
 		}, []time.Duration{10 * time.Minute}, ""},
-		{"one that asks for less than the ladder gives", func(n int) (int, string) {
+		{"one that asks for less than the backoff", func(n int) (int, string) {
 			if n == 1 {
 				return 408, "0"
 			}
 			return 200, ""
-		}, webhook.Ladder[:1], ""},
+		}, webhook.Backoff[:1], ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
