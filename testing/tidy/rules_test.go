@@ -118,13 +118,18 @@ var bans = []ban{
 
 	// Decide in pure functions.
 	{
-		from: []string{"server/fleet", "server/kql", "server/rollout/plan", "server/rollout/preview", "server/rollout/explain"}, deep: true,
-		to:     []string{"net", "net/http/...", "os", "os/...", "database/...", "io/fs", "io/ioutil", "log", "log/slog", "syscall", "sync", "context"},
+		from: []string{"server/fleet", "server/kql"}, deep: true,
+		to:     []string{"net", "net/...", "os", "os/...", "database/...", "io/fs", "io/ioutil", "log", "log/slog", "syscall", "sync", "context"},
 		reason: "nouns and rules decide with what they are given: a preview, a simulation and a test then give what really happens",
 	},
 	{
 		from: []string{"server/store"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/kql"},
 		reason: "the contract is between the domain and every store, in the domain's nouns and queries",
+	},
+	{
+		from: []string{"server/rollout/plan", "server/rollout/preview", "server/rollout/explain"}, deep: true,
+		to:     []string{"net", "net/http/...", "os", "os/...", "database/...", "io/fs", "log", "log/slog", "syscall", "sync", "context"},
+		reason: "they decide with what they are given: a preview, the reconciler and an explanation then say the same",
 	},
 	{
 		from: []string{"server/rollout/plan"}, to: []string{"//server/..."}, only: []string{"//server/fleet", "//server/kql", "//server/agentapi"},

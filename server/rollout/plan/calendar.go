@@ -13,7 +13,7 @@ import (
 // week, and a clock that is put forward may swallow one.
 const windowDays = 8
 
-// weekdays are the days of a Window, numbered as time.Weekday.
+// weekdays are the days that a window may name, numbered as time.Weekday.
 var weekdays = [...]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
 // OfferableAt says whether the plan's windows and the freezes let it offer at t,
@@ -93,7 +93,7 @@ func windowsAt(windows []fleet.Window, t time.Time) (open bool, until time.Time)
 	}
 	var spans []span
 	for _, w := range windows {
-		if hours, err := readWindow(w); err == nil {
+		if hours, err := readWindow("", w); err == nil {
 			spans = hours.around(spans, t)
 		}
 	}
@@ -122,46 +122,41 @@ type localHours struct {
 	zone     *time.Location
 }
 
-// readWindow reads a window; its errors name the field.
-func readWindow(w fleet.Window) (localHours, error) {
+// readWindow reads a window; at is its field, which errors name.
+func readWindow(at string, w fleet.Window) (localHours, error) {
 	var h localHours
 	for _, day := range w.Days {
-		i := slices.Index(weekdays[:], strings.ToLower(day))
+		i := slices.Index(weekdays[:], day)
 		if i < 0 {
-			return h, fleet.FieldError("days", "%q is no day, want one of %s", day, strings.Join(weekdays[:], ", "))
+			return h, fleet.FieldError(at+".days", "has %q, want %s", day, strings.Join(weekdays[:], ", "))
 		}
 		h.days[i] = true
 	}
 	if len(w.Days) == 0 {
 		h.days = [7]bool{true, true, true, true, true, true, true}
 	}
-	var err error
-	if h.from, err = readClock("from", w.From); err != nil {
-		return h, err
+	var ok bool
+	if h.from, ok = readClock(w.From); !ok {
+		return h, fleet.FieldError(at+".from", "is %q, want a time of day such as 22:00", w.From)
 	}
-	if h.to, err = readClock("to", w.To); err != nil {
-		return h, err
+	if h.to, ok = readClock(w.To); !ok {
+		return h, fleet.FieldError(at+".to", "is %q, want a time of day such as 04:00", w.To)
 	}
 	if h.to <= h.from {
 		h.to += 24 * 60
 	}
-	// The name Local would mean the time zone of whichever server asks.
-	if w.Zone == "Local" {
-		return h, fleet.FieldError("zone", "is Local, want the name of a time zone such as Europe/Berlin")
-	}
-	if h.zone, err = time.LoadLocation(w.Zone); err != nil {
-		return h, fleet.FieldError("zone", "%q is no known time zone, want a name such as Europe/Berlin", w.Zone)
+	// The server's own zone is refused: replicas may differ in it.
+	var err error
+	if h.zone, err = time.LoadLocation(w.Zone); err != nil || w.Zone == "Local" {
+		return h, fleet.FieldError(at+".zone", "is %q, want a name such as Europe/Berlin or UTC", w.Zone)
 	}
 	return h, nil
 }
 
-// readClock reads 22:00 as minutes after midnight.
-func readClock(field, text string) (int, error) {
+// readClock reads 22:00 as minutes after midnight. 24:00 is written 00:00.
+func readClock(text string) (minutes int, ok bool) {
 	t, err := time.Parse("15:04", text)
-	if err != nil {
-		return 0, fleet.FieldError(field, "is %q, want a time of day such as 22:00", text)
-	}
-	return t.Hour()*60 + t.Minute(), nil
+	return t.Hour()*60 + t.Minute(), err == nil && len(text) == len("15:04")
 }
 
 // around appends the times at which the window is open, from those that may be

@@ -1,10 +1,7 @@
 package plan
 
 import (
-	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
@@ -178,7 +175,7 @@ func checkPace(p *fleet.Plan) error {
 		return fleet.FieldError(field("pace.windows"), "has %d windows, want at most %d", len(c.Windows), maxValues)
 	}
 	for i, w := range c.Windows {
-		if err := checkWindow(i, w); err != nil {
+		if _, err := readWindow(field("pace.windows[%d]", i), w); err != nil {
 			return err
 		}
 	}
@@ -196,32 +193,6 @@ func checkSpans(spans []bounded) error {
 		if s.d < 0 || s.d > maxSpan {
 			return fleet.FieldError(field("%s", s.name), "is %s, want 0 to %s", Span(s.d), Span(maxSpan))
 		}
-	}
-	return nil
-}
-
-// clockForm is a time of day. 24:00 is written 00:00.
-var clockForm = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
-
-// dayNames are the days a window may name.
-var dayNames = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
-
-func checkWindow(i int, w fleet.Window) error {
-	at := fmt.Sprintf("pace.windows[%d]", i)
-	for _, d := range w.Days {
-		if !slices.Contains(dayNames, d) {
-			return fleet.FieldError(field("%s.days", at), "has %q, want %s", d, strings.Join(dayNames, ", "))
-		}
-	}
-	if !clockForm.MatchString(w.From) {
-		return fleet.FieldError(field("%s.from", at), "is %q, want a time of day such as 22:00", w.From)
-	}
-	if !clockForm.MatchString(w.To) {
-		return fleet.FieldError(field("%s.to", at), "is %q, want a time of day such as 04:00", w.To)
-	}
-	// The server's own zone is refused: replicas may differ in it.
-	if _, err := time.LoadLocation(w.Zone); err != nil || w.Zone == "Local" {
-		return fleet.FieldError(field("%s.zone", at), "is %q, want a name such as Europe/Berlin or UTC", w.Zone)
 	}
 	return nil
 }
