@@ -62,7 +62,7 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	if !retry && !calledOff {
 		results = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Message: e.Message, Error: e.Error, Timestamp: now}}
 	}
-	return s.Events.Tell(ctx, s.Store.Agents(), agent, func(agent *fleet.Agent) store.Report {
+	return s.apply(ctx, agent, now, func(agent *fleet.Agent) store.Report {
 		r := store.Report{Results: results}
 		if e, changed := acknowledged(agent, a, e.Error, retry, now); changed {
 			r.Agent, r.Events = agent, []fleet.Event{e}

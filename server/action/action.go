@@ -474,6 +474,16 @@ func (s *Service) create(ctx context.Context, a *fleet.Action) error {
 	return nil
 }
 
+// apply writes what report changes about an agent, and wakes the readers of the stream
+// if it has events of it.
+func (s *Service) apply(ctx context.Context, agent fleet.Agent, now time.Time, report func(*fleet.Agent) store.Report) error {
+	events, err := store.ApplyReport(ctx, s.Store.Agents(), agent, now, report)
+	if events {
+		s.Events.Wake()
+	}
+	return err
+}
+
 // agentEventsMax is the most agents an action names one by one on the stream;
 // readers fetch the list anew for more.
 const agentEventsMax = 100

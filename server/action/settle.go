@@ -87,7 +87,7 @@ func (s *Service) SettleOnce(ctx context.Context) error {
 
 // settle ends the upgrade of an agent, if what is known of it says that it has.
 func (s *Service) settle(ctx context.Context, agent fleet.Agent, act *fleet.Action, result *fleet.Result, now time.Time) error {
-	return s.Events.Tell(ctx, s.Store.Agents(), agent, func(a *fleet.Agent) store.Report {
+	return s.apply(ctx, agent, now, func(a *fleet.Agent) store.Report {
 		// What was read is about the upgrade the agent had then. It may be in the
 		// next by now, which would end with the last one's result.
 		if a.UpgradeActionID != agent.UpgradeActionID || !a.SettleUpgrade(act, result, now) {

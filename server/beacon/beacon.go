@@ -28,7 +28,7 @@ func (s *Service) Handle(ctx context.Context, agent fleet.Agent, b agentapi.Beac
 		return err
 	}
 	now := s.Now.UTC()
-	return s.Events.Tell(ctx, s.Agents, agent, func(a *fleet.Agent) store.Report {
+	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) store.Report {
 		news := a.ObserveBeacon(b, now)
 		if !news.Write {
 			return store.Report{} // most beacons end here, without a write
@@ -43,4 +43,8 @@ func (s *Service) Handle(ctx context.Context, agent fleet.Agent, b agentapi.Beac
 		}
 		return r
 	})
+	if events {
+		s.Events.Wake()
+	}
+	return err
 }

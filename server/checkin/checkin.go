@@ -151,7 +151,7 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	// document is read again.
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
-	err = s.Events.Tell(ctx, s.Agents, agent, func(a *fleet.Agent) (r store.Report) {
+	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) (r store.Report) {
 		changed, upgradeChanged := observe(a, req, gap, now)
 		if changed {
 			r.Agent = a
@@ -169,6 +169,9 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 		}
 		return r
 	})
+	if events {
+		s.Events.Wake()
+	}
 	if err == nil && !written {
 		s.LastSeen.Seen(seen) // most change nothing, and are written together
 	}

@@ -114,7 +114,11 @@ func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
 	if len(events) == 0 {
 		return
 	}
-	s.stamp(events)
+	for i := range events {
+		if events[i].At.IsZero() {
+			events[i].At = s.Now.UTC()
+		}
+	}
 	// The caller may be a request that has been answered or cut off: what
 	// happened has happened.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -123,46 +127,12 @@ func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
 		s.Log.Error("events lost", "count", len(events), "first", events[0].Type, "error", err)
 		return
 	}
-	s.published()
+	s.Wake()
 }
 
-// Tell writes what a message of an agent changes, and with it the events that
-// tell of it: store.Tell for a caller whose readers should hear at once. At is set
-// here where it is zero.
-func (s *Stream) Tell(ctx context.Context, agents store.Agents, a fleet.Agent, report func(*fleet.Agent) store.Report) error {
-	told := false
-	err := store.Tell(ctx, agents, a, func(a *fleet.Agent) store.Report {
-		r := report(a)
-		s.stamp(r.Events)
-		told = len(r.Events)+len(r.Results) > 0
-		return r
-	})
-	if err == nil && told {
-		s.published()
-	}
-	return err
-}
-
-// Report writes what needs no agent to be looked at, and so changes none.
-func (s *Stream) Report(ctx context.Context, agents store.Agents, r store.Report) error {
-	s.stamp(r.Events)
-	_, err := agents.Report(ctx, r)
-	if err == nil {
-		s.published()
-	}
-	return err
-}
-
-func (s *Stream) stamp(events []fleet.Event) {
-	for i := range events {
-		if events[i].At.IsZero() {
-			events[i].At = s.Now.UTC()
-		}
-	}
-}
-
-// published wakes the readers; how far the stream goes they find out themselves.
-func (s *Stream) published() {
+// Wake wakes the readers, who then read what the store has. It is for whoever writes
+// events with something else; see store.ApplyReport.
+func (s *Stream) Wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakeReaders()

@@ -465,22 +465,30 @@ func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fle
 	}
 }
 
-// Tell is UpdateAgent for a caller that has just read the agent and has more to
-// write than its document: report alters the agent and returns all of it, a zero
-// Report if there is nothing. It is called again, with the agent read anew, when
-// another writer came between.
-func Tell(ctx context.Context, agents Agents, a fleet.Agent, report func(*fleet.Agent) Report) error {
+// ApplyReport writes what a message of an agent changes, or what its silence does.
+// report alters the agent and returns the changes, a zero Report if there are none. It
+// is called again, with the agent read again, when another writer came first. Events
+// without a time get now. ApplyReport returns whether the stream of events has grown.
+func ApplyReport(ctx context.Context, agents Agents, a fleet.Agent, now time.Time, report func(*fleet.Agent) Report) (events bool, err error) {
 	for try := 1; ; try++ {
 		r := report(&a)
 		if r.Agent == nil && r.Seen == nil && len(r.Results) == 0 && len(r.Events) == 0 {
-			return nil
+			return false, nil
+		}
+		for i := range r.Events {
+			if r.Events[i].At.IsZero() {
+				r.Events[i].At = now
+			}
 		}
 		_, err := agents.Report(ctx, r)
-		if err == nil || fleet.KindOf(err) != fleet.Conflict || try == updateTries {
-			return err
+		if err == nil {
+			return len(r.Events)+len(r.Results) > 0, nil
+		}
+		if fleet.KindOf(err) != fleet.Conflict || try == updateTries {
+			return false, err
 		}
 		if a, err = agents.Get(ctx, a.ID); err != nil {
-			return err
+			return false, err
 		}
 	}
 }
