@@ -3,6 +3,7 @@ package kql
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,7 +125,27 @@ func (c *compiler) is(n Is) (Filter, error) {
 	if n.Value.stars() {
 		return Everything{}, nil
 	}
+	if err := c.equals(&n.Value); err != nil {
+		return nil, err
+	}
 	return c.any(&n.Value, c.schema.Fields, is)
+}
+
+// equation is a comparison as other languages write it.
+var equation = regexp.MustCompile(`^([\w.]+)\s*(!?=)=?\s*(\S.*)$`)
+
+// equals refuses a field with "=" and a value. By its grammar KQL takes that for a
+// text to look for, and would find nothing.
+func (c *compiler) equals(l *Literal) error {
+	m := equation.FindStringSubmatch(l.Text)
+	if l.Kind == Phrase || m == nil || c.schema.Field(m[1]) == nil {
+		return nil
+	}
+	not := ""
+	if m[2] == "!=" {
+		not = "not "
+	}
+	return c.fail(l, `"=" compares nothing here: write %s%s: %s, or put it in quotes if it is a text that you look for`, not, m[1], m[3])
 }
 
 func (c *compiler) inRange(n Range) (Filter, error) {

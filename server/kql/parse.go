@@ -474,6 +474,8 @@ func (p *parser) notJoined() error {
 		hint = `: put a text that holds "not" and a blank in quotes, or join it with "and not"`
 	case len(p.open) == 0 && (p.at(')') || p.at('}')):
 		hint = `: nothing before it is open that it would close`
+	case p.at('"') && strings.HasSuffix(strings.TrimRight(p.query[:p.pos], " "), "="):
+		hint = `: "=" compares nothing here, write field: "value"`
 	case p.at('{'):
 		hint = `: put a value that holds "{" in quotes`
 	default:
