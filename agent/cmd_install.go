@@ -23,7 +23,7 @@ func enrollmentFlags(c *cobra.Command, e *setup.Enrollment) {
 	f.StringVar(&e.URL, "url", "", "URL of the server's agent port, such as https://fleet.example.com:8220")
 	f.StringVar(&e.Token, "token", "", "enrollment token (or set $"+tokenVariable+")")
 	f.StringVar(&e.CAPin, "ca-pin", "", "sha256:<hex> of the server's CA, as the server prints it (default: the host's own CAs)")
-	f.StringVar(&e.TrustRoot, "trust-root", "", "sha256:<hex> of the publishers' root file, as `muster package keys` shows it, or such a file")
+	f.StringVar(&e.TrustRoot, "trust-root", "", "sha256:<hex> of the publishers' root file, as muster keys create prints it, or such a file")
 	f.StringArrayVar(&e.TrustKeys, "trust-key", nil, "public key of a publisher whose packages may be installed, or a file with it; may be repeated")
 	f.StringSliceVar(&e.Tags, "tag", nil, "tag of this agent; may be repeated")
 }
@@ -81,7 +81,7 @@ host is left as it was.`,
 	topFlag(c, &top)
 	enrollmentFlags(c, &e)
 	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it unless --trust-root decides")
-	c.Flags().BoolVar(&noService, "no-service", false, "do not register a service; something else runs `muster-agent run`")
+	c.Flags().BoolVar(&noService, "no-service", false, "do not register a service; something else runs muster-agent run")
 	return c
 }
 

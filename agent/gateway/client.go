@@ -140,7 +140,7 @@ func (c *Client) TrustFile(ctx context.Context, name string, limit int64) ([]byt
 	}
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, explain(err, c.URL)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))

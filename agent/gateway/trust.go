@@ -93,7 +93,16 @@ func (t Trust) FetchCA(ctx context.Context, rawURL string) (string, error) {
 	return pem, nil
 }
 
-// explain adds the next thing to try to the errors a new installation meets.
+// unreachable is an error of the network in words that an operator can act on.
+type unreachable struct {
+	text string
+	err  error
+}
+
+func (u *unreachable) Error() string { return u.text }
+func (u *unreachable) Unwrap() error { return u.err }
+
+// explain gives the errors a new installation meets a cause and a next step.
 func explain(err error, server string) error {
 	var (
 		unknown  x509.UnknownAuthorityError
@@ -101,30 +110,30 @@ func explain(err error, server string) error {
 		expired  x509.CertificateInvalidError
 		notFound *net.DNSError
 		notTLS   tls.RecordHeaderError
+		network  net.Error
 	)
-	var hint string
+	var text string
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, capin.ErrMismatch):
-		hint = "compare --ca-pin with the one the server printed at its start; if they differ, this is not your server"
+		text = "its certificate does not come from the pinned CA: compare --ca-pin with the one the server printed at its start; if they differ, this is not your server"
 	case errors.As(err, &unknown):
-		hint = "the host does not know its CA: pass --ca-pin with the fingerprint the server printed"
+		text = "this host does not know its CA: pass --ca-pin with the fingerprint the server printed"
 	case errors.As(err, &name):
-		hint = "use a name or address the certificate is for"
+		text = "its certificate is not for " + name.Host + ": use a name or address the certificate is for"
 	case errors.As(err, &expired):
-		hint = "check the clock of this host and the server's certificate"
+		text = "its certificate is not valid now: check the clock of this host and the server's certificate"
 	case errors.As(err, &notTLS):
-		hint = "it does not speak TLS there: check the port"
+		text = "it does not speak TLS: check the port"
 	case errors.As(err, &notFound):
-		hint = "check the host name in the URL"
+		text = "no host has this name: check the URL"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		hint = "nobody listens there: check the port, and that the server runs"
-	case errors.Is(err, context.DeadlineExceeded):
-		hint = "no answer in time: check the address and firewalls"
-	}
-	if hint == "" {
+		text = "nobody listens there: check the port, and that the server runs"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		text = "no answer in time: check the address and firewalls"
+	default:
 		return fmt.Errorf("server %s: %w", server, err)
 	}
-	return fmt.Errorf("server %s: %w (%s)", server, err, hint)
+	return &unreachable{"server " + server + ": " + text, err}
 }

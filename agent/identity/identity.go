@@ -39,7 +39,7 @@ type Identity struct {
 }
 
 // ErrNotEnrolled says that the host has no identity yet.
-var ErrNotEnrolled = errors.New("this host is not enrolled: run muster-agent enroll --url <server> --token <enrollment token> --trust-key <publisher key>")
+var ErrNotEnrolled = errors.New("this host is not enrolled: run muster-agent enroll --url <server> --token <enrollment token> --trust-root <digest of the publishers' root>")
 
 // Load reads the identity of the host under top.
 func Load(d disk.Disk, top string) (*Identity, error) {

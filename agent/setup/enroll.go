@@ -4,7 +4,9 @@
 package setup
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -51,6 +53,8 @@ func (e Enrollment) check() (trust.Keyring, error) {
 		return nil, fmt.Errorf("--url is %q: the token and the agent's key would travel in the clear, use https", e.URL)
 	case e.Token == "":
 		return nil, errors.New("no enrollment token: pass --token, or set MUSTER_ENROLLMENT_TOKEN")
+	case !isToken(e.Token):
+		return nil, errors.New("--token is no enrollment token: copy it whole, or make another with `muster keys create`")
 	}
 	if e.CAPin != "" {
 		if _, err := capin.Parse(e.CAPin); err != nil {
@@ -66,6 +70,12 @@ func (e Enrollment) check() (trust.Keyring, error) {
 		}
 	}
 	return nil, nil
+}
+
+// isToken says whether a text has the form of an enrollment token, base64(id:secret).
+func isToken(s string) bool {
+	b, err := base64.StdEncoding.DecodeString(s)
+	return err == nil && bytes.Contains(b, []byte(":"))
 }
 
 func loopback(hostname string) bool {
@@ -122,7 +132,10 @@ func (e Enrollment) prepare(ctx context.Context) (*session, error) {
 	s.server = &gateway.Client{HTTP: client, URL: s.id.ServerURL}
 	if e.TrustRoot != "" {
 		if s.root, err = s.fetchRoot(ctx); err != nil {
-			s.close()
+			defer s.close()
+			if s.isAdminPort(ctx) {
+				return nil, s.wrongPort()
+			}
 			return nil, fmt.Errorf("--trust-root: %w", err)
 		}
 	}
@@ -176,7 +189,7 @@ func (s *session) enroll(ctx context.Context, d disk.Disk, top string, running m
 		},
 	})
 	if err != nil {
-		return nil, explainEnroll(err)
+		return nil, s.explain(ctx, err)
 	}
 	if _, err := s.pin(d, top); err != nil {
 		return nil, err
@@ -216,16 +229,28 @@ func pinCA(ctx context.Context, e Enrollment, id *identity.Identity) error {
 	return err
 }
 
-func explainEnroll(err error) error {
+// explain says which flag a refusal of the enrolment is about.
+func (s *session) explain(ctx context.Context, err error) error {
 	var refusal *gateway.StatusError
-	if !errors.As(err, &refusal) {
+	switch {
+	case !errors.As(err, &refusal):
 		return err
-	}
-	switch refusal.HTTPStatus {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%w: the enrollment token was not accepted; it may be mistyped or revoked, make a new one on the server", err)
-	case http.StatusNotFound:
-		return fmt.Errorf("%w: nothing enrols agents at this URL; it is the agents' port (8220 by default) that is wanted", err)
+	case refusal.HTTPStatus == http.StatusNotFound, s.isAdminPort(ctx):
+		return s.wrongPort()
+	case refusal.HTTPStatus == http.StatusUnauthorized, refusal.HTTPStatus == http.StatusForbidden:
+		return fmt.Errorf("--token: %w", err)
 	}
 	return err
+}
+
+// isAdminPort says whether the server tells its status to nobody without a key,
+// as admin APIs do and agents' ports do not.
+func (s *session) isAdminPort(ctx context.Context) bool {
+	_, err := s.server.Status(ctx)
+	var refusal *gateway.StatusError
+	return errors.As(err, &refusal) && refusal.HTTPStatus == http.StatusUnauthorized
+}
+
+func (s *session) wrongPort() error {
+	return fmt.Errorf("--url: %s is not the port for agents: pass that one, 8220 unless configured otherwise; the admin API and the web UI have another", s.id.ServerURL)
 }

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -149,6 +151,20 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	}
 }
 
+// adminPort answers as the admin API does to one who has not logged in, and with
+// the web UI beside it.
+func adminPort(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/") {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		_, _ = w.Write([]byte("<html>"))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 func TestAFailedInstallationLeavesNothing(t *testing.T) {
 	p := newPublisher(t)
 	for _, c := range []struct {
@@ -156,7 +172,14 @@ func TestAFailedInstallationLeavesNothing(t *testing.T) {
 		spoil func(*testing.T, *Installation, *manager)
 		want  string
 	}{
-		{"wrong token", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.Token = "x" }, "enrollment token was not accepted"},
+		{"wrong token", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.Token = "bm90OmFrZXk=" }, "--token: server answered 401"},
+		{"token that is none", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.Token = "x" }, "--token is no enrollment token: copy it whole"},
+		{"the port of the admin API", func(t *testing.T, i *Installation, _ *manager) {
+			i.Enrollment.URL, i.Enrollment.CAPin = adminPort(t), ""
+		}, "is not the port for agents: pass that one, 8220"},
+		{"the port of the admin API, with a root", func(t *testing.T, i *Installation, _ *manager) {
+			i.Enrollment.URL, i.Enrollment.CAPin, i.Enrollment.TrustRoot = adminPort(t), "", "sha256:"+strings.Repeat("0", 64)
+		}, "is not the port for agents: pass that one, 8220"},
 		{"no token", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.Token = "" }, "MUSTER_ENROLLMENT_TOKEN"},
 		{"wrong CA", func(t *testing.T, i *Installation, _ *manager) { i.Enrollment.CAPin = fakeserver.New(t).CAPin }, "compare --ca-pin"},
 		{"pin that is none", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.CAPin = "abc" }, "64 hexadecimal digits"},

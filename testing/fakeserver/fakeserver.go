@@ -30,7 +30,7 @@ import (
 )
 
 // Token is the one enrollment token that is accepted.
-const Token = "enroll-me"
+const Token = "ZW5yb2xsOm1l"
 
 // Server is the server. Its fields may be changed before the first request.
 type Server struct {
@@ -191,6 +191,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == agentapi.PathEnroll:
 		s.enroll(w, r)
+	case r.URL.Path == agentapi.PathStatus:
+		answer(w, agentapi.Status{Name: "fleet-server", Status: agentapi.StatusHealthy})
 	case !strings.HasPrefix(r.Header.Get("Authorization"), "ApiKey key-"):
 		Refuse(w, http.StatusUnauthorized, "ErrUnauthorized", "no such key")
 	case strings.HasPrefix(r.URL.Path, agentapi.PathArtifacts):
