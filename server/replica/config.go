@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -246,9 +247,27 @@ func Load(path string) (Config, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
 	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("configuration %s: %w (see `muster server --example-config`)", path, err)
+		return c, fmt.Errorf("configuration %s: %s (see `muster server --example-config`)", path, yamlProblem(err))
 	}
 	return c, nil
+}
+
+var (
+	unknownKey  = regexp.MustCompile(`field (\S+) not found in type \S+`)
+	notDuration = regexp.MustCompile(`cannot unmarshal !!\w+ (.*) into time\.Duration`)
+	wrongValue  = regexp.MustCompile(`cannot unmarshal !!\w+ (.*) into \S+`)
+)
+
+// yamlProblem says what is wrong with a file, without the names of Go types.
+func yamlProblem(err error) string {
+	text := "not YAML, " + strings.TrimPrefix(err.Error(), "yaml: ")
+	var t *yaml.TypeError
+	if errors.As(err, &t) {
+		text = strings.Join(t.Errors, "; ")
+	}
+	text = unknownKey.ReplaceAllString(text, "there is no key $1")
+	text = notDuration.ReplaceAllString(text, "$1 is no duration, want one such as 30s")
+	return wrongValue.ReplaceAllString(text, "$1 is not a value of this key")
 }
 
 // Validate checks every key.

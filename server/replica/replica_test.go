@@ -251,7 +251,7 @@ func text(t *testing.T, c replica.Config) string {
 
 func TestABadConfigurationNamesItsKey(t *testing.T) {
 	for _, c := range []struct{ file, says string }{
-		{"agents:\n  listn: :1\n", "line 2: field listn not found"},
+		{"agents:\n  listn: :1\n", "line 2: there is no key listn"},
 		{"checkin:\n  poll: soon\n", "line 2"},
 		{"log:\n  level: loud\n", "loud"},
 		{"- a list\n", "line 1"},
@@ -260,14 +260,17 @@ func TestABadConfigurationNamesItsKey(t *testing.T) {
 		{"agents: {listen: '8220'}\n", "agents.listen: is \"8220\""},
 		{"admin: {listen: nowhere}\n", "admin.listen: is \"nowhere\""},
 		{"limits: {max_agents: -1}\n", "limits.max_agents: is -1"},
-		{"limits: {max_agent: 1}\n", "field max_agent not found"},
+		{"limits: {max_agent: 1}\n", "there is no key max_agent"},
 		{"limits: {memory_bytes: 512}\n", "limits.memory_bytes: is 512"},
 		{"debug: {listen: ':6060'}\n", "debug.listen: is \":6060\", which others can reach"},
 		{"debug: {listen: '192.0.2.1:6060'}\n", "debug.listen: is \"192.0.2.1:6060\""},
 		{"agents: {url: 'http://x'}\n", "agents.url: is \"http://x\""},
 		{"admin: {url: 'https://x/path'}\n", "admin.url"},
 		{"tls: {certificate: a.pem}\n", "tls: certificate and key go together"},
-		{"checkin: {poll: 5}\n", "line 1: cannot unmarshal"},
+		{"checkin: {poll: 5}\n", "line 1: `5` is no duration, want one such as 30s"},
+		{"agents: x\n", "line 1: `x` is not a value of this key"},
+		{"dota: x\n", "line 1: there is no key dota"},
+		{"data: [\n", "not YAML, line 1: did not find"},
 		{"checkin: {poll: 5ms}\n", "checkin.poll: is 5ms"},
 		{"checkin: {poll: 5s, poll_jitter: 5s}\n", "checkin.poll_jitter: is 5s"},
 	} {
