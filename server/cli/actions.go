@@ -100,7 +100,7 @@ func (a *app) newKeys() *cobra.Command {
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				command := enrollCommand(info.AgentUrl, deref(got.Item.ApiKey), info.CaPin, trustFlags(info.TrustRoot, info.PublisherKeys))
-				fmt.Fprintf(w, "%s\n\nEnrol a host, from an unpacked package:\n  %s\n", deref(got.Item.ApiKey), command)
+				fmt.Fprintf(w, "%s\n\nInstall and enrol a host, as root, in the folder of an unpacked package:\n  ./data/*/%s\n", deref(got.Item.ApiKey), command)
 			})
 		},
 	}
@@ -179,8 +179,8 @@ func (a *app) newStatus() *cobra.Command {
 			r := got.Results
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				table(w, "STATUS\tAGENTS", func(add func(...any)) {
-					add("healthy", r.Online)
-					add("unhealthy", r.Error)
+					add("online", r.Online)
+					add("error", r.Error)
 					add("updating", r.Updating)
 					add("offline", r.Offline)
 					add("inactive", r.Inactive)

@@ -79,10 +79,14 @@ func (a *app) newAgentsGet() *cobra.Command {
 	return &cobra.Command{
 		Use:               "get AGENT",
 		Short:             "Show one agent",
-		Args:              oneArg("one agent id"),
+		Args:              oneAgent,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.AgentItem](cmd.Context(), a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(args[0]), nil)
+			id, err := a.agentID(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			got, err := call[adminapi.AgentItem](cmd.Context(), a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(id), nil)
 			if err != nil {
 				return err
 			}
@@ -101,7 +105,7 @@ func (a *app) newAgentsGet() *cobra.Command {
 					fmt.Fprintf(w, "  wanted     %s\n", wanted)
 				}
 				if healthy := deref(g.LastHealthyVersion); healthy != "" {
-					fmt.Fprintf(w, "  last well  %s\n", healthy)
+					fmt.Fprintf(w, "  healthy    %s\n", healthy)
 				}
 				if g.Rollout != nil {
 					fmt.Fprintf(w, "  rollout    %s (%s): `muster agents why %s` says how it stands\n", g.Rollout.Name, g.Rollout.Id, g.Id)
@@ -131,13 +135,13 @@ func (a *app) newAgentsUpgrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade {AGENT… | --kuery QUERY} --version VERSION",
 		Short: "Upgrade agents",
-		Long: `Upgrades the agents named by id, or those that a query selects: the ones that
-` + "`muster agents list --kuery`" + ` shows. --dry-run shows what would happen to each and
+		Long: `Upgrades the agents named by id or host name, or those that a query selects: the
+ones that ` + "`muster agents list --kuery`" + ` shows. --dry-run shows what would happen to each and
 changes nothing. --wait follows the upgrade to its end and exits with 0 only if
 every agent runs the new version.`,
-		Example: `  muster agents upgrade 4kz… 7qd… --version 1.1.0 --dry-run
+		Example: `  muster agents upgrade web-01 web-02 --version 1.1.0 --dry-run
   muster agents upgrade --kuery 'tags: canary and agent.version < 1.1.0' --version 1.1.0
-  muster agents upgrade 4kz… --version 1.1.0 --wait`,
+  muster agents upgrade web-01 --version 1.1.0 --wait`,
 		Args:              chosen.check,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -149,6 +153,10 @@ every agent runs the new version.`,
 			}
 			if force {
 				req.Force = &force
+			}
+			args, err := a.agentIDs(cmd.Context(), args)
+			if err != nil {
+				return err
 			}
 			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/upgrade_preview",
 				adminapi.UpgradePreviewRequest{
@@ -173,20 +181,20 @@ every agent runs the new version.`,
 			}
 			if !wait {
 				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-					fmt.Fprintf(w, "Upgrading %d of %d agents to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, len(preview.Items), req.Version, deref(created.ActionId))
+					fmt.Fprintf(w, "Upgrading %d of %s to %s: action %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), req.Version, deref(created.ActionId))
 				})
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			failed, err := a.waitForUpgrades(ctx, cmd, awaitUpgrade(preview))
+			failed, err := a.waitForUpgrades(ctx, cmd, awaitUpgrade(preview), timeout)
 			switch {
 			case err != nil:
 				return err
 			case failed > 0:
-				return fmt.Errorf("%d of %d agents were not upgraded: see `muster actions list`", failed, len(preview.Items))
+				return fmt.Errorf("%d of %s not upgraded: see `muster actions list`", failed, counted(len(preview.Items), "agent"))
 			}
 			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-				fmt.Fprintf(w, "%d agents upgraded by action %s\n", len(preview.Items), deref(created.ActionId))
+				fmt.Fprintf(w, "%s upgraded by action %s\n", counted(len(preview.Items), "agent"), deref(created.ActionId))
 			})
 		},
 	}
@@ -196,7 +204,7 @@ every agent runs the new version.`,
 	f.StringVar(&source, "source-uri", "", "where hosts fetch the package instead of the server")
 	f.BoolVar(&force, "force", false, "also when an agent is already upgrading, runs that version, or would go down")
 	f.BoolVar(&dryRun, "dry-run", false, "show what would happen, change nothing")
-	f.BoolVar(&wait, "wait", false, "wait until every agent is done")
+	f.BoolVar(&wait, "wait", false, "wait until every agent is done and its watch has ended, ten minutes by default")
 	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits")
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	return cmd
@@ -215,9 +223,11 @@ func printPreview(w io.Writer, p adminapi.UpgradePreview) {
 	})
 }
 
+var oneAgent = oneArg("one agent, by id or host name: `muster agents list` shows them")
+
 func someAgents(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return errors.New("no agents are named: `muster agents list` shows their ids")
+		return errors.New("no agents are named: `muster agents list` shows them")
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func TestAgentsAreSelectedByAQuery(t *testing.T) {
 		t.Errorf("the list of %s is\n%s", web, text)
 	}
 	o.contains(o.run("agents", "list", "--kuery", web, "--inactive"), "web-01", "web-02")
-	o.fails(1, []string{"agents", "list", "--kuery", "status: online and ("}, "Kuery is malformed", "\nstatus: online and (\n", "^")
+	o.fails(1, []string{"agents", "list", "--kuery", "status: online and ("}, "the query cannot be read", "\nstatus: online and (\n", "^")
 
 	o.fails(2, []string{"agents", "upgrade", "--version", "1.1.0"}, "no agents are named", "--kuery")
 	o.fails(2, []string{"agents", "upgrade", agents[0].ID, "--kuery", web, "--version", "1.1.0"}, "say one of the two")
@@ -71,8 +71,8 @@ func TestAgentsAreUnenrolledByAQuery(t *testing.T) {
 	}
 	web := `local_metadata.host.hostname: web`
 	o.fails(2, []string{"agents", "unenroll"}, "no agents are named", "--kuery")
-	o.fails(2, []string{"agents", "unenroll", "--kuery", web}, "no terminal to ask on", "--yes")
-	o.fails(1, []string{"agents", "unenroll", "--kuery", web + " and (", "--yes"}, "Kuery is malformed", "^")
+	o.fails(2, []string{"agents", "unenroll", "--kuery", web}, "standard input is no terminal", "--yes")
+	o.fails(1, []string{"agents", "unenroll", "--kuery", web + " and (", "--yes"}, "the query cannot be read", "^")
 	o.contains(o.run("agents", "unenroll", "--kuery", web, "--dry-run"), "2 would be asked to leave, 0 would not", "web-01", "web-02")
 	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 0 {
 		t.Fatal("a dry run made an action")
@@ -104,4 +104,35 @@ func TestAgentsAreUnenrolledByAQuery(t *testing.T) {
 	if got := asJSON[adminapi.AgentList](o, "agents", "list"); got.Total != 2 {
 		t.Errorf("%d agents are left", got.Total)
 	}
+}
+
+func TestAnAgentIsNamedByItsHostName(t *testing.T) {
+	o := newOperator(t)
+	s := replicatest.Start(t, quick)
+	s.Publisher().Publish("1.1.0")
+	o.login(s)
+	web, twin, other := s.Enroll("web-01", "1.0.0"), s.Enroll("twin", "1.0.0"), s.Enroll("twin", "1.0.0")
+	web.MustCheckin(nil)
+	quoted := s.Enroll(`od"d`, "1.0.0")
+
+	for _, name := range []string{"web-01", web.ID} {
+		o.contains(o.run("agents", "get", name), web.ID)
+		o.contains(o.run("agents", "why", name), "web-01")
+		o.contains(o.run("agents", "upgrade", name, "--version", "1.1.0", "--dry-run"), "1 would be upgraded to 1.1.0", "web-01")
+		o.contains(o.run("agents", "rollback", name, "--dry-run"), "ROLLBACK TO", "web-01")
+		o.contains(o.run("agents", "unenroll", name, "--dry-run"), "1 would be asked to leave", "web-01")
+		o.contains(o.run("rollouts", "preview", "--version", "1.1.0", "--agents", name, "--agents-shown", "5"), "1 agent would be upgraded in 1 batch.\nIt takes at least", "web-01")
+	}
+	o.contains(o.run("agents", "get", `od"d`), quoted.ID)
+	for _, verb := range [][]string{
+		{"agents", "get"}, {"agents", "why"}, {"agents", "upgrade", "--version", "1.1.0"}, {"agents", "rollback"}, {"agents", "unenroll"},
+		{"rollouts", "retry", "r"}, {"rollouts", "skip", "r"}, {"rollouts", "create", "--version", "1.1.0", "--agents"},
+	} {
+		o.fails(1, append(verb, "web-10"), "no agent with the id or host name web-10: did you mean "+web.ID+" (web-01, online)?", "`muster agents list`")
+		o.fails(1, append(verb, "mail"), "no agent with the id or host name mail: `muster agents list`")
+		o.fails(1, append(verb, "twin"), "2 agents have the host name twin", twin.ID, other.ID)
+	}
+	// One that has left no longer shares the name.
+	o.run("agents", "unenroll", twin.ID, "--revoke")
+	o.contains(o.run("agents", "get", "twin"), other.ID)
 }

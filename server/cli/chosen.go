@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// chosenAgents are whom an order is for: agents named by id, or a query.
+// chosenAgents are whom an order is for: agents named by id or host name, or a query.
 type chosenAgents struct {
 	kuery    string
 	inactive bool
@@ -23,7 +23,7 @@ func (c *chosenAgents) flags(f *pflag.FlagSet) {
 func (c *chosenAgents) check(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0 && c.kuery == "":
-		return errors.New("no agents are named: `muster agents list` shows their ids; or select them with --kuery")
+		return errors.New("no agents are named: `muster agents list` shows them; or select them with --kuery")
 	case len(args) > 0 && c.kuery != "":
 		return errors.New("agents are named, and --kuery selects others: say one of the two")
 	case len(args) > 0 && c.inactive:

@@ -163,11 +163,24 @@ func table(w io.Writer, heading string, rows func(add func(cells ...any))) {
 			if i > 0 {
 				fmt.Fprint(t, "\t")
 			}
-			fmt.Fprint(t, c)
+			fmt.Fprint(t, cell(c))
 		}
 		fmt.Fprintln(t)
 	})
 	t.Flush()
+}
+
+// cellMost is how many characters of a cell a table shows, so that a row is read
+// as one line; -o json prints the whole text.
+const cellMost = 120
+
+// cell is a value on one line.
+func cell(v any) string {
+	s := strings.Join(strings.Fields(fmt.Sprint(v)), " ")
+	if r := []rune(s); len(r) > cellMost {
+		return string(r[:cellMost-1]) + "…"
+	}
+	return s
 }
 
 // ago is a time as people say it.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
 	"github.com/muster-fleet/muster/packaging/trust"
@@ -169,6 +171,8 @@ func TestLoggingIn(t *testing.T) {
 	o.failed(o.tryWith(s.AdminKey, noPin...), 1, noPin, "pass --ca-pin")
 	badPin := []string{"login", "--url", s.AdminURL, "--ca-pin", "abc"}
 	o.failed(o.tryWith(s.AdminKey, badPin...), 1, badPin, "--ca-pin", "64 hexadecimal digits")
+	agents := []string{"login", "--url", s.AgentURL, "--ca-pin", s.CAPin}
+	o.failed(o.tryWith(s.AdminKey, agents...), 1, agents, s.AgentURL+" is the port for agents", "8221")
 	plain := []string{"login", "--url", strings.Replace(s.AdminURL, "https", "http", 1)}
 	o.failed(o.tryWith(s.AdminKey, plain...), 1, plain, "want https://host:port")
 	if _, err := os.Stat(filepath.Join(o.home, ".config", "muster")); err == nil {
@@ -196,7 +200,7 @@ func TestLoggingIn(t *testing.T) {
 	if err := os.WriteFile(file, []byte("urls: x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.fails(1, []string{"agents", "list"}, "context.yml", "log in again")
+	o.fails(1, []string{"agents", "list"}, "context.yml", "log in again with it")
 
 	t.Setenv("MUSTER_URL", s.AdminURL)
 	t.Setenv("MUSTER_API_KEY", s.AdminKey)
@@ -219,6 +223,22 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	o.fails(1, []string{"status"}, "nobody listens at https://"+l.Addr().String(), "is the server running?")
 }
 
+// pflag takes a word in back-quotes for the name of the flag's value.
+func TestHelpNamesTheValueOfAFlagInOneWord(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if name, _ := pflag.UnquoteUsage(f); strings.Contains(name, " ") {
+				t.Errorf("%s --help shows --%s %s: take the back-quotes out of its description", cmd.CommandPath(), f.Name, name)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(cli.New("test"))
+}
+
 func TestWhatIsNotUnderstood(t *testing.T) {
 	o := newOperator(t)
 	for _, c := range []struct {
@@ -229,8 +249,8 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 		{"package pull", "has no command"},
 		{"agents list all", "takes no arguments"},
 		{"agents list --al", "unknown flag"},
-		{"agents get", "want one agent id"},
-		{"agents get a b", "want one agent id"},
+		{"agents get", "want one agent, by id or host name"},
+		{"agents get a b", "want one agent, by id or host name"},
 		{"agents upgrade --version 1.0.0", "no agents are named"},
 		{"agents upgrade a", "--version is missing"},
 		{"agents upgrade a --version 1 --timeout soon", "--timeout"},
@@ -263,8 +283,8 @@ func TestAnOperatorLooksAtTheFleet(t *testing.T) {
 	if got := asJSON[adminapi.AgentItem](o, "agents", "get", a.ID); got.Item.Id != a.ID {
 		t.Errorf("get shows %s", got.Item.Id)
 	}
-	o.fails(1, []string{"agents", "get", "nobody"}, "Agent nobody not found")
-	o.contains(o.run("status"), "healthy      1", "all          2")
+	o.fails(1, []string{"agents", "get", "nobody"}, "there is no agent with the id or host name nobody")
+	o.contains(o.run("status"), "online       1", "all          2")
 	if got := asJSON[adminapi.AgentStatusResponse](o, "status"); got.Results.All != 2 {
 		t.Errorf("status is %+v", got)
 	}
@@ -291,11 +311,11 @@ func TestKeysAndPolicies(t *testing.T) {
 		t.Errorf("there are %d policies", got.Total)
 	}
 
-	o.contains(o.run("keys", "create", "--policy", "web", "--expires", "24h"), "muster-agent install --url "+s.AgentURL, s.CAPin, "<publisher key>")
+	o.contains(o.run("keys", "create", "--policy", "web", "--expires", "24h"), "muster-agent install --url "+s.AgentURL, s.CAPin, "--trust-root <digest of the publishers' root>")
 	p := s.Publisher()
 	o.contains(o.run("keys", "create"), "--trust-key "+p.Key.Public().String())
-	o.fails(1, []string{"keys", "create", "--policy", "none"}, "body.policy_id", "muster policies list")
-	o.fails(1, []string{"keys", "create", "--expires", "soon"}, "body.expiration")
+	o.fails(1, []string{"keys", "create", "--policy", "none"}, "muster: policy_id: ", "muster policies list")
+	o.fails(1, []string{"keys", "create", "--expires", "soon"}, "muster: expiration: ")
 	k := asJSON[adminapi.EnrollmentKeyCreated](o, "keys", "create", "--name", "lab")
 	s.Token = *k.Item.ApiKey
 	s.Enroll("web-01", "1.0.0")
@@ -330,7 +350,7 @@ func TestPackages(t *testing.T) {
 	o.fails(1, []string{"package", "push", archive}, archive, "muster package trust")
 	o.contains(o.run("package", "trust", pub, "--name", "release"), public.ID())
 	asJSON[adminapi.PublisherKeyItem](o, "package", "trust", public.String())
-	o.fails(1, []string{"package", "trust", "no-such.pub"}, "body.public_key")
+	o.fails(1, []string{"package", "trust", "no-such.pub"}, "muster: public_key: ")
 	o.contains(o.run("package", "push", archive), "published 1.1.0 for linux/amd64")
 	o.run("package", "push", archive) // changes nothing
 	o.contains(o.run("package", "list"), "1.1.0", "linux/amd64", public.ID())
@@ -368,7 +388,7 @@ func TestAnUpgradeFromTheCommandLine(t *testing.T) {
 	o.contains(o.run("actions", "cancel", action), "cancelled")
 	o.contains(o.run("actions", "list"), "CANCELLED")
 	o.fails(1, []string{"actions", "cancel", "none"})
-	o.contains(o.run("agents", "upgrade", good.ID, "--version", "1.2.0", "--source-uri", "https://mirror.example", "--force"), "Upgrading 1 of 1 agents to 1.2.0")
+	o.contains(o.run("agents", "upgrade", good.ID, "--version", "1.2.0", "--source-uri", "https://mirror.example", "--force"), "Upgrading 1 of 1 agent to 1.2.0")
 }
 
 // waitFor starts an upgrade with --wait and returns its action.
@@ -431,7 +451,7 @@ func TestWaitingForAnUpgrade(t *testing.T) {
 		if code := <-ended; code != 1 || out.String() != "" {
 			t.Errorf("exit code %d: %s", code, out)
 		}
-		o.contains(errOut.String(), "it crashed 3 times", "1 of 1 agents were not upgraded")
+		o.contains(errOut.String(), "it crashed 3 times", "1 of 1 agent not upgraded")
 	})
 	t.Run("that is cancelled", func(t *testing.T) {
 		o := newOperator(t)
@@ -444,7 +464,7 @@ func TestWaitingForAnUpgrade(t *testing.T) {
 		if code := <-ended; code != 1 {
 			t.Errorf("exit code %d", code)
 		}
-		o.contains(errOut.String(), "runs 1.0.0", "1 of 1 agents were not upgraded")
+		o.contains(errOut.String(), "runs 1.0.0", "1 of 1 agent not upgraded")
 	})
 	t.Run("of which one agent cannot", func(t *testing.T) {
 		o := newOperator(t)
@@ -458,7 +478,7 @@ func TestWaitingForAnUpgrade(t *testing.T) {
 		if code := <-ended; code != 1 {
 			t.Errorf("exit code %d", code)
 		}
-		o.contains(errOut.String(), "already runs 1.1.0", "1 of 2 agents were not upgraded")
+		o.contains(errOut.String(), "already runs 1.1.0", "1 of 2 agents not upgraded")
 	})
 	t.Run("that takes too long", func(t *testing.T) {
 		o := newOperator(t)
@@ -466,7 +486,7 @@ func TestWaitingForAnUpgrade(t *testing.T) {
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
-		o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--wait", "--timeout", "1s"}, "still waiting for 1 of 1 agents")
+		o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--wait", "--timeout", "1s"}, "after 1s (--timeout) 1 of 1 agent not done, such as web-01; the upgrade goes on: see `muster agents list`")
 	})
 }
 
@@ -497,7 +517,7 @@ func TestFollowingEvents(t *testing.T) {
 	if last.Type != fleet.EventAgentEnrolled || last.Subject != a.ID {
 		t.Errorf("the last event is %+v", last)
 	}
-	o.fails(1, []string{"events", "--after", "-1"}, "query.after")
+	o.fails(1, []string{"events", "--after", "-1"}, "muster: after: ")
 	o.fails(1, []string{"events", "--after", "99999"}, "no longer kept")
 
 	out, errOut, ended = o.start(t.Context(), "", "events", "--after", "0")

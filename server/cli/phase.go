@@ -76,9 +76,9 @@ func rollbackWords(r *adminapi.RollbackVerdict) string {
 	return fmt.Sprintf("to %s, until %s", deref(r.Version), r.ValidUntil.Local().Format(time.DateTime))
 }
 
-// watchWords is what the host's watcher said last, and what to make of it.
+// watchWords is the last report of the host's watcher, and its meaning.
 func watchWords(watch adminapi.Watch, now time.Time) string {
-	words := fmt.Sprintf("%s %s, told %s", strings.ReplaceAll(string(watch.Stage), "_", " "), watch.To, ago(&watch.ReceivedAt, now))
+	words := fmt.Sprintf("%s %s, reported %s", strings.ReplaceAll(string(watch.Stage), "_", " "), watch.To, ago(&watch.ReceivedAt, now))
 	if watch.Stage == adminapi.WatchWatching || watch.Stage == adminapi.WatchRollingBack {
 		words += "; the agent " + watchedAgent(watch.Agent)
 	}

@@ -2,7 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +16,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"gopkg.in/yaml.v3"
@@ -87,7 +93,8 @@ func TestWhatIsWrongInAPlanIsSaidWithItsLine(t *testing.T) {
 		"pace: { soak: 10 }":                              `pace.soak is "10", want a duration such as 10m`,
 		"strategy: { deadline: tomorrow }":                "want a time such as 2026-01-31T12:00:00Z",
 		"select: &s { all: true }\nstrategy: *s":          "plan.yaml:2: strategy is an alias: write it out",
-		"name: \"x":                                       "plan.yaml: yaml: ",
+		"name: [":                                         "plan.yaml:1: is not YAML: did not find",
+		"name: \"x":                                       "plan.yaml: is not YAML: found unexpected end",
 		"failure:\n  percent: NaN%":                       `failure.percent is "NaN%", want a number`,
 		"failure: { percent: .inf }":                      `failure.percent is ".inf", want a number`,
 		"strategy: rolling":                               "strategy has no keys, want some such as kind, ",
@@ -95,6 +102,36 @@ func TestWhatIsWrongInAPlanIsSaidWithItsLine(t *testing.T) {
 		if _, err := parsed(t, text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q gives %v\nwant %q", text, err, says)
 		}
+	}
+}
+
+func TestErrorsOfTheNetworkSayWhatToDo(t *testing.T) {
+	server := target{URL: "https://fleet:8221"}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{context.DeadlineExceeded, "https://fleet:8221 did not answer within 1m0s: try again"},
+		{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, "https://fleet:8221 cannot be reached, no answer came in time: check the address"},
+		{x509.UnknownAuthorityError{}, "this machine does not know the CA of https://fleet:8221: pass --ca-pin"},
+		{x509.HostnameError{Certificate: &x509.Certificate{DNSNames: []string{"muster"}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}}, Host: "fleet"}, "is for muster, 10.0.0.1, not for fleet"},
+		{x509.CertificateInvalidError{Reason: x509.Expired}, "is not valid now: check the clock"},
+		{tls.RecordHeaderError{}, "does not speak TLS: check the port"},
+		{&net.DNSError{Name: "fleet", IsNotFound: true}, "no host has the name fleet: check --url"},
+	} {
+		got := server.explain(&url.Error{Op: "Get", URL: server.URL, Err: c.err}).Error()
+		if !strings.Contains(got, c.want) || strings.Contains(got, "x509") || strings.Contains(got, "context") {
+			t.Errorf("%v becomes %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
+func TestARowOfATableIsOneLine(t *testing.T) {
+	var out strings.Builder
+	table(&out, "A\tB", func(add func(...any)) { add("two\nlines\tand a tab", strings.Repeat("ä", 500)) })
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[1], "two lines and a tab ") || utf8.RuneCountInString(lines[1]) > 150 || !strings.HasSuffix(lines[1], "ä…") {
+		t.Errorf("the table is %q", out.String())
 	}
 }
 
@@ -109,13 +146,13 @@ func TestARefusalOfTheServerIsFoundInTheFile(t *testing.T) {
 		"[request body.plan.select]: is empty":            "plan.yaml:1: select: is empty", // it is not in the file
 		"[request body.plan]: is odd":                     "plan.yaml:1: the plan: is odd",
 		"rollout r1 has the policy web":                   "rollout r1 has the policy web",
-		"[request body.why]: has 3000 bytes":              "[request body.why]: has 3000 bytes",
+		"[request body.why]: has 3000 bytes":              "why: has 3000 bytes",
 	} {
-		if got := f.locate(&refusal{status: 400, message: message}).Error(); got != want {
+		if got := f.locate(refuse(400, message, nil)).Error(); got != want {
 			t.Errorf("%s becomes %q, want %q", message, got, want)
 		}
 	}
-	if got := (&planFile{}).locate(&refusal{message: "[request body.plan.name]: is missing"}).Error(); got != "[request body.plan.name]: is missing" {
+	if got := (&planFile{}).locate(refuse(400, "[request body.plan.name]: is missing", nil)).Error(); got != "plan.name: is missing" {
 		t.Errorf("without a file it becomes %q", got)
 	}
 }

@@ -62,7 +62,7 @@ func (f *planFile) parse(b []byte) error {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%s: is empty: `muster rollouts example` prints a plan to begin with", f.name)
 	case err != nil:
-		return fmt.Errorf("%s: %w", f.name, err)
+		return notYAML(f.name, err)
 	case !errors.Is(dec.Decode(&second), io.EOF):
 		return fmt.Errorf("%s: has more than one document, want one plan", f.name)
 	}
@@ -79,6 +79,17 @@ func (f *planFile) parse(b []byte) error {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
 	return nil
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// notYAML names the line of a file that the parser has stopped at.
+func notYAML(name string, err error) error {
+	text := err.Error()
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("%s:%s: is not YAML: %s", name, m[1], strings.TrimPrefix(text, m[0]))
+	}
+	return fmt.Errorf("%s: is not YAML: %s", name, strings.TrimPrefix(text, "yaml: "))
 }
 
 // wrong says what is the matter with a node.
@@ -192,28 +203,28 @@ func keysOf(t reflect.Type) (names []string) {
 	return names
 }
 
-// planField finds the part of a plan in a refusal of the server.
-var planField = regexp.MustCompile(`(?s)^\[request body\.plan\.?(.*?)\]: (.*)$`)
-
 // locate adds the line to a refusal that names a part of the plan.
 func (f *planFile) locate(err error) error {
 	var refused *refusal
 	if f.root == nil || !errors.As(err, &refused) {
 		return err
 	}
-	m := planField.FindStringSubmatch(refused.message)
-	if m == nil {
+	at, ok := strings.CutPrefix(refused.field, "plan")
+	if !ok {
 		return err
 	}
+	at = strings.TrimPrefix(at, ".")
 	n := f.root
-	for _, step := range strings.FieldsFunc(m[1], func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+	for _, step := range strings.FieldsFunc(at, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		next := child(n, step)
 		if next == nil {
 			break // it is absent: the nearest part around it
 		}
 		n = next
 	}
-	return &refusal{status: refused.status, message: fmt.Sprintf("%s:%d: %s: %s", f.name, n.Line, firstOf(m[1], "the plan"), m[2]), body: refused.body}
+	return &refusal{
+		status: refused.status, field: fmt.Sprintf("%s:%d: %s", f.name, n.Line, firstOf(at, "the plan")), message: refused.message, body: refused.body,
+	}
 }
 
 func child(n *yaml.Node, step string) *yaml.Node {

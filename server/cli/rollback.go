@@ -24,16 +24,20 @@ func (a *app) newAgentsRollback() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback {AGENT… | --kuery QUERY}",
 		Short: "Roll agents back to the version they have kept",
-		Long: `Rolls the agents named by id, or those that a query selects, back to the version
+		Long: `Rolls the agents named by id or host name, or those that a query selects, back to the version
 they kept last. While an upgrade is being watched, that is the version before it.
 --dry-run shows where each would go and changes nothing. --wait follows the
 rollback to its end and exits with 0 only if every agent runs the older version.`,
-		Example: `  muster agents rollback 4kz… 7qd… --dry-run
+		Example: `  muster agents rollback web-01 web-02 --dry-run
   muster agents rollback --kuery 'agent.version: 1.1.0 and status: (error or degraded)'
-  muster agents rollback 4kz… --wait`,
+  muster agents rollback web-01 --wait`,
 		Args:              chosen.check,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := a.agentIDs(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
 			preview, err := call[adminapi.RollbackPreview](cmd.Context(), a, http.MethodPost, "/api/v1/rollback_preview", adminapi.RollbackPreviewRequest{
 				Agents: chosen.selection(args), IncludeInactive: chosen.includeInactive(),
 			})
@@ -58,20 +62,20 @@ rollback to its end and exits with 0 only if every agent runs the older version.
 			actions := "action " + strings.Join(created.ActionIds, ", ")
 			if !wait {
 				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-					fmt.Fprintf(w, "Rolling back %d of %d agents: %s\nFollow it with `muster actions list`.\n", preview.Will, len(preview.Items), actions)
+					fmt.Fprintf(w, "Rolling back %d of %s: %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), actions)
 				})
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			failed, err := a.waitForUpgrades(ctx, cmd, awaitRollback(preview))
+			failed, err := a.waitForUpgrades(ctx, cmd, awaitRollback(preview), timeout)
 			switch {
 			case err != nil:
 				return err
 			case failed > 0:
-				return fmt.Errorf("%d of %d agents were not rolled back: see `muster actions list`", failed, len(preview.Items))
+				return fmt.Errorf("%d of %s not rolled back: see `muster actions list`", failed, counted(len(preview.Items), "agent"))
 			}
 			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
-				fmt.Fprintf(w, "%d agents rolled back by %s\n", len(preview.Items), actions)
+				fmt.Fprintf(w, "%s rolled back by %s\n", counted(len(preview.Items), "agent"), actions)
 			})
 		},
 	}
@@ -85,9 +89,9 @@ rollback to its end and exits with 0 only if every agent runs the older version.
 
 func printRollbackPreview(w io.Writer, p adminapi.RollbackPreview) {
 	fmt.Fprintf(w, "%d would be rolled back, %d would not:\n", p.Will, p.Wont)
-	table(w, "HOST\tRUNS\tBACK TO\tUNTIL\tREMARK", func(add func(...any)) {
+	table(w, "HOST\tRUNS\tROLLBACK TO\tUNTIL\tREMARK", func(add func(...any)) {
 		for _, i := range p.Items {
-			to, until := "no", "–"
+			to, until := "-", "-"
 			if i.Will {
 				to, until = deref(i.To), "the watch ends"
 			}

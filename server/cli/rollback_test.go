@@ -54,7 +54,7 @@ func TestWaitingForARollbackOfWhatIsWatched(t *testing.T) {
 		}, 0, []string{"runs 1.0.0"}},
 		"that the agent refuses": {func(a *replicatest.Agent, _, back string) {
 			a.Ack("the older version is gone", back)
-		}, 1, []string{"failed 1.0.0: the older version is gone", "1 of 1 agents were not rolled back"}},
+		}, 1, []string{"failed 1.0.0: the older version is gone", "1 of 1 agent not rolled back"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOperator(t)
@@ -67,7 +67,7 @@ func TestWaitingForARollbackOfWhatIsWatched(t *testing.T) {
 			a.Version = "1.1.0"
 			a.MustCheckin(replicatest.Details(up, "1.1.0", agentapi.UpgradeWatching))
 			a.Beacon(replicatest.Beacon(up, agentapi.BeaconWatching))
-			o.contains(o.run("agents", "get", a.ID), "rollback   to 1.0.0, while the upgrade is watched", "watcher    watching 1.1.0, told now; the agent runs, and is healthy")
+			o.contains(o.run("agents", "get", a.ID), "rollback   to 1.0.0, while the upgrade is watched", "watcher    watching 1.1.0, reported now; the agent runs, and is healthy")
 
 			_, errOut, ended := o.start(t.Context(), "", "agents", "rollback", a.ID, "--wait", "--timeout", replicatest.Patience.String())
 			replicatest.Eventually(t, "the rollback to begin", func() string {

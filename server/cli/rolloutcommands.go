@@ -66,7 +66,7 @@ func (a *app) newRolloutsVerb(v rolloutVerb) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showOrFollow(cmd, got, follow, func(w io.Writer) { fmt.Fprintf(w, v.done+"\n", args[0]) })
+			return a.showOrFollow(cmd, got, follow, func(w io.Writer) { fmt.Fprintf(w, v.done+"\n", called(got.Item)) })
 		},
 	}
 	whyFlag(cmd, &why)
@@ -95,10 +95,10 @@ upgrades that have begun end by themselves.`,
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				if got.Item.State == adminapi.RolloutPaused {
-					fmt.Fprintf(w, "Rollout %s is paused. Go on with `muster rollouts resume %s`.\n", args[0], args[0])
+					fmt.Fprintf(w, "Rollout %s is paused. Go on with `muster rollouts resume %s`.\n", called(got.Item), args[0])
 					return
 				}
-				fmt.Fprintf(w, "Rollout %s pauses when its current batch has ended; --now stops it at once.\n", args[0])
+				fmt.Fprintf(w, "Rollout %s pauses when its current batch has ended; --now stops it at once.\n", called(got.Item))
 			})
 		},
 	}
@@ -115,13 +115,16 @@ func (a *app) newRolloutsRetry() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "retry ROLLOUT [AGENT…]",
 		Short:             "Put failed, withdrawn and expired agents back in line",
-		Example:           "  muster rollouts retry ROLLOUT 4kz…\n  muster rollouts retry ROLLOUT --all-failed",
+		Example:           "  muster rollouts retry ROLLOUT web-01\n  muster rollouts retry ROLLOUT --all-failed",
 		Args:              rolloutAndAgents,
 		ValidArgsFunction: a.completeRollouts("running", "paused"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			agents := args[1:]
-			if allFailed == (len(agents) > 0) {
+			if allFailed == (len(args) > 1) {
 				return &usageError{errors.New("name the agents to retry, or pass --all-failed")}
+			}
+			agents, err := a.agentIDs(cmd.Context(), args[1:])
+			if err != nil {
+				return err
 			}
 			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "retry"), targetsOf(agents, why))
 			if err != nil {
@@ -131,7 +134,7 @@ func (a *app) newRolloutsRetry() *cobra.Command {
 			if allFailed {
 				what = "all that failed"
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "Rollout %s tries %s again.\n", args[0], what) })
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "Rollout %s tries %s again.\n", called(got.Item), what) })
 		},
 	}
 	cmd.Flags().BoolVar(&allFailed, "all-failed", false, "every agent that failed")
@@ -152,12 +155,16 @@ func (a *app) newRolloutsSkip() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeRollouts("running", "paused"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "skip"), targetsOf(args[1:], why))
+			agents, err := a.agentIDs(cmd.Context(), args[1:])
+			if err != nil {
+				return err
+			}
+			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "skip"), targetsOf(agents, why))
 			if err != nil {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Rollout %s leaves %s out.\n", args[0], counted(len(args)-1, "agent"))
+				fmt.Fprintf(w, "Rollout %s leaves %s out.\n", called(got.Item), counted(len(args)-1, "agent"))
 			})
 		},
 	}
@@ -189,7 +196,7 @@ func (a *app) newRolloutsRollback() *cobra.Command {
 		Use:   "rollback ROLLOUT --scope failed|all",
 		Short: "Put agents back to their last healthy versions, as a new rollout",
 		Long: `Makes and starts a rollout that puts the agents of this one back, each to the
-version it was last well with. It begins at once and waits for no canaries.
+last healthy version. It begins at once and waits for no canaries.
 --scope failed puts back what failed, wherever it stands; all also what succeeded.
 Asked again it is the same rollout.`,
 		Example:           "  muster rollouts rollback ROLLOUT --scope all --why OPS-1234 --wait",
@@ -206,7 +213,7 @@ Asked again it is the same rollout.`,
 			}
 			id := got.Item.Id
 			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
-				fmt.Fprintf(w, "Rollout %s puts back %s of %s.\nFollow it with `muster rollouts watch %s`.\n", id, counted(got.Item.Counts.Total, "agent"), args[0], id)
+				fmt.Fprintf(w, "Rollout %s puts back %s of %s.\nFollow it with `muster rollouts watch %s`.\n", called(got.Item), counted(got.Item.Counts.Total, "agent"), args[0], id)
 			})
 		},
 	}

@@ -18,6 +18,14 @@ func versionWords(r adminapi.Rollout) string {
 	return deref(r.Plan.Version)
 }
 
+// called is a rollout's name, with its id.
+func called(r adminapi.Rollout) string {
+	if r.Plan.Name == "" {
+		return r.Id
+	}
+	return fmt.Sprintf("%q (%s)", r.Plan.Name, r.Id)
+}
+
 func bad(c adminapi.Counts) int { return c.Failed + c.RolledBack }
 
 func inFlight(c adminapi.Counts) int { return c.Offered + c.Upgrading + c.Verifying }
@@ -196,7 +204,7 @@ func printBatches(w io.Writer, batches []adminapi.Batch, most int) {
 			if b.Ring > 0 {
 				kind += fmt.Sprintf(" of ring %d", b.Ring)
 			}
-			add(b.Index, kind, b.Counts.Total, b.Counts.Succeeded, inFlight(b.Counts), b.Counts.Held, bad(b.Counts), batchState(b))
+			add(b.Index+1, kind, b.Counts.Total, b.Counts.Succeeded, inFlight(b.Counts), b.Counts.Held, bad(b.Counts), batchState(b))
 		}
 	})
 	if rest := len(batches) - (to - from); rest > 0 {
@@ -248,8 +256,11 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, most int) {
 	if p.Offline > 0 {
 		fmt.Fprintf(w, "; %d of them are away and upgrade when they return", p.Offline)
 	}
-	fmt.Fprintf(w, ".\n%d that match are left out.\n", len(p.Skipped))
-	fmt.Fprintf(w, "It takes at least %s, as upgrades have gone so far about %s.\n", durationWords(p.AtLeast), durationWords(p.Estimate))
+	fmt.Fprintln(w, ".")
+	if n := len(p.Skipped); n > 0 {
+		fmt.Fprintf(w, "Selected, but left out: %s.\n", counted(n, "agent"))
+	}
+	fmt.Fprintf(w, "It takes at least %s; at the pace of past upgrades about %s.\n", durationWords(p.AtLeast), durationWords(p.Estimate))
 	if len(p.Batches) > 0 {
 		fmt.Fprintln(w)
 		table(w, "BATCH\tKIND\tAGENTS\tAWAY\tBEGINS ABOUT\tENDS ABOUT\tFLEET AFTER", func(add func(...any)) {
@@ -258,7 +269,7 @@ func printRolloutPreview(w io.Writer, p adminapi.RolloutPreview, most int) {
 				if b.Ring > 0 {
 					kind += fmt.Sprintf(" of ring %d", b.Ring)
 				}
-				add(b.Index, kind, b.Size, b.Offline, b.StartAt.Local().Format(time.DateTime), b.EndAt.Local().Format(time.DateTime), fmt.Sprintf("%.1f %%", 100*b.Share))
+				add(b.Index+1, kind, b.Size, b.Offline, b.StartAt.Local().Format(time.DateTime), b.EndAt.Local().Format(time.DateTime), fmt.Sprintf("%.1f %%", 100*b.Share))
 			}
 		})
 		if rest := len(p.Batches) - previewBatchesShown; rest > 0 {
@@ -342,7 +353,7 @@ func printAgents(w io.Writer, p adminapi.RolloutPreview, most int) {
 			if !t.Online {
 				remark = "is away"
 			}
-			add(t.Hostname, t.AgentId, t.Batch, t.From, t.To, remark)
+			add(t.Hostname, t.AgentId, t.Batch+1, t.From, t.To, remark)
 		}
 		for _, s := range p.Skipped[:min(most, len(p.Skipped))] {
 			add(s.Hostname, s.AgentId, "-", s.Version, "-", s.Text)

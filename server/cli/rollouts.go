@@ -210,13 +210,16 @@ func (a *app) newRolloutsTargets() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "targets ROLLOUT",
 		Short:             "List the agents of a rollout, with where each stands and why",
-		Example:           "  muster rollouts targets ROLLOUT --state failed,rolled_back\n  muster rollouts targets ROLLOUT --batch 0 -o json | jq -r '.items[].agent_id'",
+		Example:           "  muster rollouts targets ROLLOUT --state failed,rolled_back\n  muster rollouts targets ROLLOUT --batch 1 -o json | jq -r '.items[].agent_id'",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{"state": states}
 			if cmd.Flags().Changed("batch") {
-				q.Set("batch", fmt.Sprint(batch))
+				if batch < 1 {
+					return &usageError{fmt.Errorf("--batch is %d, and the first batch is 1", batch)}
+				}
+				q.Set("batch", fmt.Sprint(batch-1)) // the API counts from 0
 			}
 			all, total, err := everyPage(limit, func(page, size int) ([]adminapi.Target, int, error) {
 				q.Set("page", fmt.Sprint(page))
@@ -230,7 +233,7 @@ func (a *app) newRolloutsTargets() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), adminapi.TargetList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
 				table(w, "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", func(add func(...any)) {
 					for _, t := range all {
-						add(t.Hostname, t.AgentId, t.Batch, t.State, firstOf(deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), plain(deref(t.Code)), "-"))
+						add(t.Hostname, t.AgentId, t.Batch+1, t.State, firstOf(deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), plain(deref(t.Code)), "-"))
 					}
 				})
 				if total > len(all) {
@@ -240,7 +243,7 @@ func (a *app) newRolloutsTargets() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only targets in these states: "+strings.Join(targetStates, ", "))
-	cmd.Flags().IntVar(&batch, "batch", 0, "only targets of this batch; the first is 0")
+	cmd.Flags().IntVar(&batch, "batch", 0, "only targets of this batch; the first is 1")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "how many")
 	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(targetStates))
 	return cmd

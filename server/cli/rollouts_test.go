@@ -34,7 +34,7 @@ func TestARolloutFromTheCommandLine(t *testing.T) {
 	// What a plan would do, from a file on standard input; nothing is kept.
 	plan := "name: to the web\nversion: 1.1.0\nselect: { policies: [default] }\nstrategy: { kind: canary, canary: { size: 1, approval: true } }\nhealth: { wait: 30m }\n"
 	got := o.tryWith(plan, "rollouts", "preview", "--file", "-", "--agents-shown", "5")
-	o.contains(got.out, "1 agent would be upgraded in 1 batch", "1 that match are left out", "runs version", "web-01", "web-02", "canary")
+	o.contains(got.out, "1 agent would be upgraded in 1 batch", "Selected, but left out: 1 agent.\nIt takes at least 30 min; at the pace of past upgrades about 32 min.", "runs version", "web-01", "web-02", "canary")
 	if list := asJSON[adminapi.RolloutList](o, "rollouts", "list"); list.Total != 0 {
 		t.Fatal("a preview of a plan made a rollout")
 	}
@@ -51,21 +51,22 @@ func TestARolloutFromTheCommandLine(t *testing.T) {
 	o.contains(o.run("rollouts", "status", id), "state      draft", "`muster rollouts start "+id+"`")
 	hash := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", id).Item.Hash
 	o.contains(o.run("rollouts", "preview", id), "muster rollouts start "+id+" --hash "+hash)
-	o.fails(2, []string{"rollouts", "start", id}, "there is no terminal to ask on")
+	o.fails(2, []string{"rollouts", "start", id}, "standard input is no terminal")
 	o.fails(1, []string{"rollouts", "watch", id}, "is a draft: start it with")
 
 	// The fleet changes in between: the start is refused, with the difference.
 	s.Enroll("web-03", "1.0.0").MustCheckin(nil)
 	o.fails(1, []string{"rollouts", "start", id, "--hash", hash}, "The fleet has changed since the preview: 1 more, 0 fewer", "+ web-03", "--accept-drift", "(2 agents)")
-	o.contains(o.run("rollouts", "start", id, "--hash", hash, "--accept-drift"), "Started "+id+" for 2 agents.", "`muster rollouts watch "+id+"`")
+	o.contains(o.run("rollouts", "start", id, "--hash", hash, "--accept-drift"), `Started "to all of the web" (`+id+") for 2 agents.", "`muster rollouts watch "+id+"`")
 
 	o.contains(o.run("rollouts", "list", "--state", "running"), id, "0/2")
 	o.contains(o.run("rollouts", "status", id), "state      running", "canary", "0 of 2 done")
 	o.contains(o.run("rollouts", "targets", id), "web-01", "web-03", "1.0.0", "1.1.0")
-	if got := asJSON[adminapi.TargetList](o, "rollouts", "targets", id, "--batch", "0"); len(got.Items) != 1 || got.Total != 1 {
-		t.Errorf("batch 0 has %+v", got)
+	o.fails(2, []string{"rollouts", "targets", id, "--batch", "0"}, "the first batch is 1")
+	if got := asJSON[adminapi.TargetList](o, "rollouts", "targets", id, "--batch", "1"); len(got.Items) != 1 || got.Total != 1 {
+		t.Errorf("batch 1 has %+v", got)
 	}
-	o.fails(1, []string{"rollouts", "targets", id, "--state", "odd"}, "query.state")
+	o.fails(1, []string{"rollouts", "targets", id, "--state", "odd"}, "muster: state: is \"odd\"")
 	o.contains(o.run("agents", "get", a.ID), "wanted     1.1.0", "rollout    to all of the web ("+id+")")
 	o.contains(o.run("agents", "why", a.ID), id, "to all of the web")
 	o.contains(o.run("agents", "why", current.ID, "--rollout", id), "1.1.0")
@@ -79,7 +80,7 @@ func TestARolloutFromTheCommandLine(t *testing.T) {
 	o.contains(o.run("rollouts", "resume", id), "goes on")
 	o.contains(o.run("rollouts", "pause", id, "--now", "--why", "alarms in fra"), "is paused. Go on with `muster rollouts resume "+id+"`")
 	o.contains(o.run("rollouts", "audit", id), "OPS-7", "alarms in fra", "first key")
-	o.fails(6, []string{"rollouts", "watch", id}, "rollout "+id+" is paused", "alarms in fra", "muster rollouts resume")
+	o.fails(6, []string{"rollouts", "watch", id}, "("+id+") is paused", "alarms in fra", "muster rollouts resume")
 	o.fails(2, []string{"rollouts", "force", id}, "--why is missing")
 	o.fails(1, []string{"rollouts", "approve", id}, "canaries")
 	o.fails(2, []string{"rollouts", "retry", id}, "--all-failed")
@@ -202,7 +203,7 @@ func TestWhatIsNotUnderstoodOfRollouts(t *testing.T) {
 		{"rollouts skip", "want one rollout id, and agents"},
 		{"rollouts force a", "--why is missing"},
 		{"rollouts watch a --timeout soon", "--timeout"},
-		{"agents why", "want one agent id"},
+		{"agents why", "want one agent, by id or host name"},
 		{"agents why a --at soon", "--at is \"soon\""},
 		{"exposure set", "nothing to set"},
 		{"freezes add", "the freeze's name"},
@@ -240,7 +241,7 @@ func TestTheServersRefusalPointsIntoTheFile(t *testing.T) {
 	plan = "name: x\nversion: 1.1.0\nselect:\n  kuery: 'tags: (prod'\nstrategy: { kind: rolling }\n"
 	for _, verb := range []string{"create", "preview"} {
 		args := []string{"rollouts", verb, "--file", "-"}
-		o.failed(o.tryWith(plan, args...), 1, args, "standard input:4: select.kuery: Kuery is malformed: ", "\ntags: (prod\n           ^")
+		o.failed(o.tryWith(plan, args...), 1, args, "standard input:4: select.kuery: the query cannot be read: ", "\ntags: (prod\n           ^")
 	}
 	// The example is a plan that the server takes, once there is its package.
 	got := o.tryWith(o.run("rollouts", "example"), "rollouts", "create", "--file", "-", "--preview")
@@ -262,7 +263,7 @@ func TestGuardRails(t *testing.T) {
 	if got := asJSON[adminapi.ExposureRuleItem](o, "exposure", "set", "--off"); got.Item.Enabled || got.Item.Percent != 20 {
 		t.Errorf("off is %+v", got.Item)
 	}
-	o.fails(1, []string{"exposure", "set", "--percent", "500"}, "body.percent")
+	o.fails(1, []string{"exposure", "set", "--percent", "500"}, "muster: percent: is 500")
 	o.fails(2, []string{"exposure", "set", "--per", "site"}, "--per is")
 
 	id := asJSON[adminapi.FreezeItem](o, "freezes", "add", "end of year", "--from", "2096-12-18", "--to", "2097-01-04 08:00").Item.Id
@@ -314,7 +315,7 @@ func TestIncidentsAndWebhooks(t *testing.T) {
 		t.Errorf("the secret is %q", *hook.Secret)
 	}
 	o.contains(o.run("webhooks", "add", "other", "https://127.0.0.1:1/y"), "Its secret", "muster webhooks test")
-	o.contains(o.run("webhooks", "list"), hook.Id, "chat", "rollout.paused", "all of rollouts", "enabled")
+	o.contains(o.run("webhooks", "list"), hook.Id, "chat", "rollout.paused", "all rollout events", "enabled")
 	o.contains(o.run("webhooks", "disable", hook.Id), "disabled")
 	o.contains(o.run("webhooks", "list"), "disabled")
 	o.contains(o.run("webhooks", "enable", hook.Id), "enabled")

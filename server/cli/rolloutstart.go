@@ -47,10 +47,13 @@ there is nobody to ask: pass --yes.`,
 				return &usageError{errors.New("--wait follows a rollout that was started: add --start")}
 			}
 			if start && !yes && !isTerminal(cmd.InOrStdin()) {
-				return &usageError{errors.New("there is no terminal to ask on: add --yes to start what the preview says")}
+				return &usageError{errors.New("standard input is no terminal, so nobody can confirm the preview: add --yes to start without a question, or make the draft without --start")}
 			}
 			file, err := flags.plan(cmd)
 			if err != nil {
+				return err
+			}
+			if err := a.nameAgents(cmd.Context(), &file, flags); err != nil {
 				return err
 			}
 			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollouts", createRequest{file.plan, why})
@@ -120,6 +123,9 @@ refuses if the fleet has changed since. Of a plan (--file, or flags as of
 			if err != nil {
 				return err
 			}
+			if err := a.nameAgents(cmd.Context(), &file, flags); err != nil {
+				return err
+			}
 			got, err := call[adminapi.RolloutPreviewItem](cmd.Context(), a, http.MethodPost, "/api/v1/rollout_preview", createRequest{Plan: file.plan})
 			if err != nil {
 				return file.locate(err)
@@ -176,7 +182,7 @@ as it is now. Without --hash it is previewed and shown first, and you are asked.
 				return a.startRollout(cmd, args[0], req, follow)
 			}
 			if !yes && !isTerminal(cmd.InOrStdin()) {
-				return &usageError{errors.New("there is no terminal to ask on: pass the preview's --hash, or --yes to start what the preview says")}
+				return &usageError{errors.New("standard input is no terminal, so nobody can confirm the preview: pass its --hash, or --yes to start without a question")}
 			}
 			return a.previewAndStart(cmd, args[0], req, yes, follow)
 		},
@@ -225,7 +231,7 @@ func (a *app) startRollout(cmd *cobra.Command, id string, req adminapi.StartRoll
 		return err
 	}
 	return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
-		fmt.Fprintf(w, "Started %s for %s.\nFollow it with `muster rollouts watch %s`.\n", id, counted(got.Item.Counts.Total, "agent"), id)
+		fmt.Fprintf(w, "Started %s for %s.\nFollow it with `muster rollouts watch %s`.\n", called(got.Item), counted(got.Item.Counts.Total, "agent"), id)
 	})
 }
 

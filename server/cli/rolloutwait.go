@@ -115,22 +115,22 @@ func leftAlone(ctx context.Context, id string, timeout time.Duration) error {
 func outcome(r adminapi.Rollout, attended bool) (code int, text string) {
 	switch r.State {
 	case adminapi.RolloutCompleted:
-		return 0, fmt.Sprintf("rollout %s completed: %d of %s run %s", r.Id, r.Counts.Succeeded, counted(r.Counts.Total, "agent"), versionWords(r))
+		return 0, fmt.Sprintf("rollout %s completed: %d of %s run %s", called(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), versionWords(r))
 	case adminapi.RolloutFailed:
 		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %d. See them with `muster rollouts targets %s --state failed,rolled_back`, put them back with `muster rollouts rollback %s --scope failed`",
-			r.Id, bad(r.Counts), r.Counts.Total, r.Id, r.Id)
+			called(r), bad(r.Counts), r.Counts.Total, r.Id, r.Id)
 	case adminapi.RolloutRolledBack:
-		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", r.Id, firstOf(deref(r.RolledBackBy), "another"))
+		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", called(r), firstOf(deref(r.RolledBackBy), "another"))
 	case adminapi.RolloutCancelled:
-		return exitCancelled, fmt.Sprintf("rollout %s was cancelled: %d of %s run %s", r.Id, r.Counts.Succeeded, counted(r.Counts.Total, "agent"), versionWords(r))
+		return exitCancelled, fmt.Sprintf("rollout %s was cancelled: %d of %s run %s", called(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), versionWords(r))
 	case adminapi.RolloutDraft:
-		return 1, fmt.Sprintf("rollout %s is a draft: start it with `muster rollouts start %s`", r.Id, r.Id)
+		return 1, fmt.Sprintf("rollout %s is a draft: start it with `muster rollouts start %s`", called(r), r.Id)
 	case adminapi.RolloutPaused:
 		return pausedOutcome(r, attended)
 	case adminapi.RolloutRunning:
 		for _, w := range deref(r.Waiting) {
 			if w.Code == "approval" && !attended {
-				return exitOperator, fmt.Sprintf("rollout %s waits for an approval: %s. Give it with `muster rollouts approve %s --wait`", r.Id, sentence(w.Text), r.Id)
+				return exitOperator, fmt.Sprintf("rollout %s waits for an approval: %s. Give it with `muster rollouts approve %s --wait`", called(r), sentence(w.Text), r.Id)
 			}
 		}
 	}
@@ -141,14 +141,14 @@ func pausedOutcome(r adminapi.Rollout, attended bool) (code int, text string) {
 	stop := deref(r.Stop)
 	switch stop.Kind {
 	case adminapi.StopThreshold, adminapi.StopCanary, adminapi.StopExposure, adminapi.StopDeadline:
-		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Go on with `muster rollouts resume %s --why …`, or back with `muster rollouts rollback %s --scope failed`", r.Id, sentence(stop.Text), r.Id, r.Id)
+		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Go on with `muster rollouts resume %s --why …`, or back with `muster rollouts rollback %s --scope failed`", called(r), sentence(stop.Text), r.Id, r.Id)
 	case adminapi.StopRollback:
 		return 0, "" // it ends when its rollback does
 	}
 	if attended {
 		return 0, ""
 	}
-	return exitOperator, fmt.Sprintf("rollout %s is paused: %s. Go on with `muster rollouts resume %s --wait`", r.Id, firstOf(sentence(stop.Text), "an operator paused it"), r.Id)
+	return exitOperator, fmt.Sprintf("rollout %s is paused: %s. Go on with `muster rollouts resume %s --wait`", called(r), firstOf(sentence(stop.Text), "an operator paused it"), r.Id)
 }
 
 // sentence is a sentence that goes on.

@@ -155,7 +155,7 @@ func trustFlags(root *string, publisherKeys []string) string {
 	case len(publisherKeys) > 0:
 		return "--trust-key " + strings.Join(publisherKeys, " --trust-key ")
 	}
-	return "--trust-key <publisher key>"
+	return "--trust-root <digest of the publishers' root>"
 }
 
 func (s started) human() string {
@@ -181,9 +181,9 @@ Log in to the web UI (your browser will ask about the new CA once):
   %s
 Log in on the command line:
   muster login --url %s --ca-pin %s
-Enrol a host, from an unpacked package, with the public key you sign packages with:
-  %s
-`, s.AdminKey, s.LoginURL, s.AdminURL, s.CAPin, s.EnrollCommand)
+Then publish a package with `+"`muster package push`"+`; `+"`muster keys create`"+` prints the command
+that installs it on a host and enrols it.
+`, s.AdminKey, s.LoginURL, s.AdminURL, s.CAPin)
 	return b.String()
 }
 

@@ -4,15 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -24,6 +28,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
 
@@ -53,10 +58,11 @@ func (t target) resolve() (target, error) {
 		if err == nil {
 			dec := yaml.NewDecoder(bytes.NewReader(data))
 			dec.KnownFields(true)
-			err = dec.Decode(&saved)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return t, fmt.Errorf("%s: %w: log in again with `muster login`", path, err)
+			if dec.Decode(&saved) != nil {
+				return t, fmt.Errorf("%s is not what `muster login` writes: log in again with it", path)
+			}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return t, fmt.Errorf("%w: log in again with `muster login`", err)
 		}
 	}
 	fill := func(v *string, env, file string) {
@@ -133,35 +139,103 @@ func (t target) do(ctx context.Context, method, path string, header http.Header,
 	}
 	defer resp.Body.Close()
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	if (resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed) && t.isAgentsPort(ctx, c) {
+		return nil, fmt.Errorf("%s is the port for agents: pass the one of the admin API, 8221 unless configured otherwise, as --url", t.URL)
+	}
 	var e adminapi.Error
 	if json.Unmarshal(b, &e) != nil || e.Message == "" {
 		return nil, &refusal{status: resp.StatusCode, message: fmt.Sprintf("%s answered %s to %s %s: is it the admin API of a Muster server?", t.URL, resp.Status, method, path)}
 	}
-	return nil, &refusal{status: resp.StatusCode, message: e.Message, body: b}
+	return nil, refuse(resp.StatusCode, e.Message, b)
+}
+
+// isAgentsPort asks for the status that an agents' port, and no admin API, gives
+// without a key.
+func (t target) isAgentsPort(ctx context.Context, c *http.Client) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(t.URL, "/")+agentapi.PathStatus, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	var s agentapi.Status
+	return json.NewDecoder(io.LimitReader(resp.Body, maxRefusal)).Decode(&s) == nil && s.Status != ""
 }
 
 // maxRefusal fits the difference of a fleet of 10,000 agents to a preview.
 const maxRefusal = 4 << 20
 
-// refusal is the server's own answer, in its words.
+// refusal is an error that the server has answered.
 type refusal struct {
 	status  int
+	field   string // of the request, such as plan.select; empty if none is at fault
 	message string
 	body    []byte
 }
 
-func (r *refusal) Error() string { return r.message }
+func (r *refusal) Error() string {
+	if r.field == "" {
+		return r.message
+	}
+	return r.field + ": " + r.message
+}
 
+// requestField is how the API names a field of a request.
+var requestField = regexp.MustCompile(`(?s)^\[request (?:body|query|params)\.?([^\]]*?(?:\[\d+\][^\]]*?)*)\]: (.*)$`)
+
+// refuse says what the API has answered in the words of the command line.
+func refuse(status int, message string, body []byte) *refusal {
+	r := &refusal{status: status, message: message, body: body}
+	if m := requestField.FindStringSubmatch(message); m != nil {
+		r.field, r.message = m[1], m[2]
+	}
+	r.message = strings.Replace(r.message, "Kuery is malformed: ", "the query cannot be read: ", 1)
+	return r
+}
+
+// explain says what keeps a request from being answered, and what to do.
 func (t target) explain(err error) error {
+	var (
+		unknown  x509.UnknownAuthorityError
+		name     x509.HostnameError
+		invalid  x509.CertificateInvalidError
+		notTLS   tls.RecordHeaderError
+		notFound *net.DNSError
+		network  net.Error
+	)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nobody listens at %s: is the server running?", t.URL)
 	case errors.Is(err, capin.ErrMismatch):
-		return fmt.Errorf("%w: compare --ca-pin with what the server printed; if they differ, this is not your server", err)
-	case strings.Contains(err.Error(), "certificate signed by unknown authority"):
-		return fmt.Errorf("%w: pass --ca-pin with the fingerprint the server printed", err)
+		return fmt.Errorf("the certificate of %s does not come from the pinned CA: compare --ca-pin with what the server printed; if they differ, this is not your server", t.URL)
+	case errors.As(err, &unknown):
+		return fmt.Errorf("this machine does not know the CA of %s: pass --ca-pin with the fingerprint the server printed", t.URL)
+	case errors.As(err, &name):
+		return fmt.Errorf("the certificate of %s is for %s, not for %s: use one of these names in --url, or add the name to tls.names of the server's configuration",
+			t.URL, certificateNames(name.Certificate), name.Host)
+	case errors.As(err, &invalid):
+		return fmt.Errorf("the certificate of %s is not valid now: check the clock of this machine, and the server's certificate", t.URL)
+	case errors.As(err, &notTLS):
+		return fmt.Errorf("%s does not speak TLS: check the port in --url", t.URL)
+	case errors.As(err, &notFound):
+		return fmt.Errorf("no host has the name %s: check --url", notFound.Name)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s did not answer within %s: try again; if it lasts, see the server's log", t.URL, requestTimeout)
+	case errors.As(err, &network) && network.Timeout():
+		return fmt.Errorf("%s cannot be reached, no answer came in time: check the address, and firewalls between", t.URL)
 	}
 	return err
+}
+
+func certificateNames(c *x509.Certificate) string {
+	names := append([]string{}, c.DNSNames...)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return strings.Join(names, ", ")
 }
 
 // call does a JSON request against the resolved target.
@@ -193,7 +267,9 @@ func send[T any](ctx context.Context, t target, method, path string, in any) (T,
 		return out, err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+	if err := json.NewDecoder(resp.Body).Decode(&out); errors.Is(err, context.DeadlineExceeded) {
+		return out, t.explain(err)
+	} else if err != nil {
 		return out, fmt.Errorf("%s %s: the answer is not what this version expects: %w", method, path, err)
 	}
 	return out, nil

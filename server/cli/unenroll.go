@@ -22,13 +22,14 @@ func (a *app) newAgentsUnenroll() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unenroll {AGENT… | --kuery QUERY}",
 		Short: "Ask agents to leave, or put them out",
-		Long: `Asks the agents named by id, or those that a query selects, to leave the fleet.
+		Long: `Asks the agents named by id or host name, or those that a query selects, to leave
+the fleet.
 Each acknowledges and stops; one that is away leaves when it is back. --revoke
 puts them out at once, without asking: their keys no longer work.
 
 For a query it says how many agents there are and asks. Without a terminal there
 is nobody to ask: pass --yes.`,
-		Example: `  muster agents unenroll 4kz…
+		Example: `  muster agents unenroll web-01
   muster agents unenroll --kuery 'tags: lab and status: online' --dry-run
   muster agents unenroll --kuery 'status: inactive' --revoke --yes`,
 		Args:              chosen.check,
@@ -36,7 +37,11 @@ is nobody to ask: pass --yes.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ask := chosen.kuery != "" && !yes && !dryRun
 			if ask && !isTerminal(cmd.InOrStdin()) {
-				return &usageError{errors.New("there is no terminal to ask on: look with --dry-run, then add --yes to unenrol what it says")}
+				return &usageError{errors.New("standard input is no terminal, so there is nobody to ask: look with --dry-run, then add --yes to unenrol what it says")}
+			}
+			args, err := a.agentIDs(cmd.Context(), args)
+			if err != nil {
+				return err
 			}
 			preview, err := call[adminapi.UnenrollPreview](cmd.Context(), a, http.MethodPost, "/api/v1/unenroll_preview", adminapi.UnenrollPreviewRequest{
 				Agents: chosen.selection(args), IncludeInactive: chosen.includeInactive(), Revoke: &revoke, Force: &force,

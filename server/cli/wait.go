@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,19 +52,20 @@ func awaitRollback(p adminapi.RollbackPreview) []awaited {
 // watched as well as acknowledged, for only then the version stays. A server that
 // does not answer is waited for too. It returns how many did not reach their
 // target.
-func (a *app) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []awaited) (failed int, err error) {
+func (a *app) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []awaited, timeout time.Duration) (failed int, err error) {
 	say := func(host, phase string) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), host, phase)
 	}
 	waiting := map[string]string{} // agent id to the phase last shown
-	target := map[string]string{}
+	target, host := map[string]string{}, map[string]string{}
 	for _, one := range agents {
+		host[one.id] = firstOf(one.host, one.id)
 		if one.refused == "" {
 			waiting[one.id], target[one.id] = "", one.target
 			continue
 		}
 		failed++
-		say(firstOf(one.host, one.id), one.refused)
+		say(host[one.id], one.refused)
 	}
 	tick := time.NewTicker(waitInterval)
 	defer tick.Stop()
@@ -75,7 +78,7 @@ func (a *app) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []
 				return failed, err
 			case err != nil:
 				if ctx.Err() == nil && shown != err.Error() {
-					say(id, err.Error())
+					say(host[id], err.Error())
 					waiting[id] = err.Error()
 				}
 				continue
@@ -97,7 +100,11 @@ func (a *app) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []
 		}
 		select {
 		case <-ctx.Done():
-			return failed, fmt.Errorf("still waiting for %d of %d agents: %w", len(waiting), len(agents), ctx.Err())
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return failed, ctx.Err()
+			}
+			return failed, fmt.Errorf("after %s (--timeout) %d of %s not done, such as %s; the upgrade goes on: see `muster agents list`",
+				timeout, len(waiting), counted(len(agents), "agent"), host[slices.Min(slices.Collect(maps.Keys(waiting)))])
 		case <-tick.C:
 		}
 	}

@@ -23,7 +23,7 @@ be delivered is tried again for a while, and then kept as a dead letter.`,
 	}
 	cmd.AddCommand(a.newWebhooksList(), a.newWebhooksAdd(), a.newWebhooksDead(),
 		a.newWebhooksVerb("remove", "Remove a webhook", "removed", http.MethodDelete, ""),
-		a.newWebhooksVerb("test", "Send a ping now", "it was taken", http.MethodPost, "/test"),
+		a.newWebhooksVerb("test", "Send a ping now", "the receiver accepted the ping", http.MethodPost, "/test"),
 		a.newWebhooksVerb("enable", "Send to a webhook again", "enabled", http.MethodPost, "/enable"),
 		a.newWebhooksVerb("disable", "Send nothing to a webhook until it is enabled", "disabled", http.MethodPost, "/disable"),
 		a.newWebhooksRedeliver())
@@ -47,7 +47,7 @@ func (a *app) newWebhooksList() *cobra.Command {
 						if deref(h.Disabled) {
 							state = "disabled"
 						}
-						add(h.Id, h.Name, h.Url, firstOf(strings.Join(deref(h.Events), ", "), "all of rollouts"), state, h.CreatedBy)
+						add(h.Id, h.Name, h.Url, firstOf(strings.Join(deref(h.Events), ", "), "all rollout events"), state, h.CreatedBy)
 					}
 				})
 			})
@@ -93,7 +93,7 @@ func (a *app) newWebhooksAdd() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&events, "event", nil, "only events of this type, such as rollout.paused (default: all of rollouts but their progress)")
+	cmd.Flags().StringArrayVar(&events, "event", nil, "only events of this type, such as rollout.paused (default: all rollout events but progress)")
 	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file that holds the secret (default: one is made)")
 	return cmd
 }

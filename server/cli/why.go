@@ -20,10 +20,10 @@ func (a *app) newAgentsWhy() *cobra.Command {
 		Long: `Gives the reasons that keep an agent from the version of a rollout, or that took
 it there, the widest first. Without --rollout it is the rollout that has the agent,
 or had it last. --at asks about a moment in the past.`,
-		Example: `  muster agents why 4kz…
-  muster agents why 4kz… --rollout ROLLOUT --at "2h ago"
-  muster agents why 4kz… --at "2026-11-21 14:00"`,
-		Args:              oneArg("one agent id"),
+		Example: `  muster agents why web-01
+  muster agents why web-01 --rollout ROLLOUT --at "2h ago"
+  muster agents why web-01 --at "2026-11-21 14:00"`,
+		Args:              oneAgent,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := url.Values{}
@@ -37,7 +37,11 @@ or had it last. --at asks about a moment in the past.`,
 				}
 				q.Set("at", t.UTC().Format(time.RFC3339))
 			}
-			got, err := call[adminapi.ExplanationItem](cmd.Context(), a, http.MethodGet, "/api/v1/agents/"+url.PathEscape(args[0])+"/why?"+q.Encode(), nil)
+			id, err := a.agentID(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			got, err := call[adminapi.ExplanationItem](cmd.Context(), a, http.MethodGet, "/api/v1/agents/"+url.PathEscape(id)+"/why?"+q.Encode(), nil)
 			if err != nil {
 				return err
 			}
