@@ -105,7 +105,7 @@ test("a query that is wrong is pointed at, and the rows before stay to look at",
   await page.keyboard.press("Escape");
   await page.keyboard.press("Enter");
   const fault = page.getByRole("alert");
-  await expect(fault).toContainText("Kuery is malformed");
+  await expect(fault).toContainText("The query cannot be read");
   await expect(fault.getByLabel("Where the query is wrong")).toHaveText("tags: prod and ( ^");
   await expect(page.getByTestId("answer")).toHaveAttribute("inert");
   await expect(page.getByTestId("answer").locator("tbody tr")).toHaveCount(10);
@@ -113,7 +113,7 @@ test("a query that is wrong is pointed at, and the rows before stay to look at",
   await page.emulateMedia({ colorScheme: "dark" });
   await expectAccessible(page, "a wrong query in the dark");
   await page.reload();
-  await expect(fault).toContainText("Kuery is malformed");
+  await expect(fault).toContainText("The query cannot be read");
   await expect(bar).toHaveValue("tags: prod and (");
   await page.getByRole("button", { name: "Help on queries" }).click();
   const help = page.getByRole("dialog", { name: "Help on queries" });

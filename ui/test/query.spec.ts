@@ -49,7 +49,7 @@ test("a query is written with suggestions, narrows the list, is pointed at where
   await page.keyboard.press("Escape");
   await page.keyboard.press("Enter");
   const fault = page.getByRole("alert");
-  await expect(fault).toContainText("Kuery is malformed");
+  await expect(fault).toContainText("The query cannot be read");
   await expect(fault.getByLabel("Where the query is wrong")).toHaveText(/\^$/);
   await expect(rows).toHaveCount(web.length);
   await expectAccessible(page, "a query that is wrong");

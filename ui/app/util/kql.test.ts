@@ -42,7 +42,7 @@ test.each([
 
 test("a refusal is a sentence and, below it, what the server drew", () => {
   expect(faultOf('[request query.kuery]: Kuery is malformed: Expected a value\nstatus:  \n-------^')).toEqual({
-    what: "Kuery is malformed: Expected a value", place: "status:  \n-------^",
+    what: "The query cannot be read: Expected a value", place: "status:  \n-------^",
   });
   expect(faultOf("[request query.kuery]: is too long")).toEqual({ what: "is too long", place: "" });
   expect(faultOf("perPage [x] is odd")).toEqual({ what: "perPage [x] is odd", place: "" });

@@ -51,7 +51,7 @@ export interface Fault {
 /** faultOf takes the server's refusal of a query apart: its first line says what, the others where. */
 export function faultOf(message: string): Fault {
   const [first = "", ...lines] = message.split("\n");
-  return { what: first.replace(/^\[request [\w.]+\]: /, ""), place: lines.join("\n") };
+  return { what: first.replace(/^\[request [\w.]+\]: /, "").replace(/^Kuery is malformed: /, "The query cannot be read: "), place: lines.join("\n") };
 }
 
 /** quoted is a text as a phrase of a query. */
