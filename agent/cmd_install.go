@@ -108,7 +108,7 @@ func enrollCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:     "enroll",
-		Short:   "Introduce the installed agent to a server",
+		Short:   "Enrol the installed agent with a server",
 		Example: `  muster-agent enroll --url https://fleet.example.com:8220 --token T --ca-pin sha256:… --trust-root sha256:…`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -1,4 +1,4 @@
-// Package setup brings an agent onto a host, introduces it to its server, and
+// Package setup brings an agent onto a host, enrols it with its server, and
 // takes it away again. The command line calls it; the running agent does not.
 // Whatever fails, the host is left as it was.
 package setup
@@ -29,7 +29,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/beacon"
 )
 
-// Enrollment is what an operator says to introduce a host to its server.
+// Enrollment is what an operator gives to enrol a host with its server.
 type Enrollment struct {
 	URL   string
 	Token string
@@ -102,9 +102,9 @@ func ParseKeys(given []string) (trust.Keyring, error) {
 	return ring, nil
 }
 
-// session is an enrolment whose server and publishers are known, and that
+// enrollmentSession is an enrolment whose server and publishers are known, and that
 // has changed nothing yet.
-type session struct {
+type enrollmentSession struct {
 	Enrollment
 	id     identity.Identity
 	ring   trust.Keyring // of hosts without a root
@@ -113,12 +113,12 @@ type session struct {
 }
 
 // prepare asks the server for what the operator has named by digest.
-func (e Enrollment) prepare(ctx context.Context) (*session, error) {
+func (e Enrollment) prepare(ctx context.Context) (*enrollmentSession, error) {
 	ring, err := e.check()
 	if err != nil {
 		return nil, err
 	}
-	s := &session{Enrollment: e, ring: ring, id: identity.Identity{ServerURL: strings.TrimRight(e.URL, "/")}}
+	s := &enrollmentSession{Enrollment: e, ring: ring, id: identity.Identity{ServerURL: strings.TrimRight(e.URL, "/")}}
 	for _, k := range ring {
 		s.id.TrustedKeys = append(s.id.TrustedKeys, k.String())
 	}
@@ -142,18 +142,18 @@ func (e Enrollment) prepare(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-func (s *session) close() { s.server.HTTP.CloseIdleConnections() }
+func (s *enrollmentSession) close() { s.server.HTTP.CloseIdleConnections() }
 
-func (s *session) fetchRoot(ctx context.Context) ([]byte, error) {
+func (s *enrollmentSession) fetchRoot(ctx context.Context) ([]byte, error) {
 	if !strings.HasPrefix(s.TrustRoot, "sha256:") {
 		return os.ReadFile(s.TrustRoot)
 	}
 	return tuf.FetchRoot(ctx, s.server.TrustFile, s.TrustRoot)
 }
 
-// pin makes the root the one this host believes, and gives who then decides what
+// pin makes the root the one this host trusts, and returns what then decides what
 // may be installed.
-func (s *session) pin(d disk.Disk, top string) (trust.Authority, error) {
+func (s *enrollmentSession) pin(d disk.Disk, top string) (trust.Authority, error) {
 	dir := layout.Path(top, layout.TrustDir)
 	if s.root == nil {
 		// What an earlier enrolment trusted must not decide any more.
@@ -167,7 +167,7 @@ func (s *session) pin(d disk.Disk, top string) (trust.Authority, error) {
 
 const opEnroll = "enroll"
 
-// Enroll introduces the host under top to a server and stores its identity.
+// Enroll enrols the host under top with a server and stores its identity.
 // running is the version the agent will report.
 func Enroll(ctx context.Context, d disk.Disk, top string, e Enrollment, running manifest.Identity, h host.Info) (*identity.Identity, error) {
 	s, err := e.prepare(ctx)
@@ -178,7 +178,7 @@ func Enroll(ctx context.Context, d disk.Disk, top string, e Enrollment, running 
 	return s.enroll(ctx, d, top, running, h)
 }
 
-func (s *session) enroll(ctx context.Context, d disk.Disk, top string, running manifest.Identity, h host.Info) (*identity.Identity, error) {
+func (s *enrollmentSession) enroll(ctx context.Context, d disk.Disk, top string, running manifest.Identity, h host.Info) (*identity.Identity, error) {
 	full := manifest.Package{Version: running.Version, Snapshot: running.Snapshot}.FullVersion()
 	s.server.Version = full
 	resp, err := s.server.Enroll(ctx, s.Token, agentapi.EnrollRequest{
@@ -230,7 +230,7 @@ func pinCA(ctx context.Context, e Enrollment, id *identity.Identity) error {
 }
 
 // explain says which flag a refusal of the enrolment is about.
-func (s *session) explain(ctx context.Context, err error) error {
+func (s *enrollmentSession) explain(ctx context.Context, err error) error {
 	var refusal *gateway.StatusError
 	switch {
 	case !errors.As(err, &refusal):
@@ -243,14 +243,14 @@ func (s *session) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// isAdminPort says whether the server tells its status to nobody without a key,
-// as admin APIs do and agents' ports do not.
-func (s *session) isAdminPort(ctx context.Context) bool {
+// isAdminPort says whether the server refuses to tell its status in the agents'
+// protocol and without a key, as admin APIs do and agents' ports do not.
+func (s *enrollmentSession) isAdminPort(ctx context.Context) bool {
 	_, err := s.server.Status(ctx)
 	var refusal *gateway.StatusError
-	return errors.As(err, &refusal) && refusal.HTTPStatus == http.StatusUnauthorized
+	return errors.As(err, &refusal) && refusal.HTTPStatus/100 == 4 && refusal.HTTPStatus != http.StatusTooManyRequests
 }
 
-func (s *session) wrongPort() error {
+func (s *enrollmentSession) wrongPort() error {
 	return fmt.Errorf("--url: %s is not the port for agents: pass that one, 8220 unless configured otherwise; the admin API and the web UI have another", s.id.ServerURL)
 }

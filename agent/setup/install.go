@@ -52,7 +52,7 @@ type Installation struct {
 	Services Services
 }
 
-// Installed is what came of it.
+// Installed is the result of an installation.
 type Installed struct {
 	Version  manifest.Identity
 	Service  string
@@ -66,7 +66,7 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	if err != nil {
 		return out, err
 	}
-	var s *session
+	var s *enrollmentSession
 	if i.Enrollment != nil {
 		if s, err = i.Enrollment.prepare(ctx); err != nil {
 			return out, err
@@ -130,7 +130,7 @@ func (i Installation) checkTop() (existed bool, err error) {
 	return true, nil
 }
 
-func (i Installation) unpack(ctx context.Context, s *session) (manifest.Package, error) {
+func (i Installation) unpack(ctx context.Context, s *enrollmentSession) (manifest.Package, error) {
 	if i.Package == "" {
 		return i.copyRunning()
 	}
@@ -153,7 +153,7 @@ func (i Installation) unpack(ctx context.Context, s *session) (manifest.Package,
 
 // authority decides whether the package may be installed: what the host will
 // trust later, or the keys that were named for this package alone.
-func (i Installation) authority(s *session) (trust.Authority, error) {
+func (i Installation) authority(s *enrollmentSession) (trust.Authority, error) {
 	if s != nil {
 		return s.pin(i.Disk, i.Top)
 	}
