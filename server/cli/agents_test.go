@@ -125,8 +125,14 @@ func TestAnAgentIsNamedByItsHostName(t *testing.T) {
 	}
 	o.contains(o.run("agents", "get", `od"d`), quoted.ID)
 	for _, verb := range [][]string{
-		{"agents", "get"}, {"agents", "why"}, {"agents", "upgrade", "--version", "1.1.0"}, {"agents", "rollback"}, {"agents", "unenroll"},
-		{"rollouts", "retry", "r"}, {"rollouts", "skip", "r"}, {"rollouts", "create", "--version", "1.1.0", "--agents"},
+		{"agents", "get"},
+		{"agents", "why"},
+		{"agents", "upgrade", "--version", "1.1.0"},
+		{"agents", "rollback"},
+		{"agents", "unenroll"},
+		{"rollouts", "retry", "r"},
+		{"rollouts", "skip", "r"},
+		{"rollouts", "create", "--version", "1.1.0", "--agents"},
 	} {
 		o.fails(1, append(verb, "web-10"), "no agent with the id or host name web-10: did you mean "+web.ID+" (web-01, online)?", "`muster agents list`")
 		o.fails(1, append(verb, "mail"), "no agent with the id or host name mail: `muster agents list`")

@@ -33,12 +33,13 @@ func TestAHostThatMayNotEnrolIsNotInstalled(t *testing.T) {
 	for name, c := range map[string]struct{ flag, value, want string }{
 		"a token that was never made":     {"--token", "bm90OmFrZXk=", "enrollment token is not valid"},
 		"a revoked token":                 {"--token", revokedToken, "revoked"},
-		"a token that is not one":         {"--token", "???", "base64"},
+		"a token that is not one":         {"--token", "???", "no enrollment token"},
 		"the pin of another CA":           {"--ca-pin", capin.Of([]byte("another")), "--ca-pin"},
 		"a pin that is not one":           {"--ca-pin", "sha256:12", "64 hexadecimal digits"},
 		"a server that is not there":      {"--url", "https://" + nobody, "nobody listens there"},
 		"a publisher key that is not one": {"--trust-key", "RWQnope", "key"},
 		"no publisher key":                {"--trust-key", "", "--trust-key"},
+		"the admin API's port":            {"--url", info.AdminURL, "is not the port for agents"},
 		"an address without https":        {"--url", "http://fleet.example.com:8220", "https"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +90,7 @@ func TestUpgradesThatCannotBeAreRefusedBeforeTheyBegin(t *testing.T) {
 		"a version that is none":       {[]string{"--version", "latest", h.ID}, "three numbers"},
 		"a package for another system": {[]string{"--version", "1.1.0", h.ID}, "none of the agents can be upgraded"},
 		"the version it runs":          {[]string{"--version", "1.0.0", h.ID}, "none of the agents can be upgraded"},
-		"an agent that is not there":   {[]string{"--version", "1.0.0", "nobody"}, "none of the agents can be upgraded"},
+		"an agent that is not there":   {[]string{"--version", "1.0.0", "nobody"}, "there is no agent with the id or host name nobody"},
 		"no agent":                     {[]string{"--version", "1.0.0"}, "no agents are named"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +129,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 		"a port that is taken":           {[]string{"--agents-listen", taken.Addr().String()}, []string{"agents.listen", "address already in use", "--agents-listen"}},
 		"an address that is none":        {[]string{"--admin-listen", "8221"}, []string{"admin.listen", "host:port"}},
 		"a configuration not there":      {[]string{"--config", "/nowhere/server.yml"}, []string{"/nowhere/server.yml"}},
-		"a key nobody knows":             {[]string{"--config", config("agent: {listen: ':1'}")}, []string{"field agent not found", "--example-config"}},
+		"a key nobody knows":             {[]string{"--config", config("agent: {listen: ':1'}")}, []string{"there is no key agent", "--example-config"}},
 		"a value that is not understood": {[]string{"--config", config("checkin: {poll: soon}")}, []string{"soon"}},
 		"half a certificate":             {[]string{"--config", config("tls: {key: /x}")}, []string{"certificate and key go together"}},
 		"a damaged store":                {[]string{"--data", damaged}, []string{"muster.db"}},
