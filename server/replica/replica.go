@@ -290,8 +290,6 @@ func (r *Replica) Run(ctx context.Context) error {
 		running.Go(func() { loop(loops) })
 	}
 	running.Go(func() { r.tickets.Rotate(loops, r.agentTLS) })
-	// The first to look at the list of agents need not wait for the whole to be read.
-	running.Go(func() { store.KnownStatuses(loops, r.opts.Store.Agents(), store.AgentFilter{}, nil, r.opts.Now.UTC()) })
 	servers := r.servers()
 	failed := make(chan error, len(servers))
 	for _, s := range servers {

@@ -177,9 +177,6 @@ type AgentQuery struct {
 	Desc   bool
 	Offset int
 	Limit  int // zero: the total alone
-	// Untotaled says that the total is known already, so that List may return any: to
-	// count a fleet takes a hundred times as long as to read its first page.
-	Untotaled bool
 }
 
 // AgentSort is a field agents can be listed by. Ties are broken by id, so pages
@@ -381,14 +378,6 @@ type Settings interface {
 	Each(ctx context.Context, f func(name string, v []byte)) error
 }
 
-// StatusCounter is what Agents can be besides: of some filters they know the answer of
-// CountStatuses without CountFirst. presence.Store's are.
-type StatusCounter interface {
-	// CountStatuses is the function of that name. All fleet.Statuses have a count. ok
-	// is false if CountFirst must be asked, and then says what is wrong, if anything is.
-	CountStatuses(ctx context.Context, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (counts map[fleet.Status]int, ok bool)
-}
-
 // Ordered is what Agents can be besides: they know in which order many agents are
 // read and written at the least cost, some at a time. Those of SQLite are, and
 // presence.Store's.
@@ -406,12 +395,8 @@ func InOrder(ctx context.Context, agents Agents, ids []string) ([]string, error)
 }
 
 // CountStatuses counts the agents of a filter by the status they have at now; see
-// fleet.StatusFacts.StatusAt. timeouts are those of policies, by id. Agents that are a
-// StatusCounter are asked as such first.
+// fleet.StatusFacts.StatusAt. timeouts are those of policies, by id.
 func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Status]int, error) {
-	if counts, ok := KnownStatuses(ctx, agents, filter, timeouts, now); ok {
-		return counts, nil
-	}
 	rules := fleet.StatusRules(timeouts, now)
 	queries := make([]kql.Filter, len(rules))
 	for i, r := range rules {
@@ -426,15 +411,6 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 		out[r.Status] = counts[i]
 	}
 	return out, nil
-}
-
-// KnownStatuses is CountStatuses of agents that are a StatusCounter, and not ok with
-// others.
-func KnownStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (counts map[fleet.Status]int, ok bool) {
-	if c, is := agents.(StatusCounter); is {
-		return c.CountStatuses(ctx, filter, timeouts, now)
-	}
-	return nil, false
 }
 
 // updateTries bounds UpdateAgent and Tell. Two writers of one agent are its check-in and

@@ -64,6 +64,8 @@ type Handlers struct {
 	// for ever, end then. nil means never.
 	Draining <-chan struct{}
 	Now      clock.Clock
+
+	counts statusCounts
 }
 
 // Handler returns the routes.

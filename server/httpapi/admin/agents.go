@@ -74,28 +74,9 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		}
 		q.VersionBelow = versions[0]
 	}
-	// Of an unfiltered list presence knows how long it is. It is what people look at
-	// while a fleet comes back, and to count in the store took most of the time.
-	var counts map[fleet.Status]int
-	if strings.TrimSpace(c.Query("kuery")) == "" && q.VersionBelow == "" {
-		counts, q.Untotaled = store.KnownStatuses(ctx, h.Store.Agents(), store.AgentFilter{}, timeouts, now)
-	}
 	agents, total, err := h.Store.Agents().List(ctx, q)
 	if err != nil {
 		return err
-	}
-	if q.Untotaled {
-		if !flags["showInactive"] {
-			delete(counts, fleet.StatusInactive)
-			delete(counts, fleet.StatusUnenrolled)
-		}
-		total = 0
-		for _, n := range counts {
-			total += n
-		}
-		if len(agents) > 0 {
-			total = max(total, q.Offset+len(agents)) // which were read a moment later
-		}
 	}
 	out := adminapi.AgentList{Items: make([]adminapi.Agent, len(agents)), Total: total, Page: number, PerPage: size}
 	for i := range agents {
@@ -105,10 +86,9 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		return err
 	}
 	if flags["getStatusSummary"] {
-		if counts == nil {
-			if counts, err = store.CountStatuses(ctx, h.Store.Agents(), q.AgentFilter, timeouts, now); err != nil {
-				return err
-			}
+		counts, err := h.countStatuses(ctx, q.AgentFilter, c.Query("kuery"), flags["showInactive"], timeouts)
+		if err != nil {
+			return err
 		}
 		summary := adminapi.StatusSummary{}
 		for _, s := range fleet.Statuses {
@@ -149,13 +129,12 @@ func (h *Handlers) agentStatus(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	now := h.Now.UTC()
 	filter := store.AgentFilter{PolicyID: c.Query("policyId")}
 	// The counts are of all statuses: nobody is hidden.
-	if filter.Query, err = selectAgents("query.kuery", c.Query("kuery"), true, timeouts, now); err != nil {
+	if filter.Query, err = selectAgents("query.kuery", c.Query("kuery"), true, timeouts, h.Now.UTC()); err != nil {
 		return err
 	}
-	n, err := store.CountStatuses(c.Request.Context(), h.Store.Agents(), filter, timeouts, now)
+	n, err := h.countStatuses(c.Request.Context(), filter, c.Query("kuery"), true, timeouts)
 	if err != nil {
 		return err
 	}

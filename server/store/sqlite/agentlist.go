@@ -161,9 +161,6 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 		return g.listOnce(ctx, l, max(q.Offset, 0), q.Limit)
 	}
 	page, count := l.queries()
-	if q.Untotaled {
-		count = ""
-	}
 	out := []fleet.Agent{}
 	total, err := g.s.page(ctx, "list agents", count, page, l.cond.args, q.Offset, max(q.Limit, 0), func(scan scan) error {
 		a, err := scanAgent(scan)
