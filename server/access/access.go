@@ -85,10 +85,8 @@ func (s *Service) Authenticate(ctx context.Context, cred fleet.Credential) (flee
 	return k, err
 }
 
-// key reads a key beside what agents read: while a fleet comes back hundreds wait to
-// be authenticated themselves.
 func (s *Service) key(ctx context.Context, id string) (fleet.AdminKey, error) {
-	k, err := s.Store.AdminKeys().Get(store.Urgent(ctx, nil), id)
+	k, err := s.Store.AdminKeys().Get(ctx, id)
 	switch {
 	case err != nil && fleet.KindOf(err) == fleet.NotFound:
 		return k, errKey("the admin API key is not valid here: copy it whole, or make one on the server with `muster admin-key`")

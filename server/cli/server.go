@@ -40,8 +40,7 @@ processors, memory and limit of open files; the section limits of the configurat
 says otherwise. What is beyond them is told to come again later (429), and the admin
 API answers meanwhile. Its /api/status and /metrics show the limits and their use.
 The garbage collector is set for a parked fleet (GOGC=75, GOMEMLIMIT=90 % of the
-memory; GOGC=200 for 10 s when a thousand agents or more are given something) unless
-the environment sets it. --debug-listen serves profiles:
+memory) unless the environment sets it. --debug-listen serves profiles:
   go tool pprof http://127.0.0.1:6060/debug/pprof/profile`,
 		Example: `  muster server
   muster server --data /srv/muster --config /etc/muster/server.yml
@@ -105,7 +104,7 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 	if memory == 0 {
 		memory = limit.ThisMachine().Memory
 	}
-	heap := limit.TuneMemory(memory, os.Getenv)
+	limit.TuneMemory(memory, os.Getenv)
 	s, err := openStore(ctx, config)
 	if err != nil {
 		return err
@@ -115,7 +114,7 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 			log.Error("close the store", "error", err)
 		}
 	}()
-	r, err := replica.New(ctx, replica.Options{Config: config, Store: s, Version: a.version, Log: log, Heap: heap})
+	r, err := replica.New(ctx, replica.Options{Config: config, Store: s, Version: a.version, Log: log})
 	if err != nil {
 		return err
 	}

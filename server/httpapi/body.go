@@ -25,17 +25,8 @@ func Decode(c *gin.Context, limit int64, v any) error {
 	return UnmarshalJSON(b, v)
 }
 
-// ReadBody reads a body of at most limit bytes. One that is in memory is not copied.
+// ReadBody reads a body of at most limit bytes.
 func ReadBody(c *gin.Context, limit int64) ([]byte, error) {
-	if r, ok := c.Request.Body.(interface{ Whole() ([]byte, bool) }); ok {
-		b, whole := r.Whole()
-		switch {
-		case whole && int64(len(b)) > limit:
-			return nil, fleet.FieldError("body", "has more than %d bytes", limit)
-		case whole:
-			return b, nil
-		}
-	}
 	return readAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
 }
 

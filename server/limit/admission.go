@@ -1,277 +1,258 @@
 package limit
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Kind is what an agent's request costs the server, and so with which others it
-// shares a limit.
+// Kind is a kind of request. Requests of different kinds do not wait for each other.
 type Kind string
 
 const (
 	Checkin  Kind = "checkin" // until it is parked or answered
-	Report   Kind = "report"  // acknowledgements, beacons, and that an agent was uninstalled
+	Report   Kind = "report"  // acknowledgements, beacons, and uninstalled agents
 	Enroll   Kind = "enroll"
 	Download Kind = "download" // packages and trust files
+	Admin    Kind = "admin"    // the admin API
 )
 
-// Kinds are all of them, in the order in which they are shown.
-var Kinds = []Kind{Checkin, Report, Enroll, Download}
+// Kinds are all kinds, in the order in which they are shown.
+var Kinds = []Kind{Checkin, Report, Enroll, Download, Admin}
+
+const (
+	// maxWait is how long a request waits for its turn: longer than all agents of a
+	// server take to answer one action, and shorter than their own timeouts.
+	maxWait = 5 * time.Second
+	// retrySpread is over how long refused requests are told to come back. A fleet of
+	// 18,000 that is refused at once then returns at some 1,000 a second, which one
+	// processor serves.
+	retrySpread = 15 * time.Second
+	// downloadSpread is retrySpread for downloads, which last minutes: who asks again
+	// earlier finds the same ones.
+	downloadSpread = 2 * time.Minute
+	// fullSpread is retrySpread for agents beyond Limits.Agents: a place is free when
+	// an agent leaves for good, and each attempt costs a handshake.
+	fullSpread = 90 * time.Second
+
+	// adminRequests is how many requests of the admin API are worked on at once: some
+	// dozens of operators and browsers do not notice it, and a script that asks without
+	// end leaves the processors to agents.
+	adminRequests = 32
+	// adminWaiting is how many more wait: a browser opens six connections.
+	adminWaiting = 128
+
+	// bodyChunk is the step in which a body claims memory while it arrives: a request
+	// that announces a megabyte and sends nothing holds this much.
+	bodyChunk = 4 << 10
+)
 
 // Use is how much of a limit is in use.
 type Use struct {
 	Max, Used int64
 	// Waiting is how many wait for their turn.
 	Waiting int
-	// Limited counts what was sent away since the server's start.
+	// Limited counts what was refused since the server's start.
 	Limited uint64
 }
 
-// Admission decides which of the agents' requests are worked on, and which have
-// to come again.
-type Admission struct {
-	Limits Limits
-	// Courtesy is whom the handshakes step aside for; nil: nobody. Set it before there
-	// is a Listener.
-	Courtesy *Courtesy
-
-	gates       map[Kind]*gate
-	bodies      atomic.Int64
-	bodyLimited atomic.Uint64
-	connections
+// pool is a semaphore that counts.
+type pool struct {
+	*semaphore.Weighted
+	max     int64
+	queue   int64         // how many may wait in enter
+	spread  time.Duration // of Retry-After
+	used    atomic.Int64
+	waiting atomic.Int64
+	limited atomic.Uint64
 }
 
-// NewAdmission keeps l. A nil now is time.Now.
-func NewAdmission(l Limits, now func() time.Time) *Admission {
-	if now == nil {
-		now = time.Now
-	}
-	// First guesses, until a queue shows how fast it moves. That a download ends
-	// is seldom: whoever finds them full comes again in the course of minutes.
-	rate := float64(l.HandshakesPerSecond)
-	return &Admission{Limits: l, gates: map[Kind]*gate{
-		Checkin:  newGate(l.Checkins, l.Waiting, 2*rate, now),
-		Report:   newGate(l.Reports, l.Waiting, 2*rate, now),
-		Enroll:   newGate(l.Enrollments, l.Waiting, max(rate/8, 1), now),
-		Download: newGate(l.Downloads, l.Downloads, float64(max(l.Downloads/16, 1)), now),
-	}}
+func newPool(size, queue int64, spread time.Duration) *pool {
+	return &pool{Weighted: semaphore.NewWeighted(size), max: size, queue: queue, spread: spread}
 }
 
-// Use says how much of a kind's limit is in use.
-func (a *Admission) Use(k Kind) Use { return a.gates[k].use() }
-
-// Bodies says how much of the memory for bodies is in use, in bytes.
-func (a *Admission) Bodies() Use {
-	return Use{Max: a.Limits.BodyBytes, Used: a.bodies.Load(), Limited: a.bodyLimited.Load()}
+func (p *pool) take(n int64) bool {
+	ok := p.TryAcquire(n)
+	if ok {
+		p.used.Add(n)
+	}
+	return ok
 }
 
-// Ticket is one request that has been let in, and its context.
-type Ticket struct {
-	context.Context //nolint:containedctx // it is one
-
-	of    *Admission
-	gate  *gate
-	bytes int64
-	done  atomic.Bool
+func (p *pool) give(n int64) {
+	p.used.Add(-n)
+	p.Release(n)
 }
 
-type ticketKey struct{}
-
-// Value finds the ticket itself.
-func (t *Ticket) Value(key any) any {
-	if key == (ticketKey{}) {
-		return t
+// enter takes one unit, in the order of the calls. It waits up to maxWait, and refuses
+// those that would wait longer or find the queue full.
+func (p *pool) enter(ctx context.Context) error {
+	if p.take(1) {
+		return nil
 	}
-	return t.Context.Value(key)
+	defer p.waiting.Add(-1)
+	if p.waiting.Add(1) > p.queue {
+		return p.refuse()
+	}
+	inTime, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	if err := p.Acquire(inTime, 1); err != nil {
+		if ctx.Err() != nil { // the client has hung up
+			return err
+		}
+		return p.refuse()
+	}
+	p.used.Add(1)
+	return nil
 }
 
-// Enter reads the body of r and waits for the request's turn. It returns the
-// request to go on with, in a context made of ctx, whose body is in memory: a host on
-// a slow link holds no place while it sends. [Done] gives the place back, and must be
-// called.
-//
-// A body longer than maxBody is handed on one byte too long, for its reader to
-// refuse. The errors are *fleet.Error: TooMany, with RetryAfter.
-func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody int64) (*http.Request, error) {
-	if Refused(ctx) {
-		// Not through the gate, which is for those that may stay.
-		return nil, overload(fullRetry/2+rand.N(fullRetry), "this server holds as many agents as it can (%d): it takes the next when one leaves, or another server does; `limits.max_agents` says how many", a.Limits.Agents)
-	}
-	t := &Ticket{Context: ctx, of: a, gate: a.gates[k]}
-	r = r.WithContext(t)
-	if err := t.readBody(r, maxBody); err != nil {
-		t.freeBody()
-		return nil, err
-	}
-	// Of a crowd nobody is in a hurry, and each that goes on stands before whoever waits
-	// for the admin API.
-	if aside := a.Courtesy.Aside(); aside > 0 && t.gate.use().Used > Crowd {
-		time.Sleep(aside)
-	}
-	if after, ok := t.gate.enter(r.Context()); !ok {
-		t.freeBody()
-		return nil, overload(after, "this server has more requests of agents than it can work on: come again in %s", after.Round(time.Second))
-	}
-	return r, nil
+func (p *pool) refuse() error {
+	p.limited.Add(1)
+	after := time.Second + rand.N(p.spread)
+	return tooMany(after, "this server has more requests than it can work on: come again in %s", after.Round(time.Second))
 }
 
-// Crowd is how many requests of a kind are worked on before the next of them steps
-// aside for the admin API: fewer are through in a few milliseconds.
-const Crowd = 16
-
-// fullRetry is how long who finds a server full stays away: half of it to half as
-// long again. Each attempt costs a handshake, and an agent that leaves for good
-// is no matter of seconds.
-const fullRetry = time.Minute
-
-func overload(after time.Duration, format string, args ...any) *fleet.Error {
+func tooMany(after time.Duration, format string, args ...any) error {
 	e := fleet.Errorf(fleet.TooMany, format, args...)
 	e.RetryAfter = after
 	return e
 }
 
-// Done says that no more work is done for the request of this context: it is
-// answered, or parked. Later calls do nothing, nor does a context without one.
-func Done(ctx context.Context) {
-	if t, ok := ctx.Value(ticketKey{}).(*Ticket); ok && !t.done.Swap(true) {
-		t.freeBody()
-		t.gate.leave()
+func (p *pool) use() Use {
+	return Use{Max: p.max, Used: p.used.Load(), Waiting: int(p.waiting.Load()), Limited: p.limited.Load()}
+}
+
+// Admission decides which requests and connections the server works on, and which
+// have to come again.
+type Admission struct {
+	Limits Limits
+
+	requests map[Kind]*pool
+	bodies   *pool // bytes
+	connections
+}
+
+// NewAdmission keeps l.
+func NewAdmission(l Limits) *Admission {
+	requests := func(n, waiting int, spread time.Duration) *pool { return newPool(int64(n), int64(waiting), spread) }
+	return &Admission{
+		Limits: l,
+		requests: map[Kind]*pool{
+			Checkin:  requests(l.Checkins, l.Waiting, retrySpread),
+			Report:   requests(l.Reports, l.Waiting, retrySpread),
+			Enroll:   requests(l.Enrollments, l.Waiting, retrySpread),
+			Download: requests(l.Downloads, l.Downloads, downloadSpread),
+			Admin:    requests(adminRequests, adminWaiting, retrySpread),
+		},
+		bodies:      newPool(l.BodyBytes, 0, retrySpread),
+		connections: newConnections(l),
 	}
 }
 
-// bodyChunk is by how much a body's claim to memory grows while it arrives: who
-// announces a megabyte and sends none claims this.
-const bodyChunk = 4 << 10
+// Use returns how much of a kind's limit is in use.
+func (a *Admission) Use(k Kind) Use { return a.requests[k].use() }
 
-// readBody reads the body of r into memory, at most one byte beyond limit. What
-// goes wrong with it, the handler finds behind what was read.
-func (t *Ticket) readBody(r *http.Request, limit int64) error {
-	if _, is := r.Body.(*read); is || r.Body == nil || r.Body == http.NoBody {
+// Bodies returns how much of the memory for bodies is in use, in bytes.
+func (a *Admission) Bodies() Use { return a.bodies.use() }
+
+// ticket is what one admitted request holds.
+type ticket struct {
+	requests, bodies *pool
+	bytes            int64 // of bodies
+	done             atomic.Bool
+}
+
+type ticketKey struct{}
+
+// Enter reads the body of r into memory and then waits for the request's turn, so
+// that a host on a slow link holds no place while it sends. The request it returns
+// has a context made of ctx; [Done] must be called with it.
+//
+// A body longer than maxBody keeps one byte too many, for its reader to refuse. A
+// refusal is a *fleet.Error of kind TooMany, with RetryAfter.
+func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody int64) (*http.Request, error) {
+	if Refused(ctx) {
+		return nil, tooMany(fullSpread/3+rand.N(fullSpread), "this server holds as many agents as it can (%d): it takes the next when one leaves, or another server does; `limits.max_agents` says how many", a.Limits.Agents)
+	}
+	t := &ticket{requests: a.requests[k], bodies: a.bodies}
+	r = r.WithContext(context.WithValue(ctx, ticketKey{}, t))
+	err := t.readBody(r, maxBody)
+	if err == nil {
+		err = t.requests.enter(ctx)
+	}
+	if err != nil {
+		t.bodies.give(t.bytes)
+		return nil, err
+	}
+	return r, nil
+}
+
+// EnterAdmin waits for the turn of a request of the admin API, whose handler reads
+// the body. leave gives the place back.
+func (a *Admission) EnterAdmin(ctx context.Context) (leave func(), err error) {
+	p := a.requests[Admin]
+	return func() { p.give(1) }, p.enter(ctx)
+}
+
+// Done gives back what the request of ctx holds: it is answered, or parked. Later
+// calls do nothing.
+func Done(ctx context.Context) {
+	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok && !t.done.Swap(true) {
+		t.bodies.give(t.bytes)
+		t.requests.give(1)
+	}
+}
+
+// readBody replaces the body of r by one in memory, of at most one byte beyond limit.
+func (t *ticket) readBody(r *http.Request, limit int64) error {
+	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	size := int64(bodyChunk)
-	if r.ContentLength >= 0 {
-		size = min(size, r.ContentLength+1) // one more, to see its end
+	text, err := io.ReadAll(io.LimitReader(&counted{Reader: r.Body, ticket: t}, limit+1))
+	switch refusal := (*fleet.Error)(nil); {
+	case errors.As(err, &refusal):
+		return err
+	case err != nil:
+		return fleet.FieldError("body", "is not whole: %w", err)
 	}
-	b := make([]byte, 0, size)
-	body := &read{rest: r.Body}
-	for int64(len(b)) <= limit {
-		if len(b) == cap(b) {
-			grown := make([]byte, len(b), min(2*int64(cap(b)), limit+bodyChunk))
-			copy(grown, b)
-			b = grown
-		}
-		if more := int64(cap(b)) - t.bytes; more > 0 {
-			if err := t.take(more); err != nil {
-				return err
-			}
-		}
-		n, err := r.Body.Read(b[len(b):min(int64(cap(b)), limit+1)])
-		b = b[:len(b)+n]
-		if err != nil {
-			body.err = err
-			break
-		}
-	}
-	body.text = b
-	r.Body = body
+	r.Body = io.NopCloser(bytes.NewReader(text))
 	return nil
-}
-
-// read is a body that has been read, with what ended it.
-type read struct {
-	text []byte
-	err  error // nil: there is more, which is for rest
-	rest io.ReadCloser
-}
-
-// InMemory is the body of a request that has been read as a whole already, by who
-// answers for its memory until the request is done. Enter takes it as it is.
-func InMemory(text []byte) io.ReadCloser {
-	return &read{text: text, err: io.EOF, rest: http.NoBody}
-}
-
-func (b *read) Read(p []byte) (int, error) {
-	if len(b.text) == 0 {
-		if b.err != nil {
-			return 0, b.err
-		}
-		return b.rest.Read(p)
-	}
-	n := copy(p, b.text)
-	b.text = b.text[n:]
-	return n, nil
-}
-
-func (b *read) Close() error { return b.rest.Close() }
-
-// Whole returns the body, if it was read to its end and nothing of it is taken yet.
-func (b *read) Whole() (text []byte, ok bool) {
-	ok = errors.Is(b.err, io.EOF)
-	if ok {
-		text, b.text = b.text, nil
-	}
-	return text, ok
-}
-
-// take claims n bytes of the memory for bodies.
-func (t *Ticket) take(n int64) error {
-	if t.of.bodies.Add(n) > t.of.Limits.BodyBytes {
-		t.of.bodies.Add(-n)
-		t.of.bodyLimited.Add(1)
-		after := time.Second + rand.N(minSpread)
-		return overload(after, "this server has more to read than it has memory for: come again in %s", after.Round(time.Second))
-	}
-	t.bytes += n
-	return nil
-}
-
-func (t *Ticket) freeBody() {
-	t.of.bodies.Add(-t.bytes)
-	t.bytes = 0
 }
 
 // Reader counts what is read through it, an unpacked body, as the body's bytes
 // until the request of ctx is done. Where memory is short, its error is TooMany.
 func Reader(ctx context.Context, r io.Reader) io.Reader {
-	if t, ok := ctx.Value(ticketKey{}).(*Ticket); ok {
-		return &counted{r, t, 0}
+	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok {
+		return &counted{Reader: r, ticket: t}
 	}
 	return r
 }
 
+// counted claims memory before it reads.
 type counted struct {
 	io.Reader
-	ticket *Ticket
-	paid   int64 // bytes that are claimed and not read yet
+	ticket *ticket
+	left   int64 // bytes that are claimed and not read yet
 }
 
 func (c *counted) Read(p []byte) (int, error) {
-	if c.paid == 0 {
-		if err := c.ticket.take(bodyChunk); err != nil {
-			return 0, err
+	if t := c.ticket; c.left == 0 {
+		if !t.bodies.take(bodyChunk) {
+			return 0, t.bodies.refuse()
 		}
-		c.paid = bodyChunk
+		t.bytes += bodyChunk
+		c.left = bodyChunk
 	}
-	n, err := c.Reader.Read(p[:min(int64(len(p)), c.paid)])
-	c.paid -= int64(n)
+	n, err := c.Reader.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
 	return n, err
-}
-
-// errOver is why a connection is not kept.
-var errOver = errors.New("more connections than the server takes")
-
-// String is for the log.
-func (l Limits) String() string {
-	return fmt.Sprintf("agents=%d handshakes=%d handshakes_per_second=%d checkins=%d reports=%d enrollments=%d downloads=%d memory_bytes=%d",
-		l.Agents, l.Handshakes, l.HandshakesPerSecond, l.Checkins, l.Reports, l.Enrollments, l.Downloads, l.MemoryBytes)
 }

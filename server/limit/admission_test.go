@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -39,9 +40,9 @@ func limited(t *testing.T, err error) time.Duration {
 	return refusal.RetryAfter
 }
 
-func TestAParkedCheckinHoldsNoPlace(t *testing.T) {
+func TestParkedCheckinHoldsNoPlace(t *testing.T) {
 	t.Parallel()
-	a := limit.NewAdmission(small(), nil)
+	a := limit.NewAdmission(small())
 	ctx, cancel := context.WithCancel(t.Context())
 	first, err := a.Enter(ctx, request(ctx, strings.NewReader("{}")), limit.Checkin, maxBody)
 	if err != nil {
@@ -84,7 +85,7 @@ func TestAParkedCheckinHoldsNoPlace(t *testing.T) {
 	limit.Done(t.Context()) // of no request: nothing happens
 }
 
-func TestABodyArrivesWholeWhateverItsPieces(t *testing.T) {
+func TestBodyArrivesWholeWhateverItsPieces(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("the network")
 	rapid.Check(t, func(t *rapid.T) {
@@ -107,65 +108,31 @@ func TestABodyArrivesWholeWhateverItsPieces(t *testing.T) {
 		if known {
 			r.ContentLength = int64(len(text))
 		}
-		a := limit.NewAdmission(small(), nil)
-		r, err := a.Enter(r.Context(), r, limit.Report, most)
-		if err != nil {
-			t.Fatal(err)
+		a := limit.NewAdmission(small())
+		admitted, err := a.Enter(r.Context(), r, limit.Report, most)
+		switch {
+		case err != nil:
+			if !broken || !errors.Is(err, boom) || fleet.KindOf(err) != fleet.Invalid {
+				t.Errorf("the body is refused with %v", err)
+			}
+		case broken && int64(len(text)) <= most:
+			t.Error("a broken body is admitted")
+		default:
+			want := text[:min(int64(len(text)), most+1)] // its reader refuses one byte too many
+			if got, err := io.ReadAll(admitted.Body); !bytes.Equal(got, want) || err != nil {
+				t.Errorf("%d bytes became %d, %v", len(text), len(got), err)
+			}
+			limit.Done(admitted.Context())
 		}
-		got, err := io.ReadAll(r.Body)
-		if !bytes.Equal(got, text) {
-			t.Errorf("%d bytes became %d", len(text), len(got))
-		}
-		if broken != errors.Is(err, boom) {
-			t.Errorf("the body ended with %v", err)
-		}
-		limit.Done(r.Context())
 		if got := a.Bodies().Used; got != 0 {
 			t.Errorf("%d bytes are still in use", got)
 		}
 	})
 }
 
-// A body that is in memory already is neither copied nor counted, and refused by its
-// reader if it is too long, as any other.
-func TestABodyInMemoryIsTakenAsItIs(t *testing.T) {
+func TestBodiesShareTheirMemory(t *testing.T) {
 	t.Parallel()
-	a := limit.NewAdmission(small(), nil)
-	text := []byte(`{"status":"online"}`)
-	in := request(t.Context(), nil)
-	in.Body = limit.InMemory(text)
-	r, err := a.Enter(t.Context(), in, limit.Checkin, maxBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer limit.Done(r.Context())
-	if got := a.Bodies().Used; got != 0 {
-		t.Errorf("%d bytes are counted", got)
-	}
-	whole, ok := r.Body.(interface{ Whole() ([]byte, bool) }).Whole()
-	if !ok || &whole[0] != &text[0] || len(whole) != len(text) {
-		t.Errorf("the body is %q, whole: %v, or a copy", whole, ok)
-	}
-	if rest, err := io.ReadAll(r.Body); err != nil || len(rest) > 0 {
-		t.Errorf("behind the whole there is %q, %v", rest, err)
-	}
-
-	long := request(t.Context(), nil)
-	long.Body = limit.InMemory(text)
-	r, err = a.Enter(t.Context(), long, limit.Report, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer limit.Done(r.Context())
-	var tooLarge *http.MaxBytesError
-	if _, err := io.ReadAll(http.MaxBytesReader(httptest.NewRecorder(), r.Body, 4)); !errors.As(err, &tooLarge) {
-		t.Errorf("a long body was read: %v", err)
-	}
-}
-
-func TestBodiesShareTheMemory(t *testing.T) {
-	t.Parallel()
-	a := limit.NewAdmission(small(), nil)
+	a := limit.NewAdmission(small())
 	long := strings.NewReader(strings.Repeat("x", maxBody))
 	_, err := a.Enter(t.Context(), request(t.Context(), long), limit.Checkin, maxBody)
 	limited(t, err)
@@ -203,23 +170,172 @@ func TestBodiesShareTheMemory(t *testing.T) {
 	limit.Done(r.Context())
 }
 
-func TestClientsAreCalledBackAtDifferentTimes(t *testing.T) {
+// enter asks for the place of a request without a body.
+func enter(ctx context.Context, a *limit.Admission, k limit.Kind) (leave func(), err error) {
+	r, err := a.Enter(ctx, request(ctx, nil), k, maxBody)
+	if err != nil {
+		return nil, err
+	}
+	return func() { limit.Done(r.Context()) }, nil
+}
+
+func mustEnter(t *testing.T, a *limit.Admission, k limit.Kind) (leave func()) {
+	t.Helper()
+	leave, err := enter(t.Context(), a, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leave
+}
+
+func TestRequestsAreAdmittedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := small()
+		l.Waiting = 5
+		a := limit.NewAdmission(l)
+		leave := mustEnter(t, a, limit.Report)
+		admitted := make(chan int, 5)
+		for i := range 5 {
+			go func() {
+				leave, err := enter(t.Context(), a, limit.Report)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				admitted <- i
+				leave()
+			}()
+			synctest.Wait()
+		}
+		if got := a.Use(limit.Report); got.Used != 1 || got.Waiting != 5 || got.Max != 1 {
+			t.Errorf("with five waiting it is %+v", got)
+		}
+		leave()
+		for i := range 5 {
+			if got := <-admitted; got != i {
+				t.Errorf("%d was admitted in place of %d", got, i)
+			}
+		}
+		synctest.Wait()
+		if got := a.Use(limit.Report); got.Used != 0 || got.Waiting != 0 || got.Limited != 0 {
+			t.Errorf("at the end it is %+v", got)
+		}
+	})
+}
+
+func TestStandingQueueIsRefusedAfterABoundedWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := small()
+		l.Waiting = 100
+		a := limit.NewAdmission(l)
+		leave := mustEnter(t, a, limit.Checkin)
+		begun := time.Now()
+		after := make(chan time.Duration, l.Waiting)
+		for range l.Waiting {
+			go func() {
+				_, err := enter(t.Context(), a, limit.Checkin)
+				after <- limited(t, err)
+			}()
+		}
+		synctest.Wait()
+		if _, err := enter(t.Context(), a, limit.Checkin); limited(t, err) == 0 || time.Since(begun) != 0 {
+			t.Errorf("with a full queue it waited %s", time.Since(begun))
+		}
+		seconds := map[int]bool{}
+		for range l.Waiting {
+			got := <-after
+			if got > 20*time.Second {
+				t.Errorf("one is to come back in %s", got)
+			}
+			seconds[int(got.Seconds())] = true
+		}
+		if len(seconds) < 8 {
+			t.Errorf("%d clients come back in the seconds %v", l.Waiting, seconds)
+		}
+		if took := time.Since(begun); took != 5*time.Second {
+			t.Errorf("they were refused after %s", took)
+		}
+		if got := a.Use(limit.Checkin); got.Used != 1 || got.Waiting != 0 || got.Limited != 101 {
+			t.Errorf("then it is %+v", got)
+		}
+		leave()
+		mustEnter(t, a, limit.Checkin)()
+	})
+}
+
+func TestClientThatHangsUpLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := limit.NewAdmission(small())
+		leave := mustEnter(t, a, limit.Report)
+		ctx, hangUp := context.WithCancel(t.Context())
+		go func() {
+			synctest.Wait()
+			hangUp()
+		}()
+		if _, err := enter(ctx, a, limit.Report); !errors.Is(err, context.Canceled) {
+			t.Errorf("the error is %v", err)
+		}
+		leave()
+		if got := a.Use(limit.Report); got.Used != 0 || got.Waiting != 0 || got.Limited != 0 {
+			t.Errorf("then it is %+v", got)
+		}
+	})
+}
+
+func TestSlowBodyHoldsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := limit.NewAdmission(small())
+		body, sender := io.Pipe()
+		slow := make(chan error, 1)
+		go func() {
+			r, err := a.Enter(t.Context(), request(t.Context(), body), limit.Report, maxBody)
+			if err == nil {
+				limit.Done(r.Context())
+			}
+			slow <- err
+		}()
+		for range 3 {
+			_, _ = sender.Write([]byte("x"))
+			synctest.Wait()
+			mustEnter(t, a, limit.Report)()
+		}
+		sender.Close()
+		if err := <-slow; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestEnrolmentsAndDownloadsDoNotKeepReportsOut(t *testing.T) {
 	t.Parallel()
 	l := small()
 	l.Waiting = 0
-	a := limit.NewAdmission(l, nil)
-	if _, err := a.Enter(t.Context(), request(t.Context(), nil), limit.Enroll, maxBody); err != nil {
-		t.Fatal(err)
+	a := limit.NewAdmission(l)
+	for _, k := range []limit.Kind{limit.Enroll, limit.Download, limit.Checkin} {
+		defer mustEnter(t, a, k)()
 	}
-	seconds := map[int]bool{}
-	for range 100 {
-		_, err := a.Enter(t.Context(), request(t.Context(), nil), limit.Enroll, maxBody)
-		seconds[int(limited(t, err).Seconds())] = true
-	}
-	if len(seconds) < 5 {
-		t.Errorf("100 clients come back in the seconds %v", seconds)
-	}
-	if got := a.Use(limit.Enroll).Limited; got != 100 {
-		t.Errorf("%d are counted", got)
-	}
+	mustEnter(t, a, limit.Report)()
+}
+
+func TestAdminAPIHasABudgetOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := limit.NewAdmission(small())
+		var leaves []func()
+		for range a.Use(limit.Admin).Max {
+			leave, err := a.EnterAdmin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			leaves = append(leaves, leave)
+		}
+		mustEnter(t, a, limit.Checkin)()
+		_, err := a.EnterAdmin(t.Context())
+		limited(t, err)
+		for _, leave := range leaves {
+			leave()
+		}
+		if got := a.Use(limit.Admin); got.Used != 0 || got.Limited != 1 {
+			t.Errorf("then it is %+v", got)
+		}
+	})
 }

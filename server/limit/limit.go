@@ -1,16 +1,13 @@
-// Package limit keeps one server alive when more is asked of it than it can do.
-// It derives from the machine how many agents, handshakes and requests the server
-// takes at once ([Derive]), makes new connections wait their turn ([Listener]),
-// and tells requests that would wait too long to come again, each at another time
-// ([Admission]). The replica builds it, the agents' routes ask it; the admin API
-// passes none of it, has the processor time that this leaves, and bulk work steps
-// aside for it ([Courtesy]).
+// Package limit is the admission control of one server. It derives from the machine
+// how many agents, handshakes and requests the server takes at once ([Derive]), starts
+// TLS handshakes at a bounded rate ([Listener]), and refuses requests that would wait
+// too long, with a Retry-After that differs from one to the next ([Admission]). The
+// replica builds it; the routes of agents and of the admin API ask it.
 package limit
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"runtime"
 	"time"
 )
 
@@ -90,6 +87,15 @@ const (
 	// unknownMemory is assumed where the machine does not say what it has.
 	unknownMemory = 1 << 30
 
+	// workPerCore is how many handshakes, and how many requests of a kind, are under way
+	// for each processor. Go's scheduler has no priorities: a request of the admin API
+	// waits behind all that can run, and these are some 10 ms of work. More would help
+	// only a store that takes longer than 10 ms to answer.
+	workPerCore = 64
+	// maxDownloads bounds downloads, which take hours from slow hosts and little of a
+	// processor.
+	maxDownloads = 1024
+
 	// handshakeShare is the part of the processors that a storm of reconnecting
 	// agents gets. The rest is for check-ins of those that have come back, and for
 	// the admin API.
@@ -101,9 +107,6 @@ const (
 	// otherDescriptors are kept for the admin API's connections, the store, and
 	// files that are read or written for a moment.
 	otherDescriptors = 256
-	// Overflow is how many connections beyond the limit are told so with a 429;
-	// more than these at once are closed without a word.
-	Overflow = 64
 )
 
 // Derive says what a machine can take: what c asks for, and else what its
@@ -122,18 +125,16 @@ func Derive(m Machine, c Config) (Limits, error) {
 	}
 	l := Limits{MemoryBytes: memory}
 
-	// Latency of the client's network and of the store is waited for within these,
-	// so they are many for each processor: what bounds them is memory.
-	l.Handshakes = or(c.MaxHandshakes, within(memory/16/requestMemory, 16, 512*cores))
-	l.HandshakesPerSecond = or(c.HandshakesPerSecond, max(1, int(handshakeShare*float64(cores)*float64(time.Second)/float64(handshake))))
-	l.Checkins = or(c.MaxCheckins, within(memory/32/requestMemory, 16, 512*cores))
-	l.Reports = or(c.MaxReports, within(memory/32/requestMemory, 16, 512*cores))
-	l.Enrollments = or(c.MaxEnrollments, within(memory/64/requestMemory, 8, 64*cores))
-	// A slow host downloads for an hour, so these are as many as the memory bears.
-	l.Downloads = or(c.MaxDownloads, within(memory/16/requestMemory, 16, 1024))
+	l.Handshakes = cmp.Or(c.MaxHandshakes, workPerCore*cores)
+	l.HandshakesPerSecond = cmp.Or(c.HandshakesPerSecond, max(1, int(handshakeShare*float64(cores)*float64(time.Second)/float64(handshake))))
+	l.Checkins = cmp.Or(c.MaxCheckins, workPerCore*cores)
+	l.Reports = cmp.Or(c.MaxReports, workPerCore*cores)
+	l.Enrollments = cmp.Or(c.MaxEnrollments, workPerCore*cores)
+	l.Downloads = int(min(max(memory/16/requestMemory, 16), maxDownloads))
 	if m.Descriptors > 0 {
-		l.Downloads = or(c.MaxDownloads, min(l.Downloads, max(8, m.Descriptors/50)))
+		l.Downloads = min(l.Downloads, max(8, m.Descriptors/50))
 	}
+	l.Downloads = cmp.Or(c.MaxDownloads, l.Downloads)
 	l.BodyBytes = max(32<<20, memory/16) // at least one that is as long as may be, unpacked
 
 	perAgent := int64(parkedMemory)
@@ -148,49 +149,8 @@ func Derive(m Machine, c Config) (Limits, error) {
 		}
 		l.Agents = min(l.Agents, left)
 	}
-	l.Agents = or(c.MaxAgents, l.Agents)
+	l.Agents = cmp.Or(c.MaxAgents, l.Agents)
 	// All agents may say something at once, when an action has reached them all.
-	l.Waiting = within(memory/16/waitingMemory, 64, l.Agents)
+	l.Waiting = max(64, int(min(memory/16/waitingMemory, int64(l.Agents))))
 	return l, nil
-}
-
-func or(asked, derived int) int {
-	if asked > 0 {
-		return asked
-	}
-	return derived
-}
-
-// within is n, but at least low, and at most high where that is more than low.
-func within(n int64, low, high int) int {
-	return max(low, int(min(n, int64(high))))
-}
-
-// Machine is what a process has of its machine.
-type Machine struct {
-	Cores int
-	// Memory is that of the machine, or the container's if that has less; 0 where
-	// neither says. Bytes.
-	Memory int64
-	// Descriptors is how many files and connections the process may have open; 0
-	// where there is no such limit.
-	Descriptors int
-	// Handshake is the processor time of one TLS handshake here; 0: not measured.
-	Handshake time.Duration
-	// Blocking says that a goroutine waits for each parked agent.
-	Blocking bool
-}
-
-// errNoMachine is for systems that have no such files.
-var errNoMachine = errors.New("no figure")
-
-// ThisMachine reads what this process has. What cannot be found out is 0.
-func ThisMachine() Machine {
-	// The runtime has counted what a container's quota leaves of the processors, and
-	// has raised the soft limit of open files to the hard one.
-	m := Machine{Cores: runtime.GOMAXPROCS(0), Descriptors: descriptors(), Blocking: runtime.GOOS != "linux"}
-	if n, err := memory(root); err == nil {
-		m.Memory = n
-	}
-	return m
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -48,7 +49,7 @@ func serve(t *testing.T, l limit.Limits, config *tls.Config, h http.Handler) sit
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := site{limit.NewAdmission(l, nil), inner.Addr().String()}
+	s := site{limit.NewAdmission(l), inner.Addr().String()}
 	listener := s.Listener(inner, config, slog.New(slog.DiscardHandler))
 	server := &http.Server{Handler: h, ConnContext: limit.ConnContext, TLSConfig: config, ReadHeaderTimeout: patienceHere}
 	ended := make(chan error, 1)
@@ -102,7 +103,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestAStormWaitsItsTurn(t *testing.T) {
+func TestStormOfHandshakesIsServedWithinTheLimit(t *testing.T) {
 	const storm = 100 // the whole server has its own, of 300
 	l := small()
 	l.Agents, l.HandshakesPerSecond = storm, 100_000
@@ -137,7 +138,7 @@ func TestAStormWaitsItsTurn(t *testing.T) {
 	}
 }
 
-func TestHandshakesKeepAPace(t *testing.T) {
+func TestHandshakesStartAtABoundedRate(t *testing.T) {
 	l := small()
 	l.HandshakesPerSecond = 40
 	s := serve(t, l, serverTLS(t), http.NotFoundHandler())
@@ -156,8 +157,6 @@ func TestHandshakesKeepAPace(t *testing.T) {
 	}
 }
 
-// Who connects and says nothing keeps its place in the handshakes, and nobody
-// else's.
 func TestSilentClientsDoNotStopTheOthers(t *testing.T) {
 	l := small()
 	l.Handshakes = 3
@@ -175,7 +174,56 @@ func TestSilentClientsDoNotStopTheOthers(t *testing.T) {
 	}
 }
 
-func TestMoreAgentsThanTheLimit(t *testing.T) {
+// pipes is a listener whose connections are sent to it.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestSilentHandshakeHoldsItsPlaceForABoundedTime(t *testing.T) {
+	config := serverTLS(t)
+	synctest.Test(t, func(t *testing.T) {
+		l := small()
+		l.Handshakes = 1
+		a := limit.NewAdmission(l)
+		inner := make(pipes)
+		listener := a.Listener(inner, config, slog.New(slog.DiscardHandler))
+		silent, theirs := net.Pipe()
+		defer silent.Close()
+		begun := time.Now()
+		inner <- theirs
+		time.Sleep(5 * time.Second)
+		client, theirs := net.Pipe()
+		inner <- theirs
+		shaken := make(chan error, 1)
+		go func() { shaken <- tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake() }()
+		c, err := listener.Accept()
+		if took := time.Since(begun); err != nil || took != 10*time.Second {
+			t.Fatalf("the next handshake ended after %s: %v", took, err)
+		}
+		go func() { _, _ = c.Read(make([]byte, 1)) }() // the client waits until its last message is read
+		if err := <-shaken; err != nil {
+			t.Error(err)
+		}
+		if _, _, failed := a.HandshakesDone(); failed != 1 || a.Connections().Used != 1 {
+			t.Errorf("%d handshakes failed, connections are %+v", failed, a.Connections())
+		}
+		client.Close()
+		c.Close()
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestConnectionsBeyondTheLimitAreToldOrClosed(t *testing.T) {
 	l := small()
 	l.Agents = 2
 	var served atomic.Int64
@@ -211,6 +259,9 @@ func TestMoreAgentsThanTheLimit(t *testing.T) {
 	// files that are left.
 	for range limit.Overflow {
 		c, err := net.Dial("tcp", s.addr)
+		if errors.Is(err, syscall.ECONNRESET) { // one of far too many
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +275,7 @@ func TestMoreAgentsThanTheLimit(t *testing.T) {
 	eventually(t, "a place", func() bool { return s.Connections().Used == 1 })
 }
 
-func TestAPlaceThatIsFreeIsTaken(t *testing.T) {
+func TestClosedConnectionFreesItsPlace(t *testing.T) {
 	l := small()
 	l.Agents = 1
 	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -236,14 +287,14 @@ func TestAPlaceThatIsFreeIsTaken(t *testing.T) {
 	}
 }
 
-func TestClosingEndsWhatWaits(t *testing.T) {
+func TestCloseEndsHandshakesAndWaitingConnections(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := small()
 	l.Handshakes = 1
-	a := limit.NewAdmission(l, nil)
+	a := limit.NewAdmission(l)
 	listener := a.Listener(inner, serverTLS(t), slog.New(slog.DiscardHandler))
 	accepted := make(chan error, 1)
 	go func() {
@@ -272,12 +323,12 @@ func TestClosingEndsWhatWaits(t *testing.T) {
 	}
 }
 
-func TestAConnectionKeepsItsDescriptor(t *testing.T) {
+func TestConnectionHasADescriptor(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := limit.NewAdmission(small(), nil)
+	a := limit.NewAdmission(small())
 	listener := a.Listener(inner, serverTLS(t), slog.New(slog.DiscardHandler))
 	defer listener.Close()
 	s := site{a, inner.Addr().String()}
@@ -304,7 +355,7 @@ func TestAConnectionKeepsItsDescriptor(t *testing.T) {
 	}
 }
 
-func TestWhoForgetsTheSOfHTTPSIsTold(t *testing.T) {
+func TestPlainHTTPIsAnsweredWithAHint(t *testing.T) {
 	s := serve(t, small(), serverTLS(t), http.NotFoundHandler())
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.addr+"/", nil)
 	if err != nil {
@@ -325,7 +376,7 @@ func TestWhoForgetsTheSOfHTTPSIsTold(t *testing.T) {
 	}
 }
 
-func TestAHandshakeIsMeasured(t *testing.T) {
+func TestMeasureHandshake(t *testing.T) {
 	config := serverTLS(t)
 	if took := limit.MeasureHandshake(config); took <= 0 || took > time.Second {
 		t.Errorf("a handshake takes %s", took)

@@ -40,8 +40,7 @@ func (r *Replica) limits(served *tls.Config) error {
 	if err != nil {
 		return err
 	}
-	r.admission = limit.NewAdmission(limits, r.opts.Now)
-	r.admission.Courtesy = r.courtesy
+	r.admission = limit.NewAdmission(limits)
 	r.log.Info("limits", "agents", limits.Agents, "handshakes", limits.Handshakes, "handshakes_per_second", limits.HandshakesPerSecond,
 		"checkins", limits.Checkins, "reports", limits.Reports, "enrollments", limits.Enrollments, "downloads", limits.Downloads,
 		"waiting", limits.Waiting, "body_bytes", limits.BodyBytes, "memory_bytes", limits.MemoryBytes)

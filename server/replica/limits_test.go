@@ -184,6 +184,45 @@ func TestRequestsBeyondTheLimitComeAgainEachAtItsTime(t *testing.T) {
 	})
 }
 
+// A script that asks the admin API without end is refused beyond the API's own budget.
+// Agents are served meanwhile, and so are event streams.
+func TestAdminAPIBeyondItsBudgetIsRefusedAndAgentsAreServed(t *testing.T) {
+	const budget, more = 32 + 128, 20 // at work and waiting
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		s := replicatest.Start(t, replicatest.OnPipes, func(o *replica.Options) { o.Store = stuck{o.Store, free} })
+		var mu sync.Mutex
+		answers := map[int]int{}
+		times := map[string]bool{}
+		var script sync.WaitGroup
+		for range budget + more {
+			script.Go(func() {
+				got := s.Admin(http.MethodGet, "/api/fleet/enrollment_api_keys/none", nil)
+				mu.Lock()
+				defer mu.Unlock()
+				answers[got.Status]++
+				if got.Status == http.StatusTooManyRequests {
+					times[got.Header.Get("Retry-After")] = true
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		if got := s.Agents(http.MethodGet, agentapi.PathStatus, "", nil); got.Status != http.StatusOK {
+			t.Errorf("an agent got %d: %s", got.Status, got.Body)
+		}
+		watching, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if got, err := s.Do(watching, replicatest.Request{Method: http.MethodGet, URL: s.AdminURL + "/api/v1/events", Header: replicatest.With("Authorization", "ApiKey "+s.AdminKey)}); err == nil && got.Status != http.StatusOK {
+			t.Errorf("an event stream got %d: %s", got.Status, got.Body)
+		}
+		close(free)
+		script.Wait()
+		if answers[http.StatusTooManyRequests] != more || answers[http.StatusNotFound] != budget || len(times) < 4 || times[""] {
+			t.Errorf("the script got %v, and is to come back in the seconds %v", answers, times)
+		}
+	})
+}
+
 func TestParkedAgentsAreNotInTheWayOfOthers(t *testing.T) {
 	s := replicatest.Start(t, limited(limit.Config{MaxCheckins: 1}))
 	var answered []<-chan poll

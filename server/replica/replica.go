@@ -64,8 +64,6 @@ type Options struct {
 	AgentListener net.Listener
 	AdminListener net.Listener
 	Now           clock.Clock
-	// Heap is this process's; nil: it is not to be changed.
-	Heap *limit.Heap
 }
 
 // Replica is a server that is ready to run.
@@ -87,7 +85,6 @@ type Replica struct {
 	health     *storehealth.Monitor
 	cache      *agentcache.Cache
 	admission  *limit.Admission
-	courtesy   *limit.Courtesy
 	tickets    *authority.Tickets
 
 	agentTLS                     *tls.Config  // in use: its session tickets' keys change
@@ -117,7 +114,7 @@ func New(ctx context.Context, o Options) (_ *Replica, err error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Replica{opts: o, log: o.Log, parker: checkin.NewEpollParker(o.Log), courtesy: &limit.Courtesy{}, draining: make(chan struct{})}
+	r := &Replica{opts: o, log: o.Log, parker: checkin.NewEpollParker(o.Log), draining: make(chan struct{})}
 	r.health = storehealth.New(o.Store.Ping, o.Log, o.Now)
 	r.cache = agentcache.New(o.Store.OnAgentChange, r.health.Away)
 	tlsConfig, err := r.certificates(ctx)
@@ -220,7 +217,7 @@ func (r *Replica) build(ctx context.Context, tlsConfig *tls.Config) error {
 		API: httpapi.API{Log: r.log, PlainCodes: true}, Store: s, Access: r.access, Enrollment: r.enroll, Policies: policies,
 		Actions: r.actions, Artifacts: r.artifacts, Trust: r.trust, Events: r.events,
 		Rollouts: rollouts, Incidents: incidents, Webhooks: r.webhooks, Health: r.health, Metrics: r.metrics.Handler(), UI: ui.Handler(), Now: o.Now, Draining: r.draining,
-		Limits: r.admission, Courtesy: r.courtesy, Parked: r.parker.Count,
+		Limits: r.admission, Parked: r.parker.Count,
 		Server: adminapi.Server{Version: o.Version, AgentUrl: r.info.AgentURL, CaPin: r.info.CAPin},
 	}
 	r.agentServer = httpapi.NewServer(agentRoutes.Handler(), r.log)

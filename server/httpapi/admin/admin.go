@@ -55,11 +55,9 @@ type Handlers struct {
 	UI http.Handler
 	// Server is what a host needs to know to enrol.
 	Server adminapi.Server
-	// Limits are what agents are let in by; Parked counts those that are parked.
+	// Limits says which requests have to come again; Parked counts parked agents.
 	Limits *limit.Admission
 	Parked func() int
-	// Courtesy makes bulk work step aside for requests; nil: none does.
-	Courtesy *limit.Courtesy
 	// Draining is closed when the server shuts down: streams, which would last
 	// for ever, end then. nil means never.
 	Draining <-chan struct{}
@@ -83,10 +81,10 @@ func (h *Handlers) Handler() http.Handler {
 	on := h.API.Handle
 
 	e.GET("/api/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", adminapi.Spec) })
-	e.POST("/api/v1/session", on(h.logIn))
+	e.POST("/api/v1/session", h.limited, on(h.logIn))
 	e.DELETE("/api/v1/session", on(h.logOut))
 
-	authed := e.Group("/", h.authenticate, h.enter)
+	authed := e.Group("/", h.limited, h.authenticate)
 	authed.GET("/api/status", on(h.kibanaStatus))
 	authed.GET("/api/v1/session", on(h.session))
 	authed.GET("/api/v1/server", on(h.server))
@@ -224,18 +222,20 @@ func (h *Handlers) authenticate(c *gin.Context) {
 	}
 }
 
-// lasting are the routes whose requests last: they are bulk work themselves.
+// lasting are the routes whose requests last for minutes and mostly wait.
 var lasting = []string{"/api/v1/events", "/api/v1/packages/:file"}
 
-// enter lets bulk work step aside for the request, behind authenticate: for who is not
-// let in nobody does.
-func (h *Handlers) enter(c *gin.Context) {
+// limited bounds how many requests are worked on at once, authenticated or not.
+func (h *Handlers) limited(c *gin.Context) {
 	if slices.Contains(lasting, c.FullPath()) {
 		return
 	}
-	visit := h.Courtesy.Enter()
-	defer visit.Leave()
-	c.Request = c.Request.WithContext(store.Urgent(c.Request.Context(), visit.Waits))
+	leave, err := h.Limits.EnterAdmin(c.Request.Context())
+	if err != nil {
+		h.API.Fail(c, err)
+		return
+	}
+	defer leave()
 	c.Next()
 }
 

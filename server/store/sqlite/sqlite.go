@@ -23,7 +23,7 @@ const (
 	// DefaultReaders is how many reads run at once. SQLite is bound by the
 	// processor, so more than a few only take memory (a page cache each).
 	DefaultReaders = 4
-	// urgentReaders is how many more there are for store.Urgent.
+	// urgentReaders is how many more there are for that.
 	urgentReaders = 2
 	// DefaultBusyTimeout is how long a write waits for another process. The
 	// longest transaction, the targets of a rollout of 100,000, takes a few seconds.
@@ -46,7 +46,7 @@ type Options struct {
 type Store struct {
 	path    string
 	readers *reading
-	// urgent is for the short reads that somebody waits for (store.Urgent): of a fleet
+	// urgent is for the short reads that somebody waits for : of a fleet
 	// that comes back a hundred check-ins wait for the readers, each for several reads.
 	urgent *reading
 	// watcher is the connection that looks for what others write: it must not wait for
@@ -186,12 +186,7 @@ type reading struct {
 func newReading(db *sql.DB) *reading { return &reading{DB: db, stmts: map[string]*sql.Stmt{}} }
 
 // shortly is the connections for a read that ends soon.
-func (s *Store) shortly(ctx context.Context) *reading {
-	if store.IsUrgent(ctx) {
-		return s.urgent
-	}
-	return s.readers
-}
+func (s *Store) shortly(context.Context) *reading { return s.readers }
 
 // stmt returns a prepared statement. It is for the fixed queries of this package, so
 // what is kept is bounded.

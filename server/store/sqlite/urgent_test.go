@@ -1,17 +1,12 @@
 package sqlite
 
 import (
-	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 // counter is a queue of which the test is the loop.
@@ -103,18 +98,6 @@ func TestOperatorsWithoutEndDoNotStopTheFleetsWrites(t *testing.T) {
 	})
 }
 
-func TestAnUrgentWriteIsLetGoToo(t *testing.T) {
-	w := &writer{queue: newQueue()}
-	ctx, cancel := context.WithCancel(store.Urgent(t.Context(), always))
-	cancel()
-	if err := w.run(ctx, func(*tx) error { return nil }); err == nil {
-		t.Error("nobody wrote it, and it is written")
-	}
-	if n := len(w.queue.urgent); n != 0 {
-		t.Errorf("%d are left in the queue", n)
-	}
-}
-
 // Those who are told that their write is durable run at once, a thousand of them: an
 // operator's write that came meanwhile is not to wait for that.
 func TestAnOperatorsWriteIsMadeBeforeTheFleetIsTold(t *testing.T) {
@@ -160,50 +143,5 @@ func TestAnOperatorsWriteIsMadeBeforeTheFleetIsTold(t *testing.T) {
 	<-told
 	if n := len(w.queue.urgent); n != 0 || !there(t, s, "between") {
 		t.Errorf("%d urgent writes are left", n)
-	}
-}
-
-// The store's own methods hand on who waits.
-func TestTheContextSaysWhoWaits(t *testing.T) {
-	s := &Store{writer: &writer{queue: newQueue()}}
-	inside := true
-	ctx := store.Urgent(t.Context(), func() bool { return inside })
-	for _, want := range []bool{true, false} {
-		inside = want
-		go func() { _ = s.Agents().Create(ctx, fleet.Agent{ID: "a"}) }()
-		group, _ := s.writer.queue.take()
-		if got := group[0].waits != nil; got != want {
-			t.Errorf("its write is urgent: %v, want %v", got, want)
-		}
-		group[0].done <- nil
-	}
-}
-
-// While a fleet comes back, its check-ins have all the readers, and more of them wait.
-func TestAnOperatorsReadsDoNotWaitForTheFleets(t *testing.T) {
-	s := mustOpen(t, filepath.Join(t.TempDir(), "muster.db"))
-	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "a", Active: true}); err != nil {
-		t.Fatal(err)
-	}
-	for range DefaultReaders {
-		tx, err := s.readers.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tx.Rollback()
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	operators := store.Urgent(ctx, func() bool { return false }) // however long it has taken
-	if _, err := s.Agents().Get(operators, "a"); err != nil {
-		t.Error(err)
-	}
-	if list, total, err := s.Agents().List(operators, store.AgentQuery{Limit: 20}); err != nil || len(list) != 1 || total != 1 {
-		t.Errorf("the list has %d of %d agents: %v", len(list), total, err)
-	}
-	fleets, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	if _, err := s.Agents().Get(fleets, "a"); err == nil {
-		t.Error("a reader was free: the test shows nothing")
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 // maxGroup bounds how many writes share a transaction: as many acknowledgements as
@@ -22,7 +21,7 @@ import (
 const maxGroup = 1024
 
 const (
-	// shorter is how much less a transaction takes in while somebody waits (store.Urgent)
+	// shorter is how much less a transaction takes in while somebody waits
 	// who may write next: an eighth of the fleet's are some 5 ms.
 	shorter    = 8
 	shortGroup = maxGroup / shorter
@@ -116,7 +115,7 @@ func (w *writer) enqueue(ctx context.Context, job *write) error {
 	if w.refuse != nil {
 		return w.refuse
 	}
-	job.done, job.waits = make(chan error, 1), store.Waits(ctx)
+	job.done = make(chan error, 1)
 	if !w.queue.add(job) {
 		return errClosed
 	}

@@ -5,7 +5,6 @@ package limit
 import (
 	"math"
 	"syscall"
-	"time"
 )
 
 // descriptors is how many files this process may have open, 0 if without limit.
@@ -19,13 +18,4 @@ func descriptors() int {
 		return int(n)
 	}
 	return 0
-}
-
-// processorTime is what the process has used so far, 0 if that is not known.
-func processorTime() time.Duration {
-	var used syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
-		return 0
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
