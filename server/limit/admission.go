@@ -105,14 +105,19 @@ func (p *pool) enter(ctx context.Context) error {
 	}
 	inTime, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	if err := p.Acquire(inTime, 1); err != nil {
-		if ctx.Err() != nil { // the client has hung up
-			return err
-		}
-		return p.refuse()
+	err := p.acquire(inTime)
+	if err != nil && ctx.Err() == nil { // else the client has hung up
+		err = p.refuse()
 	}
-	p.used.Add(1)
-	return nil
+	return err
+}
+
+func (p *pool) acquire(ctx context.Context) error {
+	err := p.Acquire(ctx, 1)
+	if err == nil {
+		p.used.Add(1)
+	}
+	return err
 }
 
 func (p *pool) refuse() error {

@@ -63,8 +63,8 @@ func (c *connections) HandshakesDone() (full, resumed, failed uint64) {
 // Limits.HandshakesPerSecond, and Limits.Handshakes are under way at once; other
 // connections wait, some in the process and the rest in the kernel.
 type Listener struct {
+	net.Listener
 	admission *Admission
-	inner     net.Listener
 	config    *tls.Config
 	log       *slog.Logger
 
@@ -86,7 +86,7 @@ func (a *Admission) Listener(inner net.Listener, config *tls.Config, log *slog.L
 	perSecond := a.Limits.HandshakesPerSecond
 	pending := min(waitingSeconds*perSecond, a.Limits.Agents) + a.Limits.Handshakes + Overflow
 	l := &Listener{
-		admission: a, inner: inner, config: config, log: log,
+		Listener: inner, admission: a, config: config, log: log,
 		pace:    rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/burstsPerSecond)),
 		pending: semaphore.NewWeighted(int64(pending)), ready: make(chan accepted),
 	}
@@ -94,9 +94,6 @@ func (a *Admission) Listener(inner net.Listener, config *tls.Config, log *slog.L
 	l.running.Go(l.acceptAll)
 	return l
 }
-
-// Addr is the inner listener's.
-func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
 
 // Accept waits for the next connection that is ready, a *tls.Conn.
 func (l *Listener) Accept() (net.Conn, error) {
@@ -111,14 +108,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Close ends the listener and the handshakes under way.
 func (l *Listener) Close() error {
 	l.cancel()
-	err := l.inner.Close()
+	err := l.Listener.Close()
 	l.running.Wait()
 	return err
 }
 
 func (l *Listener) acceptAll() {
 	for l.pending.Acquire(l.ctx, 1) == nil {
-		c, err := l.inner.Accept()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			l.pending.Release(1)
 			// The server decides which errors it retries.
@@ -169,17 +166,13 @@ func (l *Listener) serve(c *conn) {
 func (l *Listener) turn() error {
 	ctx, cancel := context.WithTimeout(l.ctx, maxHandshakeWait)
 	defer cancel()
-	h := l.admission.handshakes
-	h.waiting.Add(1)
-	defer h.waiting.Add(-1)
-	if err := l.pace.Wait(ctx); err != nil {
-		return err
+	l.admission.handshakes.waiting.Add(1)
+	defer l.admission.handshakes.waiting.Add(-1)
+	err := l.pace.Wait(ctx)
+	if err == nil {
+		err = l.admission.handshakes.acquire(ctx)
 	}
-	if err := h.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	h.used.Add(1)
-	return nil
+	return err
 }
 
 func (l *Listener) handshake(c *conn, secured *tls.Conn) error {
@@ -202,11 +195,7 @@ func (l *Listener) handshake(c *conn, secured *tls.Conn) error {
 // answerPlain answers a client that wrote http for https.
 func answerPlain(err error) {
 	var header tls.RecordHeaderError
-	if !errors.As(err, &header) || header.Conn == nil {
-		return
-	}
-	switch string(header.RecordHeader[:]) {
-	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+	if errors.As(err, &header) && header.Conn != nil && 'A' <= header.RecordHeader[0] && header.RecordHeader[0] <= 'Z' { // GET, POST
 		const text = "This port speaks TLS: write https:// for http://\n"
 		_, _ = io.WriteString(header.Conn, "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"+text)
 	}
