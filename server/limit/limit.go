@@ -38,8 +38,13 @@ func (c Config) Check(bad func(key, format string, args ...any)) {
 		key   string
 		value int
 	}{
-		{"max_agents", c.MaxAgents}, {"max_handshakes", c.MaxHandshakes}, {"handshakes_per_second", c.HandshakesPerSecond},
-		{"max_checkins", c.MaxCheckins}, {"max_reports", c.MaxReports}, {"max_enrollments", c.MaxEnrollments}, {"max_downloads", c.MaxDownloads},
+		{"max_agents", c.MaxAgents},
+		{"max_handshakes", c.MaxHandshakes},
+		{"handshakes_per_second", c.HandshakesPerSecond},
+		{"max_checkins", c.MaxCheckins},
+		{"max_reports", c.MaxReports},
+		{"max_enrollments", c.MaxEnrollments},
+		{"max_downloads", c.MaxDownloads},
 	} {
 		if k.value < 0 {
 			bad("limits."+k.key, "is %d, want a number above 0, or 0 for what suits the machine", k.value)
