@@ -87,11 +87,14 @@ const (
 	// unknownMemory is assumed where the machine does not say what it has.
 	unknownMemory = 1 << 30
 
-	// workPerCore is how many handshakes, and how many requests of a kind, are under way
-	// for each processor. Go's scheduler has no priorities: a request of the admin API
-	// waits behind all that can run, and these are some 10 ms of work. More would help
-	// only a store that takes longer than 10 ms to answer.
-	workPerCore = 64
+	// How many are under way at once for each processor. Go's scheduler has no
+	// priorities, and reads of the store wait in one line: a request of the admin API
+	// waits behind these, some milliseconds of work of each kind.
+	handshakesPerCore = 32 // they also wait for the client's network
+	checkinsPerCore   = 16
+	// writesPerCore is for acknowledgements and enrolments: they mostly wait for one
+	// transaction, which costs less the more of them share it.
+	writesPerCore = 64
 	// maxDownloads bounds downloads, which take hours from slow hosts and little of a
 	// processor.
 	maxDownloads = 1024
@@ -125,11 +128,11 @@ func Derive(m Machine, c Config) (Limits, error) {
 	}
 	l := Limits{MemoryBytes: memory}
 
-	l.Handshakes = cmp.Or(c.MaxHandshakes, workPerCore*cores)
+	l.Handshakes = cmp.Or(c.MaxHandshakes, handshakesPerCore*cores)
 	l.HandshakesPerSecond = cmp.Or(c.HandshakesPerSecond, max(1, int(handshakeShare*float64(cores)*float64(time.Second)/float64(handshake))))
-	l.Checkins = cmp.Or(c.MaxCheckins, workPerCore*cores)
-	l.Reports = cmp.Or(c.MaxReports, workPerCore*cores)
-	l.Enrollments = cmp.Or(c.MaxEnrollments, workPerCore*cores)
+	l.Checkins = cmp.Or(c.MaxCheckins, checkinsPerCore*cores)
+	l.Reports = cmp.Or(c.MaxReports, writesPerCore*cores)
+	l.Enrollments = cmp.Or(c.MaxEnrollments, writesPerCore*cores)
 	l.Downloads = int(min(max(memory/16/requestMemory, 16), maxDownloads))
 	if m.Descriptors > 0 {
 		l.Downloads = min(l.Downloads, max(8, m.Descriptors/50))

@@ -26,12 +26,12 @@ func TestLimitsFollowTheMachine(t *testing.T) {
 		{
 			name:    "two cores and 20,000 files hold 19,000 agents",
 			machine: Machine{Cores: 2, Memory: 24 * gib, Descriptors: 20_000},
-			want:    Limits{Agents: 19_280, Handshakes: 128, HandshakesPerSecond: 2830, Checkins: 128, Reports: 128, Enrollments: 128, Downloads: 400, Waiting: 19_280, BodyBytes: 1536 * mib, MemoryBytes: 24 * gib},
+			want:    Limits{Agents: 19_280, Handshakes: 64, HandshakesPerSecond: 2830, Checkins: 32, Reports: 128, Enrollments: 128, Downloads: 400, Waiting: 19_280, BodyBytes: 1536 * mib, MemoryBytes: 24 * gib},
 		},
 		{
 			name:    "a gigabyte without a limit of files is the memory's share",
 			machine: Machine{Cores: 1, Memory: gib},
-			want:    Limits{Agents: 40_960, Handshakes: 64, Checkins: 64, Downloads: 1024, Waiting: 2048, BodyBytes: 64 * mib},
+			want:    Limits{Agents: 40_960, Handshakes: 32, Checkins: 16, Downloads: 1024, Waiting: 2048, BodyBytes: 64 * mib},
 		},
 		{
 			name:    "goroutines that wait take more memory",
@@ -51,7 +51,7 @@ func TestLimitsFollowTheMachine(t *testing.T) {
 		{
 			name:    "the smallest container",
 			machine: Machine{Cores: 1, Memory: 64 * mib, Descriptors: 1 << 20},
-			want:    Limits{Agents: 16, Handshakes: 64, Checkins: 64, Enrollments: 64, Waiting: 64, BodyBytes: 32 * mib},
+			want:    Limits{Agents: 16, Handshakes: 32, Checkins: 16, Enrollments: 64, Waiting: 64, BodyBytes: 32 * mib},
 		},
 		{
 			name:    "a machine that says nothing",
@@ -61,7 +61,7 @@ func TestLimitsFollowTheMachine(t *testing.T) {
 		{
 			name:    "slow handshakes are fewer",
 			machine: Machine{Cores: 1, Memory: gib, Handshake: 3 * time.Millisecond},
-			want:    Limits{HandshakesPerSecond: 250, Handshakes: 64},
+			want:    Limits{HandshakesPerSecond: 250, Handshakes: 32},
 		},
 		{
 			name:    "what is asked for holds",

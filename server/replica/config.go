@@ -188,13 +188,13 @@ checkin:
   poll_jitter: 30s          # taken off at random, so that a fleet does not poll in step
 limits:                     # 0: what suits this machine; /api/status of the admin API shows what that is
   max_agents: 0             # connections of agents: as many as the files that the process may open (LimitNOFILE) and memory allow
-  max_handshakes: 0         # TLS handshakes under way at once, 64 for each processor; more connections wait. Raise it for
+  max_handshakes: 0         # TLS handshakes under way at once, 32 for each processor; more connections wait. Raise it for
                             # networks with long round trips
   handshakes_per_second: 0  # three quarters of the processors' time, as measured at the start; the rest is for everything else
-  max_checkins: 0           # check-ins that are worked on at once, 64 for each processor; parked ones are not. More wait 5 s, and
+  max_checkins: 0           # check-ins that are worked on at once, 16 for each processor; parked ones are not. More wait 5 s, and
                             # then come again (429). Raise it, and the next two, where Elasticsearch takes long to answer
-  max_reports: 0            # the same of acknowledgements and beacons
-  max_enrollments: 0        # of enrolments
+  max_reports: 0            # the same of acknowledgements and beacons, 64 for each processor
+  max_enrollments: 0        # of enrolments, 64 for each processor
   max_downloads: 0          # of downloads of packages
   memory_bytes: 0           # what the server may use: the machine's memory or its container's, if not this.
                             # GOMEMLIMIT is set to 90 % of it, and GOGC to 75, if the environment does not set them
