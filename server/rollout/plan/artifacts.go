@@ -6,18 +6,20 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// platform is an operating system and a processor by Go's names.
+// Platform is an operating system and a processor by Go's names.
 type Platform struct{ OS, Arch string }
 
+// Fits says whether a package for os and arch runs on a platform; empty: any.
 func Fits(os, arch string, at Platform) bool {
 	return (os == "" || os == at.OS) && (arch == "" || arch == at.Arch)
 }
 
+// HasChecksum says whether a package has the checksum sha512:… or sha256:….
 func HasChecksum(p fleet.Package, sum string) bool {
 	return (p.SHA512 != "" && strings.EqualFold(sum, "sha512:"+p.SHA512)) || (p.SHA256 != "" && strings.EqualFold(sum, "sha256:"+p.SHA256))
 }
 
-// shortSum is enough of a checksum to tell two apart.
+// ShortChecksum is enough of a checksum to tell two apart.
 func ShortChecksum(sum string) string {
 	const shown = len("sha512:") + 12
 	if len(sum) > shown {

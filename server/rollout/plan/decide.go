@@ -33,9 +33,7 @@ var (
 	codeLabelLimit  = CodeOf(fleet.WhyLabelLimit)
 	codeWindow      = CodeOf(fleet.WhyWindow)
 	codeFreeze      = CodeOf(fleet.WhyFreeze)
-	codePaused      = CodeOf(fleet.WhyPaused)
 	codeThreshold   = CodeOf(fleet.WhyThreshold)
-	codeCanary      = CodeOf(fleet.WhyCanaryFailed)
 	codeExposure    = CodeOf(fleet.WhyExposure)
 	codeDeadline    = CodeOf(fleet.WhyDeadline)
 	codeAway        = CodeOf(fleet.WhyAway)
@@ -664,6 +662,7 @@ func changed(was, is *fleet.Rollout) bool {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
+// SameTime says whether two times are equal, or both missing.
 func SameTime(a, b *time.Time) bool { return a == b || a != nil && b != nil && a.Equal(*b) }
 
 func sameBatch(a, b fleet.Batch) bool {

@@ -77,6 +77,7 @@ func (t *Tally) Add(c fleet.Census) {
 	}
 }
 
+// NoSites are the numbers of an agent without any of the labels.
 var NoSites = [fleet.MaxLabelLimits]int32{-1, -1, -1, -1}
 
 // Budget is how far a version may spread; nil where no rule is in force. offered

@@ -230,6 +230,7 @@ func withStrategyDefaults(st fleet.Strategy, migration fleet.MigrationType) flee
 // what upgrades usually break on.
 var canaryLabels = []string{"os", "arch", "version"}
 
+// MaxParallel is how many agents may be in flight at one time.
 func MaxParallel(p *fleet.Plan) int {
 	if p.Limits.MaxParallel > 0 {
 		return p.Limits.MaxParallel
@@ -250,6 +251,7 @@ func NeedsApproval(p *fleet.Plan) bool {
 	return p.Migration.Type == fleet.MigrationBreaking || p.Strategy.Canary != nil && p.Strategy.Canary.Approval
 }
 
+// OfferFor is how long an offer waits for its agent.
 func OfferFor(p *fleet.Plan) time.Duration {
 	if d := p.Pace.OfferFor.D(); d > 0 {
 		return d

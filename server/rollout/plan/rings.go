@@ -71,6 +71,7 @@ func CheckRings(p *fleet.Plan, agents []fleet.Agent, timeouts map[string]time.Du
 	return behind, nil
 }
 
+// RingNames are the rings in a sentence.
 func RingNames(rings []int) string {
 	names := make([]string, 0, len(rings))
 	for _, r := range rings {
@@ -92,6 +93,7 @@ func RingOfAgent(p *fleet.Plan, a *fleet.Agent) int {
 	return ring
 }
 
+// InRings says whether an agent is in one of the rings of the plan.
 func InRings(p *fleet.Plan, a *fleet.Agent) bool {
 	rule := RingRule(p)
 	return rule == nil || len(rule.Only) == 0 || slices.Contains(rule.Only, RingOfAgent(p, a))

@@ -19,9 +19,10 @@ func Title(r *fleet.Rollout) string {
 	return "rollout “" + r.Plan.Name + "” (" + r.ID + ")"
 }
 
-// shown is how many names a sentence lists before it only counts.
+// shown is how many names a sentence lists; it counts the rest.
 const shown = 10
 
+// List is names in a sentence.
 func List(names []string) string {
 	if len(names) > shown {
 		return strings.Join(names[:shown], ", ") + fmt.Sprintf(" and %d more", len(names)-shown)
@@ -37,6 +38,7 @@ func Count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
+// VersionText is a version in a sentence.
 func VersionText(version string) string { return cmp.Or(version, "no version it has told") }
 
 // Number is a number for a sentence: three significant digits, more where it is

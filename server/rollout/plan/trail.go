@@ -18,6 +18,7 @@ type TrailData struct {
 	Batch   int                `json:"batch"` // that is current
 }
 
+// TrailOf is how a rollout stands.
 func TrailOf(r *fleet.Rollout) TrailData {
 	return TrailData{State: r.State, Stop: r.Stop, Waiting: r.Waiting, Batch: CurrentBatch(r)}
 }
@@ -29,6 +30,7 @@ func (t TrailData) Same(o TrailData) bool {
 		slices.EqualFunc(t.Waiting, o.Waiting, func(a, b fleet.Wait) bool { return a.Code == b.Code })
 }
 
+// SameStop says whether two stops are one.
 func SameStop(a, b *fleet.Stop) bool {
 	if a == nil || b == nil {
 		return a == b

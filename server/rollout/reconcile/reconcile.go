@@ -219,11 +219,10 @@ func (r *Reconciler) Round(ctx context.Context) error {
 	}
 	for _, run := range mine {
 		err := r.work(ctx, run, in)
-		if errors.Is(err, errChanged) {
-			r.Signal() // an operator was quicker: the next round goes by what was ordered
-			err = r.reread(ctx, run)
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, errChanged):
+			r.Signal() // the next round reads the document again
+		case err != nil:
 			// What was half done is found again in the store.
 			delete(r.runs, run.rollout.ID)
 			errs = append(errs, fmt.Errorf("rollout %s: %w", run.rollout.ID, err))

@@ -1,0 +1,106 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// end releases what a rollout held. A lock that a crash leaves behind is free all
+// the same: locks of rollouts that are over do not count.
+func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout, now time.Time) error {
+	delete(r.runs, over.ID)
+	var original *fleet.Rollout
+	if over.RollbackOf != "" {
+		o, err := r.Store.Rollouts().Get(ctx, over.RollbackOf)
+		if err != nil && fleet.KindOf(err) != fleet.NotFound {
+			return err
+		}
+		if err == nil {
+			original = &o
+		}
+	}
+	for _, policy := range over.Policies {
+		lock, err := r.Store.PolicyLocks().Get(ctx, policy)
+		switch {
+		case err != nil && fleet.KindOf(err) != fleet.NotFound:
+			return err
+		case err != nil || lock.RolloutID != over.ID:
+			continue
+		case original != nil && original.State.Active():
+			lock.RolloutID, lock.At = original.ID, now // it was taken over from there
+			err = r.Store.PolicyLocks().Update(ctx, lock)
+		default:
+			err = r.Store.PolicyLocks().Delete(ctx, policy)
+		}
+		if err != nil && fleet.KindOf(err) != fleet.Conflict {
+			return err
+		}
+	}
+	if original != nil && over.State == fleet.RolloutCompleted && over.ID != rollbackID(original.ID) {
+		// A rollback of the failed targets alone: the original may go on.
+		run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, original, now))
+	}
+	r.Signal() // the original may end too
+	return r.leases.End(ctx, leaseID(over.ID))
+}
+
+// closeOriginal marks a rollout that had ended before it was rolled back as rolled
+// back. It comes before its rollback ends, since afterwards neither is active.
+// An original that is still active ends in endRolledBack.
+func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback fleet.Rollout, now time.Time) error {
+	o, err := r.Store.Rollouts().Get(ctx, rollback.RollbackOf)
+	if err != nil && fleet.KindOf(err) != fleet.NotFound {
+		return err
+	}
+	if err != nil || !o.State.Over() || o.State == fleet.RolloutRolledBack || rollback.ID != rollbackID(o.ID) {
+		return nil
+	}
+	o.State, o.EndedAt, o.Waiting = fleet.RolloutRolledBack, &now, nil
+	if err := r.Store.Rollouts().Update(ctx, o); err != nil {
+		return err
+	}
+	run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, &o, now))
+	return nil
+}
+
+// rollbackID names the rollback of all targets of a rollout; that of the failed
+// ones alone, after which the rollout may go on, has another name.
+func rollbackID(rolloutID string) string { return rolloutID + "-rollback" }
+
+// endRolledBack ends a rollout whose targets are all rolled back.
+func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active map[string]bool) (over bool, err error) {
+	by := run.rollout.RolledBackBy
+	if by == "" || by != rollbackID(run.rollout.ID) || active[by] {
+		return false, nil
+	}
+	rollback, err := r.Store.Rollouts().Get(ctx, by)
+	if err != nil {
+		if fleet.KindOf(err) == fleet.NotFound {
+			err = nil
+		}
+		return false, err
+	}
+	if rollback.State != fleet.RolloutCompleted {
+		return false, nil // still being started, or it failed: an operator decides
+	}
+	now := r.Now.UTC()
+	var moves []plan.Move
+	for i := range run.targets {
+		switch s := run.targets[i].State; {
+		case s.Waits():
+			moves = append(moves, plan.Move{Target: int32(i), To: plan.Cancelled, Code: plan.CodeOf(fleet.WhyRollingBack)})
+		case s.InFlight():
+			return false, nil // its agent is still upgrading
+		}
+	}
+	if err := r.makeMoves(ctx, run, moves, now); err != nil {
+		return false, err
+	}
+	next := run.rollout
+	next.State, next.EndedAt, next.Waiting, next.Orders = fleet.RolloutRolledBack, &now, nil, nil
+	next.Counts = run.counts()
+	return true, r.commit(ctx, run, next, now)
+}

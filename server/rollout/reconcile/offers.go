@@ -1,0 +1,187 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/rollout/plan"
+)
+
+// offerID names the action of an offer. Numbers are not used again, so an action
+// belongs to one offer.
+func offerID(rolloutID string, generation int64, n int) string {
+	return fmt.Sprintf("%s-g%d-%d", rolloutID, generation, n)
+}
+
+// rolloutOf is the rollout that an action belongs to, empty if it is of none.
+func rolloutOf(actionID string) string {
+	head := actionID[:max(0, strings.LastIndexByte(actionID, '-'))]
+	return head[:max(0, strings.LastIndex(head, "-g"))]
+}
+
+// offer offers the version to targets: it writes in their documents which action
+// offers it, then makes the action.
+func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, now time.Time) error {
+	if len(which) == 0 {
+		return nil
+	}
+	changes, err := r.documents(ctx, run, which)
+	if err != nil {
+		return err
+	}
+	type kind struct {
+		to       string
+		rollback bool
+	}
+	var kinds []kind
+	groups := map[kind][]update{}
+	for _, c := range changes {
+		k := kind{c.target.To, c.target.Rollback}
+		if groups[k] == nil {
+			kinds = append(kinds, k)
+		}
+		groups[k] = append(groups[k], c)
+	}
+	for _, k := range kinds {
+		for part := range slices.Chunk(groups[k], action.MaxAgents) {
+			run.lastOffer++
+			id := offerID(run.rollout.ID, run.rollout.Generation, run.lastOffer)
+			for i := range part {
+				t := &part[i].target
+				if t.ActionID != "" {
+					t.ActionIDs = append(slices.Clip(t.ActionIDs), t.ActionID)
+				}
+				t.ActionID, t.Phase, t.OfferedAt, t.ReachedAt, t.SignAt = id, "", &now, nil, nil
+				t.Attempts++
+				plan.ChangeState(t, fleet.TargetOffered, "", "", now)
+				run.pendingOffers[id] = append(run.pendingOffers[id], part[i].index)
+			}
+			if err := r.write(ctx, run, part); err != nil {
+				return err
+			}
+		}
+	}
+	return r.makeOffers(ctx, run)
+}
+
+// makeOffers makes the actions of offers that are written.
+func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
+	for _, id := range slices.Sorted(maps.Keys(run.pendingOffers)) {
+		var which []int32
+		var ids []string
+		var t *fleet.Target
+		for _, i := range run.pendingOffers[id] {
+			if f := run.tracked[i]; f != nil && f.target.State == fleet.TargetOffered && f.target.ActionID == id {
+				which, ids, t = append(which, i), append(ids, run.targets[i].AgentID), &f.target
+			}
+		}
+		if len(which) > 0 {
+			p := &run.rollout.Plan
+			refused, err := r.Actions.Offer(ctx, action.Offer{
+				ID: id, Rollback: t.Rollback, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name,
+				UpgradeWish: fleet.UpgradeWish{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback},
+			})
+			if err != nil {
+				return err
+			}
+			if err := r.refused(ctx, run, which, refused); err != nil {
+				return err
+			}
+		}
+		delete(run.pendingOffers, id)
+	}
+	return nil
+}
+
+// refused writes what becomes of targets whose agents could not take the offer.
+func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, refused map[string]error) error {
+	which = slices.DeleteFunc(which, func(i int32) bool { return refused[run.targets[i].AgentID] == nil })
+	if len(which) == 0 {
+		return nil
+	}
+	now := r.Now.UTC()
+	changes, err := r.documents(ctx, run, which)
+	if err != nil {
+		return err
+	}
+	agents, err := r.agents(ctx, run, which)
+	if err != nil {
+		return err
+	}
+	for k := range changes {
+		t, i := &changes[k].target, changes[k].index
+		a, why := agents[run.targets[i].AgentID], refused[run.targets[i].AgentID]
+		run.updatePresence(i, a, now)
+		switch {
+		case a == nil || !a.Active:
+			plan.ChangeState(t, fleet.TargetCancelled, fleet.WhyGone, why.Error(), now)
+		case a.Version == t.To:
+			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, why.Error(), now)
+		case plan.Busy(a), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Conflict, fleet.KindOf(why) == fleet.Unavailable:
+			// The agent was not asked, so the attempt does not count.
+			t.ActionID, t.OfferedAt, t.Attempts = "", nil, t.Attempts-1
+			if n := len(t.ActionIDs); n > 0 {
+				t.ActionID, t.ActionIDs = t.ActionIDs[n-1], t.ActionIDs[:n-1]
+			}
+			code := fleet.ReasonCode("")
+			if plan.Busy(a) {
+				code = fleet.WhyBusy
+			}
+			plan.ChangeState(t, fleet.TargetPending, code, "", now)
+		default:
+			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhyRefused, why.Error(), now)
+		}
+	}
+	r.Signal() // other targets may be offered instead
+	return r.write(ctx, run, changes)
+}
+
+// withdrawal is why offers are withdrawn, and what becomes of their targets.
+type withdrawal struct {
+	why   string
+	state fleet.TargetState
+	code  fleet.ReasonCode
+}
+
+// withdraw withdraws offers, then writes that they are. If the write is lost, they
+// are still offered and are withdrawn again.
+func (r *Reconciler) withdraw(ctx context.Context, run *runState, which []int32, w withdrawal) error {
+	if len(which) == 0 {
+		return nil
+	}
+	changes, err := r.documents(ctx, run, which)
+	if err != nil {
+		return err
+	}
+	if err := r.withdrawOffers(ctx, run, changes, w.why); err != nil {
+		return err
+	}
+	now := r.Now.UTC()
+	for k := range changes {
+		plan.ChangeState(&changes[k].target, w.state, w.code, w.why, now)
+	}
+	return r.write(ctx, run, changes)
+}
+
+// withdrawOffers withdraws the offers of targets from their agents.
+func (r *Reconciler) withdrawOffers(ctx context.Context, run *runState, changes []update, why string) error {
+	byAction := map[string][]string{}
+	for _, c := range changes {
+		byAction[c.target.ActionID] = append(byAction[c.target.ActionID], c.target.AgentID)
+	}
+	for _, id := range slices.Sorted(maps.Keys(byAction)) {
+		if err := r.Actions.Withdraw(ctx, action.Withdrawal{
+			ID: action.WithdrawalID(id, byAction[id]), ActionID: id, AgentIDs: byAction[id], Why: why, Actor: "rollout " + run.rollout.Plan.Name,
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
