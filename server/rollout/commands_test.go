@@ -142,7 +142,7 @@ func TestGoingPastAGateNeedsAReason(t *testing.T) {
 	}
 }
 
-func TestGoingOnForgivesWhatHasFailed(t *testing.T) {
+func TestResumeForgivesFailures(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
 	text, err := resume(&r, Request{"kim", "three old hosts"}, rollouttest.Hour)
 	if err != nil || r.Forgiven != 3 || r.Forced != nil || !strings.Contains(text, "3 failures") {
@@ -157,7 +157,7 @@ func TestGoingOnForgivesWhatHasFailed(t *testing.T) {
 	}
 }
 
-func TestPauseAtOnceTakesOffersBack(t *testing.T) {
+func TestPauseAtOnceWithdrawsOffers(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	if _, err := pause(&r, true, Request{"kim", "the site is on fire"}, rollouttest.Hour); err != nil {
 		t.Fatal(err)

@@ -9,24 +9,65 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/explain"
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
+	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// The service and the reconciler share nothing but the store: what one writes the
-// other must understand.
-func TestTheReconcilerDoesWhatOperatorsAsk(t *testing.T) {
-	d := newHarness(t)
-	d.enrol("a", "b", "c", "d", "e")
+// reconciler returns what does one round of a reconciler on the store.
+func (d *harness) reconciler(s store.Store) (round func()) {
+	d.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	feed, err := action.NewFeed(t.Context(), d.store.Actions(), func(...string) {}, &storehealth.Monitor{}, log)
+	feed, err := action.NewFeed(d.t.Context(), d.store.Actions(), func(...string) {}, &storehealth.Monitor{}, log)
 	d.must(err)
 	d.service.Actions.Feed, d.service.Actions.Locks = feed, d.service.Locked
-	loop := &reconcile.Reconciler{Store: d.store, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, Holder: "this", Health: &storehealth.Monitor{}}
-	round := func() {
-		t.Helper()
+	r := &reconcile.Reconciler{Store: s, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, Holder: "this", Health: &storehealth.Monitor{}}
+	return func() {
+		d.t.Helper()
 		d.later(reconcile.RoundInterval)
-		d.must(loop.Round(t.Context()))
+		d.must(r.Round(d.t.Context()))
 	}
+}
+
+// A round whose rollout an operator changes meanwhile ends, and the next one
+// withdraws what it offered.
+func TestPauseDuringARoundIsExecutedByTheNext(t *testing.T) {
+	d := newHarness(t)
+	d.enrol("a", "b", "c", "d", "e")
+	r := d.start()
+	paused := false
+	round := d.reconciler(&meddledStore{Store: d.store, before: func() {
+		if paused {
+			return
+		}
+		paused = true
+		_, err := d.service.Pause(t.Context(), r.ID, true, kim)
+		d.must(err)
+	}})
+	round()
+	count := func(state fleet.TargetState) (n int) {
+		for _, target := range d.targets(r.ID) {
+			if target.State == state {
+				n++
+			}
+		}
+		return n
+	}
+	if got := d.rollout(r.ID); !paused || got.State != fleet.RolloutPaused || count(fleet.TargetOffered) != 2 {
+		t.Fatalf("after the round it is %s with %d offers", got.State, count(fleet.TargetOffered))
+	}
+	round()
+	got := d.rollout(r.ID)
+	if got.State != fleet.RolloutPaused || count(fleet.TargetWithdrawn) != 2 || got.Counts.Withdrawn != 2 || got.Stop.Withdrawn != 2 || len(got.Orders) != 0 {
+		t.Errorf("it is %s, stopped by %+v, with %+v and orders %v", got.State, got.Stop, got.Counts, got.Orders)
+	}
+}
+
+// The service and the reconciler share nothing but the store: what one writes the
+// other must understand.
+func TestReconcilerExecutesCommands(t *testing.T) {
+	d := newHarness(t)
+	d.enrol("a", "b", "c", "d", "e")
+	round := d.reconciler(d.store)
 	ctx := t.Context()
 	r := d.start()
 	round()

@@ -126,7 +126,7 @@ func TestOrdersForAgentsTheyCannotHelp(t *testing.T) {
 	}
 }
 
-func TestARollbackPutsBackWhatSucceeded(t *testing.T) {
+func TestRollbackOfAllIncludesSucceededTargets(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a", "b", "c", "d", "lab/e")
 	r := d.start(func(p *fleet.Plan) { p.Limits.MaxParallel = 7 })
@@ -301,7 +301,7 @@ func TestFreezesAreCheckedAndKept(t *testing.T) {
 	}
 }
 
-func TestWhyThisMachine(t *testing.T) {
+func TestWhyExplainsAnAgent(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("first", "second", "third", "done", "lab/alone")
 	d.change("done", func(a *fleet.Agent) { a.Version = "1.2.0" })
@@ -353,7 +353,7 @@ func TestWhyThisMachine(t *testing.T) {
 }
 
 // What keeps one machine back is not what the rollout waits for as a whole.
-func TestWhyThisMachineAndNotItsNeighbour(t *testing.T) {
+func TestWhyNamesTheLimitThatBlocksATarget(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		plan  func(*fleet.Plan)

@@ -88,7 +88,7 @@ func TestARolloutIsPreviewedAndStarted(t *testing.T) {
 	})
 }
 
-func TestPlansThatAreWrongMakeNothing(t *testing.T) {
+func TestRefusedPlansCreateNothing(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a")
 	for _, c := range []struct {

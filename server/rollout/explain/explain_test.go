@@ -73,7 +73,7 @@ func waitsFor(code fleet.ReasonCode, text string) func(*fleet.Rollout) {
 	}
 }
 
-func TestWhyNotYet(t *testing.T) {
+func TestExplainATargetThatWaits(t *testing.T) {
 	pending := someTarget(fleet.TargetPending)
 	t.Run("a draft waits for its start", func(t *testing.T) {
 		r := rollouttest.InState(fleet.RolloutDraft)
@@ -125,7 +125,7 @@ func TestWhyNotYet(t *testing.T) {
 	})
 }
 
-func TestWhatTheHostTells(t *testing.T) {
+func TestExplainReportsOfTheHost(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	offered := someTarget(fleet.TargetOffered, func(t *fleet.Target) {
 		t.ActionID, t.OfferedAt, t.Phase = "r1-g1-0", before(time.Minute), "UPG_SCHEDULED"
@@ -170,7 +170,7 @@ func stepEntry(at time.Time, d plan.TrailData) fleet.AuditEntry {
 	return fleet.AuditEntry{At: at, Verb: plan.VerbStep, Data: data}
 }
 
-func TestThePast(t *testing.T) {
+func TestExplainATimeInThePast(t *testing.T) {
 	end := rollouttest.Hour.Add(-10 * time.Minute)
 	r := rollouttest.InState(fleet.RolloutCompleted, func(r *fleet.Rollout) { r.EndedAt, r.CreatedAt = &end, rollouttest.Hour.Add(-2*time.Hour) })
 	done := someTarget(fleet.TargetSucceeded, func(t *fleet.Target) {
@@ -219,7 +219,7 @@ func TestThePast(t *testing.T) {
 	}
 }
 
-func TestAgentsOutsideOfARollout(t *testing.T) {
+func TestExplainAgentsThatAreNoTargets(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	t.Run("one that was left out hears why", func(t *testing.T) {
 		e := Skipped(&r, fleet.SkippedAgent{AgentID: "a1", Hostname: "web-1", Code: fleet.WhyRefused, Text: "agent a1 cannot upgrade itself"}, nil, rollouttest.Hour, rollouttest.Hour)

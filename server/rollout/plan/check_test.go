@@ -28,7 +28,7 @@ func resolved(t *testing.T) fleet.Plan {
 // sum is a well-formed checksum.
 func sum(kind string) string { return kind + strings.Repeat("ab", hexDigits[kind]/2) }
 
-func TestWhatIsWrongWithAPlanIsNamed(t *testing.T) {
+func TestCheckNamesTheWrongField(t *testing.T) {
 	artifact := func(a fleet.Artifact) func(*fleet.Plan) {
 		return func(p *fleet.Plan) { p.Artifacts = []fleet.Artifact{a} }
 	}
@@ -171,7 +171,7 @@ func TestWhatIsWrongWithAPlanIsNamed(t *testing.T) {
 	}
 }
 
-func TestAResolvedPlanSaysEverything(t *testing.T) {
+func TestResolveFillsInEverything(t *testing.T) {
 	p := fleet.Plan{Name: "x", Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Canary}, Pace: fleet.Pace{Windows: []fleet.Window{{From: "22:00", To: "04:00"}}}}
 	if err := Resolve(&p, nil, rollouttest.Published("2.0.0", "1.0.0")); err != nil {
 		t.Fatal(err)

@@ -729,7 +729,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-func TestTimes(t *testing.T) {
+func TestSoakDeadlinesAndWindows(t *testing.T) {
 	t.Run("a batch is left to soak before the next, and agents put back begin it anew", func(t *testing.T) {
 		p := rolling()
 		p.Pace.Soak = fleet.Duration(time.Hour)
@@ -907,7 +907,7 @@ func TestInconsistentTargets(t *testing.T) {
 	}
 }
 
-func TestFigures(t *testing.T) {
+func TestNumbersInSentences(t *testing.T) {
 	for f, want := range map[float64]string{
 		0: "0", 0.004: "0", 0.25: "0.25", 4: "4", 9.996: "10", 33.333: "33.3", 99.96: "100", 100: "100", 1000: "1000", 12345.6: "12346", 1e6: "1000000",
 	} {

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-func TestEveryReasonHasItsWords(t *testing.T) {
+func TestEveryReasonHasAText(t *testing.T) {
 	for _, code := range codeNames[1:] {
 		r, ok := reasonWords[code]
 		switch {

@@ -20,7 +20,7 @@ func matches(t testing.TB, s *fleet.Selector, a *fleet.Agent) bool {
 	return c.MatchesAgent(a)
 }
 
-func TestMatches(t *testing.T) {
+func TestSelectorMatches(t *testing.T) {
 	a := rollouttest.Host{ID: "a", Site: "berlin", Tags: []string{"prod"}, Arch: "aarch64"}.Agent()
 	a.UserMetadata = []byte(`{"team":"db","cores":8}`)
 	for _, row := range []struct {
@@ -67,7 +67,7 @@ func TestMatches(t *testing.T) {
 
 // A query hides nobody, unlike a list: who is inactive is chosen as by any other
 // part.
-func TestAQueryChoosesTheInactive(t *testing.T) {
+func TestQuerySelectsInactiveAgents(t *testing.T) {
 	a := rollouttest.Host{ID: "a", Policy: "short", Away: true, Tags: []string{"prod"}}.Agent()
 	for query, want := range map[string]bool{"tags: prod": true, "status: inactive": true, "status: online": false, "not status: inactive": false, "*": true} {
 		if got := matches(t, &fleet.Selector{Kuery: query}, &a); got != want {
@@ -76,7 +76,7 @@ func TestAQueryChoosesTheInactive(t *testing.T) {
 	}
 }
 
-func TestAQueryOfAPlanIsPointedAt(t *testing.T) {
+func TestQueryErrorPointsAtItsPlace(t *testing.T) {
 	for query, says := range map[string]string{
 		"tags: (prod":          "Kuery is malformed: ",
 		"tag: prod":            `did you mean "tags"?`,

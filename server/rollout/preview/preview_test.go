@@ -58,7 +58,7 @@ func hasWarning(pre fleet.Preview, part string) bool {
 	return slices.ContainsFunc(pre.Warnings, func(w string) bool { return strings.Contains(w, part) })
 }
 
-func TestEveryMatchingAgentHasItsVerdict(t *testing.T) {
+func TestEveryMatchingAgentIsTargetOrSkipped(t *testing.T) {
 	r := draft(t, func(p *fleet.Plan) {
 		p.SourceVersion = "1.0.0"
 		p.Select = fleet.Selector{Policies: []string{"default", "locked"}}
@@ -109,7 +109,7 @@ func TestEveryMatchingAgentHasItsVerdict(t *testing.T) {
 	}
 }
 
-func TestTheRolloutThatHasAPolicyMayHaveItself(t *testing.T) {
+func TestOwnPolicyLockSkipsNoAgent(t *testing.T) {
 	pre := compute(t, draft(t, nil), rollouttest.Agents(rollouttest.Host{ID: "a"}), func(f *Fleet) { f.Locked = map[string]Holder{"default": {ID: "r1"}} })
 	if len(pre.Targets) != 1 {
 		t.Errorf("it is locked out by itself: %+v", pre.Skipped)
@@ -215,7 +215,7 @@ func TestRingsGoOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestAQueryThatTheClockChangesIsSaid(t *testing.T) {
+func TestWarnsOfAQueryThatDependsOnTheClock(t *testing.T) {
 	for query, want := range map[string]string{
 		"tags: prod":                           "",
 		"agent.version < 2.0.0":                "",
@@ -338,7 +338,7 @@ func TestTheHashStaysTheSameFromVersionToVersion(t *testing.T) {
 	}
 }
 
-func TestAMoveBetweenRingsIsDrift(t *testing.T) {
+func TestMoveBetweenRingsIsDrift(t *testing.T) {
 	r := draft(t, func(p *fleet.Plan) { p.Strategy = fleet.Strategy{Kind: fleet.Rings} })
 	before := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a", Ring: "1"}, rollouttest.Host{ID: "b", Ring: "2"}), nil)
 	after := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a", Ring: "1"}, rollouttest.Host{ID: "b", Ring: "0"}), nil)
@@ -645,7 +645,7 @@ func anyPlan(t *rapid.T) func(*fleet.Plan) {
 
 // What an operator selects is what happens: each agent that matches is a target
 // or left out, once, and the batches hold exactly the targets.
-func TestNobodyIsLostOrCountedTwice(t *testing.T) {
+func TestEveryMatchingAgentIsListedOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		as := anyFleet(rt)
 		r := draft(t, anyPlan(rt))

@@ -221,7 +221,8 @@ func (r *Reconciler) Round(ctx context.Context) error {
 		err := r.work(ctx, run, in)
 		switch {
 		case errors.Is(err, errChanged):
-			r.Signal() // the next round reads the document again
+			run.assessAll() // agents that reported may not have been assessed
+			r.Signal()      // the next round reads the document again
 		case err != nil:
 			// What was half done is found again in the store.
 			delete(r.runs, run.rollout.ID)

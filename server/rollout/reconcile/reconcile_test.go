@@ -123,7 +123,7 @@ func TestAThresholdStopsEverythingThatHasNotBegun(t *testing.T) {
 	})
 }
 
-func TestWhatBecomesOfBadHosts(t *testing.T) {
+func TestTargetsOfHostsThatFail(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		bad      string
@@ -419,7 +419,7 @@ func TestTheExposureBudgetHoldsARolloutBack(t *testing.T) {
 	}
 }
 
-func TestUpgradesLeftBehindAreGivenUp(t *testing.T) {
+func TestAbandonedUpgradesAreGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
 	h := w.hosts["agent-001"]

@@ -97,7 +97,7 @@ func TestReplicasShareRollouts(t *testing.T) {
 	})
 }
 
-func TestALoopThatStopsGivesItsLeasesBack(t *testing.T) {
+func TestRunReleasesLeasesWhenItStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := bubble(t, 4)
 		_, stop1 := r.run(&mortal{Store: r.store})
@@ -124,7 +124,7 @@ func TestALoopThatStopsGivesItsLeasesBack(t *testing.T) {
 	})
 }
 
-func TestASignalIsTakenUpAtOnce(t *testing.T) {
+func TestSignalStartsARound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := bubble(t, 2)
 		loop, stop := r.run(&mortal{Store: r.store})

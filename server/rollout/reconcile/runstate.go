@@ -171,6 +171,13 @@ func (run *runState) due(reported map[string]bool, all bool, now time.Time) []in
 	return which
 }
 
+// assessAll makes all tracked targets due.
+func (run *runState) assessAll() {
+	for _, f := range run.tracked {
+		f.due = time.Unix(0, 0)
+	}
+}
+
 // needsSnapshot says whether it matters who is online.
 func (run *runState) needsSnapshot() bool {
 	return run.rollout.Plan.LateJoiners == fleet.LateJoin || slices.ContainsFunc(run.targets, func(t plan.Target) bool { return t.State.Waits() })
