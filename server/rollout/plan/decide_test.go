@@ -10,12 +10,12 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// afternoon is when the stories begin: a Tuesday, at two o'clock in UTC.
+// afternoon is when the scenarios begin: a Tuesday, at two o'clock in UTC.
 var afternoon = time.Date(2026, 11, 24, 14, 0, 0, 0, time.UTC)
 
-// story is a running rollout with batches of these sizes, whose agents are online.
+// scenario is a running rollout with batches of these sizes, whose agents are online.
 // Where the plan has canaries the first batch is theirs.
-func story(t *testing.T, p fleet.Plan, sizes ...int) *simulation {
+func scenario(t *testing.T, p fleet.Plan, sizes ...int) *simulation {
 	start := afternoon
 	s := &simulation{TB: t, now: afternoon}
 	if p.Limits.MaxParallel == 0 {
@@ -130,12 +130,12 @@ func ptr[T any](v T) *T { return &v }
 
 func TestBatches(t *testing.T) {
 	t.Run("a draft offers nothing and says so", func(t *testing.T) {
-		s := story(t, rolling(), 1, 1)
+		s := scenario(t, rolling(), 1, 1)
 		s.r.State = fleet.RolloutDraft
 		wantReasons(t, s.round(), fleet.WhyDraft, fleet.WhyDraft)
 	})
 	t.Run("one batch after the other, and then it is completed", func(t *testing.T) {
-		s := story(t, rolling(), 2, 1, 2)
+		s := scenario(t, rolling(), 2, 1, 2)
 		wantReasons(t, s.offers(0, 1), "", "", fleet.WhyBatch, fleet.WhyBatch, fleet.WhyBatch)
 		if len(s.r.Waiting) > 0 {
 			t.Fatalf("it offers, and waits for %+v", s.r.Waiting)
@@ -157,7 +157,7 @@ func TestBatches(t *testing.T) {
 	t.Run("no more in flight than max_parallel, over all batches", func(t *testing.T) {
 		p := rolling()
 		p.Limits.MaxParallel = 2
-		s := story(t, p, 4)
+		s := scenario(t, p, 4)
 		wantReasons(t, s.offers(0, 1), "", "", fleet.WhyParallel, fleet.WhyParallel)
 		s.offers()
 		s.waitsFor(fleet.WhyParallel, "2 agents are being upgraded, as many as may")
@@ -169,7 +169,7 @@ func TestBatches(t *testing.T) {
 		p := rolling()
 		p.Limits.MaxParallel = 5
 		p.Limits.Per = []fleet.LabelLimit{{Label: "site", Max: 1}, {Label: "rack", Max: 1}}
-		s := story(t, p, 6)
+		s := scenario(t, p, 6)
 		for i, group := range []int32{7, 7, 7, -1, -1, 3} {
 			s.targets[i].Groups[0] = group
 		}
@@ -181,7 +181,7 @@ func TestBatches(t *testing.T) {
 		s.offers(1, 3)
 	})
 	t.Run("a rollout with a failure and nothing left to do is failed", func(t *testing.T) {
-		s := story(t, rolling(), 2)
+		s := scenario(t, rolling(), 2)
 		s.offers(0, 1)
 		s.put(Failed, 0)
 		s.put(Succeeded, 1)
@@ -189,12 +189,12 @@ func TestBatches(t *testing.T) {
 		s.is(fleet.RolloutFailed)
 	})
 	t.Run("without targets it is completed at once", func(t *testing.T) {
-		s := story(t, rolling())
+		s := scenario(t, rolling())
 		s.offers()
 		s.is(fleet.RolloutCompleted)
 	})
 	t.Run("what was written before a crash counts: offered, and the batch not yet started", func(t *testing.T) {
-		s := story(t, rolling(), 2, 1)
+		s := scenario(t, rolling(), 2, 1)
 		s.put(Offered, 0, 1)
 		s.offers()
 		if s.r.Batches[0].StartedAt == nil {
@@ -202,7 +202,7 @@ func TestBatches(t *testing.T) {
 		}
 	})
 	t.Run("late agents come last, and nobody watches them as canaries", func(t *testing.T) {
-		s := story(t, withCanaries(), 1, 1, 1)
+		s := scenario(t, withCanaries(), 1, 1, 1)
 		s.r.Batches[2].Kind = fleet.BatchLate
 		s.offers(0)
 		s.finish()
@@ -213,7 +213,7 @@ func TestBatches(t *testing.T) {
 		s.offers(2)
 	})
 	t.Run("a round moves a bounded number, and asks for the next at once", func(t *testing.T) {
-		s := story(t, rolling(), MaxMoves+2)
+		s := scenario(t, rolling(), MaxMoves+2)
 		for i := range s.targets {
 			s.targets[i].Online = false
 		}
@@ -228,7 +228,7 @@ func TestBatches(t *testing.T) {
 		s.waitsFor(fleet.WhyAway, "10002 agents are away")
 	})
 	t.Run("asked again it says the same, and nothing worth writing", func(t *testing.T) {
-		s := story(t, rolling(), 1, 1)
+		s := scenario(t, rolling(), 1, 1)
 		s.offers(0)
 		s.offers()
 		since := s.waitsFor(fleet.WhyBatch, "").Since
@@ -243,7 +243,7 @@ func TestAgentsThatAreAway(t *testing.T) {
 	t.Run("hold their offer, block nothing, and come first when they are back", func(t *testing.T) {
 		p := rolling()
 		p.Limits.MaxParallel = 1
-		s := story(t, p, 2, 2)
+		s := scenario(t, p, 2, 2)
 		s.targets[0].Online = false
 		wantReasons(t, s.offers(1), fleet.WhyAway, "", fleet.WhyBatch, fleet.WhyBatch)
 		s.finish()
@@ -258,7 +258,7 @@ func TestAgentsThatAreAway(t *testing.T) {
 		s.is(fleet.RolloutCompleted)
 	})
 	t.Run("keep it running until their offers expire, and never count as attempted", func(t *testing.T) {
-		s := story(t, rolling(), 2)
+		s := scenario(t, rolling(), 2)
 		s.targets[0].Online = false
 		s.offers(1)
 		s.finish()
@@ -276,14 +276,14 @@ func TestAgentsThatAreAway(t *testing.T) {
 		}
 	})
 	t.Run("are passed over batch by batch in one round when all are", func(t *testing.T) {
-		s := story(t, rolling(), 2, 2, 1)
+		s := scenario(t, rolling(), 2, 2, 1)
 		for i := range 4 {
 			s.targets[i].Online = false
 		}
 		s.offers(4)
 	})
 	t.Run("that are back are not passed over with their batch", func(t *testing.T) {
-		s := story(t, rolling(), 1, 1)
+		s := scenario(t, rolling(), 1, 1)
 		s.targets[0].Online, s.targets[1].State = false, Held
 		if step := s.offers(); !step.Next.Equal(s.now) {
 			t.Fatalf("it looks again at %s, want at once", step.Next)
@@ -291,7 +291,7 @@ func TestAgentsThatAreAway(t *testing.T) {
 		s.offers(1)
 	})
 	t.Run("are not offered anything in a pause, although they are back", func(t *testing.T) {
-		s := story(t, rolling(), 2, 1)
+		s := scenario(t, rolling(), 2, 1)
 		s.targets[0].Online = false
 		s.offers(1)
 		s.r.PauseAsked = &fleet.Decision{By: "ann"}
@@ -302,7 +302,7 @@ func TestAgentsThatAreAway(t *testing.T) {
 		wantReasons(t, s.offers(), fleet.WhyPaused, "", fleet.WhyPaused)
 	})
 	t.Run("busy agents wait, block their batch for as long as it may take, and are then left out", func(t *testing.T) {
-		s := story(t, rolling(), 2, 1)
+		s := scenario(t, rolling(), 2, 1)
 		s.targets[0].Busy = true
 		wantReasons(t, s.offers(1), fleet.WhyBusy, "", fleet.WhyBatch)
 		s.finish()
@@ -320,7 +320,7 @@ func TestCanaries(t *testing.T) {
 	t.Run("are watched for twice the health wait before anybody else comes", func(t *testing.T) {
 		p := withCanaries()
 		p.Health.Wait = fleet.Duration(3 * time.Minute)
-		s := story(t, p, 2, 2, 1)
+		s := scenario(t, p, 2, 2, 1)
 		s.offers(0, 1)
 		s.wait(time.Minute)
 		s.finish()
@@ -337,7 +337,7 @@ func TestCanaries(t *testing.T) {
 	t.Run("in an emergency are not watched", func(t *testing.T) {
 		p := withCanaries()
 		p.Pace.Emergency, p.Pace.Soak = true, fleet.Duration(time.Hour)
-		s := story(t, p, 1, 1, 1)
+		s := scenario(t, p, 1, 1, 1)
 		s.offers(0)
 		s.finish()
 		s.offers(1)
@@ -345,7 +345,7 @@ func TestCanaries(t *testing.T) {
 		s.offers(2)
 	})
 	t.Run("stop the rollout when one fails, and what has not begun is taken back", func(t *testing.T) {
-		s := story(t, withCanaries(), 3, 2)
+		s := scenario(t, withCanaries(), 3, 2)
 		s.offers(0, 1, 2)
 		s.put(RolledBack, 0)
 		s.put(Upgrading, 1)
@@ -360,7 +360,7 @@ func TestCanaries(t *testing.T) {
 		for count, stopsAt := range map[int]int{0: 1, 1: 1, 2: 2, fleet.DefaultFailureCount: 3, 4: 4} {
 			p := withCanaries()
 			p.Failure.Count = &count
-			s := story(t, p, 6, 2)
+			s := scenario(t, p, 6, 2)
 			s.round()
 			for failed := 0; s.r.State == fleet.RolloutRunning; failed++ {
 				if failed == stopsAt {
@@ -375,7 +375,7 @@ func TestCanaries(t *testing.T) {
 		}
 	})
 	t.Run("that are all away are waited for, and prove nothing when none came", func(t *testing.T) {
-		s := story(t, withCanaries(), 2, 1)
+		s := scenario(t, withCanaries(), 2, 1)
 		s.targets[0].Online, s.targets[1].Online = false, false
 		step := s.settle()
 		s.waitsFor(fleet.WhyAway, "2 agents are away")
@@ -388,7 +388,7 @@ func TestCanaries(t *testing.T) {
 		s.offers(2)
 	})
 	t.Run("one of which came are enough", func(t *testing.T) {
-		s := story(t, withCanaries(), 2, 1)
+		s := scenario(t, withCanaries(), 2, 1)
 		s.targets[0].Online = false
 		s.offers(1)
 		s.finish()
@@ -397,7 +397,7 @@ func TestCanaries(t *testing.T) {
 		s.offers(2)
 	})
 	t.Run("that came late are waited for", func(t *testing.T) {
-		s := story(t, withCanaries(), 2, 1)
+		s := scenario(t, withCanaries(), 2, 1)
 		s.targets[0].Online = false
 		s.offers(1)
 		s.finish()
@@ -415,7 +415,7 @@ func TestCanaries(t *testing.T) {
 	t.Run("are approved by an operator where the migration is breaking, within the wait", func(t *testing.T) {
 		p := withCanaries()
 		p.Migration.Type = fleet.MigrationBreaking
-		s := story(t, p, 1, 1)
+		s := scenario(t, p, 1, 1)
 		s.offers(0)
 		s.finish()
 		wantReasons(t, s.offers(), "", fleet.WhyApproval)
@@ -438,7 +438,7 @@ func TestCanaries(t *testing.T) {
 	t.Run("of the last batch are neither watched nor approved", func(t *testing.T) {
 		p := withCanaries()
 		p.Strategy.Canary.Approval, p.Pace.Soak, p.Pace.PauseOnSuccess = true, fleet.Duration(time.Hour), true
-		s := story(t, p, 2)
+		s := scenario(t, p, 2)
 		s.offers(0, 1)
 		s.finish()
 		s.offers()
@@ -448,7 +448,7 @@ func TestCanaries(t *testing.T) {
 
 func TestStopping(t *testing.T) {
 	t.Run("at the count of failures, with the arithmetic, and going on forgives them", func(t *testing.T) {
-		s := story(t, rolling(), 10, 5)
+		s := scenario(t, rolling(), 10, 5)
 		s.offers(upTo(10)...)
 		s.put(Succeeded, 3, 4, 5)
 		s.put(Failed, 0, 1)
@@ -476,7 +476,7 @@ func TestStopping(t *testing.T) {
 	t.Run("a failure that was forgiven and tried again counts when it fails again", func(t *testing.T) {
 		p := rolling()
 		p.Failure.Count = ptr(1)
-		s := story(t, p, 1, 1, 1)
+		s := scenario(t, p, 1, 1, 1)
 		s.offers(0)
 		s.put(Failed, 0)
 		s.round()
@@ -493,7 +493,7 @@ func TestStopping(t *testing.T) {
 	t.Run("above a percentage, once enough were attempted to speak of one", func(t *testing.T) {
 		p := rolling()
 		p.Failure.Percent = ptr(20.0)
-		s := story(t, p, 10, 5)
+		s := scenario(t, p, 10, 5)
 		s.round()
 		s.put(Failed, 0)
 		s.put(Succeeded, 1, 2, 3)
@@ -509,7 +509,7 @@ func TestStopping(t *testing.T) {
 	t.Run("above a percentage at the end of a small batch", func(t *testing.T) {
 		p := rolling()
 		p.Failure.Percent = ptr(40.0)
-		s := story(t, p, 2, 5)
+		s := scenario(t, p, 2, 5)
 		s.round()
 		s.put(Failed, 0)
 		s.offers()
@@ -521,7 +521,7 @@ func TestStopping(t *testing.T) {
 	t.Run("above a percentage at the end of a batch of which some were away", func(t *testing.T) {
 		p := rolling()
 		p.Failure.Percent = ptr(20.0)
-		s := story(t, p, 6, 5)
+		s := scenario(t, p, 6, 5)
 		s.targets[4].Online, s.targets[5].Online = false, false
 		s.offers(0, 1, 2, 3)
 		s.put(Failed, 0)
@@ -535,7 +535,7 @@ func TestStopping(t *testing.T) {
 	t.Run("never where failures are to be ignored: all at once with force_continue, or forced", func(t *testing.T) {
 		p := fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.AllAtOnce, ForceContinue: true}}
 		p.Limits.MaxParallel = 4
-		for _, s := range []*simulation{story(t, p, 6), story(t, withCanaries(), 4, 2)} {
+		for _, s := range []*simulation{scenario(t, p, 6), scenario(t, withCanaries(), 4, 2)} {
 			if s.r.Plan.Strategy.Canary != nil {
 				s.r.Forced = &fleet.Decision{By: "ann"}
 			}
@@ -554,7 +554,7 @@ func TestStopping(t *testing.T) {
 	t.Run("for an operator when the batch is done, which is offered to the end", func(t *testing.T) {
 		p := rolling()
 		p.Limits.MaxParallel = 1
-		s := story(t, p, 2, 1)
+		s := scenario(t, p, 2, 1)
 		s.offers(0)
 		s.r.PauseAsked = &fleet.Decision{By: "ann", Why: "lunch"}
 		s.finish()
@@ -571,7 +571,7 @@ func TestStopping(t *testing.T) {
 		s.offers(2)
 	})
 	t.Run("for an operator at once when the batch has not begun", func(t *testing.T) {
-		s := story(t, rolling(), 2)
+		s := scenario(t, rolling(), 2)
 		s.r.PauseAsked = &fleet.Decision{By: "ann"}
 		s.offers()
 		s.stops(fleet.StopOperator, "an operator asked for it", 0)
@@ -580,7 +580,7 @@ func TestStopping(t *testing.T) {
 		p := rolling()
 		p.Limits.MaxParallel = 1
 		p.Pace.Windows = []fleet.Window{{From: "14:00", To: "15:00"}}
-		s := story(t, p, 2)
+		s := scenario(t, p, 2)
 		s.offers(0)
 		s.r.PauseAsked = &fleet.Decision{By: "ann"}
 		s.wait(time.Hour)
@@ -593,7 +593,7 @@ func TestStopping(t *testing.T) {
 	t.Run("after each batch that succeeded, once", func(t *testing.T) {
 		p := rolling()
 		p.Pace.PauseOnSuccess = true
-		s := story(t, p, 1, 1)
+		s := scenario(t, p, 1, 1)
 		s.offers(0)
 		s.finish()
 		wantReasons(t, s.offers(), "", fleet.WhyPaused)
@@ -607,7 +607,7 @@ func TestStopping(t *testing.T) {
 	t.Run("after each batch that succeeded, but not in the step that offers to an agent that is back", func(t *testing.T) {
 		p := rolling()
 		p.Pace.PauseOnSuccess, p.Limits.MaxParallel = true, 1
-		s := story(t, p, 2, 2, 1)
+		s := scenario(t, p, 2, 2, 1)
 		s.targets[0].Online = false
 		s.offers(1)
 		s.finish()
@@ -622,7 +622,7 @@ func TestStopping(t *testing.T) {
 		s.stops(fleet.StopSuccess, "batch 2 of 3 is done", 0)
 	})
 	t.Run("a pause becomes a gate when what is in flight fails in it", func(t *testing.T) {
-		s := story(t, rolling(), 5, 5)
+		s := scenario(t, rolling(), 5, 5)
 		s.round()
 		s.put(Upgrading, 0, 1, 2)
 		s.r.State, s.r.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopOperator, By: "ann", At: s.now}
@@ -632,7 +632,7 @@ func TestStopping(t *testing.T) {
 		s.stops(fleet.StopThreshold, "3 of 3 failed", 2)
 	})
 	t.Run("an offer that was on its way when a gate stopped it is taken back too", func(t *testing.T) {
-		s := story(t, rolling(), 3)
+		s := scenario(t, rolling(), 3)
 		s.put(Offered, 1)
 		s.r.State, s.r.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopThreshold, By: "muster", At: s.now, Withdrawn: 0}
 		if step := s.round(); !slices.Equal(step.Withdraw, []int32{1}) || s.r.Stop.Withdrawn != 1 {
@@ -640,7 +640,7 @@ func TestStopping(t *testing.T) {
 		}
 	})
 	t.Run("cancelling takes back what has not begun and waits for the rest", func(t *testing.T) {
-		s := story(t, rolling(), 3, 1)
+		s := scenario(t, rolling(), 3, 1)
 		s.targets[2].Online = false
 		s.offers(0, 1)
 		s.put(Upgrading, 0)
@@ -657,7 +657,7 @@ func TestStopping(t *testing.T) {
 		wantReasons(t, Decide(&s.r, s.targets, s.world, s.now), "", fleet.WhyOver, "", "")
 	})
 	t.Run("nothing is offered while it is being rolled back", func(t *testing.T) {
-		s := story(t, rolling(), 1, 1)
+		s := scenario(t, rolling(), 1, 1)
 		s.world.RollingBack = true
 		wantReasons(t, s.offers(), fleet.WhyRollingBack, fleet.WhyBatch)
 		s.waitsFor(fleet.WhyRollingBack, "rollback")
@@ -672,7 +672,7 @@ func TestRetries(t *testing.T) {
 	t.Run("what failed without harm is tried again, as often as the plan says", func(t *testing.T) {
 		p := rolling()
 		p.Failure.Count, p.Failure.Retries = ptr(1), 1
-		s := story(t, p, 1, 1)
+		s := scenario(t, p, 1, 1)
 		s.offers(0)
 		stale(s, 0)
 		wantReasons(t, s.offers(), fleet.WhyNext, fleet.WhyBatch)
@@ -687,14 +687,14 @@ func TestRetries(t *testing.T) {
 	t.Run("what failed otherwise is not", func(t *testing.T) {
 		p := rolling()
 		p.Failure.Retries = 3
-		s := story(t, p, 1)
+		s := scenario(t, p, 1)
 		s.offers(0)
 		s.put(Failed, 0)
 		s.offers()
 		s.is(fleet.RolloutFailed)
 	})
 	t.Run("an operator's retry in a batch that is done goes ahead of the current one", func(t *testing.T) {
-		s := story(t, rolling(), 2, 2)
+		s := scenario(t, rolling(), 2, 2)
 		s.offers(0, 1)
 		s.put(Failed, 0)
 		s.put(Succeeded, 1)
@@ -704,7 +704,7 @@ func TestRetries(t *testing.T) {
 	})
 	t.Run("an operator's retry that cannot be offered is waited for as long as a batch, and no longer", func(t *testing.T) {
 		for _, end := range []State{Skipped, Expired} {
-			s := story(t, rolling(), 1, 1)
+			s := scenario(t, rolling(), 1, 1)
 			s.offers(0)
 			s.put(Failed, 0)
 			s.offers(1)
@@ -733,7 +733,7 @@ func TestSoakDeadlinesAndWindows(t *testing.T) {
 	t.Run("a batch is left to soak before the next, and agents put back begin it anew", func(t *testing.T) {
 		p := rolling()
 		p.Pace.Soak = fleet.Duration(time.Hour)
-		s := story(t, p, 2, 1, 1)
+		s := scenario(t, p, 2, 1, 1)
 		s.offers(0, 1)
 		s.put(Failed, 0)
 		s.put(Succeeded, 1)
@@ -752,7 +752,7 @@ func TestSoakDeadlinesAndWindows(t *testing.T) {
 	t.Run("a batch begun anew has all its time again", func(t *testing.T) {
 		p := rolling()
 		p.Pace.Soak = fleet.Duration(2 * fleet.DefaultWaitFor)
-		s := story(t, p, 2, 1)
+		s := scenario(t, p, 2, 1)
 		s.offers(0, 1)
 		s.put(Failed, 0)
 		s.put(Succeeded, 1)
@@ -768,7 +768,7 @@ func TestSoakDeadlinesAndWindows(t *testing.T) {
 		p := rolling()
 		p.Limits.MaxParallel = 1
 		p.Pace.Windows = []fleet.Window{{From: "22:00", To: "23:00"}}
-		s := story(t, p, 2, 1)
+		s := scenario(t, p, 2, 1)
 		step := s.offers()
 		wantReasons(t, step, fleet.WhyWindow, fleet.WhyWindow, fleet.WhyBatch)
 		if w := s.waitsFor(fleet.WhyWindow, "outside"); !w.Until.Equal(afternoon.Add(8*time.Hour)) || !step.Next.Equal(*w.Until) {
@@ -786,7 +786,7 @@ func TestSoakDeadlinesAndWindows(t *testing.T) {
 		for _, emergency := range []bool{false, true} {
 			p := rolling()
 			p.Pace.Emergency, p.Pace.Windows = emergency, []fleet.Window{{From: "22:00", To: "23:00"}}
-			s := story(t, p, 1)
+			s := scenario(t, p, 1)
 			s.world.Freezes = []fleet.Freeze{{Name: "year end", From: afternoon, To: afternoon.Add(24 * time.Hour)}}
 			if emergency {
 				s.offers(0)
@@ -799,7 +799,7 @@ func TestSoakDeadlinesAndWindows(t *testing.T) {
 		}
 	})
 	t.Run("a batch that is not done in time stops it; pauses and freezes use up nothing", func(t *testing.T) {
-		s := story(t, rolling(), 1, 1)
+		s := scenario(t, rolling(), 1, 1)
 		s.offers(0)
 		s.wait(fleet.DefaultWaitFor)
 		s.world.Freezes = []fleet.Freeze{{From: s.now.Add(-2 * time.Hour), To: s.now.Add(-time.Hour)}}
@@ -823,7 +823,7 @@ func TestSoakDeadlinesAndWindows(t *testing.T) {
 		p := rolling()
 		p.Limits.MaxParallel = 2
 		p.Strategy.Deadline = ptr(afternoon.Add(time.Hour))
-		s := story(t, p, 3)
+		s := scenario(t, p, 3)
 		step := s.offers(0, 1)
 		if !step.Next.Equal(*p.Strategy.Deadline) {
 			t.Fatalf("it looks again at %s", step.Next)
@@ -847,7 +847,7 @@ func TestExposureBudget(t *testing.T) {
 		s.limitTo(all, each)
 	}
 	t.Run("each offer takes of the room, and then hours are waited for", func(t *testing.T) {
-		s := story(t, rolling(), 4)
+		s := scenario(t, rolling(), 4)
 		budget(s, 2, 10)
 		wantReasons(t, s.offers(0, 1), "", "", fleet.WhyExposure, fleet.WhyExposure)
 		s.finish()
@@ -865,7 +865,7 @@ func TestExposureBudget(t *testing.T) {
 		s.offers(2, 3)
 	})
 	t.Run("the room of a site is taken too, and the others go on", func(t *testing.T) {
-		s := story(t, rolling(), 4)
+		s := scenario(t, rolling(), 4)
 		budget(s, 100, 1)
 		s.targets[0].Sites[0], s.targets[1].Sites[0], s.targets[2].Sites[0] = 1, 1, 0
 		wantReasons(t, s.offers(0, 2, 3), "", fleet.WhyExposure, "", "")
@@ -874,7 +874,7 @@ func TestExposureBudget(t *testing.T) {
 		s.waitsFor(fleet.WhyExposure, "1 of 10 agents with site oslo run 1.2.0 or were offered it, and 1 may")
 	})
 	t.Run("beyond the limit it stops, and what has not begun is taken back", func(t *testing.T) {
-		s := story(t, rolling(), 3, 1)
+		s := scenario(t, rolling(), 3, 1)
 		budget(s, 10, 10)
 		s.offers(0, 1, 2)
 		s.put(Upgrading, 0)
@@ -883,7 +883,7 @@ func TestExposureBudget(t *testing.T) {
 		s.stops(fleet.StopExposure, "3 of 100 agents run 1.2.0", 2)
 	})
 	t.Run("beyond the limit of a site it stops as well", func(t *testing.T) {
-		s := story(t, rolling(), 2, 1)
+		s := scenario(t, rolling(), 2, 1)
 		budget(s, 10, 10)
 		s.targets[0].Sites[0], s.targets[1].Sites[0] = 0, 0
 		s.offers(0, 1)
@@ -894,7 +894,7 @@ func TestExposureBudget(t *testing.T) {
 }
 
 func TestInconsistentTargets(t *testing.T) {
-	s := story(t, rolling(), 2)
+	s := scenario(t, rolling(), 2)
 	s.targets[0].State, s.targets[1].Batch = 99, 12
 	s.targets[1].Sites[0], s.world.Exposure = 40, &Room{Exposure: fleet.Exposure{Limit: 5}}
 	step := Decide(&s.r, s.targets, s.world, s.now)
@@ -929,7 +929,7 @@ func TestARolloutDoesNotEndBeforeItsWatchers(t *testing.T) {
 		{"cancelling", fleet.RolloutCancelling, fleet.RolloutCancelled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := story(t, rolling(), 1)
+			s := scenario(t, rolling(), 1)
 			s.offers(0)
 			s.r.State = c.state
 			s.put(RolledBack, 0)

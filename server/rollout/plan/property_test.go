@@ -16,7 +16,7 @@ import (
 // reconciler carries out every step of Decide. Each step is judged.
 type simulation struct {
 	rapid.TB
-	draw    *rapid.T // nil in a story, which draws nothing
+	draw    *rapid.T // nil in a scenario, which draws nothing
 	r       fleet.Rollout
 	targets []Target
 	world   World
