@@ -22,9 +22,9 @@ const (
 // id of the rollback of a rollout. It is the same whenever it is asked for.
 func (c Scope) id(rolloutID string) string {
 	if c == ScopeAll {
-		return rolloutID + "-rollback"
+		return plan.RollbackID(rolloutID)
 	}
-	return rolloutID + "-rollback-" + string(c)
+	return plan.RollbackID(rolloutID) + "-" + string(c)
 }
 
 // holds says whether a target in this state is rolled back. ScopeAll includes those

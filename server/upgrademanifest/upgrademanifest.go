@@ -26,7 +26,6 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/rollout"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
@@ -47,8 +46,6 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 // Dir is a folder of upgrade manifests. It need not exist: then there are none.
 // It implements rollout.Manifests.
 type Dir struct{ Path string }
-
-var _ rollout.Manifests = Dir{}
 
 // document is the file. The risk is acknowledged by who starts a rollout, not
 // here.

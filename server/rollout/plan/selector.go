@@ -17,6 +17,7 @@ type Candidate struct {
 	labels map[string]string
 }
 
+// HostMetadata is what the agent reported of its host.
 func (s *Candidate) HostMetadata() *fleet.HostMetadata {
 	if s.host == nil {
 		host := s.Host()
@@ -25,11 +26,12 @@ func (s *Candidate) HostMetadata() *fleet.HostMetadata {
 	return s.host
 }
 
-// HostMetadata is that of the host, which the agent reported.
+// Hostname is Agent.Hostname.
 func (s *Candidate) Hostname() string {
 	return s.HostnameOn(*s.HostMetadata())
 }
 
+// Label is Agent.Label.
 func (s *Candidate) Label(name string) string {
 	if strings.HasPrefix(name, "tag:") {
 		return s.Agent.Label(name)

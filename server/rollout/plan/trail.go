@@ -47,3 +47,7 @@ func CurrentBatch(r *fleet.Rollout) int {
 	}
 	return max(0, len(r.Batches)-1)
 }
+
+// RollbackID names the rollback of all targets of a rollout. That of the failed
+// targets alone, after which the rollout may go on, has another name.
+func RollbackID(rolloutID string) string { return rolloutID + "-rollback" }

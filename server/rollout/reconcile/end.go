@@ -39,7 +39,7 @@ func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout,
 			return err
 		}
 	}
-	if original != nil && over.State == fleet.RolloutCompleted && over.ID != rollbackID(original.ID) {
+	if original != nil && over.State == fleet.RolloutCompleted && over.ID != plan.RollbackID(original.ID) {
 		// A rollback of the failed targets alone: the original may go on.
 		run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, original, now))
 	}
@@ -55,7 +55,7 @@ func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback 
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return err
 	}
-	if err != nil || !o.State.Over() || o.State == fleet.RolloutRolledBack || rollback.ID != rollbackID(o.ID) {
+	if err != nil || !o.State.Over() || o.State == fleet.RolloutRolledBack || rollback.ID != plan.RollbackID(o.ID) {
 		return nil
 	}
 	o.State, o.EndedAt, o.Waiting = fleet.RolloutRolledBack, &now, nil
@@ -66,14 +66,10 @@ func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback 
 	return nil
 }
 
-// rollbackID names the rollback of all targets of a rollout; that of the failed
-// ones alone, after which the rollout may go on, has another name.
-func rollbackID(rolloutID string) string { return rolloutID + "-rollback" }
-
 // endRolledBack ends a rollout whose targets are all rolled back.
 func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active map[string]bool) (over bool, err error) {
 	by := run.rollout.RolledBackBy
-	if by == "" || by != rollbackID(run.rollout.ID) || active[by] {
+	if by == "" || by != plan.RollbackID(run.rollout.ID) || active[by] {
 		return false, nil
 	}
 	rollback, err := r.Store.Rollouts().Get(ctx, by)
