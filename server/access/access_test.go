@@ -86,7 +86,7 @@ func (k keysTogether) List(ctx context.Context, offset, limit int) ([]fleet.Admi
 
 func TestOfServersThatStartAtOnceOneMakesTheFirstKey(t *testing.T) {
 	now := time.Now()
-	path := place(t)
+	db := sqlitetest.Open(t, place(t))
 	const servers = 3
 	var all sync.WaitGroup
 	creds := make([]fleet.Credential, servers)
@@ -94,7 +94,7 @@ func TestOfServersThatStartAtOnceOneMakesTheFirstKey(t *testing.T) {
 	var looked sync.WaitGroup
 	looked.Add(servers)
 	for i := range servers {
-		services[i] = service(t, together{sqlitetest.Open(t, path), &looked}, &now)
+		services[i] = service(t, together{db, &looked}, &now)
 	}
 	for i := range servers {
 		all.Go(func() {
@@ -144,8 +144,7 @@ func TestKeysThatOpenNothing(t *testing.T) {
 
 func TestASessionLastsAWorkingDay(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 500, time.UTC)
-	path := place(t)
-	s := sqlitetest.Open(t, path)
+	s := sqlitetest.Open(t, place(t))
 	a := service(t, s, &now)
 	k, cred, err := a.CreateKey(t.Context(), "ann")
 	if err != nil {
@@ -156,7 +155,7 @@ func TestASessionLastsAWorkingDay(t *testing.T) {
 		t.Errorf("cookie is %q", value)
 	}
 	// Any replica knows it, also after a restart.
-	replica := service(t, sqlitetest.Open(t, path), &now)
+	replica := service(t, s, &now)
 	for _, a := range []*access.Service{a, replica} {
 		got, until, err := a.Session(t.Context(), value)
 		if err != nil || got.ID != k.ID || !until.Equal(expires) {

@@ -274,7 +274,7 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	for i := range refused {
 		refused[i].ActionID, refused[i].Timestamp = a.ID, a.CreatedAt
 	}
-	ids, err := store.InOrder(ctx, s.Store.Agents(), agentIDs)
+	ids, err := s.Store.Agents().InOrder(ctx, agentIDs)
 	if err != nil {
 		return fleet.Action{}, err
 	}

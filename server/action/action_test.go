@@ -23,7 +23,6 @@ import (
 // world is the service on a real store, at a time of its own.
 type world struct {
 	t       *testing.T
-	path    string
 	store   *faultyStore
 	service *action.Service
 	now     time.Time
@@ -31,8 +30,8 @@ type world struct {
 
 func newWorld(t *testing.T, agents ...string) *world {
 	t.Helper()
-	w := &world{t: t, path: filepath.Join(t.TempDir(), "muster.db"), now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
-	w.store = &faultyStore{Store: w.open()}
+	w := &world{t: t, now: time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)}
+	w.store = &faultyStore{Store: sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))}
 	w.service = w.serve(w.store)
 	for _, id := range agents {
 		w.enrol(id, "1.0.0")
@@ -48,11 +47,6 @@ func previewed[O, V any](ctx context.Context, each func(context.Context, O, func
 	var all []V
 	err := each(ctx, o, func(v V) { all = append(all, v) })
 	return all, err
-}
-
-func (w *world) open() store.Store {
-	w.t.Helper()
-	return sqlitetest.Open(w.t, w.path)
 }
 
 func (w *world) serve(s store.Store) *action.Service {
@@ -172,6 +166,9 @@ type faultyAgents struct {
 	store.Agents
 	s *faultyStore
 }
+
+// InOrder keeps the pages of an order as the test made them.
+func (a faultyAgents) InOrder(_ context.Context, ids []string) ([]string, error) { return ids, nil }
 
 func (a faultyAgents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error) {
 	if err := call(a.s.getMany); err != nil {

@@ -41,7 +41,7 @@ func wantWoken(t *testing.T, woken <-chan []string, ids ...string) {
 	}
 }
 
-func TestFeedWakesForActionsOfAnyProcess(t *testing.T) {
+func TestFeedWakesForActionsOfAnyServer(t *testing.T) {
 	w := newWorld(t, "a", "b", "c")
 	w.upgrade("a") // before the feed: each check-in finds it itself
 	f, woken := feed(t, w.store.Actions())
@@ -49,8 +49,8 @@ func TestFeedWakesForActionsOfAnyProcess(t *testing.T) {
 	w.upgrade("b")
 	wantWoken(t, woken, "b")
 
-	// Another process has the same file open, and signals only its own feed.
-	other := w.serve(w.open())
+	// Another server has the same store, and signals only its own feed.
+	other := w.serve(w.store.Store)
 	if _, err := other.Upgrade(t.Context(), order("1.1.0", "c")); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/muster-fleet/muster/server/action"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 // The order goes through the agents as the store has them, not as they were named;
@@ -23,7 +22,7 @@ func TestAnActionHasItsAgentsInTheOrderTheyWereNamed(t *testing.T) {
 	w := newWorld(t, "c", "a", "d", "b")
 	w.change("d", func(a *fleet.Agent) { a.Version = "1.1.0" })
 	service := w.serve(w.store.Store)
-	if in, err := store.InOrder(t.Context(), service.Store.Agents(), []string{"b", "a"}); err != nil || !slices.Equal(in, []string{"a", "b"}) {
+	if in, err := service.Store.Agents().InOrder(t.Context(), []string{"b", "a"}); err != nil || !slices.Equal(in, []string{"a", "b"}) {
 		t.Fatalf("the order of the store is %v: %v", in, err)
 	}
 	for _, tc := range [][2][]string{

@@ -3,19 +3,18 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/control"
 	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/replica"
-	"github.com/muster-fleet/muster/server/store"
 )
 
 func (a *app) newServer() *cobra.Command {
@@ -118,6 +117,17 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 	if err != nil {
 		return err
 	}
+	if config.Store.Elasticsearch == nil {
+		stop, err := control.Serve(config.Data, storeCommands{s}, log)
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			log.Warn("commands on this machine, such as `muster admin-key`, need the server to be stopped: this system has no control socket")
+		case err != nil:
+			return err
+		default:
+			defer stop()
+		}
+	}
 	info := started{Info: r.Info()}
 	adminKey, token, first, err := r.FirstKeys(ctx)
 	if err != nil {
@@ -186,25 +196,6 @@ that installs it on a host and enrols it.
 	return b.String()
 }
 
-// offline opens the store of a server for a command that runs on its machine,
-// whether or not the server does.
-func offline(ctx context.Context, configFile, data string) (store.Store, error) {
-	config, err := loadConfig(configFile, data)
-	if err != nil {
-		return nil, err
-	}
-	if err := config.Validate(); err != nil {
-		return nil, err
-	}
-	if config.Store.Elasticsearch == nil {
-		// Opening would make one that no server knows.
-		if _, err := os.Stat(filepath.Join(config.Data, storeFile)); err != nil {
-			return nil, fmt.Errorf("there is no server's data in %s: name its folder with --data: %w", config.Data, err)
-		}
-	}
-	return openStore(ctx, config)
-}
-
 // offlineFlags say which server is meant.
 func offlineFlags(cmd *cobra.Command, configFile, data *string) {
 	cmd.Flags().StringVar(configFile, "config", "", "the server's configuration file (YAML)")
@@ -227,19 +218,14 @@ folder of one of them (or change its tls.certificate), start that one, and copy 
 new folder tls to the others before they start.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := offline(cmd.Context(), configFile, data)
+			c, done, err := localCommands(cmd.Context(), configFile, data)
 			if err != nil {
 				return err
 			}
-			defer s.Close()
-			pin, err := replica.CAPin(cmd.Context(), s)
+			defer done()
+			pin, err := c.CAPin(cmd.Context(), forget)
 			if err != nil {
 				return err
-			}
-			if forget {
-				if err := replica.ForgetCAPin(cmd.Context(), s); err != nil {
-					return err
-				}
 			}
 			return a.show(cmd.OutOrStdout(), map[string]any{"ca_pin": pin, "forgotten": forget}, func(w io.Writer) {
 				switch {
@@ -263,26 +249,22 @@ func (a *app) newAdminKey() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admin-key",
 		Short: "Make an admin key, on the server's own machine",
-		Long: `Makes an admin key by writing to the server's store, whether or not the server
-runs. The key is shown once. Name the server's configuration if it has one: it
-says where the store is.`,
+		Long: `Makes an admin key, whether or not the server runs: if it does, it is asked through
+the socket in its data folder, else the key is written to its store. The key is shown
+once. Name the server's configuration if it has one: it says where the store is.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := offline(cmd.Context(), configFile, data)
+			c, done, err := localCommands(cmd.Context(), configFile, data)
 			if err != nil {
 				return err
 			}
-			defer s.Close()
-			svc, err := access.New(cmd.Context(), s, nil)
+			defer done()
+			k, err := c.CreateAdminKey(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
-			k, cred, err := svc.CreateKey(cmd.Context(), name)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), map[string]string{"id": k.ID, "name": k.Name, "api_key": cred.Encode()}, func(w io.Writer) {
-				fmt.Fprintln(w, cred.Encode())
+			return a.show(cmd.OutOrStdout(), k, func(w io.Writer) {
+				fmt.Fprintln(w, k.APIKey)
 			})
 		},
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/elastic"
+	"github.com/muster-fleet/muster/server/store/migrate"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
 
@@ -24,7 +26,15 @@ func openStore(ctx context.Context, config replica.Config) (store.Store, error) 
 	if es := config.Store.Elasticsearch; es != nil {
 		return openElastic(ctx, es)
 	}
-	return sqlite.Open(ctx, filepath.Join(config.Data, storeFile), sqlite.Options{})
+	s, err := sqlite.Open(ctx, filepath.Join(config.Data, storeFile), sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	// `muster store migrate` needs it, and cannot make it beside a running server.
+	if _, err := migrate.ID(ctx, s); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 func openElastic(ctx context.Context, c *replica.ElasticsearchConfig) (store.Store, error) {

@@ -153,7 +153,7 @@ func (m *migration) prefix() string { return cmp.Or(m.opts.Prefix, elastic.Defau
 
 // show is --dry-run.
 func (m *migration) show(ctx context.Context) error {
-	source, err := sqlite.Open(ctx, m.path, sqlite.Options{Moved: true})
+	source, _, err := m.openSource(ctx)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (m *migration) run(ctx context.Context) error {
 
 // source returns the id of the embedded store, and its mark if it was moved.
 func (m *migration) source(ctx context.Context) (id string, before *store.Moved, err error) {
-	s, err := sqlite.Open(ctx, m.path, sqlite.Options{Moved: true})
+	s, _, err := m.openSource(ctx)
 	if err != nil {
 		return "", nil, err
 	}
@@ -306,13 +306,14 @@ func (m *migration) removeUnfinished(ctx context.Context, state store.Migration)
 // `muster admin-key` has it open for a moment.
 const aloneWait = time.Second
 
-// openSource opens the embedded store alone, or beside the server that uses it.
+// openSource opens the embedded store as its owner, or reads it beside the server that
+// uses it.
 func (m *migration) openSource(ctx context.Context) (s *sqlite.Store, alone bool, err error) {
-	s, err = sqlite.Open(ctx, m.path, sqlite.Options{Alone: true, Moved: true, BusyTimeout: aloneWait})
+	s, err = sqlite.Open(ctx, m.path, sqlite.Options{Moved: true, BusyTimeout: aloneWait})
 	if !errors.Is(err, sqlite.ErrInUse) {
 		return s, true, err
 	}
-	s, err = sqlite.Open(ctx, m.path, sqlite.Options{Moved: true})
+	s, err = sqlite.Open(ctx, m.path, sqlite.Options{Moved: true, ReadOnly: true})
 	return s, false, err
 }
 

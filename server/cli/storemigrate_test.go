@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/server/store/migrate"
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
@@ -63,6 +64,9 @@ func (m migration) documents(noun string) int {
 func TestAServerMovesToElasticsearch(t *testing.T) {
 	o := newOperator(t)
 	s := replicatest.Start(t)
+	if _, err := migrate.ID(t.Context(), s.Store); err != nil { // as openStore does
+		t.Fatal(err)
+	}
 	config := onElasticsearch(t, esnode.Shared(t))
 	move := func(more ...string) []string {
 		return append([]string{"store", "migrate", "--from", "sqlite", "--to", "elasticsearch", "--config", config, "--data", s.Data}, more...)

@@ -13,16 +13,18 @@ import (
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
-	"github.com/muster-fleet/muster/server/store/sqlite"
+	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
 // process is one server on the file at path.
 func process(t *testing.T, path string) *event.Stream {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	return streamOf(t, sqlitetest.Open(t, path))
+}
+
+// streamOf is one server's stream of a store.
+func streamOf(t *testing.T, s store.Store) *event.Stream {
+	t.Helper()
 	stream := &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -30,9 +32,6 @@ func process(t *testing.T, path string) *event.Stream {
 	t.Cleanup(func() {
 		stop()
 		<-done
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	return stream
 }
@@ -132,9 +131,9 @@ func TestMoreEventsThanOneRead(t *testing.T) {
 	wants(t, r, subjects...)
 }
 
-func TestEventsOfAnotherProcessAreSeen(t *testing.T) {
-	path := place(t)
-	here, there := process(t, path), process(t, path)
+func TestEventsOfAnotherServerAreSeen(t *testing.T) {
+	s := sqlitetest.Open(t, place(t))
+	here, there := streamOf(t, s), streamOf(t, s)
 	r := reader(t, here, nil)
 	publish(t, there, "a")
 	publish(t, here, "b")

@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -72,31 +70,6 @@ func (a *Agent) Settled() bool {
 		return !a.runsTarget()
 	}
 	return a.Version == a.LastHealthyVersion
-}
-
-// Stance calls part with each part of what a settled agent's check-ins are compared
-// with, in the same order each time, and of the key they are authorised by. A check-in
-// that changed nothing about an agent changes nothing about one with the same stance.
-func (a *Agent) Stance(part func([]byte)) {
-	kept, err := json.Marshal(a.Kept)
-	if err != nil {
-		panic(err) // types of ours
-	}
-	flags := []byte{'0', '0'}
-	for i, is := range []bool{a.HealthySince != nil, a.VersionSince != nil} {
-		if is {
-			flags[i] = '1'
-		}
-	}
-	for _, text := range []string{
-		a.AccessKeyID, a.AccessKeyHash, a.Version, a.LastHealthyVersion, a.PolicyID,
-		strconv.FormatInt(a.PolicyRev, 10), a.AuditUnenrolledReason,
-	} {
-		part([]byte(text))
-	}
-	for _, b := range [][]byte{flags, kept, a.LocalMetadata, a.Components} {
-		part(b)
-	}
 }
 
 // saysWell says whether a check-in's status is that of an agent that lacks

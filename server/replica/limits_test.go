@@ -266,7 +266,7 @@ func TestAFullServerSaysSo(t *testing.T) {
 
 func TestASessionIsResumedAtAnotherReplicaAndAfterARestart(t *testing.T) {
 	first := replicatest.Start(t)
-	second := replicatest.StartOn(t, first.Data)
+	second := replicatest.StartBeside(t, first)
 	c := alone(first)
 	transport := c.Transport.(*http.Transport)
 	transport.DisableKeepAlives, transport.TLSClientConfig.ClientSessionCache = true, tls.NewLRUClientSessionCache(1)
@@ -287,8 +287,10 @@ func TestASessionIsResumedAtAnotherReplicaAndAfterARestart(t *testing.T) {
 	if !resumed(second) {
 		t.Error("another replica did not resume the session")
 	}
-	if err := first.Stop(); err != nil {
-		t.Fatal(err)
+	for _, s := range []*replicatest.Server{second, first} {
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	third := replicatest.StartOn(t, first.Data)
 	if !resumed(third) {

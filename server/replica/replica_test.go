@@ -176,7 +176,7 @@ func TestAShutdownLetsDownloadsAndUploadsFinish(t *testing.T) {
 
 func TestAnActionOfOneReplicaReachesAnAgentParkedAtTheOther(t *testing.T) {
 	first := replicatest.Start(t)
-	second := replicatest.StartOn(t, first.Data)
+	second := replicatest.StartBeside(t, first)
 	if second.AdminKey != "" {
 		t.Fatal("the second replica made a first key")
 	}

@@ -18,10 +18,10 @@
 // Errors are fleet.Errors of kind NotFound, Conflict or Unavailable. Unavailable
 // means that the same call may succeed later.
 //
-// Several processes may use one store at once. Nothing tells one of them that
-// another has written, so whoever waits for actions or events asks with After
-// every now and then; see action.Feed and event.Stream. A store that is [Watched]
-// says, when it is asked, which agents others have written.
+// Several processes may use one store at once, if it is Elasticsearch. Nothing tells
+// one of them that another has written, so whoever waits for actions or events asks
+// with After every now and then; see action.Feed and event.Stream. A store of one
+// process tells it which agents its writes change; see Store.OnAgentChange.
 package store
 
 import (
@@ -87,6 +87,9 @@ type Agents interface {
 	Get(ctx context.Context, id string) (fleet.Agent, error)
 	// GetMany returns those of the ids that exist, in the order asked for.
 	GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error)
+	// InOrder returns the ids in the order in which reading and writing many agents, some
+	// at a time, costs least.
+	InOrder(ctx context.Context, ids []string) ([]string, error)
 	ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, error)
 	// Update replaces the document, but for what Touch writes. It returns the
 	// new revision.
@@ -376,22 +379,6 @@ type Settings interface {
 	// Each calls f with every name and its value, in no order. f must not call the
 	// store.
 	Each(ctx context.Context, f func(name string, v []byte)) error
-}
-
-// Ordered is what Agents can be besides: they know in which order many agents are
-// read and written at the least cost, some at a time. Those of SQLite are, and
-// presence.Store's.
-type Ordered interface {
-	// InOrder returns the ids in that order, all of them, those of no agent last.
-	InOrder(ctx context.Context, ids []string) ([]string, error)
-}
-
-// InOrder is Ordered's, and returns the ids as they are of Agents that are not Ordered.
-func InOrder(ctx context.Context, agents Agents, ids []string) ([]string, error) {
-	if o, ok := agents.(Ordered); ok {
-		return o.InOrder(ctx, ids)
-	}
-	return ids, nil
 }
 
 // CountStatuses counts the agents of a filter by the status they have at now; see

@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,9 +44,10 @@ type Server struct {
 	// Client trusts the server's CA and nothing else.
 	Client *http.Client
 
-	t    testing.TB
-	stop context.CancelFunc
-	done chan error
+	t     testing.TB
+	owner bool // of Store
+	stop  context.CancelFunc
+	done  chan error
 }
 
 // Start runs a replica until the test ends.
@@ -60,14 +62,28 @@ func Start(t testing.TB, change ...func(*replica.Options)) *Server {
 	return StartOn(t, dir, change...)
 }
 
-// StartOn runs a replica on the data in dir, which another may be using.
+// StartOn runs a replica on the data in dir, which no other may be using.
 func StartOn(t testing.TB, dir string, change ...func(*replica.Options)) *Server {
 	t.Helper()
-	ctx := context.Background()
-	db, err := sqlite.Open(ctx, filepath.Join(dir, "muster.db"), sqlite.Options{})
+	db, err := sqlite.Open(context.Background(), filepath.Join(dir, "muster.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := start(t, dir, db, change...)
+	s.owner = true
+	return s
+}
+
+// StartBeside runs a second replica on the folder and the store of first, in the same
+// process: the embedded store belongs to one. first must be stopped last.
+func StartBeside(t testing.TB, first *Server, change ...func(*replica.Options)) *Server {
+	t.Helper()
+	return start(t, first.Data, first.Store, change...)
+}
+
+func start(t testing.TB, dir string, db *sqlite.Store, change ...func(*replica.Options)) *Server {
+	t.Helper()
+	ctx := context.Background()
 	o := replica.Options{Config: replica.Defaults(), Store: db, Version: Version, Log: slog.New(slog.DiscardHandler)}
 	o.Config.Data = dir
 	// Measuring takes its time under the race detector, and what it finds there is
@@ -98,17 +114,20 @@ func StartOn(t testing.TB, dir string, change ...func(*replica.Options)) *Server
 		if err := s.Stop(); err != nil {
 			t.Errorf("the replica ended with: %v", err)
 		}
-		db.Close()
 	})
 	return s
 }
 
-// Stop ends the replica and waits for it. Later calls do nothing.
+// Stop ends the replica and waits for it, and closes the store unless it is another's.
+// Later calls do nothing.
 func (s *Server) Stop() error {
 	s.stop()
 	err, ok := <-s.done
 	if ok {
 		close(s.done)
+		if s.owner {
+			err = errors.Join(err, s.Store.Close())
+		}
 	}
 	return err
 }

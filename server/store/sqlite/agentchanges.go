@@ -11,7 +11,7 @@ CREATE TEMP TABLE changed_agents (id TEXT NOT NULL);
 CREATE TEMP TRIGGER agent_created AFTER INSERT ON main.agents BEGIN INSERT INTO changed_agents VALUES (new.id); END;
 CREATE TEMP TRIGGER agent_updated AFTER UPDATE ON main.agents BEGIN INSERT INTO changed_agents VALUES (new.id); END;
 CREATE TEMP TRIGGER agent_deleted AFTER DELETE ON main.agents BEGIN INSERT INTO changed_agents VALUES (old.id); END;
-CREATE TEMP TRIGGER agent_status_updated AFTER UPDATE OF status, message ON main.hot
+CREATE TEMP TRIGGER agent_status_updated AFTER UPDATE OF status, message ON main.agent_last_seen
 WHEN old.status <> new.status OR old.message <> new.message
 BEGIN INSERT INTO changed_agents SELECT id FROM agents WHERE rid = new.rid; END;
 `

@@ -24,9 +24,9 @@ func TestEveryStatementThatChangesAnAgentIsReported(t *testing.T) {
 	}{
 		{statement: `UPDATE agents SET doc = doc`, want: []string{"a", "b"}},
 		{statement: `UPDATE agents SET doc = doc`, fails: errors.New("refused")},
-		{statement: `UPDATE hot SET status = 'online' WHERE rid = 2`, want: []string{"b"}},
-		{statement: `UPDATE hot SET status = 'online'`, want: []string{"a"}},
-		{statement: `UPDATE hot SET last_checkin = 7, action_seq_no = 7`},
+		{statement: `UPDATE agent_last_seen SET status = 'online' WHERE rid = 2`, want: []string{"b"}},
+		{statement: `UPDATE agent_last_seen SET status = 'online'`, want: []string{"a"}},
+		{statement: `UPDATE agent_last_seen SET last_checkin = 7, action_seq_no = 7`},
 		{statement: `DELETE FROM agents`, want: []string{"a", "b"}},
 	} {
 		reported = nil

@@ -14,14 +14,14 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// sortColumn is what each sort orders by, of facts as f and hot as h. NULL, which
+// sortColumn is what each sort orders by, of facts as f and agent_last_seen as l. NULL, which
 // is "never", comes before every number.
 func sortColumn(by store.AgentSort) (string, error) {
 	switch by {
 	case "", store.ByEnrolledAt:
 		return "f.enrolled_at", nil
 	case store.ByLastCheckin:
-		return "h.last_checkin", nil
+		return "l.last_checkin", nil
 	case store.ByHostname:
 		return "f.hostname", nil
 	case store.ByVersion:
@@ -33,19 +33,19 @@ func sortColumn(by store.AgentSort) (string, error) {
 		store.ByEnrolledAt, store.ByLastCheckin, store.ByHostname, store.ByVersion, store.ByPolicy)
 }
 
-// condition is a WHERE clause on facts as f, hot as h and agents as a, with what
+// condition is a WHERE clause on facts as f, agent_last_seen as l and agents as a, with what
 // stands before it.
 type condition struct {
-	with, where string
-	hot, doc    bool // it looks at hot, at agents
-	args        []any
+	with, where   string
+	lastSeen, doc bool // it looks at agent_last_seen, at agents
+	args          []any
 }
 
 // joins are what the condition needs besides facts.
 func (c *condition) joins() string {
 	joins := ""
-	if c.hot {
-		joins += joinHot
+	if c.lastSeen {
+		joins += joinLastSeen
 	}
 	if c.doc {
 		joins += joinDocument
@@ -67,11 +67,11 @@ func filterCondition(f store.AgentFilter) (condition, error) {
 		if err != nil {
 			return c, err // strings and numbers can be encoded
 		}
-		c.with, c.hot = `WITH seen (policy_id, since) AS MATERIALIZED (SELECT key, value FROM json_each(?)) `, true
+		c.with, c.lastSeen = `WITH seen (policy_id, since) AS MATERIALIZED (SELECT key, value FROM json_each(?)) `, true
 		// Nearly all agents were seen after the latest of the times: then the
 		// policy need not be looked up.
-		where = append(where, `(coalesce(h.last_checkin, f.enrolled_at) >= ? OR coalesce(h.last_checkin, f.enrolled_at)
-			>= coalesce((SELECT since FROM seen WHERE seen.policy_id = f.policy_id), h.last_checkin, f.enrolled_at))`)
+		where = append(where, `(coalesce(l.last_checkin, f.enrolled_at) >= ? OR coalesce(l.last_checkin, f.enrolled_at)
+			>= coalesce((SELECT since FROM seen WHERE seen.policy_id = f.policy_id), l.last_checkin, f.enrolled_at))`)
 		c.args = append(c.args, string(list), latest)
 	}
 	if f.PolicyID != "" {
@@ -93,7 +93,7 @@ func filterCondition(f store.AgentFilter) (condition, error) {
 		}
 		where = append(where, q.where)
 		c.args = append(c.args, q.args...)
-		c.hot, c.doc = c.hot || q.hot, q.doc
+		c.lastSeen, c.doc = c.lastSeen || q.lastSeen, q.doc
 	}
 	if len(where) > 0 {
 		c.where = ` WHERE ` + strings.Join(where, ` AND `)
@@ -101,9 +101,9 @@ func filterCondition(f store.AgentFilter) (condition, error) {
 	return c, nil
 }
 
-// joinHot is left out where it can be: every row of facts has one of hot, and
+// joinLastSeen is left out where it can be: every row of facts has one of agent_last_seen, and
 // finding it costs as much as the rest.
-const joinHot = ` JOIN hot h ON h.rid = f.rid`
+const joinLastSeen = ` JOIN agent_last_seen l ON l.rid = f.rid`
 
 // joinDocument comes last: CROSS keeps SQLite from walking the documents first,
 // which are ten times the rest.
@@ -125,7 +125,7 @@ type listing struct {
 	cond      condition
 	column    string // to sort by
 	direction string // "" or " DESC"
-	byLast    bool   // the column is of hot
+	byLast    bool   // the column is of agent_last_seen
 }
 
 func newListing(q store.AgentQuery) (l listing, err error) {
@@ -143,11 +143,11 @@ func newListing(q store.AgentQuery) (l listing, err error) {
 func (l listing) queries() (page, total string) {
 	cond := l.cond
 	total = cond.with + `SELECT count(*) FROM facts f` + cond.joins() + cond.where
-	cond.hot = cond.hot || l.byLast
+	cond.lastSeen = cond.lastSeen || l.byLast
 	// The page is cut before the documents are joined: a document is read only
 	// for what is shown.
 	page = fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
-		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN hot h ON h.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
+		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN agent_last_seen l ON l.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
 		cond.with, agentColumns, l.column, ` FROM facts f`+cond.joins()+cond.where, l.direction)
 	return page, total
 }
@@ -181,7 +181,7 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 		return nil, 0, g.s.fault("list agents", err)
 	}
 	defer tx.Rollback() // nothing was written
-	l.cond.hot = l.cond.hot || l.byLast
+	l.cond.lastSeen = l.cond.lastSeen || l.byLast
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf(`%sSELECT f.rid FROM facts f%s%s ORDER BY %s%[5]s, f.id%[5]s`,
 		l.cond.with, l.cond.joins(), l.cond.where, l.column, l.direction), l.cond.args...)
 	var found []int64
@@ -203,7 +203,7 @@ func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]f
 	}
 	out := []fleet.Agent{}
 	rows, err = tx.QueryContext(ctx, `SELECT `+agentColumns+` FROM json_each(?) j CROSS JOIN agents a ON a.rid = j.value
-		JOIN hot h ON h.rid = a.rid ORDER BY j.id`, string(page))
+		JOIN agent_last_seen l ON l.rid = a.rid ORDER BY j.id`, string(page))
 	if err == nil {
 		err = eachRow(rows, func(scan scan) error {
 			a, err := scanAgent(scan)
@@ -234,7 +234,7 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 		}
 		fmt.Fprintf(&first, ` WHEN %s THEN %d`, q.where, i)
 		args = append(args, q.args...)
-		cond.hot, cond.doc = cond.hot || q.hot, cond.doc || q.doc
+		cond.lastSeen, cond.doc = cond.lastSeen || q.lastSeen, cond.doc || q.doc
 	}
 	// Counted here: GROUP BY would sort the rows first.
 	rows, err := g.s.readers.QueryContext(ctx, fmt.Sprintf(`%sSELECT CASE WHEN 0 THEN 0%s ELSE %d END FROM facts f%s%s`,
@@ -262,7 +262,7 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 	if err != nil {
 		return err
 	}
-	cond.hot = true
+	cond.lastSeen = true
 	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT `+statusColumns+` FROM facts f`+cond.joins()+cond.where, cond.args...)
 	if err != nil {
 		return g.s.fault("read agents", err)
@@ -271,10 +271,10 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 	return g.s.fault("read agents", err)
 }
 
-// statusColumns are what scanFacts reads, of facts as f and hot as h. A column costs
+// statusColumns are what scanFacts reads, of facts as f and agent_last_seen as l. A column costs
 // more than what is in it: three flags come as one number.
 const statusColumns = `f.id, f.active + 2*f.unenrolling + 4*(f.upgrading_since IS NOT NULL),
-	f.policy_id, f.enrolled_at, h.last_checkin, h.status, f.audit_unenrolled`
+	f.policy_id, f.enrolled_at, l.last_checkin, l.status, f.audit_unenrolled`
 
 func scanFacts(scan scan, f func(string, fleet.StatusFacts)) error {
 	var (

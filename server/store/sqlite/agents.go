@@ -32,7 +32,6 @@ type agentRow struct {
 	status        string
 	message       string
 	actionSeq     int64
-	stance        store.Stance
 	// facts are in the order of factColumns; nil where none changed but perhaps those
 	// of times.
 	facts *[factCount]any
@@ -86,7 +85,7 @@ func newDocumentRow(a *fleet.Agent) (agentRow, error) {
 		return agentRow{}, unencodable("agent", a.ID, err)
 	}
 	return agentRow{
-		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: string(doc), stance: store.StanceOf(a),
+		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: string(doc),
 		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message, actionSeq: a.Last.ActionSeq,
 	}, nil
 }
@@ -150,14 +149,7 @@ func (g agents) Create(ctx context.Context, a fleet.Agent) error {
 	if err != nil {
 		return err
 	}
-	var news packed
-	news.written(row.id, 0)
-	return g.s.write(ctx, "create agent", func(t *tx) error {
-		if err := createAgent(t, row); err != nil {
-			return err
-		}
-		return g.s.changes.log(t, news)
-	})
+	return g.s.write(ctx, "create agent", func(t *tx) error { return createAgent(t, row) })
 }
 
 func createAgent(t *tx, row agentRow) error {
@@ -170,7 +162,7 @@ func createAgent(t *tx, row agentRow) error {
 	if err != nil {
 		return err
 	}
-	if _, err := t.exec(`INSERT INTO hot (rid, last_checkin, status, message, action_seq_no) VALUES (?, ?, ?, ?, ?)`,
+	if _, err := t.exec(`INSERT INTO agent_last_seen (rid, last_checkin, status, message, action_seq_no) VALUES (?, ?, ?, ?, ?)`,
 		rid, row.lastCheckin, row.status, row.message, row.actionSeq); err != nil {
 		return err
 	}
@@ -178,8 +170,8 @@ func createAgent(t *tx, row agentRow) error {
 	return err
 }
 
-// agentColumns are what scanAgent reads, of agents as a and hot as h.
-const agentColumns = `a.rid, a.rev, a.doc, h.last_checkin, h.status, h.message, h.action_seq_no`
+// agentColumns are what scanAgent reads, of agents as a and agent_last_seen as l.
+const agentColumns = `a.rid, a.rev, a.doc, l.last_checkin, l.status, l.message, l.action_seq_no`
 
 func scanAgent(scan scan) (fleet.Agent, error) {
 	read, err := agentDocument(scan)
@@ -210,12 +202,12 @@ func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
 
 func (g agents) Get(ctx context.Context, id string) (fleet.Agent, error) {
 	return g.one(ctx, missing("agent", id),
-		`SELECT `+agentColumns+` FROM agents a JOIN hot h ON h.rid = a.rid WHERE a.id = ?`, id)
+		`SELECT `+agentColumns+` FROM agents a JOIN agent_last_seen l ON l.rid = a.rid WHERE a.id = ?`, id)
 }
 
 func (g agents) ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, error) {
 	return g.one(ctx, fleet.Errorf(fleet.NotFound, "no agent has the access key %s", keyID),
-		`SELECT `+agentColumns+` FROM agents a JOIN hot h ON h.rid = a.rid WHERE a.access_key_id = ? AND a.access_key_id <> ''`, keyID)
+		`SELECT `+agentColumns+` FROM agents a JOIN agent_last_seen l ON l.rid = a.rid WHERE a.access_key_id = ? AND a.access_key_id <> ''`, keyID)
 }
 
 func (g agents) one(ctx context.Context, none error, query string, arg any) (fleet.Agent, error) {
@@ -249,7 +241,7 @@ func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error
 
 // getMany is not told to order its rows: SQLite would copy all documents once more to
 // sort what comes in this order already.
-const getMany = `SELECT ` + agentColumns + ` FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value CROSS JOIN hot h ON h.rid = a.rid`
+const getMany = `SELECT ` + agentColumns + ` FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value CROSS JOIN agent_last_seen l ON l.rid = a.rid`
 
 // asAsked puts agents in the order of the ids, if they are not.
 func asAsked(ids []string, found []fleet.Agent) []fleet.Agent {
@@ -270,8 +262,8 @@ func asAsked(ids []string, found []fleet.Agent) []fleet.Agent {
 	return found
 }
 
-// InOrder is of store.Ordered: in the order of their rows, three agents share a page
-// of documents, and fifteen one of facts.
+// InOrder returns ids in the order of their rows, in which three agents share a page of
+// documents, and fifteen one of facts. Those of no agent are last.
 func (g agents) InOrder(ctx context.Context, ids []string) ([]string, error) {
 	rids, err := g.s.rids.find(ctx, g.s, len(ids), func(i int) string { return ids[i] })
 	if err != nil {
@@ -308,7 +300,7 @@ func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit
 	if !after.At.IsZero() {
 		since = fromTime(after.At)
 	}
-	return g.many(ctx, 0, `SELECT `+agentColumns+` FROM facts f JOIN agents a ON a.rid = f.rid JOIN hot h ON h.rid = f.rid
+	return g.many(ctx, 0, `SELECT `+agentColumns+` FROM facts f JOIN agents a ON a.rid = f.rid JOIN agent_last_seen l ON l.rid = f.rid
 		WHERE f.upgrading_since IS NOT NULL AND (f.upgrading_since, f.id) > (?, ?) ORDER BY f.upgrading_since, f.id LIMIT ? + 0`,
 		since, after.ID, max(limit, 0))
 }
@@ -335,15 +327,7 @@ func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var news packed
-	news.written(row.id, row.stance)
-	return apply(ctx, g.s, "update agent", func(t *tx) (int64, error) {
-		rev, err := updateAgent(t, row)
-		if err != nil {
-			return 0, err
-		}
-		return rev, g.s.changes.log(t, news)
-	})
+	return apply(ctx, g.s, "update agent", func(t *tx) (int64, error) { return updateAgent(t, row) })
 }
 
 func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, error) {
@@ -362,9 +346,9 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 	}
 	all := make([]error, len(rows))
 	for left := inOrder(revisions); len(left) > 0; {
-		places := left[:min(len(left), g.s.writer.queue.share(updateBatch))]
+		places := left[:min(len(left), updateBatch)]
 		left = left[len(places):]
-		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) { return g.s.changes.updateAgents(t, rows, places) })
+		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) { return updateAgents(t, rows, places) })
 		if err != nil {
 			return nil, err
 		}
@@ -376,9 +360,9 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 }
 
 // updateAgents writes the rows at some places. The errors stand in the order of these.
-func (l *changeLog) updateAgents(t *tx, rows []agentRow, places []int) ([]error, error) {
+func updateAgents(t *tx, rows []agentRow, places []int) ([]error, error) {
 	errs := make([]error, len(places))
-	marks, news := upgradeMarks{}, packed{}
+	marks := upgradeMarks{}
 	for i, at := range places {
 		err := updateDocument(t, rows[at])
 		if err == nil {
@@ -387,14 +371,9 @@ func (l *changeLog) updateAgents(t *tx, rows []agentRow, places []int) ([]error,
 		if refusal := (*fleet.Error)(nil); err != nil && !errors.As(err, &refusal) {
 			return nil, err
 		}
-		if errs[i] = err; err == nil {
-			news.written(rows[at].id, rows[at].stance)
-		}
+		errs[i] = err
 	}
-	if err := marks.write(t); err != nil {
-		return nil, err
-	}
-	return errs, l.log(t, news)
+	return errs, marks.write(t)
 }
 
 // updateBatch is how many documents a transaction writes: some 20 ms, for which a
@@ -543,14 +522,12 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 		return 0, g.s.record(ctx, op, rec)
 	}
 	var row *agentRow
-	var news packed
 	if r.Agent != nil {
 		made, err := g.newUpdateRow(r.Agent)
 		if err != nil {
 			return 0, err
 		}
 		row = &made
-		news.written(row.id, row.stance)
 	}
 	var seen []touchRow
 	if r.Seen != nil {
@@ -558,7 +535,6 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 		if seen, err = g.s.rids.resolve(ctx, g.s, []fleet.Touch{*r.Seen}); err != nil {
 			return 0, err
 		}
-		news.told(r.Seen)
 	}
 	return apply(ctx, g.s, op, func(t *tx) (rev int64, err error) {
 		if row != nil {
@@ -569,22 +545,14 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 		if err := touchAgents(t, seen); err != nil {
 			return 0, err
 		}
-		if err := g.s.changes.log(t, news); err != nil {
-			return 0, err
-		}
 		return rev, putRecords(t, []*records{rec})
 	})
 }
 
 func (g agents) Delete(ctx context.Context, id string) error {
-	var news packed
-	news.written(id, 0)
 	return g.s.write(ctx, "delete agent", func(t *tx) error {
-		n, err := t.exec(`DELETE FROM agents WHERE id = ?`, id) // its other rows cascade
-		if err != nil || n == 0 {
-			return err
-		}
-		return g.s.changes.log(t, news)
+		_, err := t.exec(`DELETE FROM agents WHERE id = ?`, id) // its other rows cascade
+		return err
 	})
 }
 
@@ -598,16 +566,10 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 		return err
 	}
 	for len(rows) > 0 {
-		n := min(len(rows), g.s.writer.queue.share(touchBatch))
+		n := min(len(rows), touchBatch)
 		some := rows[:n]
 		rows = rows[n:]
-		news := packTouches(some)
-		err := g.s.write(ctx, "write when agents were last seen", func(t *tx) error {
-			if err := touchAgents(t, some); err != nil {
-				return err
-			}
-			return g.s.changes.log(t, news)
-		})
+		err := g.s.write(ctx, "write when agents were last seen", func(t *tx) error { return touchAgents(t, some) })
 		if err != nil {
 			return err
 		}
@@ -632,14 +594,14 @@ func touchAgent(t *tx, r touchRow) (n int64, err error) {
 	switch {
 	case r.At.IsZero():
 	case r.Status == "" && r.ActionSeq == 0: // most of a flush: agents that are parked
-		n, err = t.exec(`UPDATE hot SET last_checkin = ?2 WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`, r.rid, fromTime(r.At))
+		n, err = t.exec(`UPDATE agent_last_seen SET last_checkin = ?2 WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`, r.rid, fromTime(r.At))
 	default:
-		n, err = t.exec(`UPDATE hot SET last_checkin = ?2, status = iif(?3 = '', status, ?3), message = iif(?3 = '', message, ?4),
+		n, err = t.exec(`UPDATE agent_last_seen SET last_checkin = ?2, status = iif(?3 = '', status, ?3), message = iif(?3 = '', message, ?4),
 			action_seq_no = max(action_seq_no, ?5) WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`,
 			r.rid, fromTime(r.At), r.Status, r.Message, r.ActionSeq)
 	}
 	if err == nil && n == 0 && r.ActionSeq > 0 { // too old but for the number
-		n, err = t.exec(`UPDATE hot SET action_seq_no = ?2 WHERE rid = ?1 AND action_seq_no < ?2`, r.rid, r.ActionSeq)
+		n, err = t.exec(`UPDATE agent_last_seen SET action_seq_no = ?2 WHERE rid = ?1 AND action_seq_no < ?2`, r.rid, r.ActionSeq)
 	}
 	return n, err
 }

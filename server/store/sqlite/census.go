@@ -14,7 +14,7 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 	if err != nil {
 		return err
 	}
-	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT `+agentColumns+` FROM facts f`+joinHot+joinDocument+cond.where, cond.args...)
+	rows, err := g.s.readers.QueryContext(ctx, cond.with+`SELECT `+agentColumns+` FROM facts f`+joinLastSeen+joinDocument+cond.where, cond.args...)
 	if err != nil {
 		return g.s.fault("read agents", err)
 	}
@@ -26,8 +26,8 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 
 // censusQuery gives the document where the labels have not been written yet.
 // One is told from the other by its brace, which labels spell as %7B.
-const censusQuery = `SELECT f.id, f.policy_id, f.version, f.version_since, f.healthy_since, h.last_checkin,
-	coalesce(f.labels, (SELECT doc FROM agents a WHERE a.rid = f.rid)) FROM facts f` + joinHot + ` WHERE f.active`
+const censusQuery = `SELECT f.id, f.policy_id, f.version, f.version_since, f.healthy_since, l.last_checkin,
+	coalesce(f.labels, (SELECT doc FROM agents a WHERE a.rid = f.rid)) FROM facts f` + joinLastSeen + ` WHERE f.active`
 
 func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
 	return g.s.each(ctx, censusQuery, nil, func(scan scan) error {

@@ -171,6 +171,9 @@ func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
 		}
 	}
 	want("after a change", 1<<40, 8, 7)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
 	again := mustOpen(t, s.Path()) // which fills nothing in once more
 	if a, err := again.Agents().Get(t.Context(), "none"); err != nil || a.Last.ActionSeq != 8 {
 		t.Errorf("opened again, the number is %d: %v", a.Last.ActionSeq, err)

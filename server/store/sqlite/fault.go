@@ -44,18 +44,13 @@ func unavailable(op string, err error, format string, args ...any) error {
 
 const damaged = "it is damaged: stop the server, keep a copy, and restore a backup or salvage it with `sqlite3 FILE .recover`"
 
-const locked = "it is locked by another process: stop that process, or try again"
-
 // adviceFor says what is wrong and what to try.
 func adviceFor(err error) (string, bool) {
-	if errors.Is(err, errBusy) {
-		return locked, true
-	}
 	switch code(err) {
 	case sqlite3.SQLITE_FULL:
 		return "the disk is full: free some space", true
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return locked, true
+		return "it is locked by another process: stop that process, or try again", true
 	case sqlite3.SQLITE_CORRUPT:
 		return damaged, true
 	case sqlite3.SQLITE_NOTADB:

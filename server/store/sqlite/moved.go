@@ -12,10 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// ErrInUse says that a file cannot be had alone.
-var ErrInUse = errors.New("another process has it open")
-
-// errReadOnly is what writes to a store meet that was opened alone.
+// errReadOnly is what writes to a store meet that was opened to be read.
 var errReadOnly = fleet.Errorf(fleet.Internal, "the store is open to be read: it takes no writes")
 
 // movedSetting is the name of the mark. It is this file's own: Settings.Each does
@@ -23,17 +20,16 @@ var errReadOnly = fleet.Errorf(fleet.Internal, "the store is open to be read: it
 const movedSetting = "store-moved"
 
 // MarkMoved says in the file that its documents were moved: Open refuses it from
-// then on. The store must have been opened alone.
+// then on.
 func (s *Store) MarkMoved(ctx context.Context, m store.Moved) error {
-	if s.writer.refuse == nil {
-		return errors.New("only a store that was opened alone can be marked as moved")
-	}
 	doc, err := encode("mark", movedSetting, m)
 	if err != nil {
 		return err
 	}
-	_, err = s.readers.ExecContext(ctx, `INSERT INTO settings (name, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = ?2`, movedSetting, []byte(doc))
-	return s.fault("mark as moved", err)
+	return s.write(ctx, "mark as moved", func(t *tx) error {
+		_, err := t.exec(`INSERT INTO settings (name, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = ?2`, movedSetting, []byte(doc))
+		return err
+	})
 }
 
 // Moved returns the mark, nil if there is none.
@@ -75,7 +71,10 @@ func readMoved(ctx context.Context, db *sql.DB) (*store.Moved, error) {
 	return m, nil
 }
 
-func refuseMoved(ctx context.Context, db *sql.DB, path string) error {
+func refuseMoved(ctx context.Context, db *sql.DB, path string, opts Options) error {
+	if opts.Moved {
+		return nil
+	}
 	m, err := readMoved(ctx, db)
 	switch {
 	case err != nil:

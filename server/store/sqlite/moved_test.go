@@ -1,13 +1,11 @@
 package sqlite_test
 
 import (
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
@@ -22,52 +20,19 @@ func open(t *testing.T, path string, opts sqlite.Options) *sqlite.Store {
 	return s
 }
 
-func TestAFileIsHadAloneOnlyWhenNobodyHasItOpen(t *testing.T) {
-	ctx, path := t.Context(), filepath.Join(t.TempDir(), "muster.db")
-	soon := 50 * time.Millisecond // nobody gives way
-	other := open(t, path, sqlite.Options{})
-	if err := other.Policies().Create(ctx, fleet.Policy{ID: "p"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sqlite.Open(ctx, path, sqlite.Options{Alone: true, BusyTimeout: soon}); !errors.Is(err, sqlite.ErrInUse) {
-		t.Fatalf("beside another: %v", err)
-	}
-	// The other has not noticed.
-	if err := other.Policies().Create(ctx, fleet.Policy{ID: "q"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	alone := open(t, path, sqlite.Options{Alone: true, BusyTimeout: soon})
-	if _, n, err := alone.Policies().List(ctx, 0, 1); err != nil || n != 2 {
-		t.Fatalf("%d policies, %v", n, err)
-	}
-	if err := alone.Policies().Create(ctx, fleet.Policy{ID: "r"}); fleet.KindOf(err) != fleet.Internal {
-		t.Fatalf("a write: %v", err)
-	}
-	if _, err := sqlite.Open(ctx, path, sqlite.Options{BusyTimeout: soon}); err == nil || !strings.Contains(err.Error(), "locked by another process") {
-		t.Fatalf("another, later: %v", err)
-	}
-	if err := alone.Close(); err != nil {
-		t.Fatal(err)
-	}
-	open(t, path, sqlite.Options{})
-}
-
 func TestAMovedStoreIsRefusedUntilTheMarkIsRemoved(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "muster.db")
 	mark := store.Moved{To: "Elasticsearch at https://es:9200", At: time.Date(2026, time.May, 4, 3, 2, 1, 0, time.UTC)}
 	s := open(t, path, sqlite.Options{})
-	if err := s.MarkMoved(ctx, mark); err == nil {
-		t.Fatal("a store that others may use was marked")
-	}
+	s.Close()
 	if m, err := sqlite.Unmark(ctx, path); m != nil || err != nil {
 		t.Fatalf("there was a mark: %v, %v", m, err)
 	}
-	s.Close()
-	s = open(t, path, sqlite.Options{Alone: true})
+	reader := open(t, path, sqlite.Options{ReadOnly: true})
+	if err := reader.MarkMoved(ctx, mark); err == nil {
+		t.Fatal("a store that was opened to be read was marked")
+	}
+	s = open(t, path, sqlite.Options{})
 	for range 2 {
 		if err := s.MarkMoved(ctx, mark); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -26,10 +25,11 @@ var migrations embed.FS
 // applicationID in the header tells Muster's files from other SQLite files.
 const applicationID = 0x4d757374 // "Must"
 
-// Open opens the file at path, and makes it if there is none; its folder must
-// exist. An older schema is brought up to date. A file of a newer Muster, of
-// another program, or a damaged one is left as it is.
-func Open(ctx context.Context, path string, opts Options) (*Store, error) {
+// Open opens the file at path, makes it if there is none (its folder must exist),
+// and keeps every other process from doing so until Close; ErrInUse says that one
+// has. An older schema is brought up to date. A file of a newer Muster, of another
+// program, or a damaged one is left as it is.
+func Open(ctx context.Context, path string, opts Options) (_ *Store, err error) {
 	if opts.Readers == 0 {
 		opts.Readers = DefaultReaders
 	}
@@ -38,143 +38,146 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	}
 	// An absolute path stays right if the process changes its folder, and has
 	// one spelling as a URI.
-	path, err := filepath.Abs(path)
-	if err != nil {
+	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("database %s: %w", path, err)
 	}
-	if err := claim(path); err != nil {
+	if err := claim(path, opts.ReadOnly); err != nil {
 		return nil, err
 	}
-	first := immediate
-	if opts.Alone {
-		first = exclusive
-	}
-	db, err := upToDate(ctx, path, opts, first)
-	if opts.Alone && code(err) == sqlite3.SQLITE_BUSY {
-		err = fmt.Errorf("database %s: %w", path, ErrInUse)
+	s := &Store{path: path}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.abandon())
+		}
+	}()
+	if opts.ReadOnly {
+		err = s.openReadOnly(ctx, opts)
+	} else {
+		err = s.open(ctx, opts)
 	}
 	if err != nil {
 		return nil, err
 	}
-	err = check(ctx, db, path)
-	if err == nil && !opts.Moved {
-		err = refuseMoved(ctx, db, path)
-	}
-	if err != nil {
-		_ = db.Close()
-		return nil, err
-	}
-	if opts.Alone {
-		w := newWriter(db, nil)
-		w.refuse = errReadOnly // it would take the only connection, and keep it
-		only := newReading(db)
-		return newStore(path, only, only, db, w), nil
-	}
-	unlabelled := false
-	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM facts WHERE labels IS NULL)`).Scan(&unlabelled); err != nil {
-		_ = db.Close()
-		return nil, fmt.Errorf("open: %w", fault(path, "read", err))
-	}
-	const reading = "_pragma=query_only(1)&_pragma=cache_size(-4000)" // what readers miss is in the system's cache
-	readers, err := connect(path, opts, reading, opts.Readers)
-	if err != nil {
-		_ = db.Close()
-		return nil, err
-	}
-	urgent, err := connect(path, opts, reading, urgentReaders)
-	if err != nil {
-		_, _ = readers.Close(), db.Close()
-		return nil, err
-	}
-	watcher, err := connect(path, opts, reading, 1)
-	if err != nil {
-		_, _, _ = urgent.Close(), readers.Close(), db.Close()
-		return nil, err
-	}
-	t, err := newTurn(path, opts.BusyTimeout)
-	if err != nil {
-		_, _, _, _ = watcher.Close(), urgent.Close(), readers.Close(), db.Close()
-		return nil, err
-	}
-	s := newStore(path, newReading(readers), newReading(urgent), watcher, newWriter(db, t))
-	s.unlabelled = unlabelled
 	return s, nil
 }
 
-func newStore(path string, readers, urgent *reading, watcher *sql.DB, w *writer) *Store {
-	return &Store{path: path, readers: readers, urgent: urgent, watcher: watcher, writer: w, changes: newChangeLog()}
-}
-
-// Settings of the connection that writes. Exclusive comes before anything is read:
-// then SQLite keeps the index of the log in its own memory, and others out of the file.
-const (
-	immediate = "_txlock=immediate&_pragma=cache_size(-16000)" // the whole of hot and facts at 100,000 agents
-	exclusive = immediate + "&_pragma=locking_mode(EXCLUSIVE)"
-)
-
-// busyRetry is how long to leave a file to another process before trying again.
-const busyRetry = 20 * time.Millisecond
-
-// upToDate connects to the file and brings its schema up to date, again while another
-// process has the file, for as long as the busy timeout. SQLite itself does not wait
-// where a new file is given its log: two processes that wait there would wait for
-// each other.
-func upToDate(ctx context.Context, path string, opts Options, settings string) (*sql.DB, error) {
-	deadline := time.Now().Add(opts.BusyTimeout)
-	for {
-		db, err := connect(path, opts, settings, 1)
-		if err != nil {
-			return nil, err
-		}
-		err = migrate(ctx, db, path, opts.Alone)
-		if err == nil {
-			return db, nil
-		}
-		_ = db.Close() // before it is wanted alone
-		if errors.Is(err, errAlone) {
-			err = migrateAlone(ctx, path)
-		}
-		if err != nil && (code(err) != sqlite3.SQLITE_BUSY || !time.Now().Before(deadline)) {
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
-		case <-time.After(busyRetry + rand.N(busyRetry)): // not in step with another that does the same
-		}
+func (s *Store) open(ctx context.Context, opts Options) (err error) {
+	if s.lock, err = takeLock(ctx, s.path, opts.BusyTimeout); err != nil {
+		return err
 	}
-}
-
-// aloneSchema is the first in which every write is in agent_changes. A process of an
-// older Muster that has the file open would go on without, so no other may have it
-// open when the file gets this schema; from then on an older one does not open it.
-const aloneSchema = 5
-
-var errAlone = fmt.Errorf("schema %d is only made by who has the file alone", aloneSchema)
-
-// migrateAlone is migrate while no other connection is open; SQLITE_BUSY says that
-// there is one.
-func migrateAlone(ctx context.Context, path string) error {
-	db, err := connect(path, Options{BusyTimeout: busyRetry}, exclusive, 1)
+	if err := upToDate(ctx, s.path, opts); err != nil {
+		return err
+	}
+	db, err := connect(s.path, opts, writing, 1)
 	if err != nil {
 		return err
 	}
-	err = migrate(ctx, db, path, true)
-	if code(err) == sqlite3.SQLITE_BUSY {
-		err = fmt.Errorf("%w: an older Muster may have it open, and must not write beside this one: stop every process that has it open, then start again", err)
+	s.writer = newWriter(db)
+	if err := check(ctx, db, s.path); err != nil {
+		return err
 	}
-	if cerr := db.Close(); err == nil {
-		err = cerr
+	if err := refuseMoved(ctx, db, s.path, opts); err != nil {
+		return err
+	}
+	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM facts WHERE labels IS NULL)`).Scan(&s.unlabelled); err != nil {
+		return fmt.Errorf("open: %w", fault(s.path, "read", err))
+	}
+	readers, err := connect(s.path, opts, reads, opts.Readers)
+	if err != nil {
+		return err
+	}
+	s.readers = newReading(readers)
+	go s.writer.loop()
+	return nil
+}
+
+func (s *Store) openReadOnly(ctx context.Context, opts Options) error {
+	db, err := connect(s.path, opts, "mode=ro&"+reads, opts.Readers)
+	if err != nil {
+		return err
+	}
+	s.readers, s.writer = newReading(db), newWriter(db)
+	s.writer.refuse = errReadOnly
+	version, newest, err := schemaOf(ctx, db, s.path)
+	if err != nil {
+		return fmt.Errorf("open: %w", fault(s.path, "read", err))
+	}
+	if version < newest {
+		err = fmt.Errorf("database %s: was written by an older Muster (schema %d, this program reads %d): stop that server, and run the command again", s.path, version, newest)
+	}
+	if err == nil {
+		err = refuseMoved(ctx, db, s.path, opts)
+	}
+	if err == nil {
+		go s.writer.loop()
 	}
 	return err
 }
 
+// abandon closes what an Open that failed has opened.
+func (s *Store) abandon() error {
+	var errs []error
+	if s.readers != nil {
+		errs = append(errs, s.readers.Close())
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.db.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Settings of connections. That of exclusive comes before anything is read: then
+// SQLite keeps the index of the log in its own memory, and others out of the file.
+const (
+	writing   = "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=cache_size(-16000)" // the whole of agent_last_seen and facts at 100,000 agents
+	exclusive = writing + "&_pragma=locking_mode(EXCLUSIVE)"
+	reads     = "_pragma=query_only(1)&_pragma=cache_size(-4000)" // what readers miss is in the system's cache
+)
+
+// upToDate brings the schema up to date. No other connection may be open meanwhile: a
+// process of an older Muster, which takes no lock, would go on with tables that are no
+// longer there. From then on an older one does not open the file.
+func upToDate(ctx context.Context, path string, opts Options) (err error) {
+	version, newest := 0, 0
+	for _, settings := range []string{writing, exclusive} {
+		db, err := connect(path, opts, settings, 1)
+		if err != nil {
+			return err
+		}
+		version, newest, err = schemaOf(ctx, db, path)
+		if err == nil && version < newest && settings == exclusive {
+			err = migrate(ctx, db, version, newest)
+		}
+		if cerr := db.Close(); err == nil {
+			err = cerr
+		}
+		switch {
+		case code(err) == sqlite3.SQLITE_BUSY && settings == exclusive:
+			return fmt.Errorf("open: %w: an older Muster may have it open, and must not write beside this one: stop every process that has it open, then start again", fault(path, "bring the schema up to date", err))
+		case err != nil:
+			return fmt.Errorf("open: %w", fault(path, "bring the schema up to date", err))
+		case version == newest:
+			return nil
+		}
+	}
+	return nil
+}
+
 // claim makes the file with the mode that keeps key hashes to its owner (SQLite
 // gives the files beside it the same), and looks at its header without SQLite,
-// which might change the file.
-func claim(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// which might change the file. One that is to be read it only looks at.
+func claim(path string, readOnly bool) error {
+	flag := os.O_RDWR | os.O_CREATE
+	if readOnly {
+		flag = os.O_RDONLY
+	}
+	f, err := os.OpenFile(path, flag, 0o600)
 	switch {
+	case err != nil && readOnly:
+		return fmt.Errorf("database %s: %w", path, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("database %s: its folder does not exist: make it, or name another file: %w", path, err)
 	case errors.Is(err, fs.ErrPermission):
@@ -201,7 +204,7 @@ func claim(path string) error {
 	if err := recognise(path, int(binary.BigEndian.Uint32(header[68:])), int(binary.BigEndian.Uint32(header[60:])), false); err != nil {
 		return err
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if info.Mode().Perm()&0o077 != 0 && !readOnly {
 		if err := f.Chmod(0o600); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			return fmt.Errorf("database %s: can be read by others and its mode cannot be changed: %w", path, err)
 		}
@@ -230,7 +233,6 @@ func connect(path string, opts Options, extra string, conns int) (*sql.DB, error
 	}
 	settings := []string{
 		fmt.Sprintf("busy_timeout(%d)", opts.BusyTimeout.Milliseconds()),
-		"journal_mode(WAL)",
 		// A write that was reported must survive a power cut.
 		"synchronous(FULL)",
 		// macOS lies to fsync otherwise; elsewhere they do nothing.
@@ -263,65 +265,41 @@ func uri(path string) string {
 	return "file:" + (&url.URL{Path: p}).EscapedPath()
 }
 
-// migrate brings the schema up to date, step by step, each in a transaction of
-// its own. Of several processes one migrates and the others find it done. A new file
-// gets all steps at once, so that one half-way is an old one. alone says that nobody
-// else has the file open.
-func migrate(ctx context.Context, db *sql.DB, path string, alone bool) error {
-	newest, err := newestSchema()
+// schemaOf returns the schema of the file and the newest one, unless the file is of
+// another program or a newer Muster.
+func schemaOf(ctx context.Context, db *sql.DB, path string) (version, newest int, err error) {
+	var appID, tables int
+	err = db.QueryRowContext(ctx, `SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version`).
+		Scan(&appID, &version, &tables)
+	if err != nil {
+		return 0, 0, err
+	}
+	if newest, err = newestSchema(); err != nil {
+		return 0, 0, err
+	}
+	return version, newest, recognise(path, appID, version, tables > 0)
+}
+
+// migrate takes all missing steps in one transaction.
+func migrate(ctx context.Context, db *sql.DB, version, newest int) error {
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	for {
-		done, err := migrateOnce(ctx, db, path, newest, alone)
-		if err != nil {
-			return fmt.Errorf("open: %w", fault(path, "bring the schema up to date", err))
-		}
-		if done {
-			return nil
-		}
-	}
-}
-
-func migrateOnce(ctx context.Context, db *sql.DB, path string, newest int, alone bool) (done bool, err error) {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return false, err
-	}
 	defer tx.Rollback() // after Commit it has nothing to do
-	var appID, version, tables int
-	for pragma, dest := range map[string]*int{
-		"PRAGMA application_id": &appID, "PRAGMA user_version": &version, "SELECT count(*) FROM sqlite_schema": &tables,
-	} {
-		if err := tx.QueryRowContext(ctx, pragma).Scan(dest); err != nil {
-			return false, err
-		}
-	}
-	if err := recognise(path, appID, version, tables > 0); err != nil {
-		return false, err
-	}
-	upTo := min(version+1, newest)
-	switch {
-	case version == newest:
-		return true, nil
-	case version == 0:
-		upTo = newest
-	case version < aloneSchema && !alone:
-		return false, errAlone
-	}
-	for version < upTo {
+	for version < newest {
 		version++
 		step, err := migrationFor(version)
 		if err != nil {
-			return false, err
+			return err
 		}
 		for _, statement := range []string{step, fmt.Sprintf("PRAGMA user_version = %d", version), fmt.Sprintf("PRAGMA application_id = %d", applicationID)} {
 			if _, err := tx.ExecContext(ctx, statement); err != nil {
-				return false, fmt.Errorf("schema %d: %w", version, err)
+				return fmt.Errorf("schema %d: %w", version, err)
 			}
 		}
 	}
-	return false, tx.Commit()
+	return tx.Commit()
 }
 
 // checkLimit is the largest file whose pages are all looked at when it is opened:

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -116,7 +115,7 @@ func TestARelativePathHoldsWhenTheFolderChanges(t *testing.T) {
 	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	again := mustOpen(t, filepath.Join(folder, "muster.db"))
+	again := mustOpenWith(t, filepath.Join(folder, "muster.db"), Options{ReadOnly: true})
 	if !there(t, again, "a") || s.Path() != again.Path() {
 		t.Errorf("it was written elsewhere; the paths are %s and %s", s.Path(), again.Path())
 	}
@@ -268,8 +267,7 @@ func TestAFileThatAnotherProcessLocksIsReported(t *testing.T) {
 	wantRefusal(t, path, "locked by another process", "try again")
 }
 
-// While a backup or another server holds the lock, writes wait and then say so;
-// reads go on.
+// While a backup locks the file, writes wait and then fail; reads go on.
 func TestALockThatLastsMakesWritesUnavailable(t *testing.T) {
 	path := written(t)
 	s := mustOpenWith(t, path, fast)
@@ -323,34 +321,125 @@ func lock(t *testing.T, path string) (unlock func()) {
 	}
 }
 
-func TestManyProcessesMayMakeTheFileAtOnce(t *testing.T) {
+func TestASecondProcessIsRefusedByTheLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "muster.db")
-	var all sync.WaitGroup
-	for i := range 6 {
-		all.Go(func() {
-			s, err := Open(t.Context(), path, Options{})
-			if err != nil {
-				t.Errorf("process %d: %v", i, err)
-				return
-			}
-			if err := s.Agents().Create(t.Context(), fleet.Agent{ID: fmt.Sprint(i)}); err != nil {
-				t.Errorf("process %d: %v", i, err)
-			}
-			if err := s.Close(); err != nil {
-				t.Errorf("process %d: %v", i, err)
-			}
-		})
+	first := mustOpen(t, path)
+	s, err := Open(t.Context(), path, fast)
+	if !errors.Is(err, ErrInUse) {
+		t.Fatalf("opened %v: %v", s, err)
 	}
-	all.Wait()
-	s := mustOpen(t, path)
-	n := 0
-	for i := range 6 {
-		if _, err := s.Agents().Get(t.Context(), fmt.Sprint(i)); err == nil {
-			n++
+	for _, words := range []string{filepath.Dir(path), fmt.Sprintf("process %d", os.Getpid()), "stop that one first", "Elasticsearch"} {
+		if !strings.Contains(err.Error(), words) {
+			t.Errorf("the refusal does not say %q: %v", words, err)
 		}
 	}
-	if n != 6 {
-		t.Errorf("%d of 6 agents are there", n)
+	if err := first.Agents().Create(t.Context(), fleet.Agent{ID: "a"}); err != nil {
+		t.Errorf("the owner, after it: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !there(t, mustOpen(t, path), "a") {
+		t.Error("the agent is gone")
+	}
+}
+
+func TestOpenWaitsForAProcessThatIsAboutToEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "muster.db")
+	first, err := Open(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error)
+	go func() {
+		s, err := Open(t.Context(), path, Options{BusyTimeout: time.Minute})
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(2 * lockRetry): // it waits; longer would not show more
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFileIsReadBesideItsOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "muster.db")
+	owner := mustOpen(t, path)
+	for _, id := range []string{"a", "b"} { // the second while the file is being read
+		if err := owner.Agents().Create(t.Context(), fleet.Agent{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		reader := mustOpenWith(t, path, Options{ReadOnly: true})
+		if !there(t, reader, id) {
+			t.Errorf("%s is missing", id)
+		}
+		if err := reader.Agents().Delete(t.Context(), id); fleet.KindOf(err) != fleet.Internal {
+			t.Errorf("a write: %v", err)
+		}
+	}
+}
+
+func TestReadingAFileNeverWritesToIt(t *testing.T) {
+	path := written(t)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), path, Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !there(t, s, "a") {
+		t.Error("the agent is missing")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the file has changed: %v", err)
+	}
+	if _, err := Open(t.Context(), oldFile(t), Options{ReadOnly: true}); err == nil || !strings.Contains(err.Error(), "older Muster") {
+		t.Errorf("a file of an older Muster: %v", err)
+	}
+}
+
+// An older Muster takes no lock: a process of it that has the file open would go on
+// writing beside this one.
+func TestTheSchemaIsNotChangedBesideAnOlderProcess(t *testing.T) {
+	path := oldFile(t, fleet.Agent{ID: "a"})
+	old, err := sql.Open("sqlite", uri(path)+"?_pragma=journal_mode(WAL)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close() // it stands for an older process
+	version := func() (v int) {
+		t.Helper()
+		if err := old.QueryRowContext(t.Context(), `PRAGMA user_version`).Scan(&v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := version(); v != 1 {
+		t.Fatalf("schema %d", v)
+	}
+	wantRefusal(t, path, "older Muster", "stop every process")
+	if _, err := old.ExecContext(t.Context(), `UPDATE agents SET rev = 2`); err != nil || version() != 1 {
+		t.Fatalf("after the refusal the older process has schema %d, %v", version(), err)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !there(t, mustOpen(t, path), "a") {
+		t.Error("the agent is gone")
 	}
 }
 

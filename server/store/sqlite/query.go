@@ -11,13 +11,13 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// query is a kql.Filter as a condition in SQL, on facts as f, hot as h and agents
+// query is a kql.Filter as a condition in SQL, on facts as f, agent_last_seen as l and agents
 // as a. Every part of it is 0 or 1, never NULL: of NULL, NOT would be NULL too, and
 // leave out agents that a query with NOT is about.
 type query struct {
-	where    string
-	hot, doc bool  // it looks at hot, at agents
-	args     []any // in the order of the text
+	where         string
+	lastSeen, doc bool  // it looks at agent_last_seen, at agents
+	args          []any // in the order of the text
 }
 
 func compile(f kql.Filter) (query, error) {
@@ -126,7 +126,7 @@ func (q *query) arg(v any) string {
 
 // source is where a field's values are.
 type source struct {
-	column   string // of facts or hot
+	column   string // of facts or agent_last_seen
 	key      string // of facts: that which versions compare by
 	nullable bool
 	list     bool   // the column is a JSON list
@@ -138,7 +138,7 @@ type source struct {
 	often, named string
 }
 
-// columns are the fields that facts and hot have. Queries of these alone never
+// columns are the fields that facts and agent_last_seen have. Queries of these alone never
 // touch a document.
 var columns = map[string]source{
 	"agent.id":                {column: "f.id"},
@@ -151,9 +151,9 @@ var columns = map[string]source{
 	"upgrade_started_at":      {column: "f.upgrade_started_at", nullable: true},
 	"upgraded_at":             {column: "f.upgraded_at", nullable: true},
 	"unenrollment_started_at": {path: `$."unenrollment_started_at"`, flag: "f.unenrolling"},
-	"last_checkin":            {column: "h.last_checkin", nullable: true},
-	"last_checkin_status":     {column: "h.status"},
-	"last_checkin_message":    {column: "h.message"},
+	"last_checkin":            {column: "l.last_checkin", nullable: true},
+	"last_checkin_status":     {column: "l.status"},
+	"last_checkin_message":    {column: "l.message"},
 }
 
 // documented are the fields found in documents, by a path that is their name.
@@ -200,8 +200,8 @@ func (q *query) matches(f *kql.Field, l leaf) (string, error) {
 	})
 }
 
-func (s source) hot() bool { return strings.HasPrefix(s.column, "h.") }
-func (s source) doc() bool { return s.column == "" && s.often == "" }
+func (s source) lastSeen() bool { return strings.HasPrefix(s.column, "l.") }
+func (s source) doc() bool      { return s.column == "" && s.often == "" }
 
 // document is the SQL of the agent's document. Where it is looked at only now and
 // then, finding its row is put off till then.
@@ -213,7 +213,7 @@ func (s source) document() string {
 }
 
 // look notes which table a source is in.
-func (q *query) look(s source) { q.hot, q.doc = q.hot || s.hot(), q.doc || s.doc() }
+func (q *query) look(s source) { q.lastSeen, q.doc = q.lastSeen || s.lastSeen(), q.doc || s.doc() }
 
 // holds says whether a test is true of any value of a source. test writes it, for
 // the SQL of one value; it may be called twice.

@@ -2,8 +2,8 @@
 // `muster server` uses when none is configured. It implements the interfaces of
 // package store, is proved by storetest, and is the only place with SQL.
 //
-// Several processes of one machine may open the same file. Why the tables are as
-// they are stands in DESIGN.md.
+// The file belongs to one process, which holds a lock on it; others may read it.
+// Why the tables are as they are stands in DESIGN.md.
 package sqlite
 
 import (
@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -23,10 +25,9 @@ const (
 	// DefaultReaders is how many reads run at once. SQLite is bound by the
 	// processor, so more than a few only take memory (a page cache each).
 	DefaultReaders = 4
-	// urgentReaders is how many more there are for that.
-	urgentReaders = 2
-	// DefaultBusyTimeout is how long a write waits for another process. The
-	// longest transaction, the targets of a rollout of 100,000, takes a few seconds.
+	// DefaultBusyTimeout is how long Open waits for another process that owns the
+	// file, such as a server that is being replaced or a command, and how long a write
+	// waits for one that locks it from outside, such as a backup.
 	DefaultBusyTimeout = 5 * time.Second
 )
 
@@ -34,10 +35,9 @@ const (
 type Options struct {
 	Readers     int           // zero: DefaultReaders
 	BusyTimeout time.Duration // zero: DefaultBusyTimeout
-	// Alone keeps every other connection out until Close, also those of this
-	// process; ErrInUse says that there is one already. The store is to be read: it
-	// takes no writes but MarkMoved.
-	Alone bool
+	// ReadOnly reads the file beside the process that owns it, and never writes to it:
+	// every write of the Store fails.
+	ReadOnly bool
 	// Moved opens a store that is marked as moved, too.
 	Moved bool
 }
@@ -45,29 +45,19 @@ type Options struct {
 // Store is an open file. It is safe for concurrent use.
 type Store struct {
 	path    string
+	lock    *flock.Flock // nil if the file is opened to be read
 	readers *reading
-	// urgent is for the short reads that somebody waits for : of a fleet
-	// that comes back a hundred check-ins wait for the readers, each for several reads.
-	urgent *reading
-	// watcher is the connection that looks for what others write: it must not wait for
-	// readers that walk the fleet.
-	watcher *sql.DB
 	writer  *writer
 
 	rids    ridCache
 	actions store.ActionCache[int64]
-	changes changeLog
 
 	// unlabelled says that some agents of the first schema have not got their labels:
 	// then every write of one makes all of its facts.
 	unlabelled bool
 }
 
-var (
-	_ store.Store   = (*Store)(nil)
-	_ store.Watched = (*Store)(nil)
-	_ store.Ordered = agents{}
-)
+var _ store.Store = (*Store)(nil)
 
 func (s *Store) Agents() store.Agents   { return agents{s} }
 func (s *Store) Actions() store.Actions { return actions{s} }
@@ -158,20 +148,14 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.fault("ping", err)
 }
 
-// HandOut is of store.Neighbours: servers that share a file are on one machine.
-func (s *Store) HandOut(on bool) { s.writer.turn.handOut(on) }
-
-// HandOutElsewhere is of store.Neighbours.
-func (s *Store) HandOutElsewhere() bool { return s.writer.turn.handOutElsewhere() }
-
 // Close waits for writes that have begun. Those that wait their turn, and every
 // later call, fail as Unavailable.
 func (s *Store) Close() error {
 	s.writer.close()
 	// Readers first: the last connection to close empties the log into the file.
-	err := errors.Join(s.readers.Close(), s.urgent.Close(), s.watcher.Close())
-	if werr := s.writer.db.Close(); err == nil {
-		err = werr
+	err := errors.Join(s.readers.Close(), s.writer.db.Close())
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
 	}
 	return s.fault("close", err)
 }
@@ -185,13 +169,10 @@ type reading struct {
 
 func newReading(db *sql.DB) *reading { return &reading{DB: db, stmts: map[string]*sql.Stmt{}} }
 
-// shortly is the connections for a read that ends soon.
-func (s *Store) shortly(context.Context) *reading { return s.readers }
-
 // stmt returns a prepared statement. It is for the fixed queries of this package, so
 // what is kept is bounded.
 func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
-	r := s.shortly(ctx)
+	r := s.readers
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if st, ok := r.stmts[query]; ok {
@@ -231,7 +212,7 @@ func (s *Store) each(ctx context.Context, query string, args []any, f func(scan)
 // both from one snapshot so that they fit. count takes args, and may be empty: then
 // they are not counted. query takes args, the limit (-1 for none) and the offset.
 func (s *Store) page(ctx context.Context, op, count, query string, args []any, offset, limit int, f func(scan) error) (total int, err error) {
-	tx, err := s.shortly(ctx).BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return 0, s.fault(op, err)
 	}

@@ -17,5 +17,6 @@ func TestContract(t *testing.T) {
 			return sqlite.Open(ctx, place, sqlite.Options{})
 		},
 		PackagesInFolder: true,
+		OneProcess:       true,
 	})
 }

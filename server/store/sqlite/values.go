@@ -39,7 +39,7 @@ func valuesQuery(filter store.AgentFilter, field *kql.Field) (text string, args 
 	if err != nil {
 		return "", nil, err
 	}
-	cond.hot, cond.doc = cond.hot || s.hot(), cond.doc || s.doc()
+	cond.lastSeen, cond.doc = cond.lastSeen || s.lastSeen(), cond.doc || s.doc()
 	value, each := s.column, ""
 	switch {
 	case s.list:

@@ -5,69 +5,29 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"runtime"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
 // maxGroup bounds how many writes share a transaction: as many acknowledgements as
-// a server of two cores takes at once. In no order they go to all pages of an index,
-// so the more of them there are, the fewer pages each has to pay for: at 1,024 an
-// acknowledgement then takes a fifth less of the processor's time than at 256. Together
-// they take some 30 ms, which is how long the first waits for the last.
+// a server of two cores handles at once. Together they take some 30 ms, which is how
+// long the first waits for the last.
 const maxGroup = 1024
 
-const (
-	// shorter is how much less a transaction takes in while somebody waits
-	// who may write next: an eighth of the fleet's are some 5 ms.
-	shorter    = 8
-	shortGroup = maxGroup / shorter
-	// maxHold is how long the others' writes wait for the next write of who waits:
-	// those of one order follow each other within a millisecond or two. Where urgent
-	// writes never end, the others have their turn as often.
-	maxHold = 20 * time.Millisecond
-	// holdLook is how often it is looked whether anybody still waits.
-	holdLook = time.Millisecond
-	// crowd is how many records come within maxGather, each while others wait, for a
-	// group to wait for more of them: what a fleet acknowledges. Who writes one after the
-	// other is no crowd. A server lets requests that have begun go first, and the loop
-	// would write as soon as there is one: most groups were of one to twenty, and to end
-	// the transaction took more time than all that was in it.
-	crowd = 16
-	// fullGroup is enough to write at once. Between 128 and 1,024 no difference could be
-	// measured, and the larger a group is, the longer its first waits.
-	fullGroup = 256
-	// maxGather is how long the first of a group waits for others, and gatherLook how
-	// long for the next: in that time all who were told of the last group have gone on.
-	maxGather  = 20 * time.Millisecond
-	gatherLook = 2 * time.Millisecond
-	// toldTogether is how many callers are told of their group's end before these may
-	// run, while somebody waits. A thousand at once would be a thousand goroutines
-	// before them: 40 ms of the processor.
-	toldTogether = 64
-)
+// errClosed is what calls meet after Close.
+var errClosed = errors.New("the store is closed")
 
-var (
-	// errClosed is what calls meet after Close.
-	errClosed = errors.New("the store is closed")
-	// errBusy is what they meet when another process does not stop writing.
-	errBusy = errors.New("another process holds the right to write")
-)
-
-// writer runs all writes of the process on one connection, one after the other.
-// Writes that wait while a transaction runs go into the next one together, so a
-// thousand acknowledgements pay for a few flushes to disk; those that somebody waits
-// for have one of their own before it. One that fails takes
-// nothing with it: each has a savepoint of its own, but for records, which are
-// written together and each alone only if that fails.
+// writer runs all writes on one connection, one after the other. The writes that wait
+// while a transaction runs share the next one, so a thousand acknowledgements pay for
+// a few flushes to disk. Each has a savepoint of its own, so that one that fails takes
+// nothing with it; records are written together, and each alone only if that fails.
 type writer struct {
-	db    *sql.DB
-	turn  *turn
-	queue queue
-	gone  chan struct{} // closed when loop has ended
+	db      *sql.DB
+	jobs    chan *write
+	closing chan struct{}
+	close   func()
+	gone    chan struct{} // closed when loop has ended
 	// refuse is what every write meets instead; nil: nothing.
 	refuse error
 	// changes reports the agents that a commit changed.
@@ -84,8 +44,7 @@ type writer struct {
 type write struct {
 	ctx     context.Context
 	do      func(*tx) error
-	records *records    // what do writes, if that is all; nil: it does something else
-	waits   func() bool // whether somebody waits for it; nil: nobody does
+	records *records // what do writes, if that is all; nil: it does something else
 	err     error
 	done    chan error
 }
@@ -93,15 +52,14 @@ type write struct {
 // tx is the transaction a write runs in.
 type tx struct{ w *writer }
 
-func newWriter(db *sql.DB, t *turn) *writer {
-	w := &writer{db: db, turn: t, queue: newQueue(), gone: make(chan struct{})}
-	go w.loop()
+// newWriter returns a writer whose loop has not been started.
+func newWriter(db *sql.DB) *writer {
+	w := &writer{db: db, jobs: make(chan *write, maxGroup), closing: make(chan struct{}), gone: make(chan struct{})}
+	w.close = sync.OnceFunc(func() {
+		close(w.closing)
+		<-w.gone
+	})
 	return w
-}
-
-func (w *writer) close() {
-	w.queue.close()
-	<-w.gone
 }
 
 // run returns nil once what do wrote is durable. After an error it may be, too:
@@ -116,15 +74,25 @@ func (w *writer) enqueue(ctx context.Context, job *write) error {
 		return w.refuse
 	}
 	job.done = make(chan error, 1)
-	if !w.queue.add(job) {
+	select {
+	case w.jobs <- job:
+	case <-w.closing:
 		return errClosed
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	select {
 	case err := <-job.done:
 		return err
 	case <-ctx.Done():
-		w.queue.remove(job)
 		return ctx.Err()
+	case <-w.gone:
+		select {
+		case err := <-job.done:
+			return err
+		default:
+			return errClosed
+		}
 	}
 }
 
@@ -153,231 +121,40 @@ func (s *Store) write(ctx context.Context, op string, do func(*tx) error) error 
 func (w *writer) loop() {
 	defer close(w.gone)
 	for {
-		group, open := w.queue.take()
-		if !open {
-			for _, job := range group {
-				job.done <- errClosed
-			}
+		select {
+		case <-w.closing:
 			w.dropConn()
-			w.turn.close()
 			return
+		case first := <-w.jobs:
+			w.write(w.group(first))
 		}
-		w.write(group)
 	}
 }
 
-// write commits a group and tells its members. Urgent writes that have come meanwhile
-// go before the others are told: who is told runs.
+// group returns first and all that wait behind it, up to maxGroup.
+func (w *writer) group(first *write) []*write {
+	group := []*write{first}
+	for len(group) < maxGroup {
+		select {
+		case job := <-w.jobs:
+			group = append(group, job)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// write commits a group and wakes its callers.
 func (w *writer) write(group []*write) {
 	err := w.commit(group)
-	w.queue.written()
-	for i, job := range group {
-		if job.waits == nil && i%toldTogether == 0 {
-			if i > 0 && w.queue.awaited() {
-				runtime.Gosched()
-			}
-			if urgent := w.queue.takeUrgent(); len(urgent) > 0 {
-				w.write(urgent)
-			}
-		}
+	for _, job := range group {
 		if err != nil {
-			// What a member saw of the others has not come to be.
+			// What a member saw of the others was not stored.
 			job.err = err
 		}
 		job.done <- job.err
 	}
-	// Who waits has the processor next: the loop waits for what it writes then. To
-	// yield here would put the loop behind all that can run, four times an order.
-}
-
-// queue is the writes that wait for the next transaction, as many as there are
-// callers: each adds one and waits. It is no channel, so that a caller is put to
-// sleep once, not twice, and so that a group has all that wait.
-type queue struct {
-	mu     sync.Mutex
-	jobs   []*write
-	urgent []*write // for whom somebody waits
-	closed bool
-	wake   chan struct{} // has a token when the loop has something to look at
-
-	waits []func() bool // of urgent writes that came, as long as they say so
-	held  time.Time     // since when jobs let others pass; zero: they do not
-
-	writing bool             // a group is, and has not been told
-	came    [crowd]time.Time // the last records that came while others waited
-	oldest  int              // of these
-}
-
-func newQueue() queue { return queue{wake: make(chan struct{}, 1)} }
-
-// add says whether the queue is open.
-func (q *queue) add(job *write) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return false
-	}
-	if job.waits != nil {
-		q.urgent, q.waits = append(q.urgent, job), append(q.waiting(), job.waits)
-	} else {
-		q.jobs = append(q.jobs, job)
-		if job.records != nil && (q.writing || len(q.jobs) > 1) {
-			q.came[q.oldest] = time.Now()
-			q.oldest = (q.oldest + 1) % crowd
-		}
-	}
-	q.signal()
-	return true
-}
-
-// waiting are those of whom some may write next. It needs the lock.
-func (q *queue) waiting() []func() bool {
-	q.waits = slices.DeleteFunc(q.waits, func(waits func() bool) bool { return !waits() })
-	return q.waits
-}
-
-// awaited says that somebody waits who may write next.
-func (q *queue) awaited() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.waiting()) > 0
-}
-
-// share is how many of n rows one write should have now.
-func (q *queue) share(n int) int {
-	if q.awaited() {
-		return max(1, n/shorter)
-	}
-	return n
-}
-
-// remove takes out what has not been taken.
-func (q *queue) remove(job *write) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	from := &q.jobs
-	if job.waits != nil {
-		from = &q.urgent
-	}
-	if i := slices.Index(*from, job); i >= 0 {
-		*from = slices.Delete(*from, i, i+1)
-	}
-}
-
-func (q *queue) close() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	q.signal()
-}
-
-func (q *queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// written says that the group that was taken last is written.
-func (q *queue) written() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.writing = false
-}
-
-// gather waits while a crowd adds to what is there, until it is a group.
-func (q *queue) gather() {
-	for end, n := time.Now().Add(maxGather), 0; ; {
-		was := n
-		var more bool
-		if n, more = q.crowded(); !more || n == was || !time.Now().Before(end) {
-			return
-		}
-		time.Sleep(gatherLook)
-	}
-}
-
-// crowded says how many writes there are, and whether it is worth to wait for more.
-func (q *queue) crowded() (n int, more bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n = len(q.jobs)
-	return n, time.Since(q.came[q.oldest]) <= maxGather && n < fullGroup && len(q.waiting()) == 0 && !q.closed
-}
-
-// take waits for writes and returns up to maxGroup of them, urgent ones before others
-// and else those that came first; or all that are left when the queue has been closed.
-func (q *queue) take() (group []*write, open bool) {
-	for range q.wake {
-		q.gather()
-		for {
-			group, hold, open := q.next()
-			if len(group) > 0 || !open {
-				return group, open
-			}
-			if !hold {
-				break
-			}
-			select {
-			case <-q.wake:
-			case <-time.After(holdLook):
-			}
-		}
-	}
-	return nil, false // never: wake is not closed
-}
-
-// next returns what is to be written now. hold: there is something, but somebody who
-// waits may write first.
-func (q *queue) next() (group []*write, hold, open bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		group = slices.Concat(q.urgent, q.jobs)
-		q.urgent, q.jobs = nil, nil
-		return group, false, false
-	}
-	urgent, waiting := len(q.urgent) > 0, len(q.waiting()) > 0
-	switch {
-	case len(q.jobs) == 0:
-		q.held = time.Time{}
-	case !urgent && !waiting:
-	case q.held.IsZero():
-		q.held = time.Now()
-	}
-	if due := !q.held.IsZero() && time.Since(q.held) > maxHold; !due {
-		if urgent {
-			return q.pop(&q.urgent, maxGroup), false, true
-		}
-		if waiting && len(q.jobs) > 0 {
-			return nil, true, true
-		}
-	}
-	q.held = time.Time{}
-	n := maxGroup
-	if waiting {
-		n = shortGroup
-	}
-	return q.pop(&q.jobs, n), false, true
-}
-
-// takeUrgent returns the urgent writes that wait, if there are any.
-func (q *queue) takeUrgent() []*write {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.pop(&q.urgent, maxGroup)
-}
-
-// pop needs the lock.
-func (q *queue) pop(from *[]*write, n int) []*write {
-	n = min(n, len(*from))
-	group := slices.Clone((*from)[:n])
-	q.writing = n > 0
-	*from = slices.Delete(*from, 0, n)
-	if len(q.jobs)+len(q.urgent) > 0 {
-		q.signal()
-	}
-	return group
 }
 
 // commit runs the group in one transaction. A member that fails keeps its error
@@ -388,10 +165,6 @@ func (w *writer) commit(group []*write) error {
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
-	if err := w.turn.take(); err != nil {
-		return err
-	}
-	defer w.turn.leave()
 	if err := w.begin(ctx); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ func fresh(t testing.TB) *Store {
 // the connection of a store that has not written yet.
 func idle(t *testing.T, s *Store) *writer {
 	t.Helper()
-	w := &writer{db: s.writer.db}
+	w := newWriter(s.writer.db)
 	t.Cleanup(w.dropConn)
 	return w
 }
@@ -186,16 +187,16 @@ func TestACallerThatStopsWaitingIsLetGoAtOnce(t *testing.T) {
 }
 
 func TestACallerIsLetGoAlsoAmidATransaction(t *testing.T) {
-	w := &writer{queue: newQueue()}
+	w := newWriter(nil) // the test is its loop
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error)
 	go func() { told <- w.run(ctx, func(*tx) error { return nil }) }()
-	group, _ := w.queue.take() // the loop has it
+	job := <-w.jobs
 	cancel()
 	if err := <-told; !errors.Is(err, context.Canceled) {
 		t.Errorf("it was told %v", err)
 	}
-	group[0].done <- nil // and the loop is not held up by a caller that has gone
+	job.done <- nil // and the loop is not held up by a caller that has gone
 }
 
 func TestClosingEndsThoseThatWaitTheirTurn(t *testing.T) {
@@ -246,7 +247,7 @@ func TestACloseLeavesNothingRunning(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	left, err := filepath.Glob(s.Path() + "-[ws]*") // the log and its index; the file for turns stays, and is empty
+	left, err := filepath.Glob(s.Path() + "-[ws]*") // the log and its index; the lock file stays
 	if err != nil || len(left) != 0 {
 		t.Errorf("files left: %v %v", left, err)
 	}
@@ -294,7 +295,7 @@ func TestItWorksInVirtualTime(t *testing.T) {
 }
 
 func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
-	s := &Store{writer: &writer{queue: newQueue()}} // the test is its loop
+	s := &Store{writer: newWriter(nil)} // the test is its loop
 	var touches []fleet.Touch
 	rows := map[string]int64{}
 	for i := range 2*touchBatch + 1 {
@@ -303,25 +304,35 @@ func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
 	}
 	s.rids.add(rows)
 	flushed := make(chan error, 1)
-	go func() {
-		flushed <- s.Agents().Touch(t.Context(), touches)
-		s.writer.queue.close()
-	}()
-	parts := 0
-	for {
-		group, open := s.writer.queue.take()
-		if !open {
-			break
-		}
-		if len(group) != 1 {
-			t.Errorf("%d parts wait together: who comes now waits for all of them", len(group))
-		}
-		for _, part := range group {
-			parts++
+	go func() { flushed <- s.Agents().Touch(t.Context(), touches) }()
+	for parts := 0; ; parts++ {
+		select {
+		case part := <-s.writer.jobs:
+			if len(s.writer.jobs) > 0 {
+				t.Error("two parts wait together: a write that comes now waits for both")
+			}
 			part.done <- nil
+		case err := <-flushed:
+			if err != nil || parts != 3 {
+				t.Errorf("it was written in %d parts, want 3: %v", parts, err)
+			}
+			return
 		}
 	}
-	if err := <-flushed; err != nil || parts != 3 {
-		t.Errorf("it was written in %d parts, want 3: %v", parts, err)
+}
+
+func TestAGroupHasAllWritesThatWaitUpToItsBound(t *testing.T) {
+	w := newWriter(nil) // the test is its loop
+	var jobs []*write
+	for range maxGroup {
+		jobs = append(jobs, &write{})
+		w.jobs <- jobs[len(jobs)-1]
+	}
+	first := &write{}
+	if got, want := w.group(first), append([]*write{first}, jobs[:maxGroup-1]...); !slices.Equal(got, want) {
+		t.Errorf("the first group has %d writes, want the first %d", len(got), len(want))
+	}
+	if got := w.group(<-w.jobs); !slices.Equal(got, jobs[maxGroup-1:]) {
+		t.Errorf("the second group has %d writes, want the last one", len(got))
 	}
 }

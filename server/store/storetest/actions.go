@@ -255,8 +255,7 @@ func testActions(t *testing.T, cfg Config) {
 	})
 
 	t.Run("readers that follow eight writers in two processes see every action once and in order", func(t *testing.T) {
-		place := cfg.Place(t)
-		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		stores := cfg.openTwice(t)
 		h := history{
 			stores: stores,
 			write: func(ctx context.Context, s store.Store, id string) (int64, error) {

@@ -276,8 +276,7 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 	})
 
 	t.Run("of several who change one of the "+name+" from the same state one succeeds", func(t *testing.T) {
-		place := cfg.Place(t)
-		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		stores := cfg.openTwice(t)
 		must(t, n.of(stores[0]).Create(ctx, n.make(1)))
 		start := value(n.of(stores[0]).Get(ctx, n.id(n.make(1))))(t)
 		var all sync.WaitGroup

@@ -85,9 +85,8 @@ func testEvents(t *testing.T, cfg Config) {
 	})
 
 	t.Run("readers that follow eight writers in two processes see every event once and in order", func(t *testing.T) {
-		place := cfg.Place(t)
 		h := history{
-			stores: []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)},
+			stores: cfg.openTwice(t),
 			write: func(ctx context.Context, s store.Store, id string) (int64, error) {
 				return 0, s.Events().Append(ctx, []fleet.Event{{Type: id, At: base}})
 			},
@@ -124,8 +123,8 @@ func testSettings(t *testing.T, cfg Config) {
 	})
 
 	t.Run("what nobody has put is missing, and so is what was deleted", func(t *testing.T) {
-		place := cfg.Place(t)
-		s, other := cfg.reopen(t, place), cfg.reopen(t, place)
+		stores := cfg.openTwice(t)
+		s, other := stores[0], stores[1]
 		_, err := s.Settings().Get(ctx, "key")
 		wantKind(t, err, fleet.NotFound)
 		value(s.Settings().GetOrPut(ctx, "key", []byte("first")))(t)
@@ -143,8 +142,7 @@ func testSettings(t *testing.T, cfg Config) {
 	})
 
 	t.Run("all who ask at once get the same value", func(t *testing.T) {
-		place := cfg.Place(t)
-		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		stores := cfg.openTwice(t)
 		got := make([]string, 12)
 		var all sync.WaitGroup
 		for i := range got {

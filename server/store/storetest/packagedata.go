@@ -70,8 +70,8 @@ func testPackageData(t *testing.T, cfg Config) {
 	}
 
 	t.Run("what one process has put every other gets", func(t *testing.T) {
-		place := cfg.Place(t)
-		s, other := cfg.reopen(t, place), cfg.reopen(t, place)
+		stores := cfg.openTwice(t)
+		s, other := stores[0], stores[1]
 		missing(t, s, digest)
 		for range 2 { // twice is once
 			must(t, s.PackageData().Put(ctx, digest, int64(len(content)), bytes.NewReader(content)))
@@ -138,8 +138,8 @@ func testPackageData(t *testing.T, cfg Config) {
 	})
 
 	t.Run("what a torn put left is deleted", func(t *testing.T) {
-		place := cfg.Place(t)
-		s, other := cfg.reopen(t, place), cfg.reopen(t, place)
+		stores := cfg.openTwice(t)
+		s, other := stores[0], stores[1]
 		if err := s.PackageData().Put(ctx, digest, int64(len(content)), bytes.NewReader(content[:2<<20])); err == nil {
 			t.Fatal("half was taken for the whole")
 		}
@@ -157,8 +157,7 @@ func testPackageData(t *testing.T, cfg Config) {
 	})
 
 	t.Run("several at once", func(t *testing.T) {
-		place := cfg.Place(t)
-		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		stores := cfg.openTwice(t)
 		var all sync.WaitGroup
 		for i := range 8 { // two of each
 			digest, content := packageOf(byte(10+i/2), 2<<20)

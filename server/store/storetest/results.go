@@ -130,8 +130,7 @@ func testResults(t *testing.T, cfg Config) {
 	})
 
 	t.Run("the same result sent to two processes at once counts once", func(t *testing.T) {
-		place := cfg.Place(t)
-		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		stores := cfg.openTwice(t)
 		const agents, senders = 20, 6
 		var all sync.WaitGroup
 		var mu sync.Mutex

@@ -254,8 +254,7 @@ func testTargets(t *testing.T, cfg Config) {
 	})
 
 	t.Run("of two processes that change the same targets each change is made once", func(t *testing.T) {
-		place := cfg.Place(t)
-		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		stores := cfg.openTwice(t)
 		const agents, rounds = 20, 10
 		list := []fleet.Target{}
 		for i := range agents {
@@ -499,8 +498,7 @@ func testAudit(t *testing.T, cfg Config) {
 	})
 
 	t.Run("of two processes that write the same entry one does", func(t *testing.T) {
-		place := cfg.Place(t)
-		stores := []store.Store{cfg.reopen(t, place), cfg.reopen(t, place)}
+		stores := cfg.openTwice(t)
 		var all sync.WaitGroup
 		for _, s := range stores {
 			all.Go(func() {

@@ -30,6 +30,9 @@ type Config struct {
 	Place func(t *testing.T) string
 	// Open opens a place. Opened twice, it stands for two processes.
 	Open func(ctx context.Context, place string) (store.Store, error)
+	// OneProcess says that a place belongs to one process. What must hold of two
+	// processes is then tested with two users of one Store.
+	OneProcess bool
 	// ListLag is how late a list may be; zero means not at all.
 	ListLag time.Duration
 	// PackagesInFolder says that the bytes of packages are not the store's to keep:
@@ -76,6 +79,17 @@ func atPtr(d time.Duration) *time.Time { t := base.Add(d); return &t }
 func (c Config) open(t *testing.T) store.Store {
 	t.Helper()
 	return c.reopen(t, c.Place(t))
+}
+
+// openTwice returns what two processes have of a fresh place.
+func (c Config) openTwice(t *testing.T) []store.Store {
+	t.Helper()
+	place := c.Place(t)
+	first := c.reopen(t, place)
+	if c.OneProcess {
+		return []store.Store{first, first}
+	}
+	return []store.Store{first, c.reopen(t, place)}
 }
 
 // reopen opens a place as one more process.

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/control"
+	"github.com/muster-fleet/muster/server/replica"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// localCommands is for a command that runs on the server's machine, whether or not the
+// server does: it asks the server that owns the embedded store, or opens the store.
+func localCommands(ctx context.Context, configFile, data string) (c control.Commands, done func() error, err error) {
+	config, err := loadConfig(configFile, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := config.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if config.Store.Elasticsearch == nil {
+		// Opening would make one that no server knows.
+		if _, err := os.Stat(filepath.Join(config.Data, storeFile)); err != nil {
+			return nil, nil, fmt.Errorf("there is no server's data in %s: name its folder with --data: %w", config.Data, err)
+		}
+		client, err := control.Dial(ctx, config.Data)
+		if !errors.Is(err, control.ErrNoServer) {
+			return client, func() error { return nil }, err
+		}
+	}
+	s, err := openStore(ctx, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return storeCommands{s}, s.Close, nil
+}
+
+// storeCommands work on the store itself.
+type storeCommands struct{ store store.Store }
+
+func (c storeCommands) CreateAdminKey(ctx context.Context, name string) (control.AdminKey, error) {
+	svc, err := access.New(ctx, c.store, nil)
+	if err != nil {
+		return control.AdminKey{}, err
+	}
+	k, cred, err := svc.CreateKey(ctx, name)
+	if err != nil {
+		return control.AdminKey{}, err
+	}
+	return control.AdminKey{ID: k.ID, Name: k.Name, APIKey: cred.Encode()}, nil
+}
+
+func (c storeCommands) CAPin(ctx context.Context, forget bool) (string, error) {
+	pin, err := replica.CAPin(ctx, c.store)
+	if err == nil && forget {
+		err = replica.ForgetCAPin(ctx, c.store)
+	}
+	return pin, err
+}

@@ -1,0 +1,181 @@
+// Package control serves the commands that an operator runs on the server's own
+// machine, such as `muster admin-key`, on a socket in the server's data folder: the
+// embedded store belongs to the server's process. Whoever may open the socket's file
+// may use it, so the file belongs to the server's user alone. Its client is here, too.
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// maxMessage bounds the body of a request and of its answer; a real one has some
+	// hundred bytes.
+	maxMessage = 64 << 10
+	// serveTimeout bounds one request: a write waits for the store, which may be busy
+	// for some seconds.
+	serveTimeout = 30 * time.Second
+)
+
+// ErrNoServer says that no server serves the folder's socket.
+var ErrNoServer = errors.New("no server runs on the data folder")
+
+// Commands are what can be asked on the server's own machine.
+type Commands interface {
+	CreateAdminKey(ctx context.Context, name string) (AdminKey, error)
+	// CAPin returns the pin of the CA that the store remembers, empty if there is none,
+	// and forgets it if asked to.
+	CAPin(ctx context.Context, forget bool) (pin string, err error)
+}
+
+// AdminKey is a new admin key. APIKey is shown this once.
+type AdminKey struct {
+	ID     string `json:"id"`
+	Name   string `json:"name"`
+	APIKey string `json:"api_key"`
+}
+
+type nameRequest struct {
+	Name string `json:"name"`
+}
+
+type pinMessage struct {
+	Forget bool   `json:"forget,omitempty"`
+	Pin    string `json:"ca_pin,omitempty"`
+}
+
+type failure struct {
+	Message string `json:"message"`
+}
+
+const (
+	adminKeysPath = "/v1/admin-keys"
+	caPinPath     = "/v1/ca-pin"
+)
+
+// Handler is the socket's API.
+func Handler(c Commands) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+adminKeysPath, handle(func(ctx context.Context, r nameRequest) (AdminKey, error) { return c.CreateAdminKey(ctx, r.Name) }))
+	mux.HandleFunc("POST "+caPinPath, handle(func(ctx context.Context, r pinMessage) (pinMessage, error) {
+		pin, err := c.CAPin(ctx, r.Forget)
+		return pinMessage{Pin: pin}, err
+	}))
+	return mux
+}
+
+func handle[In, Out any](do func(context.Context, In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in In
+		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&in); err != nil {
+			answer(w, http.StatusBadRequest, failure{"request body: " + err.Error()})
+			return
+		}
+		out, err := do(r.Context(), in)
+		if err != nil {
+			answer(w, http.StatusUnprocessableEntity, failure{err.Error()})
+			return
+		}
+		answer(w, http.StatusOK, out)
+	}
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the caller has gone: nobody to tell
+}
+
+// Serve answers on the socket in folder until stop is called. The caller holds the
+// lock on the folder's store: a socket that is there was left by a server that was
+// killed, and is replaced.
+func Serve(folder string, c Commands, log *slog.Logger) (stop func(), err error) {
+	l, err := listen(folder)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	srv := &http.Server{
+		Handler:           Handler(c),
+		ReadHeaderTimeout: serveTimeout, ReadTimeout: serveTimeout, WriteTimeout: serveTimeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("control socket", "error", err)
+		}
+	}()
+	return func() {
+		_ = srv.Close() // nothing is left to lose
+		<-ended
+		remove(folder)
+	}, nil
+}
+
+// Client asks the server that runs on a data folder.
+type Client struct{ http http.Client }
+
+// Dial returns the client of the server that runs on folder, or ErrNoServer.
+func Dial(ctx context.Context, folder string) (*Client, error) {
+	conn, err := dial(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.Close() // it has shown that the server is there
+	return &Client{http.Client{Timeout: serveTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, folder) },
+	}}}, nil
+}
+
+// CreateAdminKey is of Commands.
+func (c *Client) CreateAdminKey(ctx context.Context, name string) (k AdminKey, err error) {
+	return k, c.ask(ctx, adminKeysPath, nameRequest{name}, &k)
+}
+
+// CAPin is of Commands.
+func (c *Client) CAPin(ctx context.Context, forget bool) (string, error) {
+	var out pinMessage
+	err := c.ask(ctx, caPinPath, pinMessage{Forget: forget}, &out)
+	return out.Pin, err
+}
+
+func (c *Client) ask(ctx context.Context, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://server"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("the server on this machine did not answer: %w", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
+	if err != nil {
+		return fmt.Errorf("the server on this machine did not answer: %w", err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return json.Unmarshal(text, out)
+	}
+	var refusal failure
+	if json.Unmarshal(text, &refusal) != nil || refusal.Message == "" {
+		return fmt.Errorf("the server on this machine answered %s: is it of another version?", resp.Status)
+	}
+	return errors.New(refusal.Message)
+}
