@@ -9,6 +9,7 @@ import (
 )
 
 func TestEveryStatementThatChangesAnAgentIsReported(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	var reported []string
 	s.OnAgentChange(func(ids []string) { reported = append(reported, ids...) })

@@ -58,6 +58,7 @@ func oldFile(t *testing.T, agents ...fleet.Agent) (path string) {
 }
 
 func TestAFleetOfTheFirstSchemaIsInTheCensus(t *testing.T) {
+	t.Parallel()
 	start := time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 	seen := start.Add(time.Hour)
 	old := fleet.Agent{
@@ -103,6 +104,7 @@ func TestAFleetOfTheFirstSchemaIsInTheCensus(t *testing.T) {
 
 // What newer schemas keep apart is taken from the documents of older files.
 func TestAFleetOfTheFirstSchemaCanBeAskedAbout(t *testing.T) {
+	t.Parallel()
 	start := time.Date(2026, time.March, 3, 10, 0, 0, 123, time.UTC)
 	agents := []fleet.Agent{
 		{ID: "a", AccessKeyID: "k", Active: true, Tags: []string{"site=Zürich", "prod"}, EnrolledAt: start, UpgradeStartedAt: &start, LocalMetadata: []byte(`{"host":{"hostname":"web-01"}}`)},
@@ -140,6 +142,7 @@ func TestAFleetOfTheFirstSchemaCanBeAskedAbout(t *testing.T) {
 // The number an agent has shown stood in its document, until every check-in after an
 // action for the fleet would have rewritten one.
 func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
+	t.Parallel()
 	seen := time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 	s := mustOpen(t, oldFile(t,
 		fleet.Agent{ID: "a", AccessKeyID: "k", Last: fleet.LastSeen{At: &seen, ActionSeq: 1 << 40}},
@@ -181,6 +184,7 @@ func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
 }
 
 func TestADocumentThatCannotBeReadEndsAnEach(t *testing.T) {
+	t.Parallel()
 	s, ctx := fresh(t), t.Context()
 	const n = 3 * documentsAhead / 2
 	list := make([]fleet.Target, n)

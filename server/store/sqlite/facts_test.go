@@ -17,6 +17,7 @@ import (
 
 // However an agent changes, its row in facts is that of one that is created so.
 func TestFactsFollowTheDocument(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	ctx := t.Context()
 	if err := s.Agents().Create(ctx, fleet.Agent{ID: "a"}); err != nil {
@@ -118,6 +119,7 @@ func TestFactsFollowTheDocument(t *testing.T) {
 }
 
 func TestAgentsComeInTheOrderAskedFor(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		asked := rapid.SliceOfNDistinct(rapid.StringN(1, 3, -1), 0, 8, rapid.ID).Draw(t, "asked")
 		var want, found []fleet.Agent

@@ -11,6 +11,7 @@ import (
 // SQLite plans a query anew at each use if a bound value stands alone behind
 // LIMIT or OFFSET; see DESIGN.md.
 func TestBoundLimitsAreExpressions(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no sources: %v", err)

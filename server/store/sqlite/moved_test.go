@@ -21,6 +21,7 @@ func open(t *testing.T, path string, opts sqlite.Options) *sqlite.Store {
 }
 
 func TestAMovedStoreIsRefusedUntilTheMarkIsRemoved(t *testing.T) {
+	t.Parallel()
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "muster.db")
 	mark := store.Moved{To: "Elasticsearch at https://es:9200", At: time.Date(2026, time.May, 4, 3, 2, 1, 0, time.UTC)}
 	s := open(t, path, sqlite.Options{})

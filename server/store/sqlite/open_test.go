@@ -73,6 +73,7 @@ func wantRefusal(t *testing.T, path string, words ...string) {
 }
 
 func TestOnlyItsOwnerReadsTheFile(t *testing.T) {
+	t.Parallel()
 	require.System(t, "linux", "darwin") // Windows has no file modes: the folder's access list decides
 	path := written(t)
 	if err := os.Chmod(path, 0o644); err != nil { // by a careless restore
@@ -91,6 +92,7 @@ func TestOnlyItsOwnerReadsTheFile(t *testing.T) {
 }
 
 func TestAnyNameOfAFileWillDo(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"a b.db", "100%.db", "q?x=1&_pragma=query_only(1).db", "#1.db", "ü%41.db", "c:d.db"} {
 		if runtime.GOOS == "windows" && strings.ContainsAny(name, "?:") {
 			continue
@@ -136,6 +138,7 @@ func (w *writer) dropConnSoon(t *testing.T) {
 }
 
 func TestWhatCannotBeOpenedIsNamed(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	text := filepath.Join(folder, "notes.txt")
 	if err := os.WriteFile(text, bytes.Repeat([]byte("not a database\n"), 100), 0o600); err != nil {
@@ -158,6 +161,7 @@ func TestWhatCannotBeOpenedIsNamed(t *testing.T) {
 }
 
 func TestAFileOfAnotherProgramIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	for name, statements := range map[string]string{
 		"with its own mark": `PRAGMA application_id = 7; CREATE TABLE t (x)`,
 		"without a mark":    `CREATE TABLE t (x)`,
@@ -189,6 +193,7 @@ func TestAFileOfAnotherProgramIsLeftAlone(t *testing.T) {
 }
 
 func TestAFileOfANewerMusterIsNotTouched(t *testing.T) {
+	t.Parallel()
 	path := written(t)
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -213,6 +218,7 @@ func TestAFileOfANewerMusterIsNotTouched(t *testing.T) {
 
 // A newer Muster may have been killed before its header reached the file itself.
 func TestANewerSchemaThatStandsOnlyInTheLogIsSeen(t *testing.T) {
+	t.Parallel()
 	path := written(t)
 	newer, err := sql.Open("sqlite", uri(path)+"?_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)")
 	if err != nil {
@@ -226,6 +232,7 @@ func TestANewerSchemaThatStandsOnlyInTheLogIsSeen(t *testing.T) {
 }
 
 func TestADamagedFileIsReported(t *testing.T) {
+	t.Parallel()
 	t.Run("cut short", func(t *testing.T) {
 		path := written(t)
 		if err := os.Truncate(path, 4096*2+100); err != nil {
@@ -254,6 +261,7 @@ func TestADamagedFileIsReported(t *testing.T) {
 }
 
 func TestAFileThatAnotherProcessLocksIsReported(t *testing.T) {
+	t.Parallel()
 	path := written(t)
 	other, err := sql.Open("sqlite", uri(path)+"?_pragma=locking_mode(EXCLUSIVE)")
 	if err != nil {
@@ -269,6 +277,7 @@ func TestAFileThatAnotherProcessLocksIsReported(t *testing.T) {
 
 // While a backup locks the file, writes wait and then fail; reads go on.
 func TestALockThatLastsMakesWritesUnavailable(t *testing.T) {
+	t.Parallel()
 	path := written(t)
 	s := mustOpenWith(t, path, fast)
 	unlock := lock(t, path)
@@ -291,6 +300,7 @@ func TestALockThatLastsMakesWritesUnavailable(t *testing.T) {
 // Who asks in a hurry is not told that the store is well because nobody has waited
 // long enough to know.
 func TestAPingInAHurrySaysThatNoWritesAreTaken(t *testing.T) {
+	t.Parallel()
 	path := written(t)
 	s := mustOpen(t, path)
 	lock(t, path)
@@ -322,6 +332,7 @@ func lock(t *testing.T, path string) (unlock func()) {
 }
 
 func TestASecondProcessIsRefusedByTheLock(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	first := mustOpen(t, path)
 	s, err := Open(t.Context(), path, fast)
@@ -345,6 +356,7 @@ func TestASecondProcessIsRefusedByTheLock(t *testing.T) {
 }
 
 func TestOpenWaitsForAProcessThatIsAboutToEnd(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	first, err := Open(t.Context(), path, Options{})
 	if err != nil {
@@ -372,6 +384,7 @@ func TestOpenWaitsForAProcessThatIsAboutToEnd(t *testing.T) {
 }
 
 func TestAFileIsReadBesideItsOwner(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	owner := mustOpen(t, path)
 	for _, id := range []string{"a", "b"} { // the second while the file is being read
@@ -389,6 +402,7 @@ func TestAFileIsReadBesideItsOwner(t *testing.T) {
 }
 
 func TestReadingAFileNeverWritesToIt(t *testing.T) {
+	t.Parallel()
 	path := written(t)
 	before, err := os.ReadFile(path)
 	if err != nil {
@@ -415,6 +429,7 @@ func TestReadingAFileNeverWritesToIt(t *testing.T) {
 // An older Muster takes no lock: a process of it that has the file open would go on
 // writing beside this one.
 func TestTheSchemaIsNotChangedBesideAnOlderProcess(t *testing.T) {
+	t.Parallel()
 	path := oldFile(t, fleet.Agent{ID: "a"})
 	old, err := sql.Open("sqlite", uri(path)+"?_pragma=journal_mode(WAL)")
 	if err != nil {
@@ -444,6 +459,7 @@ func TestTheSchemaIsNotChangedBesideAnOlderProcess(t *testing.T) {
 }
 
 func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
+	t.Parallel()
 	newest, err := newestSchema()
 	if err != nil || newest < 1 {
 		t.Fatalf("newest is %d: %v", newest, err)
@@ -459,6 +475,7 @@ func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
 }
 
 func TestACallerThatStopsWaitingStopsTheOpening(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s, err := Open(ctx, filepath.Join(t.TempDir(), "muster.db"), Options{})

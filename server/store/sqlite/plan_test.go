@@ -13,6 +13,7 @@ import (
 // What is asked for at every check-in must not become slower with the fleet: no
 // query walks a table from end to end, but for those that are about all of it.
 func TestQueriesFindTheirRowsByIndex(t *testing.T) {
+	t.Parallel()
 	s, ctx := fresh(t), t.Context()
 	now := time.Now()
 	must := func(err error) {
@@ -201,6 +202,7 @@ func parameters(query string) int {
 // Half of what is asked of a fleet is its status, its tags and its versions: that
 // is answered without a look into the documents, ten times as many pages.
 func TestQueriesOfFactsReadNoDocument(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	timeouts := map[string]time.Duration{"a": time.Hour, "b": time.Hour, "c": time.Minute}
 	reads := func(query string) (documents bool, steps []string) {

@@ -43,6 +43,7 @@ func line(e fleet.Event) string {
 }
 
 func TestAcknowledgementsShareTheirTransactionWithOthers(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -76,6 +77,7 @@ func TestAcknowledgementsShareTheirTransactionWithOthers(t *testing.T) {
 }
 
 func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	w := idle(t, s)
 	before := []*write{recording(nil, ack("damaged", "", 0), ack("b", "", 0)), {ctx: t.Context(), do: func(x *tx) error {
@@ -113,6 +115,7 @@ func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
 
 // Whatever is written together comes out as if each had come alone, in turn.
 func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	w := idle(t, s)
 	round, last := 0, int64(0)
@@ -198,6 +201,7 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 }
 
 func TestAnAcknowledgementThatCannotBeEncodedFailsAlone(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	w := idle(t, s)
 	bad := ack("bad", "", 0)
@@ -219,6 +223,7 @@ func TestAnAcknowledgementThatCannotBeEncodedFailsAlone(t *testing.T) {
 }
 
 func TestTheEventOfAResultIsEncodedAsAnyOther(t *testing.T) {
+	t.Parallel()
 	r := fleet.Result{ActionID: "act", AgentID: "a", Hostname: "h", Message: "did <it>", Error: "no \xff space", Timestamp: recordStart}
 	doc, err := encodeResultEvent(r)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, storetest.Config{
 		Place: func(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") },
 		Open: func(ctx context.Context, place string) (store.Store, error) {

@@ -51,6 +51,7 @@ func there(t *testing.T, s *Store, id string) bool {
 }
 
 func TestWritesThatShareATransactionDoNotShareErrors(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -88,6 +89,7 @@ func TestWritesThatShareATransactionDoNotShareErrors(t *testing.T) {
 }
 
 func TestATransactionThatIsLostIsLostForAll(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	w := idle(t, s)
 	lost := &write{ctx: t.Context(), do: func(x *tx) error {
@@ -108,6 +110,7 @@ func TestATransactionThatIsLostIsLostForAll(t *testing.T) {
 }
 
 func TestAFullDiskSaysSoAndNothingIsHalfWritten(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "before"}); err != nil {
 		t.Fatal(err)
@@ -169,6 +172,7 @@ func hold(t *testing.T, s *Store) (release func()) {
 }
 
 func TestACallerThatStopsWaitingIsLetGoAtOnce(t *testing.T) {
+	t.Parallel()
 	s := fresh(t)
 	release := hold(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -187,6 +191,7 @@ func TestACallerThatStopsWaitingIsLetGoAtOnce(t *testing.T) {
 }
 
 func TestACallerIsLetGoAlsoAmidATransaction(t *testing.T) {
+	t.Parallel()
 	w := newWriter(nil) // the test is its loop
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error)
@@ -200,6 +205,7 @@ func TestACallerIsLetGoAlsoAmidATransaction(t *testing.T) {
 }
 
 func TestClosingEndsThoseThatWaitTheirTurn(t *testing.T) {
+	t.Parallel()
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -255,6 +261,7 @@ func TestACloseLeavesNothingRunning(t *testing.T) {
 
 // The fleet simulator runs servers in virtual time.
 func TestItWorksInVirtualTime(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(t.Context(), path, Options{})
@@ -295,6 +302,7 @@ func TestItWorksInVirtualTime(t *testing.T) {
 }
 
 func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
+	t.Parallel()
 	s := &Store{writer: newWriter(nil)} // the test is its loop
 	var touches []fleet.Touch
 	rows := map[string]int64{}
@@ -322,6 +330,7 @@ func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
 }
 
 func TestAGroupHasAllWritesThatWaitUpToItsBound(t *testing.T) {
+	t.Parallel()
 	w := newWriter(nil) // the test is its loop
 	var jobs []*write
 	for range maxGroup {

@@ -65,7 +65,12 @@ func Run(t *testing.T, cfg Config) {
 		{"the whole", testWhole},
 		{"durability", testDurability},
 	} {
-		t.Run(part.name, func(t *testing.T) { part.run(t, cfg) })
+		t.Run(part.name, func(t *testing.T) {
+			if cfg.OneProcess {
+				t.Parallel() // places share nothing; those of other stores share a server
+			}
+			part.run(t, cfg)
+		})
 	}
 }
 
