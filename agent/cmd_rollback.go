@@ -86,7 +86,7 @@ func rollbackTarget(ctx context.Context, client probe.Client, top string) (answe
 	if merr != nil || m == nil {
 		return false, "", errors.Join(explainNotRunning(err, top), merr)
 	}
-	return false, full(m.From.Identity), nil
+	return false, m.From.FullVersion(), nil
 }
 
 // askWatcher asks the watcher past an agent that does not answer.
@@ -103,10 +103,10 @@ func followRollback(c *cobra.Command, client probe.Client, version string) error
 	return follow(c, client, func(h probe.Health) (line string, over bool, err error) {
 		u := h.Upgrade
 		switch {
-		case full(h.Identity) == version && (u == nil || u.TargetVersion != version):
+		case h.FullVersion() == version && (u == nil || u.TargetVersion != version):
 			return "Version " + version + " runs again.", true, nil
 		case u == nil:
-			return "", true, fmt.Errorf("version %s runs, and the agent says nothing about a rollback (see data/agent.log)", full(h.Identity))
+			return "", true, fmt.Errorf("version %s runs, and the agent says nothing about a rollback (see data/agent.log)", h.FullVersion())
 		case u.TargetVersion == version && overState(u.State):
 			return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-fleet/muster/agent/backoff"
-	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -89,10 +88,10 @@ func follow(c *cobra.Command, client probe.Client, judge func(probe.Health) (lin
 func judge(h probe.Health, version string) (line string, over bool, err error) {
 	u := h.Upgrade
 	switch {
-	case u == nil && full(h.Identity) == version:
+	case u == nil && h.FullVersion() == version:
 		return "Version " + version + " was found good and stays.", true, nil
 	case u == nil:
-		return "", true, fmt.Errorf("version %s runs, and the agent says nothing about an upgrade to %s (see data/agent.log)", full(h.Identity), version)
+		return "", true, fmt.Errorf("version %s runs, and the agent says nothing about an upgrade to %s (see data/agent.log)", h.FullVersion(), version)
 	case overState(u.State):
 		return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
 	}
@@ -100,7 +99,3 @@ func judge(h probe.Health, version string) (line string, over bool, err error) {
 }
 
 func overState(state string) bool { return agentapi.UpgradeState(state).Over() }
-
-func full(id manifest.Identity) string {
-	return manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
-}

@@ -34,7 +34,6 @@ import (
 	"github.com/muster-fleet/muster/agent/upgrade"
 	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/handoff"
@@ -187,10 +186,6 @@ func (d *daemon) stateHome() string {
 	return layout.Path(d.Top, home)
 }
 
-func (d *daemon) fullVersion() string {
-	return manifest.Package{Version: d.Running.Version, Snapshot: d.Running.Snapshot}.FullVersion()
-}
-
 func (d *daemon) serverURL() string {
 	switch {
 	case d.Config.Server.URL != "":
@@ -204,7 +199,7 @@ func (d *daemon) serverURL() string {
 func (d *daemon) client() *gateway.Client {
 	return &gateway.Client{
 		HTTP: d.HTTP, URL: d.serverURL(),
-		AgentID: d.Identity.AgentID, APIKey: d.Identity.APIKey, Version: d.fullVersion(),
+		AgentID: d.Identity.AgentID, APIKey: d.Identity.APIKey, Version: d.Running.FullVersion(),
 	}
 }
 
@@ -214,7 +209,7 @@ func (d *daemon) buildGateway() {
 	}
 	client := d.client()
 	d.metadata = d.Host.Metadata(host.Agent{
-		ID: d.Identity.AgentID, Version: d.fullVersion(), Snapshot: d.Running.Snapshot,
+		ID: d.Identity.AgentID, Version: d.Running.FullVersion(), Snapshot: d.Running.Snapshot,
 		Build: d.Running.Identity.String(), LogLevel: logLevel(d.Config.Log.Level),
 	})
 	d.loop = &gateway.Loop{
@@ -227,7 +222,7 @@ func (d *daemon) buildGateway() {
 func (d *daemon) buildExecutor() {
 	fetcher := &download.Fetcher{
 		Disk: d.Disk, RateLimit: d.Config.Upgrade.Download.RateLimit, Rand: d.Rand,
-		Source: download.Source{Other: d.Other, UserAgent: "Muster Agent v" + d.fullVersion()},
+		Source: download.Source{Other: d.Other, UserAgent: "Muster Agent v" + d.Running.FullVersion()},
 	}
 	d.executor = &upgrade.Executor{
 		Disk: d.Disk, Top: d.Top, GOOS: d.GOOS, GOARCH: d.GOARCH, Running: d.Running,

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
@@ -156,10 +155,6 @@ func wireComponents(list []probe.Component) json.RawMessage {
 		panic("daemon: strings cannot fail to encode: " + err.Error())
 	}
 	return b
-}
-
-func fullVersion(id manifest.Identity) string {
-	return manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
 }
 
 func logLevel(l slog.Level) string { return strings.ToLower(l.String()) }

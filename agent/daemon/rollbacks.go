@@ -44,12 +44,12 @@ func (d *daemon) lookAtKept(ctx context.Context) {
 	var found []probe.Rollback
 	if m, err := handoff.ReadMarker(d.Disk, d.Top); err == nil && m != nil {
 		if d.Running == m.To {
-			found = append(found, probe.Rollback{Version: fullVersion(m.From.Identity), ValidUntil: m.CreatedAt.Add(d.executor.RollbackWindow)})
+			found = append(found, probe.Rollback{Version: m.From.FullVersion(), ValidUntil: m.CreatedAt.Add(d.executor.RollbackWindow)})
 		}
 	} else if k, err := d.executor.Kept(ctx); err != nil {
 		d.log.Warn("cannot tell whether a version is kept", "error", err)
 	} else if k != nil {
-		found = append(found, probe.Rollback{Version: fullVersion(k.Identity), ValidUntil: k.ValidUntil, Problem: k.Problem})
+		found = append(found, probe.Rollback{Version: k.FullVersion(), ValidUntil: k.ValidUntil, Problem: k.Problem})
 	}
 	d.mu.Lock()
 	same := slices.Equal(d.rollbacks, found)

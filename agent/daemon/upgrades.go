@@ -93,15 +93,15 @@ func (d *daemon) reportWaiting() {
 func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Action.Data)
 	switch {
-	case item.HandedOver && r.Version == d.fullVersion():
+	case item.HandedOver && r.Version == d.Running.FullVersion():
 		return d.finish(r.ID, queue.Result{Message: "upgraded to " + r.Version})
 	case item.HandedOver:
-		err = fmt.Errorf("the host was switched to version %s, but %s runs, and nothing on the host says why", r.Version, d.fullVersion())
+		err = fmt.Errorf("the host was switched to version %s, but %s runs, and nothing on the host says why", r.Version, d.Running.FullVersion())
 	case item.Stop != "":
 		// Stopped, and the agent died before it was undone. The journal was
 		// recovered from since.
 		err = errors.New(item.Stop)
-	case r.Rollback && r.Version == d.fullVersion():
+	case r.Rollback && r.Version == d.Running.FullVersion():
 		return d.finish(r.ID, queue.Result{Message: "version " + r.Version + " runs here"})
 	case err == nil && item.Attempts >= queue.MaxAttempts:
 		err = fmt.Errorf("given up after it was interrupted %d times", item.Attempts)
@@ -179,14 +179,14 @@ func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
 	if _, err := manifest.ParseVersion(req.Version); err != nil {
 		return err
 	}
-	if req.Version == d.fullVersion() && !d.Running.Snapshot {
+	if req.Version == d.Running.FullVersion() && !d.Running.Snapshot {
 		return fmt.Errorf("version %s already runs here", req.Version)
 	}
 	if d.Identity == nil && req.SourceURI == "" {
 		return errors.New("this host is not enrolled, so there is no server to fetch the package from: enrol it, or name a source_uri")
 	}
 	if d.watched() != nil {
-		return fmt.Errorf("%w: version %s is being watched", control.ErrBusy, d.fullVersion())
+		return fmt.Errorf("%w: version %s is being watched", control.ErrBusy, d.Running.FullVersion())
 	}
 	return d.addLocal(req)
 }

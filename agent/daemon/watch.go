@@ -73,7 +73,7 @@ func (d *daemon) beginWatching(m *handoff.Marker) {
 		d.watching = make(chan struct{})
 	}
 	d.mu.Unlock()
-	details := agentapi.UpgradeDetails{TargetVersion: fullVersion(m.To.Identity), ActionID: m.ActionID}
+	details := agentapi.UpgradeDetails{TargetVersion: m.To.FullVersion(), ActionID: m.ActionID}
 	switch d.Running {
 	case m.To:
 		details.State = agentapi.UpgradeWatching
@@ -122,8 +122,8 @@ func (d *daemon) recoverOutcome() {
 	case o == nil, o.Result == handoff.Committed, o.Result == handoff.RolledBack && d.Running != o.From,
 		d.Running != o.From && d.Running != o.To:
 		if o != nil && o.Result == handoff.Committed && d.Running == o.To {
-			d.log.Info("this version was found good and stays", "version", fullVersion(o.To.Identity))
-			d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgraded to " + fullVersion(o.To.Identity)})
+			d.log.Info("this version was found good and stays", "version", o.To.FullVersion())
+			d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgraded to " + o.To.FullVersion()})
 		}
 		d.clearUpgrade()
 		return
@@ -132,7 +132,7 @@ func (d *daemon) recoverOutcome() {
 }
 
 func (d *daemon) recoverRollback(o *handoff.Outcome) {
-	version := fullVersion(o.To.Identity)
+	version := o.To.FullVersion()
 	reason := handoff.Reason{Text: "no reason was given"}
 	if o.Reason != nil {
 		reason = *o.Reason

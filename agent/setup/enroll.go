@@ -179,7 +179,7 @@ func Enroll(ctx context.Context, d disk.Disk, top string, e Enrollment, running 
 }
 
 func (s *enrollmentSession) enroll(ctx context.Context, d disk.Disk, top string, running manifest.Identity, h host.Info) (*identity.Identity, error) {
-	full := manifest.Package{Version: running.Version, Snapshot: running.Snapshot}.FullVersion()
+	full := running.FullVersion()
 	s.server.Version = full
 	resp, err := s.server.Enroll(ctx, s.Token, agentapi.EnrollRequest{
 		Type: "PERMANENT",

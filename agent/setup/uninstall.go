@@ -129,7 +129,7 @@ func (r Removal) farewell(ctx context.Context) error {
 	defer cancel()
 	g := &gateway.Client{
 		HTTP: client, URL: id.ServerURL, AgentID: id.AgentID, APIKey: id.APIKey,
-		Version: manifest.Package{Version: r.Running.Version, Snapshot: r.Running.Snapshot}.FullVersion(),
+		Version: r.Running.FullVersion(),
 	}
 	return g.Uninstalled(ctx, time.Now())
 }

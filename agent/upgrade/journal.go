@@ -119,7 +119,7 @@ func refuseFailed(d disk.Disk, top string, match func(manifest.Identity) bool) e
 	for _, f := range list {
 		if match(f.Identity) {
 			return fmt.Errorf("version %s failed here before, on %s: %s (muster-agent upgrade --force installs it all the same)",
-				fullVersion(f.Identity), f.At.UTC().Format(time.DateOnly), f.Reason)
+				f.FullVersion(), f.At.UTC().Format(time.DateOnly), f.Reason)
 		}
 	}
 	return nil

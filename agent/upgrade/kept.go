@@ -80,12 +80,8 @@ func (e *Executor) executable(home, program string) error {
 // DropKept removes the kept version once its window is over. It does nothing
 // while a switch is watched: the version may be the one to go back to.
 func (e *Executor) DropKept(now time.Time) error {
-	m, err := handoff.ReadMarker(e.Disk, e.Top)
-	if err != nil {
-		e.log().Warn("an unreadable upgrade marker is passed over", "error", err)
-	}
 	p, err := handoff.ReadPrevious(e.Disk, e.Top)
-	if m != nil || p == nil || err != nil || p.Home == e.Running.Home || now.Before(p.ReplacedAt.Add(e.RollbackWindow)) {
+	if e.marker() != nil || p == nil || err != nil || p.Home == e.Running.Home || now.Before(p.ReplacedAt.Add(e.RollbackWindow)) {
 		return nil
 	}
 	e.log().Info("the version before is no longer kept", "version", p.Identity.String(), "replaced_at", p.ReplacedAt)

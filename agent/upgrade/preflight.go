@@ -56,12 +56,8 @@ func (c change) undoPreflight() error {
 // refuse asks only the host's own memory.
 func (w *work) refuse() error {
 	r := w.j.Request
-	m, err := handoff.ReadMarker(w.Disk, w.Top)
-	if err != nil {
-		w.log().Warn("an unreadable upgrade marker is passed over", "error", err)
-	}
-	if m != nil {
-		return fmt.Errorf("%w (to %s)", ErrBusy, fullVersion(m.To.Identity))
+	if m := w.marker(); m != nil {
+		return fmt.Errorf("%w (to %s)", ErrBusy, m.To.FullVersion())
 	}
 	if w.Running.Home == "" {
 		return errors.New("this is a development build, not an installed version: run muster-agent install first")
@@ -78,7 +74,7 @@ func (w *work) refuse() error {
 		return fmt.Errorf("%w: enrol this host with --trust-root or --trust-key to let it upgrade", trust.ErrNoKeys)
 	}
 	if !snapshot && !r.Force {
-		return refuseFailed(w.Disk, w.Top, func(id manifest.Identity) bool { return fullVersion(id) == r.Version })
+		return refuseFailed(w.Disk, w.Top, func(id manifest.Identity) bool { return id.FullVersion() == r.Version })
 	}
 	return nil
 }
@@ -170,12 +166,12 @@ func (w *work) chooseKept(ctx context.Context) error {
 	switch {
 	case kept == nil:
 		return errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
-	case r.Version != "" && r.Version != fullVersion(kept.Identity):
-		return fmt.Errorf("version %s is not kept on this host, %s is: go back to that one, or upgrade to the version you want", r.Version, fullVersion(kept.Identity))
+	case r.Version != "" && r.Version != kept.FullVersion():
+		return fmt.Errorf("version %s is not kept on this host, %s is: go back to that one, or upgrade to the version you want", r.Version, kept.FullVersion())
 	case kept.Problem != "":
-		return fmt.Errorf("version %s cannot be gone back to: %s", fullVersion(kept.Identity), kept.Problem)
+		return fmt.Errorf("version %s cannot be gone back to: %s", kept.FullVersion(), kept.Problem)
 	}
-	r.Version = fullVersion(kept.Identity)
+	r.Version = kept.FullVersion()
 	w.j.To, w.j.Reused, w.checks = kept.Install, true, kept.checks
 	return nil
 }

@@ -89,11 +89,7 @@ func (e *Executor) switched(j *journal) (bool, error) {
 // decided says whether a watcher has judged the switch in j, and so moved the
 // pointer back, or is about to.
 func (e *Executor) decided(j *journal) bool {
-	m, err := handoff.ReadMarker(e.Disk, e.Top)
-	if err != nil {
-		e.log().Warn("an unreadable upgrade marker is passed over", "error", err)
-	}
-	if m != nil && m.To == j.To {
+	if m := e.marker(); m != nil && m.To == j.To {
 		d, err := handoff.ReadDecision(e.Disk, e.Top, *m)
 		if err != nil {
 			e.log().Warn("an unreadable decision is passed over", "error", err)

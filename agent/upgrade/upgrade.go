@@ -302,6 +302,15 @@ func (e *Executor) details(r Request, state agentapi.UpgradeState, m agentapi.Up
 	return agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: state, Metadata: m}
 }
 
+// marker is the marker of a switch that is being watched; nil if there is none.
+func (e *Executor) marker() *handoff.Marker {
+	m, err := handoff.ReadMarker(e.Disk, e.Top)
+	if err != nil {
+		e.log().Warn("an unreadable upgrade marker is passed over", "error", err)
+	}
+	return m
+}
+
 func (e *Executor) path(name string) string { return layout.Path(e.Top, name) }
 
 func (e *Executor) log() *slog.Logger {
@@ -309,8 +318,4 @@ func (e *Executor) log() *slog.Logger {
 		return e.Log
 	}
 	return slog.New(slog.DiscardHandler)
-}
-
-func fullVersion(id manifest.Identity) string {
-	return manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
 }

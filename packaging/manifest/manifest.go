@@ -79,14 +79,19 @@ type Identity struct {
 
 // String is the identity as it stands in folder names: 1.1.0-SNAPSHOT-3f2a9c.
 func (id Identity) String() string {
-	s := id.Version
-	if id.Snapshot {
-		s += "-SNAPSHOT"
-	}
+	s := id.FullVersion()
 	if id.Hash != "" {
 		s += "-" + id.ShortHash()
 	}
 	return s
+}
+
+// FullVersion is the version as an operator types it: 1.1.0 or 1.1.0-SNAPSHOT.
+func (id Identity) FullVersion() string {
+	if id.Snapshot {
+		return id.Version + "-SNAPSHOT"
+	}
+	return id.Version
 }
 
 // ShortHash is the first [HashLength] digits of the hash.
@@ -99,12 +104,7 @@ func (p Package) Identity() Identity {
 
 // FullVersion is the version with -SNAPSHOT where the package is one: what an
 // operator types and an agent reports.
-func (p Package) FullVersion() string {
-	if p.Snapshot {
-		return p.Version + "-SNAPSHOT"
-	}
-	return p.Version
-}
+func (p Package) FullVersion() string { return p.Identity().FullVersion() }
 
 // Fits says whether the package runs on a platform given by Go's names.
 func (p Package) Fits(goos, goarch string) error {

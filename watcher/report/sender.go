@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/packaging/manifest"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/watcher/beacon"
 	"github.com/muster-fleet/muster/watcher/watch"
@@ -219,19 +218,15 @@ func (s *Sender) finish(ctx context.Context, b agentapi.Beacon, err error) {
 func beaconOf(r watch.Report) agentapi.Beacon {
 	b := agentapi.Beacon{
 		ActionID: r.Marker.ActionID,
-		From:     fullVersion(r.Marker.From.Identity), To: fullVersion(r.Marker.To.Identity),
+		From:     r.Marker.From.FullVersion(), To: r.Marker.To.FullVersion(),
 		Stage: agentapi.BeaconStage(r.Stage), Waiting: r.Waiting, At: r.At.UTC(),
 		Agent: agentapi.BeaconAgent{Alive: r.Alive, Crashes: r.Crashes},
 	}
 	if h := r.Health; h != nil {
-		b.Agent.State, b.Agent.Version, b.Agent.LastCheckin = string(h.State), fullVersion(h.Identity), h.Fleet.LastCheckin
+		b.Agent.State, b.Agent.Version, b.Agent.LastCheckin = string(h.State), h.FullVersion(), h.Fleet.LastCheckin
 	}
 	if r.Reason != nil {
 		b.Reason = &agentapi.BeaconCause{Code: string(r.Reason.Code), Text: r.Reason.Text}
 	}
 	return b
-}
-
-func fullVersion(id manifest.Identity) string {
-	return manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
 }

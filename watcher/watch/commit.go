@@ -89,7 +89,7 @@ func (w *Watch) cleanDownloads(m handoff.Marker) error {
 // archiveOf: 1.1.0-rc.1 is not an archive of 1.1.0, so the platform is required
 // to follow the version; its name does not begin with a digit or a pre-release.
 func archiveOf(name string, id manifest.Identity) bool {
-	full := manifest.Package{Version: id.Version, Snapshot: id.Snapshot}.FullVersion()
+	full := id.FullVersion()
 	rest, ok := strings.CutPrefix(name, layout.HomePrefix+full+"-")
 	return ok && (strings.HasPrefix(rest, "linux-") || strings.HasPrefix(rest, "darwin-") ||
 		strings.HasPrefix(rest, "windows-") || strings.HasPrefix(rest, "freebsd-"))
