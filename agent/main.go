@@ -1,5 +1,5 @@
 // Command muster-agent runs on every host of a fleet: it checks in with the
-// server and upgrades itself when told to. The work is in the packages beside
+// server and upgrades itself on request. The work is in the packages beside
 // it, above all agent/daemon; this one reads flags, asks, and prints.
 package main
 

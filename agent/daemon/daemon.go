@@ -44,7 +44,7 @@ const (
 	// StopTimeout is how long the end of the agent may take; service managers
 	// kill after ten seconds at the earliest.
 	StopTimeout = 5 * time.Second
-	// flushTimeout is how long a restart waits for the phase to be told.
+	// flushTimeout is how long a restart waits for the phase to be reported.
 	flushTimeout = time.Second
 )
 
@@ -339,7 +339,7 @@ func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) e
 	flush, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if d.loop != nil && d.changes.Flush(flush) != nil {
-		d.log.Info("the server was not told of the restart in time; the new version tells it")
+		d.log.Info("the restart was not reported to the server in time; the new version reports it")
 	}
 	d.components.stop(StopTimeout)
 	err := d.queue.HandOver(r.ID, func() error {

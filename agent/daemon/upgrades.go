@@ -75,7 +75,7 @@ func (d *daemon) reportWaiting() {
 	}
 	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Action.Data)
 	if err != nil {
-		return // told when it is due
+		return // reported when it is due
 	}
 	at := item.Due()
 	m := agentapi.UpgradeMetadata{ScheduledAt: &at, RetryErrorMsg: item.LastError}

@@ -36,7 +36,7 @@ var errNotYet = errors.New("not yet")
 
 // fromAny asks the sources in order, again and again, until one attempt
 // succeeds, none of them is worth asking, the host fails, or each was asked
-// MaxAttempts times in a row for nothing. waiting, if not nil, is told before each wait.
+// MaxAttempts times in a row for nothing. waiting, if not nil, is called before each wait.
 func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why string, until time.Time), ask try) error {
 	if len(urls) == 0 {
 		return ending(&fault{ours: true, lasting: true, err: errors.New("no source is known for the file: enrol this host, or name a source_uri")})
@@ -124,7 +124,7 @@ func order(sources []*source, first *source, now time.Time) []*source {
 
 // nextRetry is when the next source may be asked: after pause, and no sooner than
 // the most patient of them allows. The pause comes on top of what a server asks
-// for, or all who were told the same would come back together.
+// for, or all who got the same answer would come back together.
 func nextRetry(sources []*source, now time.Time, pause time.Duration) time.Time {
 	var earliest time.Time
 	for _, s := range sources {

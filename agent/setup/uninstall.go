@@ -28,7 +28,7 @@ type Removal struct {
 	Services Services
 	// Lock takes a lock file, as daemon.Options.Lock does.
 	Lock func(path, content string) (release func() error, err error)
-	// Running is the version that is told to the server.
+	// Running is the version that is reported to the server.
 	Running manifest.Identity
 }
 

@@ -69,7 +69,7 @@ func (e *Executor) executable(home, program string) error {
 	if err != nil {
 		return fmt.Errorf("package has no program %s: %w", program, err)
 	}
-	// On Windows what can be executed is told by the name.
+	// On Windows the name decides what can be executed.
 	may := fi.Mode().Perm()&0o111 != 0 || e.GOOS == "windows"
 	if !fi.Mode().IsRegular() || !may {
 		return fmt.Errorf("%s of the package cannot be executed", program)

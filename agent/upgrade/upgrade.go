@@ -94,7 +94,7 @@ type Executor struct {
 	// Reexec replaces the running process by the new version, whose home is
 	// given. It returns only if that failed.
 	Reexec func(ctx context.Context, r Request, home string) error
-	// Report is told about every phase, and about progress within one.
+	// Report receives every phase, and the progress within one.
 	Report func(d agentapi.UpgradeDetails, progress bool)
 	Log    *slog.Logger
 

@@ -67,7 +67,7 @@ type Watch struct {
 	Disk disk.Disk
 	Host Host
 	Log  *slog.Logger
-	// Server is told how the watch goes; nil where the watcher has no
+	// Server receives the reports of the watch; nil where the watcher has no
 	// credential. The last report may still be on its way when Run returns.
 	Server Server
 
