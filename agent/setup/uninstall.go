@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -76,7 +75,7 @@ func (r Removal) Run(ctx context.Context) (Removed, error) {
 }
 
 func (r Removal) refuseLocked(file, why string) error {
-	release, err := r.Lock(filepath.Join(r.Top, filepath.FromSlash(file)), "")
+	release, err := r.Lock(layout.Path(r.Top, file), "")
 	if errors.Is(err, daemon.ErrLocked) {
 		return fmt.Errorf("%s: %w", why, err)
 	}

@@ -61,7 +61,7 @@ func parseDigests(text []byte) (digests, error) {
 func CheckIntact(ctx context.Context, d disk.Disk, top, home string) (manifest.Package, error) {
 	p, err := ReadHome(d, top, home)
 	if err == nil {
-		err = checkDigests(ctx, d, filepath.Join(top, filepath.FromSlash(home)))
+		err = checkDigests(ctx, d, layout.Path(top, home))
 	}
 	return p, err
 }

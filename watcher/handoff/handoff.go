@@ -140,7 +140,7 @@ const (
 	ReasonCheckinLost     ReasonCode = "checkin_lost"     // it reaches its server no more, though the watcher does
 )
 
-// Write stores the marker of the host under top.
+// WriteMarker stores the marker of the host under top.
 func WriteMarker(d disk.Disk, top string, m Marker) error {
 	if err := m.validate(); err != nil {
 		return fmt.Errorf("write upgrade marker: %w", err)
@@ -148,7 +148,7 @@ func WriteMarker(d disk.Disk, top string, m Marker) error {
 	return disk.WriteRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", MarkerVersion, m)
 }
 
-// Read returns the marker, or nil when no upgrade is pending. A marker that
+// ReadMarker returns the marker, or nil when no upgrade is pending. A marker that
 // cannot be trusted counts as none, with err telling why: callers log it and go
 // on, they neither refuse to start nor roll back.
 func ReadMarker(d disk.Disk, top string) (*Marker, error) {
@@ -162,7 +162,7 @@ func ReadMarker(d disk.Disk, top string) (*Marker, error) {
 	return m, nil
 }
 
-// Remove ends the watch.
+// RemoveMarker ends the watch.
 func RemoveMarker(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile))
 }

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
@@ -42,7 +43,7 @@ func (h *Host) Check(ctx context.Context, home string, c manifest.Check) error {
 }
 
 func (h *Host) execCheck(ctx context.Context, home string, argv []string) error {
-	dir := filepath.Join(h.Top, filepath.FromSlash(home))
+	dir := layout.Path(h.Top, home)
 	program := argv[0]
 	if !filepath.IsAbs(program) {
 		program = filepath.Join(dir, filepath.FromSlash(program))
