@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -32,7 +31,6 @@ type recentActions struct {
 	from   int64
 	list   []*recentAction // lowest number first
 	agents int             // in all of them
-	byID   map[string]*recentAction
 
 	// Lowest number first: those for more than namedMax agents, and by agent the
 	// others.
@@ -47,7 +45,6 @@ type recentActions struct {
 type recentAction struct {
 	seq        int64
 	id         string
-	kind       agentapi.ActionType
 	agents     []string // sorted
 	expiration *time.Time
 }
@@ -67,18 +64,17 @@ func (r *recentActions) note(actions []fleet.Action) (agents [][]string) {
 	fresh := make([]*recentAction, len(actions))
 	agents = make([][]string, len(actions))
 	for i, a := range actions {
-		fresh[i] = &recentAction{seq: a.Seq, id: a.ID, kind: a.Type, agents: fleet.SortedIDs(a.Agents), expiration: a.Expiration}
+		fresh[i] = &recentAction{seq: a.Seq, id: a.ID, agents: fleet.SortedIDs(a.Agents), expiration: a.Expiration}
 		agents[i] = fresh[i].agents
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.byID == nil {
-		r.byID, r.own = map[string]*recentAction{}, map[string][]*recentAction{}
+	if r.own == nil {
+		r.own = map[string][]*recentAction{}
 	}
 	for _, a := range fresh {
 		r.list = append(r.list, a)
 		r.agents += len(a.agents)
-		r.byID[a.id] = a
 		if len(a.agents) > namedMax {
 			r.bulk = append(r.bulk, a)
 			continue
@@ -100,7 +96,6 @@ func (r *recentActions) drop() {
 	r.list = r.list[1:]
 	r.from = a.seq
 	r.agents -= len(a.agents)
-	delete(r.byID, a.id)
 	if len(a.agents) > namedMax {
 		r.bulk = slices.Delete(r.bulk, 0, 1)
 		return
