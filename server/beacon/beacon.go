@@ -6,6 +6,7 @@ package beacon
 
 import (
 	"context"
+
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"

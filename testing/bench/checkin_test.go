@@ -30,6 +30,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/httpapi"
 	"github.com/muster-fleet/muster/server/httpapi/agents"
+	"github.com/muster-fleet/muster/server/limit"
 	"github.com/muster-fleet/muster/server/policy"
 	"github.com/muster-fleet/muster/server/store/sqlite"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -56,8 +57,10 @@ func BenchmarkCheckin(b *testing.B) {
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
 	go lastSeen.Run(ctx)
+	limits, err := limit.Derive(limit.ThisMachine(), limit.Config{})
+	must0(b, err)
 	routes := &agents.Handlers{
-		API: httpapi.API{Log: log}, Agents: s.Agents(), Cache: cache, Health: &health, Enrollment: enroll, Actions: &action.Service{Store: s, Health: &health, Feed: feed, Events: events, Log: log},
+		API: httpapi.API{Log: log}, Limits: limit.NewAdmission(limits, nil), Agents: s.Agents(), Cache: cache, Health: &health, Enrollment: enroll, Actions: &action.Service{Store: s, Health: &health, Feed: feed, Events: events, Log: log},
 		Checkin: &checkin.Service{Cache: cache, Health: &health, Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Events: events, Log: log},
 	}
 	h := routes.Handler()
