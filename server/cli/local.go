@@ -15,7 +15,7 @@ import (
 
 // localCommands is for a command that runs on the server's machine, whether or not the
 // server does: it asks the server that owns the embedded store, or opens the store.
-func localCommands(ctx context.Context, configFile, data string) (c control.Commands, done func() error, err error) {
+func localCommands(ctx context.Context, configFile, data string) (c control.Commands, done func(), err error) {
 	config, err := loadConfig(configFile, data)
 	if err != nil {
 		return nil, nil, err
@@ -30,14 +30,14 @@ func localCommands(ctx context.Context, configFile, data string) (c control.Comm
 		}
 		client, err := control.Dial(ctx, config.Data)
 		if !errors.Is(err, control.ErrNoServer) {
-			return client, func() error { return nil }, err
+			return client, func() {}, err
 		}
 	}
 	s, err := openStore(ctx, config)
 	if err != nil {
 		return nil, nil, err
 	}
-	return storeCommands{s}, s.Close, nil
+	return storeCommands{s}, func() { _ = s.Close() }, nil // what was written is durable
 }
 
 // storeCommands work on the store itself.

@@ -12,7 +12,7 @@ import (
 type agents struct{ s *Store }
 
 // InOrder returns the ids as they are: no order costs less than another.
-func (a agents) InOrder(_ context.Context, ids []string) ([]string, error) { return ids, nil }
+func (g agents) InOrder(_ context.Context, ids []string) ([]string, error) { return ids, nil }
 
 // agentHead is what a write must know of the document that is there.
 type agentHead struct {
