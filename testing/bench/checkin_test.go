@@ -60,7 +60,7 @@ func BenchmarkCheckin(b *testing.B) {
 	limits, err := limit.Derive(limit.ThisMachine(), limit.Config{})
 	must0(b, err)
 	routes := &agents.Handlers{
-		API: httpapi.API{Log: log}, Limits: limit.NewAdmission(limits, nil), Agents: s.Agents(), Cache: cache, Health: &health, Enrollment: enroll, Actions: &action.Service{Store: s, Health: &health, Feed: feed, Events: events, Log: log},
+		API: httpapi.API{Log: log}, Limits: limit.NewAdmission(limits), Agents: s.Agents(), Cache: cache, Health: &health, Enrollment: enroll, Actions: &action.Service{Store: s, Health: &health, Feed: feed, Events: events, Log: log},
 		Checkin: &checkin.Service{Cache: cache, Health: &health, Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Events: events, Log: log},
 	}
 	h := routes.Handler()
