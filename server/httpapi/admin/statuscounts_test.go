@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,14 +14,13 @@ import (
 
 // counter counts one online agent more at each call.
 type counter struct {
-	calls int
+	calls atomic.Int64
 	err   error
 }
 
 func (c *counter) count(context.Context, time.Time) (map[fleet.Status]int, error) {
 	time.Sleep(time.Millisecond)
-	c.calls++
-	return map[fleet.Status]int{fleet.StatusOnline: c.calls}, c.err
+	return map[fleet.Status]int{fleet.StatusOnline: int(c.calls.Add(1))}, c.err
 }
 
 func TestStatusCountsAreKeptForTwoSeconds(t *testing.T) {
@@ -70,8 +70,8 @@ func TestConcurrentStatusQueriesCountOnce(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Second)
-		if c.calls != 1 {
-			t.Errorf("the store was asked %d times", c.calls)
+		if n := c.calls.Load(); n != 1 {
+			t.Errorf("the store was asked %d times", n)
 		}
 	})
 }
