@@ -37,6 +37,32 @@ func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.
 	return items
 }
 
+// AckUpgrades is Ack for a settled agent (fleet.Agent.Settled) that says no more than
+// that it accepted upgrades, which nearly all acknowledgements do. That changes nothing
+// about the agent, so only results are written. nil: the events are for Ack.
+func (s *Service) AckUpgrades(ctx context.Context, agentID, hostname string, events []agentapi.AckEvent) []agentapi.AckItem {
+	now := s.Now.UTC()
+	results := make([]fleet.Result, len(events))
+	items := make([]agentapi.AckItem, len(events))
+	for i, e := range events {
+		accepted := e.Error == "" && e.Payload == nil && (e.AgentID == "" || e.AgentID == agentID)
+		if !accepted || s.Feed.Recent(e.ActionID, agentID) != agentapi.ActionUpgrade {
+			return nil
+		}
+		results[i] = fleet.Result{ActionID: e.ActionID, AgentID: agentID, Hostname: hostname, Message: e.Message, Timestamp: now}
+		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
+	}
+	err := s.Health.Ask(ctx, func(ctx context.Context) error {
+		_, err := s.Store.Agents().Report(ctx, store.Report{Results: results})
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	s.Events.Wake()
+	return items
+}
+
 func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEvent, now time.Time) error {
 	switch {
 	case e.AgentID != "" && e.AgentID != agent.ID:

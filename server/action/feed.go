@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/storehealth"
@@ -70,6 +71,11 @@ func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now tim
 		ids[i] = a.ID
 	}
 	return ids, upTo, nil
+}
+
+// Recent returns the type of one of the newest actions if it is for the agent, else "".
+func (f *Feed) Recent(actionID, agentID string) agentapi.ActionType {
+	return f.recent.typeOf(actionID, agentID)
 }
 
 // Signal says that an action was created in this process.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
@@ -31,6 +32,7 @@ type recentActions struct {
 	from   int64
 	list   []*recentAction // lowest number first
 	agents int             // in all of them
+	byID   map[string]*recentAction
 
 	// Lowest number first: those for more than namedMax agents, and by agent the
 	// others.
@@ -45,6 +47,7 @@ type recentActions struct {
 type recentAction struct {
 	seq        int64
 	id         string
+	kind       agentapi.ActionType
 	agents     []string // sorted
 	expiration *time.Time
 }
@@ -64,17 +67,18 @@ func (r *recentActions) note(actions []fleet.Action) (agents [][]string) {
 	fresh := make([]*recentAction, len(actions))
 	agents = make([][]string, len(actions))
 	for i, a := range actions {
-		fresh[i] = &recentAction{seq: a.Seq, id: a.ID, agents: fleet.SortedIDs(a.Agents), expiration: a.Expiration}
+		fresh[i] = &recentAction{seq: a.Seq, id: a.ID, kind: a.Type, agents: fleet.SortedIDs(a.Agents), expiration: a.Expiration}
 		agents[i] = fresh[i].agents
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.own == nil {
-		r.own = map[string][]*recentAction{}
+		r.byID, r.own = map[string]*recentAction{}, map[string][]*recentAction{}
 	}
 	for _, a := range fresh {
 		r.list = append(r.list, a)
 		r.agents += len(a.agents)
+		r.byID[a.id] = a
 		if len(a.agents) > namedMax {
 			r.bulk = append(r.bulk, a)
 			continue
@@ -96,6 +100,7 @@ func (r *recentActions) drop() {
 	r.list = r.list[1:]
 	r.from = a.seq
 	r.agents -= len(a.agents)
+	delete(r.byID, a.id)
 	if len(a.agents) > namedMax {
 		r.bulk = slices.Delete(r.bulk, 0, 1)
 		return
@@ -107,6 +112,16 @@ func (r *recentActions) drop() {
 			delete(r.own, id)
 		}
 	}
+}
+
+// typeOf returns the type of a remembered action that is for the agent, else "".
+func (r *recentActions) typeOf(actionID, agentID string) agentapi.ActionType {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if a := r.byID[actionID]; a != nil && a.isFor(agentID) {
+		return a.kind
+	}
+	return ""
 }
 
 // newest is the highest number that is remembered.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 const (
@@ -48,30 +49,35 @@ var _ checkin.Cache = (*Cache)(nil)
 // entry is what is remembered of an active agent. Only seen changes without mu held
 // for writing.
 type entry struct {
-	agentID string
-	keyID   string
-	keyHash string
-	last    checkin.LastCheckin // with the zero fingerprint: none
-	settled bool                // the same as last would change nothing
-	seen    atomic.Int64        // Unix seconds
+	agentID  string
+	keyID    string
+	keyHash  string
+	hostname string
+	last     checkin.LastCheckin // with the zero fingerprint: none
+	state    uint64              // the same as last changes nothing in this state; 0: it may
+	seen     atomic.Int64        // Unix seconds
 }
 
 // New returns an empty cache. onChange is store.Store.OnAgentChange: it registers a
 // function that is called after every write of agents, before the write returns, and
 // says whether the store can do that. away is nil while the store can be reached.
-func New(onChange func(func(agentIDs []string)) bool, away func() error) *Cache {
+func New(onChange func(func([]store.AgentChange)) bool, away func() error) *Cache {
 	c := &Cache{away: away, seed: maphash.MakeSeed(), agents: map[string]*entry{}, keys: map[string]*entry{}}
 	c.current = onChange(c.changed)
 	return c
 }
 
-// changed drops agents that have been written.
-func (c *Cache) changed(agentIDs []string) {
+// changed drops agents that have been written. One whose check-ins are compared with the
+// same as before stays: an order marks a whole fleet, which answers it at once.
+func (c *Cache) changed(changes []store.AgentChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, id := range agentIDs {
-		*c.generation(id)++
-		c.drop(id)
+	for _, change := range changes {
+		if e := c.agents[change.AgentID]; e != nil && change.State != 0 && change.State == e.state {
+			continue
+		}
+		*c.generation(change.AgentID)++
+		c.drop(change.AgentID)
 	}
 }
 
@@ -113,7 +119,7 @@ func (c *Cache) IsDuplicate(agentID string, f checkin.Fingerprint, now time.Time
 		return e.last, true
 	}
 	silent := now.Sub(time.Unix(e.seen.Load(), 0))
-	return e.last, c.current && e.settled && silent < fleet.OfflineAfter-time.Second
+	return e.last, c.current && e.state != 0 && silent < fleet.OfflineAfter-time.Second
 }
 
 // Remember implements checkin.Cache.
@@ -138,18 +144,30 @@ func (c *Cache) Remember(a *fleet.Agent, g checkin.Generation) {
 			break
 		}
 	}
-	e := &entry{agentID: a.ID, keyID: a.AccessKeyID, keyHash: a.AccessKeyHash}
+	e := &entry{agentID: a.ID, keyID: a.AccessKeyID, keyHash: a.AccessKeyHash, hostname: a.Hostname()}
 	c.agents[e.agentID], c.keys[e.keyID] = e, e
 }
 
 // RememberCheckin implements checkin.Cache.
-func (c *Cache) RememberCheckin(agentID string, last checkin.LastCheckin, g checkin.Generation, settled bool, now time.Time) {
+func (c *Cache) RememberCheckin(agentID string, last checkin.LastCheckin, g checkin.Generation, state uint64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.agents[agentID]; e != nil {
-		e.last, e.settled = last, settled && *c.generation(agentID) == g
+		if e.last, e.state = last, state; *c.generation(agentID) != g {
+			e.state = 0
+		}
 		e.seen.Store(now.Unix())
 	}
+}
+
+// Settled implements checkin.Cache.
+func (c *Cache) Settled(agentID string) (hostname string, ok bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if e := c.agents[agentID]; e != nil && e.state != 0 && c.current {
+		return e.hostname, true
+	}
+	return "", false
 }
 
 // Seen implements checkin.Cache.
@@ -167,7 +185,7 @@ func (c *Cache) ForgetCheckin(agentID string, f checkin.Fingerprint) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.agents[agentID]; e != nil && e.last.Fingerprint != f {
-		e.last, e.settled = checkin.LastCheckin{}, false
+		e.last, e.state = checkin.LastCheckin{}, 0
 	}
 }
 

@@ -41,25 +41,28 @@ func fingerprint(text string) checkin.Fingerprint {
 }
 
 // changes is a store's report of changed agents.
-type changes struct{ report func(agentIDs []string) }
+type changes struct{ report func([]store.AgentChange) }
 
-func (c *changes) on(f func(agentIDs []string)) bool { c.report = f; return true }
+func (c *changes) on(f func([]store.AgentChange)) bool { c.report = f; return true }
 
 // shared is a store that other servers write, too.
-func shared(func([]string)) bool { return false }
+func shared(func([]store.AgentChange)) bool { return false }
 
-func remember(c *agentcache.Cache, id, text string, settled bool) {
+// state is the CheckinState of settled agents.
+const state = 7
+
+func remember(c *agentcache.Cache, id, text string, state uint64) {
 	g := c.Generation(id)
 	a := agent(id)
 	c.Remember(&a, g)
-	c.RememberCheckin(id, checkin.LastCheckin{Fingerprint: fingerprint(text), After: 7, PollTimeout: time.Minute}, g, settled, start)
+	c.RememberCheckin(id, checkin.LastCheckin{Fingerprint: fingerprint(text), After: 7, PollTimeout: time.Minute}, g, state, start)
 }
 
 func TestOnlyTheSameSettledCheckinIsADuplicate(t *testing.T) {
 	var ch changes
 	c := agentcache.New(ch.on, func() error { return nil })
-	remember(c, "a", "well", true)
-	remember(c, "busy", "downloading", false)
+	remember(c, "a", "well", state)
+	remember(c, "busy", "downloading", 0)
 	for _, row := range []struct {
 		name, id, text string
 		at             time.Duration
@@ -82,10 +85,34 @@ func TestOnlyTheSameSettledCheckinIsADuplicate(t *testing.T) {
 	}
 }
 
+func TestAgentWrittenInTheSameStateStaysInTheCache(t *testing.T) {
+	var ch changes
+	c := agentcache.New(ch.on, func() error { return nil })
+	for _, row := range []struct {
+		name            string
+		before, written uint64
+		want            bool
+	}{
+		{"the same state", state, state, true},
+		{"another state", state, state + 1, false},
+		{"an unknown state", state, 0, false},
+		{"an agent that was not settled", 0, 0, false},
+	} {
+		remember(c, "a", "well", row.before)
+		ch.report([]store.AgentChange{{AgentID: "a", State: row.written}})
+		_, known := c.Authenticated(key("a"))
+		_, duplicate := c.IsDuplicate("a", fingerprint("well"), start)
+		hostname, settled := c.Settled("a")
+		if known != row.want || duplicate != row.want || settled != row.want || settled && hostname != "a" {
+			t.Errorf("%s: authenticated %t, duplicate %t, settled %t on host %q, want all %t", row.name, known, duplicate, settled, hostname, row.want)
+		}
+	}
+}
+
 func TestAuthenticationFromTheCache(t *testing.T) {
 	var ch changes
 	c := agentcache.New(ch.on, func() error { return nil })
-	remember(c, "a", "well", true)
+	remember(c, "a", "well", state)
 	guess := key("a")
 	guess.Secret = "guess"
 	if id, ok := c.Authenticated(key("a")); id != "a" || !ok {
@@ -96,7 +123,7 @@ func TestAuthenticationFromTheCache(t *testing.T) {
 			t.Errorf("the key %+v is accepted", k)
 		}
 	}
-	ch.report([]string{"a"})
+	ch.report([]store.AgentChange{{AgentID: "a"}})
 	if _, ok := c.Authenticated(key("a")); ok {
 		t.Error("the key of a changed agent is accepted")
 	}
@@ -118,8 +145,8 @@ func TestAuthenticationFromTheCache(t *testing.T) {
 func TestTheCacheOfASharedStoreIsBelievedOnlyWhileTheStoreIsAway(t *testing.T) {
 	var away error
 	c := agentcache.New(shared, func() error { return away })
-	remember(c, "a", "well", true)
-	remember(c, "busy", "downloading", false)
+	remember(c, "a", "well", state)
+	remember(c, "busy", "downloading", 0)
 	for _, away = range []error{nil, errAway} {
 		for id, text := range map[string]string{"a": "well", "busy": "downloading"} {
 			_, known := c.Authenticated(key(id))

@@ -25,9 +25,13 @@ type Cache interface {
 	IsDuplicate(agentID string, f Fingerprint, now time.Time) (LastCheckin, bool)
 	// Remember has the agent authenticated from the Cache, as it was read under g.
 	Remember(a *fleet.Agent, g Generation)
-	// RememberCheckin notes what an agent that is in the Cache said last. settled says
-	// that the same would change nothing about the agent, as it was read under g.
-	RememberCheckin(agentID string, last LastCheckin, g Generation, settled bool, now time.Time)
+	// RememberCheckin notes what an agent that is in the Cache said last. The same would
+	// change nothing about the agent, as it was read under g, while its CheckinState is
+	// state; 0: it may.
+	RememberCheckin(agentID string, last LastCheckin, g Generation, state uint64, now time.Time)
+	// Settled says that the agent is settled (fleet.Agent.Settled), and the name of its
+	// host. false: it may be, or not.
+	Settled(agentID string) (hostname string, ok bool)
 	// Seen notes that an agent is there. One that was silent for long is looked at
 	// again in the store.
 	Seen(agentID string, now time.Time)

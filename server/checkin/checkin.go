@@ -104,8 +104,11 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	// FingerprintOf cut the token out where it seemed to be; if it is not there, the
 	// fingerprint is not the check-in's.
 	if received.Token == 0 || strconv.FormatInt(received.Token, 10) == req.AckToken {
-		settled := !written && req.UpgradeDetails == nil && agent.Settled()
-		s.Cache.RememberCheckin(agent.ID, LastCheckin{Fingerprint: received.Fingerprint, After: after, PollTimeout: asked}, received.Generation, settled, now)
+		var state uint64
+		if !written && req.UpgradeDetails == nil {
+			state = agent.CheckinState()
+		}
+		s.Cache.RememberCheckin(agent.ID, LastCheckin{Fingerprint: received.Fingerprint, After: after, PollTimeout: asked}, received.Generation, state, now)
 	}
 	s.park(w, r, Wait{AgentID: agent.ID, After: after}, asked)
 	return nil

@@ -71,7 +71,7 @@ func (p *parkedAgents) Parked(f func(string)) {
 
 func newLastSeen(s *touched, p checkin.Parker) *checkin.LastSeen {
 	health := &storehealth.Monitor{}
-	cache := agentcache.New(func(func([]string)) bool { return false }, health.Away)
+	cache := agentcache.New(func(func([]store.AgentChange)) bool { return false }, health.Away)
 	return &checkin.LastSeen{Agents: s, Parker: p, Cache: cache, Health: health, Log: slog.New(slog.DiscardHandler)}
 }
 

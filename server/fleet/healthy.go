@@ -1,6 +1,10 @@
 package fleet
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/muster-fleet/muster/server/agentapi"
@@ -70,6 +74,31 @@ func (a *Agent) Settled() bool {
 		return !a.runsTarget()
 	}
 	return a.Version == a.LastHealthyVersion
+}
+
+// CheckinState returns a digest of what the check-ins of a settled agent are compared
+// with, its credential included; 0 of an agent that is not settled, or not active. A
+// check-in that would change nothing about an agent changes nothing while its
+// CheckinState is the same, such as when an order marks it.
+func (a *Agent) CheckinState() uint64 {
+	if !a.Active || !a.Settled() {
+		return 0
+	}
+	kept, err := json.Marshal(a.Kept)
+	if err != nil {
+		panic(err) // a list of versions and times
+	}
+	h := sha256.New() // hosts choose most of the parts
+	for _, part := range [][]byte{
+		[]byte(a.AccessKeyID), []byte(a.AccessKeyHash), []byte(a.Version), []byte(a.LastHealthyVersion), []byte(a.PolicyID),
+		strconv.AppendInt(nil, a.PolicyRev, 10), []byte(a.AuditUnenrolledReason), kept, a.LocalMetadata, a.Components,
+		strconv.AppendBool(nil, a.HealthySince != nil), strconv.AppendBool(nil, a.VersionSince != nil),
+	} {
+		_, _ = h.Write(part)
+		_, _ = h.Write([]byte{0})
+	}
+	var sum [sha256.Size]byte
+	return binary.BigEndian.Uint64(h.Sum(sum[:0]))
 }
 
 // saysWell says whether a check-in's status is that of an agent that lacks

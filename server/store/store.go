@@ -66,7 +66,7 @@ type Store interface {
 	// It is cheap enough for each second, and takes no longer than ctx allows; a few
 	// seconds are what a store in trouble needs to say what its trouble is.
 	Ping(ctx context.Context) error
-	// OnAgentChange registers f, which gets the ids of the agents whose document, or
+	// OnAgentChange registers f, which gets the agents whose document, or
 	// reported status or message, a write of this Store has changed. f is called when
 	// the change is durable, or when that is not known, before the write method
 	// returns; where the caller gave up waiting, after it. Calls come one at a time. f
@@ -75,8 +75,16 @@ type Store interface {
 	// Register before the store is used; several f are called in the order in which they
 	// were registered. OnAgentChange returns false, and f is never called, where other
 	// processes may write the store, too.
-	OnAgentChange(f func(agentIDs []string)) bool
+	OnAgentChange(f func([]AgentChange)) bool
 	Close() error
+}
+
+// AgentChange says that an agent was written.
+type AgentChange struct {
+	AgentID string
+	// State is fleet.Agent.CheckinState of the document that was written; 0: it is not
+	// known, or more was written than the document.
+	State uint64
 }
 
 // Agents keeps agent documents.

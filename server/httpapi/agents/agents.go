@@ -318,17 +318,37 @@ func (l *bounded) Read(p []byte) (int, error) {
 }
 
 func (h *Handlers) acks(c *gin.Context) error {
-	var req agentapi.AckRequest
-	generation := h.Cache.Generation(c.Param("id"))
-	a, err := h.agent(c)
+	key, err := credential(c)
 	if err != nil {
 		return err
 	}
-	h.Cache.Remember(&a, generation)
-	if err := httpapi.Decode(c, agentapi.MaxAcksBody, &req); err != nil {
-		return err
+	id := c.Param("id")
+	var req agentapi.AckRequest
+	decode := func() error { return httpapi.Decode(c, agentapi.MaxAcksBody, &req) }
+	var items []agentapi.AckItem
+	cached, known := h.Cache.Authenticated(key)
+	if known = known && cached == id; known {
+		if err := decode(); err != nil {
+			return err
+		}
+		if hostname, ok := h.Cache.Settled(id); ok {
+			items = h.Actions.AckUpgrades(c.Request.Context(), id, hostname, req.Events)
+		}
 	}
-	items := h.Actions.Ack(c.Request.Context(), a, req.Events)
+	if items == nil {
+		generation := h.Cache.Generation(id)
+		a, err := h.agent(c)
+		if err != nil {
+			return err
+		}
+		h.Cache.Remember(&a, generation)
+		if !known { // nobody but an agent makes the server read a body
+			if err := decode(); err != nil {
+				return err
+			}
+		}
+		items = h.Actions.Ack(c.Request.Context(), a, req.Events)
+	}
 	resp := agentapi.AckResponse{Action: "acks", Items: items}
 	status := http.StatusOK
 	for _, item := range resp.Items {

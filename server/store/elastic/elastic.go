@@ -122,7 +122,7 @@ func (s *Store) Settings() store.Settings { return settings{s} }
 func (s *Store) PackageData() store.PackageData { return packageData{s} }
 
 // OnAgentChange returns false: other servers write the indices, too.
-func (s *Store) OnAgentChange(func(agentIDs []string)) bool { return false }
+func (s *Store) OnAgentChange(func([]store.AgentChange)) bool { return false }
 
 // Close lets calls that run come to their end. Later ones fail as Unavailable.
 func (s *Store) Close() error {

@@ -1,6 +1,10 @@
 package sqlite
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/muster-fleet/muster/server/store"
+)
 
 // recordChanges makes the writer's connection note every agent that its transaction
 // changes, whichever statement does it. A savepoint that is rolled back takes its
@@ -19,11 +23,11 @@ BEGIN INSERT INTO changed_agents SELECT id FROM agents WHERE rid = new.rid; END;
 // agentChanges is who wants to know which agents were changed.
 type agentChanges struct {
 	mu        sync.Mutex
-	functions []func(agentIDs []string)
+	functions []func([]store.AgentChange)
 }
 
 // OnAgentChange is of store.Store.
-func (s *Store) OnAgentChange(f func(agentIDs []string)) bool {
+func (s *Store) OnAgentChange(f func([]store.AgentChange)) bool {
 	c := &s.writer.changes
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,34 +41,58 @@ func (c *agentChanges) wanted() bool {
 	return len(c.functions) > 0
 }
 
-func (c *agentChanges) report(ids []string) {
-	if len(ids) == 0 {
+func (c *agentChanges) report(changes []store.AgentChange) {
+	if len(changes) == 0 {
 		return
 	}
 	c.mu.Lock()
 	functions := c.functions
 	c.mu.Unlock()
 	for _, f := range functions {
-		f(ids)
+		f(changes)
 	}
+}
+
+// documentWrites is what updateDocument wrote of an agent in this transaction. Other statements
+// do not note what they write, so that the count differs from the trigger's.
+type documentWrites struct {
+	times int
+	state uint64 // 0 after two that differ
+}
+
+// wrote notes the state of a document for changedAgents.
+func (t *tx) wrote(id string, state uint64) {
+	if !t.w.recording {
+		return
+	}
+	was := t.w.written[id]
+	if was.times > 0 && was.state != state {
+		state = 0
+	}
+	t.w.written[id] = documentWrites{was.times + 1, state}
 }
 
 // changedAgents returns the agents that the transaction has changed so far, and
 // forgets them.
-func (w *writer) changedAgents() ([]string, error) {
+func (w *writer) changedAgents() ([]store.AgentChange, error) {
 	if !w.recording {
 		return nil, nil
 	}
+	defer clear(w.written)
 	t := &tx{w}
-	var ids []string
-	err := t.each(`SELECT DISTINCT id FROM changed_agents`, nil, func(scan scan) error {
-		var id string
-		err := scan(&id)
-		ids = append(ids, id)
+	var changes []store.AgentChange
+	err := t.each(`SELECT id, count(*) FROM changed_agents GROUP BY id`, nil, func(scan scan) error {
+		var c store.AgentChange
+		var times int
+		err := scan(&c.AgentID, &times)
+		if is := w.written[c.AgentID]; is.times == times {
+			c.State = is.state
+		}
+		changes = append(changes, c)
 		return err
 	})
-	if err == nil && len(ids) > 0 {
+	if err == nil && len(changes) > 0 {
 		_, err = t.exec(`DELETE FROM changed_agents`)
 	}
-	return ids, err
+	return changes, err
 }

@@ -6,13 +6,21 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
 )
 
 func TestEveryStatementThatChangesAnAgentIsReported(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	var reported []string
-	s.OnAgentChange(func(ids []string) { reported = append(reported, ids...) })
+	s.OnAgentChange(func(changes []store.AgentChange) {
+		for _, c := range changes {
+			reported = append(reported, c.AgentID)
+			if c.State != 0 {
+				t.Errorf("a statement of a test is reported with a state: %+v", c)
+			}
+		}
+	})
 	for _, id := range []string{"a", "b"} {
 		if err := s.Agents().Create(t.Context(), fleet.Agent{ID: id}); err != nil {
 			t.Fatal(err)

@@ -32,6 +32,7 @@ type agentRow struct {
 	status        string
 	message       string
 	actionSeq     int64
+	state         uint64 // fleet.Agent.CheckinState
 	// facts are in the order of factColumns; nil where none changed but perhaps those
 	// of times.
 	facts *[factCount]any
@@ -85,7 +86,7 @@ func newDocumentRow(a *fleet.Agent) (agentRow, error) {
 		return agentRow{}, unencodable("agent", a.ID, err)
 	}
 	return agentRow{
-		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: string(doc),
+		id: a.ID, accessKey: a.AccessKeyID, revision: a.Revision, doc: string(doc), state: a.CheckinState(),
 		lastCheckin: fromTimePtr(a.Last.At), status: a.Last.Status, message: a.Last.Message, actionSeq: a.Last.ActionSeq,
 	}, nil
 }
@@ -400,6 +401,9 @@ func updateDocument(t *tx, row agentRow) error {
 		row.doc, rid, rev, row.id, row.accessKey)
 	if err == nil && n == 0 {
 		err = updateAgentKey(t, row)
+	}
+	if err == nil {
+		t.wrote(row.id, row.state)
 	}
 	return err
 }

@@ -78,7 +78,7 @@ func benchStore(b *testing.B) *Store {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close() })
-	s.OnAgentChange(func([]string) {}) // as in a server
+	s.OnAgentChange(func([]store.AgentChange) {}) // as in a server
 	if info, err := os.Stat(benchPath); err == nil {
 		b.ReportMetric(float64(info.Size())/1e6, "file-MB")
 	}
@@ -395,7 +395,7 @@ func BenchmarkPutResults(b *testing.B) {
 // once acknowledge it, each as soon as it has it.
 func BenchmarkAcks(b *testing.B) {
 	s := fresh(b)
-	s.OnAgentChange(func([]string) {}) // as in a server
+	s.OnAgentChange(func([]store.AgentChange) {}) // as in a server
 	const callers = 512
 	report := measure(b)
 	var next atomic.Int64
@@ -429,7 +429,7 @@ func BenchmarkAcks(b *testing.B) {
 // read, marked and written.
 func BenchmarkUpdateMany(b *testing.B) {
 	s := fresh(b)
-	s.OnAgentChange(func([]string) {}) // as in a server
+	s.OnAgentChange(func([]store.AgentChange) {}) // as in a server
 	const fleetSize, page = 18_000, 1000
 	createFleet(b, s, fleetSize)
 	ids := make([]string, page)

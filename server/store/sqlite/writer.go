@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/muster-fleet/muster/server/fleet"
 )
@@ -14,6 +15,15 @@ import (
 // a server of two cores handles at once. Together they take some 30 ms, which is how
 // long the first waits for the last.
 const maxGroup = 1024
+
+// commitDelay is how long a transaction waits for more writes where more than
+// commitSiblings wait already: PostgreSQL has settings of these names. When a fleet
+// acknowledges, thousands of writes come one after the other, and to end a transaction
+// costs as much as twenty of them. One write, or a few, never wait.
+const (
+	commitDelay    = 5 * time.Millisecond
+	commitSiblings = 5
+)
 
 // errClosed is what calls meet after Close.
 var errClosed = errors.New("the store is closed")
@@ -38,6 +48,7 @@ type writer struct {
 	stmts map[string]*sql.Stmt
 	// recording says that conn has the triggers of recordChanges.
 	recording bool
+	written   map[string]documentWrites // by agent
 }
 
 // write is one caller's part of a transaction.
@@ -133,7 +144,16 @@ func (w *writer) loop() {
 
 // group returns first and all that wait behind it, up to maxGroup.
 func (w *writer) group(first *write) []*write {
-	group := []*write{first}
+	group := w.waiting([]*write{first})
+	if len(group) > commitSiblings && len(group) < maxGroup {
+		time.Sleep(commitDelay)
+		group = w.waiting(group)
+	}
+	return group
+}
+
+// waiting appends the writes that wait, up to maxGroup in all.
+func (w *writer) waiting(group []*write) []*write {
 	for len(group) < maxGroup {
 		select {
 		case job := <-w.jobs:
@@ -195,13 +215,13 @@ func (w *writer) commit(group []*write) error {
 			return err
 		}
 	}
-	ids, err := w.changedAgents()
+	changes, err := w.changedAgents()
 	if err != nil {
 		w.dropConn()
 		return err
 	}
 	// Also after a failed COMMIT: nobody knows whether the change is durable.
-	defer w.changes.report(ids)
+	defer w.changes.report(changes)
 	if err := w.exec(ctx, `COMMIT`); err != nil {
 		w.dropConn()
 		return err
@@ -277,7 +297,7 @@ func (w *writer) connect(ctx context.Context) error {
 			w.dropConn()
 			return err
 		}
-		w.recording = true
+		w.recording, w.written = true, map[string]documentWrites{}
 	}
 	return nil
 }

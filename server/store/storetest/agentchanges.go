@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/store"
 )
@@ -14,10 +15,20 @@ func testAgentChanges(t *testing.T, cfg Config) {
 	s := cfg.open(t)
 	// Without a lock: f is called before the write that it is about returns.
 	var first, second []string
-	if !s.OnAgentChange(func(ids []string) { first = append(first, ids...) }) {
+	states := map[string]uint64{}
+	if !s.OnAgentChange(func(changes []store.AgentChange) {
+		for _, c := range changes {
+			first = append(first, c.AgentID)
+			states[c.AgentID] = c.State
+		}
+	}) {
 		return // other processes may write the store, too
 	}
-	s.OnAgentChange(func(ids []string) { second = append(second, ids...) })
+	s.OnAgentChange(func(changes []store.AgentChange) {
+		for _, c := range changes {
+			second = append(second, c.AgentID)
+		}
+	})
 	agents := s.Agents()
 	get := func(t *testing.T, id string) fleet.Agent { t.Helper(); return value(agents.Get(ctx, id))(t) }
 	renamed := func(t *testing.T, id, version string) fleet.Agent {
@@ -99,6 +110,34 @@ func testAgentChanges(t *testing.T, cfg Config) {
 		errs := value(agents.UpdateMany(ctx, []fleet.Agent{a, stale}))(t)
 		if errs[0] != nil || errs[1] == nil || !slices.Contains(first, "a") {
 			t.Errorf("errors are %v, reported %v", errs, first)
+		}
+	})
+
+	t.Run("the state of what was written", func(t *testing.T) {
+		a := agent("settled")
+		a.Active, a.Version, a.LastHealthyVersion = true, "1.0.0", "1.0.0"
+		must(t, agents.Create(ctx, a))
+		if got := states["settled"]; got != 0 {
+			t.Errorf("after Create it is %d, want 0", got)
+		}
+		settled := get(t, "settled")
+		want := settled.CheckinState()
+		settled.BeginUpgrade("act", "2.0.0", at(0))
+		value(agents.UpdateMany(ctx, []fleet.Agent{settled}))(t)
+		if got := states["settled"]; got == 0 || got != want {
+			t.Errorf("after an order it is %d, want %d as before", got, want)
+		}
+		settled = get(t, "settled")
+		seen := touch("settled", time.Minute, "degraded", "disk is slow")
+		value(agents.Report(ctx, store.Report{Agent: &settled, Seen: &seen}))(t)
+		if got := states["settled"]; got != 0 {
+			t.Errorf("after a write of document and status it is %d, want 0", got)
+		}
+		settled = get(t, "settled")
+		settled.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeDownloading}
+		value(agents.Update(ctx, settled))(t)
+		if got := states["settled"]; got != 0 {
+			t.Errorf("of an agent that is not settled it is %d, want 0", got)
 		}
 	})
 }
