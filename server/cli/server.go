@@ -38,8 +38,7 @@ How many agents, handshakes and requests it takes at once follows from the machi
 processors, memory and limit of open files; the section limits of the configuration
 says otherwise. What is beyond them is told to come again later (429), and the admin
 API answers meanwhile. Its /api/status and /metrics show the limits and their use.
-The garbage collector is set for a parked fleet (GOGC=75, GOMEMLIMIT=90 % of the
-memory) unless the environment sets it. --debug-listen serves profiles:
+GOMEMLIMIT is 90 % of the memory, unless the environment sets it. --debug-listen serves profiles:
   go tool pprof http://127.0.0.1:6060/debug/pprof/profile`,
 		Example: `  muster server
   muster server --data /srv/muster --config /etc/muster/server.yml
@@ -103,7 +102,7 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 	if memory == 0 {
 		memory = limit.ThisMachine().Memory
 	}
-	limit.TuneMemory(memory, os.Getenv)
+	limit.SetMemoryLimit(memory, os.Getenv)
 	s, err := openStore(ctx, config)
 	if err != nil {
 		return err

@@ -83,19 +83,12 @@ const (
 	// heapShare of the memory is the runtime's soft limit: the rest is for what it does
 	// not count, and for the moment until a collection is done.
 	heapShare = 0.9
-	// gcPercent is GOGC: a parked fleet is live memory, and the usual 100 would let the
-	// heap grow to twice that. Smaller values cost check-ins more than they save.
-	gcPercent = 75
 )
 
-// TuneMemory sets the runtime's garbage collector for a server that may use memory
-// bytes, 0 if that is not known. GOGC and GOMEMLIMIT of the environment take
-// precedence.
-func TuneMemory(memory int64, getenv func(string) string) {
+// SetMemoryLimit sets the runtime's soft memory limit for a server that may use memory
+// bytes, 0 if that is not known. GOMEMLIMIT of the environment takes precedence.
+func SetMemoryLimit(memory int64, getenv func(string) string) {
 	if getenv("GOMEMLIMIT") == "" && memory > 0 {
 		debug.SetMemoryLimit(int64(heapShare * float64(memory)))
-	}
-	if getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
 	}
 }

@@ -197,7 +197,7 @@ limits:                     # 0: what suits this machine; /api/status of the adm
   max_enrollments: 0        # of enrolments, 64 for each processor
   max_downloads: 0          # of downloads of packages
   memory_bytes: 0           # what the server may use: the machine's memory or its container's, if not this.
-                            # GOMEMLIMIT is set to 90 % of it, and GOGC to 75, if the environment does not set them
+                            # GOMEMLIMIT is set to 90 % of it, if the environment does not set it
 debug:
   listen: ""                # 127.0.0.1:6060 serves profiles at http://127.0.0.1:6060/debug/pprof/, without a key: loopback only
 log:
