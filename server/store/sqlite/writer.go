@@ -21,7 +21,7 @@ const maxGroup = 1024
 // acknowledges, thousands of writes come one after the other, and to end a transaction
 // costs as much as twenty of them. One write, or a few, never wait.
 const (
-	commitDelay    = 5 * time.Millisecond
+	commitDelay    = 10 * time.Millisecond
 	commitSiblings = 5
 )
 
