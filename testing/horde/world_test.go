@@ -53,7 +53,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
+		s, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{CommitDelay: -1})
 		if err != nil {
 			t.Fatal(err)
 		}

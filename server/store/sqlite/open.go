@@ -36,6 +36,9 @@ func Open(ctx context.Context, path string, opts Options) (_ *Store, err error) 
 	if opts.BusyTimeout == 0 {
 		opts.BusyTimeout = DefaultBusyTimeout
 	}
+	if opts.CommitDelay == 0 {
+		opts.CommitDelay = DefaultCommitDelay
+	}
 	// An absolute path stays right if the process changes its folder, and has
 	// one spelling as a URI.
 	if path, err = filepath.Abs(path); err != nil {
@@ -72,7 +75,7 @@ func (s *Store) open(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s.writer = newWriter(db)
+	s.writer = newWriter(db, opts.CommitDelay)
 	if err := check(ctx, db, s.path); err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (s *Store) openReadOnly(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	s.readers, s.writer = newReading(db), newWriter(db)
+	s.readers, s.writer = newReading(db), newWriter(db, 0)
 	s.writer.refuse = errReadOnly
 	version, newest, err := schemaOf(ctx, db, s.path)
 	if err != nil {

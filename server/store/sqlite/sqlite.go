@@ -29,12 +29,20 @@ const (
 	// file, such as a server that is being replaced or a command, and how long a write
 	// waits for one that locks it from outside, such as a backup.
 	DefaultBusyTimeout = 5 * time.Second
+	// DefaultCommitDelay is how long a transaction waits for more writes where more
+	// than commitSiblings wait already: PostgreSQL has settings of these names. When a
+	// fleet acknowledges, thousands of writes come one after the other, and to end a
+	// transaction costs as much as twenty of them. One write, or a few, never wait.
+	DefaultCommitDelay = 10 * time.Millisecond
 )
 
 // Options of Open; the zero value is right for a server.
 type Options struct {
 	Readers     int           // zero: DefaultReaders
 	BusyTimeout time.Duration // zero: DefaultBusyTimeout
+	// CommitDelay is DefaultCommitDelay if it is zero, and none below. A simulation in
+	// virtual time has none: how many writes wait there is up to Go's scheduler.
+	CommitDelay time.Duration
 	// ReadOnly reads the file beside the process that owns it, and never writes to it:
 	// every write of the Store fails.
 	ReadOnly bool

@@ -16,14 +16,8 @@ import (
 // long the first waits for the last.
 const maxGroup = 1024
 
-// commitDelay is how long a transaction waits for more writes where more than
-// commitSiblings wait already: PostgreSQL has settings of these names. When a fleet
-// acknowledges, thousands of writes come one after the other, and to end a transaction
-// costs as much as twenty of them. One write, or a few, never wait.
-const (
-	commitDelay    = 10 * time.Millisecond
-	commitSiblings = 5
-)
+// commitSiblings is how many writes may wait without Options.CommitDelay.
+const commitSiblings = 5
 
 // errClosed is what calls meet after Close.
 var errClosed = errors.New("the store is closed")
@@ -35,6 +29,7 @@ var errClosed = errors.New("the store is closed")
 type writer struct {
 	db      *sql.DB
 	jobs    chan *write
+	delay   time.Duration // Options.CommitDelay
 	closing chan struct{}
 	close   func()
 	gone    chan struct{} // closed when loop has ended
@@ -64,8 +59,8 @@ type write struct {
 type tx struct{ w *writer }
 
 // newWriter returns a writer whose loop has not been started.
-func newWriter(db *sql.DB) *writer {
-	w := &writer{db: db, jobs: make(chan *write, maxGroup), closing: make(chan struct{}), gone: make(chan struct{})}
+func newWriter(db *sql.DB, delay time.Duration) *writer {
+	w := &writer{db: db, delay: delay, jobs: make(chan *write, maxGroup), closing: make(chan struct{}), gone: make(chan struct{})}
 	w.close = sync.OnceFunc(func() {
 		close(w.closing)
 		<-w.gone
@@ -146,7 +141,7 @@ func (w *writer) loop() {
 func (w *writer) group(first *write) []*write {
 	group := w.waiting([]*write{first})
 	if len(group) > commitSiblings && len(group) < maxGroup {
-		time.Sleep(commitDelay)
+		time.Sleep(w.delay)
 		group = w.waiting(group)
 	}
 	return group

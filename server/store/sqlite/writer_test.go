@@ -27,7 +27,7 @@ func fresh(t testing.TB) *Store {
 // the connection of a store that has not written yet.
 func idle(t *testing.T, s *Store) *writer {
 	t.Helper()
-	w := newWriter(s.writer.db)
+	w := newWriter(s.writer.db, 0)
 	t.Cleanup(w.dropConn)
 	return w
 }
@@ -192,7 +192,7 @@ func TestACallerThatStopsWaitingIsLetGoAtOnce(t *testing.T) {
 
 func TestACallerIsLetGoAlsoAmidATransaction(t *testing.T) {
 	t.Parallel()
-	w := newWriter(nil) // the test is its loop
+	w := newWriter(nil, 0) // the test is its loop
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan error)
 	go func() { told <- w.run(ctx, func(*tx) error { return nil }) }()
@@ -264,7 +264,7 @@ func TestItWorksInVirtualTime(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	synctest.Test(t, func(t *testing.T) {
-		s, err := Open(t.Context(), path, Options{})
+		s, err := Open(t.Context(), path, Options{CommitDelay: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,13 +283,12 @@ func TestItWorksInVirtualTime(t *testing.T) {
 			})
 		}
 		all.Wait()
-		const delays = 10 * commitDelay // of 20 writes at a time
-		if passed := time.Since(begin); passed < time.Hour || passed > time.Hour+delays {
+		if passed := time.Since(begin); passed != time.Hour {
 			t.Errorf("%s have passed", passed)
 		}
 		seen := 0
 		err = s.Agents().Facts(t.Context(), store.AgentFilter{}, func(_ string, f fleet.StatusFacts) {
-			if f.LastCheckin != nil && f.LastCheckin.Sub(begin.Add(time.Hour)) < delays {
+			if f.LastCheckin != nil && f.LastCheckin.Equal(begin.Add(time.Hour)) {
 				seen++
 			}
 		})
@@ -304,7 +303,7 @@ func TestItWorksInVirtualTime(t *testing.T) {
 
 func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
 	t.Parallel()
-	s := &Store{writer: newWriter(nil)} // the test is its loop
+	s := &Store{writer: newWriter(nil, 0)} // the test is its loop
 	var touches []fleet.Touch
 	rows := map[string]int64{}
 	for i := range 2*touchBatch + 1 {
@@ -332,7 +331,7 @@ func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
 
 func TestAGroupHasAllWritesThatWaitUpToItsBound(t *testing.T) {
 	t.Parallel()
-	w := newWriter(nil) // the test is its loop
+	w := newWriter(nil, 0) // the test is its loop
 	var jobs []*write
 	for range maxGroup {
 		jobs = append(jobs, &write{})
@@ -345,4 +344,23 @@ func TestAGroupHasAllWritesThatWaitUpToItsBound(t *testing.T) {
 	if got := w.group(<-w.jobs); !slices.Equal(got, jobs[maxGroup-1:]) {
 		t.Errorf("the second group has %d writes, want the last one", len(got))
 	}
+}
+
+func TestTransactionWaitsForMoreOnlyBehindSiblings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWriter(nil, time.Second) // the test is its loop
+		for _, c := range []struct {
+			waiting int
+			want    time.Duration
+		}{{1, 0}, {commitSiblings, 0}, {commitSiblings + 1, time.Second}, {maxGroup, 0}} {
+			for range c.waiting - 1 {
+				w.jobs <- &write{}
+			}
+			begin := time.Now()
+			if group := w.group(&write{}); len(group) != c.waiting || time.Since(begin) != c.want {
+				t.Errorf("%d writes: a group of %d after %s, want all after %s", c.waiting, len(group), time.Since(begin), c.want)
+			}
+		}
+	})
 }
