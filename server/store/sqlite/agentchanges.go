@@ -20,13 +20,13 @@ WHEN old.status <> new.status OR old.message <> new.message
 BEGIN INSERT INTO changed_agents SELECT id FROM agents WHERE rid = new.rid; END;
 `
 
-// agentChanges is who wants to know which agents were changed.
+// agentChanges holds the functions registered with OnAgentChange.
 type agentChanges struct {
 	mu        sync.Mutex
 	functions []func([]store.AgentChange)
 }
 
-// OnAgentChange is of store.Store.
+// OnAgentChange implements store.Store.
 func (s *Store) OnAgentChange(f func([]store.AgentChange)) bool {
 	c := &s.writer.changes
 	c.mu.Lock()
@@ -53,8 +53,10 @@ func (c *agentChanges) report(changes []store.AgentChange) {
 	}
 }
 
-// documentWrites is what updateDocument wrote of an agent in this transaction. Other statements
-// do not note what they write, so that the count differs from the trigger's.
+// documentWrites is what updateDocument wrote of an agent in this transaction. Other
+// statements do not note what they write, so that the count differs from the triggers'.
+// Undoing a write clears all notes: one that is left over would make up for one that is
+// missing.
 type documentWrites struct {
 	times int
 	state uint64 // 0 after two that differ

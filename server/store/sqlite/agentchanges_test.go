@@ -49,3 +49,44 @@ func TestEveryStatementThatChangesAnAgentIsReported(t *testing.T) {
 		}
 	}
 }
+
+func TestUndoneWriteLeavesNoState(t *testing.T) {
+	t.Parallel()
+	s := fresh(t)
+	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "a", Active: true, Version: "1.0.0", LastHealthyVersion: "1.0.0"}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Agents().Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := newAgentRow(&a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWriter(s.writer.db, 0)
+	t.Cleanup(w.dropConn)
+	s.writer.dropConn() // its loop has nothing to write
+	var reported []store.AgentChange
+	w.changes.functions = []func([]store.AgentChange){func(changes []store.AgentChange) { reported = append(reported, changes...) }}
+	undone := errors.New("undone")
+	group := []*write{
+		{ctx: t.Context(), do: func(x *tx) error {
+			_, err := updateAgent(x, row)
+			return errors.Join(err, undone)
+		}},
+		{ctx: t.Context(), do: func(x *tx) error {
+			_, err := updateAgent(x, row)
+			if err == nil {
+				_, err = x.exec(`UPDATE agent_last_seen SET status = 'degraded'`)
+			}
+			return err
+		}},
+	}
+	if err := w.commit(group); err != nil || !errors.Is(group[0].err, undone) || group[1].err != nil {
+		t.Fatal(err, group[0].err, group[1].err)
+	}
+	if want := []store.AgentChange{{AgentID: "a"}}; !slices.Equal(reported, want) {
+		t.Errorf("reported %+v, want %+v", reported, want)
+	}
+}

@@ -11,15 +11,14 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// maxGroup bounds how many writes share a transaction: as many acknowledgements as
-// a server of two cores handles at once. Together they take some 30 ms, which is how
-// long the first waits for the last.
+// maxGroup bounds how many writes share a transaction: together they take some 30 ms,
+// which is how long the first waits for the last.
 const maxGroup = 1024
 
 // commitSiblings is how many writes may wait without Options.CommitDelay.
 const commitSiblings = 5
 
-// errClosed is what calls meet after Close.
+// errClosed is returned after Close.
 var errClosed = errors.New("the store is closed")
 
 // writer runs all writes on one connection, one after the other. The writes that wait
@@ -33,12 +32,12 @@ type writer struct {
 	closing chan struct{}
 	close   func()
 	gone    chan struct{} // closed when loop has ended
-	// refuse is what every write meets instead; nil: nothing.
+	// refuse, if not nil, is returned by every write.
 	refuse error
 	// changes reports the agents that a commit changed.
 	changes agentChanges
 
-	// Of the loop alone.
+	// Used by loop's goroutine alone.
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
 	// recording says that conn has the triggers of recordChanges.
@@ -165,7 +164,8 @@ func (w *writer) write(group []*write) {
 	err := w.commit(group)
 	for _, job := range group {
 		if err != nil {
-			// What a member saw of the others was not stored.
+			// The whole group failed: a write may have succeeded only because of another
+			// that was not stored.
 			job.err = err
 		}
 		job.done <- job.err
@@ -190,8 +190,8 @@ func (w *writer) commit(group []*write) error {
 		}
 	}
 	if len(group) == 1 {
-		// No savepoint: its failure may undo the transaction, and the two
-		// statements would be a good part of all there are.
+		// No savepoint: its failure may undo the transaction, and SAVEPOINT and RELEASE
+		// would nearly double the statements of a small write.
 		if len(left) == 1 {
 			if left[0].err = left[0].do(&tx{w}); left[0].err != nil {
 				w.rollback(ctx)
@@ -225,8 +225,8 @@ func (w *writer) commit(group []*write) error {
 }
 
 // runRecords begins a transaction with what the group has of records, together,
-// and returns what is left to do: all of it if that failed, which needs no
-// savepoint as nothing came before it. An error is that of all.
+// and returns what is left to do. If that fails, it rolls back and returns the whole
+// group: no savepoint is needed, since nothing was written before. An error is that of all.
 func (w *writer) runRecords(ctx context.Context, group []*write) ([]*write, error) {
 	var together []*records
 	var others []*write
@@ -259,6 +259,7 @@ func (w *writer) begin(ctx context.Context) error {
 }
 
 func (w *writer) rollback(ctx context.Context) {
+	clear(w.written)
 	if err := w.exec(ctx, `ROLLBACK`); err != nil {
 		w.dropConn() // a full disk may have ended the transaction already
 	}
@@ -270,6 +271,7 @@ func (w *writer) runOne(ctx context.Context, job *write) error {
 		return err
 	}
 	if job.err = job.do(&tx{w}); job.err != nil {
+		clear(w.written)
 		// A full disk may have undone everything: then there is no savepoint to
 		// go back to.
 		if err := w.exec(ctx, `ROLLBACK TO one`); err != nil {
