@@ -5,9 +5,9 @@
 // their checkin.Cache.
 //
 // A store that belongs to this process alone reports every write of an agent, and the
-// entry is dropped before the write returns: such a cache may be believed at any time.
-// Of a store that other servers write, too, the cache is believed only while the store
-// is away. Then an agent that was unenrolled elsewhere may be parked, and nothing more:
+// entry is dropped before the write returns, unless the agent's CheckinState is as it was:
+// such a cache is valid at any time. Of a store that other servers write, too, the cache
+// is valid only while the store is away. Then an agent that was unenrolled elsewhere may be parked, and nothing more:
 // whatever it reports is refused like everybody's.
 package agentcache
 
@@ -38,7 +38,7 @@ type Cache struct {
 
 	seed maphash.Seed
 	mu   sync.RWMutex
-	// generations grow with every write of an agent of the stripe.
+	// generations grow with every change of an agent of the stripe; see Generation.
 	generations [stripes]checkin.Generation
 	agents      map[string]*entry // by id
 	keys        map[string]*entry // by access key id
@@ -67,8 +67,9 @@ func New(onChange func(func([]store.AgentChange)) bool, away func() error) *Cach
 	return c
 }
 
-// changed drops agents that have been written. One whose check-ins are compared with the
-// same as before stays: an order marks a whole fleet, which answers it at once.
+// changed drops the entries of agents that were written. One whose CheckinState is as it
+// was stays: an upgrade of the whole fleet writes every document, and the agents check in
+// at once.
 func (c *Cache) changed(changes []store.AgentChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +107,9 @@ func (c *Cache) Authenticated(key fleet.Credential) (agentID string, ok bool) {
 	return e.agentID, true
 }
 
-// IsDuplicate implements checkin.Cache. While the store is away a check-in that has
-// been accepted is one, whatever it would change by now: it says nothing new.
+// IsDuplicate implements checkin.Cache. While the store is away a check-in that equals
+// the last accepted one is a duplicate, even if it would change the agent by now: it has
+// no new information.
 func (c *Cache) IsDuplicate(agentID string, f checkin.Fingerprint, now time.Time) (checkin.LastCheckin, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

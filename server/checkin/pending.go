@@ -25,17 +25,17 @@ type Inbox interface {
 func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 	out := make([]Pending, len(waits))
 	now := s.Now.UTC()
-	l := look{s: s, waits: waits, todo: make([][]string, len(waits))}
+	l := check{s: s, waits: waits, todo: make([][]string, len(waits))}
 	for i, w := range waits {
 		l.todo[i], out[i].Err = s.pending(ctx, w, now)
 	}
 	for i, ids := range l.todo {
 		for _, id := range ids {
 			if l.actions == nil {
-				l.actions = map[string]*looked{} // most looks find nothing, and need none
+				l.actions = map[string]*actionForWaits{} // most checks find nothing, and need none
 			}
 			if l.actions[id] == nil {
-				l.actions[id] = &looked{}
+				l.actions[id] = &actionForWaits{}
 			}
 			l.actions[id].waits = append(l.actions[id].waits, i)
 		}
@@ -64,16 +64,16 @@ func (s *Service) pending(ctx context.Context, w *Wait, now time.Time) (ids []st
 	return ids, err
 }
 
-// look is one call of Look.
-type look struct {
+// check is the work of one PendingActions call.
+type check struct {
 	s       *Service
 	waits   []*Wait
 	todo    [][]string // ids of actions, by wait
-	actions map[string]*looked
+	actions map[string]*actionForWaits
 }
 
-// looked is what a look found out about an action.
-type looked struct {
+// actionForWaits is an action and the waits it is for.
+type actionForWaits struct {
 	waits    []int           // whom it is for, ascending
 	is       []fleet.Action  // as it is for each of them
 	answered map[string]bool // agents that have answered it
@@ -90,7 +90,7 @@ type looked struct {
 // out, for it may have been), and so is one the agent has answered: an agent that
 // was rolled back shows the token of before, and must not be given again what it
 // has done since.
-func (l *look) read(ctx context.Context, id string, a *looked) (err error) {
+func (l *check) read(ctx context.Context, id string, a *actionForWaits) (err error) {
 	agents := make([]string, len(a.waits))
 	for n, i := range a.waits {
 		agents[n] = l.waits[i].AgentID
@@ -103,9 +103,9 @@ func (l *look) read(ctx context.Context, id string, a *looked) (err error) {
 }
 
 // answer puts together what the agent of a wait is given.
-func (l *look) answer(wait int, ids []string) Pending {
+func (l *check) answer(wait int, ids []string) Pending {
 	agentID := l.waits[wait].AgentID
-	var deliver []*looked
+	var deliver []*actionForWaits
 	var last int64
 	for _, id := range ids {
 		a := l.actions[id]
@@ -133,7 +133,7 @@ func (l *look) answer(wait int, ids []string) Pending {
 
 // append writes the action as an agent is given it. Most often the agent's id is
 // all that differs between agents, so the rest is encoded once.
-func (a *looked) append(body []byte, is *fleet.Action, agentID string) []byte {
+func (a *actionForWaits) append(body []byte, is *fleet.Action, agentID string) []byte {
 	first := &a.is[0]
 	if is.StartTime != first.StartTime && !is.StartTime.Equal(*first.StartTime) { // all have one, or none
 		return append(body, marshal(is.ForAgent(agentID))...)
