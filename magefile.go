@@ -1,7 +1,7 @@
 //go:build mage
 
-// The targets of this repository, run as `go tool mage TARGET`. They only name
-// the work; packages under testing/ do it.
+// The targets of this repository, run as `go tool mage TARGET`. The work is done by
+// packages under testing/.
 package main
 
 import (
@@ -30,9 +30,9 @@ func Demo(ctx context.Context,
 	return demo.Run(ctx, demo.Options{Root: root(), Auto: auto != nil && *auto, Out: os.Stdout})
 }
 
-// Es runs an Elasticsearch on this machine until Ctrl-C, to put a server on by hand.
+// Es runs an Elasticsearch on this machine until Ctrl-C, for a server that you start yourself.
 func Es(ctx context.Context,
-	// where it answers; by default on a port that is free
+	// the port to listen on; by default a free one
 	port *int,
 ) error {
 	ctx, stop := interruptible(ctx)
@@ -58,7 +58,7 @@ func Build(ctx context.Context) error {
 //nolint:staticcheck // mage lists UI as uI
 func Ui(ctx context.Context) error { return toolchain.BuildUI(ctx, root(), os.Stdout) }
 
-// Test runs every test this machine can run, after Setup.
+// Test runs Setup, and then every test that this machine can run.
 func Test(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -68,38 +68,38 @@ func Test(ctx context.Context) error {
 	return suite.Test(ctx, root(), os.Stdout)
 }
 
-// Lint checks the code's form.
+// Lint checks the formatting and runs the linters.
 func Lint(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return suite.Lint(ctx, root(), os.Stdout)
 }
 
-// Fmt formats the code and generates what is generated.
+// Fmt formats the code and generates the generated files.
 func Fmt(ctx context.Context) error { return suite.Format(ctx, root(), os.Stdout) }
 
-// Bench runs the benchmarks, and writes what a fleet costs a server to testing/horde/RESULTS.md.
+// Bench runs the benchmarks, and writes what a fleet costs a server to testing/loadtest/RESULTS.md.
 func Bench(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return suite.Bench(ctx, root(), os.Stdout)
 }
 
-// BenchProfiles writes where the time of a server and its agents goes to testing/horde/RESULTS.md, too.
+// BenchProfiles writes how a server and its agents spend CPU time to testing/loadtest/RESULTS.md.
 func BenchProfiles(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return suite.Profiles(ctx, root(), os.Stdout)
 }
 
-// Proof interrupts an upgrade at every call there is, and writes what became of the hosts to testing/faults/PROOF.md.
+// Proof interrupts an upgrade at every call, and writes the results to testing/faults/PROOF.md.
 func Proof(ctx context.Context) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	return suite.Proof(ctx, root(), os.Stdout)
 }
 
-// Clean removes what the other targets built.
+// Clean removes the files that the other targets built.
 func Clean() error { return suite.Clean(root()) }
 
 func root() string {

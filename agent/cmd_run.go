@@ -44,7 +44,8 @@ func run(ctx context.Context, top string) error {
 	return errors.Join(err, log.Close())
 }
 
-// ownVersion is the version of this program; top is "" where it does not matter.
+// ownVersion returns the version of this program. An empty top means the one the program
+// is under.
 func ownVersion(top string) (handoff.Install, error) {
 	exe, err := daemon.Executable()
 	if err != nil {
@@ -56,7 +57,7 @@ func ownVersion(top string) (handoff.Install, error) {
 	return daemon.RunningVersion(disk.OS{}, top, exe, version)
 }
 
-// runAsWindowsService answers the service control manager, which does not send
+// runAsWindowsService runs the agent under the service control manager, which sends no
 // signals.
 func runAsWindowsService(ctx context.Context, top string) error {
 	p := &windowsProgram{top: top, done: make(chan error, 1)}

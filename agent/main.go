@@ -1,6 +1,6 @@
-// Command muster-agent runs on every host of a fleet: it checks in with the
-// server and upgrades itself on request. The work is in the packages beside
-// it, above all agent/daemon; this one reads flags, asks, and prints.
+// Command muster-agent runs on every host of a fleet: it checks in with the server and
+// upgrades itself on request. This package holds the command line; package daemon is the
+// agent.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// version is set by the linker. What an installed agent reports is the version
-// in its package's manifest.
+// version is set by the linker. An installed agent reports the version in its package's
+// manifest instead.
 var version = "dev"
 
 func main() {
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// exitCode ends the program with a status, without another word.
+// exitCode ends the program with a status and no message.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
@@ -59,8 +59,8 @@ func topFlag(c *cobra.Command, top *string) {
 	c.Flags().StringVar(top, "top", "", "folder the agent is installed in (default: where this program is installed, else "+daemon.DefaultTop+")")
 }
 
-// resolveTop gives the top folder, absolute and without links, so that every
-// program of an installation spells it, and the control socket's name, the same.
+// resolveTop returns the absolute path of the top folder without links, so that all
+// programs of an installation derive the same control socket from it.
 func resolveTop(top string) (string, error) {
 	if top == "" {
 		top = daemon.DefaultTop

@@ -5,7 +5,7 @@ package main
 
 import (
 	"os"
-	_ "time/tzdata" // maintenance windows have zones, and not every host has the database
+	_ "time/tzdata" // maintenance windows have time zones, and not every host has the database
 
 	"github.com/muster-fleet/muster/server/cli"
 )

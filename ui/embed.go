@@ -1,8 +1,8 @@
-// Package ui holds the built web UI and serves it to browsers. The pages talk
-// to the admin API of the same origin and to nobody else.
+// Package ui embeds the built web UI and serves it to browsers. The pages send requests
+// only to the admin API of the same origin.
 //
-// "npm run build" fills the folder dist; a program built without it still runs
-// and says on its pages how to build them.
+// "npm run build" fills the folder dist. A program built without it runs too, and its pages
+// say how to build them.
 package ui
 
 import (
@@ -24,19 +24,19 @@ import (
 var dist embed.FS
 
 const (
-	// noncePlaceholder is the word in index.html that stands for the nonce.
+	// noncePlaceholder is the text in index.html that each response replaces by its nonce.
 	noncePlaceholder = "MUSTER_CSP_NONCE"
-	// assetMaxAge is a year, the longest time RFC 9111's caches honour: an
-	// asset's name holds the hash of its content, so it never changes.
+	// assetMaxAge is a year: the name of an asset has the hash of its content, so the
+	// asset never changes.
 	assetMaxAge = 365 * 24 * 60 * 60
-	// looseMaxAge is for the few files with a fixed name. They are tiny and
-	// carry an ETag, so asking again is cheap.
+	// looseMaxAge is for the few files with a fixed name. They are tiny and have an ETag,
+	// so that revalidation is cheap.
 	looseMaxAge = 0
 )
 
-// Handler serves the embedded UI. It answers GET and HEAD only, leaves
-// everything under /api/ as 404, and sends index.html for each path that looks
-// like a page, so that a reload of any page works.
+// Handler serves the embedded UI. It answers only GET and HEAD, returns 404 for everything
+// under /api/, and sends index.html for each path that looks like a page, so that a reload
+// of any page works.
 func Handler() http.Handler {
 	built, err := fs.Sub(dist, "dist")
 	if err != nil {
@@ -72,15 +72,15 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveIndex(w, r)
 	case s.serveFile(w, r, name):
 	case looksLikeFile(name):
-		// A page in its place would be parsed as a script or a style sheet.
+		// A page instead would be parsed as a script or a style sheet.
 		http.NotFound(w, r)
 	default:
 		s.serveIndex(w, r)
 	}
 }
 
-// looksLikeFile tells a missing asset from the address of a page. Ids of agents
-// may hold dots, so only what a build makes counts as a file.
+// looksLikeFile reports whether name is a missing asset and not a page. Ids of agents may
+// have dots, so only the extensions of a build count.
 func looksLikeFile(name string) bool {
 	if strings.HasPrefix(name, "assets/") || strings.HasPrefix(name, ".") {
 		return true
@@ -105,15 +105,15 @@ func (s *site) serveIndex(w http.ResponseWriter, r *http.Request) {
 	page := bytes.ReplaceAll(s.index, []byte(noncePlaceholder), []byte(nonce))
 	h.Set("Content-Length", fmt.Sprint(len(page)))
 	if r.Method == http.MethodGet {
-		_, _ = w.Write(page) // a browser that has gone away is no error of ours
+		_, _ = w.Write(page) // fails only if the browser has disconnected
 	}
 }
 
-// serveFile answers with the named file, compressed if the build left such a
-// copy and the browser takes it. It reports false when there is no such file.
+// serveFile sends the named file, compressed if the build has such a copy and the browser
+// accepts it. It returns false if there is no such file.
 func (s *site) serveFile(w http.ResponseWriter, r *http.Request, name string) bool {
 	if name == ".gitkeep" || strings.HasSuffix(name, ".br") || strings.HasSuffix(name, ".gz") {
-		return false // only reached by negotiation
+		return false // served only by content negotiation
 	}
 	plain, err := fs.ReadFile(s.files, name)
 	if err != nil {
@@ -144,7 +144,8 @@ func (s *site) serveFile(w http.ResponseWriter, r *http.Request, name string) bo
 	return true
 }
 
-// encodings in the order of preference, with the ending the build gives them.
+// encodings lists the encodings in order of preference, with the file extensions of the
+// build.
 var encodings = [...]struct{ name, suffix string }{{"br", ".br"}, {"gzip", ".gz"}}
 
 func (s *site) encoded(name string, plain []byte, accept string) (body []byte, encoding string) {
@@ -159,7 +160,7 @@ func (s *site) encoded(name string, plain []byte, accept string) (body []byte, e
 	return plain, ""
 }
 
-// accepts reads an Accept-Encoding header; "br;q=0" is a refusal.
+// accepts reports whether an Accept-Encoding header allows coding; "br;q=0" does not.
 func accepts(header, coding string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, params, _ := strings.Cut(part, ";")
@@ -186,7 +187,7 @@ func noneMatch(header, tag string) bool {
 	return false
 }
 
-// contentType knows what a build makes; the host's own table of types may be
+// contentType returns the types of the files of a build. The host's table of types may be
 // missing or wrong, and with nosniff a wrong type means a blank page.
 func contentType(name string) string {
 	switch path.Ext(name) {
@@ -205,9 +206,8 @@ func contentType(name string) string {
 	return "application/octet-stream"
 }
 
-// policy lets the pages load and call their own origin only. Styles may also
-// come from elements with the nonce: the component library makes some while the
-// page runs.
+// policy allows the pages to load from and to call only their own origin. Style elements
+// with the nonce are allowed too: the component library creates some at run time.
 func policy(nonce string) string {
 	return strings.Join([]string{
 		"default-src 'none'",
@@ -223,7 +223,7 @@ func policy(nonce string) string {
 	}, "; ")
 }
 
-// secure sets what every answer carries, refusals included.
+// secure sets the headers of every response, errors included.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -234,7 +234,7 @@ func secure(h http.Header) {
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
 }
 
-// nonceBytes is 128 bits, which Content Security Policy asks for.
+// nonceBytes is 128 bits, which Content Security Policy recommends.
 const nonceBytes = 16
 
 func newNonce() (string, error) {
@@ -254,8 +254,8 @@ const notBuiltPage = `<!doctype html>
 </main></body></html>
 `
 
-// notBuilt answers 503: the page exists and this build cannot give it, which is
-// neither a wrong address (404) nor an answer a probe should take for a UI (200).
+// notBuilt answers 503: 404 would mean a wrong address, and 200 would tell a probe that
+// the UI works.
 func notBuilt(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if name := path.Clean("/" + r.URL.Path); name == "/api" || strings.HasPrefix(name, "/api/") {

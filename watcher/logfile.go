@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// maxLog bounds the log: some thousand lines, the watches of many upgrades. One
-// older file of that size is kept beside it, as watcher.log.1.
+// maxLog bounds the log in bytes: some thousand lines, the watches of many upgrades. One
+// older file of that size is kept as watcher.log.1.
 const maxLog = 1 << 20
 
-// logPerm: readable for the group, since support reads it; it holds no secrets.
+// logPerm lets the group read the log, for support. It holds no secrets.
 const logPerm = 0o640
 
-// boundedLog appends to a file and moves it aside when it is full.
+// boundedLog appends to a file and rotates it when it is full.
 type boundedLog struct {
 	mu   sync.Mutex
 	path string
@@ -43,8 +43,8 @@ func (l *boundedLog) open() error {
 	return nil
 }
 
-// Write keeps a line whole. A log that cannot be moved aside is cut off: it must
-// stay bounded, and it must not stop the watch.
+// Write writes a line, which it never splits over two files. A log that cannot be rotated
+// is removed, since it must stay bounded and must not stop the watch.
 func (l *boundedLog) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// notifyTimeout: systemd takes the message at once, or is gone.
+// notifyTimeout is long: systemd accepts the message at once.
 const notifyTimeout = time.Second
 
-// notifyReady tells systemd that the start of a unit of Type=notify is over, with
-// the text `systemctl status` shows. Without a socket nobody waits. The variable
-// is taken away, so that no agent and no check started from here speaks for the
-// watcher.
+// notifyReady notifies systemd that a unit of Type=notify has started, with a text for
+// `systemctl status`. It does nothing without a socket. It unsets the variable, so that no
+// agent and no check started from here notifies systemd for the watcher.
 func notifyReady(status string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

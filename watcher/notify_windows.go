@@ -1,4 +1,4 @@
 package main
 
-// notifyReady: there is no such message here.
+// notifyReady does nothing on Windows.
 func notifyReady(string) error { return nil }

@@ -1,7 +1,5 @@
-// Package backoff decides how long an agent waits before it tries its server
-// again. The gateway, the ack sender and the downloader use it, so that all
-// three spread their retries in the same way and listen to the same
-// Retry-After.
+// Package backoff computes the waits between an agent's retries. The gateway, the ack
+// sender and the downloader use it.
 package backoff
 
 import (
@@ -13,24 +11,24 @@ import (
 )
 
 const (
-	// DefaultBase: the server is usually back within seconds of a restart.
+	// DefaultBase suits a server that is back within seconds of a restart.
 	DefaultBase = time.Second
-	// DefaultCap: a fleet of 100,000 that has lost its server then knocks some
-	// 3,300 times a second on average, which one server refuses with ease, and
-	// a host is back at most a minute after the server.
+	// DefaultCap: 100,000 agents without a server then make some 3,300 requests a
+	// second, which one server can refuse, and an agent is back at most a minute
+	// after the server.
 	DefaultCap = time.Minute
-	// MaxRetryAfter bounds what a server may ask for: a mistyped header must
-	// not silence a fleet for days.
+	// MaxRetryAfter bounds a server's Retry-After: a mistyped header must not
+	// silence a fleet for days.
 	MaxRetryAfter = time.Hour
 
-	// floor keeps full jitter from answering "at once" several times in a row.
+	// floor is the shortest wait, since full jitter may return almost zero several
+	// times in a row.
 	floor = 100 * time.Millisecond
 )
 
-// Backoff counts failures in a row and says how long to wait: a random time
-// between nothing and a limit that doubles ("full jitter", which spreads a
-// fleet whose server came back better than any fixed share of the limit). The
-// zero value is ready. It is not safe for concurrent use.
+// Backoff counts failures in a row and computes the wait after each: a random time up to
+// a limit that doubles ("full jitter", which spreads a fleet better than any fixed share
+// of the limit). The zero value is ready to use. It is not safe for concurrent use.
 type Backoff struct {
 	Base time.Duration
 	Cap  time.Duration
@@ -55,10 +53,10 @@ func (b *Backoff) Next() time.Duration {
 	return max(floor, time.Duration(b.random()*float64(ceiling)))
 }
 
-// Failures is the number of failures in a row.
+// Failures returns the number of failures in a row.
 func (b *Backoff) Failures() int { return b.failures }
 
-// Reset is called after a success.
+// Reset resets the count after a success.
 func (b *Backoff) Reset() { b.failures = 0 }
 
 func (b *Backoff) random() float64 {
@@ -68,8 +66,8 @@ func (b *Backoff) random() float64 {
 	return rand.Float64()
 }
 
-// RetryAfter reads the header of that name, in seconds or as a date, bounded by
-// [MaxRetryAfter]. Zero means that there is none.
+// RetryAfter parses the header Retry-After, in seconds or as a date, and bounds it by
+// [MaxRetryAfter]. It returns zero if there is none.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if text == "" {
@@ -87,7 +85,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return min(max(wait, 0), MaxRetryAfter)
 }
 
-// Sleep waits, or returns the cause of ctx's end.
+// Sleep waits for d, or returns the cause of ctx when it ends.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -1,7 +1,6 @@
-// Package config is agent.yml, the settings an operator may change on a host.
-// Install writes it as a template that documents every key; the daemon reads
-// it at start. A key that is absent means the default, so an empty file, or
-// none, is a complete configuration.
+// Package config reads agent.yml, the settings that an operator may change on a host.
+// Install writes it as a template that documents every key, and the daemon reads it at
+// start. A missing key has its default, so an empty or missing file is valid.
 package config
 
 import (
@@ -31,25 +30,25 @@ import (
 var Template []byte
 
 const (
-	// DefaultPollTimeout: Fleet's rule takes two minutes off, so the server
-	// holds a poll for five minutes, which home routers and proxies let stand.
+	// DefaultPollTimeout: by Fleet's rule the server answers two minutes earlier,
+	// so it holds a poll for five minutes, which home routers and proxies allow.
 	DefaultPollTimeout = 7 * time.Minute
-	// MinPollTimeout: below it the server's own minimum of one minute, plus the
-	// time an answer takes, would end every poll early.
+	// MinPollTimeout is the server's minimum of one minute, plus time for the
+	// answer.
 	MinPollTimeout = 90 * time.Second
-	// DefaultKeepPrevious: a fault that shows once a week still shows in time.
+	// DefaultKeepPrevious: a fault that appears once a week appears in time.
 	DefaultKeepPrevious = 7 * 24 * time.Hour
-	// MaxRetries bounds the tries of one upgrade.
+	// MaxRetries bounds the retries of one upgrade.
 	MaxRetries = 20
 )
 
-// DefaultRetry begins soon, for a link that was away for a moment, and ends after
-// two hours in all, when a person should look.
+// DefaultRetry begins after a minute, for a short network failure, and ends after two
+// hours in all, when an operator should act.
 var DefaultRetry = []time.Duration{
 	time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
 }
 
-// Config is the file.
+// Config is the content of the file.
 type Config struct {
 	Server  Server  `yaml:"server"`
 	Host    Host    `yaml:"host"`
@@ -63,28 +62,30 @@ type Server struct {
 	URL string `yaml:"url"`
 }
 
-// Host is how the host is called.
+// Host holds the host's name.
 type Host struct {
-	// Name replaces the machine's host name in what is reported.
+	// Name replaces the machine's host name in reports.
 	Name string `yaml:"name"`
 }
 
-// Log is what the agent writes about itself.
+// Log holds the settings of the agent's log.
 type Log struct {
 	Level slog.Level `yaml:"level"`
 }
 
-// Upgrade is how this host moves to another version.
+// Upgrade holds the settings of upgrades.
 type Upgrade struct {
-	// Retry are the waits between the tries of one upgrade.
+	// Retry holds the waits before the retries of one upgrade.
 	Retry []time.Duration `yaml:"retry"`
-	// KeepPrevious is how long the version before can be gone back to.
+	// KeepPrevious is how long the previous version stays on the host for a
+	// rollback.
 	KeepPrevious time.Duration `yaml:"keep_previous"`
 	Watch        Watch         `yaml:"watch"`
 	Download     Download      `yaml:"download"`
 }
 
-// Watch is copied into the marker when an upgrade begins.
+// Watch holds the watcher's settings, which are copied into the marker when an upgrade
+// begins.
 type Watch struct {
 	Interval   time.Duration `yaml:"interval"`
 	Grace      time.Duration `yaml:"grace"`
@@ -92,7 +93,7 @@ type Watch struct {
 	MaxCrashes int           `yaml:"max_crashes"`
 }
 
-// Rules are the watch settings as the marker carries them.
+// Rules returns the watch settings in the marker's form.
 func (w Watch) Rules() handoff.Rules {
 	return handoff.Rules{
 		Interval:   handoff.Duration(w.Interval),
@@ -102,7 +103,7 @@ func (w Watch) Rules() handoff.Rules {
 	}
 }
 
-// Download is how packages are fetched.
+// Download holds the settings of downloads.
 type Download struct {
 	// RateLimit is in bytes per second; 0 means no limit.
 	RateLimit int64 `yaml:"rate_limit"`
@@ -110,12 +111,12 @@ type Download struct {
 	Sources []string `yaml:"sources"`
 }
 
-// Checkin is the long poll.
+// Checkin holds the settings of the long poll.
 type Checkin struct {
 	PollTimeout time.Duration `yaml:"poll_timeout"`
 }
 
-// Default is the configuration of a host whose file says nothing.
+// Default returns the configuration of an empty file.
 func Default() Config {
 	return Config{
 		Log: Log{Level: slog.LevelInfo},
@@ -134,8 +135,7 @@ func Default() Config {
 	}
 }
 
-// Load reads the configuration of the host under top. No file means the
-// defaults.
+// Load reads the configuration of the host under top. A missing file means the defaults.
 func Load(d disk.Disk, top string) (Config, error) {
 	path := layout.Path(top, layout.ConfigFile)
 	data, err := d.ReadFile("configuration", path)
@@ -148,8 +148,8 @@ func Load(d disk.Disk, top string) (Config, error) {
 	return Parse(path, data)
 }
 
-// Parse reads data over the defaults. name is the file's name for errors, each
-// of which says the line and the key.
+// Parse parses data over the defaults. name is the file's name for errors, which name
+// line and key.
 func Parse(name string, data []byte) (Config, error) {
 	c := Default()
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -211,7 +211,8 @@ func (c Config) problems() map[string]string {
 	return p
 }
 
-// lineOf finds a dotted key in a document, or 1 where the default is at fault.
+// lineOf returns the line of a dotted key in a document, or of its nearest parent that
+// is there.
 func lineOf(root *yaml.Node, dotted string) int {
 	if len(root.Content) == 0 {
 		return 1
@@ -230,7 +231,7 @@ func lineOf(root *yaml.Node, dotted string) int {
 
 var unknownField = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
-// readable replaces Go's words in the parser's errors by the operator's.
+// readable replaces Go's type names in the parser's errors.
 func readable(err error) error {
 	var t *yaml.TypeError
 	if !errors.As(err, &t) {

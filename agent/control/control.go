@@ -1,7 +1,7 @@
-// Package control serves an agent's control socket: its health, for the watcher
-// and the command line, and upgrades asked for on the host itself. The client is
-// package watcher/probe. Whoever may open the socket's file may use it, so the
-// file belongs to the agent's user alone.
+// Package control serves an agent's control socket: its health, for the watcher and the
+// command line, and upgrades that are requested on the host. The client is package
+// watcher/probe. The socket has no other access control than its file's mode, so only
+// the agent's user may open it.
 package control
 
 import (
@@ -25,10 +25,9 @@ import (
 const (
 	// maxRequest bounds a request body; a real one has some hundred bytes.
 	maxRequest = 64 << 10
-	// answerTimeout bounds one request and its answer: callers wait one second.
+	// answerTimeout bounds one request and its answer. Clients wait one second.
 	answerTimeout = 5 * time.Second
-	// staleTimeout is how long a socket found on disk gets to show that
-	// somebody serves it.
+	// staleTimeout is how long to wait for an agent behind an existing socket.
 	staleTimeout = time.Second
 )
 
@@ -37,7 +36,7 @@ var ErrBusy = errors.New("another upgrade is under way")
 
 // Server answers on the control socket.
 type Server struct {
-	// Health is answered from memory: it must not wait for network or disk.
+	// Health must not wait for network or disk.
 	Health func() probe.Health
 	// Upgrade accepts an upgrade; an error that is ErrBusy becomes 409, any
 	// other 400.
@@ -62,7 +61,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// Handler is the socket's API.
+// Handler returns the handler of the socket's API.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, _ *http.Request) {
@@ -98,7 +97,7 @@ func refuse(w http.ResponseWriter, status int, err error) {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the caller has gone: nobody to tell
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client has gone
 }
 
 func (s *Server) log() *slog.Logger {
@@ -108,8 +107,8 @@ func (s *Server) log() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// Listen opens the control socket of the agent under top. A socket file that a
-// dead agent left behind is replaced; one that answers is not.
+// Listen opens the control socket of the agent under top. It replaces a socket file that
+// a dead agent left, but not one that is served.
 func Listen(top string) (net.Listener, error) {
 	path := probe.SocketPath(top)
 	if fi, err := os.Lstat(path); err == nil {
@@ -131,10 +130,10 @@ func Listen(top string) (net.Listener, error) {
 	return l, nil
 }
 
-// StagingDir is the folder in which the socket of the agent under top is made: one that
-// was killed over it leaves it. Its name is the same each time, so that it is found
-// again, and short: a socket in it must not have a longer path than the agent's own,
-// which may just fit.
+// StagingDir returns the folder in which the socket of the agent under top is created.
+// An agent that is killed meanwhile leaves it behind, so its name is the same each time.
+// The name is short because a socket in it must not have a longer path than the agent's
+// own, which may be of maximum length.
 func StagingDir(top string) string {
 	path := probe.SocketPath(top)
 	sum := sha256.Sum256([]byte(path))
@@ -142,11 +141,10 @@ func StagingDir(top string) string {
 }
 
 func listenPrivate(path, dir string) (net.Listener, error) {
-	// Listening and then changing the mode would leave a moment in which others
-	// may connect. The umask is the process's, so it is not an alternative in a
-	// program with other goroutines: the socket is made in a folder that is
-	// closed to others, and moved.
-	if err := os.RemoveAll(dir); err != nil { // an agent was killed over it
+	// The socket is created in a folder that others cannot enter, and then moved:
+	// between listening and changing the mode others could connect, and the umask
+	// is shared with the process's other goroutines.
+	if err := os.RemoveAll(dir); err != nil { // left by an agent that was killed
 		return nil, err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -158,7 +156,7 @@ func listenPrivate(path, dir string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The listener would remove the name it was made under; ours has moved.
+	// The listener would remove the temporary name.
 	l.SetUnlinkOnClose(false)
 	err = os.Chmod(tmp, 0o600)
 	if err == nil {

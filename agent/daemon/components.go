@@ -14,20 +14,18 @@ import (
 
 // Component is a workload the agent runs.
 type Component interface {
-	// ID tells components of one agent apart, Type what they are.
+	// ID is unique among the agent's components. Type is the kind of component.
 	ID() string
 	Type() string
-	// Status is asked once a second and for every health answer: it answers
-	// from memory, and may be called before, during and after Run.
+	// Status is called once a second and for every health answer, before, during
+	// and after Run. It must answer from memory.
 	Status() (probe.State, string)
-	// Run works until ctx ends. If it returns before, or panics, the component
-	// has failed, and with it the agent. It may be called again after it has
-	// returned.
+	// Run works until ctx ends. If it returns earlier or panics, the component has
+	// failed, and with it the agent. It may be called again after it has returned.
 	Run(ctx context.Context) error
 }
 
-// statusEvery is how often components are looked at for a change that the
-// server should know of.
+// statusEvery is how often the components' status is checked for changes to report.
 const statusEvery = time.Second
 
 // components runs the workloads.
@@ -38,7 +36,7 @@ type components struct {
 
 	mu     sync.Mutex
 	outer  context.Context   // of the agent
-	failed map[string]string // by id: why it ended
+	failed map[string]string // errors by id
 	cancel context.CancelFunc
 	ended  *sync.WaitGroup
 }
@@ -59,7 +57,7 @@ func (c *components) start(ctx context.Context) {
 	}
 }
 
-// restart starts again what stop has ended.
+// restart starts the components again after stop.
 func (c *components) restart() {
 	c.mu.Lock()
 	outer := c.outer
@@ -82,8 +80,8 @@ func (c *components) run(ctx context.Context, comp Component) {
 	c.changed()
 }
 
-// runRecovered turns a panic into an error: one workload's mistake must not take
-// the agent away, which is the way to replace that workload.
+// runRecovered turns a panic into an error: a faulty component must not end the agent,
+// which is needed to replace the component.
 func runRecovered(ctx context.Context, comp Component) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -93,7 +91,7 @@ func runRecovered(ctx context.Context, comp Component) (err error) {
 	return comp.Run(ctx)
 }
 
-// stop ends all components, and waits for them at most limit.
+// stop ends all components and waits at most limit for them.
 func (c *components) stop(limit time.Duration) {
 	c.mu.Lock()
 	cancel, ended := c.cancel, c.ended

@@ -8,23 +8,21 @@ import (
 	"golang.org/x/sys/windows/svc"
 )
 
-// exitRestart is the exit code of a service that wants to be started again. The
-// service manager does not look at it, only people in its log do.
+// exitRestart is the exit code of a service that must be started again. The service
+// manager only logs it.
 const exitRestart = 75
 
-// reexec ends this process so that the service manager starts the one the link
-// leads to: Windows cannot replace a process in place. A service that ends
-// without having said that it stops counts as failed, and is installed with the
-// recovery action to start it again after a second (OnFailure in agent/setup).
-// Where that action is missing nobody starts the new version, and the watcher,
-// which runs by now, puts the one before back and starts it.
+// reexec ends this process so that the service manager starts the program that the link
+// leads to, since Windows cannot replace a process. A service that exits without a stop
+// has failed, and its recovery action starts it again after a second (OnFailure in
+// agent/setup). Without that action the new version is not started, and the watcher,
+// which runs by now, rolls back.
 //
-// By now nothing is left to be done here: components are stopped, the queue is
-// handed over, the log is written through. An agent that is no service has nobody
-// who would start it again, and one that it starts itself would find the lock
-// still taken; so its upgrade fails here and is undone.
+// Components are stopped and the queue is copied by now. Outside a service reexec returns
+// an error, and the upgrade is undone: nothing would start the new version, and a process
+// started from here would find the agent's lock held.
 //
-// Not tested on Windows.
+// reexec is not tested on Windows.
 func reexec(link string) error {
 	service, err := svc.IsWindowsService()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// setUpgrade changes what is said about the upgrade.
+// setUpgrade sets the reported state of the upgrade.
 func (d *daemon) setUpgrade(u agentapi.UpgradeDetails, progress bool) {
 	d.mu.Lock()
 	d.upgrade = &u
@@ -41,7 +41,7 @@ func (d *daemon) currentUpgrade() *agentapi.UpgradeDetails {
 	return &u
 }
 
-// health is what the control socket answers.
+// health returns the answer of the control socket.
 func (d *daemon) health() probe.Health {
 	h := probe.Health{
 		Identity: d.Running.Identity, Home: d.Running.Home, PID: d.PID, StartedAt: d.started,
@@ -77,9 +77,8 @@ func upgradeMessage(m agentapi.UpgradeMetadata) string {
 	return m.Reason
 }
 
-// self is the state of the agent without its components. The server being out of
-// reach is not part of it: that is the link's state, and no fault of this
-// version.
+// self returns the state of the agent without its components. A server that cannot be
+// reached does not change it, since that is no fault of this version.
 func (d *daemon) self() (probe.State, string) {
 	switch {
 	case d.Identity == nil:
@@ -102,10 +101,10 @@ func rank(s probe.State) int {
 	case probe.Degraded:
 		return 3
 	}
-	return 4 // failed, and whatever is not known
+	return 4 // failed, and unknown states
 }
 
-// worst is the agent's state together with its components'.
+// worst returns the worst of the agent's and its components' states.
 func worst(state probe.State, message string, components []probe.Component) (probe.State, string) {
 	for _, c := range components {
 		if rank(c.State) > rank(state) {
@@ -115,7 +114,7 @@ func worst(state probe.State, message string, components []probe.Component) (pro
 	return state, message
 }
 
-// report is what the next check-in says.
+// report returns the next check-in.
 func (d *daemon) report() agentapi.CheckinRequest {
 	h := d.health()
 	r := agentapi.CheckinRequest{
@@ -144,7 +143,7 @@ func wireStatus(s probe.State) string {
 	return "error"
 }
 
-// wireComponents spells states as Elastic's agents do: HEALTHY.
+// wireComponents encodes states as Elastic's agents do: HEALTHY.
 func wireComponents(list []probe.Component) json.RawMessage {
 	out := make([]agentapi.Component, 0, len(list))
 	for _, c := range list {

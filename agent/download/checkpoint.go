@@ -22,12 +22,12 @@ const (
 	doneVersion       = 1
 )
 
-// checkpoint lies beside a part: which file it is the beginning of, and how much of
-// it is on disk for certain. Bytes behind that may be zeros after a power cut.
-// Without a checkpoint, or when it does not fit, the download begins anew.
+// checkpoint is the record beside a part: which file it is the beginning of, and how much
+// of it is durable. Bytes after that may be zeros after a power cut. Without a valid
+// checkpoint the download begins again.
 type checkpoint struct {
-	// Digest is the SHA-512 of the whole file. Where it is known the part belongs
-	// to it; else to URL and Tag.
+	// Digest is the SHA-512 of the whole file. If it is known it identifies the
+	// file; otherwise URL and Tag do.
 	Digest string `json:"digest,omitempty"`
 	URL    string `json:"url"`
 	Tag    string `json:"tag,omitempty"`
@@ -36,21 +36,21 @@ type checkpoint struct {
 	SHA512 string `json:"sha512"` // of the first Length bytes
 }
 
-// fits says whether the part may be the beginning of what is wanted.
+// fits reports whether the part may be the beginning of the wanted file.
 func (n checkpoint) fits(want Want) bool {
 	switch {
 	case n.Length <= 0, !sameDigest(n.Digest, want.SHA512):
 		return false
 	case want.SHA512 == "" && n.Tag == "":
-		return false // nothing would tell another file from this one
+		return false // nothing identifies the file
 	case want.Size < 0:
 		return true
 	}
 	return n.Length <= want.Size && (n.Size < 0 || n.Size == want.Size)
 }
 
-// completion lies beside a file that was finished without a digest to compare it
-// with: a later process takes the file only if it is still this one.
+// completion is the record beside a file that was finished without a digest to compare it
+// with: a later process accepts the file only if it matches the record.
 type completion struct {
 	URL    string `json:"url"`
 	Tag    string `json:"tag,omitempty"`
@@ -67,8 +67,7 @@ func sameDigest(a, b string) bool { return strings.EqualFold(a, b) }
 
 func digestOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// accept says whether final is there already, as it is wanted. What is there and
-// is not wanted is removed.
+// accept reports whether final exists and is the wanted file. It removes another file.
 func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, error) {
 	fi, err := f.Disk.Lstat(op, final)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +84,7 @@ func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, er
 	}
 	dir := filepath.Dir(final)
 	if good {
-		// The rename may not be durable yet, if a crash came right after it.
+		// After a crash the rename may not be durable yet.
 		if err := f.Disk.SyncDir(op, dir); err != nil {
 			return false, onDisk(dir, err)
 		}
@@ -100,7 +99,8 @@ func (f *Fetcher) accept(ctx context.Context, final string, want Want) (bool, er
 	return false, nil
 }
 
-// isWanted reads the whole file. One that cannot be read is not wanted.
+// isWanted reads the whole file and compares it with want. It returns false for a file
+// that cannot be read.
 func (f *Fetcher) isWanted(ctx context.Context, final string, want Want) (bool, error) {
 	digest, size := want.SHA512, want.Size
 	if digest == "" {
@@ -126,16 +126,16 @@ func (f *Fetcher) isWanted(ctx context.Context, final string, want Want) (bool, 
 	if err != nil || size >= 0 && n != size || !sameDigest(digestOf(h), digest) {
 		return false, nil
 	}
-	// Somebody may have put it there by hand, a second ago.
+	// The file may have been copied here by hand and not be durable.
 	if err := file.Sync(); err != nil {
 		return false, onDisk(final, err)
 	}
 	return true, nil
 }
 
-// hashUpTo adds up to n bytes of r to h. A file ends before that or not.
+// hashUpTo adds up to n bytes of r to h and returns their number.
 func hashUpTo(ctx context.Context, h hash.Hash, r io.Reader, n int64) (int64, error) {
-	const step = 1 << 20 // between two looks at ctx
+	const step = 1 << 20 // between two checks of ctx
 	var read int64
 	for read < n && ctx.Err() == nil {
 		m, err := io.CopyN(h, r, min(step, n-read))

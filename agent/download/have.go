@@ -6,8 +6,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// Have is how many bytes of a file earlier attempts have left in dir, finished
-// or not.
+// Have returns how many bytes of a file earlier attempts have left in dir, finished or
+// not.
 func Have(d disk.Disk, dir, name string) int64 {
 	var n int64
 	for _, suffix := range []string{"", partSuffix} {

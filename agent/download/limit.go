@@ -9,12 +9,12 @@ import (
 	"github.com/muster-fleet/muster/agent/backoff"
 )
 
-// burstsPerSecond: a tenth of a second's bytes may come at once. That is 1 % too
-// much in ten seconds, and keeps the waits long against a timer's precision.
+// burstsPerSecond allows a burst of a tenth of a second's bytes. That exceeds the rate by
+// 1 % over ten seconds, and keeps the waits longer than a timer's precision.
 const burstsPerSecond = 10
 
-// limiter is a token bucket over a whole fetch: a link that breaks often must not
-// earn a fresh burst each time. nil means no limit.
+// limiter is a token bucket for a whole fetch, so that a link which breaks often does not
+// get a new burst each time. nil means no limit.
 type limiter struct{ bucket *rate.Limiter }
 
 func newLimiter(bytesPerSecond int64) *limiter {
@@ -26,8 +26,8 @@ func newLimiter(bytesPerSecond int64) *limiter {
 	return &limiter{rate.NewLimiter(rate.Limit(bytesPerSecond), int(burst))}
 }
 
-// chunk is how much to read at once, up to n: no more than the bucket holds, so
-// that no wait is longer than a tenth of a second, or one byte's time.
+// chunk returns how much to read at once, at most n: no more than the bucket holds, so
+// that no wait is longer than a tenth of a second or the time of one byte.
 func (l *limiter) chunk(n int) int {
 	if l == nil {
 		return n
@@ -35,7 +35,7 @@ func (l *limiter) chunk(n int) int {
 	return min(n, l.bucket.Burst())
 }
 
-// pay waits until n bytes, at most a chunk, were due.
+// pay waits until the rate allows n bytes, at most a chunk.
 func (l *limiter) pay(ctx context.Context, n int) error {
 	if l == nil {
 		return nil

@@ -10,11 +10,11 @@ import (
 
 var errStalled = fmt.Errorf("nothing arrived for %s", StallTimeout)
 
-// watchdog ends an attempt in which the source keeps silent. Between two reads it
-// rests: then this side is busy, with its disk or with keeping to the rate limit.
+// watchdog ends an attempt in which nothing arrives. It is stopped between two reads, while
+// this host writes or keeps to the rate limit.
 type watchdog struct{ timer *time.Timer }
 
-// watched runs one attempt under a watchdog, which is on until the first read.
+// watched runs one attempt under a watchdog, which runs until the first read.
 func watched(ctx context.Context, do func(context.Context, *watchdog) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -27,7 +27,7 @@ func watched(ctx context.Context, do func(context.Context, *watchdog) error) err
 	return err
 }
 
-// watch returns r, with the watchdog on during each Read only.
+// watch returns a reader of r during whose Read the watchdog runs.
 func (d *watchdog) watch(r io.Reader) io.Reader { return watchedReader{r, d.timer} }
 
 type watchedReader struct {

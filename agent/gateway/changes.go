@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// Changes is how the daemon tells the loop that its report is out of date. The
-// zero value is ready.
+// Changes wakes the loop when the daemon's report has changed. The zero value is ready
+// to use.
 type Changes struct {
 	mu       sync.Mutex
 	urgent   uint64 // counts changes of phase or status
-	progress uint64 // counts changes of figures
-	sent     uint64 // the urgent count the server was last told
+	progress uint64 // counts changes of progress
+	sent     uint64 // the urgent count of the last poll that was sent
 	wake     chan struct{}
 }
 
-// Urgent says that a phase or a status changed: the server is told at once.
+// Urgent reports a change of a phase or a status, which the loop sends at once.
 func (c *Changes) Urgent() { c.bump(func() { c.urgent++ }) }
 
-// Progress says that only figures changed: the server is told once a second.
+// Progress reports a change of progress, which the loop sends once a second at most.
 func (c *Changes) Progress() { c.bump(func() { c.progress++ }) }
 
-// Flush waits until everything urgent has been sent, or ctx ends.
+// Flush waits until every urgent change has been sent, or ctx ends.
 func (c *Changes) Flush(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -58,7 +58,7 @@ func (c *Changes) bump(change func()) {
 	}
 }
 
-// channel is closed at the next change. Called with mu held.
+// channel returns a channel that is closed at the next change. The caller holds mu.
 func (c *Changes) channel() <-chan struct{} {
 	if c.wake == nil {
 		c.wake = make(chan struct{})

@@ -1,8 +1,7 @@
-// Package gateway is the agent's side of the check-in protocol: a client that
-// speaks it ([Client]), the loop that keeps one long poll open ([Loop]) and the
-// sender of results ([AckSender]). It talks to Muster's server or to a Fleet
-// Server, and knows nothing of upgrades: the daemon hands it what to report and
-// takes the actions that come back.
+// Package gateway implements the agent's side of the check-in protocol: the client
+// ([Client]), the loop that keeps one long poll open ([Loop]) and the sender of results
+// ([AckSender]). The server may be Muster's or a Fleet Server. The daemon provides the
+// reports and receives the actions.
 package gateway
 
 import (
@@ -28,12 +27,12 @@ import (
 const (
 	// RequestTimeout bounds every call but the long poll.
 	RequestTimeout = 30 * time.Second
-	// pollMargin is what a poll may take beyond the time the agent asked for:
-	// the answer of a busy server.
+	// pollMargin is how much longer than its poll timeout a poll may take, for the
+	// answer of a busy server.
 	pollMargin = 30 * time.Second
-	// maxAnswer bounds an answer: a Fleet policy can have megabytes.
+	// maxAnswer bounds an answer in bytes: a Fleet policy can have megabytes.
 	maxAnswer = 32 << 20
-	// maxErrorBody bounds what is read of a refusal.
+	// maxErrorBody bounds the body of an error in bytes.
 	maxErrorBody = 64 << 10
 )
 
@@ -43,23 +42,23 @@ type Client struct {
 	HTTP *http.Client
 	// URL is the server's base URL.
 	URL string
-	// AgentID and APIKey are what enrolment gave; empty before it.
+	// AgentID and APIKey are empty before the enrolment.
 	AgentID string
 	APIKey  string
 	// Version is the full version this agent reports.
 	Version string
 }
 
-// UserAgent is what the protocol demands: real Fleet Servers refuse any other
-// product, and read the version from it.
+// UserAgent returns the value that the protocol requires: Fleet Servers refuse any other
+// product and read the version from it.
 func UserAgent(version string) string { return "Elastic Agent v" + version }
 
-// StatusError is a refusal of the server.
+// StatusError is an error answer of the server.
 type StatusError struct {
 	HTTPStatus int
-	Code       string // such as ErrUnauthorized; empty where the answer was not JSON
+	Code       string // such as ErrUnauthorized; empty if the answer was not JSON
 	Message    string
-	// RetryAfter is what the server asked for; zero if nothing.
+	// RetryAfter is the answer's Retry-After; zero if it has none.
 	RetryAfter time.Duration
 }
 
@@ -71,7 +70,7 @@ func (e *StatusError) Error() string {
 	return s
 }
 
-// Enroll asks for an agent id and key.
+// Enroll requests an agent id and key.
 func (c *Client) Enroll(ctx context.Context, token string, r agentapi.EnrollRequest) (agentapi.EnrollResponse, error) {
 	var resp agentapi.EnrollResponse
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
@@ -83,8 +82,8 @@ func (c *Client) Enroll(ctx context.Context, token string, r agentapi.EnrollRequ
 	return resp, err
 }
 
-// Checkin holds one long poll open. sent, if not nil, is called once when the
-// whole request has left this host.
+// Checkin makes one long poll. It calls sent, if not nil, once when the whole request
+// has been sent.
 func (c *Client) Checkin(ctx context.Context, r agentapi.CheckinRequest, sent func()) (agentapi.CheckinResponse, error) {
 	var resp agentapi.CheckinResponse
 	wait, err := time.ParseDuration(r.PollTimeout)
@@ -106,9 +105,9 @@ func (c *Client) Checkin(ctx context.Context, r agentapi.CheckinRequest, sent fu
 	return resp, err
 }
 
-// Acks reports results. An answer with items counts whatever its HTTP status is: the
-// status is only the highest of theirs. If such an answer asks to wait, it is returned
-// with a StatusError that says how long.
+// Acks reports results. An answer with items is accepted with any HTTP status, since the
+// status is only the highest of the items'. If it has a Retry-After, Acks returns both
+// the answer and a StatusError.
 func (c *Client) Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi.AckResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -129,8 +128,8 @@ func (c *Client) Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi
 	return out, statusError(resp, body)
 }
 
-// TrustFile fetches one of the publishers' signed lists; see tuf.Fetch. It needs
-// no credentials: whoever serves the lists, the signatures decide.
+// TrustFile fetches one of the publishers' signed files; see tuf.Fetch. It sends no
+// credentials, since the signatures authenticate the files.
 func (c *Client) TrustFile(ctx context.Context, name string, limit int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -155,7 +154,7 @@ func (c *Client) TrustFile(ctx context.Context, name string, limit int64) ([]byt
 	return data, nil
 }
 
-// Status asks whether the server is well.
+// Status returns the server's status.
 func (c *Client) Status(ctx context.Context) (agentapi.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -170,7 +169,7 @@ func (c *Client) Status(ctx context.Context) (agentapi.Status, error) {
 	return s, nil
 }
 
-// pathAudit is where an agent that is being removed says so.
+// pathAudit is the path to which an agent reports its removal.
 const pathAudit = "/api/fleet/agents/{id}/audit/unenroll"
 
 // Uninstalled tells the server that this agent is being removed from its host.
@@ -190,8 +189,7 @@ func (c *Client) agentPath(pattern string) string {
 	return strings.Replace(pattern, "{id}", url.PathEscape(c.AgentID), 1)
 }
 
-// Authorize adds the agent's credentials and name to a request that goes to its
-// own server.
+// Authorize adds the agent's credentials and User-Agent to a request to its own server.
 func (c *Client) Authorize(r *http.Request) {
 	if c.APIKey != "" {
 		r.Header.Set("Authorization", "ApiKey "+c.APIKey)

@@ -1,6 +1,5 @@
-// Package host describes the machine an agent runs on, in the shape Fleet calls
-// local_metadata: what the server's queries select agents by. Enrolment and
-// every check-in carry it.
+// Package host describes the machine an agent runs on as Fleet's local_metadata, which
+// enrolment and every check-in include and which the server's queries match.
 package host
 
 import (
@@ -13,12 +12,11 @@ import (
 	"strings"
 )
 
-// Info is what is read from the machine. It changes so rarely that it is read
-// once, at start.
+// Info describes the machine. It is read once at start, since it rarely changes.
 type Info struct {
 	ID           string // of the machine, stable over reboots; empty if unknown
 	Hostname     string
-	Architecture string // as Fleet spells it: x86_64, arm64
+	Architecture string // Fleet's name: x86_64, arm64
 	IPs, MACs    []string
 	OS           OS
 }
@@ -34,16 +32,16 @@ type OS struct {
 	Version  string `json:"version"`
 }
 
-// Agent is the part of the metadata the agent itself is.
+// Agent describes the agent itself.
 type Agent struct {
 	ID       string
 	Version  string // full version
 	Snapshot bool
-	Build    string // version, hash and what else tells builds apart
+	Build    string // identifies the build: version and hash
 	LogLevel string
 }
 
-// Metadata renders local_metadata.
+// Metadata returns local_metadata.
 func (i Info) Metadata(a Agent) json.RawMessage {
 	type build struct {
 		Original string `json:"original"`
@@ -84,7 +82,7 @@ func (i Info) Metadata(a Agent) json.RawMessage {
 	return b
 }
 
-// notNil: the server's mapping wants a list, also an empty one.
+// notNil returns an empty slice for nil, since the server's mapping requires a list.
 func notNil(s []string) []string {
 	if s == nil {
 		return []string{}
@@ -92,7 +90,7 @@ func notNil(s []string) []string {
 	return s
 }
 
-// Read asks the machine. What it does not tell is left empty.
+// Read reads the machine's description. Unknown fields are empty.
 func Read() Info {
 	i := Info{Architecture: architecture(runtime.GOARCH), ID: machineID(), OS: readOS()}
 	if name, err := os.Hostname(); err == nil {
@@ -144,7 +142,7 @@ func addresses() (ips, macs []string) {
 	return ips, macs
 }
 
-// ParseOSRelease reads /etc/os-release, see os-release(5).
+// ParseOSRelease parses /etc/os-release; see os-release(5).
 func ParseOSRelease(data []byte) OS {
 	fields := map[string]string{}
 	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
@@ -158,7 +156,7 @@ func ParseOSRelease(data []byte) OS {
 	return o
 }
 
-// family is what Fleet's queries group by.
+// family returns Fleet's name of the family of a distribution.
 func family(id string, like []string) string {
 	for _, known := range append([]string{id}, like...) {
 		switch known {

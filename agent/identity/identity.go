@@ -1,7 +1,6 @@
-// Package identity is the file identity in a host's top folder: who this agent
-// is, which server it belongs to and whose packages it installs. Enrolment
-// writes it, the daemon reads it. It holds the agent's API key, so nobody but
-// the owner may read it.
+// Package identity stores an agent's identity in the file identity in the top folder: its
+// id and key, its server, and the publishers it trusts. Enrolment writes it and the daemon
+// reads it. Only the owner may read the file, since it holds the agent's API key.
 package identity
 
 import (
@@ -20,25 +19,25 @@ const (
 	version = 1
 )
 
-// Identity is what enrolment gave this host.
+// Identity is the result of an enrolment.
 type Identity struct {
 	AgentID string `json:"agent_id"`
-	// APIKey is base64(id:secret), as the Authorization header wants it.
+	// APIKey is base64(id:secret), the form of the Authorization header.
 	APIKey    string `json:"api_key"`
 	ServerURL string `json:"server_url"`
-	// CAPEM is the certificate the server's must chain to. With it empty,
-	// CAFingerprint decides; with both empty, the host's own roots.
+	// CAPEM is the certificate that the server's must chain to. If it is empty
+	// CAFingerprint is used, and if both are, the host's own roots.
 	CAPEM string `json:"ca_pem,omitempty"`
 	// CAFingerprint is sha256:<hex> of that certificate's DER form.
 	CAFingerprint string `json:"ca_fingerprint,omitempty"`
-	// TrustedKeys are the publishers whose packages may be installed here.
-	// They come from the operator who enrols the host, never from the server:
-	// a stolen server must not be able to ship code.
+	// TrustedKeys are the publishers whose packages may be installed. They come
+	// from the operator who enrols the host and never from the server, so that a
+	// stolen server cannot ship code.
 	TrustedKeys []string  `json:"trusted_keys"`
 	EnrolledAt  time.Time `json:"enrolled_at"`
 }
 
-// ErrNotEnrolled says that the host has no identity yet.
+// ErrNotEnrolled is returned if the host has no identity.
 var ErrNotEnrolled = errors.New("this host is not enrolled: run muster-agent enroll --url <server> --token <enrollment token> --trust-root <digest of the publishers' root>")
 
 // Load reads the identity of the host under top.
@@ -69,7 +68,7 @@ func Save(d disk.Disk, top string, id Identity) error {
 	return disk.WriteRecord(d, "identity", layout.Path(top, layout.IdentityFile), kind, version, id)
 }
 
-// Remove forgets who this host was.
+// Remove removes the identity of the host under top.
 func Remove(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "identity", layout.Path(top, layout.IdentityFile))
 }

@@ -1,5 +1,5 @@
-// Package logfile is the file an agent logs to beside its standard error: it
-// appends, and keeps one older file so that the pair never outgrows its bound.
+// Package logfile implements the agent's log file, which is rotated: there is at most
+// one older file, and both are bounded.
 package logfile
 
 import (
@@ -12,8 +12,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// DefaultMaxBytes: some 50,000 lines, weeks of an idle agent, in a size that
-// can be mailed.
+// DefaultMaxBytes is some 50,000 lines, weeks of an idle agent.
 const DefaultMaxBytes = 10 << 20
 
 const op = "agent log"
@@ -58,8 +57,7 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write appends one line. A full disk costs log lines, never the agent: the
-// error goes to slog, which drops it.
+// Write appends one line. slog drops the error, so a full disk only loses log lines.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +80,7 @@ func (f *File) rotate() error {
 	}
 	f.file = nil
 	rerr := f.disk.Rename(op, f.path, f.path+".1")
-	// Also after a failed rename: better a file above its bound than none.
+	// Reopen after a failed rename too: a file above its bound is better than none.
 	if err := f.open(); err != nil {
 		return err
 	}

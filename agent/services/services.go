@@ -1,13 +1,11 @@
-// Package services says how a host's service manager runs the agent and its
-// watcher: the text of their definitions for each manager, and how a watcher is
-// started through systemd. Package setup installs them; the upgrade starts the
-// watcher.
+// Package services holds the service definitions of the agent and its watcher for each
+// service manager, and starts a watcher through systemd. Package setup installs the
+// services; package upgrade starts the watcher.
 //
-// The watcher is a service of its own, beside the agent's and tied to it by
-// nothing: it has to judge, stop and start the agent, so neither may hold back,
-// stop or take along the other. At boot it starts whenever an upgrade is being
-// watched: a new version that cannot even start does not start its watcher
-// either.
+// The watcher is a separate service without dependencies between the two: it stops and
+// starts the agent, so neither may delay or stop the other. At boot it starts if an
+// upgrade is being watched, because a new version that does not start cannot start its
+// watcher.
 package services
 
 import (
@@ -20,29 +18,28 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// WatcherName is the name of the watcher's service beside an agent's.
+// WatcherName returns the name of the watcher's service for an agent's.
 func WatcherName(agent string) string { return agent + "-watcher" }
 
-// CheckTop refuses a top folder from which no service manager starts a program.
+// CheckTop refuses a top folder from which a service manager cannot start a program.
 func CheckTop(top string) error {
 	const where = "choose another folder with --top, or install with --no-service"
 	if strings.Contains(top, "{{") || strings.ContainsFunc(top, unicode.IsControl) {
 		return fmt.Errorf("the top folder %q has {{ or a control character in its name, which no service definition can hold: %s", top, where)
 	}
-	// systemd takes no program with one of them in its path, however it is quoted.
+	// systemd refuses a program with one of them in its path, however it is quoted.
 	if strings.ContainsAny(filepath.ToSlash(top), `"'\`) {
 		return fmt.Errorf("the top folder %q has a quote or a backslash in its name, and systemd starts no program from there: %s", top, where)
 	}
 	return nil
 }
 
-// AgentSystemd is the agent's unit.
+// AgentSystemd returns the agent's unit.
 //
-// KillMode=process: where the watcher could not be started as its own unit it is
-// a child of the agent, and must outlive it. RestartSec: a crash loop has to
-// show within seconds. StartLimitIntervalSec=0: systemd must not give up on an
-// agent that the watcher is about to replace. RequiresMountsFor: the top folder
-// may be a file system of its own.
+// KillMode=process: a watcher that could not be started as its own unit is a child of
+// the agent and must outlive it. RestartSec: the watcher must detect a crash loop within
+// seconds. StartLimitIntervalSec=0: systemd must not give up an agent that the watcher is
+// about to replace. RequiresMountsFor: the top folder may be on a file system of its own.
 func AgentSystemd(top string) string {
 	return `[Unit]
 Description=Muster agent in ` + specifiers(top) + `
@@ -63,17 +60,16 @@ WantedBy=multi-user.target
 `
 }
 
-// WatcherSystemd is the watcher's unit.
+// WatcherSystemd returns the watcher's unit.
 //
-// Type=notify: it has started when it says that it watches, and whoever started
-// it may rely on that. TimeoutStartSec=infinity: an older version's watcher may
-// not know to say so; it watches all the same, and a watch that is broken off
-// begins anew. ConditionPathExists: without a marker there is nothing to watch,
-// at boot and after the watch. Restart, without a limit: as long as the marker
-// stands somebody has to watch. No ordering to the agent: a unit that hangs in
-// its start would hold back the one that puts it right. TimeoutStopSec: a
-// shutdown does not wait for a rollback, which goes on at the next boot.
-// OOMScoreAdjust: the one that can put a leaking version back goes last.
+// Type=notify: the unit has started when the watcher watches. TimeoutStartSec=infinity:
+// an older watcher does not notify systemd, and must not be killed for that, since a
+// watch that is interrupted begins again. ConditionPathExists: without a marker there is
+// nothing to watch. Restart, without a limit: a watcher must run as long as the marker
+// exists. No ordering after the agent: an agent that hangs at its start would delay the
+// watcher that replaces it. TimeoutStopSec: a shutdown does not wait for a rollback, which
+// continues at the next boot. OOMScoreAdjust: the watcher must survive a version that
+// leaks memory.
 func WatcherSystemd(top string) string {
 	return `[Unit]
 Description=Muster upgrade watcher in ` + specifiers(top) + `
@@ -96,24 +92,23 @@ WantedBy=multi-user.target
 `
 }
 
-// specifiers escapes what systemd replaces everywhere.
+// specifiers escapes systemd's specifiers.
 func specifiers(s string) string { return strings.ReplaceAll(s, "%", "%%") }
 
-// quoted makes one word of s.
+// quoted returns s as one quoted word.
 func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(specifiers(s)) + `"`
 }
 
-// argument is a quoted word of a command line after the program, where systemd
-// also replaces variables.
+// argument returns s as a quoted argument of a command line, in which systemd also
+// expands variables.
 func argument(s string) string { return strings.ReplaceAll(quoted(s), "$", "$$") }
 
-// WatcherLaunchd is the watcher's job on macOS. launchd has no condition: the
-// watcher is run at every boot and leaves at once when there is no marker, which
-// SuccessfulExit takes for its end. Anything else is a watcher that was killed,
-// and it is run again. During an upgrade the agent starts a watcher itself, in a
-// session of its own: launchd ends what is left of a job's process group, and
-// that one is not in it.
+// WatcherLaunchd returns the watcher's job on macOS. launchd has no conditions: the
+// watcher runs at every boot and exits at once if there is no marker. SuccessfulExit
+// makes launchd restart only a watcher that was killed. During an upgrade the agent
+// starts a watcher itself, in a new session, so that it is not in the process group that
+// launchd kills at the end of a job.
 func WatcherLaunchd(name, top string) string {
 	return `<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
@@ -141,12 +136,12 @@ func WatcherLaunchd(name, top string) string {
 
 func xmlText(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a builder does not fail
 	return b.String()
 }
 
-// WatcherUpstart is the watcher's job under Upstart, which would start again what
-// has ended well if it were not told that 0 is an end.
+// WatcherUpstart returns the watcher's job for Upstart. "normal exit 0" keeps Upstart
+// from restarting a watcher that has succeeded.
 func WatcherUpstart(top string) string {
 	return `description "Muster upgrade watcher"
 
@@ -161,8 +156,9 @@ exec ` + shellWord(layout.Path(top, layout.WatcherLink)) + ` --top ` + shellWord
 `
 }
 
-// WatcherOpenRC is the watcher's service under OpenRC, without its supervisor,
-// which knows no end that is well. The agent starts a watcher that was killed.
+// WatcherOpenRC returns the watcher's service for OpenRC. It does not use OpenRC's
+// supervisor, which would restart a watcher that has succeeded. The agent restarts a
+// watcher that was killed.
 func WatcherOpenRC(top string) string {
 	return `#!/sbin/openrc-run
 description="Muster upgrade watcher"

@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// askTimeout bounds a question to systemd, which answers in milliseconds.
+	// askTimeout bounds a query to systemd, which answers in milliseconds.
 	askTimeout = 5 * time.Second
 	// stopTimeout is above the unit's TimeoutStopSec, after which systemd kills.
 	stopTimeout = 30 * time.Second
 )
 
 var (
-	// ErrNoUnit says that the host's service manager has no unit for the watcher,
-	// or is not systemd: whoever wants a watcher starts it as a process.
+	// ErrNoUnit is returned if the host does not run systemd or has no unit for the
+	// watcher. The caller then starts the watcher as a process.
 	ErrNoUnit = errors.New("no unit of systemd for the watcher")
-	// ErrNothingToWatch says that there is no marker.
+	// ErrNothingToWatch is returned if there is no marker.
 	ErrNothingToWatch = errors.New("the watcher was not started: there is no upgrade marker")
 )
 
 // Systemctl runs systemctl with arguments and returns its standard output.
 type Systemctl func(ctx context.Context, args ...string) (string, error)
 
-// Watcher is a watcher that runs as a unit of its own.
+// Watcher is a watcher that runs as a systemd unit.
 type Watcher struct {
 	unit string
 	pid  int
 	ctl  Systemctl
 }
 
-// StartWatcher starts the watcher's unit beside the agent's service of the given
-// name, and returns when it watches. A unit that is not there by the end of ctx
-// is stopped again: whoever then starts a watcher another way is alone.
+// StartWatcher starts the unit of the watcher of the agent's service, and returns when it
+// watches. If it does not watch before ctx ends the unit is stopped again, so that the
+// caller may start a watcher in another way.
 func StartWatcher(ctx context.Context, agent string) (*Watcher, error) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return nil, fmt.Errorf("%w: this host does not run systemd", ErrNoUnit)
@@ -56,8 +56,8 @@ func start(ctx context.Context, ctl Systemctl, unit string) (*Watcher, error) {
 	if s := before["LoadState"]; s != "loaded" {
 		return nil, fmt.Errorf("%w: %s is %s", ErrNoUnit, unit, s)
 	}
-	// Not start: a watcher of an earlier marker that is just leaving would be taken
-	// for one that watches.
+	// restart and not start, because start succeeds for a watcher of an earlier
+	// marker that is about to exit.
 	_, startErr := ctl(ctx, "restart", unit)
 	if startErr != nil && ctx.Err() != nil {
 		return nil, errors.Join(fmt.Errorf("%s did not watch in time: %w", unit, context.Cause(ctx)), w.Stop())
@@ -75,14 +75,15 @@ func start(ctx context.Context, ctl Systemctl, unit string) (*Watcher, error) {
 	case startErr == nil:
 		startErr = fmt.Errorf("%s has ended (%s)", unit, after["Result"])
 	}
-	// systemd would try again for ever, against whoever watches instead.
+	// systemd would start the unit again and again, and compete with a watcher
+	// that is started in another way.
 	return nil, errors.Join(startErr, w.Stop())
 }
 
-// PID is the watcher's process id, 0 if it has ended meanwhile.
+// PID returns the watcher's process id, 0 if it has exited.
 func (w *Watcher) PID() int { return w.pid }
 
-// Stop stops the unit, and returns when its process is gone.
+// Stop stops the unit and waits for its process to exit.
 func (w *Watcher) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
@@ -90,14 +91,14 @@ func (w *Watcher) Stop() error {
 	return err
 }
 
-// Running says whether a service of systemd runs, starts or stops.
+// Running reports whether a systemd service runs, starts or stops.
 func Running(service string) (bool, error) {
 	state, err := activeState(service)
 	return state != "inactive" && state != "failed", err
 }
 
-// Forget clears what systemd remembers of how a removed service ended; it would
-// list it as failed until the next boot.
+// Forget clears systemd's failed state of a removed service, which it would list until
+// the next boot.
 func Forget(service string) error {
 	state, err := activeState(service)
 	if err != nil || state != "failed" {

@@ -1,6 +1,6 @@
-// Package setup brings an agent onto a host, enrols it with its server, and
-// takes it away again. The command line calls it; the running agent does not.
-// Whatever fails, the host is left as it was.
+// Package setup installs an agent on a host, enrols it with its server, and uninstalls
+// it. The command line calls it; the running agent does not. After an error the host is
+// as before.
 package setup
 
 import (
@@ -29,21 +29,21 @@ import (
 	"github.com/muster-fleet/muster/watcher/beacon"
 )
 
-// Enrollment is what an operator gives to enrol a host with its server.
+// Enrollment holds an operator's input for the enrolment of a host.
 type Enrollment struct {
 	URL   string
 	Token string
 	// CAPin is sha256:<hex> of the server's CA; empty means the host's roots.
 	CAPin string
-	// TrustRoot is sha256:<hex> of the publishers' root file, which the server
-	// has, or the name of a file that is one. It outweighs TrustKeys.
+	// TrustRoot is sha256:<hex> of the publishers' root file, which is fetched from
+	// the server, or the name of such a file. It takes precedence over TrustKeys.
 	TrustRoot string
 	// TrustKeys are publisher keys, or names of files that hold one.
 	TrustKeys []string
 	Tags      []string
 }
 
-// check finds what can be known to be wrong without asking anybody.
+// check makes the checks that need no network.
 func (e Enrollment) check() (trust.Keyring, error) {
 	u, err := url.Parse(e.URL)
 	switch {
@@ -72,7 +72,7 @@ func (e Enrollment) check() (trust.Keyring, error) {
 	return nil, nil
 }
 
-// isToken says whether a text has the form of an enrollment token, base64(id:secret).
+// isToken reports whether a text has the form of an enrollment token, base64(id:secret).
 func isToken(s string) bool {
 	b, err := base64.StdEncoding.DecodeString(s)
 	return err == nil && bytes.Contains(b, []byte(":"))
@@ -83,7 +83,7 @@ func loopback(hostname string) bool {
 	return hostname == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// ParseKeys reads publisher keys, each given as text or as the name of a file.
+// ParseKeys parses publisher keys, each a text or the name of a file.
 func ParseKeys(given []string) (trust.Keyring, error) {
 	if len(given) == 0 {
 		return nil, fmt.Errorf("%w: pass --trust-root, or --trust-key with the publisher's public key, or this agent could never upgrade", trust.ErrNoKeys)
@@ -102,17 +102,17 @@ func ParseKeys(given []string) (trust.Keyring, error) {
 	return ring, nil
 }
 
-// enrollmentSession is an enrolment whose server and publishers are known, and that
-// has changed nothing yet.
+// enrollmentSession is an enrolment after the server and the publishers' root have been
+// fetched and verified. It has changed nothing on the host yet.
 type enrollmentSession struct {
 	Enrollment
 	id     identity.Identity
-	ring   trust.Keyring // of hosts without a root
+	ring   trust.Keyring // used if there is no root
 	root   []byte
 	server *gateway.Client
 }
 
-// prepare asks the server for what the operator has named by digest.
+// prepare fetches what the operator has specified by digest.
 func (e Enrollment) prepare(ctx context.Context) (*enrollmentSession, error) {
 	ring, err := e.check()
 	if err != nil {
@@ -151,12 +151,11 @@ func (s *enrollmentSession) fetchRoot(ctx context.Context) ([]byte, error) {
 	return tuf.FetchRoot(ctx, s.server.TrustFile, s.TrustRoot)
 }
 
-// pin makes the root the one this host trusts, and returns what then decides what
-// may be installed.
+// pin pins the root on this host, and returns the authority that verifies packages.
 func (s *enrollmentSession) pin(d disk.Disk, top string) (trust.Authority, error) {
 	dir := layout.Path(top, layout.TrustDir)
 	if s.root == nil {
-		// What an earlier enrolment trusted must not decide any more.
+		// A root that an earlier enrolment pinned must no longer be used.
 		return s.ring, d.RemoveAll(opEnroll, dir)
 	}
 	if err := tuf.Pin(d, dir, s.root); err != nil {
@@ -205,8 +204,8 @@ func (s *enrollmentSession) enroll(ctx context.Context, d disk.Disk, top string,
 	return &id, nil
 }
 
-// saveWatcher stores the watcher's own credential. A Fleet Server gives none: its
-// hosts send no beacons.
+// saveWatcher stores the watcher's own credential. A Fleet Server issues none, and then
+// the watcher sends no reports.
 func saveWatcher(d disk.Disk, top string, id identity.Identity, key string) error {
 	if key == "" {
 		return beacon.Remove(d, top)
@@ -229,7 +228,7 @@ func pinCA(ctx context.Context, e Enrollment, id *identity.Identity) error {
 	return err
 }
 
-// explain says which flag a refusal of the enrolment is about.
+// explain names the flag that an error of the enrolment is about.
 func (s *enrollmentSession) explain(ctx context.Context, err error) error {
 	var refusal *gateway.StatusError
 	switch {
@@ -243,8 +242,8 @@ func (s *enrollmentSession) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// isAdminPort says whether the server refuses to tell its status in the agents'
-// protocol and without a key, as admin APIs do and agents' ports do not.
+// isAdminPort reports whether the server refuses a status request without a key, as admin
+// APIs do and agents' ports do not.
 func (s *enrollmentSession) isAdminPort(ctx context.Context) bool {
 	_, err := s.server.Status(ctx)
 	var refusal *gateway.StatusError

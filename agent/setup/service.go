@@ -17,12 +17,12 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// Manager is the host's own service manager.
+// Manager is the host's service manager.
 type Manager struct{}
 
 var _ Services = Manager{}
 
-// Service managers, as the library names them.
+// The library's names of service managers.
 const (
 	systemd = "linux-systemd"
 	launchd = "darwin-launchd"
@@ -31,8 +31,8 @@ const (
 	sysV    = "unix-systemv"
 )
 
-// ServiceName is the agent's name with the service manager. Two installations on
-// one host have two names.
+// ServiceName returns the name of the agent's service, which differs for each
+// installation on a host.
 func ServiceName(top string) string {
 	if top == daemon.DefaultTop {
 		return "muster-agent"
@@ -61,21 +61,16 @@ func watcherService(agent, top string) (service.Service, error) {
 	})
 }
 
-// watchesAtBoot says whether the watcher is a service beside the agent on a
-// platform. It needs a manager that runs a program once at boot and lets it end:
-// without a marker the watcher leaves at once, on every boot but one.
+// watchesAtBoot reports whether the watcher is installed as a service on a platform. That
+// needs a service manager which runs a program at boot and lets it exit: without a marker
+// the watcher exits at once.
 //
-// Not so on Windows. Its service control manager takes a program that does not
-// answer it for one that hangs, and ends it after 30 s: the watcher would have to
-// learn to, as the agent has (cmd_run.go). Before that comes what keeps upgrades
-// from happening there at all: a process cannot be replaced in place, so that
-// every upgrade fails at its last step and is undone, and the manager starts
-// nothing through a link without .exe.
+// The service control manager of Windows kills a program after 30 s that does not answer
+// it, which the watcher does not yet; see cmd_run.go for the agent.
 //
-// Those left out of Unix (OpenWrt's procd, BusyBox's rcS, the BSDs' and Solaris'
-// own) would need a definition each that nobody has tried. There the agent starts
-// its watcher as a process, and a new version that cannot start after a power cut
-// stays.
+// Other managers on Unix (OpenWrt's procd, BusyBox's rcS, those of the BSDs and Solaris)
+// have no tested definition. There the agent starts its watcher as a process, and a new
+// version that does not start after a power cut is not rolled back.
 func watchesAtBoot(platform string) bool {
 	switch platform {
 	case systemd, launchd, upstart, openRC, sysV:
@@ -84,14 +79,14 @@ func watchesAtBoot(platform string) bool {
 	return false
 }
 
-// nothing stands in for the program, which the service manager starts from its
-// link.
+// nothing satisfies the library, which needs a program to install; the service manager
+// starts the link.
 type nothing struct{}
 
 func (nothing) Start(service.Service) error { return nil }
 func (nothing) Stop(service.Service) error  { return nil }
 
-// Install registers the agent, and the watcher for the time after a power cut.
+// Install registers the agent's service, and the watcher's, which runs after a power cut.
 func (Manager) Install(top string) (string, error) {
 	if err := services.CheckTop(top); err != nil {
 		return "", err
@@ -116,9 +111,9 @@ func (Manager) Install(top string) (string, error) {
 	return name, syncUnits()
 }
 
-// register leaves nothing behind when it fails: the library writes the
-// definition first and tells the service manager of it then. A definition that
-// was there before is somebody else's.
+// register installs a service and removes its definition if that fails, since the library
+// writes the definition before it calls the service manager. It does not remove a
+// definition that existed before.
 func register(s service.Service) error {
 	err := s.Install()
 	if err == nil || strings.Contains(err.Error(), "already exists") {
@@ -130,8 +125,8 @@ func register(s service.Service) error {
 // systemdFolders hold units, and the links that start them at boot.
 var systemdFolders = []string{"/etc/systemd/system", "/etc/systemd/system/multi-user.target.wants"}
 
-// syncUnits writes the units out: the library leaves that for later, and a power
-// cut before would leave empty units and, at the next boot, no agent.
+// syncUnits syncs the units, which the library does not: a power cut could leave empty
+// units and, at the next boot, no agent.
 func syncUnits() error {
 	if service.Platform() != systemd {
 		return nil
@@ -144,7 +139,7 @@ func syncUnits() error {
 	return nil
 }
 
-// syncFiles writes files of a folder to the disk, and then the folder.
+// syncFiles syncs files of a folder, and then the folder.
 func syncFiles(dir, pattern string) error {
 	files, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil {

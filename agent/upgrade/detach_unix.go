@@ -10,16 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// detach gives the watcher a session of its own: neither the end of our terminal
-// nor a signal to our group reaches it.
+// detach starts the watcher in a new session, so that neither the end of the terminal
+// nor a signal to the process group reaches it.
 func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
 func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 
-// Reap collects the exit of a child that was started before this process was
-// replaced in place; without it the ended watcher would stay in the process
-// table. It never waits.
+// Reap collects the exit status of a child that was started before this process was
+// re-executed, so that it does not stay in the process table. It does not block.
 func Reap(pid int) (gone bool) {
 	got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
-	return got == pid || err != nil // an error: not, or no longer, our child
+	return got == pid || err != nil // an error means that it is not a child, or no longer
 }

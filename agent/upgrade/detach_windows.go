@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// detach gives the watcher a console and process group of its own.
+// detach starts the watcher without a console and in a new process group.
 func detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
 }
 
-// terminate kills: a detached process has no console to get a signal on.
+// terminate kills the process, since a detached process has no console to receive a
+// signal.
 func terminate(p *os.Process) error { return p.Kill() }
 
-// Reap has nothing to do: Windows keeps no table of ended children, and nothing
-// is replaced in place there.
+// Reap does nothing: Windows keeps no exited children, and no process is re-executed
+// there.
 func Reap(int) bool { return true }

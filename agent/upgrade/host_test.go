@@ -28,7 +28,7 @@ import (
 
 var errFault = errors.New("fault of the test")
 
-// source is a server full of signed packages, and the publisher behind it.
+// source is a server with signed packages, and their publisher.
 type source struct {
 	url   string
 	key   trust.PrivateKey
@@ -57,8 +57,8 @@ func newSource(t *testing.T) *source {
 	return s
 }
 
-// publish serves a signed package under the name of asked, which a liar may
-// choose apart from p.
+// publish serves a signed package under the name of version asked, which may differ
+// from p's.
 func (s *source) publish(t *testing.T, asked string, p manifest.Package, files ...string) {
 	t.Helper()
 	if len(files) == 0 {
@@ -141,8 +141,8 @@ func (h *testHost) newExecutor(s *source, d disk.Disk) *Executor {
 	}
 }
 
-// tree is every name under the top folder with what it is; skip leaves out names
-// that begin so.
+// tree returns every name under the top folder with its content, except those that
+// begin with one of skip.
 func (h *testHost) tree(t *testing.T, skip ...string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -198,7 +198,7 @@ func sameTree(t *testing.T, before, after map[string]string) {
 	}
 }
 
-// fakeWatchers are watchers that say and do what the test wants.
+// fakeWatchers implements Watchers with the test's results.
 type fakeWatchers struct {
 	version          int
 	startErr         error
@@ -221,8 +221,8 @@ func (f *fakeWatchers) Stop() error {
 }
 
 // faultDisk fails the call with the number failAt, counted from one (zero: none),
-// and never waits for the disk; with dead
-// set, every later call fails too, as if the process had been killed there.
+// and never waits for the disk. With dead set every later call fails too, as if the
+// process had been killed there.
 type faultDisk struct {
 	disk.OS
 	failAt int
@@ -321,7 +321,7 @@ func (f *faultDisk) ReadDir(op, path string) ([]fs.DirEntry, error) {
 }
 
 func (f *faultDisk) SyncDir(op, path string) error {
-	// Counted, not done: no power fails here, and hundreds of upgrades are run.
+	// The call is counted but not made, to keep hundreds of upgrades fast.
 	return f.fault(op, "sync folder", path)
 }
 
@@ -333,8 +333,7 @@ func (f *faultDisk) OpenRoot(op, path string) (disk.Root, error) {
 	return quickRoot{root}, err
 }
 
-// quickRoot does not wait for the disk; what it does is failed one by one in
-// package install.
+// quickRoot does not sync. The tests of package install fail its calls.
 type quickRoot struct{ disk.Root }
 
 func (r quickRoot) SyncDir(string) error { return nil }

@@ -25,15 +25,14 @@ const (
 	opFailure = "upgrade failure"
 	opFailed  = "failed versions"
 
-	// maxFailedVersions: nobody tries more broken versions on one host and
-	// still wants to know about the first.
+	// maxFailedVersions bounds the list. A version that failed so long ago need not
+	// be remembered.
 	maxFailedVersions = 50
 )
 
-// journal is what undoing needs to know. It is on disk from before the first
-// step acts until the upgrade has failed or the new version runs. The version
-// that is switched to reads it, and that may be an older one: fields are added,
-// never renamed.
+// journal holds what undoing needs. It is on disk from before the first step until the
+// upgrade was undone or the new version runs. The new version reads it, which may be an
+// older release: fields are added, never renamed.
 type journal struct {
 	steps.Progress
 	Request Request         `json:"request"`
@@ -41,16 +40,17 @@ type journal struct {
 	// To is known once the package has been read.
 	To      handoff.Install `json:"to,omitzero"`
 	Archive string          `json:"archive"` // file name in the downloads folder
-	// Reused: the home of To was on the host before, and is not ours to remove.
+	// Reused means that the home of To existed before, so undoing must not remove
+	// it.
 	Reused bool `json:"reused,omitempty"`
-	// OldPointer, OldWatcher and OldCommit are what was there before; empty:
-	// nothing was.
+	// OldPointer, OldWatcher and OldCommit are the previous values, empty if there
+	// were none.
 	OldPointer string `json:"old_pointer,omitempty"`
 	OldWatcher string `json:"old_watcher,omitempty"`
 	OldCommit  string `json:"old_commit,omitempty"`
 	WatcherPID int    `json:"watcher_pid,omitempty"`
 
-	// What is known of the failure beside what Progress says.
+	// These describe a failure, beside Progress.
 	KeepDownload    bool                  `json:"keep_download,omitempty"`
 	FailedState     agentapi.UpgradeState `json:"failed_state,omitempty"`
 	FailedTransient bool                  `json:"failed_for_now,omitempty"`
@@ -60,7 +60,7 @@ func (e *Executor) journalFile() steps.File {
 	return steps.File{Disk: e.Disk, Op: opJournal, Path: e.path(layout.JournalFile), Kind: journalKind, Version: recordVersion}
 }
 
-// readJournal returns nil when there is none. A damaged one counts as none.
+// readJournal returns the journal of an earlier process, or nil if there is none.
 func (e *Executor) readJournal() (*journal, error) { return steps.Read[journal](e.journalFile()) }
 
 func saveFailure(d disk.Disk, top string, f agentapi.UpgradeDetails) error {
@@ -71,7 +71,7 @@ func removeFailure(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, opFailure, layout.Path(top, layout.FailureFile))
 }
 
-// LastFailure is the failed upgrade to report, nil when there is none.
+// LastFailure returns the failed upgrade to report, or nil.
 func LastFailure(d disk.Disk, top string) (*agentapi.UpgradeDetails, error) {
 	return disk.FindRecord[agentapi.UpgradeDetails](d, opFailure, layout.Path(top, layout.FailureFile), failureKind, recordVersion)
 }
@@ -83,8 +83,8 @@ type FailedVersion struct {
 	At     time.Time `json:"at"`
 }
 
-// RememberFailed notes that a version was rolled back here. Noting it again
-// changes nothing.
+// RememberFailed adds a version to the list of those that were rolled back on this host.
+// Adding the same one again has no effect.
 func RememberFailed(d disk.Disk, top string, f FailedVersion) error {
 	list, err := failedVersions(d, top)
 	if err != nil && !errors.Is(err, disk.ErrDamaged) {
@@ -109,8 +109,8 @@ func failedVersions(d disk.Disk, top string) ([]FailedVersion, error) {
 	return list, err
 }
 
-// refuseFailed refuses a version that was rolled back here before. A damaged
-// list refuses nothing.
+// refuseFailed returns an error for a version that was rolled back on this host before.
+// It ignores a damaged list.
 func refuseFailed(d disk.Disk, top string, match func(manifest.Identity) bool) error {
 	list, err := failedVersions(d, top)
 	if err != nil && !errors.Is(err, disk.ErrDamaged) {

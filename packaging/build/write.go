@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// container is what tar and zip have in common here.
+// container is an archive of either format.
 type container interface {
 	// begin starts a member; its content, if any, is written to the result.
 	begin(e entry, at time.Time) (io.Writer, error)
@@ -95,8 +95,8 @@ func (z zipFile) begin(e entry, at time.Time) (io.Writer, error) {
 	return z.CreateHeader(h)
 }
 
-// copyContent writes a member's content. A file that is no longer what the
-// survey read would break the promise that the hash describes the contents.
+// copyContent writes a member's content. It fails if the file has changed since scan,
+// because the hash would not match the content.
 func copyContent(ctx context.Context, w io.Writer, e entry) error {
 	if e.file == nil {
 		_, err := io.Copy(w, bytes.NewReader(e.text))

@@ -1,15 +1,14 @@
-// Package disk is how Muster touches a file system when the outcome must
-// survive a crash. The agent, the watcher and the unpacker call it; it calls
-// nothing of ours.
+// Package disk provides the file-system operations whose result must survive a
+// crash. The agent, the watcher and the unpacker use it.
 //
-// Every operation carries a label (op), the reason it is made, such as
-// "marker" or "pointer". The label shows in errors, and it lets a test name the
-// one call that is to fail. Nothing here keeps state of its own, so a test may
-// hand each of many agents in one process a Disk of its own.
+// Every operation has a label (op) that gives its purpose, such as "marker" or
+// "pointer". Errors include the label, and a test selects the call to fail by it. The
+// package has no state, so a test may run many agents in one process, each with its
+// own Disk.
 //
-// Three shapes of durable write stand on the interface: [WriteFile] for whole
-// files, [WriteRecord] for small checksummed state that keeps its previous
-// copy, and [Point] for the one symbolic link that decides which version runs.
+// There are three durable writes: [WriteFile] for whole files, [WriteRecord] for
+// small checksummed state with a previous copy, and [Point] for the symbolic link
+// that determines which version runs.
 package disk
 
 import (
@@ -18,18 +17,18 @@ import (
 	"os"
 )
 
-// Disk is the set of file-system calls Muster makes where durability matters.
+// Disk is the set of file-system calls that durable operations need.
 // Paths are absolute or relative to the process, as for package os. An error
 // wraps the cause and names op and path.
 type Disk interface {
 	ReadFile(op, path string) ([]byte, error)
-	// OpenFile takes the flags of os.OpenFile.
+	// OpenFile accepts the flags of os.OpenFile.
 	OpenFile(op, path string, flag int, perm fs.FileMode) (File, error)
 	MkdirAll(op, path string, perm fs.FileMode) error
 	// Rename replaces to if it exists. It is durable only after SyncDir of
 	// the folder that holds to.
 	Rename(op, from, to string) error
-	// Remove and RemoveAll: a path that is not there is no error.
+	// Remove and RemoveAll return nil if path does not exist.
 	Remove(op, path string) error
 	RemoveAll(op, path string) error
 	Symlink(op, target, link string) error
@@ -39,10 +38,9 @@ type Disk interface {
 	// SyncDir makes the names in a folder durable: what was created, renamed
 	// or removed in it before the call survives a power cut after it.
 	SyncDir(op, path string) error
-	// OpenRoot opens a folder that writes cannot leave, whatever names are
-	// asked for.
+	// OpenRoot opens a folder that no name passed to the Root can leave.
 	OpenRoot(op, path string) (Root, error)
-	// Free is the number of bytes an unprivileged writer can still put on
+	// Free returns the number of bytes available to an unprivileged process on
 	// the file system that holds path.
 	Free(op, path string) (int64, error)
 }
@@ -58,7 +56,7 @@ type File interface {
 	Stat() (fs.FileInfo, error)
 }
 
-// Root is an open folder whose methods refuse every path that leaves it, also
+// Root is an open folder whose methods refuse every path that leaves it, directly or
 // through symbolic links; see os.Root.
 type Root interface {
 	MkdirAll(name string, perm fs.FileMode) error
@@ -69,7 +67,7 @@ type Root interface {
 	Close() error
 }
 
-// OS is the machine's own file system.
+// OS is the operating system's file system.
 type OS struct{}
 
 var _ Disk = OS{}
@@ -155,8 +153,8 @@ func (r osRoot) OpenFile(name string, flag int, perm fs.FileMode) (File, error) 
 func (r osRoot) SyncDir(name string) error { return wrap(r.op, syncDirIn(r.root, name)) }
 func (r osRoot) Close() error              { return wrap(r.op, r.root.Close()) }
 
-// Error is a failed operation with the label it was made under. The cause,
-// which names the path, is found by errors.Is and errors.As.
+// Error is a failed operation with its label. It wraps the cause, which names the
+// path.
 type Error struct {
 	Op  string
 	Err error

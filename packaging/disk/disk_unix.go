@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncDir: on macOS fsync stops at the drive's cache, and only F_FULLFSYNC
-// reaches the medium. Go's Sync makes that call there, for files as well, so one
-// line serves both systems.
+// syncDir syncs a folder. On macOS fsync stops at the drive's cache and only
+// F_FULLFSYNC reaches the medium; Go's Sync makes that call there.
 func syncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -38,6 +37,5 @@ func free(path string) (int64, error) {
 	return int64(st.Bavail) * int64(st.Bsize), nil
 }
 
-// rename is one step on every Unix file system: whoever looks finds the old or
-// the new.
+// rename is atomic on every Unix file system.
 func rename(from, to string) error { return os.Rename(from, to) }

@@ -17,13 +17,13 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// WriteFile replaces path by data as one step: readers see the old bytes or the
-// new ones, also after a power cut. The temporary file lies beside path, since a
-// rename does not cross file systems.
+// WriteFile replaces the content of path atomically: readers see the old bytes or the
+// new ones, also after a power cut. The temporary file is in the folder of path, since
+// a rename cannot cross file systems.
 func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
 	tmp := path + layout.NewSuffix
-	// A left-over of an interrupted write is worth nothing. It is removed, not
-	// truncated: its mode may let others read what is written now.
+	// A temporary file left by a crash is removed and not truncated, since its
+	// mode may let others read the new content.
 	if err := d.Remove(op, tmp); err != nil {
 		return err
 	}
@@ -47,18 +47,14 @@ func WriteFile(d Disk, op, path string, data []byte, perm fs.FileMode) error {
 	return d.SyncDir(op, filepath.Dir(path))
 }
 
-// Point makes the symbolic link at link point to target as one step. target is
-// taken relative to the folder of link, so that an installation can be moved.
+// Point atomically makes the symbolic link at link point to target, which is relative
+// to the folder of link so that an installation can be moved.
 //
-// On Linux and macOS rename(2) replaces one link by another without a moment in
-// between, and Sync of the folder makes it last. On Windows MoveFileEx replaces a
-// link to a file likewise. A symbolic link there wants the right to make one,
-// which a service has that runs as LocalSystem, an administrator has, and anybody
-// has in developer mode; without it the error is that of the system, and nothing
-// has changed. A junction would want no right, but leads to folders only, and its
-// path is absolute. The name of a program that runs cannot be taken by another
-// file, that of a link to it can: the system holds the program and not the link.
-// None of this is tested on Windows.
+// On Linux and macOS rename(2) replaces the link atomically. On Windows MoveFileEx
+// does so for a link to a file, even while the link's target runs. Creating a symbolic
+// link there requires a privilege, which LocalSystem and administrators have, and
+// every user in developer mode; without it Point returns the system's error and
+// changes nothing. Point is not tested on Windows.
 func Point(d Disk, op, target, link string) error {
 	tmp := link + layout.NewSuffix
 	if err := d.Remove(op, tmp); err != nil {
@@ -73,8 +69,8 @@ func Point(d Disk, op, target, link string) error {
 	return d.SyncDir(op, filepath.Dir(link))
 }
 
-// ErrDamaged says that neither a record nor its previous copy can be trusted.
-// Callers treat it as "there is no record": never as a reason not to start.
+// ErrDamaged is returned if neither a record nor its previous copy is valid. Callers
+// treat it like a missing record: it must never keep an agent from starting.
 var ErrDamaged = errors.New("record is damaged")
 
 // WriteRecord stores v as JSON under one header line that names the kind, the
@@ -83,7 +79,7 @@ var ErrDamaged = errors.New("record is damaged")
 //	muster-marker 1 sha256:5f2a…
 //	{ … }
 //
-// The record that was there before is kept beside it as path+".prev".
+// It keeps the previous record as path+".prev".
 func WriteRecord(d Disk, op, path, kind string, version int, v any) error {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -99,28 +95,27 @@ func WriteRecord(d Disk, op, path, kind string, version int, v any) error {
 	return WriteFile(d, op, path, data, 0o600)
 }
 
-// keepPrevious brings path+".prev" up to date before path is replaced.
+// keepPrevious updates path+".prev" before path is replaced.
 func keepPrevious(d Disk, op, path, kind string, version int) error {
 	old, err := d.ReadFile(op, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		// A copy without a record is what a power cut left of RemoveRecord. It
-		// must not stand in for the new record, should that be damaged.
+		// A power cut during RemoveRecord may leave a copy without a record. The
+		// copy must not replace the new record if that is damaged later.
 		return d.Remove(op, path+layout.PreviousSuffix)
 	}
 	if err == nil {
 		_, err = parseRecord(old, kind, version)
 	}
 	if err != nil {
-		// Only a sound record may become the previous copy: a damaged one
-		// would push out the last good state.
+		// A damaged record must not replace the last valid copy.
 		return nil
 	}
 	return WriteFile(d, op, path+layout.PreviousSuffix, old, 0o600)
 }
 
-// ReadRecord reads what WriteRecord wrote into v. It returns fs.ErrNotExist when
-// there is no record, and ErrDamaged when there is one but neither it nor its
-// previous copy is whole and of a format version up to version.
+// ReadRecord decodes a record that [WriteRecord] wrote into v, or its previous copy if
+// the record is not valid. It returns fs.ErrNotExist if there is no record, and
+// [ErrDamaged] if neither is valid and of a format version up to version.
 func ReadRecord(d Disk, op, path, kind string, version int, v any) error {
 	data, err := d.ReadFile(op, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,8 +140,8 @@ func ReadRecord(d Disk, op, path, kind string, version int, v any) error {
 	return nil
 }
 
-// FindRecord is [ReadRecord] for a record that need not be there: nil when it is
-// not.
+// FindRecord is [ReadRecord] for an optional record: it returns nil if there is
+// none.
 func FindRecord[T any](d Disk, op, path, kind string, version int) (*T, error) {
 	v := new(T)
 	err := ReadRecord(d, op, path, kind, version, v)
@@ -159,8 +154,8 @@ func FindRecord[T any](d Disk, op, path, kind string, version int) (*T, error) {
 	return v, nil
 }
 
-// RemoveRecord removes a record and its previous copy. The copy goes first: a
-// crash in between must not bring an older state back.
+// RemoveRecord removes a record and its previous copy. It removes the copy first, so
+// that a crash in between does not restore the older state.
 func RemoveRecord(d Disk, op, path string) error {
 	if err := d.Remove(op, path+layout.PreviousSuffix); err != nil {
 		return err
@@ -191,11 +186,11 @@ func parseRecord(data []byte, kind string, version int) ([]byte, error) {
 	return body, nil
 }
 
-// CopyTree copies the folders and regular files under from to to, which may
-// exist, and makes them durable. Sockets, links and locks are passed over: they
-// belong to the process that made them. So is a file that goes away while the
-// copy runs, as the temporary files of a living process do. A file that is in to
-// already is replaced as one step. A from that is not there copies nothing.
+// CopyTree copies the folders and regular files below from to to, which may exist,
+// and makes them durable. It skips sockets and links, which belong to the process
+// that made them, and files that disappear during the copy, as the temporary files of
+// a running process do. It replaces files that exist in to atomically. If from does
+// not exist, CopyTree does nothing.
 func CopyTree(d Disk, op, from, to string) error {
 	copied, err := copyFolder(d, op, from, to)
 	if err != nil || !copied {
@@ -204,7 +199,7 @@ func CopyTree(d Disk, op, from, to string) error {
 	return d.SyncDir(op, filepath.Dir(to))
 }
 
-// copyFolder leaves only the name of to itself to be made durable.
+// copyFolder is CopyTree without the sync of the folder that holds to.
 func copyFolder(d Disk, op, from, to string) (copied bool, err error) {
 	entries, err := d.ReadDir(op, from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -244,7 +239,7 @@ func copyFile(d Disk, op, from, to string) error {
 	if err != nil {
 		return wrapOnce(op, err)
 	}
-	// An older copy stays until the new one is whole: it may be the state of a
+	// An older copy stays until the new one is complete: it may be the state of a
 	// version that is about to run.
 	tmp := to + layout.NewSuffix
 	if err := d.Remove(op, tmp); err != nil {

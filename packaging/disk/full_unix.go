@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// IsFull says whether an operation failed for want of room: bytes, a quota, or
-// the number of files.
+// IsFull reports whether an operation failed because bytes, a quota or inodes ran
+// out.
 func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

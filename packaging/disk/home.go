@@ -11,17 +11,16 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// ErrInUse says that a link in the top folder leads into the home that was to be
-// removed.
+// ErrInUse is returned for a home that a link in the top folder leads into.
 var ErrInUse = errors.New("version is in use")
 
 const opRemove = "remove home"
 
-// RemoveHome removes a home. One that is not there is no error. A home that a
-// link in the top folder leads into is refused with [ErrInUse]: removing it
-// would leave the host without a program to start.
+// RemoveHome removes a home. It returns nil if the home does not exist, and
+// [ErrInUse] if a link in the top folder leads into it: removing it would leave the
+// host without a program to start.
 //
-// The home loses its name first, so that after a crash it is whole or absent.
+// The home is renamed first, so that after a crash it is complete or absent.
 func RemoveHome(d Disk, top, home string) error {
 	if err := removeHome(d, top, home); err != nil {
 		return fmt.Errorf("remove version %s: %w", home, err)
@@ -60,9 +59,9 @@ func removeHome(d Disk, top, home string) error {
 	return d.RemoveAll(opRemove, staging)
 }
 
-// refuseInUse resolves the links of the top folder, in whatever spelling:
-// through other links, absolute, or over a top folder that is itself a link. A
-// link whose end is gone counts by its text.
+// refuseInUse returns [ErrInUse] if a link in the top folder leads into the home:
+// relative or absolute, through other links, or through a top folder that is itself
+// a link. A dangling link counts as well.
 func refuseInUse(d Disk, top, home string) error {
 	top, err := filepath.Abs(top)
 	if err != nil {
@@ -84,7 +83,7 @@ func refuseInUse(d Disk, top, home string) error {
 		}
 		target, err := resolve(d, top, e.Name())
 		if errors.Is(err, errLoop) {
-			continue // nothing can be started through it
+			continue // no program can be started through it
 		}
 		if err != nil {
 			return err
@@ -96,8 +95,8 @@ func refuseInUse(d Disk, top, home string) error {
 	return nil
 }
 
-// within says whether a path is a folder or lies in it. On Windows and macOS two
-// spellings that differ in case are one name.
+// within reports whether path is dir or below it. On Windows and macOS names that
+// differ only in case are equal.
 func within(goos, path, dir string) bool {
 	if goos == "windows" || goos == "darwin" {
 		path, dir = strings.ToLower(path), strings.ToLower(dir)

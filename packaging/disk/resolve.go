@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// errLoop says that links lead to each other and nowhere else.
+// errLoop is returned for links that lead in a circle.
 var errLoop = errors.New("too many links, one leads to another")
 
-// maxLinks bounds the links followed on the way of one path, as kernels do.
+// maxLinks bounds the links followed for one path, as kernels do.
 const maxLinks = 40
 
-// resolve gives the one spelling of a path that has no links, dots or doubled
-// slashes in it, by asking the disk part by part. dir is such a spelling, and rest
-// is taken from there unless it is absolute. From the first part on that is not
-// there, the rest is taken as it stands.
+// resolve returns the path without links, dots and doubled slashes. dir is already
+// resolved, and rest is relative to it unless it is absolute. The part of the path
+// that does not exist is appended unchanged.
 func resolve(d Disk, dir, rest string) (string, error) {
 	dir, rest = fromRoot(dir, rest)
 	for links := 0; ; {
@@ -53,8 +52,9 @@ func resolve(d Disk, dir, rest string) (string, error) {
 	}
 }
 
-// fromRoot leaves dir for the root if path begins there. What is left of a path
-// on its way may begin with a slash too, and is not asked.
+// fromRoot returns the root in place of dir if path is absolute, and path relative
+// to it. Only whole paths and link targets are passed in: the remainder of a path may
+// begin with a slash without being absolute.
 func fromRoot(dir, path string) (from, rest string) {
 	if !filepath.IsAbs(path) {
 		return dir, path
@@ -63,7 +63,7 @@ func fromRoot(dir, path string) (from, rest string) {
 	return volume + string(filepath.Separator), path[len(volume):]
 }
 
-// firstPart cuts a path behind its first name.
+// firstPart splits a path after its first name.
 func firstPart(path string) (part, rest string) {
 	path = strings.TrimLeftFunc(path, isSlash)
 	if i := strings.IndexFunc(path, isSlash); i >= 0 {
@@ -72,5 +72,5 @@ func firstPart(path string) (part, rest string) {
 	return path, ""
 }
 
-// isSlash: Windows takes both.
+// isSlash reports whether r separates names. On Windows two characters do.
 func isSlash(r rune) bool { return r == '/' || r == filepath.Separator }

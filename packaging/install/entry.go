@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// MaxNameLength is the longest name one folder entry may have on every
-	// file system we run on, in bytes.
+	// MaxNameLength bounds the name of one folder entry in bytes. Every supported
+	// file system allows as much.
 	MaxNameLength = 255
 	// MaxPathLength bounds a whole path in bytes. Windows stops at 260 where
 	// long paths are off, Linux at 4096; real packages stay far below.
 	MaxPathLength = 1024
 )
 
-// checkedEntry is an entry whose name may be used.
+// checkedEntry is an entry that passed checkEntry.
 type checkedEntry struct {
 	name string // clean, slash-separated, as in the archive but without a leading ./
 	dir  bool
 	mode fs.FileMode // 0755 or 0644
 }
 
-// checkEntry is the gate between the archive library and everything else.
+// checkEntry checks an entry's name and type. Every entry passes it before anything
+// else sees the entry.
 func checkEntry(f archiver.FileInfo) (checkedEntry, error) {
 	name, err := cleanName(f.NameInArchive)
 	if err != nil {
@@ -45,9 +46,9 @@ func checkEntry(f archiver.FileInfo) (checkedEntry, error) {
 	return checkedEntry{name: name, dir: f.IsDir(), mode: mode}, nil
 }
 
-// cleanName refuses rather than repairs: a name that has two spellings would
-// pass a check under one and be written under the other. The one exception is
-// the leading ./ that `tar -C folder .` writes.
+// cleanName refuses a name that is not in its shortest form and does not repair it:
+// such a name would pass a check under one spelling and be written under the other.
+// The one exception is the leading ./ that `tar -C folder .` writes.
 func cleanName(raw string) (string, error) {
 	refuse := func(format string, args ...any) (string, error) {
 		return "", &RefusedError{raw, fmt.Sprintf(format, args...)}
@@ -84,7 +85,7 @@ func cleanName(raw string) (string, error) {
 	return name, nil
 }
 
-// forbiddenKind says why an entry may not be unpacked, whatever it is called.
+// forbiddenKind returns why an entry of its type must not be unpacked, or "".
 func forbiddenKind(f archiver.FileInfo) string {
 	switch h := f.Header.(type) {
 	case *tar.Header:
@@ -119,8 +120,8 @@ func forbiddenZip(h zip.FileHeader) string {
 		return "is a device or a pipe"
 	case h.Flags&encrypted != 0:
 		return "is encrypted"
-	// The archive library brings more methods, each with a decoder of its own
-	// to trust; packages need none of them.
+	// The archive library supports more methods, each with a decoder that would
+	// have to be trusted; packages need none of them.
 	case h.Method != zip.Store && h.Method != zip.Deflate:
 		return fmt.Sprintf("is compressed by method %d, want store or deflate", h.Method)
 	}

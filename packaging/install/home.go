@@ -13,17 +13,16 @@ import (
 
 const opReadHome = "read version"
 
-// ErrDamagedHome says that a versioned home is there but cannot be what its name
-// says. It stands for no version: callers neither start it nor take it for
-// another one. Where no link leads into it, disk.RemoveHome takes it away.
+// ErrDamagedHome is returned for a versioned home that exists but does not hold the
+// version its name says. Callers must not start it. disk.RemoveHome removes it unless
+// a link leads into it.
 var ErrDamagedHome = errors.New("installed version is damaged")
 
-// ReadHome tells which package a versioned home holds; home is relative to top
-// and slash-separated, as manifest.Package.Home gives it. It returns
-// fs.ErrNotExist when the home is not there, and [ErrDamagedHome] when its
-// manifest cannot be read (a power cut can leave a file of zeros), is one of
-// another home, or has no program beside it. Whether the program starts, it does
-// not ask.
+// ReadHome returns the package that a versioned home holds. home is relative to top
+// and slash-separated, as manifest.Package.Home returns it. The error is
+// fs.ErrNotExist if there is no such home, and [ErrDamagedHome] if its manifest cannot
+// be read (a power cut can leave a file of zeros), belongs to another home, or has no
+// program beside it. ReadHome does not check that the program starts.
 func ReadHome(d disk.Disk, top, home string) (manifest.Package, error) {
 	var none manifest.Package
 	if !layout.IsHome(home) {

@@ -1,17 +1,16 @@
-// Package install looks into packages and unpacks them into versioned homes.
-// The agent's upgrade and its installer call it, after package trust has said
-// that the archive may be installed; `muster package inspect` and the server's
-// upload look into packages with it.
+// Package install inspects packages and unpacks them into versioned homes. The
+// agent's upgrade and its installer call it after package trust has verified the
+// archive; `muster package inspect` and the server's upload inspect packages with
+// it.
 //
-// Archives are read by github.com/mholt/archiver/v4, which hands out names and
-// links as they stand in the archive, unchecked. So nothing but this package
-// imports it, every entry passes [checkEntry] before anything is done with it,
-// and files are written through a disk.Root that names cannot leave. Only
-// folders and regular files exist here.
+// Archives are read by github.com/mholt/archiver/v4, which returns names and links
+// from the archive unchecked. So no other package imports it, every entry passes
+// [checkEntry] first, and files are written through a disk.Root that names cannot
+// leave. Only folders and regular files are accepted.
 //
-// A home is whole or absent: it is unpacked and synced under another name in
-// the same folder, and renamed when complete. Every home has a manifest.yaml,
-// whether its package had one or is of the generation before.
+// A home is complete or absent: it is unpacked and synced under another name in the
+// same folder, and renamed when complete. Every home has a manifest.yaml, also if
+// its package is a legacy one without.
 package install
 
 import (
@@ -30,18 +29,18 @@ import (
 )
 
 var (
-	// ErrExists says that the home is there already. Homes are never written
-	// over, since one of them may be running.
+	// ErrExists is returned if the home exists already. Homes are never
+	// overwritten, since a version may be running from one.
 	ErrExists = errors.New("version is already installed")
-	// ErrDamaged says that the archive ends early or its checksums are wrong.
+	// ErrDamaged is returned if the archive is truncated or a checksum is wrong.
 	ErrDamaged = errors.New("archive is damaged: download or build it again")
-	// ErrNoSpace says that the disk cannot hold the unpacked package.
+	// ErrNoSpace is returned if the disk cannot hold the unpacked package.
 	ErrNoSpace = errors.New("not enough free disk space")
 )
 
-// RefusedError says which entry of an archive makes it unacceptable.
+// RefusedError names the entry that makes an archive unacceptable.
 type RefusedError struct {
-	Entry string // as it stands in the archive; empty for the archive as a whole
+	Entry string // name in the archive; empty for the archive as a whole
 	Why   string
 }
 
@@ -52,13 +51,13 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("package refused: entry %q %s", e.Entry, e.Why)
 }
 
-// Contents is what an archive holds.
+// Contents describes an archive.
 type Contents struct {
-	// Manifest has OS and Arch also where the archive's own does not say them,
-	// as far as its programs tell.
+	// Manifest has OS and Arch even if the archive's manifest lacks them, as far
+	// as its programs' headers give them.
 	Manifest *manifest.Manifest
-	// Legacy: the archive has no manifest. Manifest was made of the files that
-	// tell version and hash in such a package; see manifest.Legacy.
+	// Legacy means that the archive has no manifest. Manifest was derived from
+	// the files with version and hash of such a package; see manifest.Legacy.
 	Legacy       bool
 	Files        []Entry
 	UnpackedSize int64  // bytes of all files
@@ -75,13 +74,13 @@ type Entry struct {
 
 const opInspect = "inspect package"
 
-// Inspect reads a whole archive without writing anything. It fails on every
-// archive that [Unpack] would refuse for what is in it.
+// Inspect reads a whole archive without writing anything. It refuses every archive
+// whose content [Unpack] would refuse.
 func Inspect(ctx context.Context, archivePath string) (*Contents, error) {
 	return InspectOn(ctx, disk.OS{}, archivePath)
 }
 
-// InspectOn is Inspect for an archive on another disk than the machine's own.
+// InspectOn is Inspect for an archive on d.
 func InspectOn(ctx context.Context, d disk.Disk, archivePath string) (*Contents, error) {
 	f, err := d.OpenFile(opInspect, archivePath, os.O_RDONLY, 0)
 	if err != nil {

@@ -23,10 +23,10 @@ import (
 
 const opIntact = "check version"
 
-// digests are the SHA-256 of a home's files, by their place in it. They lie in
-// the home as they were at its installation, a line each as sha256sum writes
-// them: against disks and accidents, not against people, who could write them
-// too. A version is gone back to weeks after it was installed.
+// digests holds the SHA-256 of a home's files, by their path in the home. They are
+// stored in the home when it is installed, in the format of sha256sum, because a
+// rollback may start the version weeks later. They detect damage, not tampering:
+// whoever can write the files can write the digests.
 type digests map[string][sha256.Size]byte
 
 func (g digests) encode() []byte {
@@ -55,9 +55,9 @@ func parseDigests(text []byte) (digests, error) {
 	return g, lines.Err()
 }
 
-// CheckIntact is [ReadHome] for a home that is to be started: it also reads every
-// file, and returns [ErrDamagedHome] if one is not what was installed. A home from
-// before digests were kept passes.
+// CheckIntact is [ReadHome] for a home that is about to be started: it also reads
+// every file, and returns [ErrDamagedHome] if one differs from what was installed. A
+// home without digests passes: older versions installed none.
 func CheckIntact(ctx context.Context, d disk.Disk, top, home string) (manifest.Package, error) {
 	p, err := ReadHome(d, top, home)
 	if err == nil {
@@ -106,8 +106,8 @@ func digestOf(d disk.Disk, file string) (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// RecordDigests notes what the files of a folder are that is to become a home,
-// for [CheckIntact]. Unpack does so by itself.
+// RecordDigests writes the digests of a folder that is to become a home, for
+// [CheckIntact]. Unpack does so itself.
 func RecordDigests(d disk.Disk, folder string) error {
 	g := digests{}
 	if err := g.walk(d, folder, "."); err != nil {

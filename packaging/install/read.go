@@ -14,14 +14,14 @@ import (
 	"github.com/mholt/archiver/v4"
 )
 
-// archiveFile is what of a disk.File an archive is read by.
+// archiveFile is the part of disk.File that reading an archive needs.
 type archiveFile interface {
 	io.Reader
 	io.Seeker
 }
 
-// read calls visit for every entry in order. The content of an entry is valid
-// until visit returns. The format is told by the first bytes, never by a name.
+// read calls visit for every entry in order. The content of an entry is valid until
+// visit returns. The first bytes determine the format, never a name.
 func read(ctx context.Context, f archiveFile, l limits, visit func(checkedEntry, io.Reader) error) error {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -48,8 +48,8 @@ func read(ctx context.Context, f archiveFile, l limits, visit func(checkedEntry,
 	return &RefusedError{Why: "it is neither a tar.gz nor a zip file"}
 }
 
-// readTarGz limits what comes out of the decompressor, not only what the
-// entries hold: a tar file can hide any amount of zeros between them.
+// readTarGz limits the output of the decompressor, not only the content of the
+// entries: a tar file can hide any amount of zeros between them.
 func readTarGz(ctx context.Context, f archiveFile, b *budget, visit func(checkedEntry, io.Reader) error) error {
 	stream, err := archiver.Gz{}.OpenReader(contextReader{ctx, f})
 	if err != nil {
@@ -60,8 +60,7 @@ func readTarGz(ctx context.Context, f archiveFile, b *budget, visit func(checked
 	if err := (archiver.Tar{}).Extract(ctx, limited, b.handler(visit)); err != nil {
 		return err
 	}
-	// The tar ends before the stream does; the checksum stands at the end of
-	// the stream.
+	// The checksum is at the end of the stream, behind the end of the tar.
 	_, err = io.Copy(io.Discard, limited)
 	return err
 }
@@ -78,7 +77,7 @@ func readZip(ctx context.Context, f archiveFile, b *budget, visit func(checkedEn
 	})
 }
 
-// budget is what is left of the bounds while an archive is read.
+// budget holds what remains of the limits while an archive is read.
 type budget struct {
 	entries    int
 	maxEntries int
@@ -106,7 +105,7 @@ func (b *budget) handler(visit func(checkedEntry, io.Reader) error) archiver.Fil
 	}
 }
 
-// budgetReader fails once more bytes come out than the archive may become.
+// budgetReader fails once it has read more bytes than the archive may unpack to.
 type budgetReader struct {
 	r      io.Reader
 	budget *budget
@@ -121,8 +120,8 @@ func (l *budgetReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// damaged marks the errors that mean a broken archive, so that callers can tell
-// "fetch it again" from "never fetch it again" and from a failing disk.
+// damaged wraps errors that mean a broken archive with [ErrDamaged], so that callers
+// can distinguish an archive to fetch again from a refused one and a failing disk.
 func damaged(err error) error {
 	if err == nil || isRefused(err) {
 		return err
@@ -142,7 +141,7 @@ func damaged(err error) error {
 	return err
 }
 
-// contextReader ends a long read when its caller gives up.
+// contextReader fails when its context ends.
 type contextReader struct {
 	ctx context.Context //nolint:containedctx // lives as long as one read of an archive
 	r   io.Reader
@@ -166,13 +165,13 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxZipDirectory bounds in bytes what is read of a zip file before its first
-// entry: the directory, which the library keeps in memory whole. MaxEntries
-// entries with names of usual length take a tenth of it.
+// maxZipDirectory bounds in bytes the directory of a zip file, which the library
+// reads into memory before the first entry. MaxEntries entries with names of usual
+// length take a tenth of it.
 const maxZipDirectory = 16 << 20
 
-// seekingReaderAt gives zip the io.ReaderAt it wants of a file that can only
-// seek. One goroutine reads an archive, so there is nothing to lock.
+// seekingReaderAt implements the io.ReaderAt that zip needs on a file that can only
+// seek. It is not safe for concurrent use.
 type seekingReaderAt struct {
 	f             archiveFile
 	directory     int64 // what may still be read before directoryRead

@@ -7,14 +7,14 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// spareDivisor: a tenth more than the files have. File systems round every file
-// up to a block and keep books of their own, and the version that runs goes on
-// writing its logs and state meanwhile.
+// spareDivisor reserves a tenth more than the size of the files: file systems round
+// files up to blocks and store metadata, and the running version writes logs and
+// state meanwhile.
 const spareDivisor = 10
 
-// Need is how many bytes must be free for a package whose files have unpacked
-// bytes. [Unpack] asks for as much before it writes; whoever wants to know
-// earlier asks by the same rule.
+// Need returns how many bytes must be free for a package whose files have unpacked
+// bytes in total. [Unpack] checks it before it writes, and preflight checks use it
+// too.
 func Need(unpacked int64) int64 { return unpacked + unpacked/spareDivisor }
 
 func noSpace(p manifest.Package, dir string, unpacked, free int64) error {
@@ -22,9 +22,10 @@ func noSpace(p manifest.Package, dir string, unpacked, free int64) error {
 		ErrNoSpace, p.Identity(), Need(unpacked), Need(unpacked)>>20+1, dir, free, free>>20)
 }
 
-// outOfSpace gives a disk that ran full in the middle the name of one that was
-// too full to begin with: somebody else took the space meanwhile, or a quota or
-// the number of files ended it. The staging folder still stands when it looks.
+// outOfSpace wraps the error of a disk that filled during the unpack with
+// [ErrNoSpace]: another process used the space, or a quota or the number of inodes
+// ran out. It must be called before the staging folder is removed, so that it reports
+// the space that was free at the failure.
 func outOfSpace(d disk.Disk, err error, p manifest.Package, dir string, unpacked int64) error {
 	if !disk.IsFull(err) {
 		return err

@@ -24,14 +24,14 @@ const (
 	opReadPkg = "read package"
 )
 
-// Unpack brings the package in an archive to the host whose top folder is top,
-// and returns the package's description; its Home is then complete and durable,
-// and holds a manifest.yaml also where the archive brings none to put there.
-// It makes no link and starts nothing. Whatever fails, and whenever the machine
-// dies, no part of a home is left (a crash may leave a staging folder, which the next Unpack of that package removes).
+// Unpack unpacks an archive below the host's top folder and returns the package's
+// description. Its Home is then complete and durable, and holds a manifest.yaml even
+// if the archive has none. Unpack makes no link and starts nothing. After an error or
+// a crash no part of a home is left; a crash may leave a staging folder, which the
+// next Unpack of that package removes.
 //
-// Unpack does not ask whether the archive may be trusted, nor whether the
-// package fits the host: see package trust and manifest.Package.Fits.
+// Unpack checks neither that the archive is trusted nor that the package fits the
+// host: see package trust and manifest.Package.Fits.
 func Unpack(ctx context.Context, d disk.Disk, archivePath, top string) (manifest.Package, error) {
 	p, err := unpack(ctx, d, archivePath, top, defaultLimits())
 	if err != nil {
@@ -78,13 +78,14 @@ func unpack(ctx context.Context, d disk.Disk, archivePath, top string, l limits)
 		return none, errors.Join(err, d.RemoveAll(opUnpack, staging))
 	}
 	if err := d.SyncDir(opUnpack, filepath.Dir(home)); err != nil {
-		// Whole, but perhaps gone after a power cut: so it does not count.
+		// A power cut could undo the rename, so the home must not be used.
 		return none, errors.Join(err, d.RemoveAll(opUnpack, home))
 	}
 	return p, nil
 }
 
-// prepare refuses what can be known not to work before anything is written.
+// prepare makes the data folder, and refuses a home that exists and a disk without
+// enough space.
 func prepare(d disk.Disk, top string, p manifest.Package, size int64) error {
 	home := layout.Path(top, p.Home())
 	switch _, err := d.Lstat(opUnpack, home); {
@@ -109,8 +110,8 @@ func prepare(d disk.Disk, top string, p manifest.Package, size int64) error {
 	return nil
 }
 
-// stage fills a fresh folder and makes everything in it durable. The folder
-// itself is left to the caller, also after an error.
+// stage creates an empty folder and calls fill on it. The caller renames or removes
+// the folder, also after an error.
 func stage(d disk.Disk, staging string, fill func(disk.Root) error) (err error) {
 	if err := d.RemoveAll(opUnpack, staging); err != nil {
 		return err
@@ -126,14 +127,14 @@ func stage(d disk.Disk, staging string, fill func(disk.Root) error) (err error) 
 	return fill(root)
 }
 
-// writer puts entries into the staging folder. It runs during the second
-// reading of an archive whose every entry has passed the first.
+// writer writes entries into the staging folder. It runs during the second reading
+// of the archive, after scan has accepted every entry.
 type writer struct {
 	root     disk.Root
-	contents *contents // of the first reading
-	left     int       // files still to come
+	contents *contents // result of scan
+	left     int       // files not yet read
 	folders  map[string]bool
-	digests  digests // of what was written so far
+	digests  digests // of the files written so far
 }
 
 func (w *writer) visit(e checkedEntry, content io.Reader) error {
@@ -182,13 +183,13 @@ func (w *writer) writeFile(name string, mode fs.FileMode, content io.Reader) err
 	return errors.Join(err, f.Close())
 }
 
-// finish makes the names durable, as writeFile did with the contents. The
-// deepest folders come first, so that no folder promises more than there is.
+// finish syncs the folders, whose files writeFile has synced. It begins with the
+// deepest, so that a durable folder has only durable entries.
 func (w *writer) finish() error {
 	if w.left != 0 {
 		return errors.New("the archive changed while it was read")
 	}
-	// A folder sorts before what is in it, so backwards is deepest first.
+	// A folder sorts before its subfolders, so the reverse order is deepest first.
 	folders := slices.Sorted(maps.Keys(w.folders))
 	slices.Reverse(folders)
 	for _, dir := range append(folders, ".") {

@@ -2,5 +2,5 @@
 
 package layout
 
-// exe ends the names of programs where a system wants that.
+// exe is the suffix of program names.
 const exe = ""

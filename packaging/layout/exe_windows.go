@@ -1,5 +1,5 @@
 package layout
 
-// exe ends the names of programs, and so of the links that start them: Windows
-// starts nothing by a name without it.
+// exe is the suffix of program names, and of the links to programs: Windows starts
+// only files with this suffix.
 const exe = ".exe"

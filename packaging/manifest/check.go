@@ -13,35 +13,35 @@ import (
 
 // Bounds of a check.
 const (
-	// MaxChecks: each runs once an interval beside what it checks.
+	// MaxChecks bounds the load of the checks, each of which runs once an interval.
 	MaxChecks = 20
-	// MaxCheckTimeout keeps one slow check from holding up the verdict.
+	// MaxCheckTimeout keeps a slow check from delaying the verdict.
 	MaxCheckTimeout = time.Minute
-	// DefaultCheckTimeout: a local question is answered in less, or not at all.
+	// DefaultCheckTimeout is long for a local request.
 	DefaultCheckTimeout = 5 * time.Second
-	// MaxCheckName: it stands in reasons and in what an operator reads.
+	// MaxCheckName keeps names short in messages.
 	MaxCheckName = 64
-	// DefaultCheckThreshold is failures in a row before a check counts as
-	// failed: one is bad luck, two may be a restart.
+	// DefaultCheckThreshold is the number of consecutive failures after which a
+	// check has failed: one may be chance, two a restart.
 	DefaultCheckThreshold = 3
 )
 
-// Check is a question of the package's own to the version that runs: the watcher
-// asks it while it judges that version. Exactly one of Exec, HTTP and TCP is set.
+// Check is a health check that a package defines. The watcher runs it while it
+// observes that version. Exactly one of Exec, HTTP and TCP is set.
 type Check struct {
 	Name string `yaml:"name" json:"name"`
 	// Exec is a program and its arguments, run without a shell in the versioned
-	// home; exit status 0 passes. A path that is not absolute is taken from the
+	// home; exit status 0 passes. A relative path is relative to the
 	// versioned home.
 	Exec []string `yaml:"exec,omitempty" json:"exec,omitempty"`
 	// HTTP is a URL on this host that passes with a 2xx answer. Redirects are
-	// followed to the same host only; who answers to https is not verified.
+	// followed to the same host only; certificates are not verified.
 	HTTP string `yaml:"http,omitempty" json:"http,omitempty"`
-	// TCP is host:port that passes when it takes a connection.
+	// TCP is host:port that passes when it accepts a connection.
 	TCP string `yaml:"tcp,omitempty" json:"tcp,omitempty"`
-	// Timeout of one try; 0 means DefaultCheckTimeout.
+	// Timeout of one attempt; 0 means DefaultCheckTimeout.
 	Timeout time.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
-	// Threshold is how many tries in a row must fail; 0 means
+	// Threshold is how many attempts in a row must fail; 0 means
 	// DefaultCheckThreshold.
 	Threshold int `yaml:"threshold,omitempty" json:"threshold,omitempty"`
 }
@@ -53,7 +53,7 @@ func (c Check) WithDefaults() Check {
 	return c
 }
 
-// Validate says what is wrong with a check, or nil.
+// Validate returns an error if the check is invalid.
 func (c Check) Validate() error {
 	kinds := 0
 	for _, set := range []bool{len(c.Exec) > 0, c.HTTP != "", c.TCP != ""} {
@@ -88,9 +88,9 @@ func (c Check) Validate() error {
 	return nil
 }
 
-// isWebURL and isHostPort look no further than an author's slips go: what asks the
-// check says the rest. Package net would bring the network to all who only read
-// manifests.
+// isWebURL, like isHostPort, only catches an author's mistakes: the watcher reports
+// the rest when it runs the check. Neither uses package net, which packages that only
+// read manifests should not link.
 func isWebURL(s string) bool {
 	rest, plain := strings.CutPrefix(s, "http://")
 	if !plain {
@@ -102,7 +102,7 @@ func isWebURL(s string) bool {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		rest = rest[:i]
 	}
-	// Who asks with a password would have it quoted in reasons.
+	// A password in the URL would appear in messages.
 	return rest != "" && !strings.Contains(rest, "@") && !strings.ContainsFunc(s, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r)
 	})

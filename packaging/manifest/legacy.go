@@ -9,37 +9,37 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// A package of the generation before manifests tells of itself in two small
-// files: which version it is beside its program, which build at its top.
+// A package without a manifest is described by two small files: its version is beside
+// its program, its hash at its top.
 const (
-	// LegacyVersionFile lies beside the program and holds the version as an
-	// operator types it: 1.1.0 or 1.1.0-SNAPSHOT.
+	// LegacyVersionFile is beside the program and holds the full version: 1.1.0 or
+	// 1.1.0-SNAPSHOT.
 	LegacyVersionFile = "package.version"
 	// MaxLegacyFile bounds each of the two files in bytes: a version has at
 	// most 100 characters, a hash 128.
 	MaxLegacyFile = 256
 )
 
-// LegacyCommitFiles are the names under which the hash may stand at the top of
-// such a package: ours, and the one of packages made for Elastic Agent.
+// LegacyCommitFiles returns the names of the file with the hash at the top of a
+// package: Muster's, and that of packages made for Elastic Agent.
 func LegacyCommitFiles() []string {
 	return []string{".muster-agent.active.commit", ".elastic-agent.active.commit"}
 }
 
-// legacyPrograms name the homes: data/<program>-<first 6 digits of the hash>.
-// There is no version in the name.
+// legacyPrograms returns the programs after which homes are named:
+// data/<program>-<first 6 digits of the hash>.
 func legacyPrograms() []string { return []string{"muster-agent", "elastic-agent"} }
 
-// Legacy is what a package without a manifest tells of itself.
+// Legacy holds the files that describe a package without a manifest.
 type Legacy struct {
 	Home       string // the folder that holds LegacyVersionFile, inside the package
-	Version    []byte // what LegacyVersionFile holds
-	CommitFile string // the name it has
-	Commit     []byte // what it holds
+	Version    []byte // the content of LegacyVersionFile
+	CommitFile string // one of LegacyCommitFiles
+	Commit     []byte // the content of CommitFile
 }
 
-// Manifest is the manifest such a package would have had. OS and Arch are left
-// open: the files do not tell. An error names the file it is about.
+// Manifest returns the manifest for such a package. OS and Arch are empty, since the
+// files do not contain them. An error names the file that is invalid.
 func (l Legacy) Manifest() (*Manifest, error) {
 	full, err := legacyText(l.Version)
 	if err != nil {
@@ -65,8 +65,8 @@ func (l Legacy) Manifest() (*Manifest, error) {
 	return m, m.Validate()
 }
 
-// legacyText is the one line of a file. A power cut leaves files of zeros, which
-// must not pass for anything.
+// legacyText returns the one line of a file. It refuses a file of zeros, as a power
+// cut leaves them.
 func legacyText(content []byte) (string, error) {
 	text := strings.TrimSpace(string(content))
 	switch {
@@ -80,8 +80,8 @@ func legacyText(content []byte) (string, error) {
 	return text, nil
 }
 
-// checkLegacyHome: the name and the hash must say the same, or two builds could
-// claim one home.
+// checkLegacyHome checks that the home's name ends in the hash, so that two builds
+// cannot use one home.
 func checkLegacyHome(home, hash string) error {
 	var want []string
 	for _, program := range legacyPrograms() {
@@ -93,16 +93,16 @@ func checkLegacyHome(home, hash string) error {
 	return fmt.Errorf("%s lies in %q, want %s by the hash", LegacyVersionFile, home, strings.Join(want, " or "))
 }
 
-// LegacyVersionHome says whether a package's file is a LegacyVersionFile where a
-// program may lie beside it, and in which folder.
+// LegacyVersionHome reports whether name is a LegacyVersionFile in a folder of data/,
+// and returns the folder.
 func LegacyVersionHome(name string) (home string, ok bool) {
 	home, base := path.Split(name)
 	home = strings.TrimSuffix(home, "/")
 	return home, base == LegacyVersionFile && path.Dir(home) == layout.DataDir
 }
 
-// ProgramName is the file name of a program for a system given by Go's name:
-// muster-agent, on Windows muster-agent.exe.
+// ProgramName returns the file name of a program on the system goos: muster-agent, on
+// Windows muster-agent.exe.
 func ProgramName(goos, program string) string {
 	if goos == "windows" {
 		return program + ".exe"

@@ -1,10 +1,9 @@
-// Package manifest is the file manifest.yaml that every package carries: which
-// version it holds and where its files go on a host. The builder writes it, the
-// unpacker and the running agent read it. The whole format is in this file, the
-// order of versions in the one beside it.
+// Package manifest defines the file manifest.yaml of a package: which version it holds
+// and where its files go on a host. The builder writes it, the unpacker and the running
+// agent read it.
 //
-// Two spellings of the version line are understood: muster/v1, which adds the
-// platform, and co.elastic.agent/v1, where a package fits any platform.
+// There are two formats: muster/v1, which has the platform, and co.elastic.agent/v1,
+// whose packages fit any platform.
 package manifest
 
 import (
@@ -26,58 +25,58 @@ import (
 const (
 	// FileName is the manifest's name at the top of a package.
 	FileName = "manifest.yaml"
-	// Kind is the only kind there is.
+	// Kind is the only value of the field kind.
 	Kind = "PackageManifest"
 
-	// APIVersion is what Muster writes.
+	// APIVersion is the version that Muster writes.
 	APIVersion = "muster/v1"
-	// ElasticAPIVersion is read as well.
+	// ElasticAPIVersion is accepted as well.
 	ElasticAPIVersion = "co.elastic.agent/v1"
 
-	// MaxSize bounds a manifest. A real one has some 500 bytes; the bound only
-	// keeps a hostile archive from filling memory.
+	// MaxSize bounds a manifest in bytes. A real one has some 500; the bound keeps
+	// a hostile archive from filling memory.
 	MaxSize = 64 << 10
-	// HashLength is how much of a hash goes into the name of a versioned home,
-	// as in data/muster-agent-1.1.0-3f2a9c.
+	// HashLength is the number of the hash's digits in the name of a versioned
+	// home, as in data/muster-agent-1.1.0-3f2a9c.
 	HashLength = 6
 )
 
-// Manifest is the file.
+// Manifest is the content of the file.
 type Manifest struct {
 	APIVersion string  `yaml:"version"`
 	Kind       string  `yaml:"kind"`
 	Package    Package `yaml:"package"`
 }
 
-// Package describes what an archive holds.
+// Package describes the content of an archive.
 type Package struct {
-	// Version is the version of record: what an agent started from this
-	// package reports, whatever was compiled into its binary.
+	// Version is what an agent started from this package reports, whatever was
+	// compiled into its binary.
 	Version  string `yaml:"version"`
 	Snapshot bool   `yaml:"snapshot"`
-	// Hash tells builds of one version apart: 6 or more lower-case
-	// hexadecimal digits, usually a commit.
+	// Hash distinguishes builds of one version: 6 or more lower-case hexadecimal
+	// digits, usually a commit.
 	Hash string `yaml:"hash"`
 	// OS and Arch are Go's names (linux, amd64). Empty fits any.
 	OS   string `yaml:"os,omitempty"`
 	Arch string `yaml:"arch,omitempty"`
 	// VersionedHome is the folder inside the package that holds the program.
 	VersionedHome string `yaml:"versioned-home"`
-	// PathMappings say which path of the package becomes which path under the
-	// top folder of a host: prefix to prefix, first match wins.
+	// PathMappings map prefixes of paths in the package to prefixes of paths under
+	// the top folder of a host. The first match wins.
 	PathMappings []map[string]string `yaml:"path-mappings,omitempty"`
-	// Checks are asked of this version while the watcher judges it.
+	// Checks are run by the watcher while it observes this version.
 	Checks []Check `yaml:"checks,omitempty"`
 }
 
-// Identity is what makes two packages the same or not.
+// Identity identifies a package: two packages with the same Identity are the same.
 type Identity struct {
 	Version  string `json:"version"`
 	Snapshot bool   `json:"snapshot"`
 	Hash     string `json:"hash"`
 }
 
-// String is the identity as it stands in folder names: 1.1.0-SNAPSHOT-3f2a9c.
+// String returns the identity as in folder names: 1.1.0-SNAPSHOT-3f2a9c.
 func (id Identity) String() string {
 	s := id.FullVersion()
 	if id.Hash != "" {
@@ -86,7 +85,7 @@ func (id Identity) String() string {
 	return s
 }
 
-// FullVersion is the version as an operator types it: 1.1.0 or 1.1.0-SNAPSHOT.
+// FullVersion returns the version as an operator types it: 1.1.0 or 1.1.0-SNAPSHOT.
 func (id Identity) FullVersion() string {
 	if id.Snapshot {
 		return id.Version + "-SNAPSHOT"
@@ -94,7 +93,7 @@ func (id Identity) FullVersion() string {
 	return id.Version
 }
 
-// ShortHash is the first [HashLength] digits of the hash.
+// ShortHash returns the first [HashLength] digits of the hash.
 func (id Identity) ShortHash() string { return id.Hash[:min(len(id.Hash), HashLength)] }
 
 // Identity returns the package's (version, snapshot, hash).
@@ -102,11 +101,11 @@ func (p Package) Identity() Identity {
 	return Identity{Version: p.Version, Snapshot: p.Snapshot, Hash: p.Hash}
 }
 
-// FullVersion is the version with -SNAPSHOT where the package is one: what an
-// operator types and an agent reports.
+// FullVersion returns the version as an operator types it and an agent reports it:
+// 1.1.0 or 1.1.0-SNAPSHOT.
 func (p Package) FullVersion() string { return p.Identity().FullVersion() }
 
-// Fits says whether the package runs on a platform given by Go's names.
+// Fits returns an error if the package is for another platform than goos/goarch.
 func (p Package) Fits(goos, goarch string) error {
 	if (p.OS != "" && p.OS != goos) || (p.Arch != "" && p.Arch != goarch) {
 		return fmt.Errorf("package is for %s/%s, this host is %s/%s", cmp.Or(p.OS, "any"), cmp.Or(p.Arch, "any"), goos, goarch)
@@ -114,24 +113,23 @@ func (p Package) Fits(goos, goarch string) error {
 	return nil
 }
 
-// ArchiveName is the file name a package has at every source:
+// ArchiveName returns a package's file name at every source:
 // muster-agent-<version>-<os>-<arch>.<format>, format being "tar.gz" or "zip".
 func ArchiveName(fullVersion, goos, goarch, format string) string {
 	return fmt.Sprintf(layout.HomePrefix+"%s-%s-%s.%s", fullVersion, goos, goarch, format)
 }
 
-// Map gives the place of a package file below a host's top folder, both
-// slash-separated and relative. ok is false for a file that no mapping and no
-// data/ prefix puts anywhere, and for a name that is not a clean path inside the
-// package, since a ".." after a mapped prefix would lead out of the host's data/:
-// such files are not unpacked.
+// Map returns the path of a package's file below a host's top folder, both
+// slash-separated and relative. ok is false for a file that is not unpacked: one that
+// neither a mapping nor the prefix data/ covers, and one whose name is not a clean
+// path inside the package, since a ".." after a mapped prefix would leave the host's
+// data/.
 func (p Package) Map(name string) (mapped string, ok bool) {
 	if !localPath(name) {
 		return "", false
 	}
 	for _, m := range p.PathMappings {
-		// One entry may hold several prefixes; the longest decides, since a
-		// map has no order.
+		// A map has no order, so the longest prefix of one entry wins.
 		var from string
 		for prefix := range m {
 			if (name == prefix || strings.HasPrefix(name, prefix+"/")) && len(prefix) > len(from) {
@@ -148,7 +146,7 @@ func (p Package) Map(name string) (mapped string, ok bool) {
 	return "", false
 }
 
-// Home is the versioned home below a host's top folder.
+// Home returns the path of the versioned home below a host's top folder.
 func (p Package) Home() string {
 	home, _ := p.Map(p.VersionedHome)
 	return home
@@ -156,11 +154,11 @@ func (p Package) Home() string {
 
 var (
 	hashForm = regexp.MustCompile(`^[0-9a-f]{6,128}$`)
-	// Platforms become part of file names.
+	// platformForm restricts names that become part of file names.
 	platformForm = regexp.MustCompile(`^[a-z0-9]{1,32}$`)
 )
 
-// Validate checks every field and names those that are wrong.
+// Validate returns an error that names all invalid fields.
 func (m *Manifest) Validate() error {
 	var errs []error
 	bad := func(field, format string, args ...any) {
@@ -211,8 +209,8 @@ func (m *Manifest) Validate() error {
 			bad(fmt.Sprintf("package.checks[%d]", i), "%q: %v", c.Name, err)
 		}
 	}
-	// The clean-up of old versions removes whole homes, so a home must never
-	// hold, or lie in, another one.
+	// The clean-up of old versions removes whole homes, so no home may contain
+	// another one.
 	if home := p.Home(); len(errs) == 0 && !layout.IsHome(home) {
 		bad("package.versioned-home", "becomes %q, want data/<folder>", home)
 	}
@@ -224,9 +222,8 @@ func localPath(p string) bool {
 		!strings.HasPrefix(p, "../") && !strings.ContainsAny(p, `\:`) && !strings.ContainsFunc(p, unicode.IsControl)
 }
 
-// Parse reads and validates a manifest. Unknown keys of a muster/v1 file are
-// refused by name; those of a co.elastic.agent/v1 file are passed over, since
-// that format grows without us.
+// Parse reads and validates a manifest. It refuses unknown keys of a muster/v1 file,
+// and ignores those of a co.elastic.agent/v1 file, whose format others extend.
 func Parse(r io.Reader) (*Manifest, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
@@ -250,7 +247,7 @@ func Parse(r io.Reader) (*Manifest, error) {
 	return &m, nil
 }
 
-// Encode renders a manifest that Parse accepts.
+// Encode returns a manifest that Parse accepts.
 func (m *Manifest) Encode() ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err

@@ -11,12 +11,13 @@ import (
 	goversion "github.com/hashicorp/go-version"
 )
 
-// versionForm is stricter than the library under ParseVersion, which also takes
-// "9.1", "v9.1.0" and "09.1.0": two spellings of one version would be two
-// archive names and two homes.
+// versionForm is stricter than the library that ParseVersion uses, which also accepts
+// "9.1", "v9.1.0" and "09.1.0": two spellings of one version would give two archive
+// names and two homes.
 var versionForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
-// maxVersionLength keeps archive and folder names far below what file systems take.
+// maxVersionLength keeps archive and folder names far below the limits of file
+// systems.
 const maxVersionLength = 100
 
 // ParseVersion parses a semantic version with exactly three numbers.
@@ -31,21 +32,20 @@ func ParseVersion(s string) (*goversion.Version, error) {
 	return v, nil
 }
 
-// SplitSnapshot parts the spelling an operator types, 1.1.0-SNAPSHOT, into
-// version and flag.
+// SplitSnapshot splits a full version such as 1.1.0-SNAPSHOT into version and flag.
 func SplitSnapshot(full string) (version string, snapshot bool) {
 	return strings.CutSuffix(full, "-SNAPSHOT")
 }
 
-// SortVersions orders full versions newest first; what does not parse goes last.
+// SortVersions sorts full versions, newest first and invalid ones last.
 func SortVersions(versions []string) {
 	slices.SortFunc(versions, func(a, b string) int {
 		return cmp.Or(strings.Compare(VersionKey(b), VersionKey(a)), strings.Compare(b, a))
 	})
 }
 
-// CompareVersions orders two full versions as Semantic Versioning does. Build
-// metadata counts when all else is equal, since a rebuilt package is a newer one.
+// CompareVersions compares two full versions by Semantic Versioning. If all else is
+// equal it compares the build metadata, since a rebuilt package is newer.
 func CompareVersions(a, b string) (int, error) {
 	for _, v := range []string{a, b} {
 		if _, err := ParseVersion(v); err != nil {
@@ -55,12 +55,11 @@ func CompareVersions(a, b string) (int, error) {
 	return strings.Compare(VersionKey(a), VersionKey(b)), nil
 }
 
-// VersionKey is a text that sorts as versions do: for stores that can only
-// compare text. What is no version sorts first.
+// VersionKey returns a text that sorts as versions do, for stores that can only
+// compare text. The key of an invalid version is empty and sorts first.
 //
-// It is also how [CompareVersions] compares. The library's own order of
-// prereleases goes in a circle (rc < rc.1 < rc.a < rc), so nothing can be sorted
-// by it.
+// [CompareVersions] compares keys too, because the library's order of prereleases is
+// not transitive (rc < rc.1 < rc.a < rc).
 func VersionKey(version string) string {
 	v, err := ParseVersion(version)
 	if err != nil {
@@ -71,19 +70,20 @@ func VersionKey(version string) string {
 		key.WriteString(numberKey(strconv.FormatInt(n, 10)))
 	}
 	key.WriteString(prereleaseKey(v.Prerelease()))
-	// Behind a character below all that stand in a prerelease, so that the end
-	// of one sorts before its continuation. build10 is above build2.
+	// The space sorts below all characters of a prerelease, so that a prerelease
+	// sorts before one that continues it. The length makes build10 sort above
+	// build2.
 	meta := v.Metadata()
 	fmt.Fprintf(&key, " %04d%s", len(meta), meta)
 	return key.String()
 }
 
-// numberKey sorts digits as numbers: the longer is the larger. A version has at
-// most 100 characters, so two digits tell the length.
+// numberKey returns a text that sorts as the number does. Two digits are enough for
+// the length, since a version has at most 100 characters.
 func numberKey(digits string) string { return fmt.Sprintf("%02d%s", len(digits), digits) }
 
-// prereleaseKey begins with a digit that says what comes: a number, then a word,
-// then, above both, no prerelease at all.
+// prereleaseKey prefixes each part with a digit, so that numbers sort below words, and
+// both below no prerelease at all.
 func prereleaseKey(pre string) string {
 	if pre == "" {
 		return "3"

@@ -5,13 +5,14 @@ import (
 	"io"
 )
 
-// Fetch gets a small file that lies beside the archive at its source, by name.
+// Fetch returns a small file from beside the archive at its source, by name.
 type Fetch func(ctx context.Context, name string) ([]byte, error)
 
-// Authority says, before an archive is downloaded, what it has to be.
+// Authority states the size and digest an archive must have, before the archive
+// is downloaded.
 type Authority interface {
-	// Expect learns what the trusted publishers say about the archive of that
-	// name. Any error means that it may not be installed.
+	// Expect returns what the trusted publishers say about the archive called
+	// fileName. Any error means that the archive must not be installed.
 	Expect(ctx context.Context, fileName string, beside Fetch) (*Expectation, error)
 }
 
@@ -23,10 +24,11 @@ type Expectation struct {
 	// SHA512 of the archive in hexadecimal; empty where it is known only by its
 	// signature.
 	SHA512 string
-	// Floor is the lowest full version a host may be moved to, except back by
-	// an operator's word; empty when there is none.
+	// Floor is the lowest full version that may be installed; a rollback that an
+	// operator orders may go below it. Empty means that there is no floor.
 	Floor string
-	// Verify reads the archive to its end. Any error means no.
+	// Verify reads the archive to its end. Any error means that the archive must
+	// not be installed.
 	Verify func(archive io.Reader) (Statement, error)
 }
 

@@ -9,10 +9,10 @@ import (
 	"aead.dev/minisign"
 )
 
-// PublicKey is a publisher's key as a host trusts it.
+// PublicKey is a publisher's public key.
 type PublicKey struct{ key minisign.PublicKey }
 
-// ParsePublicKey takes the bare key ("RW…") or the text of a .pub file.
+// ParsePublicKey parses a bare key ("RW…") or the text of a .pub file.
 func ParsePublicKey(text string) (PublicKey, error) {
 	var key minisign.PublicKey
 	trimmed := strings.TrimSpace(text)
@@ -25,7 +25,7 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	return PublicKey{key}, nil
 }
 
-// firstLine keeps what was given short enough for a message.
+// firstLine shortens s for use in an error message.
 func firstLine(s string) string {
 	const enough = 60
 	s, _, _ = strings.Cut(s, "\n")
@@ -35,16 +35,16 @@ func firstLine(s string) string {
 	return s
 }
 
-// String is the key as it is typed and stored: RW and more base64.
+// String returns the key in base64, which begins with RW.
 func (k PublicKey) String() string { return k.key.String() }
 
-// ID is the key's short name: 16 hexadecimal digits, as minisign prints them.
+// ID returns the key's id as minisign prints it: 16 hexadecimal digits.
 func (k PublicKey) ID() string { return keyID(k.key.ID()) }
 
-// Equal says whether two keys are the same.
+// Equal reports whether k and other are the same key.
 func (k PublicKey) Equal(other PublicKey) bool { return k.key.Equal(other.key) }
 
-// File is the text of a .pub file.
+// File returns the text of a .pub file.
 func (k PublicKey) File() []byte {
 	return fmt.Appendf(nil, "untrusted comment: minisign public key %s\n%s\n", k.ID(), k)
 }
@@ -55,8 +55,8 @@ func keyID(id uint64) string { return fmt.Sprintf("%016X", id) }
 // to a server or a host.
 type PrivateKey struct{ key minisign.PrivateKey }
 
-// GenerateKey makes a pair of keys; rand is crypto/rand.Reader, or in a test a
-// source that repeats.
+// GenerateKey generates a pair of keys. rand is crypto/rand.Reader, or in a test
+// a deterministic reader.
 func GenerateKey(rand io.Reader) (PublicKey, PrivateKey, error) {
 	pub, priv, err := minisign.GenerateKey(rand)
 	if err != nil {
@@ -65,14 +65,14 @@ func GenerateKey(rand io.Reader) (PublicKey, PrivateKey, error) {
 	return PublicKey{pub}, PrivateKey{priv}, nil
 }
 
-// Public is the key that checks what k signs.
+// Public returns the key that verifies the signatures of k.
 func (k PrivateKey) Public() PublicKey {
 	return PublicKey{k.key.Public().(minisign.PublicKey)}
 }
 
 // Sign reads the archive to its end and returns the text of its signature file,
-// good only for an archive of that name. The same archive, name and key give
-// the same text: no time is written, so a release can be repeated and compared.
+// which is valid only for an archive of that name. The text holds no time, so the
+// same archive, name and key give the same text and a release can be reproduced.
 func (k PrivateKey) Sign(fileName string, archive io.Reader) ([]byte, error) {
 	if err := checkFileName(fileName); err != nil {
 		return nil, err
@@ -85,17 +85,17 @@ func (k PrivateKey) Sign(fileName string, archive io.Reader) ([]byte, error) {
 }
 
 var (
-	// ErrNoPassword says that a key file was to be written or read without
-	// the password it needs.
+	// ErrNoPassword is returned when a key file cannot be written or read
+	// without a password and none was given.
 	ErrNoPassword = errors.New("a password is needed")
-	// ErrWrongPassword says that a key file does not open.
+	// ErrWrongPassword is returned when a key file cannot be decrypted.
 	ErrWrongPassword = errors.New("the password is wrong, or the key file is damaged")
 )
 
 const unsafeComment = "untrusted comment: NOT ENCRYPTED minisign secret key: whoever reads this file can sign packages"
 
-// UnsafePlainPrivateKey renders a key for a file that anybody who reads it can
-// sign with. The file says so in its first line.
+// UnsafePlainPrivateKey returns the text of a key file that is not encrypted:
+// whoever reads the file can sign. Its first line warns of that.
 func UnsafePlainPrivateKey(k PrivateKey) ([]byte, error) {
 	text, err := k.key.MarshalText()
 	if err != nil {
@@ -105,13 +105,13 @@ func UnsafePlainPrivateKey(k PrivateKey) ([]byte, error) {
 	return fmt.Appendf(nil, "%s\n%s\n", unsafeComment, body), nil
 }
 
-// NeedsPassword says whether the text of a private key file is encrypted.
+// NeedsPassword reports whether the text of a private key file is encrypted.
 func NeedsPassword(data []byte) bool {
 	return minisign.IsEncrypted([]byte(strings.TrimSpace(string(data))))
 }
 
-// DecryptPrivateKey reads a private key file. A file that is not encrypted is
-// read whatever the password.
+// DecryptPrivateKey reads a private key file. It ignores the password if the file
+// is not encrypted.
 func DecryptPrivateKey(password string, data []byte) (PrivateKey, error) {
 	text := []byte(strings.TrimSpace(string(data)))
 	if !minisign.IsEncrypted(text) {

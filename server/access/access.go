@@ -1,5 +1,5 @@
-// Package access decides who may use the admin API: whoever shows an admin key,
-// or a session cookie made from one.
+// Package access authenticates users of the admin API, by an admin key or by a session
+// cookie created from one.
 package access
 
 import (
@@ -20,7 +20,7 @@ import (
 // SessionLifetime is how long a login lasts: one working day.
 const SessionLifetime = 12 * time.Hour
 
-// Service authenticates.
+// Service authenticates users of the admin API.
 type Service struct {
 	Store store.Store
 	Now   clock.Clock
@@ -28,8 +28,8 @@ type Service struct {
 	sessionKey []byte
 }
 
-// New makes a service. The key that signs sessions is shared by all replicas
-// through the store.
+// New returns a Service. All servers share the key that signs sessions through the
+// store.
 func New(ctx context.Context, s store.Store, now func() time.Time) (*Service, error) {
 	fresh := make([]byte, 32)
 	rand.Read(fresh) // never fails, by its documentation
@@ -40,7 +40,8 @@ func New(ctx context.Context, s store.Store, now func() time.Time) (*Service, er
 	return &Service{Store: s, Now: now, sessionKey: key}, nil
 }
 
-// CreateKey makes an admin key. The credential is not stored: it is now or never.
+// CreateKey creates an admin key. Only its hash is stored, so the credential cannot be
+// shown again.
 func (s *Service) CreateKey(ctx context.Context, name string) (fleet.AdminKey, fleet.Credential, error) {
 	return s.create(ctx, fleet.NewCredential(), name)
 }
@@ -50,11 +51,12 @@ func (s *Service) create(ctx context.Context, cred fleet.Credential, name string
 	return k, cred, s.Store.AdminKeys().Create(ctx, k)
 }
 
-// firstKeyID is the id of the first admin key. It is fixed so that of servers that
-// start for the first time at the same moment one makes it; what opens is the secret.
+// firstKeyID is the id of the first admin key. It is fixed, so that of several servers
+// that start for the first time at the same moment only one creates it. The secret is
+// random.
 const firstKeyID = "first-admin-key"
 
-// FirstKey makes an admin key if there is none; ok says that it did.
+// FirstKey creates an admin key if there is none; ok reports whether it did.
 func (s *Service) FirstKey(ctx context.Context) (cred fleet.Credential, ok bool, err error) {
 	_, n, err := s.Store.AdminKeys().List(ctx, 0, 1)
 	if err != nil || n > 0 {
@@ -67,7 +69,7 @@ func (s *Service) FirstKey(ctx context.Context) (cred fleet.Credential, ok bool,
 	case err == nil:
 		return cred, true, nil
 	case fleet.KindOf(err) == fleet.Conflict:
-		return fleet.Credential{}, false, nil // another server was first
+		return fleet.Credential{}, false, nil // another server created it
 	}
 	return fleet.Credential{}, false, err
 }
@@ -98,15 +100,15 @@ func (s *Service) key(ctx context.Context, id string) (fleet.AdminKey, error) {
 	return k, nil
 }
 
-// NewSession makes the value of a session cookie. It holds the key's id and its
-// end, signed: nothing is stored, and any replica can check it.
+// NewSession returns the value of a session cookie: the key's id and the expiry,
+// signed. Nothing is stored, and every server can verify it.
 func (s *Service) NewSession(k fleet.AdminKey) (value string, expires time.Time) {
 	expires = s.Now.UTC().Add(SessionLifetime).Truncate(time.Second)
 	body := k.ID + "." + strconv.FormatInt(expires.Unix(), 10)
 	return body + "." + s.sign(body), expires
 }
 
-// Session checks a cookie's value. A session ends with the key it was made from.
+// Session verifies a cookie's value. A session ends when its key is revoked.
 func (s *Service) Session(ctx context.Context, value string) (fleet.AdminKey, time.Time, error) {
 	i := strings.LastIndexByte(value, '.')
 	if i < 0 || !hmac.Equal([]byte(s.sign(value[:i])), []byte(value[i+1:])) {

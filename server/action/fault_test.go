@@ -7,7 +7,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// deletesOnConflict deletes between a write that lost and the next look.
+// deletesOnConflict deletes the agents between a write with a conflict and the next read.
 type deletesOnConflict struct {
 	*faultyStore
 	delete func()

@@ -15,18 +15,18 @@ import (
 type RollbackOrder struct {
 	AgentIDs []string
 	Selected bool // as in UpgradeOrder
-	// Actor is who asks: the name of the admin key.
+	// Actor is the name of the admin key.
 	Actor string
 }
 
-// RollbackVerdict is to which version, or why not, one agent would be rolled back.
+// RollbackVerdict is the version to which an agent would be rolled back, or why it cannot.
 type RollbackVerdict struct {
 	Agent fleet.Agent
 	To    agentapi.Rollback
-	Err   error // nil: it will
+	Err   error // why it cannot; nil if it can
 }
 
-// EachRollbackVerdict calls f with what an order would do to each agent; see
+// EachRollbackVerdict calls f with the verdict of a rollback of each agent; see
 // EachVerdict.
 func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f func(RollbackVerdict)) error {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
@@ -42,10 +42,10 @@ func (s *Service) EachRollbackVerdict(ctx context.Context, o RollbackOrder, f fu
 	})
 }
 
-// Rollback creates an UPGRADE action for each version that agents would go back
-// to, the newest first. Agents that cannot become error results of the first; if
-// none can, that is the error. An error may come after some of the actions: they
-// are returned with it.
+// Rollback creates an UPGRADE action for each version that agents would go back to, the
+// newest first. Agents that cannot go back become error results of the first action; if
+// none can, Rollback fails. If it fails after some of the actions were created, it
+// returns them with the error.
 func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action, error) {
 	now := s.Now.UTC()
 	byVersion := map[string]*rollbackTo{}
@@ -89,7 +89,7 @@ func (s *Service) Rollback(ctx context.Context, o RollbackOrder) ([]fleet.Action
 	return actions, nil
 }
 
-// rollbackTo is the part of an order that goes back to one version.
+// rollbackTo is the part of an order for one version.
 type rollbackTo struct {
 	version string
 	agents  []string
@@ -100,7 +100,7 @@ type rollbackTo struct {
 func (r *rollbackTo) add(v RollbackVerdict, now time.Time) {
 	r.agents = append(r.agents, v.Agent.ID)
 	until := v.To.ValidUntil
-	if until.IsZero() { // while it is being watched that is not known yet
+	if until.IsZero() { // unknown while the upgrade is being watched
 		until = now.Add(fleet.RollbackWindow)
 	}
 	if until.After(r.expires) {
@@ -108,8 +108,8 @@ func (r *rollbackTo) add(v RollbackVerdict, now time.Time) {
 	}
 }
 
-// noneCan is the refusal of an order that nobody could follow. That of a single
-// agent is its own.
+// noneCan returns the error of an order that no agent can follow. With a single agent it
+// is that agent's error.
 func noneCan(agents int, first error) error {
 	if agents == 1 {
 		return first

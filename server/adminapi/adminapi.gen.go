@@ -627,7 +627,7 @@ type ActionStatus struct {
 	CancellationTime *time.Time `json:"cancellationTime,omitempty"`
 	CompletionTime   *time.Time `json:"completionTime,omitempty"`
 
-	// CreatedBy The admin key or user that asked
+	// CreatedBy The admin key that created it
 	CreatedBy        *string       `json:"created_by,omitempty"`
 	CreationTime     time.Time     `json:"creationTime"`
 	Expiration       *time.Time    `json:"expiration,omitempty"`
@@ -635,17 +635,17 @@ type ActionStatus struct {
 	IsAutomatic      *bool         `json:"is_automatic,omitempty"`
 	LatestErrors     []ActionError `json:"latestErrors"`
 
-	// NbAgentsAck Answered without error
+	// NbAgentsAck Agents that acknowledged without an error
 	NbAgentsAck int `json:"nbAgentsAck"`
 
-	// NbAgentsActionCreated Agents the action was made for
+	// NbAgentsActionCreated Agents that the action was created for
 	NbAgentsActionCreated int `json:"nbAgentsActionCreated"`
 
 	// NbAgentsActioned Agents the operator selected
 	NbAgentsActioned int `json:"nbAgentsActioned"`
 	NbAgentsFailed   int `json:"nbAgentsFailed"`
 
-	// Rollback It goes back to a kept version
+	// Rollback The action is a rollback to a previous version
 	Rollback  *bool              `json:"rollback,omitempty"`
 	StartTime *time.Time         `json:"startTime,omitempty"`
 	Status    ActionStatusStatus `json:"status"`
@@ -687,7 +687,7 @@ type Agent struct {
 	Agent          AgentRef    `json:"agent"`
 	Components     []Component `json:"components"`
 
-	// DesiredVersion What it shall run: the version of the rollout that has it, else that of the upgrade under way, else what it runs
+	// DesiredVersion The version of its active rollout, else of its upgrade under way, else the version it runs
 	DesiredVersion     *string    `json:"desired_version,omitempty"`
 	EnrolledAt         time.Time  `json:"enrolled_at"`
 	Id                 string     `json:"id"`
@@ -695,7 +695,7 @@ type Agent struct {
 	LastCheckinMessage *string    `json:"last_checkin_message,omitempty"`
 	LastCheckinStatus  *string    `json:"last_checkin_status,omitempty"`
 
-	// LastHealthyVersion The last version it was well with; absent while there is none
+	// LastHealthyVersion The last version that was healthy; absent if there is none
 	LastHealthyVersion *string `json:"last_healthy_version,omitempty"`
 
 	// LocalMetadata host.hostname, os.*, elastic.agent.* as the agent sent them
@@ -704,10 +704,10 @@ type Agent struct {
 	PolicyId       string                 `json:"policy_id"`
 	PolicyRevision *int64                 `json:"policy_revision,omitempty"`
 
-	// Rollback What a rollback would do now
+	// Rollback Whether a rollback is possible now
 	Rollback *RollbackVerdict `json:"rollback,omitempty"`
 
-	// Rollout The active rollout that has the agent
+	// Rollout The active rollout that the agent is in
 	Rollout *RolloutRef `json:"rollout,omitempty"`
 	Status  AgentStatus `json:"status"`
 	Tags    []string    `json:"tags"`
@@ -720,24 +720,24 @@ type Agent struct {
 	Upgrade               *AgentUpgrade   `json:"upgrade,omitempty"`
 	UpgradeDetails        *UpgradeDetails `json:"upgrade_details"`
 
-	// UpgradeRollback The upgrade these fields tell of is a rollback an operator asked for
+	// UpgradeRollback The upgrade in these fields is a rollback ordered by an operator
 	UpgradeRollback *bool `json:"upgrade_rollback,omitempty"`
 
-	// UpgradeStartedAt Set while an upgrade is under way
+	// UpgradeStartedAt Set during an upgrade
 	UpgradeStartedAt *time.Time `json:"upgrade_started_at"`
 
-	// UpgradeStatus How the last upgrade stands; null when it succeeded or there was none
+	// UpgradeStatus State of the last upgrade; null if it succeeded or there was none
 	UpgradeStatus *AgentUpgradeStatus `json:"upgrade_status"`
 
-	// UpgradedAt When the agent last checked in with the version it was asked for
+	// UpgradedAt When the agent first checked in with the version of its last upgrade
 	UpgradedAt           *time.Time              `json:"upgraded_at"`
 	UserProvidedMetadata *map[string]interface{} `json:"user_provided_metadata,omitempty"`
 
-	// Watch What the watcher on the host last told of an upgrade
+	// Watch Last report of the host's watcher on an upgrade
 	Watch *Watch `json:"watch,omitempty"`
 }
 
-// AgentUpgradeStatus How the last upgrade stands; null when it succeeded or there was none
+// AgentUpgradeStatus State of the last upgrade; null if it succeeded or there was none
 type AgentUpgradeStatus string
 
 // AgentItem defines model for AgentItem.
@@ -751,7 +751,7 @@ type AgentList struct {
 	Page    int     `json:"page"`
 	PerPage int     `json:"perPage"`
 
-	// StatusSummary A count for each status that was asked for
+	// StatusSummary The number of agents in each status
 	StatusSummary *StatusSummary `json:"statusSummary,omitempty"`
 	Total         int            `json:"total"`
 }
@@ -762,7 +762,7 @@ type AgentRef struct {
 	Version string `json:"version"`
 }
 
-// AgentSelection Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+// AgentSelection At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 type AgentSelection = json.RawMessage
 
 // AgentStatus defines model for AgentStatus.
@@ -770,7 +770,7 @@ type AgentStatus string
 
 // AgentStatusCounts defines model for AgentStatusCounts.
 type AgentStatusCounts struct {
-	// Active all but the unenrolled and inactive
+	// Active all except unenrolled and inactive
 	Active int `json:"active"`
 	All    int `json:"all"`
 
@@ -800,7 +800,7 @@ type AgentStatusResponse struct {
 
 // AgentUpgrade defines model for AgentUpgrade.
 type AgentUpgrade struct {
-	// Rollbacks The versions the host has kept, as the agent says
+	// Rollbacks Previous versions on the host, as the agent reports them
 	Rollbacks *[]KeptVersion `json:"rollbacks,omitempty"`
 }
 
@@ -811,23 +811,23 @@ type Artifact struct {
 	// Checksum Example: sha512:…
 	Checksum string `json:"checksum"`
 
-	// Os absent means any
+	// Os default: any
 	Os *string `json:"os,omitempty"`
 
-	// Runtime How it is run; self is an agent's own package
+	// Runtime How it is run; self is the agent's own package
 	Runtime *ArtifactRuntime `json:"runtime,omitempty"`
 
-	// Size bytes; absent: not known
+	// Size bytes; absent if unknown
 	Size *int64  `json:"size,omitempty"`
 	Url  *string `json:"url,omitempty"`
 }
 
-// ArtifactRuntime How it is run; self is an agent's own package
+// ArtifactRuntime How it is run; self is the agent's own package
 type ArtifactRuntime string
 
 // AuditEntry defines model for AuditEntry.
 type AuditEntry struct {
-	// Actor Name of the admin key or user; muster for the rollout's own steps
+	// Actor Name of the admin key; muster for steps of the rollout itself
 	Actor string                  `json:"actor"`
 	At    time.Time               `json:"at"`
 	Data  *map[string]interface{} `json:"data,omitempty"`
@@ -852,19 +852,19 @@ type AuditList struct {
 
 // Batch defines model for Batch.
 type Batch struct {
-	// ClearedAt Observation, soak and approval were over too
+	// ClearedAt When observation, soak and approval were over too
 	ClearedAt *time.Time `json:"cleared_at,omitempty"`
 
-	// Counts Targets by state; they add up to total
+	// Counts Number of targets in each state; the sum is total
 	Counts Counts `json:"counts"`
 
-	// EndedAt All but absent agents were done
+	// EndedAt When all targets except offline ones were done
 	EndedAt *time.Time `json:"ended_at,omitempty"`
 	Index   int        `json:"index"`
 	Kind    BatchKind  `json:"kind"`
 	Ring    int        `json:"ring"`
 
-	// StartedAt First offer
+	// StartedAt Time of the first offer
 	StartedAt *time.Time `json:"started_at,omitempty"`
 }
 
@@ -875,13 +875,13 @@ type BatchKind string
 type BulkActionResponse struct {
 	ActionId *string `json:"actionId,omitempty"`
 
-	// Count Agents that the action would be for
+	// Count Number of agents that would get the action
 	Count *int `json:"count,omitempty"`
 }
 
 // BulkRollbackRequest defines model for BulkRollbackRequest.
 type BulkRollbackRequest struct {
-	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 	Agents          AgentSelection `json:"agents"`
 	BatchSize       *int           `json:"batchSize,omitempty"`
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
@@ -889,24 +889,24 @@ type BulkRollbackRequest struct {
 
 // BulkUnenrollRequest defines model for BulkUnenrollRequest.
 type BulkUnenrollRequest struct {
-	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 	Agents    AgentSelection `json:"agents"`
 	BatchSize *int           `json:"batchSize,omitempty"`
 
 	// DryRun Only count the agents that would be unenrolled
 	DryRun *bool `json:"dryRun,omitempty"`
 
-	// Force Also agents that a rollout has
+	// Force Also agents in an active rollout
 	Force           *bool `json:"force,omitempty"`
 	IncludeInactive *bool `json:"includeInactive,omitempty"`
 
-	// Revoke At once, without asking the agents: their keys no longer work
+	// Revoke Unenrol at once, without acknowledgement: the keys of the agents no longer work
 	Revoke *bool `json:"revoke,omitempty"`
 }
 
 // BulkUpgradeRequest defines model for BulkUpgradeRequest.
 type BulkUpgradeRequest struct {
-	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 	Agents    AgentSelection `json:"agents"`
 	BatchSize *int           `json:"batchSize,omitempty"`
 
@@ -927,10 +927,10 @@ type BulkUpgradeRequest struct {
 
 // CanaryRule defines model for CanaryRule.
 type CanaryRule struct {
-	// Approval An operator must approve the rest
+	// Approval The rest waits for an operator's approval
 	Approval *bool `json:"approval,omitempty"`
 
-	// Over Labels that stratified covers; absent: os, arch, version
+	// Over Labels whose combinations stratified covers; default: os, arch, version
 	Over    *[]string       `json:"over,omitempty"`
 	Percent *float64        `json:"percent,omitempty"`
 	Pick    *CanaryRulePick `json:"pick,omitempty"`
@@ -963,7 +963,7 @@ type Component struct {
 	Type    string `json:"type"`
 }
 
-// Counts Targets by state; they add up to total
+// Counts Number of targets in each state; the sum is total
 type Counts struct {
 	Cancelled  int `json:"cancelled"`
 	Expired    int `json:"expired"`
@@ -980,7 +980,7 @@ type Counts struct {
 	Withdrawn  int `json:"withdrawn"`
 }
 
-// Coverage How much of the fleet's variety the canaries stand for
+// Coverage How much of the fleet's variety the canaries cover
 type Coverage struct {
 	// Agents Share of targets whose cell has a canary, 0 to 1
 	Agents    float64  `json:"agents"`
@@ -992,7 +992,7 @@ type Coverage struct {
 
 // CreateEnrollmentKeyRequest defines model for CreateEnrollmentKeyRequest.
 type CreateEnrollmentKeyRequest struct {
-	// Expiration A Go duration such as 24h after which it no longer enrols; empty means never
+	// Expiration Go duration such as 24h after which the key no longer enrols; default: never
 	Expiration *string `json:"expiration,omitempty"`
 
 	// Name May be empty
@@ -1023,7 +1023,7 @@ type CreatePolicyRequest struct {
 
 // CreateRolloutRequest defines model for CreateRolloutRequest.
 type CreateRolloutRequest struct {
-	// Plan What an operator asks of a rollout. What is absent has a default.
+	// Plan What a rollout does. Absent fields have defaults.
 	Plan Plan    `json:"plan"`
 	Why  *string `json:"why,omitempty"`
 }
@@ -1033,7 +1033,7 @@ type CreateWebhookRequest struct {
 	Events *[]string `json:"events,omitempty"`
 	Name   string    `json:"name"`
 
-	// Secret Absent: one is made
+	// Secret Default: generated
 	Secret *string `json:"secret,omitempty"`
 
 	// Url Example: https://hooks.example.com/muster
@@ -1059,14 +1059,14 @@ type DeadLetterList struct {
 	Total   int          `json:"total"`
 }
 
-// Decision Who said something, when and why
+// Decision Who did something, when and why
 type Decision struct {
 	At  time.Time `json:"at"`
 	By  string    `json:"by"`
 	Why *string   `json:"why,omitempty"`
 }
 
-// Diagnosis Why the agent is not heard of; absent while it is
+// Diagnosis Why the agent is silent; absent while it checks in
 type Diagnosis struct {
 	Code DiagnosisCode `json:"code"`
 	Text string        `json:"text"`
@@ -1089,7 +1089,7 @@ type DriftItem struct {
 	Text     string `json:"text"`
 }
 
-// DriftRefusal An error; drift and what follows are there only if the fleet has changed since the preview
+// DriftRefusal An error. drift, hash and targets are set only if the fleet has changed since the preview
 type DriftRefusal struct {
 	Code *string `json:"code,omitempty"`
 
@@ -1097,16 +1097,16 @@ type DriftRefusal struct {
 	Drift *Drift `json:"drift,omitempty"`
 	Error string `json:"error"`
 
-	// Hash Of the preview as it would be now
+	// Hash Hash of a preview of the current fleet
 	Hash       *string `json:"hash,omitempty"`
 	Message    string  `json:"message"`
 	StatusCode int     `json:"statusCode"`
 
-	// Targets How many there would be now
+	// Targets Number of targets in a preview of the current fleet
 	Targets *int `json:"targets,omitempty"`
 }
 
-// Duration As Go writes it
+// Duration Go duration
 //
 // Example: 10m0s
 type Duration = string
@@ -1118,7 +1118,7 @@ type Empty = map[string]interface{}
 type EnrollmentKey struct {
 	Active bool `json:"active"`
 
-	// ApiKey base64(id:secret), only in the answer that created it
+	// ApiKey base64(id:secret), only in the response that created it
 	ApiKey    *string    `json:"api_key,omitempty"`
 	ApiKeyId  string     `json:"api_key_id"`
 	CreatedAt time.Time  `json:"created_at"`
@@ -1150,7 +1150,7 @@ type EnrollmentKeyList struct {
 
 // Error defines model for Error.
 type Error struct {
-	// Code Which rule was broken, where rules have names
+	// Code Name of the violated rule, if it has one
 	//
 	// Example: rollout_checksum_missing
 	Code       *string `json:"code,omitempty"`
@@ -1161,33 +1161,33 @@ type Error struct {
 
 // Event defines model for Event.
 type Event struct {
-	// Actor Who caused it; empty for an agent or the server itself
+	// Actor Who caused the event; empty for an agent or the server itself
 	Actor *string                 `json:"actor,omitempty"`
 	At    time.Time               `json:"at"`
 	Data  *map[string]interface{} `json:"data,omitempty"`
 
-	// Seq Grows by one or more from event to event
+	// Seq Increases by one or more with each event
 	Seq int64 `json:"seq"`
 
-	// Subject Id of the agent, action, package, key, policy, rollout or incident it is about
+	// Subject Id of the agent, action, package, key, policy, rollout or incident
 	Subject string `json:"subject"`
 
 	// Type agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed
 	Type string `json:"type"`
 }
 
-// Explanation Why an agent runs what it runs
+// Explanation Why an agent runs its version
 type Explanation struct {
 	AgentId string    `json:"agent_id"`
 	At      time.Time `json:"at"`
 
-	// Chain How it comes about, the widest reason first
+	// Chain The reasons, broadest first
 	Chain []Reason `json:"chain"`
 
-	// Next What will change it, or what to do
+	// Next What will change the situation, or what to do
 	Next *string `json:"next,omitempty"`
 
-	// RolloutId Absent when no rollout has anything to do with it
+	// RolloutId Absent if no rollout is concerned
 	RolloutId   *string `json:"rollout_id,omitempty"`
 	RolloutName *string `json:"rollout_name,omitempty"`
 
@@ -1197,20 +1197,20 @@ type Explanation struct {
 
 // ExplanationItem defines model for ExplanationItem.
 type ExplanationItem struct {
-	// Item Why an agent runs what it runs
+	// Item Why an agent runs its version
 	Item Explanation `json:"item"`
 }
 
-// Exposure How a version stands against the exposure budget
+// Exposure How much of the exposure budget a version uses
 type Exposure struct {
-	// Exposed That run it, or were offered it
+	// Exposed Number of agents that run the version or were offered it
 	Exposed int `json:"exposed"`
 
-	// Fleet Agents that count
+	// Fleet Number of agents in the fleet
 	Fleet        int     `json:"fleet"`
 	HealthyHours float64 `json:"healthy_hours"`
 
-	// Limit That may
+	// Limit Number of agents that may run the version
 	Limit       int            `json:"limit"`
 	NeededHours float64        `json:"needed_hours"`
 	Tightest    *ExposureValue `json:"tightest,omitempty"`
@@ -1223,7 +1223,7 @@ type ExposureLabel struct {
 	Percent float64 `json:"percent"`
 }
 
-// ExposureRule No more than percent of the fleet, and of each value of the labels in per, runs a version that has had fewer than healthy_hours agent-hours of health.
+// ExposureRule At most percent of the fleet, and of each value of the labels in per, runs a version with fewer than healthy_hours healthy agent-hours.
 type ExposureRule struct {
 	Enabled      bool             `json:"enabled"`
 	HealthyHours float64          `json:"healthy_hours"`
@@ -1236,7 +1236,7 @@ type ExposureRule struct {
 
 // ExposureRuleItem defines model for ExposureRuleItem.
 type ExposureRuleItem struct {
-	// Item No more than percent of the fleet, and of each value of the labels in per, runs a version that has had fewer than healthy_hours agent-hours of health.
+	// Item At most percent of the fleet, and of each value of the labels in per, runs a version with fewer than healthy_hours healthy agent-hours.
 	Item ExposureRule `json:"item"`
 }
 
@@ -1249,14 +1249,14 @@ type ExposureValue struct {
 	Value   string `json:"value"`
 }
 
-// FailureRule Either crossing pauses the rollout
+// FailureRule Crossing either threshold pauses the rollout
 type FailureRule struct {
 	Count *int `json:"count,omitempty"`
 
-	// Percent Of those attempted
+	// Percent Percentage of attempted upgrades
 	Percent *float64 `json:"percent,omitempty"`
 
-	// Retries Of a target that failed without harm
+	// Retries Retries of a target that failed without harm
 	Retries *int `json:"retries,omitempty"`
 }
 
@@ -1284,39 +1284,39 @@ type FreezeList struct {
 type HealthRule struct {
 	MaxCrashes *int `json:"max_crashes,omitempty"`
 
-	// SilentAfter As Go writes it
+	// SilentAfter Go duration
 	//
 	// Example: 10m0s
 	SilentAfter *Duration `json:"silent_after,omitempty"`
 
-	// StaleAfter As Go writes it
+	// StaleAfter Go duration
 	//
 	// Example: 10m0s
 	StaleAfter *Duration `json:"stale_after,omitempty"`
 
-	// Wait As Go writes it
+	// Wait Go duration
 	//
 	// Example: 10m0s
 	Wait *Duration `json:"wait,omitempty"`
 }
 
-// Incident Something that needs a person
+// Incident A problem that needs an operator
 type Incident struct {
-	// Acked Who said something, when and why
+	// Acked Who did something, when and why
 	Acked    *Decision        `json:"acked,omitempty"`
 	AgentId  *string          `json:"agent_id,omitempty"`
 	Category IncidentCategory `json:"category"`
 
-	// Count How often it was opened
+	// Count How often the incident was opened
 	Count    int       `json:"count"`
 	Hostname *string   `json:"hostname,omitempty"`
 	Id       string    `json:"id"`
 	OpenedAt time.Time `json:"opened_at"`
 
-	// RecoveryPlan The plan's, where state may be unreadable
+	// RecoveryPlan Recovery plan of the rollout, if state may be unreadable
 	RecoveryPlan *string `json:"recovery_plan,omitempty"`
 
-	// Resolved Who said something, when and why
+	// Resolved Who did something, when and why
 	Resolved  *Decision        `json:"resolved,omitempty"`
 	RolloutId *string          `json:"rollout_id,omitempty"`
 	Severity  IncidentSeverity `json:"severity"`
@@ -1333,7 +1333,7 @@ type IncidentSeverity string
 
 // IncidentItem defines model for IncidentItem.
 type IncidentItem struct {
-	// Item Something that needs a person
+	// Item A problem that needs an operator
 	Item Incident `json:"item"`
 }
 
@@ -1356,7 +1356,7 @@ type KeptVersion struct {
 
 // KibanaStatus defines model for KibanaStatus.
 type KibanaStatus struct {
-	// Limits What this server takes at once, and how much of it is in use. What is beyond it waits, or is told to come again later
+	// Limits Limits of this server and their use. Requests beyond a limit wait, or are answered with 429
 	Limits *ServerLimits `json:"limits,omitempty"`
 	Name   string        `json:"name"`
 	Status struct {
@@ -1373,7 +1373,7 @@ type KibanaStatus struct {
 	} `json:"version"`
 }
 
-// LabelLimit At most max of the agents of each value of the label are being upgraded at one time
+// LabelLimit Maximum number of agents upgrading at one time for each value of a label
 type LabelLimit struct {
 	Label string `json:"label"`
 	Max   int    `json:"max"`
@@ -1381,12 +1381,12 @@ type LabelLimit struct {
 
 // LimitUse defines model for LimitUse.
 type LimitUse struct {
-	// Limited Those that were sent away since the server's start
+	// Limited Number of requests that were refused since the server started
 	Limited int64 `json:"limited"`
 	Max     int64 `json:"max"`
 	Used    int64 `json:"used"`
 
-	// Waiting Those that wait for their turn
+	// Waiting Number of requests that wait
 	Waiting int `json:"waiting"`
 }
 
@@ -1402,12 +1402,12 @@ type LogInRequest struct {
 	ApiKey string `json:"api_key"`
 }
 
-// Migration What the version does to the state it finds
+// Migration What the version does to existing state
 type Migration struct {
-	// AcknowledgeStateRisk Required of a breaking one
+	// AcknowledgeStateRisk Required for a breaking migration
 	AcknowledgeStateRisk *bool `json:"acknowledge_state_risk,omitempty"`
 
-	// RecoveryPlan Required of a breaking one
+	// RecoveryPlan Required for a breaking migration
 	RecoveryPlan *string        `json:"recovery_plan,omitempty"`
 	Type         *MigrationType `json:"type,omitempty"`
 }
@@ -1415,9 +1415,9 @@ type Migration struct {
 // MigrationType defines model for Migration.Type.
 type MigrationType string
 
-// Order A command on targets that is not carried out yet
+// Order A command on targets that is not executed yet
 type Order struct {
-	// Agents absent: all that the kind is for, of a retry all that failed
+	// Agents default: all targets that the kind applies to; for a retry, all failed targets
 	Agents *[]string `json:"agents,omitempty"`
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
@@ -1431,21 +1431,21 @@ type OrderKind string
 
 // Pace defines model for Pace.
 type Pace struct {
-	// Emergency Without soak, windows, freezes and observation
+	// Emergency Skip soak, windows, freezes and observation
 	Emergency *bool `json:"emergency,omitempty"`
 
-	// OfferFor As Go writes it
+	// OfferFor Go duration
 	//
 	// Example: 10m0s
 	OfferFor       *Duration `json:"offer_for,omitempty"`
 	PauseOnSuccess *bool     `json:"pause_on_success,omitempty"`
 
-	// Soak As Go writes it
+	// Soak Go duration
 	//
 	// Example: 10m0s
 	Soak *Duration `json:"soak,omitempty"`
 
-	// WaitFor As Go writes it
+	// WaitFor Go duration
 	//
 	// Example: 10m0s
 	WaitFor *Duration `json:"wait_for,omitempty"`
@@ -1458,7 +1458,7 @@ type Package struct {
 	File string `json:"file"`
 	Hash string `json:"hash"`
 
-	// KeyId The publisher key that signed it; empty when it has no signature of its own
+	// KeyId The publisher key that signed it; empty if it has no signature of its own
 	KeyId    string    `json:"key_id"`
 	Os       string    `json:"os"`
 	PushedAt time.Time `json:"pushed_at"`
@@ -1466,17 +1466,17 @@ type Package struct {
 	Sha256   string    `json:"sha256"`
 	Sha512   string    `json:"sha512"`
 
-	// Signed The signed targets file names it, and hosts that trust the root install it; absent when no root is published
+	// Signed The signed targets file names it, so hosts that trust the root install it; absent if no root is published
 	Signed *bool `json:"signed,omitempty"`
 
 	// Size bytes
 	Size     int64 `json:"size"`
 	Snapshot bool  `json:"snapshot"`
 
-	// Version With -SNAPSHOT where it is one
+	// Version With -SNAPSHOT if it is a snapshot
 	Version string `json:"version"`
 
-	// Withheld Why such hosts do not install it
+	// Withheld Why hosts that trust the root do not install it
 	Withheld *string `json:"withheld,omitempty"`
 }
 
@@ -1492,53 +1492,53 @@ type PackageList struct {
 
 // PauseRolloutRequest defines model for PauseRolloutRequest.
 type PauseRolloutRequest struct {
-	// Now At once, and take back what has not begun
+	// Now Pause at once and withdraw offers that no agent has begun
 	Now *bool   `json:"now,omitempty"`
 	Why *string `json:"why,omitempty"`
 }
 
-// Pin The preview that was started; on a draft: a start was interrupted, starting again finishes it
+// Pin The preview that was started; on a draft, of a start that was interrupted: starting again completes it
 type Pin struct {
 	At      time.Time `json:"at"`
 	Hash    string    `json:"hash"`
 	Targets int       `json:"targets"`
 }
 
-// Plan What an operator asks of a rollout. What is absent has a default.
+// Plan What a rollout does. Absent fields have defaults.
 type Plan struct {
-	// Artifacts What is installed, for each platform; absent: what is published
+	// Artifacts Packages for each platform; default: the published ones
 	Artifacts   *[]Artifact `json:"artifacts,omitempty"`
 	Description *string     `json:"description,omitempty"`
 
-	// Failure Either crossing pauses the rollout
+	// Failure Crossing either threshold pauses the rollout
 	Failure *FailureRule `json:"failure,omitempty"`
 
-	// Force Also agents that would go down a version
+	// Force Also agents that run a later version
 	Force  *bool       `json:"force,omitempty"`
 	Health *HealthRule `json:"health,omitempty"`
 
-	// LateJoiners Agents that match only after the start
+	// LateJoiners What happens to agents that match only after the start
 	LateJoiners *PlanLateJoiners `json:"late_joiners,omitempty"`
 	Limits      *Limits          `json:"limits,omitempty"`
 
 	// ManifestHash sha256:… of the manifest's raw bytes
 	ManifestHash *string `json:"manifest_hash,omitempty"`
 
-	// Migration What the version does to the state it finds
+	// Migration What the version does to existing state
 	Migration *Migration `json:"migration,omitempty"`
 	Name      string     `json:"name"`
 	Pace      *Pace      `json:"pace,omitempty"`
 
-	// Profile With upgrade_id names an upgrade manifest, which then gives version, artifacts and migration
+	// Profile With upgrade_id, names an upgrade manifest that provides version, artifacts and migration
 	Profile *string `json:"profile,omitempty"`
 
-	// Select Agents that every given part matches. Nothing never means all: say all.
+	// Select Selects the agents that match every given field. An empty selector is refused: use all.
 	Select *Selector `json:"select,omitempty"`
 
-	// SourceUri Where hosts fetch packages instead of this server
+	// SourceUri URL that hosts download packages from instead of this server
 	SourceUri *string `json:"source_uri,omitempty"`
 
-	// SourceVersion Only agents that run this; absent means any
+	// SourceVersion Only agents that run this version; default: any
 	SourceVersion *string  `json:"source_version,omitempty"`
 	Strategy      Strategy `json:"strategy"`
 	UpgradeId     *string  `json:"upgrade_id,omitempty"`
@@ -1547,7 +1547,7 @@ type Plan struct {
 	Version *string `json:"version,omitempty"`
 }
 
-// PlanLateJoiners Agents that match only after the start
+// PlanLateJoiners What happens to agents that match only after the start
 type PlanLateJoiners string
 
 // Policy defines model for Policy.
@@ -1585,7 +1585,7 @@ type PolicyList struct {
 	Total   int      `json:"total"`
 }
 
-// PreviewBatch Times are estimates, with windows and freezes
+// PreviewBatch Times are estimates that include windows and freezes
 type PreviewBatch struct {
 	EndAt   time.Time `json:"end_at"`
 	Index   int       `json:"index"`
@@ -1593,7 +1593,7 @@ type PreviewBatch struct {
 	Offline int       `json:"offline"`
 	Ring    int       `json:"ring"`
 
-	// Share Of the fleet that runs the version after it, 0 to 1
+	// Share Share of the fleet that runs the version after the batch, 0 to 1
 	Share   float64   `json:"share"`
 	Size    int       `json:"size"`
 	StartAt time.Time `json:"start_at"`
@@ -1604,7 +1604,7 @@ type PreviewTarget struct {
 	AgentId string `json:"agent_id"`
 	Batch   int    `json:"batch"`
 
-	// Bytes to download
+	// Bytes Bytes to download
 	Bytes    int64     `json:"bytes"`
 	From     string    `json:"from"`
 	Hostname string    `json:"hostname"`
@@ -1654,7 +1654,7 @@ type QuerySuggestion struct {
 	From        int                 `json:"from"`
 	Kind        QuerySuggestionKind `json:"kind"`
 
-	// Text What to put in the place of the query's bytes from from to to
+	// Text Text that replaces the bytes of the query between from and to
 	Text string `json:"text"`
 	To   int    `json:"to"`
 }
@@ -1678,16 +1678,16 @@ type Reason struct {
 
 // RingRule defines model for RingRule.
 type RingRule struct {
-	// By Label whose value is the ring; absent: ring
+	// By Label whose value is the ring; default: ring
 	By *string `json:"by,omitempty"`
 
-	// Default Ring of agents without one
+	// Default Ring of agents without the label
 	Default *int `json:"default,omitempty"`
 
-	// Force Although lower rings do not run this version
+	// Force Upgrade a ring even if lower rings do not run this version
 	Force *bool `json:"force,omitempty"`
 
-	// Only Rings of this rollout; absent: all
+	// Only Rings of this rollout; default: all
 	Only *[]int `json:"only,omitempty"`
 }
 
@@ -1705,67 +1705,67 @@ type RollbackPreviewItem struct {
 	AgentId  string `json:"agent_id"`
 	Hostname string `json:"hostname"`
 
-	// Reason Why not, or what to expect
+	// Reason Why not, or a remark
 	Reason *string `json:"reason,omitempty"`
 
-	// To Where it would go back to
+	// To Version it would go back to
 	To *string `json:"to,omitempty"`
 
 	// ValidUntil Absent while an upgrade is being watched
 	ValidUntil *time.Time `json:"valid_until,omitempty"`
 
-	// Version What it runs now
+	// Version Version it runs now
 	Version string `json:"version"`
 	Will    bool   `json:"will"`
 }
 
 // RollbackPreviewRequest defines model for RollbackPreviewRequest.
 type RollbackPreviewRequest struct {
-	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 	Agents          AgentSelection `json:"agents"`
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
 }
 
 // RollbackRolloutRequest defines model for RollbackRolloutRequest.
 type RollbackRolloutRequest struct {
-	// Scope failed: what failed, wherever it stands; all: and what succeeded
+	// Scope failed: targets that failed; all: also targets that succeeded
 	Scope RollbackScope `json:"scope"`
 	Why   *string       `json:"why,omitempty"`
 }
 
-// RollbackScope failed: what failed, wherever it stands; all: and what succeeded
+// RollbackScope failed: targets that failed; all: also targets that succeeded
 type RollbackScope string
 
-// RollbackVerdict What a rollback would do now
+// RollbackVerdict Whether a rollback is possible now
 type RollbackVerdict struct {
 	Available bool `json:"available"`
 
 	// Reason Why it is not available
 	Reason *string `json:"reason,omitempty"`
 
-	// ValidUntil Until when; absent while an upgrade is being watched, when it is possible as long as the watch lasts
+	// ValidUntil Absent while an upgrade is being watched: then it is possible until the watch ends
 	ValidUntil *time.Time `json:"valid_until,omitempty"`
 
-	// Version Where it would go back to
+	// Version Version it would go back to
 	Version *string `json:"version,omitempty"`
 }
 
 // Rollout defines model for Rollout.
 type Rollout struct {
-	// Approved Who said something, when and why
+	// Approved Who did something, when and why
 	Approved *Decision `json:"approved,omitempty"`
 	Batches  *[]Batch  `json:"batches,omitempty"`
 
-	// Counts Targets by state; they add up to total
+	// Counts Number of targets in each state; the sum is total
 	Counts    Counts     `json:"counts"`
 	CreatedAt time.Time  `json:"created_at"`
 	CreatedBy string     `json:"created_by"`
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 
-	// Exposure How a version stands against the exposure budget
+	// Exposure How much of the exposure budget a version uses
 	Exposure *Exposure `json:"exposure,omitempty"`
 
-	// Forced Who said something, when and why
+	// Forced Who did something, when and why
 	Forced *Decision `json:"forced,omitempty"`
 
 	// Forgiven Failures that no longer count against the threshold
@@ -1773,38 +1773,38 @@ type Rollout struct {
 	Generation int64  `json:"generation"`
 	Id         string `json:"id"`
 
-	// Orders Not carried out yet
+	// Orders Commands on targets that are not executed yet
 	Orders *[]Order `json:"orders,omitempty"`
 
-	// PauseAsked Who said something, when and why
+	// PauseAsked Who did something, when and why
 	PauseAsked *Decision `json:"pause_asked,omitempty"`
 
-	// Pin The preview that was started; on a draft: a start was interrupted, starting again finishes it
+	// Pin The preview that was started; on a draft, of a start that was interrupted: starting again completes it
 	Pin *Pin `json:"pin,omitempty"`
 
-	// Plan What an operator asks of a rollout. What is absent has a default.
+	// Plan What a rollout does. Absent fields have defaults.
 	Plan Plan `json:"plan"`
 
 	// Policies Locked to this rollout while it is active
 	Policies *[]string `json:"policies,omitempty"`
 
-	// Previews Hashes of the previews that are kept, newest last
+	// Previews Hashes of the stored previews, newest last
 	Previews *[]string `json:"previews,omitempty"`
 
-	// RollbackOf The rollout whose targets this one puts back
+	// RollbackOf The rollout whose targets this one rolls back
 	RollbackOf   *string `json:"rollback_of,omitempty"`
 	RolledBackBy *string `json:"rolled_back_by,omitempty"`
 
-	// RunningSince Absent while it does not run; deadlines of waits count from it
+	// RunningSince Absent while it does not run; deadlines of waits are measured from it
 	RunningSince *time.Time   `json:"running_since,omitempty"`
 	StartedAt    *time.Time   `json:"started_at,omitempty"`
 	StartedBy    *string      `json:"started_by,omitempty"`
 	State        RolloutState `json:"state"`
 
-	// Stop Why it is paused
+	// Stop Why the rollout is paused
 	Stop *Stop `json:"stop,omitempty"`
 
-	// Waiting What it waits for, most important first
+	// Waiting Why the rollout waits, most important reason first
 	Waiting *[]Wait `json:"waiting,omitempty"`
 }
 
@@ -1821,38 +1821,38 @@ type RolloutList struct {
 	Total   int       `json:"total"`
 }
 
-// RolloutPreview What a rollout would do, pinned by its hash
+// RolloutPreview What a rollout would do, identified by its hash
 type RolloutPreview struct {
 	At time.Time `json:"at"`
 
-	// AtLeast As Go writes it
+	// AtLeast Go duration
 	//
 	// Example: 10m0s
 	AtLeast Duration       `json:"at_least"`
 	Batches []PreviewBatch `json:"batches"`
 
-	// Coverage How much of the fleet's variety the canaries stand for
+	// Coverage How much of the fleet's variety the canaries cover
 	Coverage *Coverage `json:"coverage,omitempty"`
 
-	// Estimate As Go writes it
+	// Estimate Go duration
 	//
 	// Example: 10m0s
 	Estimate Duration `json:"estimate"`
 
-	// Exposure How a version stands against the exposure budget
+	// Exposure How much of the exposure budget a version uses
 	Exposure *Exposure `json:"exposure,omitempty"`
 
 	// Hash Example: sha256:…
 	Hash string `json:"hash"`
 
-	// Offline Targets that are away; they hold an offer
+	// Offline Number of offline targets, which get an offer that waits for them
 	Offline int `json:"offline"`
 
-	// RolloutId Empty when nothing is kept
+	// RolloutId Empty if the preview is not stored
 	RolloutId string      `json:"rollout_id"`
 	Sites     []SiteBytes `json:"sites"`
 
-	// Skipped Agents that match and are left out
+	// Skipped Agents that match but are left out
 	Skipped  []SkippedAgent  `json:"skipped"`
 	Targets  []PreviewTarget `json:"targets"`
 	Warnings []string        `json:"warnings"`
@@ -1860,17 +1860,17 @@ type RolloutPreview struct {
 
 // RolloutPreviewItem defines model for RolloutPreviewItem.
 type RolloutPreviewItem struct {
-	// Item What a rollout would do, pinned by its hash
+	// Item What a rollout would do, identified by its hash
 	Item RolloutPreview `json:"item"`
 }
 
 // RolloutPreviewRequest defines model for RolloutPreviewRequest.
 type RolloutPreviewRequest struct {
-	// Plan What an operator asks of a rollout. What is absent has a default.
+	// Plan What a rollout does. Absent fields have defaults.
 	Plan Plan `json:"plan"`
 }
 
-// RolloutRef The active rollout that has the agent
+// RolloutRef The active rollout that the agent is in
 type RolloutRef struct {
 	Id   string `json:"id"`
 	Name string `json:"name"`
@@ -1879,26 +1879,26 @@ type RolloutRef struct {
 // RolloutState defines model for RolloutState.
 type RolloutState string
 
-// Selector Agents that every given part matches. Nothing never means all: say all.
+// Selector Selects the agents that match every given field. An empty selector is refused: use all.
 type Selector struct {
 	Agents *[]string `json:"agents,omitempty"`
 	All    *bool     `json:"all,omitempty"`
 
-	// Exclude Label to none of these values
+	// Exclude Labels that must have none of these values
 	Exclude       *map[string][]string `json:"exclude,omitempty"`
 	ExcludeAgents *[]string            `json:"exclude_agents,omitempty"`
 
-	// Kuery A query in KQL. It hides nobody but the unenrolled: inactive agents that match are chosen too. It is asked when the rollout is previewed and when it starts, and of late joiners when they are looked at, at least every 5 minutes.
+	// Kuery A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too. It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes.
 	Kuery *string `json:"kuery,omitempty"`
 
-	// Labels Label to one of these values
+	// Labels Labels that must have one of these values
 	Labels   *map[string][]string `json:"labels,omitempty"`
 	Policies *[]string            `json:"policies,omitempty"`
 }
 
 // Server defines model for Server.
 type Server struct {
-	// AgentUrl What agents connect to
+	// AgentUrl URL that agents connect to
 	//
 	// Example: https://localhost:8220
 	AgentUrl string `json:"agent_url"`
@@ -1906,16 +1906,16 @@ type Server struct {
 	// CaPin sha256:<hex> of the CA certificate in DER
 	CaPin string `json:"ca_pin"`
 
-	// Now The server's clock
+	// Now Time by the server's clock
 	Now           time.Time `json:"now"`
 	PublisherKeys []string  `json:"publisher_keys"`
 
-	// TrustRoot sha256:<hex> of the newest root, for --trust-root; absent when none is published
+	// TrustRoot sha256:<hex> of the newest root, for --trust-root; absent if none is published
 	TrustRoot *string `json:"trust_root,omitempty"`
 	Version   string  `json:"version"`
 }
 
-// ServerLimits What this server takes at once, and how much of it is in use. What is beyond it waits, or is told to come again later
+// ServerLimits Limits of this server and their use. Requests beyond a limit wait, or are answered with 429
 type ServerLimits struct {
 	// Agents Connections of agents
 	Agents LimitUse `json:"agents"`
@@ -1926,7 +1926,7 @@ type ServerLimits struct {
 	// BodyBytes Memory for the bodies of agents' requests
 	BodyBytes LimitUse `json:"body_bytes"`
 
-	// Checkins Check-ins that are worked on; parked ones are not
+	// Checkins Check-ins in progress, without parked ones
 	Checkins LimitUse `json:"checkins"`
 
 	// Downloads Packages and trust files
@@ -1936,13 +1936,13 @@ type ServerLimits struct {
 	// Handshakes TLS handshakes of agents
 	Handshakes LimitUse `json:"handshakes"`
 
-	// HandshakesPerSecond Handshakes that are begun in a second at the most
+	// HandshakesPerSecond Maximum number of handshakes started per second
 	HandshakesPerSecond int `json:"handshakes_per_second"`
 
 	// MemoryBytes Memory that the limits are derived from
 	MemoryBytes int64 `json:"memory_bytes"`
 
-	// Reports Acknowledgements, beacons, and that an agent was uninstalled
+	// Reports Acknowledgements, beacons and reports of uninstalled agents
 	Reports LimitUse `json:"reports"`
 }
 
@@ -1983,54 +1983,54 @@ type SkippedAgent struct {
 
 // StartRolloutRequest defines model for StartRolloutRequest.
 type StartRolloutRequest struct {
-	// AcceptDrift Although the fleet has changed since
+	// AcceptDrift Start even if the fleet has changed since the preview
 	AcceptDrift *bool `json:"accept_drift,omitempty"`
 
-	// Hash Of the preview
+	// Hash Hash of the preview
 	//
 	// Example: sha256:…
 	Hash string  `json:"hash"`
 	Why  *string `json:"why,omitempty"`
 }
 
-// StatusSummary A count for each status that was asked for
+// StatusSummary The number of agents in each status
 type StatusSummary map[string]int
 
-// Stop Why it is paused
+// Stop Why the rollout is paused
 type Stop struct {
 	At    time.Time `json:"at"`
 	Batch int       `json:"batch"`
 
-	// By muster, or who asked
+	// By muster, or the operator
 	By string `json:"by"`
 
-	// Kind To go on after threshold, canary, exposure and deadline takes a reason
+	// Kind Resuming after threshold, canary, exposure and deadline requires a reason
 	Kind StopKind `json:"kind"`
 	Text string   `json:"text"`
 
-	// Withdrawn Offers that were taken back
+	// Withdrawn Number of offers that were withdrawn
 	Withdrawn int `json:"withdrawn"`
 }
 
-// StopKind To go on after threshold, canary, exposure and deadline takes a reason
+// StopKind Resuming after threshold, canary, exposure and deadline requires a reason
 type StopKind string
 
 // Strategy defines model for Strategy.
 type Strategy struct {
-	// BatchPercent Of all targets, rounded up
+	// BatchPercent Percentage of all targets, rounded up
 	BatchPercent *float64    `json:"batch_percent,omitempty"`
 	BatchSize    *int        `json:"batch_size,omitempty"`
 	Canary       *CanaryRule `json:"canary,omitempty"`
 
-	// Deadline Of all_at_once: nothing is offered after it
+	// Deadline With all_at_once: nothing is offered after this time
 	Deadline *time.Time `json:"deadline,omitempty"`
 
-	// ForceContinue Of all_at_once: failures never stop it
+	// ForceContinue With all_at_once: failures never pause the rollout
 	ForceContinue *bool        `json:"force_continue,omitempty"`
 	Kind          StrategyKind `json:"kind"`
 	Rings         *RingRule    `json:"rings,omitempty"`
 
-	// SkipValidation Of all_at_once: reaching the version is enough
+	// SkipValidation With all_at_once: running the version is enough, without a health wait
 	SkipValidation *bool `json:"skip_validation,omitempty"`
 }
 
@@ -2050,14 +2050,14 @@ type Target struct {
 	Attempts  int       `json:"attempts"`
 	Batch     int       `json:"batch"`
 
-	// Code Why it is in this state
+	// Code Why the target is in this state
 	//
 	// Example: max_parallel
 	Code    *string    `json:"code,omitempty"`
 	EndedAt *time.Time `json:"ended_at,omitempty"`
 	Error   *string    `json:"error,omitempty"`
 
-	// ExpiresAt Of an offer held for an agent that is away
+	// ExpiresAt When an offer for an offline agent expires
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 	From      string     `json:"from"`
 
@@ -2066,27 +2066,27 @@ type Target struct {
 	Hostname  string          `json:"hostname"`
 	OfferedAt *time.Time      `json:"offered_at,omitempty"`
 
-	// Order Its place among all targets
+	// Order Position among all targets
 	Order int `json:"order"`
 
 	// Phase Example: UPG_DOWNLOADING
 	Phase *string `json:"phase,omitempty"`
 
-	// ReachedAt When the version checked in
+	// ReachedAt When the agent checked in with the version
 	ReachedAt *time.Time `json:"reached_at,omitempty"`
 	Ring      int        `json:"ring"`
 
-	// Rollback The host goes back to what it has kept
+	// Rollback The host goes back to a previous version that it still has
 	Rollback  *bool  `json:"rollback,omitempty"`
 	RolloutId string `json:"rollout_id"`
 
-	// SignAt Last sign of life or progress
+	// SignAt Last check-in, beacon or progress
 	SignAt *time.Time  `json:"sign_at,omitempty"`
 	Site   *string     `json:"site,omitempty"`
 	State  TargetState `json:"state"`
 	To     string      `json:"to"`
 
-	// Values Its values of the labels in limits.per, in that order
+	// Values Values of the labels in limits.per, in that order
 	Values *[]string `json:"values,omitempty"`
 }
 
@@ -2116,9 +2116,9 @@ type TargetsRequest struct {
 	Why    *string   `json:"why,omitempty"`
 }
 
-// Trust The publishers' signed metadata, as of The Update Framework
+// Trust The publishers' signed metadata (The Update Framework)
 type Trust struct {
-	// Floor The lowest version a host may be moved to; absent when there is none
+	// Floor The lowest version that hosts can be upgraded to; absent if there is none
 	Floor *string `json:"floor,omitempty"`
 
 	// OnlineKeys The server's public keys, the one for new roots first
@@ -2127,7 +2127,7 @@ type Trust struct {
 	// Problem Why this server cannot sign; absent while it can
 	Problem *string `json:"problem,omitempty"`
 
-	// Published There is a root
+	// Published A root is published
 	Published bool `json:"published"`
 
 	// Root A file that people sign
@@ -2136,7 +2136,7 @@ type Trust struct {
 	// Snapshot A file that the server signs
 	Snapshot *TrustOnlineRole `json:"snapshot,omitempty"`
 
-	// TargetCount Archives that targets names
+	// TargetCount Number of archives in the targets file
 	TargetCount int `json:"target_count"`
 
 	// Targets A file that people sign
@@ -2148,7 +2148,7 @@ type Trust struct {
 	// TrustRoot sha256:<hex> of the newest root, for --trust-root
 	TrustRoot *string `json:"trust_root,omitempty"`
 
-	// Warnings Which files expire soon and who must sign
+	// Warnings Files that expire soon, and who must sign them
 	Warnings []string `json:"warnings"`
 }
 
@@ -2171,13 +2171,13 @@ type TrustKey struct {
 	// Id 64 hexadecimal digits
 	Id string `json:"id"`
 
-	// Name Whose it is; may be empty
+	// Name Name of its owner; may be empty
 	Name string `json:"name"`
 
 	// PublicKey Example: muster-tuf-ed25519 … ann
 	PublicKey string `json:"public_key"`
 
-	// Signed It signed the published file
+	// Signed The key has signed the published file
 	Signed bool `json:"signed"`
 }
 
@@ -2195,7 +2195,7 @@ type TrustRole struct {
 	File string     `json:"file"`
 	Keys []TrustKey `json:"keys"`
 
-	// Threshold How many of the keys have to sign
+	// Threshold Number of keys that must sign
 	Threshold int   `json:"threshold"`
 	Version   int64 `json:"version"`
 }
@@ -2214,17 +2214,17 @@ type UnenrollPreviewItem struct {
 	AgentId  string `json:"agent_id"`
 	Hostname string `json:"hostname"`
 
-	// Reason Why not, or what to expect: offline agents leave when they return
+	// Reason Why not, or a remark: offline agents unenrol when they return
 	Reason *string `json:"reason,omitempty"`
 
-	// Status As agents have it; empty where there is no such agent
+	// Status As in Agent; empty for an unknown agent
 	Status string `json:"status"`
 	Will   bool   `json:"will"`
 }
 
 // UnenrollPreviewRequest defines model for UnenrollPreviewRequest.
 type UnenrollPreviewRequest struct {
-	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 	Agents          AgentSelection `json:"agents"`
 	Force           *bool          `json:"force,omitempty"`
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
@@ -2233,10 +2233,10 @@ type UnenrollPreviewRequest struct {
 
 // UnenrollRequest defines model for UnenrollRequest.
 type UnenrollRequest struct {
-	// Force Also an agent that a rollout has
+	// Force Also if the agent is in an active rollout
 	Force *bool `json:"force,omitempty"`
 
-	// Revoke At once, without asking the agent: its key no longer works
+	// Revoke Unenrol at once, without acknowledgement: the key of the agent no longer works
 	Revoke *bool `json:"revoke,omitempty"`
 }
 
@@ -2256,11 +2256,11 @@ type UpgradeManifest struct {
 	ContentHash string  `json:"content_hash"`
 	Description *string `json:"description,omitempty"`
 
-	// Error Why plans cannot name it; absent when they can
+	// Error Why plans cannot name the manifest; absent if they can
 	Error *string `json:"error,omitempty"`
 	Id    string  `json:"id"`
 
-	// Migration What the version does to the state it finds
+	// Migration What the version does to existing state
 	Migration     *Migration `json:"migration,omitempty"`
 	Profile       string     `json:"profile"`
 	SourceUri     *string    `json:"source_uri,omitempty"`
@@ -2289,10 +2289,10 @@ type UpgradeMetadata struct {
 	ErrorMsg     *string       `json:"error_msg,omitempty"`
 	FailedState  *UpgradeState `json:"failed_state,omitempty"`
 
-	// Reason Why a version was not kept
+	// Reason Why a version was rolled back, as a sentence
 	Reason *string `json:"reason,omitempty"`
 
-	// ReasonCode The same as a word
+	// ReasonCode Code of reason
 	//
 	// Example: crash_loop
 	ReasonCode *string `json:"reason_code,omitempty"`
@@ -2301,10 +2301,10 @@ type UpgradeMetadata struct {
 	RetryAttempt  *int    `json:"retry_attempt,omitempty"`
 	RetryErrorMsg *string `json:"retry_error_msg,omitempty"`
 
-	// RetryLimit How many of them there are at most
+	// RetryLimit Maximum of retry_attempt
 	RetryLimit *int `json:"retry_limit,omitempty"`
 
-	// RetryUntil No attempt begins after it
+	// RetryUntil No attempt starts after this time
 	RetryUntil  *time.Time `json:"retry_until,omitempty"`
 	ScheduledAt *time.Time `json:"scheduled_at,omitempty"`
 }
@@ -2324,17 +2324,17 @@ type UpgradePreviewItem struct {
 	AgentId  string `json:"agent_id"`
 	Hostname string `json:"hostname"`
 
-	// Reason Why not, or what to expect: offline agents upgrade when they return
+	// Reason Why not, or a remark: offline agents upgrade when they return
 	Reason *string `json:"reason,omitempty"`
 
-	// Version What it runs now
+	// Version Version it runs now
 	Version string `json:"version"`
 	Will    bool   `json:"will"`
 }
 
 // UpgradePreviewRequest defines model for UpgradePreviewRequest.
 type UpgradePreviewRequest struct {
-	// Agents Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all.
+	// Agents At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused.
 	Agents          AgentSelection `json:"agents"`
 	Force           *bool          `json:"force,omitempty"`
 	IncludeInactive *bool          `json:"includeInactive,omitempty"`
@@ -2344,11 +2344,11 @@ type UpgradePreviewRequest struct {
 
 // UpgradeRequest defines model for UpgradeRequest.
 type UpgradeRequest struct {
-	// Force Also when it is already upgrading, runs that version, or would go down
+	// Force Also if the agent is upgrading already, runs this version, or runs a later one
 	Force              *bool `json:"force,omitempty"`
 	SkipRateLimitCheck *bool `json:"skipRateLimitCheck,omitempty"`
 
-	// SourceUri Where to fetch the package from instead of this server; empty means this server
+	// SourceUri URL to download the package from; default: this server
 	SourceUri *string `json:"source_uri,omitempty"`
 
 	// Version Example: 1.1.0
@@ -2379,23 +2379,23 @@ type Wait struct {
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// Watch What the watcher on the host last told of an upgrade
+// Watch Last report of the host's watcher on an upgrade
 type Watch struct {
-	// ActionId Empty for an upgrade asked for on the host
+	// ActionId Empty for an upgrade that was ordered on the host
 	ActionId *string `json:"action_id,omitempty"`
 
-	// Agent What the watcher sees of the agent
+	// Agent The agent as the watcher sees it
 	Agent WatchedAgent `json:"agent"`
 
 	// At By the host's clock
 	At time.Time `json:"at"`
 
-	// Diagnosis Why the agent is not heard of; absent while it is
+	// Diagnosis Why the agent is silent; absent while it checks in
 	Diagnosis *Diagnosis   `json:"diagnosis,omitempty"`
 	From      string       `json:"from"`
 	Reason    *WatchReason `json:"reason,omitempty"`
 
-	// ReceivedAt By the server's; written every 30 s while nothing else changes
+	// ReceivedAt By the server's clock; updated every 30 s while nothing else changes
 	ReceivedAt time.Time  `json:"received_at"`
 	Stage      WatchStage `json:"stage"`
 	To         string     `json:"to"`
@@ -2414,45 +2414,45 @@ type WatchReason struct {
 	Text string `json:"text"`
 }
 
-// WatchedAgent What the watcher sees of the agent
+// WatchedAgent The agent as the watcher sees it
 type WatchedAgent struct {
-	// Alive Its process is there
+	// Alive Its process runs
 	Alive bool `json:"alive"`
 
-	// Crashes Ends of its process in this watch
+	// Crashes Exits of its process during this watch
 	Crashes int `json:"crashes"`
 
-	// LastCheckin When it last heard this server
+	// LastCheckin When it last got an answer from this server
 	LastCheckin *time.Time `json:"last_checkin,omitempty"`
 
-	// State Its own health; absent when it does not answer
+	// State Its health as it reports it; absent if it does not answer
 	//
 	// Example: healthy
 	State   *string `json:"state,omitempty"`
 	Version *string `json:"version,omitempty"`
 }
 
-// Webhook An address that hears of rollouts
+// Webhook A URL to which events are sent
 type Webhook struct {
-	// After Sequence number of the last event dealt with
+	// After Sequence number of the last event that was handled
 	After     int64     `json:"after"`
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
 	Disabled  *bool     `json:"disabled,omitempty"`
 
-	// Events Event types; absent: all of rollouts
+	// Events Event types; default: all rollout events except progress
 	Events *[]string `json:"events,omitempty"`
 	Id     string    `json:"id"`
 	Name   string    `json:"name"`
 
-	// Secret What deliveries are signed with, only in the answer that created it
+	// Secret Signs deliveries; only in the response that created the webhook
 	Secret *string `json:"secret,omitempty"`
 	Url    string  `json:"url"`
 }
 
 // WebhookItem defines model for WebhookItem.
 type WebhookItem struct {
-	// Item An address that hears of rollouts
+	// Item A URL to which events are sent
 	Item Webhook `json:"item"`
 }
 
@@ -2467,9 +2467,9 @@ type WhyRequest struct {
 	Why *string `json:"why,omitempty"`
 }
 
-// Window A stretch of local time on some weekdays. To at or before from ends on the next day.
+// Window A period of local time on some weekdays. If to is not after from, it ends on the next day.
 type Window struct {
-	// Days mon … sun; absent: every day
+	// Days mon … sun; default: every day
 	Days *[]string `json:"days,omitempty"`
 
 	// From Example: 22:00
@@ -2502,7 +2502,7 @@ type ListPoliciesParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
 
-	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
@@ -2510,7 +2510,7 @@ type ListPoliciesParams struct {
 type GetAgentStatusParams struct {
 	PolicyId *string `form:"policyId,omitempty" json:"policyId,omitempty"`
 
-	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
@@ -2518,16 +2518,16 @@ type GetAgentStatusParams struct {
 type ListAgentsParams struct {
 	Page *int `form:"page,omitempty" json:"page,omitempty"`
 
-	// PerPage page × perPage may not pass 10000
+	// PerPage page × perPage must not exceed 10000
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
 
-	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 
-	// ShowInactive Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled.
+	// ShowInactive Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled.
 	ShowInactive *ShowInactive `form:"showInactive,omitempty" json:"showInactive,omitempty"`
 
-	// ShowUpgradeable Only agents an upgrade to the newest package would move
+	// ShowUpgradeable Only agents that run a version below the newest package
 	ShowUpgradeable  *bool                      `form:"showUpgradeable,omitempty" json:"showUpgradeable,omitempty"`
 	GetStatusSummary *bool                      `form:"getStatusSummary,omitempty" json:"getStatusSummary,omitempty"`
 	SortField        *ListAgentsParamsSortField `form:"sortField,omitempty" json:"sortField,omitempty"`
@@ -2546,16 +2546,16 @@ type ListActionStatusParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
 
-	// ErrorSize How many of the latest errors each action shows
+	// ErrorSize Number of latest errors to show of each action
 	ErrorSize *int `form:"errorSize,omitempty" json:"errorSize,omitempty"`
 }
 
 // ListAgentTagsParams defines parameters for ListAgentTags.
 type ListAgentTagsParams struct {
-	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 
-	// ShowInactive Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled.
+	// ShowInactive Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled.
 	ShowInactive *ShowInactive `form:"showInactive,omitempty" json:"showInactive,omitempty"`
 }
 
@@ -2564,16 +2564,16 @@ type ListEnrollmentKeysParams struct {
 	Page    *int `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int `form:"perPage,omitempty" json:"perPage,omitempty"`
 
-	// Kuery A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third.
+	// Kuery A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third.
 	Kuery *Kuery `form:"kuery,omitempty" json:"kuery,omitempty"`
 }
 
 // ExplainAgentParams defines parameters for ExplainAgent.
 type ExplainAgentParams struct {
-	// Rollout Absent: the one that has the agent, or had it last
+	// Rollout Default: the rollout that the agent is in, or was in last
 	Rollout *string `form:"rollout,omitempty" json:"rollout,omitempty"`
 
-	// At Absent: now
+	// At Default: now
 	At *time.Time `form:"at,omitempty" json:"at,omitempty"`
 }
 
@@ -2597,7 +2597,7 @@ type DeleteFreezeParams struct {
 
 // ListIncidentsParams defines parameters for ListIncidents.
 type ListIncidentsParams struct {
-	// State Absent: all
+	// State Default: all
 	State   *IncidentState `form:"state,omitempty" json:"state,omitempty"`
 	Page    *int           `form:"page,omitempty" json:"page,omitempty"`
 	PerPage *int           `form:"perPage,omitempty" json:"perPage,omitempty"`
@@ -2605,16 +2605,16 @@ type ListIncidentsParams struct {
 
 // SuggestQueryParams defines parameters for SuggestQuery.
 type SuggestQueryParams struct {
-	// Q The query, as far as it is written
+	// Q The query so far
 	Q *string `form:"q,omitempty" json:"q,omitempty"`
 
-	// Cursor Where in it the cursor stands, in bytes; absent: at its end
+	// Cursor Position of the cursor in bytes; default: the end
 	Cursor *int `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
 // PushPackageParams defines parameters for PushPackage.
 type PushPackageParams struct {
-	// MusterSignature The .minisig file in base64; may be left out when a root is published
+	// MusterSignature The .minisig file in base64; optional if a root is published
 	MusterSignature *[]byte `json:"Muster-Signature,omitempty"`
 }
 
@@ -2638,7 +2638,7 @@ type ListAuditParams struct {
 
 // ListTargetsParams defines parameters for ListTargets.
 type ListTargetsParams struct {
-	// State One or more; absent: all
+	// State One or more states; default: all
 	State   *[]TargetState `form:"state,omitempty" json:"state,omitempty"`
 	Batch   *int           `form:"batch,omitempty" json:"batch,omitempty"`
 	Page    *int           `form:"page,omitempty" json:"page,omitempty"`

@@ -1,7 +1,6 @@
-// Package adminapi is the wire format of the admin API. openapi.yaml is the
-// source; the types here, and those of the web UI, are generated from it. The
-// admin handlers encode it, the command line decodes it. It imports nothing of
-// ours.
+// Package adminapi has the types of the admin API. They are generated from openapi.yaml,
+// as are those of the web UI. The admin handlers encode them, the command line decodes
+// them. It imports no other package of this module.
 package adminapi
 
 import _ "embed"

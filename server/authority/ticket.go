@@ -15,22 +15,20 @@ import (
 	"github.com/muster-fleet/muster/server/clock"
 )
 
-// ticketDay is how long one key makes the tickets with which agents resume their
-// sessions.
+// ticketDay is how long one key encrypts new session tickets.
 const ticketDay = 24 * time.Hour
 
-// Tickets makes the keys of session tickets, the same at every server that has the
-// same private key, and after a restart: so an agent that comes back, to whichever
-// server, need not be shown the certificate again. They are made of the private
-// key and the day, and are nowhere kept. They could lie in the store, but who has
-// them can pose as the server to an agent that shows a ticket, and whoever reads
-// the store's backups must not be able to.
+// Tickets derives the keys of session tickets. Servers with the same private key derive
+// the same keys, also after a restart, so an agent can resume its session at any of
+// them. The keys depend on the private key and the day, and are not stored: whoever has
+// them can pose as the server to an agent that presents a ticket, so they must not be
+// in the store's backups.
 type Tickets struct {
 	secret []byte
 	now    clock.Clock
 }
 
-// NewTickets makes those of a private key.
+// NewTickets returns the Tickets of a private key.
 func NewTickets(key crypto.PrivateKey, now clock.Clock) (*Tickets, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -40,12 +38,11 @@ func NewTickets(key crypto.PrivateKey, now clock.Clock) (*Tickets, error) {
 	return &Tickets{secret: secret, now: now}, err
 }
 
-// Tickets makes those of the CA.
+// Tickets returns the Tickets of the CA's key.
 func (a *Authority) Tickets() (*Tickets, error) { return NewTickets(a.key, a.now) }
 
-// keys are today's, which new tickets are made with, and then those whose tickets
-// are taken too: yesterday's, and tomorrow's, for another server's clock may be
-// ahead.
+// keys returns the key of today, for new tickets, and those of yesterday and tomorrow,
+// whose tickets are accepted too: another server's clock may be ahead.
 func (t *Tickets) keys(now time.Time) ([][32]byte, error) {
 	today := now.Unix() / int64(ticketDay.Seconds())
 	var keys [][32]byte
@@ -59,7 +56,7 @@ func (t *Tickets) keys(now time.Time) ([][32]byte, error) {
 	return keys, nil
 }
 
-// Set gives config the keys of the day.
+// Set sets the keys of the day in config.
 func (t *Tickets) Set(config *tls.Config) error {
 	keys, err := t.keys(t.now.UTC())
 	if err != nil {
@@ -69,28 +66,28 @@ func (t *Tickets) Set(config *tls.Config) error {
 	return nil
 }
 
-// ticketCheck is how often it is looked whether a day has begun: a machine that
-// slept, or whose clock was set, is behind for no longer. Yesterday's keys are
-// taken meanwhile.
+// ticketCheck is how often Rotate checks for a new day. After the machine slept or its
+// clock was set, the keys are outdated for at most this long; yesterday's tickets are
+// accepted meanwhile.
 const ticketCheck = 10 * time.Minute
 
-// Rotate keeps the keys of config those of the day until ctx ends. config may be
-// in use, and must be the one that connections are made with, not a copy.
+// Rotate updates the keys of config every day until ctx ends. config may be in use, and
+// must be the one that connections use, not a copy.
 func (t *Tickets) Rotate(ctx context.Context, config *tls.Config) {
 	tick := time.NewTicker(ticketCheck)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			_ = t.Set(config) // it succeeded with the same lengths before
+			_ = t.Set(config) // cannot fail: the same lengths succeeded before
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Certificate is what config shows to a client that asks for nothing in
-// particular.
+// Certificate returns the certificate that config presents to a client without special
+// requirements.
 func Certificate(config *tls.Config) (*tls.Certificate, error) {
 	if len(config.Certificates) > 0 {
 		return &config.Certificates[0], nil
@@ -101,8 +98,8 @@ func Certificate(config *tls.Config) (*tls.Certificate, error) {
 	return config.GetCertificate(&tls.ClientHelloInfo{})
 }
 
-// IsRSA says that handshakes with a certificate take three times the processor
-// time that they need.
+// IsRSA reports whether the certificate has an RSA key, which triples the processor
+// time of handshakes.
 func IsRSA(c *tls.Certificate) bool {
 	_, is := c.PrivateKey.(*rsa.PrivateKey)
 	return is

@@ -21,7 +21,7 @@ type Blocking struct {
 
 type waiting struct {
 	wake      chan struct{} // capacity 1: a wake during a check is not lost
-	supersede chan struct{} // closed when a newer poll took the place, or at Close
+	supersede chan struct{} // closed when a newer poll replaces this one, or at Close
 }
 
 var _ Parker = (*Blocking)(nil)
@@ -31,7 +31,7 @@ func (b *Blocking) Park(p Poll) {
 	b.wait(p, b.enter(p.AgentID))
 }
 
-// wait answers p, which enter has made known as w.
+// wait answers p, which enter has registered as w.
 func (b *Blocking) wait(p Poll, w *waiting) {
 	if w == nil {
 		write(p.Writer, empty)
@@ -67,12 +67,12 @@ func (b *Blocking) wait(p Poll, w *waiting) {
 			write(p.Writer, empty)
 			return
 		case <-ctx.Done():
-			return // hung up
+			return // the client has disconnected
 		}
 	}
 }
 
-// enter makes the poll known and ends an older one. nil means closed.
+// enter registers the poll and ends an older one. It returns nil if the parker is closed.
 func (b *Blocking) enter(agentID string) *waiting {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *Blocking) enter(agentID string) *waiting {
 	return w
 }
 
-// end answers the poll of an agent Empty, if there is one.
+// end answers the poll of an agent with Empty, if there is one.
 func (b *Blocking) end(agentID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,7 +110,7 @@ func (w *waiting) superseded() bool {
 	}
 }
 
-// leave forgets the poll, unless a newer one has its place: that one's wake-ups
+// leave removes the poll, unless a newer one has replaced it: that one's wake-ups
 // must not be lost because an older connection ends late.
 func (b *Blocking) leave(agentID string, w *waiting) {
 	b.mu.Lock()
@@ -179,8 +179,8 @@ func (b *Blocking) Close(ctx context.Context) error {
 	}
 }
 
-// write sends an answer. An error means that the client is gone: its next
-// check-in gets the same actions, for it has not shown their token.
+// write sends an answer. It ignores errors, which mean that the client has disconnected:
+// its next check-in gets the same actions, since it has not acknowledged them.
 func write(w http.ResponseWriter, a Answer) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(a.Body)))
@@ -188,7 +188,7 @@ func write(w http.ResponseWriter, a Answer) {
 	_, _ = w.Write(a.Body)
 }
 
-// writeLast is write for a server that ends: the client is to connect to another.
+// writeLast is write for a server that shuts down: the client should connect to another.
 func writeLast(w http.ResponseWriter, a Answer) {
 	w.Header().Set("Connection", "close")
 	write(w, a)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// drainBurst is which part of a second's answers Close writes at once.
+// drainBurst divides the answers of a second into the bursts that Close writes.
 const drainBurst = 50
 
 // Close answers every poll Empty at DrainRate, or as much faster as ctx demands,
@@ -24,7 +24,7 @@ func (p *EpollParker) Close(ctx context.Context) error {
 	err := p.blocking.Close(ctx)
 	select {
 	case <-p.empty:
-		p.running.Wait() // they have nothing to wait for
+		p.running.Wait() // the goroutines no longer wait for anything
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -61,7 +61,7 @@ func (p *EpollParker) drain(ctx context.Context) {
 	}
 	pace := rate.NewLimiter(rate.Limit(perSecond), int(perSecond)/drainBurst)
 	for _, c := range left {
-		_ = pace.Wait(ctx) // it fails when there is no time left: the rest at once
+		_ = pace.Wait(ctx) // fails if there is no time left; then the rest is written at once
 		c.shard.mu.Lock()
 		p.end(c)
 		c.shard.mu.Unlock()

@@ -25,9 +25,9 @@ const (
 )
 
 // BenchmarkEpollParker parks agents over TLS and wakes them all, with their clients in
-// another process. It prints what an agent costs this one: bytes of live heap and of
-// resident memory right after a collection, and processor time for an answer and
-// the next poll.
+// another process. It reports the cost of an agent in this process: live heap and
+// resident memory right after a collection, and processor time for an answer and the next
+// poll.
 func BenchmarkEpollParker(b *testing.B) {
 	a := &actions{}
 	s := newPollServer(b, a, nil)
@@ -53,7 +53,7 @@ func BenchmarkEpollParker(b *testing.B) {
 	lines := bufio.NewScanner(out)
 	answered := func() { // all have their answers
 		for lines.Scan() {
-			if strings.HasSuffix(lines.Text(), "answered") { // the first stands behind the benchmark's name
+			if strings.HasSuffix(lines.Text(), "answered") { // the first is on the line of the benchmark's name
 				return
 			}
 		}

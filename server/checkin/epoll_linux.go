@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// IdleLimit is how long a connection may wait for its client's next request, as
-	// in the servers' own limits.
+	// IdleLimit is how long a connection may wait for its client's next request. The
+	// HTTP servers have the same limit.
 	IdleLimit = 90 * time.Second
-	// DrainRate is how many polls a second Close answers. Each comes back to another
-	// server with a handshake of half a millisecond: faster, they would have to be
-	// rejected there. It is raised where Close has less time.
+	// DrainRate is how many polls a second Close answers. Each agent reconnects to another
+	// server with a handshake of half a millisecond; at a higher rate that server would
+	// reject some. Close exceeds the rate if it has less time.
 	DrainRate = 5_000
 
-	// unwatchedLogInterval is the least time between two log lines about connections
-	// that epoll does not take: a limit of the kernel concerns many at once.
+	// unwatchedLogInterval is the shortest time between two log lines about connections
+	// that epoll refuses: a limit of the kernel concerns many at once.
 	unwatchedLogInterval = time.Minute
 )
 
-// EpollParker is the Parker that keeps a parked connection and nothing else: no
-// goroutine, no buffers, nothing of the request. When the first check finds nothing it
-// takes the connection from net/http and watches it with epoll; the client's next
-// request goes back to net/http through Listener. It parks as Blocking does what it
-// cannot watch: HTTP/2, HTTP/1.0, connections without a descriptor.
+// EpollParker is the Parker that keeps only the connection of a parked poll: no
+// goroutine, no buffers, nothing of the request. If the first check finds nothing it takes
+// the connection from net/http and watches it with epoll. When the client sends its next
+// request, Listener returns the connection to net/http. Polls that it cannot watch are
+// parked by Blocking: HTTP/2, HTTP/1.0, connections without a descriptor.
 //
-// An http.Server uses it by its Listener and its ConnContext.
+// An http.Server must use its Listener and its ConnContext.
 type EpollParker struct {
 	log       *slog.Logger
 	unwatched rate.Sometimes // limits the log lines about connections that epoll refuses
@@ -44,24 +44,23 @@ type EpollParker struct {
 	timers    timerWheel
 	poller    poller
 	queue     queue
-	requeue   atomic.Pointer[requeueListener] // nil: connections end with the answer
-	slow      chan struct{}                   // a place for each answer that is written slowly
+	requeue   atomic.Pointer[requeueListener] // nil if there is no Listener: connections end with the answer
+	slow      chan struct{}                   // a semaphore for answers that are written slowly
 
 	closing atomic.Bool
 
 	mu          sync.Mutex
 	started     bool
-	unavailable bool // epoll does not work here: all polls block
+	unavailable bool // epoll does not work on this system: Blocking parks all polls
 	stopped     bool
 	live        int           // connections that are not released
-	empty       chan struct{} // closed when there are none, and will be none
+	empty       chan struct{} // closed when live is 0 after Close
 	running     sync.WaitGroup
 }
 
 var _ Parker = (*EpollParker)(nil)
 
-// NewEpollParker makes an EpollParker. It starts nothing before there is a poll to
-// park.
+// NewEpollParker returns an EpollParker. It starts its goroutines with the first poll.
 func NewEpollParker(log *slog.Logger) *EpollParker {
 	p := &EpollParker{
 		log: log, unwatched: rate.Sometimes{Interval: unwatchedLogInterval}, base: time.Now(), seed: maphash.MakeSeed(),
@@ -78,8 +77,8 @@ func (p *EpollParker) shard(agentID string) *shard {
 	return &p.shards[maphash.String(p.seed, agentID)%shardCount]
 }
 
-// start makes the epoll instance and the goroutines, once. It returns false where
-// there is no epoll.
+// start creates the epoll instance and starts the goroutines, once. It returns false if
+// epoll is not available.
 func (p *EpollParker) start() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +93,9 @@ func (p *EpollParker) start() bool {
 	if err := tlstrim.Unable(); err != nil {
 		p.log.Debug("parked connections keep their TLS read buffers", "error", err)
 	}
-	// The first worker never waits for a check, the second never for a bulk wake. An
-	// answer is a system call: two workers take bulk wakes even on one processor.
+	// The first worker takes no connection that needs a check, the second none of a bulk
+	// wake. An answer is a system call, so two workers take bulk wakes even on one
+	// processor.
 	lowest := []priority{emptyAnswer, smallWake}
 	for range min(max(runtime.GOMAXPROCS(0), 2), 4) {
 		lowest = append(lowest, bulkWake)
@@ -114,13 +114,13 @@ func (p *EpollParker) start() bool {
 	return true
 }
 
-// setUnavailable needs p.mu.
+// setUnavailable must be called with p.mu locked.
 func (p *EpollParker) setUnavailable(err error) {
 	p.unavailable = true
 	p.log.Warn("long polls take a goroutine each: epoll does not work here", "error", err)
 }
 
-// join counts a connection that arrives. It returns false once the parker is closed.
+// join counts a new connection. It returns false if the parker is closed.
 func (p *EpollParker) join() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,8 +131,7 @@ func (p *EpollParker) join() bool {
 	return true
 }
 
-// leave counts a connection that is released. The last one after Close ends the
-// goroutines.
+// leave uncounts a released connection. The last one after Close ends the goroutines.
 func (p *EpollParker) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +139,7 @@ func (p *EpollParker) leave() {
 	p.stopIfEmpty()
 }
 
-// stopIfEmpty needs p.mu.
+// stopIfEmpty must be called with p.mu locked.
 func (p *EpollParker) stopIfEmpty() {
 	if !p.closing.Load() || p.live > 0 || p.stopped {
 		return
@@ -169,7 +168,7 @@ func (sh *shard) each(f func(agentID string)) {
 	}
 }
 
-// Count is the number of polls here.
+// Count returns the number of polls here.
 func (p *EpollParker) Count() int {
 	n := p.blocking.Count()
 	for i := range p.shards {

@@ -32,7 +32,7 @@ func TestParkedAndIdleConnectionsHoldNoGoroutine(t *testing.T) {
 	fewGoroutines := func() bool { return runtime.NumGoroutine() < before+agents/4 } // the parker has a few of its own
 	s.parked(agents)
 	s.eventually("parked polls hold no goroutine", fewGoroutines)
-	// Half of them are answered and idle, the others parked; then all hang up.
+	// Half of them are answered and idle, the others parked; then all disconnect.
 	a.put("upgrade", ids[:100]...)
 	s.parker.Wake(ids[:100]...)
 	for _, c := range conns[:100] {

@@ -8,13 +8,12 @@ import (
 	"net"
 )
 
-// EpollParker parks as Blocking does: other systems have no epoll, and serve small
-// fleets.
+// EpollParker is Blocking: other systems have no epoll, and serve small fleets.
 type EpollParker struct{ Blocking }
 
 var _ Parker = (*EpollParker)(nil)
 
-// NewEpollParker makes an EpollParker.
+// NewEpollParker returns an EpollParker.
 func NewEpollParker(*slog.Logger) *EpollParker { return &EpollParker{} }
 
 // Listener returns inner.

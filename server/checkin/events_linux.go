@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallWakeAgents is how many agents a wake may name to go before bulk wakes.
+// smallWakeAgents is how many agents a wake may have to precede bulk wakes.
 const smallWakeAgents = 64
 
-// Wake checks the polls of these agents again, those of a few agents before those of
+// Wake checks the polls of these agents again. A wake of few agents precedes wakes of
 // many.
 func (p *EpollParker) Wake(agentIDs ...string) {
 	priority := smallWake
@@ -21,7 +21,7 @@ func (p *EpollParker) Wake(agentIDs ...string) {
 		if c := p.wake(id, priority); c != nil {
 			woken = append(woken, c)
 		}
-		if len(woken) == batchSize { // these are answered while the others are found
+		if len(woken) == batchSize { // workers answer these while the others are found
 			p.queue.push(priority, woken...)
 			woken = woken[:0]
 		}
@@ -32,7 +32,7 @@ func (p *EpollParker) Wake(agentIDs ...string) {
 	p.blocking.Wake(agentIDs...)
 }
 
-// wake returns the agent's connection if it is to be queued.
+// wake returns the agent's connection if it has to be queued.
 func (p *EpollParker) wake(agentID string, as priority) *parkedConn {
 	sh := p.shard(agentID)
 	sh.mu.Lock()
@@ -55,15 +55,15 @@ func (p *EpollParker) wake(agentID string, as priority) *parkedConn {
 	return nil
 }
 
-// handleEvent is called by the poller. It never writes to a connection, and closes it
-// below TLS: a write can last.
+// handleEvent is called by the poller. It never writes to a connection, which can block,
+// and so closes it below TLS.
 func (p *EpollParker) handleEvent(c *parkedConn, events uint32) {
 	c.shard.mu.Lock()
 	c.unread = c.unread || events&unix.EPOLLIN != 0
 	c.hungUp = c.hungUp || events&^unix.EPOLLIN != 0
 	switch c.state {
 	case stateIdle:
-		// Also after a hang-up: there may be a request before the end.
+		// Also after a disconnect, since the client may have sent a request before.
 		p.giveBack(c)
 		return
 	case stateParked, stateQueued, stateLingering:
@@ -75,7 +75,7 @@ func (p *EpollParker) handleEvent(c *parkedConn, events uint32) {
 	c.shard.mu.Unlock()
 }
 
-// runTimers is the timer wheel's goroutine.
+// runTimers advances the timer wheel until the parker stops.
 func (p *EpollParker) runTimers() {
 	t := time.NewTicker(wheelTick)
 	defer t.Stop()
@@ -90,13 +90,13 @@ func (p *EpollParker) runTimers() {
 }
 
 func (p *EpollParker) advanceTimers(to time.Time) {
-	now := tick(p.base, to) - 1 // the last one that is over
+	now := tick(p.base, to) - 1 // the last tick that has passed
 	for _, c := range p.timers.advance(now) {
 		p.handleTimer(c, now)
 	}
 }
 
-// setTimer sets the timer to the next tick that a poll waits for. It needs the lock.
+// setTimer sets the timer to the next tick that c waits for. The caller holds the lock.
 func (p *EpollParker) setTimer(c *parkedConn) {
 	next := c.deadline
 	if c.retry != 0 && c.retry < next {
@@ -105,7 +105,7 @@ func (p *EpollParker) setTimer(c *parkedConn) {
 	p.timers.set(c, next)
 }
 
-// handleTimer does what is due at the tick. The state may have changed since the timer
+// handleTimer acts on a timer that has fired. The state may have changed since the timer
 // was set.
 func (p *EpollParker) handleTimer(c *parkedConn, now int32) {
 	c.shard.mu.Lock()
@@ -120,7 +120,7 @@ func (p *EpollParker) handleTimer(c *parkedConn, now int32) {
 	case stateParked, stateQueued:
 		switch {
 		case over:
-			p.end(c) // an action it was woken for is found by its next poll
+			p.end(c) // the agent's next poll finds an action it was woken for
 		case c.state == stateParked && c.retry != 0 && now >= c.retry:
 			c.state, c.retry = stateQueued, 0
 			p.queue.push(bulkWake, c)
@@ -136,7 +136,7 @@ func (p *EpollParker) handleTimer(c *parkedConn, now int32) {
 	c.shard.mu.Unlock()
 }
 
-// end answers a poll Empty, soon. It needs the lock.
+// end queues a poll to be answered with Empty. The caller holds the lock.
 func (p *EpollParker) end(c *parkedConn) {
 	c.shard.remove(c)
 	switch c.state {
@@ -149,7 +149,7 @@ func (p *EpollParker) end(c *parkedConn) {
 	}
 }
 
-// drop closes the connection. It needs the lock and unlocks it.
+// drop closes the connection. The caller holds the lock, which drop unlocks.
 func (p *EpollParker) drop(c *parkedConn) {
 	p.release(c)
 	c.shard.mu.Unlock()
@@ -157,8 +157,8 @@ func (p *EpollParker) drop(c *parkedConn) {
 	p.leave()
 }
 
-// giveBack gives the connection to net/http, which reads the next request. It needs
-// the lock and unlocks it.
+// giveBack gives the connection to net/http, which reads the next request. The caller
+// holds the lock, which giveBack unlocks.
 func (p *EpollParker) giveBack(c *parkedConn) {
 	p.release(c)
 	c.shard.mu.Unlock()
@@ -169,7 +169,7 @@ func (p *EpollParker) giveBack(c *parkedConn) {
 	p.leave()
 }
 
-// release ends the parker's use of the connection. It needs the lock.
+// release ends the parker's use of the connection. The caller holds the lock.
 func (p *EpollParker) release(c *parkedConn) {
 	c.shard.remove(c)
 	c.state = stateReleased

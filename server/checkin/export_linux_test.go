@@ -15,7 +15,7 @@ func (p *EpollParker) TestOnlyLive() int {
 // TestOnlyBlocked is the number of polls that hold a goroutine.
 func (p *EpollParker) TestOnlyBlocked() int { return p.blocking.Count() }
 
-// TestOnlyTakenOver says whether the parker has the agent's connection.
+// TestOnlyTakenOver reports whether the parker has the agent's connection.
 func (p *EpollParker) TestOnlyTakenOver(agentID string) bool {
 	sh := p.shard(agentID)
 	sh.mu.Lock()

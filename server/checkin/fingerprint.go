@@ -5,13 +5,12 @@ import (
 	"crypto/sha256"
 )
 
-// Fingerprint is a digest of a check-in's body, without the ack token in it: after an
-// action for the fleet every agent shows a new token, and nearly all say nothing else
-// that is new.
+// Fingerprint is a digest of a check-in's body without the ack token: after an action for
+// the fleet every agent shows a new token, and nearly all change nothing else.
 type Fingerprint [sha256.Size]byte
 
 // FingerprintOf returns the fingerprint of a body in its content encoding, and the ack
-// token that was cut out; 0: there is none, or none that could be told apart.
+// token that was cut out, 0 if none was found.
 func FingerprintOf(body []byte, encoding string) (f Fingerprint, token int64) {
 	before, token, after := cutToken(body)
 	h := sha256.New()

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// FlushInterval is how often last-seen writes go to the store together. An
-	// operator reads "2 s ago" as now; a fleet of 100,000 makes some 7,000 rows
-	// of it, which is one short transaction.
+	// FlushInterval is how often last-seen times are written together. An operator reads
+	// "2 s ago" as now, and a fleet of 100,000 causes some 7,000 rows, which is one
+	// short transaction.
 	FlushInterval = 2 * time.Second
 	// RetouchInterval is how often a parked agent counts as seen: a tenth of
 	// the time after which it would be offline.
 	RetouchInterval = fleet.OfflineAfter / 10
 )
 
-// LastSeen buffers when agents were seen, and which action each has shown, and writes
-// it to the store in bulk. At most FlushInterval of it is lost in a crash, and the next
-// poll of each agent brings it back. All fields are required.
+// LastSeen buffers when agents were seen and which ack token each has shown, and writes
+// both to the store in bulk. A crash loses at most FlushInterval of them, and the next
+// poll of each agent restores them. All fields are required.
 type LastSeen struct {
 	Agents store.Agents
 	Parker Parker
@@ -37,8 +37,8 @@ type LastSeen struct {
 	pending map[string]fleet.Touch
 }
 
-// Seen notes a check-in. A later one of the same agent replaces it, so there is at most
-// one entry an agent however long the store is away.
+// Seen records a check-in. A later one of the same agent replaces it, so there is at most
+// one entry for each agent however long the store is away.
 func (l *LastSeen) Seen(t fleet.Touch) {
 	l.Cache.Seen(t.AgentID, t.At)
 	l.mu.Lock()
@@ -50,7 +50,7 @@ func (l *LastSeen) Seen(t fleet.Touch) {
 	t.ActionSeq = max(t.ActionSeq, old.ActionSeq)
 	if ok && t.At.Before(old.At) {
 		// A write that failed comes back here, behind a retouch that came
-		// meanwhile: what the agent said must not be lost to that.
+		// meanwhile: the agent's status must not be lost to that.
 		if old.Status == "" {
 			old.Status, old.Message = t.Status, t.Message
 		}
@@ -64,7 +64,7 @@ func (l *LastSeen) Seen(t fleet.Touch) {
 	l.pending[t.AgentID] = t
 }
 
-// Run writes until ctx ends, and once more then.
+// Run writes until ctx ends, and once more at the end.
 func (l *LastSeen) Run(ctx context.Context) {
 	flush := time.NewTicker(FlushInterval)
 	defer flush.Stop()
@@ -85,7 +85,7 @@ func (l *LastSeen) Run(ctx context.Context) {
 	}
 }
 
-// Flush writes what is pending. What could not be written stays.
+// Flush writes the buffer. Entries that could not be written stay in it.
 func (l *LastSeen) Flush(ctx context.Context) {
 	touches := l.take()
 	if len(touches) == 0 {
@@ -100,7 +100,7 @@ func (l *LastSeen) Flush(ctx context.Context) {
 	}
 }
 
-// take removes what is pending; nothing while the store is away.
+// take empties the buffer and returns the entries, or none while the store is away.
 func (l *LastSeen) take() []fleet.Touch {
 	if l.Health.Away() != nil {
 		return nil

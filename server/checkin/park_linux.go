@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Park makes the first check in the handler's goroutine. Unless that answers the
-// poll, the parker takes over the connection.
+// Park makes the first check in the handler's goroutine. If that finds nothing, the
+// parker takes over the connection.
 func (p *EpollParker) Park(poll Poll) {
 	fd, ok := watchable(poll.Request)
 	if !ok || !p.start() {
@@ -34,7 +34,7 @@ func (p *EpollParker) Park(poll Poll) {
 	for {
 		found := c.checker.PendingActions(ctx, []*Wait{&c.wait})[0]
 		if ctx.Err() != nil {
-			return // hung up
+			return // the client has disconnected
 		}
 		switch answer, again := p.firstCheck(c, found, poll.Deadline); {
 		case answer != nil && p.closing.Load():
@@ -50,8 +50,8 @@ func (p *EpollParker) Park(poll Poll) {
 	}
 }
 
-// watchable returns the descriptor of a request's connection. Only with HTTP/1.1 the
-// poll has the connection for itself and leaves it open.
+// watchable returns the descriptor of a request's connection. Only with HTTP/1.1 a poll
+// has a connection of its own that stays open.
 func watchable(r *http.Request) (fd int32, ok bool) {
 	if r.ProtoMajor != 1 || r.ProtoMinor != 1 {
 		return 0, false
@@ -59,8 +59,8 @@ func watchable(r *http.Request) (fd int32, ok bool) {
 	return descriptor(connOf(r))
 }
 
-// enter makes the poll known and ends an older one. It returns false once the parker
-// is closed.
+// enter registers the poll and ends an older one. It returns false if the parker is
+// closed.
 func (p *EpollParker) enter(c *parkedConn) bool {
 	sh := c.shard
 	sh.mu.Lock()
@@ -74,8 +74,8 @@ func (p *EpollParker) enter(c *parkedConn) bool {
 	return true
 }
 
-// supersede ends the poll of an agent in the shard, if there is one. It needs the
-// lock.
+// supersede ends the poll of an agent in the shard, if there is one. The caller holds the
+// shard's lock.
 func (p *EpollParker) supersede(sh *shard, agentID string) {
 	if older := sh.polls[agentID]; older != nil {
 		p.end(older)
@@ -115,11 +115,12 @@ func (p *EpollParker) firstCheck(c *parkedConn, found Pending, deadline time.Tim
 func (p *EpollParker) takeOver(c *parkedConn, poll Poll) bool {
 	c.head = headerLines(poll.Writer.Header())
 	if !wholeBody(poll.Request) {
-		// What is left of it stands between this request and the next.
+		// The rest of the body comes before the next request.
 		p.blockInstead(c, poll)
 		return false
 	}
-	// epoll first: a connection that it refuses is still net/http's and can block.
+	// epoll first: a connection that it refuses still belongs to net/http, and Blocking
+	// can park it.
 	if err := p.poller.add(c); err != nil {
 		p.unwatched.Do(func() {
 			p.log.Warn("a parked connection takes a goroutine: epoll does not watch it", "agent", poll.AgentID, "error", err)
@@ -145,7 +146,7 @@ func (p *EpollParker) takeOver(c *parkedConn, poll Poll) bool {
 	return true
 }
 
-// wholeBody says whether all of the request has been read. net/http's own limit
+// wholeBody reports whether all of the request has been read. net/http's own limit
 // bounds how long that takes to find out.
 func wholeBody(r *http.Request) bool {
 	if r.Body == nil || r.Body == http.NoBody {
@@ -156,8 +157,8 @@ func wholeBody(r *http.Request) bool {
 	return n == 0 && errors.Is(err, io.EOF)
 }
 
-// park begins to wait, or acts on what happened while the connection was taken over.
-// It needs the lock.
+// park begins to wait, or acts on what happened while the connection was taken over. The
+// caller holds the lock.
 func (p *EpollParker) park(c *parkedConn) {
 	switch {
 	case c.ended:
@@ -173,7 +174,7 @@ func (p *EpollParker) park(c *parkedConn) {
 	p.setTimer(c)
 }
 
-// block parks a poll that needs its goroutine.
+// block parks a poll with Blocking.
 func (p *EpollParker) block(poll Poll) {
 	sh := p.shard(poll.AgentID)
 	sh.mu.Lock()
@@ -183,7 +184,7 @@ func (p *EpollParker) block(poll Poll) {
 	p.blocking.wait(poll, w)
 }
 
-// blockInstead is block for a poll that is known already.
+// blockInstead is block for a poll that is already registered.
 func (p *EpollParker) blockInstead(c *parkedConn, poll Poll) {
 	c.shard.mu.Lock()
 	if c.ended {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// connState is what a connection waits for; DESIGN.md has the table.
+// connState is the state of a connection; DESIGN.md has the table.
 type connState uint8
 
 const (
@@ -32,50 +32,50 @@ const (
 )
 
 // parkedConn is a connection from the time its poll arrives until it is closed or
-// given back to net/http. It is all that a parked agent takes beside the connection
-// itself, so its size counts. Its shard's lock guards it, except where said.
+// given back to net/http. A parked agent needs no other memory besides the connection
+// itself, so its size matters. Its shard's lock guards it, except where noted.
 type parkedConn struct {
 	timer timerEntry
-	wait  Wait // the Checker's while it is new or being checked; AgentID never changes
+	wait  Wait // owned by the Checker in stateNew and stateChecking; AgentID never changes
 
-	// These are set before it is parked, and never changed.
+	// These are set before the connection is parked, and never changed.
 	shard      *shard
 	checker    Checker
 	conn       net.Conn // as hijacked: *tls.Conn, a plain one, or *earlyConn
 	fd         int32
-	generation uint32 // of fd; the poller's
+	generation uint32 // of fd; set by the poller
 	head       string // the header lines that the handler has set
 
 	// deadline and retry are ticks of the timer wheel: when the state ends at the
-	// latest, and when a check that failed is repeated; 0: none has failed.
+	// latest, and when a failed check is repeated, 0 if none has failed.
 	deadline, retry int32
 
 	state connState
-	// What happens while a goroutine checks or answers is noted here, and that
-	// goroutine acts on it afterwards.
+	// Events during a check or an answer are recorded here. The goroutine that checks or
+	// answers acts on them afterwards.
 	woken  bool // check once more
 	ended  bool // answer Empty: a newer poll, or Close
 	due    bool // the deadline has passed
 	hungUp bool // the client has closed its side
-	unread bool // the client has sent bytes that nobody has read
+	unread bool // the client has sent bytes that have not been read
 	last   bool // the connection ends with this answer
 
-	inList [priorities]bool // the queue's
+	inList [priorities]bool // owned by the queue
 }
 
 // shardCount spreads the agents over locks, so that handlers, workers and wakes
 // rarely wait for each other; a power of two.
 const shardCount = 64
 
-// shard is a part of the agents, by the hash of their ids, and the lock of their
-// connections. Under it at most one of the locks of the timer wheel, the poller, the
-// queue, Blocking and the parker may be taken.
+// shard holds a part of the agents, by the hash of their ids, and the lock of their
+// connections. With it held, at most one of the locks of the timer wheel, the poller, the
+// queue, Blocking and the parker may be acquired.
 type shard struct {
 	mu    sync.Mutex
 	polls map[string]*parkedConn // new, parked, queued or being checked
 }
 
-// remove takes c out of the map, unless a newer poll has its place.
+// remove takes c out of the map, unless a newer poll has replaced it.
 func (sh *shard) remove(c *parkedConn) {
 	if sh.polls[c.wait.AgentID] == c {
 		delete(sh.polls, c.wait.AgentID)

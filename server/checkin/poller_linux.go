@@ -10,7 +10,7 @@ import (
 
 const (
 	// watchedEvents are requests and hang-ups. Each is reported once, whatever state its
-	// connection is in: arming it anew for each request took two system calls of six.
+	// connection is in: arming it again for each request took two system calls of six.
 	watchedEvents = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
 
 	// eventBatch is how many events one call of epoll_wait returns.
@@ -35,7 +35,7 @@ func (p *poller) open() error {
 	if err != nil {
 		return os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // else os.File takes a thread to wait
+	if err := unix.SetNonblock(fd, true); err != nil { // otherwise os.File blocks a thread while it waits
 		unix.Close(fd)
 		return os.NewSyscallError("fcntl", err)
 	}
@@ -43,7 +43,7 @@ func (p *poller) open() error {
 	return nil
 }
 
-// add begins to watch the descriptor of c, which must be open until remove.
+// add starts to watch the descriptor of c, which must stay open until remove.
 func (p *poller) add(c *parkedConn) error {
 	p.mu.Lock()
 	p.generation++
@@ -53,8 +53,8 @@ func (p *poller) add(c *parkedConn) error {
 	}
 	p.conns[c.fd] = c
 	p.mu.Unlock()
-	// The generation tells an event of this connection from one of an earlier with the
-	// same descriptor, which run may be about to handle.
+	// The generation distinguishes events of this connection from those of an earlier one
+	// with the same descriptor, which run may be about to handle.
 	e := unix.EpollEvent{Events: watchedEvents, Fd: c.fd, Pad: int32(c.generation)} //nolint:gosec // the bits matter, not the number
 	if err := unix.EpollCtl(p.fd, unix.EPOLL_CTL_ADD, int(c.fd), &e); err != nil {
 		p.forget(c)
@@ -63,10 +63,10 @@ func (p *poller) add(c *parkedConn) error {
 	return nil
 }
 
-// remove must come before the connection is closed or given away: the descriptor may
-// be another connection's at once.
+// remove must be called before the connection is closed or given away, since its
+// descriptor can be reused at once.
 func (p *poller) remove(c *parkedConn) {
-	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, int(c.fd), nil) // it is there, and open
+	_ = unix.EpollCtl(p.fd, unix.EPOLL_CTL_DEL, int(c.fd), nil) // cannot fail: the descriptor is watched, and open
 	p.forget(c)
 }
 
@@ -78,7 +78,7 @@ func (p *poller) forget(c *parkedConn) {
 	}
 }
 
-// find returns the connection of an event; nil: it is no longer watched.
+// find returns the connection of an event, nil if it is no longer watched.
 func (p *poller) find(e unix.EpollEvent) *parkedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *poller) run(handle func(c *parkedConn, events uint32)) error {
 			}
 		}
 		if n == len(events) {
-			runtime.Gosched() // all agents hang up, or poll: other goroutines run in between
+			runtime.Gosched() // lets other goroutines run when all agents disconnect or poll at once
 		}
 	}
 }

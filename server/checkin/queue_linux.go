@@ -40,8 +40,7 @@ func (q *queue) push(p priority, conns ...*parkedConn) {
 			q.lists[p] = append(q.lists[p], c)
 		}
 	}
-	// Some workers take no bulk wakes, so Signal could reach one that leaves the
-	// connections where they are.
+	// Not Signal, which could wake a worker that takes no bulk wakes.
 	q.filled.Broadcast()
 }
 
@@ -67,10 +66,10 @@ func (q *queue) pop(p priority, batch []*parkedConn) []*parkedConn {
 	for checker := list[0].checker; len(list) > 0 && list[0].checker == checker && len(batch) < cap(batch); list = list[1:] {
 		list[0].inList[p] = false
 		batch = append(batch, list[0])
-		list[0] = nil // the array does not keep the connection alive
+		list[0] = nil // so that the array does not keep the connection alive
 	}
 	if len(list) == 0 {
-		list = nil // nor is the array of a bulk wake kept until the next
+		list = nil // frees the array of a bulk wake
 	}
 	q.lists[p] = list
 	return batch

@@ -30,8 +30,8 @@ type accepted struct {
 // parker has one; without it, connections end with the answer of a poll. Closing it
 // closes inner.
 //
-// Connections of inner must show what is below them with NetConn, as *tls.Conn does,
-// or SyscallConn, as *net.TCPConn does; polls of others are parked as Blocking does.
+// Connections of inner must have NetConn, as *tls.Conn does, or SyscallConn, as
+// *net.TCPConn does. Polls of others are parked by Blocking.
 func (p *EpollParker) Listener(inner net.Listener) net.Listener {
 	l := &requeueListener{Listener: inner, parker: p, fresh: make(chan accepted), ready: make(chan struct{}, 1), closed: make(chan struct{})}
 	p.requeue.Store(l)
@@ -70,7 +70,7 @@ func (l *requeueListener) acceptAll() {
 	}
 }
 
-// give makes Accept return a connection again. It returns false once the listener is
+// give makes Accept return a connection again. It returns false if the listener is
 // closed.
 func (l *requeueListener) give(c net.Conn) bool {
 	l.mu.Lock()

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// headRoom is for the header lines of an answer.
+// headRoom is the space for the header lines of an answer.
 const headRoom = 256
 
 // notKept are the headers of an answer that encode writes itself.
 var notKept = map[string]bool{"Content-Type": true, "Content-Length": true, "Connection": true, "Date": true}
 
-// headerLines keeps the headers that handlers have set, such as the request's id,
-// while the poll is parked.
+// headerLines returns the headers that handlers have set, such as the request's id, which
+// are stored while the poll is parked.
 func headerLines(h http.Header) string {
 	var b strings.Builder
 	_ = h.WriteSubset(&b, notKept) // a Builder returns no error
 	return b.String()
 }
 
-// encode returns the answer as it goes over the connection: with the headers that
-// net/http would send, so that a client does not see whether its poll was parked.
+// encode returns the bytes of the answer, with the headers that net/http would send, so
+// that a client does not see whether its poll was parked.
 func encode(c *parkedConn, a Answer) []byte {
 	b := make([]byte, 0, headRoom+len(c.head)+len(a.Body))
 	b = append(b, "HTTP/1.1 "...)

@@ -10,14 +10,14 @@ import (
 
 const (
 	// batchSize is how many polls are checked together: enough to share the cost of a
-	// check, and few enough that their answers (15 µs each) are soon written.
+	// check, and few enough to write their answers (15 µs each) soon.
 	batchSize = 256
-	// checkTimeout bounds one check: some calls of the store, each of which has its own
-	// limit.
+	// checkTimeout bounds one check, which makes several calls of the store with limits of
+	// their own.
 	checkTimeout = 30 * time.Second
-	// yieldEvery is after how many answers a worker lets other goroutines run. It
-	// would otherwise keep its processor until it is preempted, 10 ms later, and a
-	// request of the admin API takes several turns.
+	// yieldEvery is after how many answers a worker yields to other goroutines. Otherwise
+	// it would keep its processor until it is preempted after 10 ms, and a request of the
+	// admin API is scheduled several times.
 	yieldEvery = 4
 	// writeLimit bounds how long one answer takes to go into the socket's buffer.
 	writeLimit = 5 * time.Second
@@ -25,8 +25,9 @@ const (
 	lingerLimit = time.Second
 	// slowAnswers bounds the goroutines that write to clients that do not read.
 	slowAnswers = 64
-	// largeAnswer may not fit into a socket's buffer that has room: a third of the
-	// smallest that Linux makes for a TCP connection, 16 KiB.
+	// largeAnswer is the size above which an answer may not fit into a socket's buffer
+	// that has room: less than a third of 16 KiB, the smallest one of a TCP connection on
+	// Linux.
 	largeAnswer = 4 << 10
 )
 
@@ -35,7 +36,7 @@ const (
 func (p *EpollParker) work(lowest priority) {
 	batch := make([]*parkedConn, 0, batchSize)
 	for {
-		clear(batch) // released connections are not kept alive
+		clear(batch) // so that it does not keep released connections alive
 		var of priority
 		batch, of = p.queue.take(lowest, batch[:0])
 		switch {
@@ -79,8 +80,8 @@ func (p *EpollParker) checkAll(batch []*parkedConn) {
 	}
 }
 
-// beginCheck returns false if c is no longer queued: it was in the queue twice, or has
-// ended.
+// beginCheck starts a check. It returns false if c is no longer queued: it was in the
+// queue twice, or has ended.
 func (c *parkedConn) beginCheck() bool {
 	c.shard.mu.Lock()
 	defer c.shard.mu.Unlock()
@@ -91,7 +92,7 @@ func (c *parkedConn) beginCheck() bool {
 	return true
 }
 
-// pendingActions calls the Checker. A panic there becomes an error, as it would in a
+// pendingActions calls the Checker. It turns a panic into an error, as net/http does for a
 // handler.
 func (p *EpollParker) pendingActions(checker Checker, waits []*Wait) (found []Pending) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
@@ -112,7 +113,8 @@ func (p *EpollParker) pendingActions(checker Checker, waits []*Wait) (found []Pe
 	return checker.PendingActions(ctx, waits)
 }
 
-// endCheck returns the answer for the caller to write, if there is one.
+// endCheck applies the result of a check. It returns the answer that the caller must
+// write, or nil.
 func (p *EpollParker) endCheck(c *parkedConn, found Pending) *Answer {
 	c.shard.mu.Lock()
 	switch {
@@ -145,8 +147,8 @@ func (p *EpollParker) endCheck(c *parkedConn, found Pending) *Answer {
 	return found.Answer
 }
 
-// answer writes the answer of a connection in stateAnswering. A goroutine of its own
-// does so where the client does not read, so that it does not hold up others.
+// answer writes the answer of a connection in stateAnswering. If the client does not read,
+// a separate goroutine writes, so that others are not delayed.
 func (p *EpollParker) answer(c *parkedConn, a Answer) {
 	c.last = c.last || p.closing.Load() || p.requeue.Load() == nil
 	b := encode(c, a)
@@ -179,8 +181,8 @@ func (c *parkedConn) write(b []byte) error {
 	return err
 }
 
-// finish decides what the connection waits for after its answer. After an error it is
-// closed: the agent's next check-in gets the same actions.
+// finish sets the state after an answer. After an error the connection is closed; the
+// agent's next check-in gets the same actions.
 func (p *EpollParker) finish(c *parkedConn, err error) {
 	if err == nil && c.last {
 		closeWrite(c.conn)
@@ -195,7 +197,7 @@ func (p *EpollParker) finish(c *parkedConn, err error) {
 	case c.last:
 		c.state, c.deadline = stateLingering, tick(p.base, time.Now().Add(lingerLimit))
 	case early, c.unread, c.hungUp:
-		p.giveBack(c) // a part of the next request is here already
+		p.giveBack(c) // a part of the next request has already been read
 		return
 	default:
 		c.state, c.deadline = stateIdle, tick(p.base, time.Now().Add(IdleLimit))

@@ -1,14 +1,14 @@
-// Package clock is the time as the server's services read it: the machine's, or
-// one a test hands them. The rules in package fleet read none, they take now.
+// Package clock provides the time to the server's services: the system clock, or a
+// test's. The rules in package fleet read no clock; they take now.
 package clock
 
 import "time"
 
-// Clock tells the time; nil is the machine's.
+// Clock returns the current time. A nil Clock is the system clock.
 type Clock func() time.Time
 
-// UTC is the time now. Documents hold UTC, so that replicas in several zones
-// write the same.
+// UTC returns the current time in UTC. Documents hold UTC, so that servers in several
+// time zones write the same.
 func (c Clock) UTC() time.Time {
 	if c == nil {
 		return time.Now().UTC()

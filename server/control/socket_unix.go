@@ -14,21 +14,21 @@ import (
 
 const (
 	socketName = "control.sock"
-	// stagingName is the folder in which the socket is made. Listening and then changing
-	// the mode would leave a moment in which others may connect, so the socket is made
-	// in a folder that is closed to others, and moved.
+	// stagingName is the folder in which the socket is created. Between listening and
+	// changing the mode others could connect, so the socket is created in a folder that
+	// is closed to others, and then moved.
 	stagingName = ".control"
 )
 
 func listen(folder string) (net.Listener, error) {
 	staging := filepath.Join(folder, stagingName)
-	if err := os.RemoveAll(staging); err != nil { // a server was killed over it
+	if err := os.RemoveAll(staging); err != nil { // left by a server that was killed
 		return nil, err
 	}
 	if err := os.Mkdir(staging, 0o700); err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(staging) // it is empty then; if not, the next server does it
+	defer os.RemoveAll(staging) // if this fails, the next server does it
 	var l net.Listener
 	err := withShortPath(staging, func(short string) (err error) {
 		l, err = net.Listen("unix", filepath.Join(short, socketName))
@@ -37,7 +37,7 @@ func listen(folder string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // its path is another by then
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // the socket is moved
 	made := filepath.Join(staging, socketName)
 	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, filepath.Join(folder, socketName))); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -57,19 +57,19 @@ func dial(ctx context.Context, folder string) (conn net.Conn, err error) {
 	})
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
-		return nil, ErrNoServer // it was killed, or has just ended
+		return nil, ErrNoServer // the server was killed, or has just stopped
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("a server runs on %s, for another user: run the command as that user: %w", folder, err)
 	}
 	return conn, err
 }
 
-// maxSocketPath is the longest path of a socket that every system takes: Linux allows
+// maxSocketPath is the longest path of a socket that every system accepts: Linux allows
 // 107 bytes, macOS 103.
 const maxSocketPath = 103
 
-// withShortPath calls f with a path of folder that leaves room for a socket's name:
-// its own, or that of a link to it.
+// withShortPath calls f with a path of folder that is short enough for a socket: the
+// path itself, or a symbolic link to it.
 func withShortPath(folder string, f func(short string) error) error {
 	folder, err := filepath.Abs(folder)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// DecodeAgent reads a stored document, as json.Unmarshal does. The Agent keeps a copy of
-// what was read, so that Differs can compare. The copy is shallow: whoever changes an
-// Agent replaces its slices and times, and never writes into them.
+// DecodeAgent reads a stored document, as json.Unmarshal does. The Agent holds a copy
+// of what was read, for Differs. The copy is shallow: callers that change an Agent
+// replace its slices and times, and never write into them.
 func DecodeAgent(doc string, revision int64) (Agent, error) {
 	var a Agent
 	err := jsonv1.Unmarshal([]byte(doc), &a)
@@ -23,17 +23,19 @@ func DecodeAgent(doc string, revision int64) (Agent, error) {
 	return a, nil
 }
 
-// Encode returns the document to store, as json.Marshal makes it. Hosts may send text
-// that is not valid UTF-8; queries must see U+FFFD in its place, as readers in Go do.
+// Encode returns the document to store, in the form of json.Marshal. Text from hosts
+// that is not valid UTF-8 gets U+FFFD in its place, so that queries see what readers in
+// Go see.
 func (a *Agent) Encode() ([]byte, error) {
 	doc, err := jsonv1.Marshal(a)
 	return bytes.ToValidUTF8(doc, []byte("\uFFFD")), err
 }
 
-// Differs compares the agent with the document that DecodeAgent read it from. facts
-// reports whether anything differs that its status, its labels or the lists it stands in
-// are made of, except the times of its upgrade; upgrade reports whether those differ.
-// Both are true of an agent that was not read, or whose Revision has changed since.
+// Differs compares the agent with the document that DecodeAgent read. facts reports
+// whether anything differs on which its status, its labels or its presence in listings
+// depends, except the times of its upgrade; upgrade reports whether those differ. Both
+// are true for an agent that was not read from a document, or whose Revision has
+// changed since.
 func (a *Agent) Differs() (facts, upgrade bool) {
 	was := a.read
 	if was == nil || was.Revision != a.Revision {
@@ -47,8 +49,8 @@ func (a *Agent) Differs() (facts, upgrade bool) {
 	return facts, !sameTime(a.UpgradeStartedAt, was.UpgradeStartedAt) || !sameTime(a.UpgradedAt, was.UpgradedAt)
 }
 
-// Forget drops the copy that Differs compares with. A caller that keeps a whole fleet in
-// memory calls it.
+// Forget drops the copy that Differs compares with. A caller that holds a whole fleet
+// in memory calls it.
 func (a *Agent) Forget() { a.read = nil }
 
 func sameTime(a, b *time.Time) bool {

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Duration is a time.Duration that documents and files spell as people do: "10m".
+// Duration is a time.Duration that encodes as text such as "10m".
 type Duration time.Duration
 
-// D is the duration as the standard library has it.
+// D returns d as a time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalJSON spells it as a text.
+// MarshalJSON implements json.Marshaler.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
-// UnmarshalJSON reads a text such as "10m".
+// UnmarshalJSON implements json.Unmarshaler.
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil {

@@ -9,14 +9,15 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// StatusRule says which agents have a status if no rule before it has them.
+// StatusRule selects the agents that have a status, provided that no earlier rule
+// selects them.
 type StatusRule struct {
 	Status Status
 	When   kql.Filter
 }
 
-// StatusRules are those of StatusAt, spelt out in fields. A test proves that both
-// say the same of every agent. Agents that no rule has are online.
+// StatusRules expresses the rules of [StatusFacts.StatusAt] as filters, in order. An
+// agent that no rule selects is online. A property test checks that both agree.
 func StatusRules(timeouts map[string]time.Duration, now time.Time) []StatusRule {
 	equals := func(f *kql.Field, v any) kql.Filter { return kql.Equals{Field: f, Value: v} }
 	return []StatusRule{
@@ -33,7 +34,7 @@ func StatusRules(timeouts map[string]time.Duration, now time.Time) []StatusRule 
 	}
 }
 
-// statusFilter is Field.Derive of the status.
+// statusFilter returns the Derive function of the status field.
 func statusFilter(timeouts map[string]time.Duration) func(fits func(string) bool, now time.Time) kql.Filter {
 	return func(fits func(string) bool, now time.Time) kql.Filter {
 		var f kql.Filter = kql.Nothing{}
@@ -47,8 +48,8 @@ func statusFilter(timeouts map[string]time.Duration) func(fits func(string) bool
 	}
 }
 
-// firstOf is the filter of documents that when has, if fits, and of those of rest
-// that when has not.
+// firstOf returns a filter that matches the documents of when if fits is set, and those
+// documents of rest that when does not match.
 func firstOf(when kql.Filter, fits bool, rest kql.Filter) kql.Filter {
 	switch rest := rest.(type) {
 	case kql.Everything:
@@ -76,7 +77,7 @@ func firstOf(when kql.Filter, fits bool, rest kql.Filter) kql.Filter {
 	return kql.AllOf{kql.NotOf{Filter: when}, rest}
 }
 
-// seenBefore is of agents whose LastActivity is before a time.
+// seenBefore selects the agents whose LastActivity is before t.
 func seenBefore(t time.Time) kql.Filter {
 	return kql.AnyOf{
 		kql.Compare{Field: fieldLastCheckin, Op: kql.Less, Value: t},
@@ -84,9 +85,9 @@ func seenBefore(t time.Time) kql.Filter {
 	}
 }
 
-// silentTooLong is of agents that have been silent for longer than their policy's
-// timeout. Nearly all were seen within the shortest of them: that is asked first,
-// so that their policy need not be looked up.
+// silentTooLong selects the agents that have been silent for longer than their policy's
+// timeout. It checks the shortest timeout first: nearly all agents were seen within it,
+// so most need no look-up of their policy.
 func silentTooLong(timeouts map[string]time.Duration, now time.Time) kql.Filter {
 	policies := map[time.Duration][]string{}
 	for id, d := range timeouts {
@@ -113,13 +114,12 @@ func silentTooLong(timeouts map[string]time.Duration, now time.Time) kql.Filter 
 	return kql.AllOf{seenBefore(now.Add(-durations[0])), each}
 }
 
-// SelectAgents is what a query means to people who list agents, or order
-// something of those a list shows: of all agents those the query has, without the
-// inactive and the unenrolled unless inactive is set.
+// SelectAgents compiles a query as operators mean it when they list agents or act on a
+// list: without inactive and unenrolled agents, unless inactive is set.
 //
-// A query that asks for one of the two statuses itself, by name or by a wildcard
-// that fits it, is not kept from those agents. status:* asks for the unenrolled
-// and not for the inactive, as in Kibana. The errors are *kql.Error.
+// A query that names one of the two statuses, directly or by a wildcard, includes the
+// agents that have it. status:* includes the unenrolled agents and not the inactive
+// ones, as in Kibana. The errors are *kql.Error.
 func SelectAgents(query string, inactive bool, timeouts map[string]time.Duration, now time.Time) (kql.Filter, error) {
 	schema := AgentSchema(timeouts)
 	hide := map[string]bool{string(StatusInactive): !inactive, string(StatusUnenrolled): !inactive}
@@ -135,7 +135,7 @@ func SelectAgents(query string, inactive bool, timeouts map[string]time.Duration
 	if err != nil {
 		return nil, err
 	}
-	// Which means all, and so is never derived.
+	// status:* matches everything, so Compile never calls Derive for it.
 	if n, err := kql.Parse(query); err == nil && asksForAny(n, schema, status) {
 		hide[string(StatusUnenrolled)] = false
 	}
@@ -146,11 +146,11 @@ func SelectAgents(query string, inactive bool, timeouts map[string]time.Duration
 	if _, all := asked.(kql.Everything); all {
 		return shown, nil
 	}
-	// In this order: what hides needs no document.
+	// The status filter comes first: it needs no document.
 	return kql.AllOf{shown, asked}, nil
 }
 
-// asksForAny says whether field:* stands somewhere in a query.
+// asksForAny reports whether field:* occurs in a query.
 func asksForAny(n kql.Node, schema *kql.Schema, field *kql.Field) bool {
 	some := func(nodes []kql.Node) bool {
 		return slices.ContainsFunc(nodes, func(n kql.Node) bool { return asksForAny(n, schema, field) })

@@ -1,7 +1,7 @@
-// Package fleet holds the nouns of Muster and the rules about them: what an
-// agent's status is, whether it can be upgraded, what a check-in or an
-// acknowledgement means for its upgrade. It does no I/O and reads no clock:
-// every rule takes now. All other server packages speak in its types.
+// Package fleet defines Muster's domain types and the rules about them: the status of
+// an agent, whether it can be upgraded, and what a check-in or an acknowledgement means
+// for its upgrade. It does no I/O and reads no clock: every rule takes now. All other
+// server packages use its types.
 package fleet
 
 import (
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Kind sorts errors by what the caller can do about them. httpapi has the one
-// table from kind to HTTP status. Append only.
+// Kind classifies errors by what the caller can do about them. Package httpapi maps
+// kinds to HTTP statuses. Append only.
 type Kind string
 
 const (
@@ -24,22 +24,22 @@ const (
 	Unauthorized Kind = "unauthorized" // no key, or not a valid one
 	Forbidden    Kind = "forbidden"    // a valid key that may not do this
 	TooMany      Kind = "too_many"     // come again later
-	TooLarge     Kind = "too_large"    // more bytes than are taken
+	TooLarge     Kind = "too_large"    // more bytes than are accepted
 	Unavailable  Kind = "unavailable"  // the store does not answer
-	Internal     Kind = "internal"     // ours to mend
+	Internal     Kind = "internal"     // a fault of the server
 )
 
-// Error is a refusal whose message is safe and useful to show.
+// Error is an error whose message is safe to show to the caller.
 type Error struct {
 	Kind Kind
-	// Code is the word in the "error" field of the answer, such as
-	// ErrAgentInactive; empty means the kind's own.
+	// Code is the value of the "error" field in the response, such as ErrAgentInactive;
+	// empty means the kind's default.
 	Code string
 	// Field names the wrong part of a request, such as body.version.
 	Field   string
 	Message string
-	// RetryAfter is when to come again, of TooMany and Unavailable; 0 leaves it to
-	// who answers.
+	// RetryAfter is when to try again, for TooMany and Unavailable; 0 leaves it to the
+	// handler.
 	RetryAfter time.Duration
 	// Err is the cause, for the log only.
 	Err error
@@ -55,13 +55,14 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf makes an Error of a kind.
+// Errorf returns an Error of a kind. The message is formatted as by fmt.Errorf, %w
+// included.
 func Errorf(kind Kind, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Kind: kind, Message: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// FieldError is an Invalid error about one field.
+// FieldError returns an Invalid error about one field.
 func FieldError(field, format string, args ...any) *Error {
 	e := Errorf(Invalid, format, args...)
 	e.Field = field
@@ -77,11 +78,11 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// NewID makes an id of 26 lower-case letters and digits: 130 random bits, short
-// enough to read out, safe in a path.
+// NewID returns a random id of 26 lower-case letters and digits: 130 bits, short enough
+// to read out, and safe in a path.
 func NewID() string { return strings.ToLower(rand.Text()) }
 
-// newSecret makes a secret of 256 random bits.
+// newSecret returns a random secret of 256 bits.
 func newSecret() string {
 	b := make([]byte, 32)
 	rand.Read(b) // never fails, by its documentation

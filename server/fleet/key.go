@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// Credential is an API key as its holder shows it: base64(id:secret) after
-// "ApiKey " in the Authorization header.
+// Credential is an API key. Its holder sends base64(id:secret) after "ApiKey " in the
+// Authorization header.
 type Credential struct {
 	ID     string
 	Secret string
 }
 
-// NewCredential makes a random credential.
+// NewCredential returns a random credential.
 func NewCredential() Credential { return Credential{ID: NewID()[:20], Secret: newSecret()} }
 
-// Encode is the form keys are handed out in.
+// Encode returns base64(id:secret).
 func (c Credential) Encode() string {
 	return base64.StdEncoding.EncodeToString([]byte(c.ID + ":" + c.Secret))
 }
 
-// Hash is all that is stored of the secret. A plain SHA-256 is right: the secret
-// has 256 random bits, so there is nothing to guess that a slow hash would
-// protect, and every check-in pays for this.
+// Hash returns what is stored of the secret. A plain SHA-256 suffices: the secret has
+// 256 random bits, so a slow hash would protect nothing, and every check-in pays for
+// it.
 func (c Credential) Hash() string {
 	sum := sha256.Sum256([]byte(c.Secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// Matches compares with a stored hash in constant time.
+// Matches reports whether a stored hash is that of the credential, in constant time.
 func (c Credential) Matches(hash string) bool {
 	return hash != "" && subtle.ConstantTimeCompare([]byte(c.Hash()), []byte(hash)) == 1
 }
 
-// ParseCredential reads what Encode made.
+// ParseCredential parses the form of Encode.
 func ParseCredential(s string) (Credential, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil {
@@ -62,7 +62,7 @@ type EnrollmentKey struct {
 	Revision  int64      `json:"-"`
 }
 
-// Usable says whether the key enrols at now.
+// Usable returns an error if the key cannot enrol hosts at now.
 func (k EnrollmentKey) Usable(now time.Time) error {
 	switch {
 	case !k.Active:
@@ -73,7 +73,7 @@ func (k EnrollmentKey) Usable(now time.Time) error {
 	return nil
 }
 
-// AdminKey opens the admin API.
+// AdminKey gives access to the admin API.
 type AdminKey struct {
 	ID        string    `json:"id"` // id of the credential
 	Hash      string    `json:"hash"`
@@ -83,7 +83,7 @@ type AdminKey struct {
 	Revision  int64     `json:"-"`
 }
 
-// PublisherKey is a public key whose packages the server takes in.
+// PublisherKey is a public key whose packages the server accepts.
 type PublisherKey struct {
 	ID        string    `json:"id"` // 16 hexadecimal digits
 	PublicKey string    `json:"public_key"`

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Labels of an agent: os, arch, platform, version, policy; what its tags of the
-// form name=value say; and the texts and numbers at the top of its user metadata.
-// The earlier wins where names meet.
+// Labels returns the agent's labels: os, arch, platform, version and policy; its tags
+// of the form name=value; and the strings, numbers and booleans at the top level of its
+// user metadata. On a name collision the earlier source wins.
 func (a *Agent) Labels() map[string]string { return a.LabelsOn(a.Host()) }
 
-// LabelsOn is Labels for a caller that has read the host's metadata.
+// LabelsOn is Labels for a caller that has already decoded the host's metadata.
 func (a *Agent) LabelsOn(host HostMetadata) map[string]string {
 	labels := map[string]string{}
 	var user map[string]any
 	if len(a.UserMetadata) > 0 {
-		_ = json.Unmarshal(a.UserMetadata, &user) // other people's agents send what they like
+		_ = json.Unmarshal(a.UserMetadata, &user) // agents of other makers send what they like
 	}
 	for name, v := range user {
 		switch v.(type) {
@@ -39,8 +39,8 @@ func (a *Agent) LabelsOn(host HostMetadata) map[string]string {
 	return labels
 }
 
-// Label is one of the agent's labels; "tag:NAME" is "true" where the agent has
-// the tag NAME. Empty: it has none of this name.
+// Label returns the value of one label, empty if the agent does not have it. "tag:NAME"
+// is "true" if the agent has the tag NAME.
 func (a *Agent) Label(name string) string {
 	if tag, ok := strings.CutPrefix(name, "tag:"); ok {
 		if slices.Contains(a.Tags, tag) {
@@ -51,9 +51,9 @@ func (a *Agent) Label(name string) string {
 	return a.Labels()[name]
 }
 
-// EncodeLabels makes one text of labels, a line each, for Census; DecodeLabel
-// reads it. Names with an equals sign, which no label of a tag can have, are left
-// out; line breaks in values become spaces.
+// EncodeLabels encodes labels as one string, a line each, for Census; DecodeLabel reads
+// it. Names that contain an equals sign are left out; a tag cannot yield such a label.
+// Line breaks in values become spaces.
 func EncodeLabels(labels map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -64,7 +64,8 @@ func EncodeLabels(labels map[string]string) string {
 	return b.String()
 }
 
-// DecodeLabel finds one label in the text of EncodeLabels; empty: it is not there.
+// DecodeLabel returns the value of one label in the result of EncodeLabels, empty if it
+// is not there.
 func DecodeLabel(encoded, name string) string {
 	for line := range strings.Lines(encoded) {
 		if value, ok := strings.CutPrefix(line, name); ok && value[0] == '=' {

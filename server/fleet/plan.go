@@ -2,34 +2,33 @@ package fleet
 
 import "time"
 
-// Plan is what an operator asks of a rollout. It does not change once the
-// rollout is started. Absent values mean the defaults named here.
+// Plan is an operator's specification of a rollout. It does not change once the rollout
+// is started. Absent values mean the defaults below.
 type Plan struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 
 	// Profile and UpgradeID name an upgrade manifest (upgrades/<profile>/<id>.yaml),
-	// which then gives version, artifacts and migration; otherwise these are said
-	// here.
+	// which provides version, artifacts and migration. Without them the plan does.
 	Profile      string `json:"profile,omitempty"`
 	UpgradeID    string `json:"upgrade_id,omitempty"`
 	ManifestHash string `json:"manifest_hash,omitempty"` // sha256:… of the manifest's raw bytes
 
-	// Version is the full version to reach. A rollback has none: each of its
-	// targets goes back to a version of its own.
+	// Version is the full version to reach. A rollback has none: each of its targets
+	// goes back to its own version.
 	Version string `json:"version,omitempty"`
-	// SourceVersion keeps the rollout to agents that run this; empty: any.
+	// SourceVersion limits the rollout to agents that run this version; empty: any.
 	SourceVersion string `json:"source_version,omitempty"`
-	// Artifacts pin what is installed, one for each platform. Left out, they are
-	// taken from what is published when the rollout is created.
+	// Artifacts pin what is installed, one for each platform. If absent, they are taken
+	// from the published packages when the rollout is created.
 	Artifacts []Artifact `json:"artifacts,omitempty"`
 	SourceURI string     `json:"source_uri,omitempty"`
-	Force     bool       `json:"force,omitempty"` // UpgradeWish.Force
+	Force     bool       `json:"force,omitempty"` // UpgradeRequest.Force
 
 	Migration Migration `json:"migration,omitzero"`
 	Select    Selector  `json:"select,omitzero"`
-	// LateJoiners says whether agents that come to match Select after the start
-	// join: ignore (the default) or join.
+	// LateJoiners decides whether agents that match Select only after the start join:
+	// ignore (the default) or join.
 	LateJoiners LateJoiners `json:"late_joiners,omitempty"`
 
 	Strategy Strategy    `json:"strategy"`
@@ -39,12 +38,12 @@ type Plan struct {
 	Pace     Pace        `json:"pace,omitzero"`
 }
 
-// Artifact pins the bytes of one platform.
+// Artifact pins the bytes for one platform.
 type Artifact struct {
 	OS   string `json:"os,omitempty"` // empty: any
 	Arch string `json:"arch,omitempty"`
-	// Runtime is how it is run: self (an agent's own package, the default),
-	// systemd or docker.
+	// Runtime is how it is run: self (an agent's own package, the default), systemd or
+	// docker.
 	Runtime Runtime `json:"runtime,omitempty"`
 	URL     string  `json:"url,omitempty"`
 	// Checksum is sha256:… or sha512:… and hex; for docker the image's digest.
@@ -55,24 +54,24 @@ type Artifact struct {
 // Runtime is how an artifact is run.
 type Runtime string
 
-// The runtimes.
+// Values of Runtime.
 const (
 	RuntimeSelf    Runtime = "self"
 	RuntimeSystemd Runtime = "systemd"
 	RuntimeDocker  Runtime = "docker"
 )
 
-// MigrationType is what a version does to the state it finds.
+// MigrationType is what a version does to the state of the version before it.
 type MigrationType string
 
-// The migration types. They decide how far a rollback can be trusted.
+// Values of MigrationType. They decide how far a rollback can be trusted.
 const (
-	MigrationNone       MigrationType = "none"       // tier 1: binary and configuration are put back
+	MigrationNone       MigrationType = "none"       // tier 1: a rollback restores binary and configuration
 	MigrationCompatible MigrationType = "compatible" // tier 2: the old version reads what the new one wrote
-	MigrationBreaking   MigrationType = "breaking"   // tier 3: it may not
+	MigrationBreaking   MigrationType = "breaking"   // tier 3: the old version may be unable to read it
 )
 
-// Tier is how much a rollback guarantees: 1 all, 2 compatible state, 3 neither.
+// Tier returns what a rollback guarantees: 1 everything, 2 compatible state, 3 neither.
 func (t MigrationType) Tier() int {
 	switch t {
 	case MigrationBreaking:
@@ -83,22 +82,21 @@ func (t MigrationType) Tier() int {
 	return 1
 }
 
-// Migration of state. A breaking one demands a recovery plan, canaries, an
-// approval, and that the risk is acknowledged.
+// Migration describes what the new version does to state. A breaking migration requires
+// a recovery plan, canaries, an approval, and an acknowledgement of the risk.
 type Migration struct {
 	Type                 MigrationType `json:"type,omitempty"` // empty: none
 	RecoveryPlan         string        `json:"recovery_plan,omitempty"`
 	AcknowledgeStateRisk bool          `json:"acknowledge_state_risk,omitempty"`
 }
 
-// Selector chooses agents: those that every given part matches. A selector
-// without any part is refused: nothing never means all.
+// Selector chooses the agents that match every part given. A selector without any part
+// is refused: empty never means all.
 type Selector struct {
-	All bool `json:"all,omitempty"` // the whole fleet, said on purpose
-	// Kuery is a query in KQL. Unlike a list of agents it hides nobody but the
-	// unenrolled: inactive agents that match it are chosen, as by the other parts.
-	// It is asked when the rollout is previewed and started, and of late joiners
-	// when they are looked at.
+	All bool `json:"all,omitempty"` // the whole fleet, chosen explicitly
+	// Kuery is a query in KQL. Unlike a listing of agents it includes inactive agents,
+	// as the other parts do, and leaves out only the unenrolled. It is evaluated when
+	// the rollout is previewed and started, and whenever late joiners are searched for.
 	Kuery    string              `json:"kuery,omitempty"`
 	Agents   []string            `json:"agents,omitempty"`
 	Policies []string            `json:"policies,omitempty"`
@@ -111,7 +109,7 @@ type Selector struct {
 // LateJoiners is what happens to agents that match only after the start.
 type LateJoiners string
 
-// What can happen to them.
+// Values of LateJoiners.
 const (
 	LateIgnore LateJoiners = "ignore"
 	LateJoin   LateJoiners = "join"
@@ -120,7 +118,7 @@ const (
 // StrategyKind is the shape of a rollout.
 type StrategyKind string
 
-// The strategies.
+// Values of StrategyKind.
 const (
 	Rolling   StrategyKind = "rolling"
 	Canary    StrategyKind = "canary"
@@ -128,29 +126,29 @@ const (
 	Rings     StrategyKind = "rings"
 )
 
-// Strategy cuts the targets into batches.
+// Strategy divides the targets into batches.
 type Strategy struct {
 	Kind StrategyKind `json:"kind"`
-	// BatchSize or BatchPercent (of all targets, rounded up) is how many go
-	// together; neither: DefaultBatchPercent.
+	// BatchSize or BatchPercent (of all targets, rounded up) is the size of a batch;
+	// without either it is DefaultBatchPercent.
 	BatchSize    int     `json:"batch_size,omitempty"`
 	BatchPercent float64 `json:"batch_percent,omitempty"`
 
-	Canary *CanaryRule `json:"canary,omitempty"` // of canary; rings may have it too
-	Rings  *RingRule   `json:"rings,omitempty"`  // of rings
+	Canary *CanaryRule `json:"canary,omitempty"` // for canary, and optionally for rings
+	Rings  *RingRule   `json:"rings,omitempty"`  // for rings
 
-	// Of all_at_once, for dates that cannot be moved:
+	// For all_at_once, where a date cannot be moved:
 	ForceContinue  bool       `json:"force_continue,omitempty"`  // failures never stop it
 	SkipValidation bool       `json:"skip_validation,omitempty"` // reaching the version is enough
 	Deadline       *time.Time `json:"deadline,omitempty"`        // nothing is offered after it
 }
 
-// CanaryRule chooses the first batch. It is watched for twice Health.Wait.
+// CanaryRule chooses the first batch, which is observed for twice Health.Wait.
 type CanaryRule struct {
 	Size    int     `json:"size,omitempty"` // or
 	Percent float64 `json:"percent,omitempty"`
-	// Pick is random (the default; the same for the same plan and fleet) or
-	// stratified: the fewest agents that cover the cells of Over.
+	// Pick is random (the default; the same for the same plan and fleet) or stratified:
+	// the fewest agents that cover the cells of Over.
 	Pick     CanaryPick `json:"pick,omitempty"`
 	Over     []string   `json:"over,omitempty"`     // labels; empty: os, arch, version
 	Approval bool       `json:"approval,omitempty"` // an operator must approve the rest; breaking migrations imply it
@@ -159,7 +157,7 @@ type CanaryRule struct {
 // CanaryPick is how canaries are chosen.
 type CanaryPick string
 
-// The ways to choose.
+// Values of CanaryPick.
 const (
 	PickRandom     CanaryPick = "random"
 	PickStratified CanaryPick = "stratified"
@@ -170,31 +168,31 @@ type RingRule struct {
 	By      string `json:"by,omitempty"`      // label whose value is the ring; empty: ring
 	Default int    `json:"default,omitempty"` // ring of agents without one
 	Only    []int  `json:"only,omitempty"`    // rings of this rollout; empty: all
-	Force   bool   `json:"force,omitempty"`   // although lower rings do not run this version
+	Force   bool   `json:"force,omitempty"`   // even if lower rings do not run this version
 }
 
-// Limits bound how many agents are being upgraded at one time.
+// Limits bound how many agents are upgraded at one time.
 type Limits struct {
 	MaxParallel int          `json:"max_parallel,omitempty"` // 0: DefaultMaxParallel
 	Per         []LabelLimit `json:"per,omitempty"`          // at most MaxLabelLimits
 }
 
-// LabelLimit bounds, for each value of a label, how many of its agents are being
-// upgraded at one time: a disruption budget.
+// LabelLimit is a disruption budget: for each value of a label, it bounds how many
+// agents with that value are upgraded at one time.
 type LabelLimit struct {
 	Label string `json:"label"`
 	Max   int    `json:"max"`
 }
 
-// FailureRule stops a rollout. Either crossing is enough: Count failures, or
-// Percent of those attempted.
+// FailureRule pauses a rollout when either bound is crossed: Count failures, or Percent
+// of the targets attempted.
 type FailureRule struct {
 	Count   *int     `json:"count,omitempty"`   // pause at this many; nil with nil Percent: DefaultFailureCount
 	Percent *float64 `json:"percent,omitempty"` // pause above it
 	Retries int      `json:"retries,omitempty"` // of a target that failed without harm, such as a stale one
 }
 
-// HealthRule says when an upgraded agent counts as well.
+// HealthRule defines when an upgraded agent counts as healthy.
 type HealthRule struct {
 	Wait        Duration `json:"wait,omitempty"`         // 0: DefaultHealthWait
 	StaleAfter  Duration `json:"stale_after,omitempty"`  // 0: DefaultStaleAfter
@@ -202,7 +200,7 @@ type HealthRule struct {
 	MaxCrashes  int      `json:"max_crashes,omitempty"`  // this many ends of its process are a crash loop; 0: DefaultMaxCrashes
 }
 
-// Pace says when, and how fast.
+// Pace defines when offers are made, and how fast.
 type Pace struct {
 	Soak           Duration `json:"soak,omitempty"` // between a batch's end and the next
 	PauseOnSuccess bool     `json:"pause_on_success,omitempty"`
@@ -211,13 +209,13 @@ type Pace struct {
 	OfferFor Duration `json:"offer_for,omitempty"`
 	// WaitFor bounds every other wait: a batch in flight, an approval. 0: DefaultWaitFor.
 	WaitFor Duration `json:"wait_for,omitempty"`
-	// Emergency leaves out soak, windows, freezes and observation; limits, failure
-	// rule and exposure budget stay.
+	// Emergency skips soak, windows, freezes and observation; limits, failure rule and
+	// exposure budget still apply.
 	Emergency bool `json:"emergency,omitempty"`
 }
 
-// Window is a stretch of local time on some weekdays. To at or before From ends
-// on the next day.
+// Window is a span of local time on some weekdays. If To is at or before From, the
+// window ends on the next day.
 type Window struct {
 	Days []string `json:"days,omitempty"` // mon … sun; empty: every day
 	From string   `json:"from"`           // 22:00
@@ -230,32 +228,34 @@ const (
 	// DefaultBatchPercent makes ten batches: enough to see a bad version in the
 	// first, few enough to end on the same day.
 	DefaultBatchPercent = 10
-	// DefaultMaxParallel is what a server of two cores serves a package to at a
-	// time without anybody waiting for the network.
+	// DefaultMaxParallel is how many agents a server of two cores can serve a package
+	// to at a time before the network becomes the bottleneck.
 	DefaultMaxParallel = 500
-	// DefaultFailureCount is Longhouse's: one failure may be the host, three are
-	// the version.
+	// DefaultFailureCount pauses at the third failure: one may be the host's fault,
+	// three are the version's.
 	DefaultFailureCount = 3
 	// DefaultHealthWait is the watcher's own grace period.
 	DefaultHealthWait = 10 * time.Minute
-	// DefaultStaleAfter: a target in flight without a sign for so long has failed.
+	// DefaultStaleAfter is how long a target in flight may show no sign of life before
+	// it has failed.
 	DefaultStaleAfter = 5 * time.Minute
-	// DefaultSilentAfter: four writes of a parked agent's last-seen time.
+	// DefaultSilentAfter is four times the interval at which a parked agent's last-seen
+	// time is written.
 	DefaultSilentAfter = 2 * time.Minute
-	// DefaultMaxCrashes is the watcher's.
+	// DefaultMaxCrashes is the watcher's own limit.
 	DefaultMaxCrashes = 3
 	// DefaultOfferFor outlasts a weekend and a day off.
 	DefaultOfferFor = 7 * 24 * time.Hour
-	// DefaultWaitFor leaves an approval a weekend too.
+	// DefaultWaitFor gives an approver a weekend too.
 	DefaultWaitFor = 7 * 24 * time.Hour
-	// DefaultCanarySize finds a fault of one host in ten with 65 %; more belong
-	// in a plan that knows its fleet.
+	// DefaultCanarySize finds a fault that affects one host in ten with a probability
+	// of 65 %. A plan for a known fleet can choose a larger size.
 	DefaultCanarySize = 10
 
 	// MaxTargets bounds a rollout.
 	MaxTargets = 1_000_000
-	// MaxBatches keeps a rollout's document small enough to be written at each
-	// step; larger batches, or two rollouts, do the same.
+	// MaxBatches keeps a rollout's document small enough to be written at each step. A
+	// plan that exceeds it can use larger batches, or two rollouts.
 	MaxBatches = 1_000
 	// MaxLabelLimits bounds Limits.Per.
 	MaxLabelLimits = 4

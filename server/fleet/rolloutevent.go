@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// RolloutEventData is the data of an event about a rollout: what notifications,
-// metrics and the page of a rollout show without reading its document.
+// RolloutEventData is the data of an event about a rollout. Notifications, metrics and
+// the page of a rollout use it without reading the document.
 type RolloutEventData struct {
 	Name     string       `json:"name"`
 	Version  string       `json:"version,omitempty"` // empty for a rollback: each target has its own
 	Strategy StrategyKind `json:"strategy"`
 	State    RolloutState `json:"state"`
-	// Seconds since the start; until the end, once it is over. 0 for a draft.
+	// Seconds since the start, up to the end if the rollout has ended; 0 for a draft.
 	Seconds float64 `json:"seconds"`
 	Counts  Counts  `json:"counts"`
-	// Batch is the latest that has begun, counted from 0; -1 before the first.
+	// Batch is the latest batch that has begun, counted from 0; -1 before the first.
 	Batch   int `json:"batch"`
 	Batches int `json:"batches"`
-	// Stop says why it is paused.
+	// Stop is why it is paused.
 	Stop         *Stop  `json:"stop,omitempty"`
 	Waiting      []Wait `json:"waiting,omitempty"`
 	RollbackOf   string `json:"rollback_of,omitempty"`
@@ -34,19 +34,20 @@ type TargetEventData struct {
 	To          string      `json:"to"`
 	Batch       int         `json:"batch"`
 	State       TargetState `json:"state"`
-	// Phase is the target's state as what happens on the host: see TargetPhase.
+	// Phase is what happens on the host in this state: see TargetPhase.
 	Phase string `json:"phase"`
-	// Reported is what the agent itself calls it, such as UPG_DOWNLOADING.
+	// Reported is the phase in the agent's own terms, such as UPG_DOWNLOADING.
 	Reported string     `json:"reported,omitempty"`
 	Code     ReasonCode `json:"code,omitempty"`
 	Error    string     `json:"error,omitempty"`
-	// Seconds since the offer of this attempt; until the end, once it is over. 0
-	// before an offer.
+	// Seconds since the offer of this attempt, up to its end if it has ended; 0 before
+	// an offer.
 	Seconds float64 `json:"seconds"`
 	Attempt int     `json:"attempt"`
 }
 
-// RolloutEvent tells how a rollout stands. It has no actor: commands set theirs.
+// RolloutEvent returns an event with the state of a rollout. The caller sets Actor for
+// an operator's command.
 func RolloutEvent(typ string, r *Rollout, now time.Time) Event {
 	d := RolloutEventData{
 		Name: r.Plan.Name, Version: r.Plan.Version, Strategy: r.Plan.Strategy.Kind, State: r.State, Counts: r.Counts,
@@ -61,7 +62,8 @@ func RolloutEvent(typ string, r *Rollout, now time.Time) Event {
 	return Event{At: now, Type: typ, Subject: r.ID, Data: eventData(d)}
 }
 
-// TargetEvent tells how one agent of a rollout stands. Its subject is the agent.
+// TargetEvent returns an event with the state of one agent of a rollout. Its subject is
+// the agent.
 func TargetEvent(typ string, r *Rollout, t *Target, now time.Time) Event {
 	return Event{At: now, Type: typ, Subject: t.AgentID, Data: eventData(TargetEventData{
 		RolloutID: r.ID, RolloutName: r.Plan.Name, Hostname: t.Hostname, From: t.From, To: t.To, Batch: t.Batch,
@@ -70,9 +72,8 @@ func TargetEvent(typ string, r *Rollout, t *Target, now time.Time) Event {
 	})}
 }
 
-// TargetPhase names what happens on the host in a state, in few words that do
-// not change with the agent's kind: preparing, mutating, verifying; empty where
-// nothing does.
+// TargetPhase maps a state to what happens on the host: preparing, mutating or
+// verifying; empty if nothing does. The terms are the same for every kind of agent.
 func TargetPhase(s TargetState) string {
 	switch s {
 	case TargetOffered:
@@ -85,8 +86,8 @@ func TargetPhase(s TargetState) string {
 	return ""
 }
 
-// secondsBetween is 0 without a beginning, and never below: an attempt that is
-// offered again still has the end of the one before for a moment.
+// secondsBetween returns 0 without a beginning, and never less than 0: a target that is
+// offered again keeps the end of its previous attempt for a moment.
 func secondsBetween(from, to *time.Time, now time.Time) float64 {
 	if from == nil {
 		return 0
@@ -100,7 +101,7 @@ func secondsBetween(from, to *time.Time, now time.Time) float64 {
 func eventData(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // types of ours
+		panic(err) // our own types always encode
 	}
 	return b
 }

@@ -2,7 +2,7 @@ package fleet
 
 import "time"
 
-// Status is what people see of an agent.
+// Status is the status of an agent as operators see it.
 type Status string
 
 const (
@@ -19,18 +19,18 @@ const (
 	StatusUnenrolling Status = "unenrolling"
 )
 
-// Statuses in the order they are listed.
+// Statuses lists all statuses in display order.
 var Statuses = [...]Status{
 	StatusOnline, StatusError, StatusDegraded, StatusOffline, StatusInactive, StatusUnenrolled,
 	StatusUninstalled, StatusOrphaned, StatusUpdating, StatusEnrolling, StatusUnenrolling,
 }
 
-// OfflineAfter is Fleet's: ten missed writes of the 30 seconds between two
-// last-seen updates of a parked agent.
+// OfflineAfter is Fleet's value: a parked agent's last-seen time is written every 30
+// seconds, so ten writes in a row are missing.
 const OfflineAfter = 5 * time.Minute
 
-// StatusFacts is what the status of an agent depends on. Stores can read it
-// without the whole document.
+// StatusFacts are the inputs of an agent's status. Stores can read them without the
+// whole document.
 type StatusFacts struct {
 	Active                bool
 	PolicyID              string
@@ -42,7 +42,7 @@ type StatusFacts struct {
 	Unenrolling           bool // unenrollment_started_at set
 }
 
-// Facts of an agent.
+// Facts returns the inputs of the agent's status.
 func (a *Agent) Facts() StatusFacts {
 	return StatusFacts{
 		Active:                a.Active,
@@ -56,12 +56,12 @@ func (a *Agent) Facts() StatusFacts {
 	}
 }
 
-// StatusAt applies the rules of Kibana's Fleet, first match wins. inactivity is
-// the policy's timeout, 0 for none.
+// StatusAt applies the rules of Kibana's Fleet; the first match wins. inactivity is the
+// policy's timeout, 0 for none.
 //
-// One rule of Kibana's is left out: an agent that has not received a policy
-// revision counts as "updating" there. Muster's policies carry nothing an agent
-// must fetch yet, so the rule would call every agent updating for ever.
+// One rule of Kibana's is omitted: there, an agent that has not received a policy
+// revision is "updating". Muster's policies carry nothing that an agent must fetch yet,
+// so the rule would apply to every agent for ever.
 func (f StatusFacts) StatusAt(now time.Time, inactivity time.Duration) Status {
 	seen := f.EnrolledAt
 	if f.LastCheckin != nil {

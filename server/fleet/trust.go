@@ -2,8 +2,8 @@ package fleet
 
 import "time"
 
-// TrustFile is one document of the publishers' signed metadata: bytes under
-// their digest, or the one that says which of them count.
+// TrustFile is one document of the publishers' signed metadata: either content stored
+// under its digest, or the index of the digests in effect.
 type TrustFile struct {
 	ID       string    `json:"id"`
 	Data     []byte    `json:"data"`

@@ -1,7 +1,7 @@
 package fleet
 
-// CheckUnenroll says why the agent cannot be unenrolled, or nil. The text is shown
-// to operators as it is.
+// CheckUnenroll returns an error that says why the agent cannot be unenrolled, or nil.
+// The text is shown to operators as it is.
 func (a *Agent) CheckUnenroll() error {
 	if !a.Active {
 		return Errorf(Invalid, "agent %s is unenrolled already", a.ID)

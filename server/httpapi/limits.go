@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Limits of an ordinary request, Fleet Server's figures. Handlers that take
-// longer by nature (a long poll, a package, the event stream) set their own.
+// Limits of an ordinary request, as in Fleet Server. Handlers that need longer (a long
+// poll, a package, the event stream) set their own.
 const (
-	// readTimeout is for the whole request: a slow link sends 1 MiB in a minute.
+	// readTimeout bounds the whole request: a slow link sends 1 MiB in a minute.
 	readTimeout = time.Minute
-	// writeTimeout is for the answer: the longest list, of 10,000 agents, over
-	// the same link.
+	// writeTimeout bounds the response: the longest list, of 10,000 agents, over the same
+	// link.
 	writeTimeout = 10 * time.Minute
 )
 
-// NewServer makes an http.Server with the limits both listeners share.
+// NewServer returns an http.Server with the limits of both listeners.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       readTimeout, // net/http takes it off when the body has been read
+		ReadTimeout:       readTimeout, // net/http removes it once the body has been read
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    16 << 10, // an agent's headers fit 8 KiB twice over
+		MaxHeaderBytes:    16 << 10, // twice what an agent sends at most
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }

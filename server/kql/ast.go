@@ -1,7 +1,7 @@
 package kql
 
-// Node is a query as it was written: fields have not been looked up. Its String
-// is a query that Parse makes the same node of, if Parse made it.
+// Node is a parsed query, before fields are looked up. String returns a query that
+// Parse parses to the same node, if Parse returned the node.
 type Node interface {
 	String() string
 	isNode()
@@ -10,15 +10,14 @@ type Node interface {
 type (
 	// All is the empty query.
 	All struct{}
-	// And has at least two parts, as Or has. Parts that stood in parentheses of
-	// their own are one.
+	// And has at least two parts. A parenthesized group is one part.
 	And []Node
 	// Or has at least two parts.
 	Or []Node
-	// Not is of one part.
+	// Not negates its part.
 	Not struct{ Node Node }
-	// Is is field : value; without a field any may have the value. A list of values
-	// is several of them with the same field.
+	// Is is field : value. Without a field any field may have the value. A list of
+	// values becomes several Is with the same field.
 	Is struct {
 		Field *Literal
 		Value Literal
@@ -44,10 +43,10 @@ func (Is) isNode()     {}
 func (Range) isNode()  {}
 func (Nested) isNode() {}
 
-// Op compares.
+// Op is a comparison operator.
 type Op string
 
-// The operators of ranges.
+// Values of Op.
 const (
 	Less      Op = "<"
 	LessEqual Op = "<="
@@ -55,31 +54,31 @@ const (
 	MoreEqual Op = ">="
 )
 
-// LiteralKind is how a literal was written.
+// LiteralKind is the form in which a literal was written.
 type LiteralKind int
 
 const (
 	Text    LiteralKind = iota // unquoted, without a wildcard
 	Phrase                     // in quotes
 	Pattern                    // unquoted, with a wildcard
-	True                       // true, unquoted, as False and Null are
+	True                       // the word true, unquoted; False and Null likewise
 	False
 	Null
 )
 
-// Literal is a field's name or a value, with escapes undone.
+// Literal is a field's name or a value, unescaped.
 type Literal struct {
 	Kind LiteralKind
-	// Text is what it says; of a Pattern * where the wildcards stand.
+	// Text is the unescaped text; in a Pattern, * stands for each wildcard.
 	Text string
-	// Parts of a Pattern are what stands between its wildcards, one more than
-	// there are of them: an escaped * is in a part.
+	// Parts are the texts between the wildcards of a Pattern, one more than there are
+	// wildcards. An escaped * is part of a text.
 	Parts []string
-	// Pos and End are where it stands in the query, in bytes.
+	// Pos and End are its byte offsets in the query.
 	Pos, End int
 }
 
-// stars says whether a literal is wildcards and nothing else.
+// stars reports whether a literal consists of wildcards only.
 func (l *Literal) stars() bool {
 	if l.Kind != Pattern {
 		return false

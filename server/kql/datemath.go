@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// dateExamples follow every complaint about a date.
+// dateExamples follows every error about a date.
 const dateExamples = `write a date such as 2026-01-31, "2026-01-31T10:00:00Z", now-1h/d or 2026-01-31||+1M, or milliseconds since 1970`
 
-// span is what a date means: from start to before end, both in UTC and whole
-// milliseconds. A moment is one millisecond.
+// span is the interval that a date means, from start up to but not including end, in
+// UTC and whole milliseconds. An instant spans one millisecond.
 type span struct{ start, end time.Time }
 
-// within gives the bound of field op date: greater than a day is not that day,
-// and not greater than it is that day too.
+// within returns the bound for field op date: "after a day" excludes the day, and "not
+// after" includes it.
 func (s span) within(op Op) (Op, time.Time) {
 	switch op {
 	case More:
@@ -29,9 +29,9 @@ func (s span) within(op Op) (Op, time.Time) {
 	return MoreEqual, s.start
 }
 
-// parseDate reads what Elasticsearch takes for a date: one of ISO 8601, whose
-// missing parts are filled with the first and the last that are possible,
-// milliseconds since 1970, or now or a date and "||", with date math behind.
+// parseDate parses what Elasticsearch accepts as a date: an ISO 8601 date, whose
+// missing parts extend it to the whole day, month and so on; milliseconds since 1970;
+// or now, or a date and "||", followed by date math.
 func parseDate(text string, now time.Time) (span, error) {
 	base, math, ok := strings.Cut(text, "||")
 	s := span{}
@@ -59,7 +59,7 @@ var (
 	millis  = regexp.MustCompile(`^-?(?:\d{1,3}|\d{5,15})$`) // four digits are a year
 )
 
-// The years a date can be of: those of four digits, which every store can order.
+// Dates must have a year of four digits, which every store can order.
 var (
 	firstYear = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
 	lastYear  = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -76,7 +76,7 @@ func parseInstant(text string) (span, error) {
 	if millis.MatchString(text) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return span{}, err // not of 15 digits
+			return span{}, err // unreachable: at most 15 digits
 		}
 		t := time.UnixMilli(n).UTC()
 		return span{t, t.Add(time.Millisecond)}, inYears(t)
@@ -85,13 +85,13 @@ func parseInstant(text string) (span, error) {
 	if m == nil {
 		return span{}, fmt.Errorf("it has no form that is known")
 	}
-	// Year, month, day, hour, minute, second: as many as there are.
+	// Year, month, day, hour, minute and second, as far as given.
 	parts, given := [6]int{1: 1, 2: 1}, 0
 	for i := range parts {
 		if m[i+1] == "" {
 			break
 		}
-		parts[i], _ = strconv.Atoi(m[i+1]) // they are digits
+		parts[i], _ = strconv.Atoi(m[i+1]) // the pattern matched digits
 		given++
 	}
 	start := time.Date(parts[0], time.Month(parts[1]), parts[2], parts[3], parts[4], parts[5], 0, time.UTC)
@@ -116,12 +116,12 @@ func parseInstant(text string) (span, error) {
 	return s, inYears(s.start)
 }
 
-// maxSteps is the largest number of units that can be added: what is larger
-// leaves the years that there are.
+// maxSteps bounds the number of units to add. A larger number exceeds the range of
+// years.
 const maxSteps = 1_000_000_000
 
-// dateMath adds, takes away and rounds, one after the other. Rounding up gives
-// the last millisecond.
+// dateMath adds, subtracts and rounds, from left to right. Rounding up yields the last
+// millisecond of the unit.
 func dateMath(t time.Time, math string, up bool) (time.Time, error) {
 	for math != "" {
 		op := math[0]
@@ -166,10 +166,11 @@ func dateMath(t time.Time, math string, up bool) (time.Time, error) {
 	return t, nil
 }
 
-// seconds of the units that are always as long.
+// seconds are the lengths of the units of constant length.
 var seconds = map[byte]int64{'w': 7 * 86400, 'd': 86400, 'h': 3600, 'H': 3600, 'm': 60, 's': 1}
 
-// addUnits goes on by units; by months to the last day of a shorter one.
+// addUnits adds n units. A day that the resulting month does not have becomes its last
+// day.
 func addUnits(t time.Time, n int, unit byte) time.Time {
 	if length, ok := seconds[unit]; ok {
 		return time.Unix(t.Unix()+int64(n)*length, int64(t.Nanosecond())).UTC()
@@ -181,7 +182,7 @@ func addUnits(t time.Time, n int, unit byte) time.Time {
 	return first.AddDate(0, 0, min(t.Day(), first.AddDate(0, 1, -1).Day())-1)
 }
 
-// floor is the beginning of a unit; weeks begin on Monday.
+// floor returns the beginning of a unit; weeks begin on Monday.
 func floor(t time.Time, unit byte) time.Time {
 	year, month, day := t.Date()
 	switch unit {

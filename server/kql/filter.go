@@ -6,50 +6,50 @@ import (
 	"time"
 )
 
-// Filter is a query in the fields of a schema: what stores carry out, and Match.
-// Every comparison is true if it is true of any value of its field, and false of
-// a document that has none. An empty text is no value. Compile gives simplified
-// filters, see Simplify, with no more than MaxComparisons.
+// Filter is a query in terms of the fields of a schema, as stores and Match evaluate
+// it. A comparison is true if it is true of any value of the field, and false for a
+// document without a value. An empty string is no value. Compile returns simplified
+// filters (see Simplify) with at most MaxComparisons.
 type Filter interface{ isFilter() }
 
 type (
-	// Everything is every document.
+	// Everything matches every document.
 	Everything struct{}
-	// Nothing is no document.
+	// Nothing matches no document.
 	Nothing struct{}
-	// AllOf is what all parts mean: of none, everything.
+	// AllOf matches what all parts match; without parts, everything.
 	AllOf []Filter
-	// AnyOf is what one part means at least: of none, nothing.
+	// AnyOf matches what at least one part matches; without parts, nothing.
 	AnyOf []Filter
-	// NotOf are all the others: those without a value too.
+	// NotOf matches all other documents, including those without a value.
 	NotOf struct{ Filter Filter }
-	// Exists is of a field of any type but Derived.
+	// Exists matches if there is a value. It applies to all types but Derived.
 	Exists struct{ Field *Field }
-	// Equals compares a whole Keyword, Version, Bool or Number. Value is a string
-	// (of a Version its text, not its key), a bool or a float64.
+	// Equals compares a whole Keyword, Version, Bool or Number. Value is a string (the
+	// text of a Version, not its key), a bool or a float64.
 	Equals struct {
 		Field *Field
 		Value any
 	}
-	// Like compares a whole Keyword or Version, or any one word of a Text.
+	// Like matches a whole Keyword or Version, or any single word of a Text.
 	Like struct {
 		Field   *Field
 		Pattern Wildcard
 	}
-	// HasWord is of a Text with any of the words.
+	// HasWord matches a Text that has any of the words.
 	HasWord struct {
 		Field *Field
 		Words []string
 	}
-	// HasPhrase is of a Text with these words in this order, side by side.
+	// HasPhrase matches a Text that has the words in this order, adjacent.
 	HasPhrase struct {
 		Field *Field
 		Words []string
 	}
-	// Compare is of a Date (Value a time.Time), a Number (float64), a Version (its
-	// key, see Field.Key) or a Keyword (string, by bytes). Compile compares dates by
-	// >= and < with whole milliseconds in UTC, which is the same to a store that
-	// keeps smaller parts of a second and to one that does not.
+	// Compare compares a Date (Value is a time.Time), a Number (float64), a Version
+	// (its key, see Field.Key) or a Keyword (string, by bytes). Compile compares dates
+	// by >= and < with whole milliseconds in UTC, which gives the same result in stores
+	// that keep smaller fractions of a second and in those that do not.
 	Compare struct {
 		Field *Field
 		Op    Op
@@ -69,12 +69,12 @@ func (HasWord) isFilter()    {}
 func (HasPhrase) isFilter()  {}
 func (Compare) isFilter()    {}
 
-// Wildcard matches texts that have its parts in order, the first at the beginning
-// and the last at the end; at least two, of which those between are not empty and
-// one says something.
+// Wildcard matches strings that contain its parts in order, the first at the beginning
+// and the last at the end. It has at least two parts; inner parts are not empty, and at
+// least one part is not.
 type Wildcard []string
 
-// Match says whether a text is one of those it means.
+// Match reports whether text matches.
 func (w Wildcard) Match(text string) bool {
 	last := len(w) - 1
 	text, ok := strings.CutPrefix(text, w[0])
@@ -82,7 +82,7 @@ func (w Wildcard) Match(text string) bool {
 		return ok && text == ""
 	}
 	for _, part := range w[1:last] {
-		// The first place that fits leaves most to what follows.
+		// The first occurrence leaves most of the text to the parts that follow.
 		i := strings.Index(text, part)
 		if i < 0 {
 			return false
@@ -92,7 +92,7 @@ func (w Wildcard) Match(text string) bool {
 	return strings.HasSuffix(text, w[last])
 }
 
-// lower is the pattern as words are spelled.
+// lower returns the pattern in the case of Words.
 func (w Wildcard) lower() Wildcard {
 	out := make(Wildcard, len(w))
 	for i, part := range w {
@@ -101,10 +101,10 @@ func (w Wildcard) lower() Wildcard {
 	return out
 }
 
-// Type of a field decides what a comparison means.
+// Type is the type of a field. It decides what a comparison means.
 type Type int
 
-// What a field can be.
+// Values of Type.
 const (
 	// TypeKeyword is compared as a whole and by case.
 	TypeKeyword Type = iota + 1
@@ -115,37 +115,36 @@ const (
 	TypeVersion
 	TypeBool
 	TypeNumber
-	// TypeDerived has no value of its own in documents; Field.Derive says what it
-	// means.
+	// TypeDerived has no value in documents. Field.Derive expresses it in terms of
+	// other fields.
 	TypeDerived
 )
 
-// Field of a schema.
+// Field describes a field of a schema.
 type Field struct {
-	Name string // as queries spell it, with dots
+	Name string // as in queries, with dots
 	Type Type
-	// Key makes texts that compare as a Version's values do, empty of what is no
-	// version.
+	// Key returns a string that sorts as a Version does, empty for an invalid version.
 	Key func(version string) string
-	// Derive spells a Derived field out in others: the filter of documents whose
-	// value is one of Values that is fits. All documents have one.
+	// Derive returns, for a Derived field, the filter for documents whose value is one
+	// of Values and for which fits is true. Every document has a value.
 	Derive func(fits func(value string) bool, now time.Time) Filter
-	// Values are those a Derived field can have, and all that a Keyword may where
-	// they are known.
+	// Values are the possible values of a Derived field, and of a Keyword where they
+	// are known.
 	Values []string
-	// Description is for people, a clause.
+	// Description is a clause for users.
 	Description string
 }
 
-// Schema is what can be asked about.
+// Schema lists the fields that queries can name.
 type Schema struct {
 	Fields []*Field
-	// Trim are prefixes that names may bear, such as "fleet-agents.".
+	// Trim are prefixes that names may have, such as "fleet-agents.".
 	Trim []string
 }
 
-// Field finds a field by its name, with or without a prefix of Trim; nil if there
-// is none.
+// Field returns the field of a name, with or without a prefix of Trim; nil if there is
+// none.
 func (s *Schema) Field(name string) *Field {
 	for {
 		if i := slices.IndexFunc(s.Fields, func(f *Field) bool { return f.Name == name }); i >= 0 {
@@ -159,7 +158,7 @@ func (s *Schema) Field(name string) *Field {
 	}
 }
 
-// trimmed is a name without one prefix.
+// trimmed removes one prefix from a name.
 func (s *Schema) trimmed(name string) string {
 	for _, prefix := range s.Trim {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && prefix != "" {
@@ -169,7 +168,7 @@ func (s *Schema) trimmed(name string) string {
 	return name
 }
 
-// bare is a name without any of the prefixes.
+// bare removes all prefixes from a name.
 func (s *Schema) bare(name string) string {
 	for {
 		shorter := s.trimmed(name)

@@ -1,8 +1,8 @@
 package kql
 
-// Simplify gives a filter of the same meaning in which Everything and Nothing
-// stand alone or not at all, AllOf and AnyOf have two parts or more and none of
-// their own kind, and NotOf is of no NotOf.
+// Simplify returns an equivalent filter in which Everything and Nothing occur only at
+// the top, AllOf and AnyOf have at least two parts and none of their own kind, and
+// NotOf does not negate a NotOf.
 func Simplify(f Filter) Filter {
 	switch f := f.(type) {
 	case AllOf:
@@ -60,8 +60,8 @@ func Simplify(f Filter) Filter {
 	return f
 }
 
-// comparisons is how much a store has to look up for a filter: a list of words
-// counts as many.
+// comparisons returns how many lookups a store needs for a filter; each word of a list
+// counts.
 func comparisons(f Filter) int {
 	n := 1
 	switch f := f.(type) {

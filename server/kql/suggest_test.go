@@ -7,7 +7,7 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// showSuggestion is of a query with its cursor at |.
+// showSuggestion formats the suggestions for a query with its cursor at |.
 func showSuggestion(query string) string {
 	before, after, _ := strings.Cut(query, "|")
 	query = before + after

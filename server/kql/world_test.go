@@ -13,7 +13,7 @@ import (
 // now is a Sunday.
 var now = time.Date(2026, 3, 15, 10, 20, 30, 400_000_000, time.UTC)
 
-// schema has a field of each type, named as agents have them.
+// schema has a field of each type, with the names of agents' fields.
 var schema = newSchema()
 
 func newSchema() *kql.Schema {
@@ -49,8 +49,7 @@ func newSchema() *kql.Schema {
 	}
 }
 
-// showNode writes a tree as the scripts do: texts between ', phrases between ",
-// patterns between /.
+// showNode formats a tree as in the scripts: texts in ', phrases in ", patterns in /.
 func showNode(n kql.Node) string {
 	all := func(name string, nodes []kql.Node) string {
 		parts := []string{name}
@@ -98,7 +97,7 @@ func showLiteral(l kql.Literal) string {
 	return mark + strings.NewReplacer("\t", `\t`, "\n", `\n`, "\r", `\r`).Replace(l.Text) + mark
 }
 
-// versionOf names the keys of versions, which nobody can read.
+// versionOf maps the keys of versions, which are not readable, to versions.
 var versionOf = func() map[string]string {
 	names := map[string]string{}
 	for _, version := range []string{"8.0.0", "8.9.0", "8.10.0-SNAPSHOT", "8.10.0", "8.15.0", "9.0.0"} {
@@ -148,7 +147,7 @@ func showFilter(f kql.Filter) string {
 	return fmt.Sprintf("%T?", f)
 }
 
-// document is one of maps: the values of fields by name.
+// document maps names of fields to values.
 type document map[string][]any
 
 func (d document) doc(f *kql.Field) []any { return d[f.Name] }

@@ -1,8 +1,8 @@
-// Package limit is the admission control of one server. It derives from the machine
-// how many agents, handshakes and requests the server takes at once ([Derive]), starts
-// TLS handshakes at a bounded rate ([Listener]), and refuses requests that would wait
-// too long, with a Retry-After that differs from one to the next ([Admission]). The
-// replica builds it; the routes of agents and of the admin API ask it.
+// Package limit is the admission control of one server. It derives from the machine how
+// many agents, handshakes and requests the server handles at once ([Derive]), starts TLS
+// handshakes at a bounded rate ([Listener]), and refuses requests that would wait too
+// long, with a jittered Retry-After ([Admission]). Package app builds it; the routes of
+// agents and of the admin API use it.
 package limit
 
 import (
@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// Config is the section limits of the server's configuration. What is 0 is
-// derived from the machine.
+// Config is the section limits of the server's configuration. A value of 0 is derived
+// from the machine.
 type Config struct {
-	// MaxAgents is how many connections of agents are open at once.
+	// MaxAgents is how many connections of agents may be open at once.
 	MaxAgents int `yaml:"max_agents"`
-	// MaxHandshakes is how many TLS handshakes are under way at once.
+	// MaxHandshakes is how many TLS handshakes may be in progress at once.
 	MaxHandshakes int `yaml:"max_handshakes"`
-	// HandshakesPerSecond is how many are begun in a second.
+	// HandshakesPerSecond is how many handshakes may start in a second.
 	HandshakesPerSecond int `yaml:"handshakes_per_second"`
-	// Requests of a kind that are worked on at once. A parked check-in is not.
+	// How many requests of a kind may be in progress at once. A parked check-in is not.
 	MaxCheckins    int `yaml:"max_checkins"`
-	MaxReports     int `yaml:"max_reports"` // acknowledgements, beacons, and that an agent was uninstalled
+	MaxReports     int `yaml:"max_reports"` // acknowledgements, beacons, uninstall notices
 	MaxEnrollments int `yaml:"max_enrollments"`
 	MaxDownloads   int `yaml:"max_downloads"` // packages and trust files
-	// MemoryBytes is what the process may use of the machine's memory.
+	// MemoryBytes is how much memory the process may use.
 	MemoryBytes int64 `yaml:"memory_bytes"`
 }
 
-// minMemory holds the program, a store and some agents.
+// minMemory is enough for the program, a store and some agents.
 const minMemory = 64 << 20
 
-// Check calls bad for every key that makes no sense on any machine.
+// Check calls bad for every value that is invalid on any machine.
 func (c Config) Check(bad func(key, format string, args ...any)) {
 	for _, k := range []struct {
 		key   string
@@ -55,7 +55,7 @@ func (c Config) Check(bad func(key, format string, args ...any)) {
 	}
 }
 
-// Limits are what a server takes at once.
+// Limits are how much a server handles at once.
 type Limits struct {
 	Agents              int // connections of agents
 	Handshakes          int
@@ -64,57 +64,55 @@ type Limits struct {
 	Reports             int
 	Enrollments         int
 	Downloads           int
-	// Waiting is how many requests of one kind may wait for their turn.
+	// Waiting is how many requests of one kind may be queued.
 	Waiting int
-	// BodyBytes is what the bodies of requests take that are read or worked on.
+	// BodyBytes bounds the memory of the bodies of requests that are queued or in progress.
 	BodyBytes   int64
 	MemoryBytes int64
 }
 
 const (
-	// parkedMemory is what an agent costs whose connection is parked without a
-	// goroutine, in steady use: 14 KiB of the process, 4 KiB of the kernel.
+	// parkedMemory is the memory of an agent whose connection is parked without a
+	// goroutine: 14 KiB in the process, 4 KiB in the kernel.
 	parkedMemory = 18 << 10
-	// blockedMemory is what it costs where a goroutine waits for each.
+	// blockedMemory is the same where each parked agent needs a goroutine.
 	blockedMemory = 80 << 10
-	// requestMemory is a request that is worked on: two goroutines, the buffers of
-	// net/http and TLS, and what its body became.
+	// requestMemory is the memory of a request in progress: two goroutines, the buffers
+	// of net/http and TLS, and its decoded body.
 	requestMemory = 64 << 10
-	// waitingMemory is one that waits for its turn, with its body still packed.
+	// waitingMemory is the memory of a queued request, whose body is still compressed.
 	waitingMemory = 32 << 10
-	// baseMemory is the program itself with a store that is open.
+	// baseMemory is the memory of the program with an open store.
 	baseMemory = 48 << 20
-	// unknownMemory is assumed where the machine does not say what it has.
+	// unknownMemory is assumed if the machine's memory is unknown.
 	unknownMemory = 1 << 30
 
-	// How many are under way at once for each processor. Go's scheduler has no
-	// priorities, and reads of the store wait in one line: a request of the admin API
-	// waits behind these, some milliseconds of work of each kind.
-	handshakesPerCore = 32 // they also wait for the client's network
+	// How many may be in progress at once for each processor. Go's scheduler has no
+	// priorities, and reads of the store share one queue: a request of the admin API
+	// waits behind all of these, a few milliseconds of work of each kind.
+	handshakesPerCore = 32 // handshakes also wait for the client's network
 	checkinsPerCore   = 16
-	// writesPerCore is for acknowledgements and enrolments: they mostly wait for one
-	// transaction, which costs less the more of them share it.
+	// writesPerCore is for acknowledgements and enrolments: they mostly wait for a
+	// transaction, which is cheaper the more of them share it.
 	writesPerCore = 64
-	// maxDownloads bounds downloads, which take hours from slow hosts and little of a
-	// processor.
+	// maxDownloads bounds downloads, which take hours on slow hosts but little CPU time.
 	maxDownloads = 1024
 
-	// handshakeShare is the part of the processors that a storm of reconnecting
-	// agents gets. The rest is for check-ins of those that have come back, and for
-	// the admin API.
+	// handshakeShare is the share of the processors for handshakes in a storm of
+	// reconnecting agents. The rest is for check-ins and the admin API.
 	handshakeShare = 0.75
-	// usualHandshake is a full handshake of TLS 1.3 with ECDSA P-256 on the server's
-	// side, where it cannot be measured.
+	// usualHandshake is the server's CPU time of a full TLS 1.3 handshake with ECDSA
+	// P-256, used if it cannot be measured.
 	usualHandshake = 530 * time.Microsecond
 
-	// otherDescriptors are kept for the admin API's connections, the store, and
-	// files that are read or written for a moment.
+	// otherDescriptors are reserved for the admin API's connections, the store, and
+	// files that are opened briefly.
 	otherDescriptors = 256
 )
 
-// Derive says what a machine can take: what c asks for, and else what its
-// processors, memory and descriptors give. It fails where c asks for what the
-// process cannot have.
+// Derive returns the limits for a machine: the values of c, and for those that are 0
+// values derived from the processors, memory and descriptors. It fails if c exceeds what
+// the process can have.
 func Derive(m Machine, c Config) (Limits, error) {
 	cores, memory, handshake := max(m.Cores, 1), m.Memory, m.Handshake
 	if memory <= 0 {
@@ -138,7 +136,7 @@ func Derive(m Machine, c Config) (Limits, error) {
 		l.Downloads = min(l.Downloads, max(8, m.Descriptors/50))
 	}
 	l.Downloads = cmp.Or(c.MaxDownloads, l.Downloads)
-	l.BodyBytes = max(32<<20, memory/16) // at least one that is as long as may be, unpacked
+	l.BodyBytes = max(32<<20, memory/16) // at least one uncompressed body of the maximum length
 
 	perAgent := int64(parkedMemory)
 	if m.Blocking {
@@ -153,7 +151,7 @@ func Derive(m Machine, c Config) (Limits, error) {
 		l.Agents = min(l.Agents, left)
 	}
 	l.Agents = cmp.Or(c.MaxAgents, l.Agents)
-	// All agents may say something at once, when an action has reached them all.
+	// All agents may send something at once, after an action for all.
 	l.Waiting = max(64, int(min(memory/16/waitingMemory, int64(l.Agents))))
 	return l, nil
 }

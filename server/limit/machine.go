@@ -14,37 +14,37 @@ import (
 	"time"
 )
 
-// Machine is what a process has of its machine.
+// Machine describes the resources of a process.
 type Machine struct {
 	Cores int
-	// Memory is that of the machine, or the container's if that has less; 0 where
-	// neither says. Bytes.
+	// Memory is the memory of the machine, or of the container if that has less, in
+	// bytes; 0 if unknown.
 	Memory int64
-	// Descriptors is how many files and connections the process may have open; 0
-	// where there is no such limit.
+	// Descriptors is how many files and connections the process may have open; 0 means
+	// no limit.
 	Descriptors int
-	// Handshake is the processor time of one TLS handshake here; 0: not measured.
+	// Handshake is the CPU time of one TLS handshake; 0 if not measured.
 	Handshake time.Duration
-	// Blocking says that a goroutine waits for each parked agent.
+	// Blocking means that a goroutine waits for each parked agent.
 	Blocking bool
 }
 
-// ThisMachine reads what this process has. What cannot be found out is 0.
+// ThisMachine returns the resources of this process. Unknown values are 0.
 func ThisMachine() Machine {
-	// The runtime has counted what a container's quota leaves of the processors, and
-	// has raised the soft limit of open files to the hard one.
+	// GOMAXPROCS respects a container's CPU quota, and the runtime has raised the soft
+	// limit of open files to the hard one.
 	return Machine{Cores: runtime.GOMAXPROCS(0), Memory: memory(os.DirFS("/")), Descriptors: descriptors(), Blocking: runtime.GOOS != "linux"}
 }
 
-// memory is what the machine has, or the least that a control group over this
-// process allows, in bytes; 0 where neither is known. Both generations of control
-// groups are read.
+// memory returns the machine's memory, or the lowest limit of this process's control
+// groups if that is less, in bytes; 0 if neither is known. It reads control groups of
+// both versions.
 func memory(fsys fs.FS) int64 {
 	least := firstNumber(fsys, "proc/meminfo") // MemTotal, in KiB
 	if least < math.MaxInt64 {
 		least <<= 10
 	}
-	groups, _ := fs.ReadFile(fsys, "proc/self/cgroup") // absent: none
+	groups, _ := fs.ReadFile(fsys, "proc/self/cgroup") // if the file is absent there are no groups
 	for line := range strings.Lines(string(groups)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, ok := strings.Cut(line, ":")
@@ -53,8 +53,8 @@ func memory(fsys fs.FS) int64 {
 			ok = ok && slices.Contains(strings.Split(controllers, ","), "memory")
 			file = "sys/fs/cgroup/memory%s/memory.limit_in_bytes"
 		}
-		// The groups it lies in count, too. In a container the path may be the host's,
-		// and only the last, the top, is there.
+		// The parent groups count, too. In a container the path may be the host's, and
+		// then only the last, the root, exists.
 		for at := path.Clean("/" + group); ok; at = path.Dir(at) {
 			least = min(least, firstNumber(fsys, path.Clean(fmt.Sprintf(file, at))))
 			ok = at != "/"
@@ -66,8 +66,8 @@ func memory(fsys fs.FS) int64 {
 	return least
 }
 
-// firstNumber returns the number in the first line of a file, and the largest there is
-// for one that has none ("max") or is absent.
+// firstNumber returns the number in the first line of a file, or the largest integer if
+// the line has none ("max") or the file is absent.
 func firstNumber(fsys fs.FS, name string) int64 {
 	text, _ := fs.ReadFile(fsys, name)
 	first, _, _ := strings.Cut(string(text), "\n")
@@ -80,8 +80,8 @@ func firstNumber(fsys fs.FS, name string) int64 {
 }
 
 const (
-	// heapShare of the memory is the runtime's soft limit: the rest is for what it does
-	// not count, and for the moment until a collection is done.
+	// heapShare is the share of the memory that is the runtime's soft limit. The rest is
+	// for memory that the runtime does not count, and for the duration of a collection.
 	heapShare = 0.9
 )
 

@@ -2,5 +2,5 @@
 
 package limit
 
-// descriptors is 0: there is no such limit.
+// descriptors returns 0, since there is no limit.
 func descriptors() int { return 0 }

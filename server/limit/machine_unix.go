@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// descriptors is how many files this process may have open, 0 if without limit.
+// descriptors returns how many files this process may have open, 0 if without limit.
 func descriptors() int {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {

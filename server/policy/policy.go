@@ -1,5 +1,5 @@
-// Package policy keeps the policies agents belong to. For now a policy is a
-// name and the time after which a silent agent counts as inactive.
+// Package policy manages the policies that agents belong to. A policy is a name and the
+// time after which a silent agent counts as inactive.
 package policy
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Service makes and finds policies.
+// Service creates and lists policies.
 type Service struct {
 	Store  store.Store
 	Events *event.Stream
@@ -23,7 +23,7 @@ type Service struct {
 
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// Create makes a policy; an empty id is chosen.
+// Create stores a policy. An empty id is replaced by a random one.
 func (s *Service) Create(ctx context.Context, p fleet.Policy, actor string) (fleet.Policy, error) {
 	p.Name = strings.TrimSpace(p.Name)
 	switch {
@@ -56,8 +56,7 @@ func (s *Service) Create(ctx context.Context, p fleet.Policy, actor string) (fle
 	return p, nil
 }
 
-// EnsureDefault makes the policy that hosts enrol into when nobody says
-// otherwise.
+// EnsureDefault creates the policy that hosts enrol into by default.
 func (s *Service) EnsureDefault(ctx context.Context) error {
 	_, err := s.Store.Policies().Get(ctx, fleet.DefaultPolicyID)
 	if err == nil || fleet.KindOf(err) != fleet.NotFound {
@@ -68,12 +67,12 @@ func (s *Service) EnsureDefault(ctx context.Context) error {
 		InactivityTimeout: fleet.DefaultInactivityTimeout, UpdatedAt: s.Now.UTC(), UpdatedBy: "muster",
 	})
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
-		return nil // another replica was first
+		return nil // another server created it
 	}
 	return err
 }
 
-// Timeouts are the inactivity timeouts by policy.
+// Timeouts returns the inactivity timeouts by policy.
 func (s *Service) Timeouts(ctx context.Context) (map[string]time.Duration, error) {
 	all, _, err := s.Store.Policies().List(ctx, 0, 0)
 	if err != nil {

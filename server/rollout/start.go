@@ -12,25 +12,25 @@ import (
 )
 
 // A start writes in this order, so that starting again after a crash at any point
-// finishes it:
+// completes it:
 //
 //  1. the preview, under its hash
 //  2. the locks of its policies
-//  3. the draft's Pin: from here on this preview is what will be started
+//  3. the draft's Pin: starting again then starts this preview
 //  4. the targets
 //  5. the entry of the audit trail
-//  6. the state running: only now the reconciler sees it
+//  6. the state running: only now does the reconciler see it
 const (
-	// startTries bounds how often a start begins again because the draft was
-	// changed meanwhile, such as by a preview.
+	// startTries bounds how often a start is retried because the draft was changed
+	// meanwhile, for example by a preview.
 	startTries = 3
 	// targetChunk bounds the targets of one durable write.
 	targetChunk = 10_000
 )
 
-// Start begins a draft as previewed. A *DriftError says how the fleet has
-// changed since; acceptDrift starts all the same, with the fleet as it is now.
-// Starting again what was started so returns it.
+// Start starts a draft as previewed. A *DriftError reports how the fleet has changed
+// since; with acceptDrift the rollout starts nevertheless, with the fleet as it is now.
+// A repeated call returns the started rollout.
 func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, req Request) (fleet.Rollout, error) {
 	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
@@ -46,7 +46,7 @@ func (s *Service) Start(ctx context.Context, id, hash string, acceptDrift bool, 
 	}
 }
 
-// raceError is that somebody else changed the rollout's document; it is no refusal.
+// raceError reports that another writer changed the rollout's document.
 type raceError struct{ error }
 
 func (e raceError) Unwrap() error { return e.error }
@@ -81,8 +81,8 @@ func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bo
 	if r.Pin == nil {
 		pre, err = s.agreed(ctx, &r, hash, acceptDrift)
 	} else {
-		// An interrupted start. Its targets may be there, so it is finished as it
-		// began; agents that have changed since are refused one by one.
+		// An interrupted start. Its targets may exist, so the same preview is started;
+		// agents that have changed since are refused one by one.
 		pre, err = s.GetPreview(ctx, r.Pin.Hash)
 	}
 	if err != nil {
@@ -91,7 +91,8 @@ func (s *Service) startOnce(ctx context.Context, id, hash string, acceptDrift bo
 	return s.begin(ctx, r, pre, "", fleet.EventRolloutStarted, req)
 }
 
-// agreed is the draft's preview as of now, if it is the one that was asked for.
+// agreed previews the draft now. It returns an error unless the hash is the given one,
+// or drift is accepted, and the rollout may start.
 func (s *Service) agreed(ctx context.Context, r *fleet.Rollout, hash string, acceptDrift bool) (fleet.Preview, error) {
 	pre, f, err := s.preview(ctx, r)
 	if err != nil {
@@ -117,7 +118,7 @@ func (s *Service) agreed(ctx context.Context, r *fleet.Rollout, hash string, acc
 	return pre, ringsError(&r.Plan, behind)
 }
 
-// checkAnybody refuses a start that would upgrade nobody.
+// checkAnybody refuses a start without targets.
 func checkAnybody(pre fleet.Preview) error {
 	if len(pre.Targets) > 0 {
 		return nil
@@ -128,7 +129,7 @@ func checkAnybody(pre fleet.Preview) error {
 	return fleet.Errorf(fleet.Conflict, "no agent would be upgraded: %s", leftOut(pre.Skipped))
 }
 
-// leftOut counts skipped agents by reason, most first.
+// leftOut counts skipped agents by reason, the most frequent first.
 func leftOut(skipped []fleet.SkippedAgent) string {
 	counts := map[fleet.ReasonCode]int{}
 	var codes []fleet.ReasonCode
@@ -145,10 +146,10 @@ func leftOut(skipped []fleet.SkippedAgent) string {
 	return strings.Join(parts, ", ")
 }
 
-// ringsNamed is how many agents of lower rings a refusal names.
+// ringsNamed is how many agents of lower rings an error names.
 const ringsNamed = 20
 
-// ringsError refuses rings while agents of lower ones do not run the version.
+// ringsError refuses to start rings while agents of lower ones do not run the version.
 func ringsError(p *fleet.Plan, behind []fleet.SkippedAgent) error {
 	if len(behind) == 0 {
 		return nil
@@ -246,10 +247,10 @@ func targetsOf(id string, pre fleet.Preview) []fleet.Target {
 	return targets
 }
 
-// DriftError refuses a start because the fleet has changed since the preview.
+// DriftError reports that the fleet has changed since the preview.
 type DriftError struct {
 	Drift fleet.Drift
-	Now   fleet.Preview // what it would be
+	Now   fleet.Preview // the preview as of now
 }
 
 func (e *DriftError) Error() string {

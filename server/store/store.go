@@ -1,27 +1,27 @@
-// Package store is what the server needs of a place to keep things: one small
-// interface per noun, and the rules all implementations keep. The domain
-// packages call it; store/sqlite implements it, and storetest is the proof that
-// an implementation keeps the rules.
+// Package store defines the server's persistence: one small interface for each kind
+// of document, and the rules that every implementation keeps. The domain packages
+// call these interfaces; packages sqlite and elastic implement them, and package
+// storetest tests an implementation against the rules.
 //
 // # Rules
 //
-// Nothing is shared with the caller: values go in and out as copies.
+// Values are passed and returned as copies; a store shares nothing with its caller.
 //
-// A method that returned nil has made its effect durable. One that returned an
-// error may have had its effect or not: callers repeat, and every effect is
-// such that repeating it does no harm (ids are chosen by the caller).
+// When a method returns nil, its effect is durable. When it returns an error, the
+// effect may or may not have happened. Callers retry, so every write is idempotent:
+// the caller chooses the ids.
 //
-// Changes are guarded by revisions: Update takes a value with the Revision that
-// Get returned, and fails with a fleet.Error of kind Conflict when another
-// writer came first. See [UpdateAgent] for the loop around it.
+// Updates use optimistic concurrency: Update takes a value with the Revision that
+// Get returned, and fails with a fleet.Error of kind Conflict if another writer
+// changed the document in between. [UpdateAgent] is the retry loop around it.
 //
-// Errors are fleet.Errors of kind NotFound, Conflict or Unavailable. Unavailable
-// means that the same call may succeed later.
+// Errors are fleet.Errors of kind NotFound, Conflict, Invalid, Internal or
+// Unavailable. Unavailable means that the same call may succeed later.
 //
-// Several processes may use one store at once, if it is Elasticsearch. Nothing tells
-// one of them that another has written, so whoever waits for actions or events asks
-// with After every now and then; see action.Feed and event.Stream. A store of one
-// process tells it which agents its writes change; see Store.OnAgentChange.
+// Several processes may share one Elasticsearch store. A process is not notified of
+// the writes of another, so it polls After for new actions and events; see action.Feed
+// and event.Stream. The SQLite store belongs to one process, and reports to it which
+// agents a write has changed; see Store.OnAgentChange.
 package store
 
 import (
@@ -33,20 +33,20 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// Store is the whole of it.
+// Store is a store of all the server's documents.
 type Store interface {
 	Agents() Agents
 	Actions() Actions
 	Results() Results
 	Policies() Collection[fleet.Policy]
 	Packages() Collection[fleet.Package]
-	// PackageData is nil where servers that share the store share their data
-	// folder, too: the bytes of packages lie there for all of them.
+	// PackageData is nil if the store belongs to one server, which keeps the bytes of
+	// packages in its data folder.
 	PackageData() PackageData
 	EnrollmentKeys() Collection[fleet.EnrollmentKey]
 	AdminKeys() Collection[fleet.AdminKey]
 	PublisherKeys() Collection[fleet.PublisherKey]
-	// TrustFiles are small, but for one: a megabyte at most.
+	// TrustFiles are small, except for one that may have a megabyte.
 	TrustFiles() Collection[fleet.TrustFile]
 	Rollouts() Rollouts
 	Targets() Targets
@@ -61,106 +61,108 @@ type Store interface {
 	Audit() Audit
 	Events() Events
 	Settings() Settings
-	// Ping says whether the store takes reads and writes now, all that it keeps. Its
-	// error is shown to operators: it says what to do, and has no URL and no secret.
-	// It is cheap enough for each second, and takes no longer than ctx allows; a few
-	// seconds are what a store in trouble needs to say what its trouble is.
+	// Ping reports whether the store can read and write all of its documents. Its error
+	// is shown to operators: it says what to do, and contains no URL and no secret. Ping
+	// is cheap enough to call every second, and returns when ctx ends. A failing store
+	// needs a few seconds to find the cause.
 	Ping(ctx context.Context) error
-	// OnAgentChange registers f, which gets the agents whose document, or
-	// reported status or message, a write of this Store has changed. f is called when
-	// the change is durable, or when that is not known, before the write method
-	// returns; where the caller gave up waiting, after it. Calls come one at a time. f
-	// must not call the store, and must not wait for anything that does.
+	// OnAgentChange registers f, which the store calls with the agents whose document,
+	// reported status or reported message a write of this Store has changed. The store
+	// calls f once the change is durable, or once it cannot be known whether it is. It
+	// calls f before the write method returns, unless the caller's context ended earlier.
+	// Calls do not overlap. f must not call the store, nor wait for a goroutine that does.
 	//
-	// Register before the store is used; several f are called in the order in which they
-	// were registered. OnAgentChange returns false, and f is never called, where other
-	// processes may write the store, too.
+	// Register before the first use of the store. Functions are called in the order of
+	// their registration. OnAgentChange returns false, and never calls f, if other
+	// processes may write to the store.
 	OnAgentChange(f func([]AgentChange)) bool
 	Close() error
 }
 
-// AgentChange says that an agent was written.
+// AgentChange identifies an agent that was written.
 type AgentChange struct {
 	AgentID string
-	// State is fleet.Agent.CheckinState of the document that was written; 0: it is not
-	// known, or more was written than the document.
+	// State is fleet.Agent.CheckinState of the document that was written. It is 0 if it
+	// is unknown, or if the write changed more than the document.
 	State uint64
 }
 
-// Agents keeps agent documents.
+// Agents stores agent documents.
 type Agents interface {
 	// Create stores the agent with its Last. It fails with Conflict if the id or the
 	// access key id is taken.
 	Create(ctx context.Context, a fleet.Agent) error
 	Get(ctx context.Context, id string) (fleet.Agent, error)
-	// GetMany returns those of the ids that exist, in the order asked for.
+	// GetMany returns the agents that exist, in the order of ids.
 	GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error)
-	// InOrder returns the ids in the order in which reading and writing many agents, some
-	// at a time, costs least.
+	// InOrder returns the ids in the order of storage, in which it is cheapest to read and
+	// write many agents in batches.
 	InOrder(ctx context.Context, ids []string) ([]string, error)
 	ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, error)
-	// Update replaces the document, but for what Touch writes. It returns the
-	// new revision.
+	// Update replaces the document, except for the fields that Touch writes, and returns
+	// the new revision.
 	Update(ctx context.Context, a fleet.Agent) (int64, error)
-	// UpdateMany is Update for each, in few durable writes: after an error some may be
-	// there. The errors stand at the index of their agent.
+	// UpdateMany updates each agent, in a few durable writes; if it returns an error, some
+	// may have been written. The returned slice has the error of each agent at its index.
 	UpdateMany(ctx context.Context, agents []fleet.Agent) ([]error, error)
-	// Report writes what a message of an agent changes, in one durable write
-	// where the store can. Where it cannot, what comes first in Report is there
-	// first. It fails with Conflict, as Update does, before Seen and the events;
-	// revision is the document's, 0 if that stays as it is.
+	// Report writes the changes of one message of an agent. A store that can does so
+	// atomically; otherwise it writes the fields of Report in their order. Report fails
+	// with Conflict, as Update does, before it writes Seen and the events. revision is
+	// the new revision of the document, or 0 if r.Agent is nil.
 	Report(ctx context.Context, r Report) (revision int64, err error)
 	// Delete removes the document; a missing one is no error.
 	Delete(ctx context.Context, id string) error
-	// Touch writes when agents were last seen, many of them in several durable
-	// writes, so that those of others come in between: after an error some may be
-	// there. It changes no revision. Unknown agents are passed over, and so are time,
-	// status and message of a touch that is older than what is there, or has no time.
-	// One with an empty Status leaves status and message. ActionSeq only grows: a
-	// higher one is taken from every touch, however old, a lower one from none.
+	// Touch records when agents were last seen. It splits a long list into several durable
+	// writes, so that other writers do not wait for all of it; if it returns an error, some
+	// may have been written. It changes no revision and ignores unknown agents.
+	//
+	// Time, status and message are written unless the touch has no time, or is older than
+	// the stored one. An empty Status leaves status and message unchanged. ActionSeq only
+	// grows: a higher one is written even from an older touch, a lower one never.
 	Touch(ctx context.Context, touches []fleet.Touch) error
 	List(ctx context.Context, q AgentQuery) (agents []fleet.Agent, total int, err error)
-	// Facts calls f for every agent of the filter, in no order. f must not call
-	// the store.
+	// Facts calls f for every agent that matches the filter, in no particular order. f
+	// must not call the store.
 	Facts(ctx context.Context, filter AgentFilter, f func(id string, facts fleet.StatusFacts)) error
-	// CountFirst counts each agent of the filter for the first of the queries that
-	// matches it; see AgentFilter.Query. Counts stand at the index of their query, and
-	// behind them the number of agents that none matches. It is for some dozen
-	// queries, which are answered in one go.
+	// CountFirst counts each agent that matches the filter under the first of the queries
+	// that matches it; see AgentFilter.Query. The result has the count of each query at its
+	// index, and as its last element the number of agents that match none. It is meant for
+	// about a dozen queries, which the store evaluates in one pass.
 	CountFirst(ctx context.Context, filter AgentFilter, queries []kql.Filter) ([]int, error)
-	// Each calls f with every agent of the filter, in no order. f must not call
-	// the store.
+	// Each calls f with every agent that matches the filter, in no particular order. f must
+	// not call the store.
 	Each(ctx context.Context, filter AgentFilter, f func(fleet.Agent)) error
-	// Census calls f for every agent that is not unenrolled, in no order. f must
+	// Census calls f for every agent that is not unenrolled, in no particular order. f must
 	// not call the store.
 	Census(ctx context.Context, f func(fleet.Census)) error
-	// Values returns the different values that the agents of the filter have in a
-	// field of type Keyword, Version or Text (whole), those that begin with prefix,
-	// ASCII letters in either case, in the order of their bytes; of these the first
-	// limit.
+	// Values returns the distinct values of a field among the agents that match the filter.
+	// The field is of type Keyword, Version or Text (then its whole text is the value).
+	// Values returns those that begin with prefix, ignoring the case of ASCII letters,
+	// sorted by their bytes, and at most limit of them.
 	Values(ctx context.Context, filter AgentFilter, field *kql.Field, prefix string, limit int) ([]string, error)
-	// Upgrading returns up to limit agents that are being upgraded and stand
-	// behind after, those longest so first; ties are ordered by id.
+	// Upgrading returns up to limit agents that are being upgraded and come after the
+	// cursor. The agent whose upgrade started first is first; ties are ordered by id.
 	Upgrading(ctx context.Context, after UpgradingSince, limit int) ([]fleet.Agent, error)
 }
 
-// Report is what a message of an agent changes, or what its silence does.
+// Report holds the changes that follow from one message of an agent, or from its
+// silence.
 type Report struct {
-	// Results as of Results.Put. The result comes before the document: an ended
-	// upgrade without a result would look finished to the next message, and stay
-	// without one.
+	// Results are stored as by Results.Put, and before the document: if an upgrade had
+	// ended without a result, the next message would find it finished, and the result
+	// would never be written.
 	Results []fleet.Result
-	// Agent is the document, nil where it stays as it is.
+	// Agent is the changed document, or nil.
 	Agent *fleet.Agent
-	// Seen as of Touch, nil if the message is no check-in. Whoever reads of a new
-	// status on the stream finds it in the store.
+	// Seen is stored as by Touch; nil if the message is not a check-in. It is written
+	// before the events, so that a reader of an event finds the new status in the store.
 	Seen *fleet.Touch
-	// Events tell of it. Behind them come those of the results that were a change.
+	// Events are appended, followed by one event for each result that was a change.
 	Events []fleet.Event
 }
 
-// UpgradingSince is a place in the order of Agents.Upgrading: that of the agent
-// ID, whose upgrade started At. The zero value is before all.
+// UpgradingSince is a cursor in the order of Agents.Upgrading: the position of the agent
+// ID, whose upgrade started At. The zero value is before all agents.
 type UpgradingSince struct {
 	At time.Time
 	ID string
@@ -170,212 +172,210 @@ type UpgradingSince struct {
 type AgentFilter struct {
 	PolicyID   string
 	ActiveOnly bool // not the unenrolled
-	// SeenSince leaves out the agents of a policy whose last activity is
-	// before the time given for it.
+	// SeenSince excludes the agents of a policy whose last activity is before the
+	// policy's time.
 	SeenSince map[string]time.Time
-	// VersionBelow keeps agents whose version is known and below this one.
+	// VersionBelow selects the agents whose version is known and below this one.
 	VersionBelow string
-	// Query keeps those it matches as kql.Match does with Agent.Values, of the
-	// fields of fleet.AgentSchema; nil: all. A field that is not one of these is
-	// refused as Invalid.
+	// Query selects the agents that kql.Match would match, given Agent.Values and the
+	// fields of fleet.AgentSchema; nil selects all. Any other field is refused as
+	// Invalid.
 	Query kql.Filter
 }
 
-// AgentQuery is one page.
+// AgentQuery selects one page of agents.
 type AgentQuery struct {
 	AgentFilter
 	Sort   AgentSort // zero: ByEnrolledAt
 	Desc   bool
 	Offset int
-	Limit  int // zero: the total alone
+	Limit  int // zero: only the total
 }
 
-// AgentSort is a field agents can be listed by. Ties are broken by id, so pages
-// never overlap. Desc turns the whole order around, ties included.
+// AgentSort is a field agents can be listed by. Ties are broken by id, so that pages
+// never overlap. Desc reverses the whole order, including ties.
 type AgentSort string
 
-// The sort fields, with the names the API gives them.
+// The sort fields, by their names in the API.
 const (
 	ByEnrolledAt  AgentSort = "enrolled_at"
-	ByLastCheckin AgentSort = "last_checkin" // never checked in sorts as earliest
+	ByLastCheckin AgentSort = "last_checkin" // an agent that never checked in sorts first
 	ByHostname    AgentSort = "local_metadata.host.hostname"
 	ByVersion     AgentSort = "agent.version" // as versions, not as text
 	ByPolicy      AgentSort = "policy_id"
 )
 
-// Actions keeps actions in one order over all processes.
+// Actions stores actions in one order across all processes.
 type Actions interface {
-	// Create assigns Seq: above that of every action that any reader has seen.
-	// It fails with Conflict if the id exists.
+	// Create assigns Seq, which is higher than that of every action that any reader has
+	// seen. It fails with Conflict if the id exists.
 	Create(ctx context.Context, a fleet.Action) (seq int64, err error)
 	Get(ctx context.Context, id string) (fleet.Action, error)
-	// For returns an action as it is for each of some agents (fleet.Action.For), at the
-	// index of the agent: all agents of a large one ask for it, and none of them needs
-	// the others.
+	// For returns the action as fleet.Action.For reduces it for each of the agents, at the
+	// agent's index. It spares the agents of a large action a copy of the list of all its
+	// agents.
 	For(ctx context.Context, id string, agentIDs ...string) ([]fleet.Action, error)
 	// Cancel sets CancelledAt if it is not set.
 	Cancel(ctx context.Context, id string, at time.Time) error
 	// Pending returns actions for an agent with a Seq above after that have not
 	// expired at now, lowest Seq first.
 	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) ([]fleet.Action, error)
-	// After returns actions with a Seq above after, lowest first. It never
-	// skips: when it has returned an action, no action with a lower Seq appears
-	// later.
+	// After returns actions with a Seq above after, lowest first. It leaves no gaps:
+	// once it has returned an action, no action with a lower Seq appears.
 	After(ctx context.Context, after int64, limit int) ([]fleet.Action, error)
-	// LastSeq is the highest Seq there is, 0 without actions.
+	// LastSeq returns the highest Seq, or 0 if there are no actions.
 	LastSeq(ctx context.Context) (int64, error)
 	// List returns actions, newest first.
 	List(ctx context.Context, offset, limit int) ([]fleet.Action, error)
 }
 
-// Results keeps what became of actions.
+// Results stores the results of actions, one for each action and agent.
 type Results interface {
-	// Put stores each result unless one with its id is there which it does not
-	// supersede (fleet.Result.Supersedes), all in one durable write. changed
-	// stands at the index of its result.
+	// Put stores the results in one durable write. It ignores a result if one with its id
+	// exists that it does not supersede; see fleet.Result.Supersedes. changed reports, at
+	// the index of each result, whether it was stored.
 	Put(ctx context.Context, results []fleet.Result) (changed []bool, err error)
 	Get(ctx context.Context, actionID, agentID string) (fleet.Result, error)
-	// Answered says of which of the agents there is a result of the action; the
-	// others are absent.
+	// Answered returns the set of the given agents that have a result of the action.
 	Answered(ctx context.Context, actionID string, agentIDs []string) (map[string]bool, error)
 	// Errors returns the latest failed results of an action, newest first.
 	Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error)
-	// Counts returns the counts of each action; one without results is absent.
+	// Counts returns the counts of each action; an action without results is absent.
 	Counts(ctx context.Context, actionIDs []string) (map[string]fleet.ResultCounts, error)
-	// Each calls f with every result, in no order. f must not call the store.
+	// Each calls f with every result, in no particular order. f must not call the store.
 	Each(ctx context.Context, f func(fleet.Result)) error
 }
 
-// Collection keeps the documents of a noun of which there are hundreds, not
+// Collection stores documents of one kind, of which there are hundreds rather than
 // millions.
 type Collection[T any] interface {
 	// Create fails with Conflict if the id exists.
 	Create(ctx context.Context, v T) error
 	Get(ctx context.Context, id string) (T, error)
-	// Update replaces the value if its revision is still the stored one.
+	// Update replaces the value if its revision is still the stored one; otherwise it
+	// fails with Conflict.
 	Update(ctx context.Context, v T) error
 	// Delete removes the value; a missing one is no error.
 	Delete(ctx context.Context, id string) error
-	// List returns values, newest first, and how many there are in all. A limit
-	// of 0 returns all from offset on.
+	// List returns values, newest first, and the total number of values. A limit of 0
+	// returns all from offset on.
 	List(ctx context.Context, offset, limit int) ([]T, int, error)
 }
 
-// Rollouts keeps rollouts. Documents of rollouts with many batches are some
-// 300 KB, so those that are over are not read again and again. Delete removes the
-// targets, too.
+// Rollouts stores rollouts. The document of a rollout with many batches has some 300 KB,
+// so a caller that polls uses Active, which reads no documents. Delete removes the
+// rollout's targets as well.
 type Rollouts interface {
 	Collection[fleet.Rollout]
-	// Active returns the rollouts that are running, paused or being cancelled, by
-	// id and revision alone, oldest first.
+	// Active returns the ids and revisions of the rollouts that are running, paused or
+	// being cancelled, oldest first.
 	Active(ctx context.Context) ([]RolloutHead, error)
 }
 
-// RolloutHead says which rollout, and whether it has changed.
+// RolloutHead identifies one revision of a rollout.
 type RolloutHead struct {
 	ID       string
 	Revision int64
 }
 
-// Targets keeps the agents of rollouts, up to fleet.MaxTargets each.
+// Targets stores the agents of rollouts, up to fleet.MaxTargets for each rollout.
 type Targets interface {
-	// Create stores targets, all in one durable write; those that exist are left
-	// as they are.
+	// Create stores targets in one durable write. It leaves existing ones unchanged.
 	Create(ctx context.Context, targets []fleet.Target) error
 	Get(ctx context.Context, rolloutID, agentID string) (fleet.Target, error)
-	// GetMany returns those of the agents that are targets of the rollout, in the
-	// order asked for.
+	// GetMany returns the targets of those agents that the rollout has, in the order of
+	// agentIDs.
 	GetMany(ctx context.Context, rolloutID string, agentIDs []string) ([]fleet.Target, error)
-	// UpdateMany replaces each target whose revision is still the stored one, all
-	// in one durable write; revisions and errors stand at the index of their
-	// target.
+	// UpdateMany replaces each target whose revision is still the stored one, all in one
+	// durable write. The returned slices have the revision and the error of each target at
+	// its index.
 	UpdateMany(ctx context.Context, targets []fleet.Target) (revisions []int64, errs []error, err error)
-	// Each calls f with every target of a rollout, by Order. f must not call the
-	// store.
+	// Each calls f with every target of a rollout, by Order. f must not call the store.
 	Each(ctx context.Context, rolloutID string, f func(fleet.Target)) error
-	// List returns a page of the targets of a rollout, by Order, and how many
-	// there are in all.
+	// List returns a page of the targets of a rollout, by Order, and the total number of
+	// targets that match.
 	List(ctx context.Context, q TargetQuery) ([]fleet.Target, int, error)
-	// ByAgent returns the targets an agent was, the latest rollout first: the one
-	// that got its first targets last.
+	// ByAgent returns the targets of an agent in all rollouts, in the reverse order of
+	// Rollouts.
 	ByAgent(ctx context.Context, agentID string, limit int) ([]fleet.Target, error)
-	// Rollouts returns the rollouts that have targets, the one that got its first
-	// targets first, first.
+	// Rollouts returns the ids of the rollouts that have targets, in the order in which
+	// they got their first target.
 	Rollouts(ctx context.Context) ([]string, error)
 }
 
-// TargetQuery is one page of the targets of a rollout.
+// TargetQuery selects one page of the targets of a rollout.
 type TargetQuery struct {
 	RolloutID string
 	States    []fleet.TargetState // none: all
 	Batch     *int                // nil: all
 	Offset    int
-	Limit     int // zero: the total alone
+	Limit     int // zero: only the total
 }
 
-// Audit keeps who did what. Entries never change.
+// Audit stores the audit trail: who did what. Entries never change.
 type Audit interface {
-	// Append stores entries; one whose id is there is passed over.
+	// Append stores entries. It ignores an entry whose id exists.
 	Append(ctx context.Context, entries []fleet.AuditEntry) error
-	// List returns entries, newest first, and how many there are in all.
+	// List returns entries, newest first, and the total number of entries that match.
 	List(ctx context.Context, q AuditQuery) ([]fleet.AuditEntry, int, error)
-	// Each calls f with every entry, oldest first: List's order, turned around. f
-	// must not call the store.
+	// Each calls f with every entry in the reverse order of List, oldest first. f must not
+	// call the store.
 	Each(ctx context.Context, f func(fleet.AuditEntry)) error
 }
 
-// AuditQuery is one page of the audit trail.
+// AuditQuery selects one page of the audit trail.
 type AuditQuery struct {
 	Subject string     // empty: all
 	Until   *time.Time // entries at or before this time; nil: all
 	Offset  int
-	Limit   int // zero: the total alone
+	Limit   int // zero: only the total
 }
 
-// Events keeps what happened, in one order over all processes.
+// Events stores the stream of events, in one order across all processes.
 type Events interface {
 	// Append assigns Seq to each event, in order.
 	Append(ctx context.Context, events []fleet.Event) error
-	// After returns events with a Seq above after, lowest first; as for
-	// Actions, it never skips.
+	// After returns events with a Seq above after, lowest first. Like Actions.After, it
+	// leaves no gaps.
 	After(ctx context.Context, after int64, limit int) ([]fleet.Event, error)
-	// Bounds returns the lowest and highest Seq kept, 0 and 0 without events.
+	// Bounds returns the lowest and the highest Seq of the stored events, or 0 and 0 if
+	// there are none.
 	Bounds(ctx context.Context) (first, last int64, err error)
-	// Trim removes the oldest so that at most keep remain.
+	// Trim removes the oldest events so that at most keep remain.
 	Trim(ctx context.Context, keep int) error
 }
 
-// PackageData keeps the bytes of packages, up to 2 GiB each, where servers on
-// several machines can fetch them. They are read and written as they come, a few
-// MiB of them in memory.
+// PackageData stores the bytes of packages, up to 2 GiB each, where servers on several
+// machines can fetch them. Implementations stream: they hold a few MiB in memory.
 type PackageData interface {
-	// Put stores the size bytes of r under their SHA-256 in hexadecimal. They can
-	// be fetched when it has returned nil, and not before; bytes that are there stay
-	// good meanwhile. It fails with Invalid, and stores no package, if r has other
-	// bytes or does not end after size.
+	// Put stores the size bytes of r under their SHA-256 in hexadecimal. Get finds them
+	// once Put has returned nil, and not before; bytes that were stored earlier stay
+	// readable meanwhile. Put fails with Invalid, and stores no package, if the bytes of r
+	// have another hash or another size.
 	Put(ctx context.Context, sha256 string, size int64, r io.Reader) error
-	// Get writes the bytes to w. It fails with NotFound if they are not there whole;
-	// then, as after every error, w may have some of them. Whether they are the right
-	// ones the caller checks: what is stored may be damaged.
+	// Get writes the bytes to w. It fails with NotFound if they are incomplete or missing.
+	// After any error some bytes may have been written to w. Get does not verify the hash:
+	// the caller must, since stored bytes may be damaged.
 	Get(ctx context.Context, sha256 string, w io.Writer) error
-	// Delete removes the bytes, and what a Put left that did not end; missing ones
-	// are no error. A Put of the same bytes at the same time may be undone by halves:
-	// then they are not there whole.
+	// Delete removes the bytes, including those of an unfinished Put; missing ones are no
+	// error. If a Put of the same bytes runs concurrently, they may be left incomplete.
 	Delete(ctx context.Context, sha256 string) error
-	// List says what there is, in no order, with what a Put left that did not end.
+	// List returns all stored packages, including those of an unfinished Put, in no
+	// particular order.
 	List(ctx context.Context) ([]PackageBytes, error)
 }
 
-// PackageBytes are the stored bytes of one package.
+// PackageBytes describes the stored bytes of one package.
 type PackageBytes struct {
 	SHA256 string
-	// Whole says that Get finds all of them.
+	// Whole reports whether all bytes are stored, so that Get finds them.
 	Whole bool
-	// Written is when the last of them were stored, by the clock of who did.
+	// Written is when the last bytes were stored, by the clock of the server that wrote
+	// them.
 	Written time.Time
 }
 
-// Settings keeps small values all replicas share, such as the key that signs
+// Settings stores small values that all servers share, such as the key that signs
 // sessions.
 type Settings interface {
 	// Get fails with NotFound if there is no value under name.
@@ -384,13 +384,14 @@ type Settings interface {
 	GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error)
 	// Delete removes the value; a missing one is no error.
 	Delete(ctx context.Context, name string) error
-	// Each calls f with every name and its value, in no order. f must not call the
-	// store.
+	// Each calls f with every name and its value, in no particular order. f must not call
+	// the store.
 	Each(ctx context.Context, f func(name string, v []byte)) error
 }
 
-// CountStatuses counts the agents of a filter by the status they have at now; see
-// fleet.StatusFacts.StatusAt. timeouts are those of policies, by id.
+// CountStatuses counts the agents that match a filter by their status at now; see
+// fleet.StatusFacts.StatusAt. timeouts maps the ids of policies to their inactivity
+// timeouts.
 func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeouts map[string]time.Duration, now time.Time) (map[fleet.Status]int, error) {
 	rules := fleet.StatusRules(timeouts, now)
 	queries := make([]kql.Filter, len(rules))
@@ -408,13 +409,13 @@ func CountStatuses(ctx context.Context, agents Agents, filter AgentFilter, timeo
 	return out, nil
 }
 
-// updateTries bounds UpdateAgent and Tell. Two writers of one agent are its check-in and
-// an operator; losing eight times in a row to them does not happen.
+// updateTries bounds the attempts of UpdateAgent and ApplyReport. An agent has two
+// concurrent writers, its check-in and an operator, which do not win eight times in a row.
 const updateTries = 8
 
-// UpdateAgent reads an agent, lets change alter it and writes it back, again
-// from the start when another writer came between. change says whether there is
-// anything to write; it may be called several times. The agent returned is what
+// UpdateAgent reads an agent, calls change to alter it and writes it back. It starts over
+// if another writer changed the agent in between, so change may be called several times.
+// change returns false if there is nothing to write. UpdateAgent returns the agent as it
 // is stored.
 func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fleet.Agent) bool) (fleet.Agent, error) {
 	for try := 1; ; try++ {
@@ -436,10 +437,10 @@ func UpdateAgent(ctx context.Context, agents Agents, id string, change func(*fle
 	}
 }
 
-// ApplyReport writes what a message of an agent changes, or what its silence does.
-// report alters the agent and returns the changes, a zero Report if there are none. It
-// is called again, with the agent read again, when another writer came first. Events
-// without a time get now. ApplyReport returns whether the stream of events has grown.
+// ApplyReport writes the changes that report makes to agent a. report alters the agent
+// and returns the changes, or a zero Report if there are none. If another writer changed
+// the agent, ApplyReport reads it and calls report again. An event without a time gets
+// now. events reports whether events may have been appended to the stream.
 func ApplyReport(ctx context.Context, agents Agents, a fleet.Agent, now time.Time, report func(*fleet.Agent) Report) (events bool, err error) {
 	for try := 1; ; try++ {
 		r := report(&a)

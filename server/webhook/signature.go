@@ -26,7 +26,7 @@ const (
 // too short for a replay.
 const Tolerance = 5 * time.Minute
 
-// Sign makes the signature header of a body: v1 is the HMAC-SHA256, under the
+// Sign returns the signature header of a body: v1 is the HMAC-SHA256, under the
 // webhook's secret, of the Unix seconds, a dot, and the body as it is sent. The
 // time is signed too, so that an old delivery cannot be replayed.
 func Sign(secret string, body []byte, at time.Time) string {
@@ -41,8 +41,8 @@ func mac(secret, t string, body []byte) []byte {
 	return h.Sum(nil)
 }
 
-// Verify is what a receiver calls before it trusts a body. It ignores unknown parts
-// of the header, so that a v2 can be added beside v1.
+// Verify checks the signature of a received body. It ignores unknown parts of the header,
+// so that a v2 can be added beside v1.
 func Verify(secret, header string, body []byte, now time.Time) error {
 	var t, v1 string
 	for part := range strings.SplitSeq(header, ",") {

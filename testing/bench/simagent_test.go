@@ -20,9 +20,8 @@ import (
 	"github.com/muster-fleet/muster/testing/simagent"
 )
 
-// simAgent speaks the agents' protocol as a real agent on a fast link does:
-// phases that pass within a moment travel as one, each in a check-in that ends
-// the parked one. It upgrades nothing.
+// simAgent speaks the protocol like a real agent on a fast link. Short phases of an upgrade
+// are reported together, and each report ends the parked check-in. It upgrades nothing.
 type simAgent struct {
 	id, key string
 	version string
@@ -31,13 +30,13 @@ type simAgent struct {
 
 	token   string
 	details *agentapi.UpgradeDetails
-	// offered is when an UPGRADE came, Unix nanoseconds; done when the version it
-	// named had checked in and was watched no more.
+	// offered is when an UPGRADE was received, and done when its watch was over, in Unix
+	// nanoseconds.
 	offered, done atomic.Int64
 }
 
 func newSimAgent(id string, cred fleet.Credential, url string, config *tls.Config) *simAgent {
-	// A connection of its own, as a host has.
+	// Each agent has its own connection, like a host.
 	t := &http.Transport{TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}
 	return &simAgent{id: id, key: cred.Encode(), version: "1.0.0", url: url, client: &http.Client{Transport: t}}
 }
@@ -51,7 +50,7 @@ func (a *simAgent) run(ctx context.Context) {
 		if err != nil {
 			select {
 			case <-ctx.Done():
-			case <-time.After(time.Second): // a server that was killed
+			case <-time.After(time.Second): // the server was killed
 			}
 			continue
 		}
@@ -74,11 +73,11 @@ func (a *simAgent) upgrade(ctx context.Context, act agentapi.Action) {
 		a.details = &agentapi.UpgradeDetails{TargetVersion: data.Version, ActionID: act.ID, State: s}
 		parked, cancel := context.WithCancel(ctx)
 		defer cancel()
-		// From when it was sent, as in simagent: what breaks off a check-in ends its
-		// connection, and the next takes longer than the gap.
+		// As in simagent, the gap begins when the check-in is sent: canceling it closes the
+		// connection, and the next one takes longer than the gap.
 		_, _ = a.checkin(httptrace.WithClientTrace(parked, &httptrace.ClientTrace{
 			WroteRequest: func(httptrace.WroteRequestInfo) { time.AfterFunc(simagent.PhaseGap, cancel) },
-		})) // ends by that: nothing is to be had
+		})) // ended by cancel, since no action is expected
 	}
 	phase(agentapi.UpgradeDownloading)
 	phase(agentapi.UpgradeReplacing)
@@ -127,7 +126,7 @@ func (a *simAgent) post(ctx context.Context, path string, body, out any) error {
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// simFleet are agents that run.
+// simFleet is a fleet of running agents.
 type simFleet struct {
 	agents []*simAgent
 	stop   context.CancelFunc
@@ -151,8 +150,8 @@ func (f *simFleet) close() {
 	}
 }
 
-// firstOffer is when the first agent was offered something at or after from,
-// zero while none was.
+// firstOffer returns when the first agent received an offer at or after from, or the zero
+// time.
 func (f *simFleet) firstOffer(from time.Time) time.Time {
 	var first int64
 	for _, a := range f.agents {

@@ -15,20 +15,20 @@ import (
 	"github.com/muster-fleet/muster/server/checkin"
 )
 
-// Variables that make the measurement smaller, to try it or to look at one part of
-// it; STORES.md is written only without them, and with both stores.
+// Environment variables that make the measurement smaller. STORES.md is written only
+// without them, and with both stores.
 const (
 	fleetVariable  = "MUSTER_BENCH_FLEET"   // agents of the large fleet
-	atOnceVariable = "MUSTER_BENCH_AT_ONCE" // agents that do something at the same moment
-	timesVariable  = "MUSTER_BENCH_TIMES"   // repetitions of what is done one after the other
-	rowsVariable   = "MUSTER_BENCH_ROWS"    // a regular expression: the rows that are taken
+	atOnceVariable = "MUSTER_BENCH_AT_ONCE" // agents that act at the same time
+	timesVariable  = "MUSTER_BENCH_TIMES"   // repetitions of sequential calls
+	rowsVariable   = "MUSTER_BENCH_ROWS"    // a regular expression for the rows to measure
 )
 
-// extent is how much is measured.
+// extent is the size of the measurement.
 type extent struct {
 	fleet, atOnce, times int
 	rows                 *regexp.Regexp
-	whole                bool // nobody has made it smaller
+	whole                bool // no variable is set
 }
 
 func extentOf(b *testing.B) extent {
@@ -56,12 +56,11 @@ func extentOf(b *testing.B) extent {
 	return e
 }
 
-// few bounds repetitions of what waits for a feed's half second, or takes a
-// second itself.
+// few returns the repetitions of calls that wait for the feed or take a second themselves.
 func (e extent) few() int { return min(e.times, 20) }
 
-// BenchmarkStores takes all measurements of both stores once. A processor profile
-// has the servers under the label who=server.
+// BenchmarkStores makes all measurements of both stores once. In a CPU profile the servers
+// have the label who=server.
 func BenchmarkStores(b *testing.B) {
 	e := extentOf(b)
 	var t comparison
@@ -90,38 +89,37 @@ afterwards, by a proxy before a third server; what a server asks for by itself i
 
 `
 
-// loadAverage is of the last minute: above the number of processors, others had a
-// part in the figures.
+// loadAverage returns the load of the last minute. If it exceeds the number of cores, other
+// programs have affected the figures.
 func loadAverage() string {
 	var minute string
 	_, _ = fmt.Sscan(string(must(os.ReadFile("/proc/loadavg"))), &minute)
 	return minute
 }
 
-// figure is one thing to measure.
+// figure is one measurement.
 type figure struct {
 	name string
-	// times it is done, and done to be counted.
+	// times is the number of repetitions for the time, counted that for the requests.
 	times, counted int
-	// prepare makes ready to do it n times, agents being at one server and people
-	// at another, if there are two, and returns what does that.
+	// prepare prepares n repetitions and returns a function that performs them. Agents and
+	// operators use different servers if there are two.
 	prepare func(s *site, people, agents *server, n int) func() timing
-	// needsFleet says that it asks about the large fleet; needsTwo, that agents and
-	// people have to be at different servers; waits, that most of its time goes by
-	// without work.
+	// needsFleet means that it queries the large fleet; needsTwo, that agents and operators
+	// must use different servers; waits, that most of its time is waiting.
 	needsFleet, needsTwo, waits bool
 }
 
-// timing is what was measured of a figure.
+// timing is the result of a figure.
 type timing struct {
 	each []time.Duration
-	// took is how long all n took together, 0 where one came after the other.
+	// took is the total time of n concurrent calls; 0 for sequential calls.
 	took time.Duration
 	n    int
-	// part is the time of each that has a row of its own, under partName.
+	// part is a part of each time, which has its own row, partName.
 	partName string
 	part     []time.Duration
-	// cpu is the processor's time for each, if that says anything.
+	// cpu is the CPU time of each call, if it is significant.
 	cpu string
 }
 
@@ -130,7 +128,7 @@ const enrolTogether = 16
 
 func figures(e extent) []figure {
 	few := e.few()
-	kept := min(e.times, 50) // a count does not scatter
+	kept := min(e.times, 50) // counts do not vary
 	all := []figure{
 		{name: "enrol", times: e.times, counted: kept, prepare: enrolments(1)},
 		{name: fmt.Sprintf("enrol, %d at once", enrolTogether), times: e.atOnce, counted: 4 * enrolTogether, prepare: enrolments(enrolTogether)},
@@ -154,8 +152,8 @@ func figures(e extent) []figure {
 	return slices.DeleteFunc(all, func(f figure) bool { return !e.rows.MatchString(f.name) })
 }
 
-// withCPU adds the processor's time to a timing: of this process, which is the
-// servers and the agents, and of the node.
+// withCPU adds to a timing the CPU time of this process, which runs the servers and the
+// agents, and of the node.
 func (s *site) withCPU(do func() timing) timing {
 	s.Helper()
 	spent := func() (own, node time.Duration) {
@@ -175,7 +173,7 @@ func (s *site) withCPU(do func() timing) timing {
 	return got
 }
 
-// measure takes all figures of one store.
+// measure measures all figures of one store.
 func (t *comparison) measure(b *testing.B, k kind, e extent) {
 	s := newSite(b, k)
 	defer s.close()
@@ -184,8 +182,7 @@ func (t *comparison) measure(b *testing.B, k kind, e extent) {
 	if k == elasticsearch {
 		second = s.start(s.address)
 	}
-	// Programs are slow that have just been started, one that compiles itself while it
-	// runs above all.
+	// A warm-up, since programs are slow just after their start, above all Java.
 	s.park(first, s.enrolled(first, e.atOnce))
 	s.calm(first)
 	all := figures(e)
@@ -213,11 +210,11 @@ func (t *comparison) measure(b *testing.B, k kind, e extent) {
 	t.measured = append(t.measured, k)
 }
 
-// quietTime is how long a server is watched that nobody talks to: its loops ask
-// each half second, or each few seconds.
+// quietTime is how long the requests of an idle server are counted: its loops poll each
+// half second, or each few seconds.
 const quietTime = 10 * time.Second
 
-// count takes the requests of all figures to Elasticsearch.
+// count counts the requests of all figures to Elasticsearch.
 func (t *comparison) count(s *site, all []figure, e extent) {
 	proxy := s.proxy()
 	server := s.start(proxy.Access())
@@ -231,7 +228,7 @@ func (t *comparison) count(s *site, all []figure, e extent) {
 		return made, took
 	}
 	idle, took := requests(func() { time.Sleep(quietTime) })
-	// Of what a figure made, that which it caused, for each of n.
+	// caused returns the requests of a figure, without those of an idle server, divided by n.
 	caused := func(made map[string]float64, during time.Duration, n float64) map[string]float64 {
 		for kind := range made {
 			made[kind] = (made[kind] - idle[kind]*during.Seconds()/took.Seconds()) / n
@@ -243,7 +240,7 @@ func (t *comparison) count(s *site, all []figure, e extent) {
 			continue
 		}
 		do := f.prepare(s, server, server, f.counted)
-		time.Sleep(checkin.FlushInterval) // what the preparation left to be written is
+		time.Sleep(checkin.FlushInterval) // so that writes of the preparation are flushed
 		made, during := requests(func() { do() })
 		t.requests(f.name, caused(made, during, float64(f.counted)))
 		s.calm(server)

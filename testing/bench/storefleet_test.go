@@ -13,25 +13,24 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// euOnline is what an operator asks for: one agent in three has the tag, and most
-// are online.
+// euOnline is a typical query: one agent in three has the tag, and most are online.
 const euOnline = "status: online and tags: eu"
 
 // statusPath counts all agents by status.
 const statusPath = "/api/fleet/agent_status"
 
-// largeFleet says what there is to count.
+// largeFleet has the expected counts.
 type largeFleet struct{ agents, euOnline int }
 
 const (
-	// loaders is how many agents are written at the same time: a store gathers what
-	// comes together.
+	// loaders is how many agents are written concurrently, so that a store can commit them
+	// together.
 	loaders = 256
-	// loadBatch is how many are written with one call where there is one for many.
+	// loadBatch is how many agents one call of a loader writes.
 	loadBatch = 5_000
 )
 
-// loader is a store that takes many agents with one call.
+// loader is a store that writes many agents with one call.
 type loader interface {
 	LoadAgents(ctx context.Context, agents []fleet.Agent) (written int, err error)
 }
@@ -39,7 +38,7 @@ type loader interface {
 // load writes a large fleet into the store as if it had enrolled.
 func (s *site) load(at *server, n int) timing {
 	s.Helper()
-	// Nobody goes offline while they are counted.
+	// In the future, so that no agent goes offline during the measurement.
 	now := time.Now().UTC().Add(time.Hour)
 	s.fleet = &largeFleet{agents: n}
 	all := make([]fleet.Agent, n)
@@ -61,8 +60,8 @@ func (s *site) load(at *server, n int) timing {
 	return timing{took: time.Since(began), n: n}
 }
 
-// fleetAgent is an agent of a fleet in which a few are offline, degraded or gone.
-// None is being upgraded: a server would work on that while it is measured.
+// fleetAgent returns an agent of a fleet in which a few are offline, degraded or unenrolled.
+// None is being upgraded, since a server would work on that during the measurement.
 func fleetAgent(i int, now time.Time) fleet.Agent {
 	id := fmt.Sprintf("fleet-%06d", i)
 	a := fleet.Agent{
@@ -86,12 +85,11 @@ func fleetAgent(i int, now time.Time) fleet.Agent {
 	return a
 }
 
-// queryBudget bounds the time for one query's repetitions, though never below
-// three of them: a store that takes seconds is known by then.
+// queryBudget bounds the time of one query's repetitions; at least three are made.
 const queryBudget = 20 * time.Second
 
-// queries ask the admin API one and the same thing, once for nothing: it shows a
-// store what has just been written.
+// queries repeats one request to the admin API. The first is not measured, since it makes
+// recent writes visible in a store.
 func queries(path string) func(s *site, people, _ *server, n int) func() timing {
 	return func(s *site, people, _ *server, n int) func() timing {
 		s.checkCounts(people, path)
@@ -109,7 +107,7 @@ func queries(path string) func(s *site, people, _ *server, n int) func() timing 
 	}
 }
 
-// checkCounts says whether a query counts whom it should.
+// checkCounts checks the result of a query.
 func (s *site) checkCounts(people *server, path string) {
 	s.Helper()
 	if path == statusPath {

@@ -22,13 +22,12 @@ type comparison struct {
 
 type comparedRow struct {
 	name     string
-	of       string           // the row it belongs to, if it is a part of one
+	of       string           // the row that it is a part of, if any
 	cells    map[string]cells // by store
 	requests string
 }
 
-// cells are one store's: the middle, the slowest but one in a hundred, and the
-// processor's time.
+// cells are a store's median, 99th percentile and CPU time.
 type cells [3]string
 
 func (t *comparison) row(name, of string) *comparedRow {
@@ -56,7 +55,7 @@ func (t *comparison) add(name string, k kind, got timing) {
 	}
 }
 
-// requests adds those of one operation, by method and call.
+// requests adds the requests of an operation by method and call.
 func (t *comparison) requests(name string, kinds map[string]float64) {
 	calls := map[string]float64{}
 	for kind, n := range kinds {
@@ -80,7 +79,7 @@ func (t *comparison) requests(name string, kinds map[string]float64) {
 	t.row(name, "").requests = text
 }
 
-// number has as many decimals as a count needs that was divided by some hundred.
+// number formats a mean count.
 func number(v float64) string {
 	switch {
 	case v < 0.005:
@@ -91,7 +90,7 @@ func number(v float64) string {
 	return fmt.Sprintf("%.1f", v)
 }
 
-// percentile is the nearest rank.
+// percentile returns the nearest-rank percentile.
 func percentile(all []time.Duration, p int) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[(len(sorted)*p+99)/100-1]
@@ -115,7 +114,7 @@ func of(r *comparedRow, k kind) []string {
 	return c[:]
 }
 
-// report prints the table, and writes it into STORES.md if that is wanted.
+// report prints the table, and writes it into STORES.md if write is set.
 func (t *comparison) report(b *testing.B, head string, write bool) {
 	b.Helper()
 	out := bytes.NewBufferString(head)

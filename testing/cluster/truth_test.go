@@ -9,10 +9,10 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// maxActions bounds what is read of the store at the end.
+// maxActions bounds how many actions are read from the store at the end.
 const maxActions = 2_000
 
-// Complete adds to a history the actions that its calls made, and their CANCELs.
+// Complete adds to a history the actions that its calls created, and their CANCELs.
 func (c *Cluster) Complete(ctx context.Context, h History) (History, error) {
 	named := map[string]bool{}
 	for _, o := range h.Ops {
@@ -28,8 +28,8 @@ func (c *Cluster) Complete(ctx context.Context, h History) (History, error) {
 	return h, err
 }
 
-// CompleteRollout adds the offers of a rollout to a history: calls of a server
-// of which nobody was told the outcome.
+// CompleteRollout adds the offers of a rollout to a history, as upgrades with an unknown
+// outcome.
 func (c *Cluster) CompleteRollout(ctx context.Context, h History, rolloutID string) (History, error) {
 	var err error
 	h.Actions, err = c.actions(ctx, func(a fleet.Action) string {
@@ -44,7 +44,7 @@ func (c *Cluster) CompleteRollout(ctx context.Context, h History, rolloutID stri
 	return h, err
 }
 
-// actions are those in the store that op has a name for, and their CANCELs.
+// actions returns the actions in the store for which op returns a name, and their CANCELs.
 func (c *Cluster) actions(ctx context.Context, op func(fleet.Action) string) ([]Action, error) {
 	list, err := c.Store.Actions().List(ctx, 0, maxActions)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *Cluster) actions(ctx context.Context, op func(fleet.Action) string) ([]
 	var out []Action
 	var ids []string
 	ours, partial := map[string]bool{}, map[string]bool{}
-	for i := len(list) - 1; i >= 0; i-- { // oldest first: a CANCEL is behind its target
+	for i := len(list) - 1; i >= 0; i-- { // oldest first: a CANCEL follows its target
 		a := list[i]
 		name := op(a)
 		if a.Type == agentapi.ActionCancel {
@@ -77,7 +77,7 @@ func (c *Cluster) actions(ctx context.Context, op func(fleet.Action) string) ([]
 		a := &out[i]
 		a.Acked, a.Failed = counts[a.ID].Acked, counts[a.ID].Failed
 		if !partial[a.ID] {
-			continue // for everybody who was asked for: that needs no question
+			continue // for all agents that were named: none was refused
 		}
 		if a.Refused, err = c.refused(ctx, a); err != nil {
 			return nil, err
@@ -86,7 +86,7 @@ func (c *Cluster) actions(ctx context.Context, op func(fleet.Action) string) ([]
 	return out, nil
 }
 
-// refused are the agents that have a result of an action that is not for them.
+// refused returns the agents that have a result of an action that is not for them.
 func (c *Cluster) refused(ctx context.Context, a *Action) ([]string, error) {
 	failed, err := c.Store.Results().Errors(ctx, a.ID, maxActions)
 	if err != nil || len(failed) == 0 {

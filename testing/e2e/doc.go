@@ -1,4 +1,3 @@
-// Package e2e holds the end-to-end tests: the real programs, started as their
-// users start them, on this machine's loopback. package lab starts and watches
-// them; the stories are here.
+// Package e2e has the end-to-end tests: the real programs on this machine's loopback,
+// started as users start them. Package harness starts and observes them.
 package e2e

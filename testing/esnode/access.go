@@ -16,15 +16,15 @@ import (
 	"strings"
 )
 
-// Variables that name an Elasticsearch to test on.
+// Environment variables that name an Elasticsearch for tests.
 const (
 	urlVariable = "MUSTER_TEST_ELASTICSEARCH"
 	keyVariable = "MUSTER_TEST_ELASTICSEARCH_API_KEY"
 	caVariable  = "MUSTER_TEST_ELASTICSEARCH_CA"
 )
 
-// Access is how a client reaches an Elasticsearch: where it is, what the client
-// shows, and whom it trusts. At most one kind of credential is set.
+// Access is how a client reaches an Elasticsearch: its URLs, the client's credential, and
+// the authority that the client trusts. At most one kind of credential is set.
 type Access struct {
 	URLs []string
 
@@ -34,14 +34,15 @@ type Access struct {
 	// ServiceToken stands after "Bearer".
 	ServiceToken string
 
-	// CA is the authority of the server's certificate in PEM; empty means the
-	// system's.
+	// CA is the authority of the server's certificate in PEM; empty means those of the
+	// system.
 	CA []byte
 	// Certificate and Key are the client's, in PEM.
 	Certificate, Key []byte
 }
 
-// fromEnvironment reads what the variables name; none are set if ok is false.
+// fromEnvironment returns the access that the environment variables describe. ok is false
+// if the first is not set.
 func fromEnvironment() (a Access, ok bool, err error) {
 	address := os.Getenv(urlVariable)
 	if address == "" {
@@ -49,7 +50,7 @@ func fromEnvironment() (a Access, ok bool, err error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		// The cause would repeat the password.
+		// The wrapped error would contain the password.
 		return a, true, errors.New(urlVariable + " is not an address like https://user:password@host:9200")
 	}
 	if u.User != nil {
@@ -69,7 +70,7 @@ func fromEnvironment() (a Access, ok bool, err error) {
 	return a, true, nil
 }
 
-// authorization is the header's value, empty without a credential.
+// authorization returns the value of the header, empty without a credential.
 func (a Access) authorization() string {
 	switch {
 	case a.APIKey != "":
@@ -82,7 +83,7 @@ func (a Access) authorization() string {
 	return ""
 }
 
-// transport trusts and shows what a says. The caller closes its connections.
+// transport returns a transport for a. The caller closes its connections.
 func (a Access) transport() (*http.Transport, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(a.CA) > 0 {
@@ -98,13 +99,13 @@ func (a Access) transport() (*http.Transport, error) {
 		}
 		config.Certificates = []tls.Certificate{own}
 	}
-	// What the other end sends is passed on as it is.
+	// The proxy passes on answers unchanged.
 	return &http.Transport{TLSClientConfig: config, DisableCompression: true}, nil
 }
 
-// Do sends a request and returns the answer's status and body. The body may be
-// nil, bytes (JSON, or lines of it), or anything that becomes JSON. If a node
-// does not answer, the next is asked: a request may arrive twice.
+// Do sends a request and returns the status and body of the answer. The body may be nil,
+// bytes (JSON or NDJSON), or a value that is encoded as JSON. If a node does not answer,
+// Do tries the next one, so a request may arrive twice.
 func (a Access) Do(ctx context.Context, method, path string, body any) (status int, answer []byte, err error) {
 	data, ok := body.([]byte)
 	if !ok && body != nil {

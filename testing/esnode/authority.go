@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// lifetime of certificates: longer than any test.
+// lifetime of certificates is longer than any test.
 const lifetime = 24 * time.Hour
 
-// authority vouches for a proxy and its clients, and nobody else trusts it.
+// authority issues the certificates of a proxy and its clients. Nobody else trusts it.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -50,8 +50,7 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-// issue makes a certificate for a server with that address, or a client of that
-// name.
+// issue returns a certificate for a server with that address, or a client of that name.
 func (a *authority) issue(name string) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

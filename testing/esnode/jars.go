@@ -21,17 +21,17 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Version is the Elasticsearch that is started. Not every patch version has its
-// transport on Maven Central.
+// Version is the version of Elasticsearch. Not every patch version has its transport on
+// Maven Central.
 const Version = "8.19.21"
 
 const (
-	// fetchTimeout: 41 MB and Maven's own parts take 12 s; a slow line gets minutes.
+	// fetchTimeout bounds the download of 41 MB and of Maven's own parts on a slow line.
 	fetchTimeout = 8 * time.Minute
-	// fetchAttempts: a broken download is most often whole the second time; what
-	// fails three times needs a person.
+	// fetchAttempts bounds the attempts: a broken download usually succeeds the second
+	// time.
 	fetchAttempts = 3
-	// fetchPause is between attempts, for a line that is just coming back.
+	// fetchPause is the pause between attempts.
 	fetchPause = 3 * time.Second
 )
 
@@ -40,16 +40,15 @@ var (
 	launcherSource []byte
 	//go:embed pom.xml
 	pom []byte
-	// wanted says what a distribution consists of, in the form of sha256sum:
-	// Maven Central never changes what it has, so neither does this.
+	// wanted lists the files of a distribution in the format of sha256sum. Published files
+	// on Maven Central never change.
 	//
 	//go:embed jars.sha256
 	wanted string
 )
 
-// Fetch returns the folder of Elasticsearch's jars, and fetches them first with
-// Maven if this user has none, or not all of them as they should be. They are
-// kept in the user's cache folder.
+// Fetch returns the folder of Elasticsearch's jars in the user's cache folder. If a jar is
+// missing or damaged, it fetches them with Maven first.
 func Fetch(ctx context.Context) (string, error) {
 	dir, err := cacheDir()
 	if err != nil {
@@ -58,7 +57,7 @@ func Fetch(ctx context.Context) (string, error) {
 	return fetchInto(ctx, dir, wanted, maven)
 }
 
-// IsFetched says that Fetch has nothing to do.
+// IsFetched reports whether Fetch has nothing to do.
 func IsFetched() bool {
 	dir, err := cacheDir()
 	if err != nil {
@@ -76,8 +75,8 @@ func cacheDir() (string, error) {
 	return filepath.Join(cache, "muster", "elasticsearch"), nil
 }
 
-// fetchInto is Fetch with a folder of the caller's, a list of what is wanted and
-// something that puts files of those names into a folder.
+// fetchInto is Fetch with a folder, a list of files, and a function that puts files of
+// those names into a folder.
 func fetchInto(ctx context.Context, dir, list string, get func(ctx context.Context, to string, attempt int) error) (string, error) {
 	files, err := parseList(list)
 	if err != nil {
@@ -115,9 +114,9 @@ func fetchInto(ctx context.Context, dir, list string, get func(ctx context.Conte
 	}
 }
 
-// fetch makes a distribution beside its place, and puts it there whole.
+// fetch creates a distribution in a temporary folder, and renames it when complete.
 func fetch(ctx context.Context, dir, dist string, files []file, attempt int, get func(context.Context, string, int) error) (err error) {
-	// Whoever holds the lock is alone: these were left by the killed.
+	// The lock is held, so these were left by killed processes.
 	left, _ := filepath.Glob(filepath.Join(dir, "fetch-*"))
 	for _, l := range left {
 		if err := os.RemoveAll(l); err != nil {
@@ -161,12 +160,11 @@ func fetch(ctx context.Context, dir, dist string, files []file, attempt int, get
 	return os.Rename(whole, dist)
 }
 
-// compileTimeout: two seconds, on a loaded machine some more.
+// compileTimeout bounds a compilation, which takes two seconds on an idle machine.
 const compileTimeout = 2 * time.Minute
 
-// compileLauncher returns a folder with the compiled Launcher for the jars in
-// dist, and makes it first if there is none. To compile at every start costs as
-// much as half of it.
+// compileLauncher returns a folder with the compiled Launcher for the jars in dist. It
+// compiles only once, since compiling takes half as long as a start.
 func compileLauncher(ctx context.Context, java, dist string) (string, error) {
 	sum := sha256.Sum256(launcherSource)
 	dir := filepath.Join(filepath.Dir(dist), "launcher-"+Version+"-"+hex.EncodeToString(sum[:4]))
@@ -184,7 +182,7 @@ func compileLauncher(ctx context.Context, java, dist string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, compileTimeout)
 	defer cancel()
-	// A runtime has the compiler too, if not the program javac.
+	// A runtime without the program javac has the compiler as a module.
 	c := exec.CommandContext(ctx, java, "--module", "jdk.compiler/com.sun.tools.javac.Main", "--release", strconv.Itoa(minJava),
 		"-d", classes, "--module-path", filepath.Join(dist, "lib"), "--add-modules=ALL-MODULE-PATH", source)
 	c.WaitDelay = time.Second
@@ -192,7 +190,7 @@ func compileLauncher(ctx context.Context, java, dist string) (string, error) {
 		return "", fmt.Errorf("compile the launcher (this needs the module jdk.compiler, which some Java runtimes lack): %w: %s", err, lastLines(out, 5))
 	}
 	if err := os.Rename(classes, dir); err != nil {
-		// Another process may have been quicker.
+		// Another process may have compiled it meanwhile.
 		if _, there := os.Stat(filepath.Join(dir, "Launcher.class")); there != nil {
 			return "", err
 		}
@@ -200,7 +198,7 @@ func compileLauncher(ctx context.Context, java, dist string) (string, error) {
 	return dir, nil
 }
 
-// maven lets Maven put the jars and the transport's descriptor into a folder.
+// maven fetches the jars and the transport's descriptor into a folder.
 func maven(ctx context.Context, to string, attempt int) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
@@ -215,7 +213,7 @@ func maven(ctx context.Context, to string, attempt int) error {
 	}
 	args := []string{"-q", "-B", "-f", project, "-Delasticsearch=" + Version, "-Dto=" + to}
 	if attempt > 1 {
-		// A damaged file in the user's own repository is not fetched again.
+		// Maven does not fetch a damaged file in the user's own repository again.
 		args = append(args, "-Dmaven.repo.local="+filepath.Join(filepath.Dir(to), "repository"))
 	}
 	c := exec.CommandContext(ctx, mvn, append(args, "dependency:copy-dependencies@jars", "dependency:unpack-dependencies@descriptor")...)
@@ -226,10 +224,10 @@ func maven(ctx context.Context, to string, attempt int) error {
 	return nil
 }
 
-// file is one of a distribution.
+// file is one file of a distribution.
 type file struct{ path, digest string }
 
-// parseList reads lines of sha256sum; those that begin with # are remarks.
+// parseList parses the format of sha256sum. Lines that begin with # are comments.
 func parseList(text string) ([]file, error) {
 	var out []file
 	for line := range strings.Lines(text) {
@@ -249,7 +247,7 @@ func parseList(text string) ([]file, error) {
 	return out, nil
 }
 
-// verify says what of a distribution is missing or not as it should be.
+// verify reports which files of a distribution are missing or damaged.
 func verify(dist string, files []file) error {
 	for _, f := range files {
 		got, err := digest(filepath.Join(dist, filepath.FromSlash(f.path)))

@@ -14,27 +14,26 @@ import (
 )
 
 const (
-	// startTimeout: one node takes 4 s, three take 16 s on two cores. A machine
-	// that tests other things besides has been seen to need eight times that.
+	// startTimeout bounds a start: three nodes take 16 s on two idle cores, and many times
+	// that beside other tests.
 	startTimeout = 5 * time.Minute
-	// stopTimeout is for an orderly end, which flushes what is in memory.
+	// stopTimeout bounds an orderly shutdown, which flushes the memory.
 	stopTimeout = 30 * time.Second
-	// goneTimeout bounds what only the kernel has to do with a killed process.
+	// goneTimeout bounds the end of a killed process.
 	goneTimeout = 20 * time.Second
 
 	poll = 50 * time.Millisecond
 )
 
-// heap is what a node gets: enough for 100,000 small documents, and three nodes
-// fit beside the tests on a small machine.
+// heap is the heap of a node: enough for 100,000 small documents, and small enough for
+// three nodes beside the tests.
 const heap = "384m"
 
-// Node is one process of a cluster, running or not. It keeps its ports and its
-// data when it is started again. It is not for concurrent use.
+// Node is one process of a cluster, running or not. It keeps its ports and its data when
+// it is started again. It is not safe for concurrent use.
 type Node struct {
 	Name string
-	// URL is where it answers.
-	URL string
+	URL  string
 
 	cluster         *Cluster
 	dir             string
@@ -46,7 +45,7 @@ type Node struct {
 	log   *os.File
 }
 
-// PID is the node's process, 0 while it does not run.
+// PID returns the id of the node's process, or 0 while it does not run.
 func (n *Node) PID() int {
 	if n.cmd == nil {
 		return 0
@@ -54,19 +53,19 @@ func (n *Node) PID() int {
 	return n.cmd.Process.Pid
 }
 
-// Log is what the node has said so far.
+// Log returns what the node has logged so far.
 func (n *Node) Log() string {
-	text, _ := os.ReadFile(n.logFile()) // one that was never started has said nothing
+	text, _ := os.ReadFile(n.logFile()) // empty if it was never started
 	return string(text)
 }
 
 func (n *Node) logFile() string { return filepath.Join(n.dir, "node.log") }
 
-// Data is the folder of the node's indices, each in a folder named by its UUID.
+// Data returns the folder of the node's indices, each in a folder named by its UUID.
 func (n *Node) Data() string { return filepath.Join(n.dir, "data", "indices") }
 
-// Start starts a stopped node again and waits until it belongs to the cluster:
-// more than half of the nodes must run. For all at once, see [Cluster.Start].
+// Start starts a stopped node again and waits until it has joined the cluster. More than
+// half of the nodes must run. [Cluster.Start] starts all of them.
 func (n *Node) Start(ctx context.Context) error {
 	if n.cmd != nil {
 		return fmt.Errorf("node %s runs", n.Name)
@@ -80,7 +79,7 @@ func (n *Node) Start(ctx context.Context) error {
 	return nil
 }
 
-// launch begins the process. Nothing of the node answers yet.
+// launch starts the process and does not wait for the node to answer.
 func (n *Node) launch() error {
 	config := filepath.Join(n.dir, "config")
 	if err := os.MkdirAll(config, 0o755); err != nil {
@@ -114,15 +113,15 @@ func (n *Node) launch() error {
 	}
 	done, started := make(chan struct{}), make(chan error, 1)
 	go func() {
-		// The signal of a parent's death is sent when the thread ends that
-		// started the process.
+		// The kernel sends the parent-death signal when the thread that started the
+		// process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := c.Start()
 		started <- err
 		if err == nil {
-			_ = c.Wait() // how it ended is the log's to tell
+			_ = c.Wait() // the log has the reason of its end
 		}
 	}()
 	if err := <-started; err != nil {
@@ -146,7 +145,7 @@ func (n *Node) settings() []setting {
 		{"transport.port", strconv.Itoa(n.transport)},
 		// Small pools, the same on every machine.
 		{"node.processors", "2"},
-		// Else a machine whose disk is nine tenths full fails tests that fill none.
+		// Otherwise nodes refuse writes on a machine whose disk is 90 % full.
 		{"cluster.routing.allocation.disk.threshold_enabled", "false"},
 	}
 	if len(n.cluster.nodes) == 1 {
@@ -164,7 +163,7 @@ func (n *Node) settings() []setting {
 	return out
 }
 
-// ended says that the process of a node that should run is gone.
+// ended reports whether the process of a node that should run has ended.
 func (n *Node) ended() bool {
 	select {
 	case <-n.done:
@@ -174,7 +173,7 @@ func (n *Node) ended() bool {
 	}
 }
 
-// Kill ends the node with SIGKILL. One that does not run is left as it is.
+// Kill kills the node with SIGKILL. It does nothing if the node does not run.
 func (n *Node) Kill() error {
 	if n.cmd == nil {
 		return nil
@@ -183,7 +182,7 @@ func (n *Node) Kill() error {
 	return n.gone(goneTimeout)
 }
 
-// Stop ends the node in order, by the end of its standard input.
+// Stop shuts the node down by closing its standard input.
 func (n *Node) Stop() error {
 	if n.cmd == nil {
 		return nil
@@ -195,6 +194,7 @@ func (n *Node) Stop() error {
 	return nil
 }
 
+// gone waits until the process has ended.
 func (n *Node) gone(timeout time.Duration) error {
 	select {
 	case <-n.done:

@@ -4,5 +4,5 @@ package esnode
 
 import "syscall"
 
-// ownProcess has nothing to add: a node ends when its standard input does.
+// ownProcess returns nil: a node ends when its standard input is closed.
 func ownProcess() *syscall.SysProcAttr { return nil }

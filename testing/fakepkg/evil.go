@@ -11,16 +11,16 @@ import (
 
 // Evil is a package that must be refused, whoever signed it.
 type Evil struct {
-	Name    string // what is wrong, for the name of a test
+	Name    string // the defect, for the name of a test
 	Entries []Entry
-	// Why is a part of the reason that the refusal must give.
+	// Why is a part of the error that the refusal must have.
 	Why string
-	// Only is "tar.gz" or "zip" where the other format cannot express it.
+	// Only is "tar.gz" or "zip" if the other format cannot express the defect.
 	Only string
 }
 
-// EvilPackages are packages of one version with one thing wrong each. Apart
-// from that every one of them is sound.
+// EvilPackages returns packages of one version with one defect each, which are otherwise
+// valid.
 func EvilPackages(t testing.TB, version string) []Evil {
 	t.Helper()
 	p := Describe(version)
@@ -42,7 +42,7 @@ func EvilPackages(t testing.TB, version string) []Evil {
 	}...)
 }
 
-// base is the sound package that evil ones are made of, of either generation.
+// base is the valid package of which evil ones are variants, of either generation.
 type base struct {
 	p         manifest.Package
 	sound     []Entry
@@ -51,7 +51,7 @@ type base struct {
 
 func (b base) with(extra ...Entry) []Entry { return append(slices.Clone(b.sound), extra...) }
 
-// replace gives a file another content.
+// replace returns the entries with another content of a file.
 func (b base) replace(name, body string) []Entry {
 	entries := slices.Clone(b.sound)
 	for i := range entries {
@@ -66,7 +66,7 @@ func (b base) without(part string) []Entry {
 	return slices.DeleteFunc(slices.Clone(b.sound), func(e Entry) bool { return strings.Contains(e.Name, part) })
 }
 
-// evil are the packages that are wrong whatever says which version they hold.
+// evil returns the packages whose defect does not depend on the generation.
 func (b base) evil() []Evil {
 	top, home, with := b.top, b.home, b.with
 	return []Evil{
@@ -117,7 +117,7 @@ package:
     - data/muster-agent-3f2a9c: data/../../evil
 `
 
-// unmapped is a sound manifest whose file itself goes nowhere.
+// unmapped returns a valid manifest that does not map its own file.
 func unmapped(t testing.TB, version string) Entry {
 	p := Describe(version)
 	delete(p.PathMappings[0], "manifest.yaml")

@@ -1,9 +1,6 @@
-// Package fakepkg makes archives for tests: sound packages, and packages that
-// no builder would make, each with one thing wrong. Tests of the unpacker, the
-// agent and whole fleets use it; nothing that is shipped does.
-//
-// The archives are written entry by entry with the standard library, not by
-// package build, which rightly refuses to write them.
+// Package fakepkg creates archives for tests: valid packages, and packages with one defect
+// each, which package build refuses to write. Tests of the unpacker, of the agent and of
+// whole fleets use it. It writes archives entry by entry with the standard library.
 package fakepkg
 
 import (
@@ -25,10 +22,10 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 )
 
-// Hash is the hash of the packages made here.
+// Hash is the commit hash of the packages.
 const Hash = "3f2a9c0000000000000000000000000000000000"
 
-// Kind is what an entry is.
+// Kind is the kind of an entry.
 type Kind int
 
 // Kinds of entries. The zero value is a regular file.
@@ -41,25 +38,25 @@ const (
 	Fifo
 )
 
-// Entry is one member of an archive, written exactly as it is given.
+// Entry is one member of an archive. It is written as it is.
 type Entry struct {
 	Name string
 	Kind Kind
 	Body string
 	// Zeros are written after Body.
 	Zeros int64
-	// Mode is 0644 when zero, with the bits of Unix (04000 is setuid).
+	// Mode has the bits of Unix (04000 is setuid); 0 means 0644.
 	Mode int64
-	// Link is where a link leads.
+	// Link is the target of a link.
 	Link string
-	// ZipMethod and ZipFlags go into a zip header as they are; the content is
-	// then stored without compression.
+	// ZipMethod and ZipFlags are written to a zip header as they are. The content is then
+	// stored without compression.
 	ZipMethod uint16
 	ZipFlags  uint16
 }
 
-// Describe is the manifest's package section for a version of linux/amd64, as
-// package build derives it.
+// Describe returns the manifest's package section for a version of linux/amd64, as package
+// build derives it.
 func Describe(version string) manifest.Package {
 	v, snapshot := manifest.SplitSnapshot(version)
 	p := manifest.Package{Version: v, Snapshot: snapshot, Hash: Hash, OS: "linux", Arch: "amd64"}
@@ -72,10 +69,10 @@ func Describe(version string) manifest.Package {
 	return p
 }
 
-// Top is the folder at the top of a package's archive.
+// Top returns the folder at the top of a package's archive.
 func Top(p manifest.Package) string { return build.TopFolder(p) }
 
-// Manifest is the entry for the manifest of p.
+// Manifest returns the entry for the manifest of p.
 func Manifest(t testing.TB, p manifest.Package) Entry {
 	t.Helper()
 	m := manifest.Manifest{APIVersion: manifest.APIVersion, Kind: manifest.Kind, Package: p}
@@ -86,8 +83,7 @@ func Manifest(t testing.TB, p manifest.Package) Entry {
 	return Entry{Name: Top(p) + "/" + manifest.FileName, Body: string(text)}
 }
 
-// Sound is a whole package: manifest, agent and watcher. More entries may be
-// appended to it.
+// Sound returns a valid package: manifest, agent and watcher. Callers may append entries.
 func Sound(t testing.TB, p manifest.Package) []Entry {
 	t.Helper()
 	home := Top(p) + "/" + p.VersionedHome
@@ -101,8 +97,8 @@ func Sound(t testing.TB, p manifest.Package) []Entry {
 	}
 }
 
-// Write writes an archive into dir, as zip if name ends so and else as tar.gz,
-// and returns its path.
+// Write writes an archive into dir and returns its path. It is a zip if name ends in .zip,
+// and a tar.gz otherwise.
 func Write(t testing.TB, dir, name string, entries []Entry) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -216,7 +212,7 @@ func writeZipEntry(zw *zip.Writer, e Entry) error {
 	return e.writeTo(out)
 }
 
-// Truncate cuts a file to a fraction of its length.
+// Truncate truncates a file to a fraction of its length.
 func Truncate(t testing.TB, path string, keep float64) {
 	t.Helper()
 	fi, err := os.Stat(path)
@@ -241,8 +237,8 @@ func FlipBit(t testing.TB, path string) {
 	}
 }
 
-// Signed builds a real package into dir under its proper name, signs it, and
-// returns the archive's path; the signature lies beside it.
+// Signed builds a real package into dir under its standard name, signs it, and returns the
+// archive's path. The signature is beside it.
 func Signed(t testing.TB, dir string, key trust.PrivateKey, spec build.Spec) string {
 	t.Helper()
 	format := spec.Format

@@ -9,21 +9,21 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// DescribeLegacy is what a legacy package of a version of linux/amd64 comes to:
-// a home without the version in its name, and nothing mapped.
+// DescribeLegacy describes a legacy package of a version of linux/amd64: its home has no
+// version in its name, and it maps no files.
 func DescribeLegacy(version string) manifest.Package {
 	p := Describe(version)
 	p.PathMappings = nil
 	return p
 }
 
-// SoundLegacy is a whole package of the generation before manifests: the hash at
-// the top, the version beside the programs. More entries may be appended to it.
+// SoundLegacy returns a valid package of the generation before manifests: the hash is at the
+// top, the version beside the programs. Callers may append entries.
 func SoundLegacy(p manifest.Package) []Entry {
 	return legacy(p, "#!/bin/sh\necho agent "+p.FullVersion()+"\n", "#!/bin/sh\necho watcher "+p.FullVersion()+"\n")
 }
 
-// Legacy is such a package with real programs in it, read from two files.
+// Legacy returns such a package with real programs, read from two files.
 func Legacy(t testing.TB, p manifest.Package, agent, watcher string) []Entry {
 	t.Helper()
 	var bodies [2]string
@@ -50,8 +50,8 @@ func legacy(p manifest.Package, agent, watcher string) []Entry {
 	}
 }
 
-// EvilLegacyPackages are legacy packages of one version with one thing wrong
-// each: all that is wrong in any package, and what only they can have wrong.
+// EvilLegacyPackages returns legacy packages of one version with one defect each: those of
+// any package, and those that only a legacy package can have.
 func EvilLegacyPackages(version string) []Evil {
 	p := DescribeLegacy(version)
 	b := base{p: p, sound: SoundLegacy(p), top: Top(p), home: Top(p) + "/" + p.VersionedHome}

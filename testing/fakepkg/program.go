@@ -7,8 +7,8 @@ import (
 	"encoding/binary"
 )
 
-// Program is the beginning of a program for a platform, by Go's names: enough to
-// tell what it is, nothing that runs. "" for a platform not listed here.
+// Program returns the header of an executable for a platform, by Go's names, which suffices
+// to identify it. It returns "" for an unknown platform.
 func Program(goos, goarch string) string {
 	switch goos {
 	case "linux":

@@ -1,6 +1,5 @@
-// Package faults is the crash proof: it runs whole hosts, with the real agent
-// and the real watcher in them, on a disk and a network of its own, stops them at
-// every single call that changes something, and looks at what becomes of them.
-// `go test` runs the proof; `go tool mage proof` also writes PROOF.md from it.
-// DESIGN.md beside this file says what is taken for granted and what is not.
+// Package faults is the crash proof. It runs hosts with the real agent and the real watcher
+// on a simulated disk and network, interrupts them before every call that changes
+// something, and checks that they recover. `go test` runs the proof; `go tool mage proof`
+// also writes PROOF.md. DESIGN.md lists the assumptions.
 package faults

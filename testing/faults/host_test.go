@@ -27,26 +27,26 @@ const (
 	stopTimeout = 20 * time.Second
 )
 
-// opExec labels what is not done to the disk: a program is started, or a unit.
+// opExec is the label of calls that start, stop or ask programs and units.
 const opExec = "exec"
 
-// quiet is for stories nobody wants to read.
+// quiet discards the log.
 var quiet = slog.New(slog.DiscardHandler)
 
 var errDead = errors.New("the process is dead")
 
-// host is a machine from one boot to the next: its processes, and the two units
-// that start them. What outlives it is on its disk and in its server.
+// host is a machine from one boot to the next: its processes and the two units that start
+// them. Only its disk and its server survive it.
 type host struct {
 	fs     *simdisk.FS
 	server *fakeserver.Server
 	log    *slog.Logger
-	// before is asked before every call of a living process that changes
-	// something, and may kill processes; an error is the call's.
+	// before is called before every call of a live process that changes something. It
+	// may kill processes, and its error is returned by the call.
 	before func(*process, simdisk.Call) error
 
-	// all counts every goroutine, also those of dead processes, which are
-	// refused everything and end when they notice.
+	// all counts every goroutine, including those of dead processes, whose calls all fail
+	// and which therefore end.
 	all sync.WaitGroup
 	off chan struct{}
 
@@ -55,22 +55,21 @@ type host struct {
 	agent    *process // the last one started
 	watcher  *process // likewise
 	watching bool     // the watcher's unit is active
-	// unitEnded is closed when it is no longer; nil before its first start.
+	// unitEnded is closed when it becomes inactive; nil before its first start.
 	unitEnded chan struct{}
 	locks     map[string]*process
-	restarts  int           // of the agent's unit by itself
+	restarts  int           // automatic restarts of the agent's unit
 	ordered   chan struct{} // an order to start the agent's unit at once
 }
 
-// boot switches the host on: both units start, the watcher's only if there is
-// something to watch.
+// boot switches the host on and starts both units, the watcher's only if there is a marker.
 func boot(f *simdisk.FS, server *fakeserver.Server, log *slog.Logger, before func(*process, simdisk.Call) error) *host {
 	h := &host{
 		fs: f, server: server, log: log, before: before,
 		off: make(chan struct{}), locks: map[string]*process{}, ordered: make(chan struct{}, 1),
 	}
 	h.log.Info("host boots")
-	if h.condition() { // asked now, before the agent can have made a marker
+	if h.condition() { // checked before the agent can create a marker
 		h.all.Go(func() {
 			if err := h.startWatcherUnit(); err != nil {
 				h.log.Info("the watcher's unit did not stay up", "why", err)
@@ -81,7 +80,7 @@ func boot(f *simdisk.FS, server *fakeserver.Server, log *slog.Logger, before fun
 	return h
 }
 
-// powerOff ends every process at once.
+// powerOff kills every process at once.
 func (h *host) powerOff() {
 	h.mu.Lock()
 	select {
@@ -104,8 +103,7 @@ func (h *host) isOff() bool {
 	}
 }
 
-// process is one process. It is dead when dead is closed: then nothing it asks
-// for is done any more, whatever its goroutines still try.
+// process is one process. After dead is closed all calls of its goroutines fail.
 type process struct {
 	host    *host
 	pid     int
@@ -118,7 +116,7 @@ type process struct {
 	once    sync.Once
 	dead    chan struct{}
 	control *pipes
-	next    *process // what replaced it in place; set before dead is closed
+	next    *process // the process that replaced it by exec; set before dead is closed
 }
 
 func (h *host) newProcess(p program, pid int) *process {
@@ -148,7 +146,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// ask is the hook of the process's disk, and of what else it does to the host.
+// ask is the hook of the process's disk and of its other calls.
 func (p *process) ask(c simdisk.Call) error {
 	if !p.alive() {
 		return errDead
@@ -163,7 +161,7 @@ func (p *process) ask(c simdisk.Call) error {
 	return err
 }
 
-// act asks for something that is not the disk's.
+// act is ask for a call that is not to the disk.
 func (p *process) act(name, path string) error {
 	return p.ask(simdisk.Call{Op: opExec, Name: name, Path: path, Kind: simdisk.Change})
 }
@@ -188,7 +186,7 @@ func (p *process) kill() {
 	})
 }
 
-// stop is SIGTERM, and SIGKILL when that takes too long.
+// stop is SIGTERM, and SIGKILL after stopTimeout.
 func (p *process) stop() {
 	if !p.alive() {
 		return
@@ -203,8 +201,7 @@ func (p *process) stop() {
 	}
 }
 
-// lock takes a lock file for the process, as flock does: without waiting, until
-// the process is dead at the latest.
+// lock locks a file like a non-blocking flock; the lock ends with the process.
 func (p *process) lock(path, held string) (release func() error, err error) {
 	if !p.alive() {
 		return nil, errDead
@@ -226,12 +223,12 @@ func (p *process) lock(path, held string) (release func() error, err error) {
 	}, nil
 }
 
-// outside is the disk as the machine sees it that starts programs.
+// outside returns the disk as the service manager sees it.
 func (h *host) outside() disk.Disk {
 	return h.fs.View(func(simdisk.Call) error { return nil })
 }
 
-// load reads the program a link in the top folder leads to.
+// load reads the program that a link in the top folder leads to.
 func (h *host) load(link string) (program, error) {
 	d := h.outside()
 	target, err := d.Readlink(opExec, path.Join(top, link))
@@ -303,16 +300,16 @@ func (h *host) restartAgent() {
 	p.stop()
 	select {
 	case h.ordered <- struct{}{}:
-	default: // ordered already
+	default: // already pending
 	}
 }
 
 // errNothing says that the watcher found nothing to watch.
 var errNothing = errors.New("nothing to watch")
 
-// startWatcherUnit is `systemctl start` of the watcher's unit: it returns when
-// the watcher says that it watches. The unit starts only while there is a marker,
-// and again when the watcher fails.
+// startWatcherUnit is `systemctl start` of the watcher's unit. It returns when the watcher
+// reports that it watches. The unit starts only while there is a marker, and restarts when
+// the watcher fails.
 func (h *host) startWatcherUnit() error {
 	h.mu.Lock()
 	if h.watching {
@@ -327,7 +324,7 @@ func (h *host) startWatcherUnit() error {
 	say := func(err error) {
 		select {
 		case ready <- err:
-		default: // it has been said how the start went
+		default: // the result of the start is already sent
 		}
 	}
 	h.all.Go(func() {
@@ -356,14 +353,14 @@ func (h *host) startWatcherUnit() error {
 	return <-ready
 }
 
-// restartWatcherUnit is `systemctl restart`, which is what the agent asks for: a
-// watcher that is just leaving would else be taken for one that watches.
+// restartWatcherUnit is `systemctl restart`, which the agent uses so that a watcher that is
+// just exiting does not count as running.
 func (h *host) restartWatcherUnit() error {
 	h.mu.Lock()
 	ended := h.unitEnded
 	h.mu.Unlock()
 	for ended != nil {
-		h.stopWatcherUnit() // none yet, where the unit is only just starting
+		h.stopWatcherUnit() // nil while the unit is starting
 		select {
 		case <-ended:
 			ended = nil

@@ -12,9 +12,8 @@ import (
 	"sync"
 )
 
-// link carries an agent's requests to the server's handler. There are no
-// connections to it: what the proof is about is where a process dies, and it dies
-// between two calls to its disk, so that a request has either arrived or not.
+// link passes an agent's requests directly to the server's handler. Processes die only
+// between two calls to their disk, so a request has arrived completely or not at all.
 type link struct{ p *process }
 
 var errUnplugged = errors.New("the network is gone with the host")
@@ -31,7 +30,7 @@ func (l link) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		r.Body.Close()
 	}
-	// A server notices that its client is gone.
+	// A server notices that its client has disconnected.
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(l.p.ctx, cancel)
 	arrived := r.Clone(ctx)
@@ -61,7 +60,7 @@ func (l link) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// pipes is a control socket: a listener whose connections are in memory.
+// pipes is the listener of a control socket with connections in memory.
 type pipes struct {
 	conns chan net.Conn
 	once  sync.Once

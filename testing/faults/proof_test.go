@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// proof collects what the tests find, for the table.
+// proof collects the results of the tests for the tables.
 type proof struct {
 	loud  bool
 	began time.Time
@@ -21,18 +21,18 @@ type proof struct {
 	syncs     map[string]syncResult
 }
 
-// syncResult is what became of leaving one sync out.
+// syncResult is the result of leaving out one sync.
 type syncResult struct {
-	calls int    // how many calls it is, over all scenarios
+	calls int    // the number of calls in all scenarios
 	found string // the first fault that ends badly without it; empty if none
-	why   string // why none does
+	why   string // why none does, otherwise
 }
 
 func newProof(loud bool) *proof {
 	return &proof{loud: loud, began: time.Now(), syncs: map[string]syncResult{}}
 }
 
-// progress tells whoever waits for the table.
+// progress prints progress.
 func (f *proof) progress(format string, args ...any) {
 	if f.loud {
 		fmt.Fprintf(os.Stderr, "%6s  %s\n", time.Since(f.began).Round(time.Second), fmt.Sprintf(format, args...))
@@ -114,8 +114,8 @@ answers, nothing pending, and the server told what became of the upgrade. [DESIG
 
 `
 
-// markdown is the table. It names no machine and no time, so that it changes only
-// when what it shows does.
+// markdown returns PROOF.md. It contains no machine and no time, so that it changes only
+// with the results.
 func (f *proof) markdown() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

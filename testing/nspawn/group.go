@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// makeGroups makes a control group for one machine in each hierarchy that
-// systemd uses. Without one of its own, two machines would take the same group
-// for their root, and each would find the other's services in it.
+// makeGroups creates a control group for one machine in each hierarchy that systemd uses.
+// Otherwise two machines would use the same group as their root, and see each other's
+// services in it.
 func makeGroups() ([]string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -30,7 +30,7 @@ func makeGroups() ([]string, error) {
 	if len(parents) == 0 {
 		return nil, errors.New("no control groups are mounted in which systemd could run")
 	}
-	// The same name in each: the container keeps its groups in step.
+	// The container expects the same name in each hierarchy.
 	first, err := os.MkdirTemp(parents[0], "muster-")
 	if err != nil {
 		return nil, fmt.Errorf("control group for a machine: %w", err)
@@ -46,8 +46,8 @@ func makeGroups() ([]string, error) {
 	return groups, nil
 }
 
-// hierarchies gives the folder of this process's own group in version 2, and in
-// version 1's hierarchy named systemd if there is one.
+// hierarchies returns the folder of this process's own group in version 2, and in the
+// hierarchy of version 1 named systemd if there is one.
 func hierarchies(mountinfo, own string) []string {
 	paths := map[string]string{} // of the own group, by controllers
 	for line := range strings.Lines(own) {
@@ -76,8 +76,8 @@ func hierarchies(mountinfo, own string) []string {
 	return out
 }
 
-// removeGroups removes control groups with those below them, which a container
-// leaves behind. A killed process may stay in its group for a moment.
+// removeGroups removes control groups and those below them, which a container leaves. It
+// retries, since a killed process stays in its group for a moment.
 func removeGroups(groups []string) error {
 	var errs []error
 	for _, g := range groups {
@@ -110,6 +110,6 @@ func removeTree(dir string) error {
 			}
 		}
 	}
-	// Its files go with it: only the kernel can remove them.
+	// The kernel removes the files in it, which cannot be removed otherwise.
 	return syscall.Rmdir(dir)
 }

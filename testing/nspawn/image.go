@@ -15,34 +15,34 @@ import (
 )
 
 const (
-	// imageVersion is part of the image's name: count it up when what goes into
-	// the image changes.
+	// imageVersion is part of the image's name. Increase it when the content of the image
+	// changes.
 	imageVersion = "v1"
-	// buildTimeout: the packages are 60 MB and take a minute to fetch and unpack.
+	// buildTimeout bounds a build, which fetches and unpacks 60 MB of packages.
 	buildTimeout = 8 * time.Minute
-	// diskSize is what a machine may fill; the image has holes where it is empty.
+	// diskSize is the size of a machine's disk; the image is a sparse file.
 	diskSize = "1G"
 )
 
-// packages are what a machine has beyond Debian's smallest system.
+// packages are installed in addition to Debian's smallest system.
 const packages = "systemd,dbus,ca-certificates"
 
-// ballast is removed from the image, which each machine copies.
+// ballast is removed from the image to keep it small, since each machine copies it.
 var ballast = []string{
 	"usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists", "var/cache/debconf",
-	// Of the machine that made it; systemd would take the name from there.
+	// These are of the machine that builds the image; systemd would use its name.
 	"etc/hostname", "etc/resolv.conf",
 }
 
-// notInTests are units that begin work of their own in the middle of a test.
+// notInTests are units that would start work of their own during a test.
 var notInTests = []string{
 	"apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "e2scrub_reap.service", "fstrim.timer",
 	"systemd-tmpfiles-clean.timer", "getty.target", "console-getty.service",
 }
 
-// Prepare returns the image that machines are copied from, and makes it first if
-// this user has none yet: with debootstrap, from where this machine gets its own
-// packages. It is kept in the user's cache folder.
+// Prepare returns the image of which each machine gets a copy. It is in the user's cache
+// folder. If it does not exist, Prepare builds it with debootstrap from the package source
+// of this machine.
 func Prepare(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -1,13 +1,12 @@
 //go:build linux
 
-// Package nspawn runs machines with a real systemd for tests: each is a
-// systemd-nspawn container on a disk of its own, an ext4 image, whose power can
-// be cut. End-to-end tests install the agent in one as a service; nothing that
-// is shipped imports it. It needs root, debootstrap and systemd-nspawn.
+// Package nspawn runs machines with a real systemd for tests. Each is a systemd-nspawn
+// container on its own disk, an ext4 image, and its power can be cut. End-to-end tests
+// install the agent in one as a service. It needs root, debootstrap and systemd-nspawn.
 //
-// A machine shares the network of the one it runs on: a server on loopback is on
-// loopback inside too. Nothing of it is mounted outside its own mount namespace,
-// so that what a killed test leaves behind ends with its last process.
+// A machine shares the network of its host, including loopback. Its disk is mounted only in
+// its own mount namespace, so the mounts that a killed test leaves end with the last
+// process of the machine.
 package nspawn
 
 import (
@@ -28,26 +27,25 @@ import (
 )
 
 const (
-	// bootTimeout: a boot takes a second; a loaded machine gets sixty.
+	// bootTimeout bounds a boot, which takes a second on an idle host.
 	bootTimeout = 60 * time.Second
-	// goneTimeout bounds what only the kernel still has to do: end killed
-	// processes, let go of a disk.
+	// goneTimeout bounds how long the kernel takes to end killed processes and to release
+	// a disk.
 	goneTimeout = 20 * time.Second
-	// offTimeout is for an orderly shutdown, in which a unit may use up its
+	// offTimeout bounds an orderly shutdown, in which a unit may take its whole
 	// TimeoutStopSec.
 	offTimeout = 60 * time.Second
 
 	poll = 20 * time.Millisecond
 )
 
-// mountOptions make the disk as forgetful as a file system may be: nothing is
-// written out because it is due, nor because of a rename, only because somebody
-// asked for it.
+// mountOptions make the file system write only what was synced: nothing is written
+// periodically or because of a rename.
 const mountOptions = "loop,noauto_da_alloc,commit=300"
 
-// start joins the machine's control groups and mounts its disk, seen by nobody
-// else, and becomes the container. It is process 1 of its own namespace, so the
-// kernel ends with it all that runs in the machine. 0 is itself.
+// start joins the machine's control groups (0 is the shell itself), mounts the disk in its
+// own mount namespace, and executes the container. It is process 1 of its own pid
+// namespace, so the kernel kills everything in the machine when it ends.
 const start = `set -e
 for group in $GROUPS_OF_MACHINE; do echo 0 >"$group/cgroup.procs"; done
 mount -t proc proc /proc
@@ -57,8 +55,7 @@ exec "$@"
 
 // Machine is a machine that is on or off.
 type Machine struct {
-	// Name is its host name.
-	Name string
+	Name string // its host name
 
 	dir    string
 	share  []string
@@ -70,9 +67,8 @@ type Machine struct {
 	console *os.File
 }
 
-// New makes a machine that is off. Its disk lies in dir, which is the caller's
-// to remove after Close. Folders in share can be read inside under their own
-// names.
+// New returns a machine that is off. Its disk is in dir, which the caller removes after
+// Close. Folders in share can be read inside under the same paths.
 func New(ctx context.Context, dir, name string, share ...string) (*Machine, error) {
 	base, err := Prepare(ctx)
 	if err != nil {
@@ -82,7 +78,7 @@ func New(ctx context.Context, dir, name string, share ...string) (*Machine, erro
 	if err := os.MkdirAll(m.root(), 0o755); err != nil {
 		return nil, err
 	}
-	// cp keeps the holes: nine tenths of the image.
+	// A sparse copy, since nine tenths of the image are empty.
 	if _, err := run(ctx, "cp", "--sparse=always", "--reflink=auto", base, m.disk()); err != nil {
 		return nil, err
 	}
@@ -92,7 +88,7 @@ func New(ctx context.Context, dir, name string, share ...string) (*Machine, erro
 func (m *Machine) disk() string { return filepath.Join(m.dir, "disk.ext4") }
 func (m *Machine) root() string { return filepath.Join(m.dir, "root") }
 
-// Boot switches the machine on, and returns when systemd says that it is up.
+// Boot switches the machine on, and returns when systemd reports that it is up.
 func (m *Machine) Boot(ctx context.Context) error {
 	if m.cmd != nil {
 		return fmt.Errorf("machine %s is on", m.Name)
@@ -125,7 +121,7 @@ func (m *Machine) isUp(ctx context.Context) error {
 			return errors.New("it has no first process")
 		}
 	}
-	// It exits with an error for every state but running.
+	// systemctl exits with an error for every state except running.
 	state, err := m.Run(ctx, "systemctl", "is-system-running")
 	if state = strings.TrimSpace(state); state == "running" || state == "degraded" {
 		return nil
@@ -150,21 +146,22 @@ func (m *Machine) switchOn() (err error) {
 	c := exec.Command("sh", args...)
 	c.Env = append(os.Environ(), "GROUPS_OF_MACHINE="+strings.Join(m.groups, " "), "DISK="+m.disk(), "ROOT="+m.root())
 	c.Stdout, c.Stderr = m.console, m.console
-	// The machine ends with this process, however that ends.
+	// The machine is killed when this process ends.
 	c.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL, Setsid: true,
 	}
 	m.cmd, m.done, m.pid1 = c, make(chan struct{}), 0
 	started := make(chan error, 1)
 	go func() {
-		// The signal is sent when the thread ends that started the process.
+		// The kernel sends the parent-death signal when the thread that started the
+		// process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(m.done)
 		err := c.Start()
 		started <- err
 		if err == nil {
-			_ = c.Wait() // its end is what is waited for, however it was
+			_ = c.Wait() // its exit status does not matter
 		}
 	}()
 	if err := <-started; err != nil {
@@ -174,14 +171,14 @@ func (m *Machine) switchOn() (err error) {
 	return nil
 }
 
-// firstProcess finds the child that is process 1 inside, 0 if there is none yet.
+// firstProcess returns the pid of process 1 of the machine, or 0 if there is none yet.
 func firstProcess(nspawn int) int {
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", nspawn))
 	for _, child := range strings.Fields(string(children)) {
 		status, _ := os.ReadFile("/proc/" + child + "/status")
 		for line := range strings.Lines(string(status)) {
 			ids, ok := strings.CutPrefix(line, "NSpid:")
-			// Its numbers here, beside the container's own process, and inside.
+			// Its pids in the three namespaces: of the host, of start, and of the container.
 			if f := strings.Fields(ids); ok && len(f) == 3 && f[2] == "1" {
 				pid, _ := strconv.Atoi(f[0])
 				return pid
@@ -191,7 +188,7 @@ func firstProcess(nspawn int) int {
 	return 0
 }
 
-// Run runs a program inside to its end and returns its standard output.
+// Run runs a program in the machine and returns its standard output.
 func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
 	if m.pid1 == 0 {
 		return "", fmt.Errorf("machine %s is off", m.Name)
@@ -200,29 +197,28 @@ func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, append(enter, args...)...)
 }
 
-// Path is where a file inside is seen from outside while the machine is on.
+// Path returns the path outside of a file in the machine while it is on.
 func (m *Machine) Path(inside string) string {
 	return filepath.Join("/proc", strconv.Itoa(m.pid1), "root", inside)
 }
 
 const (
-	// shutDownFS is FS_IOC_SHUTDOWN, and withoutJournal its argument for a crash:
-	// from this call on nothing reaches the disk, not even the journal's rest.
+	// shutDownFS is FS_IOC_SHUTDOWN, and withoutJournal its argument for a crash: after
+	// this call nothing reaches the disk, including the pending part of the journal.
 	shutDownFS     = 0x8004587d
 	withoutJournal = 2
 )
 
-// PowerCut switches the machine off as an unplugged one: every process ends at
-// once, and what the file system has not been asked to write is lost. The next
-// boot replays the file system's journal.
+// PowerCut switches the machine off like pulling the plug: every process ends at once, and
+// everything that was not synced is lost. The next boot replays the file system's journal.
 //
-// The processes end before the disk does, by an instant: the other way round
-// they would see it fail, and might still tell somebody.
+// The processes end just before the disk does. Otherwise they would see it fail and might
+// report that.
 func (m *Machine) PowerCut() error {
 	if m.pid1 == 0 {
 		return fmt.Errorf("machine %s is off", m.Name)
 	}
-	// Open, it keeps the disk mounted, which unmounting would write out.
+	// The open folder keeps the disk mounted, since unmounting would write it out.
 	root, err := os.Open(m.Path("/"))
 	if err != nil {
 		return err
@@ -239,9 +235,9 @@ func (m *Machine) PowerCut() error {
 	return errors.Join(err, m.off(goneTimeout))
 }
 
-// killAll returns when every process is gone.
+// killAll kills every process and waits for their end.
 func (m *Machine) killAll() error {
-	_ = m.cmd.Process.Kill() // it may have ended
+	_ = m.cmd.Process.Kill() // it may have ended already
 	select {
 	case <-m.done:
 		return nil
@@ -250,12 +246,12 @@ func (m *Machine) killAll() error {
 	}
 }
 
-// cut switches the machine off without regard to what its disk gets to keep.
+// cut switches the machine off without a flush of its disk.
 func (m *Machine) cut() error {
 	return errors.Join(m.killAll(), m.off(goneTimeout))
 }
 
-// PowerOff shuts the machine down in order.
+// PowerOff shuts the machine down.
 func (m *Machine) PowerOff(ctx context.Context) error {
 	// The connection to systemd may break before the answer.
 	_, _ = m.Run(ctx, "systemctl", "--no-block", "poweroff")
@@ -285,7 +281,7 @@ func (m *Machine) off(timeout time.Duration) error {
 	return errors.Join(append(errs, removeGroups(m.groups))...)
 }
 
-// inUse says that a loop device still has the disk.
+// inUse reports whether a loop device still uses the disk.
 func (m *Machine) inUse() bool {
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range files {
@@ -305,7 +301,7 @@ func (m *Machine) Close() error {
 	return errors.Join(err, os.Remove(m.disk()))
 }
 
-// run runs a program; its error holds what it said.
+// run runs a program; its error contains the output.
 func run(ctx context.Context, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	c := exec.CommandContext(ctx, args[0], args[1:]...)

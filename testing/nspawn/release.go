@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// release is a Debian release and where it comes from.
+// release is a Debian release and its package source.
 type release struct {
 	codename string
 	mirror   string
-	keyring  string // "" for debootstrap's own
+	keyring  string // empty means the default of debootstrap
 }
 
-// thisRelease is the one this machine runs, from where it gets it.
+// thisRelease returns the release of this machine and its source.
 func thisRelease() (release, error) {
 	osRelease, err := os.ReadFile("/etc/os-release")
 	if err != nil {
@@ -29,7 +29,7 @@ func thisRelease() (release, error) {
 	}
 	files, _ := filepath.Glob("/etc/apt/sources.list.d/*")
 	for _, file := range append([]string{"/etc/apt/sources.list"}, files...) {
-		text, _ := os.ReadFile(file) // one that is not there has no sources
+		text, _ := os.ReadFile(file) // a missing file has no sources
 		if r.mirror, r.keyring = source(filepath.Ext(file), string(text), r.codename); r.mirror != "" {
 			return r, nil
 		}
@@ -37,7 +37,7 @@ func thisRelease() (release, error) {
 	return r, fmt.Errorf("no source in /etc/apt has the component main of %s over http or https", r.codename)
 }
 
-// value finds KEY=value, with or without quotes.
+// value returns the value of KEY=value, without quotes.
 func value(text, key string) string {
 	for line := range strings.Lines(text) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), key+"="); ok {
@@ -47,8 +47,8 @@ func value(text, key string) string {
 	return ""
 }
 
-// source finds the first source of a release's component main in a file of apt's,
-// in the form that its extension says.
+// source returns the first source of a release's component main in a file of apt. The
+// extension determines the format of the file.
 func source(extension, text, codename string) (mirror, keyring string) {
 	if extension == ".sources" {
 		for stanza := range strings.SplitSeq(text, "\n\n") {
@@ -77,7 +77,7 @@ func fromStanza(text, codename string) (mirror, keyring string) {
 	if !has("types", "deb") || !has("suites", codename) || !has("components", "main") || fields["enabled"] == "no" {
 		return "", ""
 	}
-	// A key in the file itself, not beside it, is debootstrap's own as well.
+	// A key inside the file is also in debootstrap's own keyring.
 	if k := fields["signed-by"]; strings.HasPrefix(k, "/") {
 		keyring = k
 	}

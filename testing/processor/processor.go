@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package processor tells benchmarks what they took of the processor's time, which
-// another load on the machine changes less than what they took of the clock's.
+// Package processor measures the CPU time of a benchmark, which other load on the machine
+// affects less than elapsed time.
 package processor
 
 import (
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Spent is the time that this process has had so far.
+// Spent returns the CPU time that this process has used.
 func Spent(t testing.TB) time.Duration {
 	t.Helper()
 	var u unix.Rusage

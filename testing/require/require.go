@@ -1,7 +1,6 @@
-// Package require says what a test needs of the machine it runs on. A test that
-// does not get it is skipped with the reason; with CI=true it fails, for there
-// nothing may go untested. Tests call it; testing/tidy keeps them from skipping
-// in any other way.
+// Package require checks what a test needs of the machine it runs on. A test whose
+// requirement is missing is skipped with the reason; with CI=true it fails, since CI must
+// run all tests. testing/architecture ensures that tests skip in no other way.
 package require
 
 import (
@@ -12,10 +11,10 @@ import (
 	"testing"
 )
 
-// ciVariable is what build services set to "true".
+// ciVariable is the environment variable that CI services set to "true".
 const ciVariable = "CI"
 
-// Program returns the path of a program that the machine must have.
+// Program requires a program, and returns its path.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -25,7 +24,7 @@ func Program(t testing.TB, name string) string {
 	return path
 }
 
-// Path demands a file or folder that something else makes; remedy says what.
+// Path requires a file or folder; remedy says how to create it.
 func Path(t testing.TB, path, remedy string) {
 	t.Helper()
 	if _, err := os.Stat(path); err != nil {
@@ -33,8 +32,8 @@ func Path(t testing.TB, path, remedy string) {
 	}
 }
 
-// Made demands something that had to be fetched or made first; err says why it
-// was not, remedy what to do.
+// Made requires that preparing something has succeeded: err is the result, and remedy
+// says what to do if it is not nil.
 func Made(t testing.TB, err error, remedy string) {
 	t.Helper()
 	if err != nil {
@@ -42,7 +41,7 @@ func Made(t testing.TB, err error, remedy string) {
 	}
 }
 
-// Root demands the rights of root, which a service or another user's files need.
+// Root requires the rights of root, which a service or another user's files need.
 func Root(t testing.TB) {
 	t.Helper()
 	// Windows has no such user: its Geteuid is -1.
@@ -51,9 +50,8 @@ func Root(t testing.TB) {
 	}
 }
 
-// System demands one of the operating systems named as in GOOS. It skips even
-// with CI=true: no remedy makes this machine another, and what differs between
-// systems has a test for each.
+// System requires one of the operating systems, named as in GOOS. It skips even with
+// CI=true, since there is no remedy, and what differs by system has a test for each.
 func System(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -64,9 +62,9 @@ func System(t testing.TB, names ...string) {
 	t.Skipf("skipped: this test is for %s, and this is %s", strings.Join(names, " and "), runtime.GOOS)
 }
 
-// Own demands that a service is the test's own to harm, where named is the one that
-// the environment names; empty: none. It skips even with CI=true: who names one has
-// chosen what is tested there.
+// Own requires that the test has started a service itself and may damage it. named is the
+// service named by the environment, or empty. It skips even with CI=true, since naming a
+// service is a deliberate choice.
 func Own(t testing.TB, named string) {
 	t.Helper()
 	if named != "" {
@@ -74,7 +72,7 @@ func Own(t testing.TB, named string) {
 	}
 }
 
-// Time demands that slow tests are wanted: that -short was not given.
+// Time requires that slow tests are enabled, that is, -short is not set.
 func Time(t testing.TB, what string) {
 	t.Helper()
 	if testing.Short() {

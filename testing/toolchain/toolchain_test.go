@@ -18,7 +18,7 @@ import (
 	"github.com/muster-fleet/muster/testing/require"
 )
 
-// machine gives the test a path with these programs only.
+// machine sets a PATH with only these programs.
 func machine(t *testing.T, programs map[string]string) {
 	t.Helper()
 	require.System(t, "linux", "darwin")
@@ -56,7 +56,7 @@ func TestMissingNamesTheJavaThatThisReleaseHas(t *testing.T) {
 	}
 }
 
-// What a command has started ends with it, when the context ends.
+// When the context ends, the command and the processes that it has started end.
 func TestRunGroupInterruptsGrandchildren(t *testing.T) {
 	require.System(t, "linux", "darwin")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +77,7 @@ func TestRunGroupInterruptsGrandchildren(t *testing.T) {
 	}
 	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
 		if state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && bytes.Contains(state, []byte(") Z ")) {
-			return // it has ended; its new parent has yet to notice
+			return // it has ended, and its new parent has not yet waited for it
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d outlives the command that started it", pid)

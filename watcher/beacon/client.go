@@ -26,12 +26,12 @@ const (
 	// the agent's own connections.
 	sendTimeout = 10 * time.Second
 
-	// maxAnswer is how much of a refusal is read, to be logged.
+	// maxAnswer bounds the body of an error in bytes.
 	maxAnswer = 4 << 10
 )
 
-// maxRetryAfter bounds what a server may ask for: within the default grace it still
-// hears of the watch.
+// maxRetryAfter bounds a server's Retry-After, so that the server gets a report within the
+// default grace.
 const maxRetryAfter = 5 * time.Minute
 
 // Client sends beacons to one server.
@@ -41,8 +41,8 @@ type Client struct {
 	version string
 }
 
-// NewClient returns the client for id. version is the watcher's own. dial nil
-// means the network.
+// NewClient returns the client for id. version is the watcher's own. If dial is nil the
+// client uses the network.
 func NewClient(id Identity, version string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*Client, error) {
 	if err := id.validate(); err != nil {
 		return nil, err
@@ -56,12 +56,11 @@ func NewClient(id Identity, version string, dial func(ctx context.Context, netwo
 			Proxy:           http.ProxyFromEnvironment,
 			DialContext:     dial,
 			TLSClientConfig: config,
-			// Each beacon makes a connection of its own, as a new agent has to:
-			// one that was kept would prove that the server can be reached when
-			// nobody new can reach it.
+			// Each beacon makes a new connection, as a new agent does. An idle
+			// connection could work when new ones fail.
 			DisableKeepAlives: true,
 		},
-		// A redirect would carry the key to a place nobody enrolled it with.
+		// A redirect would send the key to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -87,11 +86,11 @@ func (id Identity) tlsConfig() (*tls.Config, error) {
 // URL is the server's base URL.
 func (c *Client) URL() string { return c.id.ServerURL }
 
-// RefusedError is a server that answered and did not take the beacon.
+// RefusedError is an error answer of the server.
 type RefusedError struct {
 	HTTPStatus int
 	Message    string
-	// RetryAfter is what the server asked for; zero if nothing.
+	// RetryAfter is the answer's Retry-After; zero if it has none.
 	RetryAfter time.Duration
 }
 
@@ -99,7 +98,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("server answered %d: %s", e.HTTPStatus, cmp.Or(e.Message, http.StatusText(e.HTTPStatus)))
 }
 
-// Send sends one beacon, within ten seconds.
+// Send sends one beacon within sendTimeout.
 func (c *Client) Send(ctx context.Context, b agentapi.Beacon) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -121,7 +120,7 @@ func (c *Client) Send(ctx context.Context, b agentapi.Beacon) error {
 		return err // names the method and the URL
 	}
 	defer resp.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // it only explains
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // only for the message
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil
 	}
@@ -133,7 +132,7 @@ func (c *Client) Send(ctx context.Context, b agentapi.Beacon) error {
 	return refusal
 }
 
-// retryAfter reads the header of that name in seconds, the form servers use.
+// retryAfter parses the header Retry-After in seconds, the form that servers use.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get("Retry-After"))
 	if err != nil || seconds < 0 {

@@ -1,6 +1,5 @@
-// Package beacon is how the watcher of a host speaks to the server: the credential
-// of its own, since the agent is what may be broken, and the one call it is good
-// for. The agent writes the credential when it is enrolled; the watcher sends.
+// Package beacon implements the watcher's call to the server and the credential for it. The
+// watcher has a credential of its own because the agent may be broken. Enrolment writes it.
 package beacon
 
 import (
@@ -16,24 +15,22 @@ const (
 	identityVersion = 1
 )
 
-// Identity is the watcher's own credential: good for the beacons of one agent and
-// for nothing else. Enrolment writes it beside the agent's, which the watcher
-// never reads: it must be able to speak when the agent has lost its own.
+// Identity is the watcher's credential, which permits only the beacons of one agent. The
+// watcher never reads the agent's, which may be lost.
 type Identity struct {
 	AgentID string `json:"agent_id"`
-	// APIKey is base64(id:secret), as the Authorization header wants it.
+	// APIKey is base64(id:secret), the form of the Authorization header.
 	APIKey    string `json:"api_key"`
 	ServerURL string `json:"server_url"`
-	// CAPEM is the certificate the server's must chain to. With it empty,
-	// CAFingerprint decides; with both empty, the host's own roots.
+	// CAPEM is the certificate that the server's must chain to. If it is empty
+	// CAFingerprint is used, and if both are, the host's own roots.
 	CAPEM string `json:"ca_pem,omitempty"`
 	// CAFingerprint is sha256:<hex> of that certificate's DER form.
 	CAFingerprint string `json:"ca_fingerprint,omitempty"`
 }
 
-// Load returns the credential of the host under top, or nil when there is none:
-// the server gives out none, or the host was enrolled before it did. A damaged
-// one counts as none, with err telling why.
+// Load returns the credential of the host under top, or nil if there is none because the
+// server issues none. For a damaged one it returns nil and an error.
 func Load(d disk.Disk, top string) (*Identity, error) {
 	id, err := disk.FindRecord[Identity](d, "watcher identity", layout.Path(top, layout.WatcherIdentityFile), identityKind, identityVersion)
 	if err == nil && id != nil {
@@ -45,7 +42,7 @@ func Load(d disk.Disk, top string) (*Identity, error) {
 	return id, nil
 }
 
-// Save writes the credential of the host under top, for the owner alone.
+// Save writes the credential of the host under top. Only the owner may read the file.
 func Save(d disk.Disk, top string, id Identity) error {
 	if err := id.validate(); err != nil {
 		return err
@@ -53,7 +50,7 @@ func Save(d disk.Disk, top string, id Identity) error {
 	return disk.WriteRecord(d, "watcher identity", layout.Path(top, layout.WatcherIdentityFile), identityKind, identityVersion, id)
 }
 
-// Remove forgets the credential, as an agent does that leaves its server.
+// Remove removes the credential of the host under top.
 func Remove(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "watcher identity", layout.Path(top, layout.WatcherIdentityFile))
 }

@@ -9,12 +9,10 @@ import (
 
 const opDecision = "decision"
 
-// Decision is a verdict between the moment it falls and the moment it is carried
-// out, so that a watcher started after a crash goes on with it and knows why.
-// Watchers write it. The agent that comes up again reads it, to know that the
-// pointer was led back on purpose: an upgrade of its own that was merely cut
-// short looks the same. It is bound to one marker by what no other marker has in
-// common with it.
+// Decision is a verdict that has not been carried out completely, so that a watcher
+// started after a crash continues with it and knows the reason. Watchers write it. An agent
+// that starts reads it to distinguish a rollback from an upgrade that was interrupted
+// before the pointer moved. A Decision belongs to one marker, which its fields identify.
 type Decision struct {
 	ActionID  string    `json:"action_id,omitempty"`
 	FromHome  string    `json:"from_home"`
@@ -24,7 +22,7 @@ type Decision struct {
 	Reason    *Reason   `json:"reason,omitempty"`
 }
 
-// Decide makes the decision about m.
+// Decide returns the decision about m.
 func Decide(m Marker, result Result, reason *Reason) Decision {
 	return Decision{
 		ActionID: m.ActionID, FromHome: m.From.Home, ToHome: m.To.Home, CreatedAt: m.CreatedAt,
@@ -42,9 +40,8 @@ func WriteDecision(d disk.Disk, top string, decision Decision) error {
 	return disk.WriteRecord(d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion, decision)
 }
 
-// ReadDecision returns the decision about m, or nil. One that cannot be read
-// counts as none, with err telling why: where the pointer leads still says what
-// was decided.
+// ReadDecision returns the decision about m, or nil. For one that cannot be read it returns
+// nil and an error, which callers log: the pointer still shows what was decided.
 func ReadDecision(d disk.Disk, top string, m Marker) (*Decision, error) {
 	decision, err := disk.FindRecord[Decision](d, opDecision, layout.Path(top, layout.DecisionFile), "decision", recordVersion)
 	if err != nil || decision == nil || !decision.about(m) {
@@ -53,7 +50,7 @@ func ReadDecision(d disk.Disk, top string, m Marker) (*Decision, error) {
 	return decision, nil
 }
 
-// RemoveDecision forgets the decision. One that stays fits no later marker.
+// RemoveDecision removes the decision. One that stays does not match a later marker.
 func RemoveDecision(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, opDecision, layout.Path(top, layout.DecisionFile))
 }

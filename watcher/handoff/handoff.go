@@ -1,12 +1,10 @@
-// Package handoff is what the agent, which switches a host to a new version, and
-// the watcher, which judges that version, leave each other on the disk. The whole
-// format is in this package.
+// Package handoff defines the files through which the agent, which switches a host to a
+// new version, and the watcher, which decides on that version, communicate.
 //
-// Each file has one writer. The agent writes the marker before it moves the
-// pointer, and never again; the watcher removes it when it is done. The watcher
-// writes the outcome; the agent reads it, reports it to the server, and removes
-// it when the next upgrade begins. So neither ever overwrites what the other
-// wrote, and no lock is needed.
+// Each file has one writer, so no lock is needed. The agent writes the marker once, before
+// it moves the pointer, and the watcher removes it at the end. The watcher writes the
+// outcome; the agent reads it, reports it to the server, and removes it when the next
+// upgrade begins.
 package handoff
 
 import (
@@ -20,10 +18,10 @@ import (
 )
 
 // MarkerVersion is the version of the marker's format. A watcher refuses a newer one
-// (see [ReadMarker]), and says which it understands with --marker-version.
+// (see [ReadMarker]), and prints the one it understands with --marker-version.
 //
 //   - 1: from, to, rules, restart
-//   - 2: rules.checks; a watcher that knows only 1 would pass them over
+//   - 2: rules.checks; a watcher that knows only 1 would ignore them
 const MarkerVersion = 2
 
 // recordVersion is the version of the other formats here.
@@ -37,10 +35,10 @@ type Install struct {
 	Home string `json:"home"`
 }
 
-// Marker says that a host is being moved from one version to another.
+// Marker describes an upgrade that is being watched.
 type Marker struct {
-	// ActionID is the server's id of the UPGRADE action; empty for an upgrade
-	// asked for on the host itself.
+	// ActionID is the server's id of the UPGRADE action, empty for an upgrade that
+	// was requested on the host.
 	ActionID  string    `json:"action_id,omitempty"`
 	From      Install   `json:"from"`
 	To        Install   `json:"to"`
@@ -49,39 +47,38 @@ type Marker struct {
 	Restart   Restart   `json:"restart"`
 }
 
-// Rules are the watcher's settings, fixed when the upgrade begins so that the
-// version under judgement cannot change them.
+// Rules are the watcher's settings. They are fixed when the upgrade begins, so that the new
+// version cannot change them.
 type Rules struct {
 	// Interval is the time between two health samples.
 	Interval Duration `json:"interval"`
-	// Grace is how long the new version is watched before it is good.
+	// Grace is how long the new version is watched before it is committed.
 	Grace Duration `json:"grace"`
-	// FailedFor is how long a FAILED state, or silence of the control socket,
-	// may last.
+	// FailedFor is how long the agent may report FAILED, or not answer on its
+	// control socket.
 	FailedFor Duration `json:"failed_for"`
-	// MaxCrashes is how many times the agent's process may go away during the
-	// watch; one more rolls back.
+	// MaxCrashes is how many times the agent's process may end during the watch;
+	// one more rolls back.
 	MaxCrashes int `json:"max_crashes"`
-	// Checks are the package's own, as its manifest has them.
+	// Checks are those of the package's manifest.
 	Checks []manifest.Check `json:"checks,omitempty"`
 }
 
-// Defaults, each with its argument.
+// Defaults of the rules.
 const (
-	// DefaultInterval: three samples fit in the time a service manager waits
-	// before it restarts a crashed program.
+	// DefaultInterval takes three samples in DefaultFailedFor.
 	DefaultInterval = 10 * time.Second
-	// DefaultGrace: long enough for a slow start, a policy and some polls,
-	// short enough that an operator still watches the rollout.
+	// DefaultGrace is long enough for a slow start, a policy and some polls, and short
+	// enough that an operator still follows the rollout.
 	DefaultGrace = 10 * time.Minute
-	// DefaultFailedFor: three samples at the default interval, so that one
-	// unlucky sample never rolls back.
+	// DefaultFailedFor is three samples at the default interval, so that a single bad
+	// sample never rolls back.
 	DefaultFailedFor = 30 * time.Second
-	// DefaultMaxCrashes: one crash may be an operator's kill, two bad luck.
+	// DefaultMaxCrashes allows for an operator's kill and one crash by chance.
 	DefaultMaxCrashes = 2
 )
 
-// DefaultRules are the rules of an agent whose configuration says nothing.
+// DefaultRules returns the rules of an agent with an empty configuration.
 func DefaultRules() Rules {
 	return Rules{
 		Interval:   Duration(DefaultInterval),
@@ -91,11 +88,11 @@ func DefaultRules() Rules {
 	}
 }
 
-// Restart says how the agent is started again after the pointer has moved back.
+// Restart describes how the agent is started after the pointer has moved back.
 type Restart struct {
-	// Service is the name the agent is installed under with the host's service
-	// manager. Empty: nobody supervises the agent, the watcher starts
-	// <top>/muster-agent itself, detached.
+	// Service is the name of the agent's service. If it is empty no service manager
+	// supervises the agent, and the watcher starts <top>/muster-agent itself,
+	// detached.
 	Service string `json:"service,omitempty"`
 }
 
@@ -103,12 +100,12 @@ type Restart struct {
 type Result string
 
 const (
-	Committed      Result = "committed"       // the new version is good and stays
+	Committed      Result = "committed"       // the new version stays
 	RolledBack     Result = "rolled_back"     // the previous version runs again
-	RollbackFailed Result = "rollback_failed" // neither could be brought to run
+	RollbackFailed Result = "rollback_failed" // neither version runs
 )
 
-// Outcome is what the watcher leaves behind.
+// Outcome is the result of a watch, for the agent.
 type Outcome struct {
 	ActionID string    `json:"action_id,omitempty"`
 	From     Install   `json:"from"`
@@ -118,10 +115,10 @@ type Outcome struct {
 	At       time.Time `json:"at"`
 }
 
-// Reason is why a version was not kept.
+// Reason is why a version was rolled back.
 type Reason struct {
 	Code ReasonCode `json:"code"`
-	// Text is a full sentence for people, with the figures that decided.
+	// Text is a full sentence for people, with the figures of the decision.
 	Text string `json:"text"`
 }
 
@@ -129,15 +126,15 @@ type Reason struct {
 type ReasonCode string
 
 const (
-	ReasonCrashLoop       ReasonCode = "crash_loop"       // the process went away too often
-	ReasonAgentFailed     ReasonCode = "agent_failed"     // it says FAILED, for too long
-	ReasonComponentFailed ReasonCode = "component_failed" // a component says FAILED, for too long
+	ReasonCrashLoop       ReasonCode = "crash_loop"       // the process ended too often
+	ReasonAgentFailed     ReasonCode = "agent_failed"     // it reported FAILED, for too long
+	ReasonComponentFailed ReasonCode = "component_failed" // a component reported FAILED, for too long
 	ReasonControlLost     ReasonCode = "control_lost"     // runs, but does not answer its control socket
 	ReasonWrongVersion    ReasonCode = "wrong_version"    // another version than the new one answers
 	ReasonNotStarted      ReasonCode = "not_started"      // it never ran at all
-	ReasonManual          ReasonCode = "manual"           // an operator asked
+	ReasonManual          ReasonCode = "manual"           // an operator requested it
 	ReasonCheckFailed     ReasonCode = "check_failed"     // a check of the package failed, for too long
-	ReasonCheckinLost     ReasonCode = "checkin_lost"     // it reaches its server no more, though the watcher does
+	ReasonCheckinLost     ReasonCode = "checkin_lost"     // it no longer reaches its server, but the watcher does
 )
 
 // WriteMarker stores the marker of the host under top.
@@ -148,9 +145,9 @@ func WriteMarker(d disk.Disk, top string, m Marker) error {
 	return disk.WriteRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", MarkerVersion, m)
 }
 
-// ReadMarker returns the marker, or nil when no upgrade is pending. A marker that
-// cannot be trusted counts as none, with err telling why: callers log it and go
-// on, they neither refuse to start nor roll back.
+// ReadMarker returns the marker, or nil if no upgrade is being watched. For an invalid marker
+// it returns nil and an error: callers log the error and continue, and neither refuse to
+// start nor roll back.
 func ReadMarker(d disk.Disk, top string) (*Marker, error) {
 	m, err := disk.FindRecord[Marker](d, "upgrade marker", layout.Path(top, layout.MarkerFile), "marker", MarkerVersion)
 	if err == nil && m != nil {
@@ -162,44 +159,44 @@ func ReadMarker(d disk.Disk, top string) (*Marker, error) {
 	return m, nil
 }
 
-// RemoveMarker ends the watch.
+// RemoveMarker removes the marker, which ends the watch.
 func RemoveMarker(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "upgrade marker", layout.Path(top, layout.MarkerFile))
 }
 
-// WriteOutcome stores how the watch ended. It is written before the marker is
-// removed: a crash between the two repeats the end, it does not lose it.
+// WriteOutcome stores the outcome. It must be written before the marker is removed, so that
+// a crash between the two does not lose it.
 func WriteOutcome(d disk.Disk, top string, o Outcome) error {
 	return disk.WriteRecord(d, "upgrade outcome", layout.Path(top, layout.OutcomeFile), "outcome", recordVersion, o)
 }
 
-// ReadOutcome returns the outcome of the last watched upgrade, or nil when there
-// is none. A damaged one counts as none, with err telling why.
+// ReadOutcome returns the outcome of the last watch, or nil if there is none. For a damaged
+// one it returns nil and an error.
 func ReadOutcome(d disk.Disk, top string) (*Outcome, error) {
 	return disk.FindRecord[Outcome](d, "upgrade outcome", layout.Path(top, layout.OutcomeFile), "outcome", recordVersion)
 }
 
-// RemoveOutcome forgets the last outcome.
+// RemoveOutcome removes the last outcome.
 func RemoveOutcome(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "upgrade outcome", layout.Path(top, layout.OutcomeFile))
 }
 
-// Previous is the version that was replaced last and is kept on the host for a
-// rollback by hand. The watcher writes it when it commits; the agent removes it
-// together with the home when its time is over.
+// Previous is the version that was replaced last and stays on the host for a manual
+// rollback. The watcher writes it when it commits; the agent removes it together with the
+// home when its window is over.
 type Previous struct {
 	Install
 	ReplacedBy Install   `json:"replaced_by"`
 	ReplacedAt time.Time `json:"replaced_at"`
 }
 
-// WritePrevious stores which version is kept.
+// WritePrevious stores the record of the previous version.
 func WritePrevious(d disk.Disk, top string, p Previous) error {
 	return disk.WriteRecord(d, "previous version", layout.Path(top, layout.PreviousFile), "previous", recordVersion, p)
 }
 
-// ReadPrevious returns the version that is kept, or nil when there is none. A
-// damaged record counts as none, with err telling why.
+// ReadPrevious returns the record of the previous version, or nil if there is none. For a
+// damaged one it returns nil and an error.
 func ReadPrevious(d disk.Disk, top string) (*Previous, error) {
 	p, err := disk.FindRecord[Previous](d, "previous version", layout.Path(top, layout.PreviousFile), "previous", recordVersion)
 	if err == nil && p != nil {
@@ -211,40 +208,39 @@ func ReadPrevious(d disk.Disk, top string) (*Previous, error) {
 	return p, nil
 }
 
-// RemovePrevious forgets the version that was kept.
+// RemovePrevious removes the record of the previous version.
 func RemovePrevious(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "previous version", layout.Path(top, layout.PreviousFile))
 }
 
-// Request asks the watcher to end a watch by going back, whatever the new
-// version's health. The agent or its command line writes it; the watcher removes
-// it together with the marker.
+// Request asks the watcher to roll back, whatever the new version's health. The agent or
+// its command line writes it; the watcher removes it together with the marker.
 type Request struct {
-	// ToHome is the home of the version under judgement: a request that is left
-	// over from another watch asks for nothing.
+	// ToHome is the home of the version being watched, so that a request left over
+	// from another watch has no effect.
 	ToHome string `json:"to_home"`
-	// Why is a full sentence: who asked, and what for.
+	// Why is a full sentence: who requested the rollback and why.
 	Why string    `json:"why"`
 	At  time.Time `json:"at"`
 }
 
-// WriteRequest asks for a rollback.
+// WriteRequest stores a request for a rollback.
 func WriteRequest(d disk.Disk, top string, r Request) error {
 	return disk.WriteRecord(d, "rollback request", layout.Path(top, layout.RequestFile), "rollback-request", recordVersion, r)
 }
 
-// ReadRequest returns the request, or nil when nobody asks. A damaged one counts
-// as none, with err telling why.
+// ReadRequest returns the request, or nil if there is none. For a damaged one it returns
+// nil and an error.
 func ReadRequest(d disk.Disk, top string) (*Request, error) {
 	return disk.FindRecord[Request](d, "rollback request", layout.Path(top, layout.RequestFile), "rollback-request", recordVersion)
 }
 
-// RemoveRequest takes the request back.
+// RemoveRequest removes the request.
 func RemoveRequest(d disk.Disk, top string) error {
 	return disk.RemoveRecord(d, "rollback request", layout.Path(top, layout.RequestFile))
 }
 
-// checkHome: the watcher removes the home of the version that lost.
+// checkHome checks the name of a home, since the watcher removes homes by their names.
 func checkHome(name, home string) error {
 	if !layout.IsHome(home) {
 		return fmt.Errorf("%s: is %q, want data/<folder>", name, home)
@@ -275,7 +271,7 @@ func (m Marker) validate() error {
 	return nil
 }
 
-// Duration is a time.Duration that reads and writes as text such as "10m".
+// Duration is a time.Duration that is encoded as text such as "10m".
 type Duration time.Duration
 
 func (d Duration) String() string               { return time.Duration(d).String() }

@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// maxCheckOutput is how much of the end of a check's output, or of the
-	// beginning of an answer, is kept to be quoted: an error's last lines.
+	// maxCheckOutput is how many bytes of the end of a check's output, or of the
+	// beginning of an answer, are quoted in its error.
 	maxCheckOutput = 300
 
-	// checkWaitDelay bounds the wait for the output of a program that was
-	// killed, or has ended and left others behind that hold it.
+	// checkWaitDelay bounds the wait for the output of a program that was killed, or
+	// whose children hold the output open.
 	checkWaitDelay = 500 * time.Millisecond
 
-	// maxRedirects within the host: a slash that was missing, a login page.
+	// maxRedirects allows for a missing slash and a login page.
 	maxRedirects = 3
 )
 
-// Check tries a check of the package. It lasts at most until ctx ends and what
-// the program then needs to be killed, half a second.
+// Check runs a check of the package. When ctx ends it kills the program and returns within
+// checkWaitDelay.
 func (h *Host) Check(ctx context.Context, home string, c manifest.Check) error {
 	switch {
 	case len(c.Exec) > 0:
@@ -57,8 +57,8 @@ func (h *Host) execCheck(ctx context.Context, home string, argv []string) error 
 	cmd.Cancel = func() error { return killGroup(cmd.Process) }
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		// It has passed, and left others behind that hold its output.
-		_ = killGroup(cmd.Process) // those that left the group are no longer its own
+		// The program succeeded, and children hold its output open.
+		_ = killGroup(cmd.Process) // children that left the group stay
 		return nil
 	}
 	if err == nil {
@@ -74,8 +74,8 @@ func (h *Host) execCheck(ctx context.Context, home string, argv []string) error 
 	return fmt.Errorf("%s: %w%s", argv[0], err, said)
 }
 
-// tail keeps the end of what is written. exec writes both streams from one
-// goroutine, as they are the same writer.
+// tail keeps the end of what is written to it. It needs no lock: exec writes both streams
+// from one goroutine, because they are the same writer.
 type tail struct{ kept []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -88,9 +88,8 @@ func (t *tail) bytes() []byte { return bytes.ToValidUTF8(t.kept, nil) }
 
 var errOffHost = errors.New("redirects to another host")
 
-// httpCheck asks without a proxy: the URL is on this host. Who answers to https
-// is not verified, since a certificate for 127.0.0.1 is nobody's: the question is
-// whether it is well, and nothing secret is sent.
+// httpCheck requests a URL on this host, without a proxy. It does not verify certificates,
+// since services rarely have one for 127.0.0.1 and the request holds no secret.
 func httpCheck(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -119,7 +118,7 @@ func httpCheck(ctx context.Context, url string) error {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil
 	}
-	// The body only explains; one that does not come is left out.
+	// The body is only for the message, so its errors are ignored.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxCheckOutput))
 	if body = bytes.TrimSpace(bytes.ToValidUTF8(body, nil)); len(body) > 0 {
 		return fmt.Errorf("GET %s answered %s, saying %q", url, resp.Status, body)

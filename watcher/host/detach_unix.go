@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// detached: a session of its own, so that no terminal and no group takes the
-// agent along when the watcher ends.
+// detached puts the agent into a new session, so that it outlives the watcher's terminal and
+// process group.
 func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 
-// ownGroup lets a check be killed with all it has started.
+// ownGroup puts a check into a new process group, to be killed with its children.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 func killGroup(leader *os.Process) error {

@@ -13,8 +13,8 @@ func detached() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// terminate: a detached process has no console to send a request to, so it is
-// killed at once.
+// terminate is not supported: a detached process has no console to receive a signal, and is
+// killed.
 func terminate(*os.Process) error { return errors.ErrUnsupported }
 
 // ownGroup keeps a console's Ctrl-C from reaching a check.
@@ -22,8 +22,7 @@ func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// killGroup ends the check alone: here a group only shares signals, what a check
-// has started itself is its own to end.
+// killGroup kills only the check itself, since a group on Windows only shares signals.
 func killGroup(leader *os.Process) error {
 	err := leader.Kill()
 	if errors.Is(err, os.ErrProcessDone) {

@@ -1,6 +1,5 @@
-// Package host is the machine the watcher runs on: the agent's process, the
-// service manager or the lack of one, and the agent's control socket. The
-// watcher's loop reaches all three through it.
+// Package host implements watch.Host: access to the agent's process, the service manager if
+// there is one, and the agent's control socket.
 package host
 
 import (
@@ -21,22 +20,22 @@ import (
 )
 
 const (
-	// DefaultStopTimeout: an agent that stops closes its polls and tells its
-	// components, which take seconds.
+	// DefaultStopTimeout: a stopping agent closes its polls and stops its components,
+	// which takes seconds.
 	DefaultStopTimeout = 10 * time.Second
 
-	// killTimeout bounds the wait for a killed process to be gone: only the
-	// kernel can still hold it.
+	// killTimeout bounds the wait for a killed process to end, which only the kernel
+	// can delay.
 	killTimeout = 3 * time.Second
 
 	stopPoll = 50 * time.Millisecond
 
-	// serviceTimeout bounds one order to the service manager; systemd gives a
-	// unit 90 s to stop before it kills it.
+	// serviceTimeout bounds one call of the service manager. systemd gives a unit 90 s
+	// to stop before it kills it.
 	serviceTimeout = 2 * time.Minute
 
-	// maxAgentLog bounds the log an agent started here writes to; it is moved
-	// aside at the next start when larger.
+	// maxAgentLog bounds the log of an agent that is started here, in bytes. A larger
+	// log is rotated at the next start.
 	maxAgentLog = 8 << 20
 )
 
@@ -47,18 +46,18 @@ type Manager interface {
 	Restart() error
 }
 
-// Host is one machine's agent. The zero value of every field but Top is useful.
+// Host is the agent of one machine. Only Top is required.
 type Host struct {
 	Top string // absolute
-	// Service is the name the agent is installed under; empty when nobody
-	// supervises it and it is started here.
+	// Service is the name of the agent's service. If it is empty no service manager
+	// supervises the agent, and it is started here.
 	Service string
-	// Manager is asked for the service; nil means the machine's own.
+	// Manager is the service manager; nil means the machine's own.
 	Manager Manager
-	// Dial reaches the control socket; nil means probe.DialSocket(Top).
+	// Dial connects to the control socket; nil means probe.DialSocket(Top).
 	Dial probe.Dialer
-	// StopTimeout is how long an agent may take to stop by itself before it is
-	// killed; 0 means DefaultStopTimeout.
+	// StopTimeout is how long an agent may take to stop before it is killed; 0 means
+	// DefaultStopTimeout.
 	StopTimeout time.Duration
 
 	mu       sync.Mutex
@@ -67,8 +66,7 @@ type Host struct {
 	restarts restartCount
 }
 
-// child is an agent started here. This process is its parent and so the only one
-// that learns how it ended.
+// child is an agent that was started here, whose exit only this process learns of.
 type child struct {
 	process *os.Process
 	done    chan struct{}
@@ -88,8 +86,8 @@ func (c *child) running() bool {
 
 var _ watch.Host = (*Host)(nil)
 
-// Agent looks at the agent's process. An agent started here counts from its
-// start on, before it has taken its lock.
+// Agent returns the state of the agent's process. An agent that was started here is alive
+// from its start on, even before it holds its lock.
 func (h *Host) Agent() watch.Process {
 	p := findAgent(h.Top)
 	h.mu.Lock()
@@ -104,7 +102,7 @@ func (h *Host) Agent() watch.Process {
 	return p
 }
 
-// Health asks the agent.
+// Health requests the agent's health.
 func (h *Host) Health(ctx context.Context) (probe.Health, error) {
 	dial := h.Dial
 	if dial == nil {
@@ -113,15 +111,15 @@ func (h *Host) Health(ctx context.Context) (probe.Health, error) {
 	return probe.Client{Dial: dial}.Health(ctx)
 }
 
-// Start starts the agent the pointer leads to as a process of its own session,
-// which outlives the watcher. Its output goes to data/agent.log.
+// Start starts the agent that the pointer leads to in a new session, so that it outlives the
+// watcher. Its output goes to data/agent.log.
 func (h *Host) Start() error {
 	out, err := openAgentLog(layout.Path(h.Top, layout.AgentLogFile))
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	// Resolved first: the process is to be known by the version it runs.
+	// Resolve the link, so that the process's program shows its version.
 	program, err := filepath.EvalSymlinks(layout.Path(h.Top, layout.AgentLink))
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)
@@ -141,10 +139,10 @@ func (h *Host) Start() error {
 	return nil
 }
 
-// reap counts the end of an agent started here. One that ended because another
-// agent already runs did not crash.
+// reap counts the exit of an agent that was started here, unless it exited because another
+// agent runs.
 func (h *Host) reap(cmd *exec.Cmd, c *child) {
-	_ = cmd.Wait() // how it ended makes no difference: it should not have
+	_ = cmd.Wait() // every exit counts, whatever its status
 	other := findAgent(h.Top)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,9 +152,9 @@ func (h *Host) reap(cmd *exec.Cmd, c *child) {
 	close(c.done)
 }
 
-// Restart ends the running agent and has the pointer's one started. To a service
-// manager this is one order, which it carries out to the end also when it stops
-// the watcher along with the agent.
+// Restart stops the running agent and starts the one that the pointer leads to. It is a
+// single call of the service manager, which completes it even if it stops the watcher
+// together with the agent.
 func (h *Host) Restart() error {
 	if h.Service == "" {
 		if err := h.stop(); err != nil {
@@ -172,8 +170,8 @@ func (h *Host) Restart() error {
 	if err == nil {
 		return nil
 	}
-	// Some managers restart only what runs, and one that cannot stop the agent
-	// can still start it once it is gone.
+	// Some managers restart only a running service, and one that cannot stop the agent
+	// may still start it once it is gone.
 	if serr := h.stop(); serr != nil {
 		return errors.Join(err, serr)
 	}
@@ -194,14 +192,14 @@ func (h *Host) manager() (Manager, error) {
 	return m, nil
 }
 
-// notAService satisfies the library, which starts and stops by name here.
+// notAService satisfies the library, which only controls a service by name here.
 type notAService struct{}
 
 func (notAService) Start(service.Service) error { return nil }
 func (notAService) Stop(service.Service) error  { return nil }
 
-// bounded: the library waits for the manager's program without a bound. One that
-// hangs is left behind, it ends with the watcher.
+// bounded calls do with serviceTimeout, since the library waits for the manager's program
+// without a bound. A call that hangs ends with the watcher.
 func bounded(order, name string, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -218,8 +216,8 @@ func bounded(order, name string, do func() error) error {
 	}
 }
 
-// stop ends the agent's process, and one started here that never got as far as
-// taking its lock: first as it likes, then by force.
+// stop stops the agent's process, and one that was started here and does not hold its lock.
+// It terminates the process first, and kills it after the timeout.
 func (h *Host) stop() error {
 	h.mu.Lock()
 	c := h.child
@@ -230,7 +228,7 @@ func (h *Host) stop() error {
 	if !c.running() {
 		return nil
 	}
-	_ = terminate(c.process) // it may have ended just now
+	_ = terminate(c.process) // fails if it has just ended
 	if waitFor(h.stopTimeout(), func() bool { return !c.running() }) {
 		return nil
 	}
@@ -249,8 +247,8 @@ func (h *Host) stopProcess() error {
 	if p.PID == 0 {
 		return fmt.Errorf("stop the agent: %s is held but names no process: stop the agent by hand", layout.AgentLockFile)
 	}
-	// The handle is taken before the second look, which proves that the process
-	// it stands for is the agent: a number alone may by now be another process.
+	// The handle is opened before the process is checked again, so that it is certainly
+	// the agent's: the process id may have been reused before.
 	process, err := os.FindProcess(p.PID)
 	if err != nil {
 		return nil // no such process: it has ended

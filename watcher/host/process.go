@@ -13,12 +13,11 @@ import (
 	"github.com/muster-fleet/muster/watcher/watch"
 )
 
-// findAgent finds the agent's process by the number in its lock file. Where the
-// system tells which program a process runs, that decides; elsewhere the lock
-// does, which the agent holds as long as it runs. The program is asked first
-// since it is the same question at every moment, while the lock is free for an
-// instant when an agent replaces itself in place, and trying it could take it
-// from an agent that starts just then.
+// findAgent finds the agent's process by the process id in its lock file. If the system
+// shows which program a process runs, that determines the result. Otherwise it is the lock,
+// which the agent holds as long as it runs. The lock comes second because it is free for an
+// instant while an agent re-executes itself, and because trying it could keep an agent that
+// is just starting from acquiring it.
 func findAgent(top string) watch.Process {
 	lock := layout.Path(top, layout.AgentLockFile)
 	pid := readPID(lock)
@@ -36,7 +35,7 @@ func findAgent(top string) watch.Process {
 	return watch.Process{Alive: true, PID: pid}
 }
 
-// finding is what the system says of a process number.
+// finding is the system's information about a process id.
 type finding int
 
 const (
@@ -45,8 +44,8 @@ const (
 	ended              // there is no such process, or it only waits to be reaped
 )
 
-// readPID returns 0 when the lock file names no process: it may not be readable
-// while it is held (Windows), or be about to be written.
+// readPID returns 0 if the lock file holds no process id: it may be unreadable while it is
+// locked (Windows), or not be written yet.
 func readPID(lock string) int {
 	b, err := os.ReadFile(lock)
 	if err != nil {
@@ -59,8 +58,8 @@ func readPID(lock string) int {
 	return pid
 }
 
-// held tries the lock, shared, for as short a time as there is. A lock that
-// cannot be tried counts as free: then the agent's answer still proves it.
+// held reports whether the lock is held, by acquiring it shared for an instant. It returns
+// false if that fails; the agent's answer then still proves that it runs.
 func held(lock string) bool {
 	if _, err := os.Stat(lock); err != nil {
 		return false
@@ -73,7 +72,7 @@ func held(lock string) bool {
 	return !got && err == nil
 }
 
-// homeIn returns the versioned home under top that program lies in.
+// homeIn returns the versioned home under top that holds program.
 func homeIn(top, program string) (string, bool) {
 	if real, err := filepath.EvalSymlinks(top); err == nil {
 		top = real

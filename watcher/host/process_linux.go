@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// homeOf reads which program a process runs. A process that has ended and was
-// not reaped yet still has a number, but no program.
+// homeOf returns the home of the program that a process runs. A process that has ended and
+// was not reaped yet has a process id but no program.
 func homeOf(top string, pid int) (string, finding) {
 	program, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
 	if errors.Is(err, fs.ErrNotExist) {

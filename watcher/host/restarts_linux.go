@@ -11,13 +11,13 @@ import (
 	"github.com/muster-fleet/muster/watcher/watch"
 )
 
-// systemctlTimeout bounds one question to systemd, which answers in
-// milliseconds; a second keeps the watch's own pace.
+// systemctlTimeout bounds one query to systemd, which answers in milliseconds. It is the
+// interval of the samples.
 const systemctlTimeout = time.Second
 
-// restartCount follows systemd's own count of the service's restarts, which sees
-// the crashes of a program that ends before it takes its lock. Elsewhere, or
-// when systemd does not answer, it stays 0 and the samples alone count.
+// restartCount follows systemd's count of the service's restarts, which includes crashes of
+// a program that ends before it holds its lock. Without systemd, or if it does not answer,
+// it stays 0 and only the samples count.
 type restartCount struct {
 	known  bool
 	last   int
@@ -25,8 +25,8 @@ type restartCount struct {
 	daemon func(name string) (int, bool) // nil: systemctl
 }
 
-// count is asked at every look, and asks systemd only at the first and while no
-// process is seen: at no other time can the count have grown unseen.
+// count is called at every sample. It queries systemd at the first, and while no process is
+// found, since otherwise the count cannot have grown.
 func (r *restartCount) count(name string, p watch.Process) int {
 	if r.known && p.Alive {
 		return r.sum
@@ -39,7 +39,7 @@ func (r *restartCount) count(name string, p watch.Process) int {
 	if !ok {
 		return r.sum
 	}
-	// The count starts anew when the service is started by hand.
+	// systemd resets the count when the service is started manually.
 	if r.known && now > r.last {
 		r.sum += now - r.last
 	}

@@ -4,7 +4,7 @@ package host
 
 import "github.com/muster-fleet/muster/watcher/watch"
 
-// restartCount: only systemd keeps one, so the samples alone count.
+// restartCount is 0 without systemd, so that only the samples count.
 type restartCount struct{}
 
 func (*restartCount) count(string, watch.Process) int { return 0 }

@@ -1,6 +1,5 @@
-// Package probe is how an agent's health is asked for on its own host: the
-// health document, and the client for the control socket the agent serves it
-// on. The watcher and the agent's command line ask; the agent answers.
+// Package probe defines the agent's health document and the client of its control socket,
+// which the watcher and the agent's command line use.
 package probe
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// State is how well an agent, or a component of it, is.
+// State is the state of an agent or of a component.
 type State string
 
 const (
@@ -32,7 +31,7 @@ const (
 	Stopping State = "stopping"
 )
 
-// Health is the document GET /v1/health answers.
+// Health is the answer of GET /v1/health.
 type Health struct {
 	AgentID string `json:"agent_id"`
 	manifest.Identity
@@ -45,15 +44,15 @@ type Health struct {
 	Components []Component `json:"components,omitempty"`
 	Fleet      Fleet       `json:"fleet"`
 	Upgrade    *Upgrade    `json:"upgrade,omitempty"`
-	// Rollbacks are the kept versions this host could go back to.
+	// Rollbacks are the versions that this host can be rolled back to.
 	Rollbacks []Rollback `json:"rollbacks,omitempty"`
 }
 
-// Rollback is a kept version and whether the host is ready to go back to it.
+// Rollback is a version that the host can be rolled back to.
 type Rollback struct {
 	Version    string    `json:"version"` // full version
 	ValidUntil time.Time `json:"valid_until"`
-	// Problem is why it could not be started; empty when it is ready.
+	// Problem is why the version cannot be started; empty if it can.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -69,13 +68,13 @@ type Component struct {
 type Fleet struct {
 	URL   string `json:"url,omitempty"`
 	State State  `json:"state"`
-	// LastCheckin is when the server last answered a check-in, also one that
-	// is parked; nil before the first.
+	// LastCheckin is when the server last answered a check-in, or when a poll was sent
+	// that is still open; nil before the first.
 	LastCheckin *time.Time `json:"last_checkin,omitempty"`
 	Error       string     `json:"error,omitempty"`
-	// FailedTries is how many check-ins in a row have failed since then, and
-	// LastStatus the HTTP status the last of them was refused with: 0 where no
-	// answer came. The watcher tells by them whose the trouble is.
+	// FailedTries is how many check-ins have failed since then, and LastStatus the HTTP
+	// status of the last of them, 0 if there was no answer. By them
+	// the watcher decides whether the agent or the server is at fault.
 	FailedTries int `json:"failed_tries,omitempty"`
 	LastStatus  int `json:"last_status,omitempty"`
 }
@@ -91,28 +90,28 @@ type Upgrade struct {
 	Message        string  `json:"message,omitempty"`
 }
 
-// UpgradeRequest is the body of POST /v1/upgrade: an upgrade asked for on the
-// host itself. It is answered 202 when accepted, 409 while another one runs.
+// UpgradeRequest is the body of POST /v1/upgrade, which requests an upgrade on the host. The
+// answer is 202 if it is accepted and 409 while another upgrade runs.
 type UpgradeRequest struct {
 	Version   string `json:"version"`
 	SourceURI string `json:"source_uri,omitempty"`
-	// Force installs a version although it was rolled back on this host.
+	// Force installs a version even if it was rolled back on this host.
 	Force bool `json:"force,omitempty"`
-	// Rollback goes back to a kept version instead: nothing is downloaded.
-	// Version may then be empty, for the one there is.
+	// Rollback switches to the previous version on the host, without a download.
+	// Version may then be empty.
 	Rollback bool `json:"rollback,omitempty"`
 }
 
 // socketName is the control socket's name in the top folder.
 const socketName = "muster-agent.sock"
 
-// maxSocketPath is what the systems allow in sockaddr_un, the smallest (macOS:
-// 104 bytes with the final zero) for all.
+// maxSocketPath is the longest path in sockaddr_un on all systems (macOS: 104 bytes with the
+// final zero).
 const maxSocketPath = 103
 
-// SocketPath is the control socket of the agent installed under top (an absolute
-// path). Where that path is too long for a socket it lies in the system's
-// temporary folder, under a name made from top.
+// SocketPath returns the path of the control socket of the agent under top, which must be
+// absolute. If the path is too long for a socket it is in the system's temporary folder,
+// under a name derived from top.
 func SocketPath(top string) string {
 	p := filepath.Join(top, socketName)
 	if len(p) <= maxSocketPath {
@@ -134,30 +133,29 @@ func DialSocket(top string) Dialer {
 	}
 }
 
-// Timeout bounds one question. The agent answers from memory, so a second means
-// that it is not answering at all.
+// Timeout bounds one request. The agent answers from memory, far faster than this.
 const Timeout = time.Second
 
-// maxBody bounds what is read of an answer: a health document with a thousand
-// components has some 200 KB.
+// maxBody bounds an answer in bytes: a health document with a thousand components has some
+// 200 KB.
 const maxBody = 1 << 20
 
-// Client asks one agent.
+// Client is a client of an agent's control socket.
 type Client struct {
 	// Dial is required.
 	Dial Dialer
 }
 
-// ErrNotRunning says that nobody listens on the control socket.
+// ErrNotRunning is returned if no agent listens on the control socket.
 var ErrNotRunning = errors.New("the agent is not running")
 
-// Health asks for the health document.
+// Health requests the health document.
 func (c Client) Health(ctx context.Context) (Health, error) {
 	var h Health
 	return h, c.do(ctx, http.MethodGet, "/v1/health", nil, &h)
 }
 
-// Upgrade asks the agent to upgrade itself.
+// Upgrade requests an upgrade.
 func (c Client) Upgrade(ctx context.Context, r UpgradeRequest) error {
 	return c.do(ctx, http.MethodPost, "/v1/upgrade", r, nil)
 }

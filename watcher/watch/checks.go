@@ -10,19 +10,18 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// untriedLimit is how much longer than its limit a watch waits for a check that
-// was not tried yet, since the agent was away until just now: two tries of the
-// slowest kind, one that waits for its turn and its own.
+// untriedLimit is how much longer than its limit a watch waits for a check that was not
+// tried yet because the agent has just come back: the longest try, and the one it waits for.
 const untriedLimit = 2 * manifest.MaxCheckTimeout
 
-// Try is one try of a check of the package that has ended.
+// Try is a finished try of a check of the package.
 type Try struct {
 	Check int    // its index in the rules
 	Life  int    // History.Life when it began
 	Err   string // why it failed; empty when it passed
 }
 
-// checkState is what is known of one check in the present life of the agent.
+// checkState is the state of a check in the current life of the agent.
 type checkState struct {
 	passed   bool // at least once
 	failures int  // in a row, up to the last try
@@ -32,8 +31,8 @@ type checkState struct {
 func (c checkState) tried() bool { return c.passed || c.failures > 0 }
 func (c checkState) well() bool  { return c.passed && c.failures == 0 }
 
-// countTries makes a new list: histories share nothing. A try that began before
-// the agent was replaced says nothing of the one that is there.
+// countTries counts the tries of a sample. It ignores tries of an earlier life. It copies the
+// list, since histories share no memory.
 func (h *History) countTries(m handoff.Marker, s Sample) {
 	if h.cond.kind != running || len(s.Tries) == 0 {
 		return
@@ -63,10 +62,9 @@ func (h History) check(i int) checkState {
 	return h.checks[i]
 }
 
-// failedCheck returns why a check of the package has failed for good, or nil.
-// Its threshold alone decides, it is the operator's rule. Only what has not
-// passed yet is given the time of a fault first: what a version runs starts after
-// its control socket.
+// failedCheck returns the reason if a check of the package has failed as often as its
+// threshold, or nil. A check that has not passed yet gets FailedFor first, because what it
+// checks starts after the control socket.
 func failedCheck(m handoff.Marker, h History) *handoff.Reason {
 	for i, c := range m.Rules.Checks {
 		s := h.check(i)
@@ -81,8 +79,8 @@ func failedCheck(m handoff.Marker, h History) *handoff.Reason {
 	return nil
 }
 
-// maxBecause bounds what a check's own words add to a reason. They quote a
-// program's output, so it is more than for an agent's message.
+// maxBecause bounds a check's error in a reason in bytes. It quotes a program's output, so
+// it is more than for an agent's message.
 const maxBecause = 600
 
 func because(err string) string {
@@ -100,7 +98,7 @@ func checkReason(format string, args ...any) *handoff.Reason {
 	return &handoff.Reason{Code: handoff.ReasonCheckFailed, Text: fmt.Sprintf(format, args...)}
 }
 
-// openCheck returns a check that does not pass, an untried one if there is one.
+// openCheck returns a check that has not passed, preferably one that was not tried.
 func openCheck(m handoff.Marker, h History) (c manifest.Check, s checkState, found bool) {
 	for i := range m.Rules.Checks {
 		now := h.check(i)
@@ -114,7 +112,7 @@ func openCheck(m handoff.Marker, h History) (c manifest.Check, s checkState, fou
 	return c, s, found
 }
 
-// failingChecks names those whose last try failed.
+// failingChecks lists the checks whose last try failed.
 func failingChecks(m handoff.Marker, h History) string {
 	var names []string
 	for i, c := range m.Rules.Checks {

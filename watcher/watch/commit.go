@@ -13,13 +13,11 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// commit keeps the new version. The order: decision, so that a crash repeats the
-// commit and not the watch; the record of the version that is kept, which has to
-// be there when the outcome says so; outcome, which the agent reports; clean-up;
-// marker.
-// The clean-up comes before the marker goes since the agent begins no other
-// upgrade while it stands: so no home, staging folder or download removed here
-// can be one that is being made.
+// commit commits the new version. It writes the decision, so that a watcher started after a
+// crash continues the commit; the record of the previous version, which must exist when the
+// outcome does; and the outcome, which the agent reports. Then it cleans up and removes the
+// marker. While the marker exists the agent begins no other upgrade, so the clean-up removes
+// no home, staging folder or download that is in use.
 func (w *Watch) commit(m handoff.Marker) (handoff.Outcome, error) {
 	o := handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: handoff.Committed, At: time.Now()}
 	w.writeDecision(handoff.Decide(m, handoff.Committed, nil))
@@ -29,15 +27,15 @@ func (w *Watch) commit(m handoff.Marker) (handoff.Outcome, error) {
 	if err := handoff.WriteOutcome(w.Disk, w.Top, o); err != nil {
 		return o, err
 	}
-	// What cannot be removed costs space and is tried again by the next commit.
+	// The next commit tries again to remove what is left.
 	if err := w.cleanUp(m); err != nil {
 		w.Log.Warn("not everything old could be removed", "error", err)
 	}
 	return o, w.removeMarker()
 }
 
-// cleanUp removes every version but the new one and the one before, which stays
-// for a rollback by hand, and what unpacking and downloading left behind.
+// cleanUp removes all versions but the new one and the previous one, which stays for a manual
+// rollback, and leftovers of unpacking and downloading.
 func (w *Watch) cleanUp(m handoff.Marker) error {
 	entries, err := w.Disk.ReadDir(opCleanUp, layout.Path(w.Top, layout.DataDir))
 	if err != nil {
@@ -57,9 +55,8 @@ func (w *Watch) cleanUp(m handoff.Marker) error {
 	return errors.Join(append(errs, w.cleanDownloads(m))...)
 }
 
-// cleanDownloads removes what belongs to upgrades that are over: the archives of
-// this one, and files last written before it switched. What is newer is a
-// download for an upgrade that waits for this one to end.
+// cleanDownloads removes the archives of this upgrade and files that were last written
+// before it. Newer files belong to an upgrade that waits for this one to end.
 func (w *Watch) cleanDownloads(m handoff.Marker) error {
 	dir := layout.Path(w.Top, layout.DownloadsDir)
 	entries, err := w.Disk.ReadDir(opCleanUp, dir)
@@ -86,8 +83,8 @@ func (w *Watch) cleanDownloads(m handoff.Marker) error {
 	return errors.Join(errs...)
 }
 
-// archiveOf: 1.1.0-rc.1 is not an archive of 1.1.0, so the platform is required
-// to follow the version; its name does not begin with a digit or a pre-release.
+// archiveOf reports whether name is an archive of the version. The platform must follow the
+// version, since 1.1.0-rc.1 is not 1.1.0.
 func archiveOf(name string, id manifest.Identity) bool {
 	full := id.FullVersion()
 	rest, ok := strings.CutPrefix(name, layout.HomePrefix+full+"-")

@@ -11,8 +11,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// Labels of the disk operations, as errors and fault tests name them. Packages
-// handoff and disk label their own.
+// Labels of the disk operations. Packages handoff and disk have their own.
 const (
 	opPointer      = "pointer"
 	opWatcherLink  = "watcher link"
@@ -21,8 +20,8 @@ const (
 	opPrevious     = "previous version"
 )
 
-// linkHome is the versioned home the link name at the top leads to, or "" when
-// there is no such link.
+// linkHome returns the versioned home that the link name in the top folder leads to, or ""
+// if there is no such link.
 func (w *Watch) linkHome(op, name string) (string, error) {
 	target, err := w.Disk.Readlink(op, filepath.Join(w.Top, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +46,7 @@ func (w *Watch) point(op, name, home string) error {
 	return disk.Point(w.Disk, op, filepath.FromSlash(home+"/"+name), filepath.Join(w.Top, name))
 }
 
-// has says whether home holds the program of the link name.
+// has reports whether home holds the program of the link name.
 func (w *Watch) has(op, name, home string) (bool, error) {
 	fi, err := w.Disk.Lstat(op, layout.Path(w.Top, path.Join(home, name)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,9 +58,8 @@ func (w *Watch) has(op, name, home string) (bool, error) {
 	return fi.Mode().IsRegular(), nil
 }
 
-// removeHome removes a versioned home unless it is in use. Whether it is is read
-// right before the removal: a decision made earlier may be out of date, and
-// removing the version that runs is the one mistake nothing repairs.
+// removeHome removes a versioned home unless it is in use. It checks that right before the
+// removal, since removing the running version cannot be repaired.
 func (w *Watch) removeHome(home string) error {
 	err := fmt.Errorf("%w: the agent runs from it", disk.ErrInUse)
 	if p := w.Host.Agent(); !p.Alive || p.Home != home {

@@ -7,31 +7,30 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// Sample is what the watcher saw of the agent at one moment. Health and Err are
-// both nil when only liveness was looked at: the agent was not asked.
+// Sample is an observation of the agent at one moment. Health and Err are both nil if its
+// health was not requested.
 type Sample struct {
 	At time.Time
-	// Alive says that the agent's process is there; PID is 0 where the host
-	// cannot tell.
+	// Alive means that the agent's process runs. PID is 0 if unknown.
 	Alive bool
 	PID   int
-	// Exits is how many ends of the agent's process the host itself counted
-	// since the watch began. It sees the ones that fall between two samples;
-	// it stays 0 where nobody counts.
+	// Exits is how many exits of the agent's process the host has counted since the
+	// watch began, also between two samples. It stays 0 on a host that does not count
+	// them.
 	Exits  int
 	Health *probe.Health
 	Err    error
-	// Tries are those of the package's checks that have ended since the last
-	// sample, and Server what the watcher's own reports have met in that time.
+	// Tries are the tries of the package's checks, and Server the results of the
+	// watcher's reports, since the last sample.
 	Tries  []Try
 	Server Contact
 }
 
-// kind is the watcher's belief about the agent after a sample.
+// kind is the state of the agent according to the samples.
 type kind int
 
 const (
-	unknown  kind = iota // a process is there that was not asked yet
+	unknown  kind = iota // a process runs that was not asked yet
 	gone                 // no process
 	silent               // a process that does not answer
 	previous             // the version upgraded from answers
@@ -39,16 +38,16 @@ const (
 	running              // the new version answers
 )
 
-// condition is a kind with the answer or error it rests on. It holds until a
-// sample says otherwise: most samples look at liveness alone.
+// condition is a kind with the answer or error it is based on. It holds until a sample
+// changes it, since most samples have no health.
 type condition struct {
 	kind   kind
 	health probe.Health // for previous, foreign and running
 	err    error        // for silent
 }
 
-// next is the condition after s. newProcess says that another process than
-// before is there, so that what the last one answered no longer holds.
+// next returns the condition after s. newProcess means that the process is another one than
+// before, so that the last answer no longer holds.
 func (c condition) next(m handoff.Marker, s Sample, newProcess bool) condition {
 	switch {
 	case s.Health != nil:
@@ -64,7 +63,7 @@ func (c condition) next(m handoff.Marker, s Sample, newProcess bool) condition {
 }
 
 func answered(m handoff.Marker, h probe.Health) condition {
-	// Compared as they stand in folder names: one side may know a shorter hash.
+	// Compared as in folder names, since one side may have a shorter hash.
 	switch h.Identity.String() {
 	case m.To.Identity.String():
 		return condition{kind: running, health: h}
@@ -89,9 +88,9 @@ func (c condition) failedComponents() []probe.Component {
 	return failed
 }
 
-// well says that the new version answers and nothing it answers speaks against
-// it. The link to the server is left out: the server's troubles, and the
-// DEGRADED they cause, are not the new version's.
+// well reports whether the new version answers and neither it nor a component has failed. It
+// ignores the link to the server and the DEGRADED that a lost link causes, since the server
+// may be at fault.
 func (c condition) well() bool {
 	return c.kind == running && len(c.failedComponents()) == 0 &&
 		(c.health.State == probe.Healthy || c.health.State == probe.Degraded)
@@ -99,8 +98,8 @@ func (c condition) well() bool {
 
 func (c condition) healthy() bool { return c.well() && c.health.State == probe.Healthy }
 
-// bad says that the condition, if it lasts, rolls back. Starting and stopping
-// are neither well nor bad.
+// bad reports whether the condition rolls back if it lasts. Starting and stopping are
+// neither well nor bad.
 func (c condition) bad() bool {
 	switch c.kind {
 	case gone, silent, foreign:

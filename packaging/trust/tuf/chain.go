@@ -10,16 +10,15 @@ import (
 	"github.com/theupdateframework/go-tuf/v2/metadata/trustedmetadata"
 )
 
-// chain is the specification's client workflow at one moment: root, timestamp,
-// snapshot, targets, each checked against what the ones before it say. Agents
-// walk it, and servers before they publish, so that no server offers what agents
-// refuse.
+// chain runs the specification's client workflow at one moment: root, timestamp,
+// snapshot, targets, each verified against those before it. Agents use it, and
+// servers before they publish, so that no server offers what agents refuse.
 type chain struct {
 	trusted *trustedmetadata.TrustedMetadata
 	now     time.Time
 }
 
-// startChain begins with a root that is believed without proof.
+// startChain starts from a root that the caller trusts.
 func startChain(root []byte, now time.Time) (*chain, error) {
 	meta, err := decodeRoot(root)
 	if err != nil {
@@ -35,7 +34,7 @@ func startChain(root []byte, now time.Time) (*chain, error) {
 
 func (c *chain) rootType() *metadata.RootType { return &c.trusted.Root.Signed }
 
-// root takes the next root.
+// root verifies and trusts the next root.
 func (c *chain) root(data []byte) error {
 	next, err := decodeRoot(data)
 	if err != nil {
@@ -56,7 +55,7 @@ func (c *chain) root(data []byte) error {
 	return nil
 }
 
-// expired is nil while the newest root is good.
+// expired returns an error if the newest root has expired.
 func (c *chain) expired() error {
 	if root := c.rootType(); root.IsExpired(c.now) {
 		return c.expiredError(RoleRoot, root.Version, root.Expires)
@@ -64,7 +63,8 @@ func (c *chain) expired() error {
 	return nil
 }
 
-// timestamp takes a timestamp. fresh is false for the one that is known already.
+// timestamp verifies and trusts a timestamp. fresh is false if its version is the
+// one that is trusted already.
 func (c *chain) timestamp(data []byte) (fresh bool, err error) {
 	if err := c.expired(); err != nil {
 		return false, err
@@ -79,7 +79,7 @@ func (c *chain) timestamp(data []byte) (fresh bool, err error) {
 	case err == nil:
 		return true, nil
 	case errors.Is(err, &metadata.ErrEqualVersionNumber{}):
-		// The library would say so only once there is a snapshot.
+		// The library checks this only when a snapshot is loaded.
 		if have.Signed.IsExpired(c.now) {
 			return false, c.expiredError(RoleTimestamp, have.Signed.Version, have.Signed.Expires)
 		}
@@ -96,12 +96,12 @@ func (c *chain) timestamp(data []byte) (fresh bool, err error) {
 	}
 }
 
-// snapshotMeta and targetsMeta say which file has to come next.
+// snapshotMeta and targetsMeta describe the file to load next.
 func (c *chain) snapshotMeta() *metadata.MetaFiles { return snapshotIn(c.trusted.Timestamp) }
 
 func (c *chain) targetsMeta() *metadata.MetaFiles { return targetsIn(c.trusted.Snapshot) }
 
-// The shape was checked: the entries are there.
+// snapshotIn relies on checkMeta, as targetsIn does: the entry exists.
 func snapshotIn(m *metadata.Metadata[metadata.TimestampType]) *metadata.MetaFiles {
 	return m.Signed.Meta["snapshot.json"]
 }
@@ -110,9 +110,9 @@ func targetsIn(m *metadata.Metadata[metadata.SnapshotType]) *metadata.MetaFiles 
 	return m.Signed.Meta["targets.json"]
 }
 
-// snapshot takes a snapshot. A local one was checked against its timestamp when
-// it came; it need not be the one that the newest timestamp names, and then only
-// serves to refuse what is older.
+// snapshot verifies and trusts a snapshot. A local one was verified against its
+// timestamp when it was fetched. The newest timestamp may name another one; then
+// the local one only serves to detect a rollback.
 func (c *chain) snapshot(data []byte, local bool) error {
 	next, err := decodeSnapshot(data)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *chain) snapshot(data []byte, local bool) error {
 	}
 }
 
-// targets takes the targets that the snapshot names.
+// targets verifies and trusts the targets that the snapshot names.
 func (c *chain) targets(data []byte) error {
 	next, err := decodeTargets(data)
 	if err != nil {
@@ -161,7 +161,7 @@ func (c *chain) targetsType() *metadata.TargetsType {
 	return &c.trusted.Targets[metadata.TARGETS].Signed
 }
 
-// signers are those of the targets' keys that signed what is trusted now.
+// signers returns the targets keys that signed the trusted targets.
 func (c *chain) signers() []PublicKey {
 	return need(c.rootType(), RoleTargets, c.trusted.Targets[metadata.TARGETS]).Signed
 }
@@ -173,8 +173,9 @@ func (c *chain) expiredError(role Role, version int64, since time.Time) error {
 	}
 }
 
-// mismatch: two files of a source do not belong together. Between a server that
-// publishes and one that answers from an older copy that happens for a moment.
+// mismatch is the error for two files of a source that do not belong together. It
+// happens for a moment while one server publishes and another answers from an older
+// copy.
 func (c *chain) mismatch(role Role, want *metadata.MetaFiles, by Role, cause error) error {
 	return fmt.Errorf("%s %w, as %s %s names it: try again; if it stays, the source was tampered with: %w",
 		FileName(role, want.Version), ErrMismatch, by, number(c.versionOf(by)), cause)
@@ -192,8 +193,8 @@ func rollback(role Role, have, got int64) error {
 		role, number(got), ErrRollback, have)
 }
 
-// explainSignatures says who has not signed; any other failure of the library
-// means that the file is not what it claims.
+// explainSignatures turns the library's signature error into one that names the
+// missing signers. Any other error of the library means a malformed file.
 func explainSignatures(err error, authority *metadata.RootType, role Role, meta any) error {
 	if !errors.Is(err, &metadata.ErrUnsignedMetadata{}) {
 		return fmt.Errorf("%s file %w: %w", role, ErrMalformed, err)
@@ -209,7 +210,7 @@ func explainSignatures(err error, authority *metadata.RootType, role Role, meta 
 	return &ThresholdError{p}
 }
 
-// onlineKeys are the ids of the keys that the server signs with, sorted.
+// onlineKeys returns the sorted ids of the keys that the server signs with.
 func onlineKeys(root *metadata.RootType) []string {
 	var ids []string
 	for _, role := range []Role{RoleSnapshot, RoleTimestamp} {

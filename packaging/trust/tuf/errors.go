@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Kinds of refusal, for errors.Is. Every error's text says what to do next.
+// Errors for errors.Is. Every error's text says what to do next.
 var (
 	// ErrExpired: a role's file is too old; see [ExpiredError].
 	ErrExpired = errors.New("has expired")
 	// ErrThreshold: too few of the role's keys have signed; see [ThresholdError].
 	ErrThreshold = errors.New("not enough signatures")
-	// ErrRollback: an older state is offered than this host has seen.
+	// ErrRollback: a source offers an older state than this host has seen.
 	ErrRollback = errors.New("is older than what is already trusted")
 	// ErrUnknownTarget: no publisher signed an archive of that name; see
 	// [UnknownTargetError].
@@ -21,26 +21,26 @@ var (
 	// ErrMismatch: length, hash or version is not what the signed file that
 	// names it says.
 	ErrMismatch = errors.New("is not what was signed")
-	// ErrMalformed: the file cannot be what its role says, whoever signed it.
+	// ErrMalformed: the file is not a valid file of its role, whoever signed it.
 	ErrMalformed = errors.New("is not valid")
-	// ErrTooLong: a source sent more than its file may have.
+	// ErrTooLong: a source sent more bytes than the file may have.
 	ErrTooLong = errors.New("is too long")
 	// ErrNotServed: the source has no such file.
 	ErrNotServed = errors.New("is not there")
-	// ErrNotPinned: the host has no root to begin with.
+	// ErrNotPinned: the host has no pinned root.
 	ErrNotPinned = errors.New("no trusted root is pinned on this host: enrol it again with --trust-root")
-	// ErrUnfinished: more roots than are followed at once.
+	// ErrUnfinished: there are more roots than one refresh follows.
 	ErrUnfinished = errors.New("more root rotations than one refresh follows: what was reached is kept, try again")
 	// ErrNotSigner: the key does not belong to the role.
 	ErrNotSigner = errors.New("key does not sign this file")
 )
 
-// ExpiredError says which role expired, and who can renew it.
+// ExpiredError names the role that expired and who can renew it.
 type ExpiredError struct {
 	Role    Role
 	Version int64
 	Since   time.Time
-	Now     time.Time // by the clock of whoever refuses
+	Now     time.Time // by the clock of the host or server that refuses
 	// Who must sign: "at least 2 of ann (3f2a…), bob (77c0…)".
 	Who string
 }
@@ -59,14 +59,14 @@ func (e *ExpiredError) remedy() string {
 
 func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
-// ThresholdError says whose signatures are missing.
+// ThresholdError names the signatures that are missing.
 type ThresholdError struct{ Progress }
 
 func (e *ThresholdError) Error() string { return e.String() }
 
 func (e *ThresholdError) Is(target error) bool { return target == ErrThreshold }
 
-// UnknownTargetError says what there is instead.
+// UnknownTargetError lists the versions that are signed instead.
 type UnknownTargetError struct {
 	FileName string
 	// Versions signed for the same platform, newest first.
@@ -91,7 +91,7 @@ func number(version int64) string { return fmt.Sprintf("version %d", version) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// malformed names the field that is wrong.
+// malformed returns an [ErrMalformed] that names the invalid field.
 func malformed(role Role, field, format string, args ...any) error {
 	return fmt.Errorf("%s file %w: %s: %s", role, ErrMalformed, field, fmt.Sprintf(format, args...))
 }

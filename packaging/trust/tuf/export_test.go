@@ -9,9 +9,8 @@ import (
 	"github.com/secure-systems-lab/go-securesystemslib/cjson"
 )
 
-// Forge replaces all signatures by those of keys, over whatever the file holds: a
-// thief does not ask whether a key belongs to the role, nor whether the file
-// makes sense.
+// Forge replaces all signatures by those of keys, as a thief of the keys would: it
+// checks neither that the keys belong to the role nor that the file is valid.
 func Forge(file []byte, keys ...PrivateKey) ([]byte, error) {
 	var f struct {
 		Signatures []map[string]string `json:"signatures"`
@@ -33,8 +32,8 @@ func Forge(file []byte, keys ...PrivateKey) ([]byte, error) {
 	return json.Marshal(f)
 }
 
-// Walk reads the repository as an agent does.
+// Walk verifies the repository as an agent does.
 func (r Repository) Walk(now time.Time) error { return r.walk(now) }
 
-// EncryptCheaply is EncryptPrivateKey for tests that are not about its cost.
+// EncryptCheaply is EncryptPrivateKey at a low cost.
 func EncryptCheaply(password string, k PrivateKey) ([]byte, error) { return lock(password, k, 4) }

@@ -14,12 +14,12 @@ import (
 
 // PublicKey is an Ed25519 key as a root names it. The zero value is no key.
 type PublicKey struct {
-	// Name tells people whose key it is; it proves nothing. May be empty.
+	// Name is the owner's name, for messages only. It may be empty.
 	Name string
 	key  ed25519.PublicKey
 }
 
-// nameForm keeps names one word, so that they read well in lists of signers.
+// nameForm restricts names to one word, so that lists of signers stay readable.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$`)
 
 func checkName(name string) error {
@@ -31,7 +31,7 @@ func checkName(name string) error {
 
 const publicPrefix = "muster-tuf-ed25519"
 
-// ParsePublicKey takes the line that [PublicKey.String] gives.
+// ParsePublicKey parses a line as [PublicKey.String] returns it.
 func ParsePublicKey(text string) (PublicKey, error) {
 	fields := strings.Fields(text)
 	if len(fields) < 2 || len(fields) > 3 || fields[0] != publicPrefix {
@@ -48,12 +48,12 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	return k, checkName(k.Name)
 }
 
-// String is the key as it is passed around: one line of text, with its name.
+// String returns the key as one line of text, with its name.
 func (k PublicKey) String() string {
 	return strings.TrimSpace(publicPrefix + " " + base64.StdEncoding.EncodeToString(k.key) + " " + k.Name)
 }
 
-// ID is the key's id in signed files: 64 hexadecimal digits.
+// ID returns the key's id in signed files: 64 hexadecimal digits.
 func (k PublicKey) ID() string {
 	id, err := k.meta().ID()
 	if err != nil {
@@ -62,10 +62,10 @@ func (k PublicKey) ID() string {
 	return id
 }
 
-// Short is the start of the id, 16 digits, for messages.
+// Short returns the first 16 digits of the id, for messages.
 func (k PublicKey) Short() string { return k.ID()[:16] }
 
-// Label is name and short id: "ann (3f2a…)".
+// Label returns name and short id: "ann (3f2a…)".
 func (k PublicKey) Label() string {
 	if k.Name == "" {
 		return k.Short()
@@ -73,10 +73,10 @@ func (k PublicKey) Label() string {
 	return k.Name + " (" + k.Short() + ")"
 }
 
-// IsZero says whether there is no key.
+// IsZero reports whether k is the zero value.
 func (k PublicKey) IsZero() bool { return len(k.key) == 0 }
 
-// Equal compares keys, not names.
+// Equal reports whether k and other are the same key, whatever their names.
 func (k PublicKey) Equal(other PublicKey) bool { return k.key.Equal(other.key) }
 
 func (k PublicKey) meta() *metadata.Key {
@@ -105,15 +105,15 @@ func labels(keys []PublicKey) string {
 	return strings.Join(texts, ", ")
 }
 
-// PrivateKey signs roles. An offline one belongs to one person of the
-// publisher, the online one to the server.
+// PrivateKey signs roles. An offline key belongs to one person at the publisher,
+// the online key to the server.
 type PrivateKey struct {
 	name string
 	key  ed25519.PrivateKey
 }
 
-// GenerateKey makes a key; rand is crypto/rand.Reader, or in a test a source
-// that repeats. name may be empty.
+// GenerateKey generates a key. rand is crypto/rand.Reader, or in a test a
+// deterministic reader. name may be empty.
 func GenerateKey(rand io.Reader, name string) (PrivateKey, error) {
 	if err := checkName(name); err != nil {
 		return PrivateKey{}, err
@@ -125,7 +125,7 @@ func GenerateKey(rand io.Reader, name string) (PrivateKey, error) {
 	return PrivateKey{name: name, key: ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// Public is the key that checks what k signs.
+// Public returns the key that verifies the signatures of k.
 func (k PrivateKey) Public() PublicKey {
 	return PublicKey{Name: k.name, key: k.key.Public().(ed25519.PublicKey)}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/theupdateframework/go-tuf/v2/metadata"
 )
 
-// head is what all roles have.
+// head holds the fields that all roles have.
 type head struct {
 	role    Role
 	spec    string
@@ -47,7 +47,7 @@ func decodeTimestamp(data []byte) (*metadata.Metadata[metadata.TimestampType], e
 	return decode[metadata.TimestampType](RoleTimestamp, data)
 }
 
-// Info is what a file says about itself; nothing of it is verified.
+// Info describes a signed file; nothing of it is verified.
 type Info struct {
 	Role     Role
 	Version  int64
@@ -55,7 +55,7 @@ type Info struct {
 	FileName string
 }
 
-// Inspect reads which file the bytes are.
+// Inspect returns the role, version and expiry that a file states.
 func Inspect(data []byte) (Info, error) {
 	meta, err := decodeAny(data)
 	if err != nil {
@@ -65,7 +65,7 @@ func Inspect(data []byte) (Info, error) {
 	return Info{Role: h.role, Version: h.version, Expires: h.expires, FileName: FileName(h.role, h.version)}, err
 }
 
-// decodeAny gives a pointer to the library's type for the role the bytes claim.
+// decodeAny returns a pointer to the library's type for the role that data states.
 func decodeAny(data []byte) (any, error) {
 	role, err := roleOf(data)
 	if err != nil {
@@ -99,8 +99,8 @@ func roleOf(data []byte) (Role, error) {
 	return file.Signed.Type, nil
 }
 
-// encode renders a file that decode accepts. What people sign is laid out for
-// people to read; what only programs exchange is not.
+// encode returns a file that decode accepts. It indents the offline roles, since
+// people read what they sign.
 func encode[T metadata.Roles](role Role, meta *metadata.Metadata[T]) ([]byte, error) {
 	data, err := meta.ToBytes(role.Offline())
 	if err != nil {
@@ -110,7 +110,7 @@ func encode[T metadata.Roles](role Role, meta *metadata.Metadata[T]) ([]byte, er
 	return data, err
 }
 
-// checkExpiry keeps expiries whole seconds, as the specification writes them.
+// checkExpiry truncates an expiry to whole seconds, as the specification requires.
 func checkExpiry(field string, expires time.Time) (time.Time, error) {
 	if expires.IsZero() {
 		return time.Time{}, errors.New(field + ": is not set")

@@ -9,17 +9,19 @@ import (
 	"github.com/theupdateframework/go-tuf/v2/metadata"
 )
 
-// Online are the keys a server holds. Which of them signs what, the newest root
-// says, so a key is exchanged by holding both until that root is accepted.
+// Online is the set of keys a server holds. The newest root says which of them
+// signs which role, so a server that replaces a key holds both until it has
+// accepted that root.
 type Online []PrivateKey
 
-// ErrNoOnlineKey says that the root names a key which the server does not hold.
+// ErrNoOnlineKey is returned when the root names a key that the server does not
+// hold.
 var ErrNoOnlineKey = errors.New("the server does not hold the key")
 
-// Sign brings snapshot and timestamp up to date with root and targets, and
-// renews them before they expire. The repository comes back unchanged when
-// nothing is due, and without either as long as there are no targets. An error
-// means that agents would refuse the result; then nothing of it may be served.
+// Sign signs snapshot and timestamp for the current root and targets, and renews
+// them before they expire. It returns the repository unchanged if nothing is due or
+// there are no targets yet. An error means that agents would refuse the result, so
+// none of it may be served.
 func (o Online) Sign(r Repository, now time.Time) (Repository, error) {
 	if r.Root() == nil {
 		return r, nil
@@ -37,8 +39,8 @@ func (o Online) Sign(r Repository, now time.Time) (Repository, error) {
 	if r.Targets == nil {
 		return r, nil
 	}
-	// Agents forget both files when a key of either changed; so the numbers may
-	// begin anew here too, which ends a count that a thief drove to its limit.
+	// Agents remove both files when a key of either changes. So the version numbers
+	// may restart here too, in case a thief raised them to their limit.
 	if !c.signed(RoleSnapshot, r.Snapshot) || !c.signed(RoleTimestamp, r.Timestamp) {
 		r.Snapshot, r.Timestamp = nil, nil
 	}
@@ -51,7 +53,7 @@ func (o Online) Sign(r Repository, now time.Time) (Repository, error) {
 	return r, r.check(now)
 }
 
-// signed says whether the newest root's keys made the file.
+// signed reports whether the newest root's keys signed the file.
 func (c *chain) signed(role Role, data []byte) bool {
 	meta, err := decodeAny(data)
 	return err == nil && c.trusted.Root.VerifyDelegate(string(role), meta) == nil
@@ -120,9 +122,9 @@ func halfLife(expires time.Time) time.Time { return expires.Add(-SnapshotLife / 
 
 func renewal(expires time.Time) time.Time { return expires.Add(TimestampRenewal - TimestampLife) }
 
-// nextVersion is the time in seconds, or one more than the last where the clock
-// was set back. A server that is restored from a backup would else count on from
-// an old number, and every agent would take it for an attack.
+// nextVersion returns the time in seconds, or last+1 if the clock was set back. A
+// plain counter would repeat old numbers on a server restored from a backup, which
+// agents refuse as a rollback attack.
 func nextVersion(last int64, now time.Time) int64 { return max(last+1, now.Unix()) }
 
 func metaFile(version int64, data []byte) *metadata.MetaFiles {
@@ -130,9 +132,9 @@ func metaFile(version int64, data []byte) *metadata.MetaFiles {
 	return &metadata.MetaFiles{Version: version, Length: int64(len(data)), Hashes: metadata.Hashes{hashName: sum[:]}}
 }
 
-// check walks the whole repository as an agent that trusts its oldest root. That
-// people have let an offline role expire is not the online ones' fault: they go
-// on, so that agents refuse for the right reason.
+// check verifies the whole repository as an agent that trusts its oldest root. It
+// tolerates an expired offline role: the server goes on renewing the online roles,
+// so that agents report the role that people must sign.
 func (r Repository) check(now time.Time) error {
 	err := r.walk(now)
 	var expired *ExpiredError
@@ -165,8 +167,8 @@ func (r Repository) walk(now time.Time) error {
 	return err
 }
 
-// NextSigning is when [Online.Sign] has something to do again without an upload;
-// the zero time means not before one.
+// NextSigning returns when [Online.Sign] is next due without an upload. The zero
+// time means not before an upload.
 func NextSigning(r Repository) (time.Time, error) {
 	if r.Timestamp == nil || r.Snapshot == nil {
 		return time.Time{}, nil

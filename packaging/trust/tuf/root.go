@@ -8,11 +8,11 @@ import (
 	"github.com/theupdateframework/go-tuf/v2/metadata"
 )
 
-// namesField keeps the names of keys' owners in the signed part of a root. Beside
-// the keys they would be part of the keys' ids.
+// namesField holds the names of the keys' owners in the signed part of a root. In
+// the keys themselves they would change the keys' ids.
 const namesField = "x-muster-names"
 
-// RootSpec is what a root says.
+// RootSpec is the content of a root.
 type RootSpec struct {
 	// Root and Targets are signed offline, by people.
 	Root, Targets Signers
@@ -33,7 +33,7 @@ func (s Signers) who() string {
 
 func (s Signers) has(k PublicKey) bool { return slices.ContainsFunc(s.Keys, k.Equal) }
 
-// Validate checks every field and names the one that is wrong.
+// Validate returns an error that names the first invalid field.
 func (s RootSpec) Validate() error {
 	for _, r := range []struct {
 		field string
@@ -63,14 +63,14 @@ func (s RootSpec) Validate() error {
 	return nil
 }
 
-// NewRoot makes version 1, which nobody has signed yet.
+// NewRoot returns an unsigned root with version 1.
 func NewRoot(spec RootSpec) ([]byte, error) { return buildRoot(1, spec) }
 
-// NextRoot makes the version after previous, which nobody has signed yet. A
-// threshold of the root keys of previous must sign it, and one of its own.
+// NextRoot returns an unsigned root with the version after previous. A threshold of
+// the root keys of previous and a threshold of its own must sign it.
 //
-// To recover from stolen online keys, name other ones: hosts then forget the
-// snapshot and timestamp they saw, whose numbers the thief may have driven up.
+// To recover from stolen online keys, name other keys: hosts then forget the
+// snapshot and timestamp they saw, whose version numbers the thief may have raised.
 func NextRoot(previous []byte, spec RootSpec) ([]byte, error) {
 	root, err := decodeRoot(previous)
 	if err != nil {
@@ -79,7 +79,7 @@ func NextRoot(previous []byte, spec RootSpec) ([]byte, error) {
 	return buildRoot(root.Signed.Version+1, spec)
 }
 
-// SpecOf reads a root back, so that it can be changed for [NextRoot].
+// SpecOf returns the spec of a root, to be changed for [NextRoot].
 func SpecOf(root []byte) (RootSpec, error) {
 	meta, err := decodeRoot(root)
 	if err != nil {
@@ -135,7 +135,7 @@ func buildRoot(version int64, spec RootSpec) ([]byte, error) {
 	return encode(RoleRoot, root)
 }
 
-// signersOf takes a root that decode has looked over.
+// signersOf returns the signers of a role. The root must have passed decode.
 func signersOf(root *metadata.RootType, role Role) Signers {
 	names, _ := root.UnrecognizedFields[namesField].(map[string]any)
 	s := Signers{Threshold: root.Roles[string(role)].Threshold}
@@ -144,7 +144,7 @@ func signersOf(root *metadata.RootType, role Role) Signers {
 		if err != nil {
 			continue // checkRoot has refused it
 		}
-		// A name is for people: an odd one must not make a signed root useless.
+		// Names are only for messages, so an invalid one does not spoil the root.
 		if name, _ := names[id].(string); checkName(name) == nil {
 			k.Name = name
 		}

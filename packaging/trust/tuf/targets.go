@@ -16,17 +16,16 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// floorField is the lowest full version a host may be moved to, in the signed
-// part of a targets file. The specification has no such field, and keeps unknown
-// ones under the signature.
+// floorField is the field for [Contents.Floor] in the signed part of a targets
+// file. The specification allows further fields there, under the signature.
 const floorField = "x-muster-floor"
 
 const hashName = "sha512"
 
-// formats are the kinds of archive there are.
+// formats are the supported archive formats.
 var formats = []string{"tar.gz", "zip"}
 
-// Target is what the publishers sign about one archive.
+// Target describes one archive, as the publishers sign it.
 type Target struct {
 	Version  string // full version, as in the archive's name
 	OS, Arch string // Go's names
@@ -36,12 +35,12 @@ type Target struct {
 	SHA512   string // hexadecimal, lower case
 }
 
-// FileName is the target's name.
+// FileName returns the target's name.
 func (t Target) FileName() string {
 	return manifest.ArchiveName(t.Version, t.OS, t.Arch, t.Format)
 }
 
-// custom is the part of a target the specification leaves to us.
+// custom is the application-specific part of a target.
 type custom struct {
 	Version      string `json:"version"`
 	OS           string `json:"os"`
@@ -54,7 +53,7 @@ var (
 	platformForm = regexp.MustCompile(`^[a-z0-9]{1,32}$`)
 )
 
-// Validate checks every field and names the one that is wrong.
+// Validate returns an error that names the first invalid field.
 func (t Target) Validate() error {
 	if _, err := manifest.ParseVersion(t.Version); err != nil {
 		return err
@@ -76,8 +75,8 @@ func (t Target) Validate() error {
 	return nil
 }
 
-// targetOf reads an entry of a targets file. Name and custom part say the same
-// thing twice; where they differ, one of them would be believed wrongly.
+// targetOf reads an entry of a targets file. Its name and its custom part both give
+// version and platform, and must agree.
 func targetOf(name string, file *metadata.TargetFiles) (Target, error) {
 	field := "targets." + name
 	var c custom
@@ -120,18 +119,18 @@ func floorOf(targets *metadata.TargetsType) (string, error) {
 	return floor, nil
 }
 
-// Contents is what a targets file says.
+// Contents is the content of a targets file.
 type Contents struct {
 	Version int64
 	Expires time.Time
-	// Floor is the lowest full version a host may be moved to, except back by an
-	// operator's word; empty when there is none.
+	// Floor is the lowest full version that may be installed; a rollback that an
+	// operator orders may go below it. Empty means that there is no floor.
 	Floor string
 	// Targets, newest version first.
 	Targets []Target
 }
 
-// ContentsOf reads a targets file; nothing of it is verified.
+// ContentsOf reads a targets file without verifying it.
 func ContentsOf(targets []byte) (Contents, error) {
 	meta, err := decodeTargets(targets)
 	if err != nil {
@@ -149,7 +148,7 @@ func contents(targets *metadata.TargetsType) (Contents, error) {
 	if c.Floor, err = floorOf(targets); err != nil {
 		return Contents{}, err
 	}
-	keys := map[string]string{} // a version's key takes longer to make than to compare
+	keys := map[string]string{} // computed once for each target, not in each comparison
 	for _, name := range slices.Sorted(maps.Keys(targets.Targets)) {
 		t, err := targetOf(name, targets.Targets[name])
 		if err != nil {
@@ -162,15 +161,14 @@ func contents(targets *metadata.TargetsType) (Contents, error) {
 	return c, nil
 }
 
-// Edit is a change to a targets file that nobody has signed yet.
+// Edit is an unsigned change to a targets file.
 type Edit struct {
 	meta *metadata.Metadata[metadata.TargetsType]
 }
 
-// EditTargets begins a change. published is the file as it was signed last, nil
-// for the first. What somebody has signed is never changed: the edit gets the
-// next number. A file without signatures keeps its own, so that it can be
-// prepared in several steps.
+// EditTargets begins a change of published, or a first file if published is nil. A
+// signed file is never changed: the edit gets the next version. An unsigned file
+// keeps its version, so that it can be prepared in several steps.
 func EditTargets(published []byte, expires time.Time) (*Edit, error) {
 	expires, err := checkExpiry("expires", expires)
 	if err != nil {
@@ -191,8 +189,8 @@ func EditTargets(published []byte, expires time.Time) (*Edit, error) {
 	return &Edit{meta}, nil
 }
 
-// AddTarget adds an archive. The same one again is no error, other bytes under a
-// name that is taken are.
+// AddTarget adds an archive. Adding the same archive again has no effect; other
+// bytes under an existing name are an error.
 func (e *Edit) AddTarget(t Target) error {
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("target: %w", err)
@@ -219,7 +217,7 @@ func (e *Edit) AddTarget(t Target) error {
 	return nil
 }
 
-// RemoveTarget takes an archive back: no host installs it any more.
+// RemoveTarget removes an archive, so that no host installs it any more.
 func (e *Edit) RemoveTarget(fileName string) error {
 	if e.meta.Signed.Targets[fileName] == nil {
 		return fmt.Errorf("target %s: %w", fileName, ErrUnknownTarget)
@@ -228,7 +226,7 @@ func (e *Edit) RemoveTarget(fileName string) error {
 	return nil
 }
 
-// SetFloor sets the lowest full version a host may be moved to; "" is none.
+// SetFloor sets [Contents.Floor]; "" removes it.
 func (e *Edit) SetFloor(version string) error {
 	if version == "" {
 		delete(e.meta.Signed.UnrecognizedFields, floorField)
@@ -244,7 +242,7 @@ func (e *Edit) SetFloor(version string) error {
 	return nil
 }
 
-// Bytes is the file to sign.
+// Bytes returns the file to sign.
 func (e *Edit) Bytes() ([]byte, error) {
 	if _, err := contents(&e.meta.Signed); err != nil {
 		return nil, err

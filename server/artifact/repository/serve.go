@@ -11,16 +11,18 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// fileName is what agents may ask for; sixteen digits hold every version.
+// fileName matches the files that agents may request; sixteen digits hold every
+// version.
 var fileName = regexp.MustCompile(`^(timestamp|[1-9][0-9]{0,15}\.(root|targets|snapshot))\.json$`)
 
-// immutable: a file with its version in the name never changes.
+// immutable is the Cache-Control of files with a version in their name, which never
+// change.
 const immutable = "public, max-age=31536000, immutable"
 
-// Serve answers a GET or HEAD of a file by its name. It asks for no key: the
-// files prove themselves, and a host reads them before it is enrolled.
+// Serve responds to a GET or HEAD of a file by its name. It requires no key: the files
+// are signed, and hosts read them before they are enrolled.
 func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) error {
-	// Until it is found: the next root is asked for before there is one.
+	// Not found must not be cached: agents request the next root before it exists.
 	w.Header().Set("Cache-Control", "no-cache")
 	if !fileName.MatchString(name) {
 		return fleet.Errorf(fleet.NotFound, "there is no signed file of that name: want %s or one such as %s", tuf.TimestampFile, tuf.FileName(tuf.RoleRoot, 1))

@@ -74,7 +74,7 @@ func slowReader(_ *testing.T, s *server) {
 	}
 	s.wantCount(slow)
 	s.parker.Wake(ids...)
-	const within = 4 * time.Second // a parker may give up the slow clients after 5
+	const within = 4 * time.Second // a parker may give up slow clients after 5 s
 	begin := time.Now()
 	for i := range 20 {
 		var box mailbox
@@ -95,7 +95,8 @@ func concurrentWakes(t *testing.T, s *server) {
 	if s.proto == "HTTP/1.1" {
 		n = 150 // each is a connection and a TLS handshake of its own
 	}
-	// Else each of a thousand dials, before the first knows that it could share.
+	// Opens the HTTP/2 connection that all polls share; otherwise each of a thousand would
+	// dial.
 	s.wantAnswer(s.begin(&poll{agent: "first", check: nothing}), emptyBody)
 	ids, boxes := make([]string, n), make([]mailbox, n)
 	for i := range ids {
@@ -151,7 +152,7 @@ func sharedChecker(t *testing.T, s *server) {
 		}
 		return nil
 	})
-	s.parker.Wake(ids...) // for nothing
+	s.parker.Wake(ids...) // without an action
 	for i, id := range ids {
 		if i%10 != 9 {
 			all.boxes[id].put("for " + id)

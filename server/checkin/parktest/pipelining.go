@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// rawConn is a client's connection on which the test writes the bytes itself.
+// rawConn is a client's connection to which the test writes raw bytes.
 type rawConn struct {
 	s    *server
 	wire *bufferedWire
@@ -21,8 +21,8 @@ type rawConn struct {
 	answers *bufio.Reader
 }
 
-// bufferedWire keeps what is written until flush, so that several TLS records leave in
-// one segment.
+// bufferedWire buffers writes until flush, so that several TLS records are sent in one
+// segment.
 type bufferedWire struct {
 	net.Conn
 	buffering bool
@@ -95,8 +95,8 @@ func (s *server) checkedOnce(p *poll) {
 	})
 }
 
-// A client may send its next request before it has the answer to the last, in ways
-// that leave it in different buffers of the server. Each is answered, in turn.
+// A client may send its next request before it has the answer to the last. Depending on
+// the timing it is in different buffers of the server. All requests are answered in order.
 func pipelined(t *testing.T, s *server) {
 	deliver := func(c *rawConn, p *poll, box *mailbox) {
 		t.Helper()
@@ -148,7 +148,7 @@ func pipelined(t *testing.T, s *server) {
 		rest := send(c, requests[0], requests[1])
 		deliver(c, polls[0], &boxes[0])
 		if rest != "" {
-			if _, err := io.WriteString(c.wire, rest); err != nil { // it is encrypted
+			if _, err := io.WriteString(c.wire, rest); err != nil { // rest is already encrypted
 				t.Fatal(err)
 			}
 		}
@@ -160,7 +160,7 @@ func pipelined(t *testing.T, s *server) {
 	s.wantCount(0)
 }
 
-// While a poll is parked, its client sends the next: it is kept until its turn.
+// A request that is sent while a poll is parked is answered after the poll.
 func requestWhileParked(t *testing.T, s *server) {
 	c := s.dial()
 	defer c.Close()
@@ -184,8 +184,7 @@ func requestWhileParked(t *testing.T, s *server) {
 	c.wantAnswer(emptyBody)
 }
 
-// A client that says it is its last request gets the connection closed, and an old
-// one expects it.
+// The connection closes if a client asks for it with Connection: close, or uses HTTP/1.0.
 func connectionClose(t *testing.T, s *server) {
 	for _, text := range []string{
 		"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nPoll: %s\r\nContent-Length: 0\r\n\r\n",

@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// waitLimit is how long a test waits for what must happen; a busy machine
-	// needs some of it.
+	// waitLimit is how long a test waits for an event that must happen, on a busy machine
+	// too.
 	waitLimit = 20 * time.Second
-	// quietPeriod is how long a test watches that something does not happen.
+	// quietPeriod is how long a test checks that an event does not happen.
 	quietPeriod = 50 * time.Millisecond
 	// never is a deadline that no test reaches.
 	never = 5 * time.Minute
@@ -67,14 +67,14 @@ type poll struct {
 	err      error
 }
 
-// connParker is a parker that takes connections from the http.Server and gives them
-// back.
+// connParker is a parker that takes over connections from the http.Server and returns
+// them.
 type connParker interface {
 	Listener(inner net.Listener) net.Listener
 	ConnContext(ctx context.Context, c net.Conn) context.Context
 }
 
-// newServer serves as the server does for agents: TLS 1.3 with both protocols, and
+// newServer starts a server with the protocols of the agents' listener: TLS 1.3, and
 // HTTP/1.1 before HTTP/2.
 func newServer(t *testing.T, p checkin.Parker, proto string) *server {
 	s := &server{t: t, parker: p, proto: proto, roots: x509.NewCertPool()}
@@ -82,8 +82,8 @@ func newServer(t *testing.T, p checkin.Parker, proto string) *server {
 	s.roots.AddCert(cert.Leaf)
 	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1", "h2"}}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.park))
-	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)                  // clients hang up on purpose
-	s.http.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2_000} // the storm's, on one connection
+	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)                  // clients disconnect on purpose
+	s.http.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 2_000} // for concurrentWakes, on one connection
 	s.http.Config.TLSConfig = config
 	s.http.Listener = tls.NewListener(s.http.Listener, config)
 	if p, ok := p.(connParker); ok {
@@ -107,7 +107,7 @@ func (s *server) clientTLS() *tls.Config {
 	return &tls.Config{RootCAs: s.roots, ServerName: "localhost", MinVersion: tls.VersionTLS13}
 }
 
-// certificate is of localhost, signed by itself.
+// certificate returns a self-signed certificate for localhost.
 func certificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -129,7 +129,7 @@ func certificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// stop ends the test as a server does: the parker first.
+// stop shuts down as the server does, the parker first.
 func (s *server) stop() {
 	s.t.Helper()
 	if err := s.close(waitLimit); err != nil {
@@ -145,7 +145,7 @@ func (s *server) close(within time.Duration) error {
 	return s.parker.Close(ctx)
 }
 
-// park is the handler: what the check-in service does.
+// park is the handler. It parks like the check-in service.
 func (s *server) park(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	found, _ := s.polls.Load(r.Header.Get("Poll"))
@@ -184,7 +184,7 @@ func answer(body string) *checkin.Answer {
 
 func nothing(context.Context) (*checkin.Answer, error) { return nil, nil }
 
-// register makes a poll known to the handler by the id.
+// register makes the poll available to the handler under the id.
 func (s *server) register(p *poll) (id string) {
 	id = fmt.Sprint(s.ids.Add(1))
 	s.polls.Store(id, p)
@@ -245,7 +245,7 @@ func (s *server) beginParked(p *poll) *poll {
 	return p
 }
 
-// wants waits for the answer of a poll.
+// wantAnswer waits for the answer of a poll.
 func (s *server) wantAnswer(p *poll, body string) {
 	s.t.Helper()
 	select {
@@ -258,7 +258,7 @@ func (s *server) wantAnswer(p *poll, body string) {
 	}
 }
 
-// still wants a poll to stay parked.
+// staysParked checks that a poll stays parked.
 func (s *server) staysParked(p *poll) {
 	s.t.Helper()
 	select {

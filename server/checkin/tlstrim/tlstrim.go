@@ -4,9 +4,8 @@
 // them, so this package reaches into the fields of tls.Conn; there is no other place
 // where unsafe is needed.
 //
-// It relies on little. It writes only to the headers of buffers that hold no byte,
-// which crypto/tls then makes anew, as for its first read. It does nothing where
-// tls.Conn is not laid out as it expects.
+// It writes only to the headers of empty buffers, which crypto/tls then allocates again,
+// as for its first read. It does nothing if tls.Conn has an unexpected layout.
 package tlstrim
 
 import (
@@ -24,7 +23,7 @@ type offsets struct{ rawInput, input, hand uintptr }
 var known, errUnknown = find(reflect.TypeFor[tls.Conn]())
 
 // find returns the offsets of the three buffers: fields of these names and types, one
-// after the other. In another layout they may be used in another way, too.
+// after the other. With another layout, crypto/tls may also use them differently.
 func find(conn reflect.Type) (offsets, error) {
 	var p offsets
 	index := -1
@@ -34,7 +33,7 @@ func find(conn reflect.Type) (offsets, error) {
 		at   *uintptr
 	}{
 		{"rawInput", reflect.TypeFor[bytes.Buffer](), &p.rawInput}, // records as received
-		{"input", reflect.TypeFor[bytes.Reader](), &p.input},       // the unread rest of a decrypted one, in rawInput's memory
+		{"input", reflect.TypeFor[bytes.Reader](), &p.input},       // the unread rest of a decrypted record, in rawInput's memory
 		{"hand", reflect.TypeFor[bytes.Buffer](), &p.hand},         // messages of the handshake
 	} {
 		f, ok := conn.FieldByName(want.name)
@@ -51,12 +50,11 @@ func find(conn reflect.Type) (offsets, error) {
 	return p, nil
 }
 
-// Unable returns why Trim does nothing; nil: it does.
+// Unable returns why Trim does nothing, nil if it works.
 func Unable() error { return errUnknown }
 
-// Trim frees c's read buffers that hold nothing. Those that hold something stay as
-// they are, so that nothing c has received is lost. No other goroutine may read from c
-// meanwhile, or shake hands on it.
+// Trim frees c's empty read buffers. The others do not change, so nothing that c has
+// received is lost. No other goroutine may read from c or make its handshake meanwhile.
 func Trim(c *tls.Conn) {
 	if errUnknown != nil {
 		return
@@ -72,7 +70,7 @@ func Trim(c *tls.Conn) {
 	}
 }
 
-// buffers needs errUnknown to be nil.
+// buffers returns the three buffers of c. errUnknown must be nil.
 func buffers(c *tls.Conn) (rawInput *bytes.Buffer, input *bytes.Reader, hand *bytes.Buffer) {
 	at := unsafe.Pointer(c)
 	return (*bytes.Buffer)(unsafe.Add(at, known.rawInput)), (*bytes.Reader)(unsafe.Add(at, known.input)), (*bytes.Buffer)(unsafe.Add(at, known.hand))

@@ -15,7 +15,7 @@ import (
 
 var ginParameter = regexp.MustCompile(`:(\w+)`)
 
-// routesOf are the routes the handlers register, as openapi.yaml writes them.
+// routesOf returns the registered routes in the form of openapi.yaml.
 func routesOf(t *testing.T) []string {
 	t.Helper()
 	h := &admin.Handlers{API: httpapi.API{Log: slog.New(slog.DiscardHandler)}, UI: http.NotFoundHandler()}

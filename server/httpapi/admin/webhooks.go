@@ -9,7 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// renderWebhook leaves the secret out; whoever made it was shown it once.
+// renderWebhook omits the secret, which only the response to its creation shows.
 func renderWebhook(w fleet.Webhook) adminapi.Webhook {
 	out := adminapi.Webhook{Id: w.ID, Name: w.Name, Url: w.URL, Disabled: ptr(w.Disabled), After: w.After, CreatedAt: w.CreatedAt, CreatedBy: w.CreatedBy}
 	if len(w.Events) > 0 {
@@ -55,7 +55,7 @@ func (h *Handlers) deleteWebhook(c *gin.Context) error {
 	return nil
 }
 
-// disable is a handler that turns a webhook off, or on again.
+// disable returns a handler that disables or enables a webhook.
 func (h *Handlers) disable(off bool) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {
 		w, err := h.Webhooks.SetDisabled(c.Request.Context(), c.Param("webhookId"), off, actor(c))

@@ -6,20 +6,21 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Platform is an operating system and a processor by Go's names.
+// Platform is an operating system and an architecture, in Go's names.
 type Platform struct{ OS, Arch string }
 
-// Fits says whether a package for os and arch runs on a platform; empty: any.
+// Fits reports whether a package for os and arch runs on a platform; an empty os or
+// arch fits any.
 func Fits(os, arch string, at Platform) bool {
 	return (os == "" || os == at.OS) && (arch == "" || arch == at.Arch)
 }
 
-// HasChecksum says whether a package has the checksum sha512:… or sha256:….
+// HasChecksum reports whether a package has the checksum sha512:… or sha256:….
 func HasChecksum(p fleet.Package, sum string) bool {
 	return (p.SHA512 != "" && strings.EqualFold(sum, "sha512:"+p.SHA512)) || (p.SHA256 != "" && strings.EqualFold(sum, "sha256:"+p.SHA256))
 }
 
-// ShortChecksum is enough of a checksum to tell two apart.
+// ShortChecksum returns enough of a checksum to distinguish two.
 func ShortChecksum(sum string) string {
 	const shown = len("sha512:") + 12
 	if len(sum) > shown {

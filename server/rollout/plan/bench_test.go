@@ -7,8 +7,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// BenchmarkDecideMillion is a round over a million targets in a thousand batches,
-// the most a rollout may have. One is to take no more than 100 ms.
+// BenchmarkDecideMillion does a round over a million targets in a thousand batches, the
+// most a rollout may have. It should take no more than 100 ms.
 func BenchmarkDecideMillion(b *testing.B) {
 	now := time.Date(2026, 11, 24, 14, 0, 0, 0, time.UTC)
 	earlier := now.Add(-time.Hour)

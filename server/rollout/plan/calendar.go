@@ -9,15 +9,15 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// windowDays is how many days ahead windows are looked for: they repeat every
-// week, and a clock that is put forward may swallow one.
+// windowDays is how many days ahead windows are computed: they repeat every week, and a
+// clock that is put forward may skip one.
 const windowDays = 8
 
-// weekdays are the days that a window may name, numbered as time.Weekday.
+// weekdays are the names of days in windows, indexed by time.Weekday.
 var weekdays = [...]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-// OfferableAt says whether the plan's windows and the freezes let it offer at t,
-// and when that changes. A zero until: never, as far as can be seen.
+// OfferableAt reports whether the plan's windows and the freezes allow offers at t, and
+// when that changes. A zero until means never, as far as can be computed.
 func OfferableAt(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (open bool, until time.Time) {
 	if p.Pace.Emergency {
 		return true, time.Time{}
@@ -47,7 +47,7 @@ func OfferableAt(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (open bool,
 	return false, time.Time{}
 }
 
-// frozenAt is the freeze at t that lasts longest, nil for none.
+// frozenAt returns the freeze at t that lasts longest, nil if there is none.
 func frozenAt(freezes []fleet.Freeze, t time.Time) *fleet.Freeze {
 	var longest *fleet.Freeze
 	for i := range freezes {
@@ -59,7 +59,7 @@ func frozenAt(freezes []fleet.Freeze, t time.Time) *fleet.Freeze {
 	return longest
 }
 
-// nextFreeze is when the first freeze after t begins.
+// nextFreeze returns when the first freeze after t begins.
 func nextFreeze(freezes []fleet.Freeze, t time.Time) time.Time {
 	var next time.Time
 	for _, f := range freezes {
@@ -70,7 +70,7 @@ func nextFreeze(freezes []fleet.Freeze, t time.Time) time.Time {
 	return next
 }
 
-// lastThaw is when the last freeze before t ended, zero for none.
+// lastThaw returns when the last freeze before t ended, zero if there was none.
 func lastThaw(freezes []fleet.Freeze, t time.Time) time.Time {
 	var last time.Time
 	for _, f := range freezes {
@@ -81,12 +81,12 @@ func lastThaw(freezes []fleet.Freeze, t time.Time) time.Time {
 	return last
 }
 
-// span is a time from and until, without its end.
+// span is the time from from up to but not including to.
 type span struct{ from, to time.Time }
 
-// windowsAt says whether one of the windows is open at t, and when that changes:
-// windows that touch or overlap are one. No windows: always open. A window that
-// cannot be read is never open; Check refuses it.
+// windowsAt reports whether one of the windows is open at t, and when that changes.
+// Windows that touch or overlap count as one. Without windows it is always open. An
+// invalid window is never open; Check refuses it.
 func windowsAt(windows []fleet.Window, t time.Time) (open bool, until time.Time) {
 	if len(windows) == 0 {
 		return true, time.Time{}
@@ -115,14 +115,14 @@ func windowsAt(windows []fleet.Window, t time.Time) (open bool, until time.Time)
 	return open, until
 }
 
-// localHours is a Window that was read.
+// localHours is a parsed Window.
 type localHours struct {
 	days     [7]bool
 	from, to int // minutes after midnight; to may be the next day's
 	zone     *time.Location
 }
 
-// readWindow reads a window; at is its field, which errors name.
+// readWindow parses a window; at is its field, for errors.
 func readWindow(at string, w fleet.Window) (localHours, error) {
 	var h localHours
 	for _, day := range w.Days {
@@ -145,7 +145,7 @@ func readWindow(at string, w fleet.Window) (localHours, error) {
 	if h.to <= h.from {
 		h.to += 24 * 60
 	}
-	// The server's own zone is refused: replicas may differ in it.
+	// The server's own zone is refused, since servers may differ in it.
 	var err error
 	if h.zone, err = time.LoadLocation(w.Zone); err != nil || w.Zone == "Local" {
 		return h, fleet.FieldError(at+".zone", "is %q, want a name such as Europe/Berlin or UTC", w.Zone)
@@ -153,31 +153,32 @@ func readWindow(at string, w fleet.Window) (localHours, error) {
 	return h, nil
 }
 
-// readClock reads 22:00 as minutes after midnight. 24:00 is written 00:00.
+// readClock parses 22:00 into minutes after midnight. 24:00 is refused; it is written
+// 00:00.
 func readClock(text string) (minutes int, ok bool) {
 	t, err := time.Parse("15:04", text)
 	return t.Hour()*60 + t.Minute(), err == nil && len(text) == len("15:04")
 }
 
-// around appends the times at which the window is open, from those that may be
-// open at t to those windowDays ahead.
+// around appends the times at which the window is open, from those that may include t
+// up to windowDays ahead.
 func (h *localHours) around(spans []span, t time.Time) []span {
 	year, month, day := t.In(h.zone).Date()
-	// A window of yesterday may last till now; one of the day before cannot.
+	// Yesterday's window may include t; one of the day before cannot.
 	for offset := -1; offset <= windowDays; offset++ {
 		if weekday := time.Date(year, month, day+offset, 0, 0, 0, 0, time.UTC).Weekday(); !h.days[weekday] {
 			continue
 		}
 		s := span{wallTime(year, month, day+offset, h.from, h.zone).UTC(), wallTime(year, month, day+offset, h.to, h.zone).UTC()}
-		if s.from.Before(s.to) { // else the clock that was put forward has swallowed it
+		if s.from.Before(s.to) { // otherwise a clock that is put forward skips it
 			spans = append(spans, s)
 		}
 	}
 	return spans
 }
 
-// wallTime is the first moment at which clocks of the zone show a time of a day,
-// or, where they skip it, the moment they skip it.
+// wallTime returns the first moment at which clocks of the zone show a time of a day
+// or, if they skip it, the moment at which they do.
 func wallTime(year int, month time.Month, day, minutes int, zone *time.Location) time.Time {
 	t := time.Date(year, month, day, 0, minutes, 0, 0, zone)
 	asked := time.Date(year, month, day, 0, minutes, 0, 0, time.UTC)
@@ -197,14 +198,14 @@ func wallTime(year int, month time.Month, day, minutes int, zone *time.Location)
 	return t
 }
 
-// wallClock is what clocks show at t, as if they were in UTC.
+// wallClock returns what clocks show at t, as a time in UTC.
 func wallClock(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// closedNow says why a plan may not offer at t, 0 when it may. The reason may be
-// another one from changes on.
+// closedNow returns why a plan may not offer at t, 0 if it may. The reason may change
+// at changes.
 func closedNow(p *fleet.Plan, freezes []fleet.Freeze, t time.Time) (code Code, text string, changes time.Time) {
 	if p.Pace.Emergency {
 		return 0, "", time.Time{}

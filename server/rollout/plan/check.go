@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// The codes of refusals that clients tell apart.
+// Codes of errors that clients distinguish.
 const (
 	ErrChecksumMissing     = "rollout_checksum_missing"
 	ErrDockerChecksum      = "rollout_docker_checksum"
@@ -25,22 +25,22 @@ const (
 	ErrRuntime             = "rollout_runtime_unsupported"
 )
 
-// Bounds of a plan. It is part of the rollout's document, which is written at
-// each step.
+// Bounds of a plan. It is part of the rollout's document, which is written at each
+// step.
 const (
 	maxName  = 200    // characters: a line
 	maxText  = 20_000 // characters of a description or recovery plan: some pages
-	maxNamed = 10_000 // agents by id; more are told apart by a label
-	// maxValues bounds every other list: policies, labels, values, artifacts,
-	// windows. What people write by hand is shorter.
+	maxNamed = 10_000 // agents by id; a label selects more
+	// maxValues bounds every other list: policies, labels, values, artifacts, windows.
+	// Lists written by hand are shorter.
 	maxValues = 200
 )
 
-// checkedAt is when a plan's query is compiled to check it: any time will do.
+// checkedAt is the time for which Check compiles a plan's query; any would do.
 var checkedAt = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Check says what is wrong with a plan, whatever the fleet: each refusal names
-// its field. Resolve first.
+// Check returns what is wrong with a plan, independent of the fleet. Its errors name
+// the field. The plan must be resolved.
 func Check(p *fleet.Plan) error {
 	for _, check := range []func(*fleet.Plan) error{
 		checkWords, checkVersion, checkManifest, checkArtifacts, checkMigration, checkSelector, checkStrategy, checkLimits, checkFailure, checkHealth, checkPace,
@@ -52,10 +52,10 @@ func Check(p *fleet.Plan) error {
 	return nil
 }
 
-// field is the name of a part of the plan in requests.
+// field returns the name of a part of the plan in requests.
 func field(name string, args ...any) string { return "body.plan." + fmt.Sprintf(name, args...) }
 
-// ruled is a refusal with a code.
+// ruled returns an error with a code.
 func ruled(code, at, format string, args ...any) error {
 	e := fleet.FieldError(at, format, args...)
 	e.Code = code
@@ -124,7 +124,7 @@ func checkManifest(p *fleet.Plan) error {
 	return nil
 }
 
-// hexDigits of the checksums there are.
+// hexDigits is the number of digits of each kind of checksum.
 var hexDigits = map[string]int{"sha256:": 64, "sha512:": 128}
 
 func isChecksum(sum, kind string) bool {

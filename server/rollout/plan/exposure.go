@@ -7,21 +7,20 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// exposureCounts is how long a silent agent counts: two weeks are past any holiday
-// shutdown. An agent that is silent for longer neither makes the fleet larger, which
-// would let more agents have a new version, nor uses up the budget.
+// exposureCounts is how long a silent agent counts: two weeks are longer than any
+// holiday shutdown. An agent that is silent for longer neither enlarges the fleet,
+// which would let more agents have a new version, nor uses up the budget.
 const exposureCounts = fleet.DefaultInactivityTimeout
 
-// Tally counts a census against the exposure rule. Begin with NewTally, Add every
-// agent, then ask for the Room of a version. It is not for use by several
-// goroutines.
+// Tally counts a census against the exposure rule: NewTally creates it, Add adds every
+// agent, and Budget returns the Room of a version. It is not safe for concurrent use.
 type Tally struct {
 	rule   fleet.ExposureRule
 	now    time.Time
 	agents []counted
 	hours  map[string]float64 // by version
-	// values are the label values met, numbered by their place; numbers finds
-	// them, by label in the order of the rule.
+	// values are the label values found. numbers has their indices, by label in the
+	// order of the rule.
 	values  []fleet.ExposureValue
 	percent []float64 // of values
 	numbers [fleet.MaxLabelLimits]map[string]int32
@@ -33,7 +32,7 @@ type counted struct {
 	sites       [fleet.MaxLabelLimits]int32
 }
 
-// NewTally makes an empty count.
+// NewTally returns an empty tally.
 func NewTally(rule fleet.ExposureRule, now time.Time) *Tally {
 	t := &Tally{rule: rule, now: now, hours: map[string]float64{}}
 	t.rule.Per = rule.Per[:min(len(rule.Per), fleet.MaxLabelLimits)]
@@ -77,11 +76,11 @@ func (t *Tally) Add(c fleet.Census) {
 	}
 }
 
-// NoSites are the numbers of an agent without any of the labels.
+// NoSites are the numbers of an agent that has none of the labels.
 var NoSites = [fleet.MaxLabelLimits]int32{-1, -1, -1, -1}
 
-// Budget is how far a version may spread; nil where no rule is in force. offered
-// are the agents that were offered it and do not run it yet, by id.
+// Budget returns how far a version may spread; nil if no rule is in force. offered are
+// the ids of agents that were offered it and do not run it yet.
 func (t *Tally) Budget(version string, offered map[string]bool) *Room {
 	if !t.rule.Enabled {
 		return nil
@@ -119,8 +118,8 @@ func (t *Tally) Budget(version string, offered map[string]bool) *Room {
 	return room
 }
 
-// exposureLimit is how many of n may have a version: all once it is proven, else
-// a percentage rounded down, but one at least. A version that nobody may have
+// exposureLimit returns how many of n agents may have a version: all if it is proven,
+// else a percentage, rounded down, but at least one. A version that no agent may have
 // would never be proven.
 func exposureLimit(percent float64, n int, proven bool) int {
 	if proven {
@@ -129,8 +128,9 @@ func exposureLimit(percent float64, n int, proven bool) int {
 	return max(1, int(math.Floor(percent*float64(n)/100+1e-9)))
 }
 
-// Sites numbers an agent's values of the rule's labels, as Room.Sites does: -1
-// for a label it has not, and for a value that no agent has that counts.
+// Sites returns the numbers of an agent's values of the rule's labels, as in
+// Room.Sites: -1 for a label that it does not have, and for a value that no counted
+// agent has.
 func (t *Tally) Sites(labels string) [fleet.MaxLabelLimits]int32 {
 	sites := NoSites
 	for i, per := range t.rule.Per {

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// UpgradeManifest is upgrades/<profile>/<id>.yaml.
+// UpgradeManifest is the content of upgrades/<profile>/<id>.yaml.
 type UpgradeManifest struct {
 	Profile     string           `json:"profile"`
 	ID          string           `json:"id"`
@@ -22,14 +22,14 @@ type UpgradeManifest struct {
 	Migration   fleet.Migration  `json:"migration,omitzero"`
 	// ContentHash is sha256:… of the file's raw bytes.
 	ContentHash string `json:"content_hash"`
-	// Error says why the file cannot be used; then there is nothing else but its
-	// name. Only lists have such ones.
+	// Error is why the file cannot be used; then only its name is set. Only lists
+	// contain such manifests.
 	Error string `json:"error,omitempty"`
 }
 
-// Resolve fills in what a plan leaves out: the upgrade manifest's values (nil:
-// manual mode), artifacts from the catalog, and defaults, so that the stored
-// plan says everything. To resolve again changes nothing.
+// Resolve sets what a plan omits: the values of its upgrade manifest (nil if it names
+// none), artifacts from the catalog, and defaults, so that the stored plan is complete.
+// Resolving again changes nothing.
 func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
 	if manifest != nil {
 		if err := applyManifest(p, manifest); err != nil {
@@ -45,8 +45,8 @@ func Resolve(p *fleet.Plan, manifest *UpgradeManifest, c fleet.Catalog) error {
 	return nil
 }
 
-// applyManifest copies the values of an upgrade manifest. A value that the plan
-// gives too must be the same: otherwise it is open which is meant.
+// applyManifest copies the values of an upgrade manifest. A value that the plan gives
+// too must be the same, since otherwise it is unclear which is intended.
 func applyManifest(p *fleet.Plan, m *UpgradeManifest) error {
 	name := m.Profile + "/" + m.ID
 	if p.ManifestHash != "" && p.ManifestHash != m.ContentHash {
@@ -79,8 +79,8 @@ func applyManifest(p *fleet.Plan, m *UpgradeManifest) error {
 	return nil
 }
 
-// sameArtifacts compares what is pinned; sizes and the default runtime are filled
-// in when a plan is resolved.
+// sameArtifacts compares what is pinned. It ignores sizes and the default runtime,
+// which are set when a plan is resolved.
 func sameArtifacts(a, b []fleet.Artifact) bool {
 	bare := func(in []fleet.Artifact) []fleet.Artifact {
 		out := slices.Clone(in)
@@ -97,8 +97,8 @@ func sortArtifacts(a []fleet.Artifact) {
 	slices.SortStableFunc(a, func(a, b fleet.Artifact) int { return cmp.Or(cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch)) })
 }
 
-// pinArtifacts takes from what is published the checksums that the plan does not
-// give, and the sizes.
+// pinArtifacts sets the checksums that the plan does not give, and the sizes, from the
+// published packages.
 func pinArtifacts(p *fleet.Plan, c fleet.Catalog) error {
 	var published fleet.Catalog
 	for _, pkg := range c {
@@ -141,8 +141,8 @@ func pinArtifacts(p *fleet.Plan, c fleet.Catalog) error {
 	return nil
 }
 
-// unpublished says why no package of the version can be taken. A version that is
-// malformed, and artifacts of other runtimes, are for Check to refuse.
+// unpublished returns why no package of the version can be used. A malformed version,
+// and artifacts of other runtimes, are left for Check to refuse.
 func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	for _, a := range p.Artifacts {
 		if a.Runtime != "" && a.Runtime != fleet.RuntimeSelf || a.Checksum == "" {
@@ -165,9 +165,9 @@ func unpublished(p *fleet.Plan, c fleet.Catalog) error {
 	return fleet.FieldError(field("version"), "%s", text)
 }
 
-// WithDefaults returns the plan with every default but the failure count: a count
-// that the plan gives holds for canaries too, the default does not. It shares
-// nothing that it changes with p. Wrong values are left for Check.
+// WithDefaults returns the plan with every default but the failure count: a count in
+// the plan applies to canaries too, the default does not. It shares nothing that it
+// changes with p. Invalid values are left for Check.
 func WithDefaults(p fleet.Plan) fleet.Plan {
 	p.Artifacts = slices.Clone(p.Artifacts)
 	for i := range p.Artifacts {
@@ -188,7 +188,7 @@ func WithDefaults(p fleet.Plan) fleet.Plan {
 		p.Pace.Windows[i].Zone = cmp.Or(p.Pace.Windows[i].Zone, "UTC")
 	}
 	if p.Pace.Emergency {
-		// An emergency leaves out what only costs time.
+		// An emergency omits what only costs time.
 		p.Pace.Soak, p.Pace.Windows = 0, nil
 	}
 	return p
@@ -226,11 +226,11 @@ func withStrategyDefaults(st fleet.Strategy, migration fleet.MigrationType) flee
 	return st
 }
 
-// canaryLabels are what canaries are spread over unless the plan says otherwise:
-// what upgrades usually break on.
+// canaryLabels are the labels that canaries are spread over by default: what upgrades
+// usually break on.
 var canaryLabels = []string{"os", "arch", "version"}
 
-// MaxParallel is how many agents may be in flight at one time.
+// MaxParallel returns how many agents may be in flight at one time.
 func MaxParallel(p *fleet.Plan) int {
 	if p.Limits.MaxParallel > 0 {
 		return p.Limits.MaxParallel
@@ -245,13 +245,13 @@ func healthWait(p *fleet.Plan) time.Duration {
 	return fleet.DefaultHealthWait
 }
 
-// NeedsApproval says whether an operator must let the rollout go beyond its
+// NeedsApproval reports whether an operator must approve the batches after the
 // canaries.
 func NeedsApproval(p *fleet.Plan) bool {
 	return p.Migration.Type == fleet.MigrationBreaking || p.Strategy.Canary != nil && p.Strategy.Canary.Approval
 }
 
-// OfferFor is how long an offer waits for its agent.
+// OfferFor returns how long an offer waits for its agent.
 func OfferFor(p *fleet.Plan) time.Duration {
 	if d := p.Pace.OfferFor.D(); d > 0 {
 		return d

@@ -11,14 +11,14 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// MaxRing bounds ring numbers: nobody has more stages, and a target keeps two bytes
+// MaxRing bounds ring numbers: no fleet has more stages, and a target stores two bytes
 // for it.
 const MaxRing = 1_000
 
-// ringLabel is the label that says an agent's ring unless the plan names another.
+// ringLabel is the label whose value is an agent's ring, unless the plan names another.
 const ringLabel = "ring"
 
-// RingRule is the plan's rule; nil for other strategies.
+// RingRule returns the plan's rule; nil for other strategies.
 func RingRule(p *fleet.Plan) *fleet.RingRule {
 	if p.Strategy.Kind != fleet.Rings {
 		return nil
@@ -29,8 +29,8 @@ func RingRule(p *fleet.Plan) *fleet.RingRule {
 	return p.Strategy.Rings
 }
 
-// RingOf is the ring of an agent; said is false where its label is no number and
-// it is in the default ring.
+// RingOf returns the ring of an agent. said is false if its label is not a number, so
+// that it is in the default ring.
 func RingOf(rule *fleet.RingRule, a *Candidate) (ring int, said bool) {
 	n, err := strconv.Atoi(a.Label(cmp.Or(rule.By, ringLabel)))
 	if err != nil || n < 0 || n > MaxRing {
@@ -39,9 +39,9 @@ func RingOf(rule *fleet.RingRule, a *Candidate) (ring int, said bool) {
 	return n, true
 }
 
-// CheckRings returns the agents of lower rings that do not run the plan's version
-// yet: none when the rings may go, or are forced. An agent that is still being
-// upgraded does not run the version.
+// CheckRings returns the agents of lower rings that do not run the plan's version yet;
+// none if the rings may proceed, or are forced. An agent that is still being upgraded
+// does not run the version.
 func CheckRings(p *fleet.Plan, agents []fleet.Agent, timeouts map[string]time.Duration, now time.Time) ([]fleet.SkippedAgent, error) {
 	rule := RingRule(p)
 	if rule == nil || rule.Force || len(rule.Only) == 0 {
@@ -60,7 +60,7 @@ func CheckRings(p *fleet.Plan, agents []fleet.Agent, timeouts map[string]time.Du
 		}
 		ring, _ := RingOf(rule, &a)
 		if ring >= highest || slices.Contains(rule.Only, ring) {
-			continue // rings of one plan go in order
+			continue // rings of one plan are upgraded in order
 		}
 		behind = append(behind, fleet.SkippedAgent{
 			AgentID: a.ID, Hostname: a.Hostname(), Version: a.Version, Code: fleet.WhyRing,
@@ -71,7 +71,7 @@ func CheckRings(p *fleet.Plan, agents []fleet.Agent, timeouts map[string]time.Du
 	return behind, nil
 }
 
-// RingNames are the rings in a sentence.
+// RingNames lists rings for a sentence.
 func RingNames(rings []int) string {
 	names := make([]string, 0, len(rings))
 	for _, r := range rings {
@@ -83,7 +83,7 @@ func RingNames(rings []int) string {
 	return "rings " + strings.Join(names, ", ")
 }
 
-// RingOfAgent is the ring of an agent in a plan with rings, else 0.
+// RingOfAgent returns the ring of an agent in a plan with rings, else 0.
 func RingOfAgent(p *fleet.Plan, a *fleet.Agent) int {
 	rule := RingRule(p)
 	if rule == nil {
@@ -93,7 +93,7 @@ func RingOfAgent(p *fleet.Plan, a *fleet.Agent) int {
 	return ring
 }
 
-// InRings says whether an agent is in one of the rings of the plan.
+// InRings reports whether an agent is in one of the rings of the plan.
 func InRings(p *fleet.Plan, a *fleet.Agent) bool {
 	rule := RingRule(p)
 	return rule == nil || len(rule.Only) == 0 || slices.Contains(rule.Only, RingOfAgent(p, a))

@@ -17,7 +17,7 @@ type Candidate struct {
 	labels map[string]string
 }
 
-// HostMetadata is what the agent reported of its host.
+// HostMetadata returns what the agent reported of its host.
 func (s *Candidate) HostMetadata() *fleet.HostMetadata {
 	if s.host == nil {
 		host := s.Host()
@@ -42,13 +42,14 @@ func (s *Candidate) Label(name string) string {
 	return s.labels[name]
 }
 
-// QueryTime is what a selector's query means by now, and by a status.
+// QueryTime has what the meaning of a query depends on: now, and the timeouts that a
+// status is derived from.
 type QueryTime struct {
 	Now      time.Time
 	Timeouts map[string]time.Duration // inactivity timeouts by policy
 }
 
-// Selector is a plan's selector at a moment.
+// Selector is a plan's selector, compiled for a time.
 type Selector struct {
 	*fleet.Selector
 	named, excluded map[string]bool
@@ -68,7 +69,7 @@ func NewSelector(s *fleet.Selector, at QueryTime) (Selector, error) {
 	return c, nil
 }
 
-// MatchesAgent says whether the selector selects the agent.
+// MatchesAgent reports whether the selector selects the agent.
 func (c Selector) MatchesAgent(a *fleet.Agent) bool { return c.Matches(&Candidate{Agent: a}) }
 
 func (c Selector) Matches(a *Candidate) bool {
@@ -93,21 +94,21 @@ func (c Selector) Matches(a *Candidate) bool {
 	return c.query == nil || kql.Match(c.query, a.Values)
 }
 
-// hasQuery says whether a query is part of the selector.
+// hasQuery reports whether the selector has a query.
 func hasQuery(s *fleet.Selector) bool { return strings.TrimSpace(s.Kuery) != "" }
 
-// ChangesByItself says whether the query matches other agents as time goes by,
-// though nothing about them changes.
+// ChangesByItself reports whether the query matches other agents as time passes,
+// although the agents do not change.
 func (c Selector) ChangesByItself(at QueryTime) bool {
 	if c.query == nil {
 		return false
 	}
-	at.Now = at.Now.AddDate(1, 1, 1) // whatever now is rounded to
+	at.Now = at.Now.AddDate(1, 1, 1) // a difference that no rounding of now hides
 	later, err := NewSelector(c.Selector, at)
 	return err != nil || !reflect.DeepEqual(c.query, later.query)
 }
 
-// selectsNothing says whether no part selects agents. A selector that only excludes
+// selectsNothing reports whether no part selects agents. A selector that only excludes
 // selects none either.
 func selectsNothing(s *fleet.Selector) bool {
 	return !s.All && !hasQuery(s) && len(s.Agents) == 0 && len(s.Policies) == 0 && len(s.Labels) == 0

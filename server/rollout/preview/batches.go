@@ -15,7 +15,7 @@ type batchCut struct {
 	picks []*pick
 }
 
-// cut makes batches of ordered targets.
+// cut divides ordered targets into batches.
 func cut(p *fleet.Plan, picks []*pick) []batchCut {
 	if len(picks) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func cutRings(st *fleet.Strategy, picks []*pick, size int) []batchCut {
 	return cuts
 }
 
-// batchSize is how many of n targets go together, at least one.
+// batchSize returns how many of n targets form a batch, at least one.
 func batchSize(st *fleet.Strategy, n int) int {
 	size := st.BatchSize
 	if size <= 0 {
@@ -80,7 +80,7 @@ func batchSize(st *fleet.Strategy, n int) int {
 	return max(1, min(size, n))
 }
 
-// partOf is a percentage of n, rounded up. The tolerance is for percentages that
+// partOf returns a percentage of n, rounded up. The tolerance is for percentages that
 // binary fractions overshoot: 7 % of 100 is 7.
 func partOf(percent float64, n int) int {
 	return int(math.Ceil(percent*float64(n)/100 - 1e-9))

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// chooseCanaries divides ordered targets into canaries and the rest, both in
-// order. A canary batch that is larger than the fleet is all of it.
+// chooseCanaries divides ordered targets into canaries and the rest, both in order. If
+// there are fewer targets than canaries, all are canaries.
 func chooseCanaries(rule *fleet.CanaryRule, picks []*pick) (canaries, rest []*pick) {
 	size := rule.Size
 	if rule.Percent > 0 {
@@ -39,14 +39,14 @@ func chooseCanaries(rule *fleet.CanaryRule, picks []*pick) (canaries, rest []*pi
 	return canaries, rest
 }
 
-// cell is the targets that have the same values of all labels.
+// cell has the targets with the same values of all labels.
 type cell struct {
 	key     string
 	members []*pick
 	chosen  int
 }
 
-// cellsOf are the cells of targets, the largest first.
+// cellsOf returns the cells of targets, the largest first.
 func cellsOf(picks []*pick) []*cell {
 	byKey := map[string]*cell{}
 	var cells []*cell
@@ -66,8 +66,8 @@ func cellsOf(picks []*pick) []*cell {
 }
 
 // coverCells chooses size targets: one of each cell, the largest first; then,
-// again and again, one of the cell in which a canary stands for the most agents.
-// An agent is in one cell only, so this greedy cover is the smallest there is.
+// repeatedly, one of the cell in which each canary represents the most agents. An agent
+// is in one cell only, so this greedy cover is the smallest.
 func coverCells(cells []*cell, size int) map[*pick]bool {
 	chosen := map[*pick]bool{}
 	open := cellHeap{}
@@ -90,7 +90,7 @@ func coverCells(cells []*cell, size int) map[*pick]bool {
 	return chosen
 }
 
-// cellHeap has on top the cell whose canaries stand for the most agents each.
+// cellHeap has at its top the cell whose canaries represent the most agents each.
 type cellHeap []*cell
 
 func (h cellHeap) Len() int { return len(h) }
@@ -111,8 +111,8 @@ func (h *cellHeap) Pop() any {
 	return c
 }
 
-// cellOf names the cell of an agent. Values are quoted, so that no two cells have
-// one name.
+// cellOf returns the name of an agent's cell. Values are quoted, so that different
+// cells have different names.
 func cellOf(s *plan.Candidate, over []string) string {
 	var b []byte
 	for _, label := range over {
@@ -121,10 +121,10 @@ func cellOf(s *plan.Candidate, over []string) string {
 	return string(b)
 }
 
-// maxUncovered bounds Coverage.Uncovered: nobody reads more.
+// maxUncovered bounds Coverage.Uncovered to what a person reads.
 const maxUncovered = 20
 
-// coverage says how many of the combinations of labels the canaries cover.
+// coverage computes how many of the combinations of labels the canaries cover.
 func coverage(picks []*pick, cuts []batchCut, over []string) *fleet.Coverage {
 	c := fleet.Coverage{Over: over, Uncovered: []fleet.Cell{}}
 	has := map[string]bool{}

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// Compare says how the fleet now differs from the pinned preview. Two previews of
+// Compare returns how the fleet now differs from the pinned preview. Two previews of
 // one plan have the same hash if and only if they do not differ.
 func Compare(pinned, now fleet.Preview) fleet.Drift {
 	d := fleet.Drift{Added: []fleet.DriftItem{}, Removed: []fleet.DriftItem{}, Changed: []fleet.DriftItem{}}
@@ -59,7 +59,7 @@ func Compare(pinned, now fleet.Preview) fleet.Drift {
 	return d
 }
 
-// place is where a preview has an agent: one of the two is set.
+// place is the entry of an agent in a preview: one of the two is set.
 type place struct {
 	target  *fleet.PreviewTarget
 	skipped *fleet.SkippedAgent

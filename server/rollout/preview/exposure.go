@@ -10,7 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// ErrExposure is the code of a plan that could break the exposure budget.
+// ErrExposure is the code of the error for a plan that could exceed the exposure
+// budget.
 const ErrExposure = "rollout_exposure"
 
 // roundingHours is the tolerance for sums of hours.
@@ -21,7 +22,7 @@ type siteNumbers []int32
 
 type labelValue struct{ label, value string }
 
-// siteIndex finds them.
+// siteIndex assigns siteNumbers.
 type siteIndex struct {
 	labels []string
 	number map[labelValue]int32
@@ -51,7 +52,7 @@ func (x siteIndex) of(a *plan.Candidate) siteNumbers {
 	return of
 }
 
-// sitesOf are those of all targets, in order.
+// sitesOf returns those of all targets, in order.
 func sitesOf(cuts []batchCut) []siteNumbers {
 	var all []siteNumbers
 	for _, c := range cuts {
@@ -62,10 +63,9 @@ func sitesOf(cuts []batchCut) []siteNumbers {
 	return all
 }
 
-// checkExposure refuses a plan that could break the budget. It plays the batches
-// through as fast as the plan allows, and counts only the health hours that the
-// waits of the plan guarantee. Emergencies are no exception: the budget is there
-// for those in a hurry.
+// checkExposure refuses a plan that could exceed the budget. It simulates the batches
+// as fast as the plan allows, and counts only the health hours that the plan's waits
+// guarantee. Emergencies are no exception: the budget exists to protect against haste.
 func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []siteNumbers) error {
 	hours, needed := room.HealthyHours, room.NeededHours
 	exposed, running, next := room.Exposed, 0, 0
@@ -76,7 +76,7 @@ func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []s
 	for _, b := range pre.Batches {
 		for begun := 0; begun < b.Size; begun += plan.MaxParallel(p) {
 			if hours >= needed-roundingHours {
-				return nil // proven, and hours only grow
+				return nil // proven, and hours only increase
 			}
 			wave := min(plan.MaxParallel(p), b.Size-begun)
 			over := overrun{batch: b.Index + 1, version: p.Version, hours: hours, needed: needed, running: running}
@@ -93,7 +93,8 @@ func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []s
 			}
 			next += wave
 			for i, site := range room.Sites {
-				// A site over its limit without this plan is no reason to refuse it.
+				// A site that exceeds its limit without this plan is no reason to
+				// refuse it.
 				if bySite[i] > site.Limit && bySite[i] > site.Exposed {
 					return over.refuse(fmt.Sprintf("of those with %s %s", site.Label, site.Value), bySite[i], site.Fleet, site.Limit)
 				}
@@ -106,7 +107,7 @@ func checkExposure(p *fleet.Plan, pre *fleet.Preview, room *plan.Room, sites []s
 	return nil
 }
 
-// overrun is where a plan goes too far.
+// overrun is where a plan exceeds the budget.
 type overrun struct {
 	batch         int // from 1
 	version       string

@@ -8,9 +8,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// BenchmarkFirstRound is what stands between the start of a rollout over 10,000
-// agents and its first offers: reading it, counting the fleet, deciding, marking
-// 500 agents, and the action.
+// BenchmarkFirstRound does the first round of a rollout over 10,000 agents: it reads
+// the rollout, counts the fleet, decides, marks 500 agents, and creates the action.
 func BenchmarkFirstRound(b *testing.B) {
 	w := newWorld(b, 10_000)
 	for i := 0; b.Loop(); i++ {
@@ -33,7 +32,7 @@ func BenchmarkFirstRound(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleRound is a round in which nothing happens, with 500 of 10,000 in
+// BenchmarkIdleRound does a round without any change, with 500 of 10,000 agents in
 // flight and nothing due.
 func BenchmarkIdleRound(b *testing.B) {
 	w := newWorld(b, 10_000)

@@ -1,5 +1,5 @@
-// Package rollouttest has the hosts, packages and rollouts that the tests of
-// the rollout packages share.
+// Package rollouttest has hosts, packages and rollouts for the tests of the rollout
+// packages.
 package rollouttest
 
 import (
@@ -13,17 +13,18 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Noon is a Tuesday's.
+// Noon is on a Tuesday.
 var Noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// Host is an agent as a test describes it.
+// Host describes an agent.
 type Host struct {
 	ID, Version, OS, Arch, Site, Ring, Policy string
 	Tags                                      []string
 	Away                                      bool
 }
 
-// Agent makes an upgradeable agent of linux/amd64 that runs 1.0.0, unless said.
+// Agent returns an upgradeable agent on linux/amd64 that runs 1.0.0, unless h says
+// otherwise.
 func (h Host) Agent() fleet.Agent {
 	or := func(s, other string) string {
 		if s == "" {
@@ -56,7 +57,7 @@ func (h Host) Agent() fleet.Agent {
 	return a
 }
 
-// Agents are those of several hosts.
+// Agents returns the agents of several hosts.
 func Agents(hosts ...Host) []fleet.Agent {
 	var out []fleet.Agent
 	for _, h := range hosts {
@@ -65,7 +66,7 @@ func Agents(hosts ...Host) []fleet.Agent {
 	return out
 }
 
-// Many are n like hosts with ids of their own.
+// Many returns n agents like h, with different ids.
 func Many(n int, h Host) []fleet.Agent {
 	var out []fleet.Agent
 	for i := range n {
@@ -75,7 +76,7 @@ func Many(n int, h Host) []fleet.Agent {
 	return out
 }
 
-// Published is a catalog with a package of each version for two platforms.
+// Published returns a catalog with a package of each version for two platforms.
 func Published(versions ...string) fleet.Catalog {
 	var c fleet.Catalog
 	for _, v := range versions {
@@ -87,10 +88,10 @@ func Published(versions ...string) fleet.Catalog {
 	return c
 }
 
-// Hour is when the rollouts of InState are looked at.
+// Hour is the time at which tests evaluate the rollouts of InState.
 var Hour = time.Date(2026, 3, 3, 12, 0, 0, 0, time.UTC)
 
-// InState is a rollout of ten agents, three of which have failed.
+// InState returns a rollout of ten agents, three of which have failed.
 func InState(state fleet.RolloutState, change ...func(*fleet.Rollout)) fleet.Rollout {
 	started := Hour.Add(-time.Hour)
 	r := fleet.Rollout{

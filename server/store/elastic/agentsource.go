@@ -4,8 +4,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// agentSource is a whole document: what agents can be asked about, what lists and
-// censuses read, and the agent itself.
+// agentSource returns the source of an agent: the fields that queries, lists and the census
+// use, and the packed document.
 func agentSource(a *fleet.Agent, rev int64, last fleet.LastSeen) (map[string]any, error) {
 	p, err := pack("agent", a.ID, a)
 	if err != nil {
@@ -24,7 +24,7 @@ func agentSource(a *fleet.Agent, rev int64, last fleet.LastSeen) (map[string]any
 	if a.Upgrading() {
 		fields["upgrading_since"] = a.UpgradeStartedAt
 	}
-	// Longer ones are read from the document; see Census.
+	// Census reads longer labels from the document.
 	if labels := fleet.EncodeLabels(a.LabelsOn(host)); len(labels) <= maxKeyword {
 		fields["labels"] = labels
 	}

@@ -20,7 +20,7 @@ func (a audit) Append(ctx context.Context, list []fleet.AuditEntry) error {
 			"@timestamp": e.At, "subject": text(e.Subject), "actor": text(e.Actor), "verb": text(e.Verb),
 		}, p)}
 	}
-	_, err := a.s.c.write(ctx, "append to the audit trail", writes...) // a conflict is one that is there
+	_, err := a.s.c.write(ctx, "append to the audit trail", writes...) // a conflict means that the entry exists
 	return err
 }
 
@@ -34,7 +34,7 @@ func (a audit) List(ctx context.Context, q store.AuditQuery) ([]fleet.AuditEntry
 	}
 	hits, total, err := a.s.c.page(ctx, "list the audit trail", indexAudit, body{
 		"query": body{"bool": body{"filter": filter}}, "_source": packedFields,
-		// Of one moment the one written later is the newer.
+		// Of entries with equal times, the one written later is newer.
 		"sort": []any{body{"@timestamp": "desc"}, body{"_seq_no": "desc"}},
 	}, q.Offset, max(q.Limit, 0), documentsPage)
 	if err != nil {
@@ -59,7 +59,7 @@ func entryOf(h hit) (e fleet.AuditEntry, err error) {
 	return e, p.unpack("audit entry", h.ID, &e)
 }
 
-// auditPage is how many entries one request reads: some KB at most.
+// auditPage is how many entries one request reads. An entry has some KB at most.
 const auditPage = 2_000
 
 func (a audit) Each(ctx context.Context, f func(fleet.AuditEntry)) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
-// BenchmarkPackageData moves a package of a usual size to a node and back.
+// BenchmarkPackageData measures storing and reading a package of a usual size.
 func BenchmarkPackageData(b *testing.B) {
 	const size = 200 << 20
 	content := make([]byte, size)

@@ -7,8 +7,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// rollouts is a collection that knows which of its documents are active, and whose
-// targets go with it.
+// rollouts is a collection of rollouts. Delete also deletes the targets.
 type rollouts struct {
 	collection[fleet.Rollout]
 }
@@ -26,7 +25,7 @@ func newRollouts(s *Store) rollouts {
 	}}
 }
 
-// activePage bounds what one request reads of active rollouts; more are walked.
+// activePage is how many active rollouts one request reads.
 const activePage = 1_000
 
 func (r rollouts) Active(ctx context.Context) ([]store.RolloutHead, error) {
@@ -44,8 +43,8 @@ func (r rollouts) Active(ctx context.Context) ([]store.RolloutHead, error) {
 	return out, nil
 }
 
-// Delete removes the targets first: whoever dies half-way finds the rollout still
-// there, and deletes it again.
+// Delete deletes the targets first: if it is interrupted, the rollout still exists and can be
+// deleted again.
 func (r rollouts) Delete(ctx context.Context, id string) error {
 	if err := (targets{r.s}).deleteAll(ctx, id); err != nil {
 		return err

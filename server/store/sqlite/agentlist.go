@@ -14,8 +14,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// sortColumn is what each sort orders by, of facts as f and agent_last_seen as l. NULL, which
-// is "never", comes before every number.
+// sortColumn returns the column to order by, of facts as f or agent_last_seen as l. NULL,
+// which means never, sorts before every number.
 func sortColumn(by store.AgentSort) (string, error) {
 	switch by {
 	case "", store.ByEnrolledAt:
@@ -33,15 +33,15 @@ func sortColumn(by store.AgentSort) (string, error) {
 		store.ByEnrolledAt, store.ByLastCheckin, store.ByHostname, store.ByVersion, store.ByPolicy)
 }
 
-// condition is a WHERE clause on facts as f, agent_last_seen as l and agents as a, with what
-// stands before it.
+// condition is a WHERE clause on facts as f, agent_last_seen as l and agents as a, and the
+// WITH clause it needs.
 type condition struct {
 	with, where   string
-	lastSeen, doc bool // it looks at agent_last_seen, at agents
+	lastSeen, doc bool // whether it uses agent_last_seen, and agents
 	args          []any
 }
 
-// joins are what the condition needs besides facts.
+// joins returns the joins that the condition needs.
 func (c *condition) joins() string {
 	joins := ""
 	if c.lastSeen {
@@ -68,8 +68,8 @@ func filterCondition(f store.AgentFilter) (condition, error) {
 			return c, err // strings and numbers can be encoded
 		}
 		c.with, c.lastSeen = `WITH seen (policy_id, since) AS MATERIALIZED (SELECT key, value FROM json_each(?)) `, true
-		// Nearly all agents were seen after the latest of the times: then the
-		// policy need not be looked up.
+		// Most agents were seen after the latest of the times, so their policy need not be
+		// looked up.
 		where = append(where, `(coalesce(l.last_checkin, f.enrolled_at) >= ? OR coalesce(l.last_checkin, f.enrolled_at)
 			>= coalesce((SELECT since FROM seen WHERE seen.policy_id = f.policy_id), l.last_checkin, f.enrolled_at))`)
 		c.args = append(c.args, string(list), latest)
@@ -82,7 +82,7 @@ func filterCondition(f store.AgentFilter) (condition, error) {
 		where = append(where, `f.active`)
 	}
 	if f.VersionBelow != "" {
-		// What is no version has an empty key.
+		// The key of an invalid version is empty.
 		where = append(where, `f.version_key <> '' AND f.version_key < ?`)
 		c.args = append(c.args, fleet.VersionKey(f.VersionBelow))
 	}
@@ -101,16 +101,16 @@ func filterCondition(f store.AgentFilter) (condition, error) {
 	return c, nil
 }
 
-// joinLastSeen is left out where it can be: every row of facts has one of agent_last_seen, and
-// finding it costs as much as the rest.
+// joinLastSeen is left out of queries that do not need it. Every row of facts has one of
+// agent_last_seen, and finding it doubles the cost of a query.
 const joinLastSeen = ` JOIN agent_last_seen l ON l.rid = f.rid`
 
-// joinDocument comes last: CROSS keeps SQLite from walking the documents first,
-// which are ten times the rest.
+// joinDocument comes last. CROSS keeps SQLite from walking the documents first, which are
+// ten times as large as the other tables.
 const joinDocument = ` CROSS JOIN agents a ON a.rid = f.rid`
 
-// listQueries returns the query of the page and that of the total. The page takes
-// args, the limit and the offset, the total takes args.
+// listQueries returns the query for the page, which takes args, the limit and the offset,
+// and the query for the total, which takes args.
 func listQueries(q store.AgentQuery) (page, total string, args []any, err error) {
 	l, err := newListing(q)
 	if err != nil {
@@ -125,7 +125,7 @@ type listing struct {
 	cond      condition
 	column    string // to sort by
 	direction string // "" or " DESC"
-	byLast    bool   // the column is of agent_last_seen
+	byLast    bool   // whether column is one of agent_last_seen
 }
 
 func newListing(q store.AgentQuery) (l listing, err error) {
@@ -144,8 +144,7 @@ func (l listing) queries() (page, total string) {
 	cond := l.cond
 	total = cond.with + `SELECT count(*) FROM facts f` + cond.joins() + cond.where
 	cond.lastSeen = cond.lastSeen || l.byLast
-	// The page is cut before the documents are joined: a document is read only
-	// for what is shown.
+	// The inner query selects the page, so that only its documents are read.
 	page = fmt.Sprintf(`%[1]sSELECT %[2]s FROM (SELECT f.rid AS rid, f.id AS id, %[3]s AS k%[4]s
 		ORDER BY %[3]s%[5]s, f.id%[5]s LIMIT ? + 0 OFFSET ? + 0) p JOIN agents a ON a.rid = p.rid JOIN agent_last_seen l ON l.rid = p.rid ORDER BY p.k%[5]s, p.id%[5]s`,
 		cond.with, agentColumns, l.column, ` FROM facts f`+cond.joins()+cond.where, l.direction)
@@ -173,8 +172,8 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	return out, total, nil
 }
 
-// listOnce is for a condition that looks into documents, which is nearly all of
-// its cost: the rows that fulfil it are found once, for the page and the total.
+// listOnce evaluates the condition once, for both the page and the total. It is for
+// conditions that read documents, which is nearly all of their cost.
 func (g agents) listOnce(ctx context.Context, l listing, offset, limit int) ([]fleet.Agent, int, error) {
 	tx, err := g.s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -222,8 +221,8 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 	if err != nil {
 		return nil, err
 	}
-	// What is selected stands between the two parts of the condition, and so do its
-	// values.
+	// The selected expression comes between the two parts of the condition, and so do its
+	// arguments.
 	before := strings.Count(cond.with, "?")
 	args := slices.Clone(cond.args[:before])
 	var first strings.Builder
@@ -236,7 +235,7 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 		args = append(args, q.args...)
 		cond.lastSeen, cond.doc = cond.lastSeen || q.lastSeen, cond.doc || q.doc
 	}
-	// Counted here: GROUP BY would sort the rows first.
+	// The rows are counted in Go: GROUP BY would sort them first.
 	rows, err := g.s.readers.QueryContext(ctx, fmt.Sprintf(`%sSELECT CASE WHEN 0 THEN 0%s ELSE %d END FROM facts f%s%s`,
 		cond.with, first.String(), len(queries), cond.joins(), cond.where), append(args, cond.args[before:]...)...)
 	if err != nil {
@@ -271,8 +270,8 @@ func (g agents) Facts(ctx context.Context, filter store.AgentFilter, f func(stri
 	return g.s.fault("read agents", err)
 }
 
-// statusColumns are what scanFacts reads, of facts as f and agent_last_seen as l. A column costs
-// more than what is in it: three flags come as one number.
+// statusColumns are the columns that scanFacts reads, of facts as f and agent_last_seen as
+// l. Three flags are read as one number, because each column has a cost of its own.
 const statusColumns = `f.id, f.active + 2*f.unenrolling + 4*(f.upgrading_since IS NOT NULL),
 	f.policy_id, f.enrolled_at, l.last_checkin, l.status, f.audit_unenrolled`
 

@@ -34,8 +34,8 @@ func (a audit) Append(ctx context.Context, list []fleet.AuditEntry) error {
 	})
 }
 
-// auditQueries returns the query of the page, which takes args, the limit and the
-// offset, and that of the total, which takes args.
+// auditQueries returns the query for the page, which takes args, the limit and the offset,
+// and the query for the total, which takes args.
 func auditQueries(q store.AuditQuery) (page, total string, args []any) {
 	where, args := ` FROM audit WHERE at <= ?`, []any{int64(math.MaxInt64)}
 	if q.Until != nil {
@@ -45,7 +45,7 @@ func auditQueries(q store.AuditQuery) (page, total string, args []any) {
 		where += ` AND subject = ?`
 		args = append(args, q.Subject)
 	}
-	// Of one moment the one written later is the newer.
+	// Of entries with equal times, the one written later is newer.
 	return `SELECT id, doc` + where + ` ORDER BY at DESC, seq DESC LIMIT ? + 0 OFFSET ? + 0`, `SELECT count(*)` + where, args
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-fleet/muster/testing/processor"
 )
 
-// benchAgents is the fleet the goals are set for.
+// benchAgents is the size of the fleet that the performance goals are set for.
 const benchAgents = 100_000
 
 var (
@@ -55,7 +55,7 @@ func benchAgent(i int) fleet.Agent {
 	return a
 }
 
-// benchStore opens a file with the whole fleet, which the first benchmark makes.
+// benchStore opens a file with the whole fleet, which the first benchmark creates.
 func benchStore(b *testing.B) *Store {
 	b.Helper()
 	benchOnce.Do(func() {
@@ -101,15 +101,15 @@ func createFleet(b *testing.B, s *Store, n int) {
 	all.Wait()
 }
 
-// measure begins to count the processor's time, which another load on the machine
-// changes little, and returns what reports it for each operation.
+// measure starts to measure processor time, on which other load of the machine has little
+// effect. The returned function reports it per operation.
 func measure(b *testing.B) (report func()) {
 	b.Helper()
 	begin := processor.Spent(b)
 	return func() { b.ReportMetric(float64(processor.Spent(b)-begin)/1e3/float64(b.N), "cpu-µs/op") }
 }
 
-// BenchmarkTouch flushes a third of the fleet, in no order.
+// BenchmarkTouch flushes a third of the fleet in random order.
 func BenchmarkTouch(b *testing.B) {
 	s := benchStore(b)
 	const batch = 33_000
@@ -158,7 +158,8 @@ func BenchmarkByAccessKey(b *testing.B) {
 	report()
 }
 
-// BenchmarkByAccessKeyParallel is the start of a shift: all check in at once.
+// BenchmarkByAccessKeyParallel measures the read of a check-in when many agents check in at
+// once.
 func BenchmarkByAccessKeyParallel(b *testing.B) {
 	s := benchStore(b)
 	b.ResetTimer()
@@ -229,8 +230,8 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkQuery is the total and a page of 20 of what a query finds, and of one
-// search bar's values.
+// BenchmarkQuery measures a page of 20 with its total for several queries, and the values
+// that a search bar offers for a field.
 func BenchmarkQuery(b *testing.B) {
 	s := benchStore(b)
 	timeouts := map[string]time.Duration{}
@@ -282,7 +283,7 @@ func BenchmarkFacts(b *testing.B) {
 	report()
 }
 
-// BenchmarkCountStatuses is what the agents page asks for above its list.
+// BenchmarkCountStatuses measures the status counts of the agents page.
 func BenchmarkCountStatuses(b *testing.B) {
 	s := benchStore(b)
 	timeouts := map[string]time.Duration{}
@@ -328,7 +329,8 @@ func BenchmarkCreateAction(b *testing.B) {
 	}
 }
 
-// BenchmarkPending is what each of 10,000 agents asks after an upgrade of all.
+// BenchmarkPending measures the query that each of 10,000 agents makes after an upgrade of
+// all.
 func BenchmarkPending(b *testing.B) {
 	s := fresh(b)
 	for _, c := range []struct {
@@ -391,8 +393,8 @@ func BenchmarkPutResults(b *testing.B) {
 	})
 }
 
-// BenchmarkAcks is an UPGRADE of a fleet: as many agents as one process serves at
-// once acknowledge it, each as soon as it has it.
+// BenchmarkAcks measures the acknowledgements of an UPGRADE by a fleet, from as many
+// concurrent callers as one process serves.
 func BenchmarkAcks(b *testing.B) {
 	s := fresh(b)
 	s.OnAgentChange(func([]store.AgentChange) {}) // as in a server
@@ -425,8 +427,8 @@ func BenchmarkAcks(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdateMany is a page of an order for a fleet of 18,000: its agents are
-// read, marked and written.
+// BenchmarkUpdateMany measures one page of an order for a fleet of 18,000: reading, marking
+// and writing its agents.
 func BenchmarkUpdateMany(b *testing.B) {
 	s := fresh(b)
 	s.OnAgentChange(func([]store.AgentChange) {}) // as in a server
@@ -482,7 +484,7 @@ func BenchmarkQuickCheck(b *testing.B) {
 	report()
 }
 
-// BenchmarkCensus is what the exposure budget reads, every few seconds.
+// BenchmarkCensus measures the read of the exposure budget, every few seconds.
 func BenchmarkCensus(b *testing.B) {
 	s := benchStore(b)
 	report := measure(b)
@@ -495,7 +497,7 @@ func BenchmarkCensus(b *testing.B) {
 	report()
 }
 
-// BenchmarkEach reads the fleet as a preview does.
+// BenchmarkEach measures reading the fleet as a preview does.
 func BenchmarkEach(b *testing.B) {
 	s := benchStore(b)
 	for name, filter := range map[string]store.AgentFilter{"all": {}, "of a policy": {PolicyID: "policy-3"}} {
@@ -511,8 +513,8 @@ func BenchmarkEach(b *testing.B) {
 	}
 }
 
-// benchTargets are as they stand at the start of a rollout, or at its end with
-// what happened on the way.
+// benchTargets returns targets as they are at the start of a rollout, or at its end with
+// their history.
 func benchTargets(rollout string, n int, ended bool) []fleet.Target {
 	list := make([]fleet.Target, n)
 	for i := range list {
@@ -552,7 +554,8 @@ func BenchmarkCreateTargets(b *testing.B) {
 	}
 }
 
-// BenchmarkTargets is what a rollout of 10,000, or of 100,000, asks of its targets.
+// BenchmarkTargets measures what rollouts of 10,000 and of 100,000 read and write of their
+// targets.
 func BenchmarkTargets(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		s := fresh(b)

@@ -19,13 +19,13 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 		return g.s.fault("read agents", err)
 	}
 	return g.s.fault("read agents", eachDocument(rows, agentDocument, func(a fleet.Agent) {
-		a.Forget() // who walks the fleet may keep it
+		a.Forget() // f may retain the agent
 		f(a)
 	}))
 }
 
-// censusQuery gives the document where the labels have not been written yet.
-// One is told from the other by its brace, which labels spell as %7B.
+// censusQuery returns the document in place of labels that have not been written yet. A
+// document begins with a brace, which labels escape as %7B.
 const censusQuery = `SELECT f.id, f.policy_id, f.version, f.version_since, f.healthy_since, l.last_checkin,
 	coalesce(f.labels, (SELECT doc FROM agents a WHERE a.rid = f.rid)) FROM facts f` + joinLastSeen + ` WHERE f.active`
 

@@ -6,11 +6,11 @@ import (
 	"errors"
 )
 
-// collection keeps one noun in the table documents.
+// collection implements store.Collection for one noun of the table documents.
 type collection[T any] struct {
 	s    *Store
 	noun string
-	// head returns the id of a value and where its revision stands.
+	// head returns the id of a value and a pointer to its revision.
 	head func(*T) (id string, revision *int64)
 }
 
@@ -86,8 +86,8 @@ func (c collection[T]) List(ctx context.Context, offset, limit int) ([]T, int, e
 	if limit == 0 {
 		limit = -1 // SQLite's "no limit"
 	}
-	// The total stands in each row, and in one of its own if the page is empty,
-	// so that one statement, and with it one snapshot, gives both.
+	// Every row has the total, and an empty page has one row for it, so that one statement,
+	// and thus one snapshot, returns both.
 	out, total := []T{}, 0
 	err := c.s.each(ctx, `WITH page AS (SELECT rid, id, rev, doc FROM documents WHERE noun = ?1 ORDER BY rid DESC LIMIT ?2 + 0 OFFSET ?3 + 0)
 		SELECT n.total, page.rid, page.id, page.rev, page.doc FROM (SELECT count(*) AS total FROM documents WHERE noun = ?1) n

@@ -59,13 +59,12 @@ func (e events) Bounds(ctx context.Context) (first, last int64, err error) {
 	return first, last, err
 }
 
-// trimBatch bounds how many events one transaction removes, and so how long
-// other writers wait: some 10 ms.
+// trimBatch bounds the events that one transaction removes, and so how long other writers
+// wait for it: some 10 ms.
 const trimBatch = 5_000
 
 func (e events) Trim(ctx context.Context, keep int) error {
-	// What is older than the newest to go at the start; what is appended
-	// meanwhile is the next call's.
+	// last is fixed at the start: events appended meanwhile are for the next call.
 	var last int64
 	if err := e.s.get(ctx, `SELECT coalesce((SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ? + 0), 0)`, []any{max(keep, 0)}, &last); err != nil {
 		return err

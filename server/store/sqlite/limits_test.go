@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// SQLite plans a query anew at each use if a bound value stands alone behind
-// LIMIT or OFFSET; see DESIGN.md.
+// If a parameter is the whole operand of LIMIT or OFFSET, SQLite plans the query again at
+// each execution; see DESIGN.md.
 func TestBoundLimitsAreExpressions(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")

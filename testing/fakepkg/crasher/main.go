@@ -1,5 +1,5 @@
-// Command crasher stands in a package where muster-agent should: a release that
-// was built wrong and dies as soon as it starts.
+// Command crasher replaces muster-agent in a package: a broken release that dies as soon as
+// it starts.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command crashlooper stands in a package where muster-agent should: a release
-// that answers every question asked of the program before it runs, and dies each
-// time it does run, as one does whose configuration or libraries are wrong.
+// Command crashlooper replaces muster-agent in a package: a release that passes every check
+// of the program before it runs, and dies whenever it runs, as with a wrong configuration or
+// missing libraries.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command oldwatcher stands in a package where muster-watcher should: the watcher
-// of a release that knows the first format of the upgrade marker and no other. It
-// says so when asked, and refuses to watch what it cannot read.
+// Command oldwatcher replaces muster-watcher in a package: the watcher of a release that
+// supports only the first format of the upgrade marker. It reports this when asked, and
+// refuses to watch with a newer marker.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 )
 
-// understands is the newest format this release had heard of.
+// understands is the newest marker format that this release supports.
 const understands = 1
 
 func main() {

@@ -17,27 +17,27 @@ type FS struct {
 	root *node
 }
 
-// node is a file, a folder or a symbolic link; its names are in folders.
+// node is a file, a folder or a symbolic link. Its names are in folders.
 type node struct {
 	mode  fs.FileMode
 	mtime time.Time
 
-	// Of files. Slices are never written into, so that clones may share them.
+	// For files. Slices are never modified, so clones may share them.
 	data   []byte // what programs read
-	synced []byte // what fsync has made durable, nil if nothing
+	synced []byte // what fsync has made durable; nil if nothing
 	// lastOff and lastLen are the last write, the one a power cut tears.
 	lastOff, lastLen int
 
-	target string // of links
+	target string // for links
 
-	// Of folders.
+	// For folders.
 	names map[string]*node // what programs see
 	kept  map[string]*node // what SyncDir has made durable
-	log   []change         // what was done to names since, oldest first
+	log   []change         // later changes of names, oldest first
 }
 
-// change is one change to the names of a folder, which happens whole or not at
-// all. A nil node means that the name is removed.
+// change is one atomic change to the names of a folder. A nil node means that the name is
+// removed.
 type change []binding
 
 type binding struct {
@@ -45,7 +45,7 @@ type binding struct {
 	node *node
 }
 
-// New is an empty file system whose root folder is durable.
+// New returns an empty file system whose root folder is durable.
 func New() *FS { return &FS{root: folder(0o755)} }
 
 func folder(perm fs.FileMode) *node {
@@ -55,7 +55,7 @@ func folder(perm fs.FileMode) *node {
 func (n *node) isDir() bool  { return n.mode.IsDir() }
 func (n *node) isLink() bool { return n.mode&fs.ModeSymlink != 0 }
 
-// apply changes names as programs see them and notes what to lose.
+// apply changes names as programs see them, and logs the change, which is not durable.
 func (n *node) apply(c change) {
 	n.log = append(slices.Clip(n.log), c)
 	n.mtime = time.Now()
@@ -72,7 +72,7 @@ func bind(names map[string]*node, c change) {
 	}
 }
 
-// write puts p into a file at off.
+// write writes p into a file at off.
 func (n *node) write(off int, p []byte) {
 	data := make([]byte, max(len(n.data), off+len(p)))
 	copy(data, n.data)
@@ -93,16 +93,15 @@ func (n *node) syncNames() { n.kept, n.log = maps.Clone(n.names), nil }
 // maxLinks bounds how many links one path may go through, as Linux does.
 const maxLinks = 40
 
-// place is where a path leads: the folder and the name in it, and what is there
-// (nil if nothing is).
+// place is the result of looking up a path: the folder, the name in it, and its node, which
+// is nil if the name does not exist.
 type place struct {
 	dir  *node
 	name string
 	node *node
 }
 
-// find follows p, and a link at its end too if follow is set. Called with mu
-// held.
+// find looks up p, and follows a link at its end if follow is set. mu must be locked.
 func (f *FS) find(p string, follow bool) (place, error) {
 	todo := parts(p)
 	stack := []*node{f.root}
@@ -143,7 +142,7 @@ func parts(p string) []string {
 	return slices.DeleteFunc(strings.Split(p, "/"), func(s string) bool { return s == "" || s == "." })
 }
 
-// get finds what must be there.
+// get looks up a path that must exist.
 func (f *FS) get(p string, follow bool) (*node, error) {
 	at, err := f.find(p, follow)
 	if err == nil && at.node == nil {
@@ -206,7 +205,7 @@ func (f *FS) rename(from, to string) error {
 	case a.dir == nil || b.dir == nil:
 		return syscall.EBUSY
 	case b.node != nil && b.node.isDir():
-		return syscall.EEXIST // as package os says it
+		return syscall.EEXIST // as in package os
 	case a.node == b.node:
 		return nil
 	case b.node != nil && a.node.isDir():
@@ -218,7 +217,7 @@ func (f *FS) rename(from, to string) error {
 		a.dir.apply(change{{a.name, nil}, {b.name, a.node}})
 		return nil
 	}
-	// Two folders, and nothing says which of the two changes is durable first.
+	// With two folders, either change may become durable first.
 	b.dir.apply(change{{b.name, a.node}})
 	a.dir.apply(change{{a.name, nil}})
 	return nil

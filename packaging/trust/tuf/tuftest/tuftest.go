@@ -1,6 +1,6 @@
-// Package tuftest is a publisher and a server in memory, for tests of what
-// believes them: keys, signed files, archives, and a source that serves them. A
-// test plays the attacker by changing what is served.
+// Package tuftest is an in-memory publisher and server for tests of TUF clients:
+// keys, signed files, archives, and a source that serves them. A test attacks a
+// client by changing what is served.
 package tuftest
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 )
 
-// Repo is a publisher with its people's keys and a server with its own. Fields
-// may be changed between calls; nothing but Fetch may be called concurrently.
+// Repo is a publisher and a server, each with its keys. Fields may be changed
+// between calls; only Fetch may be called concurrently.
 type Repo struct {
-	// RootKeys and TargetsKeys are all offline keys there are, whether the newest
-	// root names them or not: every one that may sign does.
+	// RootKeys and TargetsKeys are all offline keys. Those that the newest root
+	// names sign.
 	RootKeys, TargetsKeys []tuf.PrivateKey
 	Online                tuf.Online
 	State                 tuf.Repository
@@ -29,12 +29,12 @@ type Repo struct {
 
 	t  testing.TB
 	mu sync.Mutex
-	// served is what the source gives: all that was ever published, or what an
+	// served is what Fetch returns: all that was ever published, or what an
 	// attacker put there.
 	served map[string][]byte
 }
 
-// New makes a repository without packages: two of three people sign root, two of
+// New returns a repository without packages: two of three people sign root, two of
 // three others sign targets, one online key signs the rest.
 func New(t testing.TB) *Repo {
 	t.Helper()
@@ -53,7 +53,7 @@ func New(t testing.TB) *Repo {
 	return r
 }
 
-// Key makes a private key.
+// Key generates a private key.
 func Key(t testing.TB, name string) tuf.PrivateKey {
 	t.Helper()
 	k, err := tuf.GenerateKey(rand.Reader, name)
@@ -63,7 +63,7 @@ func Key(t testing.TB, name string) tuf.PrivateKey {
 	return k
 }
 
-// Public are the public keys.
+// Public returns the public keys of keys.
 func Public(keys ...tuf.PrivateKey) []tuf.PublicKey {
 	var public []tuf.PublicKey
 	for _, k := range keys {
@@ -72,8 +72,8 @@ func Public(keys ...tuf.PrivateKey) []tuf.PublicKey {
 	return public
 }
 
-// Archive is a package for linux/amd64, as far as trust looks at it: a name and
-// bytes.
+// Archive returns a target for linux/amd64 and the archive's bytes, which are
+// content.
 func Archive(version, content string) (tuf.Target, []byte) {
 	sum := sha512.Sum512([]byte(content))
 	return tuf.Target{
@@ -82,7 +82,7 @@ func Archive(version, content string) (tuf.Target, []byte) {
 	}, []byte(content)
 }
 
-// SignBy has each key sign the file, whether or not that is enough.
+// SignBy signs the file with each key, whether or not that reaches the threshold.
 func (r *Repo) SignBy(file, trusted []byte, keys ...tuf.PrivateKey) []byte {
 	r.t.Helper()
 	for _, k := range keys {
@@ -103,7 +103,7 @@ func (r *Repo) Release(version, content string) string {
 	return target.FileName()
 }
 
-// EditTargets changes the published targets; nobody has signed the result.
+// EditTargets returns an unsigned change of the published targets.
 func (r *Repo) EditTargets(change func(*tuf.Edit) error) []byte {
 	r.t.Helper()
 	e, err := tuf.EditTargets(r.State.Targets, r.Now.Add(tuf.TargetsLife))
@@ -114,15 +114,15 @@ func (r *Repo) EditTargets(change func(*tuf.Edit) error) []byte {
 	return file
 }
 
-// PublishTargets changes the published targets, has all who may sign them, and
-// publishes.
+// PublishTargets changes the published targets, signs them with all keys that may,
+// and publishes them.
 func (r *Repo) PublishTargets(change func(*tuf.Edit) error) {
 	r.t.Helper()
 	root := r.State.Root()
 	r.Publish(r.SignBy(r.EditTargets(change), root, r.signers(root)...))
 }
 
-// signers are those of the targets' keys that a root names.
+// signers returns the targets keys that a root names.
 func (r *Repo) signers(root []byte) []tuf.PrivateKey {
 	spec, err := tuf.SpecOf(root)
 	r.must(err)
@@ -151,7 +151,7 @@ func containsKey(keys []tuf.PublicKey, k tuf.PublicKey) bool {
 	return false
 }
 
-// NextRoot changes what the newest root says; nobody has signed the result.
+// NextRoot returns an unsigned change of the newest root.
 func (r *Repo) NextRoot(change func(*tuf.RootSpec)) []byte {
 	r.t.Helper()
 	spec, err := tuf.SpecOf(r.State.Root())
@@ -163,8 +163,8 @@ func (r *Repo) NextRoot(change func(*tuf.RootSpec)) []byte {
 	return next
 }
 
-// Rotate publishes the next root, signed by all who may, with targets signed anew
-// where there are any.
+// Rotate publishes the next root, signed by all keys that may, with targets signed
+// again if there are any.
 func (r *Repo) Rotate(change func(*tuf.RootSpec)) {
 	r.t.Helper()
 	root := r.NextRoot(change)
@@ -180,7 +180,8 @@ func (r *Repo) Rotate(change func(*tuf.RootSpec)) {
 	r.Publish(files...)
 }
 
-// Publish hands files to the server, which signs what is online and serves all.
+// Publish uploads files to the server, which signs the online roles and serves all
+// of them.
 func (r *Repo) Publish(files ...[]byte) {
 	r.t.Helper()
 	state, err := tuf.Accept(r.State, r.Now, files...)
@@ -188,7 +189,7 @@ func (r *Repo) Publish(files ...[]byte) {
 	r.install(state)
 }
 
-// Resign is what the server does every few hours.
+// Resign renews the online roles, as a server does every few hours.
 func (r *Repo) Resign() {
 	r.t.Helper()
 	r.install(r.State)
@@ -206,7 +207,7 @@ func (r *Repo) install(state tuf.Repository) {
 	r.State = state
 }
 
-// Serve puts bytes under a name; nil takes the name away.
+// Serve serves data under a name; nil removes the name.
 func (r *Repo) Serve(name string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,14 +218,14 @@ func (r *Repo) Serve(name string, data []byte) {
 	r.served[name] = data
 }
 
-// Served is a copy of all that is served, for [Repo.Restore].
+// Served returns a copy of all that is served, for [Repo.Restore].
 func (r *Repo) Served() map[string][]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.served)
 }
 
-// Restore serves what was served before, and nothing else.
+// Restore serves exactly the files in served.
 func (r *Repo) Restore(served map[string][]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

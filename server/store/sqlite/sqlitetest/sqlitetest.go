@@ -1,4 +1,4 @@
-// Package sqlitetest opens the embedded store for the tests of who uses it.
+// Package sqlitetest opens the embedded store for the tests of other packages.
 package sqlitetest
 
 import (
@@ -7,8 +7,8 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
 
-// Open opens the file at path, and makes it if there is none. It is closed when the
-// test ends, which fails if that does.
+// Open opens the file at path, creating it if there is none, and closes it when the test
+// ends.
 func Open(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
