@@ -43,10 +43,10 @@ func installCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "install",
 		Short: "Install the agent on this host, and enrol it",
-		Long: `Install the agent on this host, from --package or from the unpacked package this
-program lies in. With --url and a token it is enrolled as well. It becomes a
-service of the host unless --no-service says otherwise. If anything fails, the
-host is left as it was.`,
+		Long: `Install the agent on this host, from --package or from the unpacked package that
+this program is in. With --url and a token it is enrolled as well. It is installed
+as a service unless --no-service is given. If anything fails, the host is left as
+it was.`,
 		Example: `  muster-agent install --url https://fleet.example.com:8220 --token T \
       --ca-pin sha256:… --trust-root sha256:…
   muster-agent install --top ./agent1 --no-service --package muster-agent-1.0.0-linux-amd64.tar.gz --trust-key key.pub`,
@@ -80,7 +80,7 @@ host is left as it was.`,
 	}
 	topFlag(c, &top)
 	enrollmentFlags(c, &e)
-	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it unless --trust-root decides")
+	c.Flags().StringVar(&archive, "package", "", "package to install, with its .minisig beside it unless --trust-root is given")
 	c.Flags().BoolVar(&noService, "no-service", false, "do not register a service; something else runs muster-agent run")
 	return c
 }
@@ -178,11 +178,11 @@ func uninstall(c *cobra.Command, top string, running manifest.Identity) error {
 		return err
 	}
 	fmt.Fprintf(c.OutOrStdout(), "Removed the agent from %s.\n", top)
-	if out.ServerTold != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "The server could not be told (%v): remove the agent there too.\n", out.ServerTold)
+	if out.ReportErr != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "The removal could not be reported to the server (%v): remove the agent there too.\n", out.ReportErr)
 	}
 	if len(out.Left) > 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "Left alone in %s, since the agent did not put it there: %s\n", top, strings.Join(out.Left, ", "))
+		fmt.Fprintf(c.ErrOrStderr(), "Not removed from %s, since the installation did not create it: %s\n", top, strings.Join(out.Left, ", "))
 	}
 	return nil
 }

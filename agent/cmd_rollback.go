@@ -20,13 +20,13 @@ func rollbackCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "rollback [VERSION]",
-		Short: "Go back to the version before, which is kept on this host for a while",
-		Long: `Go back to the version before, which is kept on this host for a while.
+		Short: "Roll back to the previous version, which is kept on this host for a while",
+		Long: `Roll back to the previous version, which is kept on this host for a while.
 
-Nothing is downloaded. While a new version is still being watched the watcher
-puts the one before back; later the agent switches as for an upgrade, and the
-watcher judges the version that comes back. muster-agent status shows what this
-host could go back to.`,
+Nothing is downloaded. While a new version is still being watched, the watcher
+rolls it back. Later the agent switches as for an upgrade, and the watcher watches
+the restored version. muster-agent status shows the version that this host can be
+rolled back to.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			top, err := resolveTop(top)
@@ -55,19 +55,19 @@ host could go back to.`,
 				return err
 			}
 			if noWait {
-				_, err := fmt.Fprintf(c.OutOrStdout(), "Going back to %s; muster-agent status shows how it goes.\n", target)
+				_, err := fmt.Fprintf(c.OutOrStdout(), "Rolling back to %s; muster-agent status shows the progress.\n", target)
 				return err
 			}
 			return followRollback(c, client, target)
 		},
 	}
 	topFlag(c, &top)
-	c.Flags().BoolVar(&noWait, "no-wait", false, "return once it was accepted")
+	c.Flags().BoolVar(&noWait, "no-wait", false, "return when the request is accepted")
 	return c
 }
 
-// rollbackTarget finds the version to go back to: from the agent, or where it
-// does not answer, from the marker of the upgrade that may be why.
+// rollbackTarget returns the version to roll back to: from the agent, or if the agent does
+// not answer, from the marker of the current upgrade.
 func rollbackTarget(ctx context.Context, client probe.Client, top string) (answers bool, version string, err error) {
 	h, err := client.Health(ctx)
 	if err == nil {
@@ -75,7 +75,7 @@ func rollbackTarget(ctx context.Context, client probe.Client, top string) (answe
 			if r.Problem == "" {
 				return true, r.Version, nil
 			}
-			err = fmt.Errorf("version %s cannot be gone back to: %s", r.Version, r.Problem)
+			err = fmt.Errorf("version %s cannot be rolled back to: %s", r.Version, r.Problem)
 		}
 		if err == nil {
 			err = errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
@@ -89,7 +89,7 @@ func rollbackTarget(ctx context.Context, client probe.Client, top string) (answe
 	return false, m.From.FullVersion(), nil
 }
 
-// askWatcher asks the watcher past an agent that does not answer.
+// askWatcher requests a rollback from the watcher, for an agent that does not answer.
 func askWatcher(top string) error {
 	m, err := handoff.ReadMarker(disk.OS{}, top)
 	if err != nil || m == nil {
@@ -98,7 +98,7 @@ func askWatcher(top string) error {
 	return handoff.WriteRequest(disk.OS{}, top, handoff.Request{ToHome: m.To.Home, Why: "Asked for on the host.", At: time.Now().UTC()})
 }
 
-// followRollback waits until the version runs and nobody watches it any more.
+// followRollback waits until the version runs and is no longer watched.
 func followRollback(c *cobra.Command, client probe.Client, version string) error {
 	return follow(c, client, func(h probe.Health) (line string, over bool, err error) {
 		u := h.Upgrade
@@ -106,7 +106,7 @@ func followRollback(c *cobra.Command, client probe.Client, version string) error
 		case h.FullVersion() == version && (u == nil || u.TargetVersion != version):
 			return "Version " + version + " runs again.", true, nil
 		case u == nil:
-			return "", true, fmt.Errorf("version %s runs, and the agent says nothing about a rollback (see data/agent.log)", h.FullVersion())
+			return "", true, fmt.Errorf("version %s runs, and the agent reports no rollback (see data/agent.log)", h.FullVersion())
 		case u.TargetVersion == version && overState(u.State):
 			return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
 		}

@@ -16,7 +16,7 @@ func statusCommand() *cobra.Command {
 	var top, output string
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show how the agent on this host is; exits 0 only when it is healthy",
+		Short: "Show the state of the agent on this host; exits 0 only if it is healthy",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if output != "human" && output != "json" {
@@ -58,7 +58,7 @@ func askHealth(c *cobra.Command, top string) (probe.Health, error) {
 
 func explainNotRunning(err error, top string) error {
 	if errors.Is(err, probe.ErrNotRunning) {
-		return fmt.Errorf("%w in %s (start its service, or %s/muster-agent run; --top names another place)", err, top, top)
+		return fmt.Errorf("%w in %s (start its service, or %s/muster-agent run; --top names another folder)", err, top, top)
 	}
 	return err
 }

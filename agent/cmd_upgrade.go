@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// followEvery is how often a followed upgrade is looked at.
+	// followEvery is how often the agent is asked about a followed upgrade.
 	followEvery = 500 * time.Millisecond
-	// silentFor is how long the agent may not answer while it is followed: the
-	// restart, and a rollback with its waits.
+	// silentFor is how long a followed agent may not answer: long enough for the
+	// restart, and for a rollback with its waits.
 	silentFor = 2 * time.Minute
 )
 
@@ -29,7 +29,7 @@ func upgradeCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "upgrade VERSION",
-		Short: "Upgrade this host, and show how it goes until the new version is kept or rolled back",
+		Short: "Upgrade this host, and show the progress until the new version is committed or rolled back",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			top, err := resolveTop(top)
@@ -42,7 +42,7 @@ func upgradeCommand() *cobra.Command {
 				return explainNotRunning(err, top)
 			}
 			if noWait {
-				_, err := fmt.Fprintf(c.OutOrStdout(), "Upgrade to %s accepted; muster-agent status shows how it goes.\n", req.Version)
+				_, err := fmt.Fprintf(c.OutOrStdout(), "Upgrade to %s accepted; muster-agent status shows the progress.\n", req.Version)
 				return err
 			}
 			return follow(c, client, func(h probe.Health) (string, bool, error) { return judge(h, req.Version) })
@@ -76,26 +76,26 @@ func follow(c *cobra.Command, client probe.Client, judge func(probe.Health) (lin
 		}
 		if err := backoff.Sleep(c.Context(), followEvery); err != nil {
 			if errors.Is(err, context.Canceled) {
-				return errors.New("no longer followed; the upgrade itself goes on")
+				return errors.New("stopped following; the upgrade itself continues")
 			}
 			return err
 		}
 	}
 }
 
-// judge reads one health document. The agent speaks of the upgrade from the
-// moment it has accepted it.
+// judge interprets one health document. The agent reports the upgrade as soon as it has
+// accepted it.
 func judge(h probe.Health, version string) (line string, over bool, err error) {
 	u := h.Upgrade
 	switch {
 	case u == nil && h.FullVersion() == version:
-		return "Version " + version + " was found good and stays.", true, nil
+		return "Version " + version + " was healthy and stays.", true, nil
 	case u == nil:
-		return "", true, fmt.Errorf("version %s runs, and the agent says nothing about an upgrade to %s (see data/agent.log)", h.FullVersion(), version)
+		return "", true, fmt.Errorf("version %s runs, and the agent reports no upgrade to %s (see data/agent.log)", h.FullVersion(), version)
 	case overState(u.State):
 		return "", true, fmt.Errorf("%s: %s", u.State, u.Message)
 	}
 	return fmt.Sprintf("%s %s", u.State, upgradeText(*u)), false, nil
 }
 
-func overState(state string) bool { return agentapi.UpgradeState(state).Over() }
+func overState(state string) bool { return agentapi.UpgradeState(state).Ended() }

@@ -1,8 +1,8 @@
-// Command muster-watcher watches one upgrade of the agent on this host: it keeps
-// the new version, or puts the previous one back. The agent starts it when it has
-// switched, and so does the host at boot as long as an upgrade is being watched.
-// It talks to the agent's control socket and to the service manager, and tells the
-// server what it sees; no answer of the server is needed for a verdict.
+// Command muster-watcher watches one upgrade of the agent on this host: it commits the new
+// version, or rolls back to the previous one. The agent starts it during an upgrade, and
+// the host at boot while an upgrade is being watched. It uses the agent's control socket
+// and the service manager, and reports to the server; its verdict needs no answer from
+// the server.
 package main
 
 import (
@@ -34,48 +34,45 @@ import (
 // version is set when a release is built.
 var version = "dev"
 
-// What the program says on standard output. The agent that starts it waits for
-// the first line.
+// Lines on standard output. The agent that starts the watcher waits for the first.
 const (
-	sayWatching = "watching"
-	sayNothing  = "nothing to watch"
-	sayHeld     = "another watcher is watching"
+	lineWatching = "watching"
+	lineNothing  = "nothing to watch"
+	lineHeld     = "another watcher is watching"
 )
 
 // Exit codes.
 const (
 	exitOK     = 0
-	exitFailed = 1 // the watch is not over: starting the program again goes on
+	exitFailed = 1 // the watch is not over; starting the program again continues it
 	exitUsage  = 2
 )
 
 const (
-	// lockPatience is how long the lock may be held before it counts as another
-	// watcher's: an agent that looks whether one runs holds it for an instant.
-	lockPatience = 500 * time.Millisecond
-	lockPoll     = 20 * time.Millisecond
+	// lockTimeout is how long to wait for the lock before it counts as another
+	// watcher's. An agent that checks whether a watcher runs holds it for an instant.
+	lockTimeout = 500 * time.Millisecond
+	lockPoll    = 20 * time.Millisecond
 )
 
 func main() {
-	staySmall()
+	limitMemory()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 const (
-	// gcPercent: what a look, a question and a beacon leave behind would grow
-	// to four megabytes before Go's default collects it.
+	// gcPercent: with Go's default the garbage of samples and beacons grows to four
+	// megabytes before it is collected.
 	gcPercent = 25
-	// softMemory is what the heap, stacks and the runtime take together; from
-	// there on freed memory goes back at once. It is soft: a health document of
-	// its largest size still fits, for as long as it takes to read it.
+	// softMemory is the soft limit for heap, stacks and the runtime. A health
+	// document of maximum size may exceed it while it is read.
 	softMemory = 6 << 20
-	// processors: each takes buffers of its own, and nothing here is in a hurry.
+	// processors: each has its own buffers, and nothing here needs more.
 	processors = 2
 )
 
-// staySmall: a watcher runs on every host of a fleet, beside what the host is
-// for. With it 10 MB are resident, of which 6.5 are the program; without, 14.
-func staySmall() {
+// limitMemory keeps the watcher small, since it runs on every host of a fleet.
+func limitMemory() {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(softMemory)
 	runtime.GOMAXPROCS(min(processors, runtime.GOMAXPROCS(0)))
@@ -116,23 +113,23 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 func watchTop(top string, stdout io.Writer) error {
-	// The pipe to the agent that started this program may close at any time,
-	// and so may a terminal. Caught, not ignored: what is ignored here would
-	// stay ignored in the agent that a rollback starts.
+	// The pipe to the agent that started this program, or a terminal, may close at
+	// any time. The signals are caught and not ignored, because an agent that a
+	// rollback starts would inherit ignored signals.
 	passed := make(chan os.Signal, 1)
 	signal.Notify(passed, syscall.SIGPIPE, syscall.SIGHUP)
 	defer signal.Stop(passed)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
-	// Asked before the log is opened: most starts, at every boot, find nothing.
+	// Read before the log is opened: most starts, at every boot, find no marker.
 	m, err := handoff.ReadMarker(disk.OS{}, top)
 	if m == nil && err == nil {
-		return say(stdout, sayNothing)
+		return announce(stdout, lineNothing)
 	}
 	out, lerr := openLog(layout.Path(top, layout.WatcherLogFile))
 	if lerr != nil {
-		// A disk that takes no log still wants its watcher.
+		// The watcher runs even if the disk takes no log.
 		out = nopCloser{os.Stderr}
 	}
 	defer out.Close()
@@ -141,19 +138,19 @@ func watchTop(top string, stdout io.Writer) error {
 		log.Warn("logging to standard error instead of the log file", "error", lerr)
 	}
 	if err != nil {
-		log.Warn("the upgrade marker cannot be read and counts as none", "error", err)
-		return say(stdout, sayNothing)
+		log.Warn("the upgrade marker cannot be read and is ignored", "error", err)
+		return announce(stdout, lineNothing)
 	}
 
 	lock := flock.New(layout.Path(top, layout.WatcherLockFile))
-	held, err := takeLock(ctx, lock)
+	held, err := acquire(ctx, lock)
 	if err != nil {
-		return fmt.Errorf("take the lock %s: %w", layout.WatcherLockFile, err)
+		return fmt.Errorf("acquire the lock %s: %w", layout.WatcherLockFile, err)
 	}
 	if !held {
-		return say(stdout, sayHeld)
+		return announce(stdout, lineHeld)
 	}
-	if err := say(stdout, sayWatching); err != nil {
+	if err := announce(stdout, lineWatching); err != nil {
 		return err
 	}
 	w := watch.Watch{
@@ -167,14 +164,14 @@ func watchTop(top string, stdout io.Writer) error {
 		w.Server = sender
 	}
 	o, err := w.Run(ctx)
-	// The lock goes first: while the server is told the result, which may take
-	// half a minute, the next upgrade may begin and wants its watcher.
+	// The lock is released first: reporting the result may take half a minute, and
+	// the next upgrade may begin meanwhile and need its watcher.
 	_ = lock.Unlock() // it ends with the process at the latest
 	if sender != nil {
 		sender.Close(ctx)
 	}
 	if errors.Is(err, context.Canceled) {
-		return nil // asked to stop: the marker stays, the next watcher goes on
+		return nil // asked to stop: the marker stays, and the next watcher continues
 	}
 	if err != nil {
 		log.Error("the watch is not over", "error", err)
@@ -186,12 +183,12 @@ func watchTop(top string, stdout io.Writer) error {
 	return nil
 }
 
-// openBeacon returns nil where the watcher has no credential it can use: the watch
-// is the same without.
+// openBeacon returns nil if the watcher has no usable credential. The watch does not need
+// one.
 func openBeacon(top string, log *slog.Logger) *report.Sender {
 	id, err := beacon.Load(disk.OS{}, top)
 	if id == nil && err == nil {
-		log.Info("the watcher has no credential of its own: the server is told nothing, and lost check-ins do not roll back",
+		log.Info("the watcher has no credential of its own: it sends no reports to the server, and lost check-ins do not roll back",
 			"file", layout.WatcherIdentityFile)
 		return nil
 	}
@@ -200,14 +197,14 @@ func openBeacon(top string, log *slog.Logger) *report.Sender {
 		c, err = beacon.NewClient(*id, version, nil)
 	}
 	if err != nil {
-		log.Warn("the watcher's credential cannot be used: the server is told nothing, and lost check-ins do not roll back", "error", err)
+		log.Warn("the watcher's credential cannot be used: it sends no reports to the server, and lost check-ins do not roll back", "error", err)
 		return nil
 	}
 	return report.Start(c, log)
 }
 
-func takeLock(ctx context.Context, lock *flock.Flock) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+func acquire(ctx context.Context, lock *flock.Flock) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	held, err := lock.TryLockContext(ctx, lockPoll)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -216,12 +213,11 @@ func takeLock(ctx context.Context, lock *flock.Flock) (bool, error) {
 	return held, err
 }
 
-// say prints one line, and reports the same to a service manager that waits for
-// it: whether this watcher watches, or nothing is left to watch, its start is
-// over. Nobody listening is no failure: the watch is what counts.
-func say(stdout io.Writer, line string) error {
+// announce prints one line and notifies a service manager, for which the watcher has started
+// with either line. It ignores a closed pipe, since the watch does not depend on it.
+func announce(stdout io.Writer, line string) error {
 	if err := notifyReady(line); err != nil {
-		fmt.Fprintf(os.Stderr, "muster-watcher: the service manager cannot be told of the start: %v\n", err)
+		fmt.Fprintf(os.Stderr, "muster-watcher: the service manager cannot be notified of the start: %v\n", err)
 	}
 	_, err := fmt.Fprintln(stdout, line)
 	if err == nil || errors.Is(err, syscall.EPIPE) {

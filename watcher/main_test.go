@@ -23,7 +23,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// patience is how long a story may take: it runs in a second or two.
+// patience bounds a test, which takes a second or two.
 const patience = 30 * time.Second
 
 // programs holds the real watcher and the scripted agent, built once.
@@ -78,7 +78,7 @@ func newSite(t *testing.T, newVersion script) *site {
 		h.killAgent()
 		_ = os.RemoveAll(top)
 	})
-	h.install(h.m.From, script{"HandsOver": true})
+	h.install(h.m.From, script{"Reexecutes": true})
 	h.install(h.m.To, newVersion)
 	return h
 }
@@ -110,13 +110,13 @@ func (h *site) point(home string) {
 	}
 }
 
-// switched is a host on which the old agent has just done its part of an upgrade.
+// switched returns a host on which the old agent has just switched to the new version.
 func (h *site) switched() {
 	h.t.Helper()
 	h.point(h.m.From.Home)
 	agent := exec.Command(layout.Path(h.top, layout.AgentLink), "run", "--top", h.top)
 	h.must(agent.Start())
-	go agent.Wait() //nolint:errcheck // reaped, so that its end is seen; how it ends is the test's doing
+	go agent.Wait() //nolint:errcheck // reaped, so that the test sees its exit
 	h.waitFor("the old version answers", func() bool { return h.version() == "1.0.0" })
 	h.must(handoff.WriteMarker(disk.OS{}, h.top, h.m))
 	h.point(h.m.To.Home)
@@ -153,8 +153,8 @@ func (h *site) killAgent() {
 	}
 }
 
-// watcher starts the real program as the agent does: waits for its first line,
-// then closes the pipe.
+// watcher starts the real program as the agent does: it waits for the first line and
+// closes the pipe.
 func (h *site) watcher(firstLine string) *exec.Cmd {
 	h.t.Helper()
 	cmd := exec.Command(layout.Path(h.top, layout.WatcherLink), "--top", h.top)
@@ -166,7 +166,7 @@ func (h *site) watcher(firstLine string) *exec.Cmd {
 	h.must(err)
 	h.must(out.Close())
 	if line != firstLine+"\n" {
-		h.t.Fatalf("the watcher said %q, want %q", line, firstLine)
+		h.t.Fatalf("the watcher printed %q, want %q", line, firstLine)
 	}
 	return cmd
 }
@@ -226,7 +226,7 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, nil)
 		h.switched()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.Committed, "", "1.1.0")
 	})
 
@@ -235,13 +235,13 @@ func TestProgram(t *testing.T) {
 		h := newSite(t, script{"CrashAtStart": true})
 		h.switched()
 		begin := time.Now()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
 		if took := time.Since(begin); took > 15*time.Second {
 			t.Errorf("took %v, want seconds", took)
 		}
 		if b, err := os.ReadFile(filepath.Join(h.top, "data/agent.log")); err != nil || !strings.Contains(string(b), "crashes at start") {
-			t.Errorf("agent.log %q, %v; want what the crashing version said", b, err)
+			t.Errorf("agent.log %q, %v; want the output of the crashing version", b, err)
 		}
 	})
 
@@ -251,7 +251,7 @@ func TestProgram(t *testing.T) {
 		h.m.Rules.FailedFor = handoff.Duration(time.Second)
 		h.m.Rules.Grace = handoff.Duration(time.Minute)
 		h.switched()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.RolledBack, handoff.ReasonAgentFailed, "1.0.0")
 	})
 
@@ -260,7 +260,7 @@ func TestProgram(t *testing.T) {
 		h := newSite(t, script{"Mute": true})
 		h.m.Rules.FailedFor = handoff.Duration(time.Second)
 		h.switched()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.RolledBack, handoff.ReasonControlLost, "1.0.0")
 	})
 
@@ -269,8 +269,8 @@ func TestProgram(t *testing.T) {
 		h := newSite(t, nil)
 		h.m.Rules.Grace = handoff.Duration(2 * time.Second)
 		h.switched()
-		first := h.watcher(sayWatching)
-		h.ends(h.watcher(sayHeld))
+		first := h.watcher(lineWatching)
+		h.ends(h.watcher(lineHeld))
 		h.ends(first)
 		h.wantEnd(handoff.Committed, "", "1.1.0")
 	})
@@ -281,16 +281,16 @@ func TestProgram(t *testing.T) {
 		h.m.Rules.FailedFor = handoff.Duration(1500 * time.Millisecond)
 		h.m.Rules.Grace = handoff.Duration(time.Minute)
 		h.switched()
-		first := h.watcher(sayWatching)
+		first := h.watcher(lineWatching)
 		h.must(first.Process.Signal(syscall.SIGTERM))
 		h.ends(first)
 		if !h.exists(layout.MarkerFile) {
-			t.Fatal("a stopped watcher took the marker along")
+			t.Fatal("a stopped watcher removed the marker")
 		}
-		second := h.watcher(sayWatching)
+		second := h.watcher(lineWatching)
 		h.must(second.Process.Kill())
 		_ = second.Wait()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.RolledBack, handoff.ReasonAgentFailed, "1.0.0")
 	})
 
@@ -298,15 +298,15 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, script{"CrashAtStart": true})
 		h.switched()
-		first := h.watcher(sayWatching)
+		first := h.watcher(lineWatching)
 		h.waitFor("the pointer is back", func() bool {
 			target, _ := os.Readlink(layout.Path(h.top, layout.AgentLink))
 			return strings.HasPrefix(target, h.m.From.Home)
 		})
 		h.must(first.Process.Kill())
 		_ = first.Wait()
-		if h.exists(layout.MarkerFile) { // else it was done before it could be killed
-			h.ends(h.watcher(sayWatching))
+		if h.exists(layout.MarkerFile) { // otherwise it was done before it could be killed
+			h.ends(h.watcher(lineWatching))
 		}
 		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
 	})
@@ -315,7 +315,7 @@ func TestProgram(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, nil)
 		h.point(h.m.From.Home)
-		h.ends(h.watcher(sayNothing))
+		h.ends(h.watcher(lineNothing))
 		if h.exists(layout.WatcherLogFile) {
 			t.Error("a watcher that found nothing left a log")
 		}
@@ -326,11 +326,11 @@ func TestProgram(t *testing.T) {
 		h := newSite(t, nil)
 		h.point(h.m.To.Home)
 		h.must(os.WriteFile(layout.Path(h.top, layout.MarkerFile), make([]byte, 400), 0o600))
-		h.ends(h.watcher(sayNothing))
+		h.ends(h.watcher(lineNothing))
 		if target, _ := os.Readlink(layout.Path(h.top, layout.AgentLink)); !strings.HasPrefix(target, h.m.To.Home) {
 			t.Errorf("the pointer was moved to %s", target)
 		}
-		if !strings.Contains(h.log(), "counts as none") {
+		if !strings.Contains(h.log(), "is ignored") {
 			t.Errorf("the log does not say so: %s", h.log())
 		}
 	})
@@ -347,7 +347,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"--help"}, exitOK, "-top folder"},
 		{[]string{"--bottom"}, exitUsage, "flag provided but not defined"},
 		{[]string{"now"}, exitUsage, `unexpected argument "now"`},
-		{[]string{"--top", "/nonexistent"}, exitOK, sayNothing + "\n"},
+		{[]string{"--top", "/nonexistent"}, exitOK, lineNothing + "\n"},
 	}
 	for _, tc := range tests {
 		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
@@ -361,7 +361,7 @@ func TestCommandLine(t *testing.T) {
 }
 
 // The log stays bounded however much is written to it, and keeps lines whole.
-func TestTheLogIsBounded(t *testing.T) {
+func TestLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "watcher.log")
 	l, err := openLog(path)
 	if err != nil {

@@ -8,20 +8,20 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// maxRSS is what a watcher may take on every host of a fleet, in kB.
+// maxRSS bounds a watcher's resident memory in kB, since it runs on every host.
 const maxRSS = 12 << 10
 
-// The watcher runs beside what a host is for: it stays small with a beacon over
-// TLS each second and checks of every kind.
-func TestAWatcherIsSmall(t *testing.T) {
+// The watcher stays below maxRSS with a beacon over TLS each second and checks of every
+// kind.
+func TestWatcherUsesLittleMemory(t *testing.T) {
 	t.Parallel()
-	h, s := newSite(t, nil), newTold(t)
+	h, s := newSite(t, nil), newBeaconServer(t)
 	h.m.Rules.Grace, h.m.Rules.FailedFor = handoff.Duration(time.Minute), handoff.Duration(time.Second)
 	h.m.Rules.Interval = handoff.Duration(200 * time.Millisecond)
 	h.m.Rules.Checks = []manifest.Check{{Name: "program", Exec: []string{"/bin/true"}}, {Name: "page", HTTP: s.URL, Threshold: 1000}}
 	h.credential(s)
 	h.switched()
-	cmd := h.watcher(sayWatching)
+	cmd := h.watcher(lineWatching)
 	h.waitFor("five beacons", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.beacons) >= 5 })
 	kB, err := rss(cmd.Process.Pid)
 	h.must(err)

@@ -27,16 +27,16 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// told is a server over TLS that takes the beacons of one host.
-type told struct {
+// beaconServer is a TLS server that accepts the beacons of one host.
+type beaconServer struct {
 	*httptest.Server
 	mu      sync.Mutex
 	beacons []agentapi.Beacon
 }
 
-func newTold(t *testing.T) *told {
+func newBeaconServer(t *testing.T) *beaconServer {
 	t.Helper()
-	s := &told{}
+	s := &beaconServer{}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var b agentapi.Beacon
 		if r.URL.Path != "/api/fleet/agents/agent-1/beacon" || r.Header.Get("Authorization") != "ApiKey watcher-key" ||
@@ -53,7 +53,7 @@ func newTold(t *testing.T) *told {
 	return s
 }
 
-func (s *told) stages() []agentapi.BeaconStage {
+func (s *beaconServer) stages() []agentapi.BeaconStage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []agentapi.BeaconStage
@@ -63,7 +63,7 @@ func (s *told) stages() []agentapi.BeaconStage {
 	return slices.Compact(out)
 }
 
-func (s *told) last() agentapi.Beacon {
+func (s *beaconServer) last() agentapi.Beacon {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.beacons) == 0 {
@@ -72,7 +72,7 @@ func (s *told) last() agentapi.Beacon {
 	return s.beacons[len(s.beacons)-1]
 }
 
-func (h *site) credential(s *told) {
+func (h *site) credential(s *beaconServer) {
 	h.t.Helper()
 	h.must(beacon.Save(disk.OS{}, h.top, beacon.Identity{
 		AgentID: "agent-1", APIKey: "watcher-key", ServerURL: s.URL,
@@ -80,13 +80,13 @@ func (h *site) credential(s *told) {
 	}))
 }
 
-func TestTheServerIsTold(t *testing.T) {
-	t.Run("of a version that crashes, before it goes and after", func(t *testing.T) {
+func TestProgramSendsReports(t *testing.T) {
+	t.Run("of a version that crashes, before and after the rollback", func(t *testing.T) {
 		t.Parallel()
-		h, s := newSite(t, script{"CrashAtStart": true}), newTold(t)
+		h, s := newSite(t, script{"CrashAtStart": true}), newBeaconServer(t)
 		h.credential(s)
 		h.switched()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
 		want := []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRolledBack}
 		if got := s.stages(); !slices.Equal(got, want) {
@@ -99,38 +99,38 @@ func TestTheServerIsTold(t *testing.T) {
 		}
 	})
 
-	t.Run("a server that is not there holds up nothing", func(t *testing.T) {
+	t.Run("a server that cannot be reached delays nothing", func(t *testing.T) {
 		t.Parallel()
-		h, s := newSite(t, script{"CrashAtStart": true}), newTold(t)
+		h, s := newSite(t, script{"CrashAtStart": true}), newBeaconServer(t)
 		h.credential(s)
 		s.Server.Close()
 		h.switched()
 		begin := time.Now()
-		cmd := h.watcher(sayWatching)
+		cmd := h.watcher(lineWatching)
 		h.waitFor("the marker is gone", func() bool { return !h.exists(layout.MarkerFile) })
 		if took := time.Since(begin); took > 15*time.Second {
 			t.Errorf("took %v, want seconds", took)
 		}
 		h.wantEnd(handoff.RolledBack, handoff.ReasonCrashLoop, "1.0.0")
-		// While it still tries to tell, the next upgrade finds the lock free.
+		// The lock is free while the watcher still tries to send the result.
 		h.waitFor("the lock is free", func() bool {
 			out, err := exec.Command(layout.Path(h.top, layout.WatcherLink), "--top", h.top).Output()
-			return err == nil && string(out) == sayNothing+"\n"
+			return err == nil && string(out) == lineNothing+"\n"
 		})
 		h.must(cmd.Process.Signal(os.Interrupt))
 		h.ends(cmd)
 	})
 
-	t.Run("a version that lost its key goes back, the watcher's still being good", func(t *testing.T) {
+	t.Run("a version whose key is refused is rolled back if the watcher's is accepted", func(t *testing.T) {
 		t.Parallel()
-		s := newTold(t)
+		s := newBeaconServer(t)
 		h := newSite(t, script{"Fleet": probe.Fleet{
 			URL: s.URL, State: probe.Degraded, Error: "server answered 401: key not accepted", FailedTries: 1, LastStatus: 401,
 		}})
 		h.m.Rules.FailedFor, h.m.Rules.Grace = handoff.Duration(time.Second), handoff.Duration(time.Minute)
 		h.credential(s)
 		h.switched()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.RolledBack, handoff.ReasonCheckinLost, "1.0.0")
 		if b := s.last(); b.Reason == nil || !strings.Contains(b.Reason.Text, "401") {
 			t.Errorf("the last beacon is %+v", b)
@@ -138,14 +138,14 @@ func TestTheServerIsTold(t *testing.T) {
 	})
 }
 
-func TestTheChecksOfThePackage(t *testing.T) {
-	t.Run("one that goes on failing rolls back", func(t *testing.T) {
+func TestProgramRunsChecks(t *testing.T) {
+	t.Run("a check that keeps failing rolls back", func(t *testing.T) {
 		t.Parallel()
 		h := newSite(t, nil)
 		h.m.Rules.FailedFor, h.m.Rules.Grace = handoff.Duration(time.Second), handoff.Duration(time.Minute)
 		h.m.Rules.Checks = []manifest.Check{{Name: "own state", Exec: []string{"/bin/sh", "-c", "echo no state here; exit 7"}}}
 		h.switched()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.RolledBack, handoff.ReasonCheckFailed, "1.0.0")
 		o, err := handoff.ReadOutcome(disk.OS{}, h.top)
 		h.must(err)
@@ -158,7 +158,7 @@ func TestTheChecksOfThePackage(t *testing.T) {
 
 	t.Run("those that pass are part of a good version", func(t *testing.T) {
 		t.Parallel()
-		h, s := newSite(t, nil), newTold(t)
+		h, s := newSite(t, nil), newBeaconServer(t)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		h.must(err)
 		defer l.Close()
@@ -172,7 +172,7 @@ func TestTheChecksOfThePackage(t *testing.T) {
 		h.must(os.WriteFile(filepath.Join(h.top, h.m.To.Home, "script-check"), []byte("#!/bin/sh\ntest \"$1\" = ok && test -e muster-agent\n"), 0o700))
 		h.credential(s)
 		h.switched()
-		h.ends(h.watcher(sayWatching))
+		h.ends(h.watcher(lineWatching))
 		h.wantEnd(handoff.Committed, "", "1.1.0")
 		want := []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconCommitted}
 		if got := s.stages(); !slices.Equal(got, want) {
@@ -181,12 +181,12 @@ func TestTheChecksOfThePackage(t *testing.T) {
 	})
 }
 
-func TestARequestEndsTheWatch(t *testing.T) {
+func TestProgramFollowsARollbackRequest(t *testing.T) {
 	t.Parallel()
 	h := newSite(t, nil)
 	h.m.Rules.Grace = handoff.Duration(time.Minute)
 	h.switched()
-	cmd := h.watcher(sayWatching)
+	cmd := h.watcher(lineWatching)
 	h.waitFor("the new version answers", func() bool { return h.version() == "1.1.0" })
 	h.must(handoff.WriteRequest(disk.OS{}, h.top, handoff.Request{ToHome: h.m.To.Home, Why: "Ann asked, it is slow.", At: time.Now()}))
 	h.ends(cmd)
@@ -196,16 +196,16 @@ func TestARequestEndsTheWatch(t *testing.T) {
 	}
 }
 
-// A unit of Type=notify is started when the watcher watches, and when there is
-// nothing to watch: else systemd would start it for ever.
-func TestSystemdIsToldOfTheStart(t *testing.T) {
+// A unit of Type=notify has started when the watcher watches, and when there is nothing to
+// watch. Otherwise systemd would start it again and again.
+func TestProgramNotifiesSystemd(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, says string
 		switched   bool
 	}{
-		{"watching", sayWatching, true},
-		{"nothing to watch", sayNothing, false},
+		{"watching", lineWatching, true},
+		{"nothing to watch", lineNothing, false},
 	} {
 		h := newSite(t, nil)
 		path := filepath.Join(h.top, "notify")
@@ -222,9 +222,9 @@ func TestSystemdIsToldOfTheStart(t *testing.T) {
 		b := make([]byte, 200)
 		n, err := l.Read(b)
 		if want := "READY=1\nSTATUS=" + tc.says + "\n"; err != nil || string(b[:n]) != want {
-			t.Errorf("%s: told %q, %v; want %q", tc.name, b[:n], err, want)
+			t.Errorf("%s: notified with %q, %v; want %q", tc.name, b[:n], err, want)
 		}
-		if tc.switched { // else it ends by itself
+		if tc.switched { // otherwise it exits by itself
 			h.must(cmd.Process.Signal(os.Interrupt))
 		}
 		h.ends(cmd)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWaitsStayBelowALimitThatDoubles(t *testing.T) {
+func TestWaitsStayBelowADoublingLimit(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		share := rapid.Float64Range(0, 0.999999)
 		b := Backoff{Rand: func() float64 { return share.Draw(r, "share") }}
@@ -25,7 +25,7 @@ func TestWaitsStayBelowALimitThatDoubles(t *testing.T) {
 	})
 }
 
-func TestASuccessBeginsAnew(t *testing.T) {
+func TestResetRestartsAtTheBase(t *testing.T) {
 	b := Backoff{Base: time.Second, Cap: time.Hour, Rand: func() float64 { return 0.5 }}
 	b.Next()
 	if got := b.Next(); got != time.Second {

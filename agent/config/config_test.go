@@ -9,7 +9,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-func TestTheTemplateSaysTheDefaults(t *testing.T) {
+func TestTemplateHasTheDefaults(t *testing.T) {
 	got, err := Parse("agent.yml", Template)
 	if err != nil {
 		t.Fatal(err)
@@ -19,7 +19,7 @@ func TestTheTemplateSaysTheDefaults(t *testing.T) {
 	}
 }
 
-func TestAbsentMeansDefault(t *testing.T) {
+func TestMissingKeysHaveDefaults(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "server: {}\n", "log:\n"} {
 		if got, err := Parse("agent.yml", []byte(text)); err != nil || !reflect.DeepEqual(got, Default()) {
 			t.Errorf("%q gives %+v, %v", text, got, err)
@@ -30,7 +30,7 @@ func TestAbsentMeansDefault(t *testing.T) {
 	}
 }
 
-func TestOneKeyLeavesTheOthers(t *testing.T) {
+func TestOneKeyDoesNotChangeOthers(t *testing.T) {
 	got, err := Parse("agent.yml", []byte("upgrade:\n  watch:\n    grace: 5s\nlog: {level: debug}\n"))
 	want := Default()
 	want.Upgrade.Watch.Grace = 5 * time.Second

@@ -72,7 +72,7 @@ func TestHealthAndUpgrade(t *testing.T) {
 	}
 }
 
-func TestASocketIsTakenOverOnlyFromTheDead(t *testing.T) {
+func TestListenReplacesOnlyTheSocketOfADeadAgent(t *testing.T) {
 	top := shortDir(t)
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: probe.SocketPath(top), Net: "unix"})
 	if err != nil {
@@ -98,7 +98,7 @@ func TestASocketIsTakenOverOnlyFromTheDead(t *testing.T) {
 	}
 }
 
-func TestWhatAKilledAgentLeftIsTakenAwayByTheNext(t *testing.T) {
+func TestListenRemovesTheStagingDirOfAKilledAgent(t *testing.T) {
 	top := shortDir(t)
 	if err := os.Mkdir(StagingDir(top), 0o700); err != nil {
 		t.Fatal(err)

@@ -51,9 +51,9 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// A fleet lives in one process, in virtual time: no state is shared between
-// agents, and nothing waits for the machine's clock.
-func TestAFleetInOneProcess(t *testing.T) {
+// Many agents run in one process in virtual time: they share no state, and nothing waits
+// for the real clock.
+func TestManyAgentsInOneProcess(t *testing.T) {
 	const agents, hours = 50, 2
 	top := t.TempDir()
 	begun := time.Now()

@@ -1,13 +1,10 @@
-// Package daemon is the running agent: it puts the parts together and decides
-// which of them has the word. The program's main hands it the real machine
-// ([Installed]); a test may hand it connections, disks and processes of its own,
-// and run thousands in one process: nothing here is package-level state. That is
-// also why this is not part of package main, which nobody can import.
+// Package daemon is the running agent. Package main runs it with the options of the real
+// machine ([Installed]). A test runs it with its own connections, disks and processes,
+// thousands of them in one process, since the package has no state of its own.
 //
-// Who talks to whom: the gateway puts actions into the queue; the upgrade loop
-// takes them out and runs the executor; the watch loop reads what the watcher
-// leaves on disk; all three change what the next check-in and the control socket
-// say.
+// The gateway adds actions to the queue; the upgrade loop takes them from there and runs
+// the executor; the watch loop reads the files that the watcher writes. All three change
+// the report of the next check-in and of the control socket.
 package daemon
 
 import (
@@ -41,52 +38,50 @@ import (
 )
 
 const (
-	// StopTimeout is how long the end of the agent may take; service managers
-	// kill after ten seconds at the earliest.
+	// StopTimeout bounds the shutdown of the agent. Service managers kill after ten
+	// seconds at the earliest.
 	StopTimeout = 5 * time.Second
 	// flushTimeout is how long a restart waits for the phase to be reported.
 	flushTimeout = time.Second
 )
 
-// Options is everything an agent gets from outside.
+// Options holds everything that an agent depends on.
 type Options struct {
 	// Top is the host's top folder, absolute.
 	Top string
-	// Running is the version this process is. An empty Home means a build that
-	// was not installed from a package: it runs, but cannot upgrade.
+	// Running is the version of this process. An empty Home means a development
+	// build, which was not installed from a package and cannot upgrade.
 	Running handoff.Install
-	// GOOS and GOARCH decide which packages fit.
+	// GOOS and GOARCH determine which packages fit.
 	GOOS, GOARCH string
 	PID          int
 	Config       config.Config
-	// Identity is nil on a host that is not enrolled: the agent then only
-	// answers its control socket.
+	// Identity is nil on a host that is not enrolled: the agent then only serves
+	// its control socket.
 	Identity *identity.Identity
 	Host     host.Info
 	Disk     disk.Disk
-	// HTTP reaches the agent's own server, Other every other package source.
+	// HTTP is the client for the agent's own server, Other that for all other
+	// package sources.
 	HTTP, Other *http.Client
-	// Trust decides what may be installed; nil means nothing may.
+	// Trust decides which packages may be installed; nil refuses all.
 	Trust trust.Authority
-	// Control is the control socket; nil serves none. Run closes it.
+	// Control is the control socket, or nil. Run closes it.
 	Control net.Listener
-	// Lock takes the lock file at path without waiting, writes content into it
-	// unless that is empty, and returns how to release it; ErrLocked if another
-	// process has it.
+	// Lock acquires the lock file at path without waiting, and writes content into
+	// it unless that is empty. It returns ErrLocked if another process holds it.
 	Lock     func(path, content string) (release func() error, err error)
 	Watchers upgrade.Watchers
-	// Startable runs a kept agent's program far enough to know that it starts;
-	// nil asks nobody.
+	// Startable returns an error if an agent's program does not start; nil skips
+	// the check.
 	Startable func(ctx context.Context, program string) error
-	// Exec replaces this process by the version the pointer leads to, and
-	// returns only an error. A test's Exec returns nil, and then Run returns
-	// ErrReplaced.
+	// Exec replaces this process by the version the pointer leads to. It returns
+	// only if that fails. A test's Exec returns nil; then Run returns ErrReplaced.
 	Exec func() error
-	// Reap collects an ended child of a process this one replaced; nil if there
-	// can be none.
+	// Reap collects the exit status of a child that was started before this
+	// process was re-executed; nil if there can be none.
 	Reap func(pid int) (gone bool)
-	// Service is the agent's name with the service manager; empty if it has
-	// none.
+	// Service is the name of the agent's service, or empty.
 	Service string
 	// Components are the workloads to run.
 	Components []Component
@@ -96,14 +91,14 @@ type Options struct {
 }
 
 var (
-	// ErrLocked says that another process holds a lock.
+	// ErrLocked is returned if another process holds a lock.
 	ErrLocked = errors.New("another process holds the lock")
-	// ErrReplaced says that the process is to be replaced by the version the
-	// pointer now leads to.
+	// ErrReplaced is returned by Run if the process is to be replaced by the
+	// version the pointer now leads to.
 	ErrReplaced = errors.New("the agent was replaced by another version")
 )
 
-// Agent is one agent of one host.
+// Agent is an agent on a host.
 type Agent struct {
 	Options Options
 }
@@ -121,17 +116,17 @@ type daemon struct {
 	started    time.Time
 	metadata   []byte
 
-	// stop ends everything; its cause is what Run returns.
+	// stop ends the agent; Run returns its cause.
 	stop context.CancelCauseFunc
 
 	mu       sync.Mutex
-	upgrade  *agentapi.UpgradeDetails // what is reported, nil for nothing
-	watching chan struct{}            // open while a marker is on the host
-	// rollbacks is what was last known of the versions to go back to.
+	upgrade  *agentapi.UpgradeDetails // as reported, or nil
+	watching chan struct{}            // closed when the watch ends; nil if there is none
+	// rollbacks are the versions the host can be rolled back to, as last checked.
 	rollbacks []probe.Rollback
 }
 
-// Run runs the agent until ctx ends, which is no error.
+// Run runs the agent until ctx ends, and returns nil then.
 func (a Agent) Run(ctx context.Context) error {
 	d, err := a.build()
 	if err != nil {
@@ -176,8 +171,8 @@ func (a Agent) build() (*daemon, error) {
 	return d, nil
 }
 
-// stateHome is where run/ lies: the versioned home, or for a build that has
-// none, a folder of its own under data.
+// stateHome returns the folder that holds run/: the versioned home, or for a development
+// build a folder under data.
 func (d *daemon) stateHome() string {
 	home := d.Running.Home
 	if home == "" {
@@ -238,14 +233,14 @@ func (d *daemon) buildExecutor() {
 	}
 }
 
-// sources are the places of packages that this host knows beside its server:
-// first what somebody has laid down on the host itself.
+// sources returns the package sources beside the server: first the host's drop folder.
 func (d *daemon) sources() []string {
 	drop := url.URL{Scheme: "file", Path: filepath.ToSlash(layout.Path(d.Top, layout.DropDir))}
 	return append([]string{drop.String()}, d.Config.Upgrade.Download.Sources...)
 }
 
-// run recovers from what an earlier process left behind, and then starts the parts.
+// run recovers from the state of an earlier process, and then runs the parts until ctx
+// ends.
 func (d *daemon) run(ctx context.Context) error {
 	d.log.Info("agent starts", "version", d.Running.Identity.String(), "home", d.Running.Home, "top", d.Top,
 		"development_build", d.Running.Home == "")
@@ -262,7 +257,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.components.start(ctx)
 	parts.Go(func() { d.components.watch(ctx) })
 	if d.loop != nil && !d.queue.Unenrolled() {
-		parts.Go(func() { d.talk(ctx) })
+		parts.Go(func() { d.runGateway(ctx) })
 	}
 	parts.Go(func() { d.upgrades(ctx) })
 	parts.Go(func() { d.watchMarker(ctx, watcherPID) })
@@ -299,13 +294,13 @@ func waitAtMost(w *sync.WaitGroup, limit time.Duration) bool {
 func (d *daemon) serveControl(ctx context.Context) {
 	s := &control.Server{Health: d.health, Upgrade: d.acceptLocal, Log: d.log}
 	if err := s.Serve(ctx, d.Control); err != nil {
-		d.log.Error("nobody can ask this agent for its health", "error", err)
+		d.log.Error("the control socket is not served", "error", err)
 	}
 }
 
-// talk runs the gateway and the ack sender until ctx ends, or the server has
-// unenrolled this agent and knows that it was heard.
-func (d *daemon) talk(ctx context.Context) {
+// runGateway runs the gateway and the ack sender until ctx ends, or the server has
+// unenrolled this agent and received the acknowledgement.
+func (d *daemon) runGateway(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var both sync.WaitGroup
@@ -342,8 +337,8 @@ func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) e
 		d.log.Info("the restart was not reported to the server in time; the new version reports it")
 	}
 	d.components.stop(StopTimeout)
-	err := d.queue.HandOver(r.ID, func() error {
-		// Once more: it has changed since the first copy.
+	err := d.queue.Switch(r.ID, func() error {
+		// The state has changed since the step that copied it.
 		if err := disk.CopyTree(d.Disk, "queue snapshot", filepath.Join(d.stateHome(), layout.RunDir), filepath.Join(home, layout.RunDir)); err != nil {
 			return err
 		}

@@ -35,8 +35,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// machine is a host whose agent is started again as often as it is replaced, in
-// this process. The test plays the watcher.
+// machine is a host whose agent runs in this process and is started again whenever it is
+// replaced. The test acts as the watcher.
 type machine struct {
 	t      *testing.T
 	top    string
@@ -199,7 +199,7 @@ func (m *machine) stop() {
 	}
 }
 
-// end plays the watcher's last act.
+// end writes the outcome and removes the marker, as the watcher does.
 func (m *machine) end(result handoff.Result, reason *handoff.Reason) {
 	m.t.Helper()
 	d := disk.OS{}
@@ -249,7 +249,7 @@ func (m *machine) ack(action string) agentapi.AckEvent {
 	return *found
 }
 
-func TestAVersionIsSwitchedToWatchedAndKept(t *testing.T) {
+func TestUpgradeIsWatchedAndCommitted(t *testing.T) {
 	m := newMachine(t)
 	m.publish("1.1.0")
 	m.start()
@@ -260,7 +260,7 @@ func TestAVersionIsSwitchedToWatchedAndKept(t *testing.T) {
 	if a := m.ack("a1"); a.Error != "" || a.Message != "upgraded to 1.1.0" {
 		t.Errorf("ack %+v", a)
 	}
-	// While it is watched a second upgrade waits.
+	// A second upgrade waits during the watch.
 	m.publish("1.2.0")
 	m.server.Upgrade("a2", "1.2.0")
 	m.lastIs("the second action is confirmed", func(c fakeserver.Checkin) bool { return c.AckToken == "2" })
@@ -278,11 +278,11 @@ func TestAVersionIsSwitchedToWatchedAndKept(t *testing.T) {
 	}
 }
 
-func TestAVersionThatWasPutBackSaysSoUntilTheNextUpgrade(t *testing.T) {
+func TestRollbackIsReportedUntilTheNextUpgrade(t *testing.T) {
 	m := newMachine(t)
 	m.publish("1.1.0")
 	m.start()
-	// asked for on the host, so that the only result a server hears is the reason
+	// Requested on the host, so that the server gets no result but the reason.
 	err := probe.Client{Dial: probe.DialSocket(m.top)}.Upgrade(context.Background(), probe.UpgradeRequest{Version: "1.1.0"})
 	if err != nil {
 		t.Fatal(err)
@@ -299,21 +299,21 @@ func TestAVersionThatWasPutBackSaysSoUntilTheNextUpgrade(t *testing.T) {
 		return c.UserAgent == "Elastic Agent v1.0.0" && state(c) == agentapi.UpgradeRollback &&
 			c.UpgradeDetails.Metadata.ReasonCode == "agent_failed" && strings.Contains(c.UpgradeDetails.Metadata.ErrorMsg, "FAILED for 30s")
 	}
-	m.lastIs("the rollback is told", rolledBack)
+	m.lastIs("the rollback is reported", rolledBack)
 	before := len(m.server.Checkins())
 	m.stop()
 	m.start()
 	m.server.Wait(t, "a check-in after a restart", 10*time.Second, func() bool { return len(m.server.Checkins()) > before })
-	m.lastIs("the rollback is still told", rolledBack)
+	m.lastIs("the rollback is still reported", rolledBack)
 
 	m.server.Upgrade("a2", "1.1.0")
 	if a := m.ack("a2"); !strings.Contains(a.Error, "failed here before") {
 		t.Errorf("ack %+v", a)
 	}
-	m.lastIs("the refusal is told", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeFailed })
+	m.lastIs("the refusal is reported", func(c fakeserver.Checkin) bool { return state(c) == agentapi.UpgradeFailed })
 }
 
-func TestAnAgentThatCannotBeReplacedGoesOn(t *testing.T) {
+func TestAgentContinuesIfReexecFails(t *testing.T) {
 	m := newMachine(t)
 	m.publish("1.1.0")
 	m.execErr = errors.New("exec format error")
@@ -330,31 +330,31 @@ func TestAnAgentThatCannotBeReplacedGoesOn(t *testing.T) {
 	}
 }
 
-func TestAFailureAndAScheduledUpgradeAreTold(t *testing.T) {
+func TestFailedAndScheduledUpgradesAreReported(t *testing.T) {
 	m := newMachine(t)
 	m.start()
 	m.server.Upgrade("a1", "9.9.9")
 	if a := m.ack("a1"); !strings.Contains(a.Error, "muster package push") {
 		t.Errorf("ack %+v", a)
 	}
-	m.lastIs("the failure is told", func(c fakeserver.Checkin) bool {
+	m.lastIs("the failure is reported", func(c fakeserver.Checkin) bool {
 		return state(c) == agentapi.UpgradeFailed && c.UpgradeDetails.ActionID == "a1"
 	})
 	at := time.Now().Add(time.Hour)
 	m.server.Send(agentapi.Action{ID: "a2", Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: []byte(`{"version":"1.1.0"}`), StartTime: &at})
-	m.lastIs("the schedule is told", func(c fakeserver.Checkin) bool {
+	m.lastIs("the schedule is reported", func(c fakeserver.Checkin) bool {
 		return state(c) == agentapi.UpgradeScheduled && c.UpgradeDetails.Metadata.ScheduledAt.Equal(at)
 	})
 	m.server.Send(agentapi.Action{ID: "a3", Type: agentapi.ActionCancel, Data: []byte(`{"target_id":"a2"}`)})
 	if a := m.ack("a2"); a.Error != "cancelled" {
 		t.Errorf("ack %+v", a)
 	}
-	m.lastIs("what was told before comes back", func(c fakeserver.Checkin) bool {
+	m.lastIs("the last failure is reported again", func(c fakeserver.Checkin) bool {
 		return state(c) == agentapi.UpgradeFailed && c.UpgradeDetails.ActionID == "a1"
 	})
 }
 
-// workload is a component that does what the test wants.
+// workload is a component whose Run is the test's function.
 type workload struct{ run func(context.Context) error }
 
 func (workload) ID() string                    { return "w1" }
@@ -364,7 +364,7 @@ func (w workload) Run(ctx context.Context) error {
 	return w.run(ctx)
 }
 
-func TestAFailedComponentFailsTheAgent(t *testing.T) {
+func TestFailedComponentFailsTheAgent(t *testing.T) {
 	for name, c := range map[string]struct {
 		run  func(context.Context) error
 		want string
@@ -377,7 +377,7 @@ func TestAFailedComponentFailsTheAgent(t *testing.T) {
 			m := newMachine(t)
 			m.components = []Component{workload{c.run}}
 			m.start()
-			m.lastIs("the failure is told", func(r fakeserver.Checkin) bool {
+			m.lastIs("the failure is reported", func(r fakeserver.Checkin) bool {
 				return r.Status == "error" && strings.Contains(r.Message, c.want) && strings.Contains(string(r.Components), `"FAILED"`)
 			})
 			h, err := probe.Client{Dial: probe.DialSocket(m.top)}.Health(context.Background())
@@ -388,7 +388,7 @@ func TestAFailedComponentFailsTheAgent(t *testing.T) {
 	}
 }
 
-func TestAnUnenrolledAgentStopsTalking(t *testing.T) {
+func TestUnenrolledAgentStopsCheckingIn(t *testing.T) {
 	m := newMachine(t)
 	m.start()
 	m.server.Send(agentapi.Action{ID: "u", Type: agentapi.ActionUnenroll})
@@ -408,7 +408,7 @@ func TestAnUnenrolledAgentStopsTalking(t *testing.T) {
 	}
 }
 
-func TestOnlyOneAgentRunsFromAFolder(t *testing.T) {
+func TestSecondAgentInOneFolderIsRefused(t *testing.T) {
 	m := newMachine(t)
 	m.start()
 	m.lastIs("the first checks in", func(fakeserver.Checkin) bool { return true })

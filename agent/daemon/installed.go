@@ -31,10 +31,10 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// DefaultTop is where an agent is installed when nobody says otherwise.
+// DefaultTop is the default top folder.
 const DefaultTop = "/opt/muster"
 
-// Executable is the path of the running program with every link resolved.
+// Executable returns the path of the running program with all links resolved.
 func Executable() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -43,9 +43,9 @@ func Executable() (string, error) {
 	return filepath.EvalSymlinks(exe)
 }
 
-// RunningVersion reads the version of record from the manifest beside the
-// program. Without one, or where the program is not under top, it is the
-// compiled version, and the home is empty.
+// RunningVersion returns the version in the manifest beside the program. Without a
+// manifest, or if the program is not under top, it returns the compiled version and an
+// empty home.
 func RunningVersion(d disk.Disk, top, executable, compiled string) (handoff.Install, error) {
 	in, home := layout.Locate(executable)
 	if in != top {
@@ -76,14 +76,14 @@ func RunningVersion(d disk.Disk, top, executable, compiled string) (handoff.Inst
 func developmentVersion(compiled string) handoff.Install {
 	version, snapshot := manifest.SplitSnapshot(compiled)
 	if _, err := manifest.ParseVersion(version); err != nil {
-		// The protocol wants three numbers.
+		// The protocol requires three numbers.
 		version, snapshot = "0.0.0", true
 	}
 	return handoff.Install{Identity: manifest.Identity{Version: version, Snapshot: snapshot}}
 }
 
-// Installed returns the options of the agent installed under top, on the real
-// machine. compiled is the version built into the program. The caller closes the
+// Installed returns the options of the agent that is installed under top on this
+// machine. compiled is the version built into the program. The caller must close the
 // returned log after Run.
 func Installed(top, compiled string) (Options, io.Closer, error) {
 	d := disk.OS{}
@@ -97,8 +97,8 @@ func Installed(top, compiled string) (Options, io.Closer, error) {
 	}
 	o, err := installed(d, top, compiled, cfg, log)
 	if err != nil {
-		// Into the log as well: under a service manager nobody reads our
-		// standard error.
+		// Log the error as well, since standard error may be lost under a service
+		// manager.
 		log.Error("the agent cannot start", "error", err)
 		return Options{}, nil, errors.Join(err, closer.Close())
 	}
@@ -134,7 +134,7 @@ func installed(d disk.Disk, top, compiled string, cfg config.Config, log *slog.L
 	return o, err
 }
 
-// enrolled fills in what enrolment gave this host, if it was enrolled.
+// enrolled fills in the fields that depend on the enrolment, if the host is enrolled.
 func (o *Options) enrolled() error {
 	id, err := identity.Load(o.Disk, o.Top)
 	if errors.Is(err, identity.ErrNotEnrolled) {
@@ -153,8 +153,8 @@ func (o *Options) enrolled() error {
 	}
 	o.followServer(server)
 	dir := layout.Path(o.Top, layout.TrustDir)
-	// One that cannot be read is believed all the same: it says so when it is
-	// asked, and no key stands in for it.
+	// A pinned root that cannot be read takes precedence too: it refuses upgrades
+	// with that error, and the keys do not replace it.
 	if pinned, err := tuf.Pinned(o.Disk, dir); pinned || err != nil {
 		o.Trust = trustOf(o.Disk, dir, &gateway.Client{HTTP: o.HTTP, URL: server}, o.Log)
 		return nil
@@ -169,7 +169,7 @@ func (o *Options) enrolled() error {
 	return nil
 }
 
-// followServer has the watcher talk to the server the agent talks to.
+// followServer makes the watcher use the agent's server.
 func (o *Options) followServer(server string) {
 	w, err := beacon.Load(o.Disk, o.Top)
 	if err == nil && w != nil && w.ServerURL != server {
@@ -177,11 +177,12 @@ func (o *Options) followServer(server string) {
 		err = beacon.Save(o.Disk, o.Top, *w)
 	}
 	if err != nil {
-		o.Log.Warn("the watcher cannot tell the server what it sees", "error", err)
+		o.Log.Warn("the watcher cannot report to the server", "error", err)
 	}
 }
 
-// trustOf believes the publishers' signed lists, which it fetches from the server.
+// trustOf returns the authority for the pinned root, which fetches the publishers' files
+// from the server.
 func trustOf(d disk.Disk, dir string, server *gateway.Client, log *slog.Logger) trust.Authority {
 	fetch := func(ctx context.Context, name string, limit int64) ([]byte, error) {
 		data, err := server.TrustFile(ctx, name, limit)
@@ -201,8 +202,8 @@ func readService(d disk.Disk, top string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// openLog logs to the log file and to standard error, but once where both are
-// one file, as when the watcher has started this agent.
+// openLog logs to the log file and to standard error, but only once if both are the same
+// file, as when the watcher has started this agent.
 func openLog(d disk.Disk, top string, level slog.Level) (*slog.Logger, io.Closer, error) {
 	name := layout.Path(top, layout.AgentLogFile)
 	file, err := logfile.Open(d, name, 0)
@@ -217,11 +218,12 @@ func openLog(d disk.Disk, top string, level slog.Level) (*slog.Logger, io.Closer
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), file, nil
 }
 
-// ignoreErrors keeps a closed standard error from stopping the log file.
+// ignoreErrors ignores write errors, so that a closed standard error does not stop the
+// log file.
 type ignoreErrors struct{ w io.Writer }
 
 func (i ignoreErrors) Write(p []byte) (int, error) {
-	_, _ = i.w.Write(p) // see the type
+	_, _ = i.w.Write(p)
 	return len(p), nil
 }
 
@@ -234,8 +236,8 @@ func sameFile(f *os.File, name string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// FileLock takes a lock file of the machine; see Options.Lock. The lock ends
-// with the process at the latest.
+// FileLock acquires a lock file; see Options.Lock. The lock ends with the process at the
+// latest.
 func FileLock(path, content string) (release func() error, err error) {
 	l := flock.New(path)
 	got, err := l.TryLock()

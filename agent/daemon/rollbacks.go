@@ -14,21 +14,21 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// keptCheck is how often the kept version is looked at: it is run for a moment,
-// and what breaks it, a disk or a person, is rare.
-const keptCheck = time.Hour
+// keptCheckEvery is how often the previous version is checked. The check starts its program,
+// and damage is rare.
+const keptCheckEvery = time.Hour
 
-// watchKept keeps what is said about the version before up to date, and removes
-// that version when its time is over.
+// watchKept checks the previous version regularly, and removes it when its window is
+// over.
 func (d *daemon) watchKept(ctx context.Context) {
-	tick := time.NewTicker(keptCheck)
+	tick := time.NewTicker(keptCheckEvery)
 	defer tick.Stop()
 	for {
 		watching := d.watched()
-		if err := d.executor.DropKept(time.Now()); err != nil {
-			d.log.Warn("the version before could not be removed; it is tried again", "error", err, "again_in", keptCheck.String())
+		if err := d.executor.DropPrevious(time.Now()); err != nil {
+			d.log.Warn("the previous version could not be removed; it is tried again", "error", err, "again_in", keptCheckEvery.String())
 		}
-		d.lookAtKept(ctx)
+		d.checkKept(ctx)
 		select {
 		case <-watching: // nil while nothing is watched
 		case <-tick.C:
@@ -38,15 +38,15 @@ func (d *daemon) watchKept(ctx context.Context) {
 	}
 }
 
-// lookAtKept finds the version the host could go back to: the one before, as
-// long as this one is watched, else the one that is kept.
-func (d *daemon) lookAtKept(ctx context.Context) {
+// checkKept finds the version that the host can be rolled back to: during a watch the
+// marker's previous version, otherwise the one that is kept.
+func (d *daemon) checkKept(ctx context.Context) {
 	var found []probe.Rollback
 	if m, err := handoff.ReadMarker(d.Disk, d.Top); err == nil && m != nil {
 		if d.Running == m.To {
 			found = append(found, probe.Rollback{Version: m.From.FullVersion(), ValidUntil: m.CreatedAt.Add(d.executor.RollbackWindow)})
 		}
-	} else if k, err := d.executor.Kept(ctx); err != nil {
+	} else if k, err := d.executor.Previous(ctx); err != nil {
 		d.log.Warn("cannot tell whether a version is kept", "error", err)
 	} else if k != nil {
 		found = append(found, probe.Rollback{Version: k.FullVersion(), ValidUntil: k.ValidUntil, Problem: k.Problem})
@@ -59,19 +59,19 @@ func (d *daemon) lookAtKept(ctx context.Context) {
 		return
 	}
 	for _, r := range found {
-		d.log.Info("this host could go back", "version", r.Version, "valid_until", r.ValidUntil, "problem", r.Problem)
+		d.log.Info("this host can be rolled back", "version", r.Version, "valid_until", r.ValidUntil, "problem", r.Problem)
 	}
 	d.changes.Progress()
 }
 
-// knownRollbacks is what lookAtKept found last.
+// knownRollbacks returns the last result of checkKept.
 func (d *daemon) knownRollbacks() []probe.Rollback {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.rollbacks
 }
 
-// offered are the rollbacks the server may ask for.
+// offered returns the rollbacks to report to the server.
 func offered(all []probe.Rollback) *agentapi.CheckinUpgrade {
 	var up agentapi.CheckinUpgrade
 	for _, r := range all {
@@ -82,9 +82,9 @@ func offered(all []probe.Rollback) *agentapi.CheckinUpgrade {
 	return &up
 }
 
-// acceptRollback takes a rollback asked for on the host. Like all that the control
-// socket answers it rests on memory: looking at the kept version takes longer than
-// who asks waits, and preflight does so anyhow.
+// acceptRollback accepts a rollback that is requested on the host. It relies on the last
+// checkKept, since a new check takes longer than the client waits, and preflight checks
+// again.
 func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 	if d.watched() != nil {
 		return d.requestRollback("Asked for on the host.")
@@ -99,9 +99,9 @@ func (d *daemon) acceptRollback(req probe.UpgradeRequest) error {
 	return d.addLocal(req)
 }
 
-// askToGoBack looks for a rollback among what waits while a version is watched,
-// and has the watcher carry it out.
-func (d *daemon) askToGoBack() {
+// forwardRollback asks the watcher for a rollback if one is pending while a version is
+// watched.
+func (d *daemon) forwardRollback() {
 	item := d.queue.Waiting()
 	if item == nil || item.Attempts > 0 {
 		return
@@ -111,26 +111,25 @@ func (d *daemon) askToGoBack() {
 		return
 	}
 	if m, err := handoff.ReadMarker(d.Disk, d.Top); err != nil || m == nil || d.Running != m.To {
-		return // is being put back already: done when the watch has ended
+		return // the rollback has begun already; the action is handled after the watch
 	}
 	if err := d.requestRollback(fmt.Sprintf("Asked for by action %s of the server.", item.Action.ID)); err != nil {
 		d.finish(r.ID, queue.Result{Message: "rollback failed", Error: err.Error()})
 		return
 	}
-	// The version that comes back knows that this was answered; see
-	// queue.Adopt.
+	// The restored version adopts this result; see queue.Adopt.
 	d.finish(r.ID, queue.Result{Message: "rollback is under way"})
 }
 
-// requestRollback has the watcher end its watch by going back.
+// requestRollback asks the watcher to roll back.
 func (d *daemon) requestRollback(why string) error {
 	m, err := handoff.ReadMarker(d.Disk, d.Top)
 	if err != nil {
 		return err
 	}
 	if m == nil || d.Running != m.To {
-		return errors.New("the version before is being put back already")
+		return errors.New("the previous version is being restored already")
 	}
-	d.log.Info("the watcher is asked to go back", "to", m.From.String(), "why", why)
+	d.log.Info("the watcher is asked to roll back", "to", m.From.String(), "why", why)
 	return handoff.WriteRequest(d.Disk, d.Top, handoff.Request{ToHome: m.To.Home, Why: why, At: time.Now().UTC()})
 }

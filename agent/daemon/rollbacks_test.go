@@ -20,7 +20,7 @@ func (m *machine) ask(r probe.UpgradeRequest) error {
 	return probe.Client{Dial: probe.DialSocket(m.top)}.Upgrade(context.Background(), r)
 }
 
-// commit plays a watcher that keeps the new version, and the one before it.
+// commit commits the new version and keeps the previous one, as the watcher does.
 func (m *machine) commit() {
 	m.t.Helper()
 	mk, err := handoff.ReadMarker(disk.OS{}, m.top)
@@ -40,15 +40,15 @@ func offers(c fakeserver.Checkin, version string) bool {
 
 func runs(c fakeserver.Checkin, version string) bool { return c.UserAgent == "Elastic Agent v"+version }
 
-func TestAHostGoesBackToTheVersionItKept(t *testing.T) {
+func TestRollbackToTheKeptVersion(t *testing.T) {
 	m := newMachine(t)
 	m.publish("1.1.0")
 	m.start()
 	if err := m.ask(probe.UpgradeRequest{Rollback: true}); err == nil || !strings.Contains(err.Error(), "no earlier version is kept") {
-		t.Errorf("with nothing to go back to: %v", err)
+		t.Errorf("without a previous version: %v", err)
 	}
 	m.server.Upgrade("a1", "1.1.0")
-	m.lastIs("1.1.0 is watched, and the one before is offered", func(c fakeserver.Checkin) bool {
+	m.lastIs("1.1.0 is watched, and the previous version is offered", func(c fakeserver.Checkin) bool {
 		return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching && offers(c, "1.0.0")
 	})
 	m.commit()
@@ -72,7 +72,7 @@ func TestAHostGoesBackToTheVersionItKept(t *testing.T) {
 	}
 }
 
-func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
+func TestRollbackDuringAWatchIsDoneByTheWatcher(t *testing.T) {
 	m := newMachine(t)
 	m.publish("1.1.0")
 	m.start()
@@ -89,12 +89,12 @@ func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
 		t.Fatalf("request %+v, %v", r, err)
 	}
 	m.end(handoff.RolledBack, &handoff.Reason{Code: handoff.ReasonManual, Text: r.Why})
-	m.lastIs("the rollback is told", func(c fakeserver.Checkin) bool {
+	m.lastIs("the rollback is reported", func(c fakeserver.Checkin) bool {
 		return runs(c, "1.0.0") && state(c) == agentapi.UpgradeRollback && c.UpgradeDetails.Metadata.ReasonCode == "manual"
 	})
-	// Sent again to the version whose state is older: it has run its course.
+	// Sent again to the restored version, whose queue is older: it is done already.
 	m.server.Send(rollback)
-	m.server.Upgrade("a2", "1.1.0") // an operator's word is no fault of the version
+	m.server.Upgrade("a2", "1.1.0") // a manual rollback does not mark the version as failed
 	m.lastIs("1.1.0 is watched again", func(c fakeserver.Checkin) bool {
 		return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching && c.UpgradeDetails.ActionID == "a2"
 	})
@@ -106,7 +106,7 @@ func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeThatFailsForNowIsTriedAgain(t *testing.T) {
+func TestTransientFailureIsRetried(t *testing.T) {
 	m := newMachine(t)
 	m.retry = []time.Duration{500 * time.Millisecond, time.Hour}
 	archive := agentapi.PathArtifacts + manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz")
@@ -121,19 +121,19 @@ func TestAnUpgradeThatFailsForNowIsTriedAgain(t *testing.T) {
 	m.watcherErr = context.DeadlineExceeded // the host is too busy to start one
 	m.start()
 	m.server.Upgrade("a1", "1.1.0")
-	putOff := func(n int) func(fakeserver.Checkin) bool {
+	postponed := func(n int) func(fakeserver.Checkin) bool {
 		return func(c fakeserver.Checkin) bool {
 			return state(c) == agentapi.UpgradeScheduled && c.UpgradeDetails.Metadata.RetryAttempt == n &&
 				strings.Contains(c.UpgradeDetails.Metadata.RetryErrorMsg, "watcher: ")
 		}
 	}
-	m.lastIs("the second try is put off for an hour", putOff(2))
+	m.lastIs("the second try is postponed for an hour", postponed(2))
 	m.stop()
 	m.start()
-	m.lastIs("it still is after a restart", putOff(2))
+	m.lastIs("it still is after a restart", postponed(2))
 	for _, c := range m.server.Checkins() {
 		if state(c) == agentapi.UpgradeFailed {
-			t.Errorf("told as failed: %+v", c.UpgradeDetails)
+			t.Errorf("reported as failed: %+v", c.UpgradeDetails)
 		}
 	}
 	if n := fetched.Load(); n != 1 {
@@ -142,7 +142,7 @@ func TestAnUpgradeThatFailsForNowIsTriedAgain(t *testing.T) {
 	m.mu.Lock()
 	m.watcherErr = nil
 	m.mu.Unlock()
-	m.server.Upgrade("a2", "1.1.0") // who does not want to wait asks again
+	m.server.Upgrade("a2", "1.1.0") // a new action does not wait for the retry
 	m.lastIs("1.1.0 is watched", func(c fakeserver.Checkin) bool {
 		return runs(c, "1.1.0") && state(c) == agentapi.UpgradeWatching && c.UpgradeDetails.ActionID == "a2"
 	})
@@ -154,7 +154,7 @@ func TestAnUpgradeThatFailsForNowIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestACancelEndsAnUpgradeUnderWay(t *testing.T) {
+func TestCancelStopsARunningUpgrade(t *testing.T) {
 	m := newMachine(t)
 	m.publish("1.1.0")
 	archive := agentapi.PathArtifacts + manifest.ArchiveName("1.1.0", "linux", "amd64", "tar.gz")

@@ -17,21 +17,20 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// queueRetry is the wait after the queue could not be written, on a full disk
-// say.
+// queueRetry is the wait after the queue could not be written, for instance on a full
+// disk.
 const queueRetry = 10 * time.Second
 
-// upgrades runs what is due in the queue, one at a time. While a version is
-// being watched everything but a rollback waits: the server's actions stay in
-// the queue, and if the version is rolled back the server sends them again to
-// the one before, whose ack token is older.
+// upgrades runs the upgrades that are due, one at a time. While a version is being
+// watched all but a rollback wait in the queue. If the version is rolled back the server
+// sends them again to the previous version, whose ack token is older.
 func (d *daemon) upgrades(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := d.queue.Changed()
 		watching := d.watched()
 		again := time.Time{}
 		if watching != nil {
-			d.askToGoBack()
+			d.forwardRollback()
 		} else {
 			item, next, err := d.queue.Next(time.Now())
 			again = next
@@ -54,7 +53,7 @@ func (d *daemon) upgrades(ctx context.Context) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-changed:
-		case <-watching: // nil, and so never ready, while nothing is watched
+		case <-watching: // nil while nothing is watched
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -62,20 +61,20 @@ func (d *daemon) upgrades(ctx context.Context) {
 	}
 }
 
-// reportWaiting says what is scheduled or put off, and takes that back when it no
-// longer is.
+// reportWaiting reports the upgrade that is scheduled or postponed, and stops reporting
+// it when it is gone.
 func (d *daemon) reportWaiting() {
 	item := d.queue.Waiting()
 	now := d.currentUpgrade()
 	if item == nil {
 		if now != nil && now.State == agentapi.UpgradeScheduled {
-			d.recoverStart() // whatever was said before it
+			d.recoverStart() // report the last upgrade again
 		}
 		return
 	}
 	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Action.Data)
 	if err != nil {
-		return // reported when it is due
+		return // the error is reported when it is due
 	}
 	at := item.Due()
 	m := agentapi.UpgradeMetadata{ScheduledAt: &at, RetryErrorMsg: item.LastError}
@@ -88,18 +87,18 @@ func (d *daemon) reportWaiting() {
 	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeScheduled, Metadata: m}, false)
 }
 
-// upgradeTo runs one upgrade to its end. false means that the queue could not be
-// written: nothing was done.
+// upgradeTo runs one upgrade to its end. It returns false if the queue could not be
+// written.
 func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	r, err := upgrade.ParseRequest(item.Action.ID, item.ActionID(), item.Action.Data)
 	switch {
-	case item.HandedOver && r.Version == d.Running.FullVersion():
+	case item.Switched && r.Version == d.Running.FullVersion():
 		return d.finish(r.ID, queue.Result{Message: "upgraded to " + r.Version})
-	case item.HandedOver:
-		err = fmt.Errorf("the host was switched to version %s, but %s runs, and nothing on the host says why", r.Version, d.Running.FullVersion())
+	case item.Switched:
+		err = fmt.Errorf("the host was switched to version %s, but %s runs, for no recorded reason", r.Version, d.Running.FullVersion())
 	case item.Stop != "":
-		// Stopped, and the agent died before it was undone. The journal was
-		// recovered from since.
+		// The upgrade was stopped and the agent was killed before it was undone.
+		// recoverJournal has undone it since.
 		err = errors.New(item.Stop)
 	case r.Rollback && r.Version == d.Running.FullVersion():
 		return d.finish(r.ID, queue.Result{Message: "version " + r.Version + " runs here"})
@@ -115,7 +114,7 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	}
 	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: agentapi.UpgradeRequested}, false)
 
-	// The executor must see why it ends: the agent stopping is no failure.
+	// The executor must see the cause: a stopping agent is no failure.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(upgrade.ErrStopping) })()
@@ -134,10 +133,10 @@ func (d *daemon) upgradeTo(ctx context.Context, item queue.Item) bool {
 	return d.retryOrConclude(item, r, failure)
 }
 
-// retryOrConclude puts an upgrade off that may succeed later, and ends any other.
+// retryOrConclude postpones an upgrade that may succeed later, and ends any other.
 func (d *daemon) retryOrConclude(item queue.Item, r upgrade.Request, f *upgrade.Failure) bool {
 	delays := d.Config.Upgrade.Retry
-	// A person on the host sees the failure and decides.
+	// The person who requested a local upgrade sees the failure and decides.
 	if !f.Transient || item.Local || item.Retries >= len(delays) {
 		if item.Retries > 0 {
 			f.Err = fmt.Errorf("given up after %d tries: %w", item.Retries+1, f.Err)
@@ -146,8 +145,8 @@ func (d *daemon) retryOrConclude(item queue.Item, r upgrade.Request, f *upgrade.
 	}
 	at := time.Now().Add(delays[item.Retries])
 	d.log.Warn("upgrade failed and is tried again", "version", r.Version, "error", f, "at", at, "retry", item.Retries+1, "of", len(delays))
-	if err := d.queue.PutOff(r.ID, at, f.Error()); err != nil {
-		d.log.Error("an upgrade was not put off: the queue cannot be written", "error", err)
+	if err := d.queue.Postpone(r.ID, at, f.Error()); err != nil {
+		d.log.Error("an upgrade was not postponed: the queue cannot be written", "error", err)
 		return false
 	}
 	return true
@@ -159,7 +158,7 @@ func (d *daemon) concludeUpgrade(r upgrade.Request, f *upgrade.Failure) bool {
 	return d.finish(r.ID, queue.Result{Message: "upgrade to " + r.Version + " failed", Error: f.Error()})
 }
 
-// finish ends an action; false if that could not be stored.
+// finish ends an action. It returns false if that could not be stored.
 func (d *daemon) finish(id string, r queue.Result) bool {
 	if id == "" {
 		return true
@@ -171,7 +170,7 @@ func (d *daemon) finish(id string, r queue.Result) bool {
 	return true
 }
 
-// acceptLocal takes an upgrade or a rollback asked for on the host.
+// acceptLocal accepts an upgrade or a rollback that is requested on the host.
 func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
 	if req.Rollback {
 		return d.acceptRollback(req)
@@ -191,7 +190,7 @@ func (d *daemon) acceptLocal(req probe.UpgradeRequest) error {
 	return d.addLocal(req)
 }
 
-// addLocal puts a request of the host into the queue.
+// addLocal adds a local request to the queue.
 func (d *daemon) addLocal(req probe.UpgradeRequest) error {
 	if item := d.queue.Waiting(); item != nil {
 		return fmt.Errorf("%w: action %s is waiting or running", control.ErrBusy, item.Action.ID)
@@ -200,8 +199,8 @@ func (d *daemon) addLocal(req probe.UpgradeRequest) error {
 	if err != nil {
 		return err
 	}
-	// Said before the upgrade loop can say more, so that whoever asks next does
-	// not take an older upgrade's end for this one's.
+	// Reported before the upgrade loop reports more, so that a client which asks
+	// for the health next does not see the end of an older upgrade.
 	before := d.currentUpgrade()
 	d.setUpgrade(agentapi.UpgradeDetails{TargetVersion: req.Version, State: agentapi.UpgradeRequested}, false)
 	if err := d.queue.AddLocal("local:"+uuid.NewString(), data, time.Now()); err != nil {

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// markerPoll is how often the marker is looked for while there is one: the
-	// end of a watch is to be known within a second.
+	// markerPoll is how often the agent checks whether the marker still exists, so
+	// that it notices the end of a watch within a second.
 	markerPoll = 250 * time.Millisecond
-	// watcherCheck is how often, at first, the watcher is looked for.
+	// watcherCheck is the first interval at which the agent checks that a watcher
+	// runs.
 	watcherCheck = 5 * time.Second
-	// reapFor is how long an ended watcher is waited for.
+	// reapFor is how long the agent waits to reap a watcher that exits.
 	reapFor = 30 * time.Second
 )
 
-// recoverJournal undoes, or takes note of, an upgrade that an earlier process left
-// in the middle.
+// recoverJournal undoes or finishes an upgrade that an earlier process left unfinished.
 func (d *daemon) recoverJournal() (watcherPID int, err error) {
 	left, err := d.executor.Recover()
 	if err != nil {
@@ -45,11 +45,11 @@ func (d *daemon) recoverJournal() (watcherPID int, err error) {
 	return 0, nil
 }
 
-// recoverStart reports what the files on the host mean for the version that runs.
+// recoverStart reports the state of the last upgrade according to the files on the host.
 func (d *daemon) recoverStart() {
 	m, err := handoff.ReadMarker(d.Disk, d.Top)
 	if err != nil {
-		d.log.Warn("an unreadable upgrade marker is passed over", "error", err)
+		d.log.Warn("an unreadable upgrade marker is ignored", "error", err)
 	}
 	if m != nil {
 		d.beginWatching(m)
@@ -57,7 +57,7 @@ func (d *daemon) recoverStart() {
 	}
 	failure, err := upgrade.LastFailure(d.Disk, d.Top)
 	if err != nil {
-		d.log.Warn("an unreadable report of a failed upgrade is passed over", "error", err)
+		d.log.Warn("an unreadable report of a failed upgrade is ignored", "error", err)
 	}
 	if failure != nil {
 		d.setUpgrade(*failure, false)
@@ -66,7 +66,7 @@ func (d *daemon) recoverStart() {
 	d.recoverOutcome()
 }
 
-// beginWatching says that this version is under judgement, or was put back.
+// beginWatching reports that this version is being watched, or was restored.
 func (d *daemon) beginWatching(m *handoff.Marker) {
 	d.mu.Lock()
 	if d.watching == nil {
@@ -91,17 +91,17 @@ func (d *daemon) beginWatching(m *handoff.Marker) {
 	}
 }
 
-// adopt takes over what the version that was put back from has answered: the
-// server sends those actions again, and they must not be done again.
+// adopt merges the queue of the version that was rolled back: the server sends the
+// actions that it answered again, and they must not be done again.
 func (d *daemon) adopt(m *handoff.Marker) {
 	home := layout.Path(d.Top, m.To.Home)
 	if err := d.queue.Adopt(queue.Path(home)); err != nil {
-		d.log.Warn("what the other version answered is not known; the server may send actions again", "version", m.To.String(), "error", err)
+		d.log.Warn("the queue of the version that was rolled back was not read; the server may send actions again", "version", m.To.String(), "error", err)
 	}
 }
 
-// actionOf is the queue's id of a marker's action: one asked for on the host has
-// none in the marker.
+// actionOf returns the queue's id of a marker's action. A local action has no id in the
+// marker.
 func (d *daemon) actionOf(actionID string) string {
 	if actionID != "" {
 		return actionID
@@ -116,13 +116,13 @@ func (d *daemon) actionOf(actionID string) string {
 func (d *daemon) recoverOutcome() {
 	o, err := handoff.ReadOutcome(d.Disk, d.Top)
 	if err != nil {
-		d.log.Warn("an unreadable upgrade outcome is passed over", "error", err)
+		d.log.Warn("an unreadable upgrade outcome is ignored", "error", err)
 	}
 	switch {
 	case o == nil, o.Result == handoff.Committed, o.Result == handoff.RolledBack && d.Running != o.From,
 		d.Running != o.From && d.Running != o.To:
 		if o != nil && o.Result == handoff.Committed && d.Running == o.To {
-			d.log.Info("this version was found good and stays", "version", o.To.FullVersion())
+			d.log.Info("this version was committed", "version", o.To.FullVersion())
 			d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgraded to " + o.To.FullVersion()})
 		}
 		d.clearUpgrade()
@@ -133,14 +133,14 @@ func (d *daemon) recoverOutcome() {
 
 func (d *daemon) recoverRollback(o *handoff.Outcome) {
 	version := o.To.FullVersion()
-	reason := handoff.Reason{Text: "no reason was given"}
+	reason := handoff.Reason{Text: "the watcher recorded no reason"}
 	if o.Reason != nil {
 		reason = *o.Reason
 	}
 	text := "version " + version + " was rolled back: " + reason.Text
 	state := agentapi.UpgradeRollback
 	if o.Result == handoff.RollbackFailed {
-		text = "version " + version + " failed, and going back failed too: " + reason.Text
+		text = "version " + version + " failed, and the rollback failed too: " + reason.Text
 		state = agentapi.UpgradeFailed
 	}
 	if reason.Code != handoff.ReasonManual {
@@ -158,8 +158,8 @@ func (d *daemon) recoverRollback(o *handoff.Outcome) {
 	d.finish(d.actionOf(o.ActionID), queue.Result{Message: "upgrade to " + version + " was rolled back", Error: text})
 }
 
-// watched returns a channel that is closed when the watch ends, nil when none is
-// under way.
+// watched returns a channel that is closed when the watch ends, or nil if there is no
+// watch.
 func (d *daemon) watched() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,16 +169,16 @@ func (d *daemon) watched() <-chan struct{} {
 	return d.watching
 }
 
-// watchMarker waits for the watcher to finish, and sees to it that there is one.
+// watchMarker waits for the watch to end, and starts a watcher if none runs.
 func (d *daemon) watchMarker(ctx context.Context, watcherPID int) {
 	if d.watched() == nil {
 		return
 	}
 	again := d.backoff(watcherCheck)
-	var check time.Time // of the watcher; zero is at once
+	var check time.Time // when to check for the watcher; zero means now
 	tick := time.NewTicker(markerPoll)
 	defer tick.Stop()
-	for d.markerThere() {
+	for d.markerExists() {
 		if now := time.Now(); !now.Before(check) {
 			d.ensureWatcher(ctx)
 			check = now.Add(max(watcherCheck, again.Next()))
@@ -197,13 +197,13 @@ func (d *daemon) watchMarker(ctx context.Context, watcherPID int) {
 	d.reap(ctx, watcherPID, tick.C)
 }
 
-func (d *daemon) markerThere() bool {
+func (d *daemon) markerExists() bool {
 	_, err := d.Disk.Lstat("upgrade marker", layout.Path(d.Top, layout.MarkerFile))
 	return err == nil || !errors.Is(err, fs.ErrNotExist)
 }
 
-// ensureWatcher starts a watcher if none holds the lock: one that was killed, or
-// that went with a power cut, must not leave this version unwatched.
+// ensureWatcher starts a watcher if none holds the lock, as after the watcher was killed
+// or the power failed.
 func (d *daemon) ensureWatcher(ctx context.Context) {
 	release, err := d.Lock(layout.Path(d.Top, layout.WatcherLockFile), "")
 	if errors.Is(err, ErrLocked) {
@@ -221,15 +221,15 @@ func (d *daemon) ensureWatcher(ctx context.Context) {
 	w, err := d.Watchers.Start(ctx, layout.Path(d.Top, layout.WatcherLink), d.Top)
 	switch {
 	case err == nil:
-		d.log.Info("watcher started, since none was at work", "pid", w.PID())
+		d.log.Info("watcher started, since none was running", "pid", w.PID())
 	case errors.Is(err, upgrade.ErrNothingToWatch):
-		d.log.Info("watcher left again", "why", err)
+		d.log.Info("watcher exited at once", "why", err)
 	case ctx.Err() == nil:
 		d.log.Error("watcher not started: this version is not watched", "error", err)
 	}
 }
 
-// reap collects the watcher that the process before this one started.
+// reap collects the exit status of the watcher that the previous process started.
 func (d *daemon) reap(ctx context.Context, pid int, tick <-chan time.Time) {
 	if pid == 0 || d.Reap == nil {
 		return

@@ -1,8 +1,7 @@
-// Package download fetches packages over links that break. It asks several
-// sources in order, goes on where it stopped, within one series of attempts and
-// over restarts of the agent and power cuts, and says every second how far it
-// is. The upgrade executor calls it. What it fetches is not trusted; package
-// trust judges the result. See DESIGN.md beside this file.
+// Package download fetches packages over unreliable links. It tries several sources in
+// order, resumes after errors, restarts of the agent and power cuts, and reports its
+// progress every second. The upgrade executor calls it. The result is not trusted; package
+// trust verifies it. See DESIGN.md.
 package download
 
 import (
@@ -19,35 +18,31 @@ import (
 )
 
 const (
-	// MaxAttempts is how often in a row a source may be asked without a new byte
-	// before it is given up. With full jitter under a minute that is some eight
-	// minutes: a server's restart or a failover, but not a source that is gone. A
-	// server that asks for more patience each time gets at most this many times
-	// backoff.MaxRetryAfter, not a year.
+	// MaxAttempts is how often in a row a source is asked without new bytes before it
+	// is given up. With full jitter under a minute that is some eight minutes, enough
+	// for a server's restart or a failover. It also bounds how often a source can
+	// demand a Retry-After.
 	MaxAttempts = 20
-	// MinProgress is how much has to be new for the attempts to count from zero
-	// again. A source that gives a byte at a time would otherwise never be given
-	// up; one that breaks off every few kB is served.
+	// MinProgress is how many new bytes reset the count of attempts. It lets a link
+	// that breaks every few kB finish, and ends a download from a source that sends a
+	// byte at a time.
 	MinProgress = 1 << 10
 	// StallTimeout ends an attempt in which nothing arrives.
 	StallTimeout = time.Minute
-	// MaxSize bounds a package: half of what install unpacks at most.
+	// MaxSize bounds a package in bytes: half of install.MaxUnpacked.
 	MaxSize = 2 << 30
 	// MaxSmall bounds a file fetched whole, such as a signature.
 	MaxSmall = 64 << 10
-	// SpaceMargin must stay free beside a download: the agent's own state and
-	// log have to be written in any case.
+	// SpaceMargin must stay free beside a download, for the agent's state and log.
 	SpaceMargin = 16 << 20
 	// ReportEvery is the time between two progress reports.
 	ReportEvery = time.Second
-	// RateWindow is what the reported rate is the mean of: long enough to read,
-	// short enough to show a stall before somebody asks.
+	// RateWindow is the window of the reported mean rate: long enough to be steady,
+	// short enough to show a stall.
 	RateWindow = 5 * time.Second
 
-	// CheckpointEvery and CheckpointInterval bound what a power cut or a kill
-	// costs. A checkpoint makes the bytes so far durable, at the price of some ten
-	// syncs: a 40 MB package on a fast link makes five, a link of 50 kB/s one in
-	// 1.5 MB.
+	// CheckpointEvery and CheckpointInterval bound what a power cut or a kill loses. A
+	// checkpoint makes the bytes so far durable and costs some ten syncs.
 	CheckpointEvery    = 8 << 20
 	CheckpointInterval = 30 * time.Second
 
@@ -61,12 +56,12 @@ const (
 	bufferSize       = 64 << 10
 )
 
-// Source is an origin and the client to use there.
+// Source holds the HTTP clients for the agent's server and for other origins.
 type Source struct {
 	// Own is the client for the agent's server, which knows the pinned CA.
 	Own *http.Client
-	// Origin is that server's base URL. Only requests to its scheme, host and
-	// port go through Own, and get credentials.
+	// Origin is that server's base URL. Only requests to its scheme, host and port
+	// use Own and get credentials.
 	Origin string
 	// Authorize adds the credentials.
 	Authorize func(*http.Request)
@@ -76,14 +71,13 @@ type Source struct {
 	UserAgent string
 }
 
-// Fetcher downloads into one folder. Its methods take the URLs of one file in
-// the order of preference: https://, http:// and file:// (a folder of this host).
-// Two of them must not fetch one name into one folder at the same time.
+// Fetcher downloads files. Its methods take the URLs of one file in order of preference:
+// https://, http:// and file:// (a folder of this host). Two fetches of one name into one
+// folder must not run at the same time.
 type Fetcher struct {
 	Disk   disk.Disk
 	Source Source
-	// RateLimit is in bytes per second, for what comes over the network; 0 means
-	// none.
+	// RateLimit is in bytes per second, for the network only; 0 means none.
 	RateLimit int64
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
@@ -91,10 +85,10 @@ type Fetcher struct {
 	testOnlyCheckpointEvery int64 // instead of CheckpointEvery
 }
 
-// Info is what a source says about a file before it is fetched.
+// Info describes a file at a source before it is fetched.
 type Info struct {
 	URL  string // the source that has it
-	Size int64  // bytes; -1 if the source does not say
+	Size int64  // bytes; -1 for unknown
 }
 
 // Want is what is known about a file before it is fetched.
@@ -103,7 +97,7 @@ type Want struct {
 	SHA512 string // hex; "" for unknown
 }
 
-// Stat asks for a file's size, of the first source that has it.
+// Stat returns a file's size at the first source that has it.
 func (f *Fetcher) Stat(ctx context.Context, urls []string) (Info, error) {
 	var info Info
 	err := f.fromAny(ctx, urls, nil, func(ctx context.Context, s *source) (bool, error) {
@@ -142,15 +136,13 @@ func (f *Fetcher) Small(ctx context.Context, urls []string) ([]byte, error) {
 	return data, nil
 }
 
-// Fetch downloads a file to dir/name and returns when it is durable there. A
-// file that is there already and has the wanted digest is not asked for again;
-// without a digest, one that an earlier Fetch finished and that is still as it
-// was then.
+// Fetch downloads a file to dir/name and returns when it is durable. It does not download
+// an existing file that has the wanted digest, or without a digest one that an earlier
+// Fetch finished and that is unchanged since.
 //
-// report, if not nil, is called about every second, also while nothing arrives,
-// by one goroutine at a time and never after Fetch has returned; it must not
-// block. Of an error, [Kept] and [Transient] tell what it means; when ctx ends it
-// is ctx's cause.
+// Fetch calls report, if not nil, about every second, also while nothing arrives, from one
+// goroutine at a time and never after it has returned; report must not block. [KeepsPart] and
+// [Transient] classify the error. If ctx ends the error is its cause.
 func (f *Fetcher) Fetch(ctx context.Context, urls []string, dir, name string, want Want, report func(Progress)) error {
 	if err := want.check(); err != nil {
 		return err
@@ -180,7 +172,7 @@ func (f *Fetcher) fetch(ctx context.Context, urls []string, final string, want W
 	meter := startMeter(report, want.Size)
 	defer meter.stop()
 	p := newPart(f, final, want, meter)
-	defer func() { p.end(Kept(err)) }()
+	defer func() { p.end(KeepsPart(err)) }()
 	if err := p.open(ctx); err != nil {
 		return ending(err)
 	}
@@ -191,8 +183,7 @@ func (f *Fetcher) fetch(ctx context.Context, urls []string, final string, want W
 	return ending(p.commit(final))
 }
 
-// makeDir makes dir durable too: in a folder that a power cut takes away no file
-// is safe.
+// makeDir creates dir durably, since the files are only as durable as their folder.
 func (f *Fetcher) makeDir(dir string) error {
 	if fi, err := f.Disk.Lstat(op, dir); err == nil && fi.IsDir() {
 		return nil
@@ -211,18 +202,18 @@ func Discard(d disk.Disk, dir, name string) error {
 	final := filepath.Join(dir, name)
 	err := errors.Join(removeLeftovers(d, final), d.Remove(op, final))
 	if _, serr := d.Lstat(op, dir); serr != nil {
-		return err // no folder, nothing to make durable
+		return err // no folder to sync
 	}
 	return errors.Join(err, d.SyncDir(op, dir))
 }
 
-// removeLeftovers removes all names beside final that a download may leave. A checkpoint
-// goes before its part does: it must never come to lie beside another.
+// removeLeftovers removes all files beside final that a download may leave. It removes a
+// checkpoint before its part, so that no checkpoint is ever beside another part.
 func removeLeftovers(d disk.Disk, final string) error {
 	return errors.Join(removeCopies(d, final+checkpointSuffix), removeCopies(d, final+doneSuffix), d.Remove(op, final+partSuffix))
 }
 
-// removeCopies removes a record with what an interrupted write leaves of it.
+// removeCopies removes a record and its copies.
 func removeCopies(d disk.Disk, path string) error {
 	var errs []error
 	for _, name := range layout.Copies(path) {

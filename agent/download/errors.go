@@ -10,32 +10,32 @@ import (
 	"time"
 )
 
-// ErrNotFound says that a source does not have the file. It is in the chain of
-// an error when at least one source has said so.
+// ErrNotFound means that a source does not have the file. The error of a fetch wraps it if
+// at least one source does not.
 var ErrNotFound = errors.New("not found")
 
-// fault is an error with what it means for what follows. An error that is none
-// is the link's: the same source may do better in a while.
+// fault is an error with its consequence. An error that is not a fault is the network's,
+// and the source is tried again.
 type fault struct {
 	err error
-	// ours: the host or the caller is at fault, and no source can help.
+	// ours means that the host or the caller is at fault, so no source can help.
 	ours bool
-	// lasting: waiting does not help either.
+	// lasting means that a retry cannot succeed.
 	lasting bool
-	// retryAfter is what the source has asked for.
+	// retryAfter is the source's Retry-After.
 	retryAfter time.Duration
 }
 
 func (f *fault) Error() string { return f.err.Error() }
 func (f *fault) Unwrap() error { return f.err }
 
-// refused is a source that will not give the file, however often it is asked.
+// refused returns the fault of a source that is not asked again.
 func refused(format string, args ...any) error {
 	return &fault{lasting: true, err: fmt.Errorf(format, args...)}
 }
 
-// onDisk is a failed call to this host's disk. A full disk may have room later;
-// nothing else of a disk gets better by itself.
+// onDisk returns the fault of a failed call to this host's disk. Only a full disk is worth
+// a retry.
 func onDisk(path string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return &fault{ours: true, err: fmt.Errorf("%s: %w: free some space and upgrade again", path, err)}
@@ -53,7 +53,7 @@ type ended struct {
 func (e *ended) Error() string   { return e.text }
 func (e *ended) Unwrap() []error { return e.causes }
 
-// ending turns a fault of this host into the error of the fetch; others pass.
+// ending turns a fault into the error of the fetch. It returns other errors unchanged.
 func ending(err error) error {
 	var f *fault
 	if !errors.As(err, &f) {
@@ -62,10 +62,9 @@ func ending(err error) error {
 	return &ended{text: err.Error(), causes: []error{err}, transient: !f.lasting}
 }
 
-// Kept says whether a failed download leaves its first part behind for a later
-// one: it does when the link is at fault or ctx has ended, and not when the disk
-// or every source is.
-func Kept(err error) bool {
+// KeepsPart reports whether a failed download keeps its part for a later one: after errors of
+// the network and the end of ctx, but not after a disk error or when every source refuses.
+func KeepsPart(err error) bool {
 	var e *ended
 	if errors.As(err, &e) {
 		return e.kept
@@ -73,15 +72,15 @@ func Kept(err error) bool {
 	return err != nil
 }
 
-// Transient says whether a failed fetch is worth another try later: the network,
-// a busy or broken server (429, 5xx), a full disk. It is false where somebody has
-// to do something first, and for the cause of an ended context.
+// Transient reports whether a later retry of a failed fetch may succeed: after errors of
+// the network, 429 and 5xx, and with a full disk. It is false if an operator must act, and
+// for the cause of an ended context.
 func Transient(err error) bool {
 	var e *ended
 	return errors.As(err, &e) && e.transient
 }
 
-// summary is the error of a fetch that no source has satisfied.
+// summary returns the error of a fetch after all sources have failed.
 func summary(sources []*source) error {
 	e := &ended{text: reasons(sources)}
 	for _, s := range sources {
@@ -94,7 +93,7 @@ func summary(sources []*source) error {
 	return e
 }
 
-// reasons names each source with what it said last.
+// reasons lists each source with its last error.
 func reasons(sources []*source) string {
 	var parts []string
 	for _, s := range sources {
@@ -109,8 +108,8 @@ func reasons(sources []*source) string {
 	return text
 }
 
-// linkError adds the next thing to try where waiting may well not help, and takes
-// away the URL, which is said already.
+// linkError adds the next step to certificate errors, and removes the URL, which the
+// message names already.
 func linkError(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -13,15 +13,15 @@ import (
 
 const (
 	schemeFile = "file"
-	// maxLinks is how many links in a row may lead to a source: a drop folder has
-	// one, such as latest → 1.1.0, on a mount that may be reached by another.
+	// maxLinks bounds the links followed to a source. A drop folder has one, such as
+	// latest → 1.1.0, on a mount that may be reached by another.
 	maxLinks = 4
 )
 
-// openFile opens a file of this host as a source. It is resumed like any other:
+// openFile opens a file of this host as a source. It is resumed like other sources, since
 // the folder may be a slow network mount.
 func (f *Fetcher) openFile(s *source, from int64) (answer, error) {
-	fi, err := f.lookAt(s)
+	fi, err := f.stat(s)
 	if err != nil {
 		return answer{}, err
 	}
@@ -45,14 +45,14 @@ func (f *Fetcher) openFile(s *source, from int64) (answer, error) {
 	return a, nil
 }
 
-// fileTag stands in for an ETag.
+// fileTag returns a substitute for an ETag.
 func fileTag(fi fs.FileInfo) string {
 	return fmt.Sprintf(`"%d-%d"`, fi.Size(), fi.ModTime().UnixNano())
 }
 
-// lookAt follows links by hand, so that nothing but a regular file is ever
-// opened: opening a pipe blocks, and opening a device may do anything.
-func (f *Fetcher) lookAt(s *source) (fs.FileInfo, error) {
+// stat returns the file's info. It follows links itself, so that only regular files are
+// opened: opening a pipe blocks, and opening a device may have side effects.
+func (f *Fetcher) stat(s *source) (fs.FileInfo, error) {
 	path, err := filePath(s)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (f *Fetcher) lookAt(s *source) (fs.FileInfo, error) {
 	return nil, refused("leads through more than %d links: name the archive itself", maxLinks)
 }
 
-// filePath is the path a file URL names on this system.
+// filePath returns the path of a file URL on this system.
 func filePath(s *source) (string, error) {
 	path := s.url.Path
 	switch host := s.url.Host; {
@@ -101,8 +101,8 @@ func filePath(s *source) (string, error) {
 	return filepath.FromSlash(path), nil
 }
 
-// fileError sorts an error of a source on this host. An error of its disk is the
-// source's: another may still have the file.
+// fileError turns an error of a source on this host into a fault. A disk error there is the
+// source's, since another source may have the file.
 func fileError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

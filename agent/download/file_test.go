@@ -30,7 +30,7 @@ func (w *world) drop(data []byte) (path, fileURL string) {
 	return path, (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String()
 }
 
-func TestAFolderIsASourceLikeAnyOther(t *testing.T) {
+func TestFolderIsASource(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		path, url := w.drop(data)
@@ -53,7 +53,7 @@ func TestAFolderIsASourceLikeAnyOther(t *testing.T) {
 	})
 }
 
-func TestAFolderAndAServerStandInForEachOther(t *testing.T) {
+func TestFolderAndServerCompleteEachOther(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data)
@@ -69,14 +69,14 @@ func TestAFolderAndAServerStandInForEachOther(t *testing.T) {
 	})
 }
 
-func TestAFolderIsHeldToThePromise(t *testing.T) {
+func TestFileInAFolderMustHaveTheWantedSizeAndDigest(t *testing.T) {
 	data := noise(1, 1<<20)
 	for name, wrong := range map[string][]byte{"bytes": noise(2, 1<<20), "size": data[1:]} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				_, url := w.drop(wrong)
 				err := w.fetcher().Fetch(w.Context(), []string{url}, w.dir, "p", wantOf(data), nil)
-				if err == nil || Transient(err) || Kept(err) || len(names(w.T, w.dir)) > 0 {
+				if err == nil || Transient(err) || KeepsPart(err) || len(names(w.T, w.dir)) > 0 {
 					t.Errorf("%v, left %q", err, names(w.T, w.dir))
 				}
 			})
@@ -84,7 +84,7 @@ func TestAFolderIsHeldToThePromise(t *testing.T) {
 	}
 }
 
-func TestNothingButARegularFileIsOpened(t *testing.T) {
+func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Log("links need rights there; what is refused is decided alike")
 		return
@@ -144,7 +144,7 @@ func (f *slowFile) Read(p []byte) (int, error) {
 	return f.File.Read(p)
 }
 
-func TestCopyingFromASlowFolderIsReportedAndCanBeCancelled(t *testing.T) {
+func TestSlowFolderIsReportedAndCancelled(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		_, url := w.drop(data)
@@ -159,7 +159,7 @@ func TestCopyingFromASlowFolderIsReportedAndCanBeCancelled(t *testing.T) {
 				cancel(enough)
 			}
 		})
-		if took := time.Since(begun); !errors.Is(err, enough) || !Kept(err) || took > 6*time.Second || took < 4*time.Second {
+		if took := time.Since(begun); !errors.Is(err, enough) || !KeepsPart(err) || took > 6*time.Second || took < 4*time.Second {
 			w.Fatalf("%v after %s", err, took)
 		}
 		// What is there already is not read again.
@@ -174,7 +174,7 @@ func TestCopyingFromASlowFolderIsReportedAndCanBeCancelled(t *testing.T) {
 	})
 }
 
-func TestAFolderThatFailsIsTriedAgain(t *testing.T) {
+func TestFailingFolderIsTriedAgain(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		_, url := w.drop(data)
@@ -191,7 +191,7 @@ func TestAFolderThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAFileReplacedInTheFolderBeginsAnew(t *testing.T) {
+func TestFileReplacedInTheFolderStartsOver(t *testing.T) {
 	old, data := noise(1, 1<<20), noise(2, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		path, url := w.drop(old)

@@ -17,20 +17,19 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// memDisk is a disk in memory that can fail or die at any call and then lose its
-// power. It knows what POSIX promises and no more: the content of a file is
-// durable once the file was synced, a name once its folder was. What was done to
-// it since may be kept or lost, each by itself.
+// memDisk is a disk in memory that can fail, or simulate a kill or a power cut, at any call.
+// It guarantees no more than POSIX: the content of a file is durable once the file was
+// synced, and a name once its folder was. Each later change may survive or be lost.
 type memDisk struct {
-	disk.Disk // nil: a call that download did not make before is to be looked at
+	disk.Disk // nil, so that a call without an implementation here panics
 	t         testing.TB
 
 	names, durable map[string]*inode
 	folders        map[string]bool
 	calls          []string
 	failAt         int  // number of the call that fails, from 1; 0 for none
-	dead           bool // and so does every call after it
-	// skip: calls that are said to be done and are not.
+	dead           bool // every later call fails too
+	// skip selects calls that return success without being executed.
 	skip func(call string) bool
 }
 
@@ -46,10 +45,10 @@ func newMemDisk(t testing.TB) *memDisk {
 
 var errIO = &fs.PathError{Op: "test", Path: "p", Err: syscall.EIO}
 
-// call counts; skipped says that nothing is to be done.
+// call records a call. skipped reports whether the call must do nothing.
 func (m *memDisk) call(op, what, path string) (skipped bool, err error) {
 	if op != op0 && op != opCheckpoint && op != opSource {
-		m.t.Errorf("%s of %s comes with the label %q", what, path, op)
+		m.t.Errorf("%s of %s has the label %q", what, path, op)
 	}
 	name := what + " " + filepath.Base(path)
 	m.calls = append(m.calls, name)
@@ -59,7 +58,7 @@ func (m *memDisk) call(op, what, path string) (skipped bool, err error) {
 	return m.skip != nil && m.skip(name), nil
 }
 
-const op0 = op // where a parameter hides it
+const op0 = op // where a parameter shadows it
 
 func (m *memDisk) put(path string, data []byte) {
 	i := &inode{data: bytes.Clone(data), synced: bytes.Clone(data)}
@@ -67,7 +66,7 @@ func (m *memDisk) put(path string, data []byte) {
 	m.folders[filepath.Dir(path)] = true
 }
 
-func notThere(op, path string) error {
+func notExist(op, path string) error {
 	return &disk.Error{Op: op, Err: &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}}
 }
 
@@ -78,7 +77,7 @@ func (m *memDisk) ReadFile(op, path string) ([]byte, error) {
 	if i := m.names[path]; i != nil {
 		return bytes.Clone(i.data), nil
 	}
-	return nil, notThere(op, path)
+	return nil, notExist(op, path)
 }
 
 func (m *memDisk) OpenFile(op, path string, flag int, _ fs.FileMode) (disk.File, error) {
@@ -88,7 +87,7 @@ func (m *memDisk) OpenFile(op, path string, flag int, _ fs.FileMode) (disk.File,
 	i := m.names[path]
 	switch {
 	case i == nil && (flag&os.O_CREATE == 0 || !m.folders[filepath.Dir(path)]):
-		return nil, notThere(op, path)
+		return nil, notExist(op, path)
 	case i == nil:
 		i = &inode{}
 		m.names[path] = i
@@ -111,7 +110,7 @@ func (m *memDisk) Rename(op, from, to string) error {
 		return err
 	}
 	if m.names[from] == nil {
-		return notThere(op, from)
+		return notExist(op, from)
 	}
 	m.names[to] = m.names[from]
 	delete(m.names, from)
@@ -136,7 +135,7 @@ func (m *memDisk) Lstat(op, path string) (fs.FileInfo, error) {
 	if i := m.names[path]; i != nil {
 		return memInfo{inode: i}, nil
 	}
-	return nil, notThere(op, path)
+	return nil, notExist(op, path)
 }
 
 func (m *memDisk) Readlink(op, path string) (string, error) {
@@ -165,7 +164,7 @@ func (m *memDisk) Free(op, path string) (int64, error) {
 	return 1 << 40, err
 }
 
-// list is every name in a folder.
+// list returns every name in a folder.
 func (m *memDisk) list(dir string) []string {
 	var out []string
 	for name := range m.names {
@@ -177,10 +176,10 @@ func (m *memDisk) list(dir string) []string {
 	return out
 }
 
-// models are what may be left of a disk after its process or its power has gone.
+// models are the possible states of a disk after a kill or a power cut.
 var models = []string{"kill", "lose", "torn", "odd names", "even names"}
 
-// after is the disk as the next process finds it.
+// after returns the disk as the next process finds it.
 func (m *memDisk) after(model string) *memDisk {
 	next := newMemDisk(m.t)
 	next.folders = m.folders
@@ -195,7 +194,7 @@ func (m *memDisk) after(model string) *memDisk {
 	changed := 0
 	for _, name := range slices.Sorted(maps.Keys(union(m.names, m.durable))) {
 		now, safe := m.names[name], m.durable[name]
-		keep := now // the name's newer meaning
+		keep := now // the file that the name refers to now
 		if now != safe {
 			changed++
 			if model == "lose" || model == "odd names" && changed%2 == 0 || model == "even names" && changed%2 == 1 {
@@ -260,7 +259,7 @@ func (f *memFile) Read(p []byte) (int, error) {
 func (f *memFile) Write(p []byte) (int, error) {
 	_, err := f.disk.call(f.op, "write", f.path)
 	if err != nil {
-		p = p[:len(p)/2] // a write that fails may have done a part of its work
+		p = p[:len(p)/2] // a failed write may have written a part
 	}
 	if end := f.at + int64(len(p)); end > int64(len(f.inode.data)) {
 		f.inode.data = append(f.inode.data, make([]byte, end-int64(len(f.inode.data)))...)
@@ -333,7 +332,7 @@ func (i memInfo) Mode() fs.FileMode {
 	return 0o600
 }
 
-// part is how much of "p" is here, as the next process would see it after a kill.
+// part returns how many bytes of "p" there are after a kill.
 func (m *memDisk) part(dir string) int {
 	for name, i := range m.names {
 		if strings.HasPrefix(name, dir+"/p") && (name == dir+"/p" || name == dir+"/p"+partSuffix) {

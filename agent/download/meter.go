@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Progress is how far a download is.
+// Progress is the progress of a download.
 type Progress struct {
 	Percent        float64 // 0 to 100; 0 while the size is not known
-	BytesPerSecond float64 // mean of the last RateWindow; 0 when nothing arrives
-	// Retry is why the last attempts broke off, and RetryAt when the next
-	// begins; zero while one is under way.
+	BytesPerSecond float64 // mean of the last RateWindow; 0 if nothing arrives
+	// Retry is why the last attempts failed, and RetryAt when the next begins. Both
+	// are zero during an attempt.
 	Retry   string
 	RetryAt time.Time
 }
 
-// window is the sliding mean of a rate. The zero value is not ready; see reset.
+// window computes the sliding mean of a rate. Call reset before use.
 type window struct {
 	total int64
 	marks []mark // totals at earlier moments, oldest first; the first bounds the mean
@@ -26,21 +26,21 @@ type mark struct {
 	total int64
 }
 
-// reset forgets what came before: a wait between two attempts is no slow link.
+// reset discards the past, so that a wait between two attempts does not lower the rate.
 func (w *window) reset(now time.Time) { w.marks = []mark{{now, w.total}} }
 
-// rate is in bytes per second. It is to be asked about every second.
+// rate returns bytes per second. It must be called about every second.
 func (w *window) rate(now time.Time) float64 {
 	for len(w.marks) > 1 && now.Sub(w.marks[1].at) >= RateWindow {
 		w.marks = w.marks[1:]
 	}
 	since := now.Sub(w.marks[0].at)
-	came := w.total - w.marks[0].total
+	received := w.total - w.marks[0].total
 	w.marks = append(w.marks, mark{now, w.total})
 	if since <= 0 {
 		return 0
 	}
-	return float64(came) / since.Seconds()
+	return float64(received) / since.Seconds()
 }
 
 func percent(have, size int64) float64 {
@@ -50,12 +50,12 @@ func percent(have, size int64) float64 {
 	return min(100, 100*float64(have)/float64(size))
 }
 
-// meter reports about every second, by a goroutine of its own: a report must come
-// also when nothing arrives.
+// meter reports about every second, from its own goroutine, so that it also reports when
+// nothing arrives.
 type meter struct {
 	report func(Progress)
-	// saying is held while report runs, so that reports keep their order.
-	saying sync.Mutex
+	// reporting is held while report runs, so that reports keep their order.
+	reporting sync.Mutex
 
 	mu         sync.Mutex
 	window     window
@@ -86,42 +86,42 @@ func (m *meter) run() {
 	}
 }
 
-// stop returns when the last report has been made.
+// stop stops the reports and waits for the last one.
 func (m *meter) stop() {
 	close(m.quit)
 	m.done.Wait()
 }
 
 func (m *meter) tick() {
-	m.saying.Lock()
-	defer m.saying.Unlock()
+	m.reporting.Lock()
+	defer m.reporting.Unlock()
 	m.mu.Lock()
 	p := Progress{Percent: percent(m.have, m.size), BytesPerSecond: m.window.rate(time.Now())}
-	waiting := m.waiting // what there is to say was said when the wait began
+	waiting := m.waiting // wait has reported already
 	m.mu.Unlock()
 	if !waiting {
 		m.report(p)
 	}
 }
 
-// first is the report before the first attempt.
+// first makes the report before the first attempt.
 func (m *meter) first() {
-	m.saying.Lock()
-	defer m.saying.Unlock()
+	m.reporting.Lock()
+	defer m.reporting.Unlock()
 	m.report(Progress{Percent: m.percent()})
 }
 
-// wait reports that nothing is to be expected until then.
+// wait reports that the next attempt begins at until.
 func (m *meter) wait(why string, until time.Time) {
-	m.saying.Lock()
-	defer m.saying.Unlock()
+	m.reporting.Lock()
+	defer m.reporting.Unlock()
 	m.mu.Lock()
 	m.waiting = true
 	m.mu.Unlock()
 	m.report(Progress{Percent: m.percent(), Retry: why, RetryAt: until})
 }
 
-// attempt says that a source is being asked.
+// attempt marks the beginning of an attempt.
 func (m *meter) attempt() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,15 +129,15 @@ func (m *meter) attempt() {
 	m.window.reset(time.Now())
 }
 
-// came counts bytes that have arrived, useful or not.
-func (m *meter) came(n int) {
+// received counts bytes that have arrived, needed or not.
+func (m *meter) received(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.window.total += int64(n)
 }
 
-// stands says how much of the file is here.
-func (m *meter) stands(have, size int64) {
+// set sets how much of the file there is.
+func (m *meter) set(have, size int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.have, m.size = have, size

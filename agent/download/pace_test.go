@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-func TestTheRateLimitIsExactOverTime(t *testing.T) {
+func TestRateLimitIsExactOverTime(t *testing.T) {
 	for _, c := range []struct{ limit, seconds int }{
 		{1000, 10}, {1000, 120}, {50_000, 10}, {34_000, 10}, {1 << 19, 10}, {7, 100},
 	} {
@@ -46,8 +46,8 @@ func TestTheRateLimitIsExactOverTime(t *testing.T) {
 	}
 }
 
-// Above what a timer can tell apart, the bucket and not the wait keeps the rate.
-func TestTheLimiterIsExactAtAnyRate(t *testing.T) {
+// At rates beyond a timer's precision the bucket, not the waits, keeps the rate.
+func TestLimiterIsExactAtAnyRate(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		limit := rapid.Int64Range(1, 20<<30).Draw(r, "bytes per second")
 		reads := rapid.SliceOfN(rapid.IntRange(1, bufferSize), 1, 50).Draw(r, "reads")
@@ -78,7 +78,7 @@ func TestTheLimiterIsExactAtAnyRate(t *testing.T) {
 	})
 }
 
-func TestALimitedLinkThatBreaksEarnsNoBursts(t *testing.T) {
+func TestBrokenLinkGetsNoNewBurst(t *testing.T) {
 	data := noise(1, 100_000)
 	inWorld(t, func(w *world) {
 		h := w.host("one", data)
@@ -96,9 +96,9 @@ func TestALimitedLinkThatBreaksEarnsNoBursts(t *testing.T) {
 	})
 }
 
-// 34 kB/s for the 40 MB of a package is twenty minutes; no wait may add up to a
-// time limit. Here it is a byte every 50 s, below which it would be a stall.
-func TestASlowLinkIsNoStall(t *testing.T) {
+// A slow link has no time limit, down to a byte every 50 s; at a byte a minute it would be
+// a stall.
+func TestSlowLinkIsNoStall(t *testing.T) {
 	t.Run("50 kB/s", func(t *testing.T) {
 		data := noise(1, 3<<20)
 		both(t, data, func(w *world, want Want) {
@@ -115,7 +115,7 @@ func TestASlowLinkIsNoStall(t *testing.T) {
 				w.Errorf("it took %s and %d requests", took, len(h.ranges()))
 			}
 			if lowest < -2500 || highest > 2500 {
-				w.Errorf("the rate said was off by %v to %v", lowest, highest)
+				w.Errorf("the reported rate was off by %v to %v", lowest, highest)
 			}
 		})
 	})
@@ -140,7 +140,7 @@ func TestASlowLinkIsNoStall(t *testing.T) {
 	})
 }
 
-func TestASlowDownloadIsNotedByTheClock(t *testing.T) {
+func TestSlowDownloadWritesCheckpointsByTime(t *testing.T) {
 	data := noise(1, 3<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data, trickles(50_000, serve))
@@ -164,7 +164,7 @@ func TestASlowDownloadIsNotedByTheClock(t *testing.T) {
 	})
 }
 
-func TestAStalledDownloadIsCutAndGoesOn(t *testing.T) {
+func TestStalledAttemptEndsAndResumes(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		silent := func(_ *host, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -191,14 +191,14 @@ func TestAStalledDownloadIsCutAndGoesOn(t *testing.T) {
 				}
 			}
 		}
-		// Each second of the three minutes but those of the sliding mean.
+		// One for each second of the three stalls, except those of the sliding mean.
 		if stalled < 3*(60-5-1) || waits != 3 {
 			w.Errorf("%d reports of a stall, %d of a wait", stalled, waits)
 		}
 	})
 }
 
-func TestALinkThatDiesEveryFewKilobytesFinishes(t *testing.T) {
+func TestLinkThatBreaksEveryFewKilobytesFinishes(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data)
@@ -211,9 +211,9 @@ func TestALinkThatDiesEveryFewKilobytesFinishes(t *testing.T) {
 	})
 }
 
-// A source that gives a byte now and then would keep a host busy for years; it
-// takes a kilobyte in as many attempts as are allowed for nothing.
-func TestTooLittleAtATimeIsGivenUp(t *testing.T) {
+// A source that sends a byte now and then could keep a host busy for years, so it must send
+// a kilobyte within the attempts that may fail.
+func TestTooLittleProgressIsGivenUp(t *testing.T) {
 	data := noise(1, 10_000)
 	for each, ends := range map[int]bool{MinProgress/MaxAttempts - 1: false, MinProgress / 8: true} {
 		t.Run(fmt.Sprint(each), func(t *testing.T) {
@@ -229,15 +229,15 @@ func TestTooLittleAtATimeIsGivenUp(t *testing.T) {
 	}
 }
 
-// Anything else is a source that keeps a host busy for nothing.
-func TestBytesThatAreNotNewDoNotCount(t *testing.T) {
+// Otherwise a source could keep a host busy for ever.
+func TestRepeatedBytesAreNoProgress(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		n := 0
 		h := w.host("one", data)
 		h.always = func(h *host, rw http.ResponseWriter, r *http.Request) {
 			n++
-			rw.Header().Set("ETag", fmt.Sprintf(`"%d"`, n)) // each time another file, it says
+			rw.Header().Set("ETag", fmt.Sprintf(`"%d"`, n)) // a new tag each time
 			http.ServeContent(&counted{ResponseWriter: rw, left: 500_000, end: func() { panic(http.ErrAbortHandler) }}, r, "", time.Time{}, bytes.NewReader(h.data))
 		}
 		err := w.fetcher().Fetch(w.Context(), []string{h.url}, w.dir, "p", want, nil)
@@ -247,7 +247,7 @@ func TestBytesThatAreNotNewDoNotCount(t *testing.T) {
 	})
 }
 
-func TestProgressComesEverySecondAndEndsAtAHundred(t *testing.T) {
+func TestProgressIsReportedEverySecondUpTo100(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data, trickles(50_000, breaks(500_000)), trickles(50_000, serve))
@@ -277,7 +277,7 @@ func TestProgressComesEverySecondAndEndsAtAHundred(t *testing.T) {
 	})
 }
 
-func TestNoReportComesAfterTheEnd(t *testing.T) {
+func TestNoReportAfterFetchReturns(t *testing.T) {
 	data := noise(1, 1<<20)
 	inWorld(t, func(w *world) {
 		h := w.host("one", data, stalls(1000))
@@ -288,19 +288,19 @@ func TestNoReportComesAfterTheEnd(t *testing.T) {
 		begun := time.Now()
 		err := w.fetcher().Fetch(ctx, []string{h.url}, w.dir, "p", anything, func(Progress) {
 			if ended {
-				t.Error("a report came late")
+				t.Error("there was a report after the end")
 			}
 		})
 		ended = true
-		if !errors.Is(err, enough) || time.Since(begun) != 10500*time.Millisecond || !Kept(err) {
+		if !errors.Is(err, enough) || time.Since(begun) != 10500*time.Millisecond || !KeepsPart(err) {
 			t.Errorf("%v after %s", err, time.Since(begun))
 		}
 		time.Sleep(time.Minute)
 	})
 }
 
-// The window's mean is that of the bytes that came in it, whatever the pattern.
-func TestTheRateIsTheMeanOfTheWindow(t *testing.T) {
+// The rate is the mean of the bytes received in the window, whatever the pattern.
+func TestRateIsTheMeanOfTheWindow(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		came := rapid.SliceOfN(rapid.Int64Range(0, 1<<20), 1, 60).Draw(r, "bytes in each second")
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

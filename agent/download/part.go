@@ -27,23 +27,23 @@ type part struct {
 	buf                  []byte
 
 	file disk.File
-	out  *bufio.Writer // what is written reaches the file in steps of one size
+	out  *bufio.Writer // writes to the file in blocks of one size
 	sum  hash.Hash     // of the first have bytes
 
 	beginning
-	// mixed: not all bytes came from one source in this process.
+	// mixed means that not all bytes came from one source in this process.
 	mixed bool
-	// strict: what came from several sources was not the package; from now on a
-	// part belongs to one source although the digest is known.
+	// strict means that bytes from several sources were not the package. From then
+	// on a part belongs to one source although the digest is known.
 	strict bool
-	// high is how far the file has got at most, as last counted as progress.
+	// high is the length of the file when progress was last counted.
 	high int64
-	// saved is how much the checkpoint on disk says, at savedAt.
+	// saved is the length in the checkpoint on disk, written at savedAt.
 	saved   int64
 	savedAt time.Time
 }
 
-// beginning is which file the part is the beginning of.
+// beginning identifies the file that the part is the beginning of.
 type beginning struct {
 	url, tag string
 	have     int64
@@ -58,7 +58,8 @@ func newPart(f *Fetcher, final string, want Want, m *meter) *part {
 	}
 }
 
-// open takes up what an earlier process has left, if it is certain.
+// open opens the part and resumes from the checkpoint of an earlier process, if there is a
+// valid one.
 func (p *part) open(ctx context.Context) error {
 	d := p.fetcher.Disk
 	file, err := d.OpenFile(op, p.path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -69,20 +70,20 @@ func (p *part) open(ctx context.Context) error {
 	var n checkpoint
 	nerr := disk.ReadRecord(d, opCheckpoint, p.checkpointPath, checkpointKind, checkpointVersion, &n)
 	if nerr == nil && n.fits(p.want) {
-		ok, err := p.takeUp(ctx, n)
+		ok, err := p.resume(ctx, n)
 		if ok || err != nil {
 			return err
 		}
 	}
 	if !errors.Is(nerr, fs.ErrNotExist) {
-		p.saved = n.Length + 1 // whatever it says, it goes
+		p.saved = n.Length + 1 // makes restart remove the checkpoint
 	}
 	return p.restart()
 }
 
-// takeUp cuts the part to the bytes that are on disk for certain, and looks
-// whether they still are what they were.
-func (p *part) takeUp(ctx context.Context, n checkpoint) (bool, error) {
+// resume truncates the part to the length in the checkpoint, and checks that the bytes
+// have the digest in it.
+func (p *part) resume(ctx context.Context, n checkpoint) (bool, error) {
 	fi, err := p.file.Stat()
 	if err != nil || fi.Size() < n.Length {
 		return false, nil
@@ -108,11 +109,11 @@ func (p *part) takeUp(ctx context.Context, n checkpoint) (bool, error) {
 		p.size = p.want.Size
 	}
 	p.saved, p.high, p.mixed = n.Length, n.Length, true
-	p.meter.stands(p.have, p.size)
+	p.meter.set(p.have, p.size)
 	return true, nil
 }
 
-// restart makes the part empty. Its checkpoint goes before the bytes do.
+// restart empties the part. It removes the checkpoint before the bytes.
 func (p *part) restart() error {
 	if p.saved > 0 {
 		if err := disk.RemoveRecord(p.fetcher.Disk, opCheckpoint, p.checkpointPath); err != nil {
@@ -129,15 +130,16 @@ func (p *part) restart() error {
 	p.out.Reset(p.file)
 	p.sum.Reset()
 	p.beginning, p.mixed = beginning{size: p.want.Size}, false
-	p.meter.stands(0, p.size)
+	p.meter.set(0, p.size)
 	return nil
 }
 
-// proof: the digest will tell in the end, so bytes may come from anywhere.
-func (p *part) proof() bool { return p.want.SHA512 != "" && !p.strict }
+// verifiable reports whether the digest verifies the whole file in the end, so that bytes
+// may come from any source.
+func (p *part) verifiable() bool { return p.want.SHA512 != "" && !p.strict }
 
-// attempt asks a source for what is missing, appends what comes and compares the
-// whole with what is wanted.
+// attempt requests the missing bytes from a source, appends them, and compares the whole
+// file with the wanted one. moved reports whether the file has grown.
 func (p *part) attempt(ctx context.Context, s *source) (moved bool, err error) {
 	p.meter.attempt()
 	if p.size < 0 || p.have < p.size {
@@ -175,25 +177,25 @@ func (p *part) request(ctx context.Context, dog *watchdog, s *source) error {
 	return p.copy(ctx, dog.watch(a.body), a.start, s.url.Scheme != schemeFile)
 }
 
-// resumeAt is what to ask a source for. Without a digest a source is asked for
-// the rest only of the file it has begun.
+// resumeAt returns from which byte to request the file from a source. Without a digest only
+// the source that sent the beginning is asked for the rest.
 func (p *part) resumeAt(s *source) (from int64, tag string) {
 	if s.raw == p.url && p.tag != "" {
 		return p.have, p.tag
 	}
-	if p.proof() {
+	if p.verifiable() {
 		return p.have, ""
 	}
 	return 0, ""
 }
 
-// atEnd: the source has no byte behind those that are here.
+// atEnd handles a source that has no bytes after those that have been received.
 func (p *part) atEnd(b *beyondEnd) error {
 	if err := p.checkSize(b.size); err != nil {
 		return err
 	}
 	if b.size == p.have {
-		p.size = b.size // the part is the whole file: only the commit was missing
+		p.size = b.size // the part is the whole file, and only has to be committed
 		return nil
 	}
 	if err := p.restart(); err != nil {
@@ -202,21 +204,21 @@ func (p *part) atEnd(b *beyondEnd) error {
 	return b
 }
 
-// checkSize refuses what is not the wanted file by its size.
+// checkSize returns an error if size is not that of the wanted file.
 func (p *part) checkSize(size int64) error {
 	switch {
 	case size > MaxSize:
 		return refused("has %d bytes, the limit is %d: check the URL", size, int64(MaxSize))
 	case size >= 0 && p.want.Size >= 0 && size != p.want.Size:
-		return refused("has %d bytes, %d were promised: replace the file there by the one that was published", size, p.want.Size)
+		return refused("has %d bytes, %d were expected: replace the file there by the one that was published", size, p.want.Size)
 	}
 	return nil
 }
 
-// join makes the part ready for the bytes of an answer, which may be the rest of
-// it, the whole file once more, or another file.
+// join prepares the part for the bytes of an answer, which may be the rest of the file, the
+// whole file again, or another file.
 func (p *part) join(s *source, a answer) error {
-	if p.have > 0 && !p.continues(s.raw, a, p.proof()) {
+	if p.have > 0 && !p.continues(s.raw, a, p.verifiable()) {
 		if err := p.restart(); err != nil {
 			return err
 		}
@@ -231,23 +233,23 @@ func (p *part) join(s *source, a answer) error {
 	if p.size < 0 {
 		p.size = a.size
 	}
-	p.meter.stands(p.have, p.size)
+	p.meter.set(p.have, p.size)
 	return nil
 }
 
-// continues says whether an answer is of the file that has begun. Where the same
-// place sends it with another tag it is not, and no digest is needed to see it.
-func (b beginning) continues(url string, a answer, proof bool) bool {
+// continues reports whether an answer belongs to the file that the part is the beginning
+// of. An answer from the same URL with another tag does not, even if the digest is known.
+func (b beginning) continues(url string, a answer, verifiable bool) bool {
 	if b.size >= 0 && a.size >= 0 && b.size != a.size {
 		return false
 	}
 	if url != b.url {
-		return proof
+		return verifiable
 	}
 	if b.tag != "" && (a.tag == b.tag || a.tag == "" && a.start > 0) {
-		return true // a part of it without a tag: it was asked for under the tag
+		return true // a range without a tag: the request was for this tag
 	}
-	return proof && a.tag == b.tag
+	return verifiable && a.tag == b.tag
 }
 
 func (p *part) checkSpace() error {
@@ -265,7 +267,7 @@ func (p *part) checkSpace() error {
 	return nil
 }
 
-// copy appends what is new of a body whose first byte is the file's byte at.
+// copy appends the new bytes of a body, whose first byte is byte at of the file.
 func (p *part) copy(ctx context.Context, body io.Reader, at int64, limited bool) error {
 	limit := p.limit
 	if !limited {
@@ -273,11 +275,11 @@ func (p *part) copy(ctx context.Context, body io.Reader, at int64, limited bool)
 	}
 	for {
 		if ctx.Err() != nil {
-			return context.Cause(ctx) // a file gives no error of its own
+			return context.Cause(ctx) // reading a file does not end with ctx
 		}
 		n, err := body.Read(p.buf[:limit.chunk(len(p.buf))])
 		if n > 0 {
-			p.meter.came(n)
+			p.meter.received(n)
 			known := min(max(p.have-at, 0), int64(n))
 			if werr := p.add(p.buf[known:n]); werr != nil {
 				return werr
@@ -296,11 +298,10 @@ func (p *part) copy(ctx context.Context, body io.Reader, at int64, limited bool)
 	}
 }
 
-// finish: nothing comes any more, by the source's word or because the connection
-// broke.
+// finish handles the end of a body. orderly is false if the connection broke.
 func (p *part) finish(at int64, orderly bool) error {
 	if p.size < 0 && at == p.have && orderly {
-		p.size = at // the source did not say before
+		p.size = at // the source did not report the size
 	}
 	switch {
 	case p.size >= 0 && at < p.size:
@@ -324,7 +325,7 @@ func (p *part) add(data []byte) error {
 	}
 	p.sum.Write(data)
 	p.have += int64(len(data))
-	p.meter.stands(p.have, p.size)
+	p.meter.set(p.have, p.size)
 	if fresh := p.have - p.saved; fresh >= p.checkpointEvery() || fresh > 0 && time.Since(p.savedAt) >= CheckpointInterval {
 		return p.save()
 	}
@@ -338,11 +339,11 @@ func (p *part) checkpointEvery() int64 {
 	return CheckpointEvery
 }
 
-// save makes the bytes so far durable and says so. The bytes first.
+// save makes the bytes so far durable, and then writes the checkpoint.
 func (p *part) save() error {
 	p.savedAt = time.Now()
 	if p.want.SHA512 == "" && p.tag == "" {
-		return nil // nobody could go on with it
+		return nil // the download could not be resumed from it
 	}
 	if err := p.sync(); err != nil {
 		return err
@@ -365,8 +366,8 @@ func (p *part) sync() error {
 	return nil
 }
 
-// compare looks whether the whole file is the wanted one. A file that one source
-// has given is that source's fault; one put together is nobody's yet.
+// compare checks that the whole file is the wanted one. If it is not and one source sent
+// all of it, that source is refused. If several did, the part becomes strict.
 func (p *part) compare() error {
 	got := digestOf(p.sum)
 	if p.want.SHA512 == "" || sameDigest(got, p.want.SHA512) {
@@ -374,14 +375,14 @@ func (p *part) compare() error {
 	}
 	mixed := p.mixed
 	p.strict = p.strict || mixed
-	p.high = 0 // it may have to arrive once more; this can happen once per source
+	p.high = 0 // receiving it again counts as progress, at most once for each source
 	if err := p.restart(); err != nil {
 		return err
 	}
 	if mixed {
-		return errors.New("what several answers have brought is not the file that was promised: it is fetched anew")
+		return errors.New("the bytes of several answers are not the expected file: it is fetched again")
 	}
-	return refused("has another content than was promised (sha512 %.16s…, want %.16s…): replace the file there by the one that was published", got, p.want.SHA512)
+	return refused("has another content than expected (sha512 %.16s…, want %.16s…): replace the file there by the one that was published", got, p.want.SHA512)
 }
 
 // commit makes the file durable under its name.
@@ -396,7 +397,7 @@ func (p *part) commit(final string) error {
 		return onDisk(p.path, err)
 	}
 	if p.want.SHA512 == "" {
-		// Before the file has its name: without it the file would be fetched again.
+		// The record comes before the rename: without it the file is fetched again.
 		done := completion{URL: p.url, Tag: p.tag, Size: p.have, SHA512: digestOf(p.sum)}
 		if err := disk.WriteRecord(d, opCheckpoint, final+doneSuffix, doneKind, doneVersion, done); err != nil {
 			return onDisk(final+doneSuffix, err)
@@ -408,26 +409,26 @@ func (p *part) commit(final string) error {
 	if err := d.SyncDir(op, filepath.Dir(final)); err != nil {
 		return onDisk(final, err)
 	}
-	// Not before the rename is durable: a part without its checkpoint begins anew.
+	// The rename must be durable first: a part without its checkpoint is discarded.
 	if err := removeCopies(d, p.checkpointPath); err != nil {
 		return onDisk(p.checkpointPath, err)
 	}
 	return nil
 }
 
-// end closes the part: kept with a checkpoint, for whoever goes on with it, or removed.
-// After a commit there is nothing left to do.
+// end closes the part, and either saves a checkpoint or removes the part. After a commit
+// it does nothing.
 func (p *part) end(keep bool) {
 	if p.file == nil {
 		return
 	}
 	if keep && p.have > p.saved {
-		_ = p.save() // then the part is worth what was saved before
+		_ = p.save() // if it fails, the last checkpoint remains
 	}
 	_ = p.file.Close()
 	p.file = nil
 	if !keep {
-		// The caller's Discard tries again, and says why where it cannot.
+		// The caller's Discard tries again and returns the error.
 		_ = removeLeftovers(p.fetcher.Disk, strings.TrimSuffix(p.path, partSuffix))
 	}
 }

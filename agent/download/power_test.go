@@ -15,7 +15,7 @@ const (
 	testDir   = "/data/downloads"
 	testSize  = 100_000
 	testEvery = 30_000 // between two checkpoints
-	testRead  = 10_000 // more than comes at once over a pipe
+	testRead  = 10_000 // more than one read of a pipe returns
 )
 
 // onMemDisk downloads over HTTP or from a folder onto d.
@@ -25,16 +25,16 @@ func (w *world) onMemDisk(d *memDisk, urls []string, want Want) error {
 	return f.Fetch(w.Context(), urls, testDir, "p", want, nil)
 }
 
-// converges says what is wrong with the disk after a further, undisturbed fetch.
+// converges makes one more fetch without faults and returns what is wrong with the disk.
 func (w *world) converges(d *memDisk, urls []string, want Want, data []byte) error {
 	if err := w.onMemDisk(d, urls, want); err != nil {
 		return fmt.Errorf("the next fetch fails: %w", err)
 	}
 	if i := d.names[testDir+"/p"]; i == nil || !bytes.Equal(i.data, data) || !bytes.Equal(i.synced, data) || d.durable[testDir+"/p"] != i {
-		return errors.New("the file is not there, durable and whole")
+		return errors.New("the file is not complete and durable")
 	}
-	// What lies beside it is the checkpoint, and for a while what an interrupted write
-	// of a checkpoint leaves, which Discard knows.
+	// Beside it may be its completion record and the files of an interrupted write of that
+	// record, which Discard removes.
 	left := slices.DeleteFunc(d.list(testDir), func(name string) bool { return strings.HasPrefix(name, "p.done") })
 	if !slices.Equal(left, []string{"p"}) {
 		return fmt.Errorf("the folder holds %q", left)
@@ -45,9 +45,9 @@ func (w *world) converges(d *memDisk, urls []string, want Want, data []byte) err
 	return nil
 }
 
-// eachSource runs a story with the file on a server and in a folder, without and
-// with a known digest.
-func eachSource(t *testing.T, data []byte, story func(w *world, h *host, url string, want Want)) {
+// eachSource runs test with the file on a server and in a folder, without and with a known
+// digest.
+func eachSource(t *testing.T, data []byte, test func(w *world, h *host, url string, want Want)) {
 	for _, kind := range []string{"http", "file"} {
 		t.Run(kind, func(t *testing.T) {
 			both(t, data, func(w *world, want Want) {
@@ -56,7 +56,7 @@ func eachSource(t *testing.T, data []byte, story func(w *world, h *host, url str
 				if kind == "file" {
 					url = "file:///drop/p"
 				}
-				story(w, h, url, want)
+				test(w, h, url, want)
 			})
 		})
 	}
@@ -69,7 +69,7 @@ func (w *world) newMemDisk(data []byte) *memDisk {
 	return d
 }
 
-func TestAFailureAtAnyDiskCallIsGotOver(t *testing.T) {
+func TestFetchRecoversFromAFailedDiskCall(t *testing.T) {
 	data := noise(1, testSize)
 	eachSource(t, data, func(w *world, _ *host, url string, want Want) {
 		for n := 1; ; n++ {
@@ -78,7 +78,7 @@ func TestAFailureAtAnyDiskCallIsGotOver(t *testing.T) {
 			err := w.onMemDisk(d, []string{url}, want)
 			if len(d.calls) < n {
 				if n < 50 {
-					w.Errorf("only %d calls were made: is the disk handed in everywhere?", n)
+					w.Errorf("only %d calls were made: does every call use the disk?", n)
 				}
 				w.Logf("%d calls were failed", n-1)
 				return
@@ -94,8 +94,8 @@ func TestAFailureAtAnyDiskCallIsGotOver(t *testing.T) {
 	})
 }
 
-// crash runs a download that dies at call n, and says what the disk looks like
-// then. Beyond the last call the power fails right after the end.
+// crash runs a download that is killed at call n. over reports whether it made fewer calls,
+// so that the crash comes after its end.
 func (w *world) crash(d *memDisk, n int, urls []string, want Want) (over bool) {
 	d.calls, d.failAt, d.dead = nil, n, true
 	_ = w.onMemDisk(d, urls, want)
@@ -104,10 +104,10 @@ func (w *world) crash(d *memDisk, n int, urls []string, want Want) (over bool) {
 	return over
 }
 
-// crashEverywhere checks each call and each model, tells what went wrong until
-// told to stop, and returns the number of calls. Beside the right bytes it wants
-// few of them to be fetched again.
-func (w *world) crashEverywhere(h *host, want Want, data []byte, skip func(string) bool, tell func(string) bool) int {
+// crashEverywhere crashes at each call under each model and returns the number of calls. It
+// calls report with each error, and stops when report returns false. It is an error if the
+// next fetch does not give the file, or fetches too much of it again.
+func (w *world) crashEverywhere(h *host, want Want, data []byte, skip func(string) bool, report func(string) bool) int {
 	for n := 1; ; n++ {
 		for _, model := range models {
 			d := w.newMemDisk(data)
@@ -119,14 +119,14 @@ func (w *world) crashEverywhere(h *host, want Want, data []byte, skip func(strin
 			}
 			had, before := d.part(testDir), len(h.requests())
 			err := w.converges(d.after(model), []string{h.url}, want, data)
-			most := len(data) - had + testEvery + testRead // a checkpoint may be in the making
+			most := len(data) - had + testEvery + testRead // a checkpoint may have been incomplete
 			if over {
 				most = 0
 			}
 			if fetched := h.sentSince(before); err == nil && fetched > most {
 				err = fmt.Errorf("%d bytes were there, %d were fetched again", had, fetched)
 			}
-			if err != nil && !tell(fmt.Sprintf("%s, %s: %v", where, model, err)) {
+			if err != nil && !report(fmt.Sprintf("%s, %s: %v", where, model, err)) {
 				return n
 			}
 			if over && model == models[len(models)-1] {
@@ -136,7 +136,7 @@ func (w *world) crashEverywhere(h *host, want Want, data []byte, skip func(strin
 	}
 }
 
-// sentSince is how many bytes were asked for from the nth request on.
+// sentSince returns how many bytes were requested from the nth request on.
 func (h *host) sentSince(n int) int {
 	sum := 0
 	for _, asked := range h.ranges()[n:] {
@@ -147,7 +147,7 @@ func (h *host) sentSince(n int) int {
 	return sum
 }
 
-func TestAPowerCutAtAnyDiskCallCostsLittle(t *testing.T) {
+func TestPowerCutAtAnyDiskCallLosesLittle(t *testing.T) {
 	data := noise(1, testSize)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data)
@@ -156,8 +156,8 @@ func TestAPowerCutAtAnyDiskCallCostsLittle(t *testing.T) {
 	})
 }
 
-// The model of a power cut is worth something only if it finds what it is for.
-func TestAMissingSyncIsFound(t *testing.T) {
+// The model of a power cut must find a missing sync.
+func TestPowerCutModelFindsAMissingSync(t *testing.T) {
 	data := noise(1, testSize)
 	for _, missing := range []string{"sync p.part", "syncdir downloads", "sync p.part.state.new", "sync p.done.new"} {
 		t.Run(missing, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestAMissingSyncIsFound(t *testing.T) {
 	}
 }
 
-func TestManyPowerCutsInARow(t *testing.T) {
+func TestRepeatedPowerCuts(t *testing.T) {
 	data := noise(1, testSize)
 	rapid.Check(t, func(r *rapid.T) {
 		type cut struct {

@@ -12,15 +12,15 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// both runs a story without and with a known digest.
-func both(t *testing.T, data []byte, story func(w *world, want Want)) {
+// both runs test without and with a known digest.
+func both(t *testing.T, data []byte, test func(w *world, want Want)) {
 	t.Helper()
 	for name, want := range map[string]Want{"digest not known": anything, "digest known": wantOf(data)} {
-		t.Run(name, func(t *testing.T) { inWorld(t, func(w *world) { story(w, want) }) })
+		t.Run(name, func(t *testing.T) { inWorld(t, func(w *world) { test(w, want) }) })
 	}
 }
 
-// done is what lies beside a file that was fetched without a digest.
+// done returns the files beside a file that was fetched, which depend on the digest.
 func done(want Want) []string {
 	if want.SHA512 == "" {
 		return []string{"p.done"}
@@ -28,7 +28,7 @@ func done(want Want) []string {
 	return nil
 }
 
-func TestADownloadGoesOnWhereItBroke(t *testing.T) {
+func TestDownloadResumesAfterABrokenConnection(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data, breaks(300_000), breaks(300_000), breaks(300_000))
@@ -45,7 +45,7 @@ func TestADownloadGoesOnWhereItBroke(t *testing.T) {
 	})
 }
 
-func TestADownloadGoesOnAfterARestart(t *testing.T) {
+func TestDownloadResumesAfterARestart(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data, breaks(700_001))
@@ -58,7 +58,7 @@ func TestADownloadGoesOnAfterARestart(t *testing.T) {
 	})
 }
 
-func TestWhatWasDownloadedIsNotAskedForAgain(t *testing.T) {
+func TestFinishedFileIsNotFetchedAgain(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data)
@@ -69,12 +69,12 @@ func TestWhatWasDownloadedIsNotAskedForAgain(t *testing.T) {
 		if got := h.ranges(); len(got) != 1 {
 			w.Errorf("%d requests", len(got))
 		}
-		// Nor when nobody is there to ask.
+		// Nor if the server is down.
 		w.fetch([]string{"http://nobody/p"}, want, nil)
 	})
 }
 
-func TestAFinishedFileThatWasDamagedIsFetchedAgain(t *testing.T) {
+func TestDamagedFinishedFileIsFetchedAgain(t *testing.T) {
 	data := noise(1, 1<<20)
 	for name, damage := range map[string]func(path string) error{
 		"cut":   func(path string) error { return os.Truncate(path, 700_000) },
@@ -103,7 +103,7 @@ func TestAFinishedFileThatWasDamagedIsFetchedAgain(t *testing.T) {
 	}
 }
 
-func TestAFileWithoutANoteIsTakenOnItsDigestOnly(t *testing.T) {
+func TestFileWithoutACompletionRecordNeedsADigest(t *testing.T) {
 	data := noise(1, 100_000)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data)
@@ -118,11 +118,11 @@ func TestAFileWithoutANoteIsTakenOnItsDigestOnly(t *testing.T) {
 	})
 }
 
-func TestAFilePublishedAnewBeginsAnew(t *testing.T) {
+func TestReplacedFileStartsOver(t *testing.T) {
 	old, data := noise(1, 1<<20), noise(2, 900_000)
 	both(t, data, func(w *world, want Want) {
 		if want.Size >= 0 {
-			want.Size = -1 // or the old one would be refused at once
+			want.Size = -1 // otherwise the old one would be refused at once
 		}
 		h := w.host("one", old, breaks(500_000))
 		again := func(p Progress) {
@@ -138,7 +138,7 @@ func TestAFilePublishedAnewBeginsAnew(t *testing.T) {
 	})
 }
 
-func TestAFilePublishedAnewBetweenTwoProcessesBeginsAnew(t *testing.T) {
+func TestFileReplacedBetweenTwoProcessesStartsOver(t *testing.T) {
 	old, data := noise(1, 1<<20), noise(2, 900_000)
 	inWorld(t, func(w *world) {
 		h := w.host("one", old, breaks(950_000))
@@ -149,8 +149,8 @@ func TestAFilePublishedAnewBetweenTwoProcessesBeginsAnew(t *testing.T) {
 	})
 }
 
-// Some servers honour a range although the file is another one by now.
-func TestAnOtherTagOnARangeIsSeen(t *testing.T) {
+// Some servers answer a range although the file was replaced.
+func TestRangeWithAnotherTagStartsOver(t *testing.T) {
 	old, data := noise(1, 1<<20), noise(2, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", old, breaks(500_000))
@@ -164,7 +164,7 @@ func TestAnOtherTagOnARangeIsSeen(t *testing.T) {
 	})
 }
 
-func TestAServerWithoutTagsIsResumedOnTheDigestOnly(t *testing.T) {
+func TestServerWithoutTagsIsResumedOnlyWithADigest(t *testing.T) {
 	data := noise(1, 1<<20)
 	for _, tag := range []string{"", `W/"weak"`} {
 		both(t, data, func(w *world, want Want) {
@@ -183,9 +183,9 @@ func TestAServerWithoutTagsIsResumedOnTheDigestOnly(t *testing.T) {
 	}
 }
 
-// A server that ignores ranges sends the file from its first byte each time. What
-// is here stays: the next break may come sooner than the last.
-func TestAServerThatIgnoresRangesTakesNothingAway(t *testing.T) {
+// A server that ignores ranges sends the file from its first byte each time. The part
+// stays, since the next connection may break earlier than the last.
+func TestServerThatIgnoresRangesKeepsThePart(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		ignores := func(then behaviour) behaviour { return without(then, "Range") }
@@ -206,7 +206,7 @@ func TestAServerThatIgnoresRangesTakesNothingAway(t *testing.T) {
 	})
 }
 
-func TestAWrongContentRangeIsNotBelieved(t *testing.T) {
+func TestWrongContentRangeIsRefused(t *testing.T) {
 	data := noise(1, 1<<20)
 	for name, wrong := range map[string]string{
 		"another start": "bytes 400000-1048575/1048576", "none": "", "no numbers": "bytes x-y/z",
@@ -235,7 +235,7 @@ func TestAWrongContentRangeIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestAWholePartIsOnlyCommitted(t *testing.T) {
+func TestCompletePartIsOnlyCommitted(t *testing.T) {
 	data := noise(1, 1<<20)
 	t.Run("of a known size", func(t *testing.T) {
 		both(t, data, func(w *world, want Want) {
@@ -248,7 +248,7 @@ func TestAWholePartIsOnlyCommitted(t *testing.T) {
 			}
 		})
 	})
-	t.Run("of an unknown size: 416 tells", func(t *testing.T) {
+	t.Run("of an unknown size, which a 416 contains", func(t *testing.T) {
 		both(t, data, func(w *world, want Want) {
 			want.Size = -1
 			h := w.host("one", data)
@@ -260,7 +260,7 @@ func TestAWholePartIsOnlyCommitted(t *testing.T) {
 			}
 		})
 	})
-	t.Run("longer than the file: begins anew", func(t *testing.T) {
+	t.Run("longer than the file: starts over", func(t *testing.T) {
 		both(t, data, func(w *world, want Want) {
 			want.Size = -1
 			h := w.host("one", data)
@@ -269,7 +269,7 @@ func TestAWholePartIsOnlyCommitted(t *testing.T) {
 			w.holds(data, done(want)...)
 		})
 	})
-	t.Run("416 without a size: the whole is asked for", func(t *testing.T) {
+	t.Run("416 without a size: the whole file is requested", func(t *testing.T) {
 		both(t, data, func(w *world, want Want) {
 			h := w.host("one", data, breaks(500_000), answers(http.StatusRequestedRangeNotSatisfiable))
 			w.fetch([]string{h.url}, want, nil)
@@ -278,7 +278,7 @@ func TestAWholePartIsOnlyCommitted(t *testing.T) {
 	})
 }
 
-// leavePart is what an earlier process left; n is completed.
+// leavePart writes a part and a checkpoint as an earlier process does, and fills in n.
 func (w *world) leavePart(n checkpoint, data []byte) {
 	w.Helper()
 	path := filepath.Join(w.dir, "p")
@@ -291,7 +291,7 @@ func (w *world) leavePart(n checkpoint, data []byte) {
 	}
 }
 
-func TestAPartThatIsNotWhatItsNoteSaysBeginsAnew(t *testing.T) {
+func TestPartThatDiffersFromItsCheckpointStartsOver(t *testing.T) {
 	data := noise(1, 1<<20)
 	part, checkpoint := "p"+partSuffix, "p"+checkpointSuffix
 	for name, damage := range map[string]func(dir string) error{
@@ -321,7 +321,7 @@ func TestAPartThatIsNotWhatItsNoteSaysBeginsAnew(t *testing.T) {
 }
 
 // A power cut may leave anything behind the bytes that were saved.
-func TestWhatLiesBehindTheNotedBytesIsCutOff(t *testing.T) {
+func TestBytesBehindTheCheckpointAreDiscarded(t *testing.T) {
 	data := noise(1, 1<<20)
 	both(t, data, func(w *world, want Want) {
 		h := w.host("one", data, breaks(700_000))
@@ -342,7 +342,7 @@ func TestWhatLiesBehindTheNotedBytesIsCutOff(t *testing.T) {
 	})
 }
 
-func TestAPartOfAnotherFileBeginsAnew(t *testing.T) {
+func TestPartOfAnotherFileStartsOver(t *testing.T) {
 	data, other := noise(1, 1<<20), noise(2, 1<<20)
 	inWorld(t, func(w *world) {
 		h := w.host("one", other, breaks(700_000))
@@ -356,7 +356,7 @@ func TestAPartOfAnotherFileBeginsAnew(t *testing.T) {
 	})
 }
 
-func TestAPartBelongsToItsDigestWhereverTheRestIs(t *testing.T) {
+func TestPartWithADigestResumesFromAnySource(t *testing.T) {
 	data := noise(1, 1<<20)
 	t.Run("in one process", func(t *testing.T) {
 		inWorld(t, func(w *world) {
@@ -393,8 +393,8 @@ func TestAPartBelongsToItsDigestWhereverTheRestIs(t *testing.T) {
 	})
 }
 
-// Two sources that differ must not go on spoiling each other's beginnings.
-func TestSourcesThatDifferAreTakenApart(t *testing.T) {
+// Two sources that differ must not replace each other's bytes for ever.
+func TestDifferingSourcesAreNotMixedAgain(t *testing.T) {
 	data, evil := noise(1, 1<<20), noise(2, 1<<20)
 	for name, always := range map[string]bool{"once": false, "for ever": true} {
 		t.Run(name, func(t *testing.T) {
@@ -407,7 +407,7 @@ func TestSourcesThatDifferAreTakenApart(t *testing.T) {
 				one.always = func(h *host, rw http.ResponseWriter, r *http.Request) {
 					n++
 					switch {
-					case n%2 == 0: // now the second continues what the first began
+					case n%2 == 0: // now the second source continues the file of the first
 						answers(http.StatusServiceUnavailable)(h, rw, r)
 					case n == 1 || always:
 						breaks(300_000)(h, rw, r)
@@ -425,9 +425,9 @@ func TestSourcesThatDifferAreTakenApart(t *testing.T) {
 	}
 }
 
-// What an earlier process has left may be wrong; whoever gives the rest is not to
-// blame, and what comes instead may come in small pieces.
-func TestAWrongBeginningIsNotTheSourcesFault(t *testing.T) {
+// The part of an earlier process may be wrong. The source that sends the rest must not be
+// blamed, and the file may arrive in small pieces after that.
+func TestWrongPartIsNotBlamedOnTheSource(t *testing.T) {
 	data, evil := noise(1, 200_000), noise(2, 200_000)
 	for _, had := range []int{100_000, 200_000} {
 		for name, always := range map[string]behaviour{"a sound link": serve, "one that breaks": breaks(4 << 10)} {

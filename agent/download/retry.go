@@ -11,32 +11,32 @@ import (
 	"github.com/muster-fleet/muster/agent/backoff"
 )
 
-// source is one place a file may be at, and what it has said so far.
+// source is a URL of the file and the state of the requests to it.
 type source struct {
 	raw  string
 	url  *url.URL
-	name string // for people: without password and query, which may be secrets
-	// err is what it failed with last; gone: it is not asked again.
+	name string // for messages: without password and query, which may be secrets
+	// err is the last error. gone means that the source is not asked again.
 	err  error
 	gone bool
-	// vain is how often in a row it was asked without a new byte from anywhere.
-	vain int
-	// notBefore is when it wants to be asked again.
+	// failures counts the attempts in a row without new bytes from any source.
+	failures int
+	// notBefore is the end of the source's Retry-After.
 	notBefore time.Time
-	// wholeOnly: its answers to range requests cannot be used.
+	// wholeOnly means that its answers to range requests cannot be used.
 	wholeOnly bool
 }
 
-// try asks one source. moved says that it has brought the file forward, also
-// when it broke off.
+// try makes one attempt with a source. moved reports whether there are new bytes, also
+// after an error.
 type try func(ctx context.Context, s *source) (moved bool, err error)
 
-// errNotYet: no source has given the whole file at this try.
+// errNotYet is returned if no source has sent the whole file in this round.
 var errNotYet = errors.New("not yet")
 
-// fromAny asks the sources in order, again and again, until one attempt
-// succeeds, none of them is worth asking, the host fails, or each was asked
-// MaxAttempts times in a row for nothing. waiting, if not nil, is called before each wait.
+// fromAny tries the sources in order, repeatedly, until an attempt succeeds, the host
+// fails, or every source was refused or failed MaxAttempts times in a row. It calls
+// waiting, if not nil, before each wait.
 func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why string, until time.Time), ask try) error {
 	if len(urls) == 0 {
 		return ending(&fault{ours: true, lasting: true, err: errors.New("no source is known for the file: enrol this host, or name a source_uri")})
@@ -52,7 +52,7 @@ func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why s
 		if first = gave; gave != nil {
 			b.Reset()
 			for _, s := range sources {
-				s.vain = 0
+				s.failures = 0
 			}
 		}
 		if !slices.ContainsFunc(sources, (*source).worthAsking) {
@@ -68,8 +68,8 @@ func (f *Fetcher) fromAny(ctx context.Context, urls []string, waiting func(why s
 	}
 }
 
-// askEach asks each source once, the next one at once when one fails. It ends with
-// the first that gave something: that one is asked again before others.
+// askEach tries each source once, without waits. It stops at the first that sends new
+// bytes, which is tried first in the next round.
 func askEach(ctx context.Context, sources []*source, ask try) (gave *source, err error) {
 	for _, s := range sources {
 		moved, err := ask(ctx, s)
@@ -91,11 +91,11 @@ func askEach(ctx context.Context, sources []*source, ask try) (gave *source, err
 	return nil, errNotYet
 }
 
-func (s *source) worthAsking() bool { return !s.gone && s.vain < MaxAttempts }
+func (s *source) worthAsking() bool { return !s.gone && s.failures < MaxAttempts }
 
 func (s *source) failed(err error, now time.Time) {
 	s.notBefore = time.Time{}
-	s.vain++
+	s.failures++
 	var f *fault
 	if !errors.As(err, &f) {
 		s.err = linkError(err)
@@ -107,7 +107,7 @@ func (s *source) failed(err error, now time.Time) {
 	}
 }
 
-// order is whom to ask now: first, then the others as they were given.
+// order returns the sources to try now: first, and then the others in their order.
 func order(sources []*source, first *source, now time.Time) []*source {
 	var out []*source
 	for _, s := range sources {
@@ -122,9 +122,9 @@ func order(sources []*source, first *source, now time.Time) []*source {
 	return out
 }
 
-// nextRetry is when the next source may be asked: after pause, and no sooner than
-// the most patient of them allows. The pause comes on top of what a server asks
-// for, or all who got the same answer would come back together.
+// nextRetry returns when to begin the next round: pause after the earliest time at which a
+// source may be asked. The jittered pause is added to a Retry-After, so that agents with
+// the same one do not return together.
 func nextRetry(sources []*source, now time.Time, pause time.Duration) time.Time {
 	var earliest time.Time
 	for _, s := range sources {
@@ -142,8 +142,8 @@ func nextRetry(sources []*source, now time.Time, pause time.Duration) time.Time 
 	return earliest.Add(pause)
 }
 
-// parseSources keeps a URL that is none as a source that is gone, so that the
-// error names it beside the others.
+// parseSources parses URLs. An invalid one becomes a source that is gone, so that the
+// error names it.
 func parseSources(urls []string) []*source {
 	var out []*source
 	for _, raw := range urls {

@@ -20,7 +20,7 @@ import (
 
 // Whatever servers do, a download with a digest ends with the file or with an
 // error, and one without ends with a file that one of them has served.
-func TestNoMisbehaviourGivesWrongBytes(t *testing.T) {
+func TestMisbehavingServersNeverGiveWrongBytes(t *testing.T) {
 	data, evil := noise(1, 40_000), noise(2, 40_000)
 	chunked := func(h *host, w http.ResponseWriter, _ *http.Request) {
 		w.(http.Flusher).Flush()
@@ -59,8 +59,8 @@ func TestNoMisbehaviourGivesWrongBytes(t *testing.T) {
 			return server{rapid.Bool().Draw(r, "evil"), rapid.SampledFrom([]string{"", `"1"`, `"2"`, `W/"3"`}).Draw(r, "tag"), plan.Draw(r, "plan")}
 		}), 1, 3).Draw(r, "servers")
 		want := rapid.SampledFrom([]Want{anything, wantOf(data), {Size: 40_000}, {Size: -1, SHA512: wantOf(data).SHA512}}).Draw(r, "want")
-		// A server that changes its bytes under one strong tag cannot be seen
-		// through without a digest; those here do not.
+		// Without a digest a server that changes its bytes under one strong tag cannot
+		// be detected; the servers here do not do so.
 		var err error
 		var got []byte
 		inWorld(t, func(w *world) {
@@ -90,7 +90,7 @@ func TestNoMisbehaviourGivesWrongBytes(t *testing.T) {
 			if !errors.As(err, &e) {
 				return
 			}
-			err = nil // a plain failure is an end too
+			err = nil // an error is a valid end too
 		})
 		if err != nil {
 			r.Fatal(err)
@@ -101,12 +101,12 @@ func TestNoMisbehaviourGivesWrongBytes(t *testing.T) {
 	})
 }
 
-func TestSourcesAreAskedInOrder(t *testing.T) {
+func TestSourcesAreTriedInOrder(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		sources := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) *source {
 			return &source{
-				gone: rapid.Bool().Draw(r, "gone"), vain: rapid.IntRange(0, MaxAttempts).Draw(r, "vain"),
+				gone: rapid.Bool().Draw(r, "gone"), failures: rapid.IntRange(0, MaxAttempts).Draw(r, "failures"),
 				notBefore: now.Add(time.Duration(rapid.IntRange(-5, 5).Draw(r, "not before")) * time.Second),
 			}
 		}), 1, 6).Draw(r, "sources")
@@ -114,7 +114,7 @@ func TestSourcesAreAskedInOrder(t *testing.T) {
 		got := order(sources, first, now)
 		at := -1
 		for i, s := range got {
-			if s.gone || s.vain >= MaxAttempts || now.Before(s.notBefore) {
+			if s.gone || s.failures >= MaxAttempts || now.Before(s.notBefore) {
 				r.Fatalf("source %d is asked out of turn", slices.Index(sources, s))
 			}
 			if s == first && i != 0 {
@@ -135,7 +135,7 @@ func TestSourcesAreAskedInOrder(t *testing.T) {
 		pause := time.Duration(rapid.IntRange(0, 60).Draw(r, "pause")) * time.Second
 		next := nextRetry(sources, now, pause)
 		if next.Before(now.Add(pause)) || len(order(sources, nil, next)) == 0 {
-			r.Fatalf("at %s nobody may be asked", next.Sub(now))
+			r.Fatalf("at %s no source may be asked", next.Sub(now))
 		}
 		if len(got) > 0 && !next.Equal(now.Add(pause)) {
 			r.Fatalf("it waits %s although one may be asked", next.Sub(now))
@@ -172,7 +172,7 @@ func TestContentRange(t *testing.T) {
 	}
 }
 
-func TestWhichAnswersContinueAPart(t *testing.T) {
+func TestContinuesRefusesAnswersOfAnotherFile(t *testing.T) {
 	part := beginning{url: "a", tag: "t", have: 10, size: 20}
 	untagged := beginning{url: "a", have: 10, size: 20}
 	for _, c := range []struct {
@@ -204,7 +204,7 @@ func TestWhichAnswersContinueAPart(t *testing.T) {
 	}
 }
 
-func TestErrorsOfCertificatesSayWhatToDo(t *testing.T) {
+func TestCertificateErrorsNameTheNextStep(t *testing.T) {
 	for want, err := range map[string]error{
 		"install its CA":       x509.UnknownAuthorityError{Cert: &x509.Certificate{}},
 		"as its certificate":   x509.HostnameError{Certificate: &x509.Certificate{}, Host: "one"},
@@ -214,7 +214,7 @@ func TestErrorsOfCertificatesSayWhatToDo(t *testing.T) {
 	} {
 		got := linkError(&url.Error{Op: "Get", URL: "https://user:secret@one/p", Err: err})
 		if !strings.Contains(got.Error(), want) || strings.Contains(got.Error(), "secret") {
-			t.Errorf("%v is told as %q, want %q", err, got, want)
+			t.Errorf("%v is reported as %q, want %q", err, got, want)
 		}
 	}
 }
@@ -234,6 +234,6 @@ func TestSameOrigin(t *testing.T) {
 	}
 	u, _ := url.Parse("https://fleet:443/x")
 	if !SameOrigin(u, "https://fleet") || SameOrigin(u, "") {
-		t.Error("the default port, or no origin at all, is taken wrongly")
+		t.Error("the default port, or a missing origin, is handled wrongly")
 	}
 }

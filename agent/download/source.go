@@ -14,25 +14,25 @@ import (
 	"github.com/muster-fleet/muster/agent/backoff"
 )
 
-// answer is what a source sends of a file.
+// answer is a source's answer to a request for a file.
 type answer struct {
 	body  io.ReadCloser
 	start int64 // the body's first byte in the file
 	size  int64 // of the whole file; -1 unknown
-	// tag changes when the bytes do; "" where the source promises no such thing.
+	// tag changes when the bytes do; "" if the source sends no such tag.
 	tag string
 }
 
-// beyondEnd is the answer to a request for bytes behind a file's last one.
+// beyondEnd is the error for a request of bytes behind a file's end.
 type beyondEnd struct{ size int64 }
 
 func (e *beyondEnd) Error() string {
 	return fmt.Sprintf("the file at the source has only %d bytes now", e.size)
 }
 
-// open asks for the file from a byte on. tag, if not "", says which file is
-// meant: another is sent from its first byte on. A source may also answer from
-// the first byte because it knows no ranges.
+// open requests the file from byte from on. If the file's tag is no longer tag, the source
+// sends the new file from its first byte, unless tag is "". A source without support for
+// ranges sends the file from its first byte too.
 func (f *Fetcher) open(ctx context.Context, s *source, from int64, tag string) (answer, error) {
 	if s.wholeOnly {
 		from = 0
@@ -59,8 +59,8 @@ func (f *Fetcher) open(ctx context.Context, s *source, from int64, tag string) (
 	return a, err
 }
 
-// errBadRange: the source, or a proxy before it, says it knows ranges and does
-// not.
+// errBadRange is returned if the source, or a proxy in front of it, answers a range request
+// wrongly.
 var errBadRange = errors.New("answered another range than was asked for")
 
 func readAnswer(resp *http.Response, from int64) (answer, error) {
@@ -85,10 +85,10 @@ func readAnswer(resp *http.Response, from int64) (answer, error) {
 	return a, answerError(resp)
 }
 
-// size asks for a file's size, -1 if the source does not say.
+// size requests a file's size. It is -1 if the source does not report it.
 func (f *Fetcher) size(ctx context.Context, s *source) (int64, error) {
 	if s.url.Scheme == schemeFile {
-		fi, err := f.lookAt(s)
+		fi, err := f.stat(s)
 		if err != nil {
 			return 0, err
 		}
@@ -103,13 +103,13 @@ func (f *Fetcher) size(ctx context.Context, s *source) (int64, error) {
 	case http.StatusOK:
 		return resp.ContentLength, nil
 	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotImplemented:
-		// A signed URL is good for a GET only, and some servers know no HEAD.
+		// A signed URL allows only GET, and some servers do not support HEAD.
 		return f.sizeByGet(ctx, s)
 	}
 	return 0, answerError(resp)
 }
 
-// sizeByGet asks for the first byte, which an answer to comes with the size.
+// sizeByGet requests the first byte, whose answer holds the size.
 func (f *Fetcher) sizeByGet(ctx context.Context, s *source) (int64, error) {
 	resp, err := f.ask(ctx, http.MethodGet, s, http.Header{"Range": {"bytes=0-0"}})
 	if err != nil {
@@ -143,12 +143,12 @@ func (f *Fetcher) ask(ctx context.Context, method string, s *source, header http
 	} else {
 		req.Header.Set("User-Agent", f.Source.UserAgent)
 	}
-	// A transparent gunzip would make offsets mean something else.
+	// A transparent gunzip would change the offsets.
 	req.Header.Set("Accept-Encoding", "identity")
 	return client.Do(req)
 }
 
-// SameOrigin says whether u has the scheme, host and port of base.
+// SameOrigin reports whether u has the scheme, host and port of base.
 func SameOrigin(u *url.URL, base string) bool {
 	b, err := url.Parse(base)
 	return err == nil && u.Scheme == b.Scheme && strings.EqualFold(u.Hostname(), b.Hostname()) && port(u) == port(b)
@@ -164,8 +164,8 @@ func port(u *url.URL) string {
 	return "80"
 }
 
-// answerError sorts an answer other than the wanted one, and says what to do
-// about those that waiting does not change.
+// answerError turns an unexpected answer into an error, with the next step for errors that
+// waiting does not resolve.
 func answerError(resp *http.Response) error {
 	switch code := resp.StatusCode; {
 	case code == http.StatusNotFound || code == http.StatusGone:
@@ -182,7 +182,8 @@ func answerError(resp *http.Response) error {
 	return refused("server answered %s: check the URL of the source", resp.Status)
 }
 
-// strongTag leaves out a weak tag, which does not promise equal bytes.
+// strongTag returns the ETag unless it is weak, since equal weak tags do not mean equal
+// bytes.
 func strongTag(h http.Header) string {
 	if tag := h.Get("ETag"); !strings.HasPrefix(tag, "W/") {
 		return tag
@@ -190,7 +191,7 @@ func strongTag(h http.Header) string {
 	return ""
 }
 
-// contentRange reads "bytes 10-19/20"; size is -1 for "bytes 10-19/*".
+// contentRange parses "bytes 10-19/20". size is -1 for "bytes 10-19/*".
 func contentRange(h http.Header) (start, size int64, ok bool) {
 	span, total, found := strings.Cut(strings.TrimPrefix(h.Get("Content-Range"), "bytes "), "/")
 	first, _, dash := strings.Cut(span, "-")
@@ -208,7 +209,7 @@ func contentRange(h http.Header) (start, size int64, ok bool) {
 	return start, size, true
 }
 
-// sizeBehind416 reads "bytes */1234".
+// sizeBehind416 parses "bytes */1234".
 func sizeBehind416(h http.Header) (int64, bool) {
 	total, found := strings.CutPrefix(h.Get("Content-Range"), "bytes */")
 	n, err := strconv.ParseInt(total, 10, 64)

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-func TestTheNextSourceIsAskedAtOnce(t *testing.T) {
+func TestNextSourceIsTriedAtOnce(t *testing.T) {
 	data := noise(1, 100_000)
 	for name, first := range map[string]behaviour{
 		"not found": answers(404), "gone": answers(410), "unauthorized": answers(401), "forbidden": answers(403),
@@ -47,7 +47,7 @@ func TestTheNextSourceIsAskedAtOnce(t *testing.T) {
 	}
 }
 
-func TestASourceWithOtherBytesIsLeft(t *testing.T) {
+func TestSourceWithOtherBytesIsGivenUp(t *testing.T) {
 	data := noise(1, 100_000)
 	for name, wrong := range map[string][]byte{
 		"same size": noise(2, 100_000), "longer": append(bytes.Clone(data), 0), "shorter": data[:99_999], "empty": nil,
@@ -71,8 +71,8 @@ func TestASourceWithOtherBytesIsLeft(t *testing.T) {
 	}
 }
 
-// Chunked bodies do not say how long they are.
-func TestABodyOfUnknownLengthIsHeldToThePromise(t *testing.T) {
+// Chunked bodies have no length.
+func TestBodyOfUnknownLengthMustHaveTheWantedSize(t *testing.T) {
 	data := noise(1, 100_000)
 	chunked := func(h *host, w http.ResponseWriter, _ *http.Request) {
 		w.(http.Flusher).Flush()
@@ -96,7 +96,7 @@ func TestABodyOfUnknownLengthIsHeldToThePromise(t *testing.T) {
 	})
 }
 
-func TestALastingRefusalIsNotAskedForAgain(t *testing.T) {
+func TestLastingRefusalIsNotRetried(t *testing.T) {
 	data := noise(1, 100_000)
 	inWorld(t, func(w *world) {
 		gone := w.host("gone", data)
@@ -110,8 +110,8 @@ func TestALastingRefusalIsNotAskedForAgain(t *testing.T) {
 	})
 }
 
-// While one source gives bytes, however few at a time, it is the one to ask.
-func TestASourceThatGivesBytesIsAskedFirst(t *testing.T) {
+// A source that sends bytes, however few at a time, is asked again before others.
+func TestSourceThatSendsBytesIsTriedFirst(t *testing.T) {
 	data := noise(1, 100_000)
 	both(t, data, func(w *world, want Want) {
 		first, second := w.host("first", data), w.host("second", data)
@@ -124,13 +124,13 @@ func TestASourceThatGivesBytesIsAskedFirst(t *testing.T) {
 	})
 }
 
-func TestWhatEndsADownload(t *testing.T) {
+func TestErrorsThatEndADownload(t *testing.T) {
 	data := noise(1, 1000)
 	one := func(b behaviour) map[string]behaviour { return map[string]behaviour{"one": b} }
 	for _, c := range []struct {
 		name      string
 		hosts     map[string]behaviour // sources in the order of their names
-		urls      []string             // instead
+		urls      []string             // replace those of hosts
 		disk      disk.Disk
 		want      Want
 		is        error
@@ -147,7 +147,7 @@ func TestWhatEndsADownload(t *testing.T) {
 		{name: "another place", hosts: one(answers(302, "Location", "http://elsewhere/")), says: []string{"http://elsewhere/", "source_uri"}},
 		{name: "absurd", hosts: one(answers(200, "Content-Length", "3221225472")), says: []string{"has 3221225472 bytes, the limit is 2147483648", "check the URL"}},
 		{name: "other bytes", hosts: one(serve), want: wantOf(noise(2, 1000)), says: []string{"another content", "replace the file"}},
-		{name: "another size", hosts: one(serve), want: Want{Size: 999}, says: []string{"has 1000 bytes, 999 were promised", "replace the file"}},
+		{name: "another size", hosts: one(serve), want: Want{Size: 999}, says: []string{"has 1000 bytes, 999 were expected", "replace the file"}},
 		{
 			name: "nowhere", hosts: map[string]behaviour{"one": answers(404), "two": answers(403)},
 			is: ErrNotFound, says: []string{"no source gives the file: http://one/p: not found", "; http://two/p: server answered 403"},
@@ -159,7 +159,7 @@ func TestWhatEndsADownload(t *testing.T) {
 		{name: "no space", hosts: one(serve), disk: full{}, says: []string{"not enough disk space", "free some"}, transient: true},
 		{name: "no space left", hosts: one(serve), disk: broken{full: true}, is: syscall.ENOSPC, says: []string{"free some"}, transient: true},
 		{name: "busy for ever", hosts: one(answers(503)), says: []string{"gave up after 20 attempts", "http://one/p: server answered 503"}, transient: true, kept: true},
-		{name: "nobody there", urls: []string{"http://nobody/p"}, is: syscall.ECONNREFUSED, says: []string{"gave up after 20 attempts", "http://nobody/p: dial tcp"}, transient: true, kept: true},
+		{name: "no server", urls: []string{"http://nobody/p"}, is: syscall.ECONNREFUSED, says: []string{"gave up after 20 attempts", "http://nobody/p: dial tcp"}, transient: true, kept: true},
 		{
 			name: "busy here, not there", hosts: map[string]behaviour{"one": answers(404), "two": answers(503)},
 			is: ErrNotFound, says: []string{"http://one/p: not found", "; http://two/p: server answered 503"}, transient: true, kept: true,
@@ -192,10 +192,10 @@ func TestWhatEndsADownload(t *testing.T) {
 					}
 				}
 				if strings.Contains(err.Error(), "secret") {
-					w.Errorf("error %q tells a secret", err)
+					w.Errorf("error %q contains a secret", err)
 				}
-				if Transient(err) != c.transient || Kept(err) != c.kept {
-					w.Errorf("%q: transient %t, kept %t", err, Transient(err), Kept(err))
+				if Transient(err) != c.transient || KeepsPart(err) != c.kept {
+					w.Errorf("%q: transient %t, kept %t", err, Transient(err), KeepsPart(err))
 				}
 				if left := names(w.T, w.dir); !c.kept && len(left) > 0 && c.disk == nil {
 					w.Errorf("left behind: %q", left)
@@ -205,7 +205,7 @@ func TestWhatEndsADownload(t *testing.T) {
 	}
 }
 
-// full is a disk with too little room, broken one that cannot be written.
+// full is a disk with too little space, broken one that cannot be written.
 type full struct{ disk.OS }
 
 func (full) Free(string, string) (int64, error) { return 1000, nil }
@@ -232,13 +232,13 @@ func (b brokenFile) Write([]byte) (int, error) {
 	return 0, syscall.EIO
 }
 
-func TestSecretsInAURLStayThere(t *testing.T) {
+func TestSecretsInURLsAreNotShown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		h := w.host("one", nil)
 		h.always = answers(503)
 		err := w.fetcher().Fetch(w.Context(), []string{"http://user:hunter2@one/p?signature=hunter2"}, w.dir, "p", anything, func(p Progress) {
 			if strings.Contains(p.Retry, "hunter2") {
-				t.Errorf("a report tells it: %q", p.Retry)
+				t.Errorf("a report contains it: %q", p.Retry)
 			}
 		})
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
@@ -250,7 +250,7 @@ func TestSecretsInAURLStayThere(t *testing.T) {
 	})
 }
 
-func TestCredentialsGoOnlyToTheOwnServer(t *testing.T) {
+func TestCredentialsAreSentOnlyToTheOwnServer(t *testing.T) {
 	data := noise(1, 10)
 	inWorld(t, func(w *world) {
 		own, other := w.host("own", data), w.host("other", data)
@@ -304,7 +304,7 @@ func TestSmall(t *testing.T) {
 	})
 }
 
-func TestStatSaysTheSizeBeforeAnythingIsFetched(t *testing.T) {
+func TestStatReturnsTheSize(t *testing.T) {
 	data := noise(1, 123_456)
 	onlyGet := func(h *host, w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -347,7 +347,7 @@ func TestStatSaysTheSizeBeforeAnythingIsFetched(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsKeptTo(t *testing.T) {
+func TestRetryAfterIsHonoured(t *testing.T) {
 	data := noise(1, 1000)
 	for _, c := range []struct {
 		header string
@@ -367,25 +367,25 @@ func TestRetryAfterIsKeptTo(t *testing.T) {
 					if p.Retry != "" {
 						at = append(at, p.RetryAt)
 					} else if len(at) > 0 && time.Now().Before(at[len(at)-1]) {
-						w.Errorf("%+v hides why it waits", p)
+						w.Errorf("%+v has no reason for the wait", p)
 					}
 				})
 				w.holds(data, done(want)...)
-				// On top comes the jitter, lest all agents come back together.
+				// The jitter is added, so that agents do not return together.
 				if took := time.Since(begun); took < 2*c.wait || took > 2*c.wait+3*backoff.DefaultBase {
 					w.Errorf("it waited %s", took)
 				}
 				if len(at) != 2 || at[0].Before(begun.Add(c.wait)) {
-					w.Errorf("it said it would wait until %v", at)
+					w.Errorf("it reported to wait until %v", at)
 				}
 			})
 		})
 	}
 }
 
-// A source that asks for patience does not hold up the others, nor is it pestered
-// for their sake.
-func TestOneSourcesRetryAfterIsItsOwn(t *testing.T) {
+// A source with a Retry-After does not delay the others, and is not asked earlier because
+// of them.
+func TestRetryAfterDelaysOnlyItsSource(t *testing.T) {
 	data := noise(1, 1000)
 	inWorld(t, func(w *world) {
 		patient := w.host("patient", data, answers(503, "Retry-After", "600"))

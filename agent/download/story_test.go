@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// tcpServer is a server on a real port, which can be ended and begun again.
+// tcpServer is a server on a real port that can be stopped and started again.
 type tcpServer struct {
 	t    *testing.T
 	addr string
@@ -45,10 +45,9 @@ func (s *tcpServer) stop() {
 	<-s.done
 }
 
-// The server goes away in the middle of a body, stays away for some attempts and
-// comes back on the same port; then the agent is restarted, and the server once
-// more.
-func TestADownloadLivesThroughRestartsOfBothSides(t *testing.T) {
+// The server stops in the middle of a body, is down for some attempts and starts again on
+// the same port. Then the agent restarts, and the server once more.
+func TestDownloadSurvivesRestartsOfBothSides(t *testing.T) {
 	data := noise(1, 4<<20)
 	for name, want := range map[string]Want{"digest not known": anything, "digest known": wantOf(data)} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +75,7 @@ func TestADownloadLivesThroughRestartsOfBothSides(t *testing.T) {
 			failed, result := fetch(ctx)
 			until(t, "a part is on disk", func() bool { return sizeOf(dir, "p"+partSuffix) >= 1<<20-bufferSize })
 			s.stop()
-			for range 3 { // the break, and two refused connections
+			for range 3 { // the broken connection, and two refused ones
 				select {
 				case <-failed:
 				case <-time.After(10 * time.Second):
@@ -84,7 +83,7 @@ func TestADownloadLivesThroughRestartsOfBothSides(t *testing.T) {
 				}
 			}
 			s.start()
-			until(t, "it goes on", func() bool { return sizeOf(dir, "p"+partSuffix) >= 2<<20-bufferSize })
+			until(t, "the download continues", func() bool { return sizeOf(dir, "p"+partSuffix) >= 2<<20-bufferSize })
 			restarted := errors.New("restarted")
 			restart(restarted)
 			if err := <-result; !errors.Is(err, restarted) {

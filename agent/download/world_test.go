@@ -35,13 +35,13 @@ type world struct {
 	hosts map[string]*host
 }
 
-func inWorld(t *testing.T, story func(w *world)) {
+func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, dir: t.TempDir(), hosts: map[string]*host{}}
 		w.client = &http.Client{Transport: &http.Transport{DialContext: w.dial}}
 		t.Cleanup(w.client.CloseIdleConnections)
-		story(w)
+		test(w)
 	})
 }
 
@@ -76,8 +76,8 @@ func (w *world) fetch(urls []string, want Want, report func(Progress)) {
 	}
 }
 
-// stopAfter downloads until the host has sent its nth answer, and then ends as a
-// process does that is told to stop.
+// stopAfter downloads until the host has sent its nth answer, and then cancels the fetch as
+// a stopping agent does.
 func (w *world) stopAfter(n int, h *host, urls []string, want Want) {
 	w.Helper()
 	ctx, cancel := context.WithCancelCause(w.Context())
@@ -87,13 +87,13 @@ func (w *world) stopAfter(n int, h *host, urls []string, want Want) {
 			cancel(stopping)
 		}
 	})
-	if !errors.Is(err, stopping) || !Kept(err) || Transient(err) {
-		w.Fatalf("error %v, kept %t, transient %t", err, Kept(err), Transient(err))
+	if !errors.Is(err, stopping) || !KeepsPart(err) || Transient(err) {
+		w.Fatalf("error %v, kept %t, transient %t", err, KeepsPart(err), Transient(err))
 	}
 }
 
-// holds fails unless the file has these bytes and nothing lies beside it but
-// what is named.
+// holds fails the test unless the file has these bytes and the folder holds only it and the
+// files in beside.
 func (w *world) holds(want []byte, beside ...string) {
 	w.Helper()
 	got, err := os.ReadFile(filepath.Join(w.dir, "p"))
@@ -118,7 +118,7 @@ func names(t *testing.T, dir string) []string {
 	return out
 }
 
-// host serves one file under every path, and misbehaves as its plan says.
+// host serves one file under every path, and misbehaves according to its plan.
 type host struct {
 	url   string
 	conns chan net.Conn
@@ -128,10 +128,10 @@ type host struct {
 	data  []byte
 	tag   string
 	asked []*http.Request
-	// plan says how the nth request (from 0) is answered; nil, or beyond its end:
-	// as it should be.
+	// plan holds the behaviour for the nth request, from 0. Requests without one get
+	// the file.
 	plan []behaviour
-	// always is for every request without a plan.
+	// always, if set, replaces the file for requests without a plan.
 	always behaviour
 }
 
@@ -189,7 +189,7 @@ func (h *host) requests() []*http.Request {
 	return slices.Clone(h.asked)
 }
 
-// ranges are the Range headers of all requests.
+// ranges returns the Range headers of all requests.
 func (h *host) ranges() []string {
 	var out []string
 	for _, r := range h.requests() {
@@ -245,7 +245,7 @@ func answers(status int, header ...string) behaviour {
 	}
 }
 
-// without takes headers off the request, as a server that does not know them.
+// without removes headers from the request, as a server does that does not support them.
 func without(then behaviour, header ...string) behaviour {
 	return func(h *host, w http.ResponseWriter, r *http.Request) {
 		for _, name := range header {
@@ -293,7 +293,7 @@ func (s *slow) Write(p []byte) (int, error) {
 
 func (s *slow) Flush() { s.ResponseWriter.(http.Flusher).Flush() }
 
-// noise is a file nobody can compress or guess, of its own for each seed.
+// noise returns incompressible bytes, which differ for each seed.
 func noise(seed byte, size int) []byte {
 	data := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(data)

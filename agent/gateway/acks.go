@@ -11,20 +11,20 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// ackBatch is how many results go in one request: some 30 KB.
+// ackBatch is how many results one request has, some 30 KB.
 const ackBatch = 100
 
-// Outbox is where results wait for the server.
+// Outbox holds the results that wait for the server.
 type Outbox interface {
 	// Acks returns up to n results, oldest first.
 	Acks(n int) []agentapi.AckEvent
-	// DropAcks forgets those the server has answered for.
+	// DropAcks removes results that the server has answered for.
 	DropAcks([]agentapi.AckEvent) error
 	// Changed returns a channel that is closed at the next change.
 	Changed() <-chan struct{}
 }
 
-// AckClient is what the sender asks of a client.
+// AckClient is the part of a client that the sender needs.
 type AckClient interface {
 	Acks(ctx context.Context, events []agentapi.AckEvent) (agentapi.AckResponse, error)
 }
@@ -55,7 +55,7 @@ func (s *AckSender) Run(ctx context.Context) {
 			continue
 		}
 		resp, err := s.Server.Acks(ctx, events)
-		answered := settled(events, resp, err)
+		answered := answeredFor(events, resp, err)
 		if derr := s.Outbox.DropAcks(answered); derr != nil {
 			err = errors.Join(err, derr)
 			answered = nil
@@ -68,8 +68,8 @@ func (s *AckSender) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		// One result the server cannot read must not hold up the others: from
-		// here on they go one by one until one passes.
+		// One result that the server refuses must not block the others: they are
+		// sent one by one until one is accepted.
 		if refusedWhole(err) {
 			batch = 1
 		}
@@ -85,9 +85,9 @@ func (s *AckSender) Run(ctx context.Context) {
 	}
 }
 
-// settled picks the results that need not be sent again: those the server took,
-// does not know (it forgot the action), or will never take.
-func settled(events []agentapi.AckEvent, resp agentapi.AckResponse, err error) []agentapi.AckEvent {
+// answeredFor returns the results that need not be sent again: those that the server
+// accepted, has no action for, or will never accept.
+func answeredFor(events []agentapi.AckEvent, resp agentapi.AckResponse, err error) []agentapi.AckEvent {
 	if err != nil && len(resp.Items) == 0 {
 		if len(events) == 1 && refusedWhole(err) {
 			return events
@@ -103,8 +103,8 @@ func settled(events []agentapi.AckEvent, resp agentapi.AckResponse, err error) [
 	return out
 }
 
-// refusedWhole: the request itself is at fault, so sending it again as it is
-// cannot help.
+// refusedWhole reports whether the server refused the request itself, so that repeating
+// it cannot succeed.
 func refusedWhole(err error) bool {
 	var refusal *StatusError
 	return errors.As(err, &refusal) && (refusal.HTTPStatus == http.StatusBadRequest || refusal.HTTPStatus == http.StatusRequestEntityTooLarge)

@@ -22,7 +22,7 @@ import (
 func client(t *testing.T, url string, trust gateway.Trust, at ...string) *gateway.Client {
 	t.Helper()
 	var dial func(context.Context, string, string) (net.Conn, error)
-	if len(at) > 0 { // the name in url leads there
+	if len(at) > 0 { // dial this address for the name in url
 		dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(at[0], "https://"))
 		}
@@ -35,7 +35,7 @@ func client(t *testing.T, url string, trust gateway.Trust, at ...string) *gatewa
 	return &gateway.Client{HTTP: h, URL: url, AgentID: "agent-1", APIKey: "key-agent-1", Version: "1.2.3"}
 }
 
-func TestEveryRequestCarriesWhatTheProtocolDemands(t *testing.T) {
+func TestRequestsHaveTheProtocolsHeaders(t *testing.T) {
 	s := fakeserver.New(t)
 	var got http.Header
 	s.Before = func(_ http.ResponseWriter, r *http.Request) bool { got = r.Header.Clone(); return false }
@@ -46,7 +46,7 @@ func TestEveryRequestCarriesWhatTheProtocolDemands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sent != 1 {
-		t.Errorf("told %d times that the request was sent", sent)
+		t.Errorf("sent was called %d times", sent)
 	}
 	for header, want := range map[string]string{
 		"Authorization": "ApiKey key-agent-1", "Elastic-Api-Version": "2023-06-01", "User-Agent": "Elastic Agent v1.2.3",
@@ -60,7 +60,7 @@ func TestEveryRequestCarriesWhatTheProtocolDemands(t *testing.T) {
 	}
 }
 
-func TestWhichServersAreTrusted(t *testing.T) {
+func TestTrustOfServerCertificates(t *testing.T) {
 	s, other := fakeserver.New(t), fakeserver.New(t)
 	pem, err := gateway.Trust{Fingerprint: s.CAPin}.FetchCA(context.Background(), s.URL)
 	if err != nil {
@@ -80,7 +80,7 @@ func TestWhichServersAreTrusted(t *testing.T) {
 		{name: "another server's CA", trust: gateway.Trust{CAPEM: pem}, url: other.URL, want: "pass --ca-pin"},
 		{name: "no pin", url: s.URL, want: "pass --ca-pin"},
 		{name: "a name the certificate is not for", trust: gateway.Trust{Fingerprint: s.CAPin}, url: "https://elsewhere.test", want: "use a name or address the certificate is for"},
-		{name: "nobody listens", trust: gateway.Trust{Fingerprint: s.CAPin}, url: "https://127.0.0.1:1", want: "nobody listens there"},
+		{name: "nobody listens", trust: gateway.Trust{Fingerprint: s.CAPin}, url: "https://127.0.0.1:1", want: "nothing listens there"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var at []string
@@ -100,8 +100,8 @@ func TestWhichServersAreTrusted(t *testing.T) {
 	}
 }
 
-// An agent whose connection broke off need not be shown the certificate again.
-func TestASecondConnectionResumesTheFirstOnesSession(t *testing.T) {
+// An agent that reconnects resumes its TLS session.
+func TestSecondConnectionResumesTheTLSSession(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Hold = time.Millisecond
 	var resumed []bool
@@ -130,7 +130,7 @@ func TestASecondConnectionResumesTheFirstOnesSession(t *testing.T) {
 	}
 }
 
-func TestARedirectDoesNotCarryTheKeyAway(t *testing.T) {
+func TestRedirectsAreNotFollowed(t *testing.T) {
 	var mu sync.Mutex
 	visits := 0
 	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { mu.Lock(); visits++; mu.Unlock() }))
@@ -148,7 +148,7 @@ func TestARedirectDoesNotCarryTheKeyAway(t *testing.T) {
 	}
 }
 
-func TestRefusalsSayWhyAndWhenToComeBack(t *testing.T) {
+func TestStatusErrorHasMessageAndRetryAfter(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set("Retry-After", "7")
@@ -162,7 +162,7 @@ func TestRefusalsSayWhyAndWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestAcksCountByItemWhateverTheStatus(t *testing.T) {
+func TestAcksWithItemsAreAcceptedWithAnyStatus(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusNotFound)
@@ -175,7 +175,7 @@ func TestAcksCountByItemWhateverTheStatus(t *testing.T) {
 	}
 }
 
-func TestAnAckAnswerThatAsksToWaitSaysHowLong(t *testing.T) {
+func TestAcksReturnRetryAfterWithTheItems(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Before = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set("Retry-After", "7")
@@ -190,7 +190,7 @@ func TestAnAckAnswerThatAsksToWaitSaysHowLong(t *testing.T) {
 	}
 }
 
-// outbox is results in memory.
+// outbox is an Outbox in memory.
 type outbox struct {
 	mu      sync.Mutex
 	events  []agentapi.AckEvent
@@ -245,14 +245,14 @@ func items(e []agentapi.AckEvent, status func(id string) int) (r agentapi.AckRes
 	return r
 }
 
-func TestResultsAreSentUntilTheServerHasAnsweredForEach(t *testing.T) {
+func TestAckSenderSendsUntilEachResultIsAnswered(t *testing.T) {
 	ok := func(string) int { return 200 }
 	for _, c := range []struct {
 		name   string
 		answer ackScript
 		calls  int
 	}{
-		{"all taken", func(_ int, e []agentapi.AckEvent) (agentapi.AckResponse, error) { return items(e, ok), nil }, 1},
+		{"all accepted", func(_ int, e []agentapi.AckEvent) (agentapi.AckResponse, error) { return items(e, ok), nil }, 1},
 		{"one unknown", func(_ int, e []agentapi.AckEvent) (agentapi.AckResponse, error) {
 			return items(e, func(id string) int {
 				if id == "b" {
@@ -303,9 +303,9 @@ func TestResultsAreSentUntilTheServerHasAnsweredForEach(t *testing.T) {
 	}
 }
 
-// A server whose store is away refuses results for ten minutes, some at first as items
-// and then as a whole.
-func TestResultsRefusedForALongTimeArriveSoonAfterwards(t *testing.T) {
+// A server without its store refuses results for ten minutes, first single items and then
+// whole requests.
+func TestAckSenderRecoversAfterALongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const outage, retryAfter = 10 * time.Minute, 7 * time.Second
 		begin := time.Now()

@@ -17,50 +17,50 @@ import (
 
 const (
 	// overlapLimit is how long an older poll may stay open beside a newer one.
-	// Muster's server answers it at once; a Fleet Server does not.
+	// Muster's server answers the older one at once; a Fleet Server does not.
 	overlapLimit = 2 * time.Second
-	// urgentGap lets changes that come together travel together, and bounds
-	// what a component that flaps can cost.
+	// urgentGap combines changes that happen together into one poll, and bounds the
+	// polls for a component that flaps.
 	urgentGap = 100 * time.Millisecond
-	// progressGap: people read figures once a second at best.
+	// progressGap is the time between polls for progress alone.
 	progressGap = time.Second
-	// pause stands between two polls where the server did not hold the first:
-	// one that answers at once, for whatever reason, must not be hammered. It
-	// is varied by half.
+	// pause is the time between two polls if the server did not hold the first, so
+	// that a server which always answers at once is not overloaded. It is varied by
+	// half.
 	pause = time.Second
-	// heldFor is from when on a poll counts as held by the server; the next one
-	// then follows without a pause.
+	// heldFor is the duration from which a poll counts as held by the server. The
+	// next poll then follows without a pause.
 	heldFor = 5 * time.Second
 
-	// unauthorizedLimit is how many 401 in a row count as a lost key rather
-	// than a server that is being restored.
+	// unauthorizedLimit is how many 401 in a row count as a lost key and not as a
+	// server that is being restored.
 	unauthorizedLimit = 5
-	// UnauthorizedWait is the wait from then on. An operator may bring the key
-	// back, so the agent goes on for ever; it never unenrols itself.
+	// UnauthorizedWait is the mean wait from then on. An operator may restore the
+	// key, so the agent never stops trying and never unenrols itself.
 	UnauthorizedWait = 10 * time.Minute
 )
 
-// Server is what the loop asks of a client.
+// Server is the part of a client that the loop needs.
 type Server interface {
 	Checkin(ctx context.Context, r agentapi.CheckinRequest, sent func()) (agentapi.CheckinResponse, error)
 }
 
 var _ Server = (*Client)(nil)
 
-// Loop keeps one long poll open, and opens a second beside it when there is
-// something new to say.
+// Loop keeps one long poll open, and opens a second one beside it when the report
+// changes.
 type Loop struct {
 	Server Server
-	// Report builds what the next poll says. It is called right before the poll
-	// is sent, so a poll never carries an older phase than one before it.
+	// Report returns the next report. It is called right before a poll is sent, so
+	// no poll has an older report than the one before it.
 	Report func() agentapi.CheckinRequest
 	// Deliver stores an answer. The next poll, which confirms the ack token, is
-	// sent after it has returned; after an error the answer counts as lost and
-	// the server will send it again.
+	// sent after it has returned. After an error the token is not confirmed, and
+	// the server sends the actions again.
 	Deliver func(agentapi.CheckinResponse) error
 	// Changes wakes the loop.
 	Changes *Changes
-	// URL is for Fleet, which people read.
+	// URL is the server's URL that Fleet returns.
 	URL string
 	// Rand returns a number in [0,1); nil means math/rand.
 	Rand func() float64
@@ -70,20 +70,20 @@ type Loop struct {
 	link link
 }
 
-// link is what Fleet tells.
+// link is the state that Fleet returns.
 type link struct {
 	answered time.Time // last answer
 	parked   time.Time // when the newest poll was sent; zero if none is open
 	err      string
 	failed   int // tries in a row
-	status   int // of the last failed one; 0 if no answer came
+	status   int // HTTP status of the last failed one; 0 if there was no answer
 }
 
-// fail notes a failed check-in. One that was answered and could only not be
-// stored is no failed try: the server was heard.
-func (k *link) fail(err error, unheard bool) {
+// fail records a failed check-in. unanswered is false if the server answered and the
+// answer could not be stored, which is not a failed try.
+func (k *link) fail(err error, unanswered bool) {
 	k.err, k.failed, k.status = err.Error(), k.failed+1, 0
-	if !unheard {
+	if !unanswered {
 		k.failed = 0
 	}
 	var refusal *StatusError
@@ -92,7 +92,7 @@ func (k *link) fail(err error, unheard bool) {
 	}
 }
 
-// poll is one check-in that is under way.
+// poll is a running check-in.
 type poll struct {
 	started  time.Time
 	sent     atomic.Bool
@@ -106,17 +106,17 @@ type result struct {
 	err  error
 }
 
-// run is the loop's own state; only the goroutine of Run touches it.
+// run is the state of Run, used only by its goroutine.
 type run struct {
 	polls     []*poll // oldest first, at most two
-	urgent    uint64  // the counts the newest poll carries
+	urgent    uint64  // the counts of the newest poll's report
 	progress  uint64
 	lastStart time.Time
-	// retry: the newest poll failed, so what it carried is still to be told,
-	// also while an older one is open.
+	// retry means that the newest poll failed, so its report must be sent again,
+	// even if an older poll is open.
 	retry bool
-	// blocked: after an error nothing is sent before it. paused: between polls;
-	// an urgent change does not wait for it.
+	// No poll is sent before blocked, which an error sets. No poll without urgent
+	// changes is sent before paused.
 	blocked, paused time.Time
 	unauthorized    int
 	backoff         backoff.Backoff
@@ -163,8 +163,8 @@ func (l *Loop) Run(ctx context.Context) {
 // idle is the longest the loop sleeps without a reason to wake.
 const idle = time.Hour
 
-// next decides whether a poll starts now, and otherwise when to look again. It
-// cancels what has been replaced for too long.
+// next returns whether to start a poll now, and otherwise how long to wait. It cancels an
+// older poll that was replaced overlapLimit ago.
 func (r *run) next(urgent, progress uint64, now time.Time) (start bool, wait time.Duration) {
 	var at time.Time
 	news := urgent != r.urgent || r.retry
@@ -184,7 +184,7 @@ func (r *run) next(urgent, progress uint64, now time.Time) (start bool, wait tim
 	case news:
 		at = r.lastStart.Add(urgentGap)
 	case !r.polls[0].sent.Load():
-		return false, idle // figures can wait; being sent wakes the loop
+		return false, idle // progress waits; the loop wakes when the poll is sent
 	case progress != r.progress:
 		at = r.lastStart.Add(progressGap)
 	default:
@@ -196,9 +196,9 @@ func (r *run) next(urgent, progress uint64, now time.Time) (start bool, wait tim
 	if at.After(now) {
 		return false, at.Sub(now)
 	}
-	// The newer report must not overtake the older one. While that is still on
-	// its way out of this host the newer one waits; if it cannot get out, it
-	// goes.
+	// The newer report must not overtake the older one, so it waits while the
+	// older request is being sent. If that takes too long the older one is
+	// cancelled.
 	if len(r.polls) == 1 && !r.polls[0].sent.Load() {
 		if over := r.polls[0].started.Add(overlapLimit); now.Before(over) {
 			return false, over.Sub(now)
@@ -223,7 +223,7 @@ func (l *Loop) start(ctx context.Context, r *run, urgent, progress uint64, resul
 		defer cancel()
 		resp, err := l.Server.Checkin(ctx, req, func() {
 			p.sent.Store(true)
-			l.note(func(k *link) { k.parked = time.Now() })
+			l.update(func(k *link) { k.parked = time.Now() })
 			l.Changes.markSent(urgent) // wakes Run as well
 		})
 		results <- result{poll: p, resp: resp, err: err}
@@ -251,7 +251,7 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 	case err == nil:
 		r.backoff.Reset()
 		r.unauthorized = 0
-		l.note(func(k *link) { k.answered, k.err, k.failed, k.status = now, "", 0, 0 })
+		l.update(func(k *link) { k.answered, k.err, k.failed, k.status = now, "", 0, 0 })
 		if newest {
 			r.paused = now
 			if now.Sub(res.poll.started) < heldFor {
@@ -261,15 +261,15 @@ func (l *Loop) finish(ctx context.Context, r *run, res result) {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return
 	case !newest || errors.Is(err, context.Canceled):
-		// Cancelled by us, or replaced: the newer poll is what counts.
+		// Replaced or cancelled by the loop: only the newer poll matters.
 	default:
 		r.retry = true
 		r.blocked = now.Add(l.waitAfter(r, err))
-		l.note(func(k *link) { k.fail(err, res.err != nil) })
+		l.update(func(k *link) { k.fail(err, res.err != nil) })
 		l.log().Warn("check-in failed", "error", err, "again_in", r.blocked.Sub(now).Round(time.Millisecond).String())
 	}
 	if newest {
-		l.note(func(k *link) { k.parked = time.Time{} })
+		l.update(func(k *link) { k.parked = time.Time{} })
 	}
 }
 
@@ -291,9 +291,9 @@ func (l *Loop) waitAfter(r *run, err error) time.Duration {
 	return waitFor(err, wait, l.Rand)
 }
 
-// waitFor is the wait after a failure: what the server asked for, else backoff. A
-// tenth is added at random, so that a fleet that was told the same does not come back
-// as one. RetryAfter is bounded where it is read.
+// waitFor returns the wait after a failure: the server's Retry-After, else backoff. It
+// adds up to a tenth at random, so that agents with the same Retry-After do not return
+// together. RetryAfter is bounded where it is read.
 func waitFor(err error, backoff time.Duration, random func() float64) time.Duration {
 	var refusal *StatusError
 	if !errors.As(err, &refusal) || refusal.RetryAfter <= 0 {
@@ -312,14 +312,14 @@ func (l *Loop) deliver(resp agentapi.CheckinResponse) error {
 	return l.Deliver(resp)
 }
 
-// Fleet is the state of the link, from memory.
+// Fleet returns the state of the link, from memory.
 func (l *Loop) Fleet(now time.Time) probe.Fleet {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.link
 	f := probe.Fleet{URL: l.URL, State: probe.Starting, Error: k.err, FailedTries: k.failed, LastStatus: k.status}
-	// An open poll that stands for a while is a sign of life as good as an
-	// answer: the connection, and its TLS, are with the server.
+	// A poll that has been open for a while counts as an answer: the TLS
+	// connection to the server works.
 	if !k.parked.IsZero() && now.Sub(k.parked) >= overlapLimit && k.parked.After(k.answered) {
 		k.answered, f.Error, f.FailedTries, f.LastStatus = k.parked, "", 0, 0
 	}
@@ -333,7 +333,7 @@ func (l *Loop) Fleet(now time.Time) probe.Fleet {
 	return f
 }
 
-func (l *Loop) note(change func(*link)) {
+func (l *Loop) update(change func(*link)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change(&l.link)

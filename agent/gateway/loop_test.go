@@ -21,13 +21,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script is a server whose answers the test writes.
+// script is a server with the test's answers.
 type script struct {
 	mu    sync.Mutex
 	calls []call
 	// answer is called without the lock; n counts from zero.
 	answer func(ctx context.Context, n int) (agentapi.CheckinResponse, error)
-	// delaySent holds the request back on this host.
+	// delaySent delays the sending of the request.
 	delaySent time.Duration
 	begun     time.Time
 }
@@ -71,12 +71,12 @@ func (s *script) count() int {
 	return len(s.calls)
 }
 
-// parked answers when the poll is over, or its caller has gone.
+// parked answers when the poll ends or its caller has gone.
 func parked(ctx context.Context, d time.Duration) (agentapi.CheckinResponse, error) {
 	return agentapi.CheckinResponse{}, backoff.Sleep(ctx, d)
 }
 
-// phases is what a test's agent reports: the last phase it set.
+// phases reports the last phase that the test set.
 type phases struct {
 	mu      sync.Mutex
 	now     string
@@ -96,7 +96,7 @@ func (p *phases) report() agentapi.CheckinRequest {
 	return agentapi.CheckinRequest{Message: p.now, PollTimeout: "7m"}
 }
 
-// inBubble runs a loop against s in virtual time, and then test.
+// inBubble runs test with a loop against s in virtual time.
 func inBubble(t *testing.T, s *script, test func(l *Loop, p *phases)) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
@@ -116,7 +116,7 @@ func inBubble(t *testing.T, s *script, test func(l *Loop, p *phases)) {
 	})
 }
 
-func TestAPhaseIsToldAtOnceBesideAParkedPoll(t *testing.T) {
+func TestUrgentChangeIsSentBesideAnOpenPoll(t *testing.T) {
 	s := &script{answer: func(ctx context.Context, _ int) (agentapi.CheckinResponse, error) { return parked(ctx, 5*time.Minute) }}
 	inBubble(t, s, func(_ *Loop, p *phases) {
 		time.Sleep(time.Minute)
@@ -128,7 +128,7 @@ func TestAPhaseIsToldAtOnceBesideAParkedPoll(t *testing.T) {
 	})
 }
 
-func TestAnOlderPollIsCancelledAfterTwoSeconds(t *testing.T) {
+func TestOlderPollIsCancelledAfterTheOverlap(t *testing.T) {
 	var cancelled time.Duration
 	s := &script{}
 	s.answer = func(ctx context.Context, n int) (agentapi.CheckinResponse, error) {
@@ -155,7 +155,7 @@ func TestAnOlderPollIsCancelledAfterTwoSeconds(t *testing.T) {
 	})
 }
 
-func TestPhasesInQuickSuccessionEndWithTheLast(t *testing.T) {
+func TestQuickChangesAreCombined(t *testing.T) {
 	s := &script{answer: func(ctx context.Context, _ int) (agentapi.CheckinResponse, error) { return parked(ctx, 5*time.Minute) }}
 	inBubble(t, s, func(_ *Loop, p *phases) {
 		time.Sleep(time.Minute)
@@ -166,12 +166,12 @@ func TestPhasesInQuickSuccessionEndWithTheLast(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if got := s.messages(); got[len(got)-1] != "4" || !slices.IsSorted(got) {
-			t.Errorf("told %v", got)
+			t.Errorf("sent %v", got)
 		}
 	})
 }
 
-func TestANewerReportWaitsForTheOlderToLeave(t *testing.T) {
+func TestNewerReportWaitsUntilTheOlderIsSent(t *testing.T) {
 	s := &script{
 		delaySent: 500 * time.Millisecond,
 		answer:    func(ctx context.Context, _ int) (agentapi.CheckinResponse, error) { return parked(ctx, 5*time.Minute) },
@@ -187,7 +187,7 @@ func TestANewerReportWaitsForTheOlderToLeave(t *testing.T) {
 	})
 }
 
-func TestProgressIsToldOnceASecond(t *testing.T) {
+func TestProgressIsSentOnceASecond(t *testing.T) {
 	s := &script{}
 	var mu sync.Mutex
 	open := func() {} // ends the poll before, as Muster's server does
@@ -212,7 +212,7 @@ func TestProgressIsToldOnceASecond(t *testing.T) {
 	})
 }
 
-func TestAfterFailures(t *testing.T) {
+func TestWaitsAfterFailures(t *testing.T) {
 	refused := func(status int, after time.Duration) error {
 		return &StatusError{HTTPStatus: status, RetryAfter: after}
 	}
@@ -250,7 +250,7 @@ func TestAfterFailures(t *testing.T) {
 	}
 }
 
-func TestAPhaseThatFailedToBeToldIsToldAgainBesideTheOlderPoll(t *testing.T) {
+func TestFailedReportIsSentAgainBesideTheOlderPoll(t *testing.T) {
 	s := &script{answer: func(ctx context.Context, n int) (agentapi.CheckinResponse, error) {
 		if n == 1 {
 			return agentapi.CheckinResponse{}, refusedBusy()
@@ -263,14 +263,14 @@ func TestAPhaseThatFailedToBeToldIsToldAgainBesideTheOlderPoll(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := s.messages(); len(got) != 3 || got[2] != "failed" {
-			t.Errorf("told %v", got)
+			t.Errorf("sent %v", got)
 		}
 	})
 }
 
 func refusedBusy() error { return &StatusError{HTTPStatus: http.StatusServiceUnavailable} }
 
-func TestAServerThatAnswersAtOnceIsNotHammered(t *testing.T) {
+func TestLoopPausesIfTheServerAnswersAtOnce(t *testing.T) {
 	s := &script{answer: func(context.Context, int) (agentapi.CheckinResponse, error) { return agentapi.CheckinResponse{}, nil }}
 	inBubble(t, s, func(*Loop, *phases) {
 		time.Sleep(10 * time.Second)
@@ -281,7 +281,7 @@ func TestAServerThatAnswersAtOnceIsNotHammered(t *testing.T) {
 	})
 }
 
-func TestFlushWaitsUntilThePhaseHasLeft(t *testing.T) {
+func TestFlushWaitsUntilUrgentChangesAreSent(t *testing.T) {
 	s := &script{
 		delaySent: 300 * time.Millisecond,
 		answer:    func(ctx context.Context, _ int) (agentapi.CheckinResponse, error) { return parked(ctx, time.Minute) },
@@ -296,9 +296,9 @@ func TestFlushWaitsUntilThePhaseHasLeft(t *testing.T) {
 	})
 }
 
-// Whatever the server does, reports never go back in time, at most two polls are
-// open, and the last phase arrives in the end.
-func TestReportsNeverGoBack(t *testing.T) {
+// Whatever the server does, reports arrive in order, at most two polls are open, and the
+// last phase arrives in the end.
+func TestReportsArriveInOrder(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		answers := rapid.SliceOfN(rapid.IntRange(0, 3), 1, 30).Draw(r, "answers")
 		gaps := rapid.SliceOfN(rapid.IntRange(0, 5000), 1, 15).Draw(r, "gaps")
@@ -336,10 +336,10 @@ func TestReportsNeverGoBack(t *testing.T) {
 		})
 		got := s.messages()
 		if !slices.IsSorted(got) {
-			r.Errorf("told %v", got)
+			r.Errorf("sent %v", got)
 		}
 		if got[len(got)-1] != last {
-			r.Errorf("last told is %q, want %q", got[len(got)-1], last)
+			r.Errorf("the last report is %q, want %q", got[len(got)-1], last)
 		}
 		if most > 2 {
 			r.Errorf("%d polls open at once", most)

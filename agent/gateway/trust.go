@@ -21,23 +21,23 @@ const (
 	// idleTimeout is below Fleet Server's 35 s, so that a poll is not sent on a
 	// connection the server is just closing.
 	idleTimeout = 30 * time.Second
-	// sessionsKept: of the server, and of a proxy that is spoken to over TLS.
-	sessionsKept = 2
+	// cachedSessions: one for the server, one for a TLS proxy.
+	cachedSessions = 2
 )
 
-// Trust says which certificate authority the server's certificate must come
-// from. The host name is checked in every case.
+// Trust determines which certificate authority must have issued the server's
+// certificate. The host name is verified in every case.
 type Trust struct {
-	// CAPEM is the authority itself; it wins over Fingerprint.
+	// CAPEM is the authority's certificate; it takes precedence over Fingerprint.
 	CAPEM string
 	// Fingerprint is sha256:<hex> of the authority's certificate in DER form.
 	// The server must send that certificate in its chain.
 	Fingerprint string
 }
 
-// HTTPClient returns a client for the server at rawURL. dial nil means the
-// network. HTTP/1.1 on purpose: a parked poll costs the server a fifth less
-// than under HTTP/2, and lets it park without a goroutine.
+// HTTPClient returns a client for the server at rawURL. If dial is nil it uses the
+// network. It speaks HTTP/1.1, with which a parked poll costs the server a fifth less
+// than with HTTP/2 and needs no goroutine there.
 func (t Trust) HTTPClient(rawURL string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*http.Client, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" {
@@ -47,11 +47,10 @@ func (t Trust) HTTPClient(rawURL string, dial func(ctx context.Context, network,
 	if err != nil {
 		return nil, err
 	}
-	// To resume a session spares the server its signature: a tenth of what a connection
-	// costs it, two thirds with an RSA key, which counts when a whole fleet comes back at
-	// once. Who the server is was checked when the session began, with this same
-	// configuration.
-	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(sessionsKept)
+	// A resumed session spares the server a signature, which matters when a whole fleet
+	// reconnects at once. The certificate was verified when the session began, with this
+	// same configuration.
+	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(cachedSessions)
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
@@ -63,8 +62,7 @@ func (t Trust) HTTPClient(rawURL string, dial func(ctx context.Context, network,
 			TLSHandshakeTimeout: dialTimeout,
 			IdleConnTimeout:     idleTimeout,
 		},
-		// A redirect would carry the agent's key to a place nobody enrolled it
-		// with.
+		// A redirect would send the agent's key to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
@@ -83,8 +81,8 @@ func (t Trust) tlsConfig(host string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// FetchCA connects once and returns the pinned certificate in PEM, so that later
-// connections do not depend on the server sending it.
+// FetchCA connects once and returns the pinned certificate in PEM, so that the server
+// need not send it with later connections.
 func (t Trust) FetchCA(ctx context.Context, rawURL string) (string, error) {
 	pem, err := capin.Fetch(ctx, rawURL, t.Fingerprint)
 	if err != nil {
@@ -93,7 +91,7 @@ func (t Trust) FetchCA(ctx context.Context, rawURL string) (string, error) {
 	return pem, nil
 }
 
-// unreachable is an error of the network in words that an operator can act on.
+// unreachable is a network error with a text for operators.
 type unreachable struct {
 	text string
 	err  error
@@ -102,7 +100,7 @@ type unreachable struct {
 func (u *unreachable) Error() string { return u.text }
 func (u *unreachable) Unwrap() error { return u.err }
 
-// explain gives the errors a new installation meets a cause and a next step.
+// explain adds the cause and the next step to the errors that a new installation meets.
 func explain(err error, server string) error {
 	var (
 		unknown  x509.UnknownAuthorityError
@@ -129,7 +127,7 @@ func explain(err error, server string) error {
 	case errors.As(err, &notFound):
 		text = "no host has this name: check the URL"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		text = "nobody listens there: check the port, and that the server runs"
+		text = "nothing listens there: check the port, and that the server runs"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		text = "no answer in time: check the address and firewalls"
 	default:

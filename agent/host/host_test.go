@@ -21,7 +21,7 @@ func TestOSRelease(t *testing.T) {
 	}
 }
 
-func TestMetadataHasFleetsShape(t *testing.T) {
+func TestMetadataHasFleetsFields(t *testing.T) {
 	raw := Info{ID: "m1", Hostname: "web-1", Architecture: "x86_64", OS: OS{Platform: "debian"}}.Metadata(
 		Agent{ID: "a1", Version: "1.1.0-SNAPSHOT", Snapshot: true, Build: "1.1.0-SNAPSHOT-abcdef", LogLevel: "info"})
 	var got map[string]map[string]any

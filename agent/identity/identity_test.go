@@ -15,7 +15,7 @@ func valid() Identity {
 	return Identity{AgentID: "a", APIKey: "k", ServerURL: "https://fleet.example.com:8220", TrustedKeys: []string{"RW"}}
 }
 
-func TestAnIdentityIsKeptForTheOwnerAlone(t *testing.T) {
+func TestIdentityFileIsReadableByTheOwnerOnly(t *testing.T) {
 	top := t.TempDir()
 	if _, err := Load(disk.OS{}, top); !errors.Is(err, ErrNotEnrolled) {
 		t.Errorf("before enrolment: %v", err)
@@ -38,7 +38,7 @@ func TestAnIdentityIsKeptForTheOwnerAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoIdentity(t *testing.T) {
+func TestLoadRefusesInvalidIdentities(t *testing.T) {
 	for field, spoil := range map[string]func(*Identity){
 		"agent_id":   func(i *Identity) { i.AgentID = "" },
 		"api_key":    func(i *Identity) { i.APIKey = "" },

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-func TestTheLogNeverOutgrowsItsBound(t *testing.T) {
+func TestLogFileStaysBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data", "agent.log")
 	line := strings.Repeat("x", 99)
 	for run := range 3 { // it appends over restarts

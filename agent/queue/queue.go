@@ -1,12 +1,10 @@
-// Package queue is what an agent still has to do and still has to tell: the
-// actions its server gave it, the results the server has not confirmed, and the
-// ack token. It lies in run/queue of the versioned home, so a new version starts
-// with a copy, and a version that was put back finds its own.
+// Package queue stores an agent's pending actions, the results that the server has not
+// confirmed, and the ack token. The file is run/queue in the versioned home: a new
+// version starts with a copy, and a version that is restored finds its own.
 //
-// The gateway puts actions in; the daemon takes upgrades out, one at a time, and
-// puts results in; the ack sender takes results out once the server has answered
-// for each. Every change is on disk before the call returns, which is what makes
-// it right to confirm an ack token with the next poll.
+// The gateway adds actions. The daemon runs upgrades, one at a time, and adds results.
+// The ack sender removes each result when the server has answered for it. Every change
+// is on disk before the call returns, so that the next poll may confirm an ack token.
 package queue
 
 import (
@@ -19,22 +17,22 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
 const (
-	// MaxDone is how many finished action ids are remembered. A server sends
-	// again what was not confirmed, at most 100 actions an answer; ten answers.
+	// MaxDone bounds the ids of finished actions that are remembered. A server
+	// sends unconfirmed actions again, at most 100 in an answer; this is ten answers.
 	MaxDone = 1000
-	// MaxPending bounds the actions waiting here. Only upgrades wait, and a
-	// newer one removes older ones, so a full queue is a broken server.
+	// MaxPending bounds the pending actions. Only upgrades wait, and a newer one
+	// replaces older ones, so only a faulty server fills the queue.
 	MaxPending = 100
-	// MaxAcks bounds the results waiting for the server; beyond it the oldest
-	// goes. Some 300 KB.
+	// MaxAcks bounds the results that wait for the server, some 300 KB. The oldest
+	// are dropped.
 	MaxAcks = 1000
-	// MaxAttempts is how often one upgrade may be begun again after the agent
-	// was interrupted in it: a package that kills the agent while it is being
-	// installed must not do so for ever.
+	// MaxAttempts bounds how often an interrupted upgrade begins again, since a
+	// package may kill the agent while it is installed.
 	MaxAttempts = 5
 
 	kind    = "queue"
@@ -42,29 +40,30 @@ const (
 	op      = "queue"
 )
 
-// Item is an upgrade that waits or runs.
+// Item is a pending or running upgrade.
 type Item struct {
 	Action agentapi.Action `json:"action"`
-	// Local marks one asked for on the host itself: no server knows its id.
+	// Local means that the upgrade was requested on the host, so that the server
+	// does not know its id.
 	Local      bool      `json:"local,omitempty"`
 	ReceivedAt time.Time `json:"received_at"`
-	// Attempts counts how often this try was begun; above zero it is running, or
-	// was when the agent stopped.
+	// Attempts counts how often the current try has begun. Above zero it is
+	// running, or was running when the agent stopped.
 	Attempts int `json:"attempts,omitempty"`
-	// Retries counts the tries that failed and were put off; NotBefore is when
-	// the next begins, and LastError why the last one ended.
+	// Retries counts the tries that failed; NotBefore is when the next one begins,
+	// and LastError why the last one failed.
 	Retries   int       `json:"retries,omitempty"`
 	NotBefore time.Time `json:"not_before,omitzero"`
 	LastError string    `json:"last_error,omitempty"`
-	// Stop is why what had begun is to end: an operator's CANCEL, or a newer
-	// upgrade. It is stored before anybody is told that the upgrade was stopped.
+	// Stop is why a running upgrade must end: an operator's CANCEL or a newer
+	// upgrade. It is stored before the CANCEL is acknowledged.
 	Stop string `json:"stop,omitempty"`
-	// HandedOver is set when this version has done its part, and the new one is
-	// about to be started.
-	HandedOver bool `json:"handed_over,omitempty"`
+	// Switched means that the pointer has moved and this process is about to be
+	// replaced by the new version.
+	Switched bool `json:"handed_over,omitempty"`
 }
 
-// Due is when the item may begin.
+// Due returns when the item may begin.
 func (i Item) Due() time.Time {
 	switch {
 	case !i.NotBefore.IsZero():
@@ -75,7 +74,7 @@ func (i Item) Due() time.Time {
 	return i.ReceivedAt
 }
 
-// ActionID is the id the server knows, empty for a local item.
+// ActionID returns the server's id of the action, empty for a local item.
 func (i Item) ActionID() string {
 	if i.Local {
 		return ""
@@ -90,7 +89,7 @@ type state struct {
 	Pending  []Item              `json:"pending,omitempty"`
 	Acks     []agentapi.AckEvent `json:"acks,omitempty"`
 	Done     []string            `json:"done,omitempty"` // oldest first
-	// PolicyID and PolicyRevision are of the last policy that was received.
+	// PolicyID and PolicyRevision identify the last policy that was received.
 	PolicyID       string `json:"policy_id,omitempty"`
 	PolicyRevision int64  `json:"policy_revision,omitempty"`
 	Unenrolled     bool   `json:"unenrolled,omitempty"`
@@ -101,23 +100,23 @@ type Queue struct {
 	disk disk.Disk
 	path string
 
-	made bool // the folder is there, and durable; under writing
+	made bool // the folder exists and is durable; guarded by writing
 
-	// writing is held while a change is stored; mu only while the state in
-	// memory is read or replaced, so that a slow disk never holds up a reader.
+	// writing is held while a change is stored; mu only while the state in memory
+	// is read or replaced, so that a slow disk does not block readers.
 	writing sync.Mutex
 	mu      sync.Mutex
 	state   state
 	changed chan struct{} // closed and replaced at every change
 }
 
-// Path is the queue's file in a versioned home.
-func Path(home string) string { return filepath.Join(home, "run", "queue") }
+// Path returns the path of the queue in a versioned home.
+func Path(home string) string { return layout.Path(home, layout.QueueFile) }
 
-// Open reads the queue at path for the agent with the given id. A queue of
-// another agent, from before the host was enrolled again, is emptied. A damaged
-// queue counts as empty, with err telling why: the caller logs it and goes on
-// with the queue it got, since the server sends again what was not confirmed.
+// Open reads the queue at path for the agent with the given id. It returns an empty
+// queue if the file belongs to another agent, as after a new enrolment. If the file is
+// damaged it returns an empty queue and an error: the caller logs the error and uses the
+// queue, since the server sends unconfirmed actions again.
 func Open(d disk.Disk, path, agentID string) (*Queue, error) {
 	q := &Queue{disk: d, path: path, changed: make(chan struct{})}
 	err := disk.ReadRecord(d, op, path, kind, version, &q.state)
@@ -137,32 +136,32 @@ func (q *Queue) Changed() <-chan struct{} {
 	return q.changed
 }
 
-// AckToken is the last one a server gave.
+// AckToken returns the last ack token from the server.
 func (q *Queue) AckToken() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.state.AckToken
 }
 
-// Policy is the last policy that was received.
+// Policy returns the last policy that was received.
 func (q *Queue) Policy() (id string, revision int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.state.PolicyID, q.state.PolicyRevision
 }
 
-// Unenrolled says whether the server has told this agent to leave.
+// Unenrolled reports whether the server has unenrolled this agent.
 func (q *Queue) Unenrolled() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.state.Unenrolled
 }
 
-// Stopper asks an upgrade that has begun to end, and says whether it still can.
+// Stopper stops a running upgrade, and reports whether it still could.
 type Stopper func(actionID, why string) bool
 
-// Accept stores the actions and the token of one answer. stop is called when a
-// CANCEL or a newer upgrade ends one that has begun.
+// Accept stores the actions and the token of one answer. It calls stop if a CANCEL or a
+// newer upgrade ends a running one.
 func (q *Queue) Accept(actions []agentapi.Action, token string, now time.Time, stop Stopper) error {
 	return q.update(func(s *state) error {
 		for _, a := range actions {
@@ -175,8 +174,8 @@ func (q *Queue) Accept(actions []agentapi.Action, token string, now time.Time, s
 	})
 }
 
-// AddLocal stores an upgrade asked for on the host. It is refused while another
-// upgrade waits or runs: a person is there to decide.
+// AddLocal stores an upgrade that was requested on the host. It returns an error while
+// another upgrade waits or runs; the person on the host decides what to do.
 func (q *Queue) AddLocal(id string, data []byte, now time.Time) error {
 	return q.update(func(s *state) error {
 		if len(s.Pending) > 0 {
@@ -191,8 +190,8 @@ func (q *Queue) AddLocal(id string, data []byte, now time.Time) error {
 	})
 }
 
-// Next gives the upgrade that is to run now, or nil and the time after which to
-// ask again (zero: only after a change). Expired ones are finished on the way.
+// Next returns the upgrade to run now, or nil and the time at which to call Next again
+// (zero: only after a change). It finishes expired upgrades.
 func (q *Queue) Next(now time.Time) (*Item, time.Time, error) {
 	q.mu.Lock()
 	expired := slices.ContainsFunc(q.state.Pending, func(i Item) bool { return i.expired(now) })
@@ -209,8 +208,7 @@ func (q *Queue) Next(now time.Time) (*Item, time.Time, error) {
 	return item, again, err
 }
 
-// Waiting is the upgrade that will run next, begun or not; nil when there is
-// none.
+// Waiting returns the upgrade that is running or runs next, or nil.
 func (q *Queue) Waiting() *Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -240,8 +238,8 @@ func (q *Queue) Begin(id string) error {
 	})
 }
 
-// PutOff ends one try of an upgrade; the next begins at the time given.
-func (q *Queue) PutOff(id string, at time.Time, why string) error {
+// Postpone ends one try of an upgrade. The next begins at the time at.
+func (q *Queue) Postpone(id string, at time.Time, why string) error {
 	return q.update(func(s *state) error {
 		return s.item(id, func(i *Item) {
 			i.Attempts = 0
@@ -251,10 +249,10 @@ func (q *Queue) PutOff(id string, at time.Time, why string) error {
 	})
 }
 
-// Adopt takes over what another version of this agent answered before it was
-// replaced by this one: its actions are not done again, and results it could not
-// tell any more are told. path is its queue; one that is not there, or cannot be
-// read, changes nothing, with err telling why.
+// Adopt merges the queue at path, which another version of this agent used before this
+// version was restored: actions that it has done are not done again, and results that it
+// did not send are sent. A missing queue is ignored; an unreadable one is an error and
+// changes nothing.
 func (q *Queue) Adopt(path string) error {
 	var other state
 	err := disk.ReadRecord(q.disk, op, path, kind, version, &other)
@@ -270,16 +268,15 @@ func (q *Queue) Adopt(path string) error {
 	})
 }
 
-// HandOver marks an upgrade as handed over and runs replace, which copies what
-// the new version needs and replaces this process. Until replace has returned,
-// which means that it failed, nothing can enter the queue: an action accepted
-// after the copy would be lost with this process.
-func (q *Queue) HandOver(id string, replace func() error) error {
+// Switch marks an upgrade as switched and calls replace, which copies the state for the
+// new version and replaces this process. No change is accepted until replace returns,
+// which it does only if it fails: an action accepted after the copy would be lost.
+func (q *Queue) Switch(id string, replace func() error) error {
 	q.writing.Lock()
 	defer q.writing.Unlock()
-	mark := func(handedOver bool) error {
+	mark := func(switched bool) error {
 		return q.store(func(s *state) error {
-			return s.item(id, func(i *Item) { i.HandedOver = handedOver })
+			return s.item(id, func(i *Item) { i.Switched = switched })
 		})
 	}
 	if err := mark(true); err != nil {
@@ -292,8 +289,8 @@ func (q *Queue) HandOver(id string, replace func() error) error {
 	return err
 }
 
-// Finish ends an upgrade and queues its result. An id that is not pending gets
-// its result all the same, but never a second one.
+// Finish ends an upgrade and queues its result. An action that is not pending gets a
+// result too, but never a second one.
 func (q *Queue) Finish(id string, r Result, now time.Time) error {
 	return q.update(func(s *state) error {
 		s.finish(id, r, now)
@@ -308,7 +305,7 @@ func (q *Queue) Acks(n int) []agentapi.AckEvent {
 	return slices.Clone(q.state.Acks[:min(n, len(q.state.Acks))])
 }
 
-// DropAcks forgets results the server has answered for.
+// DropAcks removes results that the server has answered for.
 func (q *Queue) DropAcks(answered []agentapi.AckEvent) error {
 	if len(answered) == 0 {
 		return nil
@@ -329,9 +326,8 @@ func (q *Queue) update(change func(*state) error) error {
 	return q.store(change)
 }
 
-// store applies change to a copy, stores it, and only then makes it the truth:
-// what a failed write did not keep must not be acted on. Called with writing
-// held.
+// store applies change to a copy, writes it, and then replaces the state in memory, so
+// that nothing acts on a change that was not written. The caller holds writing.
 func (q *Queue) store(change func(*state) error) error {
 	q.mu.Lock()
 	next := q.state.clone()
@@ -353,9 +349,8 @@ func (q *Queue) store(change func(*state) error) error {
 	return nil
 }
 
-// makeFolder makes the queue's folder, and its name durable: a power cut that
-// takes the folder takes the queue, whatever was synced in it. Called with
-// writing held.
+// makeFolder creates the queue's folder durably: the queue is only as durable as its
+// folder. The caller holds writing.
 func (q *Queue) makeFolder() error {
 	if q.made {
 		return nil

@@ -31,20 +31,20 @@ func cancelOf(id, target string) agentapi.Action {
 	return agentapi.Action{ID: id, Type: agentapi.ActionCancel, Data: json.RawMessage(`{"target_id":"` + target + `"}`)}
 }
 
-// story is a queue on a real disk that can be opened again.
-type story struct {
+// testQueue is a queue on a real disk that can be opened again.
+type testQueue struct {
 	t    testing.TB
 	path string
 	*Queue
 }
 
-func newStory(t testing.TB, dir string) *story {
-	s := &story{t: t, path: Path(dir)}
+func newTestQueue(t testing.TB, dir string) *testQueue {
+	s := &testQueue{t: t, path: Path(dir)}
 	s.reopen("agent-1")
 	return s
 }
 
-func (s *story) reopen(agent string) {
+func (s *testQueue) reopen(agent string) {
 	q, err := Open(disk.OS{}, s.path, agent)
 	if err != nil {
 		s.t.Fatal(err)
@@ -52,22 +52,22 @@ func (s *story) reopen(agent string) {
 	s.Queue = q
 }
 
-func (s *story) accept(actions ...agentapi.Action) {
+func (s *testQueue) accept(actions ...agentapi.Action) {
 	s.t.Helper()
 	if err := s.Accept(actions, "", noon, func(string, string) bool { return false }); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *story) pending() (ids []string) {
+func (s *testQueue) pending() (ids []string) {
 	for _, i := range s.state.Pending {
 		ids = append(ids, i.Action.ID)
 	}
 	return ids
 }
 
-// results are the queued acks as "id" or "id: error".
-func (s *story) results() (out []string) {
+// results returns the queued acks as "id" or "id: error".
+func (s *testQueue) results() (out []string) {
 	for _, a := range s.Acks(MaxAcks) {
 		r := a.ActionID
 		if a.Error != "" {
@@ -78,7 +78,7 @@ func (s *story) results() (out []string) {
 	return out
 }
 
-func TestWhatHappensToActions(t *testing.T) {
+func TestAcceptActions(t *testing.T) {
 	expired := upgradeTo("old", 0)
 	expired.Expiration = at(-time.Minute)
 	for _, c := range []struct {
@@ -100,7 +100,7 @@ func TestWhatHappensToActions(t *testing.T) {
 		{"unenrolled", []agentapi.Action{upgradeTo("a", 0), {ID: "u", Type: agentapi.ActionUnenroll}}, nil, []string{"a: the agent was unenrolled", "u"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newStory(t, t.TempDir())
+			s := newTestQueue(t, t.TempDir())
 			s.accept(c.actions...)
 			check := func(when string) {
 				if got := s.pending(); !slices.Equal(got, c.pending) {
@@ -119,7 +119,7 @@ func TestWhatHappensToActions(t *testing.T) {
 	}
 }
 
-// stopping answers for an executor, and remembers what it was asked.
+// stopping is a Stopper that records its calls.
 type stopping struct {
 	can   bool
 	asked []string
@@ -130,22 +130,22 @@ func (s *stopping) stop(id, why string) bool {
 	return s.can
 }
 
-func (s *story) acceptWith(stop *stopping, actions ...agentapi.Action) {
+func (s *testQueue) acceptWith(stop *stopping, actions ...agentapi.Action) {
 	s.t.Helper()
 	if err := s.Accept(actions, "", noon, stop.stop); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *story) begin(id string) {
+func (s *testQueue) begin(id string) {
 	s.t.Helper()
 	if err := s.Begin(id); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func TestANewerUpgradeEndsTheOneUnderWay(t *testing.T) {
-	s, ex := newStory(t, t.TempDir()), &stopping{can: true}
+func TestNewerUpgradeStopsTheRunningOne(t *testing.T) {
+	s, ex := newTestQueue(t, t.TempDir()), &stopping{can: true}
 	s.accept(upgradeTo("a", 0))
 	s.begin("a")
 	same := upgradeTo("a2", time.Second)
@@ -159,7 +159,7 @@ func TestANewerUpgradeEndsTheOneUnderWay(t *testing.T) {
 	if !slices.Equal(ex.asked, []string{"a: superseded by the newer upgrade b"}) {
 		t.Errorf("asked %v", ex.asked)
 	}
-	// Killed before the executor could end it: it is not begun again.
+	// The agent was killed before the upgrade was undone: it is not begun again.
 	s.reopen("agent-1")
 	if item, _, err := s.Next(noon); err != nil || item == nil || item.Action.ID != "a" || item.Stop == "" {
 		t.Errorf("after a restart next is %+v, %v", item, err)
@@ -171,15 +171,15 @@ func TestANewerUpgradeEndsTheOneUnderWay(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeThatHasBegun(t *testing.T) {
-	s, firm := newStory(t, t.TempDir()), &stopping{}
+func TestRunningUpgradeIsStoppedOrWaitedFor(t *testing.T) {
+	s, firm := newTestQueue(t, t.TempDir()), &stopping{}
 	s.accept(upgradeTo("a", 0))
 	s.begin("a")
 	b := upgradeTo("b", time.Minute)
 	b.Data = json.RawMessage(`{"version":"1.2.0"}`)
 	s.acceptWith(firm, b)
 	if got := s.pending(); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("pending %v: what can no longer be stopped is waited for", got)
+		t.Errorf("pending %v, want the newer upgrade to wait for the running one", got)
 	}
 	s.acceptWith(firm, cancelOf("c1", "a"))
 	if got := s.results(); len(got) != 1 || !strings.Contains(got[0], "can no longer be cancelled") {
@@ -208,13 +208,13 @@ func TestAnUpgradeThatHasBegun(t *testing.T) {
 	}
 }
 
-func TestATryThatFailedIsPutOffAcrossRestarts(t *testing.T) {
-	s := newStory(t, t.TempDir())
+func TestPostponedUpgradeSurvivesARestart(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
 	a := upgradeTo("a", 0)
 	a.Expiration = at(time.Hour)
 	s.accept(a)
 	s.begin("a")
-	if err := s.PutOff("a", noon.Add(5*time.Minute), "no route to host"); err != nil {
+	if err := s.Postpone("a", noon.Add(5*time.Minute), "no route to host"); err != nil {
 		t.Fatal(err)
 	}
 	s.reopen("agent-1")
@@ -225,31 +225,31 @@ func TestATryThatFailedIsPutOffAcrossRestarts(t *testing.T) {
 	if item == nil || item.Retries != 1 || item.Attempts != 0 {
 		t.Fatalf("when due: %+v", item)
 	}
-	// While it waits a CANCEL or a newer upgrade ends it at once.
+	// A CANCEL or a newer upgrade ends a postponed upgrade at once.
 	s.accept(cancelOf("c", "a"))
 	if got := s.results(); !slices.Equal(got, []string{"a: cancelled", "c"}) {
 		t.Errorf("results %v", got)
 	}
 
-	late := newStory(t, t.TempDir())
+	late := newTestQueue(t, t.TempDir())
 	late.accept(a)
 	late.begin("a")
-	if err := late.PutOff("a", noon.Add(2*time.Hour), "no route to host"); err != nil {
+	if err := late.Postpone("a", noon.Add(2*time.Hour), "no route to host"); err != nil {
 		t.Fatal(err)
 	}
 	if _, again, _ := late.Next(noon); !again.Equal(*a.Expiration) {
-		t.Errorf("looked at again at %s, want when it expires", again)
+		t.Errorf("next is at %s, want when it expires", again)
 	}
 	if item, _, _ := late.Next(noon.Add(time.Hour)); item != nil || !strings.Contains(late.results()[0], "after 1 tries; the last one: no route to host") {
 		t.Errorf("expired: %+v, %v", item, late.results())
 	}
 }
 
-// The bad version has answered actions and is gone; the version that runs again
-// has an older state of its own.
-func TestNothingIsDoneTwiceAfterARollback(t *testing.T) {
-	old, bad := newStory(t, t.TempDir()), newStory(t, t.TempDir())
-	for _, s := range []*story{old, bad} {
+// The version that was rolled back has answered actions; the restored version has an
+// older queue.
+func TestAdoptedActionsAreNotDoneAgainAfterARollback(t *testing.T) {
+	old, bad := newTestQueue(t, t.TempDir()), newTestQueue(t, t.TempDir())
+	for _, s := range []*testQueue{old, bad} {
 		s.accept(upgradeTo("switch", 0))
 		s.begin("switch")
 	}
@@ -262,9 +262,9 @@ func TestNothingIsDoneTwiceAfterARollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := old.results(); !slices.Equal(got, []string{"policy:p1:7"}) {
-		t.Errorf("results to tell: %v", got)
+		t.Errorf("results to send: %v", got)
 	}
-	// The server sends everything behind the older token again.
+	// The server sends everything after the older token again.
 	old.accept(policy, upgradeTo("switch", 0), upgradeTo("later", time.Hour))
 	if err := old.Finish("switch", Result{Error: "rolled back"}, noon); err != nil {
 		t.Fatal(err)
@@ -280,8 +280,8 @@ func TestNothingIsDoneTwiceAfterARollback(t *testing.T) {
 	}
 }
 
-func TestTimes(t *testing.T) {
-	s := newStory(t, t.TempDir())
+func TestNextHonoursStartAndExpiration(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
 	a := upgradeTo("a", 0)
 	a.StartTime, a.Expiration = at(time.Hour), at(2*time.Hour)
 	s.accept(a)
@@ -299,8 +299,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-func TestTheTokenOutlivesEmptyAnswersAndRestarts(t *testing.T) {
-	s := newStory(t, t.TempDir())
+func TestAckTokenSurvivesEmptyAnswersAndRestarts(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
 	for _, token := range []string{"t1", ""} {
 		if err := s.Accept(nil, token, noon, nil); err != nil {
 			t.Fatal(err)
@@ -316,9 +316,9 @@ func TestTheTokenOutlivesEmptyAnswersAndRestarts(t *testing.T) {
 	}
 }
 
-func TestAnUnreadableQueueStartsEmptyAndSaysSo(t *testing.T) {
+func TestUnreadableQueueStartsEmptyWithAnError(t *testing.T) {
 	dir := t.TempDir()
-	s := newStory(t, dir)
+	s := newTestQueue(t, dir)
 	s.accept(upgradeTo("a", 0))
 	for _, f := range []string{s.path, s.path + ".prev"} {
 		if err := os.WriteFile(f, []byte("\x00\x00\x00"), 0o600); err != nil {
@@ -340,7 +340,7 @@ func (fullDisk) Rename(op, _, _ string) error {
 	return &disk.Error{Op: op, Err: errors.New("no space left on device")}
 }
 
-func TestWhatCouldNotBeStoredDidNotHappen(t *testing.T) {
+func TestChangeThatCannotBeStoredHasNoEffect(t *testing.T) {
 	q, err := Open(fullDisk{}, Path(t.TempDir()), "agent-1")
 	if err != nil {
 		t.Fatal(err)
@@ -353,32 +353,32 @@ func TestWhatCouldNotBeStoredDidNotHappen(t *testing.T) {
 	}
 }
 
-func TestHandOverMarksWhatTheCopyHolds(t *testing.T) {
-	s := newStory(t, t.TempDir())
+func TestSwitchMarksTheUpgradeInTheCopy(t *testing.T) {
+	s := newTestQueue(t, t.TempDir())
 	other := t.TempDir()
 	s.accept(upgradeTo("a", 0))
-	err := s.HandOver("a", func() error {
+	err := s.Switch("a", func() error {
 		return disk.CopyTree(disk.OS{}, "test", filepath.Dir(s.path), filepath.Join(other, "run"))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next := newStory(t, other); next.Waiting() == nil || !next.Waiting().HandedOver {
-		t.Error("the new version does not see that it was handed over")
+	if next := newTestQueue(t, other); next.Waiting() == nil || !next.Waiting().Switched {
+		t.Error("the new version does not see the switch")
 	}
-	if err := s.HandOver("a", func() error { return errors.New("exec failed") }); err == nil || s.Waiting().HandedOver {
-		t.Errorf("after a failed hand-over: %v, %+v", err, s.Waiting())
+	if err := s.Switch("a", func() error { return errors.New("exec failed") }); err == nil || s.Waiting().Switched {
+		t.Errorf("after a failed switch: %v, %+v", err, s.Waiting())
 	}
 }
 
-// Whatever comes in whatever order: at most one upgrade waits, everything
-// accepted ends in exactly one result or still waits, and bounds hold.
-func TestEveryActionEndsOnce(t *testing.T) {
+// Whatever arrives in whatever order, at most one upgrade waits, every action is pending
+// or has exactly one result, and the bounds hold.
+func TestEveryActionHasAtMostOneResult(t *testing.T) {
 	dir := t.TempDir()
 	n := 0
 	rapid.Check(t, func(r *rapid.T) {
 		n++
-		s := newStory(t, filepath.Join(dir, strings.Repeat("x", n%50), time.Duration(n).String()))
+		s := newTestQueue(t, filepath.Join(dir, strings.Repeat("x", n%50), time.Duration(n).String()))
 		seen := map[string]bool{}
 		ids := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
 		r.Repeat(map[string]func(*rapid.T){

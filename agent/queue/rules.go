@@ -25,8 +25,8 @@ func (s *state) clone() state {
 	return c
 }
 
-// accept files one action. An id seen before is dropped: servers send again
-// what an ack token did not confirm.
+// accept handles one action. It ignores an id it has seen before, since servers send
+// unconfirmed actions again.
 func (s *state) accept(a agentapi.Action, now time.Time, stop Stopper) {
 	if a.ID == "" || slices.Contains(s.Done, a.ID) || s.find(a.ID) >= 0 {
 		return
@@ -63,8 +63,8 @@ func (s *state) acceptUpgrade(a agentapi.Action, now time.Time, stop Stopper) {
 		case older.Attempts == 0:
 			s.finish(older.Action.ID, supersededBy(a.ID), now)
 		case !sameWork(older.Action, a):
-			// It ends by itself, at a point where it can be undone. Where it no
-			// longer can, this one waits for its end.
+			// The older upgrade ends at a step that can be undone. If it has passed
+			// those, the newer one waits for its end.
 			s.stop(older.Action.ID, supersededBy(a.ID).Error, stop)
 		}
 	}
@@ -75,17 +75,17 @@ func (s *state) acceptUpgrade(a agentapi.Action, now time.Time, stop Stopper) {
 	s.Pending = append(s.Pending, item)
 }
 
-// sameWork says that two upgrades ask for the same thing, so that the one under
-// way need not end for the other.
+// sameWork reports whether two upgrades request the same, so that the running one need
+// not be stopped.
 func sameWork(a, b agentapi.Action) bool {
 	var x, y agentapi.UpgradeData
 	return json.Unmarshal(a.Data, &x) == nil && json.Unmarshal(b.Data, &y) == nil && x == y
 }
 
-// stop notes why an upgrade that has begun is to end, if it still can.
+// stop stops a running upgrade and stores the reason, if it can still be stopped.
 func (s *state) stop(id, why string, stop Stopper) bool {
 	i := s.find(id)
-	if i < 0 || s.Pending[i].HandedOver || stop == nil || !stop(id, why) {
+	if i < 0 || s.Pending[i].Switched || stop == nil || !stop(id, why) {
 		return false
 	}
 	s.Pending[i].Stop = why
@@ -96,7 +96,7 @@ func supersededBy(id string) Result {
 	return Result{Error: "superseded by the newer upgrade " + id}
 }
 
-// acceptPolicy keeps the revision, so that the server sees it was received.
+// acceptPolicy stores the revision, which check-ins report to the server.
 func (s *state) acceptPolicy(id string) Result {
 	rest, ok := strings.CutPrefix(id, "policy:")
 	colon := strings.LastIndexByte(rest, ':')
@@ -121,8 +121,7 @@ func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 	case i < 0 && slices.Contains(s.Done, data.TargetID):
 		return Result{Error: fmt.Sprintf("action %s has already ended", data.TargetID)}
 	case i < 0:
-		// Not here yet, perhaps never: remembered, so that it does not run if
-		// it comes later.
+		// The action may arrive later, and must not run then.
 		s.remember(data.TargetID)
 		return Result{Message: "cancelled before it arrived"}
 	case s.Pending[i].Attempts == 0:
@@ -134,7 +133,7 @@ func (s *state) cancel(a agentapi.Action, now time.Time, stop Stopper) Result {
 	return Result{Error: fmt.Sprintf("action %s can no longer be cancelled: the new version is being started", data.TargetID)}
 }
 
-// next picks what runs now: begun items first, then the earliest due.
+// next returns the item to run now: one that has begun, else the earliest that is due.
 func (s *state) next(now time.Time) (*Item, time.Time) {
 	if len(s.Pending) == 0 {
 		return nil, time.Time{}
@@ -170,7 +169,7 @@ func (s *state) expire(now time.Time) {
 	}
 }
 
-// expired: an upgrade that has begun is finished, whatever the time.
+// expired reports whether the item has expired. An upgrade that has begun never expires.
 func (i Item) expired(now time.Time) bool {
 	return i.Attempts == 0 && i.Action.Expiration != nil && !now.Before(*i.Action.Expiration)
 }
@@ -183,7 +182,7 @@ func (i Item) expiredResult() Result {
 	return Result{Error: fmt.Sprintf("expired at %s, before it could begin", i.Action.Expiration.UTC().Format(time.RFC3339))}
 }
 
-// finish ends an action once: its result is queued, its id remembered.
+// finish ends an action once: it queues the result and remembers the id.
 func (s *state) finish(id string, r Result, now time.Time) {
 	if slices.Contains(s.Done, id) {
 		return
@@ -204,17 +203,17 @@ func (s *state) finish(id string, r Result, now time.Time) {
 	if e.Message == "" {
 		e.Message = r.Error
 	}
-	s.tell(e)
+	s.addAck(e)
 }
 
-// adopt merges what another version answered. Its upgrades are left out: those
-// the server still wants it sends again, since our ack token is the older one.
+// adopt merges the results of another version, but not its pending upgrades: the server
+// sends them again if they are still wanted, since this queue's ack token is older.
 func (s *state) adopt(other state) {
 	if other.AgentID != s.AgentID {
 		return
 	}
 	for _, id := range other.Done {
-		// What is pending here is this version's own: the switch that failed.
+		// An item that is pending here is the upgrade that was rolled back.
 		if s.find(id) < 0 && !slices.Contains(s.Done, id) {
 			s.remember(id)
 		}
@@ -222,7 +221,7 @@ func (s *state) adopt(other state) {
 	for _, e := range other.Acks {
 		known := slices.ContainsFunc(s.Acks, func(k agentapi.AckEvent) bool { return k.ActionID == e.ActionID })
 		if s.find(e.ActionID) < 0 && !known {
-			s.tell(e)
+			s.addAck(e)
 		}
 	}
 	if other.PolicyRevision > s.PolicyRevision && other.PolicyID == s.PolicyID {
@@ -231,7 +230,7 @@ func (s *state) adopt(other state) {
 	s.Unenrolled = s.Unenrolled || other.Unenrolled
 }
 
-func (s *state) tell(e agentapi.AckEvent) {
+func (s *state) addAck(e agentapi.AckEvent) {
 	s.Acks = append(s.Acks, e)
 	if extra := len(s.Acks) - MaxAcks; extra > 0 {
 		s.Acks = slices.Delete(s.Acks, 0, extra)

@@ -25,7 +25,7 @@ func TestUnitsQuoteTheTopFolder(t *testing.T) {
 		},
 		watcher: {
 			`ExecStart="/srv/100%% my $HOME/muster-watcher" --top "/srv/100%% my $$HOME"`,
-			// The rest of the line is the path: quotes would be part of it.
+			// Here systemd reads the rest of the line as the path, with any quotes.
 			"ConditionPathExists=/srv/100%% my $HOME/data/upgrade-marker",
 			"Type=notify", "NotifyAccess=main", "Restart=on-failure", "StartLimitIntervalSec=0", "WantedBy=multi-user.target",
 		},
@@ -43,7 +43,7 @@ func TestUnitsQuoteTheTopFolder(t *testing.T) {
 	}
 }
 
-func TestATopFolderNoServiceStartsFromIsRefusedWithAHint(t *testing.T) {
+func TestCheckTopRefusesNamesThatServicesCannotHold(t *testing.T) {
 	for top, ok := range map[string]bool{
 		"/opt/muster": true, "/srv/100% my $HOME agent": true, "/srv/müster": true,
 		`/srv/"x"`: false, "/srv/it's": false, "/srv/{{x}}": false, "/srv/a\nb": false, "/srv/\x1b": false,
@@ -58,7 +58,7 @@ func TestATopFolderNoServiceStartsFromIsRefusedWithAHint(t *testing.T) {
 	}
 }
 
-func TestTheLaunchdJobIsXMLAndEndsWithTheWatch(t *testing.T) {
+func TestWatcherLaunchdIsXMLAndEndsAfterTheWatch(t *testing.T) {
 	job := WatcherLaunchd("muster-agent-watcher", "/opt/a & b <c>")
 	var words []string
 	for d := xml.NewDecoder(strings.NewReader(job)); ; {
@@ -90,7 +90,7 @@ func TestTheLaunchdJobIsXMLAndEndsWithTheWatch(t *testing.T) {
 }
 
 // A shell reads both definitions.
-func TestOtherDefinitionsQuoteForTheShell(t *testing.T) {
+func TestUpstartAndOpenRCQuoteForTheShell(t *testing.T) {
 	sh := require.Program(t, "sh")
 	const top = `/srv/it's $HOME "x"`
 	read := func(script string) string {
@@ -112,7 +112,7 @@ func TestOtherDefinitionsQuoteForTheShell(t *testing.T) {
 	}
 }
 
-// manager is a systemd that knows one unit, and answers as told.
+// manager is a systemd with one unit and the test's answers.
 type manager struct {
 	before, after string // of show
 	startErr      error
@@ -138,7 +138,7 @@ func (m *manager) ctl(ctx context.Context, args ...string) (string, error) {
 	return "", nil
 }
 
-func TestAWatcherThatDoesNotWatchIsStoppedSoThatAnotherCan(t *testing.T) {
+func TestStartWatcherStopsAUnitThatDoesNotWatch(t *testing.T) {
 	const loaded = "LoadState=loaded\nActiveState=inactive\nMainPID=0\n"
 	failed := errors.New("Job for w.service failed")
 	for what, test := range map[string]struct {
@@ -171,7 +171,7 @@ func TestAWatcherThatDoesNotWatchIsStoppedSoThatAnotherCan(t *testing.T) {
 				t.Errorf("error %v, want %v", err, test.err)
 			}
 			if err != nil && !strings.Contains(err.Error(), test.says) {
-				t.Errorf("error %v, want a word of %q", err, test.says)
+				t.Errorf("error %v, want it to contain %q", err, test.says)
 			}
 			if got := strings.Join(test.m.asked, " "); got != test.order {
 				t.Errorf("systemd was asked %s, want %s", got, test.order)

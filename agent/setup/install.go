@@ -30,25 +30,24 @@ type Services interface {
 	// Install registers the agent under top, and returns the service's name.
 	Install(top string) (name string, err error)
 	Start(name, top string) error
-	// Remove stops the service and takes it off; one that is not there is no
-	// error.
+	// Remove stops and removes the service. It returns nil if there is none.
 	Remove(name, top string) error
 }
 
-// Installation is what to install, and how.
+// Installation describes what to install and how.
 type Installation struct {
 	Disk disk.Disk
 	Top  string // absolute
-	// Package is an archive to install, with its signature beside it. Empty:
-	// the version the running program belongs to.
+	// Package is the archive to install, with its signature beside it. Empty means
+	// the version that the running program belongs to.
 	Package string
 	// Executable is the running program.
 	Executable string
-	// Enrollment is nil for a host that is to be enrolled later. Its keys, or
-	// TrustKeys, decide whether Package may be installed.
+	// Enrollment is nil for a host that is enrolled later. Its keys, or TrustKeys,
+	// verify Package.
 	Enrollment *Enrollment
 	TrustKeys  []string
-	// Services is nil for an agent that something else starts.
+	// Services is nil if the agent is not installed as a service.
 	Services Services
 }
 
@@ -59,7 +58,7 @@ type Installed struct {
 	Identity *identity.Identity
 }
 
-// Run installs. After an error the host is as before.
+// Run installs the agent. After an error the host is as before.
 func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	var out Installed
 	existed, err := i.checkTop()
@@ -110,7 +109,7 @@ func (i Installation) Run(ctx context.Context) (_ Installed, err error) {
 	return out, nil
 }
 
-// checkTop refuses a folder that holds anything, and says what to do about it.
+// checkTop refuses a folder that is not empty.
 func (i Installation) checkTop() (existed bool, err error) {
 	entries, err := i.Disk.ReadDir(opInstall, i.Top)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +120,7 @@ func (i Installation) checkTop() (existed bool, err error) {
 	}
 	for _, e := range entries {
 		if e.Name() == layout.AgentLink {
-			return true, fmt.Errorf("an agent is already installed in %s: upgrade it with `muster-agent upgrade VERSION`, enrol it anew with `muster-agent enroll`, or remove it first with `muster-agent uninstall`", i.Top)
+			return true, fmt.Errorf("an agent is already installed in %s: upgrade it with `muster-agent upgrade VERSION`, enrol it again with `muster-agent enroll`, or remove it first with `muster-agent uninstall`", i.Top)
 		}
 	}
 	if len(entries) > 0 {
@@ -151,8 +150,8 @@ func (i Installation) unpack(ctx context.Context, s *enrollmentSession) (manifes
 	return install.Unpack(ctx, i.Disk, i.Package, i.Top)
 }
 
-// authority decides whether the package may be installed: what the host will
-// trust later, or the keys that were named for this package alone.
+// authority returns the authority that verifies the package: the one of the enrolment, or
+// the keys for this package alone.
 func (i Installation) authority(s *enrollmentSession) (trust.Authority, error) {
 	if s != nil {
 		return s.pin(i.Disk, i.Top)
@@ -180,8 +179,8 @@ func (i Installation) verify(ctx context.Context, authority trust.Authority) err
 	return err
 }
 
-// copyRunning installs the version the running program belongs to: from an
-// unpacked archive, where the manifest is two folders up, or from a home.
+// copyRunning copies the version that the running program belongs to: from an unpacked
+// archive, whose manifest is two folders up, or from a home.
 func (i Installation) copyRunning() (manifest.Package, error) {
 	folder := filepath.Dir(i.Executable)
 	var m *manifest.Manifest
@@ -209,8 +208,8 @@ func (i Installation) copyRunning() (manifest.Package, error) {
 	return m.Package, i.copyHome(folder, m)
 }
 
-// copyHome copies programs and manifest, not another host's state, and gives the
-// home its name when it is whole.
+// copyHome copies programs and manifest, but not the state, and renames the home when it
+// is complete.
 func (i Installation) copyHome(folder string, m *manifest.Manifest) error {
 	home := layout.Path(i.Top, m.Package.Home())
 	staging := layout.Path(i.Top, layout.Staging(m.Package.Home()))
@@ -236,7 +235,7 @@ func (i Installation) copyHome(folder string, m *manifest.Manifest) error {
 	return i.Disk.SyncDir(opInstall, filepath.Dir(home))
 }
 
-// layOut makes the links and files beside the home.
+// layOut creates the links and files beside the home.
 func (i Installation) layOut(p manifest.Package) error {
 	for _, program := range []string{layout.AgentLink, layout.WatcherLink} {
 		target := path.Join(p.Home(), program)
@@ -262,8 +261,7 @@ func (i Installation) installService() (string, error) {
 	return name, disk.WriteFile(i.Disk, opInstall, file, []byte(name+"\n"), 0o644)
 }
 
-// undo takes away what was installed. The folder was empty before, or was not
-// there.
+// undo removes the installation. The folder was empty or did not exist before.
 func (i Installation) undo(existed bool, service string) error {
 	var errs []error
 	if service != "" {
@@ -280,7 +278,7 @@ func (i Installation) undo(existed bool, service string) error {
 // else.
 func removeInstalled(d disk.Disk, top string) error {
 	var errs []error
-	// The link first: from then on nothing here can be started.
+	// The link first, so that nothing here can be started any more.
 	names := []string{
 		layout.AgentLink, layout.AgentLink + layout.NewSuffix, layout.WatcherLink, layout.WatcherLink + layout.NewSuffix,
 		layout.ConfigFile, layout.ConfigFile + layout.NewSuffix,

@@ -26,7 +26,7 @@ import (
 	"github.com/muster-fleet/muster/testing/fakeserver"
 )
 
-// publisher makes signed packages.
+// publisher builds signed packages.
 type publisher struct {
 	pub trust.PublicKey
 	key trust.PrivateKey
@@ -69,7 +69,7 @@ func (p publisher) pack(t *testing.T, goos string) string {
 	return archive
 }
 
-// manager is a service manager that notes what it is asked.
+// manager is a service manager that records its calls.
 type manager struct {
 	asked    []string
 	startErr error
@@ -140,7 +140,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := r.Run(context.Background())
-	if err != nil || out.ServerTold != nil || !slices.Equal(out.Left, []string{"notes.txt"}) {
+	if err != nil || out.ReportErr != nil || !slices.Equal(out.Left, []string{"notes.txt"}) {
 		t.Errorf("removed %+v, %v", out, err)
 	}
 	if want := []string{"install", "start muster-test", "remove muster-test"}; !slices.Equal(m.asked, want) {
@@ -151,8 +151,7 @@ func TestInstallEnrolAndUninstall(t *testing.T) {
 	}
 }
 
-// adminPort answers as the admin API does to one who has not logged in, and with
-// the web UI beside it.
+// adminPort answers as the admin API does without a login, with the web UI beside it.
 func adminPort(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +164,7 @@ func adminPort(t *testing.T) string {
 	return s.URL
 }
 
-func TestAFailedInstallationLeavesNothing(t *testing.T) {
+func TestFailedInstallationLeavesNothing(t *testing.T) {
 	p := newPublisher(t)
 	for _, c := range []struct {
 		name  string
@@ -188,7 +187,7 @@ func TestAFailedInstallationLeavesNothing(t *testing.T) {
 			i.Enrollment.TrustKeys = []string{newPublisher(t).pub.String()}
 		}, trust.ErrUntrustedKey.Error()},
 		{"key in the clear", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.URL = "http://fleet.example.com:8220" }, "use https"},
-		{"nobody listens", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.URL = "https://127.0.0.1:1" }, "nobody listens there"},
+		{"nobody listens", func(_ *testing.T, i *Installation, _ *manager) { i.Enrollment.URL = "https://127.0.0.1:1" }, "nothing listens there"},
 		{"no signature", func(t *testing.T, i *Installation, _ *manager) {
 			if err := os.Remove(i.Package + trust.SignatureSuffix); err != nil {
 				t.Fatal(err)
@@ -222,7 +221,7 @@ func TestAFailedInstallationLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAForeignFolderIsRefusedAndUntouched(t *testing.T) {
+func TestInstallRefusesAFolderWithOtherFiles(t *testing.T) {
 	p, top := newPublisher(t), t.TempDir()
 	if err := os.WriteFile(filepath.Join(top, "thesis.txt"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -236,7 +235,7 @@ func TestAForeignFolderIsRefusedAndUntouched(t *testing.T) {
 	}
 }
 
-func TestInstallFromTheUnpackedPackageTheProgramLiesIn(t *testing.T) {
+func TestInstallFromTheUnpackedPackage(t *testing.T) {
 	p := newPublisher(t)
 	first := filepath.Join(t.TempDir(), "h")
 	i := Installation{Disk: disk.OS{}, Top: first, Package: p.pack(t, runtime.GOOS), TrustKeys: []string{p.pub.String()}}

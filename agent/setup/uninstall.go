@@ -17,25 +17,26 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// farewellTimeout is how long the server may take to hear that an agent leaves.
-const farewellTimeout = 5 * time.Second
+// reportTimeout bounds the report of the removal to the server.
+const reportTimeout = 5 * time.Second
 
-// Removal is what to take away.
+// Removal describes the agent to uninstall.
 type Removal struct {
 	Disk     disk.Disk
 	Top      string
 	Services Services
-	// Lock takes a lock file, as daemon.Options.Lock does.
+	// Lock acquires a lock file, as daemon.Options.Lock does.
 	Lock func(path, content string) (release func() error, err error)
 	// Running is the version that is reported to the server.
 	Running manifest.Identity
 }
 
-// Removed is what came of it.
+// Removed is the result of a removal.
 type Removed struct {
-	// ServerTold is nil if the server knows; it never stops a removal.
-	ServerTold error
-	// Left are names in the top folder that nobody installed.
+	// ReportErr is why the removal could not be reported to the server; it does
+	// not fail the removal.
+	ReportErr error
+	// Left are names in the top folder that are not part of the installation.
 	Left []string
 }
 
@@ -47,7 +48,7 @@ func (r Removal) Run(ctx context.Context) (Removed, error) {
 	} else if err != nil {
 		return out, err
 	}
-	// A watcher would start, behind our back, what we remove.
+	// A watcher could start the agent during the removal.
 	if err := r.refuseLocked(layout.WatcherLockFile, "an upgrade is being watched: uninstall when it is over (see muster-agent status)"); err != nil {
 		return out, err
 	}
@@ -57,7 +58,7 @@ func (r Removal) Run(ctx context.Context) (Removed, error) {
 	if err := r.refuseLocked(layout.AgentLockFile, "the agent is running: stop it first"); err != nil {
 		return out, err
 	}
-	out.ServerTold = r.farewell(ctx)
+	out.ReportErr = r.reportRemoval(ctx)
 	if err := removeInstalled(r.Disk, r.Top); err != nil {
 		return out, err
 	}
@@ -100,7 +101,7 @@ func (r Removal) stopService() error {
 	return r.waitStopped()
 }
 
-// waitStopped gives a stopped service's process the time to leave.
+// waitStopped waits for the process of a stopped service to exit.
 func (r Removal) waitStopped() error {
 	client := probe.Client{Dial: probe.DialSocket(r.Top)}
 	for end := time.Now().Add(daemon.StopTimeout + time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -111,7 +112,7 @@ func (r Removal) waitStopped() error {
 	return nil // the lock decides
 }
 
-func (r Removal) farewell(ctx context.Context) error {
+func (r Removal) reportRemoval(ctx context.Context) error {
 	id, err := identity.Load(r.Disk, r.Top)
 	if errors.Is(err, identity.ErrNotEnrolled) {
 		return nil
@@ -124,7 +125,7 @@ func (r Removal) farewell(ctx context.Context) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(ctx, farewellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	g := &gateway.Client{
 		HTTP: client, URL: id.ServerURL, AgentID: id.AgentID, APIKey: id.APIKey,

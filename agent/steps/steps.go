@@ -1,9 +1,9 @@
-// Package steps carries out work on a host as a list of steps that survives a
-// crash. The caller declares the steps; a [Run] does them in order, and writes
-// each into a journal on the disk before it acts. When a step fails, what has
-// begun is undone in reverse. After a crash the caller reads the journal, makes
-// the same Run from it, and undoes it. The package knows nothing of what the
-// steps do: agent/upgrade declares those of an upgrade.
+// Package steps runs a list of steps on a host and undoes them after an error or a
+// crash. A [Run] does the steps in order and records each in a journal on disk before
+// it acts. When a step fails, the steps that have begun are undone in reverse order.
+// After a crash the caller reads the journal, builds the same Run, and undoes it. The
+// package does not know what the steps do; package upgrade declares those of an
+// upgrade.
 package steps
 
 import (
@@ -17,48 +17,46 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// ErrTimeout says that a step did not end in time.
+// ErrTimeout is returned if a step exceeds its timeout.
 var ErrTimeout = errors.New("timeout")
 
 // Step is one part of a run.
 type Step struct {
-	// Name is unique among the steps of a run. It is in journals that another
-	// version may read, so it never changes.
+	// Name is unique among the steps of a run. Journals hold it and another
+	// version may read them, so it never changes.
 	Name string
 	// Timeout bounds Do, through its context.
 	Timeout time.Duration
-	// Done says that there is nothing left to do; nil means that there is.
+	// Done reports whether there is nothing to do. nil means that Do always runs.
 	Done func() bool
 	Do   func(context.Context) error
-	// Undo restores what was before Do. It may use nothing but the journal and
-	// the host, since after a crash there is nothing else, and it must cope with
-	// a Do that was finished, half finished or not begun. nil means that Do
-	// leaves nothing behind.
+	// Undo restores the state before Do. It may use only the journal and the host,
+	// since nothing else survives a crash, and must handle a Do that was complete,
+	// partial or not begun. nil means that there is nothing to undo.
 	Undo func() error
 }
 
-// Progress is the part of a journal that this package keeps.
+// Progress is the part of a journal that a [Run] maintains.
 type Progress struct {
-	// Begun names the steps that have begun, in their order.
+	// Begun holds the names of the steps that have begun, in order.
 	Begun []string `json:"begun"`
-	// Undoing is set before the first Undo acts, with the step that failed and
-	// why.
+	// Undoing is set before the first Undo, together with the step that failed and
+	// its error.
 	Undoing     bool   `json:"undoing,omitempty"`
 	FailedStep  string `json:"failed_step,omitempty"`
 	FailedError string `json:"failed_error,omitempty"`
 }
 
-// HasBegun says whether a step has begun.
+// HasBegun reports whether a step has begun.
 func (p *Progress) HasBegun(step string) bool { return slices.Contains(p.Begun, step) }
 
 func (p *Progress) progress() *Progress { return p }
 
-// Journal is a pointer to a struct that embeds [Progress]. Its other fields are
-// what the steps need to be undone; a step that changes one before it acts calls
-// [Run.Save].
+// Journal is a pointer to a struct that embeds [Progress]. Its other fields are what
+// the steps need for Undo. A step that sets one calls [Run.Save] before it acts.
 type Journal interface{ progress() *Progress }
 
-// File is where a journal lies; see disk.WriteRecord.
+// File is the record that stores a journal; see disk.WriteRecord.
 type File struct {
 	Disk     disk.Disk
 	Op, Path string
@@ -66,8 +64,7 @@ type File struct {
 	Version  int
 }
 
-// Read returns the journal that an earlier process left, of the type that J
-// points to, or nil when there is none.
+// Read returns the journal that an earlier process left, or nil if there is none.
 func Read[J any](f File) (*J, error) {
 	return disk.FindRecord[J](f.Disk, f.Op, f.Path, f.Kind, f.Version)
 }
@@ -75,19 +72,19 @@ func Read[J any](f File) (*J, error) {
 // Remove removes the journal.
 func (f File) Remove() error { return disk.RemoveRecord(f.Disk, f.Op, f.Path) }
 
-// Run does steps, and undoes them. Every field is required but Begins.
+// Run does steps and undoes them. All fields but Begins are required.
 type Run struct {
 	Steps   []Step
 	Journal Journal
 	File    File
-	// Begins is called before a step is written down. From its return until the
-	// next step, ending the context of Do ends the step.
+	// Begins is called before a step is recorded. From its return until the next
+	// step, cancelling the context of Do cancels the step.
 	Begins func(Step)
 	Log    *slog.Logger
 }
 
-// Do does the steps in their order. It stops at the first that fails, and names
-// it. The journal stays, for [Run.Fail] or a later process.
+// Do does the steps in order. If one fails, Do returns its name and error. The journal
+// stays, for [Run.Fail] or a later process.
 func (r *Run) Do(ctx context.Context) (failed string, err error) {
 	for _, s := range r.Steps {
 		if r.Begins != nil {
@@ -104,8 +101,7 @@ func (r *Run) do(ctx context.Context, s Step) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// Written before the step acts: a crash in the middle of it must find it
-	// named.
+	// The step is recorded before it acts, so that a crash during it is undone.
 	p := r.Journal.progress()
 	p.Begun = append(p.Begun, s.Name)
 	if err := r.Save(); err != nil {
@@ -135,14 +131,14 @@ func (r *Run) Fail(step string, why error) error {
 	p := r.Journal.progress()
 	p.Undoing, p.FailedStep, p.FailedError = true, step, why.Error()
 	if err := r.Save(); err != nil {
-		r.Log.Warn("undoing without a note of why: the journal cannot be written", "error", err)
+		r.Log.Warn("the reason for undoing is not recorded: the journal cannot be written", "error", err)
 	}
 	return r.Undo()
 }
 
-// Undo undoes the steps that have begun, the last first, and removes the
-// journal. If one cannot be undone the journal stays, and Undo may be called
-// again, by this process or a later one.
+// Undo undoes the steps that have begun in reverse order and removes the journal. If
+// one cannot be undone the journal stays, and this process or a later one may call Undo
+// again.
 func (r *Run) Undo() error {
 	for _, name := range slices.Backward(r.Journal.progress().Begun) {
 		i := slices.IndexFunc(r.Steps, func(s Step) bool { return s.Name == name })
@@ -150,7 +146,7 @@ func (r *Run) Undo() error {
 			continue
 		}
 		if err := r.Steps[i].Undo(); err != nil {
-			// What could not be undone may need what earlier steps have made.
+			// The earlier steps stay, since this one may depend on them.
 			return fmt.Errorf("undo %s: %w", name, err)
 		}
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// note is a journal with a field of its own.
-type note struct {
+// testJournal is a journal with a field of its own.
+type testJournal struct {
 	Progress
 	Old string `json:"old,omitempty"`
 }
 
-// world is what the steps of a test do, and the file of their journal.
+// world records what the steps of a test do, and holds the file of their journal.
 type world struct {
 	t    *testing.T
 	file File
@@ -39,7 +39,7 @@ func (w *world) act(what string) error {
 	return w.fail[what]
 }
 
-// step is a step that finds itself named in the journal when it acts.
+// step returns a step that checks that the journal names it when it acts.
 func (w *world) step(name string) Step {
 	return Step{
 		Name: name, Timeout: time.Minute,
@@ -53,13 +53,13 @@ func (w *world) step(name string) Step {
 	}
 }
 
-func (w *world) run(n *note, steps ...Step) *Run {
+func (w *world) run(n *testJournal, steps ...Step) *Run {
 	return &Run{Steps: steps, Journal: n, File: w.file, Log: slog.New(slog.DiscardHandler)}
 }
 
-func (w *world) read() *note {
+func (w *world) read() *testJournal {
 	w.t.Helper()
-	n, err := Read[note](w.file)
+	n, err := Read[testJournal](w.file)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -73,13 +73,13 @@ func (w *world) expect(want ...string) {
 	}
 }
 
-func TestStepsAreJournaledBeforeTheyActAndUndoneInReverse(t *testing.T) {
+func TestStepsAreRecordedBeforeTheyActAndUndoneInReverse(t *testing.T) {
 	w := newWorld(t)
 	broken := errors.New("disk full")
 	w.fail["do c"] = broken
 	silent := w.step("b")
 	silent.Undo = nil
-	n := &note{}
+	n := &testJournal{}
 	r := w.run(n, w.step("a"), silent, w.step("c"), w.step("d"))
 	failed, err := r.Do(t.Context())
 	if failed != "c" || !errors.Is(err, broken) {
@@ -94,16 +94,16 @@ func TestStepsAreJournaledBeforeTheyActAndUndoneInReverse(t *testing.T) {
 	}
 }
 
-// A later process has nothing but the journal.
-func TestALaterProcessUndoesWhatHasBegun(t *testing.T) {
+// A later process has only the journal.
+func TestUndoFromTheJournalOfAnEarlierProcess(t *testing.T) {
 	w := newWorld(t)
 	w.fail["do b"], w.fail["undo b"] = errors.New("no answer"), errors.New("still no answer")
-	r := w.run(&note{Old: "1"}, w.step("a"), w.step("b"))
+	r := w.run(&testJournal{Old: "1"}, w.step("a"), w.step("b"))
 	failed, err := r.Do(t.Context())
 	if err := r.Fail(failed, err); err == nil || !strings.Contains(err.Error(), "undo b: still no answer") {
 		t.Fatalf("undoing: %v", err)
 	}
-	w.expect("do a", "do b", "undo b") // a stays: b may need it
+	w.expect("do a", "do b", "undo b") // a stays, since b may need it
 	n := w.read()
 	if n == nil || n.Old != "1" || !n.Undoing || n.FailedStep != "b" || n.FailedError != "no answer" {
 		t.Fatalf("the journal is %+v", n)
@@ -118,11 +118,11 @@ func TestALaterProcessUndoesWhatHasBegun(t *testing.T) {
 	}
 }
 
-func TestAStepThatIsDoneIsNotDoneAgainButUndone(t *testing.T) {
+func TestDoneStepIsSkippedAndUndone(t *testing.T) {
 	w := newWorld(t)
 	s := w.step("a")
 	s.Done = func() bool { return true }
-	r := w.run(&note{}, s)
+	r := w.run(&testJournal{}, s)
 	if failed, err := r.Do(t.Context()); err != nil {
 		t.Fatalf("%s: %v", failed, err)
 	}
@@ -132,20 +132,20 @@ func TestAStepThatIsDoneIsNotDoneAgainButUndone(t *testing.T) {
 	w.expect("undo a")
 }
 
-func TestAStepEndsAtItsTimeoutAndWhenTheRunIsStopped(t *testing.T) {
+func TestStepEndsAtItsTimeoutAndWhenItsContextEnds(t *testing.T) {
 	w := newWorld(t)
 	wait := func(ctx context.Context) error {
 		<-ctx.Done()
 		return errors.New("interrupted")
 	}
 	slow := Step{Name: "slow", Timeout: time.Millisecond, Do: wait}
-	if _, err := w.run(&note{}, slow).Do(t.Context()); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "slow took longer than 1ms") {
+	if _, err := w.run(&testJournal{}, slow).Do(t.Context()); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "slow took longer than 1ms") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("the operator stopped it")
 	slow.Timeout = time.Hour
-	r := w.run(&note{}, slow, w.step("next"))
+	r := w.run(&testJournal{}, slow, w.step("next"))
 	r.Begins = func(Step) { cancel(stopped) }
 	if failed, err := r.Do(ctx); failed != "slow" || !errors.Is(err, stopped) {
 		t.Errorf("at %s: %v", failed, err)
@@ -160,10 +160,10 @@ func (noDisk) OpenFile(string, string, int, fs.FileMode) (disk.File, error) {
 	return nil, fs.ErrPermission
 }
 
-func TestAStepThatCannotBeJournaledDoesNotAct(t *testing.T) {
+func TestStepThatCannotBeRecordedDoesNotAct(t *testing.T) {
 	w := newWorld(t)
 	w.file.Disk = noDisk{}
-	if failed, err := w.run(&note{}, w.step("a")).Do(t.Context()); failed != "a" || !errors.Is(err, fs.ErrPermission) {
+	if failed, err := w.run(&testJournal{}, w.step("a")).Do(t.Context()); failed != "a" || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("at %s: %v", failed, err)
 	}
 	w.expect()

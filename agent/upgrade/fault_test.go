@@ -15,10 +15,10 @@ import (
 
 var wanted = Request{ID: "a1", ActionID: "a1", Version: "1.1.0"}
 
-// Every call an upgrade makes to the disk fails once, one after the other; in
-// the end the new program cannot be started either, so every run has to undo.
-// What cannot be undone at once must be undone at the next start.
-func TestAFailureAtAnyDiskCallLeavesTheHostAsItWas(t *testing.T) {
+// Each call of an upgrade to the disk fails in turn. The new program does not start
+// either, so every run undoes the upgrade. What cannot be undone at once is undone at
+// the next start.
+func TestFailedDiskCallOfAnUpgradeLeavesTheHostAsItWas(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	total := 0
@@ -31,12 +31,12 @@ func TestAFailureAtAnyDiskCallLeavesTheHostAsItWas(t *testing.T) {
 		if err == nil {
 			t.Fatalf("call %d (%s): the upgrade says it succeeded", n, d.failed)
 		}
-		// It stays only where the pointer could not be led back: then it does that.
+		// The watcher stays only if the pointer could not be restored.
 		_, pending := h.tree(t)[layout.JournalFile]
 		if !pending && h.watchers.started != h.watchers.stopped {
 			t.Errorf("call %d (%s): a watcher is left running", n, d.failed)
 		}
-		// A new process finds a sound disk.
+		// The disk works again for the next process.
 		if _, err := h.newExecutor(s, &faultDisk{}).Recover(); err != nil {
 			t.Errorf("call %d (%s): recover: %v", n, d.failed, err)
 		}
@@ -55,9 +55,9 @@ func TestAFailureAtAnyDiskCallLeavesTheHostAsItWas(t *testing.T) {
 	}
 }
 
-// The process is killed at every call to the disk. At the next start the host is
-// either as it was, or switched with the watcher in charge; never in between.
-func TestACrashAtAnyDiskCallLeavesARunnableHost(t *testing.T) {
+// The process is killed at each call to the disk. At the next start the host is either
+// as it was or switched with the watcher running.
+func TestCrashDuringAnUpgradeLeavesARunnableHost(t *testing.T) {
 	t.Run("on the way", func(t *testing.T) { crashEverywhere(t, nil) })
 	t.Run("on the way and back", func(t *testing.T) { crashEverywhere(t, errors.New("exec format error")) })
 }
@@ -100,7 +100,7 @@ func crashEverywhere(t *testing.T, reexec error) {
 		}
 		skip := []string{"data/downloads"} // kept for the next try
 		if left == nil {
-			// Killed while the journal was written for the first time.
+			// The process was killed while it wrote the journal for the first time.
 			skip = append(skip, layout.JournalFile+layout.NewSuffix)
 		}
 		sameTree(t, before, h.tree(t, skip...))
@@ -113,7 +113,7 @@ func crashEverywhere(t *testing.T, reexec error) {
 	}
 }
 
-// pointsAt is the home the pointer leads to; it must hold a program.
+// pointsAt returns the home that the pointer leads to, which must hold a program.
 func (h *testHost) pointsAt(t *testing.T) string {
 	t.Helper()
 	target, err := os.Readlink(layout.Path(h.top, layout.AgentLink))

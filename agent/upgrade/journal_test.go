@@ -9,8 +9,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// releasedJournal is as version 1.0.0 of the agent wrote it. The version that is
-// switched to reads it, whichever of the two is older.
+// releasedJournal is a journal as version 1.0.0 of the agent writes it. Newer and older
+// versions must read it.
 const releasedJournal = `{
   "request": {"id": "a1", "action_id": "a1", "version": "1.1.0", "source_uri": "https://mirror", "force": true},
   "from": {"version": "1.0.0", "snapshot": false, "hash": "aaaaaa", "home": "data/muster-agent-1.0.0-aaaaaa"},
@@ -30,7 +30,7 @@ const releasedJournal = `{
   "failed_for_now": true
 }`
 
-func TestTheJournalOfAReleasedVersionIsReadAndWrittenTheSame(t *testing.T) {
+func TestJournalFormatIsThatOfReleasedVersions(t *testing.T) {
 	h := newHost(t, newSource(t), disk.OS{})
 	file := h.executor.journalFile()
 	if err := disk.WriteRecord(disk.OS{}, "test", file.Path, "journal", 1, json.RawMessage(releasedJournal)); err != nil {
@@ -53,7 +53,7 @@ func TestTheJournalOfAReleasedVersionIsReadAndWrittenTheSame(t *testing.T) {
 	}
 }
 
-// fields are the members of a JSON object, sorted.
+// fields returns the members of a JSON object, sorted.
 func fields(t *testing.T, text []byte) [][]byte {
 	t.Helper()
 	var object map[string]any

@@ -14,36 +14,36 @@ import (
 
 const opKept = "kept version"
 
-// Kept is the version a host could go back to.
-type Kept struct {
+// Previous is the previous version, which the host can be rolled back to.
+type Previous struct {
 	handoff.Install
 	ValidUntil time.Time
-	// Problem is why it could not be started; empty when it is ready.
+	// Problem is why the version cannot be started; empty if it can.
 	Problem string
 
 	checks []manifest.Check
 }
 
-// Kept finds the version that was replaced last, and looks whether it is whole
-// and starts; nil when none is kept.
-func (e *Executor) Kept(ctx context.Context) (*Kept, error) {
+// Previous returns the previous version, or nil if none is on the host. It checks that the
+// version's files are intact and its program starts.
+func (e *Executor) Previous(ctx context.Context) (*Previous, error) {
 	p, err := handoff.ReadPrevious(e.Disk, e.Top)
 	if err != nil {
-		e.log().Warn("an unreadable record of the kept version is passed over", "error", err)
+		e.log().Warn("an unreadable record of the previous version is ignored", "error", err)
 		return nil, nil
 	}
 	if p == nil || p.Home == e.Running.Home {
 		return nil, nil
 	}
-	k := &Kept{Install: p.Install, ValidUntil: p.ReplacedAt.Add(e.RollbackWindow)}
+	k := &Previous{Install: p.Install, ValidUntil: p.ReplacedAt.Add(e.RollbackWindow)}
 	if k.checks, err = e.ready(ctx, p.Install); err != nil {
 		k.Problem = err.Error()
 	}
 	return k, nil
 }
 
-// ready says why a version on the host could not be gone back to; its checks come
-// from its manifest.
+// ready returns an error if the version cannot be started, and otherwise the checks in
+// its manifest.
 func (e *Executor) ready(ctx context.Context, v handoff.Install) ([]manifest.Check, error) {
 	p, err := install.CheckIntact(ctx, e.Disk, e.Top, v.Home)
 	if err != nil {
@@ -63,13 +63,13 @@ func (e *Executor) ready(ctx context.Context, v handoff.Install) ([]manifest.Che
 	return p.Checks, e.Startable(ctx, e.path(path.Join(v.Home, agentName)))
 }
 
-// executable says why a program of a home cannot be run.
+// executable returns an error unless the program in a home is executable.
 func (e *Executor) executable(home, program string) error {
 	fi, err := e.Disk.Lstat(opKept, e.path(path.Join(home, program)))
 	if err != nil {
 		return fmt.Errorf("package has no program %s: %w", program, err)
 	}
-	// On Windows the name decides what can be executed.
+	// On Windows the name determines whether a file is executable.
 	may := fi.Mode().Perm()&0o111 != 0 || e.GOOS == "windows"
 	if !fi.Mode().IsRegular() || !may {
 		return fmt.Errorf("%s of the package cannot be executed", program)
@@ -77,16 +77,16 @@ func (e *Executor) executable(home, program string) error {
 	return nil
 }
 
-// DropKept removes the kept version once its window is over. It does nothing
-// while a switch is watched: the version may be the one to go back to.
-func (e *Executor) DropKept(now time.Time) error {
+// DropPrevious removes the previous version when its window is over. It does nothing while
+// an upgrade is watched, since the watcher may need the version.
+func (e *Executor) DropPrevious(now time.Time) error {
 	p, err := handoff.ReadPrevious(e.Disk, e.Top)
 	if e.marker() != nil || p == nil || err != nil || p.Home == e.Running.Home || now.Before(p.ReplacedAt.Add(e.RollbackWindow)) {
 		return nil
 	}
-	e.log().Info("the version before is no longer kept", "version", p.Identity.String(), "replaced_at", p.ReplacedAt)
-	// The home before the record: a home nobody knows of would stay until the
-	// next upgrade is kept.
+	e.log().Info("the previous version is removed: its rollback window is over", "version", p.Identity.String(), "replaced_at", p.ReplacedAt)
+	// The home goes first: without its record it would stay until the next upgrade
+	// is committed.
 	if err := disk.RemoveHome(e.Disk, e.Top, p.Home); err != nil {
 		return err
 	}

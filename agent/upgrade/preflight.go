@@ -19,18 +19,18 @@ import (
 
 const (
 	opPreflight = "preflight"
-	// writeCheck is made and removed in the top folder to know that the pointer
-	// can be moved there. In data the journal itself is the proof.
+	// writeCheck is created and removed in the top folder to check that the
+	// pointer can be moved there. Writing the journal checks the data folder.
 	writeCheck = ".muster-write-check"
 
-	// unpackedFactor is how much larger than its archive a package is taken to
-	// be where nobody says: stripped Go programs pack to between a third and a
-	// half. Unpacking counts exactly, before it writes.
+	// unpackedFactor is the assumed ratio of a package's size to its archive's if
+	// the publishers state none: stripped Go programs compress to between a third
+	// and a half. Unpack checks the exact size before it writes.
 	unpackedFactor = 3
 )
 
-// preflight refuses what can be known to fail, before anything is downloaded:
-// first what the host knows by itself, then what the sources say.
+// preflight makes all checks that need no download: first those of the host itself, then
+// those that ask the sources.
 func (w *work) preflight(ctx context.Context) error {
 	if err := w.refuse(); err != nil {
 		return err
@@ -40,12 +40,12 @@ func (w *work) preflight(ctx context.Context) error {
 	}
 	check := w.checkPackage
 	if w.j.Request.Rollback {
-		check = w.chooseKept
+		check = w.choosePrevious
 	}
 	if err := check(ctx); err != nil {
 		return err
 	}
-	// From here on this upgrade is what is reported.
+	// From here on this upgrade is reported, and no longer the one before.
 	return errors.Join(handoff.RemoveOutcome(w.Disk, w.Top), removeFailure(w.Disk, w.Top))
 }
 
@@ -53,7 +53,7 @@ func (c change) undoPreflight() error {
 	return c.Disk.Remove(opPreflight, c.path(writeCheck))
 }
 
-// refuse asks only the host's own memory.
+// refuse makes the checks that need only local state.
 func (w *work) refuse() error {
 	r := w.j.Request
 	if m := w.marker(); m != nil {
@@ -66,7 +66,7 @@ func (w *work) refuse() error {
 		return nil
 	}
 	version, snapshot := manifest.SplitSnapshot(r.Version)
-	// Builds of one snapshot differ by hash, which only the package tells.
+	// Builds of one snapshot differ in their hash, which only the package has.
 	if !snapshot && !w.Running.Snapshot && version == w.Running.Version && !r.Force {
 		return fmt.Errorf("version %s already runs here", r.Version)
 	}
@@ -94,7 +94,8 @@ func (w *work) checkRights() error {
 	return w.Disk.Remove(opPreflight, name)
 }
 
-// checkPackage asks the publishers and the sources about the archive.
+// checkPackage checks the publishers' statement and the sources' answer about the
+// archive.
 func (w *work) checkPackage(ctx context.Context) error {
 	expect, err := w.Trust.Expect(ctx, w.j.Archive, func(ctx context.Context, name string) ([]byte, error) {
 		data, err := w.Downloader.Small(ctx, w.urls(name))
@@ -118,8 +119,8 @@ func (w *work) checkPackage(ctx context.Context) error {
 	return w.checkSpace(size, expect.Unpacked)
 }
 
-// checkFloor: only a rollback, which an operator asks for in so many words, may
-// go below what the publishers still stand for.
+// checkFloor refuses a version below the publishers' floor. Only a rollback, which an
+// operator orders explicitly, may go below it.
 func (w *work) checkFloor(floor string) error {
 	if floor == "" {
 		return nil
@@ -128,14 +129,15 @@ func (w *work) checkFloor(floor string) error {
 	if err != nil || order >= 0 {
 		return err
 	}
-	return fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: choose a newer one, or go back to a kept version with a rollback",
+	return fmt.Errorf("version %s is below %s, the lowest version its publishers still allow: choose a newer one, or roll back to the previous version",
 		w.j.Request.Version, floor)
 }
 
-// checkSpace wants room for the archive and what it holds, with a tenth to spare.
+// checkSpace checks that the archive and its content fit on the disk, with a tenth to
+// spare.
 func (w *work) checkSpace(size, unpacked int64) error {
 	if size < 0 {
-		return nil // nobody knows; the download and the unpacking look again
+		return nil // the size is unknown; download and unpacking check again
 	}
 	if unpacked < 0 {
 		unpacked = unpackedFactor * size
@@ -156,9 +158,9 @@ func (w *work) checkSpace(size, unpacked int64) error {
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
-// chooseKept makes the kept version the one to switch to.
-func (w *work) chooseKept(ctx context.Context) error {
-	kept, err := w.Kept(ctx)
+// choosePrevious selects the previous version on the host as the one to switch to.
+func (w *work) choosePrevious(ctx context.Context) error {
+	kept, err := w.Previous(ctx)
 	if err != nil {
 		return err
 	}
@@ -167,16 +169,16 @@ func (w *work) chooseKept(ctx context.Context) error {
 	case kept == nil:
 		return errors.New("no earlier version is kept on this host: upgrade to the version you want instead")
 	case r.Version != "" && r.Version != kept.FullVersion():
-		return fmt.Errorf("version %s is not kept on this host, %s is: go back to that one, or upgrade to the version you want", r.Version, kept.FullVersion())
+		return fmt.Errorf("version %s is not kept on this host, %s is: roll back to that one, or upgrade to the version you want", r.Version, kept.FullVersion())
 	case kept.Problem != "":
-		return fmt.Errorf("version %s cannot be gone back to: %s", kept.FullVersion(), kept.Problem)
+		return fmt.Errorf("version %s cannot be rolled back to: %s", kept.FullVersion(), kept.Problem)
 	}
 	r.Version = kept.FullVersion()
 	w.j.To, w.j.Reused, w.checks = kept.Install, true, kept.checks
 	return nil
 }
 
-// urls are the places of a file, in the order they are tried.
+// urls returns the URLs of a file, in the order in which they are tried.
 func (w *work) urls(name string) []string {
 	bases := w.Sources
 	if uri := w.j.Request.SourceURI; uri != "" {
@@ -191,7 +193,7 @@ func (w *work) urls(name string) []string {
 
 func (w *work) archive() string { return w.path(path.Join(layout.DownloadsDir, w.j.Archive)) }
 
-// pruneDownloads removes what earlier upgrades to other versions have left.
+// pruneDownloads removes downloads of other versions.
 func (w *work) pruneDownloads() error {
 	dir := w.path(layout.DownloadsDir)
 	entries, err := w.Disk.ReadDir(opPreflight, dir)

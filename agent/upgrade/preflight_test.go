@@ -20,7 +20,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// publisher is an authority that says what the test wants.
+// publisher is an authority that returns the test's expectation.
 type publisher struct{ expect trust.Expectation }
 
 func (p publisher) Expect(context.Context, string, trust.Fetch) (*trust.Expectation, error) {
@@ -29,7 +29,7 @@ func (p publisher) Expect(context.Context, string, trust.Fetch) (*trust.Expectat
 	return &e, nil
 }
 
-// smallDisk has room for free bytes.
+// smallDisk is a disk with free bytes free.
 type smallDisk struct {
 	disk.OS
 	free int64
@@ -37,7 +37,7 @@ type smallDisk struct {
 
 func (d smallDisk) Free(string, string) (int64, error) { return d.free, nil }
 
-// readOnly refuses to make anything directly in the folder.
+// readOnly refuses to create files directly in the folder.
 type readOnly struct {
 	disk.OS
 	folder string
@@ -50,7 +50,7 @@ func (d readOnly) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.Fi
 	return d.OS.OpenFile(op, path, flag, perm)
 }
 
-func TestWhatPreflightFindsBeforeAnythingIsDownloaded(t *testing.T) {
+func TestPreflightRefusesBeforeTheDownload(t *testing.T) {
 	const MB = 1 << 20
 	for _, c := range []struct {
 		name      string
@@ -62,7 +62,7 @@ func TestWhatPreflightFindsBeforeAnythingIsDownloaded(t *testing.T) {
 		temporary bool
 	}{
 		{name: "no room for archive and tree", expect: trust.Expectation{Size: 40 * MB, Unpacked: 100 * MB}, disk: func(string) disk.Disk { return smallDisk{free: 165 * MB} }, want: "needs 178.3 MB (archive 41.9 MB, unpacked 104.9 MB", is: ErrNoSpace, temporary: true},
-		{name: "no room for a tree whose size nobody says", expect: trust.Expectation{Size: 40 * MB, Unpacked: -1}, disk: func(string) disk.Disk { return smallDisk{free: 150 * MB} }, is: ErrNoSpace, temporary: true},
+		{name: "no space for a package of unknown size", expect: trust.Expectation{Size: 40 * MB, Unpacked: -1}, disk: func(string) disk.Disk { return smallDisk{free: 150 * MB} }, is: ErrNoSpace, temporary: true},
 		{name: "below the signed floor", expect: trust.Expectation{Size: -1, Unpacked: -1, Floor: "1.2.0"}, want: "below 1.2.0, the lowest version its publishers still allow"},
 		{name: "below the signed floor, forced", force: true, expect: trust.Expectation{Size: -1, Unpacked: -1, Floor: "1.2.0"}, want: "below 1.2.0"},
 		{name: "no right to move the pointer", expect: trust.Expectation{Size: -1, Unpacked: -1}, disk: func(top string) disk.Disk { return readOnly{folder: top} }, want: "may not write in"},
@@ -96,7 +96,7 @@ func TestWhatPreflightFindsBeforeAnythingIsDownloaded(t *testing.T) {
 	}
 }
 
-// keep puts a version beside the running one, as the watcher leaves it there.
+// keep installs a previous version beside the running one, as the watcher leaves it.
 func (h *testHost) keep(t *testing.T, s *source, number, hash string) handoff.Install {
 	t.Helper()
 	v := version(number, hash)
@@ -114,7 +114,7 @@ func (h *testHost) keep(t *testing.T, s *source, number, hash string) handoff.In
 
 var back = Request{ID: "r1", ActionID: "r1", Rollback: true}
 
-func TestARollbackSwitchesToTheKeptVersionWithoutADownload(t *testing.T) {
+func TestRollbackSwitchesToTheKeptVersionWithoutADownload(t *testing.T) {
 	s := newSource(t)
 	h := newHost(t, s, disk.OS{})
 	v := h.keep(t, s, "0.9.0", "cccccc")
@@ -131,11 +131,11 @@ func TestARollbackSwitchesToTheKeptVersionWithoutADownload(t *testing.T) {
 		t.Errorf("pointer at %s", got)
 	}
 	if h.reports[0].State != agentapi.UpgradeReplacing || h.reports[0].TargetVersion != "0.9.0" {
-		t.Errorf("first told %+v", h.reports[0])
+		t.Errorf("first reported %+v", h.reports[0])
 	}
 }
 
-func TestAKeptVersionThatWouldNotStartIsNotGoneBackTo(t *testing.T) {
+func TestRollbackRefusesAVersionThatDoesNotStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, h *testHost, home string)
 		want  string
@@ -153,12 +153,12 @@ func TestAKeptVersionThatWouldNotStartIsNotGoneBackTo(t *testing.T) {
 			h := newHost(t, s, disk.OS{})
 			v := h.keep(t, s, "0.9.0", "cccccc")
 			c.spoil(t, h, filepath.Join(h.top, v.Home))
-			k, err := h.executor.Kept(context.Background())
+			k, err := h.executor.Previous(context.Background())
 			if err != nil || k == nil || !strings.Contains(k.Problem, c.want) {
 				t.Fatalf("kept %+v, %v", k, err)
 			}
 			before := h.tree(t)
-			if err := h.executor.Upgrade(context.Background(), back); err == nil || !strings.Contains(err.Error(), "cannot be gone back to: ") {
+			if err := h.executor.Upgrade(context.Background(), back); err == nil || !strings.Contains(err.Error(), "cannot be rolled back to: ") {
 				t.Errorf("error %v", err)
 			}
 			sameTree(t, before, h.tree(t))
@@ -173,32 +173,32 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestTheKeptVersionGoesWhenItsTimeIsOver(t *testing.T) {
+func TestDropKeptRemovesThePreviousVersionAfterItsWindow(t *testing.T) {
 	s := newSource(t)
 	h := newHost(t, s, disk.OS{})
 	v := h.keep(t, s, "0.9.0", "cccccc")
 	there := func() bool { _, err := os.Stat(filepath.Join(h.top, v.Home)); return err == nil }
 	now := time.Now()
-	must(t, h.executor.DropKept(now.Add(6*24*time.Hour)))
-	must(t, h.executor.DropKept(now.Add(-1000*time.Hour))) // the clock is wrong
-	if k, _ := h.executor.Kept(context.Background()); k == nil || !there() {
+	must(t, h.executor.DropPrevious(now.Add(6*24*time.Hour)))
+	must(t, h.executor.DropPrevious(now.Add(-1000*time.Hour))) // the clock is wrong
+	if k, _ := h.executor.Previous(context.Background()); k == nil || !there() {
 		t.Fatal("gone too early")
 	}
-	// Not while a switch is watched: it may be the version to go back to.
+	// It stays while an upgrade is watched, since the watcher may need it.
 	must(t, handoff.WriteMarker(disk.OS{}, h.top, handoff.Marker{From: v, To: h.executor.Running, Rules: handoff.DefaultRules()}))
-	must(t, h.executor.DropKept(now.Add(8*24*time.Hour)))
+	must(t, h.executor.DropPrevious(now.Add(8*24*time.Hour)))
 	if !there() {
 		t.Fatal("gone while it may be needed")
 	}
 	must(t, handoff.RemoveMarker(disk.OS{}, h.top))
-	must(t, h.executor.DropKept(now.Add(8*24*time.Hour)))
-	if k, err := h.executor.Kept(context.Background()); k != nil || err != nil || there() {
+	must(t, h.executor.DropPrevious(now.Add(8*24*time.Hour)))
+	if k, err := h.executor.Previous(context.Background()); k != nil || err != nil || there() {
 		t.Errorf("kept %+v, %v", k, err)
 	}
 }
 
-// A rollback must survive what an upgrade survives.
-func TestACrashAtAnyDiskCallOfARollbackLeavesARunnableHost(t *testing.T) {
+// A rollback survives a crash at any disk call, as an upgrade does.
+func TestCrashDuringARollbackLeavesARunnableHost(t *testing.T) {
 	s := newSource(t)
 	for n := 1; ; n++ {
 		h := newHost(t, s, disk.OS{})
@@ -234,7 +234,7 @@ func TestACrashAtAnyDiskCallOfARollbackLeavesARunnableHost(t *testing.T) {
 	}
 }
 
-func TestWhatCouldNotBeUndoneIsUndoneBeforeTheNextUpgrade(t *testing.T) {
+func TestFailedUndoIsRepeatedBeforeTheNextUpgrade(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	s.publish(t, "1.2.0", pkg("1.2.0", "dddddd"))
@@ -246,7 +246,7 @@ func TestWhatCouldNotBeUndoneIsUndoneBeforeTheNextUpgrade(t *testing.T) {
 		*h.executor.Disk.(stuckPointer).stuck = true
 		return errors.New("exec format error")
 	}
-	if err := h.executor.Upgrade(context.Background(), wanted); err == nil || !strings.Contains(err.Error(), "could not be put back as it was") {
+	if err := h.executor.Upgrade(context.Background(), wanted); err == nil || !strings.Contains(err.Error(), "could not be restored") {
 		t.Fatalf("error %v", err)
 	}
 	if got := h.pointsAt(t); got != "data/muster-agent-1.1.0-bbbbbb" {
@@ -254,7 +254,7 @@ func TestWhatCouldNotBeUndoneIsUndoneBeforeTheNextUpgrade(t *testing.T) {
 	}
 	*h.executor.Disk.(stuckPointer).stuck = false
 	if err := h.executor.Upgrade(context.Background(), Request{ID: "b", Version: "9.9.9"}); err == nil {
-		t.Fatal("upgraded to a version nobody published")
+		t.Fatal("upgraded to a version that was not published")
 	}
 	sameTree(t, before, h.tree(t, "data/downloads"))
 }
@@ -273,7 +273,7 @@ func (d stuckPointer) Rename(op, from, to string) error {
 	return d.OS.Rename(op, from, to)
 }
 
-func TestACancelIsHeardUntilThePointerMoves(t *testing.T) {
+func TestUpgradeCanBeCancelledUntilThePointerMoves(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})
@@ -287,7 +287,7 @@ func TestACancelIsHeardUntilThePointerMoves(t *testing.T) {
 	sameTree(t, before, h.tree(t))
 }
 
-// cancelling stops the upgrade when the marker is written and the pointer has not
+// cancelling cancels the upgrade after the marker is written and before the pointer is
 // moved.
 type cancelling struct{ h *testHost }
 

@@ -10,29 +10,29 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// Leftover is what an earlier process left behind.
+// Leftover describes an upgrade that an earlier process left unfinished.
 type Leftover struct {
 	Request Request
-	// Switched: the pointer was moved, and the watcher decides. WatcherPID is
-	// the watcher that was started, a child of this process if it was replaced
-	// in place; 0 if unknown.
+	// Switched means that the pointer has moved and the watcher decides.
+	// WatcherPID is the watcher's process id, or 0. It is a child of this process
+	// if this process was re-executed.
 	Switched   bool
 	WatcherPID int
-	// Resume: what had begun was undone, all but the download; the upgrade begins
+	// Resume means that all but the download was undone and the upgrade begins
 	// again.
 	Resume bool
-	// Failure: the upgrade had failed, and was undone.
+	// Failure is set if the upgrade had failed and was undone.
 	Failure *Failure
 }
 
-// Recover undoes, or finishes, the upgrade that an earlier process left in the
-// middle, by its journal; nil when there is none. It is called once, before any
-// upgrade.
+// Recover undoes or finishes the upgrade that an earlier process left unfinished,
+// according to its journal. It returns nil if there is none. It must be called once,
+// before any upgrade.
 func (e *Executor) Recover() (*Leftover, error) {
 	j, err := e.readJournal()
 	if err != nil {
-		// Unreadable means that no upgrade is pending; what it would have
-		// undone is at worst an unused folder.
+		// Without a readable journal nothing can be undone. At worst an unused
+		// folder stays.
 		e.log().Warn("an unreadable upgrade journal is removed", "error", err)
 		return nil, e.journalFile().Remove()
 	}
@@ -60,7 +60,7 @@ func (e *Executor) Recover() (*Leftover, error) {
 	return left, nil
 }
 
-// switched says whether the watcher owns what is on the host.
+// switched reports whether the pointer was moved, so that the watcher decides.
 func (e *Executor) switched(j *journal) (bool, error) {
 	if j.To.Home == "" {
 		return false, nil
@@ -70,41 +70,41 @@ func (e *Executor) switched(j *journal) (bool, error) {
 		return false, err
 	}
 	if path.Dir(filepath.ToSlash(target)) == j.To.Home && (!j.Undoing || e.Running.Home == j.To.Home) {
-		// Also where undoing had begun: the pointer goes back before the marker
-		// goes, so the new version runs with its marker in place, and must not
-		// remove itself.
+		// The new version may run although undoing had begun, since the pointer is
+		// restored before the marker is removed. Then the marker still exists, and
+		// the new version must not remove itself.
 		return true, nil
 	}
 	if j.Undoing {
 		return false, nil
 	}
-	// The pointer leads back, and not by our undoing: the watcher moved it. The
-	// step after the pointer had begun, so the pointer had been moved durably.
+	// The step after the pointer had begun, so the pointer was moved durably. It
+	// was not undone here, so the watcher moved it back.
 	if j.HasBegun(stepCommit) {
 		return true, nil
 	}
 	return j.HasBegun(stepPointer) && e.decided(j), nil
 }
 
-// decided says whether a watcher has judged the switch in j, and so moved the
-// pointer back, or is about to.
+// decided reports whether a watcher has decided on the upgrade in j, so that it has
+// moved the pointer back or is about to.
 func (e *Executor) decided(j *journal) bool {
 	if m := e.marker(); m != nil && m.To == j.To {
 		d, err := handoff.ReadDecision(e.Disk, e.Top, *m)
 		if err != nil {
-			e.log().Warn("an unreadable decision is passed over", "error", err)
+			e.log().Warn("an unreadable decision is ignored", "error", err)
 		}
 		return d != nil
 	}
 	o, err := handoff.ReadOutcome(e.Disk, e.Top)
 	if err != nil {
-		e.log().Warn("an unreadable upgrade outcome is passed over", "error", err)
+		e.log().Warn("an unreadable upgrade outcome is ignored", "error", err)
 	}
 	return o != nil && o.ActionID == j.Request.ActionID && o.To == j.To
 }
 
-// repairCommit writes the active commit of a new version that came up although
-// the one before died between the pointer and the commit.
+// repairCommit writes the active commit if the previous version's process died after
+// it moved the pointer and before it wrote the commit.
 func (e *Executor) repairCommit(j *journal) error {
 	if e.Running.Home != j.To.Home {
 		return nil
@@ -116,8 +116,8 @@ func (e *Executor) repairCommit(j *journal) error {
 	return disk.WriteFile(e.Disk, stepCommit, file, []byte(want), 0o644)
 }
 
-// leftoverFailure says why the upgrade in j did not happen. One that was only
-// interrupted is begun again.
+// leftoverFailure returns the failure in j, or ErrStopping for an upgrade that was only
+// interrupted and begins again.
 func leftoverFailure(j *journal) *Failure {
 	if !j.Undoing || j.FailedError == ErrStopping.Error() {
 		return &Failure{Err: ErrStopping}

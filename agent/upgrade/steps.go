@@ -22,7 +22,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// Names of the steps, as journals and messages carry them.
+// Names of the steps in journals and messages. Journals hold them, so they never change.
 const (
 	stepPreflight   = "preflight"
 	stepDownload    = "download"
@@ -42,18 +42,18 @@ const (
 const (
 	// preflightTimeout: a few small files over a link with several attempts.
 	preflightTimeout = 10 * time.Minute
-	// downloadTimeout: the largest package over a link of 25 kB/s. A link on
-	// which nothing comes is given up long before.
+	// downloadTimeout: the largest package over a link of 25 kB/s. A link without
+	// any bytes times out long before.
 	downloadTimeout = 24 * time.Hour
-	// readTimeout: 2 GB from a disk that gives 4 MB/s.
+	// readTimeout: 2 GB from a disk at 4 MB/s.
 	readTimeout = 10 * time.Minute
 	// unpackTimeout: 4 GB written and synced at the same rate.
 	unpackTimeout = 30 * time.Minute
-	// linkTimeout: a few small files, on a disk that others keep busy.
+	// linkTimeout: a few small files on a busy disk.
 	linkTimeout = time.Minute
 )
 
-// phases says in which phase of an upgrade each step is.
+// phases maps each step to the phase that is reported during it.
 var phases = map[string]agentapi.UpgradeState{
 	stepPreflight:   agentapi.UpgradeRequested,
 	stepDownload:    agentapi.UpgradeDownloading,
@@ -69,13 +69,13 @@ var phases = map[string]agentapi.UpgradeState{
 	stepRestart:     agentapi.UpgradeRestarting,
 }
 
-// change is what undoing has: the host and the journal.
+// change is all that undoing may use: the host and the journal.
 type change struct {
 	*Executor
 	j *journal
 }
 
-// work is one upgrade under way.
+// work is a running upgrade.
 type work struct {
 	change
 	run    *steps.Run
@@ -84,19 +84,17 @@ type work struct {
 	checks []manifest.Check
 }
 
-// newWork makes the work that j is about. What requests an upgrade has reported
-// its first phase.
+// newWork returns the work for j. The daemon has already reported the first phase.
 func (e *Executor) newWork(j *journal) *work {
 	w := &work{change: change{e, j}, phase: agentapi.UpgradeRequested}
 	w.run = &steps.Run{Steps: w.steps(), Journal: j, File: e.journalFile(), Begins: w.begins, Log: e.log()}
 	return w
 }
 
-// steps are the steps of the upgrade in their order. The marker and the watcher
-// come before the pointer, so that there is no moment in which a new version
-// could start unwatched: a process killed right after the pointer moved comes
-// back as a version that may not start at all, and then a watcher is all there
-// is.
+// steps returns the steps of the upgrade in order. The marker and the watcher come
+// before the pointer, so that a new version never starts unwatched: if the process is
+// killed right after the pointer has moved and the new version does not start, only a
+// running watcher can put the old one back.
 func (w *work) steps() []steps.Step {
 	preflight := []steps.Step{
 		{Name: stepPreflight, Timeout: preflightTimeout, Do: w.preflight, Undo: w.undoPreflight},
@@ -122,7 +120,7 @@ func (w *work) steps() []steps.Step {
 	return slices.Concat(preflight, fetch, replace)
 }
 
-// begins reports the phase. From the pointer on an upgrade cannot be cancelled.
+// begins reports the phase. From the pointer step on an upgrade cannot be cancelled.
 func (w *work) begins(s steps.Step) {
 	if phase := phases[s.Name]; phase != w.phase {
 		w.phase = phase
@@ -156,7 +154,7 @@ func (c change) undoDownload() error {
 	if err := download.Discard(c.Disk, dir, c.j.Archive); err != nil {
 		return err
 	}
-	// Only an empty folder goes: another version's download may lie there.
+	// The folder may hold another version's download.
 	entries, err := c.Disk.ReadDir(stepDownload, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -209,10 +207,9 @@ func (w *work) readPackage(ctx context.Context) error {
 	return w.findReusable(ctx, p)
 }
 
-// findReusable looks for the home on the host: the watcher keeps the previous
-// version, and homes are whole or absent. It is written into the journal before
-// unpacking begins, so that undoing never takes it away. What a disk has damaged
-// since is removed, and unpacked again.
+// findReusable checks whether the home exists already: the watcher keeps the previous
+// version. The journal records that before the unpack step, so that undoing never
+// removes the home. A damaged home is removed and unpacked again.
 func (w *work) findReusable(ctx context.Context, p manifest.Package) error {
 	there, err := install.CheckIntact(ctx, w.Disk, w.Top, p.Home())
 	if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, install.ErrDamagedHome) {
@@ -252,12 +249,12 @@ func (w *work) copyState(_ context.Context) error {
 }
 
 func (w *work) writeMarker(_ context.Context) error {
-	// One that is left over from another watch must not end this one.
+	// A request left over from another watch must not end this one.
 	if err := handoff.RemoveRequest(w.Disk, w.Top); err != nil {
 		return err
 	}
 	rules := w.Rules
-	// Those of the version that comes: it knows what it has to do.
+	// The new version's checks, from its manifest.
 	rules.Checks = w.checks
 	return handoff.WriteMarker(w.Disk, w.Top, handoff.Marker{
 		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To,
@@ -269,8 +266,8 @@ func (c change) undoMarker() error {
 	return errors.Join(c.Disk.Remove(stepMarker, c.path(layout.MarkerFile)+layout.NewSuffix), handoff.RemoveMarker(c.Disk, c.Top))
 }
 
-// doWatcherLink picks the watcher: the new version's if it understands our
-// marker, since it knows the new version best; else the one that is there.
+// pointWatcher selects the watcher: the new version's if it understands this version's
+// marker, otherwise the one that is linked already.
 func (w *work) pointWatcher(ctx context.Context) error {
 	old, err := readlink(w.Disk, stepWatcherLink, w.path(layout.WatcherLink))
 	if err != nil {
@@ -316,18 +313,18 @@ func (c change) undoPointer() error {
 	return c.pointBack(stepPointer, c.j.OldPointer, layout.AgentLink)
 }
 
-// point moves a link after noting in the journal where it led.
-func (w *work) point(op, target, link string, note *string, old string) error {
-	*note = old
+// point moves a link after it has saved the old target in the journal's field.
+func (w *work) point(op, target, link string, field *string, old string) error {
+	*field = old
 	if err := w.run.Save(); err != nil {
 		return err
 	}
 	return disk.Point(w.Disk, op, filepath.FromSlash(target), w.path(link))
 }
 
-// pointBack restores a link. Nothing noted means that it was not touched. The
-// left-over of an interrupted move goes too: it would lead into the home that is
-// about to be removed.
+// pointBack restores a link. An empty old means that it was not moved. It also removes
+// the temporary link of an interrupted move, which may lead into the home that is about
+// to be removed.
 func (c change) pointBack(op, old, link string) error {
 	if err := c.Disk.Remove(op, c.path(link)+layout.NewSuffix); err != nil {
 		return err
@@ -339,7 +336,7 @@ func (c change) pointBack(op, old, link string) error {
 	return disk.Point(c.Disk, op, old, c.path(link))
 }
 
-// readlink returns "" for a link that is not there.
+// readlink returns "" if the link does not exist.
 func readlink(d disk.Disk, op, link string) (string, error) {
 	target, err := d.Readlink(op, link)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -378,7 +375,7 @@ func (c change) undoCommit() error {
 }
 
 func (w *work) startWatcher(ctx context.Context) error {
-	// The last moment to refuse what nobody could start.
+	// Check the new program before anything is switched.
 	if err := w.executable(w.j.To.Home, agentName); err != nil {
 		return err
 	}
@@ -391,9 +388,9 @@ func (w *work) startWatcher(ctx context.Context) error {
 	return nil
 }
 
-// undoWatcher stops the watcher this process has started. It comes after the
-// pointer has gone back: until then somebody must be there to put it back. One
-// that an earlier process started leaves when the marker goes.
+// undoWatcher stops the watcher that this process started. It runs after undoPointer,
+// because until then the watcher must be able to restore the pointer. A watcher of an
+// earlier process exits when the marker is removed.
 func (c change) undoWatcher() error {
 	if c.watcher == nil {
 		return nil

@@ -1,12 +1,11 @@
-// Package upgrade moves a host to another version: it fetches a package, asks
-// package trust whether it may be installed, unpacks it beside the running
-// version, writes the marker, starts the watcher, moves the pointer and
-// re-executes. The daemon calls it and gives it the way to re-execute; the
-// watcher judges the result. See DESIGN.md beside this file for the order of the
-// steps; package steps carries them out.
+// Package upgrade switches a host to another version: it fetches a package, verifies
+// it with package trust, unpacks it beside the running version, writes the marker,
+// starts the watcher, moves the pointer and re-executes the agent. The daemon calls
+// it; the watcher decides whether the new version stays. DESIGN.md describes the
+// steps; package steps runs them.
 //
-// Whatever fails is undone, and the host is as before. Undoing reads the journal
-// only, so that it is the same work after an error and after a crash.
+// A failed upgrade is undone, and the host is as before. Undoing depends only on the
+// journal and the host, so it is the same after an error and after a crash.
 package upgrade
 
 import (
@@ -33,10 +32,10 @@ import (
 
 const (
 	// WatcherReady is how long a watcher may take from its start to its line
-	// "watching": it has to read one small file and take a lock.
+	// "watching": it reads one small file and acquires a lock.
 	WatcherReady = 30 * time.Second
-	// HandshakeTimeout is how long a program of a package may take to say which
-	// marker it understands, or that it can be started at all.
+	// HandshakeTimeout is how long a package's program may take to print the marker
+	// version it understands, or its own version.
 	HandshakeTimeout = 5 * time.Second
 
 	archiveFormat = "tar.gz"
@@ -44,7 +43,7 @@ const (
 	agentName     = layout.AgentLink
 )
 
-// Downloader fetches files, from the first of several URLs that has them; see
+// Downloader fetches a file from the first of several URLs that has it; see
 // download.Fetcher.
 type Downloader interface {
 	Stat(ctx context.Context, urls []string) (download.Info, error)
@@ -52,23 +51,23 @@ type Downloader interface {
 	Fetch(ctx context.Context, urls []string, dir, name string, want download.Want, report func(download.Progress)) error
 }
 
-// Watcher is a watcher that has been started.
+// Watcher is a running watcher.
 type Watcher interface {
 	PID() int
-	// Stop ends it, and returns when it is gone.
+	// Stop ends the watcher and waits for its process to exit.
 	Stop() error
 }
 
-// Watchers starts watchers and asks them what they understand.
+// Watchers starts watchers.
 type Watchers interface {
-	// MarkerVersion asks the program at path.
+	// MarkerVersion returns the marker version that the program at path understands.
 	MarkerVersion(ctx context.Context, path string) (int, error)
-	// Start runs the watcher of the host under top, detached, and returns once
-	// it watches.
+	// Start starts the watcher of the host under top as a detached process, and
+	// returns once it watches.
 	Start(ctx context.Context, path, top string) (Watcher, error)
 }
 
-// Executor carries out upgrades, one at a time.
+// Executor runs upgrades, one at a time.
 type Executor struct {
 	Disk disk.Disk
 	// Top is the host's top folder, absolute.
@@ -76,50 +75,51 @@ type Executor struct {
 	GOOS, GOARCH string
 	// Running is the version that runs this code.
 	Running handoff.Install
-	// Trust decides what may be installed; nil refuses everything.
+	// Trust decides which packages may be installed; nil refuses all.
 	Trust      trust.Authority
 	Downloader Downloader
 	Watchers   Watchers
-	// Startable runs a kept agent's program, far enough to know that it starts;
-	// nil asks nobody.
+	// Startable returns an error if an agent's program does not start; nil skips
+	// the check.
 	Startable func(ctx context.Context, program string) error
-	// Sources are base URLs of packages in the order they are tried. What an
-	// action names comes before them.
+	// Sources are base URLs of packages, in the order in which they are tried. The
+	// source that an action names comes first.
 	Sources []string
-	// Rules and Restart go into the marker.
+	// Rules and Restart are written into the marker.
 	Rules   handoff.Rules
 	Restart handoff.Restart
-	// RollbackWindow is how long the version before is kept.
+	// RollbackWindow is how long the previous version stays on the host.
 	RollbackWindow time.Duration
-	// Reexec replaces the running process by the new version, whose home is
-	// given. It returns only if that failed.
+	// Reexec replaces the running process by the version in home. It returns only
+	// if that fails.
 	Reexec func(ctx context.Context, r Request, home string) error
 	// Report receives every phase, and the progress within one.
 	Report func(d agentapi.UpgradeDetails, progress bool)
 	Log    *slog.Logger
 
-	watcher Watcher // started by the upgrade under way, nil if none
+	watcher Watcher // started by the running upgrade, or nil
 
 	mu      sync.Mutex
-	running string // id of the request under way
+	running string // id of the running request
 	cancel  context.CancelCauseFunc
 }
 
 // Request is one upgrade.
 type Request struct {
-	// ID is the queue's id; ActionID the server's, empty for a local request.
+	// ID is the id in the queue. ActionID is the server's, empty for a local
+	// request.
 	ID        string `json:"id"`
 	ActionID  string `json:"action_id,omitempty"`
 	Version   string `json:"version"` // full version
 	SourceURI string `json:"source_uri,omitempty"`
-	// Force installs a version although it was rolled back here before.
+	// Force installs a version even if it was rolled back on this host before.
 	Force bool `json:"force,omitempty"`
-	// Rollback goes back to the version that is kept on the host. Version may
-	// then be empty.
+	// Rollback switches to the previous version that is still on the host. Version
+	// may then be empty.
 	Rollback bool `json:"rollback,omitempty"`
 }
 
-// ParseRequest reads an UPGRADE action's data.
+// ParseRequest parses the data of an UPGRADE action.
 func ParseRequest(id, actionID string, data json.RawMessage) (Request, error) {
 	var d agentapi.UpgradeData
 	if err := json.Unmarshal(data, &d); err != nil {
@@ -136,41 +136,41 @@ func ParseRequest(id, actionID string, data json.RawMessage) (Request, error) {
 }
 
 var (
-	// ErrCancelled is the cause of an upgrade that was stopped by its operator,
-	// or by a newer one.
+	// ErrCancelled is the cause of an upgrade that an operator or a newer upgrade
+	// stopped.
 	ErrCancelled = errors.New("cancelled")
-	// ErrStopping is the cause of an upgrade that the end of the agent
-	// interrupted. It goes on when the agent starts again.
+	// ErrStopping is the cause of an upgrade that the agent's own end interrupted.
+	// It begins again when the agent starts.
 	ErrStopping = errors.New("the agent is stopping")
-	// ErrBusy says that a switch is still being watched.
+	// ErrBusy is returned while the last upgrade is still being watched.
 	ErrBusy = errors.New("the last upgrade is still being watched")
-	// ErrNoSpace says that the package does not fit on the disk.
+	// ErrNoSpace is returned if the package does not fit on the disk.
 	ErrNoSpace = errors.New("not enough disk space")
 )
 
-// stopped is ErrCancelled with the reason for it.
+// stopped is an [ErrCancelled] with its reason.
 type stopped string
 
 func (s stopped) Error() string        { return string(s) }
 func (s stopped) Is(target error) bool { return target == ErrCancelled }
 
-// Failure is an upgrade that did not happen. The host is as before.
+// Failure is the error of an upgrade that was undone. The host is as before.
 type Failure struct {
-	// State is the phase it failed in, Step the part of it.
+	// State is the phase and Step the step in which the upgrade failed.
 	State agentapi.UpgradeState
 	Step  string
 	Err   error
-	// Transient: the same upgrade may succeed later.
+	// Transient means that the same upgrade may succeed later.
 	Transient bool
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Upgrade carries out r. It does not return when it succeeds in a process that
-// can be replaced; where Reexec returns nil it returns nil. Otherwise the error
-// is a *Failure, or ErrStopping if the upgrade is to be begun again later. The
-// caller tells the server, with [Executor.Conclude], once it will not try again.
+// Upgrade runs r. If it succeeds, Reexec has replaced the process and Upgrade does not
+// return; it returns nil if Reexec does. Otherwise the error is a *Failure, or
+// ErrStopping if the upgrade is to begin again later. The caller calls
+// [Executor.Conclude] for a failure that it will not retry.
 func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -190,8 +190,8 @@ func (e *Executor) Upgrade(ctx context.Context, r Request) error {
 	return nil
 }
 
-// undoLeftover finishes the undoing of an earlier upgrade that could not be
-// finished then, on a full disk say. Its journal must not be written over.
+// undoLeftover undoes an earlier upgrade whose undoing failed, for instance on a full
+// disk. Its journal must not be overwritten before.
 func (e *Executor) undoLeftover() error {
 	j, err := e.readJournal()
 	if errors.Is(err, disk.ErrDamaged) {
@@ -206,12 +206,12 @@ func (e *Executor) undoLeftover() error {
 	return nil
 }
 
-// Refuse is the failure of an upgrade that cannot begin.
+// Refuse returns the failure of an upgrade that cannot begin.
 func Refuse(why error) *Failure {
 	return &Failure{State: agentapi.UpgradeRequested, Step: stepPreflight, Err: why}
 }
 
-// Conclude stores a failure that is final, and reports it until the next upgrade
+// Conclude stores and reports a final failure. It stays reported until the next upgrade
 // begins.
 func (e *Executor) Conclude(r Request, f *Failure) {
 	details := e.details(r, agentapi.UpgradeFailed, agentapi.UpgradeMetadata{FailedState: f.State, ErrorMsg: f.Err.Error()})
@@ -221,14 +221,14 @@ func (e *Executor) Conclude(r Request, f *Failure) {
 	e.Report(details, false)
 }
 
-// transient says whether an upgrade that failed so may succeed when it is tried
-// again: the link, the server, a disk that is full or busy, a host under load.
+// transient reports whether a retry may succeed after err: the network, the server, a
+// full or busy disk, a loaded host.
 func transient(step string, err error) bool {
 	var refused *install.RefusedError
 	var onDisk *disk.Error
 	switch {
 	case errors.Is(err, ErrCancelled), errors.As(err, &refused), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS),
-		errors.Is(err, fs.ErrNotExist): // something the package should hold
+		errors.Is(err, fs.ErrNotExist): // a file that is missing in the package
 		return false
 	case errors.Is(err, steps.ErrTimeout), errors.Is(err, ErrNoSpace), errors.Is(err, install.ErrNoSpace), errors.As(err, &onDisk):
 		return true
@@ -237,13 +237,13 @@ func transient(step string, err error) bool {
 	return errors.As(err, &marked) || step == stepWatcher
 }
 
-// transientError may be gone when the upgrade is tried again.
+// transientError marks an error that a retry may not meet again.
 type transientError struct{ err error }
 
 func (e *transientError) Error() string { return e.err.Error() }
 func (e *transientError) Unwrap() error { return e.err }
 
-// Transient marks an error that may be gone when the upgrade is tried again.
+// Transient marks err as one that a retry may not meet again.
 func Transient(err error) error {
 	if err == nil {
 		return nil
@@ -251,7 +251,7 @@ func Transient(err error) error {
 	return &transientError{err}
 }
 
-// transientLink marks an error of the downloader, if another try may help.
+// transientLink marks an error of the downloader with [Transient] if a retry may help.
 func transientLink(err error) error {
 	if download.Transient(err) {
 		return Transient(err)
@@ -259,7 +259,7 @@ func transientLink(err error) error {
 	return err
 }
 
-// fail undoes what has begun. It returns f, with what could not be undone added,
+// fail undoes the upgrade. It returns f, joined with the error of an undo that failed,
 // or ErrStopping.
 func (w *work) fail(f *Failure) error {
 	stopping := errors.Is(f.Err, ErrStopping)
@@ -267,8 +267,8 @@ func (w *work) fail(f *Failure) error {
 	w.j.FailedState, w.j.FailedTransient = f.State, f.Transient
 	err := w.run.Fail(f.Step, f.Err)
 	if err != nil {
-		// The journal stays: the next upgrade, or the next start, tries again.
-		f.Err = fmt.Errorf("%w; and the host could not be put back as it was: %w", f.Err, err)
+		// The journal stays, and the next upgrade or the next start undoes it.
+		f.Err = fmt.Errorf("%w; and the host could not be restored: %w", f.Err, err)
 	}
 	if stopping {
 		return errors.Join(ErrStopping, err)
@@ -276,8 +276,8 @@ func (w *work) fail(f *Failure) error {
 	return f
 }
 
-// Cancel stops the upgrade with the given id, if it runs and can be stopped. Its
-// failure then says why.
+// Cancel stops the upgrade with the given id and reports whether it could: it must be
+// running, and its pointer not moved yet. The upgrade fails with the reason why.
 func (e *Executor) Cancel(id, why string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -302,11 +302,11 @@ func (e *Executor) details(r Request, state agentapi.UpgradeState, m agentapi.Up
 	return agentapi.UpgradeDetails{TargetVersion: r.Version, ActionID: r.ActionID, State: state, Metadata: m}
 }
 
-// marker is the marker of a switch that is being watched; nil if there is none.
+// marker returns the marker of an upgrade that is being watched, or nil.
 func (e *Executor) marker() *handoff.Marker {
 	m, err := handoff.ReadMarker(e.Disk, e.Top)
 	if err != nil {
-		e.log().Warn("an unreadable upgrade marker is passed over", "error", err)
+		e.log().Warn("an unreadable upgrade marker is ignored", "error", err)
 	}
 	return m
 }

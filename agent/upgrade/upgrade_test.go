@@ -18,7 +18,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-func TestAnUpgradeSwitchesTheHost(t *testing.T) {
+func TestUpgradeSwitchesTheHost(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})
@@ -56,7 +56,7 @@ func TestAnUpgradeSwitchesTheHost(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestUpgradeRefusals(t *testing.T) {
 	evil := newSource(t)
 	for _, c := range []struct {
 		name    string
@@ -66,7 +66,7 @@ func TestWhatIsRefused(t *testing.T) {
 		is      error
 	}{
 		{name: "running version", asked: "1.0.0", want: "already runs here"},
-		{name: "nobody published it", asked: "1.1.0", want: "muster package push"},
+		{name: "it was not published", asked: "1.1.0", want: "muster package push"},
 		{
 			name: "another platform", asked: "1.1.0", want: "package is for darwin/amd64",
 			prepare: func(t *testing.T, s *source, _ *testHost) {
@@ -87,7 +87,7 @@ func TestWhatIsRefused(t *testing.T) {
 			},
 		},
 		{
-			name: "a publisher nobody trusts here", asked: "1.1.0", is: trust.ErrUntrustedKey,
+			name: "an untrusted publisher", asked: "1.1.0", is: trust.ErrUntrustedKey,
 			prepare: func(t *testing.T, s *source, _ *testHost) {
 				evil.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 				for name, data := range evil.files {
@@ -161,15 +161,15 @@ func TestWhatIsRefused(t *testing.T) {
 			}
 			sameTree(t, before, h.tree(t, skip))
 			h.executor.Conclude(wanted, f)
-			told, err := LastFailure(disk.OS{}, h.top)
-			if err != nil || told == nil || told.State != agentapi.UpgradeFailed || told.Metadata.ErrorMsg == "" {
-				t.Errorf("stored for the server: %+v, %v", told, err)
+			stored, err := LastFailure(disk.OS{}, h.top)
+			if err != nil || stored == nil || stored.State != agentapi.UpgradeFailed || stored.Metadata.ErrorMsg == "" {
+				t.Errorf("stored for the server: %+v, %v", stored, err)
 			}
 		})
 	}
 }
 
-// removeProgram takes the new program away while its watcher is being asked.
+// removeProgram removes the new program while its watcher's marker version is read.
 type removeProgram struct{ h *testHost }
 
 func (r removeProgram) MarkerVersion(_ context.Context, path string) (int, error) {
@@ -190,7 +190,7 @@ func (h *testHost) remember(t *testing.T) {
 	}
 }
 
-func TestForceInstallsAVersionThatFailedHere(t *testing.T) {
+func TestForceInstallsAVersionThatFailedBefore(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})
@@ -202,14 +202,14 @@ func TestForceInstallsAVersionThatFailedHere(t *testing.T) {
 	}
 }
 
-func TestAKeptVersionIsUsedAgainAndNeverRemoved(t *testing.T) {
+func TestKeptVersionIsReusedAndNotRemovedByUndo(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})
 	if err := h.executor.Upgrade(context.Background(), wanted); err != nil {
 		t.Fatal(err)
 	}
-	// The new version runs, is kept, and goes back to the one before.
+	// The new version runs and is committed; then the host is rolled back.
 	if err := errors.Join(h.executor.journalFile().Remove(), handoff.RemoveMarker(disk.OS{}, h.top)); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestAKeptVersionIsUsedAgainAndNeverRemoved(t *testing.T) {
 	}
 }
 
-func TestTheOldWatcherWatchesWhereTheNewOneCannot(t *testing.T) {
+func TestOldWatcherIsUsedIfTheNewOneDoesNotUnderstandTheMarker(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})
@@ -258,7 +258,7 @@ func TestTheOldWatcherWatchesWhereTheNewOneCannot(t *testing.T) {
 	}
 }
 
-func TestAnOperatorCancels(t *testing.T) {
+func TestCancelledUpgradeIsUndone(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))
 	h := newHost(t, s, disk.OS{})

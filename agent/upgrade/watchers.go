@@ -17,15 +17,14 @@ import (
 const (
 	// watcherReadyLine is what a watcher prints once it watches.
 	watcherReadyLine = "watching"
-	// watcherStop is how long a watcher may take to leave before it is killed;
-	// it has nothing to finish while it only watches.
+	// watcherStop is how long a watcher may take to exit before it is killed. It
+	// has nothing to finish while it only watches.
 	watcherStop = 5 * time.Second
 )
 
-// Programs starts real watchers.
+// Programs implements [Watchers] with processes and services.
 type Programs struct {
-	// Service is the agent's name with the service manager; empty if it has
-	// none.
+	// Service is the name of the agent's service, or empty.
 	Service string
 }
 
@@ -46,7 +45,7 @@ func (Programs) MarkerVersion(ctx context.Context, path string) (int, error) {
 	return n, nil
 }
 
-// Startable runs `<path> version`, and wants it to end well.
+// Startable runs `<path> version` and returns an error unless it exits with 0.
 func (Programs) Startable(ctx context.Context, path string) error {
 	cmd := exec.CommandContext(ctx, path, "version")
 	cmd.WaitDelay = time.Second
@@ -56,14 +55,13 @@ func (Programs) Startable(ctx context.Context, path string) error {
 	return nil
 }
 
-// ErrNothingToWatch says that a watcher left at once, because there is no marker
-// or another watcher is at work.
-var ErrNothingToWatch = errors.New("it left at once")
+// ErrNothingToWatch is returned if a watcher exits at once, because there is no marker
+// or another watcher runs.
+var ErrNothingToWatch = errors.New("it exited at once")
 
-// Start starts the watcher's own unit where systemd has one: what the service
-// manager does to the agent then does not reach it. Elsewhere it runs
-// `<path> --top <top>` in a session of its own. It returns when the watcher
-// watches.
+// Start starts the watcher's own unit if systemd has one, so that stopping or
+// restarting the agent's service does not stop the watcher. Otherwise it runs
+// `<path> --top <top>` in a new session. It returns when the watcher watches.
 func (p Programs) Start(ctx context.Context, path, top string) (Watcher, error) {
 	if p.Service != "" {
 		w, err := services.StartWatcher(ctx, p.Service)
@@ -79,7 +77,7 @@ func (p Programs) Start(ctx context.Context, path, top string) (Watcher, error) 
 	return startProcess(ctx, path, top)
 }
 
-// startProcess waits for the watcher's line "watching".
+// startProcess starts the watcher and waits for its line "watching".
 func startProcess(ctx context.Context, path, top string) (Watcher, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -87,8 +85,8 @@ func startProcess(ctx context.Context, path, top string) (Watcher, error) {
 	}
 	defer r.Close()
 	cmd := exec.Command(path, "--top", top)
-	// It logs to a file of its own; its standard error must not be a pipe that
-	// breaks with this process.
+	// Standard error is discarded: the watcher logs to a file, and a pipe would
+	// break with this process.
 	cmd.Stdout = w
 	cmd.Dir = top
 	detach(cmd)
@@ -117,7 +115,7 @@ type program struct {
 func (p *program) ready(ctx context.Context, r *os.File) error {
 	line := make(chan string, 1)
 	go func() {
-		text, _ := bufio.NewReader(r).ReadString('\n') // "" when it left without a word
+		text, _ := bufio.NewReader(r).ReadString('\n') // "" if it exits without a line
 		line <- strings.TrimSpace(text)
 	}()
 	select {
@@ -127,15 +125,15 @@ func (p *program) ready(ctx context.Context, r *os.File) error {
 		}
 		return fmt.Errorf("%s: %w, saying %q (see data/watcher.log)", p.cmd.Path, ErrNothingToWatch, text)
 	case <-ctx.Done():
-		// Closing the pipe, which our caller does, ends the reader.
-		return fmt.Errorf("%s: did not say %q in time: %w", p.cmd.Path, watcherReadyLine, context.Cause(ctx))
+		// The caller closes the pipe, which ends the goroutine above.
+		return fmt.Errorf("%s: did not print %q in time: %w", p.cmd.Path, watcherReadyLine, context.Cause(ctx))
 	}
 }
 
-// PID is the watcher's process id.
+// PID returns the watcher's process id.
 func (p *program) PID() int { return p.cmd.Process.Pid }
 
-// Stop asks the watcher to leave, and kills it if it does not.
+// Stop terminates the watcher, and kills it if it does not exit in time.
 func (p *program) Stop() error {
 	err := terminate(p.cmd.Process)
 	if errors.Is(err, os.ErrProcessDone) {

@@ -1,11 +1,9 @@
-// Package build makes packages: the archives that hosts download, unpack and
-// switch to. Release engineers reach it through `muster package build`, tests
-// and the demo call it; it talks to nobody.
+// Package build builds packages: the archives that hosts download and unpack. `muster
+// package build`, tests and the demo call it.
 //
-// An archive is reproducible byte for byte: the same files and the same Go
-// release give the same archive wherever and whenever it is built. So entries
-// come in a fixed order with one time for all, no owner, and a mode of 0755 or
-// 0644 and nothing between.
+// An archive is reproducible byte for byte: the same files and the same Go release
+// give the same archive. So entries have a fixed order, one time for all, no owner,
+// and mode 0755 or 0644.
 package build
 
 import (
@@ -34,23 +32,21 @@ const (
 )
 
 const (
-	// CommitFile holds the hash at the top of a package. Agents that know no
-	// manifest look for it.
+	// CommitFile holds the hash at the top of a package, for agents that do not
+	// read manifests.
 	CommitFile = ".muster-agent.active.commit"
 
-	// program is the file without which a package cannot be started.
+	// program is the program that every package must contain.
 	program = "muster-agent"
 
-	// derivedHashLength is the length of a git commit, which a derived hash
-	// stands in for.
+	// derivedHashLength is the length of a git commit's hash.
 	derivedHashLength = 40
 )
 
-// DefaultTime is what entries are dated when the caller says nothing: the first
-// moment that zip can write.
+// DefaultTime is the default time of entries: the earliest that zip can represent.
 func DefaultTime() time.Time { return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// Spec says what goes into a package.
+// Spec describes a package to build.
 type Spec struct {
 	// Manifest gives Version, Snapshot, Hash, OS and Arch. VersionedHome and
 	// PathMappings are derived and must be empty. An empty Hash is derived
@@ -60,23 +56,23 @@ type Spec struct {
 	Files []File
 	// Format is TarGz or Zip; empty means TarGz.
 	Format string
-	// Time dates every entry; zero means DefaultTime.
+	// Time is the time of every entry; zero means DefaultTime.
 	Time time.Time
 }
 
 // File is one file of the versioned home.
 type File struct {
 	Name string // slash-separated, relative to the home
-	Path string // where the builder finds it
-	// Mode: only whether it can be executed counts. Zero takes that from the
+	Path string // on the machine that builds
+	// Mode determines whether the file is executable. Zero means the mode of the
 	// file at Path.
 	Mode fs.FileMode
 }
 
-// Build writes the package to w and returns its manifest. After an error w
-// holds a part of an archive, to be thrown away.
+// Build writes the package to w and returns its manifest. After an error w may hold a
+// part of an archive.
 func Build(ctx context.Context, spec Spec, w io.Writer) (manifest.Manifest, error) {
-	files, err := survey(ctx, spec)
+	files, err := scan(ctx, spec)
 	if err != nil {
 		return manifest.Manifest{}, fmt.Errorf("build package: %w", err)
 	}
@@ -92,7 +88,7 @@ func Build(ctx context.Context, spec Spec, w io.Writer) (manifest.Manifest, erro
 	return m, nil
 }
 
-// source is a file that was read once, for its size and digest.
+// source is a file with its size and digest.
 type source struct {
 	File
 	mode   fs.FileMode
@@ -100,8 +96,8 @@ type source struct {
 	digest [sha256.Size]byte
 }
 
-// survey checks and reads every file, and orders them by name.
-func survey(ctx context.Context, spec Spec) ([]source, error) {
+// scan checks and reads every file, and sorts them by name.
+func scan(ctx context.Context, spec Spec) ([]source, error) {
 	if spec.Manifest.VersionedHome != "" || len(spec.Manifest.PathMappings) > 0 {
 		return nil, errors.New("versioned home and path mappings are derived, leave them empty")
 	}
@@ -127,13 +123,13 @@ func checkName(name string) error {
 	case name == manifest.FileName:
 		return fmt.Errorf("file name %q: the builder writes that file", name)
 	case name == layout.RunDir || strings.HasPrefix(name, layout.RunDir+"/"):
-		// It would overwrite the state the version before has left.
+		// It would overwrite the state of the previous version.
 		return fmt.Errorf("file name %q: %s/ belongs to the agent's state", name, layout.RunDir)
 	}
 	return nil
 }
 
-// checkSet looks at the files together. They are sorted.
+// checkSet checks the names of all files, which are sorted, against each other.
 func checkSet(files []source, goos string) error {
 	names := make(map[string]bool, len(files))
 	for _, f := range files {
@@ -183,8 +179,8 @@ func readSource(ctx context.Context, f File) (source, error) {
 	return s, nil
 }
 
-// plainMode is the only thing a package keeps of a mode, so that the builder's
-// umask does not show.
+// plainMode reduces a mode to 0755 or 0644, so that it does not depend on the
+// builder's umask.
 func plainMode(mode fs.FileMode) fs.FileMode {
 	if mode&0o111 != 0 {
 		return 0o755
@@ -192,9 +188,9 @@ func plainMode(mode fs.FileMode) fs.FileMode {
 	return 0o644
 }
 
-// describe completes the manifest: the archive's home is named after the hash
-// alone, as agents without a manifest expect it, and mapped to one that names
-// the version too.
+// describe completes the manifest. The archive's home is named after the hash alone,
+// as agents that read no manifest expect, and mapped to a home that is named after the
+// version too.
 func describe(p manifest.Package, files []source) manifest.Manifest {
 	if p.Hash == "" {
 		p.Hash = contentHash(files)
@@ -208,8 +204,8 @@ func describe(p manifest.Package, files []source) manifest.Manifest {
 	return manifest.Manifest{APIVersion: manifest.APIVersion, Kind: manifest.Kind, Package: p}
 }
 
-// contentHash stands in for a commit. Lengths are written before names, so that
-// no two sets of files give one stream.
+// contentHash returns a hash in place of a commit's. Each name is preceded by its
+// length, so that no two sets of files give the same input.
 func contentHash(files []source) string {
 	h := sha256.New()
 	for _, f := range files {
@@ -240,8 +236,8 @@ func (e entry) size() int64 {
 	return int64(len(e.text))
 }
 
-// members gives the members in their order: the manifest and the commit first, so that whoever
-// reads a stream knows at once what follows, then folders before what they hold.
+// members returns the archive's members in order: the manifest and the commit first,
+// so that a reader of a stream knows what follows, then each folder before its files.
 func members(m manifest.Manifest, text []byte, files []source) []entry {
 	p := m.Package
 	top := TopFolder(p)
@@ -268,12 +264,12 @@ func newFolders(dir string, seen map[string]bool) []entry {
 	return append(above, entry{name: dir, mode: fs.ModeDir | 0o755})
 }
 
-// TopFolder is the one folder at the top of a package's archive.
+// TopFolder returns the name of the one folder at the top of a package's archive.
 func TopFolder(p manifest.Package) string {
 	return strings.TrimSuffix(manifest.ArchiveName(p.FullVersion(), p.OS, p.Arch, ""), ".")
 }
 
-// contextReader ends a long copy when its caller gives up.
+// contextReader fails when its context ends.
 type contextReader struct {
 	ctx context.Context //nolint:containedctx // lives as long as one copy
 	r   io.Reader

@@ -34,7 +34,7 @@ func file(t testing.TB, dir, name, body string, mode os.FileMode) string {
 	return path
 }
 
-// spec is a small package; each call writes its files anew, with other times.
+// spec returns a small package. Each call writes its files again, with other times.
 func spec(t testing.TB, format string) build.Spec {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func mustBuild(t testing.TB, s build.Spec) ([]byte, manifest.Manifest) {
 	return buf.Bytes(), m
 }
 
-func TestABuiltPackageUnpacks(t *testing.T) {
+func TestBuiltPackageUnpacks(t *testing.T) {
 	for _, format := range []string{build.TarGz, build.Zip} {
 		t.Run(format, func(t *testing.T) {
 			s := spec(t, format)
@@ -89,8 +89,7 @@ func TestABuiltPackageUnpacks(t *testing.T) {
 					t.Errorf("%s is %q %v (%v), want %q %v", name, body, fi.Mode(), err, want.body, want.mode)
 				}
 			}
-			// What lies in the home is what the running agent reads its
-			// version from.
+			// The running agent reads its version from the manifest in the home.
 			f, err := os.Open(filepath.Join(top, p.Home(), manifest.FileName))
 			if err != nil {
 				t.Fatal(err)
@@ -103,7 +102,7 @@ func TestABuiltPackageUnpacks(t *testing.T) {
 	}
 }
 
-func TestTheSameFilesGiveTheSameBytes(t *testing.T) {
+func TestBuildIsReproducible(t *testing.T) {
 	for _, format := range []string{build.TarGz, build.Zip} {
 		first, _ := mustBuild(t, spec(t, format))
 		again := spec(t, format)
@@ -124,9 +123,9 @@ func TestTheSameFilesGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// The bytes of a release must not depend on the machine. If this test fails on
-// a new Go release, its compressor changed: set the new digests.
-func TestTheBytesAreKnown(t *testing.T) {
+// The bytes of a release must not depend on the machine. If this test fails on a new
+// Go release, the compressor changed: update the digests.
+func TestBuildHasKnownDigests(t *testing.T) {
 	for format, want := range map[string]string{
 		build.TarGz: "10e157c1def55e86d7643f346b2ad6d2dbf2a7ab01e88dce2d334d98b9c18aab",
 		build.Zip:   "57c4a8c35ecd18c83fb3b79cfd45fbcb20a7df4d9d9ef14687b6598b39be8fce",
@@ -139,7 +138,7 @@ func TestTheBytesAreKnown(t *testing.T) {
 	}
 }
 
-func TestNothingOfTheBuilderShowsInATar(t *testing.T) {
+func TestTarHoldsNothingOfTheBuilder(t *testing.T) {
 	archive, m := mustBuild(t, spec(t, build.TarGz))
 	gz, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -179,7 +178,7 @@ func TestNothingOfTheBuilderShowsInATar(t *testing.T) {
 	}
 }
 
-func TestTheHashTellsBuildsApart(t *testing.T) {
+func TestDerivedHashDependsOnFiles(t *testing.T) {
 	_, base := mustBuild(t, spec(t, build.TarGz))
 	_, zipped := mustBuild(t, spec(t, build.Zip))
 	if base.Package.Hash != zipped.Package.Hash {
@@ -204,7 +203,7 @@ func TestTheHashTellsBuildsApart(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeBuiltIsNamed(t *testing.T) {
+func TestBuildErrorNamesTheCause(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*build.Spec)
 		says   string
@@ -239,15 +238,15 @@ func TestWhatCannotBeBuiltIsNamed(t *testing.T) {
 	}
 }
 
-// writerFunc runs on every write.
+// writerFunc implements io.Writer by a function.
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-func TestAFileThatChangesMeanwhileIsNoticed(t *testing.T) {
+func TestBuildFailsIfAFileChanges(t *testing.T) {
 	for change, body := range map[string]string{"same length": "watcheR", "longer": "watcher+", "shorter": "watch"} {
 		s := spec(t, build.Zip)
-		// Enough for the archive to be written to before the second file is
+		// Large enough for the archive to be written to before the second file is
 		// opened again.
 		noise := make([]byte, 64<<10)
 		rand.NewChaCha8([32]byte{}).Read(noise)
@@ -271,7 +270,7 @@ func TestAFileThatChangesMeanwhileIsNoticed(t *testing.T) {
 	}
 }
 
-func TestACallerCanGiveUp(t *testing.T) {
+func TestBuildStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := build.Build(ctx, spec(t, build.TarGz), io.Discard); !errors.Is(err, context.Canceled) {
@@ -279,7 +278,7 @@ func TestACallerCanGiveUp(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsReported(t *testing.T) {
+func TestBuildReturnsWriteErrors(t *testing.T) {
 	full := errors.New("no space left on device")
 	for _, format := range []string{build.TarGz, build.Zip} {
 		_, err := build.Build(t.Context(), spec(t, format), writerFunc(func([]byte) (int, error) { return 0, full }))
@@ -289,8 +288,8 @@ func TestAFullDiskIsReported(t *testing.T) {
 	}
 }
 
-// Whatever sound names and contents go in come out on the host.
-func TestAnyFilesComeOutAgain(t *testing.T) {
+// Files with valid names are unpacked with the content they were built from.
+func TestUnpackedFilesEqualTheBuiltOnes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp("", "m")
 		if err != nil {
@@ -308,7 +307,7 @@ func TestAnyFilesComeOutAgain(t *testing.T) {
 		}
 		var buf bytes.Buffer
 		if _, err := build.Build(t.Context(), s, &buf); err != nil {
-			// A name may be the folder of another; that is refused by name.
+			// A name may be the folder of another, which is refused.
 			if strings.Contains(err.Error(), "is a file as well") {
 				return
 			}

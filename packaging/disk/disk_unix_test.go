@@ -18,8 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// recorder notes each call that changes the disk and can fail one of them, as
-// a crash at that point would: nothing after it happens either.
+// recorder records each call that changes the disk. From call number crash on all
+// calls fail, as after a crash.
 type recorder struct {
 	OS
 	t     testing.TB
@@ -109,13 +109,13 @@ func (r *recorder) SyncDir(op, path string) error {
 	return r.OS.SyncDir(op, path)
 }
 
-func TestWriteFileTakesItsStepsInOrder(t *testing.T) {
+func TestWriteFileSyncsBeforeItRenames(t *testing.T) {
 	r := &recorder{t: t}
 	path := filepath.Join(t.TempDir(), "f")
 	if err := WriteFile(r, "test", path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The content is safe before it gets the name, and the name last.
+	// The content is durable before the rename, and the rename last.
 	want := []string{"remove f.new", "open f.new", "write f.new", "sync f.new", "rename f.new f", "syncdir"}
 	if !slices.Equal(r.calls, want) {
 		t.Errorf("calls are %q, want %q", r.calls, want)
@@ -144,7 +144,7 @@ func crashes(t *testing.T, prepare func(path string), do func(d Disk, path strin
 	}
 }
 
-func TestAfterAnyCrashAFileIsOldOrNew(t *testing.T) {
+func TestWriteFileLeavesOldOrNewContentAfterACrash(t *testing.T) {
 	crashes(t,
 		func(path string) { write(t, path, "old", 0o600) },
 		func(d Disk, path string) error { return WriteFile(d, "test", path, []byte("new and longer"), 0o600) },
@@ -153,7 +153,7 @@ func TestAfterAnyCrashAFileIsOldOrNew(t *testing.T) {
 			if got != "new and longer" && (done || got != "old") {
 				t.Errorf("the file holds %q", got)
 			}
-			// And the next write works, whatever was left.
+			// The next write succeeds, whatever the crash left.
 			if err := WriteFile(OS{}, "test", path, []byte("next"), 0o600); err != nil || read(t, path) != "next" {
 				t.Errorf("the next write: %v, %q", err, read(t, path))
 			}
@@ -163,8 +163,8 @@ func TestAfterAnyCrashAFileIsOldOrNew(t *testing.T) {
 		})
 }
 
-func TestAFailedWriteLeavesNothing(t *testing.T) {
-	// Unlike after a crash, here the disk works on after the one failure.
+func TestFailedWriteFileRemovesItsTemporaryFile(t *testing.T) {
+	// Unlike after a crash, the disk works again after the one failure.
 	for _, op := range []string{"open", "write", "sync", "rename"} {
 		dir := t.TempDir()
 		d := failOnce{fail: op}
@@ -216,7 +216,7 @@ func (f failingFile) Sync() error {
 	return f.File.Sync()
 }
 
-func TestASecretIsNotWrittenIntoSomebodysLeftOver(t *testing.T) {
+func TestWriteFileDoesNotReuseATemporaryFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "identity")
 	write(t, path+".new", "left over", 0o666)
 	if err := WriteFile(OS{}, "test", path, []byte("secret"), 0o600); err != nil {
@@ -247,10 +247,10 @@ func TestErrorsNameTheOperationAndTheFile(t *testing.T) {
 		}
 	}
 	if err := d.Remove("my label", absent); err != nil {
-		t.Errorf("removing what is not there: %v", err)
+		t.Errorf("removing a missing file: %v", err)
 	}
 	if err := d.RemoveAll("my label", absent); err != nil {
-		t.Errorf("removing a tree that is not there: %v", err)
+		t.Errorf("removing a missing tree: %v", err)
 	}
 }
 
@@ -270,7 +270,7 @@ func get(path string) (int, error) {
 	return s.Step, err
 }
 
-func TestARecordComesBack(t *testing.T) {
+func TestReadRecordReturnsTheWrittenRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	if _, err := get(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no record: got %v", err)
@@ -300,7 +300,7 @@ func TestARecordComesBack(t *testing.T) {
 	}
 }
 
-// damage is what disks and people do to files.
+// damage are ways in which files are damaged.
 var damage = map[string]func([]byte) []byte{
 	"emptied":       func([]byte) []byte { return nil },
 	"zeroed":        func(b []byte) []byte { return make([]byte, len(b)) },
@@ -314,7 +314,7 @@ var damage = map[string]func([]byte) []byte{
 	"format a word": func(b []byte) []byte { return bytes.Replace(b, []byte(" 2 "), []byte(" two "), 1) },
 }
 
-func TestADamagedRecordGivesItsPreviousState(t *testing.T) {
+func TestDamagedRecordIsReadFromItsPreviousCopy(t *testing.T) {
 	for name, change := range damage {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "r")
@@ -327,7 +327,7 @@ func TestADamagedRecordGivesItsPreviousState(t *testing.T) {
 			if got, err := get(path); err != nil || got != 1 {
 				t.Errorf("got %d, %v, want the previous state 1", got, err)
 			}
-			// What is damaged does not push out what is sound.
+			// A damaged record does not replace the valid copy.
 			if err := put(OS{}, path, 3); err != nil {
 				t.Fatal(err)
 			}
@@ -342,7 +342,7 @@ func TestADamagedRecordGivesItsPreviousState(t *testing.T) {
 	}
 }
 
-func TestWithNothingSoundARecordIsDamaged(t *testing.T) {
+func TestRecordAndCopyDamagedReturnErrDamaged(t *testing.T) {
 	for name, change := range damage {
 		for _, prev := range []bool{false, true} {
 			path := filepath.Join(t.TempDir(), "r")
@@ -363,7 +363,7 @@ func TestWithNothingSoundARecordIsDamaged(t *testing.T) {
 	}
 }
 
-func TestAnOlderFormatIsRead(t *testing.T) {
+func TestReadRecordAcceptsAnOlderFormat(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	if err := WriteRecord(OS{}, "test", path, kind, 1, state{5}); err != nil {
 		t.Fatal(err)
@@ -373,7 +373,7 @@ func TestAnOlderFormatIsRead(t *testing.T) {
 	}
 }
 
-func TestAfterAnyCrashARecordIsOldOrNew(t *testing.T) {
+func TestWriteRecordLeavesOldOrNewStateAfterACrash(t *testing.T) {
 	crashes(t,
 		func(path string) {
 			for step := 1; step <= 2; step++ {
@@ -391,7 +391,7 @@ func TestAfterAnyCrashARecordIsOldOrNew(t *testing.T) {
 		})
 }
 
-func TestRemovingARecordNeverBringsAnOlderStateBack(t *testing.T) {
+func TestRemoveRecordNeverRestoresAnOlderState(t *testing.T) {
 	prepare := func(path string) {
 		for step := 1; step <= 2; step++ {
 			if err := put(OS{}, path, step); err != nil {
@@ -409,7 +409,7 @@ func TestRemovingARecordNeverBringsAnOlderStateBack(t *testing.T) {
 		})
 }
 
-func TestRemoveRecordTakesItsStepsInOrder(t *testing.T) {
+func TestRemoveRecordRemovesTheCopyFirst(t *testing.T) {
 	r := &recorder{t: t}
 	if err := RemoveRecord(r, "test", filepath.Join(t.TempDir(), "f")); err != nil {
 		t.Fatal(err)
@@ -419,9 +419,9 @@ func TestRemoveRecordTakesItsStepsInOrder(t *testing.T) {
 	}
 }
 
-// A power cut may keep the names of a folder in any order: the record gone, its
-// copy still there.
-func TestACopyWithoutItsRecordIsNotRevived(t *testing.T) {
+// A power cut may make renames and removals durable in any order: the record may be
+// gone and its copy still there.
+func TestCopyWithoutRecordIsIgnored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	for step := 1; step <= 2; step++ {
 		if err := put(OS{}, path, step); err != nil {
@@ -443,7 +443,7 @@ func TestACopyWithoutItsRecordIsNotRevived(t *testing.T) {
 	}
 }
 
-func TestNoChangedByteOfARecordPasses(t *testing.T) {
+func TestReadRecordDetectsAnyChangedByte(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	if err := put(OS{}, path, 2); err != nil {
 		t.Fatal(err)
@@ -454,15 +454,15 @@ func TestNoChangedByteOfARecordPasses(t *testing.T) {
 		i := rapid.IntRange(0, len(b)-1).Draw(rt, "byte")
 		b[i] ^= 1 << rapid.IntRange(0, 7).Draw(rt, "bit")
 		body, err := parseRecord(b, kind, version)
-		// The format's version is not under the checksum: 2 may become 1 or
-		// smaller parts of it white space. The body is what counts.
+		// The checksum does not cover the header, so a changed version or white
+		// space may pass. The body must be unchanged.
 		if err == nil && !bytes.HasSuffix(sound, body) {
 			rt.Fatalf("byte %d changed passes:\n%s", i, b)
 		}
 	})
 }
 
-func TestPointMovesALinkInOneStep(t *testing.T) {
+func TestPointReplacesALinkAtomically(t *testing.T) {
 	crashes(t,
 		func(path string) {
 			if err := os.Symlink("data/old", path); err != nil {
@@ -490,7 +490,7 @@ func TestCopyTree(t *testing.T) {
 		t.Errorf("nothing to copy: %v", err)
 	}
 	if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("out of nothing came %v", err)
+		t.Errorf("copying a missing folder: %v", err)
 	}
 	if err := os.MkdirAll(filepath.Join(from, "components", "empty"), 0o700); err != nil {
 		t.Fatal(err)
@@ -503,7 +503,7 @@ func TestCopyTree(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(from, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Older copies are there already, one of them readable by all.
+	// Older copies exist already, one of them readable by all.
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -533,9 +533,9 @@ func TestCopyTree(t *testing.T) {
 	}
 }
 
-// A living agent writes its state while it is copied: a temporary file is
-// listed, and gone when its turn comes.
-func TestAFileThatGoesAwayIsPassedOver(t *testing.T) {
+// A running agent writes its state during the copy: a temporary file is listed, and
+// gone when it is opened.
+func TestCopyTreeSkipsAFileThatDisappears(t *testing.T) {
 	from, to := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "run")
 	if err := os.Mkdir(from, 0o700); err != nil {
 		t.Fatal(err)
@@ -588,7 +588,7 @@ func (d syncs) SyncDir(op, path string) error {
 	return d.OS.SyncDir(op, path)
 }
 
-func TestARootCannotBeLeft(t *testing.T) {
+func TestRootRefusesPathsThatLeaveIt(t *testing.T) {
 	outside := t.TempDir()
 	inside := filepath.Join(outside, "in")
 	if err := os.Mkdir(inside, 0o700); err != nil {
@@ -605,15 +605,15 @@ func TestARootCannotBeLeft(t *testing.T) {
 	for _, name := range []string{"../x", "/tmp/x", "a/../../x", "link/x", "link"} {
 		if f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600); err == nil {
 			f.Close()
-			t.Errorf("OpenFile(%q) works", name)
+			t.Errorf("OpenFile(%q) succeeds", name)
 		} else if !strings.Contains(err.Error(), "my label") {
 			t.Errorf("OpenFile(%q): %v does not name its operation", name, err)
 		}
 		if err := root.MkdirAll(name, 0o700); err == nil {
-			t.Errorf("MkdirAll(%q) works", name)
+			t.Errorf("MkdirAll(%q) succeeds", name)
 		}
 		if err := root.SyncDir(name); err == nil {
-			t.Errorf("SyncDir(%q) works", name)
+			t.Errorf("SyncDir(%q) succeeds", name)
 		}
 	}
 	if names := list(t, outside); !slices.Equal(names, []string{"in"}) {
@@ -630,7 +630,7 @@ func TestARootCannotBeLeft(t *testing.T) {
 	}
 }
 
-func TestFreeIsWhatTheSystemSays(t *testing.T) {
+func TestFreeReturnsAPlausibleNumber(t *testing.T) {
 	n, err := OS{}.Free("test", t.TempDir())
 	if err != nil || n <= 0 {
 		t.Errorf("got %d, %v", n, err)
@@ -642,7 +642,7 @@ func write(t *testing.T, path, text string, perm fs.FileMode) {
 	if err := os.WriteFile(path, []byte(text), perm); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, perm); err != nil { // past the umask
+	if err := os.Chmod(path, perm); err != nil { // whatever the umask
 		t.Fatal(err)
 	}
 }

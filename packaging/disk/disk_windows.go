@@ -9,19 +9,18 @@ import (
 )
 
 const (
-	// renamePatience is how long a rename is tried again while somebody else
-	// has one of the two files open: virus scanners and indexers look at every
-	// new file, and let go of it in well under a second.
-	renamePatience = 3 * time.Second
-	renamePause    = 50 * time.Millisecond
+	// renameTimeout is how long a rename is retried while another process has
+	// one of the two files open: virus scanners and indexers open every new file
+	// for well under a second.
+	renameTimeout = 3 * time.Second
+	renamePause   = 50 * time.Millisecond
 )
 
-// rename replaces to in one step: os.Rename asks for MOVEFILE_REPLACE_EXISTING,
-// which NTFS carries out in one transaction of its journal. A link is replaced
-// itself, not what it leads to. Elsewhere a file that is open can be replaced;
-// here that fails until it is closed.
+// rename replaces to atomically: os.Rename uses MOVEFILE_REPLACE_EXISTING, which NTFS
+// executes in one transaction of its journal. It replaces a link and not the link's
+// target. Unlike on Unix, replacing an open file fails until the file is closed.
 func rename(from, to string) error {
-	for deadline := time.Now().Add(renamePatience); ; time.Sleep(renamePause) {
+	for deadline := time.Now().Add(renameTimeout); ; time.Sleep(renamePause) {
 		err := os.Rename(from, to)
 		if !errors.Is(err, windows.ERROR_SHARING_VIOLATION) && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			return err
@@ -32,17 +31,16 @@ func rename(from, to string) error {
 	}
 }
 
-// IsFull says whether an operation failed for want of room.
+// IsFull reports whether an operation failed because the disk is full.
 func IsFull(err error) bool {
 	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL) ||
 		errors.Is(err, windows.ERROR_DISK_QUOTA_EXCEEDED)
 }
 
 // syncDir does nothing: Windows has no call that flushes a folder. NTFS journals
-// renames in order, so a power cut may take back the last of them but never
-// leaves one half done. What relies on the order of two names therefore holds;
-// that a name is on the disk when the call returns does not, and whoever comes
-// back after the power cut finds the step before it.
+// renames in order, so a power cut may undo the last renames but neither reorders nor
+// halves them. Callers may rely on the order of two renames, but not on a rename being
+// durable when syncDir returns.
 func syncDir(string) error { return nil }
 
 func syncDirIn(*os.Root, string) error { return nil }

@@ -18,7 +18,7 @@ const (
 	newHome = "data/muster-agent-1.1.0-3f2a9c"
 )
 
-// installed makes a host with the homes of two versions.
+// installed returns the top folder of a host with the homes of two versions.
 func installed(t *testing.T) (top string) {
 	t.Helper()
 	top = t.TempDir()
@@ -33,7 +33,7 @@ func installed(t *testing.T) (top string) {
 	return top
 }
 
-// tree lists what lies under top.
+// tree returns the files and folders below top.
 func tree(t *testing.T, top string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -66,7 +66,7 @@ func TestRemoveHomeRemovesOneHome(t *testing.T) {
 	}
 }
 
-func TestRemoveHomeRefusesWhatIsNoHome(t *testing.T) {
+func TestRemoveHomeRefusesOtherFolders(t *testing.T) {
 	top := t.TempDir()
 	for _, dir := range []string{layout.DownloadsDir, layout.DropDir, layout.TrustDir, "data/.unpack-x", "data/home/run", "other/x"} {
 		if err := os.MkdirAll(layout.Path(top, dir), 0o755); err != nil {
@@ -82,7 +82,7 @@ func TestRemoveHomeRefusesWhatIsNoHome(t *testing.T) {
 		layout.DownloadsDir, layout.DropDir, layout.TrustDir, "data/.unpack-x", layout.ActiveCommitFile, `data/..\..\x`, "./data/home", "data//home",
 	} {
 		if err := RemoveHome(OS{}, top, home); err == nil {
-			t.Errorf("RemoveHome(%q) does it", home)
+			t.Errorf("RemoveHome(%q) succeeds", home)
 		}
 	}
 	if after := tree(t, top); !maps.Equal(before, after) {
@@ -90,7 +90,7 @@ func TestRemoveHomeRefusesWhatIsNoHome(t *testing.T) {
 	}
 }
 
-func TestAHomeThatALinkLeadsIntoIsNotRemovedHoweverTheLinkIsSpelled(t *testing.T) {
+func TestRemoveHomeRefusesAHomeThatALinkLeadsInto(t *testing.T) {
 	for what, link := range map[string]func(top string) string{
 		"relative":                 func(string) string { return newHome + "/muster-agent" },
 		"with a dot in front":      func(string) string { return "./" + newHome + "/muster-agent" },
@@ -116,13 +116,13 @@ func TestAHomeThatALinkLeadsIntoIsNotRemovedHoweverTheLinkIsSpelled(t *testing.T
 				os.Symlink(filepath.Join(top, "data"), filepath.Join(dir, "beside", "data")),
 				os.Symlink("top", filepath.Join(dir, "other-top")),
 				os.Symlink(link(top), filepath.Join(top, "muster-agent")),
-				os.Symlink("loop", filepath.Join(top, "loop")), // leads nowhere, and stops nothing
+				os.Symlink("loop", filepath.Join(top, "loop")), // ignored, since it leads in a circle
 			} {
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
-			// The host may be known under either name.
+			// The top folder may be a link.
 			for _, top := range []string{top, filepath.Join(dir, "other-top")} {
 				if err := RemoveHome(OS{}, top, newHome); !errors.Is(err, ErrInUse) {
 					t.Errorf("under %s: got %v, want ErrInUse", filepath.Base(top), err)
@@ -138,7 +138,7 @@ func TestAHomeThatALinkLeadsIntoIsNotRemovedHoweverTheLinkIsSpelled(t *testing.T
 	}
 }
 
-// resolve must agree with the system about every path that leads somewhere.
+// resolve returns what the system resolves every existing path to.
 func TestResolveAgreesWithTheSystem(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -157,7 +157,7 @@ func TestResolveAgreesWithTheSystem(t *testing.T) {
 	names := []string{"a", "b", "c", "l", "m", "root", "..", ".", ""}
 	compared := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		// Grown part by part, so that it mostly leads somewhere.
+		// Built part by part, so that most paths exist.
 		path := dir
 		for range rapid.IntRange(0, 10).Draw(rt, "length") {
 			longer := path + "/" + rapid.SampledFrom(names).Draw(rt, "part")

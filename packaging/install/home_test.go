@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-// installed unpacks versions into a fresh host.
+// installed unpacks versions into a new host.
 func installed(t *testing.T, versions ...string) (top string) {
 	t.Helper()
 	top = t.TempDir()
@@ -33,7 +33,7 @@ const (
 	newHome = "data/muster-agent-1.1.0-3f2a9c"
 )
 
-func TestADamagedHomeIsNoVersionAndNeverAnotherOne(t *testing.T) {
+func TestReadHomeReturnsErrDamagedHome(t *testing.T) {
 	path := func(top, name string) string { return filepath.Join(top, filepath.FromSlash(newHome), name) }
 	text := func(t *testing.T, file string) []byte {
 		t.Helper()
@@ -74,9 +74,9 @@ func TestADamagedHomeIsNoVersionAndNeverAnotherOne(t *testing.T) {
 			}
 			p, err := ReadHome(disk.OS{}, top, newHome)
 			if !errors.Is(err, ErrDamagedHome) || !strings.Contains(err.Error(), c.want) || p.Version != "" {
-				t.Errorf("got version %q, %v; want ErrDamagedHome with a word of %q", p.Version, err, c.want)
+				t.Errorf("got version %q, %v; want ErrDamagedHome with %q", p.Version, err, c.want)
 			}
-			// It stops nothing else: other versions come, and it goes.
+			// Other versions can be installed, and the damaged one removed.
 			archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.2.0")))
 			if _, err := Unpack(t.Context(), disk.OS{}, archive, top); err != nil {
 				t.Errorf("another version beside it: %v", err)
@@ -86,25 +86,25 @@ func TestADamagedHomeIsNoVersionAndNeverAnotherOne(t *testing.T) {
 			}
 			archive = fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
 			if _, err := Unpack(t.Context(), disk.OS{}, archive, top); err != nil {
-				t.Errorf("the same version anew: %v", err)
+				t.Errorf("the same version again: %v", err)
 			}
 		})
 	}
 }
 
-func TestAHomeThatIsNotThereIsNotDamaged(t *testing.T) {
+func TestReadHomeReturnsErrNotExist(t *testing.T) {
 	top := installed(t, "1.0.0")
 	if _, err := ReadHome(disk.OS{}, top, newHome); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrDamagedHome) {
 		t.Errorf("got %v, want that it is not there", err)
 	}
 	for _, home := range []string{"", "data", "data/..", "data/downloads", "data/.unpack-x", "../data/x"} {
 		if _, err := ReadHome(disk.OS{}, top, home); err == nil {
-			t.Errorf("ReadHome(%q) works", home)
+			t.Errorf("ReadHome(%q) succeeds", home)
 		}
 	}
 }
 
-// room is a disk with so many bytes free.
+// room is a disk with free bytes free.
 type room struct {
 	disk.OS
 	free int64
@@ -112,7 +112,7 @@ type room struct {
 
 func (r room) Free(string, string) (int64, error) { return r.free, nil }
 
-func TestATenthMoreThanTheFilesMustBeFree(t *testing.T) {
+func TestUnpackNeedsATenthMoreThanTheFiles(t *testing.T) {
 	p := fakepkg.Describe("1.1.0")
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", append(fakepkg.Sound(t, p),
 		fakepkg.Entry{Name: fakepkg.Top(p) + "/" + p.VersionedHome + "/noise", Body: noise(100_000)}))
@@ -137,7 +137,7 @@ func TestATenthMoreThanTheFilesMustBeFree(t *testing.T) {
 	}
 }
 
-func TestADiskThatFillsInTheMiddleIsNamedAndLeftAsItWas(t *testing.T) {
+func TestDiskThatFillsDuringUnpackReturnsErrNoSpace(t *testing.T) {
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		var calls []string
@@ -160,8 +160,8 @@ func TestADiskThatFillsInTheMiddleIsNamedAndLeftAsItWas(t *testing.T) {
 	}
 }
 
-// What damages one home must not be read from any other file of it.
-func TestEveryCutOfAManifestIsDamage(t *testing.T) {
+// A truncated manifest is damage, and never read as another version.
+func TestTruncatedManifestIsADamagedHome(t *testing.T) {
 	top := installed(t, "1.1.0")
 	file := filepath.Join(top, filepath.FromSlash(newHome), "manifest.yaml")
 	whole, err := os.ReadFile(file)

@@ -23,7 +23,7 @@ import (
 
 var formats = []string{build.TarGz, build.Zip}
 
-func TestAPackageBecomesAHome(t *testing.T) {
+func TestUnpackWritesTheHome(t *testing.T) {
 	for _, format := range formats {
 		t.Run(format, func(t *testing.T) {
 			top := t.TempDir()
@@ -66,7 +66,8 @@ func TestAPackageBecomesAHome(t *testing.T) {
 	}
 }
 
-// modes lists a tree: relative names, folders with a slash, to their modes.
+// modes returns the modes of a tree's files and folders by relative name; folders
+// end in a slash.
 func modes(t *testing.T, top string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -91,7 +92,7 @@ func modes(t *testing.T, top string) map[string]string {
 	return found
 }
 
-func TestInspectTellsWhatUnpackWouldDo(t *testing.T) {
+func TestInspectReturnsManifestAndFiles(t *testing.T) {
 	for _, format := range formats {
 		t.Run(format, func(t *testing.T) {
 			p := fakepkg.Describe("1.1.0")
@@ -125,8 +126,8 @@ func TestInspectTellsWhatUnpackWouldDo(t *testing.T) {
 	}
 }
 
-// A tar file made by hand may hold the manifest last, and begin with ./
-func TestOrderAndLeadingDotDoNotMatter(t *testing.T) {
+// A tar file made by hand may hold the manifest last and begin its names with ./.
+func TestEntriesInAnyOrderAndWithALeadingDot(t *testing.T) {
 	p := fakepkg.Describe("1.1.0")
 	entries := fakepkg.Sound(t, p)
 	slices.Reverse(entries)
@@ -179,8 +180,8 @@ package:
 	}
 }
 
-// TestEvilPackages is the promise of this package: whatever an archive holds,
-// it is refused for a stated reason and the host stays as it was.
+// TestEvilPackages unpacks hostile archives: each is refused for the stated reason
+// and the host stays as it was.
 func TestEvilPackages(t *testing.T) {
 	for generation, packages := range map[string][]fakepkg.Evil{
 		"manifest": fakepkg.EvilPackages(t, "1.1.0"),
@@ -222,7 +223,7 @@ func refuseAll(t *testing.T, packages []fakepkg.Evil) {
 	}
 }
 
-func TestArchivesThatAreNone(t *testing.T) {
+func TestFilesThatAreNoArchivesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"empty.tar.gz": "",
@@ -244,8 +245,8 @@ func TestArchivesThatAreNone(t *testing.T) {
 	}
 }
 
-// A download that broke off must not look like an attack: it is worth another try.
-func TestDamagedArchives(t *testing.T) {
+// A truncated download must not look like an attack, since it is fetched again.
+func TestDamagedArchivesReturnErrDamaged(t *testing.T) {
 	for _, format := range formats {
 		p := fakepkg.Describe("1.1.0")
 		big := fakepkg.Entry{Name: fakepkg.Top(p) + "/" + p.VersionedHome + "/noise", Body: noise(200_000)}
@@ -270,7 +271,7 @@ func TestDamagedArchives(t *testing.T) {
 	}
 }
 
-// noise does not compress.
+// noise returns n bytes that do not compress.
 func noise(n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -280,7 +281,7 @@ func noise(n int) string {
 	return b.String()[:n]
 }
 
-func TestLimitsHoldByThemselves(t *testing.T) {
+func TestEachLimitIsEnforced(t *testing.T) {
 	p := fakepkg.Describe("1.1.0")
 	for _, format := range formats {
 		archive := fakepkg.Write(t, t.TempDir(), "p."+format, append(fakepkg.Sound(t, p),
@@ -307,7 +308,7 @@ func TestLimitsHoldByThemselves(t *testing.T) {
 	}
 }
 
-func TestAnInstalledVersionIsNotWrittenOver(t *testing.T) {
+func TestInstalledVersionIsNotOverwritten(t *testing.T) {
 	top := t.TempDir()
 	p := fakepkg.Describe("1.1.0")
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, p))
@@ -326,7 +327,7 @@ func TestAnInstalledVersionIsNotWrittenOver(t *testing.T) {
 	}
 }
 
-func TestLeftOverOfACrashIsCleared(t *testing.T) {
+func TestUnpackRemovesAStagingFolderLeftByACrash(t *testing.T) {
 	top := t.TempDir()
 	p := fakepkg.Describe("1.1.0")
 	stale := filepath.Join(layout.Path(top, layout.Staging(p.Home())), "old")
@@ -358,7 +359,7 @@ func names(t *testing.T, dir string) []string {
 	return names
 }
 
-func TestACancelledUnpackLeavesNothing(t *testing.T) {
+func TestCancelledUnpackLeavesNothing(t *testing.T) {
 	p := fakepkg.Describe("1.1.0")
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, p))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -465,9 +466,9 @@ func (f failingFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestEveryFailureLeavesTheHostAsItWas fails each disk operation of an unpack in
+// TestFailedDiskCallLeavesTheHostAsItWas fails each disk operation of an unpack in
 // turn, as a full or dying disk would.
-func TestEveryFailureLeavesTheHostAsItWas(t *testing.T) {
+func TestFailedDiskCallLeavesTheHostAsItWas(t *testing.T) {
 	p := fakepkg.Describe("1.1.0")
 	entries := append(fakepkg.Sound(t, p), fakepkg.Entry{Name: fakepkg.Top(p) + "/" + p.VersionedHome + "/plugins/disk", Body: "x"})
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", entries)
@@ -481,7 +482,7 @@ func TestEveryFailureLeavesTheHostAsItWas(t *testing.T) {
 	if _, err := Unpack(t.Context(), failingDisk{calls: &calls}, archive, top); err != nil {
 		t.Fatal(err)
 	}
-	// Everything is durable before the home gets its name, and the name last.
+	// Everything is durable before the home is renamed, and then the rename.
 	const staging, home = ".unpack-muster-agent-1.1.0-3f2a9c", "muster-agent-1.1.0-3f2a9c"
 	want := []string{
 		"mkdir data", "syncdir top", "mkdir " + staging, "root " + staging,
@@ -516,14 +517,14 @@ type fullDisk struct{ disk.OS }
 
 func (fullDisk) Free(string, string) (int64, error) { return 100, nil }
 
-func TestAFullDiskIsSeenBeforehand(t *testing.T) {
+func TestUnpackRefusesAFullDiskBeforeItWrites(t *testing.T) {
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0")))
 	if _, err := Unpack(t.Context(), fullDisk{}, archive, t.TempDir()); !errors.Is(err, ErrNoSpace) {
 		t.Errorf("got %v, want ErrNoSpace", err)
 	}
 }
 
-func TestTheRefusalOfAWrongPlatformIsTheManifests(t *testing.T) {
+func TestInspectedPackageForAnotherPlatformDoesNotFit(t *testing.T) {
 	p := fakepkg.Describe("1.1.0")
 	p.OS, p.Arch = "plan9", "mips"
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, p))

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-// What disks and people do to a version that lies on a host for weeks.
-func TestAVersionThatWasDamagedSinceIsNoticed(t *testing.T) {
+// CheckIntact detects damage to a version that was installed weeks ago.
+func TestCheckIntactFindsADamagedFile(t *testing.T) {
 	for name, spoil := range map[string]func(home string) error{
 		"one byte": func(home string) error {
 			f, err := os.OpenFile(filepath.Join(home, "muster-agent"), os.O_WRONLY, 0)
@@ -40,7 +40,7 @@ func TestAVersionThatWasDamagedSinceIsNoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			home := filepath.Join(top, p.Home())
-			// State is no part of it.
+			// The agent's state is not part of the installed files.
 			if err := errors.Join(os.Mkdir(filepath.Join(home, "run"), 0o700), os.WriteFile(filepath.Join(home, "run", "queue"), []byte("x"), 0o600)); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestAVersionThatWasDamagedSinceIsNoticed(t *testing.T) {
 	}
 }
 
-func TestDigestsOfACopiedHomeAreTheUnpackedOnes(t *testing.T) {
+func TestRecordDigestsOfACopyEqualsThoseOfUnpack(t *testing.T) {
 	top := t.TempDir()
 	p, err := Unpack(context.Background(), disk.OS{}, fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, fakepkg.Describe("1.1.0"))), top)
 	if err != nil {

@@ -10,17 +10,18 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// legacyFiles are the small files of a package that has no manifest. They are
-// kept while an archive is read, since the manifest may be its last entry.
+// legacyFiles holds the small files that describe a package without a manifest, by
+// name. They are collected while an archive is read, since the manifest may be its
+// last entry.
 type legacyFiles map[string][]byte
 
-// isLegacyFile says whether such a package tells of itself in this file.
+// isLegacyFile reports whether the file describes a package without a manifest.
 func isLegacyFile(name string) bool {
 	_, version := manifest.LegacyVersionHome(name)
 	return version || slices.Contains(manifest.LegacyCommitFiles(), name)
 }
 
-// consume keeps one byte more than a file may have, for it to be found too long.
+// consume stores one byte more than a file may have, so that a longer one is refused.
 func (l legacyFiles) consume(name string, content io.Reader) (int64, error) {
 	head, err := io.ReadAll(io.LimitReader(content, manifest.MaxLegacyFile+1))
 	if err != nil {
@@ -31,8 +32,8 @@ func (l legacyFiles) consume(name string, content io.Reader) (int64, error) {
 	return int64(len(head)) + rest, err
 }
 
-// manifest describes the package as its manifest would have. It decides by what
-// lies in the archive, never by the archive's name: files are renamed.
+// manifest derives a manifest from the files in the archive. It does not use the
+// archive's name, since files are renamed.
 func (l legacyFiles) manifest() (*manifest.Manifest, error) {
 	var versions, commits []string
 	for name := range l {
@@ -42,11 +43,11 @@ func (l legacyFiles) manifest() (*manifest.Manifest, error) {
 			commits = append(commits, name)
 		}
 	}
-	version, err := theOne(versions, "data/<folder>/"+manifest.LegacyVersionFile)
+	version, err := exactlyOne(versions, "data/<folder>/"+manifest.LegacyVersionFile)
 	if err != nil {
 		return nil, err
 	}
-	commit, err := theOne(commits, strings.Join(manifest.LegacyCommitFiles(), " or "))
+	commit, err := exactlyOne(commits, strings.Join(manifest.LegacyCommitFiles(), " or "))
 	if err != nil {
 		return nil, err
 	}
@@ -58,9 +59,9 @@ func (l legacyFiles) manifest() (*manifest.Manifest, error) {
 	return m, nil
 }
 
-// theOne refuses a package that lacks a file and one that has two of it: which
-// version it is must not be anybody's guess.
-func theOne(names []string, what string) (string, error) {
+// exactlyOne refuses a package that lacks the file and one that has two of it, since
+// its version would be ambiguous.
+func exactlyOne(names []string, what string) (string, error) {
 	switch len(names) {
 	case 1:
 		return names[0], nil
@@ -71,9 +72,9 @@ func theOne(names []string, what string) (string, error) {
 	return "", &RefusedError{Why: fmt.Sprintf("it has no %s, and without one %s could each say what it is: want one of them", manifest.FileName, strings.Join(names[:2], " and "))}
 }
 
-// ownManifest refuses a legacy package whose home brings what the unpacker is
-// about to write there.
-func ownManifest(places map[string]string) error {
+// refuseManifestInHome refuses a legacy package that maps a file to the place of the
+// manifest that Unpack writes.
+func refuseManifestInHome(places map[string]string) error {
 	for name, place := range places {
 		if place == manifest.FileName {
 			return &RefusedError{name, "is a manifest that lies in the home and not at the top: want it in the package's top folder"}
@@ -82,9 +83,9 @@ func ownManifest(places map[string]string) error {
 	return nil
 }
 
-// writeManifest puts the package's description into a home that does not get it
-// from the archive. The running agent, the upgrade and the rollback all learn
-// from it which version the home holds.
+// writeManifest writes the manifest into a home that does not get one from the
+// archive. The running agent, the upgrade and the rollback read the home's version
+// from it.
 func (w *writer) writeManifest() error {
 	for _, place := range w.contents.places {
 		if place == manifest.FileName {

@@ -16,11 +16,11 @@ import (
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-func TestALegacyPackageBecomesAHomeThatSaysWhatItHolds(t *testing.T) {
+func TestUnpackWritesAManifestForALegacyPackage(t *testing.T) {
 	for _, format := range formats {
 		t.Run(format, func(t *testing.T) {
 			p := fakepkg.DescribeLegacy("1.1.0-SNAPSHOT")
-			// The manifest may be an archive's last entry, so may these.
+			// The legacy files may be an archive's last entries.
 			entries := fakepkg.SoundLegacy(p)
 			slices.Reverse(entries)
 			archive := fakepkg.Write(t, t.TempDir(), "renamed to 9.9.9 by somebody."+format, entries)
@@ -60,7 +60,7 @@ func TestALegacyPackageBecomesAHomeThatSaysWhatItHolds(t *testing.T) {
 	}
 }
 
-func TestAnElasticAgentPackageWithoutManifestIsUnderstood(t *testing.T) {
+func TestElasticAgentPackageWithoutManifestIsInspected(t *testing.T) {
 	const top = "elastic-agent-8.11.0-linux-x86_64"
 	archive := fakepkg.Write(t, t.TempDir(), "e.tar.gz", []fakepkg.Entry{
 		{Name: top + "/.elastic-agent.active.commit", Body: "15658b38b48ba4487afadc5563b1576b85ce0264"},
@@ -78,8 +78,9 @@ func TestAnElasticAgentPackageWithoutManifestIsUnderstood(t *testing.T) {
 	}
 }
 
-// Two builds of one package must be found equal however each tells of itself.
-func TestBothGenerationsOfOneBuildHaveOneIdentity(t *testing.T) {
+// A legacy package and one with a manifest have the same identity if they hold the
+// same build.
+func TestLegacyAndManifestPackageOfOneBuildHaveTheSameIdentity(t *testing.T) {
 	modern, legacy := fakepkg.Describe("1.1.0"), fakepkg.DescribeLegacy("1.1.0")
 	one, err := Inspect(t.Context(), fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.Sound(t, modern)))
 	if err != nil {
@@ -94,8 +95,8 @@ func TestBothGenerationsOfOneBuildHaveOneIdentity(t *testing.T) {
 	}
 }
 
-// A package may have both: then the manifest alone counts.
-func TestAManifestMakesTheOlderFilesMeanNothing(t *testing.T) {
+// A package may have both: then only the manifest is used.
+func TestManifestTakesPrecedenceOverLegacyFiles(t *testing.T) {
 	p := fakepkg.Describe("1.1.0")
 	top := fakepkg.Top(p)
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", append(fakepkg.Sound(t, p),
@@ -110,9 +111,9 @@ func TestAManifestMakesTheOlderFilesMeanNothing(t *testing.T) {
 	}
 }
 
-// A manifest that does not map itself anywhere leaves its home without one; the
-// running agent would not know which version it is.
-func TestAHomeGetsAManifestAlsoWhereThePackageMapsNone(t *testing.T) {
+// A package that does not map its manifest would leave the home without one, and the
+// running agent would not know its version.
+func TestUnpackWritesAManifestThatThePackageDoesNotMap(t *testing.T) {
 	p := fakepkg.Describe("1.1.0")
 	delete(p.PathMappings[0], manifest.FileName)
 	top := t.TempDir()
@@ -125,9 +126,8 @@ func TestAHomeGetsAManifestAlsoWhereThePackageMapsNone(t *testing.T) {
 	}
 }
 
-// The manifest that is made here is as durable as the files around it, and comes
-// before the name.
-func TestALegacyHomeIsWholeOrAbsent(t *testing.T) {
+// The derived manifest is synced like the other files, before the rename.
+func TestLegacyHomeIsCompleteOrAbsent(t *testing.T) {
 	archive := fakepkg.Write(t, t.TempDir(), "p.tar.gz", fakepkg.SoundLegacy(fakepkg.DescribeLegacy("1.1.0")))
 	var calls []string
 	if _, err := Unpack(t.Context(), failingDisk{calls: &calls}, archive, t.TempDir()); err != nil {
@@ -144,7 +144,7 @@ func TestALegacyHomeIsWholeOrAbsent(t *testing.T) {
 		}
 		before := modes(t, top)
 		if _, err := Unpack(t.Context(), failingDisk{calls: new([]string), fail: n + 1, err: os.ErrInvalid}, archive, top); err == nil {
-			t.Errorf("%s fails and nobody says so", call)
+			t.Errorf("%s fails, but Unpack succeeds", call)
 		}
 		if after := modes(t, top); !maps.Equal(before, after) {
 			t.Errorf("%s fails: left behind %v", call, after)
@@ -166,7 +166,7 @@ func TestTwoLegacyVersionsOfOneCommitDoNotShareAHome(t *testing.T) {
 	}
 }
 
-func TestPlatformOfAProgram(t *testing.T) {
+func TestPlatformOfProgramHeaders(t *testing.T) {
 	fat := func(cpus ...byte) string {
 		head := []byte{0xca, 0xfe, 0xba, 0xbe, 0, 0, 0, byte(len(cpus))}
 		for _, cpu := range cpus {
@@ -221,9 +221,9 @@ func FuzzPlatform(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, head []byte) { _ = platformOf(head).String() }) // must not panic
 }
 
-// The wrong machine is known before anything is unpacked, and by bytes: a name
-// can be wrong.
-func TestWhatAPackageLeavesOpenItsProgramTells(t *testing.T) {
+// A program for another platform is refused before anything is unpacked, by its
+// header and not by a name.
+func TestPlatformIsTakenFromTheProgramIfThePackageHasNone(t *testing.T) {
 	p := fakepkg.DescribeLegacy("1.1.0")
 	legacy := fakepkg.SoundLegacy(p)
 	with := func(agent string) []fakepkg.Entry {

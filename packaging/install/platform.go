@@ -14,16 +14,16 @@ import (
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
 
-// headLength is how much of a program is looked at, in bytes. The first 64 tell
-// of ELF and Mach-O. A PE header begins where the stub before it ends: at 128 as
-// Go's linker writes it, at some 300 as others do.
+// headLength is how many bytes of a program are read. ELF and Mach-O need 64. A PE
+// header begins behind its stub: at 128 as Go's linker writes it, at some 300 as
+// others do.
 const headLength = 1 << 10
 
-// platform is what the first bytes of a program tell; the zero value is a script
-// or something unknown, which may run anywhere.
+// platform is the platform that a program's header states. The zero value stands for
+// a script or an unknown format, which may run anywhere.
 type platform struct {
-	// oses and arches are Go's names. Several fit where the format does not
-	// tell them apart; the likeliest comes first.
+	// oses and arches are Go's names. There are several where the format does not
+	// distinguish them; the most likely comes first.
 	oses   []string
 	arches []string
 }
@@ -38,8 +38,8 @@ func (p platform) String() string {
 	return name(p.oses) + "/" + name(p.arches)
 }
 
-// isProgram says whether a file's name is one of the programs whose platform
-// must be the package's.
+// isProgram reports whether the file is a program whose platform must be the
+// package's.
 func isProgram(name string) bool {
 	switch strings.TrimSuffix(path.Base(name), ".exe") {
 	case "muster-agent", "muster-watcher", "elastic-agent":
@@ -48,9 +48,9 @@ func isProgram(name string) bool {
 	return false
 }
 
-// platformOf reads the header of a program. The library's readers follow offsets
-// through the whole file, which is an attacker's to choose; the few fields wanted
-// here have fixed places.
+// platformOf reads the header of a program. The debug packages follow offsets through
+// the whole file, which an attacker may have written; the few fields needed here are
+// at fixed offsets.
 func platformOf(head []byte) platform {
 	switch {
 	case len(head) >= 20 && string(head[:4]) == elf.ELFMAG:
@@ -76,7 +76,8 @@ func elfPlatform(head []byte) platform {
 	return p
 }
 
-// elfSystem: most systems leave the field empty, Linux among them.
+// elfSystem returns the systems for an OS ABI. Most systems leave the field empty,
+// Linux among them.
 func elfSystem(abi elf.OSABI) []string {
 	switch abi {
 	case elf.ELFOSABI_NONE, elf.ELFOSABI_LINUX:
@@ -142,8 +143,9 @@ func pePlatform(head []byte) platform {
 	return p
 }
 
-// maxFatArches: a universal program has two. The same magic number begins Java
-// classes, whose version stands where the count does and is above 44.
+// maxFatArches bounds the count in a universal program, which has two architectures.
+// Java classes have the same magic number, with a version above 44 in place of the
+// count.
 const maxFatArches = 16
 
 func machoPlatform(head []byte) platform {
@@ -175,14 +177,14 @@ func machoPlatform(head []byte) platform {
 	return darwin
 }
 
-// resolvePlatform compares what the programs are with what the package says, and
-// fills in what it leaves open. programs are known by their names in the archive,
-// places as plan gives them.
+// resolvePlatform refuses programs for another platform than the package's, and fills
+// in the platform if the package states none. The keys of programs are names in the
+// archive; places is the result of plan.
 func resolvePlatform(p *manifest.Package, programs map[string]platform, places map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
 		place, unpacked := places[name]
 		if !unpacked || strings.Contains(place, "/") {
-			continue // not one of those that are started
+			continue // not at the top of the home, so it is never started
 		}
 		is := programs[name]
 		if !fits(is.oses, p.OS) || !fits(is.arches, p.Arch) {
@@ -191,7 +193,7 @@ func resolvePlatform(p *manifest.Package, programs map[string]platform, places m
 		if p.OS == "" && len(is.oses) > 0 {
 			p.OS = is.oses[0]
 		}
-		// A universal program leaves open which half will run.
+		// A universal program does not determine the architecture.
 		if p.Arch == "" && len(is.arches) == 1 {
 			p.Arch = is.arches[0]
 		}
@@ -199,7 +201,8 @@ func resolvePlatform(p *manifest.Package, programs map[string]platform, places m
 	return nil
 }
 
-// fits: nothing known and nothing said both fit.
-func fits(known []string, said string) bool {
-	return len(known) == 0 || said == "" || slices.Contains(known, said)
+// fits reports whether want is among known. An empty want and an unknown platform
+// fit anything.
+func fits(known []string, want string) bool {
+	return len(known) == 0 || want == "" || slices.Contains(known, want)
 }

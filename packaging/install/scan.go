@@ -18,15 +18,15 @@ const (
 	// MaxUnpacked is more than twice the largest agent package in the field,
 	// and still fits on the disk of a small host.
 	MaxUnpacked int64 = 4 << 30
-	// MaxRatio is how many bytes one byte of the archive may become. Programs
-	// shrink to a half or a tenth; deflate at its limit makes 1032.
+	// MaxRatio bounds the unpacked bytes for each byte of the archive. Programs
+	// compress to a half or a tenth; deflate's limit is 1032.
 	MaxRatio = 200
-	// ratioAllowance is what any archive may unpack to, whatever the ratio: a
-	// small file of zeros is no bomb.
+	// ratioAllowance is the size any archive may unpack to, whatever the ratio: a
+	// small file of zeros does no harm.
 	ratioAllowance = 16 << 20
 )
 
-// limits are the bounds as values, since a test cannot write 4 GiB.
+// limits holds the bounds, which tests lower.
 type limits struct {
 	entries  int
 	unpacked int64
@@ -35,25 +35,25 @@ type limits struct {
 
 func defaultLimits() limits { return limits{MaxEntries, MaxUnpacked, MaxRatio} }
 
-// forArchive is how many bytes an archive of a size may become.
+// forArchive returns how many bytes an archive of that size may unpack to.
 func (l limits) forArchive(size int64) int64 {
 	return min(l.unpacked, max(ratioAllowance, size*l.ratio))
 }
 
-// contents is what a first reading of an archive tells.
+// contents is the result of scanning an archive.
 type contents struct {
 	manifest *manifest.Manifest
-	legacy   bool // the manifest was made here
+	legacy   bool // the archive has no manifest; it was derived
 	files    []Entry
 	unpacked int64
-	top      string              // the archive's top folder
-	places   map[string]string   // see plan
-	old      legacyFiles         // by name in the archive, as the next
-	programs map[string]platform // those that could be started
+	top      string            // the archive's top folder
+	places   map[string]string // see plan
+	old      legacyFiles
+	programs map[string]platform // by name in the archive
 }
 
-// scan reads every byte of an archive and decides whether it could be
-// unpacked, so that an archive that is refused never touches the disk.
+// scan reads every byte of an archive and checks that it can be unpacked, so that
+// nothing is written for a refused archive.
 func scan(ctx context.Context, f archiveFile, l limits) (*contents, error) {
 	c := &contents{old: legacyFiles{}, programs: map[string]platform{}}
 	seen := newSeen()
@@ -85,7 +85,7 @@ func scan(ctx context.Context, f archiveFile, l limits) (*contents, error) {
 	return c, c.resolve()
 }
 
-// resolve decides what the files come to, once all have been seen.
+// resolve determines manifest, places and platform once all entries have been read.
 func (c *contents) resolve() (err error) {
 	if c.legacy = c.manifest == nil; c.legacy {
 		if c.manifest, err = c.old.manifest(); err != nil {
@@ -96,14 +96,14 @@ func (c *contents) resolve() (err error) {
 		return err
 	}
 	if c.legacy {
-		if err := ownManifest(c.places); err != nil {
+		if err := refuseManifestInHome(c.places); err != nil {
 			return err
 		}
 	}
 	return resolvePlatform(&c.manifest.Package, c.programs, c.places)
 }
 
-// consume reads a file's content and keeps what tells about the package.
+// consume reads a file's content and stores what describes the package.
 func (c *contents) consume(name string, content io.Reader) (int64, error) {
 	switch {
 	case name == manifest.FileName:
@@ -145,8 +145,8 @@ func isRefused(err error) bool {
 	return errors.As(err, &refused)
 }
 
-// belowTop strips the one top folder every package has. The folder's name comes
-// from the entries; the archive's file name may have been changed by anybody.
+// belowTop strips the one top folder that every package has. Its name is taken from
+// the entries, since the archive's file name may have been changed.
 func belowTop(e checkedEntry, top string) (string, error) {
 	first, rest, nested := strings.Cut(e.name, "/")
 	if first != top {
@@ -158,11 +158,11 @@ func belowTop(e checkedEntry, top string) (string, error) {
 	return rest, nil
 }
 
-// seen finds names that two entries claim.
+// seen detects names that two entries use.
 type seen struct {
 	files   map[string]bool
-	folders map[string]bool // named by an entry of their own
-	parents map[string]bool // named by something in them
+	folders map[string]bool // with an entry of their own
+	parents map[string]bool // of another entry
 }
 
 func newSeen() seen {
@@ -190,8 +190,8 @@ func (s seen) add(e checkedEntry) error {
 	return nil
 }
 
-// plan maps the archive's files to their names below the versioned home. Files
-// that map nowhere are left out, as the manifest wants it.
+// plan returns the path in the versioned home of each of the archive's files that
+// the manifest maps.
 func plan(files []Entry, p manifest.Package) (map[string]string, error) {
 	home := p.Home() + "/"
 	places := make(map[string]string, len(files))
@@ -206,7 +206,7 @@ func plan(files []Entry, p manifest.Package) (map[string]string, error) {
 			return nil, &RefusedError{f.Name, fmt.Sprintf("maps to %s, which is outside the versioned home %s", mapped, p.Home())}
 		}
 		if inHome == layout.DigestsFile {
-			return nil, &RefusedError{f.Name, "maps to a name that unpacking keeps for itself"}
+			return nil, &RefusedError{f.Name, "maps to a name that is reserved for digests"}
 		}
 		if other, taken := sources[inHome]; taken {
 			return nil, &RefusedError{f.Name, fmt.Sprintf("and %q map to the same file %s", other, mapped)}

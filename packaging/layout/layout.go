@@ -1,9 +1,8 @@
-// Package layout names the files and folders of a host. The agent, the watcher,
-// the installer and the tests take the names from here. An old version and a new
-// one read each other's files, so a name that was released never changes.
+// Package layout defines the names of the files and folders of a host. Old and new
+// versions read each other's files, so a released name never changes.
 //
-// Names are relative to the top folder and slash-separated; [Path] gives the
-// path of one. The picture of a host is in the README.
+// Names are relative to the top folder and slash-separated; [Path] returns the path of
+// one. The README shows the folders of a host.
 package layout
 
 import (
@@ -13,10 +12,10 @@ import (
 	"strings"
 )
 
-// What lies in the top folder. Each link has the name of the program it leads
-// to, and a package has its programs under the same names.
+// Files and folders in the top folder. Each link has the name of the program it leads
+// to, which is also the program's name in a package.
 const (
-	AgentLink   = "muster-agent" + exe   // the pointer: decides which version runs
+	AgentLink   = "muster-agent" + exe   // the pointer: determines which version runs
 	WatcherLink = "muster-watcher" + exe // the watcher of the next upgrade
 
 	ConfigFile          = "agent.yml"
@@ -37,7 +36,7 @@ const (
 	JournalFile        = "data/upgrade-journal"
 	FailureFile        = "data/upgrade-failure"
 	FailedVersionsFile = "data/failed-versions"
-	ServiceFile        = "data/service" // the name the agent's service is registered under
+	ServiceFile        = "data/service" // holds the name of the agent's service
 	AgentLockFile      = "data/agent.lock"
 	WatcherLockFile    = "data/watcher.lock"
 	AgentLogFile       = "data/agent.log"
@@ -47,60 +46,58 @@ const (
 // Folders in the data folder, beside the homes.
 const (
 	DownloadsDir = "data/downloads"
-	DropDir      = "data/drop"  // packages that somebody has laid down for the agent to find
-	TrustDir     = "data/trust" // the publishers' root and what was verified under it
-	// DevelopmentDir holds the state of a build that was not installed from a
-	// package, and so has no home.
+	DropDir      = "data/drop"  // packages that an operator placed for the agent
+	TrustDir     = "data/trust" // the pinned root and the files verified under it
+	// DevelopmentDir holds the state of an agent that was not installed from a
+	// package and has no home.
 	DevelopmentDir = "data/development"
 )
 
-// What lies in a home beside the files of its package.
+// Files and folders in a home beside those of its package.
 const (
-	RunDir      = "run"      // the state of the version, copied to the next one
-	DigestsFile = ".digests" // the digests of its files as they were installed
+	RunDir      = "run"       // the state of the version, copied to the next one
+	QueueFile   = "run/queue" // the actions and results of the version
+	DigestsFile = ".digests"  // the digests of the installed files
 )
 
-// Suffixes of files, and the prefix of folders, that are not what their name
-// without it says.
+// Suffixes of temporary and previous files, and the prefix of temporary folders.
 const (
-	// NewSuffix ends the name under which a file or link is made before it is
-	// renamed. One that is found was left behind by a crash, and may be removed.
+	// NewSuffix ends the name of a file or link before it is renamed. A file with
+	// this suffix was left by a crash, and may be removed.
 	NewSuffix = ".new"
 	// PreviousSuffix ends the name of a record's previous copy.
 	PreviousSuffix = ".prev"
-	// StagingPrefix begins the names of folders in the data folder that are
-	// being filled or emptied. One that is found while no upgrade runs was left
-	// behind by a crash, and may be removed.
+	// StagingPrefix begins the names of folders in the data folder that are being
+	// filled or removed. Such a folder was left by a crash if no upgrade runs, and
+	// may then be removed.
 	StagingPrefix = ".unpack-"
 )
 
 // HomePrefix begins the base names of homes and of archives.
 const HomePrefix = "muster-agent-"
 
-// Path is the path of a name under a host's top folder.
+// Path returns the path of a name under a host's top folder.
 func Path(top, name string) string { return filepath.Join(top, filepath.FromSlash(name)) }
 
-// Home is the home of the build with the given id: its version and hash, or only
-// its hash.
+// Home returns the home of a build. id is its version and hash, or only its hash.
 func Home(id string) string { return DataDir + "/" + HomePrefix + id }
 
-// IsHome says whether a name can be that of a home: data/<folder>, which is no
-// other folder of a host. A home is removed as a whole, so no other name may
-// pass for one.
+// IsHome reports whether name can be the name of a home: data/<folder> that is not one
+// of the other folders there. Homes are removed as a whole, so no other name may pass.
 func IsHome(name string) bool {
 	dir, base := path.Split(name)
 	return dir == DataDir+"/" && base != "" && !strings.HasPrefix(base, ".") && !strings.ContainsAny(base, `\:`) &&
 		!slices.Contains([]string{DownloadsDir, DropDir, TrustDir, DevelopmentDir}, name)
 }
 
-// Staging is the folder in which a home is filled or emptied.
+// Staging returns the name that a home has while it is filled or removed.
 func Staging(home string) string {
 	dir, base := path.Split(home)
 	return dir + StagingPrefix + base
 }
 
-// Locate finds the installation a program belongs to, by its path
-// <top>/data/<folder>/<program>; home is "" for a program that lies elsewhere.
+// Locate returns the installation that a program at <top>/data/<folder>/<program>
+// belongs to. top and home are "" for a program elsewhere.
 func Locate(program string) (top, home string) {
 	folder := filepath.Dir(program)
 	data := filepath.Dir(folder)
@@ -110,8 +107,8 @@ func Locate(program string) (top, home string) {
 	return filepath.Dir(data), path.Join(DataDir, filepath.Base(folder))
 }
 
-// Copies are the names under which a record may lie on the disk, the record
-// itself last: removed in this order, no older state comes back after a crash.
+// Copies returns the names of all files of a record, the record itself last. Removing
+// them in this order never restores an older state after a crash.
 func Copies(record string) []string {
 	return []string{
 		record + PreviousSuffix + NewSuffix, record + PreviousSuffix, record + NewSuffix, record,

@@ -19,7 +19,7 @@ func TestLocateFindsTopAndHomeOfAProgram(t *testing.T) {
 	}
 }
 
-func TestIsHomeIsTrueOfHomesAlone(t *testing.T) {
+func TestIsHomeRefusesOtherNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		newHome: true, Home("3f2a9c"): true, "data/elastic-agent-3f2a9c": true,
 		DataDir: false, DownloadsDir: false, DropDir: false, TrustDir: false, DevelopmentDir: false,

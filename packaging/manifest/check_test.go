@@ -57,7 +57,7 @@ func TestChecksAreValidated(t *testing.T) {
 	}
 }
 
-func TestACheckHasDefaults(t *testing.T) {
+func TestWithDefaultsFillsTimeoutAndThreshold(t *testing.T) {
 	if c := (Check{Name: "c", TCP: ":1"}).WithDefaults(); c.Timeout != DefaultCheckTimeout || c.Threshold != DefaultCheckThreshold {
 		t.Errorf("%+v", c)
 	}
@@ -67,7 +67,7 @@ func TestACheckHasDefaults(t *testing.T) {
 	}
 }
 
-// A manifest's checks go into the marker as they are written by an author.
+// The upgrade marker holds a manifest's checks, so they survive JSON.
 func TestChecksAreReadFromAManifest(t *testing.T) {
 	text := `version: muster/v1
 kind: PackageManifest

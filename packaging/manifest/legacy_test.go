@@ -16,7 +16,7 @@ func legacy() Legacy {
 	}
 }
 
-func TestALegacyPackageHasTheManifestItWouldHaveHad(t *testing.T) {
+func TestLegacyManifestHasVersionHashAndHome(t *testing.T) {
 	m, err := legacy().Manifest()
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestALegacyPackageHasTheManifestItWouldHaveHad(t *testing.T) {
 	if p := m.Package; p.Identity() != want || p.Home() != "data/muster-agent-3f2a9c" || p.OS != "" || p.Arch != "" {
 		t.Errorf("got %+v", p)
 	}
-	// What the unpacker writes into the home is what an agent reads there.
+	// The agent reads the manifest that the unpacker writes into the home.
 	text, err := m.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestALegacyPackageHasTheManifestItWouldHaveHad(t *testing.T) {
 	}
 }
 
-func TestALegacyPackageThatCannotBeReadSaysWhichFile(t *testing.T) {
+func TestLegacyManifestErrorNamesTheFile(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*Legacy)
 		want   []string
@@ -57,14 +57,15 @@ func TestALegacyPackageThatCannotBeReadSaysWhichFile(t *testing.T) {
 		_, err := l.Manifest()
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: got %v, want a word of %q", what, err, want)
+				t.Errorf("%s: got %v, want %q", what, err, want)
 			}
 		}
 	}
 }
 
-// Whatever two files say, what comes of them is valid and stays in its home.
-func TestNoLegacyFilesMakeAManifestThatLeadsOut(t *testing.T) {
+// Whatever the two files contain, the manifest is valid or refused, and its home stays
+// below data/.
+func TestLegacyManifestStaysInItsHome(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := legacy()
 		l.Version = rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(rt, "version")

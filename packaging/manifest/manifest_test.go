@@ -40,7 +40,7 @@ package:
       manifest.yaml: data/muster-agent-1.1.0-3f2a9c/manifest.yaml
 `
 
-func TestAnElasticAgentManifestParses(t *testing.T) {
+func TestParseAcceptsAnElasticAgentManifest(t *testing.T) {
 	m, err := Parse(strings.NewReader(elasticSample))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestAnElasticAgentManifestParses(t *testing.T) {
 		"manifest.yaml.bak":            "",
 		"README.md":                    "",
 		"LICENSE.txt":                  "",
-		// What leads out through a mapping goes nowhere.
+		// A name that leads out through a mapping is not mapped.
 		"data/elastic-agent-15658b/../../etc/passwd":    "",
 		"data/elastic-agent-15658b/../../../etc/passwd": "",
 		"data/../etc/passwd":                            "",
@@ -81,7 +81,7 @@ func TestAnElasticAgentManifestParses(t *testing.T) {
 	}
 }
 
-func TestTheFirstMappingDecidesAndInItTheLongestPrefix(t *testing.T) {
+func TestMapUsesTheFirstMappingAndItsLongestPrefix(t *testing.T) {
 	p := Package{PathMappings: []map[string]string{
 		{"data/a": "data/x", "data/a/deep": "data/y"},
 		{"data/a": "data/never", "data/b": "data/z"},
@@ -95,7 +95,7 @@ func TestTheFirstMappingDecidesAndInItTheLongestPrefix(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsNamed(t *testing.T) {
+func TestParseErrorNamesTheField(t *testing.T) {
 	swap := func(old, with string) string {
 		if !strings.Contains(musterSample, old) {
 			t.Fatalf("the sample has no %q", old)
@@ -145,7 +145,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-func TestEveryFaultIsNamedAtOnce(t *testing.T) {
+func TestValidateNamesAllInvalidFields(t *testing.T) {
 	err := (&Manifest{}).Validate()
 	for _, field := range []string{"version:", "kind:", "package.version:", "package.hash:", "package.versioned-home:"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
@@ -217,7 +217,7 @@ func TestShortHashOfAShortHash(t *testing.T) {
 	}
 }
 
-// part draws pieces that paths are attacked with.
+// part draws parts of hostile paths.
 func part() *rapid.Generator[string] {
 	return rapid.SampledFrom([]string{"data", "..", ".", "", "a", "b", "muster-agent-3f2a9c", "manifest.yaml", `..\..`, "C:", "downloads", ".x", "é", "\x00", "\n"})
 }
@@ -242,9 +242,8 @@ func anyManifest(t *rapid.T) *Manifest {
 	return &Manifest{APIVersion: APIVersion, Kind: Kind, Package: p}
 }
 
-// Whatever a manifest says and whatever an entry is called: either Map gives a
-// clean place under data/, or nothing.
-func TestNoFileEscapesThroughAManifest(t *testing.T) {
+// Whatever the manifest and the name, Map returns a clean path under data/ or nothing.
+func TestMapNeverLeavesTheDataFolder(t *testing.T) {
 	var valid int
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyManifest(t)
@@ -270,7 +269,7 @@ func TestNoFileEscapesThroughAManifest(t *testing.T) {
 	}
 }
 
-func TestWhatIsEncodedParses(t *testing.T) {
+func TestParseAcceptsWhatEncodeWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyManifest(t)
 		text, err := m.Encode()
@@ -291,7 +290,7 @@ func TestWhatIsEncodedParses(t *testing.T) {
 	})
 }
 
-func TestAReadErrorIsPassedOn(t *testing.T) {
+func TestParseReturnsReadErrors(t *testing.T) {
 	errDisk := errors.New("input/output error")
 	if _, err := Parse(failingReader{errDisk}); !errors.Is(err, errDisk) {
 		t.Errorf("got %v", err)

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestVersionsInTheirOrder(t *testing.T) {
+func TestCompareVersions(t *testing.T) {
 	ordered := []string{
 		"0.0.9", "0.1.0", "1.0.0-1", "1.0.0-2", "1.0.0-10", "1.0.0-10.a", "1.0.0-SNAPSHOT", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta",
 		"1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc", "1.0.0-rc.1", "1.0.0-rc.1.0", "1.0.0-rc.a", "1.0.0-rc-1", "1.0.0-rc1",
@@ -26,7 +26,7 @@ func TestVersionsInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoVersionHasNoKey(t *testing.T) {
+func TestInvalidVersionHasNoKey(t *testing.T) {
 	for _, bad := range []string{"", "1", "1.2", "1.2.3.4", "v1.2.3", "1.2.x", "1.2.3 ", "99999999999999999999.0.0", "1.0.0-" + strings.Repeat("9", 200)} {
 		if key := VersionKey(bad); key != "" {
 			t.Errorf("%q has the key %q", bad, key)
@@ -40,8 +40,8 @@ func TestWhatIsNoVersionHasNoKey(t *testing.T) {
 	}
 }
 
-// semver is a version as the specification describes it, made apart from the
-// code under test.
+// semver is a version as the specification describes it, independent of the code under
+// test.
 type semver struct {
 	numbers    [3]int
 	prerelease []any // int or string
@@ -59,7 +59,8 @@ func (v semver) String() string {
 	return s
 }
 
-// precedence is section 11 of the specification, and our rule for builds.
+// precedence implements section 11 of the specification and the rule for build
+// metadata.
 func precedence(a, b semver) int {
 	if c := slices.Compare(a.numbers[:], b.numbers[:]); c != 0 {
 		return c
@@ -98,7 +99,7 @@ func drawVersion(t *rapid.T, label string) semver {
 	return v
 }
 
-func TestKeysSortAsVersionsDo(t *testing.T) {
+func TestVersionKeysSortAsVersions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawVersion(t, "a"), drawVersion(t, "b")
 		if rapid.Bool().Draw(t, "alike") { // else most pairs differ in the first number

@@ -14,13 +14,14 @@ import (
 	"golang.org/x/crypto/scrypt"
 )
 
-// lockCost is the power of two that sets what one guess at a password costs:
-// 2^17 takes 128 MiB and under a second, the figures OWASP recommends for
-// scrypt. minisign's own 2^20 takes 1 GiB, which the machines that release
-// software often do not have. The file states its cost, so minisign opens it.
+// lockCost is the base-2 logarithm of scrypt's N: 2^17 takes 128 MiB and under a
+// second for each guess at a password, as OWASP recommends. minisign's own 2^20
+// takes 1 GiB, which build machines often do not have. The file states its cost,
+// so minisign opens it.
 const lockCost = 17
 
-// EncryptPrivateKey renders a key for a file, locked by a password.
+// EncryptPrivateKey returns the text of a key file that is encrypted with a
+// password.
 func EncryptPrivateKey(password string, k PrivateKey) ([]byte, error) {
 	if password == "" {
 		return nil, ErrNoPassword
@@ -45,7 +46,7 @@ func lock(password string, k PrivateKey, cost int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	copy(raw[2:], "Sc") // scrypt; the key's and the checksum's algorithms stand
+	copy(raw[2:], "Sc") // scrypt; the algorithms of key and checksum stay as they are
 	if _, err := rand.Read(raw[lockSalt:lockOps]); err != nil {
 		return nil, fmt.Errorf("encrypt private key: %w", err)
 	}
@@ -60,10 +61,10 @@ func lock(password string, k PrivateKey, cost int) ([]byte, error) {
 	}
 	subtle.XORBytes(raw[lockHidden:], raw[lockHidden:], stream)
 	text := fmt.Appendf(nil, "untrusted comment: minisign encrypted secret key\n%s\n", base64.StdEncoding.EncodeToString(raw))
-	// What nobody can open again must not be all that is left of a key.
+	// The file may become the only copy of the key, so check that it opens.
 	back, err := minisign.DecryptKey(password, text)
 	if err == nil && !back.Equal(k.key) {
-		err = errors.New("it opens as another key")
+		err = errors.New("it holds another key")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encrypt private key: check what was written: %w", err)

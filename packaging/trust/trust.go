@@ -1,17 +1,18 @@
-// Package trust answers one question: may these bytes be installed? Nothing
-// else in Muster decides it. The release engineer signs an archive with a
-// private key; every host holds the public keys it was enrolled with; the
-// server in between only stores both files, so that a stolen server cannot ship
-// code. The agent, the installer and `muster package` call it.
+// Package trust decides whether an archive may be installed. No other package
+// decides that. A publisher signs an archive with a private key, every host holds
+// the public keys it was enrolled with, and the server only stores archive and
+// signature: whoever takes over the server cannot ship code. The agent, the
+// installer and `muster package` call this package.
 //
 // A signature is a minisign file: Ed25519 over the BLAKE2b-512 digest of the
-// archive, so archives are read as a stream and the stock minisign tool checks
-// (and makes) the same files. The trusted comment, which the key signs too, names the archive:
+// archive. Archives are therefore read as a stream, and the minisign tool verifies
+// and makes the same files. The trusted comment, which is signed too, names the
+// archive:
 //
 //	trusted comment: file:muster-agent-1.1.0-linux-amd64.tar.gz	hashed
 //
-// Without that a server could answer a request for 1.2.0 with a true, signed,
-// but old and vulnerable 1.0.0.
+// Without the name a server could answer a request for 1.2.0 with a correctly
+// signed but vulnerable 1.0.0.
 package trust
 
 import (
@@ -24,7 +25,7 @@ import (
 	"aead.dev/minisign"
 )
 
-// SignatureSuffix is what the name of an archive gets to name its signature.
+// SignatureSuffix is appended to an archive's name to name its signature file.
 const SignatureSuffix = ".minisig"
 
 // MaxSignatureSize bounds a signature file in bytes. A real one has some 300;
@@ -32,40 +33,42 @@ const SignatureSuffix = ".minisig"
 const MaxSignatureSize = 4 << 10
 
 var (
-	// ErrNoKeys says that the host trusts nobody, so nothing can be installed.
+	// ErrNoKeys is returned when the host trusts no key, so that nothing can be
+	// installed.
 	ErrNoKeys = errors.New("no publisher key is trusted")
-	// ErrUntrustedKey says that a key this host does not trust made the signature.
+	// ErrUntrustedKey is returned for a signature by a key that the host does not
+	// trust.
 	ErrUntrustedKey = errors.New("publisher key is not trusted")
-	// ErrBadSignature says that the signature is not one for this archive
-	// under this name.
+	// ErrBadSignature is returned when the signature does not match the archive
+	// and its name.
 	ErrBadSignature = errors.New("signature does not match")
 )
 
-// Verifier decides whether an archive may be installed. fileName is the name
-// the archive was asked for under; archive is read to its end before the answer
-// is given. Any error means no.
+// Verifier decides whether an archive may be installed. fileName is the name under
+// which the archive was requested. Verify reads archive to its end. Any error means
+// that the archive must not be installed.
 type Verifier interface {
 	Verify(fileName string, archive io.Reader, signature []byte) (Statement, error)
 }
 
 // Statement is what a trusted publisher says about an archive.
 type Statement struct {
-	// KeyID is 16 hexadecimal digits; where several people sign, those of each,
-	// with commas.
+	// KeyID is 16 hexadecimal digits, or a comma-separated list of them where
+	// several people sign.
 	KeyID    string `json:"key_id"`
 	FileName string `json:"file_name"`
-	// Comment is the whole trusted comment, or which signed files say so.
+	// Comment is the whole trusted comment, or names the signed files that
+	// describe the archive.
 	Comment string `json:"comment"`
 }
 
-// Keyring is the set of public keys a host trusts. Each alone suffices, so a
-// key can be exchanged by trusting old and new for a while.
+// Keyring is the set of public keys a host trusts. A signature by any one of them
+// is enough, so a key is replaced by trusting both keys for a while.
 type Keyring []PublicKey
 
 var _ Verifier = Keyring{}
 
-// ParseKeyring parses each text as [ParsePublicKey] does. The same key twice
-// is kept once.
+// ParseKeyring parses each text with [ParsePublicKey] and drops duplicates.
 func ParseKeyring(texts []string) (Keyring, error) {
 	var ring Keyring
 	for i, text := range texts {
@@ -89,7 +92,7 @@ func (r Keyring) has(key PublicKey) bool {
 	return false
 }
 
-// IDs lists the keys' ids, for messages.
+// IDs returns the ids of the keys, for messages.
 func (r Keyring) IDs() []string {
 	ids := make([]string, len(r))
 	for i, k := range r {
@@ -107,7 +110,7 @@ func (r Keyring) Verify(fileName string, archive io.Reader, signature []byte) (S
 	if err != nil {
 		return Statement{}, fmt.Errorf("%s%s: %w", fileName, SignatureSuffix, err)
 	}
-	// A key id is a hint the signer chose, so two keys may share one.
+	// The signer chooses the key id, so two keys may share one.
 	var candidates []minisign.PublicKey
 	for _, k := range r {
 		if k.key.ID() == sig.KeyID {
@@ -131,8 +134,8 @@ func (r Keyring) Verify(fileName string, archive io.Reader, signature []byte) (S
 		fileName, ErrBadSignature, SignatureSuffix)
 }
 
-// parseSignature accepts only signatures over a digest: the older minisign form
-// would need the whole archive in memory.
+// parseSignature accepts only signatures over a digest: minisign's older form
+// requires the whole archive in memory.
 func parseSignature(text []byte) (minisign.Signature, error) {
 	var sig minisign.Signature
 	if len(text) > MaxSignatureSize {
@@ -142,13 +145,13 @@ func parseSignature(text []byte) (minisign.Signature, error) {
 		return sig, fmt.Errorf("%w: is not a minisign file: %w", ErrBadSignature, err)
 	}
 	if sig.Algorithm != minisign.HashEdDSA {
-		return sig, fmt.Errorf("%w: is of minisign's old kind without a digest, sign again with `minisign -H`", ErrBadSignature)
+		return sig, fmt.Errorf("%w: is of minisign's old form without a digest, sign again with `minisign -H`", ErrBadSignature)
 	}
 	return sig, nil
 }
 
-// statement holds a signature that is known to be true against the name the
-// archive was asked for under.
+// statement compares the name in a verified signature with the name under which
+// the archive was requested.
 func statement(fileName string, sig minisign.Signature) (Statement, error) {
 	signed, err := signedName(sig.TrustedComment)
 	if err != nil {
@@ -164,9 +167,9 @@ const fileField = "file:"
 
 func trustedComment(fileName string) string { return fileField + fileName + "\thashed" }
 
-// signedName finds the one file field among the comment's fields, which tabs
-// part as in the comments minisign writes. Two of them would let one signature
-// speak for two archives.
+// signedName returns the value of the comment's one file field. Fields are
+// separated by tabs, as in the comments that minisign writes. With two file fields
+// one signature would be valid for two archives.
 func signedName(comment string) (string, error) {
 	var name string
 	for field := range strings.SplitSeq(comment, "\t") {

@@ -41,7 +41,7 @@ func sign(t testing.TB, key PrivateKey, fileName, archive string) []byte {
 	return sig
 }
 
-func TestATrustedSignatureIsGood(t *testing.T) {
+func TestVerifyAcceptsATrustedSignature(t *testing.T) {
 	pub, priv := newKey(t)
 	other, _ := newKey(t)
 	sig := sign(t, priv, name, "archive")
@@ -57,7 +57,7 @@ func TestATrustedSignatureIsGood(t *testing.T) {
 	}
 }
 
-func TestWhatMustNotBeInstalled(t *testing.T) {
+func TestVerifyRefusesBadSignatures(t *testing.T) {
 	pub, priv := newKey(t)
 	_, stranger := newKey(t)
 	ring := Keyring{pub}
@@ -129,7 +129,7 @@ func withKeyID(t *testing.T, signature []byte, as PrivateKey) []byte {
 	return []byte(s.String())
 }
 
-func TestAReadErrorIsNoVerdict(t *testing.T) {
+func TestReadErrorIsNotABadSignature(t *testing.T) {
 	pub, priv := newKey(t)
 	sig := sign(t, priv, name, "archive")
 	errDisk := errors.New("input/output error")
@@ -142,9 +142,9 @@ func TestAReadErrorIsNoVerdict(t *testing.T) {
 	}
 }
 
-// No single changed bit of archive, name or signature may pass, except in the
-// comment that nobody trusts.
-func TestNoChangedBitPasses(t *testing.T) {
+// Verify refuses any single changed bit of archive, name or signature, except in
+// the untrusted comment.
+func TestVerifyRefusesAnyChangedBit(t *testing.T) {
 	pub, priv := newKey(t)
 	ring := Keyring{pub}
 	rapid.Check(t, func(t *rapid.T) {
@@ -167,8 +167,7 @@ func TestNoChangedBitPasses(t *testing.T) {
 		if _, err := ring.Verify(string(flip([]byte(name), 0, len(name))), bytes.NewReader(archive), sig); err == nil {
 			t.Fatal("a changed name passes")
 		}
-		// The last line ends in a newline that base64 passes over, and before
-		// it in padding.
+		// Base64 ignores the padding and the newline at the end of the last line.
 		body := bytes.IndexByte(sig, '\n') + 1
 		if changed := flip(sig, body, len(sig)-3); !sameSignature(changed, sig) {
 			if _, err := ring.Verify(name, bytes.NewReader(archive), changed); err == nil {
@@ -183,16 +182,16 @@ func sameSignature(a, b []byte) bool {
 	return x.UnmarshalText(a) == nil && y.UnmarshalText(b) == nil && x.Equal(y)
 }
 
-func TestSignRefusesNamesThatCouldMeanTwoThings(t *testing.T) {
+func TestSignRefusesAmbiguousFileNames(t *testing.T) {
 	_, priv := newKey(t)
 	for _, bad := range []string{"", ".", "..", "a/b.zip", "/a.zip", `a\b.zip`, "a\tfile:b.zip", "a\nb.zip", "a\x00b"} {
 		if _, err := priv.Sign(bad, strings.NewReader("archive")); err == nil {
-			t.Errorf("Sign(%q) does it", bad)
+			t.Errorf("Sign(%q) succeeds", bad)
 		}
 	}
 }
 
-func TestPublicKeysAreReadInEveryForm(t *testing.T) {
+func TestParsePublicKeyAcceptsBareKeysAndFiles(t *testing.T) {
 	pub, _ := newKey(t)
 	for form, text := range map[string]string{
 		"bare":              pub.String(),
@@ -210,12 +209,12 @@ func TestPublicKeysAreReadInEveryForm(t *testing.T) {
 	}
 	for _, bad := range []string{"", "RW", "not a key", pub.String()[:50], "untrusted comment: x", "-----BEGIN PGP PUBLIC KEY BLOCK-----"} {
 		if _, err := ParsePublicKey(bad); err == nil {
-			t.Errorf("ParsePublicKey(%q) takes it", bad)
+			t.Errorf("ParsePublicKey(%q) succeeds", bad)
 		}
 	}
 }
 
-func TestKeyringNamesTheKeyThatIsWrong(t *testing.T) {
+func TestParseKeyringNamesTheInvalidKey(t *testing.T) {
 	a, _ := newKey(t)
 	b, _ := newKey(t)
 	ring, err := ParseKeyring([]string{a.String(), b.String(), string(a.File())})
@@ -253,7 +252,7 @@ func TestPrivateKeyFiles(t *testing.T) {
 	}
 }
 
-func TestAPasswordLocksAPrivateKey(t *testing.T) {
+func TestEncryptedPrivateKeyNeedsItsPassword(t *testing.T) {
 	pub, priv := newKey(t)
 	locked, err := EncryptPrivateKey("correct horse", priv)
 	if err != nil {
@@ -274,7 +273,7 @@ func TestAPasswordLocksAPrivateKey(t *testing.T) {
 // cheap is a cost for tests, since the race detector makes scrypt ten times slower.
 const cheap = 10
 
-func TestAWrongPasswordDoesNot(t *testing.T) {
+func TestWrongPasswordIsRefused(t *testing.T) {
 	_, priv := newKey(t)
 	locked, err := lock("correct horse", priv, cheap)
 	if err != nil {
@@ -294,7 +293,7 @@ func TestAWrongPasswordDoesNot(t *testing.T) {
 	}
 }
 
-func TestTheStockToolOpensALockedKey(t *testing.T) {
+func TestMinisignOpensAnEncryptedKey(t *testing.T) {
 	tool := require.Program(t, "minisign")
 	pub, priv := newKey(t)
 	dir := t.TempDir()
@@ -315,7 +314,7 @@ func TestTheStockToolOpensALockedKey(t *testing.T) {
 	}
 }
 
-func TestTheStockToolTakesOurSignatures(t *testing.T) {
+func TestMinisignVerifiesOurSignatures(t *testing.T) {
 	tool := require.Program(t, "minisign")
 	pub, priv := newKey(t)
 	dir := t.TempDir()
@@ -333,11 +332,11 @@ func TestTheStockToolTakesOurSignatures(t *testing.T) {
 	}
 	writeFile(t, archive, []byte("other"))
 	if out, err := exec.Command(tool, "-V", "-P", pub.String(), "-m", archive).CombinedOutput(); err == nil {
-		t.Errorf("minisign takes another archive:\n%s", out)
+		t.Errorf("minisign accepts another archive:\n%s", out)
 	}
 }
 
-func TestWeTakeTheStockToolsKeysAndSignatures(t *testing.T) {
+func TestVerifyAcceptsMinisignsKeysAndSignatures(t *testing.T) {
 	tool := require.Program(t, "minisign")
 	dir := t.TempDir()
 	archive, pubFile, keyFile := filepath.Join(dir, name), filepath.Join(dir, "k.pub"), filepath.Join(dir, "k.key")
@@ -378,7 +377,7 @@ func readFile(t *testing.T, path string) []byte {
 	return data
 }
 
-// FuzzVerify: a signature file comes from the network.
+// FuzzVerify covers arbitrary signature files, since they come from the network.
 func FuzzVerify(f *testing.F) {
 	pub, priv := newKey(f)
 	good := sign(f, priv, name, "archive")

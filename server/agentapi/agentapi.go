@@ -1,6 +1,6 @@
-// Package agentapi is the wire format between agents and the server: Fleet
-// Server's protocol, version 2023-06-01. Agents encode it, the server decodes
-// it, and either side may be Elastic's. It imports nothing of ours.
+// Package agentapi defines the wire format between agents and the server: Fleet
+// Server's protocol, version 2023-06-01. Agents encode it and the server decodes it;
+// either side may be Elastic's. The package imports no other package of Muster.
 package agentapi
 
 import (
@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// APIVersion is the value of the Elastic-Api-Version header. Absent means this.
+// APIVersion is the value of the Elastic-Api-Version header, and the default if it is
+// absent.
 const APIVersion = "2023-06-01"
 
 // Headers of the protocol.
@@ -33,7 +34,7 @@ const (
 	// PathTrust serves the publishers' metadata by file name, such as
 	// timestamp.json and 3.root.json; see package packaging/trust.
 	PathTrust = "/trust/"
-	// PathBeacon takes a [Beacon], authorised by the watcher's key.
+	// PathBeacon accepts a [Beacon], authorized by the watcher's key.
 	PathBeacon = "/api/fleet/agents/{id}/beacon"
 )
 
@@ -46,12 +47,12 @@ const (
 	MaxBeaconBody      = 64 << 10
 )
 
-// Status is the answer of GET /api/status: HTTP 200 if Status is HEALTHY, else
-// 503. Version is present only when the caller showed a valid key.
+// Status is the response to GET /api/status: HTTP 200 if Status is HEALTHY, otherwise
+// 503. Version is present only if the request has a valid key.
 type Status struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
-	// Reason says why it is DEGRADED. Fleet Server has no such field.
+	// Reason is why it is DEGRADED. Fleet Server has no such field.
 	Reason  string         `json:"reason,omitempty"`
 	Version *StatusVersion `json:"version,omitempty"`
 }
@@ -70,12 +71,12 @@ const (
 	StatusStarting = "STARTING"
 )
 
-// EnrollRequest is authorised by an enrollment key.
+// EnrollRequest is authorized by an enrollment key.
 type EnrollRequest struct {
-	// Type is PERMANENT; EPHEMERAL and TEMPORARY pass too.
+	// Type is PERMANENT; EPHEMERAL and TEMPORARY are accepted too.
 	Type string `json:"type"`
-	// ID asks for this agent id; with ReplaceToken it takes over the agent
-	// that has it.
+	// ID requests this agent id; with ReplaceToken, the request replaces the agent that
+	// has it.
 	ID           string         `json:"id,omitempty"`
 	EnrollmentID string         `json:"enrollment_id,omitempty"`
 	ReplaceToken string         `json:"replace_token,omitempty"`
@@ -96,8 +97,8 @@ type EnrollResponse struct {
 	Item   EnrollItem `json:"item"`
 }
 
-// EnrollItem is the new agent. AccessAPIKey is shown this once: base64(id:secret)
-// as the Authorization header wants it.
+// EnrollItem is the new agent. AccessAPIKey cannot be shown again. It has the form of
+// the Authorization header: base64(id:secret).
 type EnrollItem struct {
 	ID                   string            `json:"id"`
 	Active               bool              `json:"active"`
@@ -111,8 +112,8 @@ type EnrollItem struct {
 	Status               string            `json:"status"`
 	Tags                 []string          `json:"tags"`
 	Actions              []json.RawMessage `json:"actions"`
-	// WatcherAPIKey is Muster's addition, shown this once: it may send beacons
-	// for this agent and nothing else.
+	// WatcherAPIKey is Muster's addition. It authorizes beacons for this agent and
+	// nothing else, and cannot be shown again.
 	WatcherAPIKey string `json:"watcher_api_key,omitempty"`
 }
 
@@ -124,7 +125,7 @@ type CheckinRequest struct {
 	AckToken   string          `json:"ack_token,omitempty"`
 	LocalMeta  json.RawMessage `json:"local_metadata,omitempty"`
 	Components json.RawMessage `json:"components,omitempty"`
-	// PollTimeout is a Go duration: how long the agent is ready to wait.
+	// PollTimeout is a Go duration: how long the agent is willing to wait.
 	PollTimeout       string          `json:"poll_timeout,omitempty"`
 	UpgradeDetails    *UpgradeDetails `json:"upgrade_details,omitempty"`
 	AgentPolicyID     string          `json:"agent_policy_id,omitempty"`
@@ -132,18 +133,18 @@ type CheckinRequest struct {
 	Upgrade           *CheckinUpgrade `json:"upgrade,omitempty"`
 }
 
-// CheckinUpgrade lists the versions the host could go back to.
+// CheckinUpgrade lists the versions that the host can go back to.
 type CheckinUpgrade struct {
 	Rollbacks []Rollback `json:"rollbacks,omitempty"`
 }
 
-// Rollback is one such version.
+// Rollback is a version that the host can go back to.
 type Rollback struct {
 	Version    string    `json:"version"`
 	ValidUntil time.Time `json:"valid_until"`
 }
 
-// Component of a check-in, as far as the server reads it.
+// Component is the part of a check-in's component that the server reads.
 type Component struct {
 	ID      string          `json:"id"`
 	Type    string          `json:"type"`
@@ -155,7 +156,7 @@ type Component struct {
 // UpgradeState is a phase of an upgrade.
 type UpgradeState string
 
-// The phases. COMPLETED is never sent: the details become absent.
+// Values of UpgradeState. COMPLETED is never sent; the details become absent instead.
 const (
 	UpgradeRequested   UpgradeState = "UPG_REQUESTED"
 	UpgradeScheduled   UpgradeState = "UPG_SCHEDULED"
@@ -168,7 +169,7 @@ const (
 	UpgradeFailed      UpgradeState = "UPG_FAILED"
 )
 
-// Known says whether s is one of the phases.
+// Known reports whether s is one of the phases.
 func (s UpgradeState) Known() bool {
 	switch s {
 	case UpgradeRequested, UpgradeScheduled, UpgradeDownloading, UpgradeExtracting, UpgradeReplacing,
@@ -178,10 +179,10 @@ func (s UpgradeState) Known() bool {
 	return false
 }
 
-// Over says whether the upgrade has ended without success.
-func (s UpgradeState) Over() bool { return s == UpgradeRollback || s == UpgradeFailed }
+// Ended reports whether the upgrade has ended without success.
+func (s UpgradeState) Ended() bool { return s == UpgradeRollback || s == UpgradeFailed }
 
-// UpgradeDetails is what an agent says about its upgrade.
+// UpgradeDetails is an agent's report on its upgrade.
 type UpgradeDetails struct {
 	TargetVersion string          `json:"target_version"`
 	ActionID      string          `json:"action_id"`
@@ -189,23 +190,23 @@ type UpgradeDetails struct {
 	Metadata      UpgradeMetadata `json:"metadata,omitzero"`
 }
 
-// UpgradeMetadata is read by state: ScheduledAt in SCHEDULED, the download fields
-// in DOWNLOADING, the retry fields in both, the rest in FAILED and ROLLBACK. An
-// agent that will try again goes back to SCHEDULED: ScheduledAt is then the next
-// attempt, RetryErrorMsg what ended the last.
+// UpgradeMetadata depends on the state: ScheduledAt in SCHEDULED, the download fields
+// in DOWNLOADING, the retry fields in both, the rest in FAILED and ROLLBACK. An agent
+// that will retry goes back to SCHEDULED: ScheduledAt is then the next attempt,
+// RetryErrorMsg why the last one failed.
 type UpgradeMetadata struct {
 	ScheduledAt     *time.Time `json:"scheduled_at,omitempty"`
 	DownloadPercent float64    `json:"download_percent,omitempty"` // 0 to 100
 	DownloadRate    Rate       `json:"download_rate,omitempty"`
 	RetryErrorMsg   string     `json:"retry_error_msg,omitempty"`
 	RetryUntil      *time.Time `json:"retry_until,omitempty"` // no attempt begins after it
-	// RetryAttempt counts the attempts after the first, and RetryLimit is how many
-	// there are at most. Fleet Server has neither.
+	// RetryAttempt counts the attempts after the first, and RetryLimit is their
+	// maximum. Fleet Server has neither.
 	RetryAttempt int          `json:"retry_attempt,omitempty"`
 	RetryLimit   int          `json:"retry_limit,omitempty"`
 	FailedState  UpgradeState `json:"failed_state,omitempty"`
 	ErrorMsg     string       `json:"error_msg,omitempty"`
-	// Reason is for people ("watch failed" from Elastic's agents).
+	// Reason is a text for operators ("watch failed" from Elastic's agents).
 	Reason string `json:"reason,omitempty"`
 	// ReasonCode is Muster's typed reason, such as crash_loop.
 	ReasonCode string `json:"reason_code,omitempty"`
@@ -215,7 +216,7 @@ type UpgradeMetadata struct {
 // "10kBps".
 type Rate float64
 
-// UnmarshalJSON takes both spellings.
+// UnmarshalJSON accepts both forms.
 func (r *Rate) UnmarshalJSON(b []byte) error {
 	var number float64
 	if err := json.Unmarshal(b, &number); err == nil {
@@ -236,7 +237,7 @@ func (r *Rate) UnmarshalJSON(b []byte) error {
 	if !ok {
 		return fmt.Errorf("download_rate: is %q, its unit %q is unknown", s, unit)
 	}
-	// JSON has no word for them, so they could not be passed on.
+	// JSON cannot represent NaN and infinities.
 	if n *= factor; math.IsNaN(n) || math.IsInf(n, 0) {
 		return fmt.Errorf("download_rate: is %q, want a finite number", s)
 	}
@@ -244,8 +245,8 @@ func (r *Rate) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// CheckinResponse has action "checkin". AckToken is "" when nothing was
-// delivered: the agent keeps the one it has.
+// CheckinResponse has action "checkin". AckToken is "" if nothing was delivered; the
+// agent then keeps its token.
 type CheckinResponse struct {
 	AckToken string   `json:"ack_token"`
 	Action   string   `json:"action"`
@@ -255,7 +256,7 @@ type CheckinResponse struct {
 // ActionType is the type of an action.
 type ActionType string
 
-// Action types the server hands to agents.
+// Action types that the server delivers to agents.
 const (
 	ActionUpgrade      ActionType = "UPGRADE"
 	ActionUnenroll     ActionType = "UNENROLL"
@@ -263,18 +264,18 @@ const (
 	ActionCancel       ActionType = "CANCEL"
 )
 
-// ActionForceUnenroll is Kibana's word for the record of agents that were put out:
-// no agent is handed one.
+// ActionForceUnenroll is Kibana's type for the record of a forced unenrolment. It is
+// never delivered.
 const ActionForceUnenroll ActionType = "FORCE_UNENROLL"
 
-// Action is one thing an agent is asked to do.
+// Action is a command to an agent.
 type Action struct {
 	ID        string     `json:"id"`
 	AgentID   string     `json:"agent_id"`
 	Type      ActionType `json:"type"`
 	CreatedAt time.Time  `json:"created_at"`
 	InputType string     `json:"input_type"`
-	// Data's shape depends on Type: UpgradeData, CancelData, PolicyChangeData.
+	// Data depends on Type: UpgradeData, CancelData or PolicyChangeData.
 	Data       json.RawMessage `json:"data,omitempty"`
 	StartTime  *time.Time      `json:"start_time,omitempty"`
 	Expiration *time.Time      `json:"expiration,omitempty"`
@@ -287,8 +288,8 @@ type UpgradeData struct {
 	// means the server's own PathArtifacts.
 	SourceURI string `json:"source_uri,omitempty"`
 	Rollback  bool   `json:"rollback,omitempty"`
-	// Force installs a version although it was rolled back on the host before.
-	// Elastic's agents pass it over.
+	// Force installs a version even if it was rolled back on the host before. Elastic's
+	// agents ignore it.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -303,12 +304,12 @@ type PolicyChangeData struct {
 	Policy json.RawMessage `json:"policy"`
 }
 
-// AckRequest tells the results of actions.
+// AckRequest reports the results of actions.
 type AckRequest struct {
 	Events []AckEvent `json:"events"`
 }
 
-// AckEvent is the result of one action. Error set means it failed.
+// AckEvent is the result of one action. A non-empty Error means that it failed.
 type AckEvent struct {
 	Type      string          `json:"type"`    // ACTION_RESULT
 	Subtype   string          `json:"subtype"` // ACKNOWLEDGED
@@ -327,11 +328,11 @@ const (
 	AckSubtype = "ACKNOWLEDGED"
 )
 
-// Cancelled begins the error of an UPGRADE that a CANCEL ended, in its
+// Cancelled begins the error of an UPGRADE that was ended by a CANCEL, in its
 // acknowledgement and in FAILED details.
 const Cancelled = "cancelled"
 
-// AckPayload goes with a failed UPGRADE.
+// AckPayload accompanies a failed UPGRADE.
 type AckPayload struct {
 	Retry        bool `json:"retry"`
 	RetryAttempt int  `json:"retry_attempt"`
@@ -345,13 +346,13 @@ type AckResponse struct {
 	Items  []AckItem `json:"items"`
 }
 
-// AckItem is the answer to one event.
+// AckItem is the response to one event.
 type AckItem struct {
 	Status  int    `json:"status"`
 	Message string `json:"message,omitempty"`
 }
 
-// Error is the body of every refusal.
+// Error is the body of every error response.
 type Error struct {
 	StatusCode int    `json:"statusCode"`
 	Code       string `json:"error"`

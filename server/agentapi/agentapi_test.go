@@ -10,8 +10,8 @@ import (
 
 var at = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 
-// roundTrip reads a sample as it comes over the wire, and wants it written as
-// the same JSON, but for keys named in dropped, which are not ours to keep.
+// roundTrip decodes a sample from the wire, and checks that it encodes to the same
+// JSON, except for the keys in dropped, which Muster does not keep.
 func roundTrip[T any](t *testing.T, sample string, dropped ...string) T {
 	t.Helper()
 	var v T
@@ -81,13 +81,13 @@ func TestCheckin(t *testing.T) {
 		t.Errorf("components are %+v: %v", components, err)
 	}
 
-	r = roundTrip[CheckinRequest](t, `{"status": "online", "message": "", "upgrade": {}}`) // as current agents send it
+	r = roundTrip[CheckinRequest](t, `{"status": "online", "message": "", "upgrade": {}}`) // the form of current agents
 	if r.UpgradeDetails != nil || r.Upgrade == nil {
 		t.Errorf("read as %+v", r)
 	}
 }
 
-func TestCheckinAnswer(t *testing.T) {
+func TestCheckinResponse(t *testing.T) {
 	r := roundTrip[CheckinResponse](t, `{"ack_token": "tok", "action": "checkin", "actions": [
 		{"id": "act", "agent_id": "a1", "type": "UPGRADE", "created_at": "2026-03-03T10:00:00Z", "input_type": "", "data": {"version": "1.1.0", "source_uri": "https://x/"},
 		 "start_time": "2026-03-03T10:00:00Z", "expiration": "2026-03-03T10:00:00Z"},
@@ -108,7 +108,7 @@ func TestCheckinAnswer(t *testing.T) {
 	if r.Actions[3].Data != nil || !r.Actions[0].StartTime.Equal(at) {
 		t.Errorf("actions are read as %+v", r.Actions)
 	}
-	// Elastic's agents want the keys, also when there is nothing to say.
+	// Elastic's agents require the keys even if they are empty.
 	b, err := json.Marshal(CheckinResponse{Action: "checkin", Actions: []Action{}})
 	if want := `{"ack_token":"","action":"checkin","actions":[]}`; err != nil || string(b) != want {
 		t.Errorf("an empty answer is %s, want %s: %v", b, want, err)
@@ -139,7 +139,7 @@ func TestStatusAndError(t *testing.T) {
 	}
 }
 
-func TestUpgradeDetailsByPhase(t *testing.T) {
+func TestUpgradeStates(t *testing.T) {
 	for _, sample := range []string{
 		`{"target_version": "1.1.0", "action_id": "act", "state": "UPG_REQUESTED"}`,
 		`{"target_version": "1.1.0", "action_id": "act", "state": "UPG_SCHEDULED", "metadata": {"scheduled_at": "2026-03-03T10:00:00Z"}}`,
@@ -154,8 +154,8 @@ func TestUpgradeDetailsByPhase(t *testing.T) {
 		}
 	}
 	for state, over := range map[UpgradeState]bool{UpgradeWatching: false, UpgradeRestarting: false, UpgradeRollback: true, UpgradeFailed: true} {
-		if state.Over() != over {
-			t.Errorf("%s is over: %v", state, state.Over())
+		if state.Ended() != over {
+			t.Errorf("%s is over: %v", state, state.Ended())
 		}
 	}
 	if UpgradeState("UPG_FUTURE").Known() || UpgradeState("").Known() {
@@ -177,8 +177,8 @@ func TestBeacons(t *testing.T) {
 	for stage, over := range map[BeaconStage]bool{
 		BeaconWatching: false, BeaconRollingBack: false, BeaconCommitted: true, BeaconRolledBack: true, BeaconRollbackFailed: true,
 	} {
-		if !stage.Known() || stage.Over() != over {
-			t.Errorf("%s is known: %v, over: %v", stage, stage.Known(), stage.Over())
+		if !stage.Known() || stage.Ended() != over {
+			t.Errorf("%s is known: %v, over: %v", stage, stage.Known(), stage.Ended())
 		}
 	}
 	if BeaconStage("hoping").Known() || BeaconStage("").Known() {
@@ -186,7 +186,7 @@ func TestBeacons(t *testing.T) {
 	}
 }
 
-func TestBothSpellingsOfADownloadRate(t *testing.T) {
+func TestRateAcceptsNumberAndText(t *testing.T) {
 	for text, want := range map[string]Rate{
 		`10000`: 10_000, `0`: 0, `1.5`: 1.5, `1e6`: 1e6, `"10kBps"`: 10_000, `"1.5MBps"`: 1.5e6, `"3GBps"`: 3e9, `"2TBps"`: 2e12, `"7Bps"`: 7, `"7"`: 7,
 	} {

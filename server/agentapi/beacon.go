@@ -2,26 +2,26 @@ package agentapi
 
 import "time"
 
-// Beacon is what the watcher of a host tells the server while it judges a new
-// version, with a credential of its own: the agent is what may be broken. It is
-// answered 204. Fleet Server has no such call.
+// Beacon is the report of a host's watcher while it watches a new version. It is
+// authorized by the watcher's own credential, since the agent may be what is broken.
+// The response is 204. Fleet Server has no such request.
 type Beacon struct {
-	// ActionID is the UPGRADE's; empty for one asked for on the host.
+	// ActionID is the UPGRADE's; empty for an upgrade started on the host.
 	ActionID string       `json:"action_id,omitempty"`
 	From     string       `json:"from"` // full version before the upgrade
-	To       string       `json:"to"`   // full version under judgement
+	To       string       `json:"to"`   // full version being watched
 	Stage    BeaconStage  `json:"stage"`
 	Agent    BeaconAgent  `json:"agent"`
-	Reason   *BeaconCause `json:"reason,omitempty"` // why it is, or was, rolled back
-	// Waiting is a sentence on what the watcher waits for.
+	Reason   *BeaconCause `json:"reason,omitempty"` // why it is being, or was, rolled back
+	// Waiting is a sentence that says what the watcher waits for.
 	Waiting string    `json:"waiting,omitempty"`
 	At      time.Time `json:"at"`
 }
 
-// BeaconStage is how far a watch is.
+// BeaconStage is the progress of a watch.
 type BeaconStage string
 
-// The stages. The last three end the watch.
+// Values of BeaconStage. The last three end the watch.
 const (
 	BeaconWatching       BeaconStage = "watching"
 	BeaconRollingBack    BeaconStage = "rolling_back"
@@ -30,7 +30,7 @@ const (
 	BeaconRollbackFailed BeaconStage = "rollback_failed"
 )
 
-// Known says whether s is one of the stages.
+// Known reports whether s is one of the stages.
 func (s BeaconStage) Known() bool {
 	switch s {
 	case BeaconWatching, BeaconRollingBack, BeaconCommitted, BeaconRolledBack, BeaconRollbackFailed:
@@ -39,24 +39,24 @@ func (s BeaconStage) Known() bool {
 	return false
 }
 
-// Over says whether the watch has ended.
-func (s BeaconStage) Over() bool {
+// Ended reports whether the watch has ended.
+func (s BeaconStage) Ended() bool {
 	return s == BeaconCommitted || s == BeaconRolledBack || s == BeaconRollbackFailed
 }
 
-// BeaconAgent is what the watcher sees of the agent.
+// BeaconAgent is the agent as seen by the watcher.
 type BeaconAgent struct {
-	Alive bool `json:"alive"` // its process is there
-	// State is its own health, as of the control socket: healthy, failed, …;
-	// empty when it does not answer.
+	Alive bool `json:"alive"` // its process runs
+	// State is its health as reported on the control socket: healthy, failed, …; empty
+	// if it does not answer.
 	State   string `json:"state,omitempty"`
-	Version string `json:"version,omitempty"` // that answers
+	Version string `json:"version,omitempty"` // the version that answers
 	Crashes int    `json:"crashes"`           // ends of its process in this watch
-	// LastCheckin is when it last heard its server.
+	// LastCheckin is when its last check-in was answered.
 	LastCheckin *time.Time `json:"last_checkin,omitempty"`
 }
 
-// BeaconCause is a reason code, such as crash_loop, and a sentence.
+// BeaconCause is a reason: a code, such as crash_loop, and a sentence.
 type BeaconCause struct {
 	Code string `json:"code"`
 	Text string `json:"text"`

@@ -111,8 +111,8 @@ func (a *Agent) judged(now time.Time) bool {
 	switch {
 	case a.Upgrading():
 		return true
-	case d != nil && (!d.State.Over() || d.TargetVersion == a.Version):
+	case d != nil && (!d.State.Ended() || d.TargetVersion == a.Version):
 		return true
 	}
-	return w != nil && w.To == a.Version && (w.Stage == agentapi.BeaconRollbackFailed || !w.Stage.Over() && w.Fresh(now))
+	return w != nil && w.To == a.Version && (w.Stage == agentapi.BeaconRollbackFailed || !w.Stage.Ended() && w.Fresh(now))
 }

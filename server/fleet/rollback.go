@@ -115,7 +115,7 @@ func (a *Agent) BeginRollback(actionID, target string, now time.Time) {
 // has ended badly, which is what the rollback was for. It says whether the
 // document changed.
 func (a *Agent) observeUndone(d *agentapi.UpgradeDetails, now time.Time) bool {
-	if !d.State.Over() || !a.Undoes.is(d.ActionID, d.TargetVersion) {
+	if !d.State.Ended() || !a.Undoes.is(d.ActionID, d.TargetVersion) {
 		return false
 	}
 	if !a.Upgrading() {

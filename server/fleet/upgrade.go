@@ -63,7 +63,7 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 		// up the new one, or of an action cancelled and forgotten.
 		return changed
 	}
-	if a.endedBadly() && !details.State.Over() {
+	if a.endedBadly() && !details.State.Ended() {
 		// A report from before the end, overtaken by it on another connection.
 		// Should the upgrade go on all the same, the version that runs tells.
 		return changed
@@ -76,7 +76,7 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 		a.UpgradeDetails = details
 		changed = true
 	}
-	if details.State.Over() && !a.UpgradeEndTold {
+	if details.State.Ended() && !a.UpgradeEndTold {
 		a.UpgradeEndTold, changed = true, true
 	}
 	switch {
@@ -86,7 +86,7 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 	case details.State == agentapi.UpgradeFailed && a.UpgradeStatus != UpgradeFailed:
 		a.endBadly(UpgradeFailed)
 		changed = true
-	case !details.State.Over() && a.reached(now):
+	case !details.State.Ended() && a.reached(now):
 		changed = true
 	}
 	return changed
@@ -96,7 +96,7 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 // came too late, when the version that was aimed at begins to run after all:
 // what runs decides.
 func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
-	denied := d != nil && (d.State.Over() || d.ActionID != a.UpgradeActionID)
+	denied := d != nil && (d.State.Ended() || d.ActionID != a.UpgradeActionID)
 	if w := a.Watch; w != nil && w.Stage == agentapi.BeaconRollbackFailed && w.ActionID == a.UpgradeActionID {
 		denied = true // it runs because it could not be put back
 	}
@@ -136,13 +136,13 @@ func wasCancelled(errText string) bool { return strings.HasPrefix(errText, agent
 // beganOnHost says whether the details are the first news of an upgrade that was
 // asked for on the host itself: nobody told us, so it begins with them.
 func (a *Agent) beganOnHost(d *agentapi.UpgradeDetails) bool {
-	if d.ActionID != "" || d.State.Over() {
+	if d.ActionID != "" || d.State.Ended() {
 		return false
 	}
 	if a.UpgradeActionID != "" {
 		return !a.Upgrading() // ours goes on until it ends
 	}
-	followed := a.UpgradeDetails != nil && !a.UpgradeDetails.State.Over() && a.UpgradeTarget == d.TargetVersion
+	followed := a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended() && a.UpgradeTarget == d.TargetVersion
 	return !followed
 }
 
@@ -158,7 +158,7 @@ func (a *Agent) observeNoDetails(now time.Time) bool {
 	case a.Upgrading():
 		a.fail(fmt.Sprintf("the agent stopped reporting the upgrade in %s and still runs %s", d.State, a.Version), d.State)
 		return true
-	case d.State.Over():
+	case d.State.Ended():
 		// The reason stays for people to read until the next upgrade, though
 		// some agents forget it sooner.
 		return false
@@ -188,7 +188,7 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 	phase := agentapi.UpgradeRequested
 	if d := a.UpgradeDetails; d != nil {
 		phase = d.State
-		if phase.Over() {
+		if phase.Ended() {
 			phase = d.Metadata.FailedState
 		}
 	}
@@ -355,7 +355,7 @@ func (a *Agent) reached(now time.Time) bool {
 // endedBadly says whether the last upgrade failed or was rolled back, with its
 // reason known.
 func (a *Agent) endedBadly() bool {
-	return a.UpgradeStatus != UpgradeNone && a.UpgradeStatus != UpgradeStarted && a.UpgradeDetails != nil && a.UpgradeDetails.State.Over()
+	return a.UpgradeStatus != UpgradeNone && a.UpgradeStatus != UpgradeStarted && a.UpgradeDetails != nil && a.UpgradeDetails.State.Ended()
 }
 
 func (a *Agent) endBadly(s UpgradeStatus) {
@@ -473,7 +473,7 @@ func (a *Agent) CheckUpgrade(w UpgradeWish, c Catalog) error {
 		return c.checkSigned(w.Version, host.OS.Type, host.Host.Architecture)
 	case a.Upgrading():
 		return Errorf(Invalid, "agent %s is already being upgraded to %s", a.ID, a.UpgradeTarget)
-	case a.UpgradeDetails != nil && !a.UpgradeDetails.State.Over():
+	case a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended():
 		return Errorf(Invalid, "agent %s is still being watched after its upgrade to %s", a.ID, a.UpgradeDetails.TargetVersion)
 	}
 	switch cmp, err := manifest.CompareVersions(w.Version, a.Version); {

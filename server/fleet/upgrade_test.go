@@ -40,7 +40,7 @@ func (h *host) checkinOf(actionID, version string, state agentapi.UpgradeState) 
 	var d *agentapi.UpgradeDetails
 	if state != "" {
 		d = &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: actionID, State: state}
-		if state.Over() {
+		if state.Ended() {
 			d.Metadata = agentapi.UpgradeMetadata{ErrorMsg: "the reason", FailedState: agentapi.UpgradeWatching}
 		}
 	}
@@ -76,7 +76,7 @@ func (h *host) wantFailed(status UpgradeStatus, reason string) {
 	if h.UpgradedAt != nil || h.UpgradeStartedAt != nil {
 		h.Fatalf("upgraded at %v, started at %v after a failure", h.UpgradedAt, h.UpgradeStartedAt)
 	}
-	if d := h.UpgradeDetails; d == nil || !d.State.Over() || !strings.Contains(d.Metadata.ErrorMsg, reason) {
+	if d := h.UpgradeDetails; d == nil || !d.State.Ended() || !strings.Contains(d.Metadata.ErrorMsg, reason) {
 		h.Fatalf("details are %+v, want the reason %q", d, reason)
 	}
 	if r, ok := h.UpgradeResult(h.now); h.UpgradeActionID != "" && (!ok || !strings.Contains(r.Error, reason)) {

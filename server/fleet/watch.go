@@ -122,7 +122,7 @@ func sameSight(a, b agentapi.BeaconAgent) bool {
 // Host clocks jump, so times count only where nothing else tells.
 func (a *Agent) overtaken(w *Watch, b agentapi.Beacon) bool {
 	if w.sameUpgrade(b) {
-		anew := b.ActionID == "" && w.Stage.Over() && b.At.After(w.At) // the host tries the same once more
+		anew := b.ActionID == "" && w.Stage.Ended() && b.At.After(w.At) // the host tries the same once more
 		return !anew && stageOrder[b.Stage] < stageOrder[w.Stage]
 	}
 	if b.ActionID != "" {
@@ -261,7 +261,7 @@ func (a *Agent) Diagnose(now time.Time) (Diagnosis, string) {
 	switch {
 	case w.Stage == agentapi.BeaconCommitted:
 		return DiagnosisNone, ""
-	case w.Stage.Over() && seen.After(w.ReceivedAt):
+	case w.Stage.Ended() && seen.After(w.ReceivedAt):
 		return DiagnosisNone, "" // it came back: a later silence has other reasons
 	case w.Stage == agentapi.BeaconRollbackFailed:
 		return DiagnosisRollbackFailed, fmt.Sprintf("The host could not go back to %s (%s), and the agent %s: it needs a visit", w.From, w.Reason.Text, silent)

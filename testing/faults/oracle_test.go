@@ -197,7 +197,7 @@ func (l *looker) told() {
 		l.complain("the new version runs and the server is told of %+v", *d)
 	case l.running == l.e.old && d == nil:
 		l.complain("the old version runs and the server is not told why")
-	case l.running == l.e.old && (d.ActionID != l.e.action || d.TargetVersion != l.e.new.install.Version || !d.State.Over() || d.Metadata.ErrorMsg == ""):
+	case l.running == l.e.old && (d.ActionID != l.e.action || d.TargetVersion != l.e.new.install.Version || !d.State.Ended() || d.Metadata.ErrorMsg == ""):
 		l.complain("the old version runs and the server is told %+v", *d)
 	}
 }

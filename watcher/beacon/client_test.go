@@ -22,7 +22,7 @@ func example() Identity {
 	return Identity{AgentID: "agent 1", APIKey: "key", ServerURL: "https://fleet.example.com:8220"}
 }
 
-func TestACredentialIsReadAsItWasWritten(t *testing.T) {
+func TestLoadReturnsTheSavedCredential(t *testing.T) {
 	top := t.TempDir()
 	if id, err := Load(disk.OS{}, top); id != nil || err != nil {
 		t.Fatalf("without one: %+v, %v; want none and no error", id, err)
@@ -47,7 +47,7 @@ func TestACredentialIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestADamagedCredentialIsNone(t *testing.T) {
+func TestDamagedCredentialIsAnError(t *testing.T) {
 	top := t.TempDir()
 	if err := os.WriteFile(layout.Path(top, layout.WatcherIdentityFile), make([]byte, 300), 0o600); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestADamagedCredentialIsNone(t *testing.T) {
 	}
 }
 
-func TestWhatACredentialNeeds(t *testing.T) {
+func TestInvalidCredentialsAreRefused(t *testing.T) {
 	for field, change := range map[string]func(*Identity){
 		"agent_id": func(id *Identity) { id.AgentID = "" }, "api_key": func(id *Identity) { id.APIKey = "" },
 		"server_url": func(id *Identity) { id.ServerURL = "fleet.example.com" },
@@ -78,7 +78,7 @@ func TestWhatACredentialNeeds(t *testing.T) {
 	}
 }
 
-func TestABeaconOnTheWire(t *testing.T) {
+func TestSendMakesTheRequest(t *testing.T) {
 	var got *http.Request
 	var body agentapi.Beacon
 	connections := map[string]bool{}
@@ -112,7 +112,7 @@ func TestABeaconOnTheWire(t *testing.T) {
 	}
 }
 
-func TestWhomTheWatcherTrusts(t *testing.T) {
+func TestTrustOfTheServersCertificate(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()
 	der := s.Certificate().Raw
@@ -123,7 +123,7 @@ func TestWhomTheWatcherTrusts(t *testing.T) {
 		ok   bool
 	}{
 		{"the CA it was given", Identity{CAPEM: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}, true},
-		{"the CA it was told the fingerprint of", Identity{CAFingerprint: capin.Of(der)}, true},
+		{"the CA with the stored fingerprint", Identity{CAFingerprint: capin.Of(der)}, true},
 		{"not another fingerprint", Identity{CAFingerprint: "sha256:" + other}, false},
 		{"not one the host's roots do not know", Identity{}, false},
 	}
@@ -141,7 +141,7 @@ func TestWhomTheWatcherTrusts(t *testing.T) {
 	}
 }
 
-func TestARefusalSaysWhyAndForHowLong(t *testing.T) {
+func TestRefusedErrorHasMessageAndRetryAfter(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the key was carried elsewhere") }))
 	defer elsewhere.Close()
 	tests := []struct {

@@ -42,7 +42,7 @@ func rules() Rules {
 	return r
 }
 
-func TestAMarkerIsReadAsItWasWritten(t *testing.T) {
+func TestReadMarkerReturnsTheWrittenMarker(t *testing.T) {
 	top := host(t)
 	if m, err := ReadMarker(disk.OS{}, top); m != nil || err != nil {
 		t.Fatalf("without a marker: %+v, %v; want none and no error", m, err)
@@ -66,7 +66,7 @@ func TestAMarkerIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestAKeptVersionAndARequestAreReadAsTheyWereWritten(t *testing.T) {
+func TestReadPreviousAndRequestReturnWhatWasWritten(t *testing.T) {
 	top, m := host(t), example()
 	if p, err := ReadPrevious(disk.OS{}, top); p != nil || err != nil {
 		t.Errorf("without a kept version: %+v, %v", p, err)
@@ -103,7 +103,7 @@ func TestAKeptVersionAndARequestAreReadAsTheyWereWritten(t *testing.T) {
 	}
 }
 
-func TestAnOutcomeIsReadAsItWasWritten(t *testing.T) {
+func TestReadOutcomeReturnsTheWrittenOutcome(t *testing.T) {
 	top, m := host(t), example()
 	want := Outcome{
 		ActionID: m.ActionID, From: m.From, To: m.To, Result: RolledBack, At: m.CreatedAt.Add(time.Minute),
@@ -124,9 +124,9 @@ func TestAnOutcomeIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// Whatever one byte of damage does to a marker, it is read as it was, as the
-// previous one, or as none with a reason: never as something else.
-func TestADamagedMarkerIsNone(t *testing.T) {
+// A marker with a damaged byte is read as it was, as the previous one, or not at all with an
+// error.
+func TestDamagedMarkerIsNeverMisread(t *testing.T) {
 	top := host(t)
 	path := layout.Path(top, layout.MarkerFile)
 	if err := WriteMarker(disk.OS{}, top, example()); err != nil {
@@ -153,7 +153,7 @@ func TestADamagedMarkerIsNone(t *testing.T) {
 		}
 		m, err := ReadMarker(disk.OS{}, top)
 		if m != nil {
-			// White space in the header line is the one thing that may change.
+			// Only white space in the header line may change.
 			if !reflect.DeepEqual(*m, example()) {
 				rt.Fatalf("read %+v from a damaged file", m)
 			}
@@ -165,7 +165,7 @@ func TestADamagedMarkerIsNone(t *testing.T) {
 	})
 }
 
-func TestADamagedMarkerFallsBackToThePreviousCopy(t *testing.T) {
+func TestDamagedMarkerIsReadFromThePreviousCopy(t *testing.T) {
 	top, first, second := host(t), example(), example()
 	second.ActionID = "later"
 	for _, m := range []Marker{first, second} {
@@ -182,7 +182,7 @@ func TestADamagedMarkerFallsBackToThePreviousCopy(t *testing.T) {
 	}
 }
 
-func TestANewerFormatIsRefused(t *testing.T) {
+func TestNewerMarkerFormatIsRefused(t *testing.T) {
 	top := host(t)
 	if err := disk.WriteRecord(disk.OS{}, "test", layout.Path(top, layout.MarkerFile), "marker", MarkerVersion+1, example()); err != nil {
 		t.Fatal(err)
@@ -193,9 +193,9 @@ func TestANewerFormatIsRefused(t *testing.T) {
 	}
 }
 
-// Homes are removed by name and rules decide over rollbacks: neither is taken on
-// trust, not when written and not when read.
-func TestAMarkerIsChecked(t *testing.T) {
+// Homes and rules are validated when a marker is written and when it is read, because homes
+// are removed by name and rules decide on rollbacks.
+func TestInvalidMarkersAreRefused(t *testing.T) {
 	tests := []struct {
 		name string
 		edit func(m *Marker)
@@ -236,7 +236,7 @@ func TestAMarkerIsChecked(t *testing.T) {
 	}
 }
 
-func TestADurationIsText(t *testing.T) {
+func TestDurationIsEncodedAsText(t *testing.T) {
 	b, err := json.Marshal(DefaultRules())
 	if err != nil || string(b) != `{"interval":"10s","grace":"10m0s","failed_for":"30s","max_crashes":2}` {
 		t.Errorf("rules are %s, %v", b, err)

@@ -40,9 +40,9 @@ func try(t *testing.T, h *Host, within time.Duration, c manifest.Check) error {
 
 const plenty = 20 * time.Second
 
-func TestAProgramChecks(t *testing.T) {
+func TestExecCheck(t *testing.T) {
 	h := checkHost(t, map[string]string{
-		"ok":    `test "$1" = "a b" && test -e ok`, // its folder is the home, its arguments are not split
+		"ok":    `test "$1" = "a b" && test -e ok`, // it runs in the home, and its arguments are not split
 		"bad":   `echo first; echo "no such table" >&2; exit 3`,
 		"chat":  `i=0; while [ $i -lt 2000 ]; do echo "line $i of much"; i=$((i+1)); done; exit 1`,
 		"split": `echo "$#"; exit 1`,
@@ -55,7 +55,7 @@ func TestAProgramChecks(t *testing.T) {
 		{"in the home", []string{"ok", "a b"}, nil},
 		{"an absolute one", []string{"/bin/sh", "-c", "exit 0"}, nil},
 		{"that fails", []string{"bad"}, []string{"bad: exit status 3", "no such table"}},
-		{"that talks is quoted by its end", []string{"chat"}, []string{"line 1999 of much"}},
+		{"with a long output, of which the end is quoted", []string{"chat"}, []string{"line 1999 of much"}},
 		{"without a shell between", []string{"split", "$HOME; exit 0 | cat"}, []string{`saying "1"`}},
 		{"that is not there", []string{"gone"}, []string{"no such file"}},
 		{"by a name a shell would search for", []string{"true"}, []string{"no such file"}},
@@ -78,8 +78,8 @@ func TestAProgramChecks(t *testing.T) {
 	}
 }
 
-// What hangs is killed, and so is what it has started.
-func TestAProgramThatHangsIsKilledWithItsChildren(t *testing.T) {
+// A program that hangs is killed, and so are its children.
+func TestHangingExecCheckIsKilledWithItsChildren(t *testing.T) {
 	h := checkHost(t, map[string]string{"hang": `sleep 300 & echo $! > child; echo waiting for a lock; wait`})
 	begin := time.Now()
 	err := try(t, h, 500*time.Millisecond, manifest.Check{Exec: []string{"hang"}})
@@ -92,9 +92,8 @@ func TestAProgramThatHangsIsKilledWithItsChildren(t *testing.T) {
 	wantGone(t, filepath.Join(h.Top, home, "child"))
 }
 
-// One that leaves something running which holds its output passes, and takes it
-// along.
-func TestAProgramThatLeavesAChildPasses(t *testing.T) {
+// A program whose child holds its output open passes, and the child is killed.
+func TestExecCheckThatLeavesAChildPasses(t *testing.T) {
 	h := checkHost(t, map[string]string{"leave": `sleep 300 & echo $! > child; exit 0`})
 	if err := try(t, h, plenty, manifest.Check{Exec: []string{"leave"}}); err != nil {
 		t.Errorf("failed: %v", err)
@@ -118,7 +117,7 @@ func wantGone(t *testing.T, pidFile string) {
 	}
 }
 
-func TestAPageChecks(t *testing.T) {
+func TestHTTPCheck(t *testing.T) {
 	mux := http.NewServeMux()
 	status := func(path string, code int, body string) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); fmt.Fprint(w, body) })
@@ -141,14 +140,14 @@ func TestAPageChecks(t *testing.T) {
 		want      string // in the error; empty passes
 	}{
 		{"2xx", plain.URL + "/ok", plenty, ""},
-		{"with a certificate nobody knows", secure.URL + "/ok", plenty, ""},
+		{"with an unknown certificate", secure.URL + "/ok", plenty, ""},
 		{"503", plain.URL + "/sick", plenty, `/sick answered 503 Service Unavailable, saying "disk is full"`},
 		{"a large answer", plain.URL + "/large", plenty, "xxx"},
 		{"moved within the host", plain.URL + "/moved", plenty, ""},
 		{"moved to another", plain.URL + "/away", plenty, "redirects to another host, example.com"},
 		{"moved in a circle", plain.URL + "/round", plenty, "more than 3 times"},
 		{"no answer", plain.URL + "/slow", 200 * time.Millisecond, "deadline exceeded"},
-		{"nobody there", "http://127.0.0.1:1/", plenty, "connection refused"},
+		{"no server", "http://127.0.0.1:1/", plenty, "connection refused"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -163,7 +162,7 @@ func TestAPageChecks(t *testing.T) {
 	}
 }
 
-func TestAPortChecks(t *testing.T) {
+func TestTCPCheck(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	c := manifest.Check{TCP: l.Addr().String()}

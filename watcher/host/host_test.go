@@ -94,7 +94,7 @@ func answers(t *testing.T, h *Host) watch.Process {
 	})
 }
 
-func TestAnAgentComesAndGoes(t *testing.T) {
+func TestAgentFollowsTheProcess(t *testing.T) {
 	h := install(t, nil)
 	if p := h.Agent(); p != (watch.Process{}) {
 		t.Fatalf("before the start: %+v", p)
@@ -119,8 +119,8 @@ func TestRestartReplacesTheProcess(t *testing.T) {
 	until(t, "another process", h, func(p watch.Process) bool { return p.Alive && p.PID != first.PID && p.Home == home })
 }
 
-// A program that runs but never takes its lock is still ours to end.
-func TestRestartEndsAnAgentThatHangsAtStart(t *testing.T) {
+// An agent that was started here is stopped even if it never acquires its lock.
+func TestRestartStopsAnAgentWithoutItsLock(t *testing.T) {
 	h := install(t, map[string]any{"HangAtStart": true})
 	must(t, h.Start())
 	first := h.Agent()
@@ -136,7 +136,7 @@ func TestRestartEndsAnAgentThatHangsAtStart(t *testing.T) {
 	}
 }
 
-// One that answers but does not stop is killed, though not at once.
+// An agent that answers but does not stop is killed after the timeout.
 func TestRestartKillsAnAgentThatDoesNotStop(t *testing.T) {
 	h := install(t, map[string]any{"IgnoreTerm": true})
 	h.StopTimeout = 300 * time.Millisecond
@@ -150,8 +150,8 @@ func TestRestartKillsAnAgentThatDoesNotStop(t *testing.T) {
 	until(t, "another process", h, func(p watch.Process) bool { return p.Alive && p.PID != first.PID && p.Home == home })
 }
 
-// An agent that finds another one running steps back: that is no crash.
-func TestAnAgentThatLosesTheLockDidNotCrash(t *testing.T) {
+// An agent that exits because another one runs has not crashed.
+func TestAgentThatFindsAnotherIsNoCrash(t *testing.T) {
 	h := install(t, nil)
 	must(t, h.Start())
 	first := answers(t, h)
@@ -164,7 +164,7 @@ func TestAnAgentThatLosesTheLockDidNotCrash(t *testing.T) {
 	}
 }
 
-func TestAMissingProgramIsAnError(t *testing.T) {
+func TestStartOfAMissingProgramFails(t *testing.T) {
 	h := install(t, nil)
 	must(t, os.Remove(filepath.Join(h.Top, home, layout.AgentLink)))
 	if err := h.Start(); !errors.Is(err, os.ErrNotExist) {
@@ -217,7 +217,7 @@ func TestFindAgent(t *testing.T) {
 			t.Error("an agent without a number was stopped")
 		}
 	})
-	t.Run("an end that nobody reaped yet", func(t *testing.T) {
+	t.Run("a process that was not reaped yet", func(t *testing.T) {
 		cmd := exec.Command("true")
 		must(t, cmd.Start())
 		defer cmd.Wait() //nolint:errcheck // reaped at the end
@@ -235,7 +235,7 @@ func TestFindAgent(t *testing.T) {
 	})
 }
 
-// manager is a service manager that answers as told and notes its orders.
+// manager is a service manager that records its calls and returns the given errors.
 type manager struct {
 	restart, start error
 	orders         []string
@@ -244,7 +244,7 @@ type manager struct {
 func (m *manager) Restart() error { m.orders = append(m.orders, "restart"); return m.restart }
 func (m *manager) Start() error   { m.orders = append(m.orders, "start"); return m.start }
 
-func TestAServiceIsRestartedByItsManager(t *testing.T) {
+func TestRestartUsesTheServiceManager(t *testing.T) {
 	refused := errors.New("refused")
 	tests := []struct {
 		name   string
@@ -274,33 +274,33 @@ func TestAServiceIsRestartedByItsManager(t *testing.T) {
 	}
 }
 
-func TestSystemdsRestartsAreCounted(t *testing.T) {
-	told, ok := 0, true
-	r := restartCount{daemon: func(string) (int, bool) { return told, ok }}
+func TestSystemdRestartsAreCounted(t *testing.T) {
+	reported, ok := 0, true
+	r := restartCount{daemon: func(string) (int, bool) { return reported, ok }}
 	steps := []struct {
-		name  string
-		told  int
-		ok    bool
-		alive bool
-		want  int
+		name     string
+		reported int
+		ok       bool
+		alive    bool
+		want     int
 	}{
 		{"restarts before the watch do not count", 7, true, true, 0},
 		{"not asked while the agent is there", 8, true, true, 0},
 		{"asked when it is gone", 8, true, false, 1},
 		{"two more", 10, true, false, 3},
 		{"no answer", 99, false, false, 3},
-		{"started by hand: counts from nothing again", 0, true, false, 3},
+		{"started manually: systemd counts from 0 again", 0, true, false, 3},
 		{"one more", 1, true, false, 4},
 	}
 	for _, s := range steps {
-		told, ok = s.told, s.ok
+		reported, ok = s.reported, s.ok
 		if got := r.count("muster-agent", watch.Process{Alive: s.alive}); got != s.want {
 			t.Errorf("%s: %d counted, want %d", s.name, got, s.want)
 		}
 	}
 }
 
-func TestTheAgentsLogIsBounded(t *testing.T) {
+func TestAgentLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.log")
 	must(t, os.WriteFile(path, make([]byte, maxAgentLog+1), 0o600))
 	f, err := openAgentLog(path)

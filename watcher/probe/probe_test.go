@@ -93,7 +93,7 @@ func TestUpgradeIsAccepted(t *testing.T) {
 	}
 }
 
-func TestWhatAnAgentMayAnswer(t *testing.T) {
+func TestHealthReturnsErrorsOfTheAgent(t *testing.T) {
 	answer := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(code)
@@ -126,15 +126,15 @@ func TestWhatAnAgentMayAnswer(t *testing.T) {
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestHealthReturnsErrNotRunning(t *testing.T) {
 	top := t.TempDir()
 	if _, err := client(top).Health(t.Context()); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("error is %v, want that the agent is not running", err)
 	}
 }
 
-// An agent that took the connection and hangs costs one Timeout, not more.
-func TestAnAgentThatHangs(t *testing.T) {
+// An agent that accepts the connection and hangs delays a request by one Timeout.
+func TestHealthTimesOut(t *testing.T) {
 	release := make(chan struct{})
 	top := agent(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer close(release)

@@ -1,6 +1,5 @@
-// Package report sends a watch's reports to the server: the watch leaves them with
-// a [Sender], which sends the newest one beside it. That one gets through is also
-// what tells a version that lost its server from a server that cannot be reached.
+// Package report sends a watch's reports to the server. A [Sender] sends the newest report
+// in the background. Its successes also show the watch that the server can be reached.
 package report
 
 import (
@@ -16,20 +15,19 @@ import (
 )
 
 const (
-	// minGap is the time between two beacons, however much changes: a crash
-	// loop is told of once a second at most.
+	// minGap is the minimum time between two beacons, for instance during a crash loop.
 	minGap = time.Second
 
-	// A beacon that failed is followed by the next after a wait, which doubles
-	// up to the watch's own pace.
+	// The wait after a failed beacon doubles from firstWait up to maxWait, the
+	// interval of the watch's reports.
 	firstWait = 2 * time.Second
 	maxWait   = 30 * time.Second
 
-	// lastPatience is how long a watcher whose watch is over still tries to
-	// tell the result: four tries or five. The agent tells it as well.
-	lastPatience = 30 * time.Second
-	// hurriedPatience is what is left of it once the watcher is asked to stop.
-	hurriedPatience = 2 * time.Second
+	// lastTimeout is how long the watcher tries to send the result of a watch. The
+	// agent reports it as well.
+	lastTimeout = 30 * time.Second
+	// hurriedTimeout replaces lastTimeout when the watcher is asked to stop.
+	hurriedTimeout = 2 * time.Second
 )
 
 // Sender sends the newest report of a watch. It is a [watch.Server].
@@ -41,15 +39,15 @@ type Sender struct {
 	done chan struct{}
 
 	mu        sync.Mutex
-	newest    *agentapi.Beacon // that was not sent yet
-	changed   chan struct{}    // closed and replaced at every change of what is here
+	newest    *agentapi.Beacon // not sent yet
+	changed   chan struct{}    // closed and replaced at every change
 	sending   bool
-	sent      time.Time // when the last one was, whatever came of it
-	asked     time.Time // the server wants nothing before it
-	retry     time.Time // nor is anything sent before this, after a failure
+	sent      time.Time // of the last beacon, successful or not
+	asked     time.Time // end of the server's Retry-After
+	retry     time.Time // end of the wait after a failure
 	wait      time.Duration
 	good, bad int
-	failing   bool // the last one failed, which was logged
+	failing   bool // the last beacon failed, and that was logged
 }
 
 var _ watch.Server = (*Sender)(nil)
@@ -67,9 +65,9 @@ func start(url string, send func(context.Context, agentapi.Beacon) error, log *s
 // URL is the server's base URL.
 func (s *Sender) URL() string { return s.url }
 
-// Tell leaves r to be sent in place of what was not sent yet. What ends a watch
-// waits for what the server has asked, but not for what failed before.
-func (s *Sender) Tell(r watch.Report) {
+// Send sends r in the background. It replaces a report that was not sent yet. A report of
+// the end of a watch waits for a Retry-After, but not after earlier failures.
+func (s *Sender) Send(r watch.Report) {
 	b := beaconOf(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +78,7 @@ func (s *Sender) Tell(r watch.Report) {
 	s.change()
 }
 
-// Contact returns what has come of the beacons since it was last asked.
+// Contact returns the number of accepted and failed beacons since the last call.
 func (s *Sender) Contact() (good, bad int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,24 +87,24 @@ func (s *Sender) Contact() (good, bad int) {
 	return good, bad
 }
 
-// Flush waits until everything was sent, nothing can be sent for now, or ctx has
-// ended.
+// Flush waits until the newest report was sent, the sender has to wait, or ctx ends.
 func (s *Sender) Flush(ctx context.Context) {
 	s.await(ctx, func() bool { return s.idle() || (!s.sending && time.Until(s.blocked()) > 0) })
 }
 
-// Close sends the result of a watch that is over, if it was told one, within half
-// a minute or, once ctx has ended, two seconds. Then it ends the sender.
+// Close waits until the result of a watch was sent, for lastTimeout at most, or
+// hurriedTimeout once ctx has ended. Then it stops the sender.
 func (s *Sender) Close(ctx context.Context) {
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastPatience)
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(hurriedPatience, cancel) })()
-	s.await(patience, func() bool { return s.idle() || (s.newest != nil && !s.newest.Stage.Over()) })
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(hurriedTimeout, cancel) })()
+	s.await(patience, func() bool { return s.idle() || (s.newest != nil && !s.newest.Stage.Ended()) })
 	s.stop()
 	<-s.done
 }
 
-// idle, blocked and change are called with the lock held.
+// idle reports whether there is nothing to send. The caller holds mu, as for blocked and
+// change.
 func (s *Sender) idle() bool { return s.newest == nil && !s.sending }
 
 func (s *Sender) blocked() time.Time {
@@ -121,7 +119,7 @@ func (s *Sender) change() {
 	s.changed = make(chan struct{})
 }
 
-// await returns when ok, which is asked with the lock held, or when ctx ends.
+// await returns when ok returns true, or ctx ends. It calls ok with mu held.
 func (s *Sender) await(ctx context.Context, ok func() bool) {
 	for {
 		s.mu.Lock()
@@ -158,10 +156,10 @@ func (s *Sender) run(ctx context.Context) {
 	}
 }
 
-// idleWait is the longest sleep without a reason to wake.
+// idleWait is the wait while there is nothing to send.
 const idleWait = time.Hour
 
-// next takes the beacon that may go now, or says how long to wait.
+// next returns the beacon to send now, or how long to wait.
 func (s *Sender) next() (b *agentapi.Beacon, wait time.Duration, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +167,7 @@ func (s *Sender) next() (b *agentapi.Beacon, wait time.Duration, changed <-chan 
 		return nil, idleWait, s.changed
 	}
 	at := s.blocked()
-	// What ends a watch does not wait for the pace of what goes on in it.
+	// The result of a watch is sent without minGap.
 	if paced := s.sent.Add(minGap); s.newest.Stage == agentapi.BeaconWatching && paced.After(at) {
 		at = paced
 	}
@@ -193,7 +191,7 @@ func (s *Sender) finish(ctx context.Context, b agentapi.Beacon, err error) {
 		s.good++
 		s.retry, s.asked, s.wait = time.Time{}, time.Time{}, 0
 		if s.failing {
-			s.log.Info("the server is told again how the watch goes")
+			s.log.Info("reports reach the server again")
 		}
 		s.failing = false
 		return
@@ -205,12 +203,12 @@ func (s *Sender) finish(ctx context.Context, b agentapi.Beacon, err error) {
 	if errors.As(err, &refusal) && refusal.RetryAfter > 0 {
 		s.asked = time.Now().Add(refusal.RetryAfter)
 	}
-	// The next look of a watch is newer anyway; what ends it is told again.
+	// During a watch newer reports follow; the result must be sent again.
 	if s.newest == nil && b.Stage != agentapi.BeaconWatching {
 		s.newest = &b
 	}
 	if !s.failing {
-		s.log.Warn("the server cannot be told how the watch goes, going on without", "stage", string(b.Stage), "again_in", time.Until(s.blocked()).String(), "error", err)
+		s.log.Warn("a report could not be sent to the server, continuing without", "stage", string(b.Stage), "again_in", time.Until(s.blocked()).String(), "error", err)
 	}
 	s.failing = true
 }

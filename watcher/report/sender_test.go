@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/watch"
 )
 
-// wire is a server in virtual time: answer says what becomes of the n-th beacon.
+// wire is a server in virtual time. answer returns the result of the n-th beacon.
 type wire struct {
 	answer func(ctx context.Context, n int) error
 
@@ -80,13 +80,13 @@ func want(t *testing.T, w *wire, words ...string) {
 
 var errNetwork = errors.New("no route to host")
 
-func TestOnlyTheNewestReportIsSent(t *testing.T) {
+func TestSenderSendsTheNewestReport(t *testing.T) {
 	sending(t, "in a crash loop, once a second", nil, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(watching("1"))
+		s.Send(watching("1"))
 		synctest.Wait()
 		for _, what := range []string{"2", "3", "4"} {
 			time.Sleep(100 * time.Millisecond)
-			s.Tell(watching(what))
+			s.Send(watching(what))
 		}
 		time.Sleep(2 * time.Second)
 		want(t, w, "watching 1", "watching 4")
@@ -94,10 +94,10 @@ func TestOnlyTheNewestReportIsSent(t *testing.T) {
 			t.Errorf("the second came after %v, want a second", w.when[1])
 		}
 		if good, bad := s.Contact(); good != 2 || bad != 0 {
-			t.Errorf("%d taken, %d not", good, bad)
+			t.Errorf("%d accepted, %d failed", good, bad)
 		}
 		if good, bad := s.Contact(); good != 0 || bad != 0 {
-			t.Errorf("counted twice: %d taken, %d not", good, bad)
+			t.Errorf("counted twice: %d accepted, %d failed", good, bad)
 		}
 	})
 
@@ -108,7 +108,7 @@ func TestOnlyTheNewestReportIsSent(t *testing.T) {
 		return nil
 	}, func(t *testing.T, s *Sender, w *wire) {
 		for range 30 {
-			s.Tell(watching(time.Since(epoch).String()))
+			s.Send(watching(time.Since(epoch).String()))
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
@@ -120,15 +120,15 @@ func TestOnlyTheNewestReportIsSent(t *testing.T) {
 			t.Errorf("the one that got through says %s", w.got[3].Waiting)
 		}
 		if good, bad := s.Contact(); good < 10 || bad != 3 {
-			t.Errorf("%d taken, %d not", good, bad)
+			t.Errorf("%d accepted, %d failed", good, bad)
 		}
-		if n := strings.Count(w.log.String(), "cannot be told"); n != 1 || !strings.Contains(w.log.String(), "told again") {
+		if n := strings.Count(w.log.String(), "could not be sent"); n != 1 || !strings.Contains(w.log.String(), "reach the server again") {
 			t.Errorf("log: %s", w.log.String())
 		}
 	})
 }
 
-func TestAServersRetryAfterIsKept(t *testing.T) {
+func TestSenderHonoursRetryAfter(t *testing.T) {
 	busy := func(_ context.Context, n int) error {
 		if n == 0 {
 			return &beacon.RefusedError{HTTPStatus: 429, RetryAfter: 2 * time.Minute}
@@ -137,7 +137,7 @@ func TestAServersRetryAfterIsKept(t *testing.T) {
 	}
 	sending(t, "while watching", busy, func(t *testing.T, s *Sender, w *wire) {
 		for range 10 {
-			s.Tell(watching("x"))
+			s.Send(watching("x"))
 			time.Sleep(30 * time.Second)
 		}
 		synctest.Wait()
@@ -146,10 +146,10 @@ func TestAServersRetryAfterIsKept(t *testing.T) {
 		}
 	})
 	sending(t, "and a rollback does not wait for it", busy, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(watching("x"))
+		s.Send(watching("x"))
 		synctest.Wait()
 		begin := time.Now()
-		s.Tell(watch.Report{Stage: watch.RollingBack})
+		s.Send(watch.Report{Stage: watch.RollingBack})
 		s.Flush(t.Context())
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("flushing took %v", took)
@@ -170,9 +170,9 @@ func TestFlush(t *testing.T) {
 		}
 	}
 	sending(t, "waits for what is on its way", slow, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(watching("x"))
+		s.Send(watching("x"))
 		synctest.Wait()
-		s.Tell(watch.Report{Stage: watch.RollingBack})
+		s.Send(watch.Report{Stage: watch.RollingBack})
 		begin := time.Now()
 		s.Flush(t.Context())
 		if took := time.Since(begin); took != 2*time.Second {
@@ -181,7 +181,7 @@ func TestFlush(t *testing.T) {
 		want(t, w, "watching x", "rolling_back ")
 	})
 	sending(t, "no longer than it may", slow, func(t *testing.T, s *Sender, _ *wire) {
-		s.Tell(watching("x"))
+		s.Send(watching("x"))
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		begin := time.Now()
@@ -191,21 +191,21 @@ func TestFlush(t *testing.T) {
 		}
 	})
 	sending(t, "not for a server that is away", func(context.Context, int) error { return errNetwork }, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(watch.Report{Stage: watch.RollingBack})
+		s.Send(watch.Report{Stage: watch.RollingBack})
 		begin := time.Now()
 		s.Flush(t.Context())
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("took %v", took)
 		}
-		// It is told again meanwhile: nothing newer is known.
+		// It is sent again meanwhile, since there is no newer one.
 		time.Sleep(2 * time.Second)
 		want(t, w, "rolling_back ", "rolling_back ")
 	})
 }
 
-func TestTheResultIsTold(t *testing.T) {
+func TestCloseSendsTheResult(t *testing.T) {
 	sending(t, "at once", nil, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(over(handoff.Committed))
+		s.Send(over(handoff.Committed))
 		begin := time.Now()
 		s.Close(t.Context())
 		if took := time.Since(begin); took != 0 {
@@ -219,32 +219,32 @@ func TestTheResultIsTold(t *testing.T) {
 		}
 		return nil
 	}, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(watch.Report{Stage: watch.RollingBack})
-		time.Sleep(time.Minute) // it waits for half a minute between two tries by now
+		s.Send(watch.Report{Stage: watch.RollingBack})
+		time.Sleep(time.Minute) // by now it waits half a minute between two tries
 		n := len(w.words())
-		s.Tell(over(handoff.RolledBack))
+		s.Send(over(handoff.RolledBack))
 		begin := time.Now()
 		s.Close(t.Context())
 		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("took %v, want the waits to begin anew", took)
+			t.Errorf("took %v, want the waits to restart", took)
 		}
 		if got := w.words(); got[len(got)-1] != "rolled_back " || len(got) <= n {
 			t.Errorf("sent %q", got)
 		}
 	})
 	sending(t, "within half a minute, or not", func(context.Context, int) error { return errNetwork }, func(t *testing.T, s *Sender, w *wire) {
-		s.Tell(over(handoff.RollbackFailed))
+		s.Send(over(handoff.RollbackFailed))
 		begin := time.Now()
 		s.Close(t.Context())
-		if took := time.Since(begin); took != lastPatience {
-			t.Errorf("took %v, want %v", took, lastPatience)
+		if took := time.Since(begin); took != lastTimeout {
+			t.Errorf("took %v, want %v", took, lastTimeout)
 		}
-		if n := len(w.words()); n < 4 || n > 5 { // the fifth falls on the last moment
+		if n := len(w.words()); n < 4 || n > 5 { // the fifth is due at the last moment
 			t.Errorf("tried %d times, want 4 or 5", n)
 		}
 	})
 	sending(t, "within two seconds once the watcher is to stop", func(context.Context, int) error { return errNetwork }, func(t *testing.T, s *Sender, _ *wire) {
-		s.Tell(over(handoff.Committed))
+		s.Send(over(handoff.Committed))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		begin := time.Now()
@@ -254,9 +254,9 @@ func TestTheResultIsTold(t *testing.T) {
 		}
 	})
 	sending(t, "but a watch that is not over has none", func(context.Context, int) error { return errNetwork }, func(t *testing.T, s *Sender, _ *wire) {
-		s.Tell(watching("x"))
+		s.Send(watching("x"))
 		synctest.Wait()
-		s.Tell(watching("y"))
+		s.Send(watching("y"))
 		begin := time.Now()
 		s.Close(t.Context())
 		if took := time.Since(begin); took != 0 {
@@ -265,7 +265,7 @@ func TestTheResultIsTold(t *testing.T) {
 	})
 }
 
-func TestAReportBecomesABeacon(t *testing.T) {
+func TestBeaconOfAReport(t *testing.T) {
 	at := time.Date(2026, 3, 10, 12, 0, 0, 0, time.FixedZone("", 3600))
 	m := handoff.Marker{
 		ActionID: "a-1",

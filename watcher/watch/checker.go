@@ -10,26 +10,25 @@ import (
 )
 
 const (
-	// checkRetry is the time between two tries of a check that fails, if the
-	// interval is not shorter: what a service manager restarts after three
-	// seconds is back at the second try, and the three tries of the default
-	// threshold end within ten seconds.
+	// checkRetry is the time between two tries of a failing check, if the interval is
+	// not shorter. A service that restarts after three seconds is back at the second
+	// try, and the three tries of the default threshold end within ten seconds.
 	checkRetry = 5 * time.Second
 
-	// maxTries is how many tries run at once: a package's programs, run beside
-	// each other, must not be the load that fails them.
+	// maxTries bounds the concurrent tries, so that they do not fail because of their
+	// own load.
 	maxTries = 4
 )
 
-// checker tries the checks of the package beside the loop, which samples on
-// meanwhile. Only the loop's goroutine calls it.
+// checker runs the checks of the package in the background. Only the loop's goroutine calls
+// its methods.
 type checker struct {
 	host     Host
 	home     string
 	interval time.Duration
 	checks   []scheduled
 
-	ctx     context.Context // of the present life
+	ctx     context.Context // of the current life
 	cancel  context.CancelFunc
 	life    int
 	slots   chan struct{}
@@ -48,9 +47,9 @@ type scheduled struct {
 func newChecker(host Host, m handoff.Marker) *checker {
 	c := &checker{
 		host: host, home: m.To.Home, interval: time.Duration(m.Rules.Interval),
-		life: givenUp, cancel: func() {},
+		life: cancelledLife, cancel: func() {},
 		slots: make(chan struct{}, maxTries),
-		// Each check has one try under way at most: no result waits for the loop.
+		// Each check has at most one running try, so no send blocks.
 		results: make(chan Try, len(m.Rules.Checks)),
 	}
 	for _, check := range m.Rules.Checks {
@@ -77,8 +76,8 @@ func (c *checker) collect() []Try {
 	}
 }
 
-// start begins the tries that are due, if the new version is there to answer
-// them. Those of an earlier life are given up.
+// start starts the tries that are due, if the new version answers. It cancels tries of an
+// earlier life.
 func (c *checker) start(ctx context.Context, h History) {
 	if len(c.checks) == 0 {
 		return
@@ -118,16 +117,16 @@ func (c *checker) try(i int, s *scheduled) {
 			t.Err = err.Error()
 		}
 		if ctx.Err() != nil {
-			t.Life = givenUp
+			t.Life = cancelledLife
 		}
 		c.results <- t
 	})
 }
 
-// givenUp is the life of a try that was broken off: it says nothing.
-const givenUp = -1
+// cancelledLife is the life of a try that was cancelled, whose result is ignored.
+const cancelledLife = -1
 
-// ask: the timeout begins when the try has its turn.
+// ask runs the check. Its timeout begins when there is a free slot.
 func (c *checker) ask(ctx context.Context, check manifest.Check) error {
 	select {
 	case c.slots <- struct{}{}:
@@ -140,8 +139,8 @@ func (c *checker) ask(ctx context.Context, check manifest.Check) error {
 	return c.host.Check(ctx, c.home, check)
 }
 
-// stop breaks off what is under way and waits for it, so that no program of a
-// check outlives the watch. The host ends a try within a second of its context.
+// stop cancels the running tries and waits for them, so that no program of a check outlives
+// the watch. The host ends a try within a second of its context.
 func (c *checker) stop() {
 	c.cancel()
 	c.tries.Wait()

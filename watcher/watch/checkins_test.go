@@ -13,12 +13,12 @@ import (
 
 const serverURL = "https://fleet.example.com:8220"
 
-// way is a second of an agent's way to its server and the watcher's.
+// way is one second of the agent's and the watcher's connection to the server.
 type way struct {
 	state   probe.State
 	failed  int // tries in a row
 	status  int
-	checkin int // second of noon at which it last heard the server; 0 means never
+	checkin int // seconds after noon of its last check-in; 0 means never
 	url     string
 	server  Contact
 }
@@ -38,9 +38,10 @@ func (w way) sample() Sample {
 	return s
 }
 
-// deafFor is an agent that fails to hear its server from the first second on,
-// trying again each 20 s, while the watcher's beacon each 30 s ends as server says.
-func deafFor(seconds int, change func(second int, w *way)) []Sample {
+// offlineFor returns the samples of an agent that does not reach its server and tries
+// again every 20 s, while the watcher's beacon every 30 s is accepted. change may change
+// each second.
+func offlineFor(seconds int, change func(second int, w *way)) []Sample {
 	out := make([]Sample, seconds)
 	for i := range out {
 		w := way{state: probe.Degraded, failed: 1 + i/20, checkin: 1, server: Contact{URL: serverURL}}
@@ -71,55 +72,55 @@ func TestVerdictOnLostCheckins(t *testing.T) {
 		by   int
 		text string
 	}{
-		{"the watcher reaches the server, the agent does not", deafFor(400, nil), RollBack, 181, "has not heard its server for 3m0s, while the watcher reached it 6 times: 9 check-ins failed (\"no way there\")."},
-		{"a key that is refused", deafFor(400, always(func(w *way) { w.status = 401 })), RollBack, 181, "3m0s"},
-		{"it does not even try", deafFor(400, always(func(w *way) { w.state, w.failed, w.checkin = probe.Starting, 0, 0 })), RollBack, 180, "it did not try"},
-		{"a second too short", deafFor(181, nil), Wait, 0, ""},
+		{"the watcher reaches the server, the agent does not", offlineFor(400, nil), RollBack, 181, "has not reached its server for 3m0s, while the watcher reached it 6 times: 9 check-ins failed (\"no way there\")."},
+		{"a key that is refused", offlineFor(400, always(func(w *way) { w.status = 401 })), RollBack, 181, "3m0s"},
+		{"it does not try", offlineFor(400, always(func(w *way) { w.state, w.failed, w.checkin = probe.Starting, 0, 0 })), RollBack, 180, "it did not try"},
+		{"a second too short", offlineFor(181, nil), Wait, 0, ""},
 
-		{"a parked poll is heard", deafFor(599, always(func(w *way) { w.state, w.failed = probe.Healthy, 0 })), Wait, 0, ""},
-		{"heard now and then", deafFor(599, func(i int, w *way) { w.checkin, w.failed = 1+i/150, i%150/20 }), Wait, 0, ""},
-		{"no credential of the watcher", deafFor(599, always(func(w *way) { w.server = Contact{} })), Wait, 0, ""},
-		{"the watcher cannot reach the server either", deafFor(599, func(i int, w *way) { w.server.Good, w.server.Bad = 0, w.server.Good }), Wait, 0, ""},
-		{"no beacon ends", deafFor(599, func(i int, w *way) { w.server.Good = 0 }), Wait, 0, ""},
-		{"one beacon, then none", deafFor(599, at(1, func(w *way) { w.server.Good = 0 })), Wait, 0, ""},
-		{"a beacon fails now and then", deafFor(599, func(i int, w *way) {
+		{"an open poll counts as reaching the server", offlineFor(599, always(func(w *way) { w.state, w.failed = probe.Healthy, 0 })), Wait, 0, ""},
+		{"check-ins succeed now and then", offlineFor(599, func(i int, w *way) { w.checkin, w.failed = 1+i/150, i%150/20 }), Wait, 0, ""},
+		{"no credential of the watcher", offlineFor(599, always(func(w *way) { w.server = Contact{} })), Wait, 0, ""},
+		{"the watcher cannot reach the server either", offlineFor(599, func(i int, w *way) { w.server.Good, w.server.Bad = 0, w.server.Good }), Wait, 0, ""},
+		{"no beacon ends", offlineFor(599, func(i int, w *way) { w.server.Good = 0 }), Wait, 0, ""},
+		{"one beacon, then none", offlineFor(599, at(1, func(w *way) { w.server.Good = 0 })), Wait, 0, ""},
+		{"a beacon fails now and then", offlineFor(599, func(i int, w *way) {
 			if i%150 == 149 {
 				w.server.Bad = 1
 			}
 		}), Wait, 0, ""},
-		{"two beacons in three minutes are too few", deafFor(400, func(i int, w *way) {
+		{"two beacons in three minutes are too few", offlineFor(400, func(i int, w *way) {
 			if w.server.Good = 0; i%85 == 0 {
 				w.server.Good = 1
 			}
 		}), RollBack, 255, "reached it 3 times"},
-		{"beacons too far apart prove nothing", deafFor(599, func(i int, w *way) {
+		{"beacons too far apart prove nothing", offlineFor(599, func(i int, w *way) {
 			if w.server.Good = 0; i%100 == 0 {
 				w.server.Good = 1
 			}
 		}), Wait, 0, ""},
-		{"it tried before the first beacon, and waits since", deafFor(599, always(func(w *way) { w.failed = 7 })), Wait, 0, ""},
-		{"another server than the watcher's", deafFor(599, always(func(w *way) { w.url = "https://other.example.com" })), Wait, 0, ""},
-		{"the same server, spelled with a slash", deafFor(400, always(func(w *way) { w.url = serverURL + "/" })), RollBack, 181, ""},
-		{"the server is busy", deafFor(599, always(func(w *way) { w.status = 429 })), Wait, 0, ""},
-		{"the server is broken", deafFor(599, always(func(w *way) { w.status = 503 })), Wait, 0, ""},
-		{"broken once in three minutes", deafFor(599, func(i int, w *way) {
+		{"it tried before the first beacon, and waits since", offlineFor(599, always(func(w *way) { w.failed = 7 })), Wait, 0, ""},
+		{"another server than the watcher's", offlineFor(599, always(func(w *way) { w.url = "https://other.example.com" })), Wait, 0, ""},
+		{"the same server, spelled with a slash", offlineFor(400, always(func(w *way) { w.url = serverURL + "/" })), RollBack, 181, ""},
+		{"the server is busy", offlineFor(599, always(func(w *way) { w.status = 429 })), Wait, 0, ""},
+		{"the server is broken", offlineFor(599, always(func(w *way) { w.status = 503 })), Wait, 0, ""},
+		{"broken once in three minutes", offlineFor(599, func(i int, w *way) {
 			if i%150 == 149 {
 				w.status = 500
 			}
 		}), Wait, 0, ""},
-		{"it waits to try again after the server was away", deafFor(599, func(i int, w *way) {
+		{"it waits to try again after the server was away", offlineFor(599, func(i int, w *way) {
 			if w.failed = 7; i < 60 {
 				w.server.Good, w.server.Bad = 0, w.server.Good
 			}
 		}), Wait, 0, ""},
-		{"its answers could not be stored", deafFor(599, always(func(w *way) { w.failed = 0 })), Wait, 0, ""},
-		{"an agent that does not tell of its tries", deafFor(599, always(func(w *way) { w.failed, w.checkin = 0, 0 })), Wait, 0, ""},
+		{"its answers could not be stored", offlineFor(599, always(func(w *way) { w.failed = 0 })), Wait, 0, ""},
+		{"an agent that does not report its tries", offlineFor(599, always(func(w *way) { w.failed, w.checkin = 0, 0 })), Wait, 0, ""},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			v, h, by := story(testMarker(), tc.part)
+			v, h, by := judgeSamples(testMarker(), tc.part)
 			if v.Kind != tc.want || (tc.want == RollBack && v.Reason.Code != handoff.ReasonCheckinLost) {
-				t.Fatalf("after %d s: %v %+v, want %v; %+v", by, v.Kind, v.Reason, tc.want, h.line)
+				t.Fatalf("after %d s: %v %+v, want %v; %+v", by, v.Kind, v.Reason, tc.want, h.connection)
 			}
 			if tc.want == RollBack && by != tc.by {
 				t.Errorf("the verdict fell after %d s, want %d", by, tc.by)
@@ -130,23 +131,22 @@ func TestVerdictOnLostCheckins(t *testing.T) {
 		})
 	}
 
-	t.Run("a loss that shows at the end of the grace is waited for", func(t *testing.T) {
+	t.Run("a loss that begins at the end of the grace delays the commit", func(t *testing.T) {
 		healthy := alive(answer(newID, probe.Healthy))
-		late := deafFor(400, nil)
+		late := offlineFor(400, nil)
 		for i := range late {
 			late[i].Health.State = probe.Healthy
 		}
-		v, _, by := story(testMarker(), seen(500, healthy), late)
+		v, _, by := judgeSamples(testMarker(), seen(500, healthy), late)
 		if v.Kind != RollBack || v.Reason.Code != handoff.ReasonCheckinLost || by < 660 {
-			t.Errorf("after %d s: %v %+v, want the loss to decide", by, v.Kind, v.Reason)
+			t.Errorf("after %d s: %v %+v, want a rollback because of the loss", by, v.Kind, v.Reason)
 		}
 	})
 }
 
-// fleetLife draws an agent's way to its server that has troubles of all kinds,
-// and the watcher's beside it. serverOnly leaves out what is the agent's alone:
-// then every failure of the agent is the server's refusal, or the watcher's
-// beacons fail as well.
+// fleetLife draws an agent's connection to its server with faults of all kinds, and the
+// watcher's connection. serverOnly draws no fault of the agent alone: every failure of the
+// agent is then the server's refusal, or the watcher's beacons fail as well.
 type fleetLife struct {
 	serverOnly bool
 	left       int
@@ -205,9 +205,9 @@ func (l *fleetLife) next(rt *rapid.T, s Sample) Sample {
 	return s
 }
 
-// Whatever a server does (refuse, be away, be out of reach) and however that
-// falls together with a version that runs and is well otherwise: it stays.
-func TestTheServersTroublesAloneNeverRollBack(t *testing.T) {
+// A version that is well otherwise is never rolled back because of a server that refuses or
+// cannot be reached.
+func TestServerFaultsAloneNeverRollBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, fleet, at := quickRules(rt), &fleetLife{serverOnly: true}, noon
 		var h History
@@ -223,8 +223,8 @@ func TestTheServersTroublesAloneNeverRollBack(t *testing.T) {
 	})
 }
 
-// Without a credential of the watcher nothing an agent says of its server counts.
-func TestWithoutACredentialNoCheckinIsJudged(t *testing.T) {
+// Without a credential of the watcher the state of the agent's link is ignored.
+func TestLostCheckinsAreIgnoredWithoutACredential(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, fleet, at := quickRules(rt), &fleetLife{}, noon
 		var h History
@@ -242,23 +242,22 @@ func TestWithoutACredentialNoCheckinIsJudged(t *testing.T) {
 	})
 }
 
-// A version that has really lost its server is found, if it is bad for longer
-// than the rule and the watcher's reports get there: for every pace of its tries
-// up to a third of the rule's time.
-func TestALostServerIsFound(t *testing.T) {
+// A version that has lost its server for longer than the rule is rolled back if the watcher's
+// reports are accepted, for every interval of its tries up to a third of the rule's time.
+func TestLostCheckinsRollBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := testMarker()
 		pace := rapid.IntRange(1, 60).Draw(rt, "seconds between tries")
 		status := rapid.SampledFrom([]int{0, 400, 401, 403, 404}).Draw(rt, "status")
 		offset := rapid.IntRange(0, 29).Draw(rt, "second of the first beacon")
-		v, h, by := story(m, deafFor(599, func(i int, w *way) {
+		v, h, by := judgeSamples(m, offlineFor(599, func(i int, w *way) {
 			w.failed, w.status, w.server.Good = 1+i/pace, status, 0
 			if i%30 == offset {
 				w.server.Good = 1
 			}
 		}))
 		if v.Kind != RollBack || v.Reason.Code != handoff.ReasonCheckinLost {
-			rt.Fatalf("after %d s: %v %+v; %+v", by, v.Kind, v.Reason, h.line)
+			rt.Fatalf("after %d s: %v %+v; %+v", by, v.Kind, v.Reason, h.connection)
 		}
 	})
 }

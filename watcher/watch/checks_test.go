@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// withChecks is an upgrade whose package has n checks of the default threshold.
+// withChecks returns an upgrade whose package has n checks of the default threshold.
 func withChecks(n int) handoff.Marker {
 	m := testMarker()
 	for i := range n {
@@ -25,8 +25,7 @@ func withChecks(n int) handoff.Marker {
 	return m
 }
 
-// tried is s with the results of tries of all checks that have ended before it:
-// "" passes.
+// tried returns s with the results of one finished try of each check; "" passes.
 func tried(s Sample, life int, results ...string) Sample {
 	s.Tries = nil
 	for i, r := range results {
@@ -50,27 +49,27 @@ func TestVerdictOnChecks(t *testing.T) {
 		by    int
 		text  string
 	}{
-		{"all pass", withChecks(1), [][]Sample{{passes}, seen(600, isHealthy)}, Good, 600, ""},
+		{"all pass", withChecks(1), [][]Sample{{passes}, seen(600, isHealthy)}, Commit, 600, ""},
 		{"never tried is not good", withChecks(1), [][]Sample{seen(1000, isHealthy)}, Wait, 0, ""},
 		{"one of two was not tried", withChecks(2), [][]Sample{{passes}, seen(1000, isHealthy)}, Wait, 0, ""},
 		{"passed, then failed a third time", withChecks(1), [][]Sample{{passes, fails, fails, fails}}, RollBack, 3, `Check "a" of 1.1.0-3f2a9c failed 3 times in a row: refused.`},
-		{"a pass in between counts anew", withChecks(1), [][]Sample{{passes, fails, fails, passes, fails, fails}}, Wait, 0, ""},
+		{"a pass in between resets the count", withChecks(1), [][]Sample{{passes, fails, fails, passes, fails, fails}}, Wait, 0, ""},
 		{"its own threshold decides", func() handoff.Marker { m := withChecks(1); m.Rules.Checks[0].Threshold = 1; return m }(), [][]Sample{{passes, fails}}, RollBack, 1, "failed 1 times"},
 		{"what starts after the control socket is given time", withChecks(1), [][]Sample{seen(30, fails)}, Wait, 0, ""},
 		{"but no more than a fault", withChecks(1), [][]Sample{seen(31, fails)}, RollBack, 30, "did not pass once in 30s, 31 tries failed"},
 		{"failing at the end of the grace", withChecks(1), [][]Sample{{passes}, seen(595, isHealthy), {fails}, seen(100, isHealthy)}, Wait, 0, ""},
-		{"failing at the end, then passing", withChecks(1), [][]Sample{{passes}, seen(595, isHealthy), {fails}, seen(20, isHealthy), {passes}}, Good, 617, ""},
-		{"a try of the process before says nothing", withChecks(1), [][]Sample{{passes, fails, fails}, {other, tried(other, 0, "refused"), tried(other, 0, "refused")}}, Wait, 0, ""},
+		{"failing at the end, then passing", withChecks(1), [][]Sample{{passes}, seen(595, isHealthy), {fails}, seen(20, isHealthy), {passes}}, Commit, 617, ""},
+		{"a try of an earlier process is ignored", withChecks(1), [][]Sample{{passes, fails, fails}, {other, tried(other, 0, "refused"), tried(other, 0, "refused")}}, Wait, 0, ""},
 		{"a new process has to pass again", withChecks(1), [][]Sample{{passes}, seen(10, other), seen(1000, other)}, Wait, 0, ""},
-		{"a try that is given up says nothing", withChecks(1), [][]Sample{{passes}, seen(10, tried(isHealthy, givenUp, "cut off"))}, Wait, 0, ""},
-		{"a check nobody knows says nothing", withChecks(1), [][]Sample{{passes}, {tried(isHealthy, 0, "", "x", "y")}}, Wait, 0, ""},
+		{"a cancelled try is ignored", withChecks(1), [][]Sample{{passes}, seen(10, tried(isHealthy, cancelledLife, "cut off"))}, Wait, 0, ""},
+		{"an unknown check is ignored", withChecks(1), [][]Sample{{passes}, {tried(isHealthy, 0, "", "x", "y")}}, Wait, 0, ""},
 		{"not passing for ever is not good", func() handoff.Marker { m := withChecks(1); m.Rules.Checks[0].Threshold = 1e6; return m }(), [][]Sample{seen(1400, fails)}, RollBack, 1380, `at the end check "a" did not pass`},
 		{"a check that is never tried does not wait for ever", withChecks(1), [][]Sample{seen(1600, isHealthy)}, RollBack, 1500, `check "a" did not pass`},
-		{"a component's failure is said by the component", withChecks(1), [][]Sample{{passes}, seen(31, tried(alive(answer(newID, probe.Failed, "logs")), 0, "")), {fails}}, RollBack, 31, "Component logs"},
+		{"a failed component comes before its check in the reason", withChecks(1), [][]Sample{{passes}, seen(31, tried(alive(answer(newID, probe.Failed, "logs")), 0, "")), {fails}}, RollBack, 31, "Component logs"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			v, h, at := story(tc.m, tc.parts...)
+			v, h, at := judgeSamples(tc.m, tc.parts...)
 			if v.Kind != tc.want {
 				t.Fatalf("after %d s: %v %+v, want %v; %s", at, v.Kind, v.Reason, tc.want, Waiting(tc.m, h))
 			}
@@ -84,10 +83,10 @@ func TestVerdictOnChecks(t *testing.T) {
 	}
 }
 
-// Checks of a package whose results fall as they like: a version is kept only
-// when the last try of each has passed, and gone back from by a check only after
-// as many failures in a row as its threshold says.
-func TestNoVersionIsKeptWhoseChecksDoNotPass(t *testing.T) {
+// Whatever the results of the checks, a version is committed only if the last try of each
+// check has passed, and rolled back by a check only after as many failures in a row as its
+// threshold.
+func TestVersionWithFailingChecksIsNotCommitted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := quickRules(rt)
 		m.Rules.Checks = withChecks(rapid.IntRange(1, 3).Draw(rt, "checks")).Rules.Checks
@@ -118,7 +117,7 @@ func TestNoVersionIsKeptWhoseChecksDoNotPass(t *testing.T) {
 			}
 			h = h.Add(m, s)
 			switch v := Judge(h); v.Kind {
-			case Good:
+			case Commit:
 				if strings.Join(last, "") != "" {
 					rt.Fatalf("kept, with %q", last)
 				}
@@ -130,7 +129,7 @@ func TestNoVersionIsKeptWhoseChecksDoNotPass(t *testing.T) {
 					}
 				}
 				if strings.Contains(v.Reason.Text, "did not become healthy") && strings.Join(last, "") != "" {
-					return // at the limit the last tries decide
+					return // at the limit the last tries determine the verdict
 				}
 				rt.Fatalf("rolled back with %v failures in a row: %+v", row, v.Reason)
 			}
@@ -138,14 +137,14 @@ func TestNoVersionIsKeptWhoseChecksDoNotPass(t *testing.T) {
 	})
 }
 
-func TestTheLoopTriesChecks(t *testing.T) {
+func TestLoopRunsChecks(t *testing.T) {
 	checked := func(s *site, c ...manifest.Check) {
 		s.m.Rules.Checks = c
 		s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
 	}
 	inTime(t, "at the interval, beside the samples", func(t *testing.T, s *site) {
 		checked(s, manifest.Check{Name: "a", TCP: "127.0.0.1:1"}, manifest.Check{Name: "b", TCP: "127.0.0.1:2"})
-		s.handOver(5 * time.Second)
+		s.switchAfter(5 * time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
@@ -154,9 +153,9 @@ func TestTheLoopTriesChecks(t *testing.T) {
 		}
 	})
 
-	inTime(t, "one that fails is tried again sooner, and decides", func(t *testing.T, s *site) {
+	inTime(t, "a check that fails is tried again sooner, and rolls back", func(t *testing.T, s *site) {
 		checked(s, manifest.Check{Name: "good", TCP: "127.0.0.1:1"}, manifest.Check{Name: "port", TCP: "127.0.0.1:2"})
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		var failing atomic.Bool
 		s.host.check = func(name string) error {
 			if name == "port" && failing.Load() {
@@ -176,9 +175,9 @@ func TestTheLoopTriesChecks(t *testing.T) {
 		}
 	})
 
-	inTime(t, "one that hangs holds up nothing and ends with the watch", func(t *testing.T, s *site) {
+	inTime(t, "a check that hangs delays nothing and ends with the watch", func(t *testing.T, s *site) {
 		checked(s, manifest.Check{Name: "slow", TCP: "127.0.0.1:1", Timeout: time.Minute})
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		hangs := &hangingHost{scriptedHost: s.host}
 		w := s.watch()
 		w.Host = hangs
@@ -192,7 +191,7 @@ func TestTheLoopTriesChecks(t *testing.T) {
 		if err != nil || o == nil || o.Reason == nil {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
-		// Two tries of a minute each make no threshold; the crash decides.
+		// Two tries of a minute each do not reach the threshold; the crash rolls back.
 		if o.Reason.Code != handoff.ReasonCrashLoop || time.Since(begin) > 2*time.Minute+20*time.Second {
 			t.Errorf("reason %+v after %v, want the crashes after two minutes", o.Reason, time.Since(begin))
 		}
@@ -207,7 +206,7 @@ func TestTheLoopTriesChecks(t *testing.T) {
 			many = append(many, manifest.Check{Name: string(rune('a' + i)), TCP: "127.0.0.1:1", Timeout: time.Second, Threshold: 1000})
 		}
 		checked(s, many...)
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		hangs := &hangingHost{scriptedHost: s.host}
 		w := s.watch()
 		w.Host = hangs
@@ -223,7 +222,7 @@ func TestTheLoopTriesChecks(t *testing.T) {
 	})
 }
 
-// hangingHost has checks that end with their context only.
+// hangingHost has checks that end only with their context.
 type hangingHost struct {
 	*scriptedHost
 	under, most atomic.Int32

@@ -9,8 +9,8 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// jump draws what a clock or a sleeping host may do between two samples: nothing
-// mostly, else up to fifty years in either direction.
+// jump draws a clock jump or a sleep of the host between two samples: mostly none,
+// otherwise up to fifty years in either direction.
 func jump(rt *rapid.T) time.Duration {
 	if rapid.IntRange(0, 15).Draw(rt, "jumps") > 0 {
 		return 0
@@ -25,8 +25,8 @@ func jump(rt *rapid.T) time.Duration {
 	return by
 }
 
-// wholeLife is an agent with everything a watch looks at: a process that comes
-// and goes, health, checks, and ways to a server for it and for the watcher.
+// wholeLife draws everything that a watch observes of an agent: processes, health, checks,
+// and the connections of the agent and the watcher to the server.
 type wholeLife struct {
 	agent *agentLife
 	fleet *fleetLife
@@ -42,10 +42,9 @@ func (l wholeLife) next(rt *rapid.T, m handoff.Marker, h History) Sample {
 	return s
 }
 
-// However often the clock jumps or the host sleeps, while the new version starts
-// or later: no rollback comes of it that would not have come without, and no
-// version is kept sooner.
-func TestNoJumpInTimeDecides(t *testing.T) {
+// Clock jumps and sleep of the host cause no rollback and no earlier commit, at any time of
+// the watch.
+func TestClockJumpsNeverDecide(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, life := quickRules(rt), wholeLife{newLife(), &fleetLife{}}
 		m.Rules.Checks = withChecks(2).Rules.Checks
@@ -59,7 +58,7 @@ func TestNoJumpInTimeDecides(t *testing.T) {
 			with = with.Add(m, s)
 			now, plain := Judge(with), Judge(without)
 			if now.Kind != Wait && plain.Kind == Wait {
-				rt.Fatalf("time jumped, and that decided: %v %+v", now.Kind, now.Reason)
+				rt.Fatalf("a time jump changed the verdict: %v %+v", now.Kind, now.Reason)
 			}
 			if plain.Kind != Wait {
 				return
@@ -68,9 +67,9 @@ func TestNoJumpInTimeDecides(t *testing.T) {
 	})
 }
 
-// A version is kept only after the whole grace was really watched: time that
-// jumped, that the host slept or was off is not part of it.
-func TestTheWatchIsNeverSkipped(t *testing.T) {
+// A version is committed only after the whole grace was watched, without clock jumps and the
+// time in which the host slept or was off.
+func TestWholeGraceIsWatched(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := quickRules(rt)
 		m.CreatedAt = noon.AddDate(rapid.IntRange(-50, 50).Draw(rt, "marker's age in years"), 0, 0)
@@ -89,9 +88,9 @@ func TestTheWatchIsNeverSkipped(t *testing.T) {
 			looks++
 			h = h.Add(m, s)
 			switch v := Judge(h); v.Kind {
-			case Good:
+			case Commit:
 				if watched < time.Duration(m.Rules.Grace) || looks < minHealthy {
-					rt.Fatalf("kept after %v in %d looks, the grace is %s", watched, looks, m.Rules.Grace)
+					rt.Fatalf("committed after %v in %d samples, the grace is %s", watched, looks, m.Rules.Grace)
 				}
 				return
 			case RollBack:
@@ -101,24 +100,23 @@ func TestTheWatchIsNeverSkipped(t *testing.T) {
 	})
 }
 
-// A host that was off, asleep or set to another year while the new version lost
-// its server: the three minutes begin anew.
-func TestASleepBeginsTheComparisonAnew(t *testing.T) {
+// A sleep, a reboot or a clock jump restarts the time after which lost check-ins roll back.
+func TestSleepRestartsTheCheckinComparison(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 20 * 365 * 24 * time.Hour, -20 * 365 * 24 * time.Hour} {
 		m := testMarker()
-		before, after := deafFor(150, nil), deafFor(599, nil)
+		before, after := offlineFor(150, nil), offlineFor(599, nil)
 		var h History
 		for i, s := range before {
 			s.At = noon.Add(time.Duration(i) * time.Second)
 			h = h.Add(m, s)
 		}
-		if h.line.lost < 2*time.Minute {
-			t.Fatalf("lost for %v before the jump", h.line.lost)
+		if h.connection.lost < 2*time.Minute {
+			t.Fatalf("lost for %v before the jump", h.connection.lost)
 		}
 		begin := noon.Add(150*time.Second + by)
 		for i, s := range after {
 			s.At = begin.Add(time.Duration(i) * time.Second)
-			// Its failed tries go on from where they were.
+			// The count of its failed tries continues.
 			f := *s.Health
 			f.Fleet.FailedTries += 7
 			s.Health = &f
@@ -132,7 +130,7 @@ func TestASleepBeginsTheComparisonAnew(t *testing.T) {
 			break
 		}
 		if Judge(h).Kind != RollBack {
-			t.Errorf("a jump by %v: no verdict; %+v", by, h.line)
+			t.Errorf("a jump by %v: no verdict; %+v", by, h.connection)
 		}
 	}
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// faultDisk asks before and after every operation that changes the disk whether
-// it goes wrong there.
+// faultDisk calls hooks before and after every operation that changes the disk.
 type faultDisk struct {
 	disk.Disk
-	// before may return an error, which the operation then returns undone; both
-	// may panic, which is a watcher killed at that moment.
+	// before may return an error, which the operation then returns without being
+	// executed. Both may panic, which simulates a watcher killed at that moment.
 	before func(call, op, path string) error
 	after  func(call, op, path string)
 }
@@ -55,8 +54,7 @@ func (d faultDisk) Remove(op, path string) error {
 	return d.do("remove", op, path, func() error { return d.Disk.Remove(op, path) })
 }
 
-// RemoveAll goes wrong in the middle, too: with the program gone and the rest
-// still there.
+// RemoveAll may also fail in the middle, when the program is removed and the rest exists.
 func (d faultDisk) RemoveAll(op, path string) error {
 	err := d.do("remove program", op, path, func() error {
 		return d.Disk.Remove(op, layout.Path(path, layout.AgentLink))
@@ -72,7 +70,7 @@ func (d faultDisk) SyncDir(op, path string) error {
 	return d.do("sync", op, path, func() error { return d.Disk.SyncDir(op, path) })
 }
 
-// ending is one way a watch ends, to be gone through operation by operation.
+// ending is one way in which a watch ends.
 type ending struct {
 	name    string
 	prepare func(s *site)
@@ -94,25 +92,25 @@ var endings = []ending{
 			s.m.Rules.Grace = handoff.Duration(20 * time.Second)
 			s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
 			s.install("data/muster-agent-0.9.0-0a0a0a")
-			// A version kept before, and a request that nobody took back.
+			// A previous version of an earlier upgrade, and a request that is still there.
 			s.must(handoff.WritePrevious(quickDisk{}, s.top, handoff.Previous{
 				Install:    handoff.Install{Identity: thirdID, Home: "data/muster-agent-0.9.0-0a0a0a"},
 				ReplacedBy: s.m.From, ReplacedAt: time.Now(),
 			}))
 			s.ask("data/muster-agent-0.8.0-080808", "Old.")
-			s.handOver(time.Second)
+			s.switchAfter(time.Second)
 		},
 	},
 	{
 		name: "rollback", result: handoff.RolledBack, reason: handoff.ReasonCrashLoop,
 		prepare: func(s *site) {
 			s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
-			s.handOver(time.Second)
+			s.switchAfter(time.Second)
 		},
 	},
 	{
-		// A kept version was gone back to, and somebody asks for the newer one
-		// again: the request and the record of the kept version go.
+		// The upgrade is a manual rollback to the previous version, and is rolled back
+		// on request: the request and the record of the previous version are removed.
 		name: "request", result: handoff.RolledBack, reason: handoff.ReasonManual,
 		prepare: func(s *site) {
 			s.must(handoff.WritePrevious(quickDisk{}, s.top, handoff.Previous{Install: s.m.To, ReplacedBy: s.m.From, ReplacedAt: time.Now()}))
@@ -157,10 +155,10 @@ func (s *site) runUntilKilled() (err error) {
 	return err
 }
 
-// A watcher that is killed before or after any change to the disk leaves a
-// pointer that leads to a program, and the next watcher comes to the same end for
-// the same reason, whether the host went on running or was switched off.
-func TestAKillBetweenAnyTwoOperations(t *testing.T) {
+// A watcher that is killed before or after any change to the disk leaves a pointer that
+// leads to a program, and the next watcher reaches the same end for the same reason, with
+// and without a power cut.
+func TestKillAtAnyDiskCallReachesTheSameEnd(t *testing.T) {
 	for _, e := range endings {
 		ops := operations(t, e)
 		if len(ops) < 15 {
@@ -211,11 +209,11 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 		t.Fatal(err)
 	}
 	if power == "cut" && s.host.runs() == "" && (!pending || e.result == handoff.Committed) {
-		// To start an agent whose watch is decided is the host's business.
+		// Starting an agent whose watch is decided is left to the host.
 		_ = s.host.Start()
 	}
 	if !pending {
-		// Killed past the end: the decision of a marker that is gone is left.
+		// Killed after the end: a decision without its marker is left.
 		s.must(disk.RemoveRecord(quickDisk{}, "test", layout.Path(s.top, layout.DecisionFile)))
 	}
 	s.wantSettled(e.result, e.home(s))
@@ -227,12 +225,12 @@ func killAt(t *testing.T, e ending, n int, when, power string) {
 		t.Error("the bad version is still on the disk")
 	}
 	if e.result == handoff.Committed && (s.exists("data/muster-agent-0.9.0-0a0a0a") || !s.exists(s.m.From.Home)) {
-		t.Error("not exactly the new version and the one before are on the disk")
+		t.Error("not exactly the new and the previous version are on the disk")
 	}
 }
 
-// An operation that fails once is made up for by the same watcher.
-func TestAnyOperationFailsOnce(t *testing.T) {
+// The same watcher retries an operation that fails once.
+func TestFailedDiskCallIsRetried(t *testing.T) {
 	for _, e := range endings {
 		for n, name := range operations(t, e) {
 			t.Run(fmt.Sprintf("%s/%d %s", e.name, n, name), func(t *testing.T) {
@@ -257,8 +255,8 @@ func TestAnyOperationFailsOnce(t *testing.T) {
 	}
 }
 
-// A disk on which nothing new can be written still lets the good version run; the
-// records are caught up by the next watcher when there is room again.
+// On a full disk the good version still runs; the next watcher writes the records when there
+// is space again.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -276,7 +274,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("the pointer leads to %s and %s runs, want the previous version", s.leads(layout.AgentLink), s.host.runs())
 		}
 		if !s.exists(layout.MarkerFile) {
-			t.Fatal("the marker is gone with nothing told")
+			t.Fatal("the marker is gone without an outcome")
 		}
 		s.disk = quickDisk{}
 		if _, err := s.run(t.Context()); err != nil {

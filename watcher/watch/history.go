@@ -6,16 +6,15 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// maxGap is the longest time between two samples that counts as watched. The
-// loop samples every second and asks with a timeout of one, so a longer gap
-// means that the host was suspended, its clock jumped, or the watcher itself
-// was starved: nobody looked, so nothing that happened in it is known.
+// maxGap is the longest time between two samples that counts as watched. The loop samples
+// every second with a timeout of one, so a longer gap means that the host was suspended, its
+// clock jumped, or the watcher did not run. Nothing is known about such a gap.
 const maxGap = 15 * time.Second
 
-// History is all that the verdict needs to remember of the samples so far. It is
-// a value of bounded size: time is kept as sums of the gaps between samples, never
-// as points in time, so that neither a suspended host nor a changed clock
-// shortens a watch or lengthens a silence. The zero value is a watch that begins.
+// History summarizes the samples so far for the verdict. It is a value of bounded size. It
+// holds sums of the gaps between samples and no points in time, so that neither a suspended
+// host nor a changed clock shortens a watch or lengthens a fault. The zero value is the
+// beginning of a watch.
 type History struct {
 	begun bool
 	at    time.Time // of the last sample
@@ -24,28 +23,27 @@ type History struct {
 	cond  condition
 
 	arrived  bool // the new version has answered at least once
-	departed bool // the one departure that is the restart itself has been seen
-	wentAway int  // departures seen between samples, that one left out
+	departed bool // the process has ended once for the restart into the new version
+	wentAway int  // exits seen between samples, without that one
 	exits    int  // as counted by the host
 
 	total   time.Duration // since the watch began
 	watched time.Duration // since the new version arrived
-	healthy int           // answers with nothing to complain about
+	healthy int           // healthy answers
 	wellRun int           // answers in a row, up to the last, that were well
 
-	life   int          // counts the agent's lives; see Life
-	checks []checkState // in this life, by their index in the rules; nil before the first try
-	line   line
+	life       int          // see Life
+	checks     []checkState // in this life, by their index in the rules; nil before the first try
+	connection connection
 
-	// How long each condition has lasted without a break, up to now.
+	// How long each condition has lasted without interruption, up to now.
 	gone, silent, answering, previous, foreign, agentFailed, bad time.Duration
 	components                                                   map[string]time.Duration
 
 	verdict Verdict
 }
 
-// Add returns the history with one more sample. Once a verdict has fallen the
-// history no longer changes.
+// Add returns the history with one more sample. It returns h unchanged after a verdict.
 func (h History) Add(m handoff.Marker, s Sample) History {
 	if h.verdict.Kind != Wait {
 		return h
@@ -75,7 +73,7 @@ func (h History) Add(m handoff.Marker, s Sample) History {
 
 	h.countAnswer(s)
 	h.countTries(m, s)
-	h.line = h.line.next(m, h, s, gap, jumped)
+	h.connection = h.connection.next(m, h, s, gap, jumped)
 	h.begun, h.at, h.alive = true, s.At, s.Alive
 	if s.PID != 0 {
 		h.pid = s.PID
@@ -92,8 +90,8 @@ func (h *History) gapTo(at time.Time) (gap time.Duration, jumped bool) {
 	return gap, false
 }
 
-// countDeparture: the first process to go before the new version has answered is
-// the old version making room, not a crash.
+// countDeparture counts an exit of the agent's process. The first one before the new version
+// has answered is the old version being replaced, and not a crash.
 func (h *History) countDeparture(s Sample, newProcess bool) {
 	if !h.begun || !h.alive || (s.Alive && !newProcess) {
 		return
@@ -120,22 +118,22 @@ func (h *History) countAnswer(s Sample) {
 	}
 }
 
-// crashes: the host and the samples count the same ends, each missing some.
+// crashes returns the number of exits. The host and the samples count the same exits, and
+// each may miss some.
 func (h History) crashes() int { return max(h.wentAway, h.exits) }
 
-// NeedsAnswer says that the agent should be asked at the next sample whatever
-// the interval: what is known is bad, or is not known.
+// NeedsAnswer reports whether to request the health at the next sample whatever the
+// interval, because the condition is bad or unknown.
 func (h History) NeedsAnswer() bool { return !h.cond.well() }
 
-// Life changes whenever another process of the agent may be the one that runs: a
-// try of a check that began in another life says nothing of this one.
+// Life returns a number that changes when another process of the agent may run. A try of a
+// check that began in another life is ignored.
 func (h History) Life() int { return h.life }
 
-// Answering says that the new version runs and answers, so that its checks may be
-// tried.
+// Answering reports whether the new version runs and answers, so that its checks may run.
 func (h History) Answering() bool { return h.cond.kind == running }
 
-// Gone is how long the agent's process has been gone, by two samples or more.
+// Gone returns how long the agent's process has been missing, in two samples or more.
 func (h History) Gone() time.Duration { return h.gone }
 
 func lasting(sum, gap time.Duration, before, now bool) time.Duration {
@@ -145,7 +143,7 @@ func lasting(sum, gap time.Duration, before, now bool) time.Duration {
 	return sum + gap
 }
 
-// lastingComponents makes a new map: histories share nothing.
+// lastingComponents returns a new map, since histories share no memory.
 func lastingComponents(sums map[string]time.Duration, gap time.Duration, c condition) map[string]time.Duration {
 	failed := c.failedComponents()
 	if len(failed) == 0 {

@@ -20,8 +20,7 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// quickDisk is the machine's disk with syncs that cost nothing: what a power cut
-// leaves of unsynced writes is not looked at here, and there are thousands.
+// quickDisk is the machine's disk without syncs, to keep thousands of writes fast.
 type quickDisk struct{ disk.OS }
 
 func (quickDisk) SyncDir(string, string) error { return nil }
@@ -51,16 +50,17 @@ func lives(id manifest.Identity) life {
 	}}
 }
 
-// scriptedHost runs at most one agent: whatever version the pointer under top
-// leads to at the moment of a start. lives is by versioned home.
+// scriptedHost runs at most one agent: the version that the pointer under top leads to at
+// the moment of a start. The keys of lives are versioned homes.
 type scriptedHost struct {
 	top   string
 	lives map[string]life
-	// manager restarts an ended agent after this long; 0 means nobody does.
+	// manager is the time after which the service manager restarts an agent; 0 means
+	// that there is none.
 	manager time.Duration
-	refuse  error // what Restart answers, if not nil
-	// check answers the package's checks, called with the host's lock held; nil
-	// passes them all.
+	refuse  error // returned by Restart, if not nil
+	// check returns the result of the package's checks. It is called with the host's
+	// lock held; nil passes all checks.
 	check func(name string) error
 
 	mu       sync.Mutex
@@ -74,8 +74,7 @@ type scriptedHost struct {
 	checked  int
 }
 
-// update brings the host to the present: what has ended and was started again
-// since it was last looked at did so at its own time.
+// update applies the exits and restarts since the last call, each at its own time.
 func (h *scriptedHost) update() {
 	for {
 		switch d := h.lives[h.home].dies; {
@@ -109,7 +108,7 @@ func (h *scriptedHost) begin(at time.Time) {
 	h.home, h.started, h.starts = home, at, h.starts+1
 }
 
-// become is an agent that replaces itself in place: same number, other program.
+// become makes the agent re-execute itself: same process id, other program.
 func (h *scriptedHost) become(home string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,8 +178,8 @@ func (h *scriptedHost) Check(_ context.Context, home string, c manifest.Check) e
 	return h.check(c.Name)
 }
 
-// site is an installation on a real disk in a temporary folder, switched to the
-// new version a moment ago, with its scripted host.
+// site is an installation on a real disk in a temporary folder that was just switched to
+// the new version, with its scripted host.
 type site struct {
 	t     *testing.T
 	top   string
@@ -188,9 +187,10 @@ type site struct {
 	disk  disk.Disk
 	host  *scriptedHost
 	lines *bytes.Buffer
-	// server is told if told is set; without, the watcher has no credential.
-	server *scriptedServer
-	told   bool
+	// server receives the reports if reports is set. Otherwise the watcher has no
+	// credential.
+	server  *scriptedServer
+	reports bool
 }
 
 func newSite(t *testing.T) *site {
@@ -232,20 +232,20 @@ func (s *site) pointTo(home string) {
 	s.must(os.WriteFile(layout.Path(s.top, layout.ActiveCommitFile), []byte(home), 0o600))
 }
 
-// handOver has the old agent become the new one after d.
-func (s *site) handOver(d time.Duration) {
+// switchAfter makes the old agent re-execute itself as the new one after d.
+func (s *site) switchAfter(d time.Duration) {
 	time.AfterFunc(d, func() { s.host.become(s.m.To.Home) })
 }
 
 func (s *site) watch() *Watch {
 	w := &Watch{Top: s.top, Disk: s.disk, Host: s.host, Log: slog.New(slog.NewTextHandler(s.lines, nil))}
-	if s.told {
+	if s.reports {
 		w.Server = s.server
 	}
 	return w
 }
 
-// scriptedServer takes every report at once, or none.
+// scriptedServer accepts every report at once, or none.
 type scriptedServer struct {
 	s         *site
 	away      bool
@@ -258,7 +258,7 @@ type scriptedServer struct {
 
 func (s *scriptedServer) URL() string { return serverURL }
 
-func (s *scriptedServer) Tell(r Report) {
+func (s *scriptedServer) Send(r Report) {
 	if s.away {
 		s.bad++
 		return
@@ -295,8 +295,8 @@ func (s *site) leads(link string) string {
 	return filepath.ToSlash(filepath.Dir(target))
 }
 
-// settled returns what is wrong with a host on which a watch has ended as want:
-// one runnable pointer, the outcome told, and nothing left to watch.
+// settled returns an error unless the watch has ended as want: a runnable pointer, the
+// outcome reported, and no marker.
 func (s *site) settled(want handoff.Result, home string) error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

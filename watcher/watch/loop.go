@@ -1,11 +1,10 @@
-// Package watch judges the version a host was just moved to, and keeps it or
-// puts the previous one back. The program muster-watcher runs one [Watch]; what
-// it knows of the upgrade comes from the marker, what it learns of the agent
-// through a [Host].
+// Package watch observes the version that a host was just switched to, and commits it or
+// rolls back to the previous one. The program muster-watcher runs one [Watch], which reads
+// the upgrade from the marker and observes the agent through a [Host].
 //
-// The verdict is a pure function of the samples taken (verdict.go, history.go).
-// The loop takes one sample a second and asks for the verdict; rollback.go and
-// commit.go carry it out in steps that may be repeated after a crash.
+// The verdict is a pure function of the samples (verdict.go, history.go). The loop takes a
+// sample every second and computes the verdict; rollback.go and commit.go carry it out in
+// steps that may be repeated after a crash.
 package watch
 
 import (
@@ -22,93 +21,92 @@ import (
 )
 
 const (
-	// tick is the time between two looks at the agent's process, and between
-	// two questions while something is wrong: a crash loop is decided in
-	// seconds whatever the interval of the rules. A look costs two file reads.
+	// tick is the time between two samples of the agent's process, and between two
+	// health requests while something is wrong, so that a crash loop is detected
+	// within seconds whatever the interval of the rules. A sample costs two file
+	// reads.
 	tick = time.Second
 
-	// verdictAttempts bounds how often a verdict is tried to be carried out,
-	// with verdictPause before the second attempt and twice as long before each
-	// further one: a disk that is full or busy for half a minute is outlasted.
+	// verdictAttempts bounds the attempts to carry out a verdict, with verdictPause
+	// before the second and twice as long before each further one: long enough for a
+	// disk that is full or busy for half a minute.
 	verdictAttempts = 6
 	verdictPause    = time.Second
 )
 
-// Host is the agent as the watcher can reach it.
+// Host is the watcher's access to the agent.
 type Host interface {
-	// Agent looks at the agent's process, without asking it.
+	// Agent returns the state of the agent's process.
 	Agent() Process
-	// Health asks the agent; see probe.Client, which bounds the question.
+	// Health requests the agent's health; see probe.Client, which bounds the request.
 	Health(ctx context.Context) (probe.Health, error)
-	// Start starts what the pointer leads to, for a host where no service
-	// manager does. It returns when the process was started.
+	// Start starts the version that the pointer leads to, on a host without a service
+	// manager. It returns when the process has started.
 	Start() error
-	// Restart ends the agent that runs, if one does, and has the one started
-	// that the pointer leads to. It returns within a bounded time; that the
-	// agent runs is not known by then.
+	// Restart stops the agent, if it runs, and starts the version that the pointer
+	// leads to. It returns within a bounded time, and does not wait until the agent
+	// answers.
 	Restart() error
-	// Check tries a check of the package whose versioned home is home, once: nil
-	// if it passes, else why not. It returns within a second of ctx's end and
-	// leaves nothing running. Several may be under way at once.
+	// Check runs a check of the package in home once and returns nil if it passes. It
+	// returns within a second of ctx's end and leaves no process running. It may be
+	// called concurrently.
 	Check(ctx context.Context, home string, c manifest.Check) error
 }
 
 // Process is the agent's process.
 type Process struct {
 	Alive bool
-	PID   int    // 0 if the host cannot tell
-	Home  string // versioned home its program lies in, "" if the host cannot tell
+	PID   int    // 0 if unknown
+	Home  string // versioned home of its program, "" if unknown
 	Exits int    // see Sample
 }
 
-// Watch is the watch of one host. Every field but Server is required.
+// Watch watches one host. All fields but Server are required.
 type Watch struct {
 	Top  string // absolute
 	Disk disk.Disk
 	Host Host
 	Log  *slog.Logger
-	// Server receives the reports of the watch; nil where the watcher has no
-	// credential. The last report may still be on its way when Run returns.
+	// Server receives the reports of the watch; nil if the watcher has no credential.
+	// The last report may not be sent yet when Run returns.
 	Server Server
 
-	refused string // home a request was refused for, see requested
-	exits   int    // the host's count when the marker being watched was found
+	refused string // what was refused last, see refuse
+	exits   int    // Process.Exits when the current marker was read
 }
 
-// plan is what to do with the host.
+// plan is what to do next.
 type plan struct {
 	do     action
 	reason handoff.Reason // of a rollback, or why the host is left alone
 	keep   keepHome
-	seen   History // of the agent, by the watch that came to this plan
+	seen   History // at the end of the watch that led to this plan
 }
 
 type action int
 
 const (
-	goOnWatching action = iota
-	awaitSwitch         // the pointer does not lead to the new version yet
+	continueWatching action = iota
+	awaitSwitch             // the pointer does not lead to the new version yet
 	keepNew
-	putBack
+	restorePrevious
 	leaveAlone
-	watchNext // the marker has made room for another one
+	watchNext // the marker was replaced by another one
 )
 
-// maxMarkers bounds how many markers one watcher follows. The agent writes a new
-// one when it begins again after a crash, which it does a handful of times; a
-// later watcher goes on.
+// maxMarkers bounds how many markers one watcher follows. The agent writes a new one when it
+// begins again after a crash, which it does a few times. A later watcher continues.
 const maxMarkers = 10
 
-// Run watches the upgrade the marker on the host tells of, until it is kept or
-// rolled back, and returns the outcome. The outcome is nil when there is nothing
-// to watch or the host is left alone. When ctx ends before the verdict Run
-// returns its error and the marker stays for the next watcher; after the verdict
-// Run finishes first.
+// Run watches the upgrade in the marker until it is committed or rolled back, and returns
+// the outcome. The outcome is nil if there is nothing to watch or the host is left alone. If
+// ctx ends before the verdict Run returns its error and the marker stays for the next
+// watcher; after the verdict Run finishes first.
 func (w *Watch) Run(ctx context.Context) (*handoff.Outcome, error) {
 	for range maxMarkers {
 		m, err := handoff.ReadMarker(w.Disk, w.Top)
 		if err != nil {
-			w.Log.Warn("the upgrade marker cannot be read and counts as none", "error", err)
+			w.Log.Warn("the upgrade marker cannot be read and is ignored", "error", err)
 			return nil, nil
 		}
 		if m == nil {
@@ -122,18 +120,18 @@ func (w *Watch) Run(ctx context.Context) (*handoff.Outcome, error) {
 			return w.carryOut(ctx, *m, p)
 		}
 		w.Log.Info("watching again", "why", p.reason.Text)
-		// The ends so far are not the next version's.
+		// The exits so far are not those of the next version.
 		w.exits = w.Host.Agent().Exits
 	}
 	return nil, fmt.Errorf("the upgrade marker changed %d times in one watch", maxMarkers)
 }
 
-// carryOut does what was decided.
+// carryOut carries out a plan.
 func (w *Watch) carryOut(ctx context.Context, m handoff.Marker, p plan) (o *handoff.Outcome, err error) {
 	switch p.do {
 	case keepNew:
 		o, err = w.retry(ctx, func(context.Context) (handoff.Outcome, error) { return w.commit(m) })
-	case putBack:
+	case restorePrevious:
 		w.Log.Warn("rolling back", "from", m.To.String(), "to", m.From.String(), "code", p.reason.Code, "reason", p.reason.Text)
 		w.announce(ctx, m, p.seen, p.reason)
 		o, err = w.retry(ctx, func(ctx context.Context) (handoff.Outcome, error) {
@@ -151,7 +149,7 @@ func (w *Watch) carryOut(ctx context.Context, m handoff.Marker, p plan) (o *hand
 func (w *Watch) plan(ctx context.Context, m handoff.Marker) (plan, error) {
 	d, err := handoff.ReadDecision(w.Disk, w.Top, m)
 	if err != nil {
-		w.Log.Warn("an earlier decision cannot be read and counts as none", "error", err)
+		w.Log.Warn("an earlier decision cannot be read and is ignored", "error", err)
 	}
 	home, err := w.linkHome(opPointer, layout.AgentLink)
 	if err != nil {
@@ -163,43 +161,43 @@ func (w *Watch) plan(ctx context.Context, m handoff.Marker) (plan, error) {
 			return plan{}, err
 		}
 	}
-	if p.do == goOnWatching {
+	if p.do == continueWatching {
 		return w.watch(ctx, m)
 	}
 	return p, nil
 }
 
-// resume decides what a watcher that starts has to do, from the decision an
-// earlier one may have left and from where the pointer leads.
+// resume returns the plan of a watcher that starts, from the decision of an earlier watcher
+// and the pointer.
 func resume(m handoff.Marker, d *handoff.Decision, home string) plan {
 	switch {
 	case home != "" && home != m.To.Home && home != m.From.Home:
 		return plan{do: leaveAlone, reason: handoff.Reason{Text: fmt.Sprintf(
-			"the pointer %s leads to %s, which is neither %s nor %s of the marker: someone else switched this host",
+			"the pointer %s leads to %s, which is neither %s nor %s of the marker: the host was switched by other means",
 			layout.AgentLink, home, m.To.Home, m.From.Home)}}
 	case d != nil && d.Result == handoff.RolledBack && d.Reason != nil:
-		return plan{do: putBack, reason: *d.Reason}
+		return plan{do: restorePrevious, reason: *d.Reason}
 	case d != nil && d.Result == handoff.Committed && home == m.To.Home:
 		return plan{do: keepNew}
 	case d != nil && d.Result == handoff.Committed && home == m.From.Home:
-		return plan{do: putBack, reason: movedBack(m)}
+		return plan{do: restorePrevious, reason: movedBack(m)}
 	case home == m.From.Home:
 		return plan{do: awaitSwitch}
 	}
-	return plan{do: goOnWatching}
+	return plan{do: continueWatching}
 }
 
 func movedBack(m handoff.Marker) handoff.Reason {
 	return handoff.Reason{Code: handoff.ReasonManual, Text: fmt.Sprintf(
-		"The pointer was moved from %s back to %s by someone else while it was watched.", m.To, m.From)}
+		"The pointer was moved from %s back to %s by other means while it was watched.", m.To, m.From)}
 }
 
-// awaitSwitch waits for the agent that wrote the marker to move the pointer: a
-// watcher started by the marker's mere presence comes between the two.
+// awaitSwitch waits for the agent that wrote the marker to move the pointer. The watcher is
+// started between the two.
 func (w *Watch) awaitSwitch(ctx context.Context, m handoff.Marker) (plan, error) {
-	w.Log.Info("waiting for the agent to switch", "to", m.To.String(), "at_most", handOver)
+	w.Log.Info("waiting for the agent to switch", "to", m.To.String(), "at_most", switchTimeout)
 	w.send(History{}.report(m, Watching))
-	for waited := time.Duration(0); waited < handOver; waited += tick {
+	for waited := time.Duration(0); waited < switchTimeout; waited += tick {
 		if err := pause(ctx, tick); err != nil {
 			return plan{}, err
 		}
@@ -214,19 +212,19 @@ func (w *Watch) awaitSwitch(ctx context.Context, m handoff.Marker) (plan, error)
 			return p, nil
 		}
 	}
-	// The new home stays: an agent that is only slow may still move the pointer
-	// to it. If not, its journal or the next commit removes it.
-	p := plan{do: putBack, keep: keepBad, reason: handoff.Reason{Code: handoff.ReasonNotStarted, Text: fmt.Sprintf(
-		"%s was never started: %s after the upgrade began the pointer still led to %s.", m.To, handOver, m.From)}}
+	// The new home stays, because a slow agent may still move the pointer to it.
+	// Otherwise the agent's journal or the next commit removes it.
+	p := plan{do: restorePrevious, keep: keepBad, reason: handoff.Reason{Code: handoff.ReasonNotStarted, Text: fmt.Sprintf(
+		"%s was never started: %s after the upgrade began the pointer still led to %s.", m.To, switchTimeout, m.From)}}
 	if r := w.requested(m); r != nil {
 		p.reason = *r
 	}
 	return p, nil
 }
 
-// withdrawn returns a plan if the marker is no longer the one being watched: the
-// agent took it back, or the agent is being uninstalled. A marker that cannot be
-// read in the middle of a watch changes nothing, it was read before.
+// withdrawn returns a plan if the marker was removed or replaced: the agent undid the
+// upgrade, or is being uninstalled. A marker that cannot be read during the watch changes
+// nothing.
 func (w *Watch) withdrawn(m handoff.Marker) *plan {
 	now, err := handoff.ReadMarker(w.Disk, w.Top)
 	if err != nil || (now != nil && now.CreatedAt.Equal(m.CreatedAt) && now.To.Home == m.To.Home) {
@@ -238,8 +236,8 @@ func (w *Watch) withdrawn(m handoff.Marker) *plan {
 	return &plan{do: leaveAlone, reason: handoff.Reason{Text: "the upgrade marker was removed while the version was watched"}}
 }
 
-// state is what the loop carries from round to round.
-type state struct {
+// watchState is the state of the loop.
+type watchState struct {
 	history  History
 	asked    time.Time
 	missing  time.Duration // how long the pointer has been missing
@@ -254,35 +252,35 @@ func (w *Watch) watch(ctx context.Context, m handoff.Marker) (plan, error) {
 	w.Log.Info("watching", "version", m.To.String(), "previous", m.From.String(), "interval", m.Rules.Interval.String(),
 		"grace", m.Rules.Grace.String(), "failed_for", m.Rules.FailedFor.String(), "max_crashes", m.Rules.MaxCrashes,
 		"service", m.Restart.Service)
-	s := state{checker: newChecker(w.Host, m)}
+	s := watchState{checker: newChecker(w.Host, m)}
 	defer s.checker.stop()
 	for {
-		if p := w.round(ctx, m, &s); p.do != goOnWatching {
+		if p := w.step(ctx, m, &s); p.do != continueWatching {
 			p.seen = s.history
 			return p, nil
 		}
 		if err := pause(ctx, min(tick, time.Duration(m.Rules.Interval))); err != nil {
-			w.Log.Info("stopping before a verdict, the next watcher goes on", "waiting", Waiting(m, s.history))
+			w.Log.Info("stopping before a verdict, the next watcher continues", "waiting", Waiting(m, s.history))
 			return plan{}, err
 		}
 	}
 }
 
-// round takes one look and decides.
-func (w *Watch) round(ctx context.Context, m handoff.Marker, s *state) plan {
+// step takes one sample and returns what to do next.
+func (w *Watch) step(ctx context.Context, m handoff.Marker, s *watchState) plan {
 	if p := w.withdrawn(m); p != nil {
 		return *p
 	}
-	if p, ok := w.pointerMoved(m, s); !ok {
+	if p, ok := w.checkPointer(m, s); !ok {
 		return p
 	}
 	if r := w.requested(m); r != nil {
-		return plan{do: putBack, reason: *r}
+		return plan{do: restorePrevious, reason: *r}
 	}
 	due := s.history.NeedsAnswer() || time.Since(s.asked) >= time.Duration(m.Rules.Interval)
 	sample := w.sample(ctx, due)
 	if ctx.Err() != nil {
-		// The question was cut short: that is not the agent's silence.
+		// The request was cancelled, so the error is not the agent's.
 		return plan{}
 	}
 	if sample.Health != nil || sample.Err != nil {
@@ -291,11 +289,11 @@ func (w *Watch) round(ctx context.Context, m handoff.Marker, s *state) plan {
 	sample.Tries, sample.Server = s.checker.collect(), w.contact()
 	s.history = s.history.Add(m, sample)
 	switch v := Judge(s.history); v.Kind {
-	case Good:
+	case Commit:
 		w.Log.Info("the new version is good", "waiting", Waiting(m, s.history))
 		return plan{do: keepNew}
 	case RollBack:
-		return plan{do: putBack, reason: v.Reason}
+		return plan{do: restorePrevious, reason: v.Reason}
 	}
 	w.reportStatus(m, s)
 	w.supervise(m, s.history)
@@ -303,17 +301,16 @@ func (w *Watch) round(ctx context.Context, m handoff.Marker, s *state) plan {
 	return plan{}
 }
 
-// pointerMoved returns ok as long as the pointer leads to the new version. One
-// that is missing is waited for as a failure is: an agent being uninstalled takes
-// the marker along within moments.
-func (w *Watch) pointerMoved(m handoff.Marker, s *state) (p plan, ok bool) {
+// checkPointer returns ok if the pointer leads to the new version, and otherwise a plan. It
+// waits FailedFor for a missing pointer: an uninstall removes the marker moments later.
+func (w *Watch) checkPointer(m handoff.Marker, s *watchState) (p plan, ok bool) {
 	home, err := w.linkHome(opPointer, layout.AgentLink)
 	if err != nil || home == m.To.Home {
 		s.missing = 0
 		return plan{}, true
 	}
 	if home == m.From.Home {
-		return plan{do: putBack, reason: movedBack(m)}, false
+		return plan{do: restorePrevious, reason: movedBack(m)}, false
 	}
 	if home != "" {
 		return resume(m, nil, home), false
@@ -321,12 +318,12 @@ func (w *Watch) pointerMoved(m handoff.Marker, s *state) (p plan, ok bool) {
 	if s.missing += min(tick, time.Duration(m.Rules.Interval)); s.missing < time.Duration(m.Rules.FailedFor) {
 		return plan{}, false
 	}
-	return plan{do: putBack, reason: handoff.Reason{Code: handoff.ReasonNotStarted, Text: fmt.Sprintf(
+	return plan{do: restorePrevious, reason: handoff.Reason{Code: handoff.ReasonNotStarted, Text: fmt.Sprintf(
 		"The pointer %s was missing for %s, so nothing could start %s.", layout.AgentLink, s.missing, m.To)}}, false
 }
 
-// sample looks at the process and, if ask says so or the process is not where it
-// was last seen, asks for health. An answer proves a process where none is seen.
+// sample samples the process and requests the agent's health if ask is set or there is no
+// process. An answer proves that a process runs, even if none was found.
 func (w *Watch) sample(ctx context.Context, ask bool) Sample {
 	p := w.Host.Agent()
 	s := Sample{At: time.Now(), Alive: p.Alive, PID: p.PID, Exits: max(0, p.Exits-w.exits)}
@@ -345,9 +342,8 @@ func (w *Watch) sample(ctx context.Context, ask bool) Sample {
 	return s
 }
 
-// supervise starts the agent again where no service manager does it. The second
-// look in a row that finds no process decides: an agent that replaces itself in
-// place may be between its two programs in the first.
+// supervise starts the agent again on a host without a service manager, when two samples in
+// a row find no process: an agent that re-executes itself may be missing in one.
 func (w *Watch) supervise(m handoff.Marker, h History) {
 	if m.Restart.Service != "" || h.Gone() == 0 {
 		return
@@ -362,7 +358,7 @@ func (w *Watch) supervise(m handoff.Marker, h History) {
 // logAgain is the time after which an unchanged watch is logged again.
 const logAgain = time.Minute
 
-func (w *Watch) reportStatus(m handoff.Marker, s *state) {
+func (w *Watch) reportStatus(m handoff.Marker, s *watchState) {
 	status := s.history.status(m)
 	if status != s.sent || time.Since(s.sentAt) >= reportEvery(m) {
 		s.sent, s.sentAt = status, time.Now()
@@ -375,8 +371,8 @@ func (w *Watch) reportStatus(m handoff.Marker, s *state) {
 	w.Log.Info("watching", "waiting", Waiting(m, s.history))
 }
 
-// retry calls act until a verdict is carried out. It no longer follows ctx: half a
-// rollback is worse than a late end.
+// retry calls act until the verdict is carried out. It ignores the end of ctx, since a
+// partial rollback is worse than a late exit.
 func (w *Watch) retry(ctx context.Context, act func(context.Context) (handoff.Outcome, error)) (*handoff.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
 	defer cancel()
@@ -388,7 +384,7 @@ func (w *Watch) retry(ctx context.Context, act func(context.Context) (handoff.Ou
 			return &o, nil
 		}
 		if attempt == verdictAttempts || ctx.Err() != nil {
-			return nil, fmt.Errorf("the verdict could not be carried out in %d attempts, run muster-watcher again to go on: %w", attempt, err)
+			return nil, fmt.Errorf("the verdict could not be carried out in %d attempts, run muster-watcher again to continue: %w", attempt, err)
 		}
 		w.Log.Warn("the verdict could not be carried out yet", "attempt", attempt, "of", verdictAttempts, "error", err)
 		if err := pause(ctx, wait); err != nil {

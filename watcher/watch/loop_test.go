@@ -15,13 +15,13 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// Each story runs in virtual time, against a real disk and a scripted agent.
+// Each test runs in virtual time, with a real disk and a scripted agent.
 func inTime(t *testing.T, name string, f func(t *testing.T, s *site)) {
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t)
-			// A story's own timers may still be at work on the folder that goes
-			// with the test.
+			// Timers of the test may still use the folder that is removed with the
+			// test.
 			defer synctest.Wait()
 			f(t, s)
 		})
@@ -29,8 +29,8 @@ func inTime(t *testing.T, name string, f func(t *testing.T, s *site)) {
 }
 
 func TestLoop(t *testing.T) {
-	inTime(t, "a good version is kept after the grace, the one before stays", func(t *testing.T, s *site) {
-		s.handOver(3 * time.Second)
+	inTime(t, "a good version is kept after the grace, the previous one stays", func(t *testing.T, s *site) {
+		s.switchAfter(3 * time.Second)
 		begin := time.Now()
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Result != handoff.Committed || o.Reason != nil {
@@ -48,7 +48,7 @@ func TestLoop(t *testing.T) {
 		}
 	})
 
-	inTime(t, "a version that turns unhealthy later goes back", func(t *testing.T, s *site) {
+	inTime(t, "a version that becomes unhealthy later is rolled back", func(t *testing.T, s *site) {
 		s.host.lives[s.m.To.Home] = life{health: func(age time.Duration) (probe.Health, error) {
 			h := probe.Health{Identity: newID, State: probe.Healthy}
 			if age > 4*time.Minute {
@@ -56,7 +56,7 @@ func TestLoop(t *testing.T) {
 			}
 			return h, nil
 		}}
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		begin := time.Now()
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != handoff.ReasonAgentFailed {
@@ -78,7 +78,7 @@ func TestLoop(t *testing.T) {
 			}
 			return probe.Health{Identity: newID, State: probe.Healthy}, nil
 		}}
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
@@ -89,8 +89,8 @@ func TestLoop(t *testing.T) {
 		}
 	})
 
-	inTime(t, "a stop before the verdict leaves the marker, the next watcher goes on", func(t *testing.T, s *site) {
-		s.handOver(time.Second)
+	inTime(t, "a stop before the verdict leaves the marker, and the next watcher continues", func(t *testing.T, s *site) {
+		s.switchAfter(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		if o, err := s.run(ctx); o != nil || !errors.Is(err, context.DeadlineExceeded) {
@@ -106,17 +106,17 @@ func TestLoop(t *testing.T) {
 	})
 
 	inTime(t, "an upgrade that begins again is followed with its new marker", func(t *testing.T, s *site) {
-		// The agent that wrote the first marker died before it switched; the one
-		// that comes up takes that marker back, and writes its own.
+		// The agent that wrote the first marker was killed before the switch; the next one
+		// removes that marker and writes its own.
 		s.pointTo(s.m.From.Home)
-		s.host.exits = 3 // ends of before: not the new version's
+		s.host.exits = 3 // earlier exits, not those of the new version
 		time.AfterFunc(2*time.Second, func() {
 			s.m.CreatedAt = s.m.CreatedAt.Add(time.Minute)
 			s.must(handoff.WriteMarker(quickDisk{}, s.top, s.m))
 		})
 		time.AfterFunc(4*time.Second, func() {
 			s.pointTo(s.m.To.Home)
-			s.handOver(time.Second)
+			s.switchAfter(time.Second)
 		})
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Result != handoff.Committed || !strings.Contains(s.lines.String(), "watching again") {
@@ -137,7 +137,7 @@ func TestLoop(t *testing.T) {
 			}
 			return old.health(age)
 		}}
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		if o, err := s.run(ctx); err != nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
@@ -148,15 +148,15 @@ func TestLoop(t *testing.T) {
 	})
 }
 
-// A crash loop under the default rules is decided within 15 seconds of the switch,
-// whoever starts the agent again; see the figures in DESIGN.md.
-func TestACrashLoopIsDecidedInSeconds(t *testing.T) {
+// A crash loop under the default rules is detected within 15 seconds of the switch, with and
+// without a service manager.
+func TestCrashLoopIsDetectedWithin15Seconds(t *testing.T) {
 	const atMost = 15 * time.Second
 	for _, c := range []struct {
 		name    string
 		manager time.Duration // 0: the watcher supervises
 		lives   time.Duration // each of its processes
-		by      time.Duration // the verdict, from the switch; figures of DESIGN.md
+		by      time.Duration // the verdict, from the switch
 	}{
 		{"under systemd, at start", 3 * time.Second, 50 * time.Millisecond, 10 * time.Second},
 		{"under systemd, after a second and a half", 3 * time.Second, 1500 * time.Millisecond, 14 * time.Second},
@@ -170,9 +170,9 @@ func TestACrashLoopIsDecidedInSeconds(t *testing.T) {
 			}
 			s.host.manager = c.manager
 			s.host.lives[s.m.To.Home] = life{dies: c.lives}
-			const handOver = 2300 * time.Millisecond
-			s.handOver(handOver)
-			switched := time.Now().Add(handOver)
+			const switchAfter = 2300 * time.Millisecond
+			s.switchAfter(switchAfter)
+			switched := time.Now().Add(switchAfter)
 			var decided time.Time
 			s.disk = faultDisk{Disk: quickDisk{}, before: func(_, op, _ string) error {
 				if op == "decision" && decided.IsZero() {
@@ -198,7 +198,7 @@ func TestACrashLoopIsDecidedInSeconds(t *testing.T) {
 	}
 }
 
-func TestWhatTheWatcherFindsAtStart(t *testing.T) {
+func TestPlanAtStart(t *testing.T) {
 	left := func(t *testing.T, s *site, o *handoff.Outcome, err error) {
 		t.Helper()
 		if o != nil || err != nil {
@@ -215,7 +215,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 		left(t, s, o, err)
 	})
 
-	inTime(t, "a damaged marker is none, never a rollback", func(t *testing.T, s *site) {
+	inTime(t, "a damaged marker is ignored and causes no rollback", func(t *testing.T, s *site) {
 		s.must(os.WriteFile(layout.Path(s.top, layout.MarkerFile), []byte("\x00\x00\x00\x00"), 0o600))
 		s.must(os.RemoveAll(filepath.Join(s.top, layout.MarkerFile+".prev")))
 		o, err := s.run(t.Context())
@@ -225,7 +225,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 		}
 	})
 
-	inTime(t, "a pointer to a third version is someone else's", func(t *testing.T, s *site) {
+	inTime(t, "with a pointer to a third version the host is left alone", func(t *testing.T, s *site) {
 		s.install("data/muster-agent-2.0.0-cccccc")
 		s.pointTo("data/muster-agent-2.0.0-cccccc")
 		o, err := s.run(t.Context())
@@ -256,14 +256,14 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 	inTime(t, "a watcher that is faster than the agent waits for the switch", func(t *testing.T, s *site) {
 		s.pointTo(s.m.From.Home)
 		time.AfterFunc(10*time.Second, func() { s.pointTo(s.m.To.Home) })
-		s.handOver(11 * time.Second)
+		s.switchAfter(11 * time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		s.wantSettled(handoff.Committed, s.m.To.Home)
 	})
 
-	inTime(t, "an agent that takes its upgrade back ends the watch", func(t *testing.T, s *site) {
+	inTime(t, "an agent that undoes its upgrade ends the watch", func(t *testing.T, s *site) {
 		s.pointTo(s.m.From.Home)
 		time.AfterFunc(10*time.Second, func() { s.must(handoff.RemoveMarker(quickDisk{}, s.top)) })
 		o, err := s.run(t.Context())
@@ -271,7 +271,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 	})
 
 	inTime(t, "an uninstall ends the watch", func(t *testing.T, s *site) {
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		time.AfterFunc(time.Minute, func() {
 			s.must(os.Remove(layout.Path(s.top, layout.AgentLink)))
 			time.Sleep(5 * time.Second)
@@ -306,7 +306,7 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 	})
 
 	inTime(t, "a pointer moved back by hand during the watch", func(t *testing.T, s *site) {
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		time.AfterFunc(time.Minute, func() { s.pointTo(s.m.From.Home) })
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Result != handoff.RolledBack || o.Reason.Code != handoff.ReasonManual {
@@ -315,8 +315,8 @@ func TestWhatTheWatcherFindsAtStart(t *testing.T) {
 		s.wantSettled(handoff.RolledBack, s.m.From.Home)
 	})
 
-	inTime(t, "a missing pointer is put back", func(t *testing.T, s *site) {
-		s.handOver(time.Second)
+	inTime(t, "a missing pointer is restored", func(t *testing.T, s *site) {
+		s.switchAfter(time.Second)
 		s.must(os.Remove(layout.Path(s.top, layout.AgentLink)))
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != handoff.ReasonNotStarted {

@@ -10,40 +10,38 @@ import (
 )
 
 const (
-	// maxReportEvery is the longest time between two reports of a watch: an
-	// operator who looks at a host sees what is half a minute old at most, and
-	// a report is what tells a host that is there from one that is not.
+	// maxReportEvery is the longest time between two reports of a watch, and so the age
+	// of what an operator sees.
 	maxReportEvery = 30 * time.Second
 	minReportEvery = time.Second
 
-	// lastWord is how long a rollback waits until the server was told why: then
-	// it goes on, whatever the network does.
-	lastWord = 2 * time.Second
+	// announceTimeout is how long a rollback waits until its reason was sent to the
+	// server.
+	announceTimeout = 2 * time.Second
 )
 
-// reportEvery is the time between two reports: three fit into the time after
-// which lost check-ins roll back, also where rules are short.
+// reportEvery returns the time between two reports. Under short rules it is FailedFor, so
+// that minReports fit into the time after which lost check-ins roll back.
 func reportEvery(m handoff.Marker) time.Duration {
 	return max(min(maxReportEvery, time.Duration(m.Rules.FailedFor)), minReportEvery)
 }
 
-// Server is the watcher's own line to the server, with a credential of its own.
-// Nothing here decides about a version but whether reports get through.
+// Server sends the watcher's reports to the server. The verdict depends only on whether they
+// are accepted.
 type Server interface {
 	// URL is the server's base URL.
 	URL() string
-	// Tell leaves a report to be sent and returns at once. A report that was
-	// not sent yet is replaced: only the newest counts.
-	Tell(r Report)
-	// Flush waits until the last report was sent, cannot be sent for now, or
-	// ctx has ended.
+	// Send sends a report in the background. It replaces a report that was not sent
+	// yet.
+	Send(r Report)
+	// Flush waits until the newest report was sent, cannot be sent yet, or ctx ends.
 	Flush(ctx context.Context)
-	// Contact is how many reports were taken, and how many not, since it was
-	// last asked.
+	// Contact returns how many reports were accepted and how many failed since the
+	// last call.
 	Contact() (good, bad int)
 }
 
-// Stage is how far a watch is. A watch that has ended has its result's name.
+// Stage is the stage of a watch. A watch that has ended has the name of its result.
 type Stage string
 
 // The stages before a result.
@@ -52,19 +50,19 @@ const (
 	RollingBack Stage = "rolling_back"
 )
 
-// Report is what the watcher sees of the host and of the upgrade.
+// Report describes the host and the upgrade.
 type Report struct {
 	Marker  handoff.Marker
 	Stage   Stage
-	Alive   bool          // the agent's process is there
+	Alive   bool          // the agent's process runs
 	Health  *probe.Health // its last answer, if it still holds
-	Crashes int           // ends of its process in this watch
+	Crashes int           // exits of its process in this watch
 	Reason  *handoff.Reason
 	Waiting string // a sentence; empty when the watch has ended
 	At      time.Time
 }
 
-// report is what h knows.
+// report returns the report of h.
 func (h History) report(m handoff.Marker, stage Stage) Report {
 	r := Report{Marker: m, Stage: stage, Alive: h.alive, Crashes: h.crashes(), At: time.Now()}
 	switch h.cond.kind {
@@ -78,18 +76,18 @@ func (h History) report(m handoff.Marker, stage Stage) Report {
 	return r
 }
 
-// status changes with what an operator wants to know at once.
+// status returns a text that changes whenever a report must be sent at once.
 func (h History) status(m handoff.Marker) string {
 	return fmt.Sprint(h.cond.kind, h.cond.health.State, h.cond.health.Fleet.State, h.crashes(), failingChecks(m, h))
 }
 
 func (w *Watch) send(r Report) {
 	if w.Server != nil {
-		w.Server.Tell(r)
+		w.Server.Send(r)
 	}
 }
 
-// contact is what the reports have met since the last sample.
+// contact returns the results of the reports since the last sample.
 func (w *Watch) contact() Contact {
 	if w.Server == nil {
 		return Contact{}
@@ -98,27 +96,26 @@ func (w *Watch) contact() Contact {
 	return Contact{URL: w.Server.URL(), Good: good, Bad: bad}
 }
 
-// announce tells the server of a rollback before it begins: if it takes the
-// host's network along, the server at least knows why.
+// announce reports a rollback before it begins, in case the host loses its network.
 func (w *Watch) announce(ctx context.Context, m handoff.Marker, h History, reason handoff.Reason) {
 	if w.Server == nil {
 		return
 	}
 	r := h.report(m, RollingBack)
 	r.Reason = &reason
-	w.Server.Tell(r)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	w.Server.Send(r)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
 	defer cancel()
 	w.Server.Flush(ctx)
 }
 
-// conclusion leaves the last report, of the agent that runs now.
+// conclusion sends the last report, with the state of the agent that runs now.
 func (w *Watch) conclusion(ctx context.Context, m handoff.Marker, h History, o handoff.Outcome) {
 	if w.Server == nil {
 		return
 	}
 	s := w.sample(context.WithoutCancel(ctx), true)
-	w.Server.Tell(Report{
+	w.Server.Send(Report{
 		Marker: m, Stage: Stage(o.Result), Alive: s.Alive, Health: s.Health, Crashes: h.crashes(), Reason: o.Reason, At: o.At,
 	})
 }

@@ -17,10 +17,10 @@ func (s *scriptedServer) stages() []Stage {
 	return slices.Compact(out)
 }
 
-func TestTheServerIsToldOfTheWatch(t *testing.T) {
+func TestLoopSendsReports(t *testing.T) {
 	inTime(t, "each half minute, and when something changes", func(t *testing.T, s *site) {
-		s.told = true
-		s.handOver(5 * time.Second)
+		s.reports = true
+		s.switchAfter(5 * time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
@@ -32,15 +32,15 @@ func TestTheServerIsToldOfTheWatch(t *testing.T) {
 		}
 		first, last := s.server.reports[0], s.server.reports[len(s.server.reports)-1]
 		if first.Marker.ActionID != "a-1" || !first.Alive || first.Waiting == "" || first.Health == nil || first.Health.Identity != oldID {
-			t.Errorf("the first report is %+v, want the old version that hands over", first)
+			t.Errorf("the first report is %+v, want the old version before the switch", first)
 		}
 		if last.Reason != nil || last.Waiting != "" || last.Health == nil || last.Health.Identity != newID {
 			t.Errorf("the last report is %+v", last)
 		}
 	})
 
-	inTime(t, "why it is rolled back before the pointer moves, and what runs after", func(t *testing.T, s *site) {
-		s.told = true
+	inTime(t, "the reason before the pointer moves, and the running version after", func(t *testing.T, s *site) {
+		s.reports = true
 		s.crashing()
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
@@ -58,8 +58,8 @@ func TestTheServerIsToldOfTheWatch(t *testing.T) {
 		}
 	})
 
-	inTime(t, "but a line that hangs holds a rollback up two seconds at most", func(t *testing.T, s *site) {
-		s.told, s.server.hangs = true, true
+	inTime(t, "a server that hangs delays a rollback by two seconds at most", func(t *testing.T, s *site) {
+		s.reports, s.server.hangs = true, true
 		s.crashing()
 		begin := time.Now()
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
@@ -73,7 +73,7 @@ func TestTheServerIsToldOfTheWatch(t *testing.T) {
 }
 
 // The new version answers well, but cannot reach its server.
-func deafLife(checkinLost bool) life {
+func offlineLife(checkinLost bool) life {
 	return life{health: func(age time.Duration) (probe.Health, error) {
 		h := probe.Health{Identity: newID, State: probe.Healthy, Fleet: probe.Fleet{URL: serverURL, State: probe.Healthy}}
 		if age > time.Minute && checkinLost {
@@ -84,11 +84,11 @@ func deafLife(checkinLost bool) life {
 	}}
 }
 
-func TestTheLoopJudgesCheckins(t *testing.T) {
+func TestLoopRollsBackOnLostCheckins(t *testing.T) {
 	inTime(t, "lost while the watcher reaches the server", func(t *testing.T, s *site) {
-		s.told = true
-		s.host.lives[s.m.To.Home] = deafLife(true)
-		s.handOver(time.Second)
+		s.reports = true
+		s.host.lives[s.m.To.Home] = offlineLife(true)
+		s.switchAfter(time.Second)
 		begin := time.Now()
 		o, err := s.run(t.Context())
 		if err != nil || o == nil || o.Reason == nil || o.Reason.Code != handoff.ReasonCheckinLost {
@@ -100,18 +100,18 @@ func TestTheLoopJudgesCheckins(t *testing.T) {
 		}
 	})
 
-	inTime(t, "lost for both is the network", func(t *testing.T, s *site) {
-		s.told, s.server.away = true, true
-		s.host.lives[s.m.To.Home] = deafLife(true)
-		s.handOver(time.Second)
+	inTime(t, "lost for both is no fault of the version", func(t *testing.T, s *site) {
+		s.reports, s.server.away = true, true
+		s.host.lives[s.m.To.Home] = offlineLife(true)
+		s.switchAfter(time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 	})
 
-	inTime(t, "without a credential it is nobody's", func(t *testing.T, s *site) {
-		s.host.lives[s.m.To.Home] = deafLife(true)
-		s.handOver(time.Second)
+	inTime(t, "without a credential check-ins are ignored", func(t *testing.T, s *site) {
+		s.host.lives[s.m.To.Home] = offlineLife(true)
+		s.switchAfter(time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}

@@ -11,14 +11,14 @@ import (
 	"github.com/muster-fleet/muster/watcher/handoff"
 )
 
-// ask leaves a request to go back from the version in home.
+// ask writes a request to roll back the version in home.
 func (s *site) ask(home, why string) {
 	s.must(handoff.WriteRequest(quickDisk{}, s.top, handoff.Request{ToHome: home, Why: why, At: time.Now()}))
 }
 
-func TestARequestToGoBack(t *testing.T) {
+func TestRollbackRequest(t *testing.T) {
 	inTime(t, "ends the watch of a healthy version", func(t *testing.T, s *site) {
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		begin := time.Now()
 		time.AfterFunc(time.Minute, func() { s.ask(s.m.To.Home, "Ann asked: it is too slow.") })
 		o, err := s.run(t.Context())
@@ -31,25 +31,25 @@ func TestARequestToGoBack(t *testing.T) {
 		}
 	})
 
-	inTime(t, "without words gets some", func(t *testing.T, s *site) {
-		s.handOver(time.Second)
+	inTime(t, "without a text gets a default text", func(t *testing.T, s *site) {
+		s.switchAfter(time.Second)
 		s.ask(s.m.To.Home, " ")
-		if o, err := s.run(t.Context()); err != nil || o == nil || o.Reason == nil || !strings.Contains(o.Reason.Text, "asked on the host") {
+		if o, err := s.run(t.Context()); err != nil || o == nil || o.Reason == nil || !strings.Contains(o.Reason.Text, "requested on the host") {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 	})
 
-	inTime(t, "with too many is cut", func(t *testing.T, s *site) {
-		s.handOver(time.Second)
+	inTime(t, "with a long text is truncated", func(t *testing.T, s *site) {
+		s.switchAfter(time.Second)
 		s.ask(s.m.To.Home, strings.Repeat("ü", maxWhy))
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Reason == nil || len(o.Reason.Text) > maxWhy+len("…") || !strings.HasSuffix(o.Reason.Text, "ü…") {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 	})
 
-	inTime(t, "left over from another upgrade asks for nothing and goes with the marker", func(t *testing.T, s *site) {
+	inTime(t, "of another upgrade is ignored, and removed with the marker", func(t *testing.T, s *site) {
 		s.ask("data/muster-agent-0.9.0-0a0a0a", "Old.")
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
@@ -59,16 +59,16 @@ func TestARequestToGoBack(t *testing.T) {
 		}
 	})
 
-	inTime(t, "damaged asks for nothing", func(t *testing.T, s *site) {
+	inTime(t, "is ignored if damaged", func(t *testing.T, s *site) {
 		s.must(os.WriteFile(layout.Path(s.top, layout.RequestFile), make([]byte, 100), 0o600))
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		s.wantSettled(handoff.Committed, s.m.To.Home)
 	})
 
-	inTime(t, "is refused where there is nothing to go back to", func(t *testing.T, s *site) {
+	inTime(t, "is refused if the previous version is missing", func(t *testing.T, s *site) {
 		s.must(os.Remove(filepath.Join(s.top, s.m.From.Home, layout.AgentLink)))
 		s.host.home = s.m.To.Home
 		s.ask(s.m.To.Home, "Ann asked.")
@@ -93,7 +93,7 @@ func TestARequestToGoBack(t *testing.T) {
 	})
 }
 
-func TestTheVersionThatIsKept(t *testing.T) {
+func TestRecordOfThePreviousVersion(t *testing.T) {
 	kept := func(s *site, in handoff.Install) {
 		s.install(in.Home)
 		s.must(handoff.WritePrevious(quickDisk{}, s.top, handoff.Previous{Install: in, ReplacedBy: s.m.From, ReplacedAt: time.Now()}))
@@ -105,19 +105,19 @@ func TestTheVersionThatIsKept(t *testing.T) {
 		return p
 	}
 
-	inTime(t, "is the one before the last commit", func(t *testing.T, s *site) {
+	inTime(t, "is the version before the last commit", func(t *testing.T, s *site) {
 		kept(s, older)
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
 		}
 		s.wantSettled(handoff.Committed, s.m.To.Home)
 		if p := read(s); p == nil || p.Install != s.m.From || s.exists(older.Home) {
-			t.Errorf("kept %+v, and the one before it is there: %v", p, s.exists(older.Home))
+			t.Errorf("recorded %+v, and the version before it exists: %v", p, s.exists(older.Home))
 		}
 	})
 
-	// 0.9 → 1.0 was committed, 1.0 → 1.1 is rolled back: 0.9 is still there.
+	// 0.9 → 1.0 was committed and 1.0 → 1.1 is rolled back: 0.9 stays.
 	inTime(t, "stays over an upgrade that is rolled back", func(t *testing.T, s *site) {
 		kept(s, older)
 		s.crashing()
@@ -130,8 +130,8 @@ func TestTheVersionThatIsKept(t *testing.T) {
 		}
 	})
 
-	// 1.0 went back by hand to the 1.1 that was kept, and that fails.
-	inTime(t, "is forgotten when it was gone back to and failed", func(t *testing.T, s *site) {
+	// A manual rollback to the previous version is rolled back itself.
+	inTime(t, "is removed after a rollback to it that was rolled back", func(t *testing.T, s *site) {
 		kept(s, s.m.To)
 		s.crashing()
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.RolledBack {
@@ -143,7 +143,7 @@ func TestTheVersionThatIsKept(t *testing.T) {
 		}
 	})
 
-	inTime(t, "is forgotten when its home is gone otherwise", func(t *testing.T, s *site) {
+	inTime(t, "is removed if its home is missing", func(t *testing.T, s *site) {
 		kept(s, older)
 		s.must(os.RemoveAll(filepath.Join(s.top, older.Home)))
 		s.crashing()

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// startTimeout bounds the wait for the previous version to answer: it
-	// started within seconds before, and a host under load gets a minute.
+	// startTimeout bounds the wait for the previous version to answer. It started
+	// within seconds before; a loaded host gets a minute.
 	startTimeout = 60 * time.Second
 
-	// startRetry is the time between two orders to start it. A service manager
-	// that refuses because of too many starts forgets them within seconds.
+	// startRetry is the time between two attempts to start it. A service manager that
+	// refuses because of too many starts allows them again within seconds.
 	startRetry = 15 * time.Second
 
-	// startPoll is the time between two questions whether it answers.
+	// startPoll is the time between two health requests.
 	startPoll = time.Second
 
-	// rollbackDeadline bounds a whole rollback: verdictAttempts, each with its
-	// start timeout and a stop that may take as long. What hangs longer is the
-	// disk, and the next watcher goes on.
+	// rollbackDeadline bounds a whole rollback: verdictAttempts, each with its start
+	// timeout and a stop that may take as long. If the disk hangs longer, the next
+	// watcher continues.
 	rollbackDeadline = 10 * time.Minute
 )
 
-// rollBack brings the version before back. Every step may be repeated, and a
-// watcher killed between any two goes on with the same list:
+// rollBack restores the previous version. Every step may be repeated, and after a crash the
+// next watcher runs the same list:
 //
-//  1. decision       why, so that a watcher started after a crash can still say it
+//  1. decision       the reason, for a watcher started after a crash
 //  2. pointer        back to the previous version
 //  3. watcher link   likewise, if that version brought a watcher
 //  4. active commit  likewise
@@ -42,13 +42,12 @@ const (
 //     version if that was it
 //  8. marker         removed, between the request and the decision
 //
-// The pointer moves while the bad version may still run, not after it was
-// stopped: from step 2 on, whoever starts the agent (this watcher, the service
-// manager, a reboot) starts the good version. Stopping first would leave, after
-// a crash in between, a stopped host with a pointer to a broken program. The
-// outcome waits for the good version to answer, since only then is it true. The
-// marker goes last: as long as it stands the next watcher repeats what is left,
-// and the agent begins no other upgrade whose files the removal could meet.
+// The pointer moves before the bad version is stopped, so that from step 2 on this watcher,
+// the service manager or a reboot starts the good version. A crash after stopping first
+// would leave no agent running and a pointer to a broken program. The outcome is written
+// when the good version answers, since only then is it certain. The marker is removed last:
+// as long as it exists the next watcher repeats the remaining steps, and the agent begins no
+// other upgrade whose files the removal could affect.
 func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.Reason, keep keepHome) (handoff.Outcome, error) {
 	result := handoff.RolledBack
 	outcome := func() handoff.Outcome {
@@ -61,14 +60,14 @@ func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.R
 	}
 	if !runnable {
 		result = handoff.RollbackFailed
-		reason.Text += fmt.Sprintf(" %s could not be put back: %s/%s is missing.", m.From, m.From.Home, layout.AgentLink)
+		reason.Text += fmt.Sprintf(" %s could not be restored: %s/%s is missing.", m.From, m.From.Home, layout.AgentLink)
 		return outcome(), w.conclude(outcome(), keepBad)
 	}
 	if err := w.point(opPointer, layout.AgentLink, m.From.Home); err != nil {
 		return outcome(), err
 	}
-	// A disk too full for a file still has room to move a link: what fails here
-	// does not keep the good version from starting, the caller tries it again.
+	// A disk that is too full for a file may still move a link. An error here does
+	// not keep the good version from starting; the caller tries again.
 	late := errors.Join(w.pointWatcher(m), w.writeActiveCommit(m.From.Hash))
 
 	if err := w.startPrevious(ctx, m); err != nil {
@@ -76,8 +75,8 @@ func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.R
 			return outcome(), err
 		}
 		result = handoff.RollbackFailed
-		reason.Text += fmt.Sprintf(" %s was put back but did not start: %s.", m.From, cause(err))
-		// Neither runs: whoever repairs the host wants both.
+		reason.Text += fmt.Sprintf(" %s was restored but did not start: %s.", m.From, cause(err))
+		// Neither version runs. Both stay for the repair.
 		keep = keepBad
 	}
 	if late != nil {
@@ -86,7 +85,7 @@ func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.R
 	return outcome(), w.conclude(outcome(), keep)
 }
 
-// keepHome says whether the home of the version that lost stays on the host.
+// keepHome is whether the home of the rejected version stays on the host.
 type keepHome bool
 
 const (
@@ -106,8 +105,8 @@ func (w *Watch) writeActiveCommit(hash string) error {
 	return disk.WriteFile(w.Disk, opActiveCommit, layout.Path(w.Top, layout.ActiveCommitFile), []byte(hash+"\n"), 0o644)
 }
 
-// startPrevious returns when the version before answers on its control socket.
-// It does not ask for good health: the host is as it was before the upgrade.
+// startPrevious starts the previous version and returns when it answers on its control
+// socket, whatever its health.
 func (w *Watch) startPrevious(ctx context.Context, m handoff.Marker) error {
 	var (
 		last     error
@@ -119,8 +118,8 @@ func (w *Watch) startPrevious(ctx context.Context, m handoff.Marker) error {
 		if c.kind == previous {
 			return nil
 		}
-		// A process that is there and silent may be the good version starting:
-		// only the first order is given whatever is there.
+		// A process that does not answer may be the good version starting, so only
+		// the first restart ignores it.
 		if ordered.IsZero() || (time.Since(ordered) >= startRetry && c.kind != silent) {
 			if err := w.Host.Restart(); err != nil {
 				last = err
@@ -142,14 +141,14 @@ func (w *Watch) startPrevious(ctx context.Context, m handoff.Marker) error {
 	}
 }
 
-// conclude ends a rollback on the disk.
+// conclude writes the outcome of a rollback and cleans up.
 func (w *Watch) conclude(o handoff.Outcome, keep keepHome) error {
 	if err := handoff.WriteOutcome(w.Disk, w.Top, o); err != nil {
 		return err
 	}
 	if keep == removeBad {
-		// A home that cannot be removed costs space, a marker that stays costs
-		// the next upgrade: it is left for the clean-up of the next commit.
+		// A home that cannot be removed is left for the clean-up of the next commit:
+		// it only takes space, while a marker that stays blocks the next upgrade.
 		if err := w.removeHome(o.To.Home); err != nil {
 			w.Log.Warn("home is left, it cannot be removed", "home", o.To.Home, "error", err)
 		}
@@ -160,18 +159,17 @@ func (w *Watch) conclude(o handoff.Outcome, keep keepHome) error {
 	return w.removeMarker()
 }
 
-// writeDecision: one that cannot be written, on a full disk say, must not hold
-// up a rollback. It is missed only if somebody is killed as well.
+// writeDecision writes the decision, and only logs an error: a full disk must not delay a
+// rollback, and the decision is needed only after a crash.
 func (w *Watch) writeDecision(d handoff.Decision) {
 	if err := handoff.WriteDecision(w.Disk, w.Top, d); err != nil {
 		w.Log.Warn("the decision cannot be recorded, going on without", "error", err)
 	}
 }
 
-// removeMarker: the decision goes after the marker. The other way round a crash
-// in between would have the next watcher judge again what is already decided. A
-// request to go back goes before it: left behind, it would end the next watch of
-// the same version.
+// removeMarker removes request, marker and decision in this order. A request left behind
+// would end the next watch of the same version; without its decision, a marker left behind
+// would be watched again.
 func (w *Watch) removeMarker() error {
 	if err := handoff.RemoveRequest(w.Disk, w.Top); err != nil {
 		return err
@@ -185,7 +183,7 @@ func (w *Watch) removeMarker() error {
 	return nil
 }
 
-// pause waits, or returns why ctx ended.
+// pause waits for d, or returns ctx's error when it ends.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -17,7 +17,7 @@ import (
 
 func (s *site) crashing() {
 	s.host.lives[s.m.To.Home] = life{dies: 50 * time.Millisecond}
-	s.handOver(time.Second)
+	s.switchAfter(time.Second)
 }
 
 func TestRollback(t *testing.T) {
@@ -96,11 +96,11 @@ func TestRollback(t *testing.T) {
 		}
 	})
 
-	inTime(t, "a decision about another upgrade is none", func(t *testing.T, s *site) {
+	inTime(t, "a decision about another upgrade is ignored", func(t *testing.T, s *site) {
 		other := s.m
 		other.CreatedAt = s.m.CreatedAt.Add(-time.Hour)
 		s.watch().writeDecision(handoff.Decide(other, handoff.RolledBack, &handoff.Reason{Code: handoff.ReasonManual, Text: "Old."}))
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v", o, err)
 		}
@@ -108,7 +108,7 @@ func TestRollback(t *testing.T) {
 }
 
 func TestCommitCleansUp(t *testing.T) {
-	inTime(t, "a host with a past", func(t *testing.T, s *site) {
+	inTime(t, "a host with earlier upgrades", func(t *testing.T, s *site) {
 		write := func(name string, age time.Duration) {
 			t.Helper()
 			path := filepath.Join(s.top, name)
@@ -128,7 +128,7 @@ func TestCommitCleansUp(t *testing.T) {
 		write("data/downloads/muster-agent-1.1.0-rc.1-linux-amd64.tar.gz", -time.Minute)
 		write("data/other/file", time.Hour)
 		write("data/agent.log", time.Hour)
-		s.handOver(time.Second)
+		s.switchAfter(time.Second)
 
 		if o, err := s.run(t.Context()); err != nil || o == nil || o.Result != handoff.Committed {
 			t.Fatalf("outcome %+v, %v\n%s", o, err, s.lines)
@@ -147,7 +147,7 @@ func TestCommitCleansUp(t *testing.T) {
 			"data/muster-agent-1.0.0-9be1f0", "data/muster-agent-1.1.0-3f2a9c",
 			"data/other", "data/previous-version", "data/upgrade-outcome",
 			"data/downloads/muster-agent-1.1.0-rc.1-linux-amd64.tar.gz",
-			"data/downloads/muster-agent-1.2.0-linux-amd64.tar.gz.part", // waits for its turn
+			"data/downloads/muster-agent-1.2.0-linux-amd64.tar.gz.part", // for an upgrade that waits
 		}
 		if !slices.Equal(left, want) {
 			t.Errorf("left:\n%s\nwant:\n%s", strings.Join(left, "\n"), strings.Join(want, "\n"))
@@ -155,8 +155,8 @@ func TestCommitCleansUp(t *testing.T) {
 	})
 }
 
-// Removing the version that runs is the one mistake nothing repairs.
-func TestAHomeInUseIsNeverRemoved(t *testing.T) {
+// Removing the running version cannot be repaired.
+func TestHomeInUseIsNeverRemoved(t *testing.T) {
 	s := newSite(t)
 	w := s.watch()
 	s.host.home = s.m.From.Home

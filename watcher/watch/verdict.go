@@ -10,27 +10,24 @@ import (
 )
 
 const (
-	// minHealthy is how many healthy answers a version must have given, and how
-	// many good ones in a row at the end: one is luck, and an answer at start
-	// says nothing about the grace period.
+	// minHealthy is how many healthy answers a version must have given, and how many of
+	// the last answers must be well: one may be chance.
 	minHealthy = 3
 
-	// mixFactor bounds, in FailedFor, a time that is bad throughout while no
-	// single fault lasts: one share each for a process that is gone, one that
-	// is silent and one that says FAILED.
+	// mixFactor bounds, in multiples of FailedFor, a time that is bad throughout while
+	// no single fault lasts: one FailedFor each for a missing process, one that does
+	// not answer, and FAILED.
 	mixFactor = 3
 
-	// limitFactor bounds the watch of a version that never becomes bad for long
-	// nor quite good, in Grace (and lostFactor FailedFor beside it, the longest
-	// of the faults, so that a very short grace still leaves time for each):
-	// after it the last answer decides. Twice, since a server that is down for
-	// a while should not decide.
+	// limitFactor bounds, in multiples of Grace, the watch of a version that is neither
+	// good nor bad for long; after it the last answer decides. lostFactor times
+	// FailedFor is added, so that a short Grace leaves time for every fault.
 	limitFactor = 2
 
-	// handOver is how long the previous version may still answer, or the
-	// pointer still lead to it, before the new one counts as never started: an
-	// agent stops its components before it hands over.
-	handOver = 30 * time.Second
+	// switchTimeout is how long the previous version may still answer, or the pointer
+	// still lead to it, before the new one counts as never started. An agent stops its
+	// components before it re-executes.
+	switchTimeout = 30 * time.Second
 )
 
 // Kind is what to do about the new version.
@@ -39,20 +36,19 @@ type Kind int
 // The verdicts.
 const (
 	Wait Kind = iota
-	Good
+	Commit
 	RollBack
 )
 
 func (k Kind) String() string { return [...]string{"wait", "good", "roll back"}[k] }
 
-// Verdict on the new version. Reason is set when it is rolled back.
+// Verdict is the verdict on the new version. Reason is set for RollBack.
 type Verdict struct {
 	Kind   Kind
 	Reason handoff.Reason
 }
 
-// Judge returns the verdict on the samples in h. It takes no clock: time counts
-// only as far as samples were taken in it. A verdict other than Wait is final.
+// Judge returns the verdict on the samples in h. A verdict other than Wait is final.
 func Judge(h History) Verdict { return h.verdict }
 
 func judge(m handoff.Marker, h History) Verdict {
@@ -61,17 +57,17 @@ func judge(m handoff.Marker, h History) Verdict {
 	}
 	grace := time.Duration(m.Rules.Grace)
 	check, state, open := openCheck(m, h)
-	if h.watched >= grace && h.healthy >= minHealthy && h.wellRun >= minHealthy && !open && !h.line.losing() {
-		return Verdict{Kind: Good}
+	if h.watched >= grace && h.healthy >= minHealthy && h.wellRun >= minHealthy && !open && !h.connection.losing() {
+		return Verdict{Kind: Commit}
 	}
 	limit := limitFactor*grace + lostFactor*time.Duration(m.Rules.FailedFor)
-	if h.total < limit || h.cond.kind == unknown || h.handingOver() {
+	if h.total < limit || h.cond.kind == unknown || h.switching() {
 		return Verdict{}
 	}
 	if h.cond.well() {
 		switch {
 		case !open:
-			return Verdict{Kind: Good}
+			return Verdict{Kind: Commit}
 		case !state.tried() && h.total < limit+untriedLimit:
 			return Verdict{}
 		}
@@ -82,12 +78,12 @@ func judge(m handoff.Marker, h History) Verdict {
 		fmt.Sprintf("%s did not become healthy within %s", m.To, round(h.total)))}
 }
 
-// handingOver says that the version before still answers as it may for a while.
-func (h History) handingOver() bool {
-	return h.cond.kind == previous && !h.arrived && h.previous < handOver
+// switching reports whether the previous version still answers within the switchTimeout.
+func (h History) switching() bool {
+	return h.cond.kind == previous && !h.arrived && h.previous < switchTimeout
 }
 
-// fault returns why the version must go now, or nil.
+// fault returns the reason to roll back now, or nil.
 func fault(m handoff.Marker, h History) *handoff.Reason {
 	lasts := func(d time.Duration) bool { return d >= time.Duration(m.Rules.FailedFor) }
 	reason := func(code handoff.ReasonCode, format string, args ...any) *handoff.Reason {
@@ -101,7 +97,7 @@ func fault(m handoff.Marker, h History) *handoff.Reason {
 		return reason(handoff.ReasonNotStarted, "%s did not start: no process was there for %s.", m.To, round(h.gone))
 	case lasts(h.gone):
 		return reason(handoff.ReasonCrashLoop, "The process of %s ended and nothing started it again for %s.", m.To, round(h.gone))
-	case !h.arrived && h.previous >= handOver:
+	case !h.arrived && h.previous >= switchTimeout:
 		return reason(handoff.ReasonNotStarted, "%s was never started: %s still answered after %s.", m.To, m.From, round(h.previous))
 	case h.arrived && lasts(h.previous):
 		return reason(handoff.ReasonWrongVersion, "%s answered for %s in place of %s.", m.From, round(h.previous), m.To)
@@ -111,8 +107,8 @@ func fault(m handoff.Marker, h History) *handoff.Reason {
 		return reason(handoff.ReasonControlLost, "%s runs but did not answer on its control socket for %s: %s.",
 			m.To, round(h.silent), cause(h.cond.err))
 	}
-	// Components before the agent: its state is the worst of theirs, and the
-	// component is what somebody has to mend.
+	// Components come before the agent, whose state is the worst of theirs, so that
+	// the reason names the component.
 	for _, c := range h.cond.failedComponents() {
 		if d := h.components[c.ID]; lasts(d) {
 			return reason(handoff.ReasonComponentFailed, "Component %s of %s reported FAILED for %s%s.", c.ID, m.To, round(d), quote(c.Message))
@@ -121,7 +117,8 @@ func fault(m handoff.Marker, h History) *handoff.Reason {
 	if lasts(h.agentFailed) {
 		return reason(handoff.ReasonAgentFailed, "%s reported FAILED for %s%s.", m.To, round(h.agentFailed), quote(h.cond.health.Message))
 	}
-	// After the agent's own word: a component that is FAILED fails its check too.
+	// Checks come after the agent's state, because a component that is FAILED fails
+	// its check too.
 	if r := failedCheck(m, h); r != nil {
 		return r
 	}
@@ -135,7 +132,7 @@ func fault(m handoff.Marker, h History) *handoff.Reason {
 	return nil
 }
 
-// blame names the reason by the condition the agent is in at the end.
+// blame returns a reason according to the last condition of the agent.
 func blame(h History, what string) handoff.Reason {
 	c := h.cond
 	failed := c.failedComponents()
@@ -156,7 +153,7 @@ func blame(h History, what string) handoff.Reason {
 		what, strings.ToUpper(string(c.health.State)), quote(c.health.Message))}
 }
 
-// Waiting is a sentence on what the watch still waits for.
+// Waiting returns a sentence on what the watch still waits for.
 func Waiting(m handoff.Marker, h History) string {
 	switch {
 	case h.cond.kind == previous:
@@ -176,15 +173,15 @@ func Waiting(m handoff.Marker, h History) string {
 		return fmt.Sprintf("check %q of %s has failed %d times of %d%s", check.Name, m.To, c.failures, check.WithDefaults().Threshold, because(c.err))
 	case open && h.watched >= time.Duration(m.Rules.Grace):
 		return fmt.Sprintf("waiting for check %q of %s to pass", check.Name, m.To)
-	case h.line.losing() && h.line.lost > 0:
-		return fmt.Sprintf("%s has not heard its server for %s, the watcher has", m.To, round(h.line.lost))
+	case h.connection.losing() && h.connection.lost > 0:
+		return fmt.Sprintf("%s has not reached its server for %s, but the watcher has", m.To, round(h.connection.lost))
 	}
 	return fmt.Sprintf("%s is %s: watched %s of %s, %d healthy answers (at least %d)",
 		m.To, state, round(h.watched), m.Rules.Grace, h.healthy, minHealthy)
 }
 
-// maxQuote bounds what an agent's own message adds to a reason: the reason goes
-// to the server and stays there.
+// maxQuote bounds an agent's message in a reason in bytes, since the server stores the
+// reason.
 const maxQuote = 300
 
 func quote(message string) string {
@@ -205,7 +202,7 @@ func cause(err error) string {
 	return strings.TrimSuffix(strings.TrimSpace(err.Error()), ".")
 }
 
-// round keeps the figures of a reason readable, also under rules of milliseconds.
+// round rounds a duration for messages, also under rules of milliseconds.
 func round(d time.Duration) time.Duration {
 	if d < time.Minute {
 		return d.Round(10 * time.Millisecond)

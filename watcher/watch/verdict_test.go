@@ -41,7 +41,7 @@ func answer(id manifest.Identity, state probe.State, failed ...string) *probe.He
 	return h
 }
 
-// seen makes samples one second apart, as the loop does when something is wrong.
+// seen returns samples one second apart, as the loop takes them while something is wrong.
 func seen(seconds int, s Sample) []Sample {
 	out := make([]Sample, seconds)
 	for i := range out {
@@ -60,9 +60,9 @@ var (
 	justAlive = Sample{Alive: true, PID: 100}
 )
 
-// story replays samples a second apart from noon and returns the verdict with
-// the second it fell in.
-func story(m handoff.Marker, parts ...[]Sample) (Verdict, History, int) {
+// judgeSamples adds samples one second apart, from noon on, and returns the verdict with its
+// second.
+func judgeSamples(m handoff.Marker, parts ...[]Sample) (Verdict, History, int) {
 	var h History
 	n := 0
 	for _, part := range parts {
@@ -79,7 +79,7 @@ func story(m handoff.Marker, parts ...[]Sample) (Verdict, History, int) {
 }
 
 func TestVerdict(t *testing.T) {
-	crash := func(n int) []Sample { // n times: gone for a second, back for two under a new number
+	crash := func(n int) []Sample { // n times: gone for a second, then two seconds with a new process id
 		var out []Sample
 		for i := range n {
 			out = append(out, isGone)
@@ -95,18 +95,18 @@ func TestVerdict(t *testing.T) {
 		parts [][]Sample
 		want  Kind
 		code  handoff.ReasonCode
-		by    int // the verdict falls at this second
+		by    int // second of the verdict
 		text  string
 	}{
 		{"nothing seen yet", nil, Wait, "", 0, ""},
-		{"healthy for the whole grace", [][]Sample{seen(601, isHealthy)}, Good, "", 600, ""},
+		{"healthy for the whole grace", [][]Sample{seen(601, isHealthy)}, Commit, "", 600, ""},
 		{"healthy, a second too short", [][]Sample{seen(600, isHealthy)}, Wait, "", 600, ""},
-		{"the old version hands over, then all is well", [][]Sample{seen(10, isOld), seen(2, isGone), seen(601, isHealthy)}, Good, "", 612, ""},
+		{"the old version is replaced, then all is well", [][]Sample{seen(10, isOld), seen(2, isGone), seen(601, isHealthy)}, Commit, "", 612, ""},
 		{"alive the whole grace but asked only twice", [][]Sample{seen(2, isHealthy), seen(700, justAlive)}, Wait, "", 702, ""},
 		{"failed at the end of the grace", [][]Sample{seen(590, isHealthy), seen(20, alive(answer(newID, probe.Failed)))}, Wait, "", 610, ""},
 		{"failed at the end, then well again", [][]Sample{
 			seen(590, isHealthy), seen(20, alive(answer(newID, probe.Failed))), seen(3, isHealthy),
-		}, Good, "", 612, ""},
+		}, Commit, "", 612, ""},
 
 		{"two crashes are allowed", [][]Sample{seen(5, isHealthy), crash(2), seen(20, Sample{Alive: true, PID: 201})}, Wait, "", 40, ""},
 		{
@@ -126,7 +126,7 @@ func TestVerdict(t *testing.T) {
 		{"the samples and the host count the same ends once", [][]Sample{
 			seen(5, isHealthy), {exits(1)}, seen(2, Sample{Alive: true, PID: 101, Exits: 1}), {exits(2)}, seen(2, Sample{Alive: true, PID: 102, Exits: 2}),
 		}, Wait, "", 20, ""},
-		{"making room for the new version is no crash", [][]Sample{seen(2, isOld), {isGone}, seen(2, isMute), crash(2)}, Wait, "", 20, ""},
+		{"the exit for the switch is no crash", [][]Sample{seen(2, isOld), {isGone}, seen(2, isMute), crash(2)}, Wait, "", 20, ""},
 
 		{"never a process", [][]Sample{seen(31, isGone)}, RollBack, handoff.ReasonNotStarted, 30, "no process was there for 30s"},
 		{
@@ -176,7 +176,7 @@ func TestVerdict(t *testing.T) {
 			seen(5, isHealthy), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute), seen(25, alive(answer(newID, probe.Failed))), seen(25, isMute),
 		}, RollBack, handoff.ReasonControlLost, 95, "was not well at any time for 1m30s"},
 
-		{"degraded for ever is kept in the end", [][]Sample{seen(1400, alive(answer(newID, probe.Degraded)))}, Good, "", 1380, ""},
+		{"degraded for ever is kept in the end", [][]Sample{seen(1400, alive(answer(newID, probe.Degraded)))}, Commit, "", 1380, ""},
 		{
 			"starting for ever is not",
 			[][]Sample{seen(1400, alive(answer(newID, probe.Starting)))},
@@ -186,7 +186,7 @@ func TestVerdict(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			v, h, at := story(testMarker(), tc.parts...)
+			v, h, at := judgeSamples(testMarker(), tc.parts...)
 			if v.Kind != tc.want || v.Reason.Code != tc.code {
 				t.Fatalf("after %d s: %v %+v, want %v %s; %s", at, v.Kind, v.Reason, tc.want, tc.code, Waiting(testMarker(), h))
 			}
@@ -200,18 +200,18 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// The link to the server is not the new version's: neither what it says of it nor
-// the DEGRADED that comes with it counts against it.
+// Neither the state of the link to the server nor the DEGRADED that comes with it counts
+// against the new version.
 func TestServerTroubleNeverRollsBack(t *testing.T) {
 	h := answer(newID, probe.Degraded)
 	h.Fleet = probe.Fleet{State: probe.Failed, Error: "429 Too Many Requests"}
-	v, _, at := story(testMarker(), seen(5, isHealthy), seen(3000, alive(h)))
-	if v.Kind != Good {
+	v, _, at := judgeSamples(testMarker(), seen(5, isHealthy), seen(3000, alive(h)))
+	if v.Kind != Commit {
 		t.Errorf("verdict %v %+v after %d s, want good", v.Kind, v.Reason, at)
 	}
 }
 
-func TestTimeNobodyWatchedDoesNotCount(t *testing.T) {
+func TestGapsDoNotCountAsWatched(t *testing.T) {
 	at := func(s Sample, after time.Duration) Sample { s.At = noon.Add(after); return s }
 	replay := func(samples ...Sample) (Verdict, History) {
 		var h History
@@ -241,14 +241,14 @@ func TestTimeNobodyWatchedDoesNotCount(t *testing.T) {
 	t.Run("a marker from last year", func(t *testing.T) {
 		m := testMarker()
 		m.CreatedAt = noon.AddDate(-1, 0, 0)
-		if v, _, _ := story(m, seen(5, isHealthy)); v.Kind != Wait {
+		if v, _, _ := judgeSamples(m, seen(5, isHealthy)); v.Kind != Wait {
 			t.Errorf("verdict %v, want the whole grace to be watched", v)
 		}
 	})
 }
 
-// agentLife draws samples as a host gives them: conditions that last for a while,
-// a process that is replaced now and then, at most a few seconds between samples.
+// agentLife draws samples: conditions that last for a while, a process that is replaced now
+// and then, and at most a few seconds between samples.
 type agentLife struct {
 	at   time.Time
 	pid  int
@@ -288,7 +288,7 @@ func quickRules(rt *rapid.T) handoff.Marker {
 	return m
 }
 
-func TestAVerdictIsFinal(t *testing.T) {
+func TestVerdictIsFinal(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, life := quickRules(rt), wholeLife{newLife(), &fleetLife{}}
 		m.Rules.Checks = withChecks(2).Rules.Checks
@@ -308,8 +308,8 @@ func TestAVerdictIsFinal(t *testing.T) {
 	})
 }
 
-// Whatever else a version that runs and answers DEGRADED says of its server, and
-// however the samples fall, it is never rolled back and in the end kept.
+// A version that answers DEGRADED is never rolled back and is committed in the end, whatever
+// the state of its link.
 func TestDegradedNeverRollsBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, at := quickRules(rt), noon
@@ -330,9 +330,9 @@ func TestDegradedNeverRollsBack(t *testing.T) {
 	})
 }
 
-// A gap of any length between two samples never brings a rollback that the same
-// samples without the gap would not have brought.
-func TestAGapNeverRollsBack(t *testing.T) {
+// A gap between two samples never causes a rollback that the same samples without the gap do
+// not cause.
+func TestGapNeverCausesARollback(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, life := quickRules(rt), newLife()
 		gap := maxGap + time.Duration(rapid.IntRange(1, 100000).Draw(rt, "gap seconds"))*time.Second
@@ -351,7 +351,7 @@ func TestAGapNeverRollsBack(t *testing.T) {
 			if Judge(with).Kind == RollBack && Judge(without).Kind == Wait {
 				rt.Fatalf("the gap of %v rolled back: %+v", gap, Judge(with).Reason)
 			}
-			if Judge(with).Kind == Good && Judge(without).Kind == Wait {
+			if Judge(with).Kind == Commit && Judge(without).Kind == Wait {
 				rt.Fatalf("the gap of %v shortened the watch", gap)
 			}
 			if Judge(without).Kind != Wait {
@@ -361,12 +361,12 @@ func TestAGapNeverRollsBack(t *testing.T) {
 	})
 }
 
-// Every watch comes to a verdict: no mix of samples keeps it waiting for ever.
+// Every watch reaches a verdict, whatever the samples.
 func TestEveryWatchEnds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, life := quickRules(rt), newLife()
 		var h History
-		limit := limitFactor*time.Duration(m.Rules.Grace) + lostFactor*time.Duration(m.Rules.FailedFor) + handOver
+		limit := limitFactor*time.Duration(m.Rules.Grace) + lostFactor*time.Duration(m.Rules.FailedFor) + switchTimeout
 		for life.at.Sub(noon) <= limit+10*time.Second {
 			h = h.Add(m, life.next(rt))
 			if Judge(h).Kind != Wait {
@@ -382,15 +382,15 @@ func TestEveryWatchEnds(t *testing.T) {
 	})
 }
 
-// Nor does any mix of what checks and servers do beside it, not even a check that
-// is never tried.
+// Every watch reaches a verdict whatever the checks and the server do, even if a check is
+// never tried.
 func TestEveryWatchWithChecksEnds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, life := quickRules(rt), wholeLife{newLife(), &fleetLife{}}
 		m.Rules.Checks = withChecks(2).Rules.Checks
 		silent := rapid.Bool().Draw(rt, "no try ever ends")
 		var h History
-		limit := limitFactor*time.Duration(m.Rules.Grace) + lostFactor*time.Duration(m.Rules.FailedFor) + handOver + untriedLimit
+		limit := limitFactor*time.Duration(m.Rules.Grace) + lostFactor*time.Duration(m.Rules.FailedFor) + switchTimeout + untriedLimit
 		for life.agent.at.Sub(noon) <= limit+10*time.Second {
 			s := life.next(rt, m, h)
 			if silent {
@@ -408,7 +408,7 @@ func TestEveryWatchWithChecksEnds(t *testing.T) {
 	})
 }
 
-func TestHistoriesShareNothing(t *testing.T) {
+func TestHistoriesShareNoMemory(t *testing.T) {
 	m := testMarker()
 	bad := alive(answer(newID, probe.Healthy, "logs"))
 	bad.At = noon

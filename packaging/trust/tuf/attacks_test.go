@@ -17,11 +17,11 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 )
 
-// One story, or several, for each attack that the TUF specification lists
-// (section 1.5.2), and for each theft of keys that the design has to outlast.
+// There is at least one test for each attack that the TUF specification lists
+// (section 1.5.2), and for each theft of keys that the design must withstand.
 //
-// Extraneous dependencies has no story: a package is one archive that needs no
-// other, and the targets file may not delegate (TestDelegationsAreRefused).
+// Extraneous dependencies do not arise: a package is one archive that needs no
+// other, and the targets file must not delegate (TestDelegationsAreRefused).
 
 // thief makes files of a repository with keys that are not theirs.
 type thief struct {
@@ -47,8 +47,8 @@ func (th thief) forge(file []byte, change func(signed map[string]any), keys ...t
 	return data
 }
 
-// online serves a targets file with a snapshot and a timestamp that name it: what
-// a stolen server can do. The snapshot claims the version given.
+// online serves a targets file with a snapshot and a timestamp that name it, as a
+// stolen server can. The snapshot claims the version given.
 func (th thief) online(targets []byte, version, snapshotVersion, timestampVersion int64) {
 	th.t.Helper()
 	key := th.repo.Online[len(th.repo.Online)-1]
@@ -79,7 +79,7 @@ func versionOf(t testing.TB, file []byte) int64 {
 	return info.Version
 }
 
-// beyond are numbers above all that were used.
+// beyond returns version numbers above all that were used.
 func (th thief) beyond() (snapshot, timestamp int64) {
 	return versionOf(th.t, th.repo.State.Snapshot) + 100, versionOf(th.t, th.repo.State.Timestamp) + 100
 }
@@ -92,7 +92,7 @@ func evil(t testing.TB, repo *tuftest.Repo, version string) (name string, change
 	return target.FileName(), func(e *tuf.Edit) error { return e.AddTarget(target) }
 }
 
-// scene is a fleet's beginning: two releases, and an agent that knows both.
+// scene is a repository with two releases, and an agent that has seen both.
 func scene(t *testing.T) (*tuftest.Repo, *host, thief, string) {
 	t.Helper()
 	repo := tuftest.New(t)
@@ -112,7 +112,7 @@ func TestArbitraryInstallationIsRefused(t *testing.T) {
 	}
 	invented, add := evil(t, repo, "2.0.0")
 	h.mustRefuse(invented, tuf.ErrUnknownTarget, "1.1.0")
-	// With keys of nobody's for the whole chain below root.
+	// With untrusted keys for the whole chain below root.
 	stranger := tuftest.Key(t, "mallory")
 	targets := th.forge(repo.EditTargets(add), func(map[string]any) {}, stranger, tuftest.Key(t, "mallory2"))
 	repo.Serve(tuf.TimestampFile, th.forge(repo.State.Timestamp, func(s map[string]any) {
@@ -123,7 +123,7 @@ func TestArbitraryInstallationIsRefused(t *testing.T) {
 }
 
 // Endless data: a source never stops sending.
-func TestEndlessDataIsCutOff(t *testing.T) {
+func TestEndlessDataIsRefused(t *testing.T) {
 	repo, h, _, name := scene(t)
 	e, err := h.expect(name)
 	if err != nil {
@@ -165,9 +165,9 @@ func (c *counting) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Fast forward: whoever has the online keys drives the numbers up, so that the
-// honest server's look old for ever. New online keys in a new root end it.
-func TestFastForwardIsRecoveredFromByNewOnlineKeys(t *testing.T) {
+// Fast forward: a thief of the online keys raises the version numbers, so that the
+// honest server's files look old. New online keys in a new root end the attack.
+func TestNewOnlineKeysRecoverFromFastForward(t *testing.T) {
 	repo, h, th, name := scene(t)
 	honest := repo.Served()
 	const limit = 1 << 53
@@ -182,9 +182,9 @@ func TestFastForwardIsRecoveredFromByNewOnlineKeys(t *testing.T) {
 	h.mustInstall(repo.Release("1.2.0", "better"))
 }
 
-// One of the two online keys is enough for the specification's recovery; the
-// other still signs what was driven up.
-func TestFastForwardIsRecoveredFromWhenOneOnlineKeyIsReplaced(t *testing.T) {
+// Replacing one of the two online keys is enough for the specification's recovery,
+// although the other still signs what the thief raised.
+func TestOneNewOnlineKeyRecoversFromFastForward(t *testing.T) {
 	for _, replaced := range []tuf.Role{tuf.RoleSnapshot, tuf.RoleTimestamp} {
 		t.Run(string(replaced), func(t *testing.T) {
 			repo, h, th, name := scene(t)
@@ -207,7 +207,7 @@ func TestFastForwardIsRecoveredFromWhenOneOnlineKeyIsReplaced(t *testing.T) {
 }
 
 // The thief can also name a version of targets that does not exist.
-func TestAnInventedTargetsVersionFreezesUntilNewOnlineKeys(t *testing.T) {
+func TestNewOnlineKeysRecoverFromAnInventedTargetsVersion(t *testing.T) {
 	repo, h, th, name := scene(t)
 	honest := repo.Served()
 	snapshot, timestamp := th.beyond()
@@ -222,7 +222,7 @@ func TestAnInventedTargetsVersionFreezesUntilNewOnlineKeys(t *testing.T) {
 	h.mustInstall(name)
 }
 
-// Indefinite freeze: somebody in between keeps giving yesterday's answer.
+// Indefinite freeze: a mirror keeps serving yesterday's files.
 func TestAFreezeByAMirrorEndsAfterADay(t *testing.T) {
 	repo, h, _, name := scene(t)
 	frozen := repo.Served()
@@ -253,13 +253,13 @@ func TestAFreezeByAStolenServerEndsWhenTargetsExpire(t *testing.T) {
 	if err := h.installs(name); !errors.As(err, &expired) || expired.Role != tuf.RoleTargets || expired.Version != 2 {
 		t.Errorf("got %+v", expired)
 	}
-	// It is no brick: people sign, and all is well.
+	// The agent recovers once people sign.
 	repo.Now = repo.Now.Add(time.Minute)
 	repo.PublishTargets(func(*tuf.Edit) error { return nil })
 	h.mustInstall(name)
 }
 
-func TestAnExpiredRootSaysWhoMustSign(t *testing.T) {
+func TestExpiredRootNamesTheSigners(t *testing.T) {
 	repo, h, _, name := scene(t)
 	repo.Now = repo.Now.Add(tuf.RootLife + time.Hour)
 	h.mustRefuse(name, tuf.ErrExpired, "root version 1", "at least 2 of rosa (")
@@ -267,9 +267,9 @@ func TestAnExpiredRootSaysWhoMustSign(t *testing.T) {
 	h.mustInstall(name)
 }
 
-// Malicious mirrors: whatever one source serves, in whatever place, costs an
-// error and leaves the agent able to go on with an honest one.
-func TestAMaliciousMirrorLeavesNothingBehind(t *testing.T) {
+// Malicious mirrors: whatever a source serves in place of any file, the agent
+// returns an error and can continue with an honest source.
+func TestUnverifiedFilesAreNotStored(t *testing.T) {
 	repo, h, _, _ := scene(t)
 	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
 	name := repo.Release("1.2.0", "next")
@@ -302,7 +302,7 @@ func TestAMaliciousMirrorLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// Mix and match: files that were true at different times.
+// Mix and match: files that were valid at different times.
 func TestMixedVersionsAreRefused(t *testing.T) {
 	repo, h, _, _ := scene(t)
 	before := repo.State
@@ -313,8 +313,8 @@ func TestMixedVersionsAreRefused(t *testing.T) {
 		tuf.FileName(tuf.RoleSnapshot, versionOf(t, repo.State.Snapshot)): before.Snapshot,
 		tuf.FileName(tuf.RoleTargets, versionOf(t, repo.State.Targets)):   before.Targets,
 	} {
-		// A host of its own for each: what is true of a mix is kept, and then not
-		// asked for again.
+		// Each mix gets its own host: the valid files of a mix are stored, and then
+		// not fetched again.
 		h := h.clone()
 		repo.Serve(role, old)
 		h.mustRefuse(name, tuf.ErrMismatch, "try again")
@@ -323,7 +323,7 @@ func TestMixedVersionsAreRefused(t *testing.T) {
 	}
 }
 
-// Rollback: an older state than the agent has seen.
+// Rollback: a source offers an older state than the agent has seen.
 func TestRollbackIsRefused(t *testing.T) {
 	repo, h, th, old := scene(t)
 	past, served := repo.State, repo.Served()
@@ -336,13 +336,13 @@ func TestRollbackIsRefused(t *testing.T) {
 		repo.Restore(served)
 		h.mustRefuse(old, tuf.ErrRollback, "timestamp")
 	})
-	t.Run("a stolen server signs the old snapshot's number anew", func(t *testing.T) {
+	t.Run("a stolen server signs the old snapshot's number again", func(t *testing.T) {
 		_, timestamp := th.beyond()
 		th.online(past.Targets, versionOf(t, past.Targets), versionOf(t, past.Snapshot), timestamp)
 		h.mustRefuse(old, tuf.ErrRollback, "snapshot")
 		repo.Restore(now)
 	})
-	t.Run("a stolen server signs the old targets anew", func(t *testing.T) {
+	t.Run("a stolen server signs the old targets again", func(t *testing.T) {
 		snapshot, timestamp := th.beyond()
 		th.online(past.Targets, versionOf(t, past.Targets), snapshot, timestamp)
 		h.mustRefuse(old, tuf.ErrRollback, "targets version 2", "version 3 was seen")
@@ -362,9 +362,9 @@ func TestRollbackIsRefused(t *testing.T) {
 	})
 }
 
-// Slow retrieval: a source that gives a byte now and then. The archive's own
-// stall belongs to the download; what is fetched here has a bound per file.
-func TestSlowRetrievalIsGivenUp(t *testing.T) {
+// Slow retrieval: a source sends a byte now and then. Package download bounds the
+// stalls of an archive; each file fetched here has a time limit.
+func TestSlowRetrievalTimesOut(t *testing.T) {
 	repo, h, _, name := scene(t)
 	for _, slow := range []string{"2.root.json", tuf.TimestampFile} {
 		dir := h.dir
@@ -406,7 +406,7 @@ func TestAStolenServerCannotShipCode(t *testing.T) {
 	th.online(targets, versionOf(t, targets), snapshot, timestamp)
 	h.mustRefuse(name, tuf.ErrThreshold, "targets version 3", "0 of 2 signatures", "needs 2 of: ted (")
 
-	// The true targets under a changed floor, to reach the vulnerable version.
+	// The published targets with a changed floor, to reach the vulnerable version.
 	targets = th.forge(repo.State.Targets, func(s map[string]any) {
 		s["x-muster-floor"], s["version"] = "0.0.1", versionOf(t, targets)
 	}, repo.Online[0])
@@ -434,13 +434,13 @@ func TestAStolenServerWithOneTargetsKeyCannotShipCode(t *testing.T) {
 	th.online(targets, versionOf(t, targets), snapshot, timestamp)
 	h.mustRefuse(name, tuf.ErrThreshold, "1 of 2 signatures", "needs one of: tina (")
 
-	// The server is taken back and refuses the file too.
+	// The owner recovers the server, which refuses the file too.
 	repo.Restore(honest)
 	if _, err := tuf.Accept(repo.State, repo.Now, targets); !errors.Is(err, tuf.ErrThreshold) {
 		t.Errorf("the server: got %v", err)
 	}
-	// Key and server's key are replaced; what the thief had is worth nothing, the
-	// second targets key the thief gets later included.
+	// Targets key and online key are replaced: the stolen keys are worthless, also
+	// with the second targets key that the thief gets later.
 	repo.Online = append(repo.Online, tuftest.Key(t, "new-server"))
 	repo.TargetsKeys = append(repo.TargetsKeys, tuftest.Key(t, "tess"))
 	repo.Rotate(func(s *tuf.RootSpec) {
@@ -466,8 +466,8 @@ func TestOneStolenRootKeyCannotReplaceTheOthers(t *testing.T) {
 	h.mustRefuse(name, tuf.ErrThreshold, "1 of 2 signatures by the keys of root 1", "2 of 2 signatures by the keys of root 2")
 }
 
-// The other half of the rule: the old keys alone do not make a root either, or
-// keys could be named that nobody has.
+// The old keys alone are not enough either, or a root could name keys that nobody
+// has.
 func TestARootMustBeSignedByItsOwnKeysToo(t *testing.T) {
 	repo, h, _, name := scene(t)
 	repo.RootKeys = append(repo.RootKeys, tuftest.Key(t, "rita"), tuftest.Key(t, "ralf"))
@@ -485,8 +485,8 @@ func TestARootMustBeSignedByItsOwnKeysToo(t *testing.T) {
 	h.mustInstall(name)
 }
 
-// One person must not count twice.
-func TestOneKeyCannotSignAsTwo(t *testing.T) {
+// One key must not count twice.
+func TestOneKeyCountsOnce(t *testing.T) {
 	repo, h, th, _ := scene(t)
 	name, add := evil(t, repo, "6.6.6")
 	draft := th.forge(repo.EditTargets(add), func(map[string]any) {}, repo.TargetsKeys[0])
@@ -508,7 +508,7 @@ func TestOneKeyCannotSignAsTwo(t *testing.T) {
 		th.online(targets, versionOf(t, repo.State.Targets)+1, snapshot, timestamp)
 		h.mustRefuse(name, kind)
 	}
-	// Nor by a root that has one key under two ids.
+	// Nor with a root that lists one key under two ids.
 	root := repo.NextRoot(func(*tuf.RootSpec) {})
 	root = th.forge(root, func(s map[string]any) {
 		keys := s["keys"].(map[string]any)
@@ -518,13 +518,13 @@ func TestOneKeyCannotSignAsTwo(t *testing.T) {
 	h.mustRefuse(name, tuf.ErrMalformed, "is the id of another key")
 }
 
-// Wrong software installation: true bytes of another package.
-func TestAnotherTruePackageIsNotTheOneAskedFor(t *testing.T) {
+// Wrong software installation: the signed bytes of another package.
+func TestAnotherSignedPackageIsRefused(t *testing.T) {
 	repo, h, th, name := scene(t)
 	repo.Serve(name, []byte("old and vulnerable"))
 	h.mustRefuse(name, tuf.ErrMismatch)
-	// Nor by an entry under one name that describes another: not even the
-	// publishers can sign that by mistake.
+	// Nor with an entry under one name that describes another, which the server
+	// does not accept from the publishers either.
 	targets := th.forge(repo.EditTargets(func(*tuf.Edit) error { return nil }), func(s map[string]any) {
 		all := s["targets"].(map[string]any)
 		all["muster-agent-1.2.0-linux-amd64.tar.gz"] = all[name]

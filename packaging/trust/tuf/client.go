@@ -17,14 +17,14 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 )
 
-// Fetch gets one file of the repository by its name, such as "timestamp.json" or
-// "3.targets.json". It stops after max bytes with any error, or with what it has.
-// A file that is certainly not there is an error that wraps fs.ErrNotExist; any
-// other error means that nobody knows.
+// Fetch returns one file of the repository by its name, such as "timestamp.json" or
+// "3.targets.json". It reads at most max bytes, and for a longer file returns an
+// error or those bytes. An error that wraps fs.ErrNotExist means that the source
+// certainly has no such file; any other error leaves that open.
 type Fetch func(ctx context.Context, name string, max int64) ([]byte, error)
 
-// Client is how an agent believes a repository. Dir holds what it has verified so
-// far, and the root that was pinned with [Pin]; nobody else writes there.
+// Client verifies a repository on behalf of an agent. Dir holds the files it has
+// verified and the root that [Pin] pinned; nothing else writes there.
 type Client struct {
 	Disk  disk.Disk
 	Dir   string // absolute
@@ -32,14 +32,14 @@ type Client struct {
 	Now   func() time.Time // nil is time.Now
 	Log   *slog.Logger     // nil logs nothing
 
-	one sync.Mutex // one refresh at a time
+	mu sync.Mutex // held during a refresh
 }
 
 var _ trust.Authority = (*Client)(nil)
 
-// refresh brings the trusted files up to date: the specification's client
-// workflow. What was verified is kept at once, so that a source which is honest
-// now cannot be passed off as fresh later.
+// refresh updates the trusted files by the specification's client workflow. It
+// stores each file as soon as it is verified, so that no source can go back to an
+// older version later.
 func (c *Client) refresh(ctx context.Context) (*chain, error) {
 	now := time.Now
 	if c.Now != nil {
@@ -78,9 +78,10 @@ func (c *Client) followRoots(ctx context.Context, ch *chain, l local) error {
 		if err := ch.root(data); err != nil {
 			return err
 		}
-		// Whoever had the old online keys may have driven the numbers up; to hold
-		// the new ones against those would lock out the honest server for ever.
-		// They go before the root comes: a crash in between only fetches again.
+		// A thief of the old online keys may have raised the version numbers, and
+		// comparing new files with those would lock the honest server out. The
+		// files are removed before the root is stored: after a crash in between
+		// they are only fetched again.
 		if !slices.Equal(online, onlineKeys(ch.rootType())) {
 			if err := l.forgetOnline(); err != nil {
 				return err
@@ -96,9 +97,9 @@ func (c *Client) followRoots(ctx context.Context, ch *chain, l local) error {
 
 func (c *Client) followTimestamp(ctx context.Context, ch *chain, l local) error {
 	if known := l.read(RoleTimestamp); known != nil {
-		// An old one may have expired, and still shows what is older.
+		// Even an expired timestamp detects one that is older still.
 		if _, err := ch.timestamp(known); err != nil && !errors.Is(err, ErrExpired) {
-			l.passOver(RoleTimestamp, err)
+			l.logDamaged(RoleTimestamp, err)
 		}
 	}
 	data, err := c.fetch(ctx, TimestampFile, MaxOnlineSize)
@@ -122,7 +123,7 @@ func (c *Client) followSnapshot(ctx context.Context, ch *chain, l local) error {
 			return nil
 		}
 		if !errors.Is(err, ErrExpired) && !errors.Is(err, ErrMismatch) {
-			l.passOver(RoleSnapshot, err)
+			l.logDamaged(RoleSnapshot, err)
 		}
 	}
 	data, err := c.fetchNamed(ctx, RoleSnapshot, ch.snapshotMeta())
@@ -136,7 +137,7 @@ func (c *Client) followSnapshot(ctx context.Context, ch *chain, l local) error {
 }
 
 func (c *Client) followTargets(ctx context.Context, ch *chain, l local) error {
-	// A local file that is not the one the snapshot names is simply an older one.
+	// A local file that the snapshot does not name is an older version.
 	if known := l.read(RoleTargets); known != nil && ch.targets(known) == nil {
 		return nil
 	}
@@ -166,7 +167,8 @@ func (c *Client) fetch(ctx context.Context, name string, limit int64) ([]byte, e
 	return fetch(ctx, c.Fetch, name, limit)
 }
 
-// fetch trusts its source with nothing: not to end, not to be quick.
+// fetch bounds both the size and the duration of a fetch: the source is not
+// trusted.
 func fetch(ctx context.Context, get Fetch, name string, limit int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, FetchTimeout,
 		fmt.Errorf("it did not come within %s: %w", FetchTimeout, context.DeadlineExceeded))

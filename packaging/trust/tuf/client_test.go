@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 )
 
-// host is an agent's side: a folder with the first root pinned.
+// host is a client's folder with the first root pinned.
 type host struct {
 	t    testing.TB
 	dir  string
@@ -46,7 +46,7 @@ func (h *host) clone() *host {
 	return &c
 }
 
-// client is a fresh one each time: nothing may depend on what a process remembers.
+// client returns a new client each time, so that no test depends on state in memory.
 func (h *host) client() *tuf.Client {
 	return &tuf.Client{Disk: disk.OS{}, Dir: h.dir, Fetch: h.repo.Fetch, Now: h.now}
 }
@@ -55,7 +55,7 @@ func (h *host) expect(name string) (*trust.Expectation, error) {
 	return h.client().Expect(h.t.Context(), name, nil)
 }
 
-// installs asks for an archive and checks the bytes that are served for it.
+// installs verifies the bytes that are served for an archive.
 func (h *host) installs(name string) error {
 	e, err := h.expect(name)
 	if err != nil {
@@ -76,7 +76,7 @@ func (h *host) mustInstall(name string) {
 	}
 }
 
-// mustRefuse wants a kind of refusal whose text says each of the words.
+// mustRefuse wants an error of that kind whose text contains each of says.
 func (h *host) mustRefuse(name string, kind error, says ...string) {
 	h.t.Helper()
 	err := h.installs(name)
@@ -90,7 +90,7 @@ func (h *host) mustRefuse(name string, kind error, says ...string) {
 	}
 }
 
-func TestAnAgentLearnsWhatThePublishersSay(t *testing.T) {
+func TestExpectReturnsTheSignedTarget(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Release("1.0.0", "old")
 	name := repo.Release("1.1.0", "archive")
@@ -122,7 +122,7 @@ func TestAnAgentLearnsWhatThePublishersSay(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSignedIsAnsweredWithWhatIs(t *testing.T) {
+func TestUnknownTargetListsSignedVersions(t *testing.T) {
 	repo := tuftest.New(t)
 	for _, v := range []string{"1.0.0", "1.2.0", "1.10.0"} {
 		repo.Release(v, v)
@@ -139,7 +139,7 @@ func TestWhatIsNotSignedIsAnsweredWithWhatIs(t *testing.T) {
 	}
 }
 
-func TestAHostWithoutARootSaysHowToGetOne(t *testing.T) {
+func TestErrorWithoutPinnedRootNamesTheFlag(t *testing.T) {
 	repo := tuftest.New(t)
 	name := repo.Release("1.0.0", "x")
 	h := newHost(t, repo)
@@ -147,7 +147,7 @@ func TestAHostWithoutARootSaysHowToGetOne(t *testing.T) {
 	h.mustRefuse(name, tuf.ErrNotPinned, "--trust-root")
 }
 
-func TestASecondRefreshFetchesOnlyWhatCouldHaveChanged(t *testing.T) {
+func TestSecondRefreshFetchesOnlyRootAndTimestamp(t *testing.T) {
 	repo := tuftest.New(t)
 	name := repo.Release("1.0.0", "x")
 	h := newHost(t, repo)
@@ -169,9 +169,9 @@ func TestASecondRefreshFetchesOnlyWhatCouldHaveChanged(t *testing.T) {
 	}
 }
 
-// Damage on the host's own disk costs a fetch, never the ability to upgrade, and
-// never trust in the wrong file.
-func TestDamagedFilesAreFetchedAnew(t *testing.T) {
+// A damaged file on the host's disk is fetched again. It neither prevents upgrades
+// nor makes the host trust another file.
+func TestDamagedFilesAreFetchedAgain(t *testing.T) {
 	repo := tuftest.New(t)
 	h := newHost(t, repo)
 	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
@@ -203,7 +203,7 @@ func TestDamagedFilesAreFetchedAnew(t *testing.T) {
 	}
 }
 
-func TestTwoDamagedRootsAreNoTrust(t *testing.T) {
+func TestDamagedRootAndPinRefuseAll(t *testing.T) {
 	repo := tuftest.New(t)
 	name := repo.Release("1.0.0", "x")
 	h := newHost(t, repo)
@@ -216,7 +216,7 @@ func TestTwoDamagedRootsAreNoTrust(t *testing.T) {
 	h.mustRefuse(name, tuf.ErrNotPinned, "--trust-root")
 }
 
-func TestPinningAnotherRootForgetsTheFirst(t *testing.T) {
+func TestPinRemovesFilesOfAnotherRoot(t *testing.T) {
 	first, second := tuftest.New(t), tuftest.New(t)
 	h := newHost(t, first)
 	first.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
@@ -238,7 +238,7 @@ func TestPinningAnotherRootForgetsTheFirst(t *testing.T) {
 	}
 }
 
-func TestPinningTheSameRootAgainKeepsWhatWasReached(t *testing.T) {
+func TestPinOfTheSameRootKeepsNewerRoots(t *testing.T) {
 	repo := tuftest.New(t)
 	h := newHost(t, repo)
 	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
@@ -256,7 +256,7 @@ func TestPinningTheSameRootAgainKeepsWhatWasReached(t *testing.T) {
 	}
 }
 
-func TestARootIsFoundByItsDigest(t *testing.T) {
+func TestFetchRootFindsTheRootByDigest(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
 	for _, root := range repo.State.Roots {
@@ -281,13 +281,13 @@ func TestARootIsFoundByItsDigest(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatSleptThroughFiveRotationsCatchesUp(t *testing.T) {
+func TestClientFollowsFiveRootRotations(t *testing.T) {
 	repo := tuftest.New(t)
 	h := newHost(t, repo)
 	h.mustInstall(repo.Release("1.0.0", "x"))
 	for range 5 {
 		// Every key is replaced each time, half a year apart: the roots in between
-		// have expired when the agent wakes up.
+		// have expired when the agent comes back.
 		repo.Now = repo.Now.Add(tuf.RootLife / 2)
 		for _, name := range []string{"rosa", "ruth", "rolf"} {
 			repo.RootKeys = append(repo.RootKeys, tuftest.Key(t, name))
@@ -310,7 +310,7 @@ func TestAnAgentThatSleptThroughFiveRotationsCatchesUp(t *testing.T) {
 	}
 }
 
-func TestExpectIsSafeToCallAtOnce(t *testing.T) {
+func TestExpectIsSafeForConcurrentUse(t *testing.T) {
 	repo := tuftest.New(t)
 	name := repo.Release("1.0.0", "x")
 	h := newHost(t, repo)

@@ -101,10 +101,10 @@ func (f faultFile) Sync() error {
 	return f.File.Sync()
 }
 
-// The refresh that does the most: a new root with new online keys, and news in
-// every other file. The process is killed at each of its calls to the disk, or
-// the call fails and the process lives.
-func TestACrashAtAnyDiskCallOfARefreshIsRecoveredFrom(t *testing.T) {
+// The refresh writes every file: a new root with new online keys, and a new version
+// of each other role. At each call to the disk the process is killed, or the call
+// fails and the process lives.
+func TestRefreshRecoversFromACrashAtAnyDiskCall(t *testing.T) {
 	repo := tuftest.New(t)
 	before := newHost(t, repo)
 	before.mustInstall(repo.Release("1.0.0", "x"))
@@ -147,9 +147,9 @@ func TestACrashAtAnyDiskCallOfARefreshIsRecoveredFrom(t *testing.T) {
 	}
 }
 
-// A host that is pinned anew trusts one publisher or the other at any moment, and
-// nothing of the first under the second.
-func TestACrashAtAnyDiskCallOfAPinLeavesOneRoot(t *testing.T) {
+// A host whose pin is replaced trusts either publisher at any moment, and no file of
+// the first under the second.
+func TestPinLeavesOneRootAfterACrashAtAnyDiskCall(t *testing.T) {
 	first, second := tuftest.New(t), tuftest.New(t)
 	before := newHost(t, first)
 	first.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })

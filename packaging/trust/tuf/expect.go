@@ -11,29 +11,29 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 )
 
-// Expect implements [trust.Authority]: it asks the repository what the publishers
-// say today. Nothing is fetched from beside the archive.
+// Expect implements [trust.Authority] from the repository's current targets. It
+// fetches nothing from beside the archive.
 func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*trust.Expectation, error) {
-	c.one.Lock()
-	defer c.one.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	ch, err := c.refresh(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s may not be installed: %w", fileName, err)
 	}
-	said, err := contents(ch.targetsType())
+	signed, err := contents(ch.targetsType())
 	if err != nil {
 		return nil, err
 	}
-	target, err := said.find(fileName)
+	target, err := signed.find(fileName)
 	if err != nil {
 		return nil, err
 	}
 	statement := trust.Statement{
 		KeyID: shortIDs(ch.signers()), FileName: fileName,
-		Comment: fmt.Sprintf("targets %s under root %s, signed by %s", number(said.Version), number(ch.rootType().Version), labels(ch.signers())),
+		Comment: fmt.Sprintf("targets %s under root %s, signed by %s", number(signed.Version), number(ch.rootType().Version), labels(ch.signers())),
 	}
 	return &trust.Expectation{
-		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Floor: said.Floor,
+		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Floor: signed.Floor,
 		Verify: func(archive io.Reader) (trust.Statement, error) {
 			if err := target.verify(archive); err != nil {
 				return trust.Statement{}, err
@@ -64,7 +64,7 @@ func (c Contents) find(fileName string) (Target, error) {
 	return Target{}, unknown
 }
 
-// verify reads no more than one byte too many.
+// verify reads at most one byte more than t.Size.
 func (t Target) verify(archive io.Reader) error {
 	digest := sha512.New()
 	n, err := io.Copy(digest, io.LimitReader(archive, t.Size+1))

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 )
 
-// odd are values that a reader may trip over.
+// odd are values that a reader may fail on.
 var odd = []any{
 	nil,
 	map[string]any{},
@@ -38,7 +38,7 @@ func mutate(t *rapid.T, v any) any {
 		case 0:
 			delete(v, key)
 		case 1:
-			v[strings.ToUpper(key)] = v[key] // Go's JSON does not mind the case
+			v[strings.ToUpper(key)] = v[key] // encoding/json ignores the case
 		case 2:
 			v[key+"x"] = v[key]
 		default:
@@ -60,10 +60,9 @@ func mutate(t *rapid.T, v any) any {
 	return rapid.SampledFrom(odd).Draw(t, "odd")
 }
 
-// Files that make no sense, but are signed by all the keys there are (a thief's,
-// or a careless publisher's), neither end the agent nor the server: they are
-// refused, or they make sense after all and both agree on it.
-func TestSignedNonsenseEndsNobody(t *testing.T) {
+// Invalid files that are signed by all keys (a thief's, or a careless publisher's)
+// crash neither agent nor server, and both agree on whether to refuse them.
+func TestSignedInvalidFilesCrashNeitherAgentNorServer(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Release("1.0.0", "x")
 	repo.PublishTargets(func(e *tuf.Edit) error { return e.SetFloor("1.0.0") })
@@ -119,9 +118,9 @@ func TestSignedNonsenseEndsNobody(t *testing.T) {
 	})
 }
 
-// A list's length costs the square of it in the library, before any signature is
-// checked.
-func TestLongListsAreRefusedBeforeTheyCost(t *testing.T) {
+// The library's work grows with the square of a list's length, before it verifies
+// any signature.
+func TestLongListsAreRefusedBeforeVerification(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Release("1.0.0", "x")
 	var f map[string]any
@@ -132,7 +131,7 @@ func TestLongListsAreRefusedBeforeTheyCost(t *testing.T) {
 	for i := range 20_000 {
 		many = append(many, map[string]any{"keyid": fmt.Sprint(i), "sig": ""})
 	}
-	f["Signatures"] = many // the case does not hide it
+	f["Signatures"] = many // encoding/json ignores the case
 	data, err := json.Marshal(f)
 	if err != nil {
 		t.Fatal(err)

@@ -17,9 +17,9 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 )
 
-// A private key file is PEM. Its headers say whose key it is and how it is
-// locked; the body is the Ed25519 seed, sealed with XChaCha20-Poly1305 under a
-// key that scrypt makes from the password. The headers are sealed with it.
+// A private key file is PEM. Its headers name the key and its encryption. The body
+// is the Ed25519 seed, encrypted with XChaCha20-Poly1305 under a key that scrypt
+// derives from the password; the headers are authenticated with it.
 //
 //	-----BEGIN MUSTER TUF PRIVATE KEY-----
 //	Lock: scrypt 17 <salt>
@@ -28,17 +28,18 @@ const (
 	pemType      = "MUSTER TUF PRIVATE KEY"
 	headerLock   = "Lock"
 	headerPublic = "Public"
-	unlocked     = "NONE: whoever reads this file can sign"
+	notEncrypted = "NONE: whoever reads this file can sign"
 )
 
-// lockCost is the power of two that sets what one guess at a password costs: as
-// in package trust, 2^17 takes 128 MiB and under a second, OWASP's figures.
+// lockCost is the base-2 logarithm of scrypt's N, as in package trust: 2^17 takes
+// 128 MiB and under a second for each guess at a password, as OWASP recommends.
 const lockCost = 17
 
-// maxLockCost bounds what opening a file can take: 2^20 is 1 GiB.
+// maxLockCost bounds the memory that opening a file takes: 2^20 is 1 GiB.
 const maxLockCost = 20
 
-// EncryptPrivateKey renders a key for a file, locked by a password.
+// EncryptPrivateKey returns the text of a key file that is encrypted with a
+// password.
 func EncryptPrivateKey(password string, k PrivateKey) ([]byte, error) {
 	if password == "" {
 		return nil, trust.ErrNoPassword
@@ -65,7 +66,7 @@ func lock(password string, k PrivateKey, cost int) ([]byte, error) {
 	}
 	block.Bytes = aead.Seal(nonce, nonce, k.key.Seed(), sealedHeaders(block))
 	text := pem.EncodeToMemory(block)
-	// What nobody can open again must not be all that is left of a key.
+	// The file may become the only copy of the key, so check that it opens.
 	back, _ := pem.Decode(text)
 	if back == nil {
 		return nil, errors.New("encrypt private key: what was written is not read back")
@@ -76,23 +77,23 @@ func lock(password string, k PrivateKey, cost int) ([]byte, error) {
 	return text, nil
 }
 
-// UnsafePlainPrivateKey renders a key for a file that anybody who reads it can
-// sign with, as the server's own has to be. The file says so.
+// UnsafePlainPrivateKey returns the text of a key file that is not encrypted, as
+// the server's own must be: whoever reads the file can sign. A header warns of that.
 func UnsafePlainPrivateKey(k PrivateKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: k.key.Seed(), Headers: map[string]string{
-		headerLock: unlocked, headerPublic: k.Public().String(),
+		headerLock: notEncrypted, headerPublic: k.Public().String(),
 	}})
 }
 
-// NeedsPassword says whether the text of a private key file is locked.
+// NeedsPassword reports whether the text of a private key file is encrypted.
 func NeedsPassword(data []byte) bool {
 	block, _ := pem.Decode(data)
-	return block != nil && block.Headers[headerLock] != unlocked
+	return block != nil && block.Headers[headerLock] != notEncrypted
 }
 
-// DecryptPrivateKey reads a private key file. One that is not locked is read
-// whatever the password. Errors are trust.ErrNoPassword, trust.ErrWrongPassword,
-// or say what is wrong with the file.
+// DecryptPrivateKey reads a private key file. It ignores the password if the file
+// is not encrypted. The error is trust.ErrNoPassword, trust.ErrWrongPassword, or
+// names what is wrong with the file.
 func DecryptPrivateKey(password string, data []byte) (PrivateKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != pemType {
@@ -103,7 +104,7 @@ func DecryptPrivateKey(password string, data []byte) (PrivateKey, error) {
 		return PrivateKey{}, fmt.Errorf("private key file: header %s: %w", headerPublic, err)
 	}
 	seed := block.Bytes
-	if block.Headers[headerLock] != unlocked {
+	if block.Headers[headerLock] != notEncrypted {
 		if seed, err = unlock(password, block); err != nil {
 			return PrivateKey{}, err
 		}
@@ -156,7 +157,7 @@ func sealedHeaders(block *pem.Block) []byte {
 func scryptKey(password string, salt []byte, cost int) []byte {
 	key, err := scrypt.Key([]byte(password), salt, 1<<cost, 8, 1, chacha20poly1305.KeySize)
 	if err != nil {
-		panic(err) // only for costs that are no power of two
+		panic(err) // only for an N that is not a power of two
 	}
 	return key
 }

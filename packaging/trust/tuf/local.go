@@ -12,8 +12,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// Names in a client's folder. The pinned root stays for ever: it is what remains
-// when the newest one is damaged.
+// pinnedFile is never removed: the client falls back to it when the newest root is
+// damaged.
 const (
 	pinnedFile = "pinned-root.json"
 
@@ -26,7 +26,7 @@ const (
 
 var ops = map[Role]string{RoleRoot: opRoot, RoleTimestamp: opTimestamp, RoleSnapshot: opSnapshot, RoleTargets: opTargets}
 
-// local is a client's folder.
+// local is the folder of a client.
 type local struct {
 	disk disk.Disk
 	dir  string
@@ -39,21 +39,21 @@ func (l local) write(role Role, data []byte) error {
 	return disk.WriteFile(l.disk, ops[role], l.path(role), data, 0o600)
 }
 
-// read gives nil for a file that is not there or cannot be read: a refresh
-// fetches it again.
+// read returns nil for a file that is missing or cannot be read: a refresh fetches
+// it again.
 func (l local) read(role Role) []byte {
 	data, err := l.disk.ReadFile(ops[role], l.path(role))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			l.passOver(role, err)
+			l.logDamaged(role, err)
 		}
 		return nil
 	}
 	return data
 }
 
-func (l local) passOver(role Role, err error) {
-	l.log.Warn("a trusted file on this host is damaged or no longer signed by a trusted key, it is fetched anew", "role", string(role), "err", err)
+func (l local) logDamaged(role Role, err error) {
+	l.log.Warn("a trusted file on this host is damaged or no longer signed by a trusted key, fetching it again", "role", string(role), "err", err)
 }
 
 // forgetOnline removes snapshot and timestamp.
@@ -66,15 +66,15 @@ func (l local) forgetOnline() error {
 	return l.disk.SyncDir(opSnapshot, l.dir)
 }
 
-// trustedRoot is the root that was reached last, else the pinned one. [Pin] sees
-// to it that the former is never the older.
+// trustedRoot returns the newest root that was verified, else the pinned one. [Pin]
+// ensures that the former is never older than the latter.
 func (l local) trustedRoot() ([]byte, error) {
 	if newest := l.read(RoleRoot); newest != nil {
-		err := soundRoot(newest)
+		err := verifyRoot(newest)
 		if err == nil {
 			return newest, nil
 		}
-		l.passOver(RoleRoot, err)
+		l.logDamaged(RoleRoot, err)
 	}
 	path := filepath.Join(l.dir, pinnedFile)
 	pinned, err := l.disk.ReadFile(opPin, path)
@@ -82,7 +82,7 @@ func (l local) trustedRoot() ([]byte, error) {
 		return nil, ErrNotPinned
 	}
 	if err == nil {
-		err = soundRoot(pinned)
+		err = verifyRoot(pinned)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrNotPinned, err)
@@ -90,16 +90,16 @@ func (l local) trustedRoot() ([]byte, error) {
 	return pinned, nil
 }
 
-// soundRoot checks a root by itself.
-func soundRoot(data []byte) error {
+// verifyRoot verifies a root on its own.
+func verifyRoot(data []byte) error {
 	_, err := startChain(data, time.Time{})
 	return err
 }
 
-// Pin makes root the one that a host trusts, at its enrolment. What was verified
-// under another one is forgotten: it may have been another publisher's.
+// Pin stores root as the one that a host trusts, at its enrolment. It removes files
+// that were verified under another root, which may be another publisher's.
 func Pin(d disk.Disk, dir string, root []byte) error {
-	if err := soundRoot(root); err != nil {
+	if err := verifyRoot(root); err != nil {
 		return fmt.Errorf("pin: %w", err)
 	}
 	path := filepath.Join(dir, pinnedFile)
@@ -112,7 +112,8 @@ func Pin(d disk.Disk, dir string, root []byte) error {
 	if err := d.SyncDir(opPin, filepath.Dir(dir)); err != nil {
 		return err
 	}
-	// Before the pin: a crash in between leaves the old pin, with nothing newer.
+	// The files are removed before the pin is written: a crash in between leaves
+	// the old pin, with nothing newer.
 	l := local{disk: d, dir: dir}
 	for _, role := range roles {
 		if err := d.Remove(opPin, l.path(role)); err != nil {
@@ -125,8 +126,8 @@ func Pin(d disk.Disk, dir string, root []byte) error {
 	return disk.WriteFile(d, opPin, path, root, 0o600)
 }
 
-// Pinned says whether a root is pinned in dir, so that a host is to believe it
-// instead of keys without one.
+// Pinned reports whether a root is pinned in dir. A host with a pinned root does
+// not use its minisign keys.
 func Pinned(d disk.Disk, dir string) (bool, error) {
 	_, err := d.Lstat(opPin, filepath.Join(dir, pinnedFile))
 	if errors.Is(err, fs.ErrNotExist) {

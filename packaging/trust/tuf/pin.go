@@ -9,19 +9,18 @@ import (
 	"regexp"
 )
 
-// ErrDigest says that a digest is not written as one, or that no root has it.
+// ErrDigest is returned for a malformed digest, and for one that no root has.
 var ErrDigest = errors.New("root digest")
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Digest is what an operator hands to a host for --trust-root: sha256:<hex> of
-// the file's bytes.
+// Digest returns the value for --trust-root: sha256:<hex> of the file's bytes.
 func Digest(root []byte) string {
 	sum := sha256.Sum256(root)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// CheckDigest says whether a text can be what [Digest] gives.
+// CheckDigest returns an error unless digest has the form that [Digest] returns.
 func CheckDigest(digest string) error {
 	if !digestForm.MatchString(digest) {
 		return fmt.Errorf("%w %q: want sha256: and 64 lower-case hexadecimal digits, as `sha256sum 1.root.json` shows them", ErrDigest, digest)
@@ -29,8 +28,8 @@ func CheckDigest(digest string) error {
 	return nil
 }
 
-// FetchRoot finds the root of that digest at its source, whichever version it is,
-// for [Pin]. The source need not be trusted: the digest decides.
+// FetchRoot fetches the root with that digest, whichever version it is, for [Pin].
+// The source need not be trusted, since the digest identifies the root.
 func FetchRoot(ctx context.Context, get Fetch, digest string) ([]byte, error) {
 	if err := CheckDigest(digest); err != nil {
 		return nil, err
@@ -46,7 +45,7 @@ func FetchRoot(ctx context.Context, get Fetch, digest string) ([]byte, error) {
 		if Digest(data) != digest {
 			continue
 		}
-		if err := soundRoot(data); err != nil {
+		if err := verifyRoot(data); err != nil {
 			return nil, err
 		}
 		return data, nil

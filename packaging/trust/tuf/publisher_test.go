@@ -14,8 +14,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 )
 
-// Three people on three machines sign one file, one after the other or each a
-// copy.
+// Three people on three machines sign one file in turn, or each signs a copy.
 func TestSeveralPeopleSignOneFile(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Rotate(func(s *tuf.RootSpec) { s.Targets.Threshold = 3 })
@@ -52,7 +51,7 @@ func TestSeveralPeopleSignOneFile(t *testing.T) {
 	}
 }
 
-func TestARotationNeedsOldAndNewKeys(t *testing.T) {
+func TestNextRootNeedsOldAndNewKeys(t *testing.T) {
 	repo := tuftest.New(t)
 	fresh := tuftest.Key(t, "rita")
 	root := repo.NextRoot(func(s *tuf.RootSpec) {
@@ -82,7 +81,7 @@ func TestARotationNeedsOldAndNewKeys(t *testing.T) {
 	}
 }
 
-func TestAKeyOfAnotherRoleDoesNotSign(t *testing.T) {
+func TestSignRefusesAKeyOfAnotherRole(t *testing.T) {
 	repo := tuftest.New(t)
 	draft := repo.EditTargets(func(*tuf.Edit) error { return nil })
 	_, err := tuf.Sign(draft, repo.State.Root(), repo.RootKeys[0])
@@ -91,7 +90,7 @@ func TestAKeyOfAnotherRoleDoesNotSign(t *testing.T) {
 	}
 }
 
-func TestOnlyCopiesOfOneFileAreMerged(t *testing.T) {
+func TestMergeRefusesDifferentFiles(t *testing.T) {
 	repo := tuftest.New(t)
 	target, _ := tuftest.Archive("1.0.0", "x")
 	one := repo.EditTargets(func(*tuf.Edit) error { return nil })
@@ -108,7 +107,7 @@ func TestOnlyCopiesOfOneFileAreMerged(t *testing.T) {
 	}
 }
 
-func TestARootSaysWhatItsSpecSays(t *testing.T) {
+func TestSpecOfReturnsTheSpecOfNewRoot(t *testing.T) {
 	repo := tuftest.New(t)
 	spec, err := tuf.SpecOf(repo.State.Root())
 	if err != nil {
@@ -123,7 +122,7 @@ func TestARootSaysWhatItsSpecSays(t *testing.T) {
 	}
 }
 
-func TestARootSpecNamesTheFieldThatIsWrong(t *testing.T) {
+func TestRootSpecErrorNamesTheField(t *testing.T) {
 	repo := tuftest.New(t)
 	for says, change := range map[string]func(*tuf.RootSpec){
 		"root.threshold: is 0, want 1 to 3":    func(s *tuf.RootSpec) { s.Root.Threshold = 0 },
@@ -146,7 +145,7 @@ func TestARootSpecNamesTheFieldThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestWhatWasSignedIsNeverChanged(t *testing.T) {
+func TestEditOfASignedFileGetsTheNextVersion(t *testing.T) {
 	repo := tuftest.New(t)
 	life := repo.Now.Add(tuf.TargetsLife)
 	edit := func(file []byte) []byte {
@@ -228,7 +227,7 @@ func TestTargetsAreEdited(t *testing.T) {
 	}
 }
 
-func TestATargetsFileThatIsTooLongSaysWhatToDo(t *testing.T) {
+func TestErrorForTooManyTargetsSaysToRemoveSome(t *testing.T) {
 	repo := tuftest.New(t)
 	e, err := tuf.EditTargets(nil, repo.Now.Add(tuf.TargetsLife))
 	if err != nil {
@@ -261,7 +260,7 @@ func TestPublicKeysAreLinesOfText(t *testing.T) {
 	k := tuftest.Key(t, "").Public().String()
 	for _, bad := range []string{"", "ann", k + " two names", k[:40], "RW" + k, k + " -dash", k + "A"} {
 		if _, err := tuf.ParsePublicKey(bad); err == nil {
-			t.Errorf("ParsePublicKey(%q) takes it", bad)
+			t.Errorf("ParsePublicKey(%q) succeeds", bad)
 		}
 	}
 	if _, err := tuf.GenerateKey(rand.Reader, "two words"); err == nil {
@@ -285,7 +284,7 @@ func TestPrivateKeyFiles(t *testing.T) {
 	if !tuf.NeedsPassword(locked) || !strings.Contains(string(locked), "scrypt 17 ") {
 		t.Errorf("a locked key file is\n%s", locked)
 	}
-	// Opening it is tried with a cheaper lock: each guess is meant to cost.
+	// Decryption is tested at a low cost, since each guess is meant to be expensive.
 	if locked, err = tuf.EncryptCheaply("secret", k); err != nil {
 		t.Fatal(err)
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/theupdateframework/go-tuf/v2/metadata"
 )
 
-// Repository is what a server serves: every root, and the newest of the others.
-// nil is a file that there is not. Older snapshots and targets may be kept for
-// agents that are just reading them; nobody asks for them by a trusted name.
+// Repository is what a server serves: every root, and the newest of the other
+// files. A nil file does not exist. A server may also keep older snapshots and
+// targets, for agents that are in the middle of a refresh.
 type Repository struct {
-	// Roots are consecutive versions, oldest first. All are kept for ever: an
-	// agent that slept follows them one by one.
+	// Roots are consecutive versions, oldest first. None is ever removed: an agent
+	// that was offline follows them one by one.
 	Roots                        [][]byte
 	Targets, Snapshot, Timestamp []byte
 }
@@ -26,8 +26,9 @@ type File struct {
 	Data []byte
 }
 
-// NewRepository picks from stored files, whose names do not matter, those that
-// count. The bytes are the server's own: signatures are checked when it signs.
+// NewRepository selects all roots and the newest of the other files. It does not
+// verify signatures: the files are the server's own, and [Online.Sign] verifies
+// them.
 func NewRepository(files ...[]byte) (Repository, error) {
 	var r Repository
 	newest := map[Role]int64{}
@@ -68,7 +69,7 @@ func (r *Repository) file(role Role) *[]byte {
 	}
 }
 
-// Root is the newest root, nil when there is none.
+// Root returns the newest root, or nil.
 func (r Repository) Root() []byte {
 	if len(r.Roots) == 0 {
 		return nil
@@ -76,8 +77,8 @@ func (r Repository) Root() []byte {
 	return r.Roots[len(r.Roots)-1]
 }
 
-// Changes are the files of after that before has not, in the order in which
-// agents may see them: the timestamp, which makes the others count, comes last.
+// Changes returns the files of after that before lacks, in the order in which they
+// may be published: the timestamp, which names the others, comes last.
 func Changes(before, after Repository) ([]File, error) {
 	var changed []File
 	old := append(slices.Clone(before.Roots), before.Targets, before.Snapshot, before.Timestamp)
@@ -94,10 +95,10 @@ func Changes(before, after Repository) ([]File, error) {
 	return changed, nil
 }
 
-// Accept takes what publishers upload, any number of roots and at most one
-// targets file, in any order, and refuses what agents would refuse. What is there
-// already is no error. Before anything is stored, [Online.Sign] has to agree: it
-// alone knows whether the server holds the keys that a new root names.
+// Accept adds uploads to r: any number of roots and at most one targets file, in
+// any order. It refuses what agents would refuse, and ignores what r has already.
+// The caller must store nothing unless [Online.Sign] accepts the result too, which
+// checks that the server holds the keys that a new root names.
 func Accept(r Repository, now time.Time, uploads ...[]byte) (Repository, error) {
 	roots, targets, err := sortUploads(uploads)
 	if err != nil {
@@ -128,7 +129,7 @@ func Accept(r Repository, now time.Time, uploads ...[]byte) (Repository, error) 
 	}
 	if r.Targets != nil {
 		if err := end.offlineTargets(r.Targets); err != nil {
-			return Repository{}, fmt.Errorf("root %d takes away keys that the published targets need; have %s sign targets anew and publish both together: %w",
+			return Repository{}, fmt.Errorf("root %d takes away keys that the published targets need; have %s sign targets again and publish both together: %w",
 				end.rootType().Version, spec.Targets.who(), err)
 		}
 	}
@@ -216,7 +217,7 @@ func (r Repository) acceptTargets(end *chain, data []byte) (Repository, error) {
 	return r, nil
 }
 
-// offlineTargets checks what publishers signed before a snapshot names it.
+// offlineTargets verifies targets that no snapshot names yet.
 func (c *chain) offlineTargets(data []byte) error {
 	meta, err := decodeTargets(data)
 	if err != nil {
@@ -231,17 +232,17 @@ func (c *chain) offlineTargets(data []byte) error {
 	return nil
 }
 
-// Expiry is the end of one role's file.
+// Expiry describes when a role's file expires.
 type Expiry struct {
 	Role    Role
 	Version int64
 	Expires time.Time
-	// Who must sign the next one.
+	// Who must sign the next version.
 	Who string
 }
 
-// OfflineExpiries says when people are needed again: for the server to show, and
-// to warn of in time.
+// OfflineExpiries returns when root and targets expire, so that the server can show
+// it and warn in time.
 func (r Repository) OfflineExpiries() ([]Expiry, error) {
 	if r.Root() == nil {
 		return nil, nil

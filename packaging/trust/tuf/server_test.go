@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf/tuftest"
 )
 
-func TestAServerRefusesWhatAgentsWouldRefuse(t *testing.T) {
+func TestAcceptRefusesWhatAgentsWouldRefuse(t *testing.T) {
 	repo, _, th, _ := scene(t)
 	nothing := func(*tuf.Edit) error { return nil }
 	draft := repo.EditTargets(nothing)
@@ -52,7 +52,7 @@ func TestAServerRefusesWhatAgentsWouldRefuse(t *testing.T) {
 			roles := s["roles"].(map[string]any)
 			roles["timestamp"].(map[string]any)["keyids"] = roles["targets"].(map[string]any)["keyids"]
 		}, repo.RootKeys...)}, tuf.ErrMalformed, "roles.timestamp"},
-		{"a threshold nobody reaches", repo.State, [][]byte{th.forge(next, func(s map[string]any) {
+		{"a threshold that cannot be reached", repo.State, [][]byte{th.forge(next, func(s map[string]any) {
 			s["roles"].(map[string]any)["targets"].(map[string]any)["threshold"] = 9
 		}, repo.RootKeys...)}, tuf.ErrMalformed, "roles.targets.threshold"},
 		{"an RSA key", repo.State, [][]byte{th.forge(next, func(s map[string]any) {
@@ -70,7 +70,7 @@ func TestAServerRefusesWhatAgentsWouldRefuse(t *testing.T) {
 	}
 }
 
-func TestUploadsMayComeAgainAndInAnyOrder(t *testing.T) {
+func TestAcceptIgnoresOrderAndRepetition(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
 	repo.Release("1.0.0", "x")
@@ -87,7 +87,7 @@ func TestUploadsMayComeAgainAndInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestARootThatTakesKeysAwayComesWithNewTargets(t *testing.T) {
+func TestRootThatRemovesTargetsKeysNeedsNewTargets(t *testing.T) {
 	repo, h, _, name := scene(t)
 	repo.TargetsKeys = append(repo.TargetsKeys, tuftest.Key(t, "tess"), tuftest.Key(t, "toni"))
 	root := repo.SignBy(repo.NextRoot(func(s *tuf.RootSpec) {
@@ -103,12 +103,12 @@ func TestARootThatTakesKeysAwayComesWithNewTargets(t *testing.T) {
 	h.mustInstall(name)
 }
 
-// Whatever the hours between two looks, the server's files are good at every
-// moment, and their numbers only grow.
-func TestOnlineFilesAreAlwaysGood(t *testing.T) {
+// Whatever the time between two signings, the server's files are valid at every
+// moment, and their versions only grow.
+func TestOnlineFilesNeverExpireBeforeRenewal(t *testing.T) {
 	repo := tuftest.New(t)
 	repo.Release("1.0.0", "x")
-	random := mathrand.New(mathrand.NewPCG(1, 2)) // a year of any hours is like another
+	random := mathrand.New(mathrand.NewPCG(1, 2))
 	snapshots := 0
 	for end := repo.Now.Add(tuf.TargetsLife / 2); repo.Now.Before(end); {
 		before := repo.State
@@ -119,7 +119,7 @@ func TestOnlineFilesAreAlwaysGood(t *testing.T) {
 		if idle, err := repo.Online.Sign(before, next.Add(-time.Second)); err != nil || !bytes.Equal(idle.Timestamp, before.Timestamp) {
 			t.Fatalf("before it is due something is signed: %v", err)
 		}
-		// Looks come late by anything from nothing to three days.
+		// Signing is late by up to three days.
 		repo.Now = next.Add(time.Duration(random.Int64N(int64(3 * 24 * time.Hour))))
 		repo.Resign()
 		if err := repo.State.Walk(repo.Now.Add(tuf.TimestampLife - 2*time.Second)); err != nil {
@@ -139,7 +139,7 @@ func TestOnlineFilesAreAlwaysGood(t *testing.T) {
 	}
 }
 
-func TestAServerRestoredFromABackupIsNoRollback(t *testing.T) {
+func TestSigningAfterARestoreFromBackupIsNoRollback(t *testing.T) {
 	repo, h, _, name := scene(t)
 	backup := repo.State
 	for range 5 {
@@ -153,7 +153,7 @@ func TestAServerRestoredFromABackupIsNoRollback(t *testing.T) {
 	h.mustInstall(name)
 }
 
-func TestAServerWhoseClockWasSetBackGoesOnCounting(t *testing.T) {
+func TestVersionsGrowAfterTheClockIsSetBack(t *testing.T) {
 	repo, h, _, name := scene(t)
 	repo.Now = repo.Now.Add(30 * 24 * time.Hour)
 	repo.Resign()
@@ -163,7 +163,7 @@ func TestAServerWhoseClockWasSetBackGoesOnCounting(t *testing.T) {
 	h.mustInstall(next)
 }
 
-func TestTheServerSignsOnlyWithKeysItHolds(t *testing.T) {
+func TestSignFailsWithoutTheRootsOnlineKey(t *testing.T) {
 	repo, _, _, _ := scene(t)
 	fresh := tuftest.Key(t, "new-server")
 	root := repo.SignBy(repo.NextRoot(func(s *tuf.RootSpec) { s.Timestamp = fresh.Public() }), repo.State.Root(), repo.RootKeys...)
@@ -180,7 +180,7 @@ func TestTheServerSignsOnlyWithKeysItHolds(t *testing.T) {
 	}
 }
 
-func TestWithoutTargetsThereIsNothingToSign(t *testing.T) {
+func TestSignDoesNothingWithoutTargets(t *testing.T) {
 	repo := tuftest.New(t)
 	if repo.State.Snapshot != nil || repo.State.Timestamp != nil {
 		t.Error("there are online files without targets")
@@ -194,9 +194,9 @@ func TestWithoutTargetsThereIsNothingToSign(t *testing.T) {
 	}
 }
 
-// People are late, the server is not to blame: agents must hear of the role that
-// expired, not of a timestamp that nobody renewed because of it.
-func TestTheServerGoesOnWhenOfflineRolesExpire(t *testing.T) {
+// When an offline role has expired, agents must report that role and not a
+// timestamp that the server stopped renewing because of it.
+func TestOnlineRolesAreRenewedAfterOfflineRolesExpire(t *testing.T) {
 	repo, h, _, name := scene(t)
 	repo.Now = repo.Now.Add(tuf.TargetsLife + time.Hour)
 	repo.Resign()
@@ -215,7 +215,7 @@ func TestTheServerGoesOnWhenOfflineRolesExpire(t *testing.T) {
 	}
 }
 
-func TestARepositoryIsFoundAgainInItsFiles(t *testing.T) {
+func TestNewRepositoryRestoresARepositoryFromItsFiles(t *testing.T) {
 	repo, _, _, _ := scene(t)
 	repo.Rotate(func(s *tuf.RootSpec) { s.Root.Threshold = 1 })
 	var files [][]byte

@@ -8,12 +8,11 @@ import (
 	"github.com/theupdateframework/go-tuf/v2/metadata"
 )
 
-// A file is looked over before the library's state machine reads it: the library
-// follows what JSON may leave null or absent, and its work grows with the square
-// of a list. A stranger's bytes must not end the agent, nor keep it busy.
-
-// decode reads a file of the role that T is. What it gives back holds no nil
-// where the library would follow one.
+// decode reads a file of the role that T stands for and checks its shape, before the
+// library's state machine reads it: the library dereferences fields that JSON may
+// leave null or absent, and its work grows with the square of a list's length. Bytes
+// from an untrusted source must not crash the agent or keep it busy. The result holds
+// no nil that the library would dereference.
 func decode[T metadata.Roles](role Role, data []byte) (*metadata.Metadata[T], error) {
 	if int64(len(data)) > MaxSize(role) {
 		return nil, fmt.Errorf("%s file %w: it has more than %d bytes", role, ErrTooLong, MaxSize(role))
@@ -22,7 +21,7 @@ func decode[T metadata.Roles](role Role, data []byte) (*metadata.Metadata[T], er
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return nil, fmt.Errorf("%s file %w: is not JSON (was another page served in its place?): %w", role, ErrMalformed, err)
 	}
-	if field, found := oddity(tree, "file"); found {
+	if field, found := findNullOrLong(tree, "file"); found {
 		return nil, malformed(role, field, "is null, or has more than %d entries", maxList)
 	}
 	meta, err := new(metadata.Metadata[T]).FromBytes(data)
@@ -35,14 +34,15 @@ func decode[T metadata.Roles](role Role, data []byte) (*metadata.Metadata[T], er
 	return meta, nil
 }
 
-// oddity is the path of a null or an overlong list.
-func oddity(v any, path string) (field string, found bool) {
+// findNullOrLong returns the path of a null or of a list with more than maxList
+// entries.
+func findNullOrLong(v any, path string) (field string, found bool) {
 	switch v := v.(type) {
 	case nil:
 		return path, true
 	case map[string]any:
 		for key, below := range v {
-			if field, found := oddity(below, path+"."+key); found {
+			if field, found := findNullOrLong(below, path+"."+key); found {
 				return field, true
 			}
 		}
@@ -51,7 +51,7 @@ func oddity(v any, path string) (field string, found bool) {
 			return path, true
 		}
 		for _, below := range v {
-			if field, found := oddity(below, path+"[]"); found {
+			if field, found := findNullOrLong(below, path+"[]"); found {
 				return field, true
 			}
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/theupdateframework/go-tuf/v2/metadata"
 )
 
-// Progress says who has signed a file and who has still to.
+// Progress reports who has signed a file and whose signatures are missing.
 type Progress struct {
 	Role    Role
 	Version int64
-	// Needs must all be met. Only a root after the first has two.
+	// Needs must all be met. Only a root after version 1 has two.
 	Needs []Need
 }
 
-// Need is one set of keys of which a threshold has to sign.
+// Need is a set of keys of which Threshold have to sign.
 type Need struct {
 	// By is the root that names the keys: "root 2".
 	By        string
@@ -43,12 +43,12 @@ func (n Need) String() string {
 	}
 }
 
-// Done says whether hosts will believe the file.
+// Done reports whether hosts will accept the file.
 func (p Progress) Done() bool {
 	return !slices.ContainsFunc(p.Needs, func(n Need) bool { return n.missing() > 0 })
 }
 
-// String is "targets version 4 has 2 of 3 signatures by the keys of root 1, still
+// String returns a text such as "targets version 4 has 2 of 3 signatures by the keys of root 1, still
 // needs one of: ann (3f2a…), bob (77c0…)".
 func (p Progress) String() string {
 	texts := make([]string, len(p.Needs))
@@ -58,8 +58,8 @@ func (p Progress) String() string {
 	return fmt.Sprintf("%s %s has %s", p.Role, number(p.Version), strings.Join(texts, "; and "))
 }
 
-// Signatures reports on a file. trusted is the root that names its signers: the
-// current one, or for a root the one before it (nil for version 1).
+// Signatures reports who has signed a file. trusted is the root that names the
+// signers: the current root, or for a root the version before it (nil for version 1).
 func Signatures(file, trusted []byte) (Progress, error) {
 	meta, err := decodeAny(file)
 	if err != nil {
@@ -94,8 +94,8 @@ func Signatures(file, trusted []byte) (Progress, error) {
 	return p, nil
 }
 
-// need asks of each key alone whether it signed, with the call that agents ask
-// of all of them.
+// need verifies the signature of each key on its own, with the call by which
+// agents verify all of them.
 func need(authority *metadata.RootType, role Role, meta any) Need {
 	s := signersOf(authority, role)
 	n := Need{By: fmt.Sprintf("root %d", authority.Version), Threshold: s.Threshold}
@@ -113,9 +113,9 @@ func need(authority *metadata.RootType, role Role, meta any) Need {
 	return n
 }
 
-// Sign adds one signature to a file; several people pass it on, or each sign a
-// copy and [Merge] them. trusted is as for [Signatures]. Signing again changes
-// nothing.
+// Sign adds one signature to a file. Several people sign one file in turn, or each
+// signs a copy and [Merge] joins them. trusted is as for [Signatures]. Signing again
+// with the same key changes nothing.
 func Sign(file, trusted []byte, key PrivateKey) ([]byte, error) {
 	p, err := Signatures(file, trusted)
 	if err != nil {
@@ -199,7 +199,7 @@ func merge[T metadata.Roles](role Role, a, b *metadata.Metadata[T]) ([]byte, err
 		return nil, fmt.Errorf("merge: %w", err)
 	}
 	if !bytes.Equal(left, right) {
-		return nil, fmt.Errorf("merge: the two %s files say different things: everybody must sign copies of one file", role)
+		return nil, fmt.Errorf("merge: the two %s files say different things: all signers must sign copies of one file", role)
 	}
 	for _, s := range b.Signatures {
 		if !slices.ContainsFunc(a.Signatures, func(have metadata.Signature) bool { return have.KeyID == s.KeyID }) {

@@ -1,7 +1,7 @@
-// Package capin is how a host knows its server before it has any certificate of
-// it: by the fingerprint of the server's certificate authority, which the server
-// prints and an operator copies. Agents and the command line check it, the
-// server shows its authority's certificate in every handshake so that they can.
+// Package capin lets a host authenticate its server before it has any certificate, by
+// the fingerprint (pin) of the server's certificate authority. The server prints the
+// pin, and an operator copies it. Agents and the command line verify it; to allow that,
+// the server includes the authority's certificate in every handshake.
 package capin
 
 import (
@@ -19,11 +19,10 @@ import (
 	"time"
 )
 
-// ErrMismatch says that the server does not have the pinned authority.
+// ErrMismatch means that the server does not have the pinned authority.
 var ErrMismatch = errors.New("the server's certificate does not come from the pinned CA")
 
-// Parse checks a pin, sha256:<64 hexadecimal digits>, and brings it to its one
-// spelling.
+// Parse parses a pin, sha256:<64 hexadecimal digits>, and returns its canonical form.
 func Parse(s string) (string, error) {
 	digits, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(s)), "sha256:")
 	digits = strings.ReplaceAll(digits, ":", "")
@@ -33,14 +32,15 @@ func Parse(s string) (string, error) {
 	return "sha256:" + digits, nil
 }
 
-// Of is the pin of a certificate given in DER.
+// Of returns the pin of a certificate in DER.
 func Of(der []byte) string {
 	sum := sha256.Sum256(der)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// TLSConfig trusts servers for host whose certificate comes from the pinned
-// authority, and no others. The server must show the authority's certificate.
+// TLSConfig returns a configuration that trusts servers of the name host whose
+// certificate is issued by the pinned authority, and no others. The server must present
+// the authority's certificate.
 func TLSConfig(pin, host string) (*tls.Config, error) {
 	pin, err := Parse(pin)
 	if err != nil {
@@ -49,8 +49,8 @@ func TLSConfig(pin, host string) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ServerName: host,
-		// Not insecure: VerifyConnection does the same work with the pinned
-		// certificate, found in the chain, as the only root.
+		// Not insecure: VerifyConnection does the verification, with the pinned
+		// certificate from the chain as the only root.
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			return verify(cs.PeerCertificates, pin, host)
@@ -63,12 +63,12 @@ func verify(chain []*x509.Certificate, pin, host string) error {
 	if ca == nil {
 		return fmt.Errorf("%w %s", ErrMismatch, pin)
 	}
-	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
 	roots.AddCert(ca)
 	for _, c := range chain[1:] {
-		between.AddCert(c)
+		intermediates.AddCert(c)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: host})
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, DNSName: host})
 	return err
 }
 
@@ -81,12 +81,11 @@ func find(chain []*x509.Certificate, pin string) *x509.Certificate {
 	return nil
 }
 
-// fetchTimeout bounds Fetch: three SYN retries on a lossy link.
+// fetchTimeout bounds Fetch; it allows for three SYN retries on a lossy link.
 const fetchTimeout = 10 * time.Second
 
-// Fetch connects once to the server at rawURL and returns the pinned
-// certificate in PEM, so that later connections do not depend on the server
-// showing it.
+// Fetch connects to the server at rawURL and returns the pinned certificate in PEM, so
+// that later connections do not depend on the server presenting it.
 func Fetch(ctx context.Context, rawURL, pin string) (string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" {

@@ -20,14 +20,14 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
 
-// certificate is one with its key.
+// certificate is a certificate with its key.
 type certificate struct {
 	der  []byte
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// issue makes a certificate, signed by itself if by is nil.
+// issue returns a certificate, self-signed if by is nil.
 func issue(t *testing.T, by *certificate, isCA bool, notAfter time.Time, names ...string) *certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -58,8 +58,8 @@ func issue(t *testing.T, by *certificate, isCA bool, notAfter time.Time, names .
 	return &certificate{der, cert, key}
 }
 
-// shake connects a host that trusts pin and expects host to a server that shows
-// the chain, and returns the host's error.
+// shake connects a host that trusts pin and expects the name host to a server that
+// presents the chain, and returns the host's error.
 func shake(t *testing.T, pin, host string, chain ...*certificate) error {
 	t.Helper()
 	config, err := capin.TLSConfig(pin, host)
@@ -100,7 +100,7 @@ func shake(t *testing.T, pin, host string, chain ...*certificate) error {
 	return err
 }
 
-func TestWhomAHostTrusts(t *testing.T) {
+func TestTLSConfigVerifiesPinnedCA(t *testing.T) {
 	tomorrow, yesterday := time.Now().Add(24*time.Hour), time.Now().Add(-24*time.Hour)
 	root := issue(t, nil, true, tomorrow, "root")
 	other := issue(t, nil, true, tomorrow, "other")
@@ -116,17 +116,17 @@ func TestWhomAHostTrusts(t *testing.T) {
 		says  string // "" for trust
 	}{
 		{name: "the pinned CA", pin: pin, host: "muster.example", chain: []*certificate{good, root}},
-		{name: "one between them", pin: pin, host: "muster.example", chain: []*certificate{issue(t, between, false, tomorrow, "muster.example"), between, root}},
-		{name: "a pinned one between them", pin: capin.Of(between.der), host: "muster.example", chain: []*certificate{issue(t, between, false, tomorrow, "muster.example"), between}},
-		{name: "pinned by itself", pin: capin.Of(alone.der), host: "muster.example", chain: []*certificate{alone}},
+		{name: "an intermediate CA", pin: pin, host: "muster.example", chain: []*certificate{issue(t, between, false, tomorrow, "muster.example"), between, root}},
+		{name: "a pinned intermediate CA", pin: capin.Of(between.der), host: "muster.example", chain: []*certificate{issue(t, between, false, tomorrow, "muster.example"), between}},
+		{name: "a pinned self-signed leaf", pin: capin.Of(alone.der), host: "muster.example", chain: []*certificate{alone}},
 		{name: "the pin of another CA", pin: capin.Of(other.der), host: "muster.example", chain: []*certificate{good, root}, says: "pinned"},
-		{name: "the CA is not shown", pin: pin, host: "muster.example", chain: []*certificate{good}, says: "pinned"},
+		{name: "the CA is not presented", pin: pin, host: "muster.example", chain: []*certificate{good}, says: "pinned"},
 		{
-			name: "shows the CA, but comes from another", pin: pin, host: "muster.example",
+			name: "presents the CA, but is issued by another", pin: pin, host: "muster.example",
 			chain: []*certificate{issue(t, other, false, tomorrow, "muster.example"), root}, says: "unknown authority",
 		},
 		{
-			name: "shows both, and comes from another", pin: pin, host: "muster.example",
+			name: "presents both, and is issued by another", pin: pin, host: "muster.example",
 			chain: []*certificate{issue(t, other, false, tomorrow, "muster.example"), other, root}, says: "unknown authority",
 		},
 		{name: "another host", pin: pin, host: "evil.example", chain: []*certificate{good, root}, says: "evil.example"},
@@ -172,7 +172,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestFetchSaysWhatIsWrong(t *testing.T) {
+func TestFetchErrors(t *testing.T) {
 	pin := capin.Of([]byte("certificate"))
 	for _, c := range []struct{ url, pin, says string }{
 		{"muster.example:8220", pin, "https://host:port"},

@@ -326,7 +326,7 @@ func (c *course) unwell() (sick, unsure string) {
 		return "", fmt.Sprintf("still starting after %s", c.now.Sub(*c.ReachedAt).Round(time.Second))
 	case w != nil && w.Stage == agentapi.BeaconRollingBack:
 		return "", "its watcher is putting the old version back"
-	case w != nil && !w.Stage.Over() && !w.Fresh(c.now) && d != nil:
+	case w != nil && !w.Stage.Ended() && !w.Fresh(c.now) && d != nil:
 		return "", fmt.Sprintf("its watcher was last heard of at %s and has not agreed yet", w.ReceivedAt.UTC().Format(time.RFC3339))
 	}
 	return "", ""
@@ -353,7 +353,7 @@ func GoingBack(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
 		return time.Time{}
 	}
 	w := (&course{Target: *t, agent: a}).watch()
-	if w == nil || (w.Stage != agentapi.BeaconRollingBack && (t.Code != fleet.WhyCrashLoop || w.Stage.Over())) {
+	if w == nil || (w.Stage != agentapi.BeaconRollingBack && (t.Code != fleet.WhyCrashLoop || w.Stage.Ended())) {
 		return time.Time{}
 	}
 	return w.ReceivedAt.Add(healthRule(p).StaleAfter.D())
@@ -377,7 +377,7 @@ func (c *course) wentOn() {
 	case c.runs():
 		c.reach()
 		c.inFlight()
-	case d != nil && fleet.HostChanging(d.State) && !d.State.Over() && c.heardSince():
+	case d != nil && fleet.HostChanging(d.State) && !d.State.Ended() && c.heardSince():
 		c.Phase = string(d.State)
 		at := c.now
 		c.SignAt = &at
@@ -414,5 +414,5 @@ func (c *course) aftermath() {
 // Busy says whether something is under way on the agent that an offer would
 // disturb.
 func Busy(a *fleet.Agent) bool {
-	return a.Upgrading() || (a.UpgradeDetails != nil && !a.UpgradeDetails.State.Over())
+	return a.Upgrading() || (a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended())
 }

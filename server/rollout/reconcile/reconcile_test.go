@@ -83,7 +83,7 @@ func TestAThresholdStopsEverythingThatHasNotBegun(t *testing.T) {
 		t.Errorf("%v reached the version after the stop", ids)
 	}
 	for _, id := range first {
-		if a := w.agent(id); a.Upgrading() || (a.UpgradeDetails != nil && !a.UpgradeDetails.State.Over()) {
+		if a := w.agent(id); a.Upgrading() || (a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended()) {
 			t.Errorf("%s is still marked: %+v", id, a.UpgradeDetails)
 		}
 		if target := w.target("r", id); target.State == fleet.TargetWithdrawn && target.Code != fleet.WhyThreshold {

@@ -267,7 +267,7 @@ func (w *world) live(h *host) {
 	}
 	if h.action == nil {
 		w.checkin(h)
-		if h.action == nil && h.details != nil && h.details.State.Over() && h.details.Metadata.ErrorMsg == agentapi.Cancelled {
+		if h.action == nil && h.details != nil && h.details.State.Ended() && h.details.Metadata.ErrorMsg == agentapi.Cancelled {
 			w.checkin(h) // tells that it was called off
 			h.details = nil
 			w.checkin(h)

@@ -1,6 +1,6 @@
-// Command agent is the smallest thing the watcher takes for an agent: it holds
-// the lock, answers on the control socket, and behaves as the file "script"
-// beside it says. The tests of the watcher and of its host build it.
+// Command agent is a minimal agent for the tests of the watcher and of its host: it holds
+// the lock, answers on the control socket, and behaves according to the file "script" beside
+// it.
 package main
 
 import (
@@ -26,13 +26,13 @@ import (
 // script is how this version behaves.
 type script struct {
 	manifest.Identity
-	CrashAtStart   bool             // ends before it has taken its lock
-	HangAtStart    bool             // runs, but never takes its lock
+	CrashAtStart   bool             // exits before it holds its lock
+	HangAtStart    bool             // runs, but never acquires its lock
 	UnhealthyAfter handoff.Duration // 0: never
 	Mute           bool             // never answers
 	IgnoreTerm     bool             // stops only when killed
-	HandsOver      bool             // replaces itself in place when the pointer moves
-	Fleet          probe.Fleet      // what it says of its server
+	Reexecutes     bool             // re-executes itself when the pointer moves
+	Fleet          probe.Fleet      // the state of its link to the server
 }
 
 func main() {
@@ -96,7 +96,7 @@ func run(top string) error {
 			}
 		case <-time.After(20 * time.Millisecond):
 		}
-		if now, err := filepath.EvalSymlinks(link); s.HandsOver && err == nil && now != program {
+		if now, err := filepath.EvalSymlinks(link); s.Reexecutes && err == nil && now != program {
 			return syscall.Exec(now, os.Args, os.Environ())
 		}
 	}
