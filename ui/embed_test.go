@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// site is a small build: what it has is what Vite makes.
+// site is a small build with the kinds of files that Vite writes.
 func testSite() fs.FS {
 	return fstest.MapFS{
 		"index.html":             {Data: []byte(`<meta nonce="MUSTER_CSP_NONCE"><div id="root"></div>`)},
@@ -34,12 +34,12 @@ func get(t *testing.T, h http.Handler, method, target string, header map[string]
 	return w
 }
 
-func TestEachAddressGetsItsAnswer(t *testing.T) {
+func TestHandlerServesPagesAssetsAndErrors(t *testing.T) {
 	h := handlerOf(testSite())
 	cases := []struct {
 		name, method, target string
 		status               int
-		contentType          string // empty means whatever
+		contentType          string // empty: not checked
 		cache                string
 	}{
 		{"the root is the page", "GET", "/", 200, "text/html; charset=utf-8", "no-store"},
@@ -84,7 +84,7 @@ func TestEachAddressGetsItsAnswer(t *testing.T) {
 	}
 }
 
-func TestThePageCarriesTheNonceOfItsPolicyAndNeverTwiceTheSame(t *testing.T) {
+func TestIndexHasAFreshNonceOfItsPolicy(t *testing.T) {
 	h := handlerOf(testSite())
 	nonce := regexp.MustCompile(`'nonce-([^']+)'`)
 	seen := map[string]bool{}
@@ -110,7 +110,7 @@ func TestThePageCarriesTheNonceOfItsPolicyAndNeverTwiceTheSame(t *testing.T) {
 	}
 }
 
-func TestABrowserGetsTheSmallestCopyItTakes(t *testing.T) {
+func TestAssetsAreServedInTheBestAcceptedEncoding(t *testing.T) {
 	h := handlerOf(testSite())
 	cases := []struct{ accept, encoding, body string }{
 		{"gzip, deflate, br", "br", "br script"},
@@ -138,7 +138,7 @@ func TestABrowserGetsTheSmallestCopyItTakes(t *testing.T) {
 	}
 }
 
-func TestAnUnchangedFileIsNotSentAgain(t *testing.T) {
+func TestUnchangedFileAnswers304(t *testing.T) {
 	h := handlerOf(testSite())
 	first := get(t, h, "GET", "/scheme.js", nil)
 	tag := first.Header().Get("ETag")
@@ -153,7 +153,7 @@ func TestAnUnchangedFileIsNotSentAgain(t *testing.T) {
 	}
 }
 
-func TestWithoutABuildThePageSaysHowToMakeOne(t *testing.T) {
+func TestMissingBuildAnswers503WithInstructions(t *testing.T) {
 	h := handlerOf(fstest.MapFS{".gitkeep": {}})
 	w := get(t, h, "GET", "/agents", nil)
 	if w.Code != http.StatusServiceUnavailable {
@@ -170,7 +170,7 @@ func TestWithoutABuildThePageSaysHowToMakeOne(t *testing.T) {
 	}
 }
 
-func TestTheEmbeddedBuildIsWholeOrAbsent(t *testing.T) {
+func TestEmbeddedBuildIsCompleteOrAbsent(t *testing.T) {
 	w := get(t, Handler(), "GET", "/", nil)
 	if w.Code == http.StatusServiceUnavailable {
 		t.Log("this checkout has no build; only the notice can be shown")

@@ -9,9 +9,8 @@ import { mockFleet } from "./mock/plugin.ts";
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
 /**
- * Puts .br and .gz beside every file worth it, so that the server sends bytes
- * it never has to compress. index.html stays alone: the server writes a nonce
- * into it for each request.
+ * Writes .br and .gz beside every file worth it, so that the server does not compress. index.html
+ * is left out: the server writes a nonce into it for each request.
  */
 function precompress(): Plugin {
   const worth = /\.(js|css|svg)$/;
@@ -24,7 +23,7 @@ function precompress(): Plugin {
         if (!worth.test(entry)) continue;
         const path = `${dist}/${entry}`;
         const bytes = readFileSync(path);
-        if (bytes.length < 1024) continue; // under one packet nothing is won
+        if (bytes.length < 1024) continue; // files smaller than a packet gain nothing
         writeFileSync(`${path}.gz`, gzipSync(bytes, { level: 9 }));
         writeFileSync(`${path}.br`, brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } }));
       }
@@ -32,7 +31,7 @@ function precompress(): Plugin {
   };
 }
 
-/** emptyOutDir would take dist/.gitkeep away, without which the Go package does not build on a fresh clone. */
+/** emptyOutDir would remove dist/.gitkeep, without which the Go package does not build on a fresh clone. */
 function keepDist(): Plugin {
   return {
     name: "muster-keep-dist",
@@ -43,7 +42,7 @@ function keepDist(): Plugin {
   };
 }
 
-// MUSTER_SERVER=https://localhost:8221 npm run dev  talks to a real server;
+// MUSTER_SERVER=https://localhost:8221 npm run dev  uses a real server;
 // without it the mock fleet answers.
 const server = process.env.MUSTER_SERVER;
 
@@ -56,9 +55,9 @@ export default defineConfig({
     emptyOutDir: true,
     sourcemap: false,
     target: "es2023",
-    // The first versions with light-dark(), which app.css is written in.
+    // The first versions with light-dark(), which app.css uses.
     cssTarget: ["chrome123", "firefox120", "safari17.5"],
-    assetsInlineLimit: 0, // data: addresses would need a hole in the Content-Security-Policy
+    assetsInlineLimit: 0, // data: URLs would need an exception in the Content-Security-Policy
     chunkSizeWarningLimit: 900,
   },
   test: {

@@ -10,12 +10,12 @@ import { ApiError } from "./api/client";
 import { makeRouter } from "./router";
 import { theme } from "./theme";
 
-/** A list read within this time is not read again when a page opens; events keep it fresh meanwhile. */
+/** A list read within this time is not read again when a page opens; events keep it fresh. */
 const FRESH_MS = 10_000;
-/** A call without an answer is tried this often; refusals never are. */
+/** How often a call without an answer is retried; refusals are not. */
 const TRIES = 2;
 
-/** A session that is over leads to the login page, from wherever it was noticed. */
+/** When any call finds that the session has ended, the login page opens. */
 function onError(error: unknown) {
   if (!(error instanceof ApiError) || error.statusCode !== 401) return;
   const here = router.state.location;
@@ -42,8 +42,8 @@ function nonce(): string {
   return document.querySelector<HTMLMetaElement>('meta[property="csp-nonce"]')?.nonce ?? "";
 }
 
-// Dialogs lock the page behind them with a style element of another library,
-// which asks here for its nonce.
+// Dialogs lock the scrolling of the page with a style element of another
+// library, which gets its nonce here.
 setNonce(nonce());
 
 createRoot(document.getElementById("root")!).render(

@@ -1,4 +1,4 @@
-/** The map of the pages. What a page shows is in its address: searches can be shared and survive a reload. */
+/** The routes. The state of a page is in its address: searches can be shared and survive a reload. */
 import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
 import { ApiError } from "./api/client";
@@ -68,7 +68,7 @@ const agent = createRoute({ getParentRoute: () => shell, path: "/agents/$agentId
 const rollouts = createRoute({
   getParentRoute: () => shell, path: "/rollouts", component: RolloutsPage, validateSearch: parseRolloutsSearch,
 });
-// Apart from the rest: they read and write YAML, which no other page needs.
+// Loaded separately: they read and write YAML, which no other page needs.
 const newRollout = createRoute({
   getParentRoute: () => shell, path: "/rollouts/new", component: lazyRouteComponent(() => import("./pages/NewRolloutPage"), "NewRolloutPage"),
 });

@@ -1,15 +1,15 @@
-/** Colours, sizes and defaults of the whole console. */
+/** Colours, sizes and defaults of the whole UI. */
 import { createTheme, rem, type MantineColorsTuple } from "@mantine/core";
 
 /**
- * A violet that no status uses, so that what can be pressed never looks like a
- * state. White on the sixth, which fills buttons in the dark, has 4.6:1.
+ * A violet that no status uses, so that buttons never look like a state. White on the sixth shade,
+ * which fills buttons in dark mode, has a contrast of 4.6:1.
  */
 const muster: MantineColorsTuple = [
   "#f4f2fc", "#e6e1f7", "#cbc1ee", "#ab9be3", "#9180d9", "#7865cc", "#6a55c2", "#5842ad", "#4a3796", "#3c2d7c",
 ];
 
-/** Cool greys: cards one step above the page, the page one above black. */
+/** Cool greys: cards are one step above the page, the page is one step above black. */
 const dark: MantineColorsTuple = [
   "#dde2ea", "#b6bfcc", "#98a3b3", "#6f7b8c", "#475161", "#343d4a", "#252c37", "#181d25", "#12161c", "#0d1014",
 ];

@@ -13,7 +13,7 @@ function run(version: string) {
   return { fleet, action: fleet.actions.find((a) => a.actionId === id)!, agents: ids.map((i) => fleet.agents.get(i)!) };
 }
 
-test("in the mock a good version arrives and a bad one is rolled back", () => {
+test("in the mock a good version succeeds and a bad one is rolled back", () => {
   const good = run("1.1.0");
   expect(good.agents.map((a) => [a.agent.version, a.status, a.upgrade_details])).toEqual(Array(3).fill(["1.1.0", "online", null]));
   expect(good.action).toMatchObject({ status: "COMPLETE", nbAgentsAck: 3, nbAgentsFailed: 0 });
@@ -23,7 +23,7 @@ test("in the mock a good version arrives and a bad one is rolled back", () => {
   expect(bad.action).toMatchObject({ status: "FAILED", nbAgentsFailed: 3 });
 });
 
-test("in the mock agents go back to what they kept, and while they are watched", () => {
+test("in the mock agents roll back to their previous version, also while they are watched", () => {
   let now = Date.parse("2026-01-02T12:00:00Z");
   const fleet = new MockFleet(() => now, 4);
   const [web, , , api] = [...fleet.agents.values()];

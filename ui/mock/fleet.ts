@@ -1,13 +1,13 @@
 /**
- * A fleet that moves, for looking at the pages without a server. It speaks the
- * types of the admin API; where it lies is listed in ../DESIGN.md.
+ * A simulated fleet, to look at the pages without a server. It uses the types of the admin API;
+ * ../DESIGN.md lists how it differs from a server.
  */
 import type {
   ActionStatus, Agent, EnrollmentKey, FleetEvent, Package, Policy, PublisherKey, RollbackPreview, UnenrollPreview, UpgradePreview, UpgradeState, Watch,
 } from "../app/api/types";
 import { compareVersions } from "../app/util/version.ts";
 
-/** What the mock's versions do to an agent. */
+/** What the versions of the mock do to an agent. */
 export const VERSIONS = {
   "1.0.0": "good",
   "1.1.0": "good",
@@ -26,7 +26,7 @@ interface Running {
   tries: number;
 }
 
-/** How long the mock's hosts keep the version before: a week. */
+/** How long hosts of the mock keep the previous version: a week. */
 const KEEP_MS = 7 * 864e5;
 
 const HOSTS = ["web-01", "web-02", "web-03", "api-01", "api-02", "db-01", "db-02", "cache-01", "edge-ams-01", "edge-fra-01", "build-01", "build-02"];
@@ -77,7 +77,7 @@ export class MockFleet {
     return { version, will: items.filter((i) => i.will).length, wont: items.filter((i) => !i.will).length, items };
   }
 
-  /** With stagger the agents begin one after the other, so many ticks apart: those that come late can still be taken back. */
+  /** With stagger the agents start one after the other, so many ticks apart: those that have not started can still be withdrawn. */
   upgrade(ids: string[], version: string, force: boolean, start?: string, rollout?: number, stagger = 0): string {
     const actionId = this.id("action");
     const preview = this.preview(ids, version, force);
@@ -143,7 +143,7 @@ export class MockFleet {
       Object.assign(a, { upgrade_details: null, upgrade_started_at: iso(this.now()), upgraded_at: null, upgrade_status: "started", upgrade_rollback: true, status: "updating" });
       this.changed(a);
       if (watched) this.finish(watched.actionId, id, `an operator rolled it back to ${version}`);
-      // What is watched is undone by its watcher; otherwise the agent switches.
+      // A watched upgrade is undone by its watcher; otherwise the agent switches.
       this.running.push({ agentId: id, actionId, from: a.agent.version, target: version, step: watched ? 7 : 3, wait: 4, percent: 0, tries: 0 });
     }
     return actionId;
@@ -165,7 +165,7 @@ export class MockFleet {
     return true;
   }
 
-  /** withdraw takes an upgrade back from those of the agents that have not begun, and says from which. */
+  /** withdraw cancels an upgrade for those of the agents that have not started, and returns them. */
   withdraw(ids: string[], why: string): string[] {
     return ids.filter((id) => {
       const a = this.agents.get(id);
@@ -320,7 +320,7 @@ export class MockFleet {
     this.emit("agent.watch", a.id, { agent: copy(a) });
   }
 
-  /** Where an agent could go back to: the rules of the server, as far as the mock has them. */
+  /** Which version an agent can be rolled back to, by the server's rules as far as the mock has them. */
   private verdict(a: Agent): Agent["rollback"] {
     const watched = a.upgrade_details?.state === "UPG_WATCHING" ? this.running.find((r) => r.agentId === a.id) : undefined;
     if (watched) return { available: true, version: watched.from };
@@ -338,7 +338,7 @@ export class MockFleet {
   }
 
   private whyNot(a: Agent, version: string, force: boolean): string | undefined {
-    if (!a.active) return "It has left the fleet.";
+    if (!a.active) return "It is unenrolled.";
     if (!this.packages.some((p) => p.version === version)) return `No package ${version} is published for linux/amd64.`;
     if ((a.local_metadata as { elastic: { agent: { upgradeable: boolean } } }).elastic.agent.upgradeable === false) {
       return "It cannot be upgraded from here: it runs in a container or is not installed as a service.";
@@ -412,7 +412,7 @@ export function hash(text: string): number {
   return h;
 }
 
-/** An agent that was rolled back, and has not been heard of since; its watcher was. */
+/** An agent that was rolled back and has been silent since, while its watcher reports. */
 function silence(a: Agent, now: number): void {
   const at = iso(now - 45 * 6e4);
   const reason = { code: "crash_loop", text: "the process went away 3 times within 14 s" };

@@ -1,4 +1,4 @@
-/** Hangs the mock fleet under /api of Vite's own servers. Nothing of it reaches a build. */
+/** Serves the mock fleet under /api of Vite's own servers. It is in no build. */
 import type { Connect, Plugin } from "vite";
 import { MockFleet } from "./fleet.ts";
 import { MockRollouts } from "./rollouts.ts";

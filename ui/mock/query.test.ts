@@ -15,12 +15,12 @@ test.each([
   ["nothing: here", ""],
 ])("in the mock %s finds %s", (query, want) => expect(hosts(query)).toBe(want));
 
-test("in the mock a query it cannot read is pointed at", () => {
+test("the mock shows the position of an invalid query", () => {
   expect(() => read("status: online and (")).toThrow(new QueryError("status: online and (", 20, "a field or a value"));
   expect(() => read("status: online )")).toThrow(/\nstatus: online \)\n {15}\^$/);
 });
 
-test("in the mock suggestions have their places in bytes", () => {
+test("suggestions of the mock have positions in bytes", () => {
   const all = [...fleet.agents.values()];
   expect(suggest(all, "tags: ü and sta", 16)).toMatchObject([{ kind: "field", text: "status", from: 13, to: 16 }]);
   expect(suggest(all, "tags: st", 8)).toEqual([{ kind: "value", text: "stateful ", from: 6, to: 8 }]);

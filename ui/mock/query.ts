@@ -1,8 +1,7 @@
 /**
- * What the mock reads of queries. It is not KQL: and, or, not, parentheses,
- * field: value with * in it, field: (a or b), < and > between versions, and one
- * word without a field, over the few fields below. A value is one word or one
- * phrase. Whoever doubts an answer asks a server.
+ * The queries of the mock. They are not KQL: and, or, not, parentheses, field: value with * in it,
+ * field: (a or b), < and > between versions, and one word without a field, over the few fields
+ * below. A value is one word or one phrase.
  */
 import type { Agent, QuerySuggestion } from "../app/api/types";
 import { compareVersions } from "../app/util/version.ts";
@@ -23,7 +22,7 @@ const FIELDS: Record<string, { of: Values; description: string; words?: boolean 
   "upgrade_details.action_id": { of: (a) => (a.upgrade_details ? [a.upgrade_details.action_id] : []), description: "the action that upgrades it" },
 };
 
-/** A query the mock cannot read, drawn as a server draws it. */
+/** A query that the mock cannot parse, with the server's format. */
 export class QueryError extends Error {
   constructor(query: string, at: number, wanted: string) {
     const found = at < query.length ? JSON.stringify(query[at]) : "end of input";
@@ -100,7 +99,7 @@ function has(name: string, written: string): Test {
   return (a) => field.of(a).some((v) => (field.words ? [v, ...v.split(/[^A-Za-z0-9.]+/)] : [v]).some((t) => pattern.test(t)));
 }
 
-/** suggest knows only what stands right before the cursor; places are in bytes, as the server's are. */
+/** suggest looks only at the text right before the cursor. Positions are in bytes, as the server's are. */
 export function suggest(agents: readonly Agent[], query: string, cursor: number): QuerySuggestion[] {
   const before = Buffer.from(query).subarray(0, cursor).toString();
   const from = (text: string) => cursor - Buffer.byteLength(text);

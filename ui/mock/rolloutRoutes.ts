@@ -1,9 +1,9 @@
-/** The part of the mock's API that is about rollouts. */
+/** The routes of the mock's API for rollouts. */
 import type { Plan, Target } from "../app/api/types";
 import { explain } from "./explain.ts";
 import { iso } from "./fleet.ts";
 import type { MockRollouts } from "./rollouts.ts";
-import { Refusal } from "./survey.ts";
+import { Refusal } from "./preview.ts";
 
 type Body = Record<string, unknown>;
 type Answer = [status: number, body: unknown];
@@ -68,7 +68,7 @@ const routes: [method: string, path: RegExp, handle: (c: Call) => Answer][] = [
   }],
 ];
 
-/** answerRollouts answers what is about rollouts; undefined: it is about something else. */
+/** answerRollouts answers requests about rollouts; undefined for others. */
 export function answerRollouts(m: MockRollouts, method: string, url: URL, body: Body): Answer | undefined {
   for (const [verb, path, handle] of routes) {
     const match = verb === method ? path.exec(url.pathname) : null;

@@ -1,23 +1,23 @@
-/** One round of the mock's rollout engine: what became of the targets, and what is offered next. */
+/** One round of the mock's rollouts: it updates the targets and offers the next upgrades. */
 import type { AuditEntry, Counts, Rollout, Target } from "../app/api/types";
 import { iso } from "./fleet.ts";
 import type { MockRollouts } from "./rollouts.ts";
-import { millis } from "./survey.ts";
+import { millis } from "./preview.ts";
 
 export interface Entry {
   rollout: Rollout;
   targets: Target[];
   audit: AuditEntry[];
-  /** What was last sent of it, so that only changes are events. */
+  /** What was sent last, so that only changes are events. */
   sent?: string;
 }
 
-/** A minute of a plan passes in this many milliseconds of the mock. */
+/** A minute of a plan takes this many milliseconds in the mock. */
 const MINUTE_MS = 200;
 
 const short = (text: string | undefined, otherwise: number) => (millis(text, otherwise) / 6e4) * MINUTE_MS;
 
-/** Agents of a batch begin so many ticks apart: when a batch stops, some have not begun. */
+/** The agents of a batch start this many ticks apart: when a batch pauses, some have not started. */
 const STAGGER_TICKS = 7;
 
 export function move(m: MockRollouts, e: Entry): void {
@@ -59,7 +59,7 @@ function decide(m: MockRollouts, e: Entry): void {
   const batch = r.batches?.find((b) => !b.cleared_at);
   const canaryBad = batch?.kind === "canary" && batch.counts.failed + batch.counts.rolled_back - (r.forgiven ?? 0) > 0 && !r.plan.failure?.count;
   if (!r.forced && !r.plan.strategy.force_continue && (bad >= limit || canaryBad)) {
-    return m.stop(e, { kind: batch?.kind === "canary" ? "canary" : "threshold", text: `${bad} of ${r.counts.succeeded + r.counts.failed + r.counts.rolled_back} failed, the plan stops at ${limit}`, by: "muster" });
+    return m.stop(e, { kind: batch?.kind === "canary" ? "canary" : "threshold", text: `${bad} of ${r.counts.succeeded + r.counts.failed + r.counts.rolled_back} failed, the plan pauses at ${limit}`, by: "muster" });
   }
   if (!batch) {
     const left = r.counts.held;
@@ -79,7 +79,7 @@ function decide(m: MockRollouts, e: Entry): void {
   clear(m, e, batch);
 }
 
-/** clear waits for what is due behind a batch: observation, approval, soak. */
+/** clear waits for what follows a batch: observation, approval, soak. */
 function clear(m: MockRollouts, e: Entry, batch: NonNullable<Rollout["batches"]>[number]): void {
   const r = e.rollout;
   const ended = Date.parse(batch.ended_at!);
@@ -95,7 +95,7 @@ function clear(m: MockRollouts, e: Entry, batch: NonNullable<Rollout["batches"]>
   if (waits.length > 0) return;
   batch.cleared_at = iso(m.now());
   if (r.pause_asked) m.stop(e, { kind: "operator", text: `paused after batch ${batch.index + 1}${r.pause_asked.why ? `: ${r.pause_asked.why}` : ""}`, by: r.pause_asked.by });
-  else if (!last && r.plan.pace?.pause_on_success) m.stop(e, { kind: "success", text: `batch ${batch.index + 1} went well, and the plan pauses then`, by: "muster" });
+  else if (!last && r.plan.pace?.pause_on_success) m.stop(e, { kind: "success", text: `batch ${batch.index + 1} succeeded, and the plan pauses after each batch`, by: "muster" });
 }
 
 function offer(m: MockRollouts, e: Entry, own: Target[]): void {

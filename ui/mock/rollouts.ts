@@ -1,11 +1,11 @@
 /**
- * A small engine of rollouts over the mock's fleet: batches, canaries, approval, a
- * threshold that stops and takes back. Where it lies is listed in ../DESIGN.md.
+ * A small engine of rollouts for the mock's fleet: batches, canaries, approval, a threshold that
+ * pauses and withdraws offers. ../DESIGN.md lists how it differs from the server.
  */
 import type { Agent, AuditEntry, Batch, ExposureRule, Freeze, Incident, Plan, Preview, Rollout, Stop, Target, Wait } from "../app/api/types";
 import { host, iso, type MockFleet } from "./fleet.ts";
 import { move, recount, zero, type Entry } from "./rolloutStep.ts";
-import { check, drift, Refusal, survey } from "./survey.ts";
+import { check, drift, preview, Refusal } from "./preview.ts";
 
 const ME = "first admin key";
 
@@ -42,7 +42,7 @@ export class MockRollouts {
   }
 
   dryRun(plan: Plan, id = ""): Preview {
-    const p = survey(this.fleet, plan, id, this.now(), (a) => (a.rollout && a.rollout.id !== id ? `rollout ${a.rollout.name} has it` : undefined));
+    const p = preview(this.fleet, plan, id, this.now(), (a) => (a.rollout && a.rollout.id !== id ? `it is in rollout ${a.rollout.name}` : undefined));
     if (this.rule.enabled) p.exposure = this.exposure(plan.version ?? "");
     return p;
   }
@@ -56,8 +56,8 @@ export class MockRollouts {
   start(id: string, pinned: string, accept: boolean, why?: string): Rollout {
     const e = this.get(id);
     const shown = this.previews.get(pinned);
-    if (e.rollout.state !== "draft") throw new Refusal(409, `${e.rollout.plan.name} was started before.`);
-    if (!shown) throw new Refusal(409, "This preview is not known any more; preview again.");
+    if (e.rollout.state !== "draft") throw new Refusal(409, `${e.rollout.plan.name} has been started already.`);
+    if (!shown) throw new Refusal(409, "This preview is not stored any more; preview again.");
     const fresh = this.preview(id);
     if (fresh.hash !== shown.hash && !accept) {
       throw new Refusal(409, "The fleet has changed since the preview.", { drift: drift(shown, fresh), hash: fresh.hash, targets: fresh.targets.length });
@@ -81,8 +81,8 @@ export class MockRollouts {
     const r = e.rollout;
     const why = typeof body.why === "string" ? body.why : undefined;
     const decision = { by: ME, at: iso(this.now()), why };
-    const needWhy = () => { if (!why) throw new Refusal(400, "body.why is empty: say why it may go on all the same"); };
-    if (what !== "rollback" && !["running", "paused"].includes(r.state)) throw new Refusal(409, `${r.plan.name} is ${r.state}; it is too late for that.`);
+    const needWhy = () => { if (!why) throw new Refusal(400, "body.why is empty: give a reason to continue"); };
+    if (what !== "rollback" && !["running", "paused"].includes(r.state)) throw new Refusal(409, `${r.plan.name} is ${r.state}.`);
     switch (what) {
       case "pause":
         if (body.now === true) this.stop(e, { kind: "operator", text: `${ME} paused it at once${why ? `: ${why}` : ""}`, by: ME });
@@ -133,7 +133,7 @@ export class MockRollouts {
     for (const e of this.entries.values()) if (["running", "paused", "cancelling"].includes(e.rollout.state)) move(this, e);
   }
 
-  /** stop pauses, and takes back in the same round what has not begun. */
+  /** stop pauses, and withdraws in the same round the offers that no agent has begun. */
   stop(e: Entry, s: Pick<Stop, "kind" | "text" | "by">): void {
     const withdrawn = s.kind === "success" ? 0 : this.takeBack(e, s.text);
     Object.assign(e.rollout, { state: "paused", pause_asked: undefined, stop: { ...s, at: iso(this.now()), withdrawn, batch: Math.max(0, (e.rollout.batches ?? []).findIndex((b) => !b.cleared_at)) } });
@@ -178,7 +178,7 @@ export class MockRollouts {
 
   private named(e: Entry, body: Record<string, unknown>, what: string): Target[] {
     const ids = Array.isArray(body.agents) ? body.agents.map(String) : [];
-    if (ids.length === 0 && what === "skip") throw new Refusal(400, "body.agents is empty: name at least one agent to leave out");
+    if (ids.length === 0 && what === "skip") throw new Refusal(400, "body.agents is empty: name at least one agent to skip");
     return e.targets.filter((t) => (ids.length > 0 ? ids.includes(t.agent_id) : t.state === "failed" || t.state === "rolled_back"));
   }
 
@@ -219,7 +219,7 @@ export class MockRollouts {
     this.fleet.emit(event, e.rollout.id, { state: e.rollout.state }, actor);
   }
 
-  /** An upgrade of last week, and a host it has left for a person. */
+  /** An upgrade of last week, and a host that needs an operator since. */
   private seed(): void {
     const silent = [...this.fleet.agents.values()].find((a) => a.watch?.stage === "rolled_back");
     if (!silent) return;

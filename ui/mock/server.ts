@@ -7,7 +7,7 @@ import { answerRollouts } from "./rolloutRoutes.ts";
 import type { MockRollouts } from "./rollouts.ts";
 
 const COOKIE = "muster_session=mock";
-/** The key the mock refuses, for looking at the login error. */
+/** The key that the mock refuses, to see the login error. */
 const WRONG_KEY = "wrong";
 
 type Body = Record<string, unknown>;
@@ -39,10 +39,10 @@ const attempt = (handle: () => Answer): Answer => {
   }
 };
 
-/** The agents of an order: ids, or a query and what a list with it shows. */
+/** The agents of a request: ids, or those that a list shows for a query. */
 const chosen = (fleet: MockFleet, { agents, includeInactive }: Body): string[] => {
   if (typeof agents !== "string") return words(agents);
-  if (agents.trim() === "") throw new Refusal(400, "Bad Request", '[request body.agents]: is the empty query: say "*" to mean all agents');
+  if (agents.trim() === "") throw new Refusal(400, "Bad Request", '[request body.agents]: is the empty query: use "*" to select all agents');
   return find(fleet, agents, includeInactive === true, "body.agents").map((a) => a.id);
 };
 const find = (fleet: MockFleet, kuery: string, inactive: boolean, field: string) => {

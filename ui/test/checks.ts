@@ -2,11 +2,11 @@ import AxeBuilder from "@axe-core/playwright";
 import { expect, type Page } from "@playwright/test";
 
 /**
- * No violation that axe calls serious or critical; what it found is in the failure.
- * With rules only these are asked, which takes a fraction of the time.
+ * Fails on violations that axe calls serious or critical. With rules only those are checked, which
+ * takes a fraction of the time.
  */
 export async function expectAccessible(page: Page, what: string, rules?: string[]): Promise<void> {
-  // An opening menu or dialog is half transparent for a moment, and its contrast with it.
+  // An opening menu or dialog is half transparent for a moment, with too little contrast.
   await page.waitForFunction(() => document.getAnimations().every((a) => a.playState !== "running" || a.effect?.getTiming().iterations === Infinity));
   const axe = new AxeBuilder({ page });
   const { violations } = await (rules ? axe.withRules(rules) : axe).analyze();
@@ -16,7 +16,7 @@ export async function expectAccessible(page: Page, what: string, rules?: string[
   expect(bad, `axe on ${what}`).toEqual([]);
 }
 
-/** Collects what a browser complains about: scripts that throw, and what the Content-Security-Policy stopped. */
+/** Collects the errors of a browser: exceptions of scripts, and what the Content-Security-Policy blocked. */
 export function watchComplaints(page: Page): string[] {
   const complaints: string[] = [];
   page.on("pageerror", (error) => complaints.push(`${error.name}: ${error.message}`));
@@ -26,7 +26,7 @@ export function watchComplaints(page: Page): string[] {
   return complaints;
 }
 
-/** Nothing sticks out of the page sideways. */
+/** The page does not scroll sideways. */
 export async function expectNoSidewaysScroll(page: Page): Promise<void> {
   const { content, window } = await page.evaluate(() => ({ content: document.documentElement.scrollWidth, window: innerWidth }));
   expect(content, "the page is wider than its window").toBeLessThanOrEqual(window);

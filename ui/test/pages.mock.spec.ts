@@ -1,5 +1,5 @@
-// How the pages behave where a real fleet would have to be bent into shape:
-// empty, large, mixed, refused. The mock fleet answers.
+// The pages in states that are hard to create with a real fleet: empty, large,
+// mixed, refused. The mock fleet answers.
 import { expect, test, type Page } from "@playwright/test";
 import { expectAccessible, expectNoSidewaysScroll } from "./checks";
 import { PORTS } from "./playwright.mock.config";
@@ -36,7 +36,7 @@ test("a session that ends leads to the login page", async ({ page }) => {
   await expect(page).toHaveURL(/\/login\?from=%2Fenroll/);
 });
 
-test("a click on a status shows its agents, and the address remembers", async ({ page }) => {
+test("a click on a status shows its agents, in the address", async ({ page }) => {
   await open(page, "twelve");
   await page.getByRole("button", { name: /Offline/ }).click();
   await expect(rows(page)).toHaveCount(1);
@@ -47,7 +47,7 @@ test("a click on a status shows its agents, and the address remembers", async ({
   await expect(rows(page)).toHaveCount(12);
 });
 
-test("only agents in sight are upgraded, and the preview says why not the others", async ({ page }) => {
+test("only visible agents are upgraded, and the preview shows why others are not", async ({ page }) => {
   await open(page, "twelve");
   await page.getByRole("checkbox", { name: /^Select all 12/ }).check();
   await page.getByRole("textbox", { name: /^Filter by/ }).fill("build");
@@ -59,7 +59,7 @@ test("only agents in sight are upgraded, and the preview says why not the others
   await expect(dialog.getByRole("button", { name: "Upgrade 1 agent", exact: true })).toBeEnabled();
 });
 
-test("a query is in the address, survives a reload and back, and finds whom it says", async ({ page }) => {
+test("a query is in the address, survives a reload and back, and finds the matching agents", async ({ page }) => {
   await open(page, "twelve");
   const bar = page.getByRole("combobox", { name: "Search with KQL" });
   await page.keyboard.press("/");
@@ -97,7 +97,7 @@ test("a query is in the address, survives a reload and back, and finds whom it s
   await expect(page).not.toHaveURL(/kuery/);
 });
 
-test("a query that is wrong is pointed at, and the rows before stay to look at", async ({ page }) => {
+test("an invalid query shows its position, and the previous rows stay", async ({ page }) => {
   await open(page, "twelve", "/agents?kuery=tags%3A%20prod");
   await expect(rows(page)).toHaveCount(10);
   const bar = page.getByRole("combobox", { name: "Search with KQL" });
@@ -105,7 +105,7 @@ test("a query that is wrong is pointed at, and the rows before stay to look at",
   await page.keyboard.press("Escape");
   await page.keyboard.press("Enter");
   const fault = page.getByRole("alert");
-  await expect(fault).toContainText("The query cannot be read");
+  await expect(fault).toContainText("The query cannot be parsed");
   await expect(fault.getByLabel("Where the query is wrong")).toHaveText("tags: prod and ( ^");
   await expect(page.getByTestId("answer")).toHaveAttribute("inert");
   await expect(page.getByTestId("answer").locator("tbody tr")).toHaveCount(10);
@@ -113,7 +113,7 @@ test("a query that is wrong is pointed at, and the rows before stay to look at",
   await page.emulateMedia({ colorScheme: "dark" });
   await expectAccessible(page, "a wrong query in the dark");
   await page.reload();
-  await expect(fault).toContainText("The query cannot be read");
+  await expect(fault).toContainText("The query cannot be parsed");
   await expect(bar).toHaveValue("tags: prod and (");
   await page.getByRole("button", { name: "Help on queries" }).click();
   const help = page.getByRole("dialog", { name: "Help on queries" });
@@ -124,29 +124,29 @@ test("a query that is wrong is pointed at, and the rows before stay to look at",
   await expect(fault).toBeHidden();
 });
 
-test("an order for all that match is the query of the list, with the count of the preview", async ({ page }) => {
+test("actions on all matching agents send the query of the list, with the count of the preview", async ({ page }) => {
   await open(page, "many", "/agents?kuery=" + encodeURIComponent("local_metadata.host.hostname.keyword: node-001*"));
   await expect(rows(page)).toHaveCount(100);
   await page.getByRole("checkbox", { name: /^Select all 100/ }).check();
-  await page.getByRole("button", { name: "Select all 100 that match" }).click();
+  await page.getByRole("button", { name: "Select all 100 matching" }).click();
   const bar = page.getByRole("region", { name: "Selection" });
-  await expect(bar).toContainText("All 100 that match");
+  await expect(bar).toContainText("All 100 matching");
   await expectAccessible(page, "a selection of all that match");
   await bar.getByRole("button", { name: "Roll back…" }).click();
-  await expect(page.getByRole("dialog", { name: "Roll back all that match, 100 agents?" })).toContainText("node-001*");
+  await expect(page.getByRole("dialog", { name: "Roll back all matching, 100 agents?" })).toContainText("node-001*");
   await page.keyboard.press("Escape");
 
-  // The filters of the page are in the order too: what is shown is what is meant.
+  // The filters of the page are part of the query: only agents that are shown are selected.
   await page.getByRole("button", { name: /Healthy/ }).click();
   await expect(bar).toContainText("shown selected");
   const healthy = await page.getByRole("table").getAttribute("aria-rowcount").then((n) => Number(n) - 1);
   expect(healthy).toBeLessThan(100);
   await page.getByRole("checkbox", { name: `Select all ${healthy} agents shown` }).check();
-  await bar.getByRole("button", { name: "Select all that match" }).click();
-  await expect(bar).toContainText(`All ${healthy} that match`);
+  await bar.getByRole("button", { name: "Select all matching" }).click();
+  await expect(bar).toContainText(`All ${healthy} matching`);
   await bar.getByRole("button", { name: "Upgrade…" }).click();
-  const dialog = page.getByRole("dialog", { name: `Upgrade all that match, ${healthy} agents` });
-  await expect(dialog.getByLabel("The query of this order")).toHaveText("(local_metadata.host.hostname.keyword: node-001*) and status: (online)");
+  const dialog = page.getByRole("dialog", { name: `Upgrade all matching, ${healthy} agents` });
+  await expect(dialog.getByLabel("Query", { exact: true })).toHaveText("(local_metadata.host.hostname.keyword: node-001*) and status: (online)");
   await expect(dialog.getByText(`${healthy} agents will be upgraded`)).toBeVisible();
   await expectAccessible(page, "an upgrade of all that match");
   const sent = page.waitForRequest((r) => r.url().endsWith("/bulk_upgrade"));
@@ -154,7 +154,7 @@ test("an order for all that match is the query of the list, with the count of th
   expect((await sent).postDataJSON()).toMatchObject({ agents: "(local_metadata.host.hostname.keyword: node-001*) and status: (online)", includeInactive: false });
 });
 
-test("a version nobody can go to leaves the button with its reason", async ({ page }) => {
+test("without an agent that can be upgraded the button is disabled with a reason", async ({ page }) => {
   await open(page, "twelve", "/agents?q=build-01");
   await page.getByRole("checkbox", { name: "Select build-01" }).check();
   await page.getByRole("button", { name: "Upgrade 1 agent…" }).click();
@@ -195,7 +195,7 @@ test("a scheduled upgrade waits, and can be cancelled", async ({ page }) => {
   await expect(page.getByRole("listitem", { name: /was cancelled$/ })).toBeVisible();
 });
 
-test("an agent goes back to the version it keeps, and says why where it cannot", async ({ page }) => {
+test("an agent rolls back to its previous version, or shows why it cannot", async ({ page }) => {
   await open(page, "twelve", "/agents?q=db-01");
   await page.getByRole("link", { name: "db-01" }).click();
   const button = page.getByRole("button", { name: "Roll back…" });
@@ -214,7 +214,7 @@ test("an agent goes back to the version it keeps, and says why where it cannot",
   await expect(button).toBeFocused();
   await button.click();
   await dialog.getByRole("button", { name: "Roll back 1 agent to 1.0.0" }).click();
-  await expect(page.getByText("The last rollback went well")).toBeVisible({ timeout: 30_000 });
+  await expect(page.getByText("The last rollback succeeded")).toBeVisible({ timeout: 30_000 });
   await expect(button).toBeDisabled();
   await page.getByRole("navigation").getByRole("link", { name: "Activity" }).click();
   await expect(page.getByRole("listitem", { name: "Rolled back 1 agent to 1.0.0" })).toBeVisible();
@@ -231,23 +231,23 @@ test("a version that is being watched is rolled back from the page that shows it
   await expect(page.getByRole("region", { name: "Watcher on the host" })).toContainText("running, healthy", { timeout: 30_000 });
   await page.getByRole("button", { name: "Roll back…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Roll back 1 agent to 1.0.0" }).click();
-  await expect(page.getByText("The last rollback went well")).toBeVisible({ timeout: 30_000 });
+  await expect(page.getByText("The last rollback succeeded")).toBeVisible({ timeout: 30_000 });
 });
 
-test("many agents go back at once, and those that cannot say why", async ({ page }) => {
+test("many agents are rolled back, and those that cannot be show why", async ({ page }) => {
   await open(page, "twelve", "/agents?q=edge");
   await page.getByRole("checkbox", { name: /^Select all 2/ }).check();
   await page.getByRole("region", { name: "Selection" }).getByRole("button", { name: "Roll back…" }).click();
   const dialog = page.getByRole("dialog", { name: "Roll back 2 agents?" });
-  await expect(dialog.getByText("No agent will go back; 2 will not")).toBeVisible();
+  await expect(dialog.getByText("No agent will be rolled back; 2 will not")).toBeVisible();
   await expect(dialog.getByRole("listitem").first()).toContainText("keeps no earlier version");
   const confirm = dialog.getByRole("button", { name: /^Roll back 0 agents/ });
   await expect(confirm).toBeDisabled();
-  await expect(confirm).toHaveAccessibleDescription("None of these agents can go back.");
+  await expect(confirm).toHaveAccessibleDescription("None of these agents can be rolled back.");
   await expectAccessible(page, "a rollback nobody can do");
 });
 
-test("many agents leave only when their number is confirmed", async ({ page }) => {
+test("many agents are unenrolled only after a confirmation of their number", async ({ page }) => {
   await open(page, "twelve", "/agents?q=edge");
   await page.getByRole("checkbox", { name: /^Select all 2/ }).check();
   await page.getByRole("region", { name: "Selection" }).getByRole("button", { name: "Unenroll…" }).click();
@@ -260,16 +260,16 @@ test("many agents leave only when their number is confirmed", async ({ page }) =
   await expect(rows(page)).toHaveCount(2);
 });
 
-test("a silent agent is explained by what its watcher saw", async ({ page }) => {
+test("a silent agent is explained by its watcher's last report", async ({ page }) => {
   await open(page, "twelve", "/agents?q=edge-fra-01");
   await page.getByRole("link", { name: "edge-fra-01" }).click();
   const panel = page.getByRole("region", { name: "Watcher on the host" });
   await expect(panel).toContainText("Rolled back, and silent since");
-  await expect(panel).toContainText("not running; ended 3 times");
+  await expect(panel).toContainText("not running; crashed 3 times");
   await expectAccessible(page, "what a watcher saw");
 });
 
-test("an agent that tries again says when and why", async ({ page }) => {
+test("a retry is shown with its time and the error", async ({ page }) => {
   await open(page, "twelve", "/agents?q=cache-01");
   await page.getByRole("button", { name: "Actions for cache-01" }).click();
   await page.getByRole("menuitem", { name: /^Upgrade/ }).click();
@@ -362,7 +362,7 @@ test("the chosen colours stay, and log out ends the session", async ({ page }) =
   await expect(page).toHaveURL(/\/login\?from=/);
 });
 
-test("an agent that is not there says so", async ({ page }) => {
+test("an unknown agent is reported", async ({ page }) => {
   await open(page, "twelve", "/agents/nobody");
   await expect(page.getByText("There is no such agent")).toBeVisible();
   await open(page, "twelve", "/nowhere");

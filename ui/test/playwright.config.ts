@@ -9,7 +9,7 @@ import { shared } from "./playwright.shared";
 export default defineConfig({
   ...shared,
   testDir: ".",
-  // One after the other: all move the same hosts.
+  // One after the other: all change the same hosts.
   projects: [
     { name: "upgrade", testMatch: "upgrade.spec.ts" },
     { name: "rollouts", testMatch: "rollouts.spec.ts", dependencies: ["upgrade"] },

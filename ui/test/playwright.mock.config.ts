@@ -1,4 +1,4 @@
-// Against the mock fleet, behind the built pages: "npm run build" comes first.
+// Against the mock fleet, with the built pages: run "npm run build" first.
 import { defineConfig } from "@playwright/test";
 import { shared } from "./playwright.shared";
 

@@ -1,6 +1,6 @@
 import type { PlaywrightTestConfig } from "@playwright/test";
 
-/** What every run of the browser has in common: Debian's own Chromium, no network but ours, no second tries. */
+/** The settings of every browser run: Debian's own Chromium, no network but localhost, no retries. */
 export const shared: PlaywrightTestConfig = {
   fullyParallel: false,
   workers: 1,

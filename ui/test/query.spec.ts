@@ -1,7 +1,7 @@
-// Agents are asked for in KQL and upgraded by the query, against a real server: a
-// suggestion is taken, the list narrows, a wrong query is pointed at, and exactly
-// those that match are upgraded; the others are unenrolled by a query. The hosts that begin with web- must be able to go
-// to the version, and must be neither all hosts nor one.
+// Agents are found with KQL and upgraded by the query, against a real server: a
+// suggestion is accepted, the list narrows, an invalid query shows its position, and exactly
+// the matching agents are upgraded; the others are unenrolled by a query. It must be possible to upgrade the hosts whose
+// names start with web- to the version, and they must be neither all hosts nor one.
 import { expect, test } from "@playwright/test";
 import { expectAccessible, watchComplaints } from "./checks";
 
@@ -12,7 +12,7 @@ const artifacts = process.env.MUSTER_UI_ARTIFACTS ?? "test-results/screenshots";
 /** A download, a restart and a watch of some seconds, on a slow machine. */
 const UPGRADE_MS = 240_000;
 
-test("a query is written with suggestions, narrows the list, is pointed at where it is wrong, and upgrades and unenrols all that match", async ({ page }) => {
+test("a query is completed, narrows the list, shows its errors, and upgrades and unenrols all matching agents", async ({ page }) => {
   const complaints = watchComplaints(page);
   const shot = (name: string) => page.screenshot({ path: `${artifacts}/${name}.png` });
   const rows = page.getByRole("row").filter({ has: page.getByRole("rowheader") });
@@ -49,7 +49,7 @@ test("a query is written with suggestions, narrows the list, is pointed at where
   await page.keyboard.press("Escape");
   await page.keyboard.press("Enter");
   const fault = page.getByRole("alert");
-  await expect(fault).toContainText("The query cannot be read");
+  await expect(fault).toContainText("The query cannot be parsed");
   await expect(fault.getByLabel("Where the query is wrong")).toHaveText(/\^$/);
   await expect(rows).toHaveCount(web.length);
   await expectAccessible(page, "a query that is wrong");
@@ -60,14 +60,14 @@ test("a query is written with suggestions, narrows the list, is pointed at where
   await expect(rows).toHaveCount(web.length);
 
   await page.getByRole("checkbox", { name: `Select all ${web.length} agents shown` }).check();
-  await page.getByRole("button", { name: `Select all ${web.length} that match` }).click();
+  await page.getByRole("button", { name: `Select all ${web.length} matching` }).click();
   const bottom = page.getByRole("region", { name: "Selection" });
-  await expect(bottom).toContainText(`All ${web.length} that match`);
+  await expect(bottom).toContainText(`All ${web.length} matching`);
   await bottom.getByRole("button", { name: "Upgrade…" }).click();
-  const dialog = page.getByRole("dialog", { name: /^Upgrade all that match/ });
+  const dialog = page.getByRole("dialog", { name: /^Upgrade all matching/ });
   await dialog.getByRole("combobox", { name: "Version" }).click();
   await page.getByRole("option", { name: new RegExp(`^${version.replaceAll(".", "\\.")}( \\(newest\\))?$`) }).click();
-  await expect(dialog.getByLabel("The query of this order")).toHaveText(query);
+  await expect(dialog.getByLabel("Query", { exact: true })).toHaveText(query);
   await expect(dialog.getByText(`${web.length} agents will be upgraded`)).toBeVisible();
   await shot("query-upgrade");
   const sent = page.waitForRequest((r) => r.url().endsWith("/api/fleet/agents/bulk_upgrade"));
@@ -84,19 +84,19 @@ test("a query is written with suggestions, narrows the list, is pointed at where
   const others = hosts.filter((h) => !web.includes(h));
   for (const host of others) await expect(row(host)).toContainText(`${version} available`);
 
-  // Those that were left as they were leave the fleet, by a query as well.
+  // The agents that were not upgraded are unenrolled, by a query as well.
   const left = `not agent.version: ${version}`;
   await bar.fill(left);
   await page.keyboard.press("Escape");
   await page.keyboard.press("Enter");
   await expect(rows).toHaveCount(others.length);
   await page.getByRole("checkbox", { name: /^Select all .* shown$/ }).check();
-  await page.getByRole("button", { name: `Select all ${others.length} that match` }).click();
-  await expect(bottom).toContainText(`All ${others.length} that match`);
+  await page.getByRole("button", { name: `Select all ${others.length} matching` }).click();
+  await expect(bottom).toContainText(`All ${others.length} matching`);
   await bottom.getByRole("button", { name: "Unenroll…" }).click();
   const agents = others.length === 1 ? "1 agent" : `${others.length} agents`;
-  const leaving = page.getByRole("dialog", { name: `Unenroll all that match, ${agents}?` });
-  await expect(leaving.getByLabel("The query of this order")).toHaveText(left);
+  const leaving = page.getByRole("dialog", { name: `Unenroll all matching, ${agents}?` });
+  await expect(leaving.getByLabel("Query", { exact: true })).toHaveText(left);
   await expect(leaving.getByText(`${agents} will be unenrolled`)).toBeVisible();
   await expectAccessible(page, "the unenrolment of all that match");
   await shot("query-unenroll");
@@ -104,7 +104,7 @@ test("a query is written with suggestions, narrows the list, is pointed at where
   await leaving.getByRole("button", { name: `Unenroll ${agents}`, exact: true }).click();
   expect((await asked).postDataJSON()).toMatchObject({ agents: left, revoke: false, force: false, includeInactive: false });
   await expect(leaving).toBeHidden();
-  // They are asked, and say that they have gone.
+  // They are asked, and acknowledge.
   await page.getByRole("button", { name: "Clear the query" }).click();
   await expect(rows).toHaveCount(web.length);
   await expect(row(web[0]!)).toBeVisible();

@@ -1,5 +1,5 @@
-// A rollout as an operator makes it, against a real server and real agents: planned,
-// previewed, started with a reason, and seen to its end without a reload.
+// A rollout against a real server and real agents: created, previewed, started with
+// a reason, and followed to its end without a reload.
 import { expect, test } from "@playwright/test";
 import { expectAccessible, watchComplaints } from "./checks";
 
@@ -11,7 +11,7 @@ const artifacts = process.env.MUSTER_UI_ARTIFACTS ?? "test-results/screenshots";
 const ROLLOUT_MS = 240_000;
 const REASON = "all hosts get it this Tuesday";
 
-test("a rolling rollout is planned, previewed, started with a reason, and completes", async ({ page }) => {
+test("a rolling rollout is created, previewed, started with a reason, and completes", async ({ page }) => {
   const complaints = watchComplaints(page);
   const shot = (name: string) => page.screenshot({ path: `${artifacts}/${name}.png`, fullPage: true });
   await page.goto(login);
@@ -32,8 +32,8 @@ test("a rolling rollout is planned, previewed, started with a reason, and comple
   await expectAccessible(page, "the preview of a plan");
   await shot("rollout-preview");
 
-  await page.getByRole("button", { name: "Create and pin…" }).click();
-  await expect(page.getByText("Pinned as")).toBeVisible();
+  await page.getByRole("button", { name: "Create draft…" }).click();
+  await expect(page.getByText("Hash", { exact: true })).toBeVisible();
   await page.getByRole("button", { name: `Start on ${count} agents…` }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByLabel("Reason").fill(REASON);
@@ -48,7 +48,7 @@ test("a rolling rollout is planned, previewed, started with a reason, and comple
   await shot("rollout-running");
 
   await expect(page.getByTitle("State: completed")).toBeVisible({ timeout: ROLLOUT_MS });
-  await expect(page.getByText(`100 % of ${count} targets over`)).toBeVisible();
+  await expect(page.getByText(`100 % of ${count} targets done`)).toBeVisible();
   for (const host of hosts) await expect(targets.getByRole("row").filter({ has: page.getByRole("link", { name: host, exact: true }) })).toContainText("Upgraded");
   const trail = page.getByRole("list", { name: /^Audit trail/ });
   await expect(trail.getByText(REASON)).toBeVisible();

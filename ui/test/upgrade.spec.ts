@@ -1,5 +1,5 @@
-// The job of the product, seen through its pages: press Upgrade, and hosts move
-// to the new version or come back to the old one. It runs against a real server
+// The main task of the product, done in its pages: press Upgrade, and hosts change
+// to the new version or return to the old one. It runs against a real server
 // and real agents, and against the mock fleet.
 import { expect, test, type Locator, type Page } from "@playwright/test";
 import { expectAccessible, watchComplaints } from "./checks";
@@ -9,9 +9,9 @@ const version = need("MUSTER_UI_VERSION");
 const broken = process.env.MUSTER_UI_BROKEN;
 const artifacts = process.env.MUSTER_UI_ARTIFACTS ?? "test-results/screenshots";
 
-/** From the press to the end of the watch, on a slow machine. */
+/** From the click to the end of the watch, on a slow machine. */
 const UPGRADE_MS = 240_000;
-/** From the press to the first news of an agent. */
+/** From the click to the first change of an agent. */
 const FIRST_PHASE_MS = 30_000;
 
 const PHASE = /Waiting for the agent|Downloading|Unpacking|Switching to the new version|Restarting|Watching the new version/;
@@ -40,7 +40,7 @@ test("the login link logs in and leaves no key behind", async () => {
   await expect(page.getByRole("banner").getByText("Live", { exact: true })).toBeVisible();
 });
 
-test("the agents are there, healthy, in light and dark", async () => {
+test("the agents are shown healthy, in light and dark", async () => {
   await expect(rows().first()).toBeVisible();
   await expect(rows().filter({ hasText: "Healthy" })).toHaveCount(await rows().count());
   await expectAccessible(page, "the agents page");
@@ -71,13 +71,13 @@ test("Upgrade moves every agent to the new version", async () => {
   await expect(rows().filter({ hasText: PHASE }).first()).toBeVisible({ timeout: FIRST_PHASE_MS });
   await shot("agents-upgrading");
 
-  // The whole cell: while anything is going on it holds more than a version.
+  // The whole cell: during an upgrade it has more than a version.
   const settled = page.getByRole("cell", { name: new RegExp(`^${literal(version)}( \\S+ available)?$`) });
   await expect(rows().filter({ has: settled }).filter({ hasText: "Healthy" })).toHaveCount(count, { timeout: UPGRADE_MS });
   await shot("agents-upgraded");
 });
 
-test("the activity tells what was done", async () => {
+test("the activity page shows the actions", async () => {
   await page.getByRole("navigation").getByRole("link", { name: "Activity" }).click();
   const action = page.getByRole("listitem", { name: new RegExp(`^Upgraded .* to ${literal(version)}$`) }).first();
   await expect(action).toBeVisible();

@@ -9,7 +9,7 @@ function answering(status: number, body: string) {
   return fetch;
 }
 
-test("a reading call carries no xsrf header, a changing one does", async () => {
+test("only calls that change something have the xsrf header", async () => {
   const fetch = answering(200, "{}");
   await call("get", "/api/v1/server");
   await call("delete", "/api/v1/session");
@@ -26,7 +26,7 @@ test("parameters are put where they belong, and escaped", async () => {
   expect(() => fillPath("/x/{agentId}", {})).toThrow(/agentId/);
 });
 
-test("a refusal becomes an error with the server's words", async () => {
+test("a refusal becomes an error with the server's message", async () => {
   answering(409, JSON.stringify({ statusCode: 409, error: "Conflict", message: "The action is over." }));
   const error = await call("get", "/api/v1/server").catch((e: unknown) => e);
   expect(error).toBeInstanceOf(ApiError);
@@ -37,7 +37,7 @@ test("a proxy's page becomes an error too", () => {
   expect(errorFrom(502, "<html>Bad gateway</html>")).toMatchObject({ statusCode: 502, message: expect.stringContaining("502") });
 });
 
-test("a server that cannot be reached is told apart from one that refuses", async () => {
+test("an unreachable server is distinguished from one that refuses", async () => {
   vi.stubGlobal("fetch", async () => { throw new TypeError("network"); });
   await expect(call("get", "/api/v1/server")).rejects.toMatchObject({ statusCode: 0, code: "unreachable" });
 });

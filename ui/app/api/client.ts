@@ -19,16 +19,16 @@ interface Input<Op> {
   signal?: AbortSignal;
 }
 
-/** How long a call may take before the page says that the server does not answer. */
+/** How long a call may take before the page reports that the server does not answer. */
 export const CALL_TIMEOUT_MS = 30_000;
 
-/** A refusal of the server, or (statusCode 0) no answer at all. */
+/** A refusal of the server, or no answer at all (statusCode 0). */
 export class ApiError extends Error {
   constructor(
     readonly statusCode: number,
     readonly code: string,
     message: string,
-    /** The whole answer, where a refusal says more than a sentence. */
+    /** The whole response, which may have more than the message. */
     readonly body?: unknown,
   ) {
     super(message);
@@ -71,7 +71,7 @@ async function send(method: string, url: string, body: unknown, signal?: AbortSi
   return text === "" ? {} : JSON.parse(text);
 }
 
-/** errorFrom reads the server's error body, and makes do with the status where there is none. */
+/** errorFrom parses the server's error body. Without one it uses the status. */
 export function errorFrom(status: number, text: string): ApiError {
   try {
     const body = JSON.parse(text) as { error?: unknown; message?: unknown };
@@ -79,7 +79,7 @@ export function errorFrom(status: number, text: string): ApiError {
       return new ApiError(status, typeof body.error === "string" ? body.error : "error", body.message, body);
     }
   } catch {
-    // Not JSON: a proxy in between has answered.
+    // Not JSON: the answer is from a proxy.
   }
   return new ApiError(status, "error", `The server answered ${status} without saying why.`);
 }

@@ -11,7 +11,7 @@ function event(type: string, subject: string, data?: Record<string, unknown>, se
 const list = (...items: Agent[]): AgentList => ({ items, total: items.length, page: 1, perPage: 10_000 });
 const map = (...items: Agent[]) => new Map(items.map((a) => [a.id, a]));
 
-test("an event with its agent patches, one without makes the lists be read again", () => {
+test("an event with its agent patches lists, one without makes them stale", () => {
   const a = agent();
   expect(effectsOf(event("agent.upgrade", a.id, { agent: a })).patch).toBe(a);
   const bare = effectsOf(event("agent.status", a.id));
@@ -19,7 +19,7 @@ test("an event with its agent patches, one without makes the lists be read again
   expect(bare.stale).toContainEqual(keys.agents);
 });
 
-test("an open preview is asked again when an upgrade begins or ends, not for each percent", () => {
+test("an open preview is read again when an upgrade starts or ends, not for each percent", () => {
   const stale = (a: Agent) => effectsOf(event("agent.upgrade", a.id, { agent: a })).stale;
   expect(stale(agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: 3 }) }))).toEqual([]);
   for (const ended of [agent(), agent({ upgrade_details: details("UPG_ROLLBACK") }), agent({ upgrade_details: details("UPG_REQUESTED") })]) {
@@ -27,7 +27,7 @@ test("an open preview is asked again when an upgrade begins or ends, not for eac
   }
 });
 
-test("every type the server may send makes something stale or patches something", () => {
+test("every event type makes something stale or patches something", () => {
   for (const type of EVENT_TYPES) {
     const { patch, stale } = effectsOf(event(type, "x"));
     expect(patch !== undefined || stale.length > 0, type).toBe(true);
@@ -35,19 +35,19 @@ test("every type the server may send makes something stale or patches something"
   expect(effectsOf(event("weather.changed", "x"))).toEqual({ stale: [] });
 });
 
-test("a known agent changes in its place", () => {
+test("a known agent is replaced in its place", () => {
   const [a, b] = [agent({ host: "a" }), agent({ host: "b" })];
   const fresh = { ...b, status: "updating" as const };
   expect(patchList(list(a, b), map(fresh), false)).toEqual(list(a, fresh));
 });
 
-test("a new agent comes first and counts", () => {
+test("a new agent comes first and is counted", () => {
   const patched = patchList({ ...list(agent({ host: "a" })), total: 41 }, map(agent({ host: "new" })), false);
   expect(patched.items.map((x) => x.id)).toEqual(["id-of-new", "id-of-a"]);
   expect(patched.total).toBe(42);
 });
 
-test("an agent that left goes from a list without the inactive, and stays in one with them", () => {
+test("an unenrolled agent is removed from a list without inactive agents, and stays in one with them", () => {
   const a = agent({ host: "a" });
   const gone = { ...a, status: "unenrolled" as const };
   expect(patchList(list(a), map(gone), false)).toEqual({ ...list(), total: 0 });
@@ -60,7 +60,7 @@ test("without a change the list is the same object, so nothing is drawn", () => 
   expect(patchList(before, map(agent({ host: "x", status: "unenrolled" })), false)).toBe(before);
 });
 
-test("what was seen of an agent is kept, newest first, progress as one entry", () => {
+test("the events of an agent are stored newest first, with progress as one entry", () => {
   const history = new History(null);
   const up = (seq: number, state: "UPG_DOWNLOADING" | "UPG_EXTRACTING", percent?: number) =>
     history.add(event("agent.upgrade", "a", { agent: agent({ id: "a", upgrade_details: details(state, { download_percent: percent }) }) }, seq, `2026-01-02T12:00:0${seq}Z`));
@@ -73,7 +73,7 @@ test("what was seen of an agent is kept, newest first, progress as one entry", (
   expect(phaseTimes(history.of("a"), "another").size).toBe(0);
 });
 
-test("what is kept of one agent is bounded, and survives a reload", () => {
+test("the events of an agent are bounded, and survive a reload", () => {
   const storage = new Map<string, string>();
   const session = { getItem: (k: string) => storage.get(k) ?? null, setItem: (k: string, v: string) => void storage.set(k, v) };
   const history = new History(session);
@@ -85,7 +85,7 @@ test("what is kept of one agent is bounded, and survives a reload", () => {
   expect(new History(session).of("a")).toEqual([]);
 });
 
-test("progress of a target reads its rollout's targets again, not the fleet", () => {
+test("progress of a target makes its rollout's targets stale, not the agents", () => {
   const stale = (type: string, data?: Record<string, unknown>) => effectsOf(event(type, "a", data)).stale;
   expect(stale("agent.upgrade_phase_changed", { rollout_id: "r1" })).toEqual([keys.targets("r1"), keys.why]);
   expect(stale("rollout.progress")).not.toContainEqual(keys.agents);
@@ -93,7 +93,7 @@ test("progress of a target reads its rollout's targets again, not the fleet", ()
   for (const type of EVENT_TYPES) expect(stale(type, { rollout_id: "r1" }).flat(), type).not.toContain("rollout-preview");
 });
 
-test("an event that knows of no rollouts does not take an agent out of its own", () => {
+test("an event without rollouts does not remove the rollout of an agent", () => {
   const held = agent({ rollout: { id: "r1", name: "Spring" }, desired_version: "1.1.0", last_healthy_version: "1.0.0" });
   const bare = agent({ status: "updating" });
   expect(freshOf(held, bare)).toMatchObject({ status: "updating", rollout: { id: "r1" }, desired_version: "1.1.0", last_healthy_version: "1.0.0" });

@@ -1,10 +1,10 @@
-/** What an event of the stream means for what the pages hold: pure functions, the stream itself is in hooks. */
+/** The effects of an event on what the pages have cached, as pure functions. The stream itself is in hooks. */
 import type { QueryKey } from "@tanstack/react-query";
 import { keys } from "./queries";
 import type { Agent, AgentList, FleetEvent } from "./types";
 import { groupOf, HIDDEN_GROUPS } from "~/util/status";
 
-/** The types the server sends by name. EventSource delivers only names that were asked for. */
+/** The event types of the server. EventSource delivers only types that are listened for. */
 export const EVENT_TYPES = [
   "agent.enrolled", "agent.status", "agent.upgrade", "agent.watch", "agent.unenrolled",
   "action.created", "action.result", "action.cancelled",
@@ -16,15 +16,15 @@ export const EVENT_TYPES = [
   "incident.changed",
 ] as const;
 
-/** Events about one target of a rollout. What they do to the agent itself comes as agent.upgrade besides. */
+/** Events about one target of a rollout. Their effects on the agent itself come as agent.upgrade. */
 const TARGET_EVENTS: readonly string[] = ["agent.upgrade_started", "agent.upgrade_completed", "agent.upgrade_phase_changed"];
 
 const STEPS_WITHIN: readonly string[] = ["rollout.created", "rollout.progress", "rollout.paused", "rollout.resumed"];
 
 export interface Effects {
-  /** The agent as it is now: it replaces the one in every cache. */
+  /** The current agent, which replaces the one in every cache. */
   patch?: Agent;
-  /** What must be read again. */
+  /** Queries to read again. */
   stale: QueryKey[];
 }
 
@@ -45,10 +45,10 @@ export function effectsOf(event: FleetEvent): Effects {
     case "package":
       return { stale: [keys.packages, keys.versions, keys.preview] };
     case "key":
-      // Publisher keys are among what a host is told when it enrols.
+      // The enrollment command contains the publisher keys.
       return { stale: [keys.enrollmentKeys, keys.publisherKeys, keys.server] };
     case "rollout":
-      // Only a beginning or an end changes which agents a rollout holds.
+      // Only the start and the end of a rollout change which agents it holds.
       return { stale: STEPS_WITHIN.includes(event.type) ? [keys.rollouts, keys.why] : [keys.rollouts, keys.why, keys.agents] };
     case "incident":
       return { stale: [keys.incidents] };
@@ -59,32 +59,31 @@ export function effectsOf(event: FleetEvent): Effects {
   }
 }
 
-/** Progress within an upgrade changes no preview; its beginning and its end do. */
+/** Progress within an upgrade changes no preview; its start and its end do. */
 function changesPreview(event: FleetEvent, agent: Agent): boolean {
   const state = agent.upgrade_details?.state;
   return event.type !== "agent.upgrade" || !state || ["UPG_REQUESTED", "UPG_SCHEDULED", "UPG_FAILED", "UPG_ROLLBACK"].includes(state);
 }
 
 /**
- * freshOf is the agent of an event as caches shall hold it. An event is made where
- * the agent checks in, which knows of no rollouts: what a page has read about them
- * stays until it is read again.
+ * freshOf returns the agent of an event as caches must hold it. Agents in events lack their
+ * rollouts, so what a page has read about them stays until it is read again.
  */
 export function freshOf(old: Agent | undefined, fresh: Agent): Agent {
   if (!old || fresh.desired_version !== undefined) return fresh;
   return { ...fresh, rollout: old.rollout, desired_version: old.desired_version, last_healthy_version: fresh.last_healthy_version ?? old.last_healthy_version };
 }
 
-/** patchFound changes agents in what a query found; whom it finds now only the server knows. */
+/** patchFound replaces agents in the result of a query. Only the server knows which agents match now. */
 export function patchFound(list: AgentList, patches: ReadonlyMap<string, Agent>): AgentList {
   if (!list.items.some((a) => patches.has(a.id))) return list;
   return { ...list, items: list.items.map((old) => { const fresh = patches.get(old.id); return fresh ? freshOf(old, fresh) : old; }) };
 }
 
 /**
- * patchList puts agents into a list: known ones in their place, new ones first,
- * and those that a list without inactive agents must not show taken out.
- * Without a change the same list comes back, so that nothing is drawn again.
+ * patchList puts agents into a list: known ones in their place, new ones first. It removes agents
+ * that a list without inactive agents must not show. Without a change it returns the same list, so
+ * that nothing is redrawn.
  */
 export function patchList(list: AgentList, patches: ReadonlyMap<string, Agent>, showInactive: boolean): AgentList {
   if (patches.size === 0) return list;

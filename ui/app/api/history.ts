@@ -1,7 +1,6 @@
 /**
- * What this browser tab has seen of each agent, kept short and kept across a
- * reload. The server has no call for the events of one agent, so a page that
- * shows them shows these, and says so.
+ * The events that this browser tab has received for each agent, bounded, and stored across a
+ * reload. The server has no call for the events of one agent, so pages show these, and say so.
  */
 import type { Agent, FleetEvent, UpgradeState } from "./types";
 
@@ -12,20 +11,20 @@ export interface SeenEvent {
   actor?: string;
   status?: string;
   version?: string;
-  /** upgrade_status of the record: "started" without a state is an upgrade the agent has not taken yet. */
+  /** upgrade_status of the record: "started" without a state is an upgrade that the agent has not started yet. */
   upgrade?: string;
   state?: UpgradeState;
   target?: string;
   action?: string;
-  /** How far the watcher on the host is; in events of a rollout, the target's state there. */
+  /** Stage of the watcher on the host; in events of a rollout, the state of the target. */
   stage?: string;
-  /** The error or the reason, where there is one. */
+  /** The error or the reason, if there is one. */
   reason?: string;
 }
 
 /** Enough for several upgrades with all their phases. */
 export const PER_AGENT = 60;
-/** 500 agents × 60 events × about 150 bytes stay under the 5 MB a browser gives a session. */
+/** 500 agents × 60 events × about 150 bytes stay below the 5 MB that a browser allows for session storage. */
 export const AGENTS_KEPT = 500;
 
 const STORAGE_KEY = "muster-events-seen";
@@ -39,7 +38,7 @@ export class History {
       const text = storage?.getItem(STORAGE_KEY);
       if (text) this.seen = new Map(JSON.parse(text) as [string, SeenEvent[]][]);
     } catch {
-      // Another version of this page wrote it. It is a convenience, not a record.
+      // Written by another version of this page. Losing it does no harm.
     }
   }
 
@@ -49,8 +48,8 @@ export class History {
     const entry = condense(event);
     const old = this.seen.get(id) ?? [];
     const last = old[0];
-    if (last && entry.seq <= last.seq) return; // a resumed stream may repeat itself
-    // Download progress comes several times a second and would push out the phases.
+    if (last && entry.seq <= last.seq) return; // a resumed stream may repeat events
+    // Download progress comes several times a second and would displace the phases.
     const rest = last && samePhase(last, entry) ? old.slice(1) : old;
     const kept = last && samePhase(last, entry) ? { ...entry, at: last.at } : entry;
     this.seen.delete(id);
@@ -62,7 +61,7 @@ export class History {
     this.listeners.forEach((l) => l());
   }
 
-  /** of returns the same array until something is added: useSyncExternalStore relies on it. */
+  /** of returns the same array until an event is added, as useSyncExternalStore requires. */
   of(agentId: string): readonly SeenEvent[] {
     return this.seen.get(agentId) ?? NOTHING;
   }
@@ -76,7 +75,7 @@ export class History {
     try {
       this.storage?.setItem(STORAGE_KEY, JSON.stringify([...this.seen]));
     } catch {
-      // Storage is full or switched off: the next page starts without.
+      // Storage is full or disabled: the next page starts without a history.
     }
   }
 
@@ -125,12 +124,12 @@ function samePhase(a: SeenEvent, b: SeenEvent): boolean {
     a.state === b.state && a.action === b.action && a.status === b.status;
 }
 
-/** phaseTimes says when each phase of one upgrade was first seen. */
+/** phaseTimes returns when each phase of one upgrade was first seen. */
 export function phaseTimes(seen: readonly SeenEvent[], action: string): Map<UpgradeState, string> {
   const times = new Map<UpgradeState, string>();
   let asked: string | undefined;
   for (const e of [...seen].reverse()) {
-    // The request names no action yet; the phases that follow belong to it.
+    // The request has no action id; the phases that follow belong to it.
     if (isRequest(e)) asked = e.at;
     if (e.action !== action || !e.state) continue;
     if (asked && times.size === 0) times.set("UPG_REQUESTED", asked);

@@ -1,16 +1,16 @@
-/** Every query of the pages and its key: the one place that says what is cached under which name. */
+/** Every query of the pages and its cache key. */
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import type { Selection } from "~/util/matching";
 import { call } from "./client";
 import type { TargetState } from "./types";
 
-/** More than this the server does not return in one page; see listAgents in the OpenAPI document. */
+/** The largest page that the server returns; see listAgents in the OpenAPI document. */
 export const MAX_AGENTS = 10_000;
-/** Up to this many agents the list is small enough to be read again every POLL_MS even while events flow. */
+/** Up to this many agents the list is read again every POLL_MS even while events arrive. */
 export const SMALL_FLEET = 1_000;
-/** How often lists are read again on their own: last check-ins move without events, and a stream may be cut unnoticed. */
+/** How often lists are read again without an event: last check-ins change without events, and a stream may break unnoticed. */
 export const POLL_MS = 30_000;
-/** The same for a large fleet that events keep fresh: one list of 10,000 agents is about 12 MB. */
+/** The same for a large fleet while the stream is open: a list of 10,000 agents has about 12 MB. */
 export const SLOW_POLL_MS = 300_000;
 
 export const keys = {
@@ -33,7 +33,7 @@ export const keys = {
   rollout: (id: string) => ["rollouts", "one", id] as const,
   targets: (id: string) => ["rollouts", "targets", id] as const,
   audit: (id: string) => ["rollouts", "audit", id] as const,
-  /** Apart from the others: a preview is read again only when somebody asks for it. */
+  /** A key of its own: a preview is read again only when the operator asks for it. */
   rolloutPreview: (id: string) => ["rollout-preview", id] as const,
   why: ["why"] as const,
   incidents: ["incidents"] as const,
@@ -63,7 +63,7 @@ export const agentListQuery = (showInactive: boolean, kuery?: string) =>
     placeholderData: keepPreviousData,
   });
 
-/** How many agents an order by a query would be for, where the list cannot tell. */
+/** The number of agents that match a query, for when the list does not have it. */
 export const agentCountQuery = (showInactive: boolean, kuery: string) =>
   queryOptions({
     queryKey: keys.agentCount(showInactive, kuery),
@@ -72,7 +72,7 @@ export const agentCountQuery = (showInactive: boolean, kuery: string) =>
     refetchInterval: POLL_MS,
   });
 
-/** Each place in each text has an answer of its own, so an older one can never take the place of a newer. */
+/** The key has text and cursor, so an older answer cannot replace a newer one. */
 export const suggestionsQuery = (q: string, cursor: number) =>
   queryOptions({
     queryKey: [...keys.suggestions, q, cursor] as const,
@@ -158,7 +158,7 @@ export const previewQuery = (input: PreviewInput) =>
     retry: false,
   });
 
-/** The rollouts page shows this many of the newest. */
+/** How many of the newest rollouts the rollouts page shows. */
 export const ROLLOUTS_SHOWN = 200;
 
 export const rolloutsQuery = queryOptions({
@@ -180,7 +180,7 @@ export interface TargetsPage {
   page: number;
 }
 
-/** One screen and a half: the server pages, so that a million targets are no matter. */
+/** One screen and a half. The server pages, so the number of targets does not matter. */
 export const TARGETS_PER_PAGE = 50;
 
 export const targetsQuery = (id: string, { state, batch, page }: TargetsPage) =>
@@ -192,7 +192,7 @@ export const targetsQuery = (id: string, { state, batch, page }: TargetsPage) =>
     refetchInterval: POLL_MS,
   });
 
-/** So many targets in flight are asked for their phases; a plan that upgrades more at once has sums that stand for the rest. */
+/** The phases of at most this many targets in flight are read. A plan that upgrades more at one time shows sums instead. */
 export const IN_FLIGHT_SHOWN = 1_000;
 
 export const inFlightQuery = (id: string, any: boolean) =>
@@ -206,7 +206,7 @@ export const inFlightQuery = (id: string, any: boolean) =>
     refetchInterval: POLL_MS,
   });
 
-/** The newest entries of a trail; older ones are on the command line. */
+/** The newest entries of an audit trail; the command line shows older ones. */
 export const AUDIT_SHOWN = 100;
 
 export const auditQuery = (id: string) =>
@@ -216,7 +216,7 @@ export const auditQuery = (id: string) =>
     refetchInterval: POLL_MS,
   });
 
-/** Pins a preview of a draft. It stays as it is shown until it is asked for again: what is started is what was seen. */
+/** Previews a draft. No event makes the preview stale: what is started is what was previewed. */
 export const rolloutPreviewQuery = (id: string) =>
   queryOptions({
     queryKey: keys.rolloutPreview(id),
@@ -236,7 +236,7 @@ export const whyQuery = (agentId: string, at?: string) =>
     refetchInterval: at ? false : POLL_MS,
   });
 
-/** Hundreds at most are kept; those that need somebody come first. */
+/** There are hundreds at most; open ones come first. */
 export const INCIDENTS_SHOWN = 200;
 
 export const incidentsQuery = queryOptions({

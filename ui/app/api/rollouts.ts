@@ -1,4 +1,4 @@
-/** What is asked of rollouts, incidents and the guard rails. Reading them is in queries.ts. */
+/** Changes of rollouts, incidents and guard rails. Reading them is in queries.ts. */
 import type { Command } from "~/util/rollout";
 import { ApiError, call } from "./client";
 import type { Drift, ExposureRule, Plan, Preview, Rollout } from "./types";
@@ -19,7 +19,7 @@ export interface Start {
 export const startRollout = async ({ id, hash, acceptDrift, why }: Start): Promise<Rollout> =>
   (await call("post", "/api/v1/rollouts/{rolloutId}/start", { ...at(id), body: { hash, accept_drift: acceptDrift, why: why || undefined } })).item;
 
-/** Gives a command; what comes back is the rollout, or for a rollback the rollout that puts the targets back. */
+/** Runs a command and returns the rollout or, for a rollback, the new rollout. */
 export async function command(r: Rollout, what: Command, why: string): Promise<Rollout> {
   const body = { why: why || undefined };
   const to = at(r.id);
@@ -50,14 +50,14 @@ export async function command(r: Rollout, what: Command, why: string): Promise<R
   }
 }
 
-/** No agents: all that failed. */
+/** Without agents: all failed targets. */
 export const retryTargets = async (id: string, agents: string[], why: string): Promise<Rollout> =>
   (await call("post", "/api/v1/rollouts/{rolloutId}/retry", { ...at(id), body: { agents, why: why || undefined } })).item;
 
 export const skipTargets = async (id: string, agents: string[], why: string): Promise<Rollout> =>
   (await call("post", "/api/v1/rollouts/{rolloutId}/skip", { ...at(id), body: { agents, why: why || undefined } })).item;
 
-/** driftOf is the difference a refused start came with; undefined: it was refused for something else. */
+/** driftOf returns the drift that a refused start reports; undefined for other errors. */
 export function driftOf(error: unknown): { drift: Drift; hash: string; targets: number } | undefined {
   if (!(error instanceof ApiError) || error.statusCode !== 409) return undefined;
   const body = error.body as { drift?: Drift; hash?: string; targets?: number } | undefined;

@@ -1,4 +1,4 @@
-/** Short names for the generated types; nothing here adds to them. */
+/** Short names for the generated types. */
 import type { components } from "./__generated__/admin";
 
 type Schemas = components["schemas"];

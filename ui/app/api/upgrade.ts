@@ -2,7 +2,7 @@ import type { Matching } from "~/util/matching";
 import type { UpgradeCall } from "~/util/upgradeForm";
 import { call } from "./client";
 
-/** startRollback asks agents to go back, named ones or all that match; each version they go back to is an action of its own. */
+/** startRollback rolls agents back, named ones or all matching, with one action for each version. */
 export async function startRollback(agents: string[] | Matching): Promise<string[]> {
   if (!Array.isArray(agents)) {
     return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents: agents.kuery, includeInactive: agents.inactive } })).actionIds;
@@ -13,7 +13,7 @@ export async function startRollback(agents: string[] | Matching): Promise<string
   return (await call("post", "/api/fleet/agents/bulk_rollback", { body: { agents, includeInactive: true } })).actionIds;
 }
 
-/** startUnenroll asks agents to leave, named ones or all that match; with revoke they are put out at once. */
+/** startUnenroll unenrols agents, named ones or all matching; with revoke at once, without their acknowledgement. */
 export async function startUnenroll(agents: string[] | Matching, how: { revoke: boolean; force: boolean }): Promise<void> {
   if (!Array.isArray(agents)) {
     await call("post", "/api/fleet/agents/bulk_unenroll", { body: { agents: agents.kuery, includeInactive: agents.inactive, ...how } });

@@ -10,7 +10,7 @@ import { Callout } from "./Callout";
 import { CopyBlock } from "./CopyBlock";
 import { ReasonButton } from "./ReasonButton";
 
-/** How long a new key enrols hosts. A forgotten key should not stay good for ever. */
+/** How long a new key enrols hosts. It ends, so that a forgotten key does not stay valid. */
 const LIFETIMES = [
   { value: "1h", label: "1 hour" },
   { value: "24h", label: "1 day" },
@@ -37,9 +37,9 @@ export function AddAgentDialog({ onClose }: { onClose: () => void }) {
   });
   const secret = create.data?.item.api_key;
   const readError = server.error ?? policies.error;
-  const why = readError ? "The server's answer is missing."
+  const why = readError ? "The server did not answer."
     : policies.isSuccess && !policy ? "There is no policy yet."
-    : !policy || !server.data ? "Reading from the server…" : null;
+    : !policy || !server.data ? "Loading…" : null;
 
   return (
     <Modal opened onClose={onClose} size="lg" title={<Text fw={600} size="lg">Add an agent</Text>} closeButtonProps={{ "aria-label": "Close" }}>
@@ -51,12 +51,12 @@ export function AddAgentDialog({ onClose }: { onClose: () => void }) {
             <CopyBlock text={enrollCommand(server.data, secret)} label="Command that enrols a host" />
             {server.data.publisher_keys.length === 0 && !server.data.trust_root ? (
               <Callout kind="warning" title="These agents will refuse every upgrade">
-                The server knows no publisher key, so the command names none to trust. Add one under Packages first, then make this command again.
+                The server has no publisher key, so the command names none to trust. Add one under Packages first, then create this command again.
               </Callout>
             ) : null}
             <Text size="xs" c="dimmed">
-              The token is shown only now. The server keeps no copy; revoke it under Enrollment when the hosts are in.
-              With <span className="mono">--ca-pin</span> an agent talks to no other server; with <span className="mono">--trust-root</span> or <span className="mono">--trust-key</span> it installs only what the publishers have signed.
+              The token is shown only now: the server stores no copy. Revoke it under Enrollment once the hosts have enrolled.
+              With <span className="mono">--ca-pin</span> an agent talks to no other server; with <span className="mono">--trust-root</span> or <span className="mono">--trust-key</span> it installs only packages signed by the publishers.
             </Text>
             <Group justify="flex-end"><Button onClick={onClose}>Done</Button></Group>
           </>
@@ -68,7 +68,7 @@ export function AddAgentDialog({ onClose }: { onClose: () => void }) {
             }}
           >
             <Stack>
-              <Text size="sm" c="dimmed">A host enrols with a key. The key puts it under a policy and can be revoked at any time.</Text>
+              <Text size="sm" c="dimmed">A host enrols with a key. The key determines its policy and can be revoked at any time.</Text>
               <Select
                 label="Policy"
                 data-autofocus
@@ -78,10 +78,10 @@ export function AddAgentDialog({ onClose }: { onClose: () => void }) {
                 onChange={setPicked}
               />
               <Group grow align="flex-start">
-                <TextInput label="Name of the key" description="So that you know it again" value={name} onChange={(e) => setName(e.currentTarget.value)} />
-                <Select label="Enrols hosts for" description="Agents stay when it ends" allowDeselect={false} data={LIFETIMES} value={lifetime} onChange={(v) => setLifetime(v ?? "")} />
+                <TextInput label="Name of the key" description="To recognise the key later" value={name} onChange={(e) => setName(e.currentTarget.value)} />
+                <Select label="Enrols hosts for" description="Enrolled agents stay afterwards" allowDeselect={false} data={LIFETIMES} value={lifetime} onChange={(v) => setLifetime(v ?? "")} />
               </Group>
-              {create.isError ? <Callout kind="error" title="No key was made">{messageOf(create.error)}</Callout> : null}
+              {create.isError ? <Callout kind="error" title="The key was not created">{messageOf(create.error)}</Callout> : null}
               <Group justify="flex-end">
                 <Button variant="default" onClick={onClose}>Close</Button>
                 <ReasonButton type="submit" leftSection={<IconKey size={16} aria-hidden />} loading={create.isPending} reason={why}>Create key and show command</ReasonButton>

@@ -18,7 +18,7 @@ import { StatusBadge } from "./StatusBadge";
 import { VersionCell } from "./VersionCell";
 import classes from "./AgentTable.module.css";
 
-/** Above this many rows only those in sight are in the document: a browser takes seconds to lay out thousands. */
+/** Above this many rows only visible ones are in the document: a browser takes seconds to lay out thousands. */
 export const VIRTUAL_ABOVE = 500;
 /** The height of a row without a phase; taller ones are measured. */
 const ROW_PX = 49;
@@ -49,7 +49,7 @@ export function AgentTable(props: Props) {
   const columns = useMemo(() => {
     const text = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
     const byHost = (a: Agent, b: Agent) => text.compare(hostOf(a), hostOf(b));
-    // Host breaks every tie, so that rows keep their places while a fleet moves.
+    // The host breaks ties, so that rows keep their places while agents change.
     const by = (compare: (a: Agent, b: Agent) => number) => (a: AgentRow, b: AgentRow) =>
       compare(a.original, b.original) || byHost(a.original, b.original);
     return helper.columns([
@@ -136,7 +136,7 @@ function Rows({ rows, render }: { rows: AgentRow[]; render: Render }) {
   return rows.length > VIRTUAL_ABOVE ? <VirtualRows rows={rows} render={render} /> : <tbody>{rows.map(render)}</tbody>;
 }
 
-/** Rows far from sight are stood for by two empty rows of their height: the table stays a table. */
+/** Two empty rows replace the rows out of sight, with their height: the table stays a table. */
 function VirtualRows({ rows, render }: { rows: AgentRow[]; render: Render }) {
   const body = useRef<HTMLTableSectionElement>(null);
   const [top, setTop] = useState(0);
@@ -199,6 +199,6 @@ const AgentRowView = memo(function AgentRowView({ agent, index, picked, policy, 
     </tr>
   );
 }, (a, b) =>
-  // onToggle is made anew with every drawing of the table but always does the same for the same row.
+  // onToggle is a new function at each render, but does the same for the same row.
   a.agent === b.agent && a.index === b.index && a.picked === b.picked && a.policy === b.policy && a.newest === b.newest &&
   a.onUpgrade === b.onUpgrade && a.onRollback === b.onRollback && a.onUnenroll === b.onUnenroll);

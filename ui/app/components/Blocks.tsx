@@ -1,4 +1,4 @@
-/** The few blocks every page is made of. */
+/** The basic blocks of every page. */
 import { Button, Group, Skeleton, Stack, Text, Title } from "@mantine/core";
 import { useEffect, type ReactNode } from "react";
 import { messageOf } from "~/api/client";

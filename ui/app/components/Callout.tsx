@@ -11,7 +11,7 @@ interface Props {
   children: ReactNode;
 }
 
-/** A message in the flow of the page. Errors are told to a screen reader at once. */
+/** A message within the page. Screen readers announce errors at once. */
 export function Callout({ kind, title, icon, children }: Props) {
   const Icon = icons[kind];
   return (

@@ -8,12 +8,12 @@ import { ReasonButton } from "./ReasonButton";
 interface Props {
   title: string;
   children: ReactNode;
-  /** A verb and its object, such as "Cancel upgrade": what is pressed is what happens. */
+  /** A verb and its object, such as "Cancel upgrade". */
   confirm: string;
   keep?: string;
   /** Why it cannot be confirmed, if it cannot. */
   reason?: string | null;
-  /** For what does no harm: the button has the colour of any other. */
+  /** For harmless actions: the button has the ordinary colour. */
   harmless?: boolean;
   busy: boolean;
   error: unknown;

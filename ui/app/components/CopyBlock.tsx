@@ -2,7 +2,7 @@ import { ActionIcon, Button, CopyButton } from "@mantine/core";
 import { IconCheck, IconCopy } from "@tabler/icons-react";
 import classes from "./CopyBlock.module.css";
 
-/** A command to run elsewhere. It wraps rather than hides its end: what is copied is what is seen. */
+/** A command to run elsewhere. It wraps, so that all of what is copied is visible. */
 export function CopyBlock({ text, label }: { text: string; label: string }) {
   return (
     <div className={classes.block}>

@@ -5,7 +5,7 @@ import { eventText, lastingEvents, mergeEvents } from "~/util/eventText";
 import { Ago } from "./Now";
 import classes from "./EventList.module.css";
 
-/** Enough to see the last upgrades without scrolling past the rest of the page. */
+/** Enough for the last upgrades without scrolling past the rest of the page. */
 const SHOWN = 30;
 
 export function EventList({ agent }: { agent: Agent }) {
@@ -21,7 +21,7 @@ export function EventList({ agent }: { agent: Agent }) {
           </li>
         ))}
       </ol>
-      <Text size="xs" c="dimmed" px="md" py={8}>From this agent's record and from what this browser has seen happen.</Text>
+      <Text size="xs" c="dimmed" px="md" py={8}>From the agent's record and from the events this browser has received.</Text>
     </>
   );
 }

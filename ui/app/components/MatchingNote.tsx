@@ -2,14 +2,14 @@ import { Text } from "@mantine/core";
 import type { Matching } from "~/util/matching";
 import classes from "./QueryBar.module.css";
 
-/** Says in an order's dialog by which query it is for whom. */
+/** Shows the query of an upgrade, rollback or unenrollment for all matching agents. */
 export function MatchingNote({ matching }: { matching: Matching }) {
   return (
     <div>
-      <pre className={classes.place} tabIndex={0} aria-label="The query of this order">{matching.kuery}</pre>
+      <pre className={classes.place} tabIndex={0} aria-label="Query">{matching.kuery}</pre>
       <Text size="xs" c="dimmed" mt={4}>
-        {matching.inactive ? "Inactive and unenrolled agents too. " : ""}
-        The server asks this query again when you press the button: agents that match it by then are meant.
+        {matching.inactive ? "Includes inactive and unenrolled agents. " : ""}
+        The server evaluates the query again when you press the button, and selects the agents that match then.
       </Text>
     </div>
   );

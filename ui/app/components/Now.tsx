@@ -6,13 +6,12 @@ import { exact, relative } from "~/util/time";
 
 const Context = createContext(0);
 
-/** A browser's clock this far from the server's may as well be the way the answer took. */
+/** A difference this small between the two clocks may be the latency of the answer. */
 const SKEW_MS = 2_000;
 
 /**
- * One clock for the page, the server's: a host last seen "3 minutes ago" must
- * not depend on the operator's laptop. Only what shows a relative time is drawn
- * again when it ticks.
+ * The server's clock, for the whole page: a host last seen "3 minutes ago" must not depend on the
+ * operator's laptop. A tick redraws only relative times.
  */
 export function NowProvider({ children }: { children: ReactNode }) {
   const { data, dataUpdatedAt } = useQuery(serverQuery);
@@ -24,7 +23,7 @@ export function useClock(): number {
   return useContext(Context);
 }
 
-/** A time as people say it, exact on hover. */
+/** A relative time, exact on hover. */
 export function Ago({ at, never = "never" }: { at: string | null | undefined; never?: string }) {
   const now = useClock();
   if (!at) return <span>{never}</span>;

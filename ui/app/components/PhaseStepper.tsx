@@ -11,7 +11,7 @@ interface Props {
   seen: readonly SeenEvent[];
 }
 
-/** The phases of one upgrade: behind it, where it is, before it. */
+/** The phases of one upgrade: done, current and to come. */
 export function PhaseStepper({ details, startedAt, seen }: Props) {
   const times = phaseTimes(seen, details.action_id);
   if (startedAt && !times.has("UPG_REQUESTED")) times.set("UPG_REQUESTED", startedAt);
@@ -35,4 +35,4 @@ export function PhaseStepper({ details, startedAt, seen }: Props) {
   );
 }
 
-const placeWords = { done: "done", now: "under way", failed: "failed here", todo: "not begun" } as const;
+const placeWords = { done: "done", now: "under way", failed: "failed here", todo: "not started" } as const;

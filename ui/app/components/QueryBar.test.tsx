@@ -65,7 +65,7 @@ async function press(key: string): Promise<boolean> {
 
 const field = (text: string, from: number, to: number): QuerySuggestion => ({ kind: "field", text, from, to });
 
-test("one question follows a pause in the typing, with the cursor in bytes", async () => {
+test("one request follows a pause in typing, with the cursor in bytes", async () => {
   await type("ü s");
   await pause(TYPING_PAUSE_MS - 1);
   await type("ü st");
@@ -76,7 +76,7 @@ test("one question follows a pause in the typing, with the cursor in bytes", asy
   expect(asked[1]!.url.searchParams.get("cursor")).toBe("5");
 });
 
-test("an answer that comes late does not take the place of a newer one", async () => {
+test("a late answer does not replace a newer one", async () => {
   await type("s");
   await pause();
   await type("st");
@@ -88,7 +88,7 @@ test("an answer that comes late does not take the place of a newer one", async (
   expect(options()).toEqual(["fieldstatus"]);
 });
 
-test("Enter and Tab take what is chosen, Enter with nothing chosen searches", async () => {
+test("Enter and Tab accept the chosen suggestion, Enter without one searches", async () => {
   await type("😀 or sta and x", 9);
   await pause();
   await asked.at(-1)!.answer([field("status", 8, 11), field("state", 8, 11)]);
@@ -104,7 +104,7 @@ test("Enter and Tab take what is chosen, Enter with nothing chosen searches", as
   expect(options()).toEqual([]);
 });
 
-test("what was suggested for another text is not taken", async () => {
+test("a suggestion for another text is not accepted", async () => {
   await type("sta");
   await pause();
   await asked.at(-1)!.answer([field("status", 0, 3)]);
@@ -115,7 +115,7 @@ test("what was suggested for another text is not taken", async () => {
   expect(searched).toEqual([]);
 });
 
-test("Escape closes, and the slash leads to the bar", async () => {
+test("Escape closes the suggestions, and the slash focuses the bar", async () => {
   await type("s");
   await pause();
   await asked.at(-1)!.answer([field("status", 0, 1)]);

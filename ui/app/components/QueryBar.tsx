@@ -7,9 +7,9 @@ import { accepted, EXAMPLES, faultOf, type Written } from "~/util/kql";
 import classes from "./QueryBar.module.css";
 
 interface Props {
-  /** The query that is searched for; undefined: none. */
+  /** The current query; undefined if there is none. */
   value?: string;
-  /** The server's refusal of it. */
+  /** The server's error for it. */
   fault?: string;
   onSearch: (query: string | undefined) => void;
 }
@@ -20,8 +20,8 @@ const NONE = -1;
 const kindWord: Record<QuerySuggestion["kind"], string> = { field: "field", operator: "operator", value: "value", conjunction: "word" };
 
 /**
- * The search bar of KQL. What is typed is a draft until Enter: half a query is
- * mostly a wrong one. Suggestions are the server's, which alone knows the language.
+ * The search bar for KQL. The text is a draft until Enter: an incomplete query is mostly invalid.
+ * Suggestions come from the server, which parses the language.
  */
 export function QueryBar({ value = "", fault, onSearch }: Props) {
   const input = useRef<HTMLInputElement>(null);
@@ -34,7 +34,7 @@ export function QueryBar({ value = "", fault, onSearch }: Props) {
   const faultId = useId();
   const optionId = (i: number) => `${listId}-${i}`;
 
-  // Back, forward and links change what is searched for; the draft follows.
+  // Back, forward and links change the query; the draft follows.
   const [searched, setSearched] = useState(value);
   if (searched !== value) {
     setSearched(value);
@@ -87,7 +87,7 @@ export function QueryBar({ value = "", fault, onSearch }: Props) {
       case "ArrowUp": {
         event.preventDefault();
         if (!open) setOpen(true);
-        // One place more than there are items: that of the text itself.
+        // One position more than there are items: the text itself.
         const places = Math.max(items.length, 1) + 1;
         const step = event.key === "ArrowDown" ? 1 : places - 1;
         setChosen(((pointed + 1 + step) % places) - 1);
@@ -99,7 +99,7 @@ export function QueryBar({ value = "", fault, onSearch }: Props) {
         accept(items[pointed]);
         return;
       case "Tab":
-        if (pointed === NONE || event.shiftKey || !fresh) return; // the keyboard goes on: nobody is held here
+        if (pointed === NONE || event.shiftKey || !fresh) return; // Tab moves on: the keyboard is not trapped here
         event.preventDefault();
         accept(items[pointed]);
         return;
@@ -168,7 +168,7 @@ export function QueryBar({ value = "", fault, onSearch }: Props) {
                 </Combobox.Option>
               ))}
             </Combobox.Options>
-            <div className={classes.keys} aria-hidden><kbd>↓</kbd> <kbd>↑</kbd> choose, <kbd>Tab</kbd> or <kbd>Enter</kbd> take it, <kbd>Esc</kbd> close</div>
+            <div className={classes.keys} aria-hidden><kbd>↓</kbd> <kbd>↑</kbd> choose, <kbd>Tab</kbd> or <kbd>Enter</kbd> accept, <kbd>Esc</kbd> close</div>
           </Combobox.Dropdown>
         </Combobox>
         <Tooltip label="Search">
@@ -181,7 +181,7 @@ export function QueryBar({ value = "", fault, onSearch }: Props) {
   );
 }
 
-/** The refusal with its mark under the place: only letters of one width keep it there. */
+/** The error with a mark under its position, in a monospaced font so that the mark stays there. */
 function QueryFault({ message }: { message: string }) {
   const { what, place } = faultOf(message);
   return (
@@ -200,7 +200,7 @@ function Help({ onUse }: { onUse: (query: string) => void }) {
         <ActionIcon size={36} variant="default" aria-label="Help on queries" onClick={() => setOpened(!opened)}><IconHelp size={18} aria-hidden /></ActionIcon>
       </Popover.Target>
       <Popover.Dropdown className={classes.help} aria-label="Help on queries">
-        <Text size="sm" fw={600}>Six queries to begin with</Text>
+        <Text size="sm" fw={600}>Example queries</Text>
         <ul className={classes.examples}>
           {EXAMPLES.map(({ query, means }) => (
             <li key={query}>
@@ -217,17 +217,17 @@ function Help({ onUse }: { onUse: (query: string) => void }) {
             </li>
           ))}
         </ul>
-        <Text size="xs" c="dimmed">and binds tighter than or; parentheses group. A name that ends with .keyword is compared whole and by case, without it by word. In "quotes" a * is a star.</Text>
+        <Text size="xs" c="dimmed">and binds tighter than or; parentheses group. Fields that end with .keyword match the whole value, case-sensitive; other text fields match words. Inside "quotes" * is not a wildcard.</Text>
       </Popover.Dropdown>
     </Popover>
   );
 }
 
-/** The slash leads to the bar, except where it is a letter. */
+/** The slash focuses the bar, except where it can be typed. */
 function useSlash(input: React.RefObject<HTMLInputElement | null>): void {
   useEffect(() => {
     const focus = (event: globalThis.KeyboardEvent) => {
-      // On many keyboards Shift makes the slash.
+      // On many keyboards the slash needs Shift.
       if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
       const target = event.target instanceof Element ? event.target : null;
       if (target?.closest("input, textarea, select, [contenteditable=true], [role=dialog], [role=menu]")) return;

@@ -2,13 +2,13 @@ import { Button, Tooltip, type ButtonProps } from "@mantine/core";
 import { useId, type ButtonHTMLAttributes } from "react";
 
 type Props = Omit<ButtonProps & ButtonHTMLAttributes<HTMLButtonElement>, "disabled"> & {
-  /** Why it cannot be pressed; null when it can. */
+  /** Why the button is disabled; null if it is enabled. */
   reason: string | null;
 };
 
 /**
- * A button that, while it cannot be pressed, can still be reached and says why.
- * A disabled one takes no focus and shows no tooltip.
+ * A button that can be focused and shows a reason while it is disabled. A native disabled button
+ * takes no focus and shows no tooltip.
  */
 export function ReasonButton({ reason, onClick, children, ...rest }: Props) {
   const id = useId();

@@ -16,7 +16,7 @@ import { TextLink } from "./TextLink";
 import { useToast } from "./Toasts";
 import classes from "./UpgradeDialog.module.css";
 
-/** More lines than this nobody reads; the counts above the list are complete. */
+/** A longer list is not read; the counts above it are complete. */
 const LINES = 200;
 
 interface Props {
@@ -26,14 +26,14 @@ interface Props {
   onDone?: () => void;
 }
 
-/** Asks before agents go back, and says for each to which version and until when it could. */
+/** Asks before agents are rolled back, and shows for each the version and until when it is possible. */
 export function RollbackDialog({ chosen, onClose, onDone }: Props) {
   const client = useQueryClient();
   const toast = useToast();
   const preview = useQuery(rollbackPreviewQuery(selectionOf(chosen)));
   const count = countOf(chosen);
   const start = useMutation({
-    // Only those the preview said will go: what was shown is what happens. Of all that match, the server refuses the others.
+    // Only agents that the preview showed as rolled back. Of all matching agents, the server refuses the others.
     mutationFn: () => startRollback(isMatching(chosen) ? chosen : preview.data!.items.filter((i) => i.will).map((i) => i.agent_id)),
     onSuccess: () => {
       toast({
@@ -50,7 +50,7 @@ export function RollbackDialog({ chosen, onClose, onDone }: Props) {
   const one = !isMatching(chosen) && chosen.length === 1 ? chosen[0] : undefined;
   return (
     <ConfirmDialog
-      title={one ? `Roll back ${hostOf(one)}?` : `Roll back ${isMatching(chosen) ? "all that match, " : ""}${plural(count, "agent")}?`}
+      title={one ? `Roll back ${hostOf(one)}?` : `Roll back ${isMatching(chosen) ? "all matching, " : ""}${plural(count, "agent")}?`}
       confirm={confirmText(preview.data, count)}
       reason={whyNotGoBack(preview.data, preview.error)}
       busy={start.isPending}
@@ -60,8 +60,8 @@ export function RollbackDialog({ chosen, onClose, onDone }: Props) {
     >
       <Stack gap="sm">
         {isMatching(chosen) ? <MatchingNote matching={chosen} /> : null}
-        <span>Each agent goes back to the version it has kept. An upgrade that is being watched ends, and what it brought is undone.</span>
-        {preview.error ? <Callout kind="error" title="No preview">{messageOf(preview.error)}</Callout> : null}
+        <span>Each agent goes back to its previous version. An upgrade that is being watched is undone.</span>
+        {preview.error ? <Callout kind="error" title="The preview failed">{messageOf(preview.error)}</Callout> : null}
         {preview.data ? <Preview preview={preview.data} /> : null}
       </Stack>
     </ConfirmDialog>
@@ -69,12 +69,12 @@ export function RollbackDialog({ chosen, onClose, onDone }: Props) {
 }
 
 function Preview({ preview }: { preview: RollbackPreview }) {
-  // What will not happen comes first: it is what an operator has to decide about.
+  // Agents that are not rolled back come first: the operator has to decide about them.
   const items = [...preview.items].sort((a, b) => Number(a.will) - Number(b.will));
   return (
     <section aria-label="Preview" className={classes.preview}>
       <Text size="sm" fw={600} className={classes.verdict} role="status">
-        {preview.will > 0 ? `${plural(preview.will, "agent")} will go back` : "No agent will go back"}
+        {preview.will > 0 ? `${plural(preview.will, "agent")} will be rolled back` : "No agent will be rolled back"}
         {preview.wont > 0 ? `; ${preview.wont.toLocaleString()} will not` : ""}
       </Text>
       <ScrollArea.Autosize mah={230} type="auto" viewportProps={{ tabIndex: 0, "aria-label": "Each agent" }}>
@@ -91,7 +91,7 @@ function Line({ item }: { item: RollbackPreviewItem }) {
   const remarks = [item.will ? `Possible ${limit(item.valid_until)}` : "", item.reason ?? ""].filter(Boolean).join("; ");
   return (
     <li className={classes.item} data-will={item.will || undefined}>
-      {item.will ? <IconCheck size={15} aria-label="Will go back:" /> : <IconMinus size={15} aria-label="Will not go back:" />}
+      {item.will ? <IconCheck size={15} aria-label="Will be rolled back:" /> : <IconMinus size={15} aria-label="Will not be rolled back:" />}
       <span className={classes.host}>{item.hostname || item.agent_id}</span>
       <span className={`mono ${classes.versions}`}>
         {item.version}

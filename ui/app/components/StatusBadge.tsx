@@ -6,7 +6,7 @@ import type { AgentStatus } from "~/api/types";
 import { groupOf, statusLabel, type StatusGroup } from "~/util/status";
 import classes from "./StatusBadge.module.css";
 
-/** A shape for each group, since a colour alone says nothing to many people. */
+/** A shape for each group, since many people cannot tell the colours apart. */
 const icons: Record<StatusGroup, Icon> = {
   healthy: IconCircleCheck,
   unhealthy: IconAlertTriangle,

@@ -3,7 +3,7 @@ import { plural } from "~/util/words";
 import { StatusIcon } from "./StatusBadge";
 import classes from "./StatusSummary.module.css";
 
-/** Shown even at zero: an operator looks for "0 unhealthy". */
+/** Shown even at zero: operators look for "0 unhealthy". */
 const ALWAYS: readonly StatusGroup[] = ["healthy", "unhealthy", "updating", "offline"];
 
 interface Props {

@@ -6,7 +6,7 @@ interface Props extends Omit<AnchorHTMLAttributes<HTMLAnchorElement>, keyof Anch
   ref?: Ref<HTMLAnchorElement>;
 }
 
-/** A link to a page of this console, with its address checked by the compiler. */
+/** A link to a page of this UI; the compiler checks its address. */
 export const TextLink = createLink(function TextAnchor(props: Props) {
   return <Anchor {...props} />;
 });

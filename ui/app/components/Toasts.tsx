@@ -5,7 +5,7 @@ import classes from "./Toasts.module.css";
 
 /** Long enough to read a line and follow its link. An error stays until it is closed. */
 const SHOWN_MS = 8_000;
-/** Older ones make room. */
+/** Older ones are removed. */
 const MOST = 3;
 
 interface Toast {

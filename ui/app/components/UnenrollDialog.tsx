@@ -17,7 +17,7 @@ import { TextLink } from "./TextLink";
 import { useToast } from "./Toasts";
 import classes from "./UpgradeDialog.module.css";
 
-/** More lines than this nobody reads; the counts above the list are complete. */
+/** A longer list is not read; the counts above it are complete. */
 const LINES = 200;
 
 interface Props {
@@ -27,20 +27,20 @@ interface Props {
   onDone?: () => void;
 }
 
-/** Asks before agents leave the fleet, and says how many and which will. */
+/** Asks before agents are unenrolled, and shows how many and which. */
 export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
   const [revoke, setRevoke] = useState(false);
   const [force, setForce] = useState(false);
   const client = useQueryClient();
   const toast = useToast();
-  // The preview before stays in sight while another is on its way; it cannot be confirmed.
+  // The previous preview stays visible while the next one loads; it cannot be confirmed.
   const preview = useQuery({ ...unenrollPreviewQuery({ ...selectionOf(chosen), revoke, force }), placeholderData: keepPreviousData });
   const fresh = preview.isPlaceholderData ? undefined : preview.data;
   const count = countOf(chosen);
   const one = !isMatching(chosen) && chosen.length === 1 ? chosen[0] : undefined;
   const host = one ? hostOf(one) : undefined;
   const unenroll = useMutation({
-    // Only those the preview said will leave: what was shown is what happens. Of all that match, the server refuses the others.
+    // Only agents that the preview showed as unenrolled. Of all matching agents, the server refuses the others.
     mutationFn: () => startUnenroll(isMatching(chosen) ? chosen : fresh!.items.filter((i) => i.will).map((i) => i.agent_id), { revoke, force }),
     onSuccess: () => {
       toast({
@@ -56,7 +56,7 @@ export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
   });
   return (
     <ConfirmDialog
-      title={host ? `Unenroll ${host}?` : `Unenroll ${isMatching(chosen) ? "all that match, " : ""}${plural(count, "agent")}?`}
+      title={host ? `Unenroll ${host}?` : `Unenroll ${isMatching(chosen) ? "all matching, " : ""}${plural(count, "agent")}?`}
       confirm={confirmText(preview.data, count, host)}
       reason={whyNotLeave(fresh, preview.error)}
       busy={unenroll.isPending}
@@ -67,23 +67,23 @@ export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
       <Stack gap="sm">
         {isMatching(chosen) ? <MatchingNote matching={chosen} /> : null}
         <span>
-          {one ? "The agent stops checking in and takes no more upgrades. It stays installed on its host; to bring it back, enrol it again."
-            : "The agents stop checking in and take no more upgrades. They stay installed on their hosts; to bring one back, enrol it again."}
+          {one ? "The agent stops checking in and is not upgraded any more. It stays installed on its host and can be enrolled again."
+            : "The agents stop checking in and are not upgraded any more. They stay installed on their hosts and can be enrolled again."}
         </span>
         <Checkbox
           checked={revoke}
           onChange={(e) => setRevoke(e.currentTarget.checked)}
           label={one ? "Revoke its key at once" : "Revoke their keys at once"}
-          description={one ? "For a host that is lost or no longer trusted: the agent is not asked, its key stops working now."
-            : "For hosts that are lost or no longer trusted: the agents are not asked, their keys stop working now."}
+          description={one ? "For a host that is lost or no longer trusted: the agent's key stops working now, without its acknowledgement."
+            : "For hosts that are lost or no longer trusted: the agents' keys stop working now, without their acknowledgement."}
         />
         <Checkbox
           checked={force}
           onChange={(e) => setForce(e.currentTarget.checked)}
-          label={one ? "Also if a rollout has it" : "Also agents that a rollout has"}
-          description="The rollout goes on without what leaves."
+          label={one ? "Even if it is in a rollout" : "Include agents in a rollout"}
+          description="The rollout continues without them."
         />
-        {preview.error ? <Callout kind="error" title="No preview">{messageOf(preview.error)}</Callout> : null}
+        {preview.error ? <Callout kind="error" title="The preview failed">{messageOf(preview.error)}</Callout> : null}
         {preview.data ? <Preview preview={preview.data} stale={preview.isPlaceholderData} /> : null}
       </Stack>
     </ConfirmDialog>
@@ -91,7 +91,7 @@ export function UnenrollDialog({ chosen, onClose, onDone }: Props) {
 }
 
 function Preview({ preview, stale }: { preview: UnenrollPreview; stale: boolean }) {
-  // What will not happen comes first: it is what an operator has to decide about.
+  // Agents that are not unenrolled come first: the operator has to decide about them.
   const items = [...preview.items].sort((a, b) => Number(a.will) - Number(b.will));
   return (
     <section aria-label="Preview" className={classes.preview} data-stale={stale || undefined}>

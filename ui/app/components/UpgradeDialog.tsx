@@ -25,9 +25,9 @@ import { useToast } from "./Toasts";
 import classes from "./UpgradeDialog.module.css";
 
 const OTHER = "other";
-/** A version typed by hand is previewed once the typing pauses. */
+/** A typed version is previewed once typing pauses. */
 const TYPING_PAUSE_MS = 300;
-/** More lines than this nobody reads; the counts above the list are complete. */
+/** A longer list is not read; the counts above it are complete. */
 const LINES = 200;
 
 const NOBODY: Agent[] = [];
@@ -35,7 +35,7 @@ const NOBODY: Agent[] = [];
 interface Props {
   /** Agents, or all that match a query. */
   chosen: Chosen;
-  /** The version and force of an upgrade that is to be tried again. */
+  /** The version and force of an upgrade to retry. */
   again?: { version: string; force: boolean };
   onClose: () => void;
   onDone?: () => void;
@@ -96,7 +96,7 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
       opened
       onClose={onClose}
       size="lg"
-      title={<Text fw={600} size="lg">{one ? `Upgrade ${hostOf(one)}` : `Upgrade ${matching ? "all that match, " : ""}${plural(count, "agent")}`}</Text>}
+      title={<Text fw={600} size="lg">{one ? `Upgrade ${hostOf(one)}` : `Upgrade ${matching ? "all matching, " : ""}${plural(count, "agent")}`}</Text>}
       closeButtonProps={{ "aria-label": "Close" }}
     >
       <form
@@ -114,8 +114,8 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
               allowDeselect={false}
               searchable
               openOnFocus={false}
-              nothingFoundMessage="No package has such a version"
-              placeholder={versions.isPending ? "Reading the versions…" : undefined}
+              nothingFoundMessage="No package has this version"
+              placeholder={versions.isPending ? "Loading versions…" : undefined}
               data={[
                 ...list.map((v, i) => ({ value: v, label: i === 0 ? `${v} (newest)` : v })),
                 { value: OTHER, label: "Another version…" },
@@ -172,8 +172,8 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
             <Collapse expanded={advanced}>
               <TextInput
                 mt={6}
-                label="Fetch the package from"
-                description="An address the agents reach. Empty: this server."
+                label="Download the package from"
+                description="A URL that the agents can reach. Default: this server."
                 placeholder="https://packages.example.com/muster"
                 value={form.source}
                 onChange={(e) => set({ source: e.currentTarget.value })}
@@ -184,7 +184,7 @@ export function UpgradeDialog({ chosen, again, onClose, onDone }: Props) {
               checked={form.force}
               onChange={(e) => set({ force: e.currentTarget.checked })}
               label="Force"
-              description="Also upgrade agents that are upgrading already, run this version, would go to an older one, or have refused it after a rollback."
+              description="Also upgrade agents that are upgrading already, run this version or a later one, or refuse it after a rollback."
             />
           </div>
 
@@ -218,12 +218,12 @@ interface PreviewProps {
 
 function Preview({ preview, stale, loading, error, version, agents }: PreviewProps) {
   if (error) {
-    return <Callout kind="error" title="No preview">{messageOf(error)}</Callout>;
+    return <Callout kind="error" title="The preview failed">{messageOf(error)}</Callout>;
   }
   if (!preview) {
-    return <Text size="sm" c="dimmed" role="status">{loading ? "Working out what would happen…" : "Choose a version to see what would happen."}</Text>;
+    return <Text size="sm" c="dimmed" role="status">{loading ? "Loading the preview…" : "Choose a version to see a preview."}</Text>;
   }
-  // What will not happen comes first: it is what an operator has to decide about.
+  // Agents that are not upgraded come first: the operator has to decide about them.
   const items = [...preview.items].sort((a, b) => Number(a.will) - Number(b.will));
   return (
     <section aria-label="Preview" className={classes.preview} data-stale={stale || undefined}>

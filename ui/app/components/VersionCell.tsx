@@ -7,7 +7,7 @@ import { compareVersions } from "~/util/version";
 import { useClock } from "./Now";
 import classes from "./VersionCell.module.css";
 
-/** What an agent runs, and what its upgrade is doing. */
+/** The version that an agent runs, and the phase of its upgrade. */
 export function VersionCell({ agent, newest }: { agent: Agent; newest?: string }) {
   const now = useClock();
   const phase = phaseOf(agent, now);

@@ -6,7 +6,7 @@ import { Facts, Panel } from "./Blocks";
 import { Callout } from "./Callout";
 import { Ago } from "./Now";
 
-/** What the watcher on the host sees while it judges a version, and what to make of a silent agent. */
+/** The last report of the watcher on the host, and the diagnosis of a silent agent. */
 export function WatchPanel({ agent }: { agent: Agent }) {
   const watch = agent.watch;
   if (!watch) return null;
@@ -21,13 +21,13 @@ export function WatchPanel({ agent }: { agent: Agent }) {
           </Callout>
         ) : null}
         <Facts rows={[
-          ["Judges", <span key="j"><span className="mono">{watch.to}</span>, came from <span className="mono">{watch.from}</span></span>],
-          ["Sees the agent", watchedAgentText(watch)],
-          ...(watch.waiting ? [["Waits", watch.waiting] as [string, string]] : []),
-          ["Reason", watch.reason ? <span key="r">{sentence(watch.reason.text)} <span className="mono">{watch.reason.code}</span></span> : "none so far"],
-          ["Heard of", <Ago key="h" at={watch.received_at} />],
+          ["Watches", <span key="j"><span className="mono">{watch.to}</span>, upgraded from <span className="mono">{watch.from}</span></span>],
+          ["Agent", watchedAgentText(watch)],
+          ...(watch.waiting ? [["Waiting for", watch.waiting] as [string, string]] : []),
+          ["Reason", watch.reason ? <span key="r">{sentence(watch.reason.text)} <span className="mono">{watch.reason.code}</span></span> : "none yet"],
+          ["Last report", <Ago key="h" at={watch.received_at} />],
         ]} />
-        <Text size="xs" c="dimmed">It speaks with a key of its own, so it is heard also when the agent is not.</Text>
+        <Text size="xs" c="dimmed">The watcher has its own key, so it can report when the agent cannot.</Text>
       </Stack>
     </Panel>
   );

@@ -11,13 +11,13 @@ import { Countdown } from "./rollout/Waits";
 import { TextLink } from "./TextLink";
 import classes from "./rollout/Rollout.module.css";
 
-/** Why an agent runs what it runs, and not what a rollout wants: now, or at a time in the past. */
+/** Why an agent runs its version and not that of a rollout: now, or at a time in the past. */
 export function WhyPanel({ agentId, host }: { agentId: string; host: string }) {
   const [local, setLocal] = useState("");
   const then = local === "" || Number.isNaN(Date.parse(local)) ? undefined : new Date(local).toISOString();
   const why = useQuery(whyQuery(agentId, then));
   const e = why.data;
-  // The link below leads to the rollout; its id says nothing more here.
+  // Omits the rollout's id: the link below leads to it.
   const plain = (text: string) => (e?.rollout_id ? text.replaceAll(` (${e.rollout_id})`, "") : text);
   return (
     <Panel
@@ -35,7 +35,7 @@ export function WhyPanel({ agentId, host }: { agentId: string; host: string }) {
         <Stack gap="sm" role="status">
           <Text size="sm" fw={600}>{then ? `${exact(e.at)}: ` : ""}{closed(plain(e.summary))}</Text>
           {e.chain.length > 0 ? (
-            <ol className={classes.chain} aria-label="Reasons, the widest first">
+            <ol className={classes.chain} aria-label="Reasons, broadest first">
               {e.chain.map((c, i) => (
                 <li key={`${i} ${c.code}`} className={classes.link}>
                   <div>

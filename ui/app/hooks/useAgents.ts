@@ -7,20 +7,20 @@ import { newest } from "~/util/version";
 import { useStreamState } from "./useEvents";
 
 /**
- * useAgents reads the fleet, or what a query finds of it, and keeps it fresh: often
- * while it is small or the stream is down. The agents that a query finds change by
- * events that do not say so, and are always read often.
+ * useAgents reads all agents, or those that a query finds, and keeps them fresh: often if there
+ * are few or the stream is down. Events do not say whether an agent matches a query, so the result
+ * of a query is always read often.
  */
 export function useAgents(showInactive: boolean, kuery?: string) {
   const live = useStreamState() === "live";
   const list = useQuery({
     ...agentListQuery(showInactive, kuery),
     refetchInterval: ({ state }) => {
-      if (isRefusal(state.error)) return false; // the same query is refused again
+      if (isRefusal(state.error)) return false; // the same query would be refused again
       return live && !kuery && (state.data?.items.length ?? 0) > SMALL_FLEET ? SLOW_POLL_MS : POLL_MS;
     },
   });
-  // Without data a query that fails leaves none, though the page has rows of the one before.
+  // A query that fails has no data, although the page still shows the rows of the one before.
   const [last, setLast] = useState<AgentList>();
   if (list.data && list.data !== last) setLast(list.data);
   const fault = kuery && isRefusal(list.error) ? list.error : null;

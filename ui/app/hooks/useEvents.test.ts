@@ -6,7 +6,7 @@ import type { AgentList, FleetEvent } from "~/api/types";
 import { agent, details } from "~/testing/agent";
 import { followEvents, PATCH_EVERY_MS, REFETCH_EVERY_MS, REOPEN_MS, REQUERY_EVERY_MS } from "./useEvents";
 
-/** A stream a test can speak through. */
+/** A stream that tests can send events through. */
 class Stream extends EventTarget {
   readyState: number = EventSource.OPEN;
   onopen: (() => void) | null = null;
@@ -77,7 +77,7 @@ test("a list that was read before an event and arrives after it does not undo it
   stop();
 });
 
-test("a hundred events make one reading of the actions in half a second", () => {
+test("a hundred events cause one read of the actions in half a second", () => {
   const { client, streams, stop } = follow();
   const refetch = vi.spyOn(client, "invalidateQueries");
   for (let seq = 1; seq <= 100; seq++) streams[0]!.say({ seq, at: "2026-01-02T12:00:00Z", type: "action.result", subject: "a" });
@@ -87,7 +87,7 @@ test("a hundred events make one reading of the actions in half a second", () => 
   stop();
 });
 
-test("a stream that is refused is opened again behind the last event, ever more slowly", () => {
+test("a refused stream is reopened after the last event, with growing delays", () => {
   const { streams, states, stop } = follow();
   streams[0]!.onopen!();
   streams[0]!.say(upgrade(7, 1));
@@ -107,7 +107,7 @@ test("a stream that is refused is opened again behind the last event, ever more 
   stop();
 });
 
-test("a stream the browser itself reopens is left alone", () => {
+test("a stream that the browser reopens is left alone", () => {
   const { streams, stop } = follow();
   streams[0]!.readyState = EventSource.CONNECTING;
   streams[0]!.onerror!();
@@ -128,7 +128,7 @@ test("after a reset everything is read again", () => {
   stop();
 });
 
-test("what is no event does no harm, and after stop nothing happens", () => {
+test("invalid events are ignored, and so are events after stop", () => {
   const { client, streams, stop } = follow();
   streams[0]!.dispatchEvent(new MessageEvent("agent.status", { data: "not json" }));
   streams[0]!.say({ seq: 3, at: "2026-01-02T12:00:00Z", type: "action.created", subject: "a" });
@@ -139,7 +139,7 @@ test("what is no event does no harm, and after stop nothing happens", () => {
   expect(streams[0]!.readyState).toBe(EventSource.CLOSED);
 });
 
-test("what a query found changes in place and is read again, at a bounded pace: who matches now only the server knows", () => {
+test("agents found by a query are updated in place, and the query is read again at a bounded rate", () => {
   const { client, streams, stop } = follow();
   const key = keys.agentList(false, "status: online");
   client.setQueryData<AgentList>(key, { items: [agent()], total: 1, page: 1, perPage: 10 });

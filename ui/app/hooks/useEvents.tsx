@@ -1,4 +1,4 @@
-/** The one event stream of the page, and the caches it keeps fresh. */
+/** The one event stream of the page, and the caches that it keeps fresh. */
 import { useQueryClient, type QueryClient, type QueryKey } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useMemo, useState, useSyncExternalStore, type ReactNode } from "react";
 import { EVENT_TYPES, effectsOf, freshOf, patchFound, patchList } from "~/api/events";
@@ -6,13 +6,13 @@ import { History, type SeenEvent } from "~/api/history";
 import { keys, SMALL_FLEET } from "~/api/queries";
 import type { Agent, AgentList, FleetEvent } from "~/api/types";
 
-/** Changes are drawn together at most this often: 1,000 agents that download would otherwise redraw the table 1,000 times. */
+/** Changes are drawn at most this often: otherwise 1,000 downloading agents would redraw the table 1,000 times. */
 export const PATCH_EVERY_MS = 200;
-/** Lists are read again at most twice a second, whatever the stream brings. */
+/** Lists are read again at most twice a second, however many events arrive. */
 export const REFETCH_EVERY_MS = 500;
-/** What a query finds is read again at most this often while its fleet moves: only the server knows who matches now. */
+/** The result of a query is read again at most this often while agents change: only the server knows which match now. */
 export const REQUERY_EVERY_MS = 2_000;
-/** First and longest wait before a stream the browser has given up on is opened again. */
+/** First and longest wait before a stream that the browser has closed is opened again. */
 export const REOPEN_MS = 1_000;
 export const REOPEN_MAX_MS = 30_000;
 
@@ -67,7 +67,7 @@ function sessionStore(): Storage | null {
   try {
     return window.sessionStorage;
   } catch {
-    return null; // switched off by the browser's settings
+    return null; // disabled in the browser's settings
   }
 }
 
@@ -91,7 +91,7 @@ export function followEvents(
     try {
       event = JSON.parse(message.data) as FleetEvent;
     } catch {
-      return; // not an event of ours; the next poll makes up for it
+      return; // not one of our events; the next poll makes up for it
     }
     lastSeq = Math.max(lastSeq, event.seq);
     history.add(event);
@@ -103,15 +103,15 @@ export function followEvents(
     source.onopen = () => {
       failures = 0;
       onState("live");
-      // Between the first reading of a list and the first open, or while a
-      // stream was down without an id to resume from, events may have passed.
+      // Events may have been missed between the first read of a list and the first
+      // open, or while a stream was down without an id to resume from.
       if (!wasOpen || lastSeq === 0) void client.invalidateQueries({ queryKey: keys.agents });
       wasOpen = true;
     };
     source.onerror = () => {
       onState(wasOpen ? "reconnecting" : "connecting");
-      if (source?.readyState !== EventSource.CLOSED || stopped) return; // the browser itself tries again
-      // A refusal: perhaps the session is over. Asking for it leads to the login page if so.
+      if (source?.readyState !== EventSource.CLOSED || stopped) return; // the browser reconnects by itself
+      // The stream was refused: the session may have ended. Reading it leads to the login page in that case.
       void client.invalidateQueries({ queryKey: keys.session });
       const wait = Math.min(REOPEN_MAX_MS, REOPEN_MS * 2 ** failures++);
       timer = setTimeout(connect, wait);
@@ -133,11 +133,11 @@ export function followEvents(
   };
 }
 
-/** Updates collects what events mean and acts on it at a bounded pace. */
+/** Updates collects the effects of events and applies them at a bounded rate. */
 class Updates {
   private patches = new Map<string, Agent>();
   private stale = new Map<string, QueryKey>();
-  /** What came while lists were being read: those were perhaps read before it. */
+  /** Agents from events that arrived while lists were being read, which may be older. */
   private during = new Map<string, Agent>();
   private unsubscribe: () => void;
   private patchTimer: ReturnType<typeof setTimeout> | undefined;
@@ -180,8 +180,8 @@ class Updates {
     this.patches = new Map();
     this.patch(patches);
     if (this.client.isFetching({ queryKey: keys.agents }) === 0) return;
-    // Put in again when the list is there. Reading it once more instead would,
-    // in a large fleet on the move, never end.
+    // Apply them again once the list has been read. Reading the list again
+    // instead would never end in a large fleet that changes all the time.
     for (const [id, agent] of patches) this.during.set(id, agent);
   };
 
@@ -190,7 +190,7 @@ class Updates {
       const { showInactive, kuery } = key[2] as { showInactive: boolean; kuery?: string };
       if (!list) continue;
       this.client.setQueryData<AgentList>(key, kuery ? patchFound(list, patches) : patchList(list, patches, showInactive));
-      // A long list is too much to read on every change; it waits for its poll.
+      // A long list is too large to read at every change; it waits for its poll.
       if (kuery && list.total <= SMALL_FLEET) this.queryTimer ??= setTimeout(this.requery, REQUERY_EVERY_MS);
     }
     for (const agent of patches.values()) {

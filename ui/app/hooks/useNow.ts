@@ -1,6 +1,6 @@
 import { useEffect, useState } from "react";
 
-/** useNow redraws relative times; a second is what "12 seconds ago" needs. */
+/** useNow redraws relative times. "12 seconds ago" needs one tick a second. */
 export function useNow(everyMs = 1_000): number {
   const [now, setNow] = useState(() => Date.now());
   useEffect(() => {

@@ -1,12 +1,12 @@
 import { useEffect, useState } from "react";
 
 /**
- * useReturnFocus gives the keyboard back to what opened a dialog once the dialog
- * is gone. Dialogs here exist only while they are open, so that each begins
- * afresh; the one of the component library returns focus only when it stays.
+ * useReturnFocus returns the focus to what opened a dialog once the dialog is closed. Dialogs here
+ * are mounted only while they are open, so that each starts afresh; Mantine's dialog returns the
+ * focus only if it stays mounted.
  */
 export function useReturnFocus(): void {
-  // While rendering, before the dialog takes the focus.
+  // During render, before the dialog takes the focus.
   const [opener] = useState(() => openerOf(document.activeElement));
   useEffect(() => () => {
     const target = opener?.isConnected ? opener : document.getElementById("main");
@@ -14,7 +14,7 @@ export function useReturnFocus(): void {
   }, [opener]);
 }
 
-/** A menu goes when its item is chosen; the button that showed it stays. */
+/** A menu closes when an item is chosen; the button that opened it stays. */
 function openerOf(active: Element | null): HTMLElement | null {
   const menu = active?.closest("[role=menu]");
   const button = menu && document.getElementById(menu.getAttribute("aria-labelledby") ?? "");

@@ -5,18 +5,18 @@ import { suggestionsQuery } from "~/api/queries";
 import type { QuerySuggestion } from "~/api/types";
 import { byteAt, bytesOf, MAX_QUERY_BYTES, type Written } from "~/util/kql";
 
-/** So long a pause in the typing, and the server is asked: under it each letter would ask. */
+/** How long typing must pause before the server is asked, so that not every letter is a request. */
 export const TYPING_PAUSE_MS = 150;
 
 const NONE: QuerySuggestion[] = [];
 
 export interface Suggestions {
   items: QuerySuggestion[];
-  /** False while the items are for an earlier text: their places are then not those of this one. */
+  /** False while the items are for an earlier text: their positions do not fit this one. */
   fresh: boolean;
 }
 
-/** useSuggestions is how the query may go on at its cursor. The items before stay until the next are there. */
+/** useSuggestions returns the completions of a query at its cursor. The previous items stay until the next arrive. */
 export function useSuggestions({ text, cursor }: Written, wanted: boolean): Suggestions {
   const now = useMemo(() => ({ q: text, at: byteAt(text, cursor) }), [text, cursor]);
   const [asked] = useDebouncedValue(now, TYPING_PAUSE_MS);

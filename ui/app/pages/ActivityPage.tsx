@@ -29,12 +29,12 @@ export function ActivityPage() {
   const list = actions.data ?? [];
   return (
     <>
-      <PageHead title="Activity" hint={list.length >= ACTIONS_SHOWN ? `The newest ${ACTIONS_SHOWN} actions` : "What was asked of the fleet, newest first"} />
+      <PageHead title="Activity" hint={list.length >= ACTIONS_SHOWN ? `The newest ${ACTIONS_SHOWN} actions` : "Actions on the fleet, newest first"} />
       {actions.isError ? <LoadError what="The actions" error={actions.error} onRetry={() => void actions.refetch()} /> : null}
       {actions.isPending ? <Panel><Loading /></Panel> : null}
       {actions.isSuccess && list.length === 0 ? (
         <Panel>
-          <Empty icon={<IconHistory size={36} stroke={1.5} aria-hidden />} title="Nothing has been asked of the fleet yet">
+          <Empty icon={<IconHistory size={36} stroke={1.5} aria-hidden />} title="There are no actions yet">
             <p>Upgrades appear here, with their progress and their errors. <TextLink to="/agents" size="sm">Choose agents to upgrade</TextLink></p>
           </Empty>
         </Panel>
@@ -80,11 +80,11 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
         <div>
           <Text fw={600}>{actionTitle(a, now)}</Text>
           <Text size="xs" c="dimmed">
-            {a.created_by ? `Asked by ${a.created_by} ` : "Asked "}<Ago at={a.creationTime} />
+            {a.created_by ? `Created by ${a.created_by} ` : "Created "}<Ago at={a.creationTime} />
             {isScheduled(a, now) ? <> · starts <time dateTime={a.startTime}>{exact(a.startTime)}</time></> : null}
             {a.hasRolloutPeriod ? " · spread over time" : ""}
             {a.is_automatic ? " · automatic" : ""}
-            {a.completionTime ? <> · over <Ago at={a.completionTime} /></> : null}
+            {a.completionTime ? <> · ended <Ago at={a.completionTime} /></> : null}
             {a.cancellationTime ? <> · cancelled <Ago at={a.cancellationTime} /></> : null}
             {a.status === "IN_PROGRESS" && a.expiration ? <> · expires <Ago at={a.expiration} /></> : null}
           </Text>
@@ -105,7 +105,7 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
       <div className={classes.foot}>
         <span><b>{p.done.toLocaleString()}</b> done</span>
         <span data-bad={p.failed > 0 || undefined}><b>{p.failed.toLocaleString()}</b> failed</span>
-        <span><b>{p.waiting.toLocaleString()}</b> {a.status === "IN_PROGRESS" ? "waiting" : "without answer"}</span>
+        <span><b>{p.waiting.toLocaleString()}</b> {a.status === "IN_PROGRESS" ? "waiting" : "without an answer"}</span>
         <span className={classes.links}>
           {a.status === "IN_PROGRESS" ? <TextLink to="/agents" search={{ action: a.actionId }} size="xs">Agents under way</TextLink> : null}
           {failedIds.length > 0 ? <TextLink to="/agents" search={{ ids: failedIds }} size="xs">Agents that failed</TextLink> : null}
@@ -118,7 +118,7 @@ function ActionCard({ action: a, marked, onCancel }: { action: ActionStatus; mar
   );
 }
 
-/** Fewer are simply shown; more would bury the next action. */
+/** Fewer are simply shown; more would hide the next action. */
 const ERRORS_OPEN = 3;
 
 function Errors({ action: a }: { action: ActionStatus }) {
@@ -151,7 +151,7 @@ function CancelDialog({ action, onClose }: { action: ActionStatus; onClose: () =
   const cancel = useMutation({
     mutationFn: () => call("post", "/api/fleet/agents/actions/{actionId}/cancel", { path: { actionId: action.actionId } }),
     onSuccess: () => {
-      toast({ kind: "done", title: "The upgrade is cancelled where the new version is not in place yet" });
+      toast({ kind: "done", title: "Cancelled for agents that have not installed the new version yet" });
       void client.invalidateQueries({ queryKey: keys.actions });
       void client.invalidateQueries({ queryKey: keys.agents });
       onClose();
@@ -161,14 +161,14 @@ function CancelDialog({ action, onClose }: { action: ActionStatus; onClose: () =
     <ConfirmDialog
       title="Cancel this upgrade?"
       confirm="Cancel upgrade"
-      keep="Keep it going"
+      keep="Dismiss"
       busy={cancel.isPending}
       error={cancel.error}
       onConfirm={() => cancel.mutate()}
       onClose={onClose}
     >
-      {plural(waiting, "agent")} {waiting === 1 ? "has" : "have"} not answered yet. Those that have not begun will stay on their version;
-      an agent that has begun stops if the new version is not in place yet, and nothing already upgraded is undone.
+      {plural(waiting, "agent")} {waiting === 1 ? "has" : "have"} not answered yet. Agents that have not started stay on their version. An agent that has started
+      stops if it has not installed the new version yet. Upgraded agents stay upgraded.
     </ConfirmDialog>
   );
 }

@@ -99,7 +99,7 @@ export function AgentPage() {
         {query.isError ? <LoadError what="The newest state of the agent" error={query.error} onRetry={() => void query.refetch()} /> : null}
         {agent.rollout ? (
           <Callout kind="info">
-            The rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: agent.rollout.id }} inherit fw={600} underline="always">{agent.rollout.name}</TextLink> has this agent: it alone upgrades it until it is over.
+            The rollout <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: agent.rollout.id }} inherit fw={600} underline="always">{agent.rollout.name}</TextLink> includes this agent. Until it ends, only the rollout can upgrade the agent.
           </Callout>
         ) : null}
         <UpgradePanel agent={agent} onAgain={(again) => setUpgrading({ again })} />
@@ -140,11 +140,11 @@ function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { ve
 
   if (phase.kind === "none") {
     if (!agent.upgraded_at) return null;
-    // It arrived, but whether that is good the agent says itself.
+    // The version is installed, but the agent may report that it is unhealthy.
     const unwell = agent.status === "error" || agent.status === "degraded";
     return (
       <Callout kind={unwell ? "warning" : "good"}>
-        The last {agent.upgrade_rollback ? "rollback" : "upgrade"} {unwell ? "arrived" : "went well: it arrived"} <Ago at={agent.upgraded_at} />, and the host runs <span className="mono">{agent.agent.version}</span>{unwell ? ", but the agent says that it is not well." : "."}
+        The last {agent.upgrade_rollback ? "rollback" : "upgrade"} {unwell ? "ended" : "succeeded"} <Ago at={agent.upgraded_at} />: the host runs <span className="mono">{agent.agent.version}</span>{unwell ? ", but the agent reports that it is unhealthy." : "."}
       </Callout>
     );
   }
@@ -165,7 +165,7 @@ function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { ve
             title={ended.kind === "failed" ? `${noun} to ${ended.target || "the new version"} failed` : `Rolled back from ${ended.target || "the new version"}`}
           >
             <Stack gap={6} align="flex-start">
-              <span>{ended.reason ? sentence(ended.reason) : "The agent gave no reason."}</span>
+              <span>{ended.reason ? sentence(ended.reason) : "The agent reported no reason."}</span>
               {details?.metadata?.reason_code ? <span>Reason code <span className="mono">{details.metadata.reason_code}</span></span> : null}
               <span>{runsWords(agent, ended)} {adviceFor(details?.metadata?.reason_code)}</span>
               {agent.upgrade_rollback ? null : (
@@ -185,7 +185,7 @@ function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { ve
         {moving ? (
           <div>
             <PhaseLine phase={{ ...moving, warning: undefined }} />
-            {/* Without the percent: a screen reader should hear phases, not every step of a download. */}
+            {/* Without the percentage: a screen reader should announce phases, not every step of a download. */}
             <div className="sr-only" aria-live="polite">{moving.text.replace(/ \d+ %.*$/, "")}</div>
             {moving.warning ? (
               <Callout kind="warning">{moving.warning}</Callout>
@@ -196,7 +196,7 @@ function UpgradePanel({ agent, onAgain }: { agent: Agent; onAgain: (again?: { ve
         {details ? (
           <Text size="xs" c="dimmed">
             Action <TextLink to="/activity" hash={details.action_id} inherit className="mono">{details.action_id}</TextLink>.
-            {" "}Times are when this browser saw a phase begin.
+            {" "}Times are when this browser received the start of a phase.
           </Text>
         ) : null}
       </Stack>
@@ -210,11 +210,11 @@ function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
       ["Agent id", <Group key="id" gap={4} wrap="nowrap"><span className="mono">{agent.id}</span><CopyIcon text={agent.id} label="Copy the agent id" /></Group>],
       ["Status", <span key="s" className="mono">{agent.status}</span>],
       ["Last check-in", <Ago key="l" at={agent.last_checkin} />],
-      ["Said at check-in", [agent.last_checkin_status, agent.last_checkin_message].filter(Boolean).join(": ")],
+      ["Check-in message", [agent.last_checkin_status, agent.last_checkin_message].filter(Boolean).join(": ")],
       ["Version", <span key="v" className="mono">{agent.agent.version}</span>],
-      ["Shall run", agent.desired_version ? <span key="dv"><span className="mono">{agent.desired_version}</span>{agent.desired_version === agent.agent.version ? "" : ", not yet"}</span> : ""],
-      ["Last healthy with", agent.last_healthy_version ? <span key="lh" className="mono">{agent.last_healthy_version}</span> : "no version yet"],
-      ["Could go back to", backTo(agent)],
+      ["Desired version", agent.desired_version ? <span key="dv"><span className="mono">{agent.desired_version}</span>{agent.desired_version === agent.agent.version ? "" : ", not yet"}</span> : ""],
+      ["Last healthy version", agent.last_healthy_version ? <span key="lh" className="mono">{agent.last_healthy_version}</span> : "no version yet"],
+      ["Can roll back to", backTo(agent)],
       ["Policy", agent.policy_revision ? `${policy} (revision ${agent.policy_revision})` : policy],
       ["Operating system", [osOf(agent), osVersionOf(agent)].filter(Boolean).join(" ")],
       ["Architecture", archOf(agent)],
@@ -222,7 +222,7 @@ function AgentFacts({ agent, policy }: { agent: Agent; policy: string }) {
       ...(agent.upgrade_started_at ? [["Upgrade started", exact(agent.upgrade_started_at)] as [string, string]] : []),
       ["Last upgraded", agent.upgraded_at ? exact(agent.upgraded_at) : "never"],
       ...(agent.unenrolled_at ? [["Unenrolled", exact(agent.unenrolled_at)] as [string, string]] : []),
-      ...(agent.unenrolled_reason ? [["Why unenrolled", agent.unenrolled_reason] as [string, string]] : []),
+      ...(agent.unenrolled_reason ? [["Unenrolled because", agent.unenrolled_reason] as [string, string]] : []),
     ]} />
   );
 }
@@ -232,7 +232,7 @@ function Components({ agent }: { agent: Agent }) {
   return (
     <Table fz="sm" verticalSpacing={6} horizontalSpacing="md">
       <Table.Thead>
-        <Table.Tr><Table.Th scope="col">Component</Table.Th><Table.Th scope="col">Health</Table.Th><Table.Th scope="col">Says</Table.Th></Table.Tr>
+        <Table.Tr><Table.Th scope="col">Component</Table.Th><Table.Th scope="col">Health</Table.Th><Table.Th scope="col">Message</Table.Th></Table.Tr>
       </Table.Thead>
       <Table.Tbody>
         {agent.components.map((c) => (
@@ -258,6 +258,6 @@ function healthOf(status: string): string {
 
 function Metadata({ agent }: { agent: Agent }) {
   const rows = [...flatten(agent.local_metadata), ...flatten(agent.user_provided_metadata, "user")];
-  if (rows.length === 0) return <Text size="sm" c="dimmed">The agent has sent none yet.</Text>;
+  if (rows.length === 0) return <Text size="sm" c="dimmed">The agent has not sent any yet.</Text>;
   return <Facts rows={rows.map(([k, v]) => [k, <span key={k} className="mono">{v}</span>])} />;
 }

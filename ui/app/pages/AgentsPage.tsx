@@ -44,7 +44,7 @@ export function AgentsPage() {
   const policyName = usePolicyName();
   const newest = useNewestVersion();
 
-  // The status bar counts what the other filters leave, so its numbers are what a click will show.
+  // The status bar counts the agents that the other filters leave: its numbers are what a click will show.
   const beforeStatus = useMemo(
     () => filterAgents(agents, { ...search, status: undefined }, policyName),
     [agents, search, policyName],
@@ -56,15 +56,15 @@ export function AgentsPage() {
   const counts = useMemo(() => countGroups(beforeStatus), [beforeStatus]);
 
   const [selection, setSelection] = useState<RowSelectionState>({});
-  // Only what is in sight counts as selected: a filter can never leave hidden agents in an upgrade.
-  // Nor do rows that stand for the query before.
+  // Only visible agents count as selected, so that no filter hides an agent that is upgraded.
+  // The rows of the previous query do not count either.
   const picked = useMemo(() => (fault ? NO_AGENTS : shown.filter((a) => selection[a.id])), [shown, selection, fault]);
 
-  // All that match, by the query they match: it holds only while the page shows what it means.
+  // All matching agents, by their query: the selection ends when the page shows another query.
   const order = useMemo(() => orderOf(search), [search]);
   const [everything, setEverything] = useState<Pick<Matching, "kuery" | "inactive"> | null>(null);
   const meant = everything && !fault && "kuery" in order && order.kuery === everything.kuery && inactive === everything.inactive ? everything : null;
-  // The list knows the count, unless filters of this page leave part of it or it is too long to be here.
+  // The list has the count, unless filters of this page hide part of it or the list is incomplete.
   const counted = useQuery({ ...agentCountQuery(inactive, meant?.kuery ?? ""), enabled: !!meant });
   const matching: Matching | null = useMemo(
     () => (meant && counted.data !== undefined ? { ...meant, count: counted.data } : null),
@@ -89,7 +89,7 @@ export function AgentsPage() {
 
   return (
     <>
-      <PageHead title="Agents" hint={fault ? "This query is not understood; below is what was found before." : <Hint total={data?.total} loaded={agents.length} query={!!kuery} newest={newest} />}>
+      <PageHead title="Agents" hint={fault ? "The query cannot be parsed. The agents below are those found before." : <Hint total={data?.total} loaded={agents.length} query={!!kuery} newest={newest} />}>
         <Button variant="default" leftSection={<IconPlus size={16} aria-hidden />} onClick={() => setAdding(true)}>Add agent</Button>
         <ReasonButton
           leftSection={<IconCircleArrowUp size={16} aria-hidden />}
@@ -105,12 +105,12 @@ export function AgentsPage() {
       {list.isError && !data && !fault ? <LoadError what="The agents" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isError && data && !fault ? (
         <div className={classes.stale} role="alert">
-          <Callout kind="warning">What you see is from the last time the server answered. It now says: {list.error.message}</Callout>
+          <Callout kind="warning">The server could not be read; the agents below are from its last answer. {list.error.message}</Callout>
         </div>
       ) : null}
 
       {data ? (
-        // Rows of the query before are there to be compared with, not to be acted on.
+        // The rows of the previous query are shown, but actions on them are disabled.
         <div inert={!!fault} data-testid="answer" className={fault ? classes.before : undefined} aria-busy={list.isPlaceholderData}>
           <StatusSummary counts={counts} chosen={search.status ?? []} onChange={(status) => set({ status: status.length > 0 ? status : undefined }, false)} />
           <Filters search={search} set={set} policyName={policyName} />
@@ -123,12 +123,12 @@ export function AgentsPage() {
               </Empty>
             ) : agents.length === 0 && kuery ? (
               <Empty icon={<IconFilterOff size={32} stroke={1.5} aria-hidden />} title="No agent matches the query">
-                <p><code className={`mono ${classes.query}`}>{kuery}</code> finds nobody{inactive ? "" : " among the active agents"}.</p>
+                <p><code className={`mono ${classes.query}`}>{kuery}</code> matches no agent{inactive ? "" : " among the active agents"}.</p>
                 <Button variant="default" onClick={() => set({ kuery: undefined }, false)}>Clear query</Button>
               </Empty>
             ) : shown.length === 0 ? (
               <Empty icon={<IconFilterOff size={32} stroke={1.5} aria-hidden />} title="No agent matches">
-                <p>{plural(agents.length, "agent")} {kuery ? (agents.length === 1 ? "matches the query" : "match the query") : "in the fleet"}, none with these filters.</p>
+                <p>{plural(agents.length, "agent")} {kuery ? (agents.length === 1 ? "matches the query" : "match the query") : "in the fleet"}, none match these filters.</p>
                 <Button variant="default" onClick={() => void navigate({ search: kuery ? { kuery } : {} })}>Clear filters</Button>
               </Empty>
             ) : (
@@ -151,14 +151,14 @@ export function AgentsPage() {
 
       {meant || picked.length > 0 ? (
         <SelectionBar
-          words={meant ? (matching ? `All ${matching.count.toLocaleString()} that match` : "Counting all that match…") : `${picked.length.toLocaleString()} of ${shown.length.toLocaleString()}`}
+          words={meant ? (matching ? `All ${matching.count.toLocaleString()} matching` : "Counting matching agents…") : `${picked.length.toLocaleString()} of ${shown.length.toLocaleString()}`}
           shown={!meant}
           ready={count > 0}
           all={meant || picked.length < shown.length ? null : (
             <ReasonButton
               size="xs"
               variant="default"
-              reason={"why" in order ? order.why : list.isPlaceholderData ? "Wait until the query is answered." : null}
+              reason={"why" in order ? order.why : list.isPlaceholderData ? "Wait for the result of the query." : null}
               onClick={() => "kuery" in order && setEverything({ kuery: order.kuery, inactive })}
             >
               {allWords(search, data?.total ?? 0)}
@@ -170,7 +170,7 @@ export function AgentsPage() {
           onUnenroll={() => setLeaving(selected)}
         />
       ) : null}
-      {counted.error && meant ? <Callout kind="error" title="Not counted">{counted.error.message}</Callout> : null}
+      {counted.error && meant ? <Callout kind="error" title="Matching agents could not be counted">{counted.error.message}</Callout> : null}
       {goingBack ? <RollbackDialog chosen={goingBack} onClose={() => setGoingBack(null)} onDone={clear} /> : null}
       {upgrading ? <UpgradeDialog chosen={upgrading} onClose={() => setUpgrading(null)} onDone={clear} /> : null}
       {leaving ? <UnenrollDialog chosen={leaving} onClose={() => setLeaving(null)} onDone={clear} /> : null}
@@ -179,14 +179,14 @@ export function AgentsPage() {
   );
 }
 
-/** The number is said where the list has it: with filters of this page it is counted once the button is pressed. */
+/** The number is shown if the list has it; with filters of this page the server counts once the button is pressed. */
 function allWords(search: AgentsSearch, total: number): string {
-  if (hasFilter({ ...search, kuery: undefined })) return "Select all that match";
-  return search.kuery ? `Select all ${total.toLocaleString()} that match` : `Select the whole fleet, ${total.toLocaleString()}`;
+  if (hasFilter({ ...search, kuery: undefined })) return "Select all matching";
+  return search.kuery ? `Select all ${total.toLocaleString()} matching` : `Select the whole fleet, ${total.toLocaleString()}`;
 }
 
 function Hint({ total, loaded, query, newest }: { total?: number; loaded: number; query: boolean; newest?: string }) {
-  if (total === undefined) return <>Reading the fleet…</>;
+  if (total === undefined) return <>Loading agents…</>;
   return (
     <>
       {total > loaded ? `The first ${loaded.toLocaleString()} of ${plural(total, "agent")}` : plural(total, "agent")}
@@ -248,7 +248,7 @@ function Filters({ search, set, policyName }: FilterProps) {
       <Switch
         className={classes.inactive}
         size="sm"
-        label="Inactive and unenrolled too"
+        label="Include inactive and unenrolled"
         checked={search.inactive ?? false}
         onChange={(e) => set({ inactive: e.currentTarget.checked || undefined }, false)}
       />
@@ -258,7 +258,7 @@ function Filters({ search, set, policyName }: FilterProps) {
 
 interface SelectionProps {
   words: string;
-  /** Whether the words are about the agents shown. */
+  /** Whether words describe the agents shown. */
   shown: boolean;
   ready: boolean;
   all: ReactNode;
@@ -269,7 +269,7 @@ interface SelectionProps {
 }
 
 function SelectionBar({ words, shown, ready, all, onClear, onUpgrade, onRollback, onUnenroll }: SelectionProps) {
-  const reason = ready ? null : "There is no agent to do this with.";
+  const reason = ready ? null : "No agent is selected.";
   return (
     <div className={classes.selection} role="region" aria-label="Selection">
       <Text size="sm" fw={600}>{words}{shown ? <><span className={classes.wide}> shown</span> selected</> : null}</Text>
@@ -282,7 +282,7 @@ function SelectionBar({ words, shown, ready, all, onClear, onUpgrade, onRollback
   );
 }
 
-/** Tells a screen reader how upgrades end while the table moves silently. */
+/** Announces the ends of upgrades to a screen reader. */
 function Announcer({ agents }: { agents: Agent[] }) {
   const before = useRef(agents);
   const [text, setText] = useState("");

@@ -23,7 +23,7 @@ export function EnrollPage() {
   const items = list.data?.items ?? [];
   return (
     <>
-      <PageHead title="Enrollment" hint="Keys with which hosts join the fleet. Revoking one stops further hosts; those that joined stay.">
+      <PageHead title="Enrollment" hint="Keys with which hosts enrol. A revoked key enrols no more hosts; agents enrolled with it stay.">
         <Button leftSection={<IconPlus size={16} aria-hidden />} onClick={() => setAdding(true)}>Add agent</Button>
       </PageHead>
       <Panel flush>
@@ -31,7 +31,7 @@ export function EnrollPage() {
         {list.isPending ? <Loading rows={3} /> : null}
         {list.isSuccess && items.length === 0 ? (
           <Empty icon={<IconKey size={36} stroke={1.5} aria-hidden />} title="There is no enrollment key">
-            <p>“Add agent” makes one and shows the command that uses it.</p>
+            <p>“Add agent” creates one and shows the command that uses it.</p>
           </Empty>
         ) : null}
         {items.length > 0 ? (
@@ -86,7 +86,7 @@ function RevokeDialog({ enrollmentKey, onClose }: { enrollmentKey: EnrollmentKey
   });
   return (
     <ConfirmDialog title={`Revoke ${enrollmentKey.name || enrollmentKey.id}?`} confirm="Revoke key" busy={revoke.isPending} error={revoke.error} onConfirm={() => revoke.mutate()} onClose={onClose}>
-      No host can enrol with it any more. Agents that already did stay in the fleet. It cannot be made good again; make a new key instead.
+      No host can enrol with it any more. Agents that are enrolled stay enrolled. This cannot be undone: create a new key instead.
     </ConfirmDialog>
   );
 }

@@ -25,11 +25,11 @@ export function IncidentsPage() {
   const open = all.filter((i) => i.state === "open").length;
   return (
     <>
-      <PageHead title="Incidents" hint={list.data ? (open > 0 ? `${plural(open, "incident")} ${open === 1 ? "needs" : "need"} somebody` : "Nothing needs anybody now") : "What an upgrade has left for a person to do"} />
+      <PageHead title="Incidents" hint={list.data ? (open > 0 ? `${plural(open, "incident")} ${open === 1 ? "needs" : "need"} an operator` : "No open incidents") : "Problems that need an operator"} />
       {list.isError ? <LoadError what="The incidents" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isPending ? <Panel><Loading /></Panel> : null}
       {list.data && all.length === 0 ? (
-        <Panel><Empty icon={<IconMoodCheck size={36} stroke={1.5} aria-hidden />} title="No incident">A host that can neither go forward nor back appears here, with what to do about it.</Empty></Panel>
+        <Panel><Empty icon={<IconMoodCheck size={36} stroke={1.5} aria-hidden />} title="No incident">A host whose upgrade and rollback both failed appears here, with what to do.</Empty></Panel>
       ) : null}
       {all.length > 0 ? (
         <ul className={classes.list} aria-label="Incidents">
@@ -48,7 +48,7 @@ function Card({ incident: i, onAsk }: { incident: Incident; onAsk: (word: Word) 
         <div className={classes.title}>
           <Text fw={600}>{i.title}</Text>
           <Text size="xs" c="dimmed">
-            {incidentKind[i.category] ?? i.category} · opened <Ago at={i.opened_at} />{i.count > 1 ? `, for the ${i.count}. time` : ""}
+            {incidentKind[i.category] ?? i.category} · opened <Ago at={i.opened_at} />{i.count > 1 ? `, ${i.count} times` : ""}
             {i.agent_id ? <> · <TextLink to="/agents/$agentId" params={{ agentId: i.agent_id }} inherit underline="always">{i.hostname || i.agent_id}</TextLink></> : null}
             {i.rollout_id ? <> · <TextLink to="/rollouts/$rolloutId" params={{ rolloutId: i.rollout_id }} inherit underline="always">its rollout</TextLink></> : null}
           </Text>
@@ -61,8 +61,8 @@ function Card({ incident: i, onAsk }: { incident: Incident; onAsk: (word: Word) 
       <Stack gap={6} mt={8}>
         <Text size="sm">{sentence(i.text)}</Text>
         {i.recovery_plan ? <div className={board.quote}><b>Recovery plan.</b> {i.recovery_plan}</div> : null}
-        {i.acked ? <Text size="xs" c="dimmed">{i.acked.by} took it <Ago at={i.acked.at} />{i.acked.why ? `: “${i.acked.why}”` : "."}</Text> : null}
-        {i.resolved ? <Text size="xs" c="dimmed">{i.resolved.by} resolved it <Ago at={i.resolved.at} />{i.resolved.why ? `: “${i.resolved.why}”` : "."}</Text> : null}
+        {i.acked ? <Text size="xs" c="dimmed">Acknowledged by {i.acked.by} <Ago at={i.acked.at} />{i.acked.why ? `: “${i.acked.why}”` : "."}</Text> : null}
+        {i.resolved ? <Text size="xs" c="dimmed">Resolved by {i.resolved.by} <Ago at={i.resolved.at} />{i.resolved.why ? `: “${i.resolved.why}”` : "."}</Text> : null}
         <Group gap={6}>
           <ReasonButton size="xs" variant="default" reason={whyNotAck(i)} onClick={() => onAsk("ack")}>Acknowledge…</ReasonButton>
           <ReasonButton size="xs" variant="default" reason={whyNotResolve(i)} onClick={() => onAsk("resolve")}>Resolve…</ReasonButton>
@@ -86,7 +86,7 @@ function WordDialog({ incident: i, word, onClose }: { incident: Incident; word: 
     <ConfirmDialog
       title={word === "ack" ? "Acknowledge the incident?" : "Resolve the incident?"}
       confirm={word === "ack" ? "Acknowledge" : "Resolve"}
-      keep="Leave it"
+      keep="Dismiss"
       harmless
       busy={say.isPending}
       error={say.error}
@@ -94,7 +94,7 @@ function WordDialog({ incident: i, word, onClose }: { incident: Incident; word: 
       onClose={onClose}
     >
       <Stack gap="sm">
-        <span>{word === "ack" ? "Others see that you are at it." : "It is over. If the same happens again it opens again."}</span>
+        <span>{word === "ack" ? "Others see that you work on it." : "If the same problem occurs again, the incident opens again."}</span>
         <WhyField value={why} onChange={setWhy} />
       </Stack>
     </ConfirmDialog>

@@ -17,7 +17,7 @@ export function LoginPage() {
   const router = useRouter();
   const client = useQueryClient();
   const [key, setKey] = useState("");
-  // Read once, before the fragment is taken out of the address.
+  // Read once, before the fragment is removed from the address.
   const [fromLink] = useState(() => keyFromHash(window.location.hash));
 
   const logIn = useMutation({
@@ -33,7 +33,7 @@ export function LoginPage() {
     document.title = "Log in · Muster";
     if (!fromLink || sent.current) return;
     sent.current = true;
-    // The key must not stay in the history, nor be in what a colleague is sent.
+    // The key must not stay in the history or in a copied address.
     window.history.replaceState(window.history.state, "", window.location.pathname + window.location.search);
     logIn.mutate(fromLink);
   }, [fromLink, logIn]);
@@ -51,7 +51,7 @@ export function LoginPage() {
           <Stack>
             <div className={classes.brand}><Logo size={34} /><Title order={1}>Muster</Title></div>
             {fromLink && logIn.isPending ? <Text size="sm" role="status">Logging in with the key of the link…</Text> : (
-              <Text size="sm" c="dimmed">Paste an admin API key. The server printed the first one, and a login link, when it was started the first time.</Text>
+              <Text size="sm" c="dimmed">Paste an admin API key. The server printed the first one, and a login link, at its first start.</Text>
             )}
             <PasswordInput
               label="Admin API key"

@@ -30,7 +30,7 @@ export function PackagesPage() {
   );
   return (
     <>
-      <PageHead title="Packages" hint="What agents can be upgraded to. Agents install only what is signed by a key they trust." />
+      <PageHead title="Packages" hint="Packages that agents can be upgraded to. Agents install only packages signed by keys they trust." />
       <Stack gap="md">
         <Panel flush>
           {packages.isError ? <LoadError what="The packages" error={packages.error} onRetry={() => void packages.refetch()} /> : null}
@@ -72,7 +72,7 @@ export function PackagesPage() {
 
         <Panel title="Publish a package">
           <Stack gap="xs">
-            <Text size="sm">Sign and push from wherever your signing key is. The key itself never comes near this server.</Text>
+            <Text size="sm">Sign and push packages on the machine with your signing key. The key is never sent to this server.</Text>
             <CopyBlock label="Commands that publish a package" text={PUBLISH} />
           </Stack>
         </Panel>
@@ -112,7 +112,7 @@ function PublisherKeys() {
   const add = useMutation({
     mutationFn: () => call("post", "/api/v1/publisher_keys", { body: { public_key: key.trim(), name: name.trim() || undefined } }),
     onSuccess: () => {
-      toast({ kind: "done", title: "The server now takes packages signed by this key" });
+      toast({ kind: "done", title: "The server accepts packages signed by this key" });
       setKey("");
       setName("");
       void client.invalidateQueries({ queryKey: keys.publisherKeys });
@@ -122,7 +122,7 @@ function PublisherKeys() {
   return (
     <Panel title="Publisher keys">
       <Stack gap="sm">
-        <Text size="sm" c="dimmed">The server takes in packages signed by these keys. What an enrolled agent trusts was fixed when it enrolled; a key added here does not change that.</Text>
+        <Text size="sm" c="dimmed">The server accepts packages signed by these keys. A key added here does not change what enrolled agents trust: that was fixed when they enrolled.</Text>
         {list.isError ? <LoadError what="The publisher keys" error={list.error} onRetry={() => void list.refetch()} /> : null}
         {list.data?.map((k) => (
           <Group key={k.id} gap="sm" wrap="nowrap" align="flex-start">

@@ -69,7 +69,7 @@ export function RolloutPage() {
           <Group gap={6} role="group" aria-label="Commands"><Controls rollout={r} /></Group>
           <Stopped rollout={r} />
           <Waits rollout={r} />
-          <Panel title="Progress" aside={<span className={board.note}>{percentOver(r.counts)} % of {plural(r.counts.total, "target")} over</span>}>
+          <Panel title="Progress" aside={<span className={board.note}>{percentOver(r.counts)} % of {plural(r.counts.total, "target")} done</span>}>
             <Stack gap="sm">
               <div><CountsBar counts={r.counts} large /><Legend counts={r.counts} /></div>
               <Phases rollout={r} />
@@ -96,7 +96,7 @@ function Hint({ rollout: r }: { rollout: Rollout }) {
       <span>{[goalOf(r), strategyText(r.plan)].filter(Boolean).join(" · ")}</span>
       {r.plan.pace?.emergency ? <span className={board.tag} data-kind="canary">emergency</span> : null}
       {r.started_at ? <span>· started by {r.started_by} <Ago at={r.started_at} /></span> : <span>· drafted by {r.created_by} <Ago at={r.created_at} /></span>}
-      {r.ended_at ? <span>· over <Ago at={r.ended_at} /></span> : null}
+      {r.ended_at ? <span>· ended <Ago at={r.ended_at} /></span> : null}
     </Group>
   );
 }
@@ -108,20 +108,20 @@ function Stopped({ rollout: r }: { rollout: Rollout }) {
     <Callout kind={gate ? "error" : "warning"} icon={gate ? undefined : <IconPlayerPause size={18} aria-hidden />} title={stopTitle[r.stop.kind]}>
       <div>{sentenceAbout(r.stop.text, r.stop.by)}</div>
       <div>{stopLine(r)}</div>
-      {gate ? <div>Look at the targets that failed before you go on: resuming needs a reason.</div> : null}
+      {gate ? <div>Check the failed targets before you resume: a reason is required.</div> : null}
     </Callout>
   );
 }
 
-/** Where state may be unreadable for the old version, what to do stands on the page before it is needed. */
+/** If the old version may be unable to read the state, the recovery plan is shown before it is needed. */
 function Recovery({ rollout: r }: { rollout: Rollout }) {
   if (!showsRecovery(r)) return null;
   const plan = r.plan.migration?.recovery_plan;
   return (
     <Panel title="Recovery plan">
       <Stack gap="xs">
-        <Text size="sm" c="dimmed">This version changes state in a way the old one may not read: a rollback puts the program back, not the state.</Text>
-        {plan ? <pre className={board.pre}>{plan}</pre> : <Text size="sm">The plan names none.</Text>}
+        <Text size="sm" c="dimmed">This version changes state so that the old one may not be able to read it: a rollback restores the program, not the state.</Text>
+        {plan ? <pre className={board.pre}>{plan}</pre> : <Text size="sm">The plan has none.</Text>}
       </Stack>
     </Panel>
   );
@@ -137,7 +137,7 @@ function About({ rollout: r }: { rollout: Rollout }) {
     ["Started as previewed", r.pin ? <span key="p"><span className="mono">{shortHash(r.pin.hash)}…</span>, {plural(r.pin.targets, "target")}</span> : null],
     ["Approved by", said(r.approved)],
     ["Forced by", said(r.forced)],
-    ["Policies held", r.policies?.length ? r.policies.join(", ") : null],
+    ["Locked policies", r.policies?.length ? r.policies.join(", ") : null],
     ["Drafted", <span key="d">{r.created_by} <Ago at={r.created_at} /></span>],
   ];
   return (

@@ -34,7 +34,7 @@ export function RolloutsPage() {
     <>
       <PageHead
         title="Rollouts"
-        hint={list.data && list.data.total > all.length ? `The newest ${all.length} of ${list.data.total.toLocaleString()}` : "Many agents to a version, in batches that stop by themselves"}
+        hint={list.data && list.data.total > all.length ? `The newest ${all.length} of ${list.data.total.toLocaleString()}` : "Upgrades of many agents in batches, which pause by themselves"}
       >
         <Button leftSection={<IconPlus size={16} aria-hidden />} renderRoot={(props) => <Link {...props} to="/rollouts/new" />}>New rollout…</Button>
       </PageHead>
@@ -53,8 +53,8 @@ export function RolloutsPage() {
       {list.data && all.length === 0 ? (
         <Panel>
           <Empty icon={<IconRoute size={36} stroke={1.5} aria-hidden />} title="No rollout yet">
-            <p>A rollout upgrades many agents in batches: canaries first, with a preview of exactly what will happen, and it stops by itself when too many fail.</p>
-            <Button renderRoot={(props) => <Link {...props} to="/rollouts/new" />}>Plan the first one</Button>
+            <p>A rollout upgrades many agents in batches: canaries first, with an exact preview, and it pauses by itself when too many fail.</p>
+            <Button renderRoot={(props) => <Link {...props} to="/rollouts/new" />}>Create the first one</Button>
           </Empty>
         </Panel>
       ) : null}
@@ -75,16 +75,16 @@ function Card({ rollout: r }: { rollout: Rollout }) {
           <Link className={classes.name} to="/rollouts/$rolloutId" params={{ rolloutId: r.id }}>{r.plan.name}</Link> <span className={classes.goal}>{goalOf(r)}</span>
           <Text size="xs" c="dimmed">
             {strategyText(r.plan)} · {r.started_at ? <>started by {r.started_by} <Ago at={r.started_at} /></> : <>drafted by {r.created_by} <Ago at={r.created_at} /></>}
-            {r.ended_at ? <> · over <Ago at={r.ended_at} /></> : null}
+            {r.ended_at ? <> · ended <Ago at={r.ended_at} /></> : null}
           </Text>
         </div>
         <RolloutBadge state={r.state} />
       </div>
-      {draft ? <Text size="sm" c="dimmed" mt={8}>Not started: open it to see what would happen, and to start it.</Text> : (
+      {draft ? <Text size="sm" c="dimmed" mt={8}>Not started: open it to preview and start it.</Text> : (
         <>
           <div className={classes.bar}><CountsBar counts={r.counts} /></div>
           <div className={classes.foot}>
-            <span><b>{percentOver(r.counts)} %</b> of {plural(r.counts.total, "target")} over</span>
+            <span><b>{percentOver(r.counts)} %</b> of {plural(r.counts.total, "target")} done</span>
             <span><b>{r.counts.succeeded.toLocaleString()}</b> upgraded</span>
             <span data-bad={bad > 0 || undefined}><b>{bad.toLocaleString()}</b> failed</span>
             <Waiting rollout={r} />
@@ -99,5 +99,5 @@ function Waiting({ rollout: r }: { rollout: Rollout }) {
   if (r.state === "paused" && r.stop) return <span className={classes.wait}>{stopTitle[r.stop.kind]}</span>;
   const first = waitsOf(r)[0];
   if (!first) return null;
-  return <span className={classes.wait}>Waits: {waitTitle(first.code).toLowerCase()}{first.until ? <> · <Countdown until={first.until} /></> : null}</span>;
+  return <span className={classes.wait}>Waiting: {waitTitle(first.code).toLowerCase()}{first.until ? <> · <Countdown until={first.until} /></> : null}</span>;
 }

@@ -47,7 +47,7 @@ export function Shell() {
   );
 }
 
-/** How many incidents wait for somebody. Part of the tab's name, so that it is heard too. */
+/** The number of open incidents. It is part of the tab's name, so that screen readers read it. */
 function OpenIncidents() {
   const { data } = useQuery(incidentsQuery);
   const open = data?.items.filter((i) => i.state === "open").length ?? 0;
@@ -55,7 +55,7 @@ function OpenIncidents() {
   return <span className={classes.count}>{open}<span className="sr-only"> open</span></span>;
 }
 
-/** A new page begins at its top for the keyboard and the screen reader too. */
+/** A new page starts at its top for the keyboard and the screen reader too. */
 function useFocusOnNewPage(): void {
   const path = useLocation({ select: (l) => l.pathname });
   const shown = useRef(path);
@@ -67,9 +67,9 @@ function useFocusOnNewPage(): void {
 }
 
 const liveWords: Record<StreamState, { label: string; hint: string }> = {
-  connecting: { label: "Connecting…", hint: "The stream of changes is being opened. Until then the page is read again every 30 seconds." },
-  live: { label: "Live", hint: "Changes appear as they happen." },
-  reconnecting: { label: "Reconnecting…", hint: "The stream of changes was cut. The page is read again every 30 seconds until it is back." },
+  connecting: { label: "Connecting…", hint: "Connecting to the event stream. Until then the page is refreshed every 30 seconds." },
+  live: { label: "Live", hint: "Changes are shown as they happen." },
+  reconnecting: { label: "Reconnecting…", hint: "The event stream was interrupted. Until it is back the page is refreshed every 30 seconds." },
 };
 
 function Live() {
@@ -88,7 +88,7 @@ function Live() {
 const schemes = [
   { value: "light", label: "Light", Icon: IconSun },
   { value: "dark", label: "Dark", Icon: IconMoon },
-  { value: "auto", label: "Like the system", Icon: IconDeviceDesktop },
+  { value: "auto", label: "System default", Icon: IconDeviceDesktop },
 ] as const;
 
 function SchemeToggle() {

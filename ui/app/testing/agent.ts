@@ -1,4 +1,4 @@
-/** An agent for tests: healthy, on 1.0.0, with what a test cares about changed. */
+/** An agent for tests: healthy, on 1.0.0, with the given changes. */
 import type { Agent, UpgradeDetails } from "~/api/types";
 
 export function agent(change: Partial<Agent> & { host?: string; version?: string } = {}): Agent {

@@ -1,4 +1,4 @@
-/** A rollout for tests: running, five targets, with what a test cares about changed. */
+/** A rollout for tests: running, with five targets and the given changes. */
 import type { Counts, Plan, Rollout, Target } from "~/api/types";
 
 export function counts(change: Partial<Counts> = {}): Counts {

@@ -42,6 +42,6 @@ test("done, failed and waiting always add up to the agents selected", () => {
 test("an upgrade can be cancelled only while an agent has not answered", () => {
   expect(whyNotCancel(action({ nbAgentsAck: 5 }))).toBeNull();
   expect(whyNotCancel(action({ nbAgentsAck: 9 }))).toMatch(/answered already/);
-  expect(whyNotCancel(action({ status: "COMPLETE" }))).toMatch(/over/);
+  expect(whyNotCancel(action({ status: "COMPLETE" }))).toMatch(/ended/);
   expect(whyNotCancel(action({ type: "UNENROLL" }))).toMatch(/Only upgrades/);
 });

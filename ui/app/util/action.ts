@@ -1,4 +1,4 @@
-/** What became of an action, in one sentence and four numbers. */
+/** The result of an action, in one sentence and four numbers. */
 import type { ActionStatus } from "~/api/types";
 import { plural } from "./words";
 
@@ -9,7 +9,7 @@ export interface Progress {
   waiting: number;
 }
 
-/** progressOf always adds up: done + failed + waiting = total. */
+/** The result of progressOf always adds up: done + failed + waiting = total. */
 export function progressOf(a: ActionStatus): Progress {
   const total = Math.max(a.nbAgentsActioned, a.nbAgentsActionCreated);
   const done = Math.min(total, a.nbAgentsAck);
@@ -24,7 +24,7 @@ export function isScheduled(a: ActionStatus, now: number): boolean {
 const verbs: Record<string, { doing: string; did: string; noun: string }> = {
   UPGRADE: { doing: "Upgrading", did: "Upgraded", noun: "Upgrade" },
   UNENROLL: { doing: "Unenrolling", did: "Unenrolled", noun: "Unenrollment" },
-  FORCE_UNENROLL: { doing: "Putting out", did: "Put out", noun: "Forced unenrollment" },
+  FORCE_UNENROLL: { doing: "Revoking", did: "Revoked", noun: "Revocation" },
   ROLLBACK: { doing: "Rolling back", did: "Rolled back", noun: "Rollback" },
   CANCEL: { doing: "Cancelling for", did: "Cancelled for", noun: "Cancellation" },
 };
@@ -62,10 +62,10 @@ export const actionStatusLabel: Record<ActionStatus["status"], string> = {
   ROLLOUT_PASSED: "Rollout period passed",
 };
 
-/** What a Cancel can still reach; null when it can be pressed, otherwise why not. */
+/** whyNotCancel returns why an action cannot be cancelled, or null if it can. */
 export function whyNotCancel(a: ActionStatus): string | null {
   if (a.type !== "UPGRADE") return "Only upgrades can be cancelled.";
-  if (a.status !== "IN_PROGRESS" && a.status !== "ROLLOUT_PASSED") return "This upgrade is over.";
+  if (a.status !== "IN_PROGRESS" && a.status !== "ROLLOUT_PASSED") return "This upgrade has ended.";
   if (progressOf(a).waiting === 0) return "Every agent has answered already.";
   return null;
 }

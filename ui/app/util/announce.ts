@@ -1,9 +1,9 @@
-/** What a screen reader should hear of a moving fleet: endings, not every percent. */
+/** What a screen reader announces of a changing fleet: ends of upgrades, not every percent. */
 import type { Agent } from "~/api/types";
 import { hostOf } from "./facts";
 import { phaseOf } from "./phase";
 
-/** More endings at once than this are told as counts. */
+/** More ends than this at once are announced as counts. */
 const NAMED = 3;
 
 export function announce(before: readonly Agent[], after: readonly Agent[], now: number): string {
@@ -16,7 +16,7 @@ export function announce(before: readonly Agent[], after: readonly Agent[], now:
     if (was.agent.version !== agent.agent.version && phaseOf(agent, now).kind === "none") upgraded.push(agent);
     const kind = phaseOf(agent, now).kind;
     if ((kind === "failed" || kind === "rolled_back") && phaseOf(was, now).kind !== kind) failed.push(agent);
-    // A version that is already there is told when the watch over it ends.
+    // A version that is installed already is announced when its watch ends.
     if (was.agent.version === agent.agent.version && phaseOf(was, now).kind === "running" && kind === "none") upgraded.push(agent);
   }
   return [tell(upgraded, (a) => `${hostOf(a)} runs ${a.agent.version}`, "agents finished their upgrade"),

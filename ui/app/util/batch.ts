@@ -1,4 +1,4 @@
-/** Where a batch stands. */
+/** The state of a batch. */
 import type { Batch, Rollout } from "~/api/types";
 import { isOver } from "./rollout";
 import { inFlightOf } from "./rolloutCounts";
@@ -9,7 +9,7 @@ export interface BatchStep {
   at?: string;
 }
 
-/** Waits that hold up the batch after the one that has ended. */
+/** Waits that delay the batch after the one that has ended. */
 const BEHIND = ["soak", "observation", "approval"];
 
 export function batchStep(b: Batch, r: Rollout): BatchStep {
@@ -22,5 +22,5 @@ export function batchStep(b: Batch, r: Rollout): BatchStep {
     if (r.state === "paused" && inFlightOf(b.counts) === 0) return { word: "Stopped", at: r.stop?.at };
     return { word: isOver(r.state) ? "Not finished" : "Under way", at: b.started_at };
   }
-  return { word: isOver(r.state) ? "Never began" : "Later" };
+  return { word: isOver(r.state) ? "Not started" : "Later" };
 }

@@ -1,4 +1,4 @@
-/** What each command on a rollout is called, asks and does. */
+/** The texts of each command on a rollout. */
 import type { Rollout } from "~/api/types";
 import { inFlightWords, putBackOf, type Command } from "./rollout";
 import { badOf } from "./rolloutCounts";
@@ -8,7 +8,7 @@ export interface CommandText {
   title: string;
   /** A verb and its object. */
   confirm: string;
-  /** What happens. */
+  /** What the command does. */
   text: string;
   done: string;
   harmless: boolean;
@@ -17,48 +17,48 @@ export interface CommandText {
 export function commandText(command: Command, r: Rollout): CommandText {
   const name = `“${r.plan.name}”`;
   const failed = badOf(r.counts);
-  const stuck = r.counts.failed; // others were put back by their watchers
+  const stuck = r.counts.failed; // watchers have rolled back others
   switch (command) {
     case "start":
       return { title: `Start ${name}?`, confirm: "Start rollout", text: "", done: `${name} is under way`, harmless: true };
     case "pause":
-      return { title: `Pause ${name}?`, confirm: "Pause after this batch", text: "The current batch goes on to its end, with offers to those of it that wait; the next one does not begin.", done: `${name} pauses after its current batch`, harmless: true };
+      return { title: `Pause ${name}?`, confirm: "Pause after this batch", text: "The current batch continues to its end; the next one does not start.", done: `${name} pauses after its current batch`, harmless: true };
     case "pause_now":
       return { title: `Pause ${name}?`, confirm: "Pause at once", text: `Nothing more is offered. ${inFlightWords(r)}`, done: `${name} is paused`, harmless: false };
     case "resume":
-      if (r.state === "running") return { title: `Take the pause of ${name} back?`, confirm: "Go on without a pause", text: "It goes on with the next batch when the current one has ended.", done: `${name} goes on`, harmless: true };
-      return { title: `Resume ${name}?`, confirm: "Resume rollout", text: resumeWords(r), done: `${name} goes on`, harmless: true };
+      if (r.state === "running") return { title: `Withdraw the pause of ${name}?`, confirm: "Continue without a pause", text: "It continues with the next batch when the current one has ended.", done: `${name} continues`, harmless: true };
+      return { title: `Resume ${name}?`, confirm: "Resume rollout", text: resumeWords(r), done: `${name} resumed`, harmless: true };
     case "force":
       return {
-        title: `Force ${name}?`, confirm: "Go on whatever fails",
-        text: `It goes on, and failures stop it no more for the rest of it. ${failed > 0 ? `The ${plural(failed, "failure")} so far ${failed === 1 ? "is" : "are"} forgiven. ` : ""}The exposure limit, windows and limits still hold.`,
-        done: `${name} goes on, whatever fails`, harmless: false,
+        title: `Force ${name}?`, confirm: "Ignore failures",
+        text: `It continues, and failures no longer pause it. The exposure limit, windows and limits still apply.`,
+        done: `${name} continues and ignores failures`, harmless: false,
       };
     case "approve":
-      return { title: `Approve ${name}?`, confirm: "Approve the rest", text: `The ${plural(r.counts.pending + r.counts.held, "target")} behind the canaries may follow.`, done: `${name} is approved`, harmless: true };
+      return { title: `Approve ${name}?`, confirm: "Approve the rest", text: `The ${plural(r.counts.pending + r.counts.held, "target")} after the canaries can be upgraded.`, done: `${name} is approved`, harmless: true };
     case "cancel":
-      return { title: `Cancel ${name}?`, confirm: "Cancel rollout", text: `Nothing more is offered, for good. ${inFlightWords(r)} What is upgraded stays upgraded; roll back to undo it.`, done: `${name} is being cancelled`, harmless: false };
+      return { title: `Cancel ${name}?`, confirm: "Cancel rollout", text: `Nothing more is offered. ${inFlightWords(r)} Upgraded agents stay upgraded; roll back to undo that.`, done: `${name} is being cancelled`, harmless: false };
     case "retry":
       return {
-        title: "Try all failed targets again?", confirm: `Try ${plural(failed, "target")} again`,
-        text: `${plural(failed, "target")} that failed ${failed === 1 ? "goes" : "go"} back in line${r.state === "paused" ? ", and the version is offered when the rollout is resumed" : ""}. What was withdrawn or has expired is not among them.`,
-        done: `${plural(failed, "target")} ${failed === 1 ? "is" : "are"} put back in line`, harmless: true,
+        title: "Retry all failed targets?", confirm: `Retry ${plural(failed, "target")}`,
+        text: `${plural(failed, "failed target")} ${failed === 1 ? "is" : "are"} offered the version again${r.state === "paused" ? " when the rollout is resumed" : ""}. Withdrawn and expired targets are not included.`,
+        done: `Retrying ${plural(failed, "target")}`, harmless: true,
       };
     case "rollback_failed":
-      return { title: `Roll back ${name}?`, confirm: "Roll back what failed", text: `${plural(stuck, "target")} that failed, wherever ${stuck === 1 ? "it stands" : "they stand"}, ${stuck === 1 ? "goes" : "go"} back to the last version ${stuck === 1 ? "it was" : "they were"} healthy with.${already(r)}`, done: `Rolling back what failed of ${name}`, harmless: false };
+      return { title: `Roll back ${name}?`, confirm: "Roll back failed targets", text: `${plural(stuck, "failed target")} ${stuck === 1 ? "goes" : "go"} back to ${stuck === 1 ? "its" : "their"} last healthy version.${already(r)}`, done: `Rolling back the failed targets of ${name}`, harmless: false };
     case "rollback_all": {
       const n = putBackOf(r);
-      return { title: `Roll back ${name}?`, confirm: "Roll back all", text: `${plural(n, "target")} that failed, ${n === 1 ? "was upgraded or is" : "were upgraded or are"} under way ${n === 1 ? "goes" : "go"} back to the last version ${n === 1 ? "it was" : "they were"} healthy with.${already(r)}`, done: `Rolling back all of ${name}`, harmless: false };
+      return { title: `Roll back ${name}?`, confirm: "Roll back all", text: `${plural(n, "target")} that failed, ${n === 1 ? "was upgraded or is" : "were upgraded or are"} under way ${n === 1 ? "goes" : "go"} back to ${n === 1 ? "its" : "their"} last healthy version.${already(r)}`, done: `Rolling back all of ${name}`, harmless: false };
     }
     case "delete":
-      return { title: `Delete ${name}?`, confirm: "Delete draft", text: "The plan and its previews are gone for good. No agent notices.", done: `${name} was deleted`, harmless: false };
+      return { title: `Delete ${name}?`, confirm: "Delete draft", text: "The plan and its previews are deleted. Agents are not affected.", done: `${name} was deleted`, harmless: false };
   }
 }
 
-/** Says who stays where it is. */
+/** Names the targets that are not rolled back again. */
 function already(r: Rollout): string {
   const n = r.counts.rolled_back;
-  return n > 0 ? ` ${plural(n, "target")} ${n === 1 ? "was put back by its watcher" : "were put back by their watchers"} already.` : "";
+  return n > 0 ? ` ${plural(n, "target")} ${n === 1 ? "was rolled back by its watcher" : "were rolled back by their watchers"} already.` : "";
 }
 
 function resumeWords(r: Rollout): string {
@@ -66,14 +66,14 @@ function resumeWords(r: Rollout): string {
   switch (r.stop?.kind) {
     case "threshold":
     case "canary":
-      return `It goes on to the hosts that are left with the same version. The ${plural(failed, "failure")} so far no longer ${failed === 1 ? "counts" : "count"}; further ones stop it again.`;
+      return `It continues with the remaining hosts and the same version. The ${plural(failed, "failure")} so far no longer ${failed === 1 ? "counts" : "count"}; further ones pause it again.`;
     case "exposure":
-      return "It goes on; where the exposure limit still holds it stops again.";
+      return "It continues. If the exposure limit still applies, it pauses again.";
     case "rollback":
-      return "It goes on with the version that is being put back. That is refused while its rollback is under way.";
+      return "It continues with the version that is being rolled back. That is refused while its rollback is running.";
     case "deadline":
-      return "It goes on, and waits once more for what took too long.";
+      return "It continues, and waits again for what took too long.";
     default:
-      return "It goes on where it stopped.";
+      return "It continues where it paused.";
   }
 }

@@ -7,7 +7,7 @@ export function enrollCommand(server: Pick<Server, "agent_url" | "ca_pin" | "pub
     ["--url", server.agent_url],
     ["--token", token],
     ["--ca-pin", server.ca_pin],
-    // A host that trusts the publishers' root believes no single key beside it.
+    // With the publishers' root a host trusts no single key.
     ...(server.trust_root ? [["--trust-root", server.trust_root]] : server.publisher_keys.map((key) => ["--trust-key", key])),
   ];
   return ["sudo ./muster-agent install", ...flags.map(([flag, value]) => `  ${flag} ${shellQuote(value!)}`)].join(" \\\n");

@@ -11,21 +11,21 @@ test.each([
   [up({ state: "UPG_DOWNLOADING", target: "1.1.0" }), "Downloading"],
   [up({ state: "UPG_ROLLBACK", target: "1.2.0", reason: "it crashed" }), "Rolled back from 1.2.0: it crashed"],
   [up({ state: "UPG_FAILED", target: "1.2.0" }), "Upgrade to 1.2.0 failed"],
-  [up({ version: "1.1.0" }), "Upgrade over, runs 1.1.0"],
+  [up({ version: "1.1.0" }), "Upgrade ended, runs 1.1.0"],
   [{ ...up({}), type: "agent.status", status: "offline" }, "Status became offline"],
-  [{ ...up({}), type: "action.result", reason: "no space left" }, "Answered the action with an error: no space left"],
-  [{ ...up({}), type: "agent.watch", stage: "watching", target: "1.1.0" }, "The watcher judges 1.1.0"],
+  [{ ...up({}), type: "action.result", reason: "no space left" }, "Acknowledged the action with an error: no space left"],
+  [{ ...up({}), type: "agent.watch", stage: "watching", target: "1.1.0" }, "The watcher is watching 1.1.0"],
   [{ ...up({}), type: "agent.watch", stage: "rolled_back", target: "1.1.0", reason: "it crashed" }, "The watcher rolled back from 1.1.0: it crashed"],
-  [{ ...up({}), type: "agent.watch" }, "The watcher spoke"],
-  [{ ...up({}), type: "agent.upgrade_started" }, "Its turn came in a rollout"],
-  [{ ...up({}), type: "agent.upgrade_phase_changed", stage: "verifying" }, "Its rollout sees it being watched"],
-  [{ ...up({}), type: "agent.upgrade_completed", stage: "failed", reason: "no space left" }, "Over for its rollout: failed: no space left"],
+  [{ ...up({}), type: "agent.watch" }, "The watcher reported"],
+  [{ ...up({}), type: "agent.upgrade_started" }, "A rollout offered it an upgrade"],
+  [{ ...up({}), type: "agent.upgrade_phase_changed", stage: "verifying" }, "State in its rollout: being watched"],
+  [{ ...up({}), type: "agent.upgrade_completed", stage: "failed", reason: "no space left" }, "Ended in its rollout: failed: no space left"],
   [{ ...up({}), type: "agent.painted" }, "agent.painted"],
 ] as [SeenEvent, string][])("%o reads %s", (event, want) => {
   expect(eventText(event)).toBe(want);
 });
 
-test("a request counts to the upgrade whose phases follow, not to one before", () => {
+test("a request belongs to the upgrade whose phases follow, not to one before", () => {
   const seen = [
     up({ upgrade: "started", state: "UPG_EXTRACTING", action: "second" }, 9),
     up({ upgrade: "started" }, 8),
@@ -37,9 +37,9 @@ test("a request counts to the upgrade whose phases follow, not to one before", (
   expect(phaseTimes(seen, "second")).toEqual(new Map([["UPG_REQUESTED", at(8)], ["UPG_EXTRACTING", at(9)]]));
 });
 
-test("the record's own times fill in what this browser was too late to see, and repeat nothing", () => {
+test("the agent's record adds events from before this browser's, without duplicates", () => {
   const a = agent({ enrolled_at: at(0), upgraded_at: at(30) });
   const seen = [up({ version: "1.1.0" }, 30), up({ state: "UPG_DOWNLOADING" }, 20)];
-  expect(mergeEvents(seen, lastingEvents(a)).map(eventText)).toEqual(["Upgrade over, runs 1.1.0", "Downloading", "Enrolled"]);
-  expect(mergeEvents([], lastingEvents(a)).map(eventText)).toEqual(["Upgrade over, runs 1.0.0", "Enrolled"]);
+  expect(mergeEvents(seen, lastingEvents(a)).map(eventText)).toEqual(["Upgrade ended, runs 1.1.0", "Downloading", "Enrolled"]);
+  expect(mergeEvents([], lastingEvents(a)).map(eventText)).toEqual(["Upgrade ended, runs 1.0.0", "Enrolled"]);
 });

@@ -10,7 +10,7 @@ export function eventText(e: SeenEvent): string {
     case "agent.enrolled":
       return "Enrolled";
     case "agent.unenrolled":
-      return "Left the fleet";
+      return "Unenrolled";
     case "agent.status":
       return e.status ? `Status became ${e.status}` : "Status changed";
     case "agent.upgrade":
@@ -18,13 +18,13 @@ export function eventText(e: SeenEvent): string {
     case "agent.watch":
       return watchText(e);
     case "agent.upgrade_started":
-      return "Its turn came in a rollout";
+      return "A rollout offered it an upgrade";
     case "agent.upgrade_phase_changed":
-      return `Its rollout sees it ${targetWord(e.stage, "move on")}`;
+      return `State in its rollout: ${targetWord(e.stage, "changed")}`;
     case "agent.upgrade_completed":
-      return `Over for its rollout: ${targetWord(e.stage, "ended")}${e.reason ? `: ${e.reason}` : ""}`;
+      return `Ended in its rollout: ${targetWord(e.stage, "ended")}${e.reason ? `: ${e.reason}` : ""}`;
     case "action.result":
-      return e.reason ? `Answered the action with an error: ${e.reason}` : "Answered the action";
+      return e.reason ? `Acknowledged the action with an error: ${e.reason}` : "Acknowledged the action";
     default:
       return e.type;
   }
@@ -32,7 +32,7 @@ export function eventText(e: SeenEvent): string {
 
 function upgradeText(e: SeenEvent, to: string): string {
   if (isRequest(e)) return "Upgrade requested";
-  if (!e.state) return e.version ? `Upgrade over, runs ${e.version}` : "Upgrade changed";
+  if (!e.state) return e.version ? `Upgrade ended, runs ${e.version}` : "Upgrade changed";
   if (e.state === "UPG_ROLLBACK") return `Rolled back${e.target ? ` from ${e.target}` : ""}${e.reason ? `: ${e.reason}` : ""}`;
   if (e.state === "UPG_FAILED") return `Upgrade${to} failed${e.reason ? `: ${e.reason}` : ""}`;
   if (e.state === "UPG_SCHEDULED") return `Upgrade${to} scheduled`;
@@ -45,19 +45,19 @@ function targetWord(state: string | undefined, otherwise: string): string {
 }
 
 const stages: Record<string, (target: string) => string> = {
-  watching: (target) => `The watcher judges ${target}`,
+  watching: (target) => `The watcher is watching ${target}`,
   rolling_back: (target) => `The watcher rolls back from ${target}`,
   rolled_back: (target) => `The watcher rolled back from ${target}`,
   rollback_failed: (target) => `The watcher could not roll back from ${target}`,
-  committed: (target) => `The watcher found ${target} good`,
+  committed: (target) => `The watcher committed ${target}`,
 };
 
 function watchText(e: SeenEvent): string {
-  const words = (e.stage && stages[e.stage]?.(e.target ?? "the new version")) || "The watcher spoke";
+  const words = (e.stage && stages[e.stage]?.(e.target ?? "the new version")) || "The watcher reported";
   return e.reason && e.stage !== "watching" && e.stage !== "committed" ? `${words}: ${e.reason}` : words;
 }
 
-/** The facts the agent's record keeps for ever, as events older than anything this browser saw. */
+/** Events from the agent's record, which are older than those this browser received. */
 export function lastingEvents(agent: Agent): SeenEvent[] {
   const out: SeenEvent[] = [{ seq: -1, at: agent.enrolled_at, type: "agent.enrolled" }];
   if (agent.upgraded_at) out.push({ seq: -2, at: agent.upgraded_at, type: "agent.upgrade", version: agent.agent.version });
@@ -65,7 +65,7 @@ export function lastingEvents(agent: Agent): SeenEvent[] {
   return out;
 }
 
-/** mergeEvents puts both in one list, newest first, without telling the same thing twice. */
+/** mergeEvents merges both lists, newest first, without duplicates. */
 export function mergeEvents(seen: readonly SeenEvent[], lasting: readonly SeenEvent[]): SeenEvent[] {
   const oldest = seen.length > 0 ? Date.parse(seen[seen.length - 1]!.at) : Infinity;
   return [...seen, ...lasting.filter((e) => Date.parse(e.at) < oldest)].sort((a, b) => Date.parse(b.at) - Date.parse(a.at) || b.seq - a.seq);

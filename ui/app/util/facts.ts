@@ -23,10 +23,10 @@ export const archOf = (a: Agent): string =>
 
 export const platformOf = (a: Agent): string => [osOf(a), archOf(a)].filter(Boolean).join(" · ");
 
-/** False only when the agent says so: one in a container cannot replace itself. */
+/** False only if the agent reports it: an agent in a container cannot replace itself. */
 export const canUpgrade = (a: Agent): boolean => dig(a.local_metadata, "elastic", "agent", "upgradeable") !== "false";
 
-/** flatten turns nested metadata into dotted names, in the order of the names. */
+/** flatten turns nested metadata into dotted names, sorted. */
 export function flatten(tree: unknown, prefix = ""): [string, string][] {
   if (tree === null || tree === undefined) return [];
   if (typeof tree !== "object") return [[prefix, String(tree)]];

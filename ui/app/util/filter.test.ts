@@ -31,7 +31,7 @@ test.each([
   expect(hosts(filter)).toEqual(want);
 });
 
-test("an address with what this page does not understand still opens", () => {
+test("unknown values in the address are ignored", () => {
   expect(parseAgentsSearch({ q: 7, status: ["healthy", "sleepy"], sort: "colour", desc: true, inactive: "yes", ids: "a,b" }))
     .toEqual({ q: "7", status: ["healthy"], ids: ["a", "b"] });
   expect(parseAgentsSearch({ sort: "seen", desc: true, inactive: true, version: "1.1.0" }))

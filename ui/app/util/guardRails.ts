@@ -1,11 +1,11 @@
-/** The forms of the guard rails: what they mean, and why they may not be sent. */
+/** The forms of the guard rails: their values and their errors. */
 import type { ExposureRule, Freeze } from "~/api/types";
 
 export interface ExposureForm {
   enabled: boolean;
   percent: string;
   hours: string;
-  /** One label and its percent a line: "site 20". */
+  /** A label and its percent on each line: "site 20". */
   per: string;
 }
 
@@ -15,7 +15,7 @@ export function formOf(rule: ExposureRule): ExposureForm {
   return { enabled: rule.enabled, percent: String(rule.percent), hours: String(rule.healthy_hours), per: (rule.per ?? []).map((p) => `${p.label} ${p.percent}`).join("\n") };
 }
 
-/** ruleOf reads the form; what is wrong is said at its field. */
+/** ruleOf reads the form. An error belongs to a field. */
 export function ruleOf(form: ExposureForm): { rule?: Pick<ExposureRule, "enabled" | "percent" | "healthy_hours" | "per">; errors: Partial<Record<keyof ExposureForm, string>> } {
   const errors: Partial<Record<keyof ExposureForm, string>> = {};
   const percent = number(form.percent);
@@ -26,8 +26,8 @@ export function ruleOf(form: ExposureForm): { rule?: Pick<ExposureRule, "enabled
   for (const line of form.per.split("\n").map((l) => l.trim()).filter(Boolean)) {
     const [, label, share] = /^(\S+)\s+(\S+?)\s*%?$/.exec(line) ?? [];
     const n = number(share ?? "");
-    if (!label || n === undefined || n <= 0 || n > 100) errors.per = `“${line}” is no label with a percent, such as “site 20”.`;
-    else if (per.some((p) => p.label === label)) errors.per = `${label} stands there twice.`;
+    if (!label || n === undefined || n <= 0 || n > 100) errors.per = `“${line}” is not a label and a percent, such as “site 20”.`;
+    else if (per.some((p) => p.label === label)) errors.per = `${label} is given twice.`;
     else per.push({ label, percent: n });
   }
   if (per.length > MAX_LABELS) errors.per = `At most ${MAX_LABELS} labels.`;
@@ -42,18 +42,18 @@ function number(text: string): number | undefined {
 
 export interface FreezeForm {
   name: string;
-  /** Local times, as the browser's own field has them. */
+  /** Local times, as a datetime-local field has them. */
   from: string;
   to: string;
 }
 
-/** whyNotFreeze is null when the freeze may be added. */
+/** whyNotFreeze returns null if the freeze can be added. */
 export function whyNotFreeze(form: FreezeForm, now: number): string | null {
-  if (form.name.trim() === "") return "Say what the freeze is for.";
+  if (form.name.trim() === "") return "Enter a name.";
   const [from, to] = [Date.parse(form.from), Date.parse(form.to)];
-  if (Number.isNaN(from) || Number.isNaN(to)) return "Say when it begins and ends.";
-  if (to <= from) return "It ends before it begins.";
-  if (to <= now) return "It would be over already.";
+  if (Number.isNaN(from) || Number.isNaN(to)) return "Enter a start and an end.";
+  if (to <= from) return "It ends before it starts.";
+  if (to <= now) return "It has ended already.";
   return null;
 }
 
@@ -62,7 +62,7 @@ export function freezeState(f: Freeze, now: number): "now" | "coming" | "over" {
   return Date.parse(f.from) <= now ? "now" : "coming";
 }
 
-/** exposureText says the rule as a sentence. */
+/** exposureText describes the rule in a sentence. */
 export function exposureText(rule: ExposureRule): string {
   if (!rule.enabled) return "No limit: a plan alone decides how fast a version spreads.";
   const per = (rule.per ?? []).map((p) => `${p.percent} % of each ${p.label}`);

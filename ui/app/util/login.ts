@@ -1,4 +1,4 @@
-/** Keys as people have them: in a link, or copied with what stood around them. */
+/** Admin keys in a link, or copied with the text around them. */
 
 /** keyFromHash reads "#key=<base64>". A + of the base64 stays a +. */
 export function keyFromHash(hash: string): string | null {

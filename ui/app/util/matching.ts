@@ -1,4 +1,4 @@
-/** Orders for all agents that match, instead of for those that are named. */
+/** Actions for all agents that match a query, instead of for named agents. */
 import type { Agent } from "~/api/types";
 import { quoted } from "./kql";
 import type { AgentsSearch } from "./search";
@@ -7,13 +7,13 @@ import { HIDDEN_GROUPS, statusesOf } from "./status";
 /** All agents that a query selects. */
 export interface Matching {
   kuery: string;
-  /** Inactive and unenrolled ones too. */
+  /** Includes inactive and unenrolled agents. */
   inactive: boolean;
-  /** How many there were when it was chosen. */
+  /** The number of agents when they were selected. */
   count: number;
 }
 
-/** What an order is for. */
+/** The agents of an action. */
 export type Chosen = readonly Agent[] | Matching;
 
 export function isMatching(chosen: Chosen): chosen is Matching {
@@ -29,24 +29,24 @@ export interface Selection {
   includeInactive?: boolean;
 }
 
-/** selectionOf is what a preview is asked for. */
+/** selectionOf returns the agents for a request: ids, or the query. */
 export function selectionOf(chosen: Chosen): Selection {
   return isMatching(chosen) ? { agents: chosen.kuery, includeInactive: chosen.inactive } : { agents: chosen.map((a) => a.id) };
 }
 
-/** The query that means every agent; the empty one is refused, so that nothing never means all. */
+/** The query that selects every agent. The empty query is refused, so that it never selects all by mistake. */
 const EVERYTHING = "*";
 
 export type Order = { kuery: string } | { why: string };
 
 /**
- * orderOf is the query of an order for all that a search shows: that of the list
- * itself, and the filters written behind it. Where no query means the same, it
- * says why: an order must never be for more than is shown.
+ * orderOf returns the query that selects all agents of a search: the query of the list and the
+ * page's filters. If no query selects the same agents, it returns the reason: an action must never
+ * be for more agents than are shown.
  */
 export function orderOf(search: AgentsSearch): Order {
-  if (search.q) return { why: "Clear the text filter first: it only narrows what this page has loaded." };
-  if (search.ids) return { why: "These agents were chosen one by one: select them in the table." };
+  if (search.q) return { why: "Clear the text filter first: it applies only to the agents loaded here." };
+  if (search.ids) return { why: "These agents were selected one by one: select them in the table." };
   const parts = filtersOf(search);
   if (!parts) return { why: "Show inactive agents first, or clear the status filter." };
   if (parts.length === 0) return { kuery: search.kuery ?? EVERYTHING };
@@ -57,7 +57,7 @@ export function orderOf(search: AgentsSearch): Order {
 function filtersOf({ status = [], version, policy, action, inactive }: AgentsSearch): string[] | null {
   const parts: string[] = [];
   if (status.length > 0) {
-    // A query that names a hidden status selects its agents, though the list does not show them.
+    // A query that names a hidden status selects agents that the list does not show.
     if (!inactive && status.some((g) => HIDDEN_GROUPS.includes(g))) return null;
     parts.push(`status: (${status.flatMap(statusesOf).join(" or ")})`);
   }

@@ -9,8 +9,8 @@ const started = "2026-01-02T11:59:00Z";
 
 const cases: [name: string, a: Agent, kind: string, text: string | RegExp][] = [
   ["no upgrade", agent(), "none", ""],
-  ["requested", agent({ upgrade_details: details("UPG_REQUESTED") }), "scheduled", "Waiting for the agent to take the upgrade"],
-  ["requested of an absent host", agent({ status: "offline", upgrade_details: details("UPG_REQUESTED") }), "scheduled", "Upgrades when the agent is back"],
+  ["requested", agent({ upgrade_details: details("UPG_REQUESTED") }), "scheduled", "Waiting for the agent to start the upgrade"],
+  ["requested of an absent host", agent({ status: "offline", upgrade_details: details("UPG_REQUESTED") }), "scheduled", "Upgrades when the agent returns"],
   ["scheduled", agent({ upgrade_details: details("UPG_SCHEDULED", { scheduled_at: "2026-01-02T12:12:00Z" }) }), "scheduled", /^Starts in 12 min/],
   ["download with figures", agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: 42.7, download_rate: 12_000_000 }) }), "running", "Downloading 42 % at 12 MB/s"],
   ["download at its start", agent({ upgrade_details: details("UPG_DOWNLOADING") }), "running", "Downloading"],
@@ -34,7 +34,7 @@ test.each(cases)("%s", (_, a, kind, text) => {
   if (phase.kind !== "none") expect(phase.text).toMatch(text instanceof RegExp ? text : new RegExp(`^${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`));
 });
 
-test("an agent that failed and tries again says which attempt, when, and what went wrong", () => {
+test("a retry is shown with its attempt, its time and the error", () => {
   const at = "2026-01-02T12:05:00Z";
   const retry = (meta: object) => phaseOf(agent({ upgrade_started_at: started, upgrade_details: details("UPG_SCHEDULED", { scheduled_at: at, retry_error_msg: "no route to host", ...meta }) }), now);
   expect(retry({ retry_attempt: 2, retry_limit: 6 })).toMatchObject({ kind: "scheduled", text: `Retry 2 of 6 at ${hourMinute(at)}`, warning: "No route to host." });
@@ -43,7 +43,7 @@ test("an agent that failed and tries again says which attempt, when, and what we
   expect(retry({ scheduled_at: undefined })).toMatchObject({ text: "Retry" });
 });
 
-test("what runs is said only of a version that has checked in", () => {
+test("the running version is named only after it has checked in", () => {
   const words = (kind: "rolled_back" | "failed", version: string) => runsWords(agent({ version }), { kind, target: "1.1.0" });
   expect(words("rolled_back", "1.0.0")).toBe("The host runs 1.0.0.");
   expect(words("rolled_back", "1.1.0")).toBe("The older version has not checked in yet.");
@@ -54,24 +54,24 @@ test("a rollback is not called an upgrade", () => {
   expect(phaseOf(agent({ upgrade_status: "started", upgrade_rollback: true }), now)).toMatchObject({ kind: "running", text: "Rolling back" });
 });
 
-test("a download that is retried says why and until when", () => {
+test("a retried download is shown with the error and the time limit", () => {
   const phase = phaseOf(agent({ upgrade_details: details("UPG_DOWNLOADING", { retry_error_msg: "connection refused", retry_until: "2026-01-02T14:00:00Z" }) }), now);
   expect(phase).toMatchObject({ warning: expect.stringMatching(/^Connection refused\. Retrying, giving up in 2 hr/) });
 });
 
-test("a percentage outside its bounds does not leave the bar", () => {
+test("a percentage out of range is clamped", () => {
   expect(phaseOf(agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: 130 }) }), now)).toMatchObject({ percent: 100 });
   expect(phaseOf(agent({ upgrade_details: details("UPG_DOWNLOADING", { download_percent: -2 }) }), now)).toMatchObject({ percent: 0 });
 });
 
-test("only an upgrade under way for long is called stuck, never one that waits for its time", () => {
+test("only a started upgrade can be stuck, never a scheduled one", () => {
   const long = new Date(now - STUCK_AFTER_MS - 1).toISOString();
   expect(phaseOf(agent({ upgrade_started_at: long, upgrade_details: details("UPG_EXTRACTING") }), now)).toHaveProperty("warning", expect.stringMatching(/may be stuck/));
   expect(phaseOf(agent({ upgrade_started_at: started, upgrade_details: details("UPG_EXTRACTING") }), now)).toHaveProperty("warning", undefined);
   expect(phaseOf(agent({ upgrade_started_at: long, upgrade_details: details("UPG_SCHEDULED", { scheduled_at: "2026-01-03T12:00:00Z" }) }), now)).not.toHaveProperty("warning");
 });
 
-test("every code a watcher gives has advice of its own, and an unknown one a general one", () => {
+test("every reason code has its own advice, an unknown one a general one", () => {
   const codes = ["crash_loop", "agent_failed", "component_failed", "control_lost", "wrong_version", "not_started", "check_failed", "checkin_lost", "manual"];
   const texts = codes.map(adviceFor);
   expect(new Set(texts).size).toBe(codes.length);
@@ -79,6 +79,6 @@ test("every code a watcher gives has advice of its own, and an unknown one a gen
   expect(adviceFor(undefined)).toBe(adviceFor("something_new"));
 });
 
-test("the steps are the phases of a good upgrade, each once", () => {
+test("the steps are the phases of a successful upgrade, each once", () => {
   expect(STEPS.map((s) => s.state)).toEqual(["UPG_REQUESTED", "UPG_DOWNLOADING", "UPG_EXTRACTING", "UPG_REPLACING", "UPG_RESTARTING", "UPG_WATCHING"]);
 });

@@ -1,4 +1,4 @@
-/** Where an agent stands with its upgrade, in words: (agent, now) → phase. */
+/** The state of an agent's upgrade in words: (agent, now) → phase. */
 import type { Agent, UpgradeDetails, UpgradeState } from "~/api/types";
 import { hourMinute, relative } from "./time";
 import { sentence, size } from "./words";
@@ -8,9 +8,9 @@ export type Phase =
   | { kind: "scheduled" | "running"; target: string; state?: UpgradeState; text: string; percent?: number; warning?: string }
   | { kind: "rolled_back" | "failed"; target: string; state?: UpgradeState; text: string; reason: string };
 
-/** The phases of an upgrade that goes well, in their order. SCHEDULED is a wait before them, not one of them. */
+/** The phases of a successful upgrade, in order. SCHEDULED is a wait before them, not one of them. */
 export const STEPS: readonly { state: UpgradeState; title: string; doing: string }[] = [
-  { state: "UPG_REQUESTED", title: "Requested", doing: "Waiting for the agent to take the upgrade" },
+  { state: "UPG_REQUESTED", title: "Requested", doing: "Waiting for the agent to start the upgrade" },
   { state: "UPG_DOWNLOADING", title: "Download", doing: "Downloading" },
   { state: "UPG_EXTRACTING", title: "Unpack", doing: "Unpacking" },
   { state: "UPG_REPLACING", title: "Switch", doing: "Switching to the new version" },
@@ -18,7 +18,7 @@ export const STEPS: readonly { state: UpgradeState; title: string; doing: string
   { state: "UPG_WATCHING", title: "Watch", doing: "Watching the new version" },
 ];
 
-/** An upgrade that has said nothing for this long is worth a look; Kibana's Fleet calls one stuck after the same time. */
+/** An upgrade without progress for this long may be stuck; Kibana's Fleet uses the same time. */
 export const STUCK_AFTER_MS = 2 * 3_600_000;
 
 export function phaseOf(agent: Agent, now: number): Phase {
@@ -53,17 +53,17 @@ export function phaseOf(agent: Agent, now: number): Phase {
       default: {
         const step = STEPS.find((s) => s.state === details.state);
         return {
-          // Until the agent takes it there is nothing that could move.
+          // There is no progress before the agent starts.
           kind: details.state === "UPG_REQUESTED" ? "scheduled" : "running", target, state: details.state,
           text: agent.status === "offline" && details.state === "UPG_REQUESTED"
-            ? "Upgrades when the agent is back"
+            ? "Upgrades when the agent returns"
             : step?.doing ?? `In phase ${details.state}`,
           warning: stuck(agent, now),
         };
       }
     }
   }
-  // Without details: an agent that reports none, or one that has not answered yet.
+  // Without details: the agent does not report any, or has not answered yet.
   switch (agent.upgrade_status) {
     case "started":
       return { kind: "running", target: "", text: agent.upgrade_rollback ? "Rolling back" : "Upgrading", warning: stuck(agent, now) };
@@ -76,7 +76,7 @@ export function phaseOf(agent: Agent, now: number): Phase {
   }
 }
 
-/** What runs after an upgrade has ended badly: the watcher's word may be there before the older version has checked in. */
+/** The version after a failed upgrade. The watcher may report before the older version has checked in. */
 export function runsWords(agent: Agent, ended: { kind: "rolled_back" | "failed"; target: string }): string {
   return ended.kind === "rolled_back" && agent.agent.version === ended.target
     ? "The older version has not checked in yet."
@@ -86,7 +86,7 @@ export function runsWords(agent: Agent, ended: { kind: "rolled_back" | "failed";
 function stuck(agent: Agent, now: number): string | undefined {
   if (!agent.upgrade_started_at) return undefined;
   if (now - Date.parse(agent.upgrade_started_at) < STUCK_AFTER_MS) return undefined;
-  return `Began ${relative(agent.upgrade_started_at, now)} and may be stuck. Upgrade again with force, or look at the host.`;
+  return `Started ${relative(agent.upgrade_started_at, now)} and may be stuck. Upgrade again with force, or check the host.`;
 }
 
 function downloadText(percent?: number, rate?: number): string {
@@ -99,7 +99,7 @@ function retryText(message: string, until: string | undefined, now: number): str
   return `${sentence(message)} Retrying${until ? `, giving up ${relative(until, now)}` : ""}.`;
 }
 
-/** When an agent that failed tries again: its next attempt, of how many. */
+/** When an agent retries a failed upgrade, and which attempt of how many. */
 function nextTry(meta: NonNullable<UpgradeDetails["metadata"]>): string {
   const which = meta.retry_attempt ? ` ${meta.retry_attempt}${meta.retry_limit ? ` of ${meta.retry_limit}` : ""}` : "";
   return `Retry${which}${meta.scheduled_at ? ` at ${hourMinute(meta.scheduled_at)}` : ""}`;
@@ -114,8 +114,8 @@ function colon(what: string, reason: string): string {
 }
 
 const failedWhile: Partial<Record<UpgradeState, string>> = {
-  UPG_REQUESTED: "Failed before it began",
-  UPG_SCHEDULED: "Failed before it began",
+  UPG_REQUESTED: "Failed before it started",
+  UPG_SCHEDULED: "Failed before it started",
   UPG_DOWNLOADING: "Failed while downloading",
   UPG_EXTRACTING: "Failed while unpacking",
   UPG_REPLACING: "Failed while switching versions",
@@ -128,19 +128,19 @@ function failedWords(state?: UpgradeState): string {
   return (state && failedWhile[state]) || "Upgrade failed";
 }
 
-/** What to do next, for the codes a watcher and an agent give; see watcher/handoff. */
+/** What to do next, by the reason code of a watcher or an agent; see watcher/handoff. */
 const advice: Record<string, string> = {
-  crash_loop: "Look at the agent's log on the host, fix the package and publish it under a new version.",
-  agent_failed: "The new version started and then reported itself as failed. Its log on the host says why.",
+  crash_loop: "Check the agent's log on the host, fix the package and publish it under a new version.",
+  agent_failed: "The new version started and then reported that it failed. Its log on the host has the cause.",
   component_failed: "A component did not become healthy under the new version. Check that component on the host, then upgrade again.",
-  control_lost: "The new version ran but answered nobody. Look at the agent's log on the host.",
-  wrong_version: "The package holds another version than its name says. Build and publish it again.",
+  control_lost: "The new version ran but did not answer the watcher. Check the agent's log on the host.",
+  wrong_version: "The package contains another version than its name says. Build and publish it again.",
   not_started: "The new version never ran. Check that the package is built for this host's system and architecture.",
-  check_failed: "A check that the package brings did not pass. Its name is in the reason; look at what it checks on the host.",
-  checkin_lost: "The new version lost this server, though the host still reached it. Check what the new version changes about the connection.",
-  manual: "Somebody asked for the previous version. Upgrade again when the cause is gone.",
+  check_failed: "A check of the package did not pass. The reason names it.",
+  checkin_lost: "The new version lost the connection to this server although the host still reached it. Check what the new version changes about the connection.",
+  manual: "An operator rolled back to the previous version. Upgrade again once the cause is fixed.",
 };
 
 export function adviceFor(code: string | undefined): string {
-  return (code && advice[code]) || "Once the cause is gone, upgrade again.";
+  return (code && advice[code]) || "Upgrade again once the cause is fixed.";
 }

@@ -13,18 +13,18 @@ limits:
       max: 2
 `;
 
-test("a plan is read as YAML, and its version stays a text", () => {
+test("a plan is parsed as YAML, and its version stays a string", () => {
   expect(parsePlan(plan)).toEqual({
     faults: [],
     plan: { name: "Spring", version: "1.1.0", select: { all: true }, strategy: { kind: "rolling" }, limits: { per: [{ label: "site", max: 2 }] } },
   });
 });
 
-test("the example the editor begins with is a whole plan, for any version", () => {
+test("the example plan is complete, for any version", () => {
   for (const version of [undefined, "2.0.0-rc1"]) expect(parsePlan(planExample(version)).faults).toEqual([]);
 });
 
-test("what is commented out in the example is YAML too, once its comment sign is gone", () => {
+test("the commented keys of the example are valid YAML", () => {
   const all = planExample("1.1.0").split("\n").map((l) => l.replace(/^(\s*)# (?=[a-z_]+:|  [a-z_]+:)/, "$1")).join("\n");
   const { faults, plan: whole } = parsePlan(all);
   expect(faults).toEqual([]);
@@ -37,14 +37,14 @@ test.each([
   ["- a list", 1, /list of names and values/],
   ["", 1, /list of names and values/],
   ["name: [unclosed", 1, /./],
-])("%j has its fault at line %i", (text, line, words) => {
+])("%j has its error at line %i", (text, line, words) => {
   const { faults, plan: none } = parsePlan(text);
   expect(none).toBeUndefined();
   expect(faults[0]!.line).toBe(line);
   expect(faults[0]!.text).toMatch(words);
 });
 
-test("what every plan needs is missed before the server is asked", () => {
+test("missing required keys are found without the server", () => {
   expect(parsePlan("description: nothing else").faults.map((f) => f.field)).toEqual(["name", "version", "select"]);
   expect(parsePlan("name: a\nversion: 1.1.0\nselect: {}").faults.map((f) => f.field)).toEqual(["select"]);
   expect(parsePlan("name: a\nprofile: edge\nupgrade_id: x\nselect: {all: true}").faults).toEqual([]);
@@ -57,23 +57,23 @@ test.each([
   ["body.plan.select is empty: name agents", 3, "select"],
   ["body.plan.pace.soak is negative", 0, "pace.soak"],
   ["the server is full", 0, ""],
-])("the server's %j stands at line %i", (message, line, field) => {
+])("the server's %j is located at line %i", (message, line, field) => {
   expect(serverFault(plan, message)).toEqual({ line, field, text: message });
 });
 
-test("a plan that would choke the editor, or unfold without end, is refused", () => {
+test("a plan that is too long, or whose aliases expand too far, is refused", () => {
   expect(parsePlan("#".repeat(MAX_PLAN_CHARS + 1)).faults[0]!.text).toMatch(/too long/);
   const bomb = ["a: &a [x, x, x, x, x, x, x, x, x]", ...[..."bcdefgh"].map((c, i) => `${c}: &${c} [${Array(9).fill(`*${"abcdefgh"[i]}`).join(", ")}]`)].join("\n");
   expect(parsePlan(bomb).faults[0]!.text).toMatch(/alias/i);
 });
 
-test("a plan of the server reads as people write it, and is the same plan", () => {
+test("a plan of the server is written as YAML and parsed to the same plan", () => {
   const server = { name: "10m0s", version: "1.1.0", select: { all: true }, strategy: { kind: "rolling" as const }, health: { wait: "10m0s", stale_after: "1h0m5s" }, pace: { soak: "30s", wait_for: "168h0m0s", offer_for: "1h30m0s" } };
   const text = planText(server);
   expect(parsePlan(text).plan).toEqual({ ...server, health: { wait: "10m", stale_after: "1h0m5s" }, pace: { soak: "30s", wait_for: "168h", offer_for: "1h30m" } });
 });
 
-test("a field that is not there is found at what is above it", () => {
+test("an absent field is located at its nearest parent", () => {
   expect(lineOf(plan, "strategy.batch_size")).toBe(4);
   expect(lineOf(plan, "nowhere")).toBe(0);
 });

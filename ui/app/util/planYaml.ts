@@ -1,11 +1,11 @@
-/** A plan as people write it: YAML in, the API's plan out, and every fault at its line. */
+/** Converts a plan in YAML to the API's plan and back, and locates errors at their lines. */
 import { isMap, isNode, LineCounter, parseDocument, stringify, type Document } from "yaml";
 import type { Plan } from "~/api/types";
 
 export interface Fault {
-  /** From 1; 0: the plan as a whole. */
+  /** Counted from 1; 0 means the whole plan. */
   line: number;
-  /** Such as strategy.kind; empty: the plan as a whole. */
+  /** Such as strategy.kind; empty for the whole plan. */
   field: string;
   text: string;
 }
@@ -15,19 +15,19 @@ export interface ParsedPlan {
   faults: Fault[];
 }
 
-/** A plan of a million lines is a mistake; naming agents one by one has its end at what an editor bears. */
+/** A longer plan is a mistake: it names agents one by one, and an editor cannot hold it. */
 export const MAX_PLAN_CHARS = 1_000_000;
 
-/** parsePlan reads the text. What only the server can know is left to it. */
+/** parsePlan parses the text. The server checks the rest. */
 export function parsePlan(text: string): ParsedPlan {
-  if (text.length > MAX_PLAN_CHARS) return { faults: [{ line: 0, field: "", text: "The plan is too long. Choose agents by labels or policies instead of by name." }] };
+  if (text.length > MAX_PLAN_CHARS) return { faults: [{ line: 0, field: "", text: "The plan is too long. Select agents by labels or policies instead of by name." }] };
   const { doc, lines } = read(text);
-  // Unknown tags and the like are warnings to the library; here they are faults, since what is meant is not clear.
+  // The library warns about unknown tags and the like; here they are errors, since their meaning is unclear.
   const found = [...doc.errors, ...doc.warnings].map((e) => ({ line: lines.linePos(e.pos[0]).line, field: "", text: firstLine(e.message) }));
   if (found.length > 0) return { faults: found };
   if (!isMap(doc.contents)) return { faults: [{ line: 1, field: "", text: "A plan is a list of names and values, such as “name: …” and “strategy: …”." }] };
   try {
-    // maxAliasCount keeps a few lines of aliases from unfolding into gigabytes.
+    // maxAliasCount keeps a few lines of aliases from expanding to gigabytes.
     const plan = doc.toJS({ maxAliasCount: 100 }) as Plan;
     return { plan, faults: missing(plan) };
   } catch (error) {
@@ -35,32 +35,32 @@ export function parsePlan(text: string): ParsedPlan {
   }
 }
 
-/** missing says without the server what every plan needs. */
+/** missing checks what every plan needs, without the server. */
 function missing(plan: Plan): Fault[] {
   const faults: Fault[] = [];
-  if (!plan.name) faults.push({ line: 0, field: "name", text: "name is missing: say what the rollout is called." });
-  if (!plan.version && !plan.upgrade_id) faults.push({ line: 0, field: "version", text: "version is missing: say which version to reach, or name an upgrade manifest with profile and upgrade_id." });
-  if (!plan.select || Object.keys(plan.select).length === 0) faults.push({ line: 0, field: "select", text: "select is missing: name agents, policies or labels, give a kuery, or say “all: true”." });
+  if (!plan.name) faults.push({ line: 0, field: "name", text: "name is missing: name the rollout." });
+  if (!plan.version && !plan.upgrade_id) faults.push({ line: 0, field: "version", text: "version is missing: name the version to upgrade to, or an upgrade manifest with profile and upgrade_id." });
+  if (!plan.select || Object.keys(plan.select).length === 0) faults.push({ line: 0, field: "select", text: "select is missing: name agents, policies or labels, a kuery, or use “all: true”." });
   return faults;
 }
 
-/** The server writes a duration with all its units, 168h0m0s, which nobody does by hand. */
+/** The server writes a duration with all its units, such as 168h0m0s. */
 const DURATIONS: readonly unknown[] = ["wait", "stale_after", "silent_after", "soak", "offer_for", "wait_for"];
 
-/** planText is the plan as YAML that could be used again. */
+/** planText returns the plan as YAML that parsePlan accepts. */
 export function planText(plan: Plan): string {
   const short = (go: string) => go.replace(/(?<=[hm])0s$/, "").replace(/(?<=h)0m$/, "");
   return stringify(plan, (key: unknown, value: unknown) => (DURATIONS.includes(key) && typeof value === "string" ? short(value) : value));
 }
 
-/** serverFault puts the server's refusal at the field it names, such as body.plan.strategy.kind. */
+/** serverFault locates the server's error at the field it names, such as body.plan.strategy.kind. */
 export function serverFault(text: string, message: string): Fault {
   const named = /\bbody\.(?:plan\.)?([a-z_][\w.[\]]*)/.exec(message)?.[1]?.replace(/\.$/, "") ?? "";
   if (named === "" || named === "plan") return { line: 0, field: "", text: message };
   return { line: lineOf(text, named), field: named, text: message };
 }
 
-/** lineOf finds a field, or the nearest one above it that is there; 0 for none. */
+/** lineOf finds the line of a field, or of its nearest parent; 0 if there is none. */
 export function lineOf(text: string, field: string): number {
   const { doc, lines } = read(text);
   const path = field.split(/[.[\]]+/).filter(Boolean).map((p) => (/^\d+$/.test(p) ? Number(p) : p));
@@ -84,7 +84,7 @@ function keyOffset(doc: Document, path: (string | number)[]): number | undefined
 
 function read(text: string) {
   const lines = new LineCounter();
-  // Core schema, YAML 1.2: "no" and "on" are words; a key given twice is a fault.
+  // The core schema of YAML 1.2: "no" and "on" are strings; duplicate keys are errors.
   return { doc: parseDocument(text, { lineCounter: lines, prettyErrors: false, uniqueKeys: true }), lines };
 }
 

@@ -9,7 +9,7 @@ export interface SkipGroup {
   agents: SkippedAgent[];
 }
 
-/** groupSkipped puts agents left out for one reason together, the largest group first. */
+/** groupSkipped groups skipped agents by reason, the largest group first. */
 export function groupSkipped(skipped: readonly SkippedAgent[], search = ""): SkipGroup[] {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const groups = new Map<string, SkippedAgent[]>();
@@ -25,35 +25,35 @@ export function groupSkipped(skipped: readonly SkippedAgent[], search = ""): Ski
     .sort((a, b) => b.agents.length - a.agents.length || a.code.localeCompare(b.code));
 }
 
-/** startText is what the button does: the exact number of the preview it presents. */
+/** startText is the label of the start button, with the number of agents in the preview. */
 export function startText(p: Preview): string {
   return `Start on ${plural(p.targets.length, "agent")}`;
 }
 
-/** whyNotStart is null when a preview may be started. */
+/** whyNotStart returns null if a preview can be started. */
 export function whyNotStart(p: Preview | undefined, error: unknown): string | null {
-  if (error) return "Without a preview nothing is started.";
-  if (!p) return "Working out what would happen…";
+  if (error) return "The preview failed.";
+  if (!p) return "Loading the preview…";
   if (p.targets.length === 0) return "No agent would be upgraded.";
   return null;
 }
 
-/** driftText sums a difference up. */
+/** driftText summarises a drift. */
 export function driftText(d: Drift): string {
   const parts = [
-    d.added.length > 0 ? `${plural(d.added.length, "agent")} more` : "",
-    d.removed.length > 0 ? `${plural(d.removed.length, "agent")} fewer` : "",
+    d.added.length > 0 ? `${plural(d.added.length, "agent")} added` : "",
+    d.removed.length > 0 ? `${plural(d.removed.length, "agent")} removed` : "",
     d.changed.length > 0 ? `${d.changed.length.toLocaleString()} changed` : "",
   ].filter(Boolean);
   return parts.length > 0 ? parts.join(", ") : "nothing";
 }
 
-/** bytesOf is what all targets download. */
+/** bytesOf returns what all targets download. */
 export function bytesOf(p: Preview): number {
   return p.sites.reduce((sum, s) => sum + s.bytes, 0);
 }
 
-/** A hash as people compare it: its kind is known, its first digits are enough. */
+/** A hash, shortened and without its kind. */
 export function shortHash(hash: string): string {
   return hash.replace(/^sha256:/, "").slice(0, 12);
 }

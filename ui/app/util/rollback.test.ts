@@ -12,14 +12,14 @@ function preview(...to: (string | null)[]): RollbackPreview {
   return { will: items.filter((i) => i.will).length, wont: items.filter((i) => !i.will).length, items };
 }
 
-test("an agent says where it could go back to, or why not", () => {
+test("an agent shows the version of its rollback, or why there is none", () => {
   const kept = agent({ rollback: { available: true, version: "1.0.0", valid_until: until } });
   expect([backTo(kept), whyNotRollback(kept)]).toEqual([`1.0.0, until ${exact(until)}`, null]);
   const watched = agent({ rollback: { available: true, version: "1.0.0" } });
   expect(backTo(watched)).toBe("1.0.0, while the upgrade is watched");
   const bare = agent({ rollback: { available: false, reason: "upgrade rollback not available for agent" } });
   expect([backTo(bare), whyNotRollback(bare)]).toEqual(["no version", "Upgrade rollback not available for agent."]);
-  expect(whyNotRollback(agent())).toMatch(/does not say/);
+  expect(whyNotRollback(agent())).toMatch(/does not report/);
 });
 
 test.each([
@@ -32,9 +32,9 @@ test.each([
   expect(confirmText(p, n)).toBe(want);
 });
 
-test("nothing is started without a preview, or when nobody can", () => {
-  expect(whyNotGoBack(undefined, null)).toMatch(/Working out/);
-  expect(whyNotGoBack(undefined, new Error("x"))).toMatch(/Without a preview/);
+test("the button is disabled without a preview, or if no agent can be rolled back", () => {
+  expect(whyNotGoBack(undefined, null)).toMatch(/Loading the preview/);
+  expect(whyNotGoBack(undefined, new Error("x"))).toMatch(/The preview failed/);
   expect(whyNotGoBack(preview(null), null)).toMatch(/None of these/);
   expect(whyNotGoBack(preview("1.0.0", null), null)).toBeNull();
 });

@@ -15,8 +15,8 @@ describe("what is allowed in which state", () => {
     ["a draft is started or deleted", rollout({ state: "draft", counts: {} }), ["start", "delete"]],
     ["a running one is paused, forced, cancelled", rollout(), ["pause", "pause_now", "force", "cancel"]],
     ["with failures it is also retried and rolled back", rollout({ counts: some }), ["pause", "pause_now", "force", "cancel", "retry", "rollback_failed", "rollback_all"]],
-    ["a pause that is asked for can be taken back, or be made at once", rollout({ pause_asked: said }), ["pause_now", "resume", "force", "cancel"]],
-    ["a paused one goes on", rollout({ state: "paused", stop: stop("threshold"), counts: some }), ["resume", "force", "cancel", "retry", "rollback_failed", "rollback_all"]],
+    ["a requested pause can be withdrawn, or made at once", rollout({ pause_asked: said }), ["pause_now", "resume", "force", "cancel"]],
+    ["a paused one is resumed", rollout({ state: "paused", stop: stop("threshold"), counts: some }), ["resume", "force", "cancel", "retry", "rollback_failed", "rollback_all"]],
     ["one that is being cancelled is only rolled back", rollout({ state: "cancelling", counts: { succeeded: 1, upgrading: 1 } }), ["rollback_all"]],
     ["a completed one is rolled back", rollout({ state: "completed", counts: { succeeded: 5 } }), ["rollback_all"]],
     ["a failed one too", rollout({ state: "failed", counts: some }), ["rollback_failed", "rollback_all"]],
@@ -26,13 +26,13 @@ describe("what is allowed in which state", () => {
     expect(may(r)).toEqual(want);
   });
 
-  test("what watchers have put back needs no rollback", () => {
+  test("targets rolled back by their watchers need no rollback", () => {
     const r = rollout({ counts: { succeeded: 2, rolled_back: 3 } });
-    expect(whyNot("rollback_failed", r, now)).toBe("What failed was put back by its watcher already.");
+    expect(whyNot("rollback_failed", r, now)).toBe("Watchers have rolled back all failed targets already.");
     expect(putBackOf(r)).toBe(2);
   });
 
-  test("every refusal is a sentence that says something about this rollout", () => {
+  test("every reason is a sentence", () => {
     for (const state of ["draft", "running", "paused", "cancelling", "completed", "failed", "cancelled", "rolled_back"] as const) {
       for (const c of COMMANDS) {
         const why = whyNot(c, rollout({ state }), now);
@@ -49,20 +49,20 @@ test("an approval is for canaries that are done, once", () => {
   expect(why({})).toBe("Its canaries are not done yet.");
   expect(why({ batches: [{ ...batch, ended_at: said.at }] })).toBeNull();
   expect(why({ approved: said })).toBe("ann has approved it already.");
-  expect(whyNot("approve", rollout(), now)).toBe("Its plan asks for no approval.");
+  expect(whyNot("approve", rollout(), now)).toBe("Its plan needs no approval.");
   const breaking = rollout({ plan: { strategy: { kind: "canary" }, migration: { type: "breaking" } }, batches: [{ ...batch, ended_at: said.at }] });
   expect(whyNot("approve", breaking, now)).toBeNull();
 });
 
-test("behind the plan's deadline nothing goes on", () => {
+test("a rollout cannot be resumed after its deadline", () => {
   const plan = { strategy: { kind: "all_at_once" as const, deadline: "2026-01-02T11:59:00Z" } };
   const r = rollout({ state: "paused", stop: stop("deadline"), plan });
-  expect(whyNot("resume", r, now)).toMatch(/deadline has passed/);
-  expect(whyNot("force", r, now)).toMatch(/deadline has passed/);
+  expect(whyNot("resume", r, now)).toMatch(/deadline of its plan has passed/);
+  expect(whyNot("force", r, now)).toMatch(/deadline of its plan has passed/);
   expect(whyNot("resume", rollout({ state: "paused", stop: stop("operator"), plan }), now)).toBeNull();
 });
 
-test("to go on after a gate takes a reason, and so does force", () => {
+test("resuming after a gate and force need a reason", () => {
   for (const kind of ["operator", "success", "rollback", "threshold", "canary", "exposure", "deadline"] as const) {
     expect(needsWhy("resume", rollout({ state: "paused", stop: stop(kind) })), kind).toBe(isGate(kind));
   }
@@ -71,7 +71,7 @@ test("to go on after a gate takes a reason, and so does force", () => {
   expect(needsWhy("cancel", rollout())).toBe(false);
 });
 
-test("a target is tried again or left out only where that changes something", () => {
+test("a target is retried or skipped only in states where that has an effect", () => {
   const states = ["pending", "held", "offered", "upgrading", "verifying", "succeeded", "failed", "rolled_back", "withdrawn", "skipped", "expired", "cancelled"] as const;
   expect(states.filter((s) => !whyNotRetry(target(s), rollout()))).toEqual(["failed", "rolled_back", "withdrawn", "expired"]);
   expect(states.filter((s) => !whyNotSkip(target(s), rollout()))).toEqual(["pending", "held", "failed", "rolled_back", "withdrawn", "expired"]);
@@ -79,19 +79,19 @@ test("a target is tried again or left out only where that changes something", ()
 });
 
 test.each([
-  [{ offered: 4, upgrading: 1, verifying: 1 }, "4 offers that have not begun are taken back; 2 hosts that have begun end by themselves."],
-  [{ offered: 1, upgrading: 1 }, "1 offer that has not begun is taken back; 1 host that has begun ends by itself."],
-  [{ pending: 3 }, "No offer is open that could be taken back; no host has begun."],
+  [{ offered: 4, upgrading: 1, verifying: 1 }, "4 offers that have not started are withdrawn; 2 upgrades under way still end."],
+  [{ offered: 1, upgrading: 1 }, "1 offer that has not started is withdrawn; 1 upgrade under way still ends."],
+  [{ pending: 3 }, "No offer is open; no upgrade is under way."],
 ])("in flight %o reads %s", (counts, want) => {
   expect(inFlightWords(rollout({ counts }))).toBe(want);
 });
 
-test("every command says what happens, with its numbers", () => {
+test("the text of every command has its numbers", () => {
   const r = rollout({ counts: { succeeded: 3, failed: 1, rolled_back: 1, upgrading: 2, offered: 4, pending: 7, withdrawn: 1 } });
   for (const c of COMMANDS) expect(commandText(c, r).confirm, c).toMatch(/^[A-Z]/);
   expect(putBackOf(r)).toBe(6);
-  expect(commandText("rollback_all", r).text).toMatch(/^6 targets that failed, were upgraded or are under way go back .* 1 target was put back by its watcher already\.$/);
-  expect(commandText("retry", r).confirm).toBe("Try 2 targets again");
+  expect(commandText("rollback_all", r).text).toMatch(/^6 targets that failed, were upgraded or are under way go back .* 1 target was rolled back by its watcher already\.$/);
+  expect(commandText("retry", r).confirm).toBe("Retry 2 targets");
   expect(commandText("pause_now", r).text).toContain("4 offers");
   expect(commandText("resume", rollout({ state: "paused", stop: stop("threshold"), counts: { failed: 3 } })).text).toContain("The 3 failures so far no longer count");
 });

@@ -1,4 +1,4 @@
-/** The searches of the rollout pages, as they stand in their addresses. */
+/** The searches of the rollout pages, as in their addresses. */
 import type { Rollout, RolloutState, TargetState } from "~/api/types";
 import { isTargetState } from "./rolloutCounts";
 import { stateLabel } from "./rolloutText";
@@ -15,7 +15,7 @@ export interface BoardSearch {
   page?: number;
 }
 
-/** Both drop what they do not understand: an old link still opens. */
+/** Both drop unknown values, so that old links still open. */
 export function parseRolloutsSearch(raw: Record<string, unknown>): RolloutsSearch {
   const state = (Array.isArray(raw.state) ? raw.state : []).filter((s): s is RolloutState => ROLLOUT_STATES.includes(s as RolloutState));
   return state.length > 0 ? { state } : {};
@@ -32,7 +32,7 @@ export function parseBoardSearch(raw: Record<string, unknown>): BoardSearch {
   return search;
 }
 
-/** countStates says how many rollouts are in each state. */
+/** countStates returns how many rollouts are in each state. */
 export function countStates(list: readonly Rollout[]): Map<RolloutState, number> {
   const counts = new Map<RolloutState, number>();
   for (const r of list) counts.set(r.state, (counts.get(r.state) ?? 0) + 1);

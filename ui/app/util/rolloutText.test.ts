@@ -19,12 +19,12 @@ test("the parts of a bar add up to all targets, whatever state each is in", () =
   expect(barLabel(counts())).toBe("no targets");
 });
 
-test.each([[{ pending: 1, succeeded: 299 }, 99], [{ succeeded: 1, failed: 1 }, 100], [{ held: 4 }, 0], [{}, 0]])("%o is %i percent over", (c, want) => {
+test.each([[{ pending: 1, succeeded: 299 }, 99], [{ succeeded: 1, failed: 1 }, 100], [{ held: 4 }, 0], [{}, 0]])("%o is %i percent done", (c, want) => {
   expect(percentOver(counts(c))).toBe(want);
 });
 
-describe("the gauges say what the planner does", () => {
-  test("without a rule three failures stop it, and forgiven ones do not count", () => {
+describe("the gauges match the planner", () => {
+  test("without a rule it pauses at three failures, without forgiven ones", () => {
     expect(failureGauges(rollout({ counts: { failed: 2, succeeded: 3 } }))).toMatchObject([{ value: 2, limit: 3, over: false }]);
     expect(failureGauges(rollout({ counts: { failed: 3 } }))[0]!.over).toBe(true);
     expect(failureGauges(rollout({ counts: { failed: 3 }, forgiven: 2 }))).toMatchObject([{ value: 1, over: false }]);
@@ -32,27 +32,27 @@ describe("the gauges say what the planner does", () => {
   test("a count of 0 means the first failure", () => {
     expect(failureGauges(rollout({ plan: { failure: { count: 0 } }, counts: { failed: 1 } }))).toMatchObject([{ limit: 1, over: true }]);
   });
-  test("a percentage is of those attempted, and stops above it", () => {
+  test("a percentage is of attempted targets, and pauses above it", () => {
     const of = (failed: number, succeeded: number) => failureGauges(rollout({ plan: { failure: { percent: 10 } }, counts: { failed, succeeded, pending: 50 } }))[0]!;
     expect(of(1, 9)).toMatchObject({ value: 10, over: false });
     expect(of(2, 9).over).toBe(true);
     expect(of(0, 0).value).toBe(0);
   });
-  test("an operator who forced it stops it no more", () => {
+  test("a forced rollout has no failure gauge", () => {
     expect(failureGauges(rollout({ forced: { by: "ann", at: "2026-01-02T11:00:00Z" }, counts: { failed: 3 } }))).toEqual([]);
   });
   test("a share is shown in percent on both sides", () => {
     expect(failureGauges(rollout({ plan: { failure: { percent: 20 } }, counts: { failed: 1, succeeded: 2 } }))[0]!.figure).toBe("33.3 % / 20 %");
   });
-  test("with force_continue nothing stops it", () => {
+  test("with force_continue there is no failure gauge", () => {
     expect(failureGauges(rollout({ plan: { strategy: { kind: "all_at_once", force_continue: true } } }))).toEqual([]);
   });
-  test("exposure is over at its limit until the hours are there", () => {
+  test("exposure is over at its limit until the version has enough healthy hours", () => {
     const e = { version: "1.1.0", fleet: 100, exposed: 10, limit: 10, healthy_hours: 3, needed_hours: 24 };
     expect(exposureGauge(e).over).toBe(true);
     expect(exposureGauge({ ...e, healthy_hours: 24 }).over).toBe(false);
     expect([3, 23.99, 24].map((healthy_hours) => provedText({ ...e, healthy_hours }))).toEqual([
-      "21.0 hours to go until the limit no longer holds", "1 minute to go until the limit no longer holds", "Proved: the limit no longer holds",
+      "21.0 hours until the limit no longer applies", "1 minute until the limit no longer applies", "The limit no longer applies",
     ]);
   });
 });
@@ -61,13 +61,13 @@ test.each([["1h30m0s", "1 h 30 min"], ["10m0s", "10 minutes"], ["45s", "45 secon
   expect(durationText(go)).toBe(want);
 });
 
-test("a code stands beside its heading where the heading does not say it", () => {
-  expect(["healthy", "later_batch", "away", "next"].map(codeBeside)).toEqual(["", "", "", ""]);
-  expect(codeBeside("rolled_back")).toBe("rolled_back");
+test("a code is shown beside its heading unless the heading contains it", () => {
+  expect(["healthy", "later_batch", "away", "next"].map(codeBeside)).toEqual(["", "", "away", ""]);
+  expect(codeBeside("reported_failure")).toBe("reported_failure");
   expect(codeBeside("of_the_future")).toBe("");
 });
 
-test("a target whose turn it is waits for what the rollout waits for", () => {
+test("a target that is next waits for what the rollout waits for", () => {
   const waiting = (...codes: string[]) => rollout({ waiting: codes.map((code) => ({ code, text: code, since: "2026-01-02T11:00:00Z" })) });
   const next = { ...target("pending"), code: "next" };
   expect(whyCode(next, waiting("freeze", "later_batch"))).toBe("freeze");
@@ -92,12 +92,12 @@ test("a plan in one line", () => {
   expect(goalOf(rollout({ rollback_of: "r0" }))).toMatch(/last healthy/);
 });
 
-test("a stop says who, where, and how many offers were taken back", () => {
+test("a stop shows who, when, where, and how many offers were withdrawn", () => {
   const r = rollout({ state: "paused", stop: { kind: "threshold", text: "x", by: "muster", at, withdrawn: 97, batch: 1 } });
-  expect(stopLine(r)).toMatch(/^By Muster itself, .*, in batch 2\. 97 offers were taken back in the same round\.$/);
+  expect(stopLine(r)).toMatch(/^By Muster, .*, in batch 2\. 97 offers were withdrawn\.$/);
 });
 
-test("what a newer server says is shown as it is", () => {
+test("unknown codes of a newer server are shown as they are", () => {
   expect(codeText("solar_flare")).toBe("solar flare");
   expect(codeText(undefined)).toBe("");
 });
@@ -114,18 +114,18 @@ test("the recovery plan is there when state is at risk or something went wrong",
   expect(showsRecovery(rollout({ plan: { migration: { type: "compatible", recovery_plan: "x" } }, counts: { failed: 1 } }))).toBe(true);
 });
 
-test("a batch says where it stands", () => {
+test("the state of a batch is shown", () => {
   const b = { index: 0, kind: "regular" as const, ring: 0, counts: counts({ pending: 3 }) };
   const word = (change: object, r: Rollout = rollout()) => batchStep({ ...b, ...change }, r).word;
   expect(word({})).toBe("Later");
-  expect(word({}, rollout({ state: "cancelled" }))).toBe("Never began");
+  expect(word({}, rollout({ state: "cancelled" }))).toBe("Not started");
   expect(word({ started_at: at })).toBe("Under way");
   expect(word({ started_at: at }, rollout({ state: "paused" }))).toBe("Stopped");
   expect(word({ started_at: at, ended_at: at }, rollout({ waiting: [{ code: "soak", text: "x", since: at }] }))).toBe("Soaking");
   expect(word({ started_at: at, ended_at: at, cleared_at: at })).toBe("Done");
 });
 
-test("agents left out stand together by reason, and are found by any of their words", () => {
+test("skipped agents are grouped by reason, and found by any of their words", () => {
   const skip = (hostname: string, code: string, text = "x") => ({ agent_id: `id-${hostname}`, hostname, version: "1.0.0", code, text });
   const all = [skip("web-1", "refused", "runs in a container"), skip("web-2", "runs_version"), skip("web-3", "runs_version")];
   expect(groupSkipped(all).map((g) => [g.title, g.agents.length])).toEqual([["Runs the version already", 2], ["Cannot be upgraded", 1]]);
@@ -133,17 +133,17 @@ test("agents left out stand together by reason, and are found by any of their wo
   expect(groupSkipped(all, "nothing")).toEqual([]);
 });
 
-test("a start says its exact number, and is not offered for nobody", () => {
+test("the start button has the number of agents, and a reason without any", () => {
   const p = (n: number) => ({ targets: Array(n).fill({}) }) as unknown as Preview;
   expect(startText(p(1))).toBe("Start on 1 agent");
   expect(startText(p(1234))).toBe("Start on 1,234 agents");
   expect([whyNotStart(p(1), null), whyNotStart(p(0), null), whyNotStart(undefined, null), whyNotStart(p(1), new Error())]).toEqual([
-    null, "No agent would be upgraded.", "Working out what would happen…", "Without a preview nothing is started.",
+    null, "No agent would be upgraded.", "Loading the preview…", "The preview failed.",
   ]);
-  expect(driftText({ added: [], removed: [{ agent_id: "a", hostname: "a", text: "x" }], changed: [] })).toBe("1 agent fewer");
+  expect(driftText({ added: [], removed: [{ agent_id: "a", hostname: "a", text: "x" }], changed: [] })).toBe("1 agent removed");
 });
 
-test("the exposure form is read back as it was shown, and faults stand at their fields", () => {
+test("the exposure form keeps its values, and shows errors at their fields", () => {
   const rule = { id: "fleet", enabled: true, percent: 10, healthy_hours: 24, per: [{ label: "site", percent: 20 }], updated_at: at, updated_by: "ann" };
   expect(ruleOf(formOf(rule)).rule).toEqual({ enabled: true, percent: 10, healthy_hours: 24, per: [{ label: "site", percent: 20 }] });
   const bad = (change: object) => Object.keys(ruleOf({ ...formOf(rule), ...change }).errors);
@@ -154,24 +154,24 @@ test("the exposure form is read back as it was shown, and faults stand at their 
 test("a freeze has a name and ends after it begins, in the future", () => {
   const form = { name: "Quarter end", from: "2026-01-03T00:00", to: "2026-01-05T00:00" };
   expect(whyNotFreeze(form, now)).toBeNull();
-  expect(whyNotFreeze({ ...form, name: " " }, now)).toMatch(/what the freeze is for/);
-  expect(whyNotFreeze({ ...form, to: "" }, now)).toMatch(/begins and ends/);
-  expect(whyNotFreeze({ ...form, to: form.from }, now)).toMatch(/before it begins/);
-  expect(whyNotFreeze({ ...form, from: "2025-01-01T00:00", to: "2025-02-01T00:00" }, now)).toMatch(/over already/);
+  expect(whyNotFreeze({ ...form, name: " " }, now)).toMatch(/Enter a name/);
+  expect(whyNotFreeze({ ...form, to: "" }, now)).toMatch(/a start and an end/);
+  expect(whyNotFreeze({ ...form, to: form.from }, now)).toMatch(/before it starts/);
+  expect(whyNotFreeze({ ...form, from: "2025-01-01T00:00", to: "2025-02-01T00:00" }, now)).toMatch(/ended already/);
   const f = { id: "f", name: "x", from: "2026-01-02T11:00:00Z", to: "2026-01-02T13:00:00Z", created_at: at, created_by: "ann" };
   expect([freezeState(f, now), freezeState(f, now - 7.2e6), freezeState(f, now + 7.2e6)]).toEqual(["now", "coming", "over"]);
 });
 
-test("open incidents come first, and each word is said once", () => {
+test("open incidents come first, and are acknowledged and resolved only once", () => {
   const i = (id: string, state: "open" | "acknowledged" | "resolved", severity: "critical" | "warning") =>
     ({ id, state, severity, category: "upgrade_failed" as const, title: id, text: "", opened_at: at, count: 1, acked: { by: "ann", at } });
   const all = [i("r", "resolved", "critical"), i("w", "open", "warning"), i("a", "acknowledged", "critical"), i("c", "open", "critical")];
   expect(sortIncidents(all).map((x) => x.id)).toEqual(["c", "w", "a", "r"]);
-  expect(all.map(whyNotAck)).toEqual(["It is resolved.", null, "ann is at it already.", null]);
+  expect(all.map(whyNotAck)).toEqual(["It is resolved.", null, "ann has acknowledged it already.", null]);
   expect(all.map(whyNotResolve)).toEqual(["It is resolved already.", null, null, null]);
 });
 
-test("an address that says nothing sensible still opens the page", () => {
+test("unknown values in the address are ignored", () => {
   expect(parseRolloutsSearch({ state: ["paused", "sleeping"] })).toEqual({ state: ["paused"] });
   expect(parseRolloutsSearch({ state: "paused" })).toEqual({});
   expect(parseBoardSearch({ state: "failed", batch: 0, page: 3 })).toEqual({ state: "failed", batch: 0, page: 3 });

@@ -1,11 +1,11 @@
-/** The search of the agents page, as it stands in its address. */
+/** The search of the agents page, as in its address. */
 import { isGroup, type StatusGroup } from "./status";
 
 export const SORTS = ["host", "status", "version", "policy", "seen"] as const;
 export type SortColumn = (typeof SORTS)[number];
 
 export interface AgentsSearch {
-  /** A query in KQL, which the server answers; the others are applied to its answer here. */
+  /** A query in KQL, which the server evaluates; the other filters are applied here to its result. */
   kuery?: string;
   q?: string;
   status?: StatusGroup[];
@@ -18,7 +18,7 @@ export interface AgentsSearch {
   inactive?: boolean;
 }
 
-/** parseAgentsSearch drops what it does not understand: an old link still opens. */
+/** parseAgentsSearch drops unknown values, so that old links still open. */
 export function parseAgentsSearch(raw: Record<string, unknown>): AgentsSearch {
   const status = list(raw.status).filter(isGroup);
   const ids = list(raw.ids);

@@ -3,7 +3,7 @@ import type { AgentStatus } from "~/api/types";
 import { agent } from "~/testing/agent";
 import { countGroups, GROUPS, groupOf, statusLabel } from "./status";
 
-test("every status of the API belongs to the group the API counts it under", () => {
+test("every status of the API belongs to the group in which the API counts it", () => {
   const groups: Record<AgentStatus, string> = {
     online: "healthy", error: "unhealthy", degraded: "unhealthy", offline: "offline", inactive: "inactive",
     unenrolled: "unenrolled", uninstalled: "uninstalled", orphaned: "orphaned",
@@ -12,7 +12,7 @@ test("every status of the API belongs to the group the API counts it under", () 
   for (const [status, group] of Object.entries(groups)) expect(groupOf(status as AgentStatus)).toBe(group);
 });
 
-test("a status of a newer server counts as unhealthy rather than vanish", () => {
+test("an unknown status of a newer server counts as unhealthy", () => {
   expect(groupOf("quarantined" as AgentStatus)).toBe("unhealthy");
   expect(statusLabel("quarantined" as AgentStatus)).toBe("Unhealthy");
 });

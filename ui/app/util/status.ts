@@ -1,4 +1,4 @@
-/** Statuses as the API says them, and the groups an operator thinks in. */
+/** The statuses of the API, and their groups. */
 import type { Agent, AgentStatus } from "~/api/types";
 
 export const GROUPS = [
@@ -22,11 +22,11 @@ const groupOfStatus: Record<AgentStatus, StatusGroup> = {
 };
 
 export function groupOf(status: AgentStatus): StatusGroup {
-  // A newer server may know a status this page does not; it needs eyes.
+  // A newer server may have a status that this page does not know; it counts as unhealthy.
   return groupOfStatus[status] ?? "unhealthy";
 }
 
-/** statusesOf are the statuses of a group, as the API says them. */
+/** statusesOf returns the statuses of a group, as in the API. */
 export function statusesOf(group: StatusGroup): AgentStatus[] {
   return (Object.keys(groupOfStatus) as AgentStatus[]).filter((s) => groupOfStatus[s] === group);
 }
@@ -48,7 +48,7 @@ export function statusLabel(status: AgentStatus): string {
   return groupLabel[groupOf(status)];
 }
 
-/** The groups the server leaves out unless it is asked for them. */
+/** The groups that the server omits by default. */
 export const HIDDEN_GROUPS: readonly StatusGroup[] = ["inactive", "unenrolled"];
 
 export function countGroups(agents: readonly Agent[]): Record<StatusGroup, number> {

@@ -1,4 +1,4 @@
-/** Which phases an upgrade has behind it, taken from the phase it reports. */
+/** Which phases an upgrade has passed, derived from the phase it reports. */
 import type { UpgradeDetails, UpgradeState } from "~/api/types";
 import { STEPS } from "./phase";
 
@@ -23,7 +23,7 @@ function indexOf(details: UpgradeDetails): number {
     case "UPG_SCHEDULED":
       return 0;
     case "UPG_ROLLBACK":
-      // Only a version that was being watched is rolled back.
+      // Only a watched version is rolled back.
       return find("UPG_WATCHING");
     case "UPG_FAILED":
       return Math.max(0, find(details.metadata?.failed_state));

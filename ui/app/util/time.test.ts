@@ -11,14 +11,14 @@ test.each([
   expect(relative(at(seconds), now, "en")).toBe(want);
 });
 
-test("no time, or what is none, is never", () => {
+test("an absent or invalid time reads never", () => {
   for (const nothing of [null, undefined, "", "yesterday"]) {
     expect(relative(nothing, now, "en")).toBe("never");
     expect(exact(nothing, "en")).toBe("");
   }
 });
 
-test("the words are those of the locale", () => {
+test("times are formatted in the locale", () => {
   expect(relative(at(-120), now, "de")).toMatch(/vor 2 Min/);
   expect(exact("2026-01-02T12:00:00Z", "de")).toContain("2026");
 });

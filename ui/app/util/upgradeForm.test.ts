@@ -10,7 +10,7 @@ function preview(...will: boolean[]): UpgradePreview {
   return { version: "1.1.0", will: will.filter(Boolean).length, wont: will.filter((w) => !w).length, items };
 }
 
-test("the button says why it cannot be pressed", () => {
+test("the button shows why it is disabled", () => {
   const why = (form: Partial<UpgradeForm>, version = "1.1.0", p: UpgradePreview | undefined = preview(true), error: unknown = null) =>
     whyNotStart({ ...plain, ...form }, version, p, error, now);
   expect(why({})).toBeNull();
@@ -20,17 +20,17 @@ test("the button says why it cannot be pressed", () => {
   expect(why({ later: true, startAt: localNow(now - 60_000) })).toMatch(/has passed/);
   expect(why({ later: true, startAt: localNow(now + 120_000) })).toBeNull();
   expect(why({}, "1.1.0", preview(false, false))).toMatch(/None of these agents/);
-  expect(why({}, "1.1.0", preview(true), new Error("x"))).toMatch(/Without a preview/);
-  expect(whyNotStart(plain, "1.1.0", undefined, null, now)).toMatch(/Working out/);
+  expect(why({}, "1.1.0", preview(true), new Error("x"))).toMatch(/The preview failed/);
+  expect(whyNotStart(plain, "1.1.0", undefined, null, now)).toMatch(/Loading the preview/);
 });
 
-test("one agent now is the call for one agent", () => {
+test("one agent without a time uses the call for one agent", () => {
   expect(planUpgrade({ ...plain, source: " https://p.example/ " }, preview(true, false))).toEqual({
     kind: "one", agentId: "a0", body: { version: "1.1.0", source_uri: "https://p.example/", force: false },
   });
 });
 
-test("several, or one at a later time, are a bulk call with exactly the agents the preview promised", () => {
+test("several agents, or a scheduled one, use the bulk call with exactly the previewed agents", () => {
   expect(planUpgrade({ ...plain, force: true, rollout: 3600 }, preview(true, false, true))).toEqual({
     kind: "bulk",
     body: { agents: ["a0", "a2"], version: "1.1.0", source_uri: undefined, force: true, includeInactive: true, start_time: undefined, rollout_duration_seconds: 3600 },
@@ -39,14 +39,14 @@ test("several, or one at a later time, are a bulk call with exactly the agents t
   expect(later).toMatchObject({ kind: "bulk", body: { agents: ["a0"], start_time: "2026-01-02T12:00:00.000Z", rollout_duration_seconds: undefined } });
 });
 
-test("a large upgrade is spread unless somebody says otherwise, in times the API takes", () => {
+test("a large upgrade is spread by default, over times that the API accepts", () => {
   expect(defaultRollout(10)).toBe(0);
   expect(defaultRollout(11)).toBe(3600);
   expect(ROLLOUTS.map((r) => r.seconds)).toContain(3600);
   for (const { seconds } of ROLLOUTS) expect(seconds === 0 || seconds >= 600).toBe(true);
 });
 
-test("all that match are asked for by the query they match, however few will go", () => {
+test("all matching agents are sent as their query, however few will be upgraded", () => {
   const matching = { kuery: "tags: a", inactive: false, count: 111 };
   expect(planUpgrade(plain, preview(true, false), matching)).toMatchObject({ kind: "bulk", body: { agents: "tags: a", includeInactive: false, version: "1.1.0" } });
   expect(planUpgrade(plain, preview(true), { ...matching, inactive: true })).toMatchObject({ kind: "bulk", body: { agents: "tags: a", includeInactive: true } });

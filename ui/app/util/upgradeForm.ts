@@ -1,23 +1,23 @@
-/** The rules of the upgrade dialog: what its fields mean, and why its button may not be pressed. */
+/** The rules of the upgrade dialog: the values of its fields, and why its button is disabled. */
 import type { UpgradePreview } from "~/api/types";
 import { isMatching, type Chosen } from "./matching";
 import { isVersion } from "./version";
 
 export interface UpgradeForm {
-  /** Where agents fetch the package; empty means this server. */
+  /** Where agents download the package from; empty means this server. */
   source: string;
   force: boolean;
   later: boolean;
-  /** As a datetime-local field has it: local time without a zone. */
+  /** As in a datetime-local field: local time without a zone. */
   startAt: string;
-  /** Seconds over which the starts are spread; 0 is at once. */
+  /** Seconds over which the starts are spread; 0 starts all at once. */
   rollout: number;
 }
 
-/** Above this many agents starts can be spread, and are unless the operator says otherwise: the same threshold as Kibana's. */
+/** Above this many agents starts can be spread, and are by default: Kibana's threshold. */
 export const ROLLOUT_FROM_AGENTS = 10;
 
-/** The API takes at least 600 seconds. */
+/** The API requires at least 600 seconds. */
 export const ROLLOUTS = [
   { seconds: 0, label: "All at once" },
   { seconds: 600, label: "10 minutes" },
@@ -28,14 +28,14 @@ export function defaultRollout(agents: number): number {
   return agents > ROLLOUT_FROM_AGENTS ? 3600 : 0;
 }
 
-/** localNow is a time as a datetime-local field wants it. */
+/** localNow returns a time for a datetime-local field. */
 export function localNow(ms: number): string {
   const d = new Date(ms);
   const two = (n: number) => String(n).padStart(2, "0");
   return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}T${two(d.getHours())}:${two(d.getMinutes())}`;
 }
 
-/** whyNotStart is null when the button may be pressed. */
+/** whyNotStart returns null if the button is enabled. */
 export function whyNotStart(
   form: UpgradeForm, version: string, preview: UpgradePreview | undefined, previewError: unknown, now: number,
 ): string | null {
@@ -46,8 +46,8 @@ export function whyNotStart(
     if (Number.isNaN(at)) return "Choose a start time.";
     if (at <= now) return "The start time has passed.";
   }
-  if (previewError) return "Without a preview nothing is started.";
-  if (!preview) return "Working out what would happen…";
+  if (previewError) return "The preview failed.";
+  if (!preview) return "Loading the preview…";
   if (preview.will === 0) return "None of these agents would be upgraded.";
   return null;
 }
@@ -63,10 +63,9 @@ export type UpgradeCall =
   };
 
 /**
- * planUpgrade turns a form and its preview into the one call that does what was
- * shown: only agents the preview said will be upgraded are in it. All that match
- * are asked for by their query, since they may be more than can be named; the
- * server refuses those among them that cannot go, each for its reason.
+ * planUpgrade turns a form and its preview into one request: it names only the agents that the
+ * preview showed as upgraded. All matching agents are sent as their query, since they may be too
+ * many to name; the server refuses those that cannot be upgraded, each with its reason.
  */
 export function planUpgrade(form: UpgradeForm, preview: UpgradePreview, chosen: Chosen = []): UpgradeCall {
   const matching = isMatching(chosen) ? chosen : null;

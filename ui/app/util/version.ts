@@ -1,4 +1,4 @@
-/** Comparison of versions, as semver.org orders them; text order would put 1.10.0 before 1.9.0. */
+/** Comparison of versions, as in semver.org; alphabetical order would put 1.10.0 before 1.9.0. */
 
 interface Parsed {
   core: [number, number, number];
@@ -18,7 +18,7 @@ export function isVersion(text: string): boolean {
   return parse(text) !== null;
 }
 
-/** compareVersions is negative when a is older. What is no version sorts first. */
+/** compareVersions is negative if a is older. Strings that are not versions sort first. */
 export function compareVersions(a: string, b: string): number {
   const x = parse(a);
   const y = parse(b);
@@ -27,7 +27,7 @@ export function compareVersions(a: string, b: string): number {
     const d = x.core[i]! - y.core[i]!;
     if (d !== 0) return d;
   }
-  // Equal but for the build: semver calls them equal, packages and the list need an order.
+  // They differ only in the build: semver treats them as equal, but packages and the list need an order.
   return comparePre(x.pre, y.pre) || compareLists(split(x.build), split(y.build));
 }
 

@@ -8,8 +8,8 @@ const watch = (agent: Watch["agent"]): Watch => ({
 
 test.each([
   [{ alive: true, state: "healthy", crashes: 0 }, "running, healthy"],
-  [{ alive: true, crashes: 1 }, "running, but it does not answer; ended 1 time"],
-  [{ alive: false, crashes: 3 }, "not running; ended 3 times"],
+  [{ alive: true, crashes: 1 }, "running, but it does not answer; crashed 1 time"],
+  [{ alive: false, crashes: 3 }, "not running; crashed 3 times"],
 ] as [Watch["agent"], string][])("%o is %s", (agent, want) => {
   expect(watchedAgentText(watch(agent))).toBe(want);
 });

@@ -1,15 +1,15 @@
-/** What a host's watcher says, in words. */
+/** The reports of a host's watcher, in words. */
 import type { Watch } from "~/api/types";
 import { plural } from "./words";
 
 type Code = NonNullable<Watch["diagnosis"]>["code"];
 
 const titles: Record<Code, string> = {
-  agent_down: "The host is there, the agent is not",
+  agent_down: "The host is online, but the agent is not",
   agent_cut_off: "The agent runs, but does not reach this server",
-  no_sign: "No sign from the host",
+  no_sign: "The host is silent",
   rolled_back: "Rolled back, and silent since",
-  rollback_failed: "The host could not go back",
+  rollback_failed: "The rollback failed",
 };
 
 export function diagnosisTitle(code: Code): string {
@@ -19,5 +19,5 @@ export function diagnosisTitle(code: Code): string {
 export function watchedAgentText(watch: Watch): string {
   const a = watch.agent;
   const words = !a.alive ? "not running" : a.state ? `running, ${a.state}` : "running, but it does not answer";
-  return a.crashes > 0 ? `${words}; ended ${plural(a.crashes, "time")}` : words;
+  return a.crashes > 0 ? `${words}; crashed ${plural(a.crashes, "time")}` : words;
 }

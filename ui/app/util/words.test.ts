@@ -16,7 +16,7 @@ test("a text from elsewhere becomes one sentence", () => {
   expect([sentence("no space left"), sentence("Stop!"), sentence(" ")]).toEqual(["No space left.", "Stop!", ""]);
 });
 
-test("what a shell would change is quoted, the rest stays readable", () => {
+test("only words that a shell would change are quoted", () => {
   expect(shellQuote("https://h:8220/x")).toBe("https://h:8220/x");
   expect(shellQuote("a b")).toBe("'a b'");
   expect(shellQuote("it's; rm -rf $HOME")).toBe(`'it'\\''s; rm -rf $HOME'`);
@@ -32,7 +32,7 @@ test("the command names every publisher key, and none it does not have", () => {
   expect(rooted).not.toContain("--trust-key");
 });
 
-test("a login link gives its key whole, and nothing else is taken for one", () => {
+test("the key is read from a login link, and from nothing else", () => {
   expect(keyFromHash("#key=a+b/c==")).toBe("a+b/c==");
   expect(keyFromHash("#key=a%2Bb%3D")).toBe("a+b=");
   expect(keyFromHash("#key=%")).toBe("%");
@@ -40,7 +40,7 @@ test("a login link gives its key whole, and nothing else is taken for one", () =
   expect(keyFromHash("#agents")).toBeNull();
 });
 
-test("a pasted key is taken with what was copied around it", () => {
+test("a pasted key is found in the text around it", () => {
   expect(cleanKey("  Authorization: ApiKey YTpi\n")).toBe("YTpi");
   expect(cleanKey("YT pi")).toBe("YTpi");
 });
@@ -50,7 +50,7 @@ test("after the login only a page of this site is opened", () => {
   for (const bad of ["https://evil.example", "//evil.example", "/\\evil.example", "agents", "/", 7]) expect(localPath(bad)).toBeUndefined();
 });
 
-test("a name at the beginning of a sentence keeps its spelling", () => {
+test("a name at the start of a sentence keeps its spelling", () => {
   expect(sentenceAbout("db-01 is away", "db-01")).toBe("db-01 is away.");
   expect(sentenceAbout("the agent is away", "db-01")).toBe("The agent is away.");
   expect(sentenceAbout("it is away", "")).toBe("It is away.");

@@ -6,7 +6,7 @@ export function plural(n: number, one: string, many = `${one}s`): string {
 
 const units = ["B", "kB", "MB", "GB", "TB"];
 
-/** size is decimal, as disks and networks are sold and measured. */
+/** size is decimal, as for disks and networks. */
 export function size(bytes: number): string {
   let n = Math.max(0, bytes);
   let unit = 0;
@@ -17,23 +17,23 @@ export function size(bytes: number): string {
   return `${n < 10 && unit > 0 ? n.toFixed(1) : Math.round(n)} ${units[unit]}`;
 }
 
-/** shellQuote leaves plain words alone, so that a command stays readable. */
+/** shellQuote does not quote plain words, so that a command stays readable. */
 export function shellQuote(word: string): string {
   return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
-/** closed ends a text with a full stop, once, and leaves its beginning alone: it may be the name of a host. */
+/** closed ends a text with a full stop, once, and leaves its start alone: it may be the name of a host. */
 export function closed(text: string): string {
   const t = text.trim();
   return t === "" || /[.!?…]$/.test(t) ? t : `${t}.`;
 }
 
-/** sentenceAbout is sentence for a text that may begin with a name, which keeps its spelling. */
+/** sentenceAbout is sentence for a text that may start with a name, which keeps its spelling. */
 export function sentenceAbout(text: string, name: string): string {
   return name !== "" && text.startsWith(name) ? closed(text) : sentence(text);
 }
 
-/** sentence ends a text taken from elsewhere with a full stop, once. */
+/** sentence capitalises a text from elsewhere and ends it with a full stop, once. */
 export function sentence(text: string): string {
   const t = text.trim();
   if (t === "") return "";

@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Version and state of the server, in the shape Kibana's clients parse */
+        /** Get the version and state of the server, as Kibana's clients expect it */
         get: operations["getStatus"];
         put?: never;
         post?: never;
@@ -28,7 +28,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A page of agents */
+        /** List agents */
         get: operations["listAgents"];
         put?: never;
         post?: never;
@@ -45,7 +45,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The tags that agents have, in order, at most 10000 */
+        /** List the tags of agents, sorted, at most 10000 */
         get: operations["listAgentTags"];
         put?: never;
         post?: never;
@@ -64,7 +64,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** One agent */
+        /** Get an agent */
         get: operations["getAgent"];
         put?: never;
         post?: never;
@@ -86,8 +86,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Ask an agent to leave, or with revoke put it out at once
-         * @description The agent acknowledges and stops; until then it is unenrolling. With revoke it is not asked: its key no longer works. The body may be left out. One that has left already is no error.
+         * Unenrol an agent
+         * @description The agent acknowledges and stops; until then its status is unenrolling. With revoke it is unenrolled at once, and its key no longer works. The body is optional. Unenrolling an unenrolled agent is no error.
          */
         post: operations["unenrollAgent"];
         delete?: never;
@@ -106,8 +106,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Ask many agents to leave with one action, or with revoke put them out at once
-         * @description Agents that cannot be unenrolled do not fail the call: each becomes an error result of the action, with its reason. With revoke the action is a record that is complete at once.
+         * Unenrol many agents with one action
+         * @description Agents that cannot be unenrolled do not fail the call: each becomes an error result of the action, with its reason. With revoke the action is complete at once.
          */
         post: operations["bulkUnenrollAgents"];
         delete?: never;
@@ -167,8 +167,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Roll one agent back to the version it has kept
-         * @description Without a body. The agent goes back to the version it kept last; while an upgrade is being watched, to the version before that upgrade. "rollback" of the agent says which, or why not.
+         * Roll an agent back to its previous version
+         * @description Without a body. The agent goes back to the newest previous version that is still on the host or, while an upgrade is being watched, to the version before that upgrade. The field rollback of the agent names it, or the reason why there is none.
          */
         post: operations["rollbackAgent"];
         delete?: never;
@@ -187,7 +187,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Roll many agents back, with one action for each version they go back to
+         * Roll many agents back, with one action for each version
          * @description Agents that cannot be rolled back do not fail the call, unless none can: each becomes an error result of the first action, with its reason.
          */
         post: operations["bulkRollbackAgents"];
@@ -204,7 +204,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What became of the actions, newest first */
+        /** List actions with their results, newest first */
         get: operations["listActionStatus"];
         put?: never;
         post?: never;
@@ -225,7 +225,7 @@ export interface paths {
         put?: never;
         /**
          * Cancel an upgrade
-         * @description Where it has not begun, it ends at once. An agent that has begun stops if the new version is not in place yet, and says so.
+         * @description Agents that have not started end at once. An agent that has started stops if it has not installed the new version yet, and reports that.
          */
         post: operations["cancelAction"];
         delete?: never;
@@ -241,7 +241,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Versions there is a package for, newest first */
+        /** List the versions of published packages, newest first */
         get: operations["listAvailableVersions"];
         put?: never;
         post?: never;
@@ -258,7 +258,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How many agents are in each status */
+        /** Count the agents in each status */
         get: operations["getAgentStatus"];
         put?: never;
         post?: never;
@@ -275,10 +275,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Enrollment keys, without their secrets */
+        /** List enrollment keys, without their secrets */
         get: operations["listEnrollmentKeys"];
         put?: never;
-        /** Make an enrollment key; its secret is shown this once */
+        /** Create an enrollment key; only this response has its secret */
         post: operations["createEnrollmentKey"];
         delete?: never;
         options?: never;
@@ -295,11 +295,11 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** One enrollment key */
+        /** Get an enrollment key */
         get: operations["getEnrollmentKey"];
         put?: never;
         post?: never;
-        /** Revoke an enrollment key; agents it enrolled stay */
+        /** Revoke an enrollment key; agents enrolled with it stay enrolled */
         delete: operations["revokeEnrollmentKey"];
         options?: never;
         head?: never;
@@ -313,10 +313,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The policies */
+        /** List policies */
         get: operations["listPolicies"];
         put?: never;
-        /** Make a policy */
+        /** Create a policy */
         post: operations["createPolicy"];
         delete?: never;
         options?: never;
@@ -333,7 +333,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** One policy */
+        /** Get a policy */
         get: operations["getPolicy"];
         put?: never;
         post?: never;
@@ -352,7 +352,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** What an upgrade would do to each agent; changes nothing */
+        /** Preview an upgrade of agents; changes nothing */
         post: operations["previewUpgrade"];
         delete?: never;
         options?: never;
@@ -369,7 +369,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** What a rollback would do to each agent; changes nothing */
+        /** Preview a rollback of agents; changes nothing */
         post: operations["previewRollback"];
         delete?: never;
         options?: never;
@@ -386,7 +386,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Which agents would be unenrolled; changes nothing */
+        /** Preview unenrolling agents; changes nothing */
         post: operations["previewUnenroll"];
         delete?: never;
         options?: never;
@@ -401,7 +401,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a query of agents may go on with */
+        /** Suggest completions for a query of agents */
         get: operations["suggestQuery"];
         put?: never;
         post?: never;
@@ -419,8 +419,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What happened, in order, as server-sent events
-         * @description Each message has an id (the event's sequence number), an event name (its type) and an Event as data. Last-Event-ID, or after, resumes behind that event; without either the stream begins with what happens next. When events after that id are no longer kept, the first message is of type "reset": read the lists again. A comment line every 15 s keeps the connection open.
+         * Follow events, in order, as server-sent events
+         * @description Each message has an id (the event's sequence number), an event name (its type) and an Event as data. With Last-Event-ID, or after, the stream resumes after that event; without either it starts with the next event. If the server no longer has all events after that id, the first message has the type "reset": read the lists again. A comment line every 15 s keeps the connection open.
          */
         get: operations["streamEvents"];
         put?: never;
@@ -438,7 +438,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Published packages, newest version first */
+        /** List published packages, newest version first */
         get: operations["listPackages"];
         put?: never;
         post?: never;
@@ -453,15 +453,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
-                /** @description The archive's name, such as muster-agent-1.1.0-linux-amd64.tar.gz */
+                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz */
                 file: string;
             };
             cookie?: never;
         };
         get?: never;
         /**
-         * Publish a signed package
-         * @description The body is the archive. It is kept only if its signature is by a known publisher key and its manifest agrees with its name. When a root is published it may come without a signature, before or after the signed targets file that names it. Pushing the same bytes again changes nothing; other bytes under a name that is taken are refused with 409.
+         * Publish a package
+         * @description The body is the archive. It is accepted only if it has a signature of a known publisher key and its manifest matches its name. If a root is published, the signature is optional: the signed targets file names the archive, before or after this call. Pushing the same archive again changes nothing; another archive under the same name is refused with 409.
          */
         put: operations["pushPackage"];
         post?: never;
@@ -479,12 +479,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Public keys whose signature a pushed package may carry */
+        /** List the publisher keys whose packages the server accepts */
         get: operations["listPublisherKeys"];
         put?: never;
         /**
-         * Accept packages signed by a key from now on
-         * @description It changes what the server takes in, never what an enrolled agent trusts.
+         * Accept packages signed by a publisher key
+         * @description It does not change what enrolled agents trust.
          */
         post: operations["addPublisherKey"];
         delete?: never;
@@ -500,7 +500,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How the publishers' signed metadata stands */
+        /** Get the state of the publishers' signed metadata */
         get: operations["getTrust"];
         put?: never;
         post?: never;
@@ -517,12 +517,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** All roots and the newest targets file, as they were published */
+        /** List all roots and the newest targets file */
         get: operations["listTrustFiles"];
         put?: never;
         /**
-         * Publish signed roots and targets, all or none
-         * @description What agents would refuse is refused: missing signatures, a version that is not the next, an expired file. What is published already changes nothing. At most 4 MiB at once.
+         * Publish signed root and targets files, all or none
+         * @description Files that agents would refuse are refused: too few signatures, a version that is not the next, an expired file. A file that is published already changes nothing. At most 4 MiB at a time.
          */
         post: operations["publishTrustFiles"];
         delete?: never;
@@ -538,12 +538,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Rollouts, newest first; their batches are left out */
+        /** List rollouts without their batches, newest first */
         get: operations["listRollouts"];
         put?: never;
         /**
-         * Make a draft of a rollout
-         * @description Nothing happens before it is started. A key the plan does not know is refused.
+         * Create a rollout as a draft
+         * @description The rollout does nothing before it is started. Unknown keys in the plan are refused.
          */
         post: operations["createRollout"];
         delete?: never;
@@ -561,7 +561,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** One rollout */
+        /** Get a rollout */
         get: operations["getRollout"];
         put?: never;
         post?: never;
@@ -584,8 +584,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * What a draft would do to each agent
-         * @description Without a body. The preview is kept; its hash is what start wants to see.
+         * Preview a draft
+         * @description Without a body. The preview is stored; pass its hash to start.
          */
         post: operations["previewRollout"];
         delete?: never;
@@ -604,7 +604,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** A preview that was kept */
+        /** Get a stored preview */
         get: operations["getRolloutPreview"];
         put?: never;
         post?: never;
@@ -626,8 +626,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Start a draft as it was previewed
-         * @description Refused with 409 and the difference when the fleet has changed since the preview; accept_drift starts it with the fleet as it is now.
+         * Start a draft exactly as previewed
+         * @description Refused with 409 and the difference if the fleet has changed since the preview. accept_drift starts the rollout with the fleet as it is now.
          */
         post: operations["startRollout"];
         delete?: never;
@@ -648,8 +648,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Pause after the current batch, or at once
-         * @description At once also takes back what was offered and has not begun.
+         * Pause a rollout after the current batch, or at once
+         * @description With now, offers that no agent has begun are withdrawn.
          */
         post: operations["pauseRollout"];
         delete?: never;
@@ -670,8 +670,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Go on
-         * @description Offers that the stop took back are made again. After a gate (threshold, canary, exposure, deadline) why is required.
+         * Resume a paused rollout
+         * @description Offers that the pause withdrew are made again. If a gate (threshold, canary, exposure, deadline) paused the rollout, why is required.
          */
         post: operations["resumeRollout"];
         delete?: never;
@@ -692,8 +692,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Go on although too many have failed
-         * @description What has failed so far is forgiven, and the threshold stops nothing more. why is required.
+         * Continue a rollout and ignore its failure threshold
+         * @description Failures so far no longer count, and the threshold no longer pauses the rollout. why is required.
          */
         post: operations["forceRollout"];
         delete?: never;
@@ -713,7 +713,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let it go on behind its canaries */
+        /** Approve a rollout to continue after its canaries */
         post: operations["approveRollout"];
         delete?: never;
         options?: never;
@@ -732,7 +732,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Offer nothing more; what has begun ends by itself */
+        /** Cancel a rollout; upgrades under way still end */
         post: operations["cancelRollout"];
         delete?: never;
         options?: never;
@@ -752,8 +752,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Put failed, withdrawn and expired targets back in line
-         * @description No agents named means all that failed.
+         * Retry failed, withdrawn and expired targets
+         * @description Without agents, all failed targets are retried.
          */
         post: operations["retryTargets"];
         delete?: never;
@@ -773,7 +773,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Leave targets out */
+        /** Skip targets */
         post: operations["skipTargets"];
         delete?: never;
         options?: never;
@@ -793,8 +793,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Put targets back to their last healthy versions, as a new rollout
-         * @description It begins at once and waits for no canaries. Asked again it is the same one.
+         * Roll targets back to their last healthy versions, with a new rollout
+         * @description The new rollout starts at once and has no canaries. Repeating the call returns the same rollout.
          */
         post: operations["rollbackRollout"];
         delete?: never;
@@ -812,7 +812,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** The agents of a rollout, in order */
+        /** List the targets of a rollout, in order */
         get: operations["listTargets"];
         put?: never;
         post?: never;
@@ -834,7 +834,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Put one target back in line */
+        /** Retry one target */
         post: operations["retryTarget"];
         delete?: never;
         options?: never;
@@ -852,8 +852,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Who did what, and why, newest first
-         * @description The rollout's own steps are entries of the actor muster.
+         * List who changed a rollout, how and why, newest first
+         * @description The steps of the rollout itself have the actor muster.
          */
         get: operations["listAudit"];
         put?: never;
@@ -873,7 +873,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** What a plan would do; keeps nothing */
+        /** Preview a plan; stores nothing */
         post: operations["dryRunRollout"];
         delete?: never;
         options?: never;
@@ -890,7 +890,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Why an agent runs what it runs, and not a rollout's version */
+        /** Explain why an agent runs its version and not that of a rollout */
         get: operations["explainAgent"];
         put?: never;
         post?: never;
@@ -907,7 +907,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The fleet-wide exposure budget */
+        /** Get the fleet-wide exposure budget */
         get: operations["getExposure"];
         /** Set the fleet-wide exposure budget */
         put: operations["setExposure"];
@@ -925,10 +925,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** When nothing is offered but by emergencies */
+        /** List freezes, in which only emergency rollouts offer upgrades */
         get: operations["listFreezes"];
         put?: never;
-        /** Add a freeze to the calendar */
+        /** Add a freeze */
         post: operations["createFreeze"];
         delete?: never;
         options?: never;
@@ -962,7 +962,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Upgrade manifests a plan can name */
+        /** List upgrade manifests, which plans can name */
         get: operations["listUpgradeManifests"];
         put?: never;
         post?: never;
@@ -982,7 +982,7 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** One upgrade manifest */
+        /** Get an upgrade manifest */
         get: operations["getUpgradeManifest"];
         put?: never;
         post?: never;
@@ -999,7 +999,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What needs a person, newest first */
+        /** List incidents, newest first */
         get: operations["listIncidents"];
         put?: never;
         post?: never;
@@ -1020,7 +1020,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say that somebody is at it */
+        /** Acknowledge an incident */
         post: operations["ackIncident"];
         delete?: never;
         options?: never;
@@ -1039,7 +1039,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say that it is done with */
+        /** Resolve an incident */
         post: operations["resolveIncident"];
         delete?: never;
         options?: never;
@@ -1054,10 +1054,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Addresses that hear of rollouts, without their secrets */
+        /** List webhooks, without their secrets */
         get: operations["listWebhooks"];
         put?: never;
-        /** Add a webhook; its secret is shown this once */
+        /** Add a webhook; only this response has its secret */
         post: operations["createWebhook"];
         delete?: never;
         options?: never;
@@ -1096,8 +1096,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Send a ping now
-         * @description Refused with what the receiver answered, if it does not take it.
+         * Send a ping to a webhook
+         * @description If the receiver refuses the ping, the error has its answer.
          */
         post: operations["testWebhook"];
         delete?: never;
@@ -1117,7 +1117,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Send to a webhook again */
+        /** Enable a webhook */
         post: operations["enableWebhook"];
         delete?: never;
         options?: never;
@@ -1136,7 +1136,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Send nothing to a webhook until it is enabled */
+        /** Disable a webhook until it is enabled again */
         post: operations["disableWebhook"];
         delete?: never;
         options?: never;
@@ -1151,7 +1151,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Notifications that could not be delivered, newest first */
+        /** List dead letters, newest first */
         get: operations["listDeadLetters"];
         put?: never;
         post?: never;
@@ -1172,7 +1172,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Try once more to deliver a notification */
+        /** Deliver a dead letter again */
         post: operations["redeliver"];
         delete?: never;
         options?: never;
@@ -1187,7 +1187,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Metrics for Prometheus */
+        /** Get metrics for Prometheus */
         get: operations["getMetrics"];
         put?: never;
         post?: never;
@@ -1204,7 +1204,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What a host needs to know to enrol, and the server's version */
+        /** Get the server's version and what hosts need to enrol */
         get: operations["getServer"];
         put?: never;
         post?: never;
@@ -1221,12 +1221,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who is logged in */
+        /** Get the current session */
         get: operations["getSession"];
         put?: never;
         /** Exchange an admin API key for a session cookie */
         post: operations["logIn"];
-        /** Remove the cookie */
+        /** Log out, which removes the session cookie */
         delete: operations["logOut"];
         options?: never;
         head?: never;
@@ -1243,7 +1243,7 @@ export interface components {
             error: string;
             message: string;
             /**
-             * @description Which rule was broken, where rules have names
+             * @description Name of the violated rule, if it has one
              * @example rollout_checksum_missing
              */
             code?: string;
@@ -1288,38 +1288,38 @@ export interface components {
             access_api_key_id?: string;
             /**
              * Format: date-time
-             * @description Set while an upgrade is under way
+             * @description Set during an upgrade
              */
             upgrade_started_at: string | null;
             /**
              * Format: date-time
-             * @description When the agent last checked in with the version it was asked for
+             * @description When the agent first checked in with the version of its last upgrade
              */
             upgraded_at: string | null;
             /**
-             * @description How the last upgrade stands; null when it succeeded or there was none
+             * @description State of the last upgrade; null if it succeeded or there was none
              * @enum {string|null}
              */
             upgrade_status: "started" | "failed" | "rolled_back" | null;
             upgrade_details: components["schemas"]["UpgradeDetails"] | null;
-            /** @description The upgrade these fields tell of is a rollback an operator asked for */
+            /** @description The upgrade in these fields is a rollback ordered by an operator */
             upgrade_rollback?: boolean;
             upgrade?: components["schemas"]["AgentUpgrade"];
             rollback?: components["schemas"]["RollbackVerdict"];
             watch?: components["schemas"]["Watch"];
-            /** @description What it shall run: the version of the rollout that has it, else that of the upgrade under way, else what it runs */
+            /** @description The version of its active rollout, else of its upgrade under way, else the version it runs */
             desired_version?: string;
-            /** @description The last version it was well with; absent while there is none */
+            /** @description The last version that was healthy; absent if there is none */
             last_healthy_version?: string;
             rollout?: components["schemas"]["RolloutRef"];
         };
-        /** @description The active rollout that has the agent */
+        /** @description The active rollout that the agent is in */
         RolloutRef: {
             id: string;
             name: string;
         };
         AgentUpgrade: {
-            /** @description The versions the host has kept, as the agent says */
+            /** @description Previous versions on the host, as the agent reports them */
             rollbacks?: components["schemas"]["KeptVersion"][];
         };
         KeptVersion: {
@@ -1327,22 +1327,22 @@ export interface components {
             /** Format: date-time */
             valid_until: string;
         };
-        /** @description What a rollback would do now */
+        /** @description Whether a rollback is possible now */
         RollbackVerdict: {
             available: boolean;
-            /** @description Where it would go back to */
+            /** @description Version it would go back to */
             version?: string;
             /**
              * Format: date-time
-             * @description Until when; absent while an upgrade is being watched, when it is possible as long as the watch lasts
+             * @description Absent while an upgrade is being watched: then it is possible until the watch ends
              */
             valid_until?: string;
             /** @description Why it is not available */
             reason?: string;
         };
-        /** @description What the watcher on the host last told of an upgrade */
+        /** @description Last report of the host's watcher on an upgrade */
         Watch: {
-            /** @description Empty for an upgrade asked for on the host */
+            /** @description Empty for an upgrade that was ordered on the host */
             action_id?: string;
             from: string;
             to: string;
@@ -1359,26 +1359,26 @@ export interface components {
             at: string;
             /**
              * Format: date-time
-             * @description By the server's; written every 30 s while nothing else changes
+             * @description By the server's clock; updated every 30 s while nothing else changes
              */
             received_at: string;
             diagnosis?: components["schemas"]["Diagnosis"];
         };
-        /** @description What the watcher sees of the agent */
+        /** @description The agent as the watcher sees it */
         WatchedAgent: {
-            /** @description Its process is there */
+            /** @description Its process runs */
             alive: boolean;
             /**
-             * @description Its own health; absent when it does not answer
+             * @description Its health as it reports it; absent if it does not answer
              * @example healthy
              */
             state?: string;
             version?: string;
-            /** @description Ends of its process in this watch */
+            /** @description Exits of its process during this watch */
             crashes: number;
             /**
              * Format: date-time
-             * @description When it last heard this server
+             * @description When it last got an answer from this server
              */
             last_checkin?: string;
         };
@@ -1387,7 +1387,7 @@ export interface components {
             code: string;
             text: string;
         };
-        /** @description Why the agent is not heard of; absent while it is */
+        /** @description Why the agent is silent; absent while it checks in */
         Diagnosis: {
             /** @enum {string} */
             code: "agent_down" | "agent_cut_off" | "no_sign" | "rolled_back" | "rollback_failed";
@@ -1427,19 +1427,19 @@ export interface components {
             retry_error_msg?: string;
             /**
              * Format: date-time
-             * @description No attempt begins after it
+             * @description No attempt starts after this time
              */
             retry_until?: string;
             /** @description Attempts after the first */
             retry_attempt?: number;
-            /** @description How many of them there are at most */
+            /** @description Maximum of retry_attempt */
             retry_limit?: number;
             failed_state?: components["schemas"]["UpgradeState"];
             error_msg?: string;
-            /** @description Why a version was not kept */
+            /** @description Why a version was rolled back, as a sentence */
             reason?: string;
             /**
-             * @description The same as a word
+             * @description Code of reason
              * @example crash_loop
              */
             reason_code?: string;
@@ -1454,7 +1454,7 @@ export interface components {
             perPage: number;
             statusSummary?: components["schemas"]["StatusSummary"];
         };
-        /** @description A count for each status that was asked for */
+        /** @description The number of agents in each status */
         StatusSummary: {
             [key: string]: number;
         };
@@ -1463,7 +1463,7 @@ export interface components {
         };
         AgentStatusCounts: {
             all: number;
-            /** @description all but the unenrolled and inactive */
+            /** @description all except unenrolled and inactive */
             active: number;
             online: number;
             /** @description error and degraded */
@@ -1481,16 +1481,16 @@ export interface components {
             events: number;
         };
         UnenrollRequest: {
-            /** @description Also an agent that a rollout has */
+            /** @description Also if the agent is in an active rollout */
             force?: boolean;
-            /** @description At once, without asking the agent: its key no longer works */
+            /** @description Unenrol at once, without acknowledgement: the key of the agent no longer works */
             revoke?: boolean;
         };
         BulkUnenrollRequest: {
             agents: components["schemas"]["AgentSelection"];
-            /** @description Also agents that a rollout has */
+            /** @description Also agents in an active rollout */
             force?: boolean;
-            /** @description At once, without asking the agents: their keys no longer work */
+            /** @description Unenrol at once, without acknowledgement: the keys of the agents no longer work */
             revoke?: boolean;
             batchSize?: number;
             includeInactive?: boolean;
@@ -1512,25 +1512,25 @@ export interface components {
         UnenrollPreviewItem: {
             agent_id: string;
             hostname: string;
-            /** @description As agents have it; empty where there is no such agent */
+            /** @description As in Agent; empty for an unknown agent */
             status: string;
             will: boolean;
-            /** @description Why not, or what to expect: offline agents leave when they return */
+            /** @description Why not, or a remark: offline agents unenrol when they return */
             reason?: string;
         };
         UpgradeRequest: {
             /** @example 1.1.0 */
             version: string;
-            /** @description Where to fetch the package from instead of this server; empty means this server */
+            /** @description URL to download the package from; default: this server */
             source_uri?: string;
-            /** @description Also when it is already upgrading, runs that version, or would go down */
+            /** @description Also if the agent is upgrading already, runs this version, or runs a later one */
             force?: boolean;
             skipRateLimitCheck?: boolean;
         };
         UpgradeResponse: {
             actionId?: string;
         };
-        /** @description Ids, at most 10000, or a query in KQL. A query means exactly the agents that the list with it shows, at most 100000 (includeInactive is the list's showInactive); "*" is all of them. The empty query is refused: nothing never means all. */
+        /** @description At most 10000 ids, or a query in KQL. A query selects exactly the agents that the list shows for it (includeInactive is showInactive of the list), at most 100000. "*" selects all. An empty query is refused. */
         AgentSelection: string[] | string;
         BulkUpgradeRequest: {
             agents: components["schemas"]["AgentSelection"];
@@ -1559,7 +1559,7 @@ export interface components {
         QuerySuggestion: {
             /** @enum {string} */
             kind: "field" | "operator" | "value" | "conjunction";
-            /** @description What to put in the place of the query's bytes from from to to */
+            /** @description Text that replaces the bytes of the query between from and to */
             text: string;
             from: number;
             to: number;
@@ -1571,7 +1571,7 @@ export interface components {
         /** @description The action that was created, or with dryRun a count */
         BulkActionResponse: {
             actionId?: string;
-            /** @description Agents that the action would be for */
+            /** @description Number of agents that would get the action */
             count?: number;
         };
         ActionsCreated: {
@@ -1595,17 +1595,17 @@ export interface components {
         RollbackPreviewItem: {
             agent_id: string;
             hostname: string;
-            /** @description What it runs now */
+            /** @description Version it runs now */
             version: string;
             will: boolean;
-            /** @description Where it would go back to */
+            /** @description Version it would go back to */
             to?: string;
             /**
              * Format: date-time
              * @description Absent while an upgrade is being watched
              */
             valid_until?: string;
-            /** @description Why not, or what to expect */
+            /** @description Why not, or a remark */
             reason?: string;
         };
         UpgradePreviewRequest: {
@@ -1625,10 +1625,10 @@ export interface components {
         UpgradePreviewItem: {
             agent_id: string;
             hostname: string;
-            /** @description What it runs now */
+            /** @description Version it runs now */
             version: string;
             will: boolean;
-            /** @description Why not, or what to expect: offline agents upgrade when they return */
+            /** @description Why not, or a remark: offline agents upgrade when they return */
             reason?: string;
         };
         ActionStatusList: {
@@ -1641,7 +1641,7 @@ export interface components {
             /** @enum {string} */
             status: "COMPLETE" | "EXPIRED" | "CANCELLED" | "FAILED" | "IN_PROGRESS" | "ROLLOUT_PASSED";
             version?: string;
-            /** @description It goes back to a kept version */
+            /** @description The action is a rollback to a previous version */
             rollback?: boolean;
             /** Format: date-time */
             startTime?: string;
@@ -1655,14 +1655,14 @@ export interface components {
             cancellationTime?: string;
             /** @description Agents the operator selected */
             nbAgentsActioned: number;
-            /** @description Agents the action was made for */
+            /** @description Agents that the action was created for */
             nbAgentsActionCreated: number;
-            /** @description Answered without error */
+            /** @description Agents that acknowledged without an error */
             nbAgentsAck: number;
             nbAgentsFailed: number;
             hasRolloutPeriod: boolean;
             is_automatic?: boolean;
-            /** @description The admin key or user that asked */
+            /** @description The admin key that created it */
             created_by?: string;
             latestErrors: components["schemas"]["ActionError"][];
         };
@@ -1686,7 +1686,7 @@ export interface components {
         };
         Package: {
             file: string;
-            /** @description With -SNAPSHOT where it is one */
+            /** @description With -SNAPSHOT if it is a snapshot */
             version: string;
             snapshot: boolean;
             hash: string;
@@ -1699,11 +1699,11 @@ export interface components {
             size: number;
             sha256: string;
             sha512: string;
-            /** @description The publisher key that signed it; empty when it has no signature of its own */
+            /** @description The publisher key that signed it; empty if it has no signature of its own */
             key_id: string;
-            /** @description The signed targets file names it, and hosts that trust the root install it; absent when no root is published */
+            /** @description The signed targets file names it, so hosts that trust the root install it; absent if no root is published */
             signed?: boolean;
-            /** @description Why such hosts do not install it */
+            /** @description Why hosts that trust the root do not install it */
             withheld?: string;
             /** Format: date-time */
             pushed_at: string;
@@ -1738,9 +1738,9 @@ export interface components {
             public_key: string;
             name?: string;
         };
-        /** @description The publishers' signed metadata, as of The Update Framework */
+        /** @description The publishers' signed metadata (The Update Framework) */
         Trust: {
-            /** @description There is a root */
+            /** @description A root is published */
             published: boolean;
             /** @description sha256:<hex> of the newest root, for --trust-root */
             trust_root?: string;
@@ -1748,15 +1748,15 @@ export interface components {
             targets?: components["schemas"]["TrustRole"];
             snapshot?: components["schemas"]["TrustOnlineRole"];
             timestamp?: components["schemas"]["TrustOnlineRole"];
-            /** @description The lowest version a host may be moved to; absent when there is none */
+            /** @description The lowest version that hosts can be upgraded to; absent if there is none */
             floor?: string;
-            /** @description Archives that targets names */
+            /** @description Number of archives in the targets file */
             target_count: number;
             /** @description The server's public keys, the one for new roots first */
             online_keys: string[];
             /** @description Why this server cannot sign; absent while it can */
             problem?: string;
-            /** @description Which files expire soon and who must sign */
+            /** @description Files that expire soon, and who must sign them */
             warnings: string[];
         };
         /** @description A file that people sign */
@@ -1767,7 +1767,7 @@ export interface components {
             version: number;
             /** Format: date-time */
             expires: string;
-            /** @description How many of the keys have to sign */
+            /** @description Number of keys that must sign */
             threshold: number;
             keys: components["schemas"]["TrustKey"][];
         };
@@ -1781,11 +1781,11 @@ export interface components {
         TrustKey: {
             /** @description 64 hexadecimal digits */
             id: string;
-            /** @description Whose it is; may be empty */
+            /** @description Name of its owner; may be empty */
             name: string;
             /** @example muster-tuf-ed25519 … ann */
             public_key: string;
-            /** @description It signed the published file */
+            /** @description The key has signed the published file */
             signed: boolean;
         };
         TrustFile: {
@@ -1808,7 +1808,7 @@ export interface components {
             id: string;
             active: boolean;
             api_key_id: string;
-            /** @description base64(id:secret), only in the answer that created it */
+            /** @description base64(id:secret), only in the response that created it */
             api_key?: string;
             name: string;
             policy_id: string;
@@ -1835,7 +1835,7 @@ export interface components {
             /** @description May be empty */
             name?: string;
             policy_id: string;
-            /** @description A Go duration such as 24h after which it no longer enrols; empty means never */
+            /** @description Go duration such as 24h after which the key no longer enrols; default: never */
             expiration?: string;
         };
         Policy: {
@@ -1879,11 +1879,11 @@ export interface components {
             is_protected?: boolean;
         };
         /**
-         * @description As Go writes it
+         * @description Go duration
          * @example 10m0s
          */
         Duration: string;
-        /** @description Who said something, when and why */
+        /** @description Who did something, when and why */
         Decision: {
             by: string;
             /** Format: date-time */
@@ -1903,16 +1903,16 @@ export interface components {
         };
         StartRolloutRequest: {
             /**
-             * @description Of the preview
+             * @description Hash of the preview
              * @example sha256:…
              */
             hash: string;
-            /** @description Although the fleet has changed since */
+            /** @description Start even if the fleet has changed since the preview */
             accept_drift?: boolean;
             why?: string;
         };
         PauseRolloutRequest: {
-            /** @description At once, and take back what has not begun */
+            /** @description Pause at once and withdraw offers that no agent has begun */
             now?: boolean;
             why?: string;
         };
@@ -1925,33 +1925,33 @@ export interface components {
             why?: string;
         };
         /**
-         * @description failed: what failed, wherever it stands; all: and what succeeded
+         * @description failed: targets that failed; all: also targets that succeeded
          * @enum {string}
          */
         RollbackScope: "failed" | "all";
-        /** @description What an operator asks of a rollout. What is absent has a default. */
+        /** @description What a rollout does. Absent fields have defaults. */
         Plan: {
             name: string;
             description?: string;
-            /** @description With upgrade_id names an upgrade manifest, which then gives version, artifacts and migration */
+            /** @description With upgrade_id, names an upgrade manifest that provides version, artifacts and migration */
             profile?: string;
             upgrade_id?: string;
             /** @description sha256:… of the manifest's raw bytes */
             manifest_hash?: string;
             /** @example 1.1.0 */
             version?: string;
-            /** @description Only agents that run this; absent means any */
+            /** @description Only agents that run this version; default: any */
             source_version?: string;
-            /** @description What is installed, for each platform; absent: what is published */
+            /** @description Packages for each platform; default: the published ones */
             artifacts?: components["schemas"]["Artifact"][];
-            /** @description Where hosts fetch packages instead of this server */
+            /** @description URL that hosts download packages from instead of this server */
             source_uri?: string;
-            /** @description Also agents that would go down a version */
+            /** @description Also agents that run a later version */
             force?: boolean;
             migration?: components["schemas"]["Migration"];
             select?: components["schemas"]["Selector"];
             /**
-             * @description Agents that match only after the start
+             * @description What happens to agents that match only after the start
              * @enum {string}
              */
             late_joiners?: "ignore" | "join";
@@ -1962,11 +1962,11 @@ export interface components {
             pace?: components["schemas"]["Pace"];
         };
         Artifact: {
-            /** @description absent means any */
+            /** @description default: any */
             os?: string;
             arch?: string;
             /**
-             * @description How it is run; self is an agent's own package
+             * @description How it is run; self is the agent's own package
              * @enum {string}
              */
             runtime?: "self" | "systemd" | "docker";
@@ -1975,31 +1975,31 @@ export interface components {
             checksum: string;
             /**
              * Format: int64
-             * @description bytes; absent: not known
+             * @description bytes; absent if unknown
              */
             size?: number;
         };
-        /** @description What the version does to the state it finds */
+        /** @description What the version does to existing state */
         Migration: {
             /** @enum {string} */
             type?: "none" | "compatible" | "breaking";
-            /** @description Required of a breaking one */
+            /** @description Required for a breaking migration */
             recovery_plan?: string;
-            /** @description Required of a breaking one */
+            /** @description Required for a breaking migration */
             acknowledge_state_risk?: boolean;
         };
-        /** @description Agents that every given part matches. Nothing never means all: say all. */
+        /** @description Selects the agents that match every given field. An empty selector is refused: use all. */
         Selector: {
             all?: boolean;
             agents?: string[];
-            /** @description A query in KQL. It hides nobody but the unenrolled: inactive agents that match are chosen too. It is asked when the rollout is previewed and when it starts, and of late joiners when they are looked at, at least every 5 minutes. */
+            /** @description A query in KQL. Only unenrolled agents are hidden: inactive agents that match are selected too. It is evaluated for the preview, at the start, and for late joiners at least every 5 minutes. */
             kuery?: string;
             policies?: string[];
-            /** @description Label to one of these values */
+            /** @description Labels that must have one of these values */
             labels?: {
                 [key: string]: string[];
             };
-            /** @description Label to none of these values */
+            /** @description Labels that must have none of these values */
             exclude?: {
                 [key: string]: string[];
             };
@@ -2012,18 +2012,18 @@ export interface components {
             batch_size?: number;
             /**
              * Format: double
-             * @description Of all targets, rounded up
+             * @description Percentage of all targets, rounded up
              */
             batch_percent?: number;
             canary?: components["schemas"]["CanaryRule"];
             rings?: components["schemas"]["RingRule"];
-            /** @description Of all_at_once: failures never stop it */
+            /** @description With all_at_once: failures never pause the rollout */
             force_continue?: boolean;
-            /** @description Of all_at_once: reaching the version is enough */
+            /** @description With all_at_once: running the version is enough, without a health wait */
             skip_validation?: boolean;
             /**
              * Format: date-time
-             * @description Of all_at_once: nothing is offered after it
+             * @description With all_at_once: nothing is offered after this time
              */
             deadline?: string;
         };
@@ -2033,39 +2033,39 @@ export interface components {
             percent?: number;
             /** @enum {string} */
             pick?: "random" | "stratified";
-            /** @description Labels that stratified covers; absent: os, arch, version */
+            /** @description Labels whose combinations stratified covers; default: os, arch, version */
             over?: string[];
-            /** @description An operator must approve the rest */
+            /** @description The rest waits for an operator's approval */
             approval?: boolean;
         };
         RingRule: {
-            /** @description Label whose value is the ring; absent: ring */
+            /** @description Label whose value is the ring; default: ring */
             by?: string;
-            /** @description Ring of agents without one */
+            /** @description Ring of agents without the label */
             default?: number;
-            /** @description Rings of this rollout; absent: all */
+            /** @description Rings of this rollout; default: all */
             only?: number[];
-            /** @description Although lower rings do not run this version */
+            /** @description Upgrade a ring even if lower rings do not run this version */
             force?: boolean;
         };
         Limits: {
             max_parallel?: number;
             per?: components["schemas"]["LabelLimit"][];
         };
-        /** @description At most max of the agents of each value of the label are being upgraded at one time */
+        /** @description Maximum number of agents upgrading at one time for each value of a label */
         LabelLimit: {
             label: string;
             max: number;
         };
-        /** @description Either crossing pauses the rollout */
+        /** @description Crossing either threshold pauses the rollout */
         FailureRule: {
             count?: number;
             /**
              * Format: double
-             * @description Of those attempted
+             * @description Percentage of attempted upgrades
              */
             percent?: number;
-            /** @description Of a target that failed without harm */
+            /** @description Retries of a target that failed without harm */
             retries?: number;
         };
         HealthRule: {
@@ -2080,12 +2080,12 @@ export interface components {
             windows?: components["schemas"]["Window"][];
             offer_for?: components["schemas"]["Duration"];
             wait_for?: components["schemas"]["Duration"];
-            /** @description Without soak, windows, freezes and observation */
+            /** @description Skip soak, windows, freezes and observation */
             emergency?: boolean;
         };
-        /** @description A stretch of local time on some weekdays. To at or before from ends on the next day. */
+        /** @description A period of local time on some weekdays. If to is not after from, it ends on the next day. */
         Window: {
-            /** @description mon … sun; absent: every day */
+            /** @description mon … sun; default: every day */
             days?: string[];
             /** @example 22:00 */
             from: string;
@@ -2101,11 +2101,11 @@ export interface components {
             state: components["schemas"]["RolloutState"];
             plan: components["schemas"]["Plan"];
             pin?: components["schemas"]["Pin"];
-            /** @description Hashes of the previews that are kept, newest last */
+            /** @description Hashes of the stored previews, newest last */
             previews?: string[];
             /** @description Locked to this rollout while it is active */
             policies?: string[];
-            /** @description The rollout whose targets this one puts back */
+            /** @description The rollout whose targets this one rolls back */
             rollback_of?: string;
             rolled_back_by?: string;
             /** Format: int64 */
@@ -2116,11 +2116,11 @@ export interface components {
             forced?: components["schemas"]["Decision"];
             /** @description Failures that no longer count against the threshold */
             forgiven?: number;
-            /** @description Not carried out yet */
+            /** @description Commands on targets that are not executed yet */
             orders?: components["schemas"]["Order"][];
             batches?: components["schemas"]["Batch"][];
             counts: components["schemas"]["Counts"];
-            /** @description What it waits for, most important first */
+            /** @description Why the rollout waits, most important reason first */
             waiting?: components["schemas"]["Wait"][];
             exposure?: components["schemas"]["Exposure"];
             /** Format: date-time */
@@ -2131,7 +2131,7 @@ export interface components {
             started_by?: string;
             /**
              * Format: date-time
-             * @description Absent while it does not run; deadlines of waits count from it
+             * @description Absent while it does not run; deadlines of waits are measured from it
              */
             running_since?: string;
             /** Format: date-time */
@@ -2146,36 +2146,36 @@ export interface components {
             page: number;
             perPage: number;
         };
-        /** @description The preview that was started; on a draft: a start was interrupted, starting again finishes it */
+        /** @description The preview that was started; on a draft, of a start that was interrupted: starting again completes it */
         Pin: {
             hash: string;
             targets: number;
             /** Format: date-time */
             at: string;
         };
-        /** @description Why it is paused */
+        /** @description Why the rollout is paused */
         Stop: {
             kind: components["schemas"]["StopKind"];
             text: string;
-            /** @description muster, or who asked */
+            /** @description muster, or the operator */
             by: string;
             /** Format: date-time */
             at: string;
-            /** @description Offers that were taken back */
+            /** @description Number of offers that were withdrawn */
             withdrawn: number;
             batch: number;
         };
         /**
-         * @description To go on after threshold, canary, exposure and deadline takes a reason
+         * @description Resuming after threshold, canary, exposure and deadline requires a reason
          * @enum {string}
          */
         StopKind: "operator" | "success" | "threshold" | "canary" | "exposure" | "deadline" | "rollback";
-        /** @description A command on targets that is not carried out yet */
+        /** @description A command on targets that is not executed yet */
         Order: {
             id: string;
             /** @enum {string} */
             kind: "retry" | "skip" | "withdraw" | "return";
-            /** @description absent: all that the kind is for, of a retry all that failed */
+            /** @description default: all targets that the kind applies to; for a retry, all failed targets */
             agents?: string[];
             by: string;
             /** Format: date-time */
@@ -2190,22 +2190,22 @@ export interface components {
             ring: number;
             /**
              * Format: date-time
-             * @description First offer
+             * @description Time of the first offer
              */
             started_at?: string;
             /**
              * Format: date-time
-             * @description All but absent agents were done
+             * @description When all targets except offline ones were done
              */
             ended_at?: string;
             /**
              * Format: date-time
-             * @description Observation, soak and approval were over too
+             * @description When observation, soak and approval were over too
              */
             cleared_at?: string;
             counts: components["schemas"]["Counts"];
         };
-        /** @description Targets by state; they add up to total */
+        /** @description Number of targets in each state; the sum is total */
         Counts: {
             total: number;
             pending: number;
@@ -2241,15 +2241,15 @@ export interface components {
             agent_id: string;
             hostname: string;
             batch: number;
-            /** @description Its place among all targets */
+            /** @description Position among all targets */
             order: number;
             ring: number;
             state: components["schemas"]["TargetState"];
             from: string;
             to: string;
-            /** @description The host goes back to what it has kept */
+            /** @description The host goes back to a previous version that it still has */
             rollback?: boolean;
-            /** @description Its values of the labels in limits.per, in that order */
+            /** @description Values of the labels in limits.per, in that order */
             values?: string[];
             site?: string;
             action_id?: string;
@@ -2258,7 +2258,7 @@ export interface components {
             phase?: string;
             attempts: number;
             /**
-             * @description Why it is in this state
+             * @description Why the target is in this state
              * @example max_parallel
              */
             code?: string;
@@ -2267,17 +2267,17 @@ export interface components {
             offered_at?: string;
             /**
              * Format: date-time
-             * @description When the version checked in
+             * @description When the agent checked in with the version
              */
             reached_at?: string;
             /**
              * Format: date-time
-             * @description Last sign of life or progress
+             * @description Last check-in, beacon or progress
              */
             sign_at?: string;
             /**
              * Format: date-time
-             * @description Of an offer held for an agent that is away
+             * @description When an offer for an offline agent expires
              */
             expires_at?: string;
             /** Format: date-time */
@@ -2299,21 +2299,21 @@ export interface components {
             page: number;
             perPage: number;
         };
-        /** @description What a rollout would do, pinned by its hash */
+        /** @description What a rollout would do, identified by its hash */
         RolloutPreview: {
             /** @example sha256:… */
             hash: string;
-            /** @description Empty when nothing is kept */
+            /** @description Empty if the preview is not stored */
             rollout_id: string;
             /** Format: date-time */
             at: string;
             targets: components["schemas"]["PreviewTarget"][];
-            /** @description Agents that match and are left out */
+            /** @description Agents that match but are left out */
             skipped: components["schemas"]["SkippedAgent"][];
             batches: components["schemas"]["PreviewBatch"][];
             coverage?: components["schemas"]["Coverage"];
             sites: components["schemas"]["SiteBytes"][];
-            /** @description Targets that are away; they hold an offer */
+            /** @description Number of offline targets, which get an offer that waits for them */
             offline: number;
             at_least: components["schemas"]["Duration"];
             estimate: components["schemas"]["Duration"];
@@ -2337,7 +2337,7 @@ export interface components {
             online: boolean;
             /**
              * Format: int64
-             * @description to download
+             * @description Bytes to download
              */
             bytes: number;
         };
@@ -2349,7 +2349,7 @@ export interface components {
             code: string;
             text: string;
         };
-        /** @description Times are estimates, with windows and freezes */
+        /** @description Times are estimates that include windows and freezes */
         PreviewBatch: {
             index: number;
             kind: components["schemas"]["BatchKind"];
@@ -2362,11 +2362,11 @@ export interface components {
             end_at: string;
             /**
              * Format: double
-             * @description Of the fleet that runs the version after it, 0 to 1
+             * @description Share of the fleet that runs the version after the batch, 0 to 1
              */
             share: number;
         };
-        /** @description How much of the fleet's variety the canaries stand for */
+        /** @description How much of the fleet's variety the canaries cover */
         Coverage: {
             over: string[];
             cells: number;
@@ -2399,23 +2399,23 @@ export interface components {
             hostname: string;
             text: string;
         };
-        /** @description An error; drift and what follows are there only if the fleet has changed since the preview */
+        /** @description An error. drift, hash and targets are set only if the fleet has changed since the preview */
         DriftRefusal: {
             statusCode: number;
             error: string;
             message: string;
             code?: string;
             drift?: components["schemas"]["Drift"];
-            /** @description Of the preview as it would be now */
+            /** @description Hash of a preview of the current fleet */
             hash?: string;
-            /** @description How many there would be now */
+            /** @description Number of targets in a preview of the current fleet */
             targets?: number;
         };
         AuditEntry: {
             id: string;
             /** Format: date-time */
             at: string;
-            /** @description Name of the admin key or user; muster for the rollout's own steps */
+            /** @description Name of the admin key; muster for steps of the rollout itself */
             actor: string;
             /** @example rollout.pause */
             verb: string;
@@ -2433,19 +2433,19 @@ export interface components {
             page: number;
             perPage: number;
         };
-        /** @description Why an agent runs what it runs */
+        /** @description Why an agent runs its version */
         Explanation: {
             agent_id: string;
             /** Format: date-time */
             at: string;
-            /** @description Absent when no rollout has anything to do with it */
+            /** @description Absent if no rollout is concerned */
             rollout_id?: string;
             rollout_name?: string;
             /** @description The answer in one sentence */
             summary: string;
-            /** @description How it comes about, the widest reason first */
+            /** @description The reasons, broadest first */
             chain: components["schemas"]["Reason"][];
-            /** @description What will change it, or what to do */
+            /** @description What will change the situation, or what to do */
             next?: string;
         };
         Reason: {
@@ -2460,7 +2460,7 @@ export interface components {
         ExplanationItem: {
             item: components["schemas"]["Explanation"];
         };
-        /** @description No more than percent of the fleet, and of each value of the labels in per, runs a version that has had fewer than healthy_hours agent-hours of health. */
+        /** @description At most percent of the fleet, and of each value of the labels in per, runs a version with fewer than healthy_hours healthy agent-hours. */
         ExposureRule: {
             id: string;
             enabled: boolean;
@@ -2490,14 +2490,14 @@ export interface components {
             per?: components["schemas"]["ExposureLabel"][];
             why?: string;
         };
-        /** @description How a version stands against the exposure budget */
+        /** @description How much of the exposure budget a version uses */
         Exposure: {
             version: string;
-            /** @description Agents that count */
+            /** @description Number of agents in the fleet */
             fleet: number;
-            /** @description That run it, or were offered it */
+            /** @description Number of agents that run the version or were offered it */
             exposed: number;
-            /** @description That may */
+            /** @description Number of agents that may run the version */
             limit: number;
             /** Format: double */
             healthy_hours: number;
@@ -2549,7 +2549,7 @@ export interface components {
             migration?: components["schemas"]["Migration"];
             /** @description sha256:… of the file's raw bytes */
             content_hash: string;
-            /** @description Why plans cannot name it; absent when they can */
+            /** @description Why plans cannot name the manifest; absent if they can */
             error?: string;
         };
         UpgradeManifestItem: {
@@ -2560,7 +2560,7 @@ export interface components {
         };
         /** @enum {string} */
         IncidentState: "open" | "acknowledged" | "resolved";
-        /** @description Something that needs a person */
+        /** @description A problem that needs an operator */
         Incident: {
             id: string;
             /** @enum {string} */
@@ -2573,13 +2573,13 @@ export interface components {
             rollout_id?: string;
             agent_id?: string;
             hostname?: string;
-            /** @description The plan's, where state may be unreadable */
+            /** @description Recovery plan of the rollout, if state may be unreadable */
             recovery_plan?: string;
             /** Format: date-time */
             opened_at: string;
             acked?: components["schemas"]["Decision"];
             resolved?: components["schemas"]["Decision"];
-            /** @description How often it was opened */
+            /** @description How often the incident was opened */
             count: number;
         };
         IncidentItem: {
@@ -2591,19 +2591,19 @@ export interface components {
             page: number;
             perPage: number;
         };
-        /** @description An address that hears of rollouts */
+        /** @description A URL to which events are sent */
         Webhook: {
             id: string;
             name: string;
             url: string;
-            /** @description What deliveries are signed with, only in the answer that created it */
+            /** @description Signs deliveries; only in the response that created the webhook */
             secret?: string;
-            /** @description Event types; absent: all of rollouts */
+            /** @description Event types; default: all rollout events except progress */
             events?: string[];
             disabled?: boolean;
             /**
              * Format: int64
-             * @description Sequence number of the last event dealt with
+             * @description Sequence number of the last event that was handled
              */
             after: number;
             /** Format: date-time */
@@ -2620,7 +2620,7 @@ export interface components {
             name: string;
             /** @example https://hooks.example.com/muster */
             url: string;
-            /** @description Absent: one is made */
+            /** @description Default: generated */
             secret?: string;
             events?: string[];
         };
@@ -2646,16 +2646,16 @@ export interface components {
         Event: {
             /**
              * Format: int64
-             * @description Grows by one or more from event to event
+             * @description Increases by one or more with each event
              */
             seq: number;
             /** Format: date-time */
             at: string;
             /** @description agent.enrolled, agent.status, agent.upgrade, agent.watch, agent.unenrolled, action.created, action.result, action.cancelled, package.pushed, package.deleted, key.created, key.revoked, policy.created, trust.published, trust.problem, trust.restored; of rollouts: rollout.created, rollout.started, rollout.progress, rollout.paused, rollout.resumed, rollout.completed, rollout.failed, rollout.cancelled, rollout.rollback_initiated, rollout.rollback_completed, agent.upgrade_started, agent.upgrade_phase_changed, agent.upgrade_completed, incident.changed */
             type: string;
-            /** @description Id of the agent, action, package, key, policy, rollout or incident it is about */
+            /** @description Id of the agent, action, package, key, policy, rollout or incident */
             subject: string;
-            /** @description Who caused it; empty for an agent or the server itself */
+            /** @description Who caused the event; empty for an agent or the server itself */
             actor?: string;
             data?: {
                 [key: string]: unknown;
@@ -2677,7 +2677,7 @@ export interface components {
             };
             limits?: components["schemas"]["ServerLimits"];
         };
-        /** @description What this server takes at once, and how much of it is in use. What is beyond it waits, or is told to come again later */
+        /** @description Limits of this server and their use. Requests beyond a limit wait, or are answered with 429 */
         ServerLimits: {
             /** @description Connections of agents */
             agents: components["schemas"]["LimitUse"];
@@ -2685,11 +2685,11 @@ export interface components {
             agents_parked: number;
             /** @description TLS handshakes of agents */
             handshakes: components["schemas"]["LimitUse"];
-            /** @description Handshakes that are begun in a second at the most */
+            /** @description Maximum number of handshakes started per second */
             handshakes_per_second: number;
-            /** @description Check-ins that are worked on; parked ones are not */
+            /** @description Check-ins in progress, without parked ones */
             checkins: components["schemas"]["LimitUse"];
-            /** @description Acknowledgements, beacons, and that an agent was uninstalled */
+            /** @description Acknowledgements, beacons and reports of uninstalled agents */
             reports: components["schemas"]["LimitUse"];
             enrollments: components["schemas"]["LimitUse"];
             /** @description Packages and trust files */
@@ -2707,29 +2707,29 @@ export interface components {
             max: number;
             /** Format: int64 */
             used: number;
-            /** @description Those that wait for their turn */
+            /** @description Number of requests that wait */
             waiting: number;
             /**
              * Format: int64
-             * @description Those that were sent away since the server's start
+             * @description Number of requests that were refused since the server started
              */
             limited: number;
         };
         Server: {
             version: string;
             /**
-             * @description What agents connect to
+             * @description URL that agents connect to
              * @example https://localhost:8220
              */
             agent_url: string;
             /** @description sha256:<hex> of the CA certificate in DER */
             ca_pin: string;
             publisher_keys: string[];
-            /** @description sha256:<hex> of the newest root, for --trust-root; absent when none is published */
+            /** @description sha256:<hex> of the newest root, for --trust-root; absent if none is published */
             trust_root?: string;
             /**
              * Format: date-time
-             * @description The server's clock
+             * @description Time by the server's clock
              */
             now: string;
         };
@@ -2745,7 +2745,7 @@ export interface components {
         };
     };
     responses: {
-        /** @description Refused. message names the field or file and what to try. */
+        /** @description Refused. message names the field or file and says what to do. */
         Error: {
             headers: {
                 [name: string]: unknown;
@@ -2759,9 +2759,9 @@ export interface components {
         agentId: string;
         rolloutId: string;
         webhookId: string;
-        /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+        /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
         kuery: string;
-        /** @description Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled. */
+        /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
         showInactive: boolean;
     };
     requestBodies: never;
@@ -2795,13 +2795,13 @@ export interface operations {
         parameters: {
             query?: {
                 page?: number;
-                /** @description page × perPage may not pass 10000 */
+                /** @description page × perPage must not exceed 10000 */
                 perPage?: number;
-                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
                 kuery?: components["parameters"]["kuery"];
-                /** @description Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled. */
+                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
                 showInactive?: components["parameters"]["showInactive"];
-                /** @description Only agents an upgrade to the newest package would move */
+                /** @description Only agents that run a version below the newest package */
                 showUpgradeable?: boolean;
                 getStatusSummary?: boolean;
                 sortField?: "enrolled_at" | "last_checkin" | "local_metadata.host.hostname" | "agent.version" | "policy_id";
@@ -2828,9 +2828,9 @@ export interface operations {
     listAgentTags: {
         parameters: {
             query?: {
-                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
                 kuery?: components["parameters"]["kuery"];
-                /** @description Also agents that are inactive or unenrolled. A query that names one of the two statuses shows those agents without it; status:* the unenrolled. */
+                /** @description Include inactive and unenrolled agents. A query that names one of these statuses includes its agents anyway, and status:* the unenrolled. */
                 showInactive?: components["parameters"]["showInactive"];
             };
             header?: never;
@@ -2941,7 +2941,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The action is on its way */
+            /** @description The action that was created */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2989,7 +2989,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The action is on its way */
+            /** @description The action that was created */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3032,7 +3032,7 @@ export interface operations {
                 /** @description Zero-based, as in Kibana */
                 page?: number;
                 perPage?: number;
-                /** @description How many of the latest errors each action shows */
+                /** @description Number of latest errors to show of each action */
                 errorSize?: number;
             };
             header?: never;
@@ -3101,7 +3101,7 @@ export interface operations {
         parameters: {
             query?: {
                 policyId?: string;
-                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
                 kuery?: components["parameters"]["kuery"];
             };
             header?: never;
@@ -3127,7 +3127,7 @@ export interface operations {
             query?: {
                 page?: number;
                 perPage?: number;
-                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
                 kuery?: components["parameters"]["kuery"];
             };
             header?: never;
@@ -3224,7 +3224,7 @@ export interface operations {
             query?: {
                 page?: number;
                 perPage?: number;
-                /** @description A query in KQL; empty: all. agent.version and the other versions compare as versions with < and >, not as texts. An error says where the query went wrong, on a second line with a mark on a third. */
+                /** @description A query in KQL; default: all. agent.version and other versions compare with < and > as versions, not as texts. An error repeats the query on a second line and marks the place on a third. */
                 kuery?: components["parameters"]["kuery"];
             };
             header?: never;
@@ -3371,9 +3371,9 @@ export interface operations {
     suggestQuery: {
         parameters: {
             query?: {
-                /** @description The query, as far as it is written */
+                /** @description The query so far */
                 q?: string;
-                /** @description Where in it the cursor stands, in bytes; absent: at its end */
+                /** @description Position of the cursor in bytes; default: the end */
                 cursor?: number;
             };
             header?: never;
@@ -3444,11 +3444,11 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description The .minisig file in base64; may be left out when a root is published */
+                /** @description The .minisig file in base64; optional if a root is published */
                 "Muster-Signature"?: string;
             };
             path: {
-                /** @description The archive's name, such as muster-agent-1.1.0-linux-amd64.tar.gz */
+                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz */
                 file: string;
             };
             cookie?: never;
@@ -3476,7 +3476,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The archive's name, such as muster-agent-1.1.0-linux-amd64.tar.gz */
+                /** @description Name of the archive, such as muster-agent-1.1.0-linux-amd64.tar.gz */
                 file: string;
             };
             cookie?: never;
@@ -3768,7 +3768,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It is under way */
+            /** @description The rollout that was started */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3777,7 +3777,7 @@ export interface operations {
                     "application/json": components["schemas"]["RolloutItem"];
                 };
             };
-            /** @description Not in this state; or, with drift, the fleet has changed since the preview */
+            /** @description The rollout is not a draft, or (with drift) the fleet has changed since the preview */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4008,7 +4008,7 @@ export interface operations {
     listTargets: {
         parameters: {
             query?: {
-                /** @description One or more; absent: all */
+                /** @description One or more states; default: all */
                 state?: components["schemas"]["TargetState"][];
                 batch?: number;
                 page?: number;
@@ -4116,9 +4116,9 @@ export interface operations {
     explainAgent: {
         parameters: {
             query?: {
-                /** @description Absent: the one that has the agent, or had it last */
+                /** @description Default: the rollout that the agent is in, or was in last */
                 rollout?: string;
-                /** @description Absent: now */
+                /** @description Default: now */
                 at?: string;
             };
             header?: never;
@@ -4196,7 +4196,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The calendar */
+            /** @description The freezes */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4307,7 +4307,7 @@ export interface operations {
     listIncidents: {
         parameters: {
             query?: {
-                /** @description Absent: all */
+                /** @description Default: all */
                 state?: components["schemas"]["IncidentState"];
                 page?: number;
                 perPage?: number;
@@ -4464,7 +4464,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It was taken */
+            /** @description The receiver accepted it */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4557,7 +4557,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It was taken */
+            /** @description The receiver accepted it */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4645,7 +4645,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Logged in; Set-Cookie carries the session */
+            /** @description Logged in; Set-Cookie has the session */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -8,10 +8,10 @@ import { Ago } from "../Now";
 import { CountsBar } from "./CountsBar";
 import classes from "./Rollout.module.css";
 
-/** The stages of a rollout. A click on one shows its targets. */
+/** The batches of a rollout. A click on one shows its targets. */
 export function Batches({ rollout: r }: { rollout: Rollout }) {
   const batches = r.batches ?? [];
-  if (batches.length === 0) return <Panel title="Batches"><Empty title="No batches yet">They are cut when the rollout starts.</Empty></Panel>;
+  if (batches.length === 0) return <Panel title="Batches"><Empty title="No batches yet">They are created when the rollout starts.</Empty></Panel>;
   return (
     <Panel title="Batches" flush aside={<span className={classes.note}>{batches.filter((b) => b.cleared_at).length} of {batches.length} done</span>}>
       <div className={classes.scroll} tabIndex={0} role="region" aria-label="All batches">
@@ -38,7 +38,7 @@ function Row({ batch: b, rollout: r }: { batch: Batch; rollout: Rollout }) {
         {" "}<BatchTag kind={b.kind} ring={r.plan.strategy.kind === "rings" ? b.ring : undefined} />
       </Table.Th>
       <Table.Td className={classes.barCell}><CountsBar counts={b.counts} /></Table.Td>
-      <Table.Td>{b.counts.succeeded.toLocaleString()} of {b.counts.total.toLocaleString()}{b.counts.held > 0 ? <div className={classes.sub}>{b.counts.held.toLocaleString()} away</div> : null}</Table.Td>
+      <Table.Td>{b.counts.succeeded.toLocaleString()} of {b.counts.total.toLocaleString()}{b.counts.held > 0 ? <div className={classes.sub}>{b.counts.held.toLocaleString()} offline</div> : null}</Table.Td>
       <Table.Td>{inFlightOf(b.counts).toLocaleString()}</Table.Td>
       <Table.Td>{bad > 0 ? <span className={classes.error}>{bad.toLocaleString()}</span> : "0"}{b.counts.withdrawn > 0 ? <div className={classes.sub}>{b.counts.withdrawn.toLocaleString()} withdrawn</div> : null}</Table.Td>
       <Table.Td className={classes.cell}>

@@ -13,13 +13,13 @@ import { useToast } from "../Toasts";
 
 interface Props {
   rollout: Rollout;
-  /** What can be done; of several the operator chooses. */
+  /** The commands to choose from. */
   commands: readonly Command[];
   onDone?: (answer: Rollout) => void;
   onClose: () => void;
 }
 
-/** The longest reason the audit trail should have to show. */
+/** The longest reason that can be entered. */
 export const WHY_CHARS = 500;
 
 export function CommandDialog({ rollout: r, commands, onDone, onClose }: Props) {
@@ -48,9 +48,9 @@ export function CommandDialog({ rollout: r, commands, onDone, onClose }: Props) 
       title={text.title}
       confirm={text.confirm}
       harmless={text.harmless}
-      keep="Leave it"
+      keep="Dismiss"
       // The state may change while the dialog is open.
-      reason={whyNot(chosen, r, now) ?? (must && why.trim() === "" ? "Say why: what it stopped for is not a small thing." : null)}
+      reason={whyNot(chosen, r, now) ?? (must && why.trim() === "" ? "Give a reason to continue." : null)}
       busy={give.isPending}
       error={give.error}
       onConfirm={() => give.mutate()}
@@ -78,7 +78,7 @@ export function WhyField({ value, onChange, required }: { value: string; onChang
   return (
     <Textarea
       label="Reason"
-      description="It stands in the audit trail, with your name."
+      description="Shown in the audit trail with your name."
       required={required}
       maxLength={WHY_CHARS}
       autosize

@@ -11,7 +11,7 @@ interface Control {
   commands: Command[];
 }
 
-/** All that can be done with a rollout that is not a draft; what cannot be done now says why. */
+/** All commands on a rollout that is not a draft; a disabled one shows the reason. */
 export function Controls({ rollout: r }: { rollout: Rollout }) {
   const navigate = useNavigate();
   const now = useClock();
@@ -57,7 +57,7 @@ export function Controls({ rollout: r }: { rollout: Rollout }) {
   );
 }
 
-/** What it most likely needs of an operator. */
+/** The command that an operator most likely needs. */
 function nextStep(r: Rollout, now: number): Command | undefined {
   if (r.waiting?.some((w) => w.code === "approval") && !whyNot("approve", r, now)) return "approve";
   if (r.state === "paused") return r.stop && r.stop.kind !== "operator" && r.stop.kind !== "success" ? undefined : "resume";

@@ -11,11 +11,11 @@ export function CountsBar({ counts, large }: { counts: Counts; large?: boolean }
   );
 }
 
-/** What the bar's colours stand for, with the numbers. */
+/** The legend of the bar, with the numbers. */
 export function Legend({ counts }: { counts: Counts }) {
   const parts = partsOf(counts);
   const more: [string, number][] = [
-    ["away", counts.held], ["rolled back", counts.rolled_back], ["withdrawn", counts.withdrawn], ["expired", counts.expired], ["cancelled", counts.cancelled],
+    ["offline", counts.held], ["rolled back", counts.rolled_back], ["withdrawn", counts.withdrawn], ["expired", counts.expired], ["cancelled", counts.cancelled],
   ];
   const also = more.filter(([, n]) => n > 0).map(([word, n]) => `${n.toLocaleString()} ${word}`);
   return (

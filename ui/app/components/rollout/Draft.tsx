@@ -15,7 +15,7 @@ import { CommandDialog } from "./CommandDialog";
 import { PreviewPanel } from "./PreviewPanel";
 import { StartDialog } from "./StartDialog";
 
-/** A draft's pinned preview, with the button that starts exactly that. */
+/** A draft's stored preview, with the button that starts exactly it. */
 export function Draft({ rollout: r }: { rollout: Rollout }) {
   const preview = useQuery(rolloutPreviewQuery(r.id));
   const navigate = useNavigate();
@@ -39,13 +39,13 @@ export function Draft({ rollout: r }: { rollout: Rollout }) {
   );
 }
 
-/** A plan that may not start is not a fault of the network: the server's sentence says what to change. */
+/** A refused plan is not a network error: the server's message says what to change. */
 function Refused({ error, onRetry }: { error: unknown; onRetry: () => void }) {
   if (!(error instanceof ApiError) || error.statusCode < 400 || error.statusCode >= 500) return <LoadError what="The preview" error={error} onRetry={onRetry} />;
   return (
-    <Callout kind="error" title="It cannot start like this">
+    <Callout kind="error" title="This draft cannot be started">
       <div>{sentence(error.message)}</div>
-      <div>A draft's plan does not change: delete it and plan another, or preview again when the fleet has changed.</div>
+      <div>The plan of a draft cannot be changed: delete it and create another, or preview again once the fleet has changed.</div>
     </Callout>
   );
 }

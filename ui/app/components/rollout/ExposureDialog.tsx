@@ -19,7 +19,7 @@ export function ExposureDialog({ rule, onClose }: { rule: ExposureRule; onClose:
   const save = useMutation({
     mutationFn: () => setExposure(wanted!, why.trim()),
     onSuccess: () => {
-      toast({ kind: "done", title: wanted!.enabled ? "The exposure limit holds from now on" : "There is no exposure limit any more" });
+      toast({ kind: "done", title: wanted!.enabled ? "Exposure limit set" : "Exposure limit disabled" });
       void client.invalidateQueries({ queryKey: keys.exposure });
       void client.invalidateQueries({ queryKey: keys.rollouts });
       onClose();
@@ -29,19 +29,19 @@ export function ExposureDialog({ rule, onClose }: { rule: ExposureRule; onClose:
     <ConfirmDialog
       title="Exposure limit"
       confirm="Set limit"
-      keep="Leave it"
+      keep="Dismiss"
       harmless
-      reason={wanted ? null : "Mend what is marked first."}
+      reason={wanted ? null : "Correct the marked fields first."}
       busy={save.isPending}
       error={save.error}
       onConfirm={() => save.mutate()}
       onClose={onClose}
     >
       <Stack gap="sm">
-        <Switch label="Limit how far a young version may spread" checked={form.enabled} onChange={(e) => set({ enabled: e.currentTarget.checked })} />
+        <Switch label="Limit how far a new version may spread" checked={form.enabled} onChange={(e) => set({ enabled: e.currentTarget.checked })} />
         <Group grow align="flex-start">
           <TextInput label="Percent of the fleet" inputMode="decimal" value={form.percent} error={errors.percent} onChange={(e) => set({ percent: e.currentTarget.value })} />
-          <TextInput label="Healthy agent-hours" description="From then on it may spread" inputMode="decimal" inputWrapperOrder={["label", "input", "description", "error"]} value={form.hours} error={errors.hours} onChange={(e) => set({ hours: e.currentTarget.value })} />
+          <TextInput label="Healthy agent-hours" description="After these the limit no longer applies" inputMode="decimal" inputWrapperOrder={["label", "input", "description", "error"]} value={form.hours} error={errors.hours} onChange={(e) => set({ hours: e.currentTarget.value })} />
         </Group>
         <Textarea label="Within each value of a label" description="A label and a percent on each line, such as “site 20”" autosize minRows={2} value={form.per} error={errors.per} onChange={(e) => set({ per: e.currentTarget.value })} />
         <WhyField value={why} onChange={setWhy} />

@@ -3,19 +3,19 @@ import { exposureGauge, failureGauges, provedText, type Gauge } from "~/util/rol
 import { Panel } from "../Blocks";
 import classes from "./Rollout.module.css";
 
-/** How near the rollout is to what stops it. */
+/** How close the rollout is to the limits that pause it. */
 export function Gauges({ rollout: r }: { rollout: Rollout }) {
   const failures = failureGauges(r);
   return (
-    <Panel title="What would stop it">
+    <Panel title="Limits that pause it">
       <div className={classes.gauges}>
-        {failures.map((g) => <GaugeBar key={g.text} title={g.figure ? "Share that failed" : "Failures"} gauge={g} />)}
-        {failures.length === 0 ? <div><div className={classes.gaugeHead}>Failures</div><div className={classes.note}>{r.forced ? `${`${r.forced.by} forced it: they stop it no more.`}${r.forced.why ? ` “${r.forced.why}”` : ""}` : "Its plan goes on whatever fails."}</div></div> : null}
+        {failures.map((g) => <GaugeBar key={g.text} title={g.figure ? "Failed percentage" : "Failures"} gauge={g} />)}
+        {failures.length === 0 ? <div><div className={classes.gaugeHead}>Failures</div><div className={classes.note}>{r.forced ? `${r.forced.by} forced it: failures no longer pause it.${r.forced.why ? ` “${r.forced.why}”` : ""}` : "Its plan ignores failures."}</div></div> : null}
         {r.exposure ? <ExposureGauge exposure={r.exposure} /> : (
-          <div><div className={classes.gaugeHead}>Exposure</div><div className={classes.note}>No fleet-wide limit is set, or it has not been looked at yet.</div></div>
+          <div><div className={classes.gaugeHead}>Exposure</div><div className={classes.note}>No fleet-wide limit is set, or it has not been evaluated yet.</div></div>
         )}
       </div>
-      {r.forgiven && failures.length > 0 ? <div className={classes.note}>{r.forgiven} earlier {r.forgiven === 1 ? "failure does" : "failures do"} not count any more.</div> : null}
+      {r.forgiven && failures.length > 0 ? <div className={classes.note}>{r.forgiven} earlier {r.forgiven === 1 ? "failure no longer counts" : "failures no longer count"}.</div> : null}
     </Panel>
   );
 }
@@ -34,9 +34,9 @@ export function ExposureGauge({ exposure: e }: { exposure: Exposure }) {
       />
       {e.tightest ? (
         <GaugeBar
-          title={`Nearest to its limit: ${e.tightest.label} ${e.tightest.value}`}
+          title={`Closest to its limit: ${e.tightest.label} ${e.tightest.value}`}
           quiet={proved}
-          gauge={{ value: e.tightest.exposed, limit: e.tightest.limit, over: e.tightest.exposed >= e.tightest.limit && !proved, text: `${e.tightest.exposed} of ${e.tightest.fleet} agents, ${e.tightest.limit} may` }}
+          gauge={{ value: e.tightest.exposed, limit: e.tightest.limit, over: e.tightest.exposed >= e.tightest.limit && !proved, text: `${e.tightest.exposed} of ${e.tightest.fleet} agents, at most ${e.tightest.limit} allowed` }}
         />
       ) : null}
     </>

@@ -17,7 +17,7 @@ import { WhyField } from "./CommandDialog";
 import { ExposureDialog } from "./ExposureDialog";
 import classes from "./Rollout.module.css";
 
-/** What holds for every rollout, whatever its plan says. */
+/** The limits that apply to every rollout, whatever its plan. */
 export function GuardRails() {
   return (
     <section aria-labelledby="guard-rails" className={classes.rails}>
@@ -37,7 +37,7 @@ function Exposure() {
       {rule.data ? (
         <Stack gap={6}>
           <Text size="sm" fw={rule.data.enabled ? 600 : 400}>{exposureText(rule.data)}</Text>
-          <Text size="xs" c="dimmed">It stands outside every plan: one that could break it is refused at its preview, and stopped in flight.{rule.data.updated_by ? <> Set by {rule.data.updated_by} <Ago at={rule.data.updated_at} />.</> : null}</Text>
+          <Text size="xs" c="dimmed">It applies to every plan: a rollout that could exceed it is refused, and one that would exceed it is paused.{rule.data.updated_by ? <> Set by {rule.data.updated_by} <Ago at={rule.data.updated_at} />.</> : null}</Text>
         </Stack>
       ) : null}
       {editing && rule.data ? <ExposureDialog rule={rule.data} onClose={() => setEditing(false)} /> : null}
@@ -58,7 +58,7 @@ function Freezes() {
   const add = useMutation({
     mutationFn: () => createFreeze({ name: form.name.trim(), from: new Date(form.from).toISOString(), to: new Date(form.to).toISOString() }),
     onSuccess: () => {
-      toast({ kind: "done", title: `The freeze “${form.name.trim()}” is in the calendar` });
+      toast({ kind: "done", title: `The freeze “${form.name.trim()}” was added` });
       setForm(blank);
       void client.invalidateQueries({ queryKey: keys.freezes });
     },
@@ -68,7 +68,7 @@ function Freezes() {
     <Panel title="Freeze calendar" flush>
       {list.isError ? <LoadError what="The freezes" error={list.error} onRetry={() => void list.refetch()} /> : null}
       {list.isPending ? <Loading rows={2} /> : null}
-      {list.data?.length === 0 ? <div className={classes.hint}>No freeze is planned. In a freeze no rollout offers anything, emergencies excepted.</div> : null}
+      {list.data?.length === 0 ? <div className={classes.hint}>No freeze is planned. During a freeze only emergency rollouts offer upgrades.</div> : null}
       {list.data && list.data.length > 0 ? (
         <div className={classes.scroll} tabIndex={0} role="region" aria-label="Freezes">
           <Table fz="sm" verticalSpacing={6} horizontalSpacing="md">
@@ -120,7 +120,7 @@ function RemoveFreeze({ freeze: f, onClose }: { freeze: Freeze; onClose: () => v
   return (
     <ConfirmDialog title={`Remove the freeze “${f.name}”?`} confirm="Remove freeze" busy={remove.isPending} error={remove.error} onConfirm={() => remove.mutate()} onClose={onClose}>
       <Stack gap="sm">
-        <span>{freezeState(f, now) === "now" ? "It is in force: rollouts that wait for its end go on at once." : "Rollouts no longer wait for it."}</span>
+        <span>{freezeState(f, now) === "now" ? "It is in force: rollouts that wait for its end continue at once." : "Rollouts no longer wait for it."}</span>
         <WhyField value={why} onChange={setWhy} />
       </Stack>
     </ConfirmDialog>

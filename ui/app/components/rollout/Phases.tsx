@@ -5,7 +5,7 @@ import { STEPS } from "~/util/phase";
 import { countBy, inFlightOf } from "~/util/rolloutCounts";
 import classes from "./Rollout.module.css";
 
-/** Where the agents in flight are, as they tell it themselves. */
+/** The phases of the agents in flight, as they report them. */
 export function Phases({ rollout: r }: { rollout: Rollout }) {
   const n = inFlightOf(r.counts);
   const { data } = useQuery(inFlightQuery(r.id, n > 0));
@@ -22,7 +22,7 @@ export function Phases({ rollout: r }: { rollout: Rollout }) {
   );
 }
 
-const states: Record<string, string> = { offered: "Offered, not taken yet", upgrading: "Upgrading", verifying: "Being watched" };
+const states: Record<string, string> = { offered: "Offered, not started yet", upgrading: "Upgrading", verifying: "Being watched" };
 
 export function RolloutPhase({ phase }: { phase: string }) {
   return <span title={phase}>{STEPS.find((s) => s.state === phase)?.doing ?? states[phase] ?? phase}</span>;

@@ -10,10 +10,10 @@ interface Props {
   onChange: (text: string) => void;
 }
 
-/** The lines a plan usually has; the editor is as high as they are. */
+/** The usual length of a plan, which sets the height of the editor. */
 const ROWS = 34;
 
-/** YAML with line numbers. Faults stand below, marked at their lines. */
+/** YAML with line numbers. Errors are listed below and marked at their lines. */
 export function PlanEditor({ text, faults, onChange }: Props) {
   const area = useRef<HTMLTextAreaElement>(null);
   const gutter = useRef<HTMLDivElement>(null);
@@ -56,7 +56,7 @@ export function PlanEditor({ text, faults, onChange }: Props) {
       </div>
       <div id={id} style={{ marginTop: faults.length > 0 ? 8 : 0 }}>
         {faults.length > 0 ? (
-          <Callout kind="error" title="The plan cannot be used as it is">
+          <Callout kind="error" title="The plan has errors">
             <ul className={classes.faults}>
               {faults.map((f) => (
                 <li key={`${f.line} ${f.text}`}>
@@ -72,13 +72,13 @@ export function PlanEditor({ text, faults, onChange }: Props) {
   );
 }
 
-/** The lines behind the first draw a place in a query. */
+/** The lines after the first mark a position in a query. */
 function FaultText({ text }: { text: string }) {
   const [first, ...drawn] = text.split("\n");
   return <>{sentence(first!)}{drawn.length > 0 ? <pre className={classes.place} tabIndex={0} aria-label="Where the query is wrong">{drawn.join("\n")}</pre> : null}</>;
 }
 
-/** Enter keeps the indentation. Tab is left to the keyboard's way through the page. */
+/** Enter keeps the indentation. Tab moves the focus, as everywhere. */
 function indent(e: KeyboardEvent<HTMLTextAreaElement>): void {
   if (e.key !== "Enter" || e.shiftKey || e.nativeEvent.isComposing) return;
   const el = e.currentTarget;
@@ -86,6 +86,6 @@ function indent(e: KeyboardEvent<HTMLTextAreaElement>): void {
   const space = /^\s*/.exec(line)![0] + (/:\s*$/.test(line) ? "  " : "");
   if (space === "") return;
   e.preventDefault();
-  // The browser's own command keeps undo working, which setting the value would not.
+  // The browser's own command keeps undo working; setting the value would not.
   document.execCommand("insertText", false, `\n${space}`);
 }

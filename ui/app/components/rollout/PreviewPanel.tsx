@@ -13,7 +13,7 @@ import { ExposureGauge } from "./Gauges";
 import { Skipped } from "./Skipped";
 import classes from "./Rollout.module.css";
 
-/** What a rollout would do. With pinned its hash is shown: that is what a start presents. */
+/** What a rollout would do. With pinned it shows the hash, which a start sends. */
 export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?: boolean }) {
   return (
     <Stack gap="md">
@@ -23,7 +23,7 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
             <span className={classes.big}>{p.targets.length.toLocaleString()}</span>{" "}
             <Text span fw={600}>{p.targets.length === 1 ? "agent would be upgraded" : "agents would be upgraded"}</Text>
             <Text size="sm" c="dimmed">
-              {plural(p.skipped.length, "agent")} left out{p.targets.length === 0 ? "" : " · "}{p.targets.length === 0 ? "" : p.offline > 0 ? `${p.offline.toLocaleString()} away, who hold an offer` : "all of them within reach"}
+              {plural(p.skipped.length, "agent")} left out{p.targets.length === 0 ? "" : " · "}{p.targets.length === 0 ? "" : p.offline > 0 ? `${p.offline.toLocaleString()} offline, which upgrade when they return` : "all online"}
             </Text>
           </div>
           {p.warnings.map((w) => <Callout key={w} kind="warning">{sentence(w)}</Callout>)}
@@ -31,14 +31,14 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
             ["Takes about", durationText(p.estimate)],
             ["Takes at least", durationText(p.at_least)],
             ["To download", p.sites.length > 1 ? `${size(bytesOf(p))} over ${plural(p.sites.length, "site")}` : size(bytesOf(p))],
-            ["Looked at", exact(p.at)],
-            ...(pinned ? [["Pinned as", <span key="h"><span className="mono">{shortHash(p.hash)}…</span> <CopyIcon text={p.hash} label="Copy the preview's hash" /></span>] as [string, React.ReactNode]] : []),
+            ["Previewed", exact(p.at)],
+            ...(pinned ? [["Hash", <span key="h"><span className="mono">{shortHash(p.hash)}…</span> <CopyIcon text={p.hash} label="Copy the preview's hash" /></span>] as [string, React.ReactNode]] : []),
           ]} />
           {p.exposure ? <div className={classes.gauges}><ExposureGauge exposure={p.exposure} /></div> : null}
         </Stack>
       </Panel>
       {p.batches.length > 0 ? <Panel title="Batches and times" flush><Times preview={p} /></Panel> : null}
-      {p.coverage && p.coverage.cells > 0 ? <Panel title="What the canaries stand for"><Cover preview={p} /></Panel> : null}
+      {p.coverage && p.coverage.cells > 0 ? <Panel title="Canary coverage"><Cover preview={p} /></Panel> : null}
       {p.sites.length > 1 ? <Panel title="Bytes by site" flush><Sites preview={p} /></Panel> : null}
       <Skipped skipped={p.skipped} />
     </Stack>
@@ -46,18 +46,18 @@ export function PreviewPanel({ preview: p, pinned }: { preview: Preview; pinned?
 }
 
 function Times({ preview: p }: { preview: Preview }) {
-  const rings = p.batches.some((b) => b.ring); // ring 0 is told apart only from others
+  const rings = p.batches.some((b) => b.ring); // ring 0 is shown only if there are others
   return (
     <div className={classes.scroll} tabIndex={0} role="region" aria-label="Batches with estimated times">
       <Table fz="sm" verticalSpacing={6} horizontalSpacing="md" className={`${classes.table} ${classes.narrow}`}>
         <Table.Thead>
-          <Table.Tr>{["Batch", "Agents", "Begins about", "Ends about", "Fleet on it"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}</Table.Tr>
+          <Table.Tr>{["Batch", "Agents", "Starts about", "Ends about", "Fleet after"].map((h) => <Table.Th key={h} scope="col">{h}</Table.Th>)}</Table.Tr>
         </Table.Thead>
         <Table.Tbody>
           {p.batches.map((b) => (
             <Table.Tr key={b.index}>
               <Table.Th scope="row" fw={600} className={classes.nowrap}>{b.index + 1} <BatchTag kind={b.kind} ring={rings ? (b.ring ?? 0) : undefined} /></Table.Th>
-              <Table.Td>{b.size.toLocaleString()}{b.offline > 0 ? <div className={classes.sub}>{b.offline.toLocaleString()} away</div> : null}</Table.Td>
+              <Table.Td>{b.size.toLocaleString()}{b.offline > 0 ? <div className={classes.sub}>{b.offline.toLocaleString()} offline</div> : null}</Table.Td>
               <Table.Td><When at={b.start_at} /></Table.Td>
               <Table.Td><When at={b.end_at} /></Table.Td>
               <Table.Td>{percent(Math.round(b.share * 1000) / 10)}</Table.Td>

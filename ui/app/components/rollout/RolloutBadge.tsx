@@ -8,7 +8,7 @@ import classes from "./Rollout.module.css";
 
 type Tone = "good" | "bad" | "warn" | "moving" | "quiet";
 
-/** A shape for each state, since a colour alone says nothing to many people. */
+/** A shape for each state, since many people cannot tell the colours apart. */
 const states: Record<RolloutState, [Tone, Icon]> = {
   draft: ["quiet", IconPencil],
   running: ["moving", IconPlayerPlay],
@@ -36,7 +36,7 @@ const targets: Record<TargetState, [Tone, Icon]> = {
 };
 
 export function RolloutBadge({ state }: { state: RolloutState }) {
-  // A newer server may know a state this page does not.
+  // A newer server may have a state that this page does not know.
   return <Word of={states[state] ?? ["quiet", IconClock]} word={stateLabel[state] ?? state} title={`State: ${state}`} />;
 }
 

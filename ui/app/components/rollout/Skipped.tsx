@@ -8,12 +8,12 @@ import { plural, sentence } from "~/util/words";
 import { Panel } from "../Blocks";
 import classes from "./Rollout.module.css";
 
-/** More lines than this nobody reads; a search finds the one that matters. */
+/** A longer list is not read; a search finds the agent in question. */
 const LINES = 200;
-/** From here on a search is quicker than looking. */
+/** From this many on a search box is shown. */
 const SEARCH_FROM = 8;
 
-/** Agents that match and are left out, each with its reason. */
+/** Agents that match but are left out, each with its reason. */
 export function Skipped({ skipped }: { skipped: SkippedAgent[] }) {
   const [search, setSearch] = useState("");
   const groups = useMemo(() => groupSkipped(skipped, search), [skipped, search]);

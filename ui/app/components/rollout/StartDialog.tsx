@@ -18,23 +18,23 @@ interface Props {
   onClose: () => void;
 }
 
-/** Starts exactly what was previewed. If the fleet has changed since, says how, and asks once more. */
+/** Starts exactly what was previewed. If the fleet has changed since, it shows how and asks once more. */
 export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
   const client = useQueryClient();
   const toast = useToast();
   const [why, setWhy] = useState("");
   const [accept, setAccept] = useState(false);
   const start = useMutation({
-    // Never with accept_drift, which takes the fleet as it is at that moment: the difference that was read is accepted by
-    // presenting the hash it came with, so that a fleet that has changed once more is refused once more.
+    // Never with accept_drift, which would start with the fleet of that moment. Sending the hash of the difference that
+    // was read accepts only that difference: if the fleet has changed again, the start is refused again.
     mutationFn: (hash: string) => startRollout({ id: r.id, hash, acceptDrift: false, why: why.trim() }),
     onSuccess: (started) => {
-      toast({ kind: "done", title: `“${r.plan.name}” is under way on ${plural(started.counts.total, "agent")}` });
+      toast({ kind: "done", title: `“${r.plan.name}” started on ${plural(started.counts.total, "agent")}` });
       client.setQueryData(keys.rollout(r.id), started);
       void client.invalidateQueries({ queryKey: keys.rollouts });
       onClose();
     },
-    // What is shown behind the dialog is old now.
+    // The preview behind the dialog is outdated.
     onError: (error) => {
       setAccept(false);
       if (driftOf(error)) void client.invalidateQueries({ queryKey: keys.rolloutPreview(r.id) });
@@ -44,10 +44,10 @@ export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
   return (
     <ConfirmDialog
       title={`Start “${r.plan.name}”?`}
-      confirm={drift ? `Start on the fleet as it is now: ${plural(drift.targets, "agent")}` : startText(p)}
+      confirm={drift ? `Start on the current fleet: ${plural(drift.targets, "agent")}` : startText(p)}
       harmless
       keep="Not yet"
-      reason={drift && !accept ? "Say first that the difference is all right." : null}
+      reason={drift && !accept ? "Accept the difference first." : null}
       busy={start.isPending}
       error={drift ? null : start.error}
       onConfirm={() => start.mutate(drift?.hash ?? p.hash)}
@@ -57,7 +57,7 @@ export function StartDialog({ rollout: r, preview: p, onClose }: Props) {
         {drift ? <DriftView drift={drift.drift} accept={accept} onAccept={setAccept} /> : (
           <span>
             <b>{plural(p.targets.length, "agent")}</b> {p.targets.length === 1 ? "is" : "are"} upgraded in {plural(p.batches.length, "batch", "batches")}; {plural(p.skipped.length, "agent")} left out.
-            It starts as previewed, or not at all: if the fleet has changed since, you are asked again.
+            It starts exactly as previewed: if the fleet has changed since, you are asked again.
           </span>
         )}
         <WhyField value={why} onChange={setWhy} />
@@ -71,8 +71,8 @@ function DriftView({ drift, accept, onAccept }: { drift: Drift; accept: boolean;
     <Stack gap="xs">
       <Callout kind="warning" title={`The fleet has changed since the preview: ${driftText(drift)}`}>Nothing was started.</Callout>
       <ScrollArea.Autosize mah={220} type="auto" viewportProps={{ tabIndex: 0, "aria-label": "What differs" }}>
-        <DriftList title="Would be upgraded now, were not before" items={drift.added} />
-        <DriftList title="Would not be upgraded any more" items={drift.removed} />
+        <DriftList title="Added" items={drift.added} />
+        <DriftList title="Removed" items={drift.removed} />
         <DriftList title="Changed" items={drift.changed} />
       </ScrollArea.Autosize>
       <Checkbox size="sm" label="I have read the difference and accept it" checked={accept} onChange={(e) => onAccept(e.currentTarget.checked)} />
@@ -80,7 +80,7 @@ function DriftView({ drift, accept, onAccept }: { drift: Drift; accept: boolean;
   );
 }
 
-/** More lines than this nobody reads; the numbers above are complete. */
+/** A longer list is not read; the numbers above are complete. */
 const LINES = 100;
 
 function DriftList({ title, items }: { title: string; items: DriftItem[] }) {

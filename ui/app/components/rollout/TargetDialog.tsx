@@ -18,17 +18,17 @@ export function TargetDialog({ rollout: r, target: t, what, onClose }: { rollout
   const give = useMutation({
     mutationFn: () => (what === "retry" ? retryTargets : skipTargets)(r.id, [t.agent_id], why.trim()),
     onSuccess: () => {
-      toast({ kind: "done", title: what === "retry" ? `${host} is put back in line` : `${host} is left out` });
+      toast({ kind: "done", title: what === "retry" ? `Retrying ${host}` : `Skipped ${host}` });
       void client.invalidateQueries({ queryKey: keys.rollouts });
       onClose();
     },
   });
   return (
     <ConfirmDialog
-      title={what === "retry" ? `Try ${host} again?` : `Leave ${host} out?`}
+      title={what === "retry" ? `Retry ${host}?` : `Skip ${host}?`}
       confirm={what === "retry" ? `Retry ${host}` : `Skip ${host}`}
       harmless={what === "retry"}
-      keep="Leave it"
+      keep="Dismiss"
       busy={give.isPending}
       error={give.error}
       onConfirm={() => give.mutate()}
@@ -37,10 +37,10 @@ export function TargetDialog({ rollout: r, target: t, what, onClose }: { rollout
       <Stack gap="sm">
         <span>
           {what === "retry"
-            ? "It goes back in line and is offered the version again when its batch's turn has come."
+            ? "It is offered the version again when its batch is due."
             : t.state === "offered"
-              ? "Its offer is taken back if it has not begun, and this rollout asks nothing more of it."
-              : "This rollout asks nothing more of it. It keeps the version it runs."}
+              ? "Its offer is withdrawn if it has not started, and this rollout no longer upgrades it."
+              : "This rollout no longer upgrades it. It keeps its version."}
         </span>
         <WhyField value={why} onChange={setWhy} />
       </Stack>

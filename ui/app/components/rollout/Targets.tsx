@@ -22,7 +22,7 @@ interface Props {
   onPage: (change: Partial<TargetsPage>) => void;
 }
 
-/** The agents of a rollout, a page at a time: the server sorts and filters, so that a million are no matter. */
+/** The agents of a rollout, page by page: the server sorts and filters, so their number does not matter. */
 export function Targets({ rollout: r, page, onPage }: Props) {
   const list = useQuery(targetsQuery(r.id, page));
   const [asked, setAsked] = useState<{ target: Target; what: TargetCommand } | null>(null);
@@ -95,13 +95,13 @@ function Row({ target: t, rollout: r, onAsk }: { target: Target; rollout: Rollou
         {t.site ? <div className={classes.sub}>{t.site}</div> : null}
       </Table.Th>
       <Table.Td><TargetBadge state={t.state} />{since ? <div className={classes.sub}><Ago at={since} /></div> : null}</Table.Td>
-      <Table.Td className={classes.nowrap}><span className="mono">{t.from}</span> → <span className="mono">{t.to}</span>{t.rollback ? <div className={classes.sub}>goes back to what it kept</div> : null}</Table.Td>
+      <Table.Td className={classes.nowrap}><span className="mono">{t.from}</span> → <span className="mono">{t.to}</span>{t.rollback ? <div className={classes.sub}>rolls back to its previous version</div> : null}</Table.Td>
       <Table.Td>{t.batch + 1}{t.attempts > 1 ? <div className={classes.sub}>attempt {t.attempts}</div> : null}</Table.Td>
       <Table.Td className={classes.reason}>
         {t.phase && !t.ended_at ? <RolloutPhase phase={t.phase} /> : null}
         {code ? <div title={code}>{codeText(code)} <span className={`mono ${classes.sub}`}>{codeBeside(code)}</span></div> : null}
         {t.error ? <div className={classes.error}>{sentence(t.error)}</div> : null}
-        {t.expires_at && t.state === "held" ? <div className={classes.sub}>Its offer ends <Ago at={t.expires_at} /></div> : null}
+        {t.expires_at && t.state === "held" ? <div className={classes.sub}>Its offer expires <Ago at={t.expires_at} /></div> : null}
       </Table.Td>
       <Table.Td className={classes.end}>
         <ReasonButton size="compact-xs" variant="subtle" color="gray" reason={whyNotRetry(t, r)} aria-label={`Retry ${host}`} onClick={() => onAsk("retry")}>Retry…</ReasonButton>

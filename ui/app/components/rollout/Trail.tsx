@@ -18,7 +18,7 @@ export function Trail({ rolloutId }: { rolloutId: string }) {
           {list.data.items.map((e) => (
             <li key={e.id} className={classes.entry}>
               <div className={classes.entryHead}><span>{e.actor === "muster" ? sentence(e.text) : closed(e.text)}</span><Ago at={e.at} /></div>
-              <div className={classes.note}>{e.actor === "muster" ? "Muster itself · " : ""}<span className="mono">{e.verb}</span></div>
+              <div className={classes.note}>{e.actor === "muster" ? "Muster · " : ""}<span className="mono">{e.verb}</span></div>
               {e.why ? <div className={classes.quote}>{e.why}</div> : null}
             </li>
           ))}

@@ -12,7 +12,7 @@ export function Waits({ rollout: r }: { rollout: Rollout }) {
   const waits = waitsOf(r);
   if (waits.length === 0 && !r.pause_asked && !(r.orders?.length)) return null;
   return (
-    <Panel title="Waits for">
+    <Panel title="Waiting for">
       <ul className={classes.waits}>
         {waits.map((w) => (
           <li key={`${w.code} ${w.since}`} className={classes.wait}>
@@ -27,15 +27,15 @@ export function Waits({ rollout: r }: { rollout: Rollout }) {
             <IconHourglass size={16} aria-hidden />
             <span className={classes.waitTitle}>Pauses when the current batch has ended</span>
             <span />
-            <span className={classes.waitText}>Asked by {r.pause_asked.by} <Ago at={r.pause_asked.at} />{r.pause_asked.why ? `: “${r.pause_asked.why}”` : "."}</span>
+            <span className={classes.waitText}>Requested by {r.pause_asked.by} <Ago at={r.pause_asked.at} />{r.pause_asked.why ? `: “${r.pause_asked.why}”` : "."}</span>
           </li>
         ) : null}
         {r.orders?.map((o) => (
           <li key={o.id} className={classes.wait}>
             <IconHourglass size={16} aria-hidden />
-            <span className={classes.waitTitle}>{orders[o.kind] ?? o.kind}, in the next round</span>
+            <span className={classes.waitTitle}>{orders[o.kind] ?? o.kind}, soon</span>
             <span />
-            <span className={classes.waitText}>Asked by {o.by} <Ago at={o.at} />{o.why ? `: “${o.why}”` : "."}</span>
+            <span className={classes.waitText}>Requested by {o.by} <Ago at={o.at} />{o.why ? `: “${o.why}”` : "."}</span>
           </li>
         ))}
       </ul>
@@ -43,7 +43,7 @@ export function Waits({ rollout: r }: { rollout: Rollout }) {
   );
 }
 
-const orders: Record<string, string> = { retry: "Targets are put back in line", skip: "Targets are left out", withdraw: "Offers are taken back" };
+const orders: Record<string, string> = { retry: "Targets are retried", skip: "Targets are skipped", withdraw: "Offers are withdrawn" };
 
 export function Countdown({ until }: { until: string }) {
   const now = useClock();

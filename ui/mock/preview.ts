@@ -1,9 +1,9 @@
-/** What a plan would do to the mock's fleet. */
+/** What a plan would do to the fleet of the mock. */
 import type { Agent, Drift, Plan, Preview, PreviewBatch, PreviewTarget, SkippedAgent } from "../app/api/types";
 import { hash, host, iso, type MockFleet } from "./fleet.ts";
 import { QueryError, read } from "./query.ts";
 
-/** How long the mock's upgrades are said to take. */
+/** How long the upgrades of the mock take by its estimate. */
 const TOOK_MS = 2 * 6e4;
 
 export class Refusal extends Error {
@@ -18,12 +18,12 @@ export function labelOf(a: Agent, label: string): string {
   return { os: meta.os.family, arch: meta.host.architecture, version: a.agent.version, policy: a.policy_id, site: host(a).split("-")[0]! }[label] ?? "";
 }
 
-/** check refuses what the server would, in its words, for the faults a person makes most. */
+/** check refuses the most frequent errors, with the server's messages. */
 export function check(plan: Plan | undefined): asserts plan is Plan {
   if (!plan || typeof plan !== "object") throw new Refusal(400, "body.plan is missing");
-  if (!plan.name) throw new Refusal(400, "body.plan.name is empty: say what the rollout is called");
+  if (!plan.name) throw new Refusal(400, "body.plan.name is empty: name the rollout");
   const known = ["name", "description", "profile", "upgrade_id", "manifest_hash", "version", "source_version", "artifacts", "source_uri", "force", "migration", "select", "late_joiners", "strategy", "limits", "failure", "health", "pace"];
-  for (const key of Object.keys(plan)) if (!known.includes(key)) throw new Refusal(400, `body.plan.${key} is not known: remove it, or look at its spelling`);
+  for (const key of Object.keys(plan)) if (!known.includes(key)) throw new Refusal(400, `body.plan.${key} is not a known key: remove it, or check its spelling`);
   const kind = plan.strategy?.kind;
   if (!["rolling", "canary", "all_at_once", "rings"].includes(kind)) throw new Refusal(400, `body.plan.strategy.kind is "${kind ?? ""}": want rolling, canary, all_at_once or rings`);
   try {
@@ -35,7 +35,7 @@ export function check(plan: Plan | undefined): asserts plan is Plan {
   if (plan.migration?.type === "breaking" && !plan.migration.recovery_plan) throw new Refusal(400, "body.plan.migration.recovery_plan is empty: a breaking migration needs one");
 }
 
-export function survey(fleet: MockFleet, plan: Plan, rolloutId: string, now: number, busy: (a: Agent) => string | undefined): Preview {
+export function preview(fleet: MockFleet, plan: Plan, rolloutId: string, now: number, busy: (a: Agent) => string | undefined): Preview {
   check(plan);
   const matching = fleet.list(false).filter((a) => matches(plan, a));
   const skipped: SkippedAgent[] = [];
@@ -131,7 +131,7 @@ function warnings(plan: Plan, targets: PreviewTarget[]): string[] {
   ];
 }
 
-/** millis reads "10m" as the plan means it. */
+/** millis parses a duration such as "10m". */
 export function millis(text: string | undefined, otherwise: number): number {
   if (!text) return otherwise;
   return [...text.matchAll(/(\d+)(h|m|s)/g)].reduce((sum, [, n, u]) => sum + Number(n) * { h: 36e5, m: 6e4, s: 1e3 }[u as "h" | "m" | "s"], 0);
