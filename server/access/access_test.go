@@ -25,7 +25,7 @@ func service(t *testing.T, s store.Store, now *time.Time) *access.Service {
 	return a
 }
 
-func place(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") }
+func dbPath(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") }
 
 func wantRefused(t *testing.T, err error, text string) {
 	t.Helper()
@@ -46,23 +46,23 @@ func revoke(t *testing.T, s *sqlite.Store, id string) {
 	}
 }
 
-func TestTheFirstKeyIsMadeOnce(t *testing.T) {
+func TestFirstKeyIsCreatedOnce(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
-	s := sqlitetest.Open(t, place(t))
+	s := sqlitetest.Open(t, dbPath(t))
 	a := service(t, s, &now)
 	cred, made, err := a.FirstKey(t.Context())
 	if err != nil || !made {
 		t.Fatalf("made %t, %v", made, err)
 	}
 	if k, err := a.Authenticate(t.Context(), cred); err != nil || k.Name != "first key" || !k.CreatedAt.Equal(now) {
-		t.Errorf("it opens %+v, %v", k, err)
+		t.Errorf("it authenticates %+v, %v", k, err)
 	}
 	if cred, made, err := a.FirstKey(t.Context()); err != nil || made || cred != (fleet.Credential{}) {
 		t.Errorf("at the second start: made %t, %v", made, err)
 	}
 }
 
-// together is a store whose readers of the admin keys wait for each other.
+// together is a store that lists admin keys only when all servers are listing them.
 type together struct {
 	store.Store
 	looked *sync.WaitGroup
@@ -84,9 +84,9 @@ func (k keysTogether) List(ctx context.Context, offset, limit int) ([]fleet.Admi
 	return keys, n, err
 }
 
-func TestOfServersThatStartAtOnceOneMakesTheFirstKey(t *testing.T) {
+func TestConcurrentFirstStartsCreateOneKey(t *testing.T) {
 	now := time.Now()
-	db := sqlitetest.Open(t, place(t))
+	db := sqlitetest.Open(t, dbPath(t))
 	const servers = 3
 	var all sync.WaitGroup
 	creds := make([]fleet.Credential, servers)
@@ -113,18 +113,18 @@ func TestOfServersThatStartAtOnceOneMakesTheFirstKey(t *testing.T) {
 		}
 	}
 	if len(first) != 1 {
-		t.Fatalf("%d of them made a key", len(first))
+		t.Fatalf("%d servers created a key", len(first))
 	}
 	for i, s := range services {
 		if _, err := s.Authenticate(t.Context(), first[0]); err != nil {
-			t.Errorf("at server %d it opens nothing: %v", i, err)
+			t.Errorf("server %d refuses it: %v", i, err)
 		}
 	}
 }
 
-func TestKeysThatOpenNothing(t *testing.T) {
+func TestAuthenticateRefusesInvalidKeys(t *testing.T) {
 	now := time.Now()
-	s := sqlitetest.Open(t, place(t))
+	s := sqlitetest.Open(t, dbPath(t))
 	a := service(t, s, &now)
 	k, cred, err := a.CreateKey(t.Context(), "ci")
 	if err != nil {
@@ -142,9 +142,9 @@ func TestKeysThatOpenNothing(t *testing.T) {
 	wantRefused(t, err, "revoked")
 }
 
-func TestASessionLastsAWorkingDay(t *testing.T) {
+func TestSessionExpiresAfterLifetime(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 500, time.UTC)
-	s := sqlitetest.Open(t, place(t))
+	s := sqlitetest.Open(t, dbPath(t))
 	a := service(t, s, &now)
 	k, cred, err := a.CreateKey(t.Context(), "ann")
 	if err != nil {
@@ -154,9 +154,9 @@ func TestASessionLastsAWorkingDay(t *testing.T) {
 	if strings.Contains(value, cred.Secret) || strings.ContainsAny(value, " ;,\"\\") {
 		t.Errorf("cookie is %q", value)
 	}
-	// Any replica knows it, also after a restart.
-	replica := service(t, s, &now)
-	for _, a := range []*access.Service{a, replica} {
+	// Every server accepts it, also after a restart.
+	second := service(t, s, &now)
+	for _, a := range []*access.Service{a, second} {
 		got, until, err := a.Session(t.Context(), value)
 		if err != nil || got.ID != k.ID || !until.Equal(expires) {
 			t.Errorf("session of %+v until %s, %v", got, until, err)
@@ -171,9 +171,9 @@ func TestASessionLastsAWorkingDay(t *testing.T) {
 	wantRefused(t, err, "has ended")
 }
 
-func TestSessionsThatWereTamperedWith(t *testing.T) {
+func TestTamperedSessionIsRefused(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
-	s := sqlitetest.Open(t, place(t))
+	s := sqlitetest.Open(t, dbPath(t))
 	a := service(t, s, &now)
 	k, _, err := a.CreateKey(t.Context(), "ann")
 	if err != nil {
@@ -182,18 +182,18 @@ func TestSessionsThatWereTamperedWith(t *testing.T) {
 	value, expires := a.NewSession(k)
 	later := strings.Replace(value, "."+fmt.Sprint(expires.Unix())+".", "."+fmt.Sprint(expires.Unix()+3600)+".", 1)
 	if later == value {
-		t.Fatal("the cookie does not hold its end where the test thinks")
+		t.Fatal("the cookie's expiry is not where the test expects it")
 	}
-	stranger, _ := service(t, sqlitetest.Open(t, place(t)), &now).NewSession(k)
+	stranger, _ := service(t, sqlitetest.Open(t, dbPath(t)), &now).NewSession(k)
 	for _, bad := range []string{"", ".", "..", k.ID, value[:len(value)-1], value + "x", "x" + value, later, stranger, strings.ToUpper(value)} {
 		_, _, err := a.Session(t.Context(), bad)
 		wantRefused(t, err, "log in again")
 	}
 }
 
-func TestASessionEndsWithItsKey(t *testing.T) {
+func TestSessionEndsWhenKeyIsRevoked(t *testing.T) {
 	now := time.Now()
-	s := sqlitetest.Open(t, place(t))
+	s := sqlitetest.Open(t, dbPath(t))
 	a := service(t, s, &now)
 	k, _, err := a.CreateKey(t.Context(), "ann")
 	if err != nil {

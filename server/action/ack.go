@@ -13,8 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// policyPrefix begins the ids of POLICY_CHANGE actions, which the server makes
-// and keeps no document of.
+// policyPrefix is the prefix of the ids of POLICY_CHANGE actions, which have no document.
 const policyPrefix = "policy:"
 
 // Ack handles the acknowledgements of one agent and answers each: 200 when its result
@@ -25,7 +24,7 @@ func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.
 	items := make([]agentapi.AckItem, len(events))
 	for i, e := range events {
 		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
-		if err := s.Health.Ask(ctx, func(ctx context.Context) error { return s.ack(ctx, agent, e, now) }); err != nil {
+		if err := s.Health.Call(ctx, func(ctx context.Context) error { return s.ack(ctx, agent, e, now) }); err != nil {
 			status := map[fleet.Kind]int{fleet.Invalid: http.StatusBadRequest, fleet.NotFound: http.StatusNotFound}[fleet.KindOf(err)]
 			if status == 0 {
 				s.Log.Warn("acknowledgement not stored", "agent", agent.ID, "action", e.ActionID, "error", err)
@@ -37,9 +36,9 @@ func (s *Service) Ack(ctx context.Context, agent fleet.Agent, events []agentapi.
 	return items
 }
 
-// AckUpgrades is Ack for a settled agent (fleet.Agent.Settled) that says no more than
-// that it accepted upgrades, which nearly all acknowledgements do. That changes nothing
-// about the agent, so only results are written. nil: the events are for Ack.
+// AckUpgrades is Ack for a stable agent (fleet.Agent.Stable) that only accepts upgrades,
+// as nearly all acknowledgements do. These do not change the agent, so only results are
+// written. It returns nil if the events have to be handled by Ack.
 func (s *Service) AckUpgrades(ctx context.Context, agentID, hostname string, events []agentapi.AckEvent) []agentapi.AckItem {
 	now := s.Now.UTC()
 	results := make([]fleet.Result, len(events))
@@ -52,7 +51,7 @@ func (s *Service) AckUpgrades(ctx context.Context, agentID, hostname string, eve
 		results[i] = fleet.Result{ActionID: e.ActionID, AgentID: agentID, Hostname: hostname, Message: e.Message, Timestamp: now}
 		items[i] = agentapi.AckItem{Status: http.StatusOK, Message: "OK"}
 	}
-	err := s.Health.Ask(ctx, func(ctx context.Context) error {
+	err := s.Health.Call(ctx, func(ctx context.Context) error {
 		_, err := s.Store.Agents().Report(ctx, store.Report{Results: results})
 		return err
 	})
@@ -70,7 +69,7 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	case e.ActionID == "":
 		return fleet.FieldError("body.events.action_id", "is missing")
 	case strings.HasPrefix(e.ActionID, policyPrefix):
-		return nil // the check-in carries the revision
+		return nil // the check-in reports the revision
 	}
 	is, err := s.Store.Actions().For(ctx, e.ActionID, agent.ID)
 	if err != nil {
@@ -78,14 +77,14 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	}
 	a := is[0]
 	if !slices.Contains(a.Agents, agent.ID) {
-		// It would be counted in the place of one it was meant for.
+		// Its result would be counted as that of an agent of the action.
 		return fleet.Errorf(fleet.NotFound, "action %s is not for agent %s", a.ID, agent.ID)
 	}
 	retry := e.Payload != nil && e.Payload.Retry
-	// One that was called off in flight has no result, as one that had not begun.
-	calledOff := a.CancelledAt != nil && strings.HasPrefix(e.Error, agentapi.Cancelled)
+	// An upgrade that was cancelled has no result, whether it had begun or not.
+	cancelled := a.CancelledAt != nil && strings.HasPrefix(e.Error, agentapi.Cancelled)
 	var results []fleet.Result
-	if !retry && !calledOff {
+	if !retry && !cancelled {
 		results = []fleet.Result{{ActionID: a.ID, AgentID: agent.ID, Hostname: agent.Hostname(), Message: e.Message, Error: e.Error, Timestamp: now}}
 	}
 	return s.apply(ctx, agent, now, func(agent *fleet.Agent) store.Report {
@@ -97,7 +96,7 @@ func (s *Service) ack(ctx context.Context, agent fleet.Agent, e agentapi.AckEven
 	})
 }
 
-// acknowledged changes the agent as its acknowledgement of a demands.
+// acknowledged applies the acknowledgement of a to the agent.
 func acknowledged(agent *fleet.Agent, a fleet.Action, errText string, retry bool, now time.Time) (fleet.Event, bool) {
 	switch a.Type {
 	case agentapi.ActionUpgrade:
@@ -110,7 +109,7 @@ func acknowledged(agent *fleet.Agent, a fleet.Action, errText string, retry bool
 		if errText != "" || !agent.Active {
 			break
 		}
-		putOut(agent, now, "unenrolled")
+		unenroll(agent, now, "unenrolled")
 		return fleet.Event{Type: fleet.EventAgentUnenrolled, Subject: agent.ID, Data: event.Data(map[string]string{"action_id": a.ID})}, true
 	}
 	return fleet.Event{}, false

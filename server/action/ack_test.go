@@ -26,7 +26,7 @@ func (w *world) wantItem(item agentapi.AckItem, status int, text string) {
 	}
 }
 
-func TestAnAcknowledgementAloneDoesNotEndAnUpgradeWell(t *testing.T) {
+func TestAckDoesNotCompleteAnUpgrade(t *testing.T) {
 	w := newWorld(t, "a")
 	up := w.upgrade("a")
 	w.wantItem(w.ack("a", agentapi.AckEvent{ActionID: up.ID, AgentID: "a", Message: "on it"})[0], http.StatusOK, "OK")
@@ -51,7 +51,7 @@ func TestAnAcknowledgementAloneDoesNotEndAnUpgradeWell(t *testing.T) {
 	}
 }
 
-func TestAnErrorReplacesASuccess(t *testing.T) {
+func TestErrorResultReplacesSuccess(t *testing.T) {
 	w := newWorld(t, "a")
 	up := w.upgrade("a")
 	w.ack("a", agentapi.AckEvent{ActionID: up.ID})
@@ -69,7 +69,7 @@ func TestAnErrorReplacesASuccess(t *testing.T) {
 	if !slices.Equal(types, []string{fleet.EventActionResult, fleet.EventAgentUpgrade}) {
 		t.Errorf("events are %v", types)
 	}
-	w.ack("a", agentapi.AckEvent{ActionID: up.ID}) // the success comes late
+	w.ack("a", agentapi.AckEvent{ActionID: up.ID}) // the success arrives late
 	if r := w.result(up, "a"); r.Error != "the disk is full" {
 		t.Errorf("a late success has replaced the error: %+v", r)
 	}
@@ -78,7 +78,7 @@ func TestAnErrorReplacesASuccess(t *testing.T) {
 	}
 }
 
-func TestAFailureThatWillBeTriedAgainIsNoResult(t *testing.T) {
+func TestAckOfAFailureWithRetryIsNoResult(t *testing.T) {
 	w := newWorld(t, "a")
 	up := w.upgrade("a")
 	w.wantItem(w.ack("a", agentapi.AckEvent{ActionID: up.ID, Error: "no route", Payload: &agentapi.AckPayload{Retry: true, RetryAttempt: 1}})[0], http.StatusOK, "")
@@ -91,7 +91,7 @@ func TestAFailureThatWillBeTriedAgainIsNoResult(t *testing.T) {
 	}
 }
 
-func TestEachEventGetsItsAnswer(t *testing.T) {
+func TestAckAnswersEachEvent(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	up, other := w.upgrade("a"), w.upgrade("b")
 	items := w.ack("a",
@@ -115,7 +115,7 @@ func TestEachEventGetsItsAnswer(t *testing.T) {
 
 // The server dies between the result and the document. The agent has no answer
 // and acknowledges again.
-func TestARepeatedAckDoesWhatTheFirstDidNot(t *testing.T) {
+func TestRepeatedAckCompletesAnInterruptedOne(t *testing.T) {
 	w := newWorld(t, "a")
 	up := w.upgrade("a")
 	w.store.report = away

@@ -1,7 +1,7 @@
-// Package action is what operators ask of agents and what became of it: it
-// creates actions, hands their existence to the parked polls, takes in
-// acknowledgements, cancels, and settles what no message will end. The admin
-// and agent handlers call it; delivery itself is the check-in's.
+// Package action creates the actions that operators order for agents, wakes the parked
+// polls of these agents, handles acknowledgements, cancels actions, and ends upgrades that
+// no message will end. The handlers of the admin API and of agents call it. The check-in
+// delivers the actions.
 package action
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// MaxAgents bounds the agents that are named one by one, as in Kibana.
+// MaxAgents bounds the agents of an order that names them, as in Kibana.
 const MaxAgents = 10_000
 
-// MaxSelected bounds the agents that a query selects for one order: the largest
-// fleet there is a goal for. A rollout is better at that size in any case.
+// MaxSelected bounds the agents that a query selects for one order: the largest fleet
+// that is a goal.
 const MaxSelected = 100_000
 
 // Service creates actions and handles what agents answer.
@@ -35,34 +35,45 @@ type Service struct {
 	Events *event.Stream
 	Log    *slog.Logger
 	Now    clock.Clock
-	// Judge sets Withheld of packages that hosts will not install; nil sets none.
-	Judge func(ctx context.Context, packages []fleet.Package) error
-	// Locks says of agents that a rollout has which one, as a sentence by agent:
-	// single orders are refused for them. nil: none has any.
-	Locks func(ctx context.Context, agents []fleet.Agent) (map[string]string, error)
+	// Trust may be nil; then no package is withheld.
+	Trust Trust
+	// Locks may be nil; then no agent is locked.
+	Locks Locks
 
-	settled store.UpgradingSince // how far the last round of Settle came
+	reconciled store.UpgradingSince // the last agent of the last round of ReconcileUpgrades
+}
+
+// Trust decides which packages the publishers have signed.
+type Trust interface {
+	// SetWithheld sets Withheld of packages that hosts will not install.
+	SetWithheld(ctx context.Context, packages []fleet.Package) error
+}
+
+// Locks returns the agents of running rollouts, for which orders are refused.
+type Locks interface {
+	// Locked returns, by agent id, a sentence that names the rollout which has the agent.
+	Locked(ctx context.Context, agents []fleet.Agent) (map[string]string, error)
 }
 
 // UpgradeOrder is an upgrade of some agents.
 type UpgradeOrder struct {
-	fleet.UpgradeWish
+	fleet.UpgradeRequest
 	AgentIDs []string
-	// Selected says that a query has chosen the agents: there may be MaxSelected.
+	// Selected means that a query has selected the agents, so there may be MaxSelected.
 	Selected bool
-	// Single makes the refusal of an agent the error of the order, a Refused; else it
+	// Single makes Upgrade fail with a Refused if an agent is refused; else the refusal
 	// becomes an error result of the action.
 	Single         bool
 	StartTime      *time.Time
 	RolloutSeconds int
-	// Actor is who asks: the name of the admin key.
+	// Actor is the name of the admin key.
 	Actor string
 }
 
-// Verdict is whether, and why not, one agent would be upgraded.
+// Verdict is whether an agent can follow an order.
 type Verdict struct {
 	Agent fleet.Agent
-	Err   error // nil: it will
+	Err   error // why it cannot; nil if it can
 }
 
 // Refused is the error of a Single order whose agent cannot follow it.
@@ -72,9 +83,9 @@ func (r Refused) Error() string { return r.Err.Error() }
 
 func (r Refused) Unwrap() error { return r.Err }
 
-// EachVerdict calls f with what an order would do to each agent, in the order asked
-// for. The order itself does exactly this to each of them, unless an agent has changed
-// meanwhile. It holds a page of the agents at a time.
+// EachVerdict calls f with the verdict of an order for each agent, in the order of the
+// ids. Upgrade reaches the same verdicts unless an agent has changed meanwhile.
+// EachVerdict holds one page of agents in memory at a time.
 func (s *Service) EachVerdict(ctx context.Context, o UpgradeOrder, f func(Verdict)) error {
 	check, err := s.checkUpgrade(ctx, o)
 	if err != nil {
@@ -92,8 +103,8 @@ func (s *Service) eachVerdict(ctx context.Context, ids []string, do step, f func
 	})
 }
 
-// checkUpgrade returns what says whether an agent can follow the order, or why
-// none can.
+// checkUpgrade returns a function that reports why an agent cannot follow the order, or
+// an error if no agent can.
 func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet.Agent) error, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return nil, err
@@ -102,11 +113,11 @@ func (s *Service) checkUpgrade(ctx context.Context, o UpgradeOrder) (func(*fleet
 	if err != nil {
 		return nil, err
 	}
-	return func(a *fleet.Agent) error { return a.CheckUpgrade(o.UpgradeWish, catalog) }, o.UpgradeWish.Check(catalog)
+	return func(a *fleet.Agent) error { return a.CheckUpgrade(o.UpgradeRequest, catalog) }, o.UpgradeRequest.Check(catalog)
 }
 
-// checkLocks refuses the agents that a rollout has: it would take an upgrade of
-// somebody else's for a failure of its own.
+// checkLocks refuses the agents of a running rollout, which would count another upgrade
+// as a failure of its own.
 func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, hint string) error {
 	if s.Locks == nil {
 		return nil
@@ -120,7 +131,7 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, hint strin
 	if len(free) == 0 {
 		return nil
 	}
-	locked, err := s.Locks(ctx, free)
+	locked, err := s.Locks.Locked(ctx, free)
 	if err != nil {
 		return err
 	}
@@ -132,13 +143,13 @@ func (s *Service) checkLocks(ctx context.Context, verdicts []Verdict, hint strin
 	return nil
 }
 
-// checkAgents says what is wrong with the agents of an order, whatever they are.
+// checkAgents checks the number and the uniqueness of the agents of an order.
 func checkAgents(agentIDs []string, selected bool) error {
 	switch n := len(agentIDs); {
 	case n == 0 && selected:
 		return fleet.FieldError("body.agents", "is a query that selects no agents: try it in the list of agents, with inactive ones if they are meant")
 	case n == 0:
-		// An empty list never means all: that has upgraded fleets by accident.
+		// An empty list must not mean all: that has upgraded fleets by accident.
 		return fleet.FieldError("body.agents", "is empty: name at least one agent")
 	case selected && n > MaxSelected:
 		return fleet.FieldError("body.agents", "is a query that selects %d agents, at most %d can follow one order: ask for fewer, or make a rollout", n, MaxSelected)
@@ -155,14 +166,13 @@ func checkAgents(agentIDs []string, selected bool) error {
 	return nil
 }
 
-// judgeSize is how many agents are looked at, and written, at once: 100,000
-// documents together would be half a gigabyte.
+// judgeSize is how many agents are read and written at once: 100,000 documents would take
+// half a gigabyte.
 const judgeSize = 1000
 
-// eachPage gives each agent its verdict, in the order of the ids, and agents that
-// a rollout has a refusal, unless the step is forced on them. While f has a page
-// the next one is judged, and none beyond: two are in memory. An error of either
-// ends both.
+// eachPage calls f with the verdicts of the agents, page by page in the order of the ids.
+// Agents of a running rollout are refused unless do.locked. While f handles a page the
+// next one is judged, so at most two are in memory. An error of either ends both.
 func (s *Service) eachPage(ctx context.Context, ids []string, do step, f func([]Verdict) error) error {
 	ahead, stop := context.WithCancel(ctx)
 	defer stop()
@@ -189,14 +199,14 @@ func (s *Service) eachPage(ctx context.Context, ids []string, do step, f func([]
 	for page := range pages {
 		if err := f(page); err != nil {
 			stop()
-			_ = judging.Wait() // it ends because f did
+			_ = judging.Wait() // it ends because stop canceled it
 			return err
 		}
 	}
 	return judging.Wait()
 }
 
-// judge gives each agent its verdict, in the order of the ids.
+// judge returns the verdict of each agent, in the order of the ids.
 func (s *Service) judge(ctx context.Context, ids []string, check func(*fleet.Agent) error) ([]Verdict, error) {
 	found, err := s.Store.Agents().GetMany(ctx, ids)
 	if err != nil {
@@ -205,7 +215,7 @@ func (s *Service) judge(ctx context.Context, ids []string, check func(*fleet.Age
 	verdicts := make([]Verdict, len(ids))
 	for i, id := range ids {
 		v := &verdicts[i]
-		if len(found) == 0 || found[0].ID != id { // they come in the order asked for
+		if len(found) == 0 || found[0].ID != id { // found is in the order of ids
 			v.Agent, v.Err = notFound(id)
 			continue
 		}
@@ -222,9 +232,9 @@ func notFound(id string) (fleet.Agent, error) {
 // Upgrade creates one UPGRADE action. Agents that cannot be upgraded become
 // error results of it, unless the order is Single.
 //
-// The agents are marked before the action exists: the other way round, a fast
-// agent could be done before its mark is written and look "updating" for ever.
-// A crash in between leaves marks without an action, which Settle clears.
+// The agents are marked before the action exists. Otherwise a fast agent could finish
+// before its mark is written, and look "updating" for ever. A crash in between leaves
+// marks without an action, which ReconcileUpgrades clears.
 func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, error) {
 	now := s.Now.UTC()
 	if o.RolloutSeconds > 0 && o.StartTime == nil {
@@ -251,24 +261,25 @@ func (s *Service) Upgrade(ctx context.Context, o UpgradeOrder) (fleet.Action, er
 	})
 }
 
-// step is what an action begins on each agent.
+// step is what an action does to the document of each agent.
 type step struct {
-	// check is asked of several agents at once, and again of one that changed
-	// meanwhile.
+	// check reports why an agent cannot follow. It is called again for an agent that has
+	// changed meanwhile.
 	check func(*fleet.Agent) error
 	begin func(*fleet.Agent)
-	// locked says that agents of a rollout are not kept from it; else hint is what
-	// the refusal of one offers besides.
+	// locked permits agents of a running rollout; otherwise hint is appended to their
+	// refusal.
 	locked bool
 	hint   string
-	// single makes the first refusal the error of the order.
+	// single makes the order fail with the first refusal.
 	single bool
-	// done is the message of what is over with its begin; empty: the agents answer.
+	// done is the result's message if begin completes the action; empty if agents have
+	// to answer.
 	done string
 }
 
-// order marks the agents, creates the action and tells of both. Those of refused
-// become error results of it besides the agents that cannot follow.
+// order marks the agents, creates the action and publishes events of both. refused and
+// the refusals of agents become error results of the action.
 func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, refused []fleet.Result, do step) (fleet.Action, error) {
 	a.Actioned = len(agentIDs) + len(refused)
 	for i := range refused {
@@ -304,12 +315,12 @@ func (s *Service) order(ctx context.Context, a fleet.Action, agentIDs []string, 
 	if err := s.create(ctx, &a); err != nil {
 		return fleet.Action{}, err
 	}
-	s.tell(ctx, a, len(refused))
+	s.publishCreated(ctx, a, len(refused))
 	return a, nil
 }
 
-// inOrderOf returns some of the ids in the order of all. Agents have their turn in an
-// upgrade that is spread over a time by their place in the action.
+// inOrderOf returns some in the order of ids. An agent's position in the action decides
+// when its upgrade starts if the upgrades are spread over time.
 func inOrderOf(ids, some []string) []string {
 	if len(some) == len(ids) {
 		return slices.Clone(ids)
@@ -321,8 +332,8 @@ func inOrderOf(ids, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !has[id] })
 }
 
-// finish gives agents of a page the result of an action that asks nothing of
-// them. It is there before the action, so that no check-in hands that over.
+// finish writes the results of an action that agents do not have to answer. They are
+// written before the action, so that no check-in delivers it.
 func (s *Service) finish(ctx context.Context, a fleet.Action, ids []string, page []Verdict, message string) error {
 	if len(ids) == 0 {
 		return nil
@@ -339,22 +350,21 @@ func (s *Service) finish(ctx context.Context, a fleet.Action, ids []string, page
 	return err
 }
 
-// tell tells of a new action, and of its marks: they changed what its agents
-// look like.
-func (s *Service) tell(ctx context.Context, a fleet.Action, refused int) {
+// publishCreated publishes the events of a new action and of its marked agents.
+func (s *Service) publishCreated(ctx context.Context, a fleet.Action, refused int) {
 	data := map[string]any{"type": a.Type, "version": a.Upgrade().Version, "agents": len(a.Agents), "refused": refused}
 	if a.Upgrade().Rollback {
 		data["rollback"] = true
 	}
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCreated, Subject: a.ID, Actor: a.CreatedBy, Data: event.Data(data)})
-	s.Events.Publish(ctx, agentEvents(a)...)
+	created := fleet.Event{Type: fleet.EventActionCreated, Subject: a.ID, Actor: a.CreatedBy, Data: event.Data(data)}
+	s.Events.Publish(ctx, append([]fleet.Event{created}, agentEvents(a)...)...)
 }
 
-// markTries bounds how often agents that changed under us are looked at again.
+// markTries bounds how often the mark of an agent is tried again after a conflict.
 const markTries = 4
 
-// mark writes the begin of the upgrade into every agent that can take it, and
-// lists them in the action. The others are returned.
+// mark applies do.begin to every agent that can follow, writes it, and adds the agent to
+// the action. It returns the others.
 func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict, do step) ([]Verdict, error) {
 	var refused []Verdict
 	refuse := func(agent fleet.Agent, err error) { refused = append(refused, Verdict{agent, err}) }
@@ -409,8 +419,8 @@ func (s *Service) mark(ctx context.Context, a *fleet.Action, verdicts []Verdict,
 	return refused, nil
 }
 
-// Cancel calls an upgrade off where it has not begun. Agents that have begun
-// decide for themselves whether they still can.
+// Cancel cancels an upgrade for agents that have not begun. An agent that has begun
+// decides itself whether it still can cancel.
 func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Action, error) {
 	target, err := s.Store.Actions().Get(ctx, actionID)
 	if err != nil {
@@ -438,7 +448,7 @@ func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Act
 	if err != nil {
 		return fleet.Action{}, err
 	}
-	// Those that never got it are free at once; the rest when they answer.
+	// Agents that never received it lose their mark now, the others when they answer.
 	agents, err := s.Store.Agents().GetMany(ctx, target.Agents)
 	if err != nil {
 		return fleet.Action{}, err
@@ -450,16 +460,16 @@ func (s *Service) Cancel(ctx context.Context, actionID, actor string) (fleet.Act
 			}
 		}
 	}
-	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventActionCancelled, Subject: actionID, Actor: actor})
-	s.Events.Publish(ctx, agentEvents(target)...)
+	cancelled := fleet.Event{Type: fleet.EventActionCancelled, Subject: actionID, Actor: actor}
+	s.Events.Publish(ctx, append([]fleet.Event{cancelled}, agentEvents(target)...)...)
 	return c, nil
 }
 
-// Catalog is what is published.
+// Catalog returns the published packages.
 func (s *Service) Catalog(ctx context.Context) (fleet.Catalog, error) {
 	packages, _, err := s.Store.Packages().List(ctx, 0, 0)
-	if err == nil && s.Judge != nil {
-		err = s.Judge(ctx, packages)
+	if err == nil && s.Trust != nil {
+		err = s.Trust.SetWithheld(ctx, packages)
 	}
 	return packages, err
 }
@@ -474,8 +484,7 @@ func (s *Service) create(ctx context.Context, a *fleet.Action) error {
 	return nil
 }
 
-// apply writes what report changes about an agent, and wakes the readers of the stream
-// if it has events of it.
+// apply writes the report, and wakes the readers of the event stream if it has events.
 func (s *Service) apply(ctx context.Context, agent fleet.Agent, now time.Time, report func(*fleet.Agent) store.Report) error {
 	events, err := store.ApplyReport(ctx, s.Store.Agents(), agent, now, report)
 	if events {
@@ -484,11 +493,11 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, now time.Time, r
 	return err
 }
 
-// agentEventsMax is the most agents an action names one by one on the stream;
-// readers fetch the list anew for more.
+// agentEventsMax bounds the events of one action that name agents. For more agents there
+// is one event, and readers fetch the list again.
 const agentEventsMax = 100
 
-// agentEvents tell what an action has changed about its agents.
+// agentEvents returns the events of the agents of an action.
 func agentEvents(a fleet.Action) []fleet.Event {
 	e := fleet.Event{Type: fleet.EventAgentUpgrade, Data: event.Data(map[string]string{"action_id": a.ID})}
 	if a.Type != agentapi.ActionUpgrade {
@@ -508,7 +517,7 @@ func agentEvents(a fleet.Action) []fleet.Event {
 	return events
 }
 
-// Status is an action and what became of it.
+// Status is an action with its state and its results.
 type Status struct {
 	fleet.Action
 	State  fleet.ActionState
@@ -516,8 +525,8 @@ type Status struct {
 	Errors []fleet.Result
 }
 
-// List returns the statuses of actions, newest first, without the CANCELs: they
-// show in what they cancelled.
+// List returns the statuses of actions, newest first, without CANCELs, which show in the
+// state of the action that they cancel.
 func (s *Service) List(ctx context.Context, offset, limit, errorSize int) ([]Status, error) {
 	actions, err := s.Store.Actions().List(ctx, offset, limit)
 	if err != nil {

@@ -42,7 +42,7 @@ func newWorld(t *testing.T, agents ...string) *world {
 	return w
 }
 
-// previewed collects what each of the EachVerdict methods tells of an order.
+// previewed collects the verdicts of one of the EachVerdict methods.
 func previewed[O, V any](ctx context.Context, each func(context.Context, O, func(V)) error, o O) ([]V, error) {
 	var all []V
 	err := each(ctx, o, func(v V) { all = append(all, v) })
@@ -55,6 +55,13 @@ func (w *world) serve(s store.Store) *action.Service {
 	feed, err := action.NewFeed(w.t.Context(), s.Actions(), func(...string) {}, &storehealth.Monitor{}, log)
 	w.must(err)
 	return &action.Service{Store: s, Health: &storehealth.Monitor{}, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: func() time.Time { return w.now }}
+}
+
+// locks implements action.Locks by a function.
+type locks func(context.Context, []fleet.Agent) (map[string]string, error)
+
+func (l locks) Locked(ctx context.Context, agents []fleet.Agent) (map[string]string, error) {
+	return l(ctx, agents)
 }
 
 func (w *world) enrol(id, version string) {
@@ -110,7 +117,7 @@ func (w *world) result(a fleet.Action, id string) *fleet.Result {
 }
 
 func order(version string, ids ...string) action.UpgradeOrder {
-	return action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: version}, AgentIDs: ids, Actor: "ann"}
+	return action.UpgradeOrder{UpgradeRequest: fleet.UpgradeRequest{Version: version}, AgentIDs: ids, Actor: "ann"}
 }
 
 func (w *world) upgrade(ids ...string) fleet.Action {
@@ -143,7 +150,7 @@ func (w *world) eventTypes(n int) []string {
 	return types
 }
 
-// faultyStore lets a test come between two writes.
+// faultyStore lets a test act between two writes.
 type faultyStore struct {
 	store.Store
 	getMany    func() error // before each

@@ -22,8 +22,8 @@ import (
 	"github.com/muster-fleet/muster/testing/processor"
 )
 
-// BenchmarkUpgrade is one order for a fleet on SQLite, as a server takes it. The
-// processor's time is for each agent: another load on the machine changes it little.
+// BenchmarkUpgrade runs one order for a fleet on SQLite. It reports the processor time for
+// each agent, which other load on the machine changes little.
 func BenchmarkUpgrade(b *testing.B) {
 	const fleetSize = 5000
 	s, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "muster.db"), sqlite.Options{})
@@ -54,7 +54,7 @@ func BenchmarkUpgrade(b *testing.B) {
 		b.Fatal(err)
 	}
 	service := &action.Service{Store: s, Health: &health, Feed: feed, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log, Now: time.Now}
-	o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.1.0", Force: true}, AgentIDs: ids, Selected: true, Actor: "ann"}
+	o := action.UpgradeOrder{UpgradeRequest: fleet.UpgradeRequest{Version: "1.1.0", Force: true}, AgentIDs: ids, Selected: true, Actor: "ann"}
 	begin := processor.Spent(b)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -66,7 +66,7 @@ func BenchmarkUpgrade(b *testing.B) {
 	b.ReportMetric(float64(processor.Spent(b)-begin)/1e3/float64(b.N*fleetSize), "cpu-µs/agent")
 }
 
-// benchAgent has what Muster's agents say of a host, 1.5 KB of it.
+// benchAgent returns an agent with metadata like those of Muster's agents, 1.5 KB.
 func benchAgent(i int) fleet.Agent {
 	id := fmt.Sprintf("%08x-54d8-4f0a-9a55-%012x", uint32(i)*2654435761, i) //nolint:gosec // spread, not secret
 	at := time.Date(2026, time.March, 3, 10, 0, i, 0, time.UTC)

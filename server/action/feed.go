@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// FeedInterval is how often the store is asked for actions that other
-	// replicas created; those of this process are signalled. An action is to be at
-	// agents of other replicas within a second, and the way from there takes longer
-	// than a look, which is one cheap request.
+	// FeedInterval is how often the store is asked for actions that other servers
+	// created; those of this process are signalled. An action should reach agents at
+	// other servers within a second, and a poll of the store is one cheap request.
 	FeedInterval = 250 * time.Millisecond
 	// feedBatch bounds one read.
 	feedBatch = 100
 )
 
-// Feed wakes the parked polls of agents that an action is for, and remembers the
-// newest actions for them.
+// Feed wakes the parked polls of the agents of new actions, and holds the newest actions
+// in memory.
 type Feed struct {
 	Actions store.Actions
 	Wake    func(agentIDs ...string)
@@ -34,8 +33,8 @@ type Feed struct {
 	recent recentActions
 }
 
-// NewFeed makes a feed that reports actions created from now on; earlier ones
-// are found by each check-in itself.
+// NewFeed returns a feed that reports actions created from now on. Each check-in finds
+// earlier ones itself.
 func NewFeed(ctx context.Context, actions store.Actions, wake func(agentIDs ...string), health *storehealth.Monitor, log *slog.Logger) (*Feed, error) {
 	last, err := actions.LastSeq(ctx)
 	if err != nil {
@@ -44,19 +43,19 @@ func NewFeed(ctx context.Context, actions store.Actions, wake func(agentIDs ...s
 	return &Feed{Actions: actions, Wake: wake, Health: health, Log: log, signal: make(chan struct{}, 1), last: last, recent: recentActions{from: last}}, nil
 }
 
-// Pending returns the ids of the actions for an agent with a sequence number above
-// after that have not expired at now, lowest first. Those that are not known here
-// yet come with a Wake: an agent that is told to come for an action finds it. Where
-// there are none, there are none up to the number upTo.
+// Pending returns the ids of the actions for an agent with a sequence number above after
+// that have not expired at now, lowest first. An action that the feed does not know yet
+// will wake the agent, which then finds it. If there is none, there is none up to the
+// number upTo.
 func (f *Feed) Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) (ids []string, upTo int64, err error) {
 	ids, behind, known := f.recent.pending(agentID, after, now, limit)
 	if known {
 		return ids, behind, nil
 	}
-	// What it says of actions up to here stays true.
+	// The store's answer stays valid for actions up to here.
 	upTo = f.recent.newest()
 	var list []fleet.Action
-	err = f.Health.Ask(ctx, func(ctx context.Context) (err error) {
+	err = f.Health.Call(ctx, func(ctx context.Context) (err error) {
 		list, err = f.Actions.Pending(ctx, agentID, behind, now, limit)
 		return err
 	})
@@ -78,7 +77,7 @@ func (f *Feed) Recent(actionID, agentID string) agentapi.ActionType {
 	return f.recent.typeOf(actionID, agentID)
 }
 
-// Signal says that an action was created in this process.
+// Signal makes Run look for actions that this process has created.
 func (f *Feed) Signal() {
 	select {
 	case f.signal <- struct{}{}:
@@ -86,7 +85,7 @@ func (f *Feed) Signal() {
 	}
 }
 
-// Run does a round at every signal and every FeedInterval, until ctx ends.
+// Run runs a round at every signal and every FeedInterval until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
 	tick := time.NewTicker(FeedInterval)
 	defer tick.Stop()
@@ -98,11 +97,11 @@ func (f *Feed) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		if f.Health.Away() != nil {
-			continue // the first round after it finds what was created meanwhile
+			continue // the first round after the outage finds what was created meanwhile
 		}
 		if err := f.round(ctx); err != nil && ctx.Err() == nil {
 			f.Health.Failed(err)
-			f.Log.Warn("new actions wait for the store", "error", err)
+			f.Log.Warn("cannot read new actions", "error", err)
 		}
 	}
 }
@@ -114,10 +113,10 @@ func (f *Feed) round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		agents := f.recent.note(actions) // before anybody comes for them
+		agents := f.recent.add(actions) // before the agents ask for them
 		for i, a := range actions {
-			// In the order of their ids: they acknowledge in the order in which they are
-			// answered, and a write of neighbours touches few pages of a store.
+			// Agents are woken in the order of their ids, since they acknowledge in that
+			// order, and writes of adjacent ids touch few pages of a store.
 			f.Wake(agents[i]...)
 			f.last = a.Seq
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// feed runs one and gives what it wakes.
+// feed runs a Feed and returns the agents that it wakes.
 func feed(t *testing.T, actions store.Actions) (*action.Feed, <-chan []string) {
 	t.Helper()
 	woken := make(chan []string, 1_000)
@@ -72,7 +72,7 @@ func (a *awayActions) After(ctx context.Context, after int64, limit int) ([]flee
 	return a.Actions.After(ctx, after, limit)
 }
 
-func TestFeedMissesNothingWhileTheStoreIsAway(t *testing.T) {
+func TestFeedFindsActionsOfAnOutageAfterIt(t *testing.T) {
 	w := newWorld(t)
 	actions := &awayActions{Actions: w.store.Actions()}
 	f, woken := feed(t, actions)

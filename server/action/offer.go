@@ -17,26 +17,26 @@ import (
 
 // Offer is a rollout's UPGRADE of some agents.
 type Offer struct {
-	// ID is chosen by the caller: to offer twice is to offer once.
+	// ID is chosen by the caller. Offering the same ID again has no effect.
 	ID string
-	fleet.UpgradeWish
-	// Rollback asks hosts for the version they have kept.
+	fleet.UpgradeRequest
+	// Rollback asks hosts to go back to the version they have kept.
 	Rollback   bool
 	AgentIDs   []string
 	Expiration time.Time
 	Actor      string
 }
 
-// ErrOtherOffer refuses an agent because the action of that id is there, and is
-// not for it: another executor has used the id. Offer it again under a new one.
+// ErrOtherOffer refuses an agent because the action of that id exists and is for other
+// agents: another executor has used the id. The caller must offer again with a new one.
 var ErrOtherOffer = errors.New("the action of this id is for other agents")
 
-// Offer makes an UPGRADE for those of the agents that can take it, and says why
-// the others cannot. If the action is there already, it says the same again.
+// Offer creates an UPGRADE for the agents that can follow it, and returns why the others
+// cannot. If the action already exists, Offer returns the same refusals again.
 //
-// The refused get no result: the rollout keeps its own record of them, and an
-// action without agents is not made at all. After a crash between the marks and
-// the action, offering again finds the marks and makes the action.
+// Refused agents get no result, since the rollout records them itself, and an action
+// without agents is not created. After a crash between the marks and the action, a
+// repeated Offer finds the marks and creates the action.
 func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error, err error) {
 	if err := checkAgents(o.AgentIDs, false); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 	verdicts, err := s.judge(ctx, o.AgentIDs, func(agent *fleet.Agent) error {
 		switch {
 		case gone[agent.ID]:
-			return fleet.Errorf(fleet.Conflict, "the offer to agent %s was taken back", agent.ID)
+			return fleet.Errorf(fleet.Conflict, "the offer to agent %s was withdrawn", agent.ID)
 		case marked(agent, o.ID):
 			return nil
 		}
@@ -76,7 +76,7 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 	var unmarked []Verdict
 	for _, v := range verdicts {
 		if v.Err == nil && marked(&v.Agent, o.ID) {
-			a.Agents = append(a.Agents, v.Agent.ID) // before a crash
+			a.Agents = append(a.Agents, v.Agent.ID) // marked before a crash
 			continue
 		}
 		unmarked = append(unmarked, v)
@@ -103,11 +103,11 @@ func (s *Service) Offer(ctx context.Context, o Offer) (refused map[string]error,
 	case err != nil:
 		return nil, err
 	}
-	s.tell(ctx, a, len(refused))
+	s.publishCreated(ctx, a, len(refused))
 	return refused, nil
 }
 
-// offered says of an offer that was made before who was refused, and why.
+// offered returns the refusals of an offer whose action already exists.
 func (s *Service) offered(ctx context.Context, a fleet.Action, o Offer, do step) (map[string]error, error) {
 	has := make(map[string]bool, len(a.Agents))
 	for _, id := range a.Agents {
@@ -130,12 +130,12 @@ func (s *Service) offered(ctx context.Context, a fleet.Action, o Offer, do step)
 	return refused, nil
 }
 
-// offerStep is what the offer begins on each agent.
+// offerStep returns the step of an offer.
 func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 	now := s.Now.UTC()
 	runs := func(agent *fleet.Agent) error {
 		if agent.Version == o.Version {
-			// Also with force: a rollout moves agents, it installs nothing anew.
+			// Also with force, since a rollout does not reinstall a version.
 			return fleet.Errorf(fleet.Invalid, "agent %s already runs %s", agent.ID, agent.Version)
 		}
 		return nil
@@ -164,19 +164,19 @@ func (s *Service) offerStep(ctx context.Context, o Offer) (step, error) {
 			if err := runs(agent); err != nil {
 				return err
 			}
-			return agent.CheckUpgrade(o.UpgradeWish, catalog)
+			return agent.CheckUpgrade(o.UpgradeRequest, catalog)
 		},
 		begin: func(agent *fleet.Agent) { agent.BeginUpgrade(o.ID, o.Version, now) },
 	}, nil
 }
 
-// marked says whether the agent bears the mark of an action.
+// marked reports whether the agent has the mark of an action.
 func marked(a *fleet.Agent, actionID string) bool {
 	return a.UpgradeActionID == actionID && a.Upgrading()
 }
 
-// withdrawn are the agents whose offer was taken back before its action was
-// there: an executor that slept meanwhile must not make it all the same.
+// withdrawn returns the agents whose offer was withdrawn before its action was created.
+// An executor that was suspended meanwhile must not create it for them.
 func (s *Service) withdrawn(ctx context.Context, o Offer) (map[string]bool, error) {
 	counts, err := s.Store.Results().Counts(ctx, []string{o.ID})
 	if err != nil || counts[o.ID] == (fleet.ResultCounts{}) {
@@ -193,7 +193,7 @@ func (s *Service) withdrawn(ctx context.Context, o Offer) (map[string]bool, erro
 	return gone, nil
 }
 
-// Withdrawal takes an offer back from agents that have not begun.
+// Withdrawal withdraws an offer from agents that have not begun.
 type Withdrawal struct {
 	ID       string // of the CANCEL
 	ActionID string
@@ -202,19 +202,18 @@ type Withdrawal struct {
 	Actor    string
 }
 
-// WithdrawalID names the CANCEL that takes an offer back from these agents: the
-// same for the same ones.
+// WithdrawalID returns the id of the CANCEL that withdraws an offer from these agents. It
+// is the same for the same agents.
 func WithdrawalID(actionID string, agentIDs []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(agentIDs)), "\n")))
 	return fleet.CancelID(actionID) + "-" + hex.EncodeToString(sum[:6])
 }
 
-// Withdraw makes sure that those who have not been handed the action never are,
-// and asks the others to leave it. To withdraw twice is to withdraw once.
+// Withdraw ensures that the action is not delivered to agents that have not received it,
+// and sends a CANCEL to the others. It is idempotent.
 //
-// Agents that have begun are passed over. One that began at the same moment may
-// go on: then what it says replaces the result, and its document what is done to
-// it here.
+// Agents that have begun are ignored. One that begins at the same time may continue; its
+// own report then replaces the result and the changes of its document made here.
 func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 	if err := checkAgents(w.AgentIDs, false); err != nil {
 		return err
@@ -232,7 +231,7 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 	if err != nil {
 		return err
 	}
-	// The results first: from here on no check-in hands the action over.
+	// The results first: once they are written, no check-in delivers the action.
 	results := make([]fleet.Result, len(agents))
 	ids := make([]string, len(agents))
 	for i := range agents {
@@ -246,7 +245,7 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 		return err
 	}
 	var events []fleet.Event
-	if act != nil { // else nobody was handed it
+	if act != nil { // else it was never delivered
 		c := fleet.Action{
 			ID: w.ID, Type: agentapi.ActionCancel, Agents: ids, Actioned: len(ids), CreatedAt: now, CreatedBy: w.Actor,
 			Expiration: act.Expiration, Data: event.Data(agentapi.CancelData{TargetID: w.ActionID}),
@@ -264,8 +263,8 @@ func (s *Service) Withdraw(ctx context.Context, w Withdrawal) error {
 	return nil
 }
 
-// free takes the marks of an action off agents that have not answered it yet;
-// the rest when they answer the CANCEL.
+// free removes the marks of an action from agents that have not begun. The others lose
+// them when they answer the CANCEL.
 func (s *Service) free(ctx context.Context, actionID string, agents []fleet.Agent) error {
 	for try := 1; ; try++ {
 		todo := slices.DeleteFunc(agents, func(a fleet.Agent) bool {
@@ -302,8 +301,8 @@ func (s *Service) free(ctx context.Context, actionID string, agents []fleet.Agen
 	}
 }
 
-// GiveUp ends the upgrade of an agent of which nothing more will come, as a
-// failure. The agent may still prove it wrong.
+// GiveUp ends an agent's upgrade as failed when no further message is expected. A later
+// message of the agent still overrides it.
 func (s *Service) GiveUp(ctx context.Context, agent fleet.Agent, why string) error {
 	r := fleet.Result{ActionID: agent.UpgradeActionID, AgentID: agent.ID, Hostname: agent.Hostname(), Error: why, Timestamp: s.Now.UTC()}
 	changed, err := s.Store.Results().Put(ctx, []fleet.Result{r})

@@ -13,7 +13,7 @@ import (
 )
 
 func offer(w *world, id, version string, agents ...string) action.Offer {
-	return action.Offer{ID: id, UpgradeWish: fleet.UpgradeWish{Version: version}, AgentIDs: agents, Expiration: w.now.Add(time.Hour), Actor: "rollout Tuesday"}
+	return action.Offer{ID: id, UpgradeRequest: fleet.UpgradeRequest{Version: version}, AgentIDs: agents, Expiration: w.now.Add(time.Hour), Actor: "rollout Tuesday"}
 }
 
 func (w *world) offer(o action.Offer) map[string]error {
@@ -31,7 +31,7 @@ func (w *world) action(id string) fleet.Action {
 }
 
 func TestOffers(t *testing.T) {
-	t.Run("mark those who can, and say why the others cannot", func(t *testing.T) {
+	t.Run("mark agents that can follow, and return why the others cannot", func(t *testing.T) {
 		w := newWorld(t, "a", "b", "there", "busy")
 		w.change("there", func(a *fleet.Agent) { a.Version = "1.1.0" })
 		w.upgrade("busy")
@@ -50,7 +50,7 @@ func TestOffers(t *testing.T) {
 			t.Errorf("a refused agent has the result %+v", r)
 		}
 	})
-	t.Run("are made once", func(t *testing.T) {
+	t.Run("are created once", func(t *testing.T) {
 		w := newWorld(t, "a", "late")
 		w.change("late", func(a *fleet.Agent) { a.Version = "1.1.0" })
 		w.offer(offer(w, "r-g1-1", "1.1.0", "a", "late"))
@@ -65,7 +65,7 @@ func TestOffers(t *testing.T) {
 			t.Errorf("an agent that is not in the action is refused with %v", refused["late"])
 		}
 	})
-	t.Run("nobody can take make no action", func(t *testing.T) {
+	t.Run("that no agent can follow create no action", func(t *testing.T) {
 		w := newWorld(t, "there")
 		w.change("there", func(a *fleet.Agent) { a.Version = "1.1.0" })
 		if refused := w.offer(offer(w, "r-g1-1", "1.1.0", "there")); len(refused) != 1 {
@@ -74,7 +74,7 @@ func TestOffers(t *testing.T) {
 		_, err := w.store.Actions().Get(t.Context(), "r-g1-1")
 		w.wantKind(err, fleet.NotFound, "")
 	})
-	t.Run("with force do not install anew what runs", func(t *testing.T) {
+	t.Run("with force do not reinstall the running version", func(t *testing.T) {
 		w := newWorld(t, "a")
 		o := offer(w, "r-g1-1", "1.0.0", "a")
 		o.Force = true
@@ -98,7 +98,7 @@ func TestOffers(t *testing.T) {
 			t.Errorf("the action is %+v", a)
 		}
 	})
-	t.Run("of an executor that slept while they were taken back are not made", func(t *testing.T) {
+	t.Run("of an executor that was suspended while they were withdrawn are not created", func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		w.store.create = away
 		_, _ = w.service.Offer(t.Context(), offer(w, "r-g1-1", "1.1.0", "a", "b"))
@@ -139,7 +139,7 @@ func TestWithdrawals(t *testing.T) {
 			a.ObserveUpgrade("", &agentapi.UpgradeDetails{ActionID: "r-g1-1", TargetVersion: "1.1.0", State: s, Metadata: metadata}, w.now)
 		})
 	}
-	t.Run("free those who have not begun, and leave those who have", func(t *testing.T) {
+	t.Run("remove the marks of agents that have not begun, and no others", func(t *testing.T) {
 		w := newWorld(t, "away", "loading", "begun", "kept")
 		w.offer(offer(w, "r-g1-1", "1.1.0", "away", "loading", "begun", "kept"))
 		says(w, "loading", agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{})
@@ -171,14 +171,14 @@ func TestWithdrawals(t *testing.T) {
 			t.Errorf("its result is %+v", r)
 		}
 	})
-	t.Run("are not settled as failures while the host decides", func(t *testing.T) {
+	t.Run("do not end as failed while the host decides", func(t *testing.T) {
 		w := newWorld(t, "loading")
 		w.offer(offer(w, "r-g1-1", "1.1.0", "loading"))
 		says(w, "loading", agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{})
 		w.withdraw("r-g1-1", "loading")
-		w.must(w.service.SettleOnce(t.Context()))
+		w.must(w.service.ReconcileUpgradesOnce(t.Context()))
 		if a := w.agent("loading"); !a.Upgrading() {
-			t.Errorf("it was settled: %+v", a.UpgradeDetails)
+			t.Errorf("it ended: %+v", a.UpgradeDetails)
 		}
 		w.must(w.service.GiveUp(t.Context(), w.agent("loading"), "no sign"))
 		if a := w.agent("loading"); a.UpgradeStatus != fleet.UpgradeFailed || a.UpgradeDetails.Metadata.ErrorMsg != "no sign" {
@@ -188,7 +188,7 @@ func TestWithdrawals(t *testing.T) {
 			t.Errorf("its result is %+v", r)
 		}
 	})
-	t.Run("do not spoil the success of a host that went on", func(t *testing.T) {
+	t.Run("do not replace the success of a host that continued", func(t *testing.T) {
 		for _, handed := range []agentapi.UpgradeState{"", agentapi.UpgradeDownloading} {
 			w := newWorld(t, "a")
 			w.offer(offer(w, "r-g1-1", "1.1.0", "a"))
@@ -215,7 +215,7 @@ func TestWithdrawals(t *testing.T) {
 			}
 		}
 	})
-	t.Run("go on after a crash", func(t *testing.T) {
+	t.Run("are completed after a crash", func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		w.offer(offer(w, "r-g1-1", "1.1.0", "a", "b"))
 		for _, broken := range []*func() error{&w.store.updateMany, &w.store.create} {
@@ -232,9 +232,9 @@ func TestWithdrawals(t *testing.T) {
 	})
 }
 
-func TestSingleOrdersLeaveAgentsOfRolloutsAlone(t *testing.T) {
+func TestOrdersForAgentsOfARolloutAreRefused(t *testing.T) {
 	w := newWorld(t, "mine", "free")
-	w.service.Locks = func(_ context.Context, agents []fleet.Agent) (map[string]string, error) {
+	w.service.Locks = locks(func(_ context.Context, agents []fleet.Agent) (map[string]string, error) {
 		locked := map[string]string{}
 		for _, a := range agents {
 			if a.ID == "mine" {
@@ -242,7 +242,7 @@ func TestSingleOrdersLeaveAgentsOfRolloutsAlone(t *testing.T) {
 			}
 		}
 		return locked, nil
-	}
+	})
 	for _, id := range []string{"mine", "free"} {
 		w.change(id, func(a *fleet.Agent) {
 			a.Kept.Rollbacks = []agentapi.Rollback{{Version: "0.9.0", ValidUntil: w.now.Add(time.Hour)}}

@@ -11,37 +11,37 @@ import (
 )
 
 const (
-	// recentActionsMax and recentAgentsMax bound what is remembered of actions and of
-	// whom they are for: more single actions than operators and rollouts make while
-	// agents are parked, and 5 MB beside the ids.
+	// recentActionsMax and recentAgentsMax bound the actions in memory and their agents:
+	// more single actions than operators and rollouts create while agents are parked,
+	// and 5 MB besides the ids.
 	recentActionsMax = 4096
 	recentAgentsMax  = 1 << 18
-	// namedMax is for how many agents an action may be to stand with each of them;
-	// those for more are few.
+	// namedMax is how many agents an action may have to be indexed by agent; the few
+	// larger actions are in a list of their own.
 	namedMax = 64
-	// emptiedMax bounds the agents of whom is remembered that older actions are
-	// nothing to them: twice the largest fleet there is a goal for, 20 MB.
-	emptiedMax = 200_000
+	// noneMax bounds the agents known to have no pending action in a range: twice the
+	// largest fleet that is a goal, 20 MB.
+	noneMax = 200_000
 )
 
-// recentActions remembers whom the newest actions are for: all with a number above
-// from. An action for 10,000 agents wakes them at once, and each would ask the
-// store for what it was woken for.
+// recentActions holds the agents of the newest actions, those with a number above from.
+// An action for 10,000 agents wakes them at once, and without it each of them would be a
+// query of the store.
 type recentActions struct {
 	mu     sync.RWMutex
 	from   int64
 	list   []*recentAction // lowest number first
-	agents int             // in all of them
+	agents int             // of all actions in list
 	byID   map[string]*recentAction
 
-	// Lowest number first: those for more than namedMax agents, and by agent the
-	// others.
+	// bulk has the actions for more than namedMax agents, own the others by agent; both
+	// lowest number first.
 	bulk []*recentAction
 	own  map[string][]*recentAction
 
-	// emptied says of agents above which number there was nothing for them up to
-	// from and beyond, when the store was asked. Nothing comes to be there later.
-	emptied map[string]emptied
+	// none has by agent a range of numbers in which the store had no action for it. No
+	// action is added to such a range later.
+	none map[string]noneRange
 }
 
 type recentAction struct {
@@ -57,13 +57,12 @@ func (a *recentAction) isFor(agentID string) bool {
 	return ok
 }
 
-// emptied says that an agent had nothing to do above one number and up to another,
-// at a time.
-type emptied struct{ from, upTo, at int64 }
+// noneRange means that at a time an agent had no pending action above from and up to upTo.
+type noneRange struct{ from, upTo, at int64 }
 
-// note remembers actions that follow those it has, and returns the agents of each,
-// sorted, which are not to be changed.
-func (r *recentActions) note(actions []fleet.Action) (agents [][]string) {
+// add appends actions with higher numbers than those in r, and returns the agents of
+// each, sorted. The caller must not change them.
+func (r *recentActions) add(actions []fleet.Action) (agents [][]string) {
 	fresh := make([]*recentAction, len(actions))
 	agents = make([][]string, len(actions))
 	for i, a := range actions {
@@ -93,7 +92,7 @@ func (r *recentActions) note(actions []fleet.Action) (agents [][]string) {
 	return agents
 }
 
-// drop forgets the oldest.
+// drop removes the oldest action.
 func (r *recentActions) drop() {
 	a := r.list[0]
 	r.list[0] = nil
@@ -114,7 +113,7 @@ func (r *recentActions) drop() {
 	}
 }
 
-// typeOf returns the type of a remembered action that is for the agent, else "".
+// typeOf returns the type of an action in r if it is for the agent, else "".
 func (r *recentActions) typeOf(actionID, agentID string) agentapi.ActionType {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -124,7 +123,7 @@ func (r *recentActions) typeOf(actionID, agentID string) agentapi.ActionType {
 	return ""
 }
 
-// newest is the highest number that is remembered.
+// newest returns the highest number in r.
 func (r *recentActions) newest() int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -134,24 +133,23 @@ func (r *recentActions) newest() int64 {
 	return r.from
 }
 
-// empty remembers that the store had nothing for an agent above after and up to
-// upTo.
+// empty records that the store had no action for an agent above after and up to upTo.
 func (r *recentActions) empty(agentID string, after, upTo int64, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.emptied == nil || len(r.emptied) >= emptiedMax {
-		r.emptied = map[string]emptied{} // starting over is simple and rare: what is asked for comes back
+	if r.none == nil || len(r.none) >= noneMax {
+		r.none = map[string]noneRange{} // clearing all is simple and rare, and the next queries fill it again
 	}
-	r.emptied[agentID] = emptied{after, upTo, now.UnixNano()}
+	r.none[agentID] = noneRange{after, upTo, now.UnixNano()}
 }
 
-// pending returns the ids of the first actions for an agent above after that have
-// not expired, if all of these are remembered. upTo is then the highest number that
-// was looked at; else it is the one above which the store has to be asked.
+// pending returns the ids of the first actions for an agent above after that have not
+// expired, if known. upTo is then the highest number that was considered; otherwise it is
+// the number above which the store has to be asked.
 func (r *recentActions) pending(agentID string, after int64, now time.Time, limit int) (ids []string, upTo int64, known bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if was, ok := r.emptied[agentID]; ok && was.from <= after && was.at <= now.UnixNano() {
+	if was, ok := r.none[agentID]; ok && was.from <= after && was.at <= now.UnixNano() {
 		after = max(after, was.upTo)
 	}
 	if after < r.from {
@@ -182,7 +180,7 @@ func (r *recentActions) pending(agentID string, after int64, now time.Time, limi
 	return ids, upTo, true
 }
 
-// above returns what has a number above after.
+// above returns the actions with a number above after.
 func above(list []*recentAction, after int64) []*recentAction {
 	return list[sort.Search(len(list), func(i int) bool { return list[i].seq > after }):]
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Whatever comes in whatever pieces: what is remembered is what the store would
-// find, or it is said that it is not known.
-func TestWhatIsRememberedOfNewActionsIsWhatTheStoreWouldFind(t *testing.T) {
+// For any actions in any batches, pending returns what the store would return, or that it
+// does not know.
+func TestRecentActionsEqualThoseOfTheStore(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	others := make([]string, namedMax)
 	for i := range others {
@@ -25,7 +25,7 @@ func TestWhatIsRememberedOfNewActionsIsWhatTheStoreWouldFind(t *testing.T) {
 		var r recentActions
 		last := int64(0) // of all numbers; some have no action
 		for range rapid.IntRange(0, 40).Draw(t, "reads") {
-			for len(r.list) > 100 { // as if it had come to its bound
+			for len(r.list) > 100 { // as if the bound were reached
 				r.drop()
 			}
 			var shown []fleet.Action
@@ -45,7 +45,7 @@ func TestWhatIsRememberedOfNewActionsIsWhatTheStoreWouldFind(t *testing.T) {
 				shown = append(shown, a)
 			}
 			all = append(all, shown...)
-			r.note(shown)
+			r.add(shown)
 		}
 		for range 20 {
 			after := rapid.Int64Range(0, last).Draw(t, "seen")
@@ -74,25 +74,25 @@ func TestWhatIsRememberedOfNewActionsIsWhatTheStoreWouldFind(t *testing.T) {
 	})
 }
 
-// An agent that is woken asks the store for nothing, however many come at once.
-func TestTheNewestActionsAreRemembered(t *testing.T) {
+// Woken agents cause no query of the store as long as their actions are in memory.
+func TestOldestRecentActionsAreDropped(t *testing.T) {
 	var r recentActions
 	now := time.Now()
 	const last = 2 * recentActionsMax
 	for seq := int64(1); seq <= last; seq++ {
-		r.note([]fleet.Action{{ID: "x", Seq: seq, Agents: []string{"a"}}})
+		r.add([]fleet.Action{{ID: "x", Seq: seq, Agents: []string{"a"}}})
 	}
 	pending := func(after int64, now time.Time) (n int, upTo int64, known bool) {
 		ids, upTo, known := r.pending("a", after, now, 10*recentActionsMax)
 		return len(ids), upTo, known
 	}
 	if n, upTo, known := pending(last-recentActionsMax, now); n != recentActionsMax || upTo != last || !known {
-		t.Errorf("of the newest %d are remembered up to %d, known %t", n, upTo, known)
+		t.Errorf("of the newest %d are in memory up to %d, known %t", n, upTo, known)
 	}
 	if _, upTo, known := pending(last-recentActionsMax-1, now); known || upTo != last-recentActionsMax-1 {
-		t.Errorf("older ones are taken for known up to %d", upTo)
+		t.Errorf("older ones count as known up to %d", upTo)
 	}
-	// What the store had nothing of need not be asked again.
+	// A range in which the store had no action is not read again.
 	r.empty("a", 7, last, now)
 	if n, upTo, known := pending(8, now); n > 0 || !known || upTo != last {
 		t.Errorf("it is asked again above %d: %d, known %t", upTo, n, known)
@@ -107,7 +107,7 @@ func TestTheNewestActionsAreRemembered(t *testing.T) {
 	for i := range everybody {
 		everybody[i] = strconv.Itoa(i)
 	}
-	r.note([]fleet.Action{{ID: "all", Seq: last + 1, Agents: everybody}})
+	r.add([]fleet.Action{{ID: "all", Seq: last + 1, Agents: everybody}})
 	if r.agents > recentAgentsMax {
 		t.Errorf("%d agents of %d actions are remembered", r.agents, len(r.list))
 	}

@@ -22,7 +22,7 @@ func back(ids ...string) action.RollbackOrder {
 	return action.RollbackOrder{AgentIDs: ids, Actor: "ann"}
 }
 
-func TestARollbackIsOneActionForEachVersion(t *testing.T) {
+func TestRollbackCreatesOneActionForEachVersion(t *testing.T) {
 	w := newWorld(t, "a", "b", "c", "bare")
 	w.keep("a", "1.0.0", time.Hour)
 	w.keep("b", "0.9.0", time.Hour)
@@ -60,7 +60,7 @@ func TestARollbackIsOneActionForEachVersion(t *testing.T) {
 	}
 }
 
-func TestWhoeverCannotGoBackIsToldWhy(t *testing.T) {
+func TestRollbackRefusalsHaveAReason(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	_, err := w.service.Rollback(t.Context(), back("a"))
 	w.wantKind(err, fleet.Invalid, "upgrade rollback not available for agent")
@@ -75,7 +75,7 @@ func TestWhoeverCannotGoBackIsToldWhy(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatWouldGoElsewhereMeanwhileIsLookedAtAgain(t *testing.T) {
+func TestRollbackChecksAChangedAgentAgain(t *testing.T) {
 	w := newWorld(t, "touched", "moved")
 	w.keep("touched", "1.0.0", time.Hour)
 	w.keep("moved", "1.0.0", time.Hour)
@@ -99,7 +99,7 @@ func TestAnAgentThatWouldGoElsewhereMeanwhileIsLookedAtAgain(t *testing.T) {
 }
 
 // The server dies between the marks and the action.
-func TestMarksOfARollbackWithoutAnActionAreCleared(t *testing.T) {
+func TestReconcileUpgradesClearsMarksOfARollbackWithoutAction(t *testing.T) {
 	w := newWorld(t, "a")
 	w.keep("a", "1.0.0", time.Hour)
 	w.store.create = away
@@ -107,7 +107,7 @@ func TestMarksOfARollbackWithoutAnActionAreCleared(t *testing.T) {
 	w.wantKind(err, fleet.Unavailable, "away")
 	w.store.create = nil
 	w.now = w.now.Add(fleet.CreateGrace + time.Second)
-	w.must(w.service.SettleOnce(t.Context()))
+	w.must(w.service.ReconcileUpgradesOnce(t.Context()))
 	if a := w.agent("a"); a.Upgrading() || a.UpgradeStatus != fleet.UpgradeFailed {
 		t.Errorf("after the grace: %q", a.UpgradeStatus)
 	}
@@ -116,7 +116,7 @@ func TestMarksOfARollbackWithoutAnActionAreCleared(t *testing.T) {
 }
 
 // The watcher has put the older version back, which is never heard of again.
-func TestARollbackWhoseAgentStaysSilentEnds(t *testing.T) {
+func TestReconcileUpgradesEndsARollbackOfASilentAgent(t *testing.T) {
 	w := newWorld(t, "a")
 	up := w.upgrade("a")
 	w.change("a", func(a *fleet.Agent) {
@@ -129,18 +129,18 @@ func TestARollbackWhoseAgentStaysSilentEnds(t *testing.T) {
 			ActionID: up.ID, From: "1.0.0", To: "1.1.0", Stage: agentapi.BeaconRolledBack, Reason: &agentapi.BeaconCause{Code: "manual", Text: "asked for"}, At: w.now,
 		}, w.now)
 	})
-	w.must(w.service.SettleOnce(t.Context()))
+	w.must(w.service.ReconcileUpgradesOnce(t.Context()))
 	if !w.upgrading("a") {
 		t.Fatal("it was given up at once")
 	}
 	w.now = w.now.Add(fleet.AckGrace + time.Second)
-	w.must(w.service.SettleOnce(t.Context()))
+	w.must(w.service.ReconcileUpgradesOnce(t.Context()))
 	if r := w.result(actions[0], "a"); r == nil || r.Error == "" || w.upgrading("a") {
 		t.Errorf("its result is %v", r)
 	}
 }
 
-func TestAnUpgradeCalledOffInFlightHasNoResult(t *testing.T) {
+func TestUpgradeCancelledInFlightHasNoResult(t *testing.T) {
 	for name, order := range map[string][]string{"CANCEL first": {"cancel", "upgrade"}, "UPGRADE first": {"upgrade", "cancel"}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "a")
@@ -168,7 +168,7 @@ func TestAnUpgradeCalledOffInFlightHasNoResult(t *testing.T) {
 			}
 		})
 	}
-	t.Run("but one that was called off on the host has", func(t *testing.T) {
+	t.Run("an upgrade cancelled on the host has a result", func(t *testing.T) {
 		w := newWorld(t, "a")
 		up := w.upgrade("a")
 		w.ack("a", agentapi.AckEvent{ActionID: up.ID, Error: agentapi.Cancelled})
@@ -176,7 +176,7 @@ func TestAnUpgradeCalledOffInFlightHasNoResult(t *testing.T) {
 			t.Errorf("result %v, agent %q", r, a.UpgradeStatus)
 		}
 	})
-	t.Run("and one that failed by itself too", func(t *testing.T) {
+	t.Run("an upgrade that failed by itself has a result", func(t *testing.T) {
 		w := newWorld(t, "a")
 		up := w.upgrade("a")
 		w.change("a", func(a *fleet.Agent) {
@@ -191,7 +191,7 @@ func TestAnUpgradeCalledOffInFlightHasNoResult(t *testing.T) {
 	})
 }
 
-func TestASupersededUpgradeEndsWithoutTouchingTheNewerOne(t *testing.T) {
+func TestSupersededUpgradeDoesNotChangeTheNewerOne(t *testing.T) {
 	w := newWorld(t, "a")
 	old := w.upgrade("a")
 	o := order("1.2.0", "a")

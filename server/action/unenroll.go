@@ -13,16 +13,15 @@ type UnenrollOrder struct {
 	AgentIDs []string
 	Selected bool // as in UpgradeOrder
 	Single   bool // as in UpgradeOrder
-	// Revoke puts the agents out at once, without asking them: their keys no longer
-	// work.
+	// Revoke unenrols the agents at once, without asking them, and revokes their keys.
 	Revoke bool
-	// Force unenrols agents that a rollout has, too: it goes on without them.
+	// Force also unenrols agents of an active rollout, which continues without them.
 	Force bool
-	// Actor is who asks: the name of the admin key.
+	// Actor is the name of the admin key.
 	Actor string
 }
 
-// EachUnenrollVerdict calls f with whether each agent would be unenrolled; see
+// EachUnenrollVerdict calls f with the verdict of an unenrolment of each agent; see
 // EachVerdict.
 func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f func(Verdict)) error {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
@@ -31,12 +30,12 @@ func (s *Service) EachUnenrollVerdict(ctx context.Context, o UnenrollOrder, f fu
 	return s.eachVerdict(ctx, o.AgentIDs, unenrollStep(o, s.Now.UTC()), f)
 }
 
-// Unenroll creates one UNENROLL action, or with Revoke one that says that the
-// agents were put out and is over at once. Agents that cannot be unenrolled become
-// error results of it.
+// Unenroll creates one UNENROLL action, or with Revoke a FORCE_UNENROLL action, which is
+// complete at once and records that the agents were unenrolled. Agents that cannot be
+// unenrolled become error results of it.
 //
-// One that was asked before is asked again: its action may have expired, or a
-// server died between the marks and the action.
+// An agent that is already being unenrolled is asked again: its action may have expired,
+// or a server may have died between the marks and the action.
 func (s *Service) Unenroll(ctx context.Context, o UnenrollOrder) (fleet.Action, error) {
 	if err := checkAgents(o.AgentIDs, o.Selected); err != nil {
 		return fleet.Action{}, err
@@ -63,13 +62,13 @@ func unenrollStep(o UnenrollOrder, now time.Time) step {
 		},
 	}
 	if o.Revoke {
-		do.begin = func(a *fleet.Agent) { putOut(a, now, "revoked") }
+		do.begin = func(a *fleet.Agent) { unenroll(a, now, "revoked") }
 		do.done = "its keys were revoked"
 	}
 	return do
 }
 
-func putOut(a *fleet.Agent, now time.Time, reason string) {
+func unenroll(a *fleet.Agent, now time.Time, reason string) {
 	a.Active, a.UnenrolledAt, a.UnenrolledReason = false, &now, reason
 	a.AccessKeyHash, a.WatcherKeyHash = "", "" // no secret matches it
 }

@@ -18,7 +18,7 @@ func leave(ids ...string) action.UnenrollOrder {
 	return action.UnenrollOrder{AgentIDs: ids, Actor: "ann"}
 }
 
-func putOut(ids ...string) action.UnenrollOrder {
+func revoke(ids ...string) action.UnenrollOrder {
 	return action.UnenrollOrder{AgentIDs: ids, Revoke: true, Actor: "ann"}
 }
 
@@ -43,9 +43,9 @@ func (w *world) counts(a fleet.Action) (fleet.ResultCounts, fleet.ActionState) {
 	return counts[a.ID], a.StateAt(counts[a.ID], w.now)
 }
 
-func TestAgentsAreAskedToLeave(t *testing.T) {
+func TestUnenrollAsksAgents(t *testing.T) {
 	w := newWorld(t, "a", "b", "gone")
-	w.unenroll(putOut("gone"))
+	w.unenroll(revoke("gone"))
 	n := len(w.eventTypes(0))
 	ids := []string{"a", "gone", "b", "unknown"}
 	verdicts, err := previewed(t.Context(), w.service.EachUnenrollVerdict, leave(ids...))
@@ -93,9 +93,9 @@ func TestAgentsAreAskedToLeave(t *testing.T) {
 	}
 }
 
-func TestAgentsArePutOut(t *testing.T) {
+func TestUnenrollWithRevokeEndsAtOnce(t *testing.T) {
 	w := newWorld(t, "a", "b")
-	act := w.unenroll(putOut("a", "b", "unknown"))
+	act := w.unenroll(revoke("a", "b", "unknown"))
 	for _, id := range []string{"a", "b"} {
 		a := w.agent(id)
 		if a.Active || a.UnenrolledReason != "revoked" || (fleet.Credential{}).Matches(a.AccessKeyHash) || a.Facts().StatusAt(w.now, 0) != fleet.StatusUnenrolled {
@@ -105,20 +105,20 @@ func TestAgentsArePutOut(t *testing.T) {
 			t.Errorf("its result is %+v", r)
 		}
 	}
-	// What is on record is over: agents are asked nothing.
+	// The action is only a record and complete: it is not delivered.
 	if c, state := w.counts(act); act.Type != agentapi.ActionForceUnenroll || c.Acked != 2 || c.Failed != 1 || state != fleet.ActionFailed {
 		t.Errorf("the action is %s with %+v: %s", act.Type, c, state)
 	}
-	if _, state := w.counts(w.unenroll(putOut("a"))); state != fleet.ActionFailed { // again: nothing to do
+	if _, state := w.counts(w.unenroll(revoke("a"))); state != fleet.ActionFailed { // again: nothing to do
 		t.Errorf("once more it is %s", state)
 	}
 }
 
-// Whoever was asked and never answered can be asked again, and put out.
-func TestAgentsAreAskedAgain(t *testing.T) {
+// An agent that was asked and never answered can be asked again, and revoked.
+func TestUnenrollAgainCreatesAnotherAction(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	w.store.create = away
-	_, err := w.service.Unenroll(t.Context(), leave("a")) // it dies behind the marks
+	_, err := w.service.Unenroll(t.Context(), leave("a")) // the server dies after the marks
 	w.wantKind(err, fleet.Unavailable, "away")
 	w.store.create = nil
 	since := w.agent("a").UnenrollmentStartedAt
@@ -130,7 +130,7 @@ func TestAgentsAreAskedAgain(t *testing.T) {
 	if got := w.pending("a"); len(got) != 1 || got[0].ID != act.ID || !w.agent("a").UnenrollmentStartedAt.Equal(*since) {
 		t.Errorf("it is handed %+v since %v", got, w.agent("a").UnenrollmentStartedAt)
 	}
-	w.unenroll(putOut("a"))
+	w.unenroll(revoke("a"))
 	if a := w.agent("a"); a.Active {
 		t.Error("it was not put out")
 	}
@@ -141,9 +141,9 @@ func TestAgentsAreAskedAgain(t *testing.T) {
 	}
 }
 
-func TestAgentsOfARolloutStayUnlessForced(t *testing.T) {
+func TestUnenrollOfRolloutAgentsNeedsForce(t *testing.T) {
 	w := newWorld(t, "free", "held")
-	w.service.Locks = func(_ context.Context, agents []fleet.Agent) (map[string]string, error) {
+	w.service.Locks = locks(func(_ context.Context, agents []fleet.Agent) (map[string]string, error) {
 		locked := map[string]string{}
 		for _, a := range agents {
 			if a.ID == "held" {
@@ -151,14 +151,14 @@ func TestAgentsOfARolloutStayUnlessForced(t *testing.T) {
 			}
 		}
 		return locked, nil
-	}
-	for _, o := range []action.UnenrollOrder{leave("free", "held"), putOut("held")} {
+	})
+	for _, o := range []action.UnenrollOrder{leave("free", "held"), revoke("held")} {
 		act := w.unenroll(o)
 		if r := w.result(act, "held"); r == nil || !strings.Contains(r.Error, "rollout spring; or unenrol it with force") || w.agent("held").UnenrollmentStartedAt != nil || !w.agent("held").Active {
 			t.Errorf("the result of the one that a rollout has is %+v", r)
 		}
 	}
-	o := putOut("held")
+	o := revoke("held")
 	o.Force = true
 	w.unenroll(o)
 	if w.agent("held").Active {
@@ -167,7 +167,7 @@ func TestAgentsOfARolloutStayUnlessForced(t *testing.T) {
 }
 
 // An agent that leaves by itself meanwhile is not unenrolled a second time.
-func TestAnAgentThatLeavesMeanwhile(t *testing.T) {
+func TestUnenrollOfAnAgentThatLeavesMeanwhile(t *testing.T) {
 	w := newWorld(t, "left", "touched")
 	first := true
 	w.store.updateMany = func() error {
@@ -178,7 +178,7 @@ func TestAnAgentThatLeavesMeanwhile(t *testing.T) {
 		}
 		return nil
 	}
-	act := w.unenroll(putOut("left", "touched"))
+	act := w.unenroll(revoke("left", "touched"))
 	if !slices.Equal(act.Agents, []string{"touched"}) || w.agent("left").UnenrolledReason != "unenrolled" || w.agent("touched").UnenrolledReason != "revoked" {
 		t.Errorf("the action is for %v", act.Agents)
 	}
@@ -190,7 +190,7 @@ func TestAnAgentThatLeavesMeanwhile(t *testing.T) {
 	}
 }
 
-func TestNobodyIsUnenrolledBySlipOfThePen(t *testing.T) {
+func TestInvalidUnenrollOrdersAreRefused(t *testing.T) {
 	w := newWorld(t, "a")
 	for text, o := range map[string]action.UnenrollOrder{
 		"is empty": leave(), "selects no agents": {Selected: true}, "names agent a twice": leave("a", "a"),
@@ -203,8 +203,8 @@ func TestNobodyIsUnenrolledBySlipOfThePen(t *testing.T) {
 	}
 }
 
-// The stream names each of a few agents; of many it says only that there are some.
-func TestManyAgentsAreUnenrolledAtOnce(t *testing.T) {
+// The event stream names the agents of small orders. Large ones have one event.
+func TestUnenrollManyAgents(t *testing.T) {
 	w := newWorld(t)
 	ids := make([]string, 1010) // more than one page
 	var enrolling sync.WaitGroup
@@ -220,7 +220,7 @@ func TestManyAgentsAreUnenrolledAtOnce(t *testing.T) {
 		})
 	}
 	enrolling.Wait()
-	o := putOut(ids...)
+	o := revoke(ids...)
 	o.Selected = true
 	act := w.unenroll(o)
 	if c, state := w.counts(act); c.Acked != len(ids) || state != fleet.ActionComplete || !slices.Equal(act.Agents, ids) {

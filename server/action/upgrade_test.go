@@ -16,9 +16,9 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// The order goes through the agents as the store has them, not as they were named;
-// their turns in an upgrade that is spread over a time are as they were named.
-func TestAnActionHasItsAgentsInTheOrderTheyWereNamed(t *testing.T) {
+// An order processes the agents in the store's order. The action lists them in the order
+// of the request, which decides their starts in an upgrade that is spread over time.
+func TestActionKeepsTheOrderOfItsAgents(t *testing.T) {
 	w := newWorld(t, "c", "a", "d", "b")
 	w.change("d", func(a *fleet.Agent) { a.Version = "1.1.0" })
 	service := w.serve(w.store.Store)
@@ -37,7 +37,7 @@ func TestAnActionHasItsAgentsInTheOrderTheyWereNamed(t *testing.T) {
 	}
 }
 
-func TestTheOrderDoesWhatThePreviewSaid(t *testing.T) {
+func TestUpgradeMatchesItsPreview(t *testing.T) {
 	w := newWorld(t, "good", "there", "gone", "stuck")
 	w.change("there", func(a *fleet.Agent) { a.Version = "1.1.0" })
 	w.change("gone", func(a *fleet.Agent) { a.Active = false })
@@ -79,7 +79,7 @@ func TestTheOrderDoesWhatThePreviewSaid(t *testing.T) {
 	}
 }
 
-func TestOrdersThatAreWrongChangeNothing(t *testing.T) {
+func TestInvalidOrdersChangeNothing(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	many := make([]string, action.MaxAgents+1)
 	for i := range many {
@@ -111,16 +111,16 @@ func TestOrdersThatAreWrongChangeNothing(t *testing.T) {
 	}
 }
 
-// selected is an order for what a query has selected.
+// selected returns an order for agents that a query has selected.
 func selected(version string, ids ...string) action.UpgradeOrder {
 	o := order(version, ids...)
 	o.Selected = true
 	return o
 }
 
-// The agents of an order by a query are looked at in pages. Those that cannot be
-// upgraded stand at their ends and in between.
-func TestAnOrderForMoreThanAPageIsOneAction(t *testing.T) {
+// The agents of an order by a query are processed in pages. Refused agents are at the ends
+// of pages and in between.
+func TestOrderOfSeveralPagesIsOneAction(t *testing.T) {
 	w := newWorld(t)
 	const n = 2500
 	var want []string
@@ -168,7 +168,7 @@ func threePages(w *world) action.UpgradeOrder {
 	return selected("1.1.0", ids...)
 }
 
-func TestTheNextPageIsReadWhileOneIsWritten(t *testing.T) {
+func TestNextPageIsReadWhileOneIsWritten(t *testing.T) {
 	w := newWorld(t)
 	o := threePages(w)
 	reads := make(chan struct{}, 3) // as many as there are pages
@@ -197,7 +197,7 @@ func TestTheNextPageIsReadWhileOneIsWritten(t *testing.T) {
 	}
 }
 
-func TestAnOrderEndsWithTheFirstError(t *testing.T) {
+func TestOrderEndsWithTheFirstError(t *testing.T) {
 	for name, breakOff := range map[string]func(w *world){
 		"of reading": func(w *world) {
 			var reads atomic.Int32
@@ -228,7 +228,7 @@ func TestAnOrderEndsWithTheFirstError(t *testing.T) {
 	}
 }
 
-func TestAnOrderForRefusedAgentsOnlyIsOver(t *testing.T) {
+func TestOrderOnlyForRefusedAgentsIsComplete(t *testing.T) {
 	w := newWorld(t)
 	up := w.upgrade("nobody")
 	if s := w.status(up); s.State != fleet.ActionFailed || len(s.Errors) != 1 || s.Errors[0].Error != "Agent nobody not found" {
@@ -236,7 +236,7 @@ func TestAnOrderForRefusedAgentsOnlyIsOver(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatChangesMeanwhileIsLookedAtAgain(t *testing.T) {
+func TestOrderChecksAChangedAgentAgain(t *testing.T) {
 	w := newWorld(t, "touched", "overtaken", "deleted", "calm")
 	first := true
 	w.store.updateMany = func() error {
@@ -265,10 +265,10 @@ func TestAnAgentThatChangesMeanwhileIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-func TestAnAgentDeletedBetweenTheTriesIsCounted(t *testing.T) {
+func TestOrderCountsAnAgentDeletedBetweenTries(t *testing.T) {
 	w := newWorld(t, "deleted")
 	w.store.updateMany = func() error {
-		// Another writer comes first, and then it is gone.
+		// Another writer changes the agent first, and then it is deleted.
 		w.change("deleted", func(a *fleet.Agent) { a.Tags = []string{"x"} })
 		w.store.updateMany = func() error { return nil }
 		return nil
@@ -281,7 +281,7 @@ func TestAnAgentDeletedBetweenTheTriesIsCounted(t *testing.T) {
 	}
 }
 
-func TestAgentsThatNeverHoldStillAreRefused(t *testing.T) {
+func TestAgentsWithEndlessConflictsAreRefused(t *testing.T) {
 	w := newWorld(t, "busy")
 	tries := 0
 	w.store.updateMany = func() error {
@@ -298,7 +298,7 @@ func TestAgentsThatNeverHoldStillAreRefused(t *testing.T) {
 	}
 }
 
-func TestARolloutSpreadsTheStarts(t *testing.T) {
+func TestRolloutSecondsSpreadTheStarts(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	o := order("1.1.0", "a", "b")
 	o.RolloutSeconds = 600
@@ -318,19 +318,19 @@ func TestARolloutSpreadsTheStarts(t *testing.T) {
 }
 
 // The server dies, or the store goes away, between the marks and the action.
-func TestMarksWithoutAnActionAreCleared(t *testing.T) {
+func TestReconcileUpgradesClearsMarksWithoutAnAction(t *testing.T) {
 	w := newWorld(t, "a")
 	w.store.create = away
 	_, err := w.service.Upgrade(t.Context(), order("1.1.0", "a"))
 	w.wantKind(err, fleet.Unavailable, "away")
 	w.store.create = nil
 	w.now = w.now.Add(fleet.CreateGrace - time.Second)
-	w.must(w.service.SettleOnce(t.Context()))
+	w.must(w.service.ReconcileUpgradesOnce(t.Context()))
 	if !w.upgrading("a") {
 		t.Error("cleared while the action may still be coming")
 	}
 	w.now = w.now.Add(2 * time.Second)
-	w.must(w.service.SettleOnce(t.Context()))
+	w.must(w.service.ReconcileUpgradesOnce(t.Context()))
 	if a := w.agent("a"); a.Upgrading() || a.UpgradeStatus != fleet.UpgradeFailed || a.UpgradeDetails.Metadata.ErrorMsg == "" {
 		t.Errorf("after the grace: %q, %+v", a.UpgradeStatus, a.UpgradeDetails)
 	}
@@ -365,7 +365,7 @@ func TestCancel(t *testing.T) {
 	if err != nil || again.ID != c.ID || again.Seq != c.Seq {
 		t.Errorf("cancelled twice: %+v, %v", again, err)
 	}
-	// It could still stop, and says so.
+	// The agent could still cancel, and reports it.
 	items := w.service.Ack(t.Context(), w.agent("begun"), []agentapi.AckEvent{{ActionID: c.ID, AgentID: "begun"}})
 	if items[0].Status != 200 || w.upgrading("begun") {
 		t.Errorf("after its ack: %+v, upgrading %t", items, w.upgrading("begun"))
@@ -376,7 +376,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestCancelThatDiedHalfWayIsDoneByTheNext(t *testing.T) {
+func TestRepeatedCancelCompletesAnInterruptedOne(t *testing.T) {
 	w := newWorld(t, "a")
 	up := w.upgrade("a")
 	w.store.create = away
@@ -393,7 +393,7 @@ func TestCancelThatDiedHalfWayIsDoneByTheNext(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeCancelled(t *testing.T) {
+func TestCancelRefusals(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	_, err := w.service.Cancel(t.Context(), "unknown", "ann")
 	w.wantKind(err, fleet.NotFound, "unknown")

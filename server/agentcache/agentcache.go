@@ -1,14 +1,13 @@
-// Package agentcache is the server's memory of the agents that talk to it: how each
-// authenticates, and what it said last. A check-in that repeats the last one, as nearly
-// all do, then needs no call of the store, and while the store is away agents stay
-// authenticated and parked. The agents' handlers and the check-in service use it as
-// their checkin.Cache.
+// Package agentcache holds the credential and the last check-in of the agents that
+// connect to this server. A check-in that repeats the last one, as nearly all do, then
+// needs no call of the store, and while the store is away agents stay authenticated and
+// parked. The agents' handlers and the check-in service use it as their checkin.Cache.
 //
-// A store that belongs to this process alone reports every write of an agent, and the
-// entry is dropped before the write returns, unless the agent's CheckinState is as it was:
-// such a cache is valid at any time. Of a store that other servers write, too, the cache
-// is valid only while the store is away. Then an agent that was unenrolled elsewhere may be parked, and nothing more:
-// whatever it reports is refused like everybody's.
+// A store that belongs to this process alone reports every write of an agent. The cache
+// drops the agent's entry before the write returns, unless the agent's CheckinState is
+// unchanged, so it is valid at any time. If other servers write the store too, the cache
+// is valid only while the store is away. An agent that was unenrolled at another server
+// may then be parked, but whatever it reports is refused, as from all agents.
 package agentcache
 
 import (
@@ -23,11 +22,11 @@ import (
 )
 
 const (
-	// MaxAgents bounds the memory: twice the largest fleet there is a goal for, at some
-	// 400 bytes each.
+	// MaxAgents bounds the memory: twice the largest fleet that is a goal, at about 400
+	// bytes each.
 	MaxAgents = 200_000
-	// stripes of generations: an agent that shares one with an agent that is written
-	// is remembered a check-in later.
+	// stripes is the number of generations. Agents that share one only delay each other's
+	// duplicates by a check-in.
 	stripes = 1024
 )
 
@@ -38,7 +37,8 @@ type Cache struct {
 
 	seed maphash.Seed
 	mu   sync.RWMutex
-	// generations grow with every change of an agent of the stripe; see Generation.
+	// generations grow with every change of an agent of the stripe; see
+	// checkin.Generation.
 	generations [stripes]checkin.Generation
 	agents      map[string]*entry // by id
 	keys        map[string]*entry // by access key id
@@ -46,30 +46,30 @@ type Cache struct {
 
 var _ checkin.Cache = (*Cache)(nil)
 
-// entry is what is remembered of an active agent. Only seen changes without mu held
-// for writing.
+// entry is one active agent. Only seen is changed without mu locked for writing.
 type entry struct {
 	agentID  string
 	keyID    string
 	keyHash  string
 	hostname string
-	last     checkin.LastCheckin // with the zero fingerprint: none
-	state    uint64              // the same as last changes nothing in this state; 0: it may
+	last     checkin.LastCheckin // zero if there is none
+	state    uint64              // in this CheckinState, repeating last changes nothing; 0 means it might
 	seen     atomic.Int64        // Unix seconds
 }
 
 // New returns an empty cache. onChange is store.Store.OnAgentChange: it registers a
 // function that is called after every write of agents, before the write returns, and
-// says whether the store can do that. away is nil while the store can be reached.
+// reports whether the store supports that. away returns nil while the store can be
+// reached.
 func New(onChange func(func([]store.AgentChange)) bool, away func() error) *Cache {
 	c := &Cache{away: away, seed: maphash.MakeSeed(), agents: map[string]*entry{}, keys: map[string]*entry{}}
 	c.current = onChange(c.changed)
 	return c
 }
 
-// changed drops the entries of agents that were written. One whose CheckinState is as it
-// was stays: an upgrade of the whole fleet writes every document, and the agents check in
-// at once.
+// changed drops the entries of agents that were written, except those whose CheckinState
+// is unchanged: an upgrade of the whole fleet writes every document, and then all agents
+// check in at once.
 func (c *Cache) changed(changes []store.AgentChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +108,8 @@ func (c *Cache) Authenticated(key fleet.Credential) (agentID string, ok bool) {
 }
 
 // IsDuplicate implements checkin.Cache. While the store is away a check-in that equals
-// the last accepted one is a duplicate, even if it would change the agent by now: it has
-// no new information.
+// the last accepted one is a duplicate even if it would change the agent by now, since it
+// has no new information.
 func (c *Cache) IsDuplicate(agentID string, f checkin.Fingerprint, now time.Time) (checkin.LastCheckin, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -139,10 +139,10 @@ func (c *Cache) Remember(a *fleet.Agent, g checkin.Generation) {
 	case old != nil && old.keyID == a.AccessKeyID && old.keyHash == a.AccessKeyHash:
 		return
 	}
-	c.drop(a.ID) // the host has enrolled again
+	c.drop(a.ID) // the host has a new key
 	if len(c.agents) >= MaxAgents {
 		for id := range c.agents {
-			c.drop(id) // any: its next check-in brings it back
+			c.drop(id) // any one: its next check-in adds it again
 			break
 		}
 	}
@@ -162,8 +162,8 @@ func (c *Cache) RememberCheckin(agentID string, last checkin.LastCheckin, g chec
 	}
 }
 
-// Settled implements checkin.Cache.
-func (c *Cache) Settled(agentID string) (hostname string, ok bool) {
+// Stable implements checkin.Cache.
+func (c *Cache) Stable(agentID string) (hostname string, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if e := c.agents[agentID]; e != nil && e.state != 0 && c.current {
@@ -176,7 +176,7 @@ func (c *Cache) Settled(agentID string) (hostname string, ok bool) {
 func (c *Cache) Seen(agentID string, now time.Time) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	// Of two at once either will do: they are of the same second.
+	// Two concurrent calls store times of the same second.
 	if e := c.agents[agentID]; e != nil && e.seen.Load() < now.Unix() {
 		e.seen.Store(now.Unix())
 	}
@@ -191,7 +191,7 @@ func (c *Cache) ForgetCheckin(agentID string, f checkin.Fingerprint) {
 	}
 }
 
-// drop is called with mu held.
+// drop must be called with mu locked.
 func (c *Cache) drop(agentID string) {
 	if e := c.agents[agentID]; e != nil {
 		delete(c.agents, agentID)

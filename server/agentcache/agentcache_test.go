@@ -48,7 +48,7 @@ func (c *changes) on(f func([]store.AgentChange)) bool { c.report = f; return tr
 // shared is a store that other servers write, too.
 func shared(func([]store.AgentChange)) bool { return false }
 
-// state is the CheckinState of settled agents.
+// state is the CheckinState of stable agents.
 const state = 7
 
 func remember(c *agentcache.Cache, id, text string, state uint64) {
@@ -58,7 +58,7 @@ func remember(c *agentcache.Cache, id, text string, state uint64) {
 	c.RememberCheckin(id, checkin.LastCheckin{Fingerprint: fingerprint(text), After: 7, PollTimeout: time.Minute}, g, state, start)
 }
 
-func TestOnlyTheSameSettledCheckinIsADuplicate(t *testing.T) {
+func TestOnlyAnIdenticalCheckinOfAStableAgentIsADuplicate(t *testing.T) {
 	var ch changes
 	c := agentcache.New(ch.on, func() error { return nil })
 	remember(c, "a", "well", state)
@@ -96,20 +96,20 @@ func TestAgentWrittenInTheSameStateStaysInTheCache(t *testing.T) {
 		{"the same state", state, state, true},
 		{"another state", state, state + 1, false},
 		{"an unknown state", state, 0, false},
-		{"an agent that was not settled", 0, 0, false},
+		{"an agent that was not stable", 0, 0, false},
 	} {
 		remember(c, "a", "well", row.before)
 		ch.report([]store.AgentChange{{AgentID: "a", State: row.written}})
 		_, known := c.Authenticated(key("a"))
 		_, duplicate := c.IsDuplicate("a", fingerprint("well"), start)
-		hostname, settled := c.Settled("a")
-		if known != row.want || duplicate != row.want || settled != row.want || settled && hostname != "a" {
-			t.Errorf("%s: authenticated %t, duplicate %t, settled %t on host %q, want all %t", row.name, known, duplicate, settled, hostname, row.want)
+		hostname, stable := c.Stable("a")
+		if known != row.want || duplicate != row.want || stable != row.want || stable && hostname != "a" {
+			t.Errorf("%s: authenticated %t, duplicate %t, stable %t on host %q, want all %t", row.name, known, duplicate, stable, hostname, row.want)
 		}
 	}
 }
 
-func TestAuthenticationFromTheCache(t *testing.T) {
+func TestAuthenticated(t *testing.T) {
 	var ch changes
 	c := agentcache.New(ch.on, func() error { return nil })
 	remember(c, "a", "well", state)
@@ -142,7 +142,7 @@ func TestAuthenticationFromTheCache(t *testing.T) {
 	}
 }
 
-func TestTheCacheOfASharedStoreIsBelievedOnlyWhileTheStoreIsAway(t *testing.T) {
+func TestCacheOfASharedStoreIsUsedOnlyWhileTheStoreIsAway(t *testing.T) {
 	var away error
 	c := agentcache.New(shared, func() error { return away })
 	remember(c, "a", "well", state)
@@ -156,7 +156,7 @@ func TestTheCacheOfASharedStoreIsBelievedOnlyWhileTheStoreIsAway(t *testing.T) {
 			}
 		}
 	}
-	c.ForgetCheckin("a", fingerprint("well")) // said again, in vain
+	c.ForgetCheckin("a", fingerprint("well")) // the repeated check-in failed
 	if _, ok := c.IsDuplicate("a", fingerprint("well"), start); !ok {
 		t.Error("a check-in that was accepted once is forgotten")
 	}
@@ -169,7 +169,7 @@ func TestTheCacheOfASharedStoreIsBelievedOnlyWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-func TestTheCacheIsBounded(t *testing.T) {
+func TestCacheIsBounded(t *testing.T) {
 	var ch changes
 	c := agentcache.New(ch.on, func() error { return nil })
 	known := func() (n int) {
@@ -190,7 +190,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	}
 }
 
-// world is a check-in service on an embedded store, and what calls it.
+// world is a check-in service on an embedded store, with its callers.
 type world struct {
 	t       *rapid.T
 	db      *sqlite.Store
@@ -205,7 +205,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// request is a check-in under way: what the handlers have read of its agent.
+// request is a check-in in progress, with the agent that the handlers have read.
 type request struct {
 	body       []byte
 	req        agentapi.CheckinRequest
@@ -213,10 +213,9 @@ type request struct {
 	agent      fleet.Agent
 }
 
-// A check-in that the cache takes for a duplicate would change nothing, and an agent
-// that it authenticates is active and has that key: however reads, check-ins and
-// writes of others interleave.
-func TestACheckinThatIsADuplicateWouldChangeNothing(t *testing.T) {
+// However reads, check-ins and other writes interleave, a duplicate check-in would change
+// nothing, and an agent that the cache authenticates is active and has that key.
+func TestDuplicateCheckinWouldChangeNothing(t *testing.T) {
 	db := sqlitetest.Open(t, filepath.Join(t.TempDir(), "muster.db"))
 	duplicates, n := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -226,7 +225,7 @@ func TestACheckinThatIsADuplicateWouldChangeNothing(t *testing.T) {
 		w.cache = agentcache.New(db.OnAgentChange, health.Away)
 		log := slog.New(slog.DiscardHandler)
 		w.service = &checkin.Service{
-			Agents: db.Agents(), Actions: db.Actions(), Results: db.Results(), Inbox: parktest.Inbox{Actions: db.Actions()}, Parker: parktest.AtOnce{},
+			Agents: db.Agents(), Actions: db.Actions(), Results: db.Results(), Pending: parktest.PendingSource{Actions: db.Actions()}, Parker: parktest.AtOnce{},
 			LastSeen: &checkin.LastSeen{Agents: db.Agents(), Parker: parktest.AtOnce{}, Cache: w.cache, Health: health, Log: log},
 			Cache:    w.cache, Health: health, Events: &event.Stream{Store: db.Events(), Log: log}, Log: log, Now: func() time.Time { return w.now },
 		}
@@ -255,7 +254,7 @@ func TestACheckinThatIsADuplicateWouldChangeNothing(t *testing.T) {
 			r := rapid.SampledFrom(all).Draw(t, "check-in")
 			return &r
 		}
-		// handle does what the handlers do once they have read the agent.
+		// handle does what the handlers do after they have read the agent.
 		handle := func(r *request) {
 			w.cache.Remember(&r.agent, r.generation)
 			f, token := checkin.FingerprintOf(r.body, "")

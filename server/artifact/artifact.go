@@ -1,7 +1,7 @@
-// Package artifact keeps published packages: it takes in signed archives,
-// checks them before anybody can fetch them, and serves them to agents. Its
-// checks spare operators a failed rollout; they are not what protects a host,
-// which trusts only the publisher keys pinned at its enrolment.
+// Package artifact stores published packages: it accepts signed archives, verifies them
+// before anybody can download them, and serves them to agents. Its checks spare
+// operators a failed rollout. They do not protect hosts, which trust only the publisher
+// keys pinned at enrolment.
 package artifact
 
 import (
@@ -33,12 +33,12 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// MaxPackage bounds an archive: three times the largest agent known to us.
+// MaxPackage bounds an archive: three times the largest known agent.
 const MaxPackage = 2 << 30
 
-// Service keeps the bytes in Dir and the rest in the store. Where servers do not
-// share their folder the store has the bytes, too, and Dir is what this server has
-// of them. Run must be running then, for this server to have them before agents ask.
+// Service stores packages. Without store.PackageData their bytes are only in Dir.
+// Otherwise the store has the bytes, and Dir caches them on this server; Run must then be
+// running, to fetch packages before agents ask for them.
 type Service struct {
 	Dir    string
 	Disk   disk.Disk
@@ -46,29 +46,34 @@ type Service struct {
 	Events *event.Stream
 	Log    *slog.Logger
 	Now    clock.Clock
-	// Rooted says whether the publishers have published a root; nil is never. Then
-	// a package may come without a signature of its own: the signed targets file
-	// names it, before or after it is pushed.
-	Rooted func(ctx context.Context) (bool, error)
 	Health *storehealth.Monitor
+	// Trust may be nil, which means that no root is published.
+	Trust Trust
 	// MaxSize overrides MaxPackage when above zero.
 	MaxSize int64
 
 	fetches singleflight.Group // by digest
 
 	mu     sync.Mutex
-	failed map[string]failure // fetches of late, by digest
-	// served are packages that agents have asked for, by file. They are served while
-	// the store is away, too.
+	failed map[string]failure // recent failed fetches, by digest
+	// served caches, by file, the packages that agents have asked for. They are served
+	// while the store is away.
 	served map[string]fleet.Package
 }
 
-// maxServed bounds served, of a few KB each: the packages of a dozen versions on half a
-// dozen platforms.
+// Trust reports what the publishers have signed.
+type Trust interface {
+	// HasRoot reports whether the publishers have published a root. With a root a
+	// package needs no signature of its own: the signed targets file names it, before
+	// or after the push.
+	HasRoot(ctx context.Context) (bool, error)
+}
+
+// maxServed bounds served, whose entries have a few KB each: a dozen versions for half
+// a dozen platforms.
 const maxServed = 100
 
-// Push takes in an archive under its file name. It is either published whole or
-// not at all.
+// Push publishes an archive under its file name, completely or not at all.
 func (s *Service) Push(ctx context.Context, file string, signature []byte, body io.Reader, actor string) (fleet.Package, error) {
 	if err := checkName(file); err != nil {
 		return fleet.Package{}, err
@@ -86,7 +91,7 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	tmp := filepath.Join(s.Dir, pushPrefix+fleet.NewID())
 	defer func() {
 		if err := s.Disk.Remove("push", tmp); err != nil {
-			s.Log.Warn("left-over of a push", "file", tmp, "error", err)
+			s.Log.Warn("a temporary file of a push is left", "file", tmp, "error", err)
 		}
 	}()
 	p, err := s.receive(tmp, body)
@@ -102,8 +107,8 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	} else if fleet.KindOf(err) != fleet.NotFound {
 		return fleet.Package{}, err
 	}
-	// The bytes before the record: a record says that they can be fetched, from any
-	// server. What is left of a push that breaks off here is removed by Run.
+	// The bytes come before the record, because a record means that any server can
+	// serve them. Run removes what an interrupted push leaves here.
 	if err := s.publish(tmp, p); err != nil {
 		return fleet.Package{}, err
 	}
@@ -121,15 +126,15 @@ func (s *Service) Push(ctx context.Context, file string, signature []byte, body 
 	return p, nil
 }
 
-// checkSigned refuses a package without a signature before its bytes come.
+// checkSigned refuses a package without a signature before its bytes are sent.
 func (s *Service) checkSigned(ctx context.Context, signature []byte) error {
 	if len(signature) > 0 {
 		return nil
 	}
 	rooted := false
-	if s.Rooted != nil {
+	if s.Trust != nil {
 		var err error
-		if rooted, err = s.Rooted(ctx); err != nil {
+		if rooted, err = s.Trust.HasRoot(ctx); err != nil {
 			return err
 		}
 	}
@@ -139,7 +144,7 @@ func (s *Service) checkSigned(ctx context.Context, signature []byte) error {
 	return fleet.FieldError("header.Muster-Signature", "want the .minisig file in base64: make one with `muster package sign`, or publish a root with `muster package keys publish` and sign targets instead")
 }
 
-// pushAgain answers the push of a name that is published.
+// pushAgain handles the push of a name that is already published.
 func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Package) (fleet.Package, error) {
 	if old.SHA256 != p.SHA256 {
 		return fleet.Package{}, otherContent(old)
@@ -147,14 +152,14 @@ func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Packag
 	if err := s.publish(tmp, old); err != nil { // the file may have been lost
 		return fleet.Package{}, err
 	}
-	if err := s.share(ctx, old); err != nil { // or the store's bytes
+	if err := s.share(ctx, old); err != nil { // as may the store's bytes
 		return fleet.Package{}, err
 	}
 	if len(p.Signature) == 0 || bytes.Equal(old.Signature, p.Signature) {
 		return old, nil
 	}
-	// Signed anew, as when a publisher changes keys: hosts that trust only the
-	// new one wait for this.
+	// A new signature, as after a change of publisher keys: hosts that trust only the
+	// new key need it.
 	old.Signature, old.KeyID = p.Signature, p.KeyID
 	if err := s.Store.Packages().Update(ctx, old); err != nil {
 		return fleet.Package{}, err
@@ -162,7 +167,7 @@ func (s *Service) pushAgain(ctx context.Context, tmp string, old, p fleet.Packag
 	return s.Store.Packages().Get(ctx, old.File)
 }
 
-// overtaken answers a push during which another of the same name was published.
+// overtaken handles a push during which another one of the same name was published.
 func (s *Service) overtaken(ctx context.Context, p fleet.Package) (fleet.Package, error) {
 	old, err := s.Store.Packages().Get(ctx, p.File)
 	switch {
@@ -210,7 +215,7 @@ func (s *Service) receive(path string, body io.Reader) (p fleet.Package, err err
 	return p, s.onDisk(f.Sync())
 }
 
-// onDisk says what to do about an error of the server's disk.
+// onDisk adds the remedy to an error of the server's disk.
 func (s *Service) onDisk(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
 		return fleet.Errorf(fleet.Unavailable, "the server's disk is full: free some space under %s and try again: %w", s.Dir, err)
@@ -218,8 +223,7 @@ func (s *Service) onDisk(err error) error {
 	return err
 }
 
-// sender keeps the error of the sending side, which the writing side must not be
-// blamed for, nor the other way round.
+// sender records read errors, to distinguish a failing sender from a failing disk.
 type sender struct {
 	r   io.Reader
 	err error
@@ -263,8 +267,8 @@ func (s *Service) verify(ctx context.Context, keyring trust.Keyring, path string
 		format = "zip"
 	}
 	if pkg.OS == "" || pkg.Arch == "" {
-		// Agents are offered what fits them, by these two.
-		return fleet.FieldError("body", "does not say which platform it is for, and its muster-agent is not a program that would tell: set os and arch in its %s", manifest.FileName)
+		// Agents are matched to packages by os and arch.
+		return fleet.FieldError("body", "does not say which platform it is for, and its muster-agent program does not show it: set os and arch in its %s", manifest.FileName)
 	}
 	if want := manifest.ArchiveName(pkg.FullVersion(), pkg.OS, pkg.Arch, format); want != p.File {
 		return fleet.FieldError("path.file", "is %s, but by its manifest the package is %s", p.File, want)
@@ -280,8 +284,8 @@ func (s *Service) publish(tmp string, p fleet.Package) error {
 	return s.Disk.SyncDir("publish", s.Dir)
 }
 
-// Delete withdraws a package. Downloads under way may finish. Other servers remove
-// their copies in time.
+// Delete withdraws a package. Downloads in progress may complete. Other servers remove
+// their copies later.
 func (s *Service) Delete(ctx context.Context, file, actor string) error {
 	p, err := s.Store.Packages().Get(ctx, file)
 	if err != nil {
@@ -292,13 +296,14 @@ func (s *Service) Delete(ctx context.Context, file, actor string) error {
 	}
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventPackageDeleted, Subject: file, Actor: actor})
 	if err := s.discard(ctx, p); err != nil {
-		// It is withdrawn. Run removes from the store what no record names.
+		// The package is withdrawn all the same. Run later removes bytes without a
+		// record from the store.
 		s.Log.Warn("the bytes of a withdrawn package are left", "file", file, "error", err)
 	}
 	return nil
 }
 
-// Serve answers a GET or HEAD of a package, with ranges, or of its signature.
+// Serve responds to a GET or HEAD of a package, with ranges, or of its signature.
 func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) error {
 	file, isSignature := strings.CutSuffix(name, trust.SignatureSuffix)
 	p, err := s.published(r.Context(), file)
@@ -321,16 +326,16 @@ func (s *Service) Serve(w http.ResponseWriter, r *http.Request, name string) err
 		return err
 	}
 	defer f.Close()
-	// A strong tag of the content: a resumed download of other bytes starts over.
+	// A strong validator: a download that resumes with other bytes starts over.
 	w.Header().Set("ETag", `"`+p.SHA256+`"`)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", p.PushedAt, f)
 	return nil
 }
 
-// published returns a package, from memory while the store is away.
+// published returns a package's record, from memory while the store is away.
 func (s *Service) published(ctx context.Context, file string) (p fleet.Package, err error) {
-	err = s.Health.Ask(ctx, func(ctx context.Context) (err error) {
+	err = s.Health.Call(ctx, func(ctx context.Context) (err error) {
 		p, err = s.Store.Packages().Get(ctx, file)
 		return err
 	})
@@ -343,13 +348,13 @@ func (s *Service) published(ctx context.Context, file string) (p fleet.Package, 
 		return p, err
 	}
 	if s.served == nil || len(s.served) >= maxServed {
-		s.served = map[string]fleet.Package{} // their next downloads bring them back
+		s.served = map[string]fleet.Package{} // the next downloads refill it
 	}
 	s.served[file] = p
 	return p, nil
 }
 
-// AddKey accepts packages signed by a key from now on.
+// AddKey registers a publisher key. Packages signed by it are accepted from now on.
 func (s *Service) AddKey(ctx context.Context, text, name, actor string) (fleet.PublisherKey, error) {
 	key, err := trust.ParsePublicKey(text)
 	if err != nil {

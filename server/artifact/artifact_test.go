@@ -34,7 +34,7 @@ import (
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-// world is a server with one trusted publisher.
+// world is a server that trusts one publisher.
 type world struct {
 	t       *testing.T
 	store   *sqlite.Store
@@ -79,7 +79,7 @@ type parcel struct {
 	signature []byte
 }
 
-// build makes a real package; content makes it differ from others.
+// build returns a real package; different content yields different bytes.
 func (w *world) build(version, content string) parcel {
 	w.t.Helper()
 	dir := w.t.TempDir()
@@ -106,7 +106,7 @@ func (w *world) read(archive string) parcel {
 	return parcel{filepath.Base(archive), body, signature}
 }
 
-// signed signs what p holds, whatever it is.
+// signed returns p with a signature of its bytes, whatever they are.
 func (w *world) signed(p parcel, k trust.PrivateKey) parcel {
 	w.t.Helper()
 	signature, err := k.Sign(p.name, bytes.NewReader(p.body))
@@ -137,7 +137,7 @@ func (w *world) wantKind(err error, kind fleet.Kind, text string) {
 	}
 }
 
-// holds wants these records, each with its bytes, and nothing else on the disk.
+// holds checks for these records, each with its bytes, and nothing else on the disk.
 func (w *world) holds(want ...fleet.Package) {
 	w.t.Helper()
 	records, _, err := w.store.Packages().List(w.t.Context(), 0, 0)
@@ -161,7 +161,7 @@ func (w *world) holds(want ...fleet.Package) {
 	}
 }
 
-// fullDisk is the machine's own, with room for so many bytes when above zero.
+// fullDisk is the real disk, limited to room bytes if that is above zero.
 type fullDisk struct {
 	disk.OS
 	room     int64
@@ -204,7 +204,7 @@ func (f fullFile) Sync() error {
 	return f.File.Sync()
 }
 
-func TestAPackageIsPublished(t *testing.T) {
+func TestPushPublishesPackage(t *testing.T) {
 	w := newWorld(t)
 	in := w.build("1.1.0", "better")
 	p := w.pushed(in)
@@ -214,9 +214,9 @@ func TestAPackageIsPublished(t *testing.T) {
 		t.Errorf("record is %+v", p)
 	}
 	w.holds(p)
-	again := w.pushed(in) // the first answer was lost
+	again := w.pushed(in) // the first response was lost
 	if again.PushedAt != p.PushedAt {
-		t.Errorf("pushed again, the record is %+v", again)
+		t.Errorf("after a second push the record is %+v", again)
 	}
 	w.holds(p)
 
@@ -240,7 +240,7 @@ func (w *world) snapshot(version string) parcel {
 	return w.read(path)
 }
 
-func TestBytesThatWereLostComeBackWithAPush(t *testing.T) {
+func TestPushRestoresLostBytes(t *testing.T) {
 	w := newWorld(t)
 	in := w.build("1.1.0", "better")
 	p := w.pushed(in)
@@ -253,24 +253,24 @@ func TestBytesThatWereLostComeBackWithAPush(t *testing.T) {
 	w.holds(p)
 }
 
-func TestAPublisherChangesKeys(t *testing.T) {
+func TestPushWithNewSignatureUpdatesKey(t *testing.T) {
 	w := newWorld(t)
 	in := w.build("1.1.0", "better")
 	w.pushed(in)
 	next := newKey(t)
 	w.trust(next)
-	w.trust(next) // twice is no harm
-	anew := w.signed(in, next)
-	if p := w.pushed(anew); p.KeyID != next.Public().ID() {
-		t.Errorf("signed anew, the record names key %s", p.KeyID)
+	w.trust(next) // adding a key twice is harmless
+	resigned := w.signed(in, next)
+	if p := w.pushed(resigned); p.KeyID != next.Public().ID() {
+		t.Errorf("after a new signature the record names key %s", p.KeyID)
 	}
 	rec, err := w.serve(http.MethodGet, in.name+trust.SignatureSuffix, nil)
-	if err != nil || !bytes.Equal(rec.Body.Bytes(), anew.signature) {
+	if err != nil || !bytes.Equal(rec.Body.Bytes(), resigned.signature) {
 		t.Errorf("hosts get the signature %q, %v", rec.Body, err)
 	}
 }
 
-func TestALegacyPackageIsPublishedByWhatItsProgramTells(t *testing.T) {
+func TestPushReadsPlatformOfLegacyPackageFromProgram(t *testing.T) {
 	w := newWorld(t)
 	described := fakepkg.DescribeLegacy("1.1.0")
 	legacy := func(agent string) parcel {
@@ -297,7 +297,7 @@ func TestALegacyPackageIsPublishedByWhatItsProgramTells(t *testing.T) {
 	w.holds(p)
 }
 
-func TestPackagesThatAreRefused(t *testing.T) {
+func TestPushRefusesInvalidPackages(t *testing.T) {
 	w := newWorld(t)
 	in := w.build("1.1.0", "better")
 	old := w.build("1.0.0", "old")
@@ -346,11 +346,11 @@ func TestPackagesThatAreRefused(t *testing.T) {
 	}
 	w.holds()
 	if len(evil) == 0 {
-		t.Error("no evil packages were tried")
+		t.Error("no malicious packages were tried")
 	}
 }
 
-func TestAServerThatKnowsNoKeyTakesNothing(t *testing.T) {
+func TestPushWithoutPublisherKeyIsRefused(t *testing.T) {
 	w := newWorld(t)
 	if err := w.store.PublisherKeys().Delete(t.Context(), w.key.Public().ID()); err != nil {
 		t.Fatal(err)
@@ -362,7 +362,7 @@ func TestAServerThatKnowsNoKeyTakesNothing(t *testing.T) {
 	w.holds()
 }
 
-func TestAPushThatDoesNotEndWellLeavesNothing(t *testing.T) {
+func TestFailedPushLeavesNothing(t *testing.T) {
 	full := fmt.Errorf("fsync: %w", syscall.ENOSPC)
 	for _, c := range []struct {
 		name string
@@ -373,9 +373,9 @@ func TestAPushThatDoesNotEndWellLeavesNothing(t *testing.T) {
 	}{
 		{name: "too large", set: func(w *world) { w.service.MaxSize = 100 }, kind: fleet.TooLarge, says: "more than 100 bytes"},
 		{name: "the disk is full", set: func(w *world) { w.disk.room = 100 }, kind: fleet.Unavailable, says: "free some space"},
-		{name: "the disk is full at last", set: func(w *world) { w.disk.failSync = full }, kind: fleet.Unavailable, says: "free some space"},
+		{name: "the disk is full at sync", set: func(w *world) { w.disk.failSync = full }, kind: fleet.Unavailable, says: "free some space"},
 		{name: "the disk breaks", set: func(w *world) { w.disk.failSync = syscall.EIO }, kind: fleet.Internal, says: "input/output"},
-		{name: "it cannot be put in place", set: func(w *world) { w.disk.failMove = syscall.EIO }, kind: fleet.Internal, says: "input/output"},
+		{name: "it cannot be moved into place", set: func(w *world) { w.disk.failMove = syscall.EIO }, kind: fleet.Internal, says: "input/output"},
 		{name: "cut off", kind: fleet.Invalid, says: "did not arrive whole", body: func(b []byte) io.Reader {
 			return io.MultiReader(bytes.NewReader(b[:100]), iotest.ErrReader(io.ErrUnexpectedEOF))
 		}},
@@ -394,13 +394,13 @@ func TestAPushThatDoesNotEndWellLeavesNothing(t *testing.T) {
 			w.wantKind(err, c.kind, c.says)
 			w.holds()
 			*w.disk, w.service.MaxSize = fullDisk{}, 0
-			w.holds(w.pushed(in)) // and it can be pushed again
+			w.holds(w.pushed(in)) // a second push succeeds
 		})
 	}
 }
 
-// The server dies while a package comes in.
-func TestLeftOversOfACrashAreRemoved(t *testing.T) {
+// The server dies during a push.
+func TestCleanUpRemovesFilesOfInterruptedPush(t *testing.T) {
 	w := newWorld(t)
 	if err := w.service.CleanUp(); err != nil {
 		t.Fatalf("before the first push: %v", err)
@@ -414,7 +414,7 @@ func TestLeftOversOfACrashAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(half); err != nil {
-		t.Errorf("it may be another server's on this folder, under way: %v", err)
+		t.Errorf("a recent file may belong to a push of another server: %v", err)
 	}
 	yesterday := time.Now().Add(-24 * time.Hour)
 	if err := os.Chtimes(half, yesterday, yesterday); err != nil {
@@ -435,7 +435,7 @@ func (w *world) serve(method, name string, header map[string]string) (*httptest.
 	return rec, w.service.Serve(rec, r, name)
 }
 
-func TestAgentsFetchPackages(t *testing.T) {
+func TestServePackageWithRanges(t *testing.T) {
 	w := newWorld(t)
 	in := w.build("1.1.0", "better")
 	p := w.pushed(in)
@@ -484,7 +484,7 @@ func TestAgentsFetchPackages(t *testing.T) {
 	}
 }
 
-func TestAWithdrawnPackageIsGone(t *testing.T) {
+func TestDeletedPackageIsNotServed(t *testing.T) {
 	w := newWorld(t)
 	in := w.build("1.1.0", "bad")
 	p := w.pushed(in)
@@ -497,11 +497,11 @@ func TestAWithdrawnPackageIsGone(t *testing.T) {
 		w.wantKind(err, fleet.NotFound, "muster package push")
 	}
 	w.wantKind(w.service.Delete(t.Context(), p.File, "ann"), fleet.NotFound, p.File)
-	w.holds(w.pushed(w.build("1.1.0", "mended"))) // other bytes, now that the name is free
+	w.holds(w.pushed(w.build("1.1.0", "fixed"))) // the name is free for other bytes
 }
 
-// Two build machines push one name at the same moment.
-func TestPushesAtTheSameTime(t *testing.T) {
+// Two build machines push the same name at the same moment.
+func TestConcurrentPushesOfOneNamePublishOne(t *testing.T) {
 	w := newWorld(t)
 	same, other := w.build("1.1.0", "one"), w.build("1.1.0", "two")
 	type outcome struct {
@@ -529,11 +529,11 @@ func TestPushesAtTheSameTime(t *testing.T) {
 		}
 	}
 	if len(won) == 0 {
-		t.Fatal("nobody has won")
+		t.Fatal("no push succeeded")
 	}
 	for _, p := range won {
 		if p.SHA256 != won[0].SHA256 {
-			t.Errorf("both contents have won: %s and %s", p.SHA256, won[0].SHA256)
+			t.Errorf("pushes of different contents succeeded: %s and %s", p.SHA256, won[0].SHA256)
 		}
 	}
 	w.holds(won[0])

@@ -18,9 +18,9 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// What lies in Dir: bytes under their digest, where the folder is all there is;
-// copies of what the store keeps; and what is on its way in. Copies are named
-// apart, for they alone may be thrown away.
+// Files in Dir: packages under their digest, where Dir is their only place; copies of
+// packages in the store, with copySuffix, which can be deleted at any time; and
+// temporary files.
 const (
 	copySuffix  = ".copy"
 	pushPrefix  = ".push-"
@@ -28,20 +28,18 @@ const (
 )
 
 const (
-	// FetchTimeout bounds how long one package is fetched from the store: 2 GiB at
-	// 1.2 MB/s.
+	// FetchTimeout bounds the fetch of one package from the store: 2 GiB at 1.2 MB/s.
 	FetchTimeout = 30 * time.Minute
-	// fetchWait is how long a download waits for the fetch: less than the minute
-	// after which agents give up a source that keeps silent. Told to come again, they
-	// do, and the fetch has gone on meanwhile.
+	// fetchWait is how long a download waits for the fetch: less than the minute after
+	// which agents give up a silent source. Their retry finds the fetch further on.
 	fetchWait = 45 * time.Second
-	// fetchPause is how long a fetch that failed is not tried again, however many
-	// agents ask: it may have moved gigabytes before it failed.
+	// fetchPause is how long a failed fetch is not retried, however many agents ask: it
+	// may have moved gigabytes before it failed.
 	fetchPause = 10 * time.Second
 )
 
-// path is where the bytes lie: under their digest, so that two pushes of one
-// name at the same time cannot mix one's record with the other's bytes.
+// path returns the file of a package, named by its digest so that two concurrent pushes
+// of one name cannot mix one's record with the other's bytes.
 func (s *Service) path(p fleet.Package) string {
 	if s.shared() != nil {
 		return filepath.Join(s.Dir, p.SHA256+copySuffix)
@@ -49,21 +47,20 @@ func (s *Service) path(p fleet.Package) string {
 	return filepath.Join(s.Dir, p.SHA256)
 }
 
-// shared is where servers with folders of their own keep the bytes; nil if all of
-// them have this folder.
+// shared returns the store's package data, nil if the bytes are only in Dir.
 func (s *Service) shared() store.PackageData { return s.Store.PackageData() }
 
-// openLocal opens the bytes that lie here; fs.ErrNotExist if they do not.
+// openLocal opens a package in Dir. The error is fs.ErrNotExist if it is not there.
 func (s *Service) openLocal(p fleet.Package) (disk.File, error) {
 	f, err := s.Disk.OpenFile("serve package", s.path(p), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) && s.shared() != nil {
-		// From before the store kept them.
+		// Pushed before the store had package data.
 		return s.Disk.OpenFile("serve package", filepath.Join(s.Dir, p.SHA256), os.O_RDONLY, 0)
 	}
 	return f, err
 }
 
-// share puts the bytes that lie here where all servers find them.
+// share uploads a package from Dir to the store's package data, if there is any.
 func (s *Service) share(ctx context.Context, p fleet.Package) error {
 	data := s.shared()
 	if data == nil {
@@ -77,7 +74,7 @@ func (s *Service) share(ctx context.Context, p fleet.Package) error {
 	return data.Put(ctx, p.SHA256, p.Size, f)
 }
 
-// discard removes the bytes here, and where all servers find them.
+// discard removes a package's bytes from Dir and from the store.
 func (s *Service) discard(ctx context.Context, p fleet.Package) error {
 	if err := s.Disk.Remove("withdraw", s.path(p)); err != nil {
 		return err
@@ -89,8 +86,8 @@ func (s *Service) discard(ctx context.Context, p fleet.Package) error {
 	return errors.Join(s.Disk.Remove("withdraw", filepath.Join(s.Dir, p.SHA256)), data.Delete(ctx, p.SHA256))
 }
 
-// open opens the bytes of a package, which are fetched if they do not lie here:
-// once for all who ask.
+// open opens a package. If it is not in Dir, open fetches it, once for all concurrent
+// callers.
 func (s *Service) open(ctx context.Context, p fleet.Package) (disk.File, error) {
 	f, err := s.openLocal(p)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -105,10 +102,10 @@ func (s *Service) open(ctx context.Context, p fleet.Package) (disk.File, error) 
 	return s.openLocal(p)
 }
 
-// fetch waits for patience until the bytes lie here. It goes on when the caller has
-// left, for those who come after.
+// fetch waits at most patience until the package is in Dir. The fetch continues after
+// the caller has left, for later callers.
 func (s *Service) fetch(ctx context.Context, p fleet.Package, patience time.Duration) error {
-	if err := s.lately(p); err != nil {
+	if err := s.recentFailure(p); err != nil {
 		return err
 	}
 	done := s.fetches.DoChan(p.SHA256, func() (any, error) {
@@ -133,14 +130,14 @@ func (s *Service) fetch(ctx context.Context, p fleet.Package, patience time.Dura
 	}
 }
 
-// failure is a fetch that did not end well.
+// failure is a failed fetch.
 type failure struct {
 	err error
 	at  time.Time
 }
 
-// lately is what the last fetch met, as long as it is not to be tried again.
-func (s *Service) lately(p fleet.Package) error {
+// recentFailure returns the error of the last fetch while it must not be retried.
+func (s *Service) recentFailure(p fleet.Package) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f, failed := s.failed[p.SHA256]; failed && s.Now.UTC().Sub(f.at) < fetchPause {
@@ -163,11 +160,11 @@ func (s *Service) remember(p fleet.Package, err error) {
 	s.failed[p.SHA256] = failure{err, now}
 }
 
-// fetchNow brings the bytes here. They get their name when they are known to be
-// the right ones.
+// fetchNow copies a package into Dir. The file gets its name only after its digest was
+// verified.
 func (s *Service) fetchNow(ctx context.Context, p fleet.Package) error {
 	if f, err := s.openLocal(p); err == nil {
-		return f.Close() // whoever came before has brought them
+		return f.Close() // fetched meanwhile
 	}
 	if err := s.Disk.MkdirAll("packages", s.Dir, 0o700); err != nil {
 		return s.onDisk(err)
@@ -175,7 +172,7 @@ func (s *Service) fetchNow(ctx context.Context, p fleet.Package) error {
 	tmp := filepath.Join(s.Dir, fetchPrefix+fleet.NewID())
 	defer func() {
 		if err := s.Disk.Remove("fetch", tmp); err != nil {
-			s.Log.Warn("left-over of a fetch", "file", tmp, "error", err)
+			s.Log.Warn("a temporary file of a fetch is left", "file", tmp, "error", err)
 		}
 	}()
 	began := time.Now()
@@ -189,8 +186,8 @@ func (s *Service) fetchNow(ctx context.Context, p fleet.Package) error {
 	return nil
 }
 
-// receiveShared writes what the store has to path, and fails if that is not the
-// package.
+// receiveShared writes the store's bytes to path, and fails if they are not the
+// package's.
 func (s *Service) receiveShared(ctx context.Context, path string, p fleet.Package) (err error) {
 	f, err := s.Disk.OpenFile("fetch", path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

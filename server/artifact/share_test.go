@@ -26,20 +26,20 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// depot keeps bytes for all servers, in memory; storetest proves the real one.
-type depot struct {
+// memoryData is store.PackageData in memory; storetest tests the real ones.
+type memoryData struct {
 	mu      sync.Mutex
 	content map[string][]byte
 	written map[string]time.Time
 	gets    int
 	fail    error
-	// held is what a Get waits for between its first half and its second.
+	// held blocks a Get between its first half and its second.
 	held chan struct{}
-	// late lists know of nothing yet.
+	// late makes lists empty, as in a store whose search lags.
 	late bool
 }
 
-func (d *depot) Put(_ context.Context, digest string, size int64, r io.Reader) error {
+func (d *memoryData) Put(_ context.Context, digest string, size int64, r io.Reader) error {
 	b, err := io.ReadAll(r)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,7 +55,7 @@ func (d *depot) Put(_ context.Context, digest string, size int64, r io.Reader) e
 	return nil
 }
 
-func (d *depot) Get(ctx context.Context, digest string, w io.Writer) error {
+func (d *memoryData) Get(ctx context.Context, digest string, w io.Writer) error {
 	d.mu.Lock()
 	d.gets++
 	b, there := d.content[digest]
@@ -82,7 +82,7 @@ func (d *depot) Get(ctx context.Context, digest string, w io.Writer) error {
 	return err
 }
 
-func (d *depot) Delete(_ context.Context, digest string) error {
+func (d *memoryData) Delete(_ context.Context, digest string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
@@ -92,7 +92,7 @@ func (d *depot) Delete(_ context.Context, digest string) error {
 	return nil
 }
 
-func (d *depot) List(context.Context) ([]store.PackageBytes, error) {
+func (d *memoryData) List(context.Context) ([]store.PackageBytes, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var out []store.PackageBytes
@@ -105,40 +105,40 @@ func (d *depot) List(context.Context) ([]store.PackageBytes, error) {
 	return out, d.fail
 }
 
-// set changes the depot as somebody else.
-func (d *depot) set(change func(*depot)) {
+// set changes the data concurrently with the service.
+func (d *memoryData) set(change func(*memoryData)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change(d)
 }
 
-func (d *depot) count() int {
+func (d *memoryData) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.gets
 }
 
-// has are the digests there are.
-func (d *depot) has() []string {
+// has returns the stored digests.
+func (d *memoryData) has() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Sorted(maps.Keys(d.content))
 }
 
-// withDepot is a store that keeps the bytes of packages.
-type withDepot struct {
+// dataStore is a store that has package data.
+type dataStore struct {
 	store.Store
-	depot *depot
+	memoryData *memoryData
 }
 
-func (s withDepot) PackageData() store.PackageData { return s.depot }
+func (s dataStore) PackageData() store.PackageData { return s.memoryData }
 
-// replicas makes the world's server one of two with folders of their own.
-func replicas(t *testing.T) (first, second *world, d *depot) {
+// servers makes w's server one of two with folders of their own.
+func servers(t *testing.T) (first, second *world, d *memoryData) {
 	t.Helper()
 	first = newWorld(t)
-	d = &depot{content: map[string][]byte{}, written: map[string]time.Time{}}
-	both := withDepot{first.store, d}
+	d = &memoryData{content: map[string][]byte{}, written: map[string]time.Time{}}
+	both := dataStore{first.store, d}
 	first.service.Store = both
 	second = &world{t: t, store: first.store, disk: &fullDisk{}, key: first.key}
 	second.service = &artifact.Service{
@@ -148,7 +148,7 @@ func replicas(t *testing.T) (first, second *world, d *depot) {
 	return first, second, d
 }
 
-// folder is what lies in a server's folder.
+// folder lists the files in a server's folder.
 func (w *world) folder() []string {
 	w.t.Helper()
 	entries, err := os.ReadDir(w.service.Dir)
@@ -162,7 +162,7 @@ func (w *world) folder() []string {
 	return names
 }
 
-// serves wants a whole download to bring these bytes.
+// serves checks that a complete download returns these bytes.
 func (w *world) serves(in parcel) {
 	w.t.Helper()
 	rec, err := w.serve(http.MethodGet, in.name, nil)
@@ -171,8 +171,8 @@ func (w *world) serves(in parcel) {
 	}
 }
 
-func TestWhatIsPushedAtOneServerIsFetchedAtEveryOther(t *testing.T) {
-	first, second, d := replicas(t)
+func TestPackagePushedToOneServerIsServedByOthers(t *testing.T) {
+	first, second, d := servers(t)
 	in := first.build("1.1.0", "better")
 	p := first.pushed(in)
 	second.serves(in)
@@ -188,7 +188,7 @@ func TestWhatIsPushedAtOneServerIsFetchedAtEveryOther(t *testing.T) {
 			t.Errorf("a folder has %v", got)
 		}
 	}
-	// A server that lost its disk.
+	// A server has lost its disk.
 	if err := os.RemoveAll(first.service.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -208,11 +208,11 @@ func TestWhatIsPushedAtOneServerIsFetchedAtEveryOther(t *testing.T) {
 	first.serves(in)
 }
 
-func TestAllWhoAskAtOnceWaitForOneFetch(t *testing.T) {
-	first, second, d := replicas(t)
+func TestConcurrentDownloadsShareOneFetch(t *testing.T) {
+	first, second, d := servers(t)
 	in := first.build("1.1.0", "better")
 	first.pushed(in)
-	d.set(func(d *depot) { d.held = make(chan struct{}) })
+	d.set(func(d *memoryData) { d.held = make(chan struct{}) })
 	leaving, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
@@ -229,9 +229,9 @@ func TestAllWhoAskAtOnceWaitForOneFetch(t *testing.T) {
 		})
 	}
 	eventually(t, "the fetch to begin", func() bool { return d.count() > 0 })
-	leave() // it began the fetch or joined it; the others get theirs all the same
+	leave() // whether it began the fetch or joined it, the others complete
 	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("who left got %v", err)
+		t.Errorf("the cancelled download got %v", err)
 	}
 	close(d.held)
 	all.Wait()
@@ -249,13 +249,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestADownloadDoesNotWaitLongerThanAgentsDo(t *testing.T) {
+func TestDownloadAnswersBeforeAgentsGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second, d := replicas(t)
+		first, second, d := servers(t)
 		in := first.build("1.1.0", "better")
 		first.pushed(in)
 		held := make(chan struct{})
-		d.set(func(d *depot) { d.held = held })
+		d.set(func(d *memoryData) { d.held = held })
 		began := time.Now()
 		_, err := second.serve(http.MethodGet, in.name, nil)
 		second.wantKind(err, fleet.Unavailable, "on its way from the store")
@@ -271,62 +271,62 @@ func TestADownloadDoesNotWaitLongerThanAgentsDo(t *testing.T) {
 	})
 }
 
-func TestBytesThatAreNotThosePublishedAreNotServed(t *testing.T) {
+func TestFetchRefusesWrongBytes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		spoil func(w *world, d *depot, digest string)
+		spoil func(w *world, d *memoryData, digest string)
 		says  string
 	}{
-		{"damaged", func(_ *world, d *depot, digest string) { d.content[digest][7] ^= 1 }, "are not those that were published"},
-		{"cut off", func(_ *world, d *depot, digest string) { d.content[digest] = d.content[digest][:100] }, "are not those that were published"},
-		{"missing everywhere", func(_ *world, d *depot, digest string) { delete(d.content, digest) }, "are missing, on this server and in the store: push it again"},
-		{"the store is away", func(_ *world, d *depot, _ string) { d.fail = fleet.Errorf(fleet.Unavailable, "away") }, "away"},
-		{"the disk is full", func(w *world, _ *depot, _ string) { w.disk.room = 100 }, "free some space"},
-		{"the disk is full at last", func(w *world, _ *depot, _ string) { w.disk.failSync = syscall.ENOSPC }, "free some space"},
+		{"damaged", func(_ *world, d *memoryData, digest string) { d.content[digest][7] ^= 1 }, "are not those that were published"},
+		{"cut off", func(_ *world, d *memoryData, digest string) { d.content[digest] = d.content[digest][:100] }, "are not those that were published"},
+		{"missing everywhere", func(_ *world, d *memoryData, digest string) { delete(d.content, digest) }, "are missing, on this server and in the store: push it again"},
+		{"the store is away", func(_ *world, d *memoryData, _ string) { d.fail = fleet.Errorf(fleet.Unavailable, "away") }, "away"},
+		{"the disk is full", func(w *world, _ *memoryData, _ string) { w.disk.room = 100 }, "free some space"},
+		{"the disk is full at sync", func(w *world, _ *memoryData, _ string) { w.disk.failSync = syscall.ENOSPC }, "free some space"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			first, second, d := replicas(t)
+			first, second, d := servers(t)
 			now := time.Now()
 			second.service.Now = func() time.Time { return now }
 			in := first.build("1.1.0", "better")
 			p := first.pushed(in)
-			d.set(func(d *depot) { c.spoil(second, d, p.SHA256) })
+			d.set(func(d *memoryData) { c.spoil(second, d, p.SHA256) })
 			for range 3 {
 				_, err := second.serve(http.MethodGet, in.name, nil)
 				second.wantKind(err, fleet.Unavailable, c.says)
 			}
 			if d.count() != 1 {
-				t.Errorf("three asked, and it was fetched %d times", d.count())
+				t.Errorf("three downloads caused %d fetches", d.count())
 			}
 			if got := second.folder(); len(got) != 0 {
 				t.Errorf("the folder has %v", got)
 			}
-			d.set(func(d *depot) { d.fail = nil })
+			d.set(func(d *memoryData) { d.fail = nil })
 			second.disk.room, second.disk.failSync = 0, nil
-			first.pushed(in) // repairs what the store has
+			first.pushed(in) // repairs the store's bytes
 			now = now.Add(time.Minute)
 			second.serves(in)
 		})
 	}
 }
 
-// A push whose server dies before it has an answer, or whose store does not take it.
-func TestAPushThatCannotBeSharedPublishesNothing(t *testing.T) {
-	first, second, d := replicas(t)
+// A push whose server dies before it has an answer, or whose store refuses the bytes.
+func TestPushThatCannotBeStoredPublishesNothing(t *testing.T) {
+	first, second, d := servers(t)
 	in := first.build("1.1.0", "better")
-	d.set(func(d *depot) { d.fail = fleet.Errorf(fleet.Unavailable, "the store is away") })
+	d.set(func(d *memoryData) { d.fail = fleet.Errorf(fleet.Unavailable, "the store is away") })
 	_, err := first.push(in)
 	first.wantKind(err, fleet.Unavailable, "the store is away")
 	for _, w := range []*world{first, second} {
 		_, err = w.serve(http.MethodGet, in.name, nil)
 		w.wantKind(err, fleet.NotFound, "no package")
 	}
-	d.set(func(d *depot) { d.fail = nil })
+	d.set(func(d *memoryData) { d.fail = nil })
 	first.pushed(in)
 	second.serves(in)
 }
 
-// run keeps a server in step until the function returned is called.
+// run runs the server's synchronization until stop is called.
 func (w *world) run() (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
@@ -335,30 +335,30 @@ func (w *world) run() (stop func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-func TestAServerHasWhatIsPushedElsewhereBeforeAgentsAsk(t *testing.T) {
-	first, second, d := replicas(t)
-	d.set(func(d *depot) { d.late = true })
+func TestRunFetchesPushedPackagesAhead(t *testing.T) {
+	first, second, d := servers(t)
+	d.set(func(d *memoryData) { d.late = true })
 	defer second.run()()
 	var p fleet.Package
 	tries := 0
 	eventually(t, "the other server to fetch it", func() bool {
-		if tries%100 == 0 { // it may not have followed the stream yet
+		if tries%100 == 0 { // Run may not follow the stream yet
 			p = first.pushed(first.build(fmt.Sprintf("1.1.%d", tries), "better"))
 		}
 		tries++
 		return slices.Contains(second.folder(), p.SHA256+".copy")
 	})
-	// The store goes, the copy does not.
-	d.set(func(d *depot) { clear(d.content) })
+	// The store is away, the copy is there.
+	d.set(func(d *memoryData) { clear(d.content) })
 	rec, err := second.serve(http.MethodGet, p.File, nil)
 	if err != nil || int64(rec.Body.Len()) != p.Size {
 		t.Errorf("a download gives %d bytes, %v", rec.Body.Len(), err)
 	}
 }
 
-func TestWhatOnlyOneServerHasIsPutIntoTheStore(t *testing.T) {
-	first, second, d := replicas(t)
-	// From before the store kept packages: under their digest alone.
+func TestRunUploadsPackagesMissingFromStore(t *testing.T) {
+	first, second, d := servers(t)
+	// Pushed before the store had package data, so named by the digest alone.
 	alone := first.service.Store
 	first.service.Store = first.store
 	old := first.build("1.0.0", "old")
@@ -370,20 +370,20 @@ func TestWhatOnlyOneServerHasIsPutIntoTheStore(t *testing.T) {
 
 	in := first.build("1.1.0", "better")
 	p := first.pushed(in)
-	d.set(func(d *depot) { clear(d.content) })
+	d.set(func(d *memoryData) { clear(d.content) })
 	stop := first.run()
 	eventually(t, "both to be in the store", func() bool { return len(d.has()) == 2 })
 	stop()
 	if got := first.folder(); !slices.Equal(got, slices.Sorted(slices.Values([]string{was.SHA256, p.SHA256 + ".copy"}))) {
 		t.Errorf("the folder has %v", got)
 	}
-	second.service.Now = func() time.Time { return time.Now().Add(time.Minute) } // it remembers that it failed
+	second.service.Now = func() time.Time { return time.Now().Add(time.Minute) } // the failed fetch is not retried at once
 	second.serves(old)
 	second.serves(in)
 }
 
-func TestWhatNoRecordNamesIsRemovedInTime(t *testing.T) {
-	first, _, d := replicas(t)
+func TestRunRemovesBytesWithoutRecord(t *testing.T) {
+	first, _, d := servers(t)
 	now := time.Now()
 	first.service.Now = func() time.Time { return now }
 	in := first.build("1.1.0", "better")
@@ -401,11 +401,11 @@ func TestWhatNoRecordNamesIsRemovedInTime(t *testing.T) {
 		}
 	}
 	age(4*time.Hour, digest("a")+".copy", ".push-old", ".fetch-old")
-	// A push under way, and what a server without a shared store was given: it may be
-	// all there is.
+	// A push in progress, and a package of a server without package data, which may be
+	// the only copy.
 	age(2*time.Hour, digest("b")+".copy", ".push-new", ".fetch-new")
 	age(1000*time.Hour, digest("c"), "README")
-	d.set(func(d *depot) {
+	d.set(func(d *memoryData) {
 		for c, age := range map[string]time.Duration{"a": 25 * time.Hour, "b": 23 * time.Hour} {
 			d.content[digest(c)], d.written[digest(c)] = []byte("x"), now.Add(-age)
 		}

@@ -1,7 +1,7 @@
-// Package authority is the server's own certificate authority: made at first
-// start, so that agents and operators have TLS, and something to pin, before
-// anybody has thought about certificates. The replica serves with what it
-// issues; hosts pin the CA when they enrol.
+// Package authority is the server's own certificate authority. It is created at the
+// first start, so that agents and operators have TLS, and a CA to pin, without any
+// configuration. The server uses the certificates that it issues; hosts pin the CA when
+// they enrol.
 package authority
 
 import (
@@ -30,18 +30,18 @@ import (
 )
 
 const (
-	// caLifetime: agents pin the CA, so it must outlive the fleet.
+	// caLifetime must exceed the lifetime of the fleet, because agents pin the CA.
 	caLifetime = 20 * 365 * 24 * time.Hour
-	// leafLifetime is below what browsers accept of a certificate, 398 days.
+	// leafLifetime is below the 398 days that browsers accept.
 	leafLifetime = 365 * 24 * time.Hour
-	// renewBefore is when a new leaf is issued, while the server runs.
+	// renewBefore is how long before the expiry a running server issues a new leaf.
 	renewBefore = 30 * 24 * time.Hour
-	// backdate tolerates hosts whose clocks are behind.
+	// backdate allows for hosts whose clocks are slow.
 	backdate = time.Hour
 )
 
-// Authority issues the server's certificates. ECDSA P-256 throughout: a
-// handshake costs a quarter of an RSA one, and a fleet makes many.
+// Authority issues the server's certificates. All keys are ECDSA P-256: a handshake
+// costs a quarter of one with RSA, and a fleet makes many.
 type Authority struct {
 	ca    *x509.Certificate
 	key   crypto.Signer
@@ -52,39 +52,39 @@ type Authority struct {
 	leaf *tls.Certificate
 }
 
-// Registry is where the servers of an installation agree on their CA. The replica
-// gives one that lies in the store.
+// Registry records which CA an installation has, so that its servers agree on one. The
+// server's implementation uses the store.
 type Registry interface {
 	// Registered returns the pin of the installation's CA, "" while it has none.
 	Registered() (pin string, err error)
-	// Register makes pin that of the installation's CA if it has none, and returns
-	// which one it has then.
-	Register(pin string) (kept string, err error)
+	// Register records pin as that of the installation's CA if it has none, and returns
+	// the pin in effect.
+	Register(pin string) (current string, err error)
 }
 
-// NotOursError says that a server does not have the CA of its installation. Agents
-// pin that one, and would refuse the server.
-type NotOursError struct {
-	// Pin is the installation's, Own that of the CA that the server has, "" if it
-	// has none.
+// MismatchError means that a server does not have its installation's CA. Agents pin
+// that CA, and would refuse the server.
+type MismatchError struct {
+	// Pin is that of the installation's CA, Own that of the server's, "" if it has
+	// none.
 	Pin, Own string
-	// Where the server's CA lies, or should lie.
+	// Where is the location of the server's CA.
 	Where string
 }
 
-func (e *NotOursError) Error() string {
+func (e *MismatchError) Error() string {
 	what := fmt.Sprintf("%s has no CA, and the agents of this installation pin %s", e.Where, e.Pin)
 	if e.Own != "" {
 		what = fmt.Sprintf("the CA in %s is %s, and the agents of this installation pin %s", e.Where, e.Own, e.Pin)
 	}
-	return what + ": copy the folders tls and trust out of the data folder of a server that agents know into this server's, or give it the same tls.certificate and tls.key, and start it again (`muster ca-pin --help` tells how an installation gets another CA)"
+	return what + ": copy the folders tls and trust out of the data folder of a server that agents know into this server's, or give it the same tls.certificate and tls.key, and start it again (`muster ca-pin --help` says how an installation gets another CA)"
 }
 
-// Open loads the CA in dir. In a folder without one it makes one, unless the
-// installation has one already: of servers that start for the first time at the same
-// moment one makes it. With any other than the installation's it fails with a
-// *NotOursError and leaves the folder as it was. A nil registry is an installation of
-// one server. names are the DNS names and IP addresses of the server's certificate;
+// Open loads the CA in dir. If there is none, it creates one, unless the installation
+// has one already. Of several servers that start for the first time at the same moment,
+// one creates the CA. If the CA is not the installation's, Open fails with a
+// *MismatchError and leaves the folder unchanged. A nil registry means an installation
+// of one server. names are the DNS names and IP addresses of the server's certificate;
 // nil now means time.Now.
 func Open(d disk.Disk, dir string, names []string, now func() time.Time, registry Registry) (*Authority, error) {
 	if now == nil {
@@ -101,20 +101,20 @@ func Open(d disk.Disk, dir string, names []string, now func() time.Time, registr
 	if err != nil {
 		return nil, err
 	}
-	kept, err := registry.Register(a.Pin())
-	if err == nil && kept != a.Pin() {
-		err = &NotOursError{Pin: kept, Own: a.Pin(), Where: dir}
+	current, err := registry.Register(a.Pin())
+	if err == nil && current != a.Pin() {
+		err = &MismatchError{Pin: current, Own: a.Pin(), Where: dir}
 	}
 	return a, err
 }
 
-// alone is the registry of a server that has nobody to agree with.
+// alone is the registry of an installation of one server.
 type alone struct{}
 
 func (alone) Registered() (string, error)         { return "", nil }
 func (alone) Register(pin string) (string, error) { return pin, nil }
 
-// load reads the CA; fs.ErrNotExist if there is none.
+// load reads the CA. The error is fs.ErrNotExist if there is none.
 func (a *Authority) load(d disk.Disk, dir string) error {
 	certFile, keyFile := filepath.Join(dir, certName), filepath.Join(dir, keyName)
 	certPEM, err := d.ReadFile(opAuthority, certFile)
@@ -123,7 +123,7 @@ func (a *Authority) load(d disk.Disk, dir string) error {
 	}
 	keyPEM, err := d.ReadFile(opAuthority, keyFile)
 	if err != nil {
-		// Not wrapped: the CA is there, and must not be made anew.
+		// Not wrapped: the CA exists, and must not be replaced by a new one.
 		return fmt.Errorf("%v: %s has the CA's certificate, its key is missing: restore it from a backup", err, certFile) //nolint:errorlint // see above
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
@@ -139,30 +139,31 @@ const (
 	certName, keyName = "ca.crt", "ca.key"
 )
 
-// first makes the CA of an installation that has none. It is written under names of
-// its own, put up for election, and gets its place when it is elected: whatever it
-// dies of, and whoever does the same in the same folder, an elected CA has its key.
+// first creates the CA of an installation that has none. It writes a candidate under
+// names of its own, registers it, and renames it if it was registered first. So a
+// registered CA has its key, wherever the process dies and whichever other processes
+// use the folder.
 func (a *Authority) first(d disk.Disk, dir string, registry Registry) error {
-	kept, err := registry.Registered()
+	current, err := registry.Registered()
 	if err != nil {
 		return err
 	}
-	if kept == "" {
+	if current == "" {
 		own, err := a.candidate(d, dir)
 		if err != nil {
 			return err
 		}
-		if kept, err = registry.Register(own); err != nil {
+		if current, err = registry.Register(own); err != nil {
 			return err
 		}
-		if kept != own {
+		if current != own {
 			if err := errors.Join(d.Remove(opAuthority, candidateFile(dir, own, keyName)), d.Remove(opAuthority, candidateFile(dir, own, certName))); err != nil {
 				return err
 			}
 		}
 	}
 	for _, name := range []string{keyName, certName} { // a certificate without its key could never be used again
-		err := d.Rename(opAuthority, candidateFile(dir, kept, name), filepath.Join(dir, name))
+		err := d.Rename(opAuthority, candidateFile(dir, current, name), filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -170,16 +171,16 @@ func (a *Authority) first(d disk.Disk, dir string, registry Registry) error {
 	err = a.load(d, dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &NotOursError{Pin: kept, Where: dir}
+		return &MismatchError{Pin: current, Where: dir}
 	case err != nil:
 		return err
-	case a.Pin() != kept:
-		return &NotOursError{Pin: kept, Own: a.Pin(), Where: dir}
+	case a.Pin() != current:
+		return &MismatchError{Pin: current, Own: a.Pin(), Where: dir}
 	}
 	return d.SyncDir(opAuthority, dir)
 }
 
-// candidateFile is where a file of a CA lies that is not elected yet.
+// candidateFile returns the path of a file of a CA that is not registered yet.
 func candidateFile(dir, pin, name string) string {
 	return filepath.Join(dir, strings.TrimPrefix(pin, "sha256:")+"."+name)
 }
@@ -223,14 +224,14 @@ func (a *Authority) candidate(d disk.Disk, dir string) (string, error) {
 	return pin, nil
 }
 
-// PEM is the CA's certificate.
+// PEM returns the CA's certificate.
 func (a *Authority) PEM() []byte { return encode(a.ca.Raw) }
 
-// Pin is sha256:<hex> of the CA's certificate in DER.
+// Pin returns sha256:<hex> of the CA's certificate in DER.
 func (a *Authority) Pin() string { return capin.Of(a.ca.Raw) }
 
-// TLS is the configuration to serve with. The CA is part of the chain shown, so
-// that a host that knows only the pin can find it.
+// TLS returns the configuration to serve with. The chain includes the CA, so that a
+// host that knows only the pin finds it.
 func (a *Authority) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -283,8 +284,8 @@ func encode(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Names are what the machine is known by: its host name, localhost, its
-// addresses, and extra.
+// Names returns the names of the machine: its host name, localhost, its addresses, and
+// extra.
 func Names(extra ...string) []string {
 	names := append([]string{"localhost", "127.0.0.1", "::1"}, extra...)
 	if host, err := os.Hostname(); err == nil {
@@ -301,22 +302,22 @@ func Names(extra ...string) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
 }
 
-// Files is the configuration to serve with an operator's own certificate, and the
-// pin agents have of it: that of a certificate of the chain. The first server of an
-// installation chooses the last one. A chain that does not have the installation's is
-// a *NotOursError.
+// Files returns the configuration to serve with an operator's own certificate, and the
+// pin that agents use: that of one certificate of the chain. The first server of an
+// installation registers the last one. A chain without the registered certificate is a
+// *MismatchError.
 func Files(certFile, keyFile string, registry Registry) (*tls.Config, string, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		return nil, "", fmt.Errorf("tls.certificate, tls.key: %w", err)
 	}
 	own := capin.Of(pair.Certificate[len(pair.Certificate)-1])
-	kept, err := registry.Register(own)
+	current, err := registry.Register(own)
 	if err != nil {
 		return nil, "", err
 	}
-	if !slices.ContainsFunc(pair.Certificate, func(der []byte) bool { return capin.Of(der) == kept }) {
-		return nil, "", &NotOursError{Pin: kept, Own: own, Where: certFile}
+	if !slices.ContainsFunc(pair.Certificate, func(der []byte) bool { return capin.Of(der) == current }) {
+		return nil, "", &MismatchError{Pin: current, Own: own, Where: certFile}
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, kept, nil
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, current, nil
 }

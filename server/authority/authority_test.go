@@ -48,7 +48,7 @@ func leaf(t *testing.T, a *authority.Authority) *x509.Certificate {
 	return pair.Leaf
 }
 
-func TestTheAuthorityIsMadeOnce(t *testing.T) {
+func TestOpenCreatesCAOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tls")
 	first := open(t, dir, nil, "muster.example")
 	again := open(t, dir, nil, "muster.example")
@@ -73,8 +73,8 @@ func TestTheAuthorityIsMadeOnce(t *testing.T) {
 	}
 }
 
-// The server dies between the key and the certificate.
-func TestAKeyWithoutItsCertificateIsMadeAnew(t *testing.T) {
+// The server dies between writing the key and the certificate.
+func TestKeyWithoutCertificateIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, nil)
 	if err := os.Remove(filepath.Join(dir, "ca.crt")); err != nil {
@@ -95,7 +95,7 @@ func ca(t *testing.T, a *authority.Authority) *x509.Certificate {
 	return c
 }
 
-func TestAnAuthorityThatIsNotWholeIsNotReplaced(t *testing.T) {
+func TestDamagedCAIsNotReplaced(t *testing.T) {
 	for name, damage := range map[string]func(dir string) error{
 		"its key is missing": func(dir string) error { return os.Remove(filepath.Join(dir, "ca.key")) },
 		"restore ca.crt and ca.key from a backup": func(dir string) error {
@@ -124,7 +124,7 @@ func TestAnAuthorityThatIsNotWholeIsNotReplaced(t *testing.T) {
 	}
 }
 
-func TestTheLeafIsRenewedBeforeItsEnd(t *testing.T) {
+func TestLeafIsRenewedBeforeExpiry(t *testing.T) {
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	a := open(t, t.TempDir(), func() time.Time { return now }, "muster.example", "10.0.0.7", "::1")
 	first := leaf(t, a)
@@ -165,13 +165,13 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Both parts together: a host that knows only the pin reaches its server.
-func TestAHostThatKnowsThePinConnects(t *testing.T) {
+// Both parts together: a host that knows only the pin connects to its server.
+func TestHostWithPinConnects(t *testing.T) {
 	a := open(t, t.TempDir(), nil, "127.0.0.1", "localhost")
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	// Not StartTLS, which shows a certificate of its own to hosts that ask for
-	// an address.
+	// Not StartTLS, which presents a certificate of its own to hosts that request an
+	// address.
 	server.Listener = tls.NewListener(server.Listener, a.TLS())
 	server.Start()
 	defer server.Close()
@@ -203,7 +203,7 @@ func TestAHostThatKnowsThePinConnects(t *testing.T) {
 	resp.Body.Close()
 }
 
-func TestAnOperatorsOwnCertificate(t *testing.T) {
+func TestFilesServesOperatorCertificate(t *testing.T) {
 	a := open(t, t.TempDir(), nil, "muster.example")
 	pair, err := a.TLS().GetCertificate(nil)
 	if err != nil {
@@ -235,24 +235,24 @@ func TestAnOperatorsOwnCertificate(t *testing.T) {
 		t.Errorf("error is %v, want the keys of the configuration in it", err)
 	}
 
-	// Agents that pinned the leaf itself accept the chain, too.
+	// Agents that pinned the leaf accept the chain, too.
 	agreed.pin = capin.Of(pair.Certificate[0])
 	if _, pin, err := authority.Files(certFile, keyFile, &agreed); err != nil || pin != agreed.pin {
 		t.Errorf("with the pin of another of the chain: %s, %v", pin, err)
 	}
 	agreed.pin = "sha256:other"
-	var refused *authority.NotOursError
+	var refused *authority.MismatchError
 	if _, _, err := authority.Files(certFile, keyFile, &agreed); !errors.As(err, &refused) || refused.Own != a.Pin() || !strings.Contains(err.Error(), certFile) {
 		t.Errorf("with the pin of none of the chain: %v", err)
 	}
 }
 
-// registry is an installation's.
+// registry is an installation's registry in memory.
 type registry struct {
 	mu  sync.Mutex
 	pin string
 	err error
-	// before runs ahead of a registration: what another server does meanwhile.
+	// before runs before a registration, as a concurrent server.
 	before func()
 }
 
@@ -274,7 +274,7 @@ func (r *registry) Register(pin string) (string, error) {
 	return r.pin, r.err
 }
 
-// files are what lies in a folder.
+// files lists a folder.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -288,8 +288,8 @@ func files(t *testing.T, dir string) []string {
 	return names
 }
 
-// One installation, servers on several machines.
-func TestAllServersHaveOneCA(t *testing.T) {
+// One installation with servers on several machines.
+func TestServersShareOneCA(t *testing.T) {
 	agreed := &registry{}
 	first, second := filepath.Join(t.TempDir(), "tls"), filepath.Join(t.TempDir(), "tls")
 	a, err := authority.Open(disk.OS{}, first, nil, nil, agreed)
@@ -299,7 +299,7 @@ func TestAllServersHaveOneCA(t *testing.T) {
 	refused := func(dir, own string) {
 		t.Helper()
 		_, err := authority.Open(disk.OS{}, dir, nil, nil, agreed)
-		var not *authority.NotOursError
+		var not *authority.MismatchError
 		if !errors.As(err, &not) || not.Pin != a.Pin() || not.Own != own {
 			t.Fatalf("the error is %v", err)
 		}
@@ -311,13 +311,13 @@ func TestAllServersHaveOneCA(t *testing.T) {
 	}
 	refused(second, "")
 	if got := files(t, second); len(got) != 0 {
-		t.Errorf("the folder of the one that was refused has %v", got)
+		t.Errorf("the refused server's folder has %v", got)
 	}
 	own := open(t, second, nil)
 	before := files(t, second)
 	refused(second, own.Pin())
 	if got := files(t, second); !slices.Equal(got, before) {
-		t.Errorf("the folder of the one that was refused has %v", got)
+		t.Errorf("the refused server's folder has %v", got)
 	}
 	if err := errors.Join(os.RemoveAll(second), os.CopyFS(second, os.DirFS(first))); err != nil {
 		t.Fatal(err)
@@ -327,14 +327,14 @@ func TestAllServersHaveOneCA(t *testing.T) {
 	}
 }
 
-func TestOfServersThatStartAtOnceOneMakesTheCA(t *testing.T) {
+func TestConcurrentFirstStartsCreateOneCA(t *testing.T) {
 	for name, shared := range map[string]bool{"one folder": true, "a folder each": false} {
 		t.Run(name, func(t *testing.T) {
 			agreed := &registry{}
 			dirs := make([]string, 4)
 			var ready, all sync.WaitGroup
 			ready.Add(len(dirs))
-			// All have made theirs when the first registers it.
+			// All servers have a candidate when the first one registers.
 			agreed.before = func() { ready.Done(); ready.Wait() }
 			got, errs := make([]*authority.Authority, len(dirs)), make([]error, len(dirs))
 			top := t.TempDir()
@@ -348,7 +348,7 @@ func TestOfServersThatStartAtOnceOneMakesTheCA(t *testing.T) {
 			all.Wait()
 			won := 0
 			for i, err := range errs {
-				var not *authority.NotOursError
+				var not *authority.MismatchError
 				switch {
 				case err == nil && got[i].Pin() == agreed.pin:
 					won++
@@ -370,7 +370,7 @@ func TestOfServersThatStartAtOnceOneMakesTheCA(t *testing.T) {
 	}
 }
 
-// failing is a disk that breaks at the n-th call that changes it, and after it.
+// failing is a disk that fails from the n-th modifying call on.
 type failing struct {
 	disk.OS
 	left int
@@ -411,7 +411,7 @@ func (d *failing) SyncDir(op, path string) error {
 	return d.OS.SyncDir(op, path)
 }
 
-func TestAServerThatDiesWhileItMakesItsCAStartsAgain(t *testing.T) {
+func TestCrashDuringCACreationIsRecoverable(t *testing.T) {
 	for step := 0; ; step++ {
 		agreed, dir := &registry{}, filepath.Join(t.TempDir(), "tls")
 		_, err := authority.Open(&failing{left: step}, dir, nil, nil, agreed)
@@ -430,7 +430,7 @@ func TestAServerThatDiesWhileItMakesItsCAStartsAgain(t *testing.T) {
 			t.Fatalf("after step %d it does not start: %v", step, err)
 		}
 		if promised != "" && a.Pin() != promised {
-			t.Fatalf("after step %d it has another CA than it registered", step)
+			t.Fatalf("after step %d the CA is not the registered one", step)
 		}
 		if leaf(t, a).CheckSignatureFrom(ca(t, a)) != nil {
 			t.Fatalf("after step %d the CA does not sign", step)
@@ -438,7 +438,7 @@ func TestAServerThatDiesWhileItMakesItsCAStartsAgain(t *testing.T) {
 	}
 }
 
-func TestAStoreThatDoesNotAnswerMakesNoCA(t *testing.T) {
+func TestNoCAIsCreatedDuringStoreOutage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tls")
 	away := errors.New("away")
 	if _, err := authority.Open(disk.OS{}, dir, nil, nil, &registry{err: away}); !errors.Is(err, away) {

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/authority"
 )
 
-// server is the configuration of one server of the day that now is.
+// server returns the configuration of a server on the day of now.
 func server(t *testing.T, a *authority.Authority, now time.Time) *tls.Config {
 	t.Helper()
 	keys, err := a.Tickets()
@@ -30,7 +30,7 @@ func server(t *testing.T, a *authority.Authority, now time.Time) *tls.Config {
 	return config
 }
 
-// connect shakes hands and says whether that resumed an earlier session.
+// connect makes a connection and reports whether it resumed an earlier session.
 func connect(t *testing.T, to *tls.Config, client *tls.Config) bool {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -52,7 +52,7 @@ func connect(t *testing.T, to *tls.Config, client *tls.Config) bool {
 	return c.ConnectionState().DidResume
 }
 
-func TestASessionIsResumedAtEveryServerWithTheSameCA(t *testing.T) {
+func TestSessionResumesAtServersWithSameCA(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	at := start
@@ -75,7 +75,7 @@ func TestASessionIsResumedAtEveryServerWithTheSameCA(t *testing.T) {
 	if connect(t, server(t, open(t, t.TempDir(), clock), at), client) {
 		t.Error("a server with another CA resumed")
 	}
-	// The last full session made a ticket of another CA: begin anew.
+	// The last full session got a ticket of another CA: start over.
 	connect(t, server(t, first, at), client)
 	at = start.Add(24 * time.Hour)
 	if !connect(t, server(t, first, at), client) {
@@ -83,7 +83,7 @@ func TestASessionIsResumedAtEveryServerWithTheSameCA(t *testing.T) {
 	}
 	at = at.Add(48 * time.Hour)
 	if connect(t, server(t, first, at), client) {
-		t.Error("a ticket of two days ago was taken")
+		t.Error("a ticket of two days ago was accepted")
 	}
 	at = at.Add(-24 * time.Hour)
 	if !connect(t, server(t, first, at), client) {
@@ -91,7 +91,7 @@ func TestASessionIsResumedAtEveryServerWithTheSameCA(t *testing.T) {
 	}
 }
 
-func TestTicketsAreRotatedWhileTheServerRuns(t *testing.T) {
+func TestRotateChangesKeysDaily(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(t, t.TempDir(), nil)
 		keys, err := a.Tickets()
@@ -110,11 +110,11 @@ func TestTicketsAreRotatedWhileTheServerRuns(t *testing.T) {
 		}()
 		client := &tls.Config{InsecureSkipVerify: true, ServerName: "localhost", ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 		connect(t, running, client)
-		// The clock begins at midnight, when keys are rotated: who connects at that very
-		// moment may be given a ticket of yesterday's.
+		// The clock starts at midnight, when keys rotate: a connection at that moment
+		// may get one of yesterday's tickets.
 		time.Sleep(25 * time.Hour)
-		// A server of the day resumes what the running one has made, and the other
-		// way about.
+		// A new server of the day resumes the running server's sessions, and vice
+		// versa.
 		fresh := server(t, a, time.Now())
 		if !connect(t, running, client) || !connect(t, fresh, client) || !connect(t, running, client) {
 			t.Error("a session was not resumed")
@@ -133,7 +133,7 @@ func TestTicketsAreRotatedWhileTheServerRuns(t *testing.T) {
 	})
 }
 
-func TestWhatIsServedWith(t *testing.T) {
+func TestCertificateAndTicketsOfConfig(t *testing.T) {
 	t.Parallel()
 	slow, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -154,12 +154,12 @@ func TestWhatIsServedWith(t *testing.T) {
 	}
 	cert, err := authority.Certificate(open(t, t.TempDir(), nil).TLS())
 	if err != nil || authority.IsRSA(cert) {
-		t.Errorf("of an authority: %v", err)
+		t.Errorf("the authority's certificate: %v", err)
 	}
 	if _, err := authority.Certificate(&tls.Config{}); err == nil {
 		t.Error("a configuration without a certificate has one")
 	}
 	if _, err := authority.NewTickets("no key", nil); err == nil {
-		t.Error("what is no key makes tickets")
+		t.Error("NewTickets accepts an invalid key")
 	}
 }

@@ -1,7 +1,6 @@
-// Package beacon handles what the watchers of hosts report while they judge a new
-// version. They have a credential of their own, so that their reports arrive also when
-// the agent is what is broken. The rules are fleet's; here they meet the store and the
-// stream.
+// Package beacon handles the reports of hosts' watchers while a new version is watched.
+// Watchers have a credential of their own, so that their reports arrive even if the
+// agent is broken. Package fleet has the rules.
 package beacon
 
 import (
@@ -21,24 +20,24 @@ type Service struct {
 	Now    clock.Clock
 }
 
-// Handle applies a beacon of an authenticated watcher. agent is as the authentication
-// read it. A sound beacon that comes too late is no error: its sender could do nothing
-// about it.
+// Handle applies a beacon of an authenticated watcher. agent is the document read
+// during authentication. A valid beacon that arrives late is no error, because its
+// sender could do nothing about it.
 func (s *Service) Handle(ctx context.Context, agent fleet.Agent, b agentapi.Beacon) error {
 	if err := fleet.CheckBeacon(b); err != nil {
 		return err
 	}
 	now := s.Now.UTC()
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) store.Report {
-		news := a.ObserveBeacon(b, now)
-		if !news.Write {
+		change := a.ObserveBeacon(b, now)
+		if !change.Write {
 			return store.Report{} // most beacons end here, without a write
 		}
 		r := store.Report{Agent: a}
-		if news.Stage {
+		if change.Stage {
 			r.Events = append(r.Events, a.WatchEvent())
 		}
-		if news.Upgrade {
+		if change.Upgrade {
 			r.Results = a.UpgradeResults(now)
 			r.Events = append(r.Events, a.UpgradeEvent())
 		}

@@ -71,7 +71,7 @@ func sees(stage agentapi.BeaconStage) agentapi.Beacon {
 	return b
 }
 
-// awayAgents is a store that is away for writes.
+// awayAgents is a store whose writes can fail.
 type awayAgents struct {
 	store.Agents
 	away    bool
@@ -86,7 +86,7 @@ func (a *awayAgents) Report(ctx context.Context, r store.Report) (int64, error) 
 	return a.Agents.Report(ctx, r)
 }
 
-func TestABeaconThatSaysNothingNewCostsNoWrite(t *testing.T) {
+func TestUnchangedBeaconIsNotWritten(t *testing.T) {
 	w := newWorld(t)
 	for range 10 { // a beacon every 10 s
 		w.must(w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconWatching)))
@@ -97,7 +97,7 @@ func TestABeaconThatSaysNothingNewCostsNoWrite(t *testing.T) {
 	}
 }
 
-func TestABeaconEndsTheUpgradeAndItsAction(t *testing.T) {
+func TestBeaconEndsUpgradeAndAction(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)))
 	if a := w.agent(); a.UpgradeStatus != fleet.UpgradeRolledBack || a.Watch == nil || !a.Watch.ReceivedAt.Equal(w.now) {
@@ -116,12 +116,12 @@ func TestABeaconEndsTheUpgradeAndItsAction(t *testing.T) {
 	}
 	w.must(w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)))
 	if n := len(w.events()); n != 3 {
-		t.Errorf("said twice, it made %d events", n)
+		t.Errorf("the repeated beacon published %d events", n)
 	}
 }
 
-// The watcher has no answer and sends its beacon again.
-func TestARepeatedBeaconDoesWhatTheFirstDidNot(t *testing.T) {
+// The watcher gets no response and sends its beacon again.
+func TestRepeatedBeaconCompletesFailedWrite(t *testing.T) {
 	w := newWorld(t)
 	w.agents.away = true
 	if err := w.service.Handle(t.Context(), w.agent(), sees(agentapi.BeaconRolledBack)); fleet.KindOf(err) != fleet.Unavailable {
@@ -137,8 +137,8 @@ func TestARepeatedBeaconDoesWhatTheFirstDidNot(t *testing.T) {
 	}
 }
 
-// Beacons and the agent's own check-in meet on one document.
-func TestABeaconMeetsOtherWriters(t *testing.T) {
+// Beacons and the agent's check-ins write the same document.
+func TestBeaconRetriesOnConflict(t *testing.T) {
 	w := newWorld(t)
 	var all sync.WaitGroup
 	failed := make(chan error, 20)
@@ -159,7 +159,7 @@ func TestABeaconMeetsOtherWriters(t *testing.T) {
 	}
 }
 
-func TestAWrongBeaconChangesNothing(t *testing.T) {
+func TestInvalidBeaconChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	b := sees(agentapi.BeaconRolledBack)
 	b.Reason = nil

@@ -30,12 +30,12 @@ const (
 	// DefaultPollJitter keeps a fleet that started together from polling
 	// together for ever.
 	DefaultPollJitter = 30 * time.Second
-	// pollMargin is taken off the time an agent says it waits, for the way back.
+	// pollMargin is subtracted from the time that an agent waits, for the way back.
 	pollMargin = 2 * time.Minute
 	minPoll    = time.Minute
 	maxPoll    = time.Hour
 
-	// MaxActions bounds the actions of one answer; the rest comes with the next.
+	// MaxActions bounds the actions of one answer; the next answer has the rest.
 	MaxActions = 100
 )
 
@@ -45,7 +45,7 @@ type Service struct {
 	Agents   store.Agents
 	Actions  store.Actions
 	Results  store.Results
-	Inbox    Inbox
+	Pending  PendingSource
 	Parker   Parker
 	LastSeen *LastSeen
 	Cache    Cache
@@ -59,8 +59,7 @@ type Service struct {
 
 	first     sync.Once
 	listening time.Time // since the first check-in of this process
-	// newest is the highest sequence number of which this process knows that there
-	// is an action.
+	// newest is the highest sequence number of the actions that this process has read.
 	newest atomic.Int64
 }
 
@@ -93,7 +92,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	now := s.Now.UTC()
 	var after int64
 	written := false
-	err = s.Health.Ask(r.Context(), func(ctx context.Context) (err error) {
+	err = s.Health.Call(r.Context(), func(ctx context.Context) (err error) {
 		after, written, err = s.apply(ctx, agent, req, now)
 		return err
 	})
@@ -101,8 +100,8 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 		s.Cache.ForgetCheckin(agent.ID, received.Fingerprint)
 		return err
 	}
-	// FingerprintOf cut the token out where it seemed to be; if it is not there, the
-	// fingerprint is not the check-in's.
+	// FingerprintOf does not parse the body. If it has cut out anything but the token, the
+	// fingerprint is not that of the check-in.
 	if received.Token == 0 || strconv.FormatInt(received.Token, 10) == req.AckToken {
 		var state uint64
 		if !written && req.UpgradeDetails == nil {
@@ -114,13 +113,13 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, agent fleet.Age
 	return nil
 }
 
-// HandleDuplicate parks an authenticated agent whose check-in repeats its last one, but
-// for its ack token, 0 if it has none. false: nothing has been written to w, and the
-// check-in is for Handle.
+// HandleDuplicate parks an authenticated agent whose check-in repeats its last one, except
+// for the ack token, which is 0 if there is none. If it returns false, it has not written
+// to w, and the check-in must be passed to Handle.
 func (s *Service) HandleDuplicate(w http.ResponseWriter, r *http.Request, agentID string, f Fingerprint, token int64) bool {
 	now := s.Now.UTC()
 	last, ok := s.Cache.IsDuplicate(agentID, f, now)
-	if !ok || token > max(s.newest.Load(), last.After) { // of an action that is not known here yet
+	if !ok || token > max(s.newest.Load(), last.After) { // the token may be of an action that this process has not read
 		return false
 	}
 	s.LastSeen.Seen(fleet.Touch{AgentID: agentID, At: now, ActionSeq: token})
@@ -130,14 +129,14 @@ func (s *Service) HandleDuplicate(w http.ResponseWriter, r *http.Request, agentI
 
 func (s *Service) park(w http.ResponseWriter, r *http.Request, wait Wait, asked time.Duration) {
 	deadline := time.Now().Add(s.pollTime(asked))
-	// net/http's own write limit is for ordinary requests.
+	// net/http's write timeout is for ordinary requests.
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline.Add(time.Minute))
-	limit.Done(r.Context()) // what is parked is not worked on
+	limit.Done(r.Context()) // a parked poll holds no slot
 	s.Parker.Park(Poll{Wait: wait, Deadline: deadline, Writer: w, Request: r, Checker: s})
 }
 
 // apply writes what the check-in changes about the agent, if anything, and returns the
-// sequence number behind which the agent's next actions are.
+// sequence number after which the agent's next actions come.
 func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.CheckinRequest, now time.Time) (after int64, written bool, err error) {
 	seen := fleet.Touch{AgentID: agent.ID, At: now, Status: req.Status, Message: req.Message}
 	token, err := s.token(ctx, agent, req.AckToken)
@@ -145,13 +144,13 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 		return 0, false, err
 	}
 	if token > agent.Last.ActionSeq {
-		// Not in the document: an action for the fleet would rewrite all of them at
-		// once. A crash takes FlushInterval of the numbers at most. Agents show theirs
-		// again and again; one that does not is given its action again, and ignores it.
+		// Not in the document: an action for the fleet would rewrite all documents at
+		// once. A crash loses at most FlushInterval of the numbers. Agents repeat theirs;
+		// one that does not gets its action again, and ignores it.
 		seen.ActionSeq = token
 	}
-	// As the authentication read it: LastSeen may write this very check-in before the
-	// document is read again.
+	// From the document that the authentication read: LastSeen may write this check-in
+	// before the document is read again.
 	gap := agent.Last.Gap(s.listeningSince(), now)
 	statusChanged := agent.Last.Status != req.Status || agent.Last.Message != req.Message
 	events, err := store.ApplyReport(ctx, s.Agents, agent, now, func(a *fleet.Agent) (r store.Report) {
@@ -178,13 +177,13 @@ func (s *Service) apply(ctx context.Context, agent fleet.Agent, req agentapi.Che
 	if err == nil && !written {
 		s.LastSeen.Seen(seen) // most change nothing, and are written together
 	}
-	// A token older than what the server knows is believed: the agent was rolled
-	// back, and what came after it went to a version that is gone.
+	// A token older than the server's is used: the agent was rolled back, and later
+	// actions were delivered to a version that is gone.
 	return cmp.Or(token, agent.Last.ActionSeq), written, err
 }
 
-// listeningSince is since when this server has heard the agents: the time in which the
-// store was away is nobody's silence.
+// listeningSince returns since when this server has accepted messages of agents: the time
+// in which the store was away does not count as an agent's silence.
 func (s *Service) listeningSince() time.Time {
 	s.first.Do(func() { s.listening = s.Now.UTC() })
 	if back := s.Health.Back(); back.After(s.listening) {
@@ -193,11 +192,11 @@ func (s *Service) listeningSince() time.Time {
 	return s.listening
 }
 
-// observe applies the check-in to the agent's document, and says whether that changed
+// observe applies the check-in to the agent's document, and reports whether that changed
 // anything, and anything about its upgrade.
 func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now time.Time) (changed, upgradeChanged bool) {
-	said := fleet.Agent{LocalMetadata: req.LocalMeta}
-	upgradeChanged = a.ObserveUpgrade(said.Host().FullVersion(), req.UpgradeDetails, now)
+	reported := fleet.Agent{LocalMetadata: req.LocalMeta}
+	upgradeChanged = a.ObserveUpgrade(reported.Host().FullVersion(), req.UpgradeDetails, now)
 	changed = a.ObserveHealth(req.Status, gap, now) || upgradeChanged
 	if len(req.LocalMeta) > 0 && !sameJSON(a.LocalMetadata, req.LocalMeta) {
 		a.LocalMetadata, changed = req.LocalMeta, true
@@ -212,13 +211,13 @@ func observe(a *fleet.Agent, req agentapi.CheckinRequest, gap time.Duration, now
 		a.PolicyRev, changed = req.PolicyRevisionIdx, true
 	}
 	if a.AuditUnenrolledReason != "" {
-		// It said it was uninstalled, and here it is.
+		// It reported that it was uninstalled, and checks in again.
 		a.AuditUnenrolledReason, a.AuditUnenrolledTime, changed = "", nil, true
 	}
 	return changed, upgradeChanged
 }
 
-// pollTimeout reads how long an agent is ready to wait; 0: it does not say.
+// pollTimeout parses how long an agent is willing to wait; 0 if it does not say.
 func pollTimeout(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -230,7 +229,7 @@ func pollTimeout(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// pollTime is how long to park an agent that is ready to wait for asked: Fleet
+// pollTime returns how long to park an agent that is willing to wait for asked, by Fleet
 // Server's rules.
 func (s *Service) pollTime(asked time.Duration) time.Duration {
 	poll, jitter := DefaultPoll, DefaultPollJitter
@@ -246,39 +245,39 @@ func (s *Service) pollTime(asked time.Duration) time.Duration {
 	return poll
 }
 
-// token is the sequence number that an ack token stands for. As in Fleet Server,
-// one that says nothing is as good as none. So is one of the future, which a
-// store put back from a backup leaves agents with: it would keep every action
-// from them until as many have been made again.
+// token returns the sequence number of an ack token. As in Fleet Server, an invalid token
+// counts as none. So does one beyond the newest action, which agents have after the store
+// was restored from a backup: it would hide every action until as many have been created
+// again.
 func (s *Service) token(ctx context.Context, agent fleet.Agent, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
 	token, err := strconv.ParseInt(text, 10, 64)
 	if err == nil && token <= agent.Last.ActionSeq {
-		return token, nil // the usual case asks the store for nothing
+		return token, nil // the usual case needs no call of the store
 	}
 	if err != nil {
 		s.Log.Debug("ack token is not ours", "agent", agent.ID, "token", text)
 		return 0, nil
 	}
 	if token <= s.newest.Load() {
-		return token, nil // all agents of one action show the same
+		return token, nil // all agents of one action have the same token
 	}
 	last, err := s.Actions.LastSeq(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if token > last {
-		s.Log.Debug("ack token is of no action that there is", "agent", agent.ID, "token", text)
+		s.Log.Debug("ack token is beyond the newest action", "agent", agent.ID, "token", text)
 		return 0, nil
 	}
 	s.newest.Store(last)
 	return token, nil
 }
 
-// sameJSON compares values, not spellings: a store may space, order or escape
-// JSON anew, and a document must not be written at every check-in for that.
+// sameJSON compares values, not encodings: a store may change the spacing, order or
+// escapes of JSON, and that must not cause a write at every check-in.
 func sameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -289,8 +288,8 @@ func sameJSON(a, b json.RawMessage) bool {
 
 func isNull(b json.RawMessage) bool { return string(b) == "null" }
 
-// objectOrNothing takes null for absent: nothing is what clients in other
-// languages mean by it, and not that the host has lost its name.
+// objectOrNothing checks that b is an object or absent. null counts as absent, since
+// clients in other languages send it for absent values.
 func objectOrNothing(field string, b json.RawMessage) (json.RawMessage, error) {
 	if len(b) == 0 || isNull(b) {
 		return nil, nil
@@ -301,7 +300,7 @@ func objectOrNothing(field string, b json.RawMessage) (json.RawMessage, error) {
 	return b, nil
 }
 
-// marshal encodes types of ours, which can be encoded.
+// marshal encodes this project's types, which cannot fail.
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {

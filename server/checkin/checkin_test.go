@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-func TestAnActionReachesAParkedAgentOnce(t *testing.T) {
+func TestActionIsDeliveredToAParkedAgentOnce(t *testing.T) {
 	w := newWorld(t)
 	p := w.checkin(agentapi.CheckinRequest{}).parked()
 	up := w.upgrade()
@@ -43,9 +43,9 @@ func TestAnActionReachesAParkedAgentOnce(t *testing.T) {
 	p.delivers(fleet.CancelID(up.ID))
 }
 
-// After an action for the whole fleet every check-in shows a new token, and that is
-// all that most of them say.
-func TestATokenAloneRewritesNoDocument(t *testing.T) {
+// After an action for the whole fleet every check-in shows a new token, and most have no
+// other change.
+func TestCheckinWithOnlyANewTokenWritesNoDocument(t *testing.T) {
 	w := newWorld(t)
 	w.checkin(agentapi.CheckinRequest{}).parked().leave()
 	up := w.upgrade()
@@ -70,8 +70,8 @@ func TestATokenAloneRewritesNoDocument(t *testing.T) {
 	w.checkin(agentapi.CheckinRequest{}).parked()
 }
 
-// What changes the document takes the number along: both are there at once.
-func TestATokenGoesWithTheChangeItComesWith(t *testing.T) {
+// A check-in that changes the document writes the token's number in the same write.
+func TestTokenIsWrittenWithOtherChanges(t *testing.T) {
 	w := newWorld(t)
 	up := w.upgrade()
 	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
@@ -82,7 +82,7 @@ func TestATokenGoesWithTheChangeItComesWith(t *testing.T) {
 	}
 }
 
-func TestAnActionCancelledBeforeDeliveryIsNotDelivered(t *testing.T) {
+func TestActionCancelledBeforeDeliveryIsNotDelivered(t *testing.T) {
 	w := newWorld(t)
 	up := w.upgrade()
 	c, err := w.actions.Cancel(t.Context(), up.ID, "ann")
@@ -95,7 +95,7 @@ func TestAnActionCancelledBeforeDeliveryIsNotDelivered(t *testing.T) {
 	w.checkin(agentapi.CheckinRequest{AckToken: resp.AckToken}).parked()
 }
 
-func TestAnExpiredActionIsNotDelivered(t *testing.T) {
+func TestExpiredActionIsNotDelivered(t *testing.T) {
 	w := newWorld(t)
 	past := time.Now().Add(-time.Second)
 	_, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "late", Type: agentapi.ActionUpgrade, Agents: []string{agentID}, Actioned: 1, Expiration: &past})
@@ -103,7 +103,7 @@ func TestAnExpiredActionIsNotDelivered(t *testing.T) {
 	w.checkin(agentapi.CheckinRequest{}).parked()
 }
 
-func TestMoreActionsThanOneAnswerHolds(t *testing.T) {
+func TestMoreActionsThanFitOneAnswerAreAllDelivered(t *testing.T) {
 	w := newWorld(t)
 	for i := range checkin.MaxActions + 5 {
 		_, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: fmt.Sprint("a", i), Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
@@ -120,7 +120,7 @@ func TestMoreActionsThanOneAnswerHolds(t *testing.T) {
 	}
 }
 
-func TestATokenThatIsNotOursCountsAsNone(t *testing.T) {
+func TestForeignTokenIsIgnored(t *testing.T) {
 	for _, token := range []string{"x1f", "1.5", "-1", "99999999999999999999", "9223372036854775807", "4711"} {
 		t.Run(token, func(t *testing.T) {
 			w := newWorld(t)
@@ -134,7 +134,7 @@ func TestATokenThatIsNotOursCountsAsNone(t *testing.T) {
 }
 
 // An agent that was rolled back shows the token of its old state.
-func TestAnOlderTokenIsBelieved(t *testing.T) {
+func TestOlderTokenOfTheAgentIsUsed(t *testing.T) {
 	w := newWorld(t)
 	one, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "one", Type: agentapi.ActionUnenroll, Agents: []string{agentID}})
 	w.must(err)
@@ -171,7 +171,7 @@ func TestPhasesAreWrittenAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheVersionThatRunsEndsTheUpgrade(t *testing.T) {
+func TestCheckinOfTheTargetVersionEndsTheUpgrade(t *testing.T) {
 	w := newWorld(t)
 	up := w.upgrade()
 	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
@@ -199,9 +199,9 @@ func TestTheVersionThatRunsEndsTheUpgrade(t *testing.T) {
 	}
 }
 
-// A store without transactions dies between the two writes of an ended upgrade: the
-// next check-in writes what is missing.
-func TestAnEndedUpgradeIsWrittenAfterACrash(t *testing.T) {
+// The server dies between the two writes of an ended upgrade on a store without
+// transactions. The next check-in completes them.
+func TestEndOfAnUpgradeIsWrittenAfterACrash(t *testing.T) {
 	w := newWorld(t)
 	up := w.upgrade()
 	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
@@ -221,7 +221,7 @@ func TestAnEndedUpgradeIsWrittenAfterACrash(t *testing.T) {
 	}
 }
 
-func TestACheckinThatCannotBeWrittenIsRefusedUntilItIs(t *testing.T) {
+func TestCheckinIsRefusedUntilItsChangesAreWritten(t *testing.T) {
 	w := newWorld(t)
 	up := w.upgrade()
 	token := w.checkin(agentapi.CheckinRequest{}).delivers(up.ID).AckToken
@@ -235,7 +235,7 @@ func TestACheckinThatCannotBeWrittenIsRefusedUntilItIs(t *testing.T) {
 	}
 }
 
-func TestACheckinThatSaysNothingNewWritesNoDocument(t *testing.T) {
+func TestUnchangedCheckinWritesNoDocument(t *testing.T) {
 	w := newWorld(t)
 	meta := `{ "os": {"type":"linux", "name":"AT&T <Linux>"}, "elastic": {"agent":{"upgradeable":true,"version":"1.0.0"}} }`
 	components := `[{"id": "log", "message": "1 > 0"}]`
@@ -262,7 +262,7 @@ func TestACheckinThatSaysNothingNewWritesNoDocument(t *testing.T) {
 	}
 }
 
-func TestAChangedStatusIsThereWhenItsEventIs(t *testing.T) {
+func TestStatusIsWrittenBeforeItsEvent(t *testing.T) {
 	w := newWorld(t)
 	w.checkin(agentapi.CheckinRequest{}).parked().leave()
 	n := len(w.events(0))
@@ -276,7 +276,7 @@ func TestAChangedStatusIsThereWhenItsEventIs(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatWasUninstalledAndChecksInIsNot(t *testing.T) {
+func TestCheckinClearsAnUninstallNotice(t *testing.T) {
 	w := newWorld(t)
 	a, now := w.agent(), time.Now().UTC()
 	a.AuditUnenrolledReason, a.AuditUnenrolledTime = "uninstall", &now
@@ -296,7 +296,7 @@ func TestSnapshotsReportTheirFullVersion(t *testing.T) {
 	}
 }
 
-func TestBadCheckinsNameTheField(t *testing.T) {
+func TestInvalidCheckinErrorsNameTheField(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct {
 		req   agentapi.CheckinRequest
@@ -329,7 +329,7 @@ type deadlines struct {
 
 func (d *deadlines) Park(p checkin.Poll) { d.park = time.Until(p.Deadline) }
 
-func TestHowLongAPollIsParked(t *testing.T) {
+func TestPollTimeout(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct {
 		asked        string
@@ -348,14 +348,14 @@ func TestHowLongAPollIsParked(t *testing.T) {
 		w.service.Parker, w.service.Poll, w.service.PollJitter = d, c.poll, c.jitter
 		err := w.service.Handle(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", http.NoBody), w.agent(),
 			agentapi.CheckinRequest{Status: "online", PollTimeout: c.asked}, checkin.Received{})
-		// The check-in itself takes some of it.
+		// The check-in itself takes part of the time.
 		if err != nil || d.park > c.most || d.park < c.least-time.Second {
 			t.Errorf("asked %q of a server with %s: parked for %s, error %v; want %s to %s", c.asked, c.poll, d.park, err, c.least, c.most)
 		}
 	}
 }
 
-func TestACheckinTellsHowTheAgentIs(t *testing.T) {
+func TestCheckinStatusAndEvents(t *testing.T) {
 	w := newWorld(t)
 	clock := time.Now().UTC()
 	w.service.Now = func() time.Time { return clock }

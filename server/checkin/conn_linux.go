@@ -17,20 +17,20 @@ import (
 
 type connKey struct{}
 
-// ConnContext is for http.Server: it lets Park find a request's connection before
-// taking that over. Without it every poll is parked as Blocking does.
+// ConnContext is for http.Server. It lets Park find a request's connection before taking
+// it over. Without it every poll is parked by Blocking.
 func (p *EpollParker) ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf returns the connection of a request; nil: the server has no ConnContext.
+// connOf returns the connection of a request, nil if the server has no ConnContext.
 func connOf(r *http.Request) net.Conn {
 	c, _ := r.Context().Value(connKey{}).(net.Conn)
 	return c
 }
 
-// earlyConn is a connection whose client sent bytes of its next request before it had
-// the last answer. net/http has read them; they come before what the connection brings.
+// earlyConn is a connection whose client sent bytes of its next request before it got the
+// last answer. net/http has read them, so Read returns them first.
 type earlyConn struct {
 	net.Conn
 	early []byte
@@ -45,17 +45,16 @@ func (c *earlyConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// NetConn is the connection below.
+// NetConn returns the connection below.
 func (c *earlyConn) NetConn() net.Conn { return c.Conn }
 
 // withEarly returns a hijacked connection with what net/http has read of the next
 // request.
 //
-// That is all that epoll does not report: net/http begins to read ahead when a
-// request's body ends, and that read returns whatever tls.Conn has decrypted or
-// buffered before Hijack ends it. So either the reader has a byte, and the connection
-// is given back without waiting for epoll, or the rest is still to come from the
-// kernel.
+// Epoll reports everything else: net/http begins to read ahead when a request's body
+// ends, and that read returns whatever tls.Conn has decrypted or buffered before Hijack
+// ends it. So either the reader has a byte, and the connection is given back without
+// waiting for epoll, or the next request is still in the kernel.
 func withEarly(c net.Conn, r *bufio.Reader) net.Conn {
 	early, _ := r.Peek(r.Buffered()) // no error: it is buffered
 	if is, ok := c.(*earlyConn); ok {
@@ -67,7 +66,7 @@ func withEarly(c net.Conn, r *bufio.Reader) net.Conn {
 	return &earlyConn{Conn: c, early: bytes.Clone(early)}
 }
 
-// withoutEarly is the connection as net/http got it first.
+// withoutEarly returns the connection as net/http first accepted it.
 func withoutEarly(c net.Conn) net.Conn {
 	if e, ok := c.(*earlyConn); ok {
 		return e.Conn
@@ -84,7 +83,7 @@ func trim(c net.Conn) {
 	}
 }
 
-// belowTLS is the connection without TLS.
+// belowTLS returns the connection below TLS.
 func belowTLS(c net.Conn) net.Conn {
 	c = withoutEarly(c)
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
@@ -93,12 +92,10 @@ func belowTLS(c net.Conn) net.Conn {
 	return c
 }
 
-// closeWrite tells the client that nothing follows.
+// closeWrite tells the client that nothing follows, as net/http does.
 func closeWrite(c net.Conn) {
-	for _, c := range []net.Conn{withoutEarly(c), belowTLS(c)} {
-		if h, ok := c.(interface{ CloseWrite() error }); ok {
-			_ = h.CloseWrite() // an error: the client has gone already
-		}
+	if h, ok := withoutEarly(c).(interface{ CloseWrite() error }); ok {
+		_ = h.CloseWrite() // fails only if the client has disconnected
 	}
 }
 
@@ -122,9 +119,9 @@ func descriptor(c net.Conn) (fd int32, ok bool) {
 	}
 }
 
-// hasRoom says whether a third of the socket's write buffer is free.
+// hasRoom reports whether a third of the socket's write buffer is free.
 func hasRoom(fd int32) bool {
 	p := []unix.PollFd{{Fd: fd, Events: unix.POLLOUT}}
 	_, err := unix.Poll(p, 0)
-	return err == nil && p[0].Revents != 0 // the write finds an error of the connection
+	return err == nil && p[0].Revents != 0 // also on an error, which the write then returns
 }

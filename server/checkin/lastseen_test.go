@@ -115,7 +115,7 @@ func TestLastSeenWritesOnceForManyCheckins(t *testing.T) {
 	})
 }
 
-func TestLastSeenKeepsWhatTheStoreRefuses(t *testing.T) {
+func TestLastSeenRetriesFailedWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{}
 		l := lastSeen(t, s, "a")
@@ -138,8 +138,8 @@ func TestLastSeenKeepsWhatTheStoreRefuses(t *testing.T) {
 	})
 }
 
-// A write fails while the retouch of the same agent comes in.
-func TestLastSeenKeepsAStatusWhenARetouchCameMeanwhile(t *testing.T) {
+// A write fails while the same agent is retouched.
+func TestLastSeenRetouchKeepsTheStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{}
 		l := lastSeen(t, s)
@@ -159,8 +159,8 @@ func TestLastSeenKeepsAStatusWhenARetouchCameMeanwhile(t *testing.T) {
 	})
 }
 
-// The highest number that an agent has shown wins, in whatever order its check-ins
-// come in, and also when a write of it has failed.
+// The highest number that an agent has shown is stored, in any order of its check-ins, and
+// also after a failed write.
 func TestLastSeenKeepsTheHighestActionSeq(t *testing.T) {
 	said := time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 	touch := func(after time.Duration, seq int64) fleet.Touch {
@@ -223,7 +223,7 @@ func TestLastSeenRetouchesParkedAgents(t *testing.T) {
 	})
 }
 
-func TestLastSeenWritesWhenItEnds(t *testing.T) {
+func TestLastSeenWritesOnShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &touched{seen: map[string]fleet.Touch{}}
 		l := newLastSeen(s, &checkin.Blocking{})

@@ -18,15 +18,16 @@ type Answer struct {
 	Body   []byte
 }
 
-// Wait names the agent of a poll and where its pending actions begin. It is all
-// that a parker keeps of the request. Only a Checker uses the fields other than
-// AgentID, one call at a time.
+// Wait has the agent of a poll and where its pending actions begin. A parker keeps
+// nothing else of the request. Only a Checker uses the fields other than AgentID, one call
+// at a time.
 type Wait struct {
 	AgentID string
-	// After is the sequence number behind which the agent's next actions are.
+	// After is the sequence number after which the agent's next actions come.
 	After int64
-	// Clear is up to which number a check has found nothing; 0: there was none.
-	Clear int64
+	// EmptyUpTo is the number up to which a check has found nothing; 0 before the first such
+	// check.
+	EmptyUpTo int64
 }
 
 // Pending is what a check found for one agent: an answer to send now, or an
@@ -38,8 +39,8 @@ type Pending struct {
 
 // Checker checks agents for pending actions.
 type Checker interface {
-	// PendingActions checks all of the waits together and returns what it found for
-	// each at its index. One call for some hundred costs less than a call for each.
+	// PendingActions checks all waits together and returns the result of each at its
+	// index. One call for hundreds of waits costs less than a call for each.
 	PendingActions(ctx context.Context, waits []*Wait) []Pending
 }
 
@@ -50,9 +51,9 @@ type Poll struct {
 	Deadline time.Time
 	Writer   http.ResponseWriter
 	Request  *http.Request
-	// Checker is asked once after the poll is known to the parker, so that an action
-	// created in between is found, and again after each Wake; never twice at the
-	// same time. An error keeps the poll parked: see CheckRetry. Its type must be
+	// Checker is called once after the parker has registered the poll, so that an action
+	// created in between is found, and again after each Wake, never concurrently for one
+	// poll. After an error the poll stays parked; see CheckRetry. Its type must be
 	// comparable: polls with equal Checkers may be checked in one call.
 	Checker Checker
 }
@@ -63,8 +64,8 @@ func Empty() Answer { return empty }
 var empty = Answer{Status: http.StatusOK, Body: marshal(agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}})}
 
 // CheckRetry is how long a poll waits after a failed check before it is checked
-// again without a Wake. The store was away then, and every parked agent is checked
-// when it is back, so the interval is no shorter.
+// again without a Wake. All parked agents are checked when the store is back, so the
+// interval is no shorter.
 const CheckRetry = 5 * time.Second
 
 // Parker keeps polls until an answer is due. All of its methods may be called
@@ -75,10 +76,10 @@ const CheckRetry = 5 * time.Second
 type Parker interface {
 	// Park takes over the poll and answers it. It returns before the answer (a parker
 	// that keeps only the connection) or after it, and the handler must not use
-	// p.Writer afterwards. A poll whose client hangs up is forgotten.
+	// p.Writer afterwards. A poll whose client disconnects is removed.
 	Park(p Poll)
 	// Wake checks the polls of these agents again. It does not wait for the checks,
-	// and passes over agents that have no poll here.
+	// and ignores agents without a poll here.
 	Wake(agentIDs ...string)
 	// Parked calls f for each agent with a poll here, in no order. f must not
 	// call the parker.

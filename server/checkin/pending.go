@@ -10,17 +10,16 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Inbox knows which actions agents have before them; action.Feed is one.
-type Inbox interface {
+// PendingSource returns the pending actions of agents; action.Feed implements it.
+type PendingSource interface {
 	// Pending returns the ids of the actions for an agent with a sequence number
-	// above after that have not expired at now, lowest first. What is created later
-	// than it knows comes with a Wake. Where there are none, there are none up to the
-	// number upTo.
+	// above after that have not expired at now, lowest first. An action that is created
+	// later wakes the agent. If there is none, there is none up to the number upTo.
 	Pending(ctx context.Context, agentID string, after int64, now time.Time, limit int) (ids []string, upTo int64, err error)
 }
 
-// PendingActions finds what the agents have not been given yet. What it asks the
-// store for goes by action and not by agent: the agents of one action are woken
+// PendingActions returns the actions that have not been delivered to the agents. It reads
+// the store by action and not by agent, since the agents of one action are woken
 // together.
 func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 	out := make([]Pending, len(waits))
@@ -41,7 +40,7 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 		}
 	}
 	for id, a := range l.actions {
-		a.err = s.Health.Ask(ctx, func(ctx context.Context) error { return l.read(ctx, id, a) })
+		a.err = s.Health.Call(ctx, func(ctx context.Context) error { return l.read(ctx, id, a) })
 	}
 	for i, ids := range l.todo {
 		if len(ids) > 0 && out[i].Err == nil {
@@ -51,15 +50,15 @@ func (s *Service) PendingActions(ctx context.Context, waits []*Wait) []Pending {
 	return out
 }
 
-// pending returns the ids of the actions before an agent, and notes where there are
-// none.
+// pending returns the ids of the pending actions of an agent. If there is none, it
+// records in w up to which number.
 func (s *Service) pending(ctx context.Context, w *Wait, now time.Time) (ids []string, err error) {
 	if err := s.Health.Away(); err != nil {
 		return nil, err
 	}
-	ids, upTo, err := s.Inbox.Pending(ctx, w.AgentID, max(w.After, w.Clear), now, MaxActions)
+	ids, upTo, err := s.Pending.Pending(ctx, w.AgentID, max(w.After, w.EmptyUpTo), now, MaxActions)
 	if err == nil && len(ids) == 0 {
-		w.Clear = upTo
+		w.EmptyUpTo = upTo
 	}
 	return ids, err
 }
@@ -74,22 +73,21 @@ type check struct {
 
 // actionForWaits is an action and the waits it is for.
 type actionForWaits struct {
-	waits    []int           // whom it is for, ascending
-	is       []fleet.Action  // as it is for each of them
+	waits    []int           // indices of the waits of its agents, ascending
+	is       []fleet.Action  // the action for each of them
 	answered map[string]bool // agents that have answered it
 	err      error
 
-	// before and behind are the first of them as agents are given it, without the
-	// agent's id; nil until one is.
+	// before and behind are the encoding of is[0] before and after the agent's id; nil
+	// until the first delivery.
 	before, behind []byte
 }
 
-// read asks the store for an action, and who has answered it.
+// read reads an action from the store, and which of the agents have answered it.
 //
-// One cancelled before it was handed over is passed over (its CANCEL still goes
-// out, for it may have been), and so is one the agent has answered: an agent that
-// was rolled back shows the token of before, and must not be given again what it
-// has done since.
+// A cancelled action is not delivered; its CANCEL is, since the action may have been
+// delivered before. Nor is one that the agent has answered: an agent that was rolled back
+// shows its earlier token, and must not get the actions that it has completed since.
 func (l *check) read(ctx context.Context, id string, a *actionForWaits) (err error) {
 	agents := make([]string, len(a.waits))
 	for n, i := range a.waits {
@@ -102,7 +100,7 @@ func (l *check) read(ctx context.Context, id string, a *actionForWaits) (err err
 	return err
 }
 
-// answer puts together what the agent of a wait is given.
+// answer returns the answer to the agent of a wait, with the actions of ids.
 func (l *check) answer(wait int, ids []string) Pending {
 	agentID := l.waits[wait].AgentID
 	var deliver []*actionForWaits
@@ -131,15 +129,15 @@ func (l *check) answer(wait int, ids []string) Pending {
 	return Pending{Answer: &Answer{Status: empty.Status, Body: body}}
 }
 
-// append writes the action as an agent is given it. Most often the agent's id is
-// all that differs between agents, so the rest is encoded once.
+// append appends the encoded action of an agent. Usually only the agent's id differs
+// between agents, so the rest is encoded once.
 func (a *actionForWaits) append(body []byte, is *fleet.Action, agentID string) []byte {
 	first := &a.is[0]
-	if is.StartTime != first.StartTime && !is.StartTime.Equal(*first.StartTime) { // all have one, or none
+	if is.StartTime != first.StartTime && !is.StartTime.Equal(*first.StartTime) { // all have a start time, or none has
 		return append(body, marshal(is.ForAgent(agentID))...)
 	}
 	if a.before == nil {
-		// Within a JSON text quotes are escaped: this is the field.
+		// Quotes within JSON strings are escaped, so this only matches the field.
 		const field = `"agent_id":`
 		before, behind, _ := bytes.Cut(marshal(first.ForAgent("")), []byte(field+`""`))
 		a.before, a.behind = slices.Concat(before, []byte(field)), behind

@@ -119,9 +119,9 @@ func TestRequestAfterAPollIsAnsweredAsOnANewConnection(t *testing.T) {
 	}
 }
 
-// An agent with something new to report hangs up without waiting for its answers. What
-// it had sent by then is handled.
-func TestRequestSentBeforeAHangUpIsHandled(t *testing.T) {
+// An agent with a new report disconnects without waiting for its answers. The requests
+// that it has sent are handled.
+func TestRequestSentBeforeDisconnectIsHandled(t *testing.T) {
 	a := &actions{}
 	s := newPollServer(t, a, nil)
 	handled := make(chan string, 1)
@@ -173,8 +173,8 @@ func TestPipelinedRequestsOfAnySizeAreAnswered(t *testing.T) {
 	}
 }
 
-// An agent may hang up at any moment between sending a poll and being parked.
-func TestHangUpWhileParkingLeavesNothing(t *testing.T) {
+// An agent may disconnect at any moment between sending a poll and being parked.
+func TestDisconnectWhileParkingLeavesNothing(t *testing.T) {
 	a := &actions{}
 	s := newPollServer(t, a, nil)
 	const agents = 200

@@ -7,37 +7,36 @@ import (
 )
 
 const (
-	// wheelTick is how late a poll may be answered after its deadline: nobody notices
-	// it in a poll of minutes. An idle machine wakes four times a second for it.
+	// wheelTick is how late a poll may be answered after its deadline, which does not
+	// matter for polls of minutes. An idle server wakes four times a second for it.
 	wheelTick = 250 * time.Millisecond
-	// wheelSize covers the longest usual poll, 8.5 minutes, in one turn: a later entry
-	// is passed over once a turn.
+	// wheelSize covers the longest usual poll, 8.5 minutes, in one revolution. A later
+	// entry is skipped once in each revolution.
 	wheelSize = 2048
 )
 
-// timerWheel is one clock for the times that all connections wait for, one each. A
-// runtime timer each would cost 100 bytes, and an operation on the runtime's heap of
-// timers at every poll.
+// timerWheel has one timer for each connection. A runtime timer for each would cost 100
+// bytes, and an operation on the runtime's heap of timers at every poll.
 type timerWheel struct {
 	mu    sync.Mutex
 	now   int32
 	lists [wheelSize]*parkedConn // by the tick modulo wheelSize
 }
 
-// timerEntry is a connection's place in the timer wheel, which guards it.
+// timerEntry is a connection's entry in the timer wheel, whose lock guards it.
 type timerEntry struct {
 	next, prev *parkedConn
 	tick       int32
 	set        bool
 }
 
-// tick is the first tick that is not before t.
+// tick returns the first tick that is not before t.
 func tick(base, t time.Time) int32 {
 	n := (t.Sub(base) + wheelTick - 1) / wheelTick
-	return int32(min(max(n, 0), math.MaxInt32/2)) //nolint:gosec // it has just been bounded
+	return int32(min(max(n, 0), math.MaxInt32/2)) //nolint:gosec // bounded in the same expression
 }
 
-// set makes c fire at the tick, or at the next one if that has passed, in place of the
+// set makes c fire at the tick, or at the next one if that has passed. It replaces the
 // tick set before.
 func (w *timerWheel) set(c *parkedConn, tick int32) {
 	w.mu.Lock()
@@ -74,12 +73,12 @@ func (w *timerWheel) unlink(c *parkedConn) {
 	*e = timerEntry{}
 }
 
-// advance goes on to the tick and returns what fires. The caller holds no lock, so
-// that each connection may have changed since: it checks what that waits for.
+// advance moves to the tick and returns the connections that fire. The caller holds no
+// lock of a connection, so it must check what each of them waits for.
 func (w *timerWheel) advance(to int32) (fired []*parkedConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for turn := 0; w.now < to && turn < wheelSize; turn++ {
+	for steps := 0; w.now < to && steps < wheelSize; steps++ {
 		w.now++
 		for c := w.lists[w.now%wheelSize]; c != nil; {
 			next := c.timer.next
@@ -90,6 +89,6 @@ func (w *timerWheel) advance(to int32) (fired []*parkedConn) {
 			c = next
 		}
 	}
-	w.now = max(w.now, to) // after a sleep of the machine every list has been read
+	w.now = max(w.now, to) // if the machine slept, every list has been read
 	return fired
 }

@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	w.feed = feed
 	w.actions = &action.Service{Store: s, Health: health, Feed: feed, Events: events, Log: log}
 	w.service = &checkin.Service{
-		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: w.parker, Events: events, Log: log,
+		Agents: w.agents, Actions: s.Actions(), Results: s.Results(), Pending: feed, Parker: w.parker, Events: events, Log: log,
 		Cache: w.cache, Health: health, LastSeen: &checkin.LastSeen{Agents: s.Agents(), Parker: w.parker, Cache: w.cache, Health: health, Log: log},
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -114,7 +114,7 @@ func (w *world) agent() fleet.Agent {
 
 func (w *world) upgrade() fleet.Action {
 	w.t.Helper()
-	a, err := w.actions.Upgrade(w.t.Context(), action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.1.0"}, AgentIDs: []string{agentID}, Actor: "ann"})
+	a, err := w.actions.Upgrade(w.t.Context(), action.UpgradeOrder{UpgradeRequest: fleet.UpgradeRequest{Version: "1.1.0"}, AgentIDs: []string{agentID}, Actor: "ann"})
 	w.must(err)
 	return a
 }
@@ -132,7 +132,7 @@ type poll struct {
 	hangUp context.CancelFunc
 }
 
-// checkin sends what the agent says, with status online if it says none.
+// checkin sends a check-in of the agent, with status online by default.
 func (w *world) checkin(req agentapi.CheckinRequest) *poll {
 	w.t.Helper()
 	if req.Status == "" {
@@ -178,7 +178,7 @@ func (p *poll) unavailable() {
 	}
 }
 
-// leave hangs up and waits until nobody is parked.
+// leave disconnects and waits until no poll is parked.
 func (p *poll) leave() {
 	p.w.t.Helper()
 	p.hangUp()

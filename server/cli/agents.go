@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
-func (a *app) newAgents() *cobra.Command {
+func (a *client) newAgents() *cobra.Command {
 	cmd := &cobra.Command{Use: "agents", Short: "List, inspect, explain, upgrade, roll back and unenrol agents"}
 	cmd.AddCommand(a.newAgentsList(), a.newAgentsGet(), a.newAgentsUpgrade(), a.newAgentsRollback(), a.newAgentsUnenroll(), a.newAgentsWhy())
 	return cmd
@@ -23,7 +23,7 @@ func (a *app) newAgents() *cobra.Command {
 // pageSize is how many agents one request asks for.
 const pageSize = 1000
 
-func (a *app) newAgentsList() *cobra.Command {
+func (a *client) newAgentsList() *cobra.Command {
 	var (
 		inactive bool
 		kuery    string
@@ -52,7 +52,7 @@ func (a *app) newAgentsList() *cobra.Command {
 				}
 				all.Items = append(all.Items, list.Items...)
 				all.Total = list.Total
-				if len(list.Items) < pageSize || page*pageSize >= 10_000 {
+				if len(list.Items) < pageSize || page*pageSize >= maxListed {
 					break
 				}
 			}
@@ -70,12 +70,12 @@ func (a *app) newAgentsList() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&inactive, "inactive", false, "also agents that are inactive or unenrolled")
-	cmd.Flags().StringVar(&kuery, "kuery", "", "only agents that match a query in KQL, such as 'status: offline'")
+	cmd.Flags().BoolVar(&inactive, "inactive", false, "include inactive and unenrolled agents")
+	cmd.Flags().StringVar(&kuery, "kuery", "", "list only agents that match this KQL query, such as 'status: offline'")
 	return cmd
 }
 
-func (a *app) newAgentsGet() *cobra.Command {
+func (a *client) newAgentsGet() *cobra.Command {
 	return &cobra.Command{
 		Use:               "get AGENT",
 		Short:             "Show one agent",
@@ -93,56 +93,66 @@ func (a *app) newAgentsGet() *cobra.Command {
 			g := got.Item
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				fmt.Fprintf(w, "%s  %s\n", hostname(g), g.Id)
-				fmt.Fprintf(w, "  status     %s\n  version    %s\n  policy     %s\n  enrolled   %s\n  last seen  %s\n",
-					g.Status, g.Agent.Version, g.PolicyId, g.EnrolledAt.Local().Format(time.DateTime), ago(g.LastCheckin, time.Now()))
+				row := func(name, format string, args ...any) {
+					fmt.Fprintf(w, "  %-12s %s\n", name, fmt.Sprintf(format, args...))
+				}
+				row("status", "%s", g.Status)
+				row("version", "%s", g.Agent.Version)
+				row("policy", "%s", g.PolicyId)
+				row("enrolled", "%s", g.EnrolledAt.Local().Format(time.DateTime))
+				row("last seen", "%s", ago(g.LastCheckin, time.Now()))
 				if m := deref(g.LastCheckinMessage); m != "" {
-					fmt.Fprintf(w, "  says       %s\n", m)
+					row("message", "%s", m)
 				}
 				if p := upgradePhase(g); p != "" {
-					fmt.Fprintf(w, "  upgrade    %s\n", p)
+					row("upgrade", "%s", p)
 				}
-				if wanted := deref(g.DesiredVersion); wanted != "" && wanted != g.Agent.Version {
-					fmt.Fprintf(w, "  wanted     %s\n", wanted)
+				if desired := deref(g.DesiredVersion); desired != "" && desired != g.Agent.Version {
+					row("desired", "%s", desired)
 				}
 				if healthy := deref(g.LastHealthyVersion); healthy != "" {
-					fmt.Fprintf(w, "  healthy    %s\n", healthy)
+					row("last healthy", "%s", healthy)
 				}
 				if g.Rollout != nil {
-					fmt.Fprintf(w, "  rollout    %s (%s): `muster agents why %s` says how it stands\n", g.Rollout.Name, g.Rollout.Id, g.Id)
+					row("rollout", "%s (%s): see `muster agents why %s`", g.Rollout.Name, g.Rollout.Id, g.Id)
 				}
-				fmt.Fprintf(w, "  rollback   %s\n", rollbackWords(g.Rollback))
+				row("rollback", "%s", describeRollback(g.Rollback))
 				if g.Watch != nil {
-					fmt.Fprintf(w, "  watcher    %s\n", watchWords(*g.Watch, time.Now()))
+					row("watcher", "%s", describeWatch(*g.Watch, time.Now()))
+					if g.Watch.Diagnosis != nil {
+						row("", "%s", g.Watch.Diagnosis.Text)
+					}
 				}
 				for _, c := range g.Components {
-					fmt.Fprintf(w, "  component  %s (%s): %s %s\n", c.Id, c.Type, c.Status, c.Message)
+					row("component", "%s (%s): %s %s", c.Id, c.Type, c.Status, c.Message)
 				}
 			})
 		},
 	}
 }
 
-func (a *app) newAgentsUpgrade() *cobra.Command {
+func (a *client) newAgentsUpgrade() *cobra.Command {
 	var (
-		req     adminapi.BulkUpgradeRequest
-		chosen  chosenAgents
-		source  string
-		force   bool
-		dryRun  bool
-		wait    bool
-		timeout time.Duration
+		req       adminapi.BulkUpgradeRequest
+		selection agentSelection
+		source    string
+		force     bool
+		dryRun    bool
+		wait      bool
+		timeout   time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "upgrade {AGENT… | --kuery QUERY} --version VERSION",
 		Short: "Upgrade agents",
-		Long: `Upgrades the agents named by id or host name, or those that a query selects: the
-ones that ` + "`muster agents list --kuery`" + ` shows. --dry-run shows what would happen to each and
-changes nothing. --wait follows the upgrade to its end and exits with 0 only if
-every agent runs the new version.`,
+		Long: `Upgrade the agents that are named by id or host name, or that a query selects (the
+agents that ` + "`muster agents list --kuery`" + ` shows).
+
+--dry-run shows what would happen to each agent and changes nothing. --wait follows the
+upgrades to their end and exits with 0 only if every agent runs the new version.`,
 		Example: `  muster agents upgrade web-01 web-02 --version 1.1.0 --dry-run
   muster agents upgrade --kuery 'tags: canary and agent.version < 1.1.0' --version 1.1.0
   muster agents upgrade web-01 --version 1.1.0 --wait`,
-		Args:              chosen.check,
+		Args:              selection.validate,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Version == "" {
@@ -160,7 +170,7 @@ every agent runs the new version.`,
 			}
 			preview, err := call[adminapi.UpgradePreview](cmd.Context(), a, http.MethodPost, "/api/v1/upgrade_preview",
 				adminapi.UpgradePreviewRequest{
-					Agents: chosen.selection(args), IncludeInactive: chosen.includeInactive(), Version: req.Version, SourceUri: req.SourceUri, Force: req.Force,
+					Agents: selection.request(args), IncludeInactive: selection.includeInactive(), Version: req.Version, SourceUri: req.SourceUri, Force: req.Force,
 				})
 			if err != nil {
 				return err
@@ -172,9 +182,9 @@ every agent runs the new version.`,
 				printPreview(cmd.ErrOrStderr(), preview)
 				return errors.New("none of the agents can be upgraded")
 			}
-			chosen.tell(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
-			req.Agents = chosen.previewed(args, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
-			req.IncludeInactive = chosen.includeInactive()
+			selection.printCounts(cmd, preview.Will, preview.Wont, "upgraded to "+req.Version)
+			req.Agents = selection.requestPreviewed(args, each(preview.Items, func(i adminapi.UpgradePreviewItem) string { return i.AgentId }))
+			req.IncludeInactive = selection.includeInactive()
 			created, err := call[adminapi.BulkActionResponse](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_upgrade", req)
 			if err != nil {
 				return err
@@ -199,13 +209,13 @@ every agent runs the new version.`,
 		},
 	}
 	f := cmd.Flags()
-	chosen.flags(f)
+	selection.flags(f)
 	f.StringVar(&req.Version, "version", "", "version to upgrade to (required)")
-	f.StringVar(&source, "source-uri", "", "where hosts fetch the package instead of the server")
-	f.BoolVar(&force, "force", false, "also when an agent is already upgrading, runs that version, or would go down")
-	f.BoolVar(&dryRun, "dry-run", false, "show what would happen, change nothing")
-	f.BoolVar(&wait, "wait", false, "wait until every agent is done and its watch has ended, ten minutes by default")
-	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits")
+	f.StringVar(&source, "source-uri", "", "URL that hosts download the package from instead of the server")
+	f.BoolVar(&force, "force", false, "also upgrade agents that are upgrading already, run this version, or run a later one")
+	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	f.BoolVar(&wait, "wait", false, "wait until the watch of every upgrade has ended, which takes ten minutes by default")
+	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits at most")
 	_ = cmd.RegisterFlagCompletionFunc("version", a.completeVersions)
 	return cmd
 }
@@ -240,7 +250,7 @@ func hostname(g adminapi.Agent) string {
 	return g.Id
 }
 
-func (a *app) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (a *client) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	list, err := call[adminapi.AgentList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents?perPage=1000", nil)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -252,7 +262,7 @@ func (a *app) completeAgents(cmd *cobra.Command, _ []string, _ string) ([]string
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) completeVersions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (a *client) completeVersions(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	list, err := call[adminapi.VersionList](cmd.Context(), a, http.MethodGet, "/api/fleet/agents/available_versions", nil)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -7,15 +7,15 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/server/app/apptest"
 )
 
-func TestAgentsAreSelectedByAQuery(t *testing.T) {
+func TestListUpgradeAndRollbackSelectAgentsByQuery(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0")
 	o.login(s)
-	var agents []*replicatest.Agent
+	var agents []*apptest.Agent
 	for _, host := range []string{"web-01", "web-02", "db-01"} {
 		a := s.Enroll(host, "1.0.0")
 		a.MustCheckin(nil)
@@ -31,17 +31,17 @@ func TestAgentsAreSelectedByAQuery(t *testing.T) {
 		t.Errorf("the list of %s is\n%s", web, text)
 	}
 	o.contains(o.run("agents", "list", "--kuery", web, "--inactive"), "web-01", "web-02")
-	o.fails(1, []string{"agents", "list", "--kuery", "status: online and ("}, "the query cannot be read", "\nstatus: online and (\n", "^")
+	o.fails(1, []string{"agents", "list", "--kuery", "status: online and ("}, "the query cannot be parsed", "\nstatus: online and (\n", "^")
 
 	o.fails(2, []string{"agents", "upgrade", "--version", "1.1.0"}, "no agents are named", "--kuery")
-	o.fails(2, []string{"agents", "upgrade", agents[0].ID, "--kuery", web, "--version", "1.1.0"}, "say one of the two")
-	o.fails(2, []string{"agents", "rollback", agents[0].ID, "--inactive"}, "--inactive is for --kuery")
+	o.fails(2, []string{"agents", "upgrade", agents[0].ID, "--kuery", web, "--version", "1.1.0"}, "use one of the two")
+	o.fails(2, []string{"agents", "rollback", agents[0].ID, "--inactive"}, "--inactive needs --kuery")
 	o.fails(1, []string{"agents", "upgrade", "--kuery", "tags: none", "--version", "1.1.0"}, "selects no agents")
 
 	o.contains(o.run("agents", "upgrade", "--kuery", web, "--version", "1.1.0", "--dry-run"), "1 would be upgraded to 1.1.0, 0 would not", "web-01")
 	o.contains(o.run("agents", "upgrade", "--kuery", web, "--inactive", "--version", "1.1.0", "--dry-run"), "1 would be upgraded to 1.1.0, 1 would not", "web-02")
-	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 1 { // that of who was put out
-		t.Fatal("a dry run made an action")
+	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 1 { // the revocation above
+		t.Fatal("a dry run created an action")
 	}
 	got := o.try("agents", "upgrade", "--kuery", web, "--inactive", "--version", "1.1.0")
 	if got.code != 0 {
@@ -59,11 +59,11 @@ func TestAgentsAreSelectedByAQuery(t *testing.T) {
 	o.contains(o.run("agents", "rollback", "--kuery", "*", "--dry-run"), "0 would be rolled back, 2 would not")
 }
 
-func TestAgentsAreUnenrolledByAQuery(t *testing.T) {
+func TestUnenrollSelectsAgentsByQuery(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	o.login(s)
-	hosts := map[string]*replicatest.Agent{}
+	hosts := map[string]*apptest.Agent{}
 	for _, host := range []string{"web-01", "web-02", "db-01", "db-02"} {
 		a := s.Enroll(host, "1.0.0")
 		a.MustCheckin(nil)
@@ -71,44 +71,44 @@ func TestAgentsAreUnenrolledByAQuery(t *testing.T) {
 	}
 	web := `local_metadata.host.hostname: web`
 	o.fails(2, []string{"agents", "unenroll"}, "no agents are named", "--kuery")
-	o.fails(2, []string{"agents", "unenroll", "--kuery", web}, "standard input is no terminal", "--yes")
-	o.fails(1, []string{"agents", "unenroll", "--kuery", web + " and (", "--yes"}, "the query cannot be read", "^")
-	o.contains(o.run("agents", "unenroll", "--kuery", web, "--dry-run"), "2 would be asked to leave, 0 would not", "web-01", "web-02")
+	o.fails(2, []string{"agents", "unenroll", "--kuery", web}, "standard input is not a terminal", "--yes")
+	o.fails(1, []string{"agents", "unenroll", "--kuery", web + " and (", "--yes"}, "the query cannot be parsed", "^")
+	o.contains(o.run("agents", "unenroll", "--kuery", web, "--dry-run"), "2 would be unenrolled, 0 would not", "web-01", "web-02")
 	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 0 {
-		t.Fatal("a dry run made an action")
+		t.Fatal("a dry run created an action")
 	}
 
 	got := o.try("agents", "unenroll", "--kuery", web, "--yes")
-	o.contains(got.err, "The query selects 2 agents: 2 will be asked to leave, 0 will not.")
-	o.contains(got.out, "Asked 2 of 2 agents to leave: action ")
+	o.contains(got.err, "The query selects 2 agents: 2 will be unenrolled, 0 will not.")
+	o.contains(got.out, "Unenrolling 2 of 2 agents: action ")
 	given := hosts["web-01"].MustCheckin(nil).Actions
 	if len(given) != 1 || given[0].Type != agentapi.ActionUnenroll {
-		t.Fatalf("the agent is given %+v", given)
+		t.Fatalf("the agent receives %+v", given)
 	}
 	o.contains(o.run("agents", "list", "--kuery", web), "unenrolling")
 	hosts["web-01"].Ack("", given[0].ID)
 	if text := o.run("agents", "list", "--kuery", web); strings.Contains(text, "web-01") {
-		t.Errorf("it has left, and the list is\n%s", text)
+		t.Errorf("web-01 has unenrolled, but the list is\n%s", text)
 	}
 
-	o.contains(o.run("agents", "unenroll", hosts["db-01"].ID, hosts["web-01"].ID, "--revoke"), "Put out 1 of 2 agents: action ")
+	o.contains(o.run("agents", "unenroll", hosts["db-01"].ID, hosts["web-01"].ID, "--revoke"), "Unenrolled 1 of 2 agents: action ")
 	if _, err := hosts["db-01"].Checkin(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("with a revoked key its check-in ends with %v", err)
+		t.Errorf("a check-in with a revoked key: %v, want 401", err)
 	}
 	o.fails(1, []string{"agents", "unenroll", hosts["db-01"].ID}, "is unenrolled already", "none of the agents can be unenrolled")
 	list := asJSON[adminapi.ActionStatusList](o, "actions", "list")
 	if len(list.Items) != 2 || list.Items[0].Type != "FORCE_UNENROLL" || list.Items[0].Status != adminapi.FAILED || list.Items[1].Status != adminapi.INPROGRESS {
 		t.Errorf("the actions are %+v", list.Items)
 	}
-	// Nobody was in it who was not asked for.
+	// Agents that were not selected are still there.
 	if got := asJSON[adminapi.AgentList](o, "agents", "list"); got.Total != 2 {
 		t.Errorf("%d agents are left", got.Total)
 	}
 }
 
-func TestAnAgentIsNamedByItsHostName(t *testing.T) {
+func TestAgentIsNamedByIDOrHostName(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0")
 	o.login(s)
 	web, twin, other := s.Enroll("web-01", "1.0.0"), s.Enroll("twin", "1.0.0"), s.Enroll("twin", "1.0.0")
@@ -120,7 +120,7 @@ func TestAnAgentIsNamedByItsHostName(t *testing.T) {
 		o.contains(o.run("agents", "why", name), "web-01")
 		o.contains(o.run("agents", "upgrade", name, "--version", "1.1.0", "--dry-run"), "1 would be upgraded to 1.1.0", "web-01")
 		o.contains(o.run("agents", "rollback", name, "--dry-run"), "ROLLBACK TO", "web-01")
-		o.contains(o.run("agents", "unenroll", name, "--dry-run"), "1 would be asked to leave", "web-01")
+		o.contains(o.run("agents", "unenroll", name, "--dry-run"), "1 would be unenrolled", "web-01")
 		o.contains(o.run("rollouts", "preview", "--version", "1.1.0", "--agents", name, "--agents-shown", "5"), "1 agent would be upgraded in 1 batch.\nIt takes at least", "web-01")
 	}
 	o.contains(o.run("agents", "get", `od"d`), quoted.ID)
@@ -138,7 +138,7 @@ func TestAnAgentIsNamedByItsHostName(t *testing.T) {
 		o.fails(1, append(verb, "mail"), "no agent with the id or host name mail: `muster agents list`")
 		o.fails(1, append(verb, "twin"), "2 agents have the host name twin", twin.ID, other.ID)
 	}
-	// One that has left no longer shares the name.
+	// An unenrolled agent no longer shares the name.
 	o.run("agents", "unenroll", twin.ID, "--revoke")
 	o.contains(o.run("agents", "get", "twin"), other.ID)
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
 )
 
-// Main runs the command in os.Args and returns the exit code: 0 done, 1 failed,
-// 2 not understood; those that follow a rollout have more (see rolloutwait.go).
+// Main runs the command in os.Args and returns its exit code: 0 for success, 1 for
+// a failure, 2 for a usage error. Commands that follow a rollout have more codes:
+// see rolloutwait.go.
 func Main(version string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -31,7 +32,7 @@ func Main(version string) int {
 // interrupted is the exit code shells give a program that Ctrl-C ended.
 const interrupted = 130
 
-// Run runs the command and returns the exit code; what went wrong goes to its
+// Run executes root and returns the exit code. It prints an error to root's
 // standard error.
 func Run(ctx context.Context, root *cobra.Command) int {
 	err := root.ExecuteContext(ctx)
@@ -58,16 +59,16 @@ func Run(ctx context.Context, root *cobra.Command) int {
 
 type usageError struct{ error }
 
-// app is what the commands share.
-type app struct {
+// client holds what all commands share: the server and the output format.
+type client struct {
 	version string
 	target  target
 	output  string
 }
 
-// New returns the whole command.
+// New returns the root command.
 func New(version string) *cobra.Command {
-	a := &app{version: version}
+	a := &client{version: version}
 	root := &cobra.Command{
 		Use:   "muster",
 		Short: "Fleet check-in server with self-upgrading agents",
@@ -81,7 +82,7 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 		return &usageError{fmt.Errorf("%w (see `%s --help`)", err, c.CommandPath())}
 	})
 	a.target.flags(root.PersistentFlags())
-	root.PersistentFlags().StringVarP(&a.output, "output", "o", "human", "output form: human or json")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "human", "output format: human or json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.output != "human" && a.output != "json" {
 			return &usageError{fmt.Errorf("--output is %q, want human or json", a.output)}
@@ -94,9 +95,8 @@ once with ` + "`muster login`" + `, or set MUSTER_URL, MUSTER_API_KEY and MUSTER
 	return root
 }
 
-// strict makes every wrong argument, and every word that is no command, a usage
-// error. By itself cobra answers `muster agents lst` with the help text and
-// success.
+// strict turns wrong arguments and unknown commands below cmd into usage errors.
+// Cobra alone answers `muster agents lst` with the help text and exit code 0.
 func strict(cmd *cobra.Command) {
 	if !cmd.Runnable() {
 		cmd.Args = cobra.ArbitraryArgs
@@ -133,18 +133,18 @@ func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s takes no arguments, %q is one (see `%s --help`)", c.CommandPath(), args[0], c.CommandPath())
+	return fmt.Errorf("%s takes no arguments, got %q (see `%s --help`)", c.CommandPath(), args[0], c.CommandPath())
 }
 
-func (a *app) newPackage() *cobra.Command {
+func (a *client) newPackage() *cobra.Command {
 	cmd := packagecmd.New()
 	cmd.AddCommand(a.newPackageList(), a.newPackagePush(), a.newPackageTrust(), a.newPackageWithdraw())
-	packagecmd.AddTrust(cmd, remote{a})
+	packagecmd.AddKeyCommands(cmd, remote{a})
 	return cmd
 }
 
-// show prints v as JSON, or lets human print it.
-func (a *app) show(w io.Writer, v any, human func(io.Writer)) error {
+// show prints v as JSON with -o json, and calls human otherwise.
+func (a *client) show(w io.Writer, v any, human func(io.Writer)) error {
 	if a.output == "json" {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
@@ -170,20 +170,20 @@ func table(w io.Writer, heading string, rows func(add func(cells ...any))) {
 	t.Flush()
 }
 
-// cellMost is how many characters of a cell a table shows, so that a row is read
-// as one line; -o json prints the whole text.
-const cellMost = 120
+// maxCell is how many characters of a cell a table shows, so that a row stays on one
+// line. -o json prints the whole text.
+const maxCell = 120
 
-// cell is a value on one line.
+// cell formats v on one line, shortened to maxCell characters.
 func cell(v any) string {
 	s := strings.Join(strings.Fields(fmt.Sprint(v)), " ")
-	if r := []rune(s); len(r) > cellMost {
-		return string(r[:cellMost-1]) + "…"
+	if r := []rune(s); len(r) > maxCell {
+		return string(r[:maxCell-1]) + "…"
 	}
 	return s
 }
 
-// ago is a time as people say it.
+// ago formats how long before now t was.
 func ago(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "never"
@@ -210,7 +210,7 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-// oneArg demands one argument, whose meaning the error names.
+// oneArg requires exactly one argument, which its error describes as what.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 1 {

@@ -13,24 +13,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
 	"github.com/muster-fleet/muster/packaging/trust"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/cli"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 	"github.com/muster-fleet/muster/testing/esnode"
 	"github.com/muster-fleet/muster/testing/fakepkg"
+	"github.com/muster-fleet/muster/testing/flaghelp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(esnode.With(m)) }
 
-// operator is somebody at a shell with a home of their own.
+// operator runs muster commands with a home folder of its own.
 type operator struct {
 	t    *testing.T
 	home string
@@ -48,34 +47,34 @@ func newOperator(t *testing.T) operator {
 	return operator{t, home}
 }
 
-// done is a command that has ended.
-type done struct {
+// result is the outcome of a command.
+type result struct {
 	code     int
 	out, err string
 }
 
-// locked is a buffer that a test may read while a command writes.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+// syncBuffer is a buffer that a test can read while a command writes.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
 }
 
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
 }
 
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
-// start runs `muster args…`; the channel gets its exit code.
-func (o operator) start(ctx context.Context, stdin string, args ...string) (out, errOut *locked, ended <-chan int) {
-	out, errOut = &locked{}, &locked{}
-	cmd := cli.New(replicatest.Version)
+// start runs `muster args…` in the background. ended receives its exit code.
+func (o operator) start(ctx context.Context, stdin string, args ...string) (out, errOut *syncBuffer, ended <-chan int) {
+	out, errOut = &syncBuffer{}, &syncBuffer{}
+	cmd := cli.New(apptest.Version)
 	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(stdin))
 	cmd.SetOut(out)
@@ -85,16 +84,16 @@ func (o operator) start(ctx context.Context, stdin string, args ...string) (out,
 	return out, errOut, code
 }
 
-func (o operator) try(args ...string) done { return o.tryWith("", args...) }
+func (o operator) try(args ...string) result { return o.tryWith("", args...) }
 
-func (o operator) tryWith(stdin string, args ...string) done {
-	ctx, cancel := context.WithTimeout(context.Background(), replicatest.Patience)
+func (o operator) tryWith(stdin string, args ...string) result {
+	ctx, cancel := context.WithTimeout(context.Background(), apptest.WaitLimit)
 	defer cancel()
 	out, errOut, ended := o.start(ctx, stdin, args...)
-	return done{<-ended, out.String(), errOut.String()}
+	return result{<-ended, out.String(), errOut.String()}
 }
 
-// run is try for what must succeed; it returns standard output.
+// run runs a command that must succeed, and returns its standard output.
 func (o operator) run(args ...string) string {
 	o.t.Helper()
 	got := o.try(args...)
@@ -104,13 +103,14 @@ func (o operator) run(args ...string) string {
 	return got.out
 }
 
-// fails is try for what must not; the message contains each of says.
+// fails runs a command that must fail with the exit code and a message that contains all
+// of says.
 func (o operator) fails(code int, args []string, says ...string) {
 	o.t.Helper()
 	o.failed(o.try(args...), code, args, says...)
 }
 
-func (o operator) failed(got done, code int, args []string, says ...string) {
+func (o operator) failed(got result, code int, args []string, says ...string) {
 	o.t.Helper()
 	if got.code != code || !strings.Contains("\n"+got.err, "\nmuster: ") {
 		o.t.Errorf("muster %s: exit code %d, want %d: %s", strings.Join(args, " "), got.code, code, got.err)
@@ -144,21 +144,21 @@ func (o operator) contains(text string, want ...string) {
 	}
 }
 
-// login logs in with the first key.
-func (o operator) login(s *replicatest.Server) {
+// login logs in with the first admin key.
+func (o operator) login(s *apptest.Server) {
 	o.t.Helper()
 	if got := o.tryWith(s.AdminKey+"\n", "login", "--url", s.AdminURL, "--ca-pin", s.CAPin); got.code != 0 {
 		o.t.Fatalf("login: %s", got.err)
 	}
 }
 
-func quick(o *replica.Options) {
+func quick(o *app.Options) {
 	o.Config.Check.Poll, o.Config.Check.PollJitter = 50*time.Millisecond+time.Second, 0
 }
 
-func TestLoggingIn(t *testing.T) {
+func TestLogin(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	login := []string{"login", "--url", s.AdminURL, "--ca-pin", s.CAPin}
 
 	o.fails(1, []string{"agents", "list"}, "not logged in", "muster login --url")
@@ -176,7 +176,7 @@ func TestLoggingIn(t *testing.T) {
 	plain := []string{"login", "--url", strings.Replace(s.AdminURL, "https", "http", 1)}
 	o.failed(o.tryWith(s.AdminKey, plain...), 1, plain, "want https://host:port")
 	if _, err := os.Stat(filepath.Join(o.home, ".config", "muster")); err == nil {
-		t.Error("a login that failed left something")
+		t.Error("a failed login wrote the context file")
 	}
 
 	o.contains(o.tryWith(s.AdminKey+"\n", login...).out, "Logged in to "+s.AdminURL, `"first key"`)
@@ -186,7 +186,7 @@ func TestLoggingIn(t *testing.T) {
 		t.Errorf("the context file is %v, %v", info, err)
 	}
 	o.contains(o.run("agents", "list"), "HOST")
-	// A slash more is the same server; another server has not the same key.
+	// A trailing slash names the same server. The saved key is not sent to another server.
 	o.run("agents", "list", "--url", s.AdminURL+"/")
 	o.fails(1, []string{"agents", "list", "--url", "https://other:8221"}, "not logged in")
 
@@ -211,7 +211,7 @@ func TestLoggingIn(t *testing.T) {
 	o.run("status")
 }
 
-func TestAServerThatIsNotThere(t *testing.T) {
+func TestServerThatDoesNotListenIsReported(t *testing.T) {
 	o := newOperator(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -220,26 +220,12 @@ func TestAServerThatIsNotThere(t *testing.T) {
 	t.Setenv("MUSTER_URL", "https://"+l.Addr().String())
 	t.Setenv("MUSTER_API_KEY", fleet.NewCredential().Encode())
 	l.Close()
-	o.fails(1, []string{"status"}, "nobody listens at https://"+l.Addr().String(), "is the server running?")
+	o.fails(1, []string{"status"}, "nothing listens at https://"+l.Addr().String(), "is the server running?")
 }
 
-// pflag takes a word in back-quotes for the name of the flag's value.
-func TestHelpNamesTheValueOfAFlagInOneWord(t *testing.T) {
-	var walk func(*cobra.Command)
-	walk = func(cmd *cobra.Command) {
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if name, _ := pflag.UnquoteUsage(f); strings.Contains(name, " ") {
-				t.Errorf("%s --help shows --%s %s: take the back-quotes out of its description", cmd.CommandPath(), f.Name, name)
-			}
-		})
-		for _, sub := range cmd.Commands() {
-			walk(sub)
-		}
-	}
-	walk(cli.New("test"))
-}
+func TestFlagHelpHasNoBackQuotes(t *testing.T) { flaghelp.Check(t, cli.New("test")) }
 
-func TestWhatIsNotUnderstood(t *testing.T) {
+func TestWrongArgumentsAreUsageErrors(t *testing.T) {
 	o := newOperator(t)
 	for _, c := range []struct {
 		line, says string
@@ -272,16 +258,16 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 	}
 }
 
-func TestAnOperatorLooksAtTheFleet(t *testing.T) {
+func TestListGetAndStatusShowAgents(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	o.login(s)
 	a, b := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
 	a.MustCheckin(nil)
 	o.contains(o.run("agents", "list"), "web-01", "online", "now", "web-02", "enrolling", "never")
-	o.contains(o.run("agents", "get", a.ID), "web-01", "says       Running")
+	o.contains(o.run("agents", "get", a.ID), "web-01", "message      Running")
 	if got := asJSON[adminapi.AgentItem](o, "agents", "get", a.ID); got.Item.Id != a.ID {
-		t.Errorf("get shows %s", got.Item.Id)
+		t.Errorf("get shows agent %s", got.Item.Id)
 	}
 	o.fails(1, []string{"agents", "get", "nobody"}, "there is no agent with the id or host name nobody")
 	o.contains(o.run("status"), "online       1", "all          2")
@@ -293,13 +279,13 @@ func TestAnOperatorLooksAtTheFleet(t *testing.T) {
 		t.Errorf("%d agents are listed", got.Total)
 	}
 	if got := asJSON[adminapi.AgentList](o, "agents", "list", "--inactive"); got.Total != 2 {
-		t.Errorf("with the inactive ones %d are listed", got.Total)
+		t.Errorf("--inactive lists %d agents", got.Total)
 	}
 }
 
-func TestKeysAndPolicies(t *testing.T) {
+func TestKeysAndPoliciesAreCreatedListedAndRevoked(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	o.login(s)
 	o.contains(o.run("policies", "list"), "default", "Default policy")
 	if got := o.run("policies", "create", "web servers", "--id", "web"); got != "web\n" {
@@ -330,9 +316,9 @@ func TestKeysAndPolicies(t *testing.T) {
 	o.fails(1, []string{"keys", "revoke", "none"})
 }
 
-func TestPackages(t *testing.T) {
+func TestPackagesArePushedListedAndWithdrawn(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	o.login(s)
 	public, private, err := trust.GenerateKey(nil)
 	if err != nil {
@@ -364,9 +350,9 @@ func TestPackages(t *testing.T) {
 	o.fails(1, []string{"package", "withdraw", name})
 }
 
-func TestAnUpgradeFromTheCommandLine(t *testing.T) {
+func TestUpgradePreviewsOrdersAndCancels(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	o.login(s)
 	s.Publisher().Publish("1.1.0", "1.2.0")
 	good, current := s.Enroll("good", "1.0.0"), s.Enroll("current", "1.1.0")
@@ -378,7 +364,7 @@ func TestAnUpgradeFromTheCommandLine(t *testing.T) {
 		t.Errorf("the dry run says %+v", got)
 	}
 	if list := asJSON[adminapi.ActionStatusList](o, "actions", "list"); len(list.Items) != 0 {
-		t.Fatal("a dry run made an action")
+		t.Fatal("a dry run created an action")
 	}
 	o.fails(1, []string{"agents", "upgrade", current.ID, "--version", "1.1.0"}, "already runs 1.1.0", "none of the agents can be upgraded")
 
@@ -391,13 +377,13 @@ func TestAnUpgradeFromTheCommandLine(t *testing.T) {
 	o.contains(o.run("agents", "upgrade", good.ID, "--version", "1.2.0", "--source-uri", "https://mirror.example", "--force"), "Upgrading 1 of 1 agent to 1.2.0")
 }
 
-// waitFor starts an upgrade with --wait and returns its action.
-func (o operator) waitFor(s *replicatest.Server, a *replicatest.Agent, args ...string) (action string, out, errOut *locked, ended <-chan int) {
+// upgradeAndWait starts an upgrade with --wait and returns its action.
+func (o operator) upgradeAndWait(s *apptest.Server, a *apptest.Agent, args ...string) (action string, out, errOut *syncBuffer, ended <-chan int) {
 	o.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), replicatest.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), apptest.WaitLimit)
 	o.t.Cleanup(cancel)
 	out, errOut, ended = o.start(ctx, "", append([]string{"agents", "upgrade", "--wait"}, args...)...)
-	replicatest.Eventually(o.t, "the action", func() string {
+	apptest.Eventually(o.t, "the action", func() string {
 		doc := s.Fleet(a.ID)
 		action = doc.UpgradeActionID
 		if !doc.Upgrading() {
@@ -405,7 +391,7 @@ func (o operator) waitFor(s *replicatest.Server, a *replicatest.Agent, args ...s
 		}
 		return ""
 	})
-	replicatest.Eventually(o.t, "the first phase", func() string {
+	apptest.Eventually(o.t, "the first phase", func() string {
 		if !strings.Contains(errOut.String(), "requested") {
 			return "so far: " + errOut.String()
 		}
@@ -414,19 +400,19 @@ func (o operator) waitFor(s *replicatest.Server, a *replicatest.Agent, args ...s
 	return action, out, errOut, ended
 }
 
-func TestWaitingForAnUpgrade(t *testing.T) {
-	t.Run("that ends well", func(t *testing.T) {
+func TestUpgradeWaitReportsTheOutcome(t *testing.T) {
+	t.Run("succeeded", func(t *testing.T) {
 		o := newOperator(t)
-		s := replicatest.Start(t, quick)
+		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
-		id, out, errOut, ended := o.waitFor(s, a, a.ID, "--version", "1.1.0", "-o", "json")
+		id, out, errOut, ended := o.upgradeAndWait(s, a, a.ID, "--version", "1.1.0", "-o", "json")
 		a.MustCheckin(nil)
 		a.Ack("", id)
 		a.Version = "1.1.0"
-		a.MustCheckin(replicatest.Details(id, "1.1.0", agentapi.UpgradeWatching))
-		replicatest.Eventually(t, "the watch to be shown", func() string {
+		a.MustCheckin(apptest.Details(id, "1.1.0", agentapi.UpgradeWatching))
+		apptest.Eventually(t, "the watch to be shown", func() string {
 			if !strings.Contains(errOut.String(), "watching 1.1.0") {
 				return "so far: " + errOut.String()
 			}
@@ -438,14 +424,14 @@ func TestWaitingForAnUpgrade(t *testing.T) {
 		}
 		o.contains(errOut.String(), "runs 1.1.0")
 	})
-	t.Run("that is rolled back", func(t *testing.T) {
+	t.Run("rolled back", func(t *testing.T) {
 		o := newOperator(t)
-		s := replicatest.Start(t, quick)
+		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
-		id, out, errOut, ended := o.waitFor(s, a, a.ID, "--version", "1.1.0")
-		details := replicatest.Details(id, "1.1.0", agentapi.UpgradeRollback)
+		id, out, errOut, ended := o.upgradeAndWait(s, a, a.ID, "--version", "1.1.0")
+		details := apptest.Details(id, "1.1.0", agentapi.UpgradeRollback)
 		details.Metadata.Reason = "it crashed 3 times"
 		a.MustCheckin(details)
 		if code := <-ended; code != 1 || out.String() != "" {
@@ -453,26 +439,26 @@ func TestWaitingForAnUpgrade(t *testing.T) {
 		}
 		o.contains(errOut.String(), "it crashed 3 times", "1 of 1 agent not upgraded")
 	})
-	t.Run("that is cancelled", func(t *testing.T) {
+	t.Run("cancelled", func(t *testing.T) {
 		o := newOperator(t)
-		s := replicatest.Start(t, quick)
+		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
-		id, _, errOut, ended := o.waitFor(s, a, a.ID, "--version", "1.1.0")
+		id, _, errOut, ended := o.upgradeAndWait(s, a, a.ID, "--version", "1.1.0")
 		o.run("actions", "cancel", id)
 		if code := <-ended; code != 1 {
 			t.Errorf("exit code %d", code)
 		}
 		o.contains(errOut.String(), "runs 1.0.0", "1 of 1 agent not upgraded")
 	})
-	t.Run("of which one agent cannot", func(t *testing.T) {
+	t.Run("one agent refused", func(t *testing.T) {
 		o := newOperator(t)
-		s := replicatest.Start(t, quick)
+		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		a, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0")
-		_, _, errOut, ended := o.waitFor(s, a, a.ID, current.ID, "--version", "1.1.0")
+		_, _, errOut, ended := o.upgradeAndWait(s, a, a.ID, current.ID, "--version", "1.1.0")
 		a.Version = "1.1.0"
 		a.MustCheckin(nil)
 		if code := <-ended; code != 1 {
@@ -480,24 +466,24 @@ func TestWaitingForAnUpgrade(t *testing.T) {
 		}
 		o.contains(errOut.String(), "already runs 1.1.0", "1 of 2 agents not upgraded")
 	})
-	t.Run("that takes too long", func(t *testing.T) {
+	t.Run("timed out", func(t *testing.T) {
 		o := newOperator(t)
-		s := replicatest.Start(t, quick)
+		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
-		o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--wait", "--timeout", "1s"}, "after 1s (--timeout) 1 of 1 agent not done, such as web-01; the upgrade goes on: see `muster agents list`")
+		o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--wait", "--timeout", "1s"}, "1 of 1 agent not done within 1s (--timeout), such as web-01; the upgrade continues: see `muster agents list`")
 	})
 }
 
-func TestFollowingEvents(t *testing.T) {
+func TestEventsAreFollowedUntilInterrupted(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	o.login(s)
 	ctx, leave := context.WithCancel(t.Context())
 	out, errOut, ended := o.start(ctx, "", "events", "--after", "0")
 	a := s.Enroll("web-01", "1.0.0")
-	replicatest.Eventually(t, "the event", func() string {
+	apptest.Eventually(t, "the event", func() string {
 		if !strings.Contains(out.String(), a.ID) {
 			return "so far: " + out.String() + errOut.String()
 		}
@@ -518,10 +504,10 @@ func TestFollowingEvents(t *testing.T) {
 		t.Errorf("the last event is %+v", last)
 	}
 	o.fails(1, []string{"events", "--after", "-1"}, "muster: after: ")
-	o.fails(1, []string{"events", "--after", "99999"}, "no longer kept")
+	o.fails(1, []string{"events", "--after", "99999"}, "no longer has all events")
 
 	out, errOut, ended = o.start(t.Context(), "", "events", "--after", "0")
-	replicatest.Eventually(t, "the event", func() string {
+	apptest.Eventually(t, "the event", func() string {
 		if !strings.Contains(out.String(), a.ID) {
 			return "so far: " + out.String() + errOut.String()
 		}
@@ -531,7 +517,7 @@ func TestFollowingEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := <-ended; code != 1 {
-		t.Errorf("the end of the server gives exit code %d", code)
+		t.Errorf("exit code %d after the server stopped", code)
 	}
 	o.contains(errOut.String(), "muster events --after ")
 }

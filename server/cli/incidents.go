@@ -17,15 +17,15 @@ import (
 
 var incidentStates = []string{"open", "acknowledged", "resolved"}
 
-func (a *app) newIncidents() *cobra.Command {
-	cmd := &cobra.Command{Use: "incidents", Short: "What needs a person: list, ack, resolve"}
+func (a *client) newIncidents() *cobra.Command {
+	cmd := &cobra.Command{Use: "incidents", Short: "List, acknowledge and resolve incidents"}
 	cmd.AddCommand(a.newIncidentsList(),
-		a.newIncidentsVerb("ack", "Say that somebody is at it", "acknowledged"),
-		a.newIncidentsVerb("resolve", "Say that it is done with", "resolved"))
+		a.newIncidentsVerb("ack", "Acknowledge an incident: somebody works on it", "acknowledged"),
+		a.newIncidentsVerb("resolve", "Resolve an incident", "resolved"))
 	return cmd
 }
 
-func (a *app) newIncidentsList() *cobra.Command {
+func (a *client) newIncidentsList() *cobra.Command {
 	var (
 		state string
 		all   bool
@@ -33,7 +33,7 @@ func (a *app) newIncidentsList() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List what is open, or other incidents",
+		Short: "List open incidents, or those in another state",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := url.Values{}
@@ -77,14 +77,14 @@ func (a *app) newIncidentsList() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&state, "state", "open", "open, acknowledged or resolved")
-	cmd.Flags().BoolVar(&all, "all", false, "in every state")
-	cmd.Flags().IntVar(&limit, "limit", 100, "how many")
+	cmd.Flags().StringVar(&state, "state", "open", "list incidents in this state: open, acknowledged or resolved")
+	cmd.Flags().BoolVar(&all, "all", false, "list incidents in every state")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of incidents to list")
 	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(incidentStates))
 	return cmd
 }
 
-func (a *app) newIncidentsVerb(verb, short, done string) *cobra.Command {
+func (a *client) newIncidentsVerb(verb, short, done string) *cobra.Command {
 	var why string
 	cmd := &cobra.Command{
 		Use:   verb + " INCIDENT",

@@ -25,10 +25,10 @@ import (
 	"github.com/muster-fleet/muster/server/cli/packagecmd"
 )
 
-func (a *app) newPackageList() *cobra.Command {
+func (a *client) newPackageList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List what the server has published",
+		Short: "List the packages the server has published",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			got, err := a.packages(cmd.Context())
@@ -52,7 +52,7 @@ func (a *app) newPackageList() *cobra.Command {
 	}
 }
 
-func (a *app) packages(ctx context.Context) (adminapi.PackageList, error) {
+func (a *client) packages(ctx context.Context) (adminapi.PackageList, error) {
 	return call[adminapi.PackageList](ctx, a, http.MethodGet, "/api/v1/packages", nil)
 }
 
@@ -66,19 +66,21 @@ func inTargets(p adminapi.Package) string {
 	return "no"
 }
 
-func (a *app) newPackagePush() *cobra.Command {
+func (a *client) newPackagePush() *cobra.Command {
 	edit := packagecmd.TargetsEdit{Remote: remote{a}}
 	var floor string
 	cmd := &cobra.Command{
 		Use:   "push ARCHIVE…",
 		Short: "Publish packages on the server",
-		Long: `Publishes archives. Pushing the same bytes again changes nothing.
+		Long: `Publish archives on the server. Pushing the same archive again changes nothing.
 
-With --targets-key they are also named in the signed targets file, for hosts that
-were enrolled with --trust-root (see keys); a server without a root gets yours.
-When more people have to sign, the packages wait on the server and the file is
-written for the next. For hosts enrolled with --trust-key each archive needs its
-signature ARCHIVE.minisig beside it.`,
+With --targets-key the archives are also added to the signed targets file, for hosts
+that were enrolled with --trust-root (see ` + "`muster package keys --help`" + `). A server
+without a root gets yours. If more people have to sign, hosts do not install the
+packages yet, and the file is written to the folder for the next person to sign.
+
+For hosts that were enrolled with --trust-key, each archive needs its signature
+ARCHIVE.minisig beside it.`,
 		Example: `  muster package push muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key
   muster package push muster-agent-1.1.0-linux-amd64.tar.gz`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -92,7 +94,7 @@ signature ARCHIVE.minisig beside it.`,
 				return a.pushSigned(cmd, edit, floor, args)
 			}
 			if floor != "" {
-				return &usageError{errors.New("--floor is signed with the package: give --targets-key too")}
+				return &usageError{errors.New("--floor needs --targets-key: it is part of the signed targets file")}
 			}
 			for _, archive := range args {
 				p, err := a.push(cmd, archive)
@@ -106,12 +108,12 @@ signature ARCHIVE.minisig beside it.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&floor, "floor", "", "also sign the lowest version a host may be moved to")
+	cmd.Flags().StringVar(&floor, "floor", "", "also set the floor: hosts refuse upgrades to a lower version")
 	edit.AddFlags(cmd)
 	return cmd
 }
 
-func (a *app) showPushed(cmd *cobra.Command, p adminapi.Package) error {
+func (a *client) showPushed(cmd *cobra.Command, p adminapi.Package) error {
 	return a.show(cmd.OutOrStdout(), adminapi.PackageItem{Item: p}, func(w io.Writer) {
 		fmt.Fprintf(w, "published %s for %s/%s (sha256 %s)\n", p.Version, p.Os, p.Arch, p.Sha256)
 		if p.Withheld != nil {
@@ -120,10 +122,10 @@ func (a *app) showPushed(cmd *cobra.Command, p adminapi.Package) error {
 	})
 }
 
-// pushSigned pushes archives and signs for them. All that can be wrong with keys
-// and archives is found before the first byte is sent. The archives come before
-// the file that names them, so that no host is sent for what is not there.
-func (a *app) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, floor string, archives []string) error {
+// pushSigned uploads archives and adds them to the signed targets file. It checks keys
+// and archives before it sends anything. It uploads the archives before the file that
+// names them, so that no host is sent to a missing archive.
+func (a *client) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, floor string, archives []string) error {
 	ctx := cmd.Context()
 	prepared, err := edit.Prepare(cmd)
 	if err != nil {
@@ -163,9 +165,9 @@ func (a *app) pushSigned(cmd *cobra.Command, edit packagecmd.TargetsEdit, floor 
 	return a.show(cmd.OutOrStdout(), signed, signed.Human)
 }
 
-// signatureOf reads the signature beside an archive. One that is signed for in the
-// targets file, now or later, needs none.
-func (a *app) signatureOf(ctx context.Context, archive string) ([]byte, error) {
+// signatureOf reads the signature beside an archive. An archive without one is accepted
+// if the server has a root: then the targets file has its signature, now or later.
+func (a *client) signatureOf(ctx context.Context, archive string) ([]byte, error) {
 	signature, err := os.ReadFile(archive + trust.SignatureSuffix)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return signature, err
@@ -180,7 +182,7 @@ func (a *app) signatureOf(ctx context.Context, archive string) ([]byte, error) {
 	return nil, fmt.Errorf("%w: sign it first with `muster package sign --key KEY %s`, or sign for it with --targets-key", err, archive)
 }
 
-func (a *app) push(cmd *cobra.Command, archive string) (adminapi.Package, error) {
+func (a *client) push(cmd *cobra.Command, archive string) (adminapi.Package, error) {
 	var got adminapi.PackageItem
 	t, err := a.target.resolve()
 	if err != nil {
@@ -217,7 +219,7 @@ func (a *app) push(cmd *cobra.Command, archive string) (adminapi.Package, error)
 	return got.Item, err
 }
 
-// progress tells how far an upload is, once a second.
+// progress prints the percentage of an upload that has been read, once a second.
 type progress struct {
 	r           io.Reader
 	total, done int64
@@ -239,14 +241,14 @@ func (p *progress) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (a *app) newPackageTrust() *cobra.Command {
+func (a *client) newPackageTrust() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "trust KEY",
-		Short: "Let the server take in packages signed by a publisher key",
-		Long: `Adds a public key, given as a .pub file or as text, to those whose packages the
-server takes in, for hosts enrolled with --trust-key. It does not change what
-enrolled agents trust: that is fixed at their enrolment.`,
+		Short: "Let the server accept packages signed by a publisher key",
+		Long: `Add a public key, given as a .pub file or as text, to the keys whose packages the server
+accepts for hosts enrolled with --trust-key. It does not change what enrolled agents
+trust: that is fixed when they enrol.`,
 		Example: "  muster package trust release.pub --name release",
 		Args:    oneArg("one public key, as a file or as text"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -258,20 +260,20 @@ enrolled agents trust: that is fixed at their enrolment.`,
 			if err != nil {
 				return err
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "the server takes in packages signed by %s\n", got.Item.Id) })
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "the server accepts packages signed by %s\n", got.Item.Id) })
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "what to call the key")
+	cmd.Flags().StringVar(&name, "name", "", "name of the key")
 	return cmd
 }
 
-func (a *app) newPackageWithdraw() *cobra.Command {
+func (a *client) newPackageWithdraw() *cobra.Command {
 	edit := packagecmd.TargetsEdit{Remote: remote{a}}
 	cmd := &cobra.Command{
 		Use:   "withdraw FILE",
 		Short: "Withdraw a package from the server",
-		Long: `Takes an archive off the server. With --targets-key it is also taken out of the
-signed targets file, so that no host installs it from anywhere.`,
+		Long: `Remove an archive from the server. With --targets-key it is also removed from the signed
+targets file, so that no host installs it from anywhere.`,
 		Example: `  muster package withdraw muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key`,
 		Args:    oneArg("the name of one published archive"),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -293,18 +295,18 @@ signed targets file, so that no host installs it from anywhere.`,
 	return cmd
 }
 
-func (a *app) withdraw(cmd *cobra.Command, edit packagecmd.TargetsEdit, file string) error {
+func (a *client) withdraw(cmd *cobra.Command, edit packagecmd.TargetsEdit, file string) error {
 	if len(edit.Keys) > 0 {
 		prepared, err := edit.Prepare(cmd)
 		if err != nil {
 			return err
 		}
-		// The signature first: what no host may install may lie around.
+		// Sign first: should the removal fail, hosts refuse the archive already.
 		signed, err := prepared.Run(cmd.Context(), func(e *tuf.Edit) error {
 			if err := e.RemoveTarget(file); !errors.Is(err, tuf.ErrUnknownTarget) {
 				return err
 			}
-			return nil // it was never signed for
+			return nil // the targets file never named it
 		})
 		if err != nil {
 			return err
@@ -313,7 +315,7 @@ func (a *app) withdraw(cmd *cobra.Command, edit packagecmd.TargetsEdit, file str
 			signed.Human(cmd.OutOrStdout())
 		}
 	} else {
-		a.warnOfSigned(cmd, file)
+		a.warnIfSigned(cmd, file)
 	}
 	got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/packages/"+url.PathEscape(file), nil)
 	if err != nil {
@@ -322,15 +324,16 @@ func (a *app) withdraw(cmd *cobra.Command, edit packagecmd.TargetsEdit, file str
 	return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "withdrawn") })
 }
 
-// warnOfSigned: hosts may have another source than the server.
-func (a *app) warnOfSigned(cmd *cobra.Command, file string) {
+// warnIfSigned warns that the signed targets file still names an archive: hosts may have
+// another source for it than the server.
+func (a *client) warnIfSigned(cmd *cobra.Command, file string) {
 	list, err := a.packages(cmd.Context())
 	if err != nil {
-		return // the call that follows says it
+		return // the removal that follows reports the same error
 	}
 	for _, p := range list.Items {
 		if p.File == file && deref(p.Signed) {
-			fmt.Fprintln(cmd.ErrOrStderr(), "The signed targets file still names it: hosts install it where they find it. Take it out with --targets-key.")
+			fmt.Fprintln(cmd.ErrOrStderr(), "The signed targets file still names it, so hosts install it if they find it elsewhere. Remove it there with --targets-key.")
 		}
 	}
 }

@@ -19,16 +19,15 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// planFile is a plan as somebody wrote it in YAML. It is read by the types of
-// fleet.Plan: so `version: 1.10` is the text 1.10 and not the number 1.1, and
-// whatever is wrong is said with its line.
+// planFile is a plan in YAML. The types of fleet.Plan decide how its values are read, so
+// that `version: 1.10` is the text 1.10 and not the number 1.1. Errors name the line.
 type planFile struct {
 	name string
-	root *yaml.Node // nil: there is no file
+	root *yaml.Node // nil if there is no file
 	plan fleet.Plan
 }
 
-// maxPlanFile is what the server takes.
+// maxPlanFile is the size of the largest plan that the server accepts.
 const maxPlanFile = 1 << 20
 
 func readPlanFile(cmd *cobra.Command, name string) (planFile, error) {
@@ -39,7 +38,7 @@ func readPlanFile(cmd *cobra.Command, name string) (planFile, error) {
 	} else {
 		file, err := os.Open(name)
 		if err != nil {
-			return f, fmt.Errorf("%w: `muster rollouts example` prints a plan to begin with", err)
+			return f, fmt.Errorf("%w: `muster rollouts example` prints a plan to start from", err)
 		}
 		defer file.Close()
 		in = file
@@ -60,7 +59,7 @@ func (f *planFile) parse(b []byte) error {
 	err := dec.Decode(&doc)
 	switch {
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%s: is empty: `muster rollouts example` prints a plan to begin with", f.name)
+		return fmt.Errorf("%s: is empty: `muster rollouts example` prints a plan to start from", f.name)
 	case err != nil:
 		return notYAML(f.name, err)
 	case !errors.Is(dec.Decode(&second), io.EOF):
@@ -83,7 +82,7 @@ func (f *planFile) parse(b []byte) error {
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// notYAML names the line of a file that the parser has stopped at.
+// notYAML rewrites an error of the YAML parser to start with the file and the line.
 func notYAML(name string, err error) error {
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
@@ -92,19 +91,19 @@ func notYAML(name string, err error) error {
 	return fmt.Errorf("%s: is not YAML: %s", name, strings.TrimPrefix(text, "yaml: "))
 }
 
-// wrong says what is the matter with a node.
-func (f *planFile) wrong(n *yaml.Node, at, format string, args ...any) error {
+// errorAt returns an error about a node: with its file, its line, and at, its path.
+func (f *planFile) errorAt(n *yaml.Node, at, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s %s", f.name, n.Line, firstOf(at, "the plan"), fmt.Sprintf(format, args...))
 }
 
-// value reads a node as JSON of the type t has it.
+// value converts the node at a path to a value whose JSON a field of type t accepts.
 func (f *planFile) value(n *yaml.Node, t reflect.Type, at string) (any, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	switch {
 	case n.Kind == yaml.AliasNode:
-		return nil, f.wrong(n, at, "is an alias: write it out")
+		return nil, f.errorAt(n, at, "is a YAML alias: write the value out")
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return nil, nil //nolint:nilnil // a key without a value is left out
 	}
@@ -115,7 +114,7 @@ func (f *planFile) value(n *yaml.Node, t reflect.Type, at string) (any, error) {
 			if t == reflect.TypeOf(fleet.Duration(0)) {
 				want = "a duration such as 10m"
 			}
-			return nil, f.wrong(n, at, "is %q, want %s", n.Value, want)
+			return nil, f.errorAt(n, at, "is %q, want %s", n.Value, want)
 		}
 		return json.RawMessage(text), nil
 	}
@@ -124,7 +123,7 @@ func (f *planFile) value(n *yaml.Node, t reflect.Type, at string) (any, error) {
 		return f.mapping(n, t, at)
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return nil, f.wrong(n, at, "is no list, want one such as [a, b]")
+			return nil, f.errorAt(n, at, "is not a list, want one such as [a, b]")
 		}
 		out := []any{}
 		for i, child := range n.Content {
@@ -137,7 +136,7 @@ func (f *planFile) value(n *yaml.Node, t reflect.Type, at string) (any, error) {
 		return out, nil
 	}
 	if n.Kind != yaml.ScalarNode {
-		return nil, f.wrong(n, at, "has keys or items below it, want %s", kindWords[t.Kind()])
+		return nil, f.errorAt(n, at, "is a mapping or a list, want %s", kindWords[t.Kind()])
 	}
 	if t.Kind() == reflect.String {
 		return n.Value, nil
@@ -146,7 +145,7 @@ func (f *planFile) value(n *yaml.Node, t reflect.Type, at string) (any, error) {
 	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
 	whole := t.Kind() == reflect.Bool || t.Kind() == reflect.Float64 || n.Tag == "!!int" // yaml cuts 1.5 to 1
 	if quoted || !whole || n.Decode(v.Interface()) != nil || v.Elem().CanFloat() && math.IsNaN(v.Elem().Float()-v.Elem().Float()) {
-		return nil, f.wrong(n, at, "is %q, want %s", n.Value, kindWords[t.Kind()])
+		return nil, f.errorAt(n, at, "is %q, want %s", n.Value, kindWords[t.Kind()])
 	}
 	return v.Interface(), nil
 }
@@ -155,23 +154,23 @@ var kindWords = map[reflect.Kind]string{
 	reflect.String: "a text", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number", reflect.Float64: "a number",
 }
 
-// mapping reads the keys of a struct, or of a map from names.
+// mapping converts a mapping to the value of a struct or of a map.
 func (f *planFile) mapping(n *yaml.Node, t reflect.Type, at string) (any, error) {
 	if n.Kind != yaml.MappingNode {
-		return nil, f.wrong(n, at, "has no keys, want some such as %s", strings.Join(keysOf(t), ", "))
+		return nil, f.errorAt(n, at, "is not a mapping, want keys such as %s", strings.Join(keysOf(t), ", "))
 	}
 	out := map[string]any{}
 	for i := 0; i < len(n.Content); i += 2 {
 		key, child := n.Content[i], n.Content[i+1]
 		below := strings.TrimPrefix(at+"."+key.Value, ".")
 		if _, ok := out[key.Value]; ok {
-			return nil, f.wrong(key, below, "is there twice")
+			return nil, f.errorAt(key, below, "is given twice")
 		}
 		var field reflect.Type
 		if t.Kind() == reflect.Map {
 			field = t.Elem()
 		} else if field = fieldOf(t, key.Value); field == nil {
-			return nil, f.wrong(key, below, "is not known: there are %s", strings.Join(keysOf(t), ", "))
+			return nil, f.errorAt(key, below, "is not a known key, want one of %s", strings.Join(keysOf(t), ", "))
 		}
 		v, err := f.value(child, field, below)
 		if err != nil {
@@ -191,7 +190,7 @@ func fieldOf(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// keysOf are the names of a struct's fields, in its order.
+// keysOf returns the JSON names of a struct's fields, in order.
 func keysOf(t reflect.Type) (names []string) {
 	if t.Kind() != reflect.Struct {
 		return []string{"name: [value]"}
@@ -203,7 +202,7 @@ func keysOf(t reflect.Type) (names []string) {
 	return names
 }
 
-// locate adds the line to a refusal that names a part of the plan.
+// locate adds file and line to a refusal that names a field of the plan.
 func (f *planFile) locate(err error) error {
 	var refused *refusal
 	if f.root == nil || !errors.As(err, &refused) {
@@ -218,7 +217,7 @@ func (f *planFile) locate(err error) error {
 	for _, step := range strings.FieldsFunc(at, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		next := child(n, step)
 		if next == nil {
-			break // it is absent: the nearest part around it
+			break // an absent field: name the line of the mapping around it
 		}
 		n = next
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// planFlags are the flags of the plans people make without a file. With a file
-// they override it.
+// planFlags are the flags that describe a plan. They override the plan file, if there is
+// one.
 type planFlags struct {
 	file           string
 	name, about    string
@@ -53,45 +53,45 @@ type planFlags struct {
 }
 
 func (p *planFlags) register(f *pflag.FlagSet) {
-	f.StringVarP(&p.file, "file", "f", "", "plan in YAML, - for standard input; flags override it")
-	f.StringVar(&p.name, "name", "", "name of the rollout (default: says the version)")
-	f.StringVar(&p.about, "description", "", "what it is for")
-	f.StringVar(&p.version, "version", "", "version to reach")
-	f.StringVar(&p.source, "source-version", "", "only agents that run this version")
-	f.StringVar(&p.profile, "profile", "", "profile of an upgrade manifest, with --upgrade-id")
-	f.StringVar(&p.upgradeID, "upgrade-id", "", "upgrade manifest to take version and migration from")
-	f.StringSliceVar(&p.policies, "policy", nil, "agents of these policies")
-	f.StringSliceVar(&p.agents, "agents", nil, "these agents, by id or host name")
-	f.StringSliceVar(&p.excludeAgents, "exclude-agents", nil, "not these agents, by id or host name")
-	f.StringArrayVar(&p.labels, "label", nil, "agents with this label, such as site=fra or os=linux; again with the same label: or")
-	f.StringArrayVar(&p.exclude, "exclude", nil, "not the agents with this label, such as site=fra")
-	f.StringVar(&p.kuery, "kuery", "", "agents that match a query in KQL")
-	f.BoolVar(&p.all, "all", false, "the whole fleet")
-	f.BoolVar(&p.force, "force", false, "also agents that would go down a version")
-	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once or rings (default: what the other flags say, else rolling)")
-	f.IntVar(&p.batchSize, "batch-size", 0, "how many agents go together")
-	f.Float64Var(&p.batchPercent, "batch-percent", 0, "the same as a share of all targets (default 10)")
-	f.StringVar(&p.canary, "canary", "", "how many go first and are watched, such as 5 or 2%")
-	f.StringVar(&p.canaryPick, "canary-pick", "", "random, or stratified: to cover the fleet's variety")
-	f.StringSliceVar(&p.canaryOver, "canary-over", nil, "labels that stratified covers (default os,arch,version)")
-	f.BoolVar(&p.canaryApproval, "canary-approval", false, "the rest waits for muster rollouts approve")
-	f.IntSliceVar(&p.rings, "rings", nil, "rings of this rollout, such as 0,1")
+	f.StringVarP(&p.file, "file", "f", "", "plan file (YAML), - for standard input; flags override it")
+	f.StringVar(&p.name, "name", "", "name of the rollout (default: made from the version)")
+	f.StringVar(&p.about, "description", "", "description of the rollout")
+	f.StringVar(&p.version, "version", "", "version to upgrade to")
+	f.StringVar(&p.source, "source-version", "", "select only agents that run this version")
+	f.StringVar(&p.profile, "profile", "", "profile of the upgrade manifest, with --upgrade-id")
+	f.StringVar(&p.upgradeID, "upgrade-id", "", "upgrade manifest that names version, artifacts and migration, with --profile")
+	f.StringSliceVar(&p.policies, "policy", nil, "select agents with these policies")
+	f.StringSliceVar(&p.agents, "agents", nil, "select these agents, by id or host name")
+	f.StringSliceVar(&p.excludeAgents, "exclude-agents", nil, "exclude these agents, by id or host name")
+	f.StringArrayVar(&p.labels, "label", nil, "select agents with this label, such as site=fra; repeat it for more values of a label, or for more labels")
+	f.StringArrayVar(&p.exclude, "exclude", nil, "exclude agents with this label, such as site=fra")
+	f.StringVar(&p.kuery, "kuery", "", "select agents that match this KQL query")
+	f.BoolVar(&p.all, "all", false, "select all agents")
+	f.BoolVar(&p.force, "force", false, "also move agents that run a later version down")
+	f.StringVar(&p.strategy, "strategy", "", "rolling, canary, all_at_once or rings (default: the one that other flags imply, else rolling)")
+	f.IntVar(&p.batchSize, "batch-size", 0, "number of agents in a batch")
+	f.Float64Var(&p.batchPercent, "batch-percent", 0, "size of a batch as a percentage of all agents of the rollout (default 10)")
+	f.StringVar(&p.canary, "canary", "", "number or share of agents to upgrade and watch first, such as 5 or 2%")
+	f.StringVar(&p.canaryPick, "canary-pick", "", "how to pick canaries: random, or stratified to cover the fleet's variety")
+	f.StringSliceVar(&p.canaryOver, "canary-over", nil, "labels whose combinations stratified covers (default os,arch,version)")
+	f.BoolVar(&p.canaryApproval, "canary-approval", false, "after the canaries wait for muster rollouts approve")
+	f.IntSliceVar(&p.rings, "rings", nil, "upgrade only these rings, such as 0,1")
 	f.StringVar(&p.ringBy, "ring-by", "", "label whose value is the ring (default ring)")
-	f.BoolVar(&p.forceRings, "force-rings", false, "although lower rings do not run the version")
-	f.IntVar(&p.maxParallel, "max-parallel", 0, "how many are being upgraded at one time (default 500)")
-	f.StringArrayVar(&p.per, "max-per", nil, "how many of each value of a label at one time, such as site=5")
-	f.IntVar(&p.maxFailures, "max-failures", 0, "pause at this many failures (default 3); 0: never")
-	f.Float64Var(&p.maxFailurePct, "max-failure-percent", 0, "pause above this share of failures")
-	f.IntVar(&p.retries, "retries", 0, "tries of a target that failed without harm")
-	f.DurationVar(&p.healthWait, "health-wait", 0, "how long an upgraded agent must be well (default 10m)")
-	f.DurationVar(&p.soak, "soak", 0, "pause between batches")
+	f.BoolVar(&p.forceRings, "force-rings", false, "upgrade a ring although lower rings do not run the version")
+	f.IntVar(&p.maxParallel, "max-parallel", 0, "maximum number of agents upgrading at one time (default 500)")
+	f.StringArrayVar(&p.per, "max-per", nil, "maximum number for each value of a label, such as site=5")
+	f.IntVar(&p.maxFailures, "max-failures", 0, "pause at this many failures (default 3); 0 disables the limit")
+	f.Float64Var(&p.maxFailurePct, "max-failure-percent", 0, "pause above this percentage of failures")
+	f.IntVar(&p.retries, "retries", 0, "how often to retry an agent whose upgrade failed without harm")
+	f.DurationVar(&p.healthWait, "health-wait", 0, "how long an upgraded agent must stay healthy (default 10m)")
+	f.DurationVar(&p.soak, "soak", 0, "time to wait between batches")
 	f.BoolVar(&p.pauseOnSuccess, "pause-on-success", false, "pause after each batch")
-	f.BoolVar(&p.emergency, "emergency", false, "without soak, windows, freezes and observation")
-	f.BoolVar(&p.join, "join", false, "agents that match later join")
-	f.StringVar(&p.deadline, "deadline", "", "of all_at_once: nothing is offered after this time")
+	f.BoolVar(&p.emergency, "emergency", false, "skip soak, windows, freezes and the canaries' observation")
+	f.BoolVar(&p.join, "join", false, "also upgrade agents that match only after the start")
+	f.StringVar(&p.deadline, "deadline", "", "with all_at_once: offer nothing after this time")
 }
 
-// plan is what the file says, and the flags that were given.
+// plan returns the plan of the file, if there is one, changed by the flags.
 func (p *planFlags) plan(cmd *cobra.Command) (planFile, error) {
 	var f planFile
 	if p.file != "" {
@@ -124,10 +124,10 @@ func (p *planFlags) override(given func(string) bool, plan *fleet.Plan) error {
 		plan.LateJoiners = fleet.LateIgnore
 		set(p.join, &plan.LateJoiners, fleet.LateJoin)
 	}
-	if err := p.selection(given, &plan.Select); err != nil {
+	if err := p.setSelection(given, &plan.Select); err != nil {
 		return err
 	}
-	if err := p.shape(given, &plan.Strategy); err != nil {
+	if err := p.setStrategy(given, &plan.Strategy); err != nil {
 		return err
 	}
 	set(given("max-parallel"), &plan.Limits.MaxParallel, p.maxParallel)
@@ -162,7 +162,7 @@ func set[T any](given bool, field *T, v T) {
 	}
 }
 
-func (p *planFlags) selection(given func(string) bool, s *fleet.Selector) error {
+func (p *planFlags) setSelection(given func(string) bool, s *fleet.Selector) error {
 	set(given("all"), &s.All, p.all)
 	set(given("agents"), &s.Agents, p.agents)
 	set(given("kuery"), &s.Kuery, p.kuery)
@@ -187,13 +187,13 @@ func (p *planFlags) selection(given func(string) bool, s *fleet.Selector) error 
 	return nil
 }
 
-// shape sets the strategy. Flags of canaries and rings choose their strategy,
-// where nothing else has.
-func (p *planFlags) shape(given func(string) bool, s *fleet.Strategy) error {
+// setStrategy sets the strategy. Flags for canaries and rings imply theirs, unless the
+// file or --strategy names one.
+func (p *planFlags) setStrategy(given func(string) bool, s *fleet.Strategy) error {
 	set(given("strategy"), &s.Kind, fleet.StrategyKind(p.strategy))
 	set(given("batch-size"), &s.BatchSize, p.batchSize)
 	set(given("batch-percent"), &s.BatchPercent, p.batchPercent)
-	if given("batch-size") != given("batch-percent") { // the file may have the other
+	if given("batch-size") != given("batch-percent") { // they exclude each other: drop the one of the file
 		set(given("batch-size"), &s.BatchPercent, 0)
 		set(given("batch-percent"), &s.BatchSize, 0)
 	}
@@ -244,8 +244,8 @@ func (p *planFlags) shape(given func(string) bool, s *fleet.Strategy) error {
 	return nil
 }
 
-// parseTime reads a time as people write it: whole, on a day, on this day, or
-// how long ago.
+// parseTime parses a time: a date with or without a time of day, a time of today, or a
+// duration such as "2h ago".
 func parseTime(s string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil

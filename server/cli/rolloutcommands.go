@@ -11,43 +11,42 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
-// rolloutVerb is a command on a rollout that takes a reason alone.
+// rolloutVerb is a command on a rollout that takes only a reason.
 type rolloutVerb struct {
 	name, short, long string
-	done              string   // what is printed
-	states            []string // to complete
-	needsWhy, waits   bool
+	done              string   // printed afterwards
+	states            []string // of the rollouts that shells complete
+	needsWhy          bool
 }
 
 var rolloutVerbs = []rolloutVerb{
 	{
-		name: "resume", short: "Go on with a paused rollout", done: "Rollout %s goes on.", states: []string{"paused"}, waits: true,
-		long: `Goes on with a paused rollout. After a gate (too many failures, a failed canary,
-the exposure budget, a deadline) it needs --why; the failures so far no longer
-count, and the next ones do.`,
+		name: "resume", short: "Resume a paused rollout", done: "Resumed rollout %s.", states: []string{"paused"},
+		long: `Resume a paused rollout. If a gate paused it (failures, a canary, the exposure budget, a
+deadline), --why is required. Failures so far no longer count towards the failure
+threshold; later ones do.`,
 	},
 	{
-		name: "force", short: "Go on although too many have failed, and never stop for failures again", done: "Rollout %s goes on; failures no longer stop it.",
-		states: []string{"paused", "running"}, needsWhy: true, waits: true,
-		long: `Goes on although the failure threshold was crossed. The failures so far are
-forgiven, and the threshold is not looked at again in this rollout: only the
-exposure budget and you can stop it. ` + "`muster rollouts resume`" + ` goes on with the
-threshold in place.`,
+		name: "force", short: "Continue a rollout and ignore its failure threshold from now on", done: "Rollout %s continues. Failures no longer pause it.",
+		states: []string{"paused", "running"}, needsWhy: true,
+		long: `Continue a rollout whose failure threshold was crossed, and ignore the threshold for the
+rest of this rollout: only the exposure budget and operators can pause it then.
+` + "`muster rollouts resume`" + ` continues with the threshold in place.`,
 	},
 	{
-		name: "approve", short: "Let a rollout go on behind its canaries", done: "Rollout %s is approved.", states: []string{"running", "paused"}, waits: true,
-		long: "Lets a rollout go on with the batches behind its canaries, where the plan asks for an approval.",
+		name: "approve", short: "Approve a rollout to continue after its canaries", done: "Approved rollout %s.", states: []string{"running", "paused"},
+		long: "Approve the batches after the canaries, in a rollout whose plan requires an approval.",
 	},
 	{
-		name: "cancel", short: "Offer nothing more; what has begun ends by itself", done: "Rollout %s is being cancelled: what has begun ends by itself.",
-		states: []string{"running", "paused"}, waits: true,
-		long: `Ends a rollout: nothing more is offered, offers that have not begun are taken
-back, upgrades that have begun end by themselves. What is upgraded stays upgraded:
-to put it back, use ` + "`muster rollouts rollback`" + ` instead.`,
+		name: "cancel", short: "Cancel a rollout; upgrades under way still end", done: "Cancelling rollout %s. Upgrades under way still end.",
+		states: []string{"running", "paused"},
+		long: `Cancel a rollout: it offers no more upgrades and withdraws offers that no agent has
+begun. Upgrades under way still end. Upgraded agents stay upgraded: to move them back,
+use ` + "`muster rollouts rollback`" + ` instead.`,
 	},
 }
 
-func (a *app) newRolloutsVerb(v rolloutVerb) *cobra.Command {
+func (a *client) newRolloutsVerb(v rolloutVerb) *cobra.Command {
 	var (
 		why    string
 		follow following
@@ -60,13 +59,13 @@ func (a *app) newRolloutsVerb(v rolloutVerb) *cobra.Command {
 		ValidArgsFunction: a.completeRollouts(v.states...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if v.needsWhy && why == "" {
-				return &usageError{fmt.Errorf("--why is missing: say why it may go on; the audit trail keeps it")}
+				return &usageError{fmt.Errorf("--why is missing: give the reason to continue, for the audit trail")}
 			}
 			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], v.name), adminapi.WhyRequest{Why: &why})
 			if err != nil {
 				return err
 			}
-			return a.showOrFollow(cmd, got, follow, func(w io.Writer) { fmt.Fprintf(w, v.done+"\n", called(got.Item)) })
+			return a.showOrFollow(cmd, got, follow, func(w io.Writer) { fmt.Fprintf(w, v.done+"\n", nameAndID(got.Item)) })
 		},
 	}
 	whyFlag(cmd, &why)
@@ -74,7 +73,7 @@ func (a *app) newRolloutsVerb(v rolloutVerb) *cobra.Command {
 	return cmd
 }
 
-func (a *app) newRolloutsPause() *cobra.Command {
+func (a *client) newRolloutsPause() *cobra.Command {
 	var (
 		now bool
 		why string
@@ -82,9 +81,8 @@ func (a *app) newRolloutsPause() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause ROLLOUT",
 		Short: "Pause after the current batch, or at once",
-		Long: `Pauses a rollout when the current batch has ended. With --now nothing more is
-offered from this moment on, and what was offered and has not begun is taken back;
-upgrades that have begun end by themselves.`,
+		Long: `Pause a rollout when its current batch has ended. With --now it pauses at once: offers
+that no agent has begun are withdrawn, and upgrades under way still end.`,
 		Example:           "  muster rollouts pause ROLLOUT --now --why \"latency alarms in fra\"",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts("running"),
@@ -95,26 +93,26 @@ upgrades that have begun end by themselves.`,
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				if got.Item.State == adminapi.RolloutPaused {
-					fmt.Fprintf(w, "Rollout %s is paused. Go on with `muster rollouts resume %s`.\n", called(got.Item), args[0])
+					fmt.Fprintf(w, "Paused rollout %s. Resume it with `muster rollouts resume %s`.\n", nameAndID(got.Item), args[0])
 					return
 				}
-				fmt.Fprintf(w, "Rollout %s pauses when its current batch has ended; --now stops it at once.\n", called(got.Item))
+				fmt.Fprintf(w, "Rollout %s pauses when its current batch has ended; use --now to pause it at once.\n", nameAndID(got.Item))
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&now, "now", false, "at once, and take back what has not begun")
+	cmd.Flags().BoolVar(&now, "now", false, "pause at once and withdraw offers that no agent has begun")
 	whyFlag(cmd, &why)
 	return cmd
 }
 
-func (a *app) newRolloutsRetry() *cobra.Command {
+func (a *client) newRolloutsRetry() *cobra.Command {
 	var (
 		why       string
 		allFailed bool
 	)
 	cmd := &cobra.Command{
 		Use:               "retry ROLLOUT [AGENT…]",
-		Short:             "Put failed, withdrawn and expired agents back in line",
+		Short:             "Retry agents that failed, expired or were withdrawn",
 		Example:           "  muster rollouts retry ROLLOUT web-01\n  muster rollouts retry ROLLOUT --all-failed",
 		Args:              rolloutAndAgents,
 		ValidArgsFunction: a.completeRollouts("running", "paused"),
@@ -132,21 +130,21 @@ func (a *app) newRolloutsRetry() *cobra.Command {
 			}
 			what := counted(len(agents), "agent")
 			if allFailed {
-				what = "all that failed"
+				what = "all failed agents"
 			}
-			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "Rollout %s tries %s again.\n", called(got.Item), what) })
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintf(w, "Rollout %s retries %s.\n", nameAndID(got.Item), what) })
 		},
 	}
-	cmd.Flags().BoolVar(&allFailed, "all-failed", false, "every agent that failed")
+	cmd.Flags().BoolVar(&allFailed, "all-failed", false, "retry every failed agent")
 	whyFlag(cmd, &why)
 	return cmd
 }
 
-func (a *app) newRolloutsSkip() *cobra.Command {
+func (a *client) newRolloutsSkip() *cobra.Command {
 	var why string
 	cmd := &cobra.Command{
 		Use:   "skip ROLLOUT AGENT…",
-		Short: "Leave agents out of a rollout",
+		Short: "Skip agents in a rollout",
 		Args: func(c *cobra.Command, args []string) error {
 			if err := rolloutAndAgents(c, args); err != nil {
 				return err
@@ -164,7 +162,7 @@ func (a *app) newRolloutsSkip() *cobra.Command {
 				return err
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
-				fmt.Fprintf(w, "Rollout %s leaves %s out.\n", called(got.Item), counted(len(args)-1, "agent"))
+				fmt.Fprintf(w, "Rollout %s skips %s.\n", nameAndID(got.Item), counted(len(args)-1, "agent"))
 			})
 		},
 	}
@@ -187,24 +185,24 @@ func targetsOf(agents []string, why string) adminapi.TargetsRequest {
 	return req
 }
 
-func (a *app) newRolloutsRollback() *cobra.Command {
+func (a *client) newRolloutsRollback() *cobra.Command {
 	var (
 		scope, why string
 		follow     following
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback ROLLOUT --scope failed|all",
-		Short: "Put agents back to their last healthy versions, as a new rollout",
-		Long: `Makes and starts a rollout that puts the agents of this one back, each to the
-last healthy version. It begins at once and waits for no canaries.
---scope failed puts back what failed, wherever it stands; all also what succeeded.
-Asked again it is the same rollout.`,
+		Short: "Roll the agents of a rollout back, with a new rollout",
+		Long: `Create and start a rollout that moves the agents of this one back, each to its last
+healthy version. It starts at once and has no canaries. --scope failed selects the agents
+that failed, --scope all also those that succeeded. Running the command again returns the
+same rollout.`,
 		Example:           "  muster rollouts rollback ROLLOUT --scope all --why OPS-1234 --wait",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts("running", "paused", "completed", "failed", "cancelled"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if scope != "failed" && scope != "all" {
-				return &usageError{fmt.Errorf("--scope is %q, want failed (what failed) or all (and what succeeded)", scope)}
+				return &usageError{fmt.Errorf("--scope is %q, want failed (agents that failed) or all (also agents that succeeded)", scope)}
 			}
 			got, err := call[adminapi.RolloutItem](cmd.Context(), a, http.MethodPost, rolloutPath(args[0], "rollback"),
 				adminapi.RollbackRolloutRequest{Scope: adminapi.RollbackScope(scope), Why: &why})
@@ -213,12 +211,12 @@ Asked again it is the same rollout.`,
 			}
 			id := got.Item.Id
 			return a.showOrFollow(cmd, got, follow, func(w io.Writer) {
-				fmt.Fprintf(w, "Rollout %s puts back %s of %s.\nFollow it with `muster rollouts watch %s`.\n", called(got.Item), counted(got.Item.Counts.Total, "agent"), args[0], id)
+				fmt.Fprintf(w, "Rollout %s rolls back %s of %s.\nFollow it with `muster rollouts watch %s`.\n", nameAndID(got.Item), counted(got.Item.Counts.Total, "agent"), args[0], id)
 			})
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&scope, "scope", "", "failed, or all (required)")
+	f.StringVar(&scope, "scope", "", "agents to roll back: failed or all (required)")
 	whyFlag(cmd, &why)
 	follow.register(f)
 	_ = cmd.RegisterFlagCompletionFunc("scope", completeWords([]string{"failed", "all"}))

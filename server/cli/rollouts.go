@@ -23,17 +23,17 @@ import (
 //go:embed example/plan.yaml
 var examplePlan string
 
-// exampleCI is a pipeline that rolls a release out.
+// exampleCI is a CI pipeline that rolls a release out.
 //
 //go:embed example/ci-rollout.yml
 var exampleCI string
 
-func (a *app) newRollouts() *cobra.Command {
+func (a *client) newRollouts() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollouts",
-		Short: "Move many agents to a version: preview, start, follow, stop, roll back",
-		Long: `A rollout moves many agents to a version in batches, and stops by itself when
-too many fail. It is made as a draft, previewed, and started exactly as previewed.
+		Short: "Upgrade many agents in batches: preview, start, follow, pause, roll back",
+		Long: `A rollout upgrades many agents in batches, and pauses by itself when too many fail. It
+is created as a draft, previewed, and started exactly as previewed.
 
   muster rollouts create --version 1.1.0 --policy web --canary 5 --start
   muster rollouts watch ROLLOUT
@@ -44,13 +44,13 @@ pipeline that uses these commands.
 
 Commands that follow a rollout (--wait, watch) exit with
   0  it completed
-  1  something else went wrong; the rollout is as it was
-  2  the command was not understood
+  1  another error; the rollout is unchanged
+  2  wrong flags or arguments
   3  it failed, or was rolled back
   4  a gate paused it: failures, a canary, the exposure budget, a deadline
   5  it was cancelled
-  6  it waits for an operator: an approval, or a pause (only without a terminal:
-     on one they go on following)`,
+  6  it waits for an operator: an approval, or a pause (only without a terminal;
+     on a terminal the command keeps following)`,
 	}
 	cmd.AddCommand(
 		a.newRolloutsCreate(), a.newRolloutsPreview(), a.newRolloutsStart(), a.newRolloutsList(), a.newRolloutsStatus(), a.newRolloutsWatch(),
@@ -71,7 +71,7 @@ func rolloutPath(id string, more ...string) string {
 	return path
 }
 
-func (a *app) rollout(ctx context.Context, id string) (adminapi.RolloutItem, error) {
+func (a *client) rollout(ctx context.Context, id string) (adminapi.RolloutItem, error) {
 	return call[adminapi.RolloutItem](ctx, a, http.MethodGet, rolloutPath(id), nil)
 }
 
@@ -93,12 +93,13 @@ func newRolloutsExample() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&ci, "ci", false, "a pipeline that rolls a release out, instead")
+	cmd.Flags().BoolVar(&ci, "ci", false, "print a CI pipeline that rolls a release out instead")
 	return cmd
 }
 
-// everyPage reads a list page by page, until all are there or most is reached.
-func everyPage[T any](most int, get func(page, size int) (items []T, total int, err error)) (all []T, total int, err error) {
+// everyPage reads a list page by page, up to limit items. total is the length of the
+// whole list.
+func everyPage[T any](limit int, get func(page, size int) (items []T, total int, err error)) (all []T, total int, err error) {
 	all = []T{}
 	for page := 1; ; page++ {
 		items, n, err := get(page, pageSize)
@@ -106,13 +107,13 @@ func everyPage[T any](most int, get func(page, size int) (items []T, total int, 
 			return nil, 0, err
 		}
 		all, total = append(all, items...), n
-		if len(items) < pageSize || len(all) >= most {
-			return all[:min(len(all), most)], total, nil
+		if len(items) < pageSize || len(all) >= limit {
+			return all[:min(len(all), limit)], total, nil
 		}
 	}
 }
 
-func (a *app) rollouts(ctx context.Context, states []string, most int) (adminapi.RolloutList, error) {
+func (a *client) rollouts(ctx context.Context, states []string, limit int) (adminapi.RolloutList, error) {
 	all, total, err := everyPage(maxListed, func(page, size int) ([]adminapi.Rollout, int, error) {
 		got, err := call[adminapi.RolloutList](ctx, a, http.MethodGet, fmt.Sprintf("/api/v1/rollouts?page=%d&perPage=%d", page, size), nil)
 		return got.Items, got.Total, err
@@ -124,16 +125,17 @@ func (a *app) rollouts(ctx context.Context, states []string, most int) (adminapi
 		all = slices.DeleteFunc(all, func(r adminapi.Rollout) bool { return !slices.Contains(states, string(r.State)) })
 		total = len(all)
 	}
-	all = all[:min(len(all), most)]
+	all = all[:min(len(all), limit)]
 	return adminapi.RolloutList{Items: all, Total: total, Page: 1, PerPage: len(all)}, nil
 }
 
-// maxListed bounds what a list reads; there are hundreds of rollouts.
+// maxListed bounds how many items of a list are read. The server lists no agents beyond
+// it, and rollouts number in the hundreds.
 const maxListed = 10_000
 
 var rolloutStates = []string{"draft", "running", "paused", "cancelling", "completed", "failed", "cancelled", "rolled_back"}
 
-func (a *app) newRolloutsList() *cobra.Command {
+func (a *client) newRolloutsList() *cobra.Command {
 	var (
 		states []string
 		limit  int
@@ -155,13 +157,13 @@ func (a *app) newRolloutsList() *cobra.Command {
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				if len(got.Items) == 0 {
-					fmt.Fprintln(w, "no rollouts: make one with `muster rollouts create`")
+					fmt.Fprintln(w, "no rollouts: create one with `muster rollouts create`")
 					return
 				}
 				now := time.Now()
 				table(w, "ID\tNAME\tVERSION\tSTATE\tDONE\tFAILED\tWAITS FOR\tSTARTED", func(add func(...any)) {
 					for _, r := range got.Items {
-						add(r.Id, r.Plan.Name, versionWords(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), bad(r.Counts), waitsFor(r, now), startedWords(r, now))
+						add(r.Id, r.Plan.Name, targetVersion(r), r.State, fmt.Sprintf("%d/%d", r.Counts.Succeeded, r.Counts.Total), failures(r.Counts), waitsFor(r, now), describeStart(r, now))
 					}
 				})
 				if got.Total > len(got.Items) {
@@ -170,20 +172,20 @@ func (a *app) newRolloutsList() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only rollouts in these states")
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "list only rollouts in these states: "+strings.Join(rolloutStates, ", "))
+	cmd.Flags().IntVar(&limit, "limit", 50, "maximum number of rollouts to list")
 	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(rolloutStates))
 	return cmd
 }
 
-func startedWords(r adminapi.Rollout, now time.Time) string {
+func describeStart(r adminapi.Rollout, now time.Time) string {
 	if r.StartedAt == nil {
 		return "not yet"
 	}
 	return ago(r.StartedAt, now)
 }
 
-func (a *app) newRolloutsStatus() *cobra.Command {
+func (a *client) newRolloutsStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:               "status ROLLOUT",
 		Short:             "Show one rollout: its batches, what it waits for, what stopped it",
@@ -201,7 +203,7 @@ func (a *app) newRolloutsStatus() *cobra.Command {
 
 var targetStates = []string{"pending", "held", "offered", "upgrading", "verifying", "succeeded", "failed", "rolled_back", "withdrawn", "skipped", "expired", "cancelled"}
 
-func (a *app) newRolloutsTargets() *cobra.Command {
+func (a *client) newRolloutsTargets() *cobra.Command {
 	var (
 		states []string
 		batch  int
@@ -209,7 +211,7 @@ func (a *app) newRolloutsTargets() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:               "targets ROLLOUT",
-		Short:             "List the agents of a rollout, with where each stands and why",
+		Short:             "List the agents of a rollout, each with its state and the reason",
 		Example:           "  muster rollouts targets ROLLOUT --state failed,rolled_back\n  muster rollouts targets ROLLOUT --batch 1 -o json | jq -r '.items[].agent_id'",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts(),
@@ -217,7 +219,7 @@ func (a *app) newRolloutsTargets() *cobra.Command {
 			q := url.Values{"state": states}
 			if cmd.Flags().Changed("batch") {
 				if batch < 1 {
-					return &usageError{fmt.Errorf("--batch is %d, and the first batch is 1", batch)}
+					return &usageError{fmt.Errorf("--batch is %d, but the first batch is 1", batch)}
 				}
 				q.Set("batch", fmt.Sprint(batch-1)) // the API counts from 0
 			}
@@ -233,7 +235,7 @@ func (a *app) newRolloutsTargets() *cobra.Command {
 			return a.show(cmd.OutOrStdout(), adminapi.TargetList{Items: all, Total: total, Page: 1, PerPage: len(all)}, func(w io.Writer) {
 				table(w, "HOST\tAGENT\tBATCH\tSTATE\tPHASE\tFROM\tTO\tTRIES\tWHY", func(add func(...any)) {
 					for _, t := range all {
-						add(t.Hostname, t.AgentId, t.Batch+1, t.State, firstOf(deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), plain(deref(t.Code)), "-"))
+						add(t.Hostname, t.AgentId, t.Batch+1, t.State, firstOf(deref(t.Phase), "-"), t.From, t.To, t.Attempts, firstOf(deref(t.Error), spaced(deref(t.Code)), "-"))
 					}
 				})
 				if total > len(all) {
@@ -242,17 +244,17 @@ func (a *app) newRolloutsTargets() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only targets in these states: "+strings.Join(targetStates, ", "))
-	cmd.Flags().IntVar(&batch, "batch", 0, "only targets of this batch; the first is 1")
-	cmd.Flags().IntVar(&limit, "limit", 1000, "how many")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "list only agents in these states: "+strings.Join(targetStates, ", "))
+	cmd.Flags().IntVar(&batch, "batch", 0, "list only agents of this batch; the first is 1")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "maximum number of agents to list")
 	_ = cmd.RegisterFlagCompletionFunc("state", completeWords(targetStates))
 	return cmd
 }
 
-// plain is a code as words.
-func plain(code string) string { return strings.ReplaceAll(code, "_", " ") }
+// spaced returns a code such as rolled_back with spaces.
+func spaced(code string) string { return strings.ReplaceAll(code, "_", " ") }
 
-func (a *app) newRolloutsAudit() *cobra.Command {
+func (a *client) newRolloutsAudit() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:               "audit ROLLOUT",
@@ -276,11 +278,11 @@ func (a *app) newRolloutsAudit() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "how many")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of entries to list")
 	return cmd
 }
 
-func (a *app) newRolloutsDelete() *cobra.Command {
+func (a *client) newRolloutsDelete() *cobra.Command {
 	var why string
 	cmd := &cobra.Command{
 		Use:               "delete ROLLOUT",
@@ -300,11 +302,12 @@ func (a *app) newRolloutsDelete() *cobra.Command {
 }
 
 func whyFlag(cmd *cobra.Command, why *string) {
-	cmd.Flags().StringVar(why, "why", "", "the reason, for the audit trail")
+	cmd.Flags().StringVar(why, "why", "", "reason for the audit trail")
 }
 
-// completeRollouts completes the ids of rollouts in the states, or of all.
-func (a *app) completeRollouts(states ...string) cobra.CompletionFunc {
+// completeRollouts completes the ids of rollouts in these states, or of all if there are
+// none.
+func (a *client) completeRollouts(states ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -327,7 +330,7 @@ func completeWords(words []string) cobra.CompletionFunc {
 	}
 }
 
-// driftOf reads the difference out of a refusal, nil if it is another one.
+// driftOf returns the drift that a refusal reports, or nil if err is another error.
 func driftOf(err error) *adminapi.DriftRefusal {
 	var refused *refusal
 	if !errors.As(err, &refused) {

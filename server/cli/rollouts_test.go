@@ -11,8 +11,8 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
 func rolloutOf(o operator, id string) adminapi.Rollout {
@@ -20,23 +20,22 @@ func rolloutOf(o operator, id string) adminapi.Rollout {
 	return asJSON[adminapi.RolloutItem](o, "rollouts", "status", id).Item
 }
 
-// A pipeline in small: draft, preview, start, look, stop, leave.
-func TestARolloutFromTheCommandLine(t *testing.T) {
+func TestRolloutCommandsFromDraftToCancel(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	o.login(s)
 	s.Publisher().Publish("1.1.0")
 	a, current := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.1.0")
 	a.MustCheckin(nil)
 	current.MustCheckin(nil)
-	o.contains(o.run("rollouts", "list"), "no rollouts: make one with `muster rollouts create`")
+	o.contains(o.run("rollouts", "list"), "no rollouts: create one with `muster rollouts create`")
 
-	// What a plan would do, from a file on standard input; nothing is kept.
+	// The preview of a plan on standard input is not stored.
 	plan := "name: to the web\nversion: 1.1.0\nselect: { policies: [default] }\nstrategy: { kind: canary, canary: { size: 1, approval: true } }\nhealth: { wait: 30m }\n"
 	got := o.tryWith(plan, "rollouts", "preview", "--file", "-", "--agents-shown", "5")
 	o.contains(got.out, "1 agent would be upgraded in 1 batch", "Selected, but left out: 1 agent.\nIt takes at least 30 min; at the pace of past upgrades about 32 min.", "runs version", "web-01", "web-02", "canary")
 	if list := asJSON[adminapi.RolloutList](o, "rollouts", "list"); list.Total != 0 {
-		t.Fatal("a preview of a plan made a rollout")
+		t.Fatal("the preview of a plan created a rollout")
 	}
 	if got := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", "--version", "1.1.0", "--all"); len(got.Item.Targets) != 1 || len(got.Item.Skipped) != 1 {
 		t.Errorf("as JSON it is %+v", got.Item)
@@ -48,52 +47,52 @@ func TestARolloutFromTheCommandLine(t *testing.T) {
 	}
 	id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--file", file, "--name", "to all of the web", "--why", "OPS-7").Item.Id
 	o.contains(o.run("rollouts", "list", "--state", "draft"), id, "to all of the web", "1.1.0", "draft", "not yet")
-	o.contains(o.run("rollouts", "status", id), "state      draft", "`muster rollouts start "+id+"`")
+	o.contains(o.run("rollouts", "status", id), "state          draft", "`muster rollouts start "+id+"`")
 	hash := asJSON[adminapi.RolloutPreviewItem](o, "rollouts", "preview", id).Item.Hash
 	o.contains(o.run("rollouts", "preview", id), "muster rollouts start "+id+" --hash "+hash)
-	o.fails(2, []string{"rollouts", "start", id}, "standard input is no terminal")
+	o.fails(2, []string{"rollouts", "start", id}, "standard input is not a terminal")
 	o.fails(1, []string{"rollouts", "watch", id}, "is a draft: start it with")
 
-	// The fleet changes in between: the start is refused, with the difference.
+	// A start after the fleet has changed is refused with the difference.
 	s.Enroll("web-03", "1.0.0").MustCheckin(nil)
-	o.fails(1, []string{"rollouts", "start", id, "--hash", hash}, "The fleet has changed since the preview: 1 more, 0 fewer", "+ web-03", "--accept-drift", "(2 agents)")
-	o.contains(o.run("rollouts", "start", id, "--hash", hash, "--accept-drift"), `Started "to all of the web" (`+id+") for 2 agents.", "`muster rollouts watch "+id+"`")
+	o.fails(1, []string{"rollouts", "start", id, "--hash", hash}, "The fleet has changed since the preview: 1 agent added, 0 removed", "+ web-03", "--accept-drift", "(2 agents)")
+	o.contains(o.run("rollouts", "start", id, "--hash", hash, "--accept-drift"), `Started rollout "to all of the web" (`+id+") for 2 agents.", "`muster rollouts watch "+id+"`")
 
 	o.contains(o.run("rollouts", "list", "--state", "running"), id, "0/2")
-	o.contains(o.run("rollouts", "status", id), "state      running", "canary", "0 of 2 done")
+	o.contains(o.run("rollouts", "status", id), "state          running", "canary", "0 of 2 done")
 	o.contains(o.run("rollouts", "targets", id), "web-01", "web-03", "1.0.0", "1.1.0")
 	o.fails(2, []string{"rollouts", "targets", id, "--batch", "0"}, "the first batch is 1")
 	if got := asJSON[adminapi.TargetList](o, "rollouts", "targets", id, "--batch", "1"); len(got.Items) != 1 || got.Total != 1 {
 		t.Errorf("batch 1 has %+v", got)
 	}
 	o.fails(1, []string{"rollouts", "targets", id, "--state", "odd"}, "muster: state: is \"odd\"")
-	o.contains(o.run("agents", "get", a.ID), "wanted     1.1.0", "rollout    to all of the web ("+id+")")
+	o.contains(o.run("agents", "get", a.ID), "desired      1.1.0", "rollout      to all of the web ("+id+")")
 	o.contains(o.run("agents", "why", a.ID), id, "to all of the web")
 	o.contains(o.run("agents", "why", current.ID, "--rollout", id), "1.1.0")
 	if got := asJSON[adminapi.ExplanationItem](o, "agents", "why", a.ID, "--at", "1h ago"); got.Item.At.After(time.Now().Add(-50 * time.Minute)) {
-		t.Errorf("the past is %v", got.Item.At)
+		t.Errorf("--at asks about %v", got.Item.At)
 	}
 	o.fails(1, []string{"agents", "upgrade", a.ID, "--version", "1.1.0", "--force"}, "to all of the web")
 	o.fails(1, []string{"rollouts", "create", "--version", "1.1.0", "--all"}, id)
 
 	o.contains(o.run("rollouts", "pause", id), "pauses when its current batch has ended")
-	o.contains(o.run("rollouts", "resume", id), "goes on")
-	o.contains(o.run("rollouts", "pause", id, "--now", "--why", "alarms in fra"), "is paused. Go on with `muster rollouts resume "+id+"`")
+	o.contains(o.run("rollouts", "resume", id), "Resumed rollout")
+	o.contains(o.run("rollouts", "pause", id, "--now", "--why", "alarms in fra"), "Paused rollout", "Resume it with `muster rollouts resume "+id+"`")
 	o.contains(o.run("rollouts", "audit", id), "OPS-7", "alarms in fra", "first key")
 	o.fails(6, []string{"rollouts", "watch", id}, "("+id+") is paused", "alarms in fra", "muster rollouts resume")
 	o.fails(2, []string{"rollouts", "force", id}, "--why is missing")
 	o.fails(1, []string{"rollouts", "approve", id}, "canaries")
 	o.fails(2, []string{"rollouts", "retry", id}, "--all-failed")
 	o.fails(1, []string{"rollouts", "retry", id, "--all-failed"}, "no target")
-	replicatest.Eventually(t, "the offer to be withdrawn, so that the agent can be skipped", func() string {
+	apptest.Eventually(t, "the offer to be withdrawn, so that the agent can be skipped", func() string {
 		got := o.try("rollouts", "skip", id, a.ID, "--why", "broken disk")
 		if got.code == 0 {
-			o.contains(got.out, "leaves 1 agent out")
+			o.contains(got.out, "skips 1 agent")
 		}
 		return got.err
 	})
 	o.fails(1, []string{"rollouts", "delete", id}, "only drafts can be deleted")
-	o.fails(5, []string{"rollouts", "cancel", id, "--wait", "--timeout", replicatest.Patience.String()}, "was cancelled: 0 of 2 agents run 1.1.0")
+	o.fails(5, []string{"rollouts", "cancel", id, "--wait", "--timeout", apptest.WaitLimit.String()}, "was cancelled: 0 of 2 agents run 1.1.0")
 	o.fails(5, []string{"rollouts", "watch", id, "-o", "json"}, "was cancelled")
 
 	draft := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all").Item.Id
@@ -102,19 +101,19 @@ func TestARolloutFromTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestARolloutThatIsFollowed(t *testing.T) {
-	t.Run("to its end", func(t *testing.T) {
+func TestFollowedRollout(t *testing.T) {
+	t.Run("ends with its outcome", func(t *testing.T) {
 		o := newOperator(t)
-		s := replicatest.Start(t, quick)
+		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
 		a.MustCheckin(nil)
 		plan := "name: quick\nselect: { all: true }\nstrategy: { kind: all_at_once, skip_validation: true }\n"
-		ctx, cancel := context.WithTimeout(t.Context(), replicatest.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), apptest.WaitLimit)
 		defer cancel()
 		out, errOut, ended := o.start(ctx, plan, "rollouts", "create", "--file", "-", "--version", "1.1.0", "--start", "--yes", "--wait")
-		replicatest.Eventually(t, "the offer", func() string {
+		apptest.Eventually(t, "the offer", func() string {
 			if doc := s.Fleet(a.ID); !doc.Upgrading() {
 				return "so far: " + errOut.String()
 			}
@@ -130,17 +129,17 @@ func TestARolloutThatIsFollowed(t *testing.T) {
 		}
 		o.contains(errOut.String(), "1 agent would be upgraded", "running, 0 of 1 done", "completed, 1 of 1 done")
 	})
-	t.Run("until one stops following, which changes nothing", func(t *testing.T) {
+	t.Run("continues when following stops", func(t *testing.T) {
 		o := newOperator(t)
-		s := replicatest.Start(t, quick)
+		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.1.0")
 		s.Enroll("web-01", "1.0.0").MustCheckin(nil)
 		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes").Item.Id
-		o.fails(1, []string{"rollouts", "watch", id, "--timeout", "50ms"}, "goes on", "`muster rollouts watch "+id+"`")
+		o.fails(1, []string{"rollouts", "watch", id, "--timeout", "50ms"}, "continues", "`muster rollouts watch "+id+"`")
 		ctx, leave := context.WithCancel(t.Context())
 		out, errOut, ended := o.start(ctx, "", "rollouts", "watch", id)
-		replicatest.Eventually(t, "the first line", func() string {
+		apptest.Eventually(t, "the first line", func() string {
 			if !strings.Contains(out.String(), "running") {
 				return "so far: " + out.String()
 			}
@@ -150,33 +149,33 @@ func TestARolloutThatIsFollowed(t *testing.T) {
 		if code := <-ended; code != 130 {
 			t.Errorf("Ctrl-C gives exit code %d", code)
 		}
-		o.contains(errOut.String(), "rollout "+id+" goes on", "muster rollouts watch "+id, "muster rollouts pause "+id+" --now")
+		o.contains(errOut.String(), "rollout "+id+" continues", "muster rollouts watch "+id, "muster rollouts pause "+id+" --now")
 		if r := rolloutOf(o, id); r.State != adminapi.RolloutRunning {
 			t.Errorf("it is %s", r.State)
 		}
 	})
-	t.Run("into a gate, and back", func(t *testing.T) {
+	t.Run("stops at a gate", func(t *testing.T) {
 		o := newOperator(t)
-		s := replicatest.Start(t, quick)
+		s := apptest.Start(t, quick)
 		o.login(s)
 		s.Publisher().Publish("1.0.0", "1.1.0")
 		a := s.Enroll("web-01", "1.0.0")
 		s.Enroll("web-02", "1.0.0").MustCheckin(nil)
 		a.MustCheckin(nil)
 		id := asJSON[adminapi.RolloutItem](o, "rollouts", "create", "--version", "1.1.0", "--agents", a.ID, "--max-failures", "1", "--strategy", "all_at_once", "--start", "--yes").Item.Id
-		replicatest.Eventually(t, "the offer", func() string {
+		apptest.Eventually(t, "the offer", func() string {
 			if doc := s.Fleet(a.ID); !doc.Upgrading() {
 				return "none yet"
 			}
 			return ""
 		})
 		a.MustCheckin(nil)
-		details := replicatest.Details(s.Fleet(a.ID).UpgradeActionID, "1.1.0", agentapi.UpgradeFailed)
+		details := apptest.Details(s.Fleet(a.ID).UpgradeActionID, "1.1.0", agentapi.UpgradeFailed)
 		details.Metadata.ErrorMsg = "no space left"
 		a.MustCheckin(details)
-		args := []string{"rollouts", "watch", id, "--timeout", replicatest.Patience.String()}
+		args := []string{"rollouts", "watch", id, "--timeout", apptest.WaitLimit.String()}
 		got := o.try(args...)
-		if got.code != 3 && got.code != 4 { // the only target: whichever the plan sees first
+		if got.code != 3 && got.code != 4 { // 3 or 4: the only target failed, so it may end first
 			t.Errorf("exit code %d: %s%s", got.code, got.out, got.err)
 		}
 		o.contains(got.err, "muster rollouts rollback "+id+" --scope failed")
@@ -184,7 +183,7 @@ func TestARolloutThatIsFollowed(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotUnderstoodOfRollouts(t *testing.T) {
+func TestWrongRolloutArgumentsAreUsageErrors(t *testing.T) {
 	o := newOperator(t)
 	for _, c := range []struct{ line, says string }{
 		{"rollouts strt", "did you mean start"},
@@ -223,15 +222,15 @@ func TestWhatIsNotUnderstoodOfRollouts(t *testing.T) {
 	if err := os.WriteFile(file, []byte("name: x\nstrategy:\n  kidn: x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.fails(1, []string{"rollouts", "create", "--file", file}, "plan.yaml:3: strategy.kidn is not known")
+	o.fails(1, []string{"rollouts", "create", "--file", file}, "plan.yaml:3: strategy.kidn is not a known key")
 	o.contains(o.run("rollouts", "example"), "strategy:", "version: 1.1.0")
 	o.contains(o.run("rollouts", "example", "--ci"), "muster rollouts create", "exit code")
 	o.contains(o.run("rollouts", "--help"), "0  it completed", "6  it waits for an operator")
 }
 
-func TestTheServersRefusalPointsIntoTheFile(t *testing.T) {
+func TestServerRefusalNamesTheLineOfThePlan(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	o.login(s)
 	s.Publisher().Publish("1.1.0")
 	plan := "name: x\nversion: 1.1.0\nselect: { all: true }\nstrategy:\n  kind: waves\n"
@@ -241,21 +240,21 @@ func TestTheServersRefusalPointsIntoTheFile(t *testing.T) {
 	plan = "name: x\nversion: 1.1.0\nselect:\n  kuery: 'tags: (prod'\nstrategy: { kind: rolling }\n"
 	for _, verb := range []string{"create", "preview"} {
 		args := []string{"rollouts", verb, "--file", "-"}
-		o.failed(o.tryWith(plan, args...), 1, args, "standard input:4: select.kuery: the query cannot be read: ", "\ntags: (prod\n           ^")
+		o.failed(o.tryWith(plan, args...), 1, args, "standard input:4: select.kuery: the query cannot be parsed: ", "\ntags: (prod\n           ^")
 	}
-	// The example is a plan that the server takes, once there is its package.
+	// The server accepts the example plan, once its package is published.
 	got := o.tryWith(o.run("rollouts", "example"), "rollouts", "create", "--file", "-", "--preview")
 	if o.contains(got.out, "0 agents would be upgraded"); got.code != 0 {
 		t.Errorf("the example gives exit code %d: %s", got.code, got.err)
 	}
-	// Nobody is there to upgrade: that is said before anything starts.
+	// A rollout without agents is not started.
 	args := []string{"rollouts", "create", "--version", "1.1.0", "--all", "--start", "--yes"}
 	o.fails(1, args, "no agent would be upgraded", "muster rollouts delete")
 }
 
-func TestGuardRails(t *testing.T) {
+func TestExposureFreezesAndManifests(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	o.login(s)
 	o.contains(o.run("exposure", "show"), "There is no exposure budget", "muster exposure set")
 	o.contains(o.run("exposure", "set", "--percent", "10", "--healthy-hours", "24", "--per", "site=25%"), "At most 10 % of the fleet", "fewer than 24", "at most 25 % of each site")
@@ -285,9 +284,9 @@ func TestGuardRails(t *testing.T) {
 	o.fails(1, []string{"manifests", "show", "web", "none"}, "none")
 }
 
-func TestIncidentsAndWebhooks(t *testing.T) {
+func TestIncidentsAreResolvedAndWebhooksManaged(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	o.login(s)
 	o.contains(o.run("incidents", "list"), "none")
 	i := fleet.Incident{
@@ -332,9 +331,9 @@ func TestIncidentsAndWebhooks(t *testing.T) {
 	}
 }
 
-func TestRolloutsAreCompleted(t *testing.T) {
+func TestShellCompletionOfRollouts(t *testing.T) {
 	o := newOperator(t)
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	o.login(s)
 	s.Publisher().Publish("1.1.0")
 	s.Enroll("web-01", "1.0.0")
@@ -343,7 +342,7 @@ func TestRolloutsAreCompleted(t *testing.T) {
 	o.contains(o.run("__complete", "rollouts", "targets", id, "--state", ""), "rolled_back")
 	o.contains(o.run("__complete", "rollouts", "rollback", id, "--scope", ""), "failed", "all")
 	if got := o.run("__complete", "rollouts", "pause", ""); strings.Contains(got, id) {
-		t.Errorf("a draft is offered to be paused: %s", got)
+		t.Errorf("completion of pause offers a draft: %s", got)
 	}
 	if got := s.Admin(http.MethodDelete, "/api/v1/rollouts/"+id, nil); got.Status != http.StatusOK {
 		t.Errorf("%d %s", got.Status, got.Body)

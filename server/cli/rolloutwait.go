@@ -15,8 +15,8 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
-// Exit codes of commands that follow a rollout; `muster rollouts --help` has the
-// list. Scripts know them: append only.
+// Exit codes of commands that follow a rollout, listed in `muster rollouts --help`.
+// Scripts depend on them: append only.
 const (
 	exitFailed    = 3
 	exitGate      = 4
@@ -24,39 +24,38 @@ const (
 	exitOperator  = 6
 )
 
-// exitError ends the program with a code of its own.
+// exitError is an error with its own exit code.
 type exitError struct {
 	code int
 	error
 }
 
-// following is how a command follows what it has started.
+// following holds the flags of commands that follow a rollout.
 type following struct {
 	wait    bool
 	timeout time.Duration
 }
 
 func (f *following) register(set *pflag.FlagSet) {
-	set.BoolVar(&f.wait, "wait", false, "follow it to its end, or to where it needs somebody; the exit code says how it went (see muster rollouts --help)")
+	set.BoolVar(&f.wait, "wait", false, "follow the rollout until it ends or needs an operator; the exit code is its outcome (see muster rollouts --help)")
 	f.registerTimeout(set)
 }
 
 func (f *following) registerTimeout(set *pflag.FlagSet) {
-	set.DurationVar(&f.timeout, "timeout", 0, "follow it no longer than this; the rollout goes on (default: no limit)")
+	set.DurationVar(&f.timeout, "timeout", 0, "stop following after this time; the rollout continues (default: no limit)")
 }
 
-// showOrFollow shows what a command has done or, with --wait, how it goes on.
-func (a *app) showOrFollow(cmd *cobra.Command, got adminapi.RolloutItem, follow following, human func(io.Writer)) error {
+// showOrFollow prints the result of a command or, with --wait, follows the rollout.
+func (a *client) showOrFollow(cmd *cobra.Command, got adminapi.RolloutItem, follow following, human func(io.Writer)) error {
 	if !follow.wait {
 		return a.show(cmd.OutOrStdout(), got, human)
 	}
 	return a.follow(cmd, got.Item.Id, follow, lines(cmd.ErrOrStderr()))
 }
 
-// follow shows a rollout until it ends, or cannot go on without somebody. A
-// server that does not answer is waited for too. To stop following changes
-// nothing about the rollout.
-func (a *app) follow(cmd *cobra.Command, id string, follow following, see func(adminapi.Rollout, time.Time)) error {
+// follow calls print with a rollout until it ends or needs an operator. While the server
+// does not answer, it retries. The rollout continues when nobody follows it.
+func (a *client) follow(cmd *cobra.Command, id string, follow following, print func(adminapi.Rollout, time.Time)) error {
 	ctx := cmd.Context()
 	if follow.timeout > 0 {
 		var cancel context.CancelFunc
@@ -65,25 +64,25 @@ func (a *app) follow(cmd *cobra.Command, id string, follow following, see func(a
 	}
 	tick := time.NewTicker(waitInterval)
 	defer tick.Stop()
-	attended := isTerminal(cmd.InOrStdin())
-	problem := ""
+	interactive := isTerminal(cmd.InOrStdin())
+	lastError := ""
 	for {
 		got, err := a.rollout(ctx, id)
 		var refused *refusal
 		switch {
 		case ctx.Err() != nil:
-			return leftAlone(cmd.Context(), id, follow.timeout)
+			return stoppedFollowing(cmd.Context(), id, follow.timeout)
 		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
 			return err
 		case err != nil:
-			if problem != err.Error() {
-				problem = err.Error()
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), problem)
+			if lastError != err.Error() {
+				lastError = err.Error()
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s  %s\n", time.Now().Format(time.TimeOnly), lastError)
 			}
 		default:
-			problem = ""
-			see(got.Item, time.Now())
-			if code, text := outcome(got.Item, attended); text != "" {
+			lastError = ""
+			print(got.Item, time.Now())
+			if code, text := outcome(got.Item, interactive); text != "" {
 				if err := a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 					if code == 0 {
 						fmt.Fprintln(w, text)
@@ -96,65 +95,67 @@ func (a *app) follow(cmd *cobra.Command, id string, follow following, see func(a
 		}
 		select {
 		case <-ctx.Done():
-			return leftAlone(cmd.Context(), id, follow.timeout)
+			return stoppedFollowing(cmd.Context(), id, follow.timeout)
 		case <-tick.C:
 		}
 	}
 }
 
-// leftAlone is the error of one who stops following.
-func leftAlone(ctx context.Context, id string, timeout time.Duration) error {
+// stoppedFollowing is the error of follow after Ctrl-C or --timeout.
+func stoppedFollowing(ctx context.Context, id string, timeout time.Duration) error {
 	if ctx.Err() != nil {
-		return &exitError{interrupted, fmt.Errorf("no longer following: rollout %s goes on. Follow it with `muster rollouts watch %s`, stop it with `muster rollouts pause %s --now`", id, id, id)}
+		return &exitError{interrupted, fmt.Errorf("stopped following: rollout %s continues. Follow it with `muster rollouts watch %s`, pause it with `muster rollouts pause %s --now`", id, id, id)}
 	}
-	return fmt.Errorf("it has not ended within %s: rollout %s goes on. Follow it with `muster rollouts watch %s`", timeout, id, id)
+	return fmt.Errorf("not ended within %s: rollout %s continues. Follow it with `muster rollouts watch %s`", timeout, id, id)
 }
 
-// outcome says how a rollout ended, or whom it needs; the text is empty while it
-// goes on by itself. attended: somebody is there who can act on what they read.
-func outcome(r adminapi.Rollout, attended bool) (code int, text string) {
+// outcome returns the exit code and the message for a rollout that has ended or needs an
+// operator. The message is empty while the rollout continues by itself. In an interactive
+// session a pause or a missing approval does not end the command: the operator who reads
+// it can act.
+func outcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 	switch r.State {
 	case adminapi.RolloutCompleted:
-		return 0, fmt.Sprintf("rollout %s completed: %d of %s run %s", called(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), versionWords(r))
+		return 0, fmt.Sprintf("rollout %s completed: %d of %s run %s", nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r))
 	case adminapi.RolloutFailed:
-		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %d. See them with `muster rollouts targets %s --state failed,rolled_back`, put them back with `muster rollouts rollback %s --scope failed`",
-			called(r), bad(r.Counts), r.Counts.Total, r.Id, r.Id)
+		return exitFailed, fmt.Sprintf("rollout %s failed: %d of %s failed. List them with `muster rollouts targets %s --state failed,rolled_back`, roll them back with `muster rollouts rollback %s --scope failed`",
+			nameAndID(r), failures(r.Counts), counted(r.Counts.Total, "agent"), r.Id, r.Id)
 	case adminapi.RolloutRolledBack:
-		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", called(r), firstOf(deref(r.RolledBackBy), "another"))
+		return exitFailed, fmt.Sprintf("rollout %s was rolled back by %s", nameAndID(r), firstOf(deref(r.RolledBackBy), "another"))
 	case adminapi.RolloutCancelled:
-		return exitCancelled, fmt.Sprintf("rollout %s was cancelled: %d of %s run %s", called(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), versionWords(r))
+		return exitCancelled, fmt.Sprintf("rollout %s was cancelled: %d of %s run %s", nameAndID(r), r.Counts.Succeeded, counted(r.Counts.Total, "agent"), targetVersion(r))
 	case adminapi.RolloutDraft:
-		return 1, fmt.Sprintf("rollout %s is a draft: start it with `muster rollouts start %s`", called(r), r.Id)
+		return 1, fmt.Sprintf("rollout %s is a draft: start it with `muster rollouts start %s`", nameAndID(r), r.Id)
 	case adminapi.RolloutPaused:
-		return pausedOutcome(r, attended)
+		return pausedOutcome(r, interactive)
 	case adminapi.RolloutRunning:
 		for _, w := range deref(r.Waiting) {
-			if w.Code == "approval" && !attended {
-				return exitOperator, fmt.Sprintf("rollout %s waits for an approval: %s. Give it with `muster rollouts approve %s --wait`", called(r), sentence(w.Text), r.Id)
+			if w.Code == "approval" && !interactive {
+				return exitOperator, fmt.Sprintf("rollout %s waits for an approval: %s. Approve it with `muster rollouts approve %s --wait`", nameAndID(r), trimPeriod(w.Text), r.Id)
 			}
 		}
 	}
 	return 0, ""
 }
 
-func pausedOutcome(r adminapi.Rollout, attended bool) (code int, text string) {
+func pausedOutcome(r adminapi.Rollout, interactive bool) (code int, text string) {
 	stop := deref(r.Stop)
 	switch stop.Kind {
 	case adminapi.StopThreshold, adminapi.StopCanary, adminapi.StopExposure, adminapi.StopDeadline:
-		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Go on with `muster rollouts resume %s --why …`, or back with `muster rollouts rollback %s --scope failed`", called(r), sentence(stop.Text), r.Id, r.Id)
+		return exitGate, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --why …`, or roll back with `muster rollouts rollback %s --scope failed`", nameAndID(r), trimPeriod(stop.Text), r.Id, r.Id)
 	case adminapi.StopRollback:
 		return 0, "" // it ends when its rollback does
 	}
-	if attended {
+	if interactive {
 		return 0, ""
 	}
-	return exitOperator, fmt.Sprintf("rollout %s is paused: %s. Go on with `muster rollouts resume %s --wait`", called(r), firstOf(sentence(stop.Text), "an operator paused it"), r.Id)
+	return exitOperator, fmt.Sprintf("rollout %s is paused: %s. Resume it with `muster rollouts resume %s --wait`", nameAndID(r), firstOf(trimPeriod(stop.Text), "an operator paused it"), r.Id)
 }
 
-// sentence is a sentence that goes on.
-func sentence(s string) string { return strings.TrimSuffix(s, ".") }
+// trimPeriod removes a final period, so that s can stand within a sentence.
+func trimPeriod(s string) string { return strings.TrimSuffix(s, ".") }
 
-// lines writes a line whenever something has changed.
+// lines returns a function that prints the progress of a rollout whenever it changes.
 func lines(w io.Writer) func(adminapi.Rollout, time.Time) {
 	shown := ""
 	return func(r adminapi.Rollout, now time.Time) {
@@ -165,29 +166,29 @@ func lines(w io.Writer) func(adminapi.Rollout, time.Time) {
 	}
 }
 
-func (a *app) newRolloutsWatch() *cobra.Command {
+func (a *client) newRolloutsWatch() *cobra.Command {
 	var follow following
 	cmd := &cobra.Command{
 		Use:   "watch ROLLOUT",
 		Short: "Follow a rollout to its end",
-		Long: `Shows a rollout as it goes: redrawn on a terminal, else a line for each change.
-It ends when the rollout does, or needs somebody; the exit code says which (see
-` + "`muster rollouts --help`" + `). Ctrl-C stops following and leaves the rollout alone.`,
+		Long: `Show the progress of a rollout until it ends or needs an operator: redrawn on a terminal,
+otherwise one line for each change. The exit code is the outcome (see
+` + "`muster rollouts --help`" + `). Ctrl-C stops following; the rollout continues.`,
 		Example:           "  muster rollouts watch ROLLOUT\n  muster rollouts watch ROLLOUT --timeout 5h > progress.log",
 		Args:              oneRollout,
 		ValidArgsFunction: a.completeRollouts("running", "paused", "cancelling"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			see := lines(cmd.OutOrStdout())
+			print := lines(cmd.OutOrStdout())
 			switch {
 			case a.output == "json":
-				see = lines(cmd.ErrOrStderr())
+				print = lines(cmd.ErrOrStderr())
 			case isTerminal(cmd.OutOrStdout()):
-				see = func(r adminapi.Rollout, now time.Time) {
+				print = func(r adminapi.Rollout, now time.Time) {
 					fmt.Fprint(cmd.OutOrStdout(), clearScreen)
 					printRollout(cmd.OutOrStdout(), r, now, batchesWatched)
 				}
 			}
-			return a.follow(cmd, args[0], follow, see)
+			return a.follow(cmd, args[0], follow, print)
 		},
 	}
 	follow.registerTimeout(cmd.Flags())
@@ -197,6 +198,7 @@ It ends when the rollout does, or needs somebody; the exit code says which (see
 const (
 	// clearScreen moves to the top left and empties the terminal.
 	clearScreen = "\x1b[H\x1b[2J"
-	// batchesWatched fit a terminal of 24 lines with what stands around them.
+	// batchesWatched is how many batches watch shows: with the rest they fit a terminal of
+	// 24 lines.
 	batchesWatched = 12
 )

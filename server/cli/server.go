@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/control"
 	"github.com/muster-fleet/muster/server/limit"
-	"github.com/muster-fleet/muster/server/replica"
 )
 
-func (a *app) newServer() *cobra.Command {
+func (a *client) newServer() *cobra.Command {
 	var (
 		configFile, data, agentsListen, adminListen, debugListen string
 		example                                                  bool
@@ -25,20 +25,21 @@ func (a *app) newServer() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run the server: agents on 8220, admin API and web UI on 8221",
-		Long: `Runs the check-in server, the admin API and the web UI in one process, with all
-it keeps in one folder. At its first start it makes a CA, an admin key and an
-enrollment key, and prints what to do next. Ctrl-C stops it: parked agents are
-answered, requests under way may finish.
+		Long: `Run the check-in server, the admin API and the web UI in one process, with all data in
+one folder. The first start creates a CA, an admin key and an enrollment key, and prints
+what to do next. Ctrl-C stops the server: it answers parked agents and lets requests
+under way finish.
 
-Several servers may run on one Elasticsearch. Before the first start of another one
-copy the folders tls and trust of a running server's data folder into its own:
-agents pin the CA, so a server with another one does not start.
+Several servers can share one Elasticsearch. Before the first start of another one, copy
+the folders tls and trust from the data folder of a running server into its own: agents
+pin the CA, so a server with another CA does not start.
 
-How many agents, handshakes and requests it takes at once follows from the machine's
-processors, memory and limit of open files; the section limits of the configuration
-says otherwise. What is beyond them is told to come again later (429), and the admin
-API answers meanwhile. Its /api/status and /metrics show the limits and their use.
-GOMEMLIMIT is 90 % of the memory, unless the environment sets it. --debug-listen serves profiles:
+The server derives how many agents, handshakes and requests it serves at one time from
+the machine's processors, memory and limit of open files; the configuration's section
+limits overrides that. It answers requests beyond the limits with status 429 and a time
+to retry after, while the admin API stays available. /api/status and /metrics show the
+limits and their use. GOMEMLIMIT defaults to 90 % of the memory. --debug-listen serves
+profiles:
   go tool pprof http://127.0.0.1:6060/debug/pprof/profile`,
 		Example: `  muster server
   muster server --data /srv/muster --config /etc/muster/server.yml
@@ -46,7 +47,7 @@ GOMEMLIMIT is 90 % of the memory, unless the environment sets it. --debug-listen
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if example {
-				_, err := io.WriteString(cmd.OutOrStdout(), replica.Example)
+				_, err := io.WriteString(cmd.OutOrStdout(), app.Example)
 				return err
 			}
 			config, err := loadConfig(configFile, data)
@@ -61,7 +62,7 @@ GOMEMLIMIT is 90 % of the memory, unless the environment sets it. --debug-listen
 	}
 	f := cmd.Flags()
 	f.StringVar(&configFile, "config", "", "configuration file (YAML)")
-	f.StringVar(&data, "data", "", "folder of everything the server keeps (default "+replica.Defaults().Data+")")
+	f.StringVar(&data, "data", "", "data folder (default "+app.Defaults().Data+")")
 	f.StringVar(&agentsListen, "agents-listen", "", "address for agents (default :8220)")
 	f.StringVar(&adminListen, "admin-listen", "", "address for the admin API and the UI (default :8221)")
 	f.StringVar(&debugListen, "debug-listen", "", "loopback address that serves profiles, such as 127.0.0.1:6060 (default none)")
@@ -69,13 +70,13 @@ GOMEMLIMIT is 90 % of the memory, unless the environment sets it. --debug-listen
 	return cmd
 }
 
-// loadConfig reads the configuration file, if there is one; data is the folder
-// that the command line names, or empty.
-func loadConfig(file, data string) (replica.Config, error) {
-	config := replica.Defaults()
+// loadConfig reads the configuration file, if one is named. data, if not empty, overrides
+// its data folder.
+func loadConfig(file, data string) (app.Config, error) {
+	config := app.Defaults()
 	if file != "" {
 		var err error
-		if config, err = replica.Load(file); err != nil {
+		if config, err = app.Load(file); err != nil {
 			return config, err
 		}
 	}
@@ -83,17 +84,17 @@ func loadConfig(file, data string) (replica.Config, error) {
 	return config, nil
 }
 
-// started is what a server prints when it runs; -o json prints it on one line.
+// started is what a server prints once it runs; with -o json on one line.
 type started struct {
-	replica.Info
-	// First start only; shown this once.
+	app.Info
+	// Set at the first start only.
 	AdminKey      string `json:"admin_key,omitempty"`
 	LoginURL      string `json:"login_url,omitempty"`
 	EnrollToken   string `json:"enrollment_token,omitempty"`
 	EnrollCommand string `json:"enroll_command,omitempty"`
 }
 
-func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Config) error {
+func (a *client) serve(ctx context.Context, out, logTo io.Writer, config app.Config) error {
 	if err := config.Validate(); err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 			log.Error("close the store", "error", err)
 		}
 	}()
-	r, err := replica.New(ctx, replica.Options{Config: config, Store: s, Version: a.version, Log: log})
+	r, err := app.New(ctx, app.Options{Config: config, Store: s, Version: a.version, Log: log})
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (a *app) serve(ctx context.Context, out, logTo io.Writer, config replica.Co
 		stop, err := control.Serve(config.Data, storeCommands{s}, log)
 		switch {
 		case errors.Is(err, errors.ErrUnsupported):
-			log.Warn("commands on this machine, such as `muster admin-key`, need the server to be stopped: this system has no control socket")
+			log.Warn("this system has no control socket: stop the server before you run `muster admin-key` and other commands on its data")
 		case err != nil:
 			return err
 		default:
@@ -154,8 +155,8 @@ func enrollCommand(url, token, pin, trust string) string {
 	return "muster-agent install --url " + url + " --token " + token + " --ca-pin " + pin + " " + trust
 }
 
-// trustFlags say whom a new host trusts: the publishers' root where one is
-// published, for then hosts need no other keys.
+// trustFlags returns the flags that name what a new host trusts: the publishers' root if
+// one is published, otherwise the publisher keys.
 func trustFlags(root *string, publisherKeys []string) string {
 	switch {
 	case root != nil:
@@ -177,44 +178,44 @@ func (s started) human() string {
 		fmt.Fprintf(&b, "  Profiles               %s\n", s.DebugURL)
 	}
 	if s.AdminKey == "" {
-		b.WriteString("\nLost the admin key? Make another with `muster admin-key`.\n")
+		b.WriteString("\nIf you lost the admin key, create another with `muster admin-key`.\n")
 		return b.String()
 	}
 	fmt.Fprintf(&b, `
-First start. The admin key is shown this once:
+This is the first start. The admin key is shown only once:
 
   %s
 
-Log in to the web UI (your browser will ask about the new CA once):
+Log in to the web UI (your browser warns about the new CA once):
   %s
 Log in on the command line:
   muster login --url %s --ca-pin %s
-Then publish a package with `+"`muster package push`"+`; `+"`muster keys create`"+` prints the command
-that installs it on a host and enrols it.
+Then publish a package with `+"`muster package push`"+`, and get the command that installs and
+enrols a host with `+"`muster keys create`"+`.
 `, s.AdminKey, s.LoginURL, s.AdminURL, s.CAPin)
 	return b.String()
 }
 
-// offlineFlags say which server is meant.
+// offlineFlags adds the flags that name a server by its files.
 func offlineFlags(cmd *cobra.Command, configFile, data *string) {
 	cmd.Flags().StringVar(configFile, "config", "", "the server's configuration file (YAML)")
-	cmd.Flags().StringVar(data, "data", "", "the server's data folder (default "+replica.Defaults().Data+")")
+	cmd.Flags().StringVar(data, "data", "", "the server's data folder (default "+app.Defaults().Data+")")
 }
 
-func (a *app) newCAPin() *cobra.Command {
+func (a *client) newCAPin() *cobra.Command {
 	var configFile, data string
 	var forget bool
 	cmd := &cobra.Command{
 		Use:   "ca-pin",
-		Short: "Show which CA agents pin, or prepare to change it, on a server's own machine",
-		Long: `Shows the pin of the CA that every server of the installation must have. The store
-remembers it from the first server's first start, and a server with another CA
-does not start: agents would refuse it.
+		Short: "Show the CA that agents pin, or prepare to change it (on the server's machine)",
+		Long: `Show the pin of the CA that every server of the installation must have. The store has it
+from the first start of the first server. A server with another CA does not start: agents
+would refuse it.
 
-To give the installation another CA, which agents take only when they are enrolled
-again: stop all servers, run this with --forget, move the folder tls out of the data
-folder of one of them (or change its tls.certificate), start that one, and copy its
-new folder tls to the others before they start.`,
+To change the CA, after which all agents must be enrolled again: stop all servers, run
+this command with --forget, move the folder tls out of the data folder of one server (or
+change its tls.certificate), start that server, and copy its new folder tls to the others
+before they start.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, done, err := localCommands(cmd.Context(), configFile, data)
@@ -229,9 +230,9 @@ new folder tls to the others before they start.`,
 			return a.show(cmd.OutOrStdout(), map[string]any{"ca_pin": pin, "forgotten": forget}, func(w io.Writer) {
 				switch {
 				case pin == "":
-					fmt.Fprintln(w, "No server has started on this store yet: the first one chooses its CA.")
+					fmt.Fprintln(w, "No server has started on this store yet: the first one sets the CA.")
 				case forget:
-					fmt.Fprintf(w, "Forgot %s. The server that starts next chooses the CA.\n", pin)
+					fmt.Fprintf(w, "Forgot %s. The server that starts next sets the CA.\n", pin)
 				default:
 					fmt.Fprintln(w, pin)
 				}
@@ -239,18 +240,18 @@ new folder tls to the others before they start.`,
 		},
 	}
 	offlineFlags(cmd, &configFile, &data)
-	cmd.Flags().BoolVar(&forget, "forget", false, "let the server that starts next choose another CA; agents must be enrolled again")
+	cmd.Flags().BoolVar(&forget, "forget", false, "let the server that starts next set another CA; all agents must be enrolled again")
 	return cmd
 }
 
-func (a *app) newAdminKey() *cobra.Command {
+func (a *client) newAdminKey() *cobra.Command {
 	var configFile, data, name string
 	cmd := &cobra.Command{
 		Use:   "admin-key",
-		Short: "Make an admin key, on the server's own machine",
-		Long: `Makes an admin key, whether or not the server runs: if it does, it is asked through
-the socket in its data folder, else the key is written to its store. The key is shown
-once. Name the server's configuration if it has one: it says where the store is.`,
+		Short: "Create an admin key (on the server's machine)",
+		Long: `Create an admin key and print it, this once. If the server runs, the command uses the
+socket in its data folder, otherwise it writes to the store. Pass the server's
+configuration file, if it has one: it names the store.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, done, err := localCommands(cmd.Context(), configFile, data)
@@ -268,6 +269,6 @@ once. Name the server's configuration if it has one: it says where the store is.
 		},
 	}
 	offlineFlags(cmd, &configFile, &data)
-	cmd.Flags().StringVar(&name, "name", "made on the server", "name of the key, shown wherever it acts")
+	cmd.Flags().StringVar(&name, "name", "made on the server", "name of the key, shown with everything it does")
 	return cmd
 }

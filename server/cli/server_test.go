@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-fleet/muster/server/replica"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/app/apptest"
 )
 
 type started struct {
@@ -33,7 +33,7 @@ func (o operator) serveWith(args ...string) (started, func() int) {
 	o.t.Cleanup(stop)
 	out, errOut, ended := o.start(ctx, "", append([]string{"server"}, append(args, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "-o", "json")...)...)
 	var info started
-	replicatest.Eventually(o.t, "the server", func() string {
+	apptest.Eventually(o.t, "the server", func() string {
 		if !strings.HasSuffix(out.String(), "\n") {
 			return "so far: " + errOut.String()
 		}
@@ -45,10 +45,10 @@ func (o operator) serveWith(args ...string) (started, func() int) {
 	return info, func() int { stop(); return <-ended }
 }
 
-func TestAFirstStart(t *testing.T) {
+func TestFirstStartPrintsKeysOnce(t *testing.T) {
 	o := newOperator(t)
 	data := filepath.Join(t.TempDir(), "new", "data")
-	o.fails(1, []string{"admin-key", "--data", data}, "there is no server's data in "+data)
+	o.fails(1, []string{"admin-key", "--data", data}, "there is no server data in "+data)
 
 	first, stop := o.serve(data)
 	if first.AdminKey == "" || first.LoginURL != first.AdminURL+"/login#key="+first.AdminKey || !strings.Contains(first.EnrollCommand, first.CAPin) {
@@ -74,7 +74,7 @@ func TestAFirstStart(t *testing.T) {
 	if code := stop(); code != 0 {
 		t.Errorf("Ctrl-C gives exit code %d", code)
 	}
-	o.fails(1, []string{"status"}, "nobody listens")
+	o.fails(1, []string{"status"}, "nothing listens")
 
 	second, stop := o.serve(data)
 	defer stop()
@@ -83,10 +83,10 @@ func TestAFirstStart(t *testing.T) {
 	}
 }
 
-func TestAServerWithAnotherCADoesNotStart(t *testing.T) {
+func TestServerWithAnotherCADoesNotStart(t *testing.T) {
 	o := newOperator(t)
 	data := filepath.Join(t.TempDir(), "data")
-	o.fails(1, []string{"ca-pin", "--data", data}, "there is no server's data in "+data)
+	o.fails(1, []string{"ca-pin", "--data", data}, "there is no server data in "+data)
 	first, stop := o.serve(data)
 	if got := o.run("ca-pin", "--data", data); got != first.CAPin+"\n" {
 		t.Errorf("ca-pin prints %q, the server said %s", got, first.CAPin)
@@ -98,7 +98,7 @@ func TestAServerWithAnotherCADoesNotStart(t *testing.T) {
 	start := []string{"server", "--data", data, "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
 	o.fails(1, start, first.CAPin, "copy the folders tls and trust", "muster ca-pin --help")
 	if _, err := os.Stat(filepath.Join(data, "tls")); !os.IsNotExist(err) {
-		t.Errorf("it left a folder: %v", err)
+		t.Errorf("the refused start created a folder: %v", err)
 	}
 	if got := o.run("ca-pin", "--data", data, "--forget"); !strings.Contains(got, "Forgot "+first.CAPin) {
 		t.Errorf("ca-pin --forget prints %q", got)
@@ -113,9 +113,9 @@ func TestAServerWithAnotherCADoesNotStart(t *testing.T) {
 	}
 }
 
-func TestConfiguration(t *testing.T) {
+func TestInvalidServerConfigurationIsRefused(t *testing.T) {
 	o := newOperator(t)
-	if got := o.run("server", "--example-config"); got != replica.Example {
+	if got := o.run("server", "--example-config"); got != app.Example {
 		t.Errorf("the example is\n%s", got)
 	}
 	bad := filepath.Join(t.TempDir(), "server.yml")

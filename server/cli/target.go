@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -21,19 +20,16 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 	"gopkg.in/yaml.v3"
 
-	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
 
-// target is the server a command talks to: flags before environment before the
-// file that `muster login` writes.
+// target is the server a command talks to. Flags override the environment, which
+// overrides the file that `muster login` writes.
 type target struct {
 	URL    string `yaml:"url"`
 	APIKey string `yaml:"api_key"`
@@ -41,11 +37,11 @@ type target struct {
 }
 
 func (t *target) flags(f *pflag.FlagSet) {
-	f.StringVar(&t.URL, "url", "", "admin API of the server, https://host:8221 (or MUSTER_URL)")
+	f.StringVar(&t.URL, "url", "", "URL of the server's admin API, https://host:8221 (or MUSTER_URL)")
 	f.StringVar(&t.CAPin, "ca-pin", "", "fingerprint of the server's CA, sha256:… (or MUSTER_CA_PIN)")
 }
 
-// contextFile is where `muster login` keeps the target.
+// contextFile returns the path of the file that `muster login` writes.
 func contextFile() (string, error) {
 	dir, err := os.UserConfigDir()
 	return filepath.Join(dir, "muster", "context.yml"), err
@@ -94,8 +90,7 @@ func firstOf(values ...string) string {
 	return ""
 }
 
-// requestTimeout bounds a call of the command line; uploads and streams have no
-// bound but Ctrl-C.
+// requestTimeout bounds a JSON request. Uploads and streams end only with Ctrl-C.
 const requestTimeout = time.Minute
 
 func (t target) client() (*http.Client, error) {
@@ -112,7 +107,7 @@ func (t target) client() (*http.Client, error) {
 	return &http.Client{Transport: tr}, nil
 }
 
-// do sends a request and returns the answer if it is a success.
+// do sends a request and returns the response. A status of 300 or more is an error.
 func (t target) do(ctx context.Context, method, path string, header http.Header, body io.Reader, size int64) (*http.Response, error) {
 	c, err := t.client()
 	if err != nil {
@@ -149,8 +144,8 @@ func (t target) do(ctx context.Context, method, path string, header http.Header,
 	return nil, refuse(resp.StatusCode, e.Message, b)
 }
 
-// isAgentsPort asks for the status that an agents' port, and no admin API, gives
-// without a key.
+// isAgentsPort reports whether the target is the port for agents: only that one answers
+// a status request without a key.
 func (t target) isAgentsPort(ctx context.Context, c *http.Client) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(t.URL, "/")+agentapi.PathStatus, nil)
 	if err != nil {
@@ -165,13 +160,14 @@ func (t target) isAgentsPort(ctx context.Context, c *http.Client) bool {
 	return json.NewDecoder(io.LimitReader(resp.Body, maxRefusal)).Decode(&s) == nil && s.Status != ""
 }
 
-// maxRefusal fits the difference of a fleet of 10,000 agents to a preview.
+// maxRefusal bounds an error response. The largest lists how a fleet of 10,000 agents
+// differs from a preview.
 const maxRefusal = 4 << 20
 
-// refusal is an error that the server has answered.
+// refusal is an error response of the server.
 type refusal struct {
 	status  int
-	field   string // of the request, such as plan.select; empty if none is at fault
+	field   string // the invalid field of the request, such as plan.select, or empty
 	message string
 	body    []byte
 }
@@ -183,20 +179,21 @@ func (r *refusal) Error() string {
 	return r.field + ": " + r.message
 }
 
-// requestField is how the API names a field of a request.
+// requestField matches how the API names an invalid field of a request.
 var requestField = regexp.MustCompile(`(?s)^\[request (?:body|query|params)\.?([^\]]*?(?:\[\d+\][^\]]*?)*)\]: (.*)$`)
 
-// refuse says what the API has answered in the words of the command line.
+// refuse makes a refusal, without the prefixes and Kibana's words that the API writes for
+// its own clients.
 func refuse(status int, message string, body []byte) *refusal {
 	r := &refusal{status: status, message: message, body: body}
 	if m := requestField.FindStringSubmatch(message); m != nil {
 		r.field, r.message = m[1], m[2]
 	}
-	r.message = strings.Replace(r.message, "Kuery is malformed: ", "the query cannot be read: ", 1)
+	r.message = strings.Replace(r.message, "Kuery is malformed: ", "the query cannot be parsed: ", 1)
 	return r
 }
 
-// explain says what keeps a request from being answered, and what to do.
+// explain replaces an error of the network or of TLS by one that says what to do.
 func (t target) explain(err error) error {
 	var (
 		unknown  x509.UnknownAuthorityError
@@ -208,7 +205,7 @@ func (t target) explain(err error) error {
 	)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nobody listens at %s: is the server running?", t.URL)
+		return fmt.Errorf("nothing listens at %s: is the server running?", t.URL)
 	case errors.Is(err, capin.ErrMismatch):
 		return fmt.Errorf("the certificate of %s does not come from the pinned CA: compare --ca-pin with what the server printed; if they differ, this is not your server", t.URL)
 	case errors.As(err, &unknown):
@@ -223,9 +220,9 @@ func (t target) explain(err error) error {
 	case errors.As(err, &notFound):
 		return fmt.Errorf("no host has the name %s: check --url", notFound.Name)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s did not answer within %s: try again; if it lasts, see the server's log", t.URL, requestTimeout)
+		return fmt.Errorf("%s did not answer within %s: try again, and see the server's log if that does not help", t.URL, requestTimeout)
 	case errors.As(err, &network) && network.Timeout():
-		return fmt.Errorf("%s cannot be reached, no answer came in time: check the address, and firewalls between", t.URL)
+		return fmt.Errorf("%s cannot be reached: the connection timed out: check the address and firewalls", t.URL)
 	}
 	return err
 }
@@ -238,8 +235,8 @@ func certificateNames(c *x509.Certificate) string {
 	return strings.Join(names, ", ")
 }
 
-// call does a JSON request against the resolved target.
-func call[T any](ctx context.Context, a *app, method, path string, in any) (T, error) {
+// call sends a JSON request to the resolved target.
+func call[T any](ctx context.Context, a *client, method, path string, in any) (T, error) {
 	var out T
 	t, err := a.target.resolve()
 	if err != nil {
@@ -270,79 +267,7 @@ func send[T any](ctx context.Context, t target, method, path string, in any) (T,
 	if err := json.NewDecoder(resp.Body).Decode(&out); errors.Is(err, context.DeadlineExceeded) {
 		return out, t.explain(err)
 	} else if err != nil {
-		return out, fmt.Errorf("%s %s: the answer is not what this version expects: %w", method, path, err)
+		return out, fmt.Errorf("%s %s: cannot decode the answer, is the server of another version? %w", method, path, err)
 	}
 	return out, nil
-}
-
-func (a *app) newLogin() *cobra.Command {
-	var keyFile string
-	cmd := &cobra.Command{
-		Use:   "login",
-		Short: "Remember a server and an admin key",
-		Long: `Checks the admin key against the server and keeps both, with the CA pin, in your
-configuration folder, readable by you alone. The key is asked for, or read from
---api-key-file (- for standard input).`,
-		Example: `  muster login --url https://fleet.example.com:8221 --ca-pin sha256:5f2a…`,
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			t := a.target
-			t.URL, t.CAPin = firstOf(t.URL, os.Getenv("MUSTER_URL")), firstOf(t.CAPin, os.Getenv("MUSTER_CA_PIN"))
-			if t.URL == "" {
-				return &usageError{errors.New("--url is missing: give the address `muster server` printed")}
-			}
-			key, err := readKey(cmd, keyFile)
-			if err != nil {
-				return err
-			}
-			t.APIKey = key
-			s, err := send[adminapi.Session](cmd.Context(), t, http.MethodGet, "/api/v1/session", nil)
-			if err != nil {
-				return err
-			}
-			path, err := contextFile()
-			if err != nil {
-				return err
-			}
-			data, err := yaml.Marshal(t)
-			if err != nil {
-				return err
-			}
-			d := disk.OS{}
-			if err := d.MkdirAll("login", filepath.Dir(path), 0o700); err != nil {
-				return err
-			}
-			if err := disk.WriteFile(d, "login", path, data, 0o600); err != nil {
-				return err
-			}
-			return a.show(cmd.OutOrStdout(), s, func(w io.Writer) {
-				fmt.Fprintf(w, "Logged in to %s with %q; kept in %s\n", t.URL, s.Name, path)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&keyFile, "api-key-file", "", "file that holds the admin key, - for standard input")
-	return cmd
-}
-
-func readKey(cmd *cobra.Command, file string) (string, error) {
-	switch {
-	case file == "" && os.Getenv("MUSTER_API_KEY") != "":
-		return os.Getenv("MUSTER_API_KEY"), nil
-	case file == "" && term.IsTerminal(int(os.Stdin.Fd())):
-		fmt.Fprint(cmd.ErrOrStderr(), "Admin key: ")
-		b, err := term.ReadPassword(int(os.Stdin.Fd()))
-		fmt.Fprintln(cmd.ErrOrStderr())
-		return strings.TrimSpace(string(b)), err
-	case file == "" || file == "-":
-		line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return "", err
-		}
-		if strings.TrimSpace(line) == "" {
-			return "", errors.New("no admin key on standard input: pass --api-key-file, or set MUSTER_API_KEY")
-		}
-		return strings.TrimSpace(line), nil
-	}
-	b, err := os.ReadFile(file)
-	return strings.TrimSpace(string(b)), err
 }

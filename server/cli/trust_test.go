@@ -18,22 +18,22 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-// host is a machine that trusts a publisher's root: the agent's side of trust, over
-// the real listener.
+// host is a machine that trusts a publisher's root. It does what an agent does, over the
+// real listener.
 type host struct {
 	t      *testing.T
-	server *replicatest.Server
-	agent  *replicatest.Agent
+	server *apptest.Server
+	agent  *apptest.Agent
 	client *tuf.Client
 }
 
-// newHost enrols a host that was given a root's digest.
-func newHost(t *testing.T, s *replicatest.Server, digest string) *host {
+// newHost enrols a host that trusts the root with this digest.
+func newHost(t *testing.T, s *apptest.Server, digest string) *host {
 	t.Helper()
 	h := &host{t: t, server: s, agent: s.Enroll("web-01", "1.0.0")}
 	h.client = &tuf.Client{Disk: disk.OS{}, Dir: filepath.Join(t.TempDir(), "trust"), Fetch: h.fetch}
@@ -51,7 +51,7 @@ func newHost(t *testing.T, s *replicatest.Server, digest string) *host {
 }
 
 func (h *host) fetch(ctx context.Context, name string, limit int64) ([]byte, error) {
-	got, err := h.server.Do(ctx, replicatest.Request{Method: http.MethodGet, URL: h.server.AgentURL + agentapi.PathTrust + name})
+	got, err := h.server.Do(ctx, apptest.Request{Method: http.MethodGet, URL: h.server.AgentURL + agentapi.PathTrust + name})
 	switch {
 	case err != nil:
 		return nil, err
@@ -95,13 +95,13 @@ func (h *host) mustRefuse(version string, want error) {
 
 func archiveOf(version string) string { return "muster-agent-" + version + "-linux-amd64.tar.gz" }
 
-// archive writes a package that nobody has signed.
+// archive writes an unsigned package.
 func (o operator) archive(version string) string {
 	o.t.Helper()
 	return fakepkg.Write(o.t, o.t.TempDir(), archiveOf(version), fakepkg.Sound(o.t, fakepkg.Describe(version)))
 }
 
-// publisher is a folder with keys that need no password.
+// publisher creates a folder with keys that need no password.
 func (o operator) publisher(flags ...string) (dir, digest string) {
 	o.t.Helper()
 	dir = filepath.Join(o.t.TempDir(), "release")
@@ -109,20 +109,20 @@ func (o operator) publisher(flags ...string) (dir, digest string) {
 	return dir, got["trust_root"].(string)
 }
 
-func trusting(t *testing.T) (operator, *replicatest.Server) {
+func loggedIn(t *testing.T) (operator, *apptest.Server) {
 	t.Helper()
 	o := newOperator(t)
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	o.login(s)
 	return o, s
 }
 
-func TestFromTheFirstKeyToAnInstalledPackage(t *testing.T) {
-	o, s := trusting(t)
+func TestHostInstallsPackageSignedInTargets(t *testing.T) {
+	o, s := loggedIn(t)
 	o.contains(o.run("package", "keys", "show", "--server"), "no root is published", "online key  muster-tuf-ed25519")
 	dir := filepath.Join(t.TempDir(), "release")
 	said := o.run("package", "keys", "init", "--dir", dir, "--no-password")
-	o.contains(said, "root-1.key", "targets-1.key", "keep it offline", "--trust-root sha256:", "for trying it out", "1 of 1 signatures")
+	o.contains(said, "root-1.key", "targets-1.key", "keep it offline", "--trust-root sha256:", "only for trying it out", "1 of 1 signatures")
 	if info, err := os.Stat(filepath.Join(dir, "root-1.key")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the private key is %v, %v", info, err)
 	}
@@ -131,7 +131,7 @@ func TestFromTheFirstKeyToAnInstalledPackage(t *testing.T) {
 	archive := o.archive("1.1.0")
 	said = o.run("package", "push", archive, "--targets-key", key)
 	o.contains(said, "published 1.1.0 for linux/amd64", "published 1.targets.json", "--trust-root sha256:")
-	o.contains(o.run("package", "push", archive, "--targets-key", key), "targets version 1 says so already")
+	o.contains(o.run("package", "push", archive, "--targets-key", key), "targets version 1 is up to date")
 	list := asJSON[adminapi.PackageList](o, "package", "list")
 	if len(list.Items) != 1 || list.Items[0].Signed == nil || !*list.Items[0].Signed || list.Items[0].KeyId != "" {
 		t.Errorf("the list has %+v", list.Items)
@@ -146,13 +146,13 @@ func TestFromTheFirstKeyToAnInstalledPackage(t *testing.T) {
 	h.mustInstall("1.1.0")
 	h.mustRefuse("1.2.0", tuf.ErrUnknownTarget)
 
-	// The floor binds what is ordered, and what hosts do.
+	// The server and the hosts both enforce the floor.
 	o.run("package", "push", o.archive("1.0.5"), "--targets-key", key)
 	h.mustInstall("1.0.5")
 	o.contains(o.run("package", "floor", "1.1.0", "--targets-key", key), "published 3.targets.json")
 	want, err := h.client.Expect(t.Context(), archiveOf("1.1.0"), nil)
 	if err != nil || want.Floor != "1.1.0" {
-		t.Errorf("the host knows the floor %+v, %v", want, err)
+		t.Errorf("the host expects %+v, %v", want, err)
 	}
 	o.fails(1, []string{"agents", "upgrade", h.agent.ID, "--version", "1.0.5"}, "below 1.1.0", "muster: version: ")
 	o.contains(o.run("package", "list"), "it is below 1.1.0")
@@ -164,12 +164,12 @@ func TestFromTheFirstKeyToAnInstalledPackage(t *testing.T) {
 	h.mustInstall("1.0.5")
 }
 
-func TestTwoPeopleSignARelease(t *testing.T) {
-	o, s := trusting(t)
+func TestReleaseWithTwoSignatures(t *testing.T) {
+	o, s := loggedIn(t)
 	dir, digest := o.publisher("--root-keys", "3", "--root-threshold", "2", "--targets-keys", "2", "--targets-threshold", "2")
 	ann, bob := filepath.Join(dir, "targets-1.key"), filepath.Join(dir, "targets-2.key")
 
-	// Ann pushes; the package waits.
+	// Ann pushes. Hosts do not install the package yet.
 	said := o.run("package", "push", o.archive("1.1.0"), "--targets-key", ann, "--floor", "1.0.0")
 	file := filepath.Join(dir, "1.targets.json")
 	o.contains(said, "do not install it yet", "1 of 2 signatures", "still needs one of: targets-2 (", "muster package keys sign "+file)
@@ -178,36 +178,36 @@ func TestTwoPeopleSignARelease(t *testing.T) {
 	o.fails(1, []string{"agents", "upgrade", h.agent.ID, "--version", "1.1.0"}, "have signed no package yet", "muster package add")
 	o.contains(o.run("package", "list"), "no", "have signed no package yet")
 	o.fails(1, []string{"package", "keys", "publish", file}, "muster: files: ", "still needs one of: targets-2 (")
-	o.fails(1, []string{"package", "add", o.archive("1.2.0"), "--targets-key", ann}, file+" is there and waits for signatures", "keys sign")
+	o.fails(1, []string{"package", "add", o.archive("1.2.0"), "--targets-key", ann}, file+" exists and waits for signatures", "keys sign")
 
 	// Bob has the file, the root and a key of his own.
-	desk := t.TempDir()
-	copyOf(t, file, filepath.Join(desk, "1.targets.json"))
-	copyOf(t, filepath.Join(dir, "1.root.json"), filepath.Join(desk, "1.root.json"))
-	signed := filepath.Join(desk, "1.targets.json")
+	bobsDir := t.TempDir()
+	copyOf(t, file, filepath.Join(bobsDir, "1.targets.json"))
+	copyOf(t, filepath.Join(dir, "1.root.json"), filepath.Join(bobsDir, "1.root.json"))
+	signed := filepath.Join(bobsDir, "1.targets.json")
 	said = o.run("package", "keys", "sign", signed, "--key", bob)
 	o.contains(said, "+ floor 1.0.0", "+ "+archiveOf("1.1.0"), "2 of 2 signatures", "muster package keys publish "+signed)
 	status := asJSON[[]map[string]any](o, "package", "keys", "show", signed)
 	if status[0]["complete"] != true {
 		t.Errorf("the file is %v", status)
 	}
-	// His copy and hers make one.
+	// Merge both copies.
 	o.contains(o.run("package", "keys", "merge", file, signed), "2 of 2 signatures")
 	o.run("package", "keys", "publish", file)
 	h.mustInstall("1.1.0")
 
-	// The next release goes on top of what the server has, at whatever desk.
+	// The next release builds on the files of the server, in any folder.
 	fresh := t.TempDir()
-	o.fails(1, []string{"package", "keys", "fetch", "--root", fresh}, "holds no root file")
-	o.fails(1, []string{"package", "keys", "fetch", "--root", fresh, "--trust-root", "sha256:" + strings.Repeat("0", 64)}, "none of the server's files has it")
+	o.fails(1, []string{"package", "keys", "fetch", "--root", fresh}, "has no root file")
+	o.fails(1, []string{"package", "keys", "fetch", "--root", fresh, "--trust-root", "sha256:" + strings.Repeat("0", 64)}, "none of the server's files has this digest")
 	o.contains(o.run("package", "keys", "fetch", "--root", fresh, "--trust-root", digest), "1.root.json", "1.targets.json")
 	o.contains(o.run("package", "push", o.archive("1.2.0"), "--targets-key", ann, "--targets-key", bob, "--root", fresh), "published 2.targets.json")
 	h.mustInstall("1.2.0")
 	h.mustInstall("1.1.0")
 }
 
-func TestKeysChangeWhileAHostSleeps(t *testing.T) {
-	o, s := trusting(t)
+func TestOfflineHostFollowsKeyRotations(t *testing.T) {
+	o, s := loggedIn(t)
 	dir, digest := o.publisher("--root-keys", "3", "--root-threshold", "2", "--targets-keys", "1")
 	targets := filepath.Join(dir, "targets-1.key")
 	root := func(n int) string { return filepath.Join(dir, fmt.Sprintf("root-%d.key", n)) }
@@ -216,7 +216,7 @@ func TestKeysChangeWhileAHostSleeps(t *testing.T) {
 	h := newHost(t, s, digest)
 	h.mustInstall("1.1.0")
 
-	// One root key is lost, and another is in the safe: two sign, one after the other.
+	// A root key is lost and replaced: two others sign, one after the other.
 	o.run("package", "keys", "generate", "--key", file("eve.key"), "--name", "eve", "--no-password")
 	said := o.run("package", "keys", "rotate", "--root", dir, "--replace", "root=root-3:"+file("eve.pub"), "--key", root(1))
 	o.contains(said, "1 of 2 signatures by the keys of root 1", "1 of 2 signatures by the keys of root 2", "keys sign "+file("2.root.json"))
@@ -225,8 +225,8 @@ func TestKeysChangeWhileAHostSleeps(t *testing.T) {
 	o.contains(o.run("package", "keys", "sign", file("2.root.json"), "--key", root(2)), "- root key", "root-3", "+ root key", "eve")
 	o.run("package", "keys", "publish", file("2.root.json"))
 
-	// The targets key is stolen: another, and what it signed is signed anew. Alone,
-	// the root would leave every host without packages, and is refused.
+	// The targets key is stolen and replaced, and targets is signed again. The new root
+	// alone would leave every host without packages, so it is refused.
 	o.run("package", "keys", "generate", "--key", file("tim.key"), "--name", "tim", "--no-password")
 	o.run("package", "keys", "rotate", "--root", dir, "--remove", "targets=targets-1", "--add", "targets="+file("tim.pub"), "--key", root(1), "--key", file("eve.key"))
 	o.fails(1, []string{"package", "keys", "publish", file("3.root.json")}, "muster: files: ", "publish both together")
@@ -238,19 +238,19 @@ func TestKeysChangeWhileAHostSleeps(t *testing.T) {
 	o.run("package", "keys", "publish", file("4.root.json"))
 	o.run("package", "push", o.archive("1.2.0"), "--targets-key", file("tim.key"))
 
-	h.mustInstall("1.2.0") // it knew root 1
+	h.mustInstall("1.2.0") // the host had root 1
 	o.fails(1, []string{"package", "push", o.archive("1.3.0"), "--targets-key", targets}, "is none of")
 	newHost(t, s, digest).mustInstall("1.2.0") // any root may be pinned
 }
 
-func TestARestartedServerIsStillBelieved(t *testing.T) {
+func TestHostInstallsAfterServerRestart(t *testing.T) {
 	o := newOperator(t)
 	data, err := os.MkdirTemp("", "m")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(data) })
-	s := replicatest.StartOn(t, data, quick)
+	s := apptest.StartOn(t, data, quick)
 	o.login(s)
 	dir, digest := o.publisher()
 	o.run("package", "push", o.archive("1.1.0"), "--targets-key", filepath.Join(dir, "targets-1.key"))
@@ -259,13 +259,13 @@ func TestARestartedServerIsStillBelieved(t *testing.T) {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	h.server = replicatest.StartOn(t, data, quick)
+	h.server = apptest.StartOn(t, data, quick)
 	h.mustInstall("1.1.0")
 }
 
-// Whoever has the server's folder has its online key and every byte it serves.
-func TestAStolenServerCannotShipCode(t *testing.T) {
-	o, s := trusting(t)
+// The thief has the server's data folder: its online key and all files it serves.
+func TestStolenServerCannotShipCode(t *testing.T) {
+	o, s := loggedIn(t)
 	dir, digest := o.publisher()
 	key := filepath.Join(dir, "targets-1.key")
 	o.run("package", "push", o.archive("1.1.0"), "--targets-key", key)
@@ -277,7 +277,7 @@ func TestAStolenServerCannotShipCode(t *testing.T) {
 	h.mustInstall("1.2.0")
 	now := th.repository()
 
-	// Other bytes under the name.
+	// Another archive under the same name.
 	p, err := s.Store.Packages().Get(t.Context(), archiveOf("1.2.0"))
 	if err != nil {
 		t.Fatal(err)
@@ -294,15 +294,15 @@ func TestAStolenServerCannotShipCode(t *testing.T) {
 	}
 	h.mustRefuse("1.2.0", tuf.ErrMismatch)
 
-	// A targets file that names them, with the thief's own snapshot and timestamp.
+	// A forged targets file, with the thief's own snapshot and timestamp.
 	th.serve(tuf.Repository{Roots: now.Roots, Snapshot: now.Snapshot, Timestamp: now.Timestamp, Targets: bytes.Replace(
 		bytes.Replace(now.Targets, []byte(`"version": 2`), []byte(`"version": 3`), 1), []byte(`"1.2.0"`), []byte(`"1.9.9"`), 1)})
 	h.mustRefuse("1.2.0", tuf.ErrThreshold)
 
-	// The state of yesterday, newly signed.
+	// An older targets file with a new snapshot and timestamp.
 	th.serve(tuf.Repository{Roots: now.Roots, Targets: before.Targets, Snapshot: now.Snapshot, Timestamp: now.Timestamp})
 	h.mustRefuse("1.1.0", tuf.ErrRollback)
-	// Nor is the publisher made to sign on top of it.
+	// The publisher does not sign on top of it.
 	o.run("package", "push", o.archive("1.3.0"), "--targets-key", key)
 	if said := th.repository(); !bytes.Contains(said.Targets, []byte("1.2.0")) {
 		t.Error("a release that the thief had hidden is gone")
@@ -310,15 +310,15 @@ func TestAStolenServerCannotShipCode(t *testing.T) {
 	h.mustInstall("1.3.0")
 }
 
-// thief has what lies on the server.
+// thief has the server's files.
 type thief struct {
 	t      *testing.T
-	server *replicatest.Server
+	server *apptest.Server
 	keys   tuf.Online
 	served int
 }
 
-func steal(t *testing.T, s *replicatest.Server) *thief {
+func steal(t *testing.T, s *apptest.Server) *thief {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(s.Data, "trust", "online.key"))
 	if err != nil {
@@ -374,11 +374,11 @@ func (th *thief) repository() tuf.Repository {
 	return r
 }
 
-// serve signs what the thief likes and puts it where the server finds it.
+// serve signs r and stores it for the server to serve.
 func (th *thief) serve(r tuf.Repository) {
 	th.t.Helper()
-	th.served++                                                                // numbers are times, and the thief does not wait
-	r, _ = th.keys.Sign(r, time.Now().Add(time.Duration(th.served)*time.Hour)) // it says that agents would refuse it
+	th.served++                                                                // versions are times
+	r, _ = th.keys.Sign(r, time.Now().Add(time.Duration(th.served)*time.Hour)) // the error says that agents would refuse it
 	if r.Timestamp == nil {
 		th.t.Fatal("the thief could not sign")
 	}

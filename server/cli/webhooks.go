@@ -14,23 +14,23 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
-func (a *app) newWebhooks() *cobra.Command {
+func (a *client) newWebhooks() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "webhooks",
-		Short: "Tell other systems of rollouts: list, add, remove, test, enable, disable, dead, redeliver",
-		Long: `A webhook is an address that is sent the events of rollouts, signed. What cannot
-be delivered is tried again for a while, and then kept as a dead letter.`,
+		Short: "Manage webhooks, which send events to other systems",
+		Long: `A webhook is a URL to which the server sends signed events of rollouts. The server retries
+failed deliveries for a while, and then stores them as dead letters.`,
 	}
 	cmd.AddCommand(a.newWebhooksList(), a.newWebhooksAdd(), a.newWebhooksDead(),
 		a.newWebhooksVerb("remove", "Remove a webhook", "removed", http.MethodDelete, ""),
-		a.newWebhooksVerb("test", "Send a ping now", "the receiver accepted the ping", http.MethodPost, "/test"),
-		a.newWebhooksVerb("enable", "Send to a webhook again", "enabled", http.MethodPost, "/enable"),
-		a.newWebhooksVerb("disable", "Send nothing to a webhook until it is enabled", "disabled", http.MethodPost, "/disable"),
+		a.newWebhooksVerb("test", "Send a ping to a webhook", "the receiver accepted the ping", http.MethodPost, "/test"),
+		a.newWebhooksVerb("enable", "Enable a webhook", "enabled", http.MethodPost, "/enable"),
+		a.newWebhooksVerb("disable", "Disable a webhook until it is enabled again", "disabled", http.MethodPost, "/disable"),
 		a.newWebhooksRedeliver())
 	return cmd
 }
 
-func (a *app) newWebhooksList() *cobra.Command {
+func (a *client) newWebhooksList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List webhooks",
@@ -55,14 +55,14 @@ func (a *app) newWebhooksList() *cobra.Command {
 	}
 }
 
-func (a *app) newWebhooksAdd() *cobra.Command {
+func (a *client) newWebhooksAdd() *cobra.Command {
 	var (
 		events     []string
 		secretFile string
 	)
 	cmd := &cobra.Command{
 		Use:     "add NAME URL",
-		Short:   "Add a webhook; its secret is shown this once",
+		Short:   "Add a webhook and show its secret, this once",
 		Example: "  muster webhooks add chat https://hooks.example.com/muster --event rollout.paused --event incident.changed",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -89,17 +89,17 @@ func (a *app) newWebhooksAdd() *cobra.Command {
 			}
 			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
 				id := got.Item.Id
-				fmt.Fprintf(w, "%s\nIts secret, with which the receiver checks what it is sent:\n  %s\nTry it with `muster webhooks test %s`.\n", id, deref(got.Item.Secret), id)
+				fmt.Fprintf(w, "%s\nIts secret, with which the receiver verifies events:\n  %s\nTest it with `muster webhooks test %s`.\n", id, deref(got.Item.Secret), id)
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&events, "event", nil, "only events of this type, such as rollout.paused (default: all rollout events but progress)")
-	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file that holds the secret (default: one is made)")
+	cmd.Flags().StringArrayVar(&events, "event", nil, "send only events of this type, such as rollout.paused (default: all rollout events except progress)")
+	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file with the secret (default: generated)")
 	return cmd
 }
 
-// newWebhooksVerb makes a command that names one webhook and answers in a word.
-func (a *app) newWebhooksVerb(verb, short, done, method, suffix string) *cobra.Command {
+// newWebhooksVerb returns a command on one webhook that prints done.
+func (a *client) newWebhooksVerb(verb, short, done, method, suffix string) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " WEBHOOK",
 		Short: short,
@@ -114,11 +114,11 @@ func (a *app) newWebhooksVerb(verb, short, done, method, suffix string) *cobra.C
 	}
 }
 
-func (a *app) newWebhooksDead() *cobra.Command {
+func (a *client) newWebhooksDead() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "dead",
-		Short: "List what could not be delivered, newest first",
+		Short: "List the dead letters, newest first",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			items, total, err := everyPage(limit, func(page, size int) ([]adminapi.DeadLetter, int, error) {
@@ -138,18 +138,18 @@ func (a *app) newWebhooksDead() *cobra.Command {
 						add(d.Id, d.WebhookId, d.Type, d.Attempts, d.At.Local().Format(time.DateTime), d.Error)
 					}
 				})
-				fmt.Fprintln(w, "Try one again with `muster webhooks redeliver ID`.")
+				fmt.Fprintln(w, "Retry one with `muster webhooks redeliver ID`.")
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "how many")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of dead letters to list")
 	return cmd
 }
 
-func (a *app) newWebhooksRedeliver() *cobra.Command {
+func (a *client) newWebhooksRedeliver() *cobra.Command {
 	return &cobra.Command{
 		Use:   "redeliver LETTER…",
-		Short: "Try once more to deliver dead letters",
+		Short: "Deliver dead letters again",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("want one dead letter id or more: `muster webhooks dead` shows them")

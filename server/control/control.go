@@ -1,7 +1,8 @@
-// Package control serves the commands that an operator runs on the server's own
-// machine, such as `muster admin-key`, on a socket in the server's data folder: the
-// embedded store belongs to the server's process. Whoever may open the socket's file
-// may use it, so the file belongs to the server's user alone. Its client is here, too.
+// Package control serves commands that an operator runs on the server's own machine,
+// such as `muster admin-key`, on a socket in the server's data folder. The commands
+// need the running server, because the embedded store belongs to its process. Whoever
+// can open the socket's file may use it, so only the server's user can. The package has
+// the client, too.
 package control
 
 import (
@@ -18,26 +19,26 @@ import (
 )
 
 const (
-	// maxMessage bounds the body of a request and of its answer; a real one has some
-	// hundred bytes.
+	// maxMessage bounds the bodies of requests and responses, which have some hundred
+	// bytes.
 	maxMessage = 64 << 10
 	// serveTimeout bounds one request: a write waits for the store, which may be busy
 	// for some seconds.
 	serveTimeout = 30 * time.Second
 )
 
-// ErrNoServer says that no server serves the folder's socket.
+// ErrNoServer means that no server serves the folder's socket.
 var ErrNoServer = errors.New("no server runs on the data folder")
 
-// Commands are what can be asked on the server's own machine.
+// Commands are the commands that the socket serves.
 type Commands interface {
 	CreateAdminKey(ctx context.Context, name string) (AdminKey, error)
-	// CAPin returns the pin of the CA that the store remembers, empty if there is none,
-	// and forgets it if asked to.
+	// CAPin returns the pin of the registered CA, empty if there is none, and removes
+	// the registration if forget is set.
 	CAPin(ctx context.Context, forget bool) (pin string, err error)
 }
 
-// AdminKey is a new admin key. APIKey is shown this once.
+// AdminKey is a new admin key. APIKey cannot be shown again.
 type AdminKey struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
@@ -62,7 +63,7 @@ const (
 	caPinPath     = "/v1/ca-pin"
 )
 
-// Handler is the socket's API.
+// Handler returns the socket's API.
 func Handler(c Commands) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+adminKeysPath, handle(func(ctx context.Context, r nameRequest) (AdminKey, error) { return c.CreateAdminKey(ctx, r.Name) }))
@@ -94,12 +95,12 @@ func handle[In, Out any](do func(context.Context, In) (Out, error)) http.Handler
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the caller has gone: nobody to tell
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client has disconnected
 }
 
-// Serve answers on the socket in folder until stop is called. The caller holds the
-// lock on the folder's store: a socket that is there was left by a server that was
-// killed, and is replaced.
+// Serve serves the socket in folder until stop is called. The caller must hold the lock
+// on the folder's store: an existing socket then belongs to a server that was killed,
+// and is replaced.
 func Serve(folder string, c Commands, log *slog.Logger) (stop func(), err error) {
 	l, err := listen(folder)
 	if err != nil {
@@ -118,41 +119,41 @@ func Serve(folder string, c Commands, log *slog.Logger) (stop func(), err error)
 		}
 	}()
 	return func() {
-		_ = srv.Close() // nothing is left to lose
+		_ = srv.Close() // closing the listener cannot lose data
 		<-ended
 		remove(folder)
 	}, nil
 }
 
-// Client asks the server that runs on a data folder.
+// Client calls the server that runs on a data folder.
 type Client struct{ http http.Client }
 
-// Dial returns the client of the server that runs on folder, or ErrNoServer.
+// Dial returns a client of the server that runs on folder, or ErrNoServer.
 func Dial(ctx context.Context, folder string) (*Client, error) {
 	conn, err := dial(ctx, folder)
 	if err != nil {
 		return nil, err
 	}
-	_ = conn.Close() // it has shown that the server is there
+	_ = conn.Close() // the server accepts connections
 	return &Client{http.Client{Timeout: serveTimeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, folder) },
 	}}}, nil
 }
 
-// CreateAdminKey is of Commands.
+// CreateAdminKey implements Commands.
 func (c *Client) CreateAdminKey(ctx context.Context, name string) (k AdminKey, err error) {
-	return k, c.ask(ctx, adminKeysPath, nameRequest{name}, &k)
+	return k, c.call(ctx, adminKeysPath, nameRequest{name}, &k)
 }
 
-// CAPin is of Commands.
+// CAPin implements Commands.
 func (c *Client) CAPin(ctx context.Context, forget bool) (string, error) {
 	var out pinMessage
-	err := c.ask(ctx, caPinPath, pinMessage{Forget: forget}, &out)
+	err := c.call(ctx, caPinPath, pinMessage{Forget: forget}, &out)
 	return out.Pin, err
 }
 
-func (c *Client) ask(ctx context.Context, path string, in, out any) error {
+func (c *Client) call(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err

@@ -40,14 +40,14 @@ func serve(t *testing.T, folder string) (stop func()) {
 	return stop
 }
 
-func TestCommandsAreAnsweredOnTheSocket(t *testing.T) {
+func TestCommandsOverSocket(t *testing.T) {
 	require.System(t, "linux", "darwin")
 	for name, folder := range map[string]string{
 		"short path":                         t.TempDir(),
 		"path longer than a socket's may be": filepath.Join(t.TempDir(), strings.Repeat("a", 120)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // of an operator who lets others look
+			if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // an operator may make the folder readable
 				t.Fatal(err)
 			}
 			if _, err := control.Dial(t.Context(), folder); !errors.Is(err, control.ErrNoServer) {
@@ -84,7 +84,7 @@ func TestCommandsAreAnsweredOnTheSocket(t *testing.T) {
 	}
 }
 
-func TestASocketOfAKilledServerIsReplaced(t *testing.T) {
+func TestSocketOfKilledServerIsReplaced(t *testing.T) {
 	require.System(t, "linux", "darwin")
 	folder := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(folder, "control.sock"))

@@ -1,6 +1,6 @@
-// Package debug serves the profiles of a running server to somebody on its own
-// machine: where processor time, memory and goroutines are. It asks for no key,
-// so it listens to nobody else.
+// Package debug serves the profiles of a running server to users of its own machine:
+// processor time, memory and goroutines. It requires no key, so it listens on loopback
+// only.
 package debug
 
 import (
@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// Check says what is wrong with an address to listen on: anything but a loopback
-// address with a port. A name is refused, for it can mean another address
-// tomorrow; localhost is not.
+// Check returns an error unless addr is a loopback address with a port. Host names
+// other than localhost are refused, because they may resolve to another address later.
 func Check(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -31,7 +30,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || (err == nil && ip.Unmap().IsLoopback())
 }
 
-// Handler serves net/http/pprof's pages under /debug/pprof/.
+// Handler serves the pages of net/http/pprof under /debug/pprof/.
 func Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -40,14 +39,14 @@ func Handler() http.Handler {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A page of the web that a browser on this machine has open can make a name
-		// of its own mean this address.
+		// A malicious web page can make its own host name resolve to loopback (DNS
+		// rebinding).
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {
 			host = strings.Trim(r.Host, "[]")
 		}
 		if !isLoopback(host) {
-			http.Error(w, fmt.Sprintf("profiles are served to this machine alone: ask for 127.0.0.1, not for %q", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("profiles are served to this machine alone: use 127.0.0.1, not %q", r.Host), http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/debug"
 )
 
-func TestOnlyLoopbackAddressesAreListenedOn(t *testing.T) {
+func TestCheckAcceptsLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	for addr, good := range map[string]bool{
 		"127.0.0.1:6060": true, "127.8.8.8:0": true, "[::1]:6060": true, "localhost:6060": true, "[::ffff:127.0.0.1]:1": true,
@@ -25,7 +25,7 @@ func TestOnlyLoopbackAddressesAreListenedOn(t *testing.T) {
 	}
 }
 
-func TestProfilesAreServedToThisMachine(t *testing.T) {
+func TestHandlerRefusesOtherHosts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		host, path string

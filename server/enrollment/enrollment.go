@@ -1,5 +1,5 @@
-// Package enrollment lets hosts in: it makes and revokes enrollment keys, and
-// turns a host that shows one into an agent with a key of its own.
+// Package enrollment manages enrollment keys, and enrols hosts: a host that presents an
+// enrollment key becomes an agent with a key of its own.
 package enrollment
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Service enrols.
+// Service manages enrollment keys and enrols hosts.
 type Service struct {
 	Store  store.Store
 	Events *event.Stream
 	Now    clock.Clock
 }
 
-// CreateKey makes an enrollment key for a policy. The credential is not stored:
-// it is now or never. A lifetime of 0 is for ever.
+// CreateKey creates an enrollment key for a policy. Only its hash is stored, so the
+// credential cannot be shown again. A lifetime of 0 means no expiry.
 func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime time.Duration, actor string) (fleet.EnrollmentKey, fleet.Credential, error) {
 	if lifetime < 0 {
 		return fleet.EnrollmentKey{}, fleet.Credential{}, fleet.FieldError("body.expiration", "is in the past: leave it out for a key that does not expire")
@@ -52,10 +52,10 @@ func (s *Service) CreateKey(ctx context.Context, name, policyID string, lifetime
 	return k, cred, nil
 }
 
-// revokeTries bounds the race with another revocation.
+// revokeTries bounds the attempts to write over concurrent changes.
 const revokeTries = 4
 
-// RevokeKey makes a key useless. Agents it let in stay.
+// RevokeKey revokes a key. Agents that enrolled with it stay enrolled.
 func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
 	for try := 1; ; try++ {
 		k, err := s.Store.EnrollmentKeys().Get(ctx, id)
@@ -78,8 +78,8 @@ func (s *Service) RevokeKey(ctx context.Context, id, actor string) error {
 	return nil
 }
 
-// errToken is for every token that does not match: it does not tell which part
-// is wrong.
+// errToken is returned for every token that does not match. It does not reveal which
+// part is wrong.
 func errToken() error {
 	return &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrUnauthorized", Message: "the enrollment token is not valid here: copy it whole, or make a new one with `muster keys create`"}
 }
@@ -99,17 +99,17 @@ func (s *Service) Authenticate(ctx context.Context, cred fleet.Credential) (flee
 	return k, k.Usable(s.Now.UTC())
 }
 
-// Credentials are what a host is given when it enrols, shown this once.
+// Credentials are issued to a host when it enrols, and not stored.
 type Credentials struct {
 	Agent fleet.Credential
-	// Watcher is good for the beacons of this agent and nothing else: the watcher
-	// speaks when the agent cannot, and must not be able to act as it.
+	// Watcher authorizes beacons for this agent and nothing else: the watcher reports
+	// when the agent cannot, and must not be able to act as the agent.
 	Watcher fleet.Credential
 }
 
-// Enroll makes an agent.
+// Enroll creates an agent, or replaces the one that has the requested id.
 func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agentapi.EnrollRequest) (fleet.Agent, Credentials, error) {
-	// null is what clients in other languages send for nothing.
+	// Clients in other languages send null for absent values.
 	for _, raw := range []*json.RawMessage{&req.Metadata.Local, &req.Metadata.UserProvided} {
 		if string(*raw) == "null" {
 			*raw = nil
@@ -118,7 +118,7 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 	if err := check(req); err != nil {
 		return fleet.Agent{}, Credentials{}, err
 	}
-	// What was asked of an earlier agent with this id is not asked of this one.
+	// Actions for an earlier agent with this id are not delivered to this one.
 	seq, err := s.Store.Actions().LastSeq(ctx)
 	if err != nil {
 		return fleet.Agent{}, Credentials{}, err
@@ -153,7 +153,7 @@ func (s *Service) Enroll(ctx context.Context, key fleet.EnrollmentKey, req agent
 	return a, own, nil
 }
 
-// replace puts a in the place of the agent that has its id.
+// replace replaces the agent that has the id of a.
 func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
 	old, err := s.Store.Agents().Get(ctx, a.ID)
 	if err != nil {
@@ -163,21 +163,21 @@ func (s *Service) replace(ctx context.Context, a fleet.Agent) error {
 		return &fleet.Error{Kind: fleet.Forbidden, Code: "AgentNotReplaceable", Message: "an agent with id " + a.ID + " exists: enrol with its replace_token and a key of its policy, or without an id"}
 	}
 	if old.Upgrading() && old.UpgradeActionID != "" {
-		// Its action would wait for ever for an agent that is no more.
+		// Otherwise its action would wait for an agent that no longer exists.
 		r := fleet.Result{ActionID: old.UpgradeActionID, AgentID: old.ID, Hostname: old.Hostname(), Error: "the host enrolled again before the upgrade was done", Timestamp: a.EnrolledAt}
 		if _, err := s.Store.Results().Put(ctx, []fleet.Result{r}); err != nil {
 			return err
 		}
 	}
 	a.Revision = old.Revision
-	// The number is not of the document.
+	// The sequence number is not part of the document.
 	_, err = s.Store.Agents().Report(ctx, store.Report{Agent: &a, Seen: &fleet.Touch{AgentID: a.ID, ActionSeq: a.Last.ActionSeq}})
 	return err
 }
 
-// Left notes that an agent says it is gone from its host, and why: uninstall,
-// orphaned or key_revoked. Its next check-in takes that back.
-func (s *Service) Left(ctx context.Context, agentID, reason string) error {
+// AuditUnenroll records an agent's report that it is gone from its host: uninstall,
+// orphaned or key_revoked. The agent's next check-in removes the record.
+func (s *Service) AuditUnenroll(ctx context.Context, agentID, reason string) error {
 	switch reason {
 	case "uninstall", "orphaned", "key_revoked":
 	default:
@@ -202,7 +202,7 @@ func (s *Service) Left(ctx context.Context, agentID, reason string) error {
 	return nil
 }
 
-// MaxTags and maxIDLength bound what a host may say of itself.
+// MaxTags and maxIDLength bound the data of an enrolment request.
 const (
 	MaxTags     = 100
 	maxIDLength = 128
@@ -215,7 +215,7 @@ func check(req agentapi.EnrollRequest) error {
 		return fleet.FieldError("body.type", "is %q, want PERMANENT", req.Type)
 	}
 	if len(req.Metadata.Tags) > MaxTags {
-		return fleet.FieldError("body.metadata.tags", "has %d tags, at most %d are taken", len(req.Metadata.Tags), MaxTags)
+		return fleet.FieldError("body.metadata.tags", "has %d tags, at most %d are accepted", len(req.Metadata.Tags), MaxTags)
 	}
 	if len(req.ID) > maxIDLength || strings.HasPrefix(req.ID, ".") || strings.ContainsFunc(req.ID, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
@@ -245,7 +245,7 @@ func tags(in []string) []string {
 func withAgentID(local json.RawMessage, id string) json.RawMessage {
 	m := map[string]any{}
 	if len(local) > 0 {
-		_ = json.Unmarshal(local, &m) // checked to be an object
+		_ = json.Unmarshal(local, &m) // check has verified that it is an object
 	}
 	elastic, _ := m["elastic"].(map[string]any)
 	if elastic == nil {
@@ -261,8 +261,8 @@ func withAgentID(local json.RawMessage, id string) json.RawMessage {
 	return event.Data(m)
 }
 
-// hashRounds slows down guessing: hosts choose replace tokens themselves, and
-// they are checked once in an agent's life.
+// hashRounds slows down guessing, because users choose replace tokens. A token is
+// checked only when a host enrols again.
 const hashRounds = 100_000
 
 func hashToken(token, agentID string) (string, error) {

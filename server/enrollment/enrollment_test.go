@@ -73,7 +73,7 @@ func (w *world) enroll(k fleet.EnrollmentKey, req agentapi.EnrollRequest) (fleet
 
 const local = `{"elastic":{"agent":{"version":"1.0.0"}},"host":{"hostname":"web-1"}}`
 
-func TestATokenLetsHostsIn(t *testing.T) {
+func TestEnroll(t *testing.T) {
 	w := newWorld(t)
 	k, cred, err := w.service.CreateKey(t.Context(), "rack 7", "web", 0, "ann")
 	w.must(err)
@@ -94,10 +94,10 @@ func TestATokenLetsHostsIn(t *testing.T) {
 	}
 	stored, err := w.store.Agents().ByAccessKey(t.Context(), own.Agent.ID)
 	if err != nil || stored.ID != a.ID || !own.Agent.Matches(stored.AccessKeyHash) {
-		t.Errorf("its own key opens %+v, %v", stored, err)
+		t.Errorf("the agent's key authenticates %+v, %v", stored, err)
 	}
 	if stored.WatcherKeyID != own.Watcher.ID || !own.Watcher.Matches(stored.WatcherKeyHash) || own.Watcher.Matches(stored.AccessKeyHash) || own.Agent.Matches(stored.WatcherKeyHash) {
-		t.Errorf("its watcher's key is %+v, the agent is %+v", own.Watcher, stored)
+		t.Errorf("the watcher's key is %+v, the agent is %+v", own.Watcher, stored)
 	}
 	other := w.enrol(got, agentapi.EnrollRequest{})
 	if other.ID == a.ID || other.Tags == nil {
@@ -105,7 +105,7 @@ func TestATokenLetsHostsIn(t *testing.T) {
 	}
 }
 
-func TestTokensThatLetNobodyIn(t *testing.T) {
+func TestAuthenticateRefusesInvalidTokens(t *testing.T) {
 	w := newWorld(t)
 	k, cred, err := w.service.CreateKey(t.Context(), "", "web", time.Hour, "ann")
 	w.must(err)
@@ -115,7 +115,7 @@ func TestTokensThatLetNobodyIn(t *testing.T) {
 	_, err = w.service.Authenticate(t.Context(), fleet.Credential{ID: cred.ID, Secret: cred.Secret + "x"})
 	w.wantKind(err, fleet.Unauthorized, "copy it whole")
 	if err != nil && err.Error() != unknown {
-		t.Errorf("the answer tells that the id is right: %v", err)
+		t.Errorf("the error reveals that the id is right: %v", err)
 	}
 	w.now = w.now.Add(time.Hour)
 	_, err = w.service.Authenticate(t.Context(), cred)
@@ -126,16 +126,16 @@ func TestTokensThatLetNobodyIn(t *testing.T) {
 
 	agent := w.enrol(k, agentapi.EnrollRequest{})
 	w.must(w.service.RevokeKey(t.Context(), k.ID, "ann"))
-	w.must(w.service.RevokeKey(t.Context(), k.ID, "ann")) // again: nothing to do
+	w.must(w.service.RevokeKey(t.Context(), k.ID, "ann")) // revoking twice is no error
 	_, err = w.service.Authenticate(t.Context(), cred)
 	w.wantKind(err, fleet.Unauthorized, "revoked")
 	if a, err := w.store.Agents().Get(t.Context(), agent.ID); err != nil || !a.Active {
-		t.Errorf("the agent it let in is %+v, %v", a, err)
+		t.Errorf("the agent that enrolled with it is %+v, %v", a, err)
 	}
 	w.wantKind(w.service.RevokeKey(t.Context(), "unknown", "ann"), fleet.NotFound, "unknown")
 }
 
-func TestKeysThatCannotBeMade(t *testing.T) {
+func TestCreateKeyErrors(t *testing.T) {
 	w := newWorld(t)
 	_, _, err := w.service.CreateKey(t.Context(), "", "nowhere", 0, "ann")
 	w.wantKind(err, fleet.Invalid, "body.policy_id")
@@ -143,7 +143,7 @@ func TestKeysThatCannotBeMade(t *testing.T) {
 	w.wantKind(err, fleet.Invalid, "in the past")
 }
 
-func TestBadEnrolmentsNameTheField(t *testing.T) {
+func TestEnrollErrorNamesField(t *testing.T) {
 	w := newWorld(t)
 	k := w.key("web")
 	many := slices.Repeat([]string{"x"}, enrollment.MaxTags+1)
@@ -161,11 +161,11 @@ func TestBadEnrolmentsNameTheField(t *testing.T) {
 		w.wantKind(err, fleet.Invalid, field)
 	}
 	if _, n, err := w.store.Agents().List(t.Context(), store.AgentQuery{}); err != nil || n != 0 {
-		t.Errorf("%d agents were made, %v", n, err)
+		t.Errorf("%d agents were created, %v", n, err)
 	}
 }
 
-// null is nothing.
+// null counts as absent.
 func TestNullMetadata(t *testing.T) {
 	w := newWorld(t)
 	a := w.enrol(w.key("web"), agentapi.EnrollRequest{Metadata: agentapi.EnrollMetadata{Local: json.RawMessage("null"), UserProvided: json.RawMessage("null")}})
@@ -178,16 +178,16 @@ func TestNullMetadata(t *testing.T) {
 	}
 }
 
-func TestAHostThatHasTheReplaceTokenTakesItsPlaceAgain(t *testing.T) {
+func TestEnrollWithReplaceTokenReplacesAgent(t *testing.T) {
 	w := newWorld(t)
 	k := w.key("web")
 	req := agentapi.EnrollRequest{ID: "web-1", ReplaceToken: "blue42"}
 	old, oldKey, err := w.enroll(k, req)
 	w.must(err)
 	if strings.Contains(old.ReplaceTokenHash, "blue42") {
-		t.Error("the token is stored as it is")
+		t.Error("the token is stored unhashed")
 	}
-	// It is being upgraded when the host is set up anew.
+	// The agent is being upgraded when the host is reinstalled.
 	seq, err := w.store.Actions().Create(t.Context(), fleet.Action{ID: "up", Type: agentapi.ActionUpgrade, Agents: []string{"web-1"}, Actioned: 1})
 	w.must(err)
 	marked, err := w.store.Agents().Get(t.Context(), "web-1")
@@ -214,20 +214,20 @@ func TestAHostThatHasTheReplaceTokenTakesItsPlaceAgain(t *testing.T) {
 	_, newKey, err := w.enroll(k, req)
 	w.must(err)
 	if _, err := w.store.Agents().ByAccessKey(t.Context(), oldKey.Agent.ID); fleet.KindOf(err) != fleet.NotFound {
-		t.Errorf("the old key still opens: %v", err)
+		t.Errorf("the old key is still accepted: %v", err)
 	}
 	a, err := w.store.Agents().ByAccessKey(t.Context(), newKey.Agent.ID)
 	w.must(err)
 	if a.ID != "web-1" || !a.EnrolledAt.Equal(w.now) || a.Upgrading() || a.Last.ActionSeq != seq {
-		t.Errorf("agent is %+v; what was asked of the old one must not reach it", a)
+		t.Errorf("agent is %+v; the old agent's actions must not reach it", a)
 	}
 	if r, err := w.store.Results().Get(t.Context(), "up", "web-1"); err != nil || !strings.Contains(r.Error, "enrolled again") {
-		t.Errorf("the old one's action has the result %+v, %v", r, err)
+		t.Errorf("the old agent's action has the result %+v, %v", r, err)
 	}
 }
 
-// An agent that has no replace token cannot be replaced by guessing none.
-func TestAnAgentWithoutReplaceTokenIsNotReplaced(t *testing.T) {
+// An empty replace token does not match the absence of one.
+func TestAgentWithoutReplaceTokenIsNotReplaced(t *testing.T) {
 	w := newWorld(t)
 	k := w.key("web")
 	w.enrol(k, agentapi.EnrollRequest{ID: "web-1"})

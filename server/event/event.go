@@ -1,7 +1,7 @@
-// Package event is the one ordered stream of what happened. The domain packages
-// publish to it; server-sent events read it (webhooks and the audit trail will).
-// The store keeps the order, so every replica shows every reader the same
-// stream, and a reader that was away goes on where it stopped.
+// Package event is the ordered stream of events. The domain packages publish to it;
+// server-sent events, webhooks, metrics and the synchronization of packages read it. The
+// store keeps the order, so every server shows every reader the same stream, and a reader
+// that was away resumes where it stopped.
 package event
 
 import (
@@ -20,35 +20,35 @@ import (
 )
 
 const (
-	// PollInterval is how often the store is asked for what other replicas
-	// published. Half of the second in which an operator sees what happens.
+	// PollInterval is how often the store is queried for events that other servers
+	// published: half of the second within which an operator should see a change.
 	PollInterval = 500 * time.Millisecond
 	// ReadBatch bounds one read of the store.
 	ReadBatch = 500
-	// DefaultKeep is how many events the store keeps: some days of a busy
-	// fleet, and at 300 bytes each not more than 60 MB.
-	DefaultKeep = 200_000
-	// TrimInterval is how often older ones are removed.
+	// DefaultRetention is how many events the store retains: some days of a busy fleet, and
+	// at 300 bytes each at most 60 MB.
+	DefaultRetention = 200_000
+	// TrimInterval is how often older events are removed.
 	TrimInterval = 10 * time.Minute
 )
 
 const (
-	// FollowPause is how long Follow leaves between two reads: a busy fleet makes
-	// a thousand events a second, which cost a read each if nobody waits for the
-	// next, and nothing that follows has to be quicker.
+	// FollowPause is the pause between two reads of Follow. A busy fleet produces a
+	// thousand events a second, which would cost a read each without a pause, and no
+	// follower needs them sooner.
 	FollowPause = 50 * time.Millisecond
-	// followRetry is how long Follow leaves the store alone that did not answer.
+	// followRetry is the pause after the store did not answer.
 	followRetry = time.Second
 )
 
-// Stream publishes and reads events. Run must be running for readers to see
-// what other replicas publish; nothing else depends on it.
+// Stream publishes and reads events. Readers see events of other servers only while Run
+// is running; nothing else depends on it.
 type Stream struct {
 	Store store.Events
 	Log   *slog.Logger
 	Now   clock.Clock
-	// Keep overrides DefaultKeep.
-	Keep int
+	// Retention overrides DefaultRetention.
+	Retention int
 
 	mu   sync.Mutex
 	last int64         // highest sequence number known to exist
@@ -57,27 +57,27 @@ type Stream struct {
 	recent recent
 }
 
-// recentMin is how many events are kept in memory for all readers together, and twice
-// as many before the older half goes, some 4 MB: those who keep up within half a second
-// of a fleet's upgrade, which is nearly everybody, then cost one read of the store.
+// recentMin is how many events are cached for all readers together; at twice as many,
+// some 4 MB, the older half is dropped. Readers that keep up within half a second of a
+// fleet's upgrade, which is nearly all, then share one read of the store.
 const recentMin = 10 * ReadBatch
 
-// recent are the newest events that a reader has read, without a gap.
+// recent caches the newest events that any reader has read, without a gap.
 type recent struct {
 	once   sync.Once
-	turn   chan struct{} // holds one token; who has it may touch the rest
-	from   int64         // what is above from and not above the last is here
-	events []fleet.Event // readers have parts of it: it is appended to, and not changed
+	lock   chan struct{} // a mutex that can be awaited with a context; guards the rest
+	from   int64         // the cache holds the events above from, up to the last in events
+	events []fleet.Event // readers hold slices of it: only appended to, never changed
 }
 
-// after returns events behind a sequence number, which are shared: they must not be
+// after returns events after a sequence number. They are shared and must not be
 // changed.
 func (s *Stream) after(ctx context.Context, after int64) ([]fleet.Event, error) {
 	c := &s.recent
-	c.once.Do(func() { c.turn = make(chan struct{}, 1) })
+	c.once.Do(func() { c.lock = make(chan struct{}, 1) })
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case c.lock <- struct{}{}:
+		defer func() { <-c.lock }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -87,7 +87,7 @@ func (s *Stream) after(ctx context.Context, after int64) ([]fleet.Event, error) 
 	}
 	switch {
 	case after < c.from:
-		return s.Store.After(ctx, after, ReadBatch) // a reader that was away
+		return s.Store.After(ctx, after, ReadBatch) // the reader was away
 	case after > last:
 		c.from, c.events, last = after, nil, after
 	}
@@ -107,9 +107,9 @@ func (s *Stream) after(ctx context.Context, after int64) ([]fleet.Event, error) 
 	return c.events[i:end:end], nil
 }
 
-// Publish appends events; At is set here where it is zero, Seq by the store. An
-// event that cannot be stored is logged and lost: the change it tells of has been
-// made, and readers fetch the lists anew now and then.
+// Publish appends events. It sets At where it is zero; the store sets Seq. An event
+// that cannot be stored is logged and lost: the change it describes has been made, and
+// clients reload their lists from time to time.
 func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
 	if len(events) == 0 {
 		return
@@ -119,8 +119,8 @@ func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
 			events[i].At = s.Now.UTC()
 		}
 	}
-	// The caller may be a request that has been answered or cut off: what
-	// happened has happened.
+	// The caller may be a request that was answered or cancelled, but the change it
+	// made persists.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := s.Store.Append(ctx, events); err != nil {
@@ -130,24 +130,24 @@ func (s *Stream) Publish(ctx context.Context, events ...fleet.Event) {
 	s.Wake()
 }
 
-// Wake wakes the readers, who then read what the store has. It is for whoever writes
-// events with something else; see store.ApplyReport.
+// Wake wakes the readers, which then read the store. Callers that append events by
+// another method use it; see store.ApplyReport.
 func (s *Stream) Wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakeReaders()
 }
 
-// Data makes the data of an event.
+// Data encodes the data of an event.
 func Data(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("event data: %v", err)) // a type that cannot be encoded is a mistake in the code
+		panic(fmt.Sprintf("event data: %v", err)) // a type that cannot be encoded is a programming error
 	}
 	return b
 }
 
-// Run asks the store for news until ctx ends, and trims it.
+// Run polls the store for events of other servers and trims the stream, until ctx ends.
 func (s *Stream) Run(ctx context.Context) {
 	poll := time.NewTicker(PollInterval)
 	defer poll.Stop()
@@ -160,9 +160,9 @@ func (s *Stream) Run(ctx context.Context) {
 		case <-poll.C:
 			s.refresh(ctx)
 		case <-trim.C:
-			keep := s.Keep
+			keep := s.Retention
 			if keep == 0 {
-				keep = DefaultKeep
+				keep = DefaultRetention
 			}
 			if err := s.Store.Trim(ctx, keep); err != nil && ctx.Err() == nil {
 				s.Log.Warn("trim events", "error", err)
@@ -171,11 +171,11 @@ func (s *Stream) Run(ctx context.Context) {
 	}
 }
 
-// refresh learns the highest sequence number and wakes readers if it has grown.
+// refresh reads the highest sequence number and wakes readers if it has grown.
 func (s *Stream) refresh(ctx context.Context) {
 	_, last, err := s.Store.Bounds(ctx)
 	if err != nil {
-		return // the readers' own reads tell them
+		return // readers get the error from their own reads
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *Stream) refresh(ctx context.Context) {
 	s.wakeReaders()
 }
 
-// wakeReaders is for who holds mu.
+// wakeReaders wakes all readers. The caller holds mu.
 func (s *Stream) wakeReaders() {
 	if s.wake != nil {
 		close(s.wake)
@@ -203,17 +203,17 @@ func (s *Stream) grown() <-chan struct{} {
 	return s.wake
 }
 
-// Reader reads the stream from one place on.
+// Reader reads the stream from a position on.
 type Reader struct {
 	stream *Stream
 	after  int64
 }
 
-// ErrGone says that events after the place asked for are no longer kept.
+// ErrGone means that the stream no longer has the events after the requested position.
 var ErrGone = fleet.Errorf(fleet.NotFound, "events after that id are no longer kept")
 
-// Reader returns a reader of the events behind after; nil begins with what
-// happens next.
+// Reader returns a reader of the events after a sequence number; nil begins with the
+// next event. With ErrGone the reader is usable too, and begins with the next event.
 func (s *Stream) Reader(ctx context.Context, after *int64) (*Reader, error) {
 	first, last, err := s.Store.Bounds(ctx)
 	if err != nil {
@@ -224,17 +224,17 @@ func (s *Stream) Reader(ctx context.Context, after *int64) (*Reader, error) {
 		r.after = *after
 		if *after > last || (first > 0 && *after < first-1) {
 			r.after = last
-			return r, ErrGone // a reader that goes on from now is still usable
+			return r, ErrGone
 		}
 	}
 	return r, nil
 }
 
-// Next returns the next events, waiting for at least one until ctx ends. Other readers
-// have them, too: they must not be changed.
+// Next returns the next events. It waits for at least one until ctx ends. The events
+// are shared with other readers and must not be changed.
 func (r *Reader) Next(ctx context.Context) ([]fleet.Event, error) {
 	for {
-		grown := r.stream.grown() // before the read, so that nothing falls between
+		grown := r.stream.grown() // before the read, so that no event is missed
 		events, err := r.stream.after(ctx, r.after)
 		if err != nil {
 			return nil, err
@@ -251,9 +251,9 @@ func (r *Reader) Next(ctx context.Context) ([]fleet.Event, error) {
 	}
 }
 
-// Follow gives f what happens from now on until ctx ends, in order and without a
-// gap; what happens within FollowPause comes together. begun hears once behind
-// which Seq that is. A store that is away is waited for.
+// Follow calls f with all events from now on until ctx ends, in order and without a
+// gap, in batches of FollowPause. It calls begun once, with the sequence number after
+// which the events begin. While the store is away, Follow retries.
 func (s *Stream) Follow(ctx context.Context, begun func(after int64), f func([]fleet.Event)) {
 	var r *Reader
 	for ctx.Err() == nil {
@@ -269,7 +269,7 @@ func (s *Stream) Follow(ctx context.Context, begun func(after int64), f func([]f
 	}
 }
 
-// followOn opens the reader, or reads once.
+// followOn opens the reader and reads once.
 func (s *Stream) followOn(ctx context.Context, r **Reader, begun func(int64), f func([]fleet.Event)) error {
 	if *r == nil {
 		opened, err := s.Reader(ctx, nil)
@@ -279,7 +279,7 @@ func (s *Stream) followOn(ctx context.Context, r **Reader, begun func(int64), f 
 		*r = opened
 		begun(opened.after)
 	}
-	events, err := (*r).Next(ctx) // a reader goes on where it was, also after an error
+	events, err := (*r).Next(ctx) // the reader keeps its position after an error
 	if err == nil {
 		f(events)
 	}

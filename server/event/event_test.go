@@ -16,13 +16,13 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
-// process is one server on the file at path.
+// process returns the stream of a server that uses the database at path.
 func process(t *testing.T, path string) *event.Stream {
 	t.Helper()
 	return streamOf(t, sqlitetest.Open(t, path))
 }
 
-// streamOf is one server's stream of a store.
+// streamOf returns the stream of a server that uses the store.
 func streamOf(t *testing.T, s store.Store) *event.Stream {
 	t.Helper()
 	stream := &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)}
@@ -36,7 +36,7 @@ func streamOf(t *testing.T, s store.Store) *event.Stream {
 	return stream
 }
 
-func place(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") }
+func dbPath(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") }
 
 func publish(t *testing.T, s *event.Stream, subjects ...string) {
 	t.Helper()
@@ -54,8 +54,9 @@ func reader(t *testing.T, s *event.Stream, after *int64) *event.Reader {
 	return r
 }
 
-// wants reads until the subjects have come, in order, and returns the last Seq.
-func wants(t *testing.T, r *event.Reader, subjects ...string) int64 {
+// wantEvents reads until the events with these subjects have arrived, in order, and
+// returns the last Seq.
+func wantEvents(t *testing.T, r *event.Reader, subjects ...string) int64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -67,7 +68,7 @@ func wants(t *testing.T, r *event.Reader, subjects ...string) int64 {
 		}
 		for _, e := range events {
 			if len(subjects) == 0 || e.Subject != subjects[0] || e.Seq <= last || e.At.IsZero() {
-				t.Fatalf("event is %+v behind %d, want one about %v", e, last, subjects)
+				t.Fatalf("event is %+v after %d, want one about %v", e, last, subjects)
 			}
 			last, subjects = e.Seq, subjects[1:]
 		}
@@ -75,24 +76,24 @@ func wants(t *testing.T, r *event.Reader, subjects ...string) int64 {
 	return last
 }
 
-func TestReadersSeeWhatHappensInOrder(t *testing.T) {
-	s := process(t, place(t))
+func TestReadersSeeEventsInOrder(t *testing.T) {
+	s := process(t, dbPath(t))
 	publish(t, s, "before")
 	one, two := reader(t, s, nil), reader(t, s, nil)
 	publish(t, s, "a", "b")
-	seq := wants(t, one, "a", "b")
+	seq := wantEvents(t, one, "a", "b")
 	publish(t, s, "c")
-	wants(t, one, "c")
-	wants(t, two, "a", "b", "c")
+	wantEvents(t, one, "c")
+	wantEvents(t, two, "a", "b", "c")
 
-	// A third was away since b.
-	wants(t, reader(t, s, &seq), "c")
+	// A third reader was away since b.
+	wantEvents(t, reader(t, s, &seq), "c")
 	zero := int64(0)
-	wants(t, reader(t, s, &zero), "before", "a", "b", "c")
+	wantEvents(t, reader(t, s, &zero), "before", "a", "b", "c")
 }
 
-func TestAReaderWaits(t *testing.T) {
-	s := process(t, place(t))
+func TestNextWaitsForEvents(t *testing.T) {
+	s := process(t, dbPath(t))
 	r := reader(t, s, nil)
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -118,8 +119,8 @@ func TestAReaderWaits(t *testing.T) {
 	}
 }
 
-func TestMoreEventsThanOneRead(t *testing.T) {
-	s := process(t, place(t))
+func TestNextReturnsMoreThanOneBatch(t *testing.T) {
+	s := process(t, dbPath(t))
 	r := reader(t, s, nil)
 	var events []fleet.Event
 	var subjects []string
@@ -128,21 +129,21 @@ func TestMoreEventsThanOneRead(t *testing.T) {
 		events = append(events, fleet.Event{Type: fleet.EventAgentStatus, Subject: subjects[i]})
 	}
 	s.Publish(t.Context(), events...)
-	wants(t, r, subjects...)
+	wantEvents(t, r, subjects...)
 }
 
-func TestEventsOfAnotherServerAreSeen(t *testing.T) {
-	s := sqlitetest.Open(t, place(t))
+func TestReaderSeesEventsOfAnotherServer(t *testing.T) {
+	s := sqlitetest.Open(t, dbPath(t))
 	here, there := streamOf(t, s), streamOf(t, s)
 	r := reader(t, here, nil)
 	publish(t, there, "a")
 	publish(t, here, "b")
 	publish(t, there, "c")
-	wants(t, r, "a", "b", "c")
+	wantEvents(t, r, "a", "b", "c")
 }
 
-func TestWhatIsNoLongerKeptIsSaidToBeGone(t *testing.T) {
-	s := process(t, place(t))
+func TestReaderOfTrimmedEventsGetsErrGone(t *testing.T) {
+	s := process(t, dbPath(t))
 	publish(t, s, "a", "b", "c", "d")
 	if err := s.Store.Trim(t.Context(), 2); err != nil {
 		t.Fatal(err)
@@ -157,7 +158,7 @@ func TestWhatIsNoLongerKeptIsSaidToBeGone(t *testing.T) {
 		}
 		if c.gone {
 			publish(t, s, "new")
-			wants(t, r, "new") // and it can go on from there
+			wantEvents(t, r, "new") // the reader continues from there
 			if err := s.Store.Trim(t.Context(), 100); err != nil {
 				t.Fatal(err)
 			}
@@ -165,17 +166,17 @@ func TestWhatIsNoLongerKeptIsSaidToBeGone(t *testing.T) {
 	}
 }
 
-func TestAnEventOutlivesTheRequestThatMadeIt(t *testing.T) {
-	s := process(t, place(t))
+func TestPublishOutlivesRequest(t *testing.T) {
+	s := process(t, dbPath(t))
 	r := reader(t, s, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.Publish(ctx, fleet.Event{Type: fleet.EventAgentStatus, Subject: "a"})
-	wants(t, r, "a")
+	wantEvents(t, r, "a")
 }
 
-func TestTheTimeGivenIsKept(t *testing.T) {
-	s := process(t, place(t))
+func TestPublishKeepsGivenTime(t *testing.T) {
+	s := process(t, dbPath(t))
 	now := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	s.Now = func() time.Time { return now.In(time.FixedZone("CET", 3600)) }
 	r := reader(t, s, nil)
@@ -186,26 +187,26 @@ func TestTheTimeGivenIsKept(t *testing.T) {
 	}
 }
 
-// brokenEvents is a store that takes no events.
+// brokenEvents is a store that accepts no events.
 type brokenEvents struct{ store.Events }
 
 func (brokenEvents) Append(context.Context, []fleet.Event) error {
 	return errors.New("the store is away")
 }
 
-func TestAnEventThatCannotBeStoredIsLost(t *testing.T) {
+func TestPublishSurvivesStoreError(t *testing.T) {
 	s := &event.Stream{Store: brokenEvents{}, Log: slog.New(slog.DiscardHandler)}
-	s.Publish(t.Context(), fleet.Event{Subject: "a"}) // what it tells of has been made
-	s.Publish(t.Context())                            // nothing at all
+	s.Publish(t.Context(), fleet.Event{Subject: "a"}) // the change it describes has been made
+	s.Publish(t.Context())                            // no events
 }
 
-func TestReadersOfOneProcessShareWhatTheyRead(t *testing.T) {
-	s := process(t, place(t))
-	// More than is kept in memory, published and read in turns, by readers that
-	// keep up, that lag behind, and that begin in the middle.
+func TestReadersShareCachedEvents(t *testing.T) {
+	s := process(t, dbPath(t))
+	// More events than the cache holds, published and read alternately, by readers that
+	// keep up, that lag, and that begin in the middle.
 	type follower struct {
 		*event.Reader
-		every int // reads in one turn of so many
+		every int // reads in every nth round
 		next  int
 	}
 	const turns, each = 25, 100
@@ -245,7 +246,7 @@ func TestReadersOfOneProcessShareWhatTheyRead(t *testing.T) {
 	}
 }
 
-// awayEvents is a store that can be away for reads.
+// awayEvents is a store whose reads can fail.
 type awayEvents struct {
 	store.Events
 	away atomic.Bool
@@ -265,8 +266,8 @@ func (a *awayEvents) After(ctx context.Context, after int64, limit int) ([]fleet
 	return a.Events.After(ctx, after, limit)
 }
 
-func TestWhoFollowsMissesNothingWhileTheStoreIsAway(t *testing.T) {
-	s := process(t, place(t))
+func TestFollowMissesNothingDuringOutage(t *testing.T) {
+	s := process(t, dbPath(t))
 	publish(t, s, "before")
 	away := &awayEvents{Events: s.Store}
 	away.away.Store(true)
@@ -284,25 +285,25 @@ func TestWhoFollowsMissesNothingWhileTheStoreIsAway(t *testing.T) {
 	}()
 	select {
 	case after := <-begun:
-		t.Errorf("it began behind %d though the store was away", after)
+		t.Errorf("it began after %d though the store was away", after)
 	case <-time.After(50 * time.Millisecond):
 	}
 	away.away.Store(false)
 	if after := <-begun; after != 1 {
-		t.Errorf("it began behind %d, want 1", after)
+		t.Errorf("it began after %d, want 1", after)
 	}
 	away.away.Store(true)
-	publish(t, following, "a", "b") // its own process: it is woken, and cannot read
+	publish(t, following, "a", "b") // published by the same server: the follower wakes and cannot read
 	away.away.Store(false)
 	publish(t, following, "c")
 	for _, want := range []string{"a", "b", "c"} {
 		select {
 		case got := <-heard:
 			if got != want {
-				t.Errorf("heard of %s, want %s", got, want)
+				t.Errorf("received %s, want %s", got, want)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("has not heard of %s", want)
+			t.Fatalf("did not receive %s", want)
 		}
 	}
 	stop()

@@ -12,35 +12,36 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// Action is one thing some agents are asked to do: one document, however many
-// agents. It does not change once created, but for CancelledAt.
+// Action is a command to a set of agents: one document, however many agents. It does
+// not change once created, except for CancelledAt.
 type Action struct {
 	ID   string              `json:"action_id"`
-	Seq  int64               `json:"-"` // the store's, growing over all replicas
+	Seq  int64               `json:"-"` // assigned by the store, increasing across servers
 	Type agentapi.ActionType `json:"type"`
 	Data json.RawMessage     `json:"data,omitempty"`
-	// Agents it is delivered to.
+	// Agents are the agents it is delivered to.
 	Agents []string `json:"agents"`
-	// Actioned is how many agents the operator chose, the refused among them.
+	// Actioned is how many agents the operator selected, including those that were
+	// refused.
 	Actioned int `json:"actioned"`
 
 	CreatedAt time.Time `json:"@timestamp"`
 	CreatedBy string    `json:"user_id"`
 	// StartTime is when the first agent begins; nil means at once.
 	StartTime *time.Time `json:"start_time,omitempty"`
-	// RolloutSeconds spreads the starts: agent i of n begins i/n of it later.
+	// RolloutSeconds spreads the starts: agent i of n begins i/n of it after StartTime.
 	RolloutSeconds int        `json:"rollout_duration_seconds,omitempty"`
 	Expiration     *time.Time `json:"expiration,omitempty"`
 	CancelledAt    *time.Time `json:"cancelled_at,omitempty"`
 	Revision       int64      `json:"-"`
 }
 
-// DefaultExpiration is how long an UPGRADE waits for an agent that is away:
-// Fleet's month.
+// DefaultExpiration is how long an UPGRADE waits for an agent that is away: a month, as
+// in Fleet.
 const DefaultExpiration = 30 * 24 * time.Hour
 
-// ForAgent is the action as it goes over the wire to one agent. Its start is the
-// same whenever it is delivered, so an agent that was away keeps its place.
+// ForAgent returns the action as it is sent to one agent. Its start depends only on the
+// agent's index in Agents, so an agent that was away keeps its start.
 func (a Action) ForAgent(agentID string) agentapi.Action {
 	if a.Spread() {
 		a = a.For(slices.Index(a.Agents, agentID))
@@ -51,33 +52,33 @@ func (a Action) ForAgent(agentID string) agentapi.Action {
 	}
 }
 
-// Spread says that agents begin one after the other.
+// Spread reports whether the agents begin one after the other.
 func (a Action) Spread() bool { return a.StartTime != nil && a.RolloutSeconds > 0 }
 
-// share is i/n of d. Three days times 100,000 agents would overflow, so the
+// share returns i/n of d. Three days times 100,000 agents would overflow, so the
 // division comes first and the remainder is added.
 func share(d time.Duration, i, n int) time.Duration {
 	whole, part, parts := int64(d), int64(i), int64(n)
 	return time.Duration(whole/parts*part + whole%parts*part/parts)
 }
 
-// For is the action as it is for one agent: Agents has that agent or nobody, and it
-// starts when the agent begins. place is that of the agent in Agents, below 0 if it
-// is not there. It shares nothing with a, and costs the same for 100,000 agents.
-func (a Action) For(place int) Action {
+// For returns the action of the agent at index in Agents: Agents holds that agent
+// alone, and StartTime is when it begins. Below 0 the agent is not in Agents, and the
+// copy has none. The copy shares nothing with a, and costs the same for 100,000 agents.
+func (a Action) For(index int) Action {
 	all := a.Agents
 	a.Agents = nil
-	if place >= 0 {
-		a.Agents = []string{all[place]}
+	if index >= 0 {
+		a.Agents = []string{all[index]}
 		if a.Spread() {
-			start := a.StartTime.Add(share(time.Duration(a.RolloutSeconds)*time.Second, place, len(all)))
+			start := a.StartTime.Add(share(time.Duration(a.RolloutSeconds)*time.Second, index, len(all)))
 			a.StartTime, a.RolloutSeconds = &start, 0
 		}
 	}
 	return a.Clone()
 }
 
-// Clone shares nothing with a.
+// Clone returns a copy that shares nothing with a.
 func (a Action) Clone() Action {
 	a.Data, a.Agents = slices.Clone(a.Data), slices.Clone(a.Agents)
 	for _, t := range []**time.Time{&a.StartTime, &a.Expiration, &a.CancelledAt} {
@@ -92,24 +93,24 @@ func (a Action) Clone() Action {
 func (a Action) Upgrade() agentapi.UpgradeData {
 	var d agentapi.UpgradeData
 	if a.Type == agentapi.ActionUpgrade {
-		_ = json.Unmarshal(a.Data, &d) // written by us
+		_ = json.Unmarshal(a.Data, &d) // the server wrote it
 	}
 	return d
 }
 
-// Cancels is the action that a CANCEL is about, empty for other types.
+// Cancels returns the id of the action that a CANCEL cancels, empty for other types.
 func (a Action) Cancels() string {
 	var d agentapi.CancelData
 	if a.Type == agentapi.ActionCancel {
-		_ = json.Unmarshal(a.Data, &d) // written by us
+		_ = json.Unmarshal(a.Data, &d) // the server wrote it
 	}
 	return d.TargetID
 }
 
-// Expired says whether the action is no longer delivered.
+// Expired reports whether the action is no longer delivered.
 func (a Action) Expired(now time.Time) bool { return a.Expiration != nil && !now.Before(*a.Expiration) }
 
-// Result is what became of an action on one agent. Its id is action_id:agent_id.
+// Result is the outcome of an action on one agent. Its id is action_id:agent_id.
 type Result struct {
 	ActionID  string    `json:"action_id"`
 	AgentID   string    `json:"agent_id"`
@@ -120,61 +121,61 @@ type Result struct {
 	Revision  int64     `json:"-"`
 }
 
-// ResultID is the id of a result document: a second acknowledgement of the same
-// action by the same agent meets the first.
+// ResultID returns the id of a result document. It is the same for every
+// acknowledgement of an action by an agent, so a second one finds the first.
 func ResultID(actionID, agentID string) string { return actionID + ":" + agentID }
 
-// Supersedes says whether r replaces an earlier result. An error after success
-// does: a rolled back upgrade was acknowledged as soon as the new version ran.
-// So does what the host says of an offer that was taken back: it may have gone
-// on all the same. A withdrawal itself replaces nothing. Nothing else does, so a
-// repeated acknowledgement changes nothing.
+// Supersedes reports whether r replaces an earlier result. An error after success does:
+// a rolled back upgrade was acknowledged as soon as the new version ran. So does a
+// host's result after a withdrawal, since the host may have proceeded anyway. A
+// withdrawal replaces nothing, and a repeated acknowledgement changes nothing.
 func (r Result) Supersedes(earlier Result) bool {
 	switch {
 	case r.Withdrawn():
 		return false
 	case earlier.Withdrawn():
-		return !wasCancelled(r.Error) // which is what it was asked to say
+		return !wasCancelled(r.Error) // the cancellation that the withdrawal asked for
 	}
 	return earlier.Error == "" && r.Error != ""
 }
 
-// withdrawn begins the error of a result that only says that an offer was taken
-// back: whether the host has begun is for the host to say.
+// withdrawn begins the error of a result that only records that an offer was taken
+// back. Whether the host has begun is for the host to report.
 const withdrawn = "withdrawn: "
 
-// Withdrawal is the result of an agent whose offer was taken back.
+// Withdrawal returns the result for an agent whose offer was withdrawn.
 func Withdrawal(actionID string, a *Agent, why string, now time.Time) Result {
 	return Result{ActionID: actionID, AgentID: a.ID, Hostname: a.Hostname(), Error: withdrawn + why, Timestamp: now}
 }
 
-// Withdrawn says whether it is such a result.
+// Withdrawn reports whether r is a withdrawal.
 func (r Result) Withdrawn() bool { return strings.HasPrefix(r.Error, withdrawn) }
 
-// Event tells of the result.
+// Event returns the event that announces the result.
 func (r Result) Event() Event {
 	e, d := r.EventData()
-	data, err := jsonv1.Marshal(d) // as a store that encodes both at once
+	data, err := jsonv1.Marshal(d) // the same bytes as in stores that use EventData
 	if err != nil {
-		panic(err) // three texts
+		panic(err) // three strings always encode
 	}
 	e.Data = data
 	return e
 }
 
-// EventData is Event with its data apart, for a store that encodes both at once.
+// EventData is Event with its data not yet encoded, for a store that encodes both at
+// once.
 func (r Result) EventData() (Event, ResultData) {
 	return Event{At: r.Timestamp, Type: EventActionResult, Subject: r.ActionID}, ResultData{r.AgentID, r.Error, r.Message}
 }
 
-// ResultData is the data of the event that tells of a result.
+// ResultData is the data of the event that announces a result.
 type ResultData struct {
 	AgentID string `json:"agent_id"`
 	Error   string `json:"error"`
 	Message string `json:"message"`
 }
 
-// ResultEvents tell of those results that were a change.
+// ResultEvents returns the events of those results that changed something.
 func ResultEvents(results []Result, changed []bool) []Event {
 	var events []Event
 	for i, r := range results {
@@ -185,14 +186,14 @@ func ResultEvents(results []Result, changed []bool) []Event {
 	return events
 }
 
-// ResultCounts are the results of one action.
+// ResultCounts summarizes the results of one action.
 type ResultCounts struct {
 	Acked  int // without error
 	Failed int
 	Last   time.Time
 }
 
-// ActionState is how far an action has come.
+// ActionState is the progress of an action, in Kibana's terms.
 type ActionState string
 
 const (
@@ -204,8 +205,8 @@ const (
 	ActionRolloutPassed ActionState = "ROLLOUT_PASSED"
 )
 
-// StateAt follows Kibana's rules, but that an expired UPGRADE says so: with an
-// expiration on each, nobody is helped by IN_PROGRESS for ever.
+// StateAt follows Kibana's rules, except that an expired UPGRADE is EXPIRED: every
+// UPGRADE here has an expiration, and IN_PROGRESS for ever would help nobody.
 func (a Action) StateAt(counts ResultCounts, now time.Time) ActionState {
 	switch {
 	case a.CancelledAt != nil:
@@ -222,7 +223,7 @@ func (a Action) StateAt(counts ResultCounts, now time.Time) ActionState {
 	return ActionInProgress
 }
 
-// CheckCancel says whether the action can be cancelled at now.
+// CheckCancel returns an error if the action cannot be cancelled at now.
 func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
 	if a.Type != agentapi.ActionUpgrade {
 		return Errorf(Invalid, "action %s is of type %s: only an UPGRADE can be cancelled", a.ID, a.Type)
@@ -235,6 +236,6 @@ func (a Action) CheckCancel(counts ResultCounts, now time.Time) error {
 	}
 }
 
-// CancelID is the id of the CANCEL that belongs to an action, so that cancelling
-// twice makes one document.
+// CancelID returns the id of the CANCEL of an action. It is derived, so that cancelling
+// twice creates one document.
 func CancelID(actionID string) string { return fmt.Sprintf("cancel-%s", actionID) }

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-func TestARolloutSpreadsTheStarts(t *testing.T) {
+func TestStartsAreSpreadOverRolloutDuration(t *testing.T) {
 	a := Action{ID: "act", Type: agentapi.ActionUpgrade, StartTime: &now, RolloutSeconds: 600}
 	for i := range 10 {
 		a.Agents = append(a.Agents, fmt.Sprint("agent-", i))
@@ -35,8 +35,8 @@ func TestARolloutSpreadsTheStarts(t *testing.T) {
 	}
 }
 
-// A year for 100,000 agents: no step of the sum may overflow.
-func TestALongRolloutOfALargeFleetEndsInTime(t *testing.T) {
+// A rollout of a year for 100,000 agents must not overflow.
+func TestSpreadStartsDoNotOverflow(t *testing.T) {
 	a := Action{StartTime: &now, RolloutSeconds: 365 * 24 * 3600}
 	for i := range 100_000 {
 		a.Agents = append(a.Agents, fmt.Sprint(i))
@@ -55,7 +55,7 @@ func TestALongRolloutOfALargeFleetEndsInTime(t *testing.T) {
 	}
 }
 
-func TestAnActionForAnAgentSaysWhatItMust(t *testing.T) {
+func TestActionForAgentOnTheWire(t *testing.T) {
 	a := Action{
 		ID: "act", Type: agentapi.ActionUpgrade, Data: json.RawMessage(`{"version":"1.1.0","source_uri":"https://x"}`),
 		Agents: []string{"a"}, CreatedAt: now, Expiration: ago(-time.Hour),
@@ -73,7 +73,7 @@ func TestAnActionForAnAgentSaysWhatItMust(t *testing.T) {
 	}
 }
 
-func TestHowFarAnActionHasCome(t *testing.T) {
+func TestActionStateAndCheckCancel(t *testing.T) {
 	plain := Action{Type: agentapi.ActionUpgrade, Actioned: 3}
 	with := func(change func(*Action)) Action { a := plain; change(&a); return a }
 	cancelled := with(func(a *Action) { a.CancelledAt = &now })
@@ -117,7 +117,7 @@ func TestHowFarAnActionHasCome(t *testing.T) {
 	}
 }
 
-func TestWhatTheHostSaysSupersedesAWithdrawal(t *testing.T) {
+func TestHostResultSupersedesWithdrawal(t *testing.T) {
 	agent := Agent{ID: "a"}
 	withdrawn := Withdrawal("act", &agent, "too many failed", time.Now())
 	again := Withdrawal("act", &agent, "paused", time.Now())
@@ -135,12 +135,12 @@ func TestWhatTheHostSaysSupersedesAWithdrawal(t *testing.T) {
 		{"withdrawn when it had failed", bad, withdrawn, false},
 	} {
 		if got := row.later.Supersedes(row.earlier); got != row.want {
-			t.Errorf("%s: it supersedes is %v", row.name, got)
+			t.Errorf("%s: supersedes is %v", row.name, got)
 		}
 	}
 }
 
-func TestOnlyAnErrorAfterSuccessSupersedes(t *testing.T) {
+func TestOnlyErrorAfterSuccessSupersedesResult(t *testing.T) {
 	good, bad := Result{}, Result{Error: "rolled back"}
 	for _, row := range []struct {
 		later, earlier Result

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// Agent is the document the server keeps of one agent. Field names are those of
-// Fleet's agent index.
+// Agent is the stored document of one agent. Field names are those of Fleet's agent
+// index.
 type Agent struct {
 	ID           string `json:"id"`
 	Type         string `json:"type"`
@@ -24,7 +24,7 @@ type Agent struct {
 
 	AccessKeyID   string `json:"access_api_key_id"`
 	AccessKeyHash string `json:"access_api_key_hash"`
-	// The watcher's key, good for beacons alone. Agents of before there were
+	// The watcher's key, valid for beacons only. Agents that enrolled before there were
 	// beacons have none.
 	WatcherKeyID   string `json:"watcher_api_key_id,omitempty"`
 	WatcherKeyHash string `json:"watcher_api_key_hash,omitempty"`
@@ -36,8 +36,8 @@ type Agent struct {
 	AuditUnenrolledReason string     `json:"audit_unenrolled_reason,omitempty"`
 	AuditUnenrolledTime   *time.Time `json:"audit_unenrolled_time,omitempty"`
 
-	// Last is what the last check-in said; it is written in bulk, apart from
-	// the rest of the document.
+	// Last is the state of the last check-in. It is written in bulk, apart from the
+	// rest of the document.
 	Last LastSeen `json:"-"`
 
 	Version       string          `json:"version"`
@@ -50,64 +50,64 @@ type Agent struct {
 	UpgradedAt       *time.Time               `json:"upgraded_at"`
 	UpgradeStatus    UpgradeStatus            `json:"upgrade_status"`
 	UpgradeDetails   *agentapi.UpgradeDetails `json:"upgrade_details"`
-	// UpgradeActionID and UpgradeTarget are of the upgrade under way, or of the
-	// last one.
+	// UpgradeActionID and UpgradeTarget belong to the upgrade under way, or to the last
+	// one.
 	UpgradeActionID string `json:"upgrade_action_id,omitempty"`
 	UpgradeTarget   string `json:"upgrade_target,omitempty"`
-	UpgradeFrom     string `json:"upgrade_from,omitempty"` // what ran when it began
-	// UpgradeRollback says that it is, or was, a rollback an operator asked for.
+	UpgradeFrom     string `json:"upgrade_from,omitempty"` // the version that ran when it began
+	// UpgradeRollback marks it as a rollback that an operator asked for.
 	UpgradeRollback bool `json:"upgrade_rollback,omitempty"`
 	// Undoes is the upgrade that was being watched when such a rollback began.
 	Undoes *UndoneUpgrade `json:"undoes,omitempty"`
-	// UpgradeEndTold says that the agent itself has said how its upgrade ended
-	// badly: then its watcher does not have the last word.
-	UpgradeEndTold bool `json:"upgrade_end_told,omitempty"`
-	// Kept is what the host could go back to.
+	// UpgradeEndReported is set once the agent itself has reported that its upgrade
+	// failed or was rolled back. Its report then takes precedence over the watcher's.
+	UpgradeEndReported bool `json:"upgrade_end_told,omitempty"`
+	// Kept lists the versions the host can go back to.
 	Kept agentapi.CheckinUpgrade `json:"upgrade,omitzero"`
 	// VersionSince is when Version first checked in.
 	VersionSince *time.Time `json:"version_since,omitempty"`
-	// HealthySince is since when the agent has said without a break that it is
-	// well; nil while it does not.
+	// HealthySince is when the agent began to report without a break that it is
+	// healthy; nil while it does not.
 	HealthySince *time.Time `json:"healthy_since,omitempty"`
-	// LastHealthyVersion is the last one that was well while nobody watched it any
-	// more: where a rollback goes.
+	// LastHealthyVersion is the last version that was healthy after its watch had
+	// ended. Rollbacks go there.
 	LastHealthyVersion string `json:"last_healthy_version,omitempty"`
-	// UsualGap is how long the agent is usually silent at most, 0 before it ever
-	// was for longer than parked agents are.
+	// UsualGap is the longest silence that is usual for the agent; 0 if it was never
+	// silent for longer than parked agents are.
 	UsualGap Duration `json:"usual_gap,omitempty"`
-	// Watch is what the host's watcher said last, nil before it ever spoke.
+	// Watch is the last beacon of the host's watcher, nil before the first.
 	Watch *Watch `json:"watch,omitempty"`
 
-	// Revision is the store's, for optimistic concurrency.
+	// Revision is set by the store, for optimistic concurrency.
 	Revision int64 `json:"-"`
 
 	// read is a copy of what DecodeAgent read; nil: the agent was not read from a document.
 	read *Agent
 }
 
-// LastSeen is what changes at every check-in.
+// LastSeen is the part of an agent that changes at every check-in.
 type LastSeen struct {
 	At      *time.Time // nil: never checked in
 	Status  string     // online, degraded, error, starting
 	Message string
-	// ActionSeq is the sequence number of the last action the agent has shown
-	// to have received. It only grows.
+	// ActionSeq is the sequence number of the last action the agent has confirmed
+	// to have received. It never decreases.
 	ActionSeq int64
 }
 
-// Touch is a coalesced last-seen write. An empty Status means that the agent was
-// seen, but said nothing new: status and message stay as they are.
+// Touch is a coalesced last-seen write. An empty Status means that the agent was seen
+// and reported nothing new: status and message stay as they are.
 type Touch struct {
 	AgentID string
-	At      time.Time // zero: ActionSeq is all there is
+	At      time.Time // zero: only ActionSeq is written
 	Status  string
 	Message string
-	// ActionSeq is the number that the agent has shown; 0: none.
+	// ActionSeq is the sequence number that the agent has confirmed; 0: none.
 	ActionSeq int64
 }
 
-// UpgradeStatus is how the last upgrade stands: none (also after success),
-// started, failed or rolled back.
+// UpgradeStatus is the state of the last upgrade: none (also after success), started,
+// failed or rolled back.
 type UpgradeStatus string
 
 const (
@@ -117,7 +117,7 @@ const (
 	UpgradeRolledBack UpgradeStatus = "rolled_back"
 )
 
-// HostMetadata is what the server reads of an agent's local metadata.
+// HostMetadata is the part of an agent's local metadata that the server reads.
 type HostMetadata struct {
 	Elastic struct {
 		Agent struct {
@@ -141,8 +141,8 @@ type osMetadata struct {
 	Type string `json:"type"`
 }
 
-// FullVersion is the version that runs, with -SNAPSHOT where it is one; empty if
-// the host did not say.
+// FullVersion returns the version that runs, with -SNAPSHOT if it is a snapshot; empty
+// if the host did not report it.
 func (m HostMetadata) FullVersion() string {
 	a := m.Elastic.Agent
 	if a.Version == "" || !a.Snapshot || strings.HasSuffix(a.Version, "-SNAPSHOT") {
@@ -151,17 +151,17 @@ func (m HostMetadata) FullVersion() string {
 	return a.Version + "-SNAPSHOT"
 }
 
-// Host reads the local metadata. What is missing or malformed is zero.
+// Host decodes the local metadata. Missing or malformed parts are zero.
 func (a *Agent) Host() HostMetadata {
 	var m HostMetadata
-	_ = jsonv1.Unmarshal(a.LocalMetadata, &m) // other people's agents send what they like
+	_ = jsonv1.Unmarshal(a.LocalMetadata, &m) // agents of other makers send what they like
 	return m
 }
 
-// Hostname is the host's name, or the agent's id where it said none.
+// Hostname returns the host's name, or the agent's id if the host reported none.
 func (a *Agent) Hostname() string { return a.HostnameOn(a.Host()) }
 
-// HostnameOn is Hostname for a caller that has read the host's metadata.
+// HostnameOn is Hostname for a caller that has already decoded the host's metadata.
 func (a *Agent) HostnameOn(m HostMetadata) string {
 	for _, name := range []string{m.Host.Hostname, m.Host.Name} {
 		if name != "" {
@@ -171,7 +171,8 @@ func (a *Agent) HostnameOn(m HostMetadata) string {
 	return a.ID
 }
 
-// LastActivity is the last check-in, or the enrolment before the first.
+// LastActivity returns the time of the last check-in, or that of the enrolment before
+// the first.
 func (a *Agent) LastActivity() time.Time {
 	if a.Last.At != nil {
 		return *a.Last.At
@@ -179,7 +180,7 @@ func (a *Agent) LastActivity() time.Time {
 	return a.EnrolledAt
 }
 
-// Policy groups agents. Its content comes later.
+// Policy groups agents. It carries no configuration yet.
 type Policy struct {
 	ID                string        `json:"id"`
 	Name              string        `json:"name"`
@@ -194,13 +195,13 @@ type Policy struct {
 	Revision          int64         `json:"-"`
 }
 
-// DefaultInactivityTimeout is Fleet's: two weeks, past any holiday shutdown.
+// DefaultInactivityTimeout is Fleet's two weeks, longer than any holiday shutdown.
 const DefaultInactivityTimeout = 14 * 24 * time.Hour
 
 // DefaultPolicyID is the policy that exists from the first start.
 const DefaultPolicyID = "default"
 
-// Package is a published archive. Its bytes lie elsewhere.
+// Package describes a published archive. Its bytes are stored apart.
 type Package struct {
 	File     string    `json:"file"` // archive name, and id
 	Version  string    `json:"version"`
@@ -217,13 +218,12 @@ type Package struct {
 	// Signature is the .minisig file.
 	Signature []byte `json:"signature"`
 	Revision  int64  `json:"-"`
-	// Withheld says why hosts that trust the publishers' root will not install
-	// it; empty where they will, or no root is published. It is not stored.
+	// Withheld is why hosts that trust the publishers' root refuse the package; empty
+	// if they accept it, or if no root is published. It is not stored.
 	Withheld string `json:"-"`
 }
 
-// Event is one thing that happened. Seq grows from event to event over all
-// replicas.
+// Event records something that happened. Seq increases across all servers.
 type Event struct {
 	Seq     int64           `json:"seq"`
 	At      time.Time       `json:"at"`
@@ -233,14 +233,14 @@ type Event struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// UpgradeEvent tells how the agent's upgrade stands.
+// UpgradeEvent returns an event with the state of the agent's upgrade.
 func (a *Agent) UpgradeEvent() Event {
 	data, err := json.Marshal(map[string]any{
 		"version": a.Version, "action_id": a.UpgradeActionID, "target_version": a.UpgradeTarget,
 		"upgrade_status": a.UpgradeStatus, "upgrade_details": a.UpgradeDetails,
 	})
 	if err != nil {
-		panic(err) // types of ours
+		panic(err) // our own types always encode
 	}
 	return Event{Type: EventAgentUpgrade, Subject: a.ID, Data: data}
 }

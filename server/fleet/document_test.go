@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// drawText has what JSON spells in a way of its own.
+// drawText returns strings that JSON escapes in different ways.
 func drawText(t *rapid.T, label string) string {
 	return rapid.OneOf(
 		rapid.SampledFrom([]string{"", "plain", "1.10.0", `a "quoted\ one`, "<&>", "äöü \u2028", "tab\t\x00\x7f", "bad \xff byte", `"`, `\`, "null"}),
@@ -29,7 +29,7 @@ func drawTime(t *rapid.T, label string) time.Time {
 	return time.Unix(rapid.Int64Range(-1e10, 1e11).Draw(t, label), rapid.Int64Range(0, 999_999_999).Draw(t, label+" ns")).In(zone)
 }
 
-// drawMetadata is valid JSON, much of it what hosts say of themselves, some of it odd.
+// drawMetadata returns valid JSON, mostly what hosts report, with some oddities.
 func drawMetadata(t *rapid.T, label string) json.RawMessage {
 	known := map[string][]string{
 		"": {"elastic", "host", "os"}, "elastic": {"agent"}, "agent": {"version", "snapshot", "upgradeable"},
@@ -60,7 +60,7 @@ func drawMetadata(t *rapid.T, label string) json.RawMessage {
 	return json.RawMessage(object(known[""]))
 }
 
-// drawAgent gives every field that a document has something.
+// drawAgent draws a value for every field of the document.
 func drawAgent(t *rapid.T) Agent {
 	var a Agent
 	v := reflect.ValueOf(&a).Elem()
@@ -105,8 +105,7 @@ func drawAgent(t *rapid.T) Agent {
 	return a
 }
 
-// sameJSON compares texts of JSON as what they mean. What is no UTF-8 is what readers
-// see in its place.
+// sameJSON compares the meaning of two JSON texts. Invalid UTF-8 counts as U+FFFD.
 func sameJSON(t *rapid.T, what, got string, want []byte) {
 	t.Helper()
 	var g, w any
@@ -131,9 +130,9 @@ func withoutRead(a Agent) Agent {
 	return a
 }
 
-// Other tools read the documents and the fields' names, so the library that reads and
-// writes them must agree with encoding/json.
-func TestAgentDocumentsAreThoseOfEncodingJSON(t *testing.T) {
+// Other tools read the documents by field name, so the library in use must agree with
+// encoding/json.
+func TestAgentDocumentEncodesAsEncodingJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawAgent(t)
 		standard, err := json.Marshal(want)
@@ -166,8 +165,8 @@ func TestAgentDocumentsAreThoseOfEncodingJSON(t *testing.T) {
 	})
 }
 
-// Other people's agents send what they like.
-func TestUnusualMetadataIsReadAsEncodingJSONDoes(t *testing.T) {
+// Agents of other makers send what they like.
+func TestUnusualMetadataDecodesAsEncodingJSON(t *testing.T) {
 	check := func(metadata string) error {
 		var want HostMetadata
 		_ = json.Unmarshal([]byte(metadata), &want)
@@ -198,7 +197,7 @@ func TestUnusualMetadataIsReadAsEncodingJSONDoes(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		for range 10 {
-			// Readers see the same in place of what is no UTF-8.
+			// Encode replaces invalid UTF-8 in the same way.
 			if err := check(strings.ToValidUTF8(string(drawMetadata(t, "metadata")), "\uFFFD")); err != nil {
 				t.Fatal(err)
 			}
@@ -247,27 +246,27 @@ func TestAgentDiffersFromItsDocument(t *testing.T) {
 		change func(*Agent)
 		want   differs
 	}{
-		"nothing":                 {func(*Agent) {}, differs{}},
-		"what it says":            {func(a *Agent) { a.Components = json.RawMessage(`[]`); a.Last.Status = "error" }, differs{}},
-		"a phase":                 {func(a *Agent) { a.UpgradeDetails, a.UpgradeStatus = nil, UpgradeFailed }, differs{}},
-		"the same, said anew":     {func(a *Agent) { a.LocalMetadata = slices.Clone(a.LocalMetadata); a.Tags = slices.Clone(a.Tags) }, differs{}},
-		"an upgrade":              {func(a *Agent) { a.BeginUpgrade("act", "2.0.0", later) }, differs{upgrade: true}},
-		"its id":                  {func(a *Agent) { a.ID = "b" }, differs{facts: true}},
-		"its policy":              {func(a *Agent) { a.PolicyID = "b" }, differs{facts: true}},
-		"its version":             {func(a *Agent) { a.Version = "b" }, differs{facts: true}},
-		"whether it is active":    {func(a *Agent) { a.Active = false }, differs{facts: true}},
-		"whether it leaves":       {func(a *Agent) { a.UnenrollmentStartedAt = nil }, differs{facts: true}},
-		"why it left":             {func(a *Agent) { a.AuditUnenrolledReason = "" }, differs{facts: true}},
-		"when it enrolled":        {func(a *Agent) { a.EnrolledAt = later }, differs{facts: true}},
-		"when it was well":        {func(a *Agent) { a.HealthySince = &later }, differs{facts: true}},
-		"since when the version":  {func(a *Agent) { a.VersionSince = &later }, differs{facts: true}},
-		"a tag more":              {func(a *Agent) { a.Tags = append(a.Tags, "other") }, differs{facts: true}},
-		"its host":                {func(a *Agent) { a.LocalMetadata = json.RawMessage(`{}`) }, differs{facts: true}},
-		"what people say of it":   {func(a *Agent) { a.UserMetadata = nil }, differs{facts: true}},
-		"both":                    {func(a *Agent) { a.PolicyID = "b"; a.UpgradeStartedAt = &later }, all},
-		"the revision":            {func(a *Agent) { a.Revision++ }, all},
-		"one that is forgotten":   {func(a *Agent) { a.Forget() }, all},
-		"one that was never read": {func(a *Agent) { *a = whole }, all},
+		"nothing":              {func(*Agent) {}, differs{}},
+		"last check-in":        {func(a *Agent) { a.Components = json.RawMessage(`[]`); a.Last.Status = "error" }, differs{}},
+		"a phase":              {func(a *Agent) { a.UpgradeDetails, a.UpgradeStatus = nil, UpgradeFailed }, differs{}},
+		"equal copies":         {func(a *Agent) { a.LocalMetadata = slices.Clone(a.LocalMetadata); a.Tags = slices.Clone(a.Tags) }, differs{}},
+		"an upgrade":           {func(a *Agent) { a.BeginUpgrade("act", "2.0.0", later) }, differs{upgrade: true}},
+		"its id":               {func(a *Agent) { a.ID = "b" }, differs{facts: true}},
+		"its policy":           {func(a *Agent) { a.PolicyID = "b" }, differs{facts: true}},
+		"its version":          {func(a *Agent) { a.Version = "b" }, differs{facts: true}},
+		"whether it is active": {func(a *Agent) { a.Active = false }, differs{facts: true}},
+		"unenrolling":          {func(a *Agent) { a.UnenrollmentStartedAt = nil }, differs{facts: true}},
+		"why it left":          {func(a *Agent) { a.AuditUnenrolledReason = "" }, differs{facts: true}},
+		"when it enrolled":     {func(a *Agent) { a.EnrolledAt = later }, differs{facts: true}},
+		"healthy since":        {func(a *Agent) { a.HealthySince = &later }, differs{facts: true}},
+		"version since":        {func(a *Agent) { a.VersionSince = &later }, differs{facts: true}},
+		"a tag more":           {func(a *Agent) { a.Tags = append(a.Tags, "other") }, differs{facts: true}},
+		"its host":             {func(a *Agent) { a.LocalMetadata = json.RawMessage(`{}`) }, differs{facts: true}},
+		"user metadata":        {func(a *Agent) { a.UserMetadata = nil }, differs{facts: true}},
+		"both":                 {func(a *Agent) { a.PolicyID = "b"; a.UpgradeStartedAt = &later }, all},
+		"the revision":         {func(a *Agent) { a.Revision++ }, all},
+		"after Forget":         {func(a *Agent) { a.Forget() }, all},
+		"not decoded":          {func(a *Agent) { *a = whole }, all},
 	} {
 		a, readErr := DecodeAgent(doc, 3)
 		if readErr != nil {
@@ -280,8 +279,9 @@ func TestAgentDiffersFromItsDocument(t *testing.T) {
 	}
 }
 
-// A name that is kept must not keep the kilobytes of the document it was read from.
-func TestTextsOfAnAgentDoNotKeepItsDocument(t *testing.T) {
+// A retained hostname must not retain the kilobytes of the document it was decoded
+// from.
+func TestAgentStringsDoNotRetainDocument(t *testing.T) {
 	a := valued()
 	a.Components = json.RawMessage(`"` + strings.Repeat("x", 1<<16) + `"`)
 	doc, err := encoded(&a)

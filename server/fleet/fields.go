@@ -11,10 +11,10 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// Twin ends the name of the field that has the same texts as another, whole and
-// by case: agents are found by a word of their last_checkin_message, or by all of
-// their last_checkin_message.keyword.
-const Twin = ".keyword"
+// KeywordSuffix ends the name of the keyword sub-field of a text field, as in an
+// Elasticsearch multi-field: last_checkin_message is searched word by word, and
+// last_checkin_message.keyword matches the whole value, case included.
+const KeywordSuffix = ".keyword"
 
 // The fields an agent's status is derived from.
 var (
@@ -29,10 +29,10 @@ var (
 	fieldUpgradedAt    = date("upgraded_at", "when its last upgrade reached its version")
 )
 
-// FieldTags is that of the tags.
+// FieldTags is the field of an agent's tags.
 var FieldTags = keyword("tags", "what it is tagged with")
 
-// agentFields are all but status, in the order they are suggested.
+// agentFields are all fields but status, in the order in which they are suggested.
 var agentFields = slices.Concat(
 	[]*kql.Field{
 		version("agent.version", "the version that runs; < and > compare versions, not texts"),
@@ -56,7 +56,7 @@ var agentFields = slices.Concat(
 	[]*kql.Field{
 		keyword("local_metadata.elastic.agent.id", "the agent's id, as it says"),
 		{Name: "local_metadata.elastic.agent.version", Type: kql.TypeText, Description: "the version that runs, without -SNAPSHOT"},
-		version("local_metadata.elastic.agent.version"+Twin, "the same, whole"),
+		version("local_metadata.elastic.agent.version"+KeywordSuffix, "the same, whole"),
 		{Name: "local_metadata.elastic.agent.snapshot", Type: kql.TypeBool, Description: "true of a snapshot"},
 		{Name: "local_metadata.elastic.agent.upgradeable", Type: kql.TypeBool, Description: "false where something else upgrades it"},
 		fieldLastCheckin,
@@ -118,13 +118,13 @@ func version(name, description string) *kql.Field {
 	return &kql.Field{Name: name, Type: kql.TypeVersion, Key: VersionKey, Description: description}
 }
 
-// text makes a field that is asked by words, and its twin.
+// text returns a full-text field and its keyword sub-field.
 func text(name, description string) []*kql.Field {
-	return []*kql.Field{{Name: name, Type: kql.TypeText, Description: description}, keyword(name+Twin, "the same, whole and by case")}
+	return []*kql.Field{{Name: name, Type: kql.TypeText, Description: description}, keyword(name+KeywordSuffix, "the same, whole and by case")}
 }
 
-// AgentSchema is what can be asked of agents, by the names Fleet gives it;
-// timeouts are the inactivity timeouts by policy, which status depends on.
+// AgentSchema returns the schema for queries about agents, with Fleet's field names.
+// timeouts are the inactivity timeouts by policy, on which the status depends.
 func AgentSchema(timeouts map[string]time.Duration) *kql.Schema {
 	status := &kql.Field{Name: "status", Type: kql.TypeDerived, Derive: statusFilter(timeouts), Description: "what people see of it"}
 	for _, s := range Statuses {
@@ -133,9 +133,9 @@ func AgentSchema(timeouts map[string]time.Duration) *kql.Schema {
 	return &kql.Schema{Fields: slices.Concat([]*kql.Field{status}, agentFields), Trim: []string{"fleet-agents.", "attributes."}}
 }
 
-// Values are what the agent has in a field of AgentSchema: see kql.Doc.
+// Values implements [kql.Doc] for the fields of AgentSchema.
 func (a *Agent) Values(f *kql.Field) []any {
-	name := strings.TrimSuffix(f.Name, Twin)
+	name := strings.TrimSuffix(f.Name, KeywordSuffix)
 	if path, ok := strings.CutPrefix(name, "local_metadata."); ok {
 		return metadata(a.LocalMetadata, strings.Split(path, "."), f.Type == kql.TypeBool)
 	}
@@ -225,7 +225,7 @@ func upgradeValues(d *agentapi.UpgradeDetails, path string) []any {
 	return nil
 }
 
-// texts leaves out the empty, which are no values.
+// texts returns the strings that are not empty; an empty string counts as no value.
 func texts(list ...string) []any {
 	var out []any
 	for _, s := range list {
@@ -243,7 +243,7 @@ func dates(t *time.Time) []any {
 	return []any{*t}
 }
 
-// numbers leaves out 0, as the documents do.
+// numbers returns no value for 0, which documents leave out.
 func numbers(n float64) []any {
 	if n == 0 {
 		return nil
@@ -251,10 +251,9 @@ func numbers(n float64) []any {
 	return []any{n}
 }
 
-// metadata is what stands at a path of a JSON object: a text or the texts of a
-// list, or true or false. Hosts of other people say what they like: anything else
-// is no value, and of a name that stands twice the first counts, as it does for a
-// store that looks into the JSON.
+// metadata returns the values at a path of a JSON object: a string, the strings of a
+// list, or a boolean. Hosts send what they like, so anything else yields no value, and
+// the first of duplicate names counts, as it does for a store that searches the JSON.
 func metadata(raw json.RawMessage, path []string, isBool bool) []any {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	for _, name := range path {
@@ -287,7 +286,8 @@ func metadata(raw json.RawMessage, path []string, isBool bool) []any {
 	return nil
 }
 
-// enter goes into the object that comes next, up to the value of a name.
+// enter consumes the object that follows up to the value of name. It reports whether
+// name was found.
 func enter(dec *json.Decoder, name string) bool {
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return false
@@ -305,7 +305,7 @@ func enter(dec *json.Decoder, name string) bool {
 	return false
 }
 
-// EnrollmentKeySchema is what can be asked of enrollment keys.
+// EnrollmentKeySchema returns the schema for queries about enrollment keys.
 func EnrollmentKeySchema() *kql.Schema {
 	return &kql.Schema{
 		Fields: []*kql.Field{
@@ -321,7 +321,7 @@ func EnrollmentKeySchema() *kql.Schema {
 	}
 }
 
-// Values are what the key has in a field of EnrollmentKeySchema.
+// Values implements [kql.Doc] for the fields of EnrollmentKeySchema.
 func (k *EnrollmentKey) Values(f *kql.Field) []any {
 	switch f.Name {
 	case "name":
@@ -340,7 +340,7 @@ func (k *EnrollmentKey) Values(f *kql.Field) []any {
 	return nil
 }
 
-// PolicySchema is what can be asked of policies.
+// PolicySchema returns the schema for queries about policies.
 func PolicySchema() *kql.Schema {
 	return &kql.Schema{
 		Fields: slices.Concat([]*kql.Field{
@@ -359,9 +359,9 @@ func PolicySchema() *kql.Schema {
 	}
 }
 
-// Values are what the policy has in a field of PolicySchema.
+// Values implements [kql.Doc] for the fields of PolicySchema.
 func (p *Policy) Values(f *kql.Field) []any {
-	switch strings.TrimSuffix(f.Name, Twin) {
+	switch strings.TrimSuffix(f.Name, KeywordSuffix) {
 	case "name":
 		return texts(p.Name)
 	case "id":

@@ -13,9 +13,9 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// The rules of the status exist twice: as a function of an agent, and as filters
-// that stores carry out. They are the same.
-func TestTheStatusAndItsFilterAgreeOnEveryAgent(t *testing.T) {
+// The rules of the status exist twice: as a function of an agent, and as filters for
+// stores. They must agree.
+func TestStatusFiltersAgreeWithStatusAt(t *testing.T) {
 	const day = 24 * time.Hour
 	ages := []time.Duration{0, time.Second, OfflineAfter - 1, OfflineAfter, OfflineAfter + 1, time.Hour, day, day + 1, 14 * day, 14*day + 1, 100 * day}
 	timeouts := map[string]time.Duration{"a": 14 * day, "b": day, "never": 0, "c": time.Minute, "d": day}
@@ -49,7 +49,7 @@ func TestTheStatusAndItsFilterAgreeOnEveryAgent(t *testing.T) {
 	})
 }
 
-// valued has a value in every field that can be asked about.
+// valued returns an agent with a value in every field of the schema.
 func valued() Agent {
 	return Agent{
 		ID: "a1", Type: "PERMANENT", Active: true, PolicyID: "p1", PolicyRev: 3, EnrollmentID: "e1", Version: "1.10.0",
@@ -84,7 +84,7 @@ func TestEveryFieldHasValuesOfItsType(t *testing.T) {
 		names := map[string]bool{}
 		for _, f := range row.schema.Fields {
 			if names[f.Name] || f.Description == "" {
-				t.Errorf("%s stands twice, or says nothing of itself", f.Name)
+				t.Errorf("%s is declared twice, or has no description", f.Name)
 			}
 			names[f.Name] = true
 			if f.Type == kql.TypeDerived {
@@ -115,14 +115,14 @@ func TestEveryFieldHasValuesOfItsType(t *testing.T) {
 					t.Errorf("an empty %s counts as a value", f.Name)
 				}
 			}
-			if twin := strings.TrimSuffix(f.Name, Twin); twin != f.Name && row.schema.Field(twin) == nil {
-				t.Errorf("%s is the twin of nothing", f.Name)
+			if text := strings.TrimSuffix(f.Name, KeywordSuffix); text != f.Name && row.schema.Field(text) == nil {
+				t.Errorf("%s is the keyword sub-field of no field", f.Name)
 			}
 		}
 	}
 }
 
-func TestMetadataIsReadAsItCame(t *testing.T) {
+func TestValuesOfMalformedMetadata(t *testing.T) {
 	hostname, snapshot := &kql.Field{Name: "local_metadata.host.hostname.keyword", Type: kql.TypeKeyword}, &kql.Field{Name: "local_metadata.elastic.agent.snapshot", Type: kql.TypeBool}
 	for raw, want := range map[string][]any{
 		``:                          nil,
@@ -150,8 +150,8 @@ func TestMetadataIsReadAsItCame(t *testing.T) {
 	}
 }
 
-// What a list shows of agents nobody asks about, and what a query changes in that.
-func TestAQueryThatNamesAHiddenStatusShowsIt(t *testing.T) {
+// Listings hide inactive and unenrolled agents unless the query names the status.
+func TestSelectAgentsShowsHiddenStatusNamedInQuery(t *testing.T) {
 	online := Agent{ID: "online", Active: true, PolicyID: "p", EnrolledAt: now, Last: LastSeen{At: &now, Status: "online"}}
 	inactive, unenrolled := online, online
 	inactive.ID, inactive.Last.At = "inactive", ago(48*time.Hour)

@@ -10,23 +10,23 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// What rollouts judge agents by, taken from ordinary check-ins: how long the
-// version has run, how long it has been well, which one was well last, and how
-// long the agent is usually silent. An agent that says the same as before
-// changes none of it, so it costs no write.
+// The facts that rollouts judge agents by, taken from ordinary check-ins: how long the
+// version has run, how long it has been healthy, the last healthy version, and the
+// agent's usual silence. A check-in that reports the same as before changes none of
+// them, so it costs no write.
 
-// MaxUsualGap bounds Agent.UsualGap: who was on holiday for a month is not
-// waited for as long.
+// MaxUsualGap bounds Agent.UsualGap: after a month off, an agent is not waited for as
+// long.
 const MaxUsualGap = 7 * 24 * time.Hour
 
-// runs notes that the agent runs another version.
+// runs records that the agent runs another version.
 func (a *Agent) runs(version string, now time.Time) {
 	a.Version, a.VersionSince, a.HealthySince = version, &now, nil
 }
 
-// Gap is how long the agent was silent before now, as far as it can be known by
-// a server that has listened since the time given: what came before may have
-// been the server's own absence.
+// Gap returns how long the agent was silent before now, as seen by a server that has
+// listened since listening. Any silence before that may have been the server's own
+// absence.
 func (l LastSeen) Gap(listening, now time.Time) time.Duration {
 	if l.At == nil {
 		return 0
@@ -34,8 +34,8 @@ func (l LastSeen) Gap(listening, now time.Time) time.Duration {
 	return max(0, now.Sub(latest(*l.At, listening)))
 }
 
-// ObserveHealth takes in the status of a check-in that came after gap. It
-// belongs behind ObserveUpgrade, and says whether the document changed.
+// ObserveHealth handles the status of a check-in that came after gap. It must follow
+// ObserveUpgrade, and reports whether the document changed.
 func (a *Agent) ObserveHealth(status string, gap time.Duration, now time.Time) (changed bool) {
 	if a.VersionSince == nil && a.Version != "" {
 		a.VersionSince, changed = &now, true
@@ -44,29 +44,29 @@ func (a *Agent) ObserveHealth(status string, gap time.Duration, now time.Time) (
 		}
 	}
 	if gap > OfflineAfter {
-		// The longest gaps count, and are forgotten slowly: who is away every
+		// The longest gap counts and decays slowly, so that an agent that is away every
 		// night is not missed at noon.
 		a.UsualGap = min(max(Duration(gap), a.UsualGap/4*3), Duration(MaxUsualGap))
-		a.HealthySince, changed = nil, true // nobody knows how it was
+		a.HealthySince, changed = nil, true // its health meanwhile is unknown
 	}
-	well := saysWell(status)
+	healthy := healthyStatus(status)
 	switch {
-	case !well && a.HealthySince != nil:
+	case !healthy && a.HealthySince != nil:
 		a.HealthySince, changed = nil, true
-	case well && a.HealthySince == nil:
+	case healthy && a.HealthySince == nil:
 		a.HealthySince, changed = &now, true
 	}
-	if well && a.Version != "" && a.Version != a.LastHealthyVersion && !a.judged(now) {
+	if healthy && a.Version != "" && a.Version != a.LastHealthyVersion && !a.judged(now) {
 		a.LastHealthyVersion, changed = a.Version, true
 	}
 	return changed
 }
 
-// Settled says that time alone changes nothing about what a check-in without details
-// of an upgrade means for the document: an upgrade has not begun on the host, or
-// there is none and the version that runs has proved itself. Then an acknowledgement
-// of an upgrade without an error changes nothing, either.
-func (a *Agent) Settled() bool {
+// Stable reports whether the effect of a check-in without upgrade details on the document
+// does not depend on the time: an upgrade has not begun on the host, or there is none and
+// the running version has proved healthy. Then an acknowledgement of an upgrade without
+// an error does not change the document either.
+func (a *Agent) Stable() bool {
 	switch {
 	case a.UpgradeDetails != nil:
 		return false
@@ -76,17 +76,17 @@ func (a *Agent) Settled() bool {
 	return a.Version == a.LastHealthyVersion
 }
 
-// CheckinState returns a digest of what the check-ins of a settled agent are compared
-// with, its credential included; 0 of an agent that is not settled, or not active. A
-// check-in that would change nothing about an agent changes nothing while its
-// CheckinState is the same, such as when an order marks it.
+// CheckinState returns a digest of everything that the check-ins of a stable agent are
+// compared with, its credential included; 0 for an agent that is not stable, or not
+// active. A check-in that changes nothing continues to change nothing while
+// CheckinState stays the same, even if an order marks the agent.
 func (a *Agent) CheckinState() uint64 {
-	if !a.Active || !a.Settled() {
+	if !a.Active || !a.Stable() {
 		return 0
 	}
 	kept, err := json.Marshal(a.Kept)
 	if err != nil {
-		panic(err) // a list of versions and times
+		panic(err) // versions and times always encode
 	}
 	h := sha256.New() // hosts choose most of the parts
 	for _, part := range [][]byte{
@@ -101,11 +101,12 @@ func (a *Agent) CheckinState() uint64 {
 	return binary.BigEndian.Uint64(h.Sum(sum[:0]))
 }
 
-// saysWell says whether a check-in's status is that of an agent that lacks
-// nothing. Elastic's agents and Muster's call it differently.
-func saysWell(status string) bool { return status == "online" || status == "healthy" }
+// healthyStatus reports whether a check-in's status is that of a healthy agent.
+// Elastic's agents and Muster's use different words.
+func healthyStatus(status string) bool { return status == "online" || status == "healthy" }
 
-// judged says whether the version that runs is still on trial, or has failed it.
+// judged reports whether the version that runs is still being watched, or has failed
+// its watch.
 func (a *Agent) judged(now time.Time) bool {
 	d, w := a.UpgradeDetails, a.Watch
 	switch {

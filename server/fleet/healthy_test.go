@@ -8,7 +8,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-func TestHealthFacts(t *testing.T) {
+func TestObserveHealth(t *testing.T) {
 	start := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	type step struct {
 		after   time.Duration
@@ -34,15 +34,15 @@ func TestHealthFacts(t *testing.T) {
 		{name: "the first check-in fills in what was not known", steps: []step{first}, lastHealthy: "1.0.0"},
 		{name: "ordinary check-ins write nothing", steps: []step{first, online, online, online}, lastHealthy: "1.0.0"},
 		{
-			name: "an agent that says degraded is not well", healthySince: -1, lastHealthy: "1.0.0",
+			name: "a degraded agent is not healthy", healthySince: -1, lastHealthy: "1.0.0",
 			steps: []step{first, {after: time.Minute, status: "degraded", version: "1.0.0", writes: true}, {after: time.Minute, status: "degraded", version: "1.0.0"}},
 		},
 		{
-			name: "one that recovers is well since then", healthySince: 3 * time.Minute, lastHealthy: "1.0.0",
+			name: "a recovered agent is healthy since its recovery", healthySince: 3 * time.Minute, lastHealthy: "1.0.0",
 			steps: []step{first, {after: time.Minute, status: "error", version: "1.0.0", writes: true}, {after: 2 * time.Minute, status: "healthy", version: "1.0.0", writes: true}},
 		},
 		{
-			name: "a version that is watched is not yet the last healthy one", versionSince: time.Minute, healthySince: time.Minute, lastHealthy: "1.0.0",
+			name: "a watched version is not the last healthy one", versionSince: time.Minute, healthySince: time.Minute, lastHealthy: "1.0.0",
 			steps: []step{
 				first,
 				{after: time.Minute, begin: true, status: "online", version: "1.1.0", details: details(agentapi.UpgradeWatching), writes: true},
@@ -50,7 +50,7 @@ func TestHealthFacts(t *testing.T) {
 			},
 		},
 		{
-			name: "and is once its watcher agrees", versionSince: time.Minute, healthySince: time.Minute, lastHealthy: "1.1.0",
+			name: "a version is the last healthy one once its watch has ended", versionSince: time.Minute, healthySince: time.Minute, lastHealthy: "1.1.0",
 			steps: []step{
 				first,
 				{after: time.Minute, begin: true, status: "online", version: "1.1.0", details: details(agentapi.UpgradeWatching), writes: true},
@@ -58,7 +58,7 @@ func TestHealthFacts(t *testing.T) {
 			},
 		},
 		{
-			name: "a rolled back agent was last healthy with what it runs again", versionSince: 2 * time.Minute, healthySince: 2 * time.Minute, lastHealthy: "1.0.0",
+			name: "after a rollback the last healthy version is the restored one", versionSince: 2 * time.Minute, healthySince: 2 * time.Minute, lastHealthy: "1.0.0",
 			steps: []step{
 				first,
 				{after: time.Minute, begin: true, status: "online", version: "1.1.0", details: details(agentapi.UpgradeWatching), writes: true},
@@ -66,15 +66,15 @@ func TestHealthFacts(t *testing.T) {
 			},
 		},
 		{
-			name: "who comes back after a night is usually away for so long", healthySince: 9 * time.Hour, lastHealthy: "1.0.0", usualGap: 9 * time.Hour,
+			name: "a night's absence becomes the usual gap", healthySince: 9 * time.Hour, lastHealthy: "1.0.0", usualGap: 9 * time.Hour,
 			steps: []step{first, {after: 9 * time.Hour, status: "online", version: "1.0.0", writes: true}, online},
 		},
 		{
-			name: "which is forgotten slowly", healthySince: 9*time.Hour + 20*time.Minute, lastHealthy: "1.0.0", usualGap: 9 * time.Hour / 4 * 3,
+			name: "the usual gap decays slowly", healthySince: 9*time.Hour + 20*time.Minute, lastHealthy: "1.0.0", usualGap: 9 * time.Hour / 4 * 3,
 			steps: []step{first, {after: 9 * time.Hour, status: "online", version: "1.0.0", writes: true}, {after: 20 * time.Minute, status: "online", version: "1.0.0", writes: true}},
 		},
 		{
-			name: "and is a week at most", healthySince: 60 * 24 * time.Hour, lastHealthy: "1.0.0", usualGap: fleet.MaxUsualGap,
+			name: "the usual gap is a week at most", healthySince: 60 * 24 * time.Hour, lastHealthy: "1.0.0", usualGap: fleet.MaxUsualGap,
 			steps: []step{first, {after: 60 * 24 * time.Hour, status: "online", version: "1.0.0", writes: true}},
 		},
 	} {
@@ -105,7 +105,7 @@ func TestHealthFacts(t *testing.T) {
 	}
 }
 
-func TestTheAbsenceOfTheServerIsNotTheAgents(t *testing.T) {
+func TestGapExcludesServerDowntime(t *testing.T) {
 	start := time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 	seen := fleet.LastSeen{At: &start}
 	now := start.Add(3 * time.Hour)

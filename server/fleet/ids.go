@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// PlacesByID are the places of ids, that of the lowest id first; of the same id, the
-// first place first. Of 100,000 it takes a tenth of the time that sorting them by
-// their texts takes, which lie anywhere: most ids differ in their first eight letters,
-// and those are sorted beside their places. Every server that shares a store does so
-// with each action for a fleet.
-func PlacesByID(ids []string) []int32 {
+// IndexesByID returns the indexes of ids in ascending order of id, equal ids in
+// ascending order of index. Comparing the first eight bytes, which lie beside the
+// index, decides nearly always: for 100,000 ids it takes a tenth of the time of
+// comparing the strings, which are scattered in memory. Every server that shares a
+// store does this for each action for a fleet.
+func IndexesByID(ids []string) []int32 {
 	type key struct {
-		letters uint64
-		place   int32
+		prefix uint64
+		index  int32
 	}
 	keys := make([]key, len(ids))
 	for i, id := range ids {
@@ -23,23 +23,23 @@ func PlacesByID(ids []string) []int32 {
 		keys[i] = key{binary.BigEndian.Uint64(first[:]), int32(i)} //nolint:gosec // an action is for 100,000 agents
 	}
 	slices.SortFunc(keys, func(x, y key) int {
-		if x.letters != y.letters {
-			return cmp.Compare(x.letters, y.letters)
+		if x.prefix != y.prefix {
+			return cmp.Compare(x.prefix, y.prefix)
 		}
-		return cmp.Or(cmp.Compare(ids[x.place], ids[y.place]), cmp.Compare(x.place, y.place))
+		return cmp.Or(cmp.Compare(ids[x.index], ids[y.index]), cmp.Compare(x.index, y.index))
 	})
-	places := make([]int32, len(ids))
+	indexes := make([]int32, len(ids))
 	for i, k := range keys {
-		places[i] = k.place
+		indexes[i] = k.index
 	}
-	return places
+	return indexes
 }
 
-// SortedIDs are ids, the lowest first, in a slice of their own.
+// SortedIDs returns a sorted copy of ids.
 func SortedIDs(ids []string) []string {
 	sorted := make([]string, len(ids))
-	for i, at := range PlacesByID(ids) {
-		sorted[i] = ids[at]
+	for i, index := range IndexesByID(ids) {
+		sorted[i] = ids[index]
 	}
 	return sorted
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestACredentialIsReadAsItWasHandedOut(t *testing.T) {
+func TestCredentialRoundTrip(t *testing.T) {
 	c := NewCredential()
 	for _, text := range []string{c.Encode(), "  " + c.Encode() + "\n"} { // as copied from a terminal
 		got, err := ParseCredential(text)
@@ -24,9 +24,9 @@ func TestACredentialIsReadAsItWasHandedOut(t *testing.T) {
 	}
 }
 
-// Agents keep their keys for years, and only hashes are stored: a change of
-// either form would lock every host out.
-func TestTheFormOfACredentialIsForEver(t *testing.T) {
+// Agents keep their keys for years, and only hashes are stored: a change of either
+// encoding would lock every host out.
+func TestCredentialEncodingDoesNotChange(t *testing.T) {
 	c := Credential{ID: "k3y", Secret: "s3cret"}
 	if got, want := c.Encode(), "azN5OnMzY3JldA=="; got != want {
 		t.Errorf("encoded as %s, want %s", got, want)
@@ -39,7 +39,7 @@ func TestTheFormOfACredentialIsForEver(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoCredentialIsRefused(t *testing.T) {
+func TestParseCredentialRejectsInvalid(t *testing.T) {
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	for _, bad := range []string{"", "!", "id:hunter2", b64("hunter2"), b64(":hunter2"), b64("id:"), b64("id:hunter2:b"), b64("id:hunter2")[1:]} {
 		c, err := ParseCredential(bad)
@@ -52,7 +52,7 @@ func TestWhatIsNoCredentialIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnEnrollmentKeyIsUsableUntilRevokedOrExpired(t *testing.T) {
+func TestEnrollmentKeyIsUsableUntilRevokedOrExpired(t *testing.T) {
 	key := EnrollmentKey{Active: true}
 	if err := key.Usable(now); err != nil {
 		t.Errorf("a key without an end: %v", err)

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestLabelsOfAnAgent(t *testing.T) {
+func TestAgentLabels(t *testing.T) {
 	a := Agent{
 		Version: "1.2.3", PolicyID: "edge", Tags: []string{"canary", "site=fra", "os=plan9", "site=ams", "=odd"},
 		LocalMetadata: json.RawMessage(`{"host":{"architecture":"x86_64"},"os":{"type":"linux","platform":"debian"}}`),
@@ -23,7 +23,7 @@ func TestLabelsOfAnAgent(t *testing.T) {
 	}
 }
 
-func TestLabelsComeBackFromTheirText(t *testing.T) {
+func TestLabelsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		labels := rapid.MapOf(rapid.StringMatching(`[a-z]{1,4}`), rapid.StringMatching(`[a-z=&% ]{0,6}`)).Draw(r, "labels")
 		text := EncodeLabels(labels)

@@ -6,17 +6,15 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// A rollback is an UPGRADE to a version the host has kept. It ends as upgrades
-// do: well when the older version checks in.
+// A rollback is an UPGRADE to a version that the host has kept. It ends as upgrades do:
+// it succeeds when the older version checks in.
 //
-// It may be asked for while an upgrade is still being watched, which is when it
-// is wanted most. The agent then has nothing to switch: its watcher undoes the
-// upgrade that is watched, and the agent reports ROLLBACK of that one. So the
-// rollback remembers which it undoes.
+// An operator may ask for it while an upgrade is still being watched. The agent then
+// has nothing to switch: its watcher undoes the upgrade, and the agent reports ROLLBACK
+// of that upgrade. So the rollback records which upgrade it undoes.
 
-// UndoneUpgrade is an upgrade that was being watched when its rollback was asked
-// for, with what is needed to take it up again should the rollback come to
-// nothing.
+// UndoneUpgrade is an upgrade that was being watched when its rollback was asked for,
+// with what is needed to resume it should the rollback fail.
 type UndoneUpgrade struct {
 	ActionID   string     `json:"action_id,omitempty"` // empty for one asked for on the host
 	From       string     `json:"from,omitempty"`
@@ -24,9 +22,9 @@ type UndoneUpgrade struct {
 	StartedAt  *time.Time `json:"started_at,omitempty"`
 	UpgradedAt *time.Time `json:"upgraded_at,omitempty"`
 	Rollback   bool       `json:"rollback,omitempty"`
-	// Details are those of the watch, nil if only the watcher told of it.
+	// Details are those of the watch, nil if only the watcher reported it.
 	Details *agentapi.UpgradeDetails `json:"details,omitempty"`
-	// Reason is what the host said about its end.
+	// Reason is why it ended, as the host reported it.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -34,20 +32,20 @@ func (u *UndoneUpgrade) is(actionID, to string) bool {
 	return u != nil && u.ActionID == actionID && u.To == to
 }
 
-// RollbackWindow is how long agents keep the version before, unless they say
-// otherwise: a week shows what only a Sunday's load shows.
+// RollbackWindow is how long agents keep the previous version by default: a week
+// includes every weekly load.
 const RollbackWindow = 7 * 24 * time.Hour
 
-// The refusals of Kibana, whose clients may look for these words.
+// Kibana's error texts, which its clients may search for.
 const (
 	errNoRollback      = "upgrade rollback not available for agent"
 	errRollbackExpired = "upgrade rollback window has expired"
 )
 
-// CheckRollback says to which version the agent would be rolled back, or why it
-// cannot be. ValidUntil is zero while an upgrade is watched: then it is possible
-// as long as the watch lasts, and on after it for as long as the agent then says.
-// The text is shown to operators as it is.
+// CheckRollback returns the version to which the agent would be rolled back, or an
+// error that says why it cannot be. ValidUntil is zero while an upgrade is watched: the
+// rollback is then possible during the watch, and after it for as long as the agent
+// reports. The error text is shown to operators as it is.
 func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 	var none agentapi.Rollback
 	switch {
@@ -79,15 +77,15 @@ func (a *Agent) CheckRollback(now time.Time) (agentapi.Rollback, error) {
 	return latest, nil
 }
 
-// watchedFrom is the version that ran before the upgrade being watched; ok is
-// false while none is.
+// watchedFrom returns the version that ran before the upgrade being watched; ok is
+// false if none is being watched.
 func (a *Agent) watchedFrom(now time.Time) (from string, ok bool) {
 	d, w := a.UpgradeDetails, a.Watch
 	of := w != nil && w.ActionID == a.UpgradeActionID && w.To == a.UpgradeTarget
 	switch {
 	case d != nil && d.State == agentapi.UpgradeWatching:
 	case of && a.Upgrading() && w.Stage == agentapi.BeaconWatching && w.Fresh(now):
-		// The new version has not come so far as to say so itself.
+		// The new version has not yet reported the watch itself.
 	default:
 		return "", false
 	}
@@ -111,8 +109,8 @@ func (a *Agent) BeginRollback(actionID, target string, now time.Time) {
 	a.UpgradeRollback, a.Undoes = true, undoes
 }
 
-// observeUndone takes in that the agent says that the upgrade its rollback undoes
-// has ended badly, which is what the rollback was for. It says whether the
+// observeUndone handles the agent's report that the upgrade its rollback undoes has
+// failed or was rolled back, which is what the rollback is for. It reports whether the
 // document changed.
 func (a *Agent) observeUndone(d *agentapi.UpgradeDetails, now time.Time) bool {
 	if !d.State.Ended() || !a.Undoes.is(d.ActionID, d.TargetVersion) {
@@ -133,8 +131,8 @@ func (a *Agent) noteUndone(reason string) bool {
 	return true
 }
 
-// resumeUndone takes the undone upgrade up again if its rollback had failed: it
-// was undone all the same, and that is the news.
+// resumeUndone resumes the undone upgrade if its rollback had failed, because the host
+// has undone it after all.
 func (a *Agent) resumeUndone() bool {
 	if a.UpgradedAt != nil {
 		return false
@@ -143,7 +141,7 @@ func (a *Agent) resumeUndone() bool {
 	return true
 }
 
-// resume takes up again the upgrade whose rollback came to nothing.
+// resume restores the upgrade whose rollback was called off or failed.
 func (a *Agent) resume() {
 	u := a.Undoes
 	if u == nil {
@@ -154,19 +152,19 @@ func (a *Agent) resume() {
 	if a.Upgrading() {
 		a.UpgradeStatus = UpgradeStarted
 	}
-	a.Undoes, a.UpgradeEndTold = nil, false
+	a.Undoes, a.UpgradeEndReported = nil, false
 }
 
-// rolledBackUnseen says whether the watcher has undone an upgrade as asked, and
-// the older version has not been heard of since.
+// rolledBackUnseen reports whether the watcher has undone an upgrade as asked, and the
+// older version has not checked in since.
 func (a *Agent) rolledBackUnseen(now time.Time) bool {
 	w := a.Watch
 	return a.Upgrading() && w != nil && a.Undoes.is(w.ActionID, w.To) && w.Stage == agentapi.BeaconRolledBack &&
 		now.Sub(w.ReceivedAt) > AckGrace
 }
 
-// UpgradeResults are UpgradeResult and, after a rollback, the result of the
-// upgrade that it undid.
+// UpgradeResults returns UpgradeResult and, after a rollback, the result of the upgrade
+// that it undid.
 func (a *Agent) UpgradeResults(now time.Time) []Result {
 	r, ok := a.UpgradeResult(now)
 	if !ok {

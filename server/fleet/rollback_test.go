@@ -12,7 +12,7 @@ func kept(version string, left time.Duration) agentapi.Rollback {
 	return agentapi.Rollback{Version: version, ValidUntil: now.Add(left)}
 }
 
-func TestWhereAnAgentWouldGoBackTo(t *testing.T) {
+func TestCheckRollback(t *testing.T) {
 	has := func(r ...agentapi.Rollback) func(*host) { return func(h *host) { h.Kept.Rollbacks = r } }
 	watched := func(h *host) {
 		h.Version = "1.0.0"
@@ -70,8 +70,8 @@ func TestWhereAnAgentWouldGoBackTo(t *testing.T) {
 	}
 }
 
-// A switch back after the watch is an upgrade to the older version.
-func TestARollbackAfterTheWatch(t *testing.T) {
+// A rollback after the watch is an upgrade to the older version.
+func TestRollbackAfterWatchEnded(t *testing.T) {
 	h := newHost(t)
 	h.Version = "1.1.0"
 	h.BeginRollback("back", "1.0.0", h.now)
@@ -86,18 +86,18 @@ func TestARollbackAfterTheWatch(t *testing.T) {
 	if r := h.UpgradeResults(h.now); len(r) != 1 || r[0].Message != "rolled back to 1.0.0" {
 		t.Errorf("results are %+v", r)
 	}
-	// The older version is no good either: then it goes up again.
+	// The older version fails its watch too, and the newer one is restored.
 	h.ObserveUpgrade("1.1.0", &agentapi.UpgradeDetails{ActionID: "back", TargetVersion: "1.0.0", State: agentapi.UpgradeRollback, Metadata: agentapi.UpgradeMetadata{ErrorMsg: "the reason"}}, h.now)
 	h.wantFailed(UpgradeRolledBack, "the reason")
 }
 
-// watchedHost is being watched after act brought it to 1.1.0, and back is to undo
-// that.
+// watchedHost returns a host whose upgrade act to 1.1.0 is being watched, and which the
+// action back is to undo.
 func watchedHost(t *testing.T) *host {
 	h := begun(t)
 	h.checkin("1.1.0", agentapi.UpgradeWatching)
 	h.BeginRollback("back", "1.0.0", h.after(time.Minute).now)
-	h.checkin("1.1.0", agentapi.UpgradeWatching) // it repeats it until it acts
+	h.checkin("1.1.0", agentapi.UpgradeWatching) // repeated until the rollback begins
 	h.want(UpgradeStarted, true)
 	if h.UpgradeActionID != "back" || h.UpgradeTarget != "1.0.0" {
 		t.Fatalf("under way is %s to %s", h.UpgradeActionID, h.UpgradeTarget)
@@ -114,7 +114,7 @@ func (h *host) wantBack(undone string) {
 	}
 }
 
-func TestARollbackWhileItIsWatched(t *testing.T) {
+func TestRollbackDuringWatch(t *testing.T) {
 	manual := func(b *agentapi.Beacon) {
 		b.Reason = &agentapi.BeaconCause{Code: "manual", Text: "ann asked for it"}
 		b.Agent.Version = "1.0.0"
@@ -126,10 +126,10 @@ func TestARollbackWhileItIsWatched(t *testing.T) {
 		h.checkin("1.0.0", agentapi.UpgradeRollback)
 		h.wantBack("the reason")
 		at := *h.UpgradedAt
-		if h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeRollback) { // it repeats it
-			t.Error("saying it again was a change")
+		if h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeRollback) { // repeated by the agent
+			t.Error("a repeated report was a change")
 		}
-		h.beacon(agentapi.BeaconRolledBack, manual) // the watcher's word comes late
+		h.beacon(agentapi.BeaconRolledBack, manual) // the beacon arrives late
 		h.wantUpgraded(at)
 	})
 	t.Run("whose agent forgets the upgrade", func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestARollbackWhileItIsWatched(t *testing.T) {
 	})
 	t.Run("that the watcher reports, with the older version answering", func(t *testing.T) {
 		h := watchedHost(t)
-		if news := h.beacon(agentapi.BeaconRollingBack, manual); !news.Upgrade {
-			t.Errorf("the reason is not noted: %+v", news)
+		if change := h.beacon(agentapi.BeaconRollingBack, manual); !change.Upgrade {
+			t.Errorf("the reason is not recorded: %+v", change)
 		}
 		h.want(UpgradeStarted, true)
 		h.after(time.Second).beacon(agentapi.BeaconRolledBack, manual)
@@ -151,14 +151,14 @@ func TestARollbackWhileItIsWatched(t *testing.T) {
 		h.after(time.Minute).checkin("1.0.0", agentapi.UpgradeRollback)
 		h.wantBack("ann asked for it")
 	})
-	t.Run("after which the older version is not heard of", func(t *testing.T) {
+	t.Run("after which the older version never checks in", func(t *testing.T) {
 		h := watchedHost(t)
 		h.beacon(agentapi.BeaconRolledBack, manual, dead)
 		h.want(UpgradeStarted, true)
-		if h.SettleUpgrade(&Action{ID: "back"}, nil, h.now.Add(AckGrace)) {
+		if h.ReconcileUpgrade(&Action{ID: "back"}, nil, h.now.Add(AckGrace)) {
 			t.Error("it was given up too soon")
 		}
-		h.SettleUpgrade(&Action{ID: "back"}, nil, h.after(AckGrace+1).now)
+		h.ReconcileUpgrade(&Action{ID: "back"}, nil, h.after(AckGrace+1).now)
 		h.wantFailed(UpgradeFailed, "has not checked in since")
 	})
 	t.Run("that the host could not do", func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestARollbackWhileItIsWatched(t *testing.T) {
 		h.beacon(agentapi.BeaconRollbackFailed, manual)
 		h.wantFailed(UpgradeFailed, "ann asked for it")
 	})
-	t.Run("that the watcher decides upon by itself meanwhile", func(t *testing.T) {
+	t.Run("that the watcher begins by itself meanwhile", func(t *testing.T) {
 		h := watchedHost(t)
 		h.beacon(agentapi.BeaconRollingBack)
 		h.checkin("1.0.0", agentapi.UpgradeRollback)
@@ -174,8 +174,8 @@ func TestARollbackWhileItIsWatched(t *testing.T) {
 	})
 	t.Run("that the agent refuses, and then the watcher rolls back", func(t *testing.T) {
 		for name, end := range map[string]func(*host){
-			"told by the agent":   func(h *host) { h.checkin("1.0.0", agentapi.UpgradeRollback) },
-			"told by the watcher": func(h *host) { h.beacon(agentapi.BeaconRolledBack) },
+			"reported by the agent":   func(h *host) { h.checkin("1.0.0", agentapi.UpgradeRollback) },
+			"reported by the watcher": func(h *host) { h.beacon(agentapi.BeaconRolledBack) },
 		} {
 			h := watchedHost(t)
 			h.ObserveAck("back", "not now", false, h.now)
@@ -183,20 +183,20 @@ func TestARollbackWhileItIsWatched(t *testing.T) {
 			end(h.after(time.Minute))
 			h.want(UpgradeRolledBack, false)
 			if h.UpgradeActionID != "act" {
-				t.Errorf("%s: the document tells of %s", name, h.UpgradeActionID)
+				t.Errorf("%s: the upgrade is that of %s", name, h.UpgradeActionID)
 			}
 		}
 	})
 	t.Run("called off", func(t *testing.T) {
 		h := watchedHost(t)
 		if !h.CancelUpgrade("back") || h.UpgradeActionID != "act" || h.UpgradedAt == nil {
-			t.Fatalf("what it was to undo is not taken up again: %+v", h.Agent)
+			t.Fatalf("the undone upgrade is not resumed: %+v", h.Agent)
 		}
 		h.checkin("1.1.0", agentapi.UpgradeWatching)
 		h.checkin("1.1.0", "")
 		h.wantUpgraded(*h.UpgradedAt)
 	})
-	t.Run("of an upgrade asked for on the host", func(t *testing.T) {
+	t.Run("of an upgrade started on the host", func(t *testing.T) {
 		h := newHost(t)
 		h.checkinOf("", "1.0.0", agentapi.UpgradeReplacing)
 		h.checkinOf("", "1.1.0", agentapi.UpgradeWatching)

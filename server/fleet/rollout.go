@@ -5,96 +5,97 @@ import (
 	"time"
 )
 
-// Rollout moves many agents to a version, in batches. One replica at a time
-// works on it, holding its lease; operators change it through Orders and the
-// fields beside them, guarded by Revision.
+// Rollout upgrades many agents to a version, in batches. One server at a time works on
+// it, holding its lease. Operators change it through Orders and the decisions below;
+// Revision guards both.
 type Rollout struct {
 	ID    string       `json:"id"`
 	State RolloutState `json:"state"`
 	Plan  Plan         `json:"plan"`
-	// Pin is the preview that was started, nil before. On a draft it says that a
-	// start was interrupted: starting again finishes it.
+	// Pin is the preview that was started, nil before. On a draft it means that a start
+	// was interrupted; starting again completes it.
 	Pin *Pin `json:"pin,omitempty"`
-	// Previews are the hashes of the previews kept for it, newest last.
+	// Previews are the hashes of its stored previews, newest last.
 	Previews []string `json:"previews,omitempty"`
-	// Policies are those of its targets: each is locked to this rollout while it
+	// Policies are the policies of its targets. Each is locked to this rollout while it
 	// is active.
 	Policies []string `json:"policies,omitempty"`
 
-	// RollbackOf is the rollout whose targets this one puts back; RolledBackBy
-	// the one that puts these back.
+	// RollbackOf is the rollout whose targets this one rolls back; RolledBackBy is the
+	// rollout that rolls this one back.
 	RollbackOf   string `json:"rollback_of,omitempty"`
 	RolledBackBy string `json:"rolled_back_by,omitempty"`
 
-	// Generation grows with everything an operator changes and with every stop.
-	// Action ids carry it, so that what a stale executor does is refused.
+	// Generation increases with every operator change and with every stop. Action ids
+	// contain it, so that the actions of a stale executor are refused.
 	Generation int64 `json:"generation"`
-	// Stop says why it is paused.
+	// Stop is why it is paused.
 	Stop *Stop `json:"stop,omitempty"`
-	// PauseAsked makes it pause when the current batch has ended.
+	// PauseAsked requests a pause at the end of the current batch.
 	PauseAsked *Decision `json:"pause_asked,omitempty"`
-	// Approved and Forced are the operator's word: on with the batches after the
-	// canaries; on although the threshold was crossed, with the failures of that
-	// moment forgiven.
+	// Approved lets the batches after the canaries proceed. Forced lets it proceed
+	// although the threshold was crossed, and forgives the failures up to then.
 	Approved *Decision `json:"approved,omitempty"`
 	Forced   *Decision `json:"forced,omitempty"`
 	Forgiven int       `json:"forgiven,omitempty"` // failures that no longer count against the threshold
-	// Orders are not carried out yet, oldest first.
+	// Orders are the orders not yet carried out, oldest first.
 	Orders []Order `json:"orders,omitempty"`
 
 	Batches []Batch `json:"batches,omitempty"`
 	Counts  Counts  `json:"counts"`
-	// Waiting is what it waits for, most important first; empty while it offers.
+	// Waiting lists what it waits for, most important first; empty while it makes
+	// offers.
 	Waiting []Wait `json:"waiting,omitempty"`
-	// Exposure is how the budget stood at the last round, nil before.
+	// Exposure is the state of the budget at the last reconciliation, nil before the
+	// first.
 	Exposure *Exposure `json:"exposure,omitempty"`
 
 	CreatedAt time.Time  `json:"created_at"`
 	CreatedBy string     `json:"created_by"`
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	StartedBy string     `json:"started_by,omitempty"`
-	// RunningSince is nil while it does not run: deadlines of waits count from it,
-	// so that a pause uses up none of them.
+	// RunningSince is nil while it does not run. Deadlines of waits count from it, so
+	// that a pause uses up none of their time.
 	RunningSince *time.Time `json:"running_since,omitempty"`
 	EndedAt      *time.Time `json:"ended_at,omitempty"`
 	Revision     int64      `json:"-"`
 }
 
-// RolloutState is where a rollout is.
+// RolloutState is the state of a rollout.
 //
 //	draft ─► running ⇄ paused ─► completed | failed | cancelled | rolled_back
 //
-// What it waits for inside running (soak, window, approval, …) is in Waiting.
+// Waiting says what a running rollout waits for (soak, window, approval, …).
 type RolloutState string
 
-// The states. A rollout with failures that has nothing left to do is failed.
+// Values of RolloutState. A rollout that has failures and nothing left to do is failed.
 const (
 	RolloutDraft      RolloutState = "draft"
 	RolloutRunning    RolloutState = "running"
 	RolloutPaused     RolloutState = "paused"
-	RolloutCancelling RolloutState = "cancelling" // nothing new; what has begun ends
+	RolloutCancelling RolloutState = "cancelling" // makes no new offers; upgrades in flight end
 	RolloutCompleted  RolloutState = "completed"
 	RolloutFailed     RolloutState = "failed"
 	RolloutCancelled  RolloutState = "cancelled"
 	RolloutRolledBack RolloutState = "rolled_back"
 )
 
-// Active says whether the rollout holds its policies and agents.
+// Active reports whether the rollout holds locks on its policies and agents.
 func (s RolloutState) Active() bool {
 	return s == RolloutRunning || s == RolloutPaused || s == RolloutCancelling
 }
 
-// Over says whether it has ended.
-func (s RolloutState) Over() bool { return s != RolloutDraft && !s.Active() }
+// Ended reports whether the rollout has ended.
+func (s RolloutState) Ended() bool { return s != RolloutDraft && !s.Active() }
 
-// Pin is a preview that was presented at the start.
+// Pin identifies the preview that a rollout was started with.
 type Pin struct {
 	Hash    string    `json:"hash"` // sha256:…
 	Targets int       `json:"targets"`
 	At      time.Time `json:"at"`
 }
 
-// Decision is who said something, when and why.
+// Decision records who decided something, when and why.
 type Decision struct {
 	By  string    `json:"by"`
 	At  time.Time `json:"at"`
@@ -105,19 +106,19 @@ type Decision struct {
 type Stop struct {
 	Kind StopKind  `json:"kind"`
 	Text string    `json:"text"` // a sentence
-	By   string    `json:"by"`   // muster, or who asked
+	By   string    `json:"by"`   // muster, or the operator
 	At   time.Time `json:"at"`
-	// Withdrawn is how many offers were taken back then.
+	// Withdrawn is how many offers the stop took back.
 	Withdrawn int `json:"withdrawn"`
-	// Batch it happened in.
+	// Batch is the batch in which it happened.
 	Batch int `json:"batch"`
 }
 
-// StopKind sorts stops by what is needed to go on.
+// StopKind classifies stops by what is needed to resume.
 type StopKind string
 
-// The kinds. To resume after a gate (threshold, canary, exposure, deadline)
-// needs a reason.
+// Values of StopKind. Resuming after a gate (threshold, canary, exposure, deadline)
+// requires a reason.
 const (
 	StopOperator  StopKind = "operator"
 	StopSuccess   StopKind = "success" // pause_on_success
@@ -128,7 +129,7 @@ const (
 	StopRollback  StopKind = "rollback" // its rollback is under way
 )
 
-// Gate says whether going on needs a reason.
+// Gate reports whether resuming requires a reason.
 func (k StopKind) Gate() bool {
 	return k == StopThreshold || k == StopCanary || k == StopExposure || k == StopDeadline
 }
@@ -137,7 +138,8 @@ func (k StopKind) Gate() bool {
 type Order struct {
 	ID   string    `json:"id"`
 	Kind OrderKind `json:"kind"`
-	// Agents it is for; empty: all that its kind is for, of a retry all that failed.
+	// Agents are the agents concerned; empty means all that the kind applies to, such
+	// as all failed ones for a retry.
 	Agents []string `json:"agents,omitempty"`
 	Decision
 }
@@ -145,12 +147,12 @@ type Order struct {
 // OrderKind is what an order does.
 type OrderKind string
 
-// The orders.
+// Values of OrderKind.
 const (
 	OrderRetry    OrderKind = "retry"    // failed, withdrawn or expired → pending
-	OrderSkip     OrderKind = "skip"     // not begun, or failed → skipped
-	OrderWithdraw OrderKind = "withdraw" // a stop: take back what has not begun
-	OrderReturn   OrderKind = "return"   // resume or force: withdrawn by a stop → pending, in their place
+	OrderSkip     OrderKind = "skip"     // pending, held or failed → skipped
+	OrderWithdraw OrderKind = "withdraw" // by a stop: takes back offers that have not begun
+	OrderReturn   OrderKind = "return"   // by resume or force: withdrawn by a stop → pending, in the same position
 )
 
 // Batch is a stage of a rollout.
@@ -158,25 +160,26 @@ type Batch struct {
 	Index int       `json:"index"`
 	Kind  BatchKind `json:"kind"`
 	Ring  int       `json:"ring"` // 0 without rings
-	// StartedAt is the first offer; EndedAt when all but absent agents were done;
-	// ClearedAt when everything after it (observation, soak, approval) was.
+	// StartedAt is the time of the first offer, EndedAt when all targets but absent
+	// agents were done, and ClearedAt when everything that follows (observation, soak,
+	// approval) was.
 	StartedAt *time.Time `json:"started_at,omitempty"`
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 	ClearedAt *time.Time `json:"cleared_at,omitempty"`
 	Counts    Counts     `json:"counts"`
 }
 
-// BatchKind tells canaries from the rest.
+// BatchKind distinguishes canaries from other batches.
 type BatchKind string
 
-// The kinds of batches.
+// Values of BatchKind.
 const (
 	BatchCanary  BatchKind = "canary"
 	BatchRegular BatchKind = "regular"
 	BatchLate    BatchKind = "late" // agents that joined after the start
 )
 
-// Counts are targets by state. They add up to Total.
+// Counts counts targets by state. The states add up to Total.
 type Counts struct {
 	Total      int `json:"total"`
 	Pending    int `json:"pending"`
@@ -193,7 +196,7 @@ type Counts struct {
 	Cancelled  int `json:"cancelled"`
 }
 
-// Of returns the counter of a state, nil for none that is known.
+// Of returns the counter of a state, nil for an unknown state.
 func (c *Counts) Of(s TargetState) *int {
 	switch s {
 	case TargetPending:
@@ -232,14 +235,15 @@ func (c *Counts) Add(s TargetState) {
 	}
 }
 
-// InFlight are the targets that are being upgraded, or were asked to.
+// InFlight returns the number of targets that are being upgraded, or have an offer.
 func (c Counts) InFlight() int { return c.Offered + c.Upgrading + c.Verifying }
 
-// Bad are the targets that ended badly.
+// Bad returns the number of targets that failed or were rolled back.
 func (c Counts) Bad() int { return c.Failed + c.RolledBack }
 
-// Attempted are the targets that ended, well or badly: the denominator of the
-// failure percentage. Agents that never took the offer are not in it.
+// Attempted returns the number of targets that succeeded, failed or were rolled back:
+// the denominator of the failure percentage. Agents that never took their offer are not
+// included.
 func (c Counts) Attempted() int { return c.Succeeded + c.Bad() }
 
 // Target is one agent of a rollout. Its id is rollout:agent.
@@ -248,38 +252,39 @@ type Target struct {
 	AgentID   string      `json:"agent_id"`
 	Hostname  string      `json:"hostname"`
 	Batch     int         `json:"batch"`
-	Order     int         `json:"order"` // its place among all targets
+	Order     int         `json:"order"` // its position among all targets
 	Ring      int         `json:"ring"`
 	State     TargetState `json:"state"`
-	// From ran when it was pinned, To is what it shall run.
+	// From is the version that ran when the rollout was started, To the one it is to
+	// run.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Rollback says that the host is asked to go back to what it has kept.
+	// Rollback marks a return to a version that the host has kept.
 	Rollback bool `json:"rollback,omitempty"`
-	// Values are the agent's values of the labels in Limits.Per, in that order.
+	// Values are the agent's values of the labels in Limits.Per, in the same order.
 	Values []string `json:"values,omitempty"`
-	Site   string   `json:"site,omitempty"` // value of the label site
+	Site   string   `json:"site,omitempty"` // the value of the label site
 
-	ActionID string `json:"action_id,omitempty"` // of its current or last offer
-	// ActionIDs are those of all its offers before.
+	ActionID string `json:"action_id,omitempty"` // the current or last offer's
+	// ActionIDs are the action ids of all earlier offers.
 	ActionIDs []string       `json:"action_ids,omitempty"`
-	Phase     string         `json:"phase,omitempty"` // as the agent tells it, such as UPG_DOWNLOADING
+	Phase     string         `json:"phase,omitempty"` // as the agent reports it, such as UPG_DOWNLOADING
 	Attempts  int            `json:"attempts"`
 	Code      ReasonCode     `json:"code,omitempty"` // why it is in this state
 	Error     string         `json:"error,omitempty"`
 	OfferedAt *time.Time     `json:"offered_at,omitempty"`
-	ReachedAt *time.Time     `json:"reached_at,omitempty"` // the version checked in
+	ReachedAt *time.Time     `json:"reached_at,omitempty"` // when the version checked in
 	SignAt    *time.Time     `json:"sign_at,omitempty"`    // last sign of life or progress in flight
-	ExpiresAt *time.Time     `json:"expires_at,omitempty"` // of an offer held for an agent that is away
+	ExpiresAt *time.Time     `json:"expires_at,omitempty"` // when an offer held for an absent agent expires
 	EndedAt   *time.Time     `json:"ended_at,omitempty"`
 	History   []TargetChange `json:"history,omitempty"` // oldest first, at most MaxTargetHistory
 	Revision  int64          `json:"-"`
 }
 
-// MaxTargetHistory bounds Target.History: ten attempts and more.
+// MaxTargetHistory bounds Target.History. It has room for ten attempts.
 const MaxTargetHistory = 50
 
-// TargetChange is one step in a target's life.
+// TargetChange is one state change of a target.
 type TargetChange struct {
 	At    time.Time   `json:"at"`
 	State TargetState `json:"state"`
@@ -288,82 +293,82 @@ type TargetChange struct {
 	Error string      `json:"error,omitempty"`
 }
 
-// TargetState is where a target is.
+// TargetState is the state of a target.
 type TargetState string
 
-// The states. Offered targets may still be asleep, queued or downloading: they
-// have not begun. From Upgrading on the host is changed.
+// Values of TargetState. An offered target may still be asleep, queued or downloading:
+// it has not begun. From Upgrading on, its host is changed.
 const (
 	TargetPending    TargetState = "pending"
-	TargetHeld       TargetState = "held" // its turn came while it was away: the offer waits, and expires
+	TargetHeld       TargetState = "held" // the offer waits for an agent that is away, until it expires
 	TargetOffered    TargetState = "offered"
 	TargetUpgrading  TargetState = "upgrading"
-	TargetVerifying  TargetState = "verifying" // runs the version; health is being watched
+	TargetVerifying  TargetState = "verifying" // runs the version; its health is observed
 	TargetSucceeded  TargetState = "succeeded"
 	TargetFailed     TargetState = "failed"
-	TargetRolledBack TargetState = "rolled_back" // its watcher put the old version back
-	TargetWithdrawn  TargetState = "withdrawn"   // the offer was taken back before it began
+	TargetRolledBack TargetState = "rolled_back" // its watcher restored the old version
+	TargetWithdrawn  TargetState = "withdrawn"   // the offer was withdrawn before the upgrade began
 	TargetSkipped    TargetState = "skipped"
-	TargetExpired    TargetState = "expired" // never came for its offer
+	TargetExpired    TargetState = "expired" // did not take its offer in time
 	TargetCancelled  TargetState = "cancelled"
 )
 
-// InFlight says whether the target counts against the limits.
+// InFlight reports whether the target counts against the limits.
 func (s TargetState) InFlight() bool {
 	return s == TargetOffered || s == TargetUpgrading || s == TargetVerifying
 }
 
-// Over says whether nothing more will come of it by itself.
-func (s TargetState) Over() bool { return !s.InFlight() && s != TargetPending && s != TargetHeld }
+// Ended reports whether the target changes no more unless an operator acts.
+func (s TargetState) Ended() bool { return !s.InFlight() && s != TargetPending && s != TargetHeld }
 
-// ReasonCode is why a target stands where it stands. Append only; the texts are
-// in package rollout.
+// ReasonCode is why a target is in its state. Append only; the texts are in package
+// rollout.
 type ReasonCode string
 
-// Why a target is not offered the version now.
+// Reasons why a target is not offered the version now.
 const (
 	WhyDraft        ReasonCode = "draft"         // the rollout has not been started
 	WhyBatch        ReasonCode = "later_batch"   // an earlier batch is not done
-	WhyParallel     ReasonCode = "max_parallel"  // as many as may are being upgraded
-	WhyLabelLimit   ReasonCode = "label_limit"   // as many of its site, … as may
-	WhySoak         ReasonCode = "soak"          // the batch before is left to show its health
-	WhyObservation  ReasonCode = "observation"   // the canaries are
+	WhyParallel     ReasonCode = "max_parallel"  // the limit of parallel upgrades is reached
+	WhyLabelLimit   ReasonCode = "label_limit"   // the limit for its site, … is reached
+	WhySoak         ReasonCode = "soak"          // the batch before is soaking
+	WhyObservation  ReasonCode = "observation"   // the canaries are observed
 	WhyApproval     ReasonCode = "approval"      // an operator must approve
 	WhyWindow       ReasonCode = "window"        // outside the maintenance windows
-	WhyFreeze       ReasonCode = "freeze"        // the freeze calendar
-	WhyPaused       ReasonCode = "paused"        // an operator, or pause_on_success
+	WhyFreeze       ReasonCode = "freeze"        // within a freeze
+	WhyPaused       ReasonCode = "paused"        // by an operator, or pause_on_success
 	WhyThreshold    ReasonCode = "threshold"     // too many have failed
-	WhyCanaryFailed ReasonCode = "canary_failed" // a canary did
-	WhyExposure     ReasonCode = "exposure"      // the fleet-wide budget
+	WhyCanaryFailed ReasonCode = "canary_failed" // a canary has failed
+	WhyExposure     ReasonCode = "exposure"      // the exposure budget is used up
 	WhyDeadline     ReasonCode = "deadline"      // the plan's deadline, or that of a wait, has passed
 	WhyAway         ReasonCode = "away"          // the agent is not connected; its offer is held
 	WhyBusy         ReasonCode = "busy"          // the agent has another upgrade under way
 	WhyOver         ReasonCode = "over"          // the rollout has ended
 	WhyRollingBack  ReasonCode = "rolling_back"  // the rollout's rollback is under way
-	WhyNext         ReasonCode = "next"          // it comes in the next round
-	WhyGoingBack    ReasonCode = "going_back"    // a watcher has not said yet whether it could put the old version back
+	WhyNext         ReasonCode = "next"          // it is offered in the next round
+	WhyGoingBack    ReasonCode = "going_back"    // its watcher is still restoring the old version
 )
 
-// Why a target was not taken in, or ended.
+// Reasons why an agent is not a target, or why a target ended.
 const (
-	WhySame        ReasonCode = "runs_version"     // it runs the version already
+	WhySame        ReasonCode = "runs_version"     // runs the version already
 	WhyRefused     ReasonCode = "refused"          // CheckUpgrade says why
-	WhyOtherSource ReasonCode = "other_source"     // it does not run Plan.SourceVersion
-	WhyRing        ReasonCode = "other_ring"       // it is in a ring that is not part of this
-	WhyLocked      ReasonCode = "locked"           // another rollout has it
-	WhyNoWayBack   ReasonCode = "no_way_back"      // a rollback knows no last healthy version for it
-	WhyReported    ReasonCode = "reported_failure" // the agent said why in Error
-	WhyCompensated ReasonCode = "rolled_back"      // the watcher put the old version back
-	WhyStuck       ReasonCode = "rollback_failed"  // it could not: the host needs a visit
-	WhyStale       ReasonCode = "stale"            // no sign for StaleAfter
-	WhyStalled     ReasonCode = "stalled"          // signs of life, but no health within the wait
-	WhySilent      ReasonCode = "silent"           // reached the version, then fell silent for longer than it usually does
-	WhyCrashLoop   ReasonCode = "crash_loop"       //
-	WhyUnhealthy   ReasonCode = "unhealthy"        // a component failed, or the agent says error
+	WhyOtherSource ReasonCode = "other_source"     // does not run Plan.SourceVersion
+	WhyRing        ReasonCode = "other_ring"       // in a ring that is not part of this rollout
+	WhyLocked      ReasonCode = "locked"           // locked by another rollout
+	WhyNoWayBack   ReasonCode = "no_way_back"      // has no last healthy version to go back to
+	WhyReported    ReasonCode = "reported_failure" // the agent reported why, in Error
+	WhyCompensated ReasonCode = "rolled_back"      // the watcher restored the old version
+	WhyStuck       ReasonCode = "rollback_failed"  // the watcher could not restore it: the host needs manual repair
+	WhyStale       ReasonCode = "stale"            // no sign of life for StaleAfter
+	WhyStalled     ReasonCode = "stalled"          // alive, but not healthy within the wait
+	WhySilent      ReasonCode = "silent"           // reached the version, then was silent for longer than its usual gap
+	WhyCrashLoop   ReasonCode = "crash_loop"       // its process ended MaxCrashes times
+	WhyUnhealthy   ReasonCode = "unhealthy"        // a component failed, or the agent reports an error
 	WhyGone        ReasonCode = "gone"             // unenrolled
-	WhyLostTarget  ReasonCode = "overtaken"        // somebody else moved it to another version
+	WhyLostTarget  ReasonCode = "overtaken"        // another version was installed meanwhile
 	WhyOperator    ReasonCode = "operator"         // skipped, withdrawn or cancelled by hand
-	WhyExpired     ReasonCode = "expired"          // the offer waited as long as it may
+	WhyExpired     ReasonCode = "expired"          // the offer expired
 	WhyHealthy     ReasonCode = "healthy"          // succeeded
 	WhyUnchecked   ReasonCode = "unchecked"        // succeeded with skip_validation
 )
@@ -373,29 +378,29 @@ type Wait struct {
 	Code  ReasonCode `json:"code"`
 	Text  string     `json:"text"`
 	Since time.Time  `json:"since"`
-	// Until is when it ends by itself, or by its deadline; nil: neither.
+	// Until is when the wait ends by itself, or its deadline; nil: neither.
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// Preview is what a rollout would do, pinned by Hash. Its id is the hash.
+// Preview is what a rollout would do. Hash pins it, and is its id.
 type Preview struct {
 	Hash      string    `json:"hash"`
 	RolloutID string    `json:"rollout_id"`
 	At        time.Time `json:"at"`
-	// Targets in order, and the agents that match but are left out.
+	// Targets are in order of upgrade. Skipped are agents that match but are left out.
 	Targets  []PreviewTarget `json:"targets"`
 	Skipped  []SkippedAgent  `json:"skipped"`
 	Batches  []PreviewBatch  `json:"batches"`
 	Coverage *Coverage       `json:"coverage,omitempty"` // of canaries
 	Sites    []SiteBytes     `json:"sites"`
-	Offline  int             `json:"offline"` // targets that are away: they hold an offer
-	// Seconds the whole takes at least, and as estimated from how long upgrades
-	// of this fleet have taken.
+	Offline  int             `json:"offline"` // targets that are away, whose offers would be held
+	// AtLeast is the shortest time the rollout can take; Estimate is based on the
+	// durations of past upgrades in this fleet.
 	AtLeast  Duration  `json:"at_least"`
 	Estimate Duration  `json:"estimate"`
 	Exposure *Exposure `json:"exposure,omitempty"`
-	// Warnings are sentences: batches larger than max_parallel, canaries that
-	// leave cells uncovered, hosts that could not go back.
+	// Warnings are sentences about, for example, batches larger than max_parallel,
+	// canaries that leave cells uncovered, and hosts that could not roll back.
 	Warnings []string `json:"warnings"`
 	Revision int64    `json:"-"`
 }
@@ -416,7 +421,7 @@ type PreviewTarget struct {
 	Bytes    int64    `json:"bytes"` // to download
 }
 
-// SkippedAgent matches the selector and is left out.
+// SkippedAgent is an agent that matches the selector and is left out.
 type SkippedAgent struct {
 	AgentID  string     `json:"agent_id"`
 	Hostname string     `json:"hostname"`
@@ -425,7 +430,7 @@ type SkippedAgent struct {
 	Text     string     `json:"text"`
 }
 
-// PreviewBatch is one batch of a preview. Times count from the start.
+// PreviewBatch is one batch of a preview. Its times assume a start at once.
 type PreviewBatch struct {
 	Index   int       `json:"index"`
 	Kind    BatchKind `json:"kind"`
@@ -434,10 +439,10 @@ type PreviewBatch struct {
 	Offline int       `json:"offline"`
 	StartAt time.Time `json:"start_at"` // estimated, with windows and freezes
 	EndAt   time.Time `json:"end_at"`
-	Share   float64   `json:"share"` // of the fleet that runs the version after it, 0 to 1
+	Share   float64   `json:"share"` // of the fleet that runs the version after this batch, 0 to 1
 }
 
-// Coverage is how much of the fleet's variety the canaries stand for.
+// Coverage is the part of the fleet's variety that the canaries represent.
 type Coverage struct {
 	Over    []string `json:"over"`
 	Cells   int      `json:"cells"`
@@ -454,34 +459,33 @@ type Cell struct {
 	Agents int      `json:"agents"`
 }
 
-// SiteBytes is what the agents of a site download.
+// SiteBytes is the amount that the agents of a site download.
 type SiteBytes struct {
 	Site   string `json:"site"`
 	Agents int    `json:"agents"`
 	Bytes  int64  `json:"bytes"`
 }
 
-// Drift is how the fleet differs from a preview.
+// Drift is the difference between the fleet and a preview.
 type Drift struct {
 	Added   []DriftItem `json:"added"`
 	Removed []DriftItem `json:"removed"`
 	Changed []DriftItem `json:"changed"`
 }
 
-// None says that nothing differs.
+// None reports whether nothing differs.
 func (d Drift) None() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) == 0 }
 
-// DriftItem is one agent that differs, with what differs as a sentence.
+// DriftItem is one agent that differs. Text describes the difference in a sentence.
 type DriftItem struct {
 	AgentID  string `json:"agent_id"`
 	Hostname string `json:"hostname"`
 	Text     string `json:"text"`
 }
 
-// ExposureRule is the fleet-wide budget, outside any plan: no more than Percent
-// of the fleet, and of the agents of each value of the labels in Per, runs, or
-// has been offered, a version that has had fewer than HealthyHours agent-hours
-// of health.
+// ExposureRule is the fleet-wide exposure budget, which applies to every plan: at most
+// Percent of the fleet, and of the agents of each value of the labels in Per, may run,
+// or have an offer of, a version with fewer than HealthyHours agent-hours of health.
 type ExposureRule struct {
 	ID           string          `json:"id"` // ExposureRuleID
 	Enabled      bool            `json:"enabled"`
@@ -493,7 +497,7 @@ type ExposureRule struct {
 	Revision     int64           `json:"-"`
 }
 
-// ExposureRuleID is the id of the one rule there is.
+// ExposureRuleID is the id of the only rule.
 const ExposureRuleID = "fleet"
 
 // ExposureLabel bounds the exposure within each value of a label.
@@ -502,12 +506,12 @@ type ExposureLabel struct {
 	Percent float64 `json:"percent"`
 }
 
-// Exposure is how a version stands against the rule.
+// Exposure is the state of a version under the rule.
 type Exposure struct {
 	Version      string  `json:"version"`
 	Fleet        int     `json:"fleet"`   // agents that count
 	Exposed      int     `json:"exposed"` // that run it, or were offered it
-	Limit        int     `json:"limit"`   // that may; Fleet once HealthyHours is reached
+	Limit        int     `json:"limit"`   // the most that may; Fleet once HealthyHours is reached
 	HealthyHours float64 `json:"healthy_hours"`
 	NeededHours  float64 `json:"needed_hours"`
 	// Tightest is the label value nearest to its limit, nil without labels.
@@ -523,7 +527,7 @@ type ExposureValue struct {
 	Limit   int    `json:"limit"`
 }
 
-// Freeze keeps all rollouts but emergencies from offering anything.
+// Freeze is a period in which only emergency rollouts make offers.
 type Freeze struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -534,17 +538,17 @@ type Freeze struct {
 	Revision  int64     `json:"-"`
 }
 
-// Lease says which replica works on a thing. Its id is the thing's, such as
-// rollout/<id>. A replica takes one over when Revision has not moved for as long
-// as the lease lasts by its own clock, so clocks need not agree.
+// Lease records which server works on something. Its id is that of the subject, such as
+// rollout/<id>. A server takes a lease over when Revision has not changed for the
+// lease's duration by its own clock, so clocks need not agree.
 type Lease struct {
 	ID       string `json:"id"`
 	Holder   string `json:"holder"`
-	Beat     int64  `json:"beat"` // grows with each renewal
+	Beat     int64  `json:"beat"` // increases with each renewal
 	Revision int64  `json:"-"`
 }
 
-// PolicyLock says which rollout has a policy. Its id is the policy's.
+// PolicyLock records which rollout holds a policy. Its id is the policy's.
 type PolicyLock struct {
 	PolicyID  string    `json:"policy_id"`
 	RolloutID string    `json:"rollout_id"`
@@ -552,8 +556,8 @@ type PolicyLock struct {
 	Revision  int64     `json:"-"`
 }
 
-// AuditEntry is who did what, and why. The reconciler's own steps are entries of
-// the actor muster.
+// AuditEntry records who did what, and why. The reconciler's own steps have the actor
+// muster.
 type AuditEntry struct {
 	ID      string          `json:"id"` // chosen by the writer: an entry is written once
 	At      time.Time       `json:"at"`
@@ -565,9 +569,10 @@ type AuditEntry struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// Incident is something that needs a person.
+// Incident is a condition that needs a person.
 type Incident struct {
-	// ID is made of category, rollout and agent, so that one cause makes one.
+	// ID is derived from category, rollout and agent, so that one cause opens one
+	// incident.
 	ID        string        `json:"id"`
 	Category  IncidentKind  `json:"category"`
 	Severity  string        `json:"severity"` // critical or warning
@@ -577,7 +582,7 @@ type Incident struct {
 	RolloutID string        `json:"rollout_id,omitempty"`
 	AgentID   string        `json:"agent_id,omitempty"`
 	Hostname  string        `json:"hostname,omitempty"`
-	// RecoveryPlan is the plan's, where state may be unreadable.
+	// RecoveryPlan is copied from the plan if the state may be unreadable.
 	RecoveryPlan string    `json:"recovery_plan,omitempty"`
 	OpenedAt     time.Time `json:"opened_at"`
 	Acked        *Decision `json:"acked,omitempty"`
@@ -589,40 +594,40 @@ type Incident struct {
 // IncidentKind is the category of an incident.
 type IncidentKind string
 
-// The categories.
+// Values of IncidentKind.
 const (
-	IncidentUpgradeFailed  IncidentKind = "upgrade_failed"          // upgrade and putting back failed
+	IncidentUpgradeFailed  IncidentKind = "upgrade_failed"          // both the upgrade and its rollback failed
 	IncidentRollbackFailed IncidentKind = "upgrade_rollback_failed" // a rollout's rollback failed on this agent
 	IncidentStalled        IncidentKind = "upgrade_stalled"         // alive, but not healthy within the wait
 )
 
-// IncidentState is where an incident is.
+// IncidentState is the state of an incident.
 type IncidentState string
 
-// The states.
+// Values of IncidentState.
 const (
 	IncidentOpen     IncidentState = "open"
 	IncidentAcked    IncidentState = "acknowledged"
 	IncidentResolved IncidentState = "resolved"
 )
 
-// Webhook is an address that hears of rollouts.
+// Webhook is an address that receives rollout events.
 type Webhook struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	URL  string `json:"url"`
-	// Secret signs what is sent; it is stored as given, for the receiver has the same.
+	// Secret signs deliveries. It is stored in the clear, because signing needs it.
 	Secret    string    `json:"secret"`
 	Events    []string  `json:"events,omitempty"` // event types; empty: all rollout events
 	Disabled  bool      `json:"disabled,omitempty"`
-	After     int64     `json:"after"` // sequence number of the last event dealt with
+	After     int64     `json:"after"` // sequence number of the last event processed
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
 	Revision  int64     `json:"-"`
 }
 
-// DeadLetter is a notification that could not be delivered. Its id is
-// webhook:event sequence number.
+// DeadLetter is a notification that could not be delivered. Its id is the webhook's id,
+// a colon and the event's sequence number.
 type DeadLetter struct {
 	ID        string          `json:"id"`
 	WebhookID string          `json:"webhook_id"`
@@ -634,7 +639,8 @@ type DeadLetter struct {
 	Revision  int64           `json:"-"`
 }
 
-// Events of rollouts. The subject is the rollout, or the agent for those of one.
+// Event types of rollouts. The subject is the rollout, or the agent for the types that
+// concern one.
 const (
 	EventRolloutCreated   = "rollout.created"
 	EventRolloutStarted   = "rollout.started"
@@ -646,24 +652,24 @@ const (
 	EventRolloutCancelled = "rollout.cancelled"
 	EventRollbackStarted  = "rollout.rollback_initiated"
 	EventRollbackDone     = "rollout.rollback_completed"
-	// Of one agent of a rollout.
+	// About one agent of a rollout.
 	EventTargetStarted   = "agent.upgrade_started"
 	EventTargetCompleted = "agent.upgrade_completed"
 	EventTargetPhase     = "agent.upgrade_phase_changed"
 	EventIncident        = "incident.changed"
 )
 
-// Census is what the exposure budget and the presence of targets need of every
-// agent. Stores can read it without the documents.
+// Census is the part of an agent that the exposure budget and the availability of
+// targets depend on. Stores can read it without the documents.
 type Census struct {
 	ID           string
 	PolicyID     string
 	Active       bool
 	Version      string
 	VersionSince time.Time // when this version first checked in
-	// HealthySince is since when it has said without a break that it is well;
-	// zero: it does not.
+	// HealthySince is when the agent began to report without a break that it is
+	// healthy; zero while it does not.
 	HealthySince time.Time
 	LastCheckin  *time.Time
-	Labels       string // as EncodeLabels makes it
+	Labels       string // in the form of EncodeLabels
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestEventsOfRolloutsSayHowTheyStand(t *testing.T) {
+func TestRolloutEventData(t *testing.T) {
 	start := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	end := start.Add(90 * time.Second)
 	now := start.Add(10 * time.Minute)
@@ -39,7 +39,7 @@ func TestEventsOfRolloutsSayHowTheyStand(t *testing.T) {
 	})
 }
 
-func TestEventsOfTargetsSayHowTheyStand(t *testing.T) {
+func TestTargetEventData(t *testing.T) {
 	offered := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	before, now := offered.Add(-time.Hour), offered.Add(time.Minute)
 	r := &Rollout{ID: "r1", Plan: Plan{Name: "spring"}}

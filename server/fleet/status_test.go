@@ -9,9 +9,8 @@ var now = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) *time.Time { t := now.Add(-d); return &t }
 
-// Each row has everything that later rules look for, too: so a row passes only
-// if its rule comes before them.
-func TestStatusIsTheFirstRuleThatFits(t *testing.T) {
+// Each row also satisfies all later rules, so it passes only if its rule comes first.
+func TestStatusAtFirstMatchWins(t *testing.T) {
 	const day = 24 * time.Hour
 	all := StatusFacts{
 		EnrolledAt: *ago(30 * day), LastCheckin: ago(20 * day), LastCheckinStatus: "error",
@@ -40,7 +39,7 @@ func TestStatusIsTheFirstRuleThatFits(t *testing.T) {
 	}
 }
 
-func TestStatusAtTheBounds(t *testing.T) {
+func TestStatusAtBounds(t *testing.T) {
 	f := StatusFacts{Active: true, EnrolledAt: *ago(time.Hour)}
 	for _, row := range []struct {
 		silent, inactivity time.Duration
@@ -51,7 +50,7 @@ func TestStatusAtTheBounds(t *testing.T) {
 		{time.Hour, time.Hour, StatusOffline},
 		{time.Hour + 1, time.Hour, StatusInactive},
 		{1000 * time.Hour, 0, StatusOffline}, // a policy without a timeout
-		{-time.Hour, 0, StatusOnline},        // a host's clock is not asked, a replica's may be ahead
+		{-time.Hour, 0, StatusOnline},        // the clocks of other servers may be ahead
 	} {
 		f.LastCheckin = ago(row.silent)
 		if got := f.StatusAt(now, row.inactivity); got != row.want {
@@ -60,7 +59,7 @@ func TestStatusAtTheBounds(t *testing.T) {
 	}
 }
 
-func TestFactsSayWhatTheDocumentSays(t *testing.T) {
+func TestFactsMatchDocument(t *testing.T) {
 	a := Agent{Active: true, PolicyID: "edge", EnrolledAt: *ago(time.Hour), AuditUnenrolledReason: "orphaned", UnenrollmentStartedAt: ago(time.Minute)}
 	a.Last = LastSeen{At: ago(time.Second), Status: "degraded"}
 	a.BeginUpgrade("act", "2.0.0", now)
@@ -80,7 +79,7 @@ func TestFactsSayWhatTheDocumentSays(t *testing.T) {
 	}
 }
 
-func TestHostnameOfWhateverAnAgentSends(t *testing.T) {
+func TestHostnameOfUnusualMetadata(t *testing.T) {
 	for meta, want := range map[string]string{
 		`{"host":{"hostname":"web-1","name":"other"}}`: "web-1",
 		`{"host":{"name":"web-2"}}`:                    "web-2",

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAPackageThatHostsWouldRefuseIsNotOrdered(t *testing.T) {
+func TestCheckUpgradeRefusesWithheldPackage(t *testing.T) {
 	waiting := Catalog{
 		{File: "a", Version: "1.0.0", OS: "linux", Arch: "amd64"},
 		{File: "b", Version: "1.1.0", OS: "linux", Arch: "amd64", Withheld: "nobody signed for it"},
@@ -19,15 +19,15 @@ func TestAPackageThatHostsWouldRefuseIsNotOrdered(t *testing.T) {
 	a := upgradeable("0.9.0")
 	for _, row := range []struct {
 		name        string
-		wish        UpgradeWish
+		wish        UpgradeRequest
 		order, host string // what each refuses with; "" for nothing
 	}{
-		{"signed", UpgradeWish{Version: "1.0.0"}, "", ""},
-		{"signed for another platform only", UpgradeWish{Version: "1.1.0"}, "", "will not install b: nobody signed for it"},
-		{"not signed", UpgradeWish{Version: "1.2.0"}, "body.version]: hosts will not install d: below the floor", "below the floor"},
-		{"not signed, forced", UpgradeWish{Version: "1.2.0", Force: true}, "", ""},
-		{"not signed, from elsewhere", UpgradeWish{Version: "1.2.0", SourceURI: "https://x"}, "", ""},
-		{"not there", UpgradeWish{Version: "1.3.0"}, "no package of version 1.3.0 is published (published are [1.1.0 1.0.0])", "no package of version 1.3.0"},
+		{"signed", UpgradeRequest{Version: "1.0.0"}, "", ""},
+		{"signed for another platform only", UpgradeRequest{Version: "1.1.0"}, "", "will not install b: nobody signed for it"},
+		{"not signed", UpgradeRequest{Version: "1.2.0"}, "body.version]: hosts will not install d: below the floor", "below the floor"},
+		{"not signed, forced", UpgradeRequest{Version: "1.2.0", Force: true}, "", ""},
+		{"not signed, from elsewhere", UpgradeRequest{Version: "1.2.0", SourceURI: "https://x"}, "", ""},
+		{"not there", UpgradeRequest{Version: "1.3.0"}, "no package of version 1.3.0 is published (published are [1.1.0 1.0.0])", "no package of version 1.3.0"},
 	} {
 		for what, got := range map[string]struct {
 			err  error

@@ -12,22 +12,22 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// The life of an upgrade on an agent document:
+// The states of an upgrade on an agent document:
 //
 //	Begin ──► started ──► the target version checks in ──► watched ──► details gone: done
 //	             │                                            │
 //	             ├─ FAILED reported, or acked with an error   └─ ROLLBACK reported: rolled_back
-//	             └─ settled: action gone, expired, or acked but the old version stays: failed
+//	             └─ reconciled: action gone, expired, or acked but the old version stays: failed
 //
-// An agent that failed and will try again goes back to SCHEDULED: nothing ends.
-// What the watcher of the host says of the end is in watch.go, rollbacks that an
-// operator asks for in rollback.go.
+// An agent that failed and will retry goes back to SCHEDULED; the upgrade does not end.
+// watch.go handles what the host's watcher reports, rollback.go the rollbacks that
+// operators ask for.
 //
-// An acknowledgement alone never ends an upgrade well: it says that the agent
-// took the action, the version that checks in says what runs. And nothing but
-// Begin starts one, so every path above leaves "updating".
+// An acknowledgement alone never completes an upgrade: it only means that the agent
+// accepted the action. The version that checks in decides. Only BeginUpgrade starts an
+// upgrade, so every path above leaves "updating".
 
-// Upgrading says whether an upgrade is under way, as Kibana does.
+// Upgrading reports whether an upgrade is under way, by Kibana's rule.
 func (a *Agent) Upgrading() bool { return a.UpgradeStartedAt != nil && a.UpgradedAt == nil }
 
 // BeginUpgrade marks the agent as being upgraded by an action.
@@ -39,11 +39,11 @@ func (a *Agent) BeginUpgrade(actionID, target string, now time.Time) {
 	a.UpgradeActionID = actionID
 	a.UpgradeTarget = target
 	a.UpgradeFrom = a.Version
-	a.UpgradeRollback, a.Undoes, a.UpgradeEndTold = false, nil, false
+	a.UpgradeRollback, a.Undoes, a.UpgradeEndReported = false, nil, false
 }
 
-// ObserveUpgrade takes in what a check-in says: the version that runs, and the
-// agent's upgrade details or nil. It says whether the document changed.
+// ObserveUpgrade handles what a check-in reports: the version that runs, and the
+// agent's upgrade details or nil. It reports whether the document changed.
 func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails, now time.Time) bool {
 	changed := a.Version != version && version != ""
 	if changed {
@@ -59,13 +59,14 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 		changed = true
 	}
 	if details.ActionID != a.UpgradeActionID {
-		// Details of an earlier upgrade, which the agent repeats until it takes
-		// up the new one, or of an action cancelled and forgotten.
+		// Details of an earlier upgrade, which the agent repeats until it begins the
+		// new one, or of a cancelled action.
 		return changed
 	}
 	if a.endedBadly() && !details.State.Ended() {
-		// A report from before the end, overtaken by it on another connection.
-		// Should the upgrade go on all the same, the version that runs tells.
+		// The report was sent before the end and arrived after it, on another
+		// connection. If the upgrade continues after all, the version that runs will
+		// show it.
 		return changed
 	}
 	if details.State == agentapi.UpgradeFailed && wasCancelled(details.Metadata.ErrorMsg) {
@@ -76,8 +77,8 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 		a.UpgradeDetails = details
 		changed = true
 	}
-	if details.State.Ended() && !a.UpgradeEndTold {
-		a.UpgradeEndTold, changed = true, true
+	if details.State.Ended() && !a.UpgradeEndReported {
+		a.UpgradeEndReported, changed = true, true
 	}
 	switch {
 	case details.State == agentapi.UpgradeRollback && a.UpgradeStatus != UpgradeRolledBack:
@@ -92,55 +93,54 @@ func (a *Agent) ObserveUpgrade(version string, details *agentapi.UpgradeDetails,
 	return changed
 }
 
-// arrivedLate takes back a failure that was only presumed, and a withdrawal that
-// came too late, when the version that was aimed at begins to run after all:
-// what runs decides.
+// arrivedLate revokes a presumed failure, or a withdrawal that came too late, when the
+// target version begins to run after all.
 func (a *Agent) arrivedLate(d *agentapi.UpgradeDetails, now time.Time) {
 	denied := d != nil && (d.State.Ended() || d.ActionID != a.UpgradeActionID)
 	if w := a.Watch; w != nil && w.Stage == agentapi.BeaconRollbackFailed && w.ActionID == a.UpgradeActionID {
-		denied = true // it runs because it could not be put back
+		denied = true // it runs only because its rollback failed
 	}
-	// Of an upgrade that was called off only the agent can say that it went on:
-	// the same version may have come to the host in another way.
+	// The same version may have reached the host in another way, so after a
+	// cancellation only the agent's own details show that the upgrade continued.
 	wentOn := a.calledOff() && d != nil
 	if (a.UpgradeStatus == UpgradeFailed || wentOn) && a.runsTarget() && !denied {
-		a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradeEndTold = &now, UpgradeNone, nil, false
+		a.UpgradedAt, a.UpgradeStatus, a.UpgradeDetails, a.UpgradeEndReported = &now, UpgradeNone, nil, false
 	}
 }
 
-// calledOff says whether the last upgrade was cancelled or withdrawn.
+// calledOff reports whether the last upgrade was cancelled or withdrawn.
 func (a *Agent) calledOff() bool {
 	return a.UpgradeActionID != "" && a.UpgradeStatus == UpgradeNone && a.UpgradeStartedAt == nil && a.UpgradedAt == nil
 }
 
-// withReason keeps the reason for a rollback when the agent says that it was
-// rolled back, but does not yet know why: its watcher may have said so before.
+// withReason returns d with the known reason for a rollback if the agent reports the
+// rollback without one. The watcher may have reported the reason earlier.
 func (a *Agent) withReason(d *agentapi.UpgradeDetails) *agentapi.UpgradeDetails {
 	old := a.UpgradeDetails
 	if d.State != agentapi.UpgradeRollback || cause(d) != "" || old == nil || old.State != d.State {
 		return d
 	}
-	kept := *d
-	kept.Metadata.Reason, kept.Metadata.ReasonCode, kept.Metadata.ErrorMsg = old.Metadata.Reason, old.Metadata.ReasonCode, old.Metadata.ErrorMsg
-	return &kept
+	merged := *d
+	merged.Metadata.Reason, merged.Metadata.ReasonCode, merged.Metadata.ErrorMsg = old.Metadata.Reason, old.Metadata.ReasonCode, old.Metadata.ErrorMsg
+	return &merged
 }
 
-// cause is why an upgrade ended, as a sentence; empty when that is not known.
+// cause returns why an upgrade ended, as a sentence; empty if that is not known.
 func cause(d *agentapi.UpgradeDetails) string {
 	return cmp.Or(d.Metadata.ErrorMsg, d.Metadata.Reason)
 }
 
-// wasCancelled says whether an error is that of an upgrade called off in flight.
+// wasCancelled reports whether an error text is that of an upgrade cancelled in flight.
 func wasCancelled(errText string) bool { return strings.HasPrefix(errText, agentapi.Cancelled) }
 
-// beganOnHost says whether the details are the first news of an upgrade that was
-// asked for on the host itself: nobody told us, so it begins with them.
+// beganOnHost reports whether the details are the first report of an upgrade that was
+// started on the host itself. The server learns of such an upgrade only here.
 func (a *Agent) beganOnHost(d *agentapi.UpgradeDetails) bool {
 	if d.ActionID != "" || d.State.Ended() {
 		return false
 	}
 	if a.UpgradeActionID != "" {
-		return !a.Upgrading() // ours goes on until it ends
+		return !a.Upgrading() // the server's own upgrade continues until it ends
 	}
 	followed := a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended() && a.UpgradeTarget == d.TargetVersion
 	return !followed
@@ -154,22 +154,22 @@ func (a *Agent) observeNoDetails(now time.Time) bool {
 		a.UpgradeDetails = nil
 		return true
 	case d == nil:
-		return false // not begun yet, or none
+		return false // not begun, or there is none
 	case a.Upgrading():
 		a.fail(fmt.Sprintf("the agent stopped reporting the upgrade in %s and still runs %s", d.State, a.Version), d.State)
 		return true
 	case d.State.Ended():
-		// The reason stays for people to read until the next upgrade, though
-		// some agents forget it sooner.
+		// Operators can read the reason until the next upgrade, though some agents drop
+		// it sooner.
 		return false
 	default:
-		a.UpgradeDetails = nil // watched, and good
+		a.UpgradeDetails = nil // the watch ended well
 		return true
 	}
 }
 
-// ObserveAck takes in the acknowledgement of an UPGRADE; errText is empty when
-// the agent reports no error. It says whether the document changed.
+// ObserveAck handles the acknowledgement of an UPGRADE; errText is empty if the agent
+// reports no error. It reports whether the document changed.
 func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) bool {
 	if actionID != a.UpgradeActionID || retry {
 		return false
@@ -178,7 +178,7 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 		return a.reached(now)
 	}
 	if !a.Upgrading() {
-		// The check-in brought the reason first, or it was rolled back after
+		// A check-in reported the reason first, or the upgrade was rolled back after
 		// the target had been reached: then the details follow.
 		return false
 	}
@@ -196,7 +196,8 @@ func (a *Agent) ObserveAck(actionID, errText string, retry bool, now time.Time) 
 	return true
 }
 
-// CancelUpgrade ends an upgrade that was called off before it was done.
+// CancelUpgrade ends an upgrade that was cancelled before it was done. It reports
+// whether the document changed.
 func (a *Agent) CancelUpgrade(actionID string) bool {
 	if actionID != a.UpgradeActionID || !a.Upgrading() {
 		return false
@@ -206,8 +207,8 @@ func (a *Agent) CancelUpgrade(actionID string) bool {
 	return true
 }
 
-// dropCancelled takes in that the agent says its upgrade was called off. A phase
-// it reported while the CANCEL was on its way goes too.
+// dropCancelled handles the agent's report that its upgrade was cancelled. It also
+// drops a phase that the agent reported while the CANCEL was on its way.
 func (a *Agent) dropCancelled(actionID string) bool {
 	late := a.UpgradeStatus == UpgradeNone && a.UpgradedAt == nil && a.UpgradeDetails != nil
 	if late {
@@ -216,20 +217,20 @@ func (a *Agent) dropCancelled(actionID string) bool {
 	return a.CancelUpgrade(actionID) || late
 }
 
-// Bounds of [Agent.SettleUpgrade].
+// Bounds of [Agent.ReconcileUpgrade].
 const (
-	// CreateGrace is how long an agent may be marked before its action is there:
-	// creating one for 10,000 agents takes a second or two.
+	// CreateGrace is how long an agent may be marked before its action exists: creating
+	// an action for 10,000 agents takes a second or two.
 	CreateGrace = time.Minute
-	// AckGrace is how long the old version may go on checking in after it
-	// acknowledged: a switch takes seconds.
+	// AckGrace is how long the old version may check in after it acknowledged the
+	// upgrade: a switch takes seconds.
 	AckGrace = 10 * time.Minute
 )
 
-// SettleUpgrade ends an upgrade that no message will end: its action is missing
-// (nil), expired or cancelled, or was answered (result not nil) without effect.
-// It says whether the document changed.
-func (a *Agent) SettleUpgrade(action *Action, result *Result, now time.Time) bool {
+// ReconcileUpgrade ends an upgrade that no message will end, because its action is
+// missing (nil), expired or cancelled, or has a result and no effect. It reports
+// whether the document changed.
+func (a *Agent) ReconcileUpgrade(action *Action, result *Result, now time.Time) bool {
 	if !a.Upgrading() || a.UpgradeActionID == "" {
 		return false
 	}
@@ -247,8 +248,8 @@ func (a *Agent) SettleUpgrade(action *Action, result *Result, now time.Time) boo
 	case action.CancelledAt != nil && !begun:
 		return a.CancelUpgrade(action.ID)
 	case result != nil && result.Withdrawn():
-		// The host has begun, or it answers the CANCEL, or else it is given up
-		// when its rollout has ended.
+		// If the host has begun, it reports an outcome or answers the CANCEL; otherwise
+		// the upgrade is given up when its rollout has ended.
 		return !begun && a.CancelUpgrade(action.ID)
 	case result != nil && result.Error != "":
 		a.fail(result.Error, phase)
@@ -268,7 +269,8 @@ func (a *Agent) SettleUpgrade(action *Action, result *Result, now time.Time) boo
 	return true
 }
 
-// GiveUpUpgrade ends an upgrade that is not waited for any longer.
+// GiveUpUpgrade fails an upgrade that nothing waits for any longer. It reports whether
+// the document changed.
 func (a *Agent) GiveUpUpgrade(why string) bool {
 	if !a.Upgrading() {
 		return false
@@ -281,8 +283,8 @@ func (a *Agent) GiveUpUpgrade(why string) bool {
 	return true
 }
 
-// HostChanging says whether an agent in this phase has begun to change its host.
-// Before that an upgrade can be taken back without a trace.
+// HostChanging reports whether an agent in this phase has begun to change its host.
+// Before that an upgrade can be withdrawn without a trace.
 func HostChanging(s agentapi.UpgradeState) bool {
 	switch s {
 	case "", agentapi.UpgradeRequested, agentapi.UpgradeScheduled, agentapi.UpgradeDownloading:
@@ -291,11 +293,11 @@ func HostChanging(s agentapi.UpgradeState) bool {
 	return true
 }
 
-// Withdrawable says whether the offer of an action can still be taken back from
-// the agent, as far as is known: it has neither begun nor answered.
+// Withdrawable reports whether the offer of an action can still be withdrawn from the
+// agent: as far as the server knows, the agent has neither begun nor answered.
 func (a *Agent) Withdrawable(actionID string) bool {
 	if a.UpgradeActionID != actionID {
-		return true // it never took it, or has gone on to another
+		return true // the agent never took the offer, or has another one now
 	}
 	if d := a.UpgradeDetails; d != nil && HostChanging(d.State) {
 		return false
@@ -306,9 +308,9 @@ func (a *Agent) Withdrawable(actionID string) bool {
 	return a.Upgrading() || a.calledOff()
 }
 
-// UpgradeResult is the result of the agent's last upgrade as its document tells
-// it; ok is false while there is none. It does not wait for an acknowledgement,
-// which may be lost.
+// UpgradeResult derives the result of the agent's last upgrade from its document; ok is
+// false while there is none. It does not depend on an acknowledgement, which may be
+// lost.
 func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 	if a.UpgradeActionID == "" || a.Upgrading() {
 		return Result{}, false
@@ -321,8 +323,8 @@ func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 		}
 		r.Error = cause(a.UpgradeDetails)
 		if r.Error == "" {
-			// The old version is back before the watcher has said why: the
-			// reason follows, and a result is written once.
+			// The old version is back before the watcher has reported the reason. The
+			// reason follows, and a result is written only once.
 			return Result{}, false
 		}
 	case a.UpgradedAt != nil:
@@ -336,7 +338,7 @@ func (a *Agent) UpgradeResult(now time.Time) (r Result, ok bool) {
 	return r, true
 }
 
-// retrying says whether the agent has failed and waits to try again.
+// retrying reports whether the agent has failed and waits to retry.
 func (a *Agent) retrying() bool {
 	d := a.UpgradeDetails
 	return d != nil && d.State == agentapi.UpgradeScheduled && d.Metadata.RetryErrorMsg != ""
@@ -352,8 +354,8 @@ func (a *Agent) reached(now time.Time) bool {
 	return true
 }
 
-// endedBadly says whether the last upgrade failed or was rolled back, with its
-// reason known.
+// endedBadly reports whether the last upgrade failed or was rolled back, and the reason
+// is known.
 func (a *Agent) endedBadly() bool {
 	return a.UpgradeStatus != UpgradeNone && a.UpgradeStatus != UpgradeStarted && a.UpgradeDetails != nil && a.UpgradeDetails.State.Ended()
 }
@@ -370,11 +372,11 @@ func (a *Agent) fail(msg string, phase agentapi.UpgradeState) {
 	}
 }
 
-// Catalog is the published packages as far as a decision needs them.
+// Catalog lists the published packages with the fields that decisions need.
 type Catalog []Package
 
-// Has says whether there is a package of a full version for a platform; an empty
-// platform asks for any.
+// Has reports whether there is a package of a full version for a platform; an empty os
+// or arch matches any.
 func (c Catalog) Has(version, os, arch string) bool {
 	return slices.ContainsFunc(c, func(p Package) bool { return p.fits(version, os, arch) })
 }
@@ -383,7 +385,8 @@ func (p Package) fits(version, os, arch string) bool {
 	return p.Version == version && (os == "" || p.OS == "" || p.OS == os) && (arch == "" || p.Arch == "" || p.Arch == goArch(arch))
 }
 
-// checkSigned says why hosts would refuse every package that Has finds.
+// checkSigned returns an error that says why hosts would refuse every package that Has
+// finds, or nil.
 func (c Catalog) checkSigned(version, os, arch string) error {
 	var why error
 	for _, p := range c {
@@ -398,7 +401,7 @@ func (c Catalog) checkSigned(version, os, arch string) error {
 	return why
 }
 
-// Versions are the distinct full versions that can be installed, newest first.
+// Versions returns the distinct full versions that can be installed, newest first.
 func (c Catalog) Versions() []string {
 	seen := map[string]bool{}
 	out := []string{}
@@ -412,7 +415,8 @@ func (c Catalog) Versions() []string {
 	return out
 }
 
-// goArch turns the kernel's spelling, which Elastic's agents report, into Go's.
+// goArch converts the kernel's name of an architecture, which Elastic's agents report,
+// to Go's.
 func goArch(arch string) string {
 	switch arch {
 	case "x86_64":
@@ -423,15 +427,15 @@ func goArch(arch string) string {
 	return arch
 }
 
-// UpgradeWish is what an operator asks for.
-type UpgradeWish struct {
+// UpgradeRequest is an operator's request to upgrade agents.
+type UpgradeRequest struct {
 	Version   string
 	SourceURI string
 	Force     bool
 }
 
-// Check says what is wrong with the wish whatever the agent.
-func (w UpgradeWish) Check(c Catalog) error {
+// Check validates the request without regard to any agent.
+func (w UpgradeRequest) Check(c Catalog) error {
 	if w.Version == "" {
 		return FieldError("body.version", "is missing: name the version to upgrade to, such as 1.2.3")
 	}
@@ -454,9 +458,9 @@ func (w UpgradeWish) Check(c Catalog) error {
 	return FieldError("body.version", "no package of version %s is published (%s): publish it with `muster package push`, or say in source_uri where it is", w.Version, published)
 }
 
-// CheckUpgrade says why this agent cannot be upgraded as wished, or nil. The
-// text is shown to operators as it is.
-func (a *Agent) CheckUpgrade(w UpgradeWish, c Catalog) error {
+// CheckUpgrade returns an error that says why this agent cannot be upgraded as
+// requested, or nil. The text is shown to operators as it is.
+func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	host := a.Host()
 	switch {
 	case !a.Active:
@@ -487,6 +491,6 @@ func (a *Agent) CheckUpgrade(w UpgradeWish, c Catalog) error {
 	return nil
 }
 
-// VersionKey is a text that sorts as versions do, for stores, which can only
-// compare text and know nothing of packages; see manifest.VersionKey.
+// VersionKey returns a string that sorts in the order of versions, for stores, which
+// compare text; see manifest.VersionKey.
 func VersionKey(version string) string { return manifest.VersionKey(version) }

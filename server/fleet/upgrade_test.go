@@ -10,8 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// host is an agent's document with the clock of its story. An action is "act",
-// a target 1.1.0, and what ran before 1.0.0, unless said otherwise.
+// host is an agent's document with the test's clock. An action is "act", its target
+// 1.1.0, and the version before it 1.0.0, unless a test says otherwise.
 type host struct {
 	*testing.T
 	Agent
@@ -48,7 +48,7 @@ func (h *host) checkinOf(actionID, version string, state agentapi.UpgradeState) 
 	return h.ObserveUpgrade(version, d, h.now)
 }
 
-// want judges the fields people see, and that they go together.
+// want checks the fields that operators see, and their consistency.
 func (h *host) want(status UpgradeStatus, upgrading bool) {
 	h.Helper()
 	if h.UpgradeStatus != status || h.Upgrading() != upgrading {
@@ -84,7 +84,7 @@ func (h *host) wantFailed(status UpgradeStatus, reason string) {
 	}
 }
 
-func TestAnUpgradeThatGoesWell(t *testing.T) {
+func TestUpgradeSucceeds(t *testing.T) {
 	h := begun(t)
 	for _, phase := range []agentapi.UpgradeState{
 		agentapi.UpgradeRequested, agentapi.UpgradeScheduled, agentapi.UpgradeDownloading, agentapi.UpgradeExtracting,
@@ -98,7 +98,7 @@ func TestAnUpgradeThatGoesWell(t *testing.T) {
 			t.Fatalf("details show %s in phase %s", h.UpgradeDetails.State, phase)
 		}
 		if h.checkin("1.0.0", phase) {
-			t.Fatalf("phase %s said twice was a change", phase)
+			t.Fatalf("repeating phase %s was a change", phase)
 		}
 	}
 	h.after(time.Second).checkin("1.1.0", agentapi.UpgradeWatching)
@@ -117,14 +117,14 @@ func TestAnUpgradeThatGoesWell(t *testing.T) {
 	}
 }
 
-func TestALostAcknowledgementIsNotNeeded(t *testing.T) {
+func TestUpgradeSucceedsWithoutAck(t *testing.T) {
 	h := begun(t)
 	h.checkin("1.0.0", agentapi.UpgradeDownloading)
 	h.after(time.Minute).checkin("1.1.0", "")
 	h.wantUpgraded(h.now)
 }
 
-func TestAnAcknowledgementAloneIsNoSuccess(t *testing.T) {
+func TestAckAloneDoesNotCompleteUpgrade(t *testing.T) {
 	h := begun(t)
 	h.ObserveAck("act", "", false, h.now)
 	h.want(UpgradeStarted, true)
@@ -135,16 +135,16 @@ func TestAnAcknowledgementAloneIsNoSuccess(t *testing.T) {
 	h.wantUpgraded(h.now)
 }
 
-func TestAnAcknowledgementAfterTheNewVersionWasSeen(t *testing.T) {
+func TestAckAfterNewVersionCheckedInCompletesUpgrade(t *testing.T) {
 	h := newHost(t)
 	h.BeginUpgrade("act", "1.1.0", h.now)
-	h.Version = "1.1.0" // told in the ack's own request
+	h.Version = "1.1.0" // reported in the request that carries the ack
 	h.ObserveAck("act", "", false, h.after(time.Second).now)
 	h.wantUpgraded(h.now)
 }
 
-func TestAFailedStart(t *testing.T) {
-	t.Run("told in the acknowledgement", func(t *testing.T) {
+func TestUpgradeFails(t *testing.T) {
+	t.Run("reported in the acknowledgement", func(t *testing.T) {
 		h := begun(t)
 		h.ObserveAck("act", "no space left", false, h.now)
 		h.wantFailed(UpgradeFailed, "no space left")
@@ -152,9 +152,9 @@ func TestAFailedStart(t *testing.T) {
 			t.Errorf("failed in %s", got)
 		}
 		h.after(time.Minute).checkin("1.0.0", "")
-		h.wantFailed(UpgradeFailed, "no space left") // the reason stays to be read
+		h.wantFailed(UpgradeFailed, "no space left") // operators can still read the reason
 	})
-	t.Run("told while an earlier report is still on its way", func(t *testing.T) {
+	t.Run("reported while an earlier report is still on its way", func(t *testing.T) {
 		h := begun(t)
 		h.ObserveAck("act", "no space left", false, h.now)
 		if h.checkin("1.0.0", agentapi.UpgradeRequested) {
@@ -162,7 +162,7 @@ func TestAFailedStart(t *testing.T) {
 		}
 		h.wantFailed(UpgradeFailed, "no space left")
 	})
-	t.Run("told in the check-in, then acknowledged", func(t *testing.T) {
+	t.Run("reported in the check-in, then acknowledged", func(t *testing.T) {
 		h := begun(t)
 		h.checkin("1.0.0", agentapi.UpgradeExtracting)
 		h.checkin("1.0.0", agentapi.UpgradeFailed)
@@ -171,7 +171,7 @@ func TestAFailedStart(t *testing.T) {
 			t.Error("the acknowledgement changed the reason")
 		}
 	})
-	t.Run("acknowledged amid the download, then told in the check-in", func(t *testing.T) {
+	t.Run("acknowledged during the download, then reported in the check-in", func(t *testing.T) {
 		h := begun(t)
 		h.checkin("1.0.0", agentapi.UpgradeDownloading)
 		h.ObserveAck("act", "no space left", false, h.now)
@@ -197,7 +197,7 @@ func TestAFailedStart(t *testing.T) {
 		if h.UpgradeDetails != nil {
 			t.Error("the old reason stands beside the new attempt")
 		}
-		if h.checkin("1.0.0", agentapi.UpgradeFailed) { // repeated until it takes up the new one
+		if h.checkin("1.0.0", agentapi.UpgradeFailed) { // repeated until the agent begins the new one
 			t.Error("stale details were a change")
 		}
 		if h.ObserveAck("act", "stale", false, h.now) {
@@ -209,7 +209,7 @@ func TestAFailedStart(t *testing.T) {
 	})
 }
 
-func TestARollback(t *testing.T) {
+func TestUpgradeIsRolledBack(t *testing.T) {
 	t.Run("before the new version was seen", func(t *testing.T) {
 		h := begun(t)
 		h.checkin("1.0.0", agentapi.UpgradeRestarting)
@@ -238,16 +238,16 @@ func TestARollback(t *testing.T) {
 		h.checkin("1.0.0", agentapi.UpgradeRollback)
 		h.wantFailed(UpgradeRolledBack, "the reason")
 	})
-	t.Run("said again and again is said once", func(t *testing.T) {
+	t.Run("repeated reports change nothing", func(t *testing.T) {
 		h := begun(t)
 		h.checkin("1.0.0", agentapi.UpgradeRollback)
 		if h.checkin("1.0.0", agentapi.UpgradeRollback) {
-			t.Error("the second time was a change")
+			t.Error("the second report was a change")
 		}
 	})
 }
 
-func TestAnAgentThatForgetsItsUpgrade(t *testing.T) {
+func TestUpgradeFailsWhenAgentStopsReportingIt(t *testing.T) {
 	h := begun(t)
 	if h.checkin("1.0.0", "") {
 		t.Error("a check-in before it took up the action was a change")
@@ -258,7 +258,7 @@ func TestAnAgentThatForgetsItsUpgrade(t *testing.T) {
 	h.wantFailed(UpgradeFailed, "stopped reporting the upgrade in UPG_DOWNLOADING and still runs 1.0.0")
 }
 
-func TestACancelledUpgrade(t *testing.T) {
+func TestCancelUpgrade(t *testing.T) {
 	h := begun(t)
 	if h.CancelUpgrade("another") {
 		t.Error("cancelling another action was a change")
@@ -280,9 +280,9 @@ func TestACancelledUpgrade(t *testing.T) {
 	}
 }
 
-// The agent and the server hear of a CANCEL in several ways, in any order.
-func TestAnUpgradeCalledOffInFlight(t *testing.T) {
-	says := map[string]func(*host){
+// Agent and server learn of a CANCEL in several ways, in any order.
+func TestCancelInFlightEndsTheSameInAnyOrder(t *testing.T) {
+	reports := map[string]func(*host){
 		"cancel acknowledged":  func(h *host) { h.CancelUpgrade("act") },
 		"upgrade acknowledged": func(h *host) { h.ObserveAck("act", "cancelled", false, h.now) },
 		"FAILED":               func(h *host) { h.failed("act", "cancelled: an operator asked") },
@@ -302,7 +302,7 @@ func TestAnUpgradeCalledOffInFlight(t *testing.T) {
 			h := begun(t)
 			h.checkin("1.0.0", agentapi.UpgradeDownloading)
 			for _, name := range order {
-				says[name](h.after(time.Second))
+				reports[name](h.after(time.Second))
 			}
 			h.want(UpgradeNone, false)
 			if _, ok := h.UpgradeResult(h.now); ok || h.UpgradedAt != nil || h.UpgradeDetails != nil {
@@ -319,8 +319,8 @@ func (h *host) failed(actionID, text string) bool {
 	}, h.now)
 }
 
-// The ladder of retries: an agent that failed reports when it tries again.
-func TestAnAgentThatTriesAgain(t *testing.T) {
+// An agent that failed reports when it will retry.
+func TestRetryKeepsUpgradeUnderWay(t *testing.T) {
 	for _, phase := range []agentapi.UpgradeState{agentapi.UpgradeDownloading, agentapi.UpgradeExtracting, agentapi.UpgradeReplacing} {
 		t.Run("after "+string(phase), func(t *testing.T) {
 			h := begun(t)
@@ -336,8 +336,8 @@ func TestAnAgentThatTriesAgain(t *testing.T) {
 				if d := h.UpgradeDetails; d.State != agentapi.UpgradeScheduled || d.Metadata.RetryAttempt != attempt || !d.Metadata.ScheduledAt.Equal(next) {
 					t.Fatalf("details are %+v", d)
 				}
-				if h.SettleUpgrade(&Action{ID: "act", Expiration: &next}, nil, h.now) {
-					t.Fatal("it was given up")
+				if h.ReconcileUpgrade(&Action{ID: "act", Expiration: &next}, nil, h.now) {
+					t.Fatal("the upgrade was failed while a retry is pending")
 				}
 			}
 			h.after(time.Hour).checkin("1.0.0", agentapi.UpgradeDownloading)
@@ -354,7 +354,7 @@ func TestAnAgentThatTriesAgain(t *testing.T) {
 	t.Run("until the action expires", func(t *testing.T) {
 		h := begun(t)
 		h.waits(h.now.Add(time.Hour), 6)
-		h.SettleUpgrade(&Action{ID: "act", Expiration: &h.now}, nil, h.now)
+		h.ReconcileUpgrade(&Action{ID: "act", Expiration: &h.now}, nil, h.now)
 		h.wantFailed(UpgradeFailed, "while the agent waited to try again: no route to host")
 	})
 }
@@ -366,7 +366,7 @@ func (h *host) waits(next time.Time, attempt int) bool {
 	}, h.now)
 }
 
-func TestALateReportOfASupersededUpgradeChangesNothing(t *testing.T) {
+func TestLateReportOfSupersededUpgradeIsIgnored(t *testing.T) {
 	h := begun(t)
 	h.checkin("1.0.0", agentapi.UpgradeDownloading)
 	h.BeginUpgrade("newer", "1.2.0", h.after(time.Minute).now)
@@ -381,7 +381,7 @@ func TestALateReportOfASupersededUpgradeChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeAskedForOnTheHost(t *testing.T) {
+func TestUpgradeStartedOnHost(t *testing.T) {
 	h := newHost(t)
 	for range 2 { // the second as well as the first
 		h.Version = "1.0.0"
@@ -412,23 +412,23 @@ func TestAnUpgradeAskedForOnTheHost(t *testing.T) {
 	h.want(UpgradeStarted, true)
 }
 
-func TestAnUpgradeOnTheHostDoesNotStandInForOurs(t *testing.T) {
+func TestUpgradeStartedOnHostDoesNotReplaceAction(t *testing.T) {
 	h := begun(t)
 	h.checkin("1.0.0", agentapi.UpgradeScheduled)
 	if h.checkinOf("", "1.0.0", agentapi.UpgradeDownloading) {
 		t.Error("it was a change")
 	}
 	if h.UpgradeActionID != "act" || h.UpgradeDetails.State != agentapi.UpgradeScheduled {
-		t.Errorf("ours is now %q in %s", h.UpgradeActionID, h.UpgradeDetails.State)
+		t.Errorf("the action's upgrade is now %q in %s", h.UpgradeActionID, h.UpgradeDetails.State)
 	}
 }
 
-func TestAPresumedFailureIsTakenBackWhenTheVersionRuns(t *testing.T) {
+func TestPresumedFailureIsRevokedWhenTargetRuns(t *testing.T) {
 	expired := Action{ID: "act", Expiration: &now}
 	for name, state := range map[string]agentapi.UpgradeState{"being watched": agentapi.UpgradeWatching, "without details": ""} {
 		t.Run(name, func(t *testing.T) {
 			h := begun(t)
-			h.SettleUpgrade(&expired, nil, h.now)
+			h.ReconcileUpgrade(&expired, nil, h.now)
 			h.wantFailed(UpgradeFailed, "expired")
 			h.after(time.Hour).checkin("1.1.0", state)
 			h.wantUpgraded(h.now)
@@ -437,7 +437,7 @@ func TestAPresumedFailureIsTakenBackWhenTheVersionRuns(t *testing.T) {
 			}
 		})
 	}
-	t.Run("but not while the agent itself says that it failed", func(t *testing.T) {
+	t.Run("but not while the agent itself reports a failure", func(t *testing.T) {
 		h := begun(t)
 		h.checkin("1.0.0", agentapi.UpgradeFailed)
 		h.checkin("1.1.0", agentapi.UpgradeFailed)
@@ -445,7 +445,7 @@ func TestAPresumedFailureIsTakenBackWhenTheVersionRuns(t *testing.T) {
 	})
 }
 
-func TestSettlingWhatNoMessageWillEnd(t *testing.T) {
+func TestReconcileUpgrade(t *testing.T) {
 	action := &Action{ID: "act", Expiration: ago(-time.Hour)}
 	expired, cancelled := &Action{ID: "act", Expiration: ago(0)}, &Action{ID: "act", CancelledAt: ago(0)}
 	ack := func(errText string, age time.Duration) *Result {
@@ -470,7 +470,7 @@ func TestSettlingWhatNoMessageWillEnd(t *testing.T) {
 		{"expired after it was acknowledged", time.Hour, "", expired, ack("", time.Minute), 0, UpgradeStarted, ""},
 		{"cancelled before the agent began", time.Hour, agentapi.UpgradeScheduled, cancelled, nil, 0, UpgradeNone, ""},
 		{"cancelled too late", time.Hour, agentapi.UpgradeDownloading, cancelled, nil, 0, UpgradeStarted, ""},
-		{"acknowledged with an error that was not taken in", time.Hour, agentapi.UpgradeDownloading, action, ack("no space left", 0), 0, UpgradeFailed, "no space left"},
+		{"acknowledged with an error that was not applied", time.Hour, agentapi.UpgradeDownloading, action, ack("no space left", 0), 0, UpgradeFailed, "no space left"},
 		{"just acknowledged", time.Hour, "", action, ack("", AckGrace), 0, UpgradeStarted, ""},
 		{"long acknowledged, and the old version checks in", time.Hour, "", action, ack("", AckGrace+2), 1, UpgradeFailed, "acknowledged the upgrade"},
 		{"long acknowledged, and silent since", time.Hour, "", action, ack("", AckGrace+2), 10 * time.Minute, UpgradeStarted, ""},
@@ -483,7 +483,7 @@ func TestSettlingWhatNoMessageWillEnd(t *testing.T) {
 				h.checkin("1.0.0", row.phase)
 			}
 			h.Last.At = ago(row.lastAge)
-			changed := h.SettleUpgrade(row.action, row.result, now)
+			changed := h.ReconcileUpgrade(row.action, row.result, now)
 			h.want(row.want, row.want == UpgradeStarted)
 			if changed != (row.want != UpgradeStarted) {
 				t.Errorf("changed is %v", changed)
@@ -491,34 +491,34 @@ func TestSettlingWhatNoMessageWillEnd(t *testing.T) {
 			if row.want == UpgradeFailed {
 				h.wantFailed(UpgradeFailed, row.reason)
 			}
-			if h.SettleUpgrade(row.action, row.result, now) {
-				t.Error("settling twice was a change")
+			if h.ReconcileUpgrade(row.action, row.result, now) {
+				t.Error("reconciling twice was a change")
 			}
 		})
 	}
 	h := newHost(t)
 	h.checkinOf("", "1.0.0", agentapi.UpgradeDownloading)
-	if h.SettleUpgrade(nil, nil, now.Add(time.Hour)) {
+	if h.ReconcileUpgrade(nil, nil, now.Add(time.Hour)) {
 		t.Error("an upgrade asked for on the host has no action that could be missing")
 	}
 }
 
-// Whatever came before, an agent does not stay "updating" once it has said how
-// its upgrade ended, or once the bounds of SettleUpgrade have passed.
-func TestNothingLeavesAnAgentUpdating(t *testing.T) {
+// Whatever happened before, an agent does not stay "updating" once it has reported the
+// end of its upgrade, or once the bounds of ReconcileUpgrade have passed.
+func TestUpgradeNeverStaysUpdating(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &upgradeModel{agent: Agent{ID: "a", Active: true, Version: "1.0.0"}, now: now}
 		t.Repeat(map[string]func(*rapid.T){
-			"":         s.invariants,
-			"begin":    s.begin,
-			"check in": s.checkin,
-			"ack":      s.ack,
-			"cancel":   s.cancel,
-			"settle":   s.settle,
-			"end":      s.end,
-			"give up":  s.giveUp,
-			"beacon":   s.beacon,
-			"go back":  s.rollBack,
+			"":          s.invariants,
+			"begin":     s.begin,
+			"check in":  s.checkin,
+			"ack":       s.ack,
+			"cancel":    s.cancel,
+			"reconcile": s.reconcile,
+			"end":       s.end,
+			"give up":   s.giveUp,
+			"beacon":    s.beacon,
+			"go back":   s.rollBack,
 		})
 	})
 }
@@ -566,7 +566,8 @@ func (s *upgradeModel) observe(version string, d *agentapi.UpgradeDetails) {
 	s.agent.ObserveUpgrade(version, d, s.now)
 }
 
-// details are of the upgrade the server knows, of one of the host, or stale.
+// details returns details of the server's own upgrade, of one started on the host, or
+// stale ones.
 func (s *upgradeModel) details(t *rapid.T) *agentapi.UpgradeDetails {
 	if rapid.Bool().Draw(t, "none") {
 		return nil
@@ -593,7 +594,7 @@ func (s *upgradeModel) cancel(t *rapid.T) {
 	s.agent.CancelUpgrade(rapid.SampledFrom([]string{s.agent.UpgradeActionID, "stale"}).Draw(t, "action"))
 }
 
-func (s *upgradeModel) settle(t *rapid.T) {
+func (s *upgradeModel) reconcile(t *rapid.T) {
 	s.tick(t)
 	var action *Action
 	if rapid.Bool().Draw(t, "found") {
@@ -609,7 +610,7 @@ func (s *upgradeModel) settle(t *rapid.T) {
 	if rapid.Bool().Draw(t, "answered") {
 		result = &Result{Timestamp: s.now.Add(-time.Hour), Error: rapid.SampledFrom([]string{"", "failed"}).Draw(t, "error")}
 	}
-	s.agent.SettleUpgrade(action, result, s.now)
+	s.agent.ReconcileUpgrade(action, result, s.now)
 }
 
 func (s *upgradeModel) beacon(t *rapid.T) {
@@ -624,11 +625,11 @@ func (s *upgradeModel) beacon(t *rapid.T) {
 		b.ActionID, b.From, b.To = u.ActionID, u.From, u.To
 	}
 	mine := b.ActionID == s.agent.UpgradeActionID && b.ActionID != ""
-	news := s.agent.ObserveBeacon(b, s.now)
-	if (news.Stage || news.Upgrade) && !news.Write {
-		t.Fatalf("told and not written: %+v", news)
+	change := s.agent.ObserveBeacon(b, s.now)
+	if (change.Stage || change.Upgrade) && !change.Write {
+		t.Fatalf("changed and not written: %+v", change)
 	}
-	if mine && news.Write && endsBadly(b.Stage) && s.agent.Upgrading() {
+	if mine && change.Write && endsBadly(b.Stage) && s.agent.Upgrading() {
 		t.Fatalf("still updating after %s: %+v", b.Stage, s.agent)
 	}
 	s.agent.Diagnose(s.now)
@@ -652,7 +653,7 @@ func (s *upgradeModel) rollBack(t *rapid.T) {
 	s.agent.BeginRollback(string(rune('a'+s.actions%26)), to.Version, s.now)
 }
 
-// end is an agent that says how its upgrade ended, in one of the ways there are.
+// end reports the end of the upgrade in one of the possible ways.
 func (s *upgradeModel) end(t *rapid.T) {
 	s.tick(t)
 	a := &s.agent
@@ -683,8 +684,7 @@ func (s *upgradeModel) end(t *rapid.T) {
 	}
 }
 
-// giveUp is the settling of an upgrade whose agent has not begun, past every
-// bound.
+// giveUp reconciles an upgrade that its agent has not begun, past every bound.
 func (s *upgradeModel) giveUp(t *rapid.T) {
 	a := &s.agent
 	working := a.UpgradeDetails != nil && a.UpgradeDetails.State != agentapi.UpgradeRequested && a.UpgradeDetails.State != agentapi.UpgradeScheduled
@@ -696,21 +696,21 @@ func (s *upgradeModel) giveUp(t *rapid.T) {
 	switch way := rapid.SampledFrom([]string{"no action", "expired", "cancelled", "acknowledged without effect", "failed"}).Draw(t, "way"); way {
 	case "no action":
 		s.now = s.now.Add(CreateGrace)
-		a.SettleUpgrade(nil, nil, s.now)
+		a.ReconcileUpgrade(nil, nil, s.now)
 	case "expired":
-		a.SettleUpgrade(&Action{ID: a.UpgradeActionID, Expiration: &s.now}, nil, s.now)
+		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID, Expiration: &s.now}, nil, s.now)
 	case "cancelled":
-		a.SettleUpgrade(&Action{ID: a.UpgradeActionID, CancelledAt: &s.now}, nil, s.now)
+		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID, CancelledAt: &s.now}, nil, s.now)
 	case "acknowledged without effect":
 		acked := s.now
 		s.now = s.now.Add(AckGrace + time.Second)
 		at := s.now
 		a.Last.At = &at
-		a.SettleUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: acked}, s.now)
+		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: acked}, s.now)
 	case "failed":
-		a.SettleUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: s.now, Error: "failed"}, s.now)
+		a.ReconcileUpgrade(&Action{ID: a.UpgradeActionID}, &Result{Timestamp: s.now, Error: "failed"}, s.now)
 	}
-	if a.Upgrading() && a.UpgradeActionID == id { // not what a rollback that was called off was to undo
+	if a.Upgrading() && a.UpgradeActionID == id { // a cancelled rollback resumes the upgrade that it was to undo
 		t.Fatalf("still updating: %+v", a)
 	}
 }

@@ -24,13 +24,13 @@ func upgradeable(version string) Agent {
 	}
 }
 
-func TestWhyNotThisAgent(t *testing.T) {
-	to := func(v string) UpgradeWish { return UpgradeWish{Version: v} }
-	forced := UpgradeWish{Version: "1.0.0", Force: true}
+func TestCheckUpgrade(t *testing.T) {
+	to := func(v string) UpgradeRequest { return UpgradeRequest{Version: v} }
+	forced := UpgradeRequest{Version: "1.0.0", Force: true}
 	for _, row := range []struct {
 		name   string
 		change func(*Agent)
-		wish   UpgradeWish
+		wish   UpgradeRequest
 		want   string // a part of the refusal, "" for none
 	}{
 		{"it can", nil, to("1.1.0"), ""},
@@ -38,8 +38,8 @@ func TestWhyNotThisAgent(t *testing.T) {
 		{"unenrolled", func(a *Agent) { a.Active = false }, forced, "is unenrolled"},
 		{"being unenrolled", func(a *Agent) { a.UnenrollmentStartedAt = &now }, forced, "being unenrolled"},
 		{"in a container", func(a *Agent) { a.LocalMetadata = nil }, forced, "container"},
-		{"no package for its system", nil, UpgradeWish{Version: "1.10.0", Force: true}, "no package of version 1.10.0 for linux/x86_64"},
-		{"the package lies elsewhere", nil, UpgradeWish{Version: "1.10.0", SourceURI: "https://x"}, ""},
+		{"no package for its system", nil, UpgradeRequest{Version: "1.10.0", Force: true}, "no package of version 1.10.0 for linux/x86_64"},
+		{"the package lies elsewhere", nil, UpgradeRequest{Version: "1.10.0", SourceURI: "https://x"}, ""},
 		{"already under way", func(a *Agent) { a.BeginUpgrade("act", "1.1.0", now) }, to("2.0.0-SNAPSHOT"), "already being upgraded to 1.1.0"},
 		{"already under way, forced", func(a *Agent) { a.BeginUpgrade("act", "1.1.0", now) }, forced, ""},
 		{"still watched", func(a *Agent) {
@@ -62,18 +62,18 @@ func TestWhyNotThisAgent(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAWishWhateverTheAgent(t *testing.T) {
+func TestUpgradeRequestCheck(t *testing.T) {
 	for _, row := range []struct {
-		wish UpgradeWish
+		wish UpgradeRequest
 		in   Catalog
 		want string
 	}{
-		{UpgradeWish{Version: "1.1.0"}, catalog, ""},
-		{UpgradeWish{Version: "7.0.0", SourceURI: "https://x"}, catalog, ""},
-		{UpgradeWish{}, catalog, "[request body.version]: is missing"},
-		{UpgradeWish{Version: "1.1"}, catalog, `[request body.version]: version is "1.1"`},
-		{UpgradeWish{Version: "7.0.0"}, catalog, "published are [2.0.0-SNAPSHOT 1.10.0 1.1.0 1.0.0]"},
-		{UpgradeWish{Version: "7.0.0"}, nil, "nothing is published yet"},
+		{UpgradeRequest{Version: "1.1.0"}, catalog, ""},
+		{UpgradeRequest{Version: "7.0.0", SourceURI: "https://x"}, catalog, ""},
+		{UpgradeRequest{}, catalog, "[request body.version]: is missing"},
+		{UpgradeRequest{Version: "1.1"}, catalog, `[request body.version]: version is "1.1"`},
+		{UpgradeRequest{Version: "7.0.0"}, catalog, "published are [2.0.0-SNAPSHOT 1.10.0 1.1.0 1.0.0]"},
+		{UpgradeRequest{Version: "7.0.0"}, nil, "nothing is published yet"},
 	} {
 		err := row.wish.Check(row.in)
 		if (row.want == "") != (err == nil) || (err != nil && (KindOf(err) != Invalid || !strings.Contains(err.Error(), row.want))) {
@@ -82,7 +82,7 @@ func TestWhatIsWrongWithAWishWhateverTheAgent(t *testing.T) {
 	}
 }
 
-func TestACatalogKnowsPlatformsInBothSpellings(t *testing.T) {
+func TestCatalogHasAcceptsBothArchNames(t *testing.T) {
 	for _, row := range []struct {
 		version, os, arch string
 		want              bool
@@ -105,7 +105,7 @@ func TestACatalogKnowsPlatformsInBothSpellings(t *testing.T) {
 	}
 }
 
-func TestAnErrorKeepsItsKindAndCause(t *testing.T) {
+func TestErrorKeepsKindAndCause(t *testing.T) {
 	cause := FieldError("body.x", "is %q", "y")
 	err := Errorf(Conflict, "doing it: %w", cause)
 	if KindOf(err) != Conflict || !errors.Is(err.Unwrap(), cause) || err.Error() != `doing it: [request body.x]: is "y"` {

@@ -10,36 +10,36 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// While a new version is judged, its host speaks with two voices: the agent,
-// which may be what is broken, and the watcher. The watcher's word ends an
-// upgrade when the agent is silent; where both have spoken, the agent's own word
-// on the end stands, in whichever order they came.
+// While a new version is watched, its host reports through both the agent, which may be
+// what is broken, and the watcher. The watcher's report ends an upgrade when the agent
+// is silent. If both have reported, the agent's report on the end takes precedence, in
+// whichever order they arrived.
 
-// Watch is the last beacon of a host's watcher, as far as it was written down.
+// Watch is the last stored beacon of a host's watcher.
 type Watch struct {
 	agentapi.Beacon
 	ReceivedAt time.Time `json:"received_at"`
 }
 
 const (
-	// BeaconWrite is how often a beacon that says nothing new is written down: as
-	// often as a parked agent counts as seen.
+	// BeaconWrite is how often a beacon without news is stored: the interval at which a
+	// parked agent's last-seen time is written.
 	BeaconWrite = 30 * time.Second
-	// BeaconFresh is how long a beacon counts as a sign of life: three writes, so
-	// that one lost on the way is not yet silence.
+	// BeaconFresh is how long a beacon counts as a sign of life: three writes, so that
+	// one lost beacon is not silence.
 	BeaconFresh = 3 * BeaconWrite
 )
 
-// Fresh says whether the watcher was heard of lately.
+// Fresh reports whether the beacon still counts as a sign of life.
 func (w *Watch) Fresh(now time.Time) bool { return now.Sub(w.ReceivedAt) <= BeaconFresh }
 
-// Bounds of what a beacon may say, in bytes. Reasons quote the end of a log.
+// Bounds of the strings in a beacon, in bytes. Reasons quote the end of a log.
 const (
 	maxBeaconWord = 256
 	maxBeaconText = 8 << 10
 )
 
-// CheckBeacon says what is wrong with a beacon whatever the agent.
+// CheckBeacon validates a beacon without regard to the agent.
 func CheckBeacon(b agentapi.Beacon) error {
 	if !b.Stage.Known() {
 		return FieldError("body.stage", "is %q, want watching, rolling_back, committed, rolled_back or rollback_failed", b.Stage)
@@ -65,7 +65,7 @@ func CheckBeacon(b agentapi.Beacon) error {
 		{"body.waiting", b.Waiting, maxBeaconText},
 	} {
 		if len(t.text) > t.limit {
-			return FieldError(t.field, "has %d bytes, at most %d are taken", len(t.text), t.limit)
+			return FieldError(t.field, "has %d bytes, at most %d are accepted", len(t.text), t.limit)
 		}
 	}
 	switch {
@@ -85,48 +85,49 @@ func endsBadly(s agentapi.BeaconStage) bool {
 	return s == agentapi.BeaconRollingBack || s == agentapi.BeaconRolledBack || s == agentapi.BeaconRollbackFailed
 }
 
-// BeaconNews is what a beacon changed.
-type BeaconNews struct {
+// BeaconChange is what a beacon changed.
+type BeaconChange struct {
 	Write   bool // the document changed
 	Stage   bool // so did the stage of the watch, or its reason
 	Upgrade bool // so did the upgrade
 }
 
-// ObserveBeacon takes in a beacon that CheckBeacon found sound. One that says
-// nothing new changes the document every BeaconWrite only.
-func (a *Agent) ObserveBeacon(b agentapi.Beacon, now time.Time) BeaconNews {
+// ObserveBeacon handles a beacon that CheckBeacon has accepted. A beacon without news
+// changes the document only every BeaconWrite.
+func (a *Agent) ObserveBeacon(b agentapi.Beacon, now time.Time) BeaconChange {
 	old := a.Watch
 	if old != nil && a.overtaken(old, b) {
-		return BeaconNews{}
+		return BeaconChange{}
 	}
-	news := BeaconNews{Upgrade: endsBadly(b.Stage) && a.endByWatch(b, now)}
-	news.Stage = old == nil || !old.sameUpgrade(b) || old.Stage != b.Stage || !reflect.DeepEqual(old.Reason, b.Reason)
-	news.Write = news.Upgrade || news.Stage || !sameSight(old.Agent, b.Agent) || now.Sub(old.ReceivedAt) >= BeaconWrite
-	if news.Write {
+	change := BeaconChange{Upgrade: endsBadly(b.Stage) && a.endByWatch(b, now)}
+	change.Stage = old == nil || !old.sameUpgrade(b) || old.Stage != b.Stage || !reflect.DeepEqual(old.Reason, b.Reason)
+	change.Write = change.Upgrade || change.Stage || !sameAgent(old.Agent, b.Agent) || now.Sub(old.ReceivedAt) >= BeaconWrite
+	if change.Write {
 		a.Watch = &Watch{Beacon: b, ReceivedAt: now}
 	}
-	return news
+	return change
 }
 
 func (w *Watch) sameUpgrade(b agentapi.Beacon) bool {
 	return w.ActionID == b.ActionID && w.From == b.From && w.To == b.To
 }
 
-// sameSight leaves out the time of the last check-in, which moves by itself.
-func sameSight(a, b agentapi.BeaconAgent) bool {
+// sameAgent compares without the time of the last check-in, which advances by itself.
+func sameAgent(a, b agentapi.BeaconAgent) bool {
 	a.LastCheckin, b.LastCheckin = nil, nil
 	return a == b
 }
 
-// overtaken says whether a beacon comes too late: what w says came after it.
-// Host clocks jump, so times count only where nothing else tells.
+// overtaken reports whether a beacon arrived late: w was sent after it. Host clocks
+// jump, so times count only where nothing else decides.
 func (a *Agent) overtaken(w *Watch, b agentapi.Beacon) bool {
 	if w.sameUpgrade(b) {
-		anew := b.ActionID == "" && w.Stage.Ended() && b.At.After(w.At) // the host tries the same once more
-		return !anew && stageOrder[b.Stage] < stageOrder[w.Stage]
+		retried := b.ActionID == "" && w.Stage.Ended() && b.At.After(w.At) // the host started the same upgrade again
+		return !retried && stageOrder[b.Stage] < stageOrder[w.Stage]
 	}
 	if b.ActionID != "" {
-		// Of the action under way it is the first word, of another the last.
+		// A beacon of the action under way is newer than any other, one of another
+		// action is older.
 		if current := a.UpgradeActionID; b.ActionID == current || w.ActionID == current {
 			return b.ActionID != current
 		}
@@ -134,13 +135,13 @@ func (a *Agent) overtaken(w *Watch, b agentapi.Beacon) bool {
 	return b.At.Before(w.At)
 }
 
-// stageOrder is the order stages come in. A rollback that failed is tried again
-// when the host starts.
+// stageOrder is the order in which stages occur. A rollback that failed is retried when
+// the host starts.
 var stageOrder = map[agentapi.BeaconStage]int{
 	agentapi.BeaconWatching: 0, agentapi.BeaconRollingBack: 1, agentapi.BeaconRollbackFailed: 2, agentapi.BeaconRolledBack: 3, agentapi.BeaconCommitted: 3,
 }
 
-// endByWatch ends an upgrade as its watcher says. It says whether it did.
+// endByWatch ends an upgrade as its watcher reports. It reports whether it did.
 func (a *Agent) endByWatch(b agentapi.Beacon, now time.Time) bool {
 	if a.Undoes.is(b.ActionID, b.To) {
 		if a.Upgrading() {
@@ -151,7 +152,7 @@ func (a *Agent) endByWatch(b agentapi.Beacon, now time.Time) bool {
 	if !a.concernedBy(b, now) {
 		return false
 	}
-	if a.UpgradeEndTold {
+	if a.UpgradeEndReported {
 		return a.addReason(b)
 	}
 	status, details := a.watchEnd(b)
@@ -163,8 +164,8 @@ func (a *Agent) endByWatch(b agentapi.Beacon, now time.Time) bool {
 	return true
 }
 
-// undoneByWatch takes in how the upgrade ends whose rollback was asked for. That
-// the older version is in place is not yet that it runs: it has to answer.
+// undoneByWatch handles the end of an upgrade whose rollback an operator asked for.
+// That the older version is in place does not mean that it runs: it has to answer.
 func (a *Agent) undoneByWatch(b agentapi.Beacon, now time.Time) bool {
 	changed := a.noteUndone(b.Reason.Text)
 	switch {
@@ -179,8 +180,8 @@ func (a *Agent) undoneByWatch(b agentapi.Beacon, now time.Time) bool {
 	return true
 }
 
-// concernedBy says whether the beacon is about the agent's upgrade. One that was
-// asked for on the host, and whose agent never came to tell of it, begins here.
+// concernedBy reports whether the beacon is about the agent's upgrade. An upgrade that
+// was started on the host, and that the agent never reported, begins here.
 func (a *Agent) concernedBy(b agentapi.Beacon, now time.Time) bool {
 	switch {
 	case b.ActionID != "":
@@ -188,7 +189,7 @@ func (a *Agent) concernedBy(b agentapi.Beacon, now time.Time) bool {
 	case a.UpgradeActionID == "" && a.UpgradeTarget == b.To:
 		return true
 	case a.Upgrading():
-		return false // ours goes on until it ends
+		return false // the server's own upgrade continues until it ends
 	}
 	a.BeginUpgrade("", b.To, now)
 	a.UpgradeFrom = b.From
@@ -207,50 +208,47 @@ func (a *Agent) watchEnd(b agentapi.Beacon) (UpgradeStatus, *agentapi.UpgradeDet
 	return UpgradeRolledBack, d
 }
 
-// addReason adds what the agent did not know when it said that it was rolled
-// back.
+// addReason adds the reason that the agent did not know when it reported its rollback.
 func (a *Agent) addReason(b agentapi.Beacon) bool {
 	d := a.UpgradeDetails
 	if d == nil || d.State != agentapi.UpgradeRollback || cause(d) != "" {
 		return false
 	}
-	told := *d
-	told.Metadata.Reason, told.Metadata.ReasonCode = b.Reason.Text, b.Reason.Code
-	a.UpgradeDetails = &told
+	merged := *d
+	merged.Metadata.Reason, merged.Metadata.ReasonCode = b.Reason.Text, b.Reason.Code
+	a.UpgradeDetails = &merged
 	return true
 }
 
-// WatchEvent tells how the watch of the agent's upgrade stands.
+// WatchEvent returns an event with the state of the watch of the agent's upgrade.
 func (a *Agent) WatchEvent() Event {
 	w := a.Watch
 	data, err := json.Marshal(map[string]any{"action_id": w.ActionID, "from": w.From, "to": w.To, "stage": w.Stage, "reason": w.Reason})
 	if err != nil {
-		panic(err) // types of ours
+		panic(err) // our own types always encode
 	}
 	return Event{Type: EventAgentWatch, Subject: a.ID, Data: data}
 }
 
-// Diagnosis is why an agent that is upgraded is not heard of. Append only.
+// Diagnosis is why an agent under upgrade is silent. Append only.
 type Diagnosis string
 
 const (
-	// DiagnosisNone: the agent checks in, or nothing is known that would explain
-	// its silence.
+	// DiagnosisNone: the agent checks in, or nothing known explains its silence.
 	DiagnosisNone           Diagnosis = ""
-	DiagnosisAgentDown      Diagnosis = "agent_down"      // the host is there, the agent is not
-	DiagnosisAgentCutOff    Diagnosis = "agent_cut_off"   // the agent runs, and does not reach the server
-	DiagnosisNoSign         Diagnosis = "no_sign"         // neither is heard of
-	DiagnosisRolledBack     Diagnosis = "rolled_back"     // put back, and silent since
-	DiagnosisRollbackFailed Diagnosis = "rollback_failed" // could not be put back
+	DiagnosisAgentDown      Diagnosis = "agent_down"      // the host is up, the agent is not
+	DiagnosisAgentCutOff    Diagnosis = "agent_cut_off"   // the agent runs and does not reach the server
+	DiagnosisNoSign         Diagnosis = "no_sign"         // neither agent nor watcher is heard from
+	DiagnosisRolledBack     Diagnosis = "rolled_back"     // rolled back, and silent since
+	DiagnosisRollbackFailed Diagnosis = "rollback_failed" // could not be rolled back
 )
 
-// silentAfter is when an agent whose version is being judged counts as silent:
-// three of the writes that a parked one makes.
+// silentAfter is when an agent whose version is being watched counts as silent: three
+// of the last-seen writes of a parked agent.
 const silentAfter = BeaconFresh
 
-// Diagnose tells apart, for an agent that is silent while its upgrade is watched
-// or since that ended badly, what may be the matter. The text is a sentence for
-// people.
+// Diagnose explains the silence of an agent whose upgrade is watched, or has failed or
+// been rolled back. The text is a sentence for operators.
 func (a *Agent) Diagnose(now time.Time) (Diagnosis, string) {
 	w := a.Watch
 	seen := a.LastActivity()
@@ -262,17 +260,17 @@ func (a *Agent) Diagnose(now time.Time) (Diagnosis, string) {
 	case w.Stage == agentapi.BeaconCommitted:
 		return DiagnosisNone, ""
 	case w.Stage.Ended() && seen.After(w.ReceivedAt):
-		return DiagnosisNone, "" // it came back: a later silence has other reasons
+		return DiagnosisNone, "" // the agent has checked in since: a later silence has other causes
 	case w.Stage == agentapi.BeaconRollbackFailed:
-		return DiagnosisRollbackFailed, fmt.Sprintf("The host could not go back to %s (%s), and the agent %s: it needs a visit", w.From, w.Reason.Text, silent)
+		return DiagnosisRollbackFailed, fmt.Sprintf("The host could not go back to %s (%s), and the agent %s: it needs manual repair", w.From, w.Reason.Text, silent)
 	case w.Stage == agentapi.BeaconRolledBack:
 		return DiagnosisRolledBack, fmt.Sprintf("The host was rolled back to %s (%s), and the agent %s", w.From, w.Reason.Text, silent)
 	case !w.Fresh(now):
 		return DiagnosisNoSign, fmt.Sprintf("No sign from the host since %s, neither from the agent nor from its watcher: network or power", latest(seen, w.ReceivedAt).UTC().Format(time.RFC3339))
 	case !w.Agent.Alive:
-		return DiagnosisAgentDown, fmt.Sprintf("The host is there, but the agent's process is not (it ended %d times): its watcher decides whether to roll back", w.Agent.Crashes)
+		return DiagnosisAgentDown, fmt.Sprintf("The host is up, but the agent's process is not running (it ended %d times): its watcher decides whether to roll back", w.Agent.Crashes)
 	case w.Agent.State == "":
-		return DiagnosisAgentDown, "The host is there, and the agent's process too, but it does not answer its watcher"
+		return DiagnosisAgentDown, "The host is up and the agent's process runs, but it does not answer its watcher"
 	}
 	return DiagnosisAgentCutOff, fmt.Sprintf("The agent runs on its host (%s), but %s: something between it and this server", w.Agent.State, silent)
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi"
 )
 
-// beacon is of the upgrade act from 1.0.0 to 1.1.0, whose watcher says at the
-// time of the story that the stage has come.
-func (h *host) beacon(stage agentapi.BeaconStage, change ...func(*agentapi.Beacon)) BeaconNews {
+// beacon sends a beacon about the upgrade act from 1.0.0 to 1.1.0.
+func (h *host) beacon(stage agentapi.BeaconStage, change ...func(*agentapi.Beacon)) BeaconChange {
 	h.Helper()
 	b := agentapi.Beacon{
 		ActionID: "act", From: "1.0.0", To: "1.1.0", Stage: stage, At: h.now,
@@ -37,7 +36,7 @@ func of(actionID string) func(*agentapi.Beacon) {
 
 func dead(b *agentapi.Beacon) { b.Agent = agentapi.BeaconAgent{Crashes: 3} }
 
-// rolledBackReport is what an agent says that knows why it was rolled back.
+// rolledBackReport is the report of an agent that knows why it was rolled back.
 func (h *host) rolledBackReport() {
 	h.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{
 		TargetVersion: "1.1.0", ActionID: "act", State: agentapi.UpgradeRollback,
@@ -60,7 +59,7 @@ func (h *host) wantRolledBack(reason string) {
 	}
 }
 
-func TestAnAgentThatNeverChecksInAgainWasRolledBack(t *testing.T) {
+func TestWatcherReportsRollbackOfSilentAgent(t *testing.T) {
 	for _, stage := range []agentapi.BeaconStage{agentapi.BeaconRollingBack, agentapi.BeaconRolledBack} {
 		for name, came := range map[string]agentapi.UpgradeState{"never seen with the new version": agentapi.UpgradeRestarting, "seen with it": agentapi.UpgradeWatching} {
 			t.Run(string(stage)+", "+name, func(t *testing.T) {
@@ -68,19 +67,19 @@ func TestAnAgentThatNeverChecksInAgainWasRolledBack(t *testing.T) {
 				version := map[agentapi.UpgradeState]string{agentapi.UpgradeRestarting: "1.0.0", agentapi.UpgradeWatching: "1.1.0"}[came]
 				h.checkin(version, came)
 				h.after(time.Minute).beacon(agentapi.BeaconWatching)
-				if news := h.after(time.Minute).beacon(stage, dead); !news.Upgrade || !news.Stage || !news.Write {
-					t.Errorf("the news are %+v", news)
+				if change := h.after(time.Minute).beacon(stage, dead); !change.Upgrade || !change.Stage || !change.Write {
+					t.Errorf("the change is %+v", change)
 				}
 				h.wantRolledBack("it crashed 3 times")
-				if news := h.beacon(stage, dead); news != (BeaconNews{}) {
-					t.Errorf("said twice: %+v", news)
+				if change := h.beacon(stage, dead); change != (BeaconChange{}) {
+					t.Errorf("repeated: %+v", change)
 				}
 			})
 		}
 	}
 }
 
-func TestARollbackThatFailsIsAFailure(t *testing.T) {
+func TestFailedRollbackFailsUpgrade(t *testing.T) {
 	h := begun(t)
 	h.checkin("1.0.0", agentapi.UpgradeRestarting)
 	h.beacon(agentapi.BeaconRollingBack, dead)
@@ -89,68 +88,68 @@ func TestARollbackThatFailsIsAFailure(t *testing.T) {
 	if got := h.UpgradeDetails.Metadata.FailedState; got != agentapi.UpgradeRollback {
 		t.Errorf("failed in %s", got)
 	}
-	// The new version, which could not be put back, checks in: that is no success.
+	// The new version, which could not be rolled back, checks in. That is no success.
 	h.after(time.Minute).checkin("1.1.0", "")
 	h.wantFailed(UpgradeFailed, "going back")
-	// The host starts, and its watcher tries again.
+	// The host starts, and its watcher retries.
 	h.after(time.Hour).beacon(agentapi.BeaconRolledBack)
 	h.wantRolledBack("it crashed 3 times")
 }
 
-// Whichever comes first, people read the same.
-func TestTheAgentsOwnWordOnTheEndStands(t *testing.T) {
+// The order of arrival does not matter.
+func TestAgentReportTakesPrecedenceOverBeacon(t *testing.T) {
 	watcher := func(h *host) { h.beacon(agentapi.BeaconRolledBack) }
 	agent := (*host).rolledBackReport
-	silent := func(h *host) { // rolled back, but it does not know why yet
+	silent := func(h *host) { // rolled back, reason not known yet
 		h.ObserveUpgrade("1.0.0", &agentapi.UpgradeDetails{TargetVersion: "1.1.0", ActionID: "act", State: agentapi.UpgradeRollback}, h.now)
 	}
-	forgets := func(h *host) { h.checkin("1.0.0", "") } // the old version knows nothing
+	forgets := func(h *host) { h.checkin("1.0.0", "") } // the old version has no details
 	late := func(h *host) { h.checkin("1.1.0", agentapi.UpgradeWatching) }
 	ack := func(h *host) { h.ObserveAck("act", "rolled back", false, h.now) }
 	for name, row := range map[string]struct {
 		order  []func(*host)
 		reason string
 	}{
-		"watcher, agent":                       {[]func(*host){watcher, agent}, "in the agent's words"},
-		"agent, watcher":                       {[]func(*host){agent, watcher}, "in the agent's words"},
-		"watcher, agent, watcher":              {[]func(*host){watcher, agent, watcher}, "in the agent's words"},
-		"watcher, agent without a reason":      {[]func(*host){watcher, silent}, "it crashed 3 times"},
-		"agent without a reason, watcher":      {[]func(*host){silent, watcher}, "it crashed 3 times"},
-		"all three":                            {[]func(*host){silent, watcher, agent}, "in the agent's words"},
-		"watcher, agent that forgets":          {[]func(*host){watcher, forgets}, "it crashed 3 times"},
-		"agent that forgets, watcher":          {[]func(*host){forgets, watcher}, "it crashed 3 times"},
-		"watcher, a late report":               {[]func(*host){watcher, late}, "it crashed 3 times"},
-		"watcher, a late report, agent":        {[]func(*host){watcher, late, agent}, "in the agent's words"},
-		"acknowledged with an error, watcher":  {[]func(*host){ack, watcher}, "it crashed 3 times"},
-		"watcher, acknowledged with an error":  {[]func(*host){watcher, ack}, "it crashed 3 times"},
-		"agent, then a rollback said to begin": {[]func(*host){agent, func(h *host) { h.beacon(agentapi.BeaconRollingBack) }}, "in the agent's words"},
+		"watcher, agent":                      {[]func(*host){watcher, agent}, "in the agent's words"},
+		"agent, watcher":                      {[]func(*host){agent, watcher}, "in the agent's words"},
+		"watcher, agent, watcher":             {[]func(*host){watcher, agent, watcher}, "in the agent's words"},
+		"watcher, agent without a reason":     {[]func(*host){watcher, silent}, "it crashed 3 times"},
+		"agent without a reason, watcher":     {[]func(*host){silent, watcher}, "it crashed 3 times"},
+		"all three":                           {[]func(*host){silent, watcher, agent}, "in the agent's words"},
+		"watcher, agent that forgets":         {[]func(*host){watcher, forgets}, "it crashed 3 times"},
+		"agent that forgets, watcher":         {[]func(*host){forgets, watcher}, "it crashed 3 times"},
+		"watcher, a late report":              {[]func(*host){watcher, late}, "it crashed 3 times"},
+		"watcher, a late report, agent":       {[]func(*host){watcher, late, agent}, "in the agent's words"},
+		"acknowledged with an error, watcher": {[]func(*host){ack, watcher}, "it crashed 3 times"},
+		"watcher, acknowledged with an error": {[]func(*host){watcher, ack}, "it crashed 3 times"},
+		"agent, then a rollback that begins":  {[]func(*host){agent, func(h *host) { h.beacon(agentapi.BeaconRollingBack) }}, "in the agent's words"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := begun(t)
 			h.checkin("1.0.0", agentapi.UpgradeRestarting)
-			for _, say := range row.order {
-				say(h.after(time.Second))
+			for _, report := range row.order {
+				report(h.after(time.Second))
 			}
 			h.wantRolledBack(row.reason)
 			before := *h.UpgradeDetails
-			for _, say := range row.order {
-				say(h) // all of it once more
+			for _, report := range row.order {
+				report(h) // everything repeated
 			}
 			h.wantRolledBack(row.reason)
 			if !reflect.DeepEqual(*h.UpgradeDetails, before) {
-				t.Errorf("said twice, it is another: %+v", h.UpgradeDetails)
+				t.Errorf("repetition changed the details: %+v", h.UpgradeDetails)
 			}
 		})
 	}
 }
 
-func TestBeaconsThatComeTooLate(t *testing.T) {
+func TestLateBeaconIsIgnored(t *testing.T) {
 	t.Run("of the same watch", func(t *testing.T) {
 		h := begun(t)
 		h.beacon(agentapi.BeaconRolledBack)
 		for _, stage := range []agentapi.BeaconStage{agentapi.BeaconWatching, agentapi.BeaconRollingBack, agentapi.BeaconRollbackFailed} {
-			if news := h.after(time.Hour).beacon(stage); news != (BeaconNews{}) {
-				t.Errorf("%s: %+v", stage, news)
+			if change := h.after(time.Hour).beacon(stage); change != (BeaconChange{}) {
+				t.Errorf("%s: %+v", stage, change)
 			}
 		}
 		h.wantRolledBack("it crashed 3 times")
@@ -162,12 +161,12 @@ func TestBeaconsThatComeTooLate(t *testing.T) {
 		h := begun(t)
 		h.beacon(agentapi.BeaconWatching)
 		h.BeginUpgrade("again", "1.1.0", h.after(time.Hour).now)
-		if news := h.beacon(agentapi.BeaconRolledBack); news.Upgrade || h.UpgradeStatus != UpgradeStarted {
-			t.Errorf("it ended the newer upgrade: %+v", news)
+		if change := h.beacon(agentapi.BeaconRolledBack); change.Upgrade || h.UpgradeStatus != UpgradeStarted {
+			t.Errorf("it ended the newer upgrade: %+v", change)
 		}
 		h.after(time.Minute).beacon(agentapi.BeaconWatching, of("again"))
-		if news := h.beacon(agentapi.BeaconRollbackFailed); news != (BeaconNews{}) || h.Watch.ActionID != "again" {
-			t.Errorf("it took the newer one's place: %+v", news)
+		if change := h.beacon(agentapi.BeaconRollbackFailed); change != (BeaconChange{}) || h.Watch.ActionID != "again" {
+			t.Errorf("it took the newer one's place: %+v", change)
 		}
 		h.want(UpgradeStarted, true)
 	})
@@ -175,22 +174,22 @@ func TestBeaconsThatComeTooLate(t *testing.T) {
 		h := newHost(t)
 		early := h.now
 		h.after(time.Hour).beacon(agentapi.BeaconWatching, of(""), func(b *agentapi.Beacon) { b.To = "1.2.0" })
-		news := h.beacon(agentapi.BeaconRolledBack, of(""), func(b *agentapi.Beacon) { b.At = early })
-		if news != (BeaconNews{}) || h.Watch.To != "1.2.0" || h.UpgradeStatus != UpgradeNone {
-			t.Errorf("it took the newer one's place: %+v", news)
+		change := h.beacon(agentapi.BeaconRolledBack, of(""), func(b *agentapi.Beacon) { b.At = early })
+		if change != (BeaconChange{}) || h.Watch.To != "1.2.0" || h.UpgradeStatus != UpgradeNone {
+			t.Errorf("it took the newer one's place: %+v", change)
 		}
 	})
 	t.Run("of an action nobody knows", func(t *testing.T) {
 		h := newHost(t)
-		if news := h.beacon(agentapi.BeaconRolledBack, of("forged")); news.Upgrade || h.UpgradeStatus != UpgradeNone {
-			t.Errorf("it ended an upgrade: %+v", news)
+		if change := h.beacon(agentapi.BeaconRolledBack, of("forged")); change.Upgrade || h.UpgradeStatus != UpgradeNone {
+			t.Errorf("it ended an upgrade: %+v", change)
 		}
 	})
 }
 
-func TestTheWatchOfAnUpgradeAskedForOnTheHost(t *testing.T) {
+func TestBeaconsOfUpgradeStartedOnHost(t *testing.T) {
 	h := newHost(t)
-	// The agent never came to tell of it.
+	// The agent never reported it.
 	h.beacon(agentapi.BeaconWatching, of(""))
 	h.want(UpgradeNone, false)
 	h.after(time.Minute).beacon(agentapi.BeaconRolledBack, of(""), dead)
@@ -198,11 +197,11 @@ func TestTheWatchOfAnUpgradeAskedForOnTheHost(t *testing.T) {
 	h.checkinOf("", "1.0.0", agentapi.UpgradeRollback)
 	h.want(UpgradeRolledBack, false)
 
-	// The same once more: a watch of its own, which goes well.
+	// The same upgrade again: a second watch, which ends well.
 	h.after(time.Hour).checkinOf("", "1.0.0", agentapi.UpgradeReplacing)
 	h.want(UpgradeStarted, true)
-	if news := h.after(time.Minute).beacon(agentapi.BeaconWatching, of("")); !news.Stage {
-		t.Errorf("the second watch is taken for a late beacon of the first: %+v", news)
+	if change := h.after(time.Minute).beacon(agentapi.BeaconWatching, of("")); !change.Stage {
+		t.Errorf("the second watch is taken for a late beacon of the first: %+v", change)
 	}
 	h.checkinOf("", "1.1.0", agentapi.UpgradeWatching)
 	h.after(time.Minute).beacon(agentapi.BeaconCommitted, of(""))
@@ -212,27 +211,27 @@ func TestTheWatchOfAnUpgradeAskedForOnTheHost(t *testing.T) {
 		t.Errorf("upgraded at %v, watch %+v", h.UpgradedAt, h.Watch)
 	}
 
-	// While one of ours is under way, one of the host does not end it.
+	// An upgrade started on the host does not end the action's upgrade.
 	h = begun(t)
-	if news := h.beacon(agentapi.BeaconRolledBack, of("")); news.Upgrade {
-		t.Errorf("it ended ours: %+v", news)
+	if change := h.beacon(agentapi.BeaconRolledBack, of("")); change.Upgrade {
+		t.Errorf("it ended the action's upgrade: %+v", change)
 	}
 	h.want(UpgradeStarted, true)
 }
 
-func TestABeaconThatSaysNothingNewIsSeldomWritten(t *testing.T) {
+func TestUnchangedBeaconIsWrittenEveryBeaconWrite(t *testing.T) {
 	h := begun(t)
-	if news := h.beacon(agentapi.BeaconWatching); news != (BeaconNews{Write: true, Stage: true}) {
-		t.Errorf("the first: %+v", news)
+	if change := h.beacon(agentapi.BeaconWatching); change != (BeaconChange{Write: true, Stage: true}) {
+		t.Errorf("the first: %+v", change)
 	}
 	writes := 0
 	for range 30 { // two minutes and a half
 		checkin := h.after(5 * time.Second).now
-		news := h.beacon(agentapi.BeaconWatching, func(b *agentapi.Beacon) { b.Agent.LastCheckin, b.Waiting = &checkin, checkin.String() })
-		if news.Stage || news.Upgrade {
-			t.Fatalf("it is told: %+v", news)
+		change := h.beacon(agentapi.BeaconWatching, func(b *agentapi.Beacon) { b.Agent.LastCheckin, b.Waiting = &checkin, checkin.String() })
+		if change.Stage || change.Upgrade {
+			t.Fatalf("it was a change: %+v", change)
 		}
-		if news.Write {
+		if change.Write {
 			writes++
 			if !h.Watch.ReceivedAt.Equal(h.now) || h.Watch.Waiting != checkin.String() {
 				t.Fatalf("written is %+v", h.Watch)
@@ -249,13 +248,13 @@ func TestABeaconThatSaysNothingNewIsSeldomWritten(t *testing.T) {
 		"it crashed":          func(b *agentapi.Beacon) { b.Agent.Crashes = 1 },
 	} {
 		h.beacon(agentapi.BeaconWatching)
-		if news := h.beacon(agentapi.BeaconWatching, change); news != (BeaconNews{Write: true}) {
-			t.Errorf("%s: %+v", name, news)
+		if got := h.beacon(agentapi.BeaconWatching, change); got != (BeaconChange{Write: true}) {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
 
-func TestWhySilent(t *testing.T) {
+func TestDiagnose(t *testing.T) {
 	gone := func(b *agentapi.Beacon) { b.Agent = agentapi.BeaconAgent{Crashes: 2} }
 	hung := func(b *agentapi.Beacon) { b.Agent.State = "" }
 	fine := func(*agentapi.Beacon) {}
@@ -279,7 +278,7 @@ func TestWhySilent(t *testing.T) {
 		{"nor while it is rolled back", agentapi.BeaconRollingBack, fine, time.Hour, 2 * time.Hour, DiagnosisNoSign, "since 2026-03-03T09:00:00Z"},
 		{"rolled back, and silent since", agentapi.BeaconRolledBack, fine, time.Hour, 2 * time.Hour, DiagnosisRolledBack, "rolled back to 1.0.0 (it crashed 3 times)"},
 		{"rolled back, came back, silent later", agentapi.BeaconRolledBack, fine, 3 * time.Hour, 2 * time.Hour, DiagnosisNone, ""},
-		{"could not be rolled back", agentapi.BeaconRollbackFailed, gone, time.Hour, 2 * time.Hour, DiagnosisRollbackFailed, "needs a visit"},
+		{"could not be rolled back", agentapi.BeaconRollbackFailed, gone, time.Hour, 2 * time.Hour, DiagnosisRollbackFailed, "needs manual repair"},
 		{"good, and silent later", agentapi.BeaconCommitted, fine, time.Hour, 2 * time.Hour, DiagnosisNone, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -297,7 +296,7 @@ func TestWhySilent(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithABeacon(t *testing.T) {
+func TestCheckBeaconNamesInvalidField(t *testing.T) {
 	good := agentapi.Beacon{From: "1.0.0", To: "1.1.0-SNAPSHOT", Stage: agentapi.BeaconWatching, At: now}
 	if err := CheckBeacon(good); err != nil {
 		t.Fatal(err)
@@ -332,13 +331,13 @@ func TestWhatIsWrongWithABeacon(t *testing.T) {
 	}
 }
 
-// However the words of agent and watcher of one rolled back upgrade are mixed and
-// repeated, the document ends the same.
-func TestTheOrderOfWordsDoesNotMatter(t *testing.T) {
+// However the reports of agent and watcher about one rolled back upgrade are ordered
+// and repeated, the document ends the same.
+func TestReportsEndTheSameInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := begun(t)
 		h.checkin("1.0.0", agentapi.UpgradeRestarting)
-		words := []func(){
+		reports := []func(){
 			func() { h.beacon(agentapi.BeaconWatching) },
 			func() { h.beacon(agentapi.BeaconRollingBack, dead) },
 			func() { h.beacon(agentapi.BeaconRolledBack) },
@@ -347,10 +346,10 @@ func TestTheOrderOfWordsDoesNotMatter(t *testing.T) {
 			func() { h.ObserveAck("act", "rolled back", false, h.now) },
 			h.rolledBackReport,
 		}
-		order := rapid.Permutation(append(words, words...)).Draw(rt, "order")
-		for _, say := range order {
+		order := rapid.Permutation(append(reports, reports...)).Draw(rt, "order")
+		for _, report := range order {
 			h.after(time.Second)
-			say()
+			report()
 		}
 		if d := h.UpgradeDetails; h.UpgradeStatus != UpgradeRolledBack || d == nil || d.State != agentapi.UpgradeRollback || d.Metadata.Reason != "in the agent's words" {
 			rt.Fatalf("it ended %q with %+v", h.UpgradeStatus, d)

@@ -38,18 +38,18 @@ func readAll(r io.Reader) ([]byte, error) {
 	)
 	switch {
 	case errors.As(err, &refusal) && refusal.Kind == fleet.TooMany:
-		return nil, refusal // of who hands the bytes on
+		return nil, refusal // of limit.Reader
 	case errors.As(err, &tooLarge):
 		return nil, fleet.FieldError("body", "has more than %d bytes", tooLarge.Limit)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fleet.FieldError("body", "is not whole: it ends early")
+		return nil, fleet.FieldError("body", "is incomplete: it ends early")
 	case err != nil:
 		return nil, fleet.FieldError("body", "%w", err)
 	}
 	return b, nil
 }
 
-// DecodeJSON reads one JSON value and nothing behind it.
+// DecodeJSON reads a single JSON value into v.
 func DecodeJSON(r io.Reader, v any) error {
 	b, err := readAll(r)
 	if err != nil {
@@ -58,9 +58,8 @@ func DecodeJSON(r io.Reader, v any) error {
 	return UnmarshalJSON(b, v)
 }
 
-// UnmarshalJSON is DecodeJSON for what is in memory. It is what the next
-// encoding/json does, in a third of the time: it was a tenth of what an
-// acknowledgement costs.
+// UnmarshalJSON is DecodeJSON for a body in memory. It uses the coming version of
+// encoding/json, which takes a third of the time.
 func UnmarshalJSON(b []byte, v any) error {
 	err := json.Unmarshal(b, v)
 	if err == nil {
@@ -74,20 +73,20 @@ func UnmarshalJSON(b []byte, v any) error {
 		badTime *time.ParseError
 	)
 	switch {
-	case errors.As(err, &wrong) && wrong.Field != "" && wrong.Err != nil: // of the right kind, such as a text that is not base64
+	case errors.As(err, &wrong) && wrong.Field != "" && wrong.Err != nil: // of the right type but invalid, such as a string that is not base64
 		return fleet.FieldError("body."+fieldPath(wrong.Field), "%w", wrong.Err)
 	case errors.As(err, &wrong) && wrong.Field != "":
-		return fleet.FieldError("body."+fieldPath(wrong.Field), "is a JSON %s, want %s", wrong.Value, jsonWord(wrong.Type))
+		return fleet.FieldError("body."+fieldPath(wrong.Field), "is a JSON %s, want %s", wrong.Value, jsonType(wrong.Type))
 	case errors.As(err, &wrong):
 		return fleet.FieldError("body", "is a JSON %s, want an object", wrong.Value)
 	case errors.As(err, &badTime):
-		// It does not say where it stands, but the value does.
+		// The error names no field, so name the value.
 		return fleet.FieldError("body", "has the time %s, want one such as 2026-01-31T12:00:00Z", badTime.Value)
 	}
 	return fleet.FieldError("body", "%w", err)
 }
 
-// checkSyntax says what keeps b from being one JSON value.
+// checkSyntax returns an error if b is not a single JSON value.
 func checkSyntax(b []byte) error {
 	var (
 		whole  json.RawMessage
@@ -100,16 +99,16 @@ func checkSyntax(b []byte) error {
 	case errors.As(err, &syntax):
 		return fleet.FieldError("body", "is not JSON: %w at byte %d", err, syntax.Offset)
 	case err != nil:
-		return fleet.FieldError("body", "is not whole: it ends early")
+		return fleet.FieldError("body", "is incomplete: it ends early")
 	}
-	// Not dec.More, which takes a closing bracket for the end.
+	// dec.More would treat a closing bracket as the end.
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fleet.FieldError("body", "has something behind its JSON value")
+		return fleet.FieldError("body", "has data after its JSON value")
 	}
 	return nil
 }
 
-// fieldPath is the path of a field as this API writes it: an index in brackets.
+// fieldPath converts a path such as agents.0.id to agents[0].id.
 func fieldPath(dotted string) string {
 	var path strings.Builder
 	for i, name := range strings.Split(dotted, ".") {
@@ -125,11 +124,11 @@ func fieldPath(dotted string) string {
 	return path.String()
 }
 
-// jsonWord is a type as people who write JSON call it.
-func jsonWord(t reflect.Type) string {
+// jsonType names a type in terms of JSON.
+func jsonType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:
-		return jsonWord(t.Elem())
+		return jsonType(t.Elem())
 	case reflect.String:
 		return "a string"
 	case reflect.Bool:

@@ -15,31 +15,31 @@ import (
 	"github.com/muster-fleet/muster/server/httpapi"
 )
 
-// A server that is short of memory in the middle of a body has to be told from a
-// body that is wrong: one may come again as it is.
-func TestWhoHandsABodyOnMayRefuseIt(t *testing.T) {
+// A server that runs out of memory while it reads a body must not answer that the body is
+// invalid: the client may send it again.
+func TestDecodeJSONReturnsTooManyOfTheReader(t *testing.T) {
 	t.Parallel()
 	full := &fleet.Error{Kind: fleet.TooMany, Message: "come again", RetryAfter: time.Second}
 	var v map[string]string
 	err := httpapi.DecodeJSON(io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(full)), &v)
 	if fleet.KindOf(err) != fleet.TooMany {
-		t.Errorf("it became %v", err)
+		t.Errorf("the error is %v, want %v", err, full)
 	}
 	err = httpapi.DecodeJSON(io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(errors.New("boom"))), &v)
 	if fleet.KindOf(err) != fleet.Invalid {
-		t.Errorf("another error became %v", err)
+		t.Errorf("another error is %v, want an invalid body", err)
 	}
 }
 
-func TestABodyThatIsWrongIsToldWhereAndWhy(t *testing.T) {
+func TestUnmarshalJSONNamesFieldAndCause(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		``:                                "[request body]: is empty, want a JSON object",
 		" \n":                             "[request body]: is empty, want a JSON object",
-		`{"events":[{"name":`:             "[request body]: is not whole: it ends early",
+		`{"events":[{"name":`:             "[request body]: is incomplete: it ends early",
 		`{"events":]}`:                    "[request body]: is not JSON: invalid character ']' looking for beginning of value at byte 11",
-		`{} {}`:                           "[request body]: has something behind its JSON value",
-		`{}]`:                             "[request body]: has something behind its JSON value",
+		`{} {}`:                           "[request body]: has data after its JSON value",
+		`{}]`:                             "[request body]: has data after its JSON value",
 		`[]`:                              "[request body]: is a JSON array, want an object",
 		`{"events":"x"}`:                  "[request body.events]: is a JSON string, want a list",
 		`{"events":[{},{"name":7}]}`:      "[request body.events[1].name]: is a JSON number, want a string",
@@ -62,8 +62,8 @@ func TestABodyThatIsWrongIsToldWhereAndWhy(t *testing.T) {
 	}
 }
 
-// Other people's agents send what they like, and have been heard.
-func TestABodyIsTakenAsEncodingJSONTakesIt(t *testing.T) {
+// Agents of other vendors rely on what encoding/json accepts.
+func TestUnmarshalJSONAcceptsWhatEncodingJSONAccepts(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
 		`{"NAME":"x"}`,
@@ -84,19 +84,19 @@ func TestABodyIsTakenAsEncodingJSONTakesIt(t *testing.T) {
 	}
 }
 
-func TestClientsAreNotCalledBackTogether(t *testing.T) {
+func TestRetryAfterIsJittered(t *testing.T) {
 	t.Parallel()
 	times := map[string]bool{}
 	for range 200 {
 		s := httpapi.RetryAfterSeconds(0)
 		n, err := strconv.Atoi(s)
 		if err != nil || time.Duration(n)*time.Second < httpapi.RetryAfter || time.Duration(n)*time.Second > 2*httpapi.RetryAfter {
-			t.Fatalf("one is told %q", s)
+			t.Fatalf("Retry-After is %q", s)
 		}
 		times[s] = true
 	}
 	if len(times) < 4 {
-		t.Errorf("200 clients are told %v", times)
+		t.Errorf("200 values are %v", times)
 	}
 	for after, want := range map[time.Duration]string{time.Millisecond: "1", time.Second: "1", 90 * time.Second: "90"} {
 		if got := httpapi.RetryAfterSeconds(after); got != want {

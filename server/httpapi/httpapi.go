@@ -1,7 +1,6 @@
-// Package httpapi is what the two HTTP interfaces have in common: how a request
-// is logged, bounded and authorised, and the one table from a refusal's kind to
-// its HTTP status. httpapi/agents and httpapi/admin hold the handlers. gin stays
-// below this package.
+// Package httpapi has what the two HTTP interfaces share: it logs, bounds and authorises
+// requests, decodes bodies, and maps the kind of an error to an HTTP status. The handlers
+// are in httpapi/agents and httpapi/admin. Only these packages use gin.
 package httpapi
 
 import (
@@ -20,8 +19,8 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// statuses is the table. Code is the word agents see; people see the status's
-// own text.
+// statuses maps the kind of an error to the HTTP status and to the code that agents
+// receive. Clients of the admin API receive the text of the status instead.
 var statuses = map[fleet.Kind]struct {
 	status int
 	code   string
@@ -37,13 +36,13 @@ var statuses = map[fleet.Kind]struct {
 	fleet.Internal:     {http.StatusInternalServerError, "InternalServerError"},
 }
 
-// RetryAfter is what a refused client is told to wait at the least, and half of
-// what it is told at the most, where nothing better is known: those that are
-// refused together, as when the store goes away, must not come back together.
+// RetryAfter is the minimum of the default Retry-After; the maximum is twice as long. The
+// default is jittered, so that clients that are refused at the same moment, as when the
+// store becomes unavailable, do not retry at the same moment.
 const RetryAfter = 5 * time.Second
 
-// RetryAfterSeconds is the header of that name, for who is to come again after a
-// while, or after RetryAfter where that is 0.
+// RetryAfterSeconds returns the value of a Retry-After header. If after is 0, it is the
+// jittered default.
 func RetryAfterSeconds(after time.Duration) string {
 	if after <= 0 {
 		after = RetryAfter + rand.N(RetryAfter+time.Second)
@@ -54,17 +53,17 @@ func RetryAfterSeconds(after time.Duration) string {
 // API is one HTTP interface.
 type API struct {
 	Log *slog.Logger
-	// PlainCodes shows the status's text in the error field instead of agents'
-	// code words.
+	// PlainCodes puts the text of the status into the error field instead of the code for
+	// agents.
 	PlainCodes bool
 }
 
-// New makes a gin engine with what every request passes through.
+// New returns a gin engine with the middleware that every request needs.
 func (a API) New() *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
-	e.UseRawPath = true // an escaped slash in an id stays one
+	e.UseRawPath = true // an escaped slash in an id does not split the path
 	e.Use(a.requestID, a.log, a.recover)
 	e.NoRoute(func(c *gin.Context) {
 		a.Fail(c, fleet.Errorf(fleet.NotFound, "there is nothing at %s %s", c.Request.Method, c.Request.URL.Path))
@@ -72,18 +71,18 @@ func (a API) New() *gin.Engine {
 	e.NoMethod(func(c *gin.Context) {
 		c.AbortWithStatusJSON(http.StatusMethodNotAllowed, agentapi.Error{
 			StatusCode: http.StatusMethodNotAllowed, Code: http.StatusText(http.StatusMethodNotAllowed),
-			Message: fmt.Sprintf("%s does not take %s", c.Request.URL.Path, c.Request.Method),
+			Message: fmt.Sprintf("%s does not support %s", c.Request.URL.Path, c.Request.Method),
 		})
 	})
 	return e
 }
 
-// statusClientGone is what the log says of a request whose client did not wait,
-// as in Fleet Server. Nobody receives it.
+// statusClientGone is logged for a request whose client has closed the connection, as in
+// Fleet Server. No client receives it.
 const statusClientGone = 499
 
-// Fail answers with err. Causes and internal errors go to the log, not to the
-// client.
+// Fail answers a request with err. Internal errors and causes are logged, and not sent to
+// the client.
 func (a API) Fail(c *gin.Context, err error) {
 	if c.Writer.Written() || c.Request.Context().Err() != nil {
 		a.Log.Debug("request cut off", "path", c.Request.URL.Path, "error", err)
@@ -111,7 +110,7 @@ func (a API) Fail(c *gin.Context, err error) {
 	case fleet.Internal:
 		id := c.Writer.Header().Get(agentapi.HeaderRequestID)
 		a.Log.Error("request failed", "method", c.Request.Method, "path", c.Request.URL.Path, "request_id", id, "error", err)
-		body.Message = "the server made a mistake; its log has the details under request id " + id
+		body.Message = "internal error: the server's log has the details under request id " + id
 	case fleet.Unavailable, fleet.TooMany:
 		var after time.Duration
 		if fe != nil {
@@ -125,7 +124,7 @@ func (a API) Fail(c *gin.Context, err error) {
 	}{body, rule})
 }
 
-// Handle turns a handler that may fail into gin's.
+// Handle converts a handler that returns an error to one for gin.
 func (a API) Handle(h func(*gin.Context) error) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if err := h(c); err != nil {
@@ -134,11 +133,11 @@ func (a API) Handle(h func(*gin.Context) error) gin.HandlerFunc {
 	}
 }
 
-// maxRequestID bounds what is echoed and logged of a client's own id.
+// maxRequestID is the length of the longest client request id that is echoed and logged.
 const maxRequestID = 128
 
-// requestID echoes the client's id of a request, or makes one. It is read from the
-// answer's headers where it is needed: gin's keys would cost each request a map.
+// requestID sets the request id of the response: the client's, or a new one. Handlers read
+// it from the response's header, since gin's keys would cost each request a map.
 func (a API) requestID(c *gin.Context) {
 	id := c.GetHeader(agentapi.HeaderRequestID)
 	if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, func(r rune) bool { return r < '!' || r > '~' }) {
@@ -151,7 +150,7 @@ func (a API) log(c *gin.Context) {
 	start := time.Now()
 	c.Next()
 	level := slog.LevelDebug
-	// A status of 503 is what was asked for, and probes ask every second.
+	// Probes request the status every second, so its 503s are not worth a warning.
 	if c.Writer.Status() >= http.StatusInternalServerError && c.FullPath() != agentapi.PathStatus {
 		level = slog.LevelWarn
 	}
@@ -168,7 +167,7 @@ func (a API) recover(c *gin.Context) {
 		if r == nil {
 			return
 		}
-		if r == http.ErrAbortHandler { //nolint:errorlint // it is panicked as it is
+		if r == http.ErrAbortHandler { //nolint:errorlint // net/http compares it with ==
 			panic(r)
 		}
 		a.Fail(c, fmt.Errorf("panic: %v", r))

@@ -15,14 +15,13 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// DecodeStrict is Decode for bodies in which a key that is not known is an
-// error: in a plan, a slip of the pen must not turn a limit off. Errors name
-// keys and values with their whole path.
+// DecodeStrict is Decode for bodies in which an unknown key is an error: a misspelt key of
+// a plan must not disable a limit. Errors name keys and values by their path.
 func DecodeStrict(c *gin.Context, limit int64, v any) error {
 	return DecodeStrictJSON(http.MaxBytesReader(c.Writer, c.Request.Body, limit), v)
 }
 
-// DecodeStrictJSON reads one JSON value and nothing behind it.
+// DecodeStrictJSON reads a single JSON value into v and refuses unknown keys.
 func DecodeStrictJSON(r io.Reader, v any) error {
 	b, err := readAll(r)
 	if err != nil {
@@ -38,9 +37,9 @@ func DecodeStrictJSON(r io.Reader, v any) error {
 	return UnmarshalJSON(b, v)
 }
 
-// checkKeys looks for the first key, in the order of the names, that t has no
-// field for, and for the first value that a type with a spelling of its own
-// refuses: encoding/json does not say where these stand.
+// checkKeys returns an error for the first key, in alphabetical order, that t has no field
+// for, or for the first value that the UnmarshalJSON of its type refuses: encoding/json
+// does not name their path.
 func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -50,7 +49,7 @@ func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	}
 	if u, ok := reflect.New(t).Interface().(json.Unmarshaler); ok {
 		if err := u.UnmarshalJSON(raw); err != nil {
-			return fleet.FieldError(at, "%s", ownWords(raw, err))
+			return fleet.FieldError(at, "%s", valueError(raw, err))
 		}
 		return nil
 	}
@@ -58,7 +57,7 @@ func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	case reflect.Struct, reflect.Map:
 		var in map[string]json.RawMessage
 		if json.Unmarshal(raw, &in) != nil {
-			return nil // another type: for Decode to say
+			return nil // UnmarshalJSON reports the wrong type
 		}
 		fields := fieldTypes(t)
 		for _, name := range slices.Sorted(maps.Keys(in)) {
@@ -66,7 +65,7 @@ func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 			if t.Kind() == reflect.Map {
 				field = t.Elem()
 			} else if field = fields[name]; field == nil {
-				return fleet.FieldError(at+"."+name, "is not known%s", hint(name, fields))
+				return fleet.FieldError(at+"."+name, "is not a known key%s", hint(name, fields))
 			}
 			if err := checkKeys(at+"."+name, in[name], field); err != nil {
 				return err
@@ -86,16 +85,16 @@ func checkKeys(at string, raw json.RawMessage, t reflect.Type) error {
 	return nil
 }
 
-// ownWords is what a type of its own says of a value: our durations say what
-// they want, times say how they would be parsed.
-func ownWords(raw json.RawMessage, err error) string {
+// valueError returns the message for a value that its type refuses: that of a duration as
+// it is, and for a time another one, since its own names a Go layout.
+func valueError(raw json.RawMessage, err error) string {
 	if strings.HasPrefix(err.Error(), "is ") {
 		return err.Error()
 	}
 	return fmt.Sprintf("is %s, want a time such as 2026-01-31T12:00:00Z", raw)
 }
 
-// fieldTypes are the types of a struct's fields, by their names in JSON.
+// fieldTypes returns the types of a struct's fields by their JSON names.
 func fieldTypes(t reflect.Type) map[string]reflect.Type {
 	if t.Kind() != reflect.Struct {
 		return nil
@@ -109,7 +108,7 @@ func fieldTypes(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// hint says what there is instead of a key.
+// hint suggests a key for an unknown one, or lists all.
 func hint(name string, fields map[string]reflect.Type) string {
 	known := slices.Sorted(maps.Keys(fields))
 	for _, k := range known {
@@ -117,5 +116,5 @@ func hint(name string, fields map[string]reflect.Type) string {
 			return ": did you mean " + k + "?"
 		}
 	}
-	return ": there are " + strings.Join(known, ", ")
+	return ", want one of " + strings.Join(known, ", ")
 }

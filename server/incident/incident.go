@@ -1,6 +1,6 @@
-// Package incident keeps what needs a person: an agent that a rollout has left
-// in a state nobody but a person can mend. The reconciler opens incidents, people
-// acknowledge and resolve them, and webhooks tell of each change.
+// Package incident manages incidents: agents that a rollout has left in a state that
+// only a person can repair. The reconciler opens incidents, operators acknowledge and
+// resolve them, and every change is published as an event.
 package incident
 
 import (
@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// KeepResolved is how long a resolved incident can be looked up: a quarter,
-	// as long as reviews look back.
-	KeepResolved = 90 * 24 * time.Hour
-	// MaxPerRollout bounds the incidents of one category that a rollout has at a
-	// time. Nobody works through more one by one; one more incident, of no
-	// agent, stands for the rest, and the rollout's targets tell which they are.
+	// ResolvedRetention is how long a resolved incident is stored: a quarter, the usual
+	// period of reviews.
+	ResolvedRetention = 90 * 24 * time.Hour
+	// MaxPerRollout bounds the incidents of one category and rollout. Nobody works
+	// through more of them one by one. One further incident, without an agent, stands
+	// for the rest, which are among the rollout's targets.
 	MaxPerRollout = 500
-	// tries bounds the loop around a change. Several people who click at the
-	// same moment are two or three.
+	// tries bounds the attempts to write over concurrent changes. Few people act on one
+	// incident at the same moment.
 	tries = 8
 )
 
-// System is the actor of what no person did.
+// System is the actor of changes that no person made.
 const System = "muster"
 
-// Service keeps incidents.
+// Service manages incidents.
 type Service struct {
 	Store  store.Collection[fleet.Incident]
 	Events *event.Stream
@@ -42,13 +42,13 @@ type Service struct {
 	Now    clock.Clock
 }
 
-// ID is the id of the incident of a cause.
+// ID returns the id of the incident of a cause.
 func ID(category fleet.IncidentKind, rolloutID, agentID string) string {
 	return string(category) + ":" + rolloutID + ":" + agentID
 }
 
-// Open opens an incident, or one that was resolved again. One that is open or
-// acknowledged stays as it is.
+// Open opens an incident, or reopens a resolved one. One that is open or acknowledged
+// does not change.
 func (s *Service) Open(ctx context.Context, i fleet.Incident) error {
 	title, severity, ok := describe(i.Category)
 	if !ok {
@@ -78,7 +78,7 @@ func (s *Service) open(ctx context.Context, i fleet.Incident) error {
 		}
 		if full && i.AgentID != "" {
 			i.Title = fmt.Sprintf("More than %d agents of one rollout have the same trouble", MaxPerRollout)
-			i.Text = "These and all further ones are among the rollout's failed targets: look for what they have in common before visiting hosts."
+			i.Text = "These and all further ones are among the rollout's failed targets: look for what they have in common before repairing single hosts."
 			i.AgentID, i.Hostname = "", ""
 			i.ID = ID(i.Category, i.RolloutID, "")
 			return s.open(ctx, i)
@@ -87,26 +87,26 @@ func (s *Service) open(ctx context.Context, i fleet.Incident) error {
 			return err
 		}
 		s.Log.Warn("incident opened", "incident", i.ID, "title", i.Title)
-		s.tell(ctx, i, System)
+		s.publish(ctx, i, System)
 		return s.record(ctx, i)
 	case err != nil:
 		return err
 	case old.State != fleet.IncidentResolved:
-		return s.record(ctx, old) // lost if a crash came after the incident was written
+		return s.record(ctx, old) // a crash after the incident was written may have lost the entry
 	}
 	i.Count, i.Revision = old.Count+1, old.Revision
 	if err := s.Store.Update(ctx, i); err != nil {
 		return err
 	}
-	s.tell(ctx, i, System)
+	s.publish(ctx, i, System)
 	return s.record(ctx, i)
 }
 
-// describe gives the title of a category, which names a host, and its severity.
+// describe returns the title of a category, with %s for the host's name, and its severity.
 func describe(k fleet.IncidentKind) (title, severity string, ok bool) {
 	switch k {
 	case fleet.IncidentUpgradeFailed:
-		return "The upgrade of %s failed, and so did putting the old version back", "critical", true
+		return "The upgrade of %s failed, and the previous version could not be restored", "critical", true
 	case fleet.IncidentRollbackFailed:
 		return "The rollback of %s failed", "critical", true
 	case fleet.IncidentStalled:
@@ -115,14 +115,14 @@ func describe(k fleet.IncidentKind) (title, severity string, ok bool) {
 	return "", "", false
 }
 
-// makeRoom removes what was resolved long ago and says whether the incident's
-// rollout has as many as it may.
+// makeRoom deletes incidents that were resolved long ago, and reports whether the
+// incident's rollout has reached MaxPerRollout.
 func (s *Service) makeRoom(ctx context.Context, i fleet.Incident) (full bool, err error) {
 	all, _, err := s.Store.List(ctx, 0, 0)
 	if err != nil {
 		return false, err
 	}
-	before := s.Now.UTC().Add(-KeepResolved)
+	before := s.Now.UTC().Add(-ResolvedRetention)
 	siblings := 0
 	for _, other := range all {
 		switch {
@@ -137,8 +137,8 @@ func (s *Service) makeRoom(ctx context.Context, i fleet.Incident) (full bool, er
 	return siblings >= MaxPerRollout, nil
 }
 
-// List returns a page of the incidents in a state, or of all when it is empty:
-// those opened last come first. The second value is how many there are.
+// List returns a page of the incidents in a state, or of all if state is empty, the
+// most recently opened first. The second result is their total.
 func (s *Service) List(ctx context.Context, state fleet.IncidentState, offset, limit int) ([]fleet.Incident, int, error) {
 	switch state {
 	case "", fleet.IncidentOpen, fleet.IncidentAcked, fleet.IncidentResolved:
@@ -167,7 +167,7 @@ func (s *Service) Get(ctx context.Context, id string) (fleet.Incident, error) {
 	return s.Store.Get(ctx, id)
 }
 
-// Ack says that somebody looks after the incident. Who did so first stays.
+// Ack acknowledges an incident. A second acknowledgement changes nothing.
 func (s *Service) Ack(ctx context.Context, id, actor, why string) (fleet.Incident, error) {
 	return s.change(ctx, id, actor, func(i *fleet.Incident, d *fleet.Decision) (bool, error) {
 		switch i.State {
@@ -181,8 +181,8 @@ func (s *Service) Ack(ctx context.Context, id, actor, why string) (fleet.Inciden
 	}, why)
 }
 
-// Resolve says that the cause is mended. Who did so first stays. It opens again
-// if the same happens again.
+// Resolve marks the cause as repaired. A second call changes nothing. The incident
+// opens again if the cause recurs.
 func (s *Service) Resolve(ctx context.Context, id, actor, why string) (fleet.Incident, error) {
 	return s.change(ctx, id, actor, func(i *fleet.Incident, d *fleet.Decision) (bool, error) {
 		if i.State == fleet.IncidentResolved {
@@ -204,11 +204,11 @@ func (s *Service) change(ctx context.Context, id, actor string, f func(*fleet.In
 			return fleet.Incident{}, err
 		}
 		if !changed {
-			return i, s.record(ctx, i) // as in open
+			return i, s.record(ctx, i) // a crash may have lost the entry, as in open
 		}
 		err = s.Store.Update(ctx, i)
 		if err == nil {
-			s.tell(ctx, i, actor)
+			s.publish(ctx, i, actor)
 			return i, s.record(ctx, i)
 		}
 		if fleet.KindOf(err) != fleet.Conflict || try == tries {
@@ -238,15 +238,15 @@ type Data struct {
 	Count     int                 `json:"count"`
 }
 
-func (s *Service) tell(ctx context.Context, i fleet.Incident, actor string) {
+func (s *Service) publish(ctx context.Context, i fleet.Incident, actor string) {
 	s.Events.Publish(ctx, fleet.Event{Type: fleet.EventIncident, Subject: i.ID, Actor: actor, Data: event.Data(Data{
 		ID: i.ID, Category: i.Category, Severity: i.Severity, State: i.State, Title: i.Title, Text: i.Text,
 		RolloutID: i.RolloutID, AgentID: i.AgentID, Hostname: i.Hostname, Count: i.Count,
 	})})
 }
 
-// record writes the audit entry of the state the incident is in. Its id follows
-// from the incident, so that it can be written again without harm.
+// record writes the audit entry of the incident's state. The entry's id is derived from
+// the incident, so writing it again is harmless.
 func (s *Service) record(ctx context.Context, i fleet.Incident) error {
 	e := fleet.AuditEntry{
 		At: i.OpenedAt, Actor: System, Verb: "incident.open", Subject: cmp.Or(i.RolloutID, i.ID), Text: i.Title,

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
-// The reconciler hands its incidents to this service.
+// The reconciler opens incidents through this service.
 var _ reconcile.IncidentReporter = (*incident.Service)(nil)
 
 type world struct {
@@ -53,8 +53,8 @@ func (w *world) get(t *testing.T, id string) fleet.Incident {
 	return i
 }
 
-// told are the states the stream has told of, in order.
-func (w *world) told(t *testing.T) string {
+// published returns the states in the event stream, in order.
+func (w *world) published(t *testing.T) string {
 	t.Helper()
 	events, err := w.store.Events().After(t.Context(), 0, 1000)
 	if err != nil {
@@ -71,7 +71,7 @@ func (w *world) told(t *testing.T) string {
 	return strings.Join(out, ", ")
 }
 
-// trail are the verbs of the audit entries of a rollout, oldest first.
+// trail returns the verbs of the audit entries of a rollout, oldest first.
 func (w *world) trail(t *testing.T, subject string) string {
 	t.Helper()
 	entries, _, err := w.store.Audit().List(t.Context(), store.AuditQuery{Subject: subject, Limit: 100})
@@ -87,7 +87,7 @@ func (w *world) trail(t *testing.T, subject string) string {
 
 var stuck = fleet.Incident{Category: fleet.IncidentUpgradeFailed, RolloutID: "r1", AgentID: "a1", Hostname: "web-1", Text: "no way back", RecoveryPlan: "reinstall"}
 
-func TestAnIncidentIsOpenedAcknowledgedAndResolved(t *testing.T) {
+func TestIncidentLifecycle(t *testing.T) {
 	w := newWorld(t)
 	w.open(t, stuck)
 	id := incident.ID(stuck.Category, "r1", "a1")
@@ -95,14 +95,14 @@ func TestAnIncidentIsOpenedAcknowledgedAndResolved(t *testing.T) {
 	if i.State != fleet.IncidentOpen || i.Severity != "critical" || i.Count != 1 || i.RecoveryPlan != "reinstall" || !strings.Contains(i.Title, "web-1") {
 		t.Fatalf("incident is %+v", i)
 	}
-	t.Run("opening it again makes no second one, and tells nobody", func(t *testing.T) {
+	t.Run("opening it again changes and publishes nothing", func(t *testing.T) {
 		w.now = w.now.Add(time.Minute)
 		w.open(t, stuck)
 		if again := w.get(t, id); again != i {
 			t.Errorf("incident is %+v, was %+v", again, i)
 		}
 	})
-	t.Run("the first to acknowledge it stays", func(t *testing.T) {
+	t.Run("the first acknowledgement stays", func(t *testing.T) {
 		for _, who := range []string{"ann", "bob"} {
 			got, err := w.Ack(t.Context(), id, who, "on my way")
 			if err != nil || got.State != fleet.IncidentAcked || got.Acked.By != "ann" {
@@ -111,10 +111,10 @@ func TestAnIncidentIsOpenedAcknowledgedAndResolved(t *testing.T) {
 		}
 		w.open(t, stuck)
 		if got := w.get(t, id); got.State != fleet.IncidentAcked {
-			t.Errorf("opened again it is %s, want acknowledged still", got.State)
+			t.Errorf("after opening it again it is %s, want acknowledged", got.State)
 		}
 	})
-	t.Run("resolved is resolved", func(t *testing.T) {
+	t.Run("a resolved incident stays resolved", func(t *testing.T) {
 		for _, who := range []string{"bob", "ann"} {
 			got, err := w.Resolve(t.Context(), id, who, "reinstalled")
 			if err != nil || got.State != fleet.IncidentResolved || got.Resolved.By != "bob" || got.Acked.By != "ann" {
@@ -123,10 +123,10 @@ func TestAnIncidentIsOpenedAcknowledgedAndResolved(t *testing.T) {
 		}
 		_, err := w.Ack(t.Context(), id, "ann", "")
 		if fleet.KindOf(err) != fleet.Conflict || !strings.Contains(err.Error(), "resolved by bob") {
-			t.Errorf("acknowledging it then says %v", err)
+			t.Errorf("acknowledging it then returns %v", err)
 		}
 	})
-	t.Run("the same again opens it again", func(t *testing.T) {
+	t.Run("a recurrence opens it again", func(t *testing.T) {
 		w.now = w.now.Add(time.Hour)
 		w.open(t, stuck)
 		got := w.get(t, id)
@@ -134,8 +134,8 @@ func TestAnIncidentIsOpenedAcknowledgedAndResolved(t *testing.T) {
 			t.Errorf("incident is %+v", got)
 		}
 	})
-	if got, want := w.told(t), "open muster, acknowledged ann, resolved bob, open muster"; got != want {
-		t.Errorf("the stream told %s, want %s", got, want)
+	if got, want := w.published(t), "open muster, acknowledged ann, resolved bob, open muster"; got != want {
+		t.Errorf("the stream has %s, want %s", got, want)
 	}
 	if got, want := w.trail(t, "r1"), "incident.open muster ; incident.ack ann on my way; incident.resolve bob reinstalled; incident.open muster ; "; got != want {
 		t.Errorf("the audit trail has\n%s\nwant\n%s", got, want)
@@ -155,7 +155,7 @@ func (l *lossy) Append(ctx context.Context, entries []fleet.AuditEntry) error {
 	return l.Audit.Append(ctx, entries)
 }
 
-func TestWhatACrashLostIsWrittenWhenItIsSaidAgain(t *testing.T) {
+func TestRepeatedCallWritesLostAuditEntry(t *testing.T) {
 	w := newWorld(t)
 	l := &lossy{Audit: w.Audit}
 	w.Audit = l
@@ -186,7 +186,7 @@ func TestWhatACrashLostIsWrittenWhenItIsSaidAgain(t *testing.T) {
 	}
 }
 
-func TestIncidentsAreListedByState(t *testing.T) {
+func TestListByState(t *testing.T) {
 	w := newWorld(t)
 	for n := range 5 {
 		w.now = w.now.Add(time.Minute)
@@ -200,7 +200,7 @@ func TestIncidentsAreListedByState(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.now = w.now.Add(time.Minute)
-	w.open(t, fleet.Incident{Category: fleet.IncidentStalled, RolloutID: "r1", AgentID: "a3"}) // the latest now
+	w.open(t, fleet.Incident{Category: fleet.IncidentStalled, RolloutID: "r1", AgentID: "a3"}) // now the most recent
 	for _, c := range []struct {
 		state         fleet.IncidentState
 		offset, limit int
@@ -228,11 +228,11 @@ func TestIncidentsAreListedByState(t *testing.T) {
 		}
 	}
 	if _, _, err := w.List(t.Context(), "odd", 0, 0); fleet.KindOf(err) != fleet.Invalid || !strings.Contains(err.Error(), "query.state") {
-		t.Errorf("an odd state says %v", err)
+		t.Errorf("an unknown state returns %v", err)
 	}
 }
 
-func TestOldIncidentsGoWhenANewOneComes(t *testing.T) {
+func TestOpenDeletesIncidentsPastRetention(t *testing.T) {
 	w := newWorld(t)
 	w.open(t, stuck)
 	still := stuck
@@ -244,7 +244,7 @@ func TestOldIncidentsGoWhenANewOneComes(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		kept  bool
-	}{{incident.KeepResolved, true}, {time.Second, false}} {
+	}{{incident.ResolvedRetention, true}, {time.Second, false}} {
 		w.now = w.now.Add(c.after)
 		w.open(t, fleet.Incident{Category: fleet.IncidentStalled, RolloutID: "r2", AgentID: c.after.String()})
 		if _, err := w.Get(t.Context(), incident.ID(stuck.Category, "r1", "a1")); (err == nil) != c.kept {
@@ -254,7 +254,7 @@ func TestOldIncidentsGoWhenANewOneComes(t *testing.T) {
 	w.get(t, incident.ID(still.Category, "r1", "open-still"))
 }
 
-func TestOneIncidentStandsForTooMany(t *testing.T) {
+func TestOneIncidentStandsForThoseBeyondLimit(t *testing.T) {
 	w := newWorld(t)
 	for n := range incident.MaxPerRollout {
 		i := stuck
@@ -280,7 +280,7 @@ func TestOneIncidentStandsForTooMany(t *testing.T) {
 	w.get(t, incident.ID(stuck.Category, "r2", "a1"))
 }
 
-func TestAnIncidentOfNoKindIsRefused(t *testing.T) {
+func TestOpenRefusesUnknownCategory(t *testing.T) {
 	w := newWorld(t)
 	if err := w.Open(t.Context(), fleet.Incident{Category: "odd"}); fleet.KindOf(err) != fleet.Invalid {
 		t.Errorf("error is %v", err)

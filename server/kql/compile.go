@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxComparisons bounds a filter, since a store looks each of them up: room for a
-// list of some hundred ids, and less than Elasticsearch ever refused.
+// MaxComparisons bounds a filter, because stores look up each comparison. It has room
+// for a list of some hundred ids, and is below every limit of Elasticsearch.
 const MaxComparisons = 1000
 
-// Compile gives a query its meaning for a schema at a time, which dates such as
-// now-1h are of. Its errors are *Error.
+// Compile resolves a query against a schema. now is the time that dates such as now-1h
+// refer to. Errors are *Error.
 func Compile(query string, s *Schema, now time.Time) (Filter, error) {
 	n, err := Parse(query)
 	if err != nil {
@@ -34,7 +34,7 @@ type compiler struct {
 	query  string
 	schema *Schema
 	now    time.Time
-	left   int // comparisons that may still come
+	left   int // comparisons left of MaxComparisons
 }
 
 func (c *compiler) fail(l *Literal, format string, args ...any) error {
@@ -74,8 +74,7 @@ func (c *compiler) nodes(nodes []Node) ([]Filter, error) {
 	return out, nil
 }
 
-// within is a query of a nested field with the field's name before each of its
-// fields.
+// within returns a nested query with the field's name prefixed to each of its fields.
 func within(field Literal, n Node) Node {
 	prefixed := func(l Literal) Literal {
 		l.Text = field.Text + "." + l.Text
@@ -114,7 +113,7 @@ func within(field Literal, n Node) Node {
 	return n
 }
 
-// condition is what one field must fulfil.
+// condition returns the filter for one field.
 type condition func(f *Field) (Filter, error)
 
 func (c *compiler) is(n Is) (Filter, error) {
@@ -131,11 +130,11 @@ func (c *compiler) is(n Is) (Filter, error) {
 	return c.any(&n.Value, c.schema.Fields, is)
 }
 
-// equation is a comparison as other languages write it.
+// equation matches a comparison in the syntax of other languages.
 var equation = regexp.MustCompile(`^([\w.]+)\s*(!?=)=?\s*(\S.*)$`)
 
-// equals refuses a field with "=" and a value. By its grammar KQL takes that for a
-// text to look for, and would find nothing.
+// equals rejects a known field followed by "=" and a value. The grammar of KQL makes
+// that a text to search for, which would match nothing.
 func (c *compiler) equals(l *Literal) error {
 	m := equation.FindStringSubmatch(l.Text)
 	if l.Kind == Phrase || m == nil || c.schema.Field(m[1]) == nil {
@@ -152,9 +151,8 @@ func (c *compiler) inRange(n Range) (Filter, error) {
 	return c.of(&n.Field, func(f *Field) (Filter, error) { return c.compares(f, n.Op, n.Value) })
 }
 
-// of holds a condition against the field that a literal names. A name with
-// wildcards stands for all fields that fit, of which those count that can have
-// the value at all.
+// of applies a condition to the field that a literal names. A name with wildcards means
+// all fields that match it and can have the value.
 func (c *compiler) of(name *Literal, holds condition) (Filter, error) {
 	if name.Kind != Pattern {
 		f := c.schema.Field(name.Text)
@@ -169,22 +167,22 @@ func (c *compiler) of(name *Literal, holds condition) (Filter, error) {
 	}
 	pattern := Wildcard(slices.Clone(name.Parts))
 	pattern[0] = c.schema.bare(pattern[0])
-	fits := slices.Clone(c.schema.Fields)
-	fits = slices.DeleteFunc(fits, func(f *Field) bool { return !pattern.Match(f.Name) })
-	if len(fits) == 0 {
+	matching := slices.Clone(c.schema.Fields)
+	matching = slices.DeleteFunc(matching, func(f *Field) bool { return !pattern.Match(f.Name) })
+	if len(matching) == 0 {
 		return nil, c.fail(name, "no field's name fits %s", quote(name.Text))
 	}
-	return c.any(name, fits, holds)
+	return c.any(name, matching, holds)
 }
 
-// any holds a condition against several fields, and leaves out those that cannot
-// have the value.
+// any applies a condition to several fields, and skips those that cannot have the
+// value.
 func (c *compiler) any(at *Literal, fields []*Field, holds condition) (Filter, error) {
 	var out AnyOf
 	for _, f := range fields {
 		filter, err := holds(f)
 		if err != nil {
-			continue // a word is no number, say: not what this field has
+			continue // the field cannot have the value, such as a word in a number field
 		}
 		if filter, err = c.spend(at, filter); err != nil {
 			return nil, err
@@ -194,7 +192,7 @@ func (c *compiler) any(at *Literal, fields []*Field, holds condition) (Filter, e
 	return out, nil
 }
 
-// spend counts a filter's comparisons.
+// spend simplifies a filter and counts its comparisons.
 func (c *compiler) spend(at *Literal, f Filter) (Filter, error) {
 	f = Simplify(f)
 	if c.left -= comparisons(f); c.left < 0 {
@@ -203,7 +201,7 @@ func (c *compiler) spend(at *Literal, f Filter) (Filter, error) {
 	return f, nil
 }
 
-// has is field : value.
+// has compiles field : value.
 func (c *compiler) has(f *Field, v Literal) (Filter, error) {
 	if f.Type == TypeDerived {
 		return c.derived(f, v)
@@ -252,7 +250,7 @@ func (c *compiler) has(f *Field, v Literal) (Filter, error) {
 	}
 }
 
-// keyword compares a whole text; an empty one is no value.
+// keyword compares a whole string. An empty string counts as no value.
 func keyword(f *Field, value string) Filter {
 	if value == "" {
 		return Nothing{}
@@ -293,8 +291,8 @@ func text(f *Field, v Literal) Filter {
 	return out
 }
 
-// patternWords splits a pattern at blanks, as Elasticsearch does. A word of one
-// part has no wildcard.
+// patternWords splits a pattern at blanks, as Elasticsearch does. A result of one part
+// has no wildcard.
 func patternWords(v Literal) []Wildcard {
 	var out []Wildcard
 	word := Wildcard{""}
@@ -305,7 +303,7 @@ func patternWords(v Literal) []Wildcard {
 		word = Wildcard{""}
 	}
 	for i, part := range v.Parts {
-		// Two wildcards side by side are one.
+		// Adjacent wildcards count as one.
 		if last := len(word) - 1; i > 0 && (last == 0 || word[last] != "") {
 			word = append(word, "")
 		}
@@ -329,7 +327,7 @@ func isWordEnd(r rune) bool {
 	return r == ' ' || r == '\t' || r == '\r' || r == '\n' || r == '\u3000'
 }
 
-// derived asks a field for what its values mean in others.
+// derived asks a field to express some of its values in terms of other fields.
 func (c *compiler) derived(f *Field, v Literal) (Filter, error) {
 	var fits func(value string) bool
 	if v.Kind == Pattern {
@@ -354,7 +352,7 @@ func (c *compiler) derived(f *Field, v Literal) (Filter, error) {
 	return f.Derive(fits, c.now), nil
 }
 
-// compares is field < value.
+// compares compiles field op value.
 func (c *compiler) compares(f *Field, op Op, v Literal) (Filter, error) {
 	switch {
 	case f.Type == TypeText || f.Type == TypeBool || f.Type == TypeDerived:
@@ -405,7 +403,7 @@ func (c *compiler) number(f *Field, v Literal) (float64, error) {
 	return n, nil
 }
 
-// String is the type with its article.
+// String returns the name of the type, with an article where it needs one.
 func (t Type) String() string {
 	switch t {
 	case TypeKeyword:
@@ -426,7 +424,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", int(t))
 }
 
-// unknownField names the field that was probably meant.
+// unknownField returns an error that names the most similar field.
 func (c *compiler) unknownField(l *Literal) error {
 	name := c.schema.bare(l.Text)
 	if near := nearest(name, c.schema.Fields); near != "" {
@@ -435,10 +433,10 @@ func (c *compiler) unknownField(l *Literal) error {
 	return c.fail(l, `there is no field %s: if it is a text that you look for, put it in quotes`, quote(l.Text))
 }
 
-// nearest finds the field whose name, or the end of it, is written most like a
-// name; empty if none is.
+// nearest returns the field whose name, or the end of it, is most similar to name;
+// empty if none is similar.
 func nearest(name string, fields []*Field) string {
-	const longest = 100 // it costs the product of the lengths
+	const longest = 100 // the cost is the product of the lengths
 	if name == "" || len(name) > longest {
 		return ""
 	}
@@ -447,7 +445,7 @@ func nearest(name string, fields []*Field) string {
 	for _, f := range fields {
 		full := lower(f.Name)
 		d := distance(name, full)
-		// host.name for local_metadata.host.name.
+		// Compare host.name with the end of local_metadata.host.name.
 		if end := lastParts(full, strings.Count(name, ".")+1); end != full {
 			d = min(d, distance(name, end))
 		}
@@ -458,7 +456,7 @@ func nearest(name string, fields []*Field) string {
 	return best
 }
 
-// lastParts are the last n of the parts between dots.
+// lastParts returns the last n of the dot-separated parts of a name.
 func lastParts(name string, n int) string {
 	i := len(name)
 	for ; n > 0 && i >= 0; n-- {
@@ -467,7 +465,7 @@ func lastParts(name string, n int) string {
 	return name[i+1:]
 }
 
-// distance is how many characters must be put in, left out or changed.
+// distance returns the Levenshtein distance, in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -8,8 +8,7 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// bounds asks for a date and gives the first moment that it means and the first
-// behind it.
+// bounds returns the first instant that a date means and the first instant after it.
 func bounds(t *testing.T, date string) (from, to string) {
 	t.Helper()
 	f, err := kql.Compile("last_checkin: "+kql.Quote(date), schema, now)
@@ -22,9 +21,9 @@ func bounds(t *testing.T, date string) (from, to string) {
 }
 
 // now is Sunday, 2026-03-15 10:20:30.400.
-func TestDatesMeanSpans(t *testing.T) {
+func TestDateSpans(t *testing.T) {
 	for _, test := range []struct{ date, from, to string }{
-		// Missing parts are all that is possible.
+		// Missing parts extend the date to the whole unit.
 		{"2026", "2026-01-01 00:00:00.000", "2027-01-01 00:00:00.000"},
 		{"2026-02", "2026-02-01 00:00:00.000", "2026-03-01 00:00:00.000"},
 		{"2024-02-29", "2024-02-29 00:00:00.000", "2024-03-01 00:00:00.000"},
@@ -45,7 +44,7 @@ func TestDatesMeanSpans(t *testing.T) {
 		{"0", "1970-01-01 00:00:00.000", "1970-01-01 00:00:00.001"},
 		{"1767225600000", "2026-01-01 00:00:00.000", "2026-01-01 00:00:00.001"},
 		{"-10000", "1969-12-31 23:59:50.000", "1969-12-31 23:59:50.001"},
-		// Date math. now is a moment, and so is a date with || behind it.
+		// Date math. now is an instant, and so is a date followed by ||.
 		{"now", "2026-03-15 10:20:30.400", "2026-03-15 10:20:30.401"},
 		{"now-1h", "2026-03-15 09:20:30.400", "2026-03-15 09:20:30.401"},
 		{"now+90m", "2026-03-15 11:50:30.400", "2026-03-15 11:50:30.401"},
@@ -60,7 +59,7 @@ func TestDatesMeanSpans(t *testing.T) {
 		{"now/m", "2026-03-15 10:20:00.000", "2026-03-15 10:21:00.000"},
 		{"now/s", "2026-03-15 10:20:30.000", "2026-03-15 10:20:31.000"},
 		{"now-1d/d", "2026-03-14 00:00:00.000", "2026-03-15 00:00:00.000"},
-		// Rounding up gives the last millisecond, with which the rest goes on.
+		// Rounding up yields the last millisecond, from which the rest continues.
 		{"now/d-1d", "2026-03-14 00:00:00.000", "2026-03-15 00:00:00.000"},
 		{"now/d+1h", "2026-03-15 01:00:00.000", "2026-03-16 01:00:00.000"},
 		{"2026-01-01||+1M", "2026-02-01 00:00:00.000", "2026-02-01 00:00:00.001"},
@@ -79,8 +78,8 @@ func TestDatesMeanSpans(t *testing.T) {
 	}
 }
 
-// What is greater than a day begins with the next; what is not, ends there.
-func TestRangesOfDates(t *testing.T) {
+// Greater than a day begins with the next day; not greater ends with the day.
+func TestDateRanges(t *testing.T) {
 	for query, want := range map[string]string{
 		"last_checkin > 2026-01-31":   "last_checkin >= 2026-02-01T00:00:00Z",
 		"last_checkin >= 2026-01-31":  "last_checkin >= 2026-01-31T00:00:00Z",
@@ -103,11 +102,11 @@ func TestRangesOfDates(t *testing.T) {
 	}
 }
 
-func TestBadDates(t *testing.T) {
+func TestInvalidDates(t *testing.T) {
 	for date, want := range map[string]string{
 		"":                             "no form that is known",
 		"yesterday":                    "no form that is known",
-		"-1000":                        "no form that is known", // a year before the first
+		"-1000":                        "no form that is known", // before year 0
 		"26-01-01":                     "no form that is known",
 		"2026-1-1":                     "no form that is known",
 		"2026-01-01 10:00":             "no form that is known",

@@ -2,9 +2,9 @@ package kql
 
 import "unicode"
 
-// pictographs are the Extended_Pictographic characters of Unicode 12.1, and the
-// modifiers of skin colour: what Elasticsearch's tokenizer takes for emoji. Later
-// versions of Unicode know no emoji outside of it, they only took symbols out.
+// pictographs are the Extended_Pictographic characters of Unicode 12.1 and the skin
+// tone modifiers, which Elasticsearch's tokenizer treats as emoji. Later versions of
+// Unicode only removed symbols from the set.
 var pictographs = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x00a9, 0x00a9, 1},
@@ -89,12 +89,12 @@ var pictographs = &unicode.RangeTable{
 	LatinOffset: 2,
 }
 
-// skinColours belong to whatever stands before them.
-var skinColours = &unicode.RangeTable{R32: []unicode.Range32{{0x1f3fb, 0x1f3ff, 1}}}
+// skinTones modify the preceding character.
+var skinTones = &unicode.RangeTable{R32: []unicode.Range32{{0x1f3fb, 0x1f3ff, 1}}}
 
-// letterly are letters and digits for the rules of words, though not by their
-// category: signs beside letters, radicals, and Katakana in circles and squares.
-var letterly = &unicode.RangeTable{
+// letterlike are letters and digits by the word break rules though not by category:
+// modifier symbols, radicals, and Katakana in circles and squares.
+var letterlike = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x02c2, 0x02c5, 1},
 		{0x02d2, 0x02d7, 1},

@@ -7,25 +7,28 @@ import (
 	"unicode/utf8"
 )
 
-// Error says what is wrong with a query, and where.
+// Error describes what is wrong with a query, and where.
 type Error struct {
 	Query   string
 	Pos     int // in bytes
 	Message string
 }
 
-// errorWindow is how much of a query an error shows, in characters: a line of a
+// errorWindow is how many characters of the query an error shows: one line of a
 // terminal.
 const errorWindow = 80
 
-// Error is three lines: what is wrong, the query around the place, and a caret
+// Error returns Detail after a few words that say what it is about.
+func (e *Error) Error() string { return "the query cannot be parsed: " + e.Detail() }
+
+// Detail returns three lines: the message, the query around the position, and a caret
 // under it.
-func (e *Error) Error() string {
+func (e *Error) Detail() string {
 	text, caret := e.window()
-	return "Kuery is malformed: " + e.Message + "\n" + text + "\n" + strings.Repeat(" ", caret) + "^"
+	return e.Message + "\n" + text + "\n" + strings.Repeat(" ", caret) + "^"
 }
 
-// window cuts the query around Pos, and says how many characters come before it.
+// window returns the query around Pos, and the number of characters before Pos.
 func (e *Error) window() (text string, caret int) {
 	pos := min(max(e.Pos, 0), len(e.Query))
 	var before, after []rune
@@ -50,7 +53,7 @@ func (e *Error) window() (text string, caret int) {
 	}
 	shown = append(shown, after[:right]...)
 	for i, r := range shown {
-		// A line that is one line, and one column a character, for the caret.
+		// Keep the text on one line, with one column for each character, for the caret.
 		if !unicode.IsGraphic(r) || unicode.IsSpace(r) {
 			shown[i] = ' '
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// literals lists a tree's literals as they stand in the query.
+// literals returns a tree's literals in the order of the query.
 func literals(n kql.Node) []kql.Literal {
 	var out []kql.Literal
 	switch n := n.(type) {
@@ -42,7 +42,7 @@ func literals(n kql.Node) []kql.Literal {
 	return out
 }
 
-// unplaced is a tree without positions.
+// unplaced returns a tree without positions.
 func unplaced(n kql.Node) kql.Node {
 	literal := func(l kql.Literal) kql.Literal {
 		l.Pos, l.End = 0, 0
@@ -77,7 +77,7 @@ func unplaced(n kql.Node) kql.Node {
 	return n
 }
 
-func TestLiteralsKnowWhereTheyStand(t *testing.T) {
+func TestLiteralPositions(t *testing.T) {
 	for _, test := range []struct {
 		query string
 		want  []string
@@ -102,8 +102,8 @@ func TestLiteralsKnowWhereTheyStand(t *testing.T) {
 	}
 }
 
-func TestQueriesAreBounded(t *testing.T) {
-	// Ids as people paste them: a few hundred go, thousands do not.
+func TestQueryBounds(t *testing.T) {
+	// A pasted list of ids: some hundred are accepted, thousands are not.
 	ids := func(n int) string {
 		list := make([]string, n)
 		for i := range list {
@@ -144,7 +144,7 @@ func TestQueriesAreBounded(t *testing.T) {
 	}
 }
 
-func TestMatchStories(t *testing.T) {
+func TestMatchExamples(t *testing.T) {
 	web := document{
 		"tags": {"web", "eu west"}, "local_metadata.host.hostname": {"Web-01.example.com"}, "agent.version": {"8.10.0-SNAPSHOT"},
 		"active": {true}, "policy_revision": {3.0}, "last_checkin": {now.Add(-time.Minute)}, "policy_id": {""},
@@ -158,11 +158,11 @@ func TestMatchStories(t *testing.T) {
 		"tags: eu*":                              true,
 		"tags: *st":                              true,
 		"tags: e*w*t":                            true,
-		"tags: eu west*":                         false, // eu, or what begins with west
+		"tags: eu west*":                         false, // eu, or a tag that begins with west
 		"tags: (web and eu*)":                    true,
 		"tags: (web and not eu*)":                false,
 		"tags > v and tags < x":                  true,
-		"policy_id: *":                           false, // an empty text is no value
+		"policy_id: *":                           false, // an empty string is no value
 		"policy_id < z":                          false,
 		"not policy_id: p1":                      true,
 		"local_metadata.host.hostname: WEB":      true,
@@ -171,9 +171,9 @@ func TestMatchStories(t *testing.T) {
 		`local_metadata.host.hostname: "web-01"`: true,
 		`local_metadata.host.hostname: "web-01.example"`: false, // example.com is one word
 		"local_metadata.host.hostname: ex*":              true,
-		"local_metadata.host.hostname: web-*":            false, // no one word
+		"local_metadata.host.hostname: web-*":            false, // matches no single word
 		"agent.version < 8.10.0":                         true,
-		"agent.version > 8.9.3":                          true, // as texts it would not be
+		"agent.version > 8.9.3":                          true, // false if compared as strings
 		"agent.version: 8.10.0":                          false,
 		"agent.version: 8.10.*":                          true,
 		"active: true":                                   true,
@@ -224,7 +224,7 @@ func TestWords(t *testing.T) {
 		"👍🏽 👩🏽\u200d🚀x ☎\ufe0e❤\ufe0f":           {"👍🏽", "👩🏽\u200d🚀", "x", "☎", "❤\ufe0f"},
 		"a\u200d🦊 🇩🇪🇫🇷🇩 1\ufe0f⃣ #⃣*\ufe0f⃣ # *": {"a\u200d", "🦊", "🇩🇪", "🇫🇷", "1\ufe0f⃣", "#⃣", "*\ufe0f⃣"},
 		strings.Repeat("é", 255) + ",":           {strings.Repeat("é", 255)},
-		// Longer ones are cut, where a word could end.
+		// Longer words are split where a word could end.
 		strings.Repeat("ä", 300):                            {strings.Repeat("ä", 255), strings.Repeat("ä", 45)},
 		strings.Repeat("𝐀", 200):                            {strings.Repeat("𝐀", 127), strings.Repeat("𝐀", 73)},
 		strings.Repeat("a", 250) + strings.Repeat(".b", 10): {strings.Repeat("a", 250) + ".b.b", "b.b.b.b.b.b.b.b"},
@@ -260,8 +260,8 @@ func TestWildcards(t *testing.T) {
 	}
 }
 
-// Simplified filters are of a shape that stores may rely on.
-func TestSimplifyKeepsTheMeaning(t *testing.T) {
+// Simplified filters have a shape that stores rely on.
+func TestSimplifyPreservesMeaning(t *testing.T) {
 	field := schema.Field("tags")
 	leaf := rapid.SampledFrom([]kql.Filter{
 		kql.Everything{},
@@ -320,24 +320,24 @@ func checkSimple(t *rapid.T, f kql.Filter, top bool) {
 		parts(f)
 	case kql.NotOf:
 		if _, twice := f.Filter.(kql.NotOf); twice {
-			t.Fatalf("%s denies twice", showFilter(f))
+			t.Fatalf("%s negates a negation", showFilter(f))
 		}
 		checkSimple(t, f.Filter, false)
 	}
 }
 
-// pieces are what queries are made of, and what has a meaning in them.
+// pieces are fragments of queries, with all characters that are special in them.
 var pieces = []string{
 	"foo", "tags", "status", "active", "last_checkin", "agent.version", "online", "8.1.0", "now-1d/d", "||", " ", "  ", "\u00a0", "\t", "and", " and ", "or", " or ", "not", "not ",
 	" not ", "(", ")", ":", "{", "}", "*", `"`, `\`, `\"`, "<", "<=", ">", ">=", "true", "false", "null", `\u006e`, `\ud83d`, `\t`, `\not`, `\or`, "é", "日", "-", "_", "=", "/", "+", "\x00", "\xff",
 }
 
-// queries are mostly malformed.
+// queries draws queries, which are mostly malformed.
 func queries() *rapid.Generator[string] {
 	return rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 12), func(p []string) string { return strings.Join(p, "") })
 }
 
-func TestAnyTextIsParsedOrRefused(t *testing.T) {
+func TestParseArbitraryText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		query := queries().Draw(t, "query")
 		checkQuery(t, query)
@@ -347,7 +347,7 @@ func TestAnyTextIsParsedOrRefused(t *testing.T) {
 	})
 }
 
-// FuzzParse is TestAnyTextIsParsedOrRefused with texts of the fuzzer.
+// FuzzParse is TestParseArbitraryText with the fuzzer's texts.
 func FuzzParse(f *testing.F) {
 	for _, query := range []string{
 		"", " foo bar ", "a and b or not c", `tags: (a or "b c") and not status:o*`, "a:{b:c}", `last_checkin >= "2026-01-31T10:00:00+01:00"`,
@@ -366,7 +366,7 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkQuery says what is true of any text as a query.
+// checkQuery checks the properties of any text as a query.
 func checkQuery(t failer, query string) {
 	t.Helper()
 	n, err := kql.Parse(query)
@@ -378,7 +378,7 @@ func checkQuery(t failer, query string) {
 		return
 	}
 	printed := n.String()
-	if len(printed) <= kql.MaxBytes { // escapes make it longer
+	if len(printed) <= kql.MaxBytes { // escapes lengthen the query
 		again, err := kql.Parse(printed)
 		if err != nil || !reflect.DeepEqual(unplaced(again), unplaced(n)) {
 			t.Fatalf("%q is %s, printed %q, which is %v (%v)", query, showNode(n), printed, again, err)
@@ -388,7 +388,7 @@ func checkQuery(t failer, query string) {
 		raw := query[l.Pos:l.End]
 		alone, err := kql.Parse(raw)
 		if l.Text == "" && l.Kind == kql.Text && strings.TrimSpace(raw) == "" {
-			continue // made of blanks that separate nothing
+			continue // a literal of blanks
 		}
 		if is, ok := alone.(kql.Is); err != nil || !ok || is.Field != nil || is.Value.Kind != l.Kind || is.Value.Text != l.Text {
 			t.Fatalf("%q has the literal %s at %d to %d, where %q stands (%v)", query, showLiteral(l), l.Pos, l.End, raw, err)
@@ -396,7 +396,7 @@ func checkQuery(t failer, query string) {
 	}
 }
 
-// checkError says what is true of any error.
+// checkError checks the properties of any error.
 func checkError(t failer, query string, err error) {
 	t.Helper()
 	if err == nil {
@@ -412,7 +412,7 @@ func checkError(t failer, query string, err error) {
 	}
 }
 
-// checkSuggestion takes every suggestion up.
+// checkSuggestion applies every suggestion.
 func checkSuggestion(t failer, query string, cursor int) {
 	t.Helper()
 	s := kql.Suggest(query, cursor, schema)
@@ -429,8 +429,8 @@ func checkSuggestion(t failer, query string, cursor int) {
 	}
 }
 
-// TestQuoteTakesAnyText: what Quote makes of a text is a phrase that says it.
-func TestQuoteTakesAnyText(t *testing.T) {
+// Parsing the result of Quote yields a phrase of the same text.
+func TestQuoteRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.RuneFrom([]rune("a\\\"\n\t\r ué*:(日"))).Draw(t, "text")
 		n, err := kql.Parse("tags: " + kql.Quote(text))
@@ -440,7 +440,7 @@ func TestQuoteTakesAnyText(t *testing.T) {
 	})
 }
 
-// nodes draws trees that Parse can make.
+// nodes draws trees that Parse can return.
 func nodes(depth int, literal *rapid.Generator[kql.Literal]) *rapid.Generator[kql.Node] {
 	op := rapid.SampledFrom([]kql.Op{kql.Less, kql.LessEqual, kql.More, kql.MoreEqual})
 	leaf := rapid.Custom(func(t *rapid.T) kql.Node {
@@ -466,7 +466,7 @@ func nodes(depth int, literal *rapid.Generator[kql.Literal]) *rapid.Generator[kq
 		}))
 }
 
-func TestPrintedTreesAreParsedAgain(t *testing.T) {
+func TestPrintedTreeParsesToItself(t *testing.T) {
 	piece := rapid.SampledFrom([]string{"a", "B", "not", "NOT", " or", "And", " and ", " OR ", "not ", " ", "\u00a0", "\t", "\n", "*", "(", ")", ":", "{", "}", "<", ">", `"`, `\`, "u0041", "n", "é", "日", "true", "null"})
 	text := rapid.Map(rapid.SliceOfN(piece, 0, 6), func(p []string) string { return strings.Join(p, "") })
 	literal := rapid.Custom(func(t *rapid.T) kql.Literal {

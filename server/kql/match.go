@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Doc gives the values a document has in a field: strings, float64s, bools and
-// time.Times, as its type has it; none where there is none. It is not asked for
+// Doc returns the values of a document in a field, nil if there are none: strings,
+// float64s, bools or time.Times, according to the field's type. It is never called for
 // Derived fields.
 type Doc func(f *Field) []any
 
-// Match says whether a document is one of those a filter means.
+// Match reports whether a document matches a filter.
 func Match(f Filter, doc Doc) bool {
 	switch f := f.(type) {
 	case Everything:
@@ -33,14 +33,14 @@ func Match(f Filter, doc Doc) bool {
 			return slices.ContainsFunc(wordsOf(value), func(word string) bool { return slices.Contains(f.Words, word) })
 		})
 	case HasPhrase:
-		return doc.has(f.Field, func(value any) bool { return sideBySide(wordsOf(value), f.Words) })
+		return doc.has(f.Field, func(value any) bool { return hasPhrase(wordsOf(value), f.Words) })
 	case Compare:
 		return doc.has(f.Field, f.holds)
 	}
 	return false
 }
 
-// has says whether a document has a value that fits.
+// has reports whether the document has a value for which fits is true.
 func (d Doc) has(f *Field, fits func(value any) bool) bool {
 	return slices.ContainsFunc(d(f), func(value any) bool { return value != "" && fits(value) })
 }
@@ -58,8 +58,8 @@ func (f Like) matches(value any) bool {
 	return ok && f.Pattern.Match(text)
 }
 
-// sideBySide says whether the words of a phrase follow each other in a text.
-func sideBySide(text, phrase []string) bool {
+// hasPhrase reports whether the words of a phrase are adjacent in a text.
+func hasPhrase(text, phrase []string) bool {
 	if len(phrase) == 0 {
 		return false
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// The oracle says of a tree and a document what is true, in the simplest way that
-// is right for the values below, and without Filter.
+// The oracle decides whether a document matches a tree. It is as simple as is correct
+// for the values below, and does not use Filter.
 
-// versionOrder is what the oracle knows of versions.
+// versionOrder are the versions in order.
 var versionOrder = []string{"8.9.0", "8.10.0-SNAPSHOT", "8.10.0", "9.0.0"}
 
-// moments are what it knows of dates: the first millisecond and the last.
+// moments are the dates, as the first millisecond and the last.
 var moments = map[string][2]time.Time{
 	"2026-03-14":    {date(14, 0, 0, 0, 0), date(14, 23, 59, 59, 999)},
 	"2026-03-15T10": {date(15, 10, 0, 0, 0), date(15, 10, 59, 59, 999)},
@@ -99,7 +99,7 @@ func (o oracle) is(field string, l kql.Literal) bool {
 	})
 }
 
-// patterns are the words of a pattern, with \x00 for its wildcards.
+// patterns returns the words of a pattern, with \x00 for its wildcards.
 func patterns(l kql.Literal) []string {
 	return strings.Fields(strings.Join(l.Parts, "\x00"))
 }
@@ -143,7 +143,7 @@ func (o oracle) compares(field string, value any, op kql.Op, bound string) bool 
 		n, _ := strconv.ParseFloat(bound, 64)
 		return holds(int(2 * (value - n)))
 	case time.Time:
-		// More than an hour is behind its last millisecond, less is before its first.
+		// After an hour means after its last millisecond, before means before its first.
 		edge := moments[bound][0]
 		if op == kql.More || op == kql.LessEqual {
 			edge = moments[bound][1]
@@ -179,7 +179,7 @@ func documents() *rapid.Generator[document] {
 	})
 }
 
-// conditions draws leaves that are no error.
+// conditions draws leaves without errors.
 func conditions() *rapid.Generator[kql.Node] {
 	text := func(s string) kql.Literal {
 		switch s {
@@ -272,7 +272,7 @@ func conditionTrees(depth int) *rapid.Generator[kql.Node] {
 		rapid.Map(inner, func(n kql.Node) kql.Node { return kql.Not{Node: n} }))
 }
 
-func TestMatchAgreesWithTheOracle(t *testing.T) {
+func TestMatchAgreesWithOracle(t *testing.T) {
 	matched, missed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		tree := conditionTrees(2).Draw(t, "tree")
@@ -293,6 +293,6 @@ func TestMatchAgreesWithTheOracle(t *testing.T) {
 		}
 	})
 	if matched == 0 || missed == 0 {
-		t.Errorf("%d documents matched and %d did not: the oracle was asked nothing", matched, missed)
+		t.Errorf("%d documents matched and %d did not: the test shows nothing", matched, missed)
 	}
 }

@@ -10,23 +10,21 @@ import (
 )
 
 const (
-	// MaxBytes bounds a query: room for the ids of some hundred agents, and many
-	// times what a person writes.
+	// MaxBytes bounds a query. It has room for the ids of some hundred agents, and for
+	// many times what a person types.
 	MaxBytes = 10_000
-	// MaxDepth bounds parentheses and braces inside one another. Nobody can read
-	// ten, and whoever goes through the tree needs a bound.
+	// MaxDepth bounds nested parentheses and braces, and thereby the recursion over the
+	// tree.
 	MaxDepth = 100
 )
 
-// special characters end an unquoted literal unless a backslash stands before
-// them.
+// special characters end an unquoted literal unless escaped by a backslash.
 const special = `\():<>"*{}`
 
-// Parse reads a query. Its errors are *Error. It takes time in proportion to the
-// query's length.
+// Parse parses a query, in time proportional to its length. Errors are *Error.
 func Parse(query string) (Node, error) {
 	p := parser{query: query}
-	if err := p.legible(); err != nil {
+	if err := p.checkText(); err != nil {
 		return nil, err
 	}
 	p.spaces()
@@ -55,8 +53,8 @@ func (p *parser) fail(pos int, format string, args ...any) error {
 	return errorAt(p.query, pos, format, args...)
 }
 
-// legible refuses what no store could be asked for.
-func (p *parser) legible() error {
+// checkText rejects text that no store can search for.
+func (p *parser) checkText() error {
 	if len(p.query) > MaxBytes {
 		return p.fail(MaxBytes, "the query has %d bytes, and %d are allowed: ask in several steps", len(p.query), MaxBytes)
 	}
@@ -73,10 +71,10 @@ func (p *parser) legible() error {
 
 func (p *parser) atEnd() bool { return p.pos >= len(p.query) }
 
-// at says whether c comes next.
+// at reports whether c is the next byte.
 func (p *parser) at(c byte) bool { return p.pos < len(p.query) && p.query[p.pos] == c }
 
-// spaceAt is the length of the space character at i, 0 if there is none.
+// spaceAt returns the length of the space character at i, 0 if there is none.
 func (p *parser) spaceAt(i int) int {
 	if i < len(p.query) {
 		switch p.query[i] {
@@ -91,10 +89,10 @@ func (p *parser) spaceAt(i int) int {
 	return 0
 }
 
-// isSpace says the same of a character.
+// isSpace reports whether spaceAt treats r as a space.
 func isSpace(r rune) bool { return r == ' ' || r == '\t' || r == '\r' || r == '\n' || r == '\u00a0' }
 
-// skip is the first position from i on that has no space.
+// skip returns the first position from i on that is not a space.
 func (p *parser) skip(i int) int {
 	for {
 		n := p.spaceAt(i)
@@ -107,13 +105,14 @@ func (p *parser) skip(i int) int {
 
 func (p *parser) spaces() { p.pos = p.skip(p.pos) }
 
-// keyword says whether the word and a space stand at i.
+// keyword reports whether the word, followed by a space, is at i.
 func (p *parser) keyword(i int, word string) bool {
 	end := i + len(word)
 	return end < len(p.query) && p.spaceAt(end) > 0 && strings.EqualFold(p.query[i:end], word)
 }
 
-// conjunction takes " and " or " or " and says which; nothing else is taken.
+// conjunction consumes "and" or "or" with the spaces around it, and returns the word;
+// empty, and nothing consumed, if neither is next.
 func (p *parser) conjunction() string {
 	start := p.skip(p.pos)
 	if start == p.pos {
@@ -128,7 +127,7 @@ func (p *parser) conjunction() string {
 	return ""
 }
 
-// list reads parts that are joined by and, and what that gives joined by or.
+// list parses parts joined by and, and the results joined by or.
 func (p *parser) list(part func(afterNot bool) (Node, error)) (Node, error) {
 	var or Or
 	var and And
@@ -167,8 +166,7 @@ func oneOf(and And) Node {
 	return and
 }
 
-// group reads a list between a parenthesis or brace, which comes next, and its
-// counterpart.
+// group parses a list in parentheses or braces, whose opening character is next.
 func (p *parser) group(closing byte, part func(bool) (Node, error)) (Node, error) {
 	if len(p.open) == MaxDepth {
 		return nil, p.fail(p.pos, "parentheses stand %d deep here, and %d are allowed", MaxDepth+1, MaxDepth)
@@ -189,7 +187,7 @@ func (p *parser) group(closing byte, part func(bool) (Node, error)) (Node, error
 	return n, nil
 }
 
-// condition reads what stands between and, or and not.
+// condition parses an operand of and, or and not.
 func (p *parser) condition(afterNot bool) (Node, error) {
 	if p.at('(') {
 		return p.group(')', p.condition)
@@ -232,7 +230,7 @@ func (p *parser) operator() Op {
 	return ""
 }
 
-// values reads a field's value or list of them.
+// values parses a field's value or list of values.
 func (p *parser) values(field *Literal, want string) (Node, error) {
 	if !p.at('(') {
 		value, err := p.literal(want)
@@ -257,8 +255,8 @@ func (p *parser) literal(want string) (Literal, error) {
 	return l, err
 }
 
-// unquoted reads a literal up to a special character or a keyword; if there is
-// nothing before it, it takes nothing.
+// unquoted parses a literal up to a special character or a keyword. It may consume
+// nothing.
 func (p *parser) unquoted() (Literal, error) {
 	l := Literal{Pos: p.pos}
 	var text []byte
@@ -278,7 +276,8 @@ func (p *parser) unquoted() (Literal, error) {
 			continue
 		case strings.IndexByte(special, c) >= 0, p.keyword(p.pos, "not"):
 		case p.spaceAt(p.pos) > 0:
-			// Looked at once as a whole, or a long one would cost its square.
+			// Consume a run of blanks at once: checking for keywords at each blank
+			// would take quadratic time.
 			next := p.skip(p.pos)
 			if p.keyword(next, "and") || p.keyword(next, "or") {
 				break
@@ -313,12 +312,13 @@ func (p *parser) unquoted() (Literal, error) {
 	return l, nil
 }
 
-// isBlank is what is trimmed from a literal; more than separates literals.
+// isBlank reports whether r is trimmed from a literal. This includes more characters
+// than those that separate literals.
 func isBlank(r rune) bool {
 	return r >= '\t' && r <= '\r' || r == '\u2028' || r == '\u2029' || r == '\ufeff' || unicode.Is(unicode.Zs, r)
 }
 
-// escaped reads a backslash and what it stands before, outside quotes.
+// escaped parses an escape sequence outside quotes.
 func (p *parser) escaped(text []byte) ([]byte, error) {
 	if text, ok, err := p.anyEscape(text); ok || err != nil {
 		return text, err
@@ -339,8 +339,8 @@ func (p *parser) escaped(text []byte) ([]byte, error) {
 		quote(p.query[p.pos:p.pos+1+size]))
 }
 
-// anyEscape reads the escapes that are the same in quotes and outside; ok says
-// whether there was one.
+// anyEscape parses an escape sequence that is the same inside and outside quotes; ok
+// reports whether there was one.
 func (p *parser) anyEscape(text []byte) (_ []byte, ok bool, _ error) {
 	if p.pos+1 >= len(p.query) {
 		return text, false, nil
@@ -365,7 +365,7 @@ func (p *parser) anyEscape(text []byte) (_ []byte, ok bool, _ error) {
 	}
 	p.pos += len(`\u0000`)
 	if utf16.IsSurrogate(r) {
-		// Two of them may be one character.
+		// Two surrogates may form one character.
 		low, _ := p.unicodeAt(p.pos)
 		if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
 			p.pos += len(`\u0000`)
@@ -374,7 +374,7 @@ func (p *parser) anyEscape(text []byte) (_ []byte, ok bool, _ error) {
 	return utf8.AppendRune(text, r), true, nil
 }
 
-// unicodeAt reads \uXXXX at i and takes nothing.
+// unicodeAt parses \uXXXX at i without consuming it.
 func (p *parser) unicodeAt(i int) (rune, bool) {
 	if len(p.query) < i+len(`\u0000`) || p.query[i:i+2] != `\u` {
 		return 0, false
@@ -383,8 +383,8 @@ func (p *parser) unicodeAt(i int) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// quoted reads a phrase, whose quote comes next. Backslashes that escape nothing
-// stay.
+// quoted parses a phrase, whose quote is next. Backslashes that escape nothing are
+// kept.
 func (p *parser) quoted() (Literal, error) {
 	l := Literal{Kind: Phrase, Pos: p.pos}
 	var text []byte
@@ -414,7 +414,7 @@ func (p *parser) quoted() (Literal, error) {
 	return l, p.fail(l.Pos, `this quote is not closed: write " at the end of the phrase, and \" for a quote in it`)
 }
 
-// found names what comes next.
+// found describes the next token for an error.
 func (p *parser) found() string {
 	if p.atEnd() {
 		return "the query ends"
@@ -432,11 +432,11 @@ func (p *parser) found() string {
 	return quote(p.query[p.pos:end]) + " is there"
 }
 
-// quote puts a piece of a query between quotes, without escapes, which would
-// look like the query's own.
+// quote puts an excerpt of a query in quotes, without escapes, which would look like
+// the query's own.
 func quote(s string) string { return `"` + cut(s, 40) + `"` }
 
-// cut shows the beginning of a text, in characters.
+// cut truncates a string to a number of characters.
 func cut(s string, most int) string {
 	if r := []rune(s); len(r) > most {
 		return string(r[:most]) + "…"
@@ -444,7 +444,7 @@ func cut(s string, most int) string {
 	return s
 }
 
-// missing is the error where a literal should be.
+// missing returns the error for a missing literal.
 func (p *parser) missing(want string) error {
 	hint := ""
 	if p.keyword(p.pos, "not") {
@@ -453,7 +453,8 @@ func (p *parser) missing(want string) error {
 	return p.fail(p.pos, "expected %s, but %s%s", want, p.found(), hint)
 }
 
-// notJoined is the error where a condition ended and no other is joined to it.
+// notJoined returns the error for a condition that is followed by neither a conjunction
+// nor the end.
 func (p *parser) notJoined() error {
 	want := "the end of the query"
 	if n := len(p.open); n > 0 {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// How tightly nodes bind: what binds less than the place it stands in allows needs
+// Precedence of nodes. A node of lower precedence than its context requires is put in
 // parentheses.
 const (
 	bindsOr = iota
@@ -38,15 +38,15 @@ func (n Nested) String() string {
 	return fmt.Sprintf("%s: { %s }", n.Field, n.Query)
 }
 
-func join(nodes []Node, with string, place int) string {
+func join(nodes []Node, with string, context int) string {
 	parts := make([]string, len(nodes))
 	for i, n := range nodes {
-		parts[i] = inside(n, place)
+		parts[i] = inside(n, context)
 	}
 	return strings.Join(parts, with)
 }
 
-func inside(n Node, place int) string {
+func inside(n Node, context int) string {
 	binds := bindsAlone
 	switch n.(type) {
 	case Or:
@@ -56,13 +56,13 @@ func inside(n Node, place int) string {
 	case Not:
 		binds = bindsNot
 	}
-	if binds < place {
+	if binds < context {
 		return "(" + n.String() + ")"
 	}
 	return n.String()
 }
 
-// String is the literal as a query has it, of its own kind.
+// String returns the literal in the syntax of its kind.
 func (l Literal) String() string {
 	switch l.Kind {
 	case Phrase:
@@ -80,14 +80,14 @@ func (l Literal) String() string {
 	return unquotedText(l.Text)
 }
 
-// Quote makes a phrase of a text, as a value of a query.
+// Quote returns text as a phrase, escaped as a value of a query.
 func Quote(text string) string {
 	return `"` + phraseEscapes.Replace(text) + `"`
 }
 
 var phraseEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\t", `\t`, "\r", `\r`, "\n", `\n`)
 
-// unquotedText escapes what would end an unquoted literal or be read otherwise.
+// unquotedText escapes what would end an unquoted literal or change its meaning.
 func unquotedText(text string) string {
 	var b strings.Builder
 	p := parser{query: text}
@@ -103,7 +103,7 @@ func unquotedText(text string) string {
 			b.WriteString(phraseEscapes.Replace(rest[:1]))
 			i++
 		case p.word(i, "not"):
-			// \not is a line feed and "ot".
+			// \not would be a line feed and "ot".
 			fmt.Fprintf(&b, `\u%04x%s`, c, rest[1:3])
 			i += 3
 		case afterSpace && p.word(i, "and"):
@@ -124,8 +124,8 @@ func unquotedText(text string) string {
 	return b.String()
 }
 
-// word says whether a word stands at i that is, or may become, a keyword: behind
-// it is a space, or whatever comes next.
+// word reports whether a word at i is, or may become, a keyword: it is followed by a
+// space or is the end of the text.
 func (p *parser) word(i int, word string) bool {
 	end := i + len(word)
 	return p.keyword(i, word) || end == len(p.query) && strings.EqualFold(p.query[i:end], word)

@@ -13,14 +13,14 @@ import (
 
 var update = flag.Bool("update", false, "write what the scripts answer into them")
 
-// TestScripts asks the queries of testdata. A script is comments and cases:
+// TestScripts runs the queries of testdata. A script consists of comments and cases:
 //
 //	status: online and not tags: old
 //	----
-//	what is made of it, up to an empty line
+//	the expected result, up to an empty line
 //
-// A query that begins with Go is a Go string: for blanks at the ends and for what
-// cannot be seen. With -update the answers are written.
+// A query that begins with Go is a Go string, for blanks at the ends and invisible
+// characters. With -update the results are written.
 func TestScripts(t *testing.T) {
 	answers := map[string]func(query string) string{
 		"parse":   func(query string) string { return answer(kql.Parse(query))(showNode) },
@@ -55,7 +55,7 @@ func runScript(t *testing.T, file string, ask func(query string) string) {
 			continue
 		}
 		if i+1 == len(lines) || lines[i+1] != "----" {
-			t.Fatalf("%s:%d: %q has no ---- behind it", file, i+1, lines[i])
+			t.Fatalf("%s:%d: %q is not followed by ----", file, i+1, lines[i])
 		}
 		query := lines[i]
 		if quoted, ok := strings.CutPrefix(query, "Go "); ok {
@@ -65,7 +65,7 @@ func runScript(t *testing.T, file string, ask func(query string) string) {
 		}
 		var got string
 		for line := range strings.Lines(ask(query)) {
-			// A query may end with blanks, which editors take from a file.
+			// A query may end with blanks, which editors remove from a file.
 			got += strings.TrimRight(line, " \n") + "\n"
 		}
 		got = strings.TrimSuffix(got, "\n")
@@ -82,7 +82,7 @@ func runScript(t *testing.T, file string, ask func(query string) string) {
 		}
 	}
 	if cases == 0 {
-		t.Errorf("%s asks nothing", file)
+		t.Errorf("%s has no cases", file)
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {

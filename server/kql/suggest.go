@@ -5,28 +5,28 @@ import (
 	"unicode/utf8"
 )
 
-// Suggestion is how an unfinished query may go on at the cursor.
+// Suggestion is how an unfinished query may continue at the cursor.
 type Suggestion struct {
-	// Completions are what is known without asking a store: the likely ones first.
+	// Completions are those known without a store, likely ones first.
 	Completions []Completion
-	// Values is set where a field's value is being written that only a store can
-	// name.
+	// Values is set if a field's value is being typed and only a store knows the
+	// values.
 	Values *ValuesWanted
 }
 
-// Completion is a text to put in the place of the query's bytes from From to To.
+// Completion is a text that replaces the query's bytes from From to To.
 type Completion struct {
 	Kind     CompletionKind
 	Text     string
 	From, To int
-	// Description is for people; it may be empty.
+	// Description is for users; it may be empty.
 	Description string
 }
 
-// CompletionKind says what a completion is.
+// CompletionKind is what a completion inserts.
 type CompletionKind string
 
-// What can be completed.
+// Values of CompletionKind.
 const (
 	CompleteField       CompletionKind = "field"
 	CompleteOperator    CompletionKind = "operator"
@@ -34,16 +34,16 @@ const (
 	CompleteConjunction CompletionKind = "conjunction"
 )
 
-// ValuesWanted is a value that is being written.
+// ValuesWanted describes a value that is being typed.
 type ValuesWanted struct {
 	Field *Field
-	// Prefix is what is there of it, without quotes and escapes; its case may be
-	// wrong.
+	// Prefix is what has been typed, unquoted and unescaped. Its case may differ from
+	// the value's.
 	Prefix   string
 	From, To int
 }
 
-// Complete puts a value of the field in the place of what is there.
+// Complete returns the completion that inserts a value of the field.
 func (w *ValuesWanted) Complete(value string) Completion {
 	text := value
 	if w.Field.Type != TypeBool {
@@ -52,8 +52,8 @@ func (w *ValuesWanted) Complete(value string) Completion {
 	return Completion{Kind: CompleteValue, Text: text + " ", From: w.From, To: w.To}
 }
 
-// Suggest says how a query may go on at the cursor, in bytes. What stands before
-// it may be unfinished; where it is wrong, nothing is suggested.
+// Suggest returns how a query may continue at the cursor, a byte offset. The text
+// before the cursor may be unfinished; if it is invalid, nothing is suggested.
 func Suggest(query string, cursor int, s *Schema) Suggestion {
 	cursor = min(max(cursor, 0), len(query))
 	for cursor > 0 && cursor < len(query) && !utf8.RuneStart(query[cursor]) {
@@ -67,28 +67,28 @@ func Suggest(query string, cursor int, s *Schema) Suggestion {
 	return w.out
 }
 
-// writer follows a query up to its cursor. Its methods say whether it goes on
-// behind what they read: not if that is wrong, and not at the cursor, where they
-// suggest instead.
+// writer parses a query up to the cursor. Its methods report whether parsing continues
+// after them. It does not if the query is invalid, nor at the cursor, where they add
+// suggestions.
 type writer struct {
 	query  string
 	cursor int
 	schema *Schema
-	p      parser // of what stands before the cursor
-	// around are the fields of the lists of values that are open; nil for a
-	// parenthesis or brace around conditions.
+	p      parser // of the text before the cursor
+	// around are the fields of the open lists of values; nil for a parenthesis or brace
+	// around conditions.
 	around []*Literal
 	out    Suggestion
 }
 
-// opened takes a parenthesis or brace.
+// opened consumes an opening parenthesis or brace.
 func (w *writer) opened(field *Literal) bool {
 	w.around = append(w.around, field)
 	w.p.pos++
 	return len(w.around) <= MaxDepth
 }
 
-// condition reads one, or one value of a list.
+// condition parses a condition, or one value of a list.
 func (w *writer) condition() bool {
 	p := &w.p
 	var field *Literal
@@ -135,8 +135,7 @@ func (w *writer) condition() bool {
 	return true
 }
 
-// literal reads one that need not be there; ok says that it is none that is
-// wrong.
+// literal parses an optional literal; ok is false if it is invalid.
 func (w *writer) literal() (Literal, bool) {
 	if w.p.at('"') {
 		l, err := w.p.quoted()
@@ -146,7 +145,7 @@ func (w *writer) literal() (Literal, bool) {
 	return l, err == nil && (w.p.atEnd() || w.p.pos > l.Pos)
 }
 
-// value reads the value of a field.
+// value parses the value of a field.
 func (w *writer) value(field *Literal, op Op, mayNot bool) bool {
 	p := &w.p
 	p.spaces()
@@ -156,7 +155,7 @@ func (w *writer) value(field *Literal, op Op, mayNot bool) bool {
 		if err == nil {
 			return true
 		}
-		// As much of it as there is.
+		// Read the unfinished phrase as if it ended at the cursor.
 		closed := parser{query: p.query + `"`, pos: l.Pos}
 		if l, err = closed.quoted(); err == nil {
 			w.suggestValues(f, op, l.Text, l.Pos, w.phraseEnd(l.Pos))
@@ -187,8 +186,8 @@ func (w *writer) value(field *Literal, op Op, mayNot bool) bool {
 	return false
 }
 
-// phraseEnd is where the phrase ends that the cursor is in: at its quote, unless
-// that seems to open the next phrase.
+// phraseEnd returns the end of the phrase that the cursor is in: its closing quote,
+// unless that seems to open the next phrase.
 func (w *writer) phraseEnd(start int) int {
 	quotes := strings.Count(strings.ReplaceAll(w.query, `\"`, ""), `"`)
 	whole := parser{query: w.query, pos: start}
@@ -198,7 +197,7 @@ func (w *writer) phraseEnd(start int) int {
 	return w.cursor
 }
 
-// joined closes parentheses and takes the conjunction behind them.
+// joined consumes closing parentheses and the conjunction after them.
 func (w *writer) joined() bool {
 	p := &w.p
 	for {
@@ -221,8 +220,8 @@ func (w *writer) joined() bool {
 	return false
 }
 
-// suggestCondition is for a literal at the cursor that may become a field's name
-// or a value, or be one already.
+// suggestCondition adds suggestions for a literal at the cursor that is, or may become,
+// a field's name or a value.
 func (w *writer) suggestCondition(start int, l Literal, mayNot bool) {
 	if l.Kind == Pattern {
 		w.suggestConjunctions(start)
@@ -257,7 +256,7 @@ func (w *writer) suggestCondition(start int, l Literal, mayNot bool) {
 	}
 }
 
-// suggestOperators says what may be asked about a field.
+// suggestOperators adds the operators that apply to a field.
 func (w *writer) suggestOperators(f *Field) {
 	operator := func(text, description string) { w.add(CompleteOperator, text, w.cursor, w.cursor, description) }
 	operator(": ", "has a value")
@@ -278,10 +277,10 @@ func (w *writer) suggestOperators(f *Field) {
 	}
 }
 
-// dateExpressions are what dates are most often compared with.
+// dateExpressions are common bounds for dates.
 var dateExpressions = []string{"now-15m", "now-1h", "now-1d", "now-7d", "now/d"}
 
-// suggestValues is for a field's value of which a part may be there.
+// suggestValues adds values of a field, part of which may have been typed.
 func (w *writer) suggestValues(f *Field, op Op, prefix string, from, to int) {
 	if f == nil {
 		return
@@ -316,28 +315,27 @@ func (w *writer) suggestValues(f *Field, op Op, prefix string, from, to int) {
 	}
 }
 
-// suggestConjunctions is for the cursor behind a condition that begins at start:
-// behind a blank, or behind the first letters of a conjunction.
+// suggestConjunctions adds conjunctions for a cursor after a condition that begins at
+// start: after a blank, or within the word of a conjunction.
 func (w *writer) suggestConjunctions(start int) {
 	written := w.query[start:w.cursor]
 	last := strings.LastIndexFunc(written, func(r rune) bool { return isSpace(r) || strings.ContainsRune(special, r) })
 	if last < 0 && written != "" {
 		return
 	}
-	behind, size := utf8.DecodeRuneInString(written[max(last, 0):])
+	after, size := utf8.DecodeRuneInString(written[max(last, 0):])
 	switch {
-	case written != "" && isSpace(behind):
+	case written != "" && isSpace(after):
 		w.suggestWord("and", start+last+size)
 		w.suggestWord("or", start+last+size)
 	case written == "" || last+size == len(written):
-		// Behind a quote, a parenthesis or a wildcard the blank is still missing.
+		// After a quote, a parenthesis or a wildcard the blank is still missing.
 		w.add(CompleteConjunction, " and ", w.cursor, w.cursor, "")
 		w.add(CompleteConjunction, " or ", w.cursor, w.cursor, "")
 	}
 }
 
-// suggestWord offers a keyword if it goes on as what is there from a position to
-// the cursor.
+// suggestWord adds a keyword if the text between from and the cursor is a prefix of it.
 func (w *writer) suggestWord(word string, from int) {
 	written := w.query[from:w.cursor]
 	if len(written) < len(word) && strings.EqualFold(written, word[:len(written)]) || strings.EqualFold(written, word) {
@@ -345,7 +343,7 @@ func (w *writer) suggestWord(word string, from int) {
 	}
 }
 
-// wordEnd is the end of the word that the cursor is in.
+// wordEnd returns the end of the word that the cursor is in.
 func (w *writer) wordEnd() int {
 	p := parser{query: w.query}
 	end := w.cursor

@@ -9,14 +9,14 @@ import (
 	"github.com/clipperhouse/uax29/v2/words"
 )
 
-// maxWord is how long a word is at most, in UTF-16 units; Elasticsearch cuts a
-// longer one into several.
+// maxWord is the maximum length of a word, in UTF-16 units. Elasticsearch splits longer
+// ones.
 const maxWord = 255
 
-// Words are the words of a text as texts are compared: by Unicode's rules for
-// words (UAX #29), in lower case, without what has no letter, no digit and no
-// emoji. It is what Elasticsearch's standard analyser makes of a text, but for
-// Thai, Lao, Khmer and Burmese, where it keeps a run of letters together, and for
+// Words splits a text into the words that text comparisons use: by Unicode's word
+// boundaries (UAX #29), in lower case, dropping segments without a letter, digit or
+// emoji. The result is that of Elasticsearch's standard analyzer, except for Thai, Lao,
+// Khmer and Burmese, where Elasticsearch keeps a run of letters together, and for
 // letters newer than Unicode 12, which it does not know.
 func Words(text string) []string {
 	var out []string
@@ -36,7 +36,7 @@ func Words(text string) []string {
 	for tokens.Next() {
 		word := tokens.Value()
 		for n := fitting(word); n < len(word); n = fitting(word) {
-			// The first word of what fits, which may be less.
+			// Take the first word of the part that fits, which may be shorter.
 			first := words.FromString(word[:n])
 			first.Next()
 			add(first.Value())
@@ -47,22 +47,22 @@ func Words(text string) []string {
 	return out
 }
 
-// What holds the characters of an emoji together, or says how it is drawn.
+// Characters that join the parts of an emoji or select its presentation.
 const (
 	joiner      = '\u200d'
-	asText      = '\ufe0e' // behind a symbol that can be drawn as an emoji, too
-	keycap      = '\u20e3' // around a digit, # or *
+	asText      = '\ufe0e' // after a symbol that has an emoji presentation, too
+	keycap      = '\u20e3' // after a digit, # or *
 	firstRegion = '\U0001f1e6'
 	lastRegion  = '\U0001f1ff'
 )
 
-// isWord says whether a token is a word: a letter or digit, an emoji, a flag, or a
-// key of a telephone.
+// isWord reports whether a segment is a word: it has a letter, digit or emoji, or is a
+// flag or a keycap.
 func isWord(token string) bool {
 	regions := 0
 	for _, r := range token {
 		switch {
-		case isWordly(r) || unicode.Is(pictographs, r):
+		case isWordChar(r) || unicode.Is(pictographs, r):
 			return true
 		case r >= firstRegion && r <= lastRegion:
 			regions++
@@ -71,11 +71,11 @@ func isWord(token string) bool {
 	return regions > 1 || strings.HasSuffix(token, string(keycap)) && strings.ContainsRune("#*", rune(token[0]))
 }
 
-// joinedEmoji is where an emoji begins that a joiner holds to a letter before it:
-// 0 if none does. UAX #29 makes one word of both.
+// joinedEmoji returns where an emoji begins that a zero-width joiner attaches to a
+// preceding letter, 0 if there is none. UAX #29 makes both one segment.
 func joinedEmoji(word string) int {
 	first, _ := utf8.DecodeRuneInString(word)
-	if !isWordly(first) || unicode.Is(pictographs, first) {
+	if !isWordChar(first) || unicode.Is(pictographs, first) {
 		return 0
 	}
 	for i, r := range word {
@@ -86,15 +86,15 @@ func joinedEmoji(word string) int {
 	return 0
 }
 
-// asEmoji is an emoji alone: without the wish to be drawn as a text, and a colour
-// of skin without what it colours, if that is no word.
+// asEmoji removes from an emoji the text presentation selector, and from a skin tone
+// modifier the preceding character if that is not a word.
 func asEmoji(word string) string {
-	i := strings.IndexFunc(word, func(r rune) bool { return isWordly(r) || unicode.Is(pictographs, r) })
+	i := strings.IndexFunc(word, func(r rune) bool { return isWordChar(r) || unicode.Is(pictographs, r) })
 	if i < 0 {
 		return word
 	}
 	first, _ := utf8.DecodeRuneInString(word[i:])
-	if unicode.Is(skinColours, first) && !isWord(word[:i]) {
+	if unicode.Is(skinTones, first) && !isWord(word[:i]) {
 		word = word[i:]
 	}
 	if unicode.Is(pictographs, first) {
@@ -103,7 +103,7 @@ func asEmoji(word string) string {
 	return word
 }
 
-// fitting is how many bytes of a text are not longer than a word may be.
+// fitting returns how many bytes of a text fit in a word.
 func fitting(text string) int {
 	units := 0
 	for i, r := range text {
@@ -114,11 +114,11 @@ func fitting(text string) int {
 	return len(text)
 }
 
-// isWordly says whether a character makes a word of what it stands in: letters,
-// digits, and letters in circles.
-func isWordly(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.Nd, unicode.Nl, letterly) || unicode.Is(unicode.Other_Alphabetic, r) && !unicode.IsMark(r)
+// isWordChar reports whether a character makes its segment a word: letters, digits, and
+// letters in circles.
+func isWordChar(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.Nd, unicode.Nl, letterlike) || unicode.Is(unicode.Other_Alphabetic, r) && !unicode.IsMark(r)
 }
 
-// lower maps each character for itself, whatever stands around it.
+// lower maps each rune to lower case by itself, without regard to context.
 func lower(text string) string { return strings.Map(unicode.ToLower, text) }

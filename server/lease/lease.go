@@ -1,13 +1,12 @@
-// Package lease lets the replicas of a server share work: whoever holds the
-// lease of a thing works on it, the others look now and then whether it has been
-// given back or has died. Nobody compares clocks: a lease moves when it is
-// renewed, and one that has not moved for as long as it lasts, by the clock of
-// whoever looks, may be taken.
+// Package lease distributes work among servers: the holder of a lease does the work,
+// and the other servers check from time to time whether the lease was released or has
+// expired. Clocks are not compared. A renewal changes the lease's revision; a lease
+// whose revision has not changed for its TTL, by the clock of the observer, may be
+// taken over.
 //
-// A lease keeps two replicas from doing the same work, not from writing at the
-// same moment: one that is suspended in the middle of its work wakes up later.
-// So what is written under a lease is guarded by the revision of what is
-// written, too.
+// A lease prevents duplicate work but not concurrent writes: a holder that was
+// suspended may resume after its lease was taken over. Writes made under a lease must
+// therefore also be guarded by the revision of the document written.
 package lease
 
 import (
@@ -23,38 +22,38 @@ import (
 )
 
 const (
-	// DefaultTTL is how long the work of a replica that died lies still, at
-	// most one look longer. Long enough for a renewal that the store took
-	// seconds for.
+	// DefaultTTL is how long the work of a dead server rests, plus at most the interval
+	// between two calls of Hold. It allows for a renewal that takes seconds in the
+	// store.
 	DefaultTTL = 6 * time.Second
-	// DefaultRenew leaves two renewals that fail before the lease is lost.
+	// DefaultRenew allows two failed renewals before the lease expires.
 	DefaultRenew = 2 * time.Second
-	// releaseTime bounds giving back at shutdown: what is not given back by
-	// then is taken over when it has run out.
+	// releaseTime bounds ReleaseAll at shutdown. Leases not released by then expire.
 	releaseTime = 2 * time.Second
 )
 
-// Holder takes leases, keeps and gives them back, under one name. Name must be
-// new for each process: a process that was started again does not know what the
-// one before was doing. It is safe for concurrent use.
+// Holder takes, renews and releases leases under one name. Name must be unique to the
+// process, because a restarted process does not know the state of its predecessor's
+// work. A Holder is safe for concurrent use.
 type Holder struct {
 	Leases store.Collection[fleet.Lease]
 	Name   string
-	// TTL and Renew override the defaults; all holders of a lease have the same.
+	// TTL and Renew override the defaults. All holders of a lease must use the same
+	// values.
 	TTL   time.Duration
 	Renew time.Duration
 	Now   clock.Clock
 
-	mu    sync.Mutex
-	held  map[string]time.Time // by lease: when it was last renewed
-	sight map[string]sight     // leases of others
+	mu       sync.Mutex
+	held     map[string]time.Time   // time of the last renewal, by lease
+	observed map[string]observation // leases of other holders
 }
 
-// sight is a lease of another holder as it was last seen to move.
-type sight struct {
+// observation is the last observed change of another holder's lease.
+type observation struct {
 	revision int64
-	since    time.Time
-	looked   time.Time
+	since    time.Time // when revision was first seen
+	checked  time.Time // when the lease was last read
 }
 
 func (h *Holder) ttl() time.Duration {
@@ -71,9 +70,9 @@ func (h *Holder) renew() time.Duration {
 	return DefaultRenew
 }
 
-// Hold takes the lease, or renews it if it is due, and says whether this holder
-// has it now. It never waits: to have it later, call again, which is also how
-// the death of another holder is seen. With an error the lease is not held.
+// Hold takes the lease, or renews it if that is due, and reports whether this holder
+// has it now. It does not wait: callers call it repeatedly, which also detects that
+// another holder has died. If it returns an error, the lease is not held.
 func (h *Holder) Hold(ctx context.Context, id string) (bool, error) {
 	now := h.Now.UTC()
 	if h.fresh(id, now, h.renew()) {
@@ -85,7 +84,7 @@ func (h *Holder) Hold(ctx context.Context, id string) (bool, error) {
 		return h.took(id, now, h.Leases.Create(ctx, fleet.Lease{ID: id, Holder: h.Name, Beat: 1}))
 	case err != nil:
 		return false, err
-	case l.Holder != h.Name && l.Holder != "" && !h.ranOut(l, now):
+	case l.Holder != h.Name && l.Holder != "" && !h.expired(l, now):
 		return false, nil
 	}
 	l.Holder = h.Name
@@ -93,11 +92,11 @@ func (h *Holder) Hold(ctx context.Context, id string) (bool, error) {
 	return h.took(id, now, h.Leases.Update(ctx, l))
 }
 
-// Holds says whether this holder has the lease still, without asking the store.
+// Holds reports whether this holder still has the lease, without reading the store.
 func (h *Holder) Holds(id string) bool { return h.fresh(id, h.Now.UTC(), h.ttl()) }
 
-// Release gives the lease back, so that another may have it at once. One that
-// is not this holder's is left alone.
+// Release releases the lease, so that another holder can take it at once. It does
+// nothing if another holder has the lease.
 func (h *Holder) Release(ctx context.Context, id string) error {
 	h.forget(id)
 	l, err := h.Leases.Get(ctx, id)
@@ -107,13 +106,13 @@ func (h *Holder) Release(ctx context.Context, id string) error {
 		err = h.Leases.Update(ctx, l)
 	}
 	if kind := fleet.KindOf(err); err != nil && (kind == fleet.NotFound || kind == fleet.Conflict) {
-		return nil // it is not ours any more
+		return nil // another holder has it
 	}
 	return err
 }
 
-// ReleaseAll gives back all that this holder has, at the end of a process. ctx
-// may have ended.
+// ReleaseAll releases all leases of this holder, at the end of a process. It works even
+// if ctx has ended.
 func (h *Holder) ReleaseAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
@@ -129,7 +128,7 @@ func (h *Holder) ReleaseAll(ctx context.Context) error {
 	return first
 }
 
-// End removes the lease of a thing that needs no more work, whoever has it.
+// End deletes the lease of work that is complete, whoever holds it.
 func (h *Holder) End(ctx context.Context, id string) error {
 	h.forget(id)
 	return h.Leases.Delete(ctx, id)
@@ -142,9 +141,9 @@ func (h *Holder) fresh(id string, now time.Time, within time.Duration) bool {
 	return ok && now.Sub(renewed) < within
 }
 
-// took notes the outcome of a write that takes or renews. now is from before the
-// write: those who look can only have seen it move later, so the holder knows
-// first that it has run out.
+// took records the result of a write that takes or renews a lease. now is the time
+// before the write, so this holder considers the lease expired before any observer
+// does.
 func (h *Holder) took(id string, now time.Time, err error) (bool, error) {
 	if err == nil {
 		h.mu.Lock()
@@ -153,12 +152,12 @@ func (h *Holder) took(id string, now time.Time, err error) (bool, error) {
 			h.held = map[string]time.Time{}
 		}
 		h.held[id] = now
-		delete(h.sight, id)
+		delete(h.observed, id)
 		return true, nil
 	}
 	h.forget(id)
 	if kind := fleet.KindOf(err); kind == fleet.Conflict || kind == fleet.NotFound {
-		return false, nil // another was first
+		return false, nil // another holder took it
 	}
 	return false, err
 }
@@ -167,25 +166,25 @@ func (h *Holder) forget(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.held, id)
-	delete(h.sight, id)
+	delete(h.observed, id)
 }
 
-// ranOut says whether the lease of another has not moved for as long as it lasts.
-func (h *Holder) ranOut(l fleet.Lease, now time.Time) bool {
+// expired reports whether another holder's lease has not changed for its TTL.
+func (h *Holder) expired(l fleet.Lease, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.held, l.ID)
-	s, ok := h.sight[l.ID]
+	s, ok := h.observed[l.ID]
 	if !ok || s.revision != l.Revision {
-		if h.sight == nil {
-			h.sight = map[string]sight{}
+		if h.observed == nil {
+			h.observed = map[string]observation{}
 		}
-		// Nobody asks for the leases of what is over any more. To forget a sight
-		// too early only begins the wait again.
-		maps.DeleteFunc(h.sight, func(_ string, s sight) bool { return now.Sub(s.looked) > 10*h.ttl() })
-		s = sight{revision: l.Revision, since: now}
+		// Drop observations of leases that are no longer checked, such as those of
+		// completed work. Dropping one too early only restarts the wait.
+		maps.DeleteFunc(h.observed, func(_ string, s observation) bool { return now.Sub(s.checked) > 10*h.ttl() })
+		s = observation{revision: l.Revision, since: now}
 	}
-	s.looked = now
-	h.sight[l.ID] = s
+	s.checked = now
+	h.observed[l.ID] = s
 	return now.Sub(s.since) >= h.ttl()
 }

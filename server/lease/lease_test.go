@@ -20,7 +20,7 @@ import (
 
 const thing = "rollout/r1"
 
-// bubble runs f under virtual time, over a store of its own.
+// bubble runs f in virtual time, with a store of its own.
 func bubble(t *testing.T, f func(t *testing.T, leases store.Collection[fleet.Lease])) {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ func holds(t *testing.T, h *lease.Holder, want bool) {
 		t.Fatal(err)
 	}
 	if got != want || h.Holds(thing) != want {
-		t.Fatalf("%s holds it: %v (and thinks so: %v), want %v", h.Name, got, h.Holds(thing), want)
+		t.Fatalf("%s holds it: %v (Holds: %v), want %v", h.Name, got, h.Holds(thing), want)
 	}
 }
 
@@ -53,19 +53,19 @@ func TestOneHolderAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		a, b := &lease.Holder{Leases: leases, Name: "a"}, &lease.Holder{Leases: leases, Name: "b"}
 		holds(t, a, true)
-		for range 100 { // a minute and a half, as loops look
+		for range 100 { // a minute and a half of calls, as from a loop
 			time.Sleep(900 * time.Millisecond)
 			holds(t, a, true)
 			holds(t, b, false)
 		}
 		l, err := leases.Get(t.Context(), thing)
 		if err != nil || l.Beat < 30 || l.Beat > 50 {
-			t.Errorf("the lease is %+v, %v: want a renewal every two seconds or so, not at every look", l, err)
+			t.Errorf("the lease is %+v, %v: want a renewal every two seconds or so, not at every call", l, err)
 		}
 	})
 }
 
-func TestALeaseGivenBackIsFreeAtOnce(t *testing.T) {
+func TestReleasedLeaseIsFreeAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		a, b := &lease.Holder{Leases: leases, Name: "a"}, &lease.Holder{Leases: leases, Name: "b"}
 		holds(t, a, true)
@@ -76,7 +76,7 @@ func TestALeaseGivenBackIsFreeAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		holds(t, b, true)
-		if err := a.Release(t.Context(), thing); err != nil { // it is b's now
+		if err := a.Release(t.Context(), thing); err != nil { // b holds it now
 			t.Fatal(err)
 		}
 		holds(t, a, false)
@@ -84,7 +84,7 @@ func TestALeaseGivenBackIsFreeAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheLeaseOfADeadHolderIsTaken(t *testing.T) {
+func TestLeaseOfDeadHolderIsTakenOver(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		const look = time.Second
 		a, b := &lease.Holder{Leases: leases, Name: "a"}, &lease.Holder{Leases: leases, Name: "b"}
@@ -99,19 +99,19 @@ func TestTheLeaseOfADeadHolderIsTaken(t *testing.T) {
 				break
 			}
 			if a.Holds(thing) != (time.Since(died) < lease.DefaultTTL) {
-				t.Fatalf("%v after its last renewal a thinks that it holds: %v", time.Since(died), a.Holds(thing))
+				t.Fatalf("%v after its last renewal Holds of a is %v", time.Since(died), a.Holds(thing))
 			}
 			time.Sleep(look)
 		}
 		if took := time.Since(died); took < lease.DefaultTTL || took > lease.DefaultTTL+look {
-			t.Errorf("taken over after %v, want %v and at most one look", took, lease.DefaultTTL)
+			t.Errorf("taken over after %v, want %v and at most one interval", took, lease.DefaultTTL)
 		}
-		holds(t, a, false) // it wakes up, and knows at once
+		holds(t, a, false) // a resumes, and knows at once
 	})
 }
 
-// Clocks that are hours apart, and a day of leap in one of them, change nothing:
-// each measures with its own.
+// Clocks may be hours apart, and one of them may jump by a day: each holder measures by
+// its own.
 func TestClocksNeedNotAgree(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		skewed := func(by time.Duration) clock.Clock { return func() time.Time { return time.Now().Add(by) } }
@@ -123,14 +123,14 @@ func TestClocksNeedNotAgree(t *testing.T) {
 			holds(t, b, false)
 			holds(t, a, true)
 		}
-		holds(t, b, false) // sees the last renewal
+		holds(t, b, false) // observes the last renewal
 		time.Sleep(lease.DefaultTTL)
 		holds(t, b, true)
 		holds(t, a, false)
 	})
 }
 
-func TestTheEndOfAThingEndsItsLease(t *testing.T) {
+func TestEndDeletesLease(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		a := &lease.Holder{Leases: leases, Name: "a"}
 		holds(t, a, true)
@@ -143,7 +143,7 @@ func TestTheEndOfAThingEndsItsLease(t *testing.T) {
 	})
 }
 
-// flaky fails, before or after the effect, as it is told.
+// flaky fails on demand, before or after the effect.
 type flaky struct {
 	store.Collection[fleet.Lease]
 	before, after bool
@@ -168,7 +168,7 @@ func (f *flaky) Create(ctx context.Context, l fleet.Lease) error {
 	return f.fault(func() error { return f.Collection.Create(ctx, l) })
 }
 
-func TestAStoreThatIsAwayLosesNoLease(t *testing.T) {
+func TestLeaseSurvivesStoreErrors(t *testing.T) {
 	bubble(t, func(t *testing.T, leases store.Collection[fleet.Lease]) {
 		f := &flaky{Collection: leases, after: true}
 		a, b := &lease.Holder{Leases: f, Name: "a"}, &lease.Holder{Leases: leases, Name: "b"}
@@ -176,7 +176,7 @@ func TestAStoreThatIsAwayLosesNoLease(t *testing.T) {
 			t.Fatalf("held: %v, %v", got, err)
 		}
 		f.after = false
-		holds(t, a, true) // the write that seemed to fail had its effect
+		holds(t, a, true) // the write had its effect although it returned an error
 		time.Sleep(lease.DefaultRenew)
 		f.before = true
 		if got, err := a.Hold(t.Context(), thing); got || fleet.KindOf(err) != fleet.Unavailable {
@@ -188,9 +188,9 @@ func TestAStoreThatIsAwayLosesNoLease(t *testing.T) {
 	})
 }
 
-// Whatever holders do, and whoever dies for how long, no two of them think at
-// one time that they hold.
-func TestNoTwoHold(t *testing.T) {
+// Whatever holders do, and whichever die for how long, no two of them consider
+// themselves holders at the same time.
+func TestNoTwoHoldersConcurrently(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		leases := &memory{}
 		now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
@@ -217,14 +217,14 @@ func TestNoTwoHold(t *testing.T) {
 				}
 			}
 			if thinks > 1 {
-				t.Fatalf("%d think that they hold", thinks)
+				t.Fatalf("%d consider themselves holders", thinks)
 			}
 			now = now.Add(time.Duration(rapid.IntRange(0, 4000).Draw(t, "ms")) * time.Millisecond)
 		}
 	})
 }
 
-// memory keeps the rules of a collection for leases.
+// memory is a collection of leases in memory, with the rules of a store.
 type memory struct {
 	store.Collection[fleet.Lease]
 

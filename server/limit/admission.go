@@ -26,51 +26,50 @@ const (
 	Admin    Kind = "admin"    // the admin API
 )
 
-// Kinds are all kinds, in the order in which they are shown.
+// Kinds are all kinds in display order.
 var Kinds = []Kind{Checkin, Report, Enroll, Download, Admin}
 
 const (
-	// maxWait is how long a request waits for its turn: longer than all agents of a
-	// server take to answer one action, and shorter than their own timeouts.
+	// maxWait bounds how long a request is queued: longer than all agents of a server
+	// take to answer one action, and shorter than their own timeouts.
 	maxWait = 5 * time.Second
-	// retrySpread is over how long refused requests are told to come back. A fleet of
-	// 18,000 that is refused at once then returns at some 1,000 a second, which one
-	// processor serves.
+	// retrySpread is the range of the random Retry-After. A fleet of 18,000 that is
+	// refused at once then returns at about 1,000 a second, which one processor serves.
 	retrySpread = 15 * time.Second
-	// downloadSpread is retrySpread for downloads, which last minutes: who asks again
-	// earlier finds the same ones.
+	// downloadSpread is retrySpread for downloads. They last minutes, so an earlier retry
+	// would be refused again.
 	downloadSpread = 2 * time.Minute
-	// fullSpread is retrySpread for agents beyond Limits.Agents: a place is free when
-	// an agent leaves for good, and each attempt costs a handshake.
+	// fullSpread is retrySpread for agents beyond Limits.Agents: a connection becomes
+	// free only when an agent leaves, and each attempt costs a handshake.
 	fullSpread = 90 * time.Second
 
-	// adminRequests is how many requests of the admin API are worked on at once: some
-	// dozens of operators and browsers do not notice it, and a script that asks without
-	// end leaves the processors to agents.
+	// adminRequests bounds the requests of the admin API in progress: enough for dozens
+	// of operators and browsers, while a script that sends requests without pause leaves
+	// the processors to the agents.
 	adminRequests = 32
-	// adminWaiting is how many more wait: a browser opens six connections.
+	// adminWaiting is how many more may be queued: a browser opens six connections.
 	adminWaiting = 128
 
-	// bodyChunk is the step in which a body claims memory while it arrives: a request
-	// that announces a megabyte and sends nothing holds this much.
+	// bodyChunk is how much memory a body reserves at a time while it arrives, so that a
+	// request that announces a megabyte and sends nothing holds only this much.
 	bodyChunk = 4 << 10
 )
 
 // Use is how much of a limit is in use.
 type Use struct {
 	Max, Used int64
-	// Waiting is how many wait for their turn.
+	// Waiting is how many are queued.
 	Waiting int
-	// Limited counts what was refused since the server's start.
+	// Limited counts refusals since the server's start.
 	Limited uint64
 }
 
-// pool is a semaphore that counts.
+// pool is a semaphore with counters.
 type pool struct {
 	*semaphore.Weighted
 	max     int64
-	queue   int64         // how many may wait in enter
-	spread  time.Duration // of Retry-After
+	queue   int64         // bounds the callers waiting in enter
+	spread  time.Duration // range of Retry-After
 	used    atomic.Int64
 	waiting atomic.Int64
 	limited atomic.Uint64
@@ -80,7 +79,7 @@ func newPool(size, queue int64, spread time.Duration) *pool {
 	return &pool{Weighted: semaphore.NewWeighted(size), max: size, queue: queue, spread: spread}
 }
 
-func (p *pool) take(n int64) bool {
+func (p *pool) tryAcquire(n int64) bool {
 	ok := p.TryAcquire(n)
 	if ok {
 		p.used.Add(n)
@@ -88,15 +87,15 @@ func (p *pool) take(n int64) bool {
 	return ok
 }
 
-func (p *pool) give(n int64) {
+func (p *pool) release(n int64) {
 	p.used.Add(-n)
 	p.Release(n)
 }
 
-// enter takes one unit, in the order of the calls. It waits up to maxWait, and refuses
-// those that would wait longer or find the queue full.
+// enter acquires one slot, in the order of the calls. It waits up to maxWait, and fails if
+// that is not enough or the queue is full.
 func (p *pool) enter(ctx context.Context) error {
-	if p.take(1) {
+	if p.tryAcquire(1) {
 		return nil
 	}
 	defer p.waiting.Add(-1)
@@ -106,7 +105,7 @@ func (p *pool) enter(ctx context.Context) error {
 	inTime, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	err := p.acquire(inTime)
-	if err != nil && ctx.Err() == nil { // else the client has hung up
+	if err != nil && ctx.Err() == nil { // otherwise the client has disconnected
 		err = p.refuse()
 	}
 	return err
@@ -136,8 +135,8 @@ func (p *pool) use() Use {
 	return Use{Max: p.max, Used: p.used.Load(), Waiting: int(p.waiting.Load()), Limited: p.limited.Load()}
 }
 
-// Admission decides which requests and connections the server works on, and which
-// have to come again.
+// Admission decides which requests and connections the server handles, and which have to
+// be retried.
 type Admission struct {
 	Limits Limits
 
@@ -146,7 +145,7 @@ type Admission struct {
 	connections
 }
 
-// NewAdmission keeps l.
+// NewAdmission returns an Admission with the limits l.
 func NewAdmission(l Limits) *Admission {
 	requests := func(n, waiting int, spread time.Duration) *pool { return newPool(int64(n), int64(waiting), spread) }
 	return &Admission{
@@ -172,21 +171,21 @@ func (a *Admission) Bodies() Use { return a.bodies.use() }
 // ticket is what one admitted request holds.
 type ticket struct {
 	requests, bodies *pool
-	bytes            int64 // of bodies
+	bytes            int64 // reserved in bodies
 	done             atomic.Bool
 }
 
 type ticketKey struct{}
 
-// Enter reads the body of r into memory and then waits for the request's turn, so
-// that a host on a slow link holds no place while it sends. The request it returns
-// has a context made of ctx; [Done] must be called with it.
+// Enter reads the body of r into memory and then waits for a slot, so that a host on a
+// slow link holds no slot while it sends. The returned request has a context derived from
+// ctx; [Done] must be called with it.
 //
-// A body longer than maxBody keeps one byte too many, for its reader to refuse. A
-// refusal is a *fleet.Error of kind TooMany, with RetryAfter.
+// Of a body longer than maxBody it reads one byte more than maxBody, so that the handler
+// notices. A refusal is a *fleet.Error of kind TooMany with RetryAfter.
 func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody int64) (*http.Request, error) {
 	if Refused(ctx) {
-		return nil, tooMany(fullSpread/3+rand.N(fullSpread), "this server holds as many agents as it can (%d): it takes the next when one leaves, or another server does; `limits.max_agents` says how many", a.Limits.Agents)
+		return nil, tooMany(fullSpread/3+rand.N(fullSpread), "this server has as many agents as it can (%d): it accepts the next when one leaves, or another server does; `limits.max_agents` sets the limit", a.Limits.Agents)
 	}
 	t := &ticket{requests: a.requests[k], bodies: a.bodies}
 	r = r.WithContext(context.WithValue(ctx, ticketKey{}, t))
@@ -195,29 +194,29 @@ func (a *Admission) Enter(ctx context.Context, r *http.Request, k Kind, maxBody 
 		err = t.requests.enter(ctx)
 	}
 	if err != nil {
-		t.bodies.give(t.bytes)
+		t.bodies.release(t.bytes)
 		return nil, err
 	}
 	return r, nil
 }
 
-// EnterAdmin waits for the turn of a request of the admin API, whose handler reads
-// the body. leave gives the place back.
+// EnterAdmin waits for a slot for a request of the admin API, whose handler reads the
+// body. leave releases the slot.
 func (a *Admission) EnterAdmin(ctx context.Context) (leave func(), err error) {
 	p := a.requests[Admin]
-	return func() { p.give(1) }, p.enter(ctx)
+	return func() { p.release(1) }, p.enter(ctx)
 }
 
-// Done gives back what the request of ctx holds: it is answered, or parked. Later
-// calls do nothing.
+// Done releases what the request of ctx holds, when it is answered or parked. Later calls
+// do nothing.
 func Done(ctx context.Context) {
 	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok && !t.done.Swap(true) {
-		t.bodies.give(t.bytes)
-		t.requests.give(1)
+		t.bodies.release(t.bytes)
+		t.requests.release(1)
 	}
 }
 
-// readBody replaces the body of r by one in memory, of at most one byte beyond limit.
+// readBody replaces the body of r by a copy in memory, of at most limit+1 bytes.
 func (t *ticket) readBody(r *http.Request, limit int64) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -233,8 +232,8 @@ func (t *ticket) readBody(r *http.Request, limit int64) error {
 	return nil
 }
 
-// Reader counts what is read through it, an unpacked body, as the body's bytes
-// until the request of ctx is done. Where memory is short, its error is TooMany.
+// Reader returns a reader of an uncompressed body, which reserves memory for what is read
+// through it until the request of ctx is done. It fails with TooMany if memory is short.
 func Reader(ctx context.Context, r io.Reader) io.Reader {
 	if t, ok := ctx.Value(ticketKey{}).(*ticket); ok {
 		return &counted{Reader: r, ticket: t}
@@ -242,16 +241,16 @@ func Reader(ctx context.Context, r io.Reader) io.Reader {
 	return r
 }
 
-// counted claims memory before it reads.
+// counted reserves memory before it reads.
 type counted struct {
 	io.Reader
 	ticket *ticket
-	left   int64 // bytes that are claimed and not read yet
+	left   int64 // bytes that are reserved and not read yet
 }
 
 func (c *counted) Read(p []byte) (int, error) {
 	if t := c.ticket; c.left == 0 {
-		if !t.bodies.take(bodyChunk) {
+		if !t.bodies.tryAcquire(bodyChunk) {
 			return 0, t.bodies.refuse()
 		}
 		t.bytes += bodyChunk

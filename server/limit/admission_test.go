@@ -30,7 +30,7 @@ func request(ctx context.Context, body io.Reader) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// limited expects a refusal that says when to come again.
+// limited checks that err is a refusal with a Retry-After, and returns that.
 func limited(t *testing.T, err error) time.Duration {
 	t.Helper()
 	var refusal *fleet.Error
@@ -40,7 +40,7 @@ func limited(t *testing.T, err error) time.Duration {
 	return refusal.RetryAfter
 }
 
-func TestParkedCheckinHoldsNoPlace(t *testing.T) {
+func TestParkedCheckinHoldsNoSlot(t *testing.T) {
 	t.Parallel()
 	a := limit.NewAdmission(small())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -85,7 +85,7 @@ func TestParkedCheckinHoldsNoPlace(t *testing.T) {
 	limit.Done(t.Context()) // of no request: nothing happens
 }
 
-func TestBodyArrivesWholeWhateverItsPieces(t *testing.T) {
+func TestBodyIsReadCompletely(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("the network")
 	rapid.Check(t, func(t *rapid.T) {
@@ -143,7 +143,7 @@ func TestBodiesShareTheirMemory(t *testing.T) {
 		t.Error("it holds a place")
 	}
 
-	// What is unpacked counts too.
+	// The uncompressed body counts too.
 	r, err := a.Enter(t.Context(), request(t.Context(), strings.NewReader("packed")), limit.Checkin, maxBody)
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestBodiesShareTheirMemory(t *testing.T) {
 	limit.Done(r.Context())
 }
 
-// enter asks for the place of a request without a body.
+// enter requests a slot for a request without a body.
 func enter(ctx context.Context, a *limit.Admission, k limit.Kind) (leave func(), err error) {
 	r, err := a.Enter(ctx, request(ctx, nil), k, maxBody)
 	if err != nil {
@@ -223,7 +223,7 @@ func TestRequestsAreAdmittedInOrder(t *testing.T) {
 	})
 }
 
-func TestStandingQueueIsRefusedAfterABoundedWait(t *testing.T) {
+func TestQueuedRequestIsRefusedAfterMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := small()
 		l.Waiting = 100
@@ -263,7 +263,7 @@ func TestStandingQueueIsRefusedAfterABoundedWait(t *testing.T) {
 	})
 }
 
-func TestClientThatHangsUpLeavesNothingBehind(t *testing.T) {
+func TestDisconnectedClientReleasesItsSlotAndMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := limit.NewAdmission(small())
 		leave := mustEnter(t, a, limit.Report)
@@ -282,7 +282,7 @@ func TestClientThatHangsUpLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestSlowBodyHoldsNoPlace(t *testing.T) {
+func TestSlowBodyHoldsNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := limit.NewAdmission(small())
 		body, sender := io.Pipe()
@@ -306,7 +306,7 @@ func TestSlowBodyHoldsNoPlace(t *testing.T) {
 	})
 }
 
-func TestEnrolmentsAndDownloadsDoNotKeepReportsOut(t *testing.T) {
+func TestKindsOfRequestsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	l := small()
 	l.Waiting = 0

@@ -15,7 +15,7 @@ const (
 	gib = 1 << 30
 )
 
-func TestLimitsFollowTheMachine(t *testing.T) {
+func TestDeriveFromTheMachine(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -105,9 +105,9 @@ func TestLimitsFollowTheMachine(t *testing.T) {
 	}
 }
 
-// Whatever the machine: everything gets something, and what agents and downloads
-// may have open leaves files for the server itself.
-func TestEveryMachineIsUsable(t *testing.T) {
+// For every machine, all limits are above zero, and agents and downloads leave descriptors
+// for the server itself.
+func TestDeriveGivesUsableLimitsForEveryMachine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := Machine{
@@ -128,7 +128,7 @@ func TestEveryMachineIsUsable(t *testing.T) {
 	})
 }
 
-func TestMoreAgentsThanFilesAreRefused(t *testing.T) {
+func TestMoreAgentsThanDescriptorsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, err := Derive(Machine{Cores: 2, Memory: 24 * gib, Descriptors: 20_000}, Config{MaxAgents: 20_000})
 	if err == nil || !strings.HasPrefix(err.Error(), "limits.max_agents: is 20000") || !strings.Contains(err.Error(), "19280") || !strings.Contains(err.Error(), "LimitNOFILE") {
@@ -136,7 +136,7 @@ func TestMoreAgentsThanFilesAreRefused(t *testing.T) {
 	}
 }
 
-func TestABadKeyIsNamed(t *testing.T) {
+func TestConfigErrorsNameTheKey(t *testing.T) {
 	t.Parallel()
 	for key, c := range map[string]Config{
 		"max_agents": {MaxAgents: -1}, "max_handshakes": {MaxHandshakes: -1}, "handshakes_per_second": {HandshakesPerSecond: -5},
@@ -152,7 +152,7 @@ func TestABadKeyIsNamed(t *testing.T) {
 	Config{}.Check(func(key, _ string, _ ...any) { t.Errorf("the empty configuration is bad: %s", key) })
 }
 
-func TestMemoryIsTheLeastThatAnythingAllows(t *testing.T) {
+func TestMemoryIsTheSmallestLimit(t *testing.T) {
 	t.Parallel()
 	const meminfo = "MemTotal:       25165824 kB\nMemFree:        1 kB\n"
 	for _, c := range []struct {
@@ -191,18 +191,18 @@ func TestMemoryIsTheLeastThatAnythingAllows(t *testing.T) {
 	}
 }
 
-func TestThisMachineSaysWhatItHas(t *testing.T) {
+func TestThisMachineHasKnownResources(t *testing.T) {
 	t.Parallel()
 	m := ThisMachine()
 	if m.Cores < 1 {
 		t.Errorf("it has %d cores", m.Cores)
 	}
-	if !m.Blocking && (m.Memory < minMemory || m.Descriptors < 64) { // Linux says both
+	if !m.Blocking && (m.Memory < minMemory || m.Descriptors < 64) { // Linux reports both
 		t.Errorf("it has %+v", m)
 	}
 }
 
-// Not parallel: it sets what the whole process has.
+// Not parallel: it sets the memory limit of the whole process.
 func TestMemoryLimitIsSetUnlessTheEnvironmentSetsIt(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// handshakeTimeout is for one handshake from its start: three round trips of a
-	// lossy link with a lost packet each. HTTP clients give it 10 s too.
+	// handshakeTimeout bounds one handshake from its start: three round trips of a lossy
+	// link with a lost packet each. HTTP clients also wait 10 s.
 	handshakeTimeout = 10 * time.Second
-	// maxHandshakeWait is how long a connection waits for the start of its handshake:
-	// by then its client has given up.
+	// maxHandshakeWait bounds how long a connection waits for the start of its handshake.
+	// By then its client has given up.
 	maxHandshakeWait = 10 * time.Second
-	// waitingSeconds is how many seconds' worth of connections wait for their handshake
-	// in the process. More wait in the kernel, where they cost less; more in the process
-	// would mean handshakes for clients that have given up.
+	// waitingSeconds is for how many seconds of handshakes connections wait in the
+	// process. More wait in the kernel, where they cost less; with more in the process the
+	// server would make handshakes with clients that have given up.
 	waitingSeconds = 4
-	// burstsPerSecond divides the handshakes of a second: no more than 20 ms' worth of
-	// processor time starts together, so that other requests run between.
+	// burstsPerSecond divides the handshakes of a second into bursts of at most 20 ms of
+	// CPU time, so that other requests run in between.
 	burstsPerSecond = 50
-	// Overflow is how many connections beyond Limits.Agents are told so with a 429; more
-	// than these at once are closed without a handshake, so that they cannot use up the
-	// files that the store and the admin API need.
+	// Overflow is how many connections beyond Limits.Agents are answered with a 429. Any
+	// more are closed without a handshake, so that they cannot use up the descriptors that
+	// the store and the admin API need.
 	Overflow = 64
 )
 
@@ -50,18 +50,18 @@ func newConnections(l Limits) connections {
 // wait for their handshake.
 func (c *connections) Connections() Use { return c.open.use() }
 
-// Handshakes returns how many are under way.
+// Handshakes returns how many handshakes are in progress.
 func (c *connections) Handshakes() Use { return c.handshakes.use() }
 
-// HandshakesDone counts handshakes since the start: those in full, those that
-// resumed an earlier session, and those that failed.
+// HandshakesDone returns how many handshakes since the start were full, resumed a session,
+// or failed.
 func (c *connections) HandshakesDone() (full, resumed, failed uint64) {
 	return c.full.Load(), c.resumed.Load(), c.failed.Load()
 }
 
-// Listener returns connections whose TLS handshake is done. Handshakes start at
-// Limits.HandshakesPerSecond, and Limits.Handshakes are under way at once; other
-// connections wait, some in the process and the rest in the kernel.
+// Listener accepts connections and returns them after their TLS handshake. Handshakes
+// start at a rate of Limits.HandshakesPerSecond, and at most Limits.Handshakes are in
+// progress; other connections wait, some in the process and the rest in the kernel.
 type Listener struct {
 	net.Listener
 	admission *Admission
@@ -69,9 +69,9 @@ type Listener struct {
 	log       *slog.Logger
 
 	pace    *rate.Limiter
-	pending *semaphore.Weighted // accepted connections whose handshake has not ended
+	pending *semaphore.Weighted // accepted connections before the end of their handshake
 	ready   chan accepted
-	ctx     context.Context //nolint:containedctx // it ends with Close
+	ctx     context.Context //nolint:containedctx // canceled by Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
@@ -81,7 +81,7 @@ type accepted struct {
 	err  error
 }
 
-// Listener puts TLS on top of inner and starts to accept. Close must follow.
+// Listener returns a TLS listener on inner, and starts to accept. The caller must close it.
 func (a *Admission) Listener(inner net.Listener, config *tls.Config, log *slog.Logger) *Listener {
 	perSecond := a.Limits.HandshakesPerSecond
 	pending := min(waitingSeconds*perSecond, a.Limits.Agents) + a.Limits.Handshakes + Overflow
@@ -95,7 +95,7 @@ func (a *Admission) Listener(inner net.Listener, config *tls.Config, log *slog.L
 	return l
 }
 
-// Accept waits for the next connection that is ready, a *tls.Conn.
+// Accept waits for the next connection after its handshake, a *tls.Conn.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case a := <-l.ready:
@@ -105,7 +105,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener and the handshakes under way.
+// Close closes the listener and the connections whose handshake is in progress.
 func (l *Listener) Close() error {
 	l.cancel()
 	err := l.Listener.Close()
@@ -119,7 +119,7 @@ func (l *Listener) acceptAll() {
 		if err != nil {
 			l.pending.Release(1)
 			// The server decides which errors it retries.
-			if !l.hand(accepted{err: err}) || errors.Is(err, net.ErrClosed) {
+			if !l.deliver(accepted{err: err}) || errors.Is(err, net.ErrClosed) {
 				return
 			}
 			continue
@@ -137,8 +137,8 @@ func (l *Listener) acceptAll() {
 	}
 }
 
-// hand gives a result to Accept. It returns false when the listener is closed.
-func (l *Listener) hand(a accepted) bool {
+// deliver passes a result to Accept. It returns false if the listener is closed.
+func (l *Listener) deliver(a accepted) bool {
 	select {
 	case l.ready <- a:
 		return true
@@ -147,11 +147,11 @@ func (l *Listener) hand(a accepted) bool {
 	}
 }
 
-// serve brings a connection through its handshake to Accept, or closes it.
+// serve makes the handshake of a connection and passes it to Accept, or closes it.
 func (l *Listener) serve(c *conn) {
 	secured := tls.Server(c, l.config)
 	err := l.handshake(c, secured)
-	if err == nil && l.hand(accepted{conn: secured}) {
+	if err == nil && l.deliver(accepted{conn: secured}) {
 		return
 	}
 	if l.ctx.Err() == nil {
@@ -162,8 +162,8 @@ func (l *Listener) serve(c *conn) {
 	c.Close()
 }
 
-// turn waits until the handshake of a connection may start.
-func (l *Listener) turn() error {
+// waitForHandshake waits until another handshake may start, and acquires a slot for it.
+func (l *Listener) waitForHandshake() error {
 	ctx, cancel := context.WithTimeout(l.ctx, maxHandshakeWait)
 	defer cancel()
 	l.admission.handshakes.waiting.Add(1)
@@ -176,10 +176,10 @@ func (l *Listener) turn() error {
 }
 
 func (l *Listener) handshake(c *conn, secured *tls.Conn) error {
-	if err := l.turn(); err != nil {
+	if err := l.waitForHandshake(); err != nil {
 		return err
 	}
-	defer l.admission.handshakes.give(1)
+	defer l.admission.handshakes.release(1)
 	_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
 	if err := secured.HandshakeContext(l.ctx); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (l *Listener) handshake(c *conn, secured *tls.Conn) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// answerPlain answers a client that wrote http for https.
+// answerPlain answers a client that used http instead of https.
 func answerPlain(err error) {
 	var header tls.RecordHeaderError
 	if errors.As(err, &header) && header.Conn != nil && 'A' <= header.RecordHeader[0] && header.RecordHeader[0] <= 'Z' { // GET, POST
@@ -201,25 +201,25 @@ func answerPlain(err error) {
 	}
 }
 
-// conn is a connection that is counted in one of the pools.
+// conn is a connection that holds a slot of a pool.
 type conn struct {
 	net.Conn
 	pool   *pool
-	over   bool // beyond Limits.Agents: its requests are refused, and it is closed
+	over   bool // beyond Limits.Agents: requests are refused, and it is closed
 	closed atomic.Bool
 }
 
-// count counts c as open, or closes it where there are far too many.
+// count acquires a slot for c, or closes c if there are too many connections.
 func (a *Admission) count(c net.Conn) *conn {
-	if a.open.take(1) {
+	if a.open.tryAcquire(1) {
 		return &conn{Conn: c, pool: a.open}
 	}
 	a.open.limited.Add(1)
-	if a.overflow.take(1) {
+	if a.overflow.tryAcquire(1) {
 		return &conn{Conn: c, pool: a.overflow, over: true}
 	}
 	if tcp, ok := c.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // the kernel need not remember it either
+		_ = tcp.SetLinger(0) // avoids TIME_WAIT
 	}
 	c.Close()
 	return nil
@@ -227,13 +227,12 @@ func (a *Admission) count(c net.Conn) *conn {
 
 func (c *conn) Close() error {
 	if !c.closed.Swap(true) {
-		c.pool.give(1)
+		c.pool.release(1)
 	}
 	return c.Conn.Close()
 }
 
-// SyscallConn gives the descriptor to those who wait for the connection without a
-// read.
+// SyscallConn lets the parker wait for the connection without a read.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if s, ok := c.Conn.(syscall.Conn); ok {
 		return s.SyscallConn()
@@ -243,8 +242,8 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 
 type refusedKey struct{}
 
-// ConnContext is for http.Server: it lets requests know that their connection is
-// beyond the limit of agents.
+// ConnContext is for http.Server. It marks the requests of connections beyond the limit
+// of agents, for Refused.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
 		if own, ok := secured.NetConn().(*conn); ok && own.over {
@@ -254,5 +253,5 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Refused says that the connection of a request is beyond the limit of agents.
+// Refused reports whether the connection of a request is beyond the limit of agents.
 func Refused(ctx context.Context) bool { return ctx.Value(refusedKey{}) != nil }

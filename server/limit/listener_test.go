@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patienceHere is how long a test waits for what should happen at once.
-const patienceHere = 20 * time.Second
+// waitLimit is how long a test waits for an event that should happen at once.
+const waitLimit = 20 * time.Second
 
 func serverTLS(t *testing.T) *tls.Config {
 	t.Helper()
@@ -51,7 +51,7 @@ func serve(t *testing.T, l limit.Limits, config *tls.Config, h http.Handler) sit
 	}
 	s := site{limit.NewAdmission(l), inner.Addr().String()}
 	listener := s.Listener(inner, config, slog.New(slog.DiscardHandler))
-	server := &http.Server{Handler: h, ConnContext: limit.ConnContext, TLSConfig: config, ReadHeaderTimeout: patienceHere}
+	server := &http.Server{Handler: h, ConnContext: limit.ConnContext, TLSConfig: config, ReadHeaderTimeout: waitLimit}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -59,8 +59,8 @@ func serve(t *testing.T, l limit.Limits, config *tls.Config, h http.Handler) sit
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("the server ended with %v", err)
 		}
-		// One that was accepted while the server was closed ends when its client has gone.
-		for until := time.Now().Add(patienceHere); s.Connections().Used != 0; time.Sleep(time.Millisecond) {
+		// A connection that was accepted during Close ends when its client disconnects.
+		for until := time.Now().Add(waitLimit); s.Connections().Used != 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(until) {
 				t.Errorf("%d connections are still counted", s.Connections().Used)
 				return
@@ -78,7 +78,7 @@ func (s site) dial(ctx context.Context) (*tls.Conn, error) {
 	return c.(*tls.Conn), nil
 }
 
-// get asks once, on a connection of its own.
+// get sends one request on a connection of its own.
 func (s site) get(ctx context.Context) (*http.Response, error) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
@@ -96,7 +96,7 @@ func (s site) get(ctx context.Context) (*http.Response, error) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patienceHere); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(waitLimit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("waited in vain for " + what)
 		}
@@ -108,7 +108,7 @@ func TestStormOfHandshakesIsServedWithinTheLimit(t *testing.T) {
 	l := small()
 	l.Agents, l.HandshakesPerSecond = storm, 100_000
 	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	ctx, cancel := context.WithTimeout(t.Context(), patienceHere)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	done := make(chan struct{})
 	var most int64
@@ -187,7 +187,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-func TestSilentHandshakeHoldsItsPlaceForABoundedTime(t *testing.T) {
+func TestSilentHandshakeTimesOut(t *testing.T) {
 	config := serverTLS(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := small()
@@ -223,7 +223,7 @@ func TestSilentHandshakeHoldsItsPlaceForABoundedTime(t *testing.T) {
 	})
 }
 
-func TestConnectionsBeyondTheLimitAreToldOrClosed(t *testing.T) {
+func TestConnectionsBeyondTheLimitAreAnswered429OrClosed(t *testing.T) {
 	l := small()
 	l.Agents = 2
 	var served atomic.Int64
@@ -255,11 +255,11 @@ func TestConnectionsBeyondTheLimitAreToldOrClosed(t *testing.T) {
 	if got := s.Connections(); got.Used != 2 || got.Limited != 1 || got.Max != 2 {
 		t.Errorf("then connections are %+v", got)
 	}
-	// Far too many are closed without a handshake, so that nobody can use up the
-	// files that are left.
+	// Connections beyond the overflow are closed without a handshake, so that they cannot
+	// use up the remaining descriptors.
 	for range limit.Overflow {
 		c, err := net.Dial("tcp", s.addr)
-		if errors.Is(err, syscall.ECONNRESET) { // one of far too many
+		if errors.Is(err, syscall.ECONNRESET) { // beyond the overflow
 			continue
 		}
 		if err != nil {
@@ -275,7 +275,7 @@ func TestConnectionsBeyondTheLimitAreToldOrClosed(t *testing.T) {
 	eventually(t, "a place", func() bool { return s.Connections().Used == 1 })
 }
 
-func TestClosedConnectionFreesItsPlace(t *testing.T) {
+func TestClosedConnectionReleasesItsSlot(t *testing.T) {
 	l := small()
 	l.Agents = 1
 	s := serve(t, l, serverTLS(t), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -6,36 +6,37 @@ import (
 	"github.com/muster-fleet/muster/server/limit"
 )
 
-// WatchLimits adds what this replica takes at once, and how much of it is in use.
-// parked is how many agents are.
-func (m *Metrics) WatchLimits(a *limit.Admission, parked func() int) {
-	m.registry.MustRegister(&limits{a, parked})
+// Limits collects the limits of this server and their use. parked returns the number of
+// parked agents.
+func Limits(a *limit.Admission, parked func() int) prometheus.Collector {
+	return &limits{a, parked}
 }
 
 var (
-	agentsParked      = prometheus.NewDesc("muster_agents_parked", "Agents whose check-in is parked at this replica.", nil, nil)
-	agentsConnected   = prometheus.NewDesc("muster_agents_connections", "Connections of agents that are open at this replica.", nil, nil)
-	agentsMax         = prometheus.NewDesc("muster_agents_max", "Connections of agents that this replica takes.", nil, nil)
-	agentsLimited     = prometheus.NewDesc("muster_agents_limited_total", "Connections beyond muster_agents_max, which were told so or closed.", nil, nil)
-	handshakesRunning = prometheus.NewDesc("muster_handshakes_in_flight", "TLS handshakes of agents that are under way.", nil, nil)
+	agentsParked      = prometheus.NewDesc("muster_agents_parked", "Agents whose check-in is parked at this server.", nil, nil)
+	agentsConnected   = prometheus.NewDesc("muster_agents_connections", "Connections of agents that are open at this server.", nil, nil)
+	agentsMax         = prometheus.NewDesc("muster_agents_max", "Connections of agents that this server accepts.", nil, nil)
+	agentsLimited     = prometheus.NewDesc("muster_agents_limited_total", "Connections beyond muster_agents_max, which were answered 429 or closed.", nil, nil)
+	handshakesRunning = prometheus.NewDesc("muster_handshakes_in_flight", "TLS handshakes of agents in progress.", nil, nil)
 	handshakesWaiting = prometheus.NewDesc("muster_handshakes_waiting", "Connections of agents that wait for their handshake; more may wait in the kernel.", nil, nil)
-	handshakesMax     = prometheus.NewDesc("muster_handshakes_max", "Handshakes that this replica does at once.", nil, nil)
+	handshakesMax     = prometheus.NewDesc("muster_handshakes_max", "Handshakes that this server makes at once.", nil, nil)
 	handshakesDone    = prometheus.NewDesc("muster_handshakes_total", "TLS handshakes of agents that ended: full, resumed or failed.", []string{"result"}, nil)
-	requestsRunning   = prometheus.NewDesc("muster_requests_in_flight", "Requests that are worked on, by kind; parked check-ins are not.", []string{"kind"}, nil)
-	requestsWaiting   = prometheus.NewDesc("muster_requests_waiting", "Requests that wait for their turn, by kind.", []string{"kind"}, nil)
-	requestsMax       = prometheus.NewDesc("muster_requests_max", "Requests that this replica works on at once, by kind.", []string{"kind"}, nil)
-	requestsLimited   = prometheus.NewDesc("muster_requests_limited_total", "Requests that were told to come again later (429), by kind.", []string{"kind"}, nil)
-	bodyBytes         = prometheus.NewDesc("muster_request_body_bytes", "Memory that bodies of agents' requests take.", nil, nil)
-	bodyBytesMax      = prometheus.NewDesc("muster_request_body_bytes_max", "Memory that bodies of agents' requests may take.", nil, nil)
+	requestsRunning   = prometheus.NewDesc("muster_requests_in_flight", "Requests in progress, by kind; parked check-ins are not counted.", []string{"kind"}, nil)
+	requestsWaiting   = prometheus.NewDesc("muster_requests_waiting", "Requests that wait to be handled, by kind.", []string{"kind"}, nil)
+	requestsMax       = prometheus.NewDesc("muster_requests_max", "Requests that this server handles at once, by kind.", []string{"kind"}, nil)
+	requestsLimited   = prometheus.NewDesc("muster_requests_limited_total", "Requests that were rejected with 429, by kind.", []string{"kind"}, nil)
+	bodyBytes         = prometheus.NewDesc("muster_request_body_bytes", "Memory that bodies of agents' requests use.", nil, nil)
+	bodyBytesMax      = prometheus.NewDesc("muster_request_body_bytes_max", "Memory that bodies of agents' requests may use.", nil, nil)
 )
 
-// limits reads an admission when it is asked.
+// limits collects the state of an admission.
 type limits struct {
 	admission *limit.Admission
 	parked    func() int
 }
 
-// Describe describes nothing: there is one of it, and its series are as above.
+// Describe sends nothing, which makes the collector unchecked. It is registered only
+// once.
 func (l *limits) Describe(chan<- *prometheus.Desc) {}
 
 func (l *limits) Collect(to chan<- prometheus.Metric) {

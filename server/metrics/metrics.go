@@ -1,7 +1,7 @@
-// Package metrics counts for Prometheus what happens in rollouts, and how the
-// fleet stands. Counters are fed from the event stream, so each replica counts
-// everything that has happened since its own start, whoever did it: scrape one,
-// or take the maximum. Gauges are read from the store when they are asked for.
+// Package metrics exports rollouts and the state of the fleet to Prometheus. Counters
+// are fed from the event stream, so each server counts all events since its own start,
+// whichever server caused them: scrape one server, or take the maximum. Gauges are read
+// from the store on a scrape.
 package metrics
 
 import (
@@ -19,15 +19,15 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Buckets of the histograms, in seconds. A rollout lasts between the minutes of
-// an emergency and a week with windows; an upgrade between a cached package and
-// an agent that came back after a day.
+// Buckets of the histograms, in seconds. A rollout lasts from the minutes of an
+// emergency to a week with windows; an upgrade from seconds with a cached package to a
+// day for an absent agent.
 var (
 	rolloutBuckets = []float64{60, 300, 900, 1800, 3600, 2 * 3600, 4 * 3600, 8 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600}
 	targetBuckets  = []float64{5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 6 * 3600, 24 * 3600}
 )
 
-// Metrics are the metrics of one replica.
+// Metrics are the metrics of one server.
 type Metrics struct {
 	events   *event.Stream
 	registry *prometheus.Registry
@@ -38,8 +38,9 @@ type Metrics struct {
 	targetSeconds  *prometheus.HistogramVec
 }
 
-// New makes the metrics of a replica; Run must follow for the counters to move.
-func New(s store.Store, events *event.Stream, now clock.Clock) *Metrics {
+// New returns the metrics of a server, including the collectors in more. Counters
+// advance only while Run is running.
+func New(s store.Store, events *event.Stream, now clock.Clock, more ...prometheus.Collector) *Metrics {
 	m := &Metrics{
 		events:   events,
 		registry: prometheus.NewRegistry(),
@@ -58,17 +59,18 @@ func New(s store.Store, events *event.Stream, now clock.Clock) *Metrics {
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		m.rollouts, m.rolloutSeconds, m.targets, m.targetSeconds, &standing{store: s, now: now},
+		m.rollouts, m.rolloutSeconds, m.targets, m.targetSeconds, &fleetCollector{store: s, now: now},
 	)
+	m.registry.MustRegister(more...)
 	return m
 }
 
-// Handler answers scrapes.
+// Handler serves scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// Run counts what happens from now on until ctx ends.
+// Run counts events until ctx ends.
 func (m *Metrics) Run(ctx context.Context) {
 	m.events.Follow(ctx, func(int64) {}, func(events []fleet.Event) {
 		for i := range events {
@@ -82,7 +84,7 @@ func (m *Metrics) count(e *fleet.Event) {
 	case fleet.EventRolloutCompleted, fleet.EventRolloutFailed, fleet.EventRolloutCancelled, fleet.EventRollbackDone:
 		var d fleet.RolloutEventData
 		if json.Unmarshal(e.Data, &d) != nil {
-			return // counted under no name it would mislead
+			return // without its labels the count would mislead
 		}
 		strategy, status := strategyLabel(d.Strategy), stateLabel(d.State)
 		m.rollouts.WithLabelValues(strategy, status).Inc()
@@ -101,7 +103,8 @@ func (m *Metrics) count(e *fleet.Event) {
 	}
 }
 
-// Labels have few values, whatever an event of a later server says.
+// strategyLabel bounds the label's values, whatever an event of a newer server
+// contains.
 func strategyLabel(k fleet.StrategyKind) string {
 	switch k {
 	case fleet.Rolling, fleet.Canary, fleet.AllAtOnce, fleet.Rings:

@@ -29,7 +29,7 @@ type world struct {
 	events *event.Stream
 }
 
-// bubble runs f under virtual time with metrics that count.
+// bubble runs f in virtual time with metrics that count.
 func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,7 +52,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 }
 
-// scrape are the lines that begin with the prefix, histograms' buckets left out.
+// scrape returns the lines that begin with the prefix, without histogram buckets.
 func (w *world) scrape(prefix string) string {
 	w.t.Helper()
 	synctest.Wait()
@@ -79,7 +79,7 @@ func (w *world) scrapes(prefix string, want ...string) {
 	}
 }
 
-func TestWhatHappensIsCounted(t *testing.T) {
+func TestEventsAreCounted(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		start := time.Now().UTC()
 		later := start.Add(90 * time.Second)
@@ -106,7 +106,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 			t.Errorf("durations are %s", got)
 		}
 		if w.scrape("go_goroutines") == "" || w.scrape("process_start_time_seconds") == "" {
-			t.Error("the process tells nothing of itself")
+			t.Error("there are no metrics of the process")
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestActiveRolloutsHaveSeries(t *testing.T) {
 		if err := w.s.Rollouts().Create(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		w.scrapes("muster_rollout_active", "0") // as read ten seconds ago at most
+		w.scrapes("muster_rollout_active", "0") // cached for ten seconds
 		time.Sleep(metrics.FreshFor)
 		w.scrapes("muster_rollout_active", "1")
 		w.scrapes("muster_rollout_progress", `{rollout="r1"} 0.25`)
@@ -176,8 +176,7 @@ func TestAgentsAndIncidentsAreCounted(t *testing.T) {
 	})
 }
 
-// away is a store that does not answer for agents, and counts how often it is
-// asked.
+// away is a store that does not answer for agents, and counts the attempts.
 type away struct {
 	store.Store
 	asked int
@@ -194,7 +193,7 @@ func (silent) List(context.Context, int, int) ([]fleet.Policy, int, error) {
 	return nil, 0, fleet.Errorf(fleet.Unavailable, "the store is away")
 }
 
-func TestAStoreThatIsAwayIsSaidSo(t *testing.T) {
+func TestStoreUpIsZeroDuringOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.scrapes("muster_store_up", "1")
 		a := &away{Store: w.s}
@@ -204,10 +203,10 @@ func TestAStoreThatIsAwayIsSaidSo(t *testing.T) {
 		}
 		w.scrapes("muster_agents")
 		if a.asked != 1 {
-			t.Errorf("six scrapes asked %d times", a.asked)
+			t.Errorf("six scrapes caused %d reads", a.asked)
 		}
 		if w.scrape("go_goroutines") == "" {
-			t.Error("what needs no store is left out too")
+			t.Error("metrics that need no store are absent too")
 		}
 	})
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// WatchStore adds whether the store can be reached.
-func (m *Metrics) WatchStore(h *storehealth.Monitor) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "muster_store_available", Help: "Whether the store takes reads and writes, as this server sees it.",
+// Store collects whether the store is available.
+func Store(h *storehealth.Monitor) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "muster_store_available", Help: "Whether the store accepts reads and writes, as seen by this server.",
 	}, func() float64 {
 		if h.Away() != nil {
 			return 0
 		}
 		return 1
-	}))
+	})
 }

@@ -19,7 +19,7 @@ func newService(t *testing.T) *policy.Service {
 	return &policy.Service{Store: s, Events: &event.Stream{Store: s.Events(), Log: slog.New(slog.DiscardHandler)}}
 }
 
-func TestPoliciesAreMade(t *testing.T) {
+func TestCreatePolicy(t *testing.T) {
 	s := newService(t)
 	web, err := s.Create(t.Context(), fleet.Policy{Name: " Web ", Namespace: "default", InactivityTimeout: time.Hour}, "ann")
 	if err != nil || web.ID == "" || web.Name != "Web" || web.PolicyRev != 1 || web.UpdatedBy != "ann" || web.UpdatedAt.IsZero() {
@@ -34,7 +34,7 @@ func TestPoliciesAreMade(t *testing.T) {
 	}
 }
 
-func TestBadPoliciesNameTheField(t *testing.T) {
+func TestCreateErrorNamesField(t *testing.T) {
 	s := newService(t)
 	if _, err := s.Create(t.Context(), fleet.Policy{ID: "db", Name: "DB", Namespace: "default"}, "ann"); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestBadPoliciesNameTheField(t *testing.T) {
 	}
 }
 
-func TestTheDefaultPolicyIsMadeOnce(t *testing.T) {
+func TestEnsureDefaultCreatesPolicyOnce(t *testing.T) {
 	s := newService(t)
 	if err := s.EnsureDefault(t.Context()); err != nil {
 		t.Fatal(err)
@@ -75,6 +75,6 @@ func TestTheDefaultPolicyIsMadeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p, err := s.Store.Policies().Get(t.Context(), fleet.DefaultPolicyID); err != nil || p.Name != "Renamed" {
-		t.Errorf("the second start has made %+v, %v", p, err)
+		t.Errorf("after the second start the policies are %+v, %v", p, err)
 	}
 }

@@ -13,30 +13,30 @@ import (
 )
 
 const (
-	// changeTries bounds how often a change is made again because another writer
-	// came first: the reconciler writes a rollout a few times a second, operators
-	// far less often, so losing eight times in a row does not happen.
+	// changeTries bounds the attempts of a change that conflicts with another writer.
+	// The reconciler writes a rollout a few times a second and operators far less
+	// often, so a change does not lose eight times in a row.
 	changeTries = 8
-	// maxOrders bounds the orders that wait to be executed; the reconciler executes
-	// all of them in one round.
+	// maxOrders bounds the orders that wait for execution; the reconciler executes all
+	// of them in one round.
 	maxOrders = 100
-	// maxOrderAgents bounds the agents of one order, which the rollout's document
-	// carries until it is executed.
+	// maxOrderAgents bounds the agents of one order, because the rollout's document
+	// contains them until it is executed.
 	maxOrderAgents = 1_000
 )
 
-// command is one verb of operators. decide changes the rollout and returns what
-// that means, in words that follow the actor's name; none: there is nothing to
-// change. It does no I/O and may be called several times.
+// command is one operation of operators. decide changes the rollout and returns a
+// description of the change, which follows the actor's name, or an empty text if there
+// is nothing to change. It does no I/O and may be called several times.
 type command struct {
 	verb   string
 	decide func(r *fleet.Rollout, req Request, now time.Time) (text string, err error)
-	// event is what the command is on the stream; empty: progress.
+	// event is the type of the event; empty means progress.
 	event string
 }
 
-// command executes a command. Everybody who asks for the same gets the same
-// answer.
+// command executes a command. A repeated command changes nothing and returns the same
+// rollout.
 func (s *Service) command(ctx context.Context, id string, req Request, c command) (fleet.Rollout, error) {
 	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
@@ -77,8 +77,8 @@ func (s *Service) command(ctx context.Context, id string, req Request, c command
 	}
 }
 
-// retake locks a paused rollout's policies again: its rollback took them over, and
-// since that ended another rollout may have locked them.
+// retake locks a paused rollout's policies again: its rollback took the locks over, and
+// another rollout may have locked the policies since the rollback ended.
 func (s *Service) retake(ctx context.Context, r *fleet.Rollout, now time.Time) error {
 	if by := r.RolledBackBy; by != "" {
 		back, err := s.Store.Rollouts().Get(ctx, by)
@@ -92,39 +92,41 @@ func (s *Service) retake(ctx context.Context, r *fleet.Rollout, now time.Time) e
 	return s.takeLocks(ctx, r, r.Policies, r.RolledBackBy, now)
 }
 
-// Pause pauses after the current batch, or at once: then offers that no agent has
-// begun are withdrawn.
+// Pause pauses after the current batch, or at once; then it also withdraws the offers
+// that no agent has begun.
 func (s *Service) Pause(ctx context.Context, id string, atOnce bool, req Request) (fleet.Rollout, error) {
 	return s.command(ctx, id, req, command{verb: "pause", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		return pause(r, atOnce, req, now)
 	}})
 }
 
-// Resume goes on and makes the offers again that the stop withdrew. After a gate it
-// needs a reason: the failures so far are accepted with it, and no longer count.
+// Resume continues the rollout, and makes the offers again that the stop withdrew.
+// After a gate it needs a reason: it accepts the failures so far, which then no longer
+// count.
 func (s *Service) Resume(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
 	return s.command(ctx, id, req, command{verb: "resume", event: fleet.EventRolloutResumed, decide: resume})
 }
 
-// Force goes on although a threshold was crossed: the failures so far are
-// forgiven, and the threshold stops it no more. It needs a reason.
+// Force continues the rollout although a threshold was crossed: it forgives the
+// failures so far, and the threshold does not stop the rollout again. It needs a
+// reason.
 func (s *Service) Force(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
 	return s.command(ctx, id, req, command{verb: "force", event: fleet.EventRolloutResumed, decide: force})
 }
 
-// Approve lets a rollout go on behind its canaries.
+// Approve lets the batches after the canaries proceed.
 func (s *Service) Approve(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
 	return s.command(ctx, id, req, command{verb: "approve", decide: approve})
 }
 
-// Cancel offers nothing more; what has begun ends by itself.
+// Cancel makes no more offers; upgrades that have begun continue to their end.
 func (s *Service) Cancel(ctx context.Context, id string, req Request) (fleet.Rollout, error) {
 	return s.command(ctx, id, req, command{verb: "cancel", decide: cancel})
 }
 
-// Retry makes failed, withdrawn and expired targets pending again; no agents: all
-// that failed. Resume does so for offers that a stop withdrew; Retry, by name, also
-// for those that an operator called off.
+// Retry makes failed, withdrawn and expired targets pending again; without agents, all
+// that failed. Resume does so for offers that a stop withdrew; Retry with agents also
+// for those that an operator withdrew.
 func (s *Service) Retry(ctx context.Context, id string, agents []string, req Request) (fleet.Rollout, error) {
 	if err := s.checkTargets(ctx, id, agents, retryable, "retry: it is %s; targets that failed, or whose offer was withdrawn or has expired, can be"); err != nil {
 		return fleet.Rollout{}, err
@@ -134,7 +136,7 @@ func (s *Service) Retry(ctx context.Context, id string, agents []string, req Req
 	}})
 }
 
-// Skip leaves targets out.
+// Skip excludes targets from the rollout.
 func (s *Service) Skip(ctx context.Context, id string, agents []string, req Request) (fleet.Rollout, error) {
 	if len(agents) == 0 {
 		return fleet.Rollout{}, fleet.FieldError("body.agents", "is empty: name at least one agent to leave out")
@@ -147,8 +149,9 @@ func (s *Service) Skip(ctx context.Context, id string, agents []string, req Requ
 	}})
 }
 
-// retryable and skippable say whether an order can change a target in a state. A
-// target that is already as ordered is no error: it was asked for twice.
+// retryable and skippable report whether an order applies to a target in a state. A
+// target that is already in the ordered state is no error, because a command may be
+// repeated.
 func retryable(s fleet.TargetState) bool {
 	switch s {
 	case fleet.TargetFailed, fleet.TargetRolledBack, fleet.TargetWithdrawn, fleet.TargetExpired, fleet.TargetPending:
@@ -184,14 +187,14 @@ func (s *Service) checkTargets(ctx context.Context, id string, agents []string, 
 		case !ok:
 			return fleet.Errorf(fleet.NotFound, "agent %s is no target of %s: `muster agents why %s --rollout %s` says why", agent, plan.Title(&r), agent, id)
 		case !fits(t.State):
-			return fleet.Errorf(fleet.Conflict, "agent %s (%s) cannot be told to "+cannot, agent, t.Hostname, t.State)
+			return fleet.Errorf(fleet.Conflict, "agent %s (%s) cannot "+cannot, agent, t.Hostname, t.State)
 		}
 	}
 	return nil
 }
 
-// refuse says that a rollout is in no state for the verb, and what can be done
-// instead.
+// refuse returns the error for a command that the rollout's state does not allow. It
+// says what can be done instead.
 func refuse(r *fleet.Rollout, verb string) error {
 	switch r.State {
 	case fleet.RolloutDraft:
@@ -217,7 +220,7 @@ func pause(r *fleet.Rollout, atOnce bool, req Request, now time.Time) (string, e
 	}
 	r.Stop = &fleet.Stop{Kind: fleet.StopOperator, Text: because(req.Actor+" paused it at once", req), By: req.Actor, At: now, Batch: plan.CurrentBatch(r)}
 	r.State, r.PauseAsked, r.RunningSince = fleet.RolloutPaused, nil, nil
-	return "paused it at once; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, req, now)
+	return "paused it at once; offers that have not begun are withdrawn", addOrder(r, fleet.OrderWithdraw, nil, req, now)
 }
 
 func resume(r *fleet.Rollout, req Request, now time.Time) (string, error) {
@@ -238,7 +241,7 @@ func resume(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 			return "", err
 		}
 	}
-	return goOn(r, "resumed it", req, now)
+	return continueRollout(r, "resumed it", req, now)
 }
 
 func force(r *fleet.Rollout, req Request, now time.Time) (string, error) {
@@ -260,11 +263,11 @@ func force(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		r.Forgiven = r.Counts.Bad()
 		return "forced it: failures stop it no more", nil
 	}
-	return goOn(r, "forced it: failures stop it no more", req, now)
+	return continueRollout(r, "forced it: failures stop it no more", req, now)
 }
 
-// checkDeadline refuses to go on after the plan's deadline: the rollout would stop
-// again at once.
+// checkDeadline refuses to continue after the plan's deadline, since the rollout would
+// stop again at once.
 func checkDeadline(r *fleet.Rollout, now time.Time) error {
 	if d := r.Plan.Strategy.Deadline; d != nil && !now.Before(*d) {
 		return fleet.Errorf(fleet.Conflict, "the deadline of %s was %s, nothing is offered after it: cancel it, and make another rollout for the rest", plan.Title(r), d.UTC().Format(time.RFC3339))
@@ -272,18 +275,18 @@ func checkDeadline(r *fleet.Rollout, now time.Time) error {
 	return nil
 }
 
-// goOn lets a paused rollout run. The failures until now are forgiven: the operator
-// has seen them, and otherwise it would stop again at once. Targets whose offer the
-// stop withdrew become pending again; the order is given in any case, since counts
-// are written after the targets and may not show them yet.
-func goOn(r *fleet.Rollout, text string, req Request, now time.Time) (string, error) {
+// continueRollout resumes a paused rollout. It forgives the failures so far, which the
+// operator has seen: otherwise the rollout would stop again at once. Targets whose offer
+// the stop withdrew become pending again. The order for this is always added, because
+// counts are written after the targets and may not include them yet.
+func continueRollout(r *fleet.Rollout, text string, req Request, now time.Time) (string, error) {
 	r.State, r.Stop, r.PauseAsked, r.Waiting = fleet.RolloutRunning, nil, nil, nil
 	if bad := r.Counts.Bad(); bad > 0 {
 		r.Forgiven = bad
 		text += fmt.Sprintf("; %d failures until now no longer count", bad)
 	}
 	if r.Counts.Withdrawn > 0 {
-		text += "; offers that a stop took back are made again"
+		text += "; withdrawn offers are made again"
 	}
 	return text, addOrder(r, fleet.OrderReturn, nil, req, now)
 }
@@ -345,7 +348,7 @@ func skip(r *fleet.Rollout, agents []string, req Request, now time.Time) (string
 	return "left out " + named(agents, ""), addOrder(r, fleet.OrderSkip, agents, req, now)
 }
 
-// ordered says whether the same order waits to be executed.
+// ordered reports whether the same order is waiting for execution.
 func ordered(r *fleet.Rollout, kind fleet.OrderKind, agents []string) bool {
 	return slices.ContainsFunc(r.Orders, func(o fleet.Order) bool { return o.Kind == kind && slices.Equal(o.Agents, agents) })
 }
@@ -354,15 +357,15 @@ func addOrder(r *fleet.Rollout, kind fleet.OrderKind, agents []string, req Reque
 	if len(r.Orders) >= maxOrders {
 		return fleet.Errorf(fleet.TooMany, "%s has %d orders that are not carried out yet: try again in a moment", plan.Title(r), len(r.Orders))
 	}
-	// The generation this change will have makes the id: each has at most one of
-	// a kind.
+	// The id contains the generation that this change produces, which has at most one
+	// order of a kind.
 	r.Orders = append(slices.Clone(r.Orders), fleet.Order{
 		ID: r.ID + "-g" + strconv.FormatInt(r.Generation+1, 10) + "-" + string(kind), Kind: kind, Agents: slices.Clone(agents), Decision: req.decision(now),
 	})
 	return nil
 }
 
-// named are some agents as a sentence has them.
+// named lists agents for a sentence.
 func named(agents []string, none string) string {
 	const most = 5
 	switch {

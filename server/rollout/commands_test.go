@@ -30,9 +30,9 @@ var verbs = []verb{
 	}},
 }
 
-// The table says what each command does in each state: "-" nothing, for it is so
-// already; "!words" refused with these words; else the state it leads to.
-func TestEveryCommandInEveryState(t *testing.T) {
+// The table has the effect of each command in each state: "-" means none, "!words" an
+// error with these words, anything else the resulting state.
+func TestCommandsInEveryState(t *testing.T) {
 	needsApprovalNow := func(r *fleet.Rollout) {
 		r.Plan.Strategy.Canary = &fleet.CanaryRule{Approval: true}
 		r.Batches[0].Kind, r.Batches[0].EndedAt = fleet.BatchCanary, r.StartedAt
@@ -119,7 +119,7 @@ func TestEveryCommandInEveryState(t *testing.T) {
 	}
 }
 
-func TestGoingPastAGateNeedsAReason(t *testing.T) {
+func TestOverridingAGateNeedsAReason(t *testing.T) {
 	for _, kind := range []fleet.StopKind{fleet.StopThreshold, fleet.StopCanary, fleet.StopExposure, fleet.StopDeadline} {
 		for _, why := range []string{"", "  \n"} {
 			r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(kind))
@@ -149,7 +149,7 @@ func TestResumeForgivesFailures(t *testing.T) {
 		t.Errorf("resumed with %d forgiven, %q, %v", r.Forgiven, text, err)
 	}
 	if len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Orders[0].Agents != nil {
-		t.Errorf("what was taken back does not return: %+v", r.Orders)
+		t.Errorf("what was withdrawn does not return: %+v", r.Orders)
 	}
 	r = rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
 	if _, err := force(&r, Request{"kim", "the date stands"}, rollouttest.Hour); err != nil || len(r.Orders) != 1 || r.Orders[0].Kind != fleet.OrderReturn || r.Forgiven != 3 || r.Forced == nil || r.Forced.Why != "the date stands" || r.State != fleet.RolloutRunning {
@@ -157,7 +157,7 @@ func TestResumeForgivesFailures(t *testing.T) {
 	}
 }
 
-func TestPauseAtOnceWithdrawsOffers(t *testing.T) {
+func TestPauseNowWithdrawsOffers(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	if _, err := pause(&r, true, Request{"kim", "the site is on fire"}, rollouttest.Hour); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestOrdersAreBounded(t *testing.T) {
 }
 
 // An order appended to one copy of a rollout must not show in another.
-func TestCommandsLeaveTheDocumentReadAlone(t *testing.T) {
+func TestCommandsDoNotChangeTheCallersDocument(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	r.Orders = slices.Grow([]fleet.Order{{ID: "before"}}, 4)
 	copied := r

@@ -15,8 +15,8 @@ import (
 
 var errPowerCut = errors.New("power cut")
 
-// fuse cuts the power before the write with this number, which is after the one
-// before; then nothing is written any more.
+// fuse simulates a power cut: the write with the number at, and all later ones, fail
+// without effect.
 type fuse struct {
 	at    int
 	n     int
@@ -34,7 +34,7 @@ func (f *fuse) write(do func() error) error {
 	return errPowerCut
 }
 
-// fusedStore is a store behind a fuse.
+// fusedStore is a store whose writes pass a fuse.
 type fusedStore struct {
 	store.Store
 	fuse *fuse
@@ -97,9 +97,9 @@ func (s *fusedStore) PolicyLocks() store.Collection[fleet.PolicyLock] {
 	return fused[fleet.PolicyLock]{s.Store.PolicyLocks(), s.fuse}
 }
 
-// What is begun and cut off at any write is finished by asking for it again, and
-// ends as if nothing had happened.
-func TestACrashAtAnyWriteIsFinishedByAskingAgain(t *testing.T) {
+// A command that is interrupted at any write is completed by repeating it, with the
+// same result as without the interruption.
+func TestRepeatedCommandCompletesAfterACrashAtAnyWrite(t *testing.T) {
 	for name, story := range map[string]struct {
 		prepare func(d *harness) fleet.Rollout
 		ask     func(ctx context.Context, s *rollout.Service, r fleet.Rollout, hash string) (fleet.Rollout, error)
@@ -172,8 +172,8 @@ func TestACrashAtAnyWriteIsFinishedByAskingAgain(t *testing.T) {
 	}
 }
 
-// leftBehind is all that a rollout, and the one made of it, have left behind, without
-// ids that are chosen at random.
+// leftBehind returns what is stored of a rollout and of its rollback, without randomly
+// chosen ids.
 func (d *harness) leftBehind(ids ...string) string {
 	d.t.Helper()
 	var text string

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// preview computes what the rollout would do to the fleet as it is now.
+// preview computes what the rollout would do to the fleet now.
 func (s *Service) preview(ctx context.Context, r *fleet.Rollout) (fleet.Preview, preview.Fleet, error) {
 	now := s.Now.UTC()
 	f, err := s.fleetNow(ctx, r, now)
@@ -22,17 +22,17 @@ func (s *Service) preview(ctx context.Context, r *fleet.Rollout) (fleet.Preview,
 	return pre, f, err
 }
 
-// fleetNow reads what a preview needs. Policies locked by the rollout itself, or by
-// the one it rolls back, are free to it.
+// fleetNow reads the input of a preview. Policies that are locked by the rollout
+// itself, or by the one that it rolls back, count as free.
 func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time) (f preview.Fleet, err error) {
 	if f.Catalog, err = s.Actions.Catalog(ctx); err != nil {
 		return f, err
 	}
-	if f.Locked, err = s.holders(ctx, r.ID, r.RollbackOf); err != nil {
+	if f.Locked, err = s.locks().holders(ctx, r.ID, r.RollbackOf); err != nil {
 		return f, err
 	}
-	if s.Timeouts != nil {
-		if f.Timeouts, err = s.Timeouts(ctx); err != nil {
+	if s.Policies != nil {
+		if f.Timeouts, err = s.Policies.Timeouts(ctx); err != nil {
 			return f, err
 		}
 	}
@@ -42,15 +42,15 @@ func (s *Service) fleetNow(ctx context.Context, r *fleet.Rollout, now time.Time)
 	if f.Room, err = s.room(ctx, r, now); err != nil {
 		return f, err
 	}
-	if f.Took, err = s.took(ctx); err != nil {
+	if f.Durations, err = s.took(ctx); err != nil {
 		return f, err
 	}
 	err = s.Store.Agents().Each(ctx, store.AgentFilter{ActiveOnly: true}, func(a fleet.Agent) { f.Agents = append(f.Agents, a) })
 	return f, err
 }
 
-// room is how far the rollout's version may spread, nil without an exposure rule
-// and for rollbacks, whose versions have proved themselves.
+// room returns how far the rollout's version may spread; nil without an exposure rule,
+// and for rollbacks, whose versions were healthy before.
 func (s *Service) room(ctx context.Context, r *fleet.Rollout, now time.Time) (*plan.Room, error) {
 	tally, err := s.tally(ctx, r, now)
 	if err != nil || tally == nil {
@@ -63,8 +63,8 @@ func (s *Service) room(ctx context.Context, r *fleet.Rollout, now time.Time) (*p
 	return tally.Budget(r.Plan.Version, offered), nil
 }
 
-// tally counts the fleet against the exposure rule, nil where that does not bound
-// the rollout.
+// tally counts the fleet against the exposure rule; nil if the rule does not bound the
+// rollout.
 func (s *Service) tally(ctx context.Context, r *fleet.Rollout, now time.Time) (*plan.Tally, error) {
 	rule, err := s.Exposure(ctx)
 	if err != nil || !rule.Enabled || r.Plan.Version == "" {
@@ -74,8 +74,7 @@ func (s *Service) tally(ctx context.Context, r *fleet.Rollout, now time.Time) (*
 	return tally, s.Store.Agents().Census(ctx, tally.Add)
 }
 
-// offered are the agents that active rollouts, but for one, have offered the
-// version.
+// offered returns the agents to which other active rollouts have offered the version.
 func (s *Service) offered(ctx context.Context, version, except string) (map[string]bool, error) {
 	heads, err := s.Store.Rollouts().Active(ctx)
 	if err != nil {
@@ -105,14 +104,14 @@ func (s *Service) offered(ctx context.Context, version, except string) (map[stri
 	return offered, nil
 }
 
-// How many rollouts, and targets of each, say how long upgrades take here: the
-// latest few, since networks and packages change.
+// Past durations of upgrades are taken from the latest targets of the latest rollouts
+// only, since networks and packages change.
 const (
 	tookRollouts = 5
 	tookTargets  = 200
 )
 
-// took are how long upgrades have taken, from offer to version reached.
+// took returns how long upgrades have taken, from the offer until the version ran.
 func (s *Service) took(ctx context.Context) ([]time.Duration, error) {
 	latest, _, err := s.Store.Rollouts().List(ctx, 0, tookRollouts)
 	if err != nil {

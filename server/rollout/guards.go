@@ -9,32 +9,32 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// The exposure rule and the freeze calendar, which no plan can leave out.
+// The exposure rule and the freeze calendar apply to every plan.
 
-// Defaults of the exposure rule: a tenth of the fleet for a day's worth of one
-// agent's health.
+// Defaults of the exposure rule: a tenth of the fleet, until one agent would have been
+// healthy for a day.
 const (
 	defaultExposurePercent      = 10
 	defaultExposureHealthyHours = 24
 )
 
 const (
-	// maxFreeze bounds a freeze, so that a year typed wrong does not stop all
-	// rollouts for a century.
+	// maxFreeze bounds a freeze, so that a mistyped year does not stop all rollouts for
+	// a century.
 	maxFreeze = 366 * 24 * time.Hour
-	// maxFreezes bounds the calendar: all of it is read at each round.
+	// maxFreezes bounds the calendar, all of which is read in each round.
 	maxFreezes = 500
-	// maxGuardName bounds names people give, in bytes.
+	// maxGuardName bounds names that people choose, in bytes.
 	maxGuardName = 200
 )
 
-// Subjects in the audit trail of what belongs to no rollout.
+// Subjects of audit entries that belong to no rollout.
 const (
 	subjectExposure = "exposure"
 	subjectFreezes  = "freezes"
 )
 
-// Exposure returns the exposure rule; a disabled one where none was set.
+// Exposure returns the exposure rule; a disabled one if none was set.
 func (s *Service) Exposure(ctx context.Context) (fleet.ExposureRule, error) {
 	rule, err := s.Store.ExposureRules().Get(ctx, fleet.ExposureRuleID)
 	if err != nil && fleet.KindOf(err) == fleet.NotFound {
@@ -43,8 +43,8 @@ func (s *Service) Exposure(ctx context.Context) (fleet.ExposureRule, error) {
 	return rule, err
 }
 
-// SetExposure replaces the exposure rule. It holds from the next round on, also
-// for rollouts under way.
+// SetExposure replaces the exposure rule. It applies from the next round on, also to
+// rollouts under way.
 func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, req Request) (fleet.ExposureRule, error) {
 	if err := req.check(); err != nil {
 		return r, err
@@ -82,7 +82,7 @@ func (s *Service) SetExposure(ctx context.Context, r fleet.ExposureRule, req Req
 }
 
 func checkExposureRule(r fleet.ExposureRule) error {
-	// Written so that no NaN passes.
+	// In this form the comparison is false for NaN.
 	share := func(p float64) bool { return p > 0 && p <= 100 }
 	switch {
 	case !share(r.Percent):
@@ -113,8 +113,8 @@ func (s *Service) ListFreezes(ctx context.Context) ([]fleet.Freeze, error) {
 	return list, err
 }
 
-// CreateFreeze adds a freeze; an empty id is chosen, and one given makes that
-// asking twice adds one.
+// CreateFreeze adds a freeze. It chooses the id if it is empty; with a given id, a
+// repeated call adds no second freeze.
 func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request) (fleet.Freeze, error) {
 	now := s.Now.UTC()
 	f.Name = strings.TrimSpace(f.Name)
@@ -124,7 +124,7 @@ func (s *Service) CreateFreeze(ctx context.Context, f fleet.Freeze, req Request)
 	case f.Name == "" || len(f.Name) > maxGuardName:
 		return f, fleet.FieldError("body.name", "has %d bytes, want 1 to %d: say what the freeze is for", len(f.Name), maxGuardName)
 	case len(f.ID) > maxGuardName:
-		return f, fleet.FieldError("body.id", "has %d bytes, at most %d are taken", len(f.ID), maxGuardName)
+		return f, fleet.FieldError("body.id", "has %d bytes, at most %d are accepted", len(f.ID), maxGuardName)
 	case f.From.IsZero():
 		return f, fleet.FieldError("body.from", "is missing: say when the freeze begins, such as 2026-12-20T00:00:00Z")
 	case !f.To.After(f.From):

@@ -21,7 +21,7 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// harness is the service on a real store, at a time of its own.
+// harness runs the service on a real store with a clock of its own.
 type harness struct {
 	t       testing.TB
 	store   store.Store
@@ -50,10 +50,20 @@ func newHarness(t testing.TB) *harness {
 func (d *harness) serve(s store.Store) *rollout.Service {
 	log := slog.New(slog.DiscardHandler)
 	events := &event.Stream{Store: s.Events(), Log: log, Now: d.time}
+	health := &storehealth.Monitor{}
+	feed, err := action.NewFeed(d.t.Context(), s.Actions(), func(...string) {}, health, log)
+	d.must(err)
 	return &rollout.Service{
-		Store: s, Actions: &action.Service{Store: s, Health: &storehealth.Monitor{}, Events: events, Log: log, Now: d.time}, Events: events, Log: log, Now: d.time,
-		Signal: func() { d.mu.Lock(); defer d.mu.Unlock(); d.signals++ },
+		Store: s, Events: events, Log: log, Now: d.time, Reconciler: d,
+		Actions: &action.Service{Store: s, Feed: feed, Health: health, Events: events, Log: log, Now: d.time, Locks: rollout.Locks{Store: s}},
 	}
+}
+
+// Signal implements Reconciler by counting the calls.
+func (d *harness) Signal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.signals++
 }
 
 func (d *harness) time() time.Time {
@@ -90,7 +100,7 @@ func document(id, version, policy string, now time.Time) fleet.Agent {
 	}
 }
 
-// enrol adds agents that run 1.1.0, in the policy default unless it is named as
+// enrol adds agents that run 1.1.0, in the policy default unless the name is
 // policy/agent.
 func (d *harness) enrol(names ...string) {
 	d.t.Helper()
@@ -110,7 +120,7 @@ func (d *harness) change(id string, f func(*fleet.Agent)) {
 	d.must(err)
 }
 
-// springPlan is a rolling rollout of 1.2.0 to everybody, two at a time.
+// springPlan returns a rolling rollout of 1.2.0 to all agents, two at a time.
 func springPlan(change ...func(*fleet.Plan)) fleet.Plan {
 	p := fleet.Plan{
 		Name: "spring", Version: "1.2.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling, BatchSize: 2},
@@ -164,8 +174,8 @@ func (d *harness) edit(id string, f func(*fleet.Rollout)) {
 	d.must(d.store.Rollouts().Update(d.t.Context(), r))
 }
 
-// end lets a target end, as the reconciler would, and its agent run what it then
-// does.
+// end ends a target as the reconciler would, and sets the version that its agent then
+// runs.
 func (d *harness) end(id, agent string, state fleet.TargetState) {
 	d.t.Helper()
 	t, err := d.store.Targets().Get(d.t.Context(), id, agent)
@@ -205,7 +215,7 @@ func (d *harness) agents(id string) []string {
 	return ids
 }
 
-// locks are who has which policy, as policy=rollout.
+// locks returns the policy locks in the form policy=rollout.
 func (d *harness) locks() []string {
 	d.t.Helper()
 	list, _, err := d.store.PolicyLocks().List(d.t.Context(), 0, 0)
@@ -218,7 +228,7 @@ func (d *harness) locks() []string {
 	return locks
 }
 
-// trail are the verbs of the audit trail, oldest first.
+// trail returns the verbs of the audit trail, oldest first.
 func (d *harness) trail(id string) []string {
 	d.t.Helper()
 	entries, _, err := d.service.Trail(d.t.Context(), id, 0, 1000)

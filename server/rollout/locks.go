@@ -9,16 +9,22 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
 	"github.com/muster-fleet/muster/server/rollout/preview"
+	"github.com/muster-fleet/muster/server/store"
 )
 
-// lockGrace is how long a policy stays locked to a draft: a start takes a second or
-// two, and one that a crash interrupted is finished by starting again.
+// lockGrace is how long a policy stays locked to a draft. A start takes a second or
+// two, and starting again completes one that a crash interrupted.
 const lockGrace = time.Minute
 
-// holders names the active rollout that has a policy, by policy, without those
-// excepted.
-func (s *Service) holders(ctx context.Context, except ...string) (map[string]preview.Holder, error) {
-	locking, err := s.lockingRollouts(ctx, except...)
+// Locks finds the active rollouts that hold policies and agents. It only reads.
+type Locks struct{ Store store.Store }
+
+func (s *Service) locks() Locks { return Locks{Store: s.Store} }
+
+// holders returns the active rollout that holds each policy, by policy, without the
+// rollouts in except.
+func (l Locks) holders(ctx context.Context, except ...string) (map[string]preview.Holder, error) {
+	locking, err := l.rollouts(ctx, except...)
 	if err != nil {
 		return nil, err
 	}
@@ -31,39 +37,104 @@ func (s *Service) holders(ctx context.Context, except ...string) (map[string]pre
 
 func holderOf(r *fleet.Rollout) preview.Holder { return preview.Holder{ID: r.ID, Name: r.Plan.Name} }
 
-// lockingRollouts are the active rollouts that have a policy, by policy.
-func (s *Service) lockingRollouts(ctx context.Context, except ...string) (map[string]*fleet.Rollout, error) {
-	locks, _, err := s.Store.PolicyLocks().List(ctx, 0, 0)
+// rollouts returns the active rollouts that hold policies, by policy, without those in
+// except.
+func (l Locks) rollouts(ctx context.Context, except ...string) (map[string]*fleet.Rollout, error) {
+	locks, _, err := l.Store.PolicyLocks().List(ctx, 0, 0)
 	if err != nil {
 		return nil, err
 	}
 	locking := map[string]*fleet.Rollout{}
 	seen := map[string]*fleet.Rollout{}
-	for _, l := range locks {
-		if slices.Contains(except, l.RolloutID) {
+	for _, lock := range locks {
+		if slices.Contains(except, lock.RolloutID) {
 			continue
 		}
-		r, ok := seen[l.RolloutID]
+		r, ok := seen[lock.RolloutID]
 		if !ok {
-			got, err := s.Store.Rollouts().Get(ctx, l.RolloutID)
+			got, err := l.Store.Rollouts().Get(ctx, lock.RolloutID)
 			switch {
 			case err == nil:
 				r = &got
 			case fleet.KindOf(err) != fleet.NotFound:
 				return nil, err
 			}
-			seen[l.RolloutID] = r
+			seen[lock.RolloutID] = r
 		}
 		if r != nil && r.State.Active() {
-			locking[l.PolicyID] = r
+			locking[lock.PolicyID] = r
 		}
 	}
 	return locking, nil
 }
 
-// takeLocks locks the policies to the rollout, all or none. They are taken in
-// order, so that of two rollouts that want the same one gets them all. Locks of
-// the rollout from are taken over.
+// Holders returns the rollout that each agent belongs to, for agents that are targets,
+// and neither skipped nor cancelled, of the active rollout of their policy. While a
+// rollback holds a policy, so does the rollout that it rolls back.
+func (l Locks) Holders(ctx context.Context, agents []fleet.Agent) (map[string]preview.Holder, error) {
+	locking, err := l.rollouts(ctx)
+	if err != nil || len(locking) == 0 {
+		return nil, err
+	}
+	byRollout := map[string][]string{}
+	rollouts := map[string]*fleet.Rollout{}
+	for _, a := range agents {
+		if r, ok := locking[a.PolicyID]; ok {
+			byRollout[r.ID], rollouts[r.ID] = append(byRollout[r.ID], a.ID), r
+		}
+	}
+	locked := map[string]preview.Holder{}
+	for _, id := range slices.Sorted(maps.Keys(byRollout)) {
+		r, ids := rollouts[id], byRollout[id]
+		if r.RollbackOf != "" {
+			original, err := l.Store.Rollouts().Get(ctx, r.RollbackOf)
+			switch {
+			case err != nil && fleet.KindOf(err) != fleet.NotFound:
+				return nil, err
+			case err == nil && original.State.Active():
+				if err := l.addTargets(ctx, &original, ids, locked); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if err := l.addTargets(ctx, r, ids, locked); err != nil {
+			return nil, err
+		}
+	}
+	return locked, nil
+}
+
+// addTargets adds those of the agents that belong to the rollout.
+func (l Locks) addTargets(ctx context.Context, r *fleet.Rollout, ids []string, locked map[string]preview.Holder) error {
+	targets, err := l.Store.Targets().GetMany(ctx, r.ID, ids)
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		if t.State != fleet.TargetSkipped && t.State != fleet.TargetCancelled {
+			locked[t.AgentID] = holderOf(r)
+		}
+	}
+	return nil
+}
+
+// Locked is Holders in the form that package action needs: a sentence for each agent
+// that belongs to a rollout.
+func (l Locks) Locked(ctx context.Context, agents []fleet.Agent) (map[string]string, error) {
+	locked, err := l.Holders(ctx, agents)
+	if err != nil || len(locked) == 0 {
+		return nil, err
+	}
+	sentences := make(map[string]string, len(locked))
+	for id, h := range locked {
+		sentences[id] = "agent " + id + " belongs to the active rollout “" + h.Name + "” (" + h.ID + "): wait until it has ended, skip the agent there, or cancel the rollout"
+	}
+	return sentences, nil
+}
+
+// takeLocks locks all policies to the rollout, or none. It does so in their order, so
+// that of two rollouts that want the same policies one gets all of them. It takes over
+// the locks of the rollout from.
 func (s *Service) takeLocks(ctx context.Context, r *fleet.Rollout, policies []string, from string, now time.Time) error {
 	policies = slices.Clone(policies)
 	slices.Sort(policies)
@@ -85,7 +156,7 @@ func (s *Service) takeLocks(ctx context.Context, r *fleet.Rollout, policies []st
 	return nil
 }
 
-// takeLock locks one policy. took is false if the rollout had it before.
+// takeLock locks one policy. took is false if the rollout already held it.
 func (s *Service) takeLock(ctx context.Context, r *fleet.Rollout, policy, from string, now time.Time) (took bool, err error) {
 	locks := s.Store.PolicyLocks()
 	for try := 1; ; try++ {
@@ -115,8 +186,7 @@ func (s *Service) takeLock(ctx context.Context, r *fleet.Rollout, policy, from s
 	}
 }
 
-// checkLockFree returns nil if the rollout that a lock names does not need it any
-// more.
+// checkLockFree returns nil if the rollout that a lock names no longer needs it.
 func (s *Service) checkLockFree(ctx context.Context, l fleet.PolicyLock, now time.Time) error {
 	r, err := s.Store.Rollouts().Get(ctx, l.RolloutID)
 	switch {
@@ -140,68 +210,4 @@ func (s *Service) giveLock(ctx context.Context, r *fleet.Rollout, policy string)
 		return err
 	}
 	return s.Store.PolicyLocks().Delete(ctx, policy)
-}
-
-// Lock names the rollout that has each of the agents, for those that are targets,
-// and not skipped, of the active rollout of their policy. While a rollback has a
-// policy, the rollout that it rolls back has it too.
-func (s *Service) Lock(ctx context.Context, agents []fleet.Agent) (map[string]preview.Holder, error) {
-	locking, err := s.lockingRollouts(ctx)
-	if err != nil || len(locking) == 0 {
-		return nil, err
-	}
-	byRollout := map[string][]string{}
-	rollouts := map[string]*fleet.Rollout{}
-	for _, a := range agents {
-		if r, ok := locking[a.PolicyID]; ok {
-			byRollout[r.ID], rollouts[r.ID] = append(byRollout[r.ID], a.ID), r
-		}
-	}
-	locked := map[string]preview.Holder{}
-	for _, id := range slices.Sorted(maps.Keys(byRollout)) {
-		r, ids := rollouts[id], byRollout[id]
-		if r.RollbackOf != "" {
-			original, err := s.Store.Rollouts().Get(ctx, r.RollbackOf)
-			switch {
-			case err != nil && fleet.KindOf(err) != fleet.NotFound:
-				return nil, err
-			case err == nil && original.State.Active():
-				if err := s.lockTargets(ctx, &original, ids, locked); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if err := s.lockTargets(ctx, r, ids, locked); err != nil {
-			return nil, err
-		}
-	}
-	return locked, nil
-}
-
-// lockTargets adds those of the agents that the rollout has.
-func (s *Service) lockTargets(ctx context.Context, r *fleet.Rollout, ids []string, locked map[string]preview.Holder) error {
-	targets, err := s.Store.Targets().GetMany(ctx, r.ID, ids)
-	if err != nil {
-		return err
-	}
-	for _, t := range targets {
-		if t.State != fleet.TargetSkipped && t.State != fleet.TargetCancelled {
-			locked[t.AgentID] = holderOf(r)
-		}
-	}
-	return nil
-}
-
-// Locked is Lock as package action asks for it: a sentence for each agent that a
-// rollout has.
-func (s *Service) Locked(ctx context.Context, agents []fleet.Agent) (map[string]string, error) {
-	locked, err := s.Lock(ctx, agents)
-	if err != nil || len(locked) == 0 {
-		return nil, err
-	}
-	sentences := make(map[string]string, len(locked))
-	for id, h := range locked {
-		sentences[id] = "agent " + id + " belongs to the active rollout “" + h.Name + "” (" + h.ID + "): wait until it has ended, skip the agent there, or cancel the rollout"
-	}
-	return sentences, nil
 }

@@ -13,14 +13,11 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// reconciler returns what does one round of a reconciler on the store.
+// reconciler returns a function that does one round of a reconciler on the store.
 func (d *harness) reconciler(s store.Store) (round func()) {
 	d.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	feed, err := action.NewFeed(d.t.Context(), d.store.Actions(), func(...string) {}, &storehealth.Monitor{}, log)
-	d.must(err)
-	d.service.Actions.Feed, d.service.Actions.Locks = feed, d.service.Locked
-	r := &reconcile.Reconciler{Store: s, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, Holder: "this", Health: &storehealth.Monitor{}}
+	r := reconcile.New(reconcile.Config{Store: s, Actions: d.service.Actions, Events: d.service.Events, Log: log, Now: d.time, Holder: "this", Health: &storehealth.Monitor{}})
 	return func() {
 		d.t.Helper()
 		d.later(reconcile.RoundInterval)
@@ -28,7 +25,7 @@ func (d *harness) reconciler(s store.Store) (round func()) {
 	}
 }
 
-// A round whose rollout an operator changes meanwhile ends, and the next one
+// If an operator changes the rollout during a round, the round ends, and the next one
 // withdraws what it offered.
 func TestPauseDuringARoundIsExecutedByTheNext(t *testing.T) {
 	d := newHarness(t)
@@ -62,8 +59,8 @@ func TestPauseDuringARoundIsExecutedByTheNext(t *testing.T) {
 	}
 }
 
-// The service and the reconciler share nothing but the store: what one writes the
-// other must understand.
+// The service and the reconciler share only the store: each must understand what the
+// other writes.
 func TestReconcilerExecutesCommands(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a", "b", "c", "d", "e")
@@ -80,7 +77,7 @@ func TestReconcilerExecutesCommands(t *testing.T) {
 	t.Run("a single upgrade of its agents is refused by its name", func(t *testing.T) {
 		last := d.targets(r.ID)[4].AgentID
 		var verdicts []action.Verdict
-		o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.2.0"}, AgentIDs: []string{last}}
+		o := action.UpgradeOrder{UpgradeRequest: fleet.UpgradeRequest{Version: "1.2.0"}, AgentIDs: []string{last}}
 		err := d.service.Actions.EachVerdict(ctx, o, func(v action.Verdict) { verdicts = append(verdicts, v) })
 		d.must(err)
 		d.wantKind(verdicts[0].Err, fleet.Conflict, "spring")

@@ -55,7 +55,7 @@ func TestCommandsAreAuditedOnce(t *testing.T) {
 	}
 }
 
-func TestACommandThatMeetsTheReconcilerIsTriedAgain(t *testing.T) {
+func TestCommandIsRetriedAfterAConflictWithTheReconciler(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a", "b")
 	r := d.start()
@@ -78,7 +78,8 @@ func TestACommandThatMeetsTheReconcilerIsTriedAgain(t *testing.T) {
 	}
 }
 
-// meddledStore lets somebody write before each update of a rollout.
+// meddledStore calls a function before each update of a rollout, to change it as
+// another writer would.
 type meddledStore struct {
 	store.Store
 	before func()
@@ -96,7 +97,7 @@ func (m meddledRollouts) Update(ctx context.Context, r fleet.Rollout) error {
 	return m.Rollouts.Update(ctx, r)
 }
 
-func TestOrdersForAgentsTheyCannotHelp(t *testing.T) {
+func TestRetryAndSkipRefuseUnsuitableTargets(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("fine", "broken", "waiting")
 	r := d.start()
@@ -104,9 +105,9 @@ func TestOrdersForAgentsTheyCannotHelp(t *testing.T) {
 	d.end(r.ID, "broken", fleet.TargetFailed)
 	ctx := t.Context()
 	_, err := d.service.Retry(ctx, r.ID, []string{"broken", "fine"}, kim)
-	d.wantKind(err, fleet.Conflict, "agent fine (host-fine) cannot be told to retry: it is succeeded")
+	d.wantKind(err, fleet.Conflict, "agent fine (host-fine) cannot retry: it is succeeded")
 	_, err = d.service.Skip(ctx, r.ID, []string{"fine"}, kim)
-	d.wantKind(err, fleet.Conflict, "cannot be told to skip: it is succeeded")
+	d.wantKind(err, fleet.Conflict, "cannot skip: it is succeeded")
 	_, err = d.service.Retry(ctx, r.ID, []string{"stranger"}, kim)
 	d.wantKind(err, fleet.NotFound, "is no target of rollout “spring”")
 	_, err = d.service.Skip(ctx, r.ID, nil, kim)
@@ -171,7 +172,7 @@ func TestRollbackOfAllIncludesSucceededTargets(t *testing.T) {
 	t.Run("its agents are locked to it, the others still to the original", func(t *testing.T) {
 		agents, err := d.store.Agents().GetMany(t.Context(), []string{"a", "c"})
 		d.must(err)
-		locked, err := d.service.Lock(t.Context(), agents)
+		locked, err := rollout.Locks{Store: d.store}.Holders(t.Context(), agents)
 		d.must(err)
 		if locked["a"].ID != back.ID || locked["c"].ID != r.ID {
 			t.Errorf("locked are %v", locked)
@@ -204,7 +205,7 @@ func TestRollbackOfAllIncludesSucceededTargets(t *testing.T) {
 	})
 }
 
-func TestARollbackOfWhatFailedAlone(t *testing.T) {
+func TestRollbackOfFailedTargetsOnly(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a", "b", "c")
 	r := d.start()
@@ -222,7 +223,7 @@ func TestARollbackOfWhatFailedAlone(t *testing.T) {
 	}
 }
 
-func TestTheExposureRuleIsChecked(t *testing.T) {
+func TestExposureRuleIsValidated(t *testing.T) {
 	d := newHarness(t)
 	if rule, err := d.service.Exposure(t.Context()); err != nil || rule.Enabled || rule.Percent != 10 || rule.HealthyHours != 24 {
 		t.Errorf("without one it is %+v, %v", rule, err)
@@ -249,7 +250,7 @@ func TestTheExposureRuleIsChecked(t *testing.T) {
 	}
 }
 
-func TestThePreviewKeepsToTheExposureBudget(t *testing.T) {
+func TestPreviewRespectsTheExposureBudget(t *testing.T) {
 	d := newHarness(t)
 	for i := range 40 {
 		d.enrol(fmt.Sprint("agent-", i))
@@ -265,7 +266,7 @@ func TestThePreviewKeepsToTheExposureBudget(t *testing.T) {
 	}
 }
 
-func TestFreezesAreCheckedAndKept(t *testing.T) {
+func TestFreezesAreValidatedAndStored(t *testing.T) {
 	d := newHarness(t)
 	freeze := func(f fleet.Freeze) (fleet.Freeze, error) { return d.service.CreateFreeze(t.Context(), f, kim) }
 	good := fleet.Freeze{ID: "yule", Name: "Christmas", From: d.now.Add(time.Hour), To: d.now.Add(48 * time.Hour)}
@@ -352,7 +353,7 @@ func TestWhyExplainsAnAgent(t *testing.T) {
 	d.wantKind(err, fleet.Invalid, "query.at")
 }
 
-// What keeps one machine back is not what the rollout waits for as a whole.
+// A limit that blocks one target is not what the whole rollout waits for.
 func TestWhyNamesTheLimitThatBlocksATarget(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -10,16 +10,16 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/preview"
 )
 
-// Scope of a rollback.
+// Scope selects the targets of a rollback.
 type Scope string
 
-// The scopes.
+// Values of Scope.
 const (
-	ScopeFailed Scope = "failed" // what failed, wherever it stands
-	ScopeAll    Scope = "all"    // and what succeeded
+	ScopeFailed Scope = "failed" // targets that failed or were rolled back
+	ScopeAll    Scope = "all"    // also those that reached the version, or are about to
 )
 
-// id of the rollback of a rollout. It is the same whenever it is asked for.
+// id returns the id of the rollback of a rollout, which is the same for every request.
 func (c Scope) id(rolloutID string) string {
 	if c == ScopeAll {
 		return plan.RollbackID(rolloutID)
@@ -27,8 +27,8 @@ func (c Scope) id(rolloutID string) string {
 	return plan.RollbackID(rolloutID) + "-" + string(c)
 }
 
-// holds says whether a target in this state is rolled back. ScopeAll includes those
-// under way: the version they are about to reach is to be undone.
+// holds reports whether a target in this state is rolled back. ScopeAll includes
+// targets under way, since the version that they are about to reach is undone.
 func (c Scope) holds(s fleet.TargetState) bool {
 	switch s {
 	case fleet.TargetFailed, fleet.TargetRolledBack:
@@ -40,10 +40,10 @@ func (c Scope) holds(s fleet.TargetState) bool {
 }
 
 // Rollback creates and starts a rollout that returns targets to their last healthy
-// versions, without canaries. Called again it returns the same rollout.
+// versions, without canaries. A repeated call returns the same rollout.
 //
-// It pauses the original first, so that no more agents get the bad version
-// meanwhile, and then starts the rollback like any rollout.
+// It first pauses the original, so that no more agents get the bad version, and then
+// starts the rollback like any rollout.
 func (s *Service) Rollback(ctx context.Context, id string, scope Scope, req Request) (fleet.Rollout, error) {
 	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
@@ -84,8 +84,8 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 	now := s.Now.UTC()
 	if !known {
 		back = rollbackOf(&r, scope, req, now)
-		// Computed before anything is changed: a rollback without targets must not
-		// leave the rollout paused.
+		// Before any change: a rollback without targets must not leave the rollout
+		// paused.
 		if _, err := s.previewRollback(ctx, &r, &back, scope); err != nil {
 			return back, err
 		}
@@ -114,8 +114,7 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 	return s.begin(ctx, back, pre, id, fleet.EventRollbackStarted, req)
 }
 
-// checkOtherRollback refuses a second rollback, of another scope, beside one that
-// is under way.
+// checkOtherRollback refuses a rollback while one of another scope is under way.
 func (s *Service) checkOtherRollback(ctx context.Context, r *fleet.Rollout, id string) error {
 	if r.RolledBackBy == "" || r.RolledBackBy == id {
 		return nil
@@ -132,23 +131,23 @@ func (s *Service) checkOtherRollback(ctx context.Context, r *fleet.Rollout, id s
 	return nil
 }
 
-// rollbackOf is the draft of a rollback: one batch within the limits of the
-// original, without canaries, windows or soak, since a fleet half rolled back is
-// the worst of both. For the same reason failures do not stop it: each has its own
-// incident.
+// rollbackOf returns the draft of a rollback: one batch within the limits of the
+// original, without canaries, windows or soak, since a fleet that is half rolled back
+// is worse than either version. For the same reason failures do not stop it; each opens
+// an incident.
 func rollbackOf(r *fleet.Rollout, scope Scope, req Request, now time.Time) fleet.Rollout {
 	p := r.Plan
 	p.Name, p.Description = "Rollback of "+r.Plan.Name, fmt.Sprintf("puts back %s of rollout %s", map[Scope]string{ScopeAll: "all", ScopeFailed: "what failed"}[scope], r.ID)
 	p.Profile, p.UpgradeID, p.ManifestHash = "", "", ""
 	p.Version, p.SourceVersion, p.SourceURI, p.Artifacts = "", "", "", nil
-	p.Force = true // going down is what it is for
+	p.Force = true // every target goes to a lower version
 	p.LateJoiners = fleet.LateIgnore
 	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce, ForceContinue: true}
 	p.Pace = fleet.Pace{Emergency: true, OfferFor: r.Plan.Pace.OfferFor, WaitFor: r.Plan.Pace.WaitFor}
 	return fleet.Rollout{ID: scope.id(r.ID), State: fleet.RolloutDraft, Plan: p, RollbackOf: r.ID, CreatedAt: now, CreatedBy: req.Actor}
 }
 
-// previewRollback computes what the rollback would do to the fleet as it is.
+// previewRollback computes what the rollback would do to the fleet now.
 func (s *Service) previewRollback(ctx context.Context, r, back *fleet.Rollout, scope Scope) (fleet.Preview, error) {
 	now := s.Now.UTC()
 	f, err := s.fleetNow(ctx, back, now)
@@ -165,7 +164,7 @@ func (s *Service) previewRollback(ctx context.Context, r, back *fleet.Rollout, s
 		return fleet.Preview{}, err
 	}
 	if len(targets) == 0 {
-		return fleet.Preview{}, fleet.Errorf(fleet.Conflict, "%s has nothing to put back (%s)", plan.Title(r), map[Scope]string{
+		return fleet.Preview{}, fleet.Errorf(fleet.Conflict, "%s has no agents to roll back (%s)", plan.Title(r), map[Scope]string{
 			ScopeAll: "no target has begun", ScopeFailed: "no target has failed; scope all takes those that succeeded too",
 		}[scope])
 	}
@@ -175,13 +174,13 @@ func (s *Service) previewRollback(ctx context.Context, r, back *fleet.Rollout, s
 	}
 	pre.RolloutID = back.ID
 	if len(pre.Targets) == 0 {
-		return pre, fleet.Errorf(fleet.Conflict, "no agent of %s would be put back: %s", plan.Title(r), leftOut(pre.Skipped))
+		return pre, fleet.Errorf(fleet.Conflict, "no agent of %s would be rolled back: %s", plan.Title(r), leftOut(pre.Skipped))
 	}
 	return pre, nil
 }
 
-// stopForRollback pauses the original and names its rollback in it. A rollout that
-// is being cancelled, or has ended, offers nothing anyway.
+// stopForRollback pauses the original and records its rollback there. A rollout that is
+// being cancelled, or has ended, makes no offers anyway.
 func (s *Service) stopForRollback(ctx context.Context, id, backID string, scope Scope, req Request) error {
 	_, err := s.command(ctx, id, req, command{verb: "rollback", event: fleet.EventRolloutPaused, decide: func(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 		stopped := r.State != fleet.RolloutRunning && (r.State != fleet.RolloutPaused || (r.Stop != nil && r.Stop.Kind == fleet.StopRollback))
@@ -199,7 +198,7 @@ func (s *Service) stopForRollback(ctx context.Context, id, backID string, scope 
 		if !wasRunning {
 			return text, nil
 		}
-		return text + "; offers that have not begun are taken back", addOrder(r, fleet.OrderWithdraw, nil, req, now)
+		return text + "; offers that have not begun are withdrawn", addOrder(r, fleet.OrderWithdraw, nil, req, now)
 	}})
 	return err
 }

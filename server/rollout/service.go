@@ -1,7 +1,7 @@
-// Package rollout is what operators do with rollouts: create, preview, start, pause,
-// resume, approve, cancel, roll back, and ask why. The admin handlers call
-// [Service], which writes a rollout's document. Package reconcile reads that
-// document and carries it out.
+// Package rollout implements what operators do with rollouts: create, preview, start,
+// pause, resume, approve, cancel and roll back, and ask for explanations. The admin
+// handlers call [Service], which writes a rollout's document. Package reconcile reads
+// the document and executes it.
 package rollout
 
 import (
@@ -21,19 +21,32 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Service changes the documents of rollouts as operators ask.
+// Service changes the documents of rollouts for operators.
 type Service struct {
 	Store   store.Store
 	Actions *action.Service
 	Events  *event.Stream
 	Log     *slog.Logger
 	Now     clock.Clock
-	// Signal wakes the reconciler of this process; nil: it looks by itself.
-	Signal func()
+	// Reconciler is signalled after each change, so that it need not wait for its next
+	// round; it may be nil.
+	Reconciler Reconciler
 	// Manifests finds upgrade manifests; nil: there are none.
 	Manifests Manifests
-	// Timeouts are the inactivity timeouts by policy.
-	Timeouts func(ctx context.Context) (map[string]time.Duration, error)
+	// Policies may be nil; then no agent is inactive.
+	Policies Policies
+}
+
+// Reconciler executes the documents of rollouts.
+type Reconciler interface {
+	// Signal requests a round now.
+	Signal()
+}
+
+// Policies has the policies that agents belong to.
+type Policies interface {
+	// Timeouts returns the inactivity timeouts by policy.
+	Timeouts(ctx context.Context) (map[string]time.Duration, error)
 }
 
 // Manifests finds upgrade manifests.
@@ -42,21 +55,21 @@ type Manifests interface {
 	List(ctx context.Context) ([]plan.UpgradeManifest, error)
 }
 
-// Request is who asks for a command, and why.
+// Request says who gives a command, and why.
 type Request struct{ Actor, Why string }
 
-// maxWhy bounds a reason, in bytes: it is repeated in documents, entries and
-// notifications.
+// maxWhy bounds a reason, in bytes, because documents, audit entries and notifications
+// repeat it.
 const maxWhy = 2 << 10
 
 func (req Request) check() error {
 	if len(req.Why) > maxWhy {
-		return fleet.FieldError("body.why", "has %d bytes, at most %d are taken", len(req.Why), maxWhy)
+		return fleet.FieldError("body.why", "has %d bytes, at most %d are accepted", len(req.Why), maxWhy)
 	}
 	return nil
 }
 
-// needWhy refuses a command that goes past a gate without a reason.
+// needWhy refuses a command that overrides a gate without a reason.
 func (req Request) needWhy(format string, args ...any) error {
 	if strings.TrimSpace(req.Why) != "" {
 		return nil
@@ -69,11 +82,11 @@ func (req Request) decision(now time.Time) fleet.Decision {
 	return fleet.Decision{By: req.Actor, At: now, Why: req.Why}
 }
 
-// keptPreviews is how many previews of a draft are kept: enough to compare with
-// what a colleague saw; one of 10,000 agents has some two megabytes.
+// keptPreviews is how many previews of a draft are stored: enough to compare with one
+// that a colleague saw. One of 10,000 agents has some two megabytes.
 const keptPreviews = 5
 
-// Create makes a draft.
+// Create creates a draft.
 func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.Rollout, error) {
 	if err := req.check(); err != nil {
 		return fleet.Rollout{}, err
@@ -96,7 +109,7 @@ func (s *Service) Create(ctx context.Context, p fleet.Plan, req Request) (fleet.
 	return r, nil
 }
 
-// complete fills in what the plan leaves out, and checks it.
+// complete resolves the plan and checks it.
 func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 	var manifest *plan.UpgradeManifest
 	if p.UpgradeID != "" {
@@ -117,9 +130,10 @@ func (s *Service) complete(ctx context.Context, p *fleet.Plan) error {
 }
 
 // checkFree refuses a plan that selects agents of a policy that an active rollout
-// has. Its start would be refused anyway; now the operator can still choose.
+// holds. Its start would be refused too, but now the operator can still change the
+// plan.
 func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
-	held, err := s.holders(ctx)
+	held, err := s.locks().holders(ctx)
 	if err != nil || len(held) == 0 {
 		return err
 	}
@@ -144,12 +158,12 @@ func (s *Service) checkFree(ctx context.Context, sel *fleet.Selector) error {
 	return lockedError(ids[0], held[ids[0]])
 }
 
-// selector compiles a selector as it is meant now.
+// selector compiles a selector for the current time.
 func (s *Service) selector(ctx context.Context, sel *fleet.Selector, now time.Time) (plan.Selector, error) {
 	at := plan.QueryTime{Now: now}
-	if s.Timeouts != nil {
+	if s.Policies != nil {
 		var err error
-		if at.Timeouts, err = s.Timeouts(ctx); err != nil {
+		if at.Timeouts, err = s.Policies.Timeouts(ctx); err != nil {
 			return plan.Selector{}, err
 		}
 	}
@@ -162,11 +176,11 @@ func lockedError(policy string, h preview.Holder) error {
 	return e
 }
 
-// errActiveRollout is the code of a refusal because another rollout is active on
-// the policy.
+// errActiveRollout is the code of the error that another rollout is active on the
+// policy.
 const errActiveRollout = "rollout_policy_locked"
 
-// DryRun previews a plan without keeping anything.
+// DryRun previews a plan without storing anything.
 func (s *Service) DryRun(ctx context.Context, p fleet.Plan) (fleet.Preview, error) {
 	if err := s.complete(ctx, &p); err != nil {
 		return fleet.Preview{}, err
@@ -175,8 +189,8 @@ func (s *Service) DryRun(ctx context.Context, p fleet.Plan) (fleet.Preview, erro
 	return pre, err
 }
 
-// Preview previews a draft and keeps the preview, so that its hash can be
-// presented at the start.
+// Preview previews a draft and stores the preview, so that the start can refer to its
+// hash.
 func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error) {
 	r, err := s.Get(ctx, id)
 	if err != nil {
@@ -195,9 +209,10 @@ func (s *Service) Preview(ctx context.Context, id string) (fleet.Preview, error)
 	return pre, s.keep(ctx, id, pre)
 }
 
-// keep stores a preview under its hash, and drops the oldest of its rollout. The
-// list of hashes is written before the preview and after what is dropped, so a
-// crash in between leaves a hash without a preview, never a preview nobody drops.
+// keep stores a preview under its hash, and drops the oldest of its rollout. The list
+// of hashes is written before the new preview is stored and after the oldest is
+// dropped, so a crash leaves a hash without a preview, never a preview that nothing
+// drops.
 func (s *Service) keep(ctx context.Context, id string, pre fleet.Preview) error {
 	for try := 1; ; try++ {
 		r, err := s.Get(ctx, id)
@@ -205,7 +220,7 @@ func (s *Service) keep(ctx context.Context, id string, pre fleet.Preview) error 
 			return err
 		}
 		if r.State != fleet.RolloutDraft || r.Pin != nil {
-			break // started meanwhile: only what was pinned is kept
+			break // started meanwhile: only the pinned preview is kept
 		}
 		hashes := slices.DeleteFunc(slices.Clone(r.Previews), func(h string) bool { return h == pre.Hash })
 		hashes = append(hashes, pre.Hash)
@@ -230,10 +245,10 @@ func (s *Service) keep(ctx context.Context, id string, pre fleet.Preview) error 
 	return s.putPreview(ctx, pre, true)
 }
 
-// putPreview stores a preview. Rollouts with the same plan share a hash, and so one
-// preview: it belongs to the rollout that was started with it, before that to the
-// one previewed last. The rollout's own is replaced only for fresh times: nothing
-// else in it can differ.
+// putPreview stores a preview. Rollouts with the same plan share a hash and therefore a
+// preview. It belongs to the rollout that was started with it, else to the one that was
+// previewed last. The rollout's own is replaced only to update its times, since nothing
+// else can differ.
 func (s *Service) putPreview(ctx context.Context, pre fleet.Preview, fresh bool) error {
 	previews := s.Store.Previews()
 	for try := 1; ; try++ {
@@ -260,7 +275,7 @@ func (s *Service) putPreview(ctx context.Context, pre fleet.Preview, fresh bool)
 	}
 }
 
-// pinnedBy says whether another rollout was started with this preview.
+// pinnedBy reports whether another rollout was started with this preview.
 func (s *Service) pinnedBy(ctx context.Context, id string, pre fleet.Preview) (bool, error) {
 	if id == pre.RolloutID {
 		return false, nil
@@ -272,7 +287,7 @@ func (s *Service) pinnedBy(ctx context.Context, id string, pre fleet.Preview) (b
 	return owner.Pin != nil && owner.Pin.Hash == pre.Hash, err
 }
 
-// dropPreview removes a preview that belongs to the rollout.
+// dropPreview removes a preview if it belongs to the rollout.
 func (s *Service) dropPreview(ctx context.Context, id, hash string) error {
 	pre, err := s.Store.Previews().Get(ctx, hash)
 	switch {
@@ -301,7 +316,7 @@ func (s *Service) Delete(ctx context.Context, id string, req Request) error {
 	case r.State != fleet.RolloutDraft:
 		return fleet.Errorf(fleet.Conflict, "%s has ended (%s): it is kept as a record, only drafts can be deleted", plan.Title(&r), r.State)
 	case r.Pin != nil:
-		// Its targets may be there, and nothing would ever remove them.
+		// Its targets may exist, and nothing would ever remove them.
 		return fleet.Errorf(fleet.Conflict, "%s: its start was interrupted; start it again with preview %s, then cancel it", plan.Title(&r), r.Pin.Hash)
 	}
 	for _, hash := range r.Previews {
@@ -324,12 +339,12 @@ func (s *Service) Get(ctx context.Context, id string) (fleet.Rollout, error) {
 	return r, err
 }
 
-// List returns rollouts, newest first, and how many there are.
+// List returns rollouts, newest first, and their total number.
 func (s *Service) List(ctx context.Context, offset, limit int) ([]fleet.Rollout, int, error) {
 	return s.Store.Rollouts().List(ctx, offset, limit)
 }
 
-// ListTargets returns a page of a rollout's targets, and how many there are.
+// ListTargets returns a page of a rollout's targets, and the total number.
 func (s *Service) ListTargets(ctx context.Context, q store.TargetQuery) ([]fleet.Target, int, error) {
 	if _, err := s.Get(ctx, q.RolloutID); err != nil {
 		return nil, 0, err
@@ -337,13 +352,12 @@ func (s *Service) ListTargets(ctx context.Context, q store.TargetQuery) ([]fleet
 	return s.Store.Targets().List(ctx, q)
 }
 
-// Trail returns who did what with a rollout, newest first; also with one that has
-// been deleted.
+// Trail returns the audit trail of a rollout, newest first; also of a deleted one.
 func (s *Service) Trail(ctx context.Context, id string, offset, limit int) ([]fleet.AuditEntry, int, error) {
 	return s.Store.Audit().List(ctx, store.AuditQuery{Subject: id, Offset: offset, Limit: limit})
 }
 
-// GetPreview returns a preview that is kept.
+// GetPreview returns a stored preview.
 func (s *Service) GetPreview(ctx context.Context, hash string) (fleet.Preview, error) {
 	pre, err := s.Store.Previews().Get(ctx, hash)
 	if err != nil && fleet.KindOf(err) == fleet.NotFound {
@@ -352,7 +366,7 @@ func (s *Service) GetPreview(ctx context.Context, hash string) (fleet.Preview, e
 	return pre, err
 }
 
-// ListManifests returns the upgrade manifests there are.
+// ListManifests returns all upgrade manifests.
 func (s *Service) ListManifests(ctx context.Context) ([]plan.UpgradeManifest, error) {
 	if s.Manifests == nil {
 		return []plan.UpgradeManifest{}, nil
@@ -368,14 +382,15 @@ func (s *Service) GetManifest(ctx context.Context, profile, id string) (plan.Upg
 	return s.Manifests.Get(ctx, profile, id)
 }
 
-// interruptedRollback refuses, for the draft of a rollback, what other drafts allow.
+// interruptedRollback returns the error for a command that the draft of a rollback,
+// unlike other drafts, does not allow.
 func interruptedRollback(r *fleet.Rollout) error {
 	return fleet.Errorf(fleet.Conflict, "%s is a rollback whose start was interrupted: ask for the rollback of %s again", plan.Title(r), r.RollbackOf)
 }
 
-// record writes an entry of the audit trail. Its id is made of what the command
-// changes, so that a command that is tried again makes no second one. It comes
-// before the change: an entry without its change is better than the reverse.
+// record writes an audit entry. Its id is derived from what the command changes, so
+// that a retried command writes no second one. It comes before the change: an entry
+// without its change is better than a change without its entry.
 func (s *Service) record(ctx context.Context, r *fleet.Rollout, verb string, req Request, text string, now time.Time) error {
 	return s.Store.Audit().Append(ctx, []fleet.AuditEntry{{
 		ID: r.ID + "-g" + strconv.FormatInt(r.Generation, 10) + "-" + verb, At: now, Actor: req.Actor, Verb: "rollout." + verb, Subject: r.ID, Why: req.Why,
@@ -390,7 +405,7 @@ func (s *Service) publish(ctx context.Context, typ string, r *fleet.Rollout, req
 }
 
 func (s *Service) signal() {
-	if s.Signal != nil {
-		s.Signal()
+	if s.Reconciler != nil {
+		s.Reconciler.Signal()
 	}
 }

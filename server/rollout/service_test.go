@@ -145,7 +145,7 @@ func TestDriftIsShownAndRefused(t *testing.T) {
 		}
 	})
 	t.Run("accepted drift starts as the fleet is now", func(t *testing.T) {
-		for range 2 { // the answer to the first may be lost
+		for range 2 { // the response to the first may be lost
 			started, err := d.service.Start(t.Context(), r.ID, pre.Hash, true, kim)
 			d.must(err)
 			if started.Pin.Hash != drift.Now.Hash || !slices.Equal(d.agents(r.ID), []string{"a", "c", "late"}) {
@@ -155,7 +155,7 @@ func TestDriftIsShownAndRefused(t *testing.T) {
 	})
 }
 
-func TestAStartThatMakesNoSenseIsRefused(t *testing.T) {
+func TestInvalidStartIsRefused(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a", "b")
 	r := d.create()
@@ -199,7 +199,7 @@ func TestLowerRingsComeFirst(t *testing.T) {
 	}
 }
 
-func TestPreviewsAreKeptAndDropped(t *testing.T) {
+func TestPreviewIsDeletedWithItsLastRollout(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a")
 	r := d.create()
@@ -250,10 +250,10 @@ func TestPreviewsAreKeptAndDropped(t *testing.T) {
 	})
 }
 
-func TestOnlyOneRolloutHasAPolicy(t *testing.T) {
+func TestPolicyIsLockedByOneRollout(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("p1/a", "p2/b", "p3/c")
-	// Each wants two of the three policies, and all were drafted while they were free.
+	// Each needs two of the three policies, and all were drafted while these were free.
 	var drafts []fleet.Rollout
 	for i, policies := range [][]string{{"p1", "p2"}, {"p2", "p3"}, {"p3", "p1"}} {
 		drafts = append(drafts, d.create(called(fmt.Sprint("r", i)), forPolicy(policies...)))
@@ -291,7 +291,7 @@ func TestOnlyOneRolloutHasAPolicy(t *testing.T) {
 	}
 }
 
-func TestLocksOfRolloutsThatDoNotRunAreFree(t *testing.T) {
+func TestLocksOfEndedRolloutsAreReleased(t *testing.T) {
 	d := newHarness(t)
 	d.enrol("a")
 	dead, other := d.create(called("dead")), d.create(called("other"))
@@ -321,22 +321,23 @@ func TestAgentsAreLockedToTheirRollout(t *testing.T) {
 		d.must(d.store.Agents().Each(t.Context(), store.AgentFilter{}, func(a fleet.Agent) { all = append(all, a) }))
 		return all
 	}
-	if got, err := d.service.Lock(t.Context(), agents()); err != nil || len(got) != 0 {
+	locks := rollout.Locks{Store: d.store}
+	if got, err := locks.Holders(t.Context(), agents()); err != nil || len(got) != 0 {
 		t.Errorf("without a rollout, locked are %v, %v", got, err)
 	}
 	r := d.start(forPolicy("default"))
-	got, err := d.service.Lock(t.Context(), agents())
+	got, err := locks.Holders(t.Context(), agents())
 	d.must(err)
 	if len(got) != 1 || got["target"] != (preview.Holder{ID: r.ID, Name: "spring"}) {
 		t.Errorf("locked are %v", got)
 	}
-	sentences, err := d.service.Locked(t.Context(), agents())
+	sentences, err := locks.Locked(t.Context(), agents())
 	d.must(err)
 	if !strings.Contains(sentences["target"], "spring") {
 		t.Errorf("the sentence is %q", sentences["target"])
 	}
 	d.end(r.ID, "target", fleet.TargetSkipped)
-	if got, err := d.service.Lock(t.Context(), agents()); err != nil || len(got) != 0 {
+	if got, err := locks.Holders(t.Context(), agents()); err != nil || len(got) != 0 {
 		t.Errorf("a skipped agent is locked: %v, %v", got, err)
 	}
 }

@@ -21,8 +21,8 @@ const (
 	whyTrail = 50
 )
 
-// Why explains an agent. An empty rollout means the one that has it, or had it
-// last; a zero at means now.
+// Why explains an agent. An empty rollout means the one that it belongs to, or belonged
+// to last; a zero at means now.
 func (s *Service) Why(ctx context.Context, agentID, rolloutID string, at time.Time) (explain.Explanation, error) {
 	now := s.Now.UTC()
 	if at.IsZero() {
@@ -63,8 +63,9 @@ func noAgent(id string) error {
 	return fleet.Errorf(fleet.NotFound, "there is no agent %s: `muster agents list` shows those there are", id)
 }
 
-// whyLatest is about the rollout that has the agent, else one that is under way
-// for its policy and left it out, else the one that had it last.
+// whyLatest explains an agent by the rollout that it belongs to, else by the active
+// rollout of its policy, which has skipped it, else by the last rollout that it
+// belonged to.
 func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID string, at, now time.Time) (explain.Explanation, error) {
 	targets, err := s.Store.Targets().ByAgent(ctx, agentID, whyTargets)
 	if err != nil {
@@ -92,7 +93,7 @@ func (s *Service) whyLatest(ctx context.Context, a *fleet.Agent, agentID string,
 		return explain.Explanation{}, noAgent(agentID)
 	}
 	if a != nil && !at.Before(now) {
-		held, err := s.holders(ctx)
+		held, err := s.locks().holders(ctx)
 		if err != nil {
 			return explain.Explanation{}, err
 		}
@@ -128,9 +129,9 @@ func (s *Service) whyTarget(ctx context.Context, r *fleet.Rollout, t fleet.Targe
 	return explain.Target(r, t, a, trail, blocked, at, now), nil
 }
 
-// blockReason is what keeps a target whose turn it is from being offered, by the
-// limits of plan.Decide; empty when it is not its turn. It reads only the targets in
-// flight, whose number the plan bounds.
+// blockReason returns which limit of plan.Decide prevents an offer to a target that is
+// due for one; empty if the target is not due. It reads only the targets in flight,
+// whose number the plan bounds.
 func (s *Service) blockReason(ctx context.Context, r *fleet.Rollout, t *fleet.Target, a *fleet.Agent, now time.Time) (fleet.ReasonCode, error) {
 	switch {
 	case r.State != fleet.RolloutRunning || !plan.StateOf(t.State).Waits() || t.Batch > plan.CurrentBatch(r):
@@ -147,9 +148,9 @@ func (s *Service) blockReason(ctx context.Context, r *fleet.Rollout, t *fleet.Ta
 		return "", err
 	}
 	var groups plan.GroupNumbers
-	flying := make([]plan.Target, len(list))
+	inFlight := make([]plan.Target, len(list))
 	for i := range list {
-		flying[i] = plan.Target{State: plan.StateOf(list[i].State), Groups: groups.Of(&list[i], &r.Plan)}
+		inFlight[i] = plan.Target{State: plan.StateOf(list[i].State), Groups: groups.Of(&list[i], &r.Plan)}
 	}
 	target := plan.Target{State: plan.StateOf(t.State), Busy: plan.Busy(a), Groups: groups.Of(t, &r.Plan), Sites: plan.NoSites}
 	tally, err := s.tally(ctx, r, now)
@@ -164,11 +165,11 @@ func (s *Service) blockReason(ctx context.Context, r *fleet.Rollout, t *fleet.Ta
 		}
 		room, target.Sites = tally.Budget(r.Plan.Version, offered), tally.Sites(fleet.EncodeLabels(a.Labels()))
 	}
-	return cmp.Or(plan.BlockReason(&r.Plan, flying, &target, room).Name(), fleet.WhyNext), nil
+	return cmp.Or(plan.BlockReason(&r.Plan, inFlight, &target, room).Name(), fleet.WhyNext), nil
 }
 
-// trailBefore are the entries that say how the rollout stood at a time of the
-// past.
+// trailBefore returns the audit entries that show the state of the rollout at a past
+// time.
 func (s *Service) trailBefore(ctx context.Context, id string, at, now time.Time) ([]fleet.AuditEntry, error) {
 	if !at.Before(now) {
 		return nil, nil
@@ -177,8 +178,8 @@ func (s *Service) trailBefore(ctx context.Context, id string, at, now time.Time)
 	return trail, err
 }
 
-// whyOutside explains an agent that is no target of the rollout: the pinned
-// preview says why, unless the agent came later.
+// whyOutside explains an agent that is not a target of the rollout. The pinned preview
+// has the reason, unless the agent came later.
 func (s *Service) whyOutside(ctx context.Context, r *fleet.Rollout, a *fleet.Agent, at, now time.Time) (explain.Explanation, error) {
 	hash := ""
 	switch {

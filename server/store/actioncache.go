@@ -8,42 +8,41 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// maxActionCache bounds the encoded size of the actions kept in memory. An
-// action for 10,000 agents has 300 KB, and all of them ask for it within a
-// second of its creation: decoding it for each would take a minute.
+// maxActionCache bounds the encoded size of the cached actions. An action for 10,000
+// agents has 300 KB, and all of them request it within a second of its creation: decoding
+// it for each of them would take a minute.
 const maxActionCache = 32 << 20
 
-// ActionCache keeps decoded actions for a store, by what it finds them by. Actions
-// do not change, but for their cancellation, which a store reads anew each time.
+// ActionCache is a store's cache of decoded actions. An action is immutable except for
+// its cancellation, which the store reads each time.
 type ActionCache[K comparable] struct {
-	mu   sync.Mutex
-	kept map[K]*cachedAction
-	size int
+	mu      sync.Mutex
+	entries map[K]*cachedAction
+	size    int // the sum of the encoded sizes of entries
 }
 
 type cachedAction struct {
 	fleet.Action
-	// places are those of the agents, in the order of their ids.
-	places []int32
+	byID []int32 // indices into Agents, ordered by id
 }
 
 func newCachedAction(a fleet.Action) *cachedAction {
-	return &cachedAction{a, fleet.PlacesByID(a.Agents)}
+	return &cachedAction{a, fleet.IndexesByID(a.Agents)}
 }
 
 func (a *cachedAction) forEach(agentIDs []string) []fleet.Action {
 	out := make([]fleet.Action, len(agentIDs))
 	for n, id := range agentIDs {
-		place := -1
-		if i, ok := slices.BinarySearchFunc(a.places, id, func(at int32, id string) int { return cmp.Compare(a.Agents[at], id) }); ok {
-			place = int(a.places[i])
+		index := -1
+		if i, ok := slices.BinarySearchFunc(a.byID, id, func(at int32, id string) int { return cmp.Compare(a.Agents[at], id) }); ok {
+			index = int(a.byID[i])
 		}
-		out[n] = a.Action.For(place)
+		out[n] = a.Action.For(index)
 	}
 	return out
 }
 
-// Get returns a copy of the action that was put.
+// Get returns a copy of a cached action.
 func (c *ActionCache[K]) Get(k K) (fleet.Action, bool) {
 	if a := c.get(k); a != nil {
 		return a.Clone(), true
@@ -51,7 +50,8 @@ func (c *ActionCache[K]) Get(k K) (fleet.Action, bool) {
 	return fleet.Action{}, false
 }
 
-// For returns the action that was put as it is for each of the agents.
+// For returns a cached action as fleet.Action.For reduces it for each of the agents, at
+// the agent's index.
 func (c *ActionCache[K]) For(k K, agentIDs []string) ([]fleet.Action, bool) {
 	if a := c.get(k); a != nil {
 		return a.forEach(agentIDs), true
@@ -59,7 +59,7 @@ func (c *ActionCache[K]) For(k K, agentIDs []string) ([]fleet.Action, bool) {
 	return nil, false
 }
 
-// ActionFor is an action as it is for each of the agents.
+// ActionFor is ActionCache.For of an action that is not cached.
 func ActionFor(a fleet.Action, agentIDs []string) []fleet.Action {
 	return newCachedAction(a).forEach(agentIDs)
 }
@@ -67,10 +67,10 @@ func ActionFor(a fleet.Action, agentIDs []string) []fleet.Action {
 func (c *ActionCache[K]) get(k K) *cachedAction {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.kept[k]
+	return c.entries[k]
 }
 
-// Put keeps an action of an encoded size, which nobody may change any more.
+// Put adds an action of the given encoded size. The caller must not modify it afterwards.
 func (c *ActionCache[K]) Put(k K, a fleet.Action, size int) {
 	if size > maxActionCache {
 		return
@@ -78,13 +78,13 @@ func (c *ActionCache[K]) Put(k K, a fleet.Action, size int) {
 	cached := newCachedAction(a)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.kept[k] != nil {
+	if c.entries[k] != nil {
 		return
 	}
-	if c.kept == nil || c.size+size > maxActionCache {
-		// Starting over is simple and rare: what is asked for comes back.
-		c.kept, c.size = map[K]*cachedAction{}, 0
+	if c.entries == nil || c.size+size > maxActionCache {
+		// Emptying the cache is simple and rare: actions in use are soon cached again.
+		c.entries, c.size = map[K]*cachedAction{}, 0
 	}
-	c.kept[k] = cached
+	c.entries[k] = cached
 	c.size += size
 }

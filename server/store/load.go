@@ -8,55 +8,55 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Loader is a store that can take over what another store keeps, numbers
-// included. Nobody else may use it meanwhile. Each Load makes documents be as they
-// are given, whether they are there or not, and says how many it had to write:
-// repeating one, also one that was cut off, does no harm.
+// Loader is a store that can be filled from another one, preserving the sequence numbers
+// of actions and events. Nothing else may use it meanwhile. Each Load method makes the
+// stored documents equal to the given ones and returns how many it had to write. Load
+// methods are idempotent: a call that was interrupted can be repeated.
 type Loader interface {
 	Store
-	// LoadAgents takes Last over, too. Revisions are new.
+	// LoadAgents stores Last as well. It assigns new revisions.
 	LoadAgents(ctx context.Context, list []fleet.Agent) (written int, err error)
-	// LoadActions takes actions with growing Seqs, each above those of earlier
-	// calls, or there already. It fails with ErrOutOfStep unless each gets, or has,
-	// exactly its own.
+	// LoadActions stores actions with their sequence numbers. list is in ascending order
+	// of Seq; each action either exists, or has a Seq above those of all earlier ones.
+	// LoadActions fails with ErrOutOfStep if an action has or would get another Seq.
 	LoadActions(ctx context.Context, list []fleet.Action) (written int, err error)
 	// LoadEvents is LoadActions for events.
 	LoadEvents(ctx context.Context, list []fleet.Event) (written int, err error)
 	// SkipEvents makes the next event get a Seq above last.
 	SkipEvents(ctx context.Context, last int64) error
-	// DropActions and DropEvents remove them all: numbers begin with 1 again.
+	// DropActions and DropEvents remove all documents, so that Seq starts at 1 again.
 	DropActions(ctx context.Context) error
 	DropEvents(ctx context.Context) error
-	// LoadResults replaces what is there, whether or not it is superseded.
+	// LoadResults replaces existing results, whether or not they are superseded.
 	LoadResults(ctx context.Context, list []fleet.Result) (written int, err error)
-	// LoadTargets takes targets of one rollout; Targets.Rollouts has its place from
-	// the first call for it. Revisions are new.
+	// LoadTargets stores targets of one rollout. The first call for a rollout determines
+	// its position in Targets.Rollouts. LoadTargets assigns new revisions.
 	LoadTargets(ctx context.Context, rolloutID string, list []fleet.Target) (written int, err error)
 	LoadSetting(ctx context.Context, name string, v []byte) (written bool, err error)
 	RemoveSetting(ctx context.Context, name string) error
-	// Migration returns what SetMigration set last, nil if nothing.
+	// Migration returns the value of the last SetMigration, or nil.
 	Migration(ctx context.Context) (*Migration, error)
 	SetMigration(ctx context.Context, m Migration) error
-	// Documents counts what there is, by the name of its place in the store; what
-	// is empty is absent.
+	// Documents returns the number of documents of each part of the store, such as an
+	// index, by its name. Empty parts are absent.
 	Documents(ctx context.Context) (map[string]int, error)
 }
 
-// Migration says that a store is being filled from another, or was. While it is
-// not finished, servers refuse to open the store.
+// Migration records that a store is being filled, or was filled, from another. Servers
+// refuse to open a store with an unfinished migration.
 type Migration struct {
 	// Source is the id of the store it is filled from; see migrate.ID.
 	Source     string     `json:"source"`
-	From       string     `json:"from"` // where that is, for people
+	From       string     `json:"from"` // the location of Source, to be shown to people
 	StartedAt  time.Time  `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
 }
 
-// Moved is the mark on a store whose documents were moved to another.
+// Moved records in a store that its documents were moved to another one.
 type Moved struct {
-	To string    `json:"to"` // for people
+	To string    `json:"to"` // the location of the other store, to be shown to people
 	At time.Time `json:"at"`
 }
 
-// ErrOutOfStep says that an action or an event cannot get the number it had.
-var ErrOutOfStep = errors.New("the numbers are out of step")
+// ErrOutOfStep reports that an action or an event cannot get the sequence number it had.
+var ErrOutOfStep = errors.New("the sequence numbers are out of step")

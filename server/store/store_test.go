@@ -12,8 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
-// agents is a store's Agents with another writer at work: before lets it in
-// ahead of each Update.
+// agents calls before ahead of each Update, to let another writer change the agent first.
 type agents struct {
 	store.Agents
 	before func(try int) error
@@ -39,7 +38,7 @@ func open(t *testing.T) *agents {
 	return &agents{Agents: s.Agents()}
 }
 
-// countUp is a change of another writer.
+// countUp updates the agent as another writer would.
 func (a *agents) countUp(t *testing.T) {
 	t.Helper()
 	v, err := a.Get(t.Context(), "a")
@@ -54,7 +53,7 @@ func (a *agents) countUp(t *testing.T) {
 
 func setVersion(a *fleet.Agent) bool { a.Version = "2.0.0"; return true }
 
-func TestAChangeIsMadeOnWhatAnotherWriterLeft(t *testing.T) {
+func TestUpdateAgentRetriesAfterAConcurrentChange(t *testing.T) {
 	a := open(t)
 	a.before = func(try int) error {
 		if try <= 3 {
@@ -72,7 +71,7 @@ func TestAChangeIsMadeOnWhatAnotherWriterLeft(t *testing.T) {
 	}
 }
 
-func TestWithoutAChangeNothingIsWritten(t *testing.T) {
+func TestUpdateAgentWithoutAChangeWritesNothing(t *testing.T) {
 	a := open(t)
 	got, err := store.UpdateAgent(t.Context(), a, "a", func(v *fleet.Agent) bool { return v.Version == "9.9.9" })
 	if err != nil || a.tries != 0 || got.ID != "a" || got.Revision == 0 {
@@ -80,7 +79,7 @@ func TestWithoutAChangeNothingIsWritten(t *testing.T) {
 	}
 }
 
-func TestAWriterThatAlwaysLosesIsToldSo(t *testing.T) {
+func TestUpdateAgentGivesUpAfterRepeatedConflicts(t *testing.T) {
 	a := open(t)
 	a.before = func(int) error { a.countUp(t); return nil }
 	got, err := store.UpdateAgent(t.Context(), a, "a", setVersion)
@@ -92,7 +91,7 @@ func TestAWriterThatAlwaysLosesIsToldSo(t *testing.T) {
 	}
 }
 
-func TestOtherErrorsEndIt(t *testing.T) {
+func TestUpdateAgentDoesNotRetryOtherErrors(t *testing.T) {
 	a := open(t)
 	if _, err := store.UpdateAgent(t.Context(), a, "nobody", setVersion); fleet.KindOf(err) != fleet.NotFound || a.tries != 0 {
 		t.Fatalf("a missing agent: %v after %d writes", err, a.tries)
@@ -104,10 +103,10 @@ func TestOtherErrorsEndIt(t *testing.T) {
 	}
 }
 
-func TestFiveAtOnceLoseNothing(t *testing.T) {
+func TestConcurrentUpdatesLoseNoChange(t *testing.T) {
 	a := open(t)
-	// With updateTries tries, each of five is sure to come through: a try is
-	// lost only to one of the other four, and each of them writes once.
+	// updateTries attempts are enough for five writers: an attempt fails only because of
+	// one of the other four, and each of them writes once.
 	var all sync.WaitGroup
 	for range 5 {
 		all.Go(func() {

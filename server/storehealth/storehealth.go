@@ -1,8 +1,8 @@
-// Package storehealth knows whether the store can be reached. A [Monitor] pings the
-// store; the check-in service, the agents' handlers and the server's loops make their
-// calls through it or ask it before they begin. While the store is away agents stay
-// parked and are authenticated from the agent cache; everything that has to be
-// written is refused with 503 and a Retry-After, and the agents send it again.
+// Package storehealth monitors whether the store can be reached. A [Monitor] pings the
+// store. The check-in service, the agents' handlers and the server's loops call the store
+// through it, or ask it before they begin. While the store is away agents stay parked and
+// are authenticated from the agent cache; whatever has to be written is refused with 503
+// and a Retry-After, and the agents send it again.
 package storehealth
 
 import (
@@ -17,41 +17,40 @@ import (
 )
 
 const (
-	// CallTimeout bounds the calls that handle one message of an agent: ten times
-	// what a slow store takes, and well below the half minute after which agents
-	// hang up.
+	// CallTimeout bounds the calls that handle one message of an agent: ten times the
+	// time of a slow store, and well below the half minute after which agents hang up.
 	CallTimeout = 5 * time.Second
-	// PingInterval is how often the store is pinged: an outage that no message meets
-	// is seen, and the end of one is found, within a second.
+	// PingInterval is how often the store is pinged, so that an outage without traffic,
+	// and the end of any outage, are found within a second.
 	PingInterval = time.Second
-	// PingTimeout bounds a ping: four times a store that is slow by half a second.
+	// PingTimeout bounds a ping: four times the delay of a store that is slow by 0.5 s.
 	PingTimeout = 2 * time.Second
-	// Grace is how long after an outage agents are not judged by what the store has
-	// of them. They were told to retry after 5 to 11 seconds, and an overloaded
-	// server may send them away once more.
+	// Grace is how long after an outage agents are not judged by their documents, which
+	// lack what was refused. The agents retry after 5 to 11 seconds, and an overloaded
+	// server may refuse them once more.
 	Grace = 30 * time.Second
 
-	// pingGap is left between two pings: a thousand calls that fail together cause
-	// one.
+	// pingGap is the shortest time between two pings, so that a thousand calls that fail
+	// together cause one ping.
 	pingGap = 100 * time.Millisecond
-	// pingsLost is how many pings in a row must fail where no call has failed: one
-	// may be lost on the way, or be slow by itself.
-	pingsLost = 2
+	// maxFailedPings is how many consecutive pings must fail if no call has failed: a
+	// single ping may be lost or slow.
+	maxFailedPings = 2
 )
 
 // State is whether the store can be reached.
 type State struct {
 	Away   bool
-	Since  time.Time // when it went away, or came back; zero: it has been there all the time
-	Reason string    // why it is away
+	Since  time.Time // when Away last changed; zero if it never did
+	Reason string    // why it is away, for people
 
-	failed int // pings in a row
+	failed int // consecutive failed pings
 }
 
-// after is the state after a ping. doubted says that a call has failed before it:
-// the two together are enough. One good ping ends an outage, for a ping reads and
-// writes; if it is wrong, the next call waits for its timeout.
-func (s State) after(err error, doubted bool, now time.Time) State {
+// next returns the state after a ping with the result err. If a call of the store has
+// failed just before, one failed ping suffices. One successful ping ends an outage, since
+// a ping reads and writes; if it is wrong, the next call waits for its timeout.
+func (s State) next(err error, callFailed bool, now time.Time) State {
 	if err == nil {
 		if s.Away {
 			s.Since = now
@@ -59,7 +58,7 @@ func (s State) after(err error, doubted bool, now time.Time) State {
 		return State{Since: s.Since}
 	}
 	s.failed++
-	if s.Away || doubted || s.failed >= pingsLost {
+	if s.Away || callFailed || s.failed >= maxFailedPings {
 		if !s.Away {
 			s.Away, s.Since = true, now
 		}
@@ -68,8 +67,8 @@ func (s State) after(err error, doubted bool, now time.Time) State {
 	return s
 }
 
-// reason is the text for people. Causes stay in the log: addresses and credentials
-// may stand in them.
+// reason returns the text for people. Causes are only logged, since they may contain
+// addresses and credentials.
 func reason(err error) string {
 	var known *fleet.Error
 	switch {
@@ -81,33 +80,33 @@ func reason(err error) string {
 	return "it does not answer; the server's log says more"
 }
 
-// Monitor watches the store. To the zero value, which nothing pings, the store is
-// always there.
+// Monitor monitors the store. The zero value does not ping, and always reports that the
+// store can be reached.
 type Monitor struct {
 	ping func(context.Context) error
 	log  *slog.Logger
 	now  clock.Clock
 
-	doubt chan struct{} // capacity 1
-	mu    sync.Mutex
-	state State
+	pingNow chan struct{} // capacity 1
+	mu      sync.Mutex
+	state   State
 }
 
-// New returns a monitor; Run must follow. ping says whether the store takes reads and
-// writes, and if not why, in words for operators.
+// New returns a monitor; the caller must call Run. ping checks that the store accepts
+// reads and writes; its errors are shown to operators.
 func New(ping func(context.Context) error, log *slog.Logger, now clock.Clock) *Monitor {
-	return &Monitor{ping: ping, log: log, now: now, doubt: make(chan struct{}, 1)}
+	return &Monitor{ping: ping, log: log, now: now, pingNow: make(chan struct{}, 1)}
 }
 
-// State is whether the store can be reached, as far as is known.
+// State returns the last known state of the store.
 func (m *Monitor) State() State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.state
 }
 
-// Away is nil while the store can be reached, else an error of kind Unavailable that
-// says since when and why it cannot.
+// Away returns nil while the store can be reached, else an error of kind Unavailable with
+// the time and the reason.
 func (m *Monitor) Away() error {
 	if s := m.State(); s.Away {
 		return fleet.Errorf(fleet.Unavailable, "the store has been away since %s: %s", s.Since.Format(time.RFC3339), s.Reason)
@@ -115,7 +114,7 @@ func (m *Monitor) Away() error {
 	return nil
 }
 
-// Back is when the last outage ended; zero: there was none.
+// Back returns when the last outage ended, or the zero time if there was none.
 func (m *Monitor) Back() time.Time {
 	if s := m.State(); !s.Away {
 		return s.Since
@@ -123,9 +122,9 @@ func (m *Monitor) Back() time.Time {
 	return time.Time{}
 }
 
-// Steady is nil when agents may be judged by what the store has of them. It is not
-// while the store is away, nor for Grace afterwards: the agents have yet to send
-// again what was refused.
+// Steady returns nil if agents may be judged by their documents. It returns an error of
+// kind Unavailable while the store is away and for Grace afterwards, when agents still
+// have to repeat what was refused.
 func (m *Monitor) Steady() error {
 	if err := m.Away(); err != nil {
 		return err
@@ -136,17 +135,17 @@ func (m *Monitor) Steady() error {
 	return nil
 }
 
-// Ask makes calls of the store that handle one message, within CallTimeout, and none
-// while the store is away. If they fail because of the store, Ask pings it and returns
-// an error of kind Unavailable.
-func (m *Monitor) Ask(ctx context.Context, call func(context.Context) error) error {
+// Call runs call, the store calls that handle one message, within CallTimeout. While the
+// store is away it does not run it. If call fails because of the store, Call causes a ping
+// and returns an error of kind Unavailable.
+func (m *Monitor) Call(ctx context.Context, call func(context.Context) error) error {
 	if err := m.Away(); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	err := call(bounded)
-	if ctx.Err() == nil { // else the client has gone
+	if ctx.Err() == nil { // otherwise the client has disconnected
 		m.Failed(err)
 	}
 	if away(err) && fleet.KindOf(err) != fleet.Unavailable {
@@ -155,19 +154,18 @@ func (m *Monitor) Ask(ctx context.Context, call func(context.Context) error) err
 	return err
 }
 
-// Failed has the store pinged now if err says that it is away.
+// Failed causes a ping if err means that the store may be away.
 func (m *Monitor) Failed(err error) {
 	if !away(err) {
 		return
 	}
 	select {
-	case m.doubt <- struct{}{}:
-	default: // a ping is due anyway
+	case m.pingNow <- struct{}{}:
+	default: // a ping is already pending
 	}
 }
 
-// away says whether a call failed because of the store, so that it may succeed
-// later.
+// away reports whether a call failed because of the store, and so may succeed later.
 func away(err error) bool {
 	return err != nil && (fleet.KindOf(err) == fleet.Unavailable || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled))
 }
@@ -177,15 +175,15 @@ func (m *Monitor) Run(ctx context.Context) {
 	tick := time.NewTicker(PingInterval)
 	defer tick.Stop()
 	for {
-		doubted := false
+		callFailed := false
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.doubt:
-			doubted = true
+		case <-m.pingNow:
+			callFailed = true
 		case <-tick.C:
 		}
-		m.check(ctx, doubted)
+		m.check(ctx, callFailed)
 		select {
 		case <-ctx.Done():
 			return
@@ -194,22 +192,22 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-func (m *Monitor) check(ctx context.Context, doubted bool) {
+func (m *Monitor) check(ctx context.Context, callFailed bool) {
 	bounded, cancel := context.WithTimeout(ctx, PingTimeout)
 	defer cancel()
 	err := m.ping(bounded)
 	if ctx.Err() != nil {
-		return // the server ends
+		return // the server is shutting down
 	}
 	now := m.now.UTC()
 	m.mu.Lock()
 	old := m.state
-	m.state = old.after(err, doubted, now)
+	m.state = old.next(err, callFailed, now)
 	state := m.state
 	m.mu.Unlock()
 	switch {
 	case state.Away && !old.Away:
-		m.log.Error("the store is away: agents stay parked, and send again later what they report", "error", err)
+		m.log.Error("the store is away: agents stay parked and repeat later what they report", "error", err)
 	case old.Away && !state.Away:
 		m.log.Info("the store is back", "away", now.Sub(old.Since).Round(time.Second))
 	}

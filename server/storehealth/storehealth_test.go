@@ -13,7 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-func TestWhenAStoreIsAway(t *testing.T) {
+func TestStateAfterPings(t *testing.T) {
 	bad := fleet.Errorf(fleet.Unavailable, "the disk is full")
 	// Each letter is a ping: + is answered, - is not, ! is not after a message had
 	// failed, ~ is answered after one had.
@@ -38,7 +38,7 @@ func TestWhenAStoreIsAway(t *testing.T) {
 				if ping == '-' || ping == '!' {
 					err = bad
 				}
-				s = s.after(err, ping == '!' || ping == '~', now)
+				s = s.next(err, ping == '!' || ping == '~', now)
 				if want := row.away[i] == 'a'; s.Away != want {
 					t.Fatalf("after ping %d of %s it is away: %t", i+1, row.pings, s.Away)
 				}
@@ -54,7 +54,7 @@ func TestWhenAStoreIsAway(t *testing.T) {
 	}
 }
 
-func TestAReasonHasNoAddressAndNoCredential(t *testing.T) {
+func TestReasonHasNoAddressAndNoCredential(t *testing.T) {
 	secret := errors.New(`Get "http://elastic:changeme@10.0.0.7:9200/": connection refused`)
 	for _, err := range []error{
 		secret,
@@ -69,7 +69,7 @@ func TestAReasonHasNoAddressAndNoCredential(t *testing.T) {
 
 // A store that hangs is away soon after the first call has failed, is pinged seldom
 // however many calls fail, and its return is seen within a second.
-func TestMonitorPingsAtOnceAfterAFailureAndSeldom(t *testing.T) {
+func TestFailedCallsCauseOnePing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone atomic.Bool
 		var pings atomic.Int64
@@ -118,7 +118,7 @@ func TestMonitorPingsAtOnceAfterAFailureAndSeldom(t *testing.T) {
 	})
 }
 
-func TestAskRefusesAtOnceWhileTheStoreIsAway(t *testing.T) {
+func TestCallFailsAtOnceWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		m := New(hang, slog.New(slog.DiscardHandler), nil)
@@ -127,21 +127,21 @@ func TestAskRefusesAtOnceWhileTheStoreIsAway(t *testing.T) {
 		go func() { defer close(done); m.Run(ctx) }()
 		defer func() { stop(); <-done }()
 		begin := time.Now()
-		if err := m.Ask(t.Context(), hang); fleet.KindOf(err) != fleet.Unavailable || time.Since(begin) != CallTimeout {
+		if err := m.Call(t.Context(), hang); fleet.KindOf(err) != fleet.Unavailable || time.Since(begin) != CallTimeout {
 			t.Errorf("after %s a hanging store gives %v", time.Since(begin), err)
 		}
 		time.Sleep(pingGap + PingTimeout)
-		err := m.Ask(t.Context(), func(context.Context) error { t.Error("a store that is away is asked"); return nil })
+		err := m.Call(t.Context(), func(context.Context) error { t.Error("a store that is away is asked"); return nil })
 		if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "the store has been away since") {
 			t.Errorf("the error is %v", err)
 		}
 	})
 }
 
-func TestAnErrorThatIsNotTheStoresIsPassedOn(t *testing.T) {
+func TestCallReturnsOtherErrorsUnchanged(t *testing.T) {
 	var m Monitor
 	want := fleet.Errorf(fleet.NotFound, "there is no such agent")
-	if err := m.Ask(t.Context(), func(context.Context) error { return want }); !errors.Is(err, want) || m.Away() != nil {
+	if err := m.Call(t.Context(), func(context.Context) error { return want }); !errors.Is(err, want) || m.Away() != nil {
 		t.Errorf("the error is %v, away is %v", err, m.Away())
 	}
 }

@@ -1,10 +1,9 @@
-// Package upgrademanifest reads upgrade manifests: files in which the people who
-// make a version say once what upgrading to it means. The operator of a rollout
-// then names the manifest instead of repeating it.
+// Package upgrademanifest reads upgrade manifests: files in which the makers of a
+// version describe the upgrade to it, so that operators of rollouts can refer to the
+// manifest.
 //
-// The files lie in one folder as <profile>/<id>.yaml and are read when they are
-// asked for, so that a new one needs no restart. testdata has one with every key
-// explained.
+// The files are in one folder as <profile>/<id>.yaml and are read on demand, so that a
+// new one needs no restart. testdata has an example with every key explained.
 package upgrademanifest
 
 import (
@@ -32,23 +31,23 @@ import (
 const (
 	// maxSize bounds a file. A recovery plan of many pages has 50 kB.
 	maxSize = 256 << 10
-	// maxFiles bounds a listing, which reads them all.
+	// maxFiles bounds a listing, which reads all files.
 	maxFiles = 1_000
-	// maxNames is how many names a refusal offers.
+	// maxNames is how many names a not-found error lists.
 	maxNames = 20
 )
 
 const extension = ".yaml"
 
-// nameForm keeps names to what is one plain file name on every system.
+// nameForm restricts names to plain file names on every system.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// Dir is a folder of upgrade manifests. It need not exist: then there are none.
-// It implements rollout.Manifests.
+// Dir is a folder of upgrade manifests. If it does not exist, there are none. It
+// implements rollout.Manifests.
 type Dir struct{ Path string }
 
-// document is the file. The risk is acknowledged by who starts a rollout, not
-// here.
+// document is the content of a file. It has no key to acknowledge the risk, because
+// whoever starts a rollout must do so.
 type document struct {
 	Description   string     `yaml:"description"`
 	Version       string     `yaml:"version"`
@@ -82,7 +81,7 @@ func (d Dir) Get(_ context.Context, profile, id string) (plan.UpgradeManifest, e
 	}
 	root, err := os.OpenRoot(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s, nor any other: the folder for them is not there", profile, id)
+		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s, nor any other: the folder for them does not exist", profile, id)
 	}
 	if err != nil {
 		return none, fmt.Errorf("open the folder of upgrade manifests: %w", err)
@@ -90,13 +89,13 @@ func (d Dir) Get(_ context.Context, profile, id string) (plan.UpgradeManifest, e
 	defer root.Close()
 	m, err := read(root, profile, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: %s", profile, id, there(root))
+		return none, fleet.Errorf(fleet.NotFound, "there is no upgrade manifest %s/%s: %s", profile, id, existing(root))
 	}
 	return m, err
 }
 
-// List reads all manifests, by profile and id. One that cannot be used is listed
-// with its error: the others are as good as before.
+// List reads all manifests, sorted by profile and id. An invalid one is listed with its
+// error, and does not affect the others.
 func (d Dir) List(ctx context.Context) ([]plan.UpgradeManifest, error) {
 	root, err := os.OpenRoot(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,8 +130,8 @@ func (d Dir) List(ctx context.Context) ([]plan.UpgradeManifest, error) {
 	return out, nil
 }
 
-// list gives the names profile/id of all files, sorted. What is no manifest by
-// its name, such as a README, is passed over.
+// list returns the names profile/id of all files, sorted. Files with other names, such
+// as a README, are skipped.
 func list(root *os.Root) ([]string, error) {
 	files, err := fs.Glob(root.FS(), "*/*"+extension)
 	if err != nil {
@@ -150,8 +149,8 @@ func list(root *os.Root) ([]string, error) {
 	return names, nil
 }
 
-// there says which manifests there are.
-func there(root *os.Root) string {
+// existing lists the names of manifests for an error.
+func existing(root *os.Root) string {
 	names, err := list(root)
 	switch {
 	case err != nil || len(names) == 0:
@@ -162,7 +161,7 @@ func there(root *os.Root) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// read opens below root alone, so that no name and no link leads out of it.
+// read opens files only below root, so that neither a name nor a link leads out of it.
 func read(root *os.Root, profile, id string) (plan.UpgradeManifest, error) {
 	var none plan.UpgradeManifest
 	name := path.Join(profile, id+extension)
@@ -193,8 +192,8 @@ func read(root *os.Root, profile, id string) (plan.UpgradeManifest, error) {
 	return m, nil
 }
 
-// parse reads a file's bytes, which its hash is made of: a changed comment is a
-// changed manifest, for comments are read by people who decide.
+// parse parses a file. The hash covers its bytes, comments included, because people
+// decide by the comments.
 func parse(raw []byte) (plan.UpgradeManifest, error) {
 	var (
 		none plan.UpgradeManifest
@@ -208,7 +207,7 @@ func parse(raw []byte) (plan.UpgradeManifest, error) {
 		return none, err
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return none, errors.New("it has a second document behind ---")
+		return none, errors.New("it has a second document after ---")
 	}
 	if doc.Version == "" {
 		return none, errors.New("version is missing: name the version to reach, such as 1.2.3")

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// folder writes files below a folder of their own.
+// folder writes files to a new folder.
 func folder(t *testing.T, files map[string]string) Dir {
 	t.Helper()
 	d := Dir{Path: t.TempDir()}
@@ -30,8 +30,8 @@ func folder(t *testing.T, files map[string]string) Dir {
 	return d
 }
 
-// The example explains every key; this keeps it true.
-func TestTheExample(t *testing.T) {
+// The example explains every key; this test keeps it complete.
+func TestExample(t *testing.T) {
 	d := Dir{Path: filepath.Join("testdata", "upgrades")}
 	m, err := d.Get(t.Context(), "edge", "2.0.0")
 	if err != nil {
@@ -67,7 +67,7 @@ func TestTheExample(t *testing.T) {
 	}
 }
 
-func TestAFileIsReadWhenItIsAskedFor(t *testing.T) {
+func TestGetReadsFileOnDemand(t *testing.T) {
 	d := folder(t, map[string]string{"p/a.yaml": "version: 1.0.0\n"})
 	first, err := d.Get(t.Context(), "p", "a")
 	if err != nil {
@@ -82,7 +82,7 @@ func TestAFileIsReadWhenItIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeUsedIsNamed(t *testing.T) {
+func TestGetErrors(t *testing.T) {
 	long := "version: 1.0.0\ndescription: " + strings.Repeat("x", maxSize)
 	d := folder(t, map[string]string{
 		"p/unknown.yaml": "version: 1.0.0\nsise: 1.0.1\n", "p/nested.yaml": "version: 1.0.0\nmigration:\n  kind: none\n",
@@ -120,7 +120,7 @@ func TestWhatCannotBeUsedIsNamed(t *testing.T) {
 	}
 }
 
-func TestALinkLeadsNowhereElse(t *testing.T) {
+func TestLinkOutOfFolderIsNotFollowed(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Log("links need rights there")
 		return
@@ -144,7 +144,7 @@ func TestALinkLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-func TestTheListIsSortedAndOneBadFileSpoilsNoOther(t *testing.T) {
+func TestListIsSortedAndIncludesInvalidFiles(t *testing.T) {
 	d := folder(t, map[string]string{
 		"q/1.yaml": "version: 1.0.0\n", "p/2.yaml": "version: 2.0.0\n", "p/10.yaml": "version: oops\n", "README.md": "", "p/notes.txt": "", "p/.hidden.yaml": "", "p/deep/3.yaml": "version: 3.0.0\n", "top.yaml": "version: 1.0.0\n",
 	})
@@ -164,7 +164,7 @@ func TestTheListIsSortedAndOneBadFileSpoilsNoOther(t *testing.T) {
 	}
 }
 
-func TestWithoutAFolderThereAreNone(t *testing.T) {
+func TestMissingFolderHasNoManifests(t *testing.T) {
 	d := Dir{Path: filepath.Join(t.TempDir(), "none")}
 	if all, err := d.List(t.Context()); err != nil || len(all) != 0 || all == nil {
 		t.Errorf("%v, %v", all, err)

@@ -32,7 +32,7 @@ func newService(t *testing.T) *webhook.Service {
 	return &webhook.Service{Store: s, Events: &event.Stream{Store: s.Events(), Log: log}, Log: log}
 }
 
-func TestBadWebhooksNameTheField(t *testing.T) {
+func TestInvalidWebhookErrorsNameTheField(t *testing.T) {
 	s := newService(t)
 	good := fleet.Webhook{URL: "https://a.example/x"}
 	for _, c := range []struct {
@@ -67,7 +67,7 @@ func TestBadWebhooksNameTheField(t *testing.T) {
 	}
 }
 
-func TestTheSecretIsShownOnce(t *testing.T) {
+func TestSecretIsReturnedOnlyOnCreation(t *testing.T) {
 	s := newService(t)
 	made, err := s.Create(t.Context(), fleet.Webhook{URL: "http://10.0.0.1:8080/hook"}, "ann")
 	if err != nil || len(made.Secret) < 40 || made.Name != "10.0.0.1:8080" || made.CreatedBy != "ann" {
@@ -83,7 +83,7 @@ func TestTheSecretIsShownOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsNotFound(t *testing.T) {
+func TestMissingWebhookIsNotFound(t *testing.T) {
 	s := newService(t)
 	_, err := s.SetDisabled(t.Context(), "none", true, "ann")
 	for _, err := range []error{err, s.Test(t.Context(), "none"), s.Redeliver(t.Context(), "none")} {
@@ -93,8 +93,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	}
 }
 
-// The receiver's side, written without this package: as the comment of Sign says
-// it in words.
+// verifies is a receiver's check, written independently by the comment of Sign.
 func verifies(secret, header string, body []byte) bool {
 	t, v1, _ := strings.Cut(header, ",")
 	h := hmac.New(sha256.New, []byte(secret))

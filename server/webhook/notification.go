@@ -37,10 +37,9 @@ type Notification struct {
 	ID   string    `json:"id"` // as in the header Muster-Delivery
 	Type string    `json:"type"`
 	At   time.Time `json:"at"`
-	// Actor is who caused it; empty: the rollout itself.
+	// Actor is who caused it; empty for the rollout itself.
 	Actor string `json:"actor,omitempty"`
-	// Text is a sentence. Chats that take a JSON object with a text show it as it
-	// is.
+	// Text is a sentence. Chat services that accept a JSON object with a text show it.
 	Text    string   `json:"text"`
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Incident is incident.Data.
@@ -55,15 +54,15 @@ type Rollout struct {
 
 func deliveryID(webhookID string, seq int64) string { return fmt.Sprintf("%s:%d", webhookID, seq) }
 
-// notify makes the body of a delivery of an event.
+// notify returns the body of a delivery of an event.
 func notify(webhookID string, e fleet.Event) []byte {
 	n := Notification{ID: deliveryID(webhookID, e.Seq), Type: e.Type, At: e.At, Actor: e.Actor}
 	switch {
 	case e.Type == fleet.EventIncident:
 		n.Incident = e.Data
-		var said struct{ Title, State string }
-		_ = json.Unmarshal(e.Data, &said) // without data the sentence is shorter
-		n.Text = strings.TrimPrefix(fmt.Sprintf("%s (incident %s)", said.Title, said.State), " ")
+		var incident struct{ Title, State string }
+		_ = json.Unmarshal(e.Data, &incident) // without data the sentence is shorter
+		n.Text = strings.TrimPrefix(fmt.Sprintf("%s (incident %s)", incident.Title, incident.State), " ")
 	case strings.HasPrefix(e.Type, "rollout."):
 		n.Rollout = &Rollout{ID: e.Subject}
 		_ = json.Unmarshal(e.Data, &n.Rollout.RolloutEventData) // as above

@@ -12,34 +12,32 @@ import (
 )
 
 const (
-	// CheckInterval is how often webhooks are checked without an event: another
-	// replica may have stopped delivering to one.
+	// CheckInterval is how often webhooks are checked without an event: another server
+	// may have stopped delivering to one.
 	CheckInterval = 5 * time.Second
-	// A delivery may take PostTimeout, during which the lease is not renewed. After
-	// a replica has died, deliveries may pause for half a minute.
+	// A delivery may take PostTimeout, during which the lease is not renewed. After a
+	// server has died, deliveries may pause for half a minute.
 	leaseTTL   = 30 * time.Second
 	leaseRenew = 10 * time.Second
 	// roundMax bounds the deliveries of one round, after which the webhook is read
 	// again: it may be disabled or deleted.
 	roundMax = 100
-	// saveEvery is after how many events that a webhook does not want its position
-	// is written: a twentieth of the events that are stored, so that the position
-	// is always among those.
-	saveEvery = event.DefaultKeep / 20
+	// saveEvery is after how many unselected events a webhook's position is written: a
+	// twentieth of the stored events, so that the position is always among them.
+	saveEvery = event.DefaultRetention / 20
 )
 
 func leaseID(webhookID string) string { return "webhook/" + webhookID }
 
-// delivery is how far this replica is with one webhook. A replica that takes over
-// counts the tries of a notification anew, so there may be more of them than Backoff
-// has steps, never fewer.
+// delivery is this server's progress with one webhook. A server that takes over counts
+// the tries of a notification from zero, so there may be more of them than Backoff has
+// steps, never fewer.
 type delivery struct {
-	busy bool
-	pos  int64 // the last event that is delivered or given up
-	seq  int64 // the event tried last
-	// tries of it that failed; the next comes at again.
-	tries int
-	again time.Time
+	busy  bool
+	pos   int64     // the last event that is delivered or given up
+	seq   int64     // the event tried last
+	tries int       // failed tries of it
+	again time.Time // when to try it again
 }
 
 // Run delivers until ctx ends.
@@ -47,7 +45,7 @@ func (s *Service) Run(ctx context.Context) {
 	holder := &lease.Holder{Leases: s.Store.Leases(), Name: fleet.NewID(), TTL: leaseTTL, Renew: leaseRenew, Now: s.Now}
 	var running sync.WaitGroup
 	running.Go(func() {
-		begun := func(last int64) { s.noteEvents(last, last) } // earlier events may interest a webhook
+		begun := func(last int64) { s.noteEvents(last, last) } // a webhook may select earlier events
 		s.Events.Follow(ctx, begun, s.onEvents)
 	})
 	woken := s.wakes()
@@ -65,12 +63,12 @@ func (s *Service) Run(ctx context.Context) {
 	}
 	running.Wait()
 	if err := holder.ReleaseAll(ctx); err != nil {
-		s.Log.Warn("webhook leases are left to run out", "error", err)
+		s.Log.Warn("webhook leases were not released and will expire", "error", err)
 	}
 }
 
-// onEvents wakes Run for events that may interest a webhook, and notes ranges of
-// the stream that interest none, so that no webhook reads them.
+// onEvents wakes Run for events that a webhook may select, and records ranges of the
+// stream without such events, so that no webhook reads them.
 func (s *Service) onEvents(events []fleet.Event) {
 	interesting := int64(0)
 	for _, e := range events {
@@ -88,8 +86,8 @@ func (s *Service) onEvents(events []fleet.Event) {
 	s.quietTo = max(s.quietTo, last)
 }
 
-// noteEvents notes the last event that may interest a webhook and the end of the
-// stream. Webhooks that had read up to the quiet range before it skip that range.
+// noteEvents records the last event that a webhook may select and the end of the stream.
+// Webhooks that have read up to the preceding quiet range skip that range.
 func (s *Service) noteEvents(interesting, last int64) {
 	s.mu.Lock()
 	for _, d := range s.deliveries {
@@ -174,7 +172,7 @@ func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d 
 		s.retryIn(d, CheckInterval)
 		return
 	}
-	w, err := s.Store.Webhooks().Get(ctx, id) // the lease keeps other replicas from changing its position
+	w, err := s.Store.Webhooks().Get(ctx, id) // the lease prevents other servers from changing its position
 	if err != nil {
 		s.retryIn(d, CheckInterval)
 		return
@@ -220,7 +218,7 @@ func (s *Service) round(ctx context.Context, holder *lease.Holder, id string, d 
 	}
 }
 
-// deliver tries one event once. It says whether the event is done with: accepted, or
+// deliver tries one event once. It reports whether the event is done with: accepted, or
 // given up.
 func (s *Service) deliver(ctx context.Context, w fleet.Webhook, e fleet.Event, d *delivery) bool {
 	body := notify(w.ID, e)
@@ -247,20 +245,20 @@ func (s *Service) deliver(ctx context.Context, w fleet.Webhook, e fleet.Event, d
 		ID: deliveryID(w.ID, e.Seq), WebhookID: w.ID, Type: e.Type, Body: body, Error: f.text, Attempts: tries, At: s.Now.UTC(),
 	})
 	if err != nil {
-		s.retryIn(d, CheckInterval) // it is delivered once more, then given up again
+		s.retryIn(d, CheckInterval) // the event is tried once more, then given up again
 		return false
 	}
 	s.Log.Warn("webhook delivery given up", "webhook", w.Name, "event", e.Type, "tries", tries, "error", f.text)
 	return true
 }
 
-// addDeadLetter stores a dead letter and deletes the oldest beyond KeepDeadLetters.
+// addDeadLetter stores a dead letter and deletes the oldest beyond MaxDeadLetters.
 func (s *Service) addDeadLetter(ctx context.Context, l fleet.DeadLetter) error {
 	letters := s.Store.DeadLetters()
 	if err := letters.Create(ctx, l); err != nil && fleet.KindOf(err) != fleet.Conflict {
 		return err
 	}
-	old, _, err := letters.List(ctx, KeepDeadLetters, 0)
+	old, _, err := letters.List(ctx, MaxDeadLetters, 0)
 	if err != nil {
 		return err
 	}
@@ -283,8 +281,8 @@ func (s *Service) save(ctx context.Context, id string, seq int64) (fleet.Webhook
 	})
 }
 
-// logLoss logs that events after a webhook's position are no longer stored: it was
-// away, or no replica delivered, for days.
+// logLoss logs that events after a webhook's position are no longer stored: the receiver
+// was away, or no server delivered, for days.
 func (s *Service) logLoss(ctx context.Context, w fleet.Webhook, pos int64) {
 	first, _, err := s.Store.Events().Bounds(ctx)
 	if err == nil && first > pos+1 {

@@ -15,22 +15,22 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// PostTimeout bounds one delivery, answer included. A receiver that needs longer
+// PostTimeout bounds one delivery, including the answer. A receiver that needs longer
 // should answer first and work later.
 const PostTimeout = 10 * time.Second
 
 // answerMax is how much of a receiver's answer is read: enough for its reason.
 const answerMax = 512
 
-// Backoff is how long to wait before each retry. A restart of the receiver is over
-// by the second, one of its host by the fourth; the last leaves an operator some
-// minutes. After that the later notifications should go out.
+// Backoff is how long to wait before each retry. By the second a restarted receiver is
+// back, by the fourth its restarted host; the last gives an operator some minutes. Then
+// the later notifications should be delivered.
 var Backoff = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
 // failure is why a delivery failed.
 type failure struct {
 	text string
-	// again says whether a retry may succeed.
+	// again is whether a retry may succeed.
 	again bool
 	// after is the Retry-After of the receiver.
 	after time.Duration
@@ -59,12 +59,12 @@ func (s *Service) post(ctx context.Context, w fleet.Webhook, typ, delivery strin
 		return &failure{text: reason(err), again: true}
 	}
 	defer resp.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, answerMax)) // the status decides
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, answerMax)) // the status decides
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
 	f := &failure{text: fmt.Sprintf("the receiver answered %s", resp.Status), after: retryAfter(resp.Header.Get("Retry-After"), now)}
-	if text := strings.TrimSpace(strings.ToValidUTF8(string(said), "")); text != "" {
+	if text := strings.TrimSpace(strings.ToValidUTF8(string(answer), "")); text != "" {
 		f.text += ": " + text
 	}
 	switch code := resp.StatusCode; {
@@ -76,7 +76,7 @@ func (s *Service) post(ctx context.Context, w fleet.Webhook, typ, delivery strin
 	return f
 }
 
-// reason is an error without the address, which may have a token in it.
+// reason returns the text of an error without the address, which may contain a token.
 func reason(err error) string {
 	var ue *url.Error
 	if errors.As(err, &ue) {
@@ -88,7 +88,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// retryAfter reads the header of that name: seconds, or a date. 0: neither.
+// retryAfter parses a Retry-After header: seconds or a date. It returns 0 for other text.
 func retryAfter(text string, now time.Time) time.Duration {
 	if text == "" {
 		return 0
@@ -102,8 +102,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// pause is how long to wait after the given number of tries failed; ok is false
-// when it was the last. A receiver may ask for more, up to the longest step.
+// pause returns how long to wait after the given number of failed tries; ok is false if
+// that was the last. A receiver may request more, up to the longest step.
 func (f *failure) pause(tries int) (_ time.Duration, ok bool) {
 	if !f.again || tries > len(Backoff) {
 		return 0, false

@@ -28,37 +28,37 @@ import (
 )
 
 const (
-	// MaxWebhooks bounds how many there are: each reads the stream by itself. An
+	// MaxWebhooks bounds the webhooks, each of which reads the stream by itself. An
 	// organisation that needs more has a message bus, which needs one.
 	MaxWebhooks = 50
-	// KeepDeadLetters bounds the dead letters of all webhooks together. Of a
-	// receiver that was away for longer, the newest are kept.
-	KeepDeadLetters = 1000
-	// minSecret is what a secret must have at least, in characters: shorter ones
-	// can be guessed from one delivery.
+	// MaxDeadLetters bounds the dead letters of all webhooks together. The oldest are
+	// deleted.
+	MaxDeadLetters = 1000
+	// minSecret is the minimum length of a secret in characters: a shorter one can be
+	// guessed from one delivery.
 	minSecret = 16
 	maxName   = 100
 	maxURL    = 2000
-	// changeTries bounds the loop around a change: a delivery and an operator
-	// write one document.
+	// changeTries bounds the attempts to write over concurrent changes: deliveries and
+	// operators write the same document.
 	changeTries = 8
 )
 
-// Service keeps webhooks and delivers to them.
+// Service manages webhooks and delivers to them.
 type Service struct {
 	Store  store.Store
 	Events *event.Stream
 	Log    *slog.Logger
 	Now    clock.Clock
-	// Client overrides how receivers are reached; nil: the standard transport.
-	// Its time limit and what it does about redirects are set here.
+	// Client provides the transport; nil means the standard one. Its timeout and its
+	// policy for redirects are ignored.
 	Client *http.Client
 
 	mu              sync.Mutex
-	woken           chan struct{} // a check is asked for; see wake
+	woken           chan struct{} // signals Run to check; see wake
 	deliveries      map[string]*delivery
-	lastInteresting int64 // sequence number of the last event that may interest a webhook
-	// No event in (quietFrom, quietTo] interests any webhook.
+	lastInteresting int64 // sequence number of the last event that a webhook may select
+	// No webhook selects an event in (quietFrom, quietTo].
 	quietFrom, quietTo int64
 }
 
@@ -193,7 +193,7 @@ func (s *Service) SetDisabled(ctx context.Context, id string, disabled bool, act
 	return w, err
 }
 
-// Test sends a ping, once and now. The error says what the receiver answered.
+// Test sends a ping, once and now. The error has the receiver's answer.
 func (s *Service) Test(ctx context.Context, id string) error {
 	w, err := s.Store.Webhooks().Get(ctx, id)
 	if err != nil {
@@ -206,14 +206,13 @@ func (s *Service) Test(ctx context.Context, id string) error {
 	return nil
 }
 
-// DeadLetters returns a page of what could not be delivered, newest first, and
-// how many there are.
+// DeadLetters returns a page of the dead letters, newest first, and their total.
 func (s *Service) DeadLetters(ctx context.Context, offset, limit int) ([]fleet.DeadLetter, int, error) {
 	return s.Store.DeadLetters().List(ctx, offset, limit)
 }
 
 // Redeliver sends a dead letter once more, now, and deletes it when it is accepted.
-// The error says what the receiver answered.
+// The error has the receiver's answer.
 func (s *Service) Redeliver(ctx context.Context, id string) error {
 	l, err := s.Store.DeadLetters().Get(ctx, id)
 	if err != nil {
@@ -235,7 +234,7 @@ func (s *Service) Redeliver(ctx context.Context, id string) error {
 	return fleet.Errorf(fleet.Unavailable, "webhook %s: %s", w.Name, f.text)
 }
 
-// change changes a webhook; f says whether there is anything to write, and may be
+// change changes a webhook; f reports whether there is anything to write, and may be
 // called several times.
 func (s *Service) change(ctx context.Context, id string, f func(*fleet.Webhook) bool) (fleet.Webhook, error) {
 	for try := 1; ; try++ {

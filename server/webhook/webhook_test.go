@@ -23,8 +23,8 @@ import (
 	"github.com/muster-fleet/muster/server/webhook"
 )
 
-// receivers stand for the network: each host answers as it is told, and keeps
-// what it was sent.
+// receivers simulates the network. Each host answers by its function, and records what it
+// received.
 type receivers struct {
 	mu    sync.Mutex
 	hosts map[string]func(n int) (status int, retryAfter string) // n counts from 1; none: 200
@@ -77,7 +77,7 @@ func (r *receivers) of(host string) []delivery {
 	return append([]delivery(nil), r.got[host]...)
 }
 
-// types are the types of what a host was sent.
+// types returns the types of the events that a host received.
 func (r *receivers) types(host string) string {
 	var out []string
 	for _, d := range r.of(host) {
@@ -95,7 +95,7 @@ type world struct {
 	stop func()
 }
 
-// bubble runs f under virtual time with one replica that delivers.
+// bubble runs f in virtual time with one server that delivers.
 func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,15 +105,15 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		w := replica(t, s, &receivers{}, false)
+		w := serve(t, s, &receivers{}, false)
 		defer func() { w.stop() }()
 		f(t, w)
 	})
 }
 
-// replica begins to deliver from a store. One that is not alone also asks for what
-// the others publish.
-func replica(t *testing.T, s store.Store, net *receivers, several bool) *world {
+// serve starts a server that delivers from a store. With several, it also polls for events
+// of other servers.
+func serve(t *testing.T, s store.Store, net *receivers, several bool) *world {
 	log := slog.New(slog.DiscardHandler)
 	stream := &event.Stream{Store: s.Events(), Log: log}
 	w := &world{t: t, s: s, net: net, Service: &webhook.Service{Store: s, Events: stream, Log: log, Client: &http.Client{Transport: net}}}
@@ -144,10 +144,10 @@ func (w *world) happens(types ...string) {
 	}
 }
 
-// gets waits some seconds for what a host is to have been sent in all.
+// gets waits some seconds and checks all events that a host has received.
 func (w *world) gets(host, want string) {
 	w.t.Helper()
-	time.Sleep(12 * time.Second) // two looks of an idle service
+	time.Sleep(12 * time.Second) // two checks of an idle service
 	synctest.Wait()
 	if got := w.net.types(host); got != want {
 		w.t.Fatalf("%s was sent %q, want %q", host, got, want)
@@ -163,7 +163,7 @@ func (w *world) letters() []fleet.DeadLetter {
 	return letters
 }
 
-func TestAWebhookHearsOfWhatItWants(t *testing.T) {
+func TestWebhookReceivesTheEventsItSelects(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.happens(fleet.EventRolloutCreated) // before it was made
 		w.create("usual.example")
@@ -186,7 +186,7 @@ func TestAWebhookHearsOfWhatItWants(t *testing.T) {
 	})
 }
 
-func TestIncidentsAreToldOf(t *testing.T) {
+func TestIncidentsAreDelivered(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.create("a.example")
 		w.Events.Publish(t.Context(), fleet.Event{Type: fleet.EventIncident, Subject: "i1", Data: json.RawMessage(`{"id":"i1","title":"The rollback of web-1 failed","state":"open"}`)})
@@ -198,13 +198,13 @@ func TestIncidentsAreToldOf(t *testing.T) {
 	})
 }
 
-func TestAFailedDeliveryIsTriedAgain(t *testing.T) {
+func TestFailedDeliveryIsRetried(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		answers func(n int) (int, string)
 		// pauses between tries; the last ends in success or a dead letter.
 		pauses []time.Duration
-		dead   string // what the dead letter says; empty: there is none
+		dead   string // text in the dead letter; empty if there is none
 	}{
 		{"a receiver that comes back", func(n int) (int, string) {
 			if n < 4 {
@@ -277,7 +277,7 @@ func TestAFailedDeliveryIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestADeadReceiverHoldsUpNoOther(t *testing.T) {
+func TestFailingReceiverDoesNotDelayOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.create("dead.example")
 		w.create("alive.example")
@@ -293,7 +293,7 @@ func TestADeadReceiverHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-func TestADeadLetterCanBeSentAgain(t *testing.T) {
+func TestDeadLetterCanBeRedelivered(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		hook := w.create("a.example")
 		w.net.answers("a.example", func(int) (int, string) { return 410, "" })
@@ -323,7 +323,7 @@ func TestADeadLetterCanBeSentAgain(t *testing.T) {
 	})
 }
 
-func TestADisabledWebhookHearsNothing(t *testing.T) {
+func TestDisabledWebhookReceivesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		hook := w.create("a.example")
 		w.happens(fleet.EventRolloutStarted)
@@ -343,7 +343,7 @@ func TestADisabledWebhookHearsNothing(t *testing.T) {
 	})
 }
 
-func TestADeletedWebhookLeavesNothing(t *testing.T) {
+func TestDeletedWebhookLeavesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		hook := w.create("a.example")
 		w.net.answers("a.example", func(int) (int, string) { return 400, "" })
@@ -367,12 +367,12 @@ func TestADeletedWebhookLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestAnotherReplicaGoesOnWhereOneStopped(t *testing.T) {
+func TestAnotherServerContinuesDeliveries(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.create("a.example")
 		w.stop()
-		*w = *replica(t, w.s, w.net, true)
-		other := replica(t, w.s, w.net, true)
+		*w = *serve(t, w.s, w.net, true)
+		other := serve(t, w.s, w.net, true)
 		defer func() { other.stop() }()
 		w.happens(fleet.EventRolloutStarted, fleet.EventRolloutPaused)
 		w.gets("a.example", "started paused") // by one of the two
@@ -381,14 +381,14 @@ func TestAnotherReplicaGoesOnWhereOneStopped(t *testing.T) {
 		other.gets("a.example", "started paused resumed")
 		other.stop()
 
-		w.happens(fleet.EventRolloutCompleted) // nobody is there to deliver
-		*w = *replica(t, w.s, w.net, true)
+		w.happens(fleet.EventRolloutCompleted) // no server delivers
+		*w = *serve(t, w.s, w.net, true)
 		w.gets("a.example", "started paused resumed completed")
 	})
 }
 
-// A replica that dies between two tries leaves the notification to another.
-func TestAnotherReplicaGoesOnWithWhatFailed(t *testing.T) {
+// A server dies between two tries, and another one continues.
+func TestAnotherServerRetriesFailedDeliveries(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.create("a.example")
 		w.net.answers("a.example", func(n int) (int, string) {
@@ -404,7 +404,7 @@ func TestAnotherReplicaGoesOnWithWhatFailed(t *testing.T) {
 			t.Fatalf("%d tries, want 3", got)
 		}
 		w.stop()
-		*w = *replica(t, w.s, w.net, true)
+		*w = *serve(t, w.s, w.net, true)
 		w.gets("a.example", "started started started started")
 		if len(w.letters()) != 0 {
 			t.Errorf("dead letters: %+v", w.letters())
@@ -412,9 +412,9 @@ func TestAnotherReplicaGoesOnWithWhatFailed(t *testing.T) {
 	})
 }
 
-// A busy fleet: what no webhook wants is not read again by each of them, and
-// their places are written all the same.
-func TestUninterestingEventsArePassedOver(t *testing.T) {
+// In a busy fleet, webhooks do not each read the events that none of them selects, and
+// their positions are written all the same.
+func TestUnselectedEventsAreSkipped(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		hook := w.create("a.example")
 		status := make([]fleet.Event, 1000)
@@ -439,7 +439,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.create("a.example")
 		w.net.answers("a.example", func(int) (int, string) { return 400, "" })
-		for n := range webhook.KeepDeadLetters {
+		for n := range webhook.MaxDeadLetters {
 			if err := w.s.DeadLetters().Create(t.Context(), fleet.DeadLetter{ID: fmt.Sprint(n), WebhookID: "other"}); err != nil {
 				t.Fatal(err)
 			}
@@ -447,7 +447,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		w.happens(fleet.EventRolloutStarted)
 		w.gets("a.example", "started")
 		letters := w.letters()
-		if len(letters) != webhook.KeepDeadLetters || letters[0].Type != fleet.EventRolloutStarted || letters[len(letters)-1].ID != "1" {
+		if len(letters) != webhook.MaxDeadLetters || letters[0].Type != fleet.EventRolloutStarted || letters[len(letters)-1].ID != "1" {
 			t.Errorf("%d dead letters, the newest %+v", len(letters), letters[0])
 		}
 	})

@@ -37,8 +37,8 @@ import (
 	"github.com/muster-fleet/muster/testing/simagent"
 )
 
-// BenchmarkCheckin is the cost of a check-in that says nothing new and gets
-// nothing, with its authentication: of the handler alone, without TLS and HTTP.
+// BenchmarkCheckin measures the handler and the authentication of a check-in that reports
+// no change and gets no action, without TLS and HTTP.
 func BenchmarkCheckin(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
 	dir := b.TempDir()
@@ -61,7 +61,7 @@ func BenchmarkCheckin(b *testing.B) {
 	must0(b, err)
 	routes := &agents.Handlers{
 		API: httpapi.API{Log: log}, Limits: limit.NewAdmission(limits), Agents: s.Agents(), Cache: cache, Health: &health, Enrollment: enroll, Actions: &action.Service{Store: s, Health: &health, Feed: feed, Events: events, Log: log},
-		Checkin: &checkin.Service{Cache: cache, Health: &health, Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: feed, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Events: events, Log: log},
+		Checkin: &checkin.Service{Cache: cache, Health: &health, Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Pending: feed, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Events: events, Log: log},
 	}
 	h := routes.Handler()
 	_, token, err := enroll.CreateKey(b.Context(), "bench", fleet.DefaultPolicyID, 0, "bench")
@@ -109,8 +109,7 @@ func BenchmarkCheckin(b *testing.B) {
 			one()
 		}
 	})
-	// What an agent does when it is given an action: it is delivered, acknowledged,
-	// and the agent polls again with the token.
+	// An action is delivered and acknowledged, and the agent polls again with the token.
 	b.Run("action", func(b *testing.B) {
 		ids := make([]string, n)
 		for i, a := range hosts {
@@ -124,7 +123,7 @@ func BenchmarkCheckin(b *testing.B) {
 		for b.Loop() {
 			if done%n == 0 {
 				b.StopTimer()
-				o := action.UpgradeOrder{UpgradeWish: fleet.UpgradeWish{Version: "1.1.0", SourceURI: "https://packages.example/", Force: true}, AgentIDs: ids, Actor: "bench"}
+				o := action.UpgradeOrder{UpgradeRequest: fleet.UpgradeRequest{Version: "1.1.0", SourceURI: "https://packages.example/", Force: true}, AgentIDs: ids, Actor: "bench"}
 				_, err := routes.Actions.Upgrade(b.Context(), o)
 				must0(b, err)
 				time.Sleep(time.Second)
@@ -174,7 +173,7 @@ func BenchmarkCheckin(b *testing.B) {
 	})
 }
 
-// cycle is what an agent does with an action that waits for it.
+// cycle receives and acknowledges a pending action.
 func cycle(b *testing.B, h http.Handler, path, key, id string, body []byte) {
 	post := func(path string, body []byte, into any) {
 		r, _ := http.NewRequest(http.MethodPost, path, bytes.NewReader(body))

@@ -22,11 +22,11 @@ import (
 	"github.com/muster-fleet/muster/testing/simagent"
 )
 
-// rolloutRounds is fewer than rounds: each takes three fleets of its own.
+// rolloutRounds is less than rounds, since each round creates three fleets.
 const rolloutRounds = 2
 
-// BenchmarkRollout takes all measurements of rollouts once: the real server, on
-// its embedded store, and agents that speak the protocol.
+// BenchmarkRollout makes all measurements of rollouts once, with the real server on its
+// embedded store and simulated agents.
 func BenchmarkRollout(b *testing.B) {
 	for b.Loop() {
 		var t table
@@ -38,12 +38,12 @@ func BenchmarkRollout(b *testing.B) {
 				return
 			}
 		}
-		t.report(b, "ROLLOUTS.md", fmt.Sprintf("# What a rollout costs\n\nThe real server on its embedded store, agents that speak the protocol, loopback. %s.\nWritten by `go tool mage bench`: the middle of %d rounds, and the worst.\n\n", thisMachine(), rolloutRounds))
+		t.report(b, "ROLLOUTS.md", fmt.Sprintf("# What a rollout costs\n\nThe real server on its embedded store, agents that speak the protocol, loopback. %s.\nWritten by `go tool mage bench`: the median of %d rounds, and the worst.\n\n", thisMachine(), rolloutRounds))
 	}
 }
 
-// seed writes agents into the store of a stopped server, as enrolled and lately
-// seen, and returns their credentials.
+// seed writes enrolled agents that were seen recently into the store of a stopped server,
+// and returns their credentials.
 func (w *world) seed(n int) []fleet.Credential {
 	w.Helper()
 	w.check(w.server.Stop())
@@ -81,7 +81,7 @@ func (w *world) simAgents(agentURL string, creds []fleet.Credential, ids []int) 
 	return agents
 }
 
-// ask calls the admin API and measures how long the answer took.
+// ask calls the admin API and measures its latency.
 func ask[T any](w *world, method, path string, body any) (T, time.Duration) {
 	w.Helper()
 	var out T
@@ -118,8 +118,7 @@ func (w *world) state(id string) adminapi.Rollout {
 	return r.Item
 }
 
-// large previews and starts a rollout over 10,000; the first batch is there to
-// take its offer.
+// large previews and starts a rollout of 10,000 agents, of which only the first batch runs.
 func (t *table) large(b *testing.B) {
 	w := newWorld(b)
 	w.publish("1.1.0", w.Programs.Agent)
@@ -150,10 +149,10 @@ func (t *table) large(b *testing.B) {
 	}
 }
 
-// parked waits until so many agents have been seen since the server started.
+// parked waits until n agents have been seen since the server started.
 func (w *world) parked(n int) {
 	w.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		list, err := w.server.Agents(w.Context())
 		w.check(err)
@@ -173,8 +172,8 @@ func (w *world) parked(n int) {
 	}
 }
 
-// thousand runs a whole rollout of 1,000 in 10 batches and counts the
-// processor's time of the server.
+// thousand runs a whole rollout of 1,000 agents in 10 batches and measures the CPU time of
+// the server.
 func (t *table) thousand(b *testing.B) {
 	w := newWorld(b)
 	w.publish("1.1.0", w.Programs.Agent)
@@ -198,10 +197,10 @@ func (t *table) thousand(b *testing.B) {
 	t.mebibytes("server memory after it", rss(w, []int{w.server.PID()}))
 }
 
-// waitState looks rarely: looking costs the server time too.
+// waitState polls rarely, since polling costs the server CPU time.
 func (w *world) waitState(id, state string) {
 	w.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		r := w.state(id)
 		if string(r.State) == state {
@@ -214,8 +213,8 @@ func (w *world) waitState(id, state string) {
 	}
 }
 
-// restart kills the server amid a rollout and starts it again. testing/cluster shows
-// that another server takes a rollout over.
+// restart kills the server during a rollout and starts it again. testing/cluster tests the
+// takeover by another server.
 func (t *table) restart(b *testing.B) {
 	w := newWorld(b)
 	w.publish("1.1.0", w.Programs.Agent)
@@ -241,7 +240,7 @@ func (t *table) restart(b *testing.B) {
 	w.waitState(r.Id, "completed")
 }
 
-// cpu is the processor's time of a process so far, in user and kernel.
+// cpu returns the user and system CPU time that a process has used.
 func cpu(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

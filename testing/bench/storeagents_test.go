@@ -22,7 +22,7 @@ import (
 	"github.com/muster-fleet/muster/testing/simagent"
 )
 
-// together does f n times, workers at once, and measures each.
+// together calls f n times from concurrent workers, and measures each call.
 func (s *site) together(n, workers int, f func(i int) error) timing {
 	s.Helper()
 	t := timing{each: make([]time.Duration, n)}
@@ -50,7 +50,7 @@ func (s *site) together(n, workers int, f func(i int) error) timing {
 	return t
 }
 
-// enrol enrols one host through the connection of an installer.
+// enrol enrols one host over the connection of an installer.
 func (s *site) enrol(at *server, installer *simAgent, name string) (*simAgent, error) {
 	var got agentapi.EnrollResponse
 	err := installer.post(s.Context(), agentapi.PathEnroll, agentapi.EnrollRequest{
@@ -66,7 +66,7 @@ func (s *site) enrol(at *server, installer *simAgent, name string) (*simAgent, e
 	return newSimAgent(got.Item.ID, cred, at.AgentURL, s.tls), nil
 }
 
-// enrolments are those of new hosts, some at once, each on a connection that stands.
+// enrolments enrols new hosts from concurrent workers, each over an open connection.
 func enrolments(workers int) func(s *site, _, at *server, n int) func() timing {
 	return func(s *site, _, at *server, n int) func() timing {
 		installers := make([]*simAgent, workers)
@@ -91,7 +91,7 @@ func enrolments(workers int) func(s *site, _, at *server, n int) func() timing {
 	}
 }
 
-// enrolled returns n agents, which talk to a server from now on.
+// enrolled returns n enrolled agents that use a server.
 func (s *site) enrolled(at *server, n int) []*simAgent {
 	s.Helper()
 	if missing := n - len(s.agents); missing > 0 {
@@ -103,16 +103,16 @@ func (s *site) enrolled(at *server, n int) []*simAgent {
 	return s.agents[:n]
 }
 
-// poll is a check-in that was sent.
+// poll is a check-in that has been sent.
 type poll struct {
 	hangUp context.CancelFunc
-	done   chan struct{} // closed when the rest is set
+	done   chan struct{} // closed when the other fields are set
 	at     time.Time
 	resp   agentapi.CheckinResponse
 	err    error
 }
 
-// says is what an agent says in a check-in, beside its token.
+// says is what an agent reports in a check-in, besides its token.
 type says struct {
 	status   string
 	metadata json.RawMessage
@@ -130,26 +130,24 @@ func (s *site) poll(a *simAgent, what says) *poll {
 	return p
 }
 
-// answered waits for the answer of a poll.
+// answered waits for the answer to a poll.
 func (p *poll) answered() error {
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		return errors.New("a check-in is not answered")
 	}
 }
 
-// usual is what agents say as long as nothing happens.
+// usual is what stable agents report.
 func usual(a *simAgent) says { return says{"online", a.metadata()} }
 
-// parkTogether is how many agents come at the same time where that is not what is
-// measured.
+// parkTogether is how many agents are parked at the same time if this is not measured.
 const parkTogether = 16
 
-// park parks the agents at a server, and returns their polls. The server ends an
-// agent's poll when a newer one is parked, so each asks twice; which of the two it
-// takes for the newer is the network's choice.
+// park parks the agents at a server and returns their polls. Each agent polls twice, and
+// the server ends the poll that arrives first.
 func (s *site) park(at *server, agents []*simAgent) []*poll {
 	s.Helper()
 	parked := make([]*poll, len(agents))
@@ -165,7 +163,7 @@ func (s *site) park(at *server, agents []*simAgent) []*poll {
 				ended, parked[i] = one, other
 			case <-other.done:
 				ended, parked[i] = other, one
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 				return fmt.Errorf("agent %s is not parked", a.id)
 			}
 			mu.Lock()
@@ -177,14 +175,14 @@ func (s *site) park(at *server, agents []*simAgent) []*poll {
 			if ended.resp.AckToken == "" {
 				return nil
 			}
-			a.token = ended.resp.AckToken // there was something to do still
+			a.token = ended.resp.AckToken // an action was pending
 			parked[i].hangUp()
 		}
 	})
 	return parked
 }
 
-// hangUp ends all polls, as hosts do that go away.
+// hangUp ends all polls, like hosts that disconnect.
 func (s *site) hangUp() {
 	for _, p := range s.polls {
 		p.hangUp()
@@ -193,8 +191,8 @@ func (s *site) hangUp() {
 	s.polls = nil
 }
 
-// calm hangs up, and takes back what was ordered: a server looks at agents that
-// are being upgraded again and again.
+// calm ends all polls and cancels all orders, since a server checks agents that are being
+// upgraded periodically.
 func (s *site) calm(at *server) {
 	s.Helper()
 	s.hangUp()
@@ -214,8 +212,8 @@ func (s *site) calm(at *server) {
 	clear(s.ordered)
 }
 
-// saysNothing, saysDocument and saysStatus are what a check-in tells in a round;
-// agents are parked with what they usually say.
+// saysNothing, saysDocument and saysStatus return what a check-in of a round reports. The
+// agents are parked with their usual report.
 func saysNothing(a *simAgent, _ int) says { return usual(a) }
 
 func saysDocument(a *simAgent, round int) says { return says{"online", metadataOf(a, round)} }
@@ -224,19 +222,18 @@ func saysStatus(a *simAgent, round int) says {
 	return says{[]string{"online", "degraded"}[round%2], a.metadata()}
 }
 
-// metadataOf differs from round to round in what no query asks for.
+// metadataOf returns metadata that differs between rounds in a field that no query uses.
 func metadataOf(a *simAgent, round int) json.RawMessage {
 	return json.RawMessage(strings.Replace(string(a.metadata()), `"os":{`, fmt.Sprintf(`"os":{"kernel":"6.12.%d",`, round), 1))
 }
 
-// checkIns are those of agents that are parked, one after the other: each ends the
-// poll that the agent had before.
+// checkIns sends check-ins of parked agents sequentially. Each ends the agent's parked poll.
 func checkIns(what func(a *simAgent, round int) says) func(s *site, _, at *server, n int) func() timing {
 	return func(s *site, _, at *server, n int) func() timing {
-		// Each of them several times, since a fleet is far larger than what is measured.
+		// At most 100 agents, each several times.
 		agents := s.enrolled(at, min(n, 100))
 		parked := s.park(at, agents)
-		s.round += s.round % 2 // the first that is measured is odd
+		s.round += s.round % 2 // the first measured round is odd
 		return func() timing {
 			t := s.together(n, 1, func(i int) error {
 				who := i % len(agents)
@@ -251,11 +248,11 @@ func checkIns(what func(a *simAgent, round int) says) func(s *site, _, at *serve
 	}
 }
 
-// checkIn replaces a parked poll by one that says something. One that is turned
-// away is sent again, as agents do: that takes its time.
+// checkIn replaces a parked poll by one with a report. If it is refused it is sent again, as
+// agents do, which counts as its time.
 func (s *site) checkIn(a *simAgent, parked **poll, what says) error {
 	before := *parked
-	for deadline := time.Now().Add(patience); ; time.Sleep(again) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(again) {
 		*parked = s.poll(a, what)
 		select {
 		case <-before.done:
@@ -267,16 +264,16 @@ func (s *site) checkIn(a *simAgent, parked **poll, what says) error {
 			case time.Now().After(deadline):
 				return err
 			}
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			return fmt.Errorf("the check-in of agent %s is not parked", a.id)
 		}
 	}
 }
 
-// again is when an agent comes back that was turned away.
+// again is how long a refused agent waits.
 const again = 500 * time.Millisecond
 
-// checkInsAtOnce are those of a fleet to which something has happened.
+// checkInsAtOnce sends a check-in with a change from every agent of a fleet at once.
 func checkInsAtOnce(s *site, _, at *server, n int) func() timing {
 	agents := s.enrolled(at, n)
 	parked := s.park(at, agents)
@@ -284,7 +281,7 @@ func checkInsAtOnce(s *site, _, at *server, n int) func() timing {
 		s.round++
 		t := s.together(n, n, func(i int) error { return s.checkIn(agents[i], &parked[i], saysDocument(agents[i], s.round)) })
 		s.polls = append(s.polls, parked...)
-		// What was measured must have happened. One request, for these are counted.
+		// Check that the changes are stored, with one request, since requests are counted.
 		ids := make([]string, n)
 		for i, a := range agents {
 			ids[i] = a.id
@@ -301,8 +298,8 @@ func checkInsAtOnce(s *site, _, at *server, n int) func() timing {
 	}
 }
 
-// order orders an upgrade from a place of its own, so that no package is needed,
-// and by force, so that an agent can be ordered it again.
+// order orders an upgrade with source_uri, so that no package is needed, and with force, so
+// that it can be ordered again.
 func (s *site) order(people *server, agents ...*simAgent) (actionID string, err error) {
 	ids := make([]string, len(agents))
 	for i, a := range agents {
@@ -318,7 +315,7 @@ func (s *site) order(people *server, agents ...*simAgent) (actionID string, err 
 	return made.ActionId, err
 }
 
-// received waits until a parked agent has been given an action, and says when.
+// received waits until a parked agent has received an action, and returns when.
 func received(a *simAgent, p *poll, actionID string) (time.Time, error) {
 	if err := p.answered(); err != nil {
 		return time.Time{}, err
@@ -330,16 +327,16 @@ func received(a *simAgent, p *poll, actionID string) (time.Time, error) {
 	return p.at, nil
 }
 
-// deliveries are actions for one agent each, which is parked at another server
-// than the one at which people order them.
+// deliveries orders actions for one agent each, which is parked at another server than the
+// one that gets the order.
 func deliveries(s *site, people, at *server, n int) func() timing {
 	agents := s.enrolled(at, n)
 	parked := s.park(at, agents)
 	return func() timing {
 		t := timing{partName: "until the order is answered"}
 		for i, a := range agents {
-			// The last one came with a tick of the server's feed: orders that
-			// followed at once would all wait for a whole one.
+			// The last delivery was at a tick of the server's feed. Without a random
+			// pause every order would wait for a whole interval.
 			time.Sleep(rand.N(action.FeedInterval))
 			began := time.Now()
 			id, err := s.order(people, a)
@@ -353,12 +350,12 @@ func deliveries(s *site, people, at *server, n int) func() timing {
 	}
 }
 
-// deliveriesAtHome are deliveries at the server at which they are ordered.
+// deliveriesAtHome is deliveries with agents parked at the server that gets the orders.
 func deliveriesAtHome(s *site, people, _ *server, n int) func() timing {
 	return deliveries(s, people, people, n)
 }
 
-// deliveryToAll is one action for many.
+// deliveryToAll orders one action for many agents.
 func deliveryToAll(s *site, people, at *server, n int) func() timing {
 	agents := s.enrolled(at, n)
 	parked := s.park(at, agents)
@@ -376,8 +373,7 @@ func deliveryToAll(s *site, people, at *server, n int) func() timing {
 	}
 }
 
-// acknowledgements are those of one action by n agents, all at once or one after
-// the other.
+// acknowledgements acknowledges one action by n agents, all at once or sequentially.
 func acknowledgements(atOnce bool) func(s *site, people, at *server, n int) func() timing {
 	return func(s *site, people, at *server, n int) func() timing {
 		agents := s.enrolled(at, n)
@@ -404,12 +400,12 @@ func acknowledgements(atOnce bool) func(s *site, people, at *server, n int) func
 	}
 }
 
-// acknowledge says that the agent has the action, again if it is turned away.
+// acknowledge acknowledges the action, and retries if it is refused.
 func (s *site) acknowledge(a *simAgent, actionID string) error {
 	req := agentapi.AckRequest{Events: []agentapi.AckEvent{{
 		Type: agentapi.AckType, Subtype: agentapi.AckSubtype, AgentID: a.id, ActionID: actionID, Message: "taken", Timestamp: time.Now().UTC(),
 	}}}
-	for deadline := time.Now().Add(patience); ; time.Sleep(again) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(again) {
 		var resp agentapi.AckResponse
 		err := a.post(s.Context(), agentapi.PathAcks, req, &resp)
 		if err == nil || time.Now().After(deadline) {

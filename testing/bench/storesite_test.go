@@ -18,8 +18,8 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/agentapi/capin"
+	"github.com/muster-fleet/muster/server/app"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica"
 	"github.com/muster-fleet/muster/server/store"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/server/store/sqlite"
@@ -38,28 +38,28 @@ var (
 type site struct {
 	*testing.B
 	kind kind
-	// dir is the data folder of all servers: they have one authority.
+	// dir is the data folder of all servers, which share one authority.
 	dir string
-	// node runs the store, nil for the embedded one; address is how it is reached.
+	// node runs the store, and address is its access; node is nil for the embedded store.
 	node    *esnode.Cluster
 	address esnode.Access
 	proxies []*esnode.Proxy
-	servers map[*server]bool // those that run
+	servers map[*server]bool // running servers
 
-	adminKey, token fleet.Credential // of the first start
+	adminKey, token fleet.Credential // printed at the first start
 	tls             *tls.Config
 	agents          []*simAgent
-	polls           []*poll                // that have not been hung up
-	ordered         map[string][]*simAgent // who has been ordered an upgrade, by action
-	round           int                    // makes what agents say differ
+	polls           []*poll                // open polls
+	ordered         map[string][]*simAgent // agents with an ordered upgrade, by action
+	round           int                    // makes reports differ
 	fleet           *largeFleet
 }
 
-// server is one server, which has opened the store for itself.
+// server is one server with its own connection to the store.
 type server struct {
-	replica.Info
+	app.Info
 	store  store.Store
-	client *http.Client // of people
+	client *http.Client // of operators
 	stop   context.CancelFunc
 	done   chan error
 }
@@ -77,7 +77,7 @@ func newSite(b *testing.B, k kind) *site {
 	return s
 }
 
-// close ends all but the node, which ends with the benchmark.
+// close stops everything except the node, which ends with the benchmark.
 func (s *site) close() {
 	s.hangUp()
 	for _, a := range s.agents {
@@ -99,7 +99,7 @@ func (s *site) check(err error) {
 	}
 }
 
-// labelled runs f, and all that it leaves running, under a label of profiles.
+// labelled runs f with a profiler label, which the goroutines started by f inherit.
 func (s *site) labelled(who string, f func()) {
 	pprof.Do(s.Context(), pprof.Labels("who", who, "store", s.kind.name), func(context.Context) { f() })
 }
@@ -111,7 +111,7 @@ func (s *site) open(at esnode.Access) (store.Store, error) {
 	return sqlite.Open(s.Context(), filepath.Join(s.dir, "muster.db"), sqlite.Options{})
 }
 
-// start starts one more server, whose store is reached at an address.
+// start starts one more server with this access to its store.
 func (s *site) start(at esnode.Access) *server {
 	s.Helper()
 	v := &server{done: make(chan error, 1)}
@@ -119,20 +119,20 @@ func (s *site) start(at esnode.Access) *server {
 		var err error
 		v.store, err = s.open(at)
 		s.check(err)
-		c := replica.Defaults()
+		c := app.Defaults()
 		c.Data, c.Agents.Listen, c.Admin.Listen = s.dir, "127.0.0.1:0", "127.0.0.1:0"
-		r, err := replica.New(s.Context(), replica.Options{Config: c, Store: v.store, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		srv, err := app.New(s.Context(), app.Options{Config: c, Store: v.store, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 		s.check(err)
-		v.Info = r.Info()
-		adminKey, token, first, err := r.FirstKeys(s.Context())
+		v.Info = srv.Info()
+		adminKey, token, first, err := srv.FirstKeys(s.Context())
 		s.check(err)
 		if first {
 			s.adminKey, s.token = adminKey, token
 		}
-		// It is told to stop; the benchmark's own context ends before its cleanup.
+		// Not the benchmark's own context, which ends before the cleanup.
 		ctx, stop := context.WithCancel(context.WithoutCancel(s.Context()))
 		v.stop = stop
-		go func() { v.done <- r.Run(ctx) }()
+		go func() { v.done <- srv.Run(ctx) }()
 	})
 	u, err := url.Parse(v.AgentURL)
 	s.check(err)
@@ -152,7 +152,7 @@ func (s *site) stop(v *server) {
 	s.check(v.store.Close())
 }
 
-// proxy stands before the node, and counts.
+// proxy returns a proxy for the node, which counts requests.
 func (s *site) proxy() *esnode.Proxy {
 	s.Helper()
 	var p *esnode.Proxy
@@ -165,7 +165,7 @@ func (s *site) proxy() *esnode.Proxy {
 	return p
 }
 
-// ask calls the admin API, and decodes the answer into out unless that is nil.
+// ask calls the admin API and decodes the answer into out, which may be nil.
 func (s *site) ask(at *server, method, path string, body, out any) error {
 	var sent io.Reader
 	if body != nil {

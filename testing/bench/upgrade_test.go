@@ -19,23 +19,23 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
 const (
-	// packageBytes is the size of the archive that is upgraded to.
+	// packageBytes is the size of the new version's archive.
 	packageBytes = 40_000_000
-	// rounds of each measurement; the table gives the middle one and the worst.
+	// rounds is the number of measurements; the table has the median and the worst.
 	rounds = 5
-	// patience bounds every wait, at many times what it should take.
-	patience = 2 * time.Minute
-	// settle is how long an agent is left alone before its memory is looked at.
+	// waitLimit bounds every wait, at many times its usual time.
+	waitLimit = 2 * time.Minute
+	// settle is how long an agent is idle before its memory is read.
 	settle = 15 * time.Second
 )
 
-// BenchmarkUpgrade takes all measurements once, however often it is asked to.
+// BenchmarkUpgrade makes all measurements once, whatever b.N is.
 func BenchmarkUpgrade(b *testing.B) {
 	for b.Loop() {
 		w := newWorld(b)
@@ -45,16 +45,16 @@ func BenchmarkUpgrade(b *testing.B) {
 		if b.Failed() {
 			return
 		}
-		t.report(b, "RESULTS.md", fmt.Sprintf("# What an upgrade costs\n\nA package of %d MB, the real programs, loopback; resident memory as the kernel counts it. %s.\nWritten by `go tool mage bench`: the middle of %d rounds, and the worst.\n\n", packageBytes/1_000_000, thisMachine(), rounds))
+		t.report(b, "RESULTS.md", fmt.Sprintf("# What an upgrade costs\n\nA package of %d MB, the real programs, loopback; resident memory as the kernel counts it. %s.\nWritten by `go tool mage bench`: the median of %d rounds, and the worst.\n\n", packageBytes/1_000_000, thisMachine(), rounds))
 	}
 }
 
 type world struct {
 	*testing.B
-	*lab.Lab
-	server    *lab.Server
-	publisher *lab.Publisher
-	hosts     []*lab.Host
+	*harness.Fleet
+	server    *harness.Server
+	publisher *harness.Publisher
+	hosts     []*harness.Host
 }
 
 func newWorld(b *testing.B) *world {
@@ -68,7 +68,7 @@ func newWorld(b *testing.B) *world {
 	b.Cleanup(func() { w.check(w.close(dir)) })
 	programs, err := toolchain.BuildPrograms(b.Context(), root, filepath.Join(dir, "bin"), "", io.Discard)
 	w.check(err)
-	w.Lab = &lab.Lab{Dir: dir, Programs: programs}
+	w.Fleet = &harness.Fleet{Dir: dir, Programs: programs}
 	w.publisher, err = w.NewPublisher(b.Context(), "publisher")
 	w.check(err)
 	w.server, err = w.StartServer(b.Context())
@@ -93,14 +93,14 @@ func (w *world) check(err error) {
 	}
 }
 
-// publish makes a package of a version as large as every one measured here.
+// publish publishes a package of a version with packageBytes.
 func (w *world) publish(version, agent string) string {
 	w.Helper()
 	small, err := w.publisher.Package(w.Context(), version, agent)
 	w.check(err)
 	fi, err := os.Stat(small)
 	w.check(err)
-	// Random bytes are as long in the archive as outside.
+	// Random bytes do not compress.
 	padding := filepath.Join(w.Dir, "padding-"+version)
 	bytes := make([]byte, max(0, packageBytes-fi.Size()))
 	var seed [32]byte
@@ -113,17 +113,17 @@ func (w *world) publish(version, agent string) string {
 	return archive
 }
 
-// install starts a host with the settings nobody has changed.
-func (w *world) install(name, archive string) *lab.Host {
+// install installs and starts a host with default settings.
+func (w *world) install(name, archive string) *harness.Host {
 	w.Helper()
-	h, err := w.Install(w.Context(), w.server, w.publisher, archive, name, lab.HostOptions{Defaults: true})
+	h, err := w.Install(w.Context(), w.server, w.publisher, archive, name, harness.HostOptions{Defaults: true})
 	w.check(err)
 	w.hosts = append(w.hosts, h)
 	w.check(h.Start())
 	w.until(name+" is online", func() bool {
 		agents, err := w.server.Agents(w.Context())
 		w.check(err)
-		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool { return lab.Hostname(a) == name && a.Status == adminapi.StatusOnline })
+		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool { return harness.Hostname(a) == name && a.Status == adminapi.StatusOnline })
 		if i >= 0 {
 			h.ID = agents[i].Id
 		}
@@ -134,27 +134,27 @@ func (w *world) install(name, archive string) *lab.Host {
 
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.Fatalf("waited in vain until %s", what)
+			w.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-func (w *world) upgrade(h *lab.Host, version string) {
+func (w *world) upgrade(h *harness.Host, version string) {
 	w.Helper()
 	_, err := w.server.CLI(w.Context(), "agents", "upgrade", "--version", version, h.ID)
 	w.check(err)
 }
 
-// speed upgrades a host from round to round.
+// speed upgrades a host once in each round.
 func (t *table) speed(w *world) {
 	w.Helper()
 	version := func(round int) string { return fmt.Sprintf("1.%d.0", round) }
-	h := w.install("speed", w.publish(version(0), w.Programs.Beater))
+	h := w.install("speed", w.publish(version(0), w.Programs.Heartbeat))
 	for round := 1; round <= rounds; round++ {
 		next := version(round)
-		w.publish(next, w.Programs.Beater)
+		w.publish(next, w.Programs.Heartbeat)
 		control := answers(w.Context(), h)
 		from := time.Now()
 		w.upgrade(h, next)
@@ -187,8 +187,8 @@ func (t *table) speed(w *world) {
 	}
 }
 
-// finishWatch puts a marker's grace aside: the upgrade has been measured.
-func finishWatch(w *world, h *lab.Host) {
+// finishWatch removes the marker instead of waiting for the end of the watch.
+func finishWatch(w *world, h *harness.Host) {
 	w.Helper()
 	w.check(h.Stop())
 	for _, name := range layout.Copies(layout.MarkerFile) {
@@ -203,8 +203,8 @@ func finishWatch(w *world, h *lab.Host) {
 	})
 }
 
-// crashLoop measures a host without a service manager, where the watcher itself
-// starts the agent again; under systemd testing/e2e holds the bound.
+// crashLoop measures a host without a service manager, where the watcher restarts the
+// agent. testing/e2e checks the bound under systemd.
 func (t *table) crashLoop(w *world) {
 	w.Helper()
 	h := w.install("crash", w.publish("2.0.0", w.Programs.Agent))
@@ -222,9 +222,9 @@ func (t *table) crashLoop(w *world) {
 	t.add("crash loop → previous version answers", watcherLine(w, h, "the watch is over").Sub(switched))
 }
 
-// answers asks the control socket all the time, and tells how long it was from
-// the last answer of another version to the first of a given one.
-func answers(ctx context.Context, h *lab.Host) func(version string) time.Duration {
+// answers polls the control socket, and returns a function that ends this and returns the
+// time from the last answer of another version to the first of a given one.
+func answers(ctx context.Context, h *harness.Host) func(version string) time.Duration {
 	ctx, cancel := context.WithCancel(ctx)
 	type answer struct {
 		at      time.Time
@@ -253,8 +253,8 @@ func answers(ctx context.Context, h *lab.Host) func(version string) time.Duratio
 	}
 }
 
-// beatGap is the longest time since from without a beat.
-func beatGap(w *world, h *lab.Host, from time.Time) time.Duration {
+// beatGap returns the longest time since from without a beat.
+func beatGap(w *world, h *harness.Host, from time.Time) time.Duration {
 	w.Helper()
 	text, err := os.ReadFile(filepath.Join(h.Top, "beats"))
 	w.check(err)
@@ -281,7 +281,7 @@ type agentLog struct {
 	steps []step
 }
 
-func readLog(w *world, h *lab.Host, from time.Time) agentLog {
+func readLog(w *world, h *harness.Host, from time.Time) agentLog {
 	w.Helper()
 	text, err := os.ReadFile(layout.Path(h.Top, layout.AgentLogFile))
 	w.check(err)
@@ -294,7 +294,7 @@ func readLog(w *world, h *lab.Host, from time.Time) agentLog {
 	return l
 }
 
-// at is the first time since from that the log has some words.
+// at returns the time of the first line since from with some words.
 func (l agentLog) at(words string) time.Time {
 	l.w.Helper()
 	for line := range strings.Lines(l.text) {
@@ -302,11 +302,11 @@ func (l agentLog) at(words string) time.Time {
 			return at
 		}
 	}
-	l.w.Fatalf("the agent's log does not say %q:\n%s", words, l.text)
+	l.w.Fatalf("the log has no line with %q:\n%s", words, l.text)
 	return time.Time{}
 }
 
-func watcherLine(w *world, h *lab.Host, words string) time.Time {
+func watcherLine(w *world, h *harness.Host, words string) time.Time {
 	w.Helper()
 	text, err := os.ReadFile(layout.Path(h.Top, layout.WatcherLogFile))
 	w.check(err)
@@ -319,8 +319,8 @@ func stamp(line string) time.Time {
 	return at
 }
 
-// programs are the processes of a host by the program's name.
-func programs(w *world, h *lab.Host) map[string][]int {
+// programs returns the processes of a host by the program's name.
+func programs(w *world, h *harness.Host) map[string][]int {
 	w.Helper()
 	pids, err := h.Processes()
 	w.check(err)
@@ -332,7 +332,7 @@ func programs(w *world, h *lab.Host) map[string][]int {
 	return out
 }
 
-// rss is the resident memory of a program that runs once, in bytes.
+// rss returns the resident memory of a program with one process, in bytes.
 func rss(w *world, pids []int) int64 {
 	w.Helper()
 	if len(pids) != 1 {
@@ -346,7 +346,7 @@ func rss(w *world, pids []int) int64 {
 	return kib << 10
 }
 
-// table collects figures under their names, in order.
+// table has figures by name, in order.
 type table struct {
 	rows []*row
 }
@@ -357,7 +357,7 @@ type row struct {
 	items []float64
 }
 
-// goals are what issues promise, by row.
+// goals are the goals by row.
 var goals = map[string]string{
 	"delivered → new version checked in":        "≤ 2 s",
 	"crash loop → decided (no service manager)": "≤ 15 s",
@@ -397,11 +397,11 @@ func (t *table) mebibytes(name string, bytes int64) {
 	r.items = append(r.items, float64(bytes))
 }
 
-// report prints the table, and writes it into a file beside this one.
+// report prints the table and writes it into a file in this folder.
 func (t *table) report(b *testing.B, file, head string) {
 	b.Helper()
 	out := bytes.NewBufferString(head)
-	fmt.Fprintln(out, "| figure | middle | worst | goal |\n|---|---|---|---|")
+	fmt.Fprintln(out, "| figure | median | worst | goal |\n|---|---|---|---|")
 	for _, r := range t.rows {
 		slices.Sort(r.items)
 		fmt.Fprintf(out, "| %s | %s | %s | %s |\n", r.name, r.unit(r.items[len(r.items)/2]), r.unit(r.items[len(r.items)-1]), goals[r.name])
@@ -412,7 +412,7 @@ func (t *table) report(b *testing.B, file, head string) {
 	}
 }
 
-// thisMachine is its processor, its cores and its system: no name of it.
+// thisMachine describes the processor, the cores and the system, without the machine's name.
 func thisMachine() string {
 	find := func(file, key, sep string) string {
 		text, _ := os.ReadFile(file)

@@ -10,14 +10,14 @@ import (
 	"github.com/muster-fleet/muster/testing/simagent"
 )
 
-// at is a moment of a made-up history.
+// at returns a time in a made-up history.
 func at(second int) time.Time { return time.Unix(int64(second), 0) }
 
-// story is a history in which all is well: two upgrades, one after the other, of
-// agents a and b, of which the second was cancelled before b had it; a third that
-// b could not follow; one whose answer was lost, and that was made; one that was
-// not; and one that was refused.
-func story() History {
+// consistent returns a history without violations: two upgrades of the agents a and b, the
+// second of which was cancelled before b received it; a third that b could not follow; one
+// whose answer was lost and that took effect; one whose answer was lost and that did not;
+// and one that was refused.
+func consistent() History {
 	return History{
 		Ops: []Op{
 			{Name: "one", Kind: Upgrade, Agents: []string{"a", "b"}, Invoked: at(1), Returned: at(2), Outcome: Done, ActionID: "1"},
@@ -46,7 +46,7 @@ func story() History {
 		},
 		Acks: []Ack{
 			{"a", "1", false},
-			{"a", "1", false}, // its answer was lost
+			{"a", "1", false}, // repeated because its answer was lost
 			{"a", "2", false},
 			{"b", "1", true},
 			{"a", "c2", false},
@@ -58,16 +58,16 @@ func story() History {
 	}
 }
 
-func TestASoundHistoryIsSound(t *testing.T) {
-	for _, h := range []History{{}, story()} {
+func TestConsistentHistoryHasNoViolations(t *testing.T) {
+	for _, h := range []History{{}, consistent()} {
 		if found := Check(h); len(found) > 0 {
 			t.Errorf("found %v", found)
 		}
 	}
 }
 
-// Each fault is one change of the sound history, and is found under its rule.
-func TestEachKindOfFaultIsFound(t *testing.T) {
+// Each case is one change of the consistent history.
+func TestCheckFindsEachViolation(t *testing.T) {
 	drop := func(list *[]Action, id string) {
 		*list = slices.DeleteFunc(*list, func(a Action) bool { return a.ID == id })
 	}
@@ -88,28 +88,28 @@ func TestEachKindOfFaultIsFound(t *testing.T) {
 		"a CANCEL forgets an agent":                        {Lost, func(h *History) { h.Actions[2].Agents = []string{"a"} }},
 		"what was cancelled is not there":                  {Lost, func(h *History) { drop(&h.Actions, "2") }},
 
-		"an action in two answers":           {Doubled, func(h *History) { h.Answers[2].Actions = []string{"2", "c2", "3"} }},
-		"an action twice in one answer":      {Doubled, func(h *History) { h.Answers[1].Actions = []string{"1", "1"} }},
-		"an action behind the token":         {Doubled, func(h *History) { h.Answers[1].Shown = 10; h.Answers[1].Token = 11 }},
-		"a token that moves back":            {Doubled, func(h *History) { h.Answers[5].Token = 14 }},
-		"a token that does not cover it all": {Doubled, func(h *History) { h.Answers[0].Token = 11 }},
-		"one call made two actions": {Doubled, func(h *History) {
+		"an action in two answers":           {Duplicated, func(h *History) { h.Answers[2].Actions = []string{"2", "c2", "3"} }},
+		"an action twice in one answer":      {Duplicated, func(h *History) { h.Answers[1].Actions = []string{"1", "1"} }},
+		"an action behind the token":         {Duplicated, func(h *History) { h.Answers[1].Shown = 10; h.Answers[1].Token = 11 }},
+		"a token that moves back":            {Duplicated, func(h *History) { h.Answers[5].Token = 14 }},
+		"a token that does not cover it all": {Duplicated, func(h *History) { h.Answers[0].Token = 11 }},
+		"one call made two actions": {Duplicated, func(h *History) {
 			h.Actions = append(h.Actions, Action{ID: "1b", Op: "one", Seq: 11, Agents: []string{"a", "b"}})
 		}},
-		"two actions of one number": {Doubled, func(h *History) { h.Actions[1].Seq = 10 }},
-		"two CANCELs of one action": {Doubled, func(h *History) {
+		"two actions of one number": {Duplicated, func(h *History) { h.Actions[1].Seq = 10 }},
+		"two CANCELs of one action": {Duplicated, func(h *History) {
 			h.Actions = append(h.Actions, Action{ID: "c2b", Cancels: "2", Seq: 20, Agents: []string{"a", "b"}})
 		}},
 
-		"numbers against the order of the calls": {Disordered, func(h *History) { h.Actions[0].Seq, h.Actions[1].Seq = 12, 10 }},
-		"an agent sees them the other way round": {Disordered, func(h *History) { h.Answers[0].Actions = []string{"2", "1"} }},
-		"a CANCEL before what it cancels":        {Disordered, func(h *History) { h.Actions[1].Seq, h.Actions[2].Seq = 13, 12 }},
+		"numbers against the order of the calls": {Reordered, func(h *History) { h.Actions[0].Seq, h.Actions[1].Seq = 12, 10 }},
+		"an agent sees them the other way round": {Reordered, func(h *History) { h.Answers[0].Actions = []string{"2", "1"} }},
+		"a CANCEL before what it cancels":        {Reordered, func(h *History) { h.Actions[1].Seq, h.Actions[2].Seq = 13, 12 }},
 
-		"an action of nobody's call":        {Invented, func(h *History) { h.Actions = append(h.Actions, Action{ID: "x", Op: "none", Seq: 20}) }},
-		"an action of a refused call":       {Invented, func(h *History) { h.Actions[4].Op = "six" }},
-		"given what is not there":           {Invented, func(h *History) { h.Answers[1].Actions = []string{"1", "x"} }},
-		"given what is for others":          {Invented, func(h *History) { h.Answers[3].Actions = []string{"c2", "4"}; h.Answers[3].Token = 15 }},
-		"a call that did not happen, given": {Invented, func(h *History) { h.Answers[5].Actions = []string{"5"} }},
+		"an action of nobody's call":        {Unordered, func(h *History) { h.Actions = append(h.Actions, Action{ID: "x", Op: "none", Seq: 20}) }},
+		"an action of a refused call":       {Unordered, func(h *History) { h.Actions[4].Op = "six" }},
+		"given what is not there":           {Unordered, func(h *History) { h.Answers[1].Actions = []string{"1", "x"} }},
+		"given what is for others":          {Unordered, func(h *History) { h.Answers[3].Actions = []string{"c2", "4"}; h.Answers[3].Token = 15 }},
+		"a call that did not happen, given": {Unordered, func(h *History) { h.Answers[5].Actions = []string{"5"} }},
 
 		"an acknowledgement that does not count": {Miscounted, func(h *History) { h.Actions[0].Acked = 0 }},
 		"one that counts twice":                  {Miscounted, func(h *History) { h.Actions[0].Acked = 2 }},
@@ -117,12 +117,12 @@ func TestEachKindOfFaultIsFound(t *testing.T) {
 		"a refusal that counts twice":            {Miscounted, func(h *History) { h.Actions[3].Failed = 3 }},
 		"an agent that could not acknowledge":    {Miscounted, func(h *History) { h.Acks = h.Acks[:len(h.Acks)-1]; h.Actions[4].Acked = 0 }},
 
-		"a key that is not known any more":   {TurnedAway, func(h *History) { h.Refusals[0].Status = http.StatusUnauthorized }},
-		"an agent that is forbidden":         {TurnedAway, func(h *History) { h.Refusals[0].Status = http.StatusForbidden }},
-		"an action that nobody has heard of": {TurnedAway, func(h *History) { h.Refusals[0].Status = http.StatusNotFound }},
+		"a key that is not known any more":   {Rejected, func(h *History) { h.Refusals[0].Status = http.StatusUnauthorized }},
+		"an agent that is forbidden":         {Rejected, func(h *History) { h.Refusals[0].Status = http.StatusForbidden }},
+		"an action that nobody has heard of": {Rejected, func(h *History) { h.Refusals[0].Status = http.StatusNotFound }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := story()
+			h := consistent()
 			c.change(&h)
 			found := Check(h)
 			if !slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == c.rule }) {
@@ -132,11 +132,11 @@ func TestEachKindOfFaultIsFound(t *testing.T) {
 	}
 }
 
-// Calls that overlapped may be numbered either way; what came before must not be.
-func TestTheOrderOfCallsIsThatOfRealTime(t *testing.T) {
+// Concurrent calls may be numbered in any order.
+func TestCheckComparesNumbersWithTheOrderOfCalls(t *testing.T) {
 	for _, c := range []struct {
-		first, second [2]int // invoked and returned; returned 0: unknown
-		sound         bool
+		first, second [2]int // invoked and returned; returned 0 means unknown
+		consistent    bool
 	}{
 		{[2]int{1, 2}, [2]int{3, 4}, true},
 		{[2]int{1, 3}, [2]int{2, 4}, true},
@@ -156,13 +156,13 @@ func TestTheOrderOfCallsIsThatOfRealTime(t *testing.T) {
 			Ops:     []Op{op("first", c.first), op("second", c.second)},
 			Actions: []Action{{ID: "first", Op: "first", Seq: 1}, {ID: "second", Op: "second", Seq: 2}},
 		}
-		if found := Check(h); (len(found) == 0) != c.sound {
+		if found := Check(h); (len(found) == 0) != c.consistent {
 			t.Errorf("numbered in this order, %v and %v: found %v", c.first, c.second, found)
 		}
 	}
 }
 
-func TestARecorderKeepsWhatItGaveOut(t *testing.T) {
+func TestRecordedHistoryDoesNotChange(t *testing.T) {
 	var r Recorder
 	r.Ack(Ack{Agent: "a", Action: "1"})
 	before := r.History()

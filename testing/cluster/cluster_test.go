@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/server/store/elastic"
 	"github.com/muster-fleet/muster/testing/esnode"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
@@ -27,29 +27,29 @@ const (
 	// Replicas and nodes: with three, one of each can die.
 	Replicas = 3
 	Nodes    = 3
-	// Patience bounds every wait for what takes seconds on an idle machine. One
-	// that tests other things besides has been seen to need thirty times that.
-	Patience = 3 * time.Minute
-	poll     = 50 * time.Millisecond
+	// WaitLimit bounds every wait for what takes seconds on an idle machine. A busy
+	// machine may need thirty times as long.
+	WaitLimit = 3 * time.Minute
+	poll      = 50 * time.Millisecond
 	// logTail is how much of a server's log is shown when a test fails.
 	logTail = 4_000
 	// proxyKey is the API key that the proxy demands, base64 of an id and a secret.
 	proxyKey = "bXVzdGVyOmEta2V5LW9mLXRoZS10ZXN0cw=="
 )
 
-// Cluster is servers on one Elasticsearch. It is not for concurrent use.
+// Cluster is several servers on one Elasticsearch. It is not safe for concurrent use.
 type Cluster struct {
 	ES      *esnode.Cluster
-	Servers []*lab.Server // by their numbers; they keep their addresses
-	// Store is the tests' own way to what the servers keep.
+	Servers []*harness.Server // by their numbers; they keep their addresses
+	// Store is the tests' own client of the servers' store.
 	Store *elastic.Store
 	// TLS trusts the servers.
 	TLS *tls.Config
-	// Proxy stands between the servers and the first node, nil if nothing does.
+	// Proxy is between the servers and the first node; nil without Options.Proxied.
 	Proxy *esnode.Proxy
 
 	t      testing.TB
-	lab    *lab.Lab
+	fleet  *harness.Fleet
 	config string
 }
 
@@ -81,15 +81,15 @@ func Start(t testing.TB, o Options) *Cluster {
 	c.must(err)
 	programs, err := toolchain.BuildServer(t.Context(), root, dir, io.Discard)
 	c.must(err)
-	c.lab = &lab.Lab{Dir: dir, Programs: programs}
+	c.fleet = &harness.Fleet{Dir: dir, Programs: programs}
 	t.Cleanup(c.stop)
-	// It makes the indices, which takes longer on a busy machine than a server may
-	// need for its start.
+	// Opening the store here creates the indices, which on a busy machine takes longer
+	// than the time limit of a server's start.
 	c.Store, err = elastic.Open(t.Context(), elastic.Options{URLs: c.ES.URLs()})
 	c.must(err)
 	t.Cleanup(func() { _ = c.Store.Close() })
-	// The first server makes the folders that the others are given copies of.
-	c.Servers = make([]*lab.Server, o.Servers)
+	// The first server creates the folders of which the others get copies.
+	c.Servers = make([]*harness.Server, o.Servers)
 	c.must(c.startServer(t.Context(), 0))
 	var starting errgroup.Group
 	for i := 1; i < o.Servers; i++ {
@@ -98,8 +98,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	c.must(starting.Wait())
 	c.TLS, err = capin.TLSConfig(c.Servers[0].Info.CAPin, "127.0.0.1")
 	c.must(err)
-	// Before there is a second copy of everything, a node that dies takes something
-	// with it that no store can promise.
+	// Until every index has a second copy, the death of a node loses data.
 	c.must(c.ES.Wait(t.Context(), "each index has a second copy", func(h esnode.Health) bool { return h.Status == "green" }))
 	return c
 }
@@ -111,8 +110,8 @@ func (c *Cluster) must(err error) {
 	}
 }
 
-// startServer starts one more replica, on a machine of its own as far as its
-// folder goes. Each has the nodes in another order.
+// startServer starts one more server with a data folder of its own. Each server has the
+// nodes in another order.
 func (c *Cluster) startServer(ctx context.Context, i int) error {
 	hosts := c.ES.URLs()
 	hosts = slices.Concat(hosts[i%len(hosts):], hosts[:i%len(hosts)])
@@ -127,21 +126,21 @@ func (c *Cluster) startServer(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	o := lab.ServerOptions{Name: c.Name(i), Config: fmt.Sprintf("store: {elasticsearch: %s}\n%s", store, c.config)}
+	o := harness.ServerOptions{Name: c.Name(i), Config: fmt.Sprintf("store: {elasticsearch: %s}\n%s", store, c.config)}
 	if i > 0 {
 		o.Seed = c.Servers[0]
 	}
-	c.Servers[i], err = c.lab.StartServerWith(ctx, o)
+	c.Servers[i], err = c.fleet.StartServerWith(ctx, o)
 	return err
 }
 
-// proxied is how a server is configured for the proxy, with the key and the
-// authority in files.
+// proxied returns a server's configuration for the proxy, with the key and the authority
+// in files.
 func (c *Cluster) proxied() (map[string]any, error) {
 	a := c.Proxy.Access()
 	settings := map[string]any{"hosts": a.URLs}
 	for key, text := range map[string][]byte{"ca": a.CA, "api_key_file": []byte(a.APIKey + "\n")} {
-		file := filepath.Join(c.lab.Dir, key)
+		file := filepath.Join(c.fleet.Dir, key)
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return nil, err
 		}
@@ -171,10 +170,10 @@ func (c *Cluster) stop() {
 	}
 }
 
-// Name is what a server is called in histories.
+// Name returns the name of a server in histories.
 func (*Cluster) Name(i int) string { return fmt.Sprint("server-", i) }
 
-// AgentURLs are where agents connect to, by the numbers of the servers.
+// AgentURLs returns the URLs for agents by the numbers of the servers.
 func (c *Cluster) AgentURLs() []string {
 	var out []string
 	for _, s := range c.Servers {
@@ -183,13 +182,13 @@ func (c *Cluster) AgentURLs() []string {
 	return out
 }
 
-// Log is what a server has said so far.
+// Log returns what a server has logged so far.
 func (c *Cluster) Log(i int) string {
-	text, _ := os.ReadFile(c.Servers[i].Log) // one that was never started has said nothing
+	text, _ := os.ReadFile(c.Servers[i].Log) // empty if it was never started
 	return string(text)
 }
 
-// Primary is the node that has the primary of an index of the servers.
+// Primary returns the node that has the primary shard of an index.
 func (c *Cluster) Primary(t testing.TB, index string) *esnode.Node {
 	t.Helper()
 	path := "/_cat/shards/" + elastic.DefaultPrefix + index + "?format=json&h=prirep,node"
@@ -215,14 +214,14 @@ func (c *Cluster) Primary(t testing.TB, index string) *esnode.Node {
 	return nil
 }
 
-// Eventually waits until ok returns nil, and else fails with what it said last.
+// Eventually waits until ok returns nil, and otherwise fails with its last error.
 func Eventually(t testing.TB, what string, ok func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), WaitLimit)
 	defer cancel()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	for last := errors.New("nothing was seen"); ; {
+	for last := errors.New("nothing was checked"); ; {
 		if err := ok(ctx); err == nil {
 			return
 		} else if ctx.Err() == nil {
@@ -230,7 +229,7 @@ func Eventually(t testing.TB, what string, ok func(ctx context.Context) error) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited in vain until %s: %v", what, last)
+			t.Fatalf("timed out waiting until %s: %v", what, last)
 		case <-tick.C:
 		}
 	}

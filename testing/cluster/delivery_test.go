@@ -9,28 +9,27 @@ import (
 
 const (
 	deliveryAgents = 90 // 30 at each replica
-	// practice are rounds whose times do not count: nodes are slow that have just
-	// started, since they compile themselves as they run.
-	practice = 1
+	// warmUpRounds are not measured: nodes are slow just after their start, until their
+	// code is compiled.
+	warmUpRounds = 1
 )
 
-// An action is created at each replica in turn, for everybody, after one that does
-// not count. How long it takes is shown and not judged, since other tests use the
-// machine too: within a second on one that does nothing else; see DESIGN.md, and
-// testing/bench/STORES.md.
-func anActionReachesAgentsAtEveryReplica(t *testing.T, c *Cluster) {
+// An action for all agents is created at each server in turn, after a warm-up. The time is
+// logged and not checked, since other tests share the machine. See DESIGN.md and
+// testing/bench/STORES.md for figures.
+func actionReachesAgentsAtEveryReplica(t *testing.T, c *Cluster) {
 	var r Recorder
-	var present presence
-	f := c.Enrol(t, deliveryAgents, &r, present.watch())
+	var polls openPolls
+	f := c.Enrol(t, deliveryAgents, &r, polls.watch())
 	var others, own []time.Duration
-	for round := range practice + Replicas {
+	for round := range warmUpRounds + Replicas {
 		replica := round % Replicas
 		o := c.Operator(t, replica, &r)
-		present.allOpen(t, deliveryAgents)
+		polls.allOpen(t, deliveryAgents)
 		op, err := o.Upgrade(t.Context(), fmt.Sprintf("delivery-%d", round), f.IDs, true)
 		check(t, err)
 		got := received(t, &r, op.ActionID, deliveryAgents)
-		if round < practice {
+		if round < warmUpRounds {
 			continue
 		}
 		for agent, at := range got {
@@ -45,11 +44,11 @@ func anActionReachesAgentsAtEveryReplica(t *testing.T, c *Cluster) {
 	t.Logf("%d agents at other replicas than the action's: p50 %s, max %s; at the same: p50 %s, max %s", len(others),
 		percentile(others, 50).Round(time.Millisecond), percentile(others, 100).Round(time.Millisecond),
 		percentile(own, 50).Round(time.Millisecond), percentile(own, 100).Round(time.Millisecond))
-	present.allOpen(t, deliveryAgents)
-	sound(t, &r, c.Complete)
+	polls.allOpen(t, deliveryAgents)
+	waitConsistent(t, &r, c.Complete)
 }
 
-// received waits until so many agents have an action, and gives when each did.
+// received waits until n agents have received an action, and returns when each did.
 func received(t *testing.T, r *Recorder, actionID string, n int) map[string]time.Time {
 	t.Helper()
 	at := map[string]time.Time{}

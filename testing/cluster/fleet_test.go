@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// enrolTogether bounds the enrolments under way: each is some writes.
+	// enrolTogether bounds the concurrent enrolments, each of which is several writes.
 	enrolTogether = 12
-	// firstVersion is what agents run when they enrol.
+	// firstVersion is the version of the agents when they enrol.
 	firstVersion = "1.0.0"
-	// opURI is the beginning of the source_uri of upgrades that a history follows;
-	// the name of the call is behind it. Agents decline such upgrades, or take them
-	// without anything coming of it, and are ready for the next.
+	// opURI is the prefix of the source_uri of upgrades in a history, followed by the
+	// name of the call. Agents decline such upgrades, or acknowledge them without effect,
+	// and are ready for the next.
 	opURI = "https://packages.example.com/"
 )
 
-// Fleet is agents that run, each parked at a server.
+// Fleet is several running agents, each parked at a server.
 type Fleet struct {
 	IDs []string
 
@@ -40,23 +40,23 @@ type Fleet struct {
 	all    sync.WaitGroup
 }
 
-// Watch is told of what agents see, besides the recorder; from the goroutines of
-// all agents. Its functions may be nil.
+// Watch has callbacks, called besides the recorder from the goroutines of all agents. They
+// may be nil.
 type Watch struct {
 	Polling func(agentID string)
 	Answer  func(simagent.Answer)
 	Acked   func(simagent.Ack)
 }
 
-// Enrol enrols n agents and starts them, spread over all servers. What they see
-// goes to the recorder. They run until the test ends, or Close.
+// Enrol enrols n agents and starts them, spread over all servers. The recorder records
+// their answers. They run until the test ends or Close is called.
 func (c *Cluster) Enrol(t testing.TB, n int, r *Recorder, w Watch) *Fleet {
 	t.Helper()
 	return c.EnrolWith(t, n, r, w, func(*simagent.Options) {})
 }
 
-// EnrolWith is Enrol of agents whose options differ from others'.
-func (c *Cluster) EnrolWith(t testing.TB, n int, r *Recorder, w Watch, differ func(*simagent.Options)) *Fleet {
+// EnrolWith is Enrol with changed options of the agents.
+func (c *Cluster) EnrolWith(t testing.TB, n int, r *Recorder, w Watch, change func(*simagent.Options)) *Fleet {
 	t.Helper()
 	f := &Fleet{IDs: make([]string, n), agents: make([]*simagent.Agent, n), home: map[string]int{}}
 	urls := c.AgentURLs()
@@ -72,9 +72,9 @@ func (c *Cluster) EnrolWith(t testing.TB, n int, r *Recorder, w Watch, differ fu
 			f.IDs[i] = item.ID
 			o := simagent.Options{
 				ID: item.ID, Key: item.AccessAPIKey, Host: host, Version: firstVersion, Servers: urls, Home: home, TLS: c.TLS,
-				Take: take, Hear: c.hearing(item.ID, r, w),
+				OnAction: handle, Callbacks: c.callbacks(item.ID, r, w),
 			}
-			differ(&o)
+			change(&o)
 			f.agents[i] = simagent.New(o)
 			return nil
 		})
@@ -94,10 +94,10 @@ func (c *Cluster) EnrolWith(t testing.TB, n int, r *Recorder, w Watch, differ fu
 	return f
 }
 
-// enrol enrols a host, which comes again while the store is away: nodes that have just
+// enrol enrols a host. It retries while the store is away, since nodes that have just
 // started do not always answer in time.
 func (c *Cluster) enrol(ctx context.Context, url, host string) (agentapi.EnrollItem, error) {
-	until := time.Now().Add(Patience)
+	until := time.Now().Add(WaitLimit)
 	for {
 		item, err := simagent.Enrol(ctx, url, c.TLS, c.Servers[0].Info.EnrollToken, host, firstVersion)
 		var refusal *gateway.StatusError
@@ -112,17 +112,17 @@ func (c *Cluster) enrol(ctx context.Context, url, host string) (agentapi.EnrollI
 	}
 }
 
-// Close ends the agents and waits for them. Later calls do nothing.
+// Close stops the agents and waits for them. Later calls do nothing.
 func (f *Fleet) Close() {
 	f.stop()
 	f.all.Wait()
 }
 
-// Home is the number of the server that an agent was parked at first.
+// Home returns the number of the server at which an agent was parked first.
 func (f *Fleet) Home(agentID string) int { return f.home[agentID] }
 
-func (c *Cluster) hearing(agentID string, r *Recorder, w Watch) simagent.Hearing {
-	return simagent.Hearing{
+func (c *Cluster) callbacks(agentID string, r *Recorder, w Watch) simagent.Callbacks {
+	return simagent.Callbacks{
 		Polling: func() {
 			if w.Polling != nil {
 				w.Polling(agentID)
@@ -152,7 +152,7 @@ func (c *Cluster) answer(a simagent.Answer) Answer {
 	return out
 }
 
-// number of a token; that of none is 0, of one that is no number -1.
+// number returns the number of a token, 0 for an empty one, and -1 if it is not a number.
 func number(token string) int64 {
 	if token == "" {
 		return 0
@@ -164,8 +164,8 @@ func number(token string) int64 {
 	return n
 }
 
-// take is what agents do with an action.
-func take(ctx context.Context, a *simagent.Agent, act agentapi.Action) {
+// handle is what agents do with an action.
+func handle(ctx context.Context, a *simagent.Agent, act agentapi.Action) {
 	var data agentapi.UpgradeData
 	if act.Type != agentapi.ActionUpgrade || json.Unmarshal(act.Data, &data) != nil {
 		a.Ack(ctx, act.ID, "")
@@ -179,8 +179,8 @@ func take(ctx context.Context, a *simagent.Agent, act agentapi.Action) {
 	a.Ack(ctx, act.ID, verdict(a.ID(), name))
 }
 
-// verdict is the error with which an agent declines an upgrade, empty for one in
-// four.
+// verdict returns the error with which an agent declines an upgrade; it is empty for a
+// quarter of them.
 func verdict(agentID, op string) string {
 	sum := 0
 	for _, b := range []byte(agentID + op) {

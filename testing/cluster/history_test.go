@@ -17,20 +17,20 @@ const (
 	historyAgents = 18
 	// groupSize is how many agents an upgrade is for, besides those of one.
 	groupSize = 6
-	// stretch is how many calls are answered as done before, between and after
+	// callsPerPhase is how many successful calls are awaited before, between and after
 	// the faults.
-	stretch = 15
-	// maxCalls bounds what one writer does, whatever happens.
+	callsPerPhase = 15
+	// maxCalls bounds the calls of one writer.
 	maxCalls = 400
-	// afterUnknown is left alone a server that did not answer: it may be dead.
+	// afterUnknown is the pause after a call without an answer: the server may be dead.
 	afterUnknown = 200 * time.Millisecond
-	// cancelAmong is how many of the last actions are cancelled now and then.
+	// cancelAmong is among how many of the last actions one is chosen to be cancelled.
 	cancelAmong = 4
 )
 
-// Operators write at all replicas without a pause while a server is killed, and
-// then the node that has the primary of the actions.
-func nothingIsLostDoubledOrDisordered(t *testing.T, c *Cluster) {
+// Operators write at all servers continuously while a server is killed, and then the node
+// that has the primary of the actions.
+func historyIsConsistentThroughFaults(t *testing.T, c *Cluster) {
 	var r Recorder
 	f := c.Enrol(t, historyAgents, &r, Watch{})
 	w := startWriters(t, c, &r, f.IDs)
@@ -46,12 +46,12 @@ func nothingIsLostDoubledOrDisordered(t *testing.T, c *Cluster) {
 	check(t, node.Kill())
 	killed := time.Now()
 	w.done(t, "without node "+node.Name)
-	t.Logf("%d calls were done within %s of the death of the primary", stretch, time.Since(killed).Round(time.Millisecond))
+	t.Logf("%d calls were done within %s of the death of the primary", callsPerPhase, time.Since(killed).Round(time.Millisecond))
 	check(t, node.Start(t.Context()))
 	w.done(t, "with all nodes again")
 
 	w.end(t)
-	h := sound(t, &r, c.Complete)
+	h := waitConsistent(t, &r, c.Complete)
 	outcomes, cancelled, refused := map[string]int{}, 0, 0
 	for _, o := range h.Ops {
 		outcomes[o.Outcome.String()]++
@@ -64,15 +64,15 @@ func nothingIsLostDoubledOrDisordered(t *testing.T, c *Cluster) {
 	t.Logf("%d calls: %v; %d actions, %d of them cancelled, %d refusals; %d answers and %d acknowledgements, agents were otherwise answered %s",
 		len(h.Ops), outcomes, len(h.Actions), cancelled, refused, len(h.Answers), len(h.Acks), statuses(h))
 	if outcomes["done"] == 0 || cancelled == 0 || refused == 0 {
-		t.Error("the writers did not do what this test is about")
+		t.Error("the writers made no successful, cancelled or refused call")
 	}
-	shown(t, c, &r, h)
+	countsAgree(t, c, &r, h)
 }
 
-// shown compares what each replica says of the actions with what is in the store.
-func shown(t *testing.T, c *Cluster, r *Recorder, h History) {
+// countsAgree checks that each server shows the counts of the actions in the store.
+func countsAgree(t *testing.T, c *Cluster, r *Recorder, h History) {
 	t.Helper()
-	const perPage = 1_000 // the API's most
+	const perPage = 1_000 // the API's maximum
 	for i := range Replicas {
 		o := c.Operator(t, i, r)
 		Eventually(t, c.Name(i)+" counts as the store does", func(ctx context.Context) error {
@@ -89,7 +89,7 @@ func shown(t *testing.T, c *Cluster, r *Recorder, h History) {
 			for _, a := range h.Actions {
 				item, ok := items[a.ID]
 				if a.Cancels == "" && (!ok || item.NbAgentsAck != a.Acked || item.NbAgentsFailed != a.Failed) {
-					return fmt.Errorf("of %s it says %d acknowledged and %d failed, the store has %d and %d", a.ID, item.NbAgentsAck, item.NbAgentsFailed, a.Acked, a.Failed)
+					return fmt.Errorf("for %s it shows %d acknowledged and %d failed, the store has %d and %d", a.ID, item.NbAgentsAck, item.NbAgentsFailed, a.Acked, a.Failed)
 				}
 			}
 			return nil
@@ -97,7 +97,7 @@ func shown(t *testing.T, c *Cluster, r *Recorder, h History) {
 	}
 }
 
-// writers are operators at work, one at each replica.
+// writers are operators that write continuously, one at each server.
 type writers struct {
 	recorder  *Recorder
 	operators []*Operator
@@ -107,7 +107,7 @@ type writers struct {
 
 	mu     sync.Mutex
 	made   []string // actions, the latest last
-	unsure []string // actions of which nobody knows whether they are cancelled
+	unsure []string // actions with a cancel of unknown outcome
 }
 
 func startWriters(t *testing.T, c *Cluster, r *Recorder, agents []string) *writers {
@@ -135,7 +135,7 @@ func (w *writers) write(ctx context.Context, o *Operator, luck *rand.Rand) {
 	}
 }
 
-// call does one thing. What an error says shows in the outcome.
+// call makes one random call.
 func (w *writers) call(ctx context.Context, o *Operator, luck *rand.Rand, name string) Op {
 	what := luck.IntN(10)
 	if id := w.recent(luck); what < 2 && id != "" {
@@ -165,7 +165,7 @@ func (w *writers) call(ctx context.Context, o *Operator, luck *rand.Rand, name s
 	return op
 }
 
-// recent is one of the last actions, empty while there is none.
+// recent returns one of the last actions, or "" if there is none.
 func (w *writers) recent(luck *rand.Rand) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,21 +176,21 @@ func (w *writers) recent(luck *rand.Rand) string {
 	return last[luck.IntN(len(last))]
 }
 
-// done waits until a stretch of further calls has been done.
+// done waits until callsPerPhase more calls have succeeded.
 func (w *writers) done(t *testing.T, when string) {
 	t.Helper()
 	isDone := func(o Op) bool { return o.Outcome == Done }
-	want := w.recorder.Count(isDone) + stretch
-	Eventually(t, fmt.Sprintf("%d calls are done %s", stretch, when), func(context.Context) error {
+	want := w.recorder.Count(isDone) + callsPerPhase
+	Eventually(t, fmt.Sprintf("%d calls are done %s", callsPerPhase, when), func(context.Context) error {
 		if n := w.recorder.Count(isDone); n < want {
-			return fmt.Errorf("%d are", n-want+stretch)
+			return fmt.Errorf("%d are", n-want+callsPerPhase)
 		}
 		return nil
 	})
 }
 
-// end stops the writers. Cancels that nobody knows about are repeated until they
-// are answered, as people do.
+// end stops the writers, and repeats cancels of unknown outcome until they are answered,
+// as an operator does.
 func (w *writers) end(t *testing.T) {
 	t.Helper()
 	close(w.stop)

@@ -12,12 +12,12 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 )
 
-// callTimeout bounds one call of an operator. A server that waits for a store
-// whose primary has moved answers within a few seconds.
+// callTimeout bounds one call of an operator. While a primary shard moves, a server
+// answers within a few seconds.
 const callTimeout = 20 * time.Second
 
-// Operator acts at one server, over one connection, and tells the recorder. It is
-// safe for concurrent use.
+// Operator calls the admin API of one server over one connection, and records the calls.
+// It is safe for concurrent use.
 type Operator struct {
 	Server string
 
@@ -26,7 +26,7 @@ type Operator struct {
 	recorder *Recorder
 }
 
-// Operator makes one for a server, whether that runs or not.
+// Operator returns an operator of a server, which need not run.
 func (c *Cluster) Operator(t testing.TB, i int, r *Recorder) *Operator {
 	transport := &http.Transport{TLSClientConfig: c.TLS.Clone(), ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -34,8 +34,8 @@ func (c *Cluster) Operator(t testing.TB, i int, r *Recorder) *Operator {
 	return &Operator{Server: c.Name(i), url: info.AdminURL, key: info.AdminKey, http: &http.Client{Transport: transport}, recorder: r}
 }
 
-// Call sends a request to the admin API and decodes an answer of 200 into out.
-// What became of it is Unknown unless the server said yes or no.
+// Call sends a request to the admin API and decodes an answer of 200 into out. The outcome
+// is Unknown unless the server accepted or refused the request.
 func (o *Operator) Call(ctx context.Context, method, path string, body, out any) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -56,12 +56,12 @@ func (o *Operator) Call(ctx context.Context, method, path string, body, out any)
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
 		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-			return Unknown, fmt.Errorf("%s %s: the answer broke off: %w", method, path, err)
+			return Unknown, fmt.Errorf("%s %s: the answer is incomplete: %w", method, path, err)
 		}
 		return Done, nil
 	}
 	var refusal adminapi.Error
-	_ = json.NewDecoder(resp.Body).Decode(&refusal) // the status says enough
+	_ = json.NewDecoder(resp.Body).Decode(&refusal) // the status suffices
 	err = fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, refusal.Message)
 	if resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests {
 		return Unknown, err
@@ -69,8 +69,8 @@ func (o *Operator) Call(ctx context.Context, method, path string, body, out any)
 	return Refused, err
 }
 
-// Upgrade asks for an upgrade of agents under a name that nobody has used. force
-// reaches those that are in the middle of another.
+// Upgrade orders an upgrade of agents under a new name. With force it includes agents that
+// are being upgraded.
 func (o *Operator) Upgrade(ctx context.Context, name string, agents []string, force bool) (Op, error) {
 	op := Op{Name: name, Kind: Upgrade, Agents: agents, Server: o.Server, Invoked: time.Now()}
 	var answer adminapi.ActionCreated
@@ -94,7 +94,7 @@ func (o *Operator) UpgradeOne(ctx context.Context, name, agent string) (Op, erro
 	return o.note(op, answer.ActionID), err
 }
 
-// Cancel calls off what an upgrade made.
+// Cancel cancels the action of an upgrade.
 func (o *Operator) Cancel(ctx context.Context, actionID string) (Op, error) {
 	op := Op{Name: "cancel " + actionID, Kind: Cancel, Cancels: actionID, Server: o.Server, Invoked: time.Now()}
 	var answer adminapi.CancelResponse

@@ -22,16 +22,15 @@ import (
 )
 
 const (
-	// outageAgents are those that are upgraded. Half of them have acknowledged the
-	// upgrade when the store goes away, and as many others are parked all the time.
+	// outageAgents is how many agents are upgraded. Half of them have acknowledged the
+	// upgrade when the store goes away. As many others stay parked.
 	outageAgents = 6
-	// carriedOut begins the names of upgrades that agents carry out while the store is
-	// away.
+	// carriedOut is the prefix of the names of upgrades that agents execute while the store
+	// is away.
 	carriedOut = "carried-out-"
-	// pollsAway is how many of a parked agent's polls must come to their end in an
-	// outage.
+	// pollsAway is how many of a parked agent's polls must time out during an outage.
 	pollsAway = 2
-	// outageVariable of the environment makes each outage last as long: 10m.
+	// outageVariable is the environment variable with the length of each outage, such as 10m.
 	outageVariable = "MUSTER_TEST_OUTAGE"
 )
 
@@ -39,12 +38,12 @@ const (
 type outage struct {
 	name       string
 	begin, end func(*testing.T)
-	says       string // in the reason; empty: the store is there all the time
+	says       string // in the reason; empty if the store is never away
 }
 
-// Agents are in the middle of an upgrade when the store goes away. Parked agents stay
-// parked, no agent is told that it is unknown, and when the store is back every result
-// and every final state arrives, once.
+// The store goes away during an upgrade. Parked agents stay parked, no agent is answered
+// that it is unknown, and after the outage every result and every final state is stored
+// once.
 func TestAgentsAreUpgradedThroughOutagesOfTheStore(t *testing.T) {
 	var lasts time.Duration
 	if text := os.Getenv(outageVariable); text != "" {
@@ -55,17 +54,17 @@ func TestAgentsAreUpgradedThroughOutagesOfTheStore(t *testing.T) {
 	}
 	c := Start(t, Options{Servers: 1, Nodes: 1, Proxied: true, Config: "checkin: {poll: 1s, poll_jitter: 0s}\n"})
 	var r Recorder
-	var gate atomic.Pointer[chan struct{}] // closed: agents carry out their upgrade
+	var gate atomic.Pointer[chan struct{}] // closed when agents may execute their upgrade
 	serversPoll := func(o *simagent.Options) { o.ServersPoll = true }
 	idle := c.EnrolWith(t, outageAgents, &r, Watch{}, serversPoll)
 	var started atomic.Int64
 	f := c.EnrolWith(t, outageAgents, &r, Watch{}, func(o *simagent.Options) {
 		serversPoll(o)
 		early := started.Add(1)%2 == 0
-		o.Take = func(ctx context.Context, a *simagent.Agent, act agentapi.Action) {
+		o.OnAction = func(ctx context.Context, a *simagent.Agent, act agentapi.Action) {
 			var data agentapi.UpgradeData
 			if json.Unmarshal(act.Data, &data) != nil || !strings.HasPrefix(data.SourceURI, opURI+carriedOut) {
-				take(ctx, a, act)
+				handle(ctx, a, act)
 				return
 			}
 			if early {
@@ -104,10 +103,9 @@ func TestAgentsAreUpgradedThroughOutagesOfTheStore(t *testing.T) {
 			for first := true; first || time.Since(began) < lasts; first = false {
 				parked(t, &r, idle.IDs)
 			}
-			// Some outages leave something to read. What is not there is no fault of the
-			// operator's.
+			// In some outages reads still work. Otherwise the error must not blame the request.
 			if outcome, err := operator.Call(t.Context(), http.MethodGet, "/api/fleet/agents", struct{}{}, &struct{}{}); outcome == Refused {
-				t.Errorf("an operator who lists agents is told %v", err)
+				t.Errorf("listing agents failed as invalid: %v", err)
 			}
 
 			o.end(t)
@@ -118,7 +116,7 @@ func TestAgentsAreUpgradedThroughOutagesOfTheStore(t *testing.T) {
 					return written(ctx, c.Store, id, actionID, version)
 				})
 			}
-			t.Logf("the store was away for %s; all was there %s after it", ended.Sub(began).Round(time.Millisecond), time.Since(ended).Round(time.Millisecond))
+			t.Logf("the store was away for %s; everything was stored %s after it", ended.Sub(began).Round(time.Millisecond), time.Since(ended).Round(time.Millisecond))
 			if n := acks(&r, actionID); n != outageAgents {
 				t.Errorf("%d acknowledgements were accepted of %d agents", n, outageAgents)
 			}
@@ -127,10 +125,10 @@ func TestAgentsAreUpgradedThroughOutagesOfTheStore(t *testing.T) {
 			received(t, &r, op.ActionID, outageAgents)
 		})
 		if !ok {
-			return // what it left would fail the next
+			return // the state it left would fail the next one
 		}
 	}
-	sound(t, &r, c.Complete)
+	waitConsistent(t, &r, c.Complete)
 }
 
 // acks counts the acknowledgements of an action that were accepted.
@@ -143,7 +141,7 @@ func acks(r *Recorder, actionID string) (n int) {
 	return n
 }
 
-// outages are those of the only node and of the way to it.
+// outages returns the outages of the only node and of the connection to it.
 func (c *Cluster) outages() []outage {
 	node := c.ES.Node(0)
 	// agents is the folder of the only copy of that index.
@@ -200,7 +198,7 @@ func restart(t *testing.T, n *esnode.Node, between func()) {
 	check(t, n.Start(t.Context()))
 }
 
-// order asks for an upgrade that agents carry out.
+// order orders an upgrade that agents execute.
 func order(t *testing.T, o *Operator, name string, agents []string, version string) (actionID string) {
 	t.Helper()
 	op := Op{Name: name, Kind: Upgrade, Agents: agents, Server: o.Server, Invoked: time.Now()}
@@ -213,8 +211,8 @@ func order(t *testing.T, o *Operator, name string, agents []string, version stri
 	return o.note(op, answer.ActionId).ActionID
 }
 
-// says is nil if the first server says that it is degraded for this reason, or
-// healthy if that is empty.
+// says returns nil if the first server's status is degraded with this reason, or healthy
+// if reason is empty.
 func (c *Cluster) says(ctx context.Context, reason string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Servers[0].Info.AgentURL+agentapi.PathStatus, http.NoBody)
 	if err != nil {
@@ -236,13 +234,13 @@ func (c *Cluster) says(ctx context.Context, reason string) error {
 		status, code = agentapi.StatusDegraded, http.StatusServiceUnavailable
 	}
 	if s.Status != status || resp.StatusCode != code || !strings.Contains(s.Reason, reason) || strings.Contains(s.Reason, "://") {
-		return fmt.Errorf("it answers %d, and is %s: %s", resp.StatusCode, s.Status, s.Reason)
+		return fmt.Errorf("the status is %d, %s: %s", resp.StatusCode, s.Status, s.Reason)
 	}
 	return nil
 }
 
-// parked waits until each agent has had some polls held to their end from now on,
-// without an action.
+// parked waits until pollsAway further polls of each agent have timed out without an
+// action.
 func parked(t *testing.T, r *Recorder, agents []string) {
 	t.Helper()
 	from := len(r.History().Answers)
@@ -250,7 +248,7 @@ func parked(t *testing.T, r *Recorder, agents []string) {
 		polls := map[string]int{}
 		for _, a := range r.History().Answers[from:] {
 			if len(a.Actions) > 0 {
-				t.Fatalf("agent %s was given %v", a.Agent, a.Actions)
+				t.Fatalf("agent %s received %v", a.Agent, a.Actions)
 			}
 			polls[a.Agent]++
 		}
@@ -263,8 +261,8 @@ func parked(t *testing.T, r *Recorder, agents []string) {
 	})
 }
 
-// written is nil if the end of an agent's upgrade is in the store, the result and the
-// version, and no phase of it is in the event stream twice or out of order.
+// written returns nil if the result and the version of an agent's upgrade are in the store,
+// and its phases are in the event stream once and in order.
 func written(ctx context.Context, s *elastic.Store, agentID, actionID, version string) error {
 	if res, err := s.Results().Get(ctx, actionID, agentID); err != nil || res.Error != "" {
 		return fmt.Errorf("the result is %+v: %w", res, err)
@@ -292,7 +290,7 @@ func written(ctx context.Context, s *elastic.Store, agentID, actionID, version s
 	return nil
 }
 
-// phases are those that the stream tells of an agent's upgrade.
+// phases returns the phases of an agent's upgrade in the event stream.
 func phases(ctx context.Context, s *elastic.Store, agentID, actionID string) ([]agentapi.UpgradeState, error) {
 	const batch = 500
 	var out []agentapi.UpgradeState

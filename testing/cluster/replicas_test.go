@@ -12,20 +12,20 @@ import (
 	"github.com/muster-fleet/muster/testing/simagent"
 )
 
-// One start of nodes and servers, which takes most of a minute on a busy machine,
-// is for all stories. Each leaves everything running.
+// All scenarios share one start of nodes and servers, which takes most of a minute on a
+// busy machine. Each leaves everything running.
 func TestReplicas(t *testing.T) {
 	c := Start(t, Options{Servers: Replicas, Nodes: Nodes})
-	for _, story := range []struct {
+	for _, scenario := range []struct {
 		name string
-		tell func(*testing.T, *Cluster)
+		run  func(*testing.T, *Cluster)
 	}{
-		{"delivery", anActionReachesAgentsAtEveryReplica},
-		{"takeover", aRolloutGoesOnAtAnotherReplica},
-		{"history", nothingIsLostDoubledOrDisordered},
+		{"delivery", actionReachesAgentsAtEveryReplica},
+		{"takeover", rolloutContinuesAtAnotherReplica},
+		{"history", historyIsConsistentThroughFaults},
 	} {
-		if !t.Run(story.name, func(t *testing.T) { story.tell(t, c) }) {
-			return // what it left would fail the next
+		if !t.Run(scenario.name, func(t *testing.T) { scenario.run(t, c) }) {
+			return // the state it left would fail the next one
 		}
 	}
 }
@@ -37,13 +37,13 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// presence is which agents have a check-in open.
-type presence struct {
+// openPolls are the agents that have an open check-in.
+type openPolls struct {
 	mu   sync.Mutex
 	open map[string]bool
 }
 
-func (p *presence) set(agent string, open bool) {
+func (p *openPolls) set(agent string, open bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
@@ -52,7 +52,7 @@ func (p *presence) set(agent string, open bool) {
 	p.open[agent] = open
 }
 
-func (p *presence) count() int {
+func (p *openPolls) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
@@ -64,16 +64,16 @@ func (p *presence) count() int {
 	return n
 }
 
-// watch keeps it up to date.
-func (p *presence) watch() Watch {
+// watch returns the callbacks that keep p up to date.
+func (p *openPolls) watch() Watch {
 	return Watch{
 		Polling: func(agent string) { p.set(agent, true) },
 		Answer:  func(a simagent.Answer) { p.set(a.Agent, false) },
 	}
 }
 
-// allOpen waits until so many agents have a check-in open.
-func (p *presence) allOpen(t *testing.T, n int) {
+// allOpen waits until n agents have an open check-in.
+func (p *openPolls) allOpen(t *testing.T, n int) {
 	t.Helper()
 	Eventually(t, "every agent polls", func(context.Context) error {
 		if open := p.count(); open < n {
@@ -83,31 +83,31 @@ func (p *presence) allOpen(t *testing.T, n int) {
 	})
 }
 
-// sound waits until everybody has what is for him, and fails the test with what
-// is wrong with the history, completed from the store.
-func sound(t *testing.T, r *Recorder, complete func(context.Context, History) (History, error)) History {
+// waitConsistent waits until the history, completed from the store, has no violations, and
+// otherwise fails with the violations.
+func waitConsistent(t *testing.T, r *Recorder, complete func(context.Context, History) (History, error)) History {
 	t.Helper()
 	var h History
-	Eventually(t, "the history is sound", func(ctx context.Context) error {
+	Eventually(t, "the history is consistent", func(ctx context.Context) error {
 		var err error
 		if h, err = complete(ctx, r.History()); err != nil {
 			return err
 		}
 		const most = 20 // one fault may have hundreds of consequences
 		found := Check(h)
-		var said []error
+		var errs []error
 		for _, v := range found[:min(len(found), most)] {
-			said = append(said, errors.New(v.String()))
+			errs = append(errs, errors.New(v.String()))
 		}
 		if len(found) > most {
-			said = append(said, fmt.Errorf("… and %d more", len(found)-most))
+			errs = append(errs, fmt.Errorf("… and %d more", len(found)-most))
 		}
-		return errors.Join(said...)
+		return errors.Join(errs...)
 	})
 	return h
 }
 
-// statuses counts what agents were answered besides 200.
+// statuses counts the answers to agents other than 200.
 func statuses(h History) string {
 	counts := map[int]int{}
 	for _, r := range h.Refusals {
@@ -116,7 +116,7 @@ func statuses(h History) string {
 	return fmt.Sprint(counts)
 }
 
-// percentile of durations, which are sorted by it.
+// percentile returns a percentile of d, and sorts d.
 func percentile(d []time.Duration, p int) time.Duration {
 	slices.Sort(d)
 	return d[min(len(d)-1, len(d)*p/100)]

@@ -19,23 +19,23 @@ import (
 const (
 	takeoverAgents = 18
 	takeoverBatch  = 6
-	// takeoverSlack is what a busy machine adds to the time of a lease, the look
-	// that finds it run out, and the next round.
+	// takeoverSlack is the extra time on a busy machine, besides the lease, the check
+	// that finds it expired, and the next round.
 	takeoverSlack = 6 * time.Second
 )
 
-// The server that works on a rollout is killed in the middle of it.
-func aRolloutGoesOnAtAnotherReplica(t *testing.T, c *Cluster) {
+// The server that works on a rollout is killed while it runs.
+func rolloutContinuesAtAnotherReplica(t *testing.T, c *Cluster) {
 	var r Recorder
 	f := c.Enrol(t, takeoverAgents, &r, Watch{})
-	publish(t, c, 0, "2.0.0") // the others list it when their view of it is refreshed
+	publish(t, c, 0, "2.0.0") // the others list it after their next refresh
 
 	o := c.Operator(t, 0, &r)
 	id := start(t, o, map[string]any{
 		"name": "taken over", "version": "2.0.0", "select": map[string]any{"agents": f.IDs},
 		"strategy": map[string]any{"kind": "rolling", "batch_size": takeoverBatch}, "health": map[string]any{"wait": "1s"},
 	})
-	Eventually(t, "the second batch is on its way", func(context.Context) error {
+	Eventually(t, "the second batch is offered", func(context.Context) error {
 		if n := offered(&r); n <= takeoverBatch {
 			return fmt.Errorf("%d agents have an offer", n)
 		}
@@ -43,14 +43,14 @@ func aRolloutGoesOnAtAnotherReplica(t *testing.T, c *Cluster) {
 	})
 	first, ok := worksOn(c, id, -1)
 	if !ok {
-		t.Fatal("no server says that it works on the rollout")
+		t.Fatal("no server logs that it works on the rollout")
 	}
 	check(t, c.Servers[first].Kill())
 	killed := time.Now()
 	second := first
 	Eventually(t, "another replica works on the rollout", func(context.Context) error {
 		if second, ok = worksOn(c, id, first); !ok {
-			return errors.New("none says so")
+			return errors.New("none logs it")
 		}
 		return nil
 	})
@@ -75,15 +75,15 @@ func aRolloutGoesOnAtAnotherReplica(t *testing.T, c *Cluster) {
 		t.Errorf("it ended with %+v", item.Item.Counts)
 	}
 	check(t, c.Servers[first].Start(t.Context()))
-	sound(t, &r, func(ctx context.Context, h History) (History, error) {
+	waitConsistent(t, &r, func(ctx context.Context, h History) (History, error) {
 		return c.CompleteRollout(ctx, h, id)
 	})
 	if n := len(r.History().Acks); n != takeoverAgents {
-		t.Errorf("%d offers were taken by %d agents", n, takeoverAgents)
+		t.Errorf("%d offers were acknowledged by %d agents", n, takeoverAgents)
 	}
 }
 
-// offered is how many offers agents were given.
+// offered returns how many offers were delivered.
 func offered(r *Recorder) int {
 	n := 0
 	for _, a := range r.History().Answers {
@@ -92,7 +92,7 @@ func offered(r *Recorder) int {
 	return n
 }
 
-// worksOn is the server, but for one, whose log says that it works on a rollout.
+// worksOn returns the server, other than but, whose log says that it works on a rollout.
 func worksOn(c *Cluster, rolloutID string, but int) (int, bool) {
 	for i := range c.Servers {
 		for line := range strings.Lines(c.Log(i)) {
@@ -104,7 +104,7 @@ func worksOn(c *Cluster, rolloutID string, but int) (int, bool) {
 	return 0, false
 }
 
-// publish pushes a package to a server. The agents here install nothing of it.
+// publish pushes a package to a server. The simulated agents do not install it.
 func publish(t *testing.T, c *Cluster, server int, version string) {
 	t.Helper()
 	public, private, err := trust.GenerateKey(nil)

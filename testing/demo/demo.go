@@ -1,6 +1,6 @@
-// Package demo is `go tool mage demo`: a server, three agents and four signed
-// packages, two of them bad, on this machine alone. A visitor presses Upgrade in
-// the browser; with Auto the demo does it itself and checks what came of it.
+// Package demo implements `go tool mage demo`: a server, three agents and four signed
+// packages, two of them bad, on this machine. A visitor upgrades in the browser; with Auto
+// the demo upgrades and checks the results itself.
 package demo
 
 import (
@@ -15,28 +15,28 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
 // The versions of the demo.
 const (
-	first  = "1.0.0" // installed on the hosts
-	better = "1.1.0" // good
-	broken = "1.2.0" // dies as it starts
-	sickly = "1.3.0" // starts, then fails
+	first     = "1.0.0" // installed on the hosts
+	better    = "1.1.0" // good
+	broken    = "1.2.0" // dies as it starts
+	unhealthy = "1.3.0" // starts, then fails
 )
 
-// grace is how long the demo's upgrades are watched: long enough to see it, short
-// enough to wait for.
+// grace is how long upgrades are watched: long enough to be seen, and short enough to wait
+// for.
 const grace = 8 * time.Second
 
-// waitFor bounds each wait of the automatic demo: four times what it takes.
+// waitFor bounds each wait, at four times its usual time.
 const waitFor = 90 * time.Second
 
 var hostNames = []string{"web-01", "web-02", "db-01"}
 
-// Options of a demo.
+// Options configure a demo.
 type Options struct {
 	Root string // the repository
 	Auto bool   // perform the upgrades, check them, and end
@@ -46,8 +46,7 @@ type Options struct {
 // Run runs the demo until ctx ends, or with Auto until it is done.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := toolchain.BuildUI(ctx, o.Root, o.Out); err != nil {
-		// The demo works without a browser; a visitor should know why the page
-		// is empty.
+		// The demo works without the UI, and the visitor should know why the page is empty.
 		fmt.Fprintf(o.Out, "The web UI is not built: %v\n", err)
 	}
 	programs, err := toolchain.BuildPrograms(ctx, o.Root, filepath.Join(o.Root, "build", "bin"), "", o.Out)
@@ -58,8 +57,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	l := &lab.Lab{Dir: dir, Programs: programs}
-	d := &demo{Options: o, lab: l, began: time.Now(), phase: map[string]string{}}
+	l := &harness.Fleet{Dir: dir, Programs: programs}
+	d := &demo{Options: o, fleet: l, began: time.Now(), phase: map[string]string{}}
 	defer func() {
 		fmt.Fprintln(o.Out, "Stopping the server and the agents …")
 		stopped := d.stop()
@@ -83,9 +82,9 @@ func Run(ctx context.Context, o Options) (err error) {
 
 type demo struct {
 	Options
-	lab    *lab.Lab
-	server *lab.Server
-	hosts  []*lab.Host
+	fleet  *harness.Fleet
+	server *harness.Server
+	hosts  []*harness.Host
 	began  time.Time
 
 	mu    sync.Mutex
@@ -97,22 +96,22 @@ func (d *demo) say(format string, args ...any) {
 }
 
 func (d *demo) setUp(ctx context.Context) error {
-	publisher, err := d.lab.NewPublisher(ctx, "publisher")
+	publisher, err := d.fleet.NewPublisher(ctx, "publisher")
 	if err != nil {
 		return err
 	}
 	archives := map[string]string{}
-	for version, agent := range map[string]string{first: d.lab.Programs.Agent, better: d.lab.Programs.Agent, broken: d.lab.Programs.Crasher, sickly: d.lab.Programs.Sickly} {
+	for version, agent := range map[string]string{first: d.fleet.Programs.Agent, better: d.fleet.Programs.Agent, broken: d.fleet.Programs.Crasher, unhealthy: d.fleet.Programs.Unhealthy} {
 		if archives[version], err = publisher.Package(ctx, version, agent); err != nil {
 			return err
 		}
 	}
-	d.say("built %s, %s, %s and %s", first, better, broken, sickly)
-	if d.server, err = d.lab.StartServer(ctx); err != nil {
+	d.say("built %s, %s, %s and %s", first, better, broken, unhealthy)
+	if d.server, err = d.fleet.StartServer(ctx); err != nil {
 		return err
 	}
 	d.say("server runs: agents %s, UI %s", d.server.Info.AgentURL, d.server.Info.AdminURL)
-	_, root, err := d.server.Publishers(ctx, publisher, archives[first], archives[better], archives[broken], archives[sickly])
+	_, root, err := d.server.Publishers(ctx, publisher, archives[first], archives[better], archives[broken], archives[unhealthy])
 	if err != nil {
 		return err
 	}
@@ -121,7 +120,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		return err
 	}
 	for _, name := range hostNames {
-		h, err := d.lab.Install(ctx, d.server, publisher, archives[first], name, lab.HostOptions{Grace: grace, TrustRoot: root})
+		h, err := d.fleet.Install(ctx, d.server, publisher, archives[first], name, harness.HostOptions{Grace: grace, TrustRoot: root})
 		if err != nil {
 			return err
 		}
@@ -145,7 +144,7 @@ func (d *demo) identify(ctx context.Context) error {
 		online := 0
 		for _, a := range agents {
 			for _, h := range d.hosts {
-				if lab.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline {
+				if harness.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline {
 					h.ID = a.Id
 					online++
 				}
@@ -207,7 +206,8 @@ func phaseOf(agent map[string]any) string {
 	return text
 }
 
-// stop ends everything at once: mage gives an interrupted target five seconds.
+// stop stops all programs concurrently, since mage kills an interrupted target after five
+// seconds.
 func (d *demo) stop() error {
 	stops := []func() error{}
 	for _, h := range d.hosts {
@@ -235,7 +235,7 @@ Then try:
   · select all three agents and upgrade them to %s: a good release
   · upgrade one to %s: it dies as it starts, and the watcher puts %s back
   · upgrade one to %s: it starts well, turns unhealthy, and is rolled back
-  · look at Activity for what was asked and what came of it
+  · look at Activity for the orders and their results
 
 On the command line:
   export MUSTER_URL=%s MUSTER_CA_PIN=%s
@@ -244,7 +244,7 @@ On the command line:
 
 Hosts are installed in %s. Ctrl-C stops everything and removes it.
 
-`, d.server.Info.LoginURL, better, broken, better, sickly, d.server.Info.AdminURL, d.server.Info.CAPin, d.server.Info.AdminKey, d.lab.Programs.Muster, d.lab.Dir)
+`, d.server.Info.LoginURL, better, broken, better, unhealthy, d.server.Info.AdminURL, d.server.Info.CAPin, d.server.Info.AdminKey, d.fleet.Programs.Muster, d.fleet.Dir)
 }
 
 // auto performs one good upgrade of all hosts and two bad ones of one host each.
@@ -263,10 +263,10 @@ func (d *demo) auto(ctx context.Context) error {
 	}
 	d.say("GOOD      all three hosts run %s", better)
 	for _, bad := range []struct {
-		host    *lab.Host
+		host    *harness.Host
 		version string
 		why     string
-	}{{d.hosts[0], broken, "dies as it starts"}, {d.hosts[1], sickly, "turns unhealthy"}} {
+	}{{d.hosts[0], broken, "dies as it starts"}, {d.hosts[1], unhealthy, "turns unhealthy"}} {
 		if err := d.upgrade(ctx, bad.version, bad.host.ID); err != nil {
 			return err
 		}
@@ -275,7 +275,7 @@ func (d *demo) auto(ctx context.Context) error {
 		}
 		d.say("ROLLBACK  %s %s, and %s runs %s again", bad.version, bad.why, bad.host.Name, better)
 	}
-	fmt.Fprintln(d.Out, "\nOne good upgrade of three hosts, two bad ones rolled back: as it should be.")
+	fmt.Fprintln(d.Out, "\nOne good upgrade of three hosts, two bad ones rolled back, as expected.")
 	return nil
 }
 
@@ -285,9 +285,9 @@ func (d *demo) upgrade(ctx context.Context, version string, ids ...string) error
 	return err
 }
 
-// expect waits until a host has settled with a version and an upgrade status,
-// and checks that its disk agrees.
-func (d *demo) expect(ctx context.Context, h *lab.Host, version string, status adminapi.AgentUpgradeStatus) error {
+// expect waits until a host has a version and an upgrade status, and checks that its
+// pointer leads to that version.
+func (d *demo) expect(ctx context.Context, h *harness.Host, version string, status adminapi.AgentUpgradeStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
 	_, err := d.server.Wait(ctx, h.ID, fmt.Sprintf("%s runs %s with upgrade status %q", h.Name, version, status), func(a adminapi.Agent) bool {
@@ -307,7 +307,7 @@ func (d *demo) expect(ctx context.Context, h *lab.Host, version string, status a
 	return err
 }
 
-// reasonCode is the typed reason of a rollback, once the watcher has given it.
+// reasonCode returns the reason of a rollback, or "" before the watcher has reported it.
 func reasonCode(a adminapi.Agent) string {
 	if d := a.UpgradeDetails; d != nil && d.Metadata != nil && d.Metadata.ReasonCode != nil {
 		return *d.Metadata.ReasonCode

@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/require"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
-// The job of the product as its user does it: in a browser, against a real
-// server and real agents. The stories themselves are ui/test/upgrade.spec.ts and,
-// with the same hosts, ui/test/rollouts.spec.ts and ui/test/query.spec.ts.
+// The browser tests run against a real server and real agents. They are
+// ui/test/upgrade.spec.ts and, with the same hosts, ui/test/rollouts.spec.ts and
+// ui/test/query.spec.ts.
 func TestUpgradeInTheBrowser(t *testing.T) {
 	root, err := toolchain.Root()
 	check(t, err)
@@ -21,13 +21,13 @@ func TestUpgradeInTheBrowser(t *testing.T) {
 	require.Path(t, filepath.Join(root, "ui", "node_modules", ".package-lock.json"), "run `go tool mage test`, or `npm ci` in ui")
 	require.Path(t, filepath.Join(root, "ui", "dist", "index.html"), "run `go tool mage ui`")
 
-	w := newWorld(t, lab.HostOptions{}, "web-01", "web-02", "db-01")
+	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "db-01")
 	w.publish("1.1.0", w.Programs.Agent)
-	w.publish("1.3.0", w.Programs.Sickly)
+	w.publish("1.3.0", w.Programs.Unhealthy)
 	w.publish("1.4.0", w.Programs.Agent)
 	w.publish("1.5.0", w.Programs.Agent)
 
-	// Screenshots are kept: what a person would see is a result too.
+	// Screenshots are kept as a result of the test.
 	artifacts := filepath.Join(root, "testing", "artifacts")
 	check(t, os.MkdirAll(artifacts, 0o755))
 	out := &logWriter{t}

@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// A package brings questions of its own, which the watcher asks before it keeps
-// the version: here that something listens, and that a program is content.
-func TestAPackagesOwnChecksDecide(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+// A package may contain health checks, which the watcher runs before it commits the
+// version: here that a port is open and that a program succeeds.
+func TestChecksOfThePackageDecide(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
@@ -44,5 +44,5 @@ func TestAPackagesOwnChecksDecide(t *testing.T) {
 	build("1.1.1")
 	w.upgrade("1.1.1", h)
 	w.upgraded(h, "1.1.1")
-	w.wait(h, "is told of as kept", func(a adminapi.Agent) bool { return a.Watch != nil && a.Watch.Stage == adminapi.WatchCommitted })
+	w.wait(h, "is reported as committed", func(a adminapi.Agent) bool { return a.Watch != nil && a.Watch.Stage == adminapi.WatchCommitted })
 }

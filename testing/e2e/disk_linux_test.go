@@ -10,17 +10,17 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/require"
 )
 
 // A real file system that is too small for a second version.
-func TestAnUpgradeThatDoesNotFitIsPutOffAndLeavesNothing(t *testing.T) {
+func TestUpgradeWithoutDiskSpaceIsPostponedAndLeavesNothing(t *testing.T) {
 	require.Root(t)
-	w := newWorld(t, lab.HostOptions{})
+	w := newWorld(t, harness.HostOptions{})
 	top := filepath.Join(w.Dir, "small")
 	check(t, os.MkdirAll(top, 0o755))
-	// The first version fits with a little to spare.
+	// The file system has room for the first version and a little more.
 	need := size(t, w.Programs.Agent) + size(t, w.Programs.Watcher) + 3<<20
 	check(t, syscall.Mount("tmpfs", top, "tmpfs", 0, fmt.Sprintf("size=%d", need+size(t, w.archives["1.0.0"])/2)))
 	t.Cleanup(func() {
@@ -28,7 +28,7 @@ func TestAnUpgradeThatDoesNotFitIsPutOffAndLeavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "small", lab.HostOptions{})
+	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "small", harness.HostOptions{})
 	check(t, err)
 	t.Cleanup(func() { check(t, h.Stop()) }) // before the unmount
 	check(t, h.Start())
@@ -38,8 +38,8 @@ func TestAnUpgradeThatDoesNotFitIsPutOffAndLeavesNothing(t *testing.T) {
 
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", h)
-	// It may fit later, when somebody has made room: so it is put off, with the
-	// reason, and before anything was downloaded.
+	// It may fit later, so the upgrade is postponed with the reason, before anything is
+	// downloaded.
 	w.wait(h, "has put the upgrade off", func(a adminapi.Agent) bool {
 		return a.UpgradeDetails != nil && a.UpgradeDetails.State == adminapi.UpgradeScheduled &&
 			a.UpgradeDetails.Metadata.RetryErrorMsg != nil && strings.Contains(*a.UpgradeDetails.Metadata.RetryErrorMsg, "not enough disk space")

@@ -17,7 +17,7 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
@@ -31,25 +31,25 @@ var programs = sync.OnceValues(func() (toolchain.Programs, error) {
 	if err != nil {
 		return toolchain.Programs{}, err
 	}
-	binDir, shelf = dir, lab.NewShelf(filepath.Join(dir, "packages"))
+	binDir, packageCache = dir, harness.NewCache(filepath.Join(dir, "packages"))
 	return toolchain.BuildPrograms(context.Background(), root, dir, "", io.Discard)
 })
 
 var (
 	binDir string
-	// shelf has the packages: most stories use the same few, each with a signer of
-	// its own.
-	shelf *lab.Shelf
+	// packageCache caches the packages: most tests use the same few, each with its own
+	// signer.
+	packageCache *harness.Cache
 )
 
-// together is how many stories are told at a time: they mostly wait, for polls,
-// watches and backoffs. With more of them on two cores, beside the rest of the suite,
-// the browser's patience ends now and then.
-const together = 2
+// parallelTests is how many tests run at the same time: they mostly wait, for polls,
+// watches and backoffs. With more of them on two cores, beside the rest of the suite, the
+// browser's timeouts fail now and then.
+const parallelTests = 2
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", strconv.Itoa(max(together, runtime.GOMAXPROCS(0)))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(parallelTests, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -59,23 +59,23 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// patience bounds every wait: ten times what a step takes on an idle machine.
-const patience = 60 * time.Second
+// waitLimit bounds every wait: ten times what a step takes on an idle machine.
+const waitLimit = 60 * time.Second
 
-// world is a server, a publisher, and some hosts at 1.0.0.
+// world is a server, a publisher, and some hosts with version 1.0.0.
 type world struct {
 	t *testing.T
-	*lab.Lab
-	server    *lab.Server
-	publisher *lab.Publisher
-	hosts     []*lab.Host
+	*harness.Fleet
+	server    *harness.Server
+	publisher *harness.Publisher
+	hosts     []*harness.Host
 	archives  map[string]string
 
 	mu     sync.Mutex
-	phases map[string][]string // by agent: the phases the event stream told, in order
+	phases map[string][]string // by agent: its phases in the event stream, in order
 }
 
-func newWorld(t *testing.T, o lab.HostOptions, hostNames ...string) *world {
+func newWorld(t *testing.T, o harness.HostOptions, hostNames ...string) *world {
 	t.Helper()
 	t.Parallel()
 	p, err := programs()
@@ -83,7 +83,7 @@ func newWorld(t *testing.T, o lab.HostOptions, hostNames ...string) *world {
 	// Not t.TempDir: its path is too long for a control socket.
 	dir, err := os.MkdirTemp("", "me2e-")
 	check(t, err)
-	w := &world{t: t, Lab: &lab.Lab{Dir: dir, Programs: p, Shelf: shelf}, archives: map[string]string{}, phases: map[string][]string{}}
+	w := &world{t: t, Fleet: &harness.Fleet{Dir: dir, Programs: p, Cache: packageCache}, archives: map[string]string{}, phases: map[string][]string{}}
 	t.Cleanup(w.close)
 	ctx := t.Context()
 	w.publisher, err = w.NewPublisher(ctx, "publisher")
@@ -91,7 +91,7 @@ func newWorld(t *testing.T, o lab.HostOptions, hostNames ...string) *world {
 	w.server, err = w.StartServer(ctx)
 	check(t, err)
 	w.publish("1.0.0", p.Agent)
-	check(t, w.server.Follow(ctx, w.note))
+	check(t, w.server.Follow(ctx, w.recordPhase))
 	for _, name := range hostNames {
 		h, err := w.Install(ctx, w.server, w.publisher, w.archives["1.0.0"], name, o)
 		check(t, err)
@@ -141,8 +141,8 @@ func (w *world) identify() {
 	}
 }
 
-// online waits until a host is online, and learns its id.
-func (w *world) online(h *lab.Host) {
+// online waits until a host is online, and stores its id.
+func (w *world) online(h *harness.Host) {
 	w.t.Helper()
 	eventually(w.t, h.Name+" is online", func() error {
 		agents, err := w.server.Agents(w.t.Context())
@@ -150,7 +150,7 @@ func (w *world) online(h *lab.Host) {
 			return err
 		}
 		i := slices.IndexFunc(agents, func(a adminapi.Agent) bool {
-			return lab.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline
+			return harness.Hostname(a) == h.Name && a.Status == adminapi.StatusOnline
 		})
 		if i < 0 {
 			return fmt.Errorf("it is not among %d agents", len(agents))
@@ -160,8 +160,8 @@ func (w *world) online(h *lab.Host) {
 	})
 }
 
-// note keeps the phases that the event stream tells.
-func (w *world) note(e adminapi.Event) {
+// recordPhase records the phases in the event stream.
+func (w *world) recordPhase(e adminapi.Event) {
 	if e.Type != "agent.upgrade" || e.Data == nil {
 		return
 	}
@@ -177,13 +177,13 @@ func (w *world) note(e adminapi.Event) {
 	}
 }
 
-func (w *world) seen(h *lab.Host) []string {
+func (w *world) seen(h *harness.Host) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.phases[h.ID])
 }
 
-func (w *world) upgrade(version string, hosts ...*lab.Host) {
+func (w *world) upgrade(version string, hosts ...*harness.Host) {
 	w.t.Helper()
 	args := []string{"agents", "upgrade", "--version", version}
 	for _, h := range hosts {
@@ -193,10 +193,10 @@ func (w *world) upgrade(version string, hosts ...*lab.Host) {
 	check(w.t, err)
 }
 
-// wait waits until the server's view of a host is as ok wants it.
-func (w *world) wait(h *lab.Host, what string, ok func(adminapi.Agent) bool) adminapi.Agent {
+// wait waits until ok returns true for the server's view of a host.
+func (w *world) wait(h *harness.Host, what string, ok func(adminapi.Agent) bool) adminapi.Agent {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), waitLimit)
 	defer cancel()
 	a, err := w.server.Wait(ctx, h.ID, h.Name+" "+what, ok)
 	check(w.t, err)
@@ -204,13 +204,13 @@ func (w *world) wait(h *lab.Host, what string, ok func(adminapi.Agent) bool) adm
 }
 
 // waitPhase waits until a host is in a phase.
-func (w *world) waitPhase(h *lab.Host, state adminapi.UpgradeState) {
+func (w *world) waitPhase(h *harness.Host, state adminapi.UpgradeState) {
 	w.t.Helper()
 	w.wait(h, "is in "+string(state), func(a adminapi.Agent) bool { return a.UpgradeDetails != nil && a.UpgradeDetails.State == state })
 }
 
-// upgraded waits for a good end, and checks all that must be true then.
-func (w *world) upgraded(h *lab.Host, version string) {
+// upgraded waits for a successful upgrade, and checks everything that must then hold.
+func (w *world) upgraded(h *harness.Host, version string) {
 	w.t.Helper()
 	a := w.wait(h, "has been upgraded to "+version, func(a adminapi.Agent) bool {
 		return a.Agent.Version == version && a.UpgradeDetails == nil && a.UpgradeStartedAt == nil
@@ -222,9 +222,9 @@ func (w *world) upgraded(h *lab.Host, version string) {
 	w.result(h, version, "")
 }
 
-// rolledBack waits for a rollback with a reason, and checks all that must be
-// true then.
-func (w *world) rolledBack(h *lab.Host, from, back, reason string) {
+// rolledBack waits for a rollback with a reason, and checks everything that must then
+// hold.
+func (w *world) rolledBack(h *harness.Host, from, back, reason string) {
 	w.t.Helper()
 	a := w.wait(h, "has been rolled back to "+back, func(a adminapi.Agent) bool {
 		return a.Agent.Version == back && a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.RolledBack && reasonCode(a) != ""
@@ -251,9 +251,9 @@ func reasonCode(a adminapi.Agent) string {
 
 // onDisk checks that exactly this version is active on the host, and that
 // nothing of the upgrade is pending.
-func (w *world) onDisk(h *lab.Host, version string) {
+func (w *world) onDisk(h *harness.Host, version string) {
 	w.t.Helper()
-	eventually(w.t, h.Name+" is settled on disk", func() error {
+	eventually(w.t, h.Name+" has its final state on disk", func() error {
 		if _, err := os.Lstat(layout.Path(h.Top, layout.MarkerFile)); err == nil {
 			return fmt.Errorf("the marker is still there")
 		}
@@ -276,10 +276,10 @@ func (w *world) onDisk(h *lab.Host, version string) {
 }
 
 // result checks the result document of the newest action for a version.
-func (w *world) result(h *lab.Host, version, wantError string) {
+func (w *world) result(h *harness.Host, version, wantError string) {
 	w.t.Helper()
 	eventually(w.t, "the action has "+h.Name+"'s result", func() error {
-		list, err := lab.Get[adminapi.ActionStatusList](w.t.Context(), w.server, "/api/fleet/agents/action_status?errorSize=100")
+		list, err := harness.Get[adminapi.ActionStatusList](w.t.Context(), w.server, "/api/fleet/agents/action_status?errorSize=100")
 		if err != nil {
 			return err
 		}
@@ -304,17 +304,17 @@ func (w *world) result(h *lab.Host, version, wantError string) {
 	})
 }
 
-// eventually tries until f has no error, for as long as patience lasts.
+// eventually calls f until it returns nil, for at most waitLimit.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		err := f()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s: %v", what, err)
+			t.Fatalf("timed out waiting until %s: %v", what, err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

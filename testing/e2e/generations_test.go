@@ -13,16 +13,15 @@ import (
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/testing/fakepkg"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// Both directions of the watcher rule, on one host: the newer of the two watchers
-// that understand the marker is the one that watches.
-func TestTheWatcherThatUnderstandsTheMarkerWatches(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+// The newer of the two watchers that understand the marker watches, in both directions.
+func TestNewestWatcherThatUnderstandsTheMarkerWatches(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 
-	// The package's watcher is of an older kind: the host's own stays.
+	// The package's watcher is older: the host's own watches.
 	w.add("1.1.0", w.packageWith("1.1.0", w.Programs.OldWatcher))
 	w.upgrade("1.1.0", h)
 	w.upgraded(h, "1.1.0")
@@ -32,21 +31,21 @@ func TestTheWatcherThatUnderstandsTheMarkerWatches(t *testing.T) {
 		t.Errorf("the watcher did not judge 1.1.0: %v\n%s", err, log)
 	}
 
-	// The next package's is current again: it takes over.
+	// The next package's watcher is current: it watches.
 	w.publish("1.2.0", w.Programs.Agent)
 	w.upgrade("1.2.0", h)
 	w.upgraded(h, "1.2.0")
 	watchedBy(t, h, "1.2.0")
 }
 
-func TestAHostWithAnOldWatcherTakesTheNewOne(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{})
+func TestHostWithAnOldWatcherUsesTheNewOne(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{})
 	w.archives["0.9.0"] = w.packageWith("0.9.0", w.Programs.OldWatcher)
 	h := w.install("0.9.0", "old")
 	watchedBy(t, h, "0.9.0")
 
-	// A version that dies shows that it is the new watcher which decides: the
-	// old one would have refused the marker, and nobody would have gone back.
+	// A version that dies shows that the new watcher decides: the old one would have
+	// refused the marker, and there would be no rollback.
 	w.publish("1.1.0", w.Programs.Crasher)
 	w.upgrade("1.1.0", h)
 	w.rolledBack(h, "1.1.0", "0.9.0", "crash_loop")
@@ -57,8 +56,8 @@ func TestAHostWithAnOldWatcherTakesTheNewOne(t *testing.T) {
 	watchedBy(t, h, "1.2.0")
 }
 
-func TestAHostMovesToALegacyPackageAndOn(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+func TestHostUpgradesToALegacyPackageAndBack(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	w.add("1.1.0", w.legacy("1.1.0", "abcdef0123"))
 	w.upgrade("1.1.0", h)
@@ -67,14 +66,14 @@ func TestAHostMovesToALegacyPackageAndOn(t *testing.T) {
 	w.publish("1.2.0", w.Programs.Agent)
 	w.upgrade("1.2.0", h)
 	w.upgraded(h, "1.2.0")
-	// The version before stays for a way back, whatever its home is called.
+	// The previous version is kept for a rollback, whatever its home is called.
 	if p, err := install.ReadHome(disk.OS{}, h.Top, layout.Home("abcdef")); err != nil || p.Version != "1.1.0" {
 		t.Errorf("the home of 1.1.0 holds %q, %v", p.Version, err)
 	}
 }
 
-func TestAHostInstalledFromALegacyPackageMovesOn(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{})
+func TestHostInstalledFromALegacyPackageUpgrades(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{})
 	w.archives["0.9.0"] = w.legacy("0.9.0", "abcdef0123")
 	h := w.install("0.9.0", "old")
 	w.wait(h, "runs 0.9.0", func(a adminapi.Agent) bool { return a.Agent.Version == "0.9.0" })
@@ -93,10 +92,9 @@ func TestAHostInstalledFromALegacyPackageMovesOn(t *testing.T) {
 	w.upgraded(h, "1.2.0")
 }
 
-// Version, snapshot and hash together say whether two packages are one. Of a
-// snapshot only the package itself tells, since there are many builds of one
-// version; so the host is asked, which reads it.
-func TestThePackageThatRunsIsRefusedInEitherGeneration(t *testing.T) {
+// Two packages are the same if version, snapshot and hash are. For a snapshot, of which
+// there are many builds, the hash is only in the package itself, so the host reads it.
+func TestRunningPackageIsRefusedInEitherGeneration(t *testing.T) {
 	const version, hash = "1.1.0-SNAPSHOT", "abcdef0123"
 	generations := map[string]func(*world) string{
 		"manifest": func(w *world) string { return w.packageOf(version, hash) },
@@ -104,7 +102,7 @@ func TestThePackageThatRunsIsRefusedInEitherGeneration(t *testing.T) {
 	}
 	for published, publish := range generations {
 		t.Run(published+" is published", func(t *testing.T) {
-			w := newWorld(t, lab.HostOptions{})
+			w := newWorld(t, harness.HostOptions{})
 			for running, make := range generations {
 				w.archives[version] = make(w)
 				w.install(version, running)
@@ -124,10 +122,10 @@ func TestThePackageThatRunsIsRefusedInEitherGeneration(t *testing.T) {
 	}
 }
 
-// install brings up one more host from an archive of a version.
-func (w *world) install(version, name string) *lab.Host {
+// install installs one more host from an archive of a version.
+func (w *world) install(version, name string) *harness.Host {
 	w.t.Helper()
-	h, err := w.Install(w.t.Context(), w.server, w.publisher, w.archives[version], name, lab.HostOptions{})
+	h, err := w.Install(w.t.Context(), w.server, w.publisher, w.archives[version], name, harness.HostOptions{})
 	check(w.t, err)
 	w.hosts = append(w.hosts, h)
 	check(w.t, h.Start())
@@ -135,7 +133,7 @@ func (w *world) install(version, name string) *lab.Host {
 	return h
 }
 
-// add publishes an archive that is made already.
+// add publishes an existing archive.
 func (w *world) add(version, archive string) {
 	w.t.Helper()
 	w.archives[version] = archive
@@ -156,14 +154,14 @@ func (w *world) packageOf(version, hash string) string {
 	return archive
 }
 
-// legacy makes a package without a manifest, with the real programs in it.
+// legacy creates a package of the real programs without a manifest.
 func (w *world) legacy(version, hash string) string {
 	w.t.Helper()
 	p := fakepkg.DescribeLegacy(version)
 	p.Hash, p.OS, p.Arch = hash, runtime.GOOS, runtime.GOARCH
 	p.VersionedHome = layout.Home(p.Identity().ShortHash())
 	archive := filepath.Join(w.Dir, "legacy.tar.gz")
-	check(w.t, w.Shelf.Take(archive, func(path string) error {
+	check(w.t, w.Cache.Get(archive, func(path string) error {
 		made := fakepkg.Write(w.t, filepath.Dir(path), filepath.Base(path)+".tar.gz", fakepkg.Legacy(w.t, p, w.Programs.Agent, w.Programs.Watcher))
 		return os.Rename(made, path)
 	}, "legacy", version, hash))
@@ -173,12 +171,12 @@ func (w *world) legacy(version, hash string) string {
 }
 
 // upgradedLegacy is upgraded for a version whose home is named by its hash alone.
-func (w *world) upgradedLegacy(h *lab.Host, version, hash string) {
+func (w *world) upgradedLegacy(h *harness.Host, version, hash string) {
 	w.t.Helper()
 	w.wait(h, "has been upgraded to "+version, func(a adminapi.Agent) bool {
 		return a.Agent.Version == version && a.UpgradeDetails == nil && a.UpgradeStartedAt == nil && a.UpgradedAt != nil
 	})
-	eventually(w.t, h.Name+" is settled on disk", func() error {
+	eventually(w.t, h.Name+" has its final state on disk", func() error {
 		if _, err := os.Lstat(layout.Path(h.Top, layout.MarkerFile)); err == nil {
 			return errStillThere
 		}
@@ -191,7 +189,7 @@ func (w *world) upgradedLegacy(h *lab.Host, version, hash string) {
 }
 
 // watchedBy checks which version's watcher a host uses.
-func watchedBy(t *testing.T, h *lab.Host, version string) {
+func watchedBy(t *testing.T, h *harness.Host, version string) {
 	t.Helper()
 	target, err := os.Readlink(layout.Path(h.Top, layout.WatcherLink))
 	check(t, err)

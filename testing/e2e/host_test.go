@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// What somebody does who sits at the host: look, upgrade, take it away.
-func TestAHostIsUpgradedAndUninstalledFromItsOwnCommandLine(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+// The commands on the host itself: status, upgrade, uninstall.
+func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	ctx, h := t.Context(), w.hosts[0]
 
 	says := func(want string, args ...string) {
@@ -34,7 +34,7 @@ func TestAHostIsUpgradedAndUninstalledFromItsOwnCommandLine(t *testing.T) {
 	w.publish("1.1.0", w.Programs.Agent)
 	says("1.1.0 was found good", "upgrade", "1.1.0")
 	w.onDisk(h, "1.1.0")
-	// The server was not asked, and knows.
+	// The host reports the upgrade, which the server did not order.
 	w.wait(h, "is known to run 1.1.0", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.1.0" && a.UpgradeDetails == nil && a.UpgradedAt != nil && a.Status == adminapi.StatusOnline
 	})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/layout"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 	"github.com/muster-fleet/muster/testing/nspawn"
 	"github.com/muster-fleet/muster/testing/require"
 )
@@ -20,8 +20,8 @@ type machine struct {
 	*nspawn.Machine
 	t    *testing.T
 	w    *world
-	top  string // as it is called inside
-	host *lab.Host
+	top  string // the path inside the machine
+	host *harness.Host
 	// agent and watcher are the names of the services.
 	agent, watcher string
 }
@@ -38,7 +38,7 @@ func newMachine(t *testing.T, w *world, name, top string) *machine {
 	dir := filepath.Join(w.Dir, "machine-"+name)
 	vm, err := nspawn.New(t.Context(), dir, name, filepath.Dir(w.Programs.Agent), filepath.Join(w.Dir, "packages"))
 	check(t, err)
-	m := &machine{Machine: vm, t: t, w: w, top: top, host: &lab.Host{Name: name}}
+	m := &machine{Machine: vm, t: t, w: w, top: top, host: &harness.Host{Name: name}}
 	t.Cleanup(m.close)
 	m.on()
 	s := w.server.Info
@@ -53,7 +53,7 @@ func newMachine(t *testing.T, w *world, name, top string) *machine {
 
 func (m *machine) close() {
 	if m.t.Failed() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own is over
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit) // the test's own context has ended
 		defer cancel()
 		journal, _ := m.Run(ctx, "journalctl", "--no-pager", "--lines=200", "--unit=muster-agent*")
 		m.t.Logf("journal of %s:\n%s", m.Name, journal)
@@ -88,13 +88,13 @@ func (m *machine) kill(pid string) {
 	m.run("sh", "-c", "kill -KILL "+pid)
 }
 
-// property is what systemd says of a unit.
+// property returns a property of a unit.
 func (m *machine) property(unit, name string) string {
 	m.t.Helper()
 	return m.run("systemctl", "show", "--property="+name, "--value", unit)
 }
 
-// waitProperty waits until systemd says one of some values of a unit.
+// waitProperty waits until a unit's property has one of some values.
 func (m *machine) waitProperty(unit, name, want string) {
 	m.t.Helper()
 	eventually(m.t, fmt.Sprintf("%s of %s is %s", name, unit, want), func() error {
@@ -105,7 +105,7 @@ func (m *machine) waitProperty(unit, name, want string) {
 	})
 }
 
-// configure writes the agent's settings, and only them, to the disk.
+// configure writes the agent's settings and syncs only them.
 func (m *machine) configure(text string) {
 	m.t.Helper()
 	f, err := os.Create(layout.Path(m.host.Top, layout.ConfigFile))
@@ -123,8 +123,8 @@ func (m *machine) processes() string {
 	return strings.TrimSpace(out)
 }
 
-// logged finds the first line of one of the agent's or the watcher's logs with
-// some words in it, and gives its time; zero if there is none.
+// logged returns the time of the first line of the agent's or the watcher's logs that
+// contains a text, or the zero time.
 func (m *machine) logged(log, words string) time.Time {
 	m.t.Helper()
 	text, err := os.ReadFile(layout.Path(m.host.Top, log))

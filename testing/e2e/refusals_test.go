@@ -13,13 +13,12 @@ import (
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 	"github.com/muster-fleet/muster/testing/fakepkg"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// Each refusal is a clear sentence with what to try, and leaves the host as it
-// was: without an installation.
-func TestAHostThatMayNotEnrolIsNotInstalled(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{})
+// Each error says what to try, and leaves no installation on the host.
+func TestFailedEnrolmentLeavesNoInstallation(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{})
 	ctx := t.Context()
 	info := w.server.Info
 	revoked, err := w.server.CLI(ctx, "keys", "create", "--name", "revoked", "-o", "json")
@@ -36,7 +35,7 @@ func TestAHostThatMayNotEnrolIsNotInstalled(t *testing.T) {
 		"a token that is not one":         {"--token", "???", "no enrollment token"},
 		"the pin of another CA":           {"--ca-pin", capin.Of([]byte("another")), "--ca-pin"},
 		"a pin that is not one":           {"--ca-pin", "sha256:12", "64 hexadecimal digits"},
-		"a server that is not there":      {"--url", "https://" + nobody, "nobody listens there"},
+		"a server that is not there":      {"--url", "https://" + nobody, "nothing listens there"},
 		"a publisher key that is not one": {"--trust-key", "RWQnope", "key"},
 		"no publisher key":                {"--trust-key", "", "--trust-key"},
 		"the admin API's port":            {"--url", info.AdminURL, "is not the port for agents"},
@@ -68,8 +67,8 @@ func TestAHostThatMayNotEnrolIsNotInstalled(t *testing.T) {
 	}
 }
 
-func TestUpgradesThatCannotBeAreRefusedBeforeTheyBegin(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+func TestImpossibleUpgradesAreRefused(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	ctx, h := t.Context(), w.hosts[0]
 	windows := filepath.Join(w.Dir, "muster-agent-1.1.0-windows-amd64.zip")
 	program := filepath.Join(w.Dir, "program.exe")
@@ -100,13 +99,13 @@ func TestUpgradesThatCannotBeAreRefusedBeforeTheyBegin(t *testing.T) {
 			}
 		})
 	}
-	list, err := lab.Get[adminapi.ActionStatusList](ctx, w.server, "/api/fleet/agents/action_status")
+	list, err := harness.Get[adminapi.ActionStatusList](ctx, w.server, "/api/fleet/agents/action_status")
 	if err != nil || len(list.Items) != 0 {
 		t.Errorf("actions after refusals: %d, %v", len(list.Items), err)
 	}
 }
 
-func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+func TestServerStartErrors(t *testing.T) {
 	t.Parallel()
 	p, err := programs()
 	check(t, err)
@@ -136,7 +135,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"server", "--data", filepath.Join(t.TempDir(), "data"), "--agents-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			out, err := exec.CommandContext(ctx, p.Muster, append(args, c.args...)...).CombinedOutput()
 			if err == nil || ctx.Err() != nil {
@@ -154,7 +153,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// field takes a text field out of JSON of any shape: the first of that name.
+// field returns the first text field of a name in any JSON.
 func field(t *testing.T, text, name string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(text, `"`+name+`": "`)

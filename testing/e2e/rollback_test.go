@@ -9,16 +9,16 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// offers says whether the server knows that a host can go back to a version.
+// offers reports whether the server lists a version as a rollback target of a host.
 func offers(a adminapi.Agent, version string) bool {
 	return a.Rollback != nil && a.Rollback.Available && a.Rollback.Version != nil && *a.Rollback.Version == version
 }
 
-func TestAnOperatorSendsAHostBackToTheVersionItKept(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+func TestRollbackToTheKeptVersion(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", h)
@@ -36,19 +36,19 @@ func TestAnOperatorSendsAHostBackToTheVersionItKept(t *testing.T) {
 	})
 	w.onDisk(h, "1.0.0")
 	w.result(h, "1.0.0", "")
-	// Nothing was downloaded, so a server without packages does for the way back.
+	// A rollback downloads nothing, so it needs no package on the server.
 	if left, err := filepath.Glob(filepath.Join(layout.Path(h.Top, layout.DownloadsDir), "*")); err != nil || len(left) > 0 {
 		t.Errorf("downloads: %v, %v", left, err)
 	}
-	// And forward again, on the host itself.
+	// Then an upgrade on the host itself.
 	if out, err := h.CLI(t.Context(), "rollback"); err != nil || !strings.Contains(out, "Version 1.1.0 runs again") {
 		t.Errorf("muster-agent rollback: %v\n%s", err, out)
 	}
 	w.onDisk(h, "1.1.0")
 }
 
-func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{Grace: 10 * time.Minute}, "web-01", "web-02")
+func TestRollbackDuringAWatchIsDoneByTheWatcher(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{Grace: 10 * time.Minute}, "web-01", "web-02")
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", w.hosts...)
 	for _, h := range w.hosts {
@@ -61,10 +61,9 @@ func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
 	if out, err := w.hosts[1].CLI(t.Context(), "rollback", "1.0.0"); err != nil || !strings.Contains(out, "Version 1.0.0 runs again") {
 		t.Errorf("muster-agent rollback: %v\n%s", err, out)
 	}
-	// What the server was asked for is what happened; what was asked for on the
-	// host ends the upgrade the server had asked for.
+	// The rollback of the server succeeds, and ends the upgrade that the server had ordered.
 	for _, end := range []struct {
-		h      *lab.Host
+		h      *harness.Host
 		reason string
 	}{{w.hosts[0], ""}, {w.hosts[1], "manual"}} {
 		w.wait(end.h, "runs 1.0.0 again", func(a adminapi.Agent) bool {
@@ -72,23 +71,22 @@ func TestAnOperatorEndsAWatchByGoingBack(t *testing.T) {
 		})
 		w.onDisk(end.h, "1.0.0")
 	}
-	// An operator's word is no fault of the version: it may be tried again.
+	// A rollback by an operator does not mark the version as bad: it may be tried again.
 	w.upgrade("1.1.0", w.hosts[0])
 	w.waitPhase(w.hosts[0], adminapi.UpgradeWatching)
 }
 
-// The new version never comes up and takes the agent's word with it: what the
-// server knows, it knows from the watcher.
-func TestTheServerHearsOfARollbackFromTheWatcher(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+// The new version never starts, so only the watcher can report the rollback.
+func TestWatcherReportsARollback(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	w.publish("1.2.0", w.Programs.Crasher)
 	w.upgrade("1.2.0", h)
-	w.wait(h, "is told of by its watcher", func(a adminapi.Agent) bool {
+	w.wait(h, "is reported by its watcher", func(a adminapi.Agent) bool {
 		return a.Watch != nil && a.Watch.To == "1.2.0" && a.Watch.Stage == adminapi.WatchRolledBack && a.Watch.Reason != nil && a.Watch.Reason.Code == "crash_loop"
 	})
 	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
-	// The credential is the watcher's own, and for the owner alone.
+	// The watcher has its own credential, readable only by the owner.
 	fi, err := os.Stat(layout.Path(h.Top, layout.WatcherIdentityFile))
 	if err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("the watcher's credential: %v, %v", fi, err)

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// Rollouts are followed with --wait, as a pipeline would.
+// Rollouts are followed with --wait, as in a CI pipeline.
 const (
 	exitCompleted = 0
 	exitFailed    = 3
@@ -33,11 +33,11 @@ func (w *world) plan(version, rest string) string {
 	return path
 }
 
-// command runs a command line to its end, within the patience for a whole
-// rollout, and returns its exit code and all it said.
-func (w *world) command(args ...string) (code int, said string) {
+// command runs a command line to its end, within the limit for a whole rollout, and
+// returns its exit code and its output.
+func (w *world) command(args ...string) (code int, output string) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 3*waitLimit)
 	defer cancel()
 	out, err := w.server.CLI(ctx, args...)
 	var exit *exec.ExitError
@@ -51,7 +51,7 @@ func (w *world) command(args ...string) (code int, said string) {
 	return 0, ""
 }
 
-// rollOut creates, starts and follows a rollout to its end, or to where it waits.
+// rollOut creates, starts and follows a rollout until it ends or waits.
 func (w *world) rollOut(plan string, wantCode int) adminapi.Rollout {
 	w.t.Helper()
 	if code, said := w.command("rollouts", "create", "--file", plan, "--start", "--yes", "--wait", "--timeout", "3m"); code != wantCode {
@@ -62,23 +62,23 @@ func (w *world) rollOut(plan string, wantCode int) adminapi.Rollout {
 
 func (w *world) newestRollout() adminapi.Rollout {
 	w.t.Helper()
-	list, err := lab.Get[adminapi.RolloutList](w.t.Context(), w.server, "/api/v1/rollouts")
+	list, err := harness.Get[adminapi.RolloutList](w.t.Context(), w.server, "/api/v1/rollouts")
 	check(w.t, err)
 	if len(list.Items) == 0 {
 		w.t.Fatal("there is no rollout")
 	}
-	return w.rollout(list.Items[0].Id) // a list leaves the batches out
+	return w.rollout(list.Items[0].Id) // lists have no batches
 }
 
 func (w *world) rollout(id string) adminapi.Rollout {
 	w.t.Helper()
-	r, err := lab.Get[adminapi.RolloutItem](w.t.Context(), w.server, "/api/v1/rollouts/"+id)
+	r, err := harness.Get[adminapi.RolloutItem](w.t.Context(), w.server, "/api/v1/rollouts/"+id)
 	check(w.t, err)
 	return r.Item
 }
 
-func TestARollingRolloutTakesOneHostAtATime(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01", "web-02", "web-03")
+func TestRollingRolloutUpgradesOneHostAtATime(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "web-03")
 	w.publish("1.1.0", w.Programs.Agent)
 	r := w.rollOut(w.plan("1.1.0", `
 select: {all: true}
@@ -98,14 +98,14 @@ health: {wait: 2s}
 			t.Errorf("batch %d began at %v, the one before ended at %v", i, b.StartedAt, before.EndedAt)
 		}
 	}
-	// A second rollout to the same version has nobody to upgrade.
+	// A second rollout to the same version has no targets.
 	if code, said := w.command("rollouts", "create", "--file", w.plan("1.1.0", "select: {all: true}\nstrategy: {kind: rolling}\n"), "--start", "--yes"); code == 0 {
 		t.Errorf("a rollout to the version all run was started:\n%s", said)
 	}
 }
 
-func TestAFailingCanaryKeepsTheRestFromTheBadVersion(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01", "web-02", "web-03", "web-04")
+func TestFailingCanaryStopsTheRollout(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "web-03", "web-04")
 	w.publish("1.2.0", w.Programs.Crasher)
 	r := w.rollOut(w.plan("1.2.0", `
 select: {all: true}
@@ -115,8 +115,8 @@ health: {wait: 2s}
 	if r.State != "paused" || r.Stop == nil || r.Stop.Kind != "canary" {
 		t.Fatalf("the rollout is %s, stopped by %+v", r.State, r.Stop)
 	}
-	var canary, rest []*lab.Host
-	targets, err := lab.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.Id+"/targets?perPage=100")
+	var canary, rest []*harness.Host
+	targets, err := harness.Get[adminapi.TargetList](t.Context(), w.server, "/api/v1/rollouts/"+r.Id+"/targets?perPage=100")
 	check(t, err)
 	for _, h := range w.hosts {
 		i := slices.IndexFunc(targets.Items, func(target adminapi.Target) bool { return target.AgentId == h.ID })
@@ -134,7 +134,7 @@ health: {wait: 2s}
 	if code != 0 || !strings.Contains(said, "canary") {
 		t.Errorf("why not %s? It says:\n%s", rest[0].Name, said)
 	}
-	// The rollout has the host: a single upgrade is refused with its name.
+	// The rollout has locked the host: a single upgrade is refused with its name.
 	w.publish("1.2.1", w.Programs.Agent)
 	resp, err := w.server.Do(t.Context(), http.MethodPost, "/api/fleet/agents/"+rest[0].ID+"/upgrade", map[string]string{"version": "1.2.1"})
 	check(t, err)
@@ -142,7 +142,7 @@ health: {wait: 2s}
 	if resp.StatusCode != http.StatusConflict {
 		t.Errorf("a single upgrade of a locked agent was answered %s", resp.Status)
 	}
-	// Past a failed gate nobody goes without a reason.
+	// Overriding a failed gate needs a reason.
 	if code, said := w.command("rollouts", "resume", r.Id); code == 0 {
 		t.Errorf("it was resumed without a reason:\n%s", said)
 	}
@@ -153,10 +153,10 @@ health: {wait: 2s}
 	w.upgraded(rest[0], "1.2.1")
 }
 
-func TestARingWaitsForTheRingsBelow(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{})
+func TestRingWaitsForLowerRings(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{})
 	for ring, name := range []string{"first", "second"} {
-		h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], name, lab.HostOptions{Tags: []string{fmt.Sprint("ring=", ring)}})
+		h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], name, harness.HostOptions{Tags: []string{fmt.Sprint("ring=", ring)}})
 		check(t, err)
 		w.hosts = append(w.hosts, h)
 		check(t, h.Start())
@@ -177,8 +177,8 @@ func TestARingWaitsForTheRingsBelow(t *testing.T) {
 	w.upgraded(w.hosts[1], "1.1.0")
 }
 
-func TestARolloutIsTakenBack(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01", "web-02")
+func TestRolloutIsRolledBack(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02")
 	w.publish("1.1.0", w.Programs.Agent)
 	r := w.rollOut(w.plan("1.1.0", "select: {all: true}\nstrategy: {kind: all_at_once}\nhealth: {wait: 2s}\n"), exitCompleted)
 	for _, h := range w.hosts {
@@ -202,7 +202,7 @@ func TestARolloutIsTakenBack(t *testing.T) {
 	})
 }
 
-func TestARolloutGoesOnAfterTheServerWasKilled(t *testing.T) {
+func TestRolloutContinuesAfterTheServerIsKilled(t *testing.T) {
 	w := newWorld(t, slow, "web-01", "web-02")
 	w.publish("1.1.0", w.Programs.Agent)
 	code, said := w.command("rollouts", "create", "--file", w.plan("1.1.0", `

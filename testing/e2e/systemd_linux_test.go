@@ -9,11 +9,11 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// watchForTenSeconds leaves time to disturb the watch; what counts as lasting is
-// longer than any of the disturbances.
+// watchForTenSeconds leaves time to disturb the watch, whose failure limits are longer than
+// any of the disturbances.
 const watchForTenSeconds = `upgrade:
   watch:
     interval: 500ms
@@ -21,8 +21,8 @@ const watchForTenSeconds = `upgrade:
     failed_for: 30s
 `
 
-func TestAServiceIsUpgradedThroughAKilledWatcherAndARebootAndUninstalled(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{})
+func TestServiceIsUpgradedThroughAKilledWatcherAndAReboot(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{})
 	m := newMachine(t, w, "web-01", "/opt/muster")
 	if m.agent != "muster-agent" {
 		t.Errorf("in its usual place the service is called %q", m.agent)
@@ -53,8 +53,8 @@ func TestAServiceIsUpgradedThroughAKilledWatcherAndARebootAndUninstalled(t *test
 	m.isUninstalled()
 }
 
-// standsAlone: the watcher is in a control group of its own, and nothing but the
-// agent is in the agent's.
+// standsAlone checks that the watcher has a control group of its own, and that the agent's
+// has only the agent.
 func (m *machine) standsAlone() {
 	m.t.Helper()
 	m.waitProperty(m.watcher, "ActiveState", "active")
@@ -105,7 +105,7 @@ func (m *machine) goesOnAfterAReboot() {
 	m.t.Helper()
 	began := time.Now()
 	check(m.t, m.PowerOff(m.t.Context()))
-	// A unit that does not heed its stop costs its TimeoutStopSec.
+	// A unit that ignores its stop costs its TimeoutStopSec.
 	if took := time.Since(began); took > 15*time.Second {
 		m.t.Errorf("the shutdown took %s: something did not stop when it was asked to", took)
 	}
@@ -129,13 +129,13 @@ func (m *machine) isUninstalled() {
 	m.w.wait(m.host, "is known to be uninstalled", func(a adminapi.Agent) bool { return a.Status == adminapi.StatusUninstalled })
 }
 
-// bound of the issue: a new version that dies at every start is found out within
-// fifteen seconds of its first, with the settings nobody has changed.
+// bound is the goal: with default settings, a new version that dies at every start is found
+// within fifteen seconds of its first start.
 const crashLoopDecided = 15 * time.Second
 
-// A folder that is not the usual one, and that service definitions must quote.
-func TestACrashLoopIsDecidedWithinFifteenSecondsWithDefaultSettings(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{})
+// An unusual folder, which service definitions must quote.
+func TestCrashLoopIsFoundWithinFifteenSecondsWithDefaultSettings(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{})
 	m := newMachine(t, w, "db-01", "/srv/100% my $HOME agent")
 	w.publish("1.2.0", w.Programs.CrashLooper)
 	w.upgrade("1.2.0", m.host)
@@ -150,10 +150,9 @@ func TestACrashLoopIsDecidedWithinFifteenSecondsWithDefaultSettings(t *testing.T
 	m.isUninstalled()
 }
 
-func TestAPowerCutDuringABadUpgradeEndsWithTheOldVersionRunning(t *testing.T) {
-	for name, moment := range map[string]func(*machine) error{ // nil when it has come
-		// So early the power cut may take back the switch itself; then it is made
-		// again.
+func TestPowerCutDuringABadUpgradeEndsWithTheOldVersion(t *testing.T) {
+	for name, moment := range map[string]func(*machine) error{ // returns nil at that moment
+		// This early the power cut may undo the switch itself, which is then repeated.
 		"as soon as the pointer is seen to lead to the new version": pointsTo12,
 		"after the new version has died once": func(m *machine) error {
 			if err := pointsTo12(m); err != nil {
@@ -166,14 +165,14 @@ func TestAPowerCutDuringABadUpgradeEndsWithTheOldVersionRunning(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, lab.HostOptions{})
+			w := newWorld(t, harness.HostOptions{})
 			m := newMachine(t, w, "web-02", "/opt/muster")
 			w.publish("1.2.0", w.Programs.CrashLooper)
 			w.upgrade("1.2.0", m.host)
 			eventually(t, "the moment of the power cut", func() error { return moment(m) })
 			check(t, m.PowerCut())
 			m.on()
-			m.settlesAt10()
+			m.endsAt10()
 		})
 	}
 }
@@ -186,15 +185,15 @@ func pointsTo12(m *machine) error {
 	return err
 }
 
-// settlesAt10: unattended, 1.0.0 runs, nothing is pending, and both the server
-// and the host say what became of 1.2.0.
-func (m *machine) settlesAt10() {
+// endsAt10 checks that without help 1.0.0 runs, nothing is pending, and both the server
+// and the host have the result of the upgrade to 1.2.0.
+func (m *machine) endsAt10() {
 	m.t.Helper()
-	m.w.wait(m.host, "has settled after the power cut", func(a adminapi.Agent) bool {
+	m.w.wait(m.host, "has recovered from the power cut", func(a adminapi.Agent) bool {
 		return a.Agent.Version == "1.0.0" && a.Status == adminapi.StatusOnline && a.UpgradeStatus != nil && reasonCode(a) != ""
 	})
 	m.w.rolledBack(m.host, "1.2.0", "1.0.0", "crash_loop")
-	// The server may have heard it from the watcher, a moment before the agent does.
+	// The watcher may have reported it before the agent does.
 	eventually(m.t, "muster-agent status says why", func() error {
 		if says := m.run(m.top+"/muster-agent", "status"); !strings.Contains(says, "1.0.0") || !strings.Contains(says, "1.2.0 was rolled back: The process of 1.2.0") {
 			return fmt.Errorf("it says\n%s", says)

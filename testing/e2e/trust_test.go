@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-// publishers make a root with keys of their own, and sign the archives so far.
+// publishers creates a root with its own keys, and signs the archives so far.
 func (w *world) publishers() (targetsKey, digest string) {
 	w.t.Helper()
 	targetsKey, digest, err := w.server.Publishers(w.t.Context(), w.publisher, w.archives["1.0.0"])
@@ -28,7 +28,7 @@ func (w *world) push(version, targetsKey string) {
 }
 
 // refused waits for the end of an upgrade that a host does not begin.
-func (w *world) refused(h *lab.Host, word string) {
+func (w *world) refused(h *harness.Host, word string) {
 	w.t.Helper()
 	action := newest(w.t, w.server)
 	a := w.wait(h, "has refused", func(a adminapi.Agent) bool {
@@ -39,12 +39,12 @@ func (w *world) refused(h *lab.Host, word string) {
 	}
 }
 
-func TestAHostThatPinnedARootBelievesItsPublishersAlone(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{})
+func TestHostWithAPinnedRootTrustsOnlyItsPublishers(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{})
 	key, digest := w.publishers()
-	// Nothing but the root speaks for the archive it is installed from.
+	// Only the root vouches for the archive it is installed from.
 	check(t, os.Remove(w.archives["1.0.0"]+".minisig"))
-	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", lab.HostOptions{TrustRoot: digest})
+	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", harness.HostOptions{TrustRoot: digest})
 	check(t, err)
 	w.hosts = append(w.hosts, h)
 	check(t, h.Start())
@@ -54,13 +54,13 @@ func TestAHostThatPinnedARootBelievesItsPublishersAlone(t *testing.T) {
 	w.upgrade("1.1.0", h)
 	w.upgraded(h, "1.1.0")
 
-	// A package that one key alone has signed, which the server would hand out.
+	// A package signed by only one key, which the server would serve.
 	w.publish("1.2.0", w.Programs.Agent)
 	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.2.0", h.ID)
 	check(t, err)
 	w.refused(h, "muster-agent-1.2.0")
 
-	// What the publishers no longer stand for is not gone to, except back.
+	// A version that the publishers have removed is not installed, except by a rollback.
 	_, err = w.server.CLI(t.Context(), "package", "floor", "1.1.0", "--targets-key", key)
 	check(t, err)
 	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--force", "--version", "1.0.0", h.ID)
@@ -72,12 +72,11 @@ func TestAHostThatPinnedARootBelievesItsPublishersAlone(t *testing.T) {
 	w.onDisk(h, "1.0.0")
 }
 
-// The mirror may hold what it likes: what the publishers said is what is
-// installed, and the next source has it.
-func TestAMirrorThatLiesIsPassedOver(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{})
+// A mirror with wrong content is skipped, and the next source is used.
+func TestMirrorWithWrongContentIsSkipped(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{})
 	key, digest := w.publishers()
-	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", lab.HostOptions{TrustRoot: digest})
+	h, err := w.Install(t.Context(), w.server, w.publisher, w.archives["1.0.0"], "web-01", harness.HostOptions{TrustRoot: digest})
 	check(t, err)
 	w.hosts = append(w.hosts, h)
 	check(t, h.Start())
@@ -92,7 +91,7 @@ func TestAMirrorThatLiesIsPassedOver(t *testing.T) {
 		if r.Method == http.MethodGet {
 			asked <- struct{}{}
 		}
-		_, _ = rw.Write(data) // the agent may have gone
+		_, _ = rw.Write(data) // the agent may have disconnected
 	}))
 	defer mirror.Close()
 	_, err = w.server.CLI(t.Context(), "agents", "upgrade", "--version", "1.1.0", "--source-uri", mirror.URL, h.ID)

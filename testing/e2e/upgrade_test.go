@@ -13,23 +13,23 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/server/adminapi"
-	"github.com/muster-fleet/muster/testing/lab"
+	"github.com/muster-fleet/muster/testing/harness"
 )
 
-func TestThreeHostsMoveToAGoodVersion(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01", "web-02", "db-01")
+func TestThreeHostsUpgradeToAGoodVersion(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01", "web-02", "db-01")
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", w.hosts...)
 	for _, h := range w.hosts {
 		w.upgraded(h, "1.1.0")
-		// What was passed through within one tick of the reporter may be left
-		// out; the order never changes.
+		// Phases shorter than one tick of the reporter may be missing; the order never
+		// changes.
 		order := []string{"UPG_REQUESTED", "UPG_DOWNLOADING", "UPG_EXTRACTING", "UPG_REPLACING", "UPG_RESTARTING", "UPG_WATCHING"}
 		phases := w.seen(h)
 		if !slices.IsSortedFunc(phases, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) }) || !slices.Contains(phases, "UPG_WATCHING") {
 			t.Errorf("%s went through %v", h.Name, phases)
 		}
-		// The version before stays for a way back.
+		// The previous version is kept for a rollback.
 		homes, err := filepath.Glob(layout.Path(h.Top, layout.Home("1.0.0-*")))
 		if err != nil || len(homes) != 1 {
 			t.Errorf("homes of 1.0.0 on %s: %v, %v", h.Name, homes, err)
@@ -37,14 +37,14 @@ func TestThreeHostsMoveToAGoodVersion(t *testing.T) {
 	}
 }
 
-func TestAVersionThatDiesAtStartIsRolledBackAndNotTriedAgain(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+func TestVersionThatDiesAtStartIsRolledBackAndNotRetried(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	w.publish("1.2.0", w.Programs.Crasher)
 	w.upgrade("1.2.0", h)
 	w.rolledBack(h, "1.2.0", "1.0.0", "crash_loop")
 
-	// The host remembers.
+	// The host remembers the bad version.
 	w.upgrade("1.2.0", h)
 	a := w.wait(h, "refuses 1.2.0", func(a adminapi.Agent) bool { return a.UpgradeStatus != nil && *a.UpgradeStatus == adminapi.Failed })
 	if text := *a.UpgradeDetails.Metadata.ErrorMsg; !strings.Contains(text, "1.2.0") || !strings.Contains(text, "before") {
@@ -52,23 +52,23 @@ func TestAVersionThatDiesAtStartIsRolledBackAndNotTriedAgain(t *testing.T) {
 	}
 	w.onDisk(h, "1.0.0")
 
-	// And it still takes a good one.
+	// It still accepts a good one.
 	w.publish("1.2.1", w.Programs.Agent)
 	w.upgrade("1.2.1", h)
 	w.upgraded(h, "1.2.1")
 }
 
-func TestAVersionThatTurnsUnhealthyIsRolledBack(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{Grace: 20 * time.Second}, "web-01")
-	w.publish("1.3.0", w.Programs.Sickly)
+func TestUnhealthyVersionIsRolledBack(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{Grace: 20 * time.Second}, "web-01")
+	w.publish("1.3.0", w.Programs.Unhealthy)
 	w.upgrade("1.3.0", w.hosts[0])
 	w.rolledBack(w.hosts[0], "1.3.0", "1.0.0", "component_failed")
 }
 
 // slow makes a download last some seconds.
-var slow = lab.HostOptions{DownloadRate: 3 << 20}
+var slow = harness.HostOptions{DownloadRate: 3 << 20}
 
-func TestTheServerIsKilledDuringADownload(t *testing.T) {
+func TestServerKilledDuringADownload(t *testing.T) {
 	w := newWorld(t, slow, "web-01")
 	h := w.hosts[0]
 	w.publish("1.1.0", w.Programs.Agent)
@@ -90,15 +90,14 @@ func TestTheServerIsKilledDuringADownload(t *testing.T) {
 	w.upgraded(h, "1.1.0")
 }
 
-func TestTheServerIsKilledDuringTheWatch(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+func TestServerKilledDuringTheWatch(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", h)
 	w.waitPhase(h, adminapi.UpgradeWatching)
 	check(t, w.server.Kill())
-	// The watch ends while nobody listens: a server that is away must not cost
-	// a good version its place.
+	// The watch ends while the server is down, which must not roll back a good version.
 	eventually(t, "the watcher is done", func() error {
 		if _, err := os.Lstat(layout.Path(h.Top, layout.MarkerFile)); err == nil {
 			return errStillThere
@@ -110,13 +109,13 @@ func TestTheServerIsKilledDuringTheWatch(t *testing.T) {
 	w.upgraded(h, "1.1.0")
 }
 
-func TestTheServerIsKilledBeforeTheAck(t *testing.T) {
+func TestServerKilledBeforeTheAck(t *testing.T) {
 	w := newWorld(t, slow, "web-01")
 	h := w.hosts[0]
 	w.publish("1.1.0", w.Programs.Agent)
 	w.upgrade("1.1.0", h)
-	// Away from the download's last byte on: neither phases nor the
-	// acknowledgement find anybody.
+	// The server is down from the end of the download on: neither phases nor the
+	// acknowledgement arrive.
 	w.waitPhase(h, adminapi.UpgradeDownloading)
 	part := waitForPart(t, h)
 	eventually(t, "the archive is there", func() error {
@@ -137,8 +136,8 @@ func TestTheServerIsKilledBeforeTheAck(t *testing.T) {
 	w.upgraded(h, "1.1.0")
 }
 
-func TestATamperedPackageIsRefused(t *testing.T) {
-	w := newWorld(t, lab.HostOptions{}, "web-01")
+func TestTamperedPackageIsRefused(t *testing.T) {
+	w := newWorld(t, harness.HostOptions{}, "web-01")
 	h := w.hosts[0]
 	archive, err := w.publisher.Package(t.Context(), "1.1.0", w.Programs.Agent)
 	check(t, err)
@@ -164,7 +163,7 @@ func TestATamperedPackageIsRefused(t *testing.T) {
 
 // refusedFrom upgrades a host to 1.1.0 from a folder served over HTTP, and checks
 // that it refuses for a reason with a word in it, and is as before.
-func (w *world) refusedFrom(t *testing.T, h *lab.Host, dir, word string) {
+func (w *world) refusedFrom(t *testing.T, h *harness.Host, dir, word string) {
 	t.Helper()
 	mirror := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer mirror.Close()
@@ -185,15 +184,15 @@ func (w *world) refusedFrom(t *testing.T, h *lab.Host, dir, word string) {
 	}
 }
 
-func newest(t *testing.T, s *lab.Server) string {
+func newest(t *testing.T, s *harness.Server) string {
 	t.Helper()
-	list, err := lab.Get[adminapi.ActionStatusList](t.Context(), s, "/api/fleet/agents/action_status?perPage=1")
+	list, err := harness.Get[adminapi.ActionStatusList](t.Context(), s, "/api/fleet/agents/action_status?perPage=1")
 	check(t, err)
 	return list.Items[0].ActionId
 }
 
 // tree lists the versions and links of a host; state and logs may change.
-func tree(t *testing.T, h *lab.Host) []string {
+func tree(t *testing.T, h *harness.Host) []string {
 	t.Helper()
 	var names []string
 	err := filepath.WalkDir(h.Top, func(path string, e fs.DirEntry, err error) error {
@@ -227,7 +226,7 @@ func (stillThere) Error() string { return "it is still there" }
 
 var errStillThere = stillThere{}
 
-func waitForPart(t *testing.T, h *lab.Host) string {
+func waitForPart(t *testing.T, h *harness.Host) string {
 	t.Helper()
 	var part string
 	eventually(t, "bytes have arrived", func() error {
@@ -246,7 +245,8 @@ func waitForPart(t *testing.T, h *lab.Host) string {
 	return part
 }
 
-// size of a file; one that has just been renamed has become whole.
+// size returns the size of a file. A partial download that has just been renamed is
+// complete.
 func size(t *testing.T, path string) int64 {
 	t.Helper()
 	fi, err := os.Stat(path)

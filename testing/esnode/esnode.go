@@ -1,21 +1,20 @@
-// Package esnode starts a real Elasticsearch for tests, and by hand for
-// `go tool mage es`: one node or several, each a process of its own on loopback
-// that can be killed and started again. The server comes from Maven Central, is
-// fetched once and kept in the user's cache folder; it needs Maven and Java 17.
-// A [Proxy] stands between a client and a node to be slow, broken or strict.
+// Package esnode starts a real Elasticsearch for tests and for `go tool mage es`: one or
+// more nodes, each a process on loopback that can be killed and started again. It fetches
+// Elasticsearch once from Maven Central into the user's cache folder, and needs Maven and
+// Java 17. A [Proxy] between a client and a node can delay, break or authenticate requests.
 //
-// [Shared] gives each test its own part of one node for all tests of a package,
-// or of an Elasticsearch that these variables name:
+// [Shared] gives each test its own indices, on one node for all tests of a package or on
+// the Elasticsearch named by these environment variables:
 //
-//	MUSTER_TEST_ELASTICSEARCH          its address; https://user:password@host:9200 with a name and password
-//	MUSTER_TEST_ELASTICSEARCH_API_KEY  an API key instead, as it stands in the header after "ApiKey"
+//	MUSTER_TEST_ELASTICSEARCH          its URL; https://user:password@host:9200 with a user name and password
+//	MUSTER_TEST_ELASTICSEARCH_API_KEY  an API key instead, as in the Authorization header after "ApiKey"
 //	MUSTER_TEST_ELASTICSEARCH_CA       a PEM file with the authority of its certificate
 //
-// Tests that harm nodes start their own with [Start], and are skipped where the
-// first variable is set, with CI=true as well.
+// Tests that harm nodes start their own with [Start], and are skipped if the first
+// variable is set, also with CI=true.
 //
-// What the published server lacks: security, scripts, the calls by query, and
-// every field type and feature that is not in its core.
+// The published server lacks security, scripts, the calls by query, and every field type
+// and feature that is not in its core.
 package esnode
 
 import (
@@ -39,42 +38,41 @@ import (
 var loggingConfig []byte
 
 const (
-	// host is the only place where nodes listen.
+	// host is the address on which nodes listen.
 	host = "127.0.0.1"
-	// maxNodes: each takes 350 MB and a core for some seconds.
+	// maxNodes bounds a cluster: each node takes 350 MB, and a core for some seconds.
 	maxNodes = 5
-	// startAttempts: a port that was free may be taken before a node has it.
+	// startAttempts bounds the starts if another process takes a free port before the node.
 	startAttempts = 3
-	// portTaken is what a log then has.
+	// portTaken is in the log of a node whose port is taken.
 	portTaken = "Address already in use"
 	// tail is how many lines of a log an error shows: a Java failure with its causes.
 	tail = 25
-	// askTimeout bounds one question for a node's health.
+	// askTimeout bounds one request for a node's health.
 	askTimeout = 5 * time.Second
 )
 
-// firstPort and lastPort bound where nodes listen: below the ports that systems
-// hand out by themselves, so that nobody gets a node's port while it is down.
+// firstPort and lastPort bound the ports of nodes. They are below the ephemeral ports, so
+// that the system assigns a node's port to nobody else while the node is down.
 const (
 	firstPort = 20000
 	lastPort  = 31999
 )
 
-// Options of a cluster; the zero value is one node on a free port.
+// Options configure a cluster. The zero value is one node on a free port.
 type Options struct {
-	// Nodes is how many there are; 0 is one.
+	// Nodes is the number of nodes; 0 means 1.
 	Nodes int
-	// Port is where a single node answers; 0 is a free port.
+	// Port is the HTTP port of a single node; 0 means a free port.
 	Port int
-	// Steady nodes are made for long use and for measurements. The others have
-	// Java's quick compiler only: they start with half of the work, and do less
-	// per second after that.
+	// Steady is for long use and for measurements. Other nodes use only Java's quick
+	// compiler: they start with half of the work, and are slower afterwards.
 	Steady bool
-	// Settings are added to every node's, by their Elasticsearch names.
+	// Settings are added to those of every node, by their Elasticsearch names.
 	Settings map[string]string
 }
 
-// Cluster is a set of nodes that know each other. It is not for concurrent use.
+// Cluster is a cluster of nodes. It is not safe for concurrent use.
 type Cluster struct {
 	tools
 	dir      string
@@ -84,8 +82,7 @@ type Cluster struct {
 	nodes    []*Node
 }
 
-// tools are what nodes are made of: the program java, and the folders of the jars
-// and of the compiled Launcher.
+// tools are the program java, and the folders of the jars and of the compiled Launcher.
 type tools struct{ java, dist, launcher string }
 
 func findTools(ctx context.Context) (tools, error) {
@@ -101,8 +98,8 @@ func findTools(ctx context.Context) (tools, error) {
 	return t, err
 }
 
-// New starts a cluster and returns when all its nodes belong to it. ctx bounds
-// the start, not the cluster. The caller closes it.
+// New starts a cluster and returns when all its nodes have joined it. ctx bounds the
+// start, not the cluster. The caller must close it.
 func New(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -148,7 +145,7 @@ func newCluster(o Options, t tools) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Nodes that find each other by chance must not join.
+	// Nodes of different clusters must not join each other.
 	c := &Cluster{tools: t, dir: dir, name: filepath.Base(dir), steady: o.Steady, settings: maps.Clone(o.Settings)}
 	taken := map[int]bool{}
 	for i := range max(1, o.Nodes) {
@@ -167,7 +164,7 @@ func newCluster(o Options, t tools) (*Cluster, error) {
 	return c, nil
 }
 
-// freePort finds one that nobody has, and notes it in taken.
+// freePort returns a free port, and adds it to taken.
 func freePort(taken map[int]bool) (int, error) {
 	const tries = 100
 	for range tries {
@@ -188,13 +185,13 @@ func isFree(port int) bool {
 	return l.Close() == nil
 }
 
-// Nodes are all of them, running or not.
+// Nodes returns all nodes, running or not.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
 
-// Node gives a node by its number, from 0.
+// Node returns node i, counted from 0.
 func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
 
-// URLs are where the nodes answer, running or not.
+// URLs returns the URLs of all nodes, running or not.
 func (c *Cluster) URLs() []string {
 	var out []string
 	for _, n := range c.nodes {
@@ -203,7 +200,7 @@ func (c *Cluster) URLs() []string {
 	return out
 }
 
-// Access is how clients reach it.
+// Access returns how clients reach the cluster.
 func (c *Cluster) Access() Access { return Access{URLs: c.URLs()} }
 
 func (c *Cluster) each(f func(*Node) string) string {
@@ -214,8 +211,8 @@ func (c *Cluster) each(f func(*Node) string) string {
 	return strings.Join(out, ",")
 }
 
-// Start starts the nodes that do not run, and waits until all belong to the
-// cluster. If they do not, those it started are killed.
+// Start starts the nodes that do not run, and waits until all have joined the cluster. On
+// an error it kills the nodes that it started.
 func (c *Cluster) Start(ctx context.Context) error {
 	var began []*Node
 	err := func() error {
@@ -238,10 +235,9 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return err
 }
 
-// Stop ends all nodes in order; their data stays.
+// Stop shuts all nodes down and keeps their data.
 func (c *Cluster) Stop() error {
-	// The last of them would wait for the others' master otherwise: all are told
-	// first.
+	// All begin to stop first: the last one would otherwise wait for a master.
 	for _, n := range c.nodes {
 		if n.cmd != nil {
 			_ = n.stdin.Close() // it may have ended
@@ -250,7 +246,7 @@ func (c *Cluster) Stop() error {
 	return c.all((*Node).Stop)
 }
 
-// Close kills what runs, and removes every trace.
+// Close kills the running nodes and removes all files.
 func (c *Cluster) Close() error {
 	return errors.Join(c.all((*Node).Kill), os.RemoveAll(c.dir))
 }
@@ -265,7 +261,7 @@ func (c *Cluster) all(f func(*Node) error) error {
 
 func (c *Cluster) logs() string { return c.each((*Node).Log) }
 
-// Health is what a node says of the cluster.
+// Health is the cluster's health as seen by a node.
 type Health struct {
 	Status     string `json:"status"` // green, yellow or red
 	Nodes      int    `json:"number_of_nodes"`
@@ -275,12 +271,12 @@ type Health struct {
 	Pending    int    `json:"number_of_pending_tasks"`
 }
 
-// Health asks the node.
+// Health requests the cluster's health from the node.
 func (n *Node) Health(ctx context.Context) (Health, error) {
 	var h Health
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	// Without a master it is to say so at once.
+	// With this timeout a node without a master answers soon.
 	status, body, err := Access{URLs: []string{n.URL}}.Do(ctx, http.MethodGet, "/_cluster/health?master_timeout=1s", nil)
 	if err != nil {
 		return h, err
@@ -291,9 +287,9 @@ func (n *Node) Health(ctx context.Context) (Health, error) {
 	return h, json.Unmarshal(body, &h)
 }
 
-// Wait asks the running nodes, one after the other, each until ok says yes, or ctx
-// or five minutes end; then the error tells what was seen last, and how the log
-// ends.
+// Wait polls the health of the running nodes, one after the other, until ok returns true
+// for it. It returns an error with the last health and the end of the log when ctx ends, a
+// node's process ends, or after startTimeout.
 func (c *Cluster) Wait(ctx context.Context, what string, ok func(Health) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -311,10 +307,10 @@ func (c *Cluster) Wait(ctx context.Context, what string, ok func(Health) bool) e
 func (n *Node) wait(ctx context.Context, what string, ok func(Health) bool) error {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	// A question to a process that has ended may find another on its port.
+	// After its process has ended, another one may listen on its port.
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done := n.done // the goroutine may see the next process otherwise
+	done := n.done // n.done may be replaced by that of the next process
 	go func() {
 		select {
 		case <-done:
@@ -330,7 +326,7 @@ func (n *Node) wait(ctx context.Context, what string, ok func(Health) bool) erro
 			return nil
 		case err == nil:
 			last = fmt.Sprintf("%+v", h)
-		case asking.Err() == nil: // else the question was broken off
+		case asking.Err() == nil: // otherwise the request was canceled
 			last = err.Error()
 		}
 		select {
@@ -341,15 +337,15 @@ func (n *Node) wait(ctx context.Context, what string, ok func(Health) bool) erro
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
-		return fmt.Errorf("node %s: waited in vain until %s: %w; last seen: %s; its log ends:\n%s", n.Name, what, err, last, lastLines([]byte(n.Log()), tail))
+		return fmt.Errorf("node %s: timed out waiting until %s: %w; the last health was %s; its log ends:\n%s", n.Name, what, err, last, lastLines([]byte(n.Log()), tail))
 	}
 }
 
-// ready waits until the running nodes are one cluster.
+// ready waits until the running nodes have joined one cluster.
 func (c *Cluster) ready(ctx context.Context) error {
 	running := 0
 	for _, n := range c.nodes {
-		// One whose process was ended from outside counts until it is killed.
+		// A node whose process was killed from outside counts as running until Kill.
 		if n.cmd != nil {
 			running++
 		}

@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 	os.Exit(With(m).Run())
 }
 
-// parentVariable makes this program start a node, say its process, and wait.
+// parentVariable makes this program start a node, print its pid, and wait.
 const parentVariable = "MUSTER_TEST_STARTS_A_NODE"
 
-// startAndWait need not wait for the node: its process ends the same at any time.
+// startAndWait does not wait until the node answers, which does not matter here.
 func startAndWait() {
 	var c *Cluster
 	t, err := findTools(context.Background())
@@ -49,13 +49,13 @@ func startAndWait() {
 	select {}
 }
 
-// index is one with a strict mapping and a copy on another node, if there is one.
+// index is an index with a strict mapping, and with a replica if there is another node.
 const index = `{
 	"settings": {"number_of_shards": 1, "auto_expand_replicas": "0-1"},
 	"mappings": {"dynamic": "strict", "properties": {"name": {"type": "keyword"}, "at": {"type": "date"}}}
 }`
 
-// ask is Do for tests: it fails the test unless the status is what it should be.
+// ask is Do for tests: it fails the test if the status is not the expected one.
 func ask(t *testing.T, a Access, method, path, body string, want int) map[string]any {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -78,7 +78,7 @@ func ask(t *testing.T, a Access, method, path, body string, want int) map[string
 	return out
 }
 
-func TestTheSharedNodeIsARealOne(t *testing.T) {
+func TestSharedNodeIsAnElasticsearch(t *testing.T) {
 	p := Shared(t)
 	hosts := p.Prefix + "hosts"
 	ask(t, p.Access, "PUT", "/"+hosts, index, 200)
@@ -98,7 +98,7 @@ func TestTheSharedNodeIsARealOne(t *testing.T) {
 	}
 }
 
-func TestEachTestHasItsOwnPlaceWhichIsEmptiedAfterIt(t *testing.T) {
+func TestSharedGivesEachTestItsOwnIndicesAndRemovesThem(t *testing.T) {
 	var first Place
 	t.Run("a test", func(t *testing.T) {
 		first = Shared(t)
@@ -119,7 +119,7 @@ func TestEachTestHasItsOwnPlaceWhichIsEmptiedAfterIt(t *testing.T) {
 	}
 }
 
-func TestANodeKeepsItsDataThroughKillAndStop(t *testing.T) {
+func TestNodeKeepsItsDataThroughKillAndStop(t *testing.T) {
 	c := Start(t, Options{})
 	n := c.Node(0)
 	ask(t, c.Access(), "PUT", "/hosts", index, 200)
@@ -151,7 +151,7 @@ func TestANodeKeepsItsDataThroughKillAndStop(t *testing.T) {
 	}
 }
 
-func TestThreeNodesOutliveOne(t *testing.T) {
+func TestThreeNodesSurviveTheDeathOfOne(t *testing.T) {
 	require.Time(t, "starts three nodes")
 	c := Start(t, Options{Nodes: 3})
 	is := func(status string, nodes int) {
@@ -169,15 +169,15 @@ func TestThreeNodesOutliveOne(t *testing.T) {
 	}
 	ask(t, c.Access(), "POST", "/hosts/_bulk", bulk.String(), 200)
 
-	// The worst of them: the one that has the primary shard.
+	// The worst case is the node with the primary shard.
 	shards := ask(t, c.Access(), "GET", "/_cluster/state/routing_table,nodes/hosts", "", 200)
 	victim := primaryOf(t, c, shards)
 	if err := victim.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// With two nodes left the copy can go to the third place only after a minute.
+	// The lost copy is replaced only after a minute.
 	is("yellow", 2)
-	// Which of the addresses answers must not matter.
+	// Any of the URLs may answer.
 	ask(t, c.Access(), "POST", "/hosts/_refresh", "", 200)
 	found := ask(t, c.Access(), "GET", "/hosts/_count", "", 200)
 	if found["count"] != float64(documents) {
@@ -185,8 +185,8 @@ func TestThreeNodesOutliveOne(t *testing.T) {
 	}
 	ask(t, c.Access(), "PUT", "/hosts/_create/later", `{"name": "later"}`, 201)
 
-	// The others in order, and then all three from their data: the one that was killed
-	// lacks what was written without it.
+	// Stop the others, and start all three from their data. The killed one lacks what was
+	// written without it.
 	if err := c.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestThreeNodesOutliveOne(t *testing.T) {
 	ask(t, c.Access(), "GET", "/hosts/_doc/later", "", 200)
 }
 
-// primaryOf finds the node with the first copy of the index hosts.
+// primaryOf returns the node with the primary shard of the index hosts.
 func primaryOf(t *testing.T, c *Cluster, state map[string]any) *Node {
 	t.Helper()
 	data, err := json.Marshal(state)
@@ -233,7 +233,7 @@ func primaryOf(t *testing.T, c *Cluster, state map[string]any) *Node {
 	return nil
 }
 
-func TestANodeDiesWithWhoeverStartedIt(t *testing.T) {
+func TestNodeDiesWithItsParentProcess(t *testing.T) {
 	require.System(t, "linux")
 	Needs(t)
 	parent := exec.Command(os.Args[0])
@@ -263,7 +263,7 @@ func TestANodeDiesWithWhoeverStartedIt(t *testing.T) {
 	}
 }
 
-// ignoreExit leaves of an error only that a process could not be waited for.
+// ignoreExit ignores the exit status of a process.
 func ignoreExit(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -272,8 +272,8 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// processState is a letter, Z for a dead process that nobody has waited for yet;
-// it is empty if there is none.
+// processState returns the letter of a process's state, Z for a zombie, or "" if there is
+// no process.
 func processState(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -283,7 +283,7 @@ func processState(pid int) string {
 	return after[:1]
 }
 
-func TestWhatCannotBeStartedSaysWhy(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestWhatCannotBeStartedSaysWhy(t *testing.T) {
 	})
 }
 
-func TestAPortThatIsTakenMeanwhileIsNoticed(t *testing.T) {
+func TestStartRetriesIfAPortIsTaken(t *testing.T) {
 	c, err := newCluster(Options{}, needs(t))
 	if err != nil {
 		t.Fatal(err)
@@ -329,14 +329,14 @@ func TestAPortThatIsTakenMeanwhileIsNoticed(t *testing.T) {
 	}
 	defer taken.Close()
 	if err := c.Start(t.Context()); err == nil || !strings.Contains(c.logs(), portTaken) || !strings.Contains(err.Error(), portTaken) {
-		t.Errorf("started on a port that somebody has: %v", err)
+		t.Errorf("started on a port that is taken: %v", err)
 	}
 	if pid := c.Node(0).PID(); pid != 0 {
 		t.Errorf("what could not start is still process %d", pid)
 	}
 }
 
-func TestTheEnvironmentNamesAnElasticsearch(t *testing.T) {
+func TestAccessFromTheEnvironment(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, []byte("pem"), 0o600); err != nil {
 		t.Fatal(err)
@@ -377,8 +377,8 @@ func TestTheEnvironmentNamesAnElasticsearch(t *testing.T) {
 	}
 }
 
-// The suites can be run on a secured cluster: here a strict proxy is one.
-func TestASecuredElasticsearchOfTheEnvironmentIsShared(t *testing.T) {
+// A proxy that requires credentials is the secured cluster.
+func TestSharedUsesASecuredElasticsearchOfTheEnvironment(t *testing.T) {
 	p := StartProxy(t, Shared(t).Access, ProxyOptions{TLS: true})
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, p.Access().CA, 0o600); err != nil {
@@ -407,7 +407,7 @@ func TestASecuredElasticsearchOfTheEnvironmentIsShared(t *testing.T) {
 	}
 }
 
-// witness is a test that keeps how it ended.
+// witness is a test that records its end.
 type witness struct {
 	testing.TB
 	ended string
@@ -425,7 +425,7 @@ func (w *witness) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-func TestNobodyHarmsTheElasticsearchOfTheEnvironment(t *testing.T) {
+func TestStartIsSkippedWithAnElasticsearchOfTheEnvironment(t *testing.T) {
 	t.Setenv(urlVariable, "https://elastic:secret@es.example.org")
 	const want = "skipped: "
 	for _, ci := range []string{"", "true"} {
@@ -443,7 +443,7 @@ func TestNobodyHarmsTheElasticsearchOfTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestJavaIsJudged(t *testing.T) {
+func TestJavaVersionIsChecked(t *testing.T) {
 	for said, ok := range map[string]bool{
 		`openjdk version "17.0.15" 2025-04-15`: true,
 		`openjdk version "25" 2025-09-16`:      true,
@@ -451,13 +451,13 @@ func TestJavaIsJudged(t *testing.T) {
 		`openjdk version "11.0.22" 2024-01-16`: false,
 		`command not found`:                    false,
 	} {
-		if err := judgeJava("java", said); (err == nil) != ok {
+		if err := checkJava("java", said); (err == nil) != ok {
 			t.Errorf("%s: %v, want ok = %v", said, err, ok)
 		}
 	}
 }
 
-func TestRunSaysWhereItIsAndEndsWithItsContext(t *testing.T) {
+func TestRunPrintsTheURLAndEndsWithItsContext(t *testing.T) {
 	Needs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()

@@ -14,16 +14,16 @@ import (
 	"testing/synctest"
 )
 
-// shelf stands for Maven: it puts files where it is told to.
-type shelf struct {
+// fakeMaven puts files into the requested folder.
+type fakeMaven struct {
 	files map[string]string
-	// broken is what comes instead of files, attempt by attempt.
+	// broken has the files of each failing attempt.
 	broken []map[string]string
 	mu     sync.Mutex
 	calls  int
 }
 
-func (s *shelf) get(_ context.Context, to string, attempt int) error {
+func (s *fakeMaven) get(_ context.Context, to string, attempt int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
@@ -58,7 +58,7 @@ var (
 	asItShouldBe = listOf(map[string]string{"lib/a.jar": "A", "modules/t/netty.jar": "N", "modules/t/plugin.properties": "P"})
 )
 
-func TestJarsAreFetchedUntilTheyAreWhole(t *testing.T) {
+func TestFetchRetriesUntilTheJarsAreComplete(t *testing.T) {
 	half := map[string]string{"a.jar": "", "netty.jar": "N", "unpacked/META-INF/plugin.properties": "P"}
 	for _, test := range []struct {
 		what   string
@@ -74,7 +74,7 @@ func TestJarsAreFetchedUntilTheyAreWhole(t *testing.T) {
 		{"another file under the name", []map[string]string{half, half, half}, 3, "lib/a.jar has the digest"},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			dir, s := t.TempDir(), &shelf{files: asMavenGives, broken: test.broken}
+			dir, s := t.TempDir(), &fakeMaven{files: asMavenGives, broken: test.broken}
 			synctest.Test(t, func(t *testing.T) {
 				dist, err := fetchInto(t.Context(), dir, asItShouldBe, s.get)
 				if s.calls != test.calls {
@@ -101,8 +101,8 @@ func TestJarsAreFetchedUntilTheyAreWhole(t *testing.T) {
 	}
 }
 
-func TestWhatIsThereIsUsedUntilItIsDamaged(t *testing.T) {
-	dir, s := t.TempDir(), &shelf{files: asMavenGives}
+func TestFetchKeepsJarsUntilTheyAreDamaged(t *testing.T) {
+	dir, s := t.TempDir(), &fakeMaven{files: asMavenGives}
 	var callers sync.WaitGroup
 	for range 3 {
 		callers.Go(func() {
@@ -115,7 +115,7 @@ func TestWhatIsThereIsUsedUntilItIsDamaged(t *testing.T) {
 	if s.calls != 1 {
 		t.Errorf("three callers fetched %d times, want once", s.calls)
 	}
-	// What a killed process left, and a jar that lost its end.
+	// The folder of a killed process, and a truncated jar.
 	damaged := filepath.Join(dir, Version, "lib", "a.jar")
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "fetch-1"), 0o755), os.Truncate(damaged, 0)); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestWhatIsThereIsUsedUntilItIsDamaged(t *testing.T) {
 	}
 }
 
-func TestWithoutMavenNothingIsTriedAgain(t *testing.T) {
+func TestFetchWithoutMavenFailsAtOnce(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	calls := 0
 	_, err := fetchInto(t.Context(), t.TempDir(), asItShouldBe, func(ctx context.Context, to string, attempt int) error {
@@ -143,7 +143,7 @@ func TestWithoutMavenNothingIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestABadListIsRefused(t *testing.T) {
+func TestMalformedListIsRefused(t *testing.T) {
 	for _, text := range []string{"", "# only words\n", "abc  lib/a.jar\n", strings.Repeat("0", 64) + "  ../a.jar\n", strings.Repeat("0", 64) + "\n"} {
 		if _, err := fetchInto(t.Context(), t.TempDir(), text, nil); err == nil {
 			t.Errorf("%q was taken for a list", text)

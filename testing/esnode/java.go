@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// minJava is what Elasticsearch 8 is compiled for.
+	// minJava is the Java version for which Elasticsearch 8 is compiled.
 	minJava = 17
-	// javaTimeout bounds the question for its version, answered in 50 ms.
+	// javaTimeout bounds `java -version`, which takes 50 ms.
 	javaTimeout = 20 * time.Second
 )
 
@@ -43,14 +43,14 @@ func Java(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s -version: %w: %s", program, err, lastLines(out, 3))
 	}
-	return program, judgeJava(program, string(out))
+	return program, checkJava(program, string(out))
 }
 
-// judgeJava reads what Java says of itself. Before 9 its version began with 1.
-func judgeJava(program, said string) error {
-	m := javaVersion.FindStringSubmatch(said)
+// checkJava checks the output of `java -version`. Before Java 9 versions began with 1.
+func checkJava(program, output string) error {
+	m := javaVersion.FindStringSubmatch(output)
 	if m == nil {
-		return fmt.Errorf("%s does not say its version: %q", program, said)
+		return fmt.Errorf("%s does not print its version: %q", program, output)
 	}
 	major, err := strconv.Atoi(m[1])
 	if err == nil && major < minJava {

@@ -19,30 +19,29 @@ import (
 )
 
 const (
-	// headerTimeout ends connections on which no request is begun: the proxy
-	// speaks to tests only.
+	// headerTimeout bounds the wait for the header of a request.
 	headerTimeout = 30 * time.Second
-	// closeTimeout is for requests under way when the proxy closes.
+	// closeTimeout bounds the wait for active requests when the proxy closes.
 	closeTimeout = 2 * time.Second
 )
 
-// ProxyOptions are what cannot change while a proxy runs.
+// ProxyOptions are the options that cannot change while a proxy runs.
 type ProxyOptions struct {
 	// TLS with a certificate of the proxy's own authority.
 	TLS bool
-	// ClientCertificate demands one of that authority, which [Proxy.Access]
-	// gives; it implies TLS.
+	// ClientCertificate requires a client certificate of that authority, which
+	// [Proxy.Access] returns; it implies TLS.
 	ClientCertificate bool
 }
 
-// Proxy is a reverse proxy of a test's own between a client and a node. It
-// checks what the client presents, as a secured Elasticsearch would, and is slow
-// or broken as it is told. Its methods may be called at any time, by anyone.
+// Proxy is a reverse proxy between a client and a node. It checks the client's credential
+// like a secured Elasticsearch, and delays or breaks requests by its faults. It is safe for
+// concurrent use.
 type Proxy struct {
 	url       string
 	to        Access
 	authority *authority // nil without TLS
-	client    *pair      // nil unless one is demanded
+	client    *pair      // nil unless a client certificate is required
 	transport *http.Transport
 	forward   *httputil.ReverseProxy
 	server    *http.Server
@@ -53,12 +52,11 @@ type Proxy struct {
 	faults   []Fault
 	demanded Access
 	counts   map[string]int
-	held     []net.Conn // accepted, and never answered
+	held     []net.Conn // accepted and never answered
 }
 
-// NewProxy starts a proxy on a free port of loopback, before the first of to's
-// addresses. It shows the node to's credential, whatever the client showed. The
-// caller closes it.
+// NewProxy starts a proxy on a free port of loopback for the first URL of to. It sends
+// the credential of to to the node, not the client's. The caller must close it.
 func NewProxy(to Access, o ProxyOptions) (*Proxy, error) {
 	if len(to.URLs) == 0 {
 		return nil, errors.New("a proxy needs the address of a node")
@@ -87,7 +85,7 @@ func NewProxy(to Access, o ProxyOptions) (*Proxy, error) {
 	}
 	p.server = &http.Server{
 		Handler: p, ReadHeaderTimeout: headerTimeout, ErrorLog: silent,
-		// Elasticsearch speaks HTTP 1 only.
+		// Elasticsearch supports only HTTP/1.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -104,12 +102,12 @@ func NewProxy(to Access, o ProxyOptions) (*Proxy, error) {
 	}
 	go func() {
 		defer close(p.served)
-		_ = p.server.Serve(listener) // it ends when the proxy closes
+		_ = p.server.Serve(listener) // returns when the proxy closes
 	}()
 	return p, nil
 }
 
-// StartProxy is [NewProxy] for a test, with whose end the proxy closes.
+// StartProxy is [NewProxy] for a test. The proxy closes when the test ends.
 func StartProxy(t testing.TB, to Access, o ProxyOptions) *Proxy {
 	t.Helper()
 	p, err := NewProxy(to, o)
@@ -124,7 +122,7 @@ func StartProxy(t testing.TB, to Access, o ProxyOptions) *Proxy {
 	return p
 }
 
-// secure puts TLS before a listener, which it returns as it was after an error.
+// secure wraps a listener with TLS. With an error it returns the listener unchanged.
 func (p *Proxy) secure(l net.Listener, o ProxyOptions) (net.Listener, error) {
 	a, err := newAuthority()
 	if err != nil {
@@ -138,7 +136,8 @@ func (p *Proxy) secure(l net.Listener, o ProxyOptions) (net.Listener, error) {
 	if err != nil {
 		return l, err
 	}
-	// The authority too, as Elasticsearch does: a client may know its digest only.
+	// The chain includes the authority, as Elasticsearch's does: a client may know only its
+	// digest.
 	cert.Certificate = append(cert.Certificate, a.cert.Raw)
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
 	if o.ClientCertificate {
@@ -153,12 +152,12 @@ func (p *Proxy) secure(l net.Listener, o ProxyOptions) (net.Listener, error) {
 	return tls.NewListener(l, config), nil
 }
 
-// Close ends the proxy and every connection through it.
+// Close closes the proxy and all its connections.
 func (p *Proxy) Close() error {
 	close(p.closed)
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_ = p.server.Shutdown(ctx) // what is still under way is closed next
+	_ = p.server.Shutdown(ctx) // Close ends the requests that are still active
 	err := p.server.Close()
 	<-p.served
 	p.mu.Lock()
@@ -171,8 +170,8 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-// Access is how a client gets through the proxy now: its address, its authority,
-// a client certificate if one is demanded, and the credential that is demanded.
+// Access returns how a client reaches the proxy now: its URL and authority, and the client
+// certificate and the credential that it requires.
 func (p *Proxy) Access() Access {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +186,7 @@ func (p *Proxy) Access() Access {
 	return a
 }
 
-// Fingerprint is the SHA-256 of the authority's certificate in hexadecimal, empty
+// Fingerprint returns the SHA-256 of the authority's certificate in hexadecimal. It is empty
 // without TLS.
 func (p *Proxy) Fingerprint() string {
 	if p.authority == nil {
@@ -196,26 +195,26 @@ func (p *Proxy) Fingerprint() string {
 	return p.authority.fingerprint()
 }
 
-// Demand lets requests pass only with the credential of a, of which only that
-// counts; the others get 401. The zero value demands none.
+// Demand makes the proxy answer 401 to requests without the credential of a. The zero value
+// requires none.
 func (p *Proxy) Demand(a Access) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.demanded = Access{Username: a.Username, Password: a.Password, APIKey: a.APIKey, ServiceToken: a.ServiceToken}
 }
 
-// Break puts faults in place of those there were. A request is as slow as all
-// that match it say; of the others the first that matches has it.
+// Break replaces the faults. The delays of all matching faults add up; of the other faults
+// the first that matches applies.
 func (p *Proxy) Break(faults ...Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = append([]Fault(nil), faults...)
 }
 
-// Heal ends all faults. Who hangs already, hangs on.
+// Heal removes all faults. Connections that hang already stay so.
 func (p *Proxy) Heal() { p.Break() }
 
-// Counts are the requests so far, whatever became of them, by method and kind:
+// Counts returns the number of requests so far, including failed ones, by method and kind:
 // "POST _bulk", and "GET document" where the path names no call.
 func (p *Proxy) Counts() map[string]int {
 	p.mu.Lock()
@@ -254,24 +253,22 @@ const (
 // Slow delays requests on their way to the node.
 func Slow(by time.Duration) Fault { return Fault{delay: by} }
 
-// Refuse answers with an error's status, as Elasticsearch words it; the node
-// hears nothing.
+// Refuse answers with an error like Elasticsearch's; the node does not get the request.
 func Refuse(status int) Fault { return Fault{what: isRefused, status: status} }
 
-// Cut resets the connection; the node hears nothing.
+// Cut resets the connection; the node does not get the request.
 func Cut() Fault { return Fault{what: isCut} }
 
-// Lose lets the node do what it is asked, and resets the connection instead of
-// answering.
+// Lose passes the request to the node, and resets the connection instead of answering.
 func Lose() Fault { return Fault{what: isLost} }
 
-// Hang leaves the connection half open: what is sent is taken, and nothing ever
-// comes back. New connections are accepted and then the same, unless the fault
-// is limited by [Fault.On] or [Fault.Times].
+// Hang leaves the connection half open: the proxy reads requests and never answers. New
+// connections are accepted and hang too, unless the fault is limited by [Fault.On] or
+// [Fault.Times].
 func Hang() Fault { return Fault{what: hangs} }
 
-// On limits a fault to the requests that match, under earlier limits too. Several
-// goroutines call match.
+// On limits a fault to the requests for which match and all earlier limits return true.
+// match must be safe for concurrent use.
 func (f Fault) On(match func(*http.Request) bool) Fault {
 	if before := f.on; before != nil {
 		f.on = func(r *http.Request) bool { return before(r) && match(r) }
@@ -281,7 +278,7 @@ func (f Fault) On(match func(*http.Request) bool) Fault {
 	return f
 }
 
-// Times limits a fault to the next n requests that it would have; 0 is none.
+// Times limits a fault to the next n matching requests; 0 means none.
 func (f Fault) Times(n int) Fault {
 	f.times = n
 	if n <= 0 {
@@ -290,7 +287,7 @@ func (f Fault) Times(n int) Fault {
 	return f
 }
 
-// fate is what becomes of a request. It counts it.
+// fate returns the fault of a request, and counts the request.
 func (p *Proxy) fate(r *http.Request) (delay time.Duration, f Fault, authorized bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -318,7 +315,7 @@ func (p *Proxy) fate(r *http.Request) (delay time.Duration, f Fault, authorized 
 	return delay, Fault{}, authorized
 }
 
-// ServeHTTP passes a request on, or not.
+// ServeHTTP passes a request on, unless a fault applies.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	delay, f, authorized := p.fate(r)
 	if delay > 0 {
@@ -334,7 +331,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case f.what == hangs:
 		p.hang(w, r)
 	case f.what == isRefused:
-		refuse(w, f.status, "the proxy was told to")
+		refuse(w, f.status, "a fault of the proxy")
 	case !authorized:
 		for _, scheme := range []string{`Basic realm="security", charset="UTF-8"`, `Bearer realm="security"`, "ApiKey"} {
 			w.Header().Add("WWW-Authenticate", scheme)
@@ -348,9 +345,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hang takes what is sent until the client gives up.
+// hang reads requests until the client disconnects.
 func (p *Proxy) hang(w http.ResponseWriter, r *http.Request) {
-	// The context ends with the connection only when the body was read.
+	// The context ends with the connection only after the body is read.
 	_, _ = io.Copy(io.Discard, r.Body)
 	select {
 	case <-r.Context().Done():
@@ -375,7 +372,7 @@ func refuse(w http.ResponseWriter, status int, reason string) {
 	w.Header().Set("X-Elastic-Product", "Elasticsearch")
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A client that is gone needs no answer.
+	// The client may have disconnected.
 	_, _ = fmt.Fprintf(w, `{"error":{"root_cause":[{"type":%[1]q,"reason":%[2]q}],"type":%[1]q,"reason":%[2]q},"status":%[3]d}`, kind, reason, status)
 }
 
@@ -386,26 +383,26 @@ func reset(w http.ResponseWriter) {
 	}
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		panic(http.ErrAbortHandler) // part of an answer was sent: this breaks it off
+		panic(http.ErrAbortHandler) // a part of the answer is sent already: abort it
 	}
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
 	}
 	if t, ok := conn.(*net.TCPConn); ok {
-		_ = t.SetLinger(0) // closing it is then a reset
+		_ = t.SetLinger(0) // makes Close reset the connection
 	}
 	_ = conn.Close()
 }
 
-// discard is where a lost answer goes.
+// discard receives a lost answer.
 type discard struct{}
 
 func (discard) Header() http.Header         { return http.Header{} }
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) WriteHeader(int)             {}
 
-// gate keeps new connections to itself while everything hangs: not even the
-// handshake of TLS is answered.
+// gate is a listener that holds new connections while everything hangs, so that not even
+// the TLS handshake is answered.
 type gate struct {
 	net.Listener
 	proxy *Proxy
@@ -420,7 +417,7 @@ func (g *gate) Accept() (net.Conn, error) {
 	}
 }
 
-// hold keeps a connection if everything hangs.
+// hold holds a connection if everything hangs.
 func (p *Proxy) hold(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// through gives a proxy before the shared node, and an index of the test's own.
+// through returns a proxy for the shared node, and an index of the test.
 func through(t *testing.T, o ProxyOptions) (p *Proxy, direct Access, path string) {
 	t.Helper()
 	place := Shared(t)
@@ -26,7 +26,7 @@ func through(t *testing.T, o ProxyOptions) (p *Proxy, direct Access, path string
 	return StartProxy(t, place.Access, o), place.Access, path
 }
 
-// status is that of a request, 0 with an error.
+// status returns the status of a request, or 0 for an error.
 func status(t *testing.T, a Access, method, path, body string) (int, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -35,7 +35,7 @@ func status(t *testing.T, a Access, method, path, body string) (int, error) {
 	return got, err
 }
 
-func TestAProxyThatIsToldNothingPassesEverything(t *testing.T) {
+func TestProxyWithoutFaultsPassesEverything(t *testing.T) {
 	p, direct, path := through(t, ProxyOptions{})
 	ask(t, p.Access(), "PUT", path+"/_create/a?refresh=true", `{"name": "a"}`, 201)
 	ask(t, direct, "GET", path+"/_doc/a", "", 200)
@@ -50,7 +50,7 @@ func TestAProxyThatIsToldNothingPassesEverything(t *testing.T) {
 	}
 }
 
-func TestASlowNode(t *testing.T) {
+func TestProxySlow(t *testing.T) {
 	p, _, path := through(t, ProxyOptions{})
 	const half = 150 * time.Millisecond
 	p.Break(Slow(half), Slow(half), Slow(time.Hour).On(func(r *http.Request) bool { return r.Method == http.MethodPost }))
@@ -66,7 +66,7 @@ func TestASlowNode(t *testing.T) {
 	}
 }
 
-func TestANodeThatRefuses(t *testing.T) {
+func TestProxyRefuse(t *testing.T) {
 	p, direct, path := through(t, ProxyOptions{})
 	bulk := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/_bulk") }
 	p.Break(Refuse(429).On(bulk).Times(2), Refuse(503).On(func(r *http.Request) bool { return r.Method == http.MethodDelete }))
@@ -88,7 +88,7 @@ func TestANodeThatRefuses(t *testing.T) {
 	ask(t, p.Access(), "DELETE", path+"/_doc/a", "", 200)
 }
 
-func TestAConnectionIsResetBeforeOrAfterTheNodeHasDoneIt(t *testing.T) {
+func TestProxyCutAndLose(t *testing.T) {
 	for _, o := range []ProxyOptions{{}, {TLS: true}} {
 		t.Run(fmt.Sprintf("TLS %v", o.TLS), func(t *testing.T) {
 			p, direct, path := through(t, o)
@@ -110,18 +110,18 @@ func TestAConnectionIsResetBeforeOrAfterTheNodeHasDoneIt(t *testing.T) {
 	}
 }
 
-func TestAHalfOpenConnectionTakesEverythingAndSaysNothing(t *testing.T) {
+func TestProxyHang(t *testing.T) {
 	for _, o := range []ProxyOptions{{}, {TLS: true}} {
 		t.Run(fmt.Sprintf("TLS %v", o.TLS), func(t *testing.T) {
 			p, direct, path := through(t, o)
-			const patience = 300 * time.Millisecond
-			// One connection stood before it began, another comes after.
+			const waitLimit = 300 * time.Millisecond
+			// One connection is open before the fault, another is opened after.
 			transport, err := p.Access().transport()
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer transport.CloseIdleConnections()
-			kept := http.Client{Transport: transport, Timeout: patience}
+			kept := http.Client{Transport: transport, Timeout: waitLimit}
 			get := func() error {
 				resp, err := kept.Get(p.Access().URLs[0] + path)
 				if err != nil {
@@ -134,13 +134,13 @@ func TestAHalfOpenConnectionTakesEverythingAndSaysNothing(t *testing.T) {
 			if err := get(); err != nil {
 				t.Fatal(err)
 			}
-			kept.Timeout = patience
+			kept.Timeout = waitLimit
 			p.Break(Hang())
 			if err := get(); !isTimeout(err) {
 				t.Errorf("on a connection that stood: %v, want no answer", err)
 			}
 			for _, path := range []string{path, path + "/_create/a"} {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				_, _, err := p.Access().Do(ctx, "PUT", path, []byte(`{"name": "a"}`))
 				cancel()
 				if !isTimeout(err) {
@@ -159,7 +159,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-func TestOneRequestHangsAndTheOthersPass(t *testing.T) {
+func TestProxyHangOfOneRequest(t *testing.T) {
 	p, _, path := through(t, ProxyOptions{})
 	p.Break(Hang().Times(1), Cut().Times(0))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -170,7 +170,7 @@ func TestOneRequestHangsAndTheOthersPass(t *testing.T) {
 	ask(t, p.Access(), "GET", path, "", 200)
 }
 
-func TestANodeThatIsGoneHasNoStatusBehindAProxy(t *testing.T) {
+func TestProxyResetsConnectionsToADeadNode(t *testing.T) {
 	port, err := freePort(map[int]bool{})
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestANodeThatIsGoneHasNoStatusBehindAProxy(t *testing.T) {
 	}
 }
 
-func TestAProxyChecksCredentials(t *testing.T) {
+func TestProxyChecksCredentials(t *testing.T) {
 	p, _, path := through(t, ProxyOptions{})
 	kinds := map[string]Access{
 		"an API key":      {APIKey: "aWQ6a2V5"},
@@ -203,7 +203,7 @@ func TestAProxyChecksCredentials(t *testing.T) {
 		}
 		ask(t, p.Access(), "GET", path, "", 200)
 	}
-	// A key that was good is revoked while the client works.
+	// A valid key is revoked while the client works.
 	p.Demand(Access{APIKey: "bmV3"})
 	old := Access{URLs: p.Access().URLs, APIKey: "aWQ6a2V5"}
 	if e := ask(t, old, "GET", path, "", 401); !strings.Contains(fmt.Sprint(e), "security_exception") {
@@ -211,7 +211,7 @@ func TestAProxyChecksCredentials(t *testing.T) {
 	}
 }
 
-func TestAProxyHasAnAuthorityThatNobodyElseTrusts(t *testing.T) {
+func TestProxyHasItsOwnAuthority(t *testing.T) {
 	p, _, path := through(t, ProxyOptions{TLS: true})
 	ask(t, p.Access(), "GET", path, "", 200)
 	stranger := Access{URLs: p.Access().URLs}
@@ -221,8 +221,9 @@ func TestAProxyHasAnAuthorityThatNobodyElseTrusts(t *testing.T) {
 	if got, err := status(t, Access{URLs: []string{"http" + strings.TrimPrefix(stranger.URLs[0], "https")}}, "GET", path, ""); got == 200 {
 		t.Errorf("without TLS: status %d, %v", got, err)
 	}
-	// Who knows only its digest finds it in what the server sends.
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(p.Access().URLs[0], "https://"), &tls.Config{InsecureSkipVerify: true}) // the digest is looked at instead
+	// The chain that the server sends includes the authority, for clients that know only its
+	// digest.
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(p.Access().URLs[0], "https://"), &tls.Config{InsecureSkipVerify: true}) // the digest is checked instead
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +238,7 @@ func TestAProxyHasAnAuthorityThatNobodyElseTrusts(t *testing.T) {
 	}
 }
 
-func TestAProxyDemandsAClientCertificate(t *testing.T) {
+func TestProxyRequiresAClientCertificate(t *testing.T) {
 	p, direct, path := through(t, ProxyOptions{ClientCertificate: true})
 	ask(t, p.Access(), "GET", path, "", 200)
 	without := p.Access()
@@ -252,7 +253,7 @@ func TestAProxyDemandsAClientCertificate(t *testing.T) {
 	}
 }
 
-func TestAProxyShowsTheNodeItsOwnCredential(t *testing.T) {
+func TestProxySendsItsOwnCredentialToTheNode(t *testing.T) {
 	inner, _, path := through(t, ProxyOptions{ClientCertificate: true})
 	inner.Demand(Access{APIKey: "aW5uZXI"})
 	outer := StartProxy(t, inner.Access(), ProxyOptions{})
@@ -260,9 +261,9 @@ func TestAProxyShowsTheNodeItsOwnCredential(t *testing.T) {
 	ask(t, outer.Access(), "GET", path, "", 200)
 }
 
-// Everything at once, for the race detector, and each answer is one of those
-// that somebody asked for.
-func TestAProxyIsToldThingsWhileItWorks(t *testing.T) {
+// All methods are called concurrently, for the race detector, and each answer is one of the
+// configured ones.
+func TestProxyIsSafeForConcurrentUse(t *testing.T) {
 	p, _, path := through(t, ProxyOptions{})
 	var clients sync.WaitGroup
 	for range 4 {

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Run runs one node by hand until ctx ends, and says where it is and how a
-// server is put on it. A port of 0 is a free one. Its data goes with it.
+// Run runs one node until ctx ends, and prints its URL and how to use it with a server. A
+// port of 0 means a free one. Its data is removed.
 func Run(ctx context.Context, port int, out io.Writer) (err error) {
 	fmt.Fprintf(out, "Starting Elasticsearch %s …\n", Version)
 	c, err := New(ctx, Options{Port: port, Steady: true})
@@ -27,15 +27,15 @@ func Run(ctx context.Context, port int, out io.Writer) (err error) {
 }
 
 const guide = `
-It answers at %[1]s (process %[2]d, its log is %[3]s).
+It listens at %[1]s (process %[2]d, log %[3]s).
 
-A server keeps everything there with this in its configuration:
+A server stores its data there with this configuration:
 
   store:
     elasticsearch:
       hosts: [%[1]s]
 
-Tests use it, instead of starting their own, with
+Tests use it instead of starting their own with
 
   ` + urlVariable + `=%[1]s
 

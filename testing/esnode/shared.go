@@ -15,10 +15,10 @@ import (
 	"github.com/muster-fleet/muster/testing/require"
 )
 
-// cleanTimeout: an index is deleted in some 50 ms, and a test has a dozen.
+// cleanTimeout bounds the removal of a test's dozen indices, which take some 50 ms each.
 const cleanTimeout = time.Minute
 
-// Needs demands what a node is made of: Java, and the jars.
+// Needs requires Java and the jars.
 func Needs(t testing.TB) {
 	t.Helper()
 	needs(t)
@@ -31,8 +31,8 @@ func needs(t testing.TB) tools {
 	return found
 }
 
-// Start starts a cluster that the test may harm, and that ends with it. If the
-// test fails, it shows how the nodes' logs end.
+// Start starts a cluster that the test may harm and that ends with the test. If the test
+// fails, it shows the end of the nodes' logs.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if a, ok, err := fromEnvironment(); err != nil {
@@ -64,7 +64,7 @@ func (c *Cluster) show(t testing.TB) {
 	}
 }
 
-// Place is one test's own part of an Elasticsearch that others use too.
+// Place is a test's own part of a shared Elasticsearch.
 type Place struct {
 	Access
 	// Prefix begins the name of every index and template of the test. They are
@@ -72,13 +72,13 @@ type Place struct {
 	Prefix string
 }
 
-// theShared is the one node for all tests of a package.
+// theShared is the node shared by all tests of a package.
 var theShared struct {
 	sync.Mutex
-	willClose bool // With is at work
+	willClose bool // With has been called
 	cluster   *Cluster
-	err       error   // why there is none
-	kept      []Place // of an Elasticsearch that is not ours to close
+	err       error   // why the node did not start
+	kept      []Place // places in an Elasticsearch of the environment
 }
 
 // Shared gives a test its own place on one node that all tests of the package
@@ -88,7 +88,7 @@ func Shared(t testing.TB) Place {
 	t.Helper()
 	p, _ := newPlace(t)
 	t.Cleanup(func() {
-		// The test's own context has ended.
+		// The test's own context has already ended.
 		ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
 		defer cancel()
 		if err := p.clean(ctx); err != nil {
@@ -98,12 +98,12 @@ func Shared(t testing.TB) Place {
 	return p
 }
 
-// Keep is [Shared] for a place that later tests use too: indices cost seconds where
-// there are many. It is removed when the package's tests have ended.
+// Keep is [Shared] for a place that later tests also use, since creating many indices takes
+// seconds. It is removed after the package's tests.
 func Keep(t testing.TB) Place {
 	t.Helper()
 	p, named := newPlace(t)
-	if named { // else the node goes, and the place with it
+	if named { // otherwise the node is removed with the place
 		theShared.Lock()
 		defer theShared.Unlock()
 		theShared.kept = append(theShared.kept, p)
@@ -111,7 +111,7 @@ func Keep(t testing.TB) Place {
 	return p
 }
 
-// newPlace returns a place of its own, and whether the environment names where.
+// newPlace returns a new place, and whether it is on an Elasticsearch of the environment.
 func newPlace(t testing.TB) (Place, bool) {
 	t.Helper()
 	a, named, err := fromEnvironment()
@@ -132,7 +132,7 @@ func newPlace(t testing.TB) (Place, bool) {
 	}
 	p := Place{Access: a, Prefix: "test-" + strings.ToLower(rand.Text()[:12]) + "-"}
 	if status, answer, err := a.Do(t.Context(), http.MethodGet, "/_cat/indices/"+p.Prefix+"*?format=json", nil); err != nil || status != http.StatusOK {
-		t.Fatalf("Elasticsearch at %s does not answer as it should: status %d: %s: %v", strings.Join(a.URLs, ", "), status, answer, err)
+		t.Fatalf("Elasticsearch at %s does not answer as expected: status %d: %s: %v", strings.Join(a.URLs, ", "), status, answer, err)
 	}
 	return p, named
 }
@@ -147,7 +147,7 @@ func startShared(t tools) (*Cluster, error) {
 	case s.err != nil:
 		return nil, s.err
 	case s.cluster == nil:
-		// It outlives the test that happens to be the first.
+		// The node outlives the first test.
 		s.cluster, s.err = startNew(context.Background(), Options{}, t)
 	case s.cluster.nodes[0].ended():
 		return nil, fmt.Errorf("the node of this package's tests has ended; its log ends:\n%s", lastLines([]byte(s.cluster.logs()), tail))
@@ -155,7 +155,7 @@ func startShared(t tools) (*Cluster, error) {
 	return s.cluster, s.err
 }
 
-// Tests are a package's, as TestMain is given them.
+// Tests are the tests of a package: the *testing.M of its TestMain.
 type Tests interface{ Run() int }
 
 // With wraps a package's tests so that the node of [Shared] ends after them:
@@ -191,8 +191,8 @@ func (w with) Run() int {
 	return code
 }
 
-// clean removes every index and template of the prefix. Wildcards are resolved
-// here: a cluster's settings may forbid to delete by them.
+// clean removes every index and template with the prefix. It resolves wildcards itself,
+// since a cluster may be configured to refuse a deletion by wildcard.
 func (p Place) clean(ctx context.Context) error {
 	for _, kind := range []struct{ list, remove string }{
 		{"/_resolve/index/%s*?expand_wildcards=all", "/%s"},
@@ -204,7 +204,7 @@ func (p Place) clean(ctx context.Context) error {
 			return err
 		}
 		if status == http.StatusNotFound {
-			continue // no template of such a name
+			continue // there is no template with the prefix
 		}
 		if status != http.StatusOK {
 			return fmt.Errorf("list %s*: status %d: %s", p.Prefix, status, answer)
@@ -214,7 +214,7 @@ func (p Place) clean(ctx context.Context) error {
 			return err
 		}
 		for _, name := range names {
-			// Gone already is as well.
+			// It may have been removed already.
 			status, answer, err := p.Do(ctx, http.MethodDelete, fmt.Sprintf(kind.remove, name), nil)
 			if err == nil && status != http.StatusOK && status != http.StatusNotFound {
 				err = fmt.Errorf("delete %s: status %d: %s", name, status, answer)

@@ -1,7 +1,7 @@
-// Package fakeserver is a small real server of the agent protocol for tests of
-// the agent: it enrols, parks polls, delivers actions and keeps what agents say,
-// in memory, over real TLS. It stands in for no part of Muster's own server,
-// which must not be imported by the agent.
+// Package fakeserver is a small server of the agent protocol for tests of the agent. It
+// enrols agents, parks polls, delivers actions and records what agents send. It speaks real
+// TLS and keeps its state in memory. It shares no code with Muster's server, which the
+// agent must not import.
 package fakeserver
 
 import (
@@ -29,34 +29,34 @@ import (
 	"github.com/muster-fleet/muster/server/agentapi/capin"
 )
 
-// Token is the one enrollment token that is accepted.
+// Token is the only valid enrollment token.
 const Token = "ZW5yb2xsOm1l"
 
-// Server is the server. Its fields may be changed before the first request.
+// Server is the server. Its fields must not be changed after the first request.
 type Server struct {
 	// URL, CAPin and Close are set by New.
 	URL   string
 	CAPin string
-	// Hold is how long a poll is parked; zero means ten seconds.
+	// Hold is how long a poll is parked; 0 means ten seconds.
 	Hold time.Duration
-	// KeepOlder leaves an older poll of an agent parked when a newer one comes,
-	// as Fleet Server does.
+	// KeepOlder leaves an older poll of an agent parked when a newer one arrives, as Fleet
+	// Server does.
 	KeepOlder bool
-	// Before is called before a request is handled; true means that it has
-	// answered.
+	// Before is called before a request is handled. It returns true if it has answered
+	// the request.
 	Before func(w http.ResponseWriter, r *http.Request) bool
 
 	http *httptest.Server
 
 	mu      sync.Mutex
 	changed chan struct{}
-	memory  Memory
+	state   State
 	polls   map[string]chan struct{}
 }
 
-// Memory is what a server knows, so that a story can be told again from its
-// middle. Whoever has one only reads it.
-type Memory struct {
+// State is the state of a server, from which another one can continue. It must not be
+// changed.
+type State struct {
 	agents   int
 	packages map[string][]byte
 	actions  []agentapi.Action
@@ -72,38 +72,38 @@ type Checkin struct {
 	At        time.Time
 }
 
-// NewHandler is a server without a listener, which knows what m says: a handler
-// for connections that the test makes. Its URL, CAPin and Close are not set.
-func NewHandler(m Memory) *Server {
+// NewHandler returns a server with the state m and without a listener, for connections
+// that the test makes. Its URL, CAPin and Close are not set.
+func NewHandler(m State) *Server {
 	m.packages = maps.Clone(m.packages)
 	if m.packages == nil {
 		m.packages = map[string][]byte{}
 	}
-	// What is appended must not land in the memory of another server.
+	// Clipped, so that appending does not change the state of another server.
 	m.actions, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.checkins), slices.Clip(m.acks)
-	return &Server{memory: m, polls: map[string]chan struct{}{}, changed: make(chan struct{})}
+	return &Server{state: m, polls: map[string]chan struct{}{}, changed: make(chan struct{})}
 }
 
-// Memory is what the server knows now.
-func (s *Server) Memory() Memory {
+// State returns the server's current state.
+func (s *Server) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.memory
+	m := s.state
 	m.packages = maps.Clone(m.packages)
 	m.actions, m.checkins, m.acks = slices.Clip(m.actions), slices.Clip(m.checkins), slices.Clip(m.acks)
 	return m
 }
 
-// Checkins are all check-ins the memory holds.
-func (m Memory) Checkins() []Checkin { return m.checkins }
+// Checkins returns all check-ins of the state.
+func (m State) Checkins() []Checkin { return m.checkins }
 
-// Acks are all results the memory holds.
-func (m Memory) Acks() []agentapi.AckEvent { return m.acks }
+// Acks returns all results of the state.
+func (m State) Acks() []agentapi.AckEvent { return m.acks }
 
-// New starts a server that ends with the test.
+// New starts a server that stops when the test ends.
 func New(t testing.TB) *Server {
 	t.Helper()
-	s := NewHandler(Memory{})
+	s := NewHandler(State{})
 	ca, cert := certificates(t)
 	s.CAPin = capin.Of(ca.Raw)
 	s.http = httptest.NewUnstartedServer(s)
@@ -121,14 +121,14 @@ func New(t testing.TB) *Server {
 func (s *Server) Publish(name string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.memory.packages[name] = data
+	s.state.packages[name] = data
 }
 
 // Send delivers an action to every agent.
 func (s *Server) Send(a agentapi.Action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.memory.actions = append(s.memory.actions, a)
+	s.state.actions = append(s.state.actions, a)
 	s.wake()
 }
 
@@ -141,21 +141,21 @@ func (s *Server) Upgrade(id, version string) {
 	s.Send(agentapi.Action{ID: id, Type: agentapi.ActionUpgrade, CreatedAt: time.Now(), Data: data})
 }
 
-// Checkins are all check-ins so far.
+// Checkins returns all check-ins so far.
 func (s *Server) Checkins() []Checkin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.memory.checkins)
+	return slices.Clone(s.state.checkins)
 }
 
-// Acks are all results so far.
+// Acks returns all results so far.
 func (s *Server) Acks() []agentapi.AckEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.memory.acks)
+	return slices.Clone(s.state.acks)
 }
 
-// Wait waits until ok holds, which is asked again at every change.
+// Wait waits until ok holds. It calls ok after every change.
 func (s *Server) Wait(t testing.TB, what string, limit time.Duration, ok func() bool) {
 	t.Helper()
 	deadline := time.After(limit)
@@ -177,7 +177,7 @@ func (s *Server) Wait(t testing.TB, what string, limit time.Duration, ok func() 
 	}
 }
 
-// wake is called with mu held.
+// wake must be called with mu locked.
 func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -207,13 +207,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Refuse answers as the protocol does.
+// Refuse answers with an error of the protocol.
 func Refuse(w http.ResponseWriter, status int, code, message string) {
 	w.WriteHeader(status)
 	answer(w, agentapi.Error{StatusCode: status, Code: code, Message: message})
 }
 
-func answer(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) } // the agent has gone
+func answer(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) } // the agent may have disconnected
 
 func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "ApiKey "+Token {
@@ -221,8 +221,8 @@ func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	s.memory.agents++
-	id := fmt.Sprintf("agent-%d", s.memory.agents)
+	s.state.agents++
+	id := fmt.Sprintf("agent-%d", s.state.agents)
 	s.mu.Unlock()
 	answer(w, agentapi.EnrollResponse{Action: "created", Item: agentapi.EnrollItem{ID: id, AccessAPIKey: "key-" + id}})
 }
@@ -230,7 +230,7 @@ func (s *Server) enroll(w http.ResponseWriter, r *http.Request) {
 func (s *Server) artifact(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, agentapi.PathArtifacts)
 	s.mu.Lock()
-	data, ok := s.memory.packages[name]
+	data, ok := s.state.packages[name]
 	s.mu.Unlock()
 	if !ok {
 		Refuse(w, http.StatusNotFound, "NotFound", "no such package")
@@ -252,7 +252,7 @@ func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
 		close(older)
 	}
 	s.polls[agent] = replaced
-	s.memory.checkins = append(s.memory.checkins, Checkin{CheckinRequest: req, AgentID: agent, UserAgent: r.UserAgent(), At: time.Now()})
+	s.state.checkins = append(s.state.checkins, Checkin{CheckinRequest: req, AgentID: agent, UserAgent: r.UserAgent(), At: time.Now()})
 	s.wake()
 	s.mu.Unlock()
 	hold := s.Hold
@@ -270,17 +270,17 @@ func (s *Server) checkin(w http.ResponseWriter, r *http.Request, agent string) {
 	answer(w, resp)
 }
 
-// park waits for an action beyond the token, which is the number of actions the
-// agent has.
+// park waits for an action after the token, which is the number of actions that the agent
+// has received.
 func (s *Server) park(ctx context.Context, token string, replaced <-chan struct{}) agentapi.CheckinResponse {
 	resp := agentapi.CheckinResponse{Action: "checkin", Actions: []agentapi.Action{}}
 	seen := 0
-	_, _ = fmt.Sscan(token, &seen) // no token is none seen
+	_, _ = fmt.Sscan(token, &seen) // without a token seen is 0
 	for {
 		s.mu.Lock()
-		if len(s.memory.actions) > seen {
-			resp.Actions = slices.Clone(s.memory.actions[seen:])
-			resp.AckToken = fmt.Sprint(len(s.memory.actions))
+		if len(s.state.actions) > seen {
+			resp.Actions = slices.Clone(s.state.actions[seen:])
+			resp.AckToken = fmt.Sprint(len(s.state.actions))
 		}
 		changed := s.changed
 		s.mu.Unlock()
@@ -306,7 +306,7 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 	resp := agentapi.AckResponse{Action: "acks"}
 	s.mu.Lock()
 	for _, e := range req.Events {
-		s.memory.acks = append(s.memory.acks, e)
+		s.state.acks = append(s.state.acks, e)
 		resp.Items = append(resp.Items, agentapi.AckItem{Status: http.StatusOK})
 	}
 	s.wake()
@@ -314,7 +314,7 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 	answer(w, resp)
 }
 
-// certificates makes a CA and a certificate of it for this host's loopback.
+// certificates creates a CA and its certificate for loopback.
 func certificates(t testing.TB) (*x509.Certificate, tls.Certificate) {
 	t.Helper()
 	caKey, leafKey := key(t), key(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// runAgent has the program live its life. It does what the agent's main does,
-// with the host's parts.
+// runAgent runs an agent program. It does what the agent's main does, with the simulated
+// host.
 func (h *host) runAgent(p *process) {
 	h.mu.Lock()
 	h.agent = p
@@ -51,7 +51,7 @@ func (h *host) runAgent(p *process) {
 	})
 }
 
-// options are what daemon.Installed makes of a real machine, from the same files.
+// options returns what daemon.Installed returns on a real machine, from the same files.
 func (p *process) options() (daemon.Options, error) {
 	o := daemon.Options{
 		Top: top, GOOS: goos, GOARCH: goarch, PID: p.pid, Host: hostinfo.Info{Hostname: "host"},
@@ -86,8 +86,7 @@ func (p *process) agentLock(path, _ string) (func() error, error) {
 	return release, err
 }
 
-// exec replaces the process by the program the pointer leads to: what runs here
-// does nothing any more, and what comes has its number.
+// exec replaces the process by the program that the pointer leads to, with the same pid.
 func (p *process) exec() error {
 	if err := p.act("exec agent", path.Join(top, layout.AgentLink)); err != nil {
 		return err
@@ -110,8 +109,8 @@ func (w workload) ID() string   { return "workload" }
 func (w workload) Type() string { return "simulated" }
 
 func (w workload) Status() (probe.State, string) {
-	if w.life == sickly {
-		return probe.Failed, "it does not get along with this version"
+	if w.life == unhealthy {
+		return probe.Failed, "it does not work with this version"
 	}
 	return probe.Healthy, ""
 }
@@ -121,7 +120,7 @@ func (w workload) Run(ctx context.Context) error {
 	return nil
 }
 
-// units is how the agent starts watchers: through the service manager.
+// units starts watchers through the simulated service manager.
 type units struct{ p *process }
 
 var _ upgrade.Watchers = units{}
@@ -149,7 +148,7 @@ func (u units) Start(_ context.Context, file, _ string) (upgrade.Watcher, error)
 		err = upgrade.ErrNothingToWatch
 	}
 	if !u.p.alive() {
-		err = errDead // whoever is dead by now learns nothing
+		err = errDead // a dead process gets no answer
 	}
 	if err != nil {
 		return nil, err
@@ -157,7 +156,7 @@ func (u units) Start(_ context.Context, file, _ string) (upgrade.Watcher, error)
 	return u, nil
 }
 
-// PID and Stop are of the started watcher.
+// PID and Stop implement upgrade.Watcher.
 func (u units) PID() int { return 0 }
 
 func (u units) Stop() error {

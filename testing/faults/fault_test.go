@@ -16,63 +16,63 @@ import (
 type model string
 
 const (
-	// modelKill kills the process that was about to make the call; the others,
-	// and the machine, go on.
+	// modelKill kills the process that is about to make the call; the other processes
+	// and the machine continue.
 	modelKill model = "kill"
-	// modelHalt ends all processes at once and keeps what they wrote.
+	// modelHalt kills all processes at once and keeps what they wrote.
 	modelHalt model = "halt"
-	// modelLose cuts the power, and all that was not synced is lost.
+	// modelLose cuts the power and loses everything that was not synced.
 	modelLose model = "lose"
-	// modelTorn cuts the power in every other way that simdisk knows.
+	// modelTorn cuts the power in every other way that simdisk enumerates.
 	modelTorn model = "torn"
 )
 
 var models = []model{modelKill, modelHalt, modelLose, modelTorn}
 
-// offFor is how long a host is off after its power was cut.
+// offFor is how long a host is off after a power cut.
 const offFor = time.Minute
 
-// result is how one interrupted story came out.
+// result is the result of one interrupted run.
 type result struct {
 	end   end
 	wrong []string
 	log   string
 }
 
-// further is an upgrade that must work on whatever host has come out of a fault.
+// further is an upgrade that must work on a host that has recovered.
 type further struct {
 	release *release
 	action  string
 }
 
-// goOn has a host boot in w and waits until it is well. A story that ends badly
-// is told once more with its log written.
-func goOn(t *testing.T, w world, e expectation, f *further) result {
+// resume boots a host from w and waits until it has recovered. A run that ends badly is
+// repeated with its log recorded.
+func resume(t *testing.T, w snapshot, e expectation, f *further) result {
 	t.Helper()
-	r := tell(t, w, e, f, quiet)
+	r := runFault(t, w, e, f, quiet)
 	if r.end == endBad {
 		var log bytes.Buffer
-		again := tell(t, w, e, f, slog.New(slog.NewTextHandler(&log, nil)))
+		again := runFault(t, w, e, f, slog.New(slog.NewTextHandler(&log, nil)))
 		r.log, r.wrong = log.String(), append(r.wrong, again.again())
 	}
 	return r
 }
 
-func tell(t *testing.T, w world, e expectation, f *further, log *slog.Logger) (r result) {
+func runFault(t *testing.T, w snapshot, e expectation, f *further, log *slog.Logger) (r result) {
 	t.Helper()
 	w.fs = w.fs.Clone()
-	story(t, w, log, nil, func(h *host) { r.end, r.wrong = h.come(e, f) })
+	runHost(t, w, log, nil, func(h *host) { r.end, r.wrong = h.recover(e, f) })
 	return r
 }
 
 func (r result) again() string {
-	return fmt.Sprintf("(told once more with its log written, it ends %s)", r.end)
+	return fmt.Sprintf("(repeated with its log recorded, it ends %s)", r.end)
 }
 
-// come waits for a host to come out of a fault, and upgrades it to a good version
-// if f is given. It returns how it came out of the fault, or that it did not, or
-// cannot be upgraded any more.
-func (h *host) come(e expectation, f *further) (end, []string) {
+// recover waits for a host to recover from a fault, and upgrades it to a good version if f
+// is given. It returns how the host ended, which is endBad if it did not recover or cannot
+// be upgraded.
+func (h *host) recover(e expectation, f *further) (end, []string) {
 	came, wrong := h.converge(e)
 	if came == endBad || f == nil {
 		return came, wrong
@@ -83,37 +83,37 @@ func (h *host) come(e expectation, f *further) (end, []string) {
 	}
 	h.server.Upgrade(f.action, f.release.install.Version)
 	if how, wrong := h.converge(next); how != endNew {
-		return endBad, append([]string{fmt.Sprintf("the host came out well (%s), but cannot be upgraded any more", came)}, wrong...)
+		return endBad, append([]string{fmt.Sprintf("the host recovered (%s), but cannot be upgraded any more", came)}, wrong...)
 	}
 	return came, nil
 }
 
-// killAt tells a story in which the process that is about to make the named call
-// is killed.
-func killAt(t *testing.T, w world, e expectation, name string, f *further) result {
+// killAt runs a scenario in which the process that is about to make the named call is
+// killed.
+func killAt(t *testing.T, w snapshot, e expectation, name string, f *further) result {
 	t.Helper()
-	r := tellKilled(t, w, e, name, f, quiet)
+	r := runKilled(t, w, e, name, f, quiet)
 	if r.end == endBad {
 		var log bytes.Buffer
-		again := tellKilled(t, w, e, name, f, slog.New(slog.NewTextHandler(&log, nil)))
+		again := runKilled(t, w, e, name, f, slog.New(slog.NewTextHandler(&log, nil)))
 		r.log, r.wrong = log.String(), append(r.wrong, again.again())
 	}
 	return r
 }
 
-func tellKilled(t *testing.T, w world, e expectation, name string, f *further, log *slog.Logger) (r result) {
+func runKilled(t *testing.T, w snapshot, e expectation, name string, f *further, log *slog.Logger) (r result) {
 	t.Helper()
 	k := &killer{name: name, seen: names{}}
 	w.fs = w.fs.Clone()
-	story(t, w, log, k.before, func(h *host) { r.end, r.wrong = h.come(e, f) })
+	runHost(t, w, log, k.before, func(h *host) { r.end, r.wrong = h.recover(e, f) })
 	if !k.hit && r.end != endBad {
-		// Two tellings took different turns, so this one proves nothing.
-		return result{end: endBad, wrong: []string{"this call was not made this time: the story differs from telling to telling"}}
+		// The order of calls differed in this run, so it proves nothing.
+		return result{end: endBad, wrong: []string{"this call was not made this time: runs differ"}}
 	}
 	return r
 }
 
-// killer kills whoever is about to make a call.
+// killer kills the process that is about to make a call.
 type killer struct {
 	name string
 
@@ -133,28 +133,27 @@ func (k *killer) before(p *process, c simdisk.Call) error {
 	return nil
 }
 
-// memo knows the results of worlds that were gone on from already: many faults
-// leave the same world.
-type memo struct {
+// cache has the results by snapshot, since many faults leave the same snapshot.
+type cache struct {
 	mu      sync.Mutex
-	results map[key]*once
+	results map[key]*cacheEntry
 }
 
-type once struct {
+type cacheEntry struct {
 	sync.Once
 	result result
 }
 
-func newMemo() *memo { return &memo{results: map[key]*once{}} }
+func newCache() *cache { return &cache{results: map[key]*cacheEntry{}} }
 
-func (m *memo) size() int {
+func (m *cache) size() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.results)
 }
 
-// goOn tells the story of w, unless it was told.
-func (m *memo) goOn(t *testing.T, w world, e expectation, f *further) result {
+// resume returns the result of w, which it runs at most once.
+func (m *cache) resume(t *testing.T, w snapshot, e expectation, f *further) result {
 	t.Helper()
 	k := w.key()
 	if k[0][0]%furtherEvery != 0 {
@@ -163,34 +162,34 @@ func (m *memo) goOn(t *testing.T, w world, e expectation, f *further) result {
 	m.mu.Lock()
 	o := m.results[k]
 	if o == nil {
-		o = &once{}
+		o = &cacheEntry{}
 		m.results[k] = o
 	}
 	m.mu.Unlock()
-	o.Do(func() { o.result = goOn(t, w, e, f) })
+	o.Do(func() { o.result = resume(t, w, e, f) })
 	return o.result
 }
 
-// furtherEvery: one host in ten is upgraded further, chosen by what is on its
-// disk. It doubles the time of a story.
+// furtherEvery is one in how many hosts is upgraded further, chosen by the content of its
+// disk: a further upgrade doubles the time of a run.
 const furtherEvery = 10
 
-// afterCut is the world of a point after the power was cut.
-func (p point) afterCut(c simdisk.Cut) world {
-	w := p.world
+// afterCut returns the snapshot of a point after a power cut.
+func (p point) afterCut(c simdisk.Cut) snapshot {
+	w := p.snapshot
 	w.fs = w.fs.After(c)
 	w.at += offFor
 	return w
 }
 
-func (p point) afterHalt() world {
-	w := p.world
+func (p point) afterHalt() snapshot {
+	w := p.snapshot
 	w.fs = w.fs.Killed()
 	w.at += offFor
 	return w
 }
 
-// complaint is a bad end as a person wants to read it.
+// complaint formats a bad end for people.
 func (r result) complaint(points []point, i int) string {
 	return fmt.Sprintf("%s\n\ncalls around the fault:\n%s\nlog after it:\n%s", strings.Join(r.wrong, "\n"), around(points, i), r.log)
 }

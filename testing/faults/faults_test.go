@@ -16,15 +16,15 @@ import (
 // seed chooses the pairs of faults; `-args -seed 7` tries others.
 var seed = flag.Uint64("seed", 1, "chooses which pairs of faults are tried")
 
-// proofVariable names the file that the tables are written to.
+// proofVariable names the file to which the tables are written.
 const proofVariable = "MUSTER_PROOF"
 
 var found = newProof(os.Getenv(proofVariable) != "")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Each story leaves a host and its disk behind: to collect that seldom saves a
-	// tenth of the time.
+	// Each run leaves a host and its disk as garbage. Collecting it rarely saves a tenth
+	// of the time.
 	debug.SetGCPercent(400)
 	code := m.Run()
 	if file := os.Getenv(proofVariable); file != "" && code == 0 {
@@ -37,9 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The undisturbed story of every scenario is told, and then once more for every
-// call in it and every way to be interrupted there.
-func TestAHostComesOutOfEveryFault(t *testing.T) {
+// Every scenario runs without a fault, and then once for every call in it and every way
+// to be interrupted there.
+func TestHostRecoversFromEveryFault(t *testing.T) {
 	k := newKit(t)
 	next := k.further(t)
 	for _, s := range scenarios {
@@ -47,35 +47,35 @@ func TestAHostComesOutOfEveryFault(t *testing.T) {
 			w, e := s.begin(t, k)
 			how, points := record(t, w, e, nil)
 			if s.undisturbed != "" && how != s.undisturbed {
-				t.Fatalf("without a fault the story ends with the %s version, want the %s", how, s.undisturbed)
+				t.Fatalf("without a fault the scenario ends with the %s version, want the %s", how, s.undisturbed)
 			}
 			if len(points) < 50 {
 				t.Fatalf("only %d calls: is the disk still handed in everywhere?", len(points))
 			}
-			b := &book{t: t, points: points, memo: newMemo(), tally: found.scenario(s, points)}
+			b := &cases{t: t, points: points, cache: newCache(), tally: found.scenario(s, points)}
 			for _, m := range models {
 				t.Run(string(m), func(t *testing.T) {
 					t.Parallel()
 					for i, p := range points {
 						t.Run(p.name, func(t *testing.T) { b.interrupt(t, m, i, w, e, &next) })
 					}
-					found.progress("%s/%s: done, %d worlds so far", s.name, m, b.memo.size())
+					found.progress("%s/%s: done, %d worlds so far", s.name, m, b.cache.size())
 				})
 			}
 		})
 	}
 }
 
-// book is one scenario with all its calls.
-type book struct {
+// cases is one scenario with all its points.
+type cases struct {
 	t      *testing.T
 	points []point
-	memo   *memo
+	cache  *cache
 	tally  *tally
 }
 
-// interrupt tells what becomes of the story that is interrupted at one call.
-func (b *book) interrupt(t *testing.T, m model, i int, w world, e expectation, f *further) {
+// interrupt runs the scenario with a fault at one call.
+func (b *cases) interrupt(t *testing.T, m model, i int, w snapshot, e expectation, f *further) {
 	p := b.points[i]
 	check := func(t *testing.T, r result) {
 		t.Helper()
@@ -87,38 +87,38 @@ func (b *book) interrupt(t *testing.T, m model, i int, w world, e expectation, f
 	switch m {
 	case modelKill:
 		if i == len(b.points)-1 {
-			return // nobody makes a call any more
+			return // after the end there is no call to be killed at
 		}
 		if i%furtherEvery != 0 {
 			f = nil
 		}
 		check(t, killAt(t, w, e, p.name, f))
 	case modelHalt:
-		check(t, b.memo.goOn(t, p.afterHalt(), e, f))
+		check(t, b.cache.resume(t, p.afterHalt(), e, f))
 	case modelLose:
-		check(t, b.memo.goOn(t, p.afterCut(simdisk.Lose), e, f))
+		check(t, b.cache.resume(t, p.afterCut(simdisk.Lose), e, f))
 	case modelTorn:
-		for _, c := range p.world.fs.Cuts()[1:] {
-			t.Run(c.String(), func(t *testing.T) { check(t, b.memo.goOn(t, p.afterCut(c), e, f)) })
+		for _, c := range p.snapshot.fs.Cuts()[1:] {
+			t.Run(c.String(), func(t *testing.T) { check(t, b.cache.resume(t, p.afterCut(c), e, f)) })
 		}
 	}
 }
 
-// replay is the command that tells one story again.
+// replay returns the command that repeats one case.
 func replay(t *testing.T) string {
 	parts := strings.Split(t.Name(), "/")
 	for i, p := range parts {
 		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
 	}
-	return fmt.Sprintf("to tell it again: go test ./testing/faults -run '%s'", strings.Join(parts, "/"))
+	return fmt.Sprintf("to repeat it: go test ./testing/faults -run '%s'", strings.Join(parts, "/"))
 }
 
-// pairsPerScenario bounds what two faults in one upgrade are tried for: all pairs
-// would be some hundred thousand for each scenario.
+// pairsPerScenario bounds the sampled pairs of faults: there are some hundred thousand for
+// each scenario.
 const pairsPerScenario = 120
 
-// A second fault hits the host while it comes out of the first.
-func TestAHostComesOutOfTwoFaults(t *testing.T) {
+// The second fault interrupts the recovery from the first one.
+func TestHostRecoversFromTwoFaults(t *testing.T) {
 	k := newKit(t)
 	for i, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestAHostComesOutOfTwoFaults(t *testing.T) {
 				numbers := [4]int{random.Int(), random.Int(), random.Int(), random.Int()}
 				t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 					p := newPair(t, w, e, first, nil, numbers)
-					r := goOn(t, p.world, e, nil)
+					r := resume(t, p.snapshot, e, nil)
 					tally.count(modelHalt, first, r.end)
 					if r.end == endBad {
 						t.Errorf("%s -args -seed %d\n\nfirst %s before\n%s\n%s before\n%s\n%s", replay(t), *seed,
@@ -144,23 +144,22 @@ func TestAHostComesOutOfTwoFaults(t *testing.T) {
 	}
 }
 
-// pair is a world after two faults.
+// pair is a snapshot after two faults.
 type pair struct {
-	world   world
-	how     [2]string
-	between []point // the calls after the first fault
-	second  int     // before which of them the second came, from 0
+	snapshot snapshot
+	how      [2]string
+	between  []point // the calls after the first fault
+	second   int     // index of the call before which the second fault comes
 }
 
-// newPair tells the story between the faults. The numbers choose: how the first
-// fault hits, in which way, at which call after it the second, in which way.
-func newPair(t *testing.T, w world, e expectation, first point, skip func(simdisk.Call) bool, numbers [4]int) pair {
+// newPair runs the time between the faults. The numbers choose the model and the variant of
+// the first fault, and the call and the variant of the second.
+func newPair(t *testing.T, w snapshot, e expectation, first point, skip func(simdisk.Call) bool, numbers [4]int) pair {
 	t.Helper()
 	var p pair
 	switch numbers[0] % 3 {
 	case 0:
-		// The process is killed, and the rest of the same boot is what comes
-		// between the faults.
+		// The process is killed, and the same boot continues until the second fault.
 		k := &killer{name: first.name, seen: names{}}
 		p.how[0] = "the process is killed"
 		_, p.between = recordWith(t, w, e, skip, k.before)
@@ -171,25 +170,25 @@ func newPair(t *testing.T, w world, e expectation, first point, skip func(simdis
 		p.how[0] = "all processes die"
 		_, p.between = record(t, first.afterHalt(), e, skip)
 	case 2:
-		cuts := first.world.fs.Cuts()
+		cuts := first.snapshot.fs.Cuts()
 		c := cuts[numbers[1]%len(cuts)]
 		p.how[0] = "power cut " + c.String()
 		_, p.between = record(t, first.afterCut(c), e, skip)
 	}
 	p.second = numbers[2] % len(p.between)
 	at := p.between[p.second]
-	cuts := at.world.fs.Cuts()
+	cuts := at.snapshot.fs.Cuts()
 	if n := numbers[3] % (len(cuts) + 1); n == len(cuts) {
-		p.how[1], p.world = "then all processes die", at.afterHalt()
+		p.how[1], p.snapshot = "then all processes die", at.afterHalt()
 	} else {
-		p.how[1], p.world = "then power cut "+cuts[n].String(), at.afterCut(cuts[n])
+		p.how[1], p.snapshot = "then power cut "+cuts[n].String(), at.afterCut(cuts[n])
 	}
 	return p
 }
 
-// What is enumerated is the same whoever tells it: else a call might be missed,
-// and a fault could not be met again.
-func TestAStoryIsTheSameEachTime(t *testing.T) {
+// Two recordings of a scenario have the same calls. Otherwise calls might be missed, and
+// faults could not be repeated.
+func TestRecordingIsDeterministic(t *testing.T) {
 	k := newKit(t)
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -199,7 +198,7 @@ func TestAStoryIsTheSameEachTime(t *testing.T) {
 			_, second := record(t, w, e, nil)
 			for i := range max(len(first), len(second)) {
 				if i >= min(len(first), len(second)) || first[i].String() != second[i].String() {
-					t.Fatalf("told twice, the stories of %d and %d calls part at\n%s\n%s", len(first), len(second), around(first, i), around(second, i))
+					t.Fatalf("two recordings of %d and %d calls differ at\n%s\n%s", len(first), len(second), around(first, i), around(second, i))
 				}
 			}
 		})

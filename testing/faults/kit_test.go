@@ -32,8 +32,8 @@ const (
 	serverURL    = "http://fleet.test"
 )
 
-// settings shorten what only costs virtual time: the watch of a good version
-// takes three quarters of a minute. No bound depends on them.
+// settings shorten the watch of a good version to 45 s of virtual time. No verdict depends
+// on them.
 const settings = "upgrade:\n  watch:\n    grace: 45s\n    interval: 5s\n    failed_for: 15s\n"
 
 // holdPoll is how long the server parks a poll, as a real one does.
@@ -42,16 +42,15 @@ const holdPoll = 5 * time.Minute
 // release is one published version.
 type release struct {
 	install handoff.Install
-	// home is what the versioned home holds when it is whole, as simdisk's Tree
-	// has it.
+	// home is the content of the complete versioned home, as returned by FS.Tree.
 	home    map[string]string
 	archive string // file name
 	packed  []byte
 	sig     []byte
 }
 
-// kit is what is made once for all hosts: keys and signed packages, built and
-// unpacked by the real code.
+// kit has what all hosts share: keys and signed packages, built and unpacked by the real
+// code.
 type kit struct {
 	public   trust.PublicKey
 	key      trust.PrivateKey
@@ -60,7 +59,7 @@ type kit struct {
 
 func newKit(t testing.TB) *kit {
 	t.Helper()
-	// The same key each time: a replayed fault meets the same bytes.
+	// The same key each time, so that a replayed fault has the same bytes.
 	public, key, err := trust.GenerateKey(rand.NewChaCha8([32]byte{1}))
 	must(t, err)
 	return &kit{public: public, key: key, releases: map[string]*release{}}
@@ -73,12 +72,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// name tells releases of one version apart by how they fare.
+// name identifies a release by its version and the behaviour of its programs.
 func name(version string, agent, watcher life) string {
 	return version + " " + string(agent) + " " + string(watcher)
 }
 
-// release builds, signs and unpacks a version whose agent and watcher fare so.
+// release builds, signs and unpacks a version with this behaviour of agent and watcher.
 func (k *kit) release(t testing.TB, version string, agent, watcher life) *release {
 	t.Helper()
 	if r := k.releases[name(version, agent, watcher)]; r != nil {
@@ -127,18 +126,18 @@ func unpack(d disk.Disk, r *release) error {
 	return d.Remove("test", file)
 }
 
-// world is what outlives a boot: a disk, and what the server knows.
-type world struct {
+// snapshot is what survives a boot: the disk and the state of the server.
+type snapshot struct {
 	fs     *simdisk.FS
-	memory fakeserver.Memory
-	// at is how long the story has taken so far; each bubble begins at the same
-	// moment, and sleeps until then.
+	server fakeserver.State
+	// at is the elapsed virtual time. Each synctest bubble begins at the same time, and
+	// sleeps until then.
 	at time.Duration
 }
 
-// installed is a host with one version installed and enrolled, as the installer
-// leaves it, and a server that has packages.
-func (k *kit) installed(t testing.TB, runs *release, published ...*release) world {
+// installed returns a host on which one version is installed and enrolled, and a server
+// with packages.
+func (k *kit) installed(t testing.TB, runs *release, published ...*release) snapshot {
 	t.Helper()
 	f := simdisk.New()
 	d := f.View(noHook)
@@ -151,12 +150,12 @@ func (k *kit) installed(t testing.TB, runs *release, published ...*release) worl
 	must(t, identity.Save(d, top, identity.Identity{
 		AgentID: agentID, APIKey: "key-" + agentID, ServerURL: serverURL, TrustedKeys: []string{k.public.String()},
 	}))
-	f.Settle()
-	s := fakeserver.NewHandler(fakeserver.Memory{})
+	f.SyncAll()
+	s := fakeserver.NewHandler(fakeserver.State{})
 	for _, r := range published {
 		publish(s, r)
 	}
-	return world{fs: f, memory: s.Memory()}
+	return snapshot{fs: f, server: s.State()}
 }
 
 func publish(s *fakeserver.Server, r *release) {
@@ -164,30 +163,29 @@ func publish(s *fakeserver.Server, r *release) {
 	s.Publish(r.archive+trust.SignatureSuffix, r.sig)
 }
 
-// story runs a host from a world on, in a bubble of virtual time, until tell
-// returns.
-func story(t *testing.T, w world, log *slog.Logger, before func(*process, simdisk.Call) error, tell func(*host)) {
+// runHost boots a host from a snapshot under virtual time, calls run, and switches the host
+// off.
+func runHost(t *testing.T, w snapshot, log *slog.Logger, before func(*process, simdisk.Call) error, run func(*host)) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
 		time.Sleep(w.at)
-		s := fakeserver.NewHandler(w.memory)
+		s := fakeserver.NewHandler(w.server)
 		s.Hold = holdPoll
 		h := boot(w.fs, s, log, before)
 		defer func() {
 			h.powerOff()
 			h.all.Wait()
 		}()
-		tell(h)
+		run(h)
 	})
 }
 
-// elapsed is how long the bubble's story has taken. Every bubble begins at this
-// moment.
+// elapsed returns the virtual time since the start of the bubble.
 func elapsed() time.Duration {
 	return time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
 }
 
-// relative is a path as people know it: below the top folder.
+// relative returns a path relative to the top folder.
 func relative(p string) string {
 	if p == top {
 		return "."

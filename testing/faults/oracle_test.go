@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// convergeWithin bounds how long a host may take after the power is back:
-	// an interrupted upgrade is begun again after minutes, watched, and perhaps
-	// rolled back; and the ladder of retries has a step of an hour.
+	// convergeWithin bounds how long a host may take after a boot: an interrupted upgrade
+	// is started again after minutes, watched, and perhaps rolled back, and the backoff
+	// reaches an hour.
 	convergeWithin = 3 * time.Hour
-	// lookEvery is the time between two looks, and settleFor how long a host
-	// must stay as it was found: longer than a unit's restart delay.
-	lookEvery = time.Second
-	settleFor = 10 * time.Second
+	// inspectEvery is the time between two inspections, and stableFor how long a host must
+	// stay good: longer than a unit's restart delay.
+	inspectEvery = time.Second
+	stableFor    = 10 * time.Second
 )
 
-// end is how a host came out.
+// end is how a host ended after a fault.
 type end string
 
 const (
@@ -37,40 +37,40 @@ const (
 	endBad end = "bad"
 )
 
-// expectation is what a story may end as.
+// expectation is how a scenario may end.
 type expectation struct {
 	action   string
 	old, new *release
-	// mayKeep: the new version is a good one, and may be what runs in the end.
+	// mayKeep means that the new version is good and may run in the end.
 	mayKeep bool
-	// strict: no left-over is tolerated on the disk.
+	// strict means that no left-over is tolerated on the disk.
 	strict bool
 }
 
-// converge waits until the host is as it should be, and stays so. In a bubble.
+// converge waits until the host is good and stays so.
 func (h *host) converge(e expectation) (end, []string) {
 	limit := time.Now().Add(convergeWithin)
 	for {
-		found, wrong := h.look(e, true)
+		found, wrong := h.inspect(e, true)
 		if len(wrong) == 0 {
-			time.Sleep(settleFor)
-			again, wrong := h.look(e, true)
+			time.Sleep(stableFor)
+			again, wrong := h.inspect(e, true)
 			if len(wrong) == 0 && again == found {
 				return found, nil
 			}
 		}
 		if time.Now().After(limit) {
-			_, wrong = h.look(e, false)
+			_, wrong = h.inspect(e, false)
 			return endBad, wrong
 		}
-		time.Sleep(lookEvery)
+		time.Sleep(inspectEvery)
 	}
 }
 
-// look says what is wrong with a host; quick stops at the first.
-func (h *host) look(e expectation, quick bool) (end, []string) {
-	l := looker{h: h, e: e}
-	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.told, l.acked, l.leftOvers} {
+// inspect returns what is wrong with a host; with quick it stops at the first finding.
+func (h *host) inspect(e expectation, quick bool) (end, []string) {
+	l := inspector{h: h, e: e}
+	for _, check := range []func(){l.nothingPending, l.pointer, l.runs, l.reported, l.acked, l.leftOvers} {
 		check()
 		if quick && len(l.wrong) > 0 {
 			break
@@ -82,26 +82,26 @@ func (h *host) look(e expectation, quick bool) (end, []string) {
 	return endOld, l.wrong
 }
 
-type looker struct {
+type inspector struct {
 	h       *host
 	e       expectation
-	running *release // the one the pointer leads to
+	running *release // the release that the pointer leads to
 	wrong   []string
 }
 
-func (l *looker) complain(format string, args ...any) {
+func (l *inspector) complain(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-func (l *looker) there(name string) bool {
+func (l *inspector) exists(name string) bool {
 	_, err := l.h.outside().Lstat("look", path.Join(top, name))
 	return err == nil
 }
 
-// nothingPending: what an upgrade in progress leaves is gone.
-func (l *looker) nothingPending() {
+// nothingPending checks that no file of an upgrade in progress is left.
+func (l *inspector) nothingPending() {
 	for _, file := range []string{layout.MarkerFile, layout.JournalFile, layout.RequestFile} {
-		if l.there(file) {
+		if l.exists(file) {
 			l.complain("%s is still there", file)
 		}
 	}
@@ -113,9 +113,9 @@ func (l *looker) nothingPending() {
 	}
 }
 
-// pointer: it leads to one of the two versions, which is whole, and the rest of
-// the host agrees.
-func (l *looker) pointer() {
+// pointer checks that the pointer leads to one of the two versions, that its home is
+// complete, and that the rest of the host agrees.
+func (l *inspector) pointer() {
 	home := l.leads(layout.AgentLink)
 	for _, r := range []*release{l.e.old, l.e.new} {
 		if home == r.install.Home {
@@ -144,7 +144,7 @@ func (l *looker) pointer() {
 	}
 }
 
-func (l *looker) leads(link string) string {
+func (l *inspector) leads(link string) string {
 	target, err := l.h.outside().Readlink("look", path.Join(top, link))
 	if err != nil {
 		return err.Error()
@@ -152,9 +152,9 @@ func (l *looker) leads(link string) string {
 	return path.Dir(target)
 }
 
-// whole: every file as it is in the package, and nothing but the agent's state
-// beside.
-func (l *looker) whole(r *release) {
+// whole checks that a home has every file of the package, and besides only the agent's
+// state.
+func (l *inspector) whole(r *release) {
 	tree := l.h.fs.Tree(path.Join(top, r.install.Home))
 	maps.DeleteFunc(tree, func(name, _ string) bool { return name == "run" || strings.HasPrefix(name, "run/") })
 	if !maps.Equal(tree, r.home) {
@@ -162,8 +162,9 @@ func (l *looker) whole(r *release) {
 	}
 }
 
-// runs: one agent, of the version the pointer leads to, and it is well.
-func (l *looker) runs() {
+// runs checks that exactly one agent runs, of the version that the pointer leads to, and
+// that it is healthy.
+func (l *inspector) runs() {
 	if l.running == nil {
 		return
 	}
@@ -178,9 +179,9 @@ func (l *looker) runs() {
 	}
 }
 
-// told: the server's last word is of the version that runs, and says what became
-// of the upgrade.
-func (l *looker) told() {
+// reported checks that the last check-in is of the running version and has the result of
+// the upgrade.
+func (l *inspector) reported() {
 	checkins := l.h.server.Checkins()
 	if l.running == nil || len(checkins) == 0 {
 		l.complain("the server has heard nothing")
@@ -202,9 +203,9 @@ func (l *looker) told() {
 	}
 }
 
-// acked: the action has its result. A success that the new version told before it
-// was rolled back is taken back by the report of the rollback.
-func (l *looker) acked() {
+// acked checks that the action has its result. The report of a rollback overrides an
+// earlier success.
+func (l *inspector) acked() {
 	var results []agentapi.AckEvent
 	for _, a := range l.h.server.Acks() {
 		if a.ActionID == l.e.action {
@@ -220,12 +221,12 @@ func (l *looker) acked() {
 	switch {
 	case l.running == l.e.new && failed:
 		l.complain("the new version runs, and the server was told that the upgrade failed: %q", last.Error)
-	case l.running == l.e.old && last.Error == "" && !l.rollbackTold():
+	case l.running == l.e.old && last.Error == "" && !l.rollbackReported():
 		l.complain("the old version runs, and the server was told %q", last.Message)
 	}
 }
 
-func (l *looker) rollbackTold() bool {
+func (l *inspector) rollbackReported() bool {
 	last := lastOf(l.h.server.Checkins())
 	return last.UpgradeDetails != nil && last.UpgradeDetails.State == agentapi.UpgradeRollback
 }
@@ -237,20 +238,20 @@ func lastOf(c []fakeserver.Checkin) fakeserver.Checkin {
 	return c[len(c)-1]
 }
 
-// known are the files in the data folder that mean nothing pending.
+// known are the files of the data folder that do not mean a pending upgrade.
 var known = []string{
 	path.Base(layout.ActiveCommitFile), path.Base(layout.DownloadsDir), path.Base(layout.OutcomeFile),
 	path.Base(layout.FailureFile), path.Base(layout.FailedVersionsFile), path.Base(layout.PreviousFile),
 }
 
-// inert are those that mean something only beside what is gone.
+// inert are files without effect once the file they belong to is gone.
 var inert = []string{
 	path.Base(layout.MarkerFile) + layout.PreviousSuffix, path.Base(layout.JournalFile) + layout.PreviousSuffix, path.Base(layout.RequestFile) + layout.PreviousSuffix,
 	path.Base(layout.DecisionFile), path.Base(layout.DecisionFile) + layout.PreviousSuffix,
 }
 
-// leftOvers: of what a fault left, only that may stay which is never taken for
-// something, and which the next upgrade removes:
+// leftOvers checks that a fault left only files without effect, which the next upgrade
+// removes:
 //
 //   - temporary files (.new): the next write of that file begins by removing them
 //   - staging folders: the next commit, or unpacking, removes them
@@ -259,9 +260,9 @@ var inert = []string{
 //   - a decision without its marker: it is bound to that marker, and read only
 //     while there is one
 //
-// A versioned home under its own name is whole or absent, whoever left it. After a
-// further upgrade (strict) nothing of this stays.
-func (l *looker) leftOvers() {
+// A versioned home under its own name is complete or absent. After a further upgrade
+// (strict) none of these may be left.
+func (l *inspector) leftOvers() {
 	d := l.h.outside()
 	for _, folder := range []string{top, path.Join(top, layout.DataDir)} {
 		entries, err := d.ReadDir("look", folder)
@@ -276,7 +277,7 @@ func (l *looker) leftOvers() {
 	}
 }
 
-func (l *looker) odd(folder string, e fs.DirEntry) string {
+func (l *inspector) odd(folder string, e fs.DirEntry) string {
 	n := e.Name()
 	switch {
 	case strings.HasSuffix(n, layout.NewSuffix), strings.HasPrefix(n, layout.StagingPrefix):
@@ -310,7 +311,7 @@ func (l *looker) odd(folder string, e fs.DirEntry) string {
 	return "unknown"
 }
 
-func (l *looker) oddDownloads() string {
+func (l *inspector) oddDownloads() string {
 	entries, err := l.h.outside().ReadDir("look", path.Join(top, layout.DownloadsDir))
 	if err != nil || len(entries) > 0 {
 		return fmt.Sprintf("%d downloads are left", len(entries))

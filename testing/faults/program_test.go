@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// program is what an executable file of a simulated package does.
+// program is the behaviour of an executable file of a simulated package.
 type program struct {
 	kind    string // agent or watcher
 	version string
@@ -17,19 +17,19 @@ type program struct {
 	file, home string
 }
 
-// life is how an agent fares once it was started.
+// life is the behaviour of a started program.
 type life string
 
 const (
-	good    life = "good"
-	exits   life = "exits"   // at once, before it has done anything
-	crashes life = "crashes" // after crashAfter
-	sickly  life = "sickly"  // runs, with a component that has failed
-	garbage life = "garbage" // is no program: exec refuses it
+	good      life = "good"
+	exits     life = "exits"     // exits at once, before it does anything
+	crashes   life = "crashes"   // crashes after crashAfter
+	unhealthy life = "unhealthy" // runs, with a component that has failed
+	garbage   life = "garbage"   // is not a program: exec fails
 )
 
-// crashAfter is long enough for an agent to come up, check in and say that the
-// upgrade succeeded, which is the hardest lie to take back.
+// crashAfter is long enough for an agent to start, check in and report that the upgrade
+// succeeded, the hardest report to correct.
 const crashAfter = 4 * time.Second
 
 const (
@@ -37,8 +37,8 @@ const (
 	programTail = "end\n"
 )
 
-// text is the file's content: a head, a body and a tail, so that no part of it
-// passes for the whole.
+// text returns the file's content: a head, a body and a tail, so that no part of it is
+// mistaken for the whole.
 func (p program) text() string {
 	if p.life == garbage {
 		return "this is for another machine\n"

@@ -13,17 +13,16 @@ import (
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 )
 
-// point is a moment at which a story may be interrupted: right before a call.
+// point is a point at which a run is interrupted, just before a call.
 type point struct {
 	number int
-	// name is good for a test's name, and finds the same call in another run:
-	// label, call, file and how often that came before, since two processes may
-	// take turns differently.
+	// name is a test's name that identifies the same call in another run: label, call,
+	// file and a count. The order of calls of different processes may differ.
 	name string
 	by   string // the process that makes the call
 	call simdisk.Call
-	// world is as it was before the call.
-	world world
+	// snapshot is the state before the call.
+	snapshot snapshot
 }
 
 func (p point) String() string {
@@ -34,7 +33,7 @@ func (p point) String() string {
 	return fmt.Sprintf("%4d  %s", p.number, describe(p.by, p.call.Op, call, p.call.Path))
 }
 
-// names counts calls that look the same.
+// names counts calls with the same name.
 type names map[string]int
 
 func (n names) next(c simdisk.Call) string {
@@ -47,11 +46,11 @@ func (n names) next(c simdisk.Call) string {
 	return fmt.Sprintf("%s.%d", s, n[s])
 }
 
-// recorder keeps the world before every call of a story.
+// recorder records a snapshot before every call of a run.
 type recorder struct {
-	// skip says of a sync that it is to be left out.
+	// skip reports whether to leave out a sync.
 	skip func(simdisk.Call) bool
-	// then is asked after the world was kept.
+	// then is called after the snapshot, and may return a fault.
 	then func(*process, simdisk.Call) error
 
 	mu     sync.Mutex
@@ -60,7 +59,7 @@ type recorder struct {
 }
 
 func (r *recorder) before(p *process, c simdisk.Call) error {
-	r.note(p.host, p.String(), c)
+	r.add(p.host, p.String(), c)
 	if r.skip != nil && c.Kind == simdisk.Sync && r.skip(c) {
 		return simdisk.ErrSkip
 	}
@@ -70,40 +69,40 @@ func (r *recorder) before(p *process, c simdisk.Call) error {
 	return nil
 }
 
-func (r *recorder) note(h *host, by string, c simdisk.Call) {
+func (r *recorder) add(h *host, by string, c simdisk.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.points = append(r.points, point{
 		number: len(r.points) + 1, name: r.names.next(c), by: by, call: c,
-		world: world{fs: h.fs.Clone(), memory: h.server.Memory(), at: elapsed()},
+		snapshot: snapshot{fs: h.fs.Clone(), server: h.server.State(), at: elapsed()},
 	})
 }
 
-// record tells a story without a fault and returns every moment of it. The last
-// is after the end: what was not made durable until then is lost later.
-func record(t *testing.T, w world, e expectation, skip func(simdisk.Call) bool) (end, []point) {
+// record runs a scenario without a fault and returns all its points. The last one is after
+// the end, where data that is still not durable may be lost.
+func record(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool) (end, []point) {
 	t.Helper()
 	return recordWith(t, w, e, skip, nil)
 }
 
-// recordWith is record with faults in it: then is asked before every call.
-func recordWith(t *testing.T, w world, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) (end, []point) {
+// recordWith is record with a function that is called before every call.
+func recordWith(t *testing.T, w snapshot, e expectation, skip func(simdisk.Call) bool, then func(*process, simdisk.Call) error) (end, []point) {
 	t.Helper()
 	r := &recorder{skip: skip, then: then, names: names{}}
 	w.fs = w.fs.Clone()
 	var how end
 	var wrong []string
-	story(t, w, quiet, r.before, func(h *host) {
+	runHost(t, w, quiet, r.before, func(h *host) {
 		how, wrong = h.converge(e)
-		r.note(h, "nobody", simdisk.Call{Op: "the end", Name: "rest", Path: top})
+		r.add(h, "nobody", simdisk.Call{Op: "the end", Name: "rest", Path: top})
 	})
 	if how == endBad {
-		t.Fatalf("the story to be interrupted does not end well by itself:\n%s", strings.Join(wrong, "\n"))
+		t.Fatalf("the scenario does not end well without a fault:\n%s", strings.Join(wrong, "\n"))
 	}
 	return how, r.points
 }
 
-// around are the calls before and after the i-th, from 0.
+// around formats the calls around points[i].
 func around(points []point, i int) string {
 	var b strings.Builder
 	first := max(0, i-8)
@@ -117,21 +116,21 @@ func around(points []point, i int) string {
 	return b.String()
 }
 
-// key tells apart worlds from which a story goes on differently.
+// key identifies what a snapshot's future depends on.
 type key [2][sha256.Size]byte
 
-func (w world) key() key {
-	type memory struct {
+func (w snapshot) key() key {
+	type server struct {
 		Checkins []fakeserver.Checkin
 		Acks     any
 	}
-	m := memory{Acks: w.memory.Acks()}
-	if c := w.memory.Checkins(); len(c) > 0 {
-		m.Checkins = c[len(c)-1:] // nobody looks at earlier ones
+	m := server{Acks: w.server.Acks()}
+	if c := w.server.Checkins(); len(c) > 0 {
+		m.Checkins = c[len(c)-1:] // earlier ones have no influence
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
-		panic("faults: what came as JSON is none any more: " + err.Error())
+		panic("faults: cannot encode the server's state: " + err.Error())
 	}
 	return key{w.fs.Sum(), sha256.Sum256(b)}
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 )
 
-// redundant are the syncs without which no fault ends badly, and why not. They
-// stay all the same: each keeps a promise of the package that makes it, and costs
-// less than to remember what else keeps it here.
-// A prefix that ends with $ is the whole name.
+// redundant are the syncs without which no fault ends badly, and the reasons. The code still
+// needs them: each is a guarantee of its package, independent of its callers.
+// A prefix that ends with $ is a complete name.
 var redundant = []struct{ prefix, why string }{
 	{"active commit syncdir", "the journal's next entry, or the outcome, lies in the same folder and is synced before anything rests on it"},
 	{"copy state sync ", "an older or empty queue in the new home: the server sends again what was not confirmed, the marker knows the action"},
@@ -35,8 +34,8 @@ var redundant = []struct{ prefix, why string }{
 	{"upgrade outcome syncdir", "removing the marker, which follows, syncs the same folder"},
 }
 
-// together are syncs that cover for one another, in threes and fours: one left out
-// shows nothing, so all are.
+// together are groups of syncs that cover for one another, so that a whole group has to be
+// left out.
 var together = map[string][]string{
 	"every sync of the names in a new home": {
 		"unpack syncdir data/.unpack-<home>", "copy state syncdir <home>", "queue snapshot syncdir <home>", "queue syncdir <home>",
@@ -46,11 +45,11 @@ var together = map[string][]string{
 	},
 }
 
-// redundantStride: of what is known to be redundant every test tries a part, and
-// `go tool mage proof` all.
+// redundantStride is the part of the known redundant syncs that a test tries; `go tool mage
+// proof` tries all.
 const redundantStride = 25
 
-// pairsWithoutSync are tried where no single loss ends badly.
+// pairsWithoutSync is how many pairs are tried if no single loss ends badly.
 const pairsWithoutSync = 60
 
 func whyRedundant(site string) string {
@@ -63,7 +62,7 @@ func whyRedundant(site string) string {
 	return ""
 }
 
-// site names a sync in the code, whatever version it is made for.
+// site returns the name of a sync in the code, independent of the version.
 func (e expectation) site(c simdisk.Call) string {
 	if c.Kind != simdisk.Sync {
 		return ""
@@ -75,28 +74,28 @@ func (e expectation) site(c simdisk.Call) string {
 	return fmt.Sprintf("%s %s %s", c.Op, c.Name, home.Replace(relative(c.Path)))
 }
 
-// told is a scenario whose faults, with all syncs in place, are known to end well.
-type told struct {
+// baseline is a scenario whose faults all end well with all syncs in place.
+type baseline struct {
 	scenario scenario
-	world    world
+	snapshot snapshot
 	e        expectation
 	points   []point
 	sites    map[string]int
 	worlds   map[key]bool
 }
 
-func tellAll(t *testing.T, k *kit) []*told {
+func recordAll(t *testing.T, k *kit) []*baseline {
 	t.Helper()
-	var all []*told
+	var all []*baseline
 	for _, s := range scenarios {
-		b := &told{scenario: s, sites: map[string]int{}, worlds: map[key]bool{}}
-		b.world, b.e = s.begin(t, k)
-		_, b.points = record(t, b.world, b.e, nil)
+		b := &baseline{scenario: s, sites: map[string]int{}, worlds: map[key]bool{}}
+		b.snapshot, b.e = s.begin(t, k)
+		_, b.points = record(t, b.snapshot, b.e, nil)
 		for _, p := range b.points {
 			if site := b.e.site(p.call); site != "" {
 				b.sites[site]++
 			}
-			for _, c := range p.world.fs.Cuts() {
+			for _, c := range p.snapshot.fs.Cuts() {
 				b.worlds[p.afterCut(c).key()] = true
 			}
 		}
@@ -105,10 +104,10 @@ func tellAll(t *testing.T, k *kit) []*told {
 	return all
 }
 
-// A sync that is deliberately left out is found: else the model of a power cut is
-// too kind, or the sync is there for nothing.
-func TestARemovedSyncIsFound(t *testing.T) {
-	all := tellAll(t, newKit(t))
+// If leaving out a sync makes no fault end badly, the model of a power cut is too weak or
+// the sync is not needed.
+func TestMissingSyncIsFound(t *testing.T) {
+	all := recordAll(t, newKit(t))
 	calls := map[string]int{}
 	for _, b := range all {
 		for site, n := range b.sites {
@@ -143,7 +142,7 @@ func TestARemovedSyncIsFound(t *testing.T) {
 			n := 0
 			for _, site := range sites {
 				if calls[site] == 0 {
-					t.Errorf("no story makes the sync %q any more", site)
+					t.Errorf("no scenario makes the sync %q any more", site)
 				}
 				n += calls[site]
 			}
@@ -156,17 +155,17 @@ func TestARemovedSyncIsFound(t *testing.T) {
 	}
 }
 
-// leaveOut names the first fault that ends badly without some syncs: plain losses
-// first, for they find most, then some pairs of faults, then torn writes, of which
-// there are most.
-func leaveOut(t *testing.T, all []*told, sites []string, stride int) string {
+// leaveOut returns the first fault that ends badly without some syncs. It tries plain
+// losses first, since they find most, then some pairs of faults, then torn writes, which
+// are the most numerous.
+func leaveOut(t *testing.T, all []*baseline, sites []string, stride int) string {
 	t.Helper()
-	all = slices.DeleteFunc(slices.Clone(all), func(b *told) bool {
+	all = slices.DeleteFunc(slices.Clone(all), func(b *baseline) bool {
 		return !slices.ContainsFunc(sites, func(site string) bool { return b.sites[site] > 0 })
 	})
 	points := make([][]point, len(all))
 	for i, b := range all {
-		_, points[i] = record(t, b.world, b.e, b.skips(sites))
+		_, points[i] = record(t, b.snapshot, b.e, b.skips(sites))
 	}
 	losses := func(f *simdisk.FS) []simdisk.Cut { return f.Cuts()[:1] }
 	torn := func(f *simdisk.FS) []simdisk.Cut { return f.Cuts()[1:] }
@@ -189,25 +188,25 @@ func leaveOut(t *testing.T, all []*told, sites []string, stride int) string {
 	return single(torn)
 }
 
-func (b *told) skips(sites []string) func(simdisk.Call) bool {
+func (b *baseline) skips(sites []string) func(simdisk.Call) bool {
 	return func(c simdisk.Call) bool { return slices.Contains(sites, b.e.site(c)) }
 }
 
-func (b *told) firstBad(t *testing.T, points []point, cuts func(*simdisk.FS) []simdisk.Cut, stride int) string {
+func (b *baseline) firstBad(t *testing.T, points []point, cuts func(*simdisk.FS) []simdisk.Cut, stride int) string {
 	t.Helper()
 	seen, n := map[key]bool{}, 0
 	for _, p := range points {
-		for _, c := range cuts(p.world.fs) {
+		for _, c := range cuts(p.snapshot.fs) {
 			w := p.afterCut(c)
 			k := w.key()
 			if seen[k] || b.worlds[k] {
-				continue // it ends well with the sync, too
+				continue // it ends well with the sync too
 			}
 			seen[k] = true
 			if n++; n%stride != 0 {
 				continue
 			}
-			if r := tell(t, w, b.e, nil, quiet); r.end == endBad {
+			if r := runFault(t, w, b.e, nil, quiet); r.end == endBad {
 				return fmt.Sprintf("%s/%s/%s", b.scenario.name, p.name, c)
 			}
 		}
@@ -215,13 +214,13 @@ func (b *told) firstBad(t *testing.T, points []point, cuts func(*simdisk.FS) []s
 	return ""
 }
 
-func (b *told) firstBadPair(t *testing.T, sites []string) string {
+func (b *baseline) firstBadPair(t *testing.T, sites []string) string {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 1))
 	for range pairsWithoutSync {
 		first := b.points[random.IntN(len(b.points)-1)]
-		p := newPair(t, b.world, b.e, first, b.skips(sites), [4]int{random.Int(), random.Int(), random.Int(), random.Int()})
-		if r := tell(t, p.world, b.e, nil, quiet); r.end == endBad {
+		p := newPair(t, b.snapshot, b.e, first, b.skips(sites), [4]int{random.Int(), random.Int(), random.Int(), random.Int()})
+		if r := runFault(t, p.snapshot, b.e, nil, quiet); r.end == endBad {
 			return fmt.Sprintf("%s/%s: %s; %s", b.scenario.name, first.name, p.how[0], p.how[1])
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-fleet/muster/testing/faults/simdisk"
 )
 
-func TestTheTableAddsUp(t *testing.T) {
+func TestTableTotals(t *testing.T) {
 	f := newProof(false)
 	points := []point{
 		{number: 1, call: simdisk.Call{Op: "pointer", Name: "rename"}},

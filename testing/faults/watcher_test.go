@@ -15,8 +15,8 @@ import (
 
 var errKilled = errors.New("killed")
 
-// runWatcher runs a watcher to its end, as its main does; nil is exit code 0.
-func (h *host) runWatcher(say func(error)) error {
+// runWatcher runs a watcher to its end, as its main does; nil means exit code 0.
+func (h *host) runWatcher(report func(error)) error {
 	prog, err := h.load(layout.WatcherLink)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (h *host) runWatcher(say func(error)) error {
 	}
 	end := make(chan error, 1)
 	h.all.Go(func() {
-		err := p.watch(say, base)
+		err := p.watch(report, base)
 		end <- err
 		p.kill()
 	})
@@ -44,21 +44,21 @@ func (h *host) runWatcher(say func(error)) error {
 	return err
 }
 
-func (p *process) watch(say func(error), base int) error {
+func (p *process) watch(report func(error), base int) error {
 	log := p.host.log.With("process", p.String())
 	m, err := handoff.ReadMarker(p.disk, top)
 	if m == nil {
 		log.Info("nothing to watch", "error", err)
-		say(errNothing)
+		report(errNothing)
 		return nil
 	}
 	release, err := p.lock(path.Join(top, layout.WatcherLockFile), "another watcher is watching")
 	if err != nil {
-		say(errNothing)
+		report(errNothing)
 		return nil
 	}
-	defer release() //nolint:errcheck // ends with the process
-	say(nil)
+	defer release() //nolint:errcheck // released by the end of the process
+	report(nil)
 	w := watch.Watch{Top: top, Disk: p.disk, Host: machine{p, base}, Log: log}
 	_, err = w.Run(p.ctx)
 	if errors.Is(err, context.Canceled) {
@@ -67,10 +67,10 @@ func (p *process) watch(say func(error), base int) error {
 	return err
 }
 
-// machine is the host as its watcher reaches it.
+// machine implements the watcher's access to the host.
 type machine struct {
 	p    *process
-	base int // restarts when the watch began
+	base int // the number of restarts when the watch began
 }
 
 var _ watch.Host = machine{}
@@ -93,7 +93,7 @@ func (m machine) Health(ctx context.Context) (probe.Health, error) {
 	return m.p.host.health(ctx)
 }
 
-// health asks whatever agent runs.
+// health asks the running agent.
 func (h *host) health(ctx context.Context) (probe.Health, error) {
 	h.mu.Lock()
 	p := h.agent
@@ -107,13 +107,13 @@ func (h *host) health(ctx context.Context) (probe.Health, error) {
 	return probe.Client{Dial: dial}.Health(ctx)
 }
 
-// Check is never asked for: the packages of the proof have no checks of their own,
-// and a check changes nothing on the host.
+// Check is never called: the packages of the proof have no checks, and a check changes
+// nothing on the host.
 func (m machine) Check(context.Context, string, manifest.Check) error {
 	return errors.New("no package has checks")
 }
 
-// Start is never asked for: the agent has a service manager.
+// Start is never called: the agent has a service manager.
 func (m machine) Start() error { return errors.New("the service manager starts the agent") }
 
 func (m machine) Restart() error {

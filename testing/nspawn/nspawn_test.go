@@ -40,7 +40,7 @@ func machine(t *testing.T, name string) *Machine {
 	return m
 }
 
-// leftOf looks for anything of a machine on this one.
+// leftOf returns what a machine has left on its host.
 func leftOf(t *testing.T, m *Machine) string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -57,7 +57,7 @@ func leftOf(t *testing.T, m *Machine) string {
 		if _, err := os.Stat(g); err == nil {
 			return g
 		}
-		// The container may have made one where it was given none.
+		// The container may have created a group where it got none.
 		if more, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", filepath.Base(g))); len(more) > 0 {
 			return more[0]
 		}
@@ -74,7 +74,7 @@ func (m *Machine) must(t *testing.T, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-func TestAPowerCutKeepsWhatWasSyncedAndLosesTheRest(t *testing.T) {
+func TestPowerCutKeepsOnlySyncedData(t *testing.T) {
 	needs(t)
 	t.Parallel()
 	m := machine(t, "cut")
@@ -101,7 +101,7 @@ func TestAPowerCutKeepsWhatWasSyncedAndLosesTheRest(t *testing.T) {
 	if err := m.Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The rename was in memory only, and so was the second file.
+	// The rename and the second file were only in memory.
 	if got := m.must(t, "sh", "-c", "cd /srv; cat synced; ls renamed written 2>/dev/null || true"); got != "kept" {
 		t.Errorf("after a power cut: %q, want only what was synced, under its name", got)
 	}
@@ -110,7 +110,7 @@ func TestAPowerCutKeepsWhatWasSyncedAndLosesTheRest(t *testing.T) {
 	}
 }
 
-func TestTwoMachinesDoNotSeeEachOther(t *testing.T) {
+func TestMachinesAreIsolated(t *testing.T) {
 	needs(t)
 	t.Parallel()
 	a, b := machine(t, "one"), machine(t, "two")
@@ -141,7 +141,7 @@ func TestTwoMachinesDoNotSeeEachOther(t *testing.T) {
 	}
 }
 
-func TestAnImageThatCannotBeMadeLeavesNothing(t *testing.T) {
+func TestFailedPrepareLeavesNoImage(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", t.TempDir()) // no debootstrap there
 	if _, err := Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "debootstrap") {
@@ -160,7 +160,7 @@ func TestAnImageThatCannotBeMadeLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestTheSourceIsTheOneThisMachineUses(t *testing.T) {
+func TestSourceIsTheOneOfThisMachine(t *testing.T) {
 	for _, test := range []struct {
 		what, extension, text, mirror, keyring string
 	}{
@@ -186,7 +186,7 @@ func TestTheSourceIsTheOneThisMachineUses(t *testing.T) {
 	}
 }
 
-func TestGroupsAreMadeWhereSystemdUsesThem(t *testing.T) {
+func TestControlGroupsAreCreatedInSystemdsHierarchies(t *testing.T) {
 	const (
 		mixed = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n36 31 0:33 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n" +
 			"40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// witness is a test as far as this package needs one: it keeps how it ended.
+// witness implements the methods of a test that this package uses, and records its end.
 type witness struct {
 	testing.TB
 	ended, said string
@@ -28,7 +28,7 @@ func (w *witness) end(how, format string, args []any) {
 	panic(stop{})
 }
 
-// outcome runs f to the end that it gives its test.
+// outcome runs f, and returns how f ended its test.
 func outcome(f func(testing.TB)) (w witness) {
 	defer func() {
 		if r := recover(); r != nil && r != (stop{}) {
@@ -40,7 +40,7 @@ func outcome(f func(testing.TB)) (w witness) {
 	return w
 }
 
-func TestWhatIsMissingSkipsAndFailsInCI(t *testing.T) {
+func TestMissingRequirementSkipsAndFailsInCI(t *testing.T) {
 	here := t.TempDir()
 	for _, test := range []struct {
 		what           string

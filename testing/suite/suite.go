@@ -1,5 +1,5 @@
-// Package suite is what `go tool mage test`, `lint`, `fmt`, `bench`, `proof` and
-// `clean` do: it puts the tools of several languages into one run with one result.
+// Package suite implements `go tool mage test`, `lint`, `fmt`, `bench`, `proof` and
+// `clean`: it runs the tools of several languages and returns one result.
 package suite
 
 import (
@@ -21,21 +21,22 @@ import (
 	"github.com/muster-fleet/muster/testing/toolchain"
 )
 
-// goTimeout bounds the Go tests of one package: a deadlock ends with its
-// goroutines printed. Real programs, or the crash proof, take up to ten minutes on a
-// slow machine of two cores that also runs the other steps.
+// goTimeout bounds the Go tests of one package, so that a deadlock prints its goroutines.
+// Tests with real programs and the crash proof take up to ten minutes on a slow machine
+// with two cores that runs other steps as well.
 const goTimeout = "30m"
 
-// proofTimeout bounds the crash proof, which takes some minutes on two cores: it
-// also tries every sync that is known to be redundant.
+// proofTimeout bounds the whole crash proof, which also tries every sync that is known to
+// be redundant.
 const proofTimeout = "60m"
 
-// toolsModfile pins the tools whose dependencies should not become the
-// product's.
+// toolsModfile pins the tools whose dependencies must not become dependencies of the
+// product.
 const toolsModfile = "testing/tools/tools.mod"
 
-// Test runs everything. Two lanes run side by side: one works all the time, the other
-// mostly waits for the programs and nodes that it starts. What fails fast comes first.
+// Test runs everything, in two sequences of steps that run at the same time: one uses the
+// CPU, the other mostly waits for the programs and nodes that it starts. Steps that
+// fail fast come first.
 func Test(ctx context.Context, root string, out io.Writer) error {
 	began := time.Now()
 	if err := toolchain.BuildUI(ctx, root, out); err != nil {
@@ -45,10 +46,10 @@ func Test(ctx context.Context, root string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = runLanes(ctx, root, out, []step{
-		{"lint", "check the code's form", Lint},
+	err = runParallel(ctx, root, out, []step{
+		{"lint", "lint the code", Lint},
 		{"ui", "check the web UI's types and run its tests", testUI},
-		{"vet", "compile and vet what runs on Windows and macOS", vetOtherSystems},
+		{"vet", "compile and vet the packages for Windows and macOS", vetOtherSystems},
 		{"go", fmt.Sprintf("test %d packages under the race detector", len(pkgs.raced)), pkgs.testRaced},
 		{"proof", "interrupt upgrades and rollouts at every call, and simulate the large fleet", testWhole},
 	}, []step{
@@ -72,8 +73,8 @@ func testUI(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.RunGroup(ctx, out, ui, nil, "npm", "test", "--silent")
 }
 
-// vetOtherSystems compiles and vets what runs on hosts for the systems that are
-// not tested here.
+// vetOtherSystems compiles and vets the programs for hosts, for systems whose tests do not
+// run here.
 func vetOtherSystems(ctx context.Context, root string, out io.Writer) error {
 	for _, goos := range []string{"windows", "darwin"} {
 		if err := toolchain.RunGroup(ctx, out, root, []string{"GOOS=" + goos, "CGO_ENABLED=0"}, "go", "vet", "./agent/...", "./watcher/...", "./packaging/..."); err != nil {
@@ -87,16 +88,15 @@ func vetOtherSystems(ctx context.Context, root string, out io.Writer) error {
 type packages struct {
 	// raced run under the race detector.
 	raced []string
-	// harness run without it: what they test are separate programs, which it does
-	// not see, or the machine. So do those of proof.
+	// harness run without it, since it does not see the separate programs that they
+	// test.
 	harness []string
 }
 
 const module = "github.com/muster-fleet/muster/"
 
-// longFirst are the packages whose tests take minutes. Go starts packages in the
-// order in which they are named: one of these that comes last has the machine to
-// itself, and waits.
+// longFirst are the packages whose tests take minutes. Go starts packages in the given
+// order, and a long one that starts last would run alone.
 var longFirst = []string{"testing/e2e", "testing/cluster", "testing/esnode", "server/store/elastic", "server/store/sqlite", "server/cli"}
 
 func listPackages(ctx context.Context, root string) (p packages, err error) {
@@ -115,7 +115,7 @@ func listPackages(ctx context.Context, root string) (p packages, err error) {
 	for _, pkg := range all {
 		switch {
 		case pkg == proofPackage:
-		case strings.HasPrefix(pkg, "testing/") && !strings.HasPrefix(pkg, simulations):
+		case strings.HasPrefix(pkg, "testing/") && !runsInProcess(pkg):
 			p.harness = append(p.harness, "./"+pkg)
 		default:
 			p.raced = append(p.raced, "./"+pkg)
@@ -124,29 +124,31 @@ func listPackages(ctx context.Context, root string) (p packages, err error) {
 	return p, nil
 }
 
-const (
-	// proofPackage runs in testWhole alone.
-	proofPackage = "testing/faults"
-	// simulations run the server and the agents in the test's process.
-	simulations = "testing/horde"
-)
+// proofPackage runs only in testWhole.
+const proofPackage = "testing/faults"
 
-// unwatched are packages that the race detector does not instrument: SQLite in Go.
-// Its memory is its own, and the detector would take most of the time of a store's
-// tests for it. The code around it is instrumented.
-var unwatched = []string{"-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc/...=-race=false"}
-
-func (p packages) testRaced(ctx context.Context, root string, out io.Writer) error {
-	return goTest(ctx, root, out, "raced", slices.Concat([]string{"-race"}, unwatched, p.raced)...)
+// runsInProcess reports whether a package's tests run servers or agents in their own
+// process, where the race detector sees them.
+func runsInProcess(pkg string) bool {
+	return strings.HasPrefix(pkg, "testing/simulation") || strings.HasPrefix(pkg, "testing/loadtest")
 }
 
-// testHarness runs one package at a time, beside the other lane: most of them wait.
+// uninstrumented are flags that exclude SQLite in Go from the race detector, which would
+// spend most of the time of a store's tests there. SQLite shares no memory with the code
+// around it, which is instrumented.
+var uninstrumented = []string{"-gcflags=modernc.org/sqlite/lib=-race=false", "-gcflags=modernc.org/libc/...=-race=false"}
+
+func (p packages) testRaced(ctx context.Context, root string, out io.Writer) error {
+	return goTest(ctx, root, out, "raced", slices.Concat([]string{"-race"}, uninstrumented, p.raced)...)
+}
+
+// testHarness runs one package at a time, since the other sequence runs as well.
 func (p packages) testHarness(ctx context.Context, root string, out io.Writer) error {
 	return goTest(ctx, root, out, "harness", append([]string{"-p=1"}, p.harness...)...)
 }
 
-// goTest runs Go tests, prints a line for each package, and then how many test
-// functions ran: the count that gotestsum prints has all generated cases in it.
+// goTest runs Go tests, prints a line for each package, and then the number of test
+// functions: the number that gotestsum prints includes all subtests.
 func goTest(ctx context.Context, root string, out io.Writer, name string, args ...string) error {
 	events := filepath.Join(root, "build", "tests-"+name+".json")
 	if err := os.MkdirAll(filepath.Dir(events), 0o755); err != nil {
@@ -185,16 +187,16 @@ func countFunctions(file string) (n int, err error) {
 	}
 }
 
-// testWhole runs what would take hours under the race detector: an upgrade
-// interrupted at every call, a rollout whose server is killed at every write (the
-// detector sees a part of these), and the large fleet.
+// testWhole runs tests that would take hours under the race detector: an upgrade
+// interrupted at every call, a rollout whose server is killed at every write, and the
+// large fleet. The other steps run a part of the first two under the detector.
 func testWhole(ctx context.Context, root string, out io.Writer) error {
-	// Side by side: while one is built or at its last test, the others have the cores.
+	// In parallel, so that one uses the cores while another is built.
 	all, ctx := errgroup.WithContext(ctx)
 	for _, test := range [][]string{
 		{"./" + proofPackage},
 		{"./server/rollout/...", "-run=AtAnyWrite"},
-		{"./testing/horde", "-run=TestScripts/large"},
+		{"./testing/simulation", "-run=TestScripts/large"},
 	} {
 		all.Go(func() error {
 			args := append([]string{"go", "test", "-tags=" + toolchain.Tags, "-timeout=" + goTimeout}, test...)
@@ -204,12 +206,12 @@ func testWhole(ctx context.Context, root string, out io.Writer) error {
 	return all.Wait()
 }
 
-// Lint checks form: formatting, vet, and the linters of .golangci.yml.
+// Lint checks the formatting and runs the linters of .golangci.yml.
 func Lint(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.RunGroup(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "run", "./...")
 }
 
-// Format formats the code and generates what is generated.
+// Format formats the code and generates the generated files.
 func Format(ctx context.Context, root string, out io.Writer) error {
 	if err := toolchain.Run(ctx, out, root, nil, "go", "generate", "./server/adminapi"); err != nil {
 		return err
@@ -223,47 +225,47 @@ func Format(ctx context.Context, root string, out io.Writer) error {
 	return toolchain.Run(ctx, out, root, nil, "go", "tool", "-modfile="+toolsModfile, "golangci-lint", "fmt", "./...")
 }
 
-// Bench runs the benchmarks of every package, and then loads a server with a fleet
-// of a size fit for this machine. That table goes to testing/horde/RESULTS.md.
+// Bench runs the benchmarks of every package, and then the load test with a fleet of a
+// size suited to this machine, which writes testing/loadtest/RESULTS.md.
 func Bench(ctx context.Context, root string, out io.Writer) error {
 	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-tags="+toolchain.Tags, "-run=^$", "-bench=.", "-benchmem", "./..."); err != nil {
 		return err
 	}
-	return load(ctx, root, out, "standard")
+	return loadTest(ctx, root, out, "standard")
 }
 
-// Profiles writes where the processor time of the server and its agents goes to its own
-// section of testing/horde/RESULTS.md, which Bench leaves as it is.
+// Profiles writes how the server and its agents spend CPU time to a section of its own in
+// testing/loadtest/RESULTS.md, which Bench does not change.
 func Profiles(ctx context.Context, root string, out io.Writer) error {
-	return load(ctx, root, out, "checkins", "upgrade-all", "storm", "--profiles="+filepath.Join(root, "build", "profiles"))
+	return loadTest(ctx, root, out, "checkins", "upgrade-all", "storm", "--profiles="+filepath.Join(root, "build", "profiles"))
 }
 
-// load runs the load generator with a server that it starts.
-func load(ctx context.Context, root string, out io.Writer, args ...string) error {
-	program := filepath.Join(root, "build", "load")
-	if err := toolchain.Run(ctx, out, root, nil, "go", "build", "-tags="+toolchain.Tags, "-o", program, "./testing/horde/load"); err != nil {
+// loadTest runs the load test with a server that it starts.
+func loadTest(ctx context.Context, root string, out io.Writer, args ...string) error {
+	program := filepath.Join(root, "build", "loadtest")
+	if err := toolchain.Run(ctx, out, root, nil, "go", "build", "-tags="+toolchain.Tags, "-o", program, "./testing/loadtest"); err != nil {
 		return err
 	}
-	args = append(args, "--start", "--results", filepath.Join(root, "testing", "horde", "RESULTS.md"))
+	args = append(args, "--start", "--results", filepath.Join(root, "testing", "loadtest", "RESULTS.md"))
 	return toolchain.Run(ctx, out, root, nil, append([]string{program}, args...)...)
 }
 
-// Proof runs the whole crash proof, tells of its progress, and writes its tables
-// to testing/faults/PROOF.md.
+// Proof runs the whole crash proof, prints its progress, and writes its tables to
+// testing/faults/PROOF.md.
 func Proof(ctx context.Context, root string, out io.Writer) error {
 	faults := filepath.Join(root, "testing", "faults")
 	program := filepath.Join(root, "build", "faults.test")
 	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 		return err
 	}
-	// Built and then run, since `go test` would keep back what it prints.
+	// Built first and then run, since `go test` would buffer the output.
 	if err := toolchain.Run(ctx, out, root, nil, "go", "test", "-c", "-tags="+toolchain.Tags, "-o", program, "./testing/faults"); err != nil {
 		return err
 	}
 	return toolchain.Run(ctx, out, faults, []string{"MUSTER_PROOF=" + filepath.Join(faults, "PROOF.md")}, program, "-test.timeout="+proofTimeout)
 }
 
-// Clean removes what was built.
+// Clean removes everything that was built.
 func Clean(root string) error {
 	errs := []error{os.RemoveAll(filepath.Join(root, "build")), os.RemoveAll(filepath.Join(root, "testing", "artifacts")), os.RemoveAll(filepath.Join(root, "ui", "node_modules"))}
 	dist := filepath.Join(root, "ui", "dist")

@@ -1,6 +1,6 @@
-// Package toolchain gets a machine ready to build and test Muster: it installs
-// what is missing, builds the web UI, and builds the programs. The magefile's
-// targets and the tests that run real programs call it.
+// Package toolchain prepares a machine to build and test Muster: it installs missing
+// packages, and builds the web UI and the programs. The magefile's targets and the tests
+// that run real programs call it.
 package toolchain
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
-// Root finds the repository's top folder from the current one upwards.
+// Root returns the repository's top folder, which it searches from the current one upwards.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -36,25 +36,25 @@ func Root() (string, error) {
 	}
 }
 
-// debianPackages are what the tests need beyond Go, Node and git: for each, a
-// program that shows it is there.
+// debianPackages are the packages that tests need besides Go, Node and git, each with a
+// program that shows that it is installed.
 var debianPackages = []struct{ program, name string }{
 	{"chromium", "chromium"},                   // browser tests
-	{"fc-list", "fontconfig"},                  // and something to draw text with
+	{"fc-list", "fontconfig"},                  // fonts for them
 	{"minisign", "minisign"},                   // the other implementation of our signatures
 	{"unzip", "unzip"},                         // the other reader of our zip files
 	{"debootstrap", "debootstrap"},             // machines with a real systemd
-	{"systemd-nspawn", "systemd-container"},    // and what runs them
-	{"fonts-dejavu-core", "fonts-dejavu-core"}, // by its folder, see have
+	{"systemd-nspawn", "systemd-container"},    // runs them
+	{"fonts-dejavu-core", "fonts-dejavu-core"}, // checked by its folder, see have
 	{"mvn", "maven"},                           // fetches Elasticsearch
-	{"java", javaPackages[0]},                  // and what runs it, see javaPackage
+	{"java", javaPackages[0]},                  // runs it, see javaPackage
 }
 
 // javaPackages run Elasticsearch; a release of Debian has one or two of them.
 var javaPackages = []string{"openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless"}
 
-// javaPackage is the first that this release has. On a machine that does not know
-// its packages, it is the first.
+// javaPackage returns the first of javaPackages that this release of Debian has, or the
+// first if that is not known.
 func javaPackage() string {
 	for _, name := range javaPackages {
 		if exec.Command("apt-cache", "show", name).Run() == nil {
@@ -92,9 +92,9 @@ func Missing() []string {
 	return out
 }
 
-// Setup installs what is missing, when it can: as root on Debian. Elsewhere it
-// says what to install; that is no error, for the suites that need it say so
-// themselves. It also fetches the Elasticsearch that tests run.
+// Setup installs missing packages as root on Debian. Elsewhere it prints what to install,
+// which is no error, since the tests that need it are skipped with the reason. It also
+// fetches the Elasticsearch that tests run.
 func Setup(ctx context.Context, out io.Writer) error {
 	if err := installMissing(ctx, out); err != nil {
 		return err
@@ -108,7 +108,7 @@ func fetchElasticsearch(ctx context.Context, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "Fetching Elasticsearch %s from Maven Central …\n", esnode.Version)
 	if _, err := esnode.Fetch(ctx); err != nil {
-		// Who is offline can still run everything else.
+		// Without a network everything else can still run.
 		fmt.Fprintf(out, "%v\nSuites that need Elasticsearch will be skipped.\n", err)
 	}
 	return ctx.Err()
@@ -132,7 +132,7 @@ func installMissing(ctx context.Context, out io.Writer) error {
 	if err := quietly(ctx, out, "", env, "apt-get", "update", "-q"); err != nil {
 		return err
 	}
-	missing = Missing() // a fresh machine knows only now what its release has
+	missing = Missing() // only now javaPackage knows the packages of the release
 	fmt.Fprintf(out, "Installing %s …\n", strings.Join(missing, ", "))
 	return quietly(ctx, out, "", env, install()...)
 }
@@ -151,7 +151,7 @@ func BuildUI(ctx context.Context, root string, out io.Writer) error {
 	return quietly(ctx, out, ui, nil, "npm", "run", "build")
 }
 
-// InstallUI fetches what the web UI is built with, as its lock file says.
+// InstallUI installs the dependencies of the web UI according to its lock file.
 func InstallUI(ctx context.Context, root string, out io.Writer) error {
 	if _, err := exec.LookPath("npm"); err != nil {
 		return errors.New("npm is not installed: install Node 20 or newer")
@@ -197,34 +197,34 @@ func uiFresh(ui string) (bool, error) {
 	return fresh, nil
 }
 
-// Programs are the paths of what BuildPrograms built.
+// Programs are the paths of the programs that BuildPrograms builds.
 type Programs struct {
 	Muster, Agent, Watcher string
-	// These stand in broken packages for the agent.
-	Crasher, CrashLooper, Sickly string
+	// These replace the agent in broken packages.
+	Crasher, CrashLooper, Unhealthy string
 	// OldWatcher is a watcher that understands only the first upgrade marker.
 	OldWatcher string
-	// Beater is the agent with a component that writes down when it runs.
-	Beater string
+	// Heartbeat is the agent with a component that records when it runs.
+	Heartbeat string
 }
 
-// Tags are the build tags of every program. nomsgpack leaves a codec out of gin
-// that nothing here uses, and with it half of the program.
+// Tags are the build tags of every program. nomsgpack removes an unused codec from gin,
+// which is half of the program.
 const Tags = "nomsgpack"
 
-// BuildPrograms builds the three programs, and the broken ones for tests, into
-// dir. version goes into muster; an agent's is its package's.
+// BuildPrograms builds the three programs, and the broken ones for tests, into dir. version
+// is the version of muster; an agent has the version of its package.
 func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer) (Programs, error) {
 	p := Programs{
 		Muster: filepath.Join(dir, "muster"), Agent: filepath.Join(dir, "muster-agent"), Watcher: filepath.Join(dir, "muster-watcher"),
-		Crasher: filepath.Join(dir, "broken", "crasher"), CrashLooper: filepath.Join(dir, "broken", "crashlooper"), Sickly: filepath.Join(dir, "broken", "sickly"),
-		OldWatcher: filepath.Join(dir, "broken", "oldwatcher"), Beater: filepath.Join(dir, "beater"),
+		Crasher: filepath.Join(dir, "broken", "crasher"), CrashLooper: filepath.Join(dir, "broken", "crashlooper"), Unhealthy: filepath.Join(dir, "broken", "unhealthy"),
+		OldWatcher: filepath.Join(dir, "broken", "oldwatcher"), Heartbeat: filepath.Join(dir, "heartbeat"),
 	}
 	fmt.Fprintln(out, "Building the programs …")
 	for pkg, to := range map[string]string{
 		"./server": p.Muster, "./agent": p.Agent, "./watcher": p.Watcher,
-		"./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/crashlooper": p.CrashLooper, "./testing/fakepkg/sickly": p.Sickly,
-		"./testing/fakepkg/oldwatcher": p.OldWatcher, "./testing/fakepkg/beater": p.Beater,
+		"./testing/fakepkg/crasher": p.Crasher, "./testing/fakepkg/crashlooper": p.CrashLooper, "./testing/fakepkg/unhealthy": p.Unhealthy,
+		"./testing/fakepkg/oldwatcher": p.OldWatcher, "./testing/fakepkg/heartbeat": p.Heartbeat,
 	} {
 		if err := build(ctx, root, pkg, to, version, out); err != nil {
 			return p, err
@@ -233,7 +233,7 @@ func BuildPrograms(ctx context.Context, root, dir, version string, out io.Writer
 	return p, nil
 }
 
-// BuildServer builds muster alone, for tests that need no other program.
+// BuildServer builds only muster, for tests that need no other program.
 func BuildServer(ctx context.Context, root, dir string, out io.Writer) (Programs, error) {
 	p := Programs{Muster: filepath.Join(dir, "muster")}
 	return p, build(ctx, root, "./server", p.Muster, "", out)
@@ -250,7 +250,7 @@ func build(ctx context.Context, root, pkg, to, version string, out io.Writer) er
 // stopGrace is how long an interrupted command may take to end.
 const stopGrace = 5 * time.Second
 
-// Run runs a command with its output on out; it is interrupted when ctx ends.
+// Run runs a command, and interrupts it when ctx ends. Its output goes to out.
 func Run(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
 	return finish(command(ctx, out, dir, env, args))
 }
@@ -285,7 +285,7 @@ func finish(c *exec.Cmd) error {
 	return nil
 }
 
-// quietly shows a command's output only if it fails.
+// quietly is Run with output only if the command fails.
 func quietly(ctx context.Context, out io.Writer, dir string, env []string, args ...string) error {
 	var buf bytes.Buffer
 	err := Run(ctx, &buf, dir, env, args...)

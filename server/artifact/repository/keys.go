@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	// onlineKey is the key that new roots are to name. To replace it, it is given
-	// another name and the server started again: both are held until the publishers
-	// have named the new one, and then the old file may go.
+	// onlineKey is the file of the key that new roots are to name. To replace the key,
+	// an operator renames the file and restarts the server. The server then holds both
+	// keys until the publishers have named the new one, after which the old file can be
+	// deleted.
 	onlineKey = "online.key"
 	keySuffix = ".key"
 	opKeys    = "online keys"
 )
 
-// onlineKeySetting is where the store remembers that the installation has an online
-// key: the public half of the first.
+// onlineKeySetting is the setting that records that the installation has an online key.
+// Its value is the public half of the first one.
 const onlineKeySetting = "online-key"
 
 func (s *Service) openKeys(ctx context.Context) error {
-	entries, err := s.Disk.ReadDir(opKeys, s.Dir)
+	entries, err := s.disk.ReadDir(opKeys, s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.firstKey(ctx)
 	}
@@ -41,7 +42,7 @@ func (s *Service) openKeys(ctx context.Context) error {
 		if !strings.HasSuffix(e.Name(), keySuffix) {
 			continue
 		}
-		k, err := s.readKey(filepath.Join(s.Dir, e.Name()))
+		k, err := s.readKey(filepath.Join(s.dir, e.Name()))
 		if err != nil {
 			return err
 		}
@@ -55,17 +56,18 @@ func (s *Service) openKeys(ctx context.Context) error {
 	if have {
 		return nil
 	}
-	// The folder is there, so somebody took the key away to have another.
+	// The folder exists without the key, so somebody removed it to get another.
 	k, err := s.makeKey()
 	s.keys = append(tuf.Online{k}, s.keys...)
 	return err
 }
 
-// firstKey is for a server without a folder. It makes a key if the installation has
-// none. Else it is a replica that should have been given a copy: a key of its own
-// would be one that no root names, and nobody would notice until the others are gone.
+// firstKey handles a server without a folder. It generates a key if the installation
+// has none. Otherwise this server should have been given a copy of the key: no root
+// would name a key of its own, which would go unnoticed until the other servers are
+// gone.
 func (s *Service) firstKey(ctx context.Context) error {
-	registered, err := s.Settings.Get(ctx, onlineKeySetting)
+	registered, err := s.settings.Get(ctx, onlineKeySetting)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return err
 	}
@@ -79,7 +81,7 @@ func (s *Service) firstKey(ctx context.Context) error {
 			return err
 		}
 		own := []byte(k.Public().String())
-		if registered, err = s.Settings.GetOrPut(ctx, onlineKeySetting, own); err != nil {
+		if registered, err = s.settings.GetOrPut(ctx, onlineKeySetting, own); err != nil {
 			return err
 		}
 		if bytes.Equal(registered, own) {
@@ -87,24 +89,24 @@ func (s *Service) firstKey(ctx context.Context) error {
 			return nil
 		}
 		// Another server started for the first time at the same moment.
-		if err := s.Disk.RemoveAll(opKeys, s.Dir); err != nil {
+		if err := s.disk.RemoveAll(opKeys, s.dir); err != nil {
 			return err
 		}
 	}
-	s.keyless = "this server has no online key, and cannot sign timestamp.json when the servers that have it are away: stop it, copy the folder trust out of the data folder of one of them to " + s.Dir +
+	s.keyless = "this server has no online key, and cannot sign timestamp.json when the servers that have it are away: stop it, copy the folder trust out of the data folder of one of them to " + s.dir +
 		", and start it again; if the key is lost everywhere, make the folder, empty, and the server makes another"
-	s.Log.Warn("the online key is missing", "what", s.keyless)
+	s.log.Warn("the online key is missing", "what", s.keyless)
 	return nil
 }
 
 func (s *Service) readKey(path string) (tuf.PrivateKey, error) {
-	data, err := s.Disk.ReadFile(opKeys, path)
+	data, err := s.disk.ReadFile(opKeys, path)
 	if err != nil {
 		return tuf.PrivateKey{}, err
 	}
 	k, err := tuf.DecryptPrivateKey("", data)
 	if err != nil {
-		return k, fmt.Errorf("%s: %w: restore it from a backup, or take it away: the server then makes another, which the publishers must name in their next root", path, err)
+		return k, fmt.Errorf("%s: %w: restore it from a backup, or remove it: the server then makes another, which the publishers must name in their next root", path, err)
 	}
 	return k, nil
 }
@@ -114,8 +116,8 @@ func (s *Service) makeKey() (tuf.PrivateKey, error) {
 	if err != nil {
 		return k, err
 	}
-	if err := s.Disk.MkdirAll(opKeys, s.Dir, 0o700); err != nil {
+	if err := s.disk.MkdirAll(opKeys, s.dir, 0o700); err != nil {
 		return k, err
 	}
-	return k, disk.WriteFile(s.Disk, opKeys, filepath.Join(s.Dir, onlineKey), tuf.UnsafePlainPrivateKey(k), 0o600)
+	return k, disk.WriteFile(s.disk, opKeys, filepath.Join(s.dir, onlineKey), tuf.UnsafePlainPrivateKey(k), 0o600)
 }

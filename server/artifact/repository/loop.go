@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	// LookInterval is the longest the loop waits: whoever publishes signs, so all
-	// it may miss is that an expiry comes near, or that nobody signs any more.
-	LookInterval = time.Hour
-	// RetryInterval is for a round that failed. A timestamp is renewed 18 hours
-	// before it expires, so there is no hurry, and a store that is away for a
-	// moment does not show for long.
+	// CheckInterval is the longest pause between rounds. Publishing signs at once, so a
+	// round only detects that an expiry is near or that no server signs any more.
+	CheckInterval = time.Hour
+	// RetryInterval is the pause after a failed round. A timestamp is renewed 18 hours
+	// before it expires, so a short outage of the store does no harm.
 	RetryInterval = time.Minute
-	// roundTimeout bounds one round: some reads and writes of a store.
+	// roundTimeout bounds one round, which is a few reads and writes of the store.
 	roundTimeout = 30 * time.Second
-	// ExpiryNotice is how long before an offline role expires people are told:
-	// several have to find their keys, and one of them is on holiday.
+	// ExpiryNotice is how long before an offline role expires the server warns: several
+	// people have to find their keys, and one of them is on holiday.
 	ExpiryNotice = 30 * 24 * time.Hour
-	// tellInterval is how often the log repeats it.
-	tellInterval = 24 * time.Hour
+	// warnInterval is how often the log repeats the warning.
+	warnInterval = 24 * time.Hour
 )
 
 // Run signs what is due until ctx ends.
@@ -43,7 +42,7 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// round signs what is due now, and says how long to wait for the next.
+// round signs what is due now, and returns the pause before the next round.
 func (s *Service) round(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
@@ -56,22 +55,22 @@ func (s *Service) round(ctx context.Context) time.Duration {
 	}
 	next, err := tuf.NextSigning(state.repository)
 	if err != nil || next.IsZero() {
-		return LookInterval
+		return CheckInterval
 	}
-	return max(RetryInterval, min(LookInterval, next.Sub(s.Now.UTC())))
+	return max(RetryInterval, min(CheckInterval, next.Sub(s.now.UTC())))
 }
 
-// sign writes what is due and returns what is served then.
+// sign stores the metadata that is due and returns the new state.
 func (s *Service) sign(ctx context.Context) (state, error) {
 	from, err := s.load(ctx)
 	if err != nil {
 		return state{}, err
 	}
-	now := s.Now.UTC()
+	now := s.now.UTC()
 	next, err := s.keys.Sign(from.repository, now)
 	switch {
 	case errors.Is(err, tuf.ErrNoOnlineKey) && !overdue(from.repository, now):
-		return from, nil // a replica that has the key signs
+		return from, nil // a server that has the key signs
 	case err != nil:
 		return from, err
 	}
@@ -81,27 +80,28 @@ func (s *Service) sign(ctx context.Context) (state, error) {
 	}
 	if err := s.save(ctx, from, next); err != nil {
 		if errors.Is(err, errChanged) {
-			return from, nil // whoever came first has signed too
+			return from, nil // another server has signed first
 		}
 		return from, err
 	}
-	s.Log.Debug("signed metadata renewed", "files", len(changed))
+	s.log.Debug("signed metadata renewed", "files", len(changed))
 	from.repository = next
 	return from, nil
 }
 
-// overdue says whether the timestamp should long have been renewed by somebody.
+// overdue reports whether some server should long have renewed the timestamp.
 func overdue(r tuf.Repository, now time.Time) bool {
 	due, err := tuf.NextSigning(r)
-	return err == nil && r.Targets != nil && now.After(due.Add(LookInterval))
+	return err == nil && r.Targets != nil && now.After(due.Add(CheckInterval))
 }
 
-// report keeps why signing failed for those who ask, and tells of a change once.
+// report stores the problem that kept this server from signing, and publishes an event
+// when it appears or ends.
 func (s *Service) report(ctx context.Context, r tuf.Repository, err error) {
 	problem := ""
 	if err != nil {
 		problem = fmt.Sprintf("timestamp.json cannot be signed: %v", err)
-		s.Log.Error("sign the metadata of packages", "error", err, "again_in", RetryInterval)
+		s.log.Error("sign the metadata of packages", "error", err, "again_in", RetryInterval)
 	}
 	s.mu.Lock()
 	before := s.problem
@@ -109,24 +109,24 @@ func (s *Service) report(ctx context.Context, r tuf.Repository, err error) {
 	s.mu.Unlock()
 	switch {
 	case problem != "" && before == "":
-		s.Events.Publish(ctx, fleet.Event{Type: fleet.EventTrustProblem, Subject: tuf.TimestampFile, Data: event.Data(map[string]string{"reason": problem})})
+		s.events.Publish(ctx, fleet.Event{Type: fleet.EventTrustProblem, Subject: tuf.TimestampFile, Data: event.Data(map[string]string{"reason": problem})})
 	case problem == "" && before != "":
-		s.Events.Publish(ctx, fleet.Event{Type: fleet.EventTrustRestored, Subject: tuf.TimestampFile})
+		s.events.Publish(ctx, fleet.Event{Type: fleet.EventTrustRestored, Subject: tuf.TimestampFile})
 	}
 	expiries, err := r.OfflineExpiries()
 	if err != nil {
-		return // then nothing could be signed either
+		return // signing has failed for the same reason
 	}
-	now := s.Now.UTC()
+	now := s.now.UTC()
 	for _, e := range expiries {
-		if w := warning(e, now); w != "" && now.Sub(s.told[e.Role]) >= tellInterval {
-			s.told[e.Role] = now // only the loop's goroutine comes here
-			s.Log.Warn("people have to sign the metadata of packages", "what", w)
+		if w := warning(e, now); w != "" && now.Sub(s.warned[e.Role]) >= warnInterval {
+			s.warned[e.Role] = now // only Run's goroutine uses warned
+			s.log.Warn("publishers have to sign the metadata of packages", "what", w)
 		}
 	}
 }
 
-// warning says that people have to sign soon; empty while they need not.
+// warning returns a notice that publishers have to sign soon, empty if they need not.
 func warning(e tuf.Expiry, now time.Time) string {
 	left := e.Expires.Sub(now)
 	what := fmt.Sprintf("%s version %d", e.Role, e.Version)

@@ -1,8 +1,8 @@
-// Package repository keeps the publishers' signed metadata on the server (a
-// repository of The Update Framework, see packaging/trust/tuf): it takes in the
-// roots and targets that people signed, signs snapshot and timestamp with the
-// server's own key, renews them before they expire, and serves all of it to
-// agents. What it refuses agents would refuse; what it accepts they still check.
+// Package repository serves the publishers' signed metadata (a repository of The Update
+// Framework, see packaging/trust/tuf). It accepts the roots and targets that publishers
+// signed, signs snapshot and timestamp with the server's online key, renews them before
+// they expire, and serves all of them to agents. It refuses whatever agents would
+// refuse; agents still verify everything.
 package repository
 
 import (
@@ -21,54 +21,68 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Service keeps the files in the store, so that all replicas serve the same, and
-// the online keys in Dir, which no store has to keep secret. Open makes one.
-type Service struct {
-	Dir   string
-	Disk  disk.Disk
+// Config configures a Service. All fields but Now are required.
+type Config struct {
+	// Dir holds the online keys, so that they stay out of the store.
+	Dir  string
+	Disk disk.Disk
+	// Files are in the store, so that all servers serve the same.
 	Files store.Collection[fleet.TrustFile]
-	// Settings remember that the installation has an online key.
+	// Settings record that the installation has an online key.
 	Settings store.Settings
 	Events   *event.Stream
 	Log      *slog.Logger
 	Now      clock.Clock
+}
 
-	keys tuf.Online // the one for new roots first
-	// keyless is what to do about it that this server has no key; empty: it has one.
+// Service serves the metadata. Use Open to create one.
+type Service struct {
+	dir      string
+	disk     disk.Disk
+	files    store.Collection[fleet.TrustFile]
+	settings store.Settings
+	events   *event.Stream
+	log      *slog.Logger
+	now      clock.Clock
+
+	keys tuf.Online // the key for new roots comes first
+	// keyless is the remedy if this server has no key, empty if it has one.
 	keyless string
 	wake    chan struct{}
 
 	mu sync.Mutex
-	// read are the bytes of the files that count now, by digest.
+	// read caches the files in effect, by digest.
 	read map[string][]byte
 	// problem is why the last round could not sign.
 	problem string
-	// rooted says whether there was a root when the files were last read.
+	// rooted is whether there was a root when the files were last read.
 	rooted bool
-	// told is when each role's expiry was last warned of.
-	told map[tuf.Role]time.Time
+	// warned is when the expiry of each role was last logged.
+	warned map[tuf.Role]time.Time
 }
 
-// Open reads the online keys in Dir, and makes the first of the installation. A server
-// that has none although there is one somewhere serves, and says so.
-func Open(ctx context.Context, s *Service) (*Service, error) {
-	s.wake = make(chan struct{}, 1)
-	s.read, s.told = map[string][]byte{}, map[tuf.Role]time.Time{}
+// Open reads the online keys in Dir, and generates the first key of the installation. A
+// server without a key, where the installation has one, serves and reports the problem.
+func Open(ctx context.Context, c Config) (*Service, error) {
+	s := &Service{
+		dir: c.Dir, disk: c.Disk, files: c.Files, settings: c.Settings, events: c.Events, log: c.Log, now: c.Now,
+		wake: make(chan struct{}, 1), read: map[string][]byte{}, warned: map[tuf.Role]time.Time{},
+	}
 	return s, s.openKeys(ctx)
 }
 
-// View is how the repository stands.
+// View is the state of the repository.
 type View struct {
 	tuf.Repository
-	// Online are the server's public keys, the one for new roots first.
+	// Online are the server's public keys; the key for new roots comes first.
 	Online []tuf.PublicKey
 	// Problem is why this server cannot sign, empty while it can.
 	Problem string
-	// Warnings tell which offline roles expire soon and who must sign.
+	// Warnings say which offline roles expire soon and who must sign.
 	Warnings []string
 }
 
-// View reads how the repository stands.
+// View returns the state of the repository.
 func (s *Service) View(ctx context.Context) (View, error) {
 	state, err := s.load(ctx)
 	if err != nil {
@@ -80,14 +94,14 @@ func (s *Service) View(ctx context.Context) (View, error) {
 	}
 	expiries, err := state.repository.OfflineExpiries()
 	for _, e := range expiries {
-		if w := warning(e, s.Now.UTC()); w != "" {
+		if w := warning(e, s.now.UTC()); w != "" {
 			v.Warnings = append(v.Warnings, w)
 		}
 	}
 	return v, err
 }
 
-// Problem is why this server cannot sign, empty while it can.
+// Problem returns why this server cannot sign, empty if it can.
 func (s *Service) Problem() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,11 +111,11 @@ func (s *Service) Problem() string {
 	return s.problem
 }
 
-// publishTries bounds how often an upload is tried on top of what another replica
-// wrote meanwhile. Others write every few hours.
+// publishTries bounds the attempts of an upload that conflicts with writes of other
+// servers, which happen every few hours.
 const publishTries = 4
 
-// Publish takes in roots and targets that people signed, all or none.
+// Publish accepts roots and targets that publishers signed, all or none.
 func (s *Service) Publish(ctx context.Context, files [][]byte, actor string) error {
 	if len(files) == 0 {
 		return fleet.FieldError("body.files", "is empty: send signed root and targets files")
@@ -124,7 +138,7 @@ func (s *Service) publish(ctx context.Context, files [][]byte, actor string) err
 	if err != nil {
 		return err
 	}
-	now := s.Now.UTC()
+	now := s.now.UTC()
 	next, err := tuf.Accept(state.repository, now, files...)
 	if err != nil {
 		return refused(err)
@@ -142,29 +156,30 @@ func (s *Service) publish(ctx context.Context, files [][]byte, actor string) err
 	if err := s.save(ctx, state, next); err != nil {
 		return err
 	}
-	s.tell(ctx, changed, actor)
-	select { // the loop learns when to sign next
+	s.announce(ctx, changed, actor)
+	select { // Run computes when to sign next
 	case s.wake <- struct{}{}:
 	default:
 	}
 	return nil
 }
 
-// tell publishes what people have changed; what the server signs is no news.
-func (s *Service) tell(ctx context.Context, changed []tuf.File, actor string) {
+// announce publishes events for files that publishers changed. Files that the server
+// signs are not announced.
+func (s *Service) announce(ctx context.Context, changed []tuf.File, actor string) {
 	for _, f := range changed {
 		info, err := tuf.Inspect(f.Data)
 		if err != nil || !info.Role.Offline() {
 			continue
 		}
-		s.Log.Info("signed metadata published", "file", f.Name, "by", actor, "expires", info.Expires)
-		s.Events.Publish(ctx, fleet.Event{Type: fleet.EventTrustPublished, Subject: f.Name, Actor: actor, Data: event.Data(map[string]any{
+		s.log.Info("signed metadata published", "file", f.Name, "by", actor, "expires", info.Expires)
+		s.events.Publish(ctx, fleet.Event{Type: fleet.EventTrustPublished, Subject: f.Name, Actor: actor, Data: event.Data(map[string]any{
 			"version": info.Version, "expires": info.Expires, "digest": tuf.Digest(f.Data),
 		})})
 	}
 }
 
-// refused turns a verdict about an upload into an answer.
+// refused converts an error about an upload to an API error.
 func refused(err error) error {
 	e := fleet.FieldError("body.files", "%w", err)
 	switch {

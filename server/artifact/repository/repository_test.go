@@ -28,19 +28,21 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite/sqlitetest"
 )
 
-// world is one store, and a publisher with one key for root and one for targets.
+// world is a store, and a publisher with one key for root and one for targets.
 type world struct {
 	t             *testing.T
 	store         *sqlite.Store
 	log           logBuffer
 	root, targets tuf.PrivateKey
-	// life of targets files.
+	// life is how long targets files are valid.
 	life time.Duration
-	// now is handed to the services, unless it is zero.
+	// now is the services' clock, unless it is zero.
 	now time.Time
+	// fail, unless nil, is called before each write of a file.
+	fail func(op, id string) error
 }
 
-// logBuffer is where all servers of a test log.
+// logBuffer collects the log of all servers of a test.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -71,7 +73,7 @@ func (w *world) time() time.Time {
 	return w.now
 }
 
-// serve is a server with a data folder.
+// serve starts a server with a data folder.
 func (w *world) serve(dir string) *repository.Service {
 	w.t.Helper()
 	s, err := w.open(dir)
@@ -83,8 +85,8 @@ func (w *world) serve(dir string) *repository.Service {
 
 func (w *world) open(dir string) (*repository.Service, error) {
 	log := slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	return repository.Open(w.t.Context(), &repository.Service{
-		Dir: filepath.Join(dir, "trust"), Disk: disk.OS{}, Files: w.store.TrustFiles(), Settings: w.store.Settings(), Log: log, Now: w.time,
+	return repository.Open(w.t.Context(), repository.Config{
+		Dir: filepath.Join(dir, "trust"), Disk: disk.OS{}, Files: away{w.store.TrustFiles(), w}, Settings: w.store.Settings(), Log: log, Now: w.time,
 		Events: &event.Stream{Store: w.store.Events(), Log: log, Now: w.time},
 	})
 }
@@ -116,13 +118,13 @@ func (w *world) spec(online tuf.PublicKey) tuf.RootSpec {
 	}
 }
 
-// firstRoot is signed, and names the server's key.
+// firstRoot returns a signed root that names the server's key.
 func (w *world) firstRoot(s *repository.Service) []byte {
 	w.t.Helper()
 	return w.sign(w.must(tuf.NewRoot(w.spec(view(w.t, s).Online[0]))), nil, w.root)
 }
 
-// release is the next targets file, with one more version.
+// release returns the next targets file, with one more version.
 func (w *world) release(s *repository.Service, root []byte, version string) []byte {
 	w.t.Helper()
 	e, err := tuf.EditTargets(view(w.t, s).Targets, w.time().Add(w.life))
@@ -152,7 +154,7 @@ func publish(t *testing.T, s *repository.Service, files ...[]byte) {
 	}
 }
 
-// get asks as an agent does; refused is what Serve gave back instead of an answer.
+// get requests a file as an agent does; refused is the error of Serve.
 func get(s *repository.Service, method, name string) (answer *httptest.ResponseRecorder, refused error) {
 	answer = httptest.NewRecorder()
 	r := httptest.NewRequest(method, "/trust/x", nil)
@@ -180,7 +182,7 @@ func wantKind(t *testing.T, err error, kind fleet.Kind, says ...string) {
 	}
 }
 
-func TestWhatIsPublishedIsServedToEverybody(t *testing.T) {
+func TestPublishedFilesAreServedByAllServers(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir())
 	for _, name := range []string{tuf.TimestampFile, "1.root.json"} {
@@ -190,7 +192,7 @@ func TestWhatIsPublishedIsServedToEverybody(t *testing.T) {
 	root := w.firstRoot(s)
 	publish(t, s, root)
 	if got := served(t, s, "1.root.json"); !bytes.Equal(got, root) {
-		t.Error("another root is served than was published")
+		t.Error("the served root is not the published one")
 	}
 	targets := w.release(s, root, "1.0.0")
 	publish(t, s, targets)
@@ -221,7 +223,7 @@ func TestWhatIsPublishedIsServedToEverybody(t *testing.T) {
 		got, err := get(s, http.MethodGet, name)
 		wantKind(t, err, fleet.NotFound)
 		if got.Header().Get("Cache-Control") != "no-cache" {
-			t.Errorf("that there is no %q may be kept by a cache: the next root comes some day", name)
+			t.Errorf("the absence of %q may be cached, but the next root will exist some day", name)
 		}
 	}
 	events, err := w.store.Events().After(t.Context(), 0, 10)
@@ -230,7 +232,7 @@ func TestWhatIsPublishedIsServedToEverybody(t *testing.T) {
 	}
 }
 
-func TestUploadsThatHostsWouldRefuseAreRefused(t *testing.T) {
+func TestPublishRefusesInvalidUploads(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t.TempDir())
 	root := w.firstRoot(s)
@@ -270,10 +272,10 @@ func TestUploadsThatHostsWouldRefuseAreRefused(t *testing.T) {
 	if changed, err := tuf.Changes(before.Repository, view(t, s).Repository); err != nil || len(changed) != 0 {
 		t.Errorf("what was refused changed %d files, %v", len(changed), err)
 	}
-	publish(t, s, root) // again is no error
+	publish(t, s, root) // a second time is no error
 }
 
-func TestARestartedServerServesTheSameAndSignsOn(t *testing.T) {
+func TestRestartKeepsMetadataAndKey(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	s := w.serve(dir)
@@ -286,13 +288,13 @@ func TestARestartedServerServesTheSameAndSignsOn(t *testing.T) {
 	}
 	again := w.serve(dir)
 	if got := served(t, again, tuf.TimestampFile); !bytes.Equal(got, before) || !view(t, again).Online[0].Equal(view(t, s).Online[0]) {
-		t.Error("after a restart another timestamp is served, or the key is another")
+		t.Error("the restart changed the timestamp or the key")
 	}
 	publish(t, again, w.release(again, root, "1.1.0"))
 	if got := served(t, s, "2.targets.json"); !bytes.Equal(got, view(t, again).Targets) {
-		t.Error("another server on the same store serves something else")
+		t.Error("another server on the same store serves another timestamp")
 	}
-	// An agent that read the timestamp before finishes its refresh.
+	// An agent that read the previous timestamp completes its refresh.
 	served(t, s, "1.targets.json")
 
 	if err := os.WriteFile(filepath.Join(dir, "trust", "online.key"), []byte("x"), 0o600); err != nil {
@@ -303,7 +305,7 @@ func TestARestartedServerServesTheSameAndSignsOn(t *testing.T) {
 	}
 }
 
-func TestReplacedFilesGoAfterAWhile(t *testing.T) {
+func TestReplacedFilesAreDeletedAfterSupersededLife(t *testing.T) {
 	w := newWorld(t)
 	w.now = time.Now()
 	s := w.serve(t.TempDir())
@@ -317,7 +319,7 @@ func TestReplacedFilesGoAfterAWhile(t *testing.T) {
 		}
 		return n
 	}
-	if n := count(); n != 6 { // head, root, and two each of targets and snapshot
+	if n := count(); n != 6 { // head, root, two targets and two snapshots
 		t.Errorf("the store has %d documents", n)
 	}
 	w.now = w.now.Add(10 * time.Minute)
@@ -332,7 +334,7 @@ func TestReplacedFilesGoAfterAWhile(t *testing.T) {
 	}
 }
 
-func TestAKeyIsExchangedByHoldingBoth(t *testing.T) {
+func TestKeyRotationHoldsBothKeys(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	s := w.serve(dir)
@@ -343,7 +345,7 @@ func TestAKeyIsExchangedByHoldingBoth(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = w.serve(dir)
-	publish(t, s, w.release(s, root, "1.1.0")) // still with the old one
+	publish(t, s, w.release(s, root, "1.1.0")) // still with the old key
 	keys := view(t, s).Online
 	if len(keys) != 2 || keys[0].Equal(keys[1]) {
 		t.Fatalf("the server holds %v", keys)
@@ -357,29 +359,36 @@ func TestAKeyIsExchangedByHoldingBoth(t *testing.T) {
 	publish(t, s, w.release(s, next, "1.2.0"))
 }
 
-// away is a store that fails where it is told to.
+// away is a store that fails at a chosen call.
 type away struct {
 	store.Collection[fleet.TrustFile]
-	fail func(op, id string) error
+	world *world
+}
+
+func (a away) failed(op, id string) error {
+	if a.world.fail == nil {
+		return nil
+	}
+	return a.world.fail(op, id)
 }
 
 func (a away) Create(ctx context.Context, f fleet.TrustFile) error {
-	if err := a.fail("create", f.ID); err != nil {
+	if err := a.failed("create", f.ID); err != nil {
 		return err
 	}
 	return a.Collection.Create(ctx, f)
 }
 
 func (a away) Update(ctx context.Context, f fleet.TrustFile) error {
-	if err := a.fail("update", f.ID); err != nil {
+	if err := a.failed("update", f.ID); err != nil {
 		return err
 	}
 	return a.Collection.Update(ctx, f)
 }
 
-// Root 2 takes away the key that signed the targets: half of this publication would
-// leave every host without packages.
-func TestAPublicationIsWholeWhereverItBreaksOff(t *testing.T) {
+// Root 2 removes the key that signed the targets: half of this publication would leave
+// every host without packages.
+func TestInterruptedPublishChangesNothing(t *testing.T) {
 	errAway := errors.New("the store is away")
 	for broken := 1; ; broken++ {
 		w := newWorld(t)
@@ -388,12 +397,12 @@ func TestAPublicationIsWholeWhereverItBreaksOff(t *testing.T) {
 		publish(t, s, root, w.release(s, root, "1.0.0"))
 		before := view(t, s)
 		calls := 0
-		s.Files = away{w.store.TrustFiles(), func(string, string) error {
+		w.fail = func(string, string) error {
 			if calls++; calls == broken {
 				return errAway
 			}
 			return nil
-		}}
+		}
 		old := w.targets
 		w.targets = tuftest.Key(t, "tom")
 		next := w.sign(w.must(tuf.NextRoot(root, w.spec(before.Online[0]))), root, w.root)
@@ -413,12 +422,12 @@ func TestAPublicationIsWholeWhereverItBreaksOff(t *testing.T) {
 			t.Errorf("call %d: %d files changed, %v", broken, len(changed), err)
 		}
 		w.targets, old = old, w.targets
-		publish(t, s, w.release(s, root, "1.1.0")) // it goes on as if nothing had been
+		publish(t, s, w.release(s, root, "1.1.0")) // the next publication succeeds
 		w.targets = old
 	}
 }
 
-func TestOfTwoWhoPublishAtOnceNothingIsLost(t *testing.T) {
+func TestConcurrentPublishersDoNotOverwrite(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	services := []*repository.Service{w.serve(dir), w.serve(dir)}
@@ -431,13 +440,13 @@ func TestOfTwoWhoPublishAtOnceNothingIsLost(t *testing.T) {
 		all.Go(func() { errs[i] = s.Publish(context.Background(), [][]byte{uploads[i]}, "ann") })
 	}
 	all.Wait()
-	// Both are version 1 and say different things.
+	// Both are version 1, with different content.
 	won := 0
 	for i, err := range errs {
 		if err == nil {
 			won++
 			if got := served(t, services[1-i], "1.targets.json"); !bytes.Equal(got, uploads[i]) {
-				t.Error("the one that was accepted is not what is served")
+				t.Error("the accepted file is not the one served")
 			}
 			continue
 		}
@@ -448,10 +457,10 @@ func TestOfTwoWhoPublishAtOnceNothingIsLost(t *testing.T) {
 	}
 }
 
-func TestTheServerSignsAnewForAsLongAsItRuns(t *testing.T) {
+func TestRunRenewsTimestampAndWarnsOfExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		const warned, days = 6, 9 // the first day with a warning, and all
+		const warned, days = 6, 9 // the first day with a warning, and the number of days
 		w.life = repository.ExpiryNotice + warned*24*time.Hour
 		s := w.serve(t.TempDir())
 		root := w.firstRoot(s)
@@ -459,12 +468,12 @@ func TestTheServerSignsAnewForAsLongAsItRuns(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { s.Run(ctx) })
 		publish(t, s, root, w.release(s, root, "1.0.0"))
-		time.Sleep(time.Minute) // what is due on the day's last instant has been done when it is looked at
+		time.Sleep(time.Minute) // let Run finish what is due at the end of the day
 		for day := range days {
 			for range 8 {
 				time.Sleep(3 * time.Hour)
 				info, err := tuf.Inspect(served(t, s, tuf.TimestampFile))
-				if err != nil || time.Until(info.Expires) < tuf.TimestampLife-tuf.TimestampRenewal-repository.LookInterval {
+				if err != nil || time.Until(info.Expires) < tuf.TimestampLife-tuf.TimestampRenewal-repository.CheckInterval {
 					t.Fatalf("on day %d the timestamp is good for %s, %v", day, time.Until(info.Expires), err)
 				}
 			}
@@ -478,7 +487,7 @@ func TestTheServerSignsAnewForAsLongAsItRuns(t *testing.T) {
 		}
 		stop()
 		running.Wait()
-		if n := strings.Count(w.log.String(), "level=WARN"); n != days-warned+1 { // at the end of the day it begins, and of each after
+		if n := strings.Count(w.log.String(), "level=WARN"); n != days-warned+1 { // one a day from the first warning on
 			t.Errorf("the log warns %d times, want once a day", n)
 		}
 		_, n, err := w.store.TrustFiles().List(context.Background(), 0, 0)
@@ -488,40 +497,39 @@ func TestTheServerSignsAnewForAsLongAsItRuns(t *testing.T) {
 	})
 }
 
-func TestAServerThatCannotSignSaysSo(t *testing.T) {
+func TestProblemWhenSigningFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := w.serve(t.TempDir())
 		root := w.firstRoot(s)
 		publish(t, s, root, w.release(s, root, "1.0.0"))
-		good := s.Files
 		var mu sync.Mutex
 		broken := true
-		s.Files = away{good, func(string, string) error {
+		w.fail = func(string, string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if broken {
 				return fleet.Errorf(fleet.Unavailable, "the disk is full")
 			}
 			return nil
-		}}
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { s.Run(ctx) })
 		time.Sleep(tuf.TimestampRenewal - time.Hour)
 		if p := s.Problem(); p != "" {
-			t.Errorf("nothing is due, and it says %q", p)
+			t.Errorf("nothing is due, and the problem is %q", p)
 		}
 		time.Sleep(2 * time.Hour)
 		if p := s.Problem(); !strings.Contains(p, "cannot be signed") || !strings.Contains(p, "the disk is full") {
-			t.Errorf("it says %q", p)
+			t.Errorf("the problem is %q", p)
 		}
 		mu.Lock()
 		broken = false
 		mu.Unlock()
 		time.Sleep(2 * repository.RetryInterval)
 		if p := s.Problem(); p != "" {
-			t.Errorf("the store is back, and it says %q", p)
+			t.Errorf("the store is back, and the problem is %q", p)
 		}
 		stop()
 		running.Wait()
@@ -532,9 +540,9 @@ func TestAServerThatCannotSignSaysSo(t *testing.T) {
 	})
 }
 
-// A replica without the key leaves signing to the one that has it, and speaks up
-// when nobody signs.
-func TestAReplicaWithoutTheKeyWatchesTheOther(t *testing.T) {
+// A server without the key leaves signing to the one that has it, and reports a problem
+// when none signs.
+func TestServerWithoutKeyReportsOverdueTimestamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		s, other := w.serve(t.TempDir()), w.serve(withFolder(t))
@@ -547,21 +555,21 @@ func TestAReplicaWithoutTheKeyWatchesTheOther(t *testing.T) {
 		running.Go(func() { other.Run(ctx) })
 		time.Sleep(26 * time.Hour)
 		if p := other.Problem(); p != "" {
-			t.Errorf("while the other signs it says %q", p)
+			t.Errorf("while the other server signs, the problem is %q", p)
 		}
 		stopSigning()
-		for end := time.Now().Add(tuf.TimestampRenewal + 3*repository.LookInterval); other.Problem() == "" && time.Now().Before(end); {
+		for end := time.Now().Add(tuf.TimestampRenewal + 3*repository.CheckInterval); other.Problem() == "" && time.Now().Before(end); {
 			time.Sleep(10 * time.Minute)
 		}
 		if p := other.Problem(); !strings.Contains(p, "does not hold the key") {
-			t.Errorf("when nobody signs it says %q", p)
+			t.Errorf("when no server signs, the problem is %q", p)
 		}
 		stop()
 		running.Wait()
 	})
 }
 
-// withFolder is a data folder in which somebody has made the folder of the keys.
+// withFolder returns a data folder in which an operator has created the keys' folder.
 func withFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -571,7 +579,7 @@ func withFolder(t *testing.T) string {
 	return dir
 }
 
-func TestAReplicaMakesNoKeyThatNobodyAskedFor(t *testing.T) {
+func TestSecondServerGeneratesNoKey(t *testing.T) {
 	for name, published := range map[string]bool{"before there is a root": false, "with a root": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -582,26 +590,26 @@ func TestAReplicaMakesNoKeyThatNobodyAskedFor(t *testing.T) {
 				publish(t, s, root, w.release(s, root, "1.0.0"))
 			}
 			dir := t.TempDir()
-			replica := w.serve(dir)
-			if got := view(t, replica).Online; len(got) != 0 {
-				t.Fatalf("it made %v", got)
+			second := w.serve(dir)
+			if got := view(t, second).Online; len(got) != 0 {
+				t.Fatalf("it generated %v", got)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "trust")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("its folder: %v", err)
 			}
 			if log := w.log.String(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "copy the folder trust") || !strings.Contains(log, dir) {
-				t.Errorf("it says %s", log)
+				t.Errorf("it logged %s", log)
 			}
-			// Hosts lack nothing while nothing is to be signed.
-			if p := replica.Problem(); (p != "") != published || published && !strings.Contains(p, "copy the folder trust") {
+			// Without anything to sign there is no problem.
+			if p := second.Problem(); (p != "") != published || published && !strings.Contains(p, "copy the folder trust") {
 				t.Errorf("the problem is %q", p)
 			}
 			if published {
-				if got := served(t, replica, tuf.TimestampFile); !bytes.Equal(got, served(t, s, tuf.TimestampFile)) {
-					t.Error("it does not serve what the other signs")
+				if got := served(t, second, tuf.TimestampFile); !bytes.Equal(got, served(t, s, tuf.TimestampFile)) {
+					t.Error("it does not serve what the other server signs")
 				}
 			}
-			err := replica.Publish(t.Context(), [][]byte{root}, "ann")
+			err := second.Publish(t.Context(), [][]byte{root}, "ann")
 			if !published {
 				wantKind(t, err, fleet.Unavailable, "copy the folder trust")
 			}
@@ -609,17 +617,17 @@ func TestAReplicaMakesNoKeyThatNobodyAskedFor(t *testing.T) {
 			if err := os.CopyFS(filepath.Join(dir, "trust"), os.DirFS(filepath.Join(home, "trust"))); err != nil {
 				t.Fatal(err)
 			}
-			replica = w.serve(dir)
-			if p := replica.Problem(); p != "" {
+			second = w.serve(dir)
+			if p := second.Problem(); p != "" {
 				t.Errorf("with the copy the problem is %q", p)
 			}
-			publish(t, replica, root, w.release(replica, root, "1.1.0"))
+			publish(t, second, root, w.release(second, root, "1.1.0"))
 		})
 	}
 }
 
-// The key was stolen: the operator takes it away and keeps the folder.
-func TestAKeyThatWasTakenAwayIsReplaced(t *testing.T) {
+// The key was stolen: the operator removes it and leaves the folder.
+func TestRemovedKeyIsReplaced(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	before := view(t, w.serve(dir)).Online[0]
@@ -631,7 +639,7 @@ func TestAKeyThatWasTakenAwayIsReplaced(t *testing.T) {
 	}
 }
 
-func TestOfServersThatStartAtOnceOneMakesTheOnlineKey(t *testing.T) {
+func TestConcurrentFirstStartsGenerateOneKey(t *testing.T) {
 	w := newWorld(t)
 	var all sync.WaitGroup
 	services, dirs := make([]*repository.Service, 3), make([]string, 3)
@@ -659,7 +667,7 @@ func TestOfServersThatStartAtOnceOneMakesTheOnlineKey(t *testing.T) {
 	}
 }
 
-func TestWhichPackagesHostsInstall(t *testing.T) {
+func TestSetWithheld(t *testing.T) {
 	w := newWorld(t)
 	w.now = time.Now()
 	s := w.serve(t.TempDir())
@@ -667,7 +675,7 @@ func TestWhichPackagesHostsInstall(t *testing.T) {
 	sound := fleet.Package{File: target.FileName(), Version: "1.1.0", Size: int64(len(data)), SHA512: target.SHA512}
 	why := func(p fleet.Package) string {
 		list := []fleet.Package{p}
-		if err := s.Judge(t.Context(), list); err != nil {
+		if err := s.SetWithheld(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
 		return list[0].Withheld
@@ -678,7 +686,7 @@ func TestWhichPackagesHostsInstall(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", p.File, p.Version, got, want)
 		}
 	}
-	says(sound, "") // there is no root
+	says(sound, "") // without a root
 	root := w.firstRoot(s)
 	publish(t, s, root)
 	says(sound, "have signed no package yet")

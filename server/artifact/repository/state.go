@@ -12,42 +12,42 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// headID is the document that says which files count. It alone is ever changed,
-// so a publication is one write: whole or not at all, whichever replica makes it.
+// headID is the document that lists the files in effect. It is the only one that
+// changes, so a publication is one atomic write, whichever server makes it.
 const headID = "head"
 
-// head is small: agents ask for the timestamp, and for a root that is not there
-// yet, at every refresh.
+// head is kept small: agents request the timestamp, and a root that does not exist yet,
+// at every refresh.
 type head struct {
 	Files     []entry `json:"files"`
 	Timestamp []byte  `json:"timestamp,omitempty"`
 }
 
-// entry is a file whose bytes lie under their digest in a document of their own.
+// entry names a file. Its bytes are in a document of their own, under their digest.
 type entry struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
-	// Until is when a file that was replaced may go; nil is one that counts.
+	// Until is when a replaced file is deleted; nil for files in effect.
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// supersededLife is how long a replaced file is still served, to agents that read
-// the timestamp before it: a refresh takes three files, each within FetchTimeout,
-// three times over.
+// supersededLife is how long a replaced file is still served, for agents that have read
+// the previous timestamp: a refresh fetches three files, each within FetchTimeout, up
+// to three times.
 const supersededLife = 9 * tuf.FetchTimeout
 
-// state is the head with what it names.
+// state is the head with the files that it lists.
 type state struct {
 	head       head
 	revision   int64
 	repository tuf.Repository
 }
 
-// errChanged says that another replica wrote first.
+// errChanged means that another server wrote first.
 var errChanged = errors.New("the signed metadata changed meanwhile")
 
 func (s *Service) head(ctx context.Context) (h head, revision int64, err error) {
-	doc, err := s.Files.Get(ctx, headID)
+	doc, err := s.files.Get(ctx, headID)
 	if fleet.KindOf(err) == fleet.NotFound {
 		return head{}, 0, nil
 	}
@@ -66,12 +66,12 @@ func (s *Service) load(ctx context.Context) (state, error) {
 		return state{}, err
 	}
 	var files [][]byte
-	counting := map[string]bool{}
+	inEffect := map[string]bool{}
 	for _, e := range h.Files {
 		if e.Until != nil {
 			continue
 		}
-		counting[e.Digest] = true
+		inEffect[e.Digest] = true
 		data, err := s.bytes(ctx, e)
 		if err != nil {
 			return state{}, err
@@ -81,7 +81,7 @@ func (s *Service) load(ctx context.Context) (state, error) {
 	if h.Timestamp != nil {
 		files = append(files, h.Timestamp)
 	}
-	s.forget(counting)
+	s.forget(inEffect)
 	r, err := tuf.NewRepository(files...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Service) load(ctx context.Context) (state, error) {
 	return state{h, revision, r}, err
 }
 
-// bytes never changes under a digest, so what was read once is kept.
+// bytes returns the bytes of a file, which never change under a digest and are cached.
 func (s *Service) bytes(ctx context.Context, e entry) ([]byte, error) {
 	s.mu.Lock()
 	data, ok := s.read[e.Digest]
@@ -97,7 +97,7 @@ func (s *Service) bytes(ctx context.Context, e entry) ([]byte, error) {
 	if ok {
 		return data, nil
 	}
-	doc, err := s.Files.Get(ctx, e.Digest)
+	doc, err := s.files.Get(ctx, e.Digest)
 	if fleet.KindOf(err) == fleet.NotFound {
 		return nil, fleet.Errorf(fleet.Unavailable, "the store has lost %s (%s): publish it again with `muster package keys publish`: %w", e.Name, e.Digest, err)
 	}
@@ -110,28 +110,28 @@ func (s *Service) bytes(ctx context.Context, e entry) ([]byte, error) {
 	return doc.Data, nil
 }
 
-// forget keeps the memory as small as what counts.
-func (s *Service) forget(counting map[string]bool) {
+// forget drops cached files that are no longer in effect.
+func (s *Service) forget(inEffect map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for digest := range s.read {
-		if !counting[digest] {
+		if !inEffect[digest] {
 			delete(s.read, digest)
 		}
 	}
 }
 
-// save makes r what is served, if nobody wrote since from was loaded. Files that
-// were written for a head which then was not are found again by the next upload
-// of the same bytes; nothing points to them meanwhile.
+// save makes r the repository in effect, unless another server has written since from
+// was loaded. If it fails after writing files, nothing refers to them, and a later
+// upload of the same bytes reuses them.
 func (s *Service) save(ctx context.Context, from state, r tuf.Repository) error {
-	now := s.Now.UTC()
+	now := s.now.UTC()
 	next, fresh, err := nextHead(from.head, r, now)
 	if err != nil {
 		return err
 	}
 	for digest, data := range fresh {
-		err := s.Files.Create(ctx, fleet.TrustFile{ID: digest, Data: data, AddedAt: now})
+		err := s.files.Create(ctx, fleet.TrustFile{ID: digest, Data: data, AddedAt: now})
 		if err != nil && fleet.KindOf(err) != fleet.Conflict {
 			return err
 		}
@@ -142,9 +142,9 @@ func (s *Service) save(ctx context.Context, from state, r tuf.Repository) error 
 	}
 	doc := fleet.TrustFile{ID: headID, Data: text, AddedAt: now, Revision: from.revision}
 	if from.revision == 0 {
-		err = s.Files.Create(ctx, doc)
+		err = s.files.Create(ctx, doc)
 	} else {
-		err = s.Files.Update(ctx, doc)
+		err = s.files.Update(ctx, doc)
 	}
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
 		return fleet.Errorf(fleet.Conflict, "%w: try again", errChanged)
@@ -154,16 +154,16 @@ func (s *Service) save(ctx context.Context, from state, r tuf.Repository) error 
 	}
 	for _, e := range from.head.Files {
 		if !slices.ContainsFunc(next.Files, func(n entry) bool { return n.Digest == e.Digest }) {
-			if err := s.Files.Delete(ctx, e.Digest); err != nil {
-				s.Log.Warn("a signed file that nobody asks for is left in the store", "file", e.Name, "error", err)
+			if err := s.files.Delete(ctx, e.Digest); err != nil {
+				s.log.Warn("an obsolete signed file is left in the store", "file", e.Name, "error", err)
 			}
 		}
 	}
 	return nil
 }
 
-// nextHead names the files of r, and for a while those they replace. fresh are the
-// bytes that the head before did not name, by digest.
+// nextHead lists the files of r and, for a while, those they replace. fresh are the
+// bytes, by digest, that the previous head did not list.
 func nextHead(before head, r tuf.Repository, now time.Time) (next head, fresh map[string][]byte, err error) {
 	fresh = map[string][]byte{}
 	next.Timestamp = r.Timestamp

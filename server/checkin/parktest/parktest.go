@@ -1,6 +1,6 @@
-// Package parktest is the contract of checkin.Parker as a test suite. Every
-// parker's tests run it. It knows the parker by its interface only, and uses
-// it as agents do, over real TLS connections with HTTP/1.1 and HTTP/2.
+// Package parktest is the contract of checkin.Parker as a test suite. Every parker's tests
+// run it. It uses only the interface, as agents do, over real TLS connections with
+// HTTP/1.1 and HTTP/2.
 package parktest
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/muster-fleet/muster/server/checkin"
 )
 
-type story struct {
+type scenario struct {
 	name string
 	run  func(*testing.T, *server)
 }
 
-// everyProtocol are the stories of HTTP/1.1 and of HTTP/2.
-var everyProtocol = []story{
+// everyProtocol are the scenarios of HTTP/1.1 and of HTTP/2.
+var everyProtocol = []scenario{
 	{"wake delivers the action", wakeDelivers},
 	{"action created before the poll is parked is delivered", createdBeforeParking},
 	{"wake during a check is not lost", wakeDuringCheck},
@@ -26,7 +26,7 @@ var everyProtocol = []story{
 	{"newer poll of another protocol supersedes older", newerOfOtherProtocol},
 	{"empty answer at the deadline", deadline},
 	{"poll past its deadline is answered at once", deadlinePassed},
-	{"hang-up removes the poll", hangUp},
+	{"disconnect removes the poll", disconnect},
 	{"connection is reused after the answer", connectionReused},
 	{"failed check keeps the poll parked", failedCheck},
 	{"wake of unknown agents is ignored", wakeUnknown},
@@ -39,23 +39,23 @@ var everyProtocol = []story{
 	{"Close returns when its context ends", closeGivesUp},
 }
 
-// http1 are the stories of HTTP/1.1 alone: one request at a time.
-var http1 = []story{
+// http1 are the scenarios of HTTP/1.1 only, with one request at a time.
+var http1 = []scenario{
 	{"pipelined requests are answered in turn", pipelined},
 	{"request sent while a poll is parked waits for its turn", requestWhileParked},
-	{"client that does not read holds up no other", slowReader},
+	{"client that does not read delays no other", slowReader},
 	{"connection closes after the answer when asked to", connectionClose},
 }
 
-// Run proves that the parkers that create makes keep the contract. Each test
-// gets a parker of its own and closes it.
+// Run tests the contract with parkers returned by create. Each test gets a parker of its
+// own and closes it.
 func Run(t *testing.T, create func(t *testing.T) checkin.Parker) {
-	run := func(proto string, stories []story) {
-		for _, st := range stories {
-			t.Run(proto+"/"+st.name, func(t *testing.T) {
+	run := func(proto string, scenarios []scenario) {
+		for _, sc := range scenarios {
+			t.Run(proto+"/"+sc.name, func(t *testing.T) {
 				before := goleak.IgnoreCurrent()
 				s := newServer(t, create(t), proto)
-				st.run(t, s)
+				sc.run(t, s)
 				s.stop()
 				goleak.VerifyNone(t, before)
 			})
@@ -66,7 +66,7 @@ func Run(t *testing.T, create func(t *testing.T) checkin.Parker) {
 	run("HTTP/2.0", everyProtocol)
 	t.Run("failed check is repeated", func(t *testing.T) {
 		before := goleak.IgnoreCurrent()
-		// Both at once: the wait is a real one.
+		// Both at once, since the test waits in real time.
 		one, two := newServer(t, create(t), "HTTP/1.1"), newServer(t, create(t), "HTTP/2.0")
 		failedCheckRepeated(t, one, two)
 		one.stop()

@@ -32,7 +32,7 @@ func TestConnOfThisGoHasTheExpectedFields(t *testing.T) {
 
 func TestFindRefusesOtherLayouts(t *testing.T) {
 	t.Parallel()
-	type embedded struct{ rawInput bytes.Buffer } //nolint:unused // it is looked for
+	type embedded struct{ rawInput bytes.Buffer } //nolint:unused // find searches for it
 	for _, c := range []struct {
 		name string
 		conn any
@@ -91,7 +91,7 @@ type pair struct {
 	under          *transit // the client's
 }
 
-// transit is the client's end of the wire. Once held, what is written waits here.
+// transit is the client's end of the connection. While held, it buffers writes.
 type transit struct {
 	net.Conn
 	held bool
@@ -193,7 +193,7 @@ func (l *pair) spare() int {
 	return rawInput.Cap() + hand.Cap()
 }
 
-func TestTrimFreesBuffersAndTheConnectionGoesOn(t *testing.T) {
+func TestTrimFreesBuffersOfAUsableConnection(t *testing.T) {
 	t.Parallel()
 	l := open(t, tls.VersionTLS13)
 	defer l.close()
@@ -258,7 +258,7 @@ func TestTrimLosesNoReceivedBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := open(t, rapid.SampledFrom([]uint16{tls.VersionTLS12, tls.VersionTLS13}).Draw(t, "version"))
 		defer l.close()
-		l.under.Conn.Close() // an alert, which says what the server could not make sense of, does not wait for a reader
+		l.under.Conn.Close() // so that an alert of the server does not wait for a reader
 		var sent, got []byte
 		read := func(most int) (timeUp bool) {
 			b := make([]byte, most)

@@ -35,9 +35,9 @@ func newBuild() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build --version VERSION --file NAME=PATH...",
 		Short: "Build a package from files",
-		Long: `Build writes a package whose versioned home holds the given files. The same
-files give the same archive, byte for byte; its entries are dated 1980-01-01, or
-by $SOURCE_DATE_EPOCH (seconds since 1970) where that is set.`,
+		Long: `Write a package whose versioned home holds the given files. Builds are reproducible: the
+same files give the same archive, byte for byte. Its entries are dated 1980-01-01, or by
+$SOURCE_DATE_EPOCH (seconds since 1970) if that is set.`,
 		Example: `  muster package build --version 1.1.0 \
     --file muster-agent=bin/muster-agent --file muster-watcher=bin/muster-watcher
 
@@ -54,15 +54,15 @@ by $SOURCE_DATE_EPOCH (seconds since 1970) where that is set.`,
 		RunE:         func(cmd *cobra.Command, _ []string) error { return runBuild(cmd, o) },
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.files, "file", nil, "file of the package as NAME=PATH; repeat for more")
+	f.StringArrayVar(&o.files, "file", nil, "file to put into the package, as NAME=PATH; repeatable")
 	f.StringVar(&o.version, "version", "", "version, such as 1.1.0 or 1.1.0-SNAPSHOT")
 	f.StringVar(&o.hash, "hash", "", "commit the files were built from (default: derived from the files)")
 	f.BoolVar(&o.snapshot, "snapshot", false, "mark the package as a snapshot")
-	f.StringVar(&o.goos, "os", runtime.GOOS, "operating system of the hosts, in Go's words")
-	f.StringVar(&o.goarch, "arch", runtime.GOARCH, "processor of the hosts, in Go's words")
+	f.StringVar(&o.goos, "os", runtime.GOOS, "operating system of the hosts, as a GOOS value")
+	f.StringVar(&o.goarch, "arch", runtime.GOARCH, "architecture of the hosts, as a GOARCH value")
 	f.StringVar(&o.format, "format", build.TarGz, "tar.gz or zip")
-	f.StringVar(&o.checks, "checks", "", "YAML file with checks that the watcher asks of this version before it is kept")
-	f.StringVar(&o.out, "out", "", "archive to write, or a folder for it (default: muster-agent-VERSION-OS-ARCH.FORMAT here)")
+	f.StringVar(&o.checks, "checks", "", "YAML file with the checks that this version must pass while it is watched")
+	f.StringVar(&o.out, "out", "", "archive to write, or its folder (default: muster-agent-VERSION-OS-ARCH.FORMAT in the current folder)")
 	return cmd
 }
 
@@ -75,7 +75,7 @@ func runBuild(cmd *cobra.Command, o buildOptions) error {
 	out := outPath(o.out, name)
 	p := newProgress(cmd.ErrOrStderr(), "building "+name)
 	var m manifest.Manifest
-	err = writeWhole(out, 0o644, func(w io.Writer) error {
+	err = writeAtomically(out, 0o644, func(w io.Writer) error {
 		m, err = build.Build(cmd.Context(), spec, p.writer(w))
 		return err
 	})
@@ -85,8 +85,8 @@ func runBuild(cmd *cobra.Command, o buildOptions) error {
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n  version %s, hash %s, for %s/%s\n", out, m.Package.FullVersion(), m.Package.Hash, o.goos, o.goarch)
 	if base := filepath.Base(out); base != name {
-		// Agents build the name from the version; another one is never asked for.
-		fmt.Fprintf(cmd.ErrOrStderr(), "Note: agents ask for this package as %s, not %s.\n", name, base)
+		// Agents derive the name from the version.
+		fmt.Fprintf(cmd.ErrOrStderr(), "Note: agents request this package as %s, not %s.\n", name, base)
 	}
 	return err
 }
@@ -138,8 +138,8 @@ func parseFiles(args []string) ([]build.File, error) {
 	return files, nil
 }
 
-// readChecks reads a list of checks; a key it does not know is an error, since a
-// check that is not made is worse than none.
+// readChecks reads a list of checks. An unknown key is an error: a check that silently
+// does less than its author wrote is worse than none.
 func readChecks(file string) ([]manifest.Check, error) {
 	if file == "" {
 		return nil, nil

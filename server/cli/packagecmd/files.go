@@ -14,9 +14,9 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// writeWhole writes a file that may be too large for memory: it appears under
-// its name when it is complete and durable, or not at all.
-func writeWhole(path string, perm fs.FileMode, fill func(io.Writer) error) error {
+// writeAtomically writes a file that may be too large for memory. It appears under its
+// name once it is complete and durable, or not at all.
+func writeAtomically(path string, perm fs.FileMode, fill func(io.Writer) error) error {
 	d, op := disk.OS{}, "write "+filepath.Base(path)
 	if err := d.MkdirAll(op, filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -43,14 +43,14 @@ func writeWhole(path string, perm fs.FileMode, fill func(io.Writer) error) error
 	return d.SyncDir(op, filepath.Dir(path))
 }
 
-// progressEvery is how often the line moves: often enough to show life, seldom
-// enough not to flicker.
+// progressEvery is how often the progress line is redrawn: often enough to show activity,
+// seldom enough not to flicker.
 const progressEvery = 200 * time.Millisecond
 
-// progress is one line that tells how many bytes went by. It shows only on a
+// progress shows how many bytes have been processed, in one line. It prints only to a
 // terminal.
 type progress struct {
-	w     io.Writer // nil: show nothing
+	w     io.Writer // nil if it is not a terminal
 	what  string
 	bytes int64
 	next  time.Time
@@ -94,7 +94,7 @@ func (w progressWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// progressDisk lets progress see what is read of an archive.
+// progressDisk counts the bytes read of an archive.
 type progressDisk struct {
 	disk.OS
 	p *progress

@@ -22,9 +22,9 @@ func newInspect() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "inspect ARCHIVE",
-		Short: "Show what a package holds, or why a host would refuse it",
-		Long: `Inspect reads a whole package as a host would before unpacking it, and writes
-nothing. It does not check the signature: see verify.`,
+		Short: "Show the contents of a package, or why hosts would refuse it",
+		Long: `Read and check a whole package as a host does before unpacking it. The signature is not
+checked: see ` + "`muster package verify`" + `.`,
 		Example: `  muster package inspect muster-agent-1.1.0-linux-amd64.tar.gz
   muster package inspect -o json muster-agent-1.1.0-linux-amd64.tar.gz`,
 		Args:         oneArchive,
@@ -53,12 +53,12 @@ func inspect(ctx context.Context, stderr io.Writer, archive string) (*install.Co
 	defer p.done()
 	c, err := install.InspectOn(ctx, progressDisk{p: p}, archive)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, hinted(err, "muster package build, or name the archive with its folder")
+		return nil, hinted(err, "muster package build, or check the path of the archive")
 	}
 	return c, err
 }
 
-// inspectReport is what -o json prints; its keys stay as they are.
+// inspectReport is the output of -o json. Scripts depend on its keys.
 type inspectReport struct {
 	Archive      string       `json:"archive"`
 	Size         int64        `json:"size"`
@@ -72,8 +72,8 @@ type inspectReport struct {
 	Legacy       bool         `json:"legacy"` // no manifest.yaml in the archive
 	UnpackedSize int64        `json:"unpacked_size"`
 	Files        []fileReport `json:"files"`
-	// HasSignature says that a signature file lies beside the archive. Whether
-	// it is true is what verify tells.
+	// HasSignature reports whether there is a signature file beside the archive. It may be
+	// invalid: verify checks it.
 	HasSignature bool `json:"has_signature"`
 }
 
@@ -105,13 +105,13 @@ func (r inspectReport) writeHuman(w io.Writer) error {
 	}
 	generation := "with a manifest"
 	if r.Legacy {
-		generation = "legacy: no manifest, version and hash are from files of their own"
+		generation = "legacy: no manifest; version and hash are read from other files"
 	}
 	version := r.Version
 	if r.Snapshot {
 		version += "-SNAPSHOT"
 	}
-	signature := "none: sign it with `muster package sign`"
+	signature := "none: sign the package with `muster package sign`"
 	if r.HasSignature {
 		signature = r.Archive + trust.SignatureSuffix + ", not checked: see `muster package verify`"
 	}

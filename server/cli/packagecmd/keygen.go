@@ -14,7 +14,8 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust"
 )
 
-// passwordEnv is where a password is looked for when no flag names a file.
+// passwordEnv is the environment variable with the password of a private key, used if
+// --password-file is not given.
 const passwordEnv = "MUSTER_KEY_PASSWORD"
 
 func newKeygen() *cobra.Command {
@@ -23,10 +24,10 @@ func newKeygen() *cobra.Command {
 	var password passwordSource
 	cmd := &cobra.Command{
 		Use:   "keygen --key FILE",
-		Short: "Make a pair of keys to sign packages with",
-		Long: `Keygen writes a private key, locked by a password, and beside it the public key
-with the ending .pub. Keep the private key away from servers and hosts: who has
-it, and the password, can make every host that trusts it run any program.`,
+		Short: "Generate a key pair for signing packages",
+		Long: `Write a private key, encrypted with a password, and beside it the public key with the
+extension .pub. Keep the private key away from servers and hosts: whoever has it and the
+password can make every host that trusts it run any program.`,
 		Example: `  muster package keygen --key release.key
   muster package keygen --key release.key --password-file password.txt`,
 		Args:         cobra.NoArgs,
@@ -45,11 +46,11 @@ func runKeygen(cmd *cobra.Command, keyFile string, noPassword bool, password pas
 	pubFile := strings.TrimSuffix(keyFile, ".key") + ".pub"
 	for _, file := range []string{keyFile, pubFile} {
 		if _, err := os.Lstat(file); err == nil {
-			return hinted(fmt.Errorf("%s exists: a key is never written over", file), "another name with --key, or remove it first")
+			return hinted(fmt.Errorf("%s exists: keys are never overwritten", file), "another name with --key, or remove the file first")
 		}
 	}
 	if noPassword && password.file != "" {
-		return errors.New("--no-password and --password-file contradict each other: give one of them")
+		return errors.New("--no-password and --password-file exclude each other: pass one of them")
 	}
 	pub, priv, err := trust.GenerateKey(rand.Reader)
 	if err != nil {
@@ -76,7 +77,7 @@ func encodeNewKey(cmd *cobra.Command, key trust.PrivateKey, noPassword bool, pas
 	}
 	word, err := password.readNew(cmd)
 	if errors.Is(err, trust.ErrNoPassword) {
-		return nil, fmt.Errorf("%w, or, if nothing of value is signed with the key, --no-password", err)
+		return nil, fmt.Errorf("%w, or --no-password for tests and demos", err)
 	}
 	if err != nil {
 		return nil, err
@@ -84,12 +85,12 @@ func encodeNewKey(cmd *cobra.Command, key trust.PrivateKey, noPassword bool, pas
 	return trust.EncryptPrivateKey(word, key)
 }
 
-// passwordSource is where a key's password comes from: a file, the environment,
-// or somebody at a terminal, in this order.
+// passwordSource reads the password of a key from a file, the environment or a terminal,
+// in this order.
 type passwordSource struct{ file string }
 
 func (s *passwordSource) addFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.file, "password-file", "", "file with the password of the private key (default: $"+passwordEnv+", else asked for)")
+	cmd.Flags().StringVar(&s.file, "password-file", "", "file with the password of the private key (default: $"+passwordEnv+", or a prompt)")
 }
 
 func (s passwordSource) read(cmd *cobra.Command, prompt string) (string, error) {
@@ -110,7 +111,8 @@ func (s passwordSource) read(cmd *cobra.Command, prompt string) (string, error) 
 	return ask(cmd, prompt)
 }
 
-// readNew asks twice, since nobody can see what they type.
+// readNew reads the password for a new key. It prompts twice, since the terminal does not
+// show what is typed.
 func (s passwordSource) readNew(cmd *cobra.Command) (string, error) {
 	if s.file != "" || os.Getenv(passwordEnv) != "" {
 		return s.read(cmd, "")
@@ -119,7 +121,7 @@ func (s passwordSource) readNew(cmd *cobra.Command) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	second, err := ask(cmd, "The same again: ")
+	second, err := ask(cmd, "Repeat the password: ")
 	if err != nil {
 		return "", err
 	}
@@ -132,7 +134,7 @@ func (s passwordSource) readNew(cmd *cobra.Command) (string, error) {
 func ask(cmd *cobra.Command, prompt string) (string, error) {
 	f, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return "", fmt.Errorf("%w, and there is no terminal to ask at: give --password-file or $%s", trust.ErrNoPassword, passwordEnv)
+		return "", fmt.Errorf("%w, and standard input is not a terminal: pass --password-file or set $%s", trust.ErrNoPassword, passwordEnv)
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), prompt)
 	word, err := term.ReadPassword(int(f.Fd()))

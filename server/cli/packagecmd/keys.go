@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 )
 
-// maxNewKeys bounds what init makes: more people than sign anything together.
+// maxNewKeys bounds how many keys init generates: more than any threshold needs.
 const maxNewKeys = 20
 
 // initOptions are the flags of keys init.
@@ -30,11 +30,11 @@ type initOptions struct {
 	password                        passwordSource
 }
 
-// made are the keys of one role.
-type made struct {
+// roleKeys are the keys of one role.
+type roleKeys struct {
 	files   []string
 	private []tuf.PrivateKey
-	public  []tuf.PublicKey // of these, and of those that were taken in
+	public  []tuf.PublicKey // of private, and those given as flags
 }
 
 func newKeysInit(remote Remote) *cobra.Command {
@@ -42,15 +42,15 @@ func newKeysInit(remote Remote) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Make the first keys and the first root file",
-		Long: `Init makes the keys of root and targets, each a file locked by a password, and
-1.root.json, which names them, the thresholds and the server's online key, signed
-by the keys made here. Public keys that people made for themselves with generate
-are taken in with --root-pub and --targets-pub; their owners then sign with sign.
+		Short: "Generate the first keys and the first root file",
+		Long: `Generate root and targets keys, each in a file encrypted with a password, and 1.root.json,
+which names them, the thresholds and the server's online key. The generated root keys
+sign it. Public keys that people generated themselves (see generate) are added with
+--root-pub and --targets-pub; their owners then sign with sign.
 
-One key each is enough to try it out. For a fleet: three root keys of which two
-must sign, kept by three people who meet when the root changes, and a targets key
-for each person who releases. One lost or stolen root key is then no disaster.`,
+One key for each role is enough to try it out. For a fleet use three root keys, of which
+two must sign, in the hands of three people, and a targets key for each person who
+releases: then one lost or stolen root key does no harm.`,
 		Example: `  muster package keys init --dir release
   muster package keys init --dir release --root-keys 3 --root-threshold 2 --targets-keys 2 --targets-threshold 1
   muster package keys init --dir release --root-pub ann.pub --root-pub bob.pub --root-keys 0 --online-key server.pub`,
@@ -65,14 +65,14 @@ for each person who releases. One lost or stolen root key is then no disaster.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.dir, "dir", ".", "folder to write keys and root to")
-	f.IntVar(&o.rootKeys, "root-keys", 1, "root keys to make")
-	f.IntVar(&o.rootThreshold, "root-threshold", 0, "root keys that must sign (default: more than half)")
-	f.IntVar(&o.targetsKeys, "targets-keys", 1, "targets keys to make")
-	f.IntVar(&o.targetsThreshold, "targets-threshold", 1, "targets keys that must sign")
-	f.StringArrayVar(&o.rootPublic, "root-pub", nil, "public key of a further root key, as a file or as text")
-	f.StringArrayVar(&o.targetsPublic, "targets-pub", nil, "public key of a further targets key, as a file or as text")
-	f.StringVar(&o.online, "online-key", fromServer, `public key of the server, as a file or as text; "server" asks it`)
+	f.StringVar(&o.dir, "dir", ".", "folder to write the keys and the root to")
+	f.IntVar(&o.rootKeys, "root-keys", 1, "number of root keys to generate")
+	f.IntVar(&o.rootThreshold, "root-threshold", 0, "number of root keys that must sign (default: more than half)")
+	f.IntVar(&o.targetsKeys, "targets-keys", 1, "number of targets keys to generate")
+	f.IntVar(&o.targetsThreshold, "targets-threshold", 1, "number of targets keys that must sign")
+	f.StringArrayVar(&o.rootPublic, "root-pub", nil, "another public root key, as a file or as text")
+	f.StringArrayVar(&o.targetsPublic, "targets-pub", nil, "another public targets key, as a file or as text")
+	f.StringVar(&o.online, "online-key", fromServer, `public key of the server, as a file or as text, or "server" to ask the server for it`)
 	f.BoolVar(&o.noPassword, "no-password", false, "do not encrypt the private keys; for tests and demos")
 	o.password.addFlag(cmd)
 	_ = cmd.MarkFlagDirname("dir")
@@ -80,7 +80,7 @@ for each person who releases. One lost or stolen root key is then no disaster.`,
 	return cmd
 }
 
-// initReport is what init has made. Its JSON keys stay as they are.
+// initReport is the output of init. Scripts depend on its JSON keys.
 type initReport struct {
 	Root        string   `json:"root"`
 	TrustRoot   string   `json:"trust_root"`
@@ -89,26 +89,26 @@ type initReport struct {
 	Signatures  string   `json:"signatures"`
 	Complete    bool     `json:"complete"`
 
-	single bool // one key alone is a root's
+	single bool // there is only one root key
 }
 
 func (r initReport) human(w io.Writer) {
 	for _, f := range r.RootKeys {
-		fmt.Fprintf(w, "%s\n  root key: keep it offline, and a copy elsewhere; it is needed when keys change, and once a year\n", f)
+		fmt.Fprintf(w, "%s\n  root key: keep it offline, with a copy elsewhere; it is needed when keys change, and once a year\n", f)
 	}
 	for _, f := range r.TargetsKeys {
-		fmt.Fprintf(w, "%s\n  targets key: signs releases; keep it with who releases, never on the server\n", f)
+		fmt.Fprintf(w, "%s\n  targets key: signs releases; keep it with the people who release, never on the server\n", f)
 	}
 	fmt.Fprintf(w, "%s\n  %s\n", r.Root, r.Signatures)
 	if !r.Complete {
-		// More signatures change the file, and its digest with it.
+		// Do not print the digest: more signatures change it.
 		fmt.Fprintf(w, "  next: muster package keys sign %s --key KEY\n", r.Root)
 		return
 	}
 	fmt.Fprintf(w, "  next: muster package keys publish %s\n", r.Root)
 	fmt.Fprintf(w, "\nHosts trust it with:\n  muster-agent enroll --trust-root %s …\n", r.TrustRoot)
 	if r.single {
-		fmt.Fprintf(w, "\nOne root key is for trying it out: who loses it can never change keys again. For a\nfleet make three, of which two must sign (see --help).\n")
+		fmt.Fprintf(w, "\nUse a single root key only for trying it out: if it is lost, keys can never be changed\nagain. For a fleet use three, of which two must sign (see --help).\n")
 	}
 }
 
@@ -126,7 +126,7 @@ func (o initOptions) run(cmd *cobra.Command, remote Remote) (initReport, error) 
 	for _, f := range slices.Concat(root.files, targets.files) {
 		all = append(all, f, pubFile(f))
 	}
-	if err := notThere(all...); err != nil {
+	if err := checkAbsent(all...); err != nil {
 		return initReport{}, err
 	}
 	spec, err := o.spec(cmd, remote, root, targets)
@@ -149,16 +149,16 @@ func (o initOptions) run(cmd *cobra.Command, remote Remote) (initReport, error) 
 	if err := o.writeKeys(cmd, root, targets); err != nil {
 		return initReport{}, err
 	}
-	// Last: a root without its keys is of no use.
+	// The root comes last: without its keys it is useless.
 	return initReport{
 		Root: rootFile, TrustRoot: tuf.Digest(file), RootKeys: root.files, TargetsKeys: targets.files,
 		Signatures: progress.String(), Complete: progress.Done(), single: len(spec.Root.Keys) == 1,
 	}, writeSigned(rootFile, file)
 }
 
-// makeKeys makes n keys of a role and takes in public ones; nothing is written.
-func (o initOptions) makeKeys(role tuf.Role, n int, public []string) (made, error) {
-	var m made
+// makeKeys generates n keys of a role and adds the public ones. It writes nothing.
+func (o initOptions) makeKeys(role tuf.Role, n int, public []string) (roleKeys, error) {
+	var m roleKeys
 	if n < 0 || n > maxNewKeys {
 		return m, fmt.Errorf("--%s-keys is %d, want 0 to %d", role, n, maxNewKeys)
 	}
@@ -181,7 +181,7 @@ func (o initOptions) makeKeys(role tuf.Role, n int, public []string) (made, erro
 	return m, nil
 }
 
-func (o initOptions) spec(cmd *cobra.Command, remote Remote, root, targets made) (tuf.RootSpec, error) {
+func (o initOptions) spec(cmd *cobra.Command, remote Remote, root, targets roleKeys) (tuf.RootSpec, error) {
 	threshold := o.rootThreshold
 	if threshold == 0 {
 		threshold = len(root.public)/2 + 1
@@ -198,7 +198,7 @@ func (o initOptions) spec(cmd *cobra.Command, remote Remote, root, targets made)
 	return spec, spec.Validate()
 }
 
-func (o initOptions) writeKeys(cmd *cobra.Command, roles ...made) error {
+func (o initOptions) writeKeys(cmd *cobra.Command, roles ...roleKeys) error {
 	word, asked := "", false
 	if err := (disk.OS{}).MkdirAll("keys", o.dir, 0o755); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (o initOptions) writeKeys(cmd *cobra.Command, roles ...made) error {
 
 func hintNoPassword(err error) error {
 	if errors.Is(err, trust.ErrNoPassword) {
-		return fmt.Errorf("%w, or, if nothing of value is signed with the keys, --no-password", err)
+		return fmt.Errorf("%w, or --no-password for tests and demos", err)
 	}
 	return err
 }
@@ -233,10 +233,9 @@ func newKeysGenerate() *cobra.Command {
 	var password passwordSource
 	cmd := &cobra.Command{
 		Use:   "generate --key FILE",
-		Short: "Make one key for root or targets",
-		Long: `Generate writes a private key, locked by a password, and beside it the public key
-with the ending .pub, which init and rotate take in. So nobody but its owner ever
-has the private key.`,
+		Short: "Generate one key for root or targets",
+		Long: `Write a private key, encrypted with a password, and beside it the public key with the
+extension .pub, which init and rotate accept. Only its owner ever has the private key.`,
 		Example:      `  muster package keys generate --key ann.key --name ann`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
@@ -244,7 +243,7 @@ has the private key.`,
 			if keyFile == "" {
 				return hinted(errors.New("--key is missing"), "muster package keys generate --key ann.key --name ann")
 			}
-			if err := notThere(keyFile, pubFile(keyFile)); err != nil {
+			if err := checkAbsent(keyFile, pubFile(keyFile)); err != nil {
 				return err
 			}
 			key, err := tuf.GenerateKey(rand.Reader, name)
@@ -263,7 +262,7 @@ has the private key.`,
 		},
 	}
 	cmd.Flags().StringVar(&keyFile, "key", "", "private key file to write")
-	cmd.Flags().StringVar(&name, "name", "", "whose key it is, shown wherever it signs")
+	cmd.Flags().StringVar(&name, "name", "", "name of the key's owner, shown with its signatures")
 	cmd.Flags().BoolVar(&noPassword, "no-password", false, "do not encrypt the private key; for tests and demos")
 	password.addFlag(cmd)
 	return cmd

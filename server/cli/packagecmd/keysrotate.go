@@ -28,16 +28,16 @@ func newKeysRotate(remote Remote) *cobra.Command {
 	var password passwordSource
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Make the next root: other keys, thresholds, or a later expiry",
-		Long: `Rotate makes the root after the newest in the folder, good for another year, with
-the changes that the flags name; ROLE is root or targets. Enough of the old root
-keys must sign it, and enough of the new ones. Hosts follow root by root, however
-long they slept.
+		Short: "Create the next root file: other keys, thresholds, or a later expiry",
+		Long: `Create the root after the newest one in the folder, valid for another year, with the
+changes given by flags; ROLE is root or targets. A threshold of the old root keys must
+sign it, and a threshold of the new ones. Hosts update root by root, however long they
+were offline.
 
-After a theft: a stolen root or targets key is replaced (below the threshold the
-thief could do nothing with it); for a stolen server set up a new one and name its
-key with --online-key. If the new root takes away keys that signed the targets
-file, make that anew with renew and publish both at once.`,
+After a theft: replace a stolen root or targets key (alone, below the threshold, it is
+useless to the thief). For a stolen server, set up a new one and pass its key with
+--online-key. If the new root removes keys that signed the targets file, sign that file
+again with renew and publish both files together.`,
 		Example: `  muster package keys rotate --root release --replace targets=bob:ben.pub --key ann.key
   muster package keys rotate --root release --add root=eve.pub --threshold root=2
   muster package keys rotate --root release --online-key server --key ann.key --key bob.key`,
@@ -52,13 +52,13 @@ file, make that anew with renew and publish both at once.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.add, "add", nil, "ROLE=PUBLIC_KEY: a further key, as a file or as text")
-	f.StringArrayVar(&o.remove, "remove", nil, "ROLE=KEY: a key by its name or the start of its id")
-	f.StringArrayVar(&o.replace, "replace", nil, "ROLE=KEY:PUBLIC_KEY: another key in the place of one")
-	f.StringArrayVar(&o.threshold, "threshold", nil, "ROLE=N: how many keys must sign")
-	f.StringVar(&o.online, "online-key", "", `public key of the server, as a file or as text; "server" asks it`)
+	f.StringArrayVar(&o.add, "add", nil, "add a key, as ROLE=PUBLIC_KEY (a file or text)")
+	f.StringArrayVar(&o.remove, "remove", nil, "remove a key, as ROLE=KEY (its name or the start of its id)")
+	f.StringArrayVar(&o.replace, "replace", nil, "replace a key, as ROLE=KEY:PUBLIC_KEY")
+	f.StringArrayVar(&o.threshold, "threshold", nil, "number of keys that must sign, as ROLE=N")
+	f.StringVar(&o.online, "online-key", "", `public key of the server, as a file or as text, or "server" to ask the server for it`)
 	f.StringVar(&root, "root", ".", "folder of your signed files, or the newest root file")
-	f.StringArrayVar(&keys, "key", nil, "private key file to sign with at once; repeat for more")
+	f.StringArrayVar(&keys, "key", nil, "private key file to sign with; repeatable")
 	password.addFlag(cmd)
 	_ = cmd.MarkFlagFilename("key", "key")
 	addOutputFlag(cmd, &output)
@@ -66,11 +66,11 @@ file, make that anew with renew and publish both at once.`,
 }
 
 func (o rotation) run(cmd *cobra.Command, remote Remote, root string, keyFiles []string, password passwordSource) (Signed, error) {
-	s, err := openShelf(root)
+	s, err := openMetadataDir(root)
 	if err != nil {
 		return Signed{}, err
 	}
-	newest, err := s.mustRoot()
+	newest, err := s.requireRoot()
 	if err != nil {
 		return Signed{}, err
 	}
@@ -104,7 +104,7 @@ func (o rotation) run(cmd *cobra.Command, remote Remote, root string, keyFiles [
 		return Signed{}, err
 	}
 	r := Signed{File: filepath.Join(s.dir, info.FileName), Version: info.Version, Changed: true, Expires: info.Expires, Signatures: progress.String()}
-	if err := draftAt(r.File, file); err != nil {
+	if err := checkOverwrite(r.File, file); err != nil {
 		return Signed{}, err
 	}
 	return r, writeSigned(r.File, file)
@@ -180,26 +180,26 @@ func setThreshold(flag string, s *tuf.Signers, value string) error {
 	return nil
 }
 
-// shortestID is how much of a key's id names it: with fewer digits two keys of a
-// root may be meant.
-const shortestID = 8
+// minIDPrefix is how many digits of a key's id name the key: fewer may match two keys of a
+// root.
+const minIDPrefix = 8
 
 func findKey(flag string, s *tuf.Signers, value string) (int, error) {
 	var found, labels []string
 	at := -1
 	for i, k := range s.Keys {
 		labels = append(labels, k.Label())
-		if k.Name == value || len(value) >= shortestID && strings.HasPrefix(k.ID(), value) {
+		if k.Name == value || len(value) >= minIDPrefix && strings.HasPrefix(k.ID(), value) {
 			found, at = append(found, k.Label()), i
 		}
 	}
 	switch len(found) {
 	case 0:
-		return 0, fmt.Errorf("%s: is none of the keys %s", flag, strings.Join(labels, ", "))
+		return 0, fmt.Errorf("%s: is not one of the keys %s", flag, strings.Join(labels, ", "))
 	case 1:
 		return at, nil
 	}
-	return 0, fmt.Errorf("%s: may be any of %s: give the id", flag, strings.Join(found, ", "))
+	return 0, fmt.Errorf("%s: matches several keys: %s: pass the id", flag, strings.Join(found, ", "))
 }
 
 func newKeysPublish(remote Remote) *cobra.Command {
@@ -207,9 +207,9 @@ func newKeysPublish(remote Remote) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish FILE…",
 		Short: "Upload signed root and targets files to the server",
-		Long: `Publishes files that enough people have signed. The server takes all or none, and
-refuses what hosts would refuse. To restore a server, publish all roots and the
-newest targets file.`,
+		Long: `Upload files with enough signatures to the server, which accepts all of them or none, and
+refuses those that hosts would refuse. To restore a server, publish all root files and
+the newest targets file.`,
 		Example: `  muster package keys publish release/1.root.json
   muster package keys publish release/2.root.json release/5.targets.json`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -248,10 +248,10 @@ func newKeysFetch(remote Remote) *cobra.Command {
 	var root, digest, output string
 	cmd := &cobra.Command{
 		Use:   "fetch",
-		Short: "Bring the server's root and targets files into your folder",
-		Long: `Fetch follows the server's roots from the newest in the folder, and takes its targets
-file, as far as they are signed. A folder without any root begins with the one whose
-digest --trust-root gives; get the digest from a colleague, not from the server.`,
+		Short: "Download the server's root and targets files into your folder",
+		Long: `Download the server's roots after the newest one in the folder, and its targets file, and
+verify their signatures. In a folder without a root, pass the digest of the first root to
+trust with --trust-root. Get the digest from a colleague, not from the server.`,
 		Example: `  muster package keys fetch --root release
   muster package keys fetch --root release --trust-root sha256:5f2a…`,
 		Args:         cobra.NoArgs,
@@ -272,7 +272,7 @@ digest --trust-root gives; get the digest from a colleague, not from the server.
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", ".", "folder of your signed files")
-	cmd.Flags().StringVar(&digest, "trust-root", "", "digest of the root to begin with, sha256:…")
+	cmd.Flags().StringVar(&digest, "trust-root", "", "digest of the first root to trust, sha256:…")
 	_ = cmd.MarkFlagDirname("root")
 	addOutputFlag(cmd, &output)
 	return cmd
@@ -284,7 +284,7 @@ func fetchFiles(cmd *cobra.Command, remote Remote, dir, digest string) ([]string
 			return nil, fmt.Errorf("--trust-root: %w", err)
 		}
 	}
-	s, err := openShelf(dir)
+	s, err := openMetadataDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -299,24 +299,24 @@ func fetchFiles(cmd *cobra.Command, remote Remote, dir, digest string) ([]string
 	if s.root() == nil && digest != "" {
 		i := slices.IndexFunc(files, func(f []byte) bool { return tuf.Digest(f) == digest })
 		if i < 0 {
-			return nil, fmt.Errorf("--trust-root: none of the server's files has it: compare it with your colleague's, and check which server this is: %w", tuf.ErrDigest)
+			return nil, fmt.Errorf("--trust-root: none of the server's files has this digest: compare it with your colleague's, and check the server's URL: %w", tuf.ErrDigest)
 		}
 		info, err := tuf.Inspect(files[i])
 		if err != nil {
 			return nil, err
 		}
 		s.roots = [][]byte{files[i]}
-		if err := s.keep([]tuf.File{{Name: info.FileName, Data: files[i]}}); err != nil {
+		if err := s.save([]tuf.File{{Name: info.FileName, Data: files[i]}}); err != nil {
 			return nil, err
 		}
 		names = append(names, info.FileName)
 	}
-	fresh, err := s.follow(files)
+	fresh, err := s.update(files)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range fresh {
 		names = append(names, f.Name)
 	}
-	return names, s.keep(fresh)
+	return names, s.save(fresh)
 }

@@ -17,10 +17,10 @@ func newKeysShow(remote Remote) *cobra.Command {
 	var server bool
 	cmd := &cobra.Command{
 		Use:   "show FILE…",
-		Short: "Show what a signed file says, who signed it and who has still to",
-		Long: `Shows root and targets files. Whose signatures count says the root before: it is
-looked for in the folder of the file, or where --root says. With --server it shows
-what the server has published and whether it can sign.`,
+		Short: "Show a signed file: its contents, its signatures and those missing",
+		Long: `Show root and targets files. The root before a file decides whose signatures count: the
+command looks for it in the folder of the file, or where --root says. With --server it
+shows what the server has published and whether the server can sign.`,
 		Example: `  muster package keys show release/2.root.json
   muster package keys show --server`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -58,16 +58,16 @@ what the server has published and whether it can sign.`,
 	return cmd
 }
 
-// fileStatus is what show -o json prints of a file; its keys stay as they are.
+// fileStatus is the output of show -o json for a file. Scripts depend on its keys.
 type fileStatus struct {
 	File    string    `json:"file"`
 	Role    tuf.Role  `json:"role"`
 	Version int64     `json:"version"`
 	Expires time.Time `json:"expires"`
-	// Complete says that hosts believe it; Signatures says who has signed.
+	// Complete reports whether hosts accept the file. Signatures says who has signed it.
 	Complete   bool   `json:"complete"`
 	Signatures string `json:"signatures"`
-	// Digest is for --trust-root, of a root.
+	// Digest is the value for --trust-root, set for a root.
 	Digest  string       `json:"digest,omitempty"`
 	Keys    []keyStatus  `json:"keys,omitempty"`
 	Floor   string       `json:"floor,omitempty"`
@@ -97,29 +97,29 @@ func statusOf(path, root string) (fileStatus, error) {
 		}
 		r.Digest, r.Keys = tuf.Digest(f.data), keysIn(spec)
 	case tuf.RoleTargets:
-		said, err := tuf.ContentsOf(f.data)
+		contents, err := tuf.ContentsOf(f.data)
 		if err != nil {
 			return r, err
 		}
-		r.Floor, r.Targets = said.Floor, said.Targets
+		r.Floor, r.Targets = contents.Floor, contents.Targets
 	default:
 	}
 	return r, nil
 }
 
-// progressOf says who signed, or why that cannot be told here.
+// progressOf describes who has signed a file, or why that is unknown.
 func progressOf(f signedFile, path, root string) (done bool, text string) {
-	s, err := shelfBeside(path, root)
+	s, err := openDirOf(path, root)
 	if err != nil {
-		return false, "not known: " + firstLine(err)
+		return false, "unknown: " + firstLine(err)
 	}
 	trusted, err := s.trustedFor(f)
 	if err != nil {
-		return false, "not known: " + firstLine(err)
+		return false, "unknown: " + firstLine(err)
 	}
 	p, err := tuf.Signatures(f.data, trusted)
 	if err != nil {
-		return false, "not known: " + err.Error()
+		return false, "unknown: " + err.Error()
 	}
 	return p.Done(), p.String()
 }
@@ -143,14 +143,14 @@ func keysIn(spec tuf.RootSpec) []keyStatus {
 }
 
 func (r fileStatus) human(w io.Writer) {
-	fmt.Fprintf(w, "%s\n  %s\n  good until %s\n", r.File, r.Signatures, r.Expires.Format(time.DateOnly))
+	fmt.Fprintf(w, "%s\n  %s\n  expires %s\n", r.File, r.Signatures, r.Expires.Format(time.DateOnly))
 	if r.Digest != "" {
 		fmt.Fprintf(w, "  --trust-root %s\n", r.Digest)
 	}
 	var last tuf.Role
 	for _, k := range r.Keys {
 		if k.Role != last {
-			fmt.Fprintf(w, "  %s: %d of these keys sign\n", k.Role, k.Threshold)
+			fmt.Fprintf(w, "  %s: needs %d of these keys\n", k.Role, k.Threshold)
 			last = k.Role
 		}
 		fmt.Fprintf(w, "    %s  %s\n", k.ID[:16], k.Name)
@@ -162,8 +162,7 @@ func (r fileStatus) human(w io.Writer) {
 	}
 }
 
-// describe is what a targets file says, a line each, in words that can be compared
-// between two.
+// describe returns the contents of a targets file as lines, which difference can compare.
 func describe(floor string, targets []tuf.Target) []string {
 	lines := []string{}
 	if floor != "" {
@@ -175,10 +174,10 @@ func describe(floor string, targets []tuf.Target) []string {
 	return lines
 }
 
-// shelfBeside is the shelf that root names, or the folder of a file.
-func shelfBeside(path, root string) (*shelf, error) {
+// openDirOf opens root or, if it is empty, the folder of the file at path.
+func openDirOf(path, root string) (*metadataDir, error) {
 	if root == "" {
 		root = filepath.Dir(path)
 	}
-	return openShelf(root)
+	return openMetadataDir(root)
 }

@@ -20,9 +20,9 @@ func newKeysSign() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign FILE --key KEY",
 		Short: "Add a signature to a root or targets file",
-		Long: `Sign says what the file changes and adds your signature to it, in its place. Compare
-before you pass it on: with your key you say that hosts may install it. Several
-people sign one after the other, or each a copy, which merge joins.`,
+		Long: `Print what the file changes, and add your signature to it in place. Check the changes
+before you pass the file on: your signature allows hosts to install what it names.
+Several people sign one after the other, or each sign a copy, and merge the copies.`,
 		Example: `  muster package keys sign release/2.root.json --key ann.key
   muster package keys sign 7.targets.json --key bob.key --root release`,
 		Args:         oneSigned,
@@ -43,7 +43,7 @@ people sign one after the other, or each a copy, which merge joins.`,
 			}, err)
 		},
 	}
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "private key file to sign with; repeat for more")
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "private key file to sign with; repeatable")
 	cmd.Flags().StringVar(&root, "root", "", "folder of your signed files, or one root file (default: the file's folder)")
 	password.addFlag(cmd)
 	_ = cmd.MarkFlagFilename("key", "key")
@@ -63,7 +63,7 @@ func signFile(cmd *cobra.Command, path, root string, keyFiles []string, password
 	if err != nil {
 		return Signed{}, nil, err
 	}
-	s, err := shelfBeside(path, root)
+	s, err := openDirOf(path, root)
 	if err != nil {
 		return Signed{}, nil, err
 	}
@@ -95,8 +95,8 @@ func signFile(cmd *cobra.Command, path, root string, keyFiles []string, password
 	return Signed{File: path, Version: f.Version, Changed: true, Expires: f.Expires, Signatures: progress.String()}, changes, nil
 }
 
-// changesOf compares a file with what is known of the state before it.
-func changesOf(f signedFile, s *shelf) ([]string, error) {
+// changesOf compares a file with the version before it, as far as the folder has it.
+func changesOf(f signedFile, s *metadataDir) ([]string, error) {
 	var before, after []string
 	if f.Role == tuf.RoleRoot {
 		spec, err := tuf.SpecOf(f.data)
@@ -104,7 +104,7 @@ func changesOf(f signedFile, s *shelf) ([]string, error) {
 			return nil, err
 		}
 		after = describeRoot(spec)
-		if previous, err := s.rootOf(f.Version); err == nil && previous != nil {
+		if previous, err := s.rootBefore(f.Version); err == nil && previous != nil {
 			spec, err := tuf.SpecOf(previous)
 			if err != nil {
 				return nil, err
@@ -113,17 +113,17 @@ func changesOf(f signedFile, s *shelf) ([]string, error) {
 		}
 		return difference(before, after), nil
 	}
-	said, err := tuf.ContentsOf(f.data)
+	contents, err := tuf.ContentsOf(f.data)
 	if err != nil {
 		return nil, err
 	}
-	after = describe(said.Floor, said.Targets)
+	after = describe(contents.Floor, contents.Targets)
 	if s.targets != nil {
-		said, err := tuf.ContentsOf(s.targets)
+		contents, err := tuf.ContentsOf(s.targets)
 		if err != nil {
 			return nil, err
 		}
-		before = describe(said.Floor, said.Targets)
+		before = describe(contents.Floor, contents.Targets)
 	}
 	return difference(before, after), nil
 }
@@ -131,7 +131,7 @@ func changesOf(f signedFile, s *shelf) ([]string, error) {
 func describeRoot(spec tuf.RootSpec) []string {
 	lines := []string{
 		fmt.Sprintf("root: %d must sign", spec.Root.Threshold), fmt.Sprintf("targets: %d must sign", spec.Targets.Threshold),
-		"good until " + spec.Expires.Format(time.DateOnly),
+		"expires " + spec.Expires.Format(time.DateOnly),
 	}
 	for _, k := range keysIn(spec) {
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s key %s %s", k.Role, k.ID[:16], k.Name)))
@@ -139,7 +139,7 @@ func describeRoot(spec tuf.RootSpec) []string {
 	return lines
 }
 
-// difference is what a diff shows: - for what goes, + for what comes.
+// difference returns the lines that only before (-) or only after (+) has.
 func difference(before, after []string) []string {
 	var out []string
 	for _, line := range before {
@@ -164,7 +164,7 @@ func newKeysMerge() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "merge FILE COPY",
-		Short: "Join the signatures of two copies of one file",
+		Short: "Merge the signatures of two copies of a file",
 		Example: `  muster package keys merge 2.root.json from-bob/2.root.json
   muster package keys merge a/2.root.json b/2.root.json --out 2.root.json`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -198,6 +198,6 @@ func newKeysMerge() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "file to write (default: the first)")
+	cmd.Flags().StringVar(&out, "out", "", "file to write (default: the first file)")
 	return cmd
 }

@@ -1,7 +1,6 @@
-// Package packagecmd is the command `muster package`, with which a release
-// engineer builds, signs and looks into packages on a machine of their own. Its
-// subcommands here need no server; those that talk to one are added to the
-// command by the program that owns it.
+// Package packagecmd implements `muster package`, with which release engineers build,
+// sign and inspect packages on their own machines. Subcommands that need a server reach
+// it through Remote, which the program that uses this package provides.
 package packagecmd
 
 import (
@@ -11,17 +10,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// New returns the command. Each call gives a command of its own, to which more
-// subcommands may be added.
+// New returns a new command with the subcommands that need no server.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "package",
 		Short: "Build, sign and inspect packages",
-		Long: `A package is the archive an agent downloads to upgrade itself: a tar.gz or
-zip file with a manifest.yaml, and beside it a signature that names the archive.
-Hosts install only packages that are signed by a key they trust. Packages of the
-generation before, which have a package.version and a commit file instead of a
-manifest, can be inspected, signed, pushed and installed too.`,
+		Long: `A package is the archive that an agent downloads to upgrade itself: a tar.gz or zip file
+with a manifest.yaml. Hosts install only packages that are signed by keys they trust: in
+the targets file (see ` + "`muster package keys`" + `), or in a file beside the archive.
+
+Legacy packages, which have the files package.version and commit instead of a manifest,
+can be inspected, signed, pushed and installed too.`,
 		Example: `  muster package keygen --key release.key
   muster package build --version 1.1.0 --file muster-agent=bin/muster-agent --file muster-watcher=bin/muster-watcher
   muster package sign --key release.key muster-agent-1.1.0-linux-amd64.tar.gz
@@ -32,14 +31,14 @@ manifest, can be inspected, signed, pushed and installed too.`,
 	return cmd
 }
 
-// Output forms of -o.
+// Values of -o.
 const (
 	outputHuman = "human"
 	outputJSON  = "json"
 )
 
 func addOutputFlag(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", outputHuman, "output form: human or json")
+	cmd.Flags().StringVarP(output, "output", "o", outputHuman, "output format: human or json")
 }
 
 func checkOutput(output string) error {
@@ -49,12 +48,12 @@ func checkOutput(output string) error {
 	return nil
 }
 
-// hinted is an error with the next thing to try, on a line of its own.
+// hinted adds the next thing to try to an error, on a line of its own.
 func hinted(err error, format string, args ...any) error {
 	return fmt.Errorf("%w\nTry: %s", err, fmt.Sprintf(format, args...))
 }
 
-// oneArchive is cobra.ExactArgs(1) with words of use to somebody who forgot it.
+// oneArchive is cobra.ExactArgs(1) with an error that shows an example.
 func oneArchive(cmd *cobra.Command, args []string) error {
 	switch len(args) {
 	case 1:

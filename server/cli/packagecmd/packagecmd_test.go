@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/testing/fakepkg"
 )
 
-// release is a folder a release engineer works in.
+// release is the working folder of a release engineer.
 type release struct {
 	t   *testing.T
 	dir string
@@ -52,7 +52,7 @@ func (r release) try(args ...string) (stdout string, err error) {
 	cmd.SilenceErrors = true
 	err = cmd.ExecuteContext(r.t.Context())
 	if strings.Contains(errOut.String(), "\x1b") || strings.Contains(errOut.String(), "\r") {
-		r.t.Errorf("package %v writes a progress line to what is no terminal: %q", args, errOut.String())
+		r.t.Errorf("package %v writes a progress line although there is no terminal: %q", args, errOut.String())
 	}
 	return out.String(), err
 }
@@ -66,7 +66,7 @@ func (r release) run(args ...string) string {
 	return out
 }
 
-// refuses expects an error with every one of the words.
+// refuses expects an error that contains all words.
 func (r release) refuses(words []string, args ...string) {
 	r.t.Helper()
 	_, err := r.try(args...)
@@ -101,14 +101,14 @@ var build110 = []string{
 
 const archive110 = "muster-agent-1.1.0-linux-amd64.tar.gz"
 
-func TestAReleaseFromKeyToVerifiedPackage(t *testing.T) {
+func TestKeygenBuildSignVerify(t *testing.T) {
 	r := newRelease(t)
 	out := r.run("keygen", "--key", "release.key", "--no-password")
 	if !strings.Contains(out, "--trust-key RW") {
-		t.Errorf("keygen does not say how hosts come to trust the key:\n%s", out)
+		t.Errorf("keygen does not print the flag for hosts:\n%s", out)
 	}
 	if out := r.run(build110...); !strings.Contains(out, archive110) {
-		t.Errorf("build does not say what it wrote:\n%s", out)
+		t.Errorf("build does not print the archive it wrote:\n%s", out)
 	}
 	r.run("sign", "--key", "release.key", archive110)
 	if out := r.run("verify", "--key", "release.pub", archive110); !strings.Contains(out, "good signature") {
@@ -145,12 +145,12 @@ func decode(t *testing.T, text string, v any) {
 	}
 }
 
-func TestInspectShowsThePackage(t *testing.T) {
+func TestInspectShowsContentsOfPackage(t *testing.T) {
 	r := newRelease(t)
 	r.run(append(build110, "--snapshot", "--hash", "ABCDEF0123456789")...)
 	const archive = "muster-agent-1.1.0-SNAPSHOT-linux-amd64.tar.gz"
 	human := r.run("inspect", archive)
-	for _, word := range []string{"1.1.0-SNAPSHOT", "abcdef0123456789", "linux/amd64", "data/muster-agent-1.1.0-SNAPSHOT-abcdef", "0755", "muster-agent-abcdef/muster-agent", "none: sign it"} {
+	for _, word := range []string{"1.1.0-SNAPSHOT", "abcdef0123456789", "linux/amd64", "data/muster-agent-1.1.0-SNAPSHOT-abcdef", "0755", "muster-agent-abcdef/muster-agent", "none: sign the package"} {
 		if !strings.Contains(human, word) {
 			t.Errorf("inspect shows\n%s\nwithout %q", human, word)
 		}
@@ -190,7 +190,7 @@ func TestALegacyPackageIsInspectedAndSigned(t *testing.T) {
 	if !report.Legacy || report.OS != "linux" || report.Arch != "arm64" {
 		t.Errorf("inspect -o json gives %+v", report)
 	}
-	// Its program tells for which hosts it is, and so how they will ask for it.
+	// The platform, and with it the name, is read from its program.
 	r.run("keygen", "--key", "release.key", "--no-password")
 	const name = "muster-agent-1.1.0-SNAPSHOT-linux-arm64.tar.gz"
 	r.refuses([]string{"mv download.tar.gz " + name}, "sign", "--key", "release.key", "download.tar.gz")
@@ -198,7 +198,7 @@ func TestALegacyPackageIsInspectedAndSigned(t *testing.T) {
 	r.run("sign", "--key", "release.key", name)
 }
 
-func TestTheSameReleaseTwiceIsTheSame(t *testing.T) {
+func TestBuildAndSignAreReproducible(t *testing.T) {
 	r := newRelease(t)
 	r.run("keygen", "--key", "release.key", "--no-password")
 	var archives, signatures [2]string
@@ -214,7 +214,7 @@ func TestTheSameReleaseTwiceIsTheSame(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1790000000")
 	r.run(append(build110, "--out", "dated.tar.gz")...)
 	if read(t, "dated.tar.gz") == archives[0] {
-		t.Error("$SOURCE_DATE_EPOCH does not count")
+		t.Error("$SOURCE_DATE_EPOCH has no effect")
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	r.refuses([]string{"$SOURCE_DATE_EPOCH", `"yesterday"`}, build110...)
@@ -229,7 +229,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-func TestZipForWindows(t *testing.T) {
+func TestBuildWritesZipForWindows(t *testing.T) {
 	r := newRelease(t)
 	r.run("build", "--version", "1.1.0-SNAPSHOT", "--os", "windows", "--arch", "arm64", "--format", "zip", "--file", "muster-agent.exe=bin/muster-agent")
 	var report inspectReport
@@ -239,12 +239,12 @@ func TestZipForWindows(t *testing.T) {
 	}
 }
 
-func TestAPasswordIsNeeded(t *testing.T) {
+func TestKeygenAndSignNeedAPassword(t *testing.T) {
 	r := newRelease(t)
-	r.refuses([]string{"no terminal", "--password-file", "$" + passwordEnv, "--no-password"}, "keygen", "--key", "release.key")
+	r.refuses([]string{"not a terminal", "--password-file", "$" + passwordEnv, "--no-password"}, "keygen", "--key", "release.key")
 	r.write("empty", "\n", 0o600)
 	r.refuses([]string{"empty is empty"}, "keygen", "--key", "release.key", "--password-file", "empty")
-	r.refuses([]string{"contradict"}, "keygen", "--key", "release.key", "--password-file", "empty", "--no-password")
+	r.refuses([]string{"exclude each other"}, "keygen", "--key", "release.key", "--password-file", "empty", "--no-password")
 	if got := r.files(); slices.Contains(got, "release.key") || slices.Contains(got, "release.pub") {
 		t.Fatalf("a refused keygen leaves %v", got)
 	}
@@ -252,27 +252,27 @@ func TestAPasswordIsNeeded(t *testing.T) {
 	r.write("password", "correct horse\n", 0o600)
 	r.run("keygen", "--key", "release.key", "--password-file", "password")
 	r.run(build110...)
-	r.refuses([]string{"no terminal", "--password-file"}, "sign", "--key", "release.key", archive110)
+	r.refuses([]string{"not a terminal", "--password-file"}, "sign", "--key", "release.key", archive110)
 	t.Setenv(passwordEnv, "correct horse")
 	r.run("sign", "--key", "release.key", archive110)
 	r.run("verify", "--key", "release.pub", archive110)
 }
 
-func TestAKeyIsNeverWrittenOver(t *testing.T) {
+func TestKeygenNeverOverwritesAKey(t *testing.T) {
 	r := newRelease(t)
 	r.run("keygen", "--key", "release.key", "--no-password")
 	before := read(t, "release.key")
 	r.refuses([]string{"release.key exists", "Try:"}, "keygen", "--key", "release.key", "--no-password")
 	if read(t, "release.key") != before {
-		t.Error("the key was written over")
+		t.Error("the key was overwritten")
 	}
 	r.write("other.pub", "somebody's", 0o644)
 	r.refuses([]string{"other.pub exists"}, "keygen", "--key", "other.key", "--no-password")
 	if slices.Contains(r.files(), "other.key") {
-		t.Error("half a pair was written")
+		t.Error("only the private key was written")
 	}
 	if !strings.Contains(before, "NOT ENCRYPTED") {
-		t.Errorf("a key without password does not say so:\n%s", before)
+		t.Errorf("the file does not say that the key is not encrypted:\n%s", before)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestTamperedPackagesDoNotVerify(t *testing.T) {
 	r.refuses([]string{"signature does not match"}, "verify", "--key", "release.pub", archive110)
 }
 
-func TestOnlyWhatHostsWouldTakeIsSigned(t *testing.T) {
+func TestSignRefusesPackagesThatHostsRefuse(t *testing.T) {
 	r := newRelease(t)
 	r.run("keygen", "--key", "release.key", "--no-password")
 	r.run(append(build110, "--out", "latest.tar.gz")...)
@@ -318,7 +318,7 @@ func TestOnlyWhatHostsWouldTakeIsSigned(t *testing.T) {
 	}
 }
 
-func TestMistakesAreAnsweredWithTheNextStep(t *testing.T) {
+func TestErrorsSayWhatToDoNext(t *testing.T) {
 	r := newRelease(t)
 	r.run("keygen", "--key", "release.key", "--no-password")
 	r.run(build110...)
@@ -347,11 +347,11 @@ func TestMistakesAreAnsweredWithTheNextStep(t *testing.T) {
 		r.refuses(tc.words, tc.args...)
 	}
 	if got, want := r.files(), []string{"bin", archive110, "release.key", "release.pub"}; !slices.Equal(got, want) {
-		t.Errorf("the mistakes left %v, want %v", got, want)
+		t.Errorf("the failed commands left %v, want %v", got, want)
 	}
 }
 
-func TestAFailedBuildKeepsTheOldArchive(t *testing.T) {
+func TestFailedBuildKeepsTheExistingArchive(t *testing.T) {
 	r := newRelease(t)
 	r.run(build110...)
 	before := read(t, archive110)
@@ -370,7 +370,7 @@ func TestAFailedBuildKeepsTheOldArchive(t *testing.T) {
 func TestEverySubcommandHasHelp(t *testing.T) {
 	for _, cmd := range New().Commands() {
 		if cmd.Short == "" || cmd.Example == "" {
-			t.Errorf("%s has no short text or no example", cmd.Name())
+			t.Errorf("%s has no short help or no example", cmd.Name())
 		}
 		for line := range strings.SplitSeq(cmd.Example, "\n") {
 			if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "muster" && fields[2] != cmd.Name() {

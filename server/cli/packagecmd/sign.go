@@ -23,9 +23,9 @@ func newSign() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign --key FILE ARCHIVE",
 		Short: "Sign a package",
-		Long: `Sign writes ARCHIVE.minisig, a signature in minisign's format over the archive
-and its name. The archive is inspected first: one that hosts would refuse, or
-never ask for under its name, is not signed.`,
+		Long: `Write ARCHIVE.minisig, a signature in minisign's format over the archive and its name. The
+archive is inspected first: an archive that hosts would refuse, or would not request under
+its name, is not signed.`,
 		Example: `  muster package sign --key release.key muster-agent-1.1.0-linux-amd64.tar.gz
   MUSTER_KEY_PASSWORD=… muster package sign --key release.key muster-agent-1.1.0-linux-amd64.tar.gz`,
 		Args:         oneArchive,
@@ -37,7 +37,7 @@ never ask for under its name, is not signed.`,
 			return runSign(cmd, keyFile, password, args[0])
 		},
 	}
-	cmd.Flags().StringVar(&keyFile, "key", "", "private key file, as keygen writes it")
+	cmd.Flags().StringVar(&keyFile, "key", "", "private key file (see keygen)")
 	password.addFlag(cmd)
 	return cmd
 }
@@ -74,11 +74,11 @@ func runSign(cmd *cobra.Command, keyFile string, password passwordSource, archiv
 	return err
 }
 
-// checkArchiveName: agents build the name they ask for from the version, and
-// the signature holds for that name alone.
+// checkArchiveName checks that an archive has the name under which agents request it. A
+// signature holds only for that name.
 func checkArchiveName(name string, p manifest.Package) error {
 	if p.OS == "" || p.Arch == "" {
-		return nil // fits any platform: the name is the publisher's affair
+		return nil // for any platform: agents have no fixed name for it
 	}
 	for _, format := range []string{build.TarGz, build.Zip} {
 		if name == manifest.ArchiveName(p.FullVersion(), p.OS, p.Arch, format) {
@@ -86,7 +86,7 @@ func checkArchiveName(name string, p manifest.Package) error {
 		}
 	}
 	want := manifest.ArchiveName(p.FullVersion(), p.OS, p.Arch, build.TarGz)
-	return hinted(fmt.Errorf("%s holds the package that agents ask for as %s, and a signature names the file", name, want),
+	return hinted(fmt.Errorf("agents request the package in %s as %s, and a signature includes the name", name, want),
 		"mv %s %s", name, want)
 }
 
@@ -139,7 +139,7 @@ func newVerify() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "trusted public key: RW… or a .pub file; repeat for more, one must match")
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "trusted public key, as text (RW…) or as a .pub file; repeatable, one must match")
 	cmd.Flags().StringVar(&signatureFile, "signature", "", "signature file (default: ARCHIVE.minisig)")
 	addOutputFlag(cmd, &output)
 	return cmd
@@ -169,17 +169,17 @@ func verify(stderr io.Writer, keys []string, signatureFile, archive string) (tru
 func readSignature(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, hinted(err, "muster package sign, or name the file with --signature")
+		return nil, hinted(err, "muster package sign, or pass the file with --signature")
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	// One byte more than allowed is enough for package trust to refuse it.
+	// One byte more than allowed lets package trust refuse the file.
 	return io.ReadAll(io.LimitReader(f, trust.MaxSignatureSize+1))
 }
 
-// readKeyring takes each key as a text, or as the name of a file that holds it.
+// readKeyring reads public keys, each given as text or as the name of a file.
 func readKeyring(keys []string) (trust.Keyring, error) {
 	if len(keys) == 0 {
 		return nil, hinted(errors.New("--key is missing"), "--key release.pub")

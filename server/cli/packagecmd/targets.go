@@ -21,24 +21,24 @@ import (
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 )
 
-// TargetsEdit changes the targets file: on top of what the server has, believed
-// by the root at hand, signed with the keys at hand.
+// TargetsEdit holds the flags of commands that change the targets file.
 type TargetsEdit struct {
 	Remote Remote
-	// Keys are files of targets keys, none for a draft that others sign.
+	// Keys names the files of the targets keys to sign with. Without one the file is
+	// written for others to sign.
 	Keys []string
-	// Root is the folder of signed files, or a root file; empty: the first key's
-	// folder, or else the one worked in.
+	// Root is the folder of signed files, or a root file. The default is the folder of the
+	// first key if it has a root, otherwise the current folder.
 	Root string
-	// Offline leaves the server alone: the folder is all there is.
+	// Offline reports that the server is not used, only the folder.
 	Offline  bool
 	password passwordSource
 }
 
-// AddFlags adds the flags that every command which changes targets has.
+// AddFlags adds the flags of every command that changes targets.
 func (e *TargetsEdit) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&e.Keys, "targets-key", nil, "private key file that signs targets; repeat to sign with more of them")
+	f.StringArrayVar(&e.Keys, "targets-key", nil, "private key file to sign targets with; repeatable")
 	f.StringVar(&e.Root, "root", "", "folder of your signed files, or one root file (default: the key's folder)")
 	e.password.addFlag(cmd)
 	_ = cmd.MarkFlagFilename("targets-key", "key")
@@ -46,30 +46,30 @@ func (e *TargetsEdit) AddFlags(cmd *cobra.Command) {
 }
 
 func (e *TargetsEdit) addOffline(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&e.Offline, "offline", false, "ask no server: change what is in the folder, and publish the file later")
+	cmd.Flags().BoolVar(&e.Offline, "offline", false, "do not use the server: change the file in the folder, to publish it later")
 }
 
-// Signed is what became of a change. Its JSON keys stay as they are.
+// Signed is the result of a change. Scripts depend on its JSON keys.
 type Signed struct {
 	File    string `json:"file"`
 	Version int64  `json:"version"`
-	// Changed is false when targets said all of it already.
+	// Changed is false if the file already had the change.
 	Changed   bool `json:"changed"`
 	Published bool `json:"published"`
-	// Signatures says who has signed and who is missing.
+	// Signatures names the signatures that the file has and those that it lacks.
 	Signatures string `json:"signatures,omitempty"`
-	// TrustRoot is what new hosts pin, when it was published.
+	// TrustRoot is the digest for new hosts, set if the file was published.
 	TrustRoot string    `json:"trust_root,omitempty"`
 	Expires   time.Time `json:"expires"`
 }
 
-// Human writes it for people, with the next step.
+// Human prints the result and the next step.
 func (r Signed) Human(w io.Writer) {
 	switch {
 	case !r.Changed:
-		fmt.Fprintf(w, "targets version %d says so already\n", r.Version)
+		fmt.Fprintf(w, "targets version %d is up to date\n", r.Version)
 	case r.Published:
-		fmt.Fprintf(w, "published %s, good until %s\n", filepath.Base(r.File), r.Expires.Format(time.DateOnly))
+		fmt.Fprintf(w, "published %s, expires %s\n", filepath.Base(r.File), r.Expires.Format(time.DateOnly))
 		fmt.Fprintf(w, "  new hosts trust it with --trust-root %s\n", r.TrustRoot)
 	default:
 		fmt.Fprintf(w, "%s\n  %s\n", r.File, r.Signatures)
@@ -80,24 +80,24 @@ func (r Signed) Human(w io.Writer) {
 	}
 }
 
-// Prepare checks all that can be wrong before anything is sent: the keys open,
-// and the root is there. Run calls it too.
+// Prepare reads the keys and the folder, so that an error in either is found before
+// anything is sent.
 func (e *TargetsEdit) Prepare(cmd *cobra.Command) (*PreparedEdit, error) {
 	keys, err := readSigners(cmd, e.Keys, e.password)
 	if err != nil {
 		return nil, err
 	}
-	s, err := openShelf(e.shelfPath())
+	s, err := openMetadataDir(e.dirPath())
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.mustRoot(); err != nil {
+	if _, err := s.requireRoot(); err != nil {
 		return nil, err
 	}
-	return &PreparedEdit{remote: e.Remote, offline: e.Offline, keys: keys, shelf: s}, nil
+	return &PreparedEdit{remote: e.Remote, offline: e.Offline, keys: keys, dir: s}, nil
 }
 
-func (e *TargetsEdit) shelfPath() string {
+func (e *TargetsEdit) dirPath() string {
 	if e.Root != "" {
 		return e.Root
 	}
@@ -110,40 +110,40 @@ func (e *TargetsEdit) shelfPath() string {
 	return "."
 }
 
-// PreparedEdit is a TargetsEdit whose keys are open.
+// PreparedEdit is a TargetsEdit with its keys and folder read.
 type PreparedEdit struct {
 	remote  Remote
 	offline bool
 	keys    []tuf.PrivateKey
-	shelf   *shelf
-	// behind says that the server has not what the folder has: a publication
+	dir     *metadataDir
+	// unpublished reports that the server lacks the folder's targets file: its publication
 	// failed, or was left for later.
-	behind bool
+	unpublished bool
 }
 
-// PublishRoots gives a server that has no root yet those at hand: without one it
-// takes in no package whose signature is the targets file's.
+// PublishRoots publishes the folder's roots on a server that has none. Without a root the
+// server refuses packages that only the targets file signs for.
 func (p *PreparedEdit) PublishRoots(ctx context.Context) error {
 	files, err := p.remote.Files(ctx)
 	if err != nil || len(files) > 0 {
 		return err
 	}
-	_, err = p.remote.Publish(ctx, p.shelf.roots...)
+	_, err = p.remote.Publish(ctx, p.dir.roots...)
 	return err
 }
 
-// Run makes one change. With enough signatures it is published, else written for
-// the next to sign.
+// Run applies one change. A file with enough signatures is published; one without is
+// written for the next person to sign.
 func (p *PreparedEdit) Run(ctx context.Context, change func(*tuf.Edit) error) (Signed, error) {
 	return p.run(ctx, false, change)
 }
 
-// run: anew makes a new version also when nothing changes.
-func (p *PreparedEdit) run(ctx context.Context, anew bool, change func(*tuf.Edit) error) (Signed, error) {
-	if err := p.catchUp(ctx); err != nil {
+// run is Run, which with force makes a new version even if nothing changes.
+func (p *PreparedEdit) run(ctx context.Context, force bool, change func(*tuf.Edit) error) (Signed, error) {
+	if err := p.fetch(ctx); err != nil {
 		return Signed{}, err
 	}
-	edit, err := tuf.EditTargets(p.shelf.targets, time.Now().Add(tuf.TargetsLife))
+	edit, err := tuf.EditTargets(p.dir.targets, time.Now().Add(tuf.TargetsLife))
 	if err != nil {
 		return Signed{}, err
 	}
@@ -154,47 +154,47 @@ func (p *PreparedEdit) run(ctx context.Context, anew bool, change func(*tuf.Edit
 	if err != nil {
 		return Signed{}, err
 	}
-	said, err := tuf.ContentsOf(file)
+	contents, err := tuf.ContentsOf(file)
 	if err != nil {
 		return Signed{}, err
 	}
-	if !anew && p.saysAlready(said) {
-		if p.behind {
-			return p.finish(ctx, p.shelf.targets)
+	if !force && p.upToDate(contents) {
+		if p.unpublished {
+			return p.finish(ctx, p.dir.targets)
 		}
-		have, err := tuf.Inspect(p.shelf.targets)
-		return Signed{File: filepath.Join(p.shelf.dir, have.FileName), Version: have.Version, Expires: have.Expires}, err
+		have, err := tuf.Inspect(p.dir.targets)
+		return Signed{File: filepath.Join(p.dir.dir, have.FileName), Version: have.Version, Expires: have.Expires}, err
 	}
 	for _, k := range p.keys {
-		if file, err = tuf.Sign(file, p.shelf.root(), k); err != nil {
+		if file, err = tuf.Sign(file, p.dir.root(), k); err != nil {
 			return Signed{}, err
 		}
 	}
 	return p.finish(ctx, file)
 }
 
-// catchUp learns what the server has.
-func (p *PreparedEdit) catchUp(ctx context.Context) error {
+// fetch updates the folder from the server.
+func (p *PreparedEdit) fetch(ctx context.Context) error {
 	if p.offline {
 		return nil
 	}
 	files, err := p.remote.Files(ctx)
 	if err != nil {
-		return hinted(err, "again with --offline, and publish the file when the server can be reached")
+		return hinted(err, "--offline, and publish the file when the server can be reached")
 	}
-	fresh, err := p.shelf.follow(files)
+	fresh, err := p.dir.update(files)
 	if err != nil {
 		return err
 	}
-	p.behind = !slices.ContainsFunc(files, func(f []byte) bool { return bytes.Equal(f, p.shelf.targets) })
-	return p.shelf.keep(fresh)
+	p.unpublished = !slices.ContainsFunc(files, func(f []byte) bool { return bytes.Equal(f, p.dir.targets) })
+	return p.dir.save(fresh)
 }
 
-func (p *PreparedEdit) saysAlready(now tuf.Contents) bool {
-	if p.shelf.targets == nil {
+func (p *PreparedEdit) upToDate(now tuf.Contents) bool {
+	if p.dir.targets == nil {
 		return false
 	}
-	before, err := tuf.ContentsOf(p.shelf.targets)
+	before, err := tuf.ContentsOf(p.dir.targets)
 	return err == nil && before.Floor == now.Floor && slices.Equal(before.Targets, now.Targets)
 }
 
@@ -203,32 +203,32 @@ func (p *PreparedEdit) finish(ctx context.Context, file []byte) (Signed, error) 
 	if err != nil {
 		return Signed{}, err
 	}
-	progress, err := tuf.Signatures(file, p.shelf.root())
+	progress, err := tuf.Signatures(file, p.dir.root())
 	if err != nil {
 		return Signed{}, err
 	}
 	r := Signed{
-		File: filepath.Join(p.shelf.dir, info.FileName), Version: info.Version, Expires: info.Expires, Changed: true, Signatures: progress.String(),
+		File: filepath.Join(p.dir.dir, info.FileName), Version: info.Version, Expires: info.Expires, Changed: true, Signatures: progress.String(),
 	}
-	if err := draftAt(r.File, file); err != nil {
+	if err := checkOverwrite(r.File, file); err != nil {
 		return Signed{}, err
 	}
-	// Written first: a file that was published must not be on the server alone.
+	// Write before publishing: a published file must not be on the server alone.
 	if err := writeSigned(r.File, file); err != nil {
 		return Signed{}, err
 	}
 	if p.offline || !progress.Done() {
 		return r, nil
 	}
-	if r.TrustRoot, err = p.remote.Publish(ctx, append(slices.Clone(p.shelf.roots), file)...); err != nil {
+	if r.TrustRoot, err = p.remote.Publish(ctx, append(slices.Clone(p.dir.roots), file)...); err != nil {
 		return r, hinted(fmt.Errorf("%s is signed, but not published: %w", r.File, err), "muster package keys publish %s", r.File)
 	}
 	r.Published = true
 	return r, nil
 }
 
-// TargetOf reads an archive as publishers sign it. It is inspected as a host would:
-// one that hosts refuse is not signed.
+// TargetOf returns the entry of an archive in the targets file. It inspects the archive as
+// a host does: an archive that hosts refuse must not be signed.
 func TargetOf(cmd *cobra.Command, archive string) (tuf.Target, error) {
 	c, err := inspect(cmd.Context(), cmd.ErrOrStderr(), archive)
 	if err != nil {
@@ -236,7 +236,7 @@ func TargetOf(cmd *cobra.Command, archive string) (tuf.Target, error) {
 	}
 	name, p := filepath.Base(archive), c.Manifest.Package
 	if p.OS == "" || p.Arch == "" {
-		return tuf.Target{}, fmt.Errorf("%s does not say which platform it is for: build it with --os and --arch", name)
+		return tuf.Target{}, fmt.Errorf("%s names no platform: build it with --os and --arch", name)
 	}
 	if err := checkArchiveName(name, p); err != nil {
 		return tuf.Target{}, err
@@ -254,7 +254,7 @@ func TargetOf(cmd *cobra.Command, archive string) (tuf.Target, error) {
 		return tuf.Target{}, err
 	}
 	if hex.EncodeToString(h256.Sum(nil)) != c.SHA256 {
-		return tuf.Target{}, fmt.Errorf("%s changed while it was read: try again when nobody writes it", name)
+		return tuf.Target{}, fmt.Errorf("%s changed while it was read: try again when it is complete", name)
 	}
 	format := build.TarGz
 	if strings.HasSuffix(name, "."+build.Zip) {
@@ -271,11 +271,11 @@ func newAdd(remote Remote) *cobra.Command {
 	var floor, output string
 	cmd := &cobra.Command{
 		Use:   "add ARCHIVE…",
-		Short: "Name packages in the signed targets file",
-		Long: `Adds archives to the targets file that hosts enrolled with --trust-root believe,
-on top of what the server has. With the signatures of enough keys it is published;
-else it is written for the next to sign. The archives themselves are uploaded by
-push, which does this too when it is given a key.`,
+		Short: "Add packages to the signed targets file",
+		Long: `Add archives to the server's targets file, which hosts enrolled with --trust-root trust.
+With enough signatures the file is published; otherwise it is written to the folder for
+the next person to sign. The archives themselves are uploaded by push, which with
+--targets-key also does what add does.`,
 		Example: `  muster package add muster-agent-1.1.0-linux-amd64.tar.gz --targets-key release/targets-1.key
   muster package add muster-agent-1.1.0-*.tar.gz --floor 1.0.0 --targets-key ann.key --root release`,
 		Args:         someArchives,
@@ -300,14 +300,15 @@ push, which does this too when it is given a key.`,
 			return show(cmd, output, r, r.Human, err)
 		},
 	}
-	cmd.Flags().StringVar(&floor, "floor", "", "also set the lowest version a host may be moved to")
+	cmd.Flags().StringVar(&floor, "floor", "", "also set the floor: hosts refuse upgrades to a lower version")
 	e.AddFlags(cmd)
 	e.addOffline(cmd)
 	addOutputFlag(cmd, &output)
 	return cmd
 }
 
-// Adding is the change that names archives, and sets the floor unless it is empty.
+// Adding returns a change for Run that adds targets and, unless it is empty, sets the
+// floor.
 func Adding(targets []tuf.Target, floor string) func(*tuf.Edit) error {
 	return func(edit *tuf.Edit) error {
 		for _, t := range targets {
@@ -322,7 +323,7 @@ func Adding(targets []tuf.Target, floor string) func(*tuf.Edit) error {
 	}
 }
 
-// noFloor is what takes the floor away.
+// noFloor is the argument that removes the floor.
 const noFloor = "none"
 
 func newFloor(remote Remote) *cobra.Command {
@@ -330,10 +331,9 @@ func newFloor(remote Remote) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "floor VERSION",
-		Short: "Sign the lowest version a host may be moved to",
-		Long: `Sets the floor in the signed targets file: hosts then refuse an upgrade to a lower
-version, whoever orders it, except back to a version they kept. "none" takes it
-away.`,
+		Short: "Set the lowest version that hosts can be upgraded to",
+		Long: `Set the floor in the signed targets file: hosts then refuse every upgrade to a lower
+version, except a rollback to a version that they still have. "none" removes the floor.`,
 		Example: `  muster package floor 1.1.0 --targets-key release/targets-1.key
   muster package floor none --targets-key release/targets-1.key`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -370,11 +370,11 @@ func newKeysRenew(remote Remote) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "renew",
-		Short: "Sign the targets file anew, before it expires",
-		Long: `Makes the next version of the targets file, which says the same and is good for
-another 90 days. It is needed only where no package was added for as long, or when
-a new root takes away keys that signed the present one; then publish both together.
-A root is renewed by rotate, without changes if there are none.`,
+		Short: "Sign the targets file again, before it expires",
+		Long: `Create the next version of the targets file, with the same contents and valid for another
+90 days. It is needed if no package is added for that long, or if a new root removes keys
+that signed the current file; then publish both files together. To renew a root, use
+rotate.`,
 		Example: `  muster package keys renew --targets-key release/targets-1.key
   muster package keys renew --offline --targets-key release/targets-3.key`,
 		Args:         cobra.NoArgs,
@@ -404,7 +404,7 @@ func someArchives(cmd *cobra.Command, args []string) error {
 	return oneArchive(cmd, args)
 }
 
-// show prints a result as -o says; nothing after an error.
+// show prints a result in the format of -o, or returns err if it is not nil.
 func show(cmd *cobra.Command, output string, v any, human func(io.Writer), err error) error {
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package admin serves the admin API, on port 8221: Kibana's Fleet calls under
-// /api/fleet, Muster's own under /api/v1, and the web UI beside them. Each
-// handler parses, calls one domain function and renders adminapi's types.
+// Package admin serves the admin API, on port 8221: Kibana's Fleet API under /api/fleet,
+// Muster's own under /api/v1, and the web UI. Each handler decodes the request, calls one
+// domain function and encodes a type of adminapi.
 package admin
 
 import (
@@ -31,10 +31,10 @@ import (
 	"github.com/muster-fleet/muster/server/webhook"
 )
 
-// APIVersion is Kibana's public API version, answered in Elastic-Api-Version.
+// APIVersion is Kibana's public API version, sent in Elastic-Api-Version.
 const APIVersion = "2023-10-31"
 
-// Handlers are the admin API's.
+// Handlers serve the admin API.
 type Handlers struct {
 	API        httpapi.API
 	Store      store.Store
@@ -46,20 +46,21 @@ type Handlers struct {
 	Trust      *repository.Service
 	Events     *event.Stream
 	Rollouts   *rollout.Service
+	Locks      rollout.Locks
 	Incidents  *incident.Service
 	Webhooks   *webhook.Service
 	Health     *storehealth.Monitor
-	// Metrics serves /metrics, to those with a key.
+	// Metrics serves /metrics, to clients with a key.
 	Metrics http.Handler
 	// UI serves everything that is not the API.
 	UI http.Handler
-	// Server is what a host needs to know to enrol.
+	// Server describes the server, with what a host needs to enrol.
 	Server adminapi.Server
-	// Limits says which requests have to come again; Parked counts parked agents.
+	// Limits admits requests. Parked returns the number of parked agents.
 	Limits *limit.Admission
 	Parked func() int
-	// Draining is closed when the server shuts down: streams, which would last
-	// for ever, end then. nil means never.
+	// Draining is closed when the server shuts down, which ends event streams. It may be
+	// nil.
 	Draining <-chan struct{}
 	Now      clock.Clock
 
@@ -75,7 +76,7 @@ func (h *Handlers) Handler() http.Handler {
 			h.API.Fail(c, fleet.Errorf(fleet.NotFound, "there is nothing at %s %s", c.Request.Method, c.Request.URL.Path))
 			return
 		}
-		c.Status(http.StatusOK) // gin has set 404 here; the UI says otherwise where it must
+		c.Status(http.StatusOK) // gin has set 404; the UI sets its own status
 		h.UI.ServeHTTP(c.Writer, c.Request)
 	})
 	on := h.API.Handle
@@ -128,7 +129,7 @@ func (h *Handlers) Handler() http.Handler {
 	return e
 }
 
-// routeRollouts adds rollouts and what guards and tells of them.
+// routeRollouts adds the routes of rollouts, guard rails, incidents and webhooks.
 func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
 	on := h.API.Handle
 	v1.GET("/rollouts", on(h.listRollouts))
@@ -162,8 +163,8 @@ func (h *Handlers) routeRollouts(v1 *gin.RouterGroup) {
 	v1.GET("/upgrade_manifests/:profile/:upgradeId", on(h.getUpgradeManifest))
 
 	v1.GET("/incidents", on(h.listIncidents))
-	v1.POST("/incidents/:incidentId/ack", h.settle((*incident.Service).Ack))
-	v1.POST("/incidents/:incidentId/resolve", h.settle((*incident.Service).Resolve))
+	v1.POST("/incidents/:incidentId/ack", h.changeIncident((*incident.Service).Ack))
+	v1.POST("/incidents/:incidentId/resolve", h.changeIncident((*incident.Service).Resolve))
 	v1.GET("/webhooks", on(h.listWebhooks))
 	v1.POST("/webhooks", on(h.createWebhook))
 	v1.DELETE("/webhooks/:webhookId", on(h.deleteWebhook))
@@ -193,7 +194,7 @@ const (
 	expiresKey    = "expires"
 )
 
-// authenticate takes the Authorization header, or else the session cookie.
+// authenticate checks the Authorization header or, without one, the session cookie.
 func (h *Handlers) authenticate(c *gin.Context) {
 	if c.GetHeader("Authorization") == "" {
 		if value, err := c.Cookie(sessionCookie); err == nil {
@@ -222,12 +223,12 @@ func (h *Handlers) authenticate(c *gin.Context) {
 	}
 }
 
-// lasting are the routes whose requests last for minutes and mostly wait.
-var lasting = []string{"/api/v1/events", "/api/v1/packages/:file"}
+// unlimited are the routes whose requests last for minutes and mostly wait.
+var unlimited = []string{"/api/v1/events", "/api/v1/packages/:file"}
 
-// limited bounds how many requests are worked on at once, authenticated or not.
+// limited bounds how many requests run at the same time, authenticated or not.
 func (h *Handlers) limited(c *gin.Context) {
-	if slices.Contains(lasting, c.FullPath()) {
+	if slices.Contains(unlimited, c.FullPath()) {
 		return
 	}
 	leave, err := h.Limits.EnterAdmin(c.Request.Context())
@@ -239,8 +240,7 @@ func (h *Handlers) limited(c *gin.Context) {
 	c.Next()
 }
 
-// xsrf demands the header that Kibana demands: a page of another origin cannot
-// set it.
+// xsrf requires the header that Kibana requires: a page of another origin cannot set it.
 func (h *Handlers) xsrf(c *gin.Context) {
 	if err := checkXSRF(c); err != nil {
 		h.API.Fail(c, err)
@@ -299,7 +299,7 @@ func setCookie(c *gin.Context, value string, maxAge int) {
 
 func (h *Handlers) session(c *gin.Context) error {
 	s := adminapi.Session{Name: actor(c), ExpiresAt: c.GetTime(expiresKey)}
-	if s.ExpiresAt.IsZero() { // by key: as long as the key
+	if s.ExpiresAt.IsZero() { // authenticated by key, which does not expire
 		s.ExpiresAt = h.Now.UTC().Add(access.SessionLifetime)
 	}
 	c.JSON(http.StatusOK, s)
@@ -354,15 +354,15 @@ func (h *Handlers) server(c *gin.Context) error {
 	return nil
 }
 
-// maxPage bounds page; with the largest perPage the product is no overflow.
+// maxPage bounds page, so that page times perPage does not overflow.
 const maxPage = 1 << 20
 
-// page reads page and perPage of a list; pages count from first.
+// page reads the parameters page and perPage. The first page has the number first.
 func page(c *gin.Context, first int) (number, size int, err error) {
 	if number, err = queryInt(c, "page", first, first, maxPage); err != nil {
 		return 0, 0, err
 	}
-	// Not 0: to the store that means all there are.
+	// Not 0, which means all items to the store.
 	size, err = queryInt(c, "perPage", 20, 1, 1000)
 	return number, size, err
 }
@@ -390,7 +390,7 @@ func queryBool(c *gin.Context, name string) (bool, error) {
 	}
 }
 
-// isSet reads a flag that may be left out.
+// isSet reports whether an optional flag is true.
 func isSet(flag *bool) bool { return flag != nil && *flag }
 
 func ptr[T comparable](v T) *T {

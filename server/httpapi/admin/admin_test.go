@@ -10,66 +10,66 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
-func quick(o *replica.Options) {
+func quick(o *app.Options) {
 	o.Config.Check.Poll, o.Config.Check.PollJitter = time.Second, 0
 }
 
-// refused compares a refusal; says is a part of its message.
-func refused(t *testing.T, what string, got replicatest.Answer, status int, says string) {
+// refused checks a refusal. says is a part of its message.
+func refused(t *testing.T, what string, got apptest.Answer, status int, says string) {
 	t.Helper()
-	e := got.Refusal()
+	e := got.ErrorBody()
 	if got.Status != status || e.StatusCode != status || e.Code != http.StatusText(status) || e.Message == "" || !strings.Contains(e.Message, says) {
 		t.Errorf("%s answered %d %s\nwant %d %q", what, got.Status, got.Body, status, says)
 	}
 }
 
-func TestKibanasRules(t *testing.T) {
+func TestKibanaHeadersAndErrors(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	key := "ApiKey " + s.AdminKey
-	do := func(method, path string, h http.Header, body any) replicatest.Answer {
-		got, err := s.Do(t.Context(), replicatest.Request{Method: method, URL: s.AdminURL + path, Header: h, Body: body})
+	do := func(method, path string, h http.Header, body any) apptest.Answer {
+		got, err := s.Do(t.Context(), apptest.Request{Method: method, URL: s.AdminURL + path, Header: h, Body: body})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got
 	}
 	policy := `{"name":"x","namespace":"default"}`
-	got := do("POST", "/api/fleet/agent_policies", replicatest.With("Authorization", key), policy)
-	if got.Status != 400 || got.Refusal().Message != "Request must contain a kbn-xsrf header." {
+	got := do("POST", "/api/fleet/agent_policies", apptest.Headers("Authorization", key), policy)
+	if got.Status != 400 || got.ErrorBody().Message != "Request must contain a kbn-xsrf header." {
 		t.Errorf("without kbn-xsrf: %d %s", got.Status, got.Body)
 	}
-	if got := do("POST", "/api/fleet/agent_policies", replicatest.With("Authorization", key, "kbn-version", "9.1.0"), policy); got.Status != 200 {
+	if got := do("POST", "/api/fleet/agent_policies", apptest.Headers("Authorization", key, "kbn-version", "9.1.0"), policy); got.Status != 200 {
 		t.Errorf("with kbn-version: %d %s", got.Status, got.Body)
 	}
-	got = do("GET", "/api/fleet/agents", replicatest.With("Authorization", key, "Elastic-Api-Version", "2030-01-01"), nil)
-	if want := `No version "2030-01-01" available for [get] [/api/fleet/agents]. Available versions are: [2023-10-31]`; got.Status != 400 || got.Refusal().Message != want {
+	got = do("GET", "/api/fleet/agents", apptest.Headers("Authorization", key, "Elastic-Api-Version", "2030-01-01"), nil)
+	if want := `No version "2030-01-01" available for [get] [/api/fleet/agents]. Available versions are: [2023-10-31]`; got.Status != 400 || got.ErrorBody().Message != want {
 		t.Errorf("an unknown version: %d %s", got.Status, got.Body)
 	}
-	if got := do("GET", "/api/fleet/agents", replicatest.With("Authorization", key, "Elastic-Api-Version", "2023-10-31"), nil); got.Status != 200 {
+	if got := do("GET", "/api/fleet/agents", apptest.Headers("Authorization", key, "Elastic-Api-Version", "2023-10-31"), nil); got.Status != 200 {
 		t.Errorf("Kibana's version: %d %s", got.Status, got.Body)
 	}
 	refused(t, "no key", do("GET", "/api/fleet/agents", nil, nil), 401, "Authorization header is missing")
-	refused(t, "a strange key", do("GET", "/api/fleet/agents", replicatest.With("Authorization", "ApiKey "+fleet.NewCredential().Encode()), nil), 401, "muster admin-key")
-	refused(t, "half a key", do("GET", "/api/fleet/agents", replicatest.With("Authorization", "ApiKey abc"), nil), 401, "copy it whole")
-	refused(t, "a token of agents", do("GET", "/api/fleet/agents", replicatest.With("Authorization", "ApiKey "+s.Token), nil), 401, "muster admin-key")
+	refused(t, "a strange key", do("GET", "/api/fleet/agents", apptest.Headers("Authorization", "ApiKey "+fleet.NewCredential().Encode()), nil), 401, "muster admin-key")
+	refused(t, "half a key", do("GET", "/api/fleet/agents", apptest.Headers("Authorization", "ApiKey abc"), nil), 401, "copy it whole")
+	refused(t, "a token of agents", do("GET", "/api/fleet/agents", apptest.Headers("Authorization", "ApiKey "+s.Token), nil), 401, "muster admin-key")
 	refused(t, "an unknown path", s.Admin("GET", "/api/fleet/elsewhere", nil), 404, "/api/fleet/elsewhere")
 	refused(t, "an unknown method", s.Admin("PATCH", "/api/fleet/agents", nil), 405, "PATCH")
-	if got := s.Admin("GET", "/api/fleet/agents/nobody", nil); got.Status != 404 || got.Refusal().Message != "Agent nobody not found" {
+	if got := s.Admin("GET", "/api/fleet/agents/nobody", nil); got.Status != 404 || got.ErrorBody().Message != "Agent nobody not found" {
 		t.Errorf("an unknown agent: %d %s", got.Status, got.Body)
 	}
 	refused(t, "upgrading nobody", s.Admin("POST", "/api/fleet/agents/nobody/upgrade", `{"version":"1.0.0","source_uri":"https://x"}`), 404, "Agent nobody not found")
 	refused(t, "unenrolling nobody", s.Admin("POST", "/api/fleet/agents/nobody/unenroll", nil), 404, "Agent nobody not found")
 }
 
-func TestListsAndCounts(t *testing.T) {
+func TestAgentListSortsPagesAndCounts(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0", "1.10.0")
 	var ids []string
 	for i, version := range []string{"1.0.0", "1.9.0", "1.10.0"} {
@@ -83,7 +83,7 @@ func TestListsAndCounts(t *testing.T) {
 	s.Admin("POST", "/api/fleet/agents/"+gone.ID+"/unenroll", `{"revoke":true}`)
 	list := func(query string) adminapi.AgentList {
 		t.Helper()
-		return replicatest.Decode[adminapi.AgentList](t, s.Admin("GET", "/api/fleet/agents?"+query, nil))
+		return apptest.Decode[adminapi.AgentList](t, s.Admin("GET", "/api/fleet/agents?"+query, nil))
 	}
 	names := func(l adminapi.AgentList) (out []string) {
 		for _, a := range l.Items {
@@ -120,25 +120,25 @@ func TestListsAndCounts(t *testing.T) {
 	}
 
 	s.Admin("POST", "/api/fleet/agents/"+ids[0]+"/upgrade", `{"version":"1.1.0","source_uri":""}`)
-	replicatest.Eventually(t, "the upgrade among the counts, which may be 2 s old", func() string {
-		got := replicatest.Decode[adminapi.AgentStatusResponse](t, s.Admin("GET", "/api/fleet/agent_status", nil)).Results
+	apptest.Eventually(t, "the upgrade among the counts, which may be 2 s old", func() string {
+		got := apptest.Decode[adminapi.AgentStatusResponse](t, s.Admin("GET", "/api/fleet/agent_status", nil)).Results
 		if want := (adminapi.AgentStatusCounts{All: 4, Active: 3, Updating: 3, Unenrolled: 1}); got != want {
 			return fmt.Sprintf("the counts are %+v, want %+v", got, want)
 		}
 		return ""
 	})
-	if got := replicatest.Decode[adminapi.AgentStatusResponse](t, s.Admin("GET", "/api/fleet/agent_status?policyId=other", nil)).Results; got.All != 0 {
+	if got := apptest.Decode[adminapi.AgentStatusResponse](t, s.Admin("GET", "/api/fleet/agent_status?policyId=other", nil)).Results; got.All != 0 {
 		t.Errorf("another policy has %+v", got)
 	}
-	versions := replicatest.Decode[adminapi.VersionList](t, s.Admin("GET", "/api/fleet/agents/available_versions", nil)).Items
+	versions := apptest.Decode[adminapi.VersionList](t, s.Admin("GET", "/api/fleet/agents/available_versions", nil)).Items
 	if !slices.Equal(versions, []string{"1.10.0", "1.1.0"}) {
 		t.Errorf("available are %v", versions)
 	}
 }
 
-func TestBadParametersAreNamed(t *testing.T) {
+func TestInvalidParametersAreNamed(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	for path, says := range map[string]string{
 		"/api/fleet/agents?page=0":                            "[request query.page]",
 		"/api/fleet/agents?page=x":                            "[request query.page]",
@@ -179,7 +179,7 @@ func TestBadParametersAreNamed(t *testing.T) {
 		{"POST", "/api/fleet/agents/x/upgrade", `{"version":"1.0.0","force":"yes"}`, "[request body.force]"},
 		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u"}`, "[request body.agents]"},
 		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":[]}`, "[request body.agents]: is empty"},
-		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":""}`, "[request body.agents]: is the empty query: say \"*\""},
+		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":""}`, "[request body.agents]: is the empty query: use \"*\""},
 		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":"status:"}`, "[request body.agents]: Kuery is malformed"},
 		{"POST", "/api/fleet/agents/bulk_upgrade", `{"version":"1.0.0","source_uri":"u","agents":"status: online"}`, "[request body.agents]: is a query that selects no agents"},
 		{"POST", "/api/fleet/agents/bulk_rollback", `{"agents":" "}`, "[request body.agents]: is the empty query"},
@@ -215,11 +215,10 @@ func TestBadParametersAreNamed(t *testing.T) {
 	refused(t, "cancelling nothing", s.Admin("POST", "/api/fleet/agents/actions/x/cancel", nil), 404, "")
 }
 
-// Whatever is sent, the server answers with a refusal of its own words: never
-// with a panic, and never with a change.
+// No body makes the server panic or answer without a message.
 func TestGarbageIsRefused(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	a := s.Enroll("web-01", "1.0.0")
 	deep := strings.Repeat("[", 20_000)
 	for call := range loadSpec(t).operations(t) {
@@ -237,27 +236,27 @@ func TestGarbageIsRefused(t *testing.T) {
 			`{"version":"1.0.0\u0000","agents":["x"],"api_key":"\u0000","policy_id":"\u0000","name":"\ud800"}`,
 		} {
 			got := s.Admin(method, path, body)
-			if got.Status >= 500 || (got.Status >= 400 && got.Refusal().Message == "") {
+			if got.Status >= 500 || (got.Status >= 400 && got.ErrorBody().Message == "") {
 				t.Errorf("%s with %.60q answered %d %s", call, body, got.Status, got.Body)
 			}
 		}
 	}
 }
 
-func TestAnUpgradeOfOneAgentIsRefusedWithItsReason(t *testing.T) {
+func TestUpgradeOfOneAgentIsRefusedWithReason(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0", "1.2.0")
-	enrol := func(meta string) *replicatest.Agent {
+	enrol := func(meta string) *apptest.Agent {
 		got := s.Agents("POST", "/api/fleet/agents/enroll", s.Token, `{"type":"PERMANENT","metadata":{"local":`+meta+`}}`)
 		var out struct{ Item struct{ ID string } }
 		decode(t, got, &out)
-		return &replicatest.Agent{ID: out.Item.ID}
+		return &apptest.Agent{ID: out.Item.ID}
 	}
 	unenrolled, leaving, busy := s.Enroll("a", "1.0.0"), s.Enroll("b", "1.0.0"), s.Enroll("c", "1.0.0")
 	s.Admin("POST", "/api/fleet/agents/"+unenrolled.ID+"/unenroll", `{"revoke":true}`)
 	s.Admin("POST", "/api/fleet/agents/"+leaving.ID+"/unenroll", nil)
-	upgrade := func(a *replicatest.Agent, body string) replicatest.Answer {
+	upgrade := func(a *apptest.Agent, body string) apptest.Answer {
 		return s.Admin("POST", "/api/fleet/agents/"+a.ID+"/upgrade", body)
 	}
 	if got := upgrade(busy, `{"version":"1.1.0"}`); got.Status != 200 {
@@ -266,7 +265,7 @@ func TestAnUpgradeOfOneAgentIsRefusedWithItsReason(t *testing.T) {
 	container := enrol(`{"elastic":{"agent":{"version":"1.0.0","upgradeable":false}},"os":{"type":"linux"},"host":{"architecture":"amd64"}}`)
 	mac := enrol(`{"elastic":{"agent":{"version":"1.0.0","upgradeable":true}},"os":{"type":"darwin"},"host":{"architecture":"arm64"}}`)
 	for _, c := range []struct {
-		agent *replicatest.Agent
+		agent *apptest.Agent
 		body  string
 		says  string
 	}{
@@ -286,30 +285,30 @@ func TestAnUpgradeOfOneAgentIsRefusedWithItsReason(t *testing.T) {
 	}
 }
 
-func TestABulkUpgradeGoesOnWithoutThoseThatCannot(t *testing.T) {
+func TestBulkUpgradeSkipsAgentsThatCannotUpgrade(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0")
 	good, done := s.Enroll("good", "1.0.0"), s.Enroll("done", "1.1.0")
 	body := map[string]any{"version": "1.1.0", "agents": []string{good.ID, done.ID, "gone"}, "source_uri": ""}
-	preview := replicatest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/upgrade_preview", body))
+	preview := apptest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/upgrade_preview", body))
 	if preview.Will != 1 || preview.Wont != 2 || !preview.Items[0].Will || *preview.Items[2].Reason != "Agent gone not found" {
 		t.Errorf("the preview is %+v", preview)
 	}
-	upgrading := func(a *replicatest.Agent) bool {
+	upgrading := func(a *apptest.Agent) bool {
 		doc := s.Fleet(a.ID)
 		return doc.Upgrading()
 	}
 	if upgrading(good) {
-		t.Fatal("the preview began the upgrade")
+		t.Fatal("the preview started the upgrade")
 	}
-	id := replicatest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", body)).ActionId
+	id := apptest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", body)).ActionId
 	status := func() adminapi.ActionStatus {
-		return replicatest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
+		return apptest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
 	}
 	got := status()
 	if got.ActionId != id || got.Status != adminapi.INPROGRESS || got.NbAgentsActioned != 3 || got.NbAgentsActionCreated != 1 || got.NbAgentsFailed != 2 || len(got.LatestErrors) != 2 || *got.CreatedBy != "first key" {
-		t.Errorf("the action stands as %+v", got)
+		t.Errorf("the action is %+v", got)
 	}
 	if upgrading(done) || !upgrading(good) {
 		t.Error("the wrong agents are marked")
@@ -320,22 +319,22 @@ func TestABulkUpgradeGoesOnWithoutThoseThatCannot(t *testing.T) {
 		}
 	}
 	if got := status(); got.Status != adminapi.CANCELLED || got.CancellationTime == nil {
-		t.Errorf("after the cancel it stands as %+v", got)
+		t.Errorf("after the cancel it is %+v", got)
 	}
 	if upgrading(good) {
 		t.Error("the agent still counts as updating")
 	}
 }
 
-func TestKeysAndPoliciesAsElasticsClientsMakeThem(t *testing.T) {
+func TestKeysAndPoliciesOfElasticClients(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	// elastic-agent-libs sends an empty name.
-	created := replicatest.Decode[adminapi.EnrollmentKeyCreated](t, s.Admin("POST", "/api/fleet/enrollment_api_keys", `{"name":"","policy_id":"default"}`))
+	created := apptest.Decode[adminapi.EnrollmentKeyCreated](t, s.Admin("POST", "/api/fleet/enrollment_api_keys", `{"name":"","policy_id":"default"}`))
 	if created.Action != "created" || created.Item.ApiKey == nil || created.Item.Name != "("+created.Item.Id+")" {
 		t.Errorf("the key is %+v", created)
 	}
-	list := replicatest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", "/api/fleet/enrollment_api_keys", nil))
+	list := apptest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", "/api/fleet/enrollment_api_keys", nil))
 	for _, k := range list.Items {
 		if k.ApiKey != nil {
 			t.Error("the list shows secrets")
@@ -344,29 +343,29 @@ func TestKeysAndPoliciesAsElasticsClientsMakeThem(t *testing.T) {
 	if list.Total != 2 || len(list.Items) != 2 {
 		t.Errorf("there are %d keys, %d shown", list.Total, len(list.Items))
 	}
-	if got := replicatest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", "/api/fleet/enrollment_api_keys?page=2&perPage=1", nil)); len(got.Items) != 1 || got.Total != 2 {
+	if got := apptest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", "/api/fleet/enrollment_api_keys?page=2&perPage=1", nil)); len(got.Items) != 1 || got.Total != 2 {
 		t.Errorf("page 2 of 1 has %d of %d", len(got.Items), got.Total)
 	}
-	policy := replicatest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies", `{"name":"p","namespace":"default","is_protected":false,"id":"p-1"}`)).Item
+	policy := apptest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies", `{"name":"p","namespace":"default","is_protected":false,"id":"p-1"}`)).Item
 	if policy.Id != "p-1" || policy.Revision != 1 || policy.UpdatedBy != "first key" {
 		t.Errorf("the policy is %+v", policy)
 	}
 }
 
-func TestAPackageIsPushedOnce(t *testing.T) {
+func TestPushingAPackageTwiceChangesNothing(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	p := s.Publisher()
 	archive := p.Archive(t.TempDir(), "1.1.0")
-	first := replicatest.Decode[adminapi.PackageItem](t, p.Push(archive)).Item
-	again := replicatest.Decode[adminapi.PackageItem](t, p.Push(archive)).Item
+	first := apptest.Decode[adminapi.PackageItem](t, p.Push(archive)).Item
+	again := apptest.Decode[adminapi.PackageItem](t, p.Push(archive)).Item
 	if first.Sha256 != again.Sha256 || !first.PushedAt.Equal(again.PushedAt) || *first.PushedBy != "first key" {
 		t.Errorf("pushed twice it is %+v and %+v", first, again)
 	}
 	escaped := "/api/v1/packages/" + url.PathEscape("../muster-agent-1.1.0-linux-amd64.tar.gz")
-	got, err := s.Do(t.Context(), replicatest.Request{
+	got, err := s.Do(t.Context(), apptest.Request{
 		Method: "PUT", URL: s.AdminURL + escaped, Body: "x",
-		Header: replicatest.With("Authorization", "ApiKey "+s.AdminKey, "Muster-Signature", "eA=="),
+		Header: apptest.Headers("Authorization", "ApiKey "+s.AdminKey, "Muster-Signature", "eA=="),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -374,22 +373,22 @@ func TestAPackageIsPushedOnce(t *testing.T) {
 	refused(t, "a name with a path", got, 400, "[request path.file]")
 }
 
-func TestThePagesAreServedBesideTheAPI(t *testing.T) {
+func TestUIIsServedOutsideTheAPI(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
-	got, err := s.Do(t.Context(), replicatest.Request{Method: "GET", URL: s.AdminURL + "/agents"})
+	s := apptest.Start(t)
+	got, err := s.Do(t.Context(), apptest.Request{Method: "GET", URL: s.AdminURL + "/agents"})
 	if err != nil || got.Status != 200 && got.Status != 503 || !strings.HasPrefix(got.Header.Get("Content-Type"), "text/html") {
 		t.Errorf("a page answered %d %v, %v", got.Status, got.Header, err)
 	}
-	got, err = s.Do(t.Context(), replicatest.Request{Method: "GET", URL: s.AdminURL + "/api/nothing"})
-	if err != nil || got.Status != 404 || got.Refusal().Message == "" {
+	got, err = s.Do(t.Context(), apptest.Request{Method: "GET", URL: s.AdminURL + "/api/nothing"})
+	if err != nil || got.Status != 404 || got.ErrorBody().Message == "" {
 		t.Errorf("an unknown call answered %d %s, %v", got.Status, got.Body, err)
 	}
 }
 
-func TestAnOutageOfTheStoreIsSaid(t *testing.T) {
+func TestUnavailableStoreAnswers503(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	if err := s.Store.Close(); err != nil {
 		t.Fatal(err)
 	}

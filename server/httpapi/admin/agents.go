@@ -16,7 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// maxWindow is how deep a list can be paged, as in Kibana.
+// maxWindow is how many agents can be paged through, as in Kibana.
 const maxWindow = 10_000
 
 var sorts = map[string]store.AgentSort{
@@ -70,7 +70,7 @@ func (h *Handlers) listAgents(c *gin.Context) error {
 		}
 		versions := catalog.Versions()
 		if len(versions) == 0 {
-			versions = []string{"0.0.0"} // nothing is published: nobody is below it
+			versions = []string{"0.0.0"} // nothing is published, so no agent is below it
 		}
 		q.VersionBelow = versions[0]
 	}
@@ -130,7 +130,7 @@ func (h *Handlers) agentStatus(c *gin.Context) error {
 		return err
 	}
 	filter := store.AgentFilter{PolicyID: c.Query("policyId")}
-	// The counts are of all statuses: nobody is hidden.
+	// Count inactive agents too.
 	if filter.Query, err = selectAgents("query.kuery", c.Query("kuery"), true, timeouts, h.Now.UTC()); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (h *Handlers) upgradeAgent(c *gin.Context) error {
 		return err
 	}
 	a, err := h.Actions.Upgrade(c.Request.Context(), action.UpgradeOrder{
-		UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: []string{c.Param("agentId")}, Single: true, Actor: actor(c),
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: []string{c.Param("agentId")}, Single: true, Actor: actor(c),
 	})
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 		return err
 	}
 	o := action.UpgradeOrder{
-		UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected, StartTime: req.StartTime, Actor: actor(c),
+		UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected, StartTime: req.StartTime, Actor: actor(c),
 	}
 	if req.RolloutDurationSeconds != nil {
 		o.RolloutSeconds = *req.RolloutDurationSeconds
@@ -196,7 +196,7 @@ func (h *Handlers) bulkUpgrade(c *gin.Context) error {
 	return nil
 }
 
-// answerCount answers a dry run: how many of the agents would follow the order.
+// answerCount answers a dry run with the number of agents that would get the action.
 func answerCount(c *gin.Context, each func(count func(action.Verdict)) error) error {
 	n := 0
 	err := each(func(v action.Verdict) {
@@ -213,36 +213,36 @@ func answerCount(c *gin.Context, each func(count func(action.Verdict)) error) er
 
 const (
 	minRollout = 10 * time.Minute // Kibana's
-	// maxRollout: the last agent must be able to begin before the action expires.
+	// maxRollout lets the last agent start before the action expires.
 	maxRollout = fleet.DefaultExpiration
-	// maxAhead is how far ahead an upgrade can be planned; beyond a year it is a
-	// slip of the pen.
+	// maxAhead is how far ahead an upgrade can be scheduled. Later times are probably
+	// mistakes.
 	maxAhead = 365 * 24 * time.Hour
 )
 
 func checkTimes(req adminapi.BulkUpgradeRequest, now time.Time) error {
 	if s := req.RolloutDurationSeconds; s != nil && (*s < int(minRollout.Seconds()) || *s > int(maxRollout.Seconds())) {
-		return fleet.FieldError("body.rollout_duration_seconds", "is %d, want %d to %d, or leave it out to start all at once",
+		return fleet.FieldError("body.rollout_duration_seconds", "is %d, want %d to %d, or omit it to start all agents at once",
 			*s, int(minRollout.Seconds()), int(maxRollout.Seconds()))
 	}
 	t := req.StartTime
 	switch {
 	case t == nil:
 	case !now.Before(t.Add(fleet.DefaultExpiration)):
-		return fleet.FieldError("body.start_time", "is %s: an action that began then has expired by now", t.Format(time.RFC3339))
+		return fleet.FieldError("body.start_time", "is %s: an action that started then has already expired", t.Format(time.RFC3339))
 	case t.After(now.Add(maxAhead)):
 		return fleet.FieldError("body.start_time", "is %s, want a time within a year from now", t.Format(time.RFC3339))
 	}
 	return nil
 }
 
-func wish(version string, source *string, force *bool) fleet.UpgradeWish {
-	w := fleet.UpgradeWish{Version: strings.TrimSpace(version)}
+func upgradeRequest(version string, source *string, force *bool) fleet.UpgradeRequest {
+	r := fleet.UpgradeRequest{Version: strings.TrimSpace(version)}
 	if source != nil {
-		w.SourceURI = *source
+		r.SourceURI = *source
 	}
-	w.Force = isSet(force)
-	return w
+	r.Force = isSet(force)
+	return r
 }
 
 func (h *Handlers) previewUpgrade(c *gin.Context) error {
@@ -261,7 +261,7 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 	}
 	now := h.Now.UTC()
 	out := adminapi.UpgradePreview{Version: req.Version, Items: make([]adminapi.UpgradePreviewItem, 0, len(ids))}
-	o := action.UpgradeOrder{UpgradeWish: wish(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected}
+	o := action.UpgradeOrder{UpgradeRequest: upgradeRequest(req.Version, req.SourceUri, req.Force), AgentIDs: ids, Selected: selected}
 	err = h.Actions.EachVerdict(ctx, o, func(v action.Verdict) {
 		item := adminapi.UpgradePreviewItem{AgentId: v.Agent.ID, Hostname: v.Agent.Hostname(), Version: v.Agent.Version, Will: v.Err == nil}
 		switch {
@@ -271,7 +271,7 @@ func (h *Handlers) previewUpgrade(c *gin.Context) error {
 		default:
 			out.Will++
 			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
-				item.Reason = ptr(fmt.Sprintf("is %s: it upgrades when it is back within %d days", s, fleet.DefaultExpiration/(24*time.Hour)))
+				item.Reason = ptr(fmt.Sprintf("is %s: it upgrades if it returns within %d days", s, fleet.DefaultExpiration/(24*time.Hour)))
 			}
 		}
 		out.Items = append(out.Items, item)
@@ -293,7 +293,7 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 		Tags: a.Tags, Packages: []string{}, Components: renderComponents(a.Components),
 		UpgradeStartedAt: a.UpgradeStartedAt, UpgradedAt: a.UpgradedAt, UpgradeStatus: (*adminapi.AgentUpgradeStatus)(ptr(string(a.UpgradeStatus))),
 		UpgradeDetails: renderDetails(a.UpgradeDetails), LocalMetadata: object(a.LocalMetadata),
-		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderKept(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
+		UpgradeRollback: ptr(a.UpgradeRollback), Upgrade: renderRollbacks(a), Rollback: renderRollback(a, now), Watch: renderWatch(a, now),
 	}
 	if out.Tags == nil {
 		out.Tags = []string{}
@@ -306,7 +306,7 @@ func renderAgent(a *fleet.Agent, timeouts map[string]time.Duration, now time.Tim
 
 func object(raw json.RawMessage) map[string]any {
 	m := map[string]any{}
-	_ = json.Unmarshal(raw, &m) // checked when it came in
+	_ = json.Unmarshal(raw, &m) // validated at the check-in
 	if m == nil {               // null
 		m = map[string]any{}
 	}
@@ -322,7 +322,7 @@ func renderDetails(d *agentapi.UpgradeDetails) *adminapi.UpgradeDetails {
 		ScheduledAt: m.ScheduledAt, RetryErrorMsg: ptr(m.RetryErrorMsg), RetryUntil: m.RetryUntil, RetryAttempt: ptr(m.RetryAttempt), RetryLimit: ptr(m.RetryLimit),
 		FailedState: (*adminapi.UpgradeState)(ptr(string(m.FailedState))), ErrorMsg: ptr(m.ErrorMsg), Reason: ptr(m.Reason), ReasonCode: ptr(m.ReasonCode),
 	}
-	if d.State == agentapi.UpgradeDownloading { // where 0 % says something
+	if d.State == agentapi.UpgradeDownloading { // otherwise 0 % has no meaning
 		percent, rate := m.DownloadPercent, float64(m.DownloadRate)
 		out.DownloadPercent, out.DownloadRate = &percent, &rate
 	}
@@ -331,7 +331,7 @@ func renderDetails(d *agentapi.UpgradeDetails) *adminapi.UpgradeDetails {
 
 func renderComponents(raw json.RawMessage) []adminapi.Component {
 	var in []agentapi.Component
-	_ = json.Unmarshal(raw, &in) // other people's agents send what they like
+	_ = json.Unmarshal(raw, &in) // agents of other vendors may send another type
 	out := make([]adminapi.Component, len(in))
 	for i, c := range in {
 		out[i] = adminapi.Component{Id: c.ID, Type: c.Type, Status: c.Status, Message: c.Message}

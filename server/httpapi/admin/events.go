@@ -21,23 +21,23 @@ const (
 	// keepAlive is how often a silent stream gets a comment line: below the
 	// 30 s after which common proxies close an idle connection.
 	keepAlive = 15 * time.Second
-	// streamWrite bounds the writing of one batch to one reader; a slower one
-	// is cut off and resumes.
+	// streamWrite bounds the write of one batch to one reader. A slower reader is
+	// disconnected and resumes.
 	streamWrite = 10 * time.Second
 )
 
-// events serves the stream until the reader leaves.
+// events serves the event stream until the reader disconnects.
 func (h *Handlers) events(c *gin.Context) error {
 	after, err := resumeAt(c)
 	if err != nil {
 		return err
 	}
-	ctx, leave := context.WithCancel(c.Request.Context())
-	defer leave()
+	ctx, cancel := context.WithCancel(c.Request.Context())
+	defer cancel()
 	go func() {
 		select {
 		case <-h.Draining:
-			leave()
+			cancel()
 		case <-ctx.Done():
 		}
 	}()
@@ -52,7 +52,7 @@ func (h *Handlers) events(c *gin.Context) error {
 	out := http.NewResponseController(c.Writer)
 	send := func(text string) error {
 		_ = out.SetWriteDeadline(time.Now().Add(streamWrite))
-		// Over HTTP/2 a limit ends the stream also while nothing is written.
+		// Over HTTP/2 a deadline ends the stream even while nothing is written.
 		defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 		if _, err := c.Writer.WriteString(text); err != nil {
 			return err
@@ -64,17 +64,17 @@ func (h *Handlers) events(c *gin.Context) error {
 		hello += "event: reset\ndata: {}\n\n"
 	}
 	for err = send(hello); err == nil; {
-		wait, cancel := context.WithTimeout(ctx, keepAlive)
+		wait, stop := context.WithTimeout(ctx, keepAlive)
 		var events []fleet.Event
 		events, err = reader.Next(wait)
-		cancel()
+		stop()
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, context.DeadlineExceeded):
 			err = send(": still here\n\n")
 		case err != nil:
-			return nil // the store is away: the reader comes back and resumes
+			return nil // the store is unavailable: the reader reconnects and resumes
 		default:
 			err = send(h.frames(ctx, events))
 		}
@@ -83,8 +83,8 @@ func (h *Handlers) events(c *gin.Context) error {
 }
 
 func resumeAt(c *gin.Context) (*int64, error) {
-	// The header first: a browser that reconnects sends it beside the address it
-	// began with.
+	// The header has precedence: a browser that reconnects sends it with its original
+	// query.
 	for _, from := range []struct{ field, s string }{{"header.Last-Event-ID", c.GetHeader("Last-Event-ID")}, {"query.after", c.Query("after")}} {
 		if from.s == "" {
 			continue
@@ -98,8 +98,8 @@ func resumeAt(c *gin.Context) (*int64, error) {
 	return nil, nil
 }
 
-// frames renders events. Those about agents carry the agent as it is now, so
-// that readers need not ask for each.
+// frames encodes events. Events about agents carry the current agent, so that readers need
+// not request each.
 func (h *Handlers) frames(ctx context.Context, events []fleet.Event) string {
 	var ids []string
 	seen := map[string]bool{}
@@ -113,7 +113,7 @@ func (h *Handlers) frames(ctx context.Context, events []fleet.Event) string {
 	if len(ids) > 0 {
 		found, err := h.Store.Agents().GetMany(ctx, ids)
 		timeouts, terr := h.Policies.Timeouts(ctx)
-		if err == nil && terr == nil { // without them readers ask
+		if err == nil && terr == nil { // otherwise readers request them
 			for i := range found {
 				agents[found[i].ID] = renderAgent(&found[i], timeouts, h.Now.UTC())
 			}
@@ -124,7 +124,7 @@ func (h *Handlers) frames(ctx context.Context, events []fleet.Event) string {
 		out := adminapi.Event{Seq: e.Seq, At: e.At, Type: e.Type, Subject: e.Subject, Actor: ptr(e.Actor)}
 		data := map[string]any{}
 		if len(e.Data) > 0 {
-			_ = json.Unmarshal(e.Data, &data) // written by us
+			_ = json.Unmarshal(e.Data, &data) // always valid: the server wrote it
 		}
 		if a, ok := agents[e.Subject]; ok {
 			data["agent"] = a

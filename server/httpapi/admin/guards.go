@@ -19,19 +19,19 @@ func (h *Handlers) getExposure(c *gin.Context) error {
 
 func (h *Handlers) setExposure(c *gin.Context) error {
 	var req struct {
-		because
+		whyBody
 		Enabled      *bool                 `json:"enabled"`
 		Percent      *float64              `json:"percent"`
 		HealthyHours *float64              `json:"healthy_hours"`
 		Per          []fleet.ExposureLabel `json:"per"`
 	}
-	return order(c, decodeStrict, &req, func(w rollout.Request) (rule fleet.ExposureRule, err error) {
-		// What is left out is not zero: a rule set by halves would be another rule.
+	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (rule fleet.ExposureRule, err error) {
+		// An omitted value must not become 0.
 		switch {
 		case req.Enabled == nil:
 			return rule, fleet.FieldError("body.enabled", "is missing, want true or false")
 		case req.Percent == nil:
-			return rule, fleet.FieldError("body.percent", "is missing, want a share of the fleet such as 10")
+			return rule, fleet.FieldError("body.percent", "is missing, want a percentage of the fleet such as 10")
 		case req.HealthyHours == nil:
 			return rule, fleet.FieldError("body.healthy_hours", "is missing, want agent-hours such as 24")
 		}
@@ -46,24 +46,24 @@ func (h *Handlers) listFreezes(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, list[fleet.Freeze]{some(freezes)})
+	c.JSON(http.StatusOK, list[fleet.Freeze]{orEmpty(freezes)})
 	return nil
 }
 
 func (h *Handlers) createFreeze(c *gin.Context) error {
 	var req struct {
-		because
+		whyBody
 		Name string    `json:"name"`
 		From time.Time `json:"from"`
 		To   time.Time `json:"to"`
 	}
-	return order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Freeze, error) {
+	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Freeze, error) {
 		return h.Rollouts.CreateFreeze(c.Request.Context(), fleet.Freeze{Name: req.Name, From: req.From, To: req.To}, w)
 	})
 }
 
 func (h *Handlers) deleteFreeze(c *gin.Context) error {
-	w, err := word(c, c.Query("why"))
+	w, err := requestOf(c, c.Query("why"))
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (h *Handlers) listUpgradeManifests(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, list[plan.UpgradeManifest]{some(manifests)})
+	c.JSON(http.StatusOK, list[plan.UpgradeManifest]{orEmpty(manifests)})
 	return nil
 }
 

@@ -22,10 +22,10 @@ func (h *Handlers) listIncidents(c *gin.Context) error {
 	})
 }
 
-// settle is a handler that moves an incident on.
-func (h *Handlers) settle(do func(s *incident.Service, ctx context.Context, id, actor, why string) (fleet.Incident, error)) gin.HandlerFunc {
+// changeIncident returns a handler that changes the state of an incident.
+func (h *Handlers) changeIncident(do func(s *incident.Service, ctx context.Context, id, actor, why string) (fleet.Incident, error)) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {
-		return order(c, decodeOptional, &because{}, func(w rollout.Request) (fleet.Incident, error) {
+		return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.Incident, error) {
 			return do(h.Incidents, c.Request.Context(), c.Param("incidentId"), w.Actor, w.Why)
 		})
 	})

@@ -47,7 +47,7 @@ const pushTimeout = 2 * time.Hour
 func (h *Handlers) pushPackage(c *gin.Context) error {
 	signature, err := base64.StdEncoding.DecodeString(c.GetHeader("Muster-Signature"))
 	if err != nil {
-		return fleet.FieldError("header.Muster-Signature", "is not base64: send the .minisig file in base64, or leave it out: %w", err)
+		return fleet.FieldError("header.Muster-Signature", "is not base64: send the .minisig file in base64, or omit the header: %w", err)
 	}
 	rc := http.NewResponseController(c.Writer)
 	_ = rc.SetReadDeadline(time.Now().Add(pushTimeout))

@@ -13,7 +13,7 @@ import (
 )
 
 func (h *Handlers) renderPolicy(c *gin.Context, p fleet.Policy) (adminapi.Policy, error) {
-	// A page of no agents has the count of all.
+	// An empty page has the total.
 	_, n, err := h.Store.Agents().List(c.Request.Context(), store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: p.ID, ActiveOnly: true}})
 	inactivity := int(p.InactivityTimeout.Seconds())
 	monitoring := p.MonitoringEnabled
@@ -63,7 +63,7 @@ func (h *Handlers) getPolicy(c *gin.Context) error {
 	return h.answerPolicy(c, p, err)
 }
 
-// maxTimeout is the longest time there is a number for.
+// maxTimeout is the longest inactivity timeout that fits a time.Duration.
 const maxTimeout = int(math.MaxInt64 / time.Second)
 
 func (h *Handlers) createPolicy(c *gin.Context) error {
@@ -83,7 +83,7 @@ func (h *Handlers) createPolicy(c *gin.Context) error {
 	}
 	if req.InactivityTimeout != nil {
 		if *req.InactivityTimeout > maxTimeout {
-			return fleet.FieldError("body.inactivity_timeout", "is %d seconds, at most %d are taken", *req.InactivityTimeout, maxTimeout)
+			return fleet.FieldError("body.inactivity_timeout", "is %d seconds, want at most %d", *req.InactivityTimeout, maxTimeout)
 		}
 		p.InactivityTimeout = time.Duration(*req.InactivityTimeout) * time.Second
 	}

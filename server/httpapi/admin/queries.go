@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// selectAgents is fleet.SelectAgents for a query in a field of a request.
+// selectAgents is fleet.SelectAgents with errors that name a field of the request.
 func selectAgents(field, kuery string, inactive bool, timeouts map[string]time.Duration, now time.Time) (kql.Filter, error) {
 	f, err := fleet.SelectAgents(kuery, inactive, timeouts, now)
 	if err != nil {
@@ -25,11 +26,18 @@ func selectAgents(field, kuery string, inactive bool, timeouts map[string]time.D
 	return f, nil
 }
 
-// badQuery keeps the lines of a query's error, which point at the place.
-func badQuery(field string, err error) error { return fleet.FieldError(field, "%w", err) }
+// badQuery names the field of a query error, and keeps its lines, which show the position.
+// It uses Kibana's words for a syntax error, since clients of the API know them.
+func badQuery(field string, err error) error {
+	var syntax *kql.Error
+	if errors.As(err, &syntax) {
+		return fleet.FieldError(field, "Kuery is malformed: %s", syntax.Detail())
+	}
+	return fleet.FieldError(field, "%w", err)
+}
 
-// selection reads the agents of an order: ids, or a query. What a query selects is
-// what the list shows for it.
+// selection returns the agents that a request is for, given as ids or as a query. A query
+// selects the agents that the list shows for it.
 func (h *Handlers) selection(ctx context.Context, raw json.RawMessage, inactive *bool) (ids []string, selected bool, err error) {
 	if err := json.Unmarshal(raw, &ids); err == nil {
 		return ids, false, nil
@@ -39,8 +47,8 @@ func (h *Handlers) selection(ctx context.Context, raw json.RawMessage, inactive 
 		return nil, false, fleet.FieldError("body.agents", "want a list of agent ids, or a query")
 	}
 	if strings.TrimSpace(kuery) == "" {
-		// In Kibana it means all, and has upgraded fleets by accident.
-		return nil, false, fleet.FieldError("body.agents", "is the empty query: say \"*\" to mean all agents")
+		// In Kibana it selects all agents, and has upgraded whole fleets by accident.
+		return nil, false, fleet.FieldError("body.agents", "is the empty query: use \"*\" to select all agents")
 	}
 	timeouts, err := h.Policies.Timeouts(ctx)
 	if err != nil {
@@ -50,14 +58,14 @@ func (h *Handlers) selection(ctx context.Context, raw json.RawMessage, inactive 
 	if err != nil {
 		return nil, false, err
 	}
-	// Of one moment, unlike a list read page by page.
+	// Facts reads at one moment, unlike a list read page by page.
 	err = h.Store.Agents().Facts(ctx, store.AgentFilter{Query: f}, func(id string, _ fleet.StatusFacts) { ids = append(ids, id) })
 	slices.Sort(ids)
 	return ids, true, err
 }
 
-// pageOf is a page of a small collection, of what the query of the request
-// matches.
+// pageOf returns a page of the items of a small collection that match the query of the
+// request.
 func pageOf[T any](c *gin.Context, all store.Collection[T], schema *kql.Schema, values func(*T, *kql.Field) []any, number, size int, now time.Time) ([]T, int, error) {
 	f, err := kql.Compile(c.Query("kuery"), schema, now)
 	if err != nil {
@@ -77,7 +85,7 @@ func pageOf[T any](c *gin.Context, all store.Collection[T], schema *kql.Schema, 
 	return list[from:min(from+size, len(list))], len(list), nil
 }
 
-// maxTags bounds the list of tags: more are no help to anybody.
+// maxTags bounds the list of tags: a longer one is of no use.
 const maxTags = 10_000
 
 func (h *Handlers) agentTags(c *gin.Context) error {
@@ -102,18 +110,18 @@ func (h *Handlers) agentTags(c *gin.Context) error {
 	return nil
 }
 
-// suggestedValues is how many values of agents a search bar gets: more are not
-// read, but written on.
+// suggestedValues is how many values are suggested: users continue to type rather than read
+// more.
 const suggestedValues = 20
 
-// suggestPatience is how long values are looked for: who is typing has gone on by
-// then. Values of most fields are found sooner, those of large fleets' hosts not.
-const suggestPatience = 2 * time.Second
+// suggestTimeout bounds the search for values: by then the user has typed on. Most fields
+// take less; host names of large fleets may take longer.
+const suggestTimeout = 2 * time.Second
 
 func (h *Handlers) suggest(c *gin.Context) error {
 	query := c.Query("q")
 	if len(query) > kql.MaxBytes {
-		return fleet.FieldError("query.q", "has %d bytes, a query has at most %d", len(query), kql.MaxBytes)
+		return fleet.FieldError("query.q", "has %d bytes, want at most %d", len(query), kql.MaxBytes)
 	}
 	cursor, err := queryInt(c, "cursor", len(query), 0, len(query))
 	if err != nil {
@@ -121,7 +129,7 @@ func (h *Handlers) suggest(c *gin.Context) error {
 	}
 	s := kql.Suggest(query, cursor, fleet.AgentSchema(nil))
 	if want := s.Values; want != nil {
-		ctx, cancel := context.WithTimeout(c.Request.Context(), suggestPatience)
+		ctx, cancel := context.WithTimeout(c.Request.Context(), suggestTimeout)
 		defer cancel()
 		values, err := h.Store.Agents().Values(ctx, store.AgentFilter{}, want.Field, want.Prefix, suggestedValues)
 		if err != nil && ctx.Err() == nil {

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// asked is a path with a query.
+// asked returns path with a query.
 func asked(path, kuery string, more ...string) string {
 	q := url.Values{"kuery": {kuery}}
 	for _, m := range more {
@@ -24,11 +24,11 @@ func asked(path, kuery string, more ...string) string {
 	return path + "?" + q.Encode()
 }
 
-// queried is a server with six agents: web-0 to web-2 of 1.0.0, db-0 and db-1 of
-// 1.10.0, all seen, and gone, which was put out.
-func queried(t *testing.T) (*replicatest.Server, map[string]string) {
+// queried starts a server with six agents: web-0 to web-2 with 1.0.0, db-0 and db-1 with
+// 1.10.0, all online, and gone, which is unenrolled.
+func queried(t *testing.T) (*apptest.Server, map[string]string) {
 	t.Helper()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0", "1.11.0")
 	ids := map[string]string{}
 	for _, name := range []string{"web-0", "web-1", "web-2", "db-0", "db-1", "gone"} {
@@ -53,7 +53,7 @@ func queried(t *testing.T) (*replicatest.Server, map[string]string) {
 	return s, ids
 }
 
-func TestAQuerySelectsTheSameEverywhere(t *testing.T) {
+func TestQuerySelectsTheSameAgentsInListCountsAndPreviews(t *testing.T) {
 	t.Parallel()
 	s, ids := queried(t)
 	name := map[string]string{}
@@ -74,7 +74,7 @@ func TestAQuerySelectsTheSameEverywhere(t *testing.T) {
 		"last_checkin > now-1h and tags: (\"db\")":    "db-0 db-1",
 		"(tags: all) and not agent.version: \"1.0*\"": "db-0 db-1 web-0 web-1 web-2",
 	} {
-		list := replicatest.Decode[adminapi.AgentList](t, s.Admin("GET", asked("/api/fleet/agents", kuery, "getStatusSummary=true"), nil))
+		list := apptest.Decode[adminapi.AgentList](t, s.Admin("GET", asked("/api/fleet/agents", kuery, "getStatusSummary=true"), nil))
 		var got []string
 		for _, a := range list.Items {
 			got = append(got, name[a.Id])
@@ -94,9 +94,9 @@ func TestAQuerySelectsTheSameEverywhere(t *testing.T) {
 			refused(t, kuery, s.Admin("POST", "/api/v1/upgrade_preview", map[string]any{"version": "1.11.0", "agents": kuery}), 400, "selects no agents")
 			continue
 		}
-		preview := replicatest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/upgrade_preview", map[string]any{"version": "1.11.0", "agents": kuery}))
-		back := replicatest.Decode[adminapi.RollbackPreview](t, s.Admin("POST", "/api/v1/rollback_preview", map[string]any{"agents": kuery}))
-		out := replicatest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": kuery}))
+		preview := apptest.Decode[adminapi.UpgradePreview](t, s.Admin("POST", "/api/v1/upgrade_preview", map[string]any{"version": "1.11.0", "agents": kuery}))
+		back := apptest.Decode[adminapi.RollbackPreview](t, s.Admin("POST", "/api/v1/rollback_preview", map[string]any{"agents": kuery}))
+		out := apptest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": kuery}))
 		var previewed []string
 		for i := range preview.Items {
 			previewed = append(previewed, preview.Items[i].Hostname)
@@ -109,16 +109,16 @@ func TestAQuerySelectsTheSameEverywhere(t *testing.T) {
 			t.Errorf("%s would upgrade %v, want %s", kuery, previewed, want)
 		}
 	}
-	all := replicatest.Decode[adminapi.AgentList](t, s.Admin("GET", asked("/api/fleet/agents", "tags: all", "showInactive=true", "perPage=2", "page=2"), nil))
+	all := apptest.Decode[adminapi.AgentList](t, s.Admin("GET", asked("/api/fleet/agents", "tags: all", "showInactive=true", "perPage=2", "page=2"), nil))
 	if all.Total != 6 || len(all.Items) != 2 {
 		t.Errorf("the second page with the unenrolled has %d of %d", len(all.Items), all.Total)
 	}
-	counts := replicatest.Decode[adminapi.AgentStatusResponse](t, s.Admin("GET", asked("/api/fleet/agent_status", "tags: (db or go)"), nil)).Results
+	counts := apptest.Decode[adminapi.AgentStatusResponse](t, s.Admin("GET", asked("/api/fleet/agent_status", "tags: (db or go)"), nil)).Results
 	if want := (adminapi.AgentStatusCounts{All: 3, Active: 2, Online: 2, Unenrolled: 1}); counts != want {
 		t.Errorf("the counts are %+v, want %+v", counts, want)
 	}
 	tags := func(path string) []string {
-		return replicatest.Decode[adminapi.TagList](t, s.Admin("GET", path, nil)).Items
+		return apptest.Decode[adminapi.TagList](t, s.Admin("GET", path, nil)).Items
 	}
 	if got := tags("/api/fleet/agents/tags"); !slices.Equal(got, []string{"all", "db", "we"}) {
 		t.Errorf("the tags are %v", got)
@@ -131,19 +131,19 @@ func TestAQuerySelectsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// What Kibana got wrong for years: the list shows three, the order takes the fleet.
-func TestAnOrderByAQueryIsForWhatTheListShows(t *testing.T) {
+// In Kibana a query could list three agents and upgrade the whole fleet.
+func TestBulkUpgradeByQueryIsForTheListedAgents(t *testing.T) {
 	t.Parallel()
 	s, ids := queried(t)
-	created := replicatest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": "tags: we"}))
+	created := apptest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": "tags: we"}))
 	a, err := s.Store.Actions().Get(t.Context(), created.ActionId)
 	want := []string{ids["web-0"], ids["web-1"], ids["web-2"]}
 	slices.Sort(want)
 	if err != nil || !slices.Equal(a.Agents, want) || a.Actioned != 3 {
 		t.Errorf("the action is for %v of %d, want %v: %v", a.Agents, a.Actioned, want, err)
 	}
-	// The others of the fleet are as they were, the upgrading ones left the query.
-	created = replicatest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade",
+	// The upgrading agents no longer match; the others do.
+	created = apptest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade",
 		map[string]any{"version": "1.11.0", "agents": "not status: updating", "includeInactive": true}))
 	a, err = s.Store.Actions().Get(t.Context(), created.ActionId)
 	want = []string{ids["db-0"], ids["db-1"]}
@@ -155,12 +155,12 @@ func TestAnOrderByAQueryIsForWhatTheListShows(t *testing.T) {
 	if err != nil || len(results) != 1 || results[0].AgentID != ids["gone"] {
 		t.Errorf("refused are %+v: %v", results, err)
 	}
-	refused(t, "a rollback of agents that kept nothing", s.Admin("POST", "/api/fleet/agents/bulk_rollback", map[string]any{"agents": "tags: db"}), 400, "none of the 2 agents")
+	refused(t, "a rollback of agents without a previous version", s.Admin("POST", "/api/fleet/agents/bulk_rollback", map[string]any{"agents": "tags: db"}), 400, "none of the 2 agents")
 }
 
-func TestAnOrderByAQueryMayBeForMoreThanCanBeNamed(t *testing.T) {
+func TestBulkUpgradeByQueryExceedsTheLimitOfIDs(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0")
 	const n = 10_100
 	ids := make([]string, n)
@@ -182,27 +182,27 @@ func TestAnOrderByAQueryMayBeForMoreThanCanBeNamed(t *testing.T) {
 		}
 	}
 	refused(t, "ten thousand and more by name", s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": ids}), 400, "select them by a query")
-	created := replicatest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": "agent.version: 1.0.0"}))
+	created := apptest.Decode[adminapi.ActionCreated](t, s.Admin("POST", "/api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": "agent.version: 1.0.0"}))
 	a, err := s.Store.Actions().Get(t.Context(), created.ActionId)
 	if err != nil || a.Actioned != n || !slices.Equal(a.Agents, ids) {
 		t.Errorf("the action is for %d of %d agents: %v", len(a.Agents), a.Actioned, err)
 	}
 }
 
-func TestAMalformedQueryIsPointedAt(t *testing.T) {
+func TestMalformedQueryIsPointedAt(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	got := s.Admin("GET", asked("/api/fleet/agents", "status: online and ("), nil)
-	lines := strings.Split(got.Refusal().Message, "\n")
-	if got.Status != 400 || got.Refusal().Code != "Bad Request" || len(lines) != 3 || !strings.HasPrefix(lines[0], "[request query.kuery]: Kuery is malformed: ") ||
+	lines := strings.Split(got.ErrorBody().Message, "\n")
+	if got.Status != 400 || got.ErrorBody().Code != "Bad Request" || len(lines) != 3 || !strings.HasPrefix(lines[0], "[request query.kuery]: Kuery is malformed: ") ||
 		lines[1] != "status: online and (" || strings.TrimSpace(lines[2]) != "^" {
 		t.Errorf("it answers %d %s", got.Status, got.Body)
 	}
 }
 
-func TestSmallCollectionsAreAskedToo(t *testing.T) {
+func TestKeysAndPoliciesAreQueried(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	for _, name := range []string{"lab", "shop"} {
 		if got := s.Admin("POST", "/api/fleet/agent_policies", map[string]any{"name": name, "id": name, "namespace": "default", "description": "The " + name + " hosts"}); got.Status != 200 {
 			t.Fatalf("policy: %s", got.Body)
@@ -214,26 +214,26 @@ func TestSmallCollectionsAreAskedToo(t *testing.T) {
 		}
 	}
 	for kuery, want := range map[string]int{"policy_id:lab": 3, "fleet-enrollment-api-keys.policy_id: shop and active: true": 3, "name: lab*": 3, "active: false": 0, "expire_at: *": 0} {
-		got := replicatest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", asked("/api/fleet/enrollment_api_keys", kuery, "perPage=2"), nil))
+		got := apptest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", asked("/api/fleet/enrollment_api_keys", kuery, "perPage=2"), nil))
 		if got.Total != want || len(got.Items) != min(want, 2) {
 			t.Errorf("%s finds %d keys, %d on the page, want %d", kuery, got.Total, len(got.Items), want)
 		}
 	}
-	last := replicatest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", asked("/api/fleet/enrollment_api_keys", "policy_id: lab", "perPage=2", "page=2"), nil))
+	last := apptest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", asked("/api/fleet/enrollment_api_keys", "policy_id: lab", "perPage=2", "page=2"), nil))
 	if last.Total != 3 || len(last.Items) != 1 {
 		t.Errorf("the last page has %d of %d keys", len(last.Items), last.Total)
 	}
-	beyond := replicatest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", asked("/api/fleet/enrollment_api_keys", "policy_id: lab", "page=99"), nil))
+	beyond := apptest.Decode[adminapi.EnrollmentKeyList](t, s.Admin("GET", asked("/api/fleet/enrollment_api_keys", "policy_id: lab", "page=99"), nil))
 	if beyond.Total != 3 || len(beyond.Items) != 0 {
 		t.Errorf("a page beyond the last has %d of %d keys", len(beyond.Items), beyond.Total)
 	}
-	got := replicatest.Decode[adminapi.PolicyList](t, s.Admin("GET", asked("/api/fleet/agent_policies", `ingest-agent-policies.description: "the lab" or name: nothing`), nil))
+	got := apptest.Decode[adminapi.PolicyList](t, s.Admin("GET", asked("/api/fleet/agent_policies", `ingest-agent-policies.description: "the lab" or name: nothing`), nil))
 	if got.Total != 1 || got.Items[0].Id != "lab" {
 		t.Errorf("found the policies %+v", got)
 	}
 }
 
-func TestASearchBarIsHelped(t *testing.T) {
+func TestQuerySuggestions(t *testing.T) {
 	t.Parallel()
 	s, _ := queried(t)
 	suggested := func(q string, more ...string) (texts []string) {
@@ -242,7 +242,7 @@ func TestASearchBarIsHelped(t *testing.T) {
 		for _, m := range more {
 			values.Set("cursor", m)
 		}
-		for _, i := range replicatest.Decode[adminapi.QuerySuggestions](t, s.Admin("GET", "/api/v1/kql/suggest?"+values.Encode(), nil)).Items {
+		for _, i := range apptest.Decode[adminapi.QuerySuggestions](t, s.Admin("GET", "/api/v1/kql/suggest?"+values.Encode(), nil)).Items {
 			if i.From > i.To || i.To > len(q) || !i.Kind.Valid() {
 				t.Errorf("%q: %+v", q, i)
 			}
@@ -263,11 +263,11 @@ func TestASearchBarIsHelped(t *testing.T) {
 		"local_metadata.host.hostname": "local_metadata.host.hostname",
 	} {
 		if got := suggested(q); !slices.ContainsFunc(got, func(s string) bool { return strings.Trim(s, `": `) == want }) {
-			t.Errorf("%q may go on with %q, want %q among it", q, got, want)
+			t.Errorf("%q is completed with %q, want %q among them", q, got, want)
 		}
 	}
 	if got := suggested("sta: online", "3"); !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "status") }) {
 		t.Errorf("within a query there is %q", got)
 	}
-	refused(t, "a query that is no query any more", s.Admin("GET", "/api/v1/kql/suggest?q="+strings.Repeat("x", 10_001), nil), 400, "[request query.q]")
+	refused(t, "a query that is too long", s.Admin("GET", "/api/v1/kql/suggest?q="+strings.Repeat("x", 10_001), nil), 400, "[request query.q]")
 }

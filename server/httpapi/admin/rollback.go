@@ -19,7 +19,7 @@ func (h *Handlers) rollbackAgent(c *gin.Context) error {
 		return err
 	}
 	if len(actions[0].Agents) == 0 {
-		return fleet.Errorf(fleet.Conflict, "agent %s changed meanwhile: look at it and try again", id)
+		return fleet.Errorf(fleet.Conflict, "agent %s has changed meanwhile: check its state and try again", id)
 	}
 	c.JSON(http.StatusOK, adminapi.ActionCreated{ActionId: actions[0].ID})
 	return nil
@@ -67,7 +67,7 @@ func (h *Handlers) previewRollback(c *gin.Context) error {
 			item.To, item.ValidUntil = &v.To.Version, ptr(v.To.ValidUntil)
 			out.Will++
 			if s := v.Agent.Facts().StatusAt(now, timeouts[v.Agent.PolicyID]); s == fleet.StatusOffline || s == fleet.StatusInactive {
-				item.Reason = ptr(fmt.Sprintf("is %s: it goes back if it returns in time", s))
+				item.Reason = ptr(fmt.Sprintf("is %s: it rolls back if it returns in time", s))
 			}
 		}
 		out.Items = append(out.Items, item)
@@ -79,7 +79,7 @@ func (h *Handlers) previewRollback(c *gin.Context) error {
 	return nil
 }
 
-func renderKept(a *fleet.Agent) *adminapi.AgentUpgrade {
+func renderRollbacks(a *fleet.Agent) *adminapi.AgentUpgrade {
 	if len(a.Kept.Rollbacks) == 0 {
 		return nil
 	}

@@ -17,21 +17,21 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Rollouts and what belongs to them are answered as package fleet spells them:
-// their JSON is that of adminapi's types, which a test proves, and a preview of
-// 10,000 targets is not copied to say the same.
+// Rollouts and what belongs to them are encoded from the types of package fleet, without a
+// copy: a preview may have 10,000 targets. A test checks that their JSON is that of
+// adminapi's types.
 
-// item is one thing.
+// item is a response with one item.
 type item[T any] struct {
 	Item T `json:"item"`
 }
 
-// list is a whole list.
+// list is a response with a whole list.
 type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-// paged is a page of a list.
+// paged is a response with a page of a list.
 type paged[T any] struct {
 	Items   []T `json:"items"`
 	Total   int `json:"total"`
@@ -39,15 +39,15 @@ type paged[T any] struct {
 	PerPage int `json:"perPage"`
 }
 
-// some makes an empty list of none, which JSON would call null.
-func some[T any](in []T) []T {
+// orEmpty replaces a nil list, which JSON would encode as null.
+func orEmpty[T any](in []T) []T {
 	if in == nil {
 		return []T{}
 	}
 	return in
 }
 
-// answer renders one thing, or the error.
+// answer sends v, or returns err.
 func answer[T any](c *gin.Context, v T, err error) error {
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func answer[T any](c *gin.Context, v T, err error) error {
 	return nil
 }
 
-// answerPage renders the page of a list that get reads.
+// answerPage sends the requested page of a list, which get reads.
 func answerPage[T any](c *gin.Context, get func(offset, limit int) ([]T, int, error)) error {
 	number, size, err := page(c, 1)
 	if err != nil {
@@ -66,14 +66,14 @@ func answerPage[T any](c *gin.Context, get func(offset, limit int) ([]T, int, er
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, paged[T]{some(values), total, number, size})
+	c.JSON(http.StatusOK, paged[T]{orEmpty(values), total, number, size})
 	return nil
 }
 
-// decodeStrict reads a body of which every key must be known.
+// decodeStrict reads a body that may have only known keys.
 func decodeStrict(c *gin.Context, v any) error { return httpapi.DecodeStrict(c, maxBody, v) }
 
-// decodeOptional is decodeStrict for bodies that may be left out.
+// decodeOptional is decodeStrict for an optional body.
 func decodeOptional(c *gin.Context, v any) error {
 	if c.Request.ContentLength == 0 {
 		return nil
@@ -84,28 +84,28 @@ func decodeOptional(c *gin.Context, v any) error {
 // maxWhy bounds a reason, as package rollout does: a paragraph, not a log.
 const maxWhy = 2 << 10
 
-// word is who commands, and why.
-func word(c *gin.Context, why string) (rollout.Request, error) {
+// requestOf returns who sends a command, and why.
+func requestOf(c *gin.Context, why string) (rollout.Request, error) {
 	if len(why) > maxWhy {
-		return rollout.Request{}, fleet.FieldError("body.why", "has %d bytes, at most %d are kept", len(why), maxWhy)
+		return rollout.Request{}, fleet.FieldError("body.why", "has %d bytes, want at most %d", len(why), maxWhy)
 	}
 	return rollout.Request{Actor: actor(c), Why: strings.TrimSpace(why)}, nil
 }
 
-// because is the part of a body that says why.
-type because struct {
+// whyBody is the part of a body with the reason.
+type whyBody struct {
 	Why string `json:"why"`
 }
 
-func (b *because) reason() string { return b.Why }
+func (b *whyBody) reason() string { return b.Why }
 
-// order reads the body of a command, does it in the name of who asks, and renders
-// what comes of it.
-func order[T any](c *gin.Context, decode func(*gin.Context, any) error, req interface{ reason() string }, do func(rollout.Request) (T, error)) error {
+// runCommand decodes the body of a command, runs it for the authenticated actor, and sends
+// the result.
+func runCommand[T any](c *gin.Context, decode func(*gin.Context, any) error, req interface{ reason() string }, do func(rollout.Request) (T, error)) error {
 	if err := decode(c, req); err != nil {
 		return err
 	}
-	w, err := word(c, req.reason())
+	w, err := requestOf(c, req.reason())
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (h *Handlers) listRollouts(c *gin.Context) error {
 	return answerPage(c, func(offset, limit int) ([]fleet.Rollout, int, error) {
 		rollouts, total, err := h.Rollouts.List(c.Request.Context(), offset, limit)
 		for i := range rollouts {
-			rollouts[i].Batches = nil // a thousand of them may be 300 KB
+			rollouts[i].Batches = nil // a thousand batches may have 300 KB
 		}
 		return rollouts, total, err
 	})
@@ -127,10 +127,10 @@ func (h *Handlers) listRollouts(c *gin.Context) error {
 
 func (h *Handlers) createRollout(c *gin.Context) error {
 	var req struct {
-		because
+		whyBody
 		Plan fleet.Plan `json:"plan"`
 	}
-	return order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Create(c.Request.Context(), req.Plan, w)
 	})
 }
@@ -141,7 +141,7 @@ func (h *Handlers) getRollout(c *gin.Context) error {
 }
 
 func (h *Handlers) deleteRollout(c *gin.Context) error {
-	w, err := word(c, c.Query("why"))
+	w, err := requestOf(c, c.Query("why"))
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (h *Handlers) deleteRollout(c *gin.Context) error {
 
 func (h *Handlers) previewRollout(c *gin.Context) error {
 	p, err := h.Rollouts.Preview(c.Request.Context(), rolloutID(c))
-	return answer(c, whole(p), err)
+	return answer(c, withLists(p), err)
 }
 
 func (h *Handlers) getRolloutPreview(c *gin.Context) error {
@@ -162,7 +162,7 @@ func (h *Handlers) getRolloutPreview(c *gin.Context) error {
 	if err == nil && p.RolloutID != rolloutID(c) {
 		err = fleet.Errorf(fleet.NotFound, "preview %s is not of rollout %s", p.Hash, rolloutID(c))
 	}
-	return answer(c, whole(p), err)
+	return answer(c, withLists(p), err)
 }
 
 func (h *Handlers) dryRunRollout(c *gin.Context) error {
@@ -173,16 +173,16 @@ func (h *Handlers) dryRunRollout(c *gin.Context) error {
 		return err
 	}
 	p, err := h.Rollouts.DryRun(c.Request.Context(), req.Plan)
-	return answer(c, whole(p), err)
+	return answer(c, withLists(p), err)
 }
 
-// whole gives a preview empty lists where it has none.
-func whole(p fleet.Preview) fleet.Preview {
-	p.Targets, p.Skipped, p.Batches = some(p.Targets), some(p.Skipped), some(p.Batches)
-	p.Sites, p.Warnings = some(p.Sites), some(p.Warnings)
+// withLists replaces the nil lists of a preview by empty ones.
+func withLists(p fleet.Preview) fleet.Preview {
+	p.Targets, p.Skipped, p.Batches = orEmpty(p.Targets), orEmpty(p.Skipped), orEmpty(p.Batches)
+	p.Sites, p.Warnings = orEmpty(p.Sites), orEmpty(p.Warnings)
 	if p.Coverage != nil {
 		cover := *p.Coverage
-		cover.Over, cover.Uncovered = some(cover.Over), some(cover.Uncovered)
+		cover.Over, cover.Uncovered = orEmpty(cover.Over), orEmpty(cover.Uncovered)
 		p.Coverage = &cover
 	}
 	return p
@@ -200,17 +200,17 @@ type driftRefusal struct {
 
 func (h *Handlers) startRollout(c *gin.Context) error {
 	var req struct {
-		because
+		whyBody
 		Hash        string `json:"hash"`
 		AcceptDrift bool   `json:"accept_drift"`
 	}
-	err := order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	err := runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Start(c.Request.Context(), rolloutID(c), req.Hash, req.AcceptDrift, w)
 	})
 	var drift *rollout.DriftError
 	if errors.As(err, &drift) {
 		d := drift.Drift
-		d.Added, d.Removed, d.Changed = some(d.Added), some(d.Removed), some(d.Changed)
+		d.Added, d.Removed, d.Changed = orEmpty(d.Added), orEmpty(d.Removed), orEmpty(d.Changed)
 		c.AbortWithStatusJSON(http.StatusConflict, driftRefusal{
 			http.StatusConflict, http.StatusText(http.StatusConflict), drift.Error(), d, drift.Now.Hash, len(drift.Now.Targets),
 		})
@@ -221,55 +221,55 @@ func (h *Handlers) startRollout(c *gin.Context) error {
 
 func (h *Handlers) pauseRollout(c *gin.Context) error {
 	var req struct {
-		because
+		whyBody
 		Now bool `json:"now"`
 	}
-	return order(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Pause(c.Request.Context(), rolloutID(c), req.Now, w)
 	})
 }
 
-// command is a handler of a command that takes a reason alone.
+// command returns a handler for a command that takes only a reason.
 func (h *Handlers) command(do func(s *rollout.Service, ctx context.Context, id string, w rollout.Request) (fleet.Rollout, error)) gin.HandlerFunc {
 	return h.API.Handle(func(c *gin.Context) error {
-		return order(c, decodeOptional, &because{}, func(w rollout.Request) (fleet.Rollout, error) {
+		return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.Rollout, error) {
 			return do(h.Rollouts, c.Request.Context(), rolloutID(c), w)
 		})
 	})
 }
 
-// targetsRequest names targets, and why.
+// targetsRequest is the body of a command on some targets.
 type targetsRequest struct {
-	because
+	whyBody
 	Agents []string `json:"agents"`
 }
 
 func (h *Handlers) retryTargets(c *gin.Context) error {
 	var req targetsRequest
-	return order(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decodeOptional, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Retry(c.Request.Context(), rolloutID(c), req.Agents, w)
 	})
 }
 
 func (h *Handlers) retryTarget(c *gin.Context) error {
-	return order(c, decodeOptional, &because{}, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decodeOptional, &whyBody{}, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Retry(c.Request.Context(), rolloutID(c), []string{c.Param("agentId")}, w)
 	})
 }
 
 func (h *Handlers) skipTargets(c *gin.Context) error {
 	var req targetsRequest
-	return order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Skip(c.Request.Context(), rolloutID(c), req.Agents, w)
 	})
 }
 
 func (h *Handlers) rollbackRollout(c *gin.Context) error {
 	var req struct {
-		because
+		whyBody
 		Scope rollout.Scope `json:"scope"`
 	}
-	return order(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
+	return runCommand(c, decodeStrict, &req, func(w rollout.Request) (fleet.Rollout, error) {
 		return h.Rollouts.Rollback(c.Request.Context(), rolloutID(c), req.Scope, w)
 	})
 }
@@ -280,7 +280,7 @@ func (h *Handlers) listTargets(c *gin.Context) error {
 		for _, name := range strings.Split(words, ",") {
 			state := fleet.TargetState(strings.TrimSpace(name))
 			if (&fleet.Counts{}).Of(state) == nil {
-				return fleet.FieldError("query.state", "is %q: no target is ever in it", name)
+				return fleet.FieldError("query.state", "is %q, which is not the state of a target", name)
 			}
 			q.States = append(q.States, state)
 		}
@@ -313,6 +313,6 @@ func (h *Handlers) explainAgent(c *gin.Context) error {
 		}
 	}
 	e, err := h.Rollouts.Why(c.Request.Context(), c.Param("agentId"), c.Query("rollout"), at)
-	e.Chain = some(e.Chain)
+	e.Chain = orEmpty(e.Chain)
 	return answer(c, e, err)
 }

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
-// slow is a plan whose rollout stays as it is: its first canary has ten minutes
-// to show its health.
+// slow returns a plan whose rollout does not advance during a test: its canary is watched
+// for ten minutes.
 func slow(version string, change ...map[string]any) map[string]any {
 	plan := map[string]any{
 		"name": "to " + version, "version": version, "select": map[string]any{"all": true},
@@ -31,18 +31,18 @@ func slow(version string, change ...map[string]any) map[string]any {
 	return map[string]any{"plan": plan, "why": "OPS-1"}
 }
 
-func made[T any](t *testing.T, got replicatest.Answer) T {
+func made[T any](t *testing.T, got apptest.Answer) T {
 	t.Helper()
-	return replicatest.Decode[struct{ Item T }](t, got).Item
+	return apptest.Decode[struct{ Item T }](t, got).Item
 }
 
-// tryRollouts is the part of TestAnswersKeepToTheSpecification about rollouts.
-func tryRollouts(t *testing.T, s *replicatest.Server, do func(call string, body any, params ...string) map[string]any) {
+// tryRollouts is the part of TestResponsesMatchTheSpecification about rollouts.
+func tryRollouts(t *testing.T, s *apptest.Server, do func(call string, body any, params ...string) map[string]any) {
 	t.Helper()
 	item := func(v map[string]any) map[string]any { return v["item"].(map[string]any) }
 	s.Publisher().Publish("2.0.0")
 	f, g := s.Enroll("db-01", "1.1.0"), s.Enroll("db-02", "1.1.0")
-	for _, a := range []*replicatest.Agent{f, g} {
+	for _, a := range []*apptest.Agent{f, g} {
 		a.MustCheckin(nil)
 	}
 	some := map[string]any{"select": map[string]any{"agents": []string{f.ID, g.ID}}}
@@ -63,11 +63,11 @@ func tryRollouts(t *testing.T, s *replicatest.Server, do func(call string, body 
 	do("POST /api/v1/rollouts/{rolloutId}/pause", map[string]any{"now": true, "why": "lunch"}, id)
 	do("GET /api/v1/rollouts/{rolloutId}", nil, id)
 
-	// Both agents are made to have failed, so that each command has something
-	// to do; a paused rollout stays as it is meanwhile.
+	// Both targets are set to failed, so that each command applies. A paused rollout does not
+	// change them.
 	failed := func(agents ...string) {
 		t.Helper()
-		replicatest.Eventually(t, "the targets to have failed", func() string {
+		apptest.Eventually(t, "the targets to have failed", func() string {
 			targets, err := s.Store.Targets().GetMany(t.Context(), id, agents)
 			if err != nil {
 				return err.Error()
@@ -91,7 +91,7 @@ func tryRollouts(t *testing.T, s *replicatest.Server, do func(call string, body 
 	do("POST /api/v1/rollouts/{rolloutId}/skip", map[string]any{"agents": []string{g.ID}, "why": "broken disk"}, id)
 	do("POST /api/v1/rollouts/{rolloutId}/resume", map[string]any{"why": "back"}, id)
 	do("POST /api/v1/rollouts/{rolloutId}/force", map[string]any{"why": "it must be today"}, id)
-	replicatest.Eventually(t, "the canaries to be done", func() string {
+	apptest.Eventually(t, "the canaries to be done", func() string {
 		r, err := s.Store.Rollouts().Get(t.Context(), id)
 		if err == nil {
 			r.Batches[0].EndedAt = new(time.Now())
@@ -128,8 +128,8 @@ func tryRollouts(t *testing.T, s *replicatest.Server, do func(call string, body 
 	tryIncidentsAndWebhooks(t, s, do)
 }
 
-// rolledOut is a rollout that has moved the agent, as the store would have it.
-func rolledOut(t *testing.T, s *replicatest.Server, agent string) string {
+// rolledOut stores a completed rollout of the agent.
+func rolledOut(t *testing.T, s *apptest.Server, agent string) string {
 	t.Helper()
 	now := time.Now().UTC()
 	r := fleet.Rollout{
@@ -145,7 +145,7 @@ func rolledOut(t *testing.T, s *replicatest.Server, agent string) string {
 		t.Fatal(err)
 	}
 	s.Publisher().Publish("1.0.0")
-	replicatest.Eventually(t, "the policy to be free", func() string {
+	apptest.Eventually(t, "the policy to be free", func() string {
 		rollouts := answered[adminapi.RolloutList](t, s.Admin(http.MethodGet, "/api/v1/rollouts", nil))
 		for _, r := range rollouts.Items {
 			if r.State == adminapi.RolloutCancelling {
@@ -157,12 +157,12 @@ func rolledOut(t *testing.T, s *replicatest.Server, agent string) string {
 	return r.ID
 }
 
-func answered[T any](t *testing.T, got replicatest.Answer) T {
+func answered[T any](t *testing.T, got apptest.Answer) T {
 	t.Helper()
-	return replicatest.Decode[T](t, got)
+	return apptest.Decode[T](t, got)
 }
 
-func tryIncidentsAndWebhooks(t *testing.T, s *replicatest.Server, do func(call string, body any, params ...string) map[string]any) {
+func tryIncidentsAndWebhooks(t *testing.T, s *apptest.Server, do func(call string, body any, params ...string) map[string]any) {
 	t.Helper()
 	now := time.Now().UTC()
 	i := fleet.Incident{
@@ -193,9 +193,9 @@ func tryIncidentsAndWebhooks(t *testing.T, s *replicatest.Server, do func(call s
 	do("DELETE /api/v1/webhooks/{webhookId}", nil, hook)
 }
 
-func TestStartingWhatWasPreviewed(t *testing.T) {
+func TestStartRequiresTheHashOfTheCurrentPreview(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0")
 	a := s.Enroll("web-01", "1.0.0")
 	a.MustCheckin(nil)
@@ -213,7 +213,7 @@ func TestStartingWhatWasPreviewed(t *testing.T) {
 	if err := json.Unmarshal(got.Body, &drift); err != nil || got.Status != 409 {
 		t.Fatalf("with a fleet that has changed: %d %s", got.Status, got.Body)
 	}
-	t.Run("the refusal says what has changed, and under which hash it would go", func(t *testing.T) {
+	t.Run("the refusal has the drift and the new hash", func(t *testing.T) {
 		if drift.StatusCode != http.StatusConflict || drift.Message == "" || drift.Drift == nil || len(drift.Drift.Added) != 1 || drift.Drift.Added[0].AgentId != b.ID {
 			t.Errorf("it is %s", got.Body)
 		}
@@ -221,7 +221,7 @@ func TestStartingWhatWasPreviewed(t *testing.T) {
 			t.Errorf("it is %s", got.Body)
 		}
 	})
-	t.Run("with the new hash it starts, and starting again is the same", func(t *testing.T) {
+	t.Run("starting twice with the new hash is the same", func(t *testing.T) {
 		for range 2 {
 			started := made[adminapi.Rollout](t, s.Admin("POST", path+"/start", map[string]any{"hash": *drift.Hash}))
 			if started.State != adminapi.RolloutRunning || started.Counts.Total != 2 {
@@ -238,7 +238,7 @@ func TestStartingWhatWasPreviewed(t *testing.T) {
 			t.Errorf("the rollout has %+v", one.Batches)
 		}
 	})
-	t.Run("its agents say which rollout has them, and what they shall run", func(t *testing.T) {
+	t.Run("its agents have the rollout and its version", func(t *testing.T) {
 		for _, g := range answered[adminapi.AgentList](t, s.Admin("GET", "/api/fleet/agents", nil)).Items {
 			if g.Rollout == nil || g.Rollout.Id != r.Id || g.Rollout.Name != "to 1.1.0" || *g.DesiredVersion != "1.1.0" {
 				t.Errorf("%s says %+v, %v", g.Id, g.Rollout, *g.DesiredVersion)
@@ -253,7 +253,7 @@ func TestStartingWhatWasPreviewed(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the trail says who did what, and why", func(t *testing.T) {
+	t.Run("the audit trail has actor and reason", func(t *testing.T) {
 		list := answered[adminapi.AuditList](t, s.Admin("GET", path+"/audit", nil))
 		seen := false
 		for _, e := range list.Items {
@@ -265,9 +265,9 @@ func TestStartingWhatWasPreviewed(t *testing.T) {
 	})
 }
 
-func TestWhatIsRefusedAboutRollouts(t *testing.T) {
+func TestInvalidRolloutRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	s.Publisher().Publish("1.1.0")
 	s.Enroll("web-01", "1.0.0")
 	id := made[adminapi.Rollout](t, s.Admin("POST", "/api/v1/rollouts", slow("1.1.0"))).Id
@@ -283,9 +283,9 @@ func TestWhatIsRefusedAboutRollouts(t *testing.T) {
 		{"POST /api/v1/rollouts", nil, 400, "[request body]: is empty"},
 		{"POST /api/v1/rollouts", `{"plan":{}`, 400, "[request body]"},
 		{"POST /api/v1/rollouts", `[]`, 400, "want an object"},
-		{"POST /api/v1/rollouts", `{"plan":{"name":"x","strategy":{"kind":"rolling"}},"whi":"x"}`, 400, "[request body.whi]: is not known: there are plan, why"},
-		{"POST /api/v1/rollouts", `{"plan":{"strategy":{"kind":"canary","canary":{"sice":1}}}}`, 400, "[request body.plan.strategy.canary.sice]: is not known: there are approval, over, percent, pick, size"},
-		{"POST /api/v1/rollouts", `{"plan":{"limits":{"maxParallel":1}}}`, 400, "body.plan.limits.maxParallel]: is not known: did you mean max_parallel?"},
+		{"POST /api/v1/rollouts", `{"plan":{"name":"x","strategy":{"kind":"rolling"}},"whi":"x"}`, 400, "[request body.whi]: is not a known key, want one of plan, why"},
+		{"POST /api/v1/rollouts", `{"plan":{"strategy":{"kind":"canary","canary":{"sice":1}}}}`, 400, "[request body.plan.strategy.canary.sice]: is not a known key, want one of approval, over, percent, pick, size"},
+		{"POST /api/v1/rollouts", `{"plan":{"limits":{"maxParallel":1}}}`, 400, "body.plan.limits.maxParallel]: is not a known key: did you mean max_parallel?"},
 		{"POST /api/v1/rollouts", `{"plan":{"limits":{"per":[{"label":"x","maximum":1}]}}}`, 400, "body.plan.limits.per[0].maximum"},
 		{"POST /api/v1/rollouts", `{"plan":{"pace":{"soak":"soon"}}}`, 400, `[request body.plan.pace.soak]: is "soon", want a duration`},
 		{"POST /api/v1/rollouts", `{"plan":{"pace":{"soak":10}}}`, 400, `[request body.plan.pace.soak]: is 10, want a duration`},
@@ -326,7 +326,7 @@ func TestWhatIsRefusedAboutRollouts(t *testing.T) {
 		method, at, _ := strings.Cut(row.call, " ")
 		refused(t, fmt.Sprintf("%s %.80v", row.call, row.body), s.Admin(method, at, row.body), row.status, row.says)
 	}
-	t.Run("a rule that has a name is named", func(t *testing.T) {
+	t.Run("the code names the violated rule", func(t *testing.T) {
 		plan := slow("1.1.0", map[string]any{"migration": map[string]any{"type": "breaking"}})
 		got := s.Admin("POST", "/api/v1/rollouts", plan)
 		var e adminapi.Error
@@ -336,14 +336,14 @@ func TestWhatIsRefusedAboutRollouts(t *testing.T) {
 	})
 }
 
-func TestASecretIsShownOnce(t *testing.T) {
+func TestWebhookSecretIsShownOnce(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	hook := made[adminapi.Webhook](t, s.Admin("POST", "/api/v1/webhooks", `{"name":"x","url":"https://hooks.example.com","secret":"0123456789abcdef0123456789abcdef"}`))
 	if hook.Secret == nil || *hook.Secret != "0123456789abcdef0123456789abcdef" {
 		t.Errorf("the answer that made it has %v", hook.Secret)
 	}
-	for _, got := range []replicatest.Answer{
+	for _, got := range []apptest.Answer{
 		s.Admin("GET", "/api/v1/webhooks", nil), s.Admin("POST", "/api/v1/webhooks/"+hook.Id+"/disable", nil), s.Admin("POST", "/api/v1/webhooks/"+hook.Id+"/enable", nil),
 	} {
 		if got.Status != 200 || strings.Contains(string(got.Body), "0123456789abcdef") {
@@ -352,14 +352,14 @@ func TestASecretIsShownOnce(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetricsNeedAKey(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	got := s.Admin("GET", "/metrics", nil)
 	if got.Status != 200 || !strings.HasPrefix(got.Header.Get("Content-Type"), "text/plain") || !strings.Contains(string(got.Body), "muster_rollout_active") {
 		t.Errorf("they are %d %s %.200s", got.Status, got.Header.Get("Content-Type"), got.Body)
 	}
-	got, err := s.Do(t.Context(), replicatest.Request{Method: "GET", URL: s.AdminURL + "/metrics"})
+	got, err := s.Do(t.Context(), apptest.Request{Method: "GET", URL: s.AdminURL + "/metrics"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,25 +16,25 @@ import (
 
 	"github.com/muster-fleet/muster/server/access"
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func decode(t *testing.T, a replicatest.Answer, v any) {
+func decode(t *testing.T, a apptest.Answer, v any) {
 	t.Helper()
 	if err := json.Unmarshal(a.Body, v); err != nil || a.Status != http.StatusOK {
 		t.Fatalf("answered %d %s, %v", a.Status, a.Body, err)
 	}
 }
 
-func TestASession(t *testing.T) {
+func TestSessionCookie(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
-	do := func(method, path string, body any, headers ...string) replicatest.Answer {
+	s := apptest.Start(t)
+	do := func(method, path string, body any, headers ...string) apptest.Answer {
 		t.Helper()
-		got, err := s.Do(t.Context(), replicatest.Request{Method: method, URL: s.AdminURL + path, Header: replicatest.With(headers...), Body: body})
+		got, err := s.Do(t.Context(), apptest.Request{Method: method, URL: s.AdminURL + path, Header: apptest.Headers(headers...), Body: body})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestASession(t *testing.T) {
 	refused(t, "no key", do("POST", "/api/v1/session", adminapi.LogInRequest{}), 401, "copy it whole")
 
 	in := do("POST", "/api/v1/session", adminapi.LogInRequest{ApiKey: s.AdminKey})
-	session := replicatest.Decode[adminapi.Session](t, in)
+	session := apptest.Decode[adminapi.Session](t, in)
 	c, err := http.ParseSetCookie(in.Header.Get("Set-Cookie"))
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func TestASession(t *testing.T) {
 	}
 
 	cookie := c.Name + "=" + c.Value
-	if got := replicatest.Decode[adminapi.Session](t, do("GET", "/api/v1/session", nil, "Cookie", cookie)); !got.ExpiresAt.Equal(session.ExpiresAt) {
-		t.Errorf("the session ends at %s, was to end at %s", got.ExpiresAt, session.ExpiresAt)
+	if got := apptest.Decode[adminapi.Session](t, do("GET", "/api/v1/session", nil, "Cookie", cookie)); !got.ExpiresAt.Equal(session.ExpiresAt) {
+		t.Errorf("the session ends at %s, want %s", got.ExpiresAt, session.ExpiresAt)
 	}
 	// A page of another origin can send the cookie, not the header.
 	refused(t, "a change by cookie alone", do("POST", "/api/v1/upgrade_preview", `{}`, "Cookie", cookie), 400, "kbn-xsrf")
@@ -74,7 +74,7 @@ func TestASession(t *testing.T) {
 	}
 }
 
-// message is one of an event stream; a comment has only Text.
+// message is a message of an event stream. A comment has only Text.
 type message struct {
 	ID, Event string
 	Data      adminapi.Event
@@ -88,14 +88,14 @@ type stream struct {
 }
 
 // follow opens the event stream.
-func follow(t *testing.T, s *replicatest.Server, query string, headers ...string) stream {
+func follow(t *testing.T, s *apptest.Server, query string, headers ...string) stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.AdminURL+"/api/v1/events"+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = replicatest.With(append(headers, "Authorization", "ApiKey "+s.AdminKey)...)
+	req.Header = apptest.Headers(append(headers, "Authorization", "ApiKey "+s.AdminKey)...)
 	resp, err := s.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -111,8 +111,7 @@ func follow(t *testing.T, s *replicatest.Server, query string, headers ...string
 	return st
 }
 
-// next reads to the next blank line. A test that waits in vain ends with the
-// test binary's own timeout, and its stack says here.
+// next reads to the next blank line. It blocks until the timeout of the test binary.
 func (s stream) next() message {
 	s.t.Helper()
 	var m message
@@ -139,13 +138,13 @@ func (s stream) next() message {
 	return m
 }
 
-func TestEvents(t *testing.T) {
+func TestEventStreamResumes(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	live := follow(t, s, "")
 	var created []string
 	for i := range 3 {
-		p := replicatest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies", map[string]string{"name": fmt.Sprint("p", i), "namespace": "default"}))
+		p := apptest.Decode[adminapi.PolicyItem](t, s.Admin("POST", "/api/fleet/agent_policies", map[string]string{"name": fmt.Sprint("p", i), "namespace": "default"}))
 		created = append(created, p.Item.Id)
 	}
 	a := s.Enroll("web-01", "1.0.0")
@@ -162,13 +161,12 @@ func TestEvents(t *testing.T) {
 		if i == 3 {
 			agent, ok := (*m.Data.Data)["agent"].(map[string]any)
 			if !ok || agent["id"] != a.ID || agent["status"] != "enrolling" {
-				t.Errorf("the agent does not come with its event: %+v", m.Data)
+				t.Errorf("the event lacks the agent: %+v", m.Data)
 			}
 		}
 	}
 
-	// One that was away goes on where it stopped; what the browser remembers is
-	// newer than the address it began with.
+	// A reader resumes after its last event. The header has precedence over the query.
 	for name, st := range map[string]stream{
 		"by header": follow(t, s, "", "Last-Event-ID", ids[1]),
 		"by query":  follow(t, s, "?after="+ids[1]),
@@ -182,21 +180,21 @@ func TestEvents(t *testing.T) {
 		st.close()
 	}
 	if m := follow(t, s, "?after=999999").next(); m.Event != "reset" {
-		t.Errorf("after an id that never was: %+v", m)
+		t.Errorf("after an unknown id: %+v", m)
 	}
 	if err := s.Store.Events().Trim(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	if m := follow(t, s, "?after="+ids[0]).next(); m.Event != "reset" {
-		t.Errorf("after what is no longer kept: %+v", m)
+		t.Errorf("after an id that was trimmed: %+v", m)
 	}
 }
 
-func TestASilentStreamIsKeptAlive(t *testing.T) {
+func TestIdleEventStreamIsKeptAlive(t *testing.T) {
 	for name, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := replicatest.Start(t, replicatest.OnPipes)
+				s := apptest.Start(t, apptest.OnPipes)
 				protocols := s.Client.Transport.(*http.Transport).Protocols
 				protocols.SetHTTP1(!h2)
 				protocols.SetHTTP2(h2)
@@ -216,8 +214,8 @@ func TestASilentStreamIsKeptAlive(t *testing.T) {
 	}
 }
 
-func TestAReaderThatLeavesIsForgotten(t *testing.T) {
-	s := replicatest.Start(t)
+func TestEventHandlerEndsWhenTheReaderDisconnects(t *testing.T) {
+	s := apptest.Start(t)
 	handlers := func() int {
 		all := make([]byte, 4<<20)
 		return strings.Count(string(all[:runtime.Stack(all, true)]), "admin.(*Handlers).events(")
@@ -232,9 +230,9 @@ func TestAReaderThatLeavesIsForgotten(t *testing.T) {
 	for _, r := range readers {
 		r.close()
 	}
-	replicatest.Eventually(t, "the handlers to end", func() string {
+	apptest.Eventually(t, "the handlers to end", func() string {
 		if n := handlers(); n > 0 {
-			return fmt.Sprint(n, " are there")
+			return fmt.Sprint(n, " are left")
 		}
 		return ""
 	})

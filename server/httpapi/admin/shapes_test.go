@@ -14,9 +14,9 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// Rollouts and what belongs to them are answered as the domain has them, without
-// a copy of every type: this is the proof that the specification says the same.
-func TestTheDomainsShapesAreTheSpecifications(t *testing.T) {
+// Handlers of rollouts encode the types of the domain, without a copy of each: their JSON
+// must be that of the specification.
+func TestDomainTypesEncodeAsInTheSpecification(t *testing.T) {
 	t.Parallel()
 	for _, pair := range []struct{ domain, wire any }{
 		{fleet.Plan{}, adminapi.Plan{}},
@@ -40,20 +40,20 @@ func TestTheDomainsShapesAreTheSpecifications(t *testing.T) {
 	}
 }
 
-// differ says where the JSON of two types is not the same.
+// differ returns where the JSON of two types differs.
 func differ(at string, a, b reflect.Type) []string {
 	a, b = bare(a), bare(b)
 	var raw json.RawMessage
 	switch {
 	case a == reflect.TypeOf(raw) && b.Kind() == reflect.Map:
 		return nil // any object
-	case word(a) != word(b):
-		return []string{fmt.Sprintf("%s is %s in the domain, %s in the specification", at, word(a), word(b))}
-	case word(a) == "list":
+	case jsonType(a) != jsonType(b):
+		return []string{fmt.Sprintf("%s is %s in the domain, %s in the specification", at, jsonType(a), jsonType(b))}
+	case jsonType(a) == "list":
 		return differ(at+"[]", a.Elem(), b.Elem())
-	case word(a) == "map":
+	case jsonType(a) == "map":
 		return differ(at+"{}", a.Elem(), b.Elem())
-	case word(a) != "object":
+	case jsonType(a) != "object":
 		return nil
 	}
 	var bad []string
@@ -84,7 +84,7 @@ func bare(t reflect.Type) reflect.Type {
 	return t
 }
 
-func word(t reflect.Type) string {
+func jsonType(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeOf(time.Time{}):
 		return "time"

@@ -16,10 +16,10 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
+	"github.com/muster-fleet/muster/server/app/apptest"
 )
 
-// schema is the part of OpenAPI the specification uses.
+// schema has the parts of OpenAPI that the specification uses.
 type schema struct {
 	Ref        string             `yaml:"$ref"`
 	Type       string             `yaml:"type"`
@@ -30,7 +30,7 @@ type schema struct {
 	Properties map[string]*schema `yaml:"properties"`
 	Items      *schema            `yaml:"items"`
 	AllOf      []*schema          `yaml:"allOf"`
-	// Additional is true, or a schema.
+	// Additional is true or a schema.
 	Additional any `yaml:"additionalProperties"`
 }
 
@@ -59,7 +59,7 @@ func loadSpec(t *testing.T) spec {
 	return s
 }
 
-// operations are the calls of the specification, by method and path.
+// operations returns the calls of the specification by method and path.
 func (s spec) operations(t *testing.T) map[string]operation {
 	t.Helper()
 	out := map[string]operation{}
@@ -78,7 +78,7 @@ func (s spec) operations(t *testing.T) map[string]operation {
 	return out
 }
 
-// check compares a JSON value with its schema and returns what is wrong.
+// check compares a JSON value with its schema and returns the differences.
 func (s spec) check(at string, want *schema, v any) []string {
 	for want.Ref != "" {
 		want = s.Components.Schemas[strings.TrimPrefix(want.Ref, "#/components/schemas/")]
@@ -156,14 +156,14 @@ func (s spec) checkObject(at string, want *schema, m map[string]any) []string {
 
 var parameter = regexp.MustCompile(`\{(\w+)\}`)
 
-func TestEveryPathOfTheSpecificationIsServed(t *testing.T) {
+func TestEveryCallOfTheSpecificationIsServed(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	for call, op := range loadSpec(t).operations(t) {
 		method, path, _ := strings.Cut(call, " ")
-		// Without a key the router answers what is not there, and the handlers
-		// do not run.
-		got, err := s.Do(t.Context(), replicatest.Request{Method: method, URL: s.AdminURL + parameter.ReplaceAllString(path, "x")})
+		// Without a key an unknown route answers 404, and the handler of a known one does not
+		// run.
+		got, err := s.Do(t.Context(), apptest.Request{Method: method, URL: s.AdminURL + parameter.ReplaceAllString(path, "x")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,15 +196,14 @@ func TestEveryRouteIsInTheSpecification(t *testing.T) {
 	}
 }
 
-// Every call of the specification once, in an order in which each succeeds, its
-// answer compared with its schema.
-func TestAnswersKeepToTheSpecification(t *testing.T) {
+// The test makes every call of the specification, in an order in which each succeeds.
+func TestResponsesMatchTheSpecification(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	want := loadSpec(t)
 	calls := want.operations(t)
 	left := maps.Clone(calls)
-	delete(left, "GET /api/v1/events") // a stream: see TestEvents
+	delete(left, "GET /api/v1/events") // a stream: see TestEventStreamResumes
 
 	p := s.Publisher()
 	delete(left, "POST /api/v1/publisher_keys")
@@ -249,7 +248,7 @@ func TestAnswersKeepToTheSpecification(t *testing.T) {
 	do("GET /api/v1/publisher_keys", nil)
 	do("GET /api/v1/trust", nil)
 	tryRollouts(t, s, do)
-	delete(left, "GET /metrics") // text: see TestMetrics
+	delete(left, "GET /metrics") // text: see TestMetricsNeedAKey
 	root, targets := signedFor(t, s)
 	do("POST /api/v1/trust/files", map[string]any{"files": [][]byte{root, targets}})
 	do("GET /api/v1/trust/files", nil)
@@ -260,14 +259,14 @@ func TestAnswersKeepToTheSpecification(t *testing.T) {
 	do("POST /api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID, "gone"}})
 	bulk := do("POST /api/fleet/agents/bulk_upgrade", map[string]any{"version": "1.1.0", "agents": []string{a.ID, b.ID}})
 	do("POST /api/fleet/agents/{agentId}/upgrade", map[string]any{"version": "1.1.0"}, c.ID)
-	details := replicatest.Details(bulk["actionId"].(string), "1.1.0", "UPG_DOWNLOADING")
+	details := apptest.Details(bulk["actionId"].(string), "1.1.0", "UPG_DOWNLOADING")
 	details.Metadata.DownloadPercent = 40
 	a.MustCheckin(details)
-	beacon := replicatest.Beacon(bulk["actionId"].(string), agentapi.BeaconWatching)
+	beacon := apptest.Beacon(bulk["actionId"].(string), agentapi.BeaconWatching)
 	beacon.Reason, beacon.Agent.LastCheckin = &agentapi.BeaconCause{Code: "agent_failed", Text: "for 30 s"}, &beacon.At
 	a.Beacon(beacon)
 	d, e := s.Enroll("web-04", "1.1.0"), s.Enroll("web-05", "1.1.0")
-	for _, agent := range []*replicatest.Agent{d, e} {
+	for _, agent := range []*apptest.Agent{d, e} {
 		agent.Kept = keeps("1.0.0", time.Hour)
 		agent.MustCheckin(nil)
 	}
@@ -297,9 +296,9 @@ func TestAnswersKeepToTheSpecification(t *testing.T) {
 	do("DELETE /api/fleet/enrollment_api_keys/{keyId}", nil, id)
 	do("DELETE /api/v1/packages/{file}", nil, "muster-agent-1.1.0-linux-amd64.tar.gz")
 	for call := range left {
-		t.Errorf("%s was not tried", call)
+		t.Errorf("%s was not called", call)
 	}
 	if got := s.Admin(http.MethodGet, "/api/openapi.yaml", nil); !bytes.Equal(got.Body, adminapi.Spec) {
-		t.Error("the specification that is served is another")
+		t.Error("the server serves another specification")
 	}
 }

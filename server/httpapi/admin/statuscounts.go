@@ -13,37 +13,37 @@ import (
 )
 
 const (
-	// countsFreshFor is how long counted statuses are shown. Every open browser asks
-	// every few seconds, and nobody misses a change that is shown this much later.
+	// countsFreshFor is how long counts are cached. Every open browser requests them every
+	// few seconds, and a delay this short goes unnoticed.
 	countsFreshFor = 2 * time.Second
-	// maxCounts bounds the filters whose counts are kept: more than operators have open
-	// at a time.
+	// maxCounts bounds the filters whose counts are cached: more than operators use at a
+	// time.
 	maxCounts = 256
-	// countTimeout bounds a count that several requests wait for, of which none may end
-	// it for the others.
+	// countTimeout bounds a count. It is shared by requests, so the end of one must not
+	// cancel it.
 	countTimeout = 30 * time.Second
 )
 
-// statusCounts keeps counted statuses for countsFreshFor, and counts once for all that
-// ask at the same time.
+// statusCounts caches counts of statuses for countsFreshFor, and counts once for concurrent
+// requests.
 type statusCounts struct {
 	flights singleflight.Group
 	mu      sync.Mutex
-	kept    map[string]statusCount
+	cached  map[string]statusCount
 }
 
 type statusCount struct {
-	counts map[fleet.Status]int // not to be changed
-	begun  time.Time
+	counts  map[fleet.Status]int // read-only
+	started time.Time
 }
 
 func (s statusCount) fresh(now time.Time) bool {
-	age := now.Sub(s.begun)
+	age := now.Sub(s.started)
 	return 0 <= age && age < countsFreshFor
 }
 
-// countStatuses is store.CountStatuses of a filter made of kuery, at most countsFreshFor
-// ago. The map is shared.
+// countStatuses returns store.CountStatuses of a filter, which was made from kuery. The
+// counts are at most countsFreshFor old. The map is shared: do not change it.
 func (h *Handlers) countStatuses(ctx context.Context, filter store.AgentFilter, kuery string, inactive bool, timeouts map[string]time.Duration) (map[fleet.Status]int, error) {
 	key := fmt.Sprintf("%q %q %q %t %v", filter.PolicyID, filter.VersionBelow, kuery, inactive, timeouts)
 	return h.counts.get(ctx, key, h.Now.UTC(), func(ctx context.Context, now time.Time) (map[fleet.Status]int, error) {
@@ -55,7 +55,7 @@ func (s *statusCounts) get(
 	ctx context.Context, key string, now time.Time, count func(context.Context, time.Time) (map[fleet.Status]int, error),
 ) (map[fleet.Status]int, error) {
 	s.mu.Lock()
-	c, ok := s.kept[key]
+	c, ok := s.cached[key]
 	s.mu.Unlock()
 	if ok && c.fresh(now) {
 		return c.counts, nil
@@ -65,7 +65,7 @@ func (s *statusCounts) get(
 		defer cancel()
 		counts, err := count(ctx, now)
 		if err == nil {
-			s.keep(key, statusCount{counts, now})
+			s.store(key, statusCount{counts, now})
 		}
 		return counts, err
 	})
@@ -78,16 +78,16 @@ func (s *statusCounts) get(
 	}
 }
 
-func (s *statusCounts) keep(key string, c statusCount) {
+func (s *statusCounts) store(key string, c statusCount) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for other, kept := range s.kept {
-		if !kept.fresh(c.begun) {
-			delete(s.kept, other)
+	for other, count := range s.cached {
+		if !count.fresh(c.started) {
+			delete(s.cached, other)
 		}
 	}
-	if s.kept == nil || len(s.kept) >= maxCounts {
-		s.kept = map[string]statusCount{}
+	if s.cached == nil || len(s.cached) >= maxCounts {
+		s.cached = map[string]statusCount{}
 	}
-	s.kept[key] = c
+	s.cached[key] = c
 }

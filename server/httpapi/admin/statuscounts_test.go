@@ -12,7 +12,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// counter counts one online agent more at each call.
+// counter returns one more online agent at each call.
 type counter struct {
 	calls atomic.Int64
 	err   error
@@ -23,7 +23,7 @@ func (c *counter) count(context.Context, time.Time) (map[fleet.Status]int, error
 	return map[fleet.Status]int{fleet.StatusOnline: int(c.calls.Add(1))}, c.err
 }
 
-func TestStatusCountsAreKeptForTwoSeconds(t *testing.T) {
+func TestStatusCountsAreCachedForTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s statusCounts
 		var c counter
@@ -42,7 +42,7 @@ func TestStatusCountsAreKeptForTwoSeconds(t *testing.T) {
 		}
 		time.Sleep(countsFreshFor)
 		if later := get("all"); later != 3 {
-			t.Errorf("after %s the counts are %d still", countsFreshFor, later)
+			t.Errorf("after %s the counts are still %d", countsFreshFor, later)
 		}
 		if earlier, err := s.get(t.Context(), "all", time.Now().Add(-time.Hour), c.count); err != nil || earlier[fleet.StatusOnline] != 4 {
 			t.Errorf("with the clock set back the counts are %v, %v", earlier, err)
@@ -61,7 +61,7 @@ func TestConcurrentStatusQueriesCountOnce(t *testing.T) {
 			}
 		}()
 		time.Sleep(time.Microsecond)
-		leave() // the others go on waiting for its count
+		leave() // the others still wait for its count
 		for range 10 {
 			go func() {
 				if counts, err := s.get(t.Context(), "all", time.Now(), c.count); err != nil || counts[fleet.StatusOnline] != 1 {
@@ -76,10 +76,10 @@ func TestConcurrentStatusQueriesCountOnce(t *testing.T) {
 	})
 }
 
-func TestFailedStatusCountsAreNotKept(t *testing.T) {
+func TestFailedStatusCountsAreNotCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s statusCounts
-		c := counter{err: errors.New("the store is away")}
+		c := counter{err: errors.New("the store is unavailable")}
 		if _, err := s.get(t.Context(), "all", time.Now(), c.count); !errors.Is(err, c.err) {
 			t.Errorf("the error is %v", err)
 		}
@@ -98,13 +98,13 @@ func TestStatusCountsOfManyFiltersAreBounded(t *testing.T) {
 			if _, err := s.get(t.Context(), fmt.Sprint(i), time.Now(), c.count); err != nil {
 				t.Fatal(err)
 			}
-			if len(s.kept) > maxCounts {
-				t.Fatalf("%d counts are kept", len(s.kept))
+			if len(s.cached) > maxCounts {
+				t.Fatalf("%d counts are cached", len(s.cached))
 			}
 		}
 		time.Sleep(countsFreshFor)
-		if _, err := s.get(t.Context(), "all", time.Now(), c.count); err != nil || len(s.kept) != 1 {
-			t.Errorf("%d counts are kept, all but one are old: %v", len(s.kept), err)
+		if _, err := s.get(t.Context(), "all", time.Now(), c.count); err != nil || len(s.cached) != 1 {
+			t.Errorf("%d counts are cached, of which all but one are stale: %v", len(s.cached), err)
 		}
 	})
 }

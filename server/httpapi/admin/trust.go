@@ -40,8 +40,8 @@ func (h *Handlers) listTrustFiles(c *gin.Context) error {
 	return nil
 }
 
-// maxTrustUpload fits the largest targets file in base64 with hundreds of roots
-// of the usual size. More roots can come before it.
+// maxTrustUpload fits the largest targets file in base64 with hundreds of roots of the
+// usual size. More roots can be uploaded before it.
 const maxTrustUpload = 4 << 20
 
 func (h *Handlers) publishTrustFiles(c *gin.Context) error {
@@ -55,8 +55,8 @@ func (h *Handlers) publishTrustFiles(c *gin.Context) error {
 	return h.trust(c)
 }
 
-// trustRoot is the digest that new hosts pin: the newest root's, for a key that
-// was taken out of it must not come back with them.
+// trustRoot returns the digest that new hosts pin. It is the newest root's: an older root
+// may name keys that have been removed.
 func trustRoot(v repository.View) *string {
 	if v.Root() == nil {
 		return nil
@@ -92,11 +92,11 @@ func renderTrust(v repository.View) (adminapi.Trust, error) {
 	if out.Targets, err = renderRole(v.Targets, v.Root(), spec.Targets); err != nil {
 		return out, err
 	}
-	said, err := tuf.ContentsOf(v.Targets)
+	contents, err := tuf.ContentsOf(v.Targets)
 	if err != nil {
 		return out, err
 	}
-	out.Floor, out.TargetCount = ptr(said.Floor), len(said.Targets)
+	out.Floor, out.TargetCount = ptr(contents.Floor), len(contents.Targets)
 	if out.Snapshot, err = renderOnline(v.Snapshot); err != nil {
 		return out, err
 	}
@@ -104,8 +104,8 @@ func renderTrust(v repository.View) (adminapi.Trust, error) {
 	return out, err
 }
 
-// renderRole tells of each key of signers whether it signed. trusted is the root
-// that names the signers of the file.
+// renderRole describes a signed file, and which keys of signers have signed it. trusted is
+// the root that names the signers.
 func renderRole(file, trusted []byte, signers tuf.Signers) (*adminapi.TrustRole, error) {
 	info, err := tuf.Inspect(file)
 	if err != nil {
@@ -137,16 +137,16 @@ func renderOnline(file []byte) (*adminapi.TrustOnlineRole, error) {
 	return &adminapi.TrustOnlineRole{Version: info.Version, Expires: info.Expires}, err
 }
 
-// judge renders packages with what the signed targets file says of them.
+// judge renders packages, with whether the signed targets file names them.
 func (h *Handlers) judge(c *gin.Context, packages []fleet.Package) ([]adminapi.Package, error) {
 	ctx := c.Request.Context()
-	rooted, err := h.Trust.Rooted(ctx)
+	rooted, err := h.Trust.HasRoot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// A copy: to judge is not to hide a version from the list.
+	// SetWithheld changes its argument, and the caller uses packages afterwards.
 	judged := append([]fleet.Package{}, packages...)
-	if err := h.Trust.Judge(ctx, judged); err != nil {
+	if err := h.Trust.SetWithheld(ctx, judged); err != nil {
 		return nil, err
 	}
 	return each(judged, func(p fleet.Package) adminapi.Package {

@@ -13,15 +13,15 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
-// signedFor is a first root for the server, and a targets file that names every
-// package it has.
-func signedFor(t *testing.T, s *replicatest.Server) (root, targets []byte) {
+// signedFor returns a first root for the server, and a targets file that names all of its
+// packages.
+func signedFor(t *testing.T, s *apptest.Server) (root, targets []byte) {
 	t.Helper()
-	state := replicatest.Decode[adminapi.Trust](t, s.Admin(http.MethodGet, "/api/v1/trust", nil))
+	state := apptest.Decode[adminapi.Trust](t, s.Admin(http.MethodGet, "/api/v1/trust", nil))
 	online, err := tuf.ParsePublicKey(state.OnlineKeys[0])
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func signedFor(t *testing.T, s *replicatest.Server) (root, targets []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := replicatest.Decode[adminapi.PackageList](t, s.Admin(http.MethodGet, "/api/v1/packages", nil))
+	list := apptest.Decode[adminapi.PackageList](t, s.Admin(http.MethodGet, "/api/v1/packages", nil))
 	for _, p := range list.Items {
 		if err := edit.AddTarget(tuf.Target{Version: p.Version, OS: p.Os, Arch: p.Arch, Format: "tar.gz", Size: p.Size, Unpacked: p.Size, SHA512: p.Sha512}); err != nil {
 			t.Fatal(err)
@@ -66,12 +66,12 @@ func newSigner(t *testing.T, name string) tuf.PrivateKey {
 	return k
 }
 
-func TestSignedMetadataIsTakenInAndShown(t *testing.T) {
+func TestSignedMetadataIsPublishedAndShown(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
+	s := apptest.Start(t)
 	p := s.Publisher()
 	dir := t.TempDir()
-	unsigned := func(version string) replicatest.Answer {
+	unsigned := func(version string) apptest.Answer {
 		archive := p.Archive(dir, version)
 		body, err := os.ReadFile(archive)
 		if err != nil {
@@ -79,7 +79,7 @@ func TestSignedMetadataIsTakenInAndShown(t *testing.T) {
 		}
 		return s.Admin(http.MethodPut, "/api/v1/packages/"+filepath.Base(archive), body)
 	}
-	if got := unsigned("1.0.0"); got.Status != http.StatusBadRequest || !strings.Contains(got.Refusal().Message, "header.Muster-Signature") {
+	if got := unsigned("1.0.0"); got.Status != http.StatusBadRequest || !strings.Contains(got.ErrorBody().Message, "header.Muster-Signature") {
 		t.Errorf("without a root a package without a signature got %d %s", got.Status, got.Body)
 	}
 	p.Publish("1.0.0")
@@ -92,45 +92,45 @@ func TestSignedMetadataIsTakenInAndShown(t *testing.T) {
 		"illegal base64 data":              map[string]any{"files": []string{"*"}},
 		"[request body.files]: is a JSON ": map[string]any{"files": "x"},
 	} {
-		if got := s.Admin(http.MethodPost, "/api/v1/trust/files", body); got.Status != http.StatusBadRequest || !strings.Contains(got.Refusal().Message, name) {
+		if got := s.Admin(http.MethodPost, "/api/v1/trust/files", body); got.Status != http.StatusBadRequest || !strings.Contains(got.ErrorBody().Message, name) {
 			t.Errorf("want %q, got %d %s", name, got.Status, got.Body)
 		}
 	}
-	if got := s.Admin(http.MethodPost, "/api/v1/trust/files", `{"files":["`+strings.Repeat("A", 5<<20)+`"]}`); got.Status != http.StatusBadRequest || !strings.Contains(got.Refusal().Message, "has more than 4194304 bytes") {
-		t.Errorf("an upload without end got %d %.200s", got.Status, got.Body)
+	if got := s.Admin(http.MethodPost, "/api/v1/trust/files", `{"files":["`+strings.Repeat("A", 5<<20)+`"]}`); got.Status != http.StatusBadRequest || !strings.Contains(got.ErrorBody().Message, "has more than 4194304 bytes") {
+		t.Errorf("an upload that is too large got %d %.200s", got.Status, got.Body)
 	}
-	state := replicatest.Decode[adminapi.Trust](t, s.Admin(http.MethodPost, "/api/v1/trust/files", map[string]any{"files": [][]byte{root, targets}}))
+	state := apptest.Decode[adminapi.Trust](t, s.Admin(http.MethodPost, "/api/v1/trust/files", map[string]any{"files": [][]byte{root, targets}}))
 	if !state.Published || *state.TrustRoot != tuf.Digest(root) || state.Targets.Keys[0].Name != "tina" || !state.Targets.Keys[0].Signed || state.Timestamp == nil {
 		t.Errorf("the state is %+v", state)
 	}
-	if info := replicatest.Decode[adminapi.Server](t, s.Admin(http.MethodGet, "/api/v1/server", nil)); info.TrustRoot == nil || *info.TrustRoot != tuf.Digest(root) {
-		t.Errorf("hosts are told of the root %v", info.TrustRoot)
+	if info := apptest.Decode[adminapi.Server](t, s.Admin(http.MethodGet, "/api/v1/server", nil)); info.TrustRoot == nil || *info.TrustRoot != tuf.Digest(root) {
+		t.Errorf("the server shows the root %v", info.TrustRoot)
 	}
 
-	// A package may come before the file that names it, and waits.
+	// A package that targets does not name yet is withheld.
 	if got := unsigned("1.1.0"); got.Status != http.StatusOK {
 		t.Fatalf("with a root a package without a signature got %d %s", got.Status, got.Body)
 	}
-	list := replicatest.Decode[adminapi.PackageList](t, s.Admin(http.MethodGet, "/api/v1/packages", nil)).Items
+	list := apptest.Decode[adminapi.PackageList](t, s.Admin(http.MethodGet, "/api/v1/packages", nil)).Items
 	i := slices.IndexFunc(list, func(p adminapi.Package) bool { return p.Version == "1.1.0" })
 	if len(list) != 2 || *list[i].Signed || list[i].Withheld == nil || !*list[1-i].Signed || list[1-i].Withheld != nil {
 		t.Errorf("the packages are %+v", list)
 	}
-	versions := replicatest.Decode[adminapi.VersionList](t, s.Admin(http.MethodGet, "/api/fleet/agents/available_versions", nil)).Items
+	versions := apptest.Decode[adminapi.VersionList](t, s.Admin(http.MethodGet, "/api/fleet/agents/available_versions", nil)).Items
 	if !slices.Equal(versions, []string{"1.0.0"}) {
 		t.Errorf("offered are %v", versions)
 	}
 	a := s.Enroll("web-01", "0.9.0")
-	order := func(force bool) replicatest.Answer {
+	order := func(force bool) apptest.Answer {
 		return s.Admin(http.MethodPost, "/api/v1/upgrade_preview", map[string]any{"version": "1.1.0", "agents": []string{a.ID}, "force": force})
 	}
-	if got := order(false); got.Status != http.StatusBadRequest || !strings.Contains(got.Refusal().Message, "targets version 1 does not name it") {
+	if got := order(false); got.Status != http.StatusBadRequest || !strings.Contains(got.ErrorBody().Message, "targets version 1 does not name it") {
 		t.Errorf("the preview says %d %s", got.Status, got.Body)
 	}
-	if got := replicatest.Decode[adminapi.UpgradePreview](t, order(true)); got.Will != 1 {
+	if got := apptest.Decode[adminapi.UpgradePreview](t, order(true)); got.Will != 1 {
 		t.Errorf("by force: %+v", got)
 	}
-	if got := s.Agents(http.MethodGet, "/artifacts/"+list[i].File+".minisig", a.Key, nil); got.Status != http.StatusNotFound || !strings.Contains(got.Refusal().Message, "no signature of its own") {
+	if got := s.Agents(http.MethodGet, "/artifacts/"+list[i].File+".minisig", a.Key, nil); got.Status != http.StatusNotFound || !strings.Contains(got.ErrorBody().Message, "no signature of its own") {
 		t.Errorf("its signature is %d %s", got.Status, got.Body)
 	}
 	events, err := s.Store.Events().After(t.Context(), 0, 100)

@@ -25,7 +25,7 @@ func (h *Handlers) unenrollAgent(c *gin.Context) error {
 	})
 	var refused action.Refused
 	if errors.As(err, &refused) && fleet.KindOf(err) != fleet.NotFound && !refused.Agent.Active {
-		err = nil // the agent has left already, which is what was asked for
+		err = nil // the agent is unenrolled already
 	}
 	if err != nil {
 		return err
@@ -94,16 +94,15 @@ func (h *Handlers) previewUnenroll(c *gin.Context) error {
 	return nil
 }
 
-// unenrollRemark is what to expect of an agent that is unenrolled, if it is not
-// that it leaves now.
+// unenrollRemark says when an agent will unenrol, if not at once.
 func unenrollRemark(a *fleet.Agent, s fleet.Status, revoke bool) string {
 	switch {
 	case revoke:
 		return ""
 	case s == fleet.StatusOffline || s == fleet.StatusInactive || s == fleet.StatusUninstalled || s == fleet.StatusOrphaned:
-		return fmt.Sprintf("is %s: it leaves when it is back within %d days; revoke puts it out now", s, fleet.DefaultExpiration/(24*time.Hour))
+		return fmt.Sprintf("is %s: it unenrols if it returns within %d days; revoke unenrols it now", s, fleet.DefaultExpiration/(24*time.Hour))
 	case a.UnenrollmentStartedAt != nil:
-		return "was asked before, and is asked again"
+		return "is unenrolling already, and is asked again"
 	}
 	return ""
 }

@@ -9,15 +9,15 @@ import (
 
 	"github.com/muster-fleet/muster/server/adminapi"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
 const bulkUnenroll = "/api/fleet/agents/bulk_unenroll"
 
-func TestManyAgentsLeave(t *testing.T) {
+func TestBulkUnenrollAsksAgents(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	a, b, away := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0"), s.Enroll("web-03", "1.0.0")
 	a.MustCheckin(nil)
 	b.MustCheckin(nil)
@@ -26,29 +26,29 @@ func TestManyAgentsLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := []string{a.ID, b.ID, away.ID, "gone"}
-	preview := replicatest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": ids}))
+	preview := apptest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": ids}))
 	if preview.Will != 3 || preview.Wont != 1 || preview.Items[0].Reason != nil || *preview.Items[3].Reason != "Agent gone not found" || preview.Items[3].Status != "" ||
-		preview.Items[2].Status != "offline" || !strings.Contains(*preview.Items[2].Reason, "it leaves when it is back within 30 days") {
+		preview.Items[2].Status != "offline" || !strings.Contains(*preview.Items[2].Reason, "it unenrols if it returns within 30 days") {
 		t.Errorf("the preview is %+v", preview)
 	}
 	dry := s.Admin("POST", bulkUnenroll, map[string]any{"agents": ids, "dryRun": true})
-	if got := replicatest.Decode[adminapi.BulkActionResponse](t, dry); got.ActionId != nil || got.Count == nil || *got.Count != 3 {
+	if got := apptest.Decode[adminapi.BulkActionResponse](t, dry); got.ActionId != nil || got.Count == nil || *got.Count != 3 {
 		t.Errorf("the dry run answers %s", dry.Body)
 	}
 	if seen(t, s, a).Status != adminapi.StatusOnline {
-		t.Fatal("a preview or a dry run has asked it to leave")
+		t.Fatal("a preview or a dry run unenrolled the agent")
 	}
 
-	// As Kibana's clients send it.
-	created := replicatest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", bulkUnenroll, map[string]any{
+	// The request as Kibana's clients send it.
+	created := apptest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", bulkUnenroll, map[string]any{
 		"agents": ids, "revoke": false, "force": false, "batchSize": 100, "includeInactive": false,
 	}))
 	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolling || got.UnenrollmentStartedAt == nil || !got.Active {
-		t.Errorf("people see %+v", got)
+		t.Errorf("the API shows %+v", got)
 	}
-	again := replicatest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": "status: unenrolling"}))
+	again := apptest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": "status: unenrolling"}))
 	if again.Will != 2 || !strings.Contains(*again.Items[0].Reason, "is asked again") {
-		t.Errorf("those on their way are previewed as %+v", again)
+		t.Errorf("unenrolling agents are previewed as %+v", again)
 	}
 	given := a.MustCheckin(nil).Actions
 	if len(given) != 1 || given[0].Type != agentapi.ActionUnenroll || given[0].ID != *created.ActionId {
@@ -56,32 +56,32 @@ func TestManyAgentsLeave(t *testing.T) {
 	}
 	a.Ack("", *created.ActionId)
 	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolled || got.Active || *got.UnenrolledReason != "unenrolled" {
-		t.Errorf("when it has left people see %+v", got)
+		t.Errorf("after the ack the API shows %+v", got)
 	}
 	if _, err := a.Checkin(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("its next check-in ends with %v", err)
 	}
-	item := replicatest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
+	item := apptest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
 	if item.Type != "UNENROLL" || item.Status != adminapi.INPROGRESS || item.NbAgentsActioned != 4 || item.NbAgentsActionCreated != 3 || item.NbAgentsAck != 1 || item.NbAgentsFailed != 1 || *item.CreatedBy != "first key" {
-		t.Errorf("the action stands as %+v", item)
+		t.Errorf("the action is %+v", item)
 	}
 }
 
-func TestARevokedAgentIsOutAtOnce(t *testing.T) {
+func TestRevokedAgentIsUnenrolledAtOnce(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	a, b := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
 	a.MustCheckin(nil)
-	created := replicatest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", bulkUnenroll, map[string]any{"agents": "*", "revoke": true}))
-	for _, agent := range []*replicatest.Agent{a, b} {
+	created := apptest.Decode[adminapi.BulkActionResponse](t, s.Admin("POST", bulkUnenroll, map[string]any{"agents": "*", "revoke": true}))
+	for _, agent := range []*apptest.Agent{a, b} {
 		if got := seen(t, s, agent); got.Status != adminapi.StatusUnenrolled || *got.UnenrolledReason != "revoked" {
-			t.Errorf("people see %+v", got)
+			t.Errorf("the API shows %+v", got)
 		}
 		if _, err := agent.Checkin(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "401") {
 			t.Errorf("its check-in ends with %v", err)
 		}
 	}
-	item := replicatest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
+	item := apptest.Decode[adminapi.ActionStatusList](t, s.Admin("GET", "/api/fleet/agents/action_status", nil)).Items[0]
 	if item.ActionId != *created.ActionId || item.Type != "FORCE_UNENROLL" || item.Status != adminapi.COMPLETE || item.NbAgentsAck != 2 {
 		t.Errorf("the record is %+v", item)
 	}
@@ -89,9 +89,9 @@ func TestARevokedAgentIsOutAtOnce(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(events, func(e fleet.Event) bool {
 		return e.Type == fleet.EventAgentUnenrolled && e.Subject == a.ID && e.Actor == "first key" && strings.Contains(string(e.Data), `"revoked":true`)
 	}) {
-		t.Errorf("nobody is on record for it: %v", err)
+		t.Errorf("no event names the actor: %v", err)
 	}
-	// Nothing to do any more, and no mistake.
+	// Unenrolling again succeeds.
 	for _, body := range []any{nil, "null", `{"revoke":true}`} {
 		if got := s.Admin("POST", "/api/fleet/agents/"+a.ID+"/unenroll", body); got.Status != http.StatusOK || strings.TrimSpace(string(got.Body)) != "{}" {
 			t.Errorf("%v once more answers %d %s", body, got.Status, got.Body)
@@ -99,10 +99,9 @@ func TestARevokedAgentIsOutAtOnce(t *testing.T) {
 	}
 }
 
-// A poll that is parked when its key is revoked ends, and the next is refused.
-func TestAParkedAgentHearsThatItsKeyIsRevoked(t *testing.T) {
+func TestRevocationEndsAParkedPoll(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t) // its polls are long
+	s := apptest.Start(t) // with long polls
 	a := s.Enroll("web-01", "1.0.0")
 	ended := make(chan error, 1)
 	go func() {
@@ -118,14 +117,14 @@ func TestAParkedAgentHearsThatItsKeyIsRevoked(t *testing.T) {
 		if err != nil {
 			t.Errorf("the parked poll ends with %v", err)
 		}
-	case <-time.After(replicatest.Patience):
-		t.Fatal("it is parked on")
+	case <-time.After(apptest.WaitLimit):
+		t.Fatal("the poll is still parked")
 	}
 }
 
-func TestAnAgentOfARolloutStaysUnlessForced(t *testing.T) {
+func TestUnenrollOfAnAgentInARolloutNeedsForce(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	s.Publisher().Publish("1.1.0")
 	a := s.Enroll("web-01", "1.0.0")
 	a.MustCheckin(nil)
@@ -137,7 +136,7 @@ func TestAnAgentOfARolloutStaysUnlessForced(t *testing.T) {
 	path := "/api/fleet/agents/" + a.ID + "/unenroll"
 	refused(t, "asked", s.Admin("POST", path, nil), 409, "belongs to the active rollout")
 	refused(t, "revoked", s.Admin("POST", path, `{"revoke":true}`), 409, "or unenrol it with force")
-	preview := replicatest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": "*", "force": true}))
+	preview := apptest.Decode[adminapi.UnenrollPreview](t, s.Admin("POST", "/api/v1/unenroll_preview", map[string]any{"agents": "*", "force": true}))
 	if preview.Will != 1 {
 		t.Errorf("with force the preview is %+v", preview)
 	}
@@ -145,6 +144,6 @@ func TestAnAgentOfARolloutStaysUnlessForced(t *testing.T) {
 		t.Errorf("with force it answers %d %s", got.Status, got.Body)
 	}
 	if got := seen(t, s, a); got.Status != adminapi.StatusUnenrolled {
-		t.Errorf("people see %+v", got)
+		t.Errorf("the API shows %+v", got)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// addVersions says of rendered agents what they shall run, and which rollout has
-// them: a few reads for a page, however many agents it has.
+// addVersions adds to rendered agents their desired version and their rollout. The number
+// of reads does not depend on the number of agents.
 func (h *Handlers) addVersions(ctx context.Context, agents []fleet.Agent, out []adminapi.Agent) error {
-	holders, err := h.Rollouts.Lock(ctx, agents)
+	holders, err := h.Locks.Holders(ctx, agents)
 	if err != nil {
 		return err
 	}
@@ -20,21 +20,21 @@ func (h *Handlers) addVersions(ctx context.Context, agents []fleet.Agent, out []
 			of[r.ID] = append(of[r.ID], a.ID)
 		}
 	}
-	wanted := map[string]string{}
+	desired := map[string]string{}
 	for rolloutID, ids := range of {
 		targets, err := h.Store.Targets().GetMany(ctx, rolloutID, ids)
 		if err != nil {
 			return err
 		}
 		for _, t := range targets {
-			if !t.State.Over() {
-				wanted[t.AgentID] = t.To
+			if !t.State.Ended() {
+				desired[t.AgentID] = t.To
 			}
 		}
 	}
 	for i := range agents {
 		a := &agents[i]
-		version := wanted[a.ID]
+		version := desired[a.ID]
 		if version == "" && a.Upgrading() {
 			version = a.UpgradeTarget
 		}

@@ -1,5 +1,5 @@
-// Package agents serves the agent protocol: Fleet Server's, on port 8220. Each
-// handler parses, calls one domain function and renders.
+// Package agents serves the agent protocol, that of Fleet Server, on port 8220. Each
+// handler decodes the request, calls one domain function and encodes the response.
 package agents
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// Handlers are the protocol's. All fields are required.
+// Handlers serve the agent protocol. All fields are required.
 type Handlers struct {
 	API        httpapi.API
 	Agents     store.Agents
@@ -42,9 +42,9 @@ type Handlers struct {
 	Trust      *repository.Service
 	Cache      checkin.Cache
 	Health     *storehealth.Monitor
-	// Limits says which requests have to come again.
+	// Limits admits requests.
 	Limits *limit.Admission
-	// Version is the server's.
+	// Version is the version of the server.
 	Version string
 }
 
@@ -52,7 +52,7 @@ type Handlers struct {
 func (h *Handlers) Handler() http.Handler {
 	e := h.API.New()
 	e.Use(h.apiVersion)
-	e.GET(agentapi.PathStatus, h.API.Handle(h.status)) // not limited: probes ask whether the server lives
+	e.GET(agentapi.PathStatus, h.API.Handle(h.status)) // not limited: probes must get an answer from a busy server
 	e.POST(agentapi.PathEnroll, h.limited(limit.Enroll, agentapi.MaxEnrollBody), h.API.Handle(h.enroll))
 	e.POST("/api/fleet/agents/:id/checkin", h.limited(limit.Checkin, agentapi.MaxCheckinBody), h.API.Handle(h.checkin))
 	e.POST("/api/fleet/agents/:id/acks", h.limited(limit.Report, agentapi.MaxAcksBody), h.API.Handle(h.acks))
@@ -66,14 +66,14 @@ func (h *Handlers) Handler() http.Handler {
 	return e
 }
 
-// limited lets requests in as the limits of their kind allow, and gives their place
-// back when they are answered, if they have not done so before.
+// limited admits requests within the limits of their kind, and releases their slot after
+// the response unless the handler has released it.
 func (h *Handlers) limited(k limit.Kind, maxBody int64) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		r, err := h.Limits.Enter(c.Request.Context(), c.Request, k, maxBody)
 		if err != nil {
 			if limit.Refused(c.Request.Context()) {
-				c.Header("Connection", "close") // others keep theirs: a new one is dearer than a request
+				c.Header("Connection", "close") // not in other cases: a new connection costs more than a request
 			}
 			h.API.Fail(c, err)
 			return
@@ -149,9 +149,8 @@ func orObject(b []byte) []byte {
 	return b
 }
 
-// credential reads the Authorization header. A key that cannot be read is a bad
-// request here, as in Fleet Server: agents that see a 401 often enough take
-// themselves for dismissed.
+// credential reads the Authorization header. As in Fleet Server, a malformed key is a bad
+// request and not unauthorized: agents that get enough 401s consider themselves unenrolled.
 func credential(c *gin.Context) (fleet.Credential, error) {
 	cred, err := httpapi.Credential(c)
 	var fe *fleet.Error
@@ -161,22 +160,22 @@ func credential(c *gin.Context) (fleet.Credential, error) {
 	return cred, err
 }
 
-// agent reads the agent that the request is from and authenticates it. If the path has
-// an id, it must be the agent's.
+// agent authenticates the agent that sent the request and returns it. If the path has an
+// id, it must be the agent's.
 func (h *Handlers) agent(c *gin.Context) (fleet.Agent, error) {
 	cred, err := credential(c)
 	if err != nil {
 		return fleet.Agent{}, err
 	}
 	var a fleet.Agent
-	err = h.Health.Ask(c.Request.Context(), func(ctx context.Context) (err error) {
+	err = h.Health.Call(c.Request.Context(), func(ctx context.Context) (err error) {
 		a, err = h.Agents.ByAccessKey(ctx, cred.ID)
 		return err
 	})
 	switch {
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
-		// The store is away. This must not look like a bad key: agents would take it
-		// for a dismissal.
+		// The store is unavailable. A 401 here would make agents consider themselves
+		// unenrolled.
 		return a, err
 	case err == nil && !a.Active:
 		return a, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrAgentInactive", Message: "this agent is unenrolled: enrol the host again"}
@@ -218,7 +217,7 @@ func (h *Handlers) checkin(c *gin.Context) error {
 		return err
 	}
 	h.Cache.Remember(&a, received.Generation)
-	if !known { // nobody but an agent makes the server read a body
+	if !known { // only authenticated agents make the server read a body
 		if body, err = read(); err != nil {
 			return err
 		}
@@ -233,7 +232,7 @@ func (h *Handlers) checkin(c *gin.Context) error {
 	return h.Checkin.Handle(c.Writer, c.Request, a, req, received)
 }
 
-// decodeCheckin decodes the body, which may be gzip.
+// decodeCheckin decodes the body, which may be compressed with gzip.
 func decodeCheckin(c *gin.Context, body []byte, req *agentapi.CheckinRequest) error {
 	if !strings.EqualFold(c.GetHeader("Content-Encoding"), "gzip") {
 		return httpapi.UnmarshalJSON(body, req)
@@ -251,8 +250,8 @@ func decodeCheckin(c *gin.Context, body []byte, req *agentapi.CheckinRequest) er
 	return err
 }
 
-// checkCheckin refuses what decodes but has no meaning. A null is as good as
-// nothing: some encoders write it for what is absent.
+// checkCheckin validates a decoded check-in. It treats null as absent: some encoders write
+// null for absent fields.
 func checkCheckin(req *agentapi.CheckinRequest) error {
 	if d := req.UpgradeDetails; d != nil && !d.State.Known() {
 		return fleet.FieldError("body.upgrade_details.state", "is %q, want one of the UPG_ states", d.State)
@@ -271,10 +270,9 @@ func checkCheckin(req *agentapi.CheckinRequest) error {
 }
 
 const (
-	// maxRollbacks bounds the versions a host says it keeps: a host keeps two or
-	// three, for they take space.
+	// maxRollbacks bounds the previous versions in a check-in: a host keeps two or three.
 	maxRollbacks = 32
-	// maxVersionLength bounds one of them: 1.2.3-SNAPSHOT+build fits many times.
+	// maxVersionLength bounds the length of a version such as 1.2.3-SNAPSHOT+build.
 	maxVersionLength = 128
 )
 
@@ -283,7 +281,7 @@ func checkRollbacks(u *agentapi.CheckinUpgrade) error {
 		return nil
 	}
 	if len(u.Rollbacks) > maxRollbacks {
-		return fleet.FieldError("body.upgrade.rollbacks", "has %d entries, at most %d are taken", len(u.Rollbacks), maxRollbacks)
+		return fleet.FieldError("body.upgrade.rollbacks", "has %d entries, want at most %d", len(u.Rollbacks), maxRollbacks)
 	}
 	for i, r := range u.Rollbacks {
 		if r.Version == "" || len(r.Version) > maxVersionLength {
@@ -300,8 +298,8 @@ func notNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// bounded ends with an error behind its limit, where io.LimitReader would end
-// as if the body were whole.
+// bounded returns an error beyond its limit. io.LimitReader would return io.EOF, as at the
+// end of a complete body.
 type bounded struct {
 	r    io.Reader
 	left int64
@@ -331,7 +329,7 @@ func (h *Handlers) acks(c *gin.Context) error {
 		if err := decode(); err != nil {
 			return err
 		}
-		if hostname, ok := h.Cache.Settled(id); ok {
+		if hostname, ok := h.Cache.Stable(id); ok {
 			items = h.Actions.AckUpgrades(c.Request.Context(), id, hostname, req.Events)
 		}
 	}
@@ -342,7 +340,7 @@ func (h *Handlers) acks(c *gin.Context) error {
 			return err
 		}
 		h.Cache.Remember(&a, generation)
-		if !known { // nobody but an agent makes the server read a body
+		if !known { // only authenticated agents make the server read a body
 			if err := decode(); err != nil {
 				return err
 			}
@@ -362,28 +360,28 @@ func (h *Handlers) acks(c *gin.Context) error {
 	return nil
 }
 
-// watcher authenticates the watcher of the agent whose id is in the path. An
-// agent that does not exist is not told from a wrong key.
+// watcher authenticates the watcher of the agent whose id is in the path. It answers for a
+// missing agent as for a wrong key.
 func (h *Handlers) watcher(c *gin.Context) (fleet.Agent, error) {
 	cred, err := credential(c)
 	if err != nil {
 		return fleet.Agent{}, err
 	}
 	var a fleet.Agent
-	err = h.Health.Ask(c.Request.Context(), func(ctx context.Context) (err error) {
+	err = h.Health.Call(c.Request.Context(), func(ctx context.Context) (err error) {
 		a, err = h.Agents.Get(ctx, c.Param("id"))
 		return err
 	})
 	known := err == nil && a.WatcherKeyID != "" && cred.ID == a.WatcherKeyID
 	switch {
 	case err != nil && fleet.KindOf(err) != fleet.NotFound:
-		return a, err // the store is away: it must not look like a bad key
+		return a, err // the store is unavailable: no 401, as in agent
 	case known && !a.Active:
 		return a, &fleet.Error{Kind: fleet.Unauthorized, Code: "ErrAgentInactive", Message: "this agent is unenrolled: enrol the host again"}
 	case !known || !cred.Matches(a.WatcherKeyHash):
 		return a, &fleet.Error{
 			Kind: fleet.Unauthorized, Code: "ErrUnauthorized",
-			Message: "this is not the key of the agent's watcher: beacons take watcher_api_key of the agent's enrolment, no other",
+			Message: "this is not the key of the agent's watcher: beacons need the watcher_api_key of the agent's enrolment",
 		}
 	}
 	return a, nil
@@ -398,14 +396,14 @@ func (h *Handlers) beacon(c *gin.Context) error {
 	if err := httpapi.Decode(c, agentapi.MaxBeaconBody, &b); err != nil {
 		return err
 	}
-	if err := h.Health.Ask(c.Request.Context(), func(ctx context.Context) error { return h.Beacons.Handle(ctx, a, b) }); err != nil {
+	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error { return h.Beacons.Handle(ctx, a, b) }); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)
 	return nil
 }
 
-// auditUnenrollMax bounds the body of audit/unenroll, as in Fleet Server.
+// auditUnenrollMax bounds the body of audit/unenroll; the figure is Fleet Server's.
 const auditUnenrollMax = 1 << 10
 
 func (h *Handlers) auditUnenroll(c *gin.Context) error {
@@ -420,15 +418,15 @@ func (h *Handlers) auditUnenroll(c *gin.Context) error {
 	if err := httpapi.Decode(c, auditUnenrollMax, &req); err != nil {
 		return err
 	}
-	if err := h.Health.Ask(c.Request.Context(), func(ctx context.Context) error { return h.Enrollment.Left(ctx, a.ID, req.Reason) }); err != nil {
+	if err := h.Health.Call(c.Request.Context(), func(ctx context.Context) error { return h.Enrollment.AuditUnenroll(ctx, a.ID, req.Reason) }); err != nil {
 		return err
 	}
 	c.Status(http.StatusOK)
 	return nil
 }
 
-// downloadTimeout bounds one answer with bytes of a package: 2 GiB at 300 kB/s.
-// A slower host resumes with a range.
+// downloadTimeout bounds one response with a package: 2 GiB at 300 kB/s. A slower host
+// resumes with a range request.
 const downloadTimeout = 2 * time.Hour
 
 func (h *Handlers) artifact(c *gin.Context) error {

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 	"github.com/muster-fleet/muster/server/store"
 )
 
@@ -29,7 +29,7 @@ func zipped(t *testing.T, r io.Reader) []byte {
 	return b.Bytes()
 }
 
-// spaces are what JSON may have any number of.
+// spaces reads as an endless run of blanks, which JSON ignores.
 type spaces struct{}
 
 func (spaces) Read(p []byte) (int, error) {
@@ -39,20 +39,20 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestRefusals(t *testing.T) {
+func TestInvalidAgentRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	a, other := s.Enroll("web-01", "1.0.0"), s.Enroll("web-02", "1.0.0")
 	key, token := "ApiKey "+a.Key, "ApiKey "+s.Token
 	checkin, acks, beacon := a.Path("checkin"), a.Path("acks"), a.Path("beacon")
-	sees, watcher := replicatest.Beacon("act", agentapi.BeaconWatching), replicatest.With("Authorization", "ApiKey "+a.WatcherKey)
+	sees, watcher := apptest.Beacon("act", agentapi.BeaconWatching), apptest.Headers("Authorization", "ApiKey "+a.WatcherKey)
 	good := `{"status":"online"}`
 	sound := zipped(t, strings.NewReader(good))
 	type headers = http.Header
 	auth := func(more ...string) headers {
-		return replicatest.With(append([]string{"Authorization", key}, more...)...)
+		return apptest.Headers(append([]string{"Authorization", key}, more...)...)
 	}
-	enrol := replicatest.With("Authorization", token)
+	enrol := apptest.Headers("Authorization", token)
 
 	for _, c := range []struct {
 		name         string
@@ -62,46 +62,46 @@ func TestRefusals(t *testing.T) {
 		status       int
 		code, says   string // the message contains it
 	}{
-		// Who asks.
+		// Authentication.
 		{"no key", "POST", checkin, headers{}, good, 401, "ErrNoAuthHeader", "Authorization header is missing"},
 		{"two keys", "POST", checkin, headers{"Authorization": {key, key}}, good, 400, "ErrMalformedHeader", "more than one"},
-		{"another scheme", "POST", checkin, replicatest.With("Authorization", "Basic "+a.Key), good, 400, "ErrMalformedHeader", "ApiKey"},
-		{"no scheme", "POST", checkin, replicatest.With("Authorization", a.Key), good, 400, "ErrMalformedHeader", "ApiKey"},
-		{"a key that is not base64", "POST", checkin, replicatest.With("Authorization", "ApiKey ???"), good, 400, "ErrMalformedToken", "not base64"},
-		{"a key without a secret", "POST", checkin, replicatest.With("Authorization", "ApiKey aWQ6"), good, 400, "ErrMalformedToken", "base64(id:secret)"},
-		{"a key with two colons", "POST", checkin, replicatest.With("Authorization", "ApiKey YTpiOmM="), good, 400, "ErrMalformedToken", "base64(id:secret)"},
-		{"an unknown key", "POST", checkin, replicatest.With("Authorization", "ApiKey "+fleet.NewCredential().Encode()), good, 401, "ErrUnauthorized", "enrol the host again"},
-		{"a wrong secret", "POST", checkin, replicatest.With("Authorization", "ApiKey "+fleet.Credential{ID: s.Fleet(a.ID).AccessKeyID, Secret: "guess"}.Encode()), good, 401, "ErrUnauthorized", "enrol the host again"},
+		{"another scheme", "POST", checkin, apptest.Headers("Authorization", "Basic "+a.Key), good, 400, "ErrMalformedHeader", "ApiKey"},
+		{"no scheme", "POST", checkin, apptest.Headers("Authorization", a.Key), good, 400, "ErrMalformedHeader", "ApiKey"},
+		{"a key that is not base64", "POST", checkin, apptest.Headers("Authorization", "ApiKey ???"), good, 400, "ErrMalformedToken", "not base64"},
+		{"a key without a secret", "POST", checkin, apptest.Headers("Authorization", "ApiKey aWQ6"), good, 400, "ErrMalformedToken", "base64(id:secret)"},
+		{"a key with two colons", "POST", checkin, apptest.Headers("Authorization", "ApiKey YTpiOmM="), good, 400, "ErrMalformedToken", "base64(id:secret)"},
+		{"an unknown key", "POST", checkin, apptest.Headers("Authorization", "ApiKey "+fleet.NewCredential().Encode()), good, 401, "ErrUnauthorized", "enrol the host again"},
+		{"a wrong secret", "POST", checkin, apptest.Headers("Authorization", "ApiKey "+fleet.Credential{ID: s.Fleet(a.ID).AccessKeyID, Secret: "guess"}.Encode()), good, 401, "ErrUnauthorized", "enrol the host again"},
 		{"an enrollment token", "POST", checkin, enrol, good, 401, "ErrUnauthorized", ""},
 		{"another agent's id", "POST", other.Path("checkin"), auth(), good, 403, "ErrAgentIdentity", other.ID},
 		{"acks for another agent", "POST", other.Path("acks"), auth(), `{"events":[]}`, 403, "ErrAgentIdentity", other.ID},
-		{"an agent's key enrols nobody", "POST", agentapi.PathEnroll, auth(), `{"type":"PERMANENT"}`, 401, "ErrUnauthorized", "enrollment token"},
+		{"an agent's key does not enrol", "POST", agentapi.PathEnroll, auth(), `{"type":"PERMANENT"}`, 401, "ErrUnauthorized", "enrollment token"},
 		{"a watcher's key does not check in", "POST", checkin, watcher, good, 401, "ErrUnauthorized", "enrol the host again"},
-		{"nor does it acknowledge", "POST", acks, watcher, `{"events":[]}`, 401, "ErrUnauthorized", ""},
-		{"nor does it fetch packages", "GET", agentapi.PathArtifacts + "x.tar.gz", watcher, nil, 401, "ErrUnauthorized", ""},
-		{"nor does it enrol", "POST", agentapi.PathEnroll, watcher, `{"type":"PERMANENT"}`, 401, "ErrUnauthorized", "enrollment token"},
-		{"nor does it take leave", "POST", a.Path("audit/unenroll"), watcher, `{"reason":"uninstall"}`, 401, "ErrUnauthorized", ""},
+		{"a watcher's key does not acknowledge", "POST", acks, watcher, `{"events":[]}`, 401, "ErrUnauthorized", ""},
+		{"a watcher's key does not fetch packages", "GET", agentapi.PathArtifacts + "x.tar.gz", watcher, nil, 401, "ErrUnauthorized", ""},
+		{"a watcher's key does not enrol", "POST", agentapi.PathEnroll, watcher, `{"type":"PERMANENT"}`, 401, "ErrUnauthorized", "enrollment token"},
+		{"a watcher's key does not unenrol", "POST", a.Path("audit/unenroll"), watcher, `{"reason":"uninstall"}`, 401, "ErrUnauthorized", ""},
 		{"an agent's key sends no beacon", "POST", beacon, auth(), sees, 401, "ErrUnauthorized", "watcher_api_key"},
 		{"a token sends no beacon", "POST", beacon, enrol, sees, 401, "ErrUnauthorized", "watcher_api_key"},
 		{"another agent's watcher", "POST", other.Path("beacon"), watcher, sees, 401, "ErrUnauthorized", "watcher_api_key"},
-		{"the watcher of nobody", "POST", "/api/fleet/agents/nobody/beacon", watcher, sees, 401, "ErrUnauthorized", "watcher_api_key"},
-		{"a watcher with a wrong secret", "POST", beacon, replicatest.With("Authorization", "ApiKey "+fleet.Credential{ID: s.Fleet(a.ID).WatcherKeyID, Secret: "guess"}.Encode()), sees, 401, "ErrUnauthorized", "watcher_api_key"},
+		{"the watcher of an unknown agent", "POST", "/api/fleet/agents/nobody/beacon", watcher, sees, 401, "ErrUnauthorized", "watcher_api_key"},
+		{"a watcher with a wrong secret", "POST", beacon, apptest.Headers("Authorization", "ApiKey "+fleet.Credential{ID: s.Fleet(a.ID).WatcherKeyID, Secret: "guess"}.Encode()), sees, 401, "ErrUnauthorized", "watcher_api_key"},
 		{"a beacon without a key", "POST", beacon, headers{}, sees, 401, "ErrNoAuthHeader", ""},
-		{"a package for nobody", "GET", agentapi.PathArtifacts + "x.tar.gz", headers{}, nil, 401, "ErrNoAuthHeader", ""},
+		{"a package without a key", "GET", agentapi.PathArtifacts + "x.tar.gz", headers{}, nil, 401, "ErrNoAuthHeader", ""},
 
-		// How it is asked.
+		// Version, path and method.
 		{"an unknown version", "POST", checkin, auth("Elastic-Api-Version", "2024-01-01"), good, 400, "ErrUnsupportedAPIVersion", "2023-06-01"},
 		{"a version that is none", "POST", checkin, auth("Elastic-Api-Version", "v1"), good, 400, "ErrInvalidAPIVersionFormat", "2023-06-01"},
 		{"an unknown path", "GET", "/api/fleet/elsewhere", auth(), nil, 404, "NotFound", "/api/fleet/elsewhere"},
 		{"an unknown method", "DELETE", checkin, auth(), nil, 405, "Method Not Allowed", "DELETE"},
 		{"an unknown package", "GET", agentapi.PathArtifacts + "x.tar.gz", auth(), nil, 404, "NotFound", "x.tar.gz"},
 
-		// What is said.
+		// Bodies.
 		{"nothing", "POST", checkin, auth(), "", 400, "BadRequest", "is empty"},
 		{"no JSON", "POST", checkin, auth(), "status=online", 400, "BadRequest", "is not JSON"},
 		{"half a body", "POST", checkin, auth(), `{"status":"onl`, 400, "BadRequest", "ends early"},
-		{"two values", "POST", checkin, auth(), good + good, 400, "BadRequest", "behind its JSON value"},
-		{"a bracket too many", "POST", checkin, auth(), good + "}", 400, "BadRequest", "behind its JSON value"},
+		{"two values", "POST", checkin, auth(), good + good, 400, "BadRequest", "after its JSON value"},
+		{"a bracket too many", "POST", checkin, auth(), good + "}", 400, "BadRequest", "after its JSON value"},
 		{"a list", "POST", checkin, auth(), "[]", 400, "BadRequest", "[request body]: is a JSON array, want an object"},
 		{"no status", "POST", checkin, auth(), "{}", 400, "BadRequest", "[request body.status]: is missing"},
 		{"a status that is a number", "POST", checkin, auth(), `{"status":1}`, 400, "BadRequest", "[request body.status]: is a JSON number, want a string"},
@@ -125,7 +125,7 @@ func TestRefusals(t *testing.T) {
 		{"an id with a path", "POST", agentapi.PathEnroll, enrol, `{"type":"PERMANENT","id":"../x"}`, 400, "BadRequest", "body.id"},
 		{"metadata that is a list", "POST", agentapi.PathEnroll, enrol, `{"type":"PERMANENT","metadata":{"local":[]}}`, 400, "BadRequest", "body.metadata.local"},
 
-		// How much is said.
+		// Sizes.
 		{"a long check-in", "POST", checkin, auth(), good + strings.Repeat(" ", agentapi.MaxCheckinBody), 400, "BadRequest", "more than 1048576 bytes"},
 		{"a long message", "POST", checkin, auth(), `{"status":"` + strings.Repeat("x", agentapi.MaxCheckinBody), 400, "BadRequest", "more than 1048576 bytes"},
 		{"long acks", "POST", acks, auth(), `{"x":"` + strings.Repeat("x", agentapi.MaxAcksBody), 400, "BadRequest", "more than 2097152 bytes"},
@@ -137,11 +137,11 @@ func TestRefusals(t *testing.T) {
 		{"a bomb", "POST", checkin, auth("Content-Encoding", "gzip"), zipped(t, io.LimitReader(spaces{}, agentapi.MaxCheckinInflated+1)), 400, "BadRequest", "20971520 bytes when unpacked"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := s.Do(t.Context(), replicatest.Request{Method: c.method, URL: s.AgentURL + c.path, Header: c.header, Body: c.body})
+			got, err := s.Do(t.Context(), apptest.Request{Method: c.method, URL: s.AgentURL + c.path, Header: c.header, Body: c.body})
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := got.Refusal()
+			e := got.ErrorBody()
 			if got.Status != c.status || e.StatusCode != c.status || e.Code != c.code || !strings.Contains(e.Message, c.says) || e.Message == "" {
 				t.Errorf("answered %d %s\nwant %d %s %q", got.Status, got.Body, c.status, c.code, c.says)
 			}
@@ -150,21 +150,21 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	if got, err := s.Do(t.Context(), replicatest.Request{Method: "POST", URL: s.AgentURL + checkin, Header: auth("Content-Encoding", "GZIP"), Body: sound}); err != nil || got.Status != 200 {
+	if got, err := s.Do(t.Context(), apptest.Request{Method: "POST", URL: s.AgentURL + checkin, Header: auth("Content-Encoding", "GZIP"), Body: sound}); err != nil || got.Status != 200 {
 		t.Errorf("a sound gzip body answered %d %s, %v", got.Status, got.Body, err)
 	}
 }
 
-func TestRequestsKeepTheirNames(t *testing.T) {
+func TestRequestIDIsEchoed(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t)
-	for sent, kept := range map[string]bool{"r-17": true, "": false, "two words": false, strings.Repeat("x", 129): false} {
-		got, err := s.Do(t.Context(), replicatest.Request{Method: "GET", URL: s.AgentURL + agentapi.PathStatus, Header: replicatest.With("X-Request-Id", sent)})
+	s := apptest.Start(t)
+	for sent, echoed := range map[string]bool{"r-17": true, "": false, "two words": false, strings.Repeat("x", 129): false} {
+		got, err := s.Do(t.Context(), apptest.Request{Method: "GET", URL: s.AgentURL + agentapi.PathStatus, Header: apptest.Headers("X-Request-Id", sent)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id := got.Header.Get("X-Request-Id"); id == "" || (id == sent) != kept {
-			t.Errorf("X-Request-Id %q came back as %q", sent, id)
+		if id := got.Header.Get("X-Request-Id"); id == "" || (id == sent) != echoed {
+			t.Errorf("X-Request-Id %q was answered with %q", sent, id)
 		}
 	}
 }

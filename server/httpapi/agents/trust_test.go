@@ -7,14 +7,14 @@ import (
 
 	"github.com/muster-fleet/muster/packaging/trust/tuf"
 	"github.com/muster-fleet/muster/server/agentapi"
+	"github.com/muster-fleet/muster/server/app/apptest"
 	"github.com/muster-fleet/muster/server/fleet"
-	"github.com/muster-fleet/muster/server/replica/replicatest"
 )
 
-// A host that has only its root's digest has no key yet.
+// A host that has only a root's digest has no key yet.
 func TestSignedMetadataNeedsNoKey(t *testing.T) {
 	t.Parallel()
-	s := replicatest.Start(t, quick)
+	s := apptest.Start(t, quick)
 	data := []byte(`{"signatures":[],"signed":{}}`)
 	for id, text := range map[string]string{
 		"head":           `{"files":[{"name":"1.root.json","digest":"` + tuf.Digest(data) + `"},{"name":"2.root.json","digest":"sha256:lost"}]}`,
@@ -39,13 +39,13 @@ func TestSignedMetadataNeedsNoKey(t *testing.T) {
 		"head":                  {404, "NotFound"},
 		"..%2f..%2fonline.key":  {404, "NotFound"},
 		"%2e%2e":                {404, "NotFound"},
-		"2.root.json":           {503, "ServiceUnavailable"}, // the store has lost it: no host may take it for absent
+		"2.root.json":           {503, "ServiceUnavailable"}, // lost by the store: hosts must not treat it as absent
 		"1.root.json?x=y%00":    {200, ""},
 		"1.root.json%00":        {404, "NotFound"},
 		strings.Repeat("1", 99): {404, "NotFound"},
 	} {
 		got := s.Agents(http.MethodGet, agentapi.PathTrust+name, "", nil)
-		if got.Status != want.status || got.Refusal().Code != want.code {
+		if got.Status != want.status || got.ErrorBody().Code != want.code {
 			t.Errorf("%s: %d %s", name, got.Status, got.Body)
 		}
 	}

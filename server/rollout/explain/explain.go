@@ -1,7 +1,6 @@
-// Package explain says why an agent runs the version it runs and not that of a
-// rollout, now or at a time in the past, as a chain of reasons from the widest to
-// the narrowest. It does no I/O: the service of package rollout hands it the
-// documents and the audit trail.
+// Package explain explains why an agent runs its version and not that of a rollout, now
+// or at a past time, as a chain of reasons from the most general to the most specific.
+// It does no I/O: package rollout passes it the documents and the audit trail.
 package explain
 
 import (
@@ -16,14 +15,14 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// Explanation is why an agent runs what it runs and not the version of a rollout.
+// Explanation is why an agent runs its version and not that of a rollout.
 type Explanation struct {
 	AgentID string    `json:"agent_id"`
 	At      time.Time `json:"at"`
-	// RolloutID is empty when no rollout concerns the agent.
+	// RolloutID is empty if no rollout concerns the agent.
 	RolloutID   string `json:"rollout_id,omitempty"`
 	RolloutName string `json:"rollout_name,omitempty"`
-	// Summary is the answer in one sentence, Chain the reasons for it, the widest
+	// Summary is the answer in one sentence. Chain has the reasons, the most general
 	// first.
 	Summary string   `json:"summary"`
 	Chain   []Reason `json:"chain"`
@@ -31,8 +30,7 @@ type Explanation struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Reason is one link of an explanation. Its code is empty where it only states a
-// fact.
+// Reason is one link of an explanation. Its code is empty if it only states a fact.
 type Reason struct {
 	Code  fleet.ReasonCode `json:"code"`
 	Text  string           `json:"text"`
@@ -40,16 +38,16 @@ type Reason struct {
 	Until *time.Time       `json:"until,omitempty"`
 }
 
-// moment is a rollout as it stood at a time.
+// moment is the state of a rollout at a time.
 type moment struct {
 	plan.TrailData
 	since time.Time // when it came into this state, as far as is known
-	// blocked is what keeps a target whose turn it is from being offered; empty:
-	// that is not known, or it is not its turn.
+	// blocked is what prevents an offer to a target that is due for one; empty if that
+	// is not known, or the target is not due.
 	blocked fleet.ReasonCode
 }
 
-// momentAt says how a rollout stood at a time. A started rollout without an entry
+// momentAt returns the state of a rollout at a time. A started rollout without an entry
 // before that time was running.
 func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) moment {
 	switch {
@@ -73,7 +71,7 @@ func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) mom
 		}
 		var d plan.TrailData
 		if json.Unmarshal(e.Data, &d) != nil || d.State == "" {
-			continue // of a version that wrote it otherwise
+			continue // another version wrote it in another form
 		}
 		latest, m = e, moment{TrailData: d, since: e.At}
 	}
@@ -83,7 +81,7 @@ func momentAt(r *fleet.Rollout, trail []fleet.AuditEntry, at, now time.Time) mom
 	return m
 }
 
-// targetAt is a target as it stood at a time, by its history.
+// targetAt returns a target as it was at a time, by its history.
 func targetAt(t fleet.Target, at, now time.Time) fleet.Target {
 	if !at.Before(now) {
 		return t
@@ -96,7 +94,7 @@ func targetAt(t fleet.Target, at, now time.Time) fleet.Target {
 			break
 		}
 		was.State, was.Phase, was.Code, was.Error = h.State, h.Phase, h.Code, h.Error
-		if h.State.Over() {
+		if h.State.Ended() {
 			was.EndedAt = &h.At
 		}
 	}
@@ -112,18 +110,17 @@ func targetAt(t fleet.Target, at, now time.Time) fleet.Target {
 	return was
 }
 
-// Target says why a target of a rollout runs the version it runs, at a time. a is
-// its agent's document, which only says how it is now; nil: there is none any more.
-// trail are entries of the rollout's audit trail up to that time. blocked is what keeps
-// a target whose turn it is from being offered; empty: that is not known, or it
-// is not its turn.
+// Target explains why a target of a rollout runs its version, at a time. a is the
+// agent's document, which only shows its present state; nil if it was deleted. trail
+// has the rollout's audit entries up to that time. blocked is what prevents an offer to
+// a target that is due for one; empty if that is not known, or the target is not due.
 func Target(r *fleet.Rollout, t fleet.Target, a *fleet.Agent, trail []fleet.AuditEntry, blocked fleet.ReasonCode, at, now time.Time) Explanation {
 	m := momentAt(r, trail, at, now)
 	m.blocked = blocked
 	t = targetAt(t, at, now)
 	e := explanationOf(r, t.AgentID, at)
 	e.add(stateReason(r, m))
-	waits := !t.State.Over() && m.State == fleet.RolloutRunning
+	waits := !t.State.Ended() && m.State == fleet.RolloutRunning
 	if waits {
 		for _, w := range m.Waiting {
 			e.add(Reason{Code: w.Code, Text: w.Text, Since: &w.Since, Until: w.Until})
@@ -154,7 +151,7 @@ func explanationOf(r *fleet.Rollout, agentID string, at time.Time) Explanation {
 
 func (e *Explanation) add(r Reason) { e.Chain = append(e.Chain, r) }
 
-// stateReason is the widest link: the state of the rollout.
+// stateReason returns the most general reason: the state of the rollout.
 func stateReason(r *fleet.Rollout, m moment) Reason {
 	link := Reason{Since: &m.since}
 	switch {
@@ -169,7 +166,7 @@ func stateReason(r *fleet.Rollout, m moment) Reason {
 		}
 	case m.State == fleet.RolloutCancelling:
 		link.Code, link.Text = fleet.WhyOperator, plan.Title(r)+" is being cancelled: nothing more is offered"
-	case m.State.Over():
+	case m.State.Ended():
 		link.Code, link.Text = fleet.WhyOver, fmt.Sprintf("%s has ended: %s", plan.Title(r), strings.ReplaceAll(string(m.State), "_", " "))
 	default:
 		link.Text = plan.Title(r) + " is running"
@@ -180,7 +177,7 @@ func stateReason(r *fleet.Rollout, m moment) Reason {
 	return link
 }
 
-// batchReason says where in the rollout the target stands.
+// batchReason returns the position of the target in the rollout.
 func batchReason(r *fleet.Rollout, t *fleet.Target, m moment, at time.Time) Reason {
 	words := fmt.Sprintf("%s is in batch %d of %d", t.Hostname, t.Batch+1, max(len(r.Batches), t.Batch+1))
 	if t.Batch >= len(r.Batches) {
@@ -205,9 +202,9 @@ func batchReason(r *fleet.Rollout, t *fleet.Target, m moment, at time.Time) Reas
 	return Reason{Text: words + ", which has not begun"}
 }
 
-// targetReason says why the target is in its state. For a target that waits it is
-// the widest thing that it waits for: limits of its own matter only when nothing
-// keeps the rollout from offering.
+// targetReason returns why the target is in its state. If it waits, this is the most
+// general thing that it waits for: its own limits matter only if nothing prevents all
+// offers.
 func targetReason(t *fleet.Target, m moment) Reason {
 	switch t.State {
 	case fleet.TargetPending, fleet.TargetHeld:
@@ -235,7 +232,7 @@ func targetReason(t *fleet.Target, m moment) Reason {
 	return Reason{Code: t.Code, Text: strings.TrimSuffix(fmt.Sprintf("it %s: %s", stateWords(t.State), text), ": "), Since: t.EndedAt}
 }
 
-// waitCode is the most telling reason of a target that waits.
+// waitCode returns the most informative reason of a waiting target.
 func waitCode(t *fleet.Target, m moment) fleet.ReasonCode {
 	switch {
 	case m.State == fleet.RolloutDraft:
@@ -244,7 +241,7 @@ func waitCode(t *fleet.Target, m moment) fleet.ReasonCode {
 		return plan.StopReason(m.Stop)
 	case m.State == fleet.RolloutCancelling:
 		return fleet.WhyOperator
-	case m.State.Over():
+	case m.State.Ended():
 		return fleet.WhyOver
 	case m.blocked != "":
 		for _, w := range m.Waiting {
@@ -267,13 +264,12 @@ func waitCode(t *fleet.Target, m moment) fleet.ReasonCode {
 	return fleet.WhyNext
 }
 
-// closes says whether a wait keeps a rollout from offering anything to anybody.
+// closes reports whether a wait prevents all offers of a rollout.
 func closes(c fleet.ReasonCode) bool {
 	return c == fleet.WhyWindow || c == fleet.WhyFreeze || c == fleet.WhyRollingBack
 }
 
-// blocks says whether a wait keeps a rollout from offering anything to its next
-// batch.
+// blocks reports whether a wait prevents all offers to the next batch of a rollout.
 func blocks(c fleet.ReasonCode) bool {
 	switch c {
 	case fleet.WhySoak, fleet.WhyObservation, fleet.WhyApproval, fleet.WhyWindow, fleet.WhyFreeze, fleet.WhyExposure, fleet.WhyDeadline, fleet.WhyRollingBack:
@@ -291,18 +287,18 @@ func stateWords(s fleet.TargetState) string {
 	case fleet.TargetRolledBack:
 		return "was rolled back"
 	case fleet.TargetWithdrawn:
-		return "had its offer taken back before it began"
+		return "had its offer withdrawn before it began"
 	case fleet.TargetSkipped:
 		return "was left out"
 	case fleet.TargetExpired:
-		return "never came for its offer"
+		return "missed its offer"
 	case fleet.TargetCancelled:
 		return "was cancelled"
 	}
 	return string(s)
 }
 
-// phaseWords is the phase that the agent reported, in brackets.
+// phaseWords returns the phase that the agent reported, in parentheses.
 func phaseWords(phase string) string {
 	if phase == "" {
 		return ""
@@ -310,8 +306,8 @@ func phaseWords(phase string) string {
 	return " (" + strings.ToLower(strings.TrimPrefix(phase, "UPG_")) + ")"
 }
 
-// agentReasons are what the host reported: when it was heard of, how far the
-// upgrade is, when it tries again, what its watcher found.
+// agentReasons returns what the host reported: when it was last heard from, how far the
+// upgrade is, when it retries, and what its watcher found.
 func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
 	var links []Reason
 	add := func(since *time.Time, format string, args ...any) {
@@ -350,7 +346,7 @@ func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
 	return links
 }
 
-// detailWords are the agent's report of its upgrade, with its retries.
+// detailWords describes the agent's report of its upgrade, with its retries.
 func detailWords(d *agentapi.UpgradeDetails) string {
 	words := "it reports " + strings.ToLower(strings.TrimPrefix(string(d.State), "UPG_"))
 	m := d.Metadata
@@ -377,7 +373,7 @@ func orUnknown(version string) string { return cmp.Or(version, "an unknown versi
 
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// summary is the answer in one sentence.
+// summary returns the answer in one sentence.
 func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
 	name := t.Hostname
 	switch t.State {
@@ -391,7 +387,7 @@ func summary(r *fleet.Rollout, t *fleet.Target, last Reason) string {
 	return fmt.Sprintf("%s was not brought to %s by %s: %s", name, t.To, plan.Title(r), strings.TrimPrefix(last.Text, "it "))
 }
 
-// Skipped says why a rollout skipped an agent, by its pinned preview.
+// Skipped explains why a rollout skipped an agent, by its pinned preview.
 func Skipped(r *fleet.Rollout, out fleet.SkippedAgent, trail []fleet.AuditEntry, at, now time.Time) Explanation {
 	e := explanationOf(r, out.AgentID, at)
 	e.add(stateReason(r, momentAt(r, trail, at, now)))
@@ -405,8 +401,8 @@ func Skipped(r *fleet.Rollout, out fleet.SkippedAgent, trail []fleet.AuditEntry,
 	return e
 }
 
-// NonTarget says why an agent is no target of a rollout. chosen says whether the
-// rollout's selector matches it now.
+// NonTarget explains why an agent is not a target of a rollout. chosen reports whether
+// the rollout's selector matches it now.
 func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Preview, at, now time.Time) Explanation {
 	e := explanationOf(r, a.ID, at)
 	e.add(stateReason(r, momentAt(r, nil, at, now)))
@@ -414,7 +410,7 @@ func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Prev
 	next := "Change the select of a new rollout, or upgrade the agent by itself."
 	switch {
 	case r.RollbackOf != "":
-		why, next = "the rollout that is rolled back had nothing to put back on it", ""
+		why, next = "the rollout that is rolled back had not changed it", ""
 	case !chosen:
 	case r.State == fleet.RolloutDraft:
 		why, next = "the rollout is a draft, and has not been previewed since the agent came to match its select", "Preview the rollout."
@@ -440,7 +436,7 @@ func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Prev
 	return e
 }
 
-// Alone explains an agent that never was a target.
+// Alone explains an agent that was never a target.
 func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 	e := Explanation{AgentID: a.ID, At: at, Chain: []Reason{}}
 	e.add(Reason{Text: "no rollout has, or had, anything to do with it"})
@@ -462,7 +458,7 @@ func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 		e.Next = "Publish a version with `muster package push`, then make a rollout."
 		return e
 	}
-	switch err := a.CheckUpgrade(fleet.UpgradeWish{Version: newest}, c); {
+	switch err := a.CheckUpgrade(fleet.UpgradeRequest{Version: newest}, c); {
 	case a.Version == newest:
 		e.Summary = runs + ", the newest version published for its platform"
 	case err != nil:

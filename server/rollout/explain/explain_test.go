@@ -45,7 +45,7 @@ func texts(e Explanation) string {
 	return strings.Join(all, "\n")
 }
 
-// wantChain wants the parts in the chain, in this order.
+// wantChain fails the test unless the chain has the parts in this order.
 func wantChain(t *testing.T, e Explanation, parts ...string) {
 	t.Helper()
 	rest := texts(e)
@@ -73,7 +73,7 @@ func waitsFor(code fleet.ReasonCode, text string) func(*fleet.Rollout) {
 	}
 }
 
-func TestExplainATargetThatWaits(t *testing.T) {
+func TestExplainWaitingTarget(t *testing.T) {
 	pending := someTarget(fleet.TargetPending)
 	t.Run("a draft waits for its start", func(t *testing.T) {
 		r := rollouttest.InState(fleet.RolloutDraft)
@@ -170,7 +170,7 @@ func stepEntry(at time.Time, d plan.TrailData) fleet.AuditEntry {
 	return fleet.AuditEntry{At: at, Verb: plan.VerbStep, Data: data}
 }
 
-func TestExplainATimeInThePast(t *testing.T) {
+func TestExplainAnEarlierTime(t *testing.T) {
 	end := rollouttest.Hour.Add(-10 * time.Minute)
 	r := rollouttest.InState(fleet.RolloutCompleted, func(r *fleet.Rollout) { r.EndedAt, r.CreatedAt = &end, rollouttest.Hour.Add(-2*time.Hour) })
 	done := someTarget(fleet.TargetSucceeded, func(t *fleet.Target) {
@@ -205,7 +205,7 @@ func TestExplainATimeInThePast(t *testing.T) {
 	} {
 		t.Run(c.story, func(t *testing.T) {
 			at := rollouttest.Hour.Add(-c.at)
-			// As the store hands it out: nothing of after that time.
+			// As the store returns it: without entries after that time.
 			known := slices.DeleteFunc(slices.Clone(trail), func(e fleet.AuditEntry) bool { return e.At.After(at) })
 			e := Target(&r, done, someAgent(), known, "", at, rollouttest.Hour)
 			wantChain(t, e, c.want...)
@@ -219,7 +219,7 @@ func TestExplainATimeInThePast(t *testing.T) {
 	}
 }
 
-func TestExplainAgentsThatAreNoTargets(t *testing.T) {
+func TestExplainAgentsThatAreNotTargets(t *testing.T) {
 	r := rollouttest.InState(fleet.RolloutRunning)
 	t.Run("one that was left out hears why", func(t *testing.T) {
 		e := Skipped(&r, fleet.SkippedAgent{AgentID: "a1", Hostname: "web-1", Code: fleet.WhyRefused, Text: "agent a1 cannot upgrade itself"}, nil, rollouttest.Hour, rollouttest.Hour)

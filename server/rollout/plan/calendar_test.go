@@ -72,7 +72,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-func TestWindowsThatCannotBeRead(t *testing.T) {
+func TestMalformedWindowsAreRefused(t *testing.T) {
 	good := fleet.Window{Days: []string{"mon"}, From: "22:00", To: "04:00", Zone: "Europe/Berlin"}
 	if _, err := readWindow("w", good); err != nil {
 		t.Fatal(err)
@@ -131,8 +131,7 @@ func TestFreezesAndWindows(t *testing.T) {
 	}
 }
 
-// Whatever windows and freezes there are: nothing changes before until, and
-// something does then.
+// For any windows and freezes, nothing changes before until, and something does then.
 func TestCalendarProperties(t *testing.T) {
 	zones := []string{"", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca"}
 	clock := func(t *rapid.T) string {

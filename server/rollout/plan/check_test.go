@@ -15,7 +15,7 @@ import (
 
 func num[T any](v T) *T { return &v }
 
-// resolved is a rolling plan to 2.0.0 for everybody.
+// resolved returns a rolling plan to 2.0.0 for all agents.
 func resolved(t *testing.T) fleet.Plan {
 	t.Helper()
 	p := fleet.Plan{Name: "to two", Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}
@@ -25,10 +25,10 @@ func resolved(t *testing.T) fleet.Plan {
 	return p
 }
 
-// sum is a well-formed checksum.
+// sum returns a well-formed checksum.
 func sum(kind string) string { return kind + strings.Repeat("ab", hexDigits[kind]/2) }
 
-func TestCheckNamesTheWrongField(t *testing.T) {
+func TestCheckErrorsNameTheField(t *testing.T) {
 	artifact := func(a fleet.Artifact) func(*fleet.Plan) {
 		return func(p *fleet.Plan) { p.Artifacts = []fleet.Artifact{a} }
 	}
@@ -171,7 +171,7 @@ func TestCheckNamesTheWrongField(t *testing.T) {
 	}
 }
 
-func TestResolveFillsInEverything(t *testing.T) {
+func TestResolveSetsAllDefaults(t *testing.T) {
 	p := fleet.Plan{Name: "x", Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Canary}, Pace: fleet.Pace{Windows: []fleet.Window{{From: "22:00", To: "04:00"}}}}
 	if err := Resolve(&p, nil, rollouttest.Published("2.0.0", "1.0.0")); err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestResolveFillsInEverything(t *testing.T) {
 	}
 }
 
-func TestResolveChangesNothingOfItsCaller(t *testing.T) {
+func TestResolveDoesNotChangeItsArgument(t *testing.T) {
 	rule, over := &fleet.CanaryRule{}, []fleet.Artifact{{Checksum: sum("sha256:")}}
 	windows := []fleet.Window{{From: "22:00", To: "04:00"}}
 	p := fleet.Plan{Version: "2.0.0", SourceURI: "https://x", Artifacts: over, Strategy: fleet.Strategy{Kind: fleet.Canary, Canary: rule}, Pace: fleet.Pace{Windows: windows}}
@@ -217,7 +217,7 @@ func TestResolveChangesNothingOfItsCaller(t *testing.T) {
 	}
 }
 
-func TestAnEmergencyLeavesOutWhatOnlyCostsTime(t *testing.T) {
+func TestEmergencySkipsSoakWindowsAndObservation(t *testing.T) {
 	p := fleet.Plan{Pace: fleet.Pace{Emergency: true, Soak: 1, PauseOnSuccess: true, Windows: []fleet.Window{{From: "22:00", To: "04:00"}}}}
 	p.Failure.Count = num(1)
 	p = WithDefaults(p)
@@ -226,14 +226,14 @@ func TestAnEmergencyLeavesOutWhatOnlyCostsTime(t *testing.T) {
 	}
 }
 
-func TestABreakingMigrationImpliesAnApproval(t *testing.T) {
+func TestBreakingMigrationNeedsApproval(t *testing.T) {
 	p := WithDefaults(fleet.Plan{Migration: fleet.Migration{Type: fleet.MigrationBreaking}, Strategy: fleet.Strategy{Kind: fleet.Canary}})
 	if !p.Strategy.Canary.Approval {
 		t.Error("it does not")
 	}
 }
 
-func TestArtifactsAreTakenFromWhatIsPublished(t *testing.T) {
+func TestArtifactsComeFromPublishedPackages(t *testing.T) {
 	withheld := rollouttest.Published("2.0.0")
 	for i := range withheld {
 		withheld[i].Withheld = "nobody has signed for it"
@@ -269,7 +269,7 @@ func TestArtifactsAreTakenFromWhatIsPublished(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeManifestGivesVersionArtifactsAndMigration(t *testing.T) {
+func TestUpgradeManifestSetsVersionArtifactsAndMigration(t *testing.T) {
 	m := UpgradeManifest{
 		Profile: "edge", ID: "two", Version: "2.0.0", Source: "1.0.0", ContentHash: sum("sha256:"),
 		Artifacts: []fleet.Artifact{{OS: "linux", Arch: "amd64", Checksum: "sha512:" + rollouttest.Published("2.0.0")[0].SHA512}},

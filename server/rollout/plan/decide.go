@@ -1,10 +1,9 @@
-// Package plan decides what a rollout does. Its functions read no clock and do no
-// I/O: [Check] and [Resolve] complete a plan, [NewSelector] finds the agents it
-// means, [Decide] says who is offered the version now and why the others are not,
-// [Assess] says what has become of one target, and [Tally] counts how far a version
-// may spread. Package preview calls them before a rollout starts, package reconcile
-// while it runs, and package explain when somebody asks why, so the three cannot
-// disagree.
+// Package plan decides what a rollout does. Its functions read no clock and do no I/O:
+// [Check] and [Resolve] complete a plan, [NewSelector] finds its agents, [Decide]
+// decides which targets are offered the version now and why the others are not,
+// [Assess] returns the state of one target, and [Tally] counts how far a version may
+// spread. Package preview calls them before a rollout starts, package reconcile while
+// it runs, and package explain to explain it, so the three cannot disagree.
 package plan
 
 import (
@@ -16,16 +15,15 @@ import (
 )
 
 const (
-	// MaxMoves bounds the targets that one round moves besides offers and
-	// withdrawals, so that what the round writes is written long before its lease
-	// ends. The rest moves in the next.
+	// MaxMoves bounds the targets that one round moves, besides offers and withdrawals,
+	// so that its writes end long before its lease does. The next round moves the rest.
 	MaxMoves = 10_000
-	// exposureInterval is how often the budget is computed while a rollout waits
-	// for it: healthy hours grow by themselves.
+	// exposureInterval is how often the budget is computed while a rollout waits for
+	// it, since healthy hours increase by themselves.
 	exposureInterval = 10 * time.Second
 )
 
-// The codes that Decide gives.
+// The codes that Decide returns.
 var (
 	codeDraft       = CodeOf(fleet.WhyDraft)
 	codeBatch       = CodeOf(fleet.WhyBatch)
@@ -46,13 +44,13 @@ var (
 	codeExpired     = CodeOf(fleet.WhyExpired)
 )
 
-// Decide says what a rollout does next. Targets are in the order of their batches.
-// The same arguments give the same step, and none of them is changed.
+// Decide decides what a rollout does next. Targets are in the order of their batches.
+// The step depends only on the arguments, none of which is changed.
 //
-// A round counts the targets; stops, if a gate says so; finds the current batch;
-// offers to targets that were away when it was their turn, then to the batch; and
-// gives a reason to every other target that waits. The counts, batches and reasons
-// of a step are those after its offers, withdrawals and moves.
+// A round counts the targets; stops if a gate requires it; finds the current batch;
+// offers first to targets of earlier batches that were away, then to the batch; and
+// sets the reason of every other waiting target. The counts, batches and reasons of a
+// step are those after its offers, withdrawals and moves.
 func Decide(r *fleet.Rollout, targets []Target, w World, now time.Time) Step {
 	d := newDecision(r, targets, w, now)
 	d.count()
@@ -67,7 +65,7 @@ func Decide(r *fleet.Rollout, targets []Target, w World, now time.Time) Step {
 	return d.finish()
 }
 
-// targetCounts are targets by State.
+// targetCounts are numbers of targets by State.
 type targetCounts [Cancelled + 1]int
 
 func (c *targetCounts) inFlight() int { return c[Offered] + c[Upgrading] + c[Verifying] }
@@ -100,22 +98,22 @@ type decision struct {
 	step Step
 	out  *fleet.Rollout // step.Rollout
 
-	first  []int          // the first target of each batch, and the end
-	counts []targetCounts // of each batch
-	total  targetCounts
-	flying int // in flight, after this step's offers
-	// offered are targets whose offer could be taken back.
+	first    []int          // the first target of each batch, and the end
+	counts   []targetCounts // of each batch
+	total    targetCounts
+	inFlight int // in flight, after this step's offers
+	// offered are targets whose offer can be withdrawn.
 	offered []int32
 	// inGroup is how many of each group are in flight, for each label limit.
 	inGroup [fleet.MaxLabelLimits][]int32
 	room    *roomLeft
 
-	at        int // the current batch: the first not cleared; len(counts) when all are
+	at        int // the current batch: the first not cleared; len(counts) if all are
 	gates     []fleet.Wait
-	closed    Code // why nothing may be offered now by windows, freezes, rollbacks
+	closed    Code // why nothing may be offered now: windows, freezes, rollbacks
 	closeText string
-	opens     *time.Time          // when what is closed opens; nil: not known
-	blocked   [len(codeNames)]int // targets whose turn it is and that were not offered, by reason
+	opens     *time.Time          // when closed ends; nil: not known
+	blocked   [len(codeNames)]int // targets that are due and were not offered, by reason
 	more      bool                // another round has work at once
 }
 
@@ -142,8 +140,8 @@ func newDecision(r *fleet.Rollout, targets []Target, w World, now time.Time) *de
 	return d
 }
 
-// count counts every target. Offers held too long expire, and targets that failed
-// without a sign of harm are pending again while they have retries.
+// count counts every target. It expires offers that were held too long, and makes
+// targets that failed without a sign of harm pending again while they have retries.
 func (d *decision) count() {
 	reason := codeBatch
 	switch {
@@ -169,13 +167,13 @@ func (d *decision) count() {
 					d.expireHeld(b, i)
 				}
 			case Offered, Upgrading, Verifying:
-				d.takeOff(i)
+				d.countInFlight(i)
 				if s.State == Offered {
 					d.offered = append(d.offered, int32(i))
 				}
 			case Failed:
-				// Not bounded by MaxMoves: no more fail in a round than were in
-				// flight, and one left here would count as a failure.
+				// Not bounded by MaxMoves: no more targets fail in a round than were in
+				// flight, and one that stays failed here would count as a failure.
 				if goesOn && s.Code == codeStale && int(s.Attempts) <= d.plan.Failure.Retries {
 					d.move(b, i, Pending, codeStale)
 					d.step.Reasons[i] = reason
@@ -194,7 +192,7 @@ func (d *decision) count() {
 	}
 }
 
-// expireHeld ends an offer that has been held for as long as it may.
+// expireHeld ends an offer that was held for the maximum time.
 func (d *decision) expireHeld(b, i int) {
 	s := &d.targets[i]
 	if !s.Online {
@@ -210,9 +208,9 @@ func (d *decision) expireHeld(b, i int) {
 	}
 }
 
-// takeOff counts a target in flight against the limits.
-func (d *decision) takeOff(i int) {
-	d.flying++
+// countInFlight counts a target in flight against the limits.
+func (d *decision) countInFlight(i int) {
+	d.inFlight++
 	for k := range d.labelLimits() {
 		group := int(d.targets[i].Groups[k])
 		if group < 0 {
@@ -227,15 +225,15 @@ func (d *decision) takeOff(i int) {
 
 func (d *decision) labelLimits() int { return min(len(d.plan.Limits.Per), fleet.MaxLabelLimits) }
 
-// move changes a target's state and clears its reason; a caller that leaves the
-// target waiting sets one.
+// move changes a target's state and clears its reason. If the target still waits, the
+// caller sets one.
 func (d *decision) move(b, i int, to State, code Code) {
 	d.step.Moves = append(d.step.Moves, Move{Target: int32(i), To: to, Code: code})
 	d.recount(b, i, to)
 	d.step.Reasons[i] = 0
 }
 
-// moveBounded moves a target unless the round has moved as many as it may.
+// moveBounded moves a target unless the round has reached MaxMoves.
 func (d *decision) moveBounded(b, i int, to State, code Code) bool {
 	if len(d.step.Moves) >= MaxMoves {
 		d.more = true
@@ -253,7 +251,7 @@ func (d *decision) recount(b, i int, to State) {
 	d.total[to]++
 }
 
-// run is a round of a running rollout.
+// run does a round of a running rollout.
 func (d *decision) run() {
 	if d.out.RunningSince == nil {
 		d.out.RunningSince = d.moment()
@@ -267,7 +265,7 @@ func (d *decision) run() {
 	if d.closed == 0 && d.running() {
 		d.offerReturned()
 		for d.offerBatch() {
-			// The same step must not offer and stop.
+			// One step must not both offer and stop.
 			if len(d.step.Offer) > 0 {
 				d.more = true
 				break
@@ -283,7 +281,7 @@ func (d *decision) run() {
 		return
 	}
 	d.setReasons()
-	if d.at == len(d.counts) && d.total.waiting() == 0 && d.flying == 0 {
+	if d.at == len(d.counts) && d.total.waiting() == 0 && d.inFlight == 0 {
 		if d.goesBack() {
 			return
 		}
@@ -298,7 +296,7 @@ func (d *decision) run() {
 
 func (d *decision) running() bool { return d.out.State == fleet.RolloutRunning }
 
-// checkOpen finds out whether windows, freezes or a rollback close the rollout.
+// checkOpen sets closed if windows, freezes or a rollback prevent offers.
 func (d *decision) checkOpen() {
 	d.room = newRoomLeft(d.world.Exposure)
 	var changes time.Time
@@ -315,8 +313,8 @@ func (d *decision) checkOpen() {
 	}
 }
 
-// advance updates which batches have started, ended and been cleared. It pauses
-// where the plan or an operator wants a pause.
+// advance updates which batches have started, ended and been cleared. It pauses if the
+// plan or an operator requires a pause.
 func (d *decision) advance() {
 	for d.gates = nil; d.at < len(d.counts); d.at++ {
 		b := &d.out.Batches[d.at]
@@ -348,9 +346,9 @@ func (d *decision) advance() {
 	d.pauseAsAsked()
 }
 
-// ended says whether the current batch has ended, and sets when it began and
-// ended. Agents that are away do not keep it from ending; targets that became
-// pending again start it anew.
+// ended reports whether the current batch has ended, and sets when it began and ended.
+// Offline agents do not prevent its end. A target that becomes pending again restarts
+// it.
 func (d *decision) ended() bool {
 	b, c := &d.out.Batches[d.at], &d.counts[d.at]
 	if b.EndedAt != nil && c[Pending] > 0 {
@@ -366,14 +364,14 @@ func (d *decision) ended() bool {
 	return b.EndedAt != nil
 }
 
-// pauseAsAsked pauses once the current batch is done, or has not begun.
+// pauseAsAsked pauses once the current batch has ended, or if it has not begun.
 func (d *decision) pauseAsAsked() {
 	asked := d.out.PauseAsked
 	if asked == nil || d.total.waiting() == 0 {
 		return
 	}
 	underWay := d.at < len(d.counts) && d.out.Batches[d.at].StartedAt != nil && d.out.Batches[d.at].EndedAt == nil
-	if underWay && (d.closed == 0 || d.flying > 0) {
+	if underWay && (d.closed == 0 || d.inFlight > 0) {
 		return
 	}
 	text := asked.Why
@@ -383,7 +381,7 @@ func (d *decision) pauseAsAsked() {
 	d.stop(stopped{kind: fleet.StopOperator, text: text, by: asked.By})
 }
 
-// offerReturned offers to targets of earlier batches: to agents that are back,
+// offerReturned offers to targets of earlier batches: first to agents that are back,
 // then to targets that became pending again.
 func (d *decision) offerReturned() {
 	for b := range min(d.at+1, len(d.counts)) {
@@ -408,8 +406,8 @@ func (d *decision) offerReturned() {
 	}
 }
 
-// offerAgain offers to a pending target of an earlier batch. It ends the target
-// after as long as a batch may last, since nothing else would.
+// offerAgain offers to a pending target of an earlier batch. It ends the target after
+// the maximum duration of a batch, since nothing else would.
 func (d *decision) offerAgain(b, i int) {
 	s := &d.targets[i]
 	if !s.Online {
@@ -431,7 +429,7 @@ func (d *decision) offerAgain(b, i int) {
 	}
 }
 
-// offerBatch offers to the current batch, and says whether none of its targets is
+// offerBatch offers to the current batch, and reports whether none of its targets is
 // pending or in flight any more.
 func (d *decision) offerBatch() (done bool) {
 	b := d.at
@@ -450,20 +448,20 @@ func (d *decision) offerBatch() (done bool) {
 			d.hold(b, i)
 		}
 	}
-	left, flying := d.counts[b][Pending], d.counts[b].inFlight()
-	if d.out.Batches[b].StartedAt == nil && (flying > 0 || left > 0 && left == d.blocked[codeBusy]-busy) {
+	left, inFlight := d.counts[b][Pending], d.counts[b].inFlight()
+	if d.out.Batches[b].StartedAt == nil && (inFlight > 0 || left > 0 && left == d.blocked[codeBusy]-busy) {
 		d.out.Batches[b].StartedAt = d.moment()
 	}
-	return left == 0 && flying == 0
+	return left == 0 && inFlight == 0
 }
 
-// hold keeps the offer for an agent that is away.
+// hold holds the offer for an agent that is away.
 func (d *decision) hold(b, i int) {
 	d.moveBounded(b, i, Held, codeAway)
 	d.step.Reasons[i] = codeAway
 }
 
-// offer offers to a target if every limit lets it, or says which does not.
+// offer offers to a target if every limit allows it. Otherwise it returns the reason.
 func (d *decision) offer(b, i int) Code {
 	code := d.blockReason(i)
 	d.step.Reasons[i] = code
@@ -473,13 +471,13 @@ func (d *decision) offer(b, i int) Code {
 	}
 	d.step.Offer = append(d.step.Offer, int32(i))
 	d.recount(b, i, Offered)
-	d.takeOff(i)
+	d.countInFlight(i)
 	d.room.take(&d.targets[i])
 	return 0
 }
 
-// blockReason is what keeps a target from being offered, the most particular
-// first; 0: nothing.
+// blockReason returns what prevents an offer to a target, the most specific reason
+// first; 0 if nothing does.
 func (d *decision) blockReason(i int) Code {
 	s := &d.targets[i]
 	if s.Busy {
@@ -497,7 +495,7 @@ func (d *decision) blockReason(i int) Code {
 			return codeLabelLimit
 		}
 	}
-	if d.flying >= MaxParallel(d.plan) {
+	if d.inFlight >= MaxParallel(d.plan) {
 		return codeParallel
 	}
 	if !d.room.has(s) {
@@ -506,18 +504,18 @@ func (d *decision) blockReason(i int) Code {
 	return 0
 }
 
-// BlockReason is what keeps a waiting target from being offered although it is its
-// turn, given the targets in flight; 0: nothing.
-func BlockReason(p *fleet.Plan, flying []Target, s *Target, room *Room) Code {
-	d := &decision{plan: p, targets: append(slices.Clip(flying), *s), room: newRoomLeft(room)}
-	for i := range flying {
-		d.takeOff(i)
+// BlockReason returns what prevents an offer to a waiting target that is due for one,
+// given the targets in flight; 0 if nothing does.
+func BlockReason(p *fleet.Plan, inFlight []Target, s *Target, room *Room) Code {
+	d := &decision{plan: p, targets: append(slices.Clip(inFlight), *s), room: newRoomLeft(room)}
+	for i := range inFlight {
+		d.countInFlight(i)
 	}
-	return d.blockReason(len(flying))
+	return d.blockReason(len(inFlight))
 }
 
-// setReasons sets the reason of targets whose turn it is not. Batches behind the
-// next one wait for earlier batches, whatever else there is.
+// setReasons sets the reason of targets that are not due for an offer. Batches after
+// the next one wait for earlier batches, whatever else applies.
 func (d *decision) setReasons() {
 	code, next := d.closed, d.at
 	if len(d.gates) > 0 {
@@ -531,8 +529,8 @@ func (d *decision) setReasons() {
 	}
 }
 
-// setReason sets the reason of the targets in a range that have one. Targets whose
-// agent is away keep theirs: they would wait in any case.
+// setReason sets the reason of the waiting targets in a range. Targets whose agent is
+// away keep theirs, since they would wait in any case.
 func (d *decision) setReason(from, to int, code Code) {
 	for i, old := range d.step.Reasons[from:to] {
 		if old != 0 && old != codeAway {
@@ -541,8 +539,8 @@ func (d *decision) setReason(from, to int, code Code) {
 	}
 }
 
-// stayPaused is a round of a paused rollout. What is in flight ends, and a pause
-// becomes a gate if what ends crosses one.
+// stayPaused does a round of a paused rollout. Upgrades in flight end, and a pause
+// becomes a gate if their results cross one.
 func (d *decision) stayPaused() {
 	d.out.PauseAsked, d.out.RunningSince = nil, nil
 	if d.at < len(d.counts) {
@@ -554,8 +552,8 @@ func (d *decision) stayPaused() {
 			return
 		}
 	} else if n := d.withdraw(); n > 0 {
-		// They were being offered when it stopped, or a crash came before they were
-		// withdrawn: then the stop has counted them.
+		// They were being offered when the rollout stopped, or a crash prevented their
+		// withdrawal. The stop has counted them.
 		again := *given
 		again.Withdrawn = max(again.Withdrawn, n)
 		d.out.Stop = &again
@@ -563,7 +561,7 @@ func (d *decision) stayPaused() {
 	d.out.Waiting = d.waitsPaused()
 }
 
-// cancel ends what has not begun.
+// cancel ends targets that have not begun.
 func (d *decision) cancel() {
 	d.out.PauseAsked, d.out.RunningSince = nil, nil
 	d.withdraw()
@@ -578,21 +576,22 @@ func (d *decision) cancel() {
 		}
 	}
 	switch {
-	case d.total.waiting() > 0 || d.flying > 0:
+	case d.total.waiting() > 0 || d.inFlight > 0:
 		d.out.Waiting = d.waits()
 	case !d.goesBack():
 		d.end(fleet.RolloutCancelled)
 	}
 }
 
-// goesBack says whether only the result of a watcher's rollback is waited for.
+// goesBack reports whether the rollout waits only for the result of a watcher's
+// rollback.
 func (d *decision) goesBack() bool {
-	until := d.world.GoingBack
+	until := d.world.RollbackDeadline
 	if !until.After(d.now) {
 		return false
 	}
 	d.wake(until)
-	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyGoingBack, Text: "a watcher is putting the old version back, and has not said yet how that went", Until: &until}}
+	d.out.Waiting = []fleet.Wait{{Code: fleet.WhyGoingBack, Text: "a watcher is restoring the previous version, and has not reported the result yet", Until: &until}}
 	return true
 }
 
@@ -607,16 +606,16 @@ func (d *decision) withdraw() int {
 		d.recount(d.batchOf(int(i)), int(i), Withdrawn)
 	}
 	d.step.Withdraw = d.offered
-	d.flying -= len(d.offered)
+	d.inFlight -= len(d.offered)
 	return len(d.offered)
 }
 
-// batchOf is the batch in which newDecision counts the target.
+// batchOf returns the batch in which newDecision counts the target.
 func (d *decision) batchOf(i int) int {
 	return sort.Search(len(d.counts)-1, func(b int) bool { return d.first[b+1] > i })
 }
 
-// finish sets how the rollout stands after the step.
+// finish sets the state of the rollout after the step.
 func (d *decision) finish() Step {
 	for b := range d.counts {
 		d.out.Batches[b].Counts = d.counts[b].counts()
@@ -637,21 +636,21 @@ func (d *decision) finish() Step {
 	return d.step
 }
 
-// moment is a copy of now: a pointer into d would keep the targets in memory.
+// moment returns a copy of now: a pointer into d would keep the targets in memory.
 func (d *decision) moment() *time.Time {
 	now := d.now
 	return &now
 }
 
-// wake asks for another decision at a time to come.
+// wake requests another decision at a later time.
 func (d *decision) wake(at time.Time) {
 	if at.After(d.now) && (d.step.Next.IsZero() || at.Before(d.step.Next)) {
 		d.step.Next = at
 	}
 }
 
-// changed says whether a rollout after a step is worth writing. A change of hours
-// alone is not: they grow in every round.
+// changed reports whether the difference between two states of a rollout is worth
+// writing. A difference of hours alone is not: they increase in every round.
 func changed(was, is *fleet.Rollout) bool {
 	return was.State != is.State || was.Generation != is.Generation || was.Counts != is.Counts || was.Forgiven != is.Forgiven ||
 		!same(was.Stop, is.Stop) || (was.PauseAsked == nil) != (is.PauseAsked == nil) ||
@@ -662,7 +661,7 @@ func changed(was, is *fleet.Rollout) bool {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// SameTime says whether two times are equal, or both missing.
+// SameTime reports whether two times are equal, or both missing.
 func SameTime(a, b *time.Time) bool { return a == b || a != nil && b != nil && a.Equal(*b) }
 
 func sameBatch(a, b fleet.Batch) bool {

@@ -10,11 +10,11 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// afternoon is when the scenarios begin: a Tuesday, at two o'clock in UTC.
+// afternoon is when the scenarios begin: on a Tuesday, at two o'clock in UTC.
 var afternoon = time.Date(2026, 11, 24, 14, 0, 0, 0, time.UTC)
 
-// scenario is a running rollout with batches of these sizes, whose agents are online.
-// Where the plan has canaries the first batch is theirs.
+// scenario returns a running rollout with batches of these sizes, whose agents are
+// online. If the plan has canaries, they are the first batch.
 func scenario(t *testing.T, p fleet.Plan, sizes ...int) *simulation {
 	start := afternoon
 	s := &simulation{TB: t, now: afternoon}
@@ -48,7 +48,7 @@ func withCanaries() fleet.Plan {
 	return fleet.Plan{Strategy: fleet.Strategy{Kind: fleet.Canary, Canary: &fleet.CanaryRule{}}}
 }
 
-// put puts targets into a state, as the reconciler does when it hears of it.
+// put sets the state of targets, as the reconciler does after a report.
 func (s *simulation) put(state State, targets ...int) {
 	for _, i := range targets {
 		s.targets[i].State, s.targets[i].Code, s.targets[i].Since = state, 0, s.now.UnixNano()
@@ -58,7 +58,7 @@ func (s *simulation) put(state State, targets ...int) {
 	}
 }
 
-// finish lets everything in flight succeed.
+// finish lets all targets in flight succeed.
 func (s *simulation) finish() {
 	for i := range s.targets {
 		if s.targets[i].State.InFlight() {
@@ -69,7 +69,8 @@ func (s *simulation) finish() {
 
 func (s *simulation) wait(d time.Duration) { s.now = s.now.Add(d) }
 
-// offers does a round and wants exactly these to be offered the version.
+// offers does a round and fails the test unless exactly these targets are offered the
+// version.
 func (s *simulation) offers(targets ...int32) Step {
 	s.Helper()
 	step := s.round()
@@ -79,7 +80,7 @@ func (s *simulation) offers(targets ...int32) Step {
 	return step
 }
 
-// waitsFor wants this to be the first thing the rollout waits for.
+// waitsFor fails the test unless this is the first thing that the rollout waits for.
 func (s *simulation) waitsFor(code fleet.ReasonCode, text string) fleet.Wait {
 	s.Helper()
 	if len(s.r.Waiting) == 0 || s.r.Waiting[0].Code != code || !strings.Contains(s.r.Waiting[0].Text, text) {
@@ -88,7 +89,7 @@ func (s *simulation) waitsFor(code fleet.ReasonCode, text string) fleet.Wait {
 	return s.r.Waiting[0]
 }
 
-// stops wants the rollout to have been stopped.
+// stops fails the test unless the rollout was stopped in this way.
 func (s *simulation) stops(kind fleet.StopKind, text string, withdrawn int) {
 	s.Helper()
 	if s.r.State != fleet.RolloutPaused || s.r.Stop.Kind != kind || !strings.Contains(s.r.Stop.Text, text) || s.r.Stop.Withdrawn != withdrawn || !s.r.Stop.At.Equal(s.now) {
@@ -344,7 +345,7 @@ func TestCanaries(t *testing.T) {
 		s.finish()
 		s.offers(2)
 	})
-	t.Run("stop the rollout when one fails, and what has not begun is taken back", func(t *testing.T) {
+	t.Run("stop the rollout when one fails, and what has not begun is withdrawn", func(t *testing.T) {
 		s := scenario(t, withCanaries(), 3, 2)
 		s.offers(0, 1, 2)
 		s.put(RolledBack, 0)
@@ -463,7 +464,7 @@ func TestStopping(t *testing.T) {
 		s.put(Succeeded, 6, 7)
 		s.offers()
 		s.resume()
-		s.offers(8, 9) // what was taken back comes first
+		s.offers(8, 9) // withdrawn targets come first
 		s.put(Succeeded, 8, 9)
 		s.offers(10, 11, 12, 13, 14)
 		s.put(Failed, 10, 11)
@@ -631,7 +632,7 @@ func TestStopping(t *testing.T) {
 		s.round()
 		s.stops(fleet.StopThreshold, "3 of 3 failed", 2)
 	})
-	t.Run("an offer that was on its way when a gate stopped it is taken back too", func(t *testing.T) {
+	t.Run("an offer that was on its way when a gate stopped it is withdrawn too", func(t *testing.T) {
 		s := scenario(t, rolling(), 3)
 		s.put(Offered, 1)
 		s.r.State, s.r.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopThreshold, By: "muster", At: s.now, Withdrawn: 0}
@@ -873,7 +874,7 @@ func TestExposureBudget(t *testing.T) {
 		s.offers()
 		s.waitsFor(fleet.WhyExposure, "1 of 10 agents with site oslo run 1.2.0 or were offered it, and 1 may")
 	})
-	t.Run("beyond the limit it stops, and what has not begun is taken back", func(t *testing.T) {
+	t.Run("beyond the limit it stops, and what has not begun is withdrawn", func(t *testing.T) {
 		s := scenario(t, rolling(), 3, 1)
 		budget(s, 10, 10)
 		s.offers(0, 1, 2)
@@ -917,9 +918,9 @@ func TestNumbersInSentences(t *testing.T) {
 	}
 }
 
-// A watcher that goes back may fail, and then a person is needed: as long as a
-// rollout lasts somebody hears of it.
-func TestARolloutDoesNotEndBeforeItsWatchers(t *testing.T) {
+// A watcher's rollback may fail, and then a person is needed: the rollout must not end
+// before the result is known.
+func TestRolloutWaitsForItsWatchers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		state fleet.RolloutState
@@ -935,13 +936,13 @@ func TestARolloutDoesNotEndBeforeItsWatchers(t *testing.T) {
 			s.put(RolledBack, 0)
 			s.r.Plan.Failure.Count = new(9)
 			until := s.now.Add(5 * time.Minute)
-			s.world.GoingBack = until
+			s.world.RollbackDeadline = until
 			step := s.offers()
 			s.is(c.state)
 			if w := s.waitsFor(fleet.WhyGoingBack, "a watcher"); !w.Until.Equal(until) || !step.Next.Equal(until) {
 				t.Errorf("it waits until %v and looks again at %s, want %s", w.Until, step.Next, until)
 			}
-			// It never says: the rollout ends all the same.
+			// The watcher never reports: the rollout ends nevertheless.
 			s.wait(5 * time.Minute)
 			s.offers()
 			s.is(c.end)
@@ -956,8 +957,8 @@ func TestWhichWatchersAreWaitedFor(t *testing.T) {
 		state fleet.TargetState
 		code  fleet.ReasonCode
 		stage agentapi.BeaconStage
-		told  bool // the agent itself said how it ended
-		other bool // the watcher speaks of another upgrade
+		ended bool // the agent itself reported the end
+		other bool // the watcher reports on another upgrade
 		waits bool
 	}{
 		{name: "it goes back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRollingBack, waits: true},
@@ -966,27 +967,27 @@ func TestWhichWatchersAreWaitedFor(t *testing.T) {
 		{name: "it only watches", state: fleet.TargetFailed, code: fleet.WhyUnhealthy, stage: agentapi.BeaconWatching},
 		{name: "it went back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRolledBack},
 		{name: "it could not", state: fleet.TargetFailed, code: fleet.WhyStuck, stage: agentapi.BeaconRollbackFailed},
-		{name: "the old version is back and said so itself", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRollingBack, told: true},
-		{name: "it speaks of an upgrade before", state: fleet.TargetFailed, code: fleet.WhyStalled, stage: agentapi.BeaconRollingBack, other: true},
+		{name: "the old version is back and has reported it", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, stage: agentapi.BeaconRollingBack, ended: true},
+		{name: "it reports on an earlier upgrade", state: fleet.TargetFailed, code: fleet.WhyStalled, stage: agentapi.BeaconRollingBack, other: true},
 		{name: "the target succeeded", state: fleet.TargetSucceeded, code: fleet.WhyHealthy, stage: agentapi.BeaconWatching},
 		{name: "no watcher was heard of", state: fleet.TargetFailed, code: fleet.WhyStale},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			target := fleet.Target{State: c.state, Code: c.code, ActionID: "r-g1-1"}
-			a := &fleet.Agent{UpgradeEndTold: c.told}
+			a := &fleet.Agent{UpgradeEndReported: c.ended}
 			if c.stage != "" {
 				a.Watch = &fleet.Watch{Beacon: agentapi.Beacon{ActionID: "r-g1-1", Stage: c.stage}, ReceivedAt: heard}
 			}
 			if c.other {
 				a.Watch.ActionID = "r-g0-1"
 			}
-			got := GoingBack(&target, a, &fleet.Plan{})
+			got := RollbackDeadline(&target, a, &fleet.Plan{})
 			if want := heard.Add(fleet.DefaultStaleAfter); c.waits != got.Equal(want) || c.waits == got.IsZero() {
 				t.Errorf("it is waited for until %s, want waiting %t", got, c.waits)
 			}
 		})
 	}
-	if !GoingBack(&fleet.Target{State: fleet.TargetFailed}, nil, &fleet.Plan{}).IsZero() {
+	if !RollbackDeadline(&fleet.Target{State: fleet.TargetFailed}, nil, &fleet.Plan{}).IsZero() {
 		t.Error("an agent that is gone is waited for")
 	}
 }

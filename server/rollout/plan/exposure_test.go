@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
-// census is an agent that has run a version, and been well, for so long.
+// census returns an agent that has run a version, and been healthy, for some time.
 func census(id, version, site string, since time.Duration) fleet.Census {
 	seen := rollouttest.Noon.Add(-time.Minute)
 	c := fleet.Census{ID: id, Active: true, Version: version, LastCheckin: &seen, VersionSince: seen.Add(-since), HealthySince: seen.Add(-since)}
@@ -30,7 +30,7 @@ func tally(rule fleet.ExposureRule, all ...fleet.Census) *Tally {
 
 var tenPercent = fleet.ExposureRule{Enabled: true, Percent: 10, HealthyHours: 100}
 
-// fleetOf are n agents that run 1.0.0.
+// fleetOf returns n agents that run 1.0.0.
 func fleetOf(n int, site string) []fleet.Census {
 	var all []fleet.Census
 	for i := range n {
@@ -39,7 +39,7 @@ func fleetOf(n int, site string) []fleet.Census {
 	return all
 }
 
-func TestWhoCountsForTheExposure(t *testing.T) {
+func TestTallyCountsExposedAgents(t *testing.T) {
 	long := func(change func(*fleet.Census)) fleet.Census {
 		c := census("x", "2.0.0", "", 50*time.Hour)
 		change(&c)
@@ -112,7 +112,7 @@ func TestTheBudget(t *testing.T) {
 		if room.Tightest == nil || *room.Tightest != y {
 			t.Errorf("tightest: %+v", room.Tightest)
 		}
-		// Another version of the same count has numbers of its own.
+		// The same tally has other counts for another version.
 		if other := count.Budget("1.0.0", nil); other.Exposed != 20 || other.Sites[0].Exposed != 20 || room.Sites[0].Exposed != 2 {
 			t.Errorf("%+v", other)
 		}

@@ -9,25 +9,26 @@ import (
 )
 
 const (
-	// minAttempted is how many must have ended before a percentage of them says
-	// anything: one failure of one is 100 %. The end of a smaller batch does too.
+	// minAttempted is how many targets must have ended before a percentage of them
+	// means anything: one failure of one is 100 %. The end of a smaller batch suffices
+	// as well.
 	minAttempted = 5
-	// windowRepeats is how long a plan with windows waits for a batch longer: it
-	// gets a second window at least.
+	// windowRepeats extends the wait for a batch of a plan with windows, so that it
+	// gets at least a second window.
 	windowRepeats = 7 * 24 * time.Hour
-	// observationWaits is how many health waits canaries are watched for.
+	// observationWaits is how many health waits canaries are observed for.
 	observationWaits = 2
 )
 
-// stopped is why a rollout stops; an empty kind: it does not.
+// stopped is why a rollout stops; an empty kind means that it does not.
 type stopped struct {
 	kind fleet.StopKind
 	text string
 	by   string // empty: muster
 }
 
-// crossed says which gate stops the rollout. A rollout with nothing left to offer
-// or to withdraw is not stopped: it ends by itself.
+// crossed returns which gate stops the rollout. A rollout with nothing left to offer or
+// to withdraw is not stopped: it ends by itself.
 func (d *decision) crossed() stopped {
 	if d.total.waiting()+d.total[Offered] == 0 {
 		return stopped{}
@@ -44,10 +45,10 @@ func (d *decision) crossed() stopped {
 	return d.overexposed()
 }
 
-// failed says whether too many have failed.
+// failed returns the stop because of too many failures, if there is one.
 func (d *decision) failed() stopped {
 	rule, bad := &d.plan.Failure, d.total.bad()
-	// Forgiven failures that were retried are gone; new ones count.
+	// Forgiven failures that were retried are no longer in bad; new ones count.
 	d.out.Forgiven = min(d.out.Forgiven, bad)
 	failures, attempted := bad-d.out.Forgiven, d.total.attempted()
 	if failures == 0 || d.given.Forced != nil || d.plan.Strategy.Kind == fleet.AllAtOnce && d.plan.Strategy.ForceContinue ||
@@ -75,13 +76,15 @@ func (d *decision) failed() stopped {
 	return stopped{}
 }
 
-// toleratesCanaries says whether the plan's failure count holds for canaries too:
-// only where the plan gives it, since one failed canary is what canaries are for.
+// toleratesCanaries reports whether the plan's failure count applies to canaries. It
+// does only if the plan gives one, since canaries exist to stop a rollout at the first
+// failure.
 func toleratesCanaries(rule *fleet.FailureRule) bool {
 	return rule.Count != nil && *rule.Count > 1
 }
 
-// failureCount is at how many failures the rule stops, if at any number.
+// failureCount returns at how many failures the rule stops; counted is false if at no
+// number.
 func failureCount(rule *fleet.FailureRule) (limit int, counted bool) {
 	switch {
 	case rule.Count != nil:
@@ -92,7 +95,8 @@ func failureCount(rule *fleet.FailureRule) (limit int, counted bool) {
 	return 0, false
 }
 
-// failedCanaries are the failures of the canaries being watched now.
+// failedCanaries returns the number of failures among the canaries that are observed
+// now.
 func (d *decision) failedCanaries() int {
 	if d.at == len(d.counts) || d.out.Batches[d.at].Kind != fleet.BatchCanary {
 		return 0
@@ -100,7 +104,7 @@ func (d *decision) failedCanaries() int {
 	return d.counts[d.at].bad()
 }
 
-// attemptedEnough says whether a percentage of the attempted says anything.
+// attemptedEnough reports whether a percentage of the attempted means anything.
 func (d *decision) attemptedEnough(attempted int) bool {
 	if d.at == len(d.counts) {
 		return true
@@ -112,8 +116,8 @@ func (d *decision) attemptedEnough(attempted int) bool {
 	return attempted >= min(size, minAttempted) || c[Pending] == 0 && c.inFlight() == 0
 }
 
-// overexposed says whether more agents run the version, or were offered it, than
-// may. No offer leads to that, but fleets shrink and rules change.
+// overexposed returns the stop because more agents run the version, or were offered it,
+// than allowed. No offer leads to that, but fleets shrink and rules change.
 func (d *decision) overexposed() stopped {
 	e := d.world.Exposure
 	if e == nil {
@@ -130,7 +134,7 @@ func (d *decision) overexposed() stopped {
 	return stopped{}
 }
 
-// exposureText is the arithmetic of the budget, of a label value or of the fleet.
+// exposureText describes the budget of a label value, or of the fleet.
 func exposureText(e *fleet.Exposure, v *fleet.ExposureValue) string {
 	where, exposed, all, limit := "", e.Exposed, e.Fleet, e.Limit
 	if v != nil {
@@ -140,16 +144,17 @@ func exposureText(e *fleet.Exposure, v *fleet.ExposureValue) string {
 	if e.NeededHours > 0 {
 		had = min(100, e.HealthyHours/e.NeededHours*100)
 	}
-	// Whole percents: a text that changes in every round would be written in every.
+	// Whole percents: a text that changes in every round would be written in every
+	// round.
 	return fmt.Sprintf("%d of %d agents%s run %s or were offered it, and %d may; it has had %d %% of the %s healthy agent-hours it needs to go further",
 		exposed, all, where, e.Version, limit, int(had), Number(e.NeededHours))
 }
 
-// roomLeft is what the exposure budget leaves in this step; nil: everything.
+// roomLeft is what the exposure budget leaves in this step; nil: no bound.
 type roomLeft struct {
 	left  int
 	sites []int
-	full  int // the last site that had none left, -1: none did
+	full  int // the last site that had no room left; -1: none
 }
 
 func newRoomLeft(room *Room) *roomLeft {
@@ -188,11 +193,11 @@ func (l *roomLeft) take(s *Target) {
 	}
 }
 
-// gatesAfter are the waits between the current batch, which has ended, and the
-// next one, most important first.
+// gatesAfter returns the waits between the current batch, which has ended, and the next
+// one, most important first.
 func (d *decision) gatesAfter() (waits []fleet.Wait, s stopped) {
 	if d.isLast() {
-		return nil, stopped{} // nobody comes after it
+		return nil, stopped{} // no batch follows
 	}
 	b, c, pace := &d.out.Batches[d.at], &d.counts[d.at], &d.plan.Pace
 	if s = d.unproven(); s.kind != "" {
@@ -231,8 +236,8 @@ func (d *decision) gatesAfter() (waits []fleet.Wait, s stopped) {
 	return append([]fleet.Wait{approval}, waits...), stopped{}
 }
 
-// lacksEvidence says whether the current batch is of canaries that are all away.
-// It then does not end before one has come, or none can come any more.
+// lacksEvidence reports whether the current batch is of canaries that are all away. It
+// then does not end before one comes back, or none can any more.
 func (d *decision) lacksEvidence() bool {
 	c := &d.counts[d.at]
 	if d.out.Batches[d.at].Kind != fleet.BatchCanary || c.attempted() > 0 || d.plan.Pace.Emergency {
@@ -241,8 +246,8 @@ func (d *decision) lacksEvidence() bool {
 	return c[Held] > 0 || d.out.State == fleet.RolloutPaused
 }
 
-// unproven stops a rollout none of whose canaries was upgraded, since the fleet
-// would be next. An operator who resumes it accepts that.
+// unproven returns the stop of a rollout none of whose canaries was upgraded, since the
+// fleet would be next. An operator who resumes it accepts that.
 func (d *decision) unproven() stopped {
 	b, c := &d.out.Batches[d.at], d.counts[d.at].counts()
 	if b.Kind != fleet.BatchCanary || c.Attempted() > 0 || c.InFlight() > 0 || c.Total == 0 || d.plan.Pace.Emergency ||
@@ -252,8 +257,8 @@ func (d *decision) unproven() stopped {
 	return stopped{kind: fleet.StopCanary, text: fmt.Sprintf("none of the %d canaries was upgraded, so that nothing is known of the version", c.Total)}
 }
 
-// overdue stops a rollout whose current batch takes longer than it may. Targets
-// whose agents are busy are left out first.
+// overdue stops a rollout whose current batch exceeds its time. First it skips targets
+// whose agents are busy.
 func (d *decision) overdue() bool {
 	b := &d.out.Batches[d.at]
 	from := b.StartedAt
@@ -287,7 +292,7 @@ func (d *decision) overdue() bool {
 	return true
 }
 
-// waitsUntil is the deadline of a wait. Pauses and freezes do not count.
+// waitsUntil returns the deadline of a wait. Pauses and freezes do not count.
 func (d *decision) waitsUntil(from time.Time) time.Time {
 	if since := d.out.RunningSince; since != nil && since.After(from) {
 		from = *since
@@ -307,7 +312,7 @@ func (d *decision) waitsUntil(from time.Time) time.Time {
 	return from.Add(long)
 }
 
-// isLast says whether no target waits behind the current batch.
+// isLast reports whether no target waits after the current batch.
 func (d *decision) isLast() bool {
 	for b := d.at + 1; b < len(d.counts); b++ {
 		if d.counts[b].waiting() > 0 {
@@ -333,7 +338,7 @@ func (d *decision) stop(s stopped) {
 	d.out.Waiting = d.waitsPaused()
 }
 
-// waitsPaused is what a paused rollout waits for: an operator.
+// waitsPaused returns what a paused rollout waits for: an operator.
 func (d *decision) waitsPaused() []fleet.Wait {
 	w := fleet.Wait{Code: StopReason(d.out.Stop), Text: "it is paused"}
 	if s := d.out.Stop; s != nil {
@@ -342,8 +347,8 @@ func (d *decision) waitsPaused() []fleet.Wait {
 	return []fleet.Wait{w}
 }
 
-// waits are what a rollout that is not paused waits for. setSince fills in the
-// times that are zero.
+// waits returns what a rollout that is not paused waits for. setSince sets the times
+// that are zero.
 func (d *decision) waits() []fleet.Wait {
 	waits := d.gates
 	if len(d.step.Offer) > 0 {
@@ -367,13 +372,13 @@ func (d *decision) waits() []fleet.Wait {
 		add(codeLabelLimit, nil, "%s for others with the same %s: as many of them are being upgraded as may at one time", Count(n, "agent waits", "agents wait"), d.limitedLabels())
 	}
 	if d.blocked[codeParallel] > 0 {
-		add(codeParallel, nil, "%s being upgraded, as many as may at one time", Count(d.flying, "agent is", "agents are"))
+		add(codeParallel, nil, "%s being upgraded, as many as may at one time", Count(d.inFlight, "agent is", "agents are"))
 	}
 	if n := d.blocked[codeBusy]; n > 0 {
 		add(codeBusy, nil, "%s something else under way", Count(n, "agent has", "agents have"))
 	}
-	if d.flying > 0 {
-		add(codeBatch, nil, "%s", d.flyingText())
+	if d.inFlight > 0 {
+		add(codeBatch, nil, "%s", d.inFlightText())
 	}
 	if n := d.total[Held]; n > 0 && len(waits) == 0 && !d.more {
 		add(codeAway, nil, "%s away; offers are held until they come back or expire", Count(n, "agent is", "agents are"))
@@ -381,16 +386,16 @@ func (d *decision) waits() []fleet.Wait {
 	return waits
 }
 
-func (d *decision) flyingText() string {
+func (d *decision) inFlightText() string {
 	if d.at < len(d.counts) {
-		if n := d.counts[d.at].inFlight(); n == d.flying {
+		if n := d.counts[d.at].inFlight(); n == d.inFlight {
 			return fmt.Sprintf("%s being upgraded in %s", Count(n, "agent is", "agents are"), d.batchName())
 		}
 	}
-	return Count(d.flying, "agent is", "agents are") + " being upgraded"
+	return Count(d.inFlight, "agent is", "agents are") + " being upgraded"
 }
 
-// limitedLabels are the labels that the plan limits.
+// limitedLabels names the labels that the plan limits.
 func (d *decision) limitedLabels() string {
 	var labels []string
 	for _, l := range d.plan.Limits.Per {
@@ -416,7 +421,7 @@ func (d *decision) setSince() {
 	}
 }
 
-// batchName is the current batch in a sentence, counted from 1 as people do.
+// batchName names the current batch for a sentence, counted from 1.
 func (d *decision) batchName() string {
 	return fmt.Sprintf("batch %d of %d", d.at+1, len(d.counts))
 }

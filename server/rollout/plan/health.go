@@ -11,17 +11,17 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Aftermath is how long a target is still assessed after its end: a watcher may roll
-// back an agent that the rollout called healthy, and an agent called silent may turn
-// out to have been rolled back. Watchers watch for ten minutes, and retry a rollback
-// that fails for some more.
-const Aftermath = 30 * time.Minute
+// LateReportWindow is how long a target is still assessed after its end: a watcher may roll
+// back an agent that the rollout considered healthy, and an agent considered silent may
+// turn out to have been rolled back. Watchers watch for ten minutes, and retry a
+// rollback that fails for some more.
+const LateReportWindow = 30 * time.Minute
 
-// Assess says what has become of a target in flight, or of one that has ended
-// lately, from the document of its agent (nil: there is none any more). next is
-// when time alone will change the answer; zero: not before the agent is heard of.
+// Assess returns the state of a target in flight, or of one that ended recently, from
+// the document of its agent (nil if it was deleted). next is when the state may change
+// by time alone; zero: not before the agent reports.
 func Assess(t fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) (_ fleet.Target, changed bool, next time.Time) {
-	c := course{Target: t, agent: a, plan: p, rule: healthRule(p), now: now}
+	c := assessment{Target: t, agent: a, plan: p, rule: healthRule(p), now: now}
 	switch {
 	case t.State.InFlight():
 		c.inFlight()
@@ -29,12 +29,12 @@ func Assess(t fleet.Target, a *fleet.Agent, p *fleet.Plan, now time.Time) (_ fle
 	case t.State == fleet.TargetPending, t.State == fleet.TargetHeld, t.State == fleet.TargetWithdrawn, t.State == fleet.TargetExpired:
 		c.wentOn()
 	case t.State == fleet.TargetSucceeded, t.State == fleet.TargetFailed, t.State == fleet.TargetRolledBack:
-		c.aftermath()
+		c.applyLateReports()
 	}
 	return c.Target, c.changed, c.next
 }
 
-// healthRule is the plan's health rule with defaults.
+// healthRule returns the plan's health rule with defaults.
 func healthRule(p *fleet.Plan) fleet.HealthRule {
 	h := p.Health
 	h.Wait = cmp.Or(h.Wait, fleet.Duration(fleet.DefaultHealthWait))
@@ -44,8 +44,8 @@ func healthRule(p *fleet.Plan) fleet.HealthRule {
 	return h
 }
 
-// course is a target while it is assessed.
-type course struct {
+// assessment is a target while it is assessed.
+type assessment struct {
 	fleet.Target
 	agent   *fleet.Agent
 	plan    *fleet.Plan
@@ -56,7 +56,7 @@ type course struct {
 }
 
 // move changes the state and appends to the history.
-func (c *course) move(s fleet.TargetState, code fleet.ReasonCode, text string) {
+func (c *assessment) move(s fleet.TargetState, code fleet.ReasonCode, text string) {
 	if c.State == s && c.Code == code && c.Error == text {
 		return
 	}
@@ -67,7 +67,7 @@ func (c *course) move(s fleet.TargetState, code fleet.ReasonCode, text string) {
 // ChangeState changes the state of a target. Every change of state goes through it.
 func ChangeState(t *fleet.Target, s fleet.TargetState, code fleet.ReasonCode, text string, now time.Time) {
 	t.State, t.Code, t.Error, t.EndedAt = s, code, text, nil
-	if s.Over() {
+	if s.Ended() {
 		t.EndedAt = &now
 	}
 	remember(t, now)
@@ -82,37 +82,37 @@ func remember(t *fleet.Target, now time.Time) {
 	t.History = append(t.History[:len(t.History):len(t.History)], fleet.TargetChange{At: now, State: t.State, Phase: t.Phase, Code: t.Code, Error: t.Error})
 }
 
-// by sets the earliest time at which the answer changes by itself.
-func (c *course) by(t time.Time) {
+// by lowers the time at which the state may change by itself.
+func (c *assessment) by(t time.Time) {
 	if c.next.IsZero() || t.Before(c.next) {
 		c.next = t
 	}
 }
 
-// ours says whether the last upgrade of the agent is the offered one.
-func (c *course) ours() bool { return c.agent.UpgradeActionID == c.ActionID }
+// ours reports whether the last upgrade of the agent is the offered one.
+func (c *assessment) ours() bool { return c.agent.UpgradeActionID == c.ActionID }
 
-// runs says whether the agent runs the version it was offered.
-func (c *course) runs() bool { return c.agent.Version == c.To }
+// runs reports whether the agent runs the version it was offered.
+func (c *assessment) runs() bool { return c.agent.Version == c.To }
 
-// details are what the agent reported of this upgrade.
-func (c *course) details() *agentapi.UpgradeDetails {
+// details returns what the agent reported of this upgrade.
+func (c *assessment) details() *agentapi.UpgradeDetails {
 	if d := c.agent.UpgradeDetails; d != nil && d.ActionID == c.ActionID {
 		return d
 	}
 	return nil
 }
 
-// watch is what the watcher reported of this upgrade.
-func (c *course) watch() *fleet.Watch {
+// watch returns what the watcher reported of this upgrade.
+func (c *assessment) watch() *fleet.Watch {
 	if w := c.agent.Watch; w != nil && w.ActionID == c.ActionID {
 		return w
 	}
 	return nil
 }
 
-// inFlight follows an offer to its end.
-func (c *course) inFlight() {
+// inFlight assesses a target from its offer to its end.
+func (c *assessment) inFlight() {
 	switch {
 	case c.agent == nil || !c.agent.Active:
 		c.move(fleet.TargetCancelled, fleet.WhyGone, "the agent is unenrolled")
@@ -134,7 +134,7 @@ func (c *course) inFlight() {
 }
 
 // endedBadly ends a target whose failure the agent or its watcher reported.
-func (c *course) endedBadly() bool {
+func (c *assessment) endedBadly() bool {
 	a := c.agent
 	if !c.ours() {
 		return false
@@ -160,8 +160,8 @@ func (c *course) endedBadly() bool {
 	return true
 }
 
-// begin follows an offer until the version runs.
-func (c *course) begin() {
+// begin assesses a target from its offer until the version runs.
+func (c *assessment) begin() {
 	a, d, w := c.agent, c.details(), c.watch()
 	phase := c.Phase
 	if d != nil {
@@ -183,7 +183,7 @@ func (c *course) begin() {
 	stale, away := sign.Add(c.rule.StaleAfter.D()), a.LastActivity().Add(fleet.OfflineAfter)
 	switch {
 	case c.State == fleet.TargetOffered && c.Phase == "":
-		// It never reported that it received the offer. An agent that is away
+		// The agent never reported that it received the offer. An agent that is away
 		// neither blocks the batch nor counts for or against the version.
 		if !c.now.Before(away) {
 			c.move(fleet.TargetHeld, fleet.WhyAway, "")
@@ -197,23 +197,23 @@ func (c *course) begin() {
 		c.by(stale)
 	}
 	if !a.Upgrading() && d == nil && w == nil {
-		// Another action cancelled it: an operator's, or one that a crash kept
-		// from being recorded here.
+		// Another action cancelled it: an operator's, or one that a crash kept from
+		// being recorded here.
 		c.move(fleet.TargetWithdrawn, fleet.WhyOperator, "the upgrade of this agent was called off")
 	}
 }
 
-// doing is the last phase that the agent reported, in words.
-func (c *course) doing() string {
+// doing describes the last phase that the agent reported.
+func (c *assessment) doing() string {
 	if c.Phase == "" {
 		return "asked to upgrade"
 	}
 	return strings.ToLower(strings.TrimPrefix(c.Phase, "UPG_"))
 }
 
-// sign is the last sign of life or progress since the offer. An agent that waits
-// for its time, or to try again, has given one until then.
-func (c *course) sign() time.Time {
+// sign returns the time of the last sign of life or progress since the offer. An agent
+// that waits for its start, or to retry, counts as alive until then.
+func (c *assessment) sign() time.Time {
 	sign := c.lastHeard()
 	for _, at := range []*time.Time{c.OfferedAt, c.SignAt} {
 		if at != nil && at.After(sign) {
@@ -231,8 +231,8 @@ func (c *course) sign() time.Time {
 	return sign
 }
 
-// lastHeard is when the agent or its watcher was last heard of.
-func (c *course) lastHeard() time.Time {
+// lastHeard returns when the agent or its watcher last reported.
+func (c *assessment) lastHeard() time.Time {
 	heard := c.agent.LastActivity()
 	if w := c.watch(); w != nil && w.ReceivedAt.After(heard) {
 		heard = w.ReceivedAt
@@ -241,7 +241,7 @@ func (c *course) lastHeard() time.Time {
 }
 
 // reach records that the agent runs the version.
-func (c *course) reach() {
+func (c *assessment) reach() {
 	if d := c.details(); d != nil && c.Phase != string(d.State) {
 		c.Phase, c.changed = string(d.State), true
 		if c.State == fleet.TargetVerifying {
@@ -262,19 +262,18 @@ func (c *course) reach() {
 	c.move(fleet.TargetVerifying, "", "")
 }
 
-// left ends a target that does not run the version any more although nobody
-// reported a rollback.
-func (c *course) left() {
+// left ends a target that no longer runs the version although no rollback was reported.
+func (c *assessment) left() {
 	if c.agent.Version == c.From {
 		c.move(fleet.TargetRolledBack, fleet.WhyCompensated, "runs "+c.From+" again, and did not say why")
 		return
 	}
-	c.move(fleet.TargetFailed, fleet.WhyLostTarget, "runs "+c.agent.Version+", which nobody here asked for")
+	c.move(fleet.TargetFailed, fleet.WhyLostTarget, "runs "+c.agent.Version+", which no rollout or operator ordered")
 }
 
-// verify judges a target that runs the version, by criteria that a host under
-// load after its start can meet: degraded is well enough.
-func (c *course) verify() {
+// verify judges a target that runs the version, by criteria that a host under load
+// after its start can meet: degraded suffices.
+func (c *assessment) verify() {
 	if c.plan.Strategy.SkipValidation {
 		c.move(fleet.TargetSucceeded, fleet.WhyUnchecked, "")
 		return
@@ -288,7 +287,7 @@ func (c *course) verify() {
 	end := reached.Add(c.rule.Wait.D())
 	switch {
 	case !c.now.Before(silent):
-		c.move(fleet.TargetFailed, fleet.WhySilent, fmt.Sprintf("reached %s and was not heard of since %s", c.To, heard.UTC().Format(time.RFC3339)))
+		c.move(fleet.TargetFailed, fleet.WhySilent, fmt.Sprintf("reached %s and has been silent since %s", c.To, heard.UTC().Format(time.RFC3339)))
 		return
 	case c.now.Before(end):
 		c.by(end)
@@ -305,15 +304,15 @@ func (c *course) verify() {
 		c.by(end.Add(c.rule.Wait.D()))
 		c.by(silent)
 	case !a.LastActivity().After(reached):
-		c.by(silent) // nothing was heard since: verify fails it as silent
+		c.by(silent) // nothing was reported since: verify fails it as silent
 	default:
 		c.move(fleet.TargetFailed, fleet.WhyStalled, unsure)
 	}
 }
 
-// unwell says, at the end of the health wait, what is wrong with an agent (sick), or
+// unwell returns, at the end of the health wait, what is wrong with an agent (sick), or
 // what is missing to call it healthy (unsure).
-func (c *course) unwell() (sick, unsure string) {
+func (c *assessment) unwell() (sick, unsure string) {
 	a, d, w := c.agent, c.details(), c.watch()
 	switch {
 	case a.Last.Status == "error":
@@ -325,17 +324,17 @@ func (c *course) unwell() (sick, unsure string) {
 	case a.Last.Status == "starting":
 		return "", fmt.Sprintf("still starting after %s", c.now.Sub(*c.ReachedAt).Round(time.Second))
 	case w != nil && w.Stage == agentapi.BeaconRollingBack:
-		return "", "its watcher is putting the old version back"
+		return "", "its watcher is restoring the previous version"
 	case w != nil && !w.Stage.Ended() && !w.Fresh(c.now) && d != nil:
 		return "", fmt.Sprintf("its watcher was last heard of at %s and has not agreed yet", w.ReceivedAt.UTC().Format(time.RFC3339))
 	}
 	return "", ""
 }
 
-// failedComponent names a component that failed, in a sentence; empty: none did.
+// failedComponent describes a failed component in a sentence; empty if none failed.
 func failedComponent(raw json.RawMessage) string {
 	var list []agentapi.Component
-	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil { // agents of others may send anything
+	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil { // agents of other makers may send anything
 		return ""
 	}
 	for _, c := range list {
@@ -346,22 +345,22 @@ func failedComponent(raw json.RawMessage) string {
 	return ""
 }
 
-// GoingBack is until when to wait for the watcher of a target that has ended badly
-// to report whether the rollback succeeded; zero: it is not rolling back.
-func GoingBack(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
-	if a == nil || a.UpgradeEndTold || (t.State != fleet.TargetRolledBack && t.State != fleet.TargetFailed) {
+// RollbackDeadline returns until when to wait for the watcher of a target that has ended badly
+// to report whether the rollback succeeded; zero if it is not rolling back.
+func RollbackDeadline(t *fleet.Target, a *fleet.Agent, p *fleet.Plan) time.Time {
+	if a == nil || a.UpgradeEndReported || (t.State != fleet.TargetRolledBack && t.State != fleet.TargetFailed) {
 		return time.Time{}
 	}
-	w := (&course{Target: *t, agent: a}).watch()
+	w := (&assessment{Target: *t, agent: a}).watch()
 	if w == nil || (w.Stage != agentapi.BeaconRollingBack && (t.Code != fleet.WhyCrashLoop || w.Stage.Ended())) {
 		return time.Time{}
 	}
 	return w.ReceivedAt.Add(healthRule(p).StaleAfter.D())
 }
 
-// wentOn resumes a target whose offer was withdrawn or expired, and whose agent went
-// on all the same.
-func (c *course) wentOn() {
+// wentOn resumes a target whose offer was withdrawn or expired, and whose agent
+// continued nevertheless.
+func (c *assessment) wentOn() {
 	if !c.ours() {
 		return
 	}
@@ -369,8 +368,8 @@ func (c *course) wentOn() {
 	stuck := d != nil && d.Metadata.FailedState == agentapi.UpgradeRollback
 	switch {
 	case a.UpgradeStatus == fleet.UpgradeRolledBack || a.UpgradeStatus == fleet.UpgradeFailed:
-		// For a target that waits to be retried this is its known failure. A
-		// withdrawn target that failed without harm says nothing of the version.
+		// For a target that waits for a retry this is its known failure. A withdrawn
+		// target that failed without harm shows nothing about the version.
 		if c.State == fleet.TargetWithdrawn && (stuck || a.UpgradeStatus == fleet.UpgradeRolledBack) {
 			c.endedBadly()
 		}
@@ -386,15 +385,15 @@ func (c *course) wentOn() {
 	}
 }
 
-// heardSince says whether the agent or its watcher was heard of since the target
-// came into its state. What they reported before is why it did.
-func (c *course) heardSince() bool {
+// heardSince reports whether the agent or its watcher has reported since the target
+// came into its state. Their earlier reports are the reason for the state.
+func (c *assessment) heardSince() bool {
 	n := len(c.History)
 	return n == 0 || c.lastHeard().After(c.History[n-1].At)
 }
 
-// aftermath corrects the end of a target by what agent and watcher report later.
-func (c *course) aftermath() {
+// applyLateReports corrects the end of a target by later reports of agent and watcher.
+func (c *assessment) applyLateReports() {
 	if !c.ours() || c.Code == fleet.WhyStuck || c.EndedAt == nil {
 		return
 	}
@@ -406,12 +405,13 @@ func (c *course) aftermath() {
 	case ended && (a.UpgradeStatus == fleet.UpgradeRolledBack || c.State != fleet.TargetFailed || judged):
 		c.endedBadly()
 	case c.Code == fleet.WhyStale || c.Code == fleet.WhyReported:
-		// A failure that was presumed, or that the agent retries: what runs decides.
+		// A presumed failure, or one that the agent retries: the version that runs
+		// decides.
 		c.wentOn()
 	}
 }
 
-// Busy says whether something is under way on the agent that an offer would
+// Busy reports whether something is under way on the agent that an offer would
 // disturb.
 func Busy(a *fleet.Agent) bool {
 	return a.Upgrading() || (a.UpgradeDetails != nil && !a.UpgradeDetails.State.Ended())

@@ -23,7 +23,8 @@ type patient struct {
 
 var offered = time.Date(2026, 3, 3, 10, 0, 0, 0, time.UTC)
 
-// offeredAgent was offered 1.1.0 a minute ago and has not said anything about it.
+// offeredAgent returns a target that was offered 1.1.0 a minute ago and has not
+// reported anything about it.
 func offeredAgent() *patient {
 	p := &patient{now: offered.Add(time.Minute)}
 	p.plan.Health.Wait = fleet.Duration(10 * time.Minute)
@@ -34,7 +35,7 @@ func offeredAgent() *patient {
 	return p
 }
 
-// heard makes the agent check in so long before now.
+// heard lets the agent check in some time before now.
 func (p *patient) heard(ago time.Duration) {
 	at := p.now.Add(-ago)
 	p.agent.Last = fleet.LastSeen{At: &at, Status: "online"}
@@ -52,7 +53,7 @@ func (p *patient) watched(stage agentapi.BeaconStage, crashes int, ago time.Dura
 	p.agent.ObserveBeacon(b, p.now.Add(-ago))
 }
 
-// reached makes the version check in now.
+// reached lets the version check in now.
 func (p *patient) reached() {
 	p.agent.ObserveUpgrade("1.1.0", &agentapi.UpgradeDetails{ActionID: "r-g1-1", TargetVersion: "1.1.0", State: agentapi.UpgradeWatching}, p.now)
 	p.heard(0)
@@ -100,7 +101,7 @@ func TestAssess(t *testing.T) {
 			happen: []func(p *patient){func(p *patient) { p.later(5 * time.Minute); p.heard(6 * time.Minute) }},
 		},
 		{
-			name: "one that fell silent in its download", state: fleet.TargetFailed, code: fleet.WhyStale, says: "downloading",
+			name: "one that became silent in its download", state: fleet.TargetFailed, code: fleet.WhyStale, says: "downloading",
 			happen: []func(p *patient){func(p *patient) {
 				p.says(agentapi.UpgradeDownloading, agentapi.UpgradeMetadata{})
 				p.assess()
@@ -132,11 +133,11 @@ func TestAssess(t *testing.T) {
 			}},
 		},
 		{
-			name: "one that its watcher put back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, says: "it ended twice",
+			name: "one that its watcher rolled back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, says: "it ended twice",
 			happen: []func(p *patient){func(p *patient) { p.watched(agentapi.BeaconRolledBack, 2, 0) }},
 		},
 		{
-			name: "one that could not be put back", state: fleet.TargetFailed, code: fleet.WhyStuck, says: "it ended twice",
+			name: "one that could not be rolled back", state: fleet.TargetFailed, code: fleet.WhyStuck, says: "it ended twice",
 			happen: []func(p *patient){func(p *patient) { p.watched(agentapi.BeaconRollbackFailed, 2, 0) }},
 		},
 		{
@@ -144,7 +145,7 @@ func TestAssess(t *testing.T) {
 			happen: []func(p *patient){func(p *patient) { p.watched(agentapi.BeaconWatching, 3, 0) }},
 		},
 		{
-			name: "a crash loop that is put back then", state: fleet.TargetRolledBack, code: fleet.WhyCompensated,
+			name: "a crash loop that is rolled back then", state: fleet.TargetRolledBack, code: fleet.WhyCompensated,
 			happen: []func(p *patient){func(p *patient) {
 				p.watched(agentapi.BeaconWatching, 3, 0)
 				p.assess()
@@ -245,7 +246,7 @@ func TestAssess(t *testing.T) {
 			}},
 		},
 		{
-			name: "a watcher that fell silent has not agreed", state: fleet.TargetFailed, code: fleet.WhyStalled, says: "watcher",
+			name: "a watcher that became silent has not agreed", state: fleet.TargetFailed, code: fleet.WhyStalled, says: "watcher",
 			happen: []func(p *patient){verifying, func(p *patient) {
 				p.watched(agentapi.BeaconWatching, 0, 0)
 				p.later(20 * time.Minute)
@@ -257,7 +258,7 @@ func TestAssess(t *testing.T) {
 			happen: []func(p *patient){func(p *patient) { p.plan.Strategy.SkipValidation = true }, verifying},
 		},
 		{
-			name: "one that is put back after it succeeded has not", state: fleet.TargetRolledBack, code: fleet.WhyCompensated,
+			name: "one that is rolled back after it succeeded has not", state: fleet.TargetRolledBack, code: fleet.WhyCompensated,
 			happen: []func(p *patient){verifying, func(p *patient) {
 				p.later(10 * time.Minute)
 				p.heard(10 * time.Second)
@@ -266,7 +267,7 @@ func TestAssess(t *testing.T) {
 			}},
 		},
 		{
-			name: "one that is being put back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, says: "it ended twice",
+			name: "one that is being rolled back", state: fleet.TargetRolledBack, code: fleet.WhyCompensated, says: "it ended twice",
 			happen: []func(p *patient){func(p *patient) { p.watched(agentapi.BeaconRollingBack, 2, 0) }},
 		},
 		{
@@ -309,7 +310,7 @@ func TestAssess(t *testing.T) {
 			if got.State != c.state || got.Code != c.code || !strings.Contains(got.Error, c.says) {
 				t.Errorf("it is %s (%s): %s; want %s (%s): %s", got.State, got.Code, got.Error, c.state, c.code, c.says)
 			}
-			if (got.EndedAt != nil) != got.State.Over() {
+			if (got.EndedAt != nil) != got.State.Ended() {
 				t.Errorf("it is %s, and ended at %v", got.State, got.EndedAt)
 			}
 			if again, changed, _ := plan.Assess(got, p.agent, &p.plan, p.now); changed {
@@ -322,7 +323,7 @@ func TestAssess(t *testing.T) {
 	}
 }
 
-func TestAssessHoldsForAnyCourse(t *testing.T) {
+func TestAssessProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := offeredAgent()
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -354,7 +355,7 @@ func TestAssessHoldsForAnyCourse(t *testing.T) {
 			if changed == false && (after.State != before.State || after.Code != before.Code || len(after.History) != len(before.History)) {
 				t.Fatalf("%s became %s, and was not said to have changed", before.State, after.State)
 			}
-			if len(after.History) > fleet.MaxTargetHistory || (after.EndedAt != nil) != after.State.Over() {
+			if len(after.History) > fleet.MaxTargetHistory || (after.EndedAt != nil) != after.State.Ended() {
 				t.Fatalf("%s ended at %v after %d changes", after.State, after.EndedAt, len(after.History))
 			}
 			if after.State == fleet.TargetSucceeded && before.State != after.State && p.agent.Version != after.To {

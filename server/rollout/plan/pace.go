@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// maxSpan bounds every duration of a plan to a quarter of a year: what waits
-	// longer has been forgotten.
+	// maxSpan bounds every duration of a plan to a quarter of a year: people forget a
+	// longer wait.
 	maxSpan = fleet.Duration(92 * 24 * time.Hour)
-	// maxRetries bounds attempts: a host that needs more needs a person.
+	// maxRetries bounds attempts: a host that needs more needs manual repair.
 	maxRetries = 10
 )
 
@@ -52,7 +52,7 @@ func checkBatches(st *fleet.Strategy) error {
 	case !isPercent(st.BatchPercent):
 		return fleet.FieldError(field("strategy.batch_percent"), "is %v, want more than 0 and at most 100", st.BatchPercent)
 	case st.BatchSize > 0 && st.BatchPercent > 0:
-		return fleet.FieldError(field("strategy.batch_percent"), "stands beside batch_size: give one of them")
+		return fleet.FieldError(field("strategy.batch_percent"), "conflicts with batch_size: give only one of them")
 	case st.Kind == fleet.AllAtOnce && st.BatchSize > 0:
 		return fleet.FieldError(field("strategy.batch_size"), "does nothing in all_at_once: leave it out, or bound max_parallel in limits")
 	case st.Kind == fleet.AllAtOnce && st.BatchPercent > 0:
@@ -75,7 +75,7 @@ func checkCanary(st *fleet.Strategy) error {
 	case !isPercent(c.Percent):
 		return fleet.FieldError(field("strategy.canary.percent"), "is %v, want more than 0 and at most 100", c.Percent)
 	case c.Size > 0 && c.Percent > 0:
-		return fleet.FieldError(field("strategy.canary.percent"), "stands beside size: give one of them")
+		return fleet.FieldError(field("strategy.canary.percent"), "conflicts with size: give only one of them")
 	case !slices.Contains([]fleet.CanaryPick{"", fleet.PickRandom, fleet.PickStratified}, c.Pick):
 		return fleet.FieldError(field("strategy.canary.pick"), "is %q, want random or stratified", c.Pick)
 	case len(c.Over) > maxOver:
@@ -84,8 +84,8 @@ func checkCanary(st *fleet.Strategy) error {
 	return checkNames("strategy.canary.over", c.Over)
 }
 
-// maxOver bounds the labels canaries are spread over: with more, hardly two
-// agents are alike.
+// maxOver bounds the labels that canaries are spread over: with more, hardly two agents
+// share all values.
 const maxOver = 8
 
 func checkRingRule(st *fleet.Strategy) error {

@@ -12,11 +12,11 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// simulation is a rollout whose agents and operator do as they please, and whose
-// reconciler carries out every step of Decide. Each step is judged.
+// simulation is a rollout whose agents and operator act at random, and whose reconciler
+// executes every step of Decide. It checks each step.
 type simulation struct {
 	rapid.TB
-	draw    *rapid.T // nil in a scenario, which draws nothing
+	draw    *rapid.T // nil in a scenario, which is not random
 	r       fleet.Rollout
 	targets []Target
 	world   World
@@ -105,7 +105,7 @@ func (s *simulation) limitTo(all, each int) {
 	}
 }
 
-// recount brings the room up to date, as the reconciler does before each round.
+// recount updates the room, as the reconciler does before each round.
 func (s *simulation) recount() {
 	room := s.world.Exposure
 	if room == nil {
@@ -127,7 +127,7 @@ func (s *simulation) recount() {
 	s.world.Exposure = &fresh
 }
 
-// round decides, judges the step, and carries it out.
+// round decides, checks the step and executes it.
 func (s *simulation) round() Step {
 	s.recount()
 	before, targets := s.r, slices.Clone(s.targets)
@@ -212,17 +212,17 @@ func (s *simulation) carryOut(step *Step) {
 	s.r = step.Rollout
 }
 
-// judgeRest judges what holds after the step was carried out.
+// judgeRest checks what must hold after the step was executed.
 func (s *simulation) judgeRest(before *fleet.Rollout, step *Step) {
 	var total fleet.Counts
 	batches := make([]fleet.Counts, len(s.r.Batches))
-	flying, groups := 0, map[[2]int32]int{}
+	inFlight, groups := 0, map[[2]int32]int{}
 	for i := range s.targets {
 		target := &s.targets[i]
 		total.Add(target.State.Name())
 		batches[target.Batch].Add(target.State.Name())
 		if target.State.InFlight() {
-			flying++
+			inFlight++
 			for k, g := range target.Groups {
 				if g >= 0 {
 					groups[[2]int32{int32(k), g}]++
@@ -242,8 +242,8 @@ func (s *simulation) judgeRest(before *fleet.Rollout, step *Step) {
 		}
 		checkBatch(s, &s.r.Batches[b])
 	}
-	if len(step.Offer) > 0 && flying > s.r.Plan.Limits.MaxParallel {
-		s.Fatalf("%d in flight, at most %d may be", flying, s.r.Plan.Limits.MaxParallel)
+	if len(step.Offer) > 0 && inFlight > s.r.Plan.Limits.MaxParallel {
+		s.Fatalf("%d in flight, at most %d may be", inFlight, s.r.Plan.Limits.MaxParallel)
 	}
 	for g, n := range groups {
 		if limit := s.r.Plan.Limits.Per[g[0]].Max; n > limit {
@@ -293,7 +293,7 @@ func (s *simulation) judgeState(before *fleet.Rollout, step *Step) {
 		if r.Stop.Kind.Gate() && r.Counts.Offered > 0 {
 			s.Fatalf("it stopped at %s and %d offers stand", r.Stop.Kind, r.Counts.Offered)
 		}
-	case r.State.Over():
+	case r.State.Ended():
 		if r.EndedAt == nil || r.Counts.Pending+r.Counts.Held+r.Counts.InFlight() > 0 {
 			s.Fatalf("it is %s with %+v", r.State, r.Counts)
 		}
@@ -326,8 +326,8 @@ func (s *simulation) settle() Step {
 	return Step{}
 }
 
-// judgeNext demands that nothing changes by itself before the step says so: the
-// reconciler does not ask before.
+// judgeNext checks that nothing changes by time alone before step.Next, since the
+// reconciler does not decide before.
 func (s *simulation) judgeNext(step *Step) {
 	long := 2_000 * time.Hour
 	if !step.Next.IsZero() {
@@ -340,7 +340,7 @@ func (s *simulation) judgeNext(step *Step) {
 	}
 }
 
-// agents lets those in flight get on, well or badly, and come and go.
+// agents lets agents in flight proceed, succeed or fail, and agents come and go.
 func (s *simulation) agents() {
 	for i := range s.targets {
 		target := &s.targets[i]
@@ -375,7 +375,7 @@ func (s *simulation) become(i int, to State) {
 	}
 }
 
-// operator commands as the service lets operators.
+// operator executes a command as the service does.
 func (s *simulation) operator(command int) {
 	r, word := &s.r, &fleet.Decision{By: "ann", At: s.now, Why: "because"}
 	switch {
@@ -407,7 +407,7 @@ func (s *simulation) operator(command int) {
 	r.Generation++
 }
 
-// resume goes on, and carries out the order to return that goes with it.
+// resume resumes the rollout, and executes the order to return that comes with it.
 func (s *simulation) resume() {
 	s.r.State, s.r.Stop, s.r.Forgiven = fleet.RolloutRunning, nil, s.r.Counts.Bad()
 	for i := range s.targets {
@@ -422,7 +422,7 @@ func TestDecideProperties(t *testing.T) {
 		s := newSimulation(t)
 		for range rapid.IntRange(5, 40).Draw(t, "rounds") {
 			s.settle()
-			if s.r.State.Over() {
+			if s.r.State.Ended() {
 				break
 			}
 			s.agents()
@@ -433,8 +433,8 @@ func TestDecideProperties(t *testing.T) {
 	})
 }
 
-// bringToAnEnd lets every agent answer and the operator go on, and demands that
-// the rollout ends.
+// bringToAnEnd lets every agent answer and the operator resume, and fails the test
+// unless the rollout ends.
 func (s *simulation) bringToAnEnd() {
 	if s.world.Exposure != nil {
 		s.limitTo(60, 20)
@@ -442,7 +442,7 @@ func (s *simulation) bringToAnEnd() {
 	s.r.Approved, s.world.RollingBack = &fleet.Decision{By: "ann"}, false
 	for range 40 + 20*len(s.targets) + 10*len(s.r.Batches) {
 		step := s.settle()
-		if s.r.State.Over() {
+		if s.r.State.Ended() {
 			return
 		}
 		for i := range s.targets {

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
-func TestARingWaitsForThoseBelow(t *testing.T) {
+func TestRingWaitsForLowerRings(t *testing.T) {
 	as := rollouttest.Agents(
 		rollouttest.Host{ID: "zero", Ring: "0", Version: "2.0.0"}, rollouttest.Host{ID: "behind", Ring: "0"}, rollouttest.Host{ID: "one", Ring: "1"},
 		rollouttest.Host{ID: "two", Ring: "2"}, rollouttest.Host{ID: "three", Ring: "3"}, rollouttest.Host{ID: "other", Ring: "0", Policy: "other"},

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
-// matches asks a selector of a test at rollouttest.Noon.
+// matches evaluates a selector at rollouttest.Noon.
 func matches(t testing.TB, s *fleet.Selector, a *fleet.Agent) bool {
 	t.Helper()
 	c, err := NewSelector(s, QueryTime{Now: rollouttest.Noon, Timeouts: map[string]time.Duration{"short": time.Minute}})
@@ -65,8 +65,8 @@ func TestSelectorMatches(t *testing.T) {
 	}
 }
 
-// A query hides nobody, unlike a list: who is inactive is chosen as by any other
-// part.
+// A query includes inactive agents, as the other parts of a selector do; a listing does
+// not.
 func TestQuerySelectsInactiveAgents(t *testing.T) {
 	a := rollouttest.Host{ID: "a", Policy: "short", Away: true, Tags: []string{"prod"}}.Agent()
 	for query, want := range map[string]bool{"tags: prod": true, "status: inactive": true, "status: online": false, "not status: inactive": false, "*": true} {
@@ -78,7 +78,7 @@ func TestQuerySelectsInactiveAgents(t *testing.T) {
 
 func TestQueryErrorPointsAtItsPlace(t *testing.T) {
 	for query, says := range map[string]string{
-		"tags: (prod":          "Kuery is malformed: ",
+		"tags: (prod":          "the query cannot be parsed: ",
 		"tag: prod":            `did you mean "tags"?`,
 		"status: gone":         "it is one of",
 		"last_checkin > never": "is a date",

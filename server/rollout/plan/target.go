@@ -6,15 +6,16 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Target is a target as Decide sees it: small, because a rollout may have a million.
+// Target is a target as Decide sees it. It is small, because a rollout may have a
+// million.
 type Target struct {
 	AgentID string
 	State   State
 	// Attempts is how often the version was offered.
 	Attempts uint8
-	// Code says why it is in its state, as far as Decide needs to know.
+	// Code is why it is in its state, as far as Decide needs to know.
 	Code Code
-	// Online: the agent was heard of lately enough to take an offer.
+	// Online: the agent reported recently enough to take an offer.
 	Online bool
 	// Busy: the agent cannot take an offer now, since something else is under way
 	// on it.
@@ -24,13 +25,13 @@ type Target struct {
 	Runs, Seen bool
 	Ring       int16
 	Batch      int32
-	// Groups number the agent's values of the labels in Limits.Per, Sites those
-	// of the labels in the exposure rule. -1: it has no such label.
+	// Groups are the numbers of the agent's values of the labels in Limits.Per, Sites
+	// those of the labels in the exposure rule. -1: it does not have the label.
 	Groups [fleet.MaxLabelLimits]int32
 	Sites  [fleet.MaxLabelLimits]int32
 	// Since is when it came into its state, in Unix nanoseconds.
 	Since int64
-	// Expires is when a held offer ends, in Unix nanoseconds; 0: it is not held.
+	// Expires is when a held offer expires, in Unix nanoseconds; 0: it is not held.
 	Expires int64
 }
 
@@ -58,11 +59,11 @@ var stateNames = [...]fleet.TargetState{
 	fleet.TargetFailed, fleet.TargetRolledBack, fleet.TargetWithdrawn, fleet.TargetSkipped, fleet.TargetExpired, fleet.TargetCancelled,
 }
 
-// Name is the state as documents spell it.
+// Name returns the state as documents have it.
 func (s State) Name() fleet.TargetState { return stateNames[s] }
 
-// StateOf is the inverse of Name; what is not known is Cancelled, which nothing
-// is done to.
+// StateOf is the inverse of Name. An unknown name is Cancelled, for which nothing is
+// done.
 func StateOf(name fleet.TargetState) State {
 	for i, n := range stateNames {
 		if n == name {
@@ -72,7 +73,7 @@ func StateOf(name fleet.TargetState) State {
 	return Cancelled
 }
 
-// InFlight says whether a target in this state counts against the limits.
+// InFlight reports whether a target in this state counts against the limits.
 func (s State) InFlight() bool { return s == Offered || s == Upgrading || s == Verifying }
 
 // Code is a fleet.ReasonCode in one byte; 0 is none.
@@ -87,10 +88,10 @@ var codeNames = [...]fleet.ReasonCode{
 	fleet.WhyGone, fleet.WhyLostTarget, fleet.WhyOperator, fleet.WhyExpired, fleet.WhyHealthy, fleet.WhyUnchecked,
 }
 
-// Name is the code as documents spell it.
+// Name returns the code as documents have it.
 func (c Code) Name() fleet.ReasonCode { return codeNames[c] }
 
-// CodeOf is the inverse of Name; 0 for what is not known.
+// CodeOf is the inverse of Name; 0 for an unknown name.
 func CodeOf(name fleet.ReasonCode) Code {
 	for i, n := range codeNames {
 		if n == name {
@@ -100,17 +101,17 @@ func CodeOf(name fleet.ReasonCode) Code {
 	return 0
 }
 
-// World is what Decide must know besides the rollout and its targets.
+// World is what Decide needs besides the rollout and its targets.
 type World struct {
 	Freezes []fleet.Freeze
-	// Exposure is the room the budget leaves, nil without a rule.
+	// Exposure is what the budget leaves, nil without a rule.
 	Exposure *Room
-	// RollingBack says that a rollback of this rollout is under way.
+	// RollingBack: a rollback of this rollout is under way.
 	RollingBack bool
-	// GoingBack is until when to wait for a watcher that rolls back to report the
-	// result; zero: none does. The rollout does not end before: a rollback that
-	// fails opens an incident.
-	GoingBack time.Time
+	// RollbackDeadline is until when to wait for a watcher that rolls back to report the
+	// result; zero: none does. The rollout does not end before, because a failed
+	// rollback opens an incident.
+	RollbackDeadline time.Time
 }
 
 // Room is how far the version may spread now. It counts the agents that run the
@@ -121,7 +122,7 @@ type Room struct {
 	Sites []fleet.ExposureValue
 }
 
-// Step is what Decide wants done in this round. Targets are named by their index.
+// Step is what to do in this round. Targets are given by their index.
 type Step struct {
 	// Offer are targets to offer the version to, in order.
 	Offer []int32
@@ -129,15 +130,15 @@ type Step struct {
 	Withdraw []int32
 	// Moves are all other changes of state.
 	Moves []Move
-	// Rollout is the rollout after the round: State, Stop, PauseAsked, Batches,
-	// Counts, Waiting, Generation and EndedAt may differ from what was given.
+	// Rollout is the rollout after the round: State, Stop, PauseAsked, Batches, Counts,
+	// Waiting, Generation and EndedAt may differ from those of the argument.
 	Rollout fleet.Rollout
-	// Changed says whether Rollout differs in anything worth writing.
+	// Changed reports whether Rollout differs in anything worth writing.
 	Changed bool
-	// Reasons has, for each target that is pending or held and not offered, why
-	// not; 0 for the others.
+	// Reasons has, for each target that is pending or held and not offered, why; 0 for
+	// the others.
 	Reasons []Code
-	// Next is when to decide again at the latest; zero: when something happens.
+	// Next is when to decide again at the latest; zero: after the next change.
 	Next time.Time
 }
 
@@ -148,10 +149,11 @@ type Move struct {
 	Code   Code
 }
 
-// GroupNumbers number the values of the labels in Limits.Per as they come.
+// GroupNumbers numbers the values of the labels in Limits.Per in the order of their
+// occurrence.
 type GroupNumbers [fleet.MaxLabelLimits]map[string]int32
 
-// Of are the numbers of a target's values.
+// Of returns the numbers of a target's values.
 func (n *GroupNumbers) Of(t *fleet.Target, p *fleet.Plan) [fleet.MaxLabelLimits]int32 {
 	groups := NoSites
 	for k := range min(len(groups), len(t.Values), len(p.Limits.Per)) {
@@ -172,9 +174,9 @@ func (n *GroupNumbers) Of(t *fleet.Target, p *fleet.Plan) [fleet.MaxLabelLimits]
 	return groups
 }
 
-// Waits says whether a target in this state is not offered the version yet.
+// Waits reports whether a target in this state is not offered the version yet.
 func (s State) Waits() bool { return s == Pending || s == Held }
 
-// Stopped says whether a stop of the rollout withdrew the target's offer, and not a
+// Stopped reports whether a stop of the rollout withdrew the target's offer, and not a
 // cancel or an operator's action on that agent alone.
 func (s *Target) Stopped() bool { return s.State == Withdrawn && s.Code != codeOperator }

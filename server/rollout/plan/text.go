@@ -11,7 +11,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// Title is a rollout as messages name it.
+// Title returns the name of a rollout for messages.
 func Title(r *fleet.Rollout) string {
 	if r.Plan.Name == "" {
 		return "rollout " + r.ID
@@ -19,10 +19,10 @@ func Title(r *fleet.Rollout) string {
 	return "rollout “" + r.Plan.Name + "” (" + r.ID + ")"
 }
 
-// shown is how many names a sentence lists; it counts the rest.
+// shown is how many names a sentence lists; the rest is counted.
 const shown = 10
 
-// List is names in a sentence.
+// List lists names for a sentence.
 func List(names []string) string {
 	if len(names) > shown {
 		return strings.Join(names[:shown], ", ") + fmt.Sprintf(" and %d more", len(names)-shown)
@@ -30,7 +30,7 @@ func List(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Count is a number with its noun.
+// Count returns a number with its noun.
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -38,11 +38,11 @@ func Count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// VersionText is a version in a sentence.
-func VersionText(version string) string { return cmp.Or(version, "no version it has told") }
+// VersionText returns a version for a sentence.
+func VersionText(version string) string { return cmp.Or(version, "an unknown version") }
 
-// Number is a number for a sentence: three significant digits, more where it is
-// larger, and no exponent.
+// Number formats a number for a sentence: three significant digits, more for larger
+// numbers, and no exponent.
 func Number(f float64) string {
 	decimals := 2
 	for size := math.Abs(f); decimals > 0 && size >= 9.995; size /= 10 {
@@ -60,7 +60,7 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 // short is Span of a duration in whole seconds.
 func short(d time.Duration) string { return Span(fleet.Duration(d.Round(time.Second))) }
 
-// Span is a duration without zeros at its end: 10m, 168h.
+// Span formats a duration without zeros at its end: 10m, 168h.
 func Span(d fleet.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

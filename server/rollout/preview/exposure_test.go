@@ -13,7 +13,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
-// exposed previews 1,000 agents with a budget of 100 agents, and 60 of a site, for
+// exposed previews 1,000 agents with a budget of 100 agents, and of 60 in a site, for
 // 100 hours.
 func exposed(t *testing.T, as []fleet.Agent, hours float64, change func(*fleet.Plan)) error {
 	t.Helper()
@@ -34,7 +34,7 @@ func exposed(t *testing.T, as []fleet.Agent, hours float64, change func(*fleet.P
 	return err
 }
 
-func TestAPlanThatCouldBreakTheBudgetIsRefused(t *testing.T) {
+func TestPlanThatCouldExceedTheBudgetIsRefused(t *testing.T) {
 	as := slices.Concat(rollouttest.Many(500, rollouttest.Host{Site: "x", Tags: []string{"number=0"}}), rollouttest.Many(500, rollouttest.Host{Site: "y", Tags: []string{"number=1"}}))
 	canary := func(size int, soak time.Duration, more func(*fleet.Plan)) func(*fleet.Plan) {
 		return func(p *fleet.Plan) {
@@ -49,7 +49,7 @@ func TestAPlanThatCouldBreakTheBudgetIsRefused(t *testing.T) {
 		name   string
 		hours  float64
 		change func(*fleet.Plan)
-		want   string // a part of the refusal, "" for none
+		want   string // a part of the error, "" for none
 	}{
 		// 50 canaries: 10 min of health wait and 20 of observation are 25 h.
 		{"too fast", 0, canary(50, 0, nil), "batch 2 could bring 2.0.0 to 350 of the fleet (35 % of 1000), where the exposure budget lets 100 have it before 100 h of health; only 25 h are certain by then: soak for about 1h30m longer"},
@@ -89,9 +89,9 @@ func TestAPlanThatCouldBreakTheBudgetIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever the plan: one that is let through never has more than the limit before
-// the hours are there, when every agent takes exactly the time it must.
-func TestAPlanThatIsLetThroughKeepsTheBudget(t *testing.T) {
+// A plan that is accepted never exceeds the limit before the hours are reached, if
+// every agent takes exactly the minimum time.
+func TestAcceptedPlanStaysWithinTheBudget(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := plan.WithDefaults(fleet.Plan{Version: "2.0.0", Strategy: fleet.Strategy{Kind: fleet.Rolling}})
 		p.Limits.MaxParallel = rapid.IntRange(1, 20).Draw(rt, "parallel")

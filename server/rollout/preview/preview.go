@@ -1,7 +1,7 @@
-// Package preview says what a rollout would do to the fleet before it starts:
-// targets, batches and who is left out, times and warnings, and how that differs
-// from an earlier preview. It does no I/O: the service of package rollout hands it
-// the fleet, stores what it computes, and starts a rollout exactly as previewed.
+// Package preview computes what a rollout would do to the fleet before it starts:
+// targets, batches, skipped agents, times and warnings, and the difference from an
+// earlier preview. It does no I/O: package rollout passes it the fleet, stores the
+// result, and starts a rollout exactly as previewed.
 package preview
 
 import (
@@ -19,32 +19,33 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// Fleet is the fleet as Compute sees it.
+// Fleet is the input of Compute.
 type Fleet struct {
-	// Agents are all that could match, unenrolled ones left out.
+	// Agents are all that could match, without the unenrolled.
 	Agents  []fleet.Agent
 	Catalog fleet.Catalog
-	// Locked names the rollout that has an agent's policy, by policy.
+	// Locked has the rollout that holds an agent's policy, by policy.
 	Locked map[string]Holder
 	// Timeouts are the inactivity timeouts by policy.
 	Timeouts map[string]time.Duration
 	Freezes  []fleet.Freeze
-	// Room is the exposure budget for the plan's version, nil without a rule.
+	// Room is what the exposure budget leaves for the plan's version, nil without a
+	// rule.
 	Room *plan.Room
-	// Took are how long upgrades of this fleet have taken, from offer to version
-	// reached; empty: not known.
-	Took []time.Duration
+	// Durations has past durations of upgrades in this fleet, from offer to version reached;
+	// empty: not known.
+	Durations []time.Duration
 }
 
-// Holder is the rollout that has a policy.
+// Holder is the rollout that holds a policy.
 type Holder struct{ ID, Name string }
 
-// Compute says what a rollout would do to the fleet. The same rollout and fleet
-// give the same preview at any time, except for its times, for who is away, and for
-// a query that depends on the clock.
+// Compute returns what a rollout would do to the fleet. The same rollout and fleet give
+// the same preview at any time, except for its times, for which agents are away, and
+// for a query that depends on the clock.
 //
-// A plan that could break the exposure budget is refused with a Conflict; the
-// preview that shows it is returned all the same.
+// A plan that could exceed the exposure budget is refused with a Conflict; the preview
+// that shows it is returned nevertheless.
 func Compute(r *fleet.Rollout, f Fleet, now time.Time) (fleet.Preview, error) {
 	p := plan.WithDefaults(r.Plan)
 	s := newBuilder(r.ID, &p, f, now)
@@ -94,12 +95,12 @@ type builder struct {
 
 	chosen  plan.Selector
 	skipped []fleet.SkippedAgent
-	// packages are those of the plan's version: catalogs hold many more.
+	// packages are those of the plan's version; catalogs have many more.
 	packages  fleet.Catalog
 	platforms map[plan.Platform]pinned
 	// upgradeable are likenesses that passed CheckUpgrade.
 	upgradeable map[likeness]bool
-	// unreadable counts the targets whose ring is no number.
+	// unreadable counts the targets whose ring is not a number.
 	unreadable int
 	matching   int
 	warnings   []string
@@ -117,13 +118,13 @@ func (s *builder) asked() plan.QueryTime {
 type pick struct {
 	plan.Candidate
 	target fleet.PreviewTarget
-	key    uint64 // it is sorted by this
+	key    uint64 // the sort key
 	cell   string
 	sites  siteNumbers
 }
 
-// checkNamed refuses a plan that names agents that do not exist: an upgrade would
-// silently not happen because of a typing error.
+// checkNamed refuses a plan that names agents that do not exist: because of a typing
+// error an agent would silently not be upgraded.
 func (s *builder) checkNamed() error {
 	sel := &s.plan.Select
 	if len(sel.Agents)+len(sel.ExcludeAgents)+len(sel.Policies) == 0 {
@@ -156,8 +157,8 @@ func (s *builder) checkNamed() error {
 	return nil
 }
 
-// choose divides the agents that match into targets and skipped ones. Targets are
-// sorted by a hash of plan and agent, so that ids made one after the other, in one
+// choose divides the matching agents into targets and skipped ones. Targets are sorted
+// by a hash of plan and agent, so that agents with consecutive ids, which may share a
 // rack, are spread over the batches.
 func (s *builder) choose(seed [sha256.Size]byte) []*pick {
 	p := s.plan
@@ -197,9 +198,9 @@ func (s *builder) skip(a *plan.Candidate, code fleet.ReasonCode, text string) {
 	s.skipped = append(s.skipped, fleet.SkippedAgent{AgentID: a.ID, Hostname: a.Hostname(), Version: a.Version, Code: code, Text: text})
 }
 
-// verdict says why a matching agent is skipped; an empty code: it is a target.
-// Reasons that an operator would ask for first come first: an agent that runs the
-// version needs nothing, whichever rollout has it.
+// verdict returns why a matching agent is skipped; an empty code means that it is a
+// target. Reasons that an operator would look for first come first: an agent that runs
+// the version needs nothing, whichever rollout holds its policy.
 func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
 	p := s.plan
 	switch {
@@ -229,8 +230,8 @@ func (s *builder) verdict(a *plan.Candidate) (fleet.ReasonCode, string) {
 	return "", ""
 }
 
-// likeness is all that CheckUpgrade reads of an idle agent: agents that are alike
-// get the same answer. Comparing versions and decoding metadata for each would be
+// likeness is all that CheckUpgrade reads of an idle agent, so equal likenesses have
+// the same result. Comparing versions and decoding metadata for each agent would take
 // most of a preview's time.
 type likeness struct {
 	version, os, arch string
@@ -244,14 +245,14 @@ func (s *builder) checkUpgrade(a *plan.Candidate) error {
 	if quiet && s.upgradeable[like] {
 		return nil
 	}
-	err := a.CheckUpgrade(fleet.UpgradeWish{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: s.plan.Force}, s.packages)
+	err := a.CheckUpgrade(fleet.UpgradeRequest{Version: s.plan.Version, SourceURI: s.plan.SourceURI, Force: s.plan.Force}, s.packages)
 	if quiet && err == nil {
 		s.upgradeable[like] = true
 	}
 	return err
 }
 
-// lockedBy says which other rollout has a policy; empty: none.
+// lockedBy returns which other rollout holds a policy; empty if none does.
 func (s *builder) lockedBy(policy string, also ...string) string {
 	h, ok := s.fleet.Locked[policy]
 	if !ok || h.ID == s.id || slices.Contains(also, h.ID) {
@@ -260,15 +261,15 @@ func (s *builder) lockedBy(policy string, also ...string) string {
 	return fmt.Sprintf("the rollout %s (%s) has its policy", cmp.Or(h.Name, "without a name"), h.ID)
 }
 
-// pinned is what the plan has for a platform.
+// pinned is what the plan installs on a platform.
 type pinned struct {
 	refusal string // why there is nothing to install
 	bytes   int64
 }
 
-// pinnedFor compares the plan's artifacts with what is published. Agents install
-// what the server gives them, so a package that was replaced after the plan was
-// made must not pass for it.
+// pinnedFor compares the plan's artifacts with the published packages. Agents install
+// what the server gives them, so a package that was replaced after the plan was made
+// must be refused.
 func (s *builder) pinnedFor(a *plan.Candidate) pinned {
 	at := plan.Platform{OS: a.Label("os"), Arch: a.Label("arch")}
 	if known, ok := s.platforms[at]; ok {
@@ -319,10 +320,10 @@ func (s *builder) target(a *plan.Candidate) fleet.PreviewTarget {
 	return t
 }
 
-// siteLabel is the label of the network that an agent is in.
+// siteLabel is the label whose value is the network of an agent.
 const siteLabel = "site"
 
-// online says whether the agent could take an offer now.
+// online reports whether the agent could take an offer now.
 func (s *builder) online(a *fleet.Agent) bool {
 	switch a.Facts().StatusAt(s.now, s.fleet.Timeouts[a.PolicyID]) {
 	case fleet.StatusOnline, fleet.StatusError, fleet.StatusDegraded, fleet.StatusUpdating:
@@ -366,7 +367,7 @@ func (s *builder) describe(cuts []batchCut) fleet.Preview {
 	return pre
 }
 
-// share computes which part of the fleet runs the version after each batch.
+// share computes what part of the fleet runs the version after each batch.
 func (s *builder) share(pre *fleet.Preview) {
 	total, run := 0, 0
 	for i := range s.fleet.Agents {
@@ -387,8 +388,8 @@ func (s *builder) share(pre *fleet.Preview) {
 	}
 }
 
-// planContent is the part of a plan that decides what it does, which its name and
-// description do not.
+// planContent encodes the part of a plan that determines what it does: all but its name
+// and description.
 func planContent(p fleet.Plan) ([]byte, error) {
 	p.Name, p.Description = "", ""
 	content, err := json.Marshal(p)
@@ -398,8 +399,8 @@ func planContent(p fleet.Plan) ([]byte, error) {
 	return content, nil
 }
 
-// previewHash covers the plan, the targets and who is skipped. Times, estimates and
-// who is away are not part of it: they differ from minute to minute.
+// previewHash covers the plan, the targets and the skipped agents. Times, estimates and
+// which agents are away are not part of it, since they differ from minute to minute.
 func previewHash(content []byte, pre *fleet.Preview) string {
 	h := sha256.New()
 	buf := append(slices.Clone(content), '\n')

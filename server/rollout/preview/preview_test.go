@@ -17,7 +17,7 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/rollouttest"
 )
 
-// draft is a resolved rollout of 2.0.0 to everybody, changed.
+// draft returns a resolved rollout of 2.0.0 to all agents, modified by change.
 func draft(t testing.TB, change func(*fleet.Plan)) *fleet.Rollout {
 	t.Helper()
 	p := fleet.Plan{Name: "to two", Version: "2.0.0", Select: fleet.Selector{All: true}, Strategy: fleet.Strategy{Kind: fleet.Rolling}}
@@ -116,7 +116,7 @@ func TestOwnPolicyLockSkipsNoAgent(t *testing.T) {
 	}
 }
 
-func TestAPackageExchangedAfterThePlanWasMadeIsRefused(t *testing.T) {
+func TestPackageReplacedAfterThePlanIsRefused(t *testing.T) {
 	r := draft(t, nil)
 	pre := compute(t, r, rollouttest.Agents(rollouttest.Host{ID: "a"}), func(f *Fleet) {
 		f.Catalog = slices.Clone(f.Catalog)
@@ -129,7 +129,7 @@ func TestAPackageExchangedAfterThePlanWasMadeIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsNamedMustExist(t *testing.T) {
+func TestNamedAgentMustExist(t *testing.T) {
 	r := draft(t, func(p *fleet.Plan) { p.Select = fleet.Selector{Agents: []string{"a", "typo"}} })
 	_, err := Compute(r, Fleet{Agents: rollouttest.Agents(rollouttest.Host{ID: "a"}), Catalog: rollouttest.Published("2.0.0")}, rollouttest.Noon)
 	if err == nil || !strings.Contains(err.Error(), "[request body.plan.select.agents]") || !strings.Contains(err.Error(), "typo") {
@@ -246,7 +246,7 @@ func TestWarnsOfAQueryThatDependsOnTheClock(t *testing.T) {
 	}
 }
 
-func TestCanariesAreSpread(t *testing.T) {
+func TestStratifiedCanariesCoverTheLabels(t *testing.T) {
 	fleetOf := slices.Concat(
 		rollouttest.Many(500, rollouttest.Host{Site: "a"}), rollouttest.Many(100, rollouttest.Host{Site: "b", Version: "1.1.0"}), rollouttest.Many(20, rollouttest.Host{Site: "c", Arch: "arm64"}), rollouttest.Many(1, rollouttest.Host{Site: "d", Arch: "arm64", Version: "1.1.0"}),
 	)
@@ -310,7 +310,7 @@ func TestThePreviewIsPinned(t *testing.T) {
 	shuffled := slices.Clone(as)
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 	same("the store gives agents in another order", compute(t, r, shuffled, nil))
-	later, err := Compute(r, Fleet{Agents: as, Catalog: rollouttest.Published("2.0.0", "3.0.0"), Took: []time.Duration{time.Hour}}, rollouttest.Noon.Add(72*time.Hour))
+	later, err := Compute(r, Fleet{Agents: as, Catalog: rollouttest.Published("2.0.0", "3.0.0"), Durations: []time.Duration{time.Hour}}, rollouttest.Noon.Add(72*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,8 +329,8 @@ func TestThePreviewIsPinned(t *testing.T) {
 	}
 }
 
-// The hash is presented days later, to another process.
-func TestTheHashStaysTheSameFromVersionToVersion(t *testing.T) {
+// The hash may be presented days later, to another process.
+func TestHashIsStableAcrossVersions(t *testing.T) {
 	pre := compute(t, draft(t, nil), rollouttest.Many(5, rollouttest.Host{Site: "x"}), nil)
 	const want = "sha256:bd0c814d211f76adf696ab9ff9926f3b54e1566db923f9fb440ef57f2c4d8ff8"
 	if pre.Hash != want {
@@ -348,7 +348,7 @@ func TestMoveBetweenRingsIsDrift(t *testing.T) {
 	}
 }
 
-func TestMoreBatchesThanMayBeAreRefused(t *testing.T) {
+func TestTooManyBatchesAreRefused(t *testing.T) {
 	r := draft(t, func(p *fleet.Plan) { p.Strategy.BatchSize = 1 })
 	_, err := Compute(r, Fleet{Agents: rollouttest.Many(fleet.MaxBatches+1, rollouttest.Host{}), Catalog: rollouttest.Published("2.0.0")}, rollouttest.Noon)
 	if err == nil || !strings.Contains(err.Error(), "make batches of 2 or more") {
@@ -356,7 +356,7 @@ func TestMoreBatchesThanMayBeAreRefused(t *testing.T) {
 	}
 }
 
-func TestAPackageThatLiesElsewhereIsTakenAsPinned(t *testing.T) {
+func TestExternalPackageIsUsedAsPinned(t *testing.T) {
 	r := draft(t, func(p *fleet.Plan) {
 		p.Version, p.SourceURI = "4.0.0", "https://packages.example.com"
 		p.Artifacts = []fleet.Artifact{{OS: "linux", Arch: "amd64", Checksum: "sha256:" + strings.Repeat("ab", 32), Size: 7}}
@@ -367,7 +367,7 @@ func TestAPackageThatLiesElsewhereIsTakenAsPinned(t *testing.T) {
 	}
 }
 
-func TestDriftSaysWhatIsDifferent(t *testing.T) {
+func TestDriftListsTheDifferences(t *testing.T) {
 	r := draft(t, func(p *fleet.Plan) {
 		p.Strategy.BatchSize = 100
 		p.Select = fleet.Selector{Labels: map[string][]string{"site": {"x"}}}
@@ -408,7 +408,7 @@ skipped, gone (host-skipped, gone): was left out (there is no package of version
 }
 
 func TestTheTimeline(t *testing.T) {
-	took := func(f *Fleet) { f.Took = []time.Duration{5 * time.Minute, time.Minute, 20 * time.Minute} }
+	took := func(f *Fleet) { f.Durations = []time.Duration{5 * time.Minute, time.Minute, 20 * time.Minute} }
 	t.Run("waves, soak and observation", func(t *testing.T) {
 		r := draft(t, func(p *fleet.Plan) {
 			p.Strategy = fleet.Strategy{Kind: fleet.Canary, BatchSize: 40, Canary: &fleet.CanaryRule{Size: 5}}
@@ -416,7 +416,7 @@ func TestTheTimeline(t *testing.T) {
 			p.Pace.Soak = fleet.Duration(15 * time.Minute)
 		})
 		pre := compute(t, r, rollouttest.Many(85, rollouttest.Host{}), took)
-		// 10 min of health wait and 5 of upgrade; behind the canaries 20, then 15.
+		// 10 min of health wait and 5 of upgrade; after the canaries 20, then 15.
 		for i, want := range [][2]float64{{0, 15}, {35, 65}, {80, 110}} {
 			b := pre.Batches[i]
 			if b.StartAt.Sub(rollouttest.Noon).Minutes() != want[0] || b.EndAt.Sub(rollouttest.Noon).Minutes() != want[1] {
@@ -519,7 +519,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-func TestARollbackGoesToTheLastHealthyVersion(t *testing.T) {
+func TestRollbackTargetIsTheLastHealthyVersion(t *testing.T) {
 	upgraded := func(id, lastHealthy string) fleet.Agent {
 		a := rollouttest.Host{ID: id, Version: "2.0.0"}.Agent()
 		a.LastHealthyVersion = lastHealthy
@@ -590,7 +590,7 @@ func TestARollbackGoesToTheLastHealthyVersion(t *testing.T) {
 	}
 }
 
-// anyFleet draws a small fleet with all kinds of agents.
+// anyFleet generates a small fleet with all kinds of agents.
 func anyFleet(t *rapid.T) []fleet.Agent {
 	n := rapid.IntRange(0, 60).Draw(t, "agents")
 	var as []fleet.Agent
@@ -643,8 +643,8 @@ func anyPlan(t *rapid.T) func(*fleet.Plan) {
 	}
 }
 
-// What an operator selects is what happens: each agent that matches is a target
-// or left out, once, and the batches hold exactly the targets.
+// Each matching agent is listed once, as a target or as skipped, and the batches have
+// exactly the targets.
 func TestEveryMatchingAgentIsListedOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		as := anyFleet(rt)
@@ -673,8 +673,8 @@ func TestEveryMatchingAgentIsListedOnce(t *testing.T) {
 				rt.Errorf("%s appears %d times, want %d", as[i].ID, seen[as[i].ID], want)
 			}
 		}
-		// The shortcut of alike agents is none.
-		wish, published := fleet.UpgradeWish{Version: "2.0.0", Force: r.Plan.Force}, rollouttest.Published("2.0.0")
+		// An agent with a known likeness has the same result as by CheckUpgrade.
+		wish, published := fleet.UpgradeRequest{Version: "2.0.0", Force: r.Plan.Force}, rollouttest.Published("2.0.0")
 		for _, target := range pre.Targets {
 			i := slices.IndexFunc(as, func(a fleet.Agent) bool { return a.ID == target.AgentID })
 			if err := as[i].CheckUpgrade(wish, published); err != nil {
@@ -707,7 +707,7 @@ func TestEveryMatchingAgentIsListedOnce(t *testing.T) {
 	})
 }
 
-// checkCoverage counts anew what the preview says of its canaries.
+// checkCoverage compares the preview's coverage with a second count.
 func checkCoverage(t *rapid.T, r *fleet.Rollout, pre fleet.Preview, as []fleet.Agent) {
 	rule := r.Plan.Strategy.Canary
 	if (rule == nil) != (pre.Coverage == nil) {
@@ -756,7 +756,7 @@ func checkCoverage(t *rapid.T, r *fleet.Rollout, pre fleet.Preview, as []fleet.A
 }
 
 // Two previews differ in their hash exactly when Compare finds a difference.
-func TestTheHashChangesWithTheTargets(t *testing.T) {
+func TestHashChangesWithTheTargets(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := draft(t, anyPlan(rt))
 		as := anyFleet(rt)
@@ -776,7 +776,7 @@ func TestTheHashChangesWithTheTargets(t *testing.T) {
 		if rapid.Bool().Draw(rt, "another comes") {
 			after = append(after, rollouttest.Host{ID: "new"}.Agent())
 		}
-		now := compute(t, r, after, func(f *Fleet) { f.Took = []time.Duration{time.Second} })
+		now := compute(t, r, after, func(f *Fleet) { f.Durations = []time.Duration{time.Second} })
 		if same := before.Hash == now.Hash; same != Compare(before, now).None() {
 			rt.Errorf("same hash: %v, drift: %+v", same, Compare(before, now))
 		}

@@ -10,13 +10,13 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// ComputeRollback says what a rollback would do. targets are those of the rollout
-// that r rolls back. They go in one batch, without canaries: every wait would be
-// time with the bad version.
+// ComputeRollback returns what a rollback would do. targets are those of the rollout
+// that r rolls back. They form one batch, without canaries, since every wait would
+// prolong the use of the bad version.
 //
-// Each goes to its last healthy version or, if that is the version to be rolled
-// back, to the one it ran when it was previewed. Hosts that still have that version
-// switch to it; the others install its package, forced, since it is lower.
+// Each goes to its last healthy version or, if that is the version to be rolled back,
+// to the one that it ran when it was previewed. Hosts that still have that version
+// switch to it. The others install its package, forced because it is lower.
 func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time.Time) (fleet.Preview, error) {
 	p := plan.WithDefaults(r.Plan)
 	p.Strategy = fleet.Strategy{Kind: fleet.AllAtOnce}
@@ -64,14 +64,14 @@ func ComputeRollback(r *fleet.Rollout, targets []fleet.Target, f Fleet, now time
 	return pre, nil
 }
 
-// wayBack is how one target is rolled back, or why it is not.
+// wayBack returns how one target is rolled back, or why it is not.
 func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, packages backCatalog) (fleet.PreviewTarget, fleet.ReasonCode, string) {
 	var none fleet.PreviewTarget
 	to := a.LastHealthyVersion
 	if to == "" || to == t.To {
 		to = t.From
 	}
-	away := a.Upgrading() && a.UpgradeTarget != to // it runs the version, and is leaving it
+	away := a.Upgrading() && a.UpgradeTarget != to // it runs the version, and is being upgraded to another
 	switch {
 	case !a.Active:
 		return none, fleet.WhyGone, "is unenrolled"
@@ -94,7 +94,7 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 		back.Rollback = true
 		return back, "", ""
 	}
-	err := a.CheckUpgrade(fleet.UpgradeWish{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages.of(to))
+	err := a.CheckUpgrade(fleet.UpgradeRequest{Version: to, SourceURI: s.plan.SourceURI, Force: true}, packages.of(to))
 	if err != nil {
 		if keptErr == nil {
 			keptErr = fmt.Errorf("it keeps %s, not %s", kept.Version, to)
@@ -110,7 +110,7 @@ func (s *builder) wayBack(r *fleet.Rollout, t *fleet.Target, a *plan.Candidate, 
 	return back, "", ""
 }
 
-// backCatalog is a catalog by version.
+// backCatalog has the packages of each version.
 type backCatalog map[string]fleet.Catalog
 
 func newBackCatalog(c fleet.Catalog) backCatalog {

@@ -8,21 +8,21 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// usualUpgrade is how long an upgrade takes while this fleet has shown none: a
-// package of 100 MB over 10 Mbit/s, and a restart.
+// usualUpgrade is how long an upgrade takes if none of this fleet is known: a package
+// of 100 MB over 10 Mbit/s, and a restart.
 const usualUpgrade = 2 * time.Minute
 
-// maxEstimate bounds the timeline: later times would be guesses, and stepping
-// through windows up to them would take long.
+// maxEstimate bounds the timeline: later times would be guesses, and stepping through
+// windows up to them would take long.
 const maxEstimate = 365 * 24 * time.Hour
 
-// schedule estimates when the batches begin and end. A batch goes in waves of as
-// many agents as the limits allow; a wave begins only when offers may be made.
+// schedule estimates when the batches begin and end. A batch is upgraded in waves of as
+// many agents as the limits allow; a wave begins only while offers are allowed.
 func (s *builder) schedule(pre *fleet.Preview) {
 	step := s.upgradeTime() + planHealthWait(s.plan)
 	fastest := planHealthWait(s.plan)
-	if len(s.fleet.Took) > 0 {
-		fastest += max(0, slices.Min(s.fleet.Took))
+	if len(s.fleet.Durations) > 0 {
+		fastest += max(0, slices.Min(s.fleet.Durations))
 	}
 	var least time.Duration
 	t, horizon := s.now, s.now.Add(maxEstimate)
@@ -53,7 +53,7 @@ func (s *builder) schedule(pre *fleet.Preview) {
 	}
 }
 
-// run says when the first of n waves from t on begins, and when the last has ended.
+// run returns when the first of n waves from t on begins, and when the last ends.
 func (s *builder) run(t time.Time, n int, step time.Duration, horizon time.Time) (start, end time.Time) {
 	for t.Before(horizon) {
 		open, until := plan.OfferableAt(s.plan, s.fleet.Freezes, t)
@@ -94,7 +94,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// addBounded is d + n×step, or maxEstimate where that is less.
+// addBounded returns d + n×step, or maxEstimate if that is less.
 func addBounded(d time.Duration, n int, step time.Duration) time.Duration {
 	if step > 0 && time.Duration(n) > (maxEstimate-min(d, maxEstimate))/step {
 		return maxEstimate
@@ -102,7 +102,7 @@ func addBounded(d time.Duration, n int, step time.Duration) time.Duration {
 	return d + time.Duration(n)*step
 }
 
-// waves is into how many parts the limits cut the targets of a batch.
+// waves returns into how many waves the limits divide the targets of a batch.
 func waves(p *fleet.Plan, targets []fleet.PreviewTarget) int {
 	n := parts(len(targets), plan.MaxParallel(p))
 	for i, limit := range p.Limits.Per {
@@ -125,7 +125,7 @@ func waves(p *fleet.Plan, targets []fleet.PreviewTarget) int {
 
 func parts(n, size int) int { return (n + size - 1) / size }
 
-// planHealthWait is how long the health of an upgraded agent is watched.
+// planHealthWait returns how long the health of an upgraded agent is observed.
 func planHealthWait(p *fleet.Plan) time.Duration {
 	if p.Strategy.SkipValidation {
 		return 0
@@ -136,8 +136,8 @@ func planHealthWait(p *fleet.Plan) time.Duration {
 	return fleet.DefaultHealthWait
 }
 
-// gap is the least time between the end of a batch and the next one: the longer of
-// the soak and, after canaries, their observation.
+// gap returns the minimum time between the end of a batch and the next one: the longer
+// of the soak and, after canaries, their observation.
 func gap(p *fleet.Plan, kind fleet.BatchKind) time.Duration {
 	if p.Pace.Emergency {
 		return 0
@@ -149,11 +149,11 @@ func gap(p *fleet.Plan, kind fleet.BatchKind) time.Duration {
 	return d
 }
 
-// upgradeTime is the median of recent upgrades.
+// upgradeTime returns the median of past upgrades.
 func (s *builder) upgradeTime() time.Duration {
-	if len(s.fleet.Took) == 0 {
+	if len(s.fleet.Durations) == 0 {
 		return usualUpgrade
 	}
-	took := slices.Sorted(slices.Values(s.fleet.Took))
+	took := slices.Sorted(slices.Values(s.fleet.Durations))
 	return max(0, took[len(took)/2])
 }

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// abandonedInterval is how often abandoned upgrades are looked for.
+	// abandonedInterval is how often abandoned upgrades are searched for.
 	abandonedInterval = 5 * time.Minute
 	// abandonedAfter is how long an agent may be marked as upgrading after its
 	// target, or its rollout, has ended: some hosts come back late and report.
@@ -19,18 +19,18 @@ const (
 
 // giveUpAbandoned ends upgrades that no rollout waits for any more: the target has
 // ended, the agent is still marked as upgrading, and nothing else would end that.
-// Other upgrades without an answer end in action.Settle.
+// Other upgrades without an answer end in action.ReconcileUpgrades.
 func (r *Reconciler) giveUpAbandoned(ctx context.Context, active map[string]bool) error {
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	if now.Sub(r.abandonedChecked) < abandonedInterval {
 		return nil
 	}
-	agents, err := r.Store.Agents().Upgrading(ctx, r.abandonedFrom, chunk)
+	agents, err := r.store.Agents().Upgrading(ctx, r.abandonedFrom, chunk)
 	if err != nil {
 		return err
 	}
 	r.abandonedFrom = store.UpgradingSince{}
-	if len(agents) == chunk { // the next round goes on from here
+	if len(agents) == chunk { // the next round continues from here
 		last := agents[len(agents)-1]
 		r.abandonedFrom = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
 	} else {
@@ -50,23 +50,23 @@ func (r *Reconciler) giveUpAbandoned(ctx context.Context, active map[string]bool
 			continue
 		}
 		why := fmt.Sprintf("given up: its rollout no longer waits for it since %s, and it has not said how it ended", since.UTC().Format(time.RFC3339))
-		if err := r.Actions.GiveUp(ctx, a, why); err != nil {
+		if err := r.actions.GiveUp(ctx, a, why); err != nil {
 			return err
 		}
-		r.Log.Info("upgrade left behind by a rollout given up", "agent", a.ID, "action", a.UpgradeActionID)
+		r.log.Info("upgrade left behind by a rollout given up", "agent", a.ID, "action", a.UpgradeActionID)
 	}
 	return nil
 }
 
-// abandonedSince is since when a rollout no longer waits for the agent's upgrade;
-// zero: it does, or the upgrade is of no rollout. ended remembers when rollouts
-// ended.
+// abandonedSince returns since when a rollout no longer waits for the agent's upgrade;
+// zero if it still does, or the upgrade belongs to no rollout. ended caches when
+// rollouts ended.
 func (r *Reconciler) abandonedSince(ctx context.Context, a fleet.Agent, active map[string]bool, ended map[string]time.Time) (time.Time, error) {
 	id := rolloutOf(a.UpgradeActionID)
 	if id == "" {
 		return time.Time{}, nil
 	}
-	t, err := r.Store.Targets().Get(ctx, id, a.ID)
+	t, err := r.store.Targets().Get(ctx, id, a.ID)
 	if err != nil {
 		if fleet.KindOf(err) == fleet.NotFound {
 			err = nil
@@ -82,7 +82,7 @@ func (r *Reconciler) abandonedSince(ctx context.Context, a fleet.Agent, active m
 	if at, known := ended[id]; known {
 		return at, nil
 	}
-	o, err := r.Store.Rollouts().Get(ctx, id)
+	o, err := r.store.Rollouts().Get(ctx, id)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return time.Time{}, err
 	}

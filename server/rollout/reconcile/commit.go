@@ -10,8 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// commit writes the rollout, its audit entry and its events. Changes of counts
-// alone are written once a progressInterval.
+// commit writes the rollout, its audit entry and its events. Changes of counts alone
+// are written once in a progressInterval.
 func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollout, now time.Time) error {
 	if !urgent(&run.rollout, &next) && now.Sub(run.written) < progressInterval {
 		run.countsPending = true
@@ -27,7 +27,7 @@ func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollo
 			return err
 		}
 	}
-	switch err := r.Store.Rollouts().Update(ctx, next); {
+	switch err := r.store.Rollouts().Update(ctx, next); {
 	case err != nil && fleet.KindOf(err) == fleet.Conflict:
 		return errChanged
 	case err != nil:
@@ -41,14 +41,13 @@ func (r *Reconciler) commit(ctx context.Context, run *runState, next fleet.Rollo
 		return err
 	}
 	run.announce(was.State, &next, now)
-	if next.State.Over() {
+	if next.State.Ended() {
 		return r.end(ctx, run, next, now)
 	}
 	return nil
 }
 
-// record writes the step into the audit trail, from which explanations of the past
-// are made.
+// record writes the step to the audit trail, from which the past is explained.
 func (r *Reconciler) record(ctx context.Context, run *runState, revision int64, next fleet.Rollout, now time.Time) error {
 	trail := plan.TrailOf(&next)
 	if trail.Same(run.trail) {
@@ -56,19 +55,19 @@ func (r *Reconciler) record(ctx context.Context, run *runState, revision int64, 
 	}
 	data, err := json.Marshal(trail)
 	if err != nil {
-		return err // cannot happen: it has nothing that cannot be encoded
+		return err // cannot happen: everything in it can be encoded
 	}
 	e := fleet.AuditEntry{
 		ID: fmt.Sprintf("%s:step:%d", next.ID, revision), At: now, Actor: Muster, Verb: "rollout.step", Subject: next.ID, Text: stepText(&next), Data: data,
 	}
-	if err := r.Store.Audit().Append(ctx, []fleet.AuditEntry{e}); err != nil {
+	if err := r.store.Audit().Append(ctx, []fleet.AuditEntry{e}); err != nil {
 		return err
 	}
 	run.trail = trail
 	return nil
 }
 
-// stepText is the state of a rollout in a sentence.
+// stepText describes the state of a rollout in a sentence.
 func stepText(r *fleet.Rollout) string {
 	text := string(r.State)
 	if r.State == fleet.RolloutRunning && len(r.Batches) > 0 {
@@ -77,7 +76,7 @@ func stepText(r *fleet.Rollout) string {
 	switch {
 	case r.Stop != nil && r.State == fleet.RolloutPaused:
 		text += ": " + r.Stop.Text
-	case len(r.Waiting) > 0 && !r.State.Over():
+	case len(r.Waiting) > 0 && !r.State.Ended():
 		text += ": " + r.Waiting[0].Text
 	}
 	return text

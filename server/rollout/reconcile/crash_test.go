@@ -12,11 +12,11 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// errDead is what a process that was killed gets: nothing is done any more.
+// errDead is the error of every call of a killed process.
 var errDead = errors.New("killed")
 
-// mortal is a store whose process dies at its nth write: before it, or after it
-// and before it hears of that.
+// mortal is a store whose process dies at its nth write: before it, or after it and
+// before it gets the result.
 type mortal struct {
 	store.Store
 	at, writes int
@@ -25,7 +25,8 @@ type mortal struct {
 	last       string
 }
 
-// write counts a write and says whether to make it and whether to tell.
+// write counts a write and reports whether to execute it, and whether to return its
+// result.
 func (m *mortal) write(what string) (do, tell bool) {
 	if m.dead {
 		return false, false
@@ -70,7 +71,7 @@ func (m *mortal) PolicyLocks() store.Collection[fleet.PolicyLock] {
 
 func (m *mortal) Leases() store.Collection[fleet.Lease] { return mortalLeases{m.Store.Leases(), m} }
 
-// mortalLeases are not counted: a lease that was not renewed is nothing to mend.
+// mortalLeases are not counted: a lease that was not renewed needs no repair.
 type mortalLeases struct {
 	store.Collection[fleet.Lease]
 	m *mortal
@@ -181,24 +182,24 @@ type ending struct {
 	state    fleet.RolloutState
 	counts   fleet.Counts
 	stop     fleet.StopKind
-	back     int // withdrawn, as the stop says
+	back     int // withdrawn offers, according to the stop
 	targets  string
 	upgrades string
 }
 
-// live runs a scenario to its end, with the loop killed at a write; 0: never. It
-// says how many writes there were, and at which it died.
+// liveAndDie runs a scenario to its end, with the loop killed at a write; 0: never. It
+// returns how many writes there were, and at which it was killed.
 func liveAndDie(t *testing.T, at int, after bool, scenario func(w *world) (settled func(fleet.Rollout) bool)) (end ending, writes int, last string) {
 	w := newWorld(t, 4)
 	m := &mortal{Store: w.store, at: at, after: after}
 	w.server.loop = w.process(m).loop
 	settled := scenario(w)
-	arrived := 0 // turns after the end, in which what is on the way arrives
+	arrived := 0 // turns after the end, in which what is on its way arrives
 	for limit := w.now.Add(time.Hour); arrived < 4; {
-		_ = w.turn() // it may be dying
+		_ = w.turn() // an error: it may be dying
 		if m.dead {
 			writes, last = m.writes, m.last
-			m = &mortal{Store: w.store} // a new process, which lives
+			m = &mortal{Store: w.store} // a new process, which is not killed
 			w.server.loop = w.process(m).loop
 		}
 		if w.now.After(limit) {
@@ -225,7 +226,7 @@ func liveAndDie(t *testing.T, at int, after bool, scenario func(w *world) (settl
 			t.Errorf("killed at write %d (%s): the server takes %s for one that runs %s, upgrading %v; it runs %s", at, last, id, a.Version, a.Upgrading(), h.version)
 		}
 	}
-	if r.State.Over() && at == 0 {
+	if r.State.Ended() && at == 0 {
 		if _, err := w.store.PolicyLocks().Get(t.Context(), "default"); fleet.KindOf(err) != fleet.NotFound {
 			t.Errorf("the policy is still locked: %v", err)
 		}
@@ -236,7 +237,7 @@ func liveAndDie(t *testing.T, at int, after bool, scenario func(w *world) (settl
 	return end, writes, last
 }
 
-func TestTheLoopKilledAtAnyWriteComesToTheSameEnd(t *testing.T) {
+func TestReconcilerKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
@@ -277,7 +278,7 @@ func TestTheLoopKilledAtAnyWriteComesToTheSameEnd(t *testing.T) {
 				case r.Generation == 2 && r.Counts.Withdrawn == 2 && len(r.Orders) == 0:
 					for _, h := range w.hosts {
 						if h.action != nil {
-							return false // has not heard yet that it is called off
+							return false // has not received its cancellation yet
 						}
 					}
 					for _, h := range w.hosts {
@@ -301,8 +302,7 @@ func TestTheLoopKilledAtAnyWriteComesToTheSameEnd(t *testing.T) {
 				if testing.Short() && at/rollouttest.Slower%3 != 0 {
 					continue
 				}
-				// Once before the write and once after it, in turns: most mistakes
-				// show in either.
+				// Alternately before and after the write: most bugs show in both cases.
 				after := at/rollouttest.Slower%2 == 0
 				t.Run(fmt.Sprint(at), func(t *testing.T) {
 					t.Parallel()

@@ -10,22 +10,23 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// Every effect is written before it is made: a target names the action that offers
+// Every effect is written before it is executed: a target names the action that offers
 // it the version before that action exists, and a stop is in the rollout's document
-// before the first offer is withdrawn. So a replica that dies anywhere leaves behind
-// what the next one has to do again, and doing it again changes nothing.
+// before the first offer is withdrawn. So a server that dies at any point leaves behind
+// what the next one has to repeat, and repeating it changes nothing.
 
-// errChanged says that somebody else wrote the rollout's document during the round.
+// errChanged reports that another writer changed the rollout's document during the
+// round.
 var errChanged = errors.New("the rollout was changed during the round")
 
-// update is a target as it is to be written.
+// update is a changed target that is to be written.
 type update struct {
 	index  int32
 	target fleet.Target
 }
 
-// carryOut does what was decided: it moves targets, stops, offers, withdraws, and
-// writes the rollout.
+// carryOut executes a step: it moves targets, stops, offers, withdraws, and writes the
+// rollout.
 func (r *Reconciler) carryOut(ctx context.Context, run *runState, step plan.Step, now time.Time) error {
 	if err := r.makeMoves(ctx, run, step.Moves, now); err != nil {
 		return err
@@ -69,7 +70,7 @@ func (r *Reconciler) documents(ctx context.Context, run *runState, which []int32
 	if len(missing) == 0 {
 		return changes, nil
 	}
-	list, err := r.Store.Targets().GetMany(ctx, run.rollout.ID, missing)
+	list, err := r.store.Targets().GetMany(ctx, run.rollout.ID, missing)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (r *Reconciler) write(ctx context.Context, run *runState, changes []update)
 		for k := range part {
 			list[k] = part[k].target
 		}
-		revisions, errs, err := r.Store.Targets().UpdateMany(ctx, list)
+		revisions, errs, err := r.store.Targets().UpdateMany(ctx, list)
 		if err != nil {
 			return err
 		}
@@ -103,19 +104,19 @@ func (r *Reconciler) write(ctx context.Context, run *runState, changes []update)
 				return errs[k]
 			}
 			c.target.Revision = revisions[k]
-			run.note(c, r.Now.UTC())
+			run.note(c, r.now.UTC())
 			run.apply(c.index, c.target)
 		}
 	}
 	return nil
 }
 
-// note adds the event of an update, if it is worth one.
+// note adds the event of an update, if it has one.
 func (run *runState) note(c update, now time.Time) {
 	was := run.targets[c.index].State.Name()
 	typ := fleet.EventTargetPhase
 	switch s := c.target.State; {
-	case s == was && !s.InFlight(), !s.InFlight() && !was.InFlight() && !was.Over():
+	case s == was && !s.InFlight(), !s.InFlight() && !was.InFlight() && !was.Ended():
 		return
 	case s == fleet.TargetOffered && was != s:
 		typ = fleet.EventTargetStarted
@@ -125,7 +126,7 @@ func (run *runState) note(c update, now time.Time) {
 	run.events = append(run.events, fleet.TargetEvent(typ, &run.rollout, &c.target, now))
 }
 
-// makeMoves writes changes of state that concern no agent.
+// makeMoves writes changes of state that do not involve the agents.
 func (r *Reconciler) makeMoves(ctx context.Context, run *runState, moves []plan.Move, now time.Time) error {
 	for part := range slices.Chunk(moves, chunk) {
 		which := make([]int32, len(part))
@@ -146,7 +147,7 @@ func (r *Reconciler) makeMoves(ctx context.Context, run *runState, moves []plan.
 	return nil
 }
 
-// move brings a target into a state, with what belongs to the state.
+// move sets the state of a target and the fields that depend on it.
 func (run *runState) move(t *fleet.Target, s fleet.TargetState, code fleet.ReasonCode, text string, now time.Time) {
 	switch s {
 	case fleet.TargetHeld:
@@ -157,8 +158,8 @@ func (run *runState) move(t *fleet.Target, s fleet.TargetState, code fleet.Reaso
 	plan.ChangeState(t, s, code, text, now)
 }
 
-// hold says how long an offer waits for its agent. An agent that comes and goes
-// does not make it longer.
+// hold sets how long an offer waits for its agent. An agent that comes and goes does
+// not prolong it.
 func (run *runState) hold(t *fleet.Target, now time.Time) {
 	if t.ExpiresAt == nil {
 		until := now.Add(plan.OfferFor(&run.rollout.Plan))
@@ -166,13 +167,13 @@ func (run *runState) hold(t *fleet.Target, now time.Time) {
 	}
 }
 
-// writeAssessed writes targets that assess moved, with what follows from that:
+// writeAssessed writes targets that assess moved, and executes what follows:
 // withdrawals and incidents.
 func (r *Reconciler) writeAssessed(ctx context.Context, run *runState, moved []update) error {
 	if len(moved) == 0 {
 		return nil
 	}
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	var away, stale []update
 	for k := range moved {
 		t := &moved[k].target
@@ -188,7 +189,7 @@ func (r *Reconciler) writeAssessed(ctx context.Context, run *runState, moved []u
 	if err := r.withdrawOffers(ctx, run, away, "the agent is away"); err != nil {
 		return err
 	}
-	if err := r.withdrawOffers(ctx, run, stale, "the agent gave no sign"); err != nil {
+	if err := r.withdrawOffers(ctx, run, stale, "the agent was silent"); err != nil {
 		return err
 	}
 	for _, c := range moved {

@@ -8,13 +8,13 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// end releases what a rollout held. A lock that a crash leaves behind is free all
-// the same: locks of rollouts that are over do not count.
+// end releases what a rollout held. A lock that a crash leaves behind blocks nothing,
+// since locks of ended rollouts do not count.
 func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout, now time.Time) error {
 	delete(r.runs, over.ID)
 	var original *fleet.Rollout
 	if over.RollbackOf != "" {
-		o, err := r.Store.Rollouts().Get(ctx, over.RollbackOf)
+		o, err := r.store.Rollouts().Get(ctx, over.RollbackOf)
 		if err != nil && fleet.KindOf(err) != fleet.NotFound {
 			return err
 		}
@@ -23,24 +23,24 @@ func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout,
 		}
 	}
 	for _, policy := range over.Policies {
-		lock, err := r.Store.PolicyLocks().Get(ctx, policy)
+		lock, err := r.store.PolicyLocks().Get(ctx, policy)
 		switch {
 		case err != nil && fleet.KindOf(err) != fleet.NotFound:
 			return err
 		case err != nil || lock.RolloutID != over.ID:
 			continue
 		case original != nil && original.State.Active():
-			lock.RolloutID, lock.At = original.ID, now // it was taken over from there
-			err = r.Store.PolicyLocks().Update(ctx, lock)
+			lock.RolloutID, lock.At = original.ID, now // it was taken over from the original
+			err = r.store.PolicyLocks().Update(ctx, lock)
 		default:
-			err = r.Store.PolicyLocks().Delete(ctx, policy)
+			err = r.store.PolicyLocks().Delete(ctx, policy)
 		}
 		if err != nil && fleet.KindOf(err) != fleet.Conflict {
 			return err
 		}
 	}
 	if original != nil && over.State == fleet.RolloutCompleted && over.ID != plan.RollbackID(original.ID) {
-		// A rollback of the failed targets alone: the original may go on.
+		// A rollback of the failed targets alone: the original may continue.
 		run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, original, now))
 	}
 	r.Signal() // the original may end too
@@ -48,18 +48,18 @@ func (r *Reconciler) end(ctx context.Context, run *runState, over fleet.Rollout,
 }
 
 // closeOriginal marks a rollout that had ended before it was rolled back as rolled
-// back. It comes before its rollback ends, since afterwards neither is active.
-// An original that is still active ends in endRolledBack.
+// back. It runs before its rollback ends, since afterwards neither is active. An
+// original that is still active ends in endRolledBack.
 func (r *Reconciler) closeOriginal(ctx context.Context, run *runState, rollback fleet.Rollout, now time.Time) error {
-	o, err := r.Store.Rollouts().Get(ctx, rollback.RollbackOf)
+	o, err := r.store.Rollouts().Get(ctx, rollback.RollbackOf)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return err
 	}
-	if err != nil || !o.State.Over() || o.State == fleet.RolloutRolledBack || rollback.ID != plan.RollbackID(o.ID) {
+	if err != nil || !o.State.Ended() || o.State == fleet.RolloutRolledBack || rollback.ID != plan.RollbackID(o.ID) {
 		return nil
 	}
 	o.State, o.EndedAt, o.Waiting = fleet.RolloutRolledBack, &now, nil
-	if err := r.Store.Rollouts().Update(ctx, o); err != nil {
+	if err := r.store.Rollouts().Update(ctx, o); err != nil {
 		return err
 	}
 	run.events = append(run.events, fleet.RolloutEvent(fleet.EventRollbackDone, &o, now))
@@ -72,7 +72,7 @@ func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active ma
 	if by == "" || by != plan.RollbackID(run.rollout.ID) || active[by] {
 		return false, nil
 	}
-	rollback, err := r.Store.Rollouts().Get(ctx, by)
+	rollback, err := r.store.Rollouts().Get(ctx, by)
 	if err != nil {
 		if fleet.KindOf(err) == fleet.NotFound {
 			err = nil
@@ -82,7 +82,7 @@ func (r *Reconciler) endRolledBack(ctx context.Context, run *runState, active ma
 	if rollback.State != fleet.RolloutCompleted {
 		return false, nil // still being started, or it failed: an operator decides
 	}
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	var moves []plan.Move
 	for i := range run.targets {
 		switch s := run.targets[i].State; {

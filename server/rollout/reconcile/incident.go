@@ -8,16 +8,16 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// IncidentReporter opens incidents. Opening the same incident again is no error
-// and makes no second one.
+// IncidentReporter opens incidents. Opening the same incident again is no error and
+// opens no second one.
 type IncidentReporter interface {
 	Open(ctx context.Context, i fleet.Incident) error
 }
 
-// openIncident opens an incident for a target that needs a person. It comes before
-// the target is written: what is written is not assessed again.
+// openIncident opens an incident for a target that needs a person. It runs before the
+// target is written, since a written target is not assessed again.
 func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.Target, now time.Time) error {
-	if r.Incidents == nil || t.State != fleet.TargetFailed {
+	if r.incidents == nil || t.State != fleet.TargetFailed {
 		return nil
 	}
 	i := fleet.Incident{
@@ -36,5 +36,5 @@ func (r *Reconciler) openIncident(ctx context.Context, run *runState, t *fleet.T
 		return nil
 	}
 	i.ID = fmt.Sprintf("%s:%s:%s", i.Category, i.RolloutID, i.AgentID)
-	return r.Incidents.Open(ctx, i)
+	return r.incidents.Open(ctx, i)
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// join adds agents that match the selector only since the start, as a last batch
-// of their own.
+// join adds agents that match the selector only since the start, as a last batch of
+// their own.
 func (r *Reconciler) join(ctx context.Context, run *runState) error {
-	agents, err := r.Store.Agents().GetMany(ctx, run.joining)
+	agents, err := r.store.Agents().GetMany(ctx, run.joining)
 	run.joining = nil
 	if err != nil {
 		return err
 	}
-	catalog, err := r.Actions.Catalog(ctx)
+	catalog, err := r.actions.Catalog(ctx)
 	if err != nil {
 		return err
 	}
 	p := &run.rollout.Plan
-	at := plan.QueryTime{Now: r.Now.UTC()}
-	if r.Timeouts != nil {
-		if at.Timeouts, err = r.Timeouts(ctx); err != nil {
+	at := plan.QueryTime{Now: r.now.UTC()}
+	if r.policies != nil {
+		if at.Timeouts, err = r.policies.Timeouts(ctx); err != nil {
 			return err
 		}
 	}
@@ -31,12 +31,12 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 	switch {
 	case err != nil && fleet.KindOf(err) == fleet.Invalid:
 		// A server of another version accepted the query.
-		r.Log.Warn("nobody joins the rollout", "rollout", run.rollout.ID, "error", err)
+		r.log.Warn("nobody joins the rollout", "rollout", run.rollout.ID, "error", err)
 		return nil
 	case err != nil:
 		return err
 	}
-	wish := fleet.UpgradeWish{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force}
+	wish := fleet.UpgradeRequest{Version: p.Version, SourceURI: p.SourceURI, Force: p.Force}
 	agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool {
 		return !chosen.MatchesAgent(&a) || a.Version == p.Version || plan.Busy(&a) || !plan.InRings(p, &a) ||
 			(p.SourceVersion != "" && a.Version != p.SourceVersion) || a.CheckUpgrade(wish, catalog) != nil
@@ -63,29 +63,29 @@ func (r *Reconciler) join(ctx context.Context, run *runState) error {
 			next.Policies = append(slices.Clip(next.Policies), agents[i].PolicyID)
 		}
 	}
-	// The batch is written before its targets: an empty one ends by itself.
+	// The batch is written before its targets; an empty one ends by itself.
 	if len(next.Batches) != len(run.rollout.Batches) || len(next.Policies) != len(run.rollout.Policies) {
-		if err := r.commit(ctx, run, next, r.Now.UTC()); err != nil {
+		if err := r.commit(ctx, run, next, r.now.UTC()); err != nil {
 			return err
 		}
 	}
 	targets := make([]fleet.Target, len(agents))
 	for i := range agents {
 		targets[i] = lateTarget(&run.rollout, &agents[i], last, len(run.targets)+i)
-		plan.ChangeState(&targets[i], fleet.TargetPending, "", "", r.Now.UTC())
+		plan.ChangeState(&targets[i], fleet.TargetPending, "", "", r.now.UTC())
 	}
-	if err := r.Store.Targets().Create(ctx, targets); err != nil {
+	if err := r.store.Targets().Create(ctx, targets); err != nil {
 		return err
 	}
 	ids := make([]string, len(agents))
 	for i := range agents {
 		ids[i] = agents[i].ID
 	}
-	stored, err := r.Store.Targets().GetMany(ctx, run.rollout.ID, ids)
+	stored, err := r.store.Targets().GetMany(ctx, run.rollout.ID, ids)
 	if err != nil {
 		return err
 	}
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	for i := range stored {
 		run.add(stored[i])
 		run.updatePresence(run.byAgent[stored[i].AgentID], &agents[slices.IndexFunc(agents, func(a fleet.Agent) bool { return a.ID == stored[i].AgentID })], now)
@@ -104,8 +104,8 @@ func lateTarget(r *fleet.Rollout, a *fleet.Agent, batch, order int) fleet.Target
 	return t
 }
 
-// lock locks the policies of agents to the rollout, and leaves out agents whose
-// policy another rollout has.
+// lock locks the policies of agents to the rollout, and leaves out agents whose policy
+// another rollout holds.
 func (r *Reconciler) lock(ctx context.Context, run *runState, agents []fleet.Agent) ([]fleet.Agent, error) {
 	has := map[string]bool{}
 	for _, p := range run.rollout.Policies {
@@ -116,13 +116,13 @@ func (r *Reconciler) lock(ctx context.Context, run *runState, agents []fleet.Age
 		if _, known := has[policy]; known {
 			continue
 		}
-		err := r.Store.PolicyLocks().Create(ctx, fleet.PolicyLock{PolicyID: policy, RolloutID: run.rollout.ID, At: r.Now.UTC()})
+		err := r.store.PolicyLocks().Create(ctx, fleet.PolicyLock{PolicyID: policy, RolloutID: run.rollout.ID, At: r.now.UTC()})
 		if err != nil && fleet.KindOf(err) == fleet.Conflict {
-			lock, err := r.Store.PolicyLocks().Get(ctx, policy)
+			lock, err := r.store.PolicyLocks().Get(ctx, policy)
 			if err != nil && fleet.KindOf(err) != fleet.NotFound {
 				return nil, err
 			}
-			has[policy] = err == nil && lock.RolloutID == run.rollout.ID // from before a crash
+			has[policy] = err == nil && lock.RolloutID == run.rollout.ID // locked before a crash
 			continue
 		}
 		if err != nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// offerID names the action of an offer. Numbers are not used again, so an action
+// offerID returns the id of an offer's action. Numbers are not reused, so an action
 // belongs to one offer.
 func offerID(rolloutID string, generation int64, n int) string {
 	return fmt.Sprintf("%s-g%d-%d", rolloutID, generation, n)
 }
 
-// rolloutOf is the rollout that an action belongs to, empty if it is of none.
+// rolloutOf returns the rollout that an action belongs to, empty if to none.
 func rolloutOf(actionID string) string {
 	head := actionID[:max(0, strings.LastIndexByte(actionID, '-'))]
 	return head[:max(0, strings.LastIndex(head, "-g"))]
 }
 
-// offer offers the version to targets: it writes in their documents which action
-// offers it, then makes the action.
+// offer offers the version to targets: it writes the action's id to their documents,
+// then creates the action.
 func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, now time.Time) error {
 	if len(which) == 0 {
 		return nil
@@ -71,7 +71,7 @@ func (r *Reconciler) offer(ctx context.Context, run *runState, which []int32, no
 	return r.makeOffers(ctx, run)
 }
 
-// makeOffers makes the actions of offers that are written.
+// makeOffers creates the actions of offers that are written.
 func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 	for _, id := range slices.Sorted(maps.Keys(run.pendingOffers)) {
 		var which []int32
@@ -84,9 +84,9 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 		}
 		if len(which) > 0 {
 			p := &run.rollout.Plan
-			refused, err := r.Actions.Offer(ctx, action.Offer{
+			refused, err := r.actions.Offer(ctx, action.Offer{
 				ID: id, Rollback: t.Rollback, AgentIDs: ids, Expiration: t.OfferedAt.Add(plan.OfferFor(p)), Actor: "rollout " + p.Name,
-				UpgradeWish: fleet.UpgradeWish{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback},
+				UpgradeRequest: fleet.UpgradeRequest{Version: t.To, SourceURI: p.SourceURI, Force: p.Force || run.rollout.RollbackOf != "" && !t.Rollback},
 			})
 			if err != nil {
 				return err
@@ -100,13 +100,13 @@ func (r *Reconciler) makeOffers(ctx context.Context, run *runState) error {
 	return nil
 }
 
-// refused writes what becomes of targets whose agents could not take the offer.
+// refused writes the new states of targets whose agents could not take the offer.
 func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, refused map[string]error) error {
 	which = slices.DeleteFunc(which, func(i int32) bool { return refused[run.targets[i].AgentID] == nil })
 	if len(which) == 0 {
 		return nil
 	}
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	changes, err := r.documents(ctx, run, which)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 		case a.Version == t.To:
 			plan.ChangeState(t, fleet.TargetSkipped, fleet.WhySame, why.Error(), now)
 		case plan.Busy(a), errors.Is(why, action.ErrOtherOffer), fleet.KindOf(why) == fleet.Conflict, fleet.KindOf(why) == fleet.Unavailable:
-			// The agent was not asked, so the attempt does not count.
+			// The offer did not reach the agent, so the attempt does not count.
 			t.ActionID, t.OfferedAt, t.Attempts = "", nil, t.Attempts-1
 			if n := len(t.ActionIDs); n > 0 {
 				t.ActionID, t.ActionIDs = t.ActionIDs[n-1], t.ActionIDs[:n-1]
@@ -143,15 +143,15 @@ func (r *Reconciler) refused(ctx context.Context, run *runState, which []int32, 
 	return r.write(ctx, run, changes)
 }
 
-// withdrawal is why offers are withdrawn, and what becomes of their targets.
+// withdrawal is why offers are withdrawn, and the states of their targets afterwards.
 type withdrawal struct {
 	why   string
 	state fleet.TargetState
 	code  fleet.ReasonCode
 }
 
-// withdraw withdraws offers, then writes that they are. If the write is lost, they
-// are still offered and are withdrawn again.
+// withdraw withdraws offers, then writes that it has. If the write is lost, the targets
+// are still offered, and the next round withdraws them again.
 func (r *Reconciler) withdraw(ctx context.Context, run *runState, which []int32, w withdrawal) error {
 	if len(which) == 0 {
 		return nil
@@ -163,7 +163,7 @@ func (r *Reconciler) withdraw(ctx context.Context, run *runState, which []int32,
 	if err := r.withdrawOffers(ctx, run, changes, w.why); err != nil {
 		return err
 	}
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	for k := range changes {
 		plan.ChangeState(&changes[k].target, w.state, w.code, w.why, now)
 	}
@@ -177,7 +177,7 @@ func (r *Reconciler) withdrawOffers(ctx context.Context, run *runState, changes 
 		byAction[c.target.ActionID] = append(byAction[c.target.ActionID], c.target.AgentID)
 	}
 	for _, id := range slices.Sorted(maps.Keys(byAction)) {
-		if err := r.Actions.Withdraw(ctx, action.Withdrawal{
+		if err := r.actions.Withdraw(ctx, action.Withdrawal{
 			ID: action.WithdrawalID(id, byAction[id]), ActionID: id, AgentIDs: byAction[id], Why: why, Actor: "rollout " + run.rollout.Plan.Name,
 		}); err != nil {
 			return err

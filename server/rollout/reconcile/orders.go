@@ -9,8 +9,9 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// executeOrders executes the orders of operators, oldest first. They are removed
-// when all of them are written, so one may be executed twice, which changes nothing.
+// executeOrders executes the orders of operators, oldest first. It removes them when
+// all of their effects are written, so one may be executed twice, which changes
+// nothing.
 func (r *Reconciler) executeOrders(ctx context.Context, run *runState) error {
 	if len(run.rollout.Orders) == 0 {
 		return nil
@@ -25,7 +26,7 @@ func (r *Reconciler) executeOrders(ctx context.Context, run *runState) error {
 			next.Stop = run.stopWithCount()
 		}
 	}
-	return r.commit(ctx, run, next, r.Now.UTC())
+	return r.commit(ctx, run, next, r.now.UTC())
 }
 
 func (r *Reconciler) executeOrder(ctx context.Context, run *runState, o fleet.Order) error {
@@ -35,17 +36,17 @@ func (r *Reconciler) executeOrder(ctx context.Context, run *runState, o fleet.Or
 	case fleet.OrderSkip:
 		return r.skip(ctx, run, o)
 	case fleet.OrderReturn:
-		return r.makeMoves(ctx, run, toPending(run.orderTargets(o, (*plan.Target).Stopped)), r.Now.UTC())
+		return r.makeMoves(ctx, run, toPending(run.orderTargets(o, (*plan.Target).Stopped)), r.now.UTC())
 	case fleet.OrderWithdraw:
 		return r.withdraw(ctx, run, run.orderTargets(o, func(t *plan.Target) bool { return t.State == plan.Offered }), withdrawal{
 			why: cmp.Or(o.Why, "the rollout was paused"), state: fleet.TargetWithdrawn, code: plan.StopReason(run.rollout.Stop),
 		})
 	}
-	r.Log.Warn("order not understood", "rollout", run.rollout.ID, "order", o.ID, "kind", o.Kind)
+	r.log.Warn("order not understood", "rollout", run.rollout.ID, "order", o.ID, "kind", o.Kind)
 	return nil
 }
 
-// orderTargets are the targets that an order is for and that are in a state for it.
+// orderTargets returns the targets that an order applies to.
 func (run *runState) orderTargets(o fleet.Order, fits func(*plan.Target) bool) []int32 {
 	var which []int32
 	if len(o.Agents) == 0 {
@@ -69,11 +70,11 @@ func (r *Reconciler) retry(ctx context.Context, run *runState, o fleet.Order) er
 	which := run.orderTargets(o, func(t *plan.Target) bool {
 		return t.State == plan.Failed || t.State == plan.RolledBack || len(o.Agents) > 0 && (t.State == plan.Withdrawn || t.State == plan.Expired)
 	})
-	return r.makeMoves(ctx, run, toPending(which), r.Now.UTC())
+	return r.makeMoves(ctx, run, toPending(which), r.now.UTC())
 }
 
-// stopWithCount is the rollout's stop with how many offers it withdrew. A gate
-// counted them when it decided.
+// stopWithCount returns the rollout's stop with the number of offers that it withdrew.
+// A gate counted them when it decided.
 func (run *runState) stopWithCount() *fleet.Stop {
 	if run.rollout.Stop == nil || run.rollout.Stop.Kind.Gate() {
 		return run.rollout.Stop
@@ -108,5 +109,5 @@ func (r *Reconciler) skip(ctx context.Context, run *runState, o fleet.Order) err
 	for k, i := range which {
 		moves[k] = plan.Move{Target: i, To: plan.Skipped, Code: plan.CodeOf(fleet.WhyOperator)}
 	}
-	return r.makeMoves(ctx, run, moves, r.Now.UTC())
+	return r.makeMoves(ctx, run, moves, r.now.UTC())
 }

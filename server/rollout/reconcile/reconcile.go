@@ -1,8 +1,8 @@
-// Package reconcile carries rollouts out. On the replica that holds a rollout's
-// lease, [Reconciler] does one bounded round after the other: it executes orders,
-// takes a snapshot of the fleet, assesses targets, asks package plan what to do,
-// and does it through package action. Operators do not call it: they change the
-// rollout's document through package rollout.
+// Package reconcile executes rollouts. On the server that holds a rollout's lease,
+// [Reconciler] does one bounded round after the other: it executes orders, takes a
+// snapshot of the fleet, assesses targets, lets package plan decide, and executes the
+// decision through package action. Operators do not call it: they change the rollout's
+// document through package rollout.
 package reconcile
 
 import (
@@ -26,49 +26,62 @@ import (
 )
 
 const (
-	// RoundInterval is how often the active rollouts are worked on when nothing
-	// happens: an order given on another replica is executed within a second.
+	// RoundInterval is how often rounds happen without an event: an order given on
+	// another server is executed within a second.
 	RoundInterval = time.Second
-	// roundPause keeps rounds apart: what agents report in between is assessed
-	// together, and five rounds a second are as quick as anybody can see.
+	// roundPause separates rounds, so that reports that arrive in between are assessed
+	// together. People do not notice more than five rounds a second.
 	roundPause = 200 * time.Millisecond
-	// snapshotInterval is the least time between two snapshots of the fleet. They
-	// also rest for snapshotRest times as long as one took, so that a large fleet
-	// costs 2 % of a processor.
+	// snapshotInterval is the minimum time between two snapshots of the fleet. It is
+	// also at least snapshotRest times as long as one took, so that a large fleet costs
+	// 2 % of a processor.
 	snapshotInterval = 2 * time.Second
 	snapshotRest     = 50
-	// reassessInterval is when an agent in flight is assessed although no event
-	// named it: events can be lost.
+	// reassessInterval is when an agent in flight is assessed without an event about
+	// it, since events can be lost.
 	reassessInterval = 15 * time.Second
 	// chunk bounds one read or write of documents: some 100 ms of a store.
 	chunk = 1_000
-	// progressInterval bounds events of progress, and writes of mere counts.
+	// progressInterval bounds progress events, and writes of counts alone.
 	progressInterval = time.Second
-	// reportedMax bounds the agents named by events between two rounds; with more,
-	// all are assessed.
+	// reportedMax bounds the agents named by events between two rounds; with more, all
+	// are assessed.
 	reportedMax = 10_000
-	// Muster is the actor of what the reconciler does by itself.
+	// Muster is the actor of what the reconciler does on its own.
 	Muster = "muster"
 )
 
-// Reconciler works on the rollouts whose leases it holds.
-type Reconciler struct {
+// Config is what a Reconciler works with. All fields but Now, Policies and Incidents
+// are required.
+type Config struct {
 	Store   store.Store
 	Actions *action.Service
 	Events  *event.Stream
 	Log     *slog.Logger
 	Now     clock.Clock
-	// Holder names this replica in leases.
+	// Holder names this server in leases.
 	Holder string
-	// Timeouts are the inactivity timeouts by policy, which a plan's query may
-	// depend on; nil: there are none.
-	Timeouts func(ctx context.Context) (map[string]time.Duration, error)
+	// Policies has the inactivity timeouts, which a plan's query may depend on; nil:
+	// there are none.
+	Policies Policies
 	// Incidents opens incidents for targets that need a person; nil drops them.
 	Incidents IncidentReporter
-	// Health says whether agents may be judged by what the store has of them.
+	// Health reports whether the store has been available for long enough to judge
+	// agents by what it has of them.
 	Health *storehealth.Monitor
+}
 
-	once     sync.Once
+// Reconciler works on the rollouts whose leases it holds.
+type Reconciler struct {
+	store     store.Store
+	actions   *action.Service
+	events    *event.Stream
+	log       *slog.Logger
+	now       clock.Clock
+	policies  Policies
+	incidents IncidentReporter
+	health    *storehealth.Monitor
+
 	signal   chan struct{}
 	leases   *lease.Holder
 	reported reported
@@ -76,20 +89,35 @@ type Reconciler struct {
 	round sync.Mutex // one at a time; it guards the following fields
 	runs  map[string]*runState
 	fleet snapshot
-	// When abandoned upgrades were looked for last, and where that goes on.
+	// When abandoned upgrades were last searched for, and where the search continues.
 	abandonedChecked time.Time
 	abandonedFrom    store.UpgradingSince
+}
+
+// New returns a reconciler; Run must follow.
+func New(c Config) *Reconciler {
+	return &Reconciler{
+		store: c.Store, actions: c.Actions, events: c.Events, log: c.Log, now: c.Now, policies: c.Policies, incidents: c.Incidents, health: c.Health,
+		signal: make(chan struct{}, 1), runs: map[string]*runState{},
+		leases: &lease.Holder{Leases: c.Store.Leases(), Name: c.Holder, Now: c.Now},
+	}
+}
+
+// Policies has the policies that agents belong to.
+type Policies interface {
+	// Timeouts returns the inactivity timeouts by policy.
+	Timeouts(ctx context.Context) (map[string]time.Duration, error)
 }
 
 // reported are the agents that events named since the last round.
 type reported struct {
 	mu        sync.Mutex
-	listening bool // else no events come, and all agents are assessed
+	listening bool // if not, no events arrive, and all agents are assessed
 	agents    map[string]bool
 	all       bool
 }
 
-// drain returns the agents and forgets them.
+// drain returns the agents and clears the set.
 func (r *reported) drain() (agents map[string]bool, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +126,7 @@ func (r *reported) drain() (agents map[string]bool, all bool) {
 	return agents, all
 }
 
-// begin says that events come from now on. What happened before is not known, so
+// begin records that events arrive from now on. What happened before is not known, so
 // the next round assesses all agents.
 func (r *reported) begin() {
 	r.mu.Lock()
@@ -119,34 +147,26 @@ func (r *reported) add(agentID string) {
 	r.agents[agentID] = true
 }
 
-func (r *Reconciler) init() {
-	r.once.Do(func() {
-		r.signal = make(chan struct{}, 1)
-		r.runs = map[string]*runState{}
-		r.leases = &lease.Holder{Leases: r.Store.Leases(), Name: r.Holder, Now: r.Now}
-	})
-}
-
-// Run does rounds until ctx ends: every RoundInterval, at a Signal, and when
-// something happens to an agent. Then it gives its leases back.
+// Run does rounds until ctx ends: every RoundInterval, at a Signal, and after an event
+// about an agent. Then it releases its leases.
 func (r *Reconciler) Run(ctx context.Context) {
-	r.init()
 	var listening sync.WaitGroup
-	listening.Go(func() { r.Events.Follow(ctx, func(int64) { r.reported.begin() }, r.onEvents) })
+	listening.Go(func() { r.events.Follow(ctx, func(int64) { r.reported.begin() }, r.onEvents) })
 	defer func() {
 		listening.Wait()
 		if err := r.leases.ReleaseAll(ctx); err != nil {
-			r.Log.Warn("leases of rollouts run out by themselves", "error", err)
+			r.log.Warn("leases of rollouts run out by themselves", "error", err)
 		}
 	}()
 	tick := time.NewTicker(RoundInterval)
 	defer tick.Stop()
 	for {
-		// Nobody is judged by what is missing because the store was away.
-		if r.Health.Steady() == nil {
+		// No agent is judged by reports that are missing because the store was
+		// unavailable.
+		if r.health.Steady() == nil {
 			if err := r.Round(ctx); err != nil && ctx.Err() == nil {
-				r.Health.Failed(err)
-				r.Log.Warn("rollouts wait for the store", "error", err)
+				r.health.Failed(err)
+				r.log.Warn("rollouts wait for the store", "error", err)
 			}
 		}
 		select {
@@ -163,12 +183,11 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// Signal asks for a round now.
+// Signal requests a round now.
 func (r *Reconciler) Signal() {
-	r.init()
 	select {
 	case r.signal <- struct{}{}:
-	default: // one is due anyway
+	default: // a round is due anyway
 	}
 }
 
@@ -180,7 +199,7 @@ func (r *Reconciler) onEvents(events []fleet.Event) {
 			r.reported.add(e.Subject)
 			relevant = true
 		case fleet.EventRolloutStarted, fleet.EventRolloutResumed, fleet.EventRollbackStarted:
-			relevant = true // on another replica, perhaps
+			relevant = true // perhaps on another server
 		}
 	}
 	if relevant {
@@ -188,12 +207,11 @@ func (r *Reconciler) onEvents(events []fleet.Event) {
 	}
 }
 
-// Round works on every active rollout once.
+// Round does one round of every active rollout.
 func (r *Reconciler) Round(ctx context.Context) error {
-	r.init()
 	r.round.Lock()
 	defer r.round.Unlock()
-	heads, err := r.Store.Rollouts().Active(ctx)
+	heads, err := r.store.Rollouts().Active(ctx)
 	if err != nil {
 		return err
 	}
@@ -224,7 +242,7 @@ func (r *Reconciler) Round(ctx context.Context) error {
 			run.assessAll() // agents that reported may not have been assessed
 			r.Signal()      // the next round reads the document again
 		case err != nil:
-			// What was half done is found again in the store.
+			// The next round finds in the store what was half done.
 			delete(r.runs, run.rollout.ID)
 			errs = append(errs, fmt.Errorf("rollout %s: %w", run.rollout.ID, err))
 		}
@@ -235,11 +253,10 @@ func (r *Reconciler) Round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// leaseID names the lease of a rollout.
+// leaseID returns the id of the lease of a rollout.
 func leaseID(rolloutID string) string { return "rollout/" + rolloutID }
 
-// acquire returns the state of a rollout as it is now, nil if another replica
-// works on it.
+// acquire returns the current state of a rollout, nil if another server works on it.
 func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runState, error) {
 	held, err := r.leases.Hold(ctx, leaseID(h.ID))
 	if err != nil || !held {
@@ -248,11 +265,11 @@ func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runStat
 	}
 	run := r.runs[h.ID]
 	if run == nil {
-		if run, err = load(ctx, r.Store, h.ID); err != nil {
+		if run, err = load(ctx, r.store, h.ID); err != nil {
 			return nil, err
 		}
 		r.runs[h.ID] = run
-		r.Log.Info("this replica works on a rollout", "rollout", h.ID)
+		r.log.Info("this server works on a rollout", "rollout", h.ID)
 		return run, nil
 	}
 	if run.rollout.Revision != h.Revision {
@@ -261,9 +278,9 @@ func (r *Reconciler) acquire(ctx context.Context, h store.RolloutHead) (*runStat
 	return run, nil
 }
 
-// reread reads the rollout's document again, after somebody wrote it.
+// reread reads the rollout's document again after another writer changed it.
 func (r *Reconciler) reread(ctx context.Context, run *runState) error {
-	fresh, err := r.Store.Rollouts().Get(ctx, run.rollout.ID)
+	fresh, err := r.store.Rollouts().Get(ctx, run.rollout.ID)
 	if err != nil {
 		return err
 	}
@@ -271,17 +288,17 @@ func (r *Reconciler) reread(ctx context.Context, run *runState) error {
 	return nil
 }
 
-// input is what a round goes by.
+// input is the input of a round.
 type input struct {
 	reported map[string]bool // agents that events named
 	all      bool            // assess every agent
 	active   map[string]bool // rollouts
 }
 
-// errLost says that another replica has the rollout by now.
-var errLost = fleet.Errorf(fleet.Conflict, "another replica works on it")
+// errLost reports that another server works on the rollout.
+var errLost = fleet.Errorf(fleet.Conflict, "another server works on it")
 
-// renewLease renews the lease in the middle of a long round.
+// renewLease renews the lease during a long round.
 func (r *Reconciler) renewLease(ctx context.Context, run *runState) error {
 	held, err := r.leases.Hold(ctx, leaseID(run.rollout.ID))
 	if err == nil && !held {
@@ -302,7 +319,7 @@ func (r *Reconciler) work(ctx context.Context, run *runState, in input) error {
 	if err := r.confirm(ctx, run); err != nil {
 		return err
 	}
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	if err := r.assess(ctx, run, run.due(in.reported, in.all, now)); err != nil {
 		return err
 	}
@@ -313,21 +330,20 @@ func (r *Reconciler) work(ctx context.Context, run *runState, in input) error {
 	return r.decide(ctx, run, in.active[run.rollout.RolledBackBy])
 }
 
-// publish sends the events of a round, also of one that failed half way.
+// publish sends the events of a round, even if it failed half way.
 func (r *Reconciler) publish(ctx context.Context, run *runState) {
-	r.Events.Publish(ctx, run.events...)
+	r.events.Publish(ctx, run.events...)
 	run.events = nil
 }
 
-// assess reads the agents of tracked targets and writes what became of the
-// targets.
+// assess reads the agents of tracked targets and writes the new states of the targets.
 func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) error {
 	for part := range slices.Chunk(which, chunk) {
 		agents, err := r.agents(ctx, run, part)
 		if err != nil {
 			return err
 		}
-		now := r.Now.UTC()
+		now := r.now.UTC()
 		var moved []update
 		for _, i := range part {
 			f, a := run.tracked[i], agents[run.targets[i].AgentID]
@@ -341,7 +357,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 				r.inRollback(run, &t, a)
 				moved = append(moved, update{i, t})
 			}
-			if back := plan.GoingBack(&t, a, &run.rollout.Plan); !back.Equal(f.back) {
+			if back := plan.RollbackDeadline(&t, a, &run.rollout.Plan); !back.Equal(f.back) {
 				f.back, run.dirty = back, true
 			}
 		}
@@ -352,7 +368,7 @@ func (r *Reconciler) assess(ctx context.Context, run *runState, which []int32) e
 	return nil
 }
 
-// inRollback ends a target that a rollback has taken over as cancelled: it is no
+// inRollback ends a target that a rollback has taken over as cancelled, since it is no
 // failure of the version.
 func (r *Reconciler) inRollback(run *runState, t *fleet.Target, a *fleet.Agent) {
 	by := run.rollout.RolledBackBy
@@ -370,7 +386,7 @@ func (r *Reconciler) agents(ctx context.Context, run *runState, which []int32) (
 	for k, i := range which {
 		ids[k] = run.targets[i].AgentID
 	}
-	list, err := r.Store.Agents().GetMany(ctx, ids)
+	list, err := r.store.Agents().GetMany(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -381,8 +397,8 @@ func (r *Reconciler) agents(ctx context.Context, run *runState, which []int32) (
 	return byID, nil
 }
 
-// updatePresence updates from its agent's document whether a target can be offered
-// the version.
+// updatePresence updates whether a target can be offered the version, by its agent's
+// document.
 func (run *runState) updatePresence(i int32, a *fleet.Agent, now time.Time) {
 	if a == nil {
 		return
@@ -393,19 +409,19 @@ func (run *runState) updatePresence(i int32, a *fleet.Agent, now time.Time) {
 	t.Online, t.Busy = online, busy
 }
 
-// decide asks plan what to do next, and does it.
+// decide lets package plan decide what to do next, and does it.
 func (r *Reconciler) decide(ctx context.Context, run *runState, rollingBack bool) error {
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	if !run.dirty && (run.next.IsZero() || now.Before(run.next)) && !run.countsPending {
 		return nil
 	}
-	step := plan.Decide(&run.rollout, run.targets, plan.World{Freezes: r.fleet.freezes, Exposure: r.room(run), RollingBack: rollingBack, GoingBack: run.goingBack()}, now)
+	step := plan.Decide(&run.rollout, run.targets, plan.World{Freezes: r.fleet.freezes, Exposure: r.room(run), RollingBack: rollingBack, RollbackDeadline: run.goingBack()}, now)
 	run.dirty, run.next = false, step.Next
 	if err := r.carryOut(ctx, run, step, now); err != nil {
 		return err
 	}
 	if !run.next.IsZero() && !run.next.After(now) {
-		r.Signal() // there is more than a round may do
+		r.Signal() // there is more to do than fits in a round
 	}
 	return nil
 }

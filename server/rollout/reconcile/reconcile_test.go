@@ -52,7 +52,7 @@ func TestARollingRolloutFromEndToEnd(t *testing.T) {
 	}
 }
 
-func TestAThresholdStopsEverythingThatHasNotBegun(t *testing.T) {
+func TestThresholdWithdrawsOffersThatHaveNotBegun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 30)
 	// Batches of ten. In the first, three fail early while the others are slow.
@@ -74,7 +74,7 @@ func TestAThresholdStopsEverythingThatHasNotBegun(t *testing.T) {
 		t.Fatalf("it stopped with %+v, %+v", r.Stop, r.Counts)
 	}
 	w.checkCounts(r)
-	w.pass(w.tick) // they hear of it
+	w.pass(w.tick) // they receive it
 	for _, id := range first {
 		w.hosts[id].slow = false
 	}
@@ -99,7 +99,7 @@ func TestAThresholdStopsEverythingThatHasNotBegun(t *testing.T) {
 			w.hosts[id].bad = ""
 		}
 		off := w.target("r", first[9])
-		off.Code = fleet.WhyOperator // as when the upgrade of this agent alone was called off
+		off.Code = fleet.WhyOperator // as if an operator had cancelled the upgrade of this agent
 		_, errs, err := w.store.Targets().UpdateMany(t.Context(), []fleet.Target{off})
 		w.must(errors.Join(append(errs, err)...))
 		w.server.loop = w.process(w.store).loop // it has read the target before
@@ -123,7 +123,7 @@ func TestAThresholdStopsEverythingThatHasNotBegun(t *testing.T) {
 	})
 }
 
-func TestTargetsOfHostsThatFail(t *testing.T) {
+func TestTargetsOfFailingHosts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		bad      string
@@ -189,7 +189,7 @@ func TestAgentsThatAreAway(t *testing.T) {
 		w := newWorld(t, 3)
 		w.start("r", rolling(nil))
 		w.now = w.now.Add(time.Second)
-		w.must(w.server.loop.Round(t.Context())) // offered
+		w.must(w.server.loop.Round(t.Context())) // make the offer
 		w.hosts["agent-001"].away = true
 		w.until("r", 20*time.Minute, func(r fleet.Rollout) bool { return r.Counts.Held == 1 })
 		if a := w.agent("agent-001"); a.Upgrading() {
@@ -226,7 +226,7 @@ func TestAgentsThatAreAway(t *testing.T) {
 	})
 }
 
-func TestStaleTargetsAreTriedAgainWithinTheirBudget(t *testing.T) {
+func TestStaleTargetsAreRetriedWithinTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, retries := range []int{0, 1} {
 		w := newWorld(t, 3)
@@ -244,7 +244,7 @@ func TestStaleTargetsAreTriedAgainWithinTheirBudget(t *testing.T) {
 			continue
 		}
 		w.until("r", time.Hour, func(r fleet.Rollout) bool { return r.Counts.Held == 1 })
-		h.away, h.slow, h.action, h.state, h.details = false, false, nil, "", nil // started anew, without memory
+		h.away, h.slow, h.action, h.state, h.details = false, false, nil, "", nil // started again, without memory
 		r := w.until("r", 2*time.Hour, over)
 		if target := w.target("r", "agent-001"); r.State != fleet.RolloutCompleted || target.Attempts != 2 || h.upgrades != 1 {
 			t.Errorf("with a retry it ended %s after %d upgrades, the target %+v", r.State, h.upgrades, target)
@@ -252,14 +252,14 @@ func TestStaleTargetsAreTriedAgainWithinTheirBudget(t *testing.T) {
 	}
 }
 
-func TestAHostThatBeganAtTheSameMomentEndsAsWhatItRuns(t *testing.T) {
+func TestHostThatBeginsDuringAWithdrawalEndsByItsVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 4)
 	w.start("r", rolling(nil))
 	late := w.hosts["agent-002"]
 	late.slow = true
 	w.until("r", time.Minute, func(fleet.Rollout) bool { return late.state == agentapi.UpgradeDownloading })
-	// It is taken back, and the host goes on before it hears of that.
+	// The offer is withdrawn, and the host continues before it receives that.
 	w.change("r", func(r *fleet.Rollout) {
 		r.State, r.Stop = fleet.RolloutPaused, &fleet.Stop{Kind: fleet.StopOperator, Text: "lunch", By: "ann", At: w.now}
 		r.Orders = append(r.Orders, fleet.Order{ID: "o", Kind: fleet.OrderWithdraw})
@@ -399,7 +399,7 @@ func TestLateJoiners(t *testing.T) {
 	}
 }
 
-func TestTheExposureBudgetHoldsARolloutBack(t *testing.T) {
+func TestExposureBudgetDelaysARollout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 20)
 	w.must(w.store.ExposureRules().Create(t.Context(), fleet.ExposureRule{ID: fleet.ExposureRuleID, Enabled: true, Percent: 25, HealthyHours: 2}))
@@ -419,7 +419,7 @@ func TestTheExposureBudgetHoldsARolloutBack(t *testing.T) {
 	}
 }
 
-func TestAbandonedUpgradesAreGivenUp(t *testing.T) {
+func TestAbandonedUpgradesEndAsFailed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 2)
 	h := w.hosts["agent-001"]

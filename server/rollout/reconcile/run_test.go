@@ -11,32 +11,31 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/reconcile"
 )
 
-// replicas runs several loops over one store, in the time of the bubble.
-type replicas struct {
+// servers runs several loops on one store, in the virtual time of a synctest bubble.
+type servers struct {
 	*world
 	running sync.WaitGroup
 }
 
-func (r *replicas) run(m *mortal) (loop *reconcile.Reconciler, stop func()) {
-	p := r.process(m)
-	p.loop.Now, p.actions.Now = nil, nil
+func (r *servers) run(m *mortal) (loop *reconcile.Reconciler, stop func()) {
+	p := r.processAt(m, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.running.Go(func() { p.loop.Run(ctx) })
 	return p.loop, cancel
 }
 
-// bubble is a world whose clock is the bubble's.
-func bubble(t *testing.T, agents int) *replicas {
+// bubble returns a world whose clock is the bubble's.
+func bubble(t *testing.T, agents int) *servers {
 	w := newWorld(t, 0)
 	w.now = time.Now().UTC()
 	for i := range agents {
 		w.enrol("agent-" + string(rune('a'+i)))
 	}
-	return &replicas{world: w}
+	return &servers{world: w}
 }
 
-// offeredWithin waits for offers to so many agents, and says how long it took.
-func (r *replicas) offeredWithin(id string, n int, limit time.Duration) time.Duration {
+// offeredWithin waits for offers to n agents, and returns how long that took.
+func (r *servers) offeredWithin(id string, n int, limit time.Duration) time.Duration {
 	r.t.Helper()
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		if c := r.rollout(id).Counts; c.InFlight() >= n {
@@ -61,7 +60,7 @@ func TestReplicasShareRollouts(t *testing.T) {
 
 		r.now = time.Now().UTC()
 		r.start("r", rolling(func(p *fleet.Plan) { p.Strategy.BatchSize = 2 }))
-		r.offeredWithin("r", 2, reconcile.RoundInterval+100*time.Millisecond) // nobody has signalled
+		r.offeredWithin("r", 2, reconcile.RoundInterval+100*time.Millisecond) // without a signal
 		lease, err := r.store.Leases().Get(t.Context(), "rollout/r")
 		r.must(err)
 		holder, other := first, second

@@ -12,21 +12,21 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// runState is what this replica knows of a rollout it works on: every target in
-// short, and the documents of the tracked ones. The store is the truth: a run
-// state that failed to write, or met another writer, is dropped and loaded again.
+// runState is this server's copy of a rollout that it works on: every target in short
+// form, and the documents of the tracked ones. The store is authoritative: after a
+// failed write or a conflict the run state is dropped and loaded again.
 type runState struct {
 	rollout fleet.Rollout
 	targets []plan.Target    // in the order of their batches
 	byAgent map[string]int32 // index into targets, by agent
-	// tracked are the targets whose agents are assessed, by index: those in
-	// flight, and those that ended and may still go on or back.
+	// tracked are the targets whose agents are assessed, by index: those in flight, and
+	// those that ended and may still continue or be rolled back.
 	tracked map[int32]*tracked
-	// pendingOffers are targets whose offer is written and whose action may not
-	// have been made, by action.
+	// pendingOffers are targets whose offer is written and whose action may not exist
+	// yet, by action.
 	pendingOffers map[string][]int32
 	groups        plan.GroupNumbers
-	// lastOffer is the highest number an action of this rollout bears.
+	// lastOffer is the highest number in an action id of this rollout.
 	lastOffer int
 
 	fromSnapshot
@@ -41,15 +41,15 @@ type runState struct {
 	events        []fleet.Event
 }
 
-// fromSnapshot is what the latest snapshot of the fleet left to be confirmed by
-// the documents of the agents.
+// fromSnapshot is what the latest snapshot of the fleet showed and the documents of the
+// agents must confirm.
 type fromSnapshot struct {
 	taken     bool // there was a snapshot
 	confirmed bool // and all of the following was confirmed
 	// ended are waiting targets whose agents seem to be gone, or to run the
 	// version already.
 	ended []int32
-	// joining are agents that are no targets and may match the selector.
+	// joining are agents that are not targets and may match the selector.
 	joining []string
 	// ignored are agents that did not join, by a hash of what the snapshot showed
 	// of them.
@@ -60,8 +60,8 @@ type fromSnapshot struct {
 // tracked is a target whose agent is assessed.
 type tracked struct {
 	target fleet.Target
-	due    time.Time // to assess it at the latest; zero: when its agent reports
-	back   time.Time // until when its watcher is waited for; see plan.GoingBack
+	due    time.Time // when to assess it at the latest; zero: when its agent reports
+	back   time.Time // until when to wait for its watcher; see plan.RollbackDeadline
 }
 
 // load reads a rollout and its targets.
@@ -102,7 +102,7 @@ func offerNumber(actionID string) int {
 	return n
 }
 
-// apply updates a target from its document as it is stored now.
+// apply updates a target from its stored document.
 func (run *runState) apply(i int32, doc fleet.Target) {
 	t := &run.targets[i]
 	t.State, t.Code, t.Attempts, t.Expires, t.Since = plan.StateOf(doc.State), plan.CodeOf(doc.Code), uint8(min(doc.Attempts, 255)), 0, 0
@@ -124,8 +124,8 @@ func (run *runState) apply(i int32, doc fleet.Target) {
 	run.dirty = true
 }
 
-// mayMove says whether a target may still change state by itself; untrack ends
-// that some time after its end.
+// mayMove reports whether a target may still change state without an operator. For
+// targets that have ended, untrack ends that after some time.
 func mayMove(t *fleet.Target) bool {
 	switch t.State {
 	case fleet.TargetCancelled, fleet.TargetSkipped:
@@ -136,19 +136,19 @@ func mayMove(t *fleet.Target) bool {
 
 // untrack drops targets that ended long ago. Those whose offer was withdrawn stay
 // tracked as long as the rollout lasts: the agent may have received the offer, and
-// carry it out when it is back.
+// execute it when it is back.
 func (run *runState) untrack(now time.Time) {
 	for i, f := range run.tracked {
 		switch f.target.State {
 		case fleet.TargetSucceeded, fleet.TargetFailed, fleet.TargetRolledBack:
-			if f.target.EndedAt != nil && now.Sub(*f.target.EndedAt) > plan.Aftermath {
+			if f.target.EndedAt != nil && now.Sub(*f.target.EndedAt) > plan.LateReportWindow {
 				delete(run.tracked, i)
 			}
 		}
 	}
 }
 
-// goingBack is until when a watcher is waited for, zero for none.
+// goingBack returns until when to wait for watchers, zero for none.
 func (run *runState) goingBack() time.Time {
 	var until time.Time
 	for _, f := range run.tracked {
@@ -159,7 +159,7 @@ func (run *runState) goingBack() time.Time {
 	return until
 }
 
-// due are the targets to assess now, in order.
+// due returns the targets to assess now, in order.
 func (run *runState) due(reported map[string]bool, all bool, now time.Time) []int32 {
 	var which []int32
 	for i, f := range run.tracked {
@@ -178,7 +178,7 @@ func (run *runState) assessAll() {
 	}
 }
 
-// needsSnapshot says whether it matters who is online.
+// needsSnapshot reports whether the rollout depends on which agents are online.
 func (run *runState) needsSnapshot() bool {
 	return run.rollout.Plan.LateJoiners == fleet.LateJoin || slices.ContainsFunc(run.targets, func(t plan.Target) bool { return t.State.Waits() })
 }
@@ -193,7 +193,7 @@ func (run *runState) exposed(into map[string]bool) {
 	}
 }
 
-// counts are the targets by state.
+// counts returns the number of targets by state.
 func (run *runState) counts() fleet.Counts {
 	var c fleet.Counts
 	for i := range run.targets {
@@ -202,8 +202,7 @@ func (run *runState) counts() fleet.Counts {
 	return c
 }
 
-// urgent says whether the difference between two states of a rollout is more
-// than counting.
+// urgent reports whether two states of a rollout differ in more than counts.
 func urgent(was, is *fleet.Rollout) bool {
 	return !plan.TrailOf(was).Same(plan.TrailOf(is)) || was.Generation != is.Generation || len(was.Orders) != len(is.Orders) || was.Forgiven != is.Forgiven ||
 		(was.PauseAsked == nil) != (is.PauseAsked == nil) || !plan.SameTime(was.EndedAt, is.EndedAt) || !plan.SameTime(was.RunningSince, is.RunningSince) ||

@@ -10,29 +10,29 @@ import (
 	"github.com/muster-fleet/muster/server/rollout/plan"
 )
 
-// rejoinInterval is how long an agent that did not join is left alone, unless
-// something about it changes.
+// rejoinInterval is how long an agent that did not join is ignored, unless something
+// about it changes.
 const rejoinInterval = 5 * time.Minute
 
-// snapshot is the fleet as the latest census showed it.
+// snapshot is the fleet as of the latest census.
 type snapshot struct {
-	next    time.Time // when another is due
+	next    time.Time // when the next is due
 	freezes []fleet.Freeze
 	tally   *plan.Tally // nil without an exposure rule
 }
 
-// takeSnapshot counts the fleet, if that is due and a rollout needs it.
+// takeSnapshot reads the census, if that is due and a rollout needs it.
 func (r *Reconciler) takeSnapshot(ctx context.Context, runs []*runState) error {
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	due := !now.Before(r.fleet.next)
 	if !slices.ContainsFunc(runs, func(run *runState) bool { return !run.taken || (due && run.needsSnapshot()) }) {
 		return nil
 	}
 	var err error
-	if r.fleet.freezes, _, err = r.Store.Freezes().List(ctx, 0, 0); err != nil {
+	if r.fleet.freezes, _, err = r.store.Freezes().List(ctx, 0, 0); err != nil {
 		return err
 	}
-	rule, err := r.Store.ExposureRules().Get(ctx, fleet.ExposureRuleID)
+	rule, err := r.store.ExposureRules().Get(ctx, fleet.ExposureRuleID)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
 		return err
 	}
@@ -43,7 +43,7 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, runs []*runState) error {
 	for _, run := range runs {
 		run.beginSnapshot(now)
 	}
-	if err := r.Store.Agents().Census(ctx, func(c fleet.Census) {
+	if err := r.store.Agents().Census(ctx, func(c fleet.Census) {
 		if r.fleet.tally != nil {
 			r.fleet.tally.Add(c)
 		}
@@ -63,7 +63,7 @@ func (r *Reconciler) takeSnapshot(ctx context.Context, runs []*runState) error {
 	for _, run := range runs {
 		run.endSnapshot()
 	}
-	took := r.Now.UTC().Sub(now)
+	took := r.now.UTC().Sub(now)
 	r.fleet.next = now.Add(max(snapshotInterval, snapshotRest*took))
 	return nil
 }
@@ -81,7 +81,7 @@ func (run *runState) beginSnapshot(now time.Time) {
 
 var ignoredSeed = maphash.MakeSeed()
 
-// considerJoin notes an agent that is no target and might become one.
+// considerJoin records an agent that is not a target and might become one.
 func (run *runState) considerJoin(c fleet.Census) {
 	if run.rollout.Plan.LateJoiners != fleet.LateJoin || run.rollout.State != fleet.RolloutRunning || !c.Active || len(run.joining) >= chunk {
 		return
@@ -93,7 +93,7 @@ func (run *runState) considerJoin(c fleet.Census) {
 	}
 }
 
-// see updates a target from what the snapshot shows of its agent.
+// see updates a target from its agent's entry in the census.
 func (run *runState) see(i int32, c fleet.Census, now time.Time) {
 	t := &run.targets[i]
 	t.Seen, t.Runs = true, c.Version == run.rollout.Plan.Version
@@ -102,14 +102,14 @@ func (run *runState) see(i int32, c fleet.Census, now time.Time) {
 		return
 	}
 	if f := run.tracked[i]; f != nil {
-		f.due = now // it may have gone on with an earlier offer
+		f.due = now // it may have continued with an earlier offer
 	}
 	if len(run.ended) < chunk {
 		run.ended = append(run.ended, i)
 	}
 }
 
-// endSnapshot notes the waiting targets whose agents the snapshot did not show.
+// endSnapshot records the waiting targets whose agents are not in the census.
 func (run *runState) endSnapshot() {
 	for i := range run.targets {
 		if t := &run.targets[i]; t.State.Waits() && !t.Seen && len(run.ended) < chunk {
@@ -118,8 +118,8 @@ func (run *runState) endSnapshot() {
 	}
 }
 
-// confirm reads the documents of the agents of whom the snapshot showed something:
-// which targets ended, who joins, and whether busy agents still are.
+// confirm reads the agents' documents to confirm what the snapshot showed: which
+// targets ended, which agents join, and whether busy agents still are.
 func (r *Reconciler) confirm(ctx context.Context, run *runState) error {
 	if run.confirmed {
 		return nil
@@ -146,7 +146,7 @@ func (r *Reconciler) confirm(ctx context.Context, run *runState) error {
 	if err != nil {
 		return err
 	}
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	for _, i := range busy {
 		run.updatePresence(i, agents[run.targets[i].AgentID], now)
 	}
@@ -168,7 +168,7 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 	if err != nil {
 		return err
 	}
-	now := r.Now.UTC()
+	now := r.now.UTC()
 	changes = slices.DeleteFunc(changes, func(c update) bool {
 		a := agents[c.target.AgentID]
 		return a != nil && a.Active && (a.Version != c.target.To || c.target.ActionID != "")
@@ -184,7 +184,7 @@ func (r *Reconciler) confirmEnded(ctx context.Context, run *runState) error {
 	return r.write(ctx, run, changes)
 }
 
-// room is how far the version of a rollout may spread, nil without a rule.
+// room returns how far the version of a rollout may spread, nil without a rule.
 func (r *Reconciler) room(run *runState) *plan.Room {
 	version := run.rollout.Plan.Version
 	if r.fleet.tally == nil || version == "" {

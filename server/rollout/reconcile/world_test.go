@@ -23,6 +23,7 @@ import (
 	"github.com/muster-fleet/muster/server/beacon"
 	"github.com/muster-fleet/muster/server/checkin"
 	"github.com/muster-fleet/muster/server/checkin/parktest"
+	"github.com/muster-fleet/muster/server/clock"
 	"github.com/muster-fleet/muster/server/event"
 	"github.com/muster-fleet/muster/server/fleet"
 	"github.com/muster-fleet/muster/server/rollout/plan"
@@ -34,8 +35,8 @@ import (
 	"github.com/muster-fleet/muster/server/storehealth"
 )
 
-// world is a server and its fleet at a time of its own: the real store, action
-// and check-in services, and hosts that behave as they are told.
+// world is a server and its fleet with a clock of their own: the real store, action and
+// check-in services, and scripted hosts.
 type world struct {
 	t       testing.TB
 	path    string
@@ -45,11 +46,11 @@ type world struct {
 	hosts   map[string]*host
 	order   []string
 	tick    time.Duration
-	last    int64 // action there is
+	last    int64 // the last action
 	reports []fleet.Incident
 }
 
-// server is one process: what a crash takes away.
+// server is one process: the state that a crash loses.
 type server struct {
 	store   store.Store
 	actions *action.Service
@@ -59,10 +60,10 @@ type server struct {
 	flush   func(context.Context)
 }
 
-var starts atomic.Int64 // names of processes
+var starts atomic.Int64 // makes the names of processes unique
 
-// emptyStore is the file of a store without documents: making its schema anew for
-// each of the hundreds of stores here takes longer than most of what they are for.
+// emptyStore is the file of a store without documents. Creating its schema for each of
+// the hundreds of stores here would take longer than most tests need.
 var emptyStore = sync.OnceValues(func() (_ []byte, err error) {
 	dir, err := os.MkdirTemp("", "rollout")
 	if err != nil {
@@ -111,9 +112,12 @@ func newWorld(t testing.TB, agents int) *world {
 
 // process starts a server on a store.
 func (w *world) process(s store.Store) *server {
+	return w.processAt(s, func() time.Time { return w.now })
+}
+
+func (w *world) processAt(s store.Store, now clock.Clock) *server {
 	w.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	now := func() time.Time { return w.now }
 	events := &event.Stream{Store: s.Events(), Log: log, Now: now}
 	health := &storehealth.Monitor{}
 	cache := agentcache.New(s.OnAgentChange, health.Away)
@@ -123,13 +127,13 @@ func (w *world) process(s store.Store) *server {
 	p.actions = &action.Service{Store: s, Health: health, Feed: feed, Events: events, Log: log, Now: now}
 	lastSeen := &checkin.LastSeen{Agents: s.Agents(), Parker: parktest.AtOnce{}, Cache: cache, Health: health, Log: log}
 	p.flush = lastSeen.Flush
-	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Inbox: parktest.Inbox{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Cache: cache, Health: health, Events: events, Log: log, Now: now}
+	p.checkin = &checkin.Service{Agents: s.Agents(), Actions: s.Actions(), Results: s.Results(), Pending: parktest.PendingSource{Actions: s.Actions()}, Parker: parktest.AtOnce{}, LastSeen: lastSeen, Cache: cache, Health: health, Events: events, Log: log, Now: now}
 	p.beacons = &beacon.Service{Agents: s.Agents(), Events: events, Now: now}
-	p.loop = &reconcile.Reconciler{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health}
+	p.loop = reconcile.New(reconcile.Config{Store: s, Actions: p.actions, Events: events, Log: log, Now: now, Holder: fmt.Sprintf("process-%d", starts.Add(1)), Incidents: w, Health: health})
 	return p
 }
 
-// Open keeps what was reported.
+// Open records the incident.
 func (w *world) Open(_ context.Context, i fleet.Incident) error {
 	w.reports = append(w.reports, i)
 	return nil
@@ -145,7 +149,7 @@ func (w *world) must(err error) {
 // host is a simulated agent with its watcher.
 type host struct {
 	id, version string
-	from        string // what ran before
+	from        string // the version that ran before
 	away        bool
 	bad         string // what is wrong with the version it is offered: "", download, crash, silent, sick, stuck, deaf
 	status      string
@@ -158,7 +162,7 @@ type host struct {
 	upgrades    int  // how often a new version was started
 	slow        bool // stays where it downloads
 	seen        time.Time
-	seq         int64 // of the last action there was when it checked in
+	seq         int64 // the last action when it checked in
 }
 
 func meta(id, version string) string {
@@ -177,7 +181,7 @@ func (w *world) enrol(id string, tags ...string) *host {
 	return h
 }
 
-// checkin is one check-in of a host, with what it is given taken up.
+// checkin does one check-in of a host, which executes the actions that it receives.
 func (w *world) checkin(h *host) {
 	w.t.Helper()
 	p := w.server
@@ -189,7 +193,7 @@ func (w *world) checkin(h *host) {
 	}
 	rec := httptest.NewRecorder()
 	if err := p.checkin.Handle(rec, httptest.NewRequest(http.MethodPost, "/", http.NoBody), agent, req, checkin.Received{}); err != nil || rec.Code != http.StatusOK {
-		return // the server is dying: the host asks again
+		return // the server is dying: the host retries
 	}
 	var resp agentapi.CheckinResponse
 	w.must(json.Unmarshal(rec.Body.Bytes(), &resp))
@@ -211,7 +215,7 @@ func (w *world) take(h *host, a agentapi.Action) {
 	switch a.Type {
 	case agentapi.ActionUpgrade:
 		if h.bad == "deaf" {
-			h.away = true // it dies with the action in its hands
+			h.away = true // it dies after it received the action
 			h.details = w.details(h, a, agentapi.UpgradeRequested)
 			h.bad = ""
 			return
@@ -251,7 +255,7 @@ func (w *world) beacon(h *host, stage agentapi.BeaconStage, crashes int, reason 
 	w.must(w.server.beacons.Handle(w.t.Context(), agent, b))
 }
 
-// parked says whether the host's poll has nothing to wake it in this tick.
+// parked reports whether nothing wakes the host's poll in this tick.
 func (h *host) parked(w *world) bool {
 	if h.action == nil && h.details == nil && h.seq == w.last && w.now.Sub(h.seen) < checkin.RetouchInterval {
 		return true
@@ -260,7 +264,7 @@ func (h *host) parked(w *world) bool {
 	return false
 }
 
-// live is what happens on a host in one tick.
+// live does what happens on a host in one tick.
 func (w *world) live(h *host) {
 	if h.away || h.parked(w) {
 		return
@@ -268,7 +272,7 @@ func (w *world) live(h *host) {
 	if h.action == nil {
 		w.checkin(h)
 		if h.action == nil && h.details != nil && h.details.State.Ended() && h.details.Metadata.ErrorMsg == agentapi.Cancelled {
-			w.checkin(h) // tells that it was called off
+			w.checkin(h) // reports that it was cancelled
 			h.details = nil
 			w.checkin(h)
 		}
@@ -334,7 +338,7 @@ func (w *world) live(h *host) {
 	}
 }
 
-// pass lets time pass: hosts live, and the loop does a round, every tick.
+// pass lets time pass: in every tick the hosts live and the loop does a round.
 func (w *world) pass(d time.Duration) {
 	w.t.Helper()
 	for end := w.now.Add(d); w.now.Before(end); {
@@ -342,12 +346,12 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// turn is one tick. The error is the loop's.
+// turn does one tick. The error is the loop's.
 func (w *world) turn() error {
 	w.t.Helper()
 	w.now = w.now.Add(w.tick)
 	var err error
-	w.last, err = w.store.Actions().LastSeq(w.t.Context()) // hosts make no actions
+	w.last, err = w.store.Actions().LastSeq(w.t.Context()) // hosts create no actions
 	w.must(err)
 	for _, id := range w.order {
 		w.live(w.hosts[id])
@@ -371,7 +375,7 @@ func (w *world) until(id string, limit time.Duration, ok func(fleet.Rollout) boo
 	}
 }
 
-func over(r fleet.Rollout) bool { return r.State.Over() }
+func over(r fleet.Rollout) bool { return r.State.Ended() }
 
 func stopped(r fleet.Rollout) bool { return r.State == fleet.RolloutPaused }
 
@@ -396,7 +400,7 @@ func (w *world) agent(id string) fleet.Agent {
 	return a
 }
 
-// change does what an operator's command does to the document.
+// change changes the document as an operator's command does.
 func (w *world) change(id string, f func(*fleet.Rollout)) {
 	w.t.Helper()
 	r := w.rollout(id)
@@ -417,7 +421,7 @@ func rolling(change func(*fleet.Plan)) fleet.Plan {
 	return p
 }
 
-// start starts a rollout over the fleet as it is.
+// start starts a rollout over the current fleet.
 func (w *world) start(id string, p fleet.Plan) fleet.Rollout {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -453,7 +457,7 @@ func (w *world) adopt(r *fleet.Rollout, pre fleet.Preview) {
 	w.must(w.store.PolicyLocks().Create(w.t.Context(), fleet.PolicyLock{PolicyID: "default", RolloutID: r.ID, At: w.now}))
 }
 
-// running are the hosts that run a version.
+// running returns the hosts that run a version.
 func (w *world) running(version string) (ids []string) {
 	for _, id := range w.order {
 		if w.hosts[id].version == version {
@@ -463,7 +467,7 @@ func (w *world) running(version string) (ids []string) {
 	return ids
 }
 
-// events are those of a type.
+// events returns the events of some types.
 func (w *world) events(types ...string) (found []fleet.Event) {
 	w.t.Helper()
 	for after := int64(0); ; {
@@ -481,7 +485,7 @@ func (w *world) events(types ...string) (found []fleet.Event) {
 	}
 }
 
-// checkCounts says whether the rollout's counts are those of its targets.
+// checkCounts reports whether the rollout's counts are those of its targets.
 func (w *world) checkCounts(r fleet.Rollout) {
 	w.t.Helper()
 	var want fleet.Counts

@@ -6,14 +6,16 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// keySource says whose an access key is. The agent must say so, too: whoever dies
-// between the two writes leaves a key that opens nothing.
+// keySource is the document that maps an access key to an agent. The agent's document must
+// have the key as well, so a process that dies between the two writes leaves a key that
+// gives no access.
 type keySource struct {
 	AgentID string `json:"agent_id"`
 }
 
-// claim makes a key an agent's: Conflict if it is another's. Keys are random, so
-// one that a dead process claimed is in nobody's way.
+// claim assigns an access key to an agent. It fails with Conflict if the key belongs to
+// another agent. Keys are random, so a key that was claimed by a process that died blocks
+// nobody.
 func (g agents) claim(ctx context.Context, keyID, agentID string) error {
 	if keyID == "" {
 		return nil
@@ -30,10 +32,10 @@ func (g agents) claim(ctx context.Context, keyID, agentID string) error {
 	return err
 }
 
-// owner of a key, empty for none.
+// owner returns the agent that a key belongs to, or "".
 func (g agents) owner(ctx context.Context, keyID string) (string, guard, error) {
 	f, err := g.s.c.get(ctx, "read access key", key{indexAccessKeys, keyID})
-	if err != nil || !f.there {
+	if err != nil || !f.exists {
 		return "", guard{}, err
 	}
 	var s keySource
@@ -41,7 +43,7 @@ func (g agents) owner(ctx context.Context, keyID string) (string, guard, error) 
 	return s.AgentID, f.guard, err
 }
 
-// release gives a key back, if it is the agent's.
+// release removes a key if it belongs to the agent.
 func (g agents) release(ctx context.Context, keyID, agentID string) error {
 	if keyID == "" {
 		return nil
@@ -52,7 +54,7 @@ func (g agents) release(ctx context.Context, keyID, agentID string) error {
 		return err
 	}
 	_, err = g.s.c.write1(ctx, "release access key", write{verb: remove, key: key{indexAccessKeys, keyID}, guard: at})
-	return err // a conflict: somebody did
+	return err // a conflict is ignored: somebody else has released the key
 }
 
 func (g agents) ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, error) {
@@ -60,7 +62,8 @@ func (g agents) ByAccessKey(ctx context.Context, keyID string) (fleet.Agent, err
 	if keyID == "" {
 		return fleet.Agent{}, none
 	}
-	// Whose a key is hardly ever changes, and the agent itself has the last word.
+	// The owner of a key hardly ever changes. An outdated entry does no harm, because the
+	// agent's document is checked.
 	if id, ok := g.s.keys.get(keyID); ok {
 		a, err := g.Get(ctx, id)
 		if err == nil && a.AccessKeyID == keyID {

@@ -10,12 +10,12 @@ import (
 
 type actions struct{ s *Store }
 
-// actionSource is an action in its index. It never changes: a write would give it
-// another number, so that it was cancelled stands elsewhere.
+// actionSource is the source of an action. It never changes, because a write would give it
+// another number. Cancellations are documents of their own.
 type actionSource struct {
 	ID         string     `json:"action_id"`
 	Type       string     `json:"type"`
-	Agents     []string   `json:"agents"` // here alone: 100,000 of them are 4 MB
+	Agents     []string   `json:"agents"` // not in packed as well: 100,000 of them have 4 MB
 	At         any        `json:"@timestamp"`
 	By         any        `json:"user_id"`
 	Start      *time.Time `json:"start_time"`
@@ -25,7 +25,7 @@ type actionSource struct {
 	packed
 }
 
-// newActionSource leaves out what changes: when it was cancelled.
+// newActionSource returns the source of an action, without CancelledAt.
 func newActionSource(a fleet.Action) (actionSource, error) {
 	source := actionSource{
 		ID: a.ID, Type: string(a.Type), Agents: a.Agents, At: when(a.CreatedAt), By: text(a.CreatedBy),
@@ -44,7 +44,7 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	}
 	cancelled := a.CancelledAt
 	out, err := c.s.c.write1(ctx, "create action", write{verb: create, key: key{indexActions, a.ID}, body: source, nonce: source.Nonce})
-	c.s.actionOrder.written()
+	c.s.actionOrder.noteWrite()
 	switch {
 	case err != nil:
 		return 0, err
@@ -59,7 +59,8 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	return number(out.guard.seq), nil
 }
 
-// cancellation says since when an action is cancelled. Its id is the action's.
+// cancellation is the document that records when an action was cancelled. It has the id of
+// the action.
 type cancellation struct {
 	ActionID string    `json:"action_id"`
 	At       time.Time `json:"at"`
@@ -76,7 +77,7 @@ func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 	}
 	err := c.cancellations().Create(ctx, cancellation{ActionID: id, At: at})
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
-		return nil // the first time counts
+		return nil // the first cancellation stays
 	}
 	return err
 }
@@ -86,21 +87,22 @@ func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
 }
 
 func (c actions) For(ctx context.Context, id string, agentIDs ...string) (list []fleet.Action, err error) {
-	// What many knows of the action beside its document goes by an action for nobody.
-	common := func(of []fleet.Action) fleet.Action {
-		list = of[1:]
-		return of[0]
+	// The action for an agent that does not exist gets the fields that many sets, which are
+	// then copied to the others.
+	split := func(reduced []fleet.Action) fleet.Action {
+		list = reduced[1:]
+		return reduced[0]
 	}
-	asked := append([]string{""}, agentIDs...)
+	agents := append([]string{""}, agentIDs...)
 	head, err := c.one(ctx, id, view{
 		func(id string) (fleet.Action, bool) {
-			of, ok := c.s.actions.For(id, asked)
+			reduced, ok := c.s.actions.For(id, agents)
 			if !ok {
 				return fleet.Action{}, false
 			}
-			return common(of), true
+			return split(reduced), true
 		},
-		func(a fleet.Action) fleet.Action { return common(store.ActionFor(a, asked)) },
+		func(a fleet.Action) fleet.Action { return split(store.ActionFor(a, agents)) },
 	})
 	if err != nil {
 		return nil, err
@@ -126,15 +128,15 @@ func (c actions) Pending(ctx context.Context, agentID string, after int64, now t
 	if agentID == "" || limit <= 0 {
 		return []fleet.Action{}, nil
 	}
-	// It shows at least what After has shown in this process: an agent that is told
-	// to come for an action finds it.
+	// It includes all actions that After has returned in this process, so that an agent that
+	// is woken for an action finds it.
 	upTo, err := c.s.actionOrder.recent(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := []fleet.Action{}
 	for after < upTo && len(out) < limit {
-		n := min(limit-len(out), window)
+		n := min(limit-len(out), maxResultWindow)
 		res, err := c.s.c.searchNow(ctx, "read pending actions", indexActions, body{
 			"query": body{"bool": body{
 				"filter":   []any{body{"term": body{"agents": agentID}}, between(after, upTo)},
@@ -184,7 +186,7 @@ func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, e
 	}
 	hits, _, err := c.s.c.page(ctx, "list actions", indexActions, body{
 		"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "sort": []any{body{"_seq_no": "desc"}}, "_source": false,
-	}, offset, limit, window)
+	}, offset, limit, maxResultWindow)
 	if err != nil {
 		return nil, err
 	}
@@ -199,16 +201,16 @@ func (c actions) ofHits(ctx context.Context, hits []hit) ([]fleet.Action, error)
 	return c.many(ctx, ids, c.whole())
 }
 
-// view is what a caller sees of an action: from memory, and of one just read.
+// view determines how many returns an action: from the cache, or from one that was read.
 type view struct {
-	remembered func(id string) (fleet.Action, bool)
-	of         func(fleet.Action) fleet.Action
+	cached func(id string) (fleet.Action, bool)
+	read   func(fleet.Action) fleet.Action
 }
 
 func (c actions) whole() view { return view{c.s.actions.Get, fleet.Action.Clone} }
 
-// many returns those of the actions that exist, in the order asked for. Documents
-// come from memory if they can; whether they are cancelled is read each time.
+// many returns the actions that exist, in the order of ids. It reads documents that are not
+// cached, and all cancellations.
 func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Action, error) {
 	known := make([]*fleet.Action, len(ids))
 	cancellations := c.cancellations()
@@ -218,7 +220,7 @@ func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Actio
 	}
 	var unknown []int
 	for i, id := range ids {
-		if a, ok := as.remembered(id); ok {
+		if a, ok := as.cached(id); ok {
 			known[i] = &a
 			continue
 		}
@@ -231,7 +233,7 @@ func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Actio
 	}
 	for n, i := range unknown {
 		f := got[len(ids)+n]
-		if !f.there {
+		if !f.exists {
 			continue
 		}
 		var source actionSource
@@ -245,15 +247,15 @@ func (c actions) many(ctx context.Context, ids []string, as view) ([]fleet.Actio
 		a.Agents, a.Seq = source.Agents, number(f.guard.seq)
 		a.Revision = f.guard.revision()
 		c.s.actions.Put(a.ID, a, len(f.source))
-		shown := as.of(a)
-		known[i] = &shown
+		viewed := as.read(a)
+		known[i] = &viewed
 	}
 	out := make([]fleet.Action, 0, len(ids))
 	for i, a := range known {
 		if a == nil {
 			continue
 		}
-		if f := got[i]; f.there {
+		if f := got[i]; f.exists {
 			v, err := cancellations.value(ids[i], f.source, f.guard)
 			if err != nil {
 				return nil, err

@@ -14,14 +14,13 @@ import (
 )
 
 const (
-	// agentPage is how many whole agents one request reads: some 3 KB each.
+	// agentPage is how many whole agents one request reads. An agent has some 3 KB.
 	agentPage = 1_000
-	// factPage is how many agents one request reads the facts of. They come from
-	// columns, without the documents.
-	factPage = window
+	// factPage is how many agents one request reads the facts of, from doc values.
+	factPage = maxResultWindow
 )
 
-// sortField is what each sort orders by.
+// sortField returns the field that a sort orders by.
 func sortField(by store.AgentSort) (string, error) {
 	switch by {
 	case "", store.ByEnrolledAt:
@@ -39,7 +38,7 @@ func sortField(by store.AgentSort) (string, error) {
 		store.ByEnrolledAt, store.ByLastCheckin, store.ByHostname, store.ByVersion, store.ByPolicy)
 }
 
-// filterQuery is the query of a filter. It scores nothing.
+// filterQuery returns the query for a filter. It computes no scores.
 func filterQuery(f store.AgentFilter) (body, error) {
 	filter, not := []any{}, []any{}
 	if f.Query != nil {
@@ -56,10 +55,10 @@ func filterQuery(f store.AgentFilter) (body, error) {
 		filter = append(filter, body{"term": body{"active": true}})
 	}
 	if f.VersionBelow != "" {
-		// What is no version has no key.
+		// An invalid version has no key.
 		filter = append(filter, body{"range": body{"version_key": body{"lt": fleet.VersionKey(f.VersionBelow)}}})
 	}
-	// Policies with the same timeout share a clause, so there are few.
+	// Policies with the same timeout share a clause, so there are few clauses.
 	byTime := map[int64][]string{}
 	for policy, at := range f.SeenSince {
 		byTime[millis(at)] = append(byTime[millis(at)], policy)
@@ -81,7 +80,7 @@ func (g agents) List(ctx context.Context, q store.AgentQuery) ([]fleet.Agent, in
 	if err != nil {
 		return nil, 0, err
 	}
-	// What has no value comes before all that have one.
+	// Agents without a value sort before all others.
 	order, absent := "asc", "_first"
 	if q.Desc {
 		order, absent = "desc", "_last"
@@ -145,7 +144,7 @@ func (g agents) Each(ctx context.Context, filter store.AgentFilter, f func(fleet
 	})
 }
 
-// columns asks for fields without the documents they are of.
+// columns returns the names for docvalue_fields.
 func columns(names ...string) []any {
 	var out []any
 	for _, name := range names {
@@ -154,7 +153,7 @@ func columns(names ...string) []any {
 	return out
 }
 
-// dates asks for columns of dates, in milliseconds.
+// dates returns the names for docvalue_fields of dates, in milliseconds.
 func dates(names ...string) []any {
 	var out []any
 	for _, name := range names {
@@ -163,7 +162,7 @@ func dates(names ...string) []any {
 	return out
 }
 
-// date is the value of such a column, nil where there is none.
+// date returns a value that was requested by dates, or nil if there is none.
 func (h hit) date(field string) *time.Time {
 	ms, err := strconv.ParseInt(h.text(field), 10, 64)
 	if err != nil {
@@ -176,7 +175,7 @@ func (h hit) date(field string) *time.Time {
 func (h hit) flag(field string) bool {
 	var b bool
 	if v := h.Fields[field]; len(v) > 0 {
-		_ = json.Unmarshal(v[0], &b) // of another type: false
+		_ = json.Unmarshal(v[0], &b) // false if the value has another type
 	}
 	return b
 }
@@ -239,7 +238,7 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 		return nil, err
 	}
 	if n := len(counted.First.Buckets); n != len(first) {
-		return nil, fleet.Errorf(fleet.Internal, "count agents: Elasticsearch gave %d counts, want %d", n, len(first))
+		return nil, fleet.Errorf(fleet.Internal, "count agents: Elasticsearch returned %d counts, want %d", n, len(first))
 	}
 	out := make([]int, len(first))
 	for i, b := range counted.First.Buckets {
@@ -249,9 +248,9 @@ func (g agents) CountFirst(ctx context.Context, filter store.AgentFilter, querie
 }
 
 func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
-	const op = "take the census"
-	var long []string // with labels that are in no column
-	standing := map[string]fleet.Census{}
+	const op = "read the census"
+	var long []string // agents whose labels are too long for doc values
+	pending := map[string]fleet.Census{}
 	query, err := filterQuery(store.AgentFilter{ActiveOnly: true})
 	if err != nil {
 		return err
@@ -266,7 +265,7 @@ func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
 		}
 		if c.Labels == "" {
 			long = append(long, h.ID)
-			standing[h.ID] = c
+			pending[h.ID] = c
 			return nil
 		}
 		f(c)
@@ -281,7 +280,7 @@ func (g agents) Census(ctx context.Context, f func(fleet.Census)) error {
 			return err
 		}
 		for i := range list {
-			c := standing[list[i].ID]
+			c := pending[list[i].ID]
 			c.Labels = fleet.EncodeLabels(list[i].Labels())
 			f(c)
 		}

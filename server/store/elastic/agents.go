@@ -11,21 +11,21 @@ import (
 
 type agents struct{ s *Store }
 
-// InOrder returns the ids as they are: no order costs less than another.
+// InOrder returns ids unchanged: all orders cost the same.
 func (g agents) InOrder(_ context.Context, ids []string) ([]string, error) { return ids, nil }
 
-// agentHead is what a write must know of the document that is there.
+// agentHead is the part of a stored agent that a write needs.
 type agentHead struct {
-	// Rev counts the changes of the document, but for touches. It is not the guard
-	// of the last write, which a touch moves too.
+	// Rev counts the changes of the document except touches. It is the agent's revision. The
+	// guard cannot be, because touches change it as well.
 	Rev         int64      `json:"rev"`
 	AccessKeyID string     `json:"access_api_key_id"`
 	EnrolledAt  time.Time  `json:"enrolled_at"`
 	At          *time.Time `json:"last_checkin"`
 	Status      string     `json:"last_checkin_status"`
 	Message     string     `json:"last_checkin_message"`
-	// ActionSeq is absent from documents of the first schema, whose number stands in
-	// the packed document; of an agent that was read it is never nil.
+	// ActionSeq is nil in a source of the first schema, where it is part of the packed
+	// document. agentValue sets it.
 	ActionSeq *int64 `json:"action_seq_no"`
 }
 
@@ -42,14 +42,14 @@ func (h agentHead) last() fleet.LastSeen {
 	return last
 }
 
-func (h *agentHead) seen(last fleet.LastSeen) {
+func (h *agentHead) setLast(last fleet.LastSeen) {
 	h.At, h.Status, h.Message, h.ActionSeq = last.At, last.Status, last.Message, new(last.ActionSeq)
 }
 
-// agentFields are those of the source that an agent is read from.
+// agentFields are the fields of the source that agentValue reads.
 var agentFields = append(slices.Clone(packedFields), agentHeadFields...)
 
-// agentValue reads an agent from its source.
+// agentValue decodes an agent from its source.
 func agentValue(id string, source []byte) (fleet.Agent, agentHead, error) {
 	var (
 		s struct {
@@ -58,7 +58,7 @@ func agentValue(id string, source []byte) (fleet.Agent, agentHead, error) {
 		}
 		doc struct {
 			fleet.Agent
-			ActionSeq int64 `json:"action_seq_no"` // of the first schema
+			ActionSeq int64 `json:"action_seq_no"` // in the first schema
 		}
 	)
 	if err := decodeSource("agent", id, source, &s); err != nil {
@@ -83,16 +83,16 @@ func (g agents) Create(ctx context.Context, a fleet.Agent) error {
 	if err := g.claim(ctx, a.AccessKeyID, a.ID); err != nil {
 		return err
 	}
-	out, err := g.s.c.write1(ctx, "create agent", own(write{verb: create, key: key{indexAgents, a.ID}}, source))
+	out, err := g.s.c.write1(ctx, "create agent", withNonce(write{verb: create, key: key{indexAgents, a.ID}}, source))
 	if err != nil || !out.conflict {
 		return err
 	}
-	// The key is given back, unless it is that of the agent that is there.
-	there, err := g.read(ctx, a.ID)
+	// Release the key, unless it is that of the existing agent.
+	existing, err := g.read(ctx, a.ID)
 	if err != nil {
 		return err
 	}
-	if !there.there || there.AccessKeyID != a.AccessKeyID {
+	if !existing.exists || existing.AccessKeyID != a.AccessKeyID {
 		if err := g.release(ctx, a.AccessKeyID, a.ID); err != nil {
 			return err
 		}
@@ -100,23 +100,23 @@ func (g agents) Create(ctx context.Context, a fleet.Agent) error {
 	return exists("agent", a.ID)
 }
 
-// heldAgent is an agent's head with the guard it was read at.
-type heldAgent struct {
-	there bool
-	guard guard
+// storedHead is the head of an agent with the guard at which it was read.
+type storedHead struct {
+	exists bool
+	guard  guard
 	agentHead
 }
 
 // read reads the head of an agent.
-func (g agents) read(ctx context.Context, id string) (heldAgent, error) {
+func (g agents) read(ctx context.Context, id string) (storedHead, error) {
 	list, err := g.readMany(ctx, []string{id})
 	if err != nil {
-		return heldAgent{}, err
+		return storedHead{}, err
 	}
 	return list[0], nil
 }
 
-func (g agents) readMany(ctx context.Context, ids []string) ([]heldAgent, error) {
+func (g agents) readMany(ctx context.Context, ids []string) ([]storedHead, error) {
 	keys := make([]key, len(ids))
 	for i, id := range ids {
 		keys[i] = key{indexAgents, id}
@@ -125,13 +125,13 @@ func (g agents) readMany(ctx context.Context, ids []string) ([]heldAgent, error)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]heldAgent, len(ids))
+	out := make([]storedHead, len(ids))
 	var older []int // of the first schema
 	for i, f := range got {
-		if !f.there {
+		if !f.exists {
 			continue
 		}
-		out[i] = heldAgent{there: true, guard: f.guard}
+		out[i] = storedHead{exists: true, guard: f.guard}
 		if err := decodeSource("agent", ids[i], f.source, &out[i].agentHead); err != nil {
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func (g agents) readMany(ctx context.Context, ids []string) ([]heldAgent, error)
 			older = append(older, i)
 		}
 	}
-	for part := range slices.Chunk(older, maxGet) { // whole documents: not all of a fleet's at once
+	for part := range slices.Chunk(older, maxGet) { // in parts, since these are whole documents
 		if err := g.readWhole(ctx, keys, part, out); err != nil {
 			return nil, err
 		}
@@ -147,26 +147,26 @@ func (g agents) readMany(ctx context.Context, ids []string) ([]heldAgent, error)
 	return out, nil
 }
 
-// readWhole reads the heads of some of the keys again, with what stands in the
-// documents alone.
-func (g agents) readWhole(ctx context.Context, keys []key, places []int, out []heldAgent) error {
-	asked := make([]key, len(places))
-	for n, i := range places {
-		asked[n] = keys[i]
+// readWhole reads the heads of the keys with the given indices again, including the fields
+// that the first schema has only in the packed document.
+func (g agents) readWhole(ctx context.Context, keys []key, indices []int, out []storedHead) error {
+	some := make([]key, len(indices))
+	for n, i := range indices {
+		some[n] = keys[i]
 	}
-	got, err := g.s.c.gets(ctx, "read agents", asked, agentFields...)
+	got, err := g.s.c.gets(ctx, "read agents", some, agentFields...)
 	if err != nil {
 		return err
 	}
-	for n, i := range places {
-		if out[i] = (heldAgent{}); !got[n].there {
+	for n, i := range indices {
+		if out[i] = (storedHead{}); !got[n].exists {
 			continue
 		}
 		_, head, err := agentValue(keys[i].id, got[n].source)
 		if err != nil {
 			return err
 		}
-		out[i] = heldAgent{true, got[n].guard, head}
+		out[i] = storedHead{true, got[n].guard, head}
 	}
 	return nil
 }
@@ -193,14 +193,14 @@ func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error
 	}
 	out := make([]fleet.Agent, 0, len(ids))
 	for i, f := range got {
-		if !f.there {
+		if !f.exists {
 			continue
 		}
 		a, head, err := agentValue(ids[i], f.source)
 		if err != nil {
 			return nil, err
 		}
-		g.s.held.put(ids[i], heldAgent{true, f.guard, head})
+		g.s.heads.put(ids[i], storedHead{true, f.guard, head})
 		out = append(out, a)
 	}
 	return out, nil
@@ -210,11 +210,11 @@ func (g agents) Update(ctx context.Context, a fleet.Agent) (int64, error) {
 	return g.write(ctx, &a, nil)
 }
 
-// write replaces the document, but for what touches write, and adds a touch if
-// there is one. It returns the new revision.
+// write replaces the document, except for the fields that touches write, applies a touch if
+// seen is not nil, and returns the new revision.
 func (g agents) write(ctx context.Context, a *fleet.Agent, seen *fleet.Touch) (int64, error) {
-	// What was read with the revision the caller has is most often still so.
-	now, known := g.s.held.get(a.ID)
+	// A cached head with the caller's revision is usually current.
+	now, known := g.s.heads.get(a.ID)
 	known = known && now.Rev == a.Revision
 	for range writeTries {
 		if !known {
@@ -225,7 +225,7 @@ func (g agents) write(ctx context.Context, a *fleet.Agent, seen *fleet.Touch) (i
 		}
 		known = false
 		switch {
-		case !now.there:
+		case !now.exists:
 			return 0, missing("agent", a.ID)
 		case now.Rev != a.Revision:
 			return 0, changed("agent", a.ID)
@@ -234,16 +234,17 @@ func (g agents) write(ctx context.Context, a *fleet.Agent, seen *fleet.Touch) (i
 		if err != nil || done {
 			return rev, err
 		}
-		// A touch came between, or another change, which the next look shows.
+		// A touch or another update came first. The next iteration finds out which.
 	}
 	return 0, changed("agent", a.ID)
 }
 
-// replace writes the document over what was read; not done: it is another one now.
-func (g agents) replace(ctx context.Context, a *fleet.Agent, now heldAgent, seen *fleet.Touch) (rev int64, done bool, err error) {
+// replace writes the document if the stored one is still the one that was read. Otherwise
+// done is false.
+func (g agents) replace(ctx context.Context, a *fleet.Agent, now storedHead, seen *fleet.Touch) (rev int64, done bool, err error) {
 	head := now.agentHead
-	moved := head.AccessKeyID != a.AccessKeyID
-	if moved {
+	keyChanged := head.AccessKeyID != a.AccessKeyID
+	if keyChanged {
 		if err := g.claim(ctx, a.AccessKeyID, a.ID); err != nil {
 			return 0, false, err
 		}
@@ -257,23 +258,23 @@ func (g agents) replace(ctx context.Context, a *fleet.Agent, now heldAgent, seen
 	if err != nil {
 		return 0, false, err
 	}
-	g.s.held.drop(a.ID)
-	out, err := g.s.c.write1(ctx, "update agent", own(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard}, source))
+	g.s.heads.drop(a.ID)
+	out, err := g.s.c.write1(ctx, "update agent", withNonce(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard}, source))
 	if err != nil {
 		return 0, false, err
 	}
 	if out.conflict {
-		if moved {
+		if keyChanged {
 			return 0, false, g.release(ctx, a.AccessKeyID, a.ID)
 		}
 		return 0, false, nil
 	}
 	if !out.repeated {
-		now := heldAgent{true, out.guard, agentHead{Rev: rev, AccessKeyID: a.AccessKeyID, EnrolledAt: a.EnrolledAt}}
-		now.seen(last)
-		g.s.held.put(a.ID, now)
+		now := storedHead{true, out.guard, agentHead{Rev: rev, AccessKeyID: a.AccessKeyID, EnrolledAt: a.EnrolledAt}}
+		now.setLast(last)
+		g.s.heads.put(a.ID, now)
 	}
-	if moved {
+	if keyChanged {
 		return rev, true, g.release(ctx, head.AccessKeyID, a.ID)
 	}
 	return rev, true, nil
@@ -299,12 +300,12 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 		for n, i := range open {
 			a, now := &list[i], heads[n]
 			switch {
-			case !now.there:
+			case !now.exists:
 				errs[i] = missing("agent", a.ID)
 			case now.Rev != a.Revision || try == writeTries:
 				errs[i] = changed("agent", a.ID)
 			case now.AccessKeyID != a.AccessKeyID:
-				// Rare, and more than one write.
+				// This is rare and needs more than one write.
 				_, errs[i] = g.write(ctx, a, nil)
 				if kind := fleet.KindOf(errs[i]); errs[i] != nil && kind != fleet.Conflict && kind != fleet.NotFound {
 					return nil, errs[i]
@@ -314,8 +315,8 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 				if err != nil {
 					return nil, err
 				}
-				g.s.held.drop(a.ID)
-				writes = append(writes, own(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard}, source))
+				g.s.heads.drop(a.ID)
+				writes = append(writes, withNonce(write{verb: put, key: key{indexAgents, a.ID}, guard: now.guard}, source))
 				writing = append(writing, i)
 			}
 		}
@@ -342,7 +343,7 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 			return 0, err
 		}
 	}
-	told := fleet.ResultEvents(r.Results, changed)
+	resultEvents := fleet.ResultEvents(r.Results, changed)
 	var rev int64
 	switch {
 	case r.Agent != nil:
@@ -353,10 +354,10 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 		}
 		var err error
 		if rev, err = g.write(ctx, &a, seen); err != nil {
-			// The results are there, and the next report will not find them changed:
-			// what tells of them is told now.
+			// The results are stored. A repeated report will find them unchanged and append
+			// no events for them, so they are appended now.
 			if kind := fleet.KindOf(err); kind == fleet.Conflict || kind == fleet.NotFound {
-				if lost := g.s.Events().Append(ctx, told); lost != nil {
+				if lost := g.s.Events().Append(ctx, resultEvents); lost != nil {
 					return 0, lost
 				}
 			}
@@ -372,15 +373,15 @@ func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
 			return 0, err
 		}
 	}
-	return rev, g.s.Events().Append(ctx, slices.Concat(r.Events, told))
+	return rev, g.s.Events().Append(ctx, slices.Concat(r.Events, resultEvents))
 }
 
 func (g agents) Delete(ctx context.Context, id string) error {
 	now, err := g.read(ctx, id)
-	if err != nil || !now.there {
+	if err != nil || !now.exists {
 		return err
 	}
-	g.s.held.drop(id)
+	g.s.heads.drop(id)
 	if _, err := g.s.c.write1(ctx, "delete agent", write{verb: remove, key: key{indexAgents, id}}); err != nil {
 		return err
 	}

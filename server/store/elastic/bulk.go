@@ -16,71 +16,72 @@ import (
 )
 
 const (
-	// maxBulkItems and maxBulkBytes bound one request: large enough that its fixed
-	// cost is small, small enough for a node with little memory. A single document
-	// may be larger.
+	// maxBulkItems and maxBulkBytes bound one request: large enough to make its fixed cost
+	// negligible, and small enough for a node with little memory. A single document may be
+	// larger.
 	maxBulkItems = 5_000
 	maxBulkBytes = 8 << 20
 )
 
-// key names a document.
+// key identifies a document.
 type key struct{ index, id string }
 
-// maxID is the longest id Elasticsearch takes, in bytes.
+// maxID is the longest id that Elasticsearch accepts, in bytes.
 const maxID = 512
 
-// possible says whether a document can have this id. Elasticsearch would refuse
-// the whole request.
-func (k key) possible() bool { return k.id != "" && len(k.id) <= maxID }
+// validID reports whether Elasticsearch accepts the id. It refuses a whole request with one
+// that it does not accept.
+func (k key) validID() bool { return k.id != "" && len(k.id) <= maxID }
 
-// guard is the state of a document that a write demands.
+// guard identifies the version of a document by its sequence number and primary term. A write
+// with a guard fails with a conflict unless the document has that version.
 type guard struct{ seq, term int64 }
 
-// verb of a write.
+// verb is the kind of a write.
 type verb string
 
 const (
-	put    verb = "index"  // creates or replaces
-	create verb = "create" // fails if it is there
-	update verb = "update" // replaces the fields given; fails if it is not there
+	put    verb = "index"  // creates or replaces the document
+	create verb = "create" // fails if the document exists
+	update verb = "update" // replaces the given fields; fails if the document does not exist
 	remove verb = "delete"
 )
 
 // write is one change of one document.
 type write struct {
 	verb  verb
-	key   key   // of a create without an id Elasticsearch makes one
-	guard guard // zero: none; no document has term 0
-	body  any   // nothing for remove
-	// nonce is this attempt's own mark in the body, empty for none; see own.
-	nonce string
+	key   key    // Elasticsearch assigns an id to a create without one
+	guard guard  // zero means none; no document has term 0
+	body  any    // nil for remove
+	nonce string // identifies this write in body; may be empty; see withNonce
 }
 
-// own marks a write, so that a conflict with itself can be told from one with
-// another: a node whose primary dies amid a write repeats it on the copy that takes
-// over, which may have it already.
-func own(w write, source map[string]any) write {
+// withNonce adds a nonce to a write, by which a conflict with itself can be told from a
+// conflict with another write. If a primary shard fails during a write, Elasticsearch repeats
+// the write on the new primary, which may have executed it already.
+func withNonce(w write, source map[string]any) write {
 	w.nonce = newNonce()
 	source["nonce"] = w.nonce
 	w.body = source
 	return w
 }
 
-// newNonce is 65 random bits: it has to differ from that of the writer before.
+// newNonce returns 65 random bits. It must differ from the nonces of other writes of the same
+// document.
 func newNonce() string { return rand.Text()[:13] }
 
-// written is what became of a write.
-type written struct {
-	guard    guard // of the document now
-	conflict bool  // it exists already, or is not as the guard wants it
-	missing  bool
-	refused  *refusal // it was not done for another reason
-	// repeated says that the cluster had done it already when it was asked again:
-	// the document is ours, but touches may have come after.
+// writeResult is the result of one write.
+type writeResult struct {
+	guard    guard    // of the document after the write
+	conflict bool     // the document exists, or does not match the guard
+	missing  bool     // the document of an update does not exist
+	refused  *refusal // the write failed for another reason
+	// repeated reports that Elasticsearch repeated the write after it had succeeded. Touches
+	// may have changed the document since.
 	repeated bool
 }
 
-// bulkAnswer is what is read of the answer.
+// bulkAnswer is the part of a bulk response that is read.
 type bulkAnswer struct {
 	Items []map[verb]struct {
 		Status int    `json:"status"`
@@ -92,14 +93,13 @@ type bulkAnswer struct {
 
 var bulkPath = []string{"items.*.status", "items.*._seq_no", "items.*._primary_term", "items.*.error"}
 
-// write carries out the writes; outcomes stand at the index of theirs. Those of
-// one index are done in their order. An error says that some may have been done,
-// and others not.
+// write executes writes and returns their results at the same indices. Writes to one index
+// are executed in their order. After an error some of them may have been executed.
 //
-// The bulk helper of the library is not used: it flushes by a timer, gives each
-// item to one of several workers, and so keeps no order.
-func (c *client) write(ctx context.Context, op string, list ...write) ([]written, error) {
-	out := make([]written, 0, len(list))
+// The library's bulk indexer is not used: it flushes by a timer and distributes items to
+// several workers, which does not preserve the order.
+func (c *client) write(ctx context.Context, op string, list ...write) ([]writeResult, error) {
+	out := make([]writeResult, 0, len(list))
 	for len(list) > 0 {
 		n, size := 0, 0
 		var items [][]byte
@@ -122,15 +122,15 @@ func (c *client) write(ctx context.Context, op string, list ...write) ([]written
 	return out, nil
 }
 
-// writePart is write for what fits into one request.
-func (c *client) writePart(ctx context.Context, op string, list []write, items [][]byte, size int) ([]written, error) {
+// writePart is write for writes that fit into one request.
+func (c *client) writePart(ctx context.Context, op string, list []write, items [][]byte, size int) ([]writeResult, error) {
 	send := c.send
-	if len(items) <= gatherItems && size <= gatherBytes && !slices.ContainsFunc(list, write.odd) {
+	if len(items) <= batchItems && size <= batchBytes && !slices.ContainsFunc(list, write.hasInvalidID) {
 		send = c.writes.do
 	}
 	outcomes, err := send(ctx, items)
 	for _, w := range list {
-		c.fresh[w.key.index].wrote() // or may have
+		c.fresh[w.key.index].noteWrite() // even after an error, since it may have been executed
 	}
 	if err != nil {
 		return nil, fault(op, err)
@@ -140,20 +140,21 @@ func (c *client) writePart(ctx context.Context, op string, list []write, items [
 			return nil, fault(op, out.refused)
 		}
 	}
-	return outcomes, c.recognise(ctx, op, list, outcomes)
+	return outcomes, c.resolveOwnConflicts(ctx, op, list, outcomes)
 }
 
-// odd says that Elasticsearch would refuse a whole request for this write.
-func (w write) odd() bool { return w.key.id != "" && !w.key.possible() }
+// hasInvalidID reports whether Elasticsearch would refuse a whole request because of this
+// write.
+func (w write) hasInvalidID() bool { return w.key.id != "" && !w.key.validID() }
 
-// recognise turns conflicts of writes with what they wrote themselves into
-// successes.
-func (c *client) recognise(ctx context.Context, op string, list []write, outcomes []written) error {
+// resolveOwnConflicts turns conflicts of writes with themselves into successes; see
+// withNonce.
+func (c *client) resolveOwnConflicts(ctx context.Context, op string, list []write, outcomes []writeResult) error {
 	var keys []key
-	var places []int
+	var indices []int
 	for i, out := range outcomes {
 		if out.conflict && list[i].nonce != "" {
-			keys, places = append(keys, list[i].key), append(places, i)
+			keys, indices = append(keys, list[i].key), append(indices, i)
 		}
 	}
 	if len(keys) == 0 {
@@ -163,23 +164,23 @@ func (c *client) recognise(ctx context.Context, op string, list []write, outcome
 	if err != nil {
 		return err
 	}
-	for n, i := range places {
-		var there struct {
+	for n, i := range indices {
+		var stored struct {
 			Nonce string `json:"nonce"`
 		}
-		if got[n].there {
-			if err := decodeSource("document", keys[n].id, got[n].source, &there); err != nil {
+		if got[n].exists {
+			if err := decodeSource("document", keys[n].id, got[n].source, &stored); err != nil {
 				return err
 			}
 		}
-		if there.Nonce == list[i].nonce {
-			outcomes[i] = written{guard: got[n].guard, repeated: true}
+		if stored.Nonce == list[i].nonce {
+			outcomes[i] = writeResult{guard: got[n].guard, repeated: true}
 		}
 	}
 	return nil
 }
 
-// encode writes the lines of a write as a bulk has them.
+// encode returns the lines of a write in a bulk request.
 func (c *client) encode(w write) ([]byte, error) {
 	type target struct {
 		Index string `json:"_index"`
@@ -192,12 +193,13 @@ func (c *client) encode(w write) ([]byte, error) {
 		t.Seq, t.Term = &w.guard.seq, w.guard.term
 	}
 	var lines bytes.Buffer
-	enc := json.NewEncoder(&lines) // ends each with a line break, as bulk wants it
+	enc := json.NewEncoder(&lines) // ends each value with a line break, as required
 	err := enc.Encode(map[verb]target{w.verb: t})
 	switch {
 	case err != nil || w.verb == remove:
 	case w.verb == update:
-		// Without a change Elasticsearch would write nothing, and the revision stay.
+		// By default Elasticsearch ignores an update that changes nothing. The revision must
+		// change nevertheless.
 		err = enc.Encode(map[string]any{"doc": w.body, "detect_noop": false})
 	default:
 		err = enc.Encode(w.body)
@@ -205,20 +207,20 @@ func (c *client) encode(w write) ([]byte, error) {
 	return lines.Bytes(), err
 }
 
-// send sends writes in one request. Those that are turned away since the node has
-// too much to do are sent again: of one shard it turns away all, so order stays.
-func (c *client) send(ctx context.Context, items [][]byte) ([]written, error) {
+// send sends writes in one request. It sends writes again that were rejected because of
+// overload. A node rejects all writes of a shard, so that their order is preserved.
+func (c *client) send(ctx context.Context, items [][]byte) ([]writeResult, error) {
 	return c.sendAs(ctx, bulkCall{shard: shardTimeout}, items)
 }
 
-// bulkCall says how writes are sent.
+// bulkCall has the parameters of a bulk request.
 type bulkCall struct {
-	shard      time.Duration // how long they may wait for a primary copy
-	repeatable bool          // as a call is
+	shard      time.Duration // how long writes may wait for a primary shard
+	repeatable bool          // see call
 }
 
-func (c *client) sendAs(ctx context.Context, how bulkCall, items [][]byte) ([]written, error) {
-	out := make([]written, len(items))
+func (c *client) sendAs(ctx context.Context, how bulkCall, items [][]byte) ([]writeResult, error) {
+	out := make([]writeResult, len(items))
 	open := make([]int, len(items))
 	for i := range items {
 		open[i] = i
@@ -237,7 +239,7 @@ func (c *client) sendAs(ctx context.Context, how bulkCall, items [][]byte) ([]wr
 			return nil, err
 		}
 		if len(answer.Items) != len(open) {
-			return nil, fmt.Errorf("it answered for %d of %d documents", len(answer.Items), len(open))
+			return nil, fmt.Errorf("the response has %d of %d documents", len(answer.Items), len(open))
 		}
 		var busy []int
 		for n, item := range answer.Items {
@@ -260,8 +262,8 @@ func (c *client) sendAs(ctx context.Context, how bulkCall, items [][]byte) ([]wr
 	}
 }
 
-func outcome(status int, now guard, failed *cause) written {
-	out := written{guard: now}
+func outcome(status int, now guard, failed *cause) writeResult {
+	out := writeResult{guard: now}
 	if failed == nil {
 		return out
 	}
@@ -277,11 +279,11 @@ func outcome(status int, now guard, failed *cause) written {
 	return out
 }
 
-// write1 is write for one.
-func (c *client) write1(ctx context.Context, op string, w write) (written, error) {
+// write1 is write for one write.
+func (c *client) write1(ctx context.Context, op string, w write) (writeResult, error) {
 	out, err := c.write(ctx, op, w)
 	if err != nil {
-		return written{}, err
+		return writeResult{}, err
 	}
 	return out[0], nil
 }

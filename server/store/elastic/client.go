@@ -20,36 +20,36 @@ import (
 )
 
 const (
-	// callTimeout bounds one call, with its repeats, for few documents. A cluster that
-	// needs longer is in trouble, and whoever waits for it had better be told.
+	// callTimeout bounds one call for few documents, including retries. A cluster that needs
+	// longer is in trouble, which the caller should learn.
 	callTimeout = 10 * time.Second
-	// bulkTimeout bounds a call for thousands of documents, which a small cluster
-	// under load takes some seconds for.
+	// bulkTimeout bounds a call for thousands of documents, for which a small cluster under
+	// load needs some seconds.
 	bulkTimeout = 30 * time.Second
-	// fewDocuments is up to where callTimeout is for.
+	// fewDocuments is the most documents that callTimeout applies to.
 	fewDocuments = 200
-	// shardTimeout is how long Elasticsearch lets a write wait for a primary copy: by
-	// itself a minute. Another copy takes over within a second or two; where there is
-	// none, only an operator helps. It is below callTimeout, so that what is said is
-	// which index has no primary.
+	// shardTimeout is how long Elasticsearch lets a write wait for a primary shard; its
+	// default is a minute. A replica takes over within two seconds; if there is none, an
+	// operator has to act. It is shorter than callTimeout, so that the error names the index
+	// without a primary.
 	shardTimeout = 4 * time.Second
-	// masterTimeout is how long the changes that Open makes may wait for the master,
-	// which has a queue of them when several servers start at once. Below half of
-	// bulkTimeout, so that it is the master's absence that is told.
+	// masterTimeout is how long the changes of Open may wait for the master, which queues
+	// them when several servers start at once. It is shorter than half of bulkTimeout, so
+	// that the error names the missing master.
 	masterTimeout = 12 * time.Second
-	// callTries bounds how often a request is sent. With callBackoff a busy node has
-	// half a second to catch its breath; callers with more patience repeat the call.
+	// callTries bounds the attempts of a request. With callBackoff they give an overloaded
+	// node some 350 ms to recover; a caller that can wait longer repeats the call.
 	callTries = 4
-	// callBackoff is the pause before the second try; it doubles with each.
+	// callBackoff is the pause before the second attempt. It doubles with each attempt.
 	callBackoff = 50 * time.Millisecond
-	// maxErrorBody bounds what is read of an answer that is an error.
+	// maxErrorBody bounds how much of an error response is read.
 	maxErrorBody = 64 << 10
-	// shedEvery is how often idle connections are closed at most. One that is needed
-	// anew costs a handshake.
-	shedEvery = time.Second
+	// closeIdleEvery is the shortest interval between closing idle connections. A new
+	// connection costs a handshake.
+	closeIdleEvery = time.Second
 )
 
-// timeoutFor is the bound of a call for n documents.
+// timeoutFor returns the timeout of a call for n documents.
 func timeoutFor(n int) time.Duration {
 	if n <= fewDocuments {
 		return callTimeout
@@ -57,19 +57,19 @@ func timeoutFor(n int) time.Duration {
 	return bulkTimeout
 }
 
-// client sends requests and says what became of them.
+// client sends requests to Elasticsearch.
 type client struct {
 	transport esapi.Transport
 	idle      interface{ CloseIdleConnections() }
-	// several says that there is another node to ask.
-	several bool
-	prefix  string
-	closed  atomic.Bool
-	shed    atomic.Int64          // when idle connections were closed last, in nanoseconds
-	fresh   map[string]*freshness // by index; never changed
+	// several reports whether there is more than one node.
+	several    bool
+	prefix     string
+	closed     atomic.Bool
+	idleClosed atomic.Int64          // when idle connections were last closed, in Unix nanoseconds
+	fresh      map[string]*freshness // by index; the map does not change
 
-	reads  *gatherer[lookup, found]
-	writes *gatherer[[]byte, written]
+	reads  *batcher[lookup, getResult]
+	writes *batcher[[]byte, writeResult]
 }
 
 func newClient(transport esapi.Transport, idle interface{ CloseIdleConnections() }, nodes int, prefix string) *client {
@@ -77,12 +77,12 @@ func newClient(transport esapi.Transport, idle interface{ CloseIdleConnections()
 	for index := range schemas {
 		c.fresh[index] = newFreshness()
 	}
-	c.reads = &gatherer[lookup, found]{send: c.getSome}
-	c.writes = &gatherer[[]byte, written]{send: c.send}
+	c.reads = &batcher[lookup, getResult]{send: c.getSome}
+	c.writes = &batcher[[]byte, writeResult]{send: c.send}
 	return c
 }
 
-// errClosed is what calls meet after Close.
+// errClosed is the error of calls after Close.
 var errClosed = errors.New("the store is closed")
 
 func (c *client) close() {
@@ -90,10 +90,10 @@ func (c *client) close() {
 	c.idle.CloseIdleConnections()
 }
 
-// name of an index.
+// name returns the full name of an index.
 func (c *client) name(index string) string { return c.prefix + index }
 
-// refusal is an answer that says no, of a request or of one item of a bulk.
+// refusal is an error response to a request, or to one item of a bulk request.
 type refusal struct {
 	status int
 	kind   string // such as version_conflict_engine_exception
@@ -107,11 +107,11 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s: %s", r.kind, r.reason)
 }
 
-// blocked says that an index takes no writes until somebody does something.
+// blocked reports whether the index has a write block, which an operator has to remove.
 func (r *refusal) blocked() bool { return r.kind == "cluster_block_exception" }
 
-// lost says that a shard has no copy that could be asked: the index is red.
-func (r *refusal) lost() bool {
+// shardUnavailable reports whether a shard has no active copy: the index is red.
+func (r *refusal) shardUnavailable() bool {
 	switch r.kind {
 	case "unavailable_shards_exception", "no_shard_available_action_exception", "search_phase_execution_exception":
 		return r.status == http.StatusServiceUnavailable
@@ -119,27 +119,27 @@ func (r *refusal) lost() bool {
 	return false
 }
 
-// busy says that nothing was done, since there was too much to do.
+// busy reports whether the request was rejected, without any effect, because of overload.
 func (r *refusal) busy() bool { return r.status == http.StatusTooManyRequests && !r.blocked() }
 
 // call is one request.
 type call struct {
-	op      string        // for errors: what it is for
-	timeout time.Duration // of the request with its repeats
-	// repeatable requests may be sent again when it is not clear what became of
-	// them. All are when it is clear that nothing did.
+	op      string        // what it is for, in errors
+	timeout time.Duration // of all attempts together
+	// repeatable is set if the request may be sent again after an error that leaves its
+	// effect unclear. Any request is sent again if it certainly had no effect.
 	repeatable bool
-	// request makes it; each try needs its own body.
+	// request returns a new request; each attempt needs its own body.
 	request func() esapi.Request
 }
 
-// do sends a request until it is answered, as often as is safe, and decodes the
-// answer into out. Its errors are fleet.Errors.
+// do sends a request, retries it if that is safe, and decodes the response into out. Its
+// errors are fleet.Errors.
 func (c *client) do(ctx context.Context, what call, out any) error {
 	return fault(what.op, c.try(ctx, what, out))
 }
 
-// try is do with errors as they are.
+// try is do with unconverted errors.
 func (c *client) try(ctx context.Context, what call, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, what.timeout)
 	defer cancel()
@@ -149,13 +149,13 @@ func (c *client) try(ctx context.Context, what call, out any) error {
 		if c.closed.Load() {
 			return errClosed
 		}
-		err := c.once(ctx, what, c.patience(ctx, what, try), out)
+		err := c.once(ctx, what, c.attemptTimeout(ctx, what, try), out)
 		switch {
 		case err == nil:
 			return nil
 		case before != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return before // says more than that time is up
-		case try == callTries || ctx.Err() != nil || !repeat(err, what.repeatable):
+			return before // says more than a timeout
+		case try == callTries || ctx.Err() != nil || !retryable(err, what.repeatable):
 			return err
 		}
 		before = err
@@ -167,9 +167,9 @@ func (c *client) try(ctx context.Context, what call, out any) error {
 	}
 }
 
-// patience is how long one try may take. A node that hangs costs half of the time
-// there is, if another can be asked after it.
-func (c *client) patience(ctx context.Context, what call, try int) time.Duration {
+// attemptTimeout returns how long one attempt may take. If there are several nodes, the
+// first attempt gets half of the time, so that another node can be tried if one hangs.
+func (c *client) attemptTimeout(ctx context.Context, what call, try int) time.Duration {
 	deadline, _ := ctx.Deadline() // try has set one
 	left := time.Until(deadline)
 	if try == 1 && c.several && what.repeatable {
@@ -178,8 +178,8 @@ func (c *client) patience(ctx context.Context, what call, try int) time.Duration
 	return left
 }
 
-// repeat says whether a request that met err may be sent again.
-func repeat(err error, repeatable bool) bool {
+// retryable reports whether a request that failed with err may be sent again.
+func retryable(err error, repeatable bool) bool {
 	var refused *refusal
 	if errors.As(err, &refused) {
 		switch refused.status {
@@ -190,37 +190,37 @@ func repeat(err error, repeatable bool) bool {
 	}
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" {
-		return true // it was never sent; there may be another node
+		return true // the request was not sent; another node may answer
 	}
 	return repeatable
 }
 
-// shedIdle closes connections nobody uses, after one did not answer in time. If a
-// firewall or a node has forgotten it, it has forgotten the others too, and each
-// would cost somebody a timeout.
-func (c *client) shedIdle() {
-	now, last := time.Now().UnixNano(), c.shed.Load()
-	if now-last >= int64(shedEvery) && c.shed.CompareAndSwap(last, now) {
+// closeIdle closes idle connections after a timeout. If a firewall or a node has dropped the
+// state of one connection, it has probably dropped that of the others as well, and each would
+// cost a caller another timeout.
+func (c *client) closeIdle() {
+	now, last := time.Now().UnixNano(), c.idleClosed.Load()
+	if now-last >= int64(closeIdleEvery) && c.idleClosed.CompareAndSwap(last, now) {
 		c.idle.CloseIdleConnections()
 	}
 }
 
 // once sends a request once.
-func (c *client) once(ctx context.Context, what call, patience time.Duration, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (c *client) once(ctx context.Context, what call, timeout time.Duration, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	res, err := what.request().Do(ctx, c.transport)
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			c.shedIdle()
+			c.closeIdle()
 		}
 		return err
 	}
-	defer res.Body.Close() // read to its end, or given up
-	// Without it whatever answers is a proxy, or another server altogether: what
-	// it says of documents must not be believed.
+	defer res.Body.Close() // an error has no consequence: the body was read, or is not needed
+	// A response without this header comes from a proxy or another server. What it says
+	// about documents must not be trusted.
 	if res.Header.Get("X-Elastic-Product") != "Elasticsearch" {
-		return &refusal{status: http.StatusBadGateway, reason: fmt.Sprintf("what answers (status %d) is not Elasticsearch: check the URL, and the proxy if there is one", res.StatusCode)}
+		return &refusal{status: http.StatusBadGateway, reason: fmt.Sprintf("the server that answers (status %d) is not Elasticsearch: check the URL, and the proxy if there is one", res.StatusCode)}
 	}
 	if res.StatusCode >= http.StatusMultipleChoices {
 		return readRefusal(res.StatusCode, res.Body)
@@ -230,20 +230,20 @@ func (c *client) once(ctx context.Context, what call, patience time.Duration, ou
 	}
 	if err := json.NewDecoder(res.Body).Decode(out); err != nil {
 		if ctx.Err() != nil {
-			c.shedIdle()
+			c.closeIdle()
 			return ctx.Err()
 		}
-		return fmt.Errorf("the answer broke off or is no JSON: %w", err)
+		return fmt.Errorf("the response is incomplete or not JSON: %w", err)
 	}
 	return nil
 }
 
-// cause is an error as Elasticsearch writes it.
+// cause is an error as Elasticsearch encodes it.
 type cause struct {
 	Type   string `json:"type"`
 	Reason string `json:"reason"`
-	// Why holds the inner error, which says more where the outer only says that
-	// all shards failed.
+	// Why is the inner error. It says more if the outer one only says that all shards
+	// failed.
 	Why    *cause  `json:"caused_by"`
 	Roots  []cause `json:"root_cause"`
 	Failed []struct {
@@ -251,7 +251,7 @@ type cause struct {
 	} `json:"failed_shards"`
 }
 
-// linkPattern finds the links to its manual that Elasticsearch puts into reasons.
+// linkPattern matches the links to the manual that Elasticsearch adds to reasons.
 var linkPattern = regexp.MustCompile(`(; for more information,? see)? ?https?://[^\s\]]*`)
 
 func (e cause) refusal(status int) *refusal {
@@ -268,11 +268,11 @@ func (e cause) refusal(status int) *refusal {
 }
 
 func readRefusal(status int, body io.Reader) *refusal {
-	b, _ := io.ReadAll(io.LimitReader(body, maxErrorBody)) // what has come is enough
+	b, _ := io.ReadAll(io.LimitReader(body, maxErrorBody)) // after an error, a part is enough
 	var answer struct {
 		Error json.RawMessage `json:"error"`
 	}
-	_ = json.Unmarshal(b, &answer) // or it is not JSON
+	_ = json.Unmarshal(b, &answer) // fails if the body is not JSON
 	var e cause
 	if json.Unmarshal(answer.Error, &e) == nil && e.Type != "" {
 		return e.refusal(status)
@@ -284,9 +284,8 @@ func readRefusal(status int, body io.Reader) *refusal {
 	return &refusal{status: status, reason: http.StatusText(status)}
 }
 
-// fault turns what a call met into a fleet.Error that says what to try. Errors
-// that are fleet.Errors already pass through. None carries a URL: credentials may
-// stand in one.
+// fault turns the error of a call into a fleet.Error that says what to try. It returns
+// fleet.Errors unchanged. The message never contains a URL, which may contain credentials.
 func fault(op string, err error) error {
 	var known *fleet.Error
 	var refused *refusal
@@ -310,14 +309,14 @@ func refusedFault(op string, r *refusal) error {
 	case r.status == http.StatusUnauthorized:
 		return unavailable(op, r, "Elasticsearch does not know the credentials of the store: check them")
 	case r.status == http.StatusForbidden && !r.blocked():
-		return unavailable(op, r, "Elasticsearch does not let the store %s: check the privileges of its user or key: %s", op, r.reason)
+		return unavailable(op, r, "Elasticsearch does not allow the store to %s: check the privileges of its user or key: %s", op, r.reason)
 	case r.blocked():
 		return unavailable(op, r, "Elasticsearch takes no writes (%s): free disk space, or remove the block: %s", op, r.reason)
 	case r.kind == "index_not_found_exception":
-		return unavailable(op, r, "an index of the store is missing (%s): %s: start a server again to have it made, or restore it", op, r.reason)
-	case r.lost():
-		which, _, _ := strings.Cut(r.reason, " Timeout: ") // what follows is the request
-		return unavailable(op, r, "an index is red, none of its copies is at hand (%s): look at the health of the cluster, and start the nodes that are missing: %s", op, which)
+		return unavailable(op, r, "an index of the store is missing (%s): %s: restart a server to create it, or restore it", op, r.reason)
+	case r.shardUnavailable():
+		which, _, _ := strings.Cut(r.reason, " Timeout: ") // the rest is the request
+		return unavailable(op, r, "an index is red, none of its copies is available (%s): look at the health of the cluster, and start the nodes that are missing: %s", op, which)
 	case r.status == http.StatusTooManyRequests:
 		return unavailable(op, r, "Elasticsearch is overloaded (%s): %s", op, r.reason)
 	case r.status >= http.StatusInternalServerError:
@@ -330,11 +329,11 @@ func unavailable(op string, err error, format string, args ...any) error {
 	return &fleet.Error{Kind: fleet.Unavailable, Message: fmt.Sprintf(format, args...), Err: fmt.Errorf("%s: %w", op, err)}
 }
 
-// reachText is what went wrong on the network, without the URL a request had.
+// reachText returns the message of a network error without the URL of the request.
 func reachText(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) {
-		return op.Error() // names the address alone
+		return op.Error() // contains only the address
 	}
 	s := err.Error()
 	if i := strings.LastIndex(s, "://"); i >= 0 {
@@ -351,9 +350,9 @@ func missing(noun, id string) error {
 }
 
 func exists(noun, id string) error {
-	return fleet.Errorf(fleet.Conflict, "%s %s exists already", noun, id)
+	return fleet.Errorf(fleet.Conflict, "%s %s already exists", noun, id)
 }
 
 func changed(noun, id string) error {
-	return fleet.Errorf(fleet.Conflict, "%s %s has been changed meanwhile: read it again and repeat the change", noun, id)
+	return fleet.Errorf(fleet.Conflict, "%s %s was changed by someone else: read it again and repeat the change", noun, id)
 }

@@ -7,28 +7,28 @@ import (
 )
 
 const (
-	// documentsPage and largePage are how many documents one request reads: of
-	// some KB each, and of hundreds of KB.
+	// documentsPage and largePage are how many documents of some KB, and of hundreds of KB,
+	// one request reads.
 	documentsPage = 500
 	largePage     = 10
 )
 
-// collection keeps one noun, in an index of its own or with the other small ones.
+// collection implements store.Collection for one noun, in an index of its own or in
+// indexDocuments.
 type collection[T any] struct {
-	s     *Store
-	index string
-	noun  string
-	// prefix of the ids of documents, where nouns share an index.
-	prefix string
-	page   int // documents read at a time
-	// head returns the id of a value and where its revision stands.
+	s      *Store
+	index  string
+	noun   string
+	prefix string // of document ids, if nouns share the index
+	page   int    // documents per request
+	// head returns the id of a value and a pointer to its revision.
 	head func(*T) (id string, revision *int64)
-	// fields are what can be searched; nil: nothing. All are given each time, with
-	// nil for no value.
+	// fields returns the indexed fields, all of them each time, with nil for no value. It
+	// may be nil.
 	fields func(*T) map[string]any
 }
 
-// small is the collection of a noun of which there are few.
+// small returns the collection of a noun with few documents.
 func small[T any](s *Store, noun string, head func(*T) (string, *int64)) collection[T] {
 	return collection[T]{s: s, index: indexDocuments, noun: noun, prefix: noun + "/", page: documentsPage, head: head}
 }
@@ -57,7 +57,7 @@ func (c collection[T]) Create(ctx context.Context, v T) error {
 		return err
 	}
 	source["born"] = c.s.clock.next()
-	out, err := c.s.c.write1(ctx, "create "+c.noun, own(write{verb: create, key: c.key(id)}, source))
+	out, err := c.s.c.write1(ctx, "create "+c.noun, withNonce(write{verb: create, key: c.key(id)}, source))
 	if err == nil && out.conflict {
 		err = exists(c.noun, id)
 	}
@@ -66,7 +66,7 @@ func (c collection[T]) Create(ctx context.Context, v T) error {
 
 func (c collection[T]) Get(ctx context.Context, id string) (T, error) {
 	f, err := c.s.c.get(ctx, "read "+c.noun, c.key(id), packedFields...)
-	if err == nil && !f.there {
+	if err == nil && !f.exists {
 		err = missing(c.noun, id)
 	}
 	if err != nil {
@@ -100,21 +100,21 @@ func (c collection[T]) Update(ctx context.Context, v T) error {
 	return c.s.c.updateGuarded(ctx, c.noun, id, c.key(id), guardOf(*at), source)
 }
 
-// updateGuarded replaces fields of a document that is as the guard says.
+// updateGuarded replaces fields of a document that must match the guard.
 func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g guard, fields map[string]any) error {
 	op := "update " + noun
 	if g.term < 1 || g.seq < 0 {
-		// Of no document, which Elasticsearch would not take.
+		// No document has this guard, and Elasticsearch would refuse it.
 		f, err := c.get(ctx, op, k, "noun")
 		switch {
 		case err != nil:
 			return err
-		case !f.there:
+		case !f.exists:
 			return missing(noun, id)
 		}
 		return changed(noun, id)
 	}
-	out, err := c.write1(ctx, op, own(write{verb: update, key: k, guard: g}, fields))
+	out, err := c.write1(ctx, op, withNonce(write{verb: update, key: k, guard: g}, fields))
 	switch {
 	case err != nil:
 		return err
@@ -128,7 +128,7 @@ func (c *client) updateGuarded(ctx context.Context, noun, id string, k key, g gu
 
 func (c collection[T]) Delete(ctx context.Context, id string) error {
 	k := c.key(id)
-	if !k.possible() {
+	if !k.validID() {
 		return nil
 	}
 	_, err := c.s.c.write1(ctx, "delete "+c.noun, write{verb: remove, key: k})
@@ -162,7 +162,7 @@ func (c collection[T]) List(ctx context.Context, offset, limit int) ([]T, int, e
 	return out, total, nil
 }
 
-// settings are kept with the small documents.
+// settings implements store.Settings with documents in indexDocuments.
 type settings struct{ s *Store }
 
 // setting is the value of one name.
@@ -177,8 +177,8 @@ func (g settings) collection() collection[setting] {
 }
 
 func (g settings) Get(ctx context.Context, name string) ([]byte, error) {
-	kept, err := g.collection().Get(ctx, name)
-	return kept.Value, err
+	stored, err := g.collection().Get(ctx, name)
+	return stored.Value, err
 }
 
 func (g settings) Delete(ctx context.Context, name string) error {
@@ -195,13 +195,13 @@ func (g settings) Each(ctx context.Context, f func(name string, v []byte)) error
 
 func (g settings) GetOrPut(ctx context.Context, name string, v []byte) ([]byte, error) {
 	c := g.collection()
-	kept, err := c.Get(ctx, name)
+	stored, err := c.Get(ctx, name)
 	if fleet.KindOf(err) != fleet.NotFound || err == nil {
-		return kept.Value, err
+		return stored.Value, err
 	}
 	if err := c.Create(ctx, setting{Name: name, Value: v}); err != nil && fleet.KindOf(err) != fleet.Conflict {
 		return nil, err
 	}
-	kept, err = c.Get(ctx, name) // another's, if that was first
-	return kept.Value, err
+	stored, err = c.Get(ctx, name) // another process may have been first
+	return stored.Value, err
 }

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// packAbove is the size from which a document is compressed: those of rollouts
-	// with many targets, which Elasticsearch would turn away whole (100 MB a request,
-	// 50 MB a text). It takes out nine tenths.
+	// packAbove is the size above which a document is compressed. Documents about rollouts
+	// with many targets would exceed Elasticsearch's limits of 100 MB a request and 50 MB a
+	// text; compression removes nine tenths.
 	packAbove = 1 << 20
-	// maxUnpacked bounds what a compressed document may become: a preview of
-	// fleet.MaxTargets targets has a quarter of it.
+	// maxUnpacked bounds the size of a decompressed document. A preview of fleet.MaxTargets
+	// targets has a quarter of it.
 	maxUnpacked = 1 << 30
 )
 
-// packed is our whole document beside the fields that can be searched. It is a
-// text, so that Elasticsearch keeps every byte: of an object it would refuse a
-// name that occurs twice, and spell numbers anew when a field beside it changes.
+// packed is the part of a source that holds the whole document, beside the fields that are
+// indexed. It is a text, so that Elasticsearch preserves every byte: it would refuse an object
+// with a repeated name, and reformat numbers when another field is updated.
 type packed struct {
 	Doc *string `json:"doc"`
-	GZ  []byte  `json:"gz"` // instead, when it is large
+	GZ  []byte  `json:"gz"` // in place of Doc, if that is larger than packAbove
 }
 
 func pack(noun, id string, v any) (packed, error) {
@@ -43,7 +43,7 @@ func pack(noun, id string, v any) (packed, error) {
 	var z bytes.Buffer
 	w := gzip.NewWriter(&z)
 	if _, err := w.Write(b); err != nil {
-		return packed{}, err // a buffer takes all
+		return packed{}, err // a bytes.Buffer returns no error
 	}
 	if err := w.Close(); err != nil {
 		return packed{}, err
@@ -53,7 +53,7 @@ func pack(noun, id string, v any) (packed, error) {
 
 func (p packed) unpack(noun, id string, v any) error {
 	unreadable := func(err error) error {
-		return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be read: %w", noun, id, err)
+		return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be decoded: %w", noun, id, err)
 	}
 	var b []byte
 	if p.Doc != nil {
@@ -73,10 +73,9 @@ func (p packed) unpack(noun, id string, v any) error {
 	return nil
 }
 
-// fields of the source that hold a packed document.
+// packedFields are the fields of packed.
 var packedFields = []string{"doc", "gz"}
 
-// decodeSource reads a source.
 func decodeSource(noun, id string, source json.RawMessage, v any) error {
 	if err := json.Unmarshal(source, v); err != nil {
 		return fleet.Errorf(fleet.Internal, "the stored %s %s cannot be read: %w", noun, id, err)
@@ -84,33 +83,34 @@ func decodeSource(noun, id string, source json.RawMessage, v any) error {
 	return nil
 }
 
-// withPacked is a source: fields and the packed document.
+// withPacked adds a packed document to the fields of a source.
 func withPacked(fields map[string]any, p packed) map[string]any {
 	fields["doc"], fields["gz"] = p.Doc, p.GZ
 	return fields
 }
 
-// termShift leaves 40 bits of a revision for the sequence number: a trillion writes
-// to an index. Terms grow when a primary copy moves, a few a year.
+// termShift leaves 40 bits of a revision for the sequence number, which allows a trillion
+// writes to an index. The primary term grows only when a primary shard moves.
 const termShift = 40
 
-// revision of a document is the guard of its last write as one number. Terms
-// begin with 1, so no revision is 0.
+// revision returns the guard as one number: the revision of a document with that guard.
+// Terms begin with 1, so no revision is 0.
 func (g guard) revision() int64 { return g.term<<termShift | g.seq }
 
 func guardOf(revision int64) guard {
 	return guard{seq: revision & (1<<termShift - 1), term: revision >> termShift}
 }
 
-// newRevision begins the revisions of an agent, which count on from it. 51 random
-// bits: an agent that takes a deleted one's place does not meet its revisions.
+// newRevision returns the first revision of an agent, which later ones count on from. It has
+// 51 random bits, so that the revisions of a deleted agent do not match those of a later
+// agent with the same id.
 func newRevision() int64 {
 	var b [8]byte
-	rand.Read(b[:]) // never fails, by its documentation
+	rand.Read(b[:]) // returns no error, by its documentation
 	return int64(binary.BigEndian.Uint64(b[:])>>13) + 1
 }
 
-// text is a keyword, nil where it is empty: an empty text is no value.
+// text returns the value of a text field: nil if s is empty.
 func text(s string) any {
 	if s == "" {
 		return nil
@@ -118,7 +118,7 @@ func text(s string) any {
 	return s
 }
 
-// when is a time, nil for none.
+// when returns the value of a date field: nil if t is zero.
 func when(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -126,17 +126,17 @@ func when(t time.Time) any {
 	return t.UTC()
 }
 
-// millis is how times are compared: dates have milliseconds.
+// millis returns t as Elasticsearch compares it: dates have milliseconds.
 func millis(t time.Time) int64 { return t.UnixMilli() }
 
-// births gives out when documents were created, in nanoseconds, growing within
-// the process: what lists of those without a time of their own are sorted by.
-type births struct {
+// creationClock returns strictly increasing creation times, in nanoseconds. Lists of
+// documents that have no time of their own are sorted by it.
+type creationClock struct {
 	mu   sync.Mutex
 	last int64
 }
 
-func (b *births) next() int64 {
+func (b *creationClock) next() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = max(b.last+1, time.Now().UnixNano())

@@ -1,11 +1,9 @@
-// Package elastic keeps the server's documents in Elasticsearch, for users who
-// run one already and want several replicas of the server. It implements the
-// interfaces of package store, is proved by storetest, and is the only place
-// that speaks to Elasticsearch. Any version 8 or 9 serves, whatever its licence:
-// there are no scripts, no operations by query, and only basic types of fields.
+// Package elastic implements package store on Elasticsearch, for users who run several
+// servers. Only this package talks to Elasticsearch. It works with any version 8 or 9 under
+// any licence: it uses no scripts, no operations by query and only basic field types.
 //
-// Any number of processes may use one prefix of index names at once. Why the
-// indices are as they are stands in DESIGN.md.
+// Any number of processes may use the same prefix of index names concurrently. DESIGN.md
+// explains the indices.
 package elastic
 
 import (
@@ -19,15 +17,15 @@ import (
 type Store struct {
 	c *client
 
-	held    heldCache
+	heads   headCache
 	keys    keyCache
 	actions store.ActionCache[string]
 
-	eventBounds atomic.Pointer[bounds] // nil before the first
+	eventBounds atomic.Pointer[bounds] // nil before the first call of Bounds
 
 	actionOrder *order
 	eventOrder  *order
-	clock       births
+	clock       creationClock
 	transfers   transfers
 }
 
@@ -121,10 +119,10 @@ func (s *Store) Settings() store.Settings { return settings{s} }
 
 func (s *Store) PackageData() store.PackageData { return packageData{s} }
 
-// OnAgentChange returns false: other servers write the indices, too.
+// OnAgentChange returns false: other servers may write to the indices.
 func (s *Store) OnAgentChange(func([]store.AgentChange)) bool { return false }
 
-// Close lets calls that run come to their end. Later ones fail as Unavailable.
+// Close does not interrupt running calls. Later calls fail with Unavailable.
 func (s *Store) Close() error {
 	s.c.close()
 	return nil

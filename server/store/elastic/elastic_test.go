@@ -20,20 +20,21 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(esnode.With(m).Run()) }
 
-// listLag is the refresh interval of the indices, and what a busy machine adds.
+// listLag is more than the refresh interval of the indices, to allow for a busy machine.
 const listLag = 10 * time.Second
 
 func TestContract(t *testing.T) {
 	var calls recordedCalls
 	storetest.Run(t, storetest.Config{
-		Place: func(story *testing.T) string {
-			p := place(story)
-			// Not sooner: the process that is killed amid its writes has no node to start.
+		NewLocation: func(sub *testing.T) string {
+			p := place(sub)
+			// The proxy lasts until t ends. It is not started before the first location, because
+			// the process to be killed starts no node.
 			if calls.proxy == nil {
 				calls.through(t, p)
 			}
 			p.Access = calls.proxy.Access()
-			return asText(t, p) // another process can open it, too
+			return asText(t, p) // so that another process can open it
 		},
 		Open: openPlace, ListLag: listLag,
 	})
@@ -47,16 +48,16 @@ func asText(t *testing.T, p esnode.Place) string {
 	return string(b)
 }
 
-// free are the places no test is in. They are empty but not new: making the indices
-// takes a small node seconds, and a hundred stories each want a place of their own.
-// That numbers do not begin with one is what stores meet in real life, too.
+// free are the places that no test uses. They are reused, because creating the indices takes a
+// small node seconds, and each of a hundred tests needs an empty place. Sequence numbers
+// then do not start at 1, as in production.
 var free struct {
 	sync.Mutex
 	places []esnode.Place
 }
 
-// place returns an empty place, whose indices are there or not. A test that harms
-// them takes esnode.Shared.
+// place returns an empty place, whose indices may exist. A test that damages them must use
+// esnode.Shared.
 func place(t *testing.T) esnode.Place {
 	t.Helper()
 	for {
@@ -89,11 +90,10 @@ func takeFree() (esnode.Place, bool) {
 	return p, true
 }
 
-// maxEmpty is how many documents are removed one by one; a place with more is not
-// used again.
+// maxEmpty is the most documents that are deleted to reuse a place.
 const maxEmpty = 5_000
 
-// empty removes all documents of a place, and says whether it could.
+// empty deletes all documents of a place, and reports whether it has.
 func empty(ctx context.Context, p esnode.Place) (bool, error) {
 	ask := func(method, path string, body []byte, out any) error {
 		status, answer, err := p.Do(ctx, method, path, body)

@@ -21,7 +21,7 @@ func (e events) Append(ctx context.Context, list []fleet.Event) error {
 		writes[i] = write{verb: create, key: key{index: indexEvents}, body: eventSource(ev, p)}
 	}
 	_, err := e.s.c.write(ctx, "append events", writes...)
-	e.s.eventOrder.written()
+	e.s.eventOrder.noteWrite()
 	return err
 }
 
@@ -59,11 +59,11 @@ func (e events) Bounds(ctx context.Context) (first, last int64, err error) {
 	if err != nil || upTo == 0 {
 		return 0, 0, err
 	}
-	// Each stream of each replica asks twice a second. Removing the oldest takes
-	// numbers too, so that what was true up to one stays true.
-	was := e.s.eventBounds.Load()
-	if was != nil && was.upTo == upTo {
-		return was.first, was.last, nil
+	// Every server calls Bounds twice a second for its stream. Deletions use up sequence
+	// numbers as well, so the bounds are unchanged as long as upTo is.
+	cached := e.s.eventBounds.Load()
+	if cached != nil && cached.upTo == upTo {
+		return cached.first, cached.last, nil
 	}
 	if last, err = e.s.eventOrder.end(ctx, "desc", upTo); err != nil {
 		return 0, 0, err
@@ -77,10 +77,10 @@ func (e events) Bounds(ctx context.Context) (first, last int64, err error) {
 	return first, last, nil
 }
 
-// bounds are the lowest and the highest number not above upTo.
+// bounds are the lowest and the highest Seq of the events up to upTo.
 type bounds struct{ upTo, first, last int64 }
 
-// trimPage bounds how many events one request removes.
+// trimPage bounds the events that one request deletes.
 const trimPage = 5_000
 
 func (e events) Trim(ctx context.Context, keep int) error {
@@ -89,20 +89,20 @@ func (e events) Trim(ctx context.Context, keep int) error {
 	if err != nil {
 		return err
 	}
-	there, err := e.s.c.searchNow(ctx, op, indexEvents, body{
+	found, err := e.s.c.searchNow(ctx, op, indexEvents, body{
 		"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "size": 0, "track_total_hits": true,
 	})
 	if err != nil {
 		return err
 	}
-	excess := there.Hits.Total.Value - max(keep, 0)
+	excess := found.Hits.Total.Value - max(keep, 0)
 	if excess <= 0 {
 		return nil
 	}
-	// The oldest of one moment: another replica that does the same removes the same,
-	// and what is appended meanwhile is the next call's.
+	// At a point in time: another server that trims concurrently deletes the same events, and
+	// events appended meanwhile are for the next call.
 	b := body{"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "sort": []any{body{"_seq_no": "asc"}}, "_source": false}
-	return e.s.c.atOneMoment(ctx, op, indexEvents, b, func(next func(body) ([]hit, error)) error {
+	return e.s.c.withPointInTime(ctx, op, indexEvents, b, func(next func(body) ([]hit, error)) error {
 		for excess > 0 {
 			hits, err := next(body{"size": min(excess, trimPage)})
 			if err != nil || len(hits) == 0 {

@@ -17,23 +17,23 @@ import (
 
 const (
 	failoverWriters = 4
-	// failoverBefore and failoverAfter are how many actions there are, at least,
-	// when the node dies and when the writers end.
+	// failoverBefore and failoverAfter are the least numbers of actions when the node is
+	// killed and when the writers stop.
 	failoverBefore = 60
 	failoverAfter  = 160
-	// failoverPatience bounds the whole of it: three nodes that elect anew on a busy
-	// machine.
-	failoverPatience = 3 * time.Minute
+	// failoverTimeout bounds the test, in which three nodes on a busy machine elect a new
+	// primary.
+	failoverTimeout = 3 * time.Minute
 )
 
-// Whoever holds the primary of the actions dies amid writes. Readers see what was
-// promised, once, in one order, and never something that is taken back.
-func TestAKilledNodeTakesNoActionWithIt(t *testing.T) {
+// The node with the primary shard of the actions is killed during writes. Readers see every
+// action whose Create returned nil once, in one order, and no action disappears.
+func TestKillingThePrimaryLosesNoAction(t *testing.T) {
 	cluster := esnode.Start(t, esnode.Options{Nodes: 3})
-	ctx, cancel := context.WithTimeout(t.Context(), failoverPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), failoverTimeout)
 	defer cancel()
 	must(t, cluster.Wait(ctx, "green", func(h esnode.Health) bool { return h.Status == "green" }))
-	var stores []*elastic.Store // as two replicas
+	var stores []*elastic.Store // of two servers
 	for range 2 {
 		s, err := elastic.Open(ctx, elastic.Options{URLs: cluster.URLs()})
 		must(t, err)
@@ -43,8 +43,8 @@ func TestAKilledNodeTakesNoActionWithIt(t *testing.T) {
 	must(t, cluster.Wait(ctx, "a second copy of each index", func(h esnode.Health) bool { return h.Status == "green" }))
 
 	var mu sync.Mutex
-	promised := map[string]int64{} // id → number
-	count := func() int { mu.Lock(); defer mu.Unlock(); return len(promised) }
+	created := map[string]int64{} // Seq by id
+	count := func() int { mu.Lock(); defer mu.Unlock(); return len(created) }
 	stop := make(chan struct{})
 	var writers, readers sync.WaitGroup
 	for w := range failoverWriters {
@@ -63,7 +63,7 @@ func TestAKilledNodeTakesNoActionWithIt(t *testing.T) {
 				switch {
 				case err == nil:
 					mu.Lock()
-					promised[id] = seq
+					created[id] = seq
 					mu.Unlock()
 				case fleet.KindOf(err) != fleet.Unavailable && ctx.Err() == nil:
 					t.Errorf("create %s: %v", id, err)
@@ -71,11 +71,11 @@ func TestAKilledNodeTakesNoActionWithIt(t *testing.T) {
 			}
 		})
 	}
-	type seen struct {
+	type entry struct {
 		seq int64
 		id  string
 	}
-	histories := make([][]seen, 3)
+	histories := make([][]entry, 3)
 	finished := make(chan struct{})
 	for r := range histories {
 		actions := stores[r%2].Actions()
@@ -99,7 +99,7 @@ func TestAKilledNodeTakesNoActionWithIt(t *testing.T) {
 					continue
 				}
 				for _, a := range list {
-					histories[r] = append(histories[r], seen{a.Seq, a.ID})
+					histories[r] = append(histories[r], entry{a.Seq, a.ID})
 					after = a.Seq
 				}
 				if last && len(list) == 0 {
@@ -118,8 +118,8 @@ func TestAKilledNodeTakesNoActionWithIt(t *testing.T) {
 	before := count()
 	must(t, cluster.Node(primary).Kill())
 	killed := time.Now()
-	until(before + 1 + failoverWriters) // those under way may still have been answered
-	t.Logf("node %d died after %d actions; writes went on %s later", primary, before, time.Since(killed).Round(time.Millisecond))
+	until(before + 1 + failoverWriters) // running writes may have succeeded before the kill
+	t.Logf("node %d was killed after %d actions; writes succeeded again %s later", primary, before, time.Since(killed).Round(time.Millisecond))
 	until(failoverAfter)
 	close(stop)
 	writers.Wait()
@@ -128,33 +128,33 @@ func TestAKilledNodeTakesNoActionWithIt(t *testing.T) {
 	close(finished)
 	readers.Wait()
 	if ctx.Err() != nil {
-		t.Fatalf("after %s: %d actions of %d", failoverPatience, count(), failoverAfter)
+		t.Fatalf("after %s: %d actions of %d", failoverTimeout, count(), failoverAfter)
 	}
 
 	for r, history := range histories {
 		at := map[string]int64{}
 		for i, s := range history {
 			if i > 0 && s.seq <= history[i-1].seq {
-				t.Errorf("reader %d saw %v after %v", r, s, history[i-1])
+				t.Errorf("reader %d read %v after %v", r, s, history[i-1])
 			}
 			if other, twice := at[s.id]; twice {
-				t.Errorf("reader %d saw %s twice, as %d and %d", r, s.id, other, s.seq)
+				t.Errorf("reader %d read %s twice, with Seq %d and %d", r, s.id, other, s.seq)
 			}
 			at[s.id] = s.seq
 		}
-		for id, seq := range promised {
+		for id, seq := range created {
 			if at[id] != seq {
-				t.Errorf("reader %d saw %s as %d, its writer was promised %d", r, id, at[id], seq)
+				t.Errorf("reader %d read %s with Seq %d, its writer got %d", r, id, at[id], seq)
 			}
 		}
 		if !slices.Equal(history, histories[0]) {
-			t.Errorf("readers %d and 0 saw different histories, of %d and %d", r, len(history), len(histories[0]))
+			t.Errorf("readers %d and 0 read different histories, of %d and %d", r, len(history), len(histories[0]))
 		}
 	}
-	t.Logf("%d actions promised, %d seen", len(promised), len(histories[0]))
+	t.Logf("%d actions were created, %d read", len(created), len(histories[0]))
 }
 
-// primaryOf is the node that has the primary of an index.
+// primaryOf returns the node with the primary shard of an index.
 func primaryOf(t *testing.T, c *esnode.Cluster, index string) int {
 	t.Helper()
 	status, answer, err := c.Access().Do(t.Context(), http.MethodGet, "/_cat/shards/"+index+"?format=json&h=prirep,node", nil)

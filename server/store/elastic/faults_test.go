@@ -44,7 +44,7 @@ func throughProxy(t *testing.T) (store.Store, *esnode.Proxy, esnode.Place) {
 	return open(t, p), proxy, p
 }
 
-// secretKey must not stand in any message.
+// secretKey must not appear in any error.
 const secretKey = "c2VjcmV0LWlkOnNlY3JldC1rZXk="
 
 func open(t *testing.T, p esnode.Place) store.Store {
@@ -57,7 +57,7 @@ func open(t *testing.T, p esnode.Place) store.Store {
 	return s
 }
 
-// calls is one of each kind.
+// calls has one call of each kind.
 var calls = map[string]func(context.Context, store.Store) error{
 	"read": func(ctx context.Context, s store.Store) error { _, err := s.Agents().Get(ctx, "a"); return err },
 	"write": func(ctx context.Context, s store.Store) error {
@@ -74,24 +74,24 @@ var calls = map[string]func(context.Context, store.Store) error{
 	"ping":   func(ctx context.Context, s store.Store) error { return s.Ping(ctx) },
 }
 
-func TestAFaultIsUnavailableAndPasses(t *testing.T) {
+func TestFaultsAreUnavailableAndCallsSucceedAfterThem(t *testing.T) {
 	s, proxy, _ := throughProxy(t)
 	must(t, s.Agents().Create(t.Context(), agent("a")))
 	for name, fault := range map[string]esnode.Fault{
-		"credentials no longer good": esnode.Refuse(http.StatusUnauthorized),
-		"privileges missing":         esnode.Refuse(http.StatusForbidden),
-		"overloaded":                 esnode.Refuse(http.StatusTooManyRequests),
-		"failing":                    esnode.Refuse(http.StatusInternalServerError),
-		"no node behind the proxy":   esnode.Refuse(http.StatusServiceUnavailable),
-		"cut off":                    esnode.Cut(),
-		"half open":                  esnode.Hang(),
+		"credentials revoked":      esnode.Refuse(http.StatusUnauthorized),
+		"privileges missing":       esnode.Refuse(http.StatusForbidden),
+		"overloaded":               esnode.Refuse(http.StatusTooManyRequests),
+		"failing":                  esnode.Refuse(http.StatusInternalServerError),
+		"no node behind the proxy": esnode.Refuse(http.StatusServiceUnavailable),
+		"connection cut":           esnode.Cut(),
+		"hanging":                  esnode.Hang(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy.Break(fault)
 			var all sync.WaitGroup
 			for what, call := range calls {
 				all.Go(func() {
-					// As a caller who does not wait for ever: the store's own bound is ten seconds.
+					// Shorter than the store's own timeout of ten seconds.
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 					defer cancel()
 					err := call(ctx, s)
@@ -100,7 +100,7 @@ func TestAFaultIsUnavailableAndPasses(t *testing.T) {
 						return
 					}
 					if s := fmt.Sprint(err, fmt.Sprintf("%+v", err)); strings.Contains(s, secretKey) || strings.Contains(s, "http://") {
-						t.Errorf("%s: the error tells too much: %s", what, s)
+						t.Errorf("%s: the error contains a secret or a URL: %s", what, s)
 					}
 				})
 			}
@@ -108,14 +108,14 @@ func TestAFaultIsUnavailableAndPasses(t *testing.T) {
 			proxy.Heal()
 			for what, call := range calls {
 				if err := call(t.Context(), s); err != nil {
-					t.Errorf("after it has passed, %s: %v", what, err)
+					t.Errorf("after the fault, %s: %v", what, err)
 				}
 			}
 		})
 	}
 }
 
-func TestABusyNodeIsAskedAgain(t *testing.T) {
+func TestOverloadedNodeIsRetried(t *testing.T) {
 	s, proxy, _ := throughProxy(t)
 	proxy.Break(esnode.Refuse(http.StatusTooManyRequests).Times(2))
 	must(t, s.Agents().Create(t.Context(), agent("a")))
@@ -124,7 +124,7 @@ func TestABusyNodeIsAskedAgain(t *testing.T) {
 	must(t, err)
 }
 
-func TestAWriteWhoseAnswerIsLostIsNotMadeTwice(t *testing.T) {
+func TestWriteWithLostResponseIsNotExecutedTwice(t *testing.T) {
 	s, proxy, _ := throughProxy(t)
 	ctx := t.Context()
 	bulk := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/_bulk") }
@@ -139,12 +139,12 @@ func TestAWriteWhoseAnswerIsLostIsNotMadeTwice(t *testing.T) {
 	_, err := s.Actions().Create(ctx, action("act", "a"))
 	lost(err)
 	if _, err = s.Actions().Create(ctx, action("act", "a")); fleet.KindOf(err) != fleet.Conflict {
-		t.Fatalf("the second try gave %v", err)
+		t.Fatalf("the second attempt returned %v", err)
 	}
 	list, err := s.Actions().After(ctx, 0, 9)
 	must(t, err)
 	if len(list) != 1 {
-		t.Fatalf("%d actions are there", len(list))
+		t.Fatalf("%d actions are stored, want 1", len(list))
 	}
 
 	must(t, s.Agents().Create(ctx, agent("a")))
@@ -155,10 +155,10 @@ func TestAWriteWhoseAnswerIsLostIsNotMadeTwice(t *testing.T) {
 	_, err = s.Agents().Update(ctx, a)
 	lost(err)
 	if _, err = s.Agents().Update(ctx, a); fleet.KindOf(err) != fleet.Conflict {
-		t.Fatalf("the second try gave %v: what was read before the first is no longer so", err)
+		t.Fatalf("the second attempt returned %v, want a conflict with the first", err)
 	}
 	if a, err = s.Agents().Get(ctx, "a"); err != nil || a.PolicyRev != 1 {
-		t.Fatalf("the change was made %d times: %v", a.PolicyRev, err)
+		t.Fatalf("the change was executed %d times: %v", a.PolicyRev, err)
 	}
 	lose()
 	touch := []fleet.Touch{{AgentID: "a", At: now.Add(time.Second), Status: "online"}}
@@ -169,11 +169,11 @@ func TestAWriteWhoseAnswerIsLostIsNotMadeTwice(t *testing.T) {
 	_, err = s.Results().Put(ctx, results)
 	lost(err)
 	if changed, err := s.Results().Put(ctx, results); err != nil || changed[0] {
-		t.Fatalf("the second try gave %v, %v", changed, err)
+		t.Fatalf("the second attempt returned %v, %v", changed, err)
 	}
 }
 
-func TestAnIndexThatTakesNoWritesCanBeRead(t *testing.T) {
+func TestIndexWithAWriteBlockCanBeRead(t *testing.T) {
 	p := place(t)
 	s := open(t, p)
 	must(t, s.Agents().Create(t.Context(), agent("a")))
@@ -191,7 +191,7 @@ func TestAnIndexThatTakesNoWritesCanBeRead(t *testing.T) {
 		t.Errorf("error is %v (%s)", err, fleet.KindOf(err))
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %s to say so", took)
+		t.Errorf("the error took %s", took)
 	}
 	if _, err := s.Agents().Get(t.Context(), "a"); err != nil {
 		t.Error(err)
@@ -200,12 +200,12 @@ func TestAnIndexThatTakesNoWritesCanBeRead(t *testing.T) {
 	must(t, s.Agents().Touch(t.Context(), []fleet.Touch{{AgentID: "a", At: time.Now(), Status: "online"}}))
 }
 
-func TestWhatTheClientPresents(t *testing.T) {
+func TestOpenPresentsCredentialsAndVerifiesTheServer(t *testing.T) {
 	node := place(t)
 	for name, tc := range map[string]struct {
 		demand  esnode.Access
 		options esnode.ProxyOptions
-		print   bool // the authority is known by its fingerprint alone
+		print   bool // trust the authority only by its fingerprint
 	}{
 		"nothing":                         {},
 		"an API key":                      {demand: esnode.Access{APIKey: secretKey}},
@@ -250,14 +250,14 @@ func TestWhatTheClientPresents(t *testing.T) {
 			s, err = elastic.Open(t.Context(), wrong)
 			if err == nil {
 				must(t, s.Close())
-				t.Fatal("it opened with the wrong one")
+				t.Fatal("Open succeeded with wrong credentials")
 			}
 			if fleet.KindOf(err) != fleet.Unavailable {
 				t.Errorf("error is %v (%s)", err, fleet.KindOf(err))
 			}
 			for _, secret := range []string{wrong.APIKey, wrong.Password, wrong.ServiceToken} {
 				if secret != "" && strings.Contains(err.Error(), secret) {
-					t.Errorf("the error tells the secret: %v", err)
+					t.Errorf("the error contains the secret: %v", err)
 				}
 			}
 			t.Log(err)
@@ -265,7 +265,7 @@ func TestWhatTheClientPresents(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotElasticsearchIsNotBelieved(t *testing.T) {
+func TestOpenRefusesAServerThatIsNotElasticsearch(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }))
 	defer other.Close()
 	_, err := elastic.Open(t.Context(), elastic.Options{URLs: []string{other.URL}})
@@ -274,7 +274,7 @@ func TestWhatIsNotElasticsearchIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBe(t *testing.T) {
+func TestOpenRefusesInvalidOptions(t *testing.T) {
 	url := []string{"https://es.example:9200"}
 	for want, opts := range map[string]elastic.Options{
 		"no URL":                        {},
@@ -294,7 +294,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestIndicesThatAreNotOurs(t *testing.T) {
+func TestOpenRefusesForeignIndices(t *testing.T) {
 	t.Run("of a newer Muster", func(t *testing.T) {
 		p := esnode.Shared(t)
 		must(t, open(t, p).Policies().Create(t.Context(), fleet.Policy{ID: "p"}))
@@ -309,9 +309,9 @@ func TestIndicesThatAreNotOurs(t *testing.T) {
 		if status, answer, err := p.Do(t.Context(), http.MethodPut, "/"+p.Prefix+"events", nil); err != nil || status != http.StatusOK {
 			t.Fatalf("status %d: %s: %v", status, answer, err)
 		}
-		refused(t, p, "was not made by Muster")
+		refused(t, p, "was not created by Muster")
 		if status, _, err := p.Do(t.Context(), http.MethodHead, "/"+p.Prefix+"agents", nil); err != nil || status != http.StatusNotFound {
-			t.Errorf("something was made beside it: status %d, %v", status, err)
+			t.Errorf("another index was created: status %d, %v", status, err)
 		}
 	})
 }
@@ -329,8 +329,8 @@ func refused(t *testing.T, p esnode.Place, want string) {
 	}
 }
 
-// A fleet checks in all day: what that asks of Elasticsearch must not grow unseen.
-func TestRequestsOfACheckIn(t *testing.T) {
+// The number of requests of a check-in must not grow unnoticed.
+func TestCheckInMakesThreeRequests(t *testing.T) {
 	s, proxy, _ := throughProxy(t)
 	ctx := t.Context()
 	must(t, s.Agents().Create(ctx, agent("a")))
@@ -349,13 +349,13 @@ func TestRequestsOfACheckIn(t *testing.T) {
 		}
 		return n
 	}
-	checkIn(1) // learns whose the key is
+	checkIn(1) // caches the owner of the key
 	before := total()
 	const rounds = 5
 	for n := range rounds {
 		checkIn(n + 2)
 	}
-	// Read the agent, write it with when it was seen, and once more while it waits.
+	// One read of the agent, one write with last seen, and one touch while it is parked.
 	if got := total() - before; got != 3*rounds {
 		t.Errorf("%d check-ins made %d requests, want 3 each: %v", rounds, got, proxy.Counts())
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// touchFields are the last-seen part of a document; all of it is written each time.
+// touchFields returns the fields of a source that a touch writes.
 func touchFields(last fleet.LastSeen, enrolled time.Time) map[string]any {
 	activity := enrolled
 	if last.At != nil {
@@ -19,10 +19,9 @@ func touchFields(last fleet.LastSeen, enrolled time.Time) map[string]any {
 	}
 }
 
-// touched is when an agent was last seen, after a touch, and whether it says
-// anything new.
-func touched(last fleet.LastSeen, t fleet.Touch) (fleet.LastSeen, bool) {
-	was := last
+// touched returns last after a touch, and whether it has changed.
+func touched(last fleet.LastSeen, t fleet.Touch) (touched fleet.LastSeen, changed bool) {
+	before := last
 	last.ActionSeq = max(last.ActionSeq, t.ActionSeq)
 	if !t.At.IsZero() && (last.At == nil || !last.At.After(t.At)) {
 		last.At = new(t.At.UTC())
@@ -30,7 +29,7 @@ func touched(last fleet.LastSeen, t fleet.Touch) (fleet.LastSeen, bool) {
 			last.Status, last.Message = t.Status, t.Message
 		}
 	}
-	return last, !sameLast(was, last)
+	return last, !equalLast(before, last)
 }
 
 func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
@@ -46,7 +45,7 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 		if len(open) == 0 {
 			return nil
 		}
-		heads, remembered, err := g.headsFor(ctx, open, try == 0)
+		heads, cached, err := g.headsFor(ctx, open, try == 0)
 		if err != nil {
 			return err
 		}
@@ -54,25 +53,25 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 		var writing []int
 		var again []string
 		for i, id := range open {
-			if !heads[i].there {
+			if !heads[i].exists {
 				continue
 			}
-			last, anything := heads[i].last(), false
+			last, changed := heads[i].last(), false
 			for _, t := range byAgent[id] {
-				var news bool
-				last, news = touched(last, t)
-				anything = anything || news
+				var one bool
+				last, one = touched(last, t)
+				changed = changed || one
 			}
-			if !anything {
-				if remembered[i] { // perhaps of an agent that was deleted and created anew
+			if !changed {
+				if cached[i] { // the agent may have been deleted and created again
 					again = append(again, id)
 				}
 				continue
 			}
-			heads[i].seen(last)
+			heads[i].setLast(last)
 			writes = append(writes, write{verb: update, key: key{indexAgents, id}, guard: heads[i].guard, body: touchFields(last, heads[i].EnrolledAt)})
 			writing = append(writing, i)
-			g.s.held.drop(id)
+			g.s.heads.drop(id)
 		}
 		outcomes, err := g.s.c.write(ctx, "write when agents were last seen", writes...)
 		if err != nil {
@@ -85,33 +84,33 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 				continue
 			}
 			heads[writing[n]].guard = out.guard
-			g.s.held.put(id, heads[writing[n]])
+			g.s.heads.put(id, heads[writing[n]])
 		}
 		open = again
 	}
-	return fleet.Errorf(fleet.Unavailable, "others changed agent %s again and again: repeat the call", open[0])
+	return fleet.Errorf(fleet.Unavailable, "agent %s was changed by others %d times in a row: repeat the call", open[0], writeTries)
 }
 
-// headsFor returns the heads of agents, from memory where that may do and is
-// wanted: what is written on them is guarded.
-func (g agents) headsFor(ctx context.Context, ids []string, memory bool) (heads []heldAgent, remembered []bool, err error) {
-	heads, remembered = make([]heldAgent, len(ids)), make([]bool, len(ids))
+// headsFor returns the heads of agents, from the cache if useCache is set. A cached head may
+// be outdated, so writes based on it need a guard.
+func (g agents) headsFor(ctx context.Context, ids []string, useCache bool) (heads []storedHead, cached []bool, err error) {
+	heads, cached = make([]storedHead, len(ids)), make([]bool, len(ids))
 	var unknown []string
-	var places []int
+	var indices []int
 	for i, id := range ids {
-		if memory {
-			if heads[i], remembered[i] = g.s.held.get(id); remembered[i] {
+		if useCache {
+			if heads[i], cached[i] = g.s.heads.get(id); cached[i] {
 				continue
 			}
 		}
-		unknown, places = append(unknown, id), append(places, i)
+		unknown, indices = append(unknown, id), append(indices, i)
 	}
 	read, err := g.readMany(ctx, unknown)
 	if err != nil {
 		return nil, nil, err
 	}
-	for n, i := range places {
+	for n, i := range indices {
 		heads[i] = read[n]
 	}
-	return heads, remembered, nil
+	return heads, cached, nil
 }

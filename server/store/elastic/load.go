@@ -17,25 +17,25 @@ import (
 
 var _ store.Loader = (*Store)(nil)
 
-// same says whether two documents are the same bytes.
-func (p packed) same(q packed) bool {
+// equal reports whether two documents have the same bytes.
+func (p packed) equal(q packed) bool {
 	if p.Doc == nil || q.Doc == nil {
 		return p.Doc == nil && q.Doc == nil && bytes.Equal(p.GZ, q.GZ)
 	}
 	return *p.Doc == *q.Doc
 }
 
-// holds says whether what was found is the document.
-func (f found) holds(noun, id string, want packed) (bool, error) {
-	if !f.there {
+// matches reports whether the stored document is want.
+func (f getResult) matches(noun, id string, want packed) (bool, error) {
+	if !f.exists {
 		return false, nil
 	}
 	var p packed
 	err := decodeSource(noun, id, f.source, &p)
-	return p.same(want), err
+	return p.equal(want), err
 }
 
-// changes collects the documents that are not yet as they shall be.
+// changes collects the documents of a Load method.
 type changes struct {
 	noun   string
 	keys   []key
@@ -47,8 +47,8 @@ func (c *changes) want(k key, p packed, body map[string]any) {
 	c.keys, c.wants, c.bodies = append(c.keys, k), append(c.wants, p), append(c.bodies, withPacked(body, p))
 }
 
-// load writes those documents that are not as they shall be. Nobody else writes,
-// so nothing guards them.
+// load writes the documents that are missing or differ. There are no other writers, so the
+// writes need no guard.
 func (s *Store) load(ctx context.Context, op string, c changes) (int, error) {
 	got, err := s.c.gets(ctx, op, c.keys, packedFields...)
 	if err != nil {
@@ -56,11 +56,11 @@ func (s *Store) load(ctx context.Context, op string, c changes) (int, error) {
 	}
 	var writes []write
 	for i, f := range got {
-		same, err := f.holds(c.noun, c.keys[i].id, c.wants[i])
+		matches, err := f.matches(c.noun, c.keys[i].id, c.wants[i])
 		if err != nil {
 			return 0, err
 		}
-		if !same {
+		if !matches {
 			writes = append(writes, write{verb: put, key: c.keys[i], body: c.bodies[i]})
 		}
 	}
@@ -78,9 +78,9 @@ func (s *Store) LoadAgents(ctx context.Context, list []fleet.Agent) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	// Keys first, as for a new agent; those that are no longer an agent's open
-	// nothing, and are given back last.
-	var opening, writes []write
+	// Access keys are written first, as for a new agent. Replaced ones, which give no access
+	// any more, are released last.
+	var keyWrites, writes []write
 	old := map[string]string{}
 	for i := range list {
 		a := &list[i]
@@ -88,28 +88,28 @@ func (s *Store) LoadAgents(ctx context.Context, list []fleet.Agent) (int, error)
 		if err != nil {
 			return 0, err
 		}
-		if got[i].there {
-			var there struct {
+		if got[i].exists {
+			var existing struct {
 				agentHead
 				packed
 			}
-			if err := decodeSource("agent", a.ID, got[i].source, &there); err != nil {
+			if err := decodeSource("agent", a.ID, got[i].source, &existing); err != nil {
 				return 0, err
 			}
-			if there.same(packedOf(source)) && sameLast(there.last(), a.Last) {
+			if existing.equal(packedOf(source)) && equalLast(existing.last(), a.Last) {
 				continue
 			}
-			if there.AccessKeyID != a.AccessKeyID {
-				old[there.AccessKeyID] = a.ID
+			if existing.AccessKeyID != a.AccessKeyID {
+				old[existing.AccessKeyID] = a.ID
 			}
 		}
-		s.held.drop(a.ID)
+		s.heads.drop(a.ID)
 		if a.AccessKeyID != "" {
-			opening = append(opening, write{verb: put, key: key{indexAccessKeys, a.AccessKeyID}, body: keySource{a.ID}})
+			keyWrites = append(keyWrites, write{verb: put, key: key{indexAccessKeys, a.AccessKeyID}, body: keySource{a.ID}})
 		}
 		writes = append(writes, write{verb: put, key: keys[i], body: source})
 	}
-	if _, err := s.c.write(ctx, op, opening...); err != nil {
+	if _, err := s.c.write(ctx, op, keyWrites...); err != nil {
 		return 0, err
 	}
 	if _, err := s.c.write(ctx, op, writes...); err != nil {
@@ -123,14 +123,14 @@ func (s *Store) LoadAgents(ctx context.Context, list []fleet.Agent) (int, error)
 	return len(writes), nil
 }
 
-// packedOf is the document in a source.
+// packedOf returns the packed document of a source.
 func packedOf(source map[string]any) packed {
 	doc, _ := source["doc"].(*string)
 	gz, _ := source["gz"].([]byte)
 	return packed{Doc: doc, GZ: gz}
 }
 
-func sameLast(a, b fleet.LastSeen) bool {
+func equalLast(a, b fleet.LastSeen) bool {
 	at := a.At == b.At || a.At != nil && b.At != nil && a.At.Equal(*b.At)
 	return at && a.Status == b.Status && a.Message == b.Message && a.ActionSeq == b.ActionSeq
 }
@@ -166,22 +166,22 @@ func (s *Store) LoadTargets(ctx context.Context, rolloutID string, list []fleet.
 
 func (s *Store) LoadSetting(ctx context.Context, name string, v []byte) (bool, error) {
 	c := settings{s}.collection()
-	there, err := c.Get(ctx, name)
+	existing, err := c.Get(ctx, name)
 	switch {
 	case err != nil && fleet.KindOf(err) == fleet.NotFound:
 		return true, c.Create(ctx, setting{Name: name, Value: v})
-	case err != nil || bytes.Equal(there.Value, v):
+	case err != nil || bytes.Equal(existing.Value, v):
 		return false, err
 	}
-	there.Value = v
-	return true, c.Update(ctx, there)
+	existing.Value = v
+	return true, c.Update(ctx, existing)
 }
 
 func (s *Store) RemoveSetting(ctx context.Context, name string) error {
 	return settings{s}.collection().Delete(ctx, name)
 }
 
-// numbered is a document that shall have a number.
+// numbered is a document that must get a certain number.
 type numbered struct {
 	number int64
 	key    key
@@ -189,23 +189,23 @@ type numbered struct {
 	body   any // with the document
 }
 
-// gap is the id that is deleted to use up a number. It is never there: deleting
-// what is not takes a number all the same, and leaves a mark of some ten bytes
-// until segments are merged.
-const gap = "gap"
+// fillerID is the id that is deleted to use up a number. There is never such a document:
+// deleting it uses up a number all the same, and leaves a tombstone of some ten bytes until
+// segments are merged.
+const fillerID = "gap"
 
-// numberedTogether bounds the documents and gaps that are held at once.
-const numberedTogether = maxBulkItems
+// numberedBatch bounds the writes of one batch of a numberedWriter.
+const numberedBatch = maxBulkItems
 
-// loadNumbered writes documents so that each gets its number. Those of numbers
-// that are taken must be there.
+// loadNumbered writes documents so that each gets its number. A document whose number is
+// taken must be stored with it already.
 func (s *Store) loadNumbered(ctx context.Context, op, noun string, o *order, list []numbered) (int, error) {
 	taken, err := s.c.lastTaken(ctx, op, o.index)
 	if err != nil {
 		return 0, err
 	}
-	fresh := sort.Search(len(list), func(i int) bool { return list[i].number > taken })
-	keys := make([]key, fresh)
+	first := sort.Search(len(list), func(i int) bool { return list[i].number > taken })
+	keys := make([]key, first)
 	for i := range keys {
 		keys[i] = list[i].key
 	}
@@ -214,16 +214,16 @@ func (s *Store) loadNumbered(ctx context.Context, op, noun string, o *order, lis
 		return 0, err
 	}
 	for i, f := range got {
-		same, err := f.holds(noun, keys[i].id, list[i].doc)
+		matches, err := f.matches(noun, keys[i].id, list[i].doc)
 		switch {
 		case err != nil:
 			return 0, err
-		case !same || number(f.guard.seq) != list[i].number:
-			return 0, fmt.Errorf("%w: %s %s is not there with the number %d, which is taken", store.ErrOutOfStep, noun, keys[i].id, list[i].number)
+		case !matches || number(f.guard.seq) != list[i].number:
+			return 0, fmt.Errorf("%w: %s %s does not have the number %d, which is taken", store.ErrOutOfStep, noun, keys[i].id, list[i].number)
 		}
 	}
 	w := numberedWriter{s: s, op: op, order: o, next: taken + 1}
-	for _, d := range list[fresh:] {
+	for _, d := range list[first:] {
 		if err := w.skipTo(ctx, d.number); err != nil {
 			return 0, err
 		}
@@ -231,31 +231,31 @@ func (s *Store) loadNumbered(ctx context.Context, op, noun string, o *order, lis
 			return 0, err
 		}
 	}
-	return len(list) - fresh, w.flush(ctx)
+	return len(list) - first, w.flush(ctx)
 }
 
-// numberedWriter gives writes the numbers from next on.
+// numberedWriter executes writes that get consecutive numbers.
 type numberedWriter struct {
 	s      *Store
 	op     string
 	order  *order
-	next   int64 // of the write that is added next
+	next   int64 // the number of the next write
 	writes []write
 }
 
 func (w *numberedWriter) add(ctx context.Context, one write) error {
 	w.writes = append(w.writes, one)
 	w.next++
-	if len(w.writes) < numberedTogether {
+	if len(w.writes) < numberedBatch {
 		return nil
 	}
 	return w.flush(ctx)
 }
 
-// skipTo uses up the numbers below one.
+// skipTo uses up the numbers below number.
 func (w *numberedWriter) skipTo(ctx context.Context, number int64) error {
 	for w.next < number {
-		if err := w.add(ctx, write{verb: remove, key: key{w.order.index, gap}}); err != nil {
+		if err := w.add(ctx, write{verb: remove, key: key{w.order.index, fillerID}}); err != nil {
 			return err
 		}
 	}
@@ -264,21 +264,21 @@ func (w *numberedWriter) skipTo(ctx context.Context, number int64) error {
 
 func (w *numberedWriter) flush(ctx context.Context) error {
 	outcomes, err := w.s.c.write(ctx, w.op, w.writes...)
-	w.order.written()
+	w.order.noteWrite()
 	if err != nil {
 		return err
 	}
 	first := w.next - int64(len(w.writes))
 	for i, out := range outcomes {
 		if want := first + int64(i); out.conflict || number(out.guard.seq) != want {
-			return fmt.Errorf("%w: the index %s has not given the number %d", store.ErrOutOfStep, w.s.c.name(w.order.index), want)
+			return fmt.Errorf("%w: the index %s has not assigned the number %d", store.ErrOutOfStep, w.s.c.name(w.order.index), want)
 		}
 	}
 	w.writes = w.writes[:0]
 	return nil
 }
 
-// lastTaken returns the highest number an operation of the index has.
+// lastTaken returns the highest number of any operation on the index.
 func (c *client) lastTaken(ctx context.Context, op, index string) (int64, error) {
 	var answer struct {
 		Indices map[string]struct {
@@ -299,11 +299,11 @@ func (c *client) lastTaken(ctx context.Context, op, index string) (int64, error)
 		return 0, err
 	}
 	highest, copies := int64(-1), 0
-	for _, one := range answer.Indices {
-		for _, shard := range one.Shards {
-			for _, held := range shard {
-				if held.Seq.Highest != nil {
-					highest, copies = max(highest, *held.Seq.Highest), copies+1
+	for _, index := range answer.Indices {
+		for _, shard := range index.Shards {
+			for _, one := range shard {
+				if one.Seq.Highest != nil {
+					highest, copies = max(highest, *one.Seq.Highest), copies+1
 				}
 			}
 		}
@@ -352,14 +352,14 @@ func (s *Store) LoadEvents(ctx context.Context, list []fleet.Event) (int, error)
 		if err != nil {
 			return 0, err
 		}
-		// An id of its own, unlike those that are appended: so it can be asked for.
+		// Unlike an appended event, it has a chosen id, so that it can be read by its id.
 		documents[i] = numbered{n, key{indexEvents, strconv.FormatInt(n, 10)}, p, eventSource(ev, p)}
 	}
 	return s.loadNumbered(ctx, "load events", "event", s.eventOrder, documents)
 }
 
 func (s *Store) SkipEvents(ctx context.Context, last int64) error {
-	const op = "skip numbers of events"
+	const op = "skip sequence numbers of events"
 	taken, err := s.c.lastTaken(ctx, op, indexEvents)
 	if err != nil {
 		return err
@@ -374,7 +374,7 @@ func (s *Store) SkipEvents(ctx context.Context, last int64) error {
 func (s *Store) DropActions(ctx context.Context) error { return s.dropOrder(ctx, s.actionOrder) }
 func (s *Store) DropEvents(ctx context.Context) error  { return s.dropOrder(ctx, s.eventOrder) }
 
-// dropOrder makes an index anew, for nothing else gives numbers back.
+// dropOrder deletes and recreates an index, which is the only way to reuse its numbers.
 func (s *Store) dropOrder(ctx context.Context, o *order) error {
 	if err := s.c.deleteIndex(ctx, o.index); err != nil {
 		return err
@@ -384,7 +384,7 @@ func (s *Store) dropOrder(ctx context.Context, o *order) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.visible, o.looked = 0, time.Time{}
+	o.visible, o.checked = 0, time.Time{}
 	return nil
 }
 
@@ -399,7 +399,7 @@ func (s *Store) Documents(ctx context.Context) (map[string]int, error) {
 	return s.c.counts(ctx)
 }
 
-// counts the documents of each index that is there.
+// counts returns the number of documents of each existing index.
 func (c *client) counts(ctx context.Context) (map[string]int, error) {
 	const op = "count documents"
 	var names []string
@@ -415,15 +415,15 @@ func (c *client) counts(ctx context.Context) (map[string]int, error) {
 	}
 	encoded, err := json.Marshal(body{"size": 0, "aggs": body{"indices": body{"terms": body{"field": "_index", "size": len(names)}}}})
 	if err != nil {
-		return nil, err // a constant
+		return nil, err // the body can be encoded
 	}
-	whole := false // see searchNow
+	partial := false // see searchAll
 	var found result
 	err = c.do(ctx, call{op: op, timeout: bulkTimeout, repeatable: true, request: func() esapi.Request {
-		return esapi.SearchRequest{Index: names, IgnoreUnavailable: &yes, AllowPartialSearchResults: &whole, Body: bytes.NewReader(encoded)}
+		return esapi.SearchRequest{Index: names, IgnoreUnavailable: &yes, AllowPartialSearchResults: &partial, Body: bytes.NewReader(encoded)}
 	}}, &found)
 	if err != nil || found.Aggregations == nil {
-		return nil, err // without an index there is nothing to count
+		return nil, err // there are no aggregations if there are no indices
 	}
 	var counted struct {
 		Indices struct {
@@ -434,7 +434,7 @@ func (c *client) counts(ctx context.Context) (map[string]int, error) {
 		} `json:"indices"`
 	}
 	if err := json.Unmarshal(found.Aggregations, &counted); err != nil {
-		return nil, fleet.Errorf(fleet.Internal, "%s: the answer cannot be read: %w", op, err)
+		return nil, fleet.Errorf(fleet.Internal, "%s: the response cannot be decoded: %w", op, err)
 	}
 	out := map[string]int{}
 	for _, b := range counted.Indices.Buckets {

@@ -12,14 +12,14 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// migration is the mark of a store that another was moved to.
+// migration is the document that holds a store.Migration.
 type migration struct {
 	ID string `json:"id"`
 	store.Migration
 	Revision int64 `json:"-"`
 }
 
-// migrationID is that of the only one.
+// migrationID is the id of the only migration.
 const migrationID = "state"
 
 func (s *Store) migrations() collection[migration] {
@@ -47,7 +47,7 @@ func (s *Store) SetMigration(ctx context.Context, m store.Migration) error {
 	return c.Update(ctx, v)
 }
 
-// refuseUnfinished keeps servers from half a store.
+// refuseUnfinished returns an error if a migration to the store is unfinished.
 func (s *Store) refuseUnfinished(ctx context.Context) error {
 	m, err := s.Migration(ctx)
 	if err != nil || m == nil || m.FinishedAt != nil {
@@ -57,22 +57,22 @@ func (s *Store) refuseUnfinished(ctx context.Context) error {
 		s.c.prefix, m.From, m.StartedAt.UTC().Format(time.DateTime+" MST"))
 }
 
-// Found is what stands under a prefix.
+// Found describes the indices with a prefix.
 type Found struct {
-	// Documents by the name of their index; what is empty or absent is left out.
+	// Documents is the number of documents by index, without empty indices.
 	Documents map[string]int
-	// Migration as of Store.Migration.
+	// Migration is the result of Store.Migration.
 	Migration *store.Migration
 }
 
-// A new index can be searched after a second or two, even of a busy cluster.
+// A new index can be searched after one or two seconds, even on a busy cluster.
 const (
-	lookTries = 10
-	lookPause = time.Second
+	inspectTries = 10
+	inspectPause = time.Second
 )
 
-// Look says what is there, and makes nothing.
-func Look(ctx context.Context, opts Options) (Found, error) {
+// Inspect describes the indices with a prefix. It creates none.
+func Inspect(ctx context.Context, opts Options) (Found, error) {
 	c, err := connect(opts)
 	if err != nil {
 		return Found{}, err
@@ -83,30 +83,30 @@ func Look(ctx context.Context, opts Options) (Found, error) {
 		return Found{}, err
 	}
 	found := Found{}
-	// An index that was made a moment ago, perhaps by a migration that was ended
-	// then, cannot be searched yet.
+	// An index that was just created, perhaps by an interrupted migration, cannot be searched
+	// yet.
 	for try := 1; ; try++ {
 		found.Documents, err = c.counts(ctx)
 		var refused *refusal
-		if err == nil || try == lookTries || !errors.As(err, &refused) || refused.status != http.StatusServiceUnavailable {
+		if err == nil || try == inspectTries || !errors.As(err, &refused) || refused.status != http.StatusServiceUnavailable {
 			break
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(lookPause):
+		case <-time.After(inspectPause):
 		}
 	}
 	if err != nil {
 		return found, err
 	}
-	if _, there := versions[indexDocuments]; there {
+	if _, ok := versions[indexDocuments]; ok {
 		found.Migration, err = (&Store{c: c}).Migration(ctx)
 	}
 	return found, err
 }
 
-// RemoveUnfinished deletes the indices that a migration which is not finished has
-// filled; it refuses to touch others.
+// RemoveUnfinished deletes the indices that an unfinished migration has filled. It refuses to
+// delete others.
 func RemoveUnfinished(ctx context.Context, opts Options) error {
 	c, err := connect(opts)
 	if err != nil {
@@ -118,7 +118,7 @@ func RemoveUnfinished(ctx context.Context, opts Options) error {
 	case err != nil:
 		return err
 	case m == nil || m.FinishedAt != nil:
-		return fleet.Errorf(fleet.Conflict, "the indices %s* are not what an unfinished migration left: choose another prefix, or delete them by hand", c.prefix)
+		return fleet.Errorf(fleet.Conflict, "the indices %s* are not those of an unfinished migration: choose another prefix, or delete them by hand", c.prefix)
 	}
 	for _, index := range slices.Sorted(maps.Keys(schemas)) {
 		if index == indexDocuments {
@@ -128,5 +128,5 @@ func RemoveUnfinished(ctx context.Context, opts Options) error {
 			return err
 		}
 	}
-	return c.deleteIndex(ctx, indexDocuments) // last: it has the mark that lets this be repeated
+	return c.deleteIndex(ctx, indexDocuments) // last: it holds the migration, which a repeated call needs
 }

@@ -26,51 +26,51 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// DefaultPrefix begins the names of all indices.
+// DefaultPrefix is the default of Options.Prefix.
 const DefaultPrefix = "muster-"
 
 const (
-	// dialTimeout bounds connecting to a node, with its TLS handshake: one that is
-	// gone without a word is left for the next.
+	// dialTimeout bounds connecting to a node, including its TLS handshake. If a node does
+	// not respond, there is time left for the next one.
 	dialTimeout = 5 * time.Second
-	// maxConns bounds the connections to a node. Each replica has some hundred calls
-	// at once in its worst second, and a node does not get faster by more.
+	// maxConns bounds the connections to a node. A server has some hundred concurrent calls
+	// at its peak, and more connections do not make a node faster.
 	maxConns = 64
-	// openTogether bounds the requests Open has under way: each is a change of the
-	// cluster's state, which the master makes one after the other.
-	openTogether = 6
+	// setupConcurrency bounds the concurrent requests of Open. Each changes the state of the
+	// cluster, and the master handles one at a time.
+	setupConcurrency = 6
 )
 
-// keepAlive finds out within callTimeout that the other end is gone without a
-// word. The system's own takes minutes.
+// keepAlive detects within callTimeout that a peer has disappeared. With the system's
+// defaults that takes minutes.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: 2 * time.Second, Count: 3}
 
 // Options of Open. URLs are required; at most one of Username, APIKey and
 // ServiceToken may be given.
 type Options struct {
-	// URLs of nodes, or of what stands before them; no credentials in them.
+	// URLs are those of nodes, or of a proxy before them, without credentials.
 	URLs []string
-	// Prefix of the names of indices; empty: DefaultPrefix.
+	// Prefix begins the names of all indices; empty means DefaultPrefix.
 	Prefix string
 
 	Username, Password string // basic authentication
-	APIKey             string // base64(id:key), as Elasticsearch hands it out
+	APIKey             string // base64(id:key), as Elasticsearch encodes it
 	ServiceToken       string
 
-	CACert            []byte           // PEM of authorities to trust besides; nil: the system's
+	CACert            []byte           // PEM of the authorities to trust; nil means those of the system
 	CAFingerprint     string           // SHA-256 of the authority's certificate, in hexadecimal
-	ClientCertificate *tls.Certificate // shown to the nodes
+	ClientCertificate *tls.Certificate // presented to the nodes
 
-	// Loading opens a store, too, that a migration which is not finished fills.
+	// Loading allows opening a store that is being filled by an unfinished migration.
 	Loading bool
 }
 
-// fingerprintPattern is a SHA-256 in hexadecimal.
+// fingerprintPattern matches a SHA-256 in hexadecimal.
 var fingerprintPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// tlsConfig says whom to trust and what to show. The library's own way would not
-// show a certificate where there is a fingerprint, and would trust whoever sends
-// the authority's certificate along, without having been signed by it.
+// tlsConfig returns the TLS configuration. The library's own support of fingerprints would
+// not present a client certificate, and would trust a node that sends the authority's
+// certificate without being signed by it.
 func tlsConfig(opts Options) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if opts.ClientCertificate != nil {
@@ -87,9 +87,9 @@ func tlsConfig(opts Options) (*tls.Config, error) {
 	}
 	want := strings.ToLower(strings.ReplaceAll(opts.CAFingerprint, ":", ""))
 	if !fingerprintPattern.MatchString(want) {
-		return nil, errors.New("elasticsearch: the fingerprint is not a SHA-256 in hexadecimal: use what Elasticsearch printed when it was set up")
+		return nil, errors.New("elasticsearch: the fingerprint is not a SHA-256 in hexadecimal: use the one that Elasticsearch printed when it was set up")
 	}
-	// Verified below, with the authority out of what the node sends.
+	// VerifyConnection verifies the chain, with the authority that the node sends.
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = func(s tls.ConnectionState) error {
 		verify := x509.VerifyOptions{DNSName: s.ServerName, Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool()}
@@ -103,7 +103,7 @@ func tlsConfig(opts Options) (*tls.Config, error) {
 			verify.Intermediates.AddCert(c)
 		}
 		if !found {
-			return errors.New("no certificate of the node has the fingerprint that is trusted")
+			return errors.New("no certificate of the node has the trusted fingerprint")
 		}
 		_, err := s.PeerCertificates[0].Verify(verify)
 		return err
@@ -111,7 +111,7 @@ func tlsConfig(opts Options) (*tls.Config, error) {
 	return config, nil
 }
 
-// prefixPattern is what the names of indices may begin with.
+// prefixPattern matches valid prefixes of index names.
 var prefixPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,99}$`)
 
 func (o Options) check() ([]*url.URL, error) {
@@ -125,7 +125,7 @@ func (o Options) check() ([]*url.URL, error) {
 			return nil, errors.New("elasticsearch: a URL is not of the form https://host:9200: correct it")
 		}
 		if u.User != nil {
-			return nil, fmt.Errorf("elasticsearch: the URL of %s has credentials in it: give them apart, from a file or the environment", u.Host)
+			return nil, fmt.Errorf("elasticsearch: the URL of %s has credentials in it: give them separately, in a file or the environment", u.Host)
 		}
 		urls = append(urls, u)
 	}
@@ -136,7 +136,7 @@ func (o Options) check() ([]*url.URL, error) {
 		}
 	}
 	if given > 1 {
-		return nil, errors.New("elasticsearch: more than one of user name, API key and service token is given: give one")
+		return nil, errors.New("elasticsearch: more than one of user name, API key and service token is given: give only one")
 	}
 	if (o.Username == "") != (o.Password == "") {
 		return nil, errors.New("elasticsearch: of user name and password one is given alone: give both")
@@ -147,8 +147,8 @@ func (o Options) check() ([]*url.URL, error) {
 	return urls, nil
 }
 
-// Open connects, and makes the indices or brings them up to date. Indices of a
-// newer Muster are left as they are, with an error.
+// Open connects to Elasticsearch, and creates the indices or updates their mappings. It
+// refuses indices of a newer Muster and does not change them.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	c, err := connect(opts)
 	if err != nil {
@@ -179,34 +179,34 @@ func connect(opts Options) (*client, error) {
 		TLSHandshakeTimeout: dialTimeout,
 		MaxConnsPerHost:     maxConns,
 		MaxIdleConnsPerHost: maxConns,
-		// Shorter than what proxies and firewalls allow an idle connection.
+		// Shorter than the idle timeouts of common proxies and firewalls.
 		IdleConnTimeout: 50 * time.Second,
 	}
 	if network.TLSClientConfig, err = tlsConfig(opts); err != nil {
 		return nil, err
 	}
-	how := []elastictransport.Option{
+	options := []elastictransport.Option{
 		elastictransport.WithUserAgent("muster"), elastictransport.WithURLs(urls...), elastictransport.WithTransport(network),
-		// client.do knows what may be sent again.
+		// client.try retries only requests for which that is safe.
 		elastictransport.WithDisableRetry(),
 	}
 	switch {
 	case opts.Username != "":
-		how = append(how, elastictransport.WithBasicAuth(opts.Username, opts.Password))
+		options = append(options, elastictransport.WithBasicAuth(opts.Username, opts.Password))
 	case opts.ServiceToken != "":
-		how = append(how, elastictransport.WithServiceToken(opts.ServiceToken))
+		options = append(options, elastictransport.WithServiceToken(opts.ServiceToken))
 	case opts.APIKey != "":
-		// The library spells it APIKey, which Elasticsearch takes, but not every proxy.
-		how = append(how, elastictransport.WithHeader(http.Header{"Authorization": {"ApiKey " + opts.APIKey}}))
+		// The library writes the scheme as APIKey, which some proxies refuse.
+		options = append(options, elastictransport.WithHeader(http.Header{"Authorization": {"ApiKey " + opts.APIKey}}))
 	}
-	transport, err := elastictransport.NewClient(how...)
+	transport, err := elastictransport.NewClient(options...)
 	if err != nil {
 		return nil, fmt.Errorf("elasticsearch: the connection cannot be set up: %w", err)
 	}
 	return newClient(transport, network, len(urls), opts.Prefix), nil
 }
 
-// prepare makes all indices as this version wants them.
+// prepare creates missing indices and updates the mappings of older ones.
 func (c *client) prepare(ctx context.Context) error {
 	versions, err := c.versions(ctx)
 	if err != nil {
@@ -214,21 +214,21 @@ func (c *client) prepare(ctx context.Context) error {
 	}
 	for index, v := range versions {
 		if v > schemaVersion {
-			return fleet.Errorf(fleet.Internal, "the index %s was made by a newer Muster (schema %d, this program knows up to %d): run that version or a later one; nothing has been changed", c.name(index), v, schemaVersion)
+			return fleet.Errorf(fleet.Internal, "the index %s was created by a newer Muster (schema %d, this program supports up to %d): run that version or a later one; nothing has been changed", c.name(index), v, schemaVersion)
 		}
 	}
 	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(openTogether)
+	all.SetLimit(setupConcurrency)
 	for _, index := range slices.Sorted(maps.Keys(schemas)) {
-		if v, there := versions[index]; there && v == schemaVersion {
+		if v, ok := versions[index]; ok && v == schemaVersion {
 			continue
 		}
 		all.Go(func() error {
-			// The template first: should an index be lost, it comes back right.
+			// The template comes first: if an index is lost, a write creates it correctly.
 			if err := c.putTemplate(ctx, index); err != nil {
 				return err
 			}
-			if _, there := versions[index]; there {
+			if _, ok := versions[index]; ok {
 				return c.putMapping(ctx, index)
 			}
 			return c.createIndex(ctx, index)
@@ -237,7 +237,7 @@ func (c *client) prepare(ctx context.Context) error {
 	return all.Wait()
 }
 
-// versions are those of the indices that are there.
+// versions returns the schema versions of the existing indices.
 func (c *client) versions(ctx context.Context) (map[string]int, error) {
 	var names []string
 	for index := range schemas {
@@ -264,7 +264,7 @@ func (c *client) versions(ctx context.Context) (map[string]int, error) {
 			continue
 		}
 		if found.Mappings.Meta.Version == nil {
-			return nil, fleet.Errorf(fleet.Internal, "the index %s was not made by Muster: choose another prefix, or remove it", c.name(index))
+			return nil, fleet.Errorf(fleet.Internal, "the index %s was not created by Muster: choose another prefix, or remove it", c.name(index))
 		}
 		out[index] = *found.Mappings.Meta.Version
 	}
@@ -274,7 +274,7 @@ func (c *client) versions(ctx context.Context) (map[string]int, error) {
 func (c *client) putTemplate(ctx context.Context, index string) error {
 	return c.setUp(ctx, "put the template "+c.name(index), body{
 		"index_patterns": []string{c.name(index)},
-		// Above what people make for all their indices.
+		// Above the priorities that users give templates for all their indices.
 		"priority": 500,
 		"version":  schemaVersion,
 		"_meta":    body{"managed_by": "muster", "muster_schema": schemaVersion},
@@ -285,7 +285,7 @@ func (c *client) putTemplate(ctx context.Context, index string) error {
 }
 
 func (c *client) putMapping(ctx context.Context, index string) error {
-	return c.setUp(ctx, "bring the index "+c.name(index)+" up to date", mappings(index, schemaVersion), func(r *bytes.Reader) esapi.Request {
+	return c.setUp(ctx, "update the mapping of the index "+c.name(index), mappings(index, schemaVersion), func(r *bytes.Reader) esapi.Request {
 		return esapi.IndicesPutMappingRequest{Index: []string{c.name(index)}, Body: r, MasterTimeout: masterTimeout, Timeout: masterTimeout}
 	})
 }
@@ -296,12 +296,12 @@ func (c *client) createIndex(ctx context.Context, index string) error {
 	})
 	var refused *refusal
 	if errors.As(err, &refused) && refused.kind == "resource_already_exists_exception" {
-		return nil // another replica was first
+		return nil // another server was first
 	}
 	return err
 }
 
-// setUp sends a request that may be repeated, since it says how something shall be.
+// setUp sends a declarative request, which may be repeated.
 func (c *client) setUp(ctx context.Context, op string, b body, request func(*bytes.Reader) esapi.Request) error {
 	encoded, err := json.Marshal(b)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
-// Replicas of a new installation, started by one command on several machines.
-func TestServersThatStartAtOnceMakeTheIndicesTogether(t *testing.T) {
+// Several servers of a new installation are started at the same time.
+func TestConcurrentOpensCreateTheIndices(t *testing.T) {
 	opts, err := options(esnode.Shared(t))
 	must(t, err)
 	stores := make([]*elastic.Store, 3)
@@ -34,6 +34,6 @@ func TestServersThatStartAtOnceMakeTheIndicesTogether(t *testing.T) {
 	list, err := stores[0].Actions().After(t.Context(), 0, 9)
 	must(t, err)
 	if len(list) != len(stores) || list[0].Seq != 1 {
-		t.Errorf("of their actions one sees %+v", list)
+		t.Errorf("the actions are %+v", list)
 	}
 }

@@ -10,77 +10,75 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// order gives the documents of an index their numbers: one order over all
-// processes, in which nothing appears behind what has been seen.
+// order reads the documents of an index in one order across all processes, in which no
+// document appears before one that has been read already.
 //
-// The index has one primary shard, and its documents are written once. The number
-// of a document is the sequence number Elasticsearch gave it, plus one. A search
-// may show an operation before one with a lower number; what makes an order all
-// the same is the shard's global checkpoint, up to which every copy in sync has
-// every operation. Only what is below it is shown, after a refresh that follows
-// the look at it. What lies above could be lost with the primary, and its numbers
-// be given to others.
+// The index has one primary shard, and each document is written once. The number of a
+// document (its Seq) is the sequence number that Elasticsearch assigned, plus one. A search
+// may show an operation before one with a lower number. But every in-sync copy of the shard
+// has all operations up to the global checkpoint. So order reads the checkpoint, refreshes,
+// and then shows only documents up to it. Operations above it could be lost with the primary,
+// and their numbers be assigned again.
 type order struct {
 	c     *client
 	index string
-	turn  chan struct{} // holds the one token of whoever looks
+	sem   chan struct{} // serializes checks of the checkpoint
 
 	mu sync.Mutex
-	// visible is the highest number that searches have; it never falls.
+	// visible is the highest number that readers may see. It never decreases.
 	visible int64
-	// looked is when the look that found visible began; wrote is the last write of
-	// this process.
-	looked, wrote time.Time
+	// checked is the start of the check that found visible. lastWrite is the end of the last
+	// write of this process.
+	checked, lastWrite time.Time
 }
 
 func newOrder(c *client, index string) *order {
-	return &order{c: c, index: index, turn: make(chan struct{}, 1)}
+	return &order{c: c, index: index, sem: make(chan struct{}, 1)}
 }
 
-// orderAge is how old a look may be for a reader that is told later of what is
-// newer, by After: some of the intervals in which action.Feed asks that.
+// orderAge is how old a check may be for a reader that learns of newer documents from After:
+// a few of the intervals at which action.Feed calls it.
 const orderAge = time.Second
 
-// number of a document.
+// number returns the number of a document.
 func number(seqNo int64) int64 { return seqNo + 1 }
 
-// written tells of a write of this process that has been answered.
-func (o *order) written() {
+// noteWrite records that a write of this process has returned.
+func (o *order) noteWrite() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.wrote = time.Now()
+	o.lastWrite = time.Now()
 }
 
-// advance returns the highest number that may be shown now. All that was written
-// before the call is up to there, but for what waits for an operation that began
-// earlier.
+// advance returns the highest number that readers may see now. It includes all writes that
+// returned before the call, except those that are above an unfinished operation.
 func (o *order) advance(ctx context.Context) (int64, error) { return o.since(ctx, time.Now()) }
 
-// recent is advance for a reader that can do with what is orderAge old, as long as
-// it has what this process wrote.
+// recent is advance for a reader that accepts a result that is orderAge old, but needs the
+// writes of this process.
 func (o *order) recent(ctx context.Context) (int64, error) {
 	o.mu.Lock()
 	notBefore := time.Now().Add(-orderAge)
-	if o.wrote.After(notBefore) {
-		notBefore = o.wrote
+	if o.lastWrite.After(notBefore) {
+		notBefore = o.lastWrite
 	}
 	o.mu.Unlock()
 	return o.since(ctx, notBefore)
 }
 
-// since returns what a look found that began at a time or later. Readers that
-// come together share one.
+// since returns the result of a check that began at notBefore or later. Concurrent readers
+// share one check.
 func (o *order) since(ctx context.Context, notBefore time.Time) (int64, error) {
-	if n, ok := o.known(notBefore); ok {
+	if n, ok := o.cached(notBefore); ok {
 		return n, nil
 	}
 	select {
-	case o.turn <- struct{}{}:
-		defer func() { <-o.turn }()
+	case o.sem <- struct{}{}:
+		defer func() { <-o.sem }()
 	case <-ctx.Done():
-		return 0, fault("look for what is new", ctx.Err())
+		return 0, fault("check for new documents", ctx.Err())
 	}
-	if n, ok := o.known(notBefore); ok {
+	if n, ok := o.cached(notBefore); ok {
 		return n, nil
 	}
 	began := time.Now()
@@ -92,25 +90,25 @@ func (o *order) since(ctx context.Context, notBefore time.Time) (int64, error) {
 	grown := complete > o.visible
 	o.mu.Unlock()
 	if grown {
-		if err := o.c.refreshNow(ctx, "look for what is new", o.index); err != nil {
+		if err := o.c.refreshNow(ctx, "check for new documents", o.index); err != nil {
 			return 0, err
 		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.visible, o.looked = max(o.visible, complete), began
+	o.visible, o.checked = max(o.visible, complete), began
 	return o.visible, nil
 }
 
-func (o *order) known(notBefore time.Time) (int64, bool) {
+func (o *order) cached(notBefore time.Time) (int64, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.visible, !o.looked.IsZero() && !o.looked.Before(notBefore)
+	return o.visible, !o.checked.IsZero() && !o.checked.Before(notBefore)
 }
 
-// checkpoint returns the number up to which every copy in sync has everything.
+// checkpoint returns the number of the global checkpoint.
 func (o *order) checkpoint(ctx context.Context) (int64, error) {
-	const op = "look for what is new"
+	const op = "check for new documents"
 	var answer struct {
 		Indices map[string]struct {
 			Shards map[string][]struct {
@@ -129,8 +127,8 @@ func (o *order) checkpoint(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Copies learn of it one after the other; the furthest is right, as none is ever
-	// ahead of what is so.
+	// Each copy learns of the global checkpoint at another time. The highest is correct,
+	// because the checkpoint of a copy never exceeds the true value.
 	best, copies := int64(-1), 0
 	for _, index := range answer.Indices {
 		for _, shard := range index.Shards {
@@ -147,7 +145,7 @@ func (o *order) checkpoint(ctx context.Context) (int64, error) {
 	return number(best), nil
 }
 
-// between is the filter of numbers above after and not above upTo.
+// between returns a filter for numbers above after, up to upTo.
 func between(after, upTo int64) body {
 	return body{"range": body{"_seq_no": body{"gte": max(after, 0), "lt": upTo}}}
 }
@@ -160,7 +158,7 @@ func (o *order) after(ctx context.Context, op string, after int64, limit int, so
 	}
 	var out []hit
 	for len(out) < limit && after < upTo {
-		n := min(limit-len(out), window)
+		n := min(limit-len(out), maxResultWindow)
 		res, err := o.c.searchNow(ctx, op, o.index, body{
 			"query": body{"bool": body{"filter": []any{between(after, upTo)}}}, "sort": []any{body{"_seq_no": "asc"}},
 			"size": n, "_source": source, "seq_no_primary_term": true, "track_total_hits": false,
@@ -178,7 +176,8 @@ func (o *order) after(ctx context.Context, op string, after int64, limit int, so
 	return out, nil
 }
 
-// end returns the lowest or the highest number there is, 0 without documents.
+// end returns the lowest ("asc") or the highest ("desc") number up to upTo, or 0 if there are
+// no documents.
 func (o *order) end(ctx context.Context, direction string, upTo int64) (int64, error) {
 	res, err := o.c.searchNow(ctx, "read the newest number", o.index, body{
 		"query": body{"bool": body{"filter": []any{between(0, upTo)}}}, "sort": []any{body{"_seq_no": direction}},

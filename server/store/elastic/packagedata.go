@@ -20,30 +20,30 @@ import (
 )
 
 const (
-	// partSize is how many bytes of a package one document has: with 4 MiB the test
-	// node, which has little memory, spent most of its time collecting it, and moved no
-	// more. It is part of what is stored: with another, parts need other ids.
+	// partSize is how many bytes of a package one document has. Larger parts are no faster,
+	// and make a node with little memory collect garbage most of the time. The size is part
+	// of the format: with another, parts would need other ids.
 	partSize = 1 << 20
-	// maxTransfers bounds the packages that come or go at once: each takes some six
-	// times partSize of memory for its part in base64, here and on a node.
+	// maxTransfers bounds the concurrent transfers. Each needs some six times partSize of
+	// memory for a part in base64, here and on a node.
 	maxTransfers = 4
-	// partTries and partPause bound how often a part is sent. A part may be sent
-	// again whatever became of it, and a package of hundreds should not fail by one:
-	// with pauses that double, a node has 7 s to come back.
+	// partTries and partPause bound the attempts to write a part. A part may always be
+	// written again, and one failure should not fail a package of hundreds of parts. With
+	// pauses that double, a node has 7 s to recover.
 	partTries = 4
 	partPause = time.Second
-	// removeTogether is how many parts are removed with one request.
-	removeTogether = 1_000
-	// removeRounds bounds Delete: the largest package has 2,048 parts, and what is
-	// there after this many rounds somebody still writes.
+	// removeBatch is how many parts one request deletes.
+	removeBatch = 1_000
+	// removeRounds bounds Delete. The largest package has 2,048 parts; parts that are left
+	// after as many rounds are still being written.
 	removeRounds = 6
 )
 
-// packageData keeps packages as parts and a head each, which names them. The head is
-// written last and removed first, so that half a package is none.
+// packageData stores a package as parts and a head. The head is written last and deleted
+// first, so that an incomplete package has none.
 type packageData struct{ s *Store }
 
-// packageHead is the document that makes parts a package.
+// packageHead is the document that makes parts a complete package.
 type packageHead struct {
 	Package string `json:"package"`
 	Size    int64  `json:"size"`
@@ -64,14 +64,14 @@ func partKey(digest string, n int) key {
 	return key{indexPackageData, fmt.Sprintf("%s.%d", digest, n)}
 }
 
-// transfers bounds how many there are at once.
+// transfers bounds the concurrent transfers of packages.
 type transfers struct {
 	once  sync.Once
 	slots chan struct{}
 }
 
-// begin waits for its turn; end must follow.
-func (t *transfers) begin(ctx context.Context, op string) (end func(), err error) {
+// acquire waits until a transfer may begin. The caller must call release at its end.
+func (t *transfers) acquire(ctx context.Context, op string) (release func(), err error) {
 	t.once.Do(func() { t.slots = make(chan struct{}, maxTransfers) })
 	select {
 	case t.slots <- struct{}{}:
@@ -86,11 +86,11 @@ func (d packageData) Put(ctx context.Context, digest string, size int64, r io.Re
 	if size < 0 || digest == "" {
 		return fleet.Errorf(fleet.Invalid, "%s: %d bytes under %q cannot be stored", op, size, digest)
 	}
-	end, err := d.s.transfers.begin(ctx, op)
+	release, err := d.s.transfers.acquire(ctx, op)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer release()
 	sum := sha256.New()
 	buf := make([]byte, min(size, partSize))
 	parts := 0
@@ -98,7 +98,7 @@ func (d packageData) Put(ctx context.Context, digest string, size int64, r io.Re
 		n := min(rest, partSize)
 		if _, err := io.ReadFull(r, buf[:n]); err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return fleet.Errorf(fleet.Invalid, "%s: %s has less than the %d bytes it should have", op, digest, size)
+				return fleet.Errorf(fleet.Invalid, "%s: %s has fewer than the expected %d bytes", op, digest, size)
 			}
 			return fmt.Errorf("%s: read %s: %w", op, digest, err)
 		}
@@ -112,17 +112,18 @@ func (d packageData) Put(ctx context.Context, digest string, size int64, r io.Re
 		}
 	}
 	if n, _ := io.ReadFull(r, make([]byte, 1)); n > 0 {
-		return fleet.Errorf(fleet.Invalid, "%s: %s has more than the %d bytes it should have", op, digest, size)
+		return fleet.Errorf(fleet.Invalid, "%s: %s has more than the expected %d bytes", op, digest, size)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != digest {
-		return fleet.Errorf(fleet.Invalid, "%s: the bytes have the SHA-256 %s, and not %s", op, got, digest)
+		return fleet.Errorf(fleet.Invalid, "%s: the bytes have the SHA-256 %s, not %s", op, got, digest)
 	}
 	return d.put(ctx, op, write{verb: put, key: headKey(digest), body: packageHead{
 		Package: digest, Size: size, Parts: parts, Born: d.s.clock.next(),
 	}})
 }
 
-// put writes a document that says the same each time.
+// put writes a document. It retries if the store is unavailable, since the write is
+// idempotent.
 func (d packageData) put(ctx context.Context, op string, w write) error {
 	pause := partPause
 	for try := 1; ; try++ {
@@ -140,22 +141,22 @@ func (d packageData) put(ctx context.Context, op string, w write) error {
 
 func (d packageData) Get(ctx context.Context, digest string, w io.Writer) error {
 	const op = "read the bytes of a package"
-	end, err := d.s.transfers.begin(ctx, op)
+	release, err := d.s.transfers.acquire(ctx, op)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer release()
 	f, err := d.s.c.get(ctx, op, headKey(digest), "package", "size", "parts")
 	if err != nil {
 		return err
 	}
 	var head packageHead
-	if f.there {
+	if f.exists {
 		if err := decodeSource("package", digest, f.source, &head); err != nil {
 			return err
 		}
 	}
-	if !f.there || head.Package != digest { // or it is the id of a part
+	if !f.exists || head.Package != digest { // a mismatch means that digest is the id of a part
 		return fleet.Errorf(fleet.NotFound, "the store does not have the bytes of package %s", digest)
 	}
 	written := int64(0)
@@ -170,19 +171,19 @@ func (d packageData) Get(ctx context.Context, digest string, w io.Writer) error 
 		written += int64(len(b))
 	}
 	if written != head.Size {
-		return incomplete(digest, "%d of %d bytes are there", written, head.Size)
+		return incomplete(digest, "%d of %d bytes are stored", written, head.Size)
 	}
 	return nil
 }
 
-// asIs asks for an answer that is not compressed: what packages are made of does not
-// get smaller, and it took most of the time at both ends. Each request needs its own:
-// the library writes to it.
-func asIs() http.Header { return http.Header{"Accept-Encoding": {"identity"}} }
+// uncompressed returns headers that request an uncompressed response: packages are compressed
+// already, and compressing them again would take most of the time. Each request needs its own
+// headers, because the library modifies them.
+func uncompressed() http.Header { return http.Header{"Accept-Encoding": {"identity"}} }
 
 func (d packageData) part(ctx context.Context, op, digest string, n int) ([]byte, error) {
 	k := partKey(digest, n)
-	// The whole source: to pick fields the node would take it apart.
+	// Without _source, since the node would have to parse the source to select fields.
 	encoded, err := json.Marshal(body{"docs": []any{body{"_index": d.s.c.name(k.index), "_id": k.id}}})
 	if err != nil {
 		return nil, err
@@ -195,13 +196,13 @@ func (d packageData) part(ctx context.Context, op, digest string, n int) ([]byte
 		} `json:"docs"`
 	}
 	err = d.s.c.do(ctx, call{op: op, timeout: callTimeout, repeatable: true, request: func() esapi.Request {
-		return esapi.MgetRequest{Body: bytes.NewReader(encoded), Header: asIs()}
+		return esapi.MgetRequest{Body: bytes.NewReader(encoded), Header: uncompressed()}
 	}}, &answer)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(answer.Docs) != 1:
-		return nil, fleet.Errorf(fleet.Unavailable, "%s: Elasticsearch answered for %d documents of one", op, len(answer.Docs))
+		return nil, fleet.Errorf(fleet.Unavailable, "%s: Elasticsearch returned %d documents, want 1", op, len(answer.Docs))
 	case answer.Docs[0].Error != nil:
 		return nil, fault(op, answer.Docs[0].Error.refusal(statusOf(answer.Docs[0].Error.Type)))
 	case !answer.Docs[0].Found:
@@ -217,20 +218,19 @@ func incomplete(digest, format string, args ...any) error {
 func (d packageData) Delete(ctx context.Context, digest string) error {
 	const op = "remove the bytes of a package"
 	c := d.s.c
-	if k := headKey(digest); !k.possible() {
+	if k := headKey(digest); !k.validID() {
 		return nil
 	}
 	if _, err := c.write1(ctx, op, write{verb: remove, key: headKey(digest)}); err != nil {
 		return err
 	}
 	for range removeRounds {
-		// Parts may be another process's, of which this one's own refreshes know
-		// nothing.
+		// Another process may have written the parts, so a refresh is always needed.
 		if err := c.refreshNow(ctx, op, indexPackageData); err != nil {
 			return err
 		}
 		found, err := c.searchNow(ctx, op, indexPackageData, body{
-			"query": body{"term": body{"package": digest}}, "_source": false, "size": removeTogether, "track_total_hits": false,
+			"query": body{"term": body{"package": digest}}, "_source": false, "size": removeBatch, "track_total_hits": false,
 		})
 		if err != nil || len(found.Hits.Hits) == 0 {
 			return err
@@ -247,24 +247,24 @@ func (d packageData) Delete(ctx context.Context, digest string) error {
 }
 
 func (d packageData) List(ctx context.Context) ([]store.PackageBytes, error) {
-	type tally struct {
-		named int // by the head
-		parts int
-		born  int64
+	type count struct {
+		expected int // by the head; -1 without one
+		parts    int
+		born     int64
 	}
-	all := map[string]*tally{}
+	all := map[string]*count{}
 	err := d.s.c.walk(ctx, "list the bytes of packages", indexPackageData, body{
 		"_source": false, "docvalue_fields": []any{"package", "parts", "born"},
-	}, window, func(h hit) error {
+	}, maxResultWindow, func(h hit) error {
 		digest := h.text("package")
 		t := all[digest]
 		if t == nil {
-			t = &tally{named: -1}
+			t = &count{expected: -1}
 			all[digest] = t
 		}
 		t.born = max(t.born, h.number("born", 0))
-		if named := h.number("parts", -1); named >= 0 {
-			t.named = int(named)
+		if expected := h.number("parts", -1); expected >= 0 {
+			t.expected = int(expected)
 		} else {
 			t.parts++
 		}
@@ -275,16 +275,16 @@ func (d packageData) List(ctx context.Context) ([]store.PackageBytes, error) {
 	}
 	out := make([]store.PackageBytes, 0, len(all))
 	for digest, t := range all {
-		out = append(out, store.PackageBytes{SHA256: digest, Whole: t.named == t.parts, Written: time.Unix(0, t.born).UTC()})
+		out = append(out, store.PackageBytes{SHA256: digest, Whole: t.expected == t.parts, Written: time.Unix(0, t.born).UTC()})
 	}
 	return out, nil
 }
 
-// number is the value of a field without its document.
+// number returns the doc value of a field, or none if there is no value.
 func (h hit) number(field string, none int64) int64 {
 	n := none
 	if v := h.Fields[field]; len(v) > 0 {
-		_ = json.Unmarshal(v[0], &n) // of another type: none
+		_ = json.Unmarshal(v[0], &n) // n stays none if the value has another type
 	}
 	return n
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
-// pagedAgents lie beyond the window by some pages: what is beyond is walked to
-// alike, however far it is.
-const pagedAgents = window + 500
+// pagedAgents is the size of the fleet: some pages more than maxResultWindow. All deeper pages
+// are reached in the same way.
+const pagedAgents = maxResultWindow + 500
 
-// touchedAgents are touched of them: some requests of thousands.
+// touchedAgents is how many of them are touched.
 const touchedAgents = 3_000
 
-// fleetVariable makes the fleet of TestPagesOfAFleet larger, to measure.
+// fleetVariable is the environment variable that enlarges the fleet, for measurements.
 const fleetVariable = "MUSTER_TEST_ELASTICSEARCH_AGENTS"
 
-func TestPagesOfAFleet(t *testing.T) {
+func TestPagesBeyondTheResultWindow(t *testing.T) {
 	n := pagedAgents
 	if v := os.Getenv(fleetVariable); v != "" {
 		var err error
@@ -51,7 +51,7 @@ func TestPagesOfAFleet(t *testing.T) {
 	ids := make([]string, n)
 	took(fmt.Sprintf("create %d agents", n), func() error { return s.populate(ctx, ids) })
 
-	for _, offset := range []int{0, window - 5, window, n - 7, n} {
+	for _, offset := range []int{0, maxResultWindow - 5, maxResultWindow, n - 7, n} {
 		for _, desc := range []bool{false, true} {
 			took(fmt.Sprintf("page of 10 at %d, descending %v", offset, desc), func() error {
 				page, total, err := s.Agents().List(ctx, store.AgentQuery{Sort: store.ByHostname, Desc: desc, Offset: offset, Limit: 10})
@@ -135,8 +135,8 @@ func TestPagesOfAFleet(t *testing.T) {
 	})
 }
 
-// populate writes agents without asking whose their keys are, and gives their ids
-// in the order of their names.
+// populate writes agents without claiming their access keys, and sets ids to their ids in the
+// order of their host names.
 func (s *Store) populate(ctx context.Context, ids []string) error {
 	writes := make([]write, len(ids))
 	for i := range ids {

@@ -12,17 +12,17 @@ import (
 
 const (
 	opPing = "ping"
-	// pingDocument is written by each look; no list shows it.
+	// pingDocument is the document that Ping writes. Lists do not show it.
 	pingDocument = "ping"
-	// pingShardTimeout is how long a look waits for a primary copy. It is short, so
-	// that whoever gives a look two seconds is told which index has none.
+	// pingShardTimeout is how long Ping waits for a primary shard. It is short, so that a
+	// Ping with a deadline of two seconds reports which index has none.
 	pingShardTimeout = 500 * time.Millisecond
 )
 
-// Ping writes a document, tries to write to every index, and searches all of them:
-// two requests. What is tried demands a document that does not exist, so nothing is
-// written and no number used up; but it comes as far as a write does: an index with
-// a block, or without a primary copy, is told.
+// Ping makes two requests. One is a bulk request that writes a document and attempts a write
+// to every other index. The attempts are guarded by a version that does not exist, so that
+// they change nothing and use up no sequence number. But they fail like any write if the index
+// has a block, or no primary shard. The other request searches all indices.
 func (s *Store) Ping(ctx context.Context) error {
 	var reads, writes error
 	var both errgroup.Group
@@ -31,22 +31,22 @@ func (s *Store) Ping(ctx context.Context) error {
 		writes = fault(opPing, s.c.probeWrites(ctx, slices.Sorted(maps.Keys(schemas))))
 		return nil
 	})
-	_ = both.Wait() // each keeps its own
+	_ = both.Wait() // the functions return nil
 	if writes != nil {
-		return writes // says more: a red index takes neither
+		return writes // if both fail, because an index is red, this error says more
 	}
 	return reads
 }
 
-// nowhere guards what must not be done: the document it is for does not exist.
-var nowhere = guard{seq: 0, term: 1}
+// impossible is the guard of a write that must fail: its document does not exist.
+var impossible = guard{seq: 0, term: 1}
 
-// probeWrites says why one of the indices takes no writes. It writes to indexDocuments
-// alone.
+// probeWrites returns why one of the indices refuses writes. It writes only to
+// indexDocuments.
 func (c *client) probeWrites(ctx context.Context, indices []string) error {
 	items := make([][]byte, len(indices))
 	for i, index := range indices {
-		w := write{verb: remove, key: key{index, pingDocument}, guard: nowhere}
+		w := write{verb: remove, key: key{index, pingDocument}, guard: impossible}
 		if index == indexDocuments {
 			w = write{verb: put, key: w.key, body: map[string]any{"nonce": newNonce()}}
 		}

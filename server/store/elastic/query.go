@@ -12,8 +12,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// maxNested is how deep Elasticsearch lets conditions stand in one another (30),
-// less those around a query.
+// maxNested is the nesting depth that Elasticsearch allows (30), less the levels around a
+// query.
 const maxNested = 26
 
 var (
@@ -21,13 +21,13 @@ var (
 	matchNone = body{"match_none": body{}}
 )
 
-// dsl is a filter as Elasticsearch's query. Nothing of it is analysed again: words
-// are cut and dates are moments by then.
+// dsl translates a filter to Elasticsearch's query DSL. Elasticsearch does not analyse its
+// texts again: the filter has words and times already.
 func dsl(f kql.Filter) (body, error) { return nested(f, 0) }
 
 func nested(f kql.Filter, depth int) (body, error) {
 	if depth > maxNested {
-		return nil, fleet.FieldError("query.kuery", "has conditions %d deep in one another, Elasticsearch takes %d: write it flatter", depth, maxNested)
+		return nil, fleet.FieldError("query.kuery", "has conditions nested %d deep, Elasticsearch allows %d: nest them less", depth, maxNested)
 	}
 	switch f := f.(type) {
 	case kql.Everything:
@@ -59,7 +59,7 @@ func nested(f kql.Filter, depth int) (body, error) {
 	case kql.Compare:
 		return onField(f.Field, func(name string) body { return compare(name, f) })
 	}
-	return nil, fleet.Errorf(fleet.Internal, "the store does not know queries of the kind %T", f)
+	return nil, fleet.Errorf(fleet.Internal, "the store does not support filters of type %T", f)
 }
 
 func nestedAll(list []kql.Filter, depth int) ([]any, error) {
@@ -76,23 +76,23 @@ func nestedAll(list []kql.Filter, depth int) ([]any, error) {
 
 func onField(f *kql.Field, write func(name string) body) (body, error) {
 	if !queryable[f.Name] {
-		return nil, notAsked(f)
+		return nil, notQueryable(f)
 	}
 	return write(f.Name), nil
 }
 
-func notAsked(f *kql.Field) error {
-	return fleet.FieldError("query.kuery", "agents cannot be asked about %q", f.Name)
+func notQueryable(f *kql.Field) error {
+	return fleet.FieldError("query.kuery", "agents have no field %q that can be queried", f.Name)
 }
 
 func equals(name string, value any) body {
 	if value == "" {
-		return matchNone // no document has it
+		return matchNone // an empty text is no value
 	}
 	return body{"term": body{name: body{"value": value}}}
 }
 
-// pattern spells a wildcard as Elasticsearch does.
+// pattern returns a wildcard in Elasticsearch's syntax.
 func pattern(w kql.Wildcard) string {
 	parts := make([]string, len(w))
 	for i, p := range w {
@@ -108,7 +108,7 @@ func anyWord(name string, words []string) body {
 	return body{"terms": body{name: words}}
 }
 
-// phraseQuery is of words side by side.
+// phraseQuery matches consecutive words.
 func phraseQuery(name string, words []string) body {
 	switch len(words) {
 	case 0:
@@ -141,14 +141,14 @@ func compare(name string, f kql.Compare) body {
 	return body{"range": body{name: bound}}
 }
 
-// versionKey is the field with what the versions of another compare by.
+// versionKey returns the field with the keys by which the versions of a field are compared.
 func versionKey(name string) string {
-	return "version_keys." + strings.NewReplacer(".", "_", fleet.Twin, "").Replace(name)
+	return "version_keys." + strings.NewReplacer(".", "_", fleet.KeywordSuffix, "").Replace(name)
 }
 
 func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql.Field, prefix string, limit int) ([]string, error) {
 	if !queryable[field.Name] {
-		return nil, notAsked(field)
+		return nil, notQueryable(field)
 	}
 	if limit <= 0 {
 		return []string{}, nil
@@ -159,7 +159,7 @@ func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql
 	}
 	name := field.Name
 	if field.Type == kql.TypeText {
-		name += fleet.Twin
+		name += fleet.KeywordSuffix
 	}
 	res, err := g.s.c.search(ctx, "read values of agents", indexAgents, body{
 		"query": query, "size": 0, "track_total_hits": false,
@@ -188,8 +188,8 @@ func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql
 // maxValues bounds one list of values: Elasticsearch makes at most 65,536 buckets.
 const maxValues = 60_000
 
-// anyCase is the pattern, in Lucene's regular expressions, of texts that are the
-// prefix but for the case of ASCII letters.
+// anyCase returns a Lucene regular expression that matches prefix, ignoring the case of ASCII
+// letters.
 func anyCase(prefix string) string {
 	var b strings.Builder
 	for _, r := range prefix {
@@ -207,11 +207,11 @@ func anyCase(prefix string) string {
 	return b.String()
 }
 
-// agentSchema is what agents can be asked about. The timeouts only matter for what
-// status means, which queries have spelled out.
+// agentSchema has the fields that can be queried. Timeouts, which only status depends on, are
+// not needed: filters have no status field any more.
 var agentSchema = fleet.AgentSchema(nil)
 
-// queryable are the fields that are indexed for queries.
+// queryable is the set of fields that are indexed for queries.
 var queryable = func() map[string]bool {
 	names := map[string]bool{}
 	for _, f := range agentSchema.Fields {
@@ -220,36 +220,36 @@ var queryable = func() map[string]bool {
 	return names
 }()
 
-// queryProperties are the mapping of the fields agents can be asked about, made of
-// the schema: what is indexed is what kql.Match would look at.
+// queryProperties returns the mapping of the fields that can be queried. It is derived from
+// the schema, so that Elasticsearch indexes what kql.Match would match.
 func queryProperties() body {
 	properties := body{}
-	twins := map[string]bool{}
+	hasKeyword := map[string]bool{}
 	for _, f := range agentSchema.Fields {
-		if base, ok := strings.CutSuffix(f.Name, fleet.Twin); ok {
-			twins[base] = true
+		if base, ok := strings.CutSuffix(f.Name, fleet.KeywordSuffix); ok {
+			hasKeyword[base] = true
 		}
 	}
 	for _, f := range agentSchema.Fields {
-		if strings.HasSuffix(f.Name, fleet.Twin) || f.Type == kql.TypeDerived {
+		if strings.HasSuffix(f.Name, fleet.KeywordSuffix) || f.Type == kql.TypeDerived {
 			continue
 		}
-		in, name := mapAt(properties, f.Name)
-		in[name] = propertyOf(f, twins[f.Name])
+		in, name := propertyAt(properties, f.Name)
+		in[name] = propertyOf(f, hasKeyword[f.Name])
 	}
 	for _, f := range agentSchema.Fields {
 		if f.Type == kql.TypeVersion {
-			in, name := mapAt(properties, versionKey(f.Name))
+			in, name := propertyAt(properties, versionKey(f.Name))
 			in[name] = keyword
 		}
 	}
 	return properties
 }
 
-func propertyOf(f *kql.Field, twin bool) body {
+func propertyOf(f *kql.Field, withKeyword bool) body {
 	switch f.Type {
 	case kql.TypeText:
-		if twin {
+		if withKeyword {
 			return phrase
 		}
 		return words
@@ -263,9 +263,9 @@ func propertyOf(f *kql.Field, twin bool) body {
 	return keyword
 }
 
-// mapAt is the mapping's object for the fields of a path with dots, made on the
-// way, and the name in it.
-func mapAt(properties body, path string) (body, string) {
+// propertyAt returns the properties that contain the field with a dotted path, and its name
+// there. It creates missing objects.
+func propertyAt(properties body, path string) (body, string) {
 	for {
 		name, rest, deeper := strings.Cut(path, ".")
 		if !deeper {
@@ -280,8 +280,8 @@ func mapAt(properties body, path string) (body, string) {
 	}
 }
 
-// place sets the value at a path with dots.
-func place(source map[string]any, path string, value any) {
+// setPath sets the value at a dotted path.
+func setPath(source map[string]any, path string, value any) {
 	for {
 		name, rest, deeper := strings.Cut(path, ".")
 		if !deeper {
@@ -297,19 +297,18 @@ func place(source map[string]any, path string, value any) {
 	}
 }
 
-// one is the value of a list that has one, so that a source reads as usual.
-func one(list []any) any {
+// unwrapSingle returns the element of a list of one, so that a source has no list for it.
+func unwrapSingle(list []any) any {
 	if len(list) == 1 {
 		return list[0]
 	}
 	return list
 }
 
-// queryValues puts what the agent has in the fields it can be asked about into
-// its source.
+// queryValues adds the fields that can be queried to the source of an agent.
 func queryValues(source map[string]any, a *fleet.Agent) {
 	for _, f := range agentSchema.Fields {
-		if f.Type == kql.TypeDerived || (strings.HasSuffix(f.Name, fleet.Twin) && f.Type != kql.TypeVersion) {
+		if f.Type == kql.TypeDerived || (strings.HasSuffix(f.Name, fleet.KeywordSuffix) && f.Type != kql.TypeVersion) {
 			continue
 		}
 		values := a.Values(f)
@@ -324,11 +323,11 @@ func queryValues(source map[string]any, a *fleet.Agent) {
 				}
 			}
 			if len(keys) > 0 {
-				place(source, versionKey(f.Name), one(keys))
+				setPath(source, versionKey(f.Name), unwrapSingle(keys))
 			}
 		}
-		if !strings.HasSuffix(f.Name, fleet.Twin) {
-			place(source, f.Name, one(values))
+		if !strings.HasSuffix(f.Name, fleet.KeywordSuffix) {
+			setPath(source, f.Name, unwrapSingle(values))
 		}
 	}
 }

@@ -17,61 +17,61 @@ import (
 )
 
 const (
-	// maxGet bounds the documents one request asks for by id.
+	// maxGet bounds the documents that one request gets by id.
 	maxGet = 1_000
-	// window is how far from and size reach: Elasticsearch's own default. What lies
-	// beyond is reached by walking.
-	window = 10_000
-	// skipPage is how many hits a walk passes over with one request; they come
-	// without their documents.
-	skipPage = window
-	// smallPage is up to where a walk is one search. Longer ones read it in vain, which
-	// is a tenth of a page of theirs.
+	// maxResultWindow bounds the sum of from and size. It is Elasticsearch's default. Deeper
+	// pages are reached with search_after.
+	maxResultWindow = 10_000
+	// skipPage is how many hits one request skips on the way to a deep page. They are
+	// returned without their documents.
+	skipPage = maxResultWindow
+	// smallPage is the size of the first search of a walk, which is the only one if there
+	// are fewer hits. Longer walks discard it, which costs a tenth of one of their pages.
 	smallPage = 1_000
-	// pitAlive is how long Elasticsearch keeps a point in time after each page of a
-	// walk. Whoever takes longer for a page has died.
+	// pitAlive is how long Elasticsearch keeps a point in time after each page of a walk. A
+	// process that needs longer for a page has died.
 	pitAlive = "2m"
 )
 
-// body of a search.
+// body is the body of a request.
 type body map[string]any
 
-// found is a document that was asked for by id.
-type found struct {
-	there   bool
+// getResult is the result of getting a document by id.
+type getResult struct {
+	exists  bool
 	guard   guard
 	source  json.RawMessage
-	refused *refusal // why it cannot be read
+	refused *refusal // why the document cannot be read
 }
 
-// lookup asks for a document by id. It is written as _mget has it.
+// lookup is an item of an _mget request.
 type lookup struct {
 	Index string `json:"_index"`
 	ID    string `json:"_id"`
-	// Fields are those of the source that are wanted; none: all.
+	// Fields are the fields of the source to return; none means all.
 	Fields []string `json:"_source,omitempty"`
 }
 
-// gets returns the documents of the keys, each at the index of its key, as they
-// are at this moment. fields are those of the source that are wanted, none: all.
-func (c *client) gets(ctx context.Context, op string, keys []key, fields ...string) ([]found, error) {
-	out := make([]found, len(keys))
-	places := make([]int, 0, len(keys))
+// gets returns the current documents of the keys at the same indices. fields are the fields of
+// the source to return; none means all.
+func (c *client) gets(ctx context.Context, op string, keys []key, fields ...string) ([]getResult, error) {
+	out := make([]getResult, len(keys))
+	valid := make([]int, 0, len(keys))
 	for i, k := range keys {
-		if k.possible() {
-			places = append(places, i)
+		if k.validID() {
+			valid = append(valid, i)
 		}
 	}
-	for part := range slices.Chunk(places, maxGet) {
-		asked := make([]lookup, len(part))
+	for part := range slices.Chunk(valid, maxGet) {
+		lookups := make([]lookup, len(part))
 		for n, i := range part {
-			asked[n] = lookup{c.name(keys[i].index), keys[i].id, fields}
+			lookups[n] = lookup{c.name(keys[i].index), keys[i].id, fields}
 		}
 		get := c.getSome
-		if len(asked) <= gatherLookups {
+		if len(lookups) <= batchLookups {
 			get = c.reads.do
 		}
-		got, err := get(ctx, asked)
+		got, err := get(ctx, lookups)
 		if err != nil {
 			return nil, fault(op, err)
 		}
@@ -85,9 +85,9 @@ func (c *client) gets(ctx context.Context, op string, keys []key, fields ...stri
 	return out, nil
 }
 
-// getSome asks for documents with one request.
-func (c *client) getSome(ctx context.Context, asked []lookup) ([]found, error) {
-	encoded, err := json.Marshal(body{"docs": asked})
+// getSome gets documents with one request.
+func (c *client) getSome(ctx context.Context, lookups []lookup) ([]getResult, error) {
+	encoded, err := json.Marshal(body{"docs": lookups})
 	if err != nil {
 		return nil, err
 	}
@@ -100,18 +100,18 @@ func (c *client) getSome(ctx context.Context, asked []lookup) ([]found, error) {
 			Error  *cause          `json:"error"`
 		} `json:"docs"`
 	}
-	err = c.try(ctx, call{timeout: timeoutFor(len(asked)), repeatable: true, request: func() esapi.Request {
+	err = c.try(ctx, call{timeout: timeoutFor(len(lookups)), repeatable: true, request: func() esapi.Request {
 		return esapi.MgetRequest{Body: bytes.NewReader(encoded)}
 	}}, &answer)
 	if err != nil {
 		return nil, err
 	}
-	if len(answer.Docs) != len(asked) {
-		return nil, fmt.Errorf("it answered for %d of %d documents", len(answer.Docs), len(asked))
+	if len(answer.Docs) != len(lookups) {
+		return nil, fmt.Errorf("the response has %d of %d documents", len(answer.Docs), len(lookups))
 	}
-	out := make([]found, len(asked))
+	out := make([]getResult, len(lookups))
 	for i, d := range answer.Docs {
-		out[i] = found{there: d.Found, guard: guard{d.Seq, d.Term}, source: d.Source}
+		out[i] = getResult{exists: d.Found, guard: guard{d.Seq, d.Term}, source: d.Source}
 		if d.Error != nil {
 			out[i].refused = d.Error.refusal(statusOf(d.Error.Type))
 		}
@@ -119,7 +119,7 @@ func (c *client) getSome(ctx context.Context, asked []lookup) ([]found, error) {
 	return out, nil
 }
 
-// statusOf is the status of an error within an answer, which does not have one.
+// statusOf returns an HTTP status for an error of one document, which has none.
 func statusOf(kind string) int {
 	if kind == "index_not_found_exception" {
 		return 404
@@ -127,11 +127,11 @@ func statusOf(kind string) int {
 	return 503 // a shard that cannot be read
 }
 
-// get is gets for one.
-func (c *client) get(ctx context.Context, op string, k key, fields ...string) (found, error) {
+// get is gets for one document.
+func (c *client) get(ctx context.Context, op string, k key, fields ...string) (getResult, error) {
 	out, err := c.gets(ctx, op, []key{k}, fields...)
 	if err != nil {
-		return found{}, err
+		return getResult{}, err
 	}
 	return out[0], nil
 }
@@ -148,16 +148,16 @@ type hit struct {
 
 func (h hit) guard() guard { return guard{h.Seq, h.Term} }
 
-// text is the value of a field without its document, empty where there is none.
+// text returns the doc value of a field, or "" if there is none.
 func (h hit) text(field string) string {
 	var s string
 	if v := h.Fields[field]; len(v) > 0 {
-		_ = json.Unmarshal(v[0], &s) // of another type: none
+		_ = json.Unmarshal(v[0], &s) // "" if the value has another type
 	}
 	return s
 }
 
-// result of a search.
+// result is the result of a search.
 type result struct {
 	PIT  string `json:"pit_id"`
 	Hits struct {
@@ -169,8 +169,8 @@ type result struct {
 	Aggregations json.RawMessage `json:"aggregations"`
 }
 
-// search searches an index that has been refreshed since this process last wrote
-// to it.
+// search searches an index. It refreshes the index first if this process has written to it
+// since the last refresh.
 func (c *client) search(ctx context.Context, op, index string, b body) (result, error) {
 	if err := c.refresh(ctx, op, index); err != nil {
 		return result{}, err
@@ -178,8 +178,8 @@ func (c *client) search(ctx context.Context, op, index string, b body) (result, 
 	return c.searchNow(ctx, op, index, b)
 }
 
-// searchNow searches an index as it was last refreshed. Without an index the body
-// has a point in time.
+// searchNow searches an index as of its last refresh. If index is empty, the body has a point
+// in time.
 func (c *client) searchNow(ctx context.Context, op, index string, b body) (result, error) {
 	if index == "" {
 		return c.searchAll(ctx, op, nil, b)
@@ -187,23 +187,23 @@ func (c *client) searchNow(ctx context.Context, op, index string, b body) (resul
 	return c.searchAll(ctx, op, []string{c.name(index)}, b)
 }
 
-// searchAll is searchNow for several indices, by their whole names.
+// searchAll is searchNow for several indices, by their full names.
 func (c *client) searchAll(ctx context.Context, op string, names []string, b body) (result, error) {
-	whole := false             // a list without those of a shard that fails would look complete
-	hits, _ := b["size"].(int) // without hits it counts: from columns, quickly
+	partial := false           // a list without the hits of a failed shard would look complete
+	hits, _ := b["size"].(int) // a search without hits is fast
 	var out result
-	err := c.ask(ctx, op, timeoutFor(hits), b, &out, func(r *bytes.Reader) esapi.Request {
+	err := c.read(ctx, op, timeoutFor(hits), b, &out, func(r *bytes.Reader) esapi.Request {
 		req := esapi.SearchRequest{Index: names, Body: r}
 		if names != nil {
-			req.AllowPartialSearchResults = &whole
+			req.AllowPartialSearchResults = &partial
 		}
 		return req
 	})
 	return out, err
 }
 
-// ask sends a request that changes nothing.
-func (c *client) ask(ctx context.Context, op string, timeout time.Duration, b body, out any, request func(*bytes.Reader) esapi.Request) error {
+// read sends a request that changes no documents.
+func (c *client) read(ctx context.Context, op string, timeout time.Duration, b body, out any, request func(*bytes.Reader) esapi.Request) error {
 	encoded, err := json.Marshal(b)
 	if err != nil {
 		return fleet.Errorf(fleet.Internal, "%s: the request cannot be encoded: %w", op, err)
@@ -213,8 +213,8 @@ func (c *client) ask(ctx context.Context, op string, timeout time.Duration, b bo
 	}}, out)
 }
 
-// walk calls f for every hit of a search, as they all were at one moment. Without
-// a sort they come in no order.
+// walk calls f for every hit of a search at one point in time. Without a sort the order is
+// unspecified.
 func (c *client) walk(ctx context.Context, op, index string, b body, page int, f func(hit) error) error {
 	each := func(hits []hit) error {
 		for _, h := range hits {
@@ -224,7 +224,8 @@ func (c *client) walk(ctx context.Context, op, index string, b body, page int, f
 		}
 		return nil
 	}
-	// What fits into a small page needs no point in time, which is two requests more.
+	// A result that fits into a small page needs no point in time, which costs two more
+	// requests.
 	small := min(page, smallPage)
 	first := body{"size": small, "track_total_hits": false, "sort": []any{"_doc"}}
 	maps.Copy(first, b)
@@ -235,7 +236,7 @@ func (c *client) walk(ctx context.Context, op, index string, b body, page int, f
 	if len(res.Hits.Hits) < small {
 		return each(res.Hits.Hits)
 	}
-	return c.atOneMoment(ctx, op, index, b, func(next func(body) ([]hit, error)) error {
+	return c.withPointInTime(ctx, op, index, b, func(next func(body) ([]hit, error)) error {
 		for {
 			hits, err := next(body{"size": page})
 			if err == nil {
@@ -248,9 +249,9 @@ func (c *client) walk(ctx context.Context, op, index string, b body, page int, f
 	})
 }
 
-// atOneMoment gives f a way to read a search page by page. Each page goes on
-// behind the last; what next is given stands in for what the search has.
-func (c *client) atOneMoment(ctx context.Context, op, index string, b body, f func(next func(body) ([]hit, error)) error) error {
+// withPointInTime opens a point in time and calls f with a function that returns the next
+// page of the search. The argument of next overrides keys of b.
+func (c *client) withPointInTime(ctx context.Context, op, index string, b body, f func(next func(body) ([]hit, error)) error) error {
 	if err := c.refresh(ctx, op, index); err != nil {
 		return err
 	}
@@ -265,11 +266,11 @@ func (c *client) atOneMoment(ctx context.Context, op, index string, b body, f fu
 	}
 	pit := opened.ID
 	defer func() {
-		// Best effort, and also for a caller that has gone: it would be kept, and with
-		// it old segments, until pitAlive is over.
+		// Best effort, even if the caller's context has ended. Otherwise Elasticsearch keeps
+		// the point in time, and with it old segments, for pitAlive.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
-		_ = c.ask(ctx, op, callTimeout, body{"id": pit}, nil, func(r *bytes.Reader) esapi.Request { return esapi.ClosePointInTimeRequest{Body: r} })
+		_ = c.read(ctx, op, callTimeout, body{"id": pit}, nil, func(r *bytes.Reader) esapi.Request { return esapi.ClosePointInTimeRequest{Body: r} })
 	}()
 	var after []json.RawMessage
 	return f(func(page body) ([]hit, error) {
@@ -294,15 +295,15 @@ func (c *client) atOneMoment(ctx context.Context, op, index string, b body, f fu
 	})
 }
 
-// all is a limit that is none.
+// all is a limit of page that means no limit.
 const all = -1
 
-// page returns a page of a sorted search, and how many hits there are in all.
-// Documents come together as many as most at a time.
+// page returns a page of a sorted search, and the total number of hits. One request reads at
+// most as many documents as most.
 func (c *client) page(ctx context.Context, op, index string, b body, offset, limit, most int) ([]hit, int, error) {
 	offset = max(offset, 0)
 	first := body{"track_total_hits": true, "size": 0}
-	simple := limit != all && limit <= most && offset+limit <= window
+	simple := limit != all && limit <= most && offset+limit <= maxResultWindow
 	if simple {
 		first["from"], first["size"] = offset, limit
 	}
@@ -327,7 +328,7 @@ func (c *client) page(ctx context.Context, op, index string, b body, offset, lim
 		limit = total - offset
 	}
 	var out []hit
-	err = c.atOneMoment(ctx, op, index, b, func(next func(body) ([]hit, error)) error {
+	err = c.withPointInTime(ctx, op, index, b, func(next func(body) ([]hit, error)) error {
 		for rest := offset; rest > 0; {
 			n := min(rest, skipPage)
 			hits, err := next(body{"size": n, "_source": false, "docvalue_fields": []any{}})
@@ -352,26 +353,23 @@ func (c *client) page(ctx context.Context, op, index string, b body, offset, lim
 	return out, total, err
 }
 
-// freshness is what this process knows of an index: whether it has written to it
-// since it last had it refreshed.
+// freshness records whether this process has written to an index since it last refreshed it.
 type freshness struct {
-	turn      chan struct{} // holds the one token of whoever refreshes
-	count     atomic.Int64  // grows with each write
-	refreshed atomic.Int64  // what count was before the last refresh
+	sem       chan struct{} // serializes refreshes
+	count     atomic.Int64  // of writes
+	refreshed atomic.Int64  // the value of count before the last refresh
 }
 
 func newFreshness() *freshness {
-	f := &freshness{turn: make(chan struct{}, 1)}
-	// What others wrote before this process was there.
-	f.wrote()
+	f := &freshness{sem: make(chan struct{}, 1)}
+	f.noteWrite() // other processes may have written before this one started
 	return f
 }
 
-func (f *freshness) wrote() { f.count.Add(1) }
+func (f *freshness) noteWrite() { f.count.Add(1) }
 
-// refresh makes a search see everything that calls of this process have written
-// before. What other processes wrote a moment ago may be seen later: within the
-// refresh interval of the index.
+// refresh makes all earlier writes of this process visible to searches. Writes of other
+// processes become visible within the refresh interval of the index.
 func (c *client) refresh(ctx context.Context, op, index string) error {
 	f := c.fresh[index]
 	want := f.count.Load()
@@ -379,13 +377,13 @@ func (c *client) refresh(ctx context.Context, op, index string) error {
 		return nil
 	}
 	select {
-	case f.turn <- struct{}{}:
-		defer func() { <-f.turn }()
+	case f.sem <- struct{}{}:
+		defer func() { <-f.sem }()
 	case <-ctx.Done():
 		return fault(op, ctx.Err())
 	}
 	if f.refreshed.Load() >= want {
-		return nil // by whoever had the turn before
+		return nil // another caller has refreshed it
 	}
 	now := f.count.Load()
 	if err := c.refreshNow(ctx, op, index); err != nil {
@@ -395,13 +393,13 @@ func (c *client) refresh(ctx context.Context, op, index string) error {
 	return nil
 }
 
-// refreshPatience is how long a refresh may take before the index is looked at: it
-// takes milliseconds, but of a red index Elasticsearch waits a minute, whatever the
-// caller says.
-const refreshPatience = time.Second
+// refreshTimeout is how long a refresh may take before refreshNow checks the index. A refresh
+// takes milliseconds, but on a red index Elasticsearch waits for a minute, which a request
+// cannot change.
+const refreshTimeout = time.Second
 
-// refreshNow makes searches see all that has been written. An error says that
-// some copy of the index may not have been refreshed.
+// refreshNow makes all writes visible to searches. After an error some copy of the index may
+// not have been refreshed.
 func (c *client) refreshNow(ctx context.Context, op, index string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -410,10 +408,10 @@ func (c *client) refreshNow(ctx context.Context, op, index string) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(refreshPatience):
+	case <-time.After(refreshTimeout):
 	}
 	var refused *refusal
-	if err := c.probeWrites(ctx, []string{index}); errors.As(err, &refused) && refused.lost() {
+	if err := c.probeWrites(ctx, []string{index}); errors.As(err, &refused) && refused.shardUnavailable() {
 		return fault(op, refused)
 	}
 	return <-done

@@ -11,8 +11,8 @@ import (
 
 type results struct{ s *Store }
 
-// writeTries bounds how often a change is made anew on what another writer left.
-// Two come together now and then; losing so often in a row does not happen.
+// writeTries bounds how often a write is repeated after a conflict with another writer. An
+// agent has few concurrent writers, which do not win ten times in a row.
 const writeTries = 10
 
 func resultKey(r fleet.Result) key {
@@ -32,7 +32,7 @@ func resultSource(r fleet.Result) (map[string]any, error) {
 func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
 	const op = "store results"
 	changed := make([]bool, len(list))
-	// Several of one id are one change, the last that counts.
+	// The results of one id become one write.
 	byKey := map[key][]int{}
 	var open []key
 	for i, res := range list {
@@ -42,11 +42,12 @@ func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
 		}
 		byKey[k] = append(byKey[k], i)
 	}
-	// Most are the first of their agent: these are only looked for when one is there.
-	known := make([]found, len(open))
+	// Most results are the first of their agent, so a stored one is read only after a
+	// conflict.
+	known := make([]getResult, len(open))
 	for try := 1; len(open) > 0; try++ {
 		if try > writeTries {
-			return nil, fleet.Errorf(fleet.Unavailable, "%s: others changed %s again and again: repeat the call", op, open[0].id)
+			return nil, fleet.Errorf(fleet.Unavailable, "%s: %s was changed by others %d times in a row: repeat the call", op, open[0].id, writeTries)
 		}
 		var writes []write
 		var writing []key
@@ -76,34 +77,34 @@ func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
 	return changed, nil
 }
 
-// fold applies the results of one id, at their places in list, to what is stored,
-// and returns what is to be written; nil: nothing.
-func (r results) fold(list []fleet.Result, places []int, stored found, changed []bool) (*write, error) {
-	w := &write{verb: create, key: resultKey(list[places[0]])}
+// fold applies the results of one id, which have the given indices in list, to the stored
+// result. It sets changed for each, and returns the write, or nil if none is needed.
+func (r results) fold(list []fleet.Result, indices []int, stored getResult, changed []bool) (*write, error) {
+	w := &write{verb: create, key: resultKey(list[indices[0]])}
 	var now *fleet.Result
-	if stored.there {
+	if stored.exists {
 		v, err := resultValue(w.key.id, stored.source, stored.guard)
 		if err != nil {
 			return nil, err
 		}
 		now, w.verb, w.guard = &v, put, stored.guard
 	}
-	anything := false
-	for _, i := range places {
+	written := false
+	for _, i := range indices {
 		changed[i] = now == nil || list[i].Supersedes(*now)
 		if changed[i] {
-			now, anything = &list[i], true
+			now, written = &list[i], true
 		}
 	}
-	if !anything {
+	if !written {
 		return nil, nil
 	}
 	source, err := resultSource(*now)
 	if err != nil {
 		return nil, err
 	}
-	mine := own(*w, source)
-	return &mine, nil
+	marked := withNonce(*w, source)
+	return &marked, nil
 }
 
 func resultValue(id string, source []byte, g guard) (fleet.Result, error) {
@@ -124,7 +125,7 @@ func resultValue(id string, source []byte, g guard) (fleet.Result, error) {
 func (r results) Get(ctx context.Context, actionID, agentID string) (fleet.Result, error) {
 	id := fleet.ResultID(actionID, agentID)
 	f, err := r.s.c.get(ctx, "read result", key{indexResults, id}, packedFields...)
-	if err == nil && !f.there {
+	if err == nil && !f.exists {
 		err = missing("result", id)
 	}
 	if err != nil {
@@ -139,13 +140,13 @@ func (r results) Answered(ctx context.Context, actionID string, agentIDs []strin
 		keys[i] = key{indexResults, fleet.ResultID(actionID, id)}
 	}
 	got, err := r.s.c.gets(ctx, "look for results", keys, "action_id")
-	there := map[string]bool{}
+	answered := map[string]bool{}
 	for i, f := range got {
-		if f.there {
-			there[agentIDs[i]] = true
+		if f.exists {
+			answered[agentIDs[i]] = true
 		}
 	}
-	return there, err
+	return answered, err
 }
 
 func (r results) Errors(ctx context.Context, actionID string, limit int) ([]fleet.Result, error) {
@@ -167,7 +168,7 @@ func (r results) Errors(ctx context.Context, actionID string, limit int) ([]flee
 	return out, nil
 }
 
-// resultPage is how many results one request reads: some hundred bytes each.
+// resultPage is how many results one request reads. A result has some hundred bytes.
 const resultPage = 5_000
 
 func (r results) Each(ctx context.Context, f func(fleet.Result)) error {
@@ -180,7 +181,7 @@ func (r results) Each(ctx context.Context, f func(fleet.Result)) error {
 	})
 }
 
-// countPage bounds the actions that one request counts for.
+// countPage bounds the actions whose results one request counts.
 const countPage = 1_000
 
 func (r results) Counts(ctx context.Context, actionIDs []string) (map[string]fleet.ResultCounts, error) {
@@ -211,7 +212,7 @@ func (r results) Counts(ctx context.Context, actionIDs []string) (map[string]fle
 			} `json:"actions"`
 		}
 		if err := json.Unmarshal(res.Aggregations, &counted); err != nil {
-			return nil, fleet.Errorf(fleet.Internal, "count results: the answer cannot be read: %w", err)
+			return nil, fleet.Errorf(fleet.Internal, "count results: the response cannot be decoded: %w", err)
 		}
 		for _, b := range counted.Actions.Buckets {
 			c := fleet.ResultCounts{Acked: b.Count - b.Failed.Count, Failed: b.Failed.Count}

@@ -17,9 +17,9 @@ import (
 //go:embed role.json
 var roles []byte
 
-// needed are the privileges of each kind of request, as Elasticsearch's table of
-// privileges has them: of the cluster, or else of the indices. The published server
-// has no security that could be asked.
+// needed are the privileges that each kind of request needs, according to Elasticsearch's
+// documentation: index privileges, or those of the cluster. The test node has no security
+// features that could verify them.
 var needed = map[string]string{
 	"POST /_bulk":                  "write",
 	"POST /_mget":                  "read",
@@ -35,15 +35,15 @@ var needed = map[string]string{
 	"PUT /_index_template/{index}": "cluster manage_index_templates",
 }
 
-// recordedCalls are the kinds of requests that went through a proxy.
+// recordedCalls records the kinds of requests that pass a proxy.
 type recordedCalls struct {
 	proxy *esnode.Proxy
 
 	mu    sync.Mutex
-	kinds map[string]string // to the path of one of them
+	kinds map[string]string // the path of one request of each kind
 }
 
-// through starts a proxy before a place, and returns the way through it.
+// through starts a proxy for a place, and returns the place as it is reached through it.
 func (r *recordedCalls) through(t *testing.T, p esnode.Place) esnode.Place {
 	t.Helper()
 	r.proxy = esnode.StartProxy(t, p.Access, esnode.ProxyOptions{})
@@ -57,7 +57,7 @@ func (r *recordedCalls) through(t *testing.T, p esnode.Place) esnode.Place {
 	return esnode.Place{Access: r.proxy.Access(), Prefix: p.Prefix}
 }
 
-// kindOf is a request without the names of indices.
+// kindOf returns the method and path of a request without the names of indices.
 func kindOf(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	for i, part := range parts {
@@ -68,8 +68,8 @@ func kindOf(r *http.Request) string {
 	return r.Method + " /" + strings.Join(parts, "/")
 }
 
-// granted are the privileges of the two roles, those of the cluster with the word
-// before them.
+// granted returns the role that grants each privilege. Cluster privileges begin with
+// "cluster".
 func granted(t *testing.T) map[string]string {
 	t.Helper()
 	var file map[string]struct {
@@ -94,7 +94,7 @@ func granted(t *testing.T) map[string]string {
 	return out
 }
 
-// check compares what was asked with what the roles allow.
+// check compares the recorded requests with the privileges that the roles grant.
 func (r *recordedCalls) check(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
@@ -105,31 +105,30 @@ func (r *recordedCalls) check(t *testing.T) {
 		role := privileges[privilege]
 		switch {
 		case !known:
-			t.Errorf("%s (such as %s): say which privilege it needs", kind, r.kinds[kind])
+			t.Errorf("%s (such as %s): add the privilege that it needs", kind, r.kinds[kind])
 		case role == "":
-			t.Errorf("%s needs %q, which no role has", kind, privilege)
+			t.Errorf("%s needs %q, which no role grants", kind, privilege)
 		}
 		used[privilege] = true
 		t.Logf("%-30s %-32s %s", kind, privilege, role)
 	}
 	if len(r.kinds) == 0 || strings.Contains(flag.Lookup("test.run").Value.String(), "/") {
-		return // a part of the contract asks a part of it
+		return // a part of the contract makes only some of the requests
 	}
 	for kind := range needed {
 		if kind != "PUT /{index}/_mapping" && r.kinds[kind] == "" && !t.Failed() {
-			t.Errorf("%s is never asked: take it out", kind)
+			t.Errorf("%s is never requested: remove it", kind)
 		}
 	}
 	for privilege, role := range privileges {
 		if !used[privilege] && privilege != needed["PUT /{index}/_mapping"] {
-			t.Errorf("the role %s has %q, which nothing needs", role, privilege)
+			t.Errorf("the role %s grants %q, which no request needs", role, privilege)
 		}
 	}
 }
 
-// A server that finds its indices as they should be needs none of the privileges
-// for setting up; an upgrade does.
-func TestOnlySettingUpNeedsMorePrivileges(t *testing.T) {
+// A server whose indices are up to date needs no setup privileges; an upgrade does.
+func TestOnlySetupNeedsSetupPrivileges(t *testing.T) {
 	p := esnode.Shared(t)
 	must(t, open(t, p).Ping(t.Context()))
 	setUp := func(during string) []string {
@@ -148,10 +147,10 @@ func TestOnlySettingUpNeedsMorePrivileges(t *testing.T) {
 		return out
 	}
 	if got := setUp("a start"); len(got) > 0 {
-		t.Errorf("a start asks %v", got)
+		t.Errorf("a start requests %v", got)
 	}
 	put(t, p, http.MethodPut, "audit/_mapping", `{"_meta":{"muster_schema":0}}`)
 	if got, want := setUp("an upgrade"), []string{"PUT /_index_template/{index}", "PUT /{index}/_mapping"}; !slices.Equal(got, want) {
-		t.Errorf("an upgrade asks %v, want %v", got, want)
+		t.Errorf("an upgrade requests %v, want %v", got, want)
 	}
 }

@@ -2,9 +2,9 @@ package elastic
 
 import "maps"
 
-// schemaVersion is that of all mappings. A higher one adds fields and indices; what
-// is there never changes its type, so that replicas of two versions can run beside
-// each other while the server is upgraded.
+// schemaVersion is the version of all mappings. A new version may add fields and indices,
+// but never change the type of a field, so that servers of two versions can run concurrently
+// during an upgrade.
 const schemaVersion = 2
 
 // The indices, without their prefix.
@@ -20,28 +20,29 @@ const (
 	indexTargets        = "rollout-targets"
 	indexAudit          = "audit"
 	indexEvents         = "events"
-	indexDocuments      = "documents" // the nouns of which there are few
+	indexDocuments      = "documents" // kinds with few documents
 )
 
-// maxKeyword bounds the bytes of a text that is kept whole as a column: Lucene's
-// limit is 32,766.
+// maxKeyword bounds the bytes of a text with doc values. Lucene's limit is 32,766.
 const maxKeyword = 32_000
 
-// The types of fields. Keywords of more than 8,191 characters, which could have
-// more bytes than Lucene takes, are kept, but not found.
+// The types of fields. A keyword of more than 8,191 characters, which may exceed Lucene's
+// limit, is stored but not indexed.
 var (
 	keyword = body{"type": "keyword", "ignore_above": 8191}
 	date    = body{"type": "date"}
 	long    = body{"type": "long"}
 	boolean = body{"type": "boolean"}
 	words   = body{"type": "text"}
-	// phrase is found by its words, and as a whole by its twin.
+	// phrase is a text with a keyword as its multi-field, so that it is found by its words
+	// and as a whole.
 	phrase = body{"type": "text", "fields": body{"keyword": keyword}}
-	// kept is in the document alone.
-	kept = body{"type": "object", "enabled": false}
-	// stored is a text in the document alone.
-	stored = body{"type": "keyword", "index": false, "doc_values": false}
-	// column is read without the document, and not searched.
+	// opaque is only part of the source.
+	opaque = body{"type": "object", "enabled": false}
+	// unindexed is a text that is only part of the source.
+	unindexed = body{"type": "keyword", "index": false, "doc_values": false}
+	// column is a text with doc values, which are read without the source. It is not
+	// indexed.
 	column = body{"type": "keyword", "index": false}
 )
 
@@ -52,7 +53,7 @@ func with(properties, more body) body {
 	return properties
 }
 
-// schemas are the properties of each index, besides those of every document.
+// schemas are the properties of each index, in addition to those that mappings adds.
 var schemas = map[string]body{
 	indexAgents: with(queryProperties(), body{
 		"id": keyword, "rev": long, "access_api_key_id": keyword, "action_seq_no": long, "last_activity": date, "upgrading_since": date,
@@ -67,7 +68,7 @@ var schemas = map[string]body{
 	indexPolicies: {
 		"policy_id": keyword, "revision_idx": long, "name": keyword, "namespaces": keyword, "inactivity_timeout": long, "@timestamp": date,
 	},
-	indexPackageData: {"package": keyword, "size": long, "parts": long, "part": long, "bytes": kept},
+	indexPackageData: {"package": keyword, "size": long, "parts": long, "part": long, "bytes": opaque},
 	indexEnrollmentKeys: {
 		"api_key_id": keyword, "name": keyword, "policy_id": keyword, "active": boolean, "created_at": date, "expire_at": date,
 	},
@@ -84,20 +85,20 @@ var schemas = map[string]body{
 	indexDocuments: {},
 }
 
-// mappings of an index. A field they do not have is a mistake of ours, and refused.
+// mappings returns the mappings of an index. They are strict: an unknown field is a bug.
 func mappings(index string, version int) body {
-	properties := body{"doc": kept, "gz": kept, "nonce": stored, "born": long, "noun": keyword}
+	properties := body{"doc": opaque, "gz": opaque, "nonce": unindexed, "born": long, "noun": keyword}
 	for name, p := range schemas[index] {
 		properties[name] = p
 	}
 	return body{"dynamic": "strict", "_meta": body{"muster_schema": version}, "properties": properties}
 }
 
-// indexSettings: one primary shard, since the order of actions and events is that
-// of a shard, and a million agents are far from filling one; a second copy as soon
-// as there is a second node. With an interval that is given, an index is refreshed
-// although nobody has searched it for a while: what other processes wrote is late
-// by no more than that.
+// indexSettings returns the settings of every index. There is one primary shard, because the
+// order of actions and events is that of a shard, and a shard holds far more than a million
+// agents. There is a replica if there is a second node. With an explicit refresh interval,
+// Elasticsearch refreshes an index even if it was not searched recently, so that the writes
+// of other processes are visible after that time.
 func indexSettings() body {
 	return body{"index": body{"number_of_shards": 1, "auto_expand_replicas": "0-1", "refresh_interval": "1s"}}
 }

@@ -9,7 +9,7 @@ import (
 
 type targets struct{ s *Store }
 
-// targetPage is how many targets one request reads: some KB each.
+// targetPage is how many targets one request reads. A target has some KB.
 const targetPage = 2_000
 
 func targetKey(rolloutID, agentID string) key {
@@ -74,11 +74,11 @@ func (g targets) Create(ctx context.Context, list []fleet.Target) error {
 		source["list"] = n
 		writes[i] = write{verb: create, key: targetKey(v.RolloutID, v.AgentID), body: source}
 	}
-	_, err := g.s.c.write(ctx, "create targets", writes...) // a conflict is one that exists
+	_, err := g.s.c.write(ctx, "create targets", writes...) // a conflict means that the target exists
 	return err
 }
 
-// targetList marks that a rollout has got its first targets.
+// targetList is the document that records the first targets of a rollout.
 type targetList struct {
 	RolloutID string `json:"rollout_id"`
 	Revision  int64  `json:"-"`
@@ -88,8 +88,9 @@ func (g targets) lists() collection[targetList] {
 	return small(g.s, "target list", func(v *targetList) (string, *int64) { return v.RolloutID, &v.Revision })
 }
 
-// list is a number of the targets of a rollout, which grows from rollout to
-// rollout as they get their first: the revision of the mark.
+// list returns the list number of a rollout, creating it if there is none. Numbers are in the
+// order in which rollouts got their first targets. The number is the revision of the
+// targetList, which never changes.
 func (g targets) list(ctx context.Context, rolloutID string) (int64, error) {
 	lists := g.lists()
 	if err := lists.Create(ctx, targetList{RolloutID: rolloutID}); err != nil && fleet.KindOf(err) != fleet.Conflict {
@@ -125,7 +126,7 @@ func (g targets) GetMany(ctx context.Context, rolloutID string, agentIDs []strin
 	}
 	out := make([]fleet.Target, 0, len(keys))
 	for i, f := range got {
-		if !f.there {
+		if !f.exists {
 			continue
 		}
 		v, err := targetValue(keys[i].id, f.source, f.guard)
@@ -140,12 +141,12 @@ func (g targets) GetMany(ctx context.Context, rolloutID string, agentIDs []strin
 func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, []error, error) {
 	revisions, errs := make([]int64, len(list)), make([]error, len(list))
 	var writes []write
-	var places []int
+	var indices []int
 	for i := range list {
 		v := &list[i]
 		guard := guardOf(v.Revision)
 		if guard.term < 1 {
-			// Never read: whether it is there says which error it is.
+			// The target was never read. The error depends on whether it exists.
 			errs[i] = g.s.c.updateGuarded(ctx, "target", v.RolloutID+":"+v.AgentID, targetKey(v.RolloutID, v.AgentID), guard, nil)
 			if kind := fleet.KindOf(errs[i]); kind != fleet.NotFound && kind != fleet.Conflict {
 				return nil, nil, errs[i]
@@ -156,14 +157,14 @@ func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, 
 		if err != nil {
 			return nil, nil, err
 		}
-		writes = append(writes, own(write{verb: update, key: targetKey(v.RolloutID, v.AgentID), guard: guard}, source))
-		places = append(places, i)
+		writes = append(writes, withNonce(write{verb: update, key: targetKey(v.RolloutID, v.AgentID), guard: guard}, source))
+		indices = append(indices, i)
 	}
 	outcomes, err := g.s.c.write(ctx, "update targets", writes...)
 	if err != nil {
 		return nil, nil, err
 	}
-	for n, i := range places {
+	for n, i := range indices {
 		switch v := &list[i]; {
 		case outcomes[n].missing:
 			errs[i] = missingTarget(v.RolloutID, v.AgentID)
@@ -176,7 +177,7 @@ func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, 
 	return revisions, errs, nil
 }
 
-// ofRollout is the search for the targets of a rollout, by their order.
+// ofRollout returns the search for the targets of a rollout, sorted by Order.
 func ofRollout(rolloutID string, more ...any) body {
 	return body{
 		"query": body{"bool": body{"filter": append([]any{body{"term": body{"rollout_id": rolloutID}}}, more...)}},
@@ -211,7 +212,7 @@ func (g targets) List(ctx context.Context, q store.TargetQuery) ([]fleet.Target,
 }
 
 func (g targets) ByAgent(ctx context.Context, agentID string, limit int) ([]fleet.Target, error) {
-	hits, _, err := g.s.c.page(ctx, "list the targets an agent was", indexTargets, body{
+	hits, _, err := g.s.c.page(ctx, "list the targets of an agent", indexTargets, body{
 		"query": body{"bool": body{"filter": []any{body{"term": body{"agent_id": agentID}}}}},
 		"sort":  []any{body{"list": "desc"}}, "_source": packedFields, "seq_no_primary_term": true,
 	}, 0, max(limit, 0), targetPage)
@@ -224,7 +225,7 @@ func (g targets) ByAgent(ctx context.Context, agentID string, limit int) ([]flee
 func (g targets) Rollouts(ctx context.Context) ([]string, error) {
 	lists := g.lists()
 	hits, _, err := g.s.c.page(ctx, "list the rollouts with targets", lists.index, body{
-		// The number of a list is the revision of its mark, which is never changed.
+		// The order of list numbers; see list.
 		"query": body{"term": body{"noun": lists.noun}}, "sort": []any{body{"_seq_no": "asc"}}, "_source": packedFields,
 	}, 0, all, documentsPage)
 	if err != nil {
@@ -241,14 +242,14 @@ func (g targets) Rollouts(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// deleteAll removes the targets of a rollout.
+// deleteAll deletes the targets of a rollout.
 func (g targets) deleteAll(ctx context.Context, rolloutID string) error {
 	const op = "delete targets"
-	// Those that another process created a moment ago, too.
-	g.s.c.fresh[indexTargets].wrote()
+	// Forces a refresh, to find targets that another process has just created.
+	g.s.c.fresh[indexTargets].noteWrite()
 	b := ofRollout(rolloutID)
 	b["_source"] = false
-	err := g.s.c.atOneMoment(ctx, op, indexTargets, b, func(next func(body) ([]hit, error)) error {
+	err := g.s.c.withPointInTime(ctx, op, indexTargets, b, func(next func(body) ([]hit, error)) error {
 		for {
 			hits, err := next(body{"size": maxBulkItems})
 			if err != nil || len(hits) == 0 {

@@ -13,17 +13,17 @@ import (
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
-// The number an agent has shown stood in its packed document alone.
-func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
+// The first schema had ActionSeq only in the packed document.
+func TestActionSeqOfTheFirstSchemaIsKept(t *testing.T) {
 	p := esnode.Shared(t)
 	ctx := t.Context()
-	shown := map[string]int64{"a": 5, "b": 7, "c": 0, "d": 3, "e": 1 << 40}
+	seqs := map[string]int64{"a": 5, "b": 7, "c": 0, "d": 3, "e": 1 << 40}
 	ids := []string{"a", "b", "c", "d", "e"}
-	made := open(t, p)
+	creator := open(t, p)
 	for _, id := range ids {
-		must(t, made.Agents().Create(ctx, agent(id)))
+		must(t, creator.Agents().Create(ctx, agent(id)))
 	}
-	asOfTheFirstSchema(t, p, shown)
+	downgradeToFirstSchema(t, p, seqs)
 
 	s, other := open(t, p), open(t, p)
 	want := func(what string, numbers ...int64) {
@@ -35,10 +35,10 @@ func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
 			got = append(got, list[i].Last.ActionSeq)
 		}
 		if !slices.Equal(got, numbers) {
-			t.Errorf("%s the numbers are %v, want %v", what, got, numbers)
+			t.Errorf("%s, ActionSeqs are %v, want %v", what, got, numbers)
 		}
 	}
-	want("as they were left", 5, 7, 0, 3, 1<<40)
+	want("at first", 5, 7, 0, 3, 1<<40)
 	read, err := other.Agents().GetMany(ctx, ids)
 	must(t, err)
 
@@ -53,16 +53,16 @@ func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
 	}
 	want("after touches and changes", 5, 9, 0, 3, 1<<40)
 
-	// other remembers what it read; that is no longer so of some.
+	// other has cached what it read, which is outdated for some agents.
 	must(t, other.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: later, ActionSeq: 6}, {AgentID: "d", ActionSeq: 2}, {AgentID: "e", At: later, ActionSeq: 8}}))
 	_, err = store.UpdateAgent(ctx, other.Agents(), "b", func(a *fleet.Agent) bool { a.Version = "2.0.0"; return true })
 	must(t, err)
-	want("after more of them", 6, 9, 0, 3, 1<<40)
+	want("after more touches and changes", 6, 9, 0, 3, 1<<40)
 }
 
-// asOfTheFirstSchema makes the index of the agents anew as the first schema had it,
-// and puts the agents into it as they were written then.
-func asOfTheFirstSchema(t *testing.T, p esnode.Place, shown map[string]int64) {
+// downgradeToFirstSchema recreates the index of agents with the mappings and documents of the
+// first schema.
+func downgradeToFirstSchema(t *testing.T, p esnode.Place, seqs map[string]int64) {
 	t.Helper()
 	ask := func(method, path string, body, answer any) {
 		t.Helper()
@@ -92,18 +92,18 @@ func asOfTheFirstSchema(t *testing.T, p esnode.Place, shown map[string]int64) {
 	delete(mappings["properties"].(object), "action_seq_no")
 
 	sources := map[string]object{}
-	for id, number := range shown {
+	for id, seq := range seqs {
 		var found struct {
 			Source object `json:"_source"`
 		}
 		ask(http.MethodGet, fmt.Sprintf("/%s/_doc/%s", name, id), nil, &found)
-		if _, there := found.Source["action_seq_no"]; !there {
-			t.Fatalf("the agent has no number: %v", found.Source)
+		if _, ok := found.Source["action_seq_no"]; !ok {
+			t.Fatalf("the agent has no action_seq_no: %v", found.Source)
 		}
 		delete(found.Source, "action_seq_no")
 		var doc object
 		must(t, json.Unmarshal([]byte(found.Source["doc"].(string)), &doc))
-		doc["action_seq_no"] = number
+		doc["action_seq_no"] = seq
 		b, err := json.Marshal(doc)
 		must(t, err)
 		found.Source["doc"] = string(b)

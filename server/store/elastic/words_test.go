@@ -12,8 +12,8 @@ import (
 	"github.com/muster-fleet/muster/testing/esnode"
 )
 
-// pieces are what texts are put together of: letters and digits of several
-// scripts, what may stand between them, and all that emoji are made of.
+// pieces are the parts that texts are made of: letters and digits of several scripts,
+// separators, and the components of emoji.
 var pieces = []string{
 	"a", "Web", "ß", "É", "1", "42", "8.15", "東", "京", "ひ", "カ", "タ", "한", "б", "ع", "ⓐ", "ˇ", "˅", "՞",
 	" ", " ", " ", " ", "-", "_", ".", ",", ":", "'", "/", "@", "#", "*", "e\u0301", "\n",
@@ -21,9 +21,9 @@ var pieces = []string{
 	"🇩", "🇪", "🇩🇪", "1\ufe0f\u20e3", "#\ufe0f\u20e3", "*\u20e3",
 }
 
-// What a word is has to be the same to the stores: the words of a query are looked
-// for as they are, among those that Elasticsearch has made of the texts.
-func TestWordsAreThoseOfElasticsearch(t *testing.T) {
+// The words of a query are not analysed again, so kql.Words must split texts exactly as
+// Elasticsearch's standard analyzer does.
+func TestWordsEqualTokensOfStandardAnalyzer(t *testing.T) {
 	place := esnode.Shared(t)
 	r := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // spread, not secret
 	texts := []string{
@@ -39,22 +39,22 @@ func TestWordsAreThoseOfElasticsearch(t *testing.T) {
 	for _, text := range texts {
 		status, answer, err := place.Do(t.Context(), http.MethodPost, "/_analyze", map[string]any{"analyzer": "standard", "text": text})
 		if err != nil || status != http.StatusOK {
-			t.Fatalf("_analyze answers %d %s: %v", status, answer, err)
+			t.Fatalf("_analyze: status %d: %s: %v", status, answer, err)
 		}
 		var got struct{ Tokens []struct{ Token string } }
 		must(t, json.Unmarshal(answer, &got))
-		var theirs []string
+		var tokens []string
 		for _, token := range got.Tokens {
-			theirs = append(theirs, token.Token)
+			tokens = append(tokens, token.Token)
 		}
-		ours := kql.Words(text)
-		if slices.Equal(ours, theirs) {
+		words := kql.Words(text)
+		if slices.Equal(words, tokens) {
 			continue
 		}
 		i := 0
-		for i < min(len(ours), len(theirs)) && ours[i] == theirs[i] {
+		for i < min(len(words), len(tokens)) && words[i] == tokens[i] {
 			i++
 		}
-		t.Errorf("behind %+q our words are %+q, Elasticsearch's %+q\nin %+q", theirs[max(0, i-2):i], ours[i:min(i+3, len(ours))], theirs[i:min(i+3, len(theirs))], text)
+		t.Errorf("after %+q, kql.Words returns %+q, Elasticsearch %+q\nin %+q", tokens[max(0, i-2):i], words[i:min(i+3, len(words))], tokens[i:min(i+3, len(tokens))], text)
 	}
 }

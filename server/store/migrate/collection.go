@@ -11,17 +11,16 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// collection is a noun of which there are few. Its lists show what was created
-// last first, so what is created here is created in the order it was there.
+// collection copies and compares the documents of one store.Collection. Its lists are in
+// order of creation, so documents are created in the order of the source.
 type collection[T any] struct {
 	of   func(store.Store) store.Collection[T]
 	head func(*T) (id string, revision *int64)
-	// page is how many documents are read at once.
-	page int
+	page int // documents per request
 }
 
-// Of the large ones 300 KB and 30 MB: rollouts with many batches, previews of many
-// targets.
+// pages are the page sizes of collections with large documents: a rollout with many batches
+// has 300 KB, a preview of many targets 30 MB.
 var pages = map[string]int{"rollouts": 20, "previews": 1}
 
 func of[T any](name string, get func(store.Store) store.Collection[T], head func(*T) (string, *int64)) noun {
@@ -37,7 +36,7 @@ func (c collection[T]) total(ctx context.Context, s store.Store) (int, error) {
 	return n, err
 }
 
-// newestFirst calls f with every document.
+// newestFirst calls f with every document, newest first.
 func (c collection[T]) newestFirst(ctx context.Context, s store.Store, f func(id string, v *T)) error {
 	for offset := 0; ; offset += c.page {
 		list, _, err := c.of(s).List(ctx, offset, c.page)
@@ -55,24 +54,24 @@ func (c collection[T]) newestFirst(ctx context.Context, s store.Store, f func(id
 }
 
 func (c collection[T]) each(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
-	place := 0
+	position := 0
 	return c.newestFirst(ctx, s, func(id string, v *T) {
-		f(id, place, v)
-		place++
+		f(id, position, v)
+		position++
 	})
 }
 
-// entry is what is kept in memory of a document.
+// entry identifies the content of a document.
 type entry struct {
 	id  string
 	sum [sha256.Size]byte
 }
 
-// entries are those of a store, oldest first.
+// entries returns the entries of a store, oldest first.
 func (c collection[T]) entries(ctx context.Context, s store.Store) ([]entry, error) {
 	var out []entry
 	var broken error
-	seen := map[string]bool{} // what is created meanwhile moves a document to the next page
+	seen := map[string]bool{} // a document created meanwhile moves others to the next page
 	err := c.newestFirst(ctx, s, func(id string, v *T) {
 		if seen[id] {
 			return
@@ -96,27 +95,27 @@ func (c collection[T]) copy(ctx context.Context, m *mover) error {
 	if err != nil {
 		return err
 	}
-	there, err := c.entries(ctx, m.to)
+	existing, err := c.entries(ctx, m.to)
 	if err != nil {
 		return err
 	}
-	// What is gone goes, and so does what stands where another should: it is created
-	// anew in its turn.
+	// Documents that the source does not have are deleted, and so are those at another
+	// position, which are created again below.
 	same := 0
-	for _, e := range there {
+	for _, e := range existing {
 		if same < len(from) && from[same].id == e.id {
-			there[same] = e
+			existing[same] = e
 			same++
 			continue
 		}
-		if err := again(ctx, func() error { return c.of(m.to).Delete(ctx, e.id) }); err != nil {
+		if err := retry(ctx, func() error { return c.of(m.to).Delete(ctx, e.id) }); err != nil {
 			return err
 		}
-		m.did(0, 0, 1)
+		m.count(0, 0, 1)
 	}
 	for i, e := range from {
-		if i < same && there[i].sum == e.sum {
-			m.did(1, 0, 0)
+		if i < same && existing[i].sum == e.sum {
+			m.count(1, 0, 0)
 			continue
 		}
 		err := m.load(ctx, 1, func() (int, error) { return c.put(ctx, m, e.id, i < same) })
@@ -127,7 +126,8 @@ func (c collection[T]) copy(ctx context.Context, m *mover) error {
 	return nil
 }
 
-// put creates one, or replaces it. What has gone meanwhile the next copy removes.
+// put creates or replaces one document. It ignores a document that has been deleted from
+// the source meanwhile; the next Copy deletes it.
 func (c collection[T]) put(ctx context.Context, m *mover, id string, replace bool) (int, error) {
 	v, err := c.of(m.from).Get(ctx, id)
 	if err != nil && fleet.KindOf(err) == fleet.NotFound {
@@ -148,10 +148,10 @@ func (c collection[T]) put(ctx context.Context, m *mover, id string, replace boo
 	}
 	err = c.of(m.to).Create(ctx, v)
 	if err != nil && fleet.KindOf(err) == fleet.Conflict {
-		err = nil // a try before this one had done it
+		err = nil // an earlier attempt created it
 	}
 	return 1, err
 }
 
-// canonical is a document as it is compared: without the store's own revision.
+// canonical returns the encoding of a document that is compared. It has no revision.
 func canonical(v any) ([]byte, error) { return json.Marshal(v) }

@@ -1,11 +1,11 @@
-// Package migrate moves what one store keeps into another: noun by noun, in
-// batches, so that it can be cut off anywhere and called again. Copy makes the
-// other store be like the first, and writes what differs alone; Verify reads both
-// whole and compares them.
+// Package migrate copies all documents of one store to another. Copy works noun by noun, in
+// batches, and can be interrupted and repeated: it writes only what differs. Verify reads
+// both stores completely and compares them.
 //
-// Numbers of actions and events stay the same: agents hold those of actions, and
-// readers of the stream and receivers of notifications those of events. So does
-// the order of every list. Leases are left behind: they are of processes.
+// The sequence numbers of actions and events stay the same, because agents hold those of
+// actions, and readers of the stream and receivers of notifications those of events. The
+// order of every list stays the same as well. Leases are not copied: they belong to
+// processes.
 package migrate
 
 import (
@@ -20,79 +20,80 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Step says how far the work on a noun is.
+// Step reports progress on a noun.
 type Step struct {
 	Noun string
-	// Done documents have been looked at, of Total, which is 0 where it is not known.
-	// What comes and goes meanwhile makes neither exact.
+	// Done is how many documents have been processed, and Total how many there are, or 0 if
+	// that is unknown. Concurrent writes make both inexact.
 	Done, Total int
-	// Ended says that this noun is done.
+	// Ended reports whether the noun is finished.
 	Ended bool
 }
 
-// Copied is what became of a noun.
+// Copied counts the documents of a noun that Copy has processed.
 type Copied struct {
 	Noun    string `json:"noun"`
 	Read    int    `json:"read"`
-	Written int    `json:"written"` // those that were not there, or not the same
+	Written int    `json:"written"` // missing or different in the target
 	Removed int    `json:"removed"`
 }
 
 const (
-	// loadTries bounds how often one batch is loaded when the store does not answer:
-	// with tryPause, which doubles, half a minute. Whoever runs the command can do
-	// so again.
-	loadTries = 6
-	tryPause  = time.Second
-	// stepTries bounds how often an index is filled from its beginning when numbers
-	// get out of step, which takes a primary that dies in the middle of it.
-	stepTries = 3
+	// loadTries bounds the attempts to load one batch while the store is unavailable. With
+	// retryPause, which doubles, they take half a minute. The command can be repeated.
+	loadTries  = 6
+	retryPause = time.Second
+	// orderTries bounds how often an index is filled from its beginning because sequence
+	// numbers are out of step, which happens when a primary shard fails meanwhile.
+	orderTries = 3
 )
 
-// mover is one copy under way.
+// mover is the state of Copy for one noun.
 type mover struct {
-	from store.Store
-	to   store.Loader
-	say  func(Step)
-	noun string
-	out  Copied
-	all  int
+	from   store.Store
+	to     store.Loader
+	report func(Step)
+	noun   string
+	out    Copied
+	total  int // 0 if unknown
 }
 
-// Copy makes to be like from. say is told about each batch; it must be quick. What
-// is written to from meanwhile may be missed, and is found by the next Copy.
-func Copy(ctx context.Context, from store.Store, to store.Loader, say func(Step)) ([]Copied, error) {
+// Copy makes the documents of to equal to those of from. It calls report after each batch;
+// report must return quickly. A document that is written to from meanwhile may be missed;
+// the next Copy finds it.
+func Copy(ctx context.Context, from store.Store, to store.Loader, report func(Step)) ([]Copied, error) {
 	var out []Copied
 	for _, n := range nouns {
-		m := &mover{from: from, to: to, say: say, noun: n.name, out: Copied{Noun: n.name}}
+		m := &mover{from: from, to: to, report: report, noun: n.name, out: Copied{Noun: n.name}}
 		var err error
-		if m.all, err = n.total(ctx, from); err != nil {
+		if m.total, err = n.total(ctx, from); err != nil {
 			return out, fmt.Errorf("%s: %w", n.name, err)
 		}
 		if err := n.copy(ctx, m); err != nil {
 			return out, fmt.Errorf("%s: %w", n.name, err)
 		}
-		m.say(Step{Noun: n.name, Done: m.out.Read, Total: m.out.Read, Ended: true})
+		m.report(Step{Noun: n.name, Done: m.out.Read, Total: m.out.Read, Ended: true})
 		out = append(out, m.out)
 	}
 	return out, nil
 }
 
-// did notes what became of a batch.
-func (m *mover) did(read, written, removed int) {
+// count adds the counts of a batch and reports progress.
+func (m *mover) count(read, written, removed int) {
 	m.out.Read += read
 	m.out.Written += written
 	m.out.Removed += removed
-	total := m.all
+	total := m.total
 	if m.out.Read > total {
-		total = 0 // it was not known, or has grown
+		total = 0 // unknown, or grown meanwhile
 	}
-	m.say(Step{Noun: m.noun, Done: m.out.Read, Total: total})
+	m.report(Step{Noun: m.noun, Done: m.out.Read, Total: total})
 }
 
-// again calls f until it does not fail as Unavailable, for a while.
-func again(ctx context.Context, f func() error) error {
-	pause := tryPause
+// retry calls f until it succeeds or fails with an error other than Unavailable, up to
+// loadTries times.
+func retry(ctx context.Context, f func() error) error {
+	pause := retryPause
 	for try := 1; ; try++ {
 		err := f()
 		if err == nil || fleet.KindOf(err) != fleet.Unavailable || try == loadTries || ctx.Err() != nil {
@@ -107,20 +108,21 @@ func again(ctx context.Context, f func() error) error {
 	}
 }
 
-// load loads a batch and notes what became of it.
+// load loads a batch of n documents and counts them.
 func (m *mover) load(ctx context.Context, n int, f func() (written int, err error)) error {
 	var written int
-	err := again(ctx, func() (err error) {
+	err := retry(ctx, func() (err error) {
 		written, err = f()
 		return err
 	})
 	if err == nil {
-		m.did(n, written, 0)
+		m.count(n, written, 0)
 	}
 	return err
 }
 
-// inBatches hands what each gives to load, while the next batch is being read.
+// inBatches passes the values of each to load in batches of size. It reads the next batch
+// while load runs.
 func inBatches[T any](ctx context.Context, size int, each func(ctx context.Context, f func(T)) error, load func(ctx context.Context, list []T) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	full := make(chan []T)
@@ -135,7 +137,7 @@ func inBatches[T any](ctx context.Context, size int, each func(ctx context.Conte
 	all.Go(func() error {
 		defer close(full)
 		list := make([]T, 0, size)
-		hand := func() {
+		send := func() {
 			select {
 			case full <- list:
 			case <-ctx.Done():
@@ -144,21 +146,22 @@ func inBatches[T any](ctx context.Context, size int, each func(ctx context.Conte
 		}
 		err := each(ctx, func(v T) {
 			if list = append(list, v); len(list) == size {
-				hand()
+				send()
 			}
 		})
 		if err == nil && len(list) > 0 {
-			hand()
+			send()
 		}
 		if err == nil {
-			err = ctx.Err() // then the last batch may not have been taken
+			err = ctx.Err() // the last batch may not have been sent
 		}
 		return err
 	})
 	return all.Wait()
 }
 
-// numbered copies what has numbers, from its beginning if they are out of step.
+// numbered copies documents with sequence numbers, from the beginning if these are out of
+// step.
 func (m *mover) numbered(ctx context.Context, load func(context.Context) error, drop func(context.Context) error) error {
 	for try := 1; ; try++ {
 		m.out.Read, m.out.Written = 0, 0
@@ -166,8 +169,8 @@ func (m *mover) numbered(ctx context.Context, load func(context.Context) error, 
 		if err == nil || !errors.Is(err, store.ErrOutOfStep) {
 			return err
 		}
-		if try == stepTries {
-			return fmt.Errorf("%w (%d times): look whether the primary copy of the index moves from node to node, and start over with --restart", err, try)
+		if try == orderTries {
+			return fmt.Errorf("%w (%d times): check whether the primary shard of the index moves from node to node, and start over with --restart", err, try)
 		}
 		if err := drop(ctx); err != nil {
 			return err
@@ -175,11 +178,10 @@ func (m *mover) numbered(ctx context.Context, load func(context.Context) error, 
 	}
 }
 
-// idSetting is the name of the setting that tells one installation from another.
+// idSetting is the name of the setting that identifies an installation.
 const idSetting = "store-id"
 
-// ID returns what a store is known by, also after it was moved. It is made when
-// it is first asked for.
+// ID returns the id of a store, which it keeps when it is moved. The first call creates it.
 func ID(ctx context.Context, s store.Store) (string, error) {
 	v, err := s.Settings().GetOrPut(ctx, idSetting, []byte(fleet.NewID()))
 	return string(v), err

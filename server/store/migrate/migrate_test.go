@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(esnode.With(m).Run()) }
 
-// world is a store that was filled, and an empty one.
-type world struct {
+// migration is a filled SQLite store, and an empty Elasticsearch store to copy it to.
+type migration struct {
 	t     *testing.T
 	path  string
 	from  *sqlite.Store
@@ -32,9 +32,9 @@ type world struct {
 	to    *elastic.Store
 }
 
-func newWorld(t *testing.T, agents int) *world {
+func newMigration(t *testing.T, agents int) *migration {
 	t.Helper()
-	w := &world{t: t, path: filepath.Join(t.TempDir(), "muster.db"), place: esnode.Shared(t)}
+	w := &migration{t: t, path: filepath.Join(t.TempDir(), "muster.db"), place: esnode.Shared(t)}
 	var err error
 	if w.from, err = sqlite.Open(t.Context(), w.path, sqlite.Options{}); err != nil {
 		t.Fatal(err)
@@ -48,23 +48,23 @@ func newWorld(t *testing.T, agents int) *world {
 	return w
 }
 
-func (w *world) options() elastic.Options {
+func (w *migration) options() elastic.Options {
 	p := w.place
 	return elastic.Options{URLs: p.URLs, Prefix: p.Prefix, Username: p.Username, Password: p.Password, APIKey: p.APIKey, CACert: p.CA, Loading: true}
 }
 
-func (w *world) do(err error) {
+func (w *migration) do(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func quietly(migrate.Step) {}
+func ignoreSteps(migrate.Step) {}
 
-func (w *world) copy() map[string]migrate.Copied {
+func (w *migration) copy() map[string]migrate.Copied {
 	w.t.Helper()
-	list, err := migrate.Copy(w.t.Context(), w.from, w.to, quietly)
+	list, err := migrate.Copy(w.t.Context(), w.from, w.to, ignoreSteps)
 	w.do(err)
 	out := map[string]migrate.Copied{}
 	for _, c := range list {
@@ -73,10 +73,11 @@ func (w *world) copy() map[string]migrate.Copied {
 	return out
 }
 
-// same wants both stores to have the same of every noun, and something of each.
-func (w *world) same() map[string]migrate.Compared {
+// same fails the test unless both stores have the same documents of every noun, and at least
+// one of each.
+func (w *migration) same() map[string]migrate.Compared {
 	w.t.Helper()
-	list, err := migrate.Verify(w.t.Context(), w.from, w.to, quietly)
+	list, err := migrate.Verify(w.t.Context(), w.from, w.to, ignoreSteps)
 	w.do(err)
 	out := map[string]migrate.Compared{}
 	for _, c := range list {
@@ -88,8 +89,8 @@ func (w *world) same() map[string]migrate.Compared {
 	return out
 }
 
-// sql changes the file in ways the store does not.
-func (w *world) sql(statement string, args ...any) {
+// sql changes the file in ways that the store's interface does not allow.
+func (w *migration) sql(statement string, args ...any) {
 	w.t.Helper()
 	db, err := sql.Open("sqlite", w.path)
 	w.do(err)
@@ -98,7 +99,7 @@ func (w *world) sql(statement string, args ...any) {
 	w.do(err)
 }
 
-func (w *world) actionSeqs(s store.Store) map[string]int64 {
+func (w *migration) actionSeqs(s store.Store) map[string]int64 {
 	w.t.Helper()
 	list, err := s.Actions().After(w.t.Context(), 0, 1000)
 	w.do(err)
@@ -109,11 +110,11 @@ func (w *world) actionSeqs(s store.Store) map[string]int64 {
 	return out
 }
 
-func TestEverythingIsMovedAndThenWhatHasChanged(t *testing.T) {
+func TestCopyMovesEverythingAndThenOnlyChanges(t *testing.T) {
 	const agents = 2_000
-	w := newWorld(t, agents)
+	w := newMigration(t, agents)
 	ctx := t.Context()
-	// Numbers that were given to nothing that is left.
+	// Gaps in the sequence numbers.
 	w.sql(`DELETE FROM actions WHERE id = 'first-3'`)
 	w.sql(`UPDATE events SET seq = seq + 12345`)
 
@@ -123,11 +124,11 @@ func TestEverythingIsMovedAndThenWhatHasChanged(t *testing.T) {
 		t.Errorf("%d agents were compared", n)
 	}
 	if _, n, err := w.to.Leases().List(ctx, 0, 0); n != 0 || err != nil {
-		t.Errorf("%d leases were moved, %v", n, err)
+		t.Errorf("%d leases were copied, %v", n, err)
 	}
 	seqs := w.actionSeqs(w.to)
 	if seqs["first-2"] != 3 || seqs["first-4"] != 5 || len(seqs) != 9 {
-		t.Errorf("the actions have the numbers %v", seqs)
+		t.Errorf("Seqs of the actions are %v", seqs)
 	}
 	first, last, err := w.to.Events().Bounds(ctx)
 	if wantFirst, wantLast, wantErr := w.from.Events().Bounds(ctx); first != wantFirst || last != wantLast || first < 12345 || err != nil || wantErr != nil {
@@ -135,27 +136,27 @@ func TestEverythingIsMovedAndThenWhatHasChanged(t *testing.T) {
 	}
 	a, err := w.to.Agents().ByAccessKey(ctx, "key-agent-000004")
 	if err != nil || a.ID != "agent-000004" {
-		t.Errorf("the key of an agent opens %q, %v", a.ID, err)
+		t.Errorf("ByAccessKey returns %q, %v", a.ID, err)
 	}
 
 	w.do(storetest.Change(ctx, w.from))
 	copied := w.copy()
 	if c := copied["agents"]; c.Written != 3 || c.Removed != 1 {
-		t.Errorf("of the agents three were changed or created, and one removed: %+v", c)
+		t.Errorf("three agents were changed or created, and one removed: %+v", c)
 	}
 	if c := copied["results"]; c.Written != 3 {
 		t.Errorf("three results are new: %+v", c)
 	}
 	if _, err := w.to.Agents().ByAccessKey(ctx, "key-agent-000002"); fleet.KindOf(err) != fleet.NotFound {
-		t.Errorf("a key that was given up opens: %v", err)
+		t.Errorf("ByAccessKey of a replaced key: %v", err)
 	}
 
-	t.Run("what differs is named", func(t *testing.T) {
+	t.Run("Verify names the first difference", func(t *testing.T) {
 		_, err := store.UpdateAgent(ctx, w.to.Agents(), "agent-000011", func(a *fleet.Agent) bool { a.Version = "9.9.9"; return true })
 		w.do(err)
 		w.do(w.to.Agents().Touch(ctx, []fleet.Touch{{AgentID: "agent-000007", At: time.Now(), Status: "online"}}))
 		w.do(w.to.Policies().Create(ctx, fleet.Policy{ID: "extra"}))
-		// The order of a list counts: this one moves to its other end.
+		// The order of a list matters: this one moves to the other end.
 		list, _, err := w.to.Freezes().List(ctx, 0, 0)
 		w.do(err)
 		oldest := list[len(list)-1]
@@ -163,7 +164,7 @@ func TestEverythingIsMovedAndThenWhatHasChanged(t *testing.T) {
 		w.do(w.to.Freezes().Create(ctx, oldest))
 		_, err = w.to.Settings().GetOrPut(ctx, "extra", []byte("x"))
 		w.do(err)
-		compared, err := migrate.Verify(ctx, w.from, w.to, quietly)
+		compared, err := migrate.Verify(ctx, w.from, w.to, ignoreSteps)
 		w.do(err)
 		want := map[string]string{"agents": "agent-000007", "policies": "extra", "settings": "extra", "freezes": "freeze-1"}
 		for _, c := range compared {
@@ -175,10 +176,10 @@ func TestEverythingIsMovedAndThenWhatHasChanged(t *testing.T) {
 	w.copy()
 	w.same()
 
-	// The store goes on where the other ended.
+	// Sequence numbers and lists continue where those of the source ended.
 	seq, err := w.to.Actions().Create(ctx, fleet.Action{ID: "next", Agents: []string{"late"}, CreatedAt: time.Now()})
 	if before, lastErr := w.from.Actions().LastSeq(ctx); seq != before+1 || err != nil || lastErr != nil {
-		t.Errorf("the next action has the number %d, the last had %d: %v, %v", seq, before, err, lastErr)
+		t.Errorf("the next action has Seq %d, the last had %d: %v, %v", seq, before, err, lastErr)
 	}
 	w.do(w.to.Policies().Create(ctx, fleet.Policy{ID: "newest"}))
 	if list, _, err := w.to.Policies().List(ctx, 0, 1); err != nil || list[0].ID != "newest" {
@@ -186,37 +187,37 @@ func TestEverythingIsMovedAndThenWhatHasChanged(t *testing.T) {
 	}
 }
 
-func TestACopyThatIsCutOffAnywhereGoesOn(t *testing.T) {
-	w := newWorld(t, 40)
+func TestInterruptedCopyCanBeRepeated(t *testing.T) {
+	w := newMigration(t, 40)
 	id, err := migrate.ID(t.Context(), w.from)
 	w.do(err)
-	// It ends after one batch more each time, in the middle of the next.
-	cuts := 0
-	for done := false; !done; cuts++ {
-		ctx, cut := context.WithCancel(t.Context())
+	// Each attempt is interrupted some batches later than the one before.
+	attempts := 0
+	for done := false; !done; attempts++ {
+		ctx, interrupt := context.WithCancel(t.Context())
 		steps := 0
 		_, err := migrate.Copy(ctx, w.from, w.to, func(migrate.Step) {
-			if steps++; steps > 3*cuts {
-				cut()
+			if steps++; steps > 3*attempts {
+				interrupt()
 			}
 		})
 		done = err == nil
-		cut()
+		interrupt()
 		if err != nil && t.Context().Err() != nil {
 			t.Fatal(err)
 		}
 	}
-	if cuts < 15 {
-		t.Errorf("it was cut off %d times only", cuts)
+	if attempts < 15 {
+		t.Errorf("it was interrupted only %d times", attempts)
 	}
 	w.same()
 	if moved, err := migrate.ID(t.Context(), w.to); moved != id || err != nil {
-		t.Errorf("the id is %s, was %s: %v", moved, id, err)
+		t.Errorf("ID is %s, want %s: %v", moved, id, err)
 	}
 
-	t.Run("numbers that are out of step are given anew", func(t *testing.T) {
+	t.Run("an index with numbers out of step is filled again", func(t *testing.T) {
 		ctx := t.Context()
-		// What a primary that dies in the middle can leave: numbers that nothing has.
+		// A primary that dies during a write can leave unused numbers.
 		for _, index := range []string{"actions", "events"} {
 			status, answer, err := w.place.Do(ctx, http.MethodDelete, "/"+w.place.Prefix+index+"/_doc/none", nil)
 			if err != nil || status != http.StatusNotFound {
@@ -232,8 +233,8 @@ func TestACopyThatIsCutOffAnywhereGoesOn(t *testing.T) {
 	})
 }
 
-func TestAServerWaitsForTheEndOfAMigration(t *testing.T) {
-	w := newWorld(t, 0)
+func TestOpenRefusesAnUnfinishedMigration(t *testing.T) {
+	w := newMigration(t, 0)
 	ctx := t.Context()
 	state := store.Migration{Source: "s", From: "/srv/muster/muster.db", StartedAt: time.Date(2026, time.May, 4, 3, 2, 1, 0, time.UTC)}
 	w.do(w.to.SetMigration(ctx, state))
@@ -241,12 +242,12 @@ func TestAServerWaitsForTheEndOfAMigration(t *testing.T) {
 	server.Loading = false
 	_, err := elastic.Open(ctx, server)
 	if err == nil || !strings.Contains(err.Error(), "filled from /srv/muster/muster.db since 2026-05-04 03:02:01 UTC") || !strings.Contains(err.Error(), "muster store migrate") {
-		t.Fatalf("an unfinished store: %v", err)
+		t.Fatalf("Open of an unfinished store: %v", err)
 	}
-	found, err := elastic.Look(ctx, server)
+	found, err := elastic.Inspect(ctx, server)
 	w.do(err)
 	if found.Migration == nil || *found.Migration != state || found.Documents[w.place.Prefix+"documents"] != 1 {
-		t.Errorf("there is %+v", found)
+		t.Errorf("Inspect returns %+v", found)
 	}
 
 	now := time.Now().UTC()
@@ -256,19 +257,19 @@ func TestAServerWaitsForTheEndOfAMigration(t *testing.T) {
 	w.do(err)
 	w.do(s.Close())
 	if err := elastic.RemoveUnfinished(ctx, server); fleet.KindOf(err) != fleet.Conflict {
-		t.Errorf("a finished store: %v", err)
+		t.Errorf("RemoveUnfinished of a finished store: %v", err)
 	}
 
 	state.FinishedAt = nil
 	w.do(w.to.SetMigration(ctx, state))
 	w.do(elastic.RemoveUnfinished(ctx, server))
-	found, err = elastic.Look(ctx, server)
+	found, err = elastic.Inspect(ctx, server)
 	if err != nil || len(found.Documents) != 0 || found.Migration != nil {
-		t.Errorf("after it was removed there is %+v, %v", found, err)
+		t.Errorf("after RemoveUnfinished, Inspect returns %+v, %v", found, err)
 	}
 	status, answer, err := w.place.Do(ctx, http.MethodGet, fmt.Sprintf("/_cat/indices/%s*?format=json", w.place.Prefix), nil)
 	var none []any
 	if err != nil || status != http.StatusOK || json.Unmarshal(answer, &none) != nil || len(none) != 0 {
-		t.Errorf("there are indices: %s, %v", answer, err)
+		t.Errorf("indices are left: %s, %v", answer, err)
 	}
 }

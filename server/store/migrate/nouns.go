@@ -9,27 +9,29 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Batches. An agent has some KB, a result or an event some hundred bytes; an
-// action for 100,000 agents has 4 MB, so few of these are held at once.
+// Batch sizes. An agent has some KB, a result or an event some hundred bytes, and an action
+// for 100,000 agents 4 MB.
 const (
 	agentBatch  = 1_000
 	actionBatch = 8
 	smallBatch  = 5_000
 )
 
-// noun is how one is copied and compared.
+// noun is a kind of document, and the functions that copy and compare it.
 type noun struct {
 	name  string
 	total func(ctx context.Context, from store.Store) (int, error)
 	copy  func(ctx context.Context, m *mover) error
-	// each calls f with every document. place says where it stands, where that
-	// counts; else it is 0.
-	each func(ctx context.Context, s store.Store, since int64, f func(id string, place int, v any)) error
-	// since returns what each is given for both stores; nil: 0. See firstEvent.
+	// each calls f with every document. position is that of the document in its list if the
+	// order matters, otherwise 0.
+	each func(ctx context.Context, s store.Store, since int64, f func(id string, position int, v any)) error
+	// since returns the argument since of each, for both stores. If it is nil, since is 0.
+	// See firstEvent.
 	since func(ctx context.Context, from store.Store) (int64, error)
 }
 
-// nouns in the order they are copied: what others point to comes first.
+// nouns are in the order in which they are copied: documents come after those that they
+// refer to.
 var nouns = []noun{
 	{name: "settings", total: unknown, copy: copySettings, each: eachSetting},
 	of("policies", store.Store.Policies, func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision }),
@@ -55,8 +57,6 @@ var nouns = []noun{
 }
 
 func unknown(context.Context, store.Store) (int, error) { return 0, nil }
-
-// Settings.
 
 func copySettings(ctx context.Context, m *mover) error {
 	values := map[string][]byte{}
@@ -85,10 +85,10 @@ func copySettings(ctx context.Context, m *mover) error {
 		return err
 	}
 	for _, name := range gone {
-		if err := again(ctx, func() error { return m.to.RemoveSetting(ctx, name) }); err != nil {
+		if err := retry(ctx, func() error { return m.to.RemoveSetting(ctx, name) }); err != nil {
 			return err
 		}
-		m.did(0, 0, 1)
+		m.count(0, 0, 1)
 	}
 	return nil
 }
@@ -96,8 +96,6 @@ func copySettings(ctx context.Context, m *mover) error {
 func eachSetting(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
 	return s.Settings().Each(ctx, func(name string, v []byte) { f(name, 0, v) })
 }
-
-// Agents.
 
 func countAgents(ctx context.Context, s store.Store) (int, error) {
 	_, n, err := s.Agents().List(ctx, store.AgentQuery{})
@@ -117,8 +115,8 @@ func copyAgents(ctx context.Context, m *mover) error {
 	if err != nil {
 		return err
 	}
-	there, err := countAgents(ctx, m.to)
-	if err != nil || there <= len(seen) {
+	existing, err := countAgents(ctx, m.to)
+	if err != nil || existing <= len(seen) {
 		return err
 	}
 	var gone []string
@@ -131,15 +129,15 @@ func copyAgents(ctx context.Context, m *mover) error {
 		return err
 	}
 	for _, id := range gone {
-		if err := again(ctx, func() error { return m.to.Agents().Delete(ctx, id) }); err != nil {
+		if err := retry(ctx, func() error { return m.to.Agents().Delete(ctx, id) }); err != nil {
 			return err
 		}
-		m.did(0, 0, 1)
+		m.count(0, 0, 1)
 	}
 	return nil
 }
 
-// seenAgent is an agent with what its JSON leaves out.
+// seenAgent is an agent with Last, which its JSON omits.
 type seenAgent struct {
 	fleet.Agent
 	Last fleet.LastSeen
@@ -148,8 +146,6 @@ type seenAgent struct {
 func eachAgent(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
 	return s.Agents().Each(ctx, store.AgentFilter{}, func(a fleet.Agent) { f(a.ID, 0, seenAgent{a, a.Last}) })
 }
-
-// Actions.
 
 func countActions(ctx context.Context, s store.Store) (int, error) {
 	n, err := s.Actions().LastSeq(ctx)
@@ -177,7 +173,7 @@ func copyActions(ctx context.Context, m *mover) error {
 	}, m.to.DropActions)
 }
 
-// numberedAction is an action with what its JSON leaves out.
+// numberedAction is an action with Seq, which its JSON omits.
 type numberedAction struct {
 	fleet.Action
 	Seq int64
@@ -192,8 +188,6 @@ func eachAction(ctx context.Context, s store.Store, _ int64, f func(string, int,
 	})
 }
 
-// Results.
-
 func copyResults(ctx context.Context, m *mover) error {
 	return inBatches(ctx, smallBatch, m.from.Results().Each, func(ctx context.Context, list []fleet.Result) error {
 		return m.load(ctx, len(list), func() (int, error) { return m.to.LoadResults(ctx, list) })
@@ -204,16 +198,14 @@ func eachResult(ctx context.Context, s store.Store, _ int64, f func(string, int,
 	return s.Results().Each(ctx, func(r fleet.Result) { f(fleet.ResultID(r.ActionID, r.AgentID), 0, r) })
 }
 
-// Targets.
-
 func copyTargets(ctx context.Context, m *mover) error {
 	lists, err := m.from.Targets().Rollouts(ctx)
 	if err != nil {
 		return err
 	}
-	kept := map[string]bool{}
+	copied := map[string]bool{}
 	for _, id := range lists {
-		kept[id] = true
+		copied[id] = true
 		err := inBatches(ctx, smallBatch, func(ctx context.Context, f func(fleet.Target)) error {
 			return m.from.Targets().Each(ctx, id, f)
 		}, func(ctx context.Context, list []fleet.Target) error {
@@ -223,19 +215,20 @@ func copyTargets(ctx context.Context, m *mover) error {
 			return err
 		}
 	}
-	there, err := m.to.Targets().Rollouts(ctx)
+	existing, err := m.to.Targets().Rollouts(ctx)
 	if err != nil {
 		return err
 	}
-	for _, id := range there {
-		if kept[id] {
+	for _, id := range existing {
+		if copied[id] {
 			continue
 		}
-		// Their rollout is gone as well: targets go with it alone.
-		if err := again(ctx, func() error { return m.to.Rollouts().Delete(ctx, id) }); err != nil {
+		// The source has no such rollout either: targets are only deleted with their
+		// rollout.
+		if err := retry(ctx, func() error { return m.to.Rollouts().Delete(ctx, id) }); err != nil {
 			return err
 		}
-		m.did(0, 0, 1)
+		m.count(0, 0, 1)
 	}
 	return nil
 }
@@ -246,15 +239,13 @@ func eachTarget(ctx context.Context, s store.Store, _ int64, f func(string, int,
 		return err
 	}
 	for i, id := range lists {
-		// Where the rollout stands says which targets of an agent are its latest.
+		// The order of rollouts determines which target of an agent is its latest.
 		if err := s.Targets().Each(ctx, id, func(t fleet.Target) { f(id+":"+t.AgentID, i, t) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// Audit entries.
 
 func countAudit(ctx context.Context, s store.Store) (int, error) {
 	_, n, err := s.Audit().List(ctx, store.AuditQuery{})
@@ -266,12 +257,11 @@ func copyAudit(ctx context.Context, m *mover) error {
 	if err != nil {
 		return err
 	}
-	// One after the other, oldest first: of one moment the one written later is the
-	// newer.
+	// In order, oldest first: of entries with equal times, the one written later is newer.
 	return inBatches(ctx, smallBatch, m.from.Audit().Each, func(ctx context.Context, list []fleet.AuditEntry) error {
 		return m.load(ctx, len(list), func() (int, error) {
-			fresh := m.out.Read + len(list) - before // those that are there are passed over
-			return min(max(fresh, 0), len(list)), m.to.Audit().Append(ctx, list)
+			added := m.out.Read + len(list) - before // Append ignores existing entries
+			return min(max(added, 0), len(list)), m.to.Audit().Append(ctx, list)
 		})
 	})
 }
@@ -279,8 +269,6 @@ func copyAudit(ctx context.Context, m *mover) error {
 func eachEntry(ctx context.Context, s store.Store, _ int64, f func(string, int, any)) error {
 	return s.Audit().Each(ctx, func(e fleet.AuditEntry) { f(e.ID, 0, e) })
 }
-
-// Events.
 
 func countEvents(ctx context.Context, s store.Store) (int, error) {
 	first, last, err := s.Events().Bounds(ctx)
@@ -300,15 +288,15 @@ func allEvents(ctx context.Context, s store.Store, after int64, f func([]fleet.E
 	}
 }
 
-// skipStep is how many numbers are skipped before that is told: a fifth of a second.
+// skipStep is how many numbers are skipped between two reports: a fifth of a second.
 const skipStep = 10_000
 
-// skipEvents makes numbers go on from those of events that are long gone.
+// skipEvents skips the numbers of events that the source has trimmed.
 func skipEvents(ctx context.Context, m *mover) error {
 	first, _, err := m.from.Events().Bounds(ctx)
 	for next := int64(skipStep); err == nil && next < first; next += skipStep {
-		err = again(ctx, func() error { return m.to.SkipEvents(ctx, next) })
-		m.say(Step{Noun: "numbers of events", Done: int(next), Total: int(first)})
+		err = retry(ctx, func() error { return m.to.SkipEvents(ctx, next) })
+		m.report(Step{Noun: "numbers of events", Done: int(next), Total: int(first)})
 	}
 	return err
 }
@@ -325,7 +313,7 @@ func copyEvents(ctx context.Context, m *mover) error {
 	if err != nil {
 		return err
 	}
-	// Without any events the places of webhooks still say how far numbers have come.
+	// If all events are trimmed, the cursors of webhooks still tell how far numbers went.
 	hooks, _, err := m.from.Webhooks().List(ctx, 0, 0)
 	if err != nil {
 		return err
@@ -334,12 +322,12 @@ func copyEvents(ctx context.Context, m *mover) error {
 	for _, w := range hooks {
 		last = max(last, w.After)
 	}
-	return again(ctx, func() error { return m.to.SkipEvents(ctx, last) })
+	return retry(ctx, func() error { return m.to.SkipEvents(ctx, last) })
 }
 
-// firstEvent is the number of the oldest event that is kept. What was removed since
-// it was copied the other store removes when its time comes: removing it now would
-// use up numbers.
+// firstEvent returns the Seq of the oldest event. The target may still have older events,
+// which the source has trimmed since they were copied. They are not compared, and the target
+// trims them later: deleting them now would use up sequence numbers.
 func firstEvent(ctx context.Context, from store.Store) (int64, error) {
 	first, last, err := from.Events().Bounds(ctx)
 	if last == 0 {

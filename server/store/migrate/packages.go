@@ -13,12 +13,12 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Packages puts the bytes of packages where servers on several machines find
-// them. They lie in a folder, each under its SHA-256; those that are there already,
-// as have says, are passed over. It returns the files of packages whose bytes are
-// not in the folder: these could not be fetched before either, and stop nothing.
+// Packages calls put with the bytes of all packages of a store, except those for which have
+// returns true. The bytes are in folder, in files named by their SHA-256. Packages returns
+// the names of packages whose bytes are missing from the folder. That is no error, because
+// agents could not download them before either.
 func Packages(ctx context.Context, from store.Store, folder string, have func(sha256 string) bool,
-	put func(ctx context.Context, sha256 string, size int64, r io.Reader) error, say func(Step),
+	put func(ctx context.Context, sha256 string, size int64, r io.Reader) error, report func(Step),
 ) (lost []string, err error) {
 	const name = "package bytes"
 	list, total, err := from.Packages().List(ctx, 0, 0)
@@ -27,7 +27,7 @@ func Packages(ctx context.Context, from store.Store, folder string, have func(sh
 	}
 	for i, p := range list {
 		if !have(p.SHA256) {
-			err := again(ctx, func() error { return putPackage(ctx, folder, p, put) })
+			err := retry(ctx, func() error { return putPackage(ctx, folder, p, put) })
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 				lost = append(lost, p.File)
@@ -35,9 +35,9 @@ func Packages(ctx context.Context, from store.Store, folder string, have func(sh
 				return lost, fmt.Errorf("%s: %s: %w", name, p.File, err)
 			}
 		}
-		say(Step{Noun: name, Done: i + 1, Total: total})
+		report(Step{Noun: name, Done: i + 1, Total: total})
 	}
-	say(Step{Noun: name, Done: total, Total: total, Ended: true})
+	report(Step{Noun: name, Done: total, Total: total, Ended: true})
 	return lost, nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-fleet/muster/server/store/sqlite"
 )
 
-func TestTheBytesOfPackagesArePut(t *testing.T) {
+func TestPackagesPutsMissingBytes(t *testing.T) {
 	ctx, folder := t.Context(), t.TempDir()
 	from, err := sqlite.Open(ctx, filepath.Join(folder, "muster.db"), sqlite.Options{})
 	if err != nil {
@@ -42,11 +42,11 @@ func TestTheBytesOfPackagesArePut(t *testing.T) {
 			}
 			put[sum] = fmt.Sprint(size, " ", string(b))
 			return err
-		}, quietly)
+		}, ignoreSteps)
 	if err != nil || !slices.Equal(lost, []string{"cc.tar.gz"}) {
-		t.Errorf("lost are %v, %v", lost, err)
+		t.Errorf("lost packages are %v, %v", lost, err)
 	}
 	if len(put) != 2 || put["aa"] != "4 aaaa" || put["dd"] != "4 dddd" {
-		t.Errorf("put are %v", put)
+		t.Errorf("put was called with %v", put)
 	}
 }

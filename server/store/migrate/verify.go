@@ -11,75 +11,74 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Compared is what two stores have of a noun.
+// Compared is the result of comparing a noun in two stores.
 type Compared struct {
 	Noun       string `json:"noun"`
 	From       int    `json:"from"`
 	To         int    `json:"to"`
 	FromDigest string `json:"from_digest"`
 	ToDigest   string `json:"to_digest"`
-	// Differs is the first id, in the order of their bytes, whose document is not
-	// the same, or in one store alone; empty: all are the same.
+	// Differs is the first id, in byte order, whose document differs or exists in only one
+	// store. It is empty if there is none.
 	Differs string `json:"differs,omitempty"`
 }
 
-// Same says whether both stores have the same.
+// Same reports whether both stores have the same documents.
 func (c Compared) Same() bool { return c.From == c.To && c.FromDigest == c.ToDigest }
 
-// tally is how many documents there are, and the sum of their SHA-256 modulo
-// 2^256: the same for the same documents in any order. A sum, unlike exclusive or,
-// sees a document that is there twice.
-type tally struct {
+// digest identifies a set of documents, in any order: it is their count and the sum of their
+// SHA-256 modulo 2^256. Unlike with exclusive or, a repeated document changes the sum.
+type digest struct {
 	count int
 	sum   [4]uint64
 }
 
-func (t *tally) add(digest [sha256.Size]byte) {
-	t.count++
+func (d *digest) add(hash [sha256.Size]byte) {
+	d.count++
 	var carry uint64
-	for i := range t.sum {
-		n := binary.LittleEndian.Uint64(digest[8*i:])
-		sum := t.sum[i] + n
+	for i := range d.sum {
+		n := binary.LittleEndian.Uint64(hash[8*i:])
+		sum := d.sum[i] + n
 		over := sum < n
 		sum += carry
 		if over || sum < carry {
-			t.sum[i], carry = sum, 1
+			d.sum[i], carry = sum, 1
 			continue
 		}
-		t.sum[i], carry = sum, 0
+		d.sum[i], carry = sum, 0
 	}
 }
 
-func (t *tally) String() string {
+func (d *digest) String() string {
 	var b []byte
-	for _, n := range t.sum {
+	for _, n := range d.sum {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
 	return hex.EncodeToString(b)
 }
 
-// digests calls f with the SHA-256 of every document of a noun: of its place, its
-// id and its JSON.
-func (n noun) digests(ctx context.Context, s store.Store, since int64, f func(id string, digest [sha256.Size]byte)) error {
+// hashes calls f with the SHA-256 of every document of a noun: of its position, its id and
+// its JSON.
+func (n noun) hashes(ctx context.Context, s store.Store, since int64, f func(id string, hash [sha256.Size]byte)) error {
 	var broken error
-	err := n.each(ctx, s, since, func(id string, place int, v any) {
+	err := n.each(ctx, s, since, func(id string, position int, v any) {
 		b, err := canonical(v)
 		if err != nil {
 			broken = fmt.Errorf("%s: %w", id, err)
 		}
-		head := binary.AppendUvarint(nil, uint64(place))
+		head := binary.AppendUvarint(nil, uint64(position))
 		head = binary.AppendUvarint(head, uint64(len(id)))
 		f(id, sha256.Sum256(append(append(head, id...), b...)))
 	})
 	return cmp.Or(err, broken)
 }
 
-// Verify reads both stores whole and compares them noun by noun. Neither may be
-// written to meanwhile. What differs is no error; see Compared.Same.
-func Verify(ctx context.Context, from, to store.Store, say func(Step)) ([]Compared, error) {
+// Verify reads both stores completely and compares them noun by noun. Neither may be written
+// to meanwhile. A difference is not an error; see Compared.Same.
+func Verify(ctx context.Context, from, to store.Store, report func(Step)) ([]Compared, error) {
 	var out []Compared
 	for _, n := range nouns {
-		one, err := n.verify(ctx, from, to, say)
+		one, err := n.verify(ctx, from, to, report)
 		if err != nil {
 			return out, fmt.Errorf("%s: %w", n.name, err)
 		}
@@ -88,10 +87,10 @@ func Verify(ctx context.Context, from, to store.Store, say func(Step)) ([]Compar
 	return out, nil
 }
 
-// sayEvery is how many documents are read between two steps that are told.
-const sayEvery = 1_000
+// reportEvery is how many documents are read between two reports.
+const reportEvery = 1_000
 
-func (n noun) verify(ctx context.Context, from, to store.Store, say func(Step)) (Compared, error) {
+func (n noun) verify(ctx context.Context, from, to store.Store, report func(Step)) (Compared, error) {
 	since := int64(0)
 	if n.since != nil {
 		var err error
@@ -99,24 +98,24 @@ func (n noun) verify(ctx context.Context, from, to store.Store, say func(Step)) 
 			return Compared{}, err
 		}
 	}
-	done := 0 // in both
-	take := func(s store.Store) (t tally, err error) {
-		err = again(ctx, func() error {
-			t = tally{}
-			return n.digests(ctx, s, since, func(_ string, digest [sha256.Size]byte) {
-				t.add(digest)
-				if done++; done%sayEvery == 0 {
-					say(Step{Noun: n.name, Done: done})
+	done := 0 // in both stores
+	read := func(s store.Store) (d digest, err error) {
+		err = retry(ctx, func() error {
+			d = digest{}
+			return n.hashes(ctx, s, since, func(_ string, hash [sha256.Size]byte) {
+				d.add(hash)
+				if done++; done%reportEvery == 0 {
+					report(Step{Noun: n.name, Done: done})
 				}
 			})
 		})
-		return t, err
+		return d, err
 	}
-	a, err := take(from)
+	a, err := read(from)
 	if err != nil {
 		return Compared{}, err
 	}
-	b, err := take(to)
+	b, err := read(to)
 	if err != nil {
 		return Compared{}, err
 	}
@@ -124,15 +123,15 @@ func (n noun) verify(ctx context.Context, from, to store.Store, say func(Step)) 
 	if !out.Same() {
 		out.Differs, err = n.firstDiffering(ctx, from, to, since)
 	}
-	say(Step{Noun: n.name, Done: b.count, Total: b.count, Ended: true})
+	report(Step{Noun: n.name, Done: b.count, Total: b.count, Ended: true})
 	return out, err
 }
 
-// firstDiffering holds a noun's ids in memory: it is called when something is
-// wrong.
+// firstDiffering returns Compared.Differs. It holds the hashes of all documents in memory,
+// so it is called only after the digests have differed.
 func (n noun) firstDiffering(ctx context.Context, from, to store.Store, since int64) (string, error) {
-	there := map[string][sha256.Size]byte{}
-	err := n.digests(ctx, to, since, func(id string, digest [sha256.Size]byte) { there[id] = digest })
+	hashes := map[string][sha256.Size]byte{}
+	err := n.hashes(ctx, to, since, func(id string, hash [sha256.Size]byte) { hashes[id] = hash })
 	if err != nil {
 		return "", err
 	}
@@ -142,19 +141,19 @@ func (n noun) firstDiffering(ctx context.Context, from, to store.Store, since in
 			first = id
 		}
 	}
-	err = n.digests(ctx, from, since, func(id string, digest [sha256.Size]byte) {
-		if there[id] != digest {
+	err = n.hashes(ctx, from, since, func(id string, hash [sha256.Size]byte) {
+		if hashes[id] != hash {
 			note(id)
 		}
-		delete(there, id)
+		delete(hashes, id)
 	})
-	for id := range there {
+	for id := range hashes {
 		note(id)
 	}
 	return first, err
 }
 
-// Count says how many documents of each noun there are to be moved.
+// Count returns, in Copied.Read, how many documents of each noun Copy would read.
 func Count(ctx context.Context, s store.Store) ([]Copied, error) {
 	var out []Copied
 	for _, n := range nouns {

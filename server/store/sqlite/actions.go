@@ -13,12 +13,13 @@ import (
 
 type actions struct{ s *Store }
 
-// listedFrom is how many agents an action has at least to keep them in lists. Rows in
-// action_targets take some 40 ms for as many; and more lists to look into than orders
-// of this size are made in a month would be dear: batches of rollouts are smaller.
+// listedFrom is the number of agents from which on an action's agents are stored in lists.
+// Inserting the rows of as many into action_targets takes some 40 ms. Each agent looks into
+// one list of every listed action, so these must be few: the batches of rollouts are
+// smaller.
 const listedFrom = 10_000
 
-// listSize is how many agents a list has: those of one page of the file.
+// listSize is the number of agents in a list: about those that fit on a page of the file.
 const listSize = 90
 
 func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
@@ -32,8 +33,8 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 		return 0, err
 	}
 	return apply(ctx, c.s, "create action", func(t *tx) (int64, error) {
-		// Seq is given out under the write lock and becomes visible with the
-		// commit, so no reader ever sees a later one first.
+		// Seq is assigned under the write lock and becomes visible with the commit, so a
+		// reader never sees a later one first.
 		var seq int64
 		err := t.get(`INSERT INTO actions (id, rev, expiration, cancelled_at, doc) VALUES (?, 1, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING seq`,
 			[]any{id, expiration, cancelled, doc}, &seq)
@@ -47,8 +48,8 @@ func (c actions) Create(ctx context.Context, a fleet.Action) (int64, error) {
 	})
 }
 
-// actionTargets are the agents of an action as they go into the tables: lists of many,
-// or all of fewer as one list of JSON.
+// actionTargets are the agents of an action in the form the tables store: as lists if they
+// are many, otherwise as one JSON list.
 type actionTargets struct {
 	lists []actionList
 	all   string
@@ -57,8 +58,8 @@ type actionTargets struct {
 type actionList struct{ first, agents string }
 
 func newActionTargets(a fleet.Action) (actionTargets, error) {
-	// In the order of the clustered key: neighbours share pages. Not null: json_each
-	// would take that for one.
+	// Sorted as the clustered key is, so that adjacent rows share pages. Not nil, which
+	// encodes as null, and json_each returns one row for it.
 	ids := slices.Compact(fleet.SortedIDs(a.Agents))
 	var out actionTargets
 	var err error
@@ -66,9 +67,9 @@ func newActionTargets(a fleet.Action) (actionTargets, error) {
 		out.all, err = encode("agents of action", a.ID, ids)
 		return out, err
 	}
-	for some := range slices.Chunk(ids, listSize) {
-		l := actionList{first: some[0]}
-		if l.agents, err = encode("agents of action", a.ID, some); err != nil {
+	for chunk := range slices.Chunk(ids, listSize) {
+		l := actionList{first: chunk[0]}
+		if l.agents, err = encode("agents of action", a.ID, chunk); err != nil {
 			return out, err
 		}
 		out.lists = append(out.lists, l)
@@ -98,7 +99,7 @@ func (c actions) Get(ctx context.Context, id string) (fleet.Action, error) {
 		return fleet.Action{}, err
 	}
 	a, err := c.document(ctx, h.seq)
-	h.put(&a)
+	h.apply(&a)
 	return a, err
 }
 
@@ -116,7 +117,7 @@ func (c actions) For(ctx context.Context, id string, agentIDs ...string) ([]flee
 		list = store.ActionFor(a, agentIDs)
 	}
 	for i := range list {
-		h.put(&list[i])
+		h.apply(&list[i])
 	}
 	return list, nil
 }
@@ -138,8 +139,8 @@ func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 		if err != nil || n > 0 {
 			return err
 		}
-		var there int
-		err = t.get(`SELECT 1 FROM actions WHERE id = ?`, []any{id}, &there)
+		var found int
+		err = t.get(`SELECT 1 FROM actions WHERE id = ?`, []any{id}, &found)
 		if errors.Is(err, sql.ErrNoRows) {
 			return missing("action", id)
 		}
@@ -147,8 +148,8 @@ func (c actions) Cancel(ctx context.Context, id string, at time.Time) error {
 	})
 }
 
-// pending takes the agent, the number after which it asks, the time, the limit, and
-// the agent as it stands in a list.
+// pending takes the agent, the Seq to start after, the time, the limit, and the agent as
+// JSON, as it appears in a list.
 const pending = `SELECT t.seq, a.rev, a.cancelled_at FROM (
 		SELECT seq FROM action_targets WHERE agent_id = ?1 AND seq > ?2
 		UNION ALL
@@ -178,13 +179,13 @@ func (c actions) List(ctx context.Context, offset, limit int) ([]fleet.Action, e
 	return c.many(ctx, `SELECT seq, rev, cancelled_at FROM actions ORDER BY seq DESC LIMIT ? + 0 OFFSET ? + 0`, max(limit, 0), max(offset, 0))
 }
 
-// actionHead is what may change of an action.
+// actionHead is the mutable part of an action.
 type actionHead struct {
 	seq, rev  int64
 	cancelled sql.NullInt64
 }
 
-func (h actionHead) put(a *fleet.Action) {
+func (h actionHead) apply(a *fleet.Action) {
 	a.CancelledAt, a.Revision = toTimePtr(h.cancelled), revision(h.seq, h.rev)
 }
 
@@ -198,7 +199,7 @@ func (c actions) heads(ctx context.Context, query string, args ...any) (heads []
 	return heads, err
 }
 
-// many reads which actions there are, and then each, most often from memory.
+// many reads the heads of actions, and then each document, usually from the cache.
 func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.Action, error) {
 	heads, err := c.heads(ctx, query, args...)
 	if err != nil {
@@ -209,12 +210,12 @@ func (c actions) many(ctx context.Context, query string, args ...any) ([]fleet.A
 		if out[i], err = c.document(ctx, h.seq); err != nil {
 			return nil, err
 		}
-		h.put(&out[i])
+		h.apply(&out[i])
 	}
 	return out, nil
 }
 
-// document returns a copy of what does not change of an action.
+// document returns a copy of the immutable part of an action.
 func (c actions) document(ctx context.Context, seq int64) (fleet.Action, error) {
 	if a, ok := c.s.actions.Get(seq); ok {
 		return a, nil

@@ -6,10 +6,10 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// recordChanges makes the writer's connection note every agent that its transaction
-// changes, whichever statement does it. A savepoint that is rolled back takes its
-// notes with it. The table is in memory, and has no constraint: the conflict clause of
-// the statement that fires a trigger would apply to it.
+// recordChanges makes the writer's connection record every agent that a transaction
+// changes, whichever statement changes it. Rolling back a savepoint removes its records. The
+// table is in memory. It has no constraint, because the conflict clause of the statement
+// that fires a trigger would apply to it.
 const recordChanges = `
 CREATE TEMP TABLE changed_agents (id TEXT NOT NULL);
 CREATE TEMP TRIGGER agent_created AFTER INSERT ON main.agents BEGIN INSERT INTO changed_agents VALUES (new.id); END;
@@ -53,29 +53,29 @@ func (c *agentChanges) report(changes []store.AgentChange) {
 	}
 }
 
-// documentWrites is what updateDocument wrote of an agent in this transaction. Other
-// statements do not note what they write, so that the count differs from the triggers'.
-// Undoing a write clears all notes: one that is left over would make up for one that is
-// missing.
+// documentWrites describes the documents that updateDocument wrote for one agent in the
+// current transaction. Any other statement that changes the agent makes the triggers' count
+// differ from count. Rolling back a write clears the map: a write that is counted but
+// undone would compensate for one that is not counted.
 type documentWrites struct {
-	times int
-	state uint64 // 0 after two that differ
+	count int
+	state uint64 // 0 if two documents had different states
 }
 
-// wrote notes the state of a document for changedAgents.
-func (t *tx) wrote(id string, state uint64) {
+// noteState records the state of a written document for changedAgents.
+func (t *tx) noteState(id string, state uint64) {
 	if !t.w.recording {
 		return
 	}
-	was := t.w.written[id]
-	if was.times > 0 && was.state != state {
+	earlier := t.w.written[id]
+	if earlier.count > 0 && earlier.state != state {
 		state = 0
 	}
-	t.w.written[id] = documentWrites{was.times + 1, state}
+	t.w.written[id] = documentWrites{earlier.count + 1, state}
 }
 
-// changedAgents returns the agents that the transaction has changed so far, and
-// forgets them.
+// changedAgents returns the agents that the transaction has changed, and clears the
+// records.
 func (w *writer) changedAgents() ([]store.AgentChange, error) {
 	if !w.recording {
 		return nil, nil
@@ -85,10 +85,10 @@ func (w *writer) changedAgents() ([]store.AgentChange, error) {
 	var changes []store.AgentChange
 	err := t.each(`SELECT id, count(*) FROM changed_agents GROUP BY id`, nil, func(scan scan) error {
 		var c store.AgentChange
-		var times int
-		err := scan(&c.AgentID, &times)
-		if is := w.written[c.AgentID]; is.times == times {
-			c.State = is.state
+		var count int
+		err := scan(&c.AgentID, &count)
+		if written := w.written[c.AgentID]; written.count == count {
+			c.State = written.state
 		}
 		changes = append(changes, c)
 		return err

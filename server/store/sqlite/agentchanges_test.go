@@ -17,7 +17,7 @@ func TestEveryStatementThatChangesAnAgentIsReported(t *testing.T) {
 		for _, c := range changes {
 			reported = append(reported, c.AgentID)
 			if c.State != 0 {
-				t.Errorf("a statement of a test is reported with a state: %+v", c)
+				t.Errorf("a change by another statement than updateDocument is reported with a state: %+v", c)
 			}
 		}
 	})
@@ -50,7 +50,7 @@ func TestEveryStatementThatChangesAnAgentIsReported(t *testing.T) {
 	}
 }
 
-func TestUndoneWriteLeavesNoState(t *testing.T) {
+func TestRolledBackWriteLeavesNoState(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "a", Active: true, Version: "1.0.0", LastHealthyVersion: "1.0.0"}); err != nil {
@@ -66,14 +66,14 @@ func TestUndoneWriteLeavesNoState(t *testing.T) {
 	}
 	w := newWriter(s.writer.db, 0)
 	t.Cleanup(w.dropConn)
-	s.writer.dropConn() // its loop has nothing to write
+	s.writer.dropConn() // safe: its loop has nothing to write
 	var reported []store.AgentChange
 	w.changes.functions = []func([]store.AgentChange){func(changes []store.AgentChange) { reported = append(reported, changes...) }}
-	undone := errors.New("undone")
+	rolledBack := errors.New("rolled back")
 	group := []*write{
 		{ctx: t.Context(), do: func(x *tx) error {
 			_, err := updateAgent(x, row)
-			return errors.Join(err, undone)
+			return errors.Join(err, rolledBack)
 		}},
 		{ctx: t.Context(), do: func(x *tx) error {
 			_, err := updateAgent(x, row)
@@ -83,7 +83,7 @@ func TestUndoneWriteLeavesNoState(t *testing.T) {
 			return err
 		}},
 	}
-	if err := w.commit(group); err != nil || !errors.Is(group[0].err, undone) || group[1].err != nil {
+	if err := w.commit(group); err != nil || !errors.Is(group[0].err, rolledBack) || group[1].err != nil {
 		t.Fatal(err, group[0].err, group[1].err)
 	}
 	if want := []store.AgentChange{{AgentID: "a"}}; !slices.Equal(reported, want) {

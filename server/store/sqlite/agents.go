@@ -21,9 +21,9 @@ import (
 
 type agents struct{ s *Store }
 
-// agentRow is an agent as it goes into the tables. It is made before the
-// transaction, so that encoding holds up nobody, and so that nothing of the
-// caller's is read after a call that was given up.
+// agentRow is an agent in the form the tables store. It is built before the transaction:
+// encoding then delays no other writer, and the transaction does not read the caller's
+// memory after the caller's context has ended.
 type agentRow struct {
 	id, accessKey string
 	revision      int64
@@ -33,23 +33,22 @@ type agentRow struct {
 	message       string
 	actionSeq     int64
 	state         uint64 // fleet.Agent.CheckinState
-	// facts are in the order of factColumns; nil where none changed but perhaps those
-	// of times.
+	// facts are the values of factColumns; nil if no others than those of times changed.
 	facts *[factCount]any
-	// times are those of upgradeTimes; nil where they are in facts, or did not change.
+	// times is nil if its values are part of facts, or did not change.
 	times *upgradeTimes
 }
 
-// upgradeTimes are the facts that an upgrade changes, those that setUpgradeTimes sets.
+// upgradeTimes are the facts that an upgrade changes; see setUpgradeTimes.
 type upgradeTimes struct{ upgradingSince, startedAt, upgradedAt sql.NullInt64 }
 
-// factColumns are those of facts, without rid.
+// factColumns are the columns of facts except rid.
 const factColumns = `id, active, unenrolling, upgrading_since, enrolled_at, policy_id, audit_unenrolled, hostname, version_key,
 	version, version_since, healthy_since, labels, upgrade_started_at, upgraded_at, tags, host_named`
 
 const factCount = 17
 
-// factSlots are where the values of facts go: ?2, ?3, …, behind the row's number.
+// factSlots are the parameters ?2, ?3, … for factColumns. ?1 is the rid.
 var factSlots = func() string {
 	slots := make([]string, factCount)
 	for i := range slots {
@@ -66,11 +65,11 @@ func newAgentRow(a *fleet.Agent) (agentRow, error) {
 	return row, err
 }
 
-// newUpdateRow is newAgentRow of an agent that was read, perhaps, and whose facts are
-// then made and compared with what the table has only if they can differ.
+// newUpdateRow is newAgentRow for an update. If the agent was read from the store, it
+// computes the facts only if they can differ from the stored ones.
 func (g agents) newUpdateRow(a *fleet.Agent) (agentRow, error) {
 	facts, upgrade := a.Differs()
-	if facts || g.s.unlabelled {
+	if facts || g.s.labelsMissing {
 		return newAgentRow(a)
 	}
 	row, err := newDocumentRow(a)
@@ -112,8 +111,8 @@ func newFacts(a *fleet.Agent) (*[factCount]any, error) {
 	}
 	f, host, times := a.Facts(), a.Host(), newUpgradeTimes(a)
 	hostname := a.HostnameOn(host)
-	said := a.Values(hostnameField)
-	named := len(said) == 1 && said[0] == hostname
+	reported := a.Values(hostnameField)
+	named := len(reported) == 1 && reported[0] == hostname
 	return &[...]any{
 		a.ID, f.Active, f.Unenrolling, times.upgradingSince, fromTime(f.EnrolledAt), f.PolicyID,
 		f.AuditUnenrolledReason, hostname, fleet.VersionKey(a.Version),
@@ -158,7 +157,7 @@ func createAgent(t *tx, row agentRow) error {
 	err := t.get(`INSERT INTO agents (id, rev, access_key_id, doc) VALUES (?, 1, ?, ?) ON CONFLICT DO NOTHING RETURNING rid`,
 		[]any{row.id, row.accessKey, row.doc}, &rid)
 	if errors.Is(err, sql.ErrNoRows) {
-		return fleet.Errorf(fleet.Conflict, "agent %s, or another with its access key, exists already", row.id)
+		return fleet.Errorf(fleet.Conflict, "agent %s, or another with its access key, already exists", row.id)
 	}
 	if err != nil {
 		return err
@@ -171,7 +170,8 @@ func createAgent(t *tx, row agentRow) error {
 	return err
 }
 
-// agentColumns are what scanAgent reads, of agents as a and agent_last_seen as l.
+// agentColumns are the columns that scanAgent reads, of agents as a and agent_last_seen as
+// l.
 const agentColumns = `a.rid, a.rev, a.doc, l.last_checkin, l.status, l.message, l.action_seq_no`
 
 func scanAgent(scan scan) (fleet.Agent, error) {
@@ -182,6 +182,7 @@ func scanAgent(scan scan) (fleet.Agent, error) {
 	return read()
 }
 
+// agentDocument reads a row for eachDocument.
 func agentDocument(scan scan) (read func() (fleet.Agent, error), err error) {
 	var (
 		rid, rev int64
@@ -237,63 +238,63 @@ func (g agents) GetMany(ctx context.Context, ids []string) ([]fleet.Agent, error
 	if err != nil {
 		return nil, err
 	}
-	return asAsked(ids, found), nil
+	return inRequestedOrder(ids, found), nil
 }
 
-// getMany is not told to order its rows: SQLite would copy all documents once more to
-// sort what comes in this order already.
+// getMany has no ORDER BY: SQLite would copy all documents to sort rows that are in order
+// already.
 const getMany = `SELECT ` + agentColumns + ` FROM json_each(?) j CROSS JOIN agents a ON a.id = j.value CROSS JOIN agent_last_seen l ON l.rid = a.rid`
 
-// asAsked puts agents in the order of the ids, if they are not.
-func asAsked(ids []string, found []fleet.Agent) []fleet.Agent {
+// inRequestedOrder sorts agents into the order of ids, unless they are in it already.
+func inRequestedOrder(ids []string, found []fleet.Agent) []fleet.Agent {
 	rest := ids
-	inOrder := !slices.ContainsFunc(found, func(a fleet.Agent) bool {
+	ordered := !slices.ContainsFunc(found, func(a fleet.Agent) bool {
 		at := slices.Index(rest, a.ID)
 		rest = rest[at+1:]
 		return at < 0
 	})
-	if inOrder {
+	if ordered {
 		return found
 	}
-	places := make(map[string]int, len(ids))
+	indices := make(map[string]int, len(ids))
 	for i, id := range ids {
-		places[id] = i
+		indices[id] = i
 	}
-	slices.SortStableFunc(found, func(a, b fleet.Agent) int { return cmp.Compare(places[a.ID], places[b.ID]) })
+	slices.SortStableFunc(found, func(a, b fleet.Agent) int { return cmp.Compare(indices[a.ID], indices[b.ID]) })
 	return found
 }
 
-// InOrder returns ids in the order of their rows, in which three agents share a page of
-// documents, and fifteen one of facts. Those of no agent are last.
+// InOrder returns ids in the order of their rows: adjacent agents share pages of documents
+// and of facts. Ids without an agent are last.
 func (g agents) InOrder(ctx context.Context, ids []string) ([]string, error) {
 	rids, err := g.s.rids.find(ctx, g.s, len(ids), func(i int) string { return ids[i] })
 	if err != nil {
 		return nil, err
 	}
 	out := make([]string, len(ids))
-	for i, at := range inOrder(rids) {
+	for i, at := range sortedIndices(rids) {
 		out[i] = ids[at]
 	}
 	return out, nil
 }
 
-// inOrder returns the places of numbers, the lowest first; of the same number, the
-// first place first.
-func inOrder(numbers []int64) []int {
+// sortedIndices returns the indices of numbers in the order of their values. The order of
+// equal numbers is kept.
+func sortedIndices(numbers []int64) []int {
 	type key struct {
 		number int64
-		place  int
+		index  int
 	}
 	keys := make([]key, len(numbers))
 	for i, n := range numbers {
 		keys[i] = key{n, i}
 	}
-	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.place, b.place)) })
-	places := make([]int, len(numbers))
+	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(a.index, b.index)) })
+	indices := make([]int, len(numbers))
 	for i, k := range keys {
-		places[i] = k.place
+		indices[i] = k.index
 	}
-	return places
+	return indices
 }
 
 func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit int) ([]fleet.Agent, error) {
@@ -306,7 +307,7 @@ func (g agents) Upgrading(ctx context.Context, after store.UpgradingSince, limit
 		since, after.ID, max(limit, 0))
 }
 
-// many reads agents, about as many as are expected.
+// many reads the agents of a fixed query. expected is about how many there are.
 func (g agents) many(ctx context.Context, expected int, query string, args ...any) ([]fleet.Agent, error) {
 	out := make([]fleet.Agent, 0, expected)
 	st, err := g.s.stmt(ctx, query)
@@ -340,31 +341,33 @@ func (g agents) UpdateMany(ctx context.Context, list []fleet.Agent) ([]error, er
 	if err != nil {
 		return nil, err
 	}
-	// In the order of the table: those that are in the file together are written together.
+	// In the order of the table, so that agents on the same page share a transaction. The
+	// upper half of a revision is the rid.
 	revisions := make([]int64, len(rows))
 	for i := range rows {
 		revisions[i] = rows[i].revision
 	}
 	all := make([]error, len(rows))
-	for left := inOrder(revisions); len(left) > 0; {
-		places := left[:min(len(left), updateBatch)]
-		left = left[len(places):]
-		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) { return updateAgents(t, rows, places) })
+	for left := sortedIndices(revisions); len(left) > 0; {
+		batch := left[:min(len(left), updateBatch)]
+		left = left[len(batch):]
+		errs, err := apply(ctx, g.s, "update agents", func(t *tx) ([]error, error) { return updateAgents(t, rows, batch) })
 		if err != nil {
 			return nil, err
 		}
-		for i, at := range places {
+		for i, at := range batch {
 			all[at] = errs[i]
 		}
 	}
 	return all, nil
 }
 
-// updateAgents writes the rows at some places. The errors stand in the order of these.
-func updateAgents(t *tx, rows []agentRow, places []int) ([]error, error) {
-	errs := make([]error, len(places))
+// updateAgents writes the rows with the given indices and returns their errors in the
+// order of indices.
+func updateAgents(t *tx, rows []agentRow, indices []int) ([]error, error) {
+	errs := make([]error, len(indices))
 	marks := upgradeMarks{}
-	for i, at := range places {
+	for i, at := range indices {
 		err := updateDocument(t, rows[at])
 		if err == nil {
 			err = marks.add(t, rows[at])
@@ -377,11 +380,11 @@ func updateAgents(t *tx, rows []agentRow, places []int) ([]error, error) {
 	return errs, marks.write(t)
 }
 
-// updateBatch is how many documents a transaction writes: some 20 ms, for which a
-// single order or an acknowledgement waits.
+// updateBatch bounds the documents that one transaction writes, and so how long a single
+// order or an acknowledgement waits for it: some 20 ms.
 const updateBatch = 500
 
-// updateAgent changes nothing when it returns a fleet.Error.
+// updateAgent has changed nothing if it returns a fleet.Error.
 func updateAgent(t *tx, row agentRow) (int64, error) {
 	if err := updateDocument(t, row); err != nil {
 		return 0, err
@@ -395,24 +398,24 @@ func updateAgent(t *tx, row agentRow) (int64, error) {
 
 func updateDocument(t *tx, row agentRow) error {
 	rid, rev := row.revision>>32, row.revision&math.MaxUint32
-	// An access key changes when a host enrols anew, and never else. To write it as
-	// it is would touch its index.
+	// Writing an unchanged access key would touch its index. It changes only when a host
+	// enrols again.
 	n, err := t.exec(`UPDATE agents SET rev = rev + 1, doc = ? WHERE rid = ? AND rev = ? AND id = ? AND access_key_id = ?`,
 		row.doc, rid, rev, row.id, row.accessKey)
 	if err == nil && n == 0 {
 		err = updateAgentKey(t, row)
 	}
 	if err == nil {
-		t.wrote(row.id, row.state)
+		t.noteState(row.id, row.state)
 	}
 	return err
 }
 
-// upgradeMarks are the rows of agents that have got the same times of an upgrade: an
-// order marks all of a page at one time, and one statement writes that.
+// upgradeMarks holds the rids of agents by their new upgrade times. An order marks many
+// agents with the same times, which one statement then writes.
 type upgradeMarks map[upgradeTimes][]int64
 
-// add notes times for write, and writes other facts.
+// add writes the row's facts, or adds its times to m.
 func (m upgradeMarks) add(t *tx, row agentRow) error {
 	rid := row.revision >> 32
 	if row.facts != nil {
@@ -443,7 +446,8 @@ func (m upgradeMarks) write(t *tx) error {
 	return nil
 }
 
-// updateAgentKey writes the document with a new access key, or says why it must not.
+// updateAgentKey writes the document with a new access key. Otherwise it returns why the
+// row could not be updated.
 func updateAgentKey(t *tx, row agentRow) error {
 	var rid, rev int64
 	err := t.get(`SELECT rid, rev FROM agents WHERE id = ?`, []any{row.id}, &rid, &rev)
@@ -462,10 +466,10 @@ func updateAgentKey(t *tx, row agentRow) error {
 	return err
 }
 
-// factGroups are the columns of facts that change together: to write one of a
-// group touches the indexes of all of it. factsDiffer says in which groups a row
-// differs from the values given for it, as the sum of their bits; most changes of
-// a document are in none.
+// factGroups are groups of columns of facts that change together, because an UPDATE
+// touches the indexes of all columns it names. factsDiffer is a query for the groups in
+// which a row differs from the given values, as the sum of their bits. Most changes of a
+// document change no fact.
 var factGroups, factsDiffer = newFactGroups(
 	[]string{"id", "active", "enrolled_at", "policy_id", "hostname", "host_named"},
 	[]string{"version_key", "version", "version_since"},
@@ -473,9 +477,9 @@ var factGroups, factsDiffer = newFactGroups(
 )
 
 type factGroup struct {
-	bit    int64
-	update string // takes the row's number and the values of columns
-	places []int  // of columns in factColumns
+	bit     int64
+	update  string // takes the values of columns, then the rid
+	columns []int  // indices into factColumns
 }
 
 func newFactGroups(groups ...[]string) (out []factGroup, differ string) {
@@ -486,14 +490,14 @@ func newFactGroups(groups ...[]string) (out []factGroup, differ string) {
 	for i, columns := range groups {
 		g := &out[i]
 		g.bit = 1 << i
-		var known []string
+		var values []string
 		for _, column := range columns {
 			at := slices.Index(names, column)
-			g.places = append(g.places, at)
-			known = append(known, slots[at])
+			g.columns = append(g.columns, at)
+			values = append(values, slots[at])
 		}
 		list := "(" + strings.Join(columns, ", ") + ")"
-		differs = append(differs, fmt.Sprintf("(%s IS NOT (%s)) * %d", list, strings.Join(known, ", "), g.bit))
+		differs = append(differs, fmt.Sprintf("(%s IS NOT (%s)) * %d", list, strings.Join(values, ", "), g.bit))
 		g.update = `UPDATE facts SET ` + list + ` = (` + strings.Repeat("?, ", len(columns)-1) + `?) WHERE rid = ?`
 	}
 	return out, `SELECT ` + strings.Join(differs, " + ") + ` FROM facts WHERE rid = ?1`
@@ -509,7 +513,7 @@ func updateFacts(t *tx, rid int64, facts *[factCount]any) error {
 			continue
 		}
 		args := make([]any, 0, factCount+1)
-		for _, at := range g.places {
+		for _, at := range g.columns {
 			args = append(args, facts[at])
 		}
 		if _, err := t.exec(g.update, append(args, rid)...); err != nil {
@@ -520,18 +524,18 @@ func updateFacts(t *tx, rid int64, facts *[factCount]any) error {
 }
 
 func (g agents) Report(ctx context.Context, r store.Report) (int64, error) {
-	const op = "write what an agent said"
+	const op = "write an agent's report"
 	rec := &records{results: slices.Clone(r.Results), events: slices.Clone(r.Events)}
 	if r.Agent == nil && r.Seen == nil {
 		return 0, g.s.record(ctx, op, rec)
 	}
 	var row *agentRow
 	if r.Agent != nil {
-		made, err := g.newUpdateRow(r.Agent)
+		updated, err := g.newUpdateRow(r.Agent)
 		if err != nil {
 			return 0, err
 		}
-		row = &made
+		row = &updated
 	}
 	var seen []touchRow
 	if r.Seen != nil {
@@ -560,8 +564,8 @@ func (g agents) Delete(ctx context.Context, id string) error {
 	})
 }
 
-// touchBatch bounds how many touches share a transaction, and so how long an
-// acknowledgement or an order waits behind the flush of a fleet: some 15 ms.
+// touchBatch bounds the touches in one transaction, and so how long an acknowledgement or
+// an order waits during the flush of a fleet: some 15 ms.
 const touchBatch = 1_000
 
 func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
@@ -571,9 +575,9 @@ func (g agents) Touch(ctx context.Context, touches []fleet.Touch) error {
 	}
 	for len(rows) > 0 {
 		n := min(len(rows), touchBatch)
-		some := rows[:n]
+		batch := rows[:n]
 		rows = rows[n:]
-		err := g.s.write(ctx, "write when agents were last seen", func(t *tx) error { return touchAgents(t, some) })
+		err := g.s.write(ctx, "write when agents were last seen", func(t *tx) error { return touchAgents(t, batch) })
 		if err != nil {
 			return err
 		}
@@ -597,25 +601,25 @@ func touchAgents(t *tx, rows []touchRow) error {
 func touchAgent(t *tx, r touchRow) (n int64, err error) {
 	switch {
 	case r.At.IsZero():
-	case r.Status == "" && r.ActionSeq == 0: // most of a flush: agents that are parked
+	case r.Status == "" && r.ActionSeq == 0: // the common case: parked agents
 		n, err = t.exec(`UPDATE agent_last_seen SET last_checkin = ?2 WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`, r.rid, fromTime(r.At))
 	default:
 		n, err = t.exec(`UPDATE agent_last_seen SET last_checkin = ?2, status = iif(?3 = '', status, ?3), message = iif(?3 = '', message, ?4),
 			action_seq_no = max(action_seq_no, ?5) WHERE rid = ?1 AND (last_checkin IS NULL OR last_checkin <= ?2)`,
 			r.rid, fromTime(r.At), r.Status, r.Message, r.ActionSeq)
 	}
-	if err == nil && n == 0 && r.ActionSeq > 0 { // too old but for the number
+	if err == nil && n == 0 && r.ActionSeq > 0 { // an outdated touch still raises the number
 		n, err = t.exec(`UPDATE agent_last_seen SET action_seq_no = ?2 WHERE rid = ?1 AND action_seq_no < ?2`, r.rid, r.ActionSeq)
 	}
 	return n, err
 }
 
-// touchSuccessor handles a touch that changed nothing: it is older than what is
-// there, or the agent was deleted and created anew since its row was learnt.
+// touchSuccessor handles a touch that changed nothing: it is outdated, or the agent was
+// deleted and created again after its rid was cached.
 func touchSuccessor(t *tx, r touchRow) error {
-	known := r.rid
+	cached := r.rid
 	err := t.get(`SELECT rid FROM agents WHERE id = ?`, []any{r.AgentID}, &r.rid)
-	if errors.Is(err, sql.ErrNoRows) || (err == nil && r.rid == known) {
+	if errors.Is(err, sql.ErrNoRows) || (err == nil && r.rid == cached) {
 		return nil
 	}
 	if err == nil {
@@ -627,9 +631,9 @@ func touchSuccessor(t *tx, r touchRow) error {
 // maxRids bounds the memory of ridCache: some 20 MB when full.
 const maxRids = 1 << 18
 
-// ridCache remembers which row an agent is in, which spares a flush of the fleet
-// one look into an index an agent. A row number is never used again: an entry of
-// an agent that was deleted meanwhile touches nobody else.
+// ridCache maps the ids of agents to their rids, which spares a flush of the fleet an index
+// lookup for each agent. A rid is never used again, so the entry of a deleted agent affects
+// no other agent.
 type ridCache struct {
 	mu   sync.Mutex
 	rids map[string]int64
@@ -640,27 +644,27 @@ type touchRow struct {
 	fleet.Touch
 }
 
-// resolve returns the touches of known agents in the order of their rows, so
-// that the flush goes through the table once.
+// resolve returns the touches of existing agents in the order of their rows, so that the
+// flush walks the table once.
 func (c *ridCache) resolve(ctx context.Context, s *Store, touches []fleet.Touch) ([]touchRow, error) {
 	rids, err := c.find(ctx, s, len(touches), func(i int) string { return touches[i].AgentID })
 	if err != nil {
 		return nil, err
 	}
 	rows := make([]touchRow, 0, len(touches))
-	for _, at := range inOrder(rids) {
+	for _, at := range sortedIndices(rids) {
 		if rids[at] == unknownRid {
-			break // it is behind all others
+			break // all others precede it
 		}
 		rows = append(rows, touchRow{rids[at], touches[at]})
 	}
 	return rows, nil
 }
 
-// unknownRid stands for an agent that there is not. It is behind all others.
+// unknownRid stands for an agent that does not exist. It sorts after all others.
 const unknownRid = math.MaxInt64
 
-// find returns the rows of n agents.
+// find returns the rids of n agents.
 func (c *ridCache) find(ctx context.Context, s *Store, n int, id func(i int) string) ([]int64, error) {
 	rids := make([]int64, n)
 	var unknown []int

@@ -16,8 +16,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// oldFile makes a file as the first schema was, with agents as they were written
-// then.
+// oldFile creates a file with the first schema, and agents as they were written then.
 func oldFile(t *testing.T, agents ...fleet.Agent) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "muster.db")
@@ -57,7 +56,7 @@ func oldFile(t *testing.T, agents ...fleet.Agent) (path string) {
 	return path
 }
 
-func TestAFleetOfTheFirstSchemaIsInTheCensus(t *testing.T) {
+func TestCensusReadsLabelsOfTheFirstSchemaFromDocuments(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 	seen := start.Add(time.Hour)
@@ -65,7 +64,7 @@ func TestAFleetOfTheFirstSchemaIsInTheCensus(t *testing.T) {
 		ID: "a", AccessKeyID: "k", Active: true, PolicyID: "edge", Version: "1.0.0", Tags: []string{"site=Zürich & co", "prod"}, EnrolledAt: start,
 		LocalMetadata: []byte(`{"os":{"type":"linux","platform":"debian"},"host":{"architecture":"x86_64"}}`), Last: fleet.LastSeen{At: &seen},
 	}
-	bare := fleet.Agent{ID: "b", AccessKeyID: "k2", Active: true, EnrolledAt: start} // which never said its version
+	bare := fleet.Agent{ID: "b", AccessKeyID: "k2", Active: true, EnrolledAt: start} // never reported a version
 	s := mustOpen(t, oldFile(t, old, bare, fleet.Agent{ID: "gone", AccessKeyID: "k3"}))
 	census := func() map[string]fleet.Census {
 		t.Helper()
@@ -86,7 +85,7 @@ func TestAFleetOfTheFirstSchemaIsInTheCensus(t *testing.T) {
 		t.Errorf("the site is %q", site)
 	}
 
-	// The next write of any kind puts the labels in their place.
+	// Any write of the agent stores its labels.
 	_, err := store.UpdateAgent(t.Context(), s.Agents(), "a", func(a *fleet.Agent) bool { a.PolicyRev++; return true })
 	if err != nil {
 		t.Fatal(err)
@@ -102,8 +101,8 @@ func TestAFleetOfTheFirstSchemaIsInTheCensus(t *testing.T) {
 	}
 }
 
-// What newer schemas keep apart is taken from the documents of older files.
-func TestAFleetOfTheFirstSchemaCanBeAskedAbout(t *testing.T) {
+// Migrations fill the columns of later schemas from the documents.
+func TestQueriesOfMigratedFirstSchema(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, time.March, 3, 10, 0, 0, 123, time.UTC)
 	agents := []fleet.Agent{
@@ -134,14 +133,13 @@ func TestAFleetOfTheFirstSchemaCanBeAskedAbout(t *testing.T) {
 	for id, want := range map[string]bool{"a": true, "b": false, "c": false} {
 		var named bool
 		if err := s.get(t.Context(), `SELECT host_named FROM facts WHERE id = ?`, []any{id}, &named); err != nil || named != want {
-			t.Errorf("agent %s is named %v: %v", id, named, err)
+			t.Errorf("host_named of agent %s is %v, want %v: %v", id, named, want, err)
 		}
 	}
 }
 
-// The number an agent has shown stood in its document, until every check-in after an
-// action for the fleet would have rewritten one.
-func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
+// The first schema had ActionSeq in the document.
+func TestActionSeqOfTheFirstSchemaIsMigrated(t *testing.T) {
 	t.Parallel()
 	seen := time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 	s := mustOpen(t, oldFile(t,
@@ -177,13 +175,13 @@ func TestAFleetOfTheFirstSchemaKeepsItsNumbers(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := mustOpen(t, s.Path()) // which fills nothing in once more
+	again := mustOpen(t, s.Path()) // must not migrate again
 	if a, err := again.Agents().Get(t.Context(), "none"); err != nil || a.Last.ActionSeq != 8 {
 		t.Errorf("opened again, the number is %d: %v", a.Last.ActionSeq, err)
 	}
 }
 
-func TestADocumentThatCannotBeReadEndsAnEach(t *testing.T) {
+func TestEachEndsAtAnUnreadableDocument(t *testing.T) {
 	t.Parallel()
 	s, ctx := fresh(t), t.Context()
 	const n = 3 * documentsAhead / 2
@@ -203,7 +201,7 @@ func TestADocumentThatCannotBeReadEndsAnEach(t *testing.T) {
 	next := 0
 	err := s.Targets().Each(ctx, "r", func(v fleet.Target) {
 		if v.Order != next {
-			t.Fatalf("target %d comes with order %d", next, v.Order)
+			t.Fatalf("target %d has order %d", next, v.Order)
 		}
 		next++
 	})

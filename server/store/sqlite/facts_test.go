@@ -15,8 +15,9 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// However an agent changes, its row in facts is that of one that is created so.
-func TestFactsFollowTheDocument(t *testing.T) {
+// After any sequence of updates, the row in facts equals that of an agent created with the
+// same document.
+func TestFactsMatchDocumentAfterUpdates(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	ctx := t.Context()
@@ -70,7 +71,7 @@ func TestFactsFollowTheDocument(t *testing.T) {
 		case 1:
 			rev, err = s.Agents().Report(ctx, store.Report{Agent: &a})
 		case 2:
-			beside.PolicyRev++ // at its side, so that both are marked together
+			beside.PolicyRev++ // a second agent with the same times, so that one statement writes both
 			beside.UpgradeStartedAt, beside.UpgradedAt = a.UpgradeStartedAt, a.UpgradedAt
 			var errs []error
 			errs, err = s.Agents().UpdateMany(ctx, []fleet.Agent{a, beside})
@@ -111,28 +112,28 @@ func TestFactsFollowTheDocument(t *testing.T) {
 				t.Fatalf("column %d of %s is %v, want %v", i, factColumns, values[i], v)
 			}
 		}
-		var there int
-		if err := s.get(ctx, `SELECT count(*) FROM agents INDEXED BY agents_access_key WHERE access_key_id <> '' AND access_key_id = ?`, []any{a.AccessKeyID}, &there); err != nil || (there == 1) != (a.AccessKeyID != "") {
-			t.Fatalf("%d agents have the access key %q: %v", there, a.AccessKeyID, err)
+		var n int
+		if err := s.get(ctx, `SELECT count(*) FROM agents INDEXED BY agents_access_key WHERE access_key_id <> '' AND access_key_id = ?`, []any{a.AccessKeyID}, &n); err != nil || (n == 1) != (a.AccessKeyID != "") {
+			t.Fatalf("%d agents have the access key %q: %v", n, a.AccessKeyID, err)
 		}
 	})
 }
 
-func TestAgentsComeInTheOrderAskedFor(t *testing.T) {
+func TestGetManyReturnsAgentsInRequestedOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		asked := rapid.SliceOfNDistinct(rapid.StringN(1, 3, -1), 0, 8, rapid.ID).Draw(t, "asked")
+		requested := rapid.SliceOfNDistinct(rapid.StringN(1, 3, -1), 0, 8, rapid.ID).Draw(t, "requested")
 		var want, found []fleet.Agent
-		for _, id := range asked {
-			if rapid.Bool().Draw(t, "is there") {
+		for _, id := range requested {
+			if rapid.Bool().Draw(t, "exists") {
 				want = append(want, fleet.Agent{ID: id})
 			}
 		}
 		if found = slices.Clone(want); len(want) > 1 && rapid.Bool().Draw(t, "in another order") {
 			found = rapid.Permutation(found).Draw(t, "found")
 		}
-		if got := asAsked(asked, found); !reflect.DeepEqual(got, want) {
-			t.Fatalf("of %q come %v, want %v", asked, got, want)
+		if got := inRequestedOrder(requested, found); !reflect.DeepEqual(got, want) {
+			t.Fatalf("inRequestedOrder(%q) = %v, want %v", requested, got, want)
 		}
 	})
 }

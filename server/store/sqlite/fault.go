@@ -13,14 +13,13 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// fault turns an error of SQLite into a fleet.Error that says what to try. Errors
-// that are fleet.Errors already, nil, and sql.ErrNoRows, which only this package
-// sees, pass through.
+// fault turns an error of SQLite into a fleet.Error that says what to try. It returns
+// fleet.Errors, nil, and sql.ErrNoRows, which does not leave this package, unchanged.
 func (s *Store) fault(op string, err error) error { return fault(s.path, op, err) }
 
 func fault(path, op string, err error) error {
 	if err == nil {
-		return nil // before known, which is on the heap
+		return nil // before known is allocated
 	}
 	var known *fleet.Error
 	switch {
@@ -29,7 +28,7 @@ func fault(path, op string, err error) error {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return unavailable(op, err, "the caller stopped waiting for the store")
 	case errors.Is(err, errClosed) || errors.Is(err, sql.ErrConnDone) || strings.Contains(err.Error(), "database is closed"):
-		// database/sql has no value for the last.
+		// database/sql exports no error for the last one.
 		return unavailable(op, err, "the store is closed: the server is shutting down")
 	}
 	if advice, ok := adviceFor(err); ok {
@@ -54,20 +53,20 @@ func adviceFor(err error) (string, bool) {
 	case sqlite3.SQLITE_CORRUPT:
 		return damaged, true
 	case sqlite3.SQLITE_NOTADB:
-		return "it is not a database: name another file, or move this one away", true
+		return "it is not a database: choose another file, or move this one away", true
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH:
 		return "it cannot be written: check the owner and the mode of the file, of its folder and of the files beside it that end in -wal and -shm", true
 	case sqlite3.SQLITE_CANTOPEN:
 		return "it cannot be opened: check that its folder exists and that this user may write there", true
 	case sqlite3.SQLITE_IOERR:
-		return "the disk does not read or write: look into the system's log for errors of the disk", true
+		return "the disk fails to read or write: check the system log for disk errors", true
 	case sqlite3.SQLITE_INTERRUPT:
 		return "the caller stopped waiting", true
 	}
 	return "", false
 }
 
-// code is SQLite's primary result code, 0 if err is not SQLite's.
+// code returns SQLite's primary result code, or 0 if err is not from SQLite.
 func code(err error) int {
 	var e *modernc.Error
 	if errors.As(err, &e) {

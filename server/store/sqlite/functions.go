@@ -14,13 +14,13 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// What SQL cannot say as Go does is Go. Arguments are SQLite's own memory: nothing
-// of them may be kept.
+// functions are SQL functions implemented in Go, so that SQL and Go give the same results.
+// They must not retain their arguments, which are SQLite's memory.
 var functions = map[string]struct {
 	args int32
 	call func(args []driver.Value) (driver.Value, error)
 }{
-	// muster_matches(leaf, text) is 1 if a text matches a leaf, else 0.
+	// muster_matches(leaf, text) returns 1 if the text matches the leaf, else 0.
 	"muster_matches": {2, func(args []driver.Value) (driver.Value, error) {
 		spec, ok := args[0].(string)
 		text, isText := args[1].(string)
@@ -33,26 +33,25 @@ var functions = map[string]struct {
 		}
 		return int64(0), err
 	}},
-	// muster_time(text) is a time of a document as the tables have it, NULL of
-	// what is none.
+	// muster_time(text) converts a time of a document to nanoseconds, as fromTime does. It
+	// returns NULL if the text is not a time.
 	"muster_time": {1, func(args []driver.Value) (driver.Value, error) {
 		text, _ := args[0].(string)
 		t, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
-			return nil, nil //nolint:nilerr // it is no time
+			return nil, nil //nolint:nilerr // not a time
 		}
 		return fromTime(t), nil
 	}},
-	// muster_version_key(text) is what versions compare by.
+	// muster_version_key(text) returns fleet.VersionKey.
 	"muster_version_key": {1, func(args []driver.Value) (driver.Value, error) {
 		text, _ := args[0].(string)
 		return fleet.VersionKey(text), nil
 	}},
 }
 
-// registered says whether the functions are known to all connections. The driver is
-// told before anything opens one, of another package's file as well: it guards
-// nothing of its own.
+// registered is the error of registering the functions with the driver. The driver does
+// not synchronize registration, so it happens before any package opens a connection.
 var registered = func() error {
 	for name, f := range functions {
 		err := driverlib.RegisterFunction(name, &driverlib.FunctionImpl{
@@ -66,10 +65,11 @@ var registered = func() error {
 	return nil
 }()
 
-// leaf is a filter of one text, as it travels in SQL: one of its fields is set.
+// leaf is a filter on one text, encoded for muster_matches. One of Like, Words and Phrase
+// is set.
 type leaf struct {
 	Like   kql.Wildcard `json:"like,omitempty"`
-	Text   bool         `json:"text,omitempty"` // Like is of the words of a text
+	Text   bool         `json:"text,omitempty"` // Like applies to the words of a text
 	Words  []string     `json:"words,omitempty"`
 	Phrase []string     `json:"phrase,omitempty"`
 }
@@ -91,11 +91,10 @@ func (l leaf) filter() kql.Filter {
 	return kql.HasWord{Field: textField, Words: l.Words}
 }
 
-// maxLeaves bounds leafCache: as many as any query has, a few times.
+// maxLeaves bounds leafCache: several times the leaves of any query.
 const maxLeaves = 4096
 
-// leafCache keeps leaves decoded between the agents of a query, which are asked
-// one after the other.
+// leafCache holds decoded leaves, because a query evaluates each leaf for every agent.
 type leafCache struct {
 	mu  sync.RWMutex
 	all map[string]kql.Filter
@@ -110,10 +109,10 @@ func (c *leafCache) get(spec string) (kql.Filter, error) {
 	if ok {
 		return f, nil
 	}
-	spec = strings.Clone(spec) // it is kept
+	spec = strings.Clone(spec) // see functions
 	var l leaf
 	if err := json.Unmarshal([]byte(spec), &l); err != nil {
-		return nil, fmt.Errorf("a part of a query cannot be read: %w", err)
+		return nil, fmt.Errorf("a part of a query cannot be decoded: %w", err)
 	}
 	f = l.filter()
 	c.mu.Lock()

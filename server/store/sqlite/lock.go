@@ -13,17 +13,16 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// ErrInUse says that another process owns the file.
+// ErrInUse reports that another process owns the file.
 var ErrInUse = errors.New("another `muster server` uses it")
 
-// lockRetry is how long to wait before trying again for a lock that another process
-// holds.
+// lockRetry is the time between attempts to acquire a lock that another process holds.
 const lockRetry = 20 * time.Millisecond
 
-// takeLock makes this process the owner of the file at path. The system releases the
-// lock of a process that dies. The lock file stays: if it were removed, one process
-// could lock the removed file and another a new one.
-func takeLock(ctx context.Context, path string, wait time.Duration) (*flock.Flock, error) {
+// acquireLock makes this process the owner of the file at path. The system releases the
+// lock of a process that dies. The lock file is never removed: otherwise one process could
+// lock the removed file and another a new one.
+func acquireLock(ctx context.Context, path string, wait time.Duration) (*flock.Flock, error) {
 	name := path + ".lock"
 	lock := flock.New(name, flock.SetPermissions(0o600))
 	waiting, cancel := context.WithTimeout(ctx, wait)
@@ -31,8 +30,8 @@ func takeLock(ctx context.Context, path string, wait time.Duration) (*flock.Floc
 	held, err := lock.TryLockContext(waiting, lockRetry)
 	switch {
 	case held:
-		// For the message below. Where the system does not allow to write a locked file,
-		// the message names no process.
+		// For the message below, which names no process if the system does not allow writing
+		// to a locked file.
 		_ = os.WriteFile(name, []byte(strconv.Itoa(os.Getpid())), 0o600)
 		return lock, nil
 	case ctx.Err() != nil:
@@ -44,7 +43,7 @@ func takeLock(ctx context.Context, path string, wait time.Duration) (*flock.Floc
 				owner = fmt.Sprintf(" (process %d)", pid)
 			}
 		}
-		return nil, fmt.Errorf("data folder %s: %w%s: the embedded store belongs to one server: stop that one first, or give this one another folder with --data; several servers need Elasticsearch (store.elasticsearch)",
+		return nil, fmt.Errorf("data folder %s: %w%s: the embedded store belongs to one server: stop that one first, or use another folder with --data; several servers need Elasticsearch (store.elasticsearch)",
 			filepath.Dir(path), ErrInUse, owner)
 	}
 	return nil, fmt.Errorf("database %s: its lock file cannot be locked: %w", path, err)

@@ -12,15 +12,14 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// errReadOnly is what writes to a store meet that was opened to be read.
-var errReadOnly = fleet.Errorf(fleet.Internal, "the store is open to be read: it takes no writes")
+// errReadOnly is the error of every write to a store that was opened with
+// Options.ReadOnly.
+var errReadOnly = fleet.Errorf(fleet.Internal, "the store is open for reading only: it takes no writes")
 
-// movedSetting is the name of the mark. It is this file's own: Settings.Each does
-// not show it.
+// movedSetting is the name of the setting that holds the mark. Settings.Each hides it.
 const movedSetting = "store-moved"
 
-// MarkMoved says in the file that its documents were moved: Open refuses it from
-// then on.
+// MarkMoved records in the file that its documents were moved. Open refuses a marked file.
 func (s *Store) MarkMoved(ctx context.Context, m store.Moved) error {
 	doc, err := encode("mark", movedSetting, m)
 	if err != nil {
@@ -32,14 +31,13 @@ func (s *Store) MarkMoved(ctx context.Context, m store.Moved) error {
 	})
 }
 
-// Moved returns the mark, nil if there is none.
+// Moved returns the mark, or nil if there is none.
 func (s *Store) Moved(ctx context.Context) (*store.Moved, error) {
 	m, err := readMoved(ctx, s.readers.DB)
 	return m, s.fault("read", err)
 }
 
-// Unmark removes the mark from the file at path, and returns it; nil: there was
-// none.
+// Unmark removes the mark from the file at path and returns it, or nil if there was none.
 func Unmark(ctx context.Context, path string) (*store.Moved, error) {
 	s, err := Open(ctx, path, Options{Moved: true})
 	if err != nil {
@@ -66,7 +64,7 @@ func readMoved(ctx context.Context, db *sql.DB) (*store.Moved, error) {
 	}
 	m := new(store.Moved)
 	if err := json.Unmarshal(v, m); err != nil {
-		return nil, fmt.Errorf("the mark of a moved store cannot be read: %w", err)
+		return nil, fmt.Errorf("the mark of a moved store cannot be decoded: %w", err)
 	}
 	return m, nil
 }
@@ -82,6 +80,6 @@ func refuseMoved(ctx context.Context, db *sql.DB, path string, opts Options) err
 	case m == nil:
 		return nil
 	}
-	return fmt.Errorf("database %s: this store was moved to %s on %s: start the server with the configuration that names it. To go back to this file, without what has happened since, run `muster store unmark` with its data folder",
+	return fmt.Errorf("database %s: this store was moved to %s on %s: start the server with the configuration that names the new store. To return to this file, without any later change, run `muster store unmark` with its data folder",
 		path, m.To, m.At.UTC().Format(time.DateTime+" MST"))
 }

@@ -20,7 +20,7 @@ func open(t *testing.T, path string, opts sqlite.Options) *sqlite.Store {
 	return s
 }
 
-func TestAMovedStoreIsRefusedUntilTheMarkIsRemoved(t *testing.T) {
+func TestMovedStoreIsRefusedUntilUnmarked(t *testing.T) {
 	t.Parallel()
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "muster.db")
 	mark := store.Moved{To: "Elasticsearch at https://es:9200", At: time.Date(2026, time.May, 4, 3, 2, 1, 0, time.UTC)}
@@ -31,7 +31,7 @@ func TestAMovedStoreIsRefusedUntilTheMarkIsRemoved(t *testing.T) {
 	}
 	reader := open(t, path, sqlite.Options{ReadOnly: true})
 	if err := reader.MarkMoved(ctx, mark); err == nil {
-		t.Fatal("a store that was opened to be read was marked")
+		t.Fatal("a store that was opened for reading was marked")
 	}
 	s = open(t, path, sqlite.Options{})
 	for range 2 {

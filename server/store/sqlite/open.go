@@ -22,13 +22,13 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// applicationID in the header tells Muster's files from other SQLite files.
+// applicationID marks the header of Muster's files.
 const applicationID = 0x4d757374 // "Must"
 
-// Open opens the file at path, makes it if there is none (its folder must exist),
-// and keeps every other process from doing so until Close; ErrInUse says that one
-// has. An older schema is brought up to date. A file of a newer Muster, of another
-// program, or a damaged one is left as it is.
+// Open opens the file at path, creating it if there is none; its folder must exist. It
+// holds a lock on the file until Close, and fails with ErrInUse if another process does.
+// Open upgrades an older schema. It refuses, and does not change, a file that is damaged,
+// or was written by a newer Muster or by another program.
 func Open(ctx context.Context, path string, opts Options) (_ *Store, err error) {
 	if opts.Readers == 0 {
 		opts.Readers = DefaultReaders
@@ -39,18 +39,18 @@ func Open(ctx context.Context, path string, opts Options) (_ *Store, err error) 
 	if opts.CommitDelay == 0 {
 		opts.CommitDelay = DefaultCommitDelay
 	}
-	// An absolute path stays right if the process changes its folder, and has
-	// one spelling as a URI.
+	// An absolute path stays valid if the process changes its folder, and has one spelling
+	// as a URI.
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("database %s: %w", path, err)
 	}
-	if err := claim(path, opts.ReadOnly); err != nil {
+	if err := prepareFile(path, opts.ReadOnly); err != nil {
 		return nil, err
 	}
 	s := &Store{path: path}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.abandon())
+			err = errors.Join(err, s.closePartial())
 		}
 	}()
 	if opts.ReadOnly {
@@ -65,13 +65,13 @@ func Open(ctx context.Context, path string, opts Options) (_ *Store, err error) 
 }
 
 func (s *Store) open(ctx context.Context, opts Options) (err error) {
-	if s.lock, err = takeLock(ctx, s.path, opts.BusyTimeout); err != nil {
+	if s.lock, err = acquireLock(ctx, s.path, opts.BusyTimeout); err != nil {
 		return err
 	}
-	if err := upToDate(ctx, s.path, opts); err != nil {
+	if err := upgradeSchema(ctx, s.path, opts); err != nil {
 		return err
 	}
-	db, err := connect(s.path, opts, writing, 1)
+	db, err := connect(s.path, opts, writerSettings, 1)
 	if err != nil {
 		return err
 	}
@@ -82,24 +82,24 @@ func (s *Store) open(ctx context.Context, opts Options) (err error) {
 	if err := refuseMoved(ctx, db, s.path, opts); err != nil {
 		return err
 	}
-	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM facts WHERE labels IS NULL)`).Scan(&s.unlabelled); err != nil {
+	if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM facts WHERE labels IS NULL)`).Scan(&s.labelsMissing); err != nil {
 		return fmt.Errorf("open: %w", fault(s.path, "read", err))
 	}
-	readers, err := connect(s.path, opts, reads, opts.Readers)
+	readers, err := connect(s.path, opts, readerSettings, opts.Readers)
 	if err != nil {
 		return err
 	}
-	s.readers = newReading(readers)
+	s.readers = newReadPool(readers)
 	go s.writer.loop()
 	return nil
 }
 
 func (s *Store) openReadOnly(ctx context.Context, opts Options) error {
-	db, err := connect(s.path, opts, "mode=ro&"+reads, opts.Readers)
+	db, err := connect(s.path, opts, "mode=ro&"+readerSettings, opts.Readers)
 	if err != nil {
 		return err
 	}
-	s.readers, s.writer = newReading(db), newWriter(db, 0)
+	s.readers, s.writer = newReadPool(db), newWriter(db, 0)
 	s.writer.refuse = errReadOnly
 	version, newest, err := schemaOf(ctx, db, s.path)
 	if err != nil {
@@ -117,8 +117,8 @@ func (s *Store) openReadOnly(ctx context.Context, opts Options) error {
 	return err
 }
 
-// abandon closes what an Open that failed has opened.
-func (s *Store) abandon() error {
+// closePartial closes what a failed Open has opened.
+func (s *Store) closePartial() error {
 	var errs []error
 	if s.readers != nil {
 		errs = append(errs, s.readers.Close())
@@ -132,36 +132,38 @@ func (s *Store) abandon() error {
 	return errors.Join(errs...)
 }
 
-// Settings of connections. That of exclusive comes before anything is read: then
-// SQLite keeps the index of the log in its own memory, and others out of the file.
+// Settings of connections. The cache of the writer holds all of agent_last_seen and facts
+// of 100,000 agents; the pages that readers miss are in the system's cache.
 const (
-	writing   = "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=cache_size(-16000)" // the whole of agent_last_seen and facts at 100,000 agents
-	exclusive = writing + "&_pragma=locking_mode(EXCLUSIVE)"
-	reads     = "_pragma=query_only(1)&_pragma=cache_size(-4000)" // what readers miss is in the system's cache
+	writerSettings = "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=cache_size(-16000)"
+	readerSettings = "_pragma=query_only(1)&_pragma=cache_size(-4000)"
+	// exclusiveSettings keep other processes out of the file. In this mode SQLite keeps the
+	// index of the log in memory, if the mode is set before the first read.
+	exclusiveSettings = writerSettings + "&_pragma=locking_mode(EXCLUSIVE)"
 )
 
-// upToDate brings the schema up to date. No other connection may be open meanwhile: a
-// process of an older Muster, which takes no lock, would go on with tables that are no
-// longer there. From then on an older one does not open the file.
-func upToDate(ctx context.Context, path string, opts Options) (err error) {
+// upgradeSchema upgrades the schema to the newest. No other connection may be open
+// meanwhile: an older Muster, which does not use the lock file, would continue to use
+// tables that no longer exist. Afterwards an older Muster refuses the file.
+func upgradeSchema(ctx context.Context, path string, opts Options) (err error) {
 	version, newest := 0, 0
-	for _, settings := range []string{writing, exclusive} {
+	for _, settings := range []string{writerSettings, exclusiveSettings} {
 		db, err := connect(path, opts, settings, 1)
 		if err != nil {
 			return err
 		}
 		version, newest, err = schemaOf(ctx, db, path)
-		if err == nil && version < newest && settings == exclusive {
+		if err == nil && version < newest && settings == exclusiveSettings {
 			err = migrate(ctx, db, version, newest)
 		}
 		if cerr := db.Close(); err == nil {
 			err = cerr
 		}
 		switch {
-		case code(err) == sqlite3.SQLITE_BUSY && settings == exclusive:
-			return fmt.Errorf("open: %w: an older Muster may have it open, and must not write beside this one: stop every process that has it open, then start again", fault(path, "bring the schema up to date", err))
+		case code(err) == sqlite3.SQLITE_BUSY && settings == exclusiveSettings:
+			return fmt.Errorf("open: %w: an older Muster may have it open, and must not write beside this one: stop every process that has it open, then start again", fault(path, "upgrade the schema", err))
 		case err != nil:
-			return fmt.Errorf("open: %w", fault(path, "bring the schema up to date", err))
+			return fmt.Errorf("open: %w", fault(path, "upgrade the schema", err))
 		case version == newest:
 			return nil
 		}
@@ -169,10 +171,10 @@ func upToDate(ctx context.Context, path string, opts Options) (err error) {
 	return nil
 }
 
-// claim makes the file with the mode that keeps key hashes to its owner (SQLite
-// gives the files beside it the same), and looks at its header without SQLite,
-// which might change the file. One that is to be read it only looks at.
-func claim(path string, readOnly bool) error {
+// prepareFile creates the file, or checks its header without SQLite, which might change the
+// file. It makes the file private to its owner, because it contains hashes of keys; SQLite
+// gives the files beside it the same mode. With readOnly it only checks the header.
+func prepareFile(path string, readOnly bool) error {
 	flag := os.O_RDWR | os.O_CREATE
 	if readOnly {
 		flag = os.O_RDONLY
@@ -182,7 +184,7 @@ func claim(path string, readOnly bool) error {
 	case err != nil && readOnly:
 		return fmt.Errorf("database %s: %w", path, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("database %s: its folder does not exist: make it, or name another file: %w", path, err)
+		return fmt.Errorf("database %s: its folder does not exist: create it, or choose another file: %w", path, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("database %s: cannot be opened for writing: check the owner and the mode of the file and of its folder: %w", path, err)
 	case err != nil:
@@ -202,9 +204,9 @@ func claim(path string, readOnly bool) error {
 		return fmt.Errorf("database %s: %w", path, err)
 	}
 	if n < len(header) || !strings.HasPrefix(string(header), "SQLite format 3\x00") {
-		return fmt.Errorf("database %s: is not an SQLite file: name another file, or move this one away", path)
+		return fmt.Errorf("database %s: is not an SQLite file: choose another file, or move this one away", path)
 	}
-	if err := recognise(path, int(binary.BigEndian.Uint32(header[68:])), int(binary.BigEndian.Uint32(header[60:])), false); err != nil {
+	if err := checkHeader(path, int(binary.BigEndian.Uint32(header[68:])), int(binary.BigEndian.Uint32(header[60:])), false); err != nil {
 		return err
 	}
 	if info.Mode().Perm()&0o077 != 0 && !readOnly {
@@ -215,34 +217,35 @@ func claim(path string, readOnly bool) error {
 	return nil
 }
 
-// recognise judges the two numbers of a header. A file without tables has none.
-func recognise(path string, appID, version int, tables bool) error {
+// checkHeader refuses files of other programs and newer schemas. A file without tables has
+// neither number.
+func checkHeader(path string, appID, version int, tables bool) error {
 	newest, err := newestSchema()
 	switch {
 	case err != nil:
 		return err
 	case appID != applicationID && (appID != 0 || tables):
-		return fmt.Errorf("database %s: belongs to another program: name another file", path)
+		return fmt.Errorf("database %s: belongs to another program: choose another file", path)
 	case version > newest:
-		return fmt.Errorf("database %s: was written by a newer Muster (schema %d, this program knows up to %d): run that version or a later one; the file has not been changed", path, version, newest)
+		return fmt.Errorf("database %s: was written by a newer Muster (schema %d, this program supports up to %d): run that version or a later one; the file has not been changed", path, version, newest)
 	}
 	return nil
 }
 
-// connect opens a pool. Each connection gets the same settings.
+// connect opens a pool of connections, all with the same settings.
 func connect(path string, opts Options, extra string, conns int) (*sql.DB, error) {
 	if err := registered; err != nil {
 		return nil, fault(path, "open", err)
 	}
 	settings := []string{
 		fmt.Sprintf("busy_timeout(%d)", opts.BusyTimeout.Milliseconds()),
-		// A write that was reported must survive a power cut.
+		// A write that returned nil must survive a power cut.
 		"synchronous(FULL)",
-		// macOS lies to fsync otherwise; elsewhere they do nothing.
+		// On macOS fsync alone does not reach the disk; elsewhere these have no effect.
 		"fullfsync(1)", "checkpoint_fullfsync(1)",
 		"foreign_keys(1)",
 		"temp_store(MEMORY)",
-		"journal_size_limit(67108864)", // what a burst made of the log is given back
+		"journal_size_limit(67108864)", // truncates a log that grew in a burst
 	}
 	query := extra
 	for _, p := range settings {
@@ -259,7 +262,7 @@ func connect(path string, opts Options, extra string, conns int) (*sql.DB, error
 	return db, nil
 }
 
-// uri spells a path so that no character of it means something to SQLite.
+// uri returns path as a URI for SQLite, with special characters escaped.
 func uri(path string) string {
 	p := filepath.ToSlash(path)
 	if !strings.HasPrefix(p, "/") {
@@ -268,8 +271,8 @@ func uri(path string) string {
 	return "file:" + (&url.URL{Path: p}).EscapedPath()
 }
 
-// schemaOf returns the schema of the file and the newest one, unless the file is of
-// another program or a newer Muster.
+// schemaOf returns the schema version of the file and the newest one. It fails if the file
+// belongs to another program or a newer Muster.
 func schemaOf(ctx context.Context, db *sql.DB, path string) (version, newest int, err error) {
 	var appID, tables int
 	err = db.QueryRowContext(ctx, `SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version`).
@@ -280,16 +283,16 @@ func schemaOf(ctx context.Context, db *sql.DB, path string) (version, newest int
 	if newest, err = newestSchema(); err != nil {
 		return 0, 0, err
 	}
-	return version, newest, recognise(path, appID, version, tables > 0)
+	return version, newest, checkHeader(path, appID, version, tables > 0)
 }
 
-// migrate takes all missing steps in one transaction.
+// migrate applies all missing migrations in one transaction.
 func migrate(ctx context.Context, db *sql.DB, version, newest int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // after Commit it has nothing to do
+	defer tx.Rollback() // no effect after Commit
 	for version < newest {
 		version++
 		step, err := migrationFor(version)
@@ -305,13 +308,12 @@ func migrate(ctx context.Context, db *sql.DB, version, newest int) error {
 	return tx.Commit()
 }
 
-// checkLimit is the largest file whose pages are all looked at when it is opened:
-// that takes half a second with 100,000 agents. Damage in a larger file shows when it
-// is met.
+// checkLimit is the largest file that is checked whole when it is opened, which takes half
+// a second with 100,000 agents. Damage in a larger file is reported by the query that reads
+// it.
 const checkLimit = 256 << 20
 
-// check refuses to work on a file that is damaged, before a half of the fleet is
-// served from it.
+// check refuses a damaged file before the server uses it.
 func check(ctx context.Context, db *sql.DB, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -330,7 +332,7 @@ func check(ctx context.Context, db *sql.DB, path string) error {
 	return nil
 }
 
-// newestSchema is the number of the last file in migrations.
+// newestSchema returns the number of the last file in migrations.
 func newestSchema() (int, error) {
 	entries, err := migrations.ReadDir("migrations")
 	if err != nil {
@@ -348,8 +350,8 @@ func migrationFor(version int) (string, error) {
 	return string(b), err
 }
 
-// Times are kept as nanoseconds since 1970. The zero time, which has none, and
-// what lies before it are the earliest.
+// fromTime converts a time to the form the tables store, nanoseconds since 1970. The zero
+// time, which is out of range, becomes the lowest number, and so does any time before 1700.
 func fromTime(t time.Time) int64 {
 	if t.Year() < 1700 {
 		return -1 << 63

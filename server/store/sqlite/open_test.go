@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/testing/require"
 )
 
-// fast waits little for a lock that will not go away.
+// fast makes Open give up soon on a lock that is not released.
 var fast = Options{BusyTimeout: 50 * time.Millisecond}
 
 func mustOpen(t testing.TB, path string) *Store {
@@ -41,8 +41,8 @@ func mustOpenWith(t testing.TB, path string, opts Options) *Store {
 	return s
 }
 
-// written makes a file with an agent in it.
-func written(t *testing.T) string {
+// fileWithAgent creates a file with an agent in it.
+func fileWithAgent(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	s, err := Open(t.Context(), path, fast)
@@ -67,16 +67,16 @@ func wantRefusal(t *testing.T, path string, words ...string) {
 	}
 	for _, word := range append(words, path) {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("the refusal does not say %q: %v", word, err)
+			t.Errorf("the error does not contain %q: %v", word, err)
 		}
 	}
 }
 
-func TestOnlyItsOwnerReadsTheFile(t *testing.T) {
+func TestFileIsPrivateToItsOwner(t *testing.T) {
 	t.Parallel()
 	require.System(t, "linux", "darwin") // Windows has no file modes: the folder's access list decides
-	path := written(t)
-	if err := os.Chmod(path, 0o644); err != nil { // by a careless restore
+	path := fileWithAgent(t)
+	if err := os.Chmod(path, 0o644); err != nil { // as after a careless restore
 		t.Fatal(err)
 	}
 	s := mustOpen(t, path)
@@ -91,7 +91,7 @@ func TestOnlyItsOwnerReadsTheFile(t *testing.T) {
 	}
 }
 
-func TestAnyNameOfAFileWillDo(t *testing.T) {
+func TestFileNamesWithSpecialCharacters(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a b.db", "100%.db", "q?x=1&_pragma=query_only(1).db", "#1.db", "ü%41.db", "c:d.db"} {
 		if runtime.GOOS == "windows" && strings.ContainsAny(name, "?:") {
@@ -108,7 +108,7 @@ func TestAnyNameOfAFileWillDo(t *testing.T) {
 	}
 }
 
-func TestARelativePathHoldsWhenTheFolderChanges(t *testing.T) {
+func TestRelativePathSurvivesAChangeOfFolder(t *testing.T) {
 	folder := t.TempDir()
 	t.Chdir(folder)
 	s := mustOpen(t, "muster.db")
@@ -118,7 +118,7 @@ func TestARelativePathHoldsWhenTheFolderChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := mustOpenWith(t, filepath.Join(folder, "muster.db"), Options{ReadOnly: true})
-	if !there(t, again, "a") || s.Path() != again.Path() {
+	if !stored(t, again, "a") || s.Path() != again.Path() {
 		t.Errorf("it was written elsewhere; the paths are %s and %s", s.Path(), again.Path())
 	}
 }
@@ -130,14 +130,14 @@ func (w *writer) dropConnSoon(t *testing.T) {
 		if err := w.exec(t.Context(), `ROLLBACK`); err != nil {
 			return err
 		}
-		return errors.New("there is nothing left to commit")
+		return errors.New("rolled back")
 	})
 	if err == nil {
-		t.Fatal("a transaction that was lost ended well")
+		t.Fatal("a transaction that was rolled back returned no error")
 	}
 }
 
-func TestWhatCannotBeOpenedIsNamed(t *testing.T) {
+func TestOpenErrorNamesFileAndRemedy(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	text := filepath.Join(folder, "notes.txt")
@@ -148,7 +148,7 @@ func TestWhatCannotBeOpenedIsNamed(t *testing.T) {
 	if err := os.WriteFile(short, []byte("SQLite format 3\x00"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantRefusal(t, filepath.Join(folder, "missing", "muster.db"), "folder does not exist", "make it")
+	wantRefusal(t, filepath.Join(folder, "missing", "muster.db"), "folder does not exist", "create it")
 	wantRefusal(t, folder, "is a directory")
 	wantRefusal(t, text, "is not an SQLite file", "another file")
 	wantRefusal(t, short, "is not an SQLite file")
@@ -160,7 +160,7 @@ func TestWhatCannotBeOpenedIsNamed(t *testing.T) {
 	}
 }
 
-func TestAFileOfAnotherProgramIsLeftAlone(t *testing.T) {
+func TestFileOfAnotherProgramIsRefusedUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, statements := range map[string]string{
 		"with its own mark": `PRAGMA application_id = 7; CREATE TABLE t (x)`,
@@ -192,9 +192,9 @@ func TestAFileOfAnotherProgramIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAFileOfANewerMusterIsNotTouched(t *testing.T) {
+func TestFileOfNewerSchemaIsRefusedUnchanged(t *testing.T) {
 	t.Parallel()
-	path := written(t)
+	path := fileWithAgent(t)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -216,32 +216,32 @@ func TestAFileOfANewerMusterIsNotTouched(t *testing.T) {
 	}
 }
 
-// A newer Muster may have been killed before its header reached the file itself.
-func TestANewerSchemaThatStandsOnlyInTheLogIsSeen(t *testing.T) {
+// A newer Muster may have been killed before a checkpoint wrote its header to the file.
+func TestNewerSchemaInTheLogIsRefused(t *testing.T) {
 	t.Parallel()
-	path := written(t)
+	path := fileWithAgent(t)
 	newer, err := sql.Open("sqlite", uri(path)+"?_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer newer.Close() // it stands for the killed process
+	defer newer.Close() // it represents the killed process
 	if _, err := newer.Exec(`PRAGMA user_version = 999`); err != nil {
 		t.Fatal(err)
 	}
 	wantRefusal(t, path, "newer Muster", "schema 999")
 }
 
-func TestADamagedFileIsReported(t *testing.T) {
+func TestDamagedFileIsRefused(t *testing.T) {
 	t.Parallel()
 	t.Run("cut short", func(t *testing.T) {
-		path := written(t)
+		path := fileWithAgent(t)
 		if err := os.Truncate(path, 4096*2+100); err != nil {
 			t.Fatal(err)
 		}
 		wantRefusal(t, path, "is damaged", "restore a backup")
 	})
 	t.Run("overwritten", func(t *testing.T) {
-		path := written(t)
+		path := fileWithAgent(t)
 		info, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -260,25 +260,26 @@ func TestADamagedFileIsReported(t *testing.T) {
 	})
 }
 
-func TestAFileThatAnotherProcessLocksIsReported(t *testing.T) {
+func TestFileLockedByAnotherProcessIsRefused(t *testing.T) {
 	t.Parallel()
-	path := written(t)
+	path := fileWithAgent(t)
 	other, err := sql.Open("sqlite", uri(path)+"?_pragma=locking_mode(EXCLUSIVE)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	other.SetMaxOpenConns(1)
-	defer other.Close() // it stands for another process
+	defer other.Close() // it represents another process
 	if _, err := other.Exec(`BEGIN EXCLUSIVE; DELETE FROM settings`); err != nil {
 		t.Fatal(err)
 	}
 	wantRefusal(t, path, "locked by another process", "try again")
 }
 
-// While a backup locks the file, writes wait and then fail; reads go on.
-func TestALockThatLastsMakesWritesUnavailable(t *testing.T) {
+// While another process, such as a backup, locks the file, writes wait and then fail; reads
+// succeed.
+func TestLockedFileMakesWritesUnavailable(t *testing.T) {
 	t.Parallel()
-	path := written(t)
+	path := fileWithAgent(t)
 	s := mustOpenWith(t, path, fast)
 	unlock := lock(t, path)
 	err := s.Agents().Create(t.Context(), fleet.Agent{ID: "b"})
@@ -297,21 +298,20 @@ func TestALockThatLastsMakesWritesUnavailable(t *testing.T) {
 	}
 }
 
-// Who asks in a hurry is not told that the store is well because nobody has waited
-// long enough to know.
-func TestAPingInAHurrySaysThatNoWritesAreTaken(t *testing.T) {
+// A Ping whose context ends before the lock's timeout must not report a healthy store.
+func TestPingWithShortDeadlineReportsALockedFile(t *testing.T) {
 	t.Parallel()
-	path := written(t)
+	path := fileWithAgent(t)
 	s := mustOpen(t, path)
 	lock(t, path)
-	hurry, cancel := context.WithTimeout(t.Context(), DefaultBusyTimeout/10)
+	short, cancel := context.WithTimeout(t.Context(), DefaultBusyTimeout/10)
 	defer cancel()
-	if err := s.Ping(hurry); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "takes no writes") {
-		t.Errorf("ping in a hurry while it is locked: %v", err)
+	if err := s.Ping(short); fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("ping with a short deadline while it is locked: %v", err)
 	}
 }
 
-// lock keeps others from writing, as another process would, until it is undone or the
+// lock locks the file for writing, as another process would, until unlock is called or the
 // test ends.
 func lock(t *testing.T, path string) (unlock func()) {
 	t.Helper()
@@ -331,7 +331,7 @@ func lock(t *testing.T, path string) (unlock func()) {
 	}
 }
 
-func TestASecondProcessIsRefusedByTheLock(t *testing.T) {
+func TestSecondProcessIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	first := mustOpen(t, path)
@@ -341,21 +341,21 @@ func TestASecondProcessIsRefusedByTheLock(t *testing.T) {
 	}
 	for _, words := range []string{filepath.Dir(path), fmt.Sprintf("process %d", os.Getpid()), "stop that one first", "Elasticsearch"} {
 		if !strings.Contains(err.Error(), words) {
-			t.Errorf("the refusal does not say %q: %v", words, err)
+			t.Errorf("the error does not contain %q: %v", words, err)
 		}
 	}
 	if err := first.Agents().Create(t.Context(), fleet.Agent{ID: "a"}); err != nil {
-		t.Errorf("the owner, after it: %v", err)
+		t.Errorf("a write of the owner afterwards: %v", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !there(t, mustOpen(t, path), "a") {
-		t.Error("the agent is gone")
+	if !stored(t, mustOpen(t, path), "a") {
+		t.Error("the agent is missing")
 	}
 }
 
-func TestOpenWaitsForAProcessThatIsAboutToEnd(t *testing.T) {
+func TestOpenWaitsForTheOwnerToClose(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	first, err := Open(t.Context(), path, Options{})
@@ -373,7 +373,7 @@ func TestOpenWaitsForAProcessThatIsAboutToEnd(t *testing.T) {
 	select {
 	case err := <-opened:
 		t.Fatalf("it did not wait: %v", err)
-	case <-time.After(2 * lockRetry): // it waits; longer would not show more
+	case <-time.After(2 * lockRetry): // only to catch an Open that does not wait
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
@@ -383,16 +383,16 @@ func TestOpenWaitsForAProcessThatIsAboutToEnd(t *testing.T) {
 	}
 }
 
-func TestAFileIsReadBesideItsOwner(t *testing.T) {
+func TestReadOnlyOpensBesideTheOwner(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	owner := mustOpen(t, path)
-	for _, id := range []string{"a", "b"} { // the second while the file is being read
+	for _, id := range []string{"a", "b"} { // the second while a reader is open
 		if err := owner.Agents().Create(t.Context(), fleet.Agent{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 		reader := mustOpenWith(t, path, Options{ReadOnly: true})
-		if !there(t, reader, id) {
+		if !stored(t, reader, id) {
 			t.Errorf("%s is missing", id)
 		}
 		if err := reader.Agents().Delete(t.Context(), id); fleet.KindOf(err) != fleet.Internal {
@@ -401,9 +401,9 @@ func TestAFileIsReadBesideItsOwner(t *testing.T) {
 	}
 }
 
-func TestReadingAFileNeverWritesToIt(t *testing.T) {
+func TestReadOnlyNeverWritesToTheFile(t *testing.T) {
 	t.Parallel()
-	path := written(t)
+	path := fileWithAgent(t)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -412,7 +412,7 @@ func TestReadingAFileNeverWritesToIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !there(t, s, "a") {
+	if !stored(t, s, "a") {
 		t.Error("the agent is missing")
 	}
 	if err := s.Close(); err != nil {
@@ -426,16 +426,16 @@ func TestReadingAFileNeverWritesToIt(t *testing.T) {
 	}
 }
 
-// An older Muster takes no lock: a process of it that has the file open would go on
-// writing beside this one.
-func TestTheSchemaIsNotChangedBesideAnOlderProcess(t *testing.T) {
+// An older Muster does not use the lock file: a process of it that has the file open would
+// keep writing.
+func TestSchemaIsNotUpgradedWhileAnOlderProcessHasTheFileOpen(t *testing.T) {
 	t.Parallel()
 	path := oldFile(t, fleet.Agent{ID: "a"})
 	old, err := sql.Open("sqlite", uri(path)+"?_pragma=journal_mode(WAL)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer old.Close() // it stands for an older process
+	defer old.Close() // it represents an older process
 	version := func() (v int) {
 		t.Helper()
 		if err := old.QueryRowContext(t.Context(), `PRAGMA user_version`).Scan(&v); err != nil {
@@ -448,13 +448,13 @@ func TestTheSchemaIsNotChangedBesideAnOlderProcess(t *testing.T) {
 	}
 	wantRefusal(t, path, "older Muster", "stop every process")
 	if _, err := old.ExecContext(t.Context(), `UPDATE agents SET rev = 2`); err != nil || version() != 1 {
-		t.Fatalf("after the refusal the older process has schema %d, %v", version(), err)
+		t.Fatalf("after the refusal the older process reads schema %d: %v", version(), err)
 	}
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !there(t, mustOpen(t, path), "a") {
-		t.Error("the agent is gone")
+	if !stored(t, mustOpen(t, path), "a") {
+		t.Error("the agent is missing")
 	}
 }
 
@@ -470,11 +470,11 @@ func TestMigrationsAreNumberedWithoutAGap(t *testing.T) {
 		}
 	}
 	if _, err := migrationFor(newest + 1); err == nil {
-		t.Error("there is a migration behind the newest")
+		t.Error("there is a migration after the newest")
 	}
 }
 
-func TestACallerThatStopsWaitingStopsTheOpening(t *testing.T) {
+func TestOpenReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

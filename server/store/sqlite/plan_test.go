@@ -10,8 +10,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// What is asked for at every check-in must not become slower with the fleet: no
-// query walks a table from end to end, but for those that are about all of it.
+// The cost of a check-in must not grow with the fleet: no query scans a table, except those
+// that need all of its rows.
 func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 	t.Parallel()
 	s, ctx := fresh(t), t.Context()
@@ -22,7 +22,7 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Every call once, so that its statements are kept.
+	// Call everything once, so that the statements are cached.
 	must(s.Agents().Create(ctx, fleet.Agent{ID: "a", AccessKeyID: "k"}))
 	a, err := s.Agents().Get(ctx, "a")
 	must(err)
@@ -125,29 +125,30 @@ func TestQueriesFindTheirRowsByIndex(t *testing.T) {
 		queries[page], queries[total] = true, true
 	}
 	if len(queries) < 60 {
-		t.Fatalf("only %d queries were kept", len(queries))
+		t.Fatalf("only %d queries were cached", len(queries))
 	}
 	for q := range queries {
 		if word, _, _ := strings.Cut(strings.TrimSpace(q), " "); word != "SELECT" && word != "WITH" && word != "UPDATE" && word != "DELETE" {
 			continue
 		}
 		for _, step := range plan(t, s, q) {
-			if strings.HasPrefix(step, "SCAN") && !scanIsRight(step, q) {
+			if strings.HasPrefix(step, "SCAN") && !scanAllowed(step, q) {
 				t.Errorf("%s\nof %s", step, strings.Join(strings.Fields(q), " "))
 			}
 		}
 	}
 }
 
-// scanIsRight knows the walks that end early or go over the caller's own list.
-func scanIsRight(step, query string) bool {
+// scanAllowed reports whether a scan ends early, walks a list of the caller, or must read
+// all rows.
+func scanAllowed(step, query string) bool {
 	switch {
-	case strings.HasPrefix(step, "SCAN j VIRTUAL TABLE"): // ids handed in
+	case strings.HasPrefix(step, "SCAN j VIRTUAL TABLE"): // a list of ids
 	case query == censusQuery: // of the whole fleet
-	case step == "SCAN rollouts USING COVERING INDEX rollouts_active": // of those that are active
+	case step == "SCAN rollouts USING COVERING INDEX rollouts_active": // only active rollouts
 	case step == "SCAN rollouts": // from the end
 		return query == rolloutPage
-	case strings.HasPrefix(step, "SCAN f USING") && strings.Contains(query, "LIMIT"): // along the index of the order
+	case strings.HasPrefix(step, "SCAN f USING") && strings.Contains(query, "LIMIT"): // along the index of the sort
 	case step == "SCAN p", step == "SCAN n", step == "SCAN page LEFT-JOIN", step == "SCAN CONSTANT ROW": // a page
 	case strings.HasPrefix(step, "SCAN (subquery"):
 	case step == "SCAN actions", step == "SCAN events", strings.HasPrefix(step, "SCAN events USING"):
@@ -182,10 +183,10 @@ func planOf(t *testing.T, s *Store, query string, args []any) (steps []string) {
 	return steps
 }
 
-// maxParameters is as many as any query takes.
+// maxParameters is the most parameters of any query.
 const maxParameters = 20
 
-// parameters counts the values a query takes: ?1, ?2, … or each ?.
+// parameters counts the parameters of a query: ?1, ?2, … or each ?.
 func parameters(query string) int {
 	numbered := 0
 	for i := range maxParameters {
@@ -199,9 +200,9 @@ func parameters(query string) int {
 	return strings.Count(query, "?")
 }
 
-// Half of what is asked of a fleet is its status, its tags and its versions: that
-// is answered without a look into the documents, ten times as many pages.
-func TestQueriesOfFactsReadNoDocument(t *testing.T) {
+// Queries of columns, such as status, tags and version, must not read the documents, which
+// have ten times as many pages.
+func TestQueriesOfColumnsReadNoDocument(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	timeouts := map[string]time.Duration{"a": time.Hour, "b": time.Hour, "c": time.Minute}
@@ -226,7 +227,7 @@ func TestQueriesOfFactsReadNoDocument(t *testing.T) {
 		"agent.version: 1.1.0", "agent.version: 1.*", "agent.version < 1.10.0", "agent.id: a", "policy_id: (a or b)", "active: false", "enrolled_at > now-1d",
 		"last_checkin < now-1h", "last_checkin_status: error", "last_checkin_message: disk", "upgrade_started_at: * and not upgraded_at: *", "upgraded_at >= now-1d",
 		"unenrollment_started_at: *", "audit_unenrolled_reason: uninstall",
-		"local_metadata.host.hostname: web*", "local_metadata.host.hostname.keyword: web-01", // but where the host said something odd
+		"local_metadata.host.hostname: web*", "local_metadata.host.hostname.keyword: web-01", // except where host_named is 0
 	} {
 		if documents, steps := reads(query); documents {
 			t.Errorf("%q reads documents: %q", query, steps)
@@ -240,9 +241,9 @@ func TestQueriesOfFactsReadNoDocument(t *testing.T) {
 		}
 	}
 	if !documents || !strings.HasPrefix(last, "SEARCH a ") {
-		t.Errorf("a query of the host does not look at its document last: %q", steps)
+		t.Errorf("a query of the metadata does not read documents last: %q", steps)
 	}
 	if _, steps := reads("policy_id: a"); !strings.Contains(strings.Join(steps, "\n"), "facts_policy (policy_id=?") {
-		t.Errorf("a query of a policy walks the whole fleet: %q", steps)
+		t.Errorf("a query of a policy scans the whole fleet: %q", steps)
 	}
 }

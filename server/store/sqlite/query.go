@@ -11,13 +11,13 @@ import (
 	"github.com/muster-fleet/muster/server/kql"
 )
 
-// query is a kql.Filter as a condition in SQL, on facts as f, agent_last_seen as l and agents
-// as a. Every part of it is 0 or 1, never NULL: of NULL, NOT would be NULL too, and
-// leave out agents that a query with NOT is about.
+// query is a kql.Filter as a condition in SQL, on facts as f, agent_last_seen as l and
+// agents as a. Every part of it evaluates to 0 or 1, never to NULL: NOT NULL is NULL, and
+// would exclude agents that a query with NOT must find.
 type query struct {
 	where         string
-	lastSeen, doc bool  // it looks at agent_last_seen, at agents
-	args          []any // in the order of the text
+	lastSeen, doc bool  // whether it uses agent_last_seen, and agents
+	args          []any // in the order of their parameters
 }
 
 func compile(f kql.Filter) (query, error) {
@@ -36,7 +36,7 @@ func (q *query) filter(f kql.Filter) (string, error) {
 	case kql.AllOf:
 		return q.join(f, " AND ", "1")
 	case kql.AnyOf:
-		return q.join(gather(f), " OR ", "0")
+		return q.join(mergeEquals(f), " OR ", "0")
 	case kql.NotOf:
 		inner, err := q.filter(f.Filter)
 		return "NOT " + inner, err
@@ -46,7 +46,7 @@ func (q *query) filter(f kql.Filter) (string, error) {
 		return q.leaf(f.Field, func(s source) string { return q.equals(s, f.Value) })
 	case oneOf:
 		return q.leaf(f.field, func(s source) string {
-			return q.holds(s, func(v string) string { return v + " IN (SELECT value FROM json_each(" + q.arg(f.list) + "))" })
+			return q.anyValue(s, func(v string) string { return v + " IN (SELECT value FROM json_each(" + q.arg(f.list) + "))" })
 		})
 	case kql.Like:
 		return q.matches(f.Field, leaf{Like: f.Pattern, Text: f.Field.Type == kql.TypeText})
@@ -57,11 +57,11 @@ func (q *query) filter(f kql.Filter) (string, error) {
 	case kql.Compare:
 		return q.leaf(f.Field, func(s source) string { return q.compare(s, f) })
 	}
-	return "", fleet.Errorf(fleet.Internal, "the store does not know queries of the kind %T", f)
+	return "", fleet.Errorf(fleet.Internal, "the store does not support filters of type %T", f)
 }
 
-// join puts parts together as a tree that is as flat as can be: SQLite takes an
-// expression of at most 1,000 levels, and a chain has one for each of its parts.
+// join combines parts as a balanced tree. SQLite accepts an expression of at most 1,000
+// levels, and a chain would have one for each part.
 func (q *query) join(parts []kql.Filter, op, none string) (string, error) {
 	switch len(parts) {
 	case 0:
@@ -77,16 +77,16 @@ func (q *query) join(parts []kql.Filter, op, none string) (string, error) {
 	return "(" + left + op + right + ")", err
 }
 
-// oneOf is an AnyOf of Equals of one field: a list of a thousand ids, or of
-// policies, is one look into it for each agent.
+// oneOf is an AnyOf of Equals of one field, such as a thousand ids, which costs one lookup
+// for each agent.
 type oneOf struct {
 	kql.Filter
 	field *kql.Field
-	list  string // of texts, in JSON
+	list  string // a JSON list of texts
 }
 
-// gather puts the Equals of an AnyOf together by their field.
-func gather(parts kql.AnyOf) []kql.Filter {
+// mergeEquals merges the Equals of an AnyOf by their field.
+func mergeEquals(parts kql.AnyOf) []kql.Filter {
 	texts := map[*kql.Field][]string{}
 	for _, p := range parts {
 		if e, ok := p.(kql.Equals); ok {
@@ -100,7 +100,7 @@ func gather(parts kql.AnyOf) []kql.Filter {
 		e, ok := p.(kql.Equals)
 		if !ok || len(texts[e.Field]) < 2 {
 			if ok && texts[e.Field] == nil && isText(e.Field.Type) {
-				continue // the empty text, or gathered
+				continue // the empty text, which no agent has, or merged already
 			}
 			out = append(out, p)
 			continue
@@ -124,22 +124,22 @@ func (q *query) arg(v any) string {
 	return "?"
 }
 
-// source is where a field's values are.
+// source locates the values of a field.
 type source struct {
 	column   string // of facts or agent_last_seen
-	key      string // of facts: that which versions compare by
-	nullable bool
-	list     bool   // the column is a JSON list
-	flag     string // says whether there is a value, where the column does not
-	path     string // in the document, for what has no column
-	said     bool   // by the host, in JSON of its own: it may be anything
-	// often is a column that has the only value where named, of facts, is true;
-	// where it is not, the document has what there is.
-	often, named string
+	key      string // the column of facts that versions are compared by
+	nullable bool   // whether column may be NULL
+	list     bool   // whether column is a JSON list
+	flag     string // the column that tells whether there is a value, if column does not
+	path     string // in the document, of a field without a column
+	metadata bool   // whether path is in the host's metadata, whose values have any type
+	// copied is a column with the field's only value in the rows where copiedIf is true.
+	// The values of other rows are in the document.
+	copied, copiedIf string
 }
 
-// columns are the fields that facts and agent_last_seen have. Queries of these alone never
-// touch a document.
+// columns are the fields with columns in facts and agent_last_seen. A query of only these
+// reads no document.
 var columns = map[string]source{
 	"agent.id":                {column: "f.id"},
 	"agent.version":           {column: "f.version", key: "f.version_key"},
@@ -156,29 +156,29 @@ var columns = map[string]source{
 	"last_checkin_message":    {column: "l.message"},
 }
 
-// documented are the fields found in documents, by a path that is their name.
-var documented = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|policy_revision_idx|enrollment_id|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status)$`)
+// documentFields matches the names of the fields that are read from documents, where the
+// name is the path.
+var documentFields = regexp.MustCompile(`^(local_metadata\.[a-z_.]+|upgrade_details\.[a-z_.]+|type|policy_revision_idx|enrollment_id|unenrolled_at|unenrolled_reason|audit_unenrolled_time|upgrade_status)$`)
 
 func sourceOf(f *kql.Field) (source, error) {
-	name := strings.TrimSuffix(f.Name, fleet.Twin)
+	name := strings.TrimSuffix(f.Name, fleet.KeywordSuffix)
 	if s, ok := columns[name]; ok {
 		return s, nil
 	}
-	if !documented.MatchString(name) {
-		return source{}, fleet.FieldError("query.kuery", "agents cannot be asked about %q", f.Name)
+	if !documentFields.MatchString(name) {
+		return source{}, fleet.FieldError("query.kuery", "agents have no field %q that can be queried", f.Name)
 	}
 	s := source{
-		path: `$."` + strings.ReplaceAll(name, ".", `"."`) + `"`,
-		said: strings.HasPrefix(name, "local_metadata."),
+		path:     `$."` + strings.ReplaceAll(name, ".", `"."`) + `"`,
+		metadata: strings.HasPrefix(name, "local_metadata."),
 	}
 	if name == hostnameField.Name {
-		s.often, s.named = "f.hostname", "f.host_named"
+		s.copied, s.copiedIf = "f.hostname", "f.host_named"
 	}
 	return s, nil
 }
 
-// hostnameField is what hosts are looked for by, more often than by all else of
-// their metadata.
+// hostnameField is the field of the metadata that queries use most; facts has a copy.
 var hostnameField = &kql.Field{Name: "local_metadata.host.hostname", Type: kql.TypeText}
 
 func (q *query) leaf(f *kql.Field, write func(source) string) (string, error) {
@@ -189,36 +189,36 @@ func (q *query) leaf(f *kql.Field, write func(source) string) (string, error) {
 	return write(s), nil
 }
 
-// matches is a leaf that matches in Go, where kql.Match does.
+// matches returns a condition that evaluates l in Go, by kql.Match.
 func (q *query) matches(f *kql.Field, l leaf) (string, error) {
 	text, err := json.Marshal(l)
 	if err != nil {
 		return "", fleet.Errorf(fleet.Internal, "encode a part of the query: %w", err) // strings can be encoded
 	}
 	return q.leaf(f, func(s source) string {
-		return q.holds(s, func(v string) string { return "muster_matches(" + q.arg(string(text)) + ", " + v + ")" })
+		return q.anyValue(s, func(v string) string { return "muster_matches(" + q.arg(string(text)) + ", " + v + ")" })
 	})
 }
 
 func (s source) lastSeen() bool { return strings.HasPrefix(s.column, "l.") }
-func (s source) doc() bool      { return s.column == "" && s.often == "" }
+func (s source) doc() bool      { return s.column == "" && s.copied == "" }
 
-// document is the SQL of the agent's document. Where it is looked at only now and
-// then, finding its row is put off till then.
+// document returns the SQL for the agent's document. If only a few rows need it, a
+// subquery finds it, so that the others are not joined.
 func (s source) document() string {
-	if s.often != "" {
+	if s.copied != "" {
 		return "(SELECT doc FROM agents x WHERE x.rid = f.rid)"
 	}
 	return "a.doc"
 }
 
-// look notes which table a source is in.
-func (q *query) look(s source) { q.lastSeen, q.doc = q.lastSeen || s.lastSeen(), q.doc || s.doc() }
+// use records which tables a source needs.
+func (q *query) use(s source) { q.lastSeen, q.doc = q.lastSeen || s.lastSeen(), q.doc || s.doc() }
 
-// holds says whether a test is true of any value of a source. test writes it, for
-// the SQL of one value; it may be called twice.
-func (q *query) holds(s source, test func(v string) string) string {
-	q.look(s)
+// anyValue returns a condition that is true if test is true of any value of the source.
+// test returns the SQL of the test for the SQL of one value; it may be called twice.
+func (q *query) anyValue(s source, test func(v string) string) string {
+	q.use(s)
 	switch {
 	case s.list:
 		return "EXISTS (SELECT 1 FROM json_each(" + s.column + ") j WHERE " + test("j.value") + ")"
@@ -226,14 +226,14 @@ func (q *query) holds(s source, test func(v string) string) string {
 		return "(" + s.column + " IS NOT NULL AND " + test(s.column) + ")"
 	case s.column != "":
 		return test(s.column)
-	case s.said:
-		often := ""
-		if s.often != "" {
-			often = "WHEN " + s.named + " THEN " + test(s.often) + " "
+	case s.metadata:
+		copied := ""
+		if s.copied != "" {
+			copied = "WHEN " + s.copiedIf + " THEN " + test(s.copied) + " "
 		}
 		doc := s.document()
 		kind := "json_type(" + doc + ", '" + s.path + "') = "
-		return "CASE " + often + "WHEN " + kind + "'text' THEN " + test("("+doc+" ->> '"+s.path+"')") +
+		return "CASE " + copied + "WHEN " + kind + "'text' THEN " + test("("+doc+" ->> '"+s.path+"')") +
 			" WHEN " + kind + "'array' THEN EXISTS (SELECT 1 FROM json_each(" + doc + ", '" + s.path + "') j WHERE j.type = 'text' AND " + test("j.value") + ") ELSE 0 END"
 	}
 	return "coalesce(" + test("(a.doc ->> '"+s.path+"')") + ", 0)"
@@ -244,15 +244,15 @@ func (q *query) exists(s source, t kql.Type) string {
 	case s.flag != "":
 		return s.flag
 	case isText(t):
-		return q.holds(s, func(v string) string { return v + " <> ''" })
+		return q.anyValue(s, func(v string) string { return v + " <> ''" })
 	case s.column != "":
-		q.look(s)
+		q.use(s)
 		return "(" + s.column + " IS NOT NULL)"
 	case t == kql.TypeBool:
-		q.look(s)
+		q.use(s)
 		return "coalesce(json_type(a.doc, '" + s.path + "') IN ('true', 'false'), 0)"
 	}
-	q.look(s)
+	q.use(s)
 	return "(a.doc ->> '" + s.path + "' IS NOT NULL)"
 }
 
@@ -260,51 +260,51 @@ func (q *query) equals(s source, value any) string {
 	switch v := value.(type) {
 	case string:
 		if v == "" {
-			return "0" // no document has it
+			return "0" // an empty text is no value
 		}
-		return q.holds(s, func(x string) string { return x + " = " + q.arg(v) })
+		return q.anyValue(s, func(x string) string { return x + " = " + q.arg(v) })
 	case bool:
 		if s.column != "" {
-			return q.holds(s, func(x string) string { return x + " = " + q.arg(v) })
+			return q.anyValue(s, func(x string) string { return x + " = " + q.arg(v) })
 		}
-		q.look(s)
+		q.use(s)
 		return "coalesce(json_type(a.doc, '" + s.path + "') = " + q.arg(fmt.Sprint(v)) + ", 0)"
 	case float64:
-		return q.holds(s, func(x string) string { return "CAST(" + x + " AS REAL) = " + q.arg(v) })
+		return q.anyValue(s, func(x string) string { return "CAST(" + x + " AS REAL) = " + q.arg(v) })
 	}
-	return "0" // Equals of a type whose values are of another
+	return "0" // the type of the value does not fit that of the field
 }
 
 func (q *query) compare(s source, f kql.Compare) string {
 	op := " " + string(f.Op) + " "
 	switch v := f.Value.(type) {
 	case time.Time:
-		return q.holds(s, func(x string) string {
+		return q.anyValue(s, func(x string) string {
 			if s.column == "" {
 				x = "muster_time(" + x + ")"
 			}
 			return x + op + q.arg(nanoseconds(v))
 		})
 	case float64:
-		return q.holds(s, func(x string) string { return "CAST(" + x + " AS REAL)" + op + q.arg(v) })
+		return q.anyValue(s, func(x string) string { return "CAST(" + x + " AS REAL)" + op + q.arg(v) })
 	case string:
 		if f.Field.Type == kql.TypeVersion {
 			if s.key != "" {
 				return "(" + s.key + " <> '' AND " + s.key + op + q.arg(v) + ")"
 			}
-			return q.holds(s, func(x string) string {
+			return q.anyValue(s, func(x string) string {
 				return "(muster_version_key(" + x + ") <> '' AND muster_version_key(" + x + ")" + op + q.arg(v) + ")"
 			})
 		}
-		return q.holds(s, func(x string) string { return "(" + x + " <> '' AND " + x + op + q.arg(v) + ")" })
+		return q.anyValue(s, func(x string) string { return "(" + x + " <> '' AND " + x + op + q.arg(v) + ")" })
 	}
-	return "0" // as above
+	return "0" // the type of the value does not fit that of the field
 }
 
-// latest is the last time there is a number of nanoseconds for.
+// latest is the last time that fits into nanoseconds.
 var latest = time.Unix(0, 1<<63-1)
 
-// nanoseconds is fromTime for times that people ask about, such as the year 3000.
+// nanoseconds is fromTime for the times in queries, which may be later than latest.
 func nanoseconds(t time.Time) int64 {
 	if t.After(latest) {
 		return latest.UnixNano()

@@ -8,25 +8,24 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// records are a write of nothing but results and events: what an acknowledgement
-// is. No two of them disturb each other, so those of several callers can be written
-// by the same few statements; see writer.runRecords.
+// records is a write of only results and events, as an acknowledgement is. Such writes do
+// not conflict, so those of several callers can share statements; see writer.runRecords.
 type records struct {
-	results []fleet.Result
-	events  []fleet.Event // behind them come those of the results that were a change
-	untold  bool          // no events of the results
-	changed []bool        // at the index of its result, once they are written
+	results        []fleet.Result
+	events         []fleet.Event // followed by one event for each result that was a change
+	noResultEvents bool          // omits the events of the results
+	changed        []bool        // set when written: whether the result at this index was a change
 }
 
-// record returns nil once all of rec is durable. Until then, and after an error,
-// rec is not the caller's.
+// record returns nil once all of rec is durable. After an error the caller must not read
+// rec, since the writer may still use it.
 func (s *Store) record(ctx context.Context, op string, rec *records) error {
 	return s.fault(op, s.writer.enqueue(ctx, &write{ctx: ctx, records: rec, do: func(t *tx) error { return putRecords(t, []*records{rec}) }}))
 }
 
-// putRecords writes those of several callers, each as if it came alone, in their
-// order. It encodes them, too: hundreds in a row take a quarter less than each does
-// between a request's other work, for which the processor has other code at hand.
+// putRecords writes the records of several callers in their order, with the effect of
+// writing each alone. It also encodes them: encoding hundreds in a row is cheaper than
+// encoding each in its request, because the code stays in the processor's cache.
 func putRecords(t *tx, list []*records) error {
 	all := list[0].results
 	if len(list) > 1 {
@@ -49,7 +48,7 @@ func putRecords(t *tx, list []*records) error {
 		}
 		events = append(events, docs...)
 		for i, r := range rec.results {
-			if !rec.changed[i] || rec.untold {
+			if !rec.changed[i] || rec.noResultEvents {
 				continue
 			}
 			doc, err := encodeResultEvent(r)
@@ -62,8 +61,9 @@ func putRecords(t *tx, list []*records) error {
 	return appendEvents(t, events)
 }
 
-// insertSizes are how many rows one INSERT takes. Prepared statements stay in
-// memory, so there is not one for every number of rows. More than 64 gain nothing.
+// insertSizes are the numbers of rows of one INSERT. There is not a statement for every
+// number of rows, because prepared statements stay in memory. More than 64 rows are no
+// faster.
 var insertSizes = [...]int{64, 8, 1}
 
 // insert is the text of an INSERT for each of insertSizes.
@@ -77,8 +77,8 @@ func newInsert(head, row, tail string) insert {
 	return texts
 }
 
-// insert inserts n rows, whose arguments row appends to args, in their order, and
-// returns how many there are more.
+// insert inserts n rows in their order and returns how many were added. row appends the
+// arguments of row i to args.
 func (t *tx) insert(texts insert, n int, row func(args []any, i int) []any) (int64, error) {
 	var (
 		args  []any

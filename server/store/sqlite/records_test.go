@@ -15,7 +15,7 @@ import (
 
 var recordStart = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 
-// ack is what an agent says of the action "act"; an empty errText is success.
+// ack is an agent's result of the action "act"; an empty errText is success.
 func ack(agent, errText string, after time.Duration) fleet.Result {
 	return fleet.Result{ActionID: "act", AgentID: agent, Error: errText, Timestamp: recordStart.Add(after)}
 }
@@ -25,8 +25,8 @@ func recording(events []fleet.Event, list ...fleet.Result) *write {
 	return &write{ctx: context.Background(), records: rec, do: func(x *tx) error { return putRecords(x, []*records{rec}) }}
 }
 
-// told are the events of a store behind one, a line each.
-func told(t interface{ Fatal(...any) }, s *Store, after int64) (lines []string, last int64) {
+// eventsAfter returns the events of a store after a Seq, one line for each.
+func eventsAfter(t interface{ Fatal(...any) }, s *Store, after int64) (lines []string, last int64) {
 	list, err := s.Events().After(context.Background(), after, 10_000)
 	if err != nil {
 		t.Fatal(err)
@@ -42,18 +42,18 @@ func line(e fleet.Event) string {
 	return fmt.Sprint(e.Type, " ", e.Subject, " ", e.At.UnixNano(), " ", string(e.Data))
 }
 
-func TestAcknowledgementsShareTheirTransactionWithOthers(t *testing.T) {
+func TestAcknowledgementsShareATransactionWithOtherWrites(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
-	gone, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	w := idle(t, s)
-	left := recording(nil, ack("left", "", 0))
-	left.ctx = gone
+	cancelled := recording(nil, ack("cancelled", "", 0))
+	cancelled.ctx = ended
 	group := []*write{
 		creating(t, "a"), recording(nil, ack("a", "", 0)), recording(nil, ack("b", "no space", time.Second)),
 		{ctx: t.Context(), do: func(*tx) error { return errors.New("a write of another kind failed") }},
-		left, recording([]fleet.Event{{Type: "one", Subject: "c"}}), creating(t, "b"),
+		cancelled, recording([]fleet.Event{{Type: "one", Subject: "c"}}), creating(t, "b"),
 	}
 	if err := w.commit(group); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestAcknowledgementsShareTheirTransactionWithOthers(t *testing.T) {
 			t.Errorf("write %d: %v, want %q", i, got, want)
 		}
 	}
-	if !there(t, s, "a") || !there(t, s, "b") {
+	if !stored(t, s, "a") || !stored(t, s, "b") {
 		t.Error("an agent is missing")
 	}
 	counts, err := s.Results().Counts(t.Context(), []string{"act"})
@@ -71,12 +71,12 @@ func TestAcknowledgementsShareTheirTransactionWithOthers(t *testing.T) {
 		t.Errorf("counts are %+v, want %+v: %v", counts["act"], want, err)
 	}
 	want := []string{line(ack("a", "", 0).Event()), line(ack("b", "no space", time.Second).Event()), line(fleet.Event{Type: "one", Subject: "c"})}
-	if got, _ := told(t, s, 0); !slices.Equal(got, want) {
+	if got, _ := eventsAfter(t, s, 0); !slices.Equal(got, want) {
 		t.Errorf("events are %q, want %q", got, want)
 	}
 }
 
-func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
+func TestFailedAcknowledgementDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	w := idle(t, s)
@@ -87,7 +87,7 @@ func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
 	if err := errors.Join(w.commit(before), before[0].err, before[1].err); err != nil {
 		t.Fatal(err)
 	}
-	_, last := told(t, s, 0)
+	_, last := eventsAfter(t, s, 0)
 	group := []*write{
 		recording(nil, ack("a", "", 0)), recording(nil, ack("damaged", "rolled back", time.Second)), creating(t, "x"),
 		recording(nil, ack("b", "rolled back", time.Second)), recording(nil, ack("b", "", 0)),
@@ -100,7 +100,7 @@ func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
 			t.Errorf("write %d: %v", i, job.err)
 		}
 	}
-	if !there(t, s, "x") {
+	if !stored(t, s, "x") {
 		t.Error("the agent is missing")
 	}
 	counts, err := s.Results().Counts(t.Context(), []string{"act"})
@@ -108,13 +108,14 @@ func TestAnAcknowledgementThatFailsTakesNoOtherWithIt(t *testing.T) {
 		t.Errorf("counts are %+v, want %+v: %v", counts["act"], want, err)
 	}
 	want := []string{line(ack("a", "", 0).Event()), line(ack("b", "rolled back", time.Second).Event())}
-	if got, _ := told(t, s, last); !slices.Equal(got, want) {
+	if got, _ := eventsAfter(t, s, last); !slices.Equal(got, want) {
 		t.Errorf("events are %q, want %q", got, want)
 	}
 }
 
-// Whatever is written together comes out as if each had come alone, in turn.
-func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
+// Records that are written together have the same effect as if they were written one by
+// one.
+func TestGroupedRecordsEqualSequentialWrites(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	w := idle(t, s)
@@ -123,17 +124,17 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		round++
 		actions := []string{fmt.Sprint("first-", round), fmt.Sprint("second-", round)}
-		stored := map[string]fleet.Result{}
+		results := map[string]fleet.Result{}
 		counts := map[string]fleet.ResultCounts{}
 		for range rapid.IntRange(1, 3).Draw(t, "groups") {
 			var group []*write
 			var wantChanged [][]bool
-			var wantTold []string
+			var wantEvents []string
 			for range rapid.IntRange(1, 5).Draw(t, "writes") {
 				var events []fleet.Event
 				for i := range rapid.IntRange(0, 2).Draw(t, "events") {
 					events = append(events, fleet.Event{Type: "of its own", Subject: fmt.Sprint(i)})
-					wantTold = append(wantTold, line(events[i]))
+					wantEvents = append(wantEvents, line(events[i]))
 				}
 				var list []fleet.Result
 				var changed []bool
@@ -145,7 +146,7 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 					}
 					list = append(list, r)
 					id := fleet.ResultID(r.ActionID, r.AgentID)
-					earlier, repeated := stored[id]
+					earlier, repeated := results[id]
 					changed = append(changed, !repeated || r.Supersedes(earlier))
 					if !changed[i] {
 						continue
@@ -164,8 +165,8 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 					if r.Timestamp.After(c.Last) {
 						c.Last = r.Timestamp
 					}
-					counts[r.ActionID], stored[id] = c, r
-					wantTold = append(wantTold, line(r.Event()))
+					counts[r.ActionID], results[id] = c, r
+					wantEvents = append(wantEvents, line(r.Event()))
 				}
 				group = append(group, recording(events, list...))
 				wantChanged = append(wantChanged, changed)
@@ -179,8 +180,8 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 				}
 			}
 			var got []string
-			if got, last = told(t, s, last); !slices.Equal(got, wantTold) {
-				t.Fatalf("events are %q, want %q", got, wantTold)
+			if got, last = eventsAfter(t, s, last); !slices.Equal(got, wantEvents) {
+				t.Fatalf("events are %q, want %q", got, wantEvents)
 			}
 		}
 		got, err := s.Results().Counts(context.Background(), actions)
@@ -192,7 +193,7 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 				t.Fatalf("counts of %s are %+v, want %+v", action, got[action], want)
 			}
 		}
-		for _, want := range stored {
+		for _, want := range results {
 			if r, err := s.Results().Get(context.Background(), want.ActionID, want.AgentID); err != nil || r.Error != want.Error || !r.Timestamp.Equal(want.Timestamp) {
 				t.Fatalf("the result is %+v, want %+v: %v", r, want, err)
 			}
@@ -200,29 +201,29 @@ func TestRecordsTogetherAreAsOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestAnAcknowledgementThatCannotBeEncodedFailsAlone(t *testing.T) {
+func TestUnencodableAcknowledgementFailsAlone(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	w := idle(t, s)
 	bad := ack("bad", "", 0)
-	bad.Timestamp = time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC) // a year that JSON has no room for
+	bad.Timestamp = time.Date(10_000, time.January, 1, 0, 0, 0, 0, time.UTC) // JSON times have four-digit years
 	group := []*write{recording(nil, ack("first", "", 0)), recording(nil, bad), recording(nil, ack("last", "", 0))}
 	if err := w.commit(group); err != nil {
 		t.Fatal(err)
 	}
 	if group[0].err != nil || fleet.KindOf(group[1].err) != fleet.Internal || group[2].err != nil {
-		t.Errorf("they end with %v, %v and %v", group[0].err, group[1].err, group[2].err)
+		t.Errorf("the errors are %v, %v and %v", group[0].err, group[1].err, group[2].err)
 	}
 	counts, err := s.Results().Counts(t.Context(), []string{"act"})
 	if err != nil || counts["act"].Acked != 2 {
-		t.Errorf("there are %+v: %v", counts, err)
+		t.Errorf("counts are %+v: %v", counts, err)
 	}
-	if lines, _ := told(t, s, 0); len(lines) != 2 {
-		t.Errorf("the stream tells of\n%v", lines)
+	if lines, _ := eventsAfter(t, s, 0); len(lines) != 2 {
+		t.Errorf("the events are\n%v", lines)
 	}
 }
 
-func TestTheEventOfAResultIsEncodedAsAnyOther(t *testing.T) {
+func TestResultEventIsEncodedLikeOtherEvents(t *testing.T) {
 	t.Parallel()
 	r := fleet.Result{ActionID: "act", AgentID: "a", Hostname: "h", Message: "did <it>", Error: "no \xff space", Timestamp: recordStart}
 	doc, err := encodeResultEvent(r)
@@ -231,6 +232,6 @@ func TestTheEventOfAResultIsEncodedAsAnyOther(t *testing.T) {
 	}
 	docs, err := encodeEvents([]fleet.Event{r.Event()})
 	if err != nil || doc != docs[0] {
-		t.Errorf("it is %s, elsewhere %s: %v", doc, docs, err)
+		t.Errorf("encodeResultEvent: %s, encodeEvents: %s: %v", doc, docs, err)
 	}
 }

@@ -11,10 +11,11 @@ import (
 
 type results struct{ s *Store }
 
-// resultEvent is the event of a result. Its data would be encoded twice otherwise.
+// resultEvent is the event of a result, with data that is not encoded yet: Event.Data would
+// be encoded twice.
 type resultEvent struct {
 	fleet.Event
-	Data fleet.ResultData `json:"data"` // in place of that of Event
+	Data fleet.ResultData `json:"data"` // shadows Event.Data
 }
 
 func encodeResultEvent(r fleet.Result) (string, error) {
@@ -24,19 +25,19 @@ func encodeResultEvent(r fleet.Result) (string, error) {
 }
 
 func (r results) Put(ctx context.Context, list []fleet.Result) ([]bool, error) {
-	rec := &records{results: slices.Clone(list), untold: true}
+	rec := &records{results: slices.Clone(list), noResultEvents: true}
 	if err := r.s.record(ctx, "store results", rec); err != nil {
 		return nil, err
 	}
 	return rec.changed, nil
 }
 
-// insertResults passes over those of which there is one already. With OR FAIL a
-// failure leaves the rows before it, and SQLite keeps no copy of each page to take
-// them back: the whole transaction, or its savepoint, is undone then.
+// insertResults ignores results that exist. With OR FAIL, SQLite keeps no statement journal
+// to undo the rows before a failed one; the caller rolls back the transaction or the
+// savepoint instead.
 var insertResults = newInsert(`INSERT OR FAIL INTO results (action_id, agent_id, rev, failed, at, doc) VALUES `, `(?, ?, 1, ?, ?, ?)`, ` ON CONFLICT DO NOTHING`)
 
-// putResults says at the index of each result whether it was a change.
+// putResults stores results and reports, at the index of each, whether it was a change.
 func putResults(t *tx, list []fleet.Result) ([]bool, error) {
 	docs := make([]string, len(list))
 	for i := range list {
@@ -58,20 +59,20 @@ func putResults(t *tx, list []fleet.Result) ([]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh := func(*fleet.Result) bool { return true }
+	inserted := func(*fleet.Result) bool { return true }
 	switch {
 	case n == int64(len(list)):
 	case n == 0:
-		fresh = func(*fleet.Result) bool { return false }
+		inserted = func(*fleet.Result) bool { return false }
 	default:
-		if fresh, err = resultsAbove(t, last); err != nil {
+		if inserted, err = insertedAfter(t, last); err != nil {
 			return nil, err
 		}
 	}
 	changed := make([]bool, len(list))
-	counts := tally{}
+	counts := countChanges{}
 	for i := range list {
-		if r := &list[i]; fresh(r) {
+		if r := &list[i]; inserted(r) {
 			counts.add(*r, 1)
 			changed[i] = true
 		} else if changed[i], err = supersede(t, *r, docs[i], counts); err != nil {
@@ -81,27 +82,28 @@ func putResults(t *tx, list []fleet.Result) ([]bool, error) {
 	return changed, counts.write(t)
 }
 
-// resultsAbove returns what says whether a row was inserted as one with a number
-// above last. Of several of one action and agent it was the first.
-func resultsAbove(t *tx, last int64) (func(*fleet.Result) bool, error) {
+// insertedAfter returns a function that reports whether a result was inserted with a rid
+// above last. Of several results of one action and agent, that is the first one it is
+// called with.
+func insertedAfter(t *tx, last int64) (func(*fleet.Result) bool, error) {
 	type key struct{ action, agent string }
-	there := map[key]bool{}
+	inserted := map[key]bool{}
 	err := t.each(`SELECT action_id, agent_id FROM results WHERE rid > ?`, []any{last}, func(scan scan) error {
 		var k key
 		err := scan(&k.action, &k.agent)
-		there[k] = true
+		inserted[k] = true
 		return err
 	})
 	return func(r *fleet.Result) bool {
 		k := key{r.ActionID, r.AgentID}
-		first := there[k]
-		delete(there, k)
+		first := inserted[k]
+		delete(inserted, k)
 		return first
 	}, err
 }
 
-// supersede replaces the result that is there, if r may.
-func supersede(t *tx, r fleet.Result, doc string, counts tally) (bool, error) {
+// supersede replaces the stored result if r supersedes it, and reports whether it does.
+func supersede(t *tx, r fleet.Result, doc string, counts countChanges) (bool, error) {
 	var rid int64
 	var earlier string
 	if err := t.get(`SELECT rid, doc FROM results WHERE action_id = ? AND agent_id = ?`, []any{r.ActionID, r.AgentID}, &rid, &earlier); err != nil {
@@ -123,18 +125,18 @@ func supersede(t *tx, r fleet.Result, doc string, counts tally) (bool, error) {
 	return true, nil
 }
 
-// tally is what a transaction changes in the counts of each action.
-type tally map[string]*tallied
+// countChanges holds the changes that a transaction makes to the counts of each action.
+type countChanges map[string]*countChange
 
-type tallied struct {
+type countChange struct {
 	acked, failed int
 	last          int64
 }
 
-func (c tally) add(r fleet.Result, n int) {
+func (c countChanges) add(r fleet.Result, n int) {
 	k := c[r.ActionID]
 	if k == nil {
-		k = &tallied{last: fromTime(r.Timestamp)}
+		k = &countChange{last: fromTime(r.Timestamp)}
 		c[r.ActionID] = k
 	}
 	k.last = max(k.last, fromTime(r.Timestamp))
@@ -145,7 +147,7 @@ func (c tally) add(r fleet.Result, n int) {
 	}
 }
 
-func (c tally) write(t *tx) error {
+func (c countChanges) write(t *tx) error {
 	for action, k := range c {
 		if _, err := t.exec(`INSERT INTO result_counts (action_id, acked, failed, last) VALUES (?1, ?2, ?3, ?4)
 			ON CONFLICT DO UPDATE SET acked = acked + ?2, failed = failed + ?3, last = max(last, ?4)`,
@@ -172,12 +174,12 @@ func (r results) Answered(ctx context.Context, actionID string, agentIDs []strin
 	if err != nil {
 		return nil, err
 	}
-	there := map[string]bool{}
-	return there, r.s.each(ctx, `SELECT r.agent_id FROM json_each(?) j CROSS JOIN results r ON r.action_id = ? AND r.agent_id = j.value`,
+	answered := map[string]bool{}
+	return answered, r.s.each(ctx, `SELECT r.agent_id FROM json_each(?) j CROSS JOIN results r ON r.action_id = ? AND r.agent_id = j.value`,
 		[]any{string(ids), actionID}, func(scan scan) error {
 			var id string
 			err := scan(&id)
-			there[id] = true
+			answered[id] = true
 			return err
 		})
 }
@@ -203,6 +205,7 @@ func (r results) many(ctx context.Context, query string, args ...any) ([]fleet.R
 	return out, nil
 }
 
+// resultDocument reads a row for eachDocument.
 func resultDocument(scan scan) (read func() (fleet.Result, error), err error) {
 	var (
 		rid, rev int64

@@ -1,9 +1,8 @@
-// Package sqlite keeps the server's documents in one SQLite file: the store that
-// `muster server` uses when none is configured. It implements the interfaces of
-// package store, is proved by storetest, and is the only place with SQL.
+// Package sqlite implements package store on one SQLite file. `muster server` uses it if
+// no other store is configured. Only this package contains SQL.
 //
-// The file belongs to one process, which holds a lock on it; others may read it.
-// Why the tables are as they are stands in DESIGN.md.
+// The file belongs to one process, which holds a lock on it; others may read it. DESIGN.md
+// explains the tables.
 package sqlite
 
 import (
@@ -22,17 +21,17 @@ import (
 
 // Defaults of [Options].
 const (
-	// DefaultReaders is how many reads run at once. SQLite is bound by the
-	// processor, so more than a few only take memory (a page cache each).
+	// DefaultReaders is how many reads run concurrently. Reads are bound by the processor,
+	// so more connections only cost memory, a page cache each.
 	DefaultReaders = 4
-	// DefaultBusyTimeout is how long Open waits for another process that owns the
-	// file, such as a server that is being replaced or a command, and how long a write
-	// waits for one that locks it from outside, such as a backup.
+	// DefaultBusyTimeout is how long Open waits for another process that owns the file,
+	// such as a server that is being replaced or a command, and how long a write waits for
+	// a process that locks the file, such as a backup.
 	DefaultBusyTimeout = 5 * time.Second
-	// DefaultCommitDelay is how long a transaction waits for more writes where more
-	// than commitSiblings wait already: PostgreSQL has settings of these names. When a
-	// fleet acknowledges, thousands of writes come one after the other, and to end a
-	// transaction costs as much as twenty of them. One write, or a few, never wait.
+	// DefaultCommitDelay is how long a transaction waits for more writes if more than
+	// commitSiblings are waiting already, like PostgreSQL's settings of these names. When a
+	// fleet acknowledges an action, thousands of writes arrive within a second, and a commit
+	// costs as much as twenty of them. A few writes are never delayed.
 	DefaultCommitDelay = 10 * time.Millisecond
 )
 
@@ -40,29 +39,30 @@ const (
 type Options struct {
 	Readers     int           // zero: DefaultReaders
 	BusyTimeout time.Duration // zero: DefaultBusyTimeout
-	// CommitDelay is DefaultCommitDelay if it is zero, and none below. A simulation in
-	// virtual time has none: how many writes wait there is up to Go's scheduler.
+	// CommitDelay is DefaultCommitDelay if it is zero, and no delay if it is negative. A
+	// simulation in virtual time needs none, since the delay would depend on Go's
+	// scheduler.
 	CommitDelay time.Duration
-	// ReadOnly reads the file beside the process that owns it, and never writes to it:
-	// every write of the Store fails.
+	// ReadOnly opens the file beside the process that owns it and never writes to it. Every
+	// write of the Store fails.
 	ReadOnly bool
-	// Moved opens a store that is marked as moved, too.
+	// Moved allows opening a store that is marked as moved.
 	Moved bool
 }
 
 // Store is an open file. It is safe for concurrent use.
 type Store struct {
 	path    string
-	lock    *flock.Flock // nil if the file is opened to be read
-	readers *reading
+	lock    *flock.Flock // nil if Options.ReadOnly
+	readers *readPool
 	writer  *writer
 
 	rids    ridCache
 	actions store.ActionCache[int64]
 
-	// unlabelled says that some agents of the first schema have not got their labels:
-	// then every write of one makes all of its facts.
-	unlabelled bool
+	// labelsMissing reports whether, when the file was opened, agents of the first schema
+	// had no labels yet. Then every write of an agent writes all of its facts.
+	labelsMissing bool
 }
 
 var _ store.Store = (*Store)(nil)
@@ -133,17 +133,16 @@ func (s *Store) Audit() store.Audit       { return audit{s} }
 func (s *Store) Events() store.Events     { return events{s} }
 func (s *Store) Settings() store.Settings { return settings{s} }
 
-// PackageData is nil. Whoever opens the file is on its machine, and can read the
-// folder of packages beside it: to keep them in the file as well would take their
-// room twice.
+// PackageData returns nil: the process that owns the file keeps packages in the folder
+// beside it.
 func (s *Store) PackageData() store.PackageData { return nil }
 
-// Path of the file.
+// Path returns the absolute path of the file.
 func (s *Store) Path() string { return s.path }
 
-// Ping reads the file's first page, and opens a transaction as every write does: it
-// notices a file that is locked or must not be written. A full disk it does not: an
-// idle server would write to it all day to find out.
+// Ping reads the first page of the file and begins a transaction, as every write does. It
+// detects a file that is locked or read-only. It does not detect a full disk, for which an
+// idle server would have to keep writing.
 func (s *Store) Ping(ctx context.Context) error {
 	var version int
 	if err := s.get(ctx, `PRAGMA user_version`, nil, &version); err != nil {
@@ -156,11 +155,12 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.fault("ping", err)
 }
 
-// Close waits for writes that have begun. Those that wait their turn, and every
-// later call, fail as Unavailable.
+// Close waits for the running transaction. Queued writes, and all later calls, fail with
+// Unavailable.
 func (s *Store) Close() error {
 	s.writer.close()
-	// Readers first: the last connection to close empties the log into the file.
+	// Readers first: the last connection to close must be able to write, since it copies the
+	// log into the file.
 	err := errors.Join(s.readers.Close(), s.writer.db.Close())
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())
@@ -168,17 +168,17 @@ func (s *Store) Close() error {
 	return s.fault("close", err)
 }
 
-// reading is connections that read, and their prepared statements by their text.
-type reading struct {
+// readPool is the connections that read, and their prepared statements by their text.
+type readPool struct {
 	*sql.DB
 	mu    sync.Mutex
 	stmts map[string]*sql.Stmt
 }
 
-func newReading(db *sql.DB) *reading { return &reading{DB: db, stmts: map[string]*sql.Stmt{}} }
+func newReadPool(db *sql.DB) *readPool { return &readPool{DB: db, stmts: map[string]*sql.Stmt{}} }
 
-// stmt returns a prepared statement. It is for the fixed queries of this package, so
-// what is kept is bounded.
+// stmt returns a prepared statement. query must be one of a fixed set, because statements
+// are cached without a bound.
 func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	r := s.readers
 	r.mu.Lock()
@@ -194,7 +194,7 @@ func (s *Store) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	return st, nil
 }
 
-// get reads one row of a fixed query; sql.ErrNoRows comes back as it is.
+// get reads one row of a fixed query; see stmt. It returns sql.ErrNoRows unchanged.
 func (s *Store) get(ctx context.Context, query string, args []any, dest ...any) error {
 	st, err := s.stmt(ctx, query)
 	if err == nil {
@@ -203,7 +203,7 @@ func (s *Store) get(ctx context.Context, query string, args []any, dest ...any) 
 	return s.fault("read", err)
 }
 
-// each calls f for every row of a fixed query.
+// each calls f for every row of a fixed query; see stmt.
 func (s *Store) each(ctx context.Context, query string, args []any, f func(scan) error) error {
 	st, err := s.stmt(ctx, query)
 	if err != nil {
@@ -216,9 +216,9 @@ func (s *Store) each(ctx context.Context, query string, args []any, f func(scan)
 	return s.fault("read", eachRow(rows, f))
 }
 
-// page calls f for the rows of one page and returns how many there are in all,
-// both from one snapshot so that they fit. count takes args, and may be empty: then
-// they are not counted. query takes args, the limit (-1 for none) and the offset.
+// page calls f for the rows of one page and returns the total number of rows, both from
+// one snapshot. count takes args; if it is empty, the rows are not counted. query takes
+// args, the limit (-1 for none) and the offset.
 func (s *Store) page(ctx context.Context, op, count, query string, args []any, offset, limit int, f func(scan) error) (total int, err error) {
 	tx, err := s.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *Store) page(ctx context.Context, op, count, query string, args []any, o
 type scan func(dest ...any) error
 
 func eachRow(rows *sql.Rows, f func(scan) error) error {
-	defer rows.Close() // Err tells
+	defer rows.Close() // rows.Err reports errors
 	for rows.Next() {
 		if err := f(rows.Scan); err != nil {
 			return err
@@ -251,19 +251,19 @@ func eachRow(rows *sql.Rows, f func(scan) error) error {
 	return rows.Err()
 }
 
-// documentsAhead is how many rows are read before their documents are decoded:
-// enough that starting goroutines costs nothing, few enough to hold in memory.
+// documentsAhead is how many rows are read before their documents are decoded: enough to
+// make the cost of starting goroutines negligible, and few enough to hold in memory.
 const documentsAhead = 512
 
-// eachDocument calls f with the value of every row, in their order. Decoding is
-// most of the work, so all processors share it. row reads one and returns what
-// decodes it, which must not need anything of another.
+// eachDocument calls f with the value of every row, in their order. Decoding is most of
+// the work, so it runs on all processors. row reads one row and returns a function that
+// decodes it; these functions run concurrently.
 func eachDocument[T any](rows *sql.Rows, row func(scan) (func() (T, error), error), f func(T)) error {
 	var pending []func() (T, error)
 	var values []T
 	flush := func() error {
 		if len(values) < len(pending) {
-			values = make([]T, len(pending)) // not before: most callers ask for a few
+			values = make([]T, len(pending)) // not documentsAhead: most queries have few rows
 		}
 		err := onAllProcessors(len(pending), func(i int) (err error) {
 			values[i], err = pending[i]()
@@ -294,7 +294,8 @@ func eachDocument[T any](rows *sql.Rows, row func(scan) (func() (T, error), erro
 	return flush()
 }
 
-// onAllProcessors calls f for every number below n. It returns an error of f's.
+// onAllProcessors calls f for every number below n, concurrently. It returns the errors of
+// f; after an error not all numbers are processed.
 func onAllProcessors(n int, f func(i int) error) error {
 	workers := min(runtime.GOMAXPROCS(0), n)
 	errs := make([]error, workers)

@@ -13,9 +13,9 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Config{
-		Place: func(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") },
-		Open: func(ctx context.Context, place string) (store.Store, error) {
-			return sqlite.Open(ctx, place, sqlite.Options{})
+		NewLocation: func(t *testing.T) string { return filepath.Join(t.TempDir(), "muster.db") },
+		Open: func(ctx context.Context, path string) (store.Store, error) {
+			return sqlite.Open(ctx, path, sqlite.Options{})
 		},
 		PackagesInFolder: true,
 		OneProcess:       true,

@@ -13,8 +13,8 @@ import (
 
 type targets struct{ s *Store }
 
-// targetRow is a target as it goes into the table, made before the transaction
-// as an agentRow is.
+// targetRow is a target in the form the table stores, built before the transaction like
+// agentRow. place is its Order.
 type targetRow struct {
 	rollout, agent string
 	revision       int64
@@ -45,8 +45,8 @@ func (g targets) Create(ctx context.Context, list []fleet.Target) error {
 		lists := targetLists{}
 		for rest := rows; len(rest) > 0; {
 			n := 1
-			if len(rest) >= targetsTogether {
-				n = targetsTogether
+			if len(rest) >= targetsPerInsert {
+				n = targetsPerInsert
 			}
 			if err := createTargets(t, lists, rest[:n]); err != nil {
 				return err
@@ -57,21 +57,21 @@ func (g targets) Create(ctx context.Context, list []fleet.Target) error {
 	})
 }
 
-// targetsTogether is how many targets one statement creates while as many are
-// left: one by one they take half as long again.
-const targetsTogether = 50
+// targetsPerInsert is how many targets one INSERT creates if as many are left. Inserting
+// them one by one takes half as long again.
+const targetsPerInsert = 50
 
-// createTarget creates one, createTogether as many as targetsTogether.
+// createTarget creates one target, createTargetGroup creates targetsPerInsert.
 const createTarget = `INSERT INTO targets (list, agent_id, rev, place, batch, state, doc) VALUES ` + targetValues + ` ON CONFLICT DO NOTHING`
 
 const targetValues = `(?, ?, 1, ?, ?, ?, ?)`
 
-var createTogether = strings.Replace(createTarget, targetValues, targetValues+strings.Repeat(`, `+targetValues, targetsTogether-1), 1)
+var createTargetGroup = strings.Replace(createTarget, targetValues, targetValues+strings.Repeat(`, `+targetValues, targetsPerInsert-1), 1)
 
 func createTargets(t *tx, lists targetLists, rows []targetRow) error {
 	statement := createTarget
 	if len(rows) > 1 {
-		statement = createTogether
+		statement = createTargetGroup
 	}
 	args := make([]any, 0, 6*len(rows))
 	for _, r := range rows {
@@ -88,10 +88,10 @@ func createTargets(t *tx, lists targetLists, rows []targetRow) error {
 	return err
 }
 
-// targetLists are the numbers of rollouts that a transaction has met.
+// targetLists caches the list numbers of rollouts during a transaction.
 type targetLists map[string]int64
 
-// number of a rollout; sql.ErrNoRows says that it has no targets yet.
+// number returns the list number of a rollout, or sql.ErrNoRows if it has no targets yet.
 func (l targetLists) number(t *tx, rolloutID string) (int64, error) {
 	if list, ok := l[rolloutID]; ok {
 		return list, nil
@@ -110,7 +110,7 @@ func (l targetLists) begin(t *tx, rolloutID string) (list int64, err error) {
 	return list, err
 }
 
-// ofRollout is the number of the targets of a rollout, NULL if it has none.
+// ofRollout selects the list number of a rollout, NULL if it has no targets.
 const ofRollout = `(SELECT list FROM target_lists WHERE rollout_id = ?)`
 
 func scanTarget(scan scan) (fleet.Target, error) {
@@ -121,6 +121,7 @@ func scanTarget(scan scan) (fleet.Target, error) {
 	return read()
 }
 
+// targetDocument reads a row for eachDocument.
 func targetDocument(scan scan) (read func() (fleet.Target, error), err error) {
 	var (
 		rid, rev int64
@@ -213,7 +214,7 @@ func (g targets) UpdateMany(ctx context.Context, list []fleet.Target) ([]int64, 
 	return out.revisions, out.errs, err
 }
 
-// updateTarget changes nothing when it returns a fleet.Error.
+// updateTarget has changed nothing if it returns a fleet.Error.
 func updateTarget(t *tx, lists targetLists, r targetRow) (int64, error) {
 	list, err := lists.number(t, r.rollout)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -222,7 +223,7 @@ func updateTarget(t *tx, lists targetLists, r targetRow) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The revision says which row it is: most often one statement does.
+	// The revision contains the rid, so that usually one statement suffices.
 	n, err := t.exec(`UPDATE targets SET rev = rev + 1, place = ?, batch = ?, state = ?, doc = ? WHERE rid = ? AND rev = ? AND agent_id = ? AND list = ?`,
 		r.place, r.batch, r.state, r.doc, r.revision>>32, r.revision&(1<<32-1), r.agent, list)
 	if err != nil {
@@ -231,8 +232,8 @@ func updateTarget(t *tx, lists targetLists, r targetRow) (int64, error) {
 	if n == 1 {
 		return r.revision + 1, nil
 	}
-	var there int
-	err = t.get(`SELECT 1 FROM targets WHERE agent_id = ? AND list = ?`, []any{r.agent, list}, &there)
+	var found int
+	err = t.get(`SELECT 1 FROM targets WHERE agent_id = ? AND list = ?`, []any{r.agent, list}, &found)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, missingTarget(r.rollout, r.agent)
 	}
@@ -254,12 +255,12 @@ func (g targets) Each(ctx context.Context, rolloutID string, f func(fleet.Target
 	return g.s.fault("read targets", err)
 }
 
-// targetFilter takes the rollout, whether the batch and the states matter, and
-// these. It is answered by the index targets_place alone.
+// targetFilter takes the rollout, the batch or NULL, and a JSON list of states or NULL. The
+// index targets_place contains all its columns.
 const targetFilter = ` FROM targets WHERE list = (SELECT list FROM target_lists WHERE rollout_id = ?1)
 	AND (?2 IS NULL OR batch = ?2) AND (?3 IS NULL OR state IN (SELECT value FROM json_each(?3) j))`
 
-// The queries of List: the page takes the limit and the offset, too.
+// The queries of List. targetPage also takes the limit and the offset.
 const (
 	targetCount = `SELECT count(*)` + targetFilter
 	targetPage  = `SELECT t.rid, t.rev, t.doc FROM (SELECT rid, place` + targetFilter + ` ORDER BY place LIMIT ?4 + 0 OFFSET ?5 + 0) p

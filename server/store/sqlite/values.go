@@ -29,7 +29,7 @@ func (g agents) Values(ctx context.Context, filter store.AgentFilter, field *kql
 	return out, nil
 }
 
-// valuesQuery takes args, the prefix and the limit.
+// valuesQuery returns a query that takes args, the prefix and the limit.
 func valuesQuery(filter store.AgentFilter, field *kql.Field) (text string, args []any, err error) {
 	cond, err := filterCondition(filter)
 	if err != nil {
@@ -44,14 +44,14 @@ func valuesQuery(filter store.AgentFilter, field *kql.Field) (text string, args 
 	switch {
 	case s.list:
 		value, each = "j.value", ` JOIN json_each(`+s.column+`) j`
-	case s.said:
+	case s.metadata:
 		value = "j.value"
-		often := ""
-		if s.often != "" {
-			often = ` WHEN ` + s.named + ` THEN json_array(` + s.often + `)`
+		copied := ""
+		if s.copied != "" {
+			copied = ` WHEN ` + s.copiedIf + ` THEN json_array(` + s.copied + `)`
 		}
 		doc := s.document()
-		each = ` JOIN json_each(CASE` + often + ` WHEN json_type(` + doc + `, '` + s.path + `') = 'array' THEN ` + doc + ` -> '` + s.path + `'
+		each = ` JOIN json_each(CASE` + copied + ` WHEN json_type(` + doc + `, '` + s.path + `') = 'array' THEN ` + doc + ` -> '` + s.path + `'
 			WHEN json_type(` + doc + `, '` + s.path + `') = 'text' THEN json_array(` + doc + ` ->> '` + s.path + `') ELSE '[]' END) j ON j.type = 'text'`
 	case s.column == "":
 		value = `(a.doc ->> '` + s.path + `')`

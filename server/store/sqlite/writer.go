@@ -11,37 +11,36 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// maxGroup bounds how many writes share a transaction: together they take some 30 ms,
-// which is how long the first waits for the last.
+// maxGroup bounds the writes that share a transaction. As many take some 30 ms, for which
+// the first waits for the last.
 const maxGroup = 1024
 
-// commitSiblings is how many writes may wait without Options.CommitDelay.
+// commitSiblings is the largest group that is committed without Options.CommitDelay.
 const commitSiblings = 5
 
 // errClosed is returned after Close.
 var errClosed = errors.New("the store is closed")
 
-// writer runs all writes on one connection, one after the other. The writes that wait
-// while a transaction runs share the next one, so a thousand acknowledgements pay for
-// a few flushes to disk. Each has a savepoint of its own, so that one that fails takes
-// nothing with it; records are written together, and each alone only if that fails.
+// writer runs all writes on one connection. The writes that arrive while a transaction runs
+// share the next one, so that a thousand acknowledgements cost a few flushes to disk. Each
+// write runs in its own savepoint, so that its failure does not affect the others. Records
+// are written together, and one by one only if that fails.
 type writer struct {
 	db      *sql.DB
 	jobs    chan *write
 	delay   time.Duration // Options.CommitDelay
 	closing chan struct{}
 	close   func()
-	gone    chan struct{} // closed when loop has ended
-	// refuse, if not nil, is returned by every write.
+	stopped chan struct{} // closed when loop has returned
+	// refuse, if not nil, is the error of every write.
 	refuse error
 	// changes reports the agents that a commit changed.
 	changes agentChanges
 
-	// Used by loop's goroutine alone.
-	conn  *sql.Conn
-	stmts map[string]*sql.Stmt
-	// recording says that conn has the triggers of recordChanges.
-	recording bool
+	// The following are used only by the goroutine of loop.
+	conn      *sql.Conn
+	stmts     map[string]*sql.Stmt
+	recording bool                      // whether conn has the triggers of recordChanges
 	written   map[string]documentWrites // by agent
 }
 
@@ -49,7 +48,7 @@ type writer struct {
 type write struct {
 	ctx     context.Context
 	do      func(*tx) error
-	records *records // what do writes, if that is all; nil: it does something else
+	records *records // what do writes; nil if it writes anything else
 	err     error
 	done    chan error
 }
@@ -59,17 +58,18 @@ type tx struct{ w *writer }
 
 // newWriter returns a writer whose loop has not been started.
 func newWriter(db *sql.DB, delay time.Duration) *writer {
-	w := &writer{db: db, delay: delay, jobs: make(chan *write, maxGroup), closing: make(chan struct{}), gone: make(chan struct{})}
+	w := &writer{db: db, delay: delay, jobs: make(chan *write, maxGroup), closing: make(chan struct{}), stopped: make(chan struct{})}
 	w.close = sync.OnceFunc(func() {
 		close(w.closing)
-		<-w.gone
+		<-w.stopped
 	})
 	return w
 }
 
-// run returns nil once what do wrote is durable. After an error it may be, too:
-// a caller that gives up does not stop a transaction it shares with others, so
-// do must not touch anything its caller reads after an error.
+// run returns nil once the changes that do made are durable. After an error they may be
+// durable as well: a transaction does not stop when the context of one caller ends. So do
+// may still run after run has returned an error, and must not write to variables that the
+// caller then reads.
 func (w *writer) run(ctx context.Context, do func(*tx) error) error {
 	return w.enqueue(ctx, &write{ctx: ctx, do: do})
 }
@@ -91,7 +91,7 @@ func (w *writer) enqueue(ctx context.Context, job *write) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-w.gone:
+	case <-w.stopped:
 		select {
 		case err := <-job.done:
 			return err
@@ -101,10 +101,10 @@ func (w *writer) enqueue(ctx context.Context, job *write) error {
 	}
 }
 
-// apply runs do in a write transaction and returns what it returned.
+// apply runs do in a write transaction and returns its result.
 func apply[T any](ctx context.Context, s *Store, op string, do func(*tx) (T, error)) (T, error) {
 	var zero T
-	value := make(chan T, 1) // not a shared variable: see run
+	value := make(chan T, 1) // not a variable; see run
 	err := s.writer.run(ctx, func(t *tx) error {
 		v, err := do(t)
 		if err == nil {
@@ -118,13 +118,13 @@ func apply[T any](ctx context.Context, s *Store, op string, do func(*tx) (T, err
 	return <-value, nil
 }
 
-// write is apply for what returns nothing.
+// write is apply for a function without a result.
 func (s *Store) write(ctx context.Context, op string, do func(*tx) error) error {
 	return s.fault(op, s.writer.run(ctx, do))
 }
 
 func (w *writer) loop() {
-	defer close(w.gone)
+	defer close(w.stopped)
 	for {
 		select {
 		case <-w.closing:
@@ -136,18 +136,19 @@ func (w *writer) loop() {
 	}
 }
 
-// group returns first and all that wait behind it, up to maxGroup.
+// group returns first and the queued writes, up to maxGroup. It waits for more if there are
+// more than commitSiblings.
 func (w *writer) group(first *write) []*write {
-	group := w.waiting([]*write{first})
+	group := w.appendQueued([]*write{first})
 	if len(group) > commitSiblings && len(group) < maxGroup {
 		time.Sleep(w.delay)
-		group = w.waiting(group)
+		group = w.appendQueued(group)
 	}
 	return group
 }
 
-// waiting appends the writes that wait, up to maxGroup in all.
-func (w *writer) waiting(group []*write) []*write {
+// appendQueued appends the queued writes to group, up to maxGroup in all.
+func (w *writer) appendQueued(group []*write) []*write {
 	for len(group) < maxGroup {
 		select {
 		case job := <-w.jobs:
@@ -172,10 +173,10 @@ func (w *writer) write(group []*write) {
 	}
 }
 
-// commit runs the group in one transaction. A member that fails keeps its error
-// in err; the error returned is that of all.
+// commit runs the group in one transaction. It sets err of a write that fails alone; the
+// error it returns applies to the whole group.
 func (w *writer) commit(group []*write) error {
-	// A member that gives up must not stop the others.
+	// The context of one caller must not stop the writes of the others.
 	ctx := context.Background()
 	if err := w.connect(ctx); err != nil {
 		return err
@@ -190,8 +191,8 @@ func (w *writer) commit(group []*write) error {
 		}
 	}
 	if len(group) == 1 {
-		// No savepoint: its failure may undo the transaction, and SAVEPOINT and RELEASE
-		// would nearly double the statements of a small write.
+		// A single write needs no savepoint: its failure rolls back the transaction.
+		// SAVEPOINT and RELEASE would nearly double the statements of a small write.
 		if len(left) == 1 {
 			if left[0].err = left[0].do(&tx{w}); left[0].err != nil {
 				w.rollback(ctx)
@@ -215,7 +216,7 @@ func (w *writer) commit(group []*write) error {
 		w.dropConn()
 		return err
 	}
-	// Also after a failed COMMIT: nobody knows whether the change is durable.
+	// Even if COMMIT fails, the change may be durable.
 	defer w.changes.report(changes)
 	if err := w.exec(ctx, `COMMIT`); err != nil {
 		w.dropConn()
@@ -224,9 +225,9 @@ func (w *writer) commit(group []*write) error {
 	return nil
 }
 
-// runRecords begins a transaction with what the group has of records, together,
-// and returns what is left to do. If that fails, it rolls back and returns the whole
-// group: no savepoint is needed, since nothing was written before. An error is that of all.
+// runRecords writes the records of the group together and returns the remaining writes. If
+// that fails, it rolls back the transaction, in which nothing else has been written yet, and
+// returns the whole group. An error applies to the whole group.
 func (w *writer) runRecords(ctx context.Context, group []*write) ([]*write, error) {
 	var together []*records
 	var others []*write
@@ -261,19 +262,20 @@ func (w *writer) begin(ctx context.Context) error {
 func (w *writer) rollback(ctx context.Context) {
 	clear(w.written)
 	if err := w.exec(ctx, `ROLLBACK`); err != nil {
-		w.dropConn() // a full disk may have ended the transaction already
+		w.dropConn() // SQLite ends the transaction itself on a full disk
 	}
 }
 
-// runOne returns an error only if the whole transaction is lost.
+// runOne runs a write in a savepoint. It returns an error only if the whole transaction is
+// lost.
 func (w *writer) runOne(ctx context.Context, job *write) error {
 	if err := w.exec(ctx, `SAVEPOINT one`); err != nil {
 		return err
 	}
 	if job.err = job.do(&tx{w}); job.err != nil {
 		clear(w.written)
-		// A full disk may have undone everything: then there is no savepoint to
-		// go back to.
+		// On a full disk SQLite may have rolled back the whole transaction, and with it the
+		// savepoint.
 		if err := w.exec(ctx, `ROLLBACK TO one`); err != nil {
 			return job.err
 		}
@@ -299,8 +301,8 @@ func (w *writer) connect(ctx context.Context) error {
 	return nil
 }
 
-// dropConn closes the connection, and with it what its transaction has not
-// committed. After an error that is surer than to guess its state.
+// dropConn closes the connection, which rolls back its transaction. After an error the state
+// of the transaction is uncertain, so the next group starts on a new connection.
 func (w *writer) dropConn() {
 	if w.conn == nil {
 		return
@@ -334,7 +336,8 @@ func (w *writer) exec(ctx context.Context, query string) error {
 	return err
 }
 
-// exec runs a fixed statement and returns how many rows it changed.
+// exec runs a fixed statement and returns how many rows it changed. Statements are fixed
+// because prepared ones are cached without a bound.
 func (t *tx) exec(query string, args ...any) (int64, error) {
 	st, err := t.w.stmt(context.Background(), query)
 	if err != nil {
@@ -347,7 +350,7 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// get reads one row of a fixed query; sql.ErrNoRows says that there is none.
+// get reads one row of a fixed query. It returns sql.ErrNoRows if there is none.
 func (t *tx) get(query string, args []any, dest ...any) error {
 	st, err := t.w.stmt(context.Background(), query)
 	if err != nil {
@@ -369,12 +372,12 @@ func (t *tx) each(query string, args []any, f func(scan) error) error {
 	return eachRow(rows, f)
 }
 
-// revision makes the number callers see. The rid in it is never used again, so
-// the revision of a deleted document fits none that takes its id later.
+// revision returns the Revision that callers see. A rid is never used again, so the revision
+// of a deleted document does not match a later document with the same id.
 func revision(rid, rev int64) int64 { return rid<<32 | rev }
 
 func changed(noun, id string) error {
-	return fleet.Errorf(fleet.Conflict, "%s %s has been changed meanwhile: read it again and repeat the change", noun, id)
+	return fleet.Errorf(fleet.Conflict, "%s %s was changed by someone else: read it again and repeat the change", noun, id)
 }
 
 func missing(noun, id string) error {
@@ -382,5 +385,5 @@ func missing(noun, id string) error {
 }
 
 func exists(noun, id string) error {
-	return fleet.Errorf(fleet.Conflict, "%s %s exists already", noun, id)
+	return fleet.Errorf(fleet.Conflict, "%s %s already exists", noun, id)
 }

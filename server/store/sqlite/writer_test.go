@@ -23,8 +23,8 @@ func fresh(t testing.TB) *Store {
 	return mustOpen(t, filepath.Join(t.TempDir(), "muster.db"))
 }
 
-// idle is a writer whose loop the test plays itself, group by group. It borrows
-// the connection of a store that has not written yet.
+// idle returns a writer without a running loop; the test commits groups itself. It uses the
+// database of s, whose own writer must not have written yet.
 func idle(t *testing.T, s *Store) *writer {
 	t.Helper()
 	w := newWriter(s.writer.db, 0)
@@ -41,7 +41,7 @@ func creating(t *testing.T, id string) *write {
 	return &write{ctx: t.Context(), do: func(x *tx) error { return createAgent(x, row) }}
 }
 
-func there(t *testing.T, s *Store, id string) bool {
+func stored(t *testing.T, s *Store, id string) bool {
 	t.Helper()
 	_, err := s.Agents().Get(t.Context(), id)
 	if err != nil && fleet.KindOf(err) != fleet.NotFound {
@@ -50,10 +50,10 @@ func there(t *testing.T, s *Store, id string) bool {
 	return err == nil
 }
 
-func TestWritesThatShareATransactionDoNotShareErrors(t *testing.T) {
+func TestFailedWriteDoesNotAffectOthersInItsTransaction(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
-	gone, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	half := creating(t, "half")
 	create := half.do
@@ -63,9 +63,9 @@ func TestWritesThatShareATransactionDoNotShareErrors(t *testing.T) {
 		}
 		return errors.New("after its first half")
 	}
-	left := creating(t, "left")
-	left.ctx = gone
-	group := []*write{creating(t, "a"), creating(t, "b"), creating(t, "a"), half, left, creating(t, "c")}
+	cancelled := creating(t, "cancelled")
+	cancelled.ctx = ended
+	group := []*write{creating(t, "a"), creating(t, "b"), creating(t, "a"), half, cancelled, creating(t, "c")}
 	if err := idle(t, s).commit(group); err != nil {
 		t.Fatal(err)
 	}
@@ -81,41 +81,41 @@ func TestWritesThatShareATransactionDoNotShareErrors(t *testing.T) {
 			t.Errorf("write %d: %v", i, group[i].err)
 		}
 	}
-	for id, want := range map[string]bool{"a": true, "b": true, "c": true, "half": false, "left": false} {
-		if there(t, s, id) != want {
-			t.Errorf("%s is there: %v", id, !want)
+	for id, want := range map[string]bool{"a": true, "b": true, "c": true, "half": false, "cancelled": false} {
+		if stored(t, s, id) != want {
+			t.Errorf("%s is stored: %v, want %v", id, !want, want)
 		}
 	}
 }
 
-func TestATransactionThatIsLostIsLostForAll(t *testing.T) {
+func TestLostTransactionFailsAllItsWrites(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	w := idle(t, s)
 	lost := &write{ctx: t.Context(), do: func(x *tx) error {
-		if _, err := x.exec(`ROLLBACK`); err != nil { // as SQLite itself does when it cannot go on
+		if _, err := x.exec(`ROLLBACK`); err != nil { // as SQLite does on a full disk
 			return err
 		}
-		return errors.New("it could not go on")
+		return errors.New("transaction lost")
 	}}
-	if err := w.commit([]*write{creating(t, "a"), lost, creating(t, "b")}); err == nil || err.Error() != "it could not go on" {
+	if err := w.commit([]*write{creating(t, "a"), lost, creating(t, "b")}); err == nil || err.Error() != "transaction lost" {
 		t.Fatalf("the transaction ended with %v", err)
 	}
-	if there(t, s, "a") || there(t, s, "b") {
-		t.Error("parts of it are there")
+	if stored(t, s, "a") || stored(t, s, "b") {
+		t.Error("a part of the transaction is stored")
 	}
-	if err := w.commit([]*write{creating(t, "a")}); err != nil || !there(t, s, "a") {
+	if err := w.commit([]*write{creating(t, "a")}); err != nil || !stored(t, s, "a") {
 		t.Errorf("the next one: %v", err)
 	}
 }
 
-func TestAFullDiskSaysSoAndNothingIsHalfWritten(t *testing.T) {
+func TestFullDiskIsReportedAndRolledBack(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "before"}); err != nil {
 		t.Fatal(err)
 	}
-	// A limit on the file's pages gives the error a full disk gives.
+	// A limit on the pages of the file causes the same error as a full disk.
 	err := s.writer.run(t.Context(), func(x *tx) error {
 		var pages, limit int
 		if err := x.get(`PRAGMA page_count`, nil, &pages); err != nil {
@@ -137,21 +137,21 @@ func TestAFullDiskSaysSoAndNothingIsHalfWritten(t *testing.T) {
 	}
 	_, err = s.Actions().Create(t.Context(), fleet.Action{ID: "big", Agents: agents})
 	if fleet.KindOf(err) != fleet.Unavailable || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(err.Error(), s.Path()) {
-		t.Fatalf("creating it gave %v", err)
+		t.Fatalf("Create: %v", err)
 	}
 	if _, err := s.Actions().Get(t.Context(), "big"); fleet.KindOf(err) != fleet.NotFound {
-		t.Errorf("reading it gave %v", err)
+		t.Errorf("Get: %v", err)
 	}
 	if list, err := s.Actions().Pending(t.Context(), "agent-1", 0, time.Now(), 1); err != nil || len(list) != 0 {
-		t.Errorf("an agent would be given %v: %v", list, err)
+		t.Errorf("pending actions are %v: %v", list, err)
 	}
-	if !there(t, s, "before") {
-		t.Error("what was there before is gone")
+	if !stored(t, s, "before") {
+		t.Error("an agent that was stored before is missing")
 	}
-	// Space has been made: a new connection has no limit.
+	// A new connection has no limit, as if space had been freed.
 	s.writer.dropConnSoon(t)
 	if _, err := s.Actions().Create(t.Context(), fleet.Action{ID: "big", Agents: agents}); err != nil {
-		t.Errorf("with space again: %v", err)
+		t.Errorf("after space was freed: %v", err)
 	}
 }
 
@@ -171,40 +171,40 @@ func hold(t *testing.T, s *Store) (release func()) {
 	}
 }
 
-func TestACallerThatStopsWaitingIsLetGoAtOnce(t *testing.T) {
+func TestWriteReturnsWhenItsContextEndsInTheQueue(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	release := hold(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err := s.Agents().Create(ctx, fleet.Agent{ID: "late"}) // returns though the writer is held
+	err := s.Agents().Create(ctx, fleet.Agent{ID: "late"}) // must return although the writer is busy
 	if fleet.KindOf(err) != fleet.Unavailable || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("it was told %v", err)
+		t.Errorf("the error is %v", err)
 	}
 	release()
 	if err := s.Agents().Create(t.Context(), fleet.Agent{ID: "next"}); err != nil {
 		t.Error(err)
 	}
-	if there(t, s, "late") {
-		t.Error("a write that had not begun was made")
+	if stored(t, s, "late") {
+		t.Error("the write was executed after its context had ended")
 	}
 }
 
-func TestACallerIsLetGoAlsoAmidATransaction(t *testing.T) {
+func TestWriteReturnsWhenItsContextEndsDuringTheTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWriter(nil, 0) // the test is its loop
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan error)
-	go func() { told <- w.run(ctx, func(*tx) error { return nil }) }()
+	returned := make(chan error)
+	go func() { returned <- w.run(ctx, func(*tx) error { return nil }) }()
 	job := <-w.jobs
 	cancel()
-	if err := <-told; !errors.Is(err, context.Canceled) {
-		t.Errorf("it was told %v", err)
+	if err := <-returned; !errors.Is(err, context.Canceled) {
+		t.Errorf("run returned %v", err)
 	}
-	job.done <- nil // and the loop is not held up by a caller that has gone
+	job.done <- nil // must not block the loop
 }
 
-func TestClosingEndsThoseThatWaitTheirTurn(t *testing.T) {
+func TestCloseFailsQueuedWrites(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
 	if err != nil {
@@ -223,8 +223,8 @@ func TestClosingEndsThoseThatWaitTheirTurn(t *testing.T) {
 	go func() { closed <- s.Close() }()
 	select {
 	case err := <-closed:
-		t.Fatalf("closed amid a write: %v", err)
-	case <-time.After(20 * time.Millisecond): // it waits; longer would not show more
+		t.Fatalf("closed during a write: %v", err)
+	case <-time.After(20 * time.Millisecond): // only to catch a Close that does not wait
 	}
 	release()
 	if err := <-closed; err != nil {
@@ -236,7 +236,7 @@ func TestClosingEndsThoseThatWaitTheirTurn(t *testing.T) {
 	}
 }
 
-func TestACloseLeavesNothingRunning(t *testing.T) {
+func TestCloseLeavesNoGoroutinesAndNoLog(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
 	if err != nil {
@@ -253,14 +253,14 @@ func TestACloseLeavesNothingRunning(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	left, err := filepath.Glob(s.Path() + "-[ws]*") // the log and its index; the lock file stays
+	left, err := filepath.Glob(s.Path() + "-[ws]*") // the log and its index, but not the lock file
 	if err != nil || len(left) != 0 {
 		t.Errorf("files left: %v %v", left, err)
 	}
 }
 
-// The fleet simulator runs servers in virtual time.
-func TestItWorksInVirtualTime(t *testing.T) {
+// The fleet simulation runs servers in virtual time.
+func TestStoreWorksInVirtualTime(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestItWorksInVirtualTime(t *testing.T) {
 		}
 		all.Wait()
 		if passed := time.Since(begin); passed != time.Hour {
-			t.Errorf("%s have passed", passed)
+			t.Errorf("%s have passed, want 1h", passed)
 		}
 		seen := 0
 		err = s.Agents().Facts(t.Context(), store.AgentFilter{}, func(_ string, f fleet.StatusFacts) {
@@ -301,7 +301,7 @@ func TestItWorksInVirtualTime(t *testing.T) {
 	})
 }
 
-func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
+func TestTouchOfAFleetIsSplitSoThatOtherWritesRunBetween(t *testing.T) {
 	t.Parallel()
 	s := &Store{writer: newWriter(nil, 0)} // the test is its loop
 	var touches []fleet.Touch
@@ -317,7 +317,7 @@ func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
 		select {
 		case part := <-s.writer.jobs:
 			if len(s.writer.jobs) > 0 {
-				t.Error("two parts wait together: a write that comes now waits for both")
+				t.Error("two parts are queued at once: a write queued now would wait for both")
 			}
 			part.done <- nil
 		case err := <-flushed:
@@ -329,7 +329,7 @@ func TestTheFlushOfAFleetLetsOthersComeInBetween(t *testing.T) {
 	}
 }
 
-func TestAGroupHasAllWritesThatWaitUpToItsBound(t *testing.T) {
+func TestGroupTakesQueuedWritesUpToItsBound(t *testing.T) {
 	t.Parallel()
 	w := newWriter(nil, 0) // the test is its loop
 	var jobs []*write
@@ -346,7 +346,7 @@ func TestAGroupHasAllWritesThatWaitUpToItsBound(t *testing.T) {
 	}
 }
 
-func TestTransactionWaitsForMoreOnlyBehindSiblings(t *testing.T) {
+func TestCommitDelayAppliesOnlyWithMoreThanCommitSiblings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(nil, time.Second) // the test is its loop

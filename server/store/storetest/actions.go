@@ -28,7 +28,7 @@ func actionIDs(list []fleet.Action) []string {
 
 func testActions(t *testing.T, cfg Config) {
 	ctx := t.Context()
-	// pending wants these actions for an agent.
+	// pending fails the test unless Pending returns these actions for an agent.
 	pending := func(t *testing.T, s store.Store, agentID string, after int64, now time.Time, want ...string) {
 		t.Helper()
 		cfg.eventually(t, func() error {
@@ -40,7 +40,7 @@ func testActions(t *testing.T, cfg Config) {
 		})
 	}
 
-	t.Run("an action comes back as it went in, with the number it was given", func(t *testing.T) {
+	t.Run("Get, For and After return the stored action with its Seq", func(t *testing.T) {
 		s := cfg.open(t)
 		want := upgradeAction("act", "b", "a")
 		want.Actioned, want.StartTime, want.RolloutSeconds = 3, atPtr(time.Minute), 600
@@ -51,15 +51,15 @@ func testActions(t *testing.T, cfg Config) {
 			got := value(s.Actions().Get(ctx, want.ID))(t)
 			equal(t, got, want)
 			if got.Seq != seq || seq <= 0 {
-				t.Fatalf("Seq is %d, Create gave %d", got.Seq, seq)
+				t.Fatalf("Seq is %d, Create returned %d", got.Seq, seq)
 			}
-			asked := append([]string{"stranger"}, want.Agents...)
+			agents := append([]string{"stranger"}, want.Agents...)
 			wantEach := []fleet.Action{want.For(-1)}
-			for place := range want.Agents {
-				wantEach = append(wantEach, want.For(place))
+			for i := range want.Agents {
+				wantEach = append(wantEach, want.For(i))
 			}
-			equal(t, value(s.Actions().For(ctx, want.ID, asked...))(t), wantEach)
-			equal(t, value(s.Actions().For(ctx, want.ID, asked[0]))(t), wantEach[:1])
+			equal(t, value(s.Actions().For(ctx, want.ID, agents...))(t), wantEach)
+			equal(t, value(s.Actions().For(ctx, want.ID, agents[0]))(t), wantEach[:1])
 		}
 		cfg.eventually(t, func() error {
 			list, err := s.Actions().After(ctx, 0, 10)
@@ -70,7 +70,7 @@ func testActions(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("an id that is taken is refused, and delivers nothing", func(t *testing.T) {
+	t.Run("Create refuses an existing id and delivers nothing", func(t *testing.T) {
 		s := cfg.open(t)
 		value(s.Actions().Create(ctx, upgradeAction("act", "a")))(t)
 		_, err := s.Actions().Create(ctx, upgradeAction("act", "b"))
@@ -80,7 +80,7 @@ func testActions(t *testing.T, cfg Config) {
 		equal(t, value(s.Actions().Get(ctx, "act"))(t), upgradeAction("act", "a"))
 	})
 
-	t.Run("a missing action is not found", func(t *testing.T) {
+	t.Run("a missing action is NotFound", func(t *testing.T) {
 		s := cfg.open(t)
 		_, err := s.Actions().For(ctx, "none", "a")
 		wantKind(t, err, fleet.NotFound)
@@ -88,22 +88,22 @@ func testActions(t *testing.T, cfg Config) {
 		wantKind(t, err, fleet.NotFound)
 		wantKind(t, s.Actions().Cancel(ctx, "none", base), fleet.NotFound)
 		if n := value(s.Actions().LastSeq(ctx))(t); n != 0 {
-			t.Fatalf("the last number is %d without actions", n)
+			t.Fatalf("LastSeq is %d without actions", n)
 		}
 		if list := value(s.Actions().After(ctx, 0, 10))(t); len(list) != 0 {
 			t.Fatalf("there are actions: %v", list)
 		}
 	})
 
-	t.Run("what a caller does with its value changes nothing in the store", func(t *testing.T) {
+	t.Run("the store does not share values with its caller", func(t *testing.T) {
 		s := cfg.open(t)
 		whole := func() fleet.Action {
 			a := upgradeAction("act", "a", "b")
 			a.StartTime, a.Expiration = atPtr(time.Minute), atPtr(time.Hour)
 			return a
 		}
-		spoil := func(a fleet.Action) {
-			a.Agents[0], a.Data[2] = "spoilt", 'X'
+		modify := func(a fleet.Action) {
+			a.Agents[0], a.Data[2] = "modified", 'X'
 			*a.StartTime, *a.Expiration = base, base
 			if a.CancelledAt != nil {
 				*a.CancelledAt = base
@@ -111,11 +111,11 @@ func testActions(t *testing.T, cfg Config) {
 		}
 		mine := whole()
 		value(s.Actions().Create(ctx, mine))(t)
-		spoil(mine)
+		modify(mine)
 		for range 2 {
 			got := value(s.Actions().Get(ctx, "act"))(t)
 			equal(t, got, whole())
-			spoil(got)
+			modify(got)
 		}
 		must(t, s.Actions().Cancel(ctx, "act", at(time.Second)))
 		want := whole()
@@ -126,13 +126,13 @@ func testActions(t *testing.T, cfg Config) {
 				if err != nil || len(list) != 1 {
 					return fmt.Errorf("have %d actions: %w", len(list), err)
 				}
-				defer spoil(list[0])
+				defer modify(list[0])
 				return differs(list[0], want)
 			})
 		}
 	})
 
-	t.Run("pending is what is an agent's own, newer and not expired, oldest first", func(t *testing.T) {
+	t.Run("Pending returns an agent's later, unexpired actions, oldest first", func(t *testing.T) {
 		s := cfg.open(t)
 		seqs := map[string]int64{}
 		for _, a := range []fleet.Action{
@@ -157,13 +157,13 @@ func testActions(t *testing.T, cfg Config) {
 		equal(t, actionIDs(first), []string{"one", "two"})
 	})
 
-	t.Run("an action for very many is pending for each of them, among others, and for nobody else", func(t *testing.T) {
+	t.Run("a large action is pending only for its agents, in order with small ones", func(t *testing.T) {
 		s := cfg.open(t)
 		const many = 12_000
 		name := func(i int) string { return fmt.Sprintf("agent-%05d", i) }
 		large := upgradeAction("large")
 		for i := range many {
-			large.Agents = append(large.Agents, name((i*7919)%many*2)) // every other, in no order
+			large.Agents = append(large.Agents, name((i*7919)%many*2)) // every second agent, unordered
 		}
 		odd := []string{`"quoted"`, `a","b`, "<ä&>", "zz"}
 		large.Agents = append(large.Agents, odd...)
@@ -191,7 +191,7 @@ func testActions(t *testing.T, cfg Config) {
 		equal(t, value(s.Actions().For(ctx, "large", "zz"))(t), []fleet.Action{first[1].For(slices.Index(large.Agents, "zz"))})
 	})
 
-	t.Run("a cancelled action says since when, and the first time counts", func(t *testing.T) {
+	t.Run("CancelledAt is the time of the first cancellation", func(t *testing.T) {
 		s := cfg.open(t)
 		value(s.Actions().Create(ctx, upgradeAction("act", "a")))(t)
 		must(t, s.Actions().Cancel(ctx, "act", at(time.Second)))
@@ -201,7 +201,7 @@ func testActions(t *testing.T, cfg Config) {
 		equal(t, value(s.Actions().Get(ctx, "act"))(t), want)
 	})
 
-	t.Run("they are listed newest first and read on from any number", func(t *testing.T) {
+	t.Run("List returns the newest first and After continues from any Seq", func(t *testing.T) {
 		s := cfg.open(t)
 		var want []string
 		var seqs []int64
@@ -213,12 +213,12 @@ func testActions(t *testing.T, cfg Config) {
 			want = append(want, id)
 		}
 		if !slices.IsSorted(seqs) || seqs[0] < 1 {
-			t.Fatalf("numbers do not grow: %v", seqs)
+			t.Fatalf("Seq does not increase: %v", seqs)
 		}
 		cfg.eventually(t, func() error {
 			last, err := s.Actions().LastSeq(ctx)
 			if err != nil || last != seqs[9] {
-				return fmt.Errorf("the last number is %d, want %d: %w", last, seqs[9], err)
+				return fmt.Errorf("LastSeq is %d, want %d: %w", last, seqs[9], err)
 			}
 			return nil
 		})
@@ -238,7 +238,7 @@ func testActions(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("an action for 10,000 agents reaches each", func(t *testing.T) {
+	t.Run("an action for 10,000 agents is pending for each and keeps their order", func(t *testing.T) {
 		s := cfg.open(t)
 		a := upgradeAction("act")
 		for i := range 10_000 {
@@ -250,23 +250,23 @@ func testActions(t *testing.T, cfg Config) {
 		}
 		pending(t, s, "agent-10000", 0, base)
 		if got := value(s.Actions().Get(ctx, "act"))(t); !slices.Equal(got.Agents, a.Agents) {
-			t.Fatal("the agents are not in their order, which decides who begins when")
+			t.Fatal("the agents have another order, which determines their start times")
 		}
 	})
 
-	t.Run("readers that follow eight writers in two processes see every action once and in order", func(t *testing.T) {
+	t.Run("readers see the actions of concurrent writers in two processes once and in order", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		h := history{
 			stores: stores,
 			write: func(ctx context.Context, s store.Store, id string) (int64, error) {
 				return s.Actions().Create(ctx, upgradeAction(id, "a"))
 			},
-			read: func(ctx context.Context, s store.Store, after int64) (seen []seen, err error) {
+			read: func(ctx context.Context, s store.Store, after int64) (entries []entry, err error) {
 				list, err := s.Actions().After(ctx, after, 3)
 				for _, a := range list {
-					seen = append(seen, sighting(a.Seq, a.ID))
+					entries = append(entries, entry{a.Seq, a.ID})
 				}
-				return seen, err
+				return entries, err
 			},
 			last: func(ctx context.Context, s store.Store) (int64, error) { return s.Actions().LastSeq(ctx) },
 		}
@@ -274,20 +274,18 @@ func testActions(t *testing.T, cfg Config) {
 	})
 }
 
-// seen is one action or event as a reader saw it.
-type seen struct {
+// entry is one action or event that a reader read.
+type entry struct {
 	Seq int64
 	ID  string
 }
 
-func sighting(seq int64, id string) seen { return seen{seq, id} }
-
-// history has writers append while readers follow, and judges what they saw.
+// history checks that readers see what concurrent writers append, once and in order.
 type history struct {
 	stores []store.Store
-	// write returns the number given, or 0 if the call does not tell.
+	// write returns the Seq of what it appended, or 0 if the method does not return it.
 	write func(ctx context.Context, s store.Store, id string) (int64, error)
-	read  func(ctx context.Context, s store.Store, after int64) ([]seen, error)
+	read  func(ctx context.Context, s store.Store, after int64) ([]entry, error)
 	last  func(ctx context.Context, s store.Store) (int64, error)
 }
 
@@ -295,17 +293,16 @@ const (
 	historyWriters = 8
 	historyEach    = 25
 	historyReaders = 4
-	// historyPatience is how long a reader waits for the last entry after the
-	// writers are done, beside the lag of the store.
-	historyPatience = 20 * time.Second
+	// historyTimeout bounds the test, in addition to the lag of the store.
+	historyTimeout = 20 * time.Second
 )
 
 func (h history) check(t *testing.T, cfg Config) {
-	ctx, cancel := context.WithTimeout(t.Context(), historyPatience+cfg.ListLag)
+	ctx, cancel := context.WithTimeout(t.Context(), historyTimeout+cfg.ListLag)
 	defer cancel()
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	given := map[string]int64{}
+	written := map[string]int64{}
 	for w := range historyWriters {
 		s := h.stores[w%len(h.stores)]
 		all.Go(func() {
@@ -322,15 +319,15 @@ func (h history) check(t *testing.T, cfg Config) {
 					return
 				}
 				if seq != 0 && seq <= before {
-					t.Errorf("%s was given %d when %d had been seen", id, seq, before)
+					t.Errorf("%s got Seq %d although %d had been seen", id, seq, before)
 				}
 				mu.Lock()
-				given[id] = seq
+				written[id] = seq
 				mu.Unlock()
 			}
 		})
 	}
-	histories := make([][]seen, historyReaders)
+	histories := make([][]entry, historyReaders)
 	for r := range historyReaders {
 		s := h.stores[r%len(h.stores)]
 		all.Go(func() {
@@ -341,7 +338,7 @@ func (h history) check(t *testing.T, cfg Config) {
 				}
 				more, err := h.read(ctx, s, after)
 				if err != nil {
-					t.Errorf("reader %d has seen %d of %d: %v", r, len(histories[r]), historyWriters*historyEach, err)
+					t.Errorf("reader %d has read %d of %d: %v", r, len(histories[r]), historyWriters*historyEach, err)
 					return
 				}
 				histories[r] = append(histories[r], more...)
@@ -357,20 +354,20 @@ func (h history) check(t *testing.T, cfg Config) {
 	}
 	for r, history := range histories {
 		ids := map[string]bool{}
-		for i, entry := range history {
-			if i > 0 && entry.Seq <= history[i-1].Seq {
-				t.Errorf("reader %d saw %v after %v", r, entry, history[i-1])
+		for i, e := range history {
+			if i > 0 && e.Seq <= history[i-1].Seq {
+				t.Errorf("reader %d read %v after %v", r, e, history[i-1])
 			}
-			if seq := given[entry.ID]; seq != 0 && seq != entry.Seq {
-				t.Errorf("reader %d saw %s as %d, its writer was told %d", r, entry.ID, entry.Seq, seq)
+			if seq := written[e.ID]; seq != 0 && seq != e.Seq {
+				t.Errorf("reader %d read %s with Seq %d, its writer got %d", r, e.ID, e.Seq, seq)
 			}
-			ids[entry.ID] = true
+			ids[e.ID] = true
 		}
-		if len(ids) != len(given) || len(history) != len(given) {
-			t.Errorf("reader %d saw %d entries, %d different, of %d", r, len(history), len(ids), len(given))
+		if len(ids) != len(written) || len(history) != len(written) {
+			t.Errorf("reader %d read %d entries, %d different, of %d", r, len(history), len(ids), len(written))
 		}
 		if !slices.Equal(history, histories[0]) {
-			t.Errorf("readers %d and 0 saw different orders", r)
+			t.Errorf("readers %d and 0 read different orders", r)
 		}
 	}
 }

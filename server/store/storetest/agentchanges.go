@@ -13,7 +13,7 @@ import (
 func testAgentChanges(t *testing.T, cfg Config) {
 	ctx := t.Context()
 	s := cfg.open(t)
-	// Without a lock: f is called before the write that it is about returns.
+	// No lock is needed: f is called before the write returns.
 	var first, second []string
 	states := map[string]uint64{}
 	if !s.OnAgentChange(func(changes []store.AgentChange) {
@@ -104,7 +104,7 @@ func testAgentChanges(t *testing.T, cfg Config) {
 		})
 	}
 
-	t.Run("a write that succeeds beside one that fails", func(t *testing.T) {
+	t.Run("a write that succeeds together with one that fails is reported", func(t *testing.T) {
 		first = nil
 		a, stale := renamed(t, "a", "5.0.0"), renamed(t, "a", "6.0.0")
 		errs := value(agents.UpdateMany(ctx, []fleet.Agent{a, stale}))(t)
@@ -113,31 +113,31 @@ func testAgentChanges(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("the state of what was written", func(t *testing.T) {
-		a := agent("settled")
+	t.Run("State is that of the written document if nothing else was written", func(t *testing.T) {
+		a := agent("stable")
 		a.Active, a.Version, a.LastHealthyVersion = true, "1.0.0", "1.0.0"
 		must(t, agents.Create(ctx, a))
-		if got := states["settled"]; got != 0 {
-			t.Errorf("after Create it is %d, want 0", got)
+		if got := states["stable"]; got != 0 {
+			t.Errorf("after Create, State is %d, want 0", got)
 		}
-		settled := get(t, "settled")
-		want := settled.CheckinState()
-		settled.BeginUpgrade("act", "2.0.0", at(0))
-		value(agents.UpdateMany(ctx, []fleet.Agent{settled}))(t)
-		if got := states["settled"]; got == 0 || got != want {
-			t.Errorf("after an order it is %d, want %d as before", got, want)
+		stable := get(t, "stable")
+		want := stable.CheckinState()
+		stable.BeginUpgrade("act", "2.0.0", at(0))
+		value(agents.UpdateMany(ctx, []fleet.Agent{stable}))(t)
+		if got := states["stable"]; got == 0 || got != want {
+			t.Errorf("after an order, State is %d, want %d", got, want)
 		}
-		settled = get(t, "settled")
-		seen := touch("settled", time.Minute, "degraded", "disk is slow")
-		value(agents.Report(ctx, store.Report{Agent: &settled, Seen: &seen}))(t)
-		if got := states["settled"]; got != 0 {
-			t.Errorf("after a write of document and status it is %d, want 0", got)
+		stable = get(t, "stable")
+		seen := touch("stable", time.Minute, "degraded", "disk is slow")
+		value(agents.Report(ctx, store.Report{Agent: &stable, Seen: &seen}))(t)
+		if got := states["stable"]; got != 0 {
+			t.Errorf("after a write of document and status, State is %d, want 0", got)
 		}
-		settled = get(t, "settled")
-		settled.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeDownloading}
-		value(agents.Update(ctx, settled))(t)
-		if got := states["settled"]; got != 0 {
-			t.Errorf("of an agent that is not settled it is %d, want 0", got)
+		stable = get(t, "stable")
+		stable.UpgradeDetails = &agentapi.UpgradeDetails{State: agentapi.UpgradeDownloading}
+		value(agents.Update(ctx, stable))(t)
+		if got := states["stable"]; got != 0 {
+			t.Errorf("State of an agent with CheckinState 0 is %d, want 0", got)
 		}
 	})
 }

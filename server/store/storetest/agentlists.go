@@ -12,15 +12,15 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// population is a fleet in which every field that lists sort or filter by has
-// both ties and differences.
+// population returns a fleet in which every field that lists sort or filter by has both
+// equal and different values.
 func population() []fleet.Agent {
 	versions := []string{"1.9.0", "1.10.0", "1.10.0-rc.2", "1.10.0-rc.10", "1.10.0-SNAPSHOT", "", "2.0.0"}
 	hosts := []string{"web-1", "web-10", "web-2", "Db", "äpfel"}
 	policies := []string{"default", "canary", "edge"}
 	var list []fleet.Agent
 	for i := range 60 {
-		// The ids are in no order that any field follows.
+		// The order of the ids is not that of any field.
 		a := agent(fmt.Sprintf("agent-%02d", i*37%60))
 		a.EnrolledAt = at(time.Duration(i%7) * time.Minute)
 		a.PolicyID = policies[i%len(policies)]
@@ -46,7 +46,7 @@ func population() []fleet.Agent {
 	return list
 }
 
-// less is what each sort means.
+// less compares agents for each sort.
 var less = map[store.AgentSort]func(a, b fleet.Agent) int{
 	store.ByEnrolledAt: func(a, b fleet.Agent) int { return a.EnrolledAt.Compare(b.EnrolledAt) },
 	store.ByLastCheckin: func(a, b fleet.Agent) int {
@@ -64,12 +64,13 @@ var less = map[store.AgentSort]func(a, b fleet.Agent) int{
 	store.ByPolicy:   func(a, b fleet.Agent) int { return strings.Compare(a.PolicyID, b.PolicyID) },
 }
 
-// compareVersions puts what is no version first.
+// compareVersions sorts invalid versions first.
 func compareVersions(a, b string) int {
 	return strings.Compare(fleet.VersionKey(a), fleet.VersionKey(b))
 }
 
-func keep(list []fleet.Agent, f store.AgentFilter) []fleet.Agent {
+// selectAgents returns the agents that match a filter without a query.
+func selectAgents(list []fleet.Agent, f store.AgentFilter) []fleet.Agent {
 	var out []fleet.Agent
 	for _, a := range list {
 		since, limited := f.SeenSince[a.PolicyID]
@@ -84,15 +85,15 @@ func keep(list []fleet.Agent, f store.AgentFilter) []fleet.Agent {
 }
 
 var filters = map[string]store.AgentFilter{
-	"all":                  {},
-	"of a policy":          {PolicyID: "canary"},
-	"of no policy":         {PolicyID: "nothing"},
-	"active":               {ActiveOnly: true},
-	"seen lately":          {SeenSince: map[string]time.Time{"default": at(2 * time.Hour), "edge": at(4 * time.Hour)}},
-	"below a version":      {VersionBelow: "1.10.0"},
-	"below a prerelease":   {VersionBelow: "1.10.0-rc.10"},
-	"all of it at once":    {PolicyID: "edge", ActiveOnly: true, SeenSince: map[string]time.Time{"edge": at(time.Hour)}, VersionBelow: "2.0.0"},
-	"of another's timeout": {SeenSince: map[string]time.Time{"nothing": at(9 * time.Hour)}},
+	"all":                {},
+	"of a policy":        {PolicyID: "canary"},
+	"of no policy":       {PolicyID: "nothing"},
+	"active":             {ActiveOnly: true},
+	"seen lately":        {SeenSince: map[string]time.Time{"default": at(2 * time.Hour), "edge": at(4 * time.Hour)}},
+	"below a version":    {VersionBelow: "1.10.0"},
+	"below a prerelease": {VersionBelow: "1.10.0-rc.10"},
+	"all combined":       {PolicyID: "edge", ActiveOnly: true, SeenSince: map[string]time.Time{"edge": at(time.Hour)}, VersionBelow: "2.0.0"},
+	"timeout of another": {SeenSince: map[string]time.Time{"nothing": at(9 * time.Hour)}},
 }
 
 func testAgentLists(t *testing.T, cfg Config) {
@@ -102,7 +103,7 @@ func testAgentLists(t *testing.T, cfg Config) {
 	for _, a := range fleetOf {
 		must(t, s.Agents().Create(ctx, a))
 	}
-	cfg.eventually(t, func() error { // so that what follows finds all, whichever of it is run
+	cfg.eventually(t, func() error { // so that any subset of the tests below finds all agents
 		_, total, err := s.Agents().List(ctx, store.AgentQuery{})
 		if err != nil || total != len(fleetOf) {
 			return fmt.Errorf("%d agents, want %d: %w", total, len(fleetOf), err)
@@ -110,7 +111,7 @@ func testAgentLists(t *testing.T, cfg Config) {
 		return nil
 	})
 
-	// listed is the whole list, page by page.
+	// listed returns the whole list, read page by page.
 	listed := func(q store.AgentQuery) ([]fleet.Agent, error) {
 		var out []fleet.Agent
 		for {
@@ -133,7 +134,7 @@ func testAgentLists(t *testing.T, cfg Config) {
 
 	for by, cmp := range less {
 		for _, desc := range []bool{false, true} {
-			t.Run(fmt.Sprintf("sorted by %s, descending %v, pages neither overlap nor leave out", by, desc), func(t *testing.T) {
+			t.Run(fmt.Sprintf("pages sorted by %s, descending %v, have every agent once", by, desc), func(t *testing.T) {
 				want := slices.Clone(fleetOf)
 				slices.SortFunc(want, func(a, b fleet.Agent) int {
 					n := cmp(a, b)
@@ -157,8 +158,8 @@ func testAgentLists(t *testing.T, cfg Config) {
 	}
 
 	for name, filter := range filters {
-		t.Run("the list and the facts of agents "+name+" are of the same agents", func(t *testing.T) {
-			want := keep(fleetOf, filter)
+		t.Run("List and Facts return the same agents, "+name, func(t *testing.T) {
+			want := selectAgents(fleetOf, filter)
 			slices.SortFunc(want, func(a, b fleet.Agent) int { return strings.Compare(a.ID, b.ID) })
 			cfg.eventually(t, func() error {
 				got, err := listed(store.AgentQuery{AgentFilter: filter, Limit: 100})
@@ -200,7 +201,7 @@ func testAgentLists(t *testing.T, cfg Config) {
 		})
 	}
 
-	t.Run("without a sort they come by enrolment, without a limit comes the total alone", func(t *testing.T) {
+	t.Run("the default sort is by enrolment, and without a limit only the total is returned", func(t *testing.T) {
 		want, _, err := s.Agents().List(ctx, store.AgentQuery{Sort: store.ByEnrolledAt, Limit: 10})
 		must(t, err)
 		got, total, err := s.Agents().List(ctx, store.AgentQuery{Limit: 10})
@@ -213,19 +214,19 @@ func testAgentLists(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("a listed agent is whole", func(t *testing.T) {
+	t.Run("List returns complete agents", func(t *testing.T) {
 		page, _, err := s.Agents().List(ctx, store.AgentQuery{Limit: 5, Sort: store.ByLastCheckin, Desc: true})
 		must(t, err)
 		for _, got := range page {
 			want := value(s.Agents().Get(ctx, got.ID))(t)
 			sameAgent(t, got, want)
 			if got.Revision != want.Revision {
-				t.Fatalf("revision is %d in the list, %d alone", got.Revision, want.Revision)
+				t.Fatalf("List returns revision %d, Get returns %d", got.Revision, want.Revision)
 			}
 		}
 	})
 
-	t.Run("agents being upgraded come longest first", func(t *testing.T) {
+	t.Run("Upgrading returns the agents that began first", func(t *testing.T) {
 		var want []fleet.Agent
 		for _, a := range fleetOf {
 			if a.Upgrading() {
@@ -242,7 +243,7 @@ func testAgentLists(t *testing.T, cfg Config) {
 				return differs(ids(got), ids(want[:min(limit, len(want))]))
 			})
 		}
-		// One at a time, each from where the last stood: all, once, in order.
+		// Pages of one agent, each from the cursor of the last, return all agents once.
 		var (
 			paged []fleet.Agent
 			after store.UpgradingSince
@@ -263,7 +264,7 @@ func testAgentLists(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("a list follows changes, touches and removals", func(t *testing.T) {
+	t.Run("lists reflect updates, touches and deletions", func(t *testing.T) {
 		s := cfg.open(t)
 		for _, id := range []string{"a", "b", "c"} {
 			must(t, s.Agents().Create(ctx, agent(id)))

@@ -36,7 +36,7 @@ func fullAgent(id string) fleet.Agent {
 	a.Tags = []string{"prod", "db"}
 	a.UpgradeStartedAt, a.UpgradeStatus = atPtr(3*time.Minute), fleet.UpgradeStarted
 	a.UpgradeActionID, a.UpgradeTarget, a.UpgradeFrom = "act", "1.1.0", "1.0.0"
-	a.UpgradeRollback, a.UpgradeEndTold, a.UpgradedAt = true, true, atPtr(4*time.Minute)
+	a.UpgradeRollback, a.UpgradeEndReported, a.UpgradedAt = true, true, atPtr(4*time.Minute)
 	a.Undoes = &fleet.UndoneUpgrade{ActionID: "before", From: "0.9.0", To: "1.0.0", StartedAt: atPtr(time.Minute)}
 	a.Kept.Rollbacks = []agentapi.Rollback{{Version: "0.9.0", ValidUntil: at(time.Hour)}}
 	a.VersionSince, a.HealthySince = atPtr(5*time.Minute), atPtr(6*time.Minute)
@@ -49,7 +49,7 @@ func fullAgent(id string) fleet.Agent {
 	return a
 }
 
-// sameAgent compares all but the revision, with what JSON leaves out.
+// sameAgent compares everything except the revision, including what is not in the JSON.
 func sameAgent(t *testing.T, got, want fleet.Agent) {
 	t.Helper()
 	equal(t, got, want)
@@ -60,18 +60,18 @@ func sameAgent(t *testing.T, got, want fleet.Agent) {
 func testAgents(t *testing.T, cfg Config) {
 	ctx := t.Context()
 
-	t.Run("the full agent has a value in every field", func(t *testing.T) {
+	t.Run("fullAgent sets every field", func(t *testing.T) {
 		v := reflect.ValueOf(fullAgent("a"))
 		for _, v := range []reflect.Value{v, v.FieldByName("Last")} {
 			for i := range v.NumField() {
 				if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Revision" && v.Type().Field(i).IsExported() {
-					t.Errorf("it has no %s", name)
+					t.Errorf("%s is not set", name)
 				}
 			}
 		}
 	})
 
-	t.Run("an agent comes back as it went in", func(t *testing.T) {
+	t.Run("Get returns the stored agent", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		for _, want := range []fleet.Agent{fullAgent("full"), agent("plain"), {ID: "bare", AccessKeyID: "key-bare"}} {
 			must(t, agents.Create(ctx, want))
@@ -84,29 +84,29 @@ func testAgents(t *testing.T, cfg Config) {
 			again := value(agents.Get(ctx, want.ID))(t)
 			sameAgent(t, again, got)
 			if again.Revision != rev || rev == got.Revision {
-				t.Fatalf("revision is %d, Update returned %d, and it was %d before", again.Revision, rev, got.Revision)
+				t.Fatalf("revision is %d, Update returned %d, before it was %d", again.Revision, rev, got.Revision)
 			}
 		}
 	})
 
-	t.Run("what a caller does with its value changes nothing in the store", func(t *testing.T) {
+	t.Run("the store does not share values with its caller", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		mine := fullAgent("a")
 		must(t, agents.Create(ctx, mine))
-		spoil := func(a fleet.Agent) {
-			a.Tags[0] = "spoilt"
+		modify := func(a fleet.Agent) {
+			a.Tags[0] = "modified"
 			a.LocalMetadata[2] = 'X'
 			*a.UpgradeStartedAt = base.Add(-time.Hour)
 			*a.Last.At = base.Add(-time.Hour)
-			a.UpgradeDetails.ActionID = "spoilt"
+			a.UpgradeDetails.ActionID = "modified"
 		}
-		spoil(mine)
+		modify(mine)
 		sameAgent(t, value(agents.Get(ctx, "a"))(t), fullAgent("a"))
-		spoil(value(agents.Get(ctx, "a"))(t))
+		modify(value(agents.Get(ctx, "a"))(t))
 		sameAgent(t, value(agents.Get(ctx, "a"))(t), fullAgent("a"))
 	})
 
-	t.Run("an id or an access key that is taken is refused", func(t *testing.T) {
+	t.Run("Create refuses an existing id or access key", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		must(t, agents.Create(ctx, agent("a")))
 		same := agent("a")
@@ -122,7 +122,7 @@ func testAgents(t *testing.T, cfg Config) {
 		sameAgent(t, value(agents.ByAccessKey(ctx, "key-a"))(t), agent("a"))
 	})
 
-	t.Run("a replaced access key opens the agent, the old one no longer does", func(t *testing.T) {
+	t.Run("ByAccessKey finds an agent by its new key, not by its old one", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		must(t, agents.Create(ctx, agent("a")))
 		a := value(agents.Get(ctx, "a"))(t)
@@ -131,12 +131,12 @@ func testAgents(t *testing.T, cfg Config) {
 		sameAgent(t, value(agents.ByAccessKey(ctx, "new"))(t), a)
 		_, err := agents.ByAccessKey(ctx, "key-a")
 		wantKind(t, err, fleet.NotFound)
-		b := agent("b") // and the old one is free
+		b := agent("b") // may use the old key
 		b.AccessKeyID = "key-a"
 		must(t, agents.Create(ctx, b))
 	})
 
-	t.Run("a missing agent is not found, by whatever name", func(t *testing.T) {
+	t.Run("a missing agent is NotFound", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		_, err := agents.Get(ctx, "nobody")
 		wantKind(t, err, fleet.NotFound)
@@ -149,7 +149,7 @@ func testAgents(t *testing.T, cfg Config) {
 		must(t, agents.Delete(ctx, "nobody"))
 	})
 
-	t.Run("several agents come in the order asked for, without the missing", func(t *testing.T) {
+	t.Run("GetMany returns agents in the requested order without missing ones", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		for _, id := range []string{"a", "b", "c"} {
 			must(t, agents.Create(ctx, agent(id)))
@@ -163,7 +163,7 @@ func testAgents(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("a change that another has overtaken is refused", func(t *testing.T) {
+	t.Run("Update with an outdated revision is refused", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		must(t, agents.Create(ctx, agent("a")))
 		mine := value(agents.Get(ctx, "a"))(t)
@@ -174,11 +174,11 @@ func testAgents(t *testing.T, cfg Config) {
 		_, err := agents.Update(ctx, mine)
 		wantKind(t, err, fleet.Conflict)
 		if v := value(agents.Get(ctx, "a"))(t).Version; v != "2.0.0" {
-			t.Fatalf("version is %s: the refused change was made", v)
+			t.Fatalf("version is %s: the refused change was stored", v)
 		}
 	})
 
-	t.Run("what was read of a deleted agent cannot overwrite its successor", func(t *testing.T) {
+	t.Run("Update with the revision of a deleted agent does not overwrite its successor", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		must(t, agents.Create(ctx, agent("a")))
 		old := value(agents.Get(ctx, "a"))(t)
@@ -193,14 +193,13 @@ func testAgents(t *testing.T, cfg Config) {
 		wantKind(t, err, fleet.Conflict)
 	})
 
-	t.Run("many changes at once each have their own outcome", func(t *testing.T) {
+	t.Run("UpdateMany returns an error for each agent", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		for _, id := range []string{"a", "b", "c"} {
 			must(t, agents.Create(ctx, agent(id)))
 		}
 		list := value(agents.GetMany(ctx, []string{"a", "b", "c"}))(t)
-		overtaken := list[1]
-		value(agents.Update(ctx, overtaken))(t)
+		value(agents.Update(ctx, list[1]))(t) // makes the revision of b outdated
 		for i := range list {
 			list[i].Version = "2.0.0"
 		}
@@ -216,11 +215,11 @@ func testAgents(t *testing.T, cfg Config) {
 		}
 		equal(t, versions, []string{"2.0.0", "1.0.0", "2.0.0"})
 		if errs := value(agents.UpdateMany(ctx, nil))(t); len(errs) != 0 {
-			t.Fatalf("no changes gave errors %v", errs)
+			t.Fatalf("UpdateMany without agents returned %v", errs)
 		}
 	})
 
-	t.Run("agents marked together are found as those marked one by one", func(t *testing.T) {
+	t.Run("queries find agents that UpdateMany has marked", func(t *testing.T) {
 		s := cfg.open(t)
 		agents := s.Agents()
 		for _, id := range []string{"d", "a", "c", "b", "e", "f"} {
@@ -249,7 +248,8 @@ func testAgents(t *testing.T, cfg Config) {
 		update([]string{"f", "b", "a", "c"}, func(a *fleet.Agent) { a.BeginUpgrade("act", "2.0.0", at(time.Minute)) })
 		want("upgrade_started_at: *", "a", "b", "c", "f")
 		want("upgrade_status: started and local_metadata.host.hostname.keyword: host-b and tags: site*", "b")
-		// Some end, some begin once more, and with some all is as it was, or something else.
+		// One upgrade ends, one is cancelled, one makes progress, one begins, another field
+		// changes, and f stays the same.
 		update([]string{"f", "e", "d", "c", "b", "a"}, func(a *fleet.Agent) {
 			switch a.ID {
 			case "a":
@@ -279,15 +279,15 @@ func testAgents(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("an agent that is written again after a change is as it was then", func(t *testing.T) {
+	t.Run("an update that reverts an earlier one is stored", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
 		must(t, agents.Create(ctx, agent("a")))
 		a := value(agents.Get(ctx, "a"))(t)
-		was := a
+		before := a
 		a.PolicyID, a.Tags = "other", []string{"x"}
 		a.Revision = value(agents.Update(ctx, a))(t)
-		was.Revision = a.Revision // and back, without reading it
-		value(agents.Update(ctx, was))(t)
+		before.Revision = a.Revision // without reading the agent again
+		value(agents.Update(ctx, before))(t)
 		sameAgent(t, value(agents.Get(ctx, "a"))(t), agent("a"))
 		cfg.eventually(t, func() error {
 			_, n, err := agents.List(ctx, store.AgentQuery{AgentFilter: store.AgentFilter{PolicyID: "default"}})
@@ -295,21 +295,21 @@ func testAgents(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("the order of the store has all agents, those that do not exist last", func(t *testing.T) {
+	t.Run("InOrder returns all ids, those without an agent last", func(t *testing.T) {
 		agents := cfg.open(t).Agents()
-		asked := []string{"c", "a", "b", "nobody"}
+		requested := []string{"c", "a", "b", "nobody"}
 		for _, id := range []string{"b", "c", "a"} {
 			must(t, agents.Create(ctx, agent(id)))
 		}
-		got := value(agents.InOrder(ctx, asked))(t)
+		got := value(agents.InOrder(ctx, requested))(t)
 		if len(got) != 4 || got[3] != "nobody" {
 			t.Errorf("the order is %v", got)
 		}
 		equal(t, slices.Sorted(slices.Values(got)), []string{"a", "b", "c", "nobody"})
-		equal(t, asked, []string{"c", "a", "b", "nobody"})
+		equal(t, requested, []string{"c", "a", "b", "nobody"})
 	})
 
-	t.Run("changes from two processes at once lose nothing", func(t *testing.T) {
+	t.Run("concurrent updates from two processes are all stored", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		must(t, stores[0].Agents().Create(ctx, agent("a")))
 		const writers, each = 8, 10
@@ -327,27 +327,27 @@ func testAgents(t *testing.T, cfg Config) {
 		all.Wait()
 		for _, s := range stores {
 			if n := value(s.Agents().Get(ctx, "a"))(t).PolicyRev; n != writers*each {
-				t.Fatalf("%d changes of %d are there", n, writers*each)
+				t.Fatalf("%d of %d changes are stored", n, writers*each)
 			}
 		}
 	})
 
-	t.Run("a caller that has gone away is told so", func(t *testing.T) {
+	t.Run("calls with a cancelled context fail as Unavailable", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
-		gone, cancel := context.WithCancel(ctx)
+		cancelled, cancel := context.WithCancel(ctx)
 		cancel()
-		_, err := s.Agents().Get(gone, "a")
-		wantGone(t, err)
-		wantGone(t, s.Agents().Create(gone, agent("b")))
-		_, _, err = s.Agents().List(gone, store.AgentQuery{Limit: 1})
-		wantGone(t, err)
-		must(t, s.Ping(ctx)) // and nobody else
+		_, err := s.Agents().Get(cancelled, "a")
+		wantCanceled(t, err)
+		wantCanceled(t, s.Agents().Create(cancelled, agent("b")))
+		_, _, err = s.Agents().List(cancelled, store.AgentQuery{Limit: 1})
+		wantCanceled(t, err)
+		must(t, s.Ping(ctx)) // other callers are not affected
 		must(t, s.Agents().Create(ctx, agent("c")))
 	})
 }
 
-func wantGone(t *testing.T, err error) {
+func wantCanceled(t *testing.T, err error) {
 	t.Helper()
 	wantKind(t, err, fleet.Unavailable)
 	if !errors.Is(err, context.Canceled) {
@@ -363,9 +363,9 @@ func ids(list []fleet.Agent) []string {
 	return out
 }
 
-// countUp adds one to PolicyRev, again whenever another writer comes first.
+// countUp increments PolicyRev and retries after conflicts.
 func countUp(ctx context.Context, agents store.Agents, id string) error {
-	const tries = 1000 // 80 changes cannot overtake one more often
+	const tries = 1000 // more than the conflicts that 80 concurrent changes can cause
 	for range tries {
 		a, err := agents.Get(ctx, id)
 		if err != nil {
@@ -377,7 +377,7 @@ func countUp(ctx context.Context, agents store.Agents, id string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("overtaken %d times", tries)
+	return fmt.Errorf("%d conflicts", tries)
 }
 
 func testTouch(t *testing.T, cfg Config) {
@@ -387,7 +387,7 @@ func testTouch(t *testing.T, cfg Config) {
 		equal(t, value(s.Agents().Get(ctx, id))(t).Last, want)
 	}
 
-	t.Run("a touch moves the time, and status and message if it has them", func(t *testing.T) {
+	t.Run("a touch sets the time, and status and message if it has a status", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		lastOf(t, s, "a", fleet.LastSeen{})
@@ -399,17 +399,17 @@ func testTouch(t *testing.T, cfg Config) {
 		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(3 * time.Second), Status: "error"})
 	})
 
-	t.Run("a touch older than what is there is passed over", func(t *testing.T) {
+	t.Run("a touch older than the stored one is ignored", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		now := fleet.Touch{AgentID: "a", At: at(time.Minute), Status: "online", Message: "new"}
 		must(t, s.Agents().Touch(ctx, []fleet.Touch{now}))
 		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), Status: "error", Message: "old"}}))
-		must(t, s.Agents().Touch(ctx, []fleet.Touch{now})) // repeated after an unclear answer
+		must(t, s.Agents().Touch(ctx, []fleet.Touch{now})) // repeated, as after an unclear error
 		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Minute), Status: "online", Message: "new"})
 	})
 
-	t.Run("of two touches of one agent in a batch the later counts", func(t *testing.T) {
+	t.Run("the later of two touches of an agent in a batch is stored", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		must(t, s.Agents().Touch(ctx, []fleet.Touch{
@@ -418,7 +418,7 @@ func testTouch(t *testing.T, cfg Config) {
 		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(2 * time.Second), Status: "degraded"})
 	})
 
-	t.Run("a batch touches those that exist and passes over the rest", func(t *testing.T) {
+	t.Run("touches of unknown agents are ignored", func(t *testing.T) {
 		s := cfg.open(t)
 		var touches []fleet.Touch
 		for i := range 50 {
@@ -441,7 +441,7 @@ func testTouch(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("a touch and a change do not disturb each other", func(t *testing.T) {
+	t.Run("a touch and an update do not overwrite each other", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		a := value(s.Agents().Get(ctx, "a"))(t)
@@ -449,12 +449,12 @@ func testTouch(t *testing.T, cfg Config) {
 		if rev := value(s.Agents().Get(ctx, "a"))(t).Revision; rev != a.Revision {
 			t.Fatalf("a touch changed the revision from %d to %d", a.Revision, rev)
 		}
-		a.Version = "2.0.0" // read before the touch, and so without it
+		a.Version = "2.0.0" // in an agent that was read before the touch
 		value(s.Agents().Update(ctx, a))(t)
 		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), Status: "online"})
 	})
 
-	t.Run("an agent created anew under its old id can be touched", func(t *testing.T) {
+	t.Run("an agent that was deleted and created again can be touched", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		s, other := stores[0], stores[1]
 		must(t, s.Agents().Create(ctx, agent("a")))
@@ -467,7 +467,7 @@ func testTouch(t *testing.T, cfg Config) {
 		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), Status: "online", ActionSeq: 5})
 	})
 
-	t.Run("the number an agent has shown only grows, whatever the time of the touch", func(t *testing.T) {
+	t.Run("ActionSeq only grows, whatever the time of the touch", func(t *testing.T) {
 		s := cfg.open(t)
 		enrolled := agent("a")
 		enrolled.Last.ActionSeq = 3
@@ -478,16 +478,16 @@ func testTouch(t *testing.T, cfg Config) {
 			touches []fleet.Touch
 			want    fleet.LastSeen
 		}{
-			{"a number alone, before the first check-in", []fleet.Touch{{ActionSeq: 4}}, fleet.LastSeen{ActionSeq: 4}},
-			{"nothing at all", []fleet.Touch{{Status: "error", Message: "of no time"}}, fleet.LastSeen{ActionSeq: 4}},
-			{"a check-in that shows none", []fleet.Touch{{At: at(time.Minute), Status: "online"}}, fleet.LastSeen{At: atPtr(time.Minute), Status: "online", ActionSeq: 4}},
-			{"a higher one", []fleet.Touch{{At: at(2 * time.Minute), ActionSeq: 6}}, fleet.LastSeen{At: atPtr(2 * time.Minute), Status: "online", ActionSeq: 6}},
-			{"a lower one", []fleet.Touch{{At: at(3 * time.Minute), Status: "degraded", ActionSeq: 5}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 6}},
-			{"a higher one that comes late", []fleet.Touch{{At: at(time.Second), Status: "error", ActionSeq: 8}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
-			{"the same once more", []fleet.Touch{{At: at(time.Second), Status: "error", ActionSeq: 8}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
-			{"a lower one that comes late", []fleet.Touch{{At: at(time.Second), ActionSeq: 7}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
+			{"only a number, before the first check-in", []fleet.Touch{{ActionSeq: 4}}, fleet.LastSeen{ActionSeq: 4}},
+			{"neither time nor number", []fleet.Touch{{Status: "error", Message: "without a time"}}, fleet.LastSeen{ActionSeq: 4}},
+			{"a check-in without a number", []fleet.Touch{{At: at(time.Minute), Status: "online"}}, fleet.LastSeen{At: atPtr(time.Minute), Status: "online", ActionSeq: 4}},
+			{"a higher number", []fleet.Touch{{At: at(2 * time.Minute), ActionSeq: 6}}, fleet.LastSeen{At: atPtr(2 * time.Minute), Status: "online", ActionSeq: 6}},
+			{"a lower number", []fleet.Touch{{At: at(3 * time.Minute), Status: "degraded", ActionSeq: 5}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 6}},
+			{"a higher number in an older touch", []fleet.Touch{{At: at(time.Second), Status: "error", ActionSeq: 8}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
+			{"the same again", []fleet.Touch{{At: at(time.Second), Status: "error", ActionSeq: 8}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
+			{"a lower number in an older touch", []fleet.Touch{{At: at(time.Second), ActionSeq: 7}}, fleet.LastSeen{At: atPtr(3 * time.Minute), Status: "degraded", ActionSeq: 8}},
 			{
-				"several, the highest with the oldest",
+				"several, the oldest with the highest number",
 				[]fleet.Touch{{At: at(4 * time.Minute), ActionSeq: 9}, {At: at(time.Minute), ActionSeq: 1 << 40}, {At: at(2 * time.Minute), ActionSeq: 10}},
 				fleet.LastSeen{At: atPtr(4 * time.Minute), Status: "degraded", ActionSeq: 1 << 40},
 			},
@@ -501,12 +501,12 @@ func testTouch(t *testing.T, cfg Config) {
 				t.Errorf("%s: %v", step.name, err)
 			}
 			if again := value(s.Agents().ByAccessKey(ctx, "key-a"))(t); again.Last.ActionSeq != got.Last.ActionSeq {
-				t.Errorf("%s: by its key the agent has the number %d", step.name, again.Last.ActionSeq)
+				t.Errorf("%s: ByAccessKey returns ActionSeq %d", step.name, again.Last.ActionSeq)
 			}
 		}
 	})
 
-	t.Run("no change of the document puts another number over a touched one", func(t *testing.T) {
+	t.Run("a write of the document does not change ActionSeq", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		for i, change := range []func(fleet.Agent) error{
@@ -524,13 +524,13 @@ func testTouch(t *testing.T, cfg Config) {
 			a := value(s.Agents().Get(ctx, "a"))(t)
 			seq := int64(10 * (i + 1))
 			must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Second), ActionSeq: seq}}))
-			a.PolicyRev = seq // read before the touch, and so with the number of before
+			a.PolicyRev = seq // in an agent that was read before the touch
 			must(t, change(a))
 			a = value(s.Agents().Get(ctx, "a"))(t)
-			a.Last.ActionSeq = 1000 // and no change takes what a caller has put there
+			a.Last.ActionSeq = 1000 // must be ignored
 			must(t, change(a))
 			if a = value(s.Agents().Get(ctx, "a"))(t); a.Last.ActionSeq != seq || a.PolicyRev != seq {
-				t.Errorf("change %d: number %d and policy revision %d, want %d", i, a.Last.ActionSeq, a.PolicyRev, seq)
+				t.Errorf("change %d: ActionSeq is %d and policy revision %d, want %d", i, a.Last.ActionSeq, a.PolicyRev, seq)
 			}
 		}
 		a := value(s.Agents().Get(ctx, "a"))(t)
@@ -538,7 +538,7 @@ func testTouch(t *testing.T, cfg Config) {
 		lastOf(t, s, "a", fleet.LastSeen{At: atPtr(time.Second), ActionSeq: 77})
 	})
 
-	t.Run("touches and changes from two processes at once leave the highest number", func(t *testing.T) {
+	t.Run("concurrent touches and updates from two processes leave the highest ActionSeq", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		must(t, stores[0].Agents().Create(ctx, agent("a")))
 		const writers, each = 4, 6
@@ -547,7 +547,7 @@ func testTouch(t *testing.T, cfg Config) {
 			agents := stores[w%2].Agents()
 			all.Go(func() {
 				for n := range each {
-					// Those of one process have the higher numbers, those of the other the later times.
+					// One process sends the higher numbers, the other the later times.
 					touch := fleet.Touch{AgentID: "a", At: at(time.Duration(w%2*each+n) * time.Second), ActionSeq: int64((1-w%2)*each + n + 1)}
 					if err := agents.Touch(ctx, []fleet.Touch{touch}); err != nil {
 						t.Error(err)
@@ -567,7 +567,7 @@ func testTouch(t *testing.T, cfg Config) {
 		all.Wait()
 		lastOf(t, stores[0], "a", fleet.LastSeen{At: atPtr((2*each - 1) * time.Second), ActionSeq: 2 * each})
 		if n := value(stores[1].Agents().Get(ctx, "a"))(t).PolicyRev; n != writers*each {
-			t.Errorf("%d changes of %d are there", n, writers*each)
+			t.Errorf("%d of %d changes are stored", n, writers*each)
 		}
 	})
 }

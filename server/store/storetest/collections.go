@@ -16,7 +16,7 @@ import (
 func testCollections(t *testing.T, cfg Config) {
 	eachCollection(func(name string, c kind) { c.test(t, cfg, name) })
 
-	t.Run("equal ids of different nouns do not meet", func(t *testing.T) {
+	t.Run("documents of different kinds may have the same id", func(t *testing.T) {
 		ctx, s := t.Context(), cfg.open(t)
 		must(t, s.AdminKeys().Create(ctx, fleet.AdminKey{ID: "same"}))
 		must(t, s.EnrollmentKeys().Create(ctx, fleet.EnrollmentKey{ID: "same"}))
@@ -25,7 +25,7 @@ func testCollections(t *testing.T, cfg Config) {
 	})
 }
 
-// eachCollection calls f with every kind of document that is kept in a collection.
+// eachCollection calls f with every kind of document that is stored in a Collection.
 func eachCollection(f func(name string, c kind)) {
 	when := func(i int) time.Time { return at(time.Duration(i) * time.Minute) }
 	noun[fleet.Policy]{
@@ -38,8 +38,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.Policy) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Policy, n int) { v.PolicyRev = int64(n) },
-		spoil:  func(v *fleet.Policy) { v.MonitoringEnabled[0] = "spoilt" },
-	}.give(f, "policies")
+		mutate: func(v *fleet.Policy) { v.MonitoringEnabled[0] = "modified" },
+	}.visit(f, "policies")
 	noun[fleet.Package]{
 		of: store.Store.Packages,
 		make: func(i int) fleet.Package {
@@ -50,8 +50,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.Package) (string, *int64) { return v.File, &v.Revision },
 		change: func(v *fleet.Package, n int) { v.Size = int64(n) },
-		spoil:  func(v *fleet.Package) { v.Signature[0] = 'X' },
-	}.give(f, "packages")
+		mutate: func(v *fleet.Package) { v.Signature[0] = 'X' },
+	}.visit(f, "packages")
 	noun[fleet.EnrollmentKey]{
 		of: store.Store.EnrollmentKeys,
 		make: func(i int) fleet.EnrollmentKey {
@@ -59,8 +59,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.EnrollmentKey) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.EnrollmentKey, n int) { v.Name = fmt.Sprint(n) },
-		spoil:  func(v *fleet.EnrollmentKey) { *v.ExpireAt = base },
-	}.give(f, "enrollment keys")
+		mutate: func(v *fleet.EnrollmentKey) { *v.ExpireAt = base },
+	}.visit(f, "enrollment keys")
 	noun[fleet.AdminKey]{
 		of: store.Store.AdminKeys,
 		make: func(i int) fleet.AdminKey {
@@ -68,8 +68,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.AdminKey) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.AdminKey, n int) { v.Name = fmt.Sprint(n) },
-		spoil:  func(v *fleet.AdminKey) { v.Name = "spoilt" },
-	}.give(f, "admin keys")
+		mutate: func(v *fleet.AdminKey) { v.Name = "modified" },
+	}.visit(f, "admin keys")
 	noun[fleet.PublisherKey]{
 		of: store.Store.PublisherKeys,
 		make: func(i int) fleet.PublisherKey {
@@ -77,8 +77,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.PublisherKey) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.PublisherKey, n int) { v.Name = fmt.Sprint(n) },
-		spoil:  func(v *fleet.PublisherKey) { v.Name = "spoilt" },
-	}.give(f, "publisher keys")
+		mutate: func(v *fleet.PublisherKey) { v.Name = "modified" },
+	}.visit(f, "publisher keys")
 	noun[fleet.TrustFile]{
 		of: store.Store.TrustFiles,
 		make: func(i int) fleet.TrustFile {
@@ -86,8 +86,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.TrustFile) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.TrustFile, n int) { v.Data = []byte(fmt.Sprint(n)) },
-		spoil:  func(v *fleet.TrustFile) { v.Data[0] = 'X' },
-	}.give(f, "trust files")
+		mutate: func(v *fleet.TrustFile) { v.Data[0] = 'X' },
+	}.visit(f, "trust files")
 	noun[fleet.Preview]{
 		of: store.Store.Previews,
 		make: func(i int) fleet.Preview {
@@ -101,15 +101,15 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.Preview) (string, *int64) { return v.Hash, &v.Revision },
 		change: func(v *fleet.Preview, n int) { v.Offline = n },
-		spoil:  func(v *fleet.Preview) { v.Targets[0].Values[0], v.Exposure.Limit = "spoilt", 9 },
-	}.give(f, "previews")
+		mutate: func(v *fleet.Preview) { v.Targets[0].Values[0], v.Exposure.Limit = "modified", 9 },
+	}.visit(f, "previews")
 	noun[fleet.Lease]{
 		of:     store.Store.Leases,
 		make:   func(i int) fleet.Lease { return fleet.Lease{ID: fmt.Sprint("rollout/", i), Holder: "host-1", Beat: 1} },
 		head:   func(v *fleet.Lease) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Lease, n int) { v.Beat = int64(n) },
-		spoil:  func(v *fleet.Lease) { v.Holder = "spoilt" },
-	}.give(f, "leases")
+		mutate: func(v *fleet.Lease) { v.Holder = "modified" },
+	}.visit(f, "leases")
 	noun[fleet.PolicyLock]{
 		of: store.Store.PolicyLocks,
 		make: func(i int) fleet.PolicyLock {
@@ -117,8 +117,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.PolicyLock) (string, *int64) { return v.PolicyID, &v.Revision },
 		change: func(v *fleet.PolicyLock, n int) { v.RolloutID = fmt.Sprint(n) },
-		spoil:  func(v *fleet.PolicyLock) { v.RolloutID = "spoilt" },
-	}.give(f, "policy locks")
+		mutate: func(v *fleet.PolicyLock) { v.RolloutID = "modified" },
+	}.visit(f, "policy locks")
 	noun[fleet.ExposureRule]{
 		of: store.Store.ExposureRules,
 		make: func(i int) fleet.ExposureRule {
@@ -129,8 +129,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.ExposureRule) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.ExposureRule, n int) { v.Percent = float64(n) },
-		spoil:  func(v *fleet.ExposureRule) { v.Per[0].Label = "spoilt" },
-	}.give(f, "exposure rules")
+		mutate: func(v *fleet.ExposureRule) { v.Per[0].Label = "modified" },
+	}.visit(f, "exposure rules")
 	noun[fleet.Freeze]{
 		of: store.Store.Freezes,
 		make: func(i int) fleet.Freeze {
@@ -138,8 +138,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.Freeze) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Freeze, n int) { v.Name = fmt.Sprint(n) },
-		spoil:  func(v *fleet.Freeze) { v.Name = "spoilt" },
-	}.give(f, "freezes")
+		mutate: func(v *fleet.Freeze) { v.Name = "modified" },
+	}.visit(f, "freezes")
 	noun[fleet.Incident]{
 		of: store.Store.Incidents,
 		make: func(i int) fleet.Incident {
@@ -150,8 +150,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.Incident) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Incident, n int) { v.Count = n },
-		spoil:  func(v *fleet.Incident) { v.Acked.By = "spoilt" },
-	}.give(f, "incidents")
+		mutate: func(v *fleet.Incident) { v.Acked.By = "modified" },
+	}.visit(f, "incidents")
 	noun[fleet.Webhook]{
 		of: store.Store.Webhooks,
 		make: func(i int) fleet.Webhook {
@@ -162,8 +162,8 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.Webhook) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Webhook, n int) { v.After = int64(n) },
-		spoil:  func(v *fleet.Webhook) { v.Events[0] = "spoilt" },
-	}.give(f, "webhooks")
+		mutate: func(v *fleet.Webhook) { v.Events[0] = "modified" },
+	}.visit(f, "webhooks")
 	noun[fleet.DeadLetter]{
 		of: store.Store.DeadLetters,
 		make: func(i int) fleet.DeadLetter {
@@ -173,27 +173,27 @@ func eachCollection(f func(name string, c kind)) {
 		},
 		head:   func(v *fleet.DeadLetter) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.DeadLetter, n int) { v.Attempts = n },
-		spoil:  func(v *fleet.DeadLetter) { v.Body[2] = 'X' },
-	}.give(f, "dead letters")
+		mutate: func(v *fleet.DeadLetter) { v.Body[2] = 'X' },
+	}.visit(f, "dead letters")
 }
 
-// noun is what the suite must know of a kind of document.
+// noun describes a kind of document to the suite.
 type noun[T any] struct {
 	of     func(store.Store) store.Collection[T]
-	make   func(i int) T // later for a higher i
+	make   func(i int) T // created later for a higher i
 	head   func(*T) (id string, revision *int64)
 	change func(v *T, n int)
-	spoil  func(*T) // through what v points to
+	mutate func(*T) // changes memory that a copy of the value would share
 }
 
 // kind is a noun of any type.
 type kind interface {
 	test(t *testing.T, cfg Config, name string)
 	fill(ctx context.Context, s store.Store, n int) error
-	disturb(ctx context.Context, s store.Store) error
+	modify(ctx context.Context, s store.Store) error
 }
 
-func (n noun[T]) give(f func(string, kind), name string) { f(name, n) }
+func (n noun[T]) visit(f func(string, kind), name string) { f(name, n) }
 
 func (n noun[T]) id(v T) string { id, _ := n.head(&v); return id }
 
@@ -202,7 +202,7 @@ func (n noun[T]) revision(v T) int64 { _, r := n.head(&v); return *r }
 func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 	ctx := t.Context()
 
-	t.Run(name+" are kept, changed and removed", func(t *testing.T) {
+	t.Run(name+" are created, updated and deleted", func(t *testing.T) {
 		c := n.of(cfg.open(t))
 		want := n.make(1)
 		id := n.id(want)
@@ -212,11 +212,11 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 		must(t, c.Create(ctx, want))
 		wantKind(t, c.Create(ctx, want), fleet.Conflict)
 
-		n.spoil(&want)
+		n.mutate(&want)
 		want = n.make(1)
 		got := value(c.Get(ctx, id))(t)
 		equal(t, got, want)
-		n.spoil(&got)
+		n.mutate(&got)
 		got = value(c.Get(ctx, id))(t)
 		equal(t, got, want)
 
@@ -234,7 +234,7 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 		_, err = c.Get(ctx, id)
 		wantKind(t, err, fleet.NotFound)
 		must(t, c.Create(ctx, n.make(1)))
-		wantKind(t, c.Update(ctx, now), fleet.Conflict) // of its predecessor
+		wantKind(t, c.Update(ctx, now), fleet.Conflict) // the revision is that of the deleted one
 	})
 
 	t.Run(name+" are listed newest first, in pages", func(t *testing.T) {
@@ -265,17 +265,17 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 				return differs(got, want[page.from:page.to])
 			})
 		}
-		// A listed value can be changed as one that was read alone.
+		// The revision of a listed value can be used for an update.
 		list, _, err = c.List(ctx, 0, 1)
 		must(t, err)
 		if alone := value(c.Get(ctx, n.id(list[0])))(t); n.revision(list[0]) != n.revision(alone) {
-			t.Fatalf("revision is %d in the list, %d alone", n.revision(list[0]), n.revision(alone))
+			t.Fatalf("List returns revision %d, Get returns %d", n.revision(list[0]), n.revision(alone))
 		}
 		n.change(&list[0], 9)
 		must(t, c.Update(ctx, list[0]))
 	})
 
-	t.Run("of several who change one of the "+name+" from the same state one succeeds", func(t *testing.T) {
+	t.Run("one of several concurrent updates of "+name+" succeeds", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		must(t, n.of(stores[0]).Create(ctx, n.make(1)))
 		start := value(n.of(stores[0]).Get(ctx, n.id(n.make(1))))(t)
@@ -303,7 +303,7 @@ func (n noun[T]) test(t *testing.T, cfg Config, name string) {
 			}
 		}
 		if won != 1 {
-			t.Fatalf("%d changes succeeded", won)
+			t.Fatalf("%d updates succeeded, want 1", won)
 		}
 	})
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// placeVariable tells a copy of the test program that it is the process to be
-// killed, and where it writes.
-const placeVariable = "MUSTER_STORETEST_PLACE"
+// locationVariable makes a copy of the test program the process to be killed, and tells it
+// which store to write to.
+const locationVariable = "MUSTER_STORETEST_LOCATION"
 
 func testDurability(t *testing.T, cfg Config) {
 	ctx := t.Context()
 
-	t.Run("what was written is there after closing and opening", func(t *testing.T) {
-		place := cfg.Place(t)
-		s, err := cfg.Open(ctx, place)
+	t.Run("writes survive closing and opening", func(t *testing.T) {
+		location := cfg.NewLocation(t)
+		s, err := cfg.Open(ctx, location)
 		must(t, err)
 		must(t, s.Agents().Create(ctx, fullAgent("a")))
 		must(t, s.Agents().Touch(ctx, []fleet.Touch{{AgentID: "a", At: at(time.Hour), Status: "online"}}))
@@ -39,22 +39,22 @@ func testDurability(t *testing.T, cfg Config) {
 		must(t, s.Rollouts().Create(ctx, rollout("r", fleet.RolloutRunning)))
 		must(t, s.Targets().Create(ctx, []fleet.Target{fullTarget("r", "a")}))
 		must(t, s.Audit().Append(ctx, []fleet.AuditEntry{auditEntry("e", "r", 0)}))
-		aim := value(s.Targets().Get(ctx, "r", "a"))(t)
+		targetBefore := value(s.Targets().Get(ctx, "r", "a"))(t)
 		before := value(s.Agents().Get(ctx, "a"))(t)
 		must(t, s.Close())
 
-		s = cfg.reopen(t, place)
+		s = cfg.reopen(t, location)
 		after := value(s.Agents().Get(ctx, "a"))(t)
 		sameAgent(t, after, before)
 		if after.Revision != before.Revision {
-			t.Fatalf("revision was %d and is %d", before.Revision, after.Revision)
+			t.Fatalf("revision is %d, want %d", after.Revision, before.Revision)
 		}
 		act := value(s.Actions().Get(ctx, "act"))(t)
 		if act.Seq != seq || act.CancelledAt == nil {
 			t.Fatalf("the action is %+v", act)
 		}
 		if next := value(s.Actions().Create(ctx, upgradeAction("next", "a")))(t); next <= seq {
-			t.Fatalf("number %d was given again, the last was %d", next, seq)
+			t.Fatalf("Seq is %d, want one above %d", next, seq)
 		}
 		value(s.Results().Get(ctx, "act", "a"))(t)
 		value(s.Policies().Get(ctx, "p"))(t)
@@ -66,8 +66,8 @@ func testDurability(t *testing.T, cfg Config) {
 			return nil
 		})
 		equal(t, value(s.Rollouts().Get(ctx, "r"))(t), rollout("r", fleet.RolloutRunning))
-		if got := value(s.Targets().Get(ctx, "r", "a"))(t); got.Revision != aim.Revision {
-			t.Fatalf("revision of the target was %d and is %d", aim.Revision, got.Revision)
+		if got := value(s.Targets().Get(ctx, "r", "a"))(t); got.Revision != targetBefore.Revision {
+			t.Fatalf("revision of the target is %d, want %d", got.Revision, targetBefore.Revision)
 		}
 		cfg.eventually(t, func() error {
 			list, total, err := s.Audit().List(ctx, store.AuditQuery{Subject: "r", Limit: 9})
@@ -81,8 +81,8 @@ func testDurability(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("a closed store says so", func(t *testing.T) {
-		s, err := cfg.Open(ctx, cfg.Place(t))
+	t.Run("calls after Close fail as Unavailable", func(t *testing.T) {
+		s, err := cfg.Open(ctx, cfg.NewLocation(t))
 		must(t, err)
 		must(t, s.Ping(ctx))
 		must(t, s.Close())
@@ -96,12 +96,12 @@ func testDurability(t *testing.T, cfg Config) {
 		wantKind(t, err, fleet.Unavailable)
 	})
 
-	t.Run("closing while calls run loses nothing they were promised", func(t *testing.T) {
-		place := cfg.Place(t)
-		s, err := cfg.Open(ctx, place)
+	t.Run("closing during writes loses no write that returned nil", func(t *testing.T) {
+		location := cfg.NewLocation(t)
+		s, err := cfg.Open(ctx, location)
 		must(t, err)
 		var mu sync.Mutex
-		var promised []string
+		var written []string
 		var all sync.WaitGroup
 		begun := make(chan struct{}, 100)
 		for w := range 4 {
@@ -113,7 +113,7 @@ func testDurability(t *testing.T, cfg Config) {
 						return
 					}
 					mu.Lock()
-					promised = append(promised, id)
+					written = append(written, id)
 					mu.Unlock()
 					select {
 					case begun <- struct{}{}:
@@ -127,27 +127,27 @@ func testDurability(t *testing.T, cfg Config) {
 		}
 		must(t, s.Close())
 		all.Wait()
-		list := value(cfg.reopen(t, place).Agents().GetMany(ctx, promised))(t)
-		if len(list) != len(promised) {
-			t.Fatalf("%d of %d agents are there", len(list), len(promised))
+		list := value(cfg.reopen(t, location).Agents().GetMany(ctx, written))(t)
+		if len(list) != len(written) {
+			t.Fatalf("%d of %d agents are stored", len(list), len(written))
 		}
 	})
 
-	t.Run("a process killed amid its writes loses nothing it was promised", func(t *testing.T) {
-		if place := os.Getenv(placeVariable); place != "" {
-			writeUntilKilled(t, cfg, place)
+	t.Run("killing a process during writes loses no write that returned nil", func(t *testing.T) {
+		if location := os.Getenv(locationVariable); location != "" {
+			writeUntilKilled(t, cfg, location)
 			return
 		}
 		for round := range 3 {
-			promised, place := killAWriter(t, cfg)
-			s := cfg.reopen(t, place)
-			for _, id := range promised {
-				checkPromise(t, s, id)
+			written, location := killAWriter(t, cfg)
+			s := cfg.reopen(t, location)
+			for _, id := range written {
+				checkWritten(t, s, id)
 			}
-			if len(promised) < 20 {
-				t.Fatalf("round %d: only %d writes before the kill", round, len(promised))
+			if len(written) < 20 {
+				t.Fatalf("round %d: only %d writes before the kill", round, len(written))
 			}
-			// Nothing the dead process held keeps others from writing.
+			// The dead process must not hold a lock that blocks other writers.
 			must(t, s.Agents().Create(ctx, agent("after")))
 		}
 	})
@@ -159,12 +159,12 @@ func wantClosed(t *testing.T, err error) {
 	}
 }
 
-// writeUntilKilled writes from several goroutines and prints the name of each
-// write that was promised.
-func writeUntilKilled(t *testing.T, cfg Config, place string) {
-	s, err := cfg.Open(t.Context(), place)
+// writeUntilKilled writes from several goroutines and prints the id of each write that
+// returned nil.
+func writeUntilKilled(t *testing.T, cfg Config, location string) {
+	s, err := cfg.Open(t.Context(), location)
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // should nobody kill it
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // in case it is not killed
 	defer cancel()
 	var all sync.WaitGroup
 	for w := range 4 {
@@ -175,14 +175,14 @@ func writeUntilKilled(t *testing.T, cfg Config, place string) {
 					t.Error(err)
 					return
 				}
-				fmt.Printf("promised %s\n", id)
+				fmt.Printf("written %s\n", id)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// writeAll makes one write of each kind.
+// writeAll writes a document of each kind.
 func writeAll(ctx context.Context, s store.Store, id string) error {
 	if err := s.Agents().Create(ctx, agent(id)); err != nil {
 		return err
@@ -221,7 +221,8 @@ func writeAll(ctx context.Context, s store.Store, id string) error {
 	return s.Agents().Touch(ctx, []fleet.Touch{{AgentID: id, At: base, Status: "online"}})
 }
 
-func checkPromise(t *testing.T, s store.Store, id string) {
+// checkWritten fails the test unless all writes of writeAll are stored.
+func checkWritten(t *testing.T, s store.Store, id string) {
 	t.Helper()
 	ctx := t.Context()
 	a := value(s.Agents().Get(ctx, id))(t)
@@ -242,11 +243,11 @@ func checkPromise(t *testing.T, s store.Store, id string) {
 	equal(t, list, []fleet.AuditEntry{auditEntry(id, id, 0)})
 }
 
-// killAWriter runs this test in a second process, kills it amid its writes and
-// returns what it was promised until then.
-func killAWriter(t *testing.T, cfg Config) (promised []string, place string) {
+// killAWriter runs this test in a second process, kills it during its writes and returns the
+// ids that it had written.
+func killAWriter(t *testing.T, cfg Config) (written []string, location string) {
 	t.Helper()
-	place = cfg.Place(t)
+	location = cfg.NewLocation(t)
 	self, err := os.Executable()
 	must(t, err)
 	parts := strings.Split(t.Name(), "/")
@@ -254,7 +255,7 @@ func killAWriter(t *testing.T, cfg Config) (promised []string, place string) {
 		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
 	}
 	child := exec.CommandContext(t.Context(), self, "-test.run", strings.Join(parts, "/"), "-test.timeout", "2m") //nolint:gosec // this program
-	child.Env = append(os.Environ(), placeVariable+"="+place)
+	child.Env = append(os.Environ(), locationVariable+"="+location)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	must(t, err)
@@ -262,20 +263,20 @@ func killAWriter(t *testing.T, cfg Config) (promised []string, place string) {
 	lines := bufio.NewScanner(out)
 	var other []string
 	for lines.Scan() {
-		id, ok := strings.CutPrefix(lines.Text(), "promised ")
+		id, ok := strings.CutPrefix(lines.Text(), "written ")
 		if !ok {
 			other = append(other, lines.Text())
 			continue
 		}
-		if promised = append(promised, id); len(promised) == 20 {
+		if written = append(written, id); len(written) == 20 {
 			must(t, child.Process.Kill())
 		}
 	}
 	if err := child.Wait(); err == nil || errors.Is(err, context.Canceled) {
-		t.Fatalf("the writer ended by itself after %d writes: %v\n%s", len(promised), err, strings.Join(other, "\n"))
+		t.Fatalf("the writer exited before it was killed, after %d writes: %v\n%s", len(written), err, strings.Join(other, "\n"))
 	}
-	if len(promised) == 0 {
+	if len(written) == 0 {
 		t.Fatalf("the writer wrote nothing:\n%s", strings.Join(other, "\n"))
 	}
-	return promised, place
+	return written, location
 }

@@ -28,7 +28,7 @@ func testEvents(t *testing.T, cfg Config) {
 			return nil
 		})
 	}
-	// read returns n events once they are there.
+	// read waits until there are n events after a Seq, and returns them.
 	read := func(t *testing.T, s store.Store, after int64, n int) (list []fleet.Event) {
 		t.Helper()
 		cfg.eventually(t, func() (err error) {
@@ -40,7 +40,7 @@ func testEvents(t *testing.T, cfg Config) {
 		return list
 	}
 
-	t.Run("events come back as they went in, in their order", func(t *testing.T) {
+	t.Run("After returns the appended events in order", func(t *testing.T) {
 		s := cfg.open(t)
 		bounds(t, s, 0, 0)
 		if list := value(s.Events().After(ctx, 0, 10))(t); len(list) != 0 {
@@ -52,7 +52,7 @@ func testEvents(t *testing.T, cfg Config) {
 		list := read(t, s, 0, 4)
 		for i, want := range []fleet.Event{event(0), event(1), {Type: "bare"}, event(3)} {
 			if i > 0 && list[i].Seq <= list[i-1].Seq {
-				t.Fatalf("numbers do not grow: %d after %d", list[i].Seq, list[i-1].Seq)
+				t.Fatalf("Seq does not increase: %d after %d", list[i].Seq, list[i-1].Seq)
 			}
 			want.Seq = list[i].Seq
 			equal(t, list[i], want)
@@ -62,7 +62,7 @@ func testEvents(t *testing.T, cfg Config) {
 		equal(t, value(s.Events().After(ctx, list[3].Seq, 9))(t), []fleet.Event{})
 	})
 
-	t.Run("trimming removes the oldest, and numbers go on", func(t *testing.T) {
+	t.Run("Trim removes the oldest events and reuses no Seq", func(t *testing.T) {
 		s := cfg.open(t)
 		var list []fleet.Event
 		for i := range 10 {
@@ -80,22 +80,22 @@ func testEvents(t *testing.T, cfg Config) {
 		read(t, s, 0, 0)
 		must(t, s.Events().Append(ctx, []fleet.Event{event(11)}))
 		if next := read(t, s, 0, 1); next[0].Seq <= list[9].Seq {
-			t.Fatalf("number %d was given again, the last was %d", next[0].Seq, list[9].Seq)
+			t.Fatalf("Seq is %d, want one above %d", next[0].Seq, list[9].Seq)
 		}
 	})
 
-	t.Run("readers that follow eight writers in two processes see every event once and in order", func(t *testing.T) {
+	t.Run("readers see the events of concurrent writers in two processes once and in order", func(t *testing.T) {
 		h := history{
 			stores: cfg.openTwice(t),
 			write: func(ctx context.Context, s store.Store, id string) (int64, error) {
 				return 0, s.Events().Append(ctx, []fleet.Event{{Type: id, At: base}})
 			},
-			read: func(ctx context.Context, s store.Store, after int64) (seen []seen, err error) {
+			read: func(ctx context.Context, s store.Store, after int64) (entries []entry, err error) {
 				list, err := s.Events().After(ctx, after, 3)
 				for _, e := range list {
-					seen = append(seen, sighting(e.Seq, e.Type))
+					entries = append(entries, entry{e.Seq, e.Type})
 				}
-				return seen, err
+				return entries, err
 			},
 			last: func(ctx context.Context, s store.Store) (int64, error) {
 				_, last, err := s.Events().Bounds(ctx)
@@ -109,7 +109,7 @@ func testEvents(t *testing.T, cfg Config) {
 func testSettings(t *testing.T, cfg Config) {
 	ctx := t.Context()
 
-	t.Run("a value once put stays", func(t *testing.T) {
+	t.Run("GetOrPut returns the first value", func(t *testing.T) {
 		s := cfg.open(t)
 		for name, first := range map[string][]byte{"key": {0, 1, 2, 255}, "empty": {}} {
 			for _, v := range [][]byte{first, []byte("later")} {
@@ -117,19 +117,19 @@ func testSettings(t *testing.T, cfg Config) {
 				if string(got) != string(first) {
 					t.Fatalf("%s is %q, want %q", name, got, first)
 				}
-				clear(got) // the caller's own
+				clear(got) // must not affect the store
 			}
 		}
 	})
 
-	t.Run("what nobody has put is missing, and so is what was deleted", func(t *testing.T) {
+	t.Run("Get fails with NotFound before GetOrPut and after Delete", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		s, other := stores[0], stores[1]
 		_, err := s.Settings().Get(ctx, "key")
 		wantKind(t, err, fleet.NotFound)
 		value(s.Settings().GetOrPut(ctx, "key", []byte("first")))(t)
 		if got := value(other.Settings().Get(ctx, "key"))(t); string(got) != "first" {
-			t.Fatalf("it is %q", got)
+			t.Fatalf("the setting is %q", got)
 		}
 		for range 2 {
 			must(t, s.Settings().Delete(ctx, "key"))
@@ -137,11 +137,11 @@ func testSettings(t *testing.T, cfg Config) {
 		_, err = other.Settings().Get(ctx, "key")
 		wantKind(t, err, fleet.NotFound)
 		if got := value(other.Settings().GetOrPut(ctx, "key", []byte("second")))(t); string(got) != "second" {
-			t.Fatalf("put again, it is %q", got)
+			t.Fatalf("put again, the setting is %q", got)
 		}
 	})
 
-	t.Run("all who ask at once get the same value", func(t *testing.T) {
+	t.Run("concurrent calls of GetOrPut return the same value", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		got := make([]string, 12)
 		var all sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Fill gives a store something of every noun, and that many agents with results.
-// It begins in an empty one.
+// Fill writes documents of every kind to an empty store, among them the given number of
+// agents with results.
 func Fill(ctx context.Context, s store.Store, agents int) error {
 	if _, err := s.Settings().GetOrPut(ctx, "key", []byte{0, 1, 255}); err != nil {
 		return err
@@ -29,7 +29,7 @@ func Fill(ctx context.Context, s store.Store, agents int) error {
 	}
 	ids := make([]string, agents)
 	var all errgroup.Group
-	all.SetLimit(32) // who write at once share a flush
+	all.SetLimit(32) // concurrent writes share a commit
 	for i := range ids {
 		ids[i] = fmt.Sprintf("agent-%06d", i)
 		a := agent(ids[i])
@@ -42,10 +42,10 @@ func Fill(ctx context.Context, s store.Store, agents int) error {
 	if err := all.Wait(); err != nil {
 		return err
 	}
-	if err := act(ctx, s, "first", ids); err != nil {
+	if err := createActions(ctx, s, "first", ids); err != nil {
 		return err
 	}
-	// The rollout that was made first gets its targets last.
+	// The rollout that is created first gets its targets last.
 	for i, id := range []string{"late", "early", "idle"} {
 		if err := s.Rollouts().Create(ctx, rollout(id, fleet.RolloutRunning)); err != nil {
 			return err
@@ -55,7 +55,7 @@ func Fill(ctx context.Context, s store.Store, agents int) error {
 		}
 	}
 	for _, id := range []string{"early", "late"} {
-		if err := aim(ctx, s, id, ids[:min(len(ids), 300)]); err != nil {
+		if err := createTargets(ctx, s, id, ids[:min(len(ids), 300)]); err != nil {
 			return err
 		}
 	}
@@ -69,8 +69,8 @@ func Fill(ctx context.Context, s store.Store, agents int) error {
 	return s.Events().Trim(ctx, 20)
 }
 
-// act makes actions for agents, and results of them.
-func act(ctx context.Context, s store.Store, name string, ids []string) error {
+// createActions creates actions for agents, and results of the first one.
+func createActions(ctx context.Context, s store.Store, name string, ids []string) error {
 	for i := range 10 {
 		id := fmt.Sprintf("%s-%d", name, i)
 		if _, err := s.Actions().Create(ctx, upgradeAction(id, ids...)); err != nil {
@@ -94,7 +94,7 @@ func act(ctx context.Context, s store.Store, name string, ids []string) error {
 	return err
 }
 
-func aim(ctx context.Context, s store.Store, rolloutID string, ids []string) error {
+func createTargets(ctx context.Context, s store.Store, rolloutID string, ids []string) error {
 	list := []fleet.Target{fullTarget(rolloutID, "somebody")}
 	for i, id := range ids {
 		list = append(list, target(rolloutID, id, i+100))
@@ -102,12 +102,12 @@ func aim(ctx context.Context, s store.Store, rolloutID string, ids []string) err
 	return s.Targets().Create(ctx, list)
 }
 
-// Change does to a store that was filled what a server does in a while: of every
-// noun something is changed, created and removed, where the store can.
+// Change changes, creates and removes documents of every kind in a store that was filled by
+// Fill, where the store's interface allows it.
 func Change(ctx context.Context, s store.Store) error {
 	var errs []error
 	eachCollection(func(name string, c kind) {
-		if err := c.disturb(ctx, s); err != nil {
+		if err := c.modify(ctx, s); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 		}
 	})
@@ -133,10 +133,10 @@ func Change(ctx context.Context, s store.Store) error {
 	if err := s.Actions().Cancel(ctx, "first-1", at(2*time.Hour)); err != nil {
 		return err
 	}
-	if err := act(ctx, s, "second", []string{"agent-000002", "late"}); err != nil {
+	if err := createActions(ctx, s, "second", []string{"agent-000002", "late"}); err != nil {
 		return err
 	}
-	// A success that was none after all.
+	// A failure supersedes an earlier success.
 	if _, err := s.Results().Put(ctx, []fleet.Result{result("first-0", "agent-000003", "rolled back", time.Hour)}); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func Change(ctx context.Context, s store.Store) error {
 	if err := s.Rollouts().Create(ctx, rollout("last", fleet.RolloutDraft)); err != nil {
 		return err
 	}
-	if err := aim(ctx, s, "last", []string{"late"}); err != nil {
+	if err := createTargets(ctx, s, "last", []string{"late"}); err != nil {
 		return err
 	}
 	t, err := s.Targets().Get(ctx, "late", "somebody")
@@ -175,21 +175,21 @@ func (n noun[T]) fill(ctx context.Context, s store.Store, count int) error {
 	return nil
 }
 
-// disturb changes one document, removes one, makes one, and makes one anew.
-func (n noun[T]) disturb(ctx context.Context, s store.Store) error {
+// modify updates one document, deletes one, creates one, and deletes and recreates one.
+func (n noun[T]) modify(ctx context.Context, s store.Store) error {
 	c := n.of(s)
 	v, err := c.Get(ctx, n.id(n.make(2)))
 	if err != nil {
 		return err
 	}
 	n.change(&v, 11)
-	anew := n.make(1)
-	n.change(&anew, 1)
-	return errors.Join(c.Update(ctx, v), c.Delete(ctx, n.id(n.make(0))), c.Delete(ctx, n.id(anew)), n.fillOne(ctx, s, 9), c.Create(ctx, anew))
+	recreated := n.make(1)
+	n.change(&recreated, 1)
+	return errors.Join(c.Update(ctx, v), c.Delete(ctx, n.id(n.make(0))), c.Delete(ctx, n.id(recreated)), n.fillOne(ctx, s, 9), c.Create(ctx, recreated))
 }
 
 func (n noun[T]) fillOne(ctx context.Context, s store.Store, i int) error {
 	v := n.make(i)
-	n.change(&v, i) // what is made has numbers that no store gives
+	n.change(&v, i) // so that documents differ
 	return n.of(s).Create(ctx, v)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// packageOf is so many bytes without a pattern, with their digest.
+// packageOf returns pseudorandom bytes and their digest.
 func packageOf(seed byte, size int) (digest string, content []byte) {
 	content = make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(content) // never fails
@@ -32,11 +32,11 @@ func testPackageData(t *testing.T, cfg Config) {
 
 	if cfg.PackagesInFolder {
 		if cfg.open(t).PackageData() != nil {
-			t.Error("the store keeps the bytes of packages: prove it")
+			t.Error("the store stores the bytes of packages: remove PackagesInFolder to test it")
 		}
 		return
 	}
-	// Some MiB, so that no store keeps them in one document.
+	// Some MiB, so that a store needs several documents.
 	digest, content := packageOf(1, 3<<20+17)
 	fetch := func(t *testing.T, s store.Store, digest string) []byte {
 		t.Helper()
@@ -48,7 +48,8 @@ func testPackageData(t *testing.T, cfg Config) {
 		t.Helper()
 		wantKind(t, s.PackageData().Get(ctx, digest, io.Discard), fleet.NotFound)
 	}
-	// listed wants these digests and no others, each whole or not.
+	// listed fails the test unless List returns exactly these digests. The value is
+	// PackageBytes.Whole.
 	listed := func(t *testing.T, s store.Store, want map[string]bool) {
 		t.Helper()
 		cfg.eventually(t, func() error {
@@ -57,40 +58,40 @@ func testPackageData(t *testing.T, cfg Config) {
 				return err
 			}
 			for _, p := range list {
-				whole, there := want[p.SHA256]
-				if !there || whole != p.Whole || time.Since(p.Written).Abs() > 10*time.Minute {
+				whole, ok := want[p.SHA256]
+				if !ok || whole != p.Whole || time.Since(p.Written).Abs() > 10*time.Minute {
 					return fmt.Errorf("the list has %+v, want %v", p, want)
 				}
 			}
 			if len(list) != len(want) {
-				return fmt.Errorf("the list has %d, want %d: %+v", len(list), len(want), list)
+				return fmt.Errorf("the list has %d packages, want %d: %+v", len(list), len(want), list)
 			}
 			return nil
 		})
 	}
 
-	t.Run("what one process has put every other gets", func(t *testing.T) {
+	t.Run("a package put by one process is read by another", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		s, other := stores[0], stores[1]
 		missing(t, s, digest)
-		for range 2 { // twice is once
+		for range 2 { // a repeated Put is no error
 			must(t, s.PackageData().Put(ctx, digest, int64(len(content)), bytes.NewReader(content)))
 			if got := fetch(t, other, digest); !bytes.Equal(got, content) {
-				t.Fatalf("%d bytes came, %d were put", len(got), len(content))
+				t.Fatalf("Get returned %d other bytes than the %d that were put", len(got), len(content))
 			}
 		}
 		small, few := packageOf(2, 5)
 		must(t, other.PackageData().Put(ctx, small, 5, iotest.OneByteReader(bytes.NewReader(few))))
 		if got := fetch(t, s, small); !bytes.Equal(got, few) {
-			t.Fatalf("the small one is %q", got)
+			t.Fatalf("the small package is %q", got)
 		}
 		none, _ := packageOf(3, 0)
 		must(t, s.PackageData().Put(ctx, none, 0, bytes.NewReader(nil)))
 		if got := fetch(t, other, none); len(got) != 0 {
-			t.Fatalf("the empty one is %q", got)
+			t.Fatalf("the empty package is %q", got)
 		}
 		listed(t, other, map[string]bool{digest: true, small: true, none: true})
-		// Under no digest of a whole one, or of none at all, there is a package.
+		// Names that are not the digest of a package are not found.
 		for _, bad := range []string{digest + ".0", digest[:10], "", strings.Repeat("f", 2000)} {
 			missing(t, s, bad)
 			must(t, s.PackageData().Delete(ctx, bad))
@@ -102,16 +103,16 @@ func testPackageData(t *testing.T, cfg Config) {
 		}
 		listed(t, s, map[string]bool{small: true, none: true})
 		if got := fetch(t, s, small); !bytes.Equal(got, few) {
-			t.Fatalf("after another was deleted it is %q", got)
+			t.Fatalf("after another one was deleted, the small package is %q", got)
 		}
 	})
 
-	t.Run("half a package is none", func(t *testing.T) {
+	t.Run("an incomplete package is not found", func(t *testing.T) {
 		s := cfg.open(t)
 		size := int64(len(content))
-		torn := errors.New("torn")
-		err := s.PackageData().Put(ctx, digest, size, io.MultiReader(bytes.NewReader(content[:2<<20]), iotest.ErrReader(torn)))
-		if !errors.Is(err, torn) {
+		failed := errors.New("failed")
+		err := s.PackageData().Put(ctx, digest, size, io.MultiReader(bytes.NewReader(content[:2<<20]), iotest.ErrReader(failed)))
+		if !errors.Is(err, failed) {
 			t.Fatalf("the error is %v, want the reader's", err)
 		}
 		missing(t, s, digest)
@@ -122,32 +123,32 @@ func testPackageData(t *testing.T, cfg Config) {
 			wantKind(t, s.PackageData().Put(ctx, digest, size, bytes.NewReader(r)), fleet.Invalid)
 			var got bytes.Buffer
 			if err := s.PackageData().Get(ctx, digest, &got); fleet.KindOf(err) != fleet.NotFound {
-				t.Fatalf("%s: it gave %d bytes, %v", what, got.Len(), err)
+				t.Fatalf("%s: Get returned %d bytes, %v", what, got.Len(), err)
 			}
 		}
 		wantKind(t, s.PackageData().Put(ctx, digest, -1, bytes.NewReader(content)), fleet.Invalid)
 		must(t, s.PackageData().Put(ctx, digest, size, bytes.NewReader(content)))
 		if got := fetch(t, s, digest); !bytes.Equal(got, content) {
-			t.Fatal("what was put at last is not what came")
+			t.Fatal("Get returned other bytes than were put")
 		}
-		// A Put that is torn beside it takes nothing away.
-		err = s.PackageData().Put(ctx, digest, size, io.MultiReader(bytes.NewReader(content[:2<<20]), iotest.ErrReader(torn)))
-		if !errors.Is(err, torn) || !bytes.Equal(fetch(t, s, digest), content) {
-			t.Fatalf("after a torn one the package is gone, or %v", err)
+		// A failed Put does not damage a complete package.
+		err = s.PackageData().Put(ctx, digest, size, io.MultiReader(bytes.NewReader(content[:2<<20]), iotest.ErrReader(failed)))
+		if !errors.Is(err, failed) || !bytes.Equal(fetch(t, s, digest), content) {
+			t.Fatalf("after a failed Put the package is damaged, or the error is %v", err)
 		}
 	})
 
-	t.Run("what a torn put left is deleted", func(t *testing.T) {
+	t.Run("Delete removes the bytes of an incomplete Put", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		s, other := stores[0], stores[1]
 		if err := s.PackageData().Put(ctx, digest, int64(len(content)), bytes.NewReader(content[:2<<20])); err == nil {
-			t.Fatal("half was taken for the whole")
+			t.Fatal("Put accepted a reader that was too short")
 		}
 		must(t, other.PackageData().Delete(ctx, digest))
 		listed(t, s, map[string]bool{})
 	})
 
-	t.Run("a writer who cannot go on is told apart from the store", func(t *testing.T) {
+	t.Run("Get returns the error of its writer", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.PackageData().Put(ctx, digest, int64(len(content)), bytes.NewReader(content)))
 		full := errors.New("full")
@@ -156,10 +157,10 @@ func testPackageData(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("several at once", func(t *testing.T) {
+	t.Run("packages are put and read concurrently", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		var all sync.WaitGroup
-		for i := range 8 { // two of each
+		for i := range 8 { // two puts of each package
 			digest, content := packageOf(byte(10+i/2), 2<<20)
 			all.Go(func() {
 				if err := stores[i%2].PackageData().Put(ctx, digest, int64(len(content)), bytes.NewReader(content)); err != nil {
@@ -176,7 +177,7 @@ func testPackageData(t *testing.T, cfg Config) {
 	})
 }
 
-// brokenWriter takes nothing.
+// brokenWriter fails every write.
 type brokenWriter struct{ err error }
 
 func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }

@@ -18,26 +18,27 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// queriedTimeouts are those of the policies of the crowd.
+// queriedTimeouts are the inactivity timeouts of the policies of queriedFleet.
 var queriedTimeouts = map[string]time.Duration{"default": 48 * time.Hour, "canary": 3 * time.Hour, "edge": 48 * time.Hour, "never": 0}
 
-// queriedAt is when the crowd is asked about.
+// queriedAt is the current time of the queries.
 var queriedAt = at(24 * time.Hour)
 
-// odd are texts that are easily got wrong on the way to a query language: wildcards,
-// quotes and escapes of several, letters beyond ASCII, blanks, and nothing.
-var odd = []string{
+// oddTexts are texts that are easily translated wrongly to another query language:
+// wildcards, quotes and escapes of several languages, letters beyond ASCII, white space, and
+// the empty text.
+var oddTexts = []string{
 	"", "prod", "Prod", "PROD", "prod-1", "prod 1", "web-01.example.com", "100%", "a*b", "a?b", "a_b", "[x]", "it's", `"quoted"`, `back\slash`, `'; DROP TABLE agents; --`,
 	"äpfel", "ÄPFEL", "東京", "naïve café", "x\ty", "line\nbreak", "null", "true", "1.10.0", "1.9.0", "🦊", "web 👍🏽🦊", "a\u0000b", "İstanbul", "ß", "e\u0301",
 	"failed to download: no route to host 10.0.0.1", "Failed to DOWNLOAD", "{}", "[]", "$.x", "é", " ", "-",
 }
 
-// oddVersions are compared as versions where they are some.
+// oddVersions are versions and texts that are not.
 var oddVersions = []string{"", "1.0.0", "1.9.0", "1.10.0", "1.10.0-rc.2", "1.10.0-rc.10", "1.10.0-SNAPSHOT", "1.10.0+build2", "2.0.0", "latest", "1.*"}
 
-// crowd is a fleet whose agents have, or have not, something odd in each field.
-// The seed is fixed: what fails once fails again.
-func crowd() []fleet.Agent {
+// queriedFleet returns agents with odd values in many fields. The seed is fixed, so that
+// failures are reproducible.
+func queriedFleet() []fleet.Agent {
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // spread, not secret
 	pick := func(from []string) string { return from[r.IntN(len(from))] }
 	maybe := func() *time.Time {
@@ -51,7 +52,7 @@ func crowd() []fleet.Agent {
 		}
 		return atPtr(24*time.Hour - time.Duration(r.IntN(200))*time.Second - time.Duration(r.IntN(3))*time.Millisecond)
 	}
-	said := []string{
+	metadata := []string{
 		`null`, `{}`, `{"host":null}`, `{"host":"x"}`, `{"host":{"hostname":7,"name":true}}`, `{"host":{"hostname":["a*b","","prod",7,null,{"prod":"prod"}]}}`,
 		`{"host":{"hostname":{"prod":"prod"}}}`, `{"os":[{"platform":"prod"}]}`, `{"elastic":{"agent":{"snapshot":"true","upgradeable":[true],"version":["1.10.0","2.0.0"]}}}`,
 		`{"host":{"hostname":"prod","hostname":"Prod"}}`, `{"host":{"Hostname":"prod","ip":[["prod"]]}}`,
@@ -64,7 +65,7 @@ func crowd() []fleet.Agent {
 		a.PolicyID = pick([]string{"default", "canary", "edge", "never", "gone", ""})
 		a.PolicyRev = int64(i % 4)
 		a.Version = pick(oddVersions)
-		a.EnrollmentID, a.UnenrolledReason = pick(odd), pick(odd)
+		a.EnrollmentID, a.UnenrolledReason = pick(oddTexts), pick(oddTexts)
 		a.EnrolledAt = at(time.Duration(r.IntN(1440)) * time.Minute)
 		if r.IntN(2) == 0 {
 			a.EnrolledAt = at(24*time.Hour - time.Minute)
@@ -72,29 +73,29 @@ func crowd() []fleet.Agent {
 		a.UnenrolledAt, a.UnenrollmentStartedAt, a.AuditUnenrolledTime = maybe(), maybe(), maybe()
 		a.AuditUnenrolledReason = pick([]string{"", "", "", "", "", "", "uninstall", "orphaned", "key_revoked"})
 		if seen := maybe(); seen != nil || r.IntN(3) > 0 {
-			a.Last = fleet.LastSeen{At: seen, Status: pick([]string{"online", "error", "degraded", ""}), Message: pick(odd)}
+			a.Last = fleet.LastSeen{At: seen, Status: pick([]string{"online", "error", "degraded", ""}), Message: pick(oddTexts)}
 		}
 		for range i % 4 {
-			a.Tags = append(a.Tags, pick(odd))
+			a.Tags = append(a.Tags, pick(oddTexts))
 		}
 		a.UpgradeStatus = fleet.UpgradeStatus(pick([]string{"", "started", "failed", "rolled_back"}))
 		a.UpgradeStartedAt, a.UpgradedAt = maybe(), maybe()
 		if i%3 == 1 {
 			a.UpgradeDetails = &agentapi.UpgradeDetails{
-				TargetVersion: pick(oddVersions), ActionID: pick(odd), State: agentapi.UpgradeState(pick([]string{"UPG_DOWNLOADING", "UPG_FAILED", "UPG_WATCHING"})),
+				TargetVersion: pick(oddVersions), ActionID: pick(oddTexts), State: agentapi.UpgradeState(pick([]string{"UPG_DOWNLOADING", "UPG_FAILED", "UPG_WATCHING"})),
 				Metadata: agentapi.UpgradeMetadata{
 					ScheduledAt: maybe(), RetryUntil: maybe(), DownloadPercent: float64(i%5) * 12.5, DownloadRate: agentapi.Rate(i % 3), RetryAttempt: i % 3,
-					RetryErrorMsg: pick(odd), ErrorMsg: pick(odd), Reason: pick(odd), ReasonCode: pick(odd),
+					RetryErrorMsg: pick(oddTexts), ErrorMsg: pick(oddTexts), Reason: pick(oddTexts), ReasonCode: pick(oddTexts),
 				},
 			}
 		}
 		if i%4 == 0 {
-			a.LocalMetadata = []byte(pick(said))
+			a.LocalMetadata = []byte(pick(metadata))
 		} else {
 			a.LocalMetadata = []byte(asText(map[string]any{
 				"elastic": map[string]any{"agent": map[string]any{"id": a.ID, "version": pick(oddVersions), "snapshot": i%2 == 0, "upgradeable": i%5 == 0}},
-				"host":    map[string]any{"hostname": pick(odd), "name": pick(odd), "ip": []string{pick(odd), "10.0.0.1/24"}, "architecture": "x86_64"},
-				"os":      map[string]any{"platform": pick(odd), "name": pick(odd), "version": pick(odd)},
+				"host":    map[string]any{"hostname": pick(oddTexts), "name": pick(oddTexts), "ip": []string{pick(oddTexts), "10.0.0.1/24"}, "architecture": "x86_64"},
+				"os":      map[string]any{"platform": pick(oddTexts), "name": pick(oddTexts), "version": pick(oddTexts)},
 			}))
 		}
 		list = append(list, a)
@@ -102,7 +103,7 @@ func crowd() []fleet.Agent {
 	return list
 }
 
-// filterOf draws any filter of the fields, some levels deep.
+// filterOf generates filters on the fields, up to depth levels deep.
 func filterOf(fields []*kql.Field, depth int) *rapid.Generator[kql.Filter] {
 	return rapid.Custom(func(t *rapid.T) kql.Filter {
 		parts := func() []kql.Filter {
@@ -120,13 +121,13 @@ func filterOf(fields []*kql.Field, depth int) *rapid.Generator[kql.Filter] {
 		case 2:
 			return kql.NotOf{Filter: filterOf(fields, depth-1).Draw(t, "not")}
 		case 3:
-			// Any of several values of one field, which stores may put together.
+			// Any of several values of one field, which a store may merge.
 			f := rapid.SampledFrom(fields).Draw(t, "field")
-			var any kql.AnyOf //nolint:predeclared // the word for it
+			var anyOf kql.AnyOf
 			for range rapid.IntRange(2, 5).Draw(t, "values") {
-				any = append(any, leafOf(f).Draw(t, "leaf"))
+				anyOf = append(anyOf, leafOf(f).Draw(t, "leaf"))
 			}
-			return any
+			return anyOf
 		}
 		return leafOf(rapid.SampledFrom(fields).Draw(t, "field")).Draw(t, "leaf")
 	})
@@ -138,7 +139,7 @@ func leafOf(f *kql.Field) *rapid.Generator[kql.Filter] {
 			return kql.Exists{Field: f}
 		}
 		op := rapid.SampledFrom([]kql.Op{kql.Less, kql.LessEqual, kql.More, kql.MoreEqual}).Draw(t, "op")
-		text := rapid.SampledFrom(slices.Concat(odd, oddVersions, f.Values, []string{"default", "canary", "agent-007"})).Draw(t, "text")
+		text := rapid.SampledFrom(slices.Concat(oddTexts, oddVersions, f.Values, []string{"default", "canary", "agent-007"})).Draw(t, "text")
 		compare := rapid.Bool().Draw(t, "compare")
 		switch f.Type {
 		case kql.TypeDate:
@@ -153,7 +154,7 @@ func leafOf(f *kql.Field) *rapid.Generator[kql.Filter] {
 			}
 			return kql.Equals{Field: f, Value: n}
 		case kql.TypeText:
-			words := kql.Words(text + " " + rapid.SampledFrom(odd).Draw(t, "and"))
+			words := kql.Words(text + " " + rapid.SampledFrom(oddTexts).Draw(t, "and"))
 			switch rapid.IntRange(0, 2).Draw(t, "words") {
 			case 0:
 				if text != "" {
@@ -181,8 +182,8 @@ func leafOf(f *kql.Field) *rapid.Generator[kql.Filter] {
 	})
 }
 
-// wildcardOf cuts a text up, so that patterns fit now and then. The text is not
-// empty, and neither is what is left of it: see kql.Wildcard.
+// wildcardOf generates patterns from parts of a text, so that some of them match. The text
+// must not be empty, and the pattern is not either; see kql.Wildcard.
 func wildcardOf(text string) *rapid.Generator[kql.Wildcard] {
 	return rapid.Custom(func(t *rapid.T) kql.Wildcard {
 		runes := []rune(text)
@@ -204,19 +205,19 @@ func wildcardOf(text string) *rapid.Generator[kql.Wildcard] {
 	})
 }
 
-// queriesAtOnce is how many callers the store has in long stories.
-const queriesAtOnce = 4
-
-// countedTogether is how many queries are counted by one call.
-const countedTogether = 24
-
-// comparisonsEach is how many comparisons each field is tried with.
-const comparisonsEach = 8
+const (
+	// queriesAtOnce is the number of concurrent callers in long tests.
+	queriesAtOnce = 4
+	// countedTogether is the number of queries in one call of CountFirst.
+	countedTogether = 24
+	// comparisonsEach is the number of comparisons that are tried with each field.
+	comparisonsEach = 8
+)
 
 func testQueries(t *testing.T, cfg Config) {
 	ctx := t.Context()
 	s := cfg.open(t)
-	fleetOf := crowd()
+	fleetOf := queriedFleet()
 	var creating sync.WaitGroup
 	for worker := range queriesAtOnce {
 		creating.Go(func() {
@@ -240,8 +241,8 @@ func testQueries(t *testing.T, cfg Config) {
 	}
 	schema := fleet.AgentSchema(queriedTimeouts)
 
-	// found is what the store finds, in all ways it can be asked, which must be the
-	// same agents.
+	// found returns the agents that the store finds, after checking that all methods find
+	// the same ones.
 	found := func(f kql.Filter) ([]string, error) {
 		filter := store.AgentFilter{Query: f}
 		page, total, err := s.Agents().List(ctx, store.AgentQuery{AgentFilter: filter, Limit: len(fleetOf) + 1, Sort: store.ByHostname})
@@ -265,7 +266,7 @@ func testQueries(t *testing.T, cfg Config) {
 			paged = append(paged, ids(page)...)
 		}
 		if !slices.Equal(paged, list) {
-			return nil, fmt.Errorf("the pages are %v, together they are %v", paged, list)
+			return nil, fmt.Errorf("the pages have %v, the whole list has %v", paged, list)
 		}
 		slices.Sort(list)
 		var facts, each []string
@@ -278,7 +279,7 @@ func testQueries(t *testing.T, cfg Config) {
 		slices.Sort(facts)
 		slices.Sort(each)
 		if !slices.Equal(facts, list) || !slices.Equal(each, list) {
-			return nil, fmt.Errorf("the list is of %v, facts of %v, each of %v", list, facts, each)
+			return nil, fmt.Errorf("results differ: List %v, Facts %v, Each %v", list, facts, each)
 		}
 		return list, nil
 	}
@@ -300,7 +301,7 @@ func testQueries(t *testing.T, cfg Config) {
 		}
 	}
 
-	t.Run("a filter finds the agents that match it", func(t *testing.T) {
+	t.Run("a query finds the agents that kql.Match matches", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			f := filterOf(fields, 3).Draw(t, "filter")
 			got, err := found(f)
@@ -310,8 +311,8 @@ func testQueries(t *testing.T, cfg Config) {
 		})
 	})
 
-	// One by one too: above, what is wrong of one may be covered by another.
-	t.Run("so does each comparison with each field", func(t *testing.T) {
+	// In the test above, one part of a query may hide an error in another.
+	t.Run("a comparison with any field finds the agents that kql.Match matches", func(t *testing.T) {
 		var some atomic.Int64
 		compare := func(field *kql.Field) {
 			for seed := range comparisonsEach {
@@ -340,7 +341,7 @@ func testQueries(t *testing.T, cfg Config) {
 				}
 			}
 		}
-		// Some at once: a store that is asked over a network is waited for.
+		// Concurrently, because some stores are reached over a network.
 		var all sync.WaitGroup
 		for worker := range queriesAtOnce {
 			all.Go(func() {
@@ -351,11 +352,11 @@ func testQueries(t *testing.T, cfg Config) {
 		}
 		all.Wait()
 		if all := len(fields) * comparisonsEach; int(some.Load()) < all/3 {
-			t.Errorf("of %d comparisons only %d tell agents apart: the test says little", all, some.Load())
+			t.Errorf("only %d of %d comparisons match some but not all agents: the test proves little", some.Load(), all)
 		}
 	})
 
-	t.Run("a status finds the agents that have it", func(t *testing.T) {
+	t.Run("a query of a status finds the agents that have it", func(t *testing.T) {
 		for _, status := range fleet.Statuses {
 			f, err := kql.Compile("status: "+string(status), schema, queriedAt)
 			must(t, err)
@@ -367,14 +368,14 @@ func testQueries(t *testing.T, cfg Config) {
 			}
 			slices.Sort(want)
 			if len(want) == 0 {
-				t.Errorf("nobody is %s: the test says nothing of it", status)
+				t.Errorf("no agent is %s: the test proves nothing", status)
 			}
 			equal(t, value(found(f))(t), want)
 		}
 	})
 
-	t.Run("agents are counted as they are found", func(t *testing.T) {
-		// By status, as StatusAt has it of each of those a walk shows.
+	t.Run("CountFirst counts the agents that queries find", func(t *testing.T) {
+		// By status, as StatusAt computes it from the facts.
 		policies := []string{"", "default", "never"}
 		for _, policy := range policies {
 			filter, want := store.AgentFilter{PolicyID: policy}, map[fleet.Status]int{}
@@ -386,7 +387,7 @@ func testQueries(t *testing.T, cfg Config) {
 			}))
 			equal(t, value(store.CountStatuses(ctx, s.Agents(), filter, queriedTimeouts, queriedAt))(t), want)
 		}
-		// By queries of any kind, under each kind of filter.
+		// By random queries, with each kind of filter.
 		fields := schema.Fields[1:] // the first is derived
 		filters := []store.AgentFilter{
 			{},
@@ -418,7 +419,7 @@ func testQueries(t *testing.T, cfg Config) {
 			equal(t, value(s.Agents().CountFirst(ctx, filter, queries))(t), want)
 		}
 		if some < countedTogether/3 {
-			t.Errorf("only %d counts tell agents apart: the test says little", some)
+			t.Errorf("only %d counts match some but not all agents: the test proves little", some)
 		}
 		equal(t, value(s.Agents().CountFirst(ctx, store.AgentFilter{}, nil))(t), []int{len(fleetOf)})
 		_, err := s.Agents().CountFirst(ctx, store.AgentFilter{}, []kql.Filter{kql.Exists{Field: &kql.Field{Name: "secret", Type: kql.TypeKeyword}}})
@@ -445,23 +446,23 @@ func testQueries(t *testing.T, cfg Config) {
 		"upgrade_details.metadata.download_percent >= 12.5": true,
 		"fleet-agents.policy_id: canary":                    true,
 	} {
-		t.Run("asked "+query, func(t *testing.T) {
+		t.Run("query "+query, func(t *testing.T) {
 			f, err := kql.Compile(query, schema, queriedAt)
 			must(t, err)
 			got := value(found(f))(t)
 			equal(t, got, matching(f))
 			if some && len(got) == 0 {
-				t.Error("it finds nobody: the test says nothing of it")
+				t.Error("the query finds no agent: the test proves nothing")
 			}
 		})
 	}
 
-	t.Run("a query counts beside the rest of a filter", func(t *testing.T) {
+	t.Run("a query is combined with the rest of a filter", func(t *testing.T) {
 		f, err := kql.Compile("status: * and not tags: prod", schema, queriedAt)
 		must(t, err)
 		rest := store.AgentFilter{PolicyID: "edge", ActiveOnly: true, VersionBelow: "2.0.0", SeenSince: map[string]time.Time{"edge": at(time.Hour)}}
 		want := []string{}
-		for _, a := range keep(fleetOf, rest) {
+		for _, a := range selectAgents(fleetOf, rest) {
 			if fleet.VersionKey(a.Version) != "" && kql.Match(f, a.Values) {
 				want = append(want, a.ID)
 			}
@@ -478,7 +479,7 @@ func testQueries(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("many of everything is no trouble", func(t *testing.T) {
+	t.Run("a query may have hundreds of parts", func(t *testing.T) {
 		var every, some kql.AnyOf
 		for _, a := range fleetOf {
 			every = append(every, kql.Equals{Field: schema.Field("agent.id"), Value: a.ID})
@@ -488,7 +489,7 @@ func testQueries(t *testing.T, cfg Config) {
 		equal(t, value(found(slices.Concat(some, some, some)))(t), matching(some))
 	})
 
-	t.Run("values of a field come once, in order, as many as asked for", func(t *testing.T) {
+	t.Run("Values returns distinct values in order up to the limit", func(t *testing.T) {
 		for _, name := range []string{"tags", "agent.version", "policy_id", "last_checkin_status", "local_metadata.host.hostname.keyword", "local_metadata.host.hostname", "upgrade_details.state", "type"} {
 			field := schema.Field(name)
 			filter, err := kql.Compile("not policy_id: canary", schema, queriedAt)
@@ -515,7 +516,7 @@ func testQueries(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("a field that agents do not have is refused", func(t *testing.T) {
+	t.Run("a query of an unknown field is refused", func(t *testing.T) {
 		f := kql.Exists{Field: &kql.Field{Name: "components", Type: kql.TypeKeyword}}
 		_, _, err := s.Agents().List(ctx, store.AgentQuery{AgentFilter: store.AgentFilter{Query: f}})
 		wantKind(t, err, fleet.Invalid)
@@ -524,7 +525,7 @@ func testQueries(t *testing.T, cfg Config) {
 	})
 }
 
-// asciiFold is lower case, of ASCII alone.
+// asciiFold converts ASCII letters to lower case.
 func asciiFold(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {

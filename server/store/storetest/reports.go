@@ -28,7 +28,7 @@ func testReports(t *testing.T, cfg Config) {
 		})
 	}
 
-	t.Run("a report writes all that it has", func(t *testing.T) {
+	t.Run("a report writes results, document, last seen and events", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		a := value(s.Agents().Get(ctx, "a"))(t)
@@ -38,14 +38,14 @@ func testReports(t *testing.T, cfg Config) {
 		}))(t)
 		got := value(s.Agents().Get(ctx, "a"))(t)
 		if got.Version != "2.0.0" || got.Revision != rev || rev == a.Revision {
-			t.Errorf("version %s, revision %d, reported %d, before %d", got.Version, got.Revision, rev, a.Revision)
+			t.Errorf("version %s, revision %d, Report returned %d, before it was %d", got.Version, got.Revision, rev, a.Revision)
 		}
 		equal(t, got.Last, fleet.LastSeen{At: &seen.At, Status: seen.Status, Message: seen.Message, ActionSeq: seen.ActionSeq})
 		value(s.Results().Get(ctx, "act", "a"))(t)
 		types(t, s, "one", "two", fleet.EventActionResult)
 	})
 
-	t.Run("a report may be of one thing alone", func(t *testing.T) {
+	t.Run("each part of a report is optional", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		before := value(s.Agents().Get(ctx, "a"))(t)
@@ -54,12 +54,12 @@ func testReports(t *testing.T, cfg Config) {
 		}
 		got := value(s.Agents().Get(ctx, "a"))(t)
 		if got.Revision != before.Revision || got.Last.Status != seen.Status {
-			t.Errorf("revision %d, was %d; last seen %+v", got.Revision, before.Revision, got.Last)
+			t.Errorf("revision %d, before it was %d; last seen %+v", got.Revision, before.Revision, got.Last)
 		}
 		types(t, s, "one", fleet.EventActionResult)
 	})
 
-	t.Run("a result that changes nothing is not told of again", func(t *testing.T) {
+	t.Run("a repeated result appends no event", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		for range 2 {
@@ -68,7 +68,7 @@ func testReports(t *testing.T, cfg Config) {
 		types(t, s, fleet.EventActionResult)
 	})
 
-	t.Run("a report that comes behind another writer tells nothing", func(t *testing.T) {
+	t.Run("a report with an outdated revision writes neither last seen nor events", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		stale := value(s.Agents().Get(ctx, "a"))(t)
@@ -85,7 +85,7 @@ func testReports(t *testing.T, cfg Config) {
 		wantKind(t, err, fleet.NotFound)
 	})
 
-	t.Run("a report is made again when another writer came first", func(t *testing.T) {
+	t.Run("ApplyReport retries after a conflict", func(t *testing.T) {
 		s := cfg.open(t)
 		must(t, s.Agents().Create(ctx, agent("a")))
 		stale := value(s.Agents().Get(ctx, "a"))(t)
@@ -100,7 +100,7 @@ func testReports(t *testing.T, cfg Config) {
 		})
 		must(t, err)
 		if !events {
-			t.Error("the stream of events has not grown")
+			t.Error("ApplyReport returned false, although it appended an event")
 		}
 		if got := value(s.Agents().Get(ctx, "a"))(t); calls != 2 || got.Version != "2.0.0" || len(got.Tags) != 1 {
 			t.Errorf("after %d calls: version %s, tags %v", calls, got.Version, got.Tags)

@@ -31,7 +31,7 @@ func testResults(t *testing.T, cfg Config) {
 		})
 	}
 
-	t.Run("a result comes back as it went in", func(t *testing.T) {
+	t.Run("Get returns the stored result", func(t *testing.T) {
 		s := cfg.open(t)
 		good, bad := result("act", "a", "", time.Second), result("act", "b", "no space <left>", 2*time.Second)
 		put(t, s, []fleet.Result{good, bad}, true, true)
@@ -45,7 +45,7 @@ func testResults(t *testing.T, cfg Config) {
 		equal(t, value(s.Results().Answered(ctx, "other", []string{"a"}))(t), map[string]bool{})
 		equal(t, value(s.Results().Answered(ctx, "act", nil))(t), map[string]bool{})
 		if changed := value(s.Results().Put(ctx, nil))(t); len(changed) != 0 {
-			t.Fatalf("no results changed %v", changed)
+			t.Fatalf("Put without results returned %v", changed)
 		}
 	})
 
@@ -54,10 +54,10 @@ func testResults(t *testing.T, cfg Config) {
 		first, second string // errors
 		changed       bool
 	}{
-		{"success repeated changes nothing", "", "", false},
-		{"failure repeated changes nothing", "first", "second", false},
-		{"success after failure changes nothing", "failed", "", false},
-		{"failure after success replaces it", "", "rolled back", true},
+		{"a repeated success changes nothing", "", "", false},
+		{"a repeated failure changes nothing", "first", "second", false},
+		{"a success after a failure changes nothing", "failed", "", false},
+		{"a failure after a success replaces it", "", "rolled back", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, together := range []bool{false, true} {
@@ -83,7 +83,7 @@ func testResults(t *testing.T, cfg Config) {
 		})
 	}
 
-	t.Run("counts are by action, and one without results is absent", func(t *testing.T) {
+	t.Run("Counts returns counts by action without actions that have no results", func(t *testing.T) {
 		s := cfg.open(t)
 		var list []fleet.Result
 		for i := range 30 {
@@ -104,11 +104,11 @@ func testResults(t *testing.T, cfg Config) {
 			return differs(got, want)
 		})
 		if got := value(s.Results().Counts(ctx, nil))(t); len(got) != 0 {
-			t.Fatalf("no actions have counts %v", got)
+			t.Fatalf("Counts without actions returned %v", got)
 		}
 	})
 
-	t.Run("errors are those of the action, newest first", func(t *testing.T) {
+	t.Run("Errors returns failed results of the action, newest first", func(t *testing.T) {
 		s := cfg.open(t)
 		value(s.Results().Put(ctx, []fleet.Result{
 			result("act", "a", "old", time.Second), result("act", "b", "", 2*time.Second), result("act", "c", "new", 3*time.Second),
@@ -129,12 +129,12 @@ func testResults(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("the same result sent to two processes at once counts once", func(t *testing.T) {
+	t.Run("a result sent to two processes concurrently counts once", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		const agents, senders = 20, 6
 		var all sync.WaitGroup
 		var mu sync.Mutex
-		taken := map[string]int{}
+		changes := map[string]int{}
 		for w := range senders {
 			all.Go(func() {
 				for i := range agents {
@@ -146,16 +146,16 @@ func testResults(t *testing.T, cfg Config) {
 					}
 					if changed[0] {
 						mu.Lock()
-						taken[r.AgentID]++
+						changes[r.AgentID]++
 						mu.Unlock()
 					}
 				}
 			})
 		}
 		all.Wait()
-		for id, n := range taken {
+		for id, n := range changes {
 			if n != 1 {
-				t.Errorf("the result of %s was taken in %d times", id, n)
+				t.Errorf("Put reported the result of %s as a change %d times", id, n)
 			}
 		}
 		counts(t, stores[0], "act", fleet.ResultCounts{Acked: agents, Last: at(time.Second)})

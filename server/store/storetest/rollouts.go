@@ -40,10 +40,12 @@ func testRollouts(t *testing.T, cfg Config) {
 		},
 		head:   func(v *fleet.Rollout) (string, *int64) { return v.ID, &v.Revision },
 		change: func(v *fleet.Rollout, n int) { v.Generation = int64(n) },
-		spoil:  func(v *fleet.Rollout) { v.Plan.Select.Labels["site"][0], v.Orders[0].Agents[0] = "spoilt", "spoilt" },
+		mutate: func(v *fleet.Rollout) {
+			v.Plan.Select.Labels["site"][0], v.Orders[0].Agents[0] = "modified", "modified"
+		},
 	}.test(t, cfg, "rollouts")
 
-	t.Run("active are those that run, are paused or are being cancelled, oldest first", func(t *testing.T) {
+	t.Run("Active returns running, paused and cancelling rollouts, oldest first", func(t *testing.T) {
 		rollouts := cfg.open(t).Rollouts()
 		active := func(want ...string) {
 			t.Helper()
@@ -74,13 +76,13 @@ func testRollouts(t *testing.T, cfg Config) {
 		}
 		move("paused", fleet.RolloutCompleted)
 		move("draft", fleet.RolloutRunning)
-		move("running", fleet.RolloutRunning) // which changes the revision alone
+		move("running", fleet.RolloutRunning) // changes only the revision
 		active("running", "draft", "cancelling")
 		must(t, rollouts.Delete(ctx, "cancelling"))
 		active("running", "draft")
 	})
 
-	t.Run("its targets go with a deleted rollout, and those of others stay", func(t *testing.T) {
+	t.Run("deleting a rollout deletes only its targets", func(t *testing.T) {
 		s := cfg.open(t)
 		for _, id := range []string{"r", "other"} {
 			must(t, s.Rollouts().Create(ctx, rollout(id, fleet.RolloutDraft)))
@@ -94,7 +96,7 @@ func testRollouts(t *testing.T, cfg Config) {
 		must(t, s.Targets().Create(ctx, []fleet.Target{target("r", "a", 0)}))
 		_, errs, err := s.Targets().UpdateMany(ctx, []fleet.Target{old})
 		must(t, err)
-		wantKind(t, errs[0], fleet.Conflict) // of its predecessor
+		wantKind(t, errs[0], fleet.Conflict) // the revision is that of the deleted one
 	})
 }
 
@@ -132,18 +134,18 @@ func testTargets(t *testing.T, cfg Config) {
 		return list, err
 	}
 
-	t.Run("a target comes back as it went in, by whatever way", func(t *testing.T) {
+	t.Run("every read returns the stored target", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		mine, want := fullTarget("r", "a"), fullTarget("r", "a")
 		must(t, targets.Create(ctx, []fleet.Target{mine, target("r", "b", 13)}))
-		spoil := func(v fleet.Target) {
-			v.Values[0], v.ActionIDs[0], v.History[0].Error = "spoilt", "spoilt", "spoilt"
+		modify := func(v fleet.Target) {
+			v.Values[0], v.ActionIDs[0], v.History[0].Error = "modified", "modified", "modified"
 			*v.OfferedAt = base.Add(-time.Hour)
 		}
-		spoil(mine)
+		modify(mine)
 		got := value(targets.Get(ctx, "r", "a"))(t)
 		equal(t, got, want)
-		spoil(got)
+		modify(got)
 		equal(t, value(targets.Get(ctx, "r", "a"))(t), want)
 		for name, read := range map[string]func() ([]fleet.Target, error){
 			"many": func() ([]fleet.Target, error) { return targets.GetMany(ctx, "r", []string{"a"}) },
@@ -164,7 +166,7 @@ func testTargets(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("created twice, a target stays as it is", func(t *testing.T) {
+	t.Run("Create leaves an existing target unchanged", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		must(t, targets.Create(ctx, nil))
 		must(t, targets.Create(ctx, []fleet.Target{target("r", "a", 0), target("r", "b", 1)}))
@@ -172,7 +174,7 @@ func testTargets(t *testing.T, cfg Config) {
 		a.State = fleet.TargetOffered
 		revs, errs, err := targets.UpdateMany(ctx, []fleet.Target{a})
 		must(t, errors.Join(err, errs[0]))
-		// As whoever died half-way does it again, now with one more.
+		// As a server does that repeats an interrupted Create, now with one more target.
 		must(t, targets.Create(ctx, []fleet.Target{target("r", "a", 0), target("r", "b", 1), target("r", "c", 2), target("other", "a", 0)}))
 		again := value(targets.Get(ctx, "r", "a"))(t)
 		equal(t, again, a)
@@ -185,7 +187,7 @@ func testTargets(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("an agent that is no target is not found", func(t *testing.T) {
+	t.Run("an agent that is no target is NotFound", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		must(t, targets.Create(ctx, []fleet.Target{target("r", "a", 0)}))
 		for _, id := range [][2]string{{"r", "b"}, {"other", "a"}, {"", ""}} {
@@ -200,7 +202,7 @@ func testTargets(t *testing.T, cfg Config) {
 		equal(t, agentsOf(value(targets.ByAgent(ctx, "nobody", 5))(t)), []string{})
 	})
 
-	t.Run("several come in the order asked for, without the missing", func(t *testing.T) {
+	t.Run("GetMany returns targets in the requested order without missing ones", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		must(t, targets.Create(ctx, []fleet.Target{target("r", "a", 0), target("r", "b", 1), target("r", "c", 2), target("other", "d", 0)}))
 		for _, tc := range [][2][]string{
@@ -212,16 +214,16 @@ func testTargets(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("many changes at once each have their own outcome", func(t *testing.T) {
+	t.Run("UpdateMany returns a revision and an error for each target", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		must(t, targets.Create(ctx, []fleet.Target{target("r", "a", 0), target("r", "b", 1), target("r", "c", 2)}))
 		list := value(targets.GetMany(ctx, "r", []string{"a", "b", "c"}))(t)
-		_, errs, err := targets.UpdateMany(ctx, list[1:2]) // b is overtaken
+		_, errs, err := targets.UpdateMany(ctx, list[1:2]) // makes the revision of b outdated
 		must(t, errors.Join(err, errs[0]))
 		for i := range list {
 			list[i].State = fleet.TargetOffered
 		}
-		stranger := list[2] // with the revision of another
+		stranger := list[2] // has the revision of another target
 		stranger.AgentID = "nobody"
 		elsewhere := list[2]
 		elsewhere.RolloutID = "other"
@@ -242,18 +244,18 @@ func testTargets(t *testing.T, cfg Config) {
 		if now[0].Revision != revs[0] || now[2].Revision != revs[4] {
 			t.Fatalf("revisions are %d and %d, UpdateMany returned %v", now[0].Revision, now[2].Revision, revs)
 		}
-		// What it returned is enough to go on with.
+		// The returned revision can be used for the next update.
 		list[0].Revision, list[0].State = revs[0], fleet.TargetUpgrading
 		_, errs, err = targets.UpdateMany(ctx, list[:1])
 		must(t, errors.Join(err, errs[0]))
 		revs, errs, err = targets.UpdateMany(ctx, nil)
 		must(t, err)
 		if len(revs)+len(errs) != 0 {
-			t.Fatalf("no changes gave revisions %v and errors %v", revs, errs)
+			t.Fatalf("UpdateMany without targets returned revisions %v and errors %v", revs, errs)
 		}
 	})
 
-	t.Run("of two processes that change the same targets each change is made once", func(t *testing.T) {
+	t.Run("concurrent updates from two processes are stored once or refused", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		const agents, rounds = 20, 10
 		list := []fleet.Target{}
@@ -301,11 +303,11 @@ func testTargets(t *testing.T, cfg Config) {
 			got += v.Attempts
 		}
 		if got != want || want < agents*rounds {
-			t.Fatalf("%d changes are there, %d were promised, want at least %d", got, want, agents*rounds)
+			t.Fatalf("%d changes are stored, %d succeeded, want at least %d", got, want, agents*rounds)
 		}
 	})
 
-	t.Run("each and the pages come by order, whatever the order of creation", func(t *testing.T) {
+	t.Run("Each and List are sorted by Order, whatever the order of creation", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		var list []fleet.Target
 		for _, i := range []int{4, 0, 33, 12, 11, 25, 10, 3, 39, 20} {
@@ -330,7 +332,7 @@ func testTargets(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("pages can be of a batch and of some states, as they stand now", func(t *testing.T) {
+	t.Run("List selects by batch and by current state", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		list := []fleet.Target{}
 		states := []fleet.TargetState{fleet.TargetPending, fleet.TargetOffered, fleet.TargetFailed}
@@ -380,7 +382,7 @@ func testTargets(t *testing.T, cfg Config) {
 		check()
 	})
 
-	t.Run("what an agent was a target of comes latest first", func(t *testing.T) {
+	t.Run("ByAgent returns the targets of the latest rollout first", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		for i, id := range []string{"z", "m", "a", "k"} {
 			must(t, targets.Create(ctx, []fleet.Target{target(id, "x", i), target(id, "y", i+1)}))
@@ -402,7 +404,7 @@ func testTargets(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("20,000 targets in one write are all there", func(t *testing.T) {
+	t.Run("20,000 targets are created in one write", func(t *testing.T) {
 		targets := cfg.open(t).Targets()
 		const n = 20_000
 		list := make([]fleet.Target, n)
@@ -443,7 +445,7 @@ func auditEntry(id, subject string, when time.Duration) fleet.AuditEntry {
 func testAudit(t *testing.T, cfg Config) {
 	ctx := t.Context()
 
-	t.Run("entries come newest first, of one subject or of all, until a time", func(t *testing.T) {
+	t.Run("List returns entries newest first, by subject and until a time", func(t *testing.T) {
 		audit := cfg.open(t).Audit()
 		list, total, err := audit.List(ctx, store.AuditQuery{Limit: 5})
 		must(t, err)
@@ -452,7 +454,7 @@ func testAudit(t *testing.T, cfg Config) {
 		}
 		must(t, audit.Append(ctx, nil))
 		must(t, audit.Append(ctx, []fleet.AuditEntry{auditEntry("2", "r", 2*time.Minute), auditEntry("3", "s", 3*time.Minute)}))
-		// Written later by a process whose clock is behind; and two of one moment.
+		// An entry of a process whose clock is behind, and two with equal times.
 		must(t, audit.Append(ctx, []fleet.AuditEntry{auditEntry("1", "r", time.Minute), auditEntry("4", "r", 4*time.Minute), auditEntry("5", "r", 4*time.Minute)}))
 		for _, tc := range []struct {
 			q     store.AuditQuery
@@ -484,7 +486,7 @@ func testAudit(t *testing.T, cfg Config) {
 		}
 	})
 
-	t.Run("an entry is written once and comes back as it went in", func(t *testing.T) {
+	t.Run("Append ignores an existing entry", func(t *testing.T) {
 		audit := cfg.open(t).Audit()
 		mine := auditEntry("e", "r", time.Second)
 		must(t, audit.Append(ctx, []fleet.AuditEntry{mine}))
@@ -497,7 +499,7 @@ func testAudit(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("of two processes that write the same entry one does", func(t *testing.T) {
+	t.Run("an entry appended by two processes is stored once", func(t *testing.T) {
 		stores := cfg.openTwice(t)
 		var all sync.WaitGroup
 		for _, s := range stores {
@@ -541,7 +543,7 @@ func testCensus(t *testing.T, cfg Config) {
 		return c
 	}
 
-	t.Run("it says how agents stand, after every change and every touch", func(t *testing.T) {
+	t.Run("the census reflects updates, touches and deletions", func(t *testing.T) {
 		s := cfg.open(t)
 		census(t, s, map[string]fleet.Census{})
 		full, plain, gone := fullAgent("full"), agent("plain"), agent("gone")
@@ -570,7 +572,7 @@ func testCensus(t *testing.T, cfg Config) {
 		census(t, s, want)
 
 		full = value(s.Agents().Get(ctx, "full"))(t)
-		full.HealthySince, full.UserMetadata = nil, json.RawMessage(`{"rack":"5"}`) // nothing else
+		full.HealthySince, full.UserMetadata = nil, json.RawMessage(`{"rack":"5"}`)
 		errs := value(s.Agents().UpdateMany(ctx, []fleet.Agent{full}))(t)
 		must(t, errs[0])
 		want["full"] = of(full)
@@ -584,7 +586,7 @@ func testCensus(t *testing.T, cfg Config) {
 		census(t, s, map[string]fleet.Census{})
 	})
 
-	t.Run("it tells of every agent once", func(t *testing.T) {
+	t.Run("the census has every agent once", func(t *testing.T) {
 		s := cfg.open(t)
 		want := map[string]int{}
 		for i := range 300 {

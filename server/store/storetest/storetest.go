@@ -1,11 +1,10 @@
-// Package storetest is the contract of package store as a test suite. The tests
-// of every store run it; a store that passes can take the place of another.
+// Package storetest is a test suite for the contract of package store. Every
+// implementation runs it, so that one can replace another.
 //
-// What a store may show late is what it finds by searching: lists, facts, the
-// census, each of the agents or targets, upgrading agents, active rollouts, counts,
-// pending actions, actions and events after a number. It shows them within
-// Config.ListLag. What is asked for by id or access key is there as soon as the
-// write returned, in every process.
+// Reads by id or access key see a write as soon as it has returned, in every process.
+// Searches may see it later, but within Config.ListLag. Searches are lists, values, facts,
+// counts, the census, the Each and After methods, upgrading agents, active rollouts and
+// pending actions.
 package storetest
 
 import (
@@ -23,24 +22,25 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Config says how to reach the store under test.
+// Config describes the implementation under test.
 type Config struct {
-	// Place makes an empty place to keep things, such as the path of a file
-	// that does not exist yet, and cleans it up when t ends.
-	Place func(t *testing.T) string
-	// Open opens a place. Opened twice, it stands for two processes.
-	Open func(ctx context.Context, place string) (store.Store, error)
-	// OneProcess says that a place belongs to one process. What must hold of two
-	// processes is then tested with two users of one Store.
+	// NewLocation returns a location without a store, such as the path of a file that does
+	// not exist yet, and removes it when t ends.
+	NewLocation func(t *testing.T) string
+	// Open opens the store at a location, creating it if there is none. Each call stands
+	// for another process.
+	Open func(ctx context.Context, location string) (store.Store, error)
+	// OneProcess is set if a store belongs to one process. Tests of two processes then use
+	// one Store twice.
 	OneProcess bool
-	// ListLag is how late a list may be; zero means not at all.
+	// ListLag bounds how long after a write a search may miss it.
 	ListLag time.Duration
-	// PackagesInFolder says that the bytes of packages are not the store's to keep:
+	// PackagesInFolder is set if the implementation does not store the bytes of packages;
 	// see Store.PackageData.
 	PackagesInFolder bool
 }
 
-// Run proves that the store keeps the contract.
+// Run tests the implementation.
 func Run(t *testing.T, cfg Config) {
 	for _, part := range []struct {
 		name string
@@ -62,45 +62,46 @@ func Run(t *testing.T, cfg Config) {
 		{"events", testEvents},
 		{"settings", testSettings},
 		{"package data", testPackageData},
-		{"the whole", testWhole},
+		{"reading everything", testReadingEverything},
 		{"durability", testDurability},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			if cfg.OneProcess {
-				t.Parallel() // places share nothing; those of other stores share a server
+				t.Parallel() // other implementations share one server
 			}
 			part.run(t, cfg)
 		})
 	}
 }
 
-// base is when the stories begin. Whole milliseconds are what every store keeps.
+// base is the time that tests start from. It has whole milliseconds, which every
+// implementation stores exactly.
 var base = time.Date(2026, time.March, 3, 10, 0, 0, 0, time.UTC)
 
 func at(d time.Duration) time.Time     { return base.Add(d) }
 func atPtr(d time.Duration) *time.Time { t := base.Add(d); return &t }
 
-// open returns a store on a fresh place.
+// open returns an empty store.
 func (c Config) open(t *testing.T) store.Store {
 	t.Helper()
-	return c.reopen(t, c.Place(t))
+	return c.reopen(t, c.NewLocation(t))
 }
 
-// openTwice returns what two processes have of a fresh place.
+// openTwice opens an empty store as two processes do.
 func (c Config) openTwice(t *testing.T) []store.Store {
 	t.Helper()
-	place := c.Place(t)
-	first := c.reopen(t, place)
+	location := c.NewLocation(t)
+	first := c.reopen(t, location)
 	if c.OneProcess {
 		return []store.Store{first, first}
 	}
-	return []store.Store{first, c.reopen(t, place)}
+	return []store.Store{first, c.reopen(t, location)}
 }
 
-// reopen opens a place as one more process.
-func (c Config) reopen(t *testing.T, place string) store.Store {
+// reopen opens a store as another process does, and closes it when the test ends.
+func (c Config) reopen(t *testing.T, location string) store.Store {
 	t.Helper()
-	s, err := c.Open(t.Context(), place)
+	s, err := c.Open(t.Context(), location)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -112,7 +113,7 @@ func (c Config) reopen(t *testing.T, place string) store.Store {
 	return s
 }
 
-// eventually wants check to succeed within the time a list may be late.
+// eventually fails the test unless check succeeds within ListLag.
 func (c Config) eventually(t *testing.T, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(c.ListLag)
@@ -136,7 +137,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// value is must for calls that return one.
+// value is must for a call that returns a value.
 func value[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -145,7 +146,7 @@ func value[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// wantKind fails the test unless err is of the kind and says something.
+// wantKind fails the test unless err is of the kind and has a message.
 func wantKind(t *testing.T, err error, kind fleet.Kind) {
 	t.Helper()
 	if err == nil || fleet.KindOf(err) != kind || err.Error() == "" {
@@ -153,42 +154,42 @@ func wantKind(t *testing.T, err error, kind fleet.Kind) {
 	}
 }
 
-// differs says where got is not want. Documents are compared as the JSON they
-// are, since a store may space or order raw JSON anew.
+// differs returns an error that says where got differs from want. It compares decoded JSON,
+// because a store may change the white space and the order of keys in raw JSON.
 func differs(got, want any) error { return differ("", asJSON(got), asJSON(want)) }
 
-// differ names the first place two JSON values differ in, since whole fleets of
-// them are compared.
-func differ(place string, got, want any) error {
+// differ returns an error with the path of the first difference between two JSON values. It
+// does not print whole values, which may be fleets.
+func differ(path string, got, want any) error {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
 		for _, key := range slices.Sorted(maps.Keys(w)) {
 			if _, there := g[key]; ok && !there {
-				return fmt.Errorf("%s.%s is missing, want %v", place, key, w[key])
+				return fmt.Errorf("%s.%s is missing, want %v", path, key, w[key])
 			}
-			if err := differ(place+"."+key, g[key], w[key]); ok && err != nil {
+			if err := differ(path+"."+key, g[key], w[key]); ok && err != nil {
 				return err
 			}
 		}
 		for key, v := range g {
 			if _, wanted := w[key]; !wanted {
-				return fmt.Errorf("%s.%s is %v, want none", place, key, v)
+				return fmt.Errorf("%s.%s is %v, want none", path, key, v)
 			}
 		}
 	case []any:
 		g, ok := got.([]any)
 		for i := range min(len(g), len(w)) {
-			if err := differ(fmt.Sprintf("%s[%d]", place, i), g[i], w[i]); err != nil {
+			if err := differ(fmt.Sprintf("%s[%d]", path, i), g[i], w[i]); err != nil {
 				return fmt.Errorf("%w\nof   %v\nwant %v", err, g, w)
 			}
 		}
 		if ok && len(g) != len(w) {
-			return fmt.Errorf("%s has %d elements, want %d\nof   %v\nwant %v", place, len(g), len(w), g, w)
+			return fmt.Errorf("%s has %d elements, want %d\nof   %v\nwant %v", path, len(g), len(w), g, w)
 		}
 	}
 	if !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("%s is %v, want %v", cmp.Or(place, "it"), got, want)
+		return fmt.Errorf("%s is %v, want %v", cmp.Or(path, "the value"), got, want)
 	}
 	return nil
 }
@@ -196,7 +197,7 @@ func differ(place string, got, want any) error {
 func asJSON(v any) any {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a sample of ours
+		panic(err) // the values of this package can be encoded
 	}
 	var out any
 	if err := json.Unmarshal(b, &out); err != nil {
@@ -208,7 +209,7 @@ func asJSON(v any) any {
 func asText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a sample of ours
+		panic(err) // the values of this package can be encoded
 	}
 	return string(b)
 }

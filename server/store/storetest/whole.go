@@ -10,11 +10,11 @@ import (
 	"github.com/muster-fleet/muster/server/fleet"
 )
 
-// testWhole is about reading all there is.
-func testWhole(t *testing.T, cfg Config) {
+// testReadingEverything tests the methods that read all documents of a kind.
+func testReadingEverything(t *testing.T, cfg Config) {
 	ctx := t.Context()
 
-	t.Run("each result is read", func(t *testing.T) {
+	t.Run("Results.Each returns every result once", func(t *testing.T) {
 		s := cfg.open(t)
 		want := map[string]any{}
 		for i := range 3 {
@@ -31,7 +31,7 @@ func testWhole(t *testing.T, cfg Config) {
 			err := s.Results().Each(ctx, func(r fleet.Result) {
 				id := fleet.ResultID(r.ActionID, r.AgentID)
 				if r.Revision == 0 || got[id] != nil {
-					t.Errorf("%s has the revision %d, or came twice", id, r.Revision)
+					t.Errorf("%s has the revision %d, or was returned twice", id, r.Revision)
 				}
 				got[id] = r
 			})
@@ -42,9 +42,9 @@ func testWhole(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("each audit entry is read, oldest first", func(t *testing.T) {
+	t.Run("Audit.Each returns every entry, oldest first", func(t *testing.T) {
 		s := cfg.open(t)
-		// Of one moment the one written later is the newer.
+		// Of entries with equal times, the one written later is newer.
 		for _, part := range [][]fleet.AuditEntry{
 			{auditEntry("c", "r", 3*time.Second), auditEntry("a", "r", time.Second)},
 			{auditEntry("d", "s", 3*time.Second), auditEntry("b", "r", 2*time.Second)},
@@ -61,7 +61,7 @@ func testWhole(t *testing.T, cfg Config) {
 		})
 	})
 
-	t.Run("rollouts with targets are read in the order they got their first", func(t *testing.T) {
+	t.Run("Targets.Rollouts is in the order of first targets", func(t *testing.T) {
 		s := cfg.open(t)
 		equal(t, value(s.Targets().Rollouts(ctx))(t), []string{})
 		for _, id := range []string{"b", "a", "c", "none"} {
@@ -87,7 +87,7 @@ func testWhole(t *testing.T, cfg Config) {
 		want("c", "b", "a")
 	})
 
-	t.Run("each setting is read", func(t *testing.T) {
+	t.Run("Settings.Each returns every setting", func(t *testing.T) {
 		s := cfg.open(t)
 		want := map[string][]byte{"key": {0, 1, 255}, "empty": {}}
 		for _, name := range slices.Sorted(maps.Keys(want)) {

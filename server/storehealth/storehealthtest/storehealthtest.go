@@ -1,5 +1,4 @@
-// Package storehealthtest is a store that a test can take away, in the way of its
-// choice.
+// Package storehealthtest provides a store whose outages a test controls.
 package storehealthtest
 
 import (
@@ -12,32 +11,32 @@ import (
 	"github.com/muster-fleet/muster/server/store"
 )
 
-// Mode is how the store behaves.
+// Mode is the behavior of the store.
 type Mode int32
 
-// The modes.
+// Values of Mode.
 const (
-	There   Mode = iota
-	Gone         // every call fails at once
-	Hanging      // no call is answered before its caller gives up
+	Available   Mode = iota
+	Unavailable      // every call fails at once
+	Hanging          // every call blocks until its context ends
 )
 
-// Store is a store behind a switch, as far as agents' messages go.
+// Store wraps a store and fails the calls that agents' messages cause.
 type Store struct {
 	store.Store
 	mode atomic.Int32
-	// Asked counts the calls, without pings, that met a store that was not there.
+	// Asked counts the calls that the mode failed, without pings.
 	Asked atomic.Int64
 
 	mu     sync.Mutex
 	before func(call string) error
 }
 
-// Set switches.
+// Set sets the mode.
 func (s *Store) Set(m Mode) { s.mode.Store(int32(m)) }
 
-// Before has f called before every call that the switch lets through; its error
-// takes the place of the call. nil ends that.
+// Before makes the store call f before every call that does not fail. If f returns an
+// error, it replaces the call. nil removes f.
 func (s *Store) Before(f func(call string) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,18 +44,18 @@ func (s *Store) Before(f func(call string) error) {
 }
 
 func (s *Store) gate(ctx context.Context, call string) error {
-	if call != "ping" && Mode(s.mode.Load()) != There {
+	if call != "ping" && Mode(s.mode.Load()) != Available {
 		s.Asked.Add(1)
 	}
 	switch Mode(s.mode.Load()) {
-	case Gone:
+	case Unavailable:
 		return fleet.Errorf(fleet.Unavailable, "the store is switched off")
 	case Hanging:
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Minute): // a caller without a bound
-			return fleet.Errorf(fleet.Internal, "nobody gave up %s for a minute", call)
+		case <-time.After(time.Minute): // the caller has no timeout
+			return fleet.Errorf(fleet.Internal, "no caller gave up %s for a minute", call)
 		}
 	}
 	s.mu.Lock()
@@ -68,7 +67,7 @@ func (s *Store) gate(ctx context.Context, call string) error {
 	return nil
 }
 
-// through does a call if the store is there.
+// through makes a call unless the mode fails it.
 func through[T any](ctx context.Context, s *Store, call string, do func() (T, error)) (T, error) {
 	if err := s.gate(ctx, call); err != nil {
 		var none T

@@ -13,28 +13,28 @@ import (
 type Cut struct {
 	names nameRule
 	data  dataRule
-	at    string // the folder a rule about one folder is about
+	at    string // the folder of namesAt and namesNotAt
 }
 
 type nameRule int
 
 const (
-	noNames    nameRule = iota // what was not synced is undone
-	allNames                   // it all survives
-	firstNames                 // in each folder, only the earliest change
-	lastNames                  // in each folder, only the latest
-	namesAt                    // in one folder all, elsewhere none
-	namesNotAt                 // in one folder none, elsewhere all
+	noNames    nameRule = iota // changes that were not synced are lost
+	allNames                   // all changes survive
+	firstNames                 // the earliest change in each folder survives
+	lastNames                  // the latest change in each folder survives
+	namesAt                    // all changes in one folder survive, and no others
+	namesNotAt                 // all changes except those in one folder survive
 )
 
 type dataRule int
 
 const (
-	noData    dataRule = iota // what was not synced is undone
+	noData    dataRule = iota // writes that were not synced are lost
 	cutData                   // the file ends in the middle of the last write
 	halfData                  // zeros from the middle of the last write on
-	zeroData                  // zeros where nothing was synced
-	wholeData                 // it survives
+	zeroData                  // zeros in place of writes that were not synced
+	wholeData                 // all writes survive
 )
 
 var (
@@ -45,7 +45,7 @@ var (
 // Lose is the cut that undoes everything that was not synced.
 var Lose = Cut{}
 
-// String is a word for test names: last-name+zero-data.
+// String returns a name for tests, such as last-name+zero-data.
 func (c Cut) String() string {
 	if c == Lose {
 		return "lose"
@@ -57,8 +57,8 @@ func (c Cut) String() string {
 	return s + "+" + dataWords[c.data]
 }
 
-// Cuts are the outcomes a power cut may have now, Lose first. Those that cannot
-// differ from one before are left out.
+// Cuts returns the possible outcomes of a power cut now, Lose first, without those that
+// cannot differ from an earlier one.
 func (f *FS) Cuts() []Cut {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,14 +89,14 @@ func (f *FS) Cuts() []Cut {
 	return out
 }
 
-// dirt is what is not durable.
+// dirt describes the changes that are not durable.
 type dirt struct {
 	folders map[string]bool // with changed names
 	several bool            // one of them was changed more than once
 	data    bool
 }
 
-// look finds it in all that programs see and all that may come back.
+// look adds the changes to everything that programs see or that may reappear after a cut.
 func (d *dirt) look(n *node, at string, seen map[*node]bool) {
 	if seen[n] {
 		return
@@ -117,7 +117,7 @@ func (d *dirt) look(n *node, at string, seen map[*node]bool) {
 	}
 }
 
-// generations are the maps in which a folder's names may be found after a cut.
+// generations returns the possible maps of a folder's names after a cut.
 func (n *node) generations() []map[string]*node {
 	all := []map[string]*node{n.names, n.kept}
 	for _, c := range n.log {
@@ -128,8 +128,7 @@ func (n *node) generations() []map[string]*node {
 	return all
 }
 
-// After is a new file system as c leaves this one. Everything on it is durable,
-// as everything is that a host finds on its disk when it boots.
+// After returns a new file system with the outcome c. Everything on it is durable.
 func (f *FS) After(c Cut) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,7 +194,7 @@ func (c Cut) content(n *node) []byte {
 		return out
 	case zeroData:
 		out := make([]byte, len(n.data))
-		// What was synced and not written over is on the disk.
+		// Synced data that was not overwritten is on the disk.
 		for i := range min(len(n.synced), len(n.data)) {
 			if n.synced[i] == n.data[i] {
 				out[i] = n.data[i]
@@ -206,8 +205,7 @@ func (c Cut) content(n *node) []byte {
 	return n.synced
 }
 
-// Clone is a copy that shares nothing that changes, with what is and what is
-// not durable.
+// Clone returns an independent copy, in which the same changes are durable.
 func (f *FS) Clone() *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -246,20 +244,20 @@ func (f *FS) Clone() *FS {
 	return &FS{root: clone(f.root)}
 }
 
-// Killed is a new file system as the death of every process leaves this one:
-// the system's cache reaches the disk.
+// Killed returns a new file system after the death of every process: the system's cache
+// reaches the disk.
 func (f *FS) Killed() *FS { return f.After(Cut{names: allNames, data: wholeData}) }
 
-// Settle makes everything durable, as time does.
-func (f *FS) Settle() {
-	settled := f.Killed()
+// SyncAll makes everything durable.
+func (f *FS) SyncAll() {
+	synced := f.Killed()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.root = settled.root
+	f.root = synced.root
 }
 
-// Sum tells apart file systems that programs can tell apart. Times count with
-// files only: nobody asks for a folder's.
+// Sum returns a hash of everything that programs can observe. It includes the times of
+// files only, since no program reads those of folders.
 func (f *FS) Sum() [sha256.Size]byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -274,7 +272,7 @@ func (f *FS) Sum() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// walk visits everything that programs see, parents first. Called with mu held.
+// walk visits everything that programs see, parents first. mu must be locked.
 func (f *FS) walk(visit func(p string, n *node)) {
 	var walk func(p string, n *node)
 	walk = func(p string, n *node) {
@@ -286,7 +284,7 @@ func (f *FS) walk(visit func(p string, n *node)) {
 	walk("/", f.root)
 }
 
-// Tree is everything programs see below dir, relative to it: files with their
+// Tree returns everything that programs see below dir, by relative path: files as their
 // mode and content, folders as "dir", links as "-> target".
 func (f *FS) Tree(dir string) map[string]string {
 	f.mu.Lock()

@@ -19,9 +19,8 @@ import (
 
 func all(Call) error { return nil }
 
-// Programs cannot tell this file system from the machine's own: whatever they
-// do, both answer alike and hold the same.
-func TestProgramsSeeWhatTheySeeOnARealDisk(t *testing.T) {
+// The same calls have the same results on this file system and on the machine's own.
+func TestFileSystemBehavesLikeARealDisk(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		top, err := os.MkdirTemp("", "simdisk")
 		if err != nil {
@@ -37,11 +36,11 @@ func TestProgramsSeeWhatTheySeeOnARealDisk(t *testing.T) {
 				said = append(said, c.do(s))
 			}
 			if said[0] != said[1] {
-				rt.Fatalf("%s: the machine's disk says %q, this one %q", c, said[0], said[1])
+				rt.Fatalf("%s: on the machine's disk the result is %q, here %q", c, said[0], said[1])
 			}
 		}
 		if real, sim := osTree(rt, top), f.Tree("/"); !maps.Equal(real, sim) {
-			rt.Fatalf("the machine's disk holds\n%q\nthis one\n%q", real, sim)
+			rt.Fatalf("the machine's disk has\n%q\nthis one has\n%q", real, sim)
 		}
 	})
 }
@@ -66,7 +65,7 @@ func drawCall(rt *rapid.T) call {
 	}
 }
 
-// do makes the call and says what came of it, in words that do not name the side.
+// do makes the call and returns its result as text, without the top folder.
 func (c call) do(s side) string {
 	a, b := filepath.Join(s.top, c.a), filepath.Join(s.top, c.b)
 	switch c.name {
@@ -89,7 +88,7 @@ func (c call) do(s side) string {
 		return kindOf(disk.Point(s, "test", c.b, a))
 	case "copy tree":
 		if strings.HasPrefix(c.b+"/", c.a+"/") || strings.HasPrefix(c.a+"/", c.b+"/") || strings.ContainsAny(c.a+c.b, "lm") {
-			return "" // a tree into itself, which nobody copies
+			return "" // a tree is never copied into itself
 		}
 		return kindOf(disk.CopyTree(s, "test", a, b))
 	case "read":
@@ -134,12 +133,12 @@ func (c call) inRoot(s side, path string) string {
 	}
 	defer r.Close()
 	if strings.ContainsAny(c.b, "lm") {
-		return "" // links in a root are os.Root's own matter
+		return "" // roots have no links here, see root
 	}
 	return fmt.Sprint(kindOf(r.MkdirAll(c.b, 0o700)), kindOf(r.SyncDir(".")), r.MkdirAll("../x", 0o700) != nil)
 }
 
-// kindOf sorts errors as the callers of package disk do.
+// kindOf returns the kind of an error as callers of package disk distinguish it.
 func kindOf(err error) string {
 	switch {
 	case err == nil:
@@ -181,8 +180,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A short history, and what each cut leaves of it.
-func TestWhatAPowerCutLeaves(t *testing.T) {
+// Each cut of a short history leaves the expected files.
+func TestAfterReturnsTheOutcomeOfACut(t *testing.T) {
 	write := func(d disk.Disk, p, text string, sync bool) {
 		f, err := d.OpenFile("test", p, os.O_WRONLY|os.O_CREATE, 0o600)
 		must(t, err)
@@ -327,7 +326,7 @@ type durable struct {
 	name      string
 	do        func(d disk.Disk, text string) error
 	get       func(d disk.Disk) (string, error)
-	redundant []string // syncs whose removal nothing shows, each with a reason in the test
+	redundant []string // syncs that can be left out, each with a reason in the test
 }
 
 const kind, version = "test", 1
@@ -353,14 +352,14 @@ var durables = []durable{
 			var s string
 			return s, disk.ReadRecord(d, "test", "/r", kind, version, &s)
 		},
-		// A record that is damaged by a missing sync is read from its copy, and
-		// one whose copy is damaged needs no copy: each covers for the other.
+		// If a missing sync damages the record, it is read from its copy; if it damages
+		// the copy, the record is intact.
 		redundant: []string{"sync /r.prev.new", "syncdir / of /r.prev"},
 	},
 }
 
-// Whenever the power goes, what is read then is the old or the new, and the new
-// once the call has returned. And the model sees it if one sync is missing.
+// After a power cut at any time the old or the new state is read, and the new one if the
+// call has returned. Without one of the syncs the test fails.
 func TestDurableWritesSurviveEveryCut(t *testing.T) {
 	for _, w := range durables {
 		t.Run(w.name, func(t *testing.T) {
@@ -402,18 +401,18 @@ func (w durable) syncs(t *testing.T) []string {
 	return out
 }
 
-// write does the write twice, the second time under the eyes of hook.
+// write makes the write twice, the second time with hook.
 func (w durable) write(t *testing.T, hook func(*FS, Call) error) *FS {
 	t.Helper()
 	f := New()
 	must(t, w.do(f.View(all), "old"))
-	f.Settle()
+	f.SyncAll()
 	must(t, w.do(f.View(func(c Call) error { return hook(f, c) }), "new"))
 	return f
 }
 
-// interrupt cuts the power before every call, with the n-th sync left out (from
-// 1; 0 for none), and lists what is bad then.
+// interrupt cuts the power before every call, without the n-th sync (from 1; 0 means with
+// all syncs), and returns the violations.
 func (w durable) interrupt(t *testing.T, skip int) (bad []string) {
 	t.Helper()
 	check := func(f *FS, when string, allowed ...string) {
@@ -438,7 +437,7 @@ func (w durable) interrupt(t *testing.T, skip int) (bad []string) {
 	return bad
 }
 
-func TestAWriteIsTwoCalls(t *testing.T) {
+func TestWriteIsTwoCalls(t *testing.T) {
 	f := New()
 	var calls []string
 	var half string
@@ -459,8 +458,8 @@ func TestAWriteIsTwoCalls(t *testing.T) {
 	}
 }
 
-// A clone goes its own way, and forgets nothing of what is not durable.
-func TestAClone(t *testing.T) {
+// A clone is independent, and has the same changes that are not durable.
+func TestCloneIsIndependent(t *testing.T) {
 	f := New()
 	d := f.View(all)
 	must(t, disk.WriteFile(d, "test", "/f", []byte("old"), 0o600))

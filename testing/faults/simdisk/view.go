@@ -24,27 +24,27 @@ const (
 	Sync               // makes something durable
 )
 
-// Call is one call to the disk, about to be made.
+// Call is one call to the disk, before it is made.
 type Call struct {
 	Op   string // the label of package disk
 	Name string // create, write, sync, rename, …
-	Path string // what is changed: of a rename, the new name
+	Path string // for a rename, the new name
 	Kind Kind
 	// Half is the second half of a write, whose first is done.
 	Half bool
 }
 
-// Hook is asked before each call. An error other than [ErrSkip] is returned by
-// the call, which is then not made.
+// Hook is called before each call. If it returns an error, the call is not made; the call
+// returns the error, unless it is [ErrSkip].
 type Hook func(Call) error
 
-// ErrSkip has a call of kind [Sync] do nothing and say that it succeeded.
-var ErrSkip = errors.New("pass over this sync")
+// ErrSkip makes a call of kind [Sync] do nothing and succeed.
+var ErrSkip = errors.New("skip this sync")
 
-// View is the file system as one process sees it.
+// View returns the file system as one process sees it.
 func (f *FS) View(hook Hook) disk.Disk { return view{f, hook} }
 
-// free is what every disk here has: nothing that runs on it fills it.
+// free is the free space of every simulated disk, which never fills up.
 const free = 1 << 40
 
 type view struct {
@@ -52,7 +52,7 @@ type view struct {
 	hook Hook
 }
 
-// do asks the hook and then does act with the file system to itself.
+// do calls the hook, and then act with mu locked.
 func (v view) do(c Call, act func() error) error {
 	err := v.hook(c)
 	if errors.Is(err, ErrSkip) && c.Kind == Sync {
@@ -153,7 +153,7 @@ func (v view) mkdirAll(op, p string, perm fs.FileMode) error {
 	v.fs.mu.Unlock()
 	switch {
 	case err == nil && at.node != nil && at.node.isDir():
-		// Asked all the same: a dead process makes no folder.
+		// The hook is called all the same, since the call fails for a dead process.
 		return v.do(Call{Op: op, Name: "mkdir", Path: p}, func() error { return nil })
 	case err == nil && at.node != nil:
 		return &fs.PathError{Op: "mkdir", Path: p, Err: syscall.ENOTDIR}
@@ -172,7 +172,7 @@ func (v view) Rename(op, from, to string) error {
 }
 
 func (v view) Remove(op, p string) error {
-	// What is not there is no change.
+	// Removing a missing file changes nothing.
 	v.fs.mu.Lock()
 	_, err := v.fs.get(p, false)
 	v.fs.mu.Unlock()
@@ -298,8 +298,8 @@ func (v view) OpenRoot(op, p string) (disk.Root, error) {
 	return root{v, op, p}, nil
 }
 
-// root is a folder that names cannot leave. The unpacker makes no links in it,
-// so names alone can lead out.
+// root is a folder that names cannot escape. It checks only names, since the unpacker
+// creates no links in it.
 type root struct {
 	v    view
 	op   string
@@ -339,7 +339,7 @@ func (r root) SyncDir(name string) error {
 
 func (r root) Close() error { return nil }
 
-// file is an open file. Like one of the system it outlives its name.
+// file is an open file. It remains usable after its name is removed.
 type file struct {
 	v      view
 	op     string
@@ -392,7 +392,7 @@ func (f *file) Write(p []byte) (int, error) {
 			}
 			f.node.write(int(f.off), part)
 			f.off += int64(len(part))
-			// What a power cut tears is the whole write.
+			// A power cut tears the whole write, not one half of it.
 			f.node.lastOff, f.node.lastLen = f.node.lastOff-done, f.node.lastLen+done
 			return nil
 		})
@@ -443,7 +443,7 @@ func (f *file) Close() error {
 	return nil
 }
 
-// info is a node as it was when it was asked for.
+// info is the state of a node at the time of the call.
 type info struct {
 	name  string
 	size  int64

@@ -1,6 +1,6 @@
--- One row an agent. Rewritten when the agent's document changes, so it carries
--- no index but those of its two names. AUTOINCREMENT: a rid is never used again,
--- which makes a revision of a deleted agent worthless for its successor.
+-- One row for each agent, rewritten when its document changes, so that it has no other
+-- indexes than those of the id and of the access key. AUTOINCREMENT: a rid is never used
+-- again, so the revision of a deleted agent does not match a later agent with its id.
 CREATE TABLE agents (
     rid           INTEGER PRIMARY KEY AUTOINCREMENT,
     id            TEXT    NOT NULL UNIQUE,
@@ -10,8 +10,8 @@ CREATE TABLE agents (
 ) STRICT;
 CREATE UNIQUE INDEX agents_access_key ON agents (access_key_id) WHERE access_key_id <> '';
 
--- What lists filter and sort by, and what a status depends on. Written only when
--- one of these values changes.
+-- The values that lists filter and sort by, and that a status depends on. Written only
+-- when one of them changes.
 CREATE TABLE facts (
     rid              INTEGER PRIMARY KEY REFERENCES agents (rid) ON DELETE CASCADE,
     id               TEXT    NOT NULL,
@@ -27,11 +27,11 @@ CREATE TABLE facts (
 CREATE INDEX facts_enrolled  ON facts (enrolled_at, id);
 CREATE INDEX facts_hostname  ON facts (hostname, id);
 CREATE INDEX facts_version   ON facts (version_key, id);
--- With active, so that the count of a policy reads no row.
+-- With active, so that counting the agents of a policy reads only the index.
 CREATE INDEX facts_policy    ON facts (policy_id, id, active);
 CREATE INDEX facts_upgrading ON facts (upgrading_since, id) WHERE upgrading_since IS NOT NULL;
 
--- What every check-in changes: narrow, and without an index, since the flush of
+-- The values that every check-in changes: narrow and without an index, since the flush of
 -- a whole fleet pays for each page it touches.
 CREATE TABLE hot (
     rid          INTEGER PRIMARY KEY REFERENCES agents (rid) ON DELETE CASCADE,
@@ -49,7 +49,7 @@ CREATE TABLE actions (
     doc          TEXT    NOT NULL
 ) STRICT;
 
--- Whose action it is, clustered by agent: what is pending is one short range.
+-- The agents of actions, clustered by agent: pending actions are one short range.
 CREATE TABLE action_targets (
     agent_id TEXT    NOT NULL,
     seq      INTEGER NOT NULL REFERENCES actions (seq) ON DELETE CASCADE,
@@ -68,7 +68,7 @@ CREATE TABLE results (
 ) STRICT;
 CREATE INDEX results_failed ON results (action_id, at, agent_id) WHERE failed;
 
--- Kept in step with results by the transaction that writes them.
+-- Updated by the transaction that writes results.
 CREATE TABLE result_counts (
     action_id TEXT    PRIMARY KEY,
     acked     INTEGER NOT NULL,
@@ -76,7 +76,7 @@ CREATE TABLE result_counts (
     last      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The nouns of which there are hundreds.
+-- The kinds of documents of which there are hundreds.
 CREATE TABLE documents (
     rid  INTEGER PRIMARY KEY AUTOINCREMENT,
     noun TEXT    NOT NULL,

@@ -1,5 +1,5 @@
--- Apart from documents: there may be thousands, of 300 KB each, and the few that
--- are active are looked for every second.
+-- Not in documents: there may be thousands, of 300 KB each, and the active ones are
+-- queried every second.
 CREATE TABLE rollouts (
     rid    INTEGER PRIMARY KEY AUTOINCREMENT,
     id     TEXT    NOT NULL UNIQUE,
@@ -7,11 +7,11 @@ CREATE TABLE rollouts (
     active INTEGER NOT NULL,
     doc    TEXT    NOT NULL
 ) STRICT;
--- With all that is asked of them, so that no document is read.
+-- With all columns of the query, so that no document is read.
 CREATE INDEX rollouts_active ON rollouts (rid, id, rev, active) WHERE active;
 
--- A short number for a rollout in each of its targets and their indexes. It grows
--- from rollout to rollout as they get their first targets.
+-- A short number that stands for the rollout in its targets and their indexes. Numbers are
+-- in the order in which rollouts got their first target.
 CREATE TABLE target_lists (
     list       INTEGER PRIMARY KEY AUTOINCREMENT,
     rollout_id TEXT    NOT NULL UNIQUE
@@ -28,7 +28,8 @@ CREATE TABLE targets (
     doc      TEXT    NOT NULL,
     UNIQUE (agent_id, list)
 ) STRICT;
--- With all that pages are chosen by, so that no document is read but those shown.
+-- With all columns that pages are selected by, so that only the documents of the page are
+-- read.
 CREATE INDEX targets_place ON targets (list, place, batch, state);
 
 CREATE TABLE audit (
@@ -41,9 +42,9 @@ CREATE TABLE audit (
 CREATE INDEX audit_subject ON audit (subject, at);
 CREATE INDEX audit_at      ON audit (at);
 
--- What the census needs. Labels come from the whole document, by rules SQL does
--- not know: NULL says that they must be taken from there, until the agent is
--- written next. Documents of before have neither of the two times.
+-- The values of the census. Labels are derived from the whole document by rules in Go: NULL
+-- means that they must be derived from the document until the agent is next written.
+-- Earlier documents have neither of the two times.
 ALTER TABLE facts ADD COLUMN version       TEXT NOT NULL DEFAULT '';
 ALTER TABLE facts ADD COLUMN version_since INTEGER;
 ALTER TABLE facts ADD COLUMN healthy_since INTEGER;

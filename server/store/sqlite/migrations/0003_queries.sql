@@ -1,6 +1,6 @@
--- What queries ask for most, so that they need not look into the documents. The
--- tags are a JSON list. host_named says that hostname is what the host said, and
--- all it said: where it said nothing, the column has its other name or the id.
+-- The fields that queries use most, so that they need not read the documents. tags is a
+-- JSON list. host_named tells whether hostname is the only host name the host reported: if
+-- the host reported none, hostname has its other name or the id.
 ALTER TABLE facts ADD COLUMN upgrade_started_at INTEGER;
 ALTER TABLE facts ADD COLUMN upgraded_at        INTEGER;
 ALTER TABLE facts ADD COLUMN tags               TEXT    NOT NULL DEFAULT '[]';

@@ -1,7 +1,7 @@
--- The agents of actions for very many, sorted and cut into JSON lists: a row for each
--- agent of 100,000 in action_targets held all other writes up for half a second. There
--- are few such actions, so an agent can look into the one list of each that could have
--- it. Older actions keep their rows.
+-- The agents of large actions, sorted and cut into JSON lists: inserting a row for each of
+-- 100,000 agents into action_targets would block other writes for half a second. Large
+-- actions are few, so a query for one agent can look into the one list of each that could
+-- contain it. Earlier actions keep their rows.
 CREATE TABLE listed_actions (
     seq        INTEGER PRIMARY KEY REFERENCES actions (seq) ON DELETE CASCADE,
     expiration INTEGER

@@ -1,0 +1,115 @@
+package action
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// ReconcileInterval is how often ReconcileUpgrades checks the unfinished upgrades. The
+	// shortest bound of fleet.Agent.ReconcileUpgrade is a minute.
+	ReconcileInterval = 30 * time.Second
+	// reconcileBatch bounds the agents of one round, about 100 ms of a store. The next round
+	// continues after them, so that agents that wait for weeks do not block the others.
+	reconcileBatch = 1_000
+)
+
+// ReconcileUpgrades ends upgrades that no message of the agent will end
+// (fleet.Agent.ReconcileUpgrade). It runs a round every ReconcileInterval until ctx ends.
+// Several servers may run it at the same time.
+func (s *Service) ReconcileUpgrades(ctx context.Context) {
+	tick := time.NewTicker(ReconcileInterval)
+	defer tick.Stop()
+	for {
+		// Agents must first repeat what was refused while the store was away. Until then
+		// their upgrades look as if they had not begun.
+		if s.Health.Steady() == nil {
+			if err := s.ReconcileUpgradesOnce(ctx); err != nil && ctx.Err() == nil {
+				s.Log.Warn("reconcile upgrades", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// ReconcileUpgradesOnce runs one round, over the next agents that are being upgraded, the
+// oldest upgrades first. It must not be called concurrently.
+func (s *Service) ReconcileUpgradesOnce(ctx context.Context) error {
+	agents, err := s.Store.Agents().Upgrading(ctx, s.reconciled, reconcileBatch)
+	if err != nil {
+		return err
+	}
+	s.reconciled = store.UpgradingSince{}
+	if len(agents) == reconcileBatch {
+		last := agents[len(agents)-1]
+		s.reconciled = store.UpgradingSince{At: *last.UpgradeStartedAt, ID: last.ID}
+	}
+	now := s.Now.UTC()
+	waiting := map[string][]string{} // agents, by action
+	for _, agent := range agents {
+		if id := agent.UpgradeActionID; id != "" {
+			waiting[id] = append(waiting[id], agent.ID)
+		}
+	}
+	acts, answered := map[string]*fleet.Action{}, map[string]map[string]bool{}
+	for id, agentIDs := range waiting {
+		if acts[id], err = optional(s.Store.Actions().Get(ctx, id)); err != nil {
+			return err
+		}
+		if answered[id], err = s.Store.Results().Answered(ctx, id, agentIDs); err != nil {
+			return err
+		}
+	}
+	for _, agent := range agents {
+		id := agent.UpgradeActionID
+		if id == "" {
+			continue // started on the host itself
+		}
+		var result *fleet.Result
+		if answered[id][agent.ID] {
+			if result, err = optional(s.Store.Results().Get(ctx, id, agent.ID)); err != nil {
+				return err
+			}
+		}
+		if err := s.reconcile(ctx, agent, acts[id], result, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reconcile ends the upgrade of an agent if no message will end it.
+func (s *Service) reconcile(ctx context.Context, agent fleet.Agent, act *fleet.Action, result *fleet.Result, now time.Time) error {
+	return s.apply(ctx, agent, now, func(a *fleet.Agent) store.Report {
+		// act and result belong to the upgrade of the agent that was read. Applied to a later
+		// upgrade, they would end it with the result of the earlier one.
+		if a.UpgradeActionID != agent.UpgradeActionID || !a.ReconcileUpgrade(act, result, now) {
+			return store.Report{}
+		}
+		s.Log.Info("upgrade ended without a message of its agent", "agent", a.ID, "action", a.UpgradeActionID, "status", a.UpgradeStatus)
+		r := store.Report{Agent: a, Events: []fleet.Event{a.UpgradeEvent()}}
+		if act != nil {
+			// It replaces an acknowledgement that had no effect.
+			r.Results = a.UpgradeResults(now)
+		}
+		return r
+	})
+}
+
+// optional turns NotFound into nil.
+func optional[T any](v T, err error) (*T, error) {
+	switch {
+	case err == nil:
+		return &v, nil
+	case fleet.KindOf(err) == fleet.NotFound:
+		return nil, nil
+	}
+	return nil, err
+}

@@ -1,0 +1,306 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/muster-fleet/muster/server/debug"
+	"github.com/muster-fleet/muster/server/limit"
+)
+
+// Config is the server's configuration file. Every key may be left out.
+type Config struct {
+	// Data is the folder of all files of the server.
+	Data string `yaml:"data"`
+	// Upgrades is the folder of upgrade manifests, <profile>/<id>.yaml; empty means the
+	// folder upgrades in Data.
+	Upgrades string `yaml:"upgrades"`
+
+	Store  StoreConfig   `yaml:"store"`
+	Agents AgentsConfig  `yaml:"agents"`
+	Admin  AdminConfig   `yaml:"admin"`
+	TLS    TLSConfig     `yaml:"tls"`
+	Check  CheckinConfig `yaml:"checkin"`
+	Limits limit.Config  `yaml:"limits"`
+	Debug  DebugConfig   `yaml:"debug"`
+	Log    LogConfig     `yaml:"log"`
+
+	// Outage is ignored. Earlier versions had a key in it, and a file written for them
+	// must not keep the server from starting after an upgrade.
+	Outage map[string]any `yaml:"outage"`
+}
+
+// StoreConfig selects the store of documents. The zero value is one SQLite file in Data.
+type StoreConfig struct {
+	Elasticsearch *ElasticsearchConfig `yaml:"elasticsearch"`
+}
+
+// ElasticsearchConfig is how to reach the Elasticsearch that servers share. A secret may
+// be in a file of its own instead, or in the environment; see Secrets.
+type ElasticsearchConfig struct {
+	Hosts  []string `yaml:"hosts"`
+	Prefix string   `yaml:"prefix"` // of the indices' names; empty means muster-
+
+	Username         string `yaml:"username"`
+	Password         string `yaml:"password"`
+	PasswordFile     string `yaml:"password_file"`
+	APIKey           string `yaml:"api_key"`
+	APIKeyFile       string `yaml:"api_key_file"`
+	ServiceToken     string `yaml:"service_token"`
+	ServiceTokenFile string `yaml:"service_token_file"`
+
+	CA            string `yaml:"ca"` // a PEM file
+	CAFingerprint string `yaml:"ca_fingerprint"`
+	Certificate   string `yaml:"certificate"` // PEM files of the client certificate and its key; both or neither
+	Key           string `yaml:"key"`
+}
+
+// Secrets returns the credentials for Elasticsearch: each from its key of the
+// configuration, else from its file, else from its environment variable
+// (MUSTER_ELASTICSEARCH_PASSWORD, _API_KEY, _SERVICE_TOKEN).
+func (c *ElasticsearchConfig) Secrets() (password, apiKey, serviceToken string, err error) {
+	var errs []error
+	secret := func(name, value, file string) string {
+		switch {
+		case value != "":
+			return value
+		case file == "":
+			return os.Getenv("MUSTER_ELASTICSEARCH_" + strings.ToUpper(name))
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("store.elasticsearch.%s_file: %w", name, err))
+		}
+		return strings.TrimSpace(string(b))
+	}
+	password = secret("password", c.Password, c.PasswordFile)
+	apiKey = secret("api_key", c.APIKey, c.APIKeyFile)
+	serviceToken = secret("service_token", c.ServiceToken, c.ServiceTokenFile)
+	return password, apiKey, serviceToken, errors.Join(errs...)
+}
+
+func (c *ElasticsearchConfig) check(bad func(key, format string, args ...any)) {
+	if c == nil {
+		return
+	}
+	const key = "store.elasticsearch."
+	if len(c.Hosts) == 0 {
+		bad(key+"hosts", "is empty: name at least one node, such as https://es1.example.com:9200")
+	}
+	for _, s := range []struct{ name, value, file string }{
+		{"password", c.Password, c.PasswordFile}, {"api_key", c.APIKey, c.APIKeyFile}, {"service_token", c.ServiceToken, c.ServiceTokenFile},
+	} {
+		if s.value != "" && s.file != "" {
+			bad(key+s.name, "is in the configuration and in %s: leave one out", s.file)
+		}
+	}
+	if (c.Certificate == "") != (c.Key == "") {
+		bad(key+"certificate", "goes together with key: give both or neither")
+	}
+}
+
+// AgentsConfig is the listener that agents connect to.
+type AgentsConfig struct {
+	Listen string `yaml:"listen"`
+	// URL is the address for agents; empty means one made from the host's name and
+	// Listen.
+	URL string `yaml:"url"`
+}
+
+// AdminConfig is the listener of the admin API and the UI.
+type AdminConfig struct {
+	Listen string `yaml:"listen"`
+	URL    string `yaml:"url"`
+}
+
+// TLSConfig selects the server's certificate.
+type TLSConfig struct {
+	// Names are added to those of the machine and of the two URLs.
+	Names []string `yaml:"names"`
+	// Certificate and Key replace the server's own CA; both or neither.
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
+}
+
+// CheckinConfig is the long poll.
+type CheckinConfig struct {
+	Poll       time.Duration `yaml:"poll"`
+	PollJitter time.Duration `yaml:"poll_jitter"`
+}
+
+// DebugConfig is the listener that serves profiles of the running process.
+type DebugConfig struct {
+	// Listen is a loopback address; empty means no listener.
+	Listen string `yaml:"listen"`
+}
+
+// LogConfig is the log on standard error.
+type LogConfig struct {
+	Level slog.Level `yaml:"level"`
+}
+
+// Example is a configuration file with every key, its default and its meaning.
+const Example = `# Muster server. Every key may be left out; the values here are the defaults.
+
+# data: /var/lib/muster     # folder of all files of the server: store, CA, packages.
+                            # For users other than root: ~/.local/share/muster
+# upgrades: /etc/muster/upgrades   # folder of upgrade manifests, <profile>/<id>.yaml, read when a rollout names one;
+                            # without it, the folder upgrades in data. All servers need the same files
+
+# store:                    # without it, one SQLite file in data
+#   elasticsearch:          # 8 or 9; several servers may share it
+#     hosts: ["https://es1.example.com:9200"]
+#     prefix: muster-       # of the names of the indices
+#     username: muster      # with password or password_file; or api_key, or service_token, each with its _file.
+#     password_file: /etc/muster/es.password   # or MUSTER_ELASTICSEARCH_PASSWORD, _API_KEY, _SERVICE_TOKEN
+#     ca: /etc/muster/es-ca.pem                # or ca_fingerprint: the SHA-256 of the authority's certificate
+#     certificate: /etc/muster/es-client.pem   # client certificate, with key
+#     key: /etc/muster/es-client.key
+                            # To add a server: before its first start copy this file, and the folders tls and trust from a
+                            # running server's data folder into the new one's (agents pin the CA); then start it
+
+agents:
+  listen: ":8220"           # where agents connect
+  # url: https://fleet.example.com:8220   # the address for agents; without it, made from the host's name
+admin:
+  listen: ":8221"           # admin API and web UI
+  # url: https://fleet.example.com:8221
+tls:
+  names: []                 # more names and addresses for the server's certificate
+  # certificate: /etc/muster/server.pem   # your own chain instead of the server's CA; agents pin its last certificate
+  # key: /etc/muster/server.key
+checkin:
+  poll: 5m                  # how long a check-in with nothing to do is held open
+  poll_jitter: 30s          # a random part of it is subtracted, so that agents do not all poll at once
+limits:                     # 0: derived from this machine; /api/status of the admin API shows the values
+  max_agents: 0             # connections of agents; bounded by memory and by the files that the process may open (LimitNOFILE)
+  max_handshakes: 0         # TLS handshakes in progress at once, 32 for each processor; more connections wait. Raise it for
+                            # networks with long round trips
+  handshakes_per_second: 0  # three quarters of the processors' time, measured at the start; the rest is for everything else
+  max_checkins: 0           # check-ins in progress at once, 16 for each processor; parked ones do not count. More wait 5 s and are
+                            # then answered 429. Raise it, and the next two, if Elasticsearch answers slowly
+  max_reports: 0            # the same for acknowledgements and beacons, 64 for each processor
+  max_enrollments: 0        # for enrolments, 64 for each processor
+  max_downloads: 0          # for downloads of packages
+  memory_bytes: 0           # memory that the server may use; by default the machine's or the container's.
+                            # GOMEMLIMIT is set to 90 % of it unless the environment sets it
+debug:
+  listen: ""                # 127.0.0.1:6060 serves profiles at http://127.0.0.1:6060/debug/pprof/, without a key: loopback only
+log:
+  level: info               # debug, info, warn or error
+`
+
+// Defaults returns the configuration of an empty file.
+func Defaults() Config {
+	return Config{
+		Data:   defaultData(),
+		Agents: AgentsConfig{Listen: ":8220"},
+		Admin:  AdminConfig{Listen: ":8221"},
+		Check:  CheckinConfig{Poll: 5 * time.Minute, PollJitter: 30 * time.Second},
+	}
+}
+
+func defaultData() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/muster"
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "muster")
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		return filepath.Join(home, ".local", "share", "muster")
+	}
+	return "muster-data"
+}
+
+// PackagesDir returns the folder of the bytes of packages.
+func (c Config) PackagesDir() string { return filepath.Join(c.Data, "packages") }
+
+// UpgradesDir returns the folder of upgrade manifests.
+func (c Config) UpgradesDir() string {
+	if c.Upgrades != "" {
+		return c.Upgrades
+	}
+	return filepath.Join(c.Data, "upgrades")
+}
+
+// Load reads a configuration file. Absent keys have their defaults.
+func Load(path string) (Config, error) {
+	c := Defaults()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("configuration: %w", err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("configuration %s: %s (see `muster server --example-config`)", path, yamlProblem(err))
+	}
+	return c, nil
+}
+
+var (
+	unknownKey  = regexp.MustCompile(`field (\S+) not found in type \S+`)
+	notDuration = regexp.MustCompile(`cannot unmarshal !!\w+ (.*) into time\.Duration`)
+	wrongValue  = regexp.MustCompile(`cannot unmarshal !!\w+ (.*) into \S+`)
+)
+
+// yamlProblem returns the message of a YAML error without the names of Go types.
+func yamlProblem(err error) string {
+	text := "not YAML, " + strings.TrimPrefix(err.Error(), "yaml: ")
+	var t *yaml.TypeError
+	if errors.As(err, &t) {
+		text = strings.Join(t.Errors, "; ")
+	}
+	text = unknownKey.ReplaceAllString(text, "there is no key $1")
+	text = notDuration.ReplaceAllString(text, "$1 is no duration, want one such as 30s")
+	return wrongValue.ReplaceAllString(text, "$1 is not a value of this key")
+}
+
+// Validate checks every key.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+	if c.Data == "" {
+		bad("data", "is empty: name a folder")
+	}
+	for _, l := range []struct{ name, listen, url string }{{"agents", c.Agents.Listen, c.Agents.URL}, {"admin", c.Admin.Listen, c.Admin.URL}} {
+		if _, _, err := net.SplitHostPort(l.listen); err != nil {
+			bad(l.name+".listen", "is %q, want host:port such as 0.0.0.0:8220", l.listen)
+		}
+		if p, err := url.Parse(l.url); l.url != "" && (err != nil || p.Scheme != "https" || p.Host == "" || strings.Trim(p.Path, "/") != "") {
+			bad(l.name+".url", "is %q, want https://host:port", l.url)
+		}
+	}
+	if (c.TLS.Certificate == "") != (c.TLS.Key == "") {
+		bad("tls", "certificate and key go together: give both or neither")
+	}
+	if c.Check.Poll < time.Second {
+		bad("checkin.poll", "is %s, want at least 1s", c.Check.Poll)
+	}
+	if c.Check.PollJitter < 0 || c.Check.PollJitter >= c.Check.Poll {
+		bad("checkin.poll_jitter", "is %s, want less than checkin.poll (%s)", c.Check.PollJitter, c.Check.Poll)
+	}
+	c.Limits.Check(bad)
+	if c.Debug.Listen != "" {
+		if err := debug.Check(c.Debug.Listen); err != nil {
+			bad("debug.listen", "%s", err)
+		}
+	}
+	c.Store.Elasticsearch.check(bad)
+	return errors.Join(errs...)
+}

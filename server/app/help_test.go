@@ -1,0 +1,16 @@
+package app_test
+
+import (
+	"encoding/base64"
+	"math/rand/v2"
+)
+
+// noise is text that does not compress.
+func noise(size int) string {
+	b := make([]byte, size)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(b) // never fails
+	return string(b)
+}
+
+func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

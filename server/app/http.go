@@ -1,0 +1,66 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/debug"
+	"github.com/muster-fleet/muster/server/httpapi"
+	"github.com/muster-fleet/muster/server/httpapi/admin"
+	"github.com/muster-fleet/muster/server/httpapi/agents"
+	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/ui"
+)
+
+// newAgentServer serves the agent protocol.
+func newAgentServer(o Options, s *services, admission *limit.Admission, config *tls.Config) *http.Server {
+	routes := &agents.Handlers{
+		API: httpapi.API{Log: o.Log}, Agents: o.Store.Agents(), Enrollment: s.enrollment, Checkin: s.checkins, Actions: s.actions, Beacons: s.beacons,
+		Artifacts: s.artifacts, Trust: s.trust, Cache: s.cache, Health: s.health, Limits: admission, Version: o.Version,
+	}
+	server := httpapi.NewServer(routes.Handler(), o.Log)
+	server.TLSConfig = config
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return s.parker.ConnContext(limit.ConnContext(ctx, c), c)
+	}
+	return server
+}
+
+// newAdminServer serves the admin API and the web UI. Its streams end when draining is
+// closed.
+func newAdminServer(o Options, s *services, admission *limit.Admission, config *tls.Config, info Info, draining <-chan struct{}) *http.Server {
+	routes := &admin.Handlers{
+		API: httpapi.API{Log: o.Log, PlainCodes: true}, Store: o.Store, Access: s.access, Enrollment: s.enrollment, Policies: s.policies, Actions: s.actions,
+		Artifacts: s.artifacts, Trust: s.trust, Events: s.events, Rollouts: s.rollouts, Locks: s.locks, Incidents: s.incidents, Webhooks: s.webhooks, Health: s.health,
+		Metrics: s.metrics.Handler(), UI: ui.Handler(), Server: adminapi.Server{Version: o.Version, AgentUrl: info.AgentURL, CaPin: info.CAPin},
+		Limits: admission, Parked: s.parker.Count, Draining: draining, Now: o.Now,
+	}
+	server := httpapi.NewServer(routes.Handler(), o.Log)
+	server.TLSConfig = config
+	return server
+}
+
+// listening is an HTTP server with the function that serves until it is shut down.
+type listening struct {
+	*http.Server
+	serve func() error
+}
+
+// listen starts to accept connections of agents and returns the HTTP servers. The
+// admission's listener limits the rate of agents' handshakes; the parker's listener on top
+// of it also returns parked connections that have another request.
+func (s *Server) listen() []listening {
+	agents := s.services.parker.Listener(s.admission.Listener(s.listeners.agents, s.agentTLS, s.log))
+	all := []listening{
+		{s.agents, func() error { return s.agents.Serve(agents) }},
+		{s.admin, func() error { return s.admin.ServeTLS(s.listeners.admin, "", "") }},
+	}
+	if s.listeners.debug != nil {
+		server := httpapi.NewServer(debug.Handler(), s.log)
+		all = append(all, listening{server, func() error { return server.Serve(s.listeners.debug) }})
+	}
+	return all
+}

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"net/url"
+	"path/filepath"
+	"slices"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/authority"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// caPinSetting is the store's setting with the pin of the CA. The CA itself stays out of
+// the store: whoever reads its backups must not be able to pose as a server.
+const caPinSetting = "ca-pin"
+
+// CAPin returns the pin of the CA that all servers of the installation must have, "" if
+// none has started yet.
+func CAPin(ctx context.Context, s store.Store) (string, error) {
+	pin, err := s.Settings().Get(ctx, caPinSetting)
+	if fleet.KindOf(err) == fleet.NotFound {
+		return "", nil
+	}
+	return string(pin), err
+}
+
+// ForgetCAPin deletes the pin, so that the server that starts next registers its own CA.
+// Agents that pin another must be enrolled again.
+func ForgetCAPin(ctx context.Context, s store.Store) error {
+	return s.Settings().Delete(ctx, caPinSetting)
+}
+
+// registry implements authority.Registry with the store.
+type registry struct {
+	ctx   context.Context //nolint:containedctx // it lives for one call of authority
+	store store.Store
+}
+
+func (r registry) Registered() (string, error) { return CAPin(r.ctx, r.store) }
+
+func (r registry) Register(pin string) (string, error) {
+	current, err := r.store.Settings().GetOrPut(r.ctx, caPinSetting, []byte(pin))
+	return string(current), err
+}
+
+// certificates are the server's TLS configuration and identity, which agents of the
+// installation accept.
+type certificates struct {
+	tls     *tls.Config
+	tickets *authority.Tickets
+	pin     string
+	file    string // path of the CA's certificate; empty with an operator's certificate
+}
+
+func openCertificates(ctx context.Context, o Options) (*certificates, error) {
+	c := o.Config
+	known := registry{ctx, o.Store}
+	if c.TLS.Certificate != "" {
+		config, pin, err := authority.Files(c.TLS.Certificate, c.TLS.Key, known)
+		if err != nil {
+			return nil, err
+		}
+		tickets, err := authority.NewTickets(config.Certificates[0].PrivateKey, o.Now)
+		return &certificates{tls: config, tickets: tickets, pin: pin}, err
+	}
+	names := slices.Clone(c.TLS.Names)
+	for _, u := range []string{c.Agents.URL, c.Admin.URL} {
+		if p, err := url.Parse(u); err == nil && p.Hostname() != "" {
+			names = append(names, p.Hostname())
+		}
+	}
+	dir := filepath.Join(c.Data, "tls")
+	a, err := authority.Open(disk.OS{}, dir, authority.Names(names...), o.Now, known)
+	if err != nil {
+		return nil, err
+	}
+	tickets, err := a.Tickets()
+	return &certificates{tls: a.TLS(), tickets: tickets, pin: a.Pin(), file: filepath.Join(dir, "ca.crt")}, err
+}

@@ -1,0 +1,124 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/packaging/disk"
+	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/action"
+	"github.com/muster-fleet/muster/server/agentcache"
+	"github.com/muster-fleet/muster/server/artifact"
+	"github.com/muster-fleet/muster/server/artifact/repository"
+	"github.com/muster-fleet/muster/server/beacon"
+	"github.com/muster-fleet/muster/server/checkin"
+	"github.com/muster-fleet/muster/server/enrollment"
+	"github.com/muster-fleet/muster/server/event"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/incident"
+	"github.com/muster-fleet/muster/server/limit"
+	"github.com/muster-fleet/muster/server/metrics"
+	"github.com/muster-fleet/muster/server/policy"
+	"github.com/muster-fleet/muster/server/rollout"
+	"github.com/muster-fleet/muster/server/rollout/reconcile"
+	"github.com/muster-fleet/muster/server/storehealth"
+	"github.com/muster-fleet/muster/server/upgrademanifest"
+	"github.com/muster-fleet/muster/server/webhook"
+)
+
+// services are the parts that the handlers call and that work in the background.
+type services struct {
+	health     *storehealth.Monitor
+	cache      *agentcache.Cache
+	parker     *checkin.EpollParker
+	events     *event.Stream
+	access     *access.Service
+	policies   *policy.Service
+	enrollment *enrollment.Service
+	trust      *repository.Service
+	artifacts  *artifact.Service
+	locks      rollout.Locks
+	feed       *action.Feed
+	actions    *action.Service
+	lastSeen   *checkin.LastSeen
+	checkins   *checkin.Service
+	beacons    *beacon.Service
+	incidents  *incident.Service
+	webhooks   *webhook.Service
+	reconciler *reconcile.Reconciler
+	rollouts   *rollout.Service
+	metrics    *metrics.Metrics
+}
+
+// newServices creates each service after those that it needs, so that nothing is set
+// later. Where two services would need each other, the first gets a smaller part of the
+// second, such as [rollout.Locks], which only reads the store.
+func newServices(ctx context.Context, o Options, admission *limit.Admission) (*services, error) {
+	db, log, now := o.Store, o.Log, o.Now
+	health := storehealth.New(db.Ping, log, now)
+	cache := agentcache.New(db.OnAgentChange, health.Away)
+	parker := checkin.NewEpollParker(log)
+	events := &event.Stream{Store: db.Events(), Log: log, Now: now, Retention: event.DefaultRetention}
+
+	admins, err := access.New(ctx, db, now)
+	if err != nil {
+		return nil, err
+	}
+	policies := &policy.Service{Store: db, Events: events, Now: now}
+	if err := policies.EnsureDefault(ctx); err != nil {
+		return nil, err
+	}
+	enrollments := &enrollment.Service{Store: db, Events: events, Now: now}
+
+	trust, err := repository.Open(ctx, repository.Config{
+		Dir: filepath.Join(o.Config.Data, "trust"), Disk: disk.OS{}, Files: db.TrustFiles(), Settings: db.Settings(), Events: events, Log: log, Now: now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	artifacts := &artifact.Service{
+		Dir: o.Config.PackagesDir(), Disk: disk.OS{}, MaxSize: artifact.MaxPackage, Store: db, Trust: trust, Health: health, Events: events, Log: log, Now: now,
+	}
+	if err := artifacts.CleanUp(); err != nil {
+		return nil, err
+	}
+
+	locks := rollout.Locks{Store: db}
+	feed, err := action.NewFeed(ctx, db.Actions(), parker.Wake, health, log)
+	if err != nil {
+		return nil, err
+	}
+	actions := &action.Service{Store: db, Feed: feed, Trust: trust, Locks: locks, Health: health, Events: events, Log: log, Now: now}
+
+	lastSeen := &checkin.LastSeen{Agents: db.Agents(), Parker: parker, Cache: cache, Health: health, Log: log}
+	checkins := &checkin.Service{
+		Agents: db.Agents(), Actions: db.Actions(), Results: db.Results(), Pending: feed, Parker: parker, LastSeen: lastSeen, Cache: cache, Health: health,
+		Events: events, Log: log, Now: now, Poll: o.Config.Check.Poll, PollJitter: o.Config.Check.PollJitter,
+	}
+	beacons := &beacon.Service{Agents: db.Agents(), Events: events, Now: now}
+
+	incidents := &incident.Service{Store: db.Incidents(), Events: events, Audit: db.Audit(), Log: log, Now: now}
+	reconciler := reconcile.New(reconcile.Config{
+		Store: db, Actions: actions, Policies: policies, Incidents: incidents, Health: health, Holder: fleet.NewID(), Events: events, Log: log, Now: now,
+	})
+	rollouts := &rollout.Service{
+		Store: db, Actions: actions, Policies: policies, Manifests: upgrademanifest.Dir{Path: o.Config.UpgradesDir()}, Reconciler: reconciler,
+		Events: events, Log: log, Now: now,
+	}
+	webhooks := &webhook.Service{Store: db, Client: http.DefaultClient, Events: events, Log: log, Now: now}
+	counters := metrics.New(db, events, now, metrics.Store(health), metrics.Limits(admission, parker.Count))
+
+	return &services{
+		health: health, cache: cache, parker: parker, events: events, access: admins, policies: policies, enrollment: enrollments, trust: trust, artifacts: artifacts,
+		locks: locks, feed: feed, actions: actions, lastSeen: lastSeen, checkins: checkins, beacons: beacons,
+		incidents: incidents, reconciler: reconciler, rollouts: rollouts, webhooks: webhooks, metrics: counters,
+	}, nil
+}
+
+// loops returns the background loops. Each runs until its context ends.
+func (s *services) loops() []func(context.Context) {
+	return []func(context.Context){
+		s.health.Run, s.events.Run, s.feed.Run, s.lastSeen.Run, s.actions.ReconcileUpgrades, s.trust.Run, s.artifacts.Run, s.reconciler.Run, s.webhooks.Run, s.metrics.Run,
+	}
+}

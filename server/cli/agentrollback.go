@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newAgentsRollback() *cobra.Command {
+	var (
+		selection agentSelection
+		dryRun    bool
+		wait      bool
+		timeout   time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "rollback {AGENT… | --kuery QUERY}",
+		Short: "Roll agents back to their previous version",
+		Long: `Roll agents back to their previous version, if it is still on the host. Agents are named
+by id or host name, or selected by a query. While an upgrade is being watched, the
+previous version is the one before it.
+
+--dry-run shows the version each agent would go back to and changes nothing. --wait
+follows the rollbacks to their end and exits with 0 only if every agent runs the older
+version.`,
+		Example: `  muster agents rollback web-01 web-02 --dry-run
+  muster agents rollback --kuery 'agent.version: 1.1.0 and status: (error or degraded)'
+  muster agents rollback web-01 --wait`,
+		Args:              selection.validate,
+		ValidArgsFunction: a.completeAgents,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := a.agentIDs(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			preview, err := call[adminapi.RollbackPreview](cmd.Context(), a, http.MethodPost, "/api/v1/rollback_preview", adminapi.RollbackPreviewRequest{
+				Agents: selection.request(args), IncludeInactive: selection.includeInactive(),
+			})
+			if err != nil {
+				return err
+			}
+			if dryRun {
+				return a.show(cmd.OutOrStdout(), preview, func(w io.Writer) { printRollbackPreview(w, preview) })
+			}
+			if preview.Will == 0 {
+				printRollbackPreview(cmd.ErrOrStderr(), preview)
+				return errors.New("none of the agents can be rolled back")
+			}
+			selection.printCounts(cmd, preview.Will, preview.Wont, "rolled back")
+			created, err := call[adminapi.ActionsCreated](cmd.Context(), a, http.MethodPost, "/api/fleet/agents/bulk_rollback", adminapi.BulkRollbackRequest{
+				Agents:          selection.requestPreviewed(args, each(preview.Items, func(i adminapi.RollbackPreviewItem) string { return i.AgentId })),
+				IncludeInactive: selection.includeInactive(),
+			})
+			if err != nil {
+				return err
+			}
+			actions := "action " + strings.Join(created.ActionIds, ", ")
+			if !wait {
+				return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+					fmt.Fprintf(w, "Rolling back %d of %s: %s\nFollow it with `muster actions list`.\n", preview.Will, counted(len(preview.Items), "agent"), actions)
+				})
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			failed, err := a.waitForUpgrades(ctx, cmd, awaitRollback(preview), timeout)
+			switch {
+			case err != nil:
+				return err
+			case failed > 0:
+				return fmt.Errorf("%d of %s not rolled back: see `muster actions list`", failed, counted(len(preview.Items), "agent"))
+			}
+			return a.show(cmd.OutOrStdout(), created, func(w io.Writer) {
+				fmt.Fprintf(w, "%s rolled back by %s\n", counted(len(preview.Items), "agent"), actions)
+			})
+		},
+	}
+	f := cmd.Flags()
+	selection.flags(f)
+	f.BoolVar(&dryRun, "dry-run", false, "show what would happen and change nothing")
+	f.BoolVar(&wait, "wait", false, "wait until every rollback has ended")
+	f.DurationVar(&timeout, "timeout", 30*time.Minute, "how long --wait waits at most")
+	return cmd
+}
+
+func printRollbackPreview(w io.Writer, p adminapi.RollbackPreview) {
+	fmt.Fprintf(w, "%d would be rolled back, %d would not:\n", p.Will, p.Wont)
+	table(w, "HOST\tRUNS\tROLLBACK TO\tUNTIL\tREMARK", func(add func(...any)) {
+		for _, i := range p.Items {
+			to, until := "-", "-"
+			if i.Will {
+				to, until = deref(i.To), "the watch ends"
+			}
+			if i.ValidUntil != nil {
+				until = i.ValidUntil.Local().Format(time.DateTime)
+			}
+			add(i.Hostname, i.Version, to, until, deref(i.Reason))
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newExposure() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exposure",
+		Short: "Show and set the exposure budget of new versions",
+		Long: `The exposure budget bounds the share of the fleet that runs, or was offered, a new
+version: one that has not been healthy for long enough yet. It holds whatever a plan
+says. The server refuses to start a rollout that could exceed the budget, and pauses
+one that would.`,
+	}
+	cmd.AddCommand(a.newExposureShow(), a.newExposureSet())
+	return cmd
+}
+
+func (a *client) newExposureShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show",
+		Short: "Show the budget",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := call[adminapi.ExposureRuleItem](cmd.Context(), a, http.MethodGet, "/api/v1/exposure", nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printRule(w, got.Item) })
+		},
+	}
+}
+
+func printRule(w io.Writer, r adminapi.ExposureRule) {
+	if !r.Enabled {
+		fmt.Fprintln(w, "There is no exposure budget: set one with `muster exposure set --percent 10 --healthy-hours 24`.")
+		return
+	}
+	fmt.Fprintf(w, "At most %g %% of the fleet run a version with fewer than %g healthy agent-hours.\n", r.Percent, r.HealthyHours)
+	for _, per := range deref(r.Per) {
+		fmt.Fprintf(w, "  and at most %g %% of each %s\n", per.Percent, per.Label)
+	}
+	fmt.Fprintf(w, "Set by %s, %s.\n", r.UpdatedBy, ago(&r.UpdatedAt, time.Now()))
+}
+
+func (a *client) newExposureSet() *cobra.Command {
+	var (
+		percent, hours float64
+		per            []string
+		off            bool
+		why            string
+	)
+	cmd := &cobra.Command{
+		Use:   "set",
+		Short: "Set the budget, or disable it with --off",
+		Long:  `Set the exposure budget. Values without a flag stay unchanged.`,
+		Example: `  muster exposure set --percent 10 --healthy-hours 24 --per site=25
+  muster exposure set --off --why "moving the last site today"`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().NFlag() == 0 {
+				return &usageError{errors.New("nothing to set: pass --percent and --healthy-hours, or --off")}
+			}
+			now, err := call[adminapi.ExposureRuleItem](cmd.Context(), a, http.MethodGet, "/api/v1/exposure", nil)
+			if err != nil {
+				return err
+			}
+			req := adminapi.SetExposureRequest{Enabled: !off, Percent: now.Item.Percent, HealthyHours: now.Item.HealthyHours, Per: now.Item.Per, Why: &why}
+			set(cmd.Flags().Changed("percent"), &req.Percent, percent)
+			set(cmd.Flags().Changed("healthy-hours"), &req.HealthyHours, hours)
+			if cmd.Flags().Changed("per") {
+				labels := []adminapi.ExposureLabel{}
+				for _, one := range per {
+					label, text, _ := strings.Cut(one, "=")
+					n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+					if err != nil || label == "" {
+						return &usageError{fmt.Errorf("--per is %q, want a label and a percentage such as site=25", one)}
+					}
+					labels = append(labels, adminapi.ExposureLabel{Label: label, Percent: n})
+				}
+				req.Per = &labels
+			}
+			got, err := call[adminapi.ExposureRuleItem](cmd.Context(), a, http.MethodPut, "/api/v1/exposure", req)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { printRule(w, got.Item) })
+		},
+	}
+	f := cmd.Flags()
+	f.Float64Var(&percent, "percent", 0, "percentage of the fleet that may run a new version")
+	f.Float64Var(&hours, "healthy-hours", 0, "healthy agent-hours after which a version is no longer new")
+	f.StringArrayVar(&per, "per", nil, "percentage for each value of a label, such as site=25")
+	f.BoolVar(&off, "off", false, "disable the budget")
+	whyFlag(cmd, &why)
+	return cmd
+}

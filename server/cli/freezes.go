@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func (a *client) newFreezes() *cobra.Command {
+	cmd := &cobra.Command{Use: "freezes", Short: "List, add and remove freezes, in which only emergency rollouts offer upgrades"}
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the freezes",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := call[adminapi.FreezeList](cmd.Context(), a, http.MethodGet, "/api/v1/freezes", nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				now := time.Now()
+				table(w, "ID\tNAME\tFROM\tTO\tNOW\tBY", func(add func(...any)) {
+					for _, f := range got.Items {
+						state := "later"
+						switch {
+						case !now.Before(f.To):
+							state = "over"
+						case !now.Before(f.From):
+							state = "frozen"
+						}
+						add(f.Id, f.Name, f.From.Local().Format(time.DateTime), f.To.Local().Format(time.DateTime), state, f.CreatedBy)
+					}
+				})
+			})
+		},
+	}
+	cmd.AddCommand(list, a.newFreezesAdd(), a.newFreezesRemove())
+	return cmd
+}
+
+func (a *client) newFreezesAdd() *cobra.Command {
+	var from, to, why string
+	cmd := &cobra.Command{
+		Use:     "add NAME --from TIME --to TIME",
+		Short:   "Add a freeze",
+		Example: "  muster freezes add \"end of year\" --from 2026-12-18 --to \"2027-01-04 08:00\"",
+		Args:    oneArg("the freeze's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := adminapi.CreateFreezeRequest{Name: args[0], Why: &why}
+			for _, row := range []struct {
+				flag, text string
+				field      *time.Time
+			}{{"--from", from, &req.From}, {"--to", to, &req.To}} {
+				t, err := parseTime(row.text, time.Now())
+				if err != nil {
+					return &usageError{fmt.Errorf("%s %w", row.flag, err)}
+				}
+				*row.field = t
+			}
+			got, err := call[adminapi.FreezeItem](cmd.Context(), a, http.MethodPost, "/api/v1/freezes", req)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) {
+				fmt.Fprintf(w, "Frozen from %s to %s: %s\n", got.Item.From.Local().Format(time.DateTime), got.Item.To.Local().Format(time.DateTime), got.Item.Id)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "start of the freeze (required)")
+	cmd.Flags().StringVar(&to, "to", "", "end of the freeze (required)")
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+func (a *client) newFreezesRemove() *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use:   "remove FREEZE",
+		Short: "Remove a freeze",
+		Args:  oneArg("one freeze id: `muster freezes list` shows them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[adminapi.ActionWord](cmd.Context(), a, http.MethodDelete, "/api/v1/freezes/"+url.PathEscape(args[0])+"?"+url.Values{"why": {why}}.Encode(), nil)
+			if err != nil {
+				return err
+			}
+			return a.show(cmd.OutOrStdout(), got, func(w io.Writer) { fmt.Fprintln(w, "removed") })
+		},
+	}
+	whyFlag(cmd, &why)
+	return cmd
+}

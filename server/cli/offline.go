@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/server/access"
+	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/control"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+// localCommands returns the commands of the server on this machine. They go through its
+// control socket if it runs on the embedded store, and otherwise to the store itself.
+func localCommands(ctx context.Context, configFile, data string) (c control.Commands, done func(), err error) {
+	config, err := loadConfig(configFile, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := config.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if config.Store.Elasticsearch == nil {
+		// Opening a missing store would create one that no server uses.
+		if _, err := os.Stat(filepath.Join(config.Data, storeFile)); err != nil {
+			return nil, nil, fmt.Errorf("there is no server data in %s: name the data folder with --data: %w", config.Data, err)
+		}
+		client, err := control.Dial(ctx, config.Data)
+		if !errors.Is(err, control.ErrNoServer) {
+			return client, func() {}, err
+		}
+	}
+	s, err := openStore(ctx, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return storeCommands{s}, func() { _ = s.Close() }, nil // writes are durable before Close
+}
+
+// storeCommands runs commands on an open store.
+type storeCommands struct{ store store.Store }
+
+func (c storeCommands) CreateAdminKey(ctx context.Context, name string) (control.AdminKey, error) {
+	svc, err := access.New(ctx, c.store, nil)
+	if err != nil {
+		return control.AdminKey{}, err
+	}
+	k, cred, err := svc.CreateKey(ctx, name)
+	if err != nil {
+		return control.AdminKey{}, err
+	}
+	return control.AdminKey{ID: k.ID, Name: k.Name, APIKey: cred.Encode()}, nil
+}
+
+func (c storeCommands) CAPin(ctx context.Context, forget bool) (string, error) {
+	pin, err := app.CAPin(ctx, c.store)
+	if err == nil && forget {
+		err = app.ForgetCAPin(ctx, c.store)
+	}
+	return pin, err
+}

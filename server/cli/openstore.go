@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/muster-fleet/muster/server/app"
+	"github.com/muster-fleet/muster/server/store"
+	"github.com/muster-fleet/muster/server/store/elastic"
+	"github.com/muster-fleet/muster/server/store/migrate"
+	"github.com/muster-fleet/muster/server/store/sqlite"
+)
+
+// storeFile is the name of the embedded store in the data folder.
+const storeFile = "muster.db"
+
+// openStore opens the store that the configuration names.
+func openStore(ctx context.Context, config app.Config) (store.Store, error) {
+	if err := os.MkdirAll(config.Data, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w: choose another with --data", err)
+	}
+	if es := config.Store.Elasticsearch; es != nil {
+		return openElastic(ctx, es)
+	}
+	s, err := sqlite.Open(ctx, filepath.Join(config.Data, storeFile), sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	// `muster store migrate` needs an id, and cannot write one while a server runs.
+	if _, err := migrate.ID(ctx, s); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func openElastic(ctx context.Context, c *app.ElasticsearchConfig) (store.Store, error) {
+	o, err := elasticOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	return elastic.Open(ctx, o)
+}
+
+func elasticOptions(c *app.ElasticsearchConfig) (elastic.Options, error) {
+	o := elastic.Options{URLs: c.Hosts, Prefix: c.Prefix, Username: c.Username, CAFingerprint: c.CAFingerprint}
+	var err error
+	if o.Password, o.APIKey, o.ServiceToken, err = c.Secrets(); err != nil {
+		return o, err
+	}
+	if c.CA != "" {
+		if o.CACert, err = os.ReadFile(c.CA); err != nil {
+			return o, fmt.Errorf("store.elasticsearch.ca: %w", err)
+		}
+	}
+	if c.Certificate != "" {
+		cert, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
+		if err != nil {
+			return o, fmt.Errorf("store.elasticsearch.certificate: %w", err)
+		}
+		o.ClientCertificate = &cert
+	}
+	return o, nil
+}

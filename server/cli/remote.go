@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/muster-fleet/muster/packaging/trust/tuf"
+	"github.com/muster-fleet/muster/server/adminapi"
+	"github.com/muster-fleet/muster/server/cli/packagecmd"
+)
+
+// remote is the server as package packagecmd uses it.
+type remote struct{ client *client }
+
+var _ packagecmd.Remote = remote{}
+
+func (r remote) state(ctx context.Context) (adminapi.Trust, error) {
+	return call[adminapi.Trust](ctx, r.client, http.MethodGet, "/api/v1/trust", nil)
+}
+
+func (r remote) OnlineKeys(ctx context.Context) ([]tuf.PublicKey, error) {
+	state, err := r.state(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var keys []tuf.PublicKey
+	for _, text := range state.OnlineKeys {
+		k, err := tuf.ParsePublicKey(text)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
+}
+
+func (r remote) Files(ctx context.Context) ([][]byte, error) {
+	list, err := call[adminapi.TrustFileList](ctx, r.client, http.MethodGet, "/api/v1/trust/files", nil)
+	if err != nil {
+		return nil, err
+	}
+	var files [][]byte
+	for _, f := range list.Items {
+		files = append(files, f.Data)
+	}
+	return files, nil
+}
+
+func (r remote) Publish(ctx context.Context, files ...[]byte) (string, error) {
+	state, err := call[adminapi.Trust](ctx, r.client, http.MethodPost, "/api/v1/trust/files", adminapi.PublishTrustFilesRequest{Files: files})
+	return deref(state.TrustRoot), err
+}
+
+func (r remote) Show(ctx context.Context, w io.Writer, asJSON bool) error {
+	state, err := r.state(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(state)
+	}
+	showTrust(w, state)
+	return nil
+}
+
+func showTrust(w io.Writer, s adminapi.Trust) {
+	if !s.Published {
+		fmt.Fprintf(w, "no root is published: create one with `muster package keys init`\n")
+	} else {
+		fmt.Fprintf(w, "hosts trust it with --trust-root %s\n", deref(s.TrustRoot))
+	}
+	for _, r := range []*adminapi.TrustRole{s.Root, s.Targets} {
+		if r == nil {
+			continue
+		}
+		fmt.Fprintf(w, "%s  expires %s, needs %d of these keys\n", r.File, r.Expires.Local().Format(time.DateTime), r.Threshold)
+		for _, k := range r.Keys {
+			signed := "has not signed"
+			if k.Signed {
+				signed = "signed"
+			}
+			fmt.Fprintf(w, "  %s  %-14s %s\n", k.Id[:16], signed, k.Name)
+		}
+	}
+	if s.Targets != nil {
+		fmt.Fprintf(w, "  %d archives, floor %s\n", s.TargetCount, firstOf(deref(s.Floor), "none"))
+	}
+	if s.Timestamp != nil {
+		fmt.Fprintf(w, "timestamp.json  expires %s\n", s.Timestamp.Expires.Local().Format(time.DateTime))
+	}
+	for _, k := range s.OnlineKeys {
+		fmt.Fprintf(w, "online key  %s\n", k)
+	}
+	for _, text := range s.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", text)
+	}
+	if s.Problem != nil {
+		fmt.Fprintf(w, "problem: %s\n", *s.Problem)
+	}
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+func rolloutIn(state adminapi.RolloutState, change ...func(*adminapi.Rollout)) adminapi.Rollout {
+	version := "1.1.0"
+	r := adminapi.Rollout{Id: "r1", State: state, Plan: adminapi.Plan{Name: "x", Version: &version}, Counts: adminapi.Counts{Total: 111, Succeeded: 12, Failed: 2, RolledBack: 1, Upgrading: 5, Pending: 91}}
+	for _, f := range change {
+		f(&r)
+	}
+	return r
+}
+
+func stopped(kind adminapi.StopKind) func(*adminapi.Rollout) {
+	return func(r *adminapi.Rollout) {
+		r.Stop = &adminapi.Stop{Kind: kind, Text: "It stopped.", By: "muster", At: time.Now(), Withdrawn: 7}
+	}
+}
+
+func waiting(code string) func(*adminapi.Rollout) {
+	return func(r *adminapi.Rollout) {
+		r.Waiting = &[]adminapi.Wait{{Code: "batch", Text: "batch 0"}, {Code: code, Text: "something"}}
+	}
+}
+
+// Scripts depend on the exit codes.
+func TestExitCodeOfAFollowedRollout(t *testing.T) {
+	for name, row := range map[string]struct {
+		r           adminapi.Rollout
+		interactive bool
+		code        int
+		says        string // empty if the command keeps following
+	}{
+		"running":                              {rolloutIn(adminapi.RolloutRunning), false, 0, ""},
+		"cancelling":                           {rolloutIn(adminapi.RolloutCancelling), false, 0, ""},
+		"completed":                            {rolloutIn(adminapi.RolloutCompleted), false, 0, "12 of 111 agents run 1.1.0"},
+		"failed":                               {rolloutIn(adminapi.RolloutFailed), false, 3, "3 of 111 agents failed. List them with `muster rollouts targets r1"},
+		"rolled back":                          {rolloutIn(adminapi.RolloutRolledBack), false, 3, "was rolled back"},
+		"cancelled":                            {rolloutIn(adminapi.RolloutCancelled), false, 5, "was cancelled"},
+		"draft":                                {rolloutIn(adminapi.RolloutDraft), false, 1, "muster rollouts start r1"},
+		"paused by failures":                   {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopThreshold)), false, 4, "is paused: It stopped. Resume it with `muster rollouts resume r1 --why"},
+		"paused by failures, interactive":      {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopThreshold)), true, 4, "is paused"},
+		"paused by a canary":                   {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopCanary)), false, 4, "is paused"},
+		"paused by the exposure budget":        {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopExposure)), false, 4, "is paused"},
+		"paused by a deadline":                 {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopDeadline)), false, 4, "is paused"},
+		"being rolled back":                    {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopRollback)), false, 0, ""},
+		"paused by an operator":                {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopOperator)), false, 6, "muster rollouts resume r1"},
+		"paused by an operator, interactive":   {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopOperator)), true, 0, ""},
+		"paused on success":                    {rolloutIn(adminapi.RolloutPaused, stopped(adminapi.StopSuccess)), false, 6, "is paused"},
+		"waiting for an approval":              {rolloutIn(adminapi.RolloutRunning, waiting("approval")), false, 6, "muster rollouts approve r1"},
+		"waiting for an approval, interactive": {rolloutIn(adminapi.RolloutRunning, waiting("approval")), true, 0, ""},
+		"soaking":                              {rolloutIn(adminapi.RolloutRunning, waiting("soak")), false, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, text := outcome(row.r, row.interactive)
+			if code != row.code || (text == "") != (row.says == "") || !strings.Contains(text, row.says) {
+				t.Errorf("exit code %d, %q\nwant %d, %q", code, text, row.code, row.says)
+			}
+		})
+	}
+}
+
+func TestProgressPrintsALineForEachChange(t *testing.T) {
+	var b bytes.Buffer
+	print := lines(&b)
+	r := rolloutIn(adminapi.RolloutRunning, waiting("soak"))
+	begun := time.Now()
+	r.Batches = &[]adminapi.Batch{{StartedAt: &begun}, {Index: 1, StartedAt: &begun}, {Index: 2}}
+	print(r, begun)
+	print(r, begun.Add(time.Second))
+	r.Counts.Succeeded++
+	print(r, begun.Add(2*time.Second))
+	stopped(adminapi.StopThreshold)(&r)
+	r.State = adminapi.RolloutPaused
+	print(r, begun.Add(3*time.Second))
+	got := strings.Split(strings.TrimSpace(b.String()), "\n")
+	want := []string{
+		"running, batch 2 of 3, 12 of 111 done, 5 in flight, 3 failed; waiting: batch 0",
+		"running, batch 2 of 3, 13 of 111 done, 5 in flight, 3 failed; waiting: batch 0",
+		"paused, batch 2 of 3, 13 of 111 done, 5 in flight, 3 failed: It stopped.",
+	}
+	if len(got) != len(want) {
+		t.Fatalf("the lines are %q", got)
+	}
+	for i := range want {
+		if _, line, _ := strings.Cut(got[i], "  "); line != want[i] {
+			t.Errorf("line %d is %q, want %q", i, line, want[i])
+		}
+	}
+}
+
+func TestPrintRolloutShowsBatchesWaitsAndNextCommand(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	until := now.Add(90 * time.Minute)
+	r := rolloutIn(adminapi.RolloutRunning)
+	r.Waiting = &[]adminapi.Wait{{Code: "approval", Text: "an operator must approve", Until: &until}}
+	batches := make([]adminapi.Batch, 40)
+	for i := range batches {
+		batches[i] = adminapi.Batch{Index: i, Kind: adminapi.BatchRegular, Counts: adminapi.Counts{Total: 3}}
+		if i <= 20 {
+			batches[i].StartedAt = &now
+		}
+	}
+	batches[0].Kind = adminapi.BatchCanary
+	r.Batches = &batches
+	var b bytes.Buffer
+	printRollout(&b, r, now, batchesWatched)
+	for _, want := range []string{"an operator must approve, 1 h 30 min", "under way", "not started", "… and 28 more batches", "`muster rollouts approve r1`"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	if n := strings.Count(b.String(), "regular"); n != batchesWatched {
+		t.Errorf("%d batches are shown", n)
+	}
+	b.Reset()
+	printRollout(&b, r, now, -1)
+	if n := strings.Count(b.String(), "regular"); n != 39 || !strings.Contains(b.String(), "canary") {
+		t.Errorf("without a limit %d batches are shown", n)
+	}
+
+	b.Reset()
+	stopped(adminapi.StopThreshold)(&r)
+	plan := "Restore the volume."
+	r.State, r.Plan.Migration = adminapi.RolloutPaused, &adminapi.Migration{RecoveryPlan: &plan}
+	printRollout(&b, r, now, 0)
+	for _, want := range []string{"It stopped. (muster", "7 offers withdrawn", plan, "`muster rollouts resume r1`"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-fleet/muster/server/adminapi"
+)
+
+// waitInterval is how often --wait polls: phases of an upgrade last seconds.
+const waitInterval = time.Second
+
+// awaited is an agent whose upgrade or rollback --wait follows.
+type awaited struct {
+	id, host, target string
+	refused          string // why it does not start, empty if it does
+}
+
+func awaitUpgrade(p adminapi.UpgradePreview) []awaited {
+	var list []awaited
+	for _, i := range p.Items {
+		one := awaited{id: i.AgentId, host: i.Hostname, target: p.Version}
+		if !i.Will {
+			one.refused = deref(i.Reason)
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+func awaitRollback(p adminapi.RollbackPreview) []awaited {
+	var list []awaited
+	for _, i := range p.Items {
+		one := awaited{id: i.AgentId, host: i.Hostname, target: deref(i.To)}
+		if !i.Will {
+			one.refused = deref(i.Reason)
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// waitForUpgrades prints each agent's phases as they change, until all upgrades have
+// ended. An upgrade ends with its watch, not with its acknowledgement: until then the
+// watcher can roll it back. While the server does not answer, it retries.
+// waitForUpgrades returns how many agents did not reach their target.
+func (a *client) waitForUpgrades(ctx context.Context, cmd *cobra.Command, agents []awaited, timeout time.Duration) (failed int, err error) {
+	logPhase := func(host, phase string) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s  %-20s %s\n", time.Now().Format(time.TimeOnly), host, phase)
+	}
+	waiting := map[string]string{} // agent id to the phase last shown
+	target, host := map[string]string{}, map[string]string{}
+	for _, one := range agents {
+		host[one.id] = firstOf(one.host, one.id)
+		if one.refused == "" {
+			waiting[one.id], target[one.id] = "", one.target
+			continue
+		}
+		failed++
+		logPhase(host[one.id], one.refused)
+	}
+	tick := time.NewTicker(waitInterval)
+	defer tick.Stop()
+	for {
+		for id, shown := range waiting {
+			got, err := call[adminapi.AgentItem](ctx, a, http.MethodGet, "/api/fleet/agents/"+url.PathEscape(id), nil)
+			var refused *refusal
+			switch {
+			case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
+				return failed, err
+			case err != nil:
+				if ctx.Err() == nil && shown != err.Error() {
+					logPhase(host[id], err.Error())
+					waiting[id] = err.Error()
+				}
+				continue
+			}
+			phase, over, good := upgradeOutcome(got.Item, target[id])
+			if shown != phase {
+				logPhase(hostname(got.Item), phase)
+				waiting[id] = phase
+			}
+			if over {
+				delete(waiting, id)
+			}
+			if over && !good {
+				failed++
+			}
+		}
+		if len(waiting) == 0 {
+			return failed, nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return failed, ctx.Err()
+			}
+			return failed, fmt.Errorf("%d of %s not done within %s (--timeout), such as %s; the upgrade continues: see `muster agents list`",
+				len(waiting), counted(len(agents), "agent"), timeout, host[slices.Min(slices.Collect(maps.Keys(waiting)))])
+		case <-tick.C:
+		}
+	}
+}
+
+// upgradeOutcome describes the upgrade of an agent, and returns whether it is over and
+// whether it succeeded. The running version decides: a cancelled upgrade leaves no other
+// trace.
+func upgradeOutcome(g adminapi.Agent, target string) (phase string, over, good bool) {
+	phase = firstOf(upgradePhase(g), "runs "+g.Agent.Version)
+	switch {
+	case g.UpgradeStatus != nil && *g.UpgradeStatus == adminapi.RolledBack && upgradeReason(g.UpgradeDetails) == "":
+		// The old version runs again; the watcher reports the reason a moment later.
+		return phase, false, false
+	case g.UpgradeStatus != nil && *g.UpgradeStatus != adminapi.Started:
+		return phase, true, false
+	case g.UpgradeStartedAt != nil || g.UpgradeDetails != nil:
+		return phase, false, false
+	}
+	return phase, true, g.Agent.Version == target
+}

@@ -1,0 +1,172 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/muster-fleet/muster/server/clock"
+	"github.com/muster-fleet/muster/server/fleet"
+	"github.com/muster-fleet/muster/server/store"
+)
+
+const (
+	// FreshFor is how long values from the store are served, so that several scrapers
+	// cost no more than one.
+	FreshFor = 10 * time.Second
+	// readShare bounds the share of time spent reading a large fleet: values that took
+	// a second to read are served for 20.
+	readShare = 20
+	// readTimeout is below Prometheus's default scrape timeout of ten seconds.
+	readTimeout = 8 * time.Second
+	// MaxRollouts bounds the rollouts with series of their own. Active rollouts lock
+	// their policies, so there are few.
+	MaxRollouts = 100
+)
+
+var (
+	storeUp  = prometheus.NewDesc("muster_store_up", "Whether the store answered: if 0, series that are read from it are absent.", nil, nil)
+	active   = prometheus.NewDesc("muster_rollout_active", "Rollouts that are running, paused or being cancelled.", nil, nil)
+	progress = prometheus.NewDesc("muster_rollout_progress", "Share of the targets of an active rollout that are done, 0 to 1.", []string{"rollout"}, nil)
+	phase    = prometheus.NewDesc("muster_rollout_target_phase", "Targets of an active rollout that are being upgraded, by phase.", []string{"rollout", "phase"}, nil)
+	agents   = prometheus.NewDesc("muster_agents", "Agents by status.", []string{"status"}, nil)
+	open     = prometheus.NewDesc("muster_incidents_open", "Incidents that are not resolved, by category.", []string{"category"}, nil)
+)
+
+var categories = []fleet.IncidentKind{fleet.IncidentUpgradeFailed, fleet.IncidentRollbackFailed, fleet.IncidentStalled}
+
+// fleetCollector reads the state of the fleet and of active rollouts from the store.
+// Ended rollouts have no series: they disappear with the next read.
+type fleetCollector struct {
+	store store.Store
+	now   clock.Clock
+
+	mu    sync.Mutex
+	until time.Time
+	last  []prometheus.Metric
+	// counts caches the counts of active rollouts by revision, because their documents
+	// are large.
+	counts map[string]rolloutCounts
+}
+
+type rolloutCounts struct {
+	revision int64
+	fleet.Counts
+}
+
+// Describe implements prometheus.Collector.
+func (s *fleetCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{storeUp, active, progress, phase, agents, open} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *fleetCollector) Collect(ch chan<- prometheus.Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if begun := s.now.UTC(); !begun.Before(s.until) {
+		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+		defer cancel()
+		up := 1.0
+		var err error
+		if s.last, err = s.read(ctx, begun); err != nil {
+			s.last, up = nil, 0
+		}
+		s.last = append(s.last, gauge(storeUp, up))
+		ended := s.now.UTC()
+		s.until = ended.Add(max(FreshFor, readShare*ended.Sub(begun)))
+	}
+	for _, m := range s.last {
+		ch <- m
+	}
+}
+
+func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (s *fleetCollector) read(ctx context.Context, now time.Time) ([]prometheus.Metric, error) {
+	var out []prometheus.Metric
+	for _, part := range []func(context.Context, time.Time) ([]prometheus.Metric, error){s.agents, s.rollouts, s.incidents} {
+		m, err := part(ctx, now)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m...)
+	}
+	return out, nil
+}
+
+func (s *fleetCollector) agents(ctx context.Context, now time.Time) ([]prometheus.Metric, error) {
+	policies, _, err := s.store.Policies().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	timeouts := make(map[string]time.Duration, len(policies))
+	for _, p := range policies {
+		timeouts[p.ID] = p.InactivityTimeout
+	}
+	counts, err := store.CountStatuses(ctx, s.store.Agents(), store.AgentFilter{}, timeouts, now)
+	if err != nil {
+		return nil, err
+	}
+	var out []prometheus.Metric
+	for _, status := range fleet.Statuses {
+		out = append(out, gauge(agents, float64(counts[status]), string(status)))
+	}
+	return out, nil
+}
+
+func (s *fleetCollector) rollouts(ctx context.Context, _ time.Time) ([]prometheus.Metric, error) {
+	heads, err := s.store.Rollouts().Active(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []prometheus.Metric{gauge(active, float64(len(heads)))}
+	known := map[string]rolloutCounts{}
+	for _, h := range heads[:min(len(heads), MaxRollouts)] {
+		c, ok := s.counts[h.ID]
+		if !ok || c.revision != h.Revision {
+			r, err := s.store.Rollouts().Get(ctx, h.ID)
+			if fleet.KindOf(err) == fleet.NotFound && err != nil {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			c = rolloutCounts{r.Revision, r.Counts}
+		}
+		known[h.ID] = c
+		done := 0.0
+		if c.Total > 0 {
+			done = 1 - float64(c.Pending+c.Held+c.InFlight())/float64(c.Total)
+		}
+		out = append(out, gauge(progress, done, h.ID))
+		for _, state := range []fleet.TargetState{fleet.TargetOffered, fleet.TargetUpgrading, fleet.TargetVerifying} {
+			out = append(out, gauge(phase, float64(*c.Of(state)), h.ID, fleet.TargetPhase(state)))
+		}
+	}
+	s.counts = known
+	return out, nil
+}
+
+func (s *fleetCollector) incidents(ctx context.Context, _ time.Time) ([]prometheus.Metric, error) {
+	all, _, err := s.store.Incidents().List(ctx, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[fleet.IncidentKind]int{}
+	for _, i := range all {
+		if i.State != fleet.IncidentResolved {
+			counts[i.Category]++
+		}
+	}
+	var out []prometheus.Metric
+	for _, k := range categories {
+		out = append(out, gauge(open, float64(counts[k]), string(k)))
+	}
+	return out, nil
+}

@@ -1,0 +1,263 @@
+package architecture
+
+import (
+	"path"
+	"strings"
+)
+
+// areas is the import table: for each top folder, the others that its code may import.
+// A test compares it with the README's import map. Tests may also import testing.
+var areas = []row{
+	{"packaging", nil, "publishers build and verify packages without a server or an agent"},
+	{"watcher", []string{"packaging", "server/agentapi"}, "the watcher must work when the agent does not, so it shares no logic with it"},
+	{"agent", []string{"packaging", "watcher/handoff", "watcher/probe", "watcher/beacon", "server/agentapi"}, "everything that the agent links runs on every host, so it imports only formats"},
+	{"server", []string{"packaging", "ui"}, "the server knows agents and watchers only through the protocol"},
+	{"ui", nil, "the UI is a client of the admin API; the server embeds it, not the other way round"},
+	{"testing", []string{"packaging", "watcher", "agent", "server", "ui"}, ""},
+}
+
+type row struct {
+	from   string
+	to     []string
+	reason string
+}
+
+// ban forbids imports. A pattern is a folder of this repository or an import path; with
+// "/..." it includes everything below.
+type ban struct {
+	// from are the packages that the ban applies to, except unless.
+	from, unless []string
+	// to are the packages that they must not import, except only.
+	to, only []string
+	// deep includes indirect imports through packages of this repository.
+	deep bool
+	// tests includes test files.
+	tests  bool
+	reason string
+}
+
+var shipped = []string{"packaging/...", "watcher/...", "agent/...", "server/...", "ui/..."}
+
+// domain is the part of the server without HTTP, databases or other technology.
+var domain = []string{
+	"server/access/...", "server/action/...", "server/artifact/...", "server/authority/...", "server/beacon/...", "server/checkin/...", "server/enrollment/...", "server/event/...",
+	"server/fleet/...", "server/incident/...", "server/kql/...", "server/lease/...", "server/policy/...", "server/rollout/...", "server/store",
+	"server/upgrademanifest/...", "server/webhook/...",
+}
+
+// only bans a library except in the given packages.
+func only(library, reason string, places ...string) ban {
+	to := []string{library}
+	if strings.Contains(library, ".") {
+		to = append(to, library+"/...") // a module, not a package of the standard library
+	}
+	return ban{from: []string{"..."}, unless: places, to: to, reason: reason}
+}
+
+var bans = []ban{
+	{
+		from: shipped, unless: []string{support}, to: []string{"//testing/...", "testing", "testing/..."}, deep: true,
+		reason: "programs that run on hosts contain no test helpers",
+	},
+	{
+		from: []string{"..."}, unless: []string{support, "testing/esnode"}, to: []string{"//testing/require", "go.uber.org/goleak", "pgregory.net/rapid"},
+		reason: "they fail or skip a test, so only _test.go files, support packages and esnode use them",
+	},
+	{
+		from: shipped, unless: []string{support}, to: []string{support}, deep: true,
+		reason: "packages whose name ends in test are only for tests",
+	},
+
+	// Formats that outlive a process.
+	{
+		from: []string{"server/agentapi/..."}, to: []string{"//..."}, only: []string{"//server/agentapi/..."}, tests: true,
+		reason: "the agent links it, and it reads messages of other versions: a format depends on nothing that may change",
+	},
+	{
+		from: []string{"server/adminapi"}, to: []string{"//..."}, tests: true,
+		reason: "it is generated from openapi.yaml alone",
+	},
+	{
+		from: []string{"packaging/layout"}, to: []string{"//..."},
+		reason: "it has only names, so that every program on a host can import it",
+	},
+	{
+		from: []string{"packaging/manifest", "packaging/disk", "packaging/trust"}, to: []string{"//..."}, only: []string{"//packaging/layout"},
+		reason: "each has one task, separate from the others: content, durable writes, trust",
+	},
+	{
+		from: []string{"packaging/trust"}, to: []string{"net", "net/...", "os", "os/...", "io/fs"}, deep: true,
+		reason: "it decides about the given bytes, independently of how they are fetched or opened",
+	},
+	{
+		from: []string{"packaging/trust/tuf"}, to: []string{"//..."}, only: []string{"//packaging/trust", "//packaging/disk", "//packaging/manifest"},
+		reason: "it decides like packaging/trust, and also stores verified metadata and parses archive names",
+	},
+	{
+		from: []string{"packaging/trust/tuf"}, to: []string{"net", "net/...", "os", "os/..."},
+		reason: "the fetcher and the disk are parameters, so that a test can fail each call",
+	},
+	{
+		from: []string{"watcher/handoff"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/layout", "//packaging/manifest"},
+		reason: "an old watcher and a new agent share this format, which is all in one package",
+	},
+	{
+		from: []string{"watcher/beacon"}, to: []string{"//..."}, only: []string{"//packaging/disk", "//packaging/layout", "//server/agentapi/..."},
+		reason: "the agent links it to write the watcher's credential, and must not link the watcher",
+	},
+	{
+		from: []string{"watcher/probe"}, to: []string{"//..."}, only: []string{"//packaging/manifest"},
+		reason: "an old watcher and a new agent share this protocol, which is all in one package",
+	},
+
+	{
+		from: []string{"watcher/..."}, unless: []string{"watcher/beacon", "watcher/report"}, to: []string{"//server/..."},
+		reason: "only these two packages talk to the server; the verdict does not depend on the server's types",
+	},
+
+	// Decide in pure functions.
+	{
+		from: []string{"server/fleet", "server/kql"}, deep: true,
+		to:     []string{"net", "net/...", "os", "os/...", "database/...", "io/fs", "io/ioutil", "log", "log/slog", "syscall", "sync", "context"},
+		reason: "they depend only on their arguments, so that previews, simulations and tests have the same results as production",
+	},
+	{
+		from: []string{"server/store"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/kql"},
+		reason: "the interface of all stores uses only the domain's types and queries",
+	},
+	{
+		from: []string{"server/rollout/plan", "server/rollout/preview", "server/rollout/explain"}, deep: true,
+		to:     []string{"net", "net/http/...", "os", "os/...", "database/...", "io/fs", "log", "log/slog", "syscall", "sync", "context"},
+		reason: "they depend only on their arguments, so that preview, reconciler and explanation agree",
+	},
+	{
+		from: []string{"server/rollout/plan"}, to: []string{"//server/..."}, only: []string{"//server/fleet", "//server/kql", "//server/agentapi"},
+		reason: "preview, reconciler and explanation call the same pure functions, so they agree",
+	},
+	{
+		from: []string{"server/rollout/preview", "server/rollout/explain"}, to: []string{"//server/..."}, only: []string{"//server/rollout/plan", "//server/fleet", "//server/agentapi"},
+		reason: "the service reads the fleet and the documents and passes them to these packages",
+	},
+	{
+		from: []string{"server/rollout/reconcile"}, to: []string{"//server/rollout", "//server/rollout/..."}, only: []string{"//server/rollout/plan"},
+		reason: "the reconciler executes the decisions of plan; it learns of operators' commands from the rollout's document",
+	},
+	{
+		from: []string{"server/rollout"}, to: []string{"//server/rollout/reconcile"},
+		reason: "service and reconciler share only the rollout's document and a wake-up signal, and may run in different processes",
+	},
+	{
+		from: []string{"watcher/watch"}, to: []string{"net", "net/...", "os", "os/...", "syscall", "math/rand/..."},
+		reason: "the host is a parameter (watcher/host is the real one), so that a test can fail each call",
+	},
+
+	// Adapters import the domain, and the domain imports no adapter.
+	{
+		from:   domain,
+		to:     []string{"//server/httpapi/...", "//server/store/...", "//server/cli/...", "//server/app", "//server/adminapi", "//ui/...", "database/..."},
+		only:   []string{"//server/store"},
+		reason: "the domain does not depend on the API or the store",
+	},
+	{
+		from: []string{"server/store/..."}, unless: []string{"server/store"}, to: []string{"//..."},
+		only:   []string{"//server/store", "//server/store/...", "//server/fleet", "//server/kql", "//server/agentapi"},
+		reason: "a store writes and finds documents; their meaning is decided in the domain",
+	},
+	{
+		from: []string{"..."}, unless: []string{"server/cli", "server/store/sqlite", support}, to: []string{"//server/store/sqlite"},
+		reason: "the store is chosen in one place, where the configuration is read; everything else takes a store.Store",
+	},
+	{
+		from: []string{"server/httpapi/agents"}, to: []string{"//server/adminapi", "//server/httpapi/admin"},
+		reason: "agents and operators have different listeners, credentials and versions: neither API is made of the other",
+	},
+	{
+		from: []string{"server/httpapi/admin"}, to: []string{"//server/httpapi/agents"},
+		reason: "agents and operators have different listeners, credentials and versions: neither API is made of the other",
+	},
+	{
+		from: []string{"server/httpapi"}, to: []string{"//..."}, only: []string{"//server/fleet", "//server/agentapi"},
+		reason: "it has what both APIs share: errors of authentication, limits, the table from error kind to status",
+	},
+	{
+		from: []string{"server/app"}, to: []string{"//server/cli/..."},
+		reason: "several servers run in one test process, so a server gets its configuration and reads no flags",
+	},
+	{
+		from: []string{"server/cli/packagecmd"}, to: []string{"//server/..."},
+		reason: "a publisher's commands work without any server",
+	},
+	{
+		from: []string{"server"}, to: []string{"//..."}, only: []string{"//server/cli"},
+		reason: "main only starts the command line",
+	},
+	{
+		from: []string{"agent/..."}, unless: []string{"agent", "agent/setup", "agent/daemon"}, to: []string{"//agent/daemon", "//agent/setup"},
+		reason: "daemon assembles the parts; a part that imported it could not be tested alone",
+	},
+	{
+		from: []string{"agent/steps"}, to: []string{"//..."}, only: []string{"//packaging/disk"},
+		reason: "it executes steps of any kind, for upgrades and components",
+	},
+	{
+		from: []string{"agent/download", "agent/gateway", "agent/queue", "agent/identity", "agent/backoff"}, to: []string{"//agent/..."}, only: []string{"//agent/backoff"},
+		reason: "each is a part with one task; agent/daemon assembles them",
+	},
+
+	// Libraries are used in few packages.
+	only("github.com/gin-gonic/gin", "only the HTTP APIs route; the load test measures a bare gin server", "server/httpapi/...", "testing/loadtest/scenario"),
+	only("modernc.org/sqlite", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
+	only("database/sql", "one store is SQLite; the rest must not notice", "server/store/sqlite"),
+	only("github.com/elastic/go-elasticsearch/v8", "one store is Elasticsearch; the rest must not notice", "server/store/elastic"),
+	only("github.com/mholt/archiver/v4", "the library has no protection against names that escape: one package adds it", "packaging/install"),
+	only("archive/...", "archives are written in one package and read in another", "packaging/build", "packaging/install", "testing/fakepkg"),
+	only("aead.dev/minisign", "whether bytes may be installed is decided in one package", "packaging/trust"),
+	only("github.com/theupdateframework/go-tuf/v2", "whether bytes may be installed is decided in one package, which checks every file first", "packaging/trust/tuf"),
+	only("github.com/sigstore/sigstore", "it comes with go-tuf, for its keys", "packaging/trust/tuf"),
+	only("github.com/secure-systems-lab/go-securesystemslib", "it comes with go-tuf, for what exactly is signed", "packaging/trust/tuf"),
+	only("github.com/kardianos/service", "only installation and restarts use the service manager", "agent", "agent/setup", "watcher/host"),
+	only("github.com/spf13/cobra", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp", "testing/loadtest"),
+	only("github.com/spf13/pflag", "flags end at the programs", "agent", "server/cli/...", "testing/flaghelp"),
+	only("github.com/hashicorp/go-version", "versions are compared in one way, by packaging/manifest", "packaging/manifest"),
+	only("gopkg.in/yaml.v3", "YAML is only for files that people write: manifests and configurations", "packaging/manifest", "agent/config", "server/app", "server/cli/...", "server/policy", "server/upgrademanifest"),
+	only("github.com/prometheus/client_golang", "one package has the metrics; the others publish events", "server/metrics"),
+	only("github.com/HdrHistogram/hdrhistogram-go", "a distribution is generator.Latency, which can be merged from several processes", "testing/loadtest/generator"),
+	only("log", "one way to log: log/slog, with attributes", support),
+	only("io/ioutil", "os and io have all its functions"),
+	only("math/rand", "use math/rand/v2, which has no shared seed, or crypto/rand for secrets"),
+	only("github.com/pkg/errors", "the standard errors package wraps"),
+	only("unsafe", "one package modifies crypto/tls connections, which halves the memory of a parked agent; nothing else needs it", "server/checkin/tlstrim"),
+	only("github.com/google/pprof", "only the load test reads profiles", "testing/loadtest/scenario"),
+	only("C", "programs are built with CGO_ENABLED=0, so that one file runs on every Linux"),
+}
+
+// support is the pattern of packages for tests outside testing, such as storetest and
+// parktest. Their names end in test.
+const support = "<support>"
+
+func isSupport(dir string) bool {
+	return strings.HasSuffix(dir, "test") && area(dir) != "testing"
+}
+
+// matches reports whether an import path or a folder matches one of the patterns: it is
+// equal, or with "/..." it is below.
+func matches(name string, patterns []string) bool {
+	for _, p := range patterns {
+		switch top, below := strings.CutSuffix(p, "..."); {
+		case !below && name == p, p == "...", p == support && isSupport(strings.TrimPrefix(name, ours)):
+			return true
+		case below && strings.HasPrefix(name+"/", top):
+			return true
+		}
+	}
+	return false
+}
+
+// area returns the area of a folder, or "" for the root.
+func area(dir string) string {
+	top, _, _ := strings.Cut(path.Clean(dir), "/")
+	if top == "." {
+		return ""
+	}
+	return top
+}
