@@ -221,14 +221,16 @@ func (t *ticket) readBody(r *http.Request, limit int64) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	text, err := io.ReadAll(io.LimitReader(&counted{Reader: r.Body, ticket: t}, limit+1))
+	// Not more than a chunk before it has been received: the client states the length.
+	text := bytes.NewBuffer(make([]byte, 0, max(0, min(r.ContentLength, bodyChunk))+bytes.MinRead))
+	_, err := text.ReadFrom(io.LimitReader(&counted{Reader: r.Body, ticket: t}, limit+1))
 	switch refusal := (*fleet.Error)(nil); {
 	case errors.As(err, &refusal):
 		return err
 	case err != nil:
 		return fleet.FieldError("body", "is not whole: %w", err)
 	}
-	r.Body = io.NopCloser(bytes.NewReader(text))
+	r.Body = io.NopCloser(text)
 	return nil
 }
 
