@@ -32,7 +32,7 @@ func TestUpgradeAndUninstallFromTheHostsCommandLine(t *testing.T) {
 	refuses("three numbers", "upgrade", "latest")
 
 	w.publish("1.1.0", w.Programs.Agent)
-	says("1.1.0 was found good", "upgrade", "1.1.0")
+	says("Version 1.1.0 was healthy", "upgrade", "1.1.0")
 	w.onDisk(h, "1.1.0")
 	// The host reports the upgrade, which the server did not order.
 	w.wait(h, "is known to run 1.1.0", func(a adminapi.Agent) bool {
