@@ -108,7 +108,7 @@ type Stop struct {
 	Text string    `json:"text"` // a sentence
 	By   string    `json:"by"`   // muster, or the operator
 	At   time.Time `json:"at"`
-	// Withdrawn is how many offers the stop took back.
+	// Withdrawn is how many offers the stop withdrew.
 	Withdrawn int `json:"withdrawn"`
 	// Batch is the batch in which it happened.
 	Batch int `json:"batch"`

@@ -227,7 +227,7 @@ func resume(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 	switch {
 	case r.State == fleet.RolloutRunning && r.PauseAsked != nil:
 		r.PauseAsked = nil
-		return "took back that it pauses after the current batch", nil
+		return "withdrew the pause after the current batch", nil
 	case r.State == fleet.RolloutRunning:
 		return "", nil
 	case r.State != fleet.RolloutPaused:
@@ -261,9 +261,9 @@ func force(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 	r.Forced = &d
 	if r.State == fleet.RolloutRunning {
 		r.Forgiven = r.Counts.Bad()
-		return "forced it: failures stop it no more", nil
+		return "forced it: failures no longer pause it", nil
 	}
-	return continueRollout(r, "forced it: failures stop it no more", req, now)
+	return continueRollout(r, "forced it: failures no longer pause it", req, now)
 }
 
 // checkDeadline refuses to continue after the plan's deadline, since the rollout would
@@ -307,7 +307,7 @@ func approve(r *fleet.Rollout, req Request, now time.Time) (string, error) {
 	}
 	d := req.decision(now)
 	r.Approved = &d
-	return "approved what follows the canaries", nil
+	return "approved it to continue after the canaries", nil
 }
 
 func cancel(r *fleet.Rollout, _ Request, _ time.Time) (string, error) {
@@ -316,7 +316,7 @@ func cancel(r *fleet.Rollout, _ Request, _ time.Time) (string, error) {
 		return "", nil
 	case fleet.RolloutRunning, fleet.RolloutPaused:
 		r.State, r.Stop, r.PauseAsked, r.RunningSince = fleet.RolloutCancelling, nil, nil, nil
-		return "cancelled it; what has begun ends by itself", nil
+		return "cancelled it; upgrades under way still end", nil
 	}
 	return "", refuse(r, "cancel")
 }
@@ -331,7 +331,7 @@ func retry(r *fleet.Rollout, agents []string, req Request, now time.Time) (strin
 	case len(agents) == 0 && r.Counts.Bad() == 0:
 		return "", fleet.Errorf(fleet.Conflict, "no target of %s has failed: name the agents to retry others, such as withdrawn ones", plan.Title(r))
 	}
-	what := fmt.Sprintf("put %s back in line", named(agents, "all that failed"))
+	what := fmt.Sprintf("retried %s", named(agents, "all that failed"))
 	if r.State == fleet.RolloutPaused {
 		what += "; they are offered the version when it is resumed"
 	}
@@ -345,7 +345,7 @@ func skip(r *fleet.Rollout, agents []string, req Request, now time.Time) (string
 	if ordered(r, fleet.OrderSkip, agents) {
 		return "", nil
 	}
-	return "left out " + named(agents, ""), addOrder(r, fleet.OrderSkip, agents, req, now)
+	return "skipped " + named(agents, ""), addOrder(r, fleet.OrderSkip, agents, req, now)
 }
 
 // ordered reports whether the same order is waiting for execution.

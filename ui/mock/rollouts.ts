@@ -93,7 +93,7 @@ export class MockRollouts {
         needWhy();
         r.forced = decision;
         this.goOn(e);
-        this.say(e, "rollout.force", "forced it: failures stop it no more", "rollout.resumed", why);
+        this.say(e, "rollout.force", "forced it: failures no longer pause it", "rollout.resumed", why);
         break;
       case "resume":
         if (r.stop && ["threshold", "canary", "exposure", "deadline"].includes(r.stop.kind)) needWhy();
@@ -102,19 +102,19 @@ export class MockRollouts {
         break;
       case "approve":
         r.approved = decision;
-        this.say(e, "rollout.approve", "approved what follows the canaries", "rollout.progress", why);
+        this.say(e, "rollout.approve", "approved it to continue after the canaries", "rollout.progress", why);
         break;
       case "cancel":
         this.takeBack(e, "the rollout was cancelled");
         for (const t of e.targets) if (t.state === "pending" || t.state === "held") this.set(e, t, "cancelled", "operator");
         Object.assign(r, { state: "cancelling", stop: undefined, pause_asked: undefined });
-        this.say(e, "rollout.cancel", "cancelled it; what has begun ends by itself", "rollout.progress", why);
+        this.say(e, "rollout.cancel", "cancelled it; upgrades under way still end", "rollout.progress", why);
         break;
       case "retry":
       case "skip":
         for (const t of this.named(e, body, what)) this.set(e, t, what === "retry" ? "pending" : "skipped", what === "retry" ? undefined : "operator");
         for (const b of r.batches ?? []) if (what === "retry" && e.targets.some((t) => t.batch === b.index && t.state === "pending")) b.cleared_at = b.ended_at = undefined;
-        this.say(e, `rollout.${what}`, what === "retry" ? "put targets back in line" : "left targets out", "rollout.progress", why);
+        this.say(e, `rollout.${what}`, what === "retry" ? "retried targets" : "skipped targets", "rollout.progress", why);
         break;
       case "rollback":
         return this.rollback(e, body.scope === "all" ? "all" : "failed", why);
@@ -229,6 +229,6 @@ export class MockRollouts {
     const at = iso(this.now() - 50 * 6e4);
     Object.assign(e.rollout, { state: "cancelled", created_at: at, started_at: at, started_by: ME, ended_at: iso(this.now() - 40 * 6e4), batches: targets.map((_, index) => ({ index, kind: "regular", ring: 0, started_at: index === 0 ? at : undefined, counts: zero() })) });
     recount(e);
-    this.incident({ category: "upgrade_failed", severity: "critical", title: `${host(silent)} has not been heard of since it was rolled back`, text: silent.watch?.diagnosis?.text ?? "", agent_id: silent.id, hostname: host(silent), rollout_id: e.rollout.id, recovery_plan: "Log in on the serial console and look at /var/log/muster; reinstall the agent if it does not start." });
+    this.incident({ category: "upgrade_failed", severity: "critical", title: `${host(silent)} has been silent since it was rolled back`, text: silent.watch?.diagnosis?.text ?? "", agent_id: silent.id, hostname: host(silent), rollout_id: e.rollout.id, recovery_plan: "Log in on the serial console and look at /var/log/muster; reinstall the agent if it does not start." });
   }
 }

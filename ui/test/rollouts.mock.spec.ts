@@ -182,7 +182,7 @@ test("a fleet that has changed since the preview refuses the start, shows how, a
 
 test("an incident is counted in the tab, acknowledged and resolved", async ({ page }) => {
   await open(page, "/incidents");
-  const card = page.getByRole("listitem", { name: /edge-fra-01 has not been heard of/ });
+  const card = page.getByRole("listitem", { name: /edge-fra-01 has been silent/ });
   await expect(card).toContainText("Recovery plan.");
   await expect(page.getByRole("navigation").getByRole("link", { name: /Incidents.* 1 open/ })).toBeVisible();
   await expectAccessibleInBoth(page, "the incidents");

@@ -317,7 +317,7 @@ func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
 	case !a.Active:
 		links = append(links, Reason{Code: fleet.WhyGone, Text: "the agent is unenrolled", Since: a.UnenrolledAt})
 	case now.Sub(seen) > fleet.OfflineAfter:
-		links = append(links, Reason{Code: fleet.WhyAway, Text: fmt.Sprintf("the agent runs %s and has not been heard of since %s", orUnknown(a.Version), timeText(seen)), Since: &seen})
+		links = append(links, Reason{Code: fleet.WhyAway, Text: fmt.Sprintf("the agent runs %s and has been silent since %s", orUnknown(a.Version), timeText(seen)), Since: &seen})
 	default:
 		add(nil, "the agent runs %s and says that it is %s", orUnknown(a.Version), cmp.Or(a.Last.Status, "there"))
 		if a.Last.Message != "" && a.Last.Status != "online" {

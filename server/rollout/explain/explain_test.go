@@ -112,7 +112,7 @@ func TestExplainWaitingTarget(t *testing.T) {
 		expires := rollouttest.Hour.Add(48 * time.Hour)
 		held := someTarget(fleet.TargetHeld, func(t *fleet.Target) { t.Code, t.ExpiresAt = fleet.WhyAway, &expires })
 		e := Target(&r, held, someAgent(func(a *fleet.Agent) { a.Last.At = before(time.Hour) }), nil, "", rollouttest.Hour, rollouttest.Hour)
-		wantChain(t, e, "[away] its turn came while it was away", "[away] the agent runs 1.1.0 and has not been heard of since")
+		wantChain(t, e, "[away] its turn came while it was away", "[away] the agent runs 1.1.0 and has been silent since")
 		if i := slices.IndexFunc(e.Chain, func(r Reason) bool { return r.Until != nil }); i < 0 || !e.Chain[i].Until.Equal(expires) {
 			t.Errorf("nothing says until when:\n%s", texts(e))
 		}

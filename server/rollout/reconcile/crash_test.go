@@ -263,7 +263,7 @@ func TestReconcilerKilledAtAnyWriteReachesTheSameEnd(t *testing.T) {
 			}))
 			return func(r fleet.Rollout) bool { return stopped(r) && len(r.Orders) == 0 }
 		}},
-		{"a pause at once, and going on with what it took back", func(w *world) func(fleet.Rollout) bool {
+		{"a pause at once, and resuming with what it withdrew", func(w *world) func(fleet.Rollout) bool {
 			w.start("r", rolling(func(p *fleet.Plan) { p.Strategy.BatchSize, p.Health.Wait = 2, fleet.Duration(20*time.Second) }))
 			for _, h := range w.hosts {
 				h.slow = true
