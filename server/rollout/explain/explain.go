@@ -319,7 +319,7 @@ func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
 	case now.Sub(seen) > fleet.OfflineAfter:
 		links = append(links, Reason{Code: fleet.WhyAway, Text: fmt.Sprintf("the agent runs %s and has been silent since %s", orUnknown(a.Version), timeText(seen)), Since: &seen})
 	default:
-		add(nil, "the agent runs %s and says that it is %s", orUnknown(a.Version), cmp.Or(a.Last.Status, "there"))
+		add(nil, "the agent runs %s and its status is %s", orUnknown(a.Version), cmp.Or(a.Last.Status, "unknown"))
 		if a.Last.Message != "" && a.Last.Status != "online" {
 			links[0].Text += ": " + a.Last.Message
 		}
@@ -332,7 +332,7 @@ func agentReasons(a *fleet.Agent, t *fleet.Target, now time.Time) []Reason {
 		links = append(links, Reason{Text: detailWords(d), Since: a.UpgradeStartedAt, Until: d.Metadata.ScheduledAt})
 	}
 	if w := a.Watch; w != nil && ours && w.ActionID == t.ActionID {
-		text := fmt.Sprintf("its watcher says: %s %s", strings.ReplaceAll(string(w.Stage), "_", " "), w.To)
+		text := fmt.Sprintf("its watcher reports: %s %s", strings.ReplaceAll(string(w.Stage), "_", " "), w.To)
 		if w.Reason != nil {
 			text += ": " + w.Reason.Text
 		} else if w.Waiting != "" {
@@ -439,7 +439,7 @@ func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Prev
 // Alone explains an agent that was never a target.
 func Alone(a *fleet.Agent, c fleet.Catalog, at, now time.Time) Explanation {
 	e := Explanation{AgentID: a.ID, At: at, Chain: []Reason{}}
-	e.add(Reason{Text: "no rollout has, or had, anything to do with it"})
+	e.add(Reason{Text: "no rollout includes it, now or earlier"})
 	none := &fleet.Target{ActionID: a.UpgradeActionID}
 	for _, link := range agentReasons(a, none, now) {
 		e.add(link)

@@ -84,7 +84,7 @@ func TestExplainWaitingTarget(t *testing.T) {
 	t.Run("a rollout that stopped at its threshold says the arithmetic, and what to do", func(t *testing.T) {
 		r := rollouttest.InState(fleet.RolloutPaused, rollouttest.StoppedBy(fleet.StopThreshold))
 		e := Target(&r, pending, someAgent(), nil, "", rollouttest.Hour, rollouttest.Hour)
-		wantChain(t, e, "[threshold] ", "3 of 6 failed", "batch 2 of 3", "[threshold] ", "says that it is online")
+		wantChain(t, e, "[threshold] ", "3 of 6 failed", "batch 2 of 3", "[threshold] ", "its status is online")
 		if e.Chain[0].Since == nil || !e.Chain[0].Since.Equal(r.Stop.At) || !strings.Contains(e.Next, "resume with a reason") {
 			t.Errorf("since %v, next %q", e.Chain[0].Since, e.Next)
 		}
@@ -145,7 +145,7 @@ func TestExplainReportsOfTheHost(t *testing.T) {
 			a.UpgradeActionID, a.Version = "r1-g1-0", "1.2.0"
 			a.Watch = &fleet.Watch{ReceivedAt: rollouttest.Hour, Beacon: agentapi.Beacon{ActionID: "r1-g1-0", Stage: agentapi.BeaconWatching, To: "1.2.0", Waiting: "seven more healthy samples"}}
 		}), nil, "", rollouttest.Hour, rollouttest.Hour)
-		wantChain(t, e, "its health is being watched", "its watcher says: watching 1.2.0, waiting: seven more")
+		wantChain(t, e, "its health is being watched", "its watcher reports: watching 1.2.0, waiting: seven more")
 	})
 	t.Run("why it failed", func(t *testing.T) {
 		failed := someTarget(fleet.TargetFailed, func(t *fleet.Target) { t.Code, t.Error = fleet.WhyReported, "signature does not match" })
@@ -212,7 +212,7 @@ func TestExplainAnEarlierTime(t *testing.T) {
 			if all := Target(&r, done, someAgent(), trail, "", at, rollouttest.Hour); texts(all) != texts(e) {
 				t.Errorf("entries of later change the answer:\n%s\n%s", texts(e), texts(all))
 			}
-			if strings.Contains(texts(e), "says that it is online") {
+			if strings.Contains(texts(e), "its status is online") {
 				t.Error("it tells of the agent as it is now")
 			}
 		})
