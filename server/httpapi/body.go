@@ -27,16 +27,11 @@ func Decode(c *gin.Context, limit int64, v any) error {
 
 // ReadBody reads a body of at most limit bytes.
 func ReadBody(c *gin.Context, limit int64) ([]byte, error) {
-	return readAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit), c.Request.ContentLength)
+	return readAll(http.MaxBytesReader(c.Writer, c.Request.Body, limit))
 }
 
-// maxPrealloc bounds the memory for a body whose length the client only states.
-const maxPrealloc = 64 << 10
-
-// readAll reads r, which has some size bytes, or an unknown number if size is below 1.
-func readAll(r io.Reader, size int64) ([]byte, error) {
-	b := bytes.NewBuffer(make([]byte, 0, max(0, min(size, maxPrealloc))+bytes.MinRead))
-	_, err := b.ReadFrom(r)
+func readAll(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(r)
 	var (
 		refusal  *fleet.Error
 		tooLarge *http.MaxBytesError
@@ -51,12 +46,12 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 	case err != nil:
 		return nil, fleet.FieldError("body", "%w", err)
 	}
-	return b.Bytes(), nil
+	return b, nil
 }
 
 // DecodeJSON reads a single JSON value into v.
 func DecodeJSON(r io.Reader, v any) error {
-	b, err := readAll(r, 0)
+	b, err := readAll(r)
 	if err != nil {
 		return err
 	}

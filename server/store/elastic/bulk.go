@@ -56,7 +56,7 @@ type write struct {
 	nonce string // identifies this write in body; may be empty; see withNonce
 }
 
-// withNonce adds a nonce to a write, by which a conflict with itself can be told from a
+// withNonce adds a nonce to a write, by which a conflict with itself can be distinguished from a
 // conflict with another write. If a primary shard fails during a write, Elasticsearch repeats
 // the write on the new primary, which may have executed it already.
 func withNonce(w write, source map[string]any) write {
