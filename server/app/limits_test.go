@@ -156,7 +156,7 @@ func TestRefusedRequestsGetDifferentRetryAfters(t *testing.T) {
 		for range more {
 			sent.Go(func() {
 				got := enrol()
-				if got.Status != http.StatusTooManyRequests || got.ErrorBody().Code != "RateLimit" || !strings.Contains(got.ErrorBody().Message, "come again in") {
+				if got.Status != http.StatusTooManyRequests || got.ErrorBody().Code != "RateLimit" || !strings.Contains(got.ErrorBody().Message, "retry in") {
 					t.Errorf("one too many got %d: %s", got.Status, got.Body)
 				}
 				mu.Lock()

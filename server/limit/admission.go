@@ -122,7 +122,7 @@ func (p *pool) acquire(ctx context.Context) error {
 func (p *pool) refuse() error {
 	p.limited.Add(1)
 	after := time.Second + rand.N(p.spread)
-	return tooMany(after, "this server has more requests than it can work on: come again in %s", after.Round(time.Second))
+	return tooMany(after, "this server has more requests than it can work on: retry in %s", after.Round(time.Second))
 }
 
 func tooMany(after time.Duration, format string, args ...any) error {

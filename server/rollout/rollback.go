@@ -66,7 +66,7 @@ func (s *Service) rollbackOnce(ctx context.Context, id string, scope Scope, req 
 	}
 	switch {
 	case r.RollbackOf != "":
-		return r, fleet.Errorf(fleet.Conflict, "%s is itself a rollback: make a rollout to the version the agents shall run", plan.Title(&r))
+		return r, fleet.Errorf(fleet.Conflict, "%s is itself a rollback: make a rollout to the version that the agents should run", plan.Title(&r))
 	case r.State == fleet.RolloutDraft:
 		return r, refuse(&r, "roll back")
 	}

@@ -422,13 +422,13 @@ func NonTarget(r *fleet.Rollout, a *fleet.Agent, chosen bool, pinned *fleet.Prev
 			}
 		}
 	case r.StartedAt != nil && a.EnrolledAt.After(*r.StartedAt) && r.Plan.LateJoiners != fleet.LateJoin:
-		why, next = "it enrolled after the start, and the plan takes in no late joiners", "Roll out to it anew, or with late_joiners: join."
+		why, next = "it enrolled after the start, and the plan accepts no late joiners", "Start another rollout for it, or with late_joiners: join."
 	case pinned == nil:
 		why = "its preview, which would say why, is not kept any more"
 	case r.State.Active() && r.Plan.LateJoiners == fleet.LateJoin:
 		why, next = "it came to match the select after the start, and is taken in at one of the next looks at the fleet", ""
 	default:
-		why, next = "it came to match the select after the start", "Roll out to it anew."
+		why, next = "it came to match the select after the start", "Start another rollout for it."
 	}
 	e.add(Reason{Text: why})
 	e.Summary = fmt.Sprintf("%s is no target of %s: %s", a.Hostname(), plan.Title(r), why)

@@ -65,7 +65,7 @@ func ruled(code, at, format string, args ...any) error {
 func checkWords(p *fleet.Plan) error {
 	switch {
 	case strings.TrimSpace(p.Name) == "":
-		return fleet.FieldError(field("name"), "is missing: say what people shall call the rollout")
+		return fleet.FieldError(field("name"), "is missing: give the rollout a name")
 	case len(p.Name) > maxName:
 		return fleet.FieldError(field("name"), "has %d bytes, want at most %d", len(p.Name), maxName)
 	case len(p.Description) > maxText:
