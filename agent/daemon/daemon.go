@@ -122,6 +122,9 @@ type daemon struct {
 	mu       sync.Mutex
 	upgrade  *agentapi.UpgradeDetails // as reported, or nil
 	watching chan struct{}            // closed when the watch ends; nil if there is none
+	// intact is the previous version once checkKept has read its files. Only watchKept uses
+	// it.
+	intact handoff.Install
 	// rollbacks are the versions the host can be rolled back to, as last checked.
 	rollbacks []probe.Rollback
 }
@@ -339,7 +342,7 @@ func (d *daemon) reexecAs(ctx context.Context, r upgrade.Request, home string) e
 	d.components.stop(StopTimeout)
 	err := d.queue.Switch(r.ID, func() error {
 		// The state has changed since the step that copied it.
-		if err := disk.CopyTree(d.Disk, "queue snapshot", filepath.Join(d.stateHome(), layout.RunDir), filepath.Join(home, layout.RunDir)); err != nil {
+		if err := disk.CopyTree(ctx, d.Disk, "queue snapshot", filepath.Join(d.stateHome(), layout.RunDir), filepath.Join(home, layout.RunDir)); err != nil {
 			return err
 		}
 		d.log.Info("agent restarts as another version", "version", r.Version)

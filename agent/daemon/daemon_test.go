@@ -152,8 +152,8 @@ func (m *machine) options() Options {
 func (m *machine) MarkerVersion(context.Context, string) (int, error) {
 	return handoff.MarkerVersion, nil
 }
-func (m *machine) PID() int    { return 0 }
-func (m *machine) Stop() error { return nil }
+func (m *machine) PID() int                   { return 0 }
+func (m *machine) Stop(context.Context) error { return nil }
 
 func (m *machine) Start(context.Context, string, string) (upgrade.Watcher, error) {
 	m.mu.Lock()

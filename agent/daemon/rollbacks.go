@@ -14,8 +14,9 @@ import (
 	"github.com/muster-fleet/muster/watcher/probe"
 )
 
-// keptCheckEvery is how often the previous version is checked. The check starts its program,
-// and damage is rare.
+// keptCheckEvery is how often the previous version is checked. The check starts its program.
+// It reads the version's files only once in the life of this process: damage is rare, and a
+// rollback reads them again before it begins.
 const keptCheckEvery = time.Hour
 
 // watchKept checks the previous version regularly, and removes it when its window is
@@ -46,9 +47,13 @@ func (d *daemon) checkKept(ctx context.Context) {
 		if d.Running == m.To {
 			found = append(found, probe.Rollback{Version: m.From.FullVersion(), ValidUntil: m.CreatedAt.Add(d.executor.RollbackWindow)})
 		}
-	} else if k, err := d.executor.Previous(ctx); err != nil {
+	} else if k, err := d.executor.Previous(ctx, d.intact); err != nil {
 		d.log.Warn("cannot tell whether a version is kept", "error", err)
 	} else if k != nil {
+		d.intact = handoff.Install{}
+		if k.Problem == "" {
+			d.intact = k.Install
+		}
 		found = append(found, probe.Rollback{Version: k.FullVersion(), ValidUntil: k.ValidUntil, Problem: k.Problem})
 	}
 	d.mu.Lock()

@@ -358,7 +358,7 @@ func TestSwitchMarksTheUpgradeInTheCopy(t *testing.T) {
 	other := t.TempDir()
 	s.accept(upgradeTo("a", 0))
 	err := s.Switch("a", func() error {
-		return disk.CopyTree(disk.OS{}, "test", filepath.Dir(s.path), filepath.Join(other, "run"))
+		return disk.CopyTree(t.Context(), disk.OS{}, "test", filepath.Dir(s.path), filepath.Join(other, "run"))
 	})
 	if err != nil {
 		t.Fatal(err)

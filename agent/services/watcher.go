@@ -60,11 +60,11 @@ func start(ctx context.Context, ctl Systemctl, unit string) (*Watcher, error) {
 	// marker that is about to exit.
 	_, startErr := ctl(ctx, "restart", unit)
 	if startErr != nil && ctx.Err() != nil {
-		return nil, errors.Join(fmt.Errorf("%s did not watch in time: %w", unit, context.Cause(ctx)), w.Stop())
+		return nil, errors.Join(fmt.Errorf("%s did not watch in time: %w", unit, context.Cause(ctx)), w.Stop(context.WithoutCancel(ctx)))
 	}
 	after, err := w.show(ctx)
 	if err != nil {
-		return nil, errors.Join(startErr, err, w.Stop())
+		return nil, errors.Join(startErr, err, w.Stop(context.WithoutCancel(ctx)))
 	}
 	switch {
 	case after["ActiveState"] == "active":
@@ -77,15 +77,15 @@ func start(ctx context.Context, ctl Systemctl, unit string) (*Watcher, error) {
 	}
 	// systemd would start the unit again and again, and compete with a watcher
 	// that is started in another way.
-	return nil, errors.Join(startErr, w.Stop())
+	return nil, errors.Join(startErr, w.Stop(context.WithoutCancel(ctx)))
 }
 
 // PID returns the watcher's process id, 0 if it has exited.
 func (w *Watcher) PID() int { return w.pid }
 
-// Stop stops the unit and waits for its process to exit.
-func (w *Watcher) Stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+// Stop stops the unit and waits for its process to exit, at most until ctx ends.
+func (w *Watcher) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	_, err := w.ctl(ctx, "stop", w.unit)
 	return err

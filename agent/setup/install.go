@@ -131,7 +131,7 @@ func (i Installation) checkTop() (existed bool, err error) {
 
 func (i Installation) unpack(ctx context.Context, s *enrollmentSession) (manifest.Package, error) {
 	if i.Package == "" {
-		return i.copyRunning()
+		return i.copyRunning(ctx)
 	}
 	authority, err := i.authority(s)
 	if err != nil {
@@ -181,7 +181,7 @@ func (i Installation) verify(ctx context.Context, authority trust.Authority) err
 
 // copyRunning copies the version that the running program belongs to: from an unpacked
 // archive, whose manifest is two folders up, or from a home.
-func (i Installation) copyRunning() (manifest.Package, error) {
+func (i Installation) copyRunning(ctx context.Context) (manifest.Package, error) {
 	folder := filepath.Dir(i.Executable)
 	var m *manifest.Manifest
 	for _, file := range []string{filepath.Join(folder, manifest.FileName), filepath.Join(folder, "..", "..", manifest.FileName)} {
@@ -205,15 +205,15 @@ func (i Installation) copyRunning() (manifest.Package, error) {
 	if err := m.Package.Fits(runtime.GOOS, runtime.GOARCH); err != nil {
 		return manifest.Package{}, err
 	}
-	return m.Package, i.copyHome(folder, m)
+	return m.Package, i.copyHome(ctx, folder, m)
 }
 
 // copyHome copies programs and manifest, but not the state, and renames the home when it
 // is complete.
-func (i Installation) copyHome(folder string, m *manifest.Manifest) error {
+func (i Installation) copyHome(ctx context.Context, folder string, m *manifest.Manifest) error {
 	home := layout.Path(i.Top, m.Package.Home())
 	staging := layout.Path(i.Top, layout.Staging(m.Package.Home()))
-	if err := disk.CopyTree(i.Disk, opInstall, folder, staging); err != nil {
+	if err := disk.CopyTree(ctx, i.Disk, opInstall, folder, staging); err != nil {
 		return err
 	}
 	if err := i.Disk.RemoveAll(opInstall, filepath.Join(staging, layout.RunDir)); err != nil {

@@ -17,7 +17,12 @@ import (
 	"github.com/muster-fleet/muster/packaging/disk"
 )
 
-// ErrTimeout is returned if a step exceeds its timeout.
+// UndoTimeout bounds the undoing of a run. Undoing removes a few folders and stops a
+// process, which takes seconds; a busy disk may need minutes for a version of 4 GB. A
+// call to the disk that hangs is not interrupted, but no step is undone after it.
+const UndoTimeout = 10 * time.Minute
+
+// ErrTimeout is returned if a step, or undoing, exceeds its timeout.
 var ErrTimeout = errors.New("timeout")
 
 // Step is one part of a run.
@@ -25,15 +30,17 @@ type Step struct {
 	// Name is unique among the steps of a run. Journals hold it and another
 	// version may read them, so it never changes.
 	Name string
-	// Timeout bounds Do, through its context.
+	// Timeout bounds Do, through its context. 0 means no bound: Do is a few calls to the
+	// disk, which nothing can interrupt.
 	Timeout time.Duration
 	// Done reports whether there is nothing to do. nil means that Do always runs.
 	Done func() bool
 	Do   func(context.Context) error
 	// Undo restores the state before Do. It may use only the journal and the host,
 	// since nothing else survives a crash, and must handle a Do that was complete,
-	// partial or not begun. nil means that there is nothing to undo.
-	Undo func() error
+	// partial or not begun. nil means that there is nothing to undo. Its context ends
+	// with UndoTimeout, which all steps of a run share.
+	Undo func(context.Context) error
 }
 
 // Progress is the part of a journal that a [Run] maintains.
@@ -111,8 +118,12 @@ func (r *Run) do(ctx context.Context, s Step) error {
 		return nil
 	}
 	r.Log.Info("step begins", "step", s.Name)
-	limited, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("%w: %s took longer than %s", ErrTimeout, s.Name, s.Timeout))
-	defer cancel()
+	limited := ctx
+	if s.Timeout > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("%w: %s took longer than %s", ErrTimeout, s.Name, s.Timeout))
+		defer cancel()
+	}
 	err := s.Do(limited)
 	if err != nil && limited.Err() != nil {
 		return context.Cause(limited)
@@ -137,18 +148,37 @@ func (r *Run) Fail(step string, why error) error {
 }
 
 // Undo undoes the steps that have begun in reverse order and removes the journal. If
-// one cannot be undone the journal stays, and this process or a later one may call Undo
-// again.
+// one cannot be undone, or UndoTimeout is over, the journal stays, and this process or a
+// later one may call Undo again. If the journal names a step that the run does not have,
+// Undo changes nothing and returns an error, since only the version that began the step
+// knows how to undo it.
 func (r *Run) Undo() error {
-	for _, name := range slices.Backward(r.Journal.progress().Begun) {
-		i := slices.IndexFunc(r.Steps, func(s Step) bool { return s.Name == name })
-		if i < 0 || r.Steps[i].Undo == nil {
+	begun := r.Journal.progress().Begun
+	for _, name := range begun {
+		if r.step(name) < 0 {
+			return fmt.Errorf("the journal names the step %q, which this version does not know: the version that wrote %s must undo it", name, r.File.Path)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), UndoTimeout, fmt.Errorf("%w: undoing took longer than %s", ErrTimeout, UndoTimeout))
+	defer cancel()
+	for _, name := range slices.Backward(begun) {
+		undo := r.Steps[r.step(name)].Undo
+		if undo == nil {
 			continue
 		}
-		if err := r.Steps[i].Undo(); err != nil {
+		err := context.Cause(ctx)
+		if err == nil {
+			err = undo(ctx)
+		}
+		if err != nil {
 			// The earlier steps stay, since this one may depend on them.
 			return fmt.Errorf("undo %s: %w", name, err)
 		}
 	}
 	return r.File.Remove()
+}
+
+// step returns the index of a step, or -1.
+func (r *Run) step(name string) int {
+	return slices.IndexFunc(r.Steps, func(s Step) bool { return s.Name == name })
 }

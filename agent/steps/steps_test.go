@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-fleet/muster/packaging/disk"
@@ -49,7 +50,7 @@ func (w *world) step(name string) Step {
 			}
 			return w.act("do " + name)
 		},
-		Undo: func() error { return w.act("undo " + name) },
+		Undo: func(context.Context) error { return w.act("undo " + name) },
 	}
 }
 
@@ -167,4 +168,66 @@ func TestStepThatCannotBeRecordedDoesNotAct(t *testing.T) {
 		t.Errorf("at %s: %v", failed, err)
 	}
 	w.expect()
+}
+
+func TestUnknownStepOfAJournalIsAnErrorAndNothingIsUndone(t *testing.T) {
+	w := newWorld(t)
+	r := w.run(&testJournal{Progress: Progress{Begun: []string{"a", "of a newer version", "b"}}}, w.step("a"), w.step("b"))
+	if err := r.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Undo(); err == nil || !strings.Contains(err.Error(), `"of a newer version"`) {
+		t.Errorf("undoing: %v", err)
+	}
+	w.expect()
+	if w.read() == nil {
+		t.Error("the journal is removed")
+	}
+}
+
+func TestUndoingEndsAtItsTimeoutAndKeepsTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		hangs := w.step("b")
+		hangs.Undo = func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		// c returns without an error when the time is over; b is not begun then.
+		late := w.step("c")
+		late.Undo = func(context.Context) error {
+			time.Sleep(UndoTimeout)
+			return nil
+		}
+		for _, steps := range [][]Step{{w.step("a"), hangs}, {w.step("a"), w.step("b"), late}} {
+			w.did = nil
+			r := w.run(&testJournal{}, steps...)
+			if failed, err := r.Do(t.Context()); err != nil {
+				t.Fatalf("%s: %v", failed, err)
+			}
+			w.did = nil
+			if err := r.Undo(); !errors.Is(err, ErrTimeout) || !strings.HasPrefix(err.Error(), "undo b: ") {
+				t.Errorf("undoing: %v", err)
+			}
+			w.expect()
+			if w.read() == nil {
+				t.Error("the journal is removed")
+			}
+		}
+	})
+}
+
+func TestStepWithoutATimeoutHasNoDeadline(t *testing.T) {
+	w := newWorld(t)
+	s := w.step("a")
+	s.Timeout = 0
+	s.Do = func(ctx context.Context) error {
+		if at, ok := ctx.Deadline(); ok {
+			t.Errorf("its context ends at %s", at)
+		}
+		return nil
+	}
+	if failed, err := w.run(&testJournal{}, s).Do(t.Context()); err != nil {
+		t.Errorf("%s: %v", failed, err)
+	}
 }

@@ -215,7 +215,7 @@ func (f *fakeWatchers) Start(context.Context, string, string) (Watcher, error) {
 	return f, nil
 }
 func (f *fakeWatchers) PID() int { return 4711 }
-func (f *fakeWatchers) Stop() error {
+func (f *fakeWatchers) Stop(context.Context) error {
 	f.stopped++
 	return nil
 }

@@ -25,8 +25,9 @@ type Previous struct {
 }
 
 // Previous returns the previous version, or nil if none is on the host. It checks that the
-// version's files are intact and its program starts.
-func (e *Executor) Previous(ctx context.Context) (*Previous, error) {
+// version's files are intact and its program starts. It does not read the files of the
+// version intact, which the caller has seen to be intact: a version may have gigabytes.
+func (e *Executor) Previous(ctx context.Context, intact handoff.Install) (*Previous, error) {
 	p, err := handoff.ReadPrevious(e.Disk, e.Top)
 	if err != nil {
 		e.log().Warn("an unreadable record of the previous version is ignored", "error", err)
@@ -36,7 +37,7 @@ func (e *Executor) Previous(ctx context.Context) (*Previous, error) {
 		return nil, nil
 	}
 	k := &Previous{Install: p.Install, ValidUntil: p.ReplacedAt.Add(e.RollbackWindow)}
-	if k.checks, err = e.ready(ctx, p.Install); err != nil {
+	if k.checks, err = e.ready(ctx, p.Install, p.Install == intact); err != nil {
 		k.Problem = err.Error()
 	}
 	return k, nil
@@ -44,8 +45,11 @@ func (e *Executor) Previous(ctx context.Context) (*Previous, error) {
 
 // ready returns an error if the version cannot be started, and otherwise the checks in
 // its manifest.
-func (e *Executor) ready(ctx context.Context, v handoff.Install) ([]manifest.Check, error) {
-	p, err := install.CheckIntact(ctx, e.Disk, e.Top, v.Home)
+func (e *Executor) ready(ctx context.Context, v handoff.Install, intact bool) ([]manifest.Check, error) {
+	p, err := install.ReadHome(e.Disk, e.Top, v.Home)
+	if err == nil && !intact {
+		err = install.CheckDigests(ctx, e.Disk, e.Top, v.Home)
+	}
 	if err != nil {
 		return nil, err
 	}

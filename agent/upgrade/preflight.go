@@ -49,7 +49,7 @@ func (w *work) preflight(ctx context.Context) error {
 	return errors.Join(handoff.RemoveOutcome(w.Disk, w.Top), removeFailure(w.Disk, w.Top))
 }
 
-func (c change) undoPreflight() error {
+func (c change) undoPreflight(context.Context) error {
 	return c.Disk.Remove(opPreflight, c.path(writeCheck))
 }
 
@@ -160,7 +160,7 @@ func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // choosePrevious selects the previous version on the host as the one to switch to.
 func (w *work) choosePrevious(ctx context.Context) error {
-	kept, err := w.Previous(ctx)
+	kept, err := w.Previous(ctx, handoff.Install{})
 	if err != nil {
 		return err
 	}

@@ -153,7 +153,7 @@ func TestRollbackRefusesAVersionThatDoesNotStart(t *testing.T) {
 			h := newHost(t, s, disk.OS{})
 			v := h.keep(t, s, "0.9.0", "cccccc")
 			c.spoil(t, h, filepath.Join(h.top, v.Home))
-			k, err := h.executor.Previous(context.Background())
+			k, err := h.executor.Previous(context.Background(), handoff.Install{})
 			if err != nil || k == nil || !strings.Contains(k.Problem, c.want) {
 				t.Fatalf("kept %+v, %v", k, err)
 			}
@@ -163,6 +163,43 @@ func TestRollbackRefusesAVersionThatDoesNotStart(t *testing.T) {
 			}
 			sameTree(t, before, h.tree(t))
 		})
+	}
+}
+
+// reads counts the programs that are opened.
+type reads struct {
+	disk.OS
+	programs *int
+}
+
+func (d reads) OpenFile(op, path string, flag int, perm fs.FileMode) (disk.File, error) {
+	if filepath.Base(path) == agentName {
+		*d.programs++
+	}
+	return d.OS.OpenFile(op, path, flag, perm)
+}
+
+func TestFilesOfAnIntactPreviousVersionAreReadAgainOnlyByARollback(t *testing.T) {
+	var programs int
+	s := newSource(t)
+	h := newHost(t, s, reads{programs: &programs})
+	v := h.keep(t, s, "0.9.0", "cccccc")
+	for i, c := range []struct {
+		intact handoff.Install
+		want   int
+	}{{handoff.Install{}, 1}, {v, 1}, {version("0.9.1", "cccccc"), 2}} {
+		k, err := h.executor.Previous(t.Context(), c.intact)
+		if err != nil || k == nil || k.Problem != "" || programs != c.want {
+			t.Fatalf("check %d: %+v, %v, %d programs were read, want %d", i, k, err, programs, c.want)
+		}
+	}
+	file := filepath.Join(h.top, v.Home, agentName)
+	data, err := os.ReadFile(file)
+	must(t, err)
+	data[0] ^= 1
+	must(t, os.WriteFile(file, data, 0o700))
+	if err := h.executor.Upgrade(t.Context(), back); err == nil || !strings.Contains(err.Error(), "is not what was installed") {
+		t.Errorf("rollback to a damaged version: %v", err)
 	}
 }
 
@@ -181,7 +218,7 @@ func TestDropKeptRemovesThePreviousVersionAfterItsWindow(t *testing.T) {
 	now := time.Now()
 	must(t, h.executor.DropPrevious(now.Add(6*24*time.Hour)))
 	must(t, h.executor.DropPrevious(now.Add(-1000*time.Hour))) // the clock is wrong
-	if k, _ := h.executor.Previous(context.Background()); k == nil || !there() {
+	if k, _ := h.executor.Previous(context.Background(), handoff.Install{}); k == nil || !there() {
 		t.Fatal("gone too early")
 	}
 	// It stays while an upgrade is watched, since the watcher may need it.
@@ -192,7 +229,7 @@ func TestDropKeptRemovesThePreviousVersionAfterItsWindow(t *testing.T) {
 	}
 	must(t, handoff.RemoveMarker(disk.OS{}, h.top))
 	must(t, h.executor.DropPrevious(now.Add(8*24*time.Hour)))
-	if k, err := h.executor.Previous(context.Background()); k != nil || err != nil || there() {
+	if k, err := h.executor.Previous(context.Background(), handoff.Install{}); k != nil || err != nil || there() {
 		t.Errorf("kept %+v, %v", k, err)
 	}
 }

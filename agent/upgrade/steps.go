@@ -49,8 +49,8 @@ const (
 	readTimeout = 10 * time.Minute
 	// unpackTimeout: 4 GB written and synced at the same rate.
 	unpackTimeout = 30 * time.Minute
-	// linkTimeout: a few small files on a busy disk.
-	linkTimeout = time.Minute
+	// restartTimeout: the queue is copied once more, and every component is stopped.
+	restartTimeout = time.Minute
 )
 
 // phases maps each step to the phase that is reported during it.
@@ -107,12 +107,12 @@ func (w *work) steps() []steps.Step {
 	}
 	replace := []steps.Step{
 		{Name: stepState, Timeout: readTimeout, Do: w.copyState},
-		{Name: stepMarker, Timeout: linkTimeout, Do: w.writeMarker, Undo: w.undoMarker},
-		{Name: stepWatcherLink, Timeout: linkTimeout, Do: w.pointWatcher, Undo: w.undoWatcherLink},
+		{Name: stepMarker, Do: w.writeMarker, Undo: w.undoMarker},
+		{Name: stepWatcherLink, Do: w.pointWatcher, Undo: w.undoWatcherLink},
 		{Name: stepWatcher, Timeout: WatcherReady, Do: w.startWatcher, Undo: w.undoWatcher},
-		{Name: stepPointer, Timeout: linkTimeout, Do: w.pointAgent, Undo: w.undoPointer},
-		{Name: stepCommit, Timeout: linkTimeout, Do: w.writeCommit, Undo: w.undoCommit},
-		{Name: stepRestart, Timeout: linkTimeout, Do: w.restart},
+		{Name: stepPointer, Do: w.pointAgent, Undo: w.undoPointer},
+		{Name: stepCommit, Do: w.writeCommit, Undo: w.undoCommit},
+		{Name: stepRestart, Timeout: restartTimeout, Do: w.restart},
 	}
 	if w.j.Request.Rollback {
 		fetch = nil // the version is on the host
@@ -146,7 +146,7 @@ func (w *work) download(ctx context.Context) error {
 	}))
 }
 
-func (c change) undoDownload() error {
+func (c change) undoDownload(context.Context) error {
 	if c.j.KeepDownload {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (w *work) unpack(ctx context.Context) error {
 	return err
 }
 
-func (c change) undoUnpack() error {
+func (c change) undoUnpack(context.Context) error {
 	if c.j.Reused {
 		return nil
 	}
@@ -244,8 +244,8 @@ func (c change) undoUnpack() error {
 	return errors.Join(c.Disk.RemoveAll(stepUnpack, staging), disk.RemoveHome(c.Disk, c.Top, c.j.To.Home))
 }
 
-func (w *work) copyState(_ context.Context) error {
-	return disk.CopyTree(w.Disk, stepState, w.path(path.Join(w.Running.Home, layout.RunDir)), w.path(path.Join(w.j.To.Home, layout.RunDir)))
+func (w *work) copyState(ctx context.Context) error {
+	return disk.CopyTree(ctx, w.Disk, stepState, w.path(path.Join(w.Running.Home, layout.RunDir)), w.path(path.Join(w.j.To.Home, layout.RunDir)))
 }
 
 func (w *work) writeMarker(_ context.Context) error {
@@ -262,7 +262,7 @@ func (w *work) writeMarker(_ context.Context) error {
 	})
 }
 
-func (c change) undoMarker() error {
+func (c change) undoMarker(context.Context) error {
 	return errors.Join(c.Disk.Remove(stepMarker, c.path(layout.MarkerFile)+layout.NewSuffix), handoff.RemoveMarker(c.Disk, c.Top))
 }
 
@@ -297,7 +297,7 @@ func (w *work) watcherUnfit(ctx context.Context, program string) error {
 	return err
 }
 
-func (c change) undoWatcherLink() error {
+func (c change) undoWatcherLink(context.Context) error {
 	return c.pointBack(stepWatcherLink, c.j.OldWatcher, layout.WatcherLink)
 }
 
@@ -309,7 +309,7 @@ func (w *work) pointAgent(_ context.Context) error {
 	return w.point(stepPointer, path.Join(w.j.To.Home, agentName), layout.AgentLink, &w.j.OldPointer, old)
 }
 
-func (c change) undoPointer() error {
+func (c change) undoPointer(context.Context) error {
 	return c.pointBack(stepPointer, c.j.OldPointer, layout.AgentLink)
 }
 
@@ -357,7 +357,7 @@ func (w *work) writeCommit(_ context.Context) error {
 	return disk.WriteFile(w.Disk, stepCommit, w.path(layout.ActiveCommitFile), []byte(w.j.To.Hash+"\n"), 0o644)
 }
 
-func (c change) undoCommit() error {
+func (c change) undoCommit(context.Context) error {
 	file := c.path(layout.ActiveCommitFile)
 	if err := c.Disk.Remove(stepCommit, file+layout.NewSuffix); err != nil {
 		return err
@@ -391,11 +391,11 @@ func (w *work) startWatcher(ctx context.Context) error {
 // undoWatcher stops the watcher that this process started. It runs after undoPointer,
 // because until then the watcher must be able to restore the pointer. A watcher of an
 // earlier process exits when the marker is removed.
-func (c change) undoWatcher() error {
+func (c change) undoWatcher(ctx context.Context) error {
 	if c.watcher == nil {
 		return nil
 	}
-	if err := c.watcher.Stop(); err != nil {
+	if err := c.watcher.Stop(ctx); err != nil {
 		return fmt.Errorf("stop watcher: %w", err)
 	}
 	c.watcher = nil

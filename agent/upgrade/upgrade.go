@@ -54,8 +54,8 @@ type Downloader interface {
 // Watcher is a running watcher.
 type Watcher interface {
 	PID() int
-	// Stop ends the watcher and waits for its process to exit.
-	Stop() error
+	// Stop ends the watcher and waits for its process to exit, at most until ctx ends.
+	Stop(ctx context.Context) error
 }
 
 // Watchers starts watchers.

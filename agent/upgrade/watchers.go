@@ -101,7 +101,7 @@ func startProcess(ctx context.Context, path, top string) (Watcher, error) {
 		close(p.gone)
 	}()
 	if err := p.ready(ctx, r); err != nil {
-		return nil, errors.Join(err, p.Stop())
+		return nil, errors.Join(err, p.Stop(context.WithoutCancel(ctx)))
 	}
 	return p, nil
 }
@@ -133,8 +133,9 @@ func (p *program) ready(ctx context.Context, r *os.File) error {
 // PID returns the watcher's process id.
 func (p *program) PID() int { return p.cmd.Process.Pid }
 
-// Stop terminates the watcher, and kills it if it does not exit in time.
-func (p *program) Stop() error {
+// Stop terminates the watcher, and kills it if it does not exit in time, or before ctx
+// ends.
+func (p *program) Stop(ctx context.Context) error {
 	err := terminate(p.cmd.Process)
 	if errors.Is(err, os.ErrProcessDone) {
 		<-p.gone
@@ -144,6 +145,7 @@ func (p *program) Stop() error {
 	case <-p.gone:
 		return nil
 	case <-time.After(watcherStop):
+	case <-ctx.Done():
 	}
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

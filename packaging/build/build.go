@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-fleet/muster/packaging/disk"
 	"github.com/muster-fleet/muster/packaging/layout"
 	"github.com/muster-fleet/muster/packaging/manifest"
 )
@@ -170,7 +171,7 @@ func readSource(ctx context.Context, f File) (source, error) {
 		mode = fi.Mode()
 	}
 	h := sha256.New()
-	n, err := io.Copy(h, contextReader{ctx, in})
+	n, err := io.Copy(h, disk.Reader(ctx, in))
 	if err != nil {
 		return source{}, fmt.Errorf("file %s: %w", f.Name, err)
 	}
@@ -267,17 +268,4 @@ func newFolders(dir string, seen map[string]bool) []entry {
 // TopFolder returns the name of the one folder at the top of a package's archive.
 func TopFolder(p manifest.Package) string {
 	return strings.TrimSuffix(manifest.ArchiveName(p.FullVersion(), p.OS, p.Arch, ""), ".")
-}
-
-// contextReader fails when its context ends.
-type contextReader struct {
-	ctx context.Context //nolint:containedctx // lives as long as one copy
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

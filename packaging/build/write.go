@@ -12,6 +12,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/muster-fleet/muster/packaging/disk"
 )
 
 // container is an archive of either format.
@@ -108,7 +110,7 @@ func copyContent(ctx context.Context, w io.Writer, e entry) error {
 	}
 	defer in.Close()
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, h), contextReader{ctx, io.LimitReader(in, e.file.size+1)})
+	n, err := io.Copy(io.MultiWriter(w, h), disk.Reader(ctx, io.LimitReader(in, e.file.size+1)))
 	if ctx.Err() == nil && (n != e.file.size || [sha256.Size]byte(h.Sum(nil)) != e.file.digest) {
 		return fmt.Errorf("%s changed while it was packed: build again when nothing writes to it", e.file.Path)
 	}

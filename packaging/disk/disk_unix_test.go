@@ -486,7 +486,7 @@ func TestPointReplacesALinkAtomically(t *testing.T) {
 
 func TestCopyTree(t *testing.T) {
 	from, to := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "new", "run")
-	if err := CopyTree(OS{}, "test", from, to); err != nil {
+	if err := CopyTree(t.Context(), OS{}, "test", from, to); err != nil {
 		t.Errorf("nothing to copy: %v", err)
 	}
 	if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
@@ -510,7 +510,7 @@ func TestCopyTree(t *testing.T) {
 	write(t, filepath.Join(to, "queue"), "an older and longer copy", 0o666)
 	write(t, filepath.Join(to, "kept"), "of its own", 0o600)
 
-	if err := CopyTree(OS{}, "test", from, to); err != nil {
+	if err := CopyTree(t.Context(), OS{}, "test", from, to); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -542,7 +542,7 @@ func TestCopyTreeSkipsAFileThatDisappears(t *testing.T) {
 	}
 	write(t, filepath.Join(from, "queue"), "actions", 0o600)
 	write(t, filepath.Join(from, "queue.new"), "half", 0o600)
-	if err := CopyTree(vanishing{}, "test", from, to); err != nil {
+	if err := CopyTree(t.Context(), vanishing{}, "test", from, to); err != nil {
 		t.Fatal(err)
 	}
 	if names := list(t, to); !slices.Equal(names, []string{"queue"}) {
@@ -569,7 +569,7 @@ func TestCopyTreeIsDurable(t *testing.T) {
 	write(t, filepath.Join(from, "sub", "f"), "x", 0o600)
 	var synced []string
 	d := syncs{note: func(path string) { synced = append(synced, path) }}
-	if err := CopyTree(d, "test", from, to); err != nil {
+	if err := CopyTree(t.Context(), d, "test", from, to); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{filepath.Join(to, "sub"), to, filepath.Dir(to)}

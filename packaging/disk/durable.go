@@ -2,6 +2,7 @@ package disk
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -190,9 +191,9 @@ func parseRecord(data []byte, kind string, version int) ([]byte, error) {
 // and makes them durable. It skips sockets and links, which belong to the process
 // that made them, and files that disappear during the copy, as the temporary files of
 // a running process do. It replaces files that exist in to atomically. If from does
-// not exist, CopyTree does nothing.
-func CopyTree(d Disk, op, from, to string) error {
-	copied, err := copyFolder(d, op, from, to)
+// not exist, CopyTree does nothing. It stops between two reads when ctx ends.
+func CopyTree(ctx context.Context, d Disk, op, from, to string) error {
+	copied, err := copyFolder(ctx, d, op, from, to)
 	if err != nil || !copied {
 		return err
 	}
@@ -200,7 +201,7 @@ func CopyTree(d Disk, op, from, to string) error {
 }
 
 // copyFolder is CopyTree without the sync of the folder that holds to.
-func copyFolder(d Disk, op, from, to string) (copied bool, err error) {
+func copyFolder(ctx context.Context, d Disk, op, from, to string) (copied bool, err error) {
 	entries, err := d.ReadDir(op, from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -212,12 +213,15 @@ func copyFolder(d Disk, op, from, to string) (copied bool, err error) {
 		return false, err
 	}
 	for _, e := range entries {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
 		src, dst := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
 		switch {
 		case e.IsDir():
-			_, err = copyFolder(d, op, src, dst)
+			_, err = copyFolder(ctx, d, op, src, dst)
 		case e.Type().IsRegular():
-			err = copyFile(d, op, src, dst)
+			err = copyFile(ctx, d, op, src, dst)
 		}
 		if err != nil {
 			return false, err
@@ -226,7 +230,7 @@ func copyFolder(d Disk, op, from, to string) (copied bool, err error) {
 	return true, d.SyncDir(op, to)
 }
 
-func copyFile(d Disk, op, from, to string) error {
+func copyFile(ctx context.Context, d Disk, op, from, to string) error {
 	in, err := d.OpenFile(op, from, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -245,7 +249,7 @@ func copyFile(d Disk, op, from, to string) error {
 	if err := d.Remove(op, tmp); err != nil {
 		return err
 	}
-	if err := writeCopy(d, op, tmp, in, fi.Mode().Perm()); err != nil {
+	if err := writeCopy(d, op, tmp, Reader(ctx, in), fi.Mode().Perm()); err != nil {
 		return errors.Join(err, d.Remove(op, tmp))
 	}
 	return d.Rename(op, tmp, to)
@@ -273,4 +277,19 @@ func wrapOnce(op string, err error) error {
 		return err
 	}
 	return &Error{Op: op, Err: err}
+}
+
+// Reader returns a reader of r that fails with the cause of ctx when ctx ends.
+func Reader(ctx context.Context, r io.Reader) io.Reader { return contextReader{ctx, r} }
+
+type contextReader struct {
+	ctx context.Context //nolint:containedctx // io.Reader has no way to pass one
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
 }

@@ -95,7 +95,7 @@ func InspectOn(ctx context.Context, d disk.Disk, archivePath string) (*Contents,
 		return nil, fmt.Errorf("%s: %w", archivePath, err)
 	}
 	h := sha256.New()
-	size, err := io.Copy(h, contextReader{ctx, f})
+	size, err := io.Copy(h, disk.Reader(ctx, f))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", archivePath, err)
 	}

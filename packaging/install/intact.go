@@ -61,12 +61,14 @@ func parseDigests(text []byte) (digests, error) {
 func CheckIntact(ctx context.Context, d disk.Disk, top, home string) (manifest.Package, error) {
 	p, err := ReadHome(d, top, home)
 	if err == nil {
-		err = checkDigests(ctx, d, layout.Path(top, home))
+		err = CheckDigests(ctx, d, top, home)
 	}
 	return p, err
 }
 
-func checkDigests(ctx context.Context, d disk.Disk, full string) error {
+// CheckDigests is the part of [CheckIntact] that reads every file.
+func CheckDigests(ctx context.Context, d disk.Disk, top, home string) error {
+	full := layout.Path(top, home)
 	text, err := d.ReadFile(opIntact, filepath.Join(full, layout.DigestsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

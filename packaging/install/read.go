@@ -12,6 +12,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zip"
 	"github.com/mholt/archiver/v4"
+
+	"github.com/muster-fleet/muster/packaging/disk"
 )
 
 // archiveFile is the part of disk.File that reading an archive needs.
@@ -51,7 +53,7 @@ func read(ctx context.Context, f archiveFile, l limits, visit func(checkedEntry,
 // readTarGz limits the output of the decompressor, not only the content of the
 // entries: a tar file can hide any amount of zeros between them.
 func readTarGz(ctx context.Context, f archiveFile, b *budget, visit func(checkedEntry, io.Reader) error) error {
-	stream, err := archiver.Gz{}.OpenReader(contextReader{ctx, f})
+	stream, err := archiver.Gz{}.OpenReader(disk.Reader(ctx, f))
 	if err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func readTarGz(ctx context.Context, f archiveFile, b *budget, visit func(checked
 func readZip(ctx context.Context, f archiveFile, b *budget, visit func(checkedEntry, io.Reader) error) error {
 	source := &seekingReaderAt{f: f, directory: maxZipDirectory}
 	limitedVisit := func(e checkedEntry, content io.Reader) error {
-		return visit(e, &budgetReader{r: contextReader{ctx, content}, budget: b})
+		return visit(e, &budgetReader{r: disk.Reader(ctx, content), budget: b})
 	}
 	handle := b.handler(limitedVisit)
 	return archiver.Zip{}.Extract(ctx, source, func(ctx context.Context, f archiver.FileInfo) error {
@@ -139,19 +141,6 @@ func damaged(err error) error {
 		}
 	}
 	return err
-}
-
-// contextReader fails when its context ends.
-type contextReader struct {
-	ctx context.Context //nolint:containedctx // lives as long as one read of an archive
-	r   io.Reader
-}
-
-func (c contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }
 
 type countingReader struct {

@@ -159,7 +159,7 @@ func (u units) Start(_ context.Context, file, _ string) (upgrade.Watcher, error)
 // PID and Stop implement upgrade.Watcher.
 func (u units) PID() int { return 0 }
 
-func (u units) Stop() error {
+func (u units) Stop(context.Context) error {
 	if err := u.p.act("stop watcher", layout.WatcherLink); err != nil {
 		return err
 	}

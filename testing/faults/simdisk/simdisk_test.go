@@ -1,6 +1,7 @@
 package simdisk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,7 +91,7 @@ func (c call) do(s side) string {
 		if strings.HasPrefix(c.b+"/", c.a+"/") || strings.HasPrefix(c.a+"/", c.b+"/") || strings.ContainsAny(c.a+c.b, "lm") {
 			return "" // a tree is never copied into itself
 		}
-		return kindOf(disk.CopyTree(s, "test", a, b))
+		return kindOf(disk.CopyTree(context.Background(), s, "test", a, b))
 	case "read":
 		data, err := s.ReadFile("test", a)
 		return string(data) + kindOf(err)
