@@ -69,7 +69,7 @@ func (i Info) Metadata(a Agent) json.RawMessage {
 		OS OS `json:"os"`
 	}
 	m.Elastic.Agent = agent{
-		ID: a.ID, Version: a.Version, Snapshot: a.Snapshot, Upgradeable: true,
+		ID: a.ID, Version: a.Version, Snapshot: a.Snapshot, Upgradeable: i.OS.Type != "windows",
 		LogLevel: a.LogLevel, Build: build{a.Build},
 	}
 	m.Host.Architecture, m.Host.Hostname, m.Host.Name = i.Architecture, i.Hostname, i.Hostname

@@ -142,6 +142,9 @@ var (
 	// ErrStopping is the cause of an upgrade that the agent's own end interrupted.
 	// It begins again when the agent starts.
 	ErrStopping = errors.New("the agent is stopping")
+	// ErrWindows is returned on Windows, where a process cannot be replaced by another
+	// version, and nothing is tested that would start the new version in its place.
+	ErrWindows = errors.New("the agent does not upgrade itself on Windows: uninstall it, and install the new version's package")
 	// ErrBusy is returned while the last upgrade is still being watched.
 	ErrBusy = errors.New("the last upgrade is still being watched")
 	// ErrNoSpace is returned if the package does not fit on the disk.

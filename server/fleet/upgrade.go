@@ -468,7 +468,7 @@ func (a *Agent) CheckUpgrade(w UpgradeRequest, c Catalog) error {
 	case a.UnenrollmentStartedAt != nil:
 		return Errorf(Invalid, "agent %s is being unenrolled", a.ID)
 	case !host.Elastic.Agent.Upgradeable:
-		return Errorf(Invalid, "agent %s cannot upgrade itself: it may run in a container, or was not installed", a.ID)
+		return Errorf(Invalid, "agent %s cannot upgrade itself: it may run in a container or on Windows, or was not installed", a.ID)
 	case w.SourceURI == "" && !c.Has(w.Version, host.OS.Type, host.Host.Architecture):
 		return Errorf(Invalid, "there is no package of version %s for %s/%s", w.Version, host.OS.Type, host.Host.Architecture)
 	case w.Force:
