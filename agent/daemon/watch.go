@@ -144,7 +144,7 @@ func (d *daemon) recoverRollback(o *handoff.Outcome) {
 		state = agentapi.UpgradeFailed
 	}
 	if reason.Code != handoff.ReasonManual {
-		err := upgrade.RememberFailed(d.Disk, d.Top, upgrade.FailedVersion{Identity: o.To.Identity, Reason: reason.Text, At: o.At})
+		err := upgrade.RememberFailed(d.Disk, d.Top, upgrade.FailedVersion{Identity: o.To.Identity, Archive: o.Archive, Reason: reason.Text, At: o.At})
 		if err != nil {
 			d.log.Warn("a version that failed here was not remembered", "version", version, "error", err)
 		}

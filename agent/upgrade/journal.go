@@ -79,8 +79,10 @@ func LastFailure(d disk.Disk, top string) (*agentapi.UpgradeDetails, error) {
 // FailedVersion is a version that was rolled back on this host.
 type FailedVersion struct {
 	manifest.Identity
-	Reason string    `json:"reason"`
-	At     time.Time `json:"at"`
+	// Archive identifies the archive of this build; see trust.Expectation. It may be empty.
+	Archive string    `json:"archive,omitempty"`
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"`
 }
 
 // RememberFailed adds a version to the list of those that were rolled back on this host.
@@ -111,13 +113,13 @@ func failedVersions(d disk.Disk, top string) ([]FailedVersion, error) {
 
 // refuseFailed returns an error for a version that was rolled back on this host before.
 // It ignores a damaged list.
-func refuseFailed(d disk.Disk, top string, match func(manifest.Identity) bool) error {
+func refuseFailed(d disk.Disk, top string, match func(FailedVersion) bool) error {
 	list, err := failedVersions(d, top)
 	if err != nil && !errors.Is(err, disk.ErrDamaged) {
 		return err
 	}
 	for _, f := range list {
-		if match(f.Identity) {
+		if match(f) {
 			return fmt.Errorf("version %s failed here before, on %s: %s (muster-agent upgrade --force installs it all the same)",
 				f.FullVersion(), f.At.UTC().Format(time.DateOnly), f.Reason)
 		}

@@ -69,7 +69,8 @@ func (w *work) refuse() error {
 		return nil
 	}
 	version, snapshot := manifest.SplitSnapshot(r.Version)
-	// Builds of one snapshot differ in their hash, which only the package has.
+	// Builds of one snapshot differ in their hash, which only the package has; checkPackage
+	// recognises them by their archive.
 	if !snapshot && !w.Running.Snapshot && version == w.Running.Version && !r.Force {
 		return fmt.Errorf("version %s already runs here", r.Version)
 	}
@@ -77,7 +78,7 @@ func (w *work) refuse() error {
 		return fmt.Errorf("%w: enrol this host with --trust-root or --trust-key to let it upgrade", trust.ErrNoKeys)
 	}
 	if !snapshot && !r.Force {
-		return refuseFailed(w.Disk, w.Top, func(id manifest.Identity) bool { return id.FullVersion() == r.Version })
+		return refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.FullVersion() == r.Version })
 	}
 	return nil
 }
@@ -110,6 +111,14 @@ func (w *work) checkPackage(ctx context.Context) error {
 	w.expect = expect
 	if err := w.checkFloor(expect.Floor); err != nil {
 		return err
+	}
+	if !w.j.Request.Force {
+		// The build of a snapshot is found here, before it is downloaded; a snapshot that was
+		// signed again, only after.
+		err := refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.Archive != "" && f.Archive == expect.Archive })
+		if err != nil {
+			return err
+		}
 	}
 	info, err := w.Downloader.Stat(ctx, w.urls(w.j.Archive))
 	if err != nil {

@@ -195,7 +195,7 @@ func (w *work) readPackage(ctx context.Context) error {
 		return fmt.Errorf("version %s already runs here", p.Identity())
 	}
 	if !w.j.Request.Force {
-		if err := refuseFailed(w.Disk, w.Top, func(id manifest.Identity) bool { return id == p.Identity() }); err != nil {
+		if err := refuseFailed(w.Disk, w.Top, func(f FailedVersion) bool { return f.Identity == p.Identity() }); err != nil {
 			return err
 		}
 	}
@@ -256,8 +256,12 @@ func (w *work) writeMarker(_ context.Context) error {
 	rules := w.Rules
 	// The new version's checks, from its manifest.
 	rules.Checks = w.checks
+	var archive string
+	if w.expect != nil {
+		archive = w.expect.Archive
+	}
 	return handoff.WriteMarker(w.Disk, w.Top, handoff.Marker{
-		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To,
+		ActionID: w.j.Request.ActionID, From: w.j.From, To: w.j.To, Archive: archive,
 		CreatedAt: time.Now().UTC(), Rules: rules, Restart: w.Restart,
 	})
 }

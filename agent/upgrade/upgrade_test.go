@@ -194,6 +194,43 @@ func (h *testHost) remember(t *testing.T) {
 	}
 }
 
+func TestSnapshotThatFailedBeforeIsRefusedBeforeItsDownload(t *testing.T) {
+	const name = "1.1.0-SNAPSHOT"
+	p := pkg("1.1.0", "bbbbbb")
+	p.Snapshot = true
+	s := newSource(t)
+	s.publish(t, name, p)
+	h := newHost(t, s, disk.OS{})
+	r := wanted
+	r.Version = name
+	if err := h.executor.Upgrade(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	m, err := handoff.ReadMarker(disk.OS{}, h.top)
+	if err != nil || m == nil || m.Archive == "" {
+		t.Fatalf("marker %+v, %v", m, err)
+	}
+	// It is rolled back, and its home is removed.
+	if err := errors.Join(h.executor.journalFile().Remove(), handoff.RemoveMarker(disk.OS{}, h.top), os.RemoveAll(filepath.Join(h.top, m.To.Home)), os.RemoveAll(filepath.Join(h.top, layout.DownloadsDir)),
+		RememberFailed(disk.OS{}, h.top, FailedVersion{Identity: m.To.Identity, Archive: m.Archive, Reason: "it crashed", At: time.Now()})); err != nil {
+		t.Fatal(err)
+	}
+	h.reports = nil
+	err = h.executor.Upgrade(t.Context(), r)
+	if err == nil || !strings.Contains(err.Error(), "version 1.1.0-SNAPSHOT failed here before") {
+		t.Errorf("the same build again: %v", err)
+	}
+	if len(h.reports) > 0 {
+		t.Errorf("it reported %+v", h.reports)
+	}
+	// Another build of the snapshot is another version.
+	p.Hash = "cccccc"
+	s.publish(t, name, p)
+	if err := h.executor.Upgrade(t.Context(), r); err != nil {
+		t.Errorf("another build: %v", err)
+	}
+}
+
 func TestForceInstallsAVersionThatFailedBefore(t *testing.T) {
 	s := newSource(t)
 	s.publish(t, "1.1.0", pkg("1.1.0", "bbbbbb"))

@@ -2,6 +2,8 @@ package trust
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 )
 
@@ -24,6 +26,9 @@ type Expectation struct {
 	// SHA512 of the archive in hexadecimal; empty where it is known only by its
 	// signature.
 	SHA512 string
+	// Archive identifies the archive's bytes before they are fetched: its SHA-512, or the
+	// digest of its signature. Equal texts mean equal bytes.
+	Archive string
 	// Floor is the lowest full version that may be installed; a rollback that an
 	// operator orders may go below it. Empty means that there is no floor.
 	Floor string
@@ -43,7 +48,8 @@ func (r Keyring) Expect(ctx context.Context, fileName string, beside Fetch) (*Ex
 	if err != nil {
 		return nil, err
 	}
-	return &Expectation{Size: -1, Unpacked: -1, Verify: func(archive io.Reader) (Statement, error) {
+	sum := sha256.Sum256(signature)
+	return &Expectation{Size: -1, Unpacked: -1, Archive: "signature sha256:" + hex.EncodeToString(sum[:]), Verify: func(archive io.Reader) (Statement, error) {
 		return r.Verify(fileName, archive, signature)
 	}}, nil
 }

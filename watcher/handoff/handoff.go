@@ -39,9 +39,12 @@ type Install struct {
 type Marker struct {
 	// ActionID is the server's id of the UPGRADE action, empty for an upgrade that
 	// was requested on the host.
-	ActionID  string    `json:"action_id,omitempty"`
-	From      Install   `json:"from"`
-	To        Install   `json:"to"`
+	ActionID string  `json:"action_id,omitempty"`
+	From     Install `json:"from"`
+	To       Install `json:"to"`
+	// Archive is trust.Expectation.Archive of the archive that To was unpacked from. It is
+	// empty after a rollback on the host, which unpacks nothing.
+	Archive   string    `json:"archive,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 	Rules     Rules     `json:"rules"`
 	Restart   Restart   `json:"restart"`
@@ -110,6 +113,7 @@ type Outcome struct {
 	ActionID string    `json:"action_id,omitempty"`
 	From     Install   `json:"from"`
 	To       Install   `json:"to"`
+	Archive  string    `json:"archive,omitempty"` // as in the marker
 	Result   Result    `json:"result"`
 	Reason   *Reason   `json:"reason,omitempty"` // nil when committed
 	At       time.Time `json:"at"`

@@ -19,7 +19,7 @@ import (
 // marker. While the marker exists the agent begins no other upgrade, so the clean-up removes
 // no home, staging folder or download that is in use.
 func (w *Watch) commit(m handoff.Marker) (handoff.Outcome, error) {
-	o := handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: handoff.Committed, At: time.Now()}
+	o := handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Archive: m.Archive, Result: handoff.Committed, At: time.Now()}
 	w.writeDecision(handoff.Decide(m, handoff.Committed, nil))
 	if err := w.recordPrevious(m, o.At); err != nil {
 		return o, err

@@ -315,7 +315,7 @@ func (s *site) settled(want handoff.Result, home string) error {
 		check(p != nil && p.Home == s.m.From.Home && p.ReplacedBy == s.m.To && !p.ReplacedAt.IsZero(), "the kept version is %+v, want %s", p, s.m.From.Home)
 	}
 	o, err := handoff.ReadOutcome(quickDisk{}, s.top)
-	check(err == nil && o != nil && o.Result == want, "outcome %+v, %v; want %s", o, err, want)
+	check(err == nil && o != nil && o.Result == want && o.Archive == s.m.Archive, "outcome %+v, %v; want %s", o, err, want)
 	for _, name := range []string{
 		layout.MarkerFile, layout.MarkerFile + ".prev", layout.DecisionFile, layout.DecisionFile + ".prev",
 		layout.RequestFile, layout.RequestFile + ".prev",

@@ -51,7 +51,7 @@ const (
 func (w *Watch) rollBack(ctx context.Context, m handoff.Marker, reason handoff.Reason, keep keepHome) (handoff.Outcome, error) {
 	result := handoff.RolledBack
 	outcome := func() handoff.Outcome {
-		return handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Result: result, Reason: &reason, At: time.Now()}
+		return handoff.Outcome{ActionID: m.ActionID, From: m.From, To: m.To, Archive: m.Archive, Result: result, Reason: &reason, At: time.Now()}
 	}
 	w.writeDecision(handoff.Decide(m, handoff.RolledBack, &reason))
 	runnable, err := w.has(opPointer, layout.AgentLink, m.From.Home)

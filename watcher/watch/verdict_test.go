@@ -28,6 +28,7 @@ func testMarker() handoff.Marker {
 		ActionID:  "a-1",
 		From:      handoff.Install{Identity: oldID, Home: "data/muster-agent-1.0.0-9be1f0"},
 		To:        handoff.Install{Identity: newID, Home: "data/muster-agent-1.1.0-3f2a9c"},
+		Archive:   "sha512:77",
 		CreatedAt: noon,
 		Rules:     handoff.DefaultRules(),
 	}

@@ -33,7 +33,7 @@ func (c *Client) Expect(ctx context.Context, fileName string, _ trust.Fetch) (*t
 		Comment: fmt.Sprintf("targets %s under root %s, signed by %s", number(signed.Version), number(ch.rootType().Version), labels(ch.signers())),
 	}
 	return &trust.Expectation{
-		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Floor: signed.Floor,
+		Size: target.Size, Unpacked: target.Unpacked, SHA512: target.SHA512, Archive: "sha512:" + target.SHA512, Floor: signed.Floor,
 		Verify: func(archive io.Reader) (trust.Statement, error) {
 			if err := target.verify(archive); err != nil {
 				return trust.Statement{}, err
